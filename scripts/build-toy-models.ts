@@ -8,8 +8,8 @@ import { floatTensor, integerTensor, writeOnnx } from './onnx-writer.ts';
  * A model with the input and the first two of the seven outputs of U-2-Net whose answer is plain
  * brightness: what is bright is kept.
  */
-export function toyCutoutModel(): Buffer {
-  const mask = (name: string) => ({ name, type: 'float' as const, shape: [1, 1, 320, 320] });
+export function toyCutoutModel(side: 320 | 1024 = 320): Buffer {
+  const mask = (name: string) => ({ name, type: 'float' as const, shape: [1, 1, side, side] });
   return writeOnnx({
     name: 'toy-cutout',
     opset: 17,
@@ -23,7 +23,7 @@ export function toyCutoutModel(): Buffer {
       { type: 'Neg', inputs: ['d0'], outputs: ['d1'] },
     ],
     constants: [],
-    inputs: [{ name: 'input.1', type: 'float', shape: [1, 3, 320, 320] }],
+    inputs: [{ name: 'input.1', type: 'float', shape: [1, 3, side, side] }],
     outputs: [mask('d0'), mask('d1')],
   });
 }

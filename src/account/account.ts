@@ -1,15 +1,21 @@
-/** What an account sees of itself, wired: keys, limits, usage, billing. */
-import type { AccountParts } from './account-parts.ts';
+/** What an account sees of itself, and the operator of all of them, wired: keys, limits, usage, billing. */
 import { activityRoutes } from './activity.ts';
 import { apiKeyRoutes } from './api-keys.ts';
 import { billingRoutes } from './billing.ts';
 import { PriceKeeper } from './receipts.ts';
+import { type EventParts, eventRoutes } from './events.ts';
+import { type OperatorParts, operatorAccountRoutes } from './operator/operator-accounts.ts';
+import { operatorKeyRoutes } from './operator/operator-keys.ts';
+import { operatorUsageRoutes } from './operator/operator-usage.ts';
 import { rateLimitRoutes } from './rate-limits.ts';
 import { usageRoutes } from './usage.ts';
 import type { Feature } from '../http/route.ts';
 import type { Payments } from '../payments/payments.ts';
 
-export function accountFeature(parts: AccountParts, payments: Payments | undefined): Feature {
+export function accountFeature(
+  parts: EventParts & OperatorParts,
+  payments: Payments | undefined,
+): Feature {
   const kept = new PriceKeeper(parts);
   return {
     perProcessJob: () => kept.keep(),
@@ -20,6 +26,10 @@ export function accountFeature(parts: AccountParts, payments: Payments | undefin
       ...usageRoutes(parts),
       ...activityRoutes(parts),
       ...billingRoutes(parts),
+      ...eventRoutes(parts),
+      ...operatorAccountRoutes(parts),
+      ...operatorKeyRoutes(parts),
+      ...operatorUsageRoutes(parts),
     ],
   };
 }

@@ -23,7 +23,7 @@ const Description = z
   .max(MAX_DESCRIPTION)
   .describe('What the key is for, shown in lists.');
 
-const Amount = z
+export const Amount = z
   .number()
   .min(0)
   .max(MAX_AMOUNT)
@@ -87,6 +87,7 @@ export const CreateKeyRequest = z
     ],
   });
 
+export type UpdateKeyRequest = z.infer<typeof UpdateKeyRequest>;
 export const UpdateKeyRequest = z
   .object({
     id: z.string().min(1).max(100).describe('The key to change.'),
@@ -111,8 +112,10 @@ export const DeleteKeyQuery = z.object({
 export const ListKeysQuery = z.object(pageQuery({ max: KEYS_PER_PAGE, usual: KEYS_PER_PAGE }));
 
 const Limits = z.object({ usd: z.number().nullable(), diem: z.number().nullable(), vcu: z.null() });
-const Time = z.string().describe('ISO 8601, UTC.');
-const DecimalText = z.string().describe('Decimal text of at least 4 and at most 9 decimals.');
+export const Time = z.string().describe('ISO 8601, UTC.');
+export const DecimalText = z
+  .string()
+  .describe('Decimal text of at least 4 and at most 9 decimals.');
 
 export type ApiKeyItem = z.infer<typeof ApiKeyItem>;
 export const ApiKeyItem = z
@@ -165,7 +168,7 @@ export const CreateWalletKeyRequest = CreateKeyRequest.extend({
 }).meta({ id: 'CreateWalletKeyRequest' });
 
 const NO_LIMITS = { usd: null, diem: null, vcu: null };
-const KEY: ApiKeyItem = {
+export const KEY: ApiKeyItem = {
   id: 'key_019aa3f1c0de',
   apiKeyType: 'INFERENCE',
   description: 'ci',

@@ -64,6 +64,8 @@ export function apiKeyRoutes(parts: AccountParts, payments: Payments | undefined
       handle: async (context) => {
         const request = readBody(context, CreateKeyRequest);
         const settings = settingsOf(request, parts.clock);
+        const { wallet } = context.caller;
+        if (wallet !== undefined) await identity.openWalletAccount(wallet);
         const made = await createKey(parts, context.caller, request.apiKeyType, settings);
         await answerCreated(context, made);
       },
@@ -129,7 +131,7 @@ function requirePayments(payments: Payments | undefined): Payments {
 }
 
 /** What a creation asks for. Throws 400 for an expiry in the past. */
-function settingsOf(request: CreateKeyRequest, clock: Clock): KeySettings {
+export function settingsOf(request: CreateKeyRequest, clock: Clock): KeySettings {
   return {
     description: request.description,
     expiresMs: expiryOf(request.expiresAt, clock),
@@ -138,6 +140,7 @@ function settingsOf(request: CreateKeyRequest, clock: Clock): KeySettings {
     diemLimitNano: limitOf(request.consumptionLimit?.diem),
     modelPrivacy: request.modelPrivacy ?? 'ALL',
     models: request.models ?? undefined,
+    limits: {},
   };
 }
 
@@ -154,16 +157,26 @@ function limitOf(amount: number | null | undefined): Nano | undefined {
 }
 
 async function answerUpdate(parts: AccountParts, context: RequestContext): Promise<void> {
-  const request = readBody(context, UpdateKeyRequest);
+  const { id, ...request } = readBody(context, UpdateKeyRequest);
+  const change = changeOf(request, parts.clock);
+  const changed = await updateKey(parts, context.caller.accountId, id, change);
+  await context.json(200, { success: true, data: await reportOf(parts, changed) });
+}
+
+/** What a change makes of a key: a missing member stays as it is. Throws 400 for an expiry in the past. */
+export function changeOf(
+  request: Omit<UpdateKeyRequest, 'id'>,
+  clock: Clock,
+): (key: ApiKey) => KeySettings {
   const { expiresAt, consumptionLimit } = request;
   // Checked before anything is read: a wrong date is wrong for every key.
-  const expiresMs = expiryOf(expiresAt, parts.clock);
+  const expiresMs = expiryOf(expiresAt, clock);
   const limit = (currency: 'usd' | 'diem', before: Nano | undefined): Nano | undefined => {
     if (consumptionLimit === null) return undefined;
     const amount = consumptionLimit?.[currency];
     return amount === undefined ? before : limitOf(amount);
   };
-  const changed = await updateKey(parts, context.caller, request.id, (key) => ({
+  return (key) => ({
     description: request.description ?? key.description,
     expiresMs: expiresAt === undefined ? key.expiresMs : expiresMs,
     limitPeriod: request.limitPeriod ?? key.limitPeriod,
@@ -171,12 +184,12 @@ async function answerUpdate(parts: AccountParts, context: RequestContext): Promi
     diemLimitNano: limit('diem', key.diemLimitNano),
     modelPrivacy: request.modelPrivacy ?? key.modelPrivacy,
     models: request.models === undefined ? key.models : (request.models ?? undefined),
-  }));
-  await context.json(200, { success: true, data: await reportOf(parts, changed) });
+    limits: key.limits,
+  });
 }
 
 /** An unknown id is a 400; a revoked key and another account's are unknown. */
-async function reportOf(parts: AccountParts, key: ApiKey | undefined): Promise<ApiKeyItem> {
+export async function reportOf(parts: AccountParts, key: ApiKey | undefined): Promise<ApiKeyItem> {
   const [report] = key === undefined ? [] : await reportKeys(parts, key.accountId, [key]);
   if (report === undefined) throw new Fault('API_KEY_NOT_FOUND');
   return itemOf(report);
@@ -187,7 +200,14 @@ async function answerCreated(
   context: RequestContext,
   { key, secret, headers }: CreatedKey,
 ): Promise<void> {
-  const body: CreatedKeyAnswer = {
+  context.setAll(headers);
+  // Nothing on the way may keep a secret.
+  context.set('cache-control', 'no-store');
+  await context.json(200, createdBody(key, secret));
+}
+
+export function createdBody(key: ApiKey, secret: string): CreatedKeyAnswer {
+  return {
     success: true,
     data: {
       id: key.id,
@@ -201,13 +221,9 @@ async function answerCreated(
       expiresAt: timeOf(key.expiresMs),
     },
   };
-  context.setAll(headers);
-  // Nothing on the way may keep a secret.
-  context.set('cache-control', 'no-store');
-  await context.json(200, body);
 }
 
-function itemOf({ key, trailingSevenDays, currentPeriod }: KeyReport): ApiKeyItem {
+export function itemOf({ key, trailingSevenDays, currentPeriod }: KeyReport): ApiKeyItem {
   return {
     id: key.id,
     apiKeyType: key.kind,

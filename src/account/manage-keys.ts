@@ -14,7 +14,7 @@ import type { Catalog } from '../catalog/catalog.ts';
 import { dayOf } from '../core/clock.ts';
 import { Fault } from '../core/faults.ts';
 import type { Queryable } from '../db/db.ts';
-import type { ApiKey, Caller, KeyKind, LimitPeriod } from '../identity/identity.ts';
+import type { ApiKey, Caller, KeyKind, LimitPeriod, NewKey } from '../identity/identity.ts';
 import { refuseIssues } from '../json/validation.ts';
 import type { AccountParts } from './account-parts.ts';
 
@@ -28,6 +28,7 @@ export type KeySettings = Pick<
   | 'diemLimitNano'
   | 'modelPrivacy'
   | 'models'
+  | 'limits'
 >;
 
 export interface CreatedKey {
@@ -57,23 +58,35 @@ export async function createKey(
   kind: KeyKind,
   settings: KeySettings,
 ): Promise<CreatedKey> {
-  const { store, identity } = parts.stores;
-  const models = knownModels(parts.catalog, settings.models);
+  const known = withKnownModels(parts, settings);
   const headers = await countCreation(parts, caller);
-  const made = await store.transaction(async (tx) => {
-    const wanted = { ...settings, models, kind, accountId: caller.accountId, limits: {} };
-    const { keysPerAccount } = parts.config().limits;
-    const { key, secret } = await identity.createKeyWithin(keysPerAccount, wanted, tx);
-    if (isCapped(key)) await setCap(parts, tx, key);
-    return { key, secret };
-  });
+  const made = await parts.stores.store.transaction((tx) =>
+    makeKey(parts, tx, { ...known, kind, accountId: caller.accountId }),
+  );
   return { ...made, headers };
+}
+
+/** Makes a key for whoever may; `wanted` names models that there are. Throws 400 as above. */
+export async function makeKey(
+  parts: AccountParts,
+  tx: Queryable,
+  wanted: NewKey,
+): Promise<Pick<CreatedKey, 'key' | 'secret'>> {
+  const { keysPerAccount } = parts.config().limits;
+  const made = await parts.stores.identity.createKeyWithin(keysPerAccount, wanted, tx);
+  if (isCapped(made.key)) await setCap(parts, tx, made.key);
+  return made;
+}
+
+/** The same settings with the ids of the models that they name. Throws 400. */
+export function withKnownModels({ catalog }: AccountParts, settings: KeySettings): KeySettings {
+  return { ...settings, models: knownModels(catalog, settings.models) };
 }
 
 /** Changes a key; `undefined` when the account has no such active key. */
 export async function updateKey(
   parts: AccountParts,
-  { accountId }: Caller,
+  accountId: string,
   id: string,
   change: (key: ApiKey) => KeySettings,
 ): Promise<ApiKey | undefined> {

@@ -23,7 +23,7 @@ import { Cost, Day } from './usage-schema.ts';
 
 const Time = z.string().describe('ISO 8601, UTC.');
 
-const StatementQuery = z.object({
+export const StatementQuery = z.object({
   from: Day.optional().describe('First day; default the first of the account.'),
   to: Day.optional().describe('Last day; default today.'),
   ...cursorQuery(),

@@ -20,7 +20,7 @@ const BY_CAPABILITY: Readonly<Record<string, Capability>> = {
 /** Trait to model, for the models of one type. */
 export function assignTraits(models: readonly CatalogModel[]): ReadonlyMap<string, CatalogModel> {
   const ranked = models
-    .filter((model) => model.listed)
+    .filter((model) => model.listed && !isMeaningless(model))
     .map((model, index) => ({ model, index, rank: rankOf(model) }))
     .toSorted((a, b) => a.rank - b.rank || a.index - b.index)
     .map(({ model }) => model);
@@ -32,6 +32,11 @@ export function assignTraits(models: readonly CatalogModel[]): ReadonlyMap<strin
     for (const trait of model.traits) traits.set(trait, model);
   }
   return traits;
+}
+
+/** The demo's vectors are word statistics: who asks for the default should get none rather. */
+function isMeaningless({ origin, type }: CatalogModel): boolean {
+  return origin === 'demo' && type === 'embedding';
 }
 
 function derive(

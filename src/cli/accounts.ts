@@ -64,12 +64,8 @@ Next: farebox keys create --account <name>, farebox credit 25 --account <name>`,
     const { name, plan = 'paid', daily } = wantedAccount(invocation);
     return withStores(invocation, async ({ stores }) => {
       const { identity, ledger, store } = stores;
-      const taken = (await identity.accounts()).find((account) => account.name === name);
-      if (taken !== undefined) {
-        throw new Error(`There is an account "${name}" already (${taken.id}); choose another name`);
-      }
       const account = await store.transaction(async (tx) => {
-        const made = await identity.createAccount(name, plan, tx);
+        const made = await identity.createNamedAccount(name, plan, tx);
         await ledger.openAccount(made.id, tx);
         return made;
       });

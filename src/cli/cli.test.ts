@@ -170,9 +170,20 @@ models: [{ id: atlas-24b, type: text, context: 4096, price: { input: 0.3, output
     assert.deepEqual([account.plan, account.diemLeftToday], ['pro', '3.00']);
     const argv = ['credit', '25', '--account', 'alice', '--reference', 'invoice-1'];
     assert.equal((await json(...argv)).balanceUsd, '25.00');
+    assert.deepEqual(await json(...argv), {
+      accountId: account.id,
+      amountUsd: '25.00',
+      balanceUsd: '25.00',
+      isRepeat: true,
+    });
     const again = await farebox(folder, ...argv);
-    assert.equal(again.code, 1);
-    assert.match(again.err, /"invoice-1" was posted before; nothing was changed/);
+    assert.match(again.out, /under this reference before; .* nothing was changed now/);
+    const other = await farebox(folder, 'credit', '26', ...argv.slice(2));
+    assert.equal(other.code, 1);
+    assert.match(
+      other.err,
+      /"invoice-1" stands for a credit of 25\.00 USD to acct_\w+; nothing was/,
+    );
     const back = await farebox(folder, 'debit', '0.000000001', '--account', account.id);
     assert.match(back.out, /taken from the account "alice"; its balance is 24\.999999999 USD/);
     const tooMuch = await farebox(folder, 'debit', '30', '--account', 'alice');

@@ -1,9 +1,9 @@
 /**
  * `farebox credit` and `farebox debit`: the operator's own money movements, posted like every
- * other. A reference makes one of them safe to repeat: the same reference moves money once.
+ * other. A reference makes one of them safe to repeat: the same movement is told again and moves
+ * nothing, another one under its name is refused.
  */
 import { type Nano, ZERO } from '../core/money.ts';
-import { isUniqueViolation } from '../db/db.ts';
 import {
   type Command,
   type Invocation,
@@ -20,7 +20,7 @@ const REFERENCE = /^[A-Za-z0-9._:-]{1,100}$/;
 const OPTION_HELP = `
   --account <id or name>   whose balance (default: the owner)
   --note <text>            shown in the account's transactions
-  --reference <text>       your own id of this movement: the same one is never posted twice`;
+  --reference <text>       your own id of this movement: repeated with the same amount it changes nothing`;
 
 export const creditCommand: Command = {
   name: 'credit',
@@ -44,38 +44,39 @@ Takes what is posted and not held by a running request; never below zero.`,
   run: (invocation) => move(invocation, 'debit'),
 };
 
-function move(invocation: Invocation, command: 'credit' | 'debit'): Promise<void> {
-  const { amount, note, reference } = wantedMovement(invocation, command);
+function move(invocation: Invocation, direction: 'credit' | 'debit'): Promise<void> {
+  const { amount, note, reference } = wantedMovement(invocation, direction);
   return withStores(invocation, async ({ stores, ids }) => {
-    const { store, ledger } = stores;
+    const { ledger } = stores;
     const account = await findAccount(stores, invocation.text('account'));
-    const movement = {
-      id: `${command}-${reference ?? ids.uuid()}`,
+    const answer = await ledger.moveOnce({
+      direction,
       accountId: account.id,
       amountNano: amount,
-      kind: 'CREDIT',
-      ...(note === undefined ? {} : { note }),
-    } as const;
-    const house = 'house:operator-credit';
-    const balance = await once(reference, () =>
-      store.transaction((tx) =>
-        command === 'credit'
-          ? ledger.creditIn(tx, { ...movement, from: house })
-          : ledger.debitIn(tx, { ...movement, to: house }),
-      ),
-    );
-    if (balance === undefined) {
+      reference: reference ?? ids.uuid(),
+      note,
+    });
+    if (answer.state === 'insufficient') {
       const { usdNano } = await ledger.balances(account.id);
       throw new Error(
         `The account "${account.name}" has ${shownUsd(usdNano)} USD, less what running requests hold; take ${shownUsd(amount)} USD or less of what is free`,
       );
     }
-    const [amountUsd, balanceUsd] = [shownUsd(amount), shownUsd(balance)];
-    const verb = command === 'credit' ? 'added to' : 'taken from';
+    if (answer.state === 'reused') {
+      const { accountId, amountNano } = answer.was;
+      throw new Error(
+        `The reference "${reference ?? ''}" stands for a ${direction} of ${shownUsd(amountNano)} USD to ${accountId}; nothing was changed. Give this movement a reference of its own`,
+      );
+    }
+    const isRepeat = answer.state === 'repeated';
+    const [amountUsd, balanceUsd] = [shownUsd(amount), shownUsd(answer.balanceNano)];
+    const verb = direction === 'credit' ? 'added to' : 'taken from';
     invocation.answer(
-      () => ({ accountId: account.id, amountUsd, balanceUsd }),
+      () => ({ accountId: account.id, amountUsd, balanceUsd, isRepeat }),
       () =>
-        `${amountUsd} USD ${verb} the account "${account.name}"; its balance is ${balanceUsd} USD\n`,
+        isRepeat
+          ? `${amountUsd} USD were ${verb} the account "${account.name}" under this reference before; its balance was ${balanceUsd} USD then, and nothing was changed now\n`
+          : `${amountUsd} USD ${verb} the account "${account.name}"; its balance is ${balanceUsd} USD\n`,
     );
   });
 }
@@ -105,16 +106,4 @@ function wantedAmount(invocation: Invocation, command: 'credit' | 'debit'): Nano
   const amount = amountNano(text, 'The amount');
   if (amount > ZERO) return amount;
   throw new UsageError('The amount must be above zero');
-}
-
-async function once<T>(reference: string | undefined, work: () => Promise<T>): Promise<T> {
-  try {
-    return await work();
-  } catch (error) {
-    // The id of a movement is unique: a second one with the same reference changes nothing.
-    if (!isUniqueViolation(error)) throw error;
-    throw new Error(`The reference "${reference ?? ''}" was posted before; nothing was changed`, {
-      cause: error,
-    });
-  }
 }

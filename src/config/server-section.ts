@@ -81,9 +81,11 @@ export const HttpSection = z
       .max(3_600)
       .default(30)
       .describe('How long open answers may go on after SIGTERM.'),
-    jsonLimitBytes: whole(35_000_000).describe('Largest JSON body; larger ones get 413.'),
-    fileLimitBytes: whole(25_000_000).describe(
-      'Largest uploaded file, and largest file or image inside a chat request.',
+    jsonLimitBytes: whole(35_000_000, 1_000_000_000).describe(
+      'Largest JSON body; larger ones get 413. A file is a third larger as base64. A compressed body (`Content-Encoding`) counts as what it becomes.',
+    ),
+    fileLimitBytes: whole(25_000_000, 1_000_000_000).describe(
+      'Largest uploaded file, and largest file or image inside a chat request: 413. The `content` section may ask for less.',
     ),
     requestTimeoutSeconds: whole(60).describe('How long a caller may take to send its request.'),
     writeTimeoutSeconds: whole(60).describe(

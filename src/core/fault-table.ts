@@ -253,15 +253,22 @@ export const FAULTS = {
       'The payment is being settled',
       'Send the same header again; do not sign a new one.',
     ],
-    REFERENCE_REUSED: [
-      'The reference stands for another movement',
-      'Use a reference of its own for each movement.',
-    ],
     PAYMENT_ALREADY_CREDITED: [
       'The payment is credited already',
       'Sign in with the wallet that paid; do not pay again.',
     ],
   }),
+  ...refusals(
+    409,
+    {
+      ACCOUNT_EXISTS: ['There is an account of that name already', 'Choose another name.'],
+      REFERENCE_REUSED: [
+        'The reference stands for another movement',
+        'Use a reference of its own for each movement.',
+      ],
+    },
+    false,
+  ),
   ...refusals(410, {
     IDEMPOTENT_ANSWER_NOT_KEPT: [
       'The request with this idempotency key ran and was charged once; its answer was larger than 16 MiB and is not kept. Use a new key to run it, and pay for it, again',

@@ -6,6 +6,7 @@
 import type { EngineAnswer, EngineFailure, Replica } from '../engines/engines.ts';
 import type { EmbedRun } from './embed-run.ts';
 import {
+  type EmbeddingEncoding,
   type EmbeddingInput,
   type EmbeddingsBatch,
   engineEmbeddings,
@@ -19,6 +20,8 @@ const PARALLEL_BATCHES = 4;
 const MAX_RESPONSE_BYTES = 256 * 1024 * 1024;
 /** A large batch is answered when all of it is done. */
 const TIME_LIMITS = { firstByteMs: 600_000 };
+/** Replicas of which it is known that they give floats only; further ones are asked twice. */
+const MAX_FLOAT_REPLICAS = 10_000;
 const ANSWER_TYPES = ['application/json'];
 
 export interface EmbeddedBatch {
@@ -40,18 +43,22 @@ export async function runBatches(
   const { request, model, signal } = run;
   const maxBatch = model.embedding?.maxBatch ?? MAX_INPUTS;
   const count = Math.ceil(request.inputs.length / maxBatch);
-  // Made once for each name that engines give the model.
+  // Made once for each name that engines give the model, and each encoding.
   const made = new Map<string, readonly EmbeddingsBatch[]>();
-  const batchFor = (replica: Replica, at: number): EmbeddingsBatch => {
-    const name = replica.model;
-    const batches = made.get(name) ?? engineEmbeddings(request, name, maxBatch, inputs);
-    made.set(name, batches);
-    const batch = batches[at];
-    if (batch === undefined) throw new Error('Every replica gets the same batches');
-    return batch;
-  };
+  const batchFor =
+    (at: number): BatchFor =>
+    (replica, encoding) => {
+      const { model: name } = replica;
+      const key = `${encoding} ${name}`;
+      const form = { model: name, encoding, maxBatch };
+      const batches = made.get(key) ?? engineEmbeddings(request, form, inputs);
+      made.set(key, batches);
+      const batch = batches[at];
+      if (batch === undefined) throw new Error('Every replica gets the same batches');
+      return batch;
+    };
   if (count === 1) {
-    const only = await runBatch(run, (replica) => batchFor(replica, 0), signal);
+    const only = await runBatch(run, batchFor(0), signal);
     if ('embeddings' in only) return { done: [only], failure: undefined };
     return { done: [], failure: only };
   }
@@ -64,7 +71,7 @@ export async function runBatches(
     while (next < count && failure === undefined) {
       const at = next;
       next += 1;
-      const outcome = await runBatch(run, (replica) => batchFor(replica, at), both);
+      const outcome = await runBatch(run, batchFor(at), both);
       if ('embeddings' in outcome) {
         done[at] = outcome;
       } else if (failure === undefined) {
@@ -77,12 +84,21 @@ export async function runBatches(
   return { done: done.filter((batch) => batch !== undefined), failure };
 }
 
+type BatchFor = (replica: Replica, encoding: EmbeddingEncoding) => EmbeddingsBatch;
+
+/** Whether an engine refuses the encoding: validation names the field or its value. */
+function isOverEncoding({ status, body }: EngineFailure): boolean {
+  return (status === 400 || status === 422) && /encoding|base64/i.test(String(body ?? ''));
+}
+
 async function runBatch(
-  { parts, context, model }: EmbedRun,
-  batchFor: (replica: Replica) => EmbeddingsBatch,
+  { parts, context, model, request }: EmbedRun,
+  batchFor: BatchFor,
   signal: AbortSignal,
 ): Promise<EmbeddedBatch | EngineFailure> {
+  const { floatReplicas } = parts;
   let count = 0;
+  let askedAgain: string | undefined;
   let embeddings: EngineEmbeddings | undefined;
   const answer = await parts.engines.collect({
     work: 'embeddings',
@@ -90,11 +106,22 @@ async function runBatch(
     method: 'POST',
     path: '/embeddings',
     contentType: 'application/json',
-    buildBody: (replica) => {
-      const batch = batchFor(replica);
+    buildBody: (replica, refusal) => {
+      const key = `${replica.engine} ${replica.model}`;
+      let encoding = floatReplicas.has(key) ? 'float' : request.encoding;
+      if (refusal !== undefined) {
+        // Clients ask for base64 unless told otherwise, and not every engine has heard of it.
+        if (encoding !== 'base64' || askedAgain === key || !isOverEncoding(refusal)) {
+          return undefined;
+        }
+        askedAgain = key;
+        encoding = 'float';
+      }
+      const batch = batchFor(replica, encoding);
       count = batch.count;
       return batch.body;
     },
+    canAmend: true,
     caller: context.caller.accountId,
     signal,
     maxResponseBytes: MAX_RESPONSE_BYTES,
@@ -112,5 +139,9 @@ async function runBatch(
   });
   if (!answer.ok) return answer;
   if (embeddings === undefined) throw new Error('A usable answer was read');
+  const answered = `${answer.replica.engine} ${answer.replica.model}`;
+  if (askedAgain === answered && floatReplicas.size < MAX_FLOAT_REPLICAS) {
+    floatReplicas.add(answered);
+  }
   return { embeddings, answer };
 }

@@ -16,6 +16,8 @@ export interface EmbeddingsParts {
   readonly clock: Clock;
   readonly headers: AnswerHeaders;
   readonly tokenizer: Tokenizer;
+  /** Replicas that refused base64 and gave floats, as `engine model`. */
+  readonly floatReplicas: Set<string>;
   readonly rateOf: (caller: Caller, model: CatalogModel) => RateRule;
 }
 

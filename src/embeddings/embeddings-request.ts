@@ -154,20 +154,27 @@ export interface EmbeddingsBatch {
   readonly count: number;
 }
 
+/** How an engine is asked. */
+export interface EngineForm {
+  /** What it calls the model. */
+  readonly model: string;
+  readonly encoding: EmbeddingEncoding;
+  readonly maxBatch: number;
+}
+
 /**
- * The bodies of an engine that calls the model so and takes so many inputs in one: together they
- * hold every input once. `replaced` stand for those of the request (token ids turned into text).
+ * The bodies of an engine that takes so many inputs in one: together they hold every input once.
+ * `replaced` stand for those of the request (token ids turned into text).
  */
 export function engineEmbeddings(
   request: EmbeddingsRequest,
-  model: string,
-  maxBatch: number,
+  { model, encoding, maxBatch }: EngineForm,
   replaced?: readonly EmbeddingInput[],
 ): EmbeddingsBatch[] {
   const fields: Record<string, unknown> = {
     ...request.fields,
     model,
-    encoding_format: request.encoding,
+    encoding_format: encoding,
     // Vectors are cut here: not every engine can, and all must give the same.
     dimensions: undefined,
   };

@@ -124,7 +124,11 @@ test('what is empty, too long, too many or of no kind is refused', () => {
 
 test('the engine gets its model, no user and no length; the input keeps its bytes', () => {
   const text = '{"input":[ "caf\\u00e9" ],"model":"e","user":"u","dimensions":3}';
-  const [batch] = engineEmbeddings(parseEmbeddingsRequest(Buffer.from(text)), 'engine-e', 2048);
+  const [batch] = engineEmbeddings(parseEmbeddingsRequest(Buffer.from(text)), {
+    model: 'engine-e',
+    encoding: 'float',
+    maxBatch: 2048,
+  });
   assert.equal(batch?.count, 1);
   assert.ok(batch.body.includes('[ "caf\\u00e9" ]'));
   assert.deepEqual(JSON.parse(batch.body.toString()), {
@@ -140,7 +144,11 @@ test('batches hold every input once, in order', () => {
       fc.array(fc.string({ minLength: 1 }), { minLength: 1, maxLength: 20 }),
       fc.integer({ min: 1, max: 7 }),
       (inputs, maxBatch) => {
-        const batches = engineEmbeddings(parse(inputs), 'engine-e', maxBatch);
+        const batches = engineEmbeddings(parse(inputs), {
+          model: 'engine-e',
+          encoding: 'float',
+          maxBatch,
+        });
         const sent = batches.map((batch) => JSON.parse(batch.body.toString()).input as string[]);
         assert.deepEqual(sent.flat(), JSON.parse(JSON.stringify(inputs)));
         assert.deepEqual(

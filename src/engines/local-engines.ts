@@ -20,8 +20,10 @@ import {
 } from './llama/llama-models.ts';
 import { findPackages, packageSet } from './local/engine-packages.ts';
 import { hasModel, modelFetcher } from './local/model-files.ts';
+import type { LocalChild } from './local/local-child.ts';
 import { requirePackages } from './local/package-fetch.ts';
 import { type LocalEnginesParts, MediaEngines, threadsOf } from './media-engines.ts';
+import { SENTENCE_DIMENSIONS, SENTENCE_MODEL, sentenceEngine } from './sentences/sentences.ts';
 
 /** Engines beside the configured ones, as the app sees them. */
 export interface LocalEngineSource {
@@ -33,6 +35,17 @@ export interface LocalEngineSource {
 }
 
 const LLAMA_ENGINE = 'embedded';
+const FREE = { input: '0' };
+const SENTENCE_ENGINE = 'embedded-sentences';
+/** In the box, and ahead of the demo. */
+const SENTENCES: DiscoveredModel = {
+  id: SENTENCE_MODEL,
+  type: 'embedding',
+  origin: 'downloaded',
+  description: 'Vectors of English sentences: what means the same in other words is near.',
+  replicas: [{ engine: SENTENCE_ENGINE, model: SENTENCE_MODEL }],
+  embedding: { dimensions: SENTENCE_DIMENSIONS, maxInputTokens: 8_192, customDimensions: false },
+};
 /** Until packages that could not be fetched are asked for again. */
 const RETRY_MS = 10 * MINUTE_MS;
 const DEMO_DESCRIPTION =
@@ -43,6 +56,7 @@ export class LocalEngines implements LocalEngineSource {
   readonly #abort = new AbortController();
   readonly #media: MediaEngines;
   #llama: LlamaEngine | undefined;
+  #sentences: LocalChild | undefined;
   #found: readonly FoundEngine[] = [];
   #stopLooking: (() => void) | undefined;
   #stopTrying: (() => void) | undefined;
@@ -59,7 +73,7 @@ export class LocalEngines implements LocalEngineSource {
   async start(): Promise<void> {
     const { discovery, embedded } = this.#parts.config;
     const looking = discovery.enabled ? this.#look() : Promise.resolve();
-    if (embedded.enabled) await this.#startLlama();
+    if (embedded.enabled) await Promise.all([this.#startLlama(), this.#startSentences()]);
     await looking;
     if (discovery.enabled) {
       const everyMs = discovery.everySeconds * SECOND_MS;
@@ -76,6 +90,17 @@ export class LocalEngines implements LocalEngineSource {
       const { url, apiKey } = own;
       engines.push({ id: LLAMA_ENGINE, protocol: 'openai', url: `${url}/v1`, apiKey });
     }
+    const sentences = this.#sentences?.runningAt;
+    if (sentences !== undefined) {
+      const { url, apiKey } = sentences;
+      engines.push({
+        id: SENTENCE_ENGINE,
+        protocol: 'openai',
+        url: `${url}/v1`,
+        apiKey,
+        isOwn: true,
+      });
+    }
     for (const { engine: id, url } of this.#found) engines.push({ id, protocol: 'openai', url });
     return [...engines, ...this.#media.engines()];
   }
@@ -83,14 +108,15 @@ export class LocalEngines implements LocalEngineSource {
   models(): DiscoveredModel[] {
     const own = (this.#llama?.models() ?? []).map(embeddedModel);
     const found = this.#found.flatMap(({ models }) => models);
-    return [...found, ...own, ...this.#media.models()];
+    const sentences = this.#sentences?.runningAt === undefined ? [] : [SENTENCES];
+    return [...found, ...own, ...sentences, ...this.#media.models()];
   }
 
   async stop(): Promise<void> {
     this.#stopLooking?.();
     this.#stopTrying?.();
     this.#abort.abort();
-    await Promise.all([this.#llama?.stop(), this.#media.stop()]);
+    await Promise.all([this.#llama?.stop(), this.#sentences?.close(), this.#media.stop()]);
   }
 
   async #look(): Promise<void> {
@@ -134,6 +160,24 @@ export class LocalEngines implements LocalEngineSource {
     } catch (error) {
       // The engine tries again by itself; the operator hears why it is not there yet.
       log.warn({ reason: reasonOf(error) }, 'The embedded engine did not start');
+    }
+  }
+
+  /** Vectors that mean something, where the operator has no model for them. */
+  async #startSentences(): Promise<void> {
+    const { config, clock, ids, log, onChange } = this.#parts;
+    const { dataFolder, embedded, models } = config;
+    if (!embedded.sentences || models.some(({ type }) => type === 'embedding')) return;
+    try {
+      await requirePackages('sentences', { ...this.#parts, signal: this.#abort.signal });
+      if (this.#abort.signal.aborted) return;
+      this.#sentences = sentenceEngine({ dataFolder, clock, ids, log, onChange });
+      await this.#sentences.address();
+    } catch (error) {
+      // The reason names the missing package; the demo model goes on answering.
+      if (!this.#abort.signal.aborted) {
+        log.warn({ reason: reasonOf(error) }, 'There is no sentence encoder');
+      }
     }
   }
 
@@ -186,7 +230,8 @@ function embeddedModel(model: LoadedLlamaModel): DiscoveredModel {
   } as const;
   if (model.work === 'embeddings') {
     const embedding = { dimensions, maxInputTokens: contextTokens, customDimensions: true };
-    return { ...common, type: 'embedding', embedding };
+    // Word statistics mean nothing: nobody pays for them, and nobody gets them unasked.
+    return { ...common, type: 'embedding', embedding, ...(isDemo && { price: FREE }) };
   }
   const reasoning = model.canReason ? (['reasoning', 'reasoningEffort'] as const) : [];
   const capabilities = ['functionCalling', 'responseSchema', 'logProbs', ...reasoning] as const;

@@ -14,7 +14,7 @@ import { HOUR_MS, MINUTE_MS } from '../core/clock.ts';
 import { Fault } from '../core/faults.ts';
 import type { Ids } from '../core/ids.ts';
 import { reasonOf } from '../core/log.ts';
-import { cutoutEngine } from './cutout/cutout.ts';
+import { cutoutEngine, cutoutModelName } from './cutout/cutout.ts';
 import type { EngineSettings } from './engines.ts';
 import type { LocalAddress, LocalChild, LocalChildParts } from './local/local-child.ts';
 import { type FetchParts, type ModelFile, hasModel, modelFetcher } from './local/model-files.ts';
@@ -212,7 +212,9 @@ export class MediaEngines {
 
   #cutout(): Offer {
     const { config } = this.#parts;
-    const model = config.embedded.download ? config.media.cutoutModel : 'person';
+    const { cutoutModel } = config.media;
+    const isFetched = cutoutModel === 'u2netp' || cutoutModel === 'isnet';
+    const model = isFetched && !config.embedded.download ? 'person' : cutoutModel;
     const engine = 'embedded-cutout';
     const fetchModel = modelFetcher(this.#parts, titled('Background removal model'));
     const parts = { threads: threadsOf(config), fetchModel, ...this.#childParts(engine) };
@@ -227,7 +229,7 @@ export class MediaEngines {
           id: 'farebox-cutout',
           type: 'inpaint',
           description: 'Removes the background of a photograph.',
-          replicas: [{ engine, model }],
+          replicas: [{ engine, model: cutoutModelName(model) }],
           price: config.defaults.price.image,
         },
       ],

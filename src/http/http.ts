@@ -22,6 +22,7 @@ import type { Ids } from '../core/ids.ts';
 import { type Log, reasonOf } from '../core/log.ts';
 import { targetPath } from '../core/request-target.ts';
 import type { AbuseGuard } from './abuse-guard.ts';
+import { decoded } from './content-coding.ts';
 import { errorAnswer, refuseConnection } from './error-response.ts';
 import type { RunOnce } from './idempotent.ts';
 import { type HeaderRecord, RequestContext } from './request-context.ts';
@@ -89,7 +90,8 @@ interface Found {
 export class HttpServer {
   readonly #parts: ServerParts;
   readonly #router;
-  readonly #methods = new Set<Route['method']>();
+  /** Of all routes; each GET answers HEAD. */
+  readonly #methods = new Set<Route['method']>(['HEAD']);
   readonly #address: (request: IncomingMessage) => string;
   readonly #within: RequestObserver['within'];
   readonly #servers: Server[] = [];
@@ -222,7 +224,9 @@ export class HttpServer {
 
   /** What the router says: a route, `null` for none, and no store for a path that it cannot read. */
   #find(method = '', url = ''): Found | null {
-    return this.#router.find(method as HTTPMethod, url) as Found | null; // what `listen` gave it
+    const found = this.#router.find(method as HTTPMethod, url) as Found | null; // what `listen` gave it
+    // The answer to GET without its body (RFC 9110 §9.3.2), for every path that has one.
+    return found === null && method === 'HEAD' ? this.#find('GET', url) : found;
   }
 
   async #serve(context: RequestContext, found: Found | null): Promise<void> {
@@ -269,7 +273,22 @@ export class HttpServer {
     }
     if (route.method === 'GET') return;
     requireMediaType(context.request, route);
-    context.body = await readBytes(context.request, route.body?.limitBytes ?? BODY_LIMIT_BYTES);
+    const { body } = route;
+    const isJson = body?.limitBytes === undefined && body?.types.length === 1;
+    const { jsonLimitBytes } = this.#parts.settings;
+    const limitBytes = isJson ? jsonLimitBytes : this.#limitOf(context, route);
+    const bytes = await readBytes(context.request, limitBytes);
+    const coding = context.headers['content-encoding'];
+    context.body = coding === undefined ? bytes : await decoded(coding, bytes, limitBytes);
+  }
+
+  #limitOf({ headers }: RequestContext, { body }: Route): number {
+    const { jsonLimitBytes, fileLimitBytes } = this.#parts.settings;
+    if (body?.limitBytes !== undefined) return body.limitBytes;
+    if (body === undefined) return BODY_LIMIT_BYTES;
+    // A file of a form has the fields and the frame of the form around it.
+    const isForm = headers['content-type']?.toLowerCase().startsWith('multipart/') === true;
+    return isForm ? fileLimitBytes + BODY_LIMIT_BYTES : jsonLimitBytes;
   }
 
   /** Answers a preflight; throws for a path that is not there, or not with this method. */

@@ -1,5 +1,5 @@
 /**
- * Stage "idempotency", for every POST that sells something: the first request with a key runs and
+ * Stage "idempotency", for every POST that sells or makes something: the first request with a key runs and
  * its answer is kept for 24 hours, later ones with the same body get that answer and pay nothing,
  * ones that come meanwhile wait for it, and another body is a 400. An answer too large to be kept
  * spends the key all the same: later ones are 410 and pay nothing.
@@ -37,12 +37,16 @@ export interface IdempotentParts {
   readonly balanceHeaders: (caller: Caller) => Promise<Record<string, string>>;
 }
 
+/** Whether a request of the route may have a key; some of these read it themselves. */
+export function takesIdempotencyKey({ sells, keepsAnswer, method }: Route): boolean {
+  return (sells !== undefined || keepsAnswer === true) && method === 'POST';
+}
+
 export function idempotentStage(parts: IdempotentParts): RunOnce {
   return async (context, route, run) => {
-    const isPriced = route.sells !== undefined && route.method === 'POST';
-    if (!isPriced || route.ownIdempotency === true) return run();
-    const header = context.header('idempotency-key');
-    const key = header === undefined ? undefined : parseIdempotencyKey(header);
+    const header = context.headers['idempotency-key'];
+    if (header === undefined || route.ownIdempotency === true) return run();
+    const key = takesIdempotencyKey(route) ? parseIdempotencyKey(header) : undefined;
     if (key === undefined) return run();
     const stored = await parts.idempotency.once(
       {

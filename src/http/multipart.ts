@@ -55,7 +55,7 @@ export async function readFile(
   }
   if (isCut) {
     throw new Fault('PAYLOAD_TOO_LARGE', {
-      message: `The file must have less than ${Math.floor((maxBytes + 1) / 1_000_000)} MB`,
+      message: `The file must have at most ${maxBytes} bytes`,
     });
   }
   if (files !== 1) {

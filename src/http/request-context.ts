@@ -8,25 +8,17 @@
  */
 import { STATUS_CODES, type IncomingMessage, type ServerResponse } from 'node:http';
 import type { Writable } from 'node:stream';
-import { promisify } from 'node:util';
-import { brotliCompress, brotliCompressSync, constants, gzip, gzipSync } from 'node:zlib';
 import { assert } from '../core/assert.ts';
 import type { Fault } from '../core/faults.ts';
 import type { Caller } from '../identity/identity.ts';
 import { targetPath, targetQuery } from '../core/request-target.ts';
 import type { IdempotencyToken } from '../billing/idempotency/idempotency.ts';
 import type { AnswerKeeper } from '../billing/sale.ts';
+import { codingFor, encoded } from './content-coding.ts';
 import { StreamWriter } from './stream-writer.ts';
-
-const gzipAsync = promisify(gzip);
-const brotliAsync = promisify(brotliCompress);
 
 /** Below this size compression costs more than it saves. */
 const COMPRESS_FROM_BYTES = 1_024;
-/** Up to this it takes some 40 µs: less than the way to another thread and back. */
-const AT_ONCE_BYTES = 16 * 1_024;
-const GZIP_OPTIONS = { level: 5 };
-const BROTLI_QUALITY = 4;
 const COMPRESSIBLE = /^(?:application\/json|text\/(?!event-stream))/;
 
 /** A refusal in the words of a route's own protocol: what differs from the standard answer. */
@@ -226,11 +218,11 @@ export class RequestContext {
     if (!COMPRESSIBLE.test(contentType)) return this.#end(status, body);
     const { vary } = headers;
     headers['vary'] = vary === undefined ? 'Accept-Encoding' : `${vary}, Accept-Encoding`;
-    const encoding =
-      body.length < COMPRESS_FROM_BYTES ? undefined : encodingFor(this.headers['accept-encoding']);
-    if (encoding === undefined) return this.#end(status, body);
-    const packed = await packedBy(encoding, body);
-    headers['content-encoding'] = encoding;
+    if (body.length < COMPRESS_FROM_BYTES) return this.#end(status, body);
+    const coding = codingFor(this.headers['accept-encoding']);
+    if (coding === undefined) return this.#end(status, body);
+    const packed = await encoded(coding, body);
+    headers['content-encoding'] = coding;
     this.#end(status, packed);
   }
 
@@ -274,32 +266,6 @@ export class RequestContext {
 const VOLATILE = /^(?:x-ratelimit-.*|x-.*balance-.*|vary|content-encoding|content-length)$/;
 const EMPTY = Buffer.alloc(0);
 const NEVER = new AbortController().signal;
-
-function packedBy(encoding: 'br' | 'gzip', body: Buffer): Buffer | Promise<Buffer> {
-  const isSmall = body.length <= AT_ONCE_BYTES;
-  if (encoding === 'gzip') {
-    return isSmall ? gzipSync(body, GZIP_OPTIONS) : gzipAsync(body, GZIP_OPTIONS);
-  }
-  const { BROTLI_PARAM_QUALITY: quality, BROTLI_PARAM_SIZE_HINT: sizeHint } = constants;
-  const options = { params: { [quality]: BROTLI_QUALITY, [sizeHint]: body.length } };
-  return isSmall ? brotliCompressSync(body, options) : brotliAsync(body, options);
-}
-
-const BROTLI = accepting('br');
-const GZIP = accepting('gzip');
-
-/** Finds a name in the list of `Accept-Encoding`, unless a weight of zero refuses it. */
-function accepting(name: string): RegExp {
-  const refusal = String.raw`(?:[^,]*;)?\s*q=0(?:\.0+)?\s*(?:,|$)`;
-  return new RegExp(String.raw`(?:^|,)\s*${name}\s*(?:;(?!${refusal})[^,]*)?(?:,|$)`, 'i');
-}
-
-/** `br` before `gzip`; `q=0` refuses one. */
-function encodingFor(accept: string | undefined): 'br' | 'gzip' | undefined {
-  if (accept === undefined) return undefined;
-  if (BROTLI.test(accept)) return 'br';
-  return GZIP.test(accept) ? 'gzip' : undefined;
-}
 
 const OWN_REASONS: Readonly<Record<number, string>> = {
   402: 'Payment Required',

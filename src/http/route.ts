@@ -22,7 +22,8 @@ export type RouteAuth =
 export interface RouteBody {
   /** Content types that are read, by their start; another one is a 415. */
   readonly types: readonly string[];
-  readonly limitBytes: number;
+  /** Default: what the settings allow a JSON body, and the file of a form. */
+  readonly limitBytes?: number;
 }
 
 export interface Route extends RouteName {
@@ -37,13 +38,15 @@ export interface Route extends RouteName {
   readonly sells?: string;
   /** The handler reads `Idempotency-Key` itself; otherwise the stage does for all that sells. */
   readonly ownIdempotency?: boolean;
+  /** Sells nothing, and keeps its answer under an `Idempotency-Key` in its own transaction. */
+  readonly keepsAnswer?: boolean;
   /** What the route says of itself; a route without it fails the test of the document. */
   readonly describe?: RouteDescription;
   handle(context: RequestContext): Promise<void>;
 }
 
-/** Files of up to 25 MB are as base64 less than 35 MB of JSON. */
-export const JSON_BODY: RouteBody = { types: ['application/json'], limitBytes: 35 * 1024 * 1024 };
+/** As large as `http.jsonLimitBytes` allows. */
+export const JSON_BODY: RouteBody = { types: ['application/json'] };
 /** Bodies of management routes. */
 export const SMALL_JSON_BODY: RouteBody = { types: ['application/json'], limitBytes: 256 * 1024 };
 

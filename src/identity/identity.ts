@@ -8,7 +8,7 @@
 import type { Clock } from '../core/clock.ts';
 import { Fault } from '../core/faults.ts';
 import { type Ids, sha256Hex } from '../core/ids.ts';
-import type { Queryable, Row, Store } from '../db/db.ts';
+import { type Queryable, type Row, type Store, oneAtATime } from '../db/db.ts';
 import { type Caller, type LimitOverrides, type Plan, walletAccountId } from './caller.ts';
 import {
   type ApiKey,
@@ -56,6 +56,12 @@ export interface Account {
   readonly isOperator: boolean;
   readonly limits: LimitOverrides;
   readonly createdMs: number;
+}
+
+/** A place in the list of accounts, newest first. */
+export interface AccountPlace {
+  readonly createdMs: number;
+  readonly id: string;
 }
 
 interface Remembered {
@@ -121,6 +127,26 @@ export class Identity {
     return { id, name, plan, disabled: false, isOperator: false, limits: {}, createdMs };
   }
 
+  /** The same, unless there is an account of that name; throws `ACCOUNT_EXISTS` then. */
+  async createNamedAccount(name: string, plan: Plan, tx: Queryable): Promise<Account> {
+    await this.requireFreeName(name, '', tx);
+    return this.createAccount(name, plan, tx);
+  }
+
+  /**
+   * Throws `ACCOUNT_EXISTS` when an account other than `ownId` has the name. No other one takes it
+   * until the transaction ends.
+   */
+  async requireFreeName(name: string, ownId: string, tx: Queryable): Promise<void> {
+    await oneAtATime(tx, this.#parts.store.dialect, 'identity_account name');
+    const sql = 'SELECT id FROM identity_account WHERE name = $1 AND id <> $2';
+    const [taken] = await tx.query<{ id: string }>(sql, [name, ownId]);
+    if (taken === undefined) return;
+    throw new Fault('ACCOUNT_EXISTS', {
+      message: `There is an account "${name}" already (${taken.id}); choose another name`,
+    });
+  }
+
   /** The account of a wallet, made when it has none: only a wallet that makes a key needs one. */
   async openWalletAccount(address: string): Promise<string> {
     const id = walletAccountId(address);
@@ -139,13 +165,41 @@ export class Identity {
     return rows.map(accountOf);
   }
 
+  /** Accounts, newest first, from a place on. */
+  async searchAccounts(
+    { search, plan }: { readonly search?: string | undefined; readonly plan?: Plan | undefined },
+    page: { readonly limit: number; readonly after?: AccountPlace | undefined },
+  ): Promise<Account[]> {
+    const parameters: (string | number)[] = [];
+    const wanted: string[] = [];
+    const add = (value: string | number): string => `$${parameters.push(value)}`;
+    if (search !== undefined) {
+      const text = search.replaceAll(/[\\%_]/g, String.raw`\$&`).toLowerCase();
+      wanted.push(
+        String.raw`(lower(id) LIKE ${add(`${text}%`)} ESCAPE '\' OR lower(name) LIKE ${add(`%${text}%`)} ESCAPE '\')`,
+      );
+    }
+    if (plan !== undefined) wanted.push(`plan = ${add(plan)}`);
+    if (page.after !== undefined) {
+      const time = add(page.after.createdMs);
+      wanted.push(`(created_ms < ${time} OR created_ms = ${time} AND id < ${add(page.after.id)})`);
+    }
+    const where = wanted.length === 0 ? '' : `WHERE ${wanted.join(' AND ')}`;
+    const rows = await this.#parts.store.query(
+      `SELECT ${ACCOUNT_COLUMNS} FROM identity_account ${where}
+       ORDER BY created_ms DESC, id DESC LIMIT ${add(page.limit)}`,
+      parameters,
+    );
+    return rows.map(accountOf);
+  }
+
   /**
    * Changes plan, limits or access of an account; remembered keys are forgotten. Other processes
    * follow within `REMEMBER_MS`.
    */
-  async updateAccount(account: Account): Promise<void> {
+  async updateAccount(account: Account, tx: Queryable = this.#parts.store): Promise<void> {
     const { id, name, plan, disabled, isOperator, limits } = account;
-    await this.#parts.store.query(
+    await tx.query(
       `UPDATE identity_account SET name = $2, plan = $3, disabled = $4, is_operator = $5,
        limits = $6 WHERE id = $1`,
       [id, name, plan, disabled ? 1 : 0, isOperator ? 1 : 0, JSON.stringify(limits)],

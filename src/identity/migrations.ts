@@ -67,4 +67,12 @@ CREATE TABLE identity_sign_in_link (
 );
 `,
   },
+  {
+    // For lists of any number of accounts, and for one by its name.
+    id: 'identity-0003',
+    up: `
+CREATE INDEX identity_account_created ON identity_account (created_ms, id);
+CREATE INDEX identity_account_name ON identity_account (name);
+`,
+  },
 ];

@@ -70,7 +70,7 @@ export async function openExtras(config: Config, clock: Clock, log: Log): Promis
   return {
     guard,
     documents,
-    media: { guard, ...config.content },
+    media: { guard, ...contentBounds(config) },
     web,
     personas,
     close: async () => {
@@ -78,6 +78,13 @@ export async function openExtras(config: Config, clock: Clock, log: Log): Promis
       await Promise.all([web.close(), documents.close()]);
     },
   };
+}
+
+/** An item is never larger than a file may be, however it comes. */
+function contentBounds({ content, http: { fileLimitBytes } }: Config): Config['content'] {
+  const maxImageBytes = Math.min(content.maxImageBytes, fileLimitBytes);
+  const maxFileBytes = Math.min(content.maxFileBytes, fileLimitBytes);
+  return { ...content, maxImageBytes, maxFileBytes };
 }
 
 /** The chat, its models and personas, and the embeddings, which need the same parts. */
@@ -98,7 +105,9 @@ export function chatFeature(
       ...responsesRoutes({ chat, turns, readLarge }),
       ...messagesRoutes(chat, readLarge),
       ...modelRoutes(chat.catalog),
-      embeddingsRoute({ ...chat, tokenizer }, (body) => largeBodies.embeddings(body)),
+      embeddingsRoute({ ...chat, tokenizer, floatReplicas: new Set() }, (body) =>
+        largeBodies.embeddings(body),
+      ),
       ...characterRoutes(extras.personas),
     ],
     leaderJob: () => turns.prune(),

@@ -61,7 +61,13 @@ export function mediaFeature(parts: MediaFeatureParts): Feature {
   const reading = { files, media: media.get, maxBytes };
   return {
     routes: [
-      imageBackgroundRemoveRoute({ ...common, guard, documents, fetchTimeoutMs }),
+      imageBackgroundRemoveRoute({
+        ...common,
+        guard,
+        documents,
+        fetchTimeoutMs,
+        fileLimitBytes: config.http.fileLimitBytes,
+      }),
       ...videoRoutes({
         ...common,
         ...reading,

@@ -117,7 +117,7 @@ export async function startApp(parts: AppParts): Promise<App> {
     { routes: [], perProcessJob: () => largeBodies.rest(), close: () => largeBodies.close() },
     chatFeature(shared, { ...extras, sealer }, largeBodies),
     rpcFeature(shared, idempotency, largeBodies),
-    accountFeature(shared, payments),
+    accountFeature({ ...shared, isClosing: () => server.isClosing }, payments),
     consoleFeature(shared, wallets),
     mediaFeature({ shared, documents: extras.documents, basePath: BASE_PATH, largeBodies }),
     walletsFeature(shared, wallets, () => routes),

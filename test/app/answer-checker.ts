@@ -61,11 +61,17 @@ export class AnswerChecker {
     });
   }
 
+  /** What the document says of such an answer: `undefined` for a path, method or status without it. */
+  described(answer: SentAnswer, basePath: string): OperationResponse | undefined {
+    const operation = this.#pathOf(answer, basePath)?.operations[answer.method.toLowerCase()];
+    return operation?.responses[String(answer.status)];
+  }
+
   check(answer: SentAnswer, basePath: string): string[] {
     const { method } = answer;
     const known = this.#pathOf(answer, basePath);
     // Paths and methods that do not exist are refused alike everywhere; CORS has no document.
-    const operation = known?.operations[method.toLowerCase()];
+    const operation = known?.operations[methodIn(known.operations, method)];
     if (known === undefined || operation === undefined) return this.#checkUnknown(answer);
     const status = String(answer.status);
     const described = operation.responses[status];
@@ -80,8 +86,9 @@ export class AnswerChecker {
     const found = this.#paths.filter((one) => one.pattern.test(one.isRoot ? root : below));
     // A fixed path wins over one with parameters where it has the method, as in the server.
     const fixed = found.find((one) => !one.path.includes('{'));
-    if (fixed !== undefined && method.toLowerCase() in fixed.operations) return fixed;
-    return found.find((one) => method.toLowerCase() in one.operations) ?? fixed ?? found[0];
+    const has = ({ operations }: KnownPath) => methodIn(operations, method) in operations;
+    if (fixed !== undefined && has(fixed)) return fixed;
+    return found.find(has) ?? fixed ?? found[0];
   }
 
   #checkUnknown(answer: SentAnswer): string[] {
@@ -164,6 +171,11 @@ export class AnswerChecker {
     const reason = `${first?.instancePath} ${first?.message} ${JSON.stringify(first?.params)}`;
     return [`${what} does not fit: ${reason}: ${JSON.stringify(value).slice(0, 400)}`];
   }
+}
+
+/** Every GET answers HEAD as well, and the document has it once. */
+function methodIn(operations: KnownPath['operations'], method: string): string {
+  return method === 'HEAD' && !('head' in operations) ? 'get' : method.toLowerCase();
 }
 
 function codeOf({ body }: SentAnswer): string {

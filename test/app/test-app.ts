@@ -28,6 +28,8 @@ export interface TestAppOptions {
   readonly log?: Log;
   /** Start the embedded demo engine. Default false: it takes a child process. */
   readonly embedded?: boolean;
+  /** Start the sentence encoder beside the demo engine. Default false. */
+  readonly sentences?: boolean;
   /** Start the embedded media engines, without any other. Default false. */
   readonly media?: boolean;
 }
@@ -112,9 +114,9 @@ export async function modelIsThere(farebox: TestApp, id: string): Promise<void> 
 }
 
 function embeddedYaml(options: TestAppOptions): string {
-  const { embedded = false, media = false } = options;
+  const { embedded = false, media = false, sentences = false } = options;
   if (!embedded && !media) return 'embedded: { enabled: false }';
-  return `embedded: { download: false, threads: 1, demo: ${embedded}, media: ${media} }`;
+  return `embedded: { download: false, threads: 1, demo: ${embedded}, sentences: ${sentences}, media: ${media} }`;
 }
 
 async function ownerOf(app: App): Promise<Pick<FirstOwner, 'accountId' | 'secret'>> {

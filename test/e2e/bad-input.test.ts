@@ -226,7 +226,7 @@ limits: { guard: { failures: 100000 } }
 
   test('Allow names the methods of every path that a request can mean', async () => {
     const answer = await fetch(`${farebox.url}/crypto/rpc/networks`, { method: 'PUT' });
-    assert.deepEqual([answer.status, answer.headers.get('allow')], [405, 'GET, POST']);
+    assert.deepEqual([answer.status, answer.headers.get('allow')], [405, 'GET, HEAD, POST']);
   });
 
   test('a whole address on the request line is taken for its path', async () => {

@@ -35,6 +35,11 @@ models:
     price: { input: 1 }
     embedding: { dimensions: 3, maxBatch: 10, customDimensions: true }
     replicas: [{ engine: rack }]
+  - id: float-only
+    type: embedding
+    price: { input: 1 }
+    embedding: { dimensions: 3 }
+    replicas: [{ engine: rack, model: floats }]
   - id: own-ids
     type: embedding
     price: { input: 1 }
@@ -91,7 +96,8 @@ describe('clients on the embedded demo model', () => {
     assert.equal(usage.total_tokens, usage.prompt_tokens);
     const paid = before - (await balance());
     assert.equal(Number(paid) / 1e9, cost.usd);
-    assert.ok(paid > 0n);
+    // Word statistics are nobody's money's worth.
+    assert.equal(paid, 0n);
     assert.equal(response.headers.get('x-svc-model-id'), DEMO);
     assert.ok(response.headers.get('x-ratelimit-limit-requests'));
   });
@@ -183,6 +189,44 @@ describe('the flow', () => {
     );
     assert.equal(await balance(), before);
     assert.equal((await farebox.app.stores.ledger.audit()).openHolds, 0);
+  });
+
+  test('an engine that knows no base64 is asked again with floats, once for all', async () => {
+    upstream.otherwise = {
+      kind: 'own',
+      answer: (response, text) => {
+        const body = JSON.parse(text) as { encoding_format: string; input: string[] };
+        const isKnown = body.encoding_format === 'float';
+        response.writeHead(isKnown ? 200 : 400, { 'content-type': 'application/json' });
+        const data = body.input.map((_, index) => ({ index, embedding: [0.5, index, 1] }));
+        const refusal = { error: { message: 'encoding_format must be float' } };
+        response.end(JSON.stringify(isKnown ? { data } : refusal));
+      },
+    };
+    const create = { model: 'float-only', input: ['a', 'b'] };
+    const expected = [
+      [0.5, 0, 1],
+      [0.5, 1, 1],
+    ];
+    for (const asked of [2, 3]) {
+      const { data } = await client.embeddings.create(create);
+      assert.deepEqual(
+        data.map(({ embedding }) => embedding),
+        expected,
+      );
+      assert.equal(upstream.seen.length, asked);
+    }
+    // What it refuses with floats too is its own matter.
+    for (const [words, asked] of [
+      ['no such encoding', 2],
+      ['no such input', 1],
+    ] as const) {
+      upstream.otherwise = { kind: 'status', status: 422, body: words };
+      upstream.seen.length = 0;
+      const wanted = { model: 'small-batches', input: 'a' };
+      await assert.rejects(client.embeddings.create(wanted), OpenAI.BadRequestError);
+      assert.equal(upstream.seen.length, asked);
+    }
   });
 
   test('an engine that counts nothing is billed by a fair count', async () => {

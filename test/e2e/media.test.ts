@@ -133,6 +133,7 @@ describe('POST /image/background-remove', () => {
       assert.equal(answer.status, 200, await answer.clone().text());
       assert.equal(answer.headers.get('content-type'), 'image/png');
       assert.equal(answer.headers.get('x-svc-model-id'), 'farebox-cutout');
+      assert.equal(answer.headers.get('x-svc-model-router'), 'embedded-cutout/person');
       await assertCut(Buffer.from(await answer.arrayBuffer()));
     }
     assert.equal((await ownerSpent()) - before, 120_000_000n);

@@ -11,8 +11,9 @@ describe('openai SDK', () => {
   let client: OpenAI;
 
   before(async () => {
-    farebox = await startTestApp({ embedded: true });
+    farebox = await startTestApp({ embedded: true, sentences: true });
     await modelIsThere(farebox, 'farebox-demo');
+    await modelIsThere(farebox, 'farebox-sentences');
     client = new OpenAI({ baseURL: farebox.url, apiKey: farebox.owner.secret, maxRetries: 0 });
   });
   after(async () => {
@@ -35,6 +36,30 @@ describe('openai SDK', () => {
     assert.ok(paid > 0n);
     assert.equal(response.headers.get('x-svc-model-id'), 'farebox-demo');
     assert.ok((data as { _request_id?: string })._request_id);
+  });
+
+  test('the default embedding means something; the demo has no trait and costs nothing', async () => {
+    const traits = (await (await fetch(`${farebox.url}/models/traits?type=embedding`)).json()) as {
+      data: Record<string, string>;
+    };
+    assert.deepEqual(traits.data, {
+      default: 'farebox-sentences',
+      fastest: 'farebox-sentences',
+    });
+    const { data, model } = await client.embeddings.create({
+      model: 'default',
+      input: ['It is raining heavily', 'There is a downpour outside', 'The sun is shining'],
+    });
+    assert.equal(model, 'farebox-sentences');
+    const [rain, same, other] = data.map(({ embedding }) => embedding);
+    const near = (a: number[], b: number[]): number =>
+      a.reduce((sum, value, index) => sum + value * b[index]!, 0);
+    assert.ok(near(rain!, same!) > near(rain!, other!));
+    const list = await client.models.list({ query: { type: 'embedding' } });
+    const demo = list.data.find(({ id }) => id === 'farebox-demo-embedding') as unknown as {
+      model_spec: { traits: string[]; pricing: { input: { usd: number } } };
+    };
+    assert.deepEqual([demo.model_spec.traits, demo.model_spec.pricing.input.usd], [[], 0]);
   });
 
   test('a stream has a role, content, a finish reason, usage with cost, and ends', async () => {

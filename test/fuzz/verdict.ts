@@ -7,6 +7,7 @@ import type { OpenApiDocument } from '../../src/http/openapi/openapi.ts';
 import { targetPath } from '../../src/core/request-target.ts';
 import { FAULTS, type FaultCode } from '../../src/core/faults.ts';
 import { type AnswerChecker, checkerFor } from '../app/answer-checker.ts';
+import type { SentAnswer } from '../app/sent-answers.ts';
 import type { FuzzRequest } from './requests.ts';
 import type { Answer } from './send.ts';
 
@@ -60,7 +61,7 @@ export class Verdict {
     return [
       ...this.#failure(request, answer, text),
       ...this.#leaks(request, answer, text),
-      ...errorProblems(request, answer, text),
+      ...this.#errorProblems(request, answer, text),
       ...this.#misfits(request, answer),
     ];
   }
@@ -108,31 +109,38 @@ export class Verdict {
     ];
   }
 
-  #misfits(request: FuzzRequest, { status, headers, body }: Answer): string[] {
-    const answer = {
-      method: request.method,
-      path: targetPath(request.target),
-      status,
-      headers: Object.fromEntries(headers.map(([name, value]) => [name.toLowerCase(), value])),
-      body,
-      isWhole: true,
-    };
-    return this.#checker.check(answer, this.#options.basePath);
+  #misfits(request: FuzzRequest, answer: Answer): string[] {
+    return this.#checker.check(sentAs(request, answer), this.#options.basePath);
+  }
+
+  /** The error's shape, and a code that the catalogue has under this very status. */
+  #errorProblems(request: FuzzRequest, answer: Answer, text: string): string[] {
+    const { status } = answer;
+    if (status < 400 || request.method === 'HEAD') return [];
+    const body = parsed(text);
+    if (body === undefined) return [`a ${status} is no JSON object`];
+    if (status === 402 && 'accepts' in body) return [];
+    const code = codeOf(text);
+    if (code === undefined) return [`a ${status} has no code`];
+    if (code in FAULTS && FAULTS[code as FaultCode].status === status) return [];
+    // Routes of other protocols have codes of their own, each in an example of the document.
+    const described = this.#checker.described(sentAs(request, answer), this.#options.basePath);
+    const { examples = {} } = described?.content?.['application/json'] ?? {};
+    const named = Object.values(examples).map(({ value }) => codeOf(JSON.stringify(value)));
+    // A 402 about credit has the words of its specification.
+    return named.includes(code) ? [] : [`the code ${code} of a ${status} is not documented`];
   }
 }
 
-/** The error's shape, and a code that the catalogue has under this very status. */
-function errorProblems(request: FuzzRequest, { status }: Answer, text: string): string[] {
-  if (status < 400 || request.method === 'HEAD') return [];
-  const body = parsed(text);
-  if (body === undefined) return [`a ${status} is no JSON object`];
-  if (status === 402 && 'accepts' in body) return [];
-  const code = codeOf(text);
-  if (code === undefined) return [`a ${status} has no code`];
-  if (!(code in FAULTS)) return [`the code ${code} is not in the catalogue`];
-  const known = FAULTS[code as FaultCode].status;
-  // A 402 about credit has the words of its specification.
-  return known === status ? [] : [`the code ${code} came with a ${status}`];
+function sentAs(request: FuzzRequest, { status, headers, body }: Answer): SentAnswer {
+  return {
+    method: request.method,
+    path: targetPath(request.target),
+    status,
+    headers: Object.fromEntries(headers.map(([name, value]) => [name.toLowerCase(), value])),
+    body,
+    isWhole: true,
+  };
 }
 
 /** The catalogue's code, from either shape of errors. */
@@ -142,8 +150,9 @@ export function codeOf(text: string): string | undefined {
   if (typeof code === 'string') return code;
   // Refused payments name it where x402 clients look.
   if (typeof error === 'string' && error in FAULTS) return error;
-  const inner =
-    typeof error === 'object' && error !== null ? (error as { code?: unknown }).code : undefined;
+  if (typeof error !== 'object' || error === null) return undefined;
+  // Anthropic's errors have a type and no code.
+  const inner = 'code' in error ? error.code : 'type' in error ? error.type : undefined;
   return typeof inner === 'string' ? inner.toUpperCase() : undefined;
 }
 

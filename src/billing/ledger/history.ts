@@ -116,6 +116,11 @@ export interface UsageFilter {
   readonly tagValue?: string | undefined;
 }
 
+/** The same of one account, or of all. */
+export type AnyUsageFilter = Omit<UsageFilter, 'accountId'> & {
+  readonly accountId?: string | undefined;
+};
+
 interface UsagePage {
   readonly limit: number;
   readonly offset: number;
@@ -131,10 +136,7 @@ export const ADDED_UP = SUMS.map(
  * `FROM … WHERE …` of the rollups that match: those by tag when a tag is named, those of every account
  * when none is.
  */
-export function matching(
-  filter: Omit<UsageFilter, 'accountId'> & { readonly accountId?: string | undefined },
-  isByTag = filter.tag !== undefined,
-) {
+export function matching(filter: AnyUsageFilter, isByTag = filter.tag !== undefined) {
   const { accountId, fromDay, toDay, keyId, modelId, tag, tagValue } = filter;
   const parameters: (string | number)[] = [fromDay, toDay];
   let from = `FROM ledger_usage_${isByTag ? 'tag' : 'day'} WHERE day >= $1 AND day <= $2`;
@@ -177,7 +179,7 @@ export interface UsageTotals extends UsageSums {
 }
 
 /** The sums of all rollups that match. */
-export async function usageTotals(store: Queryable, filter: UsageFilter): Promise<UsageTotals> {
+export async function usageTotals(store: Queryable, filter: AnyUsageFilter): Promise<UsageTotals> {
   const { from, parameters } = matching(filter);
   const [row] = await store.query<UsageTotals>(
     `SELECT count(*) AS rows, ${ADDED_UP} ${from}`,
@@ -195,7 +197,7 @@ export interface UsageTagRow extends UsageSums {
 /** The sums of each value of each tag that matches, by name, the dearest value first. */
 export function usageTags(
   store: Queryable,
-  filter: UsageFilter,
+  filter: AnyUsageFilter,
   page: UsagePage,
 ): Promise<readonly UsageTagRow[]> {
   const { from, parameters } = matching(filter, true);

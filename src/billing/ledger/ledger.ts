@@ -43,6 +43,7 @@ import type {
   Settlement,
   TransferKind,
 } from './records.ts';
+import { type OperatorMove, type OperatorMoveAnswer, moveOnce } from './operator-moves.ts';
 import { type KeptFrom, dropOld, firstDay, prepareDays } from './retention.ts';
 import { settleRows } from './settle.ts';
 import { type AccountRow, SELECT_ACCOUNT, accountOf, insertTransfer } from './states.ts';
@@ -59,13 +60,16 @@ export {
   periodStartDay,
   spendingSince,
 } from './allowances.ts';
+export type { OperatorMove, OperatorMoveAnswer } from './operator-moves.ts';
 export type { KeptFrom } from './retention.ts';
 export { expectedSettlement } from './settle.ts';
 export {
   type TransactionRow,
+  type AnyUsageFilter,
   type UsageDayRow,
   type UsageFilter,
   type UsageRow,
+  type UsageTagRow,
   type UsageTotals,
   countTransactions,
   countUsageTags,
@@ -219,6 +223,20 @@ export class Ledger {
     return balanceAfterNano;
   }
 
+  /** What an operator credits or takes back, once for each reference. */
+  moveOnce(move: OperatorMove): Promise<OperatorMoveAnswer> {
+    const { direction, accountId, amountNano, note } = move;
+    const house = 'house:operator-credit';
+    return this.#store.transaction((tx) =>
+      moveOnce(tx, move, this.#clock.nowMs(), async (id) => {
+        const posting = { id, accountId, amountNano, kind: 'CREDIT' } as const;
+        const noted = note === undefined ? posting : { ...posting, note };
+        if (direction === 'credit') return this.creditIn(tx, { ...noted, from: house });
+        return this.debitIn(tx, { ...noted, to: house });
+      }),
+    );
+  }
+
   /** Takes back a credit whose money is gone; what the balance does not cover is a debt from now on. */
   async reverseIn(tx: Queryable, reversal: ReversalRequest): Promise<Reversal> {
     await this.holds.recall(reversal.accountId);
@@ -246,15 +264,23 @@ export class Ledger {
 
   /** Daily credit of the one `day`, or of every day; what was spent today stays spent. */
   async setDailyAllocation(accountId: string, allocationNano: Nano, day?: number): Promise<void> {
-    await this.#store.transaction(async (tx) => {
-      await this.openAccount(accountId, tx);
-      await tx.query(
-        `UPDATE ledger_account SET daily_allocation_nano = $2, daily_allocation_day = $3
-         WHERE id = $1`,
-        [accountId, allocationNano, day ?? null],
-      );
-      await this.#changed(tx, accountId);
-    });
+    await this.#store.transaction((tx) => this.allocateDailyIn(tx, accountId, allocationNano, day));
+  }
+
+  /** The same in the caller's transaction. */
+  async allocateDailyIn(
+    tx: Queryable,
+    accountId: string,
+    allocationNano: Nano,
+    day?: number,
+  ): Promise<void> {
+    await this.openAccount(accountId, tx);
+    await tx.query(
+      `UPDATE ledger_account SET daily_allocation_nano = $2, daily_allocation_day = $3
+       WHERE id = $1`,
+      [accountId, allocationNano, day ?? null],
+    );
+    await this.#changed(tx, accountId);
   }
 
   /** Makes or changes the cap of a key; what the key spent in the running period stays counted. */

@@ -241,4 +241,19 @@ CREATE TABLE ledger_price (
       postgres: `CREATE INDEX ledger_hold_lease ON ledger_hold (account_id) WHERE request_id LIKE 'lease:%'`,
     },
   },
+  {
+    // The names that operators gave their movements, for ever: postings go after years.
+    id: 'ledger-0011',
+    up: `
+CREATE TABLE ledger_reference (
+  id TEXT PRIMARY KEY,
+  account_id TEXT NOT NULL,
+  amount_nano BIGINT NOT NULL,
+  balance_after_nano BIGINT NOT NULL,
+  created_ms BIGINT NOT NULL
+);
+INSERT INTO ledger_reference SELECT id, account_id, amount_nano, balance_after_nano, created_ms
+  FROM ledger_transfer WHERE kind = 'CREDIT' AND (id LIKE 'credit-%' OR id LIKE 'debit-%')
+  ON CONFLICT (id) DO NOTHING;`,
+  },
 ];

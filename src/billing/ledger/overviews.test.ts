@@ -192,6 +192,29 @@ onEachStore('overviews', (fixture) => {
     assert.equal((await ledger.standing('nobody')).usdNano, 0n);
   });
 
+  test('a reference is good for one movement, however many ask at once', async () => {
+    const { ledger } = await shared();
+    const move = (amount: string, accountId = 'c') =>
+      ledger.moveOnce({
+        direction: 'credit',
+        accountId,
+        amountNano: usdToNano(amount),
+        reference: 'invoice',
+      });
+    const answers = await Promise.all(['1', '1', '1', '1'].map((amount) => move(amount)));
+    const states = answers.map(({ state }) => state).toSorted();
+    assert.deepEqual(states, ['done', 'repeated', 'repeated', 'repeated']);
+    assert.equal((await ledger.balances('c')).usdNano, usdToNano('1'));
+    assert.equal((await move('2')).state, 'reused');
+    assert.equal((await move('1', 'd')).state, 'reused');
+    const debit = { direction: 'debit', accountId: 'c', reference: 'back' } as const;
+    const tooMuch = await ledger.moveOnce({ ...debit, amountNano: usdToNano('3') });
+    assert.equal(tooMuch.state, 'insufficient');
+    const rest = await ledger.moveOnce({ ...debit, amountNano: usdToNano('1') });
+    assert.equal(rest.state, 'done', 'what did not move leaves the reference free');
+    assert.ok((await ledger.audit()).ok);
+  });
+
   test('the prices of a version are kept as they were first', async () => {
     const { store } = await shared();
     await rememberPrices(store, new Map([['v1', '{"input":"1"}']]));

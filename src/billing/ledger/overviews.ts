@@ -9,6 +9,7 @@ import { dayOf, dayStartMs } from '../../core/clock.ts';
 import type { Parameter, Queryable } from '../../db/db.ts';
 import {
   ADDED_UP,
+  type AnyUsageFilter,
   RECEIPT_COLUMNS,
   type UsageFilter,
   type UsageRow,
@@ -205,7 +206,7 @@ export interface UsageGroup extends UsageSums {
 /** Sums of rollups by what `by` names; without an account those of all. Newest or dearest first. */
 export function usageGroups(
   store: Queryable,
-  filter: Omit<UsageFilter, 'accountId'> & { readonly accountId?: string | undefined },
+  filter: AnyUsageFilter,
   by: readonly UsageGrouping[],
   limit: number,
 ): Promise<readonly UsageGroup[]> {

@@ -176,7 +176,7 @@ export class AnswerBlocks {
       // A call that is not complete will not be: what waited for its end is not held up again.
       events += this.#closeOpen();
       if (kind !== 'call') events += this.#say(kind, json);
-      else if (call !== undefined && call.name !== '') events += this.#argue(call, json, true);
+      else if (call !== undefined && call.name !== '') events += this.#openCall(call, json);
     }
     events += this.#closeOpen(true);
     if (this.blocks.length > 0) return events;
@@ -184,23 +184,41 @@ export class AnswerBlocks {
     return events + this.#closeOpen(true);
   }
 
-  #say(kind: TextBlock['kind'], json: string): string {
-    if (this.#open?.kind === 'call' && !isComplete(this.#open)) {
-      if (!ONLY_SPACE.test(json)) this.#wait(kind, undefined, json);
-      return '';
-    }
+  /** Whether a call is open that more of its arguments may come for. */
+  get #isBlocked(): boolean {
+    return this.#open?.kind === 'call' && !isComplete(this.#open);
+  }
+
+  /** Shows what waited, as far as nothing stands in its way. */
+  #showWaiting(): string {
     let events = '';
+    for (let next = this.#waiting[0]; next !== undefined; next = this.#waiting[0]) {
+      const { kind, call, json } = next;
+      if (this.#isBlocked || call?.name === '') break;
+      this.#waiting.shift();
+      if (kind !== 'call') events += this.#say(kind, json);
+      else if (call !== undefined) events += this.#openCall(call, json);
+    }
+    return events;
+  }
+
+  #say(kind: TextBlock['kind'], json: string): string {
+    let events = this.#waiting.length === 0 ? '' : this.#showWaiting();
+    if (this.#isBlocked) {
+      if (!ONLY_SPACE.test(json)) this.#wait(kind, undefined, json);
+      return events;
+    }
     if (this.#open?.kind !== kind) {
       const text = this.#leadKind === kind ? this.#lead + json : json;
       if (ONLY_SPACE.test(text)) {
         this.#lead = text;
         this.#leadKind = kind;
-        return '';
+        return events;
       }
-      events = this.#closeOpen() + this.#begin({ kind, index: this.blocks.length, json: '' });
+      events += this.#closeOpen() + this.#begin({ kind, index: this.blocks.length, json: '' });
       return events + this.#piece(text);
     }
-    return this.#piece(json);
+    return events + this.#piece(json);
   }
 
   /** A further piece of the text that is open. */
@@ -247,27 +265,28 @@ export class AnswerBlocks {
   }
 
   /** A piece of the arguments of a call, whose block opens when nothing stands in its way. */
-  #argue(call: EngineCall, json: string, isLast = false): string {
-    const open = this.#open;
+  #argue(call: EngineCall, json: string): string {
+    const events = call.block !== undefined ? '' : this.#showWaiting();
     if (call.block !== undefined) {
       // Behind arguments that are complete nothing can follow that means anything.
-      if (call.block !== open) return '';
-      if (json === '') return '';
+      if (call.block !== this.#open || json === '') return events;
       call.block.json += json;
-      return this.#writer.piece(call.block, json);
+      return events + this.#writer.piece(call.block, json);
     }
-    const isBlocked = open?.kind === 'call' && !isComplete(open);
-    if (!isLast && (isBlocked || call.name === '')) {
+    if (this.#isBlocked || call.name === '') {
       this.#wait('call', call, json);
-      return '';
+      return events;
     }
-    const waited = this.#waiting.find((one) => one.call === call);
-    if (waited !== undefined) this.#waiting.splice(this.#waiting.indexOf(waited), 1);
+    // A piece without a name may have come before.
+    const at = this.#waiting.findIndex((one) => one.call === call);
+    const [before] = at === -1 ? [] : this.#waiting.splice(at, 1);
+    return events + this.#openCall(call, (before?.json ?? '') + json);
+  }
+
+  #openCall(call: EngineCall, json: string): string {
     const { id, name } = call;
     call.block = { kind: 'call', index: this.blocks.length, json: '', id, name };
-    this.#lead = '';
-    const events = this.#closeOpen() + this.#begin(call.block);
-    return events + this.#piece((waited?.json ?? '') + json);
+    return this.#closeOpen() + this.#begin(call.block) + this.#piece(json);
   }
 
   #wait(kind: Waiting['kind'], call: EngineCall | undefined, json: string): void {
@@ -324,11 +343,12 @@ export function textOfJson(json: string): string {
   }
 }
 
-/** Whether a call's arguments are a whole JSON value. */
+/** Whether a call's arguments are a whole JSON object. */
 function isComplete({ json }: CallBlock): boolean {
+  const text = textOfJson(json).trimEnd();
+  if (!text.endsWith('}')) return false;
   try {
-    JSON.parse(textOfJson(json));
-    return true;
+    return isJsonObject(JSON.parse(text));
   } catch {
     // More of them may come.
     return false;

@@ -1,6 +1,7 @@
 /** `GET /characters` and `GET /characters/{slug}`: the personas on offer, without their prompts. */
 import { Fault } from '../../core/faults.ts';
-import { CharacterQuery, type Personas } from '../personas/personas.ts';
+import { CharacterQuery, DEFAULT_LIMIT, type Personas } from '../personas/personas.ts';
+import { pageHeaders } from '../../http/read-request.ts';
 import { invalidRequest } from '../../json/validation.ts';
 import { type Route, get } from '../../http/route.ts';
 import { CHARACTERS_DESCRIPTION, CHARACTER_DESCRIPTION } from './describe.ts';
@@ -10,7 +11,10 @@ const LISTS = new Set(['categories', 'tags']);
 export function characterRoutes(personas: Personas): Route[] {
   return [
     get('/characters', 'public', CHARACTERS_DESCRIPTION, (context) => {
-      const data = personas.list(readQuery(context.query));
+      const query = readQuery(context.query);
+      const { data, total } = personas.list(query);
+      const { limit = DEFAULT_LIMIT, offset = 0 } = query;
+      context.setAll(pageHeaders({ limit, page: Math.floor(offset / limit) + 1 }, total));
       return context.json(200, { object: 'list', data });
     }),
     get('/characters/:slug', 'public', CHARACTER_DESCRIPTION, async (context) => {

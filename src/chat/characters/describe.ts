@@ -52,6 +52,7 @@ export const CHARACTERS_DESCRIPTION: RouteDescription = {
       'Characters, without their prompts.',
       z.strictObject({ object: z.literal('list'), data: z.array(Character) }),
       { object: 'list', data: [CHARACTER] },
+      'page',
     ),
   ],
 };

@@ -3,7 +3,7 @@
  * often, which end a turn, which make an agent compact its conversation. So the words and the header
  * against retries are those that make each client do what helps.
  */
-import type { Fault, FaultCode } from '../../core/faults.ts';
+import { FAULTS, type Fault, type FaultCode } from '../../core/faults.ts';
 import { isJsonObject, type JsonObject } from '../../json/json-scan.ts';
 import type { ErrorForm } from '../../http/request-context.ts';
 
@@ -27,7 +27,7 @@ export function messageError(fault: Fault, frame: ErrorFrame): JsonObject {
   const isOurs = beside['type'] === 'error' && isJsonObject(beside['error']);
   const error = isOurs
     ? beside['error']
-    : { type: typeOf(fault), message: sentenceOf(fault, frame) };
+    : { type: errorTypeOf(fault.code), message: sentenceOf(fault, frame) };
   return { ...beside, type: 'error', error, request_id: frame.requestId };
 }
 
@@ -66,8 +66,9 @@ const TYPES: Readonly<Record<number, string>> = {
   504: 'timeout_error',
 };
 
-function typeOf({ code, status }: Fault): string {
+export function errorTypeOf(code: FaultCode): string {
   if (OVERLOADED.has(code)) return 'overloaded_error';
+  const { status } = FAULTS[code];
   return TYPES[status] ?? (status >= 500 ? 'api_error' : 'invalid_request_error');
 }
 

@@ -1,8 +1,10 @@
 /** What the Messages routes answer, and what they say of themselves. */
 import { z } from 'zod';
+import type { FaultCode } from '../../core/faults.ts';
 import { type RouteDescription, jsonAnswer, jsonContent } from '../../http/describe.ts';
 import { MODEL_REFUSALS } from '../../http/openapi/refusals.ts';
 import { CHAT_REFUSALS, Cost, Echo, ECHO_EXAMPLE } from '../chat-completions/schema.ts';
+import { errorTypeOf } from './message-errors.ts';
 import { MessagesBody } from './messages-schema.ts';
 
 const Count = z.int().min(0);
@@ -160,9 +162,9 @@ const MessageError = {
       request_id: z.string(),
     })
     .meta({ id: 'MessageError' }),
-  example: (message: string) => ({
+  example: (message: string, code: FaultCode) => ({
     type: 'error',
-    error: { type: 'invalid_request_error', message },
+    error: { type: errorTypeOf(code), message },
     request_id: REQUEST_ID,
   }),
 };

@@ -2,17 +2,23 @@
 import type { Character, CharacterQuery, Persona } from './persona.ts';
 
 /** Decisions 7: `limit` 1 to 100, 50 when absent. */
-const DEFAULT_LIMIT = 50;
+export const DEFAULT_LIMIT = 50;
 
-export function listCharacters(personas: readonly Persona[], query: CharacterQuery): Character[] {
+/** A page of the characters that match, and how many match in all. */
+export interface CharacterPage {
+  readonly data: readonly Character[];
+  readonly total: number;
+}
+
+export function listCharacters(personas: readonly Persona[], query: CharacterQuery): CharacterPage {
   const { sortBy = 'featured', limit = DEFAULT_LIMIT, offset = 0 } = query;
   const order = query.sortOrder ?? (sortBy === 'name' ? 'asc' : 'desc');
   const sign = order === 'asc' ? 1 : -1;
-  return personas
+  const found = personas
     .filter((persona) => matches(persona, query))
     .map((persona) => persona.character)
-    .toSorted((a, b) => sign * compare(a, b, sortBy) || compare(a, b, 'name') || bySlug(a, b))
-    .slice(offset, offset + limit);
+    .toSorted((a, b) => sign * compare(a, b, sortBy) || compare(a, b, 'name') || bySlug(a, b));
+  return { data: found.slice(offset, offset + limit), total: found.length };
 }
 
 function matches(persona: Persona, query: CharacterQuery): boolean {

@@ -52,7 +52,7 @@ test('a Markdown file gives fields and prompt, and the character hides the promp
   const personas = await open();
   const persona = personas.get('socrates');
   assert.equal(persona?.prompt, 'You are Socrates.\n\nAsk one question at a time.');
-  const { updatedAt, ...character } = personas.list()[0]!;
+  const { updatedAt, ...character } = personas.list().data[0]!;
   assert.ok(!Number.isNaN(Date.parse(updatedAt)));
   assert.deepEqual(character, {
     id: persona?.character.id,
@@ -79,7 +79,7 @@ test('YAML files and bare Markdown work; the file name is the slug when none is 
   await writeFile(join(folder, 'notes.txt'), 'ignored');
   const personas = await open();
   assert.deepEqual(
-    personas.list({ sortBy: 'name' }).map(({ slug, name }) => [slug, name]),
+    personas.list({ sortBy: 'name' }).data.map(({ slug, name }) => [slug, name]),
     [
       ['plain', 'plain'],
       ['poet', 'The Poet'],
@@ -99,7 +99,7 @@ test('a wrong file is logged with its reason and spoils no other', async () => {
   await writeFile(join(folder, 'laughs.yaml'), aliases);
   const personas = await open();
   assert.deepEqual(
-    personas.list().map((one) => one.slug),
+    personas.list().data.map((one) => one.slug),
     ['good'],
   );
   assert.deepEqual(
@@ -195,7 +195,7 @@ describe('the list filters, sorts and pages', () => {
     test(JSON.stringify(query), async () => {
       const personas = await open(list);
       assert.deepEqual(
-        personas.list(query).map((one) => one.slug),
+        personas.list(query).data.map((one) => one.slug),
         slugs,
       );
     });

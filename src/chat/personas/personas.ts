@@ -6,10 +6,11 @@
 import type { PersonaSection } from '../../config/config.ts';
 import { sha256Hex } from '../../core/ids.ts';
 import { type Log, reasonOf } from '../../core/log.ts';
-import { listCharacters } from './list-characters.ts';
-import type { Character, CharacterQuery, Persona } from './persona.ts';
+import { type CharacterPage, listCharacters } from './list-characters.ts';
+import type { CharacterQuery, Persona } from './persona.ts';
 import { type PersonaFile, readPersonaFolder } from './persona-files.ts';
 
+export { DEFAULT_LIMIT } from './list-characters.ts';
 export { Character, CHARACTER_SORTS, CharacterQuery, type Persona } from './persona.ts';
 
 export interface PersonasOptions {
@@ -37,7 +38,7 @@ export class Personas {
     this.#options = options;
   }
 
-  list(query: CharacterQuery = {}): Character[] {
+  list(query: CharacterQuery = {}): CharacterPage {
     return listCharacters([...this.#bySlug.values()], query);
   }
 

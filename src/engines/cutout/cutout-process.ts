@@ -17,14 +17,20 @@ import { type LocalRequest, answerBytes, serveLocal } from '../local/local-serve
 import { isMultipart, readBody, readUpload } from '../local/upload.ts';
 import { applyMatte } from './matte.ts';
 import { MAX_IMAGE_BYTES, PhotoEditor, type Sharp } from './photo.ts';
-import { type Onnx, RECIPES, Segmenter } from './segmenter.ts';
+import { type LoadedModel, type Onnx, Segmenter } from './segmenter.ts';
 
 /** The model file that is part of the package. */
 const PERSON_MODEL = 'assets/person-segmentation.onnx';
 const MAX_WAITING = 16;
 const RETRY_AFTER_SECONDS = 5;
 
-const GeneralModel = z.object({ path: z.string(), recipe: z.enum(['u2net', 'isnet']) });
+const GeneralModel = z.object({
+  path: z.string(),
+  /** What answers call it. */
+  name: z.string(),
+  /** Without one, by the side of its input. */
+  recipe: z.enum(['u2net', 'isnet']).optional(),
+});
 const CutoutSettings = z.object({
   threads: z.int().min(1),
   /** The general model, when it is already there. */
@@ -39,11 +45,11 @@ serveLocal(async (given, report, dataFolder) => {
   const sharp = (await nativePackage<{ default: Sharp }>('sharp', need)).default;
   const ort = await nativePackage<Onnx>('onnxruntime-node', need);
   const editor = new PhotoEditor(sharp, threads);
-  const load = async (path: string, recipe: keyof typeof RECIPES): Promise<Segmenter> =>
-    await Segmenter.load(ort, { path, recipe, threads });
-  let segmenter = general
-    ? await load(general.path, general.recipe)
-    : await load(packagePath(PERSON_MODEL), 'person');
+  const load = async (model: LoadedModel): Promise<Segmenter> =>
+    await Segmenter.load(ort, { ...model, threads });
+  let segmenter = await load(
+    general ?? { path: packagePath(PERSON_MODEL), name: 'person', recipe: 'person' },
+  );
   const queue = new JobQueue({
     running: 1,
     waiting: MAX_WAITING,
@@ -58,8 +64,8 @@ serveLocal(async (given, report, dataFolder) => {
     return { png: await editor.encodePng(image), model: segmenter.name };
   }
 
-  async function takeOver({ path, recipe }: z.infer<typeof GeneralModel>): Promise<void> {
-    const next = await load(path, recipe);
+  async function takeOver(model: z.infer<typeof GeneralModel>): Promise<void> {
+    const next = await load(model);
     // A job of its own: no image is in the works while the old model goes.
     await queue.run(async () => {
       const old = segmenter;

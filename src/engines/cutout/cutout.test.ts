@@ -17,7 +17,7 @@ import { cutoutEngine } from './cutout.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'cutout-'));
 
-function engineWith(model: 'person' | 'u2netp', fetchModel: FetchModel): LocalChild {
+function engineWith(model: string, fetchModel: FetchModel): LocalChild {
   const log = silentLog;
   return cutoutEngine({
     model,
@@ -389,7 +389,7 @@ describe('the general model', () => {
       gate.resolve();
       let answer = await send(picture, undefined, general);
       while (answer.model === 'person') answer = await send(picture, undefined, general);
-      assert.equal(answer.model, 'u2net');
+      assert.equal(answer.model, 'u2netp');
       assert.deepEqual(
         [await alpha(answer.body, 50, 150), await alpha(answer.body, 350, 150)],
         [255, 0],
@@ -397,10 +397,28 @@ describe('the general model', () => {
       assert.equal(general.progress()?.state, 'ready');
       process.kill(general.pid!, 'SIGKILL');
       while (general.pid !== undefined) await new Promise(setImmediate);
-      assert.equal((await send(picture, undefined, general)).model, 'u2net');
+      assert.equal((await send(picture, undefined, general)).model, 'u2netp');
     } finally {
       await general.close();
     }
+  });
+
+  test('can be a file of the operator, of either size, which is named in the answer', async () => {
+    for (const side of [320, 1024] as const) {
+      const path = join(folder, `my-model-${side}.onnx`);
+      writeFileSync(path, toyCutoutModel(side));
+      const own = engineWith(path, noFetch);
+      try {
+        const answer = await send(portrait, undefined, own);
+        assert.deepEqual([answer.status, answer.model], [200, `my-model-${side}`]);
+        assert.equal(own.progress(), undefined);
+      } finally {
+        await own.close();
+      }
+    }
+    const missing = engineWith(join(folder, 'missing.onnx'), noFetch);
+    await assert.rejects(missing.address(), /missing\.onnx/);
+    await missing.close();
   });
 
   test('a failed fetch is told, and the person model goes on', async () => {

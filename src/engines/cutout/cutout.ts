@@ -1,7 +1,9 @@
 /**
  * The embedded background removal engine, as the parent sees it: one child process that speaks
- * rembg's protocol, and the general model that is fetched on first use and then takes over.
+ * rembg's protocol, and the general model: one that is fetched on first use and then takes over, or
+ * a file of the operator's own.
  */
+import { basename } from 'node:path';
 import { siblingUrl } from '../../core/sibling.ts';
 import { LocalChild, type LocalChildParts } from '../local/local-child.ts';
 import type { FetchModel } from '../local/model-files.ts';
@@ -33,25 +35,39 @@ const GENERAL_MODELS = {
 } as const;
 
 export interface CutoutOptions extends LocalChildParts {
-  /** `person` stays with the model of the box and never fetches anything. */
-  readonly model: 'person' | keyof typeof GENERAL_MODELS;
+  /**
+   * `person` stays with the model of the box; the path of an ONNX file is a model of the operator's
+   * own. Neither fetches anything.
+   */
+  readonly model: string;
   /** Of the model and of the image library, each. */
   readonly threads: number;
   readonly fetchModel: FetchModel;
 }
 
 export function cutoutEngine({ model, threads, fetchModel, ...parts }: CutoutOptions): LocalChild {
-  const general = model === 'person' ? undefined : GENERAL_MODELS[model];
+  const general = isGeneral(model) ? GENERAL_MODELS[model] : undefined;
+  const isOwn = general === undefined && model !== 'person';
+  const own = isOwn ? { general: { path: model, name: cutoutModelName(model) } } : {};
   return new LocalChild({
     ...parts,
     name: 'cutout',
     entry: siblingUrl(import.meta.url, 'cutout-process'),
-    settings: () => ({ threads }),
+    settings: () => ({ threads, ...own }),
     model: general && {
       name: general.file.name,
       files: [general.file],
       fetchModel,
-      settings: ([path]) => ({ general: { path, recipe: general.recipe } }),
+      settings: ([path]) => ({ general: { path, name: model, recipe: general.recipe } }),
     },
   });
+}
+
+function isGeneral(model: string): model is keyof typeof GENERAL_MODELS {
+  return Object.hasOwn(GENERAL_MODELS, model);
+}
+
+/** What answers call the model of the configuration: of a file its name, never its folder. */
+export function cutoutModelName(model: string): string {
+  return basename(model, '.onnx');
 }

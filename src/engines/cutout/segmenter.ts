@@ -82,24 +82,39 @@ export function modelMask(output: Float32Array, recipe: ModelRecipe): Float32Arr
   return output.map((value) => (range > 0 ? (value - low) / range : 0));
 }
 
+/** A model file, and what is known of it. */
+export interface LoadedModel {
+  readonly path: string;
+  readonly name: string;
+  /** Without one it is taken for U-2-Net or ISNet, by the side of its input. */
+  readonly recipe?: keyof typeof RECIPES | undefined;
+}
+
 export class Segmenter {
-  readonly name: keyof typeof RECIPES;
+  readonly name: string;
   /** What it looks at has so many pixels on both sides. */
   readonly side: number;
   readonly #session: onnx.InferenceSession;
   readonly #ort: Onnx;
+  readonly #recipe: ModelRecipe;
 
-  private constructor(ort: Onnx, name: keyof typeof RECIPES, session: onnx.InferenceSession) {
+  private constructor(
+    ort: Onnx,
+    name: string,
+    recipe: ModelRecipe,
+    session: onnx.InferenceSession,
+  ) {
     this.#ort = ort;
     this.name = name;
-    this.side = RECIPES[name].side;
+    this.side = recipe.side;
+    this.#recipe = recipe;
     this.#session = session;
   }
 
   /** Loads a model file; rejects when it is not an ONNX model. */
   static async load(
     ort: Onnx,
-    model: { path: string; recipe: keyof typeof RECIPES; threads: number },
+    model: LoadedModel & { readonly threads: number },
   ): Promise<Segmenter> {
     const session = await ort.InferenceSession.create(model.path, {
       // The arena keeps a peak of gigabytes for good; without it the speed is the same.
@@ -109,26 +124,39 @@ export class Segmenter {
       executionMode: 'sequential',
       logSeverityLevel: 3,
     });
-    return new Segmenter(ort, model.recipe, session);
+    const recipe = RECIPES[model.recipe ?? recipeOf(session)];
+    return new Segmenter(ort, model.name, recipe, session);
   }
 
   /** The mask of a square copy in 8-bit RGB. */
   async segment(rgb: Buffer): Promise<Plane> {
-    const { side, name } = this;
+    const { side } = this;
     const [inputName] = this.#session.inputNames;
     const [outputName] = this.#session.outputNames;
     assert(inputName !== undefined && outputName !== undefined, 'a model has input and output');
-    const values = modelInput(rgb, RECIPES[name]);
+    const values = modelInput(rgb, this.#recipe);
     const input = new this.#ort.Tensor('float32', values, [1, 3, side, side]);
     // U-2-Net has seven outputs and ISNet twelve; the first is the fused one, the rest cost memory.
     const result = await this.#session.run({ [inputName]: input }, [outputName]);
     const data = result[outputName]?.data;
     assert(data instanceof Float32Array, 'the model answers with 32-bit floats');
     assert(data.length === side * side, 'the mask has the size of the input');
-    return { width: side, height: side, values: modelMask(data, RECIPES[name]) };
+    return { width: side, height: side, values: modelMask(data, this.#recipe) };
   }
 
   async close(): Promise<void> {
     await this.#session.release();
   }
+}
+
+/** Throws for an input that neither family has, in words for the operator. */
+function recipeOf({ inputMetadata: [input] }: onnx.InferenceSession): 'u2net' | 'isnet' {
+  const shape = input?.isTensor === true ? input.shape : [];
+  const side = shape.at(-1);
+  if (side === RECIPES.u2net.side) return 'u2net';
+  // Exports with free axes are of the larger family.
+  if (side === RECIPES.isnet.side || typeof side === 'string') return 'isnet';
+  throw new Error(
+    `The cutout model takes [${shape.join(', ')}]: use a U-2-Net (320x320) or an ISNet (1024x1024) file`,
+  );
 }

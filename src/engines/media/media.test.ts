@@ -12,17 +12,21 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { crc32, deflateSync } from 'node:zlib';
-import { Decoder, Demuxer } from 'node-av/api';
-import { AVCOL_RANGE_JPEG, type AVPixelFormat } from 'node-av/constants';
-import { avGetPixFmtName } from 'node-av/lib';
+import type { AVPixelFormat } from 'node-av/constants';
 import sharp from 'sharp';
 import { portraitSvg } from '../../../scripts/draw-portrait.ts';
 import { systemClock } from '../../core/clock.ts';
 import { Fault } from '../../core/faults.ts';
 import { silentLog } from '../../core/log.ts';
+import { useEnginePackages } from '../local/engine-loader.ts';
 import { type Kept, ToolFailure } from './media-task.ts';
 import { Media, type MediaLimits, type StillRequest, toolFault } from './media.ts';
 import { wavHeader } from './wav.ts';
+
+useEnginePackages('media', undefined);
+const { Decoder, Demuxer } = await import('node-av/api');
+const { AVCOL_RANGE_JPEG } = await import('node-av/constants');
+const { avGetPixFmtName } = await import('node-av/lib');
 
 const folder = mkdtempSync(join(tmpdir(), 'media-'));
 const at = (name: string): string => join(folder, name);

@@ -67,6 +67,7 @@ export const HEADER_GROUPS = {
     some('retry-after', 'Seconds to wait before another try.', '30'),
     some('x-should-retry', '`false` when the same request cannot succeed.', 'false'),
     some('x-retry-count', 'Further engines that were asked.', '1'),
+    some('accept-encoding', 'With a 415 for a `Content-Encoding`: those that are read.', 'gzip'),
     some('x-ratelimit-limit', 'Blockchain RPC, with a 429: most requests a minute.', '100'),
     some('x-ratelimit-remaining', 'Blockchain RPC, with a 429: requests that are left.', '0'),
     some(

@@ -14,12 +14,14 @@ import type {
   RouteDescription,
 } from '../describe.ts';
 import { TAGS } from '../describe.ts';
+import { takesIdempotencyKey } from '../idempotent.ts';
 import type { Route, RouteAuth } from '../route.ts';
 import { HEADER_GROUPS } from './headers.ts';
 import {
   ERROR_SCHEMAS,
   byStatus,
   errorSchema,
+  ownError,
   paysHere,
   refusalsOf,
   takesWallets,
@@ -122,7 +124,7 @@ function infoOf({ title, version }: OpenApiOptions) {
     version,
     description: `A paid inference API in the OpenAI protocol, with blockchain JSON-RPC and wallet payments. Requests are paid from a prepaid balance, with an API key or from a wallet.
 
-Requests that meet no operation are refused too, with the body \`Error\`: ${NO_OPERATION.map(refusalWords).join('; ')}.`,
+Requests that meet no operation are refused too, with the body \`Error\`: ${NO_OPERATION.map(refusalWords).join('; ')}. Every GET answers HEAD as well.`,
   };
 }
 
@@ -217,8 +219,7 @@ function parametersOf(
     return described ?? { name, in: 'path' as const, about: 'Part of the path' };
   });
   const others = given.filter((one) => one.in !== 'path');
-  const isPriced = route.sells !== undefined && route.method === 'POST';
-  const all = [...inPath, ...others, ...(isPriced ? [IDEMPOTENCY_KEY] : [])];
+  const all = [...inPath, ...others, ...(takesIdempotencyKey(route) ? [IDEMPOTENCY_KEY] : [])];
   return [
     ...all.map((one) => parameterOf(one, components)),
     ...(about.query === undefined ? [] : queryParameters(about.query, components)),
@@ -304,7 +305,8 @@ function callerGroups(route: Route): HeaderGroup[] {
   // A public route tells a known caller its balance too.
   if (route.operational !== true) groups.push('balance');
   if (takesWallets(route) || paysHere(route)) groups.push('payment');
-  if (route.sells !== undefined) groups.push('rate', 'replay');
+  if (route.sells !== undefined) groups.push('rate');
+  if (takesIdempotencyKey(route)) groups.push('replay');
   return groups;
 }
 
@@ -328,7 +330,9 @@ function refusalOf(
     content: {
       'application/json': {
         schema:
-          own === undefined ? errorSchema(route, codes) : components.schema(own.schema, 'output'),
+          own === undefined
+            ? errorSchema(route, codes)
+            : ownError(route, status, components.schema(own.schema, 'output')),
         examples: Object.fromEntries(examples) as never, // pairs of a code and its example
       },
     },

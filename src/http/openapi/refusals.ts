@@ -4,6 +4,7 @@
  */
 import { FAULTS, type FaultCode } from '../../core/faults.ts';
 import type { JsonSchema } from '../describe.ts';
+import { takesIdempotencyKey } from '../idempotent.ts';
 import type { Route } from '../route.ts';
 
 /** Of a payment: at the top-up, and in a header of an inference request. */
@@ -81,6 +82,11 @@ export function refusalsOf(route: Route): FaultCode[] {
         'API_KEY_USD_SPEND_LIMIT_EXCEEDED',
         'API_KEY_DIEM_SPEND_LIMIT_EXCEEDED',
         'CREDIT_HELD',
+      ],
+    ],
+    [
+      sells !== undefined || takesIdempotencyKey(route),
+      [
         'INVALID_IDEMPOTENCY_KEY',
         'IDEMPOTENCY_KEY_REUSED',
         'IDEMPOTENT_ANSWER_NOT_KEPT',
@@ -315,6 +321,12 @@ export function errorSchema(route: Route, codes: readonly FaultCode[]): JsonSche
     if (takesWallets(route)) shapes.push(reference('InsufficientCredit'));
   }
   return { anyOf: shapes };
+}
+
+/** In the form of the route's protocol; a path that cannot be read is of no route yet. */
+export function ownError(route: Route, status: number, own: JsonSchema): JsonSchema {
+  const isPathRead = status !== 400 || !route.path.includes(':');
+  return isPathRead ? own : { anyOf: [own, reference('Error'), reference('OpenAiError')] };
 }
 
 function narrowed(name: string, member: string, codes: readonly FaultCode[]): JsonSchema {

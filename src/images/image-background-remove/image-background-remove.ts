@@ -40,6 +40,8 @@ export interface BackgroundRemoveParts {
   readonly serviceName: string;
   readonly readLargeJson: ReadLargeJson;
   readonly fetchTimeoutMs: number;
+  /** Of an image, in whatever way it comes; the specification's bound holds beside it. */
+  readonly fileLimitBytes: number;
   readonly rateOf: (caller: Caller, model: CatalogModel) => RateRule;
 }
 
@@ -53,6 +55,8 @@ const MAX_REDIRECTS = 5;
  * one megapixel.
  */
 const MIN_SHARE = 0.000_5;
+/** What an engine may call its model in a header of ours. */
+const MODEL_NAME = /^[\w. -]{1,64}$/;
 const PNG_TYPE = 'image/png';
 const PERSON_ABILITY = 'Cuts out people in photographs, and nothing else';
 const REFUSALS: RefusalCodes = {
@@ -90,7 +94,7 @@ async function removeBackground(
   const price = requireSold(model, caller);
   const costNano = chargeFor({ images: 1 }, price);
   const inline = 'bytes' in given ? given.bytes : await dataUrlBytes(given.url);
-  if (inline !== undefined) checkImage(inline);
+  if (inline !== undefined) checkImage(inline, mostBytes(parts));
   const rate = parts.rateOf(caller, model);
   const sold = {
     requestId,
@@ -109,10 +113,15 @@ async function removeBackground(
     if (inline === undefined && costNano > 0n) await sales.requireCredit(caller);
     const image = inline ?? (await fetchImage(parts, 'url' in given ? given.url : '', signal));
     await sale.reserve({ minNano: costNano, maxNano: costNano });
-    const { body, replica, attempts } = await cutOut(parts, context, model, image);
+    const { body, replica, attempts, head } = await cutOut(parts, context, model, image);
     const outcome = { costNano, status: 'completed', attempts, replica: replica.engine } as const;
-    const answer = await sale.answer({ ...outcome, extras: { images: 1 } }, ({ after }) => {
-      const facts = { model, deprecation, rate, sale, ...outcome };
+    // What runs behind one id changes: a model that was fetched takes over from that of the box.
+    const ran = head.headers['x-model'];
+    const hasName = typeof ran === 'string' && MODEL_NAME.test(ran);
+    const router = hasName ? `${replica.engine}/${ran}` : replica.engine;
+    const extras = { images: 1, ...(hasName && { model: ran }) };
+    const answer = await sale.answer({ ...outcome, extras }, ({ after }) => {
+      const facts = { model, deprecation, rate, sale, ...outcome, replica: router };
       const headers = new AnswerHeaders(parts);
       context.setAll(headers.answered({ ...facts, remainingNano: after.usdNano }));
       context.set('content-disposition', 'inline; filename="cutout.png"');
@@ -129,19 +138,21 @@ type GivenImage = { readonly model: string | undefined } & (
   | { readonly url: string }
 );
 
-async function imageOf(
-  { readLargeJson }: BackgroundRemoveParts,
-  context: RequestContext,
-): Promise<GivenImage> {
+/** The specification takes images of less than 25 MB. */
+function mostBytes({ fileLimitBytes }: BackgroundRemoveParts): number {
+  return Math.min(MAX_IMAGE_BYTES - 1, fileLimitBytes);
+}
+
+async function imageOf(parts: BackgroundRemoveParts, context: RequestContext): Promise<GivenImage> {
   if (isMultipart(context)) {
-    const { bytes, fields } = await readFile(context, 'image', MAX_IMAGE_BYTES - 1);
+    const { bytes, fields } = await readFile(context, 'image', mostBytes(parts));
     const second = ['image', 'image_url'].find((name) => fields.has(name));
     if (second !== undefined) {
       throw invalidField([second], `${second}: Send either the file or ${second}, not both`);
     }
     return { bytes, model: fields.get('model') };
   }
-  const request = await readJson(context, BackgroundRemoveRequest, readLargeJson);
+  const request = await readJson(context, BackgroundRemoveRequest, parts.readLargeJson);
   const model = request.model ?? undefined;
   if (typeof request.image_url === 'string') return { url: request.image_url, model };
   return { bytes: await bytesOf(request.image ?? ''), model };
@@ -163,24 +174,25 @@ async function bytesOf(text: string): Promise<Buffer> {
 }
 
 async function fetchImage(
-  { guard, fetchTimeoutMs: timeoutMs }: BackgroundRemoveParts,
+  parts: BackgroundRemoveParts,
   url: string,
   signal: AbortSignal,
 ): Promise<Buffer> {
-  const bounds = { maxBytes: MAX_IMAGE_BYTES - 1, timeoutMs, maxRedirects: MAX_REDIRECTS };
-  const { bytes } = await guard.fetch(url, { ...bounds, signal });
-  checkImage(bytes);
+  const maxBytes = mostBytes(parts);
+  const bounds = { maxBytes, timeoutMs: parts.fetchTimeoutMs, maxRedirects: MAX_REDIRECTS };
+  const { bytes } = await parts.guard.fetch(url, { ...bounds, signal });
+  checkImage(bytes, maxBytes);
   return bytes;
 }
 
 /** Size and format by the header. Faults: 400 empty or damaged, 413, 415, 422 too few or many pixels. */
-function checkImage(bytes: Buffer): void {
+function checkImage(bytes: Buffer, maxBytes: number): void {
   if (bytes.length === 0) {
     throw new Fault('CORRUPTED_IMAGE', { message: 'The image is empty' });
   }
-  if (bytes.length >= MAX_IMAGE_BYTES) {
+  if (bytes.length > maxBytes) {
     throw new Fault('PAYLOAD_TOO_LARGE', {
-      message: 'The image must have less than 25 MB',
+      message: `The image must have at most ${maxBytes} bytes`,
     });
   }
   if (imageType(bytes) === undefined) {

@@ -1,0 +1,288 @@
+/**
+ * `/admin/accounts`: who may call, on which plan, within which limits, with how much credit. For the
+ * operator's own back office: a sign-up page, a payment provider's webhook.
+ */
+import { z } from 'zod';
+import type { OperatorMove } from '../../billing/ledger/ledger.ts';
+import type { Idempotency } from '../../billing/idempotency/idempotency.ts';
+import { isoTime } from '../../core/clock.ts';
+import { Fault } from '../../core/faults.ts';
+import { type Nano, ZERO, decimalUsd, usdToNano } from '../../core/money.ts';
+import { decodeCursor, encodeCursor } from '../../http/cursor.ts';
+import { readBody, readQuery } from '../../http/read-request.ts';
+import type { RequestContext } from '../../http/request-context.ts';
+import { type Route, SMALL_JSON_BODY, get } from '../../http/route.ts';
+import type { Account, LimitOverrides } from '../../identity/identity.ts';
+import { refuseIssues } from '../../json/validation.ts';
+import type { AccountParts } from '../account-parts.ts';
+import { answerActivity, answerDays } from '../activity.ts';
+import { answerStatement } from '../statement.ts';
+import {
+  type AccountItem,
+  type AccountList,
+  AccountsQuery,
+  CHANGE_ACCOUNT,
+  CREATE_ACCOUNT,
+  CREDIT_ACCOUNT,
+  ChangeAccountRequest,
+  type ChangedAccount,
+  CreateAccountRequest,
+  DEBIT_ACCOUNT,
+  GET_ACCOUNT,
+  LIST_ACCOUNTS,
+  type LimitsChange,
+  type LimitsItem,
+  type MoveAnswer,
+  MoveRequest,
+} from './operator-schema.ts';
+import { ACCOUNT_DAYS, ACCOUNT_REQUESTS, ACCOUNT_STATEMENT } from './operator-usage-schema.ts';
+
+export interface OperatorParts extends AccountParts {
+  readonly idempotency: Idempotency;
+}
+
+const PATH = '/admin/accounts';
+const Place = z.tuple([z.number().int(), z.string()]);
+
+export function operatorAccountRoutes(parts: OperatorParts): Route[] {
+  return [
+    get(PATH, 'operator', LIST_ACCOUNTS, (context) => answerAccounts(parts, context)),
+    {
+      method: 'POST',
+      path: PATH,
+      auth: 'operator',
+      describe: CREATE_ACCOUNT,
+      body: SMALL_JSON_BODY,
+      keepsAnswer: true,
+      handle: (context) => createAccount(parts, context),
+    },
+    get(`${PATH}/:id`, 'operator', GET_ACCOUNT, async (context) =>
+      context.json(200, { data: await itemOf(parts, await accountOf(parts, context)) }),
+    ),
+    {
+      method: 'PATCH',
+      path: `${PATH}/:id`,
+      auth: 'operator',
+      describe: CHANGE_ACCOUNT,
+      body: SMALL_JSON_BODY,
+      handle: (context) => changeAccount(parts, context),
+    },
+    ...(['credit', 'debit'] as const).map((direction): Route => ({
+      method: 'POST',
+      path: `${PATH}/:id/${direction}`,
+      auth: 'operator',
+      describe: direction === 'credit' ? CREDIT_ACCOUNT : DEBIT_ACCOUNT,
+      body: SMALL_JSON_BODY,
+      handle: (context) => move(parts, context, direction),
+    })),
+    get(`${PATH}/:id/statement`, 'operator', ACCOUNT_STATEMENT, async (context) =>
+      answerStatement(parts, context, (await accountOf(parts, context)).id),
+    ),
+    get(`${PATH}/:id/requests`, 'operator', ACCOUNT_REQUESTS, async (context) =>
+      answerActivity(parts, context, await scopeOf(parts, context)),
+    ),
+    get(`${PATH}/:id/days`, 'operator', ACCOUNT_DAYS, async (context) =>
+      answerDays(parts, context, await scopeOf(parts, context)),
+    ),
+  ];
+}
+
+async function scopeOf(parts: OperatorParts, context: RequestContext) {
+  const { id } = await accountOf(parts, context);
+  return { accountId: id, keyId: context.query.get('key') ?? undefined };
+}
+
+/** The account of the path. Throws 404. */
+export async function accountOf(
+  { stores }: OperatorParts,
+  { parameters }: RequestContext,
+): Promise<Account> {
+  const account = await stores.identity.findAccount(parameters['id'] ?? '');
+  if (account !== undefined) return account;
+  throw new Fault('ACCOUNT_NOT_FOUND');
+}
+
+async function answerAccounts(parts: OperatorParts, context: RequestContext): Promise<void> {
+  const { search, plan, limit, cursor } = readQuery(context, AccountsQuery);
+  const [createdMs, id = ''] = decodeCursor(cursor, Place) ?? [];
+  const after = createdMs === undefined ? undefined : { createdMs, id };
+  const { identity } = parts.stores;
+  const found = await identity.searchAccounts({ search, plan }, { limit: limit + 1, after });
+  const shown = found.slice(0, limit);
+  const last = found.length > limit ? shown.at(-1) : undefined;
+  const body: AccountList = {
+    object: 'list',
+    data: await Promise.all(shown.map((account) => itemOf(parts, account))),
+    nextCursor: last === undefined ? null : encodeCursor([last.createdMs, last.id]),
+  };
+  await context.json(200, body);
+}
+
+async function itemOf({ stores }: OperatorParts, account: Account): Promise<AccountItem> {
+  const standing = await stores.ledger.standing(account.id);
+  const { usdNano, heldUsdNano, debtNano, diemNano, allocationNano } = standing;
+  return {
+    id: account.id,
+    name: account.name,
+    plan: account.plan,
+    disabled: account.disabled,
+    isOperator: account.isOperator,
+    limits: limitsItem(account.limits),
+    createdAt: isoTime(account.createdMs),
+    balance: {
+      usd: decimalUsd(usdNano),
+      heldUsd: decimalUsd(heldUsdNano),
+      availableUsd: decimalUsd(usdNano - heldUsdNano),
+      debtUsd: decimalUsd(debtNano),
+      diem: decimalUsd(diemNano),
+      dailyAllocation: decimalUsd(allocationNano),
+    },
+  };
+}
+
+export function limitsItem(limits: LimitOverrides): LimitsItem {
+  return {
+    requestsPerMinute: limits.requestsPerMinute ?? null,
+    tokensPerMinute: limits.tokensPerMinute ?? null,
+    rpcRequestsPerMinute: limits.rpcRequestsPerMinute ?? null,
+    rpcCreditsPerDay: limits.rpcCreditsPerDay ?? null,
+  };
+}
+
+/** A missing member stays, null goes. */
+export function changedLimits(
+  before: LimitOverrides,
+  change: LimitsChange | undefined,
+): LimitOverrides {
+  const after = Object.entries({ ...before, ...change }).filter(
+    ([, limit]) => limit !== null && limit !== undefined,
+  );
+  return Object.fromEntries(after);
+}
+
+async function createAccount(parts: OperatorParts, context: RequestContext): Promise<void> {
+  const { name, plan = 'paid', dailyDiem, limits } = readBody(context, CreateAccountRequest);
+  const { store, identity, ledger } = parts.stores;
+  const { keeper } = context;
+  const body = await store.transaction(async (tx) => {
+    const made = await identity.createNamedAccount(name, plan, tx);
+    const account = { ...made, limits: changedLimits({}, limits) };
+    if (limits !== undefined) await identity.updateAccount(account, tx);
+    await ledger.openAccount(account.id, tx);
+    const dailyNano = dailyDiem === undefined ? ZERO : usdToNano(dailyDiem);
+    if (dailyNano > 0n) await ledger.allocateDailyIn(tx, account.id, dailyNano);
+    const item = newItem(account, dailyNano);
+    const answer = { success: true, data: item } satisfies ChangedAccount;
+    await keepAnswer(parts, context, answer, tx);
+    return answer;
+  });
+  if (keeper !== undefined) keeper.token.isSpent = true;
+  await context.json(200, body);
+}
+
+/** Keeps an answer for the retries of its request, in the transaction that it is true by. */
+export async function keepAnswer(
+  { idempotency }: OperatorParts,
+  { keeper }: RequestContext,
+  answer: unknown,
+  tx: Parameters<Idempotency['complete']>[2],
+): Promise<void> {
+  if (keeper === undefined) return;
+  const body = Buffer.from(JSON.stringify(answer));
+  const kept = keeper.finished({ type: 'application/json; charset=utf-8', body });
+  // Another request has the key by now: this one must not happen beside it.
+  if (!(await idempotency.complete(keeper.token, kept, tx))) throw new Fault('REQUEST_IN_PROGRESS');
+}
+
+function newItem(account: Account, dailyNano: Nano): AccountItem {
+  const none = decimalUsd(0n);
+  const daily = decimalUsd(dailyNano);
+  return {
+    id: account.id,
+    name: account.name,
+    plan: account.plan,
+    disabled: false,
+    isOperator: false,
+    limits: limitsItem(account.limits),
+    createdAt: isoTime(account.createdMs),
+    balance: {
+      usd: none,
+      heldUsd: none,
+      availableUsd: none,
+      debtUsd: none,
+      diem: daily,
+      dailyAllocation: daily,
+    },
+  };
+}
+
+async function changeAccount(parts: OperatorParts, context: RequestContext): Promise<void> {
+  const change = readBody(context, ChangeAccountRequest);
+  const { id } = await accountOf(parts, context);
+  if (change.disabled === true && id === context.caller.accountId) {
+    const message = 'Must not lock the operator out: this is the account that asks';
+    throw refuseIssues([{ code: 'custom', path: ['disabled'], message }]);
+  }
+  const { store, identity, ledger } = parts.stores;
+  const account = await store.transaction(async (tx) => {
+    await identity.lockAccount(id, tx);
+    const before = await identity.findAccount(id, tx);
+    if (before === undefined) throw new Fault('ACCOUNT_NOT_FOUND');
+    if (change.name !== undefined) await identity.requireFreeName(change.name, id, tx);
+    const after: Account = {
+      ...before,
+      name: change.name ?? before.name,
+      plan: change.plan ?? before.plan,
+      disabled: change.disabled ?? before.disabled,
+      limits: changedLimits(before.limits, change.limits),
+    };
+    await identity.updateAccount(after, tx);
+    if (change.dailyDiem !== undefined) {
+      await ledger.allocateDailyIn(tx, id, usdToNano(change.dailyDiem));
+    }
+    return after;
+  });
+  identity.forget();
+  await context.json(200, { success: true, data: await itemOf(parts, account) });
+}
+
+async function move(
+  parts: OperatorParts,
+  context: RequestContext,
+  direction: OperatorMove['direction'],
+): Promise<void> {
+  const { amountUsd, reference, note } = readBody(context, MoveRequest);
+  const amountNano = usdToNano(amountUsd);
+  if (amountNano <= 0n) {
+    const message = 'Must be above zero';
+    throw refuseIssues([{ code: 'custom', path: ['amountUsd'], message }]);
+  }
+  const { id: accountId } = await accountOf(parts, context);
+  const { ledger } = parts.stores;
+  const wanted = { direction, accountId, amountNano, reference, note };
+  const answer = await ledger.moveOnce(wanted);
+  if (answer.state === 'reused') {
+    const { was } = answer;
+    throw new Fault('REFERENCE_REUSED', {
+      message: `The reference "${reference}" stands for a ${direction} of ${decimalUsd(was.amountNano)} USD on the account ${was.accountId}; nothing was changed. Give this movement a reference of its own`,
+    });
+  }
+  if (answer.state === 'insufficient') {
+    const { usdNano, heldUsdNano } = await ledger.standing(accountId);
+    throw new Fault('INSUFFICIENT_BALANCE', {
+      message: `The account has ${decimalUsd(usdNano - heldUsdNano)} USD that is not held; take that or less`,
+    });
+  }
+  const body: MoveAnswer = {
+    success: true,
+    data: {
+      accountId,
+      reference,
+      amountUsd: decimalUsd(amountNano),
+      balanceUsd: decimalUsd(answer.balanceNano),
+      createdAt: isoTime(answer.createdMs),
+      isRepeat: answer.state === 'repeated',
+    },
+  };
+  await context.json(200, body);
+}

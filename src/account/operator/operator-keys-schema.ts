@@ -1,0 +1,115 @@
+/** What the operator's routes about keys say of themselves. */
+import { z } from 'zod';
+import { type RouteDescription, jsonAnswer, jsonContent } from '../../http/describe.ts';
+import {
+  ApiKeyItem,
+  CreateKeyRequest,
+  CreatedKeyAnswer,
+  DeletedKeyAnswer,
+  KEY,
+  Time,
+  UpdateKeyRequest,
+} from '../api-key-schema.ts';
+import { ACCOUNT, ACCOUNT_PATH, LimitsChange, LimitsItem } from './operator-schema.ts';
+
+const KEY_PATH = [
+  ...ACCOUNT_PATH,
+  { name: 'keyId', in: 'path', about: 'Id of the key.', example: KEY.id },
+] as const;
+
+export type OperatorKey = z.infer<typeof OperatorKey>;
+const OperatorKey = ApiKeyItem.extend({
+  limits: LimitsItem,
+  revokedAt: Time.nullable().describe('Null for one that can be used.'),
+}).meta({ id: 'OperatorApiKey' });
+
+export const OperatorKeysQuery = z.object({
+  revoked: z.enum(['true', 'false']).optional().describe('`true` shows revoked keys too.'),
+});
+
+export const LIST_ACCOUNT_KEYS: RouteDescription = {
+  tag: 'Operator',
+  summary: 'List keys of an account',
+  parameters: ACCOUNT_PATH,
+  query: OperatorKeysQuery,
+  answers: [
+    jsonAnswer(
+      'Keys, newest first.',
+      z.object({ object: z.literal('list'), data: z.array(OperatorKey) }),
+      { object: 'list', data: [{ ...KEY, limits: ACCOUNT.limits, revokedAt: null }] },
+    ),
+  ],
+  refusals: ['ACCOUNT_NOT_FOUND'],
+};
+
+export const CreateAccountKeyRequest = CreateKeyRequest.extend({
+  limits: LimitsChange.optional(),
+}).meta({ id: 'CreateAccountKeyRequest' });
+
+export type CreatedAccountKey = z.infer<typeof CreatedAccountKey>;
+const CreatedAccountKey = CreatedKeyAnswer.extend({
+  data: CreatedKeyAnswer.shape.data.extend({
+    apiKey: z
+      .string()
+      .nullable()
+      .describe(
+        'The secret. It is shown here once and stored nowhere, so it is null in a repeated answer: revoke the key then, and make another.',
+      ),
+  }),
+});
+
+export const CREATE_ACCOUNT_KEY: RouteDescription = {
+  tag: 'Operator',
+  summary: 'Create a key for an account',
+  parameters: ACCOUNT_PATH,
+  request: jsonContent(CreateAccountKeyRequest, { apiKeyType: 'INFERENCE', description: 'first' }),
+  answers: [
+    jsonAnswer(
+      'The key, with its secret.',
+      CreatedAccountKey,
+      {
+        success: true,
+        data: {
+          id: KEY.id,
+          apiKey: 'SVC_INFERENCE_KEY_…',
+          apiKeyType: 'INFERENCE',
+          description: 'first',
+          consumptionLimit: { usd: null, diem: null, vcu: null },
+          limitPeriod: 'EPOCH',
+          modelPrivacy: 'ALL',
+          models: null,
+          expiresAt: null,
+        },
+      },
+      'no-store',
+    ),
+  ],
+  refusals: ['ACCOUNT_NOT_FOUND', 'API_KEY_LIMIT_REACHED'],
+};
+
+export const ChangeAccountKeyRequest = UpdateKeyRequest.omit({ id: true })
+  .extend({ limits: LimitsChange.optional() })
+  .meta({ id: 'ChangeAccountKeyRequest' });
+
+export const CHANGE_ACCOUNT_KEY: RouteDescription = {
+  tag: 'Operator',
+  summary: 'Change a key of an account',
+  about: 'Also its limits, which its owner cannot change.',
+  parameters: KEY_PATH,
+  request: jsonContent(ChangeAccountKeyRequest, { limits: { requestsPerMinute: 10 } }),
+  answers: [
+    jsonAnswer('The key as it is now.', z.object({ success: z.literal(true), data: OperatorKey }), {
+      success: true,
+      data: { ...KEY, limits: ACCOUNT.limits, revokedAt: null },
+    }),
+  ],
+  refusals: ['ACCOUNT_NOT_FOUND', 'API_KEY_NOT_FOUND'],
+};
+
+export const REVOKE_ACCOUNT_KEY: RouteDescription = {
+  tag: 'Operator',
+  summary: 'Revoke a key of an account',
+  parameters: KEY_PATH,
+  answers: [jsonAnswer('The key is revoked.', DeletedKeyAnswer, { success: true })],
+  refusals: ['ACCOUNT_NOT_FOUND', 'API_KEY_NOT_FOUND'],
+};

@@ -1,0 +1,113 @@
+/** `/admin/accounts/{id}/keys`: the keys of an account in the hands of the operator. */
+import { isoTime } from '../../core/clock.ts';
+import { Fault } from '../../core/faults.ts';
+import { readBody, readQuery } from '../../http/read-request.ts';
+import type { RequestContext } from '../../http/request-context.ts';
+import { type Route, SMALL_JSON_BODY, get } from '../../http/route.ts';
+import type { ApiKey } from '../../identity/identity.ts';
+import { changeOf, createdBody, itemOf, settingsOf } from '../api-keys.ts';
+import { makeKey, reportKeys, updateKey, withKnownModels } from '../manage-keys.ts';
+import {
+  type OperatorParts,
+  accountOf,
+  changedLimits,
+  keepAnswer,
+  limitsItem,
+} from './operator-accounts.ts';
+import {
+  CHANGE_ACCOUNT_KEY,
+  CREATE_ACCOUNT_KEY,
+  ChangeAccountKeyRequest,
+  CreateAccountKeyRequest,
+  type CreatedAccountKey,
+  LIST_ACCOUNT_KEYS,
+  type OperatorKey,
+  OperatorKeysQuery,
+  REVOKE_ACCOUNT_KEY,
+} from './operator-keys-schema.ts';
+
+const PATH = '/admin/accounts/:id/keys';
+
+export function operatorKeyRoutes(parts: OperatorParts): Route[] {
+  const { identity } = parts.stores;
+  const common = { auth: 'operator', body: SMALL_JSON_BODY } as const;
+  return [
+    get(PATH, 'operator', LIST_ACCOUNT_KEYS, async (context) => {
+      const { revoked } = readQuery(context, OperatorKeysQuery);
+      const { id } = await accountOf(parts, context);
+      const keys = await identity.listKeys(id, { revoked: revoked === 'true' });
+      await context.json(200, { object: 'list', data: await itemsOf(parts, id, keys) });
+    }),
+    {
+      ...common,
+      method: 'POST',
+      path: PATH,
+      describe: CREATE_ACCOUNT_KEY,
+      keepsAnswer: true,
+      handle: (context) => createKey(parts, context),
+    },
+    {
+      ...common,
+      method: 'PATCH',
+      path: `${PATH}/:keyId`,
+      describe: CHANGE_ACCOUNT_KEY,
+      handle: (context) => changeKey(parts, context),
+    },
+    {
+      method: 'DELETE',
+      path: `${PATH}/:keyId`,
+      auth: 'operator',
+      describe: REVOKE_ACCOUNT_KEY,
+      handle: async (context) => {
+        const { id } = await accountOf(parts, context);
+        const isRevoked = await identity.revokeKey(id, context.parameters['keyId'] ?? '');
+        if (!isRevoked) throw new Fault('API_KEY_NOT_FOUND');
+        await context.json(200, { success: true });
+      },
+    },
+  ];
+}
+
+async function itemsOf(
+  parts: OperatorParts,
+  accountId: string,
+  keys: readonly ApiKey[],
+): Promise<OperatorKey[]> {
+  const reports = await reportKeys(parts, accountId, keys);
+  return reports.map((report) => ({
+    ...itemOf(report),
+    limits: limitsItem(report.key.limits),
+    revokedAt: report.key.revokedMs === undefined ? null : isoTime(report.key.revokedMs),
+  }));
+}
+
+async function createKey(parts: OperatorParts, context: RequestContext): Promise<void> {
+  const request = readBody(context, CreateAccountKeyRequest);
+  const settings = withKnownModels(parts, settingsOf(request, parts.clock));
+  const { id: accountId } = await accountOf(parts, context);
+  const kind = request.apiKeyType;
+  const limits = changedLimits({}, request.limits);
+  const body = await parts.stores.store.transaction(async (tx) => {
+    const { key, secret } = await makeKey(parts, tx, { ...settings, kind, accountId, limits });
+    const answer = createdBody(key, secret);
+    const kept = { ...answer, data: { ...answer.data, apiKey: null } } satisfies CreatedAccountKey;
+    await keepAnswer(parts, context, kept, tx);
+    return answer;
+  });
+  if (context.keeper !== undefined) context.keeper.token.isSpent = true;
+  context.set('cache-control', 'no-store');
+  await context.json(200, body);
+}
+
+async function changeKey(parts: OperatorParts, context: RequestContext): Promise<void> {
+  const { limits, ...request } = readBody(context, ChangeAccountKeyRequest);
+  const { id } = await accountOf(parts, context);
+  const change = changeOf(request, parts.clock);
+  const changed = await updateKey(parts, id, context.parameters['keyId'] ?? '', (key) => ({
+    ...change(key),
+    limits: changedLimits(key.limits, limits),
+  }));
+  if (changed === undefined) throw new Fault('API_KEY_NOT_FOUND');
+  const [data] = await itemsOf(parts, id, [changed]);
+  await context.json(200, { success: true, data });
+}

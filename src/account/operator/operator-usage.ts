@@ -1,0 +1,107 @@
+/** `GET /admin/usage` and `GET /admin/revenue`: what the whole service sold, added up. */
+import {
+  type AnyUsageFilter,
+  type UsageGroup,
+  type UsageGrouping,
+  type UsageTagRow,
+  usageGroups,
+  usageTags,
+  usageTotals,
+} from '../../billing/ledger/ledger.ts';
+import { decimalUsd } from '../../core/money.ts';
+import { readQuery } from '../../http/read-request.ts';
+import type { RequestContext } from '../../http/request-context.ts';
+import { type Route, get } from '../../http/route.ts';
+import type { AccountParts } from '../account-parts.ts';
+import { type DayQuery, dayText, rangeOf } from '../usage-query.ts';
+import {
+  type GroupsAnswer,
+  OPERATOR_USAGE,
+  OperatorUsageQuery,
+  REVENUE,
+  RevenueQuery,
+} from './operator-usage-schema.ts';
+
+/** A year of so many models a day is more than a chart shows. */
+const MAX_REVENUE_ROWS = 20_000;
+
+const COLUMNS = {
+  day: 'day',
+  model: 'model_id',
+  account: 'account_id',
+  key: 'key_id',
+} as const satisfies Record<string, UsageGrouping>;
+
+export function operatorUsageRoutes(parts: AccountParts): Route[] {
+  const { store } = parts.stores;
+  return [
+    get('/admin/usage', 'operator', OPERATOR_USAGE, async (context) => {
+      const { by, limit, ...query } = readQuery(context, OperatorUsageQuery);
+      const filter = filterOf(parts, query);
+      const rows =
+        by === 'tag'
+          ? await usageTags(store, filter, { limit, offset: 0 })
+          : await usageGroups(store, filter, [COLUMNS[by]], limit);
+      await answer(parts, context, filter, rows);
+    }),
+    get('/admin/revenue', 'operator', REVENUE, async (context) => {
+      const filter = filterOf(parts, readQuery(context, RevenueQuery));
+      const rows = await usageGroups(store, filter, ['day', 'model_id'], MAX_REVENUE_ROWS);
+      await answer(parts, context, filter, rows);
+    }),
+  ];
+}
+
+interface RangeQuery extends DayQuery {
+  readonly account?: string | undefined;
+  readonly model?: string | undefined;
+}
+
+function filterOf({ clock }: AccountParts, query: RangeQuery): AnyUsageFilter {
+  return { accountId: query.account, modelId: query.model, ...rangeOf(query, clock.nowMs()) };
+}
+
+async function answer(
+  { stores }: AccountParts,
+  context: RequestContext,
+  filter: AnyUsageFilter,
+  rows: readonly (UsageGroup | UsageTagRow)[],
+): Promise<void> {
+  const totals = await usageTotals(stores.store, filter);
+  const body: GroupsAnswer = {
+    object: 'list',
+    from: dayText(filter.fromDay),
+    to: dayText(filter.toDay),
+    totals: sumsOf(totals),
+    data: rows.map((row) => ({ ...membersOf(row), ...sumsOf(row) })),
+  };
+  await context.json(200, body);
+}
+
+/** What a row was made by, and nothing else. */
+function membersOf(row: UsageGroup | UsageTagRow): Partial<GroupsAnswer['data'][0]> {
+  if ('name' in row) return { tag: row.name, value: row.value };
+  const { day, model_id: model, account_id: accountId, key_id: keyId } = row;
+  return {
+    ...(day === undefined ? {} : { date: dayText(Number(day)) }),
+    ...(model === undefined ? {} : { model }),
+    ...(accountId === undefined ? {} : { accountId }),
+    ...(keyId === undefined ? {} : { apiKeyId: keyId === '' ? null : keyId }),
+  };
+}
+
+type SumsRow = Pick<
+  UsageTagRow,
+  'requests' | 'errors' | 'prompt_tokens' | 'completion_tokens' | 'usd_nano' | 'diem_nano'
+>;
+
+function sumsOf(row: SumsRow): GroupsAnswer['totals'] {
+  return {
+    requests: Number(row.requests),
+    errors: Number(row.errors),
+    promptTokens: Number(row.prompt_tokens),
+    completionTokens: Number(row.completion_tokens),
+    usd: decimalUsd(row.usd_nano),
+    diem: decimalUsd(row.diem_nano),
+  };
+}

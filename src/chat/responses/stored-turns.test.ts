@@ -1,0 +1,120 @@
+/** Stored turns on both databases: chains, their bounds and ends, retention, room. */
+import assert from 'node:assert/strict';
+import { before, test } from 'node:test';
+import { HOUR_MS } from '../../core/clock.ts';
+import type { Store } from '../../db/db.ts';
+import { onEachStore } from '../../../test/databases/stores.ts';
+import { TestClock } from '../../../test/support/test-clock.ts';
+import { RESPONSES_MIGRATIONS } from './migrations.ts';
+import { type NewTurn, StoredTurns } from './stored-turns.ts';
+
+onEachStore('stored turns', (fixture) => {
+  let store: Store;
+  let clock: TestClock;
+  let turns: StoredTurns;
+  let keepHours = 24;
+
+  before(async () => {
+    store = await fixture.open(RESPONSES_MIGRATIONS);
+    clock = new TestClock();
+    turns = new StoredTurns({ store, clock, keepHours: () => keepHours });
+  });
+
+  const add = (id: string, parentId?: string, more: Partial<NewTurn> = {}) =>
+    store.transaction((tx) =>
+      turns.add(tx, {
+        id,
+        accountId: 'a',
+        parentId,
+        createdMs: clock.nowMs(),
+        model: 'm',
+        status: 'completed',
+        costNano: 7n,
+        inputJson: JSON.stringify([{ role: 'user', content: id }]),
+        responseJson: JSON.stringify({ id, output: [] }),
+        ...more,
+      }),
+    );
+  const refused = (id: string, accountId = 'a') =>
+    assert.rejects(turns.chain(id, accountId), { code: 'PREVIOUS_RESPONSE_NOT_FOUND' });
+
+  test('a conversation is its turns from the first on, for its account', async () => {
+    await add('c1');
+    await add('c2', 'c1');
+    await add('c3', 'c2');
+    await add('other', 'c1');
+    const chain = await turns.chain('c3', 'a');
+    assert.deepEqual(
+      chain.map(({ id }) => id),
+      ['c1', 'c2', 'c3'],
+    );
+    assert.deepEqual(chain[0]?.input, [{ role: 'user', content: 'c1' }]);
+    await refused('c3', 'b');
+    await refused('nobody');
+    assert.equal(await turns.get('c1', 'b'), undefined);
+    assert.equal(await turns.remove('c1', 'b'), false);
+    assert.equal(await turns.remove('c1', 'a'), true);
+    assert.equal(await turns.remove('c1', 'a'), false);
+    await refused('c3');
+  });
+
+  test('what a transaction undoes is not stored', async () => {
+    await assert.rejects(
+      store.transaction(async (tx) => {
+        await turns.add(tx, {
+          id: 'undone',
+          accountId: 'a',
+          parentId: undefined,
+          createdMs: clock.nowMs(),
+          model: 'm',
+          status: 'completed',
+          costNano: 0n,
+          inputJson: '[]',
+          responseJson: '{}',
+        });
+        throw new Error('The charge failed');
+      }),
+      /The charge failed/,
+    );
+    assert.equal(await turns.get('undone', 'a'), undefined);
+  });
+
+  test('a hundred turns are a conversation, and one more is too long', async () => {
+    for (let at = 0; at < 101; at += 1) await add(`t${at}`, at === 0 ? undefined : `t${at - 1}`);
+    assert.equal((await turns.chain('t99', 'a')).length, 100);
+    await assert.rejects(turns.chain('t100', 'a'), /more than 100 turns/);
+  });
+
+  test('a conversation that goes on is kept whole; one that rests expires and is removed', async () => {
+    await add('k1');
+    await add('rests');
+    clock.advance(20 * HOUR_MS);
+    await add('k2', 'k1');
+    clock.advance(20 * HOUR_MS);
+    assert.equal((await turns.chain('k2', 'a')).length, 2);
+    assert.equal(await turns.get('rests', 'a'), undefined);
+    await refused('rests');
+    await turns.prune();
+    const rows = await store.query('SELECT id FROM responses_turn ORDER BY id');
+    assert.deepEqual(
+      rows.map(({ id }) => id),
+      ['k1', 'k2'],
+    );
+  });
+
+  test('an account has room up to its bound, and none where nothing is kept', async () => {
+    assert.equal(await turns.hasRoom('full'), true);
+    for (const id of ['f1', 'f2', 'f3', 'f4']) {
+      assert.equal(await turns.hasRoom('full'), true);
+      await add(id, undefined, { accountId: 'full' });
+      // The figure is what counts; the bytes would take seconds.
+      const sizeBytes = 64 * 1024 * 1024;
+      await store.query('UPDATE responses_turn SET size_bytes = $2 WHERE id = $1', [id, sizeBytes]);
+    }
+    assert.equal(await turns.hasRoom('full'), false);
+    assert.equal(await turns.hasRoom('a'), true);
+    keepHours = 0;
+    assert.equal(await turns.hasRoom('a'), false);
+    keepHours = 24;
+  });
+});

@@ -1,0 +1,71 @@
+import assert from 'node:assert/strict';
+import { describe, test } from 'node:test';
+import { brotliCompressSync, deflateSync, gzipSync } from 'node:zlib';
+import { Fault, type FaultCode } from '../core/faults.ts';
+import { codingFor, decoded } from './content-coding.ts';
+
+describe('the coding of an answer', () => {
+  const cases: readonly (readonly [accept: string | undefined, coding: string | undefined])[] = [
+    [undefined, undefined],
+    ['', undefined],
+    ['gzip', 'gzip'],
+    ['gzip, deflate, br', 'br'],
+    ['gzip;q=1.0, br;q=0.5', 'gzip'],
+    ['br;q=0.2, gzip;q=0.8', 'gzip'],
+    ['br;q=0.8;gzip', undefined],
+    ['gzip;q=0, br;q=0', undefined],
+    ['br;q=0, *', 'gzip'],
+    ['*;q=0.1', 'br'],
+    ['identity, gzip;q=0.5', undefined],
+    ['identity;q=0.5, gzip;q=0.5', 'gzip'],
+    ['GZIP ; q=0.5', 'gzip'],
+    ['x-gzip', 'gzip'],
+    ['compress, zstd', undefined],
+    ['gzip;q=0.000', undefined],
+  ];
+  for (const [accept, coding] of cases) {
+    test(`${accept ?? 'no header'}: ${coding ?? 'as it is'}`, () => {
+      assert.equal(codingFor(accept), coding);
+    });
+  }
+});
+
+describe('the body of a request', () => {
+  const body = Buffer.from('{"model":"atlas"}'.repeat(50));
+  const isFault = (code: FaultCode) => (error: unknown) =>
+    error instanceof Fault && error.code === code;
+
+  test('is read in each coding', async () => {
+    const codings = {
+      gzip: gzipSync,
+      'x-gzip': gzipSync,
+      deflate: deflateSync,
+      br: brotliCompressSync,
+    };
+    for (const [name, encode] of Object.entries(codings)) {
+      assert.deepEqual(await decoded(name.toUpperCase(), encode(body), body.length), body);
+    }
+    assert.equal(await decoded('identity', body, 1), body);
+  });
+
+  test('becomes no larger than a body may be', async () => {
+    const bomb = gzipSync(Buffer.alloc(50_000_000));
+    assert.ok(bomb.length < 50_000);
+    await assert.rejects(decoded('gzip', bomb, 1_000_000), isFault('PAYLOAD_TOO_LARGE'));
+    await assert.rejects(
+      decoded('gzip', gzipSync(body), body.length - 1),
+      isFault('PAYLOAD_TOO_LARGE'),
+    );
+  });
+
+  test('is 400 when it is not what it says, 415 in a coding that is not read', async () => {
+    await assert.rejects(decoded('gzip', body, 1_000), isFault('INVALID_REQUEST'));
+    await assert.rejects(
+      decoded('gzip', gzipSync(body).subarray(0, 20), 1_000),
+      isFault('INVALID_REQUEST'),
+    );
+    for (const name of ['compress', 'gzip, br', 'constructor']) {
+      await assert.rejects(decoded(name, body, 1_000), isFault('INVALID_CONTENT_TYPE'));
+    }
+  });
+});
