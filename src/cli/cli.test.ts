@@ -351,6 +351,7 @@ describe('commands without a server', () => {
     writeFileSync(join(folder, 'farebox.yaml'), yaml);
     const fine = await farebox(folder, 'check');
     assert.match(fine.out, /engine embedded +ok +works with node-llama-cpp/);
+    assert.match(fine.out, /engine embedded-sentences +ok/);
     assert.match(fine.out, /engine embedded-cutout +ok +works with onnxruntime-node, sharp/);
     assert.match(fine.out, /engine embedded-video +ok/);
     assert.match(fine.out, /engine embedded-speech +ok +works with sherpa-onnx-node/);

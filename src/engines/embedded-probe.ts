@@ -15,6 +15,7 @@ import {
   startProblem,
   threadsOf,
 } from './media-engines.ts';
+import { sentenceEngine } from './sentences/sentences.ts';
 
 export type { EngineProbe } from './media-engines.ts';
 
@@ -22,8 +23,23 @@ export type { EngineProbe } from './media-engines.ts';
 export async function probeEmbedded(parts: LocalEnginesParts): Promise<readonly EngineProbe[]> {
   const { embedded } = parts.config;
   if (!embedded.enabled) return [];
-  const llama = await probeLlama(parts);
-  return embedded.media ? [llama, ...(await probeMedia(parts))] : [llama];
+  const own = [await probeLlama(parts)];
+  if (embedded.sentences) own.push(await probeSentences(parts));
+  return embedded.media ? [...own, ...(await probeMedia(parts))] : own;
+}
+
+async function probeSentences({ config, ...parts }: LocalEnginesParts): Promise<EngineProbe> {
+  const needs: readonly EngineSet[] = ['sentences'];
+  const engine = 'embedded-sentences';
+  const { dataFolder } = config;
+  if (findPackages(packageSet('sentences'), dataFolder) === undefined) {
+    return { engine, needs, missing: needs, problem: undefined };
+  }
+  const { log, clock, ids } = parts;
+  const child = sentenceEngine({ dataFolder, log, clock, ids });
+  const problem = await startProblem(child);
+  await child.close();
+  return { engine, needs, missing: [], problem };
 }
 
 async function probeLlama({ config, ...parts }: LocalEnginesParts): Promise<EngineProbe> {

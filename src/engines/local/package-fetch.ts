@@ -60,7 +60,7 @@ export async function requirePackages(name: EngineSet, options: RequireOptions):
   const { dataFolder, downloads, embedded } = options.config;
   const set = packageSet(name);
   if (findPackages(set, dataFolder) !== undefined) return;
-  if (!embedded.download) throw new Error(`The packages ${missingPackages(name)}`);
+  if (!embedded.download) throw new Error(missingPackages(name));
   await fetchPackages({ ...options, set, into: enginesFolder(dataFolder), downloads });
 }
 
