@@ -1,7 +1,8 @@
 /**
- * Chats on SQLite and on PostgreSQL that flushes to disk, one process and two workers, in one run;
- * once with many accounts and once with a single one, whose row is then the place where all meet.
- * The servers, PostgreSQL, the engine and the load generator share the machine's cores.
+ * Chats on SQLite and on PostgreSQL that flushes to disk, with one, two and four processes, in one
+ * run; once with many accounts and once with a single one, whose row is then the place where all
+ * meet. Then what a chat costs: CPU of Farebox and of PostgreSQL, and the statements that PostgreSQL
+ * was sent, so that the cost of one more process can be read off where all share the machine's cores.
  * Run: node bench/chat-databases.ts
  */
 import { execFileSync } from 'node:child_process';
@@ -13,7 +14,16 @@ import { systemClock } from '../src/core/clock.ts';
 import { systemIds } from '../src/core/ids.ts';
 import { silentLog } from '../src/core/log.ts';
 import { usdToNano } from '../src/core/money.ts';
-import { type Target, compare, report, startProcess, stopAll } from './harness.ts';
+import {
+  type Load,
+  type Target,
+  compare,
+  cpuOf,
+  report,
+  runWindow,
+  startProcess,
+  stopAll,
+} from './harness.ts';
 
 const ROUNDS = Number(process.env['ROUNDS'] ?? '5');
 const ACCOUNTS = 64;
@@ -23,6 +33,8 @@ const WIDE = '{ requestsPerMinute: 100000000, tokensPerMinute: 100000000000 }';
 const upstream = await startProcess('./upstream.ts');
 const bare = await startProcess('./bare-proxy.ts', { args: [upstream.url] });
 const postgres = await startPostgres({ flush: true });
+await postgres.stop();
+await postgres.start(['shared_preload_libraries=pg_stat_statements']);
 const running: FareboxProcess[] = [];
 
 function yamlOf(database: string): string {
@@ -90,13 +102,76 @@ function childrenOf(pid: number): number[] {
 }
 
 async function database(name: string): Promise<string> {
+  await ask(`CREATE DATABASE ${name}`);
+  return postgres.url(name);
+}
+
+async function ask(sql: string): Promise<readonly Record<string, unknown>[]> {
   const { default: pg } = await import('pg');
   const admin = new pg.Client({ connectionString: postgres.url('postgres') });
   await admin.connect();
-  await admin.query(`CREATE DATABASE ${name}`);
+  const { rows } = await admin.query<Record<string, unknown>>(sql);
   await admin.end();
-  return postgres.url(name);
+  return rows;
 }
+
+/** What PostgreSQL was sent, BEGIN and COMMIT included: at least as many as round trips. */
+async function statementsOf(database: string): Promise<number> {
+  const [row] = await ask(
+    `SELECT sum(s.calls) AS calls FROM pg_stat_statements s JOIN pg_database d ON d.oid = s.dbid
+     WHERE d.datname = '${database}'`,
+  );
+  return Number(row?.['calls'] ?? 0);
+}
+
+/** Bytes of its write-ahead log since the beginning. */
+async function logOf(): Promise<number> {
+  const [row] = await ask(`SELECT pg_wal_lsn_diff(pg_current_wal_lsn(), '0/0') AS bytes`);
+  return Number(row?.['bytes'] ?? 0);
+}
+
+/** CPU of each of its processes so far, in microseconds. */
+function cpuOfPostgres(): ReadonlyMap<number, number> {
+  const pid = postgres.pid() ?? 0;
+  return new Map([pid, ...childrenOf(pid)].map((one) => [one, cpuOf(one)]));
+}
+
+function cpuSince(before: ReadonlyMap<number, number>): number {
+  let sum = 0;
+  for (const [pid, cpu] of cpuOfPostgres()) sum += cpu - (before.get(pid) ?? 0);
+  return sum;
+}
+
+const COST_WINDOW_MS = 3_000;
+
+/** Median-free: one long window each, since CPU and counts add up. */
+async function reportCost(title: string, targets: readonly Target[], load: Load): Promise<void> {
+  console.log(`\n${title}`);
+  console.log(
+    'target                     chats   Farebox µs   PostgreSQL µs   statements/100   log bytes',
+  );
+  for (const [index, target] of targets.entries()) {
+    const name = NAMES[index];
+    const [cpu, log] = [cpuOfPostgres(), await logOf()];
+    const sent = name === undefined ? 0 : await statementsOf(name);
+    const figures = await runWindow(target, { ...load, windowMs: COST_WINDOW_MS });
+    const chats = Math.round((figures.perSecond * COST_WINDOW_MS) / 1_000);
+    const isPostgres = name !== undefined;
+    const added = isPostgres ? cpuSince(cpu) / chats : 0;
+    const statements = isPostgres ? ((await statementsOf(name)) - sent) / (chats / 100) : 0;
+    console.log(
+      target.name.padEnd(24) +
+        String(chats).padStart(8) +
+        figures.cpuMicroseconds.toFixed(0).padStart(13) +
+        (isPostgres ? added.toFixed(0) : '-').padStart(16) +
+        (isPostgres ? statements.toFixed(1) : '-').padStart(17) +
+        (isPostgres ? (((await logOf()) - log) / chats).toFixed(0) : '-').padStart(12),
+    );
+  }
+}
+
+/** The databases of the targets, where they are on PostgreSQL. */
+const NAMES = [undefined, 'one', 'two', 'four'];
 
 const body = Buffer.from(
   JSON.stringify({
@@ -105,11 +180,13 @@ const body = Buffer.from(
   }),
 );
 try {
+  await ask('CREATE EXTENSION pg_stat_statements');
   const targets = [
     { name: 'bare undici proxy', ...bare },
     await gateway('SQLite', 'sqlite:./farebox.db', []),
     await gateway('PostgreSQL', await database('one'), []),
     await gateway('PostgreSQL, 2 workers', await database('two'), ['--workers', '2']),
+    await gateway('PostgreSQL, 4 workers', await database('four'), ['--workers', '4']),
   ];
   const load = { path: '/chat/completions', connections: CONNECTIONS, windowMs: 1_000, body };
   report(`chat JSON, ${ACCOUNTS} accounts`, await compare(targets, load, ROUNDS));
@@ -117,6 +194,8 @@ try {
     return keys === undefined ? target : { ...target, keys: keys.slice(0, 1) };
   });
   report('chat JSON, one account', await compare(single, load, ROUNDS));
+  await reportCost(`cost of a chat, ${ACCOUNTS} accounts`, targets.slice(1), load);
+  await reportCost('cost of a chat, one account', single.slice(1), load);
   const quiet = { ...load, connections: 1 };
   report('chat JSON, one caller at a time', await compare(targets, quiet, ROUNDS));
 } finally {

@@ -6,6 +6,9 @@
  */
 import { AnswerBlocks } from '../src/chat/agents/answer-blocks.ts';
 import { MessageWriter } from '../src/chat/messages/message-writer.ts';
+import { ResponsesBody } from '../src/chat/responses/request-schema.ts';
+import { ResponseWriter } from '../src/chat/responses/response-writer.ts';
+import { planTools } from '../src/chat/responses/tools.ts';
 import { parseChatRequest } from '../src/chat/wire/chat-request.ts';
 import { readChatAnswer, writeChatAnswer } from '../src/chat/wire/chat-response.ts';
 import { ChatStream } from '../src/chat/wire/chat-stream.ts';
@@ -181,6 +184,17 @@ function messageBlocks(): AnswerBlocks {
   return new AnswerBlocks({ writer, sources: undefined, takenCallIds: new Set(), newCallId });
 }
 
+function responseBlocks(): AnswerBlocks {
+  const frame = { ...streamOptions(false), requestId: '1'.repeat(32), promptTokens: 10 };
+  const body = ResponsesBody.parse({ model: 'atlas-24b', input: 'Hello' });
+  const request = parseChatRequest(chatBody(900, 3), OPTIONS);
+  const turn = { body, request, tools: planTools(body), items: [], callIds: new Set<string>() };
+  const nowS = (): number => 1;
+  const writer = new ResponseWriter({ turn, frame, keeper: undefined, seal: undefined, nowS });
+  const newCallId = (): string => 'call_1';
+  return new AnswerBlocks({ writer, sources: undefined, takenCallIds: new Set(), newCallId });
+}
+
 for (const [label, pieces] of [
   ['one event a piece', events],
   ['16 events a piece', bursts],
@@ -199,6 +213,14 @@ for (const [label, pieces] of [
     `stream, ${label}, as events of Messages, an event`,
     () => {
       const stream = new ChatStream({ ...streamOptions(false), events: messageBlocks() });
+      for (const piece of pieces) stream.push(piece);
+    },
+    EVENTS,
+  );
+  measure(
+    `stream, ${label}, as events of Responses, an event`,
+    () => {
+      const stream = new ChatStream({ ...streamOptions(false), events: responseBlocks() });
       for (const piece of pieces) stream.push(piece);
     },
     EVENTS,

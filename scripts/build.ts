@@ -20,12 +20,15 @@ import {
 } from 'node:fs';
 import { dirname, join, relative, sep } from 'node:path';
 import { type Metafile, type Plugin, build } from 'esbuild';
+import { writeBundle } from '../src/console/bundle.ts';
 import { ENGINE_PACKAGES } from '../src/engines/local/engine-packages.ts';
 
 const ROOT = join(import.meta.dirname, '..');
 const SRC = join(ROOT, 'src');
 const DIST = join(ROOT, 'dist');
 const BUNDLE = join(DIST, 'bundle');
+/** What runs in the browser has a bundle of its own. */
+const CONSOLE_APP = join(SRC, 'console', 'app');
 /** Processes and workers of their own, and the program. */
 const ENTRIES = ['src/main.ts', 'src/**/*-process.ts', 'src/**/*-worker.ts'];
 /** What an engine finds in a folder of its own. */
@@ -48,7 +51,7 @@ const { metafile } = await build({
   platform: 'node',
   target: 'node24.12',
   banner: { js: BANNER },
-  external: [...EXTERNAL, ...EXTERNAL.map((name) => `${name}/*`), 'pg-native', 'canvas'],
+  external: [...EXTERNAL, ...EXTERNAL.map((name) => `${name}/*`), 'pg-native', 'canvas', 'esbuild'],
   minifySyntax: true,
   minifyWhitespace: true,
   keepNames: true,
@@ -59,6 +62,7 @@ const { metafile } = await build({
 });
 for (const entry of entries) writeEntry(entry);
 copyAssets(SRC);
+await writeBundle(join(DIST, 'console', 'bundle'));
 copyPrebuilds();
 writeFileSync(join(DIST, 'LICENSES.txt'), licences(metafile));
 writeFileSync(join(DIST, 'build.json'), `${JSON.stringify({ revision: revision() })}\n`);
@@ -100,6 +104,8 @@ function writeEntry(entry: string): void {
 function copyAssets(folder: string): void {
   for (const entry of readdirSync(folder, { withFileTypes: true })) {
     const path = join(folder, entry.name);
+    // The pages of the console are bundled instead.
+    if (path === CONSOLE_APP) continue;
     if (entry.isDirectory()) copyAssets(path);
     else if (!entry.name.endsWith('.ts')) {
       const target = join(DIST, relative(SRC, path));

@@ -76,7 +76,7 @@ async function sharedPostgres(): Promise<TestPostgres | undefined> {
 /** The packages of the embedded engines, which no installation brings. */
 async function fetchEngines(): Promise<void> {
   const script = join(ROOT, 'scripts/fetch-engines.ts');
-  const child = spawn(process.execPath, [script], { stdio: 'inherit' });
+  const child = endWithUs(spawn(process.execPath, [script], { stdio: 'inherit' }));
   const [code] = (await once(child, 'exit')) as [number | null];
   if (code !== 0) broken.push('The packages of the embedded engines are not here');
 }

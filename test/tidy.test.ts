@@ -29,6 +29,9 @@ const TABLE_PREFIXES: Readonly<Record<string, string>> = { db: 'store' };
 /** Files between `MANY_LINES` and `MAX_LINES`, with what would be lost by splitting them. */
 const LONG_FILES: Readonly<Record<string, string>> = {};
 
+/** What runs in the browser is bundled from here. */
+const CONSOLE_ENTRY = 'src/console/app/main.tsx';
+
 const sources = readSources(CODE_FOLDERS);
 const files = filesBelow('');
 const program = [...sources.values()].filter(
@@ -66,7 +69,7 @@ test('every source file is used by the program, a script, a test or an example',
   const roots = [...sources.keys()].filter(
     (path) => !path.startsWith('src/') || path.endsWith('.test.ts'),
   );
-  const used = reachable(sources, ['src/main.ts', ...childEntries, ...roots]);
+  const used = reachable(sources, ['src/main.ts', CONSOLE_ENTRY, ...childEntries, ...roots]);
   const dead = program.map((source) => source.path).filter((path) => !used.has(path));
   none(dead, 'Nobody imports these files');
 });
@@ -92,7 +95,9 @@ test('the environment is read by the configuration and the entry alone', () => {
   // A worker of the command line is the program again, with the same environment.
   const entries = ['src/main.ts', ...childEntries.filter((path) => path.startsWith('src/cli/'))];
   const strangers = program.filter(
-    ({ path }) => !entries.includes(path) && !path.startsWith('src/config/'),
+    ({ path }) =>
+      // The console only writes samples that read it.
+      !entries.includes(path) && !/^src\/(?:config|console\/app)\//.test(path),
   );
   none(search(strangers, /process\.env\b/), 'The environment is read outside config/');
 });
@@ -133,7 +138,7 @@ test('files have plain names in kebab-case, and no folder is a drawer for anythi
   const problems = [...sources.keys()].filter(
     (path) =>
       path.split('/').some((part) => drawer.test(part)) ||
-      !/^[a-z0-9]+(?:-[a-z0-9]+)*(?:\.test)?\.ts$/.test(basename(path)),
+      !/^[a-z0-9]+(?:-[a-z0-9]+)*(?:\.test)?\.tsx?$/.test(basename(path)),
   );
   none(problems, 'The name says too little');
 });

@@ -1,12 +1,24 @@
 /** What the account's routes are built from. */
 import type { Ledger } from '../billing/ledger/ledger.ts';
 import type { LimitLog, Windows } from '../billing/limits/limits.ts';
+import type { LimitOf } from '../billing/sale.ts';
 import type { Catalog } from '../catalog/catalog.ts';
 import type { Config } from '../config/config.ts';
 import type { Clock } from '../core/clock.ts';
 import { usdToNano } from '../core/money.ts';
 import type { Store } from '../db/db.ts';
-import type { Identity } from '../identity/identity.ts';
+import type { Caller, Identity } from '../identity/identity.ts';
+
+/** The limits that are not those of a model. */
+export interface EndpointLimits {
+  of(caller: Caller): readonly LimitOf[];
+  /** What a caller may use of something in 24 hours, and has used; `undefined` where it is not offered. */
+  credits(
+    caller: Caller,
+  ): Promise<
+    { readonly endpoint: string; readonly amount: number; readonly used: number } | undefined
+  >;
+}
 
 export interface AccountParts {
   readonly config: () => Config;
@@ -14,10 +26,16 @@ export interface AccountParts {
   readonly catalog: Catalog;
   readonly windows: Windows;
   readonly limitLog: LimitLog;
+  readonly endpointLimits: EndpointLimits;
   readonly clock: Clock;
 }
 
 /** Whether so much credit is enough for a priced request. */
 export function isEnough(amountNano: bigint, { config }: AccountParts): boolean {
   return amountNano >= usdToNano(config().limits.minimumCreditUsd);
+}
+
+/** The request id, of itself or of the id that an answer of any protocol has. */
+export function requestIdOf(id: string): string {
+  return id.replace(/^(?:chatcmpl-|msg_|resp_)/, '');
 }

@@ -12,6 +12,8 @@ import { usageRoutes } from './usage.ts';
 import type { Feature } from '../http/route.ts';
 import type { Payments } from '../payments/payments.ts';
 
+export type { EndpointLimits } from './account-parts.ts';
+
 export function accountFeature(
   parts: EventParts & OperatorParts,
   payments: Payments | undefined,

@@ -5,7 +5,7 @@ import { NextCursor, cursorQuery } from '../http/cursor.ts';
 import { Day, RECEIPT_SAMPLE, Receipt, SUMS_SAMPLE, Sums } from './usage-schema.ts';
 
 const KINDS = ['chat', 'embeddings', 'rpc', 'cutout', 'video', 'transcription'] as const;
-const STATUSES = ['completed', 'aborted', 'failed', 'expired'] as const;
+const STATUSES = ['completed', 'aborted', 'failed', 'expired', 'running'] as const;
 
 const RANGE = {
   from: Day.optional().describe('First day; default 29 days before `to`.'),

@@ -22,7 +22,7 @@ import { decodeCursor, encodeCursor } from '../http/cursor.ts';
 import { readQuery } from '../http/read-request.ts';
 import type { RequestContext } from '../http/request-context.ts';
 import { type Route, get } from '../http/route.ts';
-import type { AccountParts } from './account-parts.ts';
+import { type AccountParts, requestIdOf } from './account-parts.ts';
 import {
   ACTIVITY,
   ACTIVITY_CSV_HEAD,
@@ -83,7 +83,7 @@ export async function answerActivity(
   const filter: ReceiptFilter = { accountId, ...range, keyId, modelId, kind, status };
   const [createdMs, requestId] = decodeCursor(query.cursor, Place) ?? [];
   const after = createdMs === undefined ? undefined : { createdMs, requestId: requestId ?? '' };
-  const { store } = parts.stores;
+  const { reader: store } = parts.stores.store;
   if (wantsCsv(context, query)) return download(parts, context, filter);
   const page =
     query.requestId === undefined
@@ -106,7 +106,7 @@ async function oneReceipt(
   filter: ReceiptFilter,
   requestId: string,
 ): Promise<UsageRow[]> {
-  const row = await receiptOf(stores.store, filter.accountId, requestId.replace(/^chatcmpl-/, ''));
+  const row = await receiptOf(stores.store, filter.accountId, requestIdOf(requestId));
   if (row === undefined) return [];
   const asked = [
     [filter.keyId, row.key_id],
@@ -122,7 +122,7 @@ async function download(
   context: RequestContext,
   filter: ReceiptFilter,
 ): Promise<void> {
-  const { store } = stores;
+  const { reader: store } = stores.store;
   if ((await countReceipts(store, filter)) > MAX_DOWNLOAD_ROWS) {
     const most = MAX_DOWNLOAD_ROWS.toLocaleString('en');
     throw badQuery('from', `The range has more than ${most} requests; ask for fewer days`);
@@ -182,7 +182,7 @@ export async function answerDays(
   const query = readQuery(context, DaysQuery);
   const range = rangeOf(query, parts.clock.nowMs());
   const filter = { accountId, ...range, keyId, modelId: query.model };
-  const { store } = parts.stores;
+  const { reader: store } = parts.stores.store;
   const [rows, totals] = await Promise.all([
     usageGroups(store, filter, ['day', 'model_id'], MAX_DAY_ROWS),
     usageTotals(store, filter),

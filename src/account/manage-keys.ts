@@ -9,7 +9,9 @@ import {
   periodStartDay,
   spendingSince,
 } from '../billing/ledger/ledger.ts';
-import { rateHeaders } from '../billing/sale.ts';
+import { bucketOf } from '../billing/limits/limits.ts';
+import { type RateRule, rateHeaders } from '../billing/sale.ts';
+import type { LimitsSection } from '../config/config.ts';
 import type { Catalog } from '../catalog/catalog.ts';
 import { dayOf } from '../core/clock.ts';
 import { Fault } from '../core/faults.ts';
@@ -46,7 +48,7 @@ export interface KeyReport {
 }
 
 const TRAILING_DAYS = 7;
-const LOGGED_ENDPOINT = 'endpoint:api/v1/api_keys';
+export const KEYS_ENDPOINT = 'endpoint:api/v1/api_keys';
 
 /**
  * Makes a key. The secret is in this answer and nowhere else. Throws 429 above the keys a
@@ -151,19 +153,23 @@ function knownModels(
   return [...new Set(ids)];
 }
 
+export function creationRate({ keysPerMinute }: LimitsSection): RateRule {
+  return { requestsPerMinute: keysPerMinute, tokensPerMinute: 0, type: 'user' };
+}
+
 /** An account makes at most `limits.keysPerMinute` keys; throws 429. */
 async function countCreation(
   { windows, clock, limitLog, config }: AccountParts,
   { accountId, keyId, plan }: Caller,
 ): Promise<Record<string, string>> {
   const nowMs = clock.nowMs();
-  const requestLimit = config().limits.keysPerMinute;
-  const bucket = `${accountId}|${LOGGED_ENDPOINT}`;
+  const rule = creationRate(config().limits);
+  const { requestsPerMinute: requestLimit } = rule;
+  const bucket = bucketOf({ accountId, keyId }, rule, KEYS_ENDPOINT);
   const taken = await windows.take({ bucket, tokens: 0, requestLimit, tokenLimit: 0 }, nowMs);
-  const rule = { requestsPerMinute: requestLimit, tokensPerMinute: 0, type: 'user' } as const;
   const headers = rateHeaders(taken.state, rule, nowMs);
   if (taken.ok) return headers;
-  limitLog.add({ accountId, keyId, modelId: LOGGED_ENDPOINT, tier: plan, type: 'RPM' });
+  limitLog.add({ accountId, keyId, modelId: KEYS_ENDPOINT, tier: plan, type: 'RPM' });
   const seconds = Math.max(1, Math.ceil((taken.state.resetsAtMs - nowMs) / 1_000));
   throw new Fault('RATE_LIMIT_EXCEEDED', {
     message: `The limit of ${requestLimit} new API keys per minute is reached; try again in ${seconds} s`,

@@ -5,6 +5,8 @@
 import { z } from 'zod';
 import { dayOf, dayStartMs, isoTime } from '../core/clock.ts';
 import { toUsdNumber } from '../core/money.ts';
+import { type WindowState, bucketOf, stateNow } from '../billing/limits/limits.ts';
+import { KEYS_ENDPOINT, creationRate } from './manage-keys.ts';
 import { callerRate } from '../catalog/model-access.ts';
 import { type RouteDescription, jsonAnswer } from '../http/describe.ts';
 import { type Route, get } from '../http/route.ts';
@@ -14,11 +16,15 @@ import { type AccountParts, isEnough } from './account-parts.ts';
 const Time = z.string().describe('ISO 8601, UTC.');
 
 const Rate = z.object({
-  type: z
-    .enum(['RPM', 'RPD', 'TPM'])
-    .describe('Requests a minute, requests a day, tokens a minute.'),
+  type: z.enum(['RPM', 'RPD', 'TPM']).describe('By the minute, in 24 hours, tokens by the minute.'),
+  unit: z
+    .enum(['requests', 'tokens', 'credits'])
+    .describe('What is counted; `credits` are those of blockchain RPC.'),
   amount: z.number().int(),
+  used: z.number().int().describe('In the window that runs; of running requests the estimate.'),
+  left: z.number().int(),
 });
+type Rate = z.infer<typeof Rate>;
 
 export type RateLimitsAnswer = z.infer<typeof RateLimitsAnswer>;
 export const RateLimitsAnswer = z
@@ -34,7 +40,9 @@ export const RateLimitsAnswer = z
       nextEpochBegins: Time.describe('When daily credit and EPOCH limits start again.'),
       rateLimits: z.array(
         z.object({
-          apiModelId: z.string(),
+          apiModelId: z
+            .string()
+            .describe('A model, or `endpoint:<path>` of what has its own limit.'),
           rateLimits: z.array(Rate).describe('A kind of limit that is missing does not apply.'),
         }),
       ),
@@ -59,8 +67,12 @@ export const RateLimitLogAnswer = z
   .meta({ id: 'RateLimitLog' });
 
 const RATES = [
-  { type: 'RPM', amount: 50 },
-  { type: 'TPM', amount: 750000 },
+  { type: 'RPM', unit: 'requests', amount: 50, used: 3, left: 47 },
+  { type: 'TPM', unit: 'tokens', amount: 750000, used: 2100, left: 747900 },
+];
+const RPC_RATES = [
+  { type: 'RPM', unit: 'requests', amount: 100, used: 0, left: 100 },
+  { type: 'RPD', unit: 'credits', amount: 10000000, used: 40, left: 9999960 },
 ];
 const RATE_LIMITS: RouteDescription = {
   tag: 'API keys',
@@ -74,7 +86,10 @@ const RATE_LIMITS: RouteDescription = {
         balances: { USD: 50.23, DIEM: 0 },
         keyExpiration: null,
         nextEpochBegins: '2026-11-22T00:00:00.000Z',
-        rateLimits: [{ apiModelId: 'atlas-24b', rateLimits: RATES }],
+        rateLimits: [
+          { apiModelId: 'atlas-24b', rateLimits: RATES },
+          { apiModelId: 'endpoint:api/v1/crypto/rpc', rateLimits: RPC_RATES },
+        ],
       },
     }),
   ],
@@ -114,31 +129,64 @@ export function rateLimitRoutes(parts: AccountParts): Route[] {
 }
 
 async function limitsOf(parts: AccountParts, caller: Caller): Promise<RateLimitsAnswer> {
-  const [balances, key] = await Promise.all([
-    parts.stores.ledger.balances(caller.accountId),
-    parts.stores.identity.findKey(caller.accountId, caller.keyId),
-  ]);
+  const { endpointLimits, windows, clock } = parts;
   const { limits } = parts.config();
+  const nowMs = clock.nowMs();
   const models = parts.catalog
     .models()
     .filter((model) => model.listed && caller.models?.has(model.id) !== false);
+  const all = [
+    ...models.map((model) => ({
+      apiModelId: model.id,
+      bucket: model.id,
+      rate: callerRate(limits, caller, model),
+    })),
+    ...endpointLimits.of(caller).map(({ modelId, rate, ownLimit }) => ({
+      apiModelId: ownLimit?.loggedAs ?? modelId,
+      bucket: ownLimit?.bucket ?? modelId,
+      rate,
+    })),
+    { apiModelId: KEYS_ENDPOINT, bucket: KEYS_ENDPOINT, rate: creationRate(limits) },
+  ].map((one) => ({ ...one, bucket: bucketOf(caller, one.rate, one.bucket) }));
+  const [balances, key, counted, credits] = await Promise.all([
+    parts.stores.ledger.balances(caller.accountId),
+    parts.stores.identity.findKey(caller.accountId, caller.keyId),
+    windows.counted(
+      all.map(({ bucket }) => bucket),
+      nowMs,
+    ),
+    endpointLimits.credits(caller),
+  ]);
+  const rateLimits = all.map(({ apiModelId, bucket, rate }) => {
+    const rates = ratesOf(stateNow(rate, counted.get(bucket), nowMs));
+    return { apiModelId, rateLimits: rates };
+  });
+  if (credits !== undefined) {
+    const { endpoint, amount, used } = credits;
+    const ofDay = rateOf('RPD', 'credits', amount, Math.max(0, amount - used));
+    rateLimits.find(({ apiModelId }) => apiModelId === endpoint)?.rateLimits.push(ofDay);
+  }
   return {
     data: {
       accessPermitted: isEnough(balances.usdNano + balances.diemNano, parts),
       apiTier: { id: caller.plan, isCharged: true },
       balances: { USD: toUsdNumber(balances.usdNano), DIEM: toUsdNumber(balances.diemNano) },
       keyExpiration: key?.expiresMs === undefined ? null : isoTime(key.expiresMs),
-      nextEpochBegins: isoTime(dayStartMs(dayOf(parts.clock.nowMs()) + 1)),
-      rateLimits: models.map((model) => {
-        const { requestsPerMinute, tokensPerMinute } = callerRate(limits, caller, model);
-        const rates = [
-          { type: 'RPM' as const, amount: requestsPerMinute },
-          { type: 'TPM' as const, amount: tokensPerMinute },
-        ];
-        return { apiModelId: model.id, rateLimits: rates.filter(({ amount }) => amount > 0) };
-      }),
+      nextEpochBegins: isoTime(dayStartMs(dayOf(nowMs) + 1)),
+      rateLimits,
     },
   };
+}
+
+function ratesOf({ requestLimit, requestsLeft, tokenLimit, tokensLeft }: WindowState): Rate[] {
+  const rates: Rate[] = [];
+  if (requestLimit > 0) rates.push(rateOf('RPM', 'requests', requestLimit, requestsLeft));
+  if (tokenLimit > 0) rates.push(rateOf('TPM', 'tokens', tokenLimit, tokensLeft));
+  return rates;
+}
+
+function rateOf(type: Rate['type'], unit: Rate['unit'], amount: number, left: number): Rate {
+  return { type, unit, amount, used: amount - left, left };
 }
 
 /** An ADMIN key sees the whole account, another key itself. */

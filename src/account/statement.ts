@@ -107,7 +107,7 @@ export async function answerStatement(
   const isFirst = query.cursor === undefined;
   // Of the day whose charges are told already only the movements are left.
   const lastDay = isFirst ? toDay : dayOf(createdMs) - 1;
-  const { store } = parts.stores;
+  const { reader: store } = parts.stores.store;
   const limit = query.limit + 1;
   const after = id === CHARGES_ID ? { createdMs } : { createdMs, id, part };
   const [movements, days] = await Promise.all([

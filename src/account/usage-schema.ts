@@ -111,10 +111,6 @@ const EXTRAS = {
     web_search: SURCHARGE,
     web_scraping: SURCHARGE,
     x_search: SURCHARGE,
-    protocol: {
-      enum: ['responses', 'messages'],
-      description: 'In which a chat came, when not as chat completions.',
-    },
     engine_calls: { type: 'integer', description: 'When it was more than one.' },
     images: { type: 'integer' },
     audioSeconds: { type: 'number' },
@@ -143,7 +139,7 @@ export const Receipt = z
       .describe(
         'completed; aborted (the caller left); failed (free, but for text that had left); expired (given up by the server).',
       )
-      .meta({ enum: ['completed', 'aborted', 'failed', 'expired'] }),
+      .meta({ enum: ['completed', 'aborted', 'failed', 'expired', 'running'] }),
     router: z.string().nullable().describe('The engine that answered.'),
     attempts: Count.describe('Engines that were asked.'),
     tokens: z.object({

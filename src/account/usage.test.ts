@@ -133,7 +133,8 @@ describe('/usage and /billing', () => {
   });
 
   test('a receipt says what was used, counted by whom, and what it cost', async () => {
-    for (const id of [requestId, `chatcmpl-${requestId}`]) {
+    for (const prefix of ['', 'chatcmpl-', 'msg_', 'resp_']) {
+      const id = prefix + requestId;
       const receipt = ReceiptAnswer.parse((await get(`/usage/${id}`, owner.secret)).body);
       assert.equal(receipt.requestId, requestId);
       assert.equal(receipt.model, 'atlas');

@@ -16,7 +16,7 @@ import { Fault } from '../core/faults.ts';
 import { offsetOf, pageHeaders, readQuery } from '../http/read-request.ts';
 import type { RequestContext } from '../http/request-context.ts';
 import { type Route, get } from '../http/route.ts';
-import type { AccountParts } from './account-parts.ts';
+import { type AccountParts, requestIdOf } from './account-parts.ts';
 import { receiptBody, unitPricesOf } from './receipts.ts';
 import {
   badQuery,
@@ -56,7 +56,7 @@ export function usageRoutes(parts: AccountParts): Route[] {
 async function answerUsage(parts: AccountParts, context: RequestContext): Promise<void> {
   const query = readQuery(context, UsageQuery);
   const filter = filterOf(parts, context, query);
-  const { store } = parts.stores;
+  const { reader: store } = parts.stores.store;
   if (wantsCsv(context, query)) {
     const head = filter.tag === undefined ? CSV_HEAD : CSV_HEAD_OF_TAG;
     return answerCsv(context, filter, head, await usageDays(store, filter, ALL_ROWS), (row) => [
@@ -91,7 +91,7 @@ async function answerUsage(parts: AccountParts, context: RequestContext): Promis
 async function answerTags(parts: AccountParts, context: RequestContext): Promise<void> {
   const query = readQuery(context, UsageQuery);
   const filter = filterOf(parts, context, query);
-  const { store } = parts.stores;
+  const { reader: store } = parts.stores.store;
   if (wantsCsv(context, query)) {
     const rows = await usageTags(store, filter, ALL_ROWS);
     return answerCsv(context, filter, CSV_HEAD_OF_TAGS, rows, (row) => [
@@ -148,7 +148,7 @@ async function answerCsv<Row>(
 
 async function answerReceipt(parts: AccountParts, context: RequestContext): Promise<void> {
   const { caller } = context;
-  const id = (context.parameters['id'] ?? '').replace(/^chatcmpl-/, '');
+  const id = requestIdOf(context.parameters['id'] ?? '');
   const receipt = await receiptOf(parts.stores.store, caller.accountId, id);
   const owned = visibleKey(caller, undefined);
   if (receipt === undefined || (owned !== undefined && receipt.key_id !== owned)) {

@@ -2,7 +2,7 @@
 import type { Caller } from '../identity/identity.ts';
 import { isoTime } from '../core/clock.ts';
 import { Fault } from '../core/faults.ts';
-import { type Nano, formatUsd, maxNano } from '../core/money.ts';
+import { type Nano, formatUsd, maxNano, nano, toUsdNumber } from '../core/money.ts';
 import type { HoldRefusal } from './ledger/ledger.ts';
 import { type RateRule, type WindowState, rateHeaders } from './limits/limits.ts';
 
@@ -50,8 +50,25 @@ export function moneyRefusal(
   const needed = maxNano(minNano, minimumCreditNano());
   if (isWallet) return walletRefusal(caller, { balance: refusal.postedNano, needed });
   return new Fault('INSUFFICIENT_BALANCE', {
-    message: `The balance is too low for this request: ${formatUsd(refusal.postedNano, 6)} USD is posted and at least ${formatUsd(needed, 6)} USD is needed; add credit (INSUFFICIENT_BALANCE)`,
+    message: `The balance is too low for this request: ${formatUsd(refusal.postedNano, 6)} USD is posted and at least ${formatNeeded(needed)} USD is needed; add credit (INSUFFICIENT_BALANCE)`,
+    fields: creditFields(refusal.postedNano, needed),
   });
+}
+
+/** As the refusal of a wallet has them. */
+function creditFields(balanceNano: Nano, neededNano: Nano): Readonly<Record<string, number>> {
+  return {
+    currentBalanceUsd: toUsdNumber(balanceNano),
+    minimumBalanceUsd: toUsdNumber(neededNano),
+  };
+}
+
+const NANO_PER_MICRO = 1_000n;
+
+/** Rounded up: who has as much as it says can run the request. */
+function formatNeeded(neededNano: Nano): string {
+  const micro = (neededNano + NANO_PER_MICRO - 1n) / NANO_PER_MICRO;
+  return formatUsd(nano(micro * NANO_PER_MICRO), 6);
 }
 
 /** Why the files, pages and search results of a request cannot be paid for. */
@@ -62,12 +79,11 @@ export function tooDear(
   neededNano: Nano,
 ): Fault {
   if (reachNano >= neededNano) return creditHeld();
-  if (caller.kind === 'wallet') {
-    const needed = maxNano(neededNano, minimumCreditNano());
-    return walletRefusal(caller, { balance: reachNano, needed });
-  }
+  const needed = maxNano(neededNano, minimumCreditNano());
+  if (caller.kind === 'wallet') return walletRefusal(caller, { balance: reachNano, needed });
   return new Fault('INSUFFICIENT_BALANCE', {
-    message: `The balance is too low for this request: with its files, pages and search results it can cost ${formatUsd(neededNano, 6)} USD and ${formatUsd(reachNano, 6)} USD are available; add credit (INSUFFICIENT_BALANCE)`,
+    fields: creditFields(reachNano, needed),
+    message: `The balance is too low for this request: with its files, pages and search results it can cost ${formatNeeded(neededNano)} USD and ${formatUsd(reachNano, 6)} USD are available; add credit (INSUFFICIENT_BALANCE)`,
   });
 }
 

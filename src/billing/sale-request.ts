@@ -6,19 +6,25 @@ import type { FinishedAnswer, IdempotencyToken } from './idempotency/idempotency
 import type { RequestMetadata, TokenCounts, UsageRecord, UsageStatus } from './ledger/ledger.ts';
 import type { RateRule, Reservation, WindowState } from './limits/limits.ts';
 
-/** What counts against the rate limits of a caller. */
-export interface CountRequest {
+/** A limit of a caller. */
+export interface LimitOf {
   readonly caller: Caller;
   /** The rate-limit bucket: a model, or the name of an endpoint that has limits of its own. */
   readonly modelId: string;
   readonly rate: RateRule;
-  /** About how many tokens it will use, prompt and completion; the settle corrects it. */
-  readonly tokensEstimate: number;
-  /** Of a route that counts all its models in one bucket and has words of its own for a refusal. */
+  /** Of a route that counts all it does in one bucket and has words of its own for a refusal. */
   readonly ownLimit?: {
     readonly bucket: string;
+    /** What the log of refusals names: `endpoint:<path>`. */
+    readonly loggedAs: string;
     readonly refusal: (state: WindowState) => Fault;
   };
+}
+
+/** What counts against the rate limits of a caller. */
+export interface CountRequest extends LimitOf {
+  /** About how many tokens it will use, prompt and completion; the settle corrects it. */
+  readonly tokensEstimate: number;
 }
 
 /** A request that was counted, and the room that it took. */

@@ -10,7 +10,7 @@ import type { Caller } from '../identity/identity.ts';
 import type { Clock } from '../core/clock.ts';
 import type { Fault } from '../core/faults.ts';
 import { type Log, reasonOf } from '../core/log.ts';
-import { type Nano, ZERO, addNano, maxNano } from '../core/money.ts';
+import { type Nano, ZERO, addNano, maxNano, nano } from '../core/money.ts';
 import {
   type Hold,
   type HoldAnswer,
@@ -35,6 +35,7 @@ import type {
   AnswerKeeper,
   Counted,
   CountRequest,
+  LimitOf,
   Outcome,
   PriceBounds,
   SaleRequest,
@@ -48,15 +49,19 @@ import {
   type WindowState,
   type Windows,
   type WindowTake,
+  bucketOf,
   rateHeaders,
+  stateNow,
   stateOf,
 } from './limits/limits.ts';
 
 export { type RateRule, addRateHeaders, rateHeaders } from './limits/limits.ts';
+export { limitRefusal } from './refusals.ts';
 export type {
   AnswerKeeper,
   Counted,
   CountRequest,
+  LimitOf,
   Outcome,
   PriceBounds,
   SaleRequest,
@@ -141,6 +146,16 @@ export class Sales {
     return { window: taken.state, reserved: taken.reserved, startedMs: nowMs };
   }
 
+  /** Rate-limit headers of what is left now, for an answer that counted nothing. */
+  async limitHeaders(limit: LimitOf): Promise<Record<string, string>> {
+    const { windows, clock } = this.#context;
+    const { caller, modelId, rate, ownLimit } = limit;
+    const nowMs = clock.nowMs();
+    const bucket = bucketOf(caller, rate, ownLimit?.bucket ?? modelId);
+    const counted = await windows.counted([bucket], nowMs);
+    return rateHeaders(stateNow(rate, counted.get(bucket), nowMs), rate, nowMs);
+  }
+
   #limited(
     request: CountRequest,
     { reason, state }: WindowAnswer & { readonly ok: false },
@@ -150,7 +165,7 @@ export class Sales {
     this.#context.limitLog.add({
       accountId: caller.accountId,
       keyId: caller.keyId,
-      modelId: ownLimit === undefined ? modelId : `${ownLimit.bucket} ${modelId}`,
+      modelId: ownLimit?.loggedAs ?? modelId,
       tier: caller.plan,
       type: reason === 'requests' ? 'RPM' : 'TPM',
     });
@@ -187,14 +202,27 @@ export class Sales {
     return this.#context.ledger.settleIn(tx, request);
   }
 
+  /**
+   * Ends the receipt of a job that `settleJob` charged while it ran; false when it was not charged yet.
+   */
+  closeJob(tx: Queryable, usage: UsageRecord): Promise<boolean> {
+    return this.#context.ledger.closeIn(tx, usage);
+  }
+
+  /** Gives such a charge back by a posting of its own, once; false when there is none. */
+  refundJob(tx: Queryable, usage: UsageRecord): Promise<boolean> {
+    return this.#context.ledger.refundIn(tx, usage);
+  }
+
   /** Keeps an answer for its retries inside a transaction; false when another request has its key. */
   keep(tx: Queryable, keeper: AnswerKeeper, answer: SoldAnswer): Promise<boolean> {
     return this.#context.idempotency.complete(keeper.token, keeper.finished(answer), tx);
   }
 
-  /** What is posted on an account, for the balance header of answers that charge nothing. */
+  /** What an account can spend, for the balance header of answers that charge nothing. */
   async balanceOf(caller: Caller): Promise<Nano> {
-    return (await this.#context.ledger.balances(caller.accountId)).usdNano;
+    const { usdNano, heldUsdNano } = await this.#context.ledger.standing(caller.accountId);
+    return nano(usdNano - heldUsdNano);
   }
 }
 
@@ -381,10 +409,9 @@ const NO_HOLD: Hold = {
 
 function takeOf(request: CountRequest): WindowTake {
   const { caller, modelId, rate, ownLimit } = request;
-  // One bucket a caller and model; a key with limits of its own has one of its own.
-  const who = rate.type === 'api_key' ? caller.keyId : caller.accountId;
   return {
-    bucket: `${who}|${ownLimit?.bucket ?? modelId}`,
+    // As `bucketOf`: this is on the way of every request.
+    bucket: `${rate.type === 'api_key' ? caller.keyId : caller.accountId}|${ownLimit?.bucket ?? modelId}`,
     tokens: request.tokensEstimate,
     requestLimit: rate.requestsPerMinute,
     tokenLimit: rate.tokensPerMinute,

@@ -6,7 +6,7 @@ import { Fault, type FaultCode } from '../core/faults.ts';
 import { TestClock } from '../../test/support/test-clock.ts';
 import { Catalog, type CatalogModel, type DiscoveredModel, type KeyLimits } from './catalog.ts';
 import type { ModelPrivacy, Plan } from '../identity/identity.ts';
-import { callerRate, requireAccess } from './model-access.ts';
+import { callerRate, requireAccess, requireRegion } from './model-access.ts';
 
 const PRICE = 'price: { input: 0.3, output: 1.2 }';
 
@@ -359,12 +359,27 @@ test('without a rerouting a removed model is 410 and names its replacement', asy
   });
 });
 
+const ANYWHERE = { country: undefined };
+
+test('a restricted model is refused in its countries, and where the country is not told', async () => {
+  const catalog = await catalogOf(YAML);
+  const { model } = catalog.require('atlas-24b', 'text');
+  const restricted = { ...model, regionRestrictions: ['FR', 'KP'] };
+  const from = (country: string | undefined, of = restricted) =>
+    code(() => requireRegion(of, { country }));
+  assert.equal(from('FR'), 'REGION_NOT_ALLOWED');
+  assert.equal(from(''), 'REGION_NOT_ALLOWED');
+  assert.equal(from('DE'), 'none');
+  assert.equal(from(undefined), 'none');
+  assert.equal(from('', { ...restricted, regionRestrictions: [] }), 'none');
+});
+
 test('plans and privacy limits refuse what they do not include', async () => {
   const catalog = await catalogOf(YAML);
   const pro = catalog.require('llama-3.1-8b', 'text').model;
   const open = catalog.require('atlas-24b', 'text').model;
   const access = (model: CatalogModel, plan: Plan, modelPrivacy: ModelPrivacy): string =>
-    code(() => requireAccess(model, { plan, modelPrivacy, models: undefined }));
+    code(() => requireAccess(model, { plan, modelPrivacy, models: undefined }, ANYWHERE));
   assert.equal(access(pro, 'paid', 'ALL'), 'PRO_ONLY_MODEL');
   for (const plan of ['pro', 'partner', 'staff'] as const) {
     assert.equal(access(pro, plan, 'ALL'), 'none');
@@ -375,7 +390,7 @@ test('plans and privacy limits refuse what they do not include', async () => {
   assert.equal(access(open, 'paid', 'PRIVATE_ONLY'), 'none');
   const listed = { plan: 'paid', modelPrivacy: 'ALL', models: new Set(['another']) } as const;
   assert.equal(
-    code(() => requireAccess(open, listed)),
+    code(() => requireAccess(open, listed, ANYWHERE)),
     'MODEL_NOT_ALLOWED',
   );
 });

@@ -8,11 +8,12 @@
 import { isDeepStrictEqual } from 'node:util';
 
 import { type Config, MODEL_TYPES, type ModelType } from '../config/config.ts';
-import type { Clock } from '../core/clock.ts';
+import { type Clock, SECOND_MS } from '../core/clock.ts';
 import { Fault } from '../core/faults.ts';
 import type { ModelPrivacy } from '../identity/identity.ts';
 import { isWithinPrivacy } from './model-access.ts';
 import {
+  type ModelOutage,
   type CatalogModel,
   configuredModel,
   discoveredModel,
@@ -30,7 +31,7 @@ import {
 import { ModelLookup, type ResolvedModel } from './model-lookup.ts';
 import { assignTraits } from './traits.ts';
 
-export type { CatalogModel, DiscoveredModel, Origin, Replica } from './model.ts';
+export type { CatalogModel, DiscoveredModel, ModelOutage, Origin, Replica } from './model.ts';
 export {
   LIST_TYPES,
   type ListType,
@@ -86,6 +87,7 @@ export class Catalog {
   #settings: CatalogSettings;
   #discovered: readonly DiscoveredModel[] = [];
   #offline: ReadonlySet<string> = new Set();
+  #areStarting = false;
   #snapshot: Snapshot;
 
   constructor(options: CatalogOptions) {
@@ -103,8 +105,12 @@ export class Catalog {
     this.#snapshot = this.#build();
   }
 
-  /** Replaces all models that engines report; an equal list changes nothing. */
-  setDiscovered(models: readonly DiscoveredModel[]): void {
+  /**
+   * Replaces all models that engines report; an equal list changes nothing. While engines `areStarting`
+   * there may be more of them in a moment.
+   */
+  setDiscovered(models: readonly DiscoveredModel[], areStarting = false): void {
+    this.#areStarting = areStarting;
     if (isDeepStrictEqual(models, this.#discovered)) return;
     this.#discovered = [...models];
     this.#snapshot = this.#build();
@@ -140,10 +146,24 @@ export class Catalog {
   /** As `resolve`, with refusals thrown: 404, 400 for the wrong type, 410, 503 when offline. */
   require(name: string, type: ModelType): ResolvedModel {
     const { lookup } = this.#current();
-    const resolved = lookup.resolve(name, type) ?? lookup.refuse(name, type);
-    const { id, offline, replicas } = resolved.model;
+    const resolved = lookup.resolve(name, type);
+    if (resolved === undefined) {
+      if (this.#areStarting && !lookup.knows(name, type)) throw this.starting();
+      return lookup.refuse(name, type);
+    }
+    const { id, offline, replicas, outage } = resolved.model;
+    if (outage !== undefined) throw outageFault(id, outage, this.#clock.nowMs());
     if (!offline && replicas.length > 0) return resolved;
-    throw new Fault('MODEL_OFFLINE', { message: `The model "${id}" is offline` });
+    throw new Fault('MODEL_OFFLINE', { message: `The model "${id}" is offline`, modelId: id });
+  }
+
+  /** For what may be there in a moment: 503 while engines start, `undefined` from then on. */
+  starting(): Fault | undefined {
+    if (!this.#areStarting) return undefined;
+    return new Fault('MODEL_OFFLINE', {
+      message: 'The engines of this server are starting: their models are there in a moment',
+      retryAfterSeconds: STARTING_SECONDS,
+    });
   }
 
   /** The JSON body of `GET /models?type=`, without what a limited key may not use. */
@@ -191,6 +211,7 @@ export class Catalog {
       model.offline ||
       model.stage === 'removed' ||
       model.replicas.length === 0 ||
+      model.outage !== undefined ||
       this.#offline.has(model.id);
     const held = [...(snapshot.traits.get(model.type) ?? [])];
     const traits = held.flatMap(([trait, holder]) => (holder === model ? [trait] : []));
@@ -280,8 +301,20 @@ export function requireModel(
 ): ResolvedModel {
   const name = wanted.name ?? catalog.holderOf('default', type)?.id;
   if (name !== undefined) return catalog.require(name, type);
-  throw new Fault('MODEL_OFFLINE', {
-    message: `No engine for ${wanted.work} is running on this server`,
-    retryAfterSeconds: 30,
-  });
+  throw (
+    catalog.starting() ??
+    new Fault('MODEL_OFFLINE', {
+      message: `No engine for ${wanted.work} is running on this server`,
+    })
+  );
+}
+
+/** What an embedded engine takes to start. */
+const STARTING_SECONDS = 3;
+
+function outageFault(id: string, { reason, backAtMs }: ModelOutage, nowMs: number): Fault {
+  const message = `The model "${id}" ${reason}`;
+  if (backAtMs === undefined) return new Fault('MODEL_OFFLINE', { message });
+  const retryAfterSeconds = Math.max(1, Math.ceil((backAtMs - nowMs) / SECOND_MS));
+  return new Fault('MODEL_OFFLINE', { message, retryAfterSeconds });
 }

@@ -5,10 +5,20 @@ import { Fault } from '../core/faults.ts';
 import type { CatalogModel } from './model.ts';
 import { type Price, requirePrice } from './pricing.ts';
 
-/** Throws `PRO_ONLY_MODEL` (401) or `MODEL_NOT_ALLOWED` (403). */
+/** Where a request comes from. */
+export interface Origin {
+  /**
+   * The country, as the proxy in front says; empty when it does not say one, `undefined` when the
+   * settings name no header for it.
+   */
+  readonly country: string | undefined;
+}
+
+/** Throws `PRO_ONLY_MODEL` (401), `MODEL_NOT_ALLOWED` or `REGION_NOT_ALLOWED` (403). */
 export function requireAccess(
   model: CatalogModel,
   caller: Pick<Caller, 'plan' | 'modelPrivacy' | 'models'>,
+  origin: Origin,
 ): void {
   if (model.requires !== undefined && caller.plan === 'paid') {
     throw new Fault('PRO_ONLY_MODEL', {
@@ -25,6 +35,18 @@ export function requireAccess(
       message: `This API key may not use the model "${model.id}"`,
     });
   }
+  if (model.regionRestrictions.length > 0) requireRegion(model, origin);
+}
+
+/** Where countries are told, a request without one is not served with a model that they restrict. */
+export function requireRegion(
+  { id, regionRestrictions }: Pick<CatalogModel, 'id' | 'regionRestrictions'>,
+  { country }: Origin,
+): void {
+  if (country === undefined || regionRestrictions.length === 0) return;
+  if (country !== '' && !regionRestrictions.includes(country)) return;
+  const where = country === '' ? 'where the country of a request is not known' : `in ${country}`;
+  throw new Fault('REGION_NOT_ALLOWED', { message: `The model "${id}" is not offered ${where}` });
 }
 
 /** Whether a key with this limit may use the model. */
@@ -34,8 +56,8 @@ export function isWithinPrivacy(model: CatalogModel, privacy: ModelPrivacy): boo
 }
 
 /** The price of a model for a caller who may use it. Throws 401, 403 or 503. */
-export function requireSold(model: CatalogModel, caller: Caller): Price {
-  requireAccess(model, caller);
+export function requireSold(model: CatalogModel, caller: Caller, origin: Origin): Price {
+  requireAccess(model, caller, origin);
   return requirePrice(model);
 }
 

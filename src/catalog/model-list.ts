@@ -47,6 +47,8 @@ export function modelItem({ model, traits, offline }: ListedModel, options: List
       description: model.description,
       privacy: model.privacy,
       offline,
+      // Said as a sentence about the model.
+      offlineReason: model.outage && `The model ${model.outage.reason}`,
       beta: model.beta,
       betaModel: model.beta,
       uncensored: model.uncensored,

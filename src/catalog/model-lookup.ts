@@ -106,6 +106,11 @@ export class ModelLookup {
     return resolved;
   }
 
+  /** Whether a name means any model, of whichever type and stage. */
+  knows(name: string, type: ModelType): boolean {
+    return this.#find(name, type).found !== undefined;
+  }
+
   /** Throws MODEL_NOT_FOUND (404), INVALID_MODEL (400) for the wrong type or MODEL_RETIRED (410). */
   refuse(name: string, type: ModelType): never {
     const { bare, found } = this.#find(name, type);

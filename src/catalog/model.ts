@@ -13,6 +13,14 @@ import type {
 import { compilePrice, type Price } from './pricing.ts';
 import { DAY_MS } from '../core/clock.ts';
 
+/** Why a model that is known does not serve now: still on its way, or not to be had. */
+export interface ModelOutage {
+  /** For callers, after the name of the model: `is being fetched: 12 %`. */
+  readonly reason: string;
+  /** Unix milliseconds at which it should serve; missing when waiting does not help. */
+  readonly backAtMs?: number;
+}
+
 /** Where a model comes from, best first: the order in which traits move between models. */
 export const ORIGINS = ['configured', 'discovered', 'downloaded', 'demo'] as const;
 export type Origin = (typeof ORIGINS)[number];
@@ -45,6 +53,7 @@ export interface DiscoveredModel {
   readonly parameters?: number;
   /** Default: the configured default price of its type. */
   readonly price?: PriceSettings;
+  readonly outage?: ModelOutage;
   /** Default true. */
   readonly listed?: boolean;
 }
@@ -62,6 +71,7 @@ type Settled =
 
 export interface CatalogModel extends Readonly<Omit<ModelSettings, Settled>> {
   readonly origin: Origin;
+  readonly outage: ModelOutage | undefined;
   readonly name: string;
   readonly ownedBy: string;
   readonly createdSeconds: number;
@@ -105,6 +115,7 @@ export function configuredModel(
   return {
     ...settings,
     origin: 'configured',
+    outage: undefined,
     name: settings.name ?? found?.name ?? settings.id,
     ownedBy: settings.ownedBy ?? given.serviceName,
     createdSeconds:
@@ -139,7 +150,7 @@ export function discoveredModel(found: DiscoveredModel, given: ModelDefaults): C
     reasoningEfforts: found.reasoningEfforts,
     price: found.price ?? prices[type],
   };
-  return { ...configuredModel(settings, found, given), origin };
+  return { ...configuredModel(settings, found, given), origin, outage: found.outage };
 }
 
 function lifeOf(

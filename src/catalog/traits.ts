@@ -77,8 +77,9 @@ function extreme(
 const SERVES_NOBODY = 100;
 const NEEDS_PLAN = 10;
 
-function rankOf({ origin, offline, replicas, stage, requires }: CatalogModel): number {
-  const serves = !offline && replicas.length > 0 && stage !== 'removed' && stage !== 'gone';
+function rankOf({ origin, offline, outage, replicas, stage, requires }: CatalogModel): number {
+  const isUp = !offline && outage === undefined && replicas.length > 0;
+  const serves = isUp && stage !== 'removed' && stage !== 'gone';
   return (
     ORIGINS.indexOf(origin) +
     (serves ? 0 : SERVES_NOBODY) +

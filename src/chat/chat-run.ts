@@ -259,7 +259,6 @@ export function outcomeOf(
   const { uses, attempts } = run;
   const extras: Record<string, unknown> = receiptLines(extraUses(run));
   if (uses.length > 1) extras['engine_calls'] = uses.length;
-  if (run.protocol !== undefined) extras['protocol'] = run.protocol.name;
   return { costNano, status, tokens, countedBy, attempts, extras, ...from };
 }
 

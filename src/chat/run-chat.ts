@@ -8,7 +8,6 @@
  */
 import type { Sale } from '../billing/sale.ts';
 import { requireSold } from '../catalog/model-access.ts';
-import type { KnownFacts } from '../http/answer-headers.ts';
 import type { RequestContext } from '../http/request-context.ts';
 import { type AdditionsPlan, NOTHING_ADDED, NOTHING_PREPARED } from './additions.ts';
 import { chatBounds, holdBounds, tokensEstimate } from './chat-bounds.ts';
@@ -32,67 +31,62 @@ export async function runChat(
 ): Promise<void> {
   const { model, deprecation } = parts.catalog.require(asked.model, 'text');
   context.notes.model = model.id;
-  let facts: KnownFacts = { model, deprecation };
-  try {
-    const { caller, workSignal: signal } = context;
-    const price = requireSold(model, caller);
-    const most = model.maxCompletionTokens || Infinity;
-    const given = protocol === undefined ? asked : withinCap(asked, most);
-    // A plain request asks no more of a model than that.
-    const isFit = given.isPlain && (given.maxOutputTokens ?? 0) <= most;
-    const request = isFit ? given : fitToModel(given, model, parts.canSearch);
-    const { accountId } = caller;
-    const additions = request.isPlain
-      ? NOTHING_ADDED
-      : parts.planAdditions({
-          request,
-          model,
-          accountId,
-          signal,
-          maxSearches: protocol?.maxSearches,
-        });
-    const systemPrompt = joinPrompts(parts, request, additions);
-    const bounds = chatBounds(request, model, Buffer.byteLength(systemPrompt));
-    const plan: ChatPlan = {
-      parts,
-      context,
-      signal,
-      request,
-      model,
-      deprecation,
-      price,
-      additions,
-      systemPrompt,
-      bounds,
-      protocol,
-    };
-    const work = async (sale: Sale): Promise<void> => {
-      facts = { model, deprecation, sale };
-      const { prepare } = additions;
-      const prepared = prepare === undefined ? NOTHING_PREPARED : await prepare();
-      const run = startRun(plan, sale, prepared);
-      await (request.stream ? streamAnswer(run) : wholeAnswer(run));
-    };
-    const wanted = {
-      requestId: context.requestId,
-      caller,
-      kind: 'chat',
-      modelId: model.id,
-      tier: model.tier,
-      rate: parts.rateOf(caller, model),
-      tokensEstimate: tokensEstimate(request, model, bounds.outputTokens),
-      price: holdBounds(plan),
-      signal,
-      paid: additions.paid,
-      priceVersion: price.version,
-      keeper: context.keeper,
-      metadata: tagsFor(request, protocol),
-    };
-    await parts.sales.sell(wanted, work);
-  } catch (error) {
-    context.setAll(parts.headers.answered(facts));
-    throw error;
-  }
+  context.known = { model, deprecation };
+  const { caller, workSignal: signal } = context;
+  const price = requireSold(model, caller, context);
+  const most = model.maxCompletionTokens || Infinity;
+  const given = protocol === undefined ? asked : withinCap(asked, most);
+  // A plain request asks no more of a model than that.
+  const isFit = given.isPlain && (given.maxOutputTokens ?? 0) <= most;
+  const request = isFit ? given : fitToModel(given, model, parts.canSearch);
+  const { accountId } = caller;
+  const additions = request.isPlain
+    ? NOTHING_ADDED
+    : parts.planAdditions({
+        request,
+        model,
+        accountId,
+        signal,
+        maxSearches: protocol?.maxSearches,
+      });
+  const systemPrompt = joinPrompts(parts, request, additions);
+  const bounds = chatBounds(request, model, Buffer.byteLength(systemPrompt));
+  const plan: ChatPlan = {
+    parts,
+    context,
+    signal,
+    request,
+    model,
+    deprecation,
+    price,
+    additions,
+    systemPrompt,
+    bounds,
+    protocol,
+  };
+  const work = async (sale: Sale): Promise<void> => {
+    context.known = { model, deprecation, sale };
+    const { prepare } = additions;
+    const prepared = prepare === undefined ? NOTHING_PREPARED : await prepare();
+    const run = startRun(plan, sale, prepared);
+    await (request.stream ? streamAnswer(run) : wholeAnswer(run));
+  };
+  const wanted = {
+    requestId: context.requestId,
+    caller,
+    kind: 'chat',
+    modelId: model.id,
+    tier: model.tier,
+    rate: parts.rateOf(caller, model),
+    tokensEstimate: tokensEstimate(request, model, bounds.outputTokens),
+    price: holdBounds(plan),
+    signal,
+    paid: additions.paid,
+    priceVersion: price.version,
+    keeper: context.keeper,
+    metadata: request.isPlain && protocol === undefined ? undefined : tagsFor(request, protocol),
+  };
+  await parts.sales.sell(wanted, work);
 }
 
 /** Agents ask for as much as they can think of: their caps are lowered where a chat's are refused. */

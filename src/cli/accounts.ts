@@ -90,20 +90,27 @@ export const accountsUpdateCommand: Command = {
   --daily-diem <amount>   daily credit in DIEM; 0 for none
   --disable               refuse every request of its keys
   --enable                take its requests again
+  --operator              its ADMIN keys run the service
+  --no-operator           they do not any more
 
 A running server follows within three seconds.`,
   run: (invocation) => {
     const disable = invocation.given('disable');
     const enable = invocation.given('enable');
     if (disable && enable) throw new UsageError('Choose --disable or --enable');
+    const operator = invocation.given('operator');
+    const noOperator = invocation.given('no-operator');
+    if (operator && noOperator) throw new UsageError('Choose --operator or --no-operator');
     const { name, plan, daily } = wantedAccount(invocation);
-    if (plan === undefined && daily === undefined && !disable && !enable) {
+    const isSwitched = disable || enable || operator || noOperator;
+    if (plan === undefined && daily === undefined && !isSwitched) {
       throw new UsageError('Say what to change');
     }
     return withStores(invocation, async ({ stores }) => {
       const before = await findAccount(stores, name);
       const disabled = disable || (before.disabled && !enable);
-      const account: Account = { ...before, plan: plan ?? before.plan, disabled };
+      const isOperator = operator || (before.isOperator && !noOperator);
+      const account: Account = { ...before, plan: plan ?? before.plan, disabled, isOperator };
       await stores.identity.updateAccount(account);
       if (daily !== undefined) await stores.ledger.setDailyAllocation(account.id, daily);
       const balances = await stores.ledger.balances(account.id);
@@ -149,6 +156,7 @@ function jsonAccount({ account, balances }: AccountWithBalances) {
     name: account.name,
     plan: account.plan,
     disabled: account.disabled,
+    isOperator: account.isOperator,
     balanceUsd: shownUsd(usdNano),
     diemLeftToday: shownUsd(diemNano > 0n ? diemNano : ZERO),
     createdAt: jsonTime(account.createdMs),

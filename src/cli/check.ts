@@ -20,7 +20,6 @@ import { ENGINE_PACKAGES, missingPackages } from '../engines/local/engine-packag
 import { type RailHealth, askRails, askStaking } from '../payments/payments.ts';
 import { BASE_PATH } from '../server/server.ts';
 import { type Command, requireSettings } from './command.ts';
-import { listenProblem } from './serving.ts';
 import { table } from './terminal.ts';
 
 /** A server on the same machine answers at once or is not there. */
@@ -47,15 +46,7 @@ with exit code 1 when something is wrong. Each embedded engine is started once; 
 server may run meanwhile.`,
   run: async (invocation) => {
     const { config } = await requireSettings(invocation.console);
-    const findings = [
-      await listenFinding(config),
-      dataFinding(config),
-      await databaseFinding(config),
-      ...(await engineFindings(config)),
-      ...(await embeddedFindings(config)),
-      modelFinding(config),
-      ...(await paymentFindings(config)),
-    ];
+    const findings = await findingsOf(config);
     const ok = findings.every((finding) => finding.state !== 'wrong');
     const rows = findings.map(({ what, state, says }) => [what, state, says]);
     invocation.answer(
@@ -65,6 +56,19 @@ server may run meanwhile.`,
     return ok ? 0 : 1;
   },
 };
+
+/** What there is to say of everything that a server of this configuration needs. */
+export async function findingsOf(config: Config): Promise<Finding[]> {
+  return [
+    await listenFinding(config),
+    dataFinding(config),
+    await databaseFinding(config),
+    ...(await engineFindings(config)),
+    ...(await embeddedFindings(config)),
+    modelFinding(config),
+    ...(await paymentFindings(config)),
+  ];
+}
 
 /** The file of a SQLite database that is not there: a check makes none. */
 function missingFile({ databaseUrl: url }: Config): string | undefined {
@@ -168,6 +172,23 @@ async function listenFinding({ listen, service }: Config): Promise<Finding> {
   } finally {
     server.close();
   }
+}
+
+/** Why the address cannot be had, in words; `undefined` for any other error. */
+export function listenProblem(
+  error: unknown,
+  { host, port }: Config['listen'],
+): string | undefined {
+  // Errors of the system have both.
+  const { code = '', syscall } = error as NodeJS.ErrnoException;
+  if (syscall !== 'listen' && syscall !== 'getaddrinfo') return undefined;
+  const words: Readonly<Record<string, string>> = {
+    EADDRINUSE: `Port ${port} of ${host} is taken by another program: stop it, or choose another with --port`,
+    EACCES: `Port ${port} of ${host} is not allowed to this user: choose one above 1023 with --port`,
+    EADDRNOTAVAIL: `This machine has no address ${host}: correct listen.host`,
+    ENOTFOUND: `There is no address for the name ${host}: correct listen.host`,
+  };
+  return words[code];
 }
 
 async function answersAsOurs({ host, port }: Config['listen'], name: string): Promise<boolean> {

@@ -24,6 +24,8 @@ const LOCAL = 'embedded: { enabled: false }\ndiscovery: { enabled: false }\n';
 
 /** What `--json` of the commands below carries. */
 interface Answer {
+  readonly isOperator: boolean;
+  readonly link: string;
   readonly id: string;
   readonly secret: string;
   readonly plan: string;
@@ -189,9 +191,20 @@ models: [{ id: atlas-24b, type: text, context: 4096, price: { input: 0.3, output
     const tooMuch = await farebox(folder, 'debit', '30', '--account', 'alice');
     assert.equal(tooMuch.code, 1);
     assert.match(tooMuch.err, /take 30\.00 USD or less/);
+    const made = await json('accounts', 'update', 'alice', '--operator');
+    const unmade = await json('accounts', 'update', 'alice', '--no-operator');
+    assert.deepEqual([made.isOperator, unmade.isOperator], [true, false]);
     await json('accounts', 'update', 'alice', '--disable');
     const listed = await farebox(folder, 'accounts', 'list');
     assert.match(listed.out, /alice +pro +24\.999999999 +3\.00 .* disabled/);
+  });
+
+  test('a link signs in as an ADMIN key of the account, which has to have one', async () => {
+    const { link } = await json('sign-in');
+    assert.match(link, /\/console\/sign-in#[\w-]{43}$/);
+    const none = await farebox(folder, 'sign-in', '--account', 'alice');
+    assert.equal(none.code, 1);
+    assert.match(none.err, /"alice" has no ADMIN key; make one with "farebox keys create --admin/);
   });
 
   test('the models come from the configuration when another port listens', async () => {

@@ -8,7 +8,7 @@ import { fileURLToPath } from 'node:url';
 import { LocalEngines } from '../engines/local-engines.ts';
 import { type FirstOwner, openStores, welcomeOwner } from '../server/stores.ts';
 import type { Config } from '../config/config.ts';
-import { MINUTE_MS, SECOND_MS, systemClock } from '../core/clock.ts';
+import { type Clock, MINUTE_MS, SECOND_MS, systemClock } from '../core/clock.ts';
 import { systemIds } from '../core/ids.ts';
 import type { Log } from '../core/log.ts';
 import { siblingUrl } from '../core/sibling.ts';
@@ -20,6 +20,8 @@ const FIRST_RESTART_MS = SECOND_MS / 2;
 const SLOWEST_RESTART_MS = 30 * SECOND_MS;
 /** After running so long, a crash counts as the first one again. */
 const HEALTHY_AFTER_MS = MINUTE_MS;
+/** A worker that does not say its figures in this time is left out. */
+const FIGURES_LIMIT_MS = SECOND_MS;
 /** After the drain a worker closes its database; one that does not is ended. */
 const CLOSING_GRACE_MS = 10 * SECOND_MS;
 
@@ -78,6 +80,7 @@ class Fleet {
   readonly #options: FleetOptions;
   readonly #clock = systemClock();
   readonly #slots: Slot[] = [];
+  readonly #scrapes = new Scrapes(this.#clock, () => this.#connected());
   readonly #engines: LocalEngines;
   readonly #listening = Promise.withResolvers<string | undefined>();
   readonly #gone = Promise.withResolvers<undefined>();
@@ -117,7 +120,7 @@ class Fleet {
   }
 
   tell(message: ToWorker): void {
-    for (const { worker } of this.#slots) if (worker?.isConnected() === true) worker.send(message);
+    for (const worker of this.#connected()) worker.send(message);
   }
 
   /** Drains all workers at once, ends those that hang, and stops the engines. */
@@ -135,6 +138,10 @@ class Fleet {
     await this.#engines.stop();
   }
 
+  #connected(): Worker[] {
+    return this.#slots.flatMap(({ worker }) => (worker?.isConnected() === true ? [worker] : []));
+  }
+
   #launch(slot: Slot): void {
     const { console, log } = this.#options;
     const worker = cluster.fork(console.env);
@@ -143,6 +150,8 @@ class Fleet {
     worker.on('error', (error) => log.debug({ reason: String(error) }, 'Worker channel failed'));
     worker.on('online', () => worker.send(this.#news()));
     worker.on('message', (message: FromWorker) => {
+      if (message.kind === 'figures-wanted') return this.#scrapes.start(worker, message.scrape);
+      if (message.kind === 'figures') return this.#scrapes.take(message.scrape, message.page);
       this.#isListening = true;
       this.#listening.resolve(message.address);
       log.info({ worker: worker.process.pid }, 'Worker listens');
@@ -176,7 +185,59 @@ class Fleet {
   }
 
   #news(): ToWorker {
-    const news = { engines: this.#engines.engines(), models: this.#engines.models() };
+    const { areStarting } = this.#engines;
+    const [engines, models] = [this.#engines.engines(), this.#engines.models()];
+    const news = { engines, models, areStarting };
     return { kind: 'engines', news };
+  }
+}
+
+interface Scrape {
+  readonly asker: Worker;
+  /** The asker's own number of it. */
+  readonly number: number;
+  readonly pages: string[];
+  missing: number;
+  readonly cancel: () => void;
+}
+
+/** Gathers the figures of all workers for the one that a scrape has met. */
+class Scrapes {
+  readonly #clock: Clock;
+  readonly #workers: () => readonly Worker[];
+  readonly #open = new Map<number, Scrape>();
+  #count = 0;
+
+  constructor(clock: Clock, workers: () => readonly Worker[]) {
+    this.#clock = clock;
+    this.#workers = workers;
+  }
+
+  start(asker: Worker, number: number): void {
+    const others = this.#workers().filter((worker) => worker !== asker);
+    this.#count += 1;
+    const scrape = this.#count;
+    const cancel = this.#clock.after(FIGURES_LIMIT_MS, () => this.#end(scrape));
+    this.#open.set(scrape, { asker, number, pages: [], missing: others.length, cancel });
+    for (const worker of others) worker.send({ kind: 'figures-wanted', scrape } satisfies ToWorker);
+    if (others.length === 0) this.#end(scrape);
+  }
+
+  take(scrape: number, page: string): void {
+    const open = this.#open.get(scrape);
+    if (open === undefined) return;
+    open.pages.push(page);
+    open.missing -= 1;
+    if (open.missing === 0) this.#end(scrape);
+  }
+
+  #end(scrape: number): void {
+    const open = this.#open.get(scrape);
+    if (open === undefined) return;
+    this.#open.delete(scrape);
+    open.cancel();
+    const { asker, number, pages } = open;
+    if (!asker.isConnected()) return;
+    asker.send({ kind: 'figures', scrape: number, pages } satisfies ToWorker);
   }
 }

@@ -9,6 +9,7 @@ import {
   downloadView,
   greeting,
   logFor,
+  operationsOf,
   startServer,
   stopSignal,
   watchSettings,
@@ -47,6 +48,7 @@ async function serve(invocation: Invocation): Promise<number> {
     config,
     log,
     downloadView: (title) => downloadView(console, title),
+    operations: operationsOf(console),
   });
   const owner = await welcomeOwner(app.stores, config);
   // The command that is printed works as it stands, so its engine gets a moment to come up.

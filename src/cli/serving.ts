@@ -2,6 +2,7 @@
 import { readFileSync } from 'node:fs';
 import { resolve } from 'node:path';
 import { type App, type AppParts, BASE_PATH, startApp } from '../server/server.ts';
+import type { Operations } from '../server/ops/admin.ts';
 import type { FirstOwner } from '../server/stores.ts';
 import type { DownloadView } from '../engines/local/model-files.ts';
 import { logWriter } from '../observability/log-writer.ts';
@@ -19,6 +20,7 @@ import type { Log } from '../core/log.ts';
 import { formatUsd } from '../core/money.ts';
 import { packagePath } from '../core/package-root.ts';
 import { makeLasting } from '../core/young-generation.ts';
+import { findingsOf, listenProblem } from './check.ts';
 import type { Settings } from './command.ts';
 import { Progress } from './progress.ts';
 import type { Console } from './terminal.ts';
@@ -71,6 +73,11 @@ export function hearRejections(log: Log): RejectionFigures {
   return countRejections(process, log, systemClock());
 }
 
+/** What the operator asks the server for and only the program around it can do. */
+export function operationsOf({ env, cwd }: Console): Operations {
+  return { load: () => reloadConfig({ env, cwd }), check: findingsOf };
+}
+
 /** Starts the server of this process; resolves when it listens. Its failures are in words. */
 export async function startServer(
   parts: Omit<AppParts, 'clock' | 'ids' | 'version'>,
@@ -90,23 +97,6 @@ export async function startServer(
     // What an operator can mend is said in their words; anything else as it is.
     throw startProblem(error, parts.config) ?? error;
   }
-}
-
-/** Why the address cannot be had, in words; `undefined` for any other error. */
-export function listenProblem(
-  error: unknown,
-  { host, port }: Config['listen'],
-): string | undefined {
-  // Errors of the system have both.
-  const { code = '', syscall } = error as NodeJS.ErrnoException;
-  if (syscall !== 'listen' && syscall !== 'getaddrinfo') return undefined;
-  const words: Readonly<Record<string, string>> = {
-    EADDRINUSE: `Port ${port} of ${host} is taken by another program: stop it, or choose another with --port`,
-    EACCES: `Port ${port} of ${host} is not allowed to this user: choose one above 1023 with --port`,
-    EADDRNOTAVAIL: `This machine has no address ${host}: correct listen.host`,
-    ENOTFOUND: `There is no address for the name ${host}: correct listen.host`,
-  };
-  return words[code];
 }
 
 /** Why the address or the data folder cannot be had; `undefined` for any other error. */

@@ -376,6 +376,7 @@ test('a description holds no secret', async () => {
   const config = await loaded(
     [
       'database: postgres://farebox:hunter2@db/farebox',
+      'cluster: { directDatabase: "postgres://farebox:hunter9@db1:5432,db2:5432/farebox" }',
       'engines:',
       '  a: { url: "https://u:hunter3@h.example/v1?k=hunter4", apiKey: hunter5, headers: { x-any: hunter6 } }',
       'metrics: { token: hunter7 }',
@@ -385,6 +386,7 @@ test('a description holds no secret', async () => {
   const text = describeConfig(config);
   assert.doesNotMatch(text, /hunter/);
   assert.match(text, /postgres:\/\/farebox:\*+@db\/farebox/);
+  assert.match(text, /postgres:\/\/farebox:\*+@db1:5432,db2:5432\/farebox/);
 });
 
 test('a difference names the sections and what waits for a restart', async () => {

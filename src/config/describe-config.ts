@@ -33,9 +33,13 @@ function mask(value: unknown, path: Path, root: SchemaNode): unknown {
   if (typeof value !== 'string' || value === '') return value;
   const url = URL.parse(value);
   if (url !== null && url.host !== '') return withoutPassword(value, url);
+  // An address of several servers is none to `URL`.
+  if (SEVERAL_SERVERS.test(value)) return value.replace(SEVERAL_SERVERS, `$1:${MASK}@`);
   // A database address without a host is a file; its name is no secret.
   return path[0] !== 'database' && isSecret(root, path) ? MASK : value;
 }
+
+const SEVERAL_SERVERS = /^([a-z][a-z0-9+.-]*:\/\/[^:@/]*):[^@/]*@(?=[^/]*,)/i;
 
 /** Keeps the address and hides what may be a credential: the password and the query. */
 function withoutPassword(text: string, url: URL): string {

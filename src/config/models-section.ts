@@ -187,7 +187,9 @@ export const ModelSettings = z.strictObject({
   regionRestrictions: z
     .array(z.string().regex(/^[A-Z]{2}$/, 'Must be a two-letter country code'))
     .default([])
-    .describe('Countries where it is not offered, for information.'),
+    .describe(
+      'Countries where it is not offered: 403 where `http.countryHeader` is set, for information otherwise.',
+    ),
   offline: flag(false).describe('Listed but not served.'),
   beta: flag(false).describe('Shown as beta.'),
   uncensored: flag(false).describe('Shown as uncensored.'),

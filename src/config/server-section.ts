@@ -71,6 +71,9 @@ export const HttpSection = z
       .describe(
         'Take the caller address from `X-Forwarded-For`: `true` believes the one proxy that connects, a list of addresses (CIDR) believes each proxy on the way that is in it.',
       ),
+    countryHeader: Text.optional().describe(
+      'Header in which a trusted proxy (`trustProxy`) says the country of the caller, such as `CF-IPCountry`; `models[].regionRestrictions` are enforced by it, and a request without it is not served with a restricted model.',
+    ),
     corsOrigins: z
       .array(Text)
       .default(['*'])
@@ -95,12 +98,26 @@ export const HttpSection = z
   })
   .prefault({});
 
+const POSTGRES_URL = /^postgres(?:ql)?:\/\//;
+
 export const ClusterSection = z
   .strictObject({
     workers: whole(1, 256).describe(
       'Processes of `farebox serve` on this machine; more than 1 needs PostgreSQL.',
     ),
     connections: whole(8, 1_000).describe('Connections of one process to PostgreSQL.'),
+    directDatabase: z
+      .string()
+      .regex(POSTGRES_URL, 'Must be a postgres:// address')
+      .optional()
+      .describe(
+        'The same PostgreSQL past a pooler that lets no notifications through, its servers in the same order. Without notifications every request asks the database for its money.',
+      ),
+    readReplicas: z
+      .array(z.string().regex(POSTGRES_URL, 'Must be a postgres:// address'))
+      .max(16)
+      .default([])
+      .describe('Servers that follow the database; lists and sums of usage are read from them.'),
     replyTimeoutSeconds: z
       .number()
       .min(0.2)

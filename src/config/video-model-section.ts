@@ -137,6 +137,19 @@ export const VideoPricing = z.discriminatedUnion('kind', [
 
 const VIDEO_TASKS = ['text-to-video', 'image-to-video', 'reference-to-video', 'upscale'] as const;
 
+const Consent = z.strictObject({
+  flow: z
+    .string()
+    .regex(/^[a-z][a-z0-9_]{0,39}$/, 'Lowercase letters, digits and underscores')
+    .describe('Name of the consent; `consents` of a request has it as a member.'),
+  version: z.string().min(1).max(40).describe('Version of the policy; an older one is no consent.'),
+  policyText: z.string().min(1).max(20_000).describe('What is agreed to.'),
+  roles: z
+    .array(z.string().regex(/^[a-z_]+$/))
+    .default([])
+    .describe('Members whose media need it, such as `image_url`. Default: all media.'),
+});
+
 const VideoModel = z.strictObject({
   task: z.enum(VIDEO_TASKS).describe('What the model makes a video of.'),
   pricing: VideoPricing.describe('How its price is found.'),
@@ -155,6 +168,9 @@ const VideoModel = z.strictObject({
   ),
   downloadUrl: flag(false).describe(
     'Results are fetched from a secret address instead of `/video/retrieve`.',
+  ),
+  consent: Consent.optional().describe(
+    'Media of a request are taken only with a consent to a policy: 409 with the policy without it.',
   ),
   expectedSeconds: whole(120).describe('How long a result takes, told until there is experience.'),
 });

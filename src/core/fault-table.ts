@@ -209,6 +209,10 @@ export const FAULTS = {
   ...refusals(403, {
     UNAUTHORIZED: ['Not allowed', 'Use credentials that own the resource.'],
     API_ACCESS_DISABLED: ['API access is disabled for this account', 'Ask the operator.'],
+    REGION_NOT_ALLOWED: [
+      'The model is not offered in this country',
+      'Choose another model; `GET /models` names the countries of each.',
+    ],
     MODEL_NOT_ALLOWED: ['The API key may not use this model', 'Use another key or another model.'],
     OPERATOR_KEY_REQUIRED: [
       "This endpoint needs an ADMIN key of the operator's account",
@@ -262,6 +266,10 @@ export const FAULTS = {
     409,
     {
       ACCOUNT_EXISTS: ['There is an account of that name already', 'Choose another name.'],
+      NEEDS_CONSENT: [
+        'The model needs a consent for the media of this request',
+        'Show the policy of the answer, and send `consents` with its version once it is agreed to.',
+      ],
       REFERENCE_REUSED: [
         'The reference stands for another movement',
         'Use a reference of its own for each movement.',

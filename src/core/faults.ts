@@ -18,6 +18,8 @@ export interface FaultOptions {
   /** Replaces the whole body, for the shapes that the specification fixes (402 bodies). */
   readonly body?: unknown;
   readonly headers?: Readonly<Record<string, string>>;
+  /** The model that could not be had, for the headers of an answer that knows no more of it. */
+  readonly modelId?: string;
   /** Sets `Retry-After`. */
   readonly retryAfterSeconds?: number;
   /** Where this one differs from its kind. */

@@ -6,6 +6,7 @@
  * batches are on their way, further items wait and form the next batch, so batches grow with the
  * load and a request never waits for a timer.
  */
+import type { Clock } from '../core/clock.ts';
 
 interface Waiting<Item, Answer> {
   readonly item: Item;
@@ -13,12 +14,24 @@ interface Waiting<Item, Answer> {
   readonly reject: (error: unknown) => void;
 }
 
-export interface BatcherOptions {
+export interface BatcherOptions<Item> {
   /** Batches on their way at once. */
   readonly maxInFlight: number;
   /** Items in a batch, at most. */
   readonly maxItems: number;
+  /**
+   * What an item works on: one whose key is in a batch on its way waits for the end of that, as the
+   * database would make it do, and goes with what has come by then. Default: none waits.
+   */
+  readonly keyOf?: (item: Item) => string;
+  /**
+   * A batch beside one on its way has at least so many items, or the other one takes `PATIENCE_MS`:
+   * few large batches cost less than many small ones. Default: it begins at once.
+   */
+  readonly leastBeside?: { readonly items: number; readonly clock: Clock };
 }
+
+const PATIENCE_MS = 10;
 
 /** Answers each item, in order; an `Error` in place of an answer rejects that item alone. */
 type RunBatch<Item, Answer> = (
@@ -27,12 +40,15 @@ type RunBatch<Item, Answer> = (
 
 export class Batcher<Item, Answer> {
   readonly #run: RunBatch<Item, Answer>;
-  readonly #options: BatcherOptions;
-  readonly #waiting: Waiting<Item, Answer>[] = [];
+  readonly #options: BatcherOptions<Item>;
+  #waiting: Waiting<Item, Answer>[] = [];
+  /** The keys of each batch on its way. */
+  readonly #keys: Set<string>[] = [];
   #scheduled = false;
+  #stopWaiting: (() => void) | undefined;
   #inFlight = 0;
 
-  constructor(run: RunBatch<Item, Answer>, options: BatcherOptions) {
+  constructor(run: RunBatch<Item, Answer>, options: BatcherOptions<Item>) {
     this.#run = run;
     this.#options = options;
   }
@@ -49,13 +65,38 @@ export class Batcher<Item, Answer> {
     });
   }
 
-  #start(): void {
-    while (this.#waiting.length > 0 && this.#inFlight < this.#options.maxInFlight) {
-      void this.#send(this.#waiting.splice(0, this.#options.maxItems));
+  #start(isImpatient = false): void {
+    const { maxInFlight, maxItems, keyOf, leastBeside } = this.#options;
+    while (this.#waiting.length > 0 && this.#inFlight < maxInFlight) {
+      const isBeside = this.#inFlight > 0 && leastBeside !== undefined;
+      if (isBeside && this.#waiting.length < leastBeside.items && !isImpatient) {
+        this.#stopWaiting ??= leastBeside.clock.after(PATIENCE_MS, () => {
+          this.#stopWaiting = undefined;
+          this.#start(true);
+        });
+        return;
+      }
+      if (keyOf === undefined || this.#inFlight === 0) {
+        void this.#send(this.#waiting.splice(0, maxItems));
+        continue;
+      }
+      const batch: Waiting<Item, Answer>[] = [];
+      const left: Waiting<Item, Answer>[] = [];
+      for (const one of this.#waiting) {
+        const key = keyOf(one.item);
+        const mustWait = batch.length >= maxItems || this.#keys.some((keys) => keys.has(key));
+        (mustWait ? left : batch).push(one);
+      }
+      if (batch.length === 0) return;
+      this.#waiting = left;
+      void this.#send(batch);
     }
   }
 
   async #send(batch: readonly Waiting<Item, Answer>[]): Promise<void> {
+    const { keyOf } = this.#options;
+    const keys = keyOf && new Set(batch.map(({ item }) => keyOf(item)));
+    if (keys !== undefined) this.#keys.push(keys);
     this.#inFlight += 1;
     try {
       const answers = await this.#run(batch.map((waiting) => waiting.item));
@@ -69,6 +110,9 @@ export class Batcher<Item, Answer> {
       for (const waiting of batch) waiting.reject(error);
     } finally {
       this.#inFlight -= 1;
+      this.#stopWaiting?.();
+      this.#stopWaiting = undefined;
+      if (keys !== undefined) this.#keys.splice(this.#keys.indexOf(keys), 1);
       this.#start();
     }
   }

@@ -44,6 +44,8 @@ export interface OpenStoreOptions {
   readonly url: string;
   /** The same PostgreSQL past a pooler, for notifications; default: `url`. */
   readonly directUrl?: string;
+  /** Servers that follow the PostgreSQL, for reads that may be a moment old. */
+  readonly replicaUrls?: readonly string[];
   /** Connections of one process to PostgreSQL. */
   readonly maxConnections?: number;
   /** How long a reply of PostgreSQL may take before it counts as lost. */

@@ -49,6 +49,13 @@ export function isOverload(error: unknown): boolean {
   return OVERLOADS.has(codeOf(error));
 }
 
+/** A statement that was prepared is not there, or is there before: a pooler has changed the server. */
+export function isLostStatement(error: unknown): boolean {
+  return LOST_STATEMENTS.has(codeOf(error));
+}
+
+const LOST_STATEMENTS = new Set(['26000', '42P05']);
+
 /** A statement that took too long, and a server whose connections are all taken. */
 const OVERLOADS = new Set(['57014', '53300']);
 

@@ -12,7 +12,6 @@ import { formatUsd, toUsdNumber } from '../core/money.ts';
 import { tokensAbout, tokensAtMost, tokensBehindIds } from '../core/token-count.ts';
 import { engineFault } from '../engines/engine-refusal.ts';
 import type { EngineFailure } from '../engines/engines.ts';
-import type { KnownFacts } from '../http/answer-headers.ts';
 import { LARGE_BODY_BYTES } from '../http/read-request.ts';
 import type { RequestContext } from '../http/request-context.ts';
 import { JSON_BODY, type Route } from '../http/route.ts';
@@ -67,52 +66,47 @@ async function embed(
 ): Promise<void> {
   const { model, deprecation } = parts.catalog.require(request.model, 'embedding');
   context.notes.model = model.id;
-  let facts: KnownFacts = { model, deprecation };
-  try {
-    const { caller, workSignal: signal } = context;
-    const price = requireSold(model, caller);
-    const { dimensions = 0, customDimensions = false, tokenIds } = model.embedding ?? {};
-    refuseDimensions(request, model.id, { native: dimensions, canCut: customDimensions });
-    const { textBytes, tokenIdCount, inputs } = request;
-    const behindIds = tokenIds === 'own' ? tokenIdCount : tokensBehindIds(tokenIdCount);
-    const tokensBound = tokensAtMost(textBytes) + behindIds + FRAME_TOKENS * inputs.length;
-    const bound = boundFor({ promptTokens: tokensBound }, price);
-    const work = async (sale: Sale): Promise<void> => {
-      const run = {
-        parts,
-        context,
-        signal,
-        request,
-        model,
-        deprecation,
-        price,
-        sale,
-        tokensBound,
-      };
-      facts = run;
-      const { done, failure } = await runBatches(run, await fitInputs(run));
-      if (failure === undefined) return answer(run, done);
-      if (failure.reason !== 'aborted') throw engineFault(failure, model.id);
-      return settleAborted(run, done, failure);
-    };
-    const wanted = {
-      requestId: context.requestId,
-      caller,
-      kind: 'embeddings',
-      modelId: model.id,
-      tier: model.tier,
-      rate: parts.rateOf(caller, model),
-      tokensEstimate: tokensOf(request),
-      price: { minNano: bound, maxNano: bound },
-      priceVersion: price.version,
+  context.known = { model, deprecation };
+  const { caller, workSignal: signal } = context;
+  const price = requireSold(model, caller, context);
+  const { dimensions = 0, customDimensions = false, tokenIds } = model.embedding ?? {};
+  refuseDimensions(request, model.id, { native: dimensions, canCut: customDimensions });
+  const { textBytes, tokenIdCount, inputs } = request;
+  const behindIds = tokenIds === 'own' ? tokenIdCount : tokensBehindIds(tokenIdCount);
+  const tokensBound = tokensAtMost(textBytes) + behindIds + FRAME_TOKENS * inputs.length;
+  const bound = boundFor({ promptTokens: tokensBound }, price);
+  const work = async (sale: Sale): Promise<void> => {
+    const run = {
+      parts,
+      context,
       signal,
-      keeper: context.keeper,
+      request,
+      model,
+      deprecation,
+      price,
+      sale,
+      tokensBound,
     };
-    await parts.sales.sell(wanted, work);
-  } catch (error) {
-    context.setAll(parts.headers.answered(facts));
-    throw error;
-  }
+    context.known = run;
+    const { done, failure } = await runBatches(run, await fitInputs(run));
+    if (failure === undefined) return answer(run, done);
+    if (failure.reason !== 'aborted') throw engineFault(failure, model.id);
+    return settleAborted(run, done, failure);
+  };
+  const wanted = {
+    requestId: context.requestId,
+    caller,
+    kind: 'embeddings',
+    modelId: model.id,
+    tier: model.tier,
+    rate: parts.rateOf(caller, model),
+    tokensEstimate: tokensOf(request),
+    price: { minNano: bound, maxNano: bound },
+    priceVersion: price.version,
+    signal,
+    keeper: context.keeper,
+  };
+  await parts.sales.sell(wanted, work);
 }
 
 async function answer(run: EmbedRun, batches: readonly EmbeddedBatch[]): Promise<void> {

@@ -171,6 +171,8 @@ export interface ReplicaStatus {
   readonly inFlight: number;
   readonly calls: number;
   readonly failures: number;
+  /** To the first byte of an answer, a moving average; `null` before the first. */
+  readonly firstByteMs: number | null;
 }
 
 export interface EngineStatus {

@@ -249,8 +249,8 @@ export class EngineRun implements Waiter, Chooser, Placed {
 
   #judged(attempt: Attempt, isUsable: boolean): void {
     if (!isUsable) return this.failed(attempt, GARBAGE, 'The answer is not what was asked for');
-    attempt.target.state.succeed(attempt.ticket);
     const head = this.#head;
+    attempt.target.state.succeed(attempt.ticket, head?.firstByteMs ?? 0);
     if (this.#isEnded || head === null) return;
     const { replica, firstByteMs } = head;
     const success = {

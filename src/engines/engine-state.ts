@@ -152,6 +152,9 @@ const REST_MS = 1_000;
 /** A `Retry-After` of an hour must not take a replica away for an hour. */
 const MAX_REST_MS = 30_000;
 
+/** What the last answer counts in the moving average of latencies. */
+const SHARE_OF_LAST = 0.2;
+
 /** What is known about one model on one engine. */
 export class ReplicaState {
   readonly #model: string;
@@ -160,6 +163,8 @@ export class ReplicaState {
   #inFlight = 0;
   #calls = 0;
   #failures = 0;
+  /** A moving average; below zero before the first answer. */
+  #firstByteMs = -1;
   #restUntilMs = 0;
   #isAlive = true;
   /** Whose calls failed last, at most as many as are needed. */
@@ -213,7 +218,10 @@ export class ReplicaState {
     return this.#breaker.admit();
   }
 
-  succeed(ticket: Ticket): void {
+  /** `firstByteMs`: how long the answer took to begin. */
+  succeed(ticket: Ticket, firstByteMs: number): void {
+    const before = this.#firstByteMs < 0 ? firstByteMs : this.#firstByteMs;
+    this.#firstByteMs = before + (firstByteMs - before) * SHARE_OF_LAST;
     this.#inFlight -= 1;
     this.#isAlive = true;
     this.#restUntilMs = 0;
@@ -250,6 +258,7 @@ export class ReplicaState {
       inFlight: this.#inFlight,
       calls: this.#calls,
       failures: this.#failures,
+      firstByteMs: this.#firstByteMs < 0 ? null : this.#firstByteMs,
     };
   }
 

@@ -5,7 +5,7 @@
  *
  * A small open model is fetched only when nothing else serves its kind of work.
  */
-import type { DiscoveredModel } from '../catalog/catalog.ts';
+import type { DiscoveredModel, ModelOutage } from '../catalog/catalog.ts';
 import { MINUTE_MS, SECOND_MS } from '../core/clock.ts';
 import { reasonOf } from '../core/log.ts';
 import { type FoundEngine, discoverEngines, probeTargets } from './discovery.ts';
@@ -19,7 +19,7 @@ import {
   librarySpec,
 } from './llama/llama-models.ts';
 import { findPackages, packageSet } from './local/engine-packages.ts';
-import { hasModel, modelFetcher } from './local/model-files.ts';
+import { FetchPace, hasModel, hostOf, modelFetcher } from './local/model-files.ts';
 import type { LocalChild } from './local/local-child.ts';
 import { requirePackages } from './local/package-fetch.ts';
 import { type LocalEnginesParts, MediaEngines, threadsOf } from './media-engines.ts';
@@ -31,11 +31,15 @@ export interface LocalEngineSource {
   start(): Promise<void>;
   engines(): EngineSettings[];
   models(): DiscoveredModel[];
+  /** Until everything has started once, or has failed to: there may be more models in a moment. */
+  readonly areStarting: boolean;
   stop(): Promise<void>;
 }
 
 const LLAMA_ENGINE = 'embedded';
 const FREE = { input: '0' };
+/** Between two news of a fetch. */
+const TELL_MS = 5 * SECOND_MS;
 const SENTENCE_ENGINE = 'embedded-sentences';
 /** In the box, and ahead of the demo. */
 const SENTENCES: DiscoveredModel = {
@@ -60,10 +64,15 @@ export class LocalEngines implements LocalEngineSource {
   #found: readonly FoundEngine[] = [];
   #stopLooking: (() => void) | undefined;
   #stopTrying: (() => void) | undefined;
+  /** Models of the library that are fetched or could not be. */
+  readonly #awaited = new Map<string, DiscoveredModel>();
+  areStarting: boolean;
 
   constructor(parts: LocalEnginesParts) {
+    const { embedded, discovery } = parts.config;
     this.#parts = parts;
     this.#media = new MediaEngines(parts);
+    this.areStarting = embedded.enabled || discovery.enabled;
   }
 
   /**
@@ -80,7 +89,11 @@ export class LocalEngines implements LocalEngineSource {
       this.#stopLooking = this.#parts.clock.every(everyMs, () => void this.#look());
     }
     if (this.#llama !== undefined) void this.#fillLibrary(this.#llama);
-    this.#media.start();
+    void this.#media.start().then(() => {
+      if (this.#abort.signal.aborted) return;
+      this.areStarting = false;
+      this.#parts.onChange();
+    });
   }
 
   engines(): EngineSettings[] {
@@ -109,7 +122,9 @@ export class LocalEngines implements LocalEngineSource {
     const own = (this.#llama?.models() ?? []).map(embeddedModel);
     const found = this.#found.flatMap(({ models }) => models);
     const sentences = this.#sentences?.runningAt === undefined ? [] : [SENTENCES];
-    return [...found, ...own, ...sentences, ...this.#media.models()];
+    const ids = new Set([...found, ...own].map(({ id }) => id));
+    const awaited = [...this.#awaited.values()].filter(({ id }) => !ids.has(id));
+    return [...found, ...own, ...sentences, ...this.#media.models(), ...awaited];
   }
 
   async stop(): Promise<void> {
@@ -200,15 +215,42 @@ export class LocalEngines implements LocalEngineSource {
             'Fetching a model in the background',
           );
           const fetchModel = modelFetcher(this.#parts, () => model.title);
-          await fetchModel(model.file, () => undefined, signal);
+          await fetchModel(model.file, this.#awaiting(model), signal);
         }
+        this.#await(model, { reason: 'is being loaded', backAtMs: this.#parts.clock.nowMs() });
         await llama.load(librarySpec(dataFolder, model));
+        this.#awaited.delete(model.id);
+        this.#parts.onChange();
       } catch (error) {
         // Without internet the demo model goes on answering; the next start tries again.
         if (signal.aborted) return;
+        this.#await(model, { reason: `could not be fetched from ${hostOf(model.file.url)}` });
         log.warn({ model: model.id, reason: reasonOf(error) }, 'A model could not be fetched');
       }
     }
+  }
+
+  /** Tells how far the fetch of a model is, every few seconds. */
+  #awaiting(model: LibraryModel): (receivedBytes: number) => void {
+    const { clock } = this.#parts;
+    const pace = new FetchPace(model.file.sizeBytes, clock);
+    let toldMs = 0;
+    this.#await(model, pace.outage(0));
+    return (receivedBytes) => {
+      const nowMs = clock.monotonicMs();
+      const outage = pace.outage(receivedBytes);
+      if (nowMs - toldMs < TELL_MS) return;
+      toldMs = nowMs;
+      this.#await(model, outage);
+    };
+  }
+
+  #await(model: LibraryModel, outage: ModelOutage): void {
+    const { id, work, contextTokens } = model;
+    const type = work === 'chat' ? 'text' : 'embedding';
+    const known = { id, type, context: contextTokens, origin: 'downloaded', replicas: [] } as const;
+    this.#awaited.set(id, { ...known, outage });
+    this.#parts.onChange();
   }
 
   /** Whether the operator or an engine of this machine serves this kind of work already. */

@@ -8,16 +8,22 @@
  */
 import { availableParallelism } from 'node:os';
 import { join } from 'node:path';
-import type { DiscoveredModel } from '../catalog/catalog.ts';
+import type { DiscoveredModel, ModelOutage } from '../catalog/catalog.ts';
 import { type Config, type ModelType, VideoModelSettings } from '../config/config.ts';
-import { HOUR_MS, MINUTE_MS } from '../core/clock.ts';
+import { HOUR_MS, MINUTE_MS, SECOND_MS } from '../core/clock.ts';
 import { Fault } from '../core/faults.ts';
 import type { Ids } from '../core/ids.ts';
 import { reasonOf } from '../core/log.ts';
 import { cutoutEngine, cutoutModelName } from './cutout/cutout.ts';
 import type { EngineSettings } from './engines.ts';
 import type { LocalAddress, LocalChild, LocalChildParts } from './local/local-child.ts';
-import { type FetchParts, type ModelFile, hasModel, modelFetcher } from './local/model-files.ts';
+import {
+  type FetchParts,
+  type ModelFile,
+  hasModel,
+  modelFetcher,
+  outageOfFetch,
+} from './local/model-files.ts';
 import { type EngineSet, findPackages, packageSet } from './local/engine-packages.ts';
 import { requirePackages } from './local/package-fetch.ts';
 import { Media, videoEngine } from './media/media.ts';
@@ -39,10 +45,16 @@ interface Offer {
   readonly child: LocalChild;
   readonly limitMs: number;
   readonly models: readonly Omit<DiscoveredModel, 'origin'>[];
+  /** It works with a model that is fetched, and with no other until then. */
+  readonly needsFetch?: true;
+  /** While its model is not there. */
+  outage?: ModelOutage | undefined;
   /** The last one that it had: a child that is started again is back before most calls. */
   address?: LocalAddress;
 }
 
+/** Between two looks at a fetch. */
+const LOOK_MS = 2 * SECOND_MS;
 /** Until packages that could not be fetched are asked for again. */
 const RETRY_MS = 10 * MINUTE_MS;
 const CUTOUT_LIMIT_MS = 5 * MINUTE_MS;
@@ -78,6 +90,7 @@ export class MediaEngines {
   #offers: readonly Offer[] = [];
   #work: WorkFolder | undefined;
   #isStopped = false;
+  readonly #stopLooks: (() => void)[] = [];
   #starting: Promise<void> | undefined;
   #stopTrying: (() => void) | undefined;
   readonly #abort = new AbortController();
@@ -86,10 +99,11 @@ export class MediaEngines {
     this.#parts = parts;
   }
 
-  /** Starts what is wanted in the background, one after the other. */
-  start(): void {
+  /** Starts what is wanted, one after the other; resolves when all of it was tried. Never rejects. */
+  start(): Promise<void> {
     const { enabled, media } = this.#parts.config.embedded;
     if (enabled && media) this.#starting = this.#start();
+    return this.#starting ?? Promise.resolve();
   }
 
   async #start(): Promise<void> {
@@ -116,11 +130,16 @@ export class MediaEngines {
       try {
         for (const set of offer.needs) await requirePackages(set, { ...this.#parts, signal });
         await offer.child.address();
+        offer.outage = undefined;
+        this.#followFetch(offer);
       } catch (error) {
         // The reason names the missing package or program.
         if (this.#isStopped) return;
         log.warn({ engine: offer.engine, reason: reasonOf(error) }, 'There is no such engine here');
-        if (error instanceof Fault && error.code === 'FETCH_FAILED') waiting.push(offer);
+        if (!(error instanceof Fault) || error.code !== 'FETCH_FAILED') continue;
+        waiting.push(offer);
+        offer.outage = { reason: 'needs packages that could not be fetched, which is tried again' };
+        this.#parts.onChange();
       }
     }
     if (waiting.length === 0 || !config.embedded.download) return;
@@ -168,17 +187,39 @@ export class MediaEngines {
   }
 
   models(): DiscoveredModel[] {
-    const up = this.#offers.filter(({ address }) => address !== undefined);
-    return up.flatMap(({ models }) => models.map((one) => ({ ...one, origin: 'downloaded' })));
+    const up = this.#offers.filter(({ address, outage }) => (address ?? outage) !== undefined);
+    return up.flatMap(({ models, outage }) =>
+      models.map((one) => ({ ...one, origin: 'downloaded', ...(outage && { outage }) })),
+    );
   }
 
   async stop(): Promise<void> {
     this.#isStopped = true;
+    for (const stop of this.#stopLooks) stop();
     this.#stopTrying?.();
     this.#abort.abort();
     await Promise.all(this.#offers.map(({ child }) => child.close()));
     await this.#starting;
     await this.#work?.remove();
+  }
+
+  /**
+   * An engine that can do nothing without its model: the fetch begins at once, so that nobody's media
+   * is touched before it is known whether the model can be had.
+   */
+  #followFetch(offer: Offer): void {
+    if (offer.needsFetch !== true) return;
+    const { clock, onChange } = this.#parts;
+    const look = (): void => {
+      const before = offer.outage?.reason;
+      offer.child.fetchModel();
+      offer.outage = outageOfFetch(offer.child.progress(), clock.nowMs());
+      if (offer.outage === undefined) stop();
+      if (offer.outage?.reason !== before && !this.#isStopped) onChange();
+    };
+    const stop = clock.every(LOOK_MS, look);
+    this.#stopLooks.push(stop);
+    look();
   }
 
   /** A restarted child may have another port. */
@@ -277,6 +318,7 @@ export class MediaEngines {
       needs: ['speech', ...film],
       protocol: 'openai',
       child: transcriptionEngine({ media, searchPath, directory, ...parts }),
+      ...(media.speechModel === undefined && { needsFetch: true as const }),
       limitMs: SPEECH_LIMIT_MS,
       models: [
         {

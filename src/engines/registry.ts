@@ -73,7 +73,8 @@ export class EngineRegistry {
 
   #refresh(): void {
     this.engines.update([...configuredEngines(this.#config()), ...this.localEngines.engines()]);
-    this.catalog.setDiscovered(this.localEngines.models());
+    const { localEngines } = this;
+    this.catalog.setDiscovered(localEngines.models(), localEngines.areStarting);
   }
 }
 

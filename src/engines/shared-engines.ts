@@ -10,11 +10,12 @@ import type { LocalEngineSource } from './local-engines.ts';
 export interface EngineNews {
   readonly engines: readonly EngineSettings[];
   readonly models: readonly DiscoveredModel[];
+  readonly areStarting: boolean;
 }
 
 export class SharedEngines implements LocalEngineSource {
   readonly #first = Promise.withResolvers<undefined>();
-  #news: EngineNews = { engines: [], models: [] };
+  #news: EngineNews = { engines: [], models: [], areStarting: true };
   #onChange: () => void = () => undefined;
 
   /** Whom to tell when engines or models came or went. */
@@ -40,6 +41,10 @@ export class SharedEngines implements LocalEngineSource {
 
   models(): DiscoveredModel[] {
     return [...this.#news.models];
+  }
+
+  get areStarting(): boolean {
+    return this.#news.areStarting;
   }
 
   async stop(): Promise<void> {

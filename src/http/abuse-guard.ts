@@ -5,20 +5,32 @@
  * Failures of a known caller count for its key or wallet. A stranger is counted by failed
  * credentials alone, by address and beginning of the credential, and by address for all of them; so
  * a scanner blocks its own guesses, and neither a valid key nor a request without one at the same
- * address. Public routes are open to everybody.
+ * address. Public routes are open to everybody. Processes that share a database tell each other.
  */
 import type { Config } from '../config/config.ts';
 import type { Caller } from '../identity/identity.ts';
 import { type Clock, MINUTE_MS, SECOND_MS } from '../core/clock.ts';
 import { Fault } from '../core/faults.ts';
+import { sha256Hex } from '../core/ids.ts';
 import { FailureGuard, type LimitLog } from '../billing/limits/limits.ts';
+import { type Notices, type Store, isShared } from '../db/db.ts';
 import type { RequestContext, RouteName } from './request-context.ts';
 import type { Route } from './route.ts';
 
 /** Credentials that may fail at one address, in blocks of what one caller may fail. */
 const CREDENTIALS_OF_ADDRESS = 10;
 
+/** How long failures of this process are gathered before the others hear of them. */
+const TELL_AFTER_MS = 250;
+/** Buckets in one word; what is above that is told by the next failure. */
+const BUCKETS_OF_WORD = 64;
+const FAILED = 'failed';
+
 export interface AbuseGuardParts {
+  /** Where it is shared, processes tell each other of failures. */
+  readonly store: Store;
+  /** Unique among the processes. */
+  readonly processId: string;
   readonly config: () => Config;
   readonly limitLog: LimitLog;
   readonly clock: Clock;
@@ -31,6 +43,9 @@ export class AbuseGuard {
   readonly #credentials: FailureGuard;
   readonly #addresses: FailureGuard;
   readonly #stopPruning: () => void;
+  /** Failures that the others have not heard of, by guard and bucket. */
+  readonly #untold = new Map<string, number>();
+  #notices: Notices | undefined;
 
   constructor(parts: AbuseGuardParts) {
     this.#parts = parts;
@@ -45,6 +60,14 @@ export class AbuseGuard {
     this.#callers = new FailureGuard(settings(1));
     this.#credentials = new FailureGuard(settings(1));
     this.#addresses = new FailureGuard(settings(CREDENTIALS_OF_ADDRESS));
+    const { store } = parts;
+    if (isShared(store)) {
+      void store
+        .listen((word) => this.#heard(word))
+        .then((notices) => {
+          this.#notices = notices;
+        });
+    }
     this.#stopPruning = parts.clock.every(MINUTE_MS, () => this.#prune());
   }
 
@@ -95,16 +118,50 @@ export class AbuseGuard {
     if (status === 429 || route?.operational === true) return;
     if (caller !== undefined) {
       if (status < 400 || status >= 500) return;
-      this.#callers.failed(bucketOf(caller), this.#parts.clock.nowMs());
+      this.#failed('callers', bucketOf(caller));
     } else if (failedCredential !== undefined) {
-      const nowMs = this.#parts.clock.nowMs();
-      this.#credentials.failed(credentialBucket(context), nowMs);
-      this.#addresses.failed(context.address, nowMs);
+      this.#failed('credentials', credentialBucket(context));
+      this.#failed('addresses', context.address);
+    }
+  }
+
+  #guardOf(name: string): FailureGuard | undefined {
+    if (name === 'callers') return this.#callers;
+    if (name === 'credentials') return this.#credentials;
+    return name === 'addresses' ? this.#addresses : undefined;
+  }
+
+  #failed(guard: string, bucket: string): void {
+    const { clock } = this.#parts;
+    this.#guardOf(guard)?.failed(bucket, clock.nowMs());
+    if (this.#notices === undefined) return;
+    if (this.#untold.size === 0) clock.after(TELL_AFTER_MS, () => this.#tell());
+    const name = `${guard} ${bucket}`;
+    if (this.#untold.size >= BUCKETS_OF_WORD && !this.#untold.has(name)) return;
+    this.#untold.set(name, (this.#untold.get(name) ?? 0) + 1);
+  }
+
+  #tell(): void {
+    const failures = JSON.stringify([...this.#untold]);
+    this.#untold.clear();
+    // A guard that is told too little blocks later.
+    this.#notices?.say(`${FAILED} ${this.#parts.processId} ${failures}`).catch(() => undefined);
+  }
+
+  #heard(word: string): void {
+    const [what, from = '', ...rest] = word.split(' ');
+    if (what !== FAILED || from === this.#parts.processId) return;
+    const nowMs = this.#parts.clock.nowMs();
+    const failures = JSON.parse(rest.join(' ')) as readonly (readonly [string, number])[]; // ours
+    for (const [name, count] of failures) {
+      const [guard = '', ...bucket] = name.split(' ');
+      this.#guardOf(guard)?.failed(bucket.join(' '), nowMs, count);
     }
   }
 
   close(): void {
     this.#stopPruning();
+    this.#notices?.close();
   }
 
   #prune(): void {
@@ -118,6 +175,10 @@ function bucketOf(caller: Caller): string {
   return caller.keyId === '' ? caller.accountId : caller.keyId;
 }
 
+const DIGEST_CHARS = 16;
+
 function credentialBucket(context: RequestContext): string {
-  return `${context.address}|${context.failedCredential ?? ''}`;
+  // Told to other processes: nothing that was presented leaves this one.
+  const presented = sha256Hex(context.failedCredential ?? '').slice(0, DIGEST_CHARS);
+  return `${context.address}|${presented}`;
 }

@@ -83,11 +83,13 @@ export class AnswerHeaders {
     return addRemaining(headers, sale.request.caller, remainingNano);
   }
 
-  /** The balances of a request whose limits the answer does not show. */
-  charged(sale: Sale, remainingNano: Nano): Headers {
+  /** What an answer of no model says: the limits, and the balances where it was charged. */
+  counted({ hold, window, request }: Sale, remainingNano: Nano | undefined): Headers {
     const headers: Headers = {};
-    this.#addAmounts(headers, sale.hold.before);
-    return addRemaining(headers, sale.request.caller, remainingNano);
+    addRateHeaders(headers, window, request.rate, this.#clock.nowMs());
+    if (remainingNano === undefined) return headers;
+    this.#addAmounts(headers, hold.before);
+    return addRemaining(headers, request.caller, remainingNano);
   }
 
   /** The balance of a caller whose answer went through no admission. */

@@ -54,6 +54,10 @@ export interface ServerParts {
   readonly once: RunOnce;
   /** Balance headers of a known caller, for answers that no admission has given theirs. */
   readonly balanceHeaders: (caller: Caller) => Promise<HeaderRecord>;
+  /** Counts a request of a known caller that buys nothing; gives the headers of its limit. Throws 429. */
+  readonly countUnsold: (caller: Caller, route: Route) => Promise<HeaderRecord>;
+  /** What a refusal says of the model, and of the limits that its caller has left. */
+  readonly refusalHeaders: (context: RequestContext, fault: Fault) => Promise<HeaderRecord>;
   readonly observers: readonly RequestObserver[];
 }
 
@@ -93,6 +97,7 @@ export class HttpServer {
   /** Of all routes; each GET answers HEAD. */
   readonly #methods = new Set<Route['method']>(['HEAD']);
   readonly #address: (request: IncomingMessage) => string;
+  readonly #country: ((request: IncomingMessage) => string) | undefined;
   readonly #within: RequestObserver['within'];
   readonly #servers: Server[] = [];
   /** What it serves. */
@@ -105,6 +110,7 @@ export class HttpServer {
   constructor(parts: ServerParts) {
     this.#parts = parts;
     this.#address = addressBy(parts.settings.trustProxy);
+    this.#country = countryBy(parts.settings);
     this.#within = parts.observers.find((observer) => observer.within !== undefined)?.within;
     this.#router = createRouter({
       ignoreTrailingSlash: true,
@@ -213,6 +219,7 @@ export class HttpServer {
       address: this.#address(request),
       startedMs: clock.monotonicMs(),
       answerHeaders: headers.of(request.headers, requestId),
+      countryOf: this.#country,
       ended: this.#ended,
     });
     this.open += 1;
@@ -237,7 +244,7 @@ export class HttpServer {
       else {
         await this.#admit(context, route);
         isAdmitted = true;
-        if (route.sells === undefined) await this.#addBalanceHeaders(context);
+        if (route.sells === undefined) await this.#countUnsold(context, route);
         const handle = (): Promise<void> => route.handle(context);
         if (this.#within === undefined) await this.#parts.once(context, route, handle);
         else await this.#within(context, () => this.#parts.once(context, route, handle));
@@ -245,8 +252,8 @@ export class HttpServer {
     } catch (error) {
       // Whatever a stage or a handler throws becomes the answer here, once. Who leaves before its
       // request is read has done nothing that a guard could count.
-      if (isAdmitted || !context.isGone) await this.#fail(context, error);
       if (route === undefined && found === null) await this.#identifyStranger(context);
+      if (isAdmitted || !context.isGone) await this.#fail(context, error);
     } finally {
       // An answer that could not be written leaves nobody waiting.
       if (!context.answered) context.destroy();
@@ -305,10 +312,11 @@ export class HttpServer {
     }
     if (methods.length === 0) throw this.#unknownPath(url);
     const allow = methods.join(', ');
-    throw new Fault('METHOD_NOT_ALLOWED', {
-      message: `The method is not allowed on this path; use ${allow}`,
-      headers: { allow },
-    });
+    const isWebSocket = context.headers['upgrade']?.toLowerCase() === 'websocket';
+    const message = isWebSocket
+      ? `This server speaks HTTP and no WebSocket: send each request with ${allow}, and ask again for what a subscription would tell`
+      : `The method is not allowed on this path; use ${allow}`;
+    throw new Fault('METHOD_NOT_ALLOWED', { message, headers: { allow } });
   }
 
   #unknownPath(url: string | undefined): Fault {
@@ -346,9 +354,10 @@ export class HttpServer {
     if (answer.status >= 400) context.setAll(headers.failed);
     context.setAll(answer.headers);
     try {
+      context.setMissing(await this.#parts.refusalHeaders(context, answer.fault));
       await this.#addBalanceHeaders(context);
     } catch {
-      // The database is away: the refusal goes out without the balance.
+      // The database is away: the refusal goes out without the balance and the limits.
     }
     await context.json(answer.status, answer.body);
   }
@@ -361,10 +370,15 @@ export class HttpServer {
   async #addBalanceHeaders(context: RequestContext): Promise<void> {
     const caller = context.callerIfKnown;
     if (caller === undefined || caller.payment !== undefined) return;
-    const headers = await this.#parts.balanceHeaders(caller);
-    for (const name in headers) {
-      if (!context.has(name)) context.set(name, headers[name] ?? '');
-    }
+    context.setMissing(await this.#parts.balanceHeaders(caller));
+  }
+
+  /** What sells nothing has one limit for all of it, and its headers; what sells counts itself. */
+  async #countUnsold(context: RequestContext, route: Route): Promise<void> {
+    const { callerIfKnown: caller } = context;
+    if (caller === undefined || route.operational === true) return;
+    await this.#addBalanceHeaders(context);
+    context.setAll(await this.#parts.countUnsold(caller, route));
   }
 
   readonly #ended = (context: RequestContext): void => {
@@ -388,6 +402,24 @@ function addressBy(trusted: boolean | readonly string[]): (request: IncomingMess
     const address = proxyAddress(request, trusts);
     // A proxy that passes on what is no address is worth no more than its own address.
     return isIP(address) === 0 ? (request.socket.remoteAddress ?? '') : address;
+  };
+}
+
+/** The country by the header of a proxy that is believed; empty for any other, and without one. */
+function countryBy({
+  countryHeader,
+  trustProxy,
+}: Config['http']): ((request: IncomingMessage) => string) | undefined {
+  if (countryHeader === undefined) return undefined;
+  const name = countryHeader.toLowerCase();
+  const trusts =
+    typeof trustProxy === 'boolean' ? () => trustProxy : proxyAddress.compile([...trustProxy]);
+  return ({ headers, socket }) => {
+    const given = headers[name];
+    if (typeof given !== 'string' || !trusts(socket.remoteAddress ?? '', 0)) return '';
+    const country = given.trim().toUpperCase();
+    // `XX` is how proxies say that they do not know.
+    return /^[A-Z]{2}$/.test(country) && country !== 'XX' ? country : '';
   };
 }
 

@@ -27,7 +27,7 @@ export interface IdentifyParts {
   /** The 402 discovery answer. */
   readonly discovery: (context: RequestContext, route: Route) => Fault;
   /** Refuses a caller with too many requests in flight; leaves when it has ended. */
-  readonly enter: (context: RequestContext, caller: Caller, route: Route) => void;
+  readonly enter: (context: RequestContext, caller: Caller, route: Route) => void | Promise<void>;
 }
 
 const BEARER = /^Bearer[ ]+(\S+)$/i;
@@ -42,7 +42,8 @@ export function identifyStage(parts: IdentifyParts) {
       if (route.auth === 'public') return;
       if (caller === undefined) throw parts.discovery(context, route);
       requireKind(caller, route);
-      parts.enter(context, caller, route);
+      const entering = parts.enter(context, caller, route);
+      if (entering !== undefined) await entering;
     } catch (error) {
       noteFailedCredential(context, error);
       // A public route shows more to a known caller, and does not mind an unknown one.

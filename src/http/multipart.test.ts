@@ -20,6 +20,7 @@ function exchangeWith(body: string): RequestContext {
     startedMs: 0,
     route: undefined,
     answerHeaders: {},
+    countryOf: undefined,
     ended: () => undefined,
   });
   context.body = Buffer.from(body);

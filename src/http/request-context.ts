@@ -13,7 +13,8 @@ import type { Fault } from '../core/faults.ts';
 import type { Caller } from '../identity/identity.ts';
 import { targetPath, targetQuery } from '../core/request-target.ts';
 import type { IdempotencyToken } from '../billing/idempotency/idempotency.ts';
-import type { AnswerKeeper } from '../billing/sale.ts';
+import type { AnswerKeeper, LimitOf } from '../billing/sale.ts';
+import type { KnownFacts } from './answer-headers.ts';
 import { codingFor, encoded } from './content-coding.ts';
 import { StreamWriter } from './stream-writer.ts';
 
@@ -41,6 +42,8 @@ export interface RouteName {
    * guard or caller, and logged at `debug`.
    */
   readonly operational?: true;
+  /** The limit of a caller that it counts against, where that is not the one of a model. */
+  readonly limitOf?: (caller: Caller) => LimitOf;
   /** How its refusals look, where its protocol has a form of its own. */
   readonly errors?: ErrorForm;
 }
@@ -54,6 +57,8 @@ export interface RequestContextParts extends Pick<RequestContext, HeadFields> {
   readonly response: ServerResponse;
   /** Headers that every answer has; the others join them. */
   readonly answerHeaders: HeaderRecord;
+  /** Missing where no header says the country. */
+  readonly countryOf: ((request: IncomingMessage) => string) | undefined;
   /** Called once: the answer or the caller has left, and the handler has ended. */
   readonly ended: (context: RequestContext) => void;
 }
@@ -87,6 +92,8 @@ export class RequestContext {
   callerIfKnown: Caller | undefined;
   /** The caller left before its answer was complete. */
   isGone = false;
+  /** What is known of the model and of the sale by now, for the headers of a refusal. */
+  known: KnownFacts | undefined;
   /** Set when the answer is kept for the retries of this request. */
   keeper: AnswerKeeper | undefined;
   /** Gives back what the caller has in flight, once the answer and the handler have ended. */
@@ -94,6 +101,7 @@ export class RequestContext {
   readonly #response: ServerResponse;
   readonly #headers: HeaderRecord;
   readonly #ended: (context: RequestContext) => void;
+  readonly #countryOf: ((request: IncomingMessage) => string) | undefined;
   #query: URLSearchParams | undefined;
   #abort: AbortController | undefined;
   /** The answer and the handler. */
@@ -111,6 +119,7 @@ export class RequestContext {
     this.#response = parts.response;
     this.#headers = parts.answerHeaders;
     this.#ended = parts.ended;
+    this.#countryOf = parts.countryOf;
     // A caller can be gone before its request meets a stage; `close` does not come twice.
     if (parts.response.destroyed) queueMicrotask(() => this.#close());
     else parts.response.on('close', () => this.#close());
@@ -173,6 +182,14 @@ export class RequestContext {
     return this.#query;
   }
 
+  /**
+   * The country of the caller, as two letters, where the settings name a header for it: empty unless
+   * a trusted proxy says it.
+   */
+  get country(): string | undefined {
+    return this.#countryOf?.(this.request);
+  }
+
   /** A header of the request. */
   header(name: string): string | undefined {
     return this.headers[name];
@@ -185,6 +202,11 @@ export class RequestContext {
 
   setAll(headers: Readonly<Record<string, string>>): void {
     Object.assign(this.#headers, headers);
+  }
+
+  /** Adds those headers that the answer does not have. */
+  setMissing(headers: Readonly<Record<string, string>>): void {
+    for (const name in headers) this.#headers[name] ??= headers[name] ?? '';
   }
 
   has(name: string): boolean {

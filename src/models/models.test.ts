@@ -12,7 +12,7 @@ describe('GET /models', () => {
       yaml: `
 engines: { one: { url: "http://127.0.0.1:9" } }
 models:
-  - { id: mine, type: text, ${price}, aliases: [gpt-4o], replicas: [{ engine: one }] }
+  - { id: mine, type: text, ${price}, capabilities: [functionCalling], aliases: [gpt-4o], replicas: [{ engine: one }] }
   - { id: theirs, type: text, privacy: anonymized, ${price}, replicas: [{ engine: one }] }
   - { id: Vendor/Named, type: text, privacy: anonymized, ${price}, replicas: [{ engine: one }] }
   - { id: vectors, type: embedding, privacy: anonymized, embedding: { dimensions: 8 }, price: { input: 1 }, replicas: [{ engine: one }] }
@@ -55,6 +55,18 @@ models:
     const both = await farebox.key({ models: ['mine', 'theirs'], modelPrivacy: 'PRIVATE_ONLY' });
     assert.deepEqual(await ids('all', both), ['mine']);
     assert.deepEqual(await ids('all'), ['mine', 'theirs', 'Vendor/Named', 'vectors']);
+  });
+
+  test('lists for Codex what can call tools, to a key what it may use', async () => {
+    const known = await body('/models/codex?client_version=0.169.0');
+    const [only] = known['models'] as Record<string, unknown>[];
+    assert.deepEqual(
+      [only?.['slug'], only?.['context_window'], only?.['apply_patch_tool_type']],
+      ['mine', 4096, 'freeform'],
+    );
+    const secret = await farebox.key({ models: ['theirs'] });
+    const none = await body('/models/codex', { authorization: `Bearer ${secret}` });
+    assert.deepEqual(none, { models: [] });
   });
 
   async function body(path: string, headers: Record<string, string> = {}, status = 200) {

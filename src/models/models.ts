@@ -1,13 +1,15 @@
 /**
- * `GET /models`, `GET /models/{id}`, `GET /models/traits`, `GET /models/compatibility_mapping`: public
- * lists. The first two answer clients of Anthropic's API, who name its version, in that API's form.
+ * `GET /models`, `GET /models/{id}`, `GET /models/traits`, `GET /models/compatibility_mapping`,
+ * `GET /models/codex`: public lists. The first two answer clients of Anthropic's API, who name its version, in that API's form.
  */
 import { type Catalog, LIST_TYPES, type ListType } from '../catalog/catalog.ts';
 import { MODEL_TYPES, type ModelType } from '../config/config.ts';
 import type { RequestContext } from '../http/request-context.ts';
 import { type Route, get } from '../http/route.ts';
 import { anthropicModel, anthropicPage, refusedQuery } from './anthropic-models.ts';
+import { codexModels } from './codex-models.ts';
 import {
+  CODEX_MODELS_DESCRIPTION,
   MAPPING_DESCRIPTION,
   MODEL_DESCRIPTION,
   MODELS_DESCRIPTION,
@@ -29,6 +31,9 @@ export function modelRoutes(catalog: Catalog): Route[] {
     ),
     get('/models/compatibility_mapping', 'public', MAPPING_DESCRIPTION, (context) =>
       context.json(200, catalog.mappingBody(queryType<ModelType>(context, MODEL_TYPES))),
+    ),
+    get('/models/codex', 'public', CODEX_MODELS_DESCRIPTION, (context) =>
+      context.json(200, codexModels(catalog.listed('text', context.callerIfKnown))),
     ),
     get('/models/:id', 'public', MODEL_DESCRIPTION, (context) => answerModel(catalog, context)),
     // Ids such as `meta/llama-3` come with their slash as it stands, too.

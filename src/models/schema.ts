@@ -101,6 +101,7 @@ const Model = z
       description: z.string(),
       privacy: z.enum(['private', 'anonymized']),
       offline: z.boolean(),
+      offlineReason: z.string().optional().describe('Why, where that is known.'),
       beta: z.boolean(),
       betaModel: z.boolean(),
       uncensored: z.boolean(),
@@ -221,6 +222,71 @@ export const MODEL_DESCRIPTION: RouteDescription = {
   ],
   answers: [jsonAnswer('The model.', z.union([Model, AnthropicModel]), MODEL)],
   refusals: ['MODEL_NOT_FOUND', 'INVALID_MODEL', 'MODEL_RETIRED'],
+};
+
+const CodexModel = z
+  .strictObject({
+    slug: z.string(),
+    display_name: z.string(),
+    description: z.null(),
+    default_reasoning_level: z.string().nullable(),
+    supported_reasoning_levels: z.array(
+      z.strictObject({ effort: z.string(), description: z.string() }),
+    ),
+    shell_type: z.literal('shell_command'),
+    visibility: z.literal('list'),
+    supported_in_api: z.boolean(),
+    priority: z.int(),
+    upgrade: z.null(),
+    base_instructions: z.string().describe('What the agent is told, in the place of its own.'),
+    supports_reasoning_summaries: z.boolean(),
+    support_verbosity: z.boolean(),
+    default_verbosity: z.null(),
+    apply_patch_tool_type: z.literal('freeform'),
+    truncation_policy: z.strictObject({ mode: z.literal('tokens'), limit: z.int() }),
+    supports_parallel_tool_calls: z.boolean(),
+    context_window: z.int(),
+    experimental_supported_tools: z.array(z.never()),
+    input_modalities: z.array(z.enum(['text', 'image'])),
+  })
+  .meta({ id: 'CodexModel' });
+
+export const CODEX_MODELS_DESCRIPTION: RouteDescription = {
+  tag: 'Models',
+  summary: 'List models for Codex',
+  about:
+    'For `model_catalog_url` of Codex: text models that can call tools, with their context. The agent then works by the instructions of this list, not by its own.',
+  query: z.object({
+    client_version: z.string().optional().describe('Sent by the agent; not read.'),
+  }),
+  answers: [
+    jsonAnswer('The catalogue.', z.strictObject({ models: z.array(CodexModel) }), {
+      models: [
+        {
+          slug: 'atlas-24b',
+          display_name: 'Atlas 24B',
+          description: null,
+          default_reasoning_level: null,
+          supported_reasoning_levels: [],
+          shell_type: 'shell_command',
+          visibility: 'list',
+          supported_in_api: true,
+          priority: 0,
+          upgrade: null,
+          base_instructions: 'You are a coding agent in a terminal.',
+          supports_reasoning_summaries: false,
+          support_verbosity: false,
+          default_verbosity: null,
+          apply_patch_tool_type: 'freeform',
+          truncation_policy: { mode: 'tokens', limit: 10_000 },
+          supports_parallel_tool_calls: true,
+          context_window: 65_536,
+          experimental_supported_tools: [],
+          input_modalities: ['text'],
+        },
+      ],
+    }),
+  ],
 };
 
 export const TRAITS_DESCRIPTION: RouteDescription = {

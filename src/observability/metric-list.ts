@@ -7,6 +7,7 @@ import type { MetricInfo } from './metrics.ts';
 type Of = (name: string, labels: readonly string[], help: string) => MetricInfo;
 const counter: Of = (name, labels, help) => ({ name, type: 'counter', labels, help });
 const gauge: Of = (name, labels, help) => ({ name, type: 'gauge', labels, help });
+const shared: Of = (name, labels, help) => ({ ...gauge(name, labels, help), isShared: true });
 const histogram: Of = (name, labels, help) => ({ name, type: 'histogram', labels, help });
 
 export const METRICS = {
@@ -48,12 +49,12 @@ export const METRICS = {
   ),
   holdsOpen: gauge('farebox_holds_open', [], 'Open holds in the database.'),
   holdsUsd: gauge('farebox_holds_usd', [], 'Money set aside by open holds, in USD.'),
-  debtsUsd: gauge(
+  debtsUsd: shared(
     'farebox_debts_usd',
     [],
     'What accounts owe after credits were reversed that they had spent, in USD.',
   ),
-  topUps: gauge(
+  topUps: shared(
     'farebox_topup_credits',
     ['state'],
     'Credits of wallet payments: `watched` (the chain could still undo them), `vanished` (not on the chain now), `reversed` (since the beginning).',
@@ -112,8 +113,8 @@ export const METRICS = {
   ),
   loopDelay: gauge(
     'farebox_event_loop_delay_seconds',
-    ['quantile'],
-    'Delay of the event loop over the last whole minute: `0.5`, `0.99`, `1`.',
+    ['percentile'],
+    'Delay of the event loop over the last whole minute: `50`, `99`, `100`.',
   ),
   build: gauge('farebox_build_info', ['version', 'node'], 'Always 1.'),
   cpu: counter('process_cpu_seconds_total', [], 'CPU time of the process, user and system.'),

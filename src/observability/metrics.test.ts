@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import { figures, histogram, metricsText, moneyFigures } from './metrics.ts';
+import { figures, histogram, joinedPages, metricsText, moneyFigures } from './metrics.ts';
 import { addNano, nano, usdToNano } from '../core/money.ts';
 
 const info = (type: 'counter' | 'gauge' | 'histogram', labels: readonly string[] = []) => ({
@@ -59,8 +59,37 @@ describe('metrics', () => {
     gauge.at().value = 1;
     const counter = figures(info('counter', ['a']));
     counter.at('x y').value += 1;
-    const text = metricsText([gauge, counter], { process: '7' });
-    assert.match(text, /^m\{process="7"\} 1$/m);
-    assert.match(text, /^m\{process="7",a="x y"\} 1$/m);
+    const shared = figures({ ...info('gauge'), isShared: true });
+    shared.at().value = 2;
+    const text = metricsText([gauge, counter, shared], { worker: '7' });
+    assert.match(text, /^m\{worker="7"\} 1$/m);
+    assert.match(text, /^m\{worker="7",a="x y"\} 1$/m);
+    assert.match(text, /^m 2$/m);
+  });
+
+  test('the pages of several processes are one, with what they share once', () => {
+    const page = (worker: string, value: number): string => {
+      const own = figures({ ...info('counter', ['a']), name: 'own_total' });
+      own.at('x y').value = value;
+      const shared = figures({ ...info('gauge'), name: 'shared', isShared: true });
+      shared.at().value = value;
+      const none = figures({ ...info('gauge'), name: 'none' });
+      return metricsText([own, none, shared], { worker });
+    };
+    assert.equal(
+      joinedPages([page('1', 1), page('2', 2)]),
+      [
+        '# HELP own_total Help.',
+        '# TYPE own_total counter',
+        'own_total{worker="1",a="x y"} 1',
+        'own_total{worker="2",a="x y"} 2',
+        '# HELP none Help.',
+        '# TYPE none gauge',
+        '# HELP shared Help.',
+        '# TYPE shared gauge',
+        'shared 1',
+        '',
+      ].join('\n'),
+    );
   });
 });

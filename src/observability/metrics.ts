@@ -19,6 +19,8 @@ export interface MetricInfo {
   /** One sentence for the page and for the scrape. */
   readonly help: string;
   readonly labels: readonly string[];
+  /** Of the database: every process that shares it says the same. */
+  readonly isShared?: boolean;
 }
 
 /** The values of one metric by label set. Whoever changes one often keeps it and changes it in place. */
@@ -142,17 +144,18 @@ function braces(labels: string): string {
 }
 
 /**
- * The page that Prometheus reads. A metric without values still says what it is; `everywhere` are
- * labels that every value gets.
+ * The page that Prometheus reads. A metric without values still says what it is; `ofProcess` are
+ * labels of every value that is not shared with other processes.
  */
 export function metricsText(
   metrics: readonly Pick<Metric<unknown>, 'info' | 'lines'>[],
-  everywhere: Readonly<Record<string, string>> = {},
+  ofProcess: Readonly<Record<string, string>> = {},
 ): string {
-  const more = labelText(Object.keys(everywhere), Object.values(everywhere));
+  const more = labelText(Object.keys(ofProcess), Object.values(ofProcess));
   const parts = metrics.flatMap((metric) => {
-    const { name, type, help } = metric.info;
-    const lines = metric.lines().map((line) => (more === '' ? line : withLabels(line, more)));
+    const { name, type, help, isShared } = metric.info;
+    const isAlike = more === '' || isShared === true;
+    const lines = metric.lines().map((line) => (isAlike ? line : withLabels(line, more)));
     return [`# HELP ${name} ${help}`, `# TYPE ${name} ${type}`, ...lines];
   });
   return `${parts.join('\n')}\n`;
@@ -161,6 +164,30 @@ export function metricsText(
 /** A name has no brace and no space, so the first of either ends it. */
 function withLabels(line: string, more: string): string {
   return line.replace(/[{ ]/, (end) => (end === '{' ? `{${more},` : `{${more}} `));
+}
+
+const BLOCK = /^# HELP (\S+) .*\n# TYPE .*(?:\n(?!#).*)*/gm;
+
+/**
+ * One page out of those of several processes: each metric once, with the values of all. What two
+ * pages say under the same labels is the same thing, so the first one says it.
+ */
+export function joinedPages(pages: readonly string[]): string {
+  const blocks = new Map<string, string[]>();
+  const known = new Set<string>();
+  for (const page of pages) {
+    for (const [block, name = ''] of page.matchAll(BLOCK)) {
+      const [help = '', type = '', ...values] = block.split('\n');
+      let lines = blocks.get(name);
+      if (lines === undefined) blocks.set(name, (lines = [help, type]));
+      for (const line of values) {
+        const series = line.slice(0, line.lastIndexOf(' '));
+        if (line !== '' && !known.has(series)) lines.push(line);
+        known.add(series);
+      }
+    }
+  }
+  return `${[...blocks.values()].flat().join('\n')}\n`;
 }
 
 export const METRICS_CONTENT_TYPE = 'text/plain; version=0.0.4; charset=utf-8';

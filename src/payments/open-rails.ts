@@ -86,6 +86,7 @@ const refuse = async (): Promise<never> => {
 };
 const NO_STORE: Store = {
   dialect: 'sqlite',
+  reader: { query: refuse, run: refuse },
   query: refuse,
   run: refuse,
   transaction: refuse,

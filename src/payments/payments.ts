@@ -14,7 +14,7 @@ import { USDC_DECIMALS, wrongDecimals } from './networks.ts';
 import { openRails } from './open-rails.ts';
 import { type RetryProof, NO_PROOF, Passes } from './passes.ts';
 import { RailMonitor } from './rail-monitor.ts';
-import type { RailHealth } from './rail.ts';
+import type { RailHealth, RecentBlock } from './rail.ts';
 import { openReceiptSigner } from './receipts.ts';
 import { Refunds } from './refunds.ts';
 import { Requirements } from './requirements.ts';
@@ -37,7 +37,9 @@ export {
   type TopUpFilter,
   type TopUpPlace,
   type TopUpState,
+  isStuck,
   listTopUps,
+  topUpById,
 } from './top-up-list.ts';
 export { auditChains } from './chain-audit.ts';
 export type { ChainAuditReport } from './chain-audit.ts';
@@ -45,7 +47,7 @@ export { PAYMENTS_MIGRATIONS } from './migrations.ts';
 export type { ExposedFacilitator } from './facilitator.ts';
 export type { RetryProof } from './passes.ts';
 export { remember } from './remember.ts';
-export type { RailHealth } from './rail.ts';
+export type { RailHealth, RecentBlock } from './rail.ts';
 export type { RefundState } from './refunds.ts';
 export { authOptions } from './requirements.ts';
 export type { PaymentRequiredAnswer, Resource } from './requirements.ts';
@@ -102,6 +104,7 @@ async function openAll(options: PaymentsOptions) {
     clock,
     log,
     amounts,
+    rails,
     evm,
     table,
     topUps,
@@ -223,6 +226,12 @@ export class Payments {
 
   /** Today's credit that a wallet's stake gives; `undefined` without a configured contract or a stake that can be read. */
   readonly stakedCredit: StakingReader = async (wallet) => await this.#opened.staking?.(wallet);
+
+  /** The block that a payment on Solana names; `undefined` without that rail. Rejects without a node. */
+  async recentBlock(): Promise<RecentBlock | undefined> {
+    const rail = [...this.#opened.rails.values()].find((one) => one.recentBlock !== undefined);
+    return await rail?.recentBlock?.();
+  }
 
   /** Credits that the chain could still undo, and what it has undone. */
   async creditCounts(): Promise<CreditCounts> {

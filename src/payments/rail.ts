@@ -112,6 +112,13 @@ export interface RefundAuthorization {
   readonly expiresAt: bigint;
 }
 
+/** A block of the chain that a payment names, so that it is good for a minute or so. */
+export interface RecentBlock {
+  readonly blockhash: string;
+  /** The last height at which a payment that names it is taken. */
+  readonly lastValidBlockHeight: bigint;
+}
+
 export interface Rail {
   readonly network: string;
   readonly offer: RailOffer;
@@ -131,6 +138,8 @@ export interface Rail {
   /** A use of the authorization that is older than the attempt is no payment: `final`. */
   findPayment(payment: SignedPayment, attempt: Attempt): Promise<Evidence>;
   heights(): Promise<Heights>;
+  /** What a payment has to name; missing where payments name no block. Rejects without a node. */
+  recentBlock?(): Promise<RecentBlock>;
   /** Of its token, read until it is known. Rejects when the chain cannot be asked. */
   decimals(): Promise<number>;
   /** Transfers to a receiver that are not known, oldest or newest first. */

@@ -65,6 +65,11 @@ interface ListedRow extends TopUpRow {
   readonly lease_until_ms: bigint;
 }
 
+export function isStuck({ state, createdMs, vanishedMs }: TopUpDetail, nowMs: number): boolean {
+  if (vanishedMs !== undefined) return true;
+  return (state === 'open' || state === 'sent') && nowMs - createdMs >= STUCK_AFTER_MS;
+}
+
 /** Payments, newest first, from a place on. */
 export async function listTopUps(
   store: Queryable,
@@ -94,6 +99,16 @@ export async function listTopUps(
     parameters,
   );
   return rows.map(detailOf);
+}
+
+/** All that is known of a payment. */
+export async function topUpById(
+  store: Queryable,
+  paymentId: string,
+): Promise<TopUpDetail | undefined> {
+  const sql = 'SELECT * FROM payments_topup WHERE payment_id = $1';
+  const [row] = await store.query<ListedRow>(sql, [paymentId]);
+  return row === undefined ? undefined : detailOf(row);
 }
 
 function detailOf(row: ListedRow): TopUpDetail {

@@ -150,7 +150,7 @@ onEachStore('proxy rpc', (fixture) => {
     assert.equal(answer.credits, 25);
     assert.equal(answer.costUsd, '0.00001563');
     assert.equal(await b.usdNano(), usdToNano('1') - 25n * 625n);
-    assert.equal(answer.charged?.remainingNano, await b.usdNano());
+    assert.equal(answer.remainingNano, await b.usdNano());
     assert.equal(await b.cap.used(ALICE.accountId), 25);
   });
 
@@ -249,7 +249,7 @@ onEachStore('proxy rpc', (fixture) => {
     const b = await bench(t, large(false));
     const answer = await b.ask(call('eth_getLogs'), { key: 'k' });
     assert.ok(answer.rest !== undefined);
-    assert.equal(answer.charged?.remainingNano, usdToNano('1') - 20n * 625n);
+    assert.equal(answer.remainingNano, usdToNano('1') - 20n * 625n);
     assert.equal(await read(answer), MEGABYTES_3 + 40);
     assert.equal(await b.usdNano(), usdToNano('1') - 20n * 625n);
     const again = await b.ask(call('eth_getLogs'), { key: 'k' });

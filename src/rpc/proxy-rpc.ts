@@ -29,7 +29,7 @@ import type {
   RpcAnswer,
 } from './rpc.ts';
 import { requestFingerprint, formatRpcCost, holdLastBytes } from './rpc.ts';
-import type { Outcome, RateRule, Sale, SaleRequest, Sales } from '../billing/sale.ts';
+import type { LimitOf, Outcome, RateRule, Sale, SaleRequest, Sales } from '../billing/sale.ts';
 
 export interface ProxyRpcLimits {
   readonly requestsPerMinute: number;
@@ -68,8 +68,9 @@ export interface ProxyRpcAnswer extends Omit<RpcAnswer, 'kind'> {
   /** The id of the request that a node answered: of the first one, for a replay. */
   readonly requestId: string;
   readonly isReplayed: boolean;
-  /** The sale and what it left, for the balance headers; missing for a replay. */
-  readonly charged: { readonly sale: Sale; readonly remainingNano: Nano } | undefined;
+  readonly sale: Sale;
+  /** What it left, for the balance headers; missing for a replay. */
+  readonly remainingNano: Nano | undefined;
 }
 
 /** A counted request on its way, with what has to be given back when it fails. */
@@ -83,6 +84,8 @@ interface Run {
 }
 
 const BUCKET = 'crypto-rpc';
+/** What the log of refusals names. */
+export const RPC_ENDPOINT = 'endpoint:api/v1/crypto/rpc';
 const USAGE_KIND = 'rpc';
 const JSON_TYPE = 'application/json';
 
@@ -102,13 +105,12 @@ export async function proxyRpc(parts: ProxyRpcParts, call: ProxyRpcCall): Promis
       },
       (token) => charge(parts, call, body, { sale, token }),
     );
-    if (stored !== undefined) await call.send(replayed(stored));
+    if (stored !== undefined) await call.send(replayed(stored, sale));
   });
 }
 
 /** Limits: requests a minute and caller; a batch is one request, a replay is one too. */
-function saleRequest({ rpc, limits }: ProxyRpcParts, call: ProxyRpcCall): SaleRequest {
-  const { caller, network, requestId } = call;
+export function rpcLimit({ limits }: Pick<ProxyRpcParts, 'limits'>, caller: Caller): LimitOf {
   const own = caller.keyLimits.rpcRequestsPerMinute;
   const { requestsPerMinute, staffRequestsPerMinute } = limits();
   const ofPlan = caller.plan === 'staff' ? staffRequestsPerMinute : requestsPerMinute;
@@ -118,19 +120,27 @@ function saleRequest({ rpc, limits }: ProxyRpcParts, call: ProxyRpcCall): SaleRe
     type: own === undefined ? 'user' : 'api_key',
   };
   return {
-    requestId,
     caller,
-    kind: USAGE_KIND,
-    modelId: network,
-    tier: caller.plan,
+    modelId: BUCKET,
     rate,
-    ownLimit: OWN_LIMIT,
-    tokensEstimate: 0,
-    priceVersion: rpc.priceVersion,
+    ownLimit: { bucket: BUCKET, loggedAs: RPC_ENDPOINT, refusal: requestLimitFault },
   };
 }
 
-const OWN_LIMIT = { bucket: BUCKET, refusal: requestLimitFault };
+function saleRequest(
+  parts: ProxyRpcParts,
+  { caller, network, requestId }: ProxyRpcCall,
+): SaleRequest {
+  return {
+    ...rpcLimit(parts, caller),
+    requestId,
+    kind: USAGE_KIND,
+    modelId: network,
+    tier: caller.plan,
+    tokensEstimate: 0,
+    priceVersion: parts.rpc.priceVersion,
+  };
+}
 
 async function charge(
   parts: ProxyRpcParts,
@@ -259,11 +269,12 @@ function answered(run: Run, answer: RpcAnswer, remainingNano: Nano): ProxyRpcAns
     costUsd: formatRpcCost(run.parts.rpc.cost(answer.credits)),
     requestId: run.call.requestId,
     isReplayed: false,
-    charged: { sale: run.sale, remainingNano },
+    sale: run.sale,
+    remainingNano,
   };
 }
 
-function replayed(stored: StoredAnswer): ProxyRpcAnswer {
+function replayed(stored: StoredAnswer, sale: Sale): ProxyRpcAnswer {
   return {
     body: stored.body,
     rest: undefined,
@@ -272,7 +283,8 @@ function replayed(stored: StoredAnswer): ProxyRpcAnswer {
     requestId: stored.headers['requestId'] ?? '',
     isReplayed: true,
     retries: 0,
-    charged: undefined,
+    sale,
+    remainingNano: undefined,
   };
 }
 
@@ -292,17 +304,21 @@ function requestLimitFault(state: WindowState): Fault {
   });
 }
 
+/** Credits of 24 hours. A key has no window of its own: its cap is a part of the account's. */
+export function creditsPerDay(
+  { limits }: Pick<ProxyRpcParts, 'limits'>,
+  { keyLimits, accountLimits }: Caller,
+): number {
+  return keyLimits.rpcCreditsPerDay ?? accountLimits.rpcCreditsPerDay ?? limits().creditsPerDay;
+}
+
 async function reserveCredits(
   parts: ProxyRpcParts,
   call: ProxyRpcCall,
   body: ParsedRequest,
 ): Promise<CreditReservation> {
   const { caller } = call;
-  // A key has no window of its own: its cap is a part of the account's.
-  const cap =
-    caller.keyLimits.rpcCreditsPerDay ??
-    caller.accountLimits.rpcCreditsPerDay ??
-    parts.limits().creditsPerDay;
+  const cap = creditsPerDay(parts, caller);
   const outcome = await parts.creditCap.reserve(caller.accountId, body.creditsMax, cap);
   if (outcome.ok) return outcome.reservation;
   logCredits(parts, call);
@@ -314,7 +330,7 @@ async function reserveCredits(
   });
 }
 
-function logCredits({ limitLog }: ProxyRpcParts, { caller, network }: ProxyRpcCall): void {
+function logCredits({ limitLog }: ProxyRpcParts, { caller }: ProxyRpcCall): void {
   const { accountId, keyId, plan } = caller;
-  limitLog.add({ accountId, keyId, modelId: `${BUCKET} ${network}`, tier: plan, type: 'RPD' });
+  limitLog.add({ accountId, keyId, modelId: RPC_ENDPOINT, tier: plan, type: 'RPD' });
 }

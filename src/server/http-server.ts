@@ -7,14 +7,21 @@ import type { RequestContext } from '../http/request-context.ts';
 import { idempotentStage } from '../http/idempotent.ts';
 import { type IdentifyParts, identifyStage } from '../http/identify.ts';
 import { standardHeaders } from '../http/standard-headers.ts';
-import { Concurrency } from '../billing/limits/limits.ts';
+import type { Slots } from '../billing/limits/limits.ts';
+import { type LimitOf, rateHeaders } from '../billing/sale.ts';
+import type { CatalogModel } from '../catalog/catalog.ts';
+import { callerRate } from '../catalog/model-access.ts';
+import type { Config } from '../config/config.ts';
+import type { Clock } from '../core/clock.ts';
 import type { Idempotency } from '../billing/idempotency/idempotency.ts';
+import { nano } from '../core/money.ts';
 import { Fault } from '../core/faults.ts';
 import type { Log } from '../core/log.ts';
 import type { Caller } from '../identity/identity.ts';
 import type { Wallets } from '../wallet/wallet.ts';
 import { limitPayments } from '../wallet/x402/x402.ts';
 import { sessionCookie } from './console.ts';
+import { unsoldLimit } from './endpoint-limits.ts';
 import type { FeatureParts } from './feature-parts.ts';
 
 export interface HttpServerParts {
@@ -23,19 +30,37 @@ export interface HttpServerParts {
   /** `YYYYMMDD.HHMMSS` of the build. */
   readonly version: string;
   readonly wallets: Wallets;
+  /** Requests of a caller that run at once. */
+  readonly slots: Slots;
   readonly idempotency: Idempotency;
   /** Told of every request, after the guard and the log. */
   readonly observers: readonly RequestObserver[];
 }
 
 export function openHttpServer(parts: HttpServerParts): HttpServer {
-  const { shared, basePath, version, wallets, idempotency, observers } = parts;
-  const { config, clock, ids, log, limitLog, stores } = shared;
+  const { shared, basePath, version, wallets, slots, idempotency, observers } = parts;
+  const { config, catalog, clock, ids, log, limitLog, sales, stores } = shared;
   const { service, http } = config();
-  const guard = new AbuseGuard({ config, limitLog, clock, basePath });
+  const guard = new AbuseGuard({
+    config,
+    limitLog,
+    clock,
+    basePath,
+    store: stores.store,
+    processId: ids.uuid(),
+  });
   const make = new AnswerHeaders({ serviceName: service.name, clock });
-  const balanceHeaders: ServerParts['balanceHeaders'] = async (caller) =>
-    make.balanceHeaders(await stores.ledger.balances(caller.accountId), caller);
+  // What can be spent: what jobs and running requests hold is spoken for.
+  const balanceHeaders: ServerParts['balanceHeaders'] = async (caller) => {
+    const { usdNano, diemNano, heldUsdNano, heldDiemNano } = await stores.ledger.standing(
+      caller.accountId,
+    );
+    const available = {
+      usdNano: nano(usdNano - heldUsdNano),
+      diemNano: nano(diemNano - heldDiemNano),
+    };
+    return make.balanceHeaders(available, caller);
+  };
   return new HttpServer({
     settings: http,
     basePath,
@@ -49,18 +74,46 @@ export function openHttpServer(parts: HttpServerParts): HttpServer {
       timestamps: service.timestampHeader,
       corsOrigins: http.corsOrigins,
     }),
-    identify: identifyStage(callersOf(shared, wallets)),
+    identify: identifyStage(callersOf(shared, wallets, slots)),
     guard,
     once: idempotentStage({ idempotency, balanceHeaders }),
     balanceHeaders,
+    countUnsold: async (caller, route) => {
+      const limit = unsoldLimit(
+        config(),
+        clock,
+        caller,
+        `endpoint:${basePath.slice(1)}${route.path}`,
+      );
+      const { window } = await sales.count({ ...limit, tokensEstimate: 0 });
+      return rateHeaders(window, limit.rate, clock.nowMs());
+    },
+    refusalHeaders: async ({ callerIfKnown: caller, known: facts, route }, { options }) => {
+      const model = options.modelId === undefined ? undefined : catalog.get(options.modelId);
+      const known = facts ?? (model && { model, deprecation: undefined });
+      const headers = known === undefined ? {} : make.answered(known);
+      if (caller === undefined || known?.sale !== undefined) return headers;
+      const left = route?.limitOf?.(caller) ?? limitOf(config(), clock, caller, known?.model);
+      return { ...headers, ...(await sales.limitHeaders(left)) };
+    },
     observers: [guard, new RequestLog(log), ...observers],
   });
 }
 
-function callersOf(shared: FeatureParts, wallets: Wallets): IdentifyParts {
+/** The limit of a model where one is known, else the one of everything that sells nothing. */
+function limitOf(
+  config: Config,
+  clock: Clock,
+  caller: Caller,
+  model: CatalogModel | undefined,
+): LimitOf {
+  if (model === undefined) return unsoldLimit(config, clock, caller);
+  return { caller, modelId: model.id, rate: callerRate(config.limits, caller, model) };
+}
+
+function callersOf(shared: FeatureParts, wallets: Wallets, slots: Slots): IdentifyParts {
   const { config, stores } = shared;
   const { withStake } = wallets;
-  const concurrency = new Concurrency();
   const cookie = sessionCookie(config);
   const callerOfSession = async (secret: string, context: RequestContext): Promise<Caller> => {
     const { session, caller } = await stores.identity.sessions.open(secret);
@@ -91,14 +144,27 @@ function callersOf(shared: FeatureParts, wallets: Wallets): IdentifyParts {
       const isWallet = caller.kind === 'wallet';
       const limit = isWallet ? walletConcurrency : keyConcurrency;
       // Work that goes on for a caller who left (`Idempotency-Key`) still runs.
-      context.leave = concurrency.enter(caller.accountId, limit);
-      if (context.leave !== undefined) return;
-      throw new Fault(isWallet ? 'X402_CONCURRENCY_LIMIT' : 'RATE_LIMIT_EXCEEDED', {
-        message: `Too many concurrent requests: at most ${limit} run at once`,
-        retryAfterSeconds: 1,
-      });
+      const entering = slots.enter(caller.accountId, limit);
+      if (entering instanceof Promise) {
+        return entering.then((leave) => entered(context, leave, { isWallet, limit }));
+      }
+      return entered(context, entering, { isWallet, limit });
     },
   };
+}
+
+/** Throws 429 for who has no slot. */
+function entered(
+  context: RequestContext,
+  leave: (() => void) | undefined,
+  { isWallet, limit }: { readonly isWallet: boolean; readonly limit: number },
+): void {
+  context.leave = leave;
+  if (leave !== undefined) return;
+  throw new Fault(isWallet ? 'X402_CONCURRENCY_LIMIT' : 'RATE_LIMIT_EXCEEDED', {
+    message: `Too many concurrent requests: at most ${limit} run at once`,
+    retryAfterSeconds: 1,
+  });
 }
 
 /**

@@ -75,6 +75,10 @@ export function mediaFeature(parts: MediaFeatureParts): Feature {
         video,
         quotes: new VideoQuotes({ ...common, ...reading, windows }),
         takesWebhooks: config.video.webhooks,
+        docsUrl: () => {
+          const { service, publicUrl } = shared.config();
+          return service.docsUrl ?? `${publicUrl}/docs`;
+        },
         limits: () => shared.config().limits,
         publicBase: () => shared.config().publicUrl + basePath,
       }),

@@ -17,6 +17,7 @@ import {
   type MoneyFigure,
   figures,
   histogram,
+  joinedPages,
   metricsText,
   moneyFigures,
 } from '../observability/metrics.ts';
@@ -48,8 +49,16 @@ export interface ServerMetricsParts {
   readonly payments: Payments | undefined;
   readonly unhandledRejections: RejectionFigures;
   readonly traces: Traces | undefined;
-  /** Whether several processes share the port: every value then says whose it is. */
-  readonly isOneOfSeveral: boolean;
+  /** Where several processes share the port. */
+  readonly siblings: Siblings | undefined;
+}
+
+/** The other processes on the port of this one, of which a scrape meets any. */
+export interface Siblings {
+  /** The number of this process among them: the label of its figures. */
+  readonly worker: number;
+  /** Their pages; one that does not answer within a moment is left out. */
+  metricsPages(): Promise<readonly string[]>;
 }
 
 /** What is counted of a route; kept, so that a request looks up nothing by its labels. */
@@ -92,7 +101,7 @@ export class ServerMetrics implements RequestObserver {
   readonly #sold = new Map<string, Map<string, SoldFigures>>();
   readonly #loop: LoopDelay;
   readonly #stopLoop: () => void;
-  #loopFigures: readonly (readonly [quantile: string, seconds: number])[] = [];
+  #loopFigures: readonly (readonly [percentile: string, seconds: number])[] = [];
 
   constructor(parts: ServerMetricsParts) {
     this.#parts = parts;
@@ -161,8 +170,15 @@ export class ServerMetrics implements RequestObserver {
     this.#chores.at(result).value += 1;
   }
 
-  /** The page of a scrape. Never throws. */
+  /** The page of a scrape, with the figures of all processes on the port. Never throws. */
   async page(server: ServerState): Promise<string> {
+    const { siblings } = this.#parts;
+    if (siblings === undefined) return await this.ownPage(server);
+    const [own, others] = await Promise.all([this.ownPage(server), siblings.metricsPages()]);
+    return joinedPages([own, ...others]);
+  }
+
+  async ownPage(server: ServerState): Promise<string> {
     const gauges = new Gauges();
     this.#readProcess(gauges, server);
     this.#readEngines(gauges);
@@ -178,7 +194,8 @@ export class ServerMetrics implements RequestObserver {
       this.#chores,
       ...gauges.all.values(),
     ];
-    return metricsText(metrics, this.#parts.isOneOfSeveral ? { process: String(process.pid) } : {});
+    const { siblings } = this.#parts;
+    return metricsText(metrics, siblings === undefined ? {} : { worker: String(siblings.worker) });
   }
 
   close(): void {
@@ -202,7 +219,9 @@ export class ServerMetrics implements RequestObserver {
     gauges.set('spansSent', traces?.counts.sent ?? 0);
     gauges.set('spansDropped', traces?.counts.dropped ?? 0);
     if (this.#loopFigures.length === 0) this.#loopFigures = loopFigures(this.#loop);
-    for (const [quantile, seconds] of this.#loopFigures) gauges.set('loopDelay', seconds, quantile);
+    for (const [percentile, seconds] of this.#loopFigures) {
+      gauges.set('loopDelay', seconds, percentile);
+    }
   }
 
   #readEngines(gauges: Gauges): void {
@@ -274,9 +293,9 @@ function loopFigures(loop: LoopDelay): readonly (readonly [string, number])[] {
     Number.isFinite(nanoseconds) ? nanoseconds / NANOSECONDS : 0;
   if (loop.count === 0) return [];
   return [
-    ['0.5', seconds(loop.percentile(50))],
-    ['0.99', seconds(loop.percentile(99))],
-    ['1', seconds(loop.max)],
+    ['50', seconds(loop.percentile(50))],
+    ['99', seconds(loop.percentile(99))],
+    ['100', seconds(loop.max)],
   ];
 }
 

@@ -10,9 +10,12 @@ import type { Ids } from '../core/ids.ts';
 import type { Log } from '../core/log.ts';
 import { usdToNano } from '../core/money.ts';
 import {
+  Concurrency,
   LeasedWindows,
   type LimitLog,
   MemoryWindows,
+  SharedSlots,
+  type Slots,
   type Windows,
 } from '../billing/limits/limits.ts';
 import { isShared } from '../db/db.ts';
@@ -37,20 +40,14 @@ export interface SaleParts {
   readonly sales: Sales;
   readonly idempotency: Idempotency;
   readonly windows: Windows;
+  readonly slots: Slots;
   readonly limitLog: LimitLog;
 }
 
 export function openSale(setup: SaleSetup): SaleParts {
   const { config, stores, limitLog, clock, ids, log, wallets, settled } = setup;
   const { store } = stores;
-  const windows = isShared(store)
-    ? new LeasedWindows({
-        store,
-        clock,
-        processes: () => stores.ledger.holds.processes,
-        holder: ids.uuid(),
-      })
-    : new MemoryWindows();
+  const { windows, slots } = countersOn(stores, clock, ids);
   const idempotency = new Idempotency({ store, clock, ids, log });
   const sales = new Sales({
     ledger: stores.ledger,
@@ -63,7 +60,13 @@ export function openSale(setup: SaleSetup): SaleParts {
     walletRefusal: (caller, credit) => wallets.refusal(caller, credit),
     settled,
   });
-  return { sales, idempotency, windows, limitLog };
+  return { sales, idempotency, windows, slots, limitLog };
+}
+
+function countersOn({ store, ledger }: Stores, clock: Clock, ids: Ids) {
+  if (!isShared(store)) return { windows: new MemoryWindows(), slots: new Concurrency() };
+  const parts = { store, clock, processes: () => ledger.holds.processes, holder: ids.uuid() };
+  return { windows: new LeasedWindows(parts), slots: new SharedSlots(parts) };
 }
 
 /** What is worked out of the settings once, and again when they change: for what each request asks. */

@@ -8,6 +8,8 @@ import type { HttpServer } from '../http/http.ts';
 import type { Feature, Route } from '../http/route.ts';
 import { openSealer } from '../chat/chat.ts';
 import { accountFeature } from '../account/account.ts';
+import { accountParts } from './endpoint-limits.ts';
+import { consolePages } from '../console/console.ts';
 import { type Extras, chatFeature, openExtras } from './chat.ts';
 import { consoleFeature } from './console.ts';
 import type { DownloadView } from '../engines/local/model-files.ts';
@@ -17,6 +19,7 @@ import type { LocalEngineSource } from '../engines/local-engines.ts';
 import { mediaFeature } from './media.ts';
 import { type Stores, openStores } from './stores.ts';
 import { OwnDocument } from './ops/documentation.ts';
+import type { Operations } from './ops/admin.ts';
 import { opsFeature } from './ops/ops.ts';
 import { rpcFeature } from './rpc.ts';
 import { type OnSettle, openSale } from './sale-parts.ts';
@@ -24,7 +27,7 @@ import { openTraces } from './traces.ts';
 import type { RejectionFigures } from './unhandled-rejections.ts';
 import { Maintenance } from './maintenance.ts';
 import { type Wallets, openWallets, walletsFeature } from '../wallet/wallet.ts';
-import { ServerMetrics } from './metrics.ts';
+import { ServerMetrics, type Siblings } from './metrics.ts';
 import type { Catalog } from '../catalog/catalog.ts';
 import type { Config } from '../config/config.ts';
 import { videoConstraints } from '../video/model-checks.ts';
@@ -34,6 +37,8 @@ import type { Ids } from '../core/ids.ts';
 import { type Log, reasonOf } from '../core/log.ts';
 import { LimitLog } from '../billing/limits/limits.ts';
 import { type ServerLock, lockDataFolder, makeFolder } from '../db/db.ts';
+
+export type { Siblings } from './metrics.ts';
 
 export const BASE_PATH = '/api/v1';
 
@@ -46,10 +51,14 @@ export interface AppParts {
   readonly version: string;
   /** Engines that another process runs; default: this one runs its own. */
   readonly localEngines?: (onChange: () => void) => LocalEngineSource;
+  /** Other processes on the same port; default: there are none. */
+  readonly siblings?: Siblings;
   /** What the process has heard of promises that nobody waited for; default: nothing. */
   readonly unhandledRejections?: RejectionFigures;
   /** Shows downloads to whoever sits at the terminal. */
   readonly downloadView?: (title: string) => DownloadView;
+  /** What only the program around the server can do; default: its routes are not there. */
+  readonly operations?: Operations;
 }
 
 export interface App {
@@ -66,6 +75,8 @@ export interface App {
   openApi(): OpenApiDocument;
   /** Whether new work is taken, and what stands in its way. */
   readiness(): Readiness;
+  /** The figures of this process in the text format of Prometheus. */
+  metricsPage(): Promise<string>;
   /** Takes over what can change without a restart. */
   configure(config: Config): void;
   /** No new work, open answers finish (to the deadline), holds settle, then everything closes. */
@@ -105,8 +116,10 @@ export async function startApp(parts: AppParts): Promise<App> {
   const { catalog, engines, localEngines } = registry;
   const largeBodies = new LargeBodies();
   const observers = traces === undefined ? [metrics] : [metrics, traces];
-  const { idempotency } = shared;
-  const serving = { shared, basePath: BASE_PATH, version, wallets, idempotency, observers };
+  const { idempotency, slots } = shared;
+  // Nobody else runs what a process before this one left behind.
+  if (lock !== undefined) await idempotency.start();
+  const serving = { shared, basePath: BASE_PATH, version, wallets, slots, idempotency, observers };
   const server = openHttpServer(serving);
   const document = new OwnDocument({ config, version, basePath: BASE_PATH, routes: () => routes });
 
@@ -114,14 +127,16 @@ export async function startApp(parts: AppParts): Promise<App> {
   // models, embeddings and characters (`chat.ts`), that of media images, audio and video (`media.ts`).
   const features: readonly Feature[] = [
     { routes: [], leaderJob: () => idempotency.prune(), close: () => idempotency.close() },
+    { routes: [], close: async () => slots.close() },
     { routes: [], perProcessJob: () => largeBodies.rest(), close: () => largeBodies.close() },
     chatFeature(shared, { ...extras, sealer }, largeBodies),
     rpcFeature(shared, idempotency, largeBodies),
-    accountFeature({ ...shared, isClosing: () => server.isClosing }, payments),
+    accountFeature(accountParts(shared, server), payments),
     consoleFeature(shared, wallets),
+    consolePages({ config, basePath: BASE_PATH }),
     mediaFeature({ shared, documents: extras.documents, basePath: BASE_PATH, largeBodies }),
     walletsFeature(shared, wallets, () => routes),
-    opsFeature(shared, document, { server, metrics, payments }),
+    opsFeature(shared, document, { server, metrics, payments, operations: parts.operations }),
   ];
   const routes: readonly Route[] = features.flatMap((feature) => feature.routes);
   const maintenance = new Maintenance({
@@ -143,13 +158,8 @@ export async function startApp(parts: AppParts): Promise<App> {
     server,
     address,
     openApi: () => document.openApi(),
-    readiness: () => {
-      const database = store.unavailable();
-      const { isClosing } = server;
-      const { journaled } = ledger.holds;
-      const ok = database === undefined && !isClosing;
-      return { ok, database, journaled, engines: registry.count, isClosing };
-    },
+    readiness: () => readinessOf(stores, registry.count, server.isClosing),
+    metricsPage: () => metrics.ownPage(server),
     configure: (next) => {
       inForce = next;
       registry.configure();
@@ -167,6 +177,12 @@ export async function startApp(parts: AppParts): Promise<App> {
         () => lock?.release(),
       ]),
   };
+}
+
+function readinessOf({ store, ledger }: Stores, engines: number, isClosing: boolean): Readiness {
+  const database = store.unavailable();
+  const { journaled } = ledger.holds;
+  return { ok: database === undefined && !isClosing, database, journaled, engines, isClosing };
 }
 
 /** One after the other, each whatever became of those before it. */
@@ -204,8 +220,7 @@ function openShared(parts: AppParts, { config, stores, extras, wallets }: OpenPa
     traces,
     payments: wallets.payments,
     unhandledRejections: parts.unhandledRejections ?? NO_REJECTIONS,
-    // A process whose engines another one runs is a worker of several on one port.
-    isOneOfSeveral: parts.localEngines !== undefined,
+    siblings: parts.siblings,
   });
   const settled: OnSettle = (...of) => {
     metrics.settled(...of);

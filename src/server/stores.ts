@@ -29,8 +29,11 @@ export interface Stores {
 /** Opens the database and brings its schema up to date. */
 export async function openStores(parts: StoresParts): Promise<Stores> {
   const { config, clock, ids, log } = parts;
+  const { directDatabase, readReplicas } = config.cluster;
   const store = await openStore({
     url: config.databaseUrl,
+    ...(directDatabase === undefined ? {} : { directUrl: directDatabase }),
+    replicaUrls: readReplicas,
     maxConnections: config.cluster.connections,
     replyTimeoutMs: config.cluster.replyTimeoutSeconds * SECOND_MS,
     clock,

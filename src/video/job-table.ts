@@ -179,12 +179,13 @@ export class JobTable {
   }
 
   /** queued → submitted. */
-  async submitted(id: string, at: EngineRef, nowMs: number): Promise<boolean> {
+  async submitted(tx: Queryable, id: string, at: EngineRef, nowMs: number): Promise<boolean> {
     const set = `state = 'submitted', engine = $3, engine_model = $4, engine_job_id = $5,
       attempts = attempts + 1, unclear = 0, silent_since_ms = 0,
       started_ms = CASE WHEN started_ms = 0 THEN $6 ELSE started_ms END`;
     const { engine, engineModel, engineJobId } = at;
-    return await this.#step(id, set, `state = 'queued'`, engine, engineModel, engineJobId, nowMs);
+    const values = [engine, engineModel, engineJobId, nowMs];
+    return await this.#stepIn(tx, id, set, `state = 'queued'`, values);
   }
 
   /** submitted → running, or running on; progress never goes back. */
@@ -338,17 +339,51 @@ export class JobTable {
   }
 
   /** Changes a job that this process has, in one of the states that `from` names; `false` otherwise. */
-  async #step(
+  #step(id: string, set: string, from: string, ...values: (string | number)[]): Promise<boolean> {
+    return this.#stepIn(this.#store, id, set, from, values);
+  }
+
+  async #stepIn(
+    db: Queryable,
     id: string,
     set: string,
     from: string,
-    ...values: (string | number)[]
+    values: readonly (string | number)[],
   ): Promise<boolean> {
-    const rows = await this.#store.query(
+    const rows = await db.query(
       `UPDATE video_job SET ${set}
        WHERE id = $1 AND lease_owner = $2 ${from && `AND ${from}`} RETURNING id`,
       [id, this.owner, ...values],
     );
     return rows.length === 1;
   }
+}
+
+/** A place in the list of all jobs, newest first. */
+export interface JobPlace {
+  readonly createdMs: number;
+  readonly id: string;
+}
+
+/** The jobs of every account, newest first, from a place on; of one state when it is named. */
+export async function listAllJobs(
+  store: Queryable,
+  state: string | undefined,
+  { limit, after }: { readonly limit: number; readonly after?: JobPlace | undefined },
+): Promise<VideoJob[]> {
+  const parameters: (string | number)[] = [];
+  const wanted: string[] = [];
+  if (state !== undefined) wanted.push(`state = $${parameters.push(state)}`);
+  if (after !== undefined) {
+    const time = `$${parameters.push(after.createdMs)}`;
+    const id = `$${parameters.push(after.id)}`;
+    wanted.push(`(created_ms < ${time} OR created_ms = ${time} AND id < ${id})`);
+  }
+  const where = wanted.length === 0 ? '' : `WHERE ${wanted.join(' AND ')}`;
+  const rows = await store.query(
+    `SELECT ${JOB_COLUMNS} FROM video_job ${where}
+     ORDER BY created_ms DESC, id DESC LIMIT $${parameters.push(limit)}`,
+    parameters,
+  );
+  return rows.map(jobOf);
 }

@@ -12,7 +12,7 @@ import { FAULTS, Fault, type FaultCode } from '../core/faults.ts';
 import { nano } from '../core/money.ts';
 import type { Row } from '../db/db.ts';
 
-const JobState = z.enum([
+export const JobState = z.enum([
   'admitting',
   'queued',
   'submitted',
@@ -46,7 +46,7 @@ export type JobFailure = Readonly<z.infer<typeof JobFailure>>;
 
 function failure(code: FaultCode, message: string): JobFailure {
   const isPolicy = code === 'CONTENT_POLICY_VIOLATION';
-  return { code, message: `${message}; nothing was charged`, isPolicy };
+  return { code, message: `${message}; it costs nothing`, isPolicy };
 }
 
 /** Every way in which a job fails. */
@@ -144,6 +144,11 @@ export interface NewJob extends Pick<
   readonly inputs: readonly JobInput[];
   readonly inputBytes: number;
   readonly downloadHash: string | null;
+}
+
+/** Whether a wallet pays for it: it has no key. */
+export function isWallets({ keyId }: Pick<VideoJob, 'keyId'>): boolean {
+  return keyId === '';
 }
 
 /** The words of retrieve and webhooks, and those that retrieve says with its status. */

@@ -63,4 +63,9 @@ UPDATE video_job SET failure = '{"code":"CONTENT_POLICY_VIOLATION","message":"Th
   WHERE failure LIKE '{"code":"CONTENT_POLICY_VIOLATION"%';
 `,
   },
+  {
+    // For the list of all jobs.
+    id: 'video-0003',
+    up: 'CREATE INDEX video_job_created ON video_job (created_ms, id);',
+  },
 ];

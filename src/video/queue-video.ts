@@ -25,6 +25,7 @@ import { type ReadLargeJson, readJson } from '../http/read-request.ts';
 import type { RequestContext } from '../http/request-context.ts';
 import type { Caller } from '../identity/identity.ts';
 import type { Guard } from '../net/guard.ts';
+import { requireConsent } from './consent.ts';
 import {
   checkQueue,
   checkReferenceLength,
@@ -46,6 +47,8 @@ export interface QueueVideoParts {
   /** Of one video, and of all media of a request together. */
   readonly maxBytes: number;
   readonly takesWebhooks: boolean;
+  /** Where a caller reads more. */
+  readonly docsUrl: () => string;
   readonly serviceName: string;
   /** `https://host/api/v1`. */
   readonly publicBase: () => string;
@@ -86,9 +89,11 @@ export async function queue(parts: QueueVideoParts, context: RequestContext): Pr
   const resolved = catalog.require(request.model, 'video');
   const { model } = resolved;
   notes.model = model.id;
-  requireAccess(model, caller);
+  context.known = { model, deprecation: resolved.deprecation };
+  requireAccess(model, caller, context);
   const settings = requireVideoSettings(model);
   checkQueue(settings, request);
+  requireConsent(settings, request, parts.docsUrl());
   if (request.webhook_url !== undefined && !parts.takesWebhooks) throw noWebhooks();
   const rate = parts.rateOf(caller, model);
   const counted = await sales.count({ caller, modelId: model.id, rate, tokensEstimate: 0 });

@@ -2,6 +2,7 @@
  * `POST /video/quote`: the price of a video, in public. Only an upscale has to look at a file for it,
  * and since anybody may ask, such looks are few, short and bounded per address.
  */
+import { requireRegion } from '../catalog/model-access.ts';
 import type { Windows } from '../billing/limits/limits.ts';
 import type { Catalog } from '../catalog/catalog.ts';
 import type { Clock } from '../core/clock.ts';
@@ -44,7 +45,9 @@ export class VideoQuotes {
   async answer(context: RequestContext): Promise<void> {
     const { catalog, readLargeJson } = this.#parts;
     const request = await readJson(context, VideoQuoteRequest, readLargeJson);
-    const settings = requireVideoSettings(catalog.require(request.model, 'video').model);
+    const { model } = catalog.require(request.model, 'video');
+    requireRegion(model, context);
+    const settings = requireVideoSettings(model);
     checkQuote(settings, request);
     const seconds = request.reference_video_total_duration;
     const measured =

@@ -1,11 +1,12 @@
 /**
- * The money of video jobs. The quote is held when a job is queued, for as long as the job lives;
- * the step that makes the job final takes it or gives it back, once, in the same transaction, and
- * writes the receipt under the job's id.
+ * The money of video jobs. The quote is held before a job is written, and charged with a step of the
+ * job: for an API key in the transaction that queues it, for a wallet in the one that notes that an
+ * engine has taken it. Until the job ends its receipt, under the job's id, says `running`.
  *
- * A failed job was never charged, so its refund is the release of the hold: the receipt says
- * `failed` with the refunded amount, and the statement of the account has no row. A job that was
- * never admitted may have held nothing: what it holds goes back, and its receipt names no refund.
+ * A job that fails gets its charge back by a `REFUND` row, once, in the transaction that makes it
+ * final; one that was not charged yet gets its hold back, and the statement of the account has no
+ * row. A job that was never admitted may have held nothing: what it holds goes back, and its receipt
+ * names no refund.
  */
 import { type Nano, ZERO, formatUsd } from '../core/money.ts';
 import { NO_TOKENS, type UsageRecord, type UsageStatus } from '../billing/ledger/ledger.ts';
@@ -13,9 +14,11 @@ import type { Queryable } from '../db/db.ts';
 import type { VideoJob } from './job.ts';
 import type { Sales } from '../billing/sale.ts';
 
-/** Each runs inside the transaction that makes the job final: exactly one of them counts, once. */
+/** Each runs inside the transaction of its step; of those that make a job final one counts, once. */
 export interface VideoMoney {
   settle(tx: Queryable, job: VideoJob): Promise<void>;
+  /** Takes the quote of a job that goes on; again is fine. */
+  charge(tx: Queryable, job: VideoJob): Promise<void>;
   refund(tx: Queryable, job: VideoJob): Promise<void>;
   /** For a job that was never admitted. */
   release(tx: Queryable, job: VideoJob): Promise<void>;
@@ -24,13 +27,18 @@ export interface VideoMoney {
 export function videoMoney(sales: Sales): VideoMoney {
   return {
     settle: async (tx, job) => {
-      await sales.settleJob(tx, {
-        costNano: job.quoteNano,
-        usage: receipt(job, 'completed', ZERO),
-      });
+      const usage = receipt(job, 'completed', ZERO);
+      if (await sales.closeJob(tx, usage)) return;
+      await sales.settleJob(tx, { costNano: job.quoteNano, usage });
+    },
+    charge: async (tx, job) => {
+      const usage = receipt(job, 'running', ZERO);
+      await sales.settleJob(tx, { costNano: job.quoteNano, usage });
     },
     refund: async (tx, job) => {
-      await sales.settleJob(tx, { costNano: ZERO, usage: receipt(job, 'failed', job.quoteNano) });
+      const usage = receipt(job, 'failed', job.quoteNano);
+      if (await sales.refundJob(tx, usage)) return;
+      await sales.settleJob(tx, { costNano: ZERO, usage });
     },
     release: async (tx, job) => {
       await sales.settleJob(tx, { costNano: ZERO, usage: receipt(job, 'failed', ZERO) });

@@ -185,6 +185,8 @@ onEachStore('video jobs', (stores) => {
     assert.ok(processing.executionMs >= 10_000);
     assert.equal(processing.remainingMs, processing.executionMs * 3);
     assert.deepEqual(await money.moves(id), ['hold']);
+    // A wallet is charged when the engine has taken its job, a key when it queues.
+    assert.equal(await money.charges(id), 1);
     await assert.rejects(video.complete(lookup(id)), { code: 'INVALID_REQUEST' });
 
     engines.pollAnswer = { kind: 'done' };
@@ -203,6 +205,19 @@ onEachStore('video jobs', (stores) => {
     await video.complete(lookup(id));
     await assert.rejects(video.retrieve(lookup(id)), { code: 'MEDIA_NOT_FOUND' });
     assert.deepEqual(await money.moves(id), ['hold', 'settle']);
+  });
+
+  test('a key is charged with the transaction that queues its job, a wallet not yet', async () => {
+    const { video, money } = await open();
+    const byKey = await video.queue(wish({ keyId: 'key' }));
+    const byWallet = await video.queue(wish({ keyId: '' }));
+    assert.equal(await money.charges(byKey.id), 1);
+    assert.equal(await money.charges(byWallet.id), 0);
+    const together = async (): Promise<never> => Promise.reject(new Error('another has the key'));
+    await assert.rejects(video.queue(wish({ keyId: 'key', accountId: 'bob' }), { together }));
+    const [failed] = await money.allCharges();
+    assert.equal(failed, byKey.id);
+    assert.equal((await money.allCharges()).length, 1);
   });
 
   test('a refused hold leaves nothing behind', async () => {
@@ -290,7 +305,7 @@ onEachStore('video jobs', (stores) => {
       assert.ok(error instanceof Fault);
       assert.equal(error.status, 422);
       const body = {
-        message: 'The engine refused the content; nothing was charged',
+        message: 'The engine refused the content; it costs nothing',
         type: 'provider_content_policy',
         credits_refunded: true,
       };
@@ -313,7 +328,7 @@ onEachStore('video jobs', (stores) => {
     await assert.rejects(video.retrieve(lookup(id)), {
       code: 'INFERENCE_FAILED',
       status: 500,
-      message: 'The engine could not make the video; nothing was charged',
+      message: 'The engine could not make the video; it costs nothing',
     });
     assert.deepEqual(await money.moves(id), ['hold', 'refund']);
   });
@@ -765,7 +780,7 @@ onEachStore('video jobs', (stores) => {
     const failed = JSON.parse(posts[3]!.body);
     assert.deepEqual(
       [failed.event, failed.status, failed.error],
-      ['video.failed', 'FAILED', 'The engine could not make the video; nothing was charged'],
+      ['video.failed', 'FAILED', 'The engine could not make the video; it costs nothing'],
     );
     engines.pollAnswer = { kind: 'running', fraction: 0.1 };
     await video.cancel(lookup((await video.queue(wish({ webhookUrl }))).id));
@@ -793,7 +808,9 @@ test('the receipt of a job names a refund when the job was admitted, and else no
     extras.push(usage.extras);
     return { fresh: true, usdNano: ZERO, diemNano: ZERO, after: { usdNano: ZERO, diemNano: ZERO } };
   };
-  const money = videoMoney({ settleJob } as Sales); // all that it calls
+  // Neither was charged.
+  const refundJob: Sales['refundJob'] = async () => false;
+  const money = videoMoney({ settleJob, refundJob } as Sales); // all that it calls
   const job = { id: 'job', quoteNano: nano(350_000_000n), failure: null } as VideoJob; // what it reads
   const tx = { query: async () => [], run: async () => undefined };
   await money.refund(tx, job);

@@ -9,7 +9,7 @@ import { Fault } from '../core/faults.ts';
 import { sha256Hex } from '../core/ids.ts';
 import type { Queryable } from '../db/db.ts';
 import { JobTable } from './job-table.ts';
-import { type NewJob, type VideoJob, failureFault } from './job.ts';
+import { type NewJob, type VideoJob, failureFault, isWallets } from './job.ts';
 import type { EngineInput } from '../engines/media/media.ts';
 import { MediaStore } from './media-store.ts';
 import { webhookSecretOf } from './webhooks.ts';
@@ -145,13 +145,13 @@ export class Video {
     }
     const webhookSecret = told && webhookSecretOf(told.masterSecret, job.accountId);
     const queued = { id, downloadToken, webhookSecret };
-    await this.#hold(id, steps);
-    await this.#admit(queued, steps);
+    const held = await this.#hold(id, steps);
+    await this.#admit(held, queued, steps);
     this.#worker.nudge();
     return queued;
   }
 
-  async #hold(id: string, { hold }: QueueSteps): Promise<void> {
+  async #hold(id: string, { hold }: QueueSteps): Promise<VideoJob> {
     const job = await this.#table.find('id', id);
     if (job === undefined) throw new Error('A video job is gone right after its insert');
     try {
@@ -164,16 +164,19 @@ export class Video {
       } else this.#worker.giveBackSoon(id);
       throw error;
     }
+    return job;
   }
 
   /** From here on there is a job. What one that is not admitted holds is given back. */
-  async #admit(queued: QueuedJob, { together }: QueueSteps): Promise<void> {
-    const { store, clock } = this.#parts;
+  async #admit(job: VideoJob, queued: QueuedJob, { together }: QueueSteps): Promise<void> {
+    const { store, clock, money } = this.#parts;
     try {
       await store.transaction(async (tx) => {
         if (!(await this.#table.admit(tx, queued.id, clock.nowMs()))) {
           throw new Fault('SERVICE_UNAVAILABLE', { retryAfterSeconds: 5 });
         }
+        // A wallet is charged when an engine has taken its job.
+        if (!isWallets(job)) await money.charge(tx, job);
         await together?.(tx, queued);
       });
     } catch (error) {

@@ -17,7 +17,7 @@ import type {
 import type { Guard } from '../net/guard.ts';
 import type { CheckFilm, FilmVerdict } from './check-film.ts';
 import type { JobTable, JobTrace } from './job-table.ts';
-import { FAILURES, type JobFailure, type VideoJob } from './job.ts';
+import { FAILURES, type JobFailure, type VideoJob, isWallets } from './job.ts';
 import type { MediaStore, StoredFile } from './media-store.ts';
 import type { VideoMoney } from './video-money.ts';
 import { sendWebhooks } from './webhooks.ts';
@@ -258,7 +258,13 @@ export class Worker {
   }
 
   async #submitted(job: VideoJob, ref: EngineRef): Promise<void> {
-    const isOurs = await this.#table.submitted(job.id, ref, this.#parts.clock.nowMs());
+    const { store, money, clock } = this.#parts;
+    const isOurs = await store.transaction(async (tx) => {
+      const isNoted = await this.#table.submitted(tx, job.id, ref, clock.nowMs());
+      // A key has paid when it queued.
+      if (isNoted && isWallets(job)) await money.charge(tx, job);
+      return isNoted;
+    });
     // Cancelled meanwhile, or the lease was lost and another worker submits its own.
     if (!isOurs) return await this.#parts.engines.remove(ref);
     await this.#rest(job, POLL_MS);

@@ -1,7 +1,8 @@
 /**
  * Claude Code, unmodified, against a real farebox with a scripted engine: a task of several turns
- * with tools, a search of the web with a tool that it looks for first, a picture, the money gone in
- * turn 2, the engine lost in mid-stream, a context that overflows.
+ * with tools, calls side by side, a sub-agent, a search of the web with a tool that it looks for first,
+ * a picture, a PDF, the money gone in turn 2, the engine lost in mid-stream, a context that overflows,
+ * and what it does on each refusal.
  * Requests and postings are counted and the audit is exact.
  *
  * It is not part of the tests: it installs 0.4 GB. Run it by itself:
@@ -13,42 +14,50 @@ import { mkdtempSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import sharp from 'sharp';
 import { claudeEnvironment } from '../../src/cli/agent-settings.ts';
+import { pdfFile, pdfText } from '../support/test-files.ts';
 import {
   AgentRig,
   calls,
   execute,
   installed,
   PRICE,
+  type Ran,
   type Scenario,
   says,
   scenarioOf,
+  type Step,
 } from './agent-rig.ts';
 
-const PACKAGE = '@anthropic-ai/claude-code';
+const NAME = '@anthropic-ai/claude-code';
 const VERSION = '2.1.330';
 
-interface ClaudeRan {
-  readonly result: Readonly<Record<string, unknown>>;
-  /** Requests that were answered with 402. */
-  readonly refused: number;
-}
-
 const SQUARE = { width: 96, height: 96, channels: 3, background: 'red' } as const;
+
+interface ClaudeRan extends Ran {
+  /** What `--output-format json` says at the end. */
+  readonly result: Readonly<Record<string, unknown>>;
+  /** Requests for messages. */
+  readonly requests: number;
+}
 
 const rig = await AgentRig.start();
 rig.web.results = [
   { title: 'Tides', url: 'https://example.com/tides', content: 'The moon pulls the sea' },
 ];
-const modules = await installed(`${PACKAGE}@${VERSION}`, process.argv[2], rig.folder);
-const binary = join(modules, `${PACKAGE}-${process.platform}-${process.arch}`, 'claude');
+const packages = await installed(`${NAME}@${VERSION}`, process.argv[2], rig.folder);
+const program = join(packages, `${NAME}-${process.platform}-${process.arch}`, 'claude');
 
 try {
   const promptBytes = await severalTurns();
+  await sideBySide();
+  await subAgent();
   await webSearch();
   await picture();
+  await pdf();
   await moneyGone(promptBytes);
   await engineLost();
   await contextOverflow();
+  await refusals();
   console.log('The audit is exact after each.');
 } finally {
   await rig.stop();
@@ -72,6 +81,52 @@ async function severalTurns(): Promise<number> {
     /"role":"tool","tool_call_id":"[^"]+","content":"forty-two/,
   );
   return Buffer.byteLength(scenario.bodies[0] ?? '');
+}
+
+/** Calls of one answer run together, and their results come back in its order. */
+async function sideBySide(): Promise<void> {
+  const scenario = scenarioOf('calls side by side', '50', [
+    {
+      kind: 'answer',
+      reasoning: 'Both at once',
+      toolCalls: ['one', 'two'].map((word) => ({
+        name: 'Bash',
+        arguments: JSON.stringify({ command: `echo ${word}`, description: word }),
+      })),
+      promptTokens: 20_000,
+      completionTokens: 80,
+    },
+    (body) => {
+      const { messages } = JSON.parse(body) as { messages: Record<string, unknown>[] };
+      const results = messages.filter(({ role }) => role === 'tool').map(({ content }) => content);
+      assert.deepEqual(results, ['one', 'two']);
+      assert.match(body, /"reasoning_content":"Both at once"/, 'sealed, and opened again');
+      return says('Both ran.');
+    },
+  ]);
+  const { result } = await run(scenario, rig.newFolder('side-by-side'));
+  assert.equal(result['result'], 'Both ran.');
+}
+
+/** An agent of the agent is a conversation of its own in the same session. */
+async function subAgent(): Promise<void> {
+  const task = {
+    description: 'Say a word',
+    prompt: 'Say a word',
+    subagent_type: 'general-purpose',
+  };
+  const scenario = scenarioOf('a sub-agent', '50', [
+    calls('Agent', { ...task, run_in_background: false }),
+    says('The word of the sub-agent'),
+    (body) => {
+      assert.match(body, /The word of the sub-agent/);
+      return says('It said a word.');
+    },
+  ]);
+  const { result } = await run(scenario, rig.newFolder('sub-agent'));
+  assert.equal(result['result'], 'It said a word.');
+  const sessions = scenario.bodies.map((body) => /"prompt_cache_key":"([^"]+)"/.exec(body)?.[1]);
+  assert.equal(new Set(sessions).size, 1, 'one session, one sum');
 }
 
 /** The agent's search is a nested request, which this server answers with its own search. */
@@ -112,6 +167,44 @@ async function picture(): Promise<void> {
   assert.equal(result['result'], 'A red square.');
 }
 
+/** A document is read for the model, as text. */
+async function pdf(): Promise<void> {
+  const work = rig.newFolder('pdf');
+  const file = join(work, 'note.pdf');
+  writeFileSync(file, pdfFile([pdfText('The code word is heron')]));
+  const scenario = scenarioOf('a PDF is read', '50', [
+    calls('Read', { file_path: file }),
+    (body) => {
+      assert.match(body, /The code word is heron/);
+      return says('Heron.');
+    },
+  ]);
+  const { result } = await run(scenario, work);
+  assert.equal(result['result'], 'Heron.');
+}
+
+/** How often the agent asks again, by what it was told: the table of the refusals, by counting. */
+async function refusals(): Promise<void> {
+  const failing: Step = { kind: 'status', status: 500 };
+  const wrong = await run(scenarioOf('a wrong key', '50', []), rig.newFolder('key'), {
+    ANTHROPIC_AUTH_TOKEN: 'SVC_INFERENCE_KEY_none',
+  });
+  assert.equal(wrong.requests, 1);
+  const model = await run(scenarioOf('an unknown model', '50', []), rig.newFolder('model'), {
+    ANTHROPIC_MODEL: 'atlsa',
+  });
+  assert.ok(model.requests <= 2);
+  const steps = Array.from({ length: 40 }, () => failing);
+  const engine = await run(scenarioOf('an engine that fails', '50', steps), rig.newFolder('down'));
+  assert.equal(engine.requests, 1);
+  const limited = await run(
+    scenarioOf('next to no credit', '0.000001', []),
+    rig.newFolder('broke'),
+  );
+  assert.match(String(limited.result['result']), /Credit balance is too low/);
+  assert.equal(limited.requests, 1);
+}
+
 /** The first turn takes nearly everything; the second is refused, and the agent says why at once. */
 async function moneyGone(promptBytes: number): Promise<void> {
   const usd = ((promptBytes * 1.5 * PRICE) / 1e6).toFixed(6);
@@ -121,10 +214,10 @@ async function moneyGone(promptBytes: number): Promise<void> {
       return calls('Bash', { command: 'echo one', description: 'Say one' }, promptTokens);
     },
   ]);
-  const { result, refused } = await run(scenario, rig.newFolder('money'));
+  const { result, answers } = await run(scenario, rig.newFolder('money'));
   assert.match(String(result['result']), /Credit balance is too low/);
   assert.equal(scenario.bodies.length, 1);
-  assert.equal(refused, 1, 'one request met the empty balance');
+  assert.equal(answers.get('POST /messages 402'), 1, 'one request met the empty balance');
 }
 
 /** The stream breaks in the middle of an answer; the agent asks again. */
@@ -157,55 +250,52 @@ async function contextOverflow(): Promise<void> {
 }
 
 /** Runs the agent once, with nothing of this machine's settings. */
-async function run(scenario: Scenario, work: string): Promise<ClaudeRan> {
-  const { name } = scenario;
-  const { out, err, code, answers } = await rig.run(
+async function run(
+  scenario: Scenario,
+  work: string,
+  own: Readonly<Record<string, string>> = {},
+): Promise<ClaudeRan> {
+  const ran = await rig.run(
     scenario,
-    (secret) => agent(secret, work),
+    (secret) => {
+      const settings = {
+        origin: new URL(rig.farebox.url).origin,
+        secret,
+        model: 'atlas',
+        smallModel: 'atlas',
+        contextTokens: 200_000,
+        title: 'Farebox',
+      };
+      const env = {
+        HOME: mkdtempSync(join(rig.folder, 'home-')),
+        PATH: process.env['PATH'],
+        NO_PROXY: '127.0.0.1',
+        DISABLE_AUTOUPDATER: '1',
+        CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC: '1',
+        ...claudeEnvironment(settings),
+        ...own,
+      };
+      const tools = 'Bash,Write,Read,WebSearch,Agent';
+      const words = ['-p', 'Do the task', '--output-format', 'json', '--allowedTools', tools];
+      return execute(program, words, { cwd: work, env });
+    },
     isBeside,
   );
-  let result: ClaudeRan['result'];
+  const { name } = scenario;
+  const asked = [...ran.answers].filter(([what]) => what.startsWith('POST /messages '));
+  const requests = asked.reduce((sum, [, count]) => sum + count, 0);
   try {
-    result = JSON.parse(out) as ClaudeRan['result'];
+    const result = JSON.parse(ran.out) as ClaudeRan['result'];
+    console.log(`  ${JSON.stringify(String(result['result']).slice(0, 80))}`);
+    return { ...ran, result, requests };
   } catch (cause) {
     // What the agent printed instead says more than the parser does.
-    throw new Error(`${name}: no JSON (exit ${code})\n${out}\n${err}`, { cause });
+    throw new Error(`${name}: no JSON (exit ${ran.code})\n${ran.out}\n${ran.err}`, { cause });
   }
-  console.log(`  ${JSON.stringify(String(result['result']).slice(0, 80))}`);
-  return { result, refused: answers.get('POST /messages 402') ?? 0 };
 }
 
-async function agent(secret: string, work: string): ReturnType<typeof execute> {
-  const settings = {
-    origin: new URL(rig.farebox.url).origin,
-    secret,
-    model: 'atlas',
-    smallModel: 'atlas',
-    contextTokens: 200_000,
-    title: 'Farebox',
-  };
-  const env = {
-    HOME: mkdtempSync(join(rig.folder, 'home-')),
-    PATH: process.env['PATH'],
-    NO_PROXY: '127.0.0.1',
-    DISABLE_AUTOUPDATER: '1',
-    CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC: '1',
-    ...claudeEnvironment(settings),
-  };
-  const words = [
-    '-p',
-    'Do the task',
-    '--output-format',
-    'json',
-    '--allowedTools',
-    'Bash,Write,Read,WebSearch',
-  ];
-  return execute(binary, words, { cwd: work, env });
-}
-
-/** Titles and topics, which the agent asks for beside its conversation. */
+/** Small requests beside the conversation (titles, topics) have no tools and no summary to make. */
 function isBeside(body: string): boolean {
   const { tools, messages } = JSON.parse(body) as Record<string, unknown>;
-  const said = JSON.stringify(messages);
-  return !Array.isArray(tools) && !/summar|The moon pulls/i.test(said);
+  return !Array.isArray(tools) && !/summar|The moon pulls/i.test(JSON.stringify(messages));
 }

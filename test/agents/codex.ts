@@ -43,6 +43,7 @@ const program = join(await installed(PACKAGE, process.argv[2], rig.folder), '.bi
 
 try {
   const promptBytes = await severalTurns();
+  await catalogue();
   await webSearch();
   await picture();
   await subAgent();
@@ -78,6 +79,26 @@ async function severalTurns(): Promise<number> {
     assert.deepEqual(messages.slice(0, before.length), before);
   }
   return Buffer.byteLength(scenario.bodies[0] ?? '');
+}
+
+/** With the catalogue of this server the agent knows the model, and writes files by patches. */
+async function catalogue(): Promise<void> {
+  const work = rig.newFolder('catalogue');
+  const patch = '*** Begin Patch\n*** Add File: hello.txt\n+forty-two\n*** End Patch\n';
+  const scenario = scenarioOf('a patch, with the catalogue', '50', [
+    (body) => {
+      assert.match(body, /You are a coding agent in a terminal/);
+      return calls('apply_patch', { input: patch });
+    },
+    calls('exec_command', { cmd: 'cat hello.txt' }),
+    says('The file says forty-two.'),
+  ]);
+  const catalogueUrl = `${rig.farebox.url}/models/codex`;
+  const { text, out } = await run(scenario, work, `model_catalog_url = "${catalogueUrl}"\n`);
+  assert.equal(text, 'The file says forty-two.');
+  assert.equal(readFileSync(join(work, 'hello.txt'), 'utf8'), 'forty-two\n');
+  assert.match(scenario.bodies[2] ?? '', /"content":"[^"]*forty-two/);
+  assert.doesNotMatch(out, /Model metadata for/);
 }
 
 /** The agent offers the search of the protocol in every request: it is ours. */
@@ -199,7 +220,7 @@ async function contextOverflow(): Promise<void> {
   assert.equal(answers.get('POST /responses 400'), 1);
 }
 
-async function run(scenario: Scenario, work: string): Promise<CodexRan> {
+async function run(scenario: Scenario, work: string, more = ''): Promise<CodexRan> {
   const ran = await rig.run(scenario, async (secret) => {
     const home = mkdtempSync(join(rig.folder, 'home-'));
     const settings = {
@@ -210,7 +231,8 @@ async function run(scenario: Scenario, work: string): Promise<CodexRan> {
       contextTokens: 200_000,
       title: 'Farebox',
     };
-    writeFileSync(join(home, 'config.toml'), withCodexSettings(undefined, settings));
+    // The table of the provider is the last of the file.
+    writeFileSync(join(home, 'config.toml'), withCodexSettings(undefined, settings) + more);
     const env = {
       HOME: home,
       CODEX_HOME: home,

@@ -81,7 +81,7 @@ export class AnswerChecker {
 
   #pathOf({ method, path }: SentAnswer, basePath: string): KnownPath | undefined {
     // The router ignores one slash at the end.
-    const root = path.replace(/\/$/, '');
+    const root = path === '/' ? path : path.replace(/\/$/, '');
     const below = root.startsWith(basePath) ? root.slice(basePath.length) : '';
     const found = this.#paths.filter((one) => one.pattern.test(one.isRoot ? root : below));
     // A fixed path wins over one with parameters where it has the method, as in the server.
@@ -192,7 +192,9 @@ function headersOfUnknown(document: OpenApiDocument): ReadonlySet<string> {
   const [service = 'svc'] = Object.keys(document.components.headers).flatMap((name) =>
     name.endsWith('-host-name') ? [name.slice('x-'.length, -'-host-name'.length)] : [],
   );
-  const groups = [HEADER_GROUPS.standard, HEADER_GROUPS.error, HEADER_GROUPS.allow].flat();
+  // A caller is known by its key on a path that is not.
+  const { standard, error, allow, balance, rate } = HEADER_GROUPS;
+  const groups = [standard, error, allow, balance, rate].flat();
   return new Set(groups.map(({ name }) => name.replace('x-svc-', `x-${service}-`).toLowerCase()));
 }
 

@@ -5,6 +5,7 @@
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { findingsOf } from '../../src/cli/check.ts';
 import { type App, BASE_PATH, startApp } from '../../src/server/server.ts';
 import { type FirstOwner, welcomeOwner } from '../../src/server/stores.ts';
 import { type Config, formatProblem, loadConfig } from '../../src/config/config.ts';
@@ -26,12 +27,16 @@ export interface TestAppOptions {
   readonly port?: number;
   readonly clock?: Clock;
   readonly log?: Log;
+  /** What the file says when it is read again; default: the same. */
+  readonly changedYaml?: () => string | undefined;
   /** Start the embedded demo engine. Default false: it takes a child process. */
   readonly embedded?: boolean;
   /** Start the sentence encoder beside the demo engine. Default false. */
   readonly sentences?: boolean;
   /** Start the embedded media engines, without any other. Default false. */
   readonly media?: boolean;
+  /** Let engines fetch what they lack. Default false. */
+  readonly download?: boolean;
 }
 
 export interface TestApp {
@@ -60,11 +65,9 @@ export async function startTestApp(options: TestAppOptions = {}): Promise<TestAp
     'discovery: { enabled: false }',
     options.yaml ?? '',
   ].join('\n');
-  const loaded = await loadConfig({
-    env: { FAREBOX_DATA: folder, PORT: String(options.port ?? 0) },
-    cwd: folder,
-    readFile: async () => yaml,
-  });
+  const env = { FAREBOX_DATA: folder, PORT: String(options.port ?? 0) };
+  const inputs = { env, cwd: folder };
+  const loaded = await loadConfig({ ...inputs, readFile: async () => yaml });
   if (!loaded.ok) throw new Error(loaded.problems.map(formatProblem).join('\n'));
   const { config } = loaded;
   const app = await startApp({
@@ -73,6 +76,10 @@ export async function startTestApp(options: TestAppOptions = {}): Promise<TestAp
     ids: systemIds(),
     log: options.log ?? silentLog,
     version: '20260102.030405',
+    operations: {
+      load: () => loadConfig({ ...inputs, readFile: async () => options.changedYaml?.() ?? yaml }),
+      check: findingsOf,
+    },
   });
   const answers = checkAnswers(app, BASE_PATH);
   const made = await welcomeOwner(app.stores, config);
@@ -114,9 +121,9 @@ export async function modelIsThere(farebox: TestApp, id: string): Promise<void> 
 }
 
 function embeddedYaml(options: TestAppOptions): string {
-  const { embedded = false, media = false, sentences = false } = options;
+  const { embedded = false, media = false, sentences = false, download = false } = options;
   if (!embedded && !media) return 'embedded: { enabled: false }';
-  return `embedded: { download: false, threads: 1, demo: ${embedded}, sentences: ${sentences}, media: ${media} }`;
+  return `embedded: { download: ${download}, threads: 1, demo: ${embedded}, sentences: ${sentences}, media: ${media} }`;
 }
 
 async function ownerOf(app: App): Promise<Pick<FirstOwner, 'accountId' | 'secret'>> {

@@ -16,6 +16,7 @@ import {
   rmSync,
   statSync,
   symlinkSync,
+  writeFileSync,
 } from 'node:fs';
 import { createRequire } from 'node:module';
 import { tmpdir } from 'node:os';
@@ -34,11 +35,16 @@ const OTHERS_MAY = 0o005;
 /** A running server; `url(name)` is the address of one database of it. */
 export interface TestPostgres {
   url(database: string): string;
+  /** Of its first process, while it runs. */
+  readonly pid: () => number | undefined;
+  /** Its files, and the folder of its socket. */
+  readonly folder: string;
   /** The socket that it listens on, for a proxy in front of it. */
   readonly socketPath: string;
   /** Stops the server at once, as a crash would (`SIGKILL`), or cleanly (`SIGINT`). */
   stop(signal?: 'SIGINT' | 'SIGKILL'): Promise<void>;
-  start(): Promise<void>;
+  /** `settings` as `name=value`. */
+  start(settings?: readonly string[]): Promise<void>;
   /** Ends the server and removes its folder. */
   close(): Promise<void>;
 }
@@ -140,7 +146,12 @@ function environmentOf(folder: string): NodeJS.ProcessEnv {
  * as in production; tests of behaviour do without.
  */
 export async function startPostgres(
-  options: { readonly flush?: boolean; readonly from?: PreparedPostgres } = {},
+  options: {
+    readonly flush?: boolean;
+    readonly from?: PreparedPostgres;
+    /** It begins as a copy of this server, which does not run, and follows it from then on. */
+    readonly follows?: TestPostgres;
+  } = {},
 ): Promise<TestPostgres> {
   const from = (options.from ?? prepared()).folder;
   const folder = mkdtempSync(join(openFolder(), 'farebox-postgres-'));
@@ -149,7 +160,13 @@ export async function startPostgres(
   chmodSync(folder, 0o755);
   own(folder);
   // `cp` keeps the owner, and copies the thousand files some ten times as fast as Node does.
-  execFileSync('cp', ['-a', join(from, 'template'), data]);
+  const { follows } = options;
+  execFileSync('cp', ['-a', follows ? join(follows.folder, 'data') : join(from, 'template'), data]);
+  const following: string[] = [];
+  if (follows !== undefined) {
+    writeFileSync(join(data, 'standby.signal'), '');
+    following.push(`primary_conninfo=host=${follows.folder} user=postgres`);
+  }
   let child: ChildProcess | undefined;
   const kill = (): void => {
     child?.kill('SIGKILL');
@@ -157,8 +174,10 @@ export async function startPostgres(
   };
   process.once('exit', kill);
 
-  async function start(): Promise<void> {
+  async function start(more: readonly string[] = []): Promise<void> {
     const settings = [
+      ...following,
+      ...more,
       `fsync=${options.flush === true ? 'on' : 'off'}`,
       `max_connections=${MAX_CONNECTIONS}`,
       'shared_buffers=64MB',
@@ -190,6 +209,8 @@ export async function startPostgres(
   await start();
   return {
     url,
+    pid: () => child?.pid,
+    folder,
     socketPath: join(folder, '.s.PGSQL.5432'),
     start,
     stop,

@@ -63,6 +63,17 @@ describe('/docs', () => {
     assert.doesNotMatch(text, /<Fare>/);
   });
 
+  test('shows descriptions as text, without their marks, and leads to the console', () => {
+    const marked = [...page.querySelectorAll('main p, main li, main dd')].filter((one) =>
+      /`|\*\*/.test(one.textContent ?? ''),
+    );
+    assert.deepEqual(
+      marked.map((one) => one.textContent?.trim().slice(0, 100)),
+      [],
+    );
+    assert.ok(page.querySelector('nav a[href="/console"]'));
+  });
+
   test('leads nowhere that is not there', () => {
     for (const link of page.querySelectorAll('a[href^="#"]')) {
       const id = link.getAttribute('href')?.slice(1) ?? '';

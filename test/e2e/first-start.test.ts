@@ -13,9 +13,21 @@ import { endWithUs } from '../support/end-with-us.ts';
 const YAML = 'listen: { port: 0 }\ndiscovery: { enabled: false }\nembedded: { enabled: false }\n';
 const BINARY = fileURLToPath(new URL('../../src/main.ts', import.meta.url));
 
-test('the data folder and all that is in it belong to their user alone', async () => {
+test('the data folder is its user’s alone, and the link that is printed signs the owner in once', async () => {
   const farebox = await startFarebox({ yaml: YAML });
   try {
+    const token = /\/console\/sign-in#([\w-]{43})\n/.exec(farebox.output())?.[1];
+    const signIn = () =>
+      fetch(`${farebox.url}/console/session/link`, {
+        method: 'POST',
+        headers: { 'content-type': 'application/json' },
+        body: JSON.stringify({ token }),
+      });
+    const first = await signIn();
+    assert.equal(first.status, 200);
+    const { session } = (await first.json()) as { session: Record<string, unknown> };
+    assert.deepEqual([session['isOperator'], session['keyKind']], [true, 'ADMIN']);
+    assert.equal((await signIn()).status, 401);
     const data = join(farebox.folder, 'data');
     const entries = readdirSync(data, { recursive: true, encoding: 'utf8' });
     assert.ok(entries.includes('farebox.db') && entries.includes('farebox.db-wal'));

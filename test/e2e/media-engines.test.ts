@@ -364,6 +364,19 @@ describe('a video engine elsewhere', () => {
       assert.equal(part.headers.get('content-range'), told, range);
       assert.deepEqual([part.status, Buffer.from(await part.arrayBuffer())], [status, bytes]);
     }
+    for (const [range, status, length] of [
+      [undefined, 200, size],
+      ['bytes=0-9', 206, 10],
+    ] as const) {
+      const head = await fetch(url, {
+        method: 'HEAD',
+        headers: range === undefined ? {} : { range },
+      });
+      assert.equal(head.status, status);
+      assert.equal(head.headers.get('content-length'), String(length));
+      assert.equal(head.headers.get('accept-ranges'), 'bytes');
+      assert.equal((await head.arrayBuffer()).byteLength, 0);
+    }
     for (const range of [`bytes=${size}-`, 'bytes=-0']) {
       const behind = await fetch(url, { headers: { range } });
       assert.equal(behind.status, 416, range);
@@ -397,7 +410,7 @@ describe('a video engine elsewhere', () => {
             error: { message: 'not this', code: 'content_policy_violation' },
           }),
         422,
-        /"message":"The engine refused the content; nothing was charged","type":"provider_content_policy"/,
+        /"message":"The engine refused the content; it costs nothing","type":"provider_content_policy"/,
       ],
       [
         (_heard, response) =>
@@ -429,7 +442,7 @@ describe('a video engine elsewhere', () => {
         farebox.owner.accountId,
         String(body['queue_id']),
       );
-      assert.deepEqual([receipt?.status, receipt?.usd_nano], ['failed', 0n]);
+      assert.deepEqual([receipt?.status, receipt?.usd_nano], ['failed', 100_000_000n]);
       assert.match(receipt?.extras ?? '', /"refundedUsd":"0\.100000000"/);
     }
   });
@@ -501,12 +514,13 @@ describe('a video engine elsewhere', () => {
         ? sendJson(response, 403, { error: { message: 'no' } })
         : sendJson(response, 200, { id: 'v3' });
     };
+    const before = await spent();
     const { body } = await post('/video/queue', { ...order, model: 'two-places' });
+    assert.ok((await spent()) > before);
     await until(body['queue_id'], () => models.length === 2);
     assert.deepEqual(models, ['locked', 'open']);
     // And a caller who does not want it any more has its money back, once.
     const cancel = () => post('/video/cancel', { queue_id: body['queue_id'] });
-    const before = await spent();
     for (const { status, body: said } of [await cancel(), await cancel()]) {
       assert.deepEqual(
         [status, said],

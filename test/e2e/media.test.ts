@@ -369,8 +369,13 @@ describe('the life of a video', () => {
     const { queue_id: id, model, quote: held } = await queued(body, user.secret);
     assert.deepEqual([model, held], ['farebox-still-to-video', 0.001]);
     assert.match(String(id), /^[0-9a-f-]{36}$/);
-    // Held, not taken: what failed would have to be given back.
-    assert.equal(await spentBy(user.accountId, credit), 0n);
+    // A key pays when it queues; what fails is given back.
+    assert.equal(await spentBy(user.accountId, credit), 1_000_000n);
+    const running = await receiptOf(farebox.app.stores.store, user.accountId, String(id));
+    assert.deepEqual([running?.status, running?.usd_nano], ['running', 1_000_000n]);
+    const list1 = await send({ path: '/video/jobs', method: 'GET', key: user.secret });
+    assert.equal(list1.headers.get('x-svc-balance-usd'), '0.999000');
+    await list1.body?.cancel();
     const answer = await finished({ queue_id: id }, user.secret);
     assert.equal(answer.headers.get('content-type'), 'video/mp4');
     const bytes = Buffer.from(await answer.arrayBuffer());
@@ -478,13 +483,26 @@ describe('the life of a video', () => {
     assert.equal(answer.status, 422);
     assert.deepEqual((await json(answer))['error'], {
       message:
-        'The engine cannot use the media: it is damaged or of a kind that is not supported; nothing was charged',
+        'The engine cannot use the media: it is damaged or of a kind that is not supported; it costs nothing',
       type: 'provider_request_refused',
       credits_refunded: true,
     });
     assert.equal(await spentBy(user.accountId, 1_000_000_000n), 0n);
     const receipt = await receiptOf(farebox.app.stores.store, user.accountId, String(id));
-    assert.deepEqual([receipt?.status, receipt?.usd_nano, receipt?.kind], ['failed', 0n, 'video']);
+    assert.deepEqual(
+      [receipt?.status, receipt?.usd_nano, receipt?.kind],
+      ['failed', 1_000_000n, 'video'],
+    );
+    const page = { limit: 10, offset: 0 };
+    const rows = await transactionsOf(farebox.app.stores.store, user.accountId, page);
+    assert.deepEqual(
+      rows.map((row) => [row.kind, row.amount_nano, row.balance_after_nano]),
+      [
+        ['REFUND', 1_000_000n, 1_000_000_000n],
+        ['CHARGE', 1_000_000n, 999_000_000n],
+        ['CREDIT', 1_000_000_000n, 1_000_000_000n],
+      ],
+    );
     const extras = JSON.parse(receipt?.extras ?? '{}') as Record<string, unknown>;
     assert.equal(extras['refundedUsd'], '0.001000000');
     const list = await json(await send({ path: '/video/jobs', method: 'GET', key: user.secret }));

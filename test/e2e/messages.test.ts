@@ -9,6 +9,7 @@ import { betaZodTool } from '@anthropic-ai/sdk/helpers/beta/zod';
 import { zodOutputFormat } from '@anthropic-ai/sdk/helpers/zod';
 import { createAnthropic } from '@ai-sdk/anthropic';
 import { generateText, Output, streamText, tool } from 'ai';
+import fc from 'fast-check';
 import { z } from 'zod';
 import { usdToNano } from '../../src/core/money.ts';
 import { receiptOf } from '../../src/billing/ledger/ledger.ts';
@@ -556,6 +557,70 @@ describe('a refusal', () => {
     assert.match(text, /w0 w1/);
     assert.ok((await balance()) < before);
   });
+});
+
+/** What a model says, in the order in which models say it, and any figures that an engine claims. */
+const ANSWER = fc.record(
+  {
+    reasoning: fc.string({ unit: 'grapheme', minLength: 1, maxLength: 300 }),
+    content: fc.string({ unit: 'grapheme', minLength: 1, maxLength: 300 }),
+    toolCalls: fc.array(
+      fc.record({
+        name: fc.constantFrom('weather', 'other'),
+        arguments: fc
+          .dictionary(fc.string({ maxLength: 8 }), fc.jsonValue({ maxDepth: 1 }))
+          .map((input) => JSON.stringify(input)),
+      }),
+      { maxLength: 3 },
+    ),
+    promptTokens: fc.constantFrom(0, 12, 900, 40_000, 2 ** 40),
+    completionTokens: fc.constantFrom(0, 7, 2_000, 90_000, 2 ** 40),
+    usage: fc.boolean(),
+  },
+  { requiredKeys: ['promptTokens', 'completionTokens'] },
+);
+
+test('whatever an engine says and claims, no balance falls below zero and both forms say the same', async () => {
+  await fc.assert(
+    fc.asyncProperty(
+      ANSWER,
+      fc.constantFrom('0.31', '0.4', '3'),
+      fc.constantFrom('enabled' as const, 'disabled' as const),
+      async (answer, usd, type) => {
+        const thinking = type === 'enabled' ? THINKING : { type };
+        const request = { ...HEAD, model: 'dear', thinking, tools: [WEATHER] };
+        const forms: unknown[] = [];
+        for (const isStream of [false, true]) {
+          const { accountId, secret } = await farebox.account(usd);
+          says(answer);
+          const { messages } = clientOf(secret);
+          const message = isStream
+            ? await messages.stream(request).finalMessage()
+            : await messages.create(request);
+          forms.push(plain(message));
+          const left = await balance(accountId);
+          assert.ok(left >= 0n, `${left} is left of ${usd}`);
+          const { cost } = message as unknown as Charged;
+          if (!isStream) assert.equal(BigInt(Math.round(cost.usd * 1e9)), usdToNano(usd) - left);
+        }
+        assert.deepEqual(forms[1], forms[0]);
+      },
+    ),
+    { numRuns: 15 },
+  );
+  await farebox.audit();
+});
+
+test('a body of megabytes is read beside the event loop, and is one of Messages still', async () => {
+  const content = 'word '.repeat(300_000);
+  const messages = [{ role: 'user' as const, content }];
+  await assert.rejects(client.messages.create({ ...HEAD, messages }), (error) => {
+    assert.ok(error instanceof Anthropic.BadRequestError);
+    assert.match(error.message, /prompt is too long: 3\d{5} tokens > 32000 maximum/);
+    return true;
+  });
+  const { input_tokens } = await client.messages.countTokens({ model: 'atlas', messages });
+  assert.ok(input_tokens > 300_000);
 });
 
 /** A message without what differs from request to request. */

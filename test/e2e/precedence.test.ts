@@ -12,6 +12,7 @@ import { type Bench, type CallOptions, call, chatBody, startWithEngine } from '.
 const MODELS = [
   '  - { id: pro-one, type: text, requires: pro, context: 4096, price: { input: 1, output: 2 }, replicas: [{ engine: rack1, model: tiny }] }',
   '  - { id: away, type: text, requires: pro, offline: true, context: 4096, price: { input: 1, output: 2 }, replicas: [{ engine: rack1, model: tiny }] }',
+  '  - { id: local, type: text, regionRestrictions: [FR], context: 4096, price: { input: 1, output: 2 }, replicas: [{ engine: rack1, model: tiny }] }',
 ].join('\n');
 
 /** Not JSON by name, and no JSON either. */
@@ -36,7 +37,10 @@ describe('precedence of errors', () => {
   const nobody = undefined;
 
   before(async () => {
-    bench = await startWithEngine({ model: MODELS, yaml: 'limits: { guard: { failures: 1000 } }' });
+    bench = await startWithEngine({
+      model: MODELS,
+      yaml: 'limits: { guard: { failures: 1000 } }\nhttp: { trustProxy: true, countryHeader: CF-IPCountry }',
+    });
     const { farebox } = bench;
     const { accountId } = await farebox.account('1');
     narrow = await farebox.key({ accountId, models: ['something-else'] });
@@ -85,6 +89,12 @@ describe('precedence of errors', () => {
     ['offline', () => chat(narrow, chatBody({ model: 'away' })), 503, 'MODEL_OFFLINE'],
     ['plan', () => chat(narrow, chatBody({ model: 'pro-one' })), 401, 'PRO_ONLY_MODEL'],
     ['key and model', () => chat(narrow, chatBody({ messages: IMAGE })), 403, 'MODEL_NOT_ALLOWED'],
+    [
+      'country',
+      () => chat(full, chatBody({ model: 'local', messages: IMAGE }), { 'cf-ipcountry': 'fr' }),
+      403,
+      'REGION_NOT_ALLOWED',
+    ],
     ['abilities', () => chat(full, chatBody({ messages: IMAGE })), 400, 'INVALID_REQUEST'],
     ['balance', () => chat(poor, chatBody()), 402, 'INSUFFICIENT_BALANCE'],
     ['cap', () => chat(capped, chatBody()), 402, 'API_KEY_USD_SPEND_LIMIT_EXCEEDED'],

@@ -13,7 +13,7 @@ const AGENT = `  - id: agent
     type: text
     context: 65536
     maxCompletionTokens: 8192
-    capabilities: [functionCalling, reasoning, reasoningEffort, vision, multipleImages, responseSchema]
+    capabilities: [functionCalling, reasoning, reasoningEffort, vision, multipleImages, responseSchema, logProbs]
     price: { input: 1, output: 2 }
     replicas: [{ engine: rack1, model: tiny }]`;
 
@@ -166,7 +166,7 @@ describe('responses', () => {
     const usage = await ask(`/usage/${body.id.slice('resp_'.length)}`);
     assert.equal(usage.status, 200, usage.text);
     assert.match(usage.text, /"protocol":"responses"/);
-    assert.match(usage.text, /"session":"thread-1"/);
+    assert.match(usage.text, /"prompt_cache_key":"thread-1"/);
     assert.match(usage.text, /"project":"p"/);
   });
 
@@ -448,6 +448,35 @@ describe('responses', () => {
     assert.deepEqual(body.incomplete_details, { reason: 'max_output_tokens' });
     assert.equal(body.output[0].status, 'incomplete');
     assert.equal((await ask(`/responses/${body.id}`)).status, 200);
+  });
+
+  test('how likely the tokens were is told where it was asked for', async () => {
+    const top_logprobs = [{ token: 'Hi', logprob: -0.1, bytes: null }];
+    const content = [{ token: 'Hi', logprob: -0.1, bytes: [72, 105], top_logprobs }];
+    const choice = { index: 0, logprobs: { content }, finish_reason: null };
+    const head = { id: 'x', created: 1, model: 'tiny' };
+    const expected = [{ ...content[0], top_logprobs: [{ token: 'Hi', logprob: -0.1, bytes: [] }] }];
+    const answer = (isStream: boolean): Behaviour => ({
+      kind: 'own',
+      answer: (response) => {
+        const said = { role: 'assistant', content: 'Hi' };
+        const choices = [{ ...choice, [isStream ? 'delta' : 'message']: said }];
+        if (!isStream) return void response.end(JSON.stringify({ ...head, choices }));
+        const object = 'chat.completion.chunk';
+        const end = [{ index: 0, delta: {}, finish_reason: 'stop' }];
+        response.write(`data: ${JSON.stringify({ ...head, object, choices })}\n\n`);
+        response.end(`data: ${JSON.stringify({ ...head, object, choices: end })}\n\n`);
+      },
+    });
+    bench.upstream.script.push(answer(false));
+    const whole = (await respond({ top_logprobs: 1 })).body;
+    assert.equal(asked().top_logprobs, 1);
+    assert.deepEqual(whole.output[0].content[0].logprobs, expected);
+    bench.upstream.script.push(answer(true));
+    const told = await events({ top_logprobs: 1 });
+    const delta = told.find(({ type }) => type === 'response.output_text.delta');
+    assert.deepEqual(delta.logprobs, expected);
+    assert.deepEqual(told.at(-1).response.output[0].content[0].logprobs, expected);
   });
 
   test('an engine that breaks off ends a stream with `response.failed`', async () => {

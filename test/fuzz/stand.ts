@@ -547,6 +547,8 @@ function rightBodies([photo = '', ...others]: readonly string[], payments: reado
         svc_parameters: { character_slug: 'sea-dog', strip_thinking_response: true },
       },
     ],
+    '/messages': messages(say, photo),
+    '/messages/count_tokens': messages(say, photo),
     '/embeddings': [
       { model: 'vectors', input: ['a', 'b'], encoding_format: 'base64' },
       { model: 'vectors', input: 'a', dimensions: 2 },
@@ -572,6 +574,53 @@ function rightBodies([photo = '', ...others]: readonly string[], payments: reado
     '/x402/facilitator/verify': settled,
     '/x402/facilitator/settle': settled,
   };
+}
+
+/** Requests of the Messages protocol. */
+function messages(say: (content: unknown) => object[], photo: string): object[] {
+  const [, type = '', data = ''] = /^data:([^;]+);base64,(.*)$/.exec(photo) ?? [];
+  const max_tokens = 64;
+  const use = { type: 'tool_use', id: 't1', name: 'f', input: { a: 1 } };
+  const result = { type: 'tool_result', tool_use_id: 't1', content: 'found', is_error: false };
+  return [
+    { model: 'plain', max_tokens, messages: say('Hello') },
+    { model: 'atlas', max_tokens, stream: true, system: 'Be brief', messages: say('Hello') },
+    {
+      model: 'atlas',
+      max_tokens,
+      thinking: { type: 'enabled', budget_tokens: 2_000 },
+      stop_sequences: ['END'],
+      messages: say([
+        { type: 'text', text: 'What is it?' },
+        { type: 'image', source: { type: 'base64', media_type: type, data } },
+        { type: 'document', source: { type: 'text', media_type: 'text/plain', data: 'Notes' } },
+      ]),
+    },
+    {
+      model: 'atlas',
+      max_tokens,
+      tools: [
+        { name: 'f', description: 'Does', input_schema: { type: 'object' }, defer_loading: false },
+        { type: 'web_search_20250305', name: 'web_search', max_uses: 2 },
+      ],
+      tool_choice: { type: 'auto', disable_parallel_tool_use: true },
+      metadata: { user_id: 'anna' },
+      messages: [
+        ...say('Call it'),
+        { role: 'assistant', content: [{ type: 'text', text: 'Yes' }, use] },
+        ...say([result]),
+      ],
+    },
+    {
+      model: 'atlas',
+      max_tokens,
+      output_config: {
+        effort: 'low',
+        format: { type: 'json_schema', schema: { type: 'object' } },
+      },
+      messages: say('As JSON'),
+    },
+  ];
 }
 
 /** The picture that a film begins with, or the ones that it follows. */

@@ -151,8 +151,7 @@ export function codeOf(text: string): string | undefined {
   // Refused payments name it where x402 clients look.
   if (typeof error === 'string' && error in FAULTS) return error;
   if (typeof error !== 'object' || error === null) return undefined;
-  // Anthropic's errors have a type and no code.
-  const inner = 'code' in error ? error.code : 'type' in error ? error.type : undefined;
+  const inner = 'code' in error ? error.code : undefined;
   return typeof inner === 'string' ? inner.toUpperCase() : undefined;
 }
 

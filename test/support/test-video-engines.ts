@@ -44,6 +44,10 @@ export class TestMoney implements VideoMoney {
     await this.#write(tx, 'settle', job);
   }
 
+  async charge(tx: Queryable, job: VideoJob): Promise<void> {
+    await this.#write(tx, 'charge', job);
+  }
+
   async refund(tx: Queryable, job: VideoJob): Promise<void> {
     await this.#write(tx, 'refund', job);
   }
@@ -57,13 +61,25 @@ export class TestMoney implements VideoMoney {
     await db.query(sql, [kind, job.id, job.quoteNano]);
   }
 
-  /** The moves of a job in the order of their names, such as `hold`, `settle`. */
+  /** The moves that hold or end a job in the order of their names, such as `hold`, `settle`. */
   async moves(jobId: string): Promise<string[]> {
     const rows = await this.#store.query<{ kind: string }>(
-      'SELECT kind FROM moneytest_move WHERE job_id = $1 ORDER BY kind',
+      "SELECT kind FROM moneytest_move WHERE job_id = $1 AND kind <> 'charge' ORDER BY kind",
       [jobId],
     );
     return rows.map(({ kind }) => kind);
+  }
+
+  /** How often its quote was asked for while it ran: each time counts as the first. */
+  async charges(jobId: string): Promise<number> {
+    return (await this.allCharges()).filter((id) => id === jobId).length;
+  }
+
+  async allCharges(): Promise<string[]> {
+    const rows = await this.#store.query<{ job_id: string }>(
+      "SELECT job_id FROM moneytest_move WHERE kind = 'charge'",
+    );
+    return rows.map(({ job_id: id }) => id);
   }
 }
 

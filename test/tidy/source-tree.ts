@@ -54,7 +54,7 @@ export function sizeBytesOf(path: string): number {
 export function readSources(folders: readonly string[]): ReadonlyMap<string, SourceFile> {
   const paths = folders
     .flatMap(filesBelowIfAny)
-    .filter((path) => path.endsWith('.ts') && !path.endsWith('.d.ts'));
+    .filter((path) => /\.tsx?$/.test(path) && !path.endsWith('.d.ts'));
   return new Map(paths.map((path) => [path, sourceFile(path)]));
 }
 

@@ -100,7 +100,8 @@ async function transcribe(parts: TranscriptionsParts, context: RequestContext): 
   const asked = { name: request.model ?? undefined, work: 'transcription' };
   const { model, deprecation } = requireModel(parts.catalog, 'asr', asked);
   notes.model = model.id;
-  const price = requireSold(model, caller);
+  context.known = { model, deprecation };
+  const price = requireSold(model, caller, context);
   const rate = parts.rateOf(caller, model);
   const wanted = {
     requestId,
@@ -115,6 +116,7 @@ async function transcribe(parts: TranscriptionsParts, context: RequestContext): 
     keeper,
   };
   const sold = await sales.sell(wanted, async (sale) => {
+    context.known = { model, deprecation, sale };
     const isFree = chargeFor({ audioMs: MS_PER_SECOND }, price) === 0n;
     if (!isFree) await sales.requireCredit(caller);
     return await parts.files.within(caller.accountId, async (bag) => {

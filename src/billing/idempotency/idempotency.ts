@@ -71,8 +71,8 @@ interface EntryRow {
 const KEY_PATTERN = /^[A-Za-z0-9_-]{1,255}$/;
 const KEPT_MS = DAY_MS;
 /** How long a holder that stopped renewing still holds, and how often it renews. */
-const LEASE_MS = 60_000;
-const RENEW_MS = 15_000;
+const LEASE_MS = 20_000;
+const RENEW_MS = 5_000;
 /** How often a waiting duplicate looks for the answer: this process or another one stores it. */
 const POLL_MS = 150;
 const DEFAULT_WAIT_MS = 60_000;
@@ -104,6 +104,15 @@ export class Idempotency {
     this.#clock = dependencies.clock;
     this.#ids = dependencies.ids;
     this.#log = dependencies.log;
+  }
+
+  /**
+   * Gives the keys back that a process which died held. Beside a file there is one process, so what
+   * runs there when it starts runs nowhere; in a shared database a lease that is not renewed runs out.
+   */
+  async start(): Promise<void> {
+    if (this.#store.dialect !== 'sqlite') return;
+    await this.#store.query(`DELETE FROM idempotency_entry WHERE state = 'running'`);
   }
 
   /** Asks for the key once: run, replay, refuse, or wait and ask again. */

@@ -68,8 +68,10 @@ const CHECKS: readonly { readonly what: string; readonly sql: string }[] = [
     what: 'daily credit spent',
     sql: `SELECT a.id AS id, a.daily_spent_nano AS stored, COALESCE(t.total, 0) AS recomputed
       FROM ledger_account a
-      LEFT JOIN (SELECT account_id AS id, day, sum(amount_nano) AS total FROM ledger_transfer
-        WHERE debit_account = 'house:daily-credit' GROUP BY account_id, day) t ON t.id = a.id AND t.day = a.daily_day
+      LEFT JOIN (SELECT account_id AS id, day,
+          sum(CASE WHEN debit_account = 'house:daily-credit' THEN amount_nano ELSE -amount_nano END) AS total
+        FROM ledger_transfer
+        WHERE debit_account = 'house:daily-credit' OR credit_account = 'house:daily-credit' GROUP BY account_id, day) t ON t.id = a.id AND t.day = a.daily_day
       WHERE a.daily_spent_nano <> COALESCE(t.total, 0)
         AND a.daily_day > COALESCE((SELECT day FROM ledger_kept_from WHERE rows_of = 'postings'), 0)`,
   },
@@ -126,7 +128,9 @@ const FIGURES = `SELECT
   (SELECT count(*) FROM ledger_hold WHERE request_id NOT LIKE 'lease:%') AS holds,
   (SELECT COALESCE(sum(balance_nano), 0) FROM ledger_account) AS owed,
   (SELECT COALESCE(sum(debt_nano), 0) FROM ledger_account) AS debt,
-  (SELECT COALESCE(sum(amount_nano), 0) FROM ledger_transfer WHERE kind = 'CHARGE')
+  (SELECT COALESCE(sum(CASE WHEN kind = 'CHARGE' THEN amount_nano ELSE -amount_nano END), 0)
+    FROM ledger_transfer
+    WHERE kind = 'CHARGE' OR (kind = 'REFUND' AND debit_account = 'house:revenue'))
     + (SELECT COALESCE(sum(charged_nano), 0) FROM ledger_carry) AS revenue`;
 
 interface FiguresRow {

@@ -31,6 +31,7 @@ import {
   reverseCredit,
 } from './debts.ts';
 import { dailyLeft } from './hold-plan.ts';
+import { closeCharge, refundDaily, uncountCharge } from './job-charges.ts';
 import { EPOCH_DEAD_AFTER_MS } from './postgres/epochs.ts';
 import { MemoryHolds } from './memory-holds.ts';
 import { LeasedHolds } from './postgres/leased-holds.ts';
@@ -42,6 +43,7 @@ import type {
   SettleRequest,
   Settlement,
   TransferKind,
+  UsageRecord,
 } from './records.ts';
 import { type OperatorMove, type OperatorMoveAnswer, moveOnce } from './operator-moves.ts';
 import { type KeptFrom, dropOld, firstDay, prepareDays } from './retention.ts';
@@ -172,6 +174,36 @@ export class Ledger {
     const [settlement] = await settleRows(tx, parts, [request]);
     if (settlement === undefined) throw new Error('A settle gave no answer');
     return settlement;
+  }
+
+  /** Ends the receipt of a job that was charged; false when it was not, or has ended. */
+  async closeIn(tx: Queryable, usage: UsageRecord): Promise<boolean> {
+    return (await closeCharge(tx, usage)) !== undefined;
+  }
+
+  /** Gives back what a job was charged, once; false when it was not charged, or has ended. */
+  async refundIn(tx: Queryable, usage: UsageRecord): Promise<boolean> {
+    const charged = await closeCharge(tx, usage);
+    if (charged === undefined) return false;
+    const { requestId, accountId } = usage;
+    const { usdNano, diemNano } = charged;
+    const id = `${requestId}:refund`;
+    if (usdNano > 0n) {
+      const from = 'house:revenue';
+      await this.creditIn(tx, {
+        accountId,
+        amountNano: usdNano,
+        from,
+        kind: 'REFUND',
+        id,
+        requestId,
+      });
+    }
+    if (diemNano > 0n) {
+      await refundDaily(tx, usage, { id, amountNano: diemNano, nowMs: this.#clock.nowMs() });
+    }
+    await uncountCharge(tx, usage, charged);
+    return true;
   }
 
   /** Makes an account with nothing on it; an existing one stays. */

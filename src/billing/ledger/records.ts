@@ -75,7 +75,8 @@ export const NO_TOKENS: TokenCounts = {
 };
 
 /** How a request ended, as its receipt says. */
-export type UsageStatus = 'completed' | 'aborted' | 'failed' | 'expired';
+/** `running` is a job that was charged and has not ended. */
+export type UsageStatus = 'completed' | 'aborted' | 'failed' | 'expired' | 'running';
 
 /** Tags of a request by name: a user, a project. Their sums are kept by name and value. */
 export type RequestMetadata = Readonly<Record<string, string>>;

@@ -347,6 +347,7 @@ const IS_ERROR: Readonly<Record<UsageRecord['status'], 0 | 1>> = {
   aborted: 0,
   failed: 1,
   expired: 1,
+  running: 0,
 };
 
 const ADD_TO_DAY = `INSERT INTO ledger_usage_day (account_id, day, key_id, model_id, requests, errors,

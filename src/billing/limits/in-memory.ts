@@ -4,7 +4,8 @@
  * and what a request used above its estimate counts even when its minute is over, then in the minute
  * that runs. Processes that share a database count there, by the same contract (`leased-windows.ts`).
  *
- * Requests in flight, and failed requests: the guard against them protects a process, not a balance.
+ * Requests in flight (`shared-slots.ts` counts them for several processes), and failed requests: the
+ * guard against them protects a process, not a balance.
  */
 import { MINUTE_MS } from '../../core/clock.ts';
 
@@ -46,6 +47,11 @@ export interface Windows {
     usedTokens: number,
     nowMs: number,
   ): Readonly<Counters> | undefined | Promise<Readonly<Counters> | undefined>;
+  /** What is counted now, without counting anything; a bucket without a running window is missing. */
+  counted(
+    buckets: readonly string[],
+    nowMs: number,
+  ): ReadonlyMap<string, Readonly<Counters>> | Promise<ReadonlyMap<string, Readonly<Counters>>>;
   /** Forgets windows that have ended. */
   prune(nowMs: number): Promise<void>;
 }
@@ -63,6 +69,26 @@ export interface Counters {
   minute: number;
   requests: number;
   tokens: number;
+}
+
+/** The bucket of a caller: one an account, and one a key that has limits of its own. */
+export function bucketOf(
+  caller: { readonly accountId: string; readonly keyId: string },
+  rate: Pick<RateRule, 'type'>,
+  name: string,
+): string {
+  return `${rate.type === 'api_key' ? caller.keyId : caller.accountId}|${name}`;
+}
+
+/** The state of a bucket in which so much is counted; `undefined` for nothing. */
+export function stateNow(
+  rate: RateRule,
+  counters: Readonly<Counters> | undefined,
+  nowMs: number,
+): WindowState {
+  const { requestsPerMinute: requestLimit, tokensPerMinute: tokenLimit } = rate;
+  const minute = Math.floor(nowMs / MINUTE_MS);
+  return stateOf({ requestLimit, tokenLimit }, counters ?? { minute, requests: 0, tokens: 0 });
 }
 
 /** A request larger than the whole limit may run when its window is empty. */
@@ -131,6 +157,16 @@ export class MemoryWindows implements Windows {
     return counters;
   }
 
+  counted(buckets: readonly string[], nowMs: number): ReadonlyMap<string, Counters> {
+    const minute = Math.floor(nowMs / MINUTE_MS);
+    const counted = new Map<string, Counters>();
+    for (const bucket of buckets) {
+      const counters = this.#counters.get(bucket);
+      if (counters?.minute === minute) counted.set(bucket, counters);
+    }
+    return counted;
+  }
+
   async prune(nowMs: number): Promise<void> {
     const minute = Math.floor(nowMs / MINUTE_MS);
     for (const [bucket, counters] of this.#counters) {
@@ -179,22 +215,36 @@ interface InFlightOfCaller {
   count: number;
 }
 
-/** Requests in flight per caller. */
-export class Concurrency {
+/** Requests in flight per caller: of this process, or of all that share a database. */
+export interface Slots {
+  /** A function that gives the slot back, or `undefined` when `limit` requests are in flight. */
+  enter(
+    caller: string,
+    limit: number,
+  ): (() => void) | undefined | Promise<(() => void) | undefined>;
+  close(): void | Promise<void>;
+}
+
+/** Requests in flight per caller, of one process. */
+export class Concurrency implements Slots {
   /** Entries stay: a request changes a number here, not the map. */
   readonly #callers = new Map<string, InFlightOfCaller>();
 
-  /** A function that gives the slot back, or `undefined` when `limit` requests are in flight. */
+  /**
+   * A function that gives the slot back, to be called once, or `undefined` when `limit` requests are
+   * in flight.
+   */
   enter(caller: string, limit: number): (() => void) | undefined {
     const running = this.#callers.get(caller) ?? this.#add(caller);
     if (running.count >= limit) return undefined;
     running.count += 1;
-    let left = false;
     return () => {
-      if (left) return;
-      left = true;
       running.count -= 1;
     };
+  }
+
+  close(): void {
+    // Nobody else counts.
   }
 
   #add(caller: string): InFlightOfCaller {
@@ -240,8 +290,8 @@ export class FailureGuard {
     return until > nowMs ? until : undefined;
   }
 
-  /** Counts a failed request; returns true when it blocks the caller. */
-  failed(caller: string, nowMs: number): boolean {
+  /** Counts failed requests; returns true when they block the caller. */
+  failed(caller: string, nowMs: number, count = 1): boolean {
     const { failures, windowMs, blockMs } = this.#settings();
     const bucket = this.#buckets.get(caller) ?? { failedAtMs: [], blockedUntilMs: 0 };
     // The order of the map is that of the last failures.
@@ -249,7 +299,7 @@ export class FailureGuard {
     this.#buckets.set(caller, bucket);
     this.#forgetAbove(MAX_BUCKETS);
     const recent = bucket.failedAtMs.filter((atMs) => atMs > nowMs - windowMs);
-    recent.push(nowMs);
+    for (let at = 0; at < count && recent.length <= failures; at += 1) recent.push(nowMs);
     bucket.failedAtMs = recent;
     if (recent.length <= failures) return false;
     bucket.failedAtMs = [];

@@ -110,6 +110,35 @@ export class LeasedWindows implements Windows {
     return undefined;
   }
 
+  /** Of a bucket that is leased elsewhere only, all that is leased counts. */
+  async counted(
+    buckets: readonly string[],
+    nowMs: number,
+  ): Promise<ReadonlyMap<string, Readonly<Counters>>> {
+    const minute = Math.floor(nowMs / MINUTE_MS);
+    const counted = new Map<string, Readonly<Counters>>();
+    const elsewhere: string[] = [];
+    for (const name of buckets) {
+      const counters = this.#buckets.get(name)?.counters;
+      if (counters?.minute === minute) counted.set(name, counters);
+      else elsewhere.push(name);
+    }
+    if (elsewhere.length === 0) return counted;
+    const rows = await this.#parts.store.query<{
+      readonly bucket: string;
+      readonly requests: bigint;
+      readonly tokens: bigint;
+    }>(
+      `SELECT bucket, requests, tokens FROM limits_window
+       WHERE bucket IN (SELECT json_array_elements_text($1::json)) AND minute = $2`,
+      [JSON.stringify(elsewhere), minute],
+    );
+    for (const { bucket, requests, tokens } of rows) {
+      counted.set(bucket, { minute, requests: Number(requests), tokens: Number(tokens) });
+    }
+    return counted;
+  }
+
   async prune(nowMs: number): Promise<void> {
     await this.#parts.store.query('DELETE FROM limits_window WHERE minute < $1', [
       Math.floor(nowMs / MINUTE_MS) - 1,

@@ -2,6 +2,7 @@
 export { type LimitHit, LimitLog, type LimitType, type LoggedHit } from './limit-log.ts';
 export { LIMITS_MIGRATIONS } from './migrations.ts';
 export { LeasedWindows } from './leased-windows.ts';
+export { SharedSlots } from './shared-slots.ts';
 export {
   Concurrency,
   type Counters,
@@ -10,11 +11,14 @@ export {
   MemoryWindows,
   type RateRule,
   type Reservation,
+  type Slots,
   type WindowAnswer,
   type WindowState,
   type WindowTake,
   type Windows,
   addRateHeaders,
+  bucketOf,
   rateHeaders,
+  stateNow,
   stateOf,
 } from './in-memory.ts';

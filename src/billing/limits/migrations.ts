@@ -54,4 +54,17 @@ ALTER TABLE limits_window ADD COLUMN leased_requests BIGINT NOT NULL DEFAULT 0;
 ALTER TABLE limits_window ADD COLUMN leased_tokens BIGINT NOT NULL DEFAULT 0;
 `,
   },
+  {
+    // How many requests of a caller a process may have in flight, until when.
+    id: 'limits-0004',
+    up: `
+CREATE TABLE limits_slots (
+  caller TEXT NOT NULL,
+  holder TEXT NOT NULL,
+  slots BIGINT NOT NULL,
+  expires_ms BIGINT NOT NULL,
+  PRIMARY KEY (caller, holder)
+);
+`,
+  },
 ];

@@ -1,4 +1,4 @@
-/** What the protocols of agents share: history, sealed reasoning, names of tools, marks, tags. */
+/** What the protocols of agents share: history, sealed reasoning, names of tools, marks. */
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import { test } from 'node:test';
@@ -7,7 +7,6 @@ import { systemIds } from '../../core/ids.ts';
 import { CitationMarks } from './citation-marks.ts';
 import { effortOf } from './effort.ts';
 import { Sealer } from './sealed-text.ts';
-import { withSession } from './session-tag.ts';
 import { engineToolName } from './tool-names.ts';
 import { textPart, Transcript } from './transcript.ts';
 
@@ -152,16 +151,6 @@ test('marks are found however the text is cut, and nothing else is lost', () => 
       assert.equal(whole(cuts.sort((a, b) => a - b)), expected);
     }),
   );
-});
-
-test('a session is a tag beside the caller’s own, as far as there is room', () => {
-  assert.equal(withSession(undefined, undefined), undefined);
-  assert.deepEqual(withSession(null, 's1'), { session: 's1' });
-  assert.deepEqual(withSession({ a: '1' }, 's1'), { a: '1', session: 's1' });
-  assert.deepEqual(withSession({ session: 'mine' }, 's1'), { session: 'mine' });
-  assert.deepEqual(withSession({ a: '1' }, 'x'.repeat(513)), { a: '1' });
-  const full = Object.fromEntries(Array.from({ length: 16 }, (_, at) => [`n${at}`, 'v']));
-  assert.deepEqual(withSession(full, 's1'), full);
 });
 
 test('efforts of other interfaces are taken for the nearest', () => {

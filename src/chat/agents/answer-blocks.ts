@@ -68,6 +68,8 @@ export class AnswerBlocks {
   #lead = '';
   #leadKind: TextBlock['kind'] = 'text';
   #marks: CitationMarks | undefined;
+  /** Of the delta that is being told, when they were asked for. */
+  #logprobs: readonly JsonObject[] | undefined;
   #finish = 'stop';
   #stopReason: unknown;
 
@@ -97,9 +99,11 @@ export class AnswerBlocks {
     let events = '';
     const reasoning = reasoningOf(delta) ?? '';
     if (reasoning !== '') events += this.#say('reasoning', jsonContent(reasoning));
+    this.#logprobs = logprobsOf(choice);
     for (const text of [delta['content'], delta['refusal']]) {
       if (typeof text === 'string' && text !== '') events += this.#say('text', jsonContent(text));
     }
+    this.#logprobs = undefined;
     for (const [at, call] of toolCallsOf(delta).entries()) events += this.#call(call, at);
     const finish = choice['finish_reason'];
     if (typeof finish !== 'string') return events;
@@ -227,7 +231,7 @@ export class AnswerBlocks {
     if (open === undefined || open.kind === 'search' || json === '') return '';
     if (this.#marks === undefined || open.kind !== 'text') {
       open.json += json;
-      return this.#writer.piece(open, json);
+      return this.#writer.piece(open, json, open.kind === 'text' ? this.#logprobs : undefined);
     }
     let events = '';
     for (const piece of this.#marks.push(json)) {
@@ -325,6 +329,11 @@ export class AnswerBlocks {
     this.#callIds.add(safe);
     return safe;
   }
+}
+
+function logprobsOf({ logprobs }: JsonObject): readonly JsonObject[] | undefined {
+  const content = isJsonObject(logprobs) ? logprobs['content'] : undefined;
+  return Array.isArray(content) ? content.filter(isJsonObject) : undefined;
 }
 
 /** The content of the JSON string of a text. */

@@ -6,11 +6,12 @@
 import type { Settlement } from '../../billing/ledger/ledger.ts';
 import type { Fault } from '../../core/faults.ts';
 import type { Queryable } from '../../db/db.ts';
+import type { JsonObject } from '../../json/json-scan.ts';
 import type { SearchResult } from '../web/web.ts';
 import type { AnswerEnd } from '../wire/chat-response.ts';
 
 export interface AnswerProtocol {
-  /** What receipts and usage records call it. */
+  /** What receipts and usage records call it, as a tag. */
   readonly name: 'responses' | 'messages';
   /** Less output than these tokens is not worth running: 402 instead. Default: the chat's. */
   readonly leastOutputTokens?: number;
@@ -86,8 +87,8 @@ export interface AnswerWriter {
   /** What a stream begins with: it leaves with the engine's head, or after a silence before it. */
   begin(): string;
   open(block: Block): string;
-  /** A further piece of the block's text, which has it already. */
-  piece(block: TextBlock | CallBlock, json: string): string;
+  /** A further piece of the block's text, which has it already; and how likely its tokens were. */
+  piece(block: TextBlock | CallBlock, json: string, logprobs?: readonly JsonObject[]): string;
   /** What stands in the text for a source, which comes behind all that the block has by now. */
   mark(citation: Citation): string;
   /** The source whose mark the block's text ends with now. */

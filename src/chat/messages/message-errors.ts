@@ -28,7 +28,8 @@ export function messageError(fault: Fault, frame: ErrorFrame): JsonObject {
   const error = isOurs
     ? beside['error']
     : { type: errorTypeOf(fault.code), message: sentenceOf(fault, frame) };
-  return { ...beside, type: 'error', error, request_id: frame.requestId };
+  // The word of the catalogue, for programs: the types there are few.
+  return { ...beside, type: 'error', error, request_id: frame.requestId, code: fault.code };
 }
 
 /** How every refusal of the Messages routes looks, whatever stage made it. */

@@ -145,6 +145,7 @@ const MessageEvent = z
       type: z.literal('error'),
       error: ErrorMembers,
       request_id: z.string(),
+      code: z.string().describe('The word of the error catalogue.'),
       usage: Usage.optional(),
       cost: Cost.optional().describe('What the text until then cost; absent when it cost nothing.'),
     }),
@@ -160,12 +161,14 @@ const MessageError = {
       type: z.literal('error'),
       error: ErrorMembers,
       request_id: z.string(),
+      code: z.string().describe('The word of the error catalogue.'),
     })
     .meta({ id: 'MessageError' }),
   example: (message: string, code: FaultCode) => ({
     type: 'error',
     error: { type: errorTypeOf(code), message },
     request_id: REQUEST_ID,
+    code,
   }),
 };
 

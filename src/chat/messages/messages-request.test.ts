@@ -384,6 +384,7 @@ describe('a Messages request', () => {
         details: { error_code: 'thread_unsupported_request', unsupported: ['thread'] },
       },
       request_id: 'r',
+      code: 'INVALID_REQUEST',
     });
   });
 

@@ -8,7 +8,7 @@
 import type { Settlement } from '../../billing/ledger/ledger.ts';
 import type { Fault } from '../../core/faults.ts';
 import type { Queryable } from '../../db/db.ts';
-import { isJsonObject } from '../../json/json-scan.ts';
+import { isJsonObject, type JsonObject } from '../../json/json-scan.ts';
 import { jsonContent, textOfJson } from '../agents/answer-blocks.ts';
 import type {
   AnswerWriter,
@@ -76,6 +76,7 @@ export class ResponseWriter implements AnswerWriter {
   #pieceMiddle = '';
   #pieceTail = '';
   #annotations: string[] = [];
+  #logprobs: string[] = [];
   /** Once the answer is complete and can be kept. */
   #kept: { readonly responseJson: string; readonly status: string } | undefined;
   readonly together: AnswerWriter['together'];
@@ -96,6 +97,7 @@ export class ResponseWriter implements AnswerWriter {
 
   open(block: Block): string {
     this.#annotations = [];
+    this.#logprobs = [];
     const tool = block.kind === 'call' ? this.#toolOf(block) : undefined;
     const isCustom = tool?.kind === 'custom';
     const prefix = isCustom ? CUSTOM_PREFIX : ID_PREFIXES[block.kind];
@@ -113,7 +115,7 @@ export class ResponseWriter implements AnswerWriter {
           added +
           this.#event(
             'response.content_part.added',
-            `${at},"content_index":0,"part":${textPartJson('', '')}`,
+            `${at},"content_index":0,"part":${textPartJson('', '', '')}`,
           )
         );
       case 'reasoning':
@@ -137,12 +139,16 @@ export class ResponseWriter implements AnswerWriter {
     }
   }
 
-  piece(block: TextBlock | CallBlock, json: string): string {
+  piece(block: TextBlock | CallBlock, json: string, given?: readonly JsonObject[]): string {
     // The input of a custom tool is text inside of the arguments: it is told when they are whole.
     if (block.kind === 'call' && this.#toolOf(block)?.kind === 'custom') return '';
     const number = this.#sequence;
     this.#sequence = number + 1;
-    return `${this.#pieceHead}${number}${this.#pieceMiddle}${json}${this.#pieceTail}`;
+    const piece = `${this.#pieceHead}${number}${this.#pieceMiddle}${json}`;
+    if (given === undefined) return piece + this.#pieceTail;
+    const logprobs = given.map(logprobJson);
+    this.#logprobs.push(...logprobs);
+    return `${piece}","logprobs":[${logprobs.join()}]}\n\n`;
   }
 
   mark({ number }: Citation): string {
@@ -175,11 +181,12 @@ export class ResponseWriter implements AnswerWriter {
   #endOf(block: Block, at: string, json: string): string {
     switch (block.kind) {
       case 'text': {
-        const part = textPartJson(json, this.#annotations.join());
+        const logprobs = this.#logprobs.join();
+        const part = textPartJson(json, this.#annotations.join(), logprobs);
         return (
           this.#event(
             'response.output_text.done',
-            `${at},"content_index":0,"text":"${json}","logprobs":[]`,
+            `${at},"content_index":0,"text":"${json}","logprobs":[${logprobs}]`,
           ) + this.#event('response.content_part.done', `${at},"content_index":0,"part":${part}`)
         );
       }
@@ -296,7 +303,8 @@ export class ResponseWriter implements AnswerWriter {
     switch (block.kind) {
       case 'text': {
         const isNew = status === 'in_progress';
-        const content = isNew ? '' : textPartJson(json, this.#annotations.join());
+        const annotations = this.#annotations.join();
+        const content = isNew ? '' : textPartJson(json, annotations, this.#logprobs.join());
         return `${head},"type":"message","status":"${status}","role":"assistant","content":[${content}]}`;
       }
       case 'reasoning': {
@@ -339,8 +347,21 @@ function sound(json: string): string {
   return jsonContent(textOfJson(json));
 }
 
-function textPartJson(json: string, annotations: string): string {
-  return `{"type":"output_text","text":"${json}","annotations":[${annotations}],"logprobs":[]}`;
+function textPartJson(json: string, annotations: string, logprobs: string): string {
+  return `{"type":"output_text","text":"${json}","annotations":[${annotations}],"logprobs":[${logprobs}]}`;
+}
+
+/** A token and how likely it was, with the members that the protocol demands. */
+function logprobJson(given: JsonObject): string {
+  const others = given['top_logprobs'];
+  const top_logprobs = Array.isArray(others) ? others.filter(isJsonObject).map(tokenOf) : [];
+  return JSON.stringify({ ...tokenOf(given), top_logprobs });
+}
+
+function tokenOf({ token, logprob, bytes }: JsonObject) {
+  const text = typeof token === 'string' ? token : '';
+  const known = typeof logprob === 'number' ? logprob : 0;
+  return { token: text, logprob: known, bytes: Array.isArray(bytes) ? bytes : [] };
 }
 
 function summaryJson(json: string): string {

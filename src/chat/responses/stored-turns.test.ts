@@ -1,7 +1,7 @@
 /** Stored turns on both databases: chains, their bounds and ends, retention, room. */
 import assert from 'node:assert/strict';
 import { before, test } from 'node:test';
-import { HOUR_MS } from '../../core/clock.ts';
+import { HOUR_MS, MINUTE_MS } from '../../core/clock.ts';
 import type { Store } from '../../db/db.ts';
 import { onEachStore } from '../../../test/databases/stores.ts';
 import { TestClock } from '../../../test/support/test-clock.ts';
@@ -109,6 +109,7 @@ onEachStore('stored turns', (fixture) => {
       await add(id, undefined, { accountId: 'full' });
       // The figure is what counts; the bytes would take seconds.
       const sizeBytes = 64 * 1024 * 1024;
+      clock.advance(MINUTE_MS);
       await store.query('UPDATE responses_turn SET size_bytes = $2 WHERE id = $1', [id, sizeBytes]);
     }
     assert.equal(await turns.hasRoom('full'), false);

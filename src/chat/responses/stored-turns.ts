@@ -18,6 +18,9 @@ const MAX_CHAIN_BYTES = 35 * 1024 * 1024;
 export const MAX_TURN_BYTES = 1024 * 1024;
 /** An account that has more than this stored gets nothing stored until some of it has expired. */
 const MAX_ACCOUNT_BYTES = 256 * 1024 * 1024;
+/** In this time an account goes over its bound by what it can pay for, which is not much. */
+const ROOM_KNOWN_MS = 10_000;
+const MAX_ROOMS = 1_000;
 /** Rows that one round of retention removes. */
 const PRUNE_ROWS = 1_000;
 
@@ -56,6 +59,8 @@ export interface StoredTurnsParts {
 
 export class StoredTurns {
   readonly #parts: StoredTurnsParts;
+  /** Accounts whose room was looked at lately, the oldest first: summing up takes a while. */
+  readonly #rooms = new Map<string, { readonly hasRoom: boolean; readonly untilMs: number }>();
 
   constructor(parts: StoredTurnsParts) {
     this.#parts = parts;
@@ -64,11 +69,21 @@ export class StoredTurns {
   /** Whether a further turn of the account may be stored. */
   async hasRoom(accountId: string): Promise<boolean> {
     if (this.#keepMs() === 0) return false;
+    const { clock } = this.#parts;
+    const known = this.#rooms.get(accountId);
+    if (known !== undefined && clock.nowMs() < known.untilMs) return known.hasRoom;
     const [row] = await this.#parts.store.query<{ readonly total: bigint | null }>(
       'SELECT CAST(SUM(size_bytes) AS BIGINT) AS total FROM responses_turn WHERE account_id = $1',
       [accountId],
     );
-    return Number(row?.total ?? 0) < MAX_ACCOUNT_BYTES;
+    const hasRoom = Number(row?.total ?? 0) < MAX_ACCOUNT_BYTES;
+    this.#rooms.delete(accountId);
+    this.#rooms.set(accountId, { hasRoom, untilMs: clock.nowMs() + ROOM_KNOWN_MS });
+    for (const oldest of this.#rooms.keys()) {
+      if (this.#rooms.size <= MAX_ROOMS) break;
+      this.#rooms.delete(oldest);
+    }
+    return hasRoom;
   }
 
   /** Stores a turn and keeps the conversation that it continues: `tx` is that of its charge. */

@@ -6,7 +6,6 @@ import { Fault } from '../../core/faults.ts';
 import { isJsonObject, type JsonObject } from '../../json/json-scan.ts';
 import { effortOf } from '../agents/effort.ts';
 import type { Sealer } from '../agents/sealed-text.ts';
-import { withSession } from '../agents/session-tag.ts';
 import { Transcript } from '../agents/transcript.ts';
 import { type ChatRequest, chatRequestOf } from '../wire/chat-request.ts';
 import { checkPart, refusePart } from './check-part.ts';
@@ -151,7 +150,7 @@ function chatBody(
     verbosity: body.text?.verbosity,
     reasoning_effort: effortOf(body.reasoning?.effort),
     prompt_cache_key: body.prompt_cache_key,
-    metadata: withSession(body.metadata, body.prompt_cache_key),
+    metadata: body.metadata,
     svc_parameters: serviceParameters(parts, body, tools),
   };
   const given = Object.entries(fields).filter(([, value]) => (value ?? undefined) !== undefined);

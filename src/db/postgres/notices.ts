@@ -14,6 +14,9 @@ const CHANNEL = 'farebox';
 const ECHO_TIMEOUT_MS = 2 * SECOND_MS;
 /** How often the way is tried, and how soon after it was found broken. */
 const CHECK_EVERY_MS = 2 * SECOND_MS;
+/** A way that let nothing through so often is a pooler's: it is tried once in so many times then. */
+const MISSES_OF_POOLER = 5;
+const POOLER_CHECK_SHARE = 15;
 const ECHO = 'echo ';
 
 export interface NoticesParts {
@@ -33,6 +36,7 @@ export class PostgresNotices {
   #started: Promise<void> | undefined;
   #client: pg.Client | undefined;
   #isHeard = false;
+  #misses = 0;
   #isWarned = false;
   #isClosed = false;
   #checking: Promise<void> | undefined;
@@ -60,7 +64,10 @@ export class PostgresNotices {
 
   async #start(): Promise<void> {
     await this.#check();
+    let turns = 0;
     this.#stop = this.#parts.clock.every(CHECK_EVERY_MS, () => {
+      turns += 1;
+      if (this.#misses >= MISSES_OF_POOLER && turns % POOLER_CHECK_SHARE !== 0) return;
       this.#checking ??= this.#check().finally(() => {
         this.#checking = undefined;
       });
@@ -95,6 +102,7 @@ export class PostgresNotices {
       const isBack = await promise;
       cancel();
       this.#echo = undefined;
+      this.#misses = isBack ? 0 : this.#misses + 1;
       if (!isBack) throw new Error('A notification to ourselves did not arrive');
       if (!this.#isHeard && this.#isWarned) log.info({}, 'Notifications of the database arrive');
       this.#isHeard = true;

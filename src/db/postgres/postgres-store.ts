@@ -25,11 +25,13 @@ import type {
 import {
   StoreUnavailable,
   isConnectionFailure,
+  isLostStatement,
   isOverload,
   isSerializationFailure,
 } from '../failures.ts';
 import { serversOf } from './hosts.ts';
 import { PostgresNotices, SAY } from './notices.ts';
+import { ReplicaReader } from './replica-reader.ts';
 
 const CONNECT_TIMEOUT_MS = 3 * SECOND_MS;
 /** A reply that takes longer means that the connection is gone (a cut network sends no reset). */
@@ -43,12 +45,18 @@ const MAX_ATTEMPTS = 8;
 const RETRY_BASE_MS = 5;
 /** Calls that wait for a connection, for each connection; more are refused at once. */
 const WAITING_PER_CONNECTION = 1_024;
+/** Connections to each replica, of those to the primary. */
+const REPLICA_SHARE = 1 / 2;
 const MIGRATION_TIMEOUT_MS = 600 * SECOND_MS;
 
 export interface PostgresOptions {
   readonly url: string;
   /** The same servers past a pooler, in the same order; default: `url`. */
   readonly directUrl?: string;
+  /** Servers that follow and are read only: for `reader`. */
+  readonly replicaUrls?: readonly string[];
+  /** This one follows another: it is back when it can be read. */
+  readonly isReplica?: boolean;
   readonly maxConnections: number;
   readonly clock: Clock;
   readonly ids: Ids;
@@ -59,6 +67,8 @@ export interface PostgresOptions {
 
 export class PostgresStore implements SharedStore {
   readonly dialect = 'postgres';
+  readonly reader: Queryable;
+  readonly #replicas: readonly PostgresStore[];
   readonly #options: PostgresOptions;
   readonly #servers: readonly string[];
   readonly #replyTimeoutMs: number;
@@ -72,6 +82,8 @@ export class PostgresStore implements SharedStore {
   #down: string | undefined;
   #stopProbe: (() => void) | undefined;
   #closed = false;
+  /** Until a pooler turns out to lose them. */
+  #isPrepared = true;
 
   constructor(options: PostgresOptions) {
     this.#options = options;
@@ -79,6 +91,13 @@ export class PostgresStore implements SharedStore {
     this.#directServers = serversOf(options.directUrl ?? options.url);
     this.#replyTimeoutMs = options.replyTimeoutMs ?? REPLY_TIMEOUT_MS;
     this.#pool = this.#openPool(this.#servers[0] ?? options.url);
+    const { replicaUrls = [], maxConnections } = options;
+    this.#replicas = replicaUrls.map((url) => {
+      const connections = Math.ceil(maxConnections * REPLICA_SHARE);
+      const parts = { ...options, url, replicaUrls: [], maxConnections: connections };
+      return new PostgresStore({ ...parts, isReplica: true });
+    });
+    this.reader = this.#replicas.length === 0 ? this : new ReplicaReader(this, this.#replicas);
   }
 
   async query<R>(sql: string, parameters: readonly Parameter[] = []): Promise<readonly R[]> {
@@ -149,6 +168,7 @@ export class PostgresStore implements SharedStore {
     this.#closed = true;
     this.#stopProbe?.();
     await this.#notices?.close();
+    for (const replica of this.#replicas) await replica.close();
     if (!this.#pool.ended) await this.#pool.end();
   }
 
@@ -215,7 +235,7 @@ export class PostgresStore implements SharedStore {
   ): Promise<readonly R[]> {
     // The types of `pg` know no time limit for one statement; the client reads it.
     const config: pg.QueryConfig & { query_timeout: number } = {
-      name: this.#nameOf(sql),
+      ...(this.#isPrepared ? { name: this.#nameOf(sql) } : {}),
       text: sql,
       values: parameters.map(bind),
       query_timeout: timeoutMs,
@@ -241,6 +261,14 @@ export class PostgresStore implements SharedStore {
         return await this.#withClient(work);
       } catch (error) {
         if (isOverload(error)) throw new StoreUnavailable(reasonOf(error), { cause: error });
+        if (this.#isPrepared && isLostStatement(error)) {
+          this.#isPrepared = false;
+          this.#options.log.warn(
+            { reason: reasonOf(error) },
+            'A pooler before the database does not keep prepared statements: every statement is planned anew; PgBouncer keeps them from 1.21 on, with max_prepared_statements',
+          );
+          continue;
+        }
         if (!isSerializationFailure(error) || attempt >= MAX_ATTEMPTS) throw error;
         const spread = this.#options.ids.fraction();
         await this.#options.clock.sleep(RETRY_BASE_MS * 2 ** attempt * spread);
@@ -325,7 +353,8 @@ export class PostgresStore implements SharedStore {
         `SELECT pg_is_in_recovery() OR current_setting('transaction_read_only') = 'on' AS fixed`,
       );
       // A standby that is not promoted yet, or a demoted primary, is not "back".
-      if ((result.rows[0] as { fixed: boolean }).fixed) throw new Error('Read-only'); // one row
+      const { fixed } = result.rows[0] as { fixed: boolean }; // one row
+      if (fixed && this.#options.isReplica !== true) throw new Error('Read-only');
       return url;
     } finally {
       client.end().catch(() => undefined); // nothing depends on a polite goodbye

@@ -71,6 +71,7 @@ export interface SqliteOptions {
 
 export class SqliteStore implements FileStore {
   readonly dialect = 'sqlite';
+  readonly reader: Queryable = this;
   readonly #writer: DatabaseSync;
   readonly #reader: DatabaseSync;
   readonly #write: Statements;

@@ -142,6 +142,11 @@ export class LocalChild {
     return await this.#running.started.promise;
   }
 
+  /** Begins to fetch its model, unless that runs, is done, or failed a short while ago. */
+  fetchModel(): void {
+    this.#fetch?.start();
+  }
+
   /** How far the model is; `undefined` when none is fetched. */
   progress(): ModelProgress | undefined {
     return this.#fetch?.progress();

@@ -5,6 +5,7 @@
  */
 import { stat } from 'node:fs/promises';
 import { join } from 'node:path';
+import type { ModelOutage } from '../../catalog/catalog.ts';
 import type { Config } from '../../config/config.ts';
 import { type Clock, MINUTE_MS } from '../../core/clock.ts';
 import { type Log, reasonOf } from '../../core/log.ts';
@@ -91,6 +92,43 @@ export function modelFetcher(
   };
 }
 
+/** The host that a file comes from, for people. */
+export function hostOf(url: string): string {
+  return URL.parse(url)?.host ?? 'its source';
+}
+
+/** When a fetch will be done, by how fast it came so far. */
+export class FetchPace {
+  readonly #totalBytes: number;
+  readonly #clock: Clock;
+  readonly #startedMs: number;
+  /** What was on disk before says nothing about the speed of the network. */
+  #firstBytes: number | undefined;
+
+  constructor(totalBytes: number, clock: Clock) {
+    this.#totalBytes = totalBytes;
+    this.#clock = clock;
+    this.#startedMs = clock.monotonicMs();
+  }
+
+  /** What callers are told of a model that is on its way. */
+  outage(receivedBytes: number): ModelOutage {
+    this.#firstBytes ??= receivedBytes;
+    const fresh = receivedBytes - this.#firstBytes;
+    const elapsedMs = this.#clock.monotonicMs() - this.#startedMs;
+    const left = this.#totalBytes - receivedBytes;
+    const leftMs = fresh > 0 ? (left * elapsedMs) / fresh : UNKNOWN_MS;
+    const percent = Math.floor((receivedBytes * 100) / this.#totalBytes);
+    const backAtMs = Math.round(this.#clock.nowMs() + Math.min(leftMs, LONGEST_WAIT_MS));
+    return { reason: `is being fetched: ${percent} %`, backAtMs };
+  }
+}
+
+/** Before anything is known of the network. */
+const UNKNOWN_MS = MINUTE_MS;
+/** A fetch that crawls is asked for again by then. */
+const LONGEST_WAIT_MS = 60 * MINUTE_MS;
+
 export interface ModelProgress {
   readonly state: 'idle' | 'fetching' | 'ready' | 'failed';
   /** From 0 to 1. */
@@ -99,6 +137,18 @@ export interface ModelProgress {
   readonly remainingMs: number | undefined;
   /** Why the last try failed. */
   readonly error: string | undefined;
+}
+
+/** What callers are told while a model is not there. */
+export function outageOfFetch(
+  progress: ModelProgress | undefined,
+  nowMs: number,
+): ModelOutage | undefined {
+  if (progress === undefined || progress.state === 'ready') return undefined;
+  if (progress.state === 'failed') return { reason: 'could not be fetched, which is tried again' };
+  const { fraction, remainingMs = MINUTE_MS } = progress;
+  const reason = `is being fetched: ${Math.floor(fraction * 100)} %`;
+  return { reason, backAtMs: Math.round(nowMs + remainingMs) };
 }
 
 /** A model of one or more files. */

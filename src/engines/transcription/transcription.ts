@@ -1,7 +1,7 @@
 /**
  * The embedded transcription engine, as the parent sees it: one child process that speaks OpenAI's
- * `/v1/audio/transcriptions`, and the speech model that is fetched on first use. Until it is there
- * the child answers 503 with how far the fetch is.
+ * `/v1/audio/transcriptions`, and the speech model that is fetched when the engine starts. Until it
+ * is there, callers get 503 with how far the fetch is.
  */
 import type { Config } from '../../config/config.ts';
 import { siblingUrl } from '../../core/sibling.ts';
@@ -50,7 +50,7 @@ type MediaSettings = Config['media'];
 
 export interface TranscriptionOptions extends LocalChildParts {
   /**
-   * With the model files of the operator's own; without them Whisper base is fetched on first use.
+   * With the model files of the operator's own; without them Whisper base is fetched.
    * Sound longer than `maxTranscriptionSeconds` is cut off; the flow refuses it before.
    */
   readonly media: Pick<MediaSettings, 'maxTranscriptionSeconds'> & Partial<MediaSettings>;

@@ -33,11 +33,12 @@ export function docsPage(document: OpenApiDocument): DocsPage {
       <main id="content">
         <header class="top">
           <h1>${title}</h1>
-          <p class="lead">${description}</p>
+          <div class="lead">${prose(description)}</div>
           <ul class="facts">
             <li>Base URL <code>${base}</code></li>
             <li>Version ${version}</li>
             <li><a href="${base}/openapi.json">OpenAPI 3.1</a></li>
+            <li><a href="/console">Console</a></li>
           </ul>
         </header>
         ${startSection(start)}
@@ -45,7 +46,7 @@ export function docsPage(document: OpenApiDocument): DocsPage {
           (group) =>
             html`<section>
               <h2 id="${group.id}">${group.name}</h2>
-              <p class="soft">${group.description}</p>
+              <p class="soft">${line(group.description)}</p>
               ${group.operations.map((one) => operationSection(one, document))}
             </section>`,
         )}
@@ -99,6 +100,9 @@ function navigation(title: string, start: readonly Block[], groups: readonly Gro
   return html`<nav aria-label="Contents">
     <details open>
       <summary><span class="brand">${title}</span></summary>
+      <ul>
+        <li><a href="/console">Console</a></li>
+      </ul>
       <h2>Start</h2>
       <ul>
         ${links}

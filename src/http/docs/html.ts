@@ -34,17 +34,35 @@ function render(part: Part): string {
   return (part as Html).html;
 }
 
-/** Paragraphs, `code` and **bold** of a description. */
+/** Paragraphs, lists, `code`, **bold** and links of a description. */
 export function prose(text: string): Html {
-  const paragraphs = text.split(/\n{2,}/).map((paragraph) => `<p>${inline(paragraph)}</p>`);
-  return { html: paragraphs.join('') };
+  return {
+    html: text
+      .split(/\n{2,}/)
+      .map(block)
+      .join(''),
+  };
 }
 
-/** `code` and **bold** inside a line. */
+/** A paragraph, or a list when each of its lines begins with a dash. */
+function block(text: string): string {
+  const lines = text.split('\n');
+  if (!lines.every((one) => one.startsWith('- '))) return `<p>${inline(text)}</p>`;
+  return `<ul>${lines.map((one) => `<li>${inline(one.slice(2))}</li>`).join('')}</ul>`;
+}
+
+/** `code`, **bold** and links inside a line; what stands in `code` is left as it is. */
 export function inline(text: string): string {
   return escapeHtml(text)
-    .replaceAll(/`([^`]+)`/g, '<code>$1</code>')
-    .replaceAll(/\*\*([^*]+)\*\*/g, '<strong>$1</strong>');
+    .split(/(`[^`]+`)/)
+    .map((part) => (/^`[^`]+`$/.test(part) ? `<code>${part.slice(1, -1)}</code>` : words(part)))
+    .join('');
+}
+
+function words(escaped: string): string {
+  return escaped
+    .replaceAll(/\*\*([^*]+)\*\*/g, '<strong>$1</strong>')
+    .replaceAll(/\[([^\]]+)\]\((https?:\/\/[^\s)]+|\/[^\s)]*|#[^\s)]+)\)/g, '<a href="$2">$1</a>');
 }
 
 export function line(text: string): Html {

@@ -1,8 +1,14 @@
 /** The style of the page: one column on a phone, navigation and samples beside it on a desk. */
 
+/** Colours and corners of every page that people read; the console takes them too. */
+export const LIGHT =
+  '--ground:#fbfbfa;--panel:#fff;--raised:#f3f3f0;--line:#e3e3de;--text:#1c1d1a;--soft:#63665e;--accent:#0b6e5f;--accent-soft:#e2f2ee;--code:#1d2021;--code-text:#e8e6df;--code-line:#32363a;--get:#1560a8;--post:#0b6e5f;--patch:#8a5a00;--delete:#b3261e;--good:#0b6e5f;--bad:#b3261e;--radius:8px';
+export const DARK =
+  '--ground:#131514;--panel:#191c1b;--raised:#212524;--line:#2c312f;--text:#e9ebe6;--soft:#a0a69e;--accent:#5fc9b3;--accent-soft:#17332d;--code:#0d0f0f;--code-text:#dfe3dc;--code-line:#262b2a;--get:#79b8f3;--post:#5fc9b3;--patch:#e0b15a;--delete:#f2877f;--good:#5fc9b3;--bad:#f2877f';
+
 export const STYLE = `
-:root{color-scheme:light dark;--ground:#fbfbfa;--panel:#fff;--raised:#f3f3f0;--line:#e3e3de;--text:#1c1d1a;--soft:#63665e;--accent:#0b6e5f;--accent-soft:#e2f2ee;--code:#1d2021;--code-text:#e8e6df;--code-line:#32363a;--get:#1560a8;--post:#0b6e5f;--patch:#8a5a00;--delete:#b3261e;--good:#0b6e5f;--bad:#b3261e;--radius:8px}
-@media (prefers-color-scheme:dark){:root{--ground:#131514;--panel:#191c1b;--raised:#212524;--line:#2c312f;--text:#e9ebe6;--soft:#a0a69e;--accent:#5fc9b3;--accent-soft:#17332d;--code:#0d0f0f;--code-text:#dfe3dc;--code-line:#262b2a;--get:#79b8f3;--post:#5fc9b3;--patch:#e0b15a;--delete:#f2877f;--good:#5fc9b3;--bad:#f2877f}}
+:root{color-scheme:light dark;${LIGHT}}
+@media (prefers-color-scheme:dark){:root{${DARK}}}
 *{box-sizing:border-box}
 html{scroll-behavior:smooth;scroll-padding-top:1rem;-webkit-text-size-adjust:100%}
 @media (prefers-reduced-motion:reduce){html{scroll-behavior:auto}}

@@ -303,9 +303,8 @@ function answerOf(
 function callerGroups(route: Route): HeaderGroup[] {
   const groups: HeaderGroup[] = [];
   // A public route tells a known caller its balance too.
-  if (route.operational !== true) groups.push('balance');
+  if (route.operational !== true) groups.push('balance', 'rate');
   if (takesWallets(route) || paysHere(route)) groups.push('payment');
-  if (route.sells !== undefined) groups.push('rate');
   if (takesIdempotencyKey(route)) groups.push('replay');
   return groups;
 }
@@ -349,8 +348,6 @@ function refusalHeaders(route: Route, status: number): Record<string, HeaderRefe
       // A payment that is under way (202) is refused without having failed.
       ...(status >= 400 ? (['error'] as const) : []),
       ...callerGroups(route),
-      // A limit that is reached says when to come back, whatever the route sells.
-      ...(status === 429 && !isSold ? (['rate'] as const) : []),
       // How to pay is told to whoever came without credentials, wherever it asked.
       ...(status === 402 ? (['payment'] as const) : []),
       'no-store',

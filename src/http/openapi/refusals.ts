@@ -32,6 +32,7 @@ export const MODEL_REFUSALS: readonly FaultCode[] = [
   'INVALID_MODEL',
   'PRO_ONLY_MODEL',
   'MODEL_NOT_ALLOWED',
+  'REGION_NOT_ALLOWED',
   'UNAUTHORIZED',
   'MODEL_NOT_FOUND',
   'MODEL_RETIRED',
@@ -53,7 +54,10 @@ export function refusalsOf(route: Route): FaultCode[] {
   const { describe, operational, auth, method, body, sells } = route;
   const stages: readonly (readonly [isPassed: boolean, codes: readonly FaultCode[]])[] = [
     [true, ['INVALID_REQUEST', 'UNKNOWN_ERROR']],
-    [operational !== true, ['FAILED_REQUESTS', 'SERVICE_UNAVAILABLE', 'SHUTTING_DOWN']],
+    [
+      operational !== true,
+      ['RATE_LIMIT_EXCEEDED', 'FAILED_REQUESTS', 'SERVICE_UNAVAILABLE', 'SHUTTING_DOWN'],
+    ],
     [
       auth !== 'public',
       [
@@ -65,7 +69,6 @@ export function refusalsOf(route: Route): FaultCode[] {
         'X402_INVALID_SIGN_IN',
         'PAYMENT_REQUIRED',
         'PAYMENT_HEADER_NOT_ACCEPTED',
-        'RATE_LIMIT_EXCEEDED',
       ],
     ],
     [takesWallets(route), [...SIGN_IN_REFUSALS, 'X402_NOT_CONFIGURED', 'X402_CONCURRENCY_LIMIT']],
@@ -165,6 +168,11 @@ const FURTHER_FIELDS = {
     { description: 'The spend limit of the key that is reached.' },
   ),
   customMessage: text('Blockchain RPC: the limit in figures.'),
+  currentBalanceUsd: { type: 'number', description: 'INSUFFICIENT_BALANCE: what is posted.' },
+  minimumBalanceUsd: {
+    type: 'number',
+    description: 'INSUFFICIENT_BALANCE: what the request needs at least.',
+  },
   width: PIXELS,
   height: PIXELS,
   credits_refunded: { const: true, description: 'A failed video: what was set aside is back.' },

@@ -91,7 +91,8 @@ async function removeBackground(
   const wanted = { name: given.model, work: 'background removal' };
   const { model, deprecation } = requireModel(parts.catalog, 'inpaint', wanted);
   notes.model = model.id;
-  const price = requireSold(model, caller);
+  context.known = { model, deprecation };
+  const price = requireSold(model, caller, context);
   const costNano = chargeFor({ images: 1 }, price);
   const inline = 'bytes' in given ? given.bytes : await dataUrlBytes(given.url);
   if (inline !== undefined) checkImage(inline, mostBytes(parts));
@@ -109,6 +110,7 @@ async function removeBackground(
     keeper,
   };
   const cut = await sales.sell(sold, async (sale) => {
+    context.known = { model, deprecation, sale };
     // Fetched for those who can pay: the price is known, the image is not here yet.
     if (inline === undefined && costNano > 0n) await sales.requireCredit(caller);
     const image = inline ?? (await fetchImage(parts, 'url' in given ? given.url : '', signal));

@@ -26,6 +26,7 @@ import type {
   RailOptions,
   Received,
   ReceivedSearch,
+  RecentBlock,
   RefundRail,
   Verdict,
 } from '../rail.ts';
@@ -120,6 +121,12 @@ export class SolanaRail implements Rail {
     const signature = signatures[address(payment.wallet)];
     if (signature === undefined || signature === null) return false;
     return await isSignedByEd25519(payment.wallet, Uint8Array.from(messageBytes), signature);
+  }
+
+  async recentBlock(): Promise<RecentBlock> {
+    const { rpc } = this.#opened.nodes;
+    const { value } = await rpc.getLatestBlockhash({ commitment: 'confirmed' }).send();
+    return value;
   }
 
   async verify(payment: SignedPayment): Promise<Verdict> {

@@ -1,6 +1,6 @@
 /** `POST /crypto/rpc/{network}` and `GET /crypto/rpc/networks`. */
 import { pipeline } from 'node:stream/promises';
-import { type ProxyRpcAnswer, type ProxyRpcParts, proxyRpc } from '../proxy-rpc.ts';
+import { type ProxyRpcAnswer, type ProxyRpcParts, proxyRpc, rpcLimit } from '../proxy-rpc.ts';
 import type { Clock } from '../../core/clock.ts';
 import { MAX_BATCH_ITEMS } from '../rpc.ts';
 import { AnswerHeaders } from '../../http/answer-headers.ts';
@@ -25,14 +25,14 @@ export function cryptoRpcRoutes(
   const creditsHeader = `x-${parts.serviceName}-rpc-credits`;
   const costHeader = `x-${parts.serviceName}-rpc-cost-usd`;
   async function send(context: RequestContext, answer: ProxyRpcAnswer): Promise<void> {
-    const { body, charged, costUsd, rest } = answer;
+    const { body, sale, remainingNano, costUsd, rest } = answer;
     context.notes.costUsd = costUsd;
     context.set(creditsHeader, answer.credits);
     context.set(costHeader, costUsd);
     context.set('x-request-id', answer.requestId);
     if (answer.isReplayed) context.set('idempotent-replayed', 'true');
     if (answer.retries > 0) context.set('x-retry-count', answer.retries);
-    if (charged !== undefined) context.setAll(make.charged(charged.sale, charged.remainingNano));
+    context.setAll(make.counted(sale, remainingNano));
     if (rest === undefined) return context.bytes(200, JSON_TYPE, body);
     const writable = context.pipe(200, JSON_TYPE);
     writable.write(body);
@@ -51,6 +51,7 @@ export function cryptoRpcRoutes(
       sells: 'rpc',
       describe: RPC_DESCRIPTION,
       ownIdempotency: true,
+      limitOf: (caller) => rpcLimit(parts, caller),
       handle: async (context) => {
         const { body, caller, requestId, signal } = context;
         const read =

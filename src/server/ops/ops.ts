@@ -12,6 +12,7 @@ import type { RequestContext } from '../../http/request-context.ts';
 import { METRICS_CONTENT_TYPE } from '../../observability/metrics.ts';
 import type { Payments } from '../../payments/payments.ts';
 import type { FeatureParts } from '../feature-parts.ts';
+import { type Operations, adminRoutes } from './admin.ts';
 import { type ServerMetrics, withinASecond } from '../metrics.ts';
 import type { HttpServer } from '../../http/http.ts';
 import { type OwnDocument, documentationRoutes } from './documentation.ts';
@@ -28,6 +29,7 @@ interface OpsParts {
   readonly server: HttpServer;
   readonly metrics: ServerMetrics;
   readonly payments: Payments | undefined;
+  readonly operations: Operations | undefined;
 }
 
 export function opsFeature(shared: FeatureParts, document: OwnDocument, parts: OpsParts): Feature {
@@ -74,7 +76,8 @@ export function opsFeature(shared: FeatureParts, document: OwnDocument, parts: O
       handle: async (context) => context.empty(204),
     },
   ];
-  return { routes: [...routes, ...documentationRoutes(document)] };
+  const admin = adminRoutes(shared, parts.operations);
+  return { routes: [...routes, ...admin, ...documentationRoutes(document)] };
 }
 
 function answer(context: RequestContext, status: number, body: unknown): Promise<void> {

@@ -58,6 +58,16 @@ const Queued = z
   })
   .meta({ id: 'QueuedVideo' });
 
+const NeedsConsent = z
+  .strictObject({
+    error: z.strictObject({ code: z.literal('needs_consent'), message: z.string() }),
+    consent_flow: z.string().describe('The member of `consents` that agrees.'),
+    face_media_roles: z.array(z.string()).describe('The media that need it.'),
+    consent: z.strictObject({ consent_version: z.string(), policy_text: z.string() }),
+    docs_url: z.string(),
+  })
+  .meta({ id: 'NeedsConsent' });
+
 export const VIDEO_QUEUE: RouteDescription = {
   tag: 'Video',
   summary: 'Queue a video',
@@ -76,8 +86,22 @@ export const VIDEO_QUEUE: RouteDescription = {
       }),
       headers: ['model'],
     },
+    {
+      status: 409,
+      about: 'The model takes these media only with a consent, and here is what to agree to.',
+      content: jsonContent(NeedsConsent, {
+        error: {
+          code: 'needs_consent',
+          message: 'The model takes image_url only with your consent',
+        },
+        consent_flow: 'face_media',
+        face_media_roles: ['image_url'],
+        consent: { consent_version: 'v1', policy_text: 'I may use the likeness of who is shown.' },
+        docs_url: 'https://api.example.com/docs',
+      }),
+    },
   ],
-  refusals: [...MODEL_REFUSALS, ...SOURCES],
+  refusals: [...MODEL_REFUSALS, ...SOURCES, 'NEEDS_CONSENT'],
 };
 
 const Progress = z

@@ -3,7 +3,8 @@
  * `/video/cancel`, `/video/complete`, and `GET /video/jobs`.
  */
 import { z } from 'zod';
-import { type RateRule, rateHeaders } from '../../billing/sale.ts';
+import type { WindowState } from '../../billing/limits/limits.ts';
+import { type LimitOf, type RateRule, limitRefusal, rateHeaders } from '../../billing/sale.ts';
 import type { LimitsSection } from '../../config/config.ts';
 import { isoTime } from '../../core/clock.ts';
 import { toUsdNumber } from '../../core/money.ts';
@@ -58,6 +59,7 @@ export function videoRoutes(parts: VideoRouteParts): Route[] {
       ...post,
       path: '/video/retrieve',
       describe: DESCRIPTIONS.VIDEO_RETRIEVE,
+      limitOf: (caller) => retrieveLimit(parts, caller),
       handle: (context) => retrieve(parts, context),
     },
     {
@@ -110,13 +112,13 @@ function lookup(
 
 /** How far a caller's video is, or the video. */
 async function retrieve(parts: VideoRouteParts, context: RequestContext): Promise<void> {
-  const { sales, video, clock, limits, readLargeJson } = parts;
+  const { sales, video, clock, readLargeJson } = parts;
   const request = await readJson(context, VideoRetrieveRequest, readLargeJson);
   const { caller } = context;
-  const rate = retrieveRate(limits(), caller);
-  const counted = await sales.count({ caller, modelId: RETRIEVE_BUCKET, rate, tokensEstimate: 0 });
+  const limit = retrieveLimit(parts, caller);
+  const counted = await sales.count({ ...limit, tokensEstimate: 0 });
   const retrieval = await video.retrieve(lookup(parts, caller, request));
-  context.setAll(rateHeaders(counted.window, rate, clock.nowMs()));
+  context.setAll(rateHeaders(counted.window, limit.rate, clock.nowMs()));
   await setBalance(parts, context);
   if (retrieval.kind !== 'media') return context.json(200, retrieveAnswer(retrieval));
   await sendFile(context, retrieval.media);
@@ -126,12 +128,24 @@ async function retrieve(parts: VideoRouteParts, context: RequestContext): Promis
   }
 }
 
-function retrieveRate(limits: LimitsSection, caller: Caller): RateRule {
-  const ofPlan = limits.plans[caller.plan].videoRetrieve;
+/** Of one account, or of a key that has a limit of its own. */
+export function retrieveLimit(
+  { limits, clock }: Pick<VideoRouteParts, 'limits' | 'clock'>,
+  caller: Caller,
+): LimitOf {
+  const ofPlan = limits().plans[caller.plan].videoRetrieve;
   const ofKey = caller.keyLimits.requestsPerMinute;
-  if (ofKey !== undefined) return { requestsPerMinute: ofKey, tokensPerMinute: 0, type: 'api_key' };
-  const requestsPerMinute = caller.accountLimits.requestsPerMinute ?? ofPlan;
-  return { requestsPerMinute, tokensPerMinute: 0, type: 'user' };
+  const requestsPerMinute = ofKey ?? caller.accountLimits.requestsPerMinute ?? ofPlan;
+  const type = ofKey === undefined ? 'user' : 'api_key';
+  const rate: RateRule = { requestsPerMinute, tokensPerMinute: 0, type };
+  const refusal = (state: WindowState) =>
+    limitRefusal('looking for videos', rate, 'requests', state, clock.nowMs());
+  return {
+    caller,
+    modelId: RETRIEVE_BUCKET,
+    rate,
+    ownLimit: { bucket: RETRIEVE_BUCKET, loggedAs: 'endpoint:api/v1/video/retrieve', refusal },
+  };
 }
 
 function retrieveAnswer(retrieval: Exclude<Retrieval, { kind: 'media' }>): object {

@@ -29,6 +29,7 @@ import {
   requireOwnWallet,
 } from './route-checks.ts';
 import type { WalletRouteOptions } from './route-checks.ts';
+import { recentBlockRoute } from './recent-block.ts';
 import { tokenRoutes } from './token.ts';
 import { transactionsRoute } from './transactions.ts';
 
@@ -48,6 +49,7 @@ export function walletRoutes(options: WalletRouteOptions): Route[] {
     balanceRoute(options),
     transactionsRoute(options),
     ...tokenRoutes(options),
+    recentBlockRoute(options),
   ];
   if (payments === undefined) return routes;
   const { facilitator } = payments;

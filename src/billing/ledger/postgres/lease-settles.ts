@@ -22,7 +22,8 @@ import type { JournaledSettle, SettleJournal } from './settle-journal.ts';
 import { type LeaseSettle, settleFromLeases } from './settle-statement.ts';
 
 /** Settles of one statement, at most, and statements on their way. */
-const SETTLES = { maxInFlight: 2, maxItems: 128 };
+const SETTLES = { maxInFlight: 2, maxItems: 256 };
+const LEAST_BESIDE = 48;
 const LATE_SETTLES = { maxInFlight: 1, maxItems: 64 };
 
 export interface LeaseSettlesParts {
@@ -48,7 +49,12 @@ export class LeaseSettles {
 
   constructor(parts: LeaseSettlesParts) {
     this.#parts = parts;
-    this.#settles = new Batcher((settles) => this.#settleBatch(settles), SETTLES);
+    this.#settles = new Batcher((settles) => this.#settleBatch(settles), {
+      ...SETTLES,
+      leastBeside: { items: LEAST_BESIDE, clock: parts.clock },
+      // The row of an account is locked until a settle of it is on disk.
+      keyOf: ({ request }) => request.usage.accountId,
+    });
     this.#lateSettles = new Batcher((requests) => settleEach(parts, requests), LATE_SETTLES);
   }
 

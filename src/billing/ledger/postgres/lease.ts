@@ -25,6 +25,8 @@ export interface Lease extends Placed {
   /** What was posted on the account, and what a request could reach, when that was last heard. */
   posted: Balances;
   reachNano: Nano;
+  /** A cap bounds what a request can reach; else what is posted does. */
+  readonly isCapped: boolean;
   /** Nothing more comes out of it: what is left is given back when its last hold has ended. */
   isOver: boolean;
 }
@@ -72,10 +74,12 @@ export interface LeasedAccount {
 
 export function newLease(
   { id, kind, addedNano }: LeaseGrant,
+  isCapped: boolean,
   nowMs: number,
   losses: number,
 ): Lease {
   return {
+    isCapped,
     id,
     kind,
     day: dayOf(nowMs),

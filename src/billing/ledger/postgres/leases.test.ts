@@ -11,7 +11,7 @@ import { bill } from '../../../../test/support/test-ledger.ts';
 import { type Clock, DAY_MS, systemClock } from '../../../core/clock.ts';
 import { systemIds } from '../../../core/ids.ts';
 import { type Nano, ZERO, nano, usdToNano } from '../../../core/money.ts';
-import type { Store } from '../../../db/db.ts';
+import { type Store, openStore } from '../../../db/db.ts';
 import { type Hold, type HoldAnswer, LEDGER_MIGRATIONS, Ledger } from '../ledger.ts';
 
 const PRICE = usdToNano('0.00001');
@@ -235,6 +235,26 @@ describe('leases of several processes', () => {
     await store.close();
     assert.equal(await buy(first, accountId), 'balance');
     await assertClean(first);
+  });
+
+  test('a process that hears nothing leases nothing, and sells all the same', async () => {
+    // Notifications stay in their database.
+    const directUrl = url.replace(/\/[^/?]*(\?|$)/, '/postgres$1');
+    const log: LogLine[] = [];
+    const parts = { clock: systemClock(), ids: systemIds(), log: memoryLog(log) };
+    const store = await openStore({ url, directUrl, ...parts });
+    const ledger = new Ledger({ ...parts, store, epochDeadAfterMs: DEAD_AFTER_MS });
+    await ledger.start();
+    const deaf = { ledger, store, skew: { ms: 0 }, stopped: { is: false } };
+    opened.push(deaf);
+    assert.match(log[0]?.message ?? '', /Notifications of the database do not arrive/);
+    const other = await begin();
+    const accountId = await fund(deaf, nano(60n * PRICE));
+    const open = await held(deaf, accountId);
+    assert.equal(await leased(deaf, accountId), PRICE, 'its own hold, and no more');
+    await settled(deaf, open);
+    assert.deepEqual(await buyAll([deaf, other], accountId, 100), { sold: 59, balance: 41 });
+    await assertClean(deaf);
   });
 
   test('daily credit is spent before USD, and what is leased of it ends with its day', async () => {

@@ -261,7 +261,8 @@ export class Leases {
       if (before !== undefined) before.nano -= freed;
       if (grant !== undefined) {
         this.#endLease(slot);
-        slot.lease = newLease(grant, this.#parts.clock.nowMs(), losses);
+        const isCapped = slot.allowanceId !== undefined;
+        slot.lease = newLease(grant, isCapped, this.#parts.clock.nowMs(), losses);
       }
     }
     const hasOwn = (): boolean => slot.account.slots.some((one) => one !== slot && hasFree(one));
@@ -364,8 +365,13 @@ export class Leases {
 
   ended(held: LeasedHold, { usdNano, diemNano, after }: Settlement, isFromLease: boolean): void {
     const { lease } = held;
-    if (lease !== undefined && isFromLease) lease.posted = after;
-    this.end(held, isFromLease ? usdNano + diemNano : ZERO);
+    const taken = usdNano + diemNano;
+    if (lease !== undefined && isFromLease) {
+      lease.posted = after;
+      const reach = lease.isCapped ? lease.reachNano - taken : after.usdNano + after.diemNano;
+      lease.reachNano = reach as Nano; // of what is posted
+    }
+    this.end(held, isFromLease ? taken : ZERO);
   }
 
   /** Whether a settle was made is not known: nothing more comes out of its lease. */

@@ -1,0 +1,140 @@
+/**
+ * What Responses and Messages cost beside chat completions: the code that a request passes (functions
+ * and calls of ours, exact), and the CPU of a chunk of a long stream, in turns.
+ * Run: node bench/protocols.ts; `-v` names the functions.
+ */
+import { Session } from 'node:inspector/promises';
+import { setTimeout as delay } from 'node:timers/promises';
+import { Pool } from 'undici';
+import { startTestApp } from '../test/app/test-app.ts';
+import { cpuOf, median, startProcess, stopAll, temporaryFolder } from './harness.ts';
+
+const WORDS = 1_000;
+const ROUNDS = Number(process.env['ROUNDS'] ?? '5');
+const STREAMS = 64;
+const RUNS = 20;
+const TEXT = 'a '.repeat(500);
+
+/** No test of limits. */
+const LIMITS =
+  'limits: { plans: { paid: { text: { XS: &wide { requestsPerMinute: 1000000, tokensPerMinute: 1000000000 }, S: *wide, M: *wide, L: *wide } } } }';
+
+/** One request of each protocol that asks the same. */
+const PROTOCOLS = [
+  {
+    name: 'chat',
+    path: '/chat/completions',
+    body: { messages: [{ role: 'user', content: TEXT }] },
+  },
+  { name: 'Responses', path: '/responses', body: { input: TEXT, store: false } },
+  { name: 'Responses, stored', path: '/responses', body: { input: TEXT } },
+  {
+    name: 'Messages',
+    path: '/messages',
+    body: { max_tokens: 1_024, messages: [{ role: 'user', content: TEXT }] },
+  },
+] as const;
+
+type Protocol = (typeof PROTOCOLS)[number];
+
+interface Door {
+  readonly url: string;
+  readonly key: string;
+}
+
+async function ask(pool: Pool, door: Door, { path, body }: Protocol, stream: boolean) {
+  const { statusCode, body: answer } = await pool.request({
+    path: new URL(door.url).pathname + path,
+    method: 'POST',
+    headers: { authorization: `Bearer ${door.key}`, 'content-type': 'application/json' },
+    body: JSON.stringify({ model: 'bench-model', stream, ...body }),
+  });
+  const text = await answer.text();
+  if (statusCode !== 200) throw new Error(`${path}: ${statusCode} ${text.slice(0, 300)}`);
+}
+
+/** Functions and calls of `src/` that one request passes; coverage is exact. */
+async function pathOf(session: Session, name: string, request: () => Promise<void>): Promise<void> {
+  for (let run = 0; run < RUNS; run += 1) await request();
+  await session.post('Profiler.startPreciseCoverage', { callCount: true, detailed: false });
+  await delay(100);
+  await session.post('Profiler.takePreciseCoverage');
+  for (let run = 0; run < RUNS; run += 1) await request();
+  await delay(100);
+  const { result } = await session.post('Profiler.takePreciseCoverage');
+  await session.post('Profiler.stopPreciseCoverage');
+  let functions = 0;
+  let calls = 0;
+  for (const { url, functions: list } of result) {
+    const file = /\/(src\/.*)$/.exec(url)?.[1];
+    if (file === undefined || url.includes('/node_modules/')) continue;
+    for (const { functionName, ranges } of list) {
+      const count = ranges[0]?.count ?? 0;
+      // Work that comes by the clock is no part of a request.
+      if (count < RUNS * 0.9 || (functionName === '' && ranges[0]?.startOffset === 0)) continue;
+      functions += 1;
+      calls += count / RUNS;
+      if (process.argv.includes('-v')) {
+        console.log(`    ${file}: ${functionName || '(anonymous)'} ${(count / RUNS).toFixed(0)}`);
+      }
+    }
+  }
+  const figures = `${functions} functions, ${Math.round(calls)} calls`;
+  console.log(`${name.padEnd(36)} ${figures}`);
+}
+
+async function paths(): Promise<void> {
+  const upstream = await startProcess('./upstream.ts', { env: { WORDS: '16' } });
+  const model = `{ id: bench-model, type: text, context: 131072, maxCompletionTokens: 1024, price: { input: 0.05, output: 0.2 }, replicas: [{ engine: bench, model: upstream-model }] }`;
+  const farebox = await startTestApp({
+    yaml: `engines: { bench: { url: ${upstream.url} } }\nmodels:\n  - ${model}\n${LIMITS}`,
+  });
+  const { secret } = await farebox.account('1000');
+  const door = { url: farebox.url, key: secret };
+  const pool = new Pool(new URL(door.url).origin, { connections: 1 });
+  const session = new Session();
+  session.connect();
+  await session.post('Profiler.enable');
+  for (const protocol of PROTOCOLS) {
+    for (const stream of [false, true]) {
+      const name = `${protocol.name}${stream ? ', stream of 16 words' : ''}`;
+      await pathOf(session, name, () => ask(pool, door, protocol, stream));
+    }
+  }
+  session.disconnect();
+  await pool.close();
+  await farebox.stop();
+}
+
+async function chunks(): Promise<void> {
+  const upstream = await startProcess('./upstream.ts', { env: { WORDS: String(WORDS) } });
+  const env = { FAREBOX_DATA: temporaryFolder() };
+  const gateway = await startProcess('./gateway.ts', { args: [upstream.url], env });
+  const door = { url: gateway.url, key: gateway.extra['key'] ?? '' };
+  const pool = new Pool(new URL(door.url).origin, { connections: STREAMS });
+  const figures = new Map<string, number[]>();
+  for (let round = 0; round <= ROUNDS; round += 1) {
+    for (const protocol of PROTOCOLS) {
+      const before = cpuOf(gateway.pid);
+      const asked = Array.from({ length: STREAMS }, () => ask(pool, door, protocol, true));
+      await Promise.all(asked);
+      const each = (cpuOf(gateway.pid) - before) / (STREAMS * WORDS);
+      // The first round warms up.
+      if (round > 0) figures.set(protocol.name, [...(figures.get(protocol.name) ?? []), each]);
+    }
+  }
+  await pool.close();
+  const chat = median(figures.get('chat') ?? []);
+  for (const [name, values] of figures) {
+    const each = median(values);
+    const beside = `${((each / chat - 1) * 100).toFixed(0)} % beside chat`;
+    console.log(`${`${name}, CPU of a chunk`.padEnd(36)} ${each.toFixed(1)} µs, ${beside}`);
+  }
+}
+
+try {
+  await paths();
+  await chunks();
+} finally {
+  await stopAll();
+}

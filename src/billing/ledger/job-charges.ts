@@ -1,0 +1,77 @@
+/**
+ * Jobs that were charged before they ended: their receipt stands as `running` until then. A job that
+ * ends well keeps its charge; one that fails gets it back by a posting of its own, once, since only a
+ * running receipt can be closed.
+ *
+ * The receipt of a refunded job goes on naming what was charged, as its posting does.
+ */
+import { dayOf } from '../../core/clock.ts';
+import { type Nano, nano } from '../../core/money.ts';
+import type { Queryable } from '../../db/db.ts';
+import type { Balances, UsageRecord } from './records.ts';
+import { insertTransfer } from './states.ts';
+
+const CLOSE = `UPDATE ledger_usage SET status = $4, attempts = $5, latency_ms = $6, replica = $7,
+  extras = $8 WHERE request_id = $1 AND day = $2 AND account_id = $3 AND status = 'running'
+  RETURNING usd_nano, diem_nano`;
+
+/** Ends the receipt of a running job; `undefined` when it was not charged, or has ended. */
+export async function closeCharge(
+  tx: Queryable,
+  usage: UsageRecord,
+): Promise<Balances | undefined> {
+  const { requestId, createdMs, accountId, extras } = usage;
+  const [row] = await tx.query<{ usd_nano: bigint; diem_nano: bigint }>(CLOSE, [
+    requestId,
+    dayOf(createdMs),
+    accountId,
+    usage.status,
+    usage.attempts,
+    Math.round(usage.latencyMs),
+    usage.replica ?? null,
+    extras === undefined ? null : JSON.stringify(extras),
+  ]);
+  return row && { usdNano: nano(row.usd_nano), diemNano: nano(row.diem_nano) };
+}
+
+/** What a refund takes off the cap of a key, when the charge counts in the period that runs. */
+export async function uncountCharge(
+  tx: Queryable,
+  { keyId, createdMs }: UsageRecord,
+  { usdNano, diemNano }: Balances,
+): Promise<void> {
+  await tx.query(
+    `UPDATE ledger_allowance SET usd_spent_nano = usd_spent_nano - $2,
+     diem_spent_nano = diem_spent_nano - $3
+     WHERE id = $1 AND period_start_ms <= $4 AND usd_spent_nano >= $2 AND diem_spent_nano >= $3`,
+    [keyId, usdNano, diemNano, createdMs],
+  );
+}
+
+/** Gives daily credit back while its day lasts; that of a day that has ended is gone. */
+export async function refundDaily(
+  tx: Queryable,
+  { requestId, accountId, modelId }: UsageRecord,
+  refund: { readonly id: string; readonly amountNano: Nano; readonly nowMs: number },
+): Promise<void> {
+  const [row] = await tx.query<{ balance_nano: bigint; daily_day: bigint }>(
+    `UPDATE ledger_account SET daily_spent_nano = daily_spent_nano - $2
+     WHERE id = $1 AND daily_spent_nano >= $2 AND daily_day IN (SELECT day FROM ledger_transfer
+       WHERE id = $3 AND kind = 'CHARGE' AND debit_account = 'house:daily-credit')
+     RETURNING balance_nano, daily_day`,
+    [accountId, refund.amountNano, requestId],
+  );
+  if (row === undefined) return;
+  await insertTransfer(tx, {
+    ...refund,
+    part: 1,
+    accountId,
+    debitAccount: 'house:revenue',
+    creditAccount: 'house:daily-credit',
+    balanceAfterNano: nano(row.balance_nano),
+    kind: 'REFUND',
+    requestId,
+    modelId,
+    day: Number(row.daily_day),
+  });
+}

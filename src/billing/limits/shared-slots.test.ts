@@ -1,0 +1,84 @@
+/** Requests in flight, counted for several processes: never more than the limit, and no slot is lost. */
+import assert from 'node:assert/strict';
+import { after, before, describe, test } from 'node:test';
+import { emptyPostgresDatabase } from '../../../test/databases/postgres.ts';
+import { openTestStore } from '../../../test/databases/stores.ts';
+import { systemClock } from '../../core/clock.ts';
+import { type Store, isShared } from '../../db/db.ts';
+import { LIMITS_MIGRATIONS, SharedSlots } from './limits.ts';
+
+describe('slots of several processes', () => {
+  const opened: { slots: SharedSlots; store: Store }[] = [];
+  let url: string;
+
+  before(async () => {
+    url = await emptyPostgresDatabase();
+  });
+  after(async () => {
+    for (const { slots, store } of opened) {
+      await slots.close();
+      await store.close();
+    }
+  });
+
+  async function begin(processes: number): Promise<SharedSlots> {
+    const store = await openTestStore(url);
+    await store.migrate(LIMITS_MIGRATIONS);
+    assert.ok(isShared(store));
+    const holder = `p${opened.length}`;
+    const parts = { store, clock: systemClock(), processes: () => processes, holder };
+    const slots = new SharedSlots(parts);
+    await store.listen(() => undefined);
+    opened.push({ slots, store });
+    return slots;
+  }
+
+  test('of 60 that come at once through three processes 10 run, and each of the others in its turn', async () => {
+    const all = await Promise.all(Array.from({ length: 3 }, () => begin(3)));
+    let running = 0;
+    let most = 0;
+    let served = 0;
+    const one = async (slots: SharedSlots): Promise<void> => {
+      for (;;) {
+        const leave = await slots.enter('busy', 10);
+        if (leave === undefined) {
+          await systemClock().sleep(5);
+          continue;
+        }
+        running += 1;
+        most = Math.max(most, running);
+        await systemClock().sleep(2);
+        running -= 1;
+        served += 1;
+        leave();
+        return;
+      }
+    };
+    await Promise.all(all.flatMap((slots) => Array.from({ length: 20 }, () => one(slots))));
+    assert.deepEqual([served, most <= 10, most > 5], [60, true, true], `${most} ran at once`);
+  });
+
+  test('slots that another process has and does not use are called back', async () => {
+    const [first, second] = [await begin(2), await begin(2)];
+    const own = await first.enter('lone', 5);
+    assert.ok(own !== undefined);
+    const leaves = [];
+    for (let at = 0; at < 4; at += 1) leaves.push(await second.enter('lone', 5));
+    assert.ok(leaves.every((leave) => leave !== undefined));
+    assert.equal(await second.enter('lone', 5), undefined);
+    own();
+    assert.ok((await second.enter('lone', 5)) !== undefined);
+  });
+
+  test('a process that is alone asks nobody', async (t) => {
+    const slots = await begin(1);
+    const { store } = opened.at(-1) ?? assert.fail('it was opened');
+    const asks = t.mock.method(store, 'transaction');
+    const leave = slots.enter('alone', 1);
+    assert.ok(leave !== undefined && !(leave instanceof Promise));
+    assert.equal(slots.enter('alone', 1), undefined);
+    leave();
+    assert.ok(slots.enter('alone', 1) !== undefined);
+    assert.equal(asks.mock.callCount(), 0);
+  });
+});

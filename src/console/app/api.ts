@@ -1,0 +1,126 @@
+/**
+ * The API as the pages call it: paths below the base, JSON both ways, the token of the session on
+ * writes, and refusals as `ApiError`. The cookie goes by itself and is never seen here.
+ */
+import { signal } from '@preact/signals';
+import { BASE } from './page-facts.ts';
+
+/** Of the session; only in memory. */
+let csrfToken: string | undefined;
+/** Called when the server says that the session is over. */
+let whenSignedOut: (() => void) | undefined;
+
+/** Whether the last call reached the server. */
+export const isReachable = signal(true);
+
+export function useCsrfToken(token: string | undefined): void {
+  csrfToken = token;
+}
+
+export function onSignedOut(listener: () => void): void {
+  whenSignedOut = listener;
+}
+
+/** A refusal in the server's words, or a call that never got there (status 0). */
+export class ApiError extends Error {
+  readonly status: number;
+  readonly code: string;
+  readonly requestId: string | undefined;
+  /** Seconds to wait, where the server says so. */
+  readonly retryAfter: number | undefined;
+  readonly issues: readonly {
+    readonly path: readonly (string | number)[];
+    readonly message: string;
+  }[];
+
+  constructor(status: number, code: string, message: string, more: Partial<ApiError> = {}) {
+    super(message);
+    this.status = status;
+    this.code = code;
+    this.requestId = more.requestId;
+    this.retryAfter = more.retryAfter;
+    this.issues = more.issues ?? [];
+  }
+
+  static of(error: unknown): ApiError {
+    if (error instanceof ApiError) return error;
+    return new ApiError(0, 'OFFLINE', error instanceof Error ? error.message : String(error));
+  }
+}
+
+export interface CallOptions {
+  readonly method?: 'GET' | 'POST' | 'PATCH' | 'PUT' | 'DELETE';
+  /** Sent as JSON, or as it is when it is a form or a file. */
+  readonly body?: unknown;
+  readonly headers?: Readonly<Record<string, string>>;
+  readonly signal?: AbortSignal | undefined;
+}
+
+/** The answer of a path below the base, whatever its status. Throws `ApiError` of status 0. */
+export async function send(path: string, options: CallOptions = {}): Promise<Response> {
+  const { method = 'GET', body, signal: abort } = options;
+  const headers = new Headers(options.headers);
+  const isRaw = body instanceof FormData || body instanceof Blob;
+  if (body !== undefined && !isRaw) headers.set('content-type', 'application/json');
+  if (method !== 'GET' && csrfToken !== undefined) headers.set('x-csrf-token', csrfToken);
+  const init: RequestInit = { method, headers, credentials: 'same-origin' };
+  if (abort !== undefined) init.signal = abort;
+  if (body !== undefined) init.body = isRaw ? body : JSON.stringify(body);
+  try {
+    const answer = await fetch(BASE + path, init);
+    isReachable.value = true;
+    return answer;
+  } catch (error) {
+    if (abort?.aborted === true) throw error;
+    isReachable.value = false;
+    throw new ApiError(0, 'OFFLINE', 'The server cannot be reached');
+  }
+}
+
+/** The same, with refusals thrown. */
+export async function request(path: string, options: CallOptions = {}): Promise<Response> {
+  const answer = await send(path, options);
+  if (answer.ok) return answer;
+  throw await refusalOf(answer);
+}
+
+/** The JSON of an answer. The shape is what the reference says of the path. */
+export async function call<T>(path: string, options: CallOptions = {}): Promise<T> {
+  const answer = await request(path, options);
+  return (await answer.json()) as T; // as the route promises
+}
+
+export async function refusalOf(answer: Response): Promise<ApiError> {
+  const text = await answer.text();
+  const body = parsed(text);
+  const code = typeof body.code === 'string' ? body.code : `HTTP_${answer.status}`;
+  const said = typeof body.error === 'string' ? body.error : undefined;
+  const message = said ?? `The server answered ${answer.status} ${answer.statusText}`;
+  if (answer.status === 401 && csrfToken !== undefined) whenSignedOut?.();
+  const retryAfter = answer.headers.get('retry-after');
+  return new ApiError(answer.status, code, message, {
+    requestId: answer.headers.get('x-request-id') ?? undefined,
+    retryAfter: retryAfter === null ? undefined : Number(retryAfter),
+    issues: Array.isArray(body.issues) ? body.issues : [],
+  });
+}
+
+function parsed(text: string): { code?: unknown; error?: unknown; issues?: unknown } {
+  try {
+    const value: unknown = JSON.parse(text);
+    return typeof value === 'object' && value !== null ? value : {};
+  } catch {
+    // A proxy's page is no answer of the API.
+    return {};
+  }
+}
+
+/** `?a=1&b=2` of what is set; empty texts are left out. */
+export function query(values: Readonly<Record<string, string | number | undefined>>): string {
+  const search = new URLSearchParams();
+  for (const [name, value] of Object.entries(values)) {
+    if (value !== undefined && value !== '') search.set(name, String(value));
+  }
+  const text = search.toString();
+  return text === '' ? '' : `?${text}`;
+}

@@ -1,0 +1,25 @@
+/** The program of the console: finds out who is signed in, and shows the page of the address. */
+import { render } from 'preact';
+import { LocationProvider } from 'preact-iso';
+import { startLive } from './live.ts';
+import { Shell } from './shell.tsx';
+import { applyTheme } from './theme.ts';
+import './styles/base.css';
+import './styles/layout.css';
+import './styles/parts.css';
+import './styles/pages.css';
+
+/** `/docs` is a document of its own. */
+const SCOPE = /^\/(?:$|\?|#|console(?:$|[/?#]))/;
+
+applyTheme();
+startLive();
+const root = document.getElementById('app');
+if (root !== null) {
+  render(
+    <LocationProvider scope={SCOPE}>
+      <Shell />
+    </LocationProvider>,
+    root,
+  );
+}

@@ -1,0 +1,83 @@
+/** The audit: every balance counted again from the postings. */
+import { call } from '../api.ts';
+import { countText, usdText } from '../format.ts';
+import { PageHead } from '../parts/page-head.tsx';
+import { Tile, Usd } from '../parts/show.tsx';
+import { Loaded } from '../parts/states.tsx';
+import { Table } from '../parts/table.tsx';
+import { useResource } from '../resource.ts';
+
+interface AuditAnswer {
+  readonly ok: boolean;
+  readonly accounts: number;
+  readonly transfers: number;
+  readonly openHolds: number;
+  readonly owedUsd: string;
+  readonly debtsUsd: string;
+  readonly revenueUsd: string;
+  readonly differences: readonly {
+    readonly account: string;
+    readonly what: string;
+    readonly storedUsd: string;
+    readonly recomputedUsd: string;
+  }[];
+}
+
+export function Audit() {
+  const audit = useResource('audit', (signal) => call<AuditAnswer>('/admin/audit', { signal }));
+  return (
+    <>
+      <PageHead title="Audit" lead="Every balance, counted again from the postings of the ledger.">
+        <button type="button" disabled={audit.isLoading} onClick={audit.reload}>
+          {audit.isLoading ? 'Counting…' : 'Count again'}
+        </button>
+      </PageHead>
+      <Loaded from={audit} rows={4}>
+        {(data) => (
+          <>
+            <p class={`verdict ${data.ok ? 'good' : 'bad'}`} role="status">
+              {data.ok
+                ? 'The books are right: every balance equals its postings.'
+                : `The books differ in ${countText(data.differences.length)} places. Do not restart; look at them first.`}
+            </p>
+            <dl class="tiles">
+              <Tile name="Accounts">{countText(data.accounts)}</Tile>
+              <Tile name="Postings">{countText(data.transfers)}</Tile>
+              <Tile name="Open reservations">{countText(data.openHolds)}</Tile>
+              <Tile name="Owed to accounts" note="credit that is not spent yet">
+                {usdText(data.owedUsd)}
+              </Tile>
+              <Tile name="Debts" tone={Number(data.debtsUsd) > 0 ? 'warn' : undefined}>
+                {usdText(data.debtsUsd)}
+              </Tile>
+              <Tile name="Revenue" note="since the beginning">
+                {usdText(data.revenueUsd)}
+              </Tile>
+            </dl>
+            {data.differences.length > 0 && (
+              <Table
+                label="Differences"
+                rows={data.differences}
+                keyOf={({ account, what }) => `${account} ${what}`}
+                columns={[
+                  { name: 'Account', show: ({ account }) => <code>{account}</code> },
+                  { name: 'What', show: ({ what }) => <span class="text">{what}</span> },
+                  {
+                    name: 'Stored',
+                    kind: 'figure',
+                    show: ({ storedUsd }) => <Usd value={storedUsd} />,
+                  },
+                  {
+                    name: 'Counted',
+                    kind: 'figure',
+                    show: ({ recomputedUsd }) => <Usd value={recomputedUsd} />,
+                  },
+                ]}
+              />
+            )}
+          </>
+        )}
+      </Loaded>
+    </>
+  );
+}

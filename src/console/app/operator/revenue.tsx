@@ -1,0 +1,169 @@
+/** What was sold, by day and model. */
+import { useSignal } from '@preact/signals';
+import { useLocation } from 'preact-iso';
+import { useMemo } from 'preact/hooks';
+import { call, query } from '../api.ts';
+import { countText, dayBefore, percentText, roughCount, roughUsd, usdText } from '../format.ts';
+import { Day } from '../pages/activity.tsx';
+import { DayChart } from '../parts/chart.tsx';
+import { PageHead } from '../parts/page-head.tsx';
+import { Tile } from '../parts/show.tsx';
+import { Empty, Loaded } from '../parts/states.tsx';
+import { type Column, Table } from '../parts/table.tsx';
+import { useResource } from '../resource.ts';
+import { daysBetween, seriesByModel } from '../usage-series.ts';
+import type { RevenueRow } from './operator-shapes.ts';
+
+interface Revenue {
+  readonly from: string;
+  readonly to: string;
+  readonly totals: Omit<RevenueRow, 'date' | 'model'>;
+  readonly data: readonly RevenueRow[];
+}
+
+const USUAL_DAYS = 30;
+
+type ModelSums = Omit<RevenueRow, 'date' | 'usd' | 'diem'> & {
+  readonly usd: number;
+  readonly diem: number;
+};
+
+const COLUMNS: readonly Column<ModelSums>[] = [
+  { name: 'Model', show: ({ model }) => <span class="model">{model}</span> },
+  {
+    name: 'Requests',
+    kind: 'figure',
+    show: ({ requests }) => <span class="num">{countText(requests)}</span>,
+  },
+  {
+    name: 'Errors',
+    kind: 'figure wide',
+    show: ({ errors, requests }) => (
+      <span class="num">
+        {countText(errors)} <span class="soft">{percentText(errors, requests)}</span>
+      </span>
+    ),
+  },
+  {
+    name: 'Tokens in',
+    kind: 'figure wide',
+    show: ({ promptTokens }) => <span class="num">{roughCount(promptTokens)}</span>,
+  },
+  {
+    name: 'Tokens out',
+    kind: 'figure wide',
+    show: ({ completionTokens }) => <span class="num">{roughCount(completionTokens)}</span>,
+  },
+  {
+    name: 'Daily credit',
+    kind: 'figure wide',
+    show: ({ diem }) => <span class="num">{usdText(diem)}</span>,
+  },
+  { name: 'USD', kind: 'figure', show: ({ usd }) => <span class="num">{usdText(usd)}</span> },
+];
+
+export function Revenue() {
+  const { query: given, path, route } = useLocation();
+  const { from = dayBefore(USUAL_DAYS - 1), to = dayBefore(0) } = given;
+  const revenue = useResource(`revenue ${from} ${to}`, (signal) =>
+    call<Revenue>(`/admin/revenue${query({ from, to })}`, { signal }),
+  );
+  const change = (changes: Record<string, string>): void =>
+    route(path + query({ from, to, ...changes }));
+  return (
+    <>
+      <PageHead title="Revenue" lead="What was charged, by day and model. Days are UTC.">
+        <div class="filters">
+          <Day label="From" value={from} usual={from} onChange={(day) => change({ from: day })} />
+          <Day label="To" value={to} usual={to} onChange={(day) => change({ to: day })} />
+        </div>
+      </PageHead>
+      <Loaded from={revenue}>{(data) => <RevenueFigures revenue={data} />}</Loaded>
+    </>
+  );
+}
+
+function RevenueFigures({ revenue }: { revenue: Revenue }) {
+  const isRequests = useSignal(false);
+  const { totals, data, from, to } = revenue;
+  const days = useMemo(() => daysBetween(from, to), [from, to]);
+  const series = useMemo(
+    () =>
+      seriesByModel(data, days, ({ usd, requests }) => (isRequests.value ? requests : Number(usd))),
+    [data, days, isRequests.value],
+  );
+  const models = useMemo(() => sumsByModel(data), [data]);
+  return (
+    <>
+      <dl class="tiles">
+        <Tile name="Charged">{usdText(totals.usd)}</Tile>
+        <Tile name="By daily credit">{usdText(totals.diem)}</Tile>
+        <Tile name="Requests">{countText(totals.requests)}</Tile>
+        <Tile name="Errors" note={`${percentText(totals.errors, totals.requests)} of requests`}>
+          {countText(totals.errors)}
+        </Tile>
+        <Tile name="Tokens" note="in and out">
+          {roughCount(totals.promptTokens + totals.completionTokens)}
+        </Tile>
+      </dl>
+      {models.length === 0 ? (
+        <Empty title="Nothing was sold in these days" />
+      ) : (
+        <>
+          <section>
+            <div class="section-head">
+              <h2>By day</h2>
+              <fieldset class="segments">
+                <legend class="unseen">What the chart shows</legend>
+                {[false, true].map((one) => (
+                  <label key={String(one)}>
+                    <input
+                      type="radio"
+                      name="revenue-measure"
+                      checked={isRequests.value === one}
+                      onChange={() => (isRequests.value = one)}
+                    />
+                    <span>{one ? 'Requests' : 'USD'}</span>
+                  </label>
+                ))}
+              </fieldset>
+            </div>
+            <DayChart
+              label="Revenue by day and model"
+              days={days}
+              series={series}
+              rough={isRequests.value ? roughCount : roughUsd}
+              exact={isRequests.value ? countText : (value) => usdText(value)}
+            />
+          </section>
+          <section>
+            <h2>By model</h2>
+            <Table
+              label="Revenue by model"
+              columns={COLUMNS}
+              rows={models}
+              keyOf={({ model }) => model}
+            />
+          </section>
+        </>
+      )}
+    </>
+  );
+}
+
+function sumsByModel(rows: readonly RevenueRow[]): ModelSums[] {
+  const sums = new Map<string, ModelSums>();
+  for (const row of rows) {
+    const before = sums.get(row.model);
+    sums.set(row.model, {
+      model: row.model,
+      requests: (before?.requests ?? 0) + row.requests,
+      errors: (before?.errors ?? 0) + row.errors,
+      promptTokens: (before?.promptTokens ?? 0) + row.promptTokens,
+      completionTokens: (before?.completionTokens ?? 0) + row.completionTokens,
+      usd: (before?.usd ?? 0) + Number(row.usd),
+      diem: (before?.diem ?? 0) + Number(row.diem),
+    });
+  }
+  return [...sums.values()].toSorted((a, b) => b.usd - a.usd || b.requests - a.requests);
+}

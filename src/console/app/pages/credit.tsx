@@ -1,0 +1,270 @@
+/** Credit: what is there, adding to it from a wallet, and every movement that made it. */
+import { useSignal } from '@preact/signals';
+import { useLocation } from 'preact-iso';
+import { useEffect } from 'preact/hooks';
+import { call, query } from '../api.ts';
+import { dayBefore, shortDay, usdText } from '../format.ts';
+import { balance, lastTopUp } from '../live.ts';
+import { RAILS } from '../page-facts.ts';
+import { useCursorList } from '../pages-list.ts';
+import { PageHead } from '../parts/page-head.tsx';
+import { Id, State, Tile, Time, Usd } from '../parts/show.tsx';
+import { Empty, Failure, Loaded } from '../parts/states.tsx';
+import { type Column, More, Table } from '../parts/table.tsx';
+import { SafeLink } from '../playground/markdown.tsx';
+import { useResource } from '../resource.ts';
+import { managesAccount, session } from '../session.ts';
+import type { Balance, Cost, TopUp } from '../shapes.ts';
+import { Day } from './activity.tsx';
+import { useRenewal } from './overview.tsx';
+import { TopUpPanel } from './top-up-panel.tsx';
+
+interface Entry {
+  readonly id: string;
+  readonly type: string;
+  readonly date: string;
+  readonly createdAt: string | null;
+  readonly amount: Cost;
+  readonly balanceAfter: number | null;
+  readonly requests: number | null;
+  readonly note: string | null;
+  readonly network: string | null;
+  readonly transaction: string | null;
+  readonly explorerUrl: string | null;
+}
+
+/** The wallet whose account this is, if it is one's. */
+export function walletOfAccount(): string | undefined {
+  const { value } = session;
+  const [kind, wallet] = (value?.accountId ?? '').split(':');
+  return value?.wallet ?? (kind === 'wallet' ? wallet : undefined);
+}
+
+export function Credit() {
+  const funds = useResource('balance', (signal) => call<Balance>('/billing/balance', { signal }));
+  const shown = balance.value ?? funds.data;
+  const wallet = walletOfAccount();
+  return (
+    <>
+      <PageHead
+        title="Credit"
+        lead="Requests are paid from a prepaid balance; it never goes below zero."
+      />
+      {shown === undefined ? (
+        <Loaded from={funds} rows={2}>
+          {() => null}
+        </Loaded>
+      ) : (
+        <dl class="tiles">
+          <Tile name="Balance">{usdText(shown.balances.usd)}</Tile>
+          <Tile
+            name="Available now"
+            note={
+              shown.held.usd > 0
+                ? `${usdText(shown.held.usd)} is set aside for running requests`
+                : 'nothing is set aside'
+            }
+          >
+            {usdText(shown.available.usd)}
+          </Tile>
+          {shown.diemEpochAllocation > 0 && (
+            <Tile
+              name="Daily credit left"
+              note={`of ${usdText(shown.diemEpochAllocation)}, spent first, again at 00:00 UTC`}
+            >
+              {usdText(shown.balances.diem)}
+            </Tile>
+          )}
+        </dl>
+      )}
+      {RAILS.length > 0 && wallet !== undefined && <TopUpPanel wallet={wallet} />}
+      {RAILS.length > 0 && wallet === undefined && (
+        <p class="notice">
+          A wallet has an account of its own: sign in with it to top it up with USDC. This account
+          gets its credit from whoever runs the server.
+        </p>
+      )}
+      {RAILS.length === 0 && (
+        <p class="notice">
+          This service takes no wallet payments; whoever runs it adds credit, with{' '}
+          <code>farebox credit</code> or on the operator's page.
+        </p>
+      )}
+      {wallet !== undefined && <TopUps />}
+      {managesAccount.value ? (
+        <Statement />
+      ) : (
+        <p class="notice">
+          The statement is for ADMIN keys and wallets. This key sees its own requests under
+          Activity.
+        </p>
+      )}
+    </>
+  );
+}
+
+const TOP_UP_WORDS: Readonly<Record<TopUp['state'], string>> = {
+  open: 'not sent yet',
+  sent: 'on its way',
+  credited: 'credited',
+  failed: 'failed',
+};
+
+function TopUps() {
+  const list = useCursorList<TopUp>('/billing/top-ups?limit=10');
+  const stamp = `${lastTopUp.value?.paymentId} ${lastTopUp.value?.state}`;
+  useEffect(() => {
+    if (lastTopUp.value !== undefined) list.first.reload();
+  }, [stamp]);
+  const columns: readonly Column<TopUp>[] = [
+    { name: 'Begun', show: ({ createdAt }) => <Time iso={createdAt} /> },
+    {
+      name: 'Network',
+      kind: 'wide',
+      show: ({ network }) => <span class="soft">{networkName(network)}</span>,
+    },
+    {
+      name: 'State',
+      show: ({ state, failure }) => (
+        <>
+          <State
+            value={TOP_UP_WORDS[state]}
+            tone={state === 'credited' ? 'good' : state === 'failed' ? 'bad' : 'warn'}
+          />
+          {failure !== null && <span class="under text">{failure}</span>}
+        </>
+      ),
+    },
+    { name: 'Transaction', show: (row) => <Transaction entry={row} /> },
+    { name: 'Amount', kind: 'figure', show: ({ amountUsd }) => <Usd value={amountUsd} /> },
+  ];
+  if (list.rows.length === 0) return null;
+  return (
+    <section>
+      <h2>Payments of this wallet</h2>
+      <Table
+        label="Payments"
+        columns={columns}
+        rows={list.rows}
+        keyOf={({ paymentId }) => paymentId}
+      />
+      <More isLoading={list.isLoadingMore} load={list.more} />
+    </section>
+  );
+}
+
+export function networkName(network: string): string {
+  if (network.startsWith('solana:')) return 'Solana';
+  return network === 'eip155:8453' ? 'Base' : network;
+}
+
+export function Transaction({ entry }: { entry: Pick<TopUp, 'transaction' | 'explorerUrl'> }) {
+  const { transaction, explorerUrl } = entry;
+  if (transaction === null) return <span class="soft">–</span>;
+  if (explorerUrl === null) return <Id value={transaction} />;
+  return (
+    <SafeLink href={explorerUrl}>
+      <Id value={transaction} />
+    </SafeLink>
+  );
+}
+
+const TYPES: Readonly<Record<string, string>> = {
+  TOP_UP: 'Top-up',
+  CREDIT: 'Credit by the operator',
+  REFUND: 'Refund',
+  PAYOUT: 'Paid out',
+  REVERSAL: 'Top-up taken back',
+  DEBT: 'Debt',
+  CHARGES: 'Requests of the day',
+};
+
+export const STATEMENT_COLUMNS: readonly Column<Entry>[] = [
+  {
+    name: 'Date',
+    show: ({ createdAt, date }) =>
+      createdAt === null ? <span class="num">{shortDay(date)}</span> : <Time iso={createdAt} />,
+  },
+  {
+    name: 'What',
+    show: (entry) => (
+      <>
+        {entry.type === 'CHARGES' ? (
+          <a href={`/console/activity?from=${entry.date}&to=${entry.date}`}>
+            <span class="num">{entry.requests}</span>{' '}
+            {entry.requests === 1 ? 'request' : 'requests'}
+          </a>
+        ) : (
+          (TYPES[entry.type] ?? entry.type)
+        )}
+        {entry.note !== null && <span class="under text">{entry.note}</span>}
+      </>
+    ),
+  },
+  { name: 'Transaction', kind: 'wide', show: (entry) => <Transaction entry={entry} /> },
+  {
+    name: 'Amount',
+    kind: 'figure',
+    show: ({ amount }) => (
+      <>
+        <Usd value={amount.usd} />
+        {amount.diem !== 0 && <span class="under num">{usdText(amount.diem)} daily credit</span>}
+      </>
+    ),
+  },
+  {
+    name: 'Balance after',
+    kind: 'figure wide',
+    show: ({ balanceAfter }) =>
+      balanceAfter === null ? <span class="soft">–</span> : <Usd value={balanceAfter} />,
+  },
+];
+
+function Statement() {
+  const { query: given, path, route } = useLocation();
+  const { from = '', to = '' } = given;
+  const list = useCursorList<Entry>(`/billing/statement${query({ from, to })}`);
+  const seen = useSignal(balance.value?.balances.usd);
+  useRenewal(list.first.reload);
+  const now = balance.value?.balances.usd;
+  useEffect(() => {
+    if (seen.value !== undefined && seen.value !== now) list.first.reload();
+    seen.value = now;
+  }, [now]);
+  const change = (changes: Record<string, string>): void =>
+    route(path + query({ from, to, ...changes }));
+  return (
+    <section>
+      <div class="section-head">
+        <h2>Statement</h2>
+        <div class="filters">
+          <Day
+            label="From"
+            value={from}
+            usual={dayBefore(29)}
+            onChange={(day) => change({ from: day })}
+          />
+          <Day label="To" value={to} usual={dayBefore(0)} onChange={(day) => change({ to: day })} />
+        </div>
+      </div>
+      {list.moreError !== undefined && <Failure error={list.moreError} />}
+      <Loaded from={list.first}>
+        {() =>
+          list.rows.length === 0 ? (
+            <Empty title="Nothing moved in these days" />
+          ) : (
+            <>
+              <Table
+                label="Statement"
+                columns={STATEMENT_COLUMNS}
+                rows={list.rows}
+                keyOf={({ id }) => id}
+              />
+              <More isLoading={list.isLoadingMore} load={list.more} />
+            </>
+          )
+        }
+      </Loaded>
+    </section>
+  );
+}

@@ -1,0 +1,311 @@
+/** What is on offer: prices, context, abilities and limits of every model. */
+import { useSignal } from '@preact/signals';
+import { useMemo } from 'preact/hooks';
+import { call } from '../api.ts';
+import { amountText, countText, roughCount } from '../format.ts';
+import { PageHead } from '../parts/page-head.tsx';
+import { Overlay } from '../parts/overlay.tsx';
+import { Copy, Fact, Facts, State, Time } from '../parts/show.tsx';
+import { Empty, Loaded } from '../parts/states.tsx';
+import { type Column, Table } from '../parts/table.tsx';
+import { useResource } from '../resource.ts';
+import type { Amount, Model } from '../shapes.ts';
+
+interface LimitsAnswer {
+  readonly data: {
+    readonly rateLimits: readonly {
+      readonly apiModelId: string;
+      readonly rateLimits: readonly { readonly type: string; readonly amount: number }[];
+    }[];
+  };
+}
+
+export function Models() {
+  const models = useResource('models', (signal) =>
+    call<{ data: readonly Model[] }>('/models?type=all', { signal }),
+  );
+  const limits = useResource('model limits', (signal) =>
+    call<LimitsAnswer>('/api_keys/rate_limits', { signal }),
+  );
+  const search = useSignal('');
+  const type = useSignal('');
+  const opened = useSignal<Model | undefined>(undefined);
+  const rates = useMemo(
+    () => new Map(limits.data?.data.rateLimits.map((one) => [one.apiModelId, one.rateLimits])),
+    [limits.data],
+  );
+  return (
+    <>
+      <PageHead title="Models" lead="What you may ask, what it can do, and what it costs." />
+      <Loaded from={models} rows={8}>
+        {({ data }) => {
+          const types = [...new Set(data.map((model) => model.type))];
+          const words = search.value.toLowerCase();
+          const shown = data.filter(
+            (model) =>
+              (type.value === '' || model.type === type.value) &&
+              `${model.id} ${model.model_spec.name}`.toLowerCase().includes(words),
+          );
+          return (
+            <>
+              <div class="filters">
+                <div class="filter grow">
+                  <label for="model-search">Find</label>
+                  <input
+                    id="model-search"
+                    type="search"
+                    placeholder="Name or id"
+                    value={search.value}
+                    onInput={(event) => (search.value = event.currentTarget.value)}
+                  />
+                </div>
+                <fieldset class="segments">
+                  <legend class="unseen">Type</legend>
+                  {['', ...types].map((one) => (
+                    <label key={one}>
+                      <input
+                        type="radio"
+                        name="type"
+                        checked={type.value === one}
+                        onChange={() => (type.value = one)}
+                      />
+                      <span>{one === '' ? 'All' : one}</span>
+                    </label>
+                  ))}
+                </fieldset>
+              </div>
+              {shown.length === 0 ? (
+                <Empty title={data.length === 0 ? 'No model is on offer' : 'No model fits'}>
+                  {data.length === 0 && (
+                    <p>Whoever runs this server adds models to its configuration.</p>
+                  )}
+                </Empty>
+              ) : (
+                <ModelTable models={shown} open={(model) => (opened.value = model)} />
+              )}
+            </>
+          );
+        }}
+      </Loaded>
+      {opened.value !== undefined && (
+        <ModelDrawer
+          model={opened.value}
+          rates={rates.get(opened.value.id) ?? []}
+          close={() => (opened.value = undefined)}
+        />
+      )}
+    </>
+  );
+}
+
+function ModelTable({ models, open }: { models: readonly Model[]; open: (model: Model) => void }) {
+  const columns: readonly Column<Model>[] = [
+    {
+      name: 'Model',
+      show: (model) => (
+        <>
+          <button type="button" class="link strong" onClick={() => open(model)}>
+            {model.model_spec.name}
+          </button>
+          <span class="under">
+            <code>{model.id}</code>
+          </span>
+        </>
+      ),
+    },
+    { name: 'Type', show: ({ type }) => <span class="soft">{type}</span> },
+    {
+      name: 'Context',
+      kind: 'figure wide',
+      show: ({ context_length: context }) => (
+        <span class="num">{context === undefined ? '–' : roughCount(context)}</span>
+      ),
+    },
+    { name: 'Price', kind: 'figure', show: (model) => <ShortPrice model={model} /> },
+    { name: 'Can', kind: 'wide', show: (model) => <Abilities model={model} most={4} /> },
+    {
+      name: 'State',
+      show: ({ model_spec: spec }) =>
+        spec.offline ? (
+          <State value="offline" tone="bad" />
+        ) : spec.deprecation === undefined ? (
+          <State value="ready" tone="good" />
+        ) : (
+          <State value="deprecated" tone="warn" />
+        ),
+    },
+  ];
+  return (
+    <Table label="Models" columns={columns} rows={models} keyOf={({ id }) => id} open={open} />
+  );
+}
+
+/** What a unit is of, by the name of its price. */
+const UNITS: Readonly<Record<string, string>> = {
+  input: 'per million input tokens',
+  output: 'per million output tokens',
+  cache_input: 'per million cached input tokens',
+  cache_write: 'per million tokens written to the cache',
+  generation: 'per image',
+  per_request: 'per request',
+  per_search: 'per web search',
+  per_audio_second: 'per second of sound',
+};
+
+function isAmount(value: unknown): value is Amount {
+  return typeof value === 'object' && value !== null && 'usd' in value;
+}
+
+function ShortPrice({ model }: { model: Model }) {
+  const { input, output } = (model.model_spec.pricing ?? {}) as { input?: Amount; output?: Amount };
+  if (input !== undefined) {
+    return (
+      <span class="num">
+        ${amountText(input.usd)} <span class="soft">/</span> ${amountText((output ?? input).usd)}
+        <span class="under">per million in / out</span>
+      </span>
+    );
+  }
+  const [name, price] =
+    Object.entries(model.model_spec.pricing ?? {}).find(([, one]) => isAmount(one)) ?? [];
+  if (!isAmount(price)) return <span class="soft">by quote</span>;
+  return (
+    <span class="num">
+      ${amountText(price.usd)}
+      <span class="under">{UNITS[name ?? ''] ?? name}</span>
+    </span>
+  );
+}
+
+/** `supportsFunctionCalling` is `function calling`. */
+function abilityName(name: string): string {
+  return name
+    .replace(/^supports/, '')
+    .replaceAll(/([a-z])([A-Z])/g, '$1 $2')
+    .toLowerCase();
+}
+
+function abilitiesOf(model: Model): string[] {
+  return Object.entries(model.model_spec.capabilities ?? {})
+    .filter(([, value]) => value === true)
+    .map(([name]) => abilityName(name));
+}
+
+function Abilities({ model, most = 20 }: { model: Model; most?: number }) {
+  const all = abilitiesOf(model);
+  if (all.length === 0) return <span class="soft">–</span>;
+  return (
+    <span class="chips">
+      {all.slice(0, most).map((name) => (
+        <span key={name} class="chip">
+          {name}
+        </span>
+      ))}
+      {all.length > most && <span class="soft">+{all.length - most}</span>}
+    </span>
+  );
+}
+
+interface ModelDrawerProps {
+  readonly model: Model;
+  readonly rates: readonly { readonly type: string; readonly amount: number }[];
+  readonly close: () => void;
+}
+
+const RATE_WORDS: Readonly<Record<string, string>> = {
+  RPM: 'requests a minute',
+  RPD: 'requests a day',
+  TPM: 'tokens a minute',
+};
+
+function ModelDrawer({ model, rates, close }: ModelDrawerProps) {
+  const { model_spec: spec } = model;
+  const prices = Object.entries(spec.pricing ?? {}).filter(([, one]) => isAmount(one)) as [
+    string,
+    Amount,
+  ][];
+  return (
+    <Overlay kind="drawer" title={spec.name} close={close}>
+      {spec.description !== '' && <p class="text">{spec.description}</p>}
+      {spec.deprecation !== undefined && (
+        <p class="notice warn">
+          Retired on {spec.deprecation.date}
+          {spec.deprecation.replacementModelId !== undefined &&
+            `; use ${spec.deprecation.replacementModelId}`}
+          .
+        </p>
+      )}
+      <p class="row">
+        {(model.type === 'text' || model.type === 'embedding' || model.type === 'video') && (
+          <a
+            class="button primary"
+            href={`/console/playground/${PLAYGROUNDS[model.type]}?model=${encodeURIComponent(model.id)}`}
+          >
+            Try it
+          </a>
+        )}
+        <Copy text={model.id} label="Copy id" />
+      </p>
+      <Facts>
+        <Fact name="Id">
+          <code>{model.id}</code>
+        </Fact>
+        <Fact name="Type">{model.type}</Fact>
+        {model.context_length !== undefined && (
+          <Fact name="Context">{countText(model.context_length)} tokens</Fact>
+        )}
+        {spec.maxCompletionTokens !== undefined && (
+          <Fact name="Most output">{countText(spec.maxCompletionTokens)} tokens</Fact>
+        )}
+        {spec.embeddingDimensions !== undefined && (
+          <Fact name="Dimensions">{countText(spec.embeddingDimensions)}</Fact>
+        )}
+        {spec.maxInputTokens !== undefined && (
+          <Fact name="Most input">{countText(spec.maxInputTokens)} tokens</Fact>
+        )}
+        <Fact name="Privacy">{spec.privacy}</Fact>
+        {spec.traits.length > 0 && <Fact name="Traits">{spec.traits.join(', ')}</Fact>}
+        <Fact name="On offer since">
+          <Time iso={new Date(model.created * 1_000).toISOString()} />
+        </Fact>
+        {spec.regionRestrictions.length > 0 && (
+          <Fact name="Not in">{spec.regionRestrictions.join(', ')}</Fact>
+        )}
+      </Facts>
+      <h3>Prices in USD</h3>
+      {prices.length === 0 ? (
+        <p class="soft">By quote: ask for one in the playground.</p>
+      ) : (
+        <Facts>
+          {prices.map(([name, price]) => (
+            <Fact key={name} name={UNITS[name] ?? name}>
+              <span class="num">${amountText(price.usd)}</span>
+            </Fact>
+          ))}
+        </Facts>
+      )}
+      <h3>Abilities</h3>
+      <p>
+        <Abilities model={model} />
+      </p>
+      <h3>Your limits</h3>
+      {rates.length === 0 ? (
+        <p class="soft">None of its own.</p>
+      ) : (
+        <Facts>
+          {rates.map(({ type, amount }) => (
+            <Fact key={type} name={RATE_WORDS[type] ?? type}>
+              <span class="num">{countText(amount)}</span>
+            </Fact>
+          ))}
+        </Facts>
+      )}
+    </Overlay>
+  );
+}
+
+const PLAYGROUNDS: Readonly<Record<string, string>> = {
+  text: 'chat',
+  embedding: 'embeddings',
+  video: 'video',
+};

@@ -1,0 +1,45 @@
+/** The operator's pages, one by the last part of the address. */
+import { useRoute } from 'preact-iso';
+import { Accounts } from '../operator/accounts.tsx';
+import { Audit } from '../operator/audit.tsx';
+import { Check, Configuration } from '../operator/configuration.tsx';
+import { Engines } from '../operator/engines.tsx';
+import { Payments } from '../operator/payments.tsx';
+import { Revenue } from '../operator/revenue.tsx';
+import { Videos } from '../operator/videos.tsx';
+import { PageHead } from '../parts/page-head.tsx';
+import { Empty } from '../parts/states.tsx';
+import { isOperator } from '../session.ts';
+
+const PAGES: Readonly<Record<string, () => preact.JSX.Element>> = {
+  accounts: Accounts,
+  revenue: Revenue,
+  engines: Engines,
+  videos: Videos,
+  payments: Payments,
+  audit: Audit,
+  configuration: Configuration,
+  check: Check,
+};
+
+export function Operator() {
+  const { params } = useRoute();
+  const Shown = PAGES[params['part'] ?? ''];
+  if (!isOperator.value || Shown === undefined) {
+    return (
+      <>
+        <PageHead title={isOperator.value ? 'No such page' : 'For operators'} />
+        <Empty
+          title={
+            isOperator.value
+              ? 'There is nothing at this address'
+              : 'This page is for whoever runs the server'
+          }
+        >
+          {!isOperator.value && <p>Sign in with an ADMIN key of the owner's account to see it.</p>}
+        </Empty>
+      </>
+    );
+  }
+  return <Shown />;
+}

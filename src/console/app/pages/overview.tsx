@@ -1,0 +1,220 @@
+/** The first page: what is left, what today and this month cost, and what was just asked. */
+import { useSignal, useSignalEffect } from '@preact/signals';
+import { useMemo } from 'preact/hooks';
+import { call, query } from '../api.ts';
+import { countText, dayBefore, percentText, roughCount, roughUsd, usdText } from '../format.ts';
+import { balance, lastRequest, today } from '../live.ts';
+import { DayChart } from '../parts/chart.tsx';
+import { PageHead } from '../parts/page-head.tsx';
+import { Tile } from '../parts/show.tsx';
+import { Empty, Loaded } from '../parts/states.tsx';
+import { type Resource, useResource } from '../resource.ts';
+import { session } from '../session.ts';
+import type { Balance, Days, Page, Receipt } from '../shapes.ts';
+import { daysBetween, seriesByModel } from '../usage-series.ts';
+import { ReceiptDrawer, RequestTable } from './request-table.tsx';
+
+const CHART_DAYS = 30;
+const LAST_REQUESTS = 8;
+/** Bursts of requests are shown together. */
+const QUIET_MS = 400;
+
+type Measure = 'cost' | 'requests' | 'tokens' | 'errors';
+
+const MEASURES: readonly (readonly [Measure, string])[] = [
+  ['cost', 'Cost'],
+  ['requests', 'Requests'],
+  ['tokens', 'Tokens'],
+  ['errors', 'Errors'],
+];
+
+export function Overview() {
+  const to = dayBefore(0);
+  const monthStart = `${to.slice(0, 7)}-01`;
+  const chartStart = dayBefore(CHART_DAYS - 1);
+  const from = monthStart < chartStart ? monthStart : chartStart;
+  const account = session.value?.accountId ?? '';
+  const funds = useResource(`balance ${account}`, (signal) =>
+    call<Balance>('/billing/balance', { signal }),
+  );
+  const days = useResource(`days ${from} ${to}`, (signal) =>
+    call<Days>(`/usage/days${query({ from, to })}`, { signal }),
+  );
+  const latest = useResource('latest', (signal) =>
+    call<Page<Receipt>>(`/usage/requests${query({ limit: LAST_REQUESTS })}`, { signal }),
+  );
+  const opened = useSignal<string | undefined>(undefined);
+  useRenewal(() => {
+    days.reload();
+    latest.reload();
+  });
+  const shown = balance.value ?? funds.data;
+  return (
+    <>
+      <PageHead title="Overview" lead="What is left, and what was used. Days are UTC." />
+      <Figures funds={shown} from={funds} days={days.data} monthStart={monthStart} />
+      <Loaded from={days} rows={5}>
+        {(data) => <UsageChart data={data} from={chartStart} />}
+      </Loaded>
+      <section>
+        <div class="section-head">
+          <h2>Latest requests</h2>
+          <a href="/console/activity">All activity</a>
+        </div>
+        <Loaded from={latest}>
+          {({ data }) =>
+            data.length === 0 ? (
+              <Empty title="No request yet">
+                <p>
+                  <a href="/console/playground">Try a model in the playground</a>, or send the first
+                  request with the sample of <a href="/">the welcome page</a>. It appears here as
+                  soon as it is answered.
+                </p>
+              </Empty>
+            ) : (
+              <RequestTable rows={data} open={(id) => (opened.value = id)} />
+            )
+          }
+        </Loaded>
+      </section>
+      {opened.value !== undefined && (
+        <ReceiptDrawer id={opened.value} close={() => (opened.value = undefined)} />
+      )}
+    </>
+  );
+}
+
+/** Asks again some moments after a request was settled, once for a burst of them. */
+export function useRenewal(renew: () => void): void {
+  const seen = useSignal<{ readonly id: string | undefined; readonly count: number | undefined }>({
+    id: lastRequest.peek()?.requestId,
+    count: today.peek()?.requests,
+  });
+  useSignalEffect(() => {
+    const now = { id: lastRequest.value?.requestId, count: today.value?.requests };
+    const before = seen.peek();
+    seen.value = now;
+    // The first totals are of what was just loaded.
+    const isFirst = before.count === undefined && now.id === before.id;
+    if (isFirst || (now.id === before.id && now.count === before.count)) return undefined;
+    const timer = setTimeout(renew, QUIET_MS);
+    return () => clearTimeout(timer);
+  });
+}
+
+interface FiguresProps {
+  readonly funds: Balance | undefined;
+  readonly from: Resource<Balance>;
+  readonly days: Days | undefined;
+  readonly monthStart: string;
+}
+
+function Figures({ funds, from, days, monthStart }: FiguresProps) {
+  if (funds === undefined)
+    return (
+      <Loaded from={from} rows={2}>
+        {() => null}
+      </Loaded>
+    );
+  const now = today.value;
+  const month = (days?.data ?? []).filter(({ date }) => date >= monthStart);
+  const monthUsd = month.reduce((sum, { cost }) => sum + cost.usd, 0);
+  const monthRequests = month.reduce((sum, { requests }) => sum + requests, 0);
+  const monthErrors = month.reduce((sum, { errors }) => sum + errors, 0);
+  const { available, held, balances, diemEpochAllocation } = funds;
+  const isHolding = held.usd > 0 || held.diem > 0;
+  return (
+    <dl class="tiles">
+      <Tile
+        name="Balance"
+        tone={funds.canConsume ? undefined : 'bad'}
+        note={
+          funds.canConsume ? (
+            `${usdText(available.usd)} can be spent now`
+          ) : (
+            <a href="/console/credit">Too little for a request: add credit</a>
+          )
+        }
+      >
+        {usdText(balances.usd)}
+      </Tile>
+      {diemEpochAllocation > 0 && (
+        <Tile
+          name="Daily credit left"
+          note={`of ${usdText(diemEpochAllocation)}, again at 00:00 UTC`}
+        >
+          {usdText(balances.diem)}
+        </Tile>
+      )}
+      <Tile name="Today" note={now === undefined ? ' ' : plural(now.requests, 'request')}>
+        {now === undefined ? '–' : usdText(now.cost.usd)}
+      </Tile>
+      <Tile name="This month" note={plural(monthRequests, 'request')}>
+        {days === undefined ? '–' : usdText(monthUsd)}
+      </Tile>
+      <Tile
+        name="Errors this month"
+        note={`${percentText(monthErrors, monthRequests)} of requests`}
+      >
+        {days === undefined ? '–' : countText(monthErrors)}
+      </Tile>
+      <Tile
+        name="Reserved"
+        note={isHolding ? 'set aside for running requests' : 'nothing is running'}
+      >
+        {usdText(held.usd + held.diem)}
+      </Tile>
+    </dl>
+  );
+}
+
+export function plural(count: number, word: string): string {
+  return `${countText(count)} ${word}${count === 1 ? '' : 's'}`;
+}
+
+const VALUES: Readonly<Record<Measure, (row: Days['data'][number]) => number>> = {
+  cost: ({ cost }) => cost.usd + cost.diem,
+  requests: ({ requests }) => requests,
+  tokens: ({ promptTokens, completionTokens }) => promptTokens + completionTokens,
+  errors: ({ errors }) => errors,
+};
+
+function UsageChart({ data, from }: { data: Days; from: string }) {
+  const measure = useSignal<Measure>('cost');
+  const { value } = measure;
+  const days = useMemo(() => daysBetween(from, data.to), [from, data.to]);
+  const series = useMemo(() => seriesByModel(data.data, days, VALUES[value]), [data, days, value]);
+  const isMoney = value === 'cost';
+  return (
+    <section>
+      <div class="section-head">
+        <h2>The last {CHART_DAYS} days, by model</h2>
+        <fieldset class="segments">
+          <legend class="unseen">What the chart shows</legend>
+          {MEASURES.map(([one, name]) => (
+            <label key={one}>
+              <input
+                type="radio"
+                name="measure"
+                checked={value === one}
+                onChange={() => (measure.value = one)}
+              />
+              <span>{name}</span>
+            </label>
+          ))}
+        </fieldset>
+      </div>
+      {series.length === 0 ? (
+        <Empty title="Nothing was used in these days" />
+      ) : (
+        <DayChart
+          label={`${value} by day and model`}
+          days={days}
+          series={series}
+          rough={isMoney ? roughUsd : roughCount}
+          exact={isMoney ? (one) => usdText(one) : countText}
+        />
+      )}
+    </section>
+  );
+}

@@ -1,0 +1,109 @@
+/**
+ * Signing in: by API key, by a wallet that signs, or by the link of the terminal, whose token stands
+ * after `#` and is cleared before it is used. A key is sent once and kept nowhere.
+ */
+import { useLocation } from 'preact-iso';
+import { useEffect, useRef, useState } from 'preact/hooks';
+import { RAILS, TITLE } from '../page-facts.ts';
+import { Field, Refusal, useAction } from '../parts/form.tsx';
+import { Mark } from '../parts/mark.tsx';
+import { useTitle } from '../parts/page-head.tsx';
+import { Notice } from '../parts/states.tsx';
+import { endedBecause, session, signInByKey, signInByLink } from '../session.ts';
+import { WalletSignIn } from './wallet-sign-in.tsx';
+
+const PAGE = '/console/sign-in';
+
+/** Where to go after it: a path of the console, nothing else. */
+export function safeNext(next: string | undefined): string {
+  const { origin } = location;
+  const url = next !== undefined && URL.canParse(next, origin) ? new URL(next, origin) : undefined;
+  const isOwn = url?.origin === origin && /^\/console(?:\/|$)/.test(url.pathname);
+  return isOwn && url.pathname !== PAGE ? url.pathname + url.search : '/console';
+}
+
+/** The token of `#…`, taken out of the address so that it is in no history. */
+function takeToken(): string | undefined {
+  const token = location.hash.slice(1);
+  if (token === '' || location.pathname !== PAGE) return undefined;
+  history.replaceState(null, '', location.pathname + location.search);
+  return token;
+}
+
+export function SignIn() {
+  useTitle('Sign in');
+  const { path, query, route, url } = useLocation();
+  const [key, setKey] = useState('');
+  const byKey = useAction();
+  const byLink = useAction();
+  const token = useRef<string>(undefined);
+  const isLink = token.current !== undefined;
+  const go = (): void => {
+    if (path === PAGE) route(safeNext(query.next), true);
+  };
+  useEffect(() => {
+    token.current = takeToken();
+    const { current } = token;
+    if (current !== undefined) {
+      void byLink.run(() => signInByLink(current)).then((isIn) => isIn && go());
+    } else if (session.peek() !== null) go();
+  }, [url]);
+  const submit = async (): Promise<void> => {
+    const isIn = await byKey.run(() => signInByKey(key.trim()));
+    if (!isIn) return;
+    setKey('');
+    go();
+  };
+  return (
+    <main class="alone">
+      <a class="brand" href="/">
+        <Mark />
+        {TITLE}
+      </a>
+      <div class="card sign-in">
+        <h1>Sign in</h1>
+        {endedBecause.value !== undefined && <Notice>{endedBecause.value}</Notice>}
+        {byLink.isRunning && <p role="status">Signing in with the link…</p>}
+        {byLink.error !== undefined && (
+          <Notice tone="warn">
+            The link cannot be used: {byLink.error.message}. A link works once and for 15 minutes;
+            print another one with <code>farebox sign-in</code>.
+          </Notice>
+        )}
+        <form
+          onSubmit={(event) => {
+            event.preventDefault();
+            void submit();
+          }}
+        >
+          <Field
+            label="API key"
+            hint="Exchanged for a session cookie that scripts cannot read. The key is not kept."
+          >
+            {(attributes) => (
+              <input
+                {...attributes}
+                type="password"
+                name="api-key"
+                autocomplete="off"
+                spellcheck={false}
+                required
+                value={key}
+                onInput={(event) => setKey(event.currentTarget.value)}
+              />
+            )}
+          </Field>
+          <Refusal error={byKey.error} />
+          <button type="submit" class="primary wide" disabled={byKey.isRunning || isLink}>
+            {byKey.isRunning ? 'Signing in…' : 'Sign in'}
+          </button>
+        </form>
+        {RAILS.length > 0 && <WalletSignIn signedIn={go} />}
+      </div>
+      <p class="soft">
+        No key? Whoever runs this server makes one with <code>farebox keys create</code>.{' '}
+        <a href="/docs">Read the reference</a>
+      </p>
+    </main>
+  );
+}

@@ -1,0 +1,196 @@
+/** Topping up from a wallet: amount, what will happen, the signature, and what became of it. */
+import { useSignal } from '@preact/signals';
+import { useEffect, useId } from 'preact/hooks';
+import { shortId, timeText, usdText } from '../format.ts';
+import type { Rail } from '../page-facts.ts';
+import { toast } from '../parts/announce.tsx';
+import { Refusal, useAction } from '../parts/form.tsx';
+import { Overlay } from '../parts/overlay.tsx';
+import { Id } from '../parts/show.tsx';
+import { useResource } from '../resource.ts';
+import {
+  abandonTopUp,
+  dismissTopUp,
+  explain,
+  findOffer,
+  resumeTopUp,
+  startTopUp,
+  topUp,
+} from '../top-up.ts';
+import { WalletError, type WalletChoice } from '../wallets/wallet.ts';
+import { RAIL_NAMES, WalletList } from './wallet-list.tsx';
+
+const AMOUNTS = [5, 10, 25, 100];
+const USUAL_USD = 10;
+
+/** A wallet pays on the rail of its kind. */
+function railOf(wallet: string): Rail {
+  return wallet.startsWith('0x') ? 'base' : 'solana';
+}
+
+export function TopUpPanel({ wallet }: { wallet: string }) {
+  const isOpen = useSignal(false);
+  const { value: state } = topUp;
+  const step = state?.step;
+  useEffect(resumeTopUp, []);
+  useEffect(() => {
+    if (step === 'credited') toast('The top-up is credited');
+  }, [step]);
+  return (
+    <section class="top-up">
+      {state === undefined ? (
+        <button type="button" class="primary" onClick={() => (isOpen.value = true)}>
+          Add credit
+        </button>
+      ) : (
+        <Progress again={() => (isOpen.value = true)} />
+      )}
+      {isOpen.value && state === undefined && (
+        <TopUpWindow wallet={wallet} close={() => (isOpen.value = false)} />
+      )}
+    </section>
+  );
+}
+
+function TopUpWindow({ wallet, close }: { wallet: string; close: () => void }) {
+  const rail = railOf(wallet);
+  const amount = useSignal(String(USUAL_USD));
+  const action = useAction();
+  const id = useId();
+  const offered = useResource(`offer ${rail}`, () => findOffer(rail));
+  const usd = Number(amount.value);
+  const { data: offer, error } = offered;
+  const minimum = offer?.minimumUsd ?? 0;
+  const isTooLittle = !(usd >= minimum);
+  const pay = async (choice: WalletChoice): Promise<void> => {
+    await action.run(async () => {
+      const connected = await choice.connect();
+      if (connected.address.toLowerCase() !== wallet.toLowerCase()) {
+        throw new WalletError(
+          `${choice.name} shows the account ${shortId(connected.address)}, but you are signed in with ${shortId(wallet)}. Change the account in your wallet: credit goes to the wallet that pays.`,
+        );
+      }
+      close();
+      void startTopUp(connected, usd);
+    });
+  };
+  return (
+    <Overlay title="Add credit" close={close}>
+      <p>
+        From your wallet <Id value={wallet} /> on {RAIL_NAMES[rail]}, in USDC.
+      </p>
+      <fieldset class="segments amounts">
+        <legend>Amount</legend>
+        {AMOUNTS.filter((one) => one >= minimum).map((one) => (
+          <label key={one}>
+            <input
+              type="radio"
+              name="amount"
+              checked={usd === one}
+              onChange={() => (amount.value = String(one))}
+            />
+            <span class="num">${one}</span>
+          </label>
+        ))}
+      </fieldset>
+      <div class="field">
+        <label for={id}>In USD</label>
+        <input
+          id={id}
+          type="number"
+          min={minimum}
+          step="0.01"
+          inputMode="decimal"
+          value={amount.value}
+          onInput={(event) => (amount.value = event.currentTarget.value)}
+        />
+        <p class={isTooLittle ? 'hint bad' : 'hint'}>At least {usdText(minimum)}.</p>
+      </div>
+      <Refusal error={error} />
+      {offer !== undefined && !isTooLittle && (
+        <>
+          <h3>What will happen</h3>
+          <ol class="steps">
+            {explain(rail, usd, shortId(offer.offer.payTo)).map((text) => (
+              <li key={text}>{text}</li>
+            ))}
+          </ol>
+          <h3>Pay with</h3>
+          <WalletList rail={rail} isBusy={action.isRunning} choose={(choice) => void pay(choice)} />
+        </>
+      )}
+      {action.isRunning && <p role="status">Waiting for your wallet…</p>}
+      <Refusal error={action.error} />
+    </Overlay>
+  );
+}
+
+const STEPS = [
+  ['signing', 'Signed in your wallet'],
+  ['sending', 'Sent to the chain'],
+  ['confirming', 'Confirmed by the chain'],
+  ['credited', 'Credited'],
+] as const;
+
+function Progress({ again }: { again: () => void }) {
+  const { value: state } = topUp;
+  if (state === undefined) return null;
+  const { step, amountUsd, rail, says, startedAt } = state;
+  const at = STEPS.findIndex(([one]) => one === step);
+  const isOver = step === 'credited' || step === 'failed';
+  return (
+    <div class={`progress ${step}`} role="status">
+      <p class="title">
+        {step === 'failed'
+          ? 'The top-up failed'
+          : step === 'credited'
+            ? `${usdText(amountUsd)} is credited`
+            : `Adding ${usdText(amountUsd)} on ${RAIL_NAMES[rail]}`}
+      </p>
+      {step !== 'failed' && (
+        <ol class="way">
+          {STEPS.map(([one, words], index) => (
+            <li
+              key={one}
+              class={index < at || step === 'credited' ? 'done' : index === at ? 'now' : ''}
+              aria-current={index === at ? 'step' : undefined}
+            >
+              {words}
+            </li>
+          ))}
+        </ol>
+      )}
+      {step === 'signing' && <p>Open your wallet and sign.</p>}
+      {says !== undefined && <p class="text">{says}</p>}
+      {!isOver && (
+        <p class="soft">
+          Begun at {timeText(startedAt)}. You may close this page; it goes on when you come back.
+        </p>
+      )}
+      <p class="row">
+        {isOver && (
+          <button type="button" onClick={dismissTopUp}>
+            Close
+          </button>
+        )}
+        {step === 'failed' && (
+          <button
+            type="button"
+            class="primary"
+            onClick={() => {
+              dismissTopUp();
+              again();
+            }}
+          >
+            Try again
+          </button>
+        )}
+        {step === 'confirming' && (
+          <button type="button" class="small" onClick={abandonTopUp}>
+            Stop watching
+          </button>
+        )}
+      </p>
+    </div>
+  );
+}

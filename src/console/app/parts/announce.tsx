@@ -1,0 +1,35 @@
+/** What changed, said aloud by screen readers, and shown for a moment in a corner when it matters. */
+import { signal } from '@preact/signals';
+
+const spoken = signal('');
+const shown = signal<{ readonly text: string; readonly tone: string } | undefined>(undefined);
+const SHOWN_MS = 6_000;
+let timer: ReturnType<typeof setTimeout> | undefined;
+
+/** Says it to those who listen. */
+export function announce(text: string): void {
+  spoken.value = text;
+}
+
+/** Says it to everybody. */
+export function toast(text: string, tone: 'good' | 'bad' = 'good'): void {
+  announce(text);
+  shown.value = { text, tone };
+  clearTimeout(timer);
+  timer = setTimeout(() => (shown.value = undefined), SHOWN_MS);
+}
+
+export function Announcements() {
+  return (
+    <>
+      <div class="unseen" role="status" aria-live="polite">
+        {spoken}
+      </div>
+      {shown.value !== undefined && (
+        <div class={`toast ${shown.value.tone}`} aria-hidden="true">
+          {shown.value.text}
+        </div>
+      )}
+    </>
+  );
+}

@@ -1,0 +1,187 @@
+/**
+ * Bars by day, stacked by what they are split by, drawn by uPlot, which is loaded with the first
+ * chart. The same figures stand in a table for those who do not see it.
+ */
+import { useEffect, useRef, useState } from 'preact/hooks';
+import { shortDay } from '../format.ts';
+import { colours } from '../theme.ts';
+
+export interface Series {
+  readonly name: string;
+  /** One value a day. */
+  readonly values: readonly number[];
+}
+
+interface DayChartProps {
+  readonly label: string;
+  /** `YYYY-MM-DD`, oldest first. */
+  readonly days: readonly string[];
+  readonly series: readonly Series[];
+  /** On the axis. */
+  readonly rough: (value: number) => string;
+  /** Beside the bar under the pointer. */
+  readonly exact: (value: number) => string;
+}
+
+const HEIGHT = 200;
+/** Room for the first and the last bar, in seconds. */
+const HALF_DAY = 43_200;
+/** The colours of series, in order; the last stands for the rest. */
+export const SERIES_COLOURS = 7;
+
+export function DayChart({ label, days, series, rough, exact }: DayChartProps) {
+  const box = useRef<HTMLDivElement>(null);
+  const [at, setAt] = useState<number>();
+  const palette = colours.value;
+  useEffect(() => {
+    const { current } = box;
+    if (current === null) return undefined;
+    let end: (() => void) | undefined;
+    let isOver = false;
+    void draw(current, { days, series, rough, onDay: setAt }).then((stop) => {
+      if (isOver) stop();
+      else end = stop;
+    });
+    return () => {
+      isOver = true;
+      end?.();
+    };
+  }, [days, series, palette]);
+  const shown = at === undefined ? undefined : days[at];
+  return (
+    <figure class="chart">
+      <div ref={box} class="plot" aria-hidden="true" style={{ height: `${HEIGHT}px` }} />
+      <figcaption>
+        <ul class="legend">
+          {series.map(({ name, values }, index) => (
+            <li key={name}>
+              <span class={`swatch c${Math.min(index, SERIES_COLOURS - 1)}`} />
+              <span class="name">{name}</span>
+              <span class="num soft">
+                {exact(at === undefined ? sum(values) : (values[at] ?? 0))}
+              </span>
+            </li>
+          ))}
+        </ul>
+        <p class="soft num">
+          {shown === undefined ? `${days.length} days` : `${shortDay(shown)} (UTC)`}
+        </p>
+      </figcaption>
+      <details class="figures">
+        <summary>Figures</summary>
+        <div class="table" role="region" aria-label={label} tabIndex={0}>
+          <table>
+            <thead>
+              <tr>
+                <th scope="col">Day (UTC)</th>
+                {series.map(({ name }) => (
+                  <th key={name} scope="col" class="figure">
+                    {name}
+                  </th>
+                ))}
+              </tr>
+            </thead>
+            <tbody>
+              {days.map((day, index) => (
+                <tr key={day}>
+                  <td class="num">{day}</td>
+                  {series.map(({ name, values }) => (
+                    <td key={name} class="figure num">
+                      {exact(values[index] ?? 0)}
+                    </td>
+                  ))}
+                </tr>
+              ))}
+            </tbody>
+          </table>
+        </div>
+      </details>
+    </figure>
+  );
+}
+
+function sum(values: readonly number[]): number {
+  return values.reduce((all, value) => all + value, 0);
+}
+
+interface Drawing extends Pick<DayChartProps, 'days' | 'series' | 'rough'> {
+  readonly onDay: (at: number | undefined) => void;
+}
+
+/** Draws into `box` and follows its width; the answer ends it. */
+async function draw(box: HTMLElement, drawing: Drawing): Promise<() => void> {
+  const { default: UPlot } = await import('uplot');
+  const { days, series, rough, onDay } = drawing;
+  const style = getComputedStyle(document.documentElement);
+  const colour = (name: string): string => style.getPropertyValue(name).trim();
+  const times = days.map((day) => Date.parse(`${day}T00:00:00Z`) / 1_000);
+  const stacked = stack(series);
+  const axis = {
+    stroke: colour('--soft'),
+    grid: { stroke: colour('--line'), width: 1 },
+    ticks: { show: false },
+  };
+  const font = `11px ${style.fontFamily}`;
+  const bars = UPlot.paths.bars?.({ size: [0.72, 42], radius: 0.1 });
+  const plot = new UPlot(
+    {
+      width: Math.max(200, box.clientWidth),
+      height: HEIGHT,
+      padding: [8, 4, 0, 0],
+      legend: { show: false },
+      cursor: { points: { show: false }, drag: { x: false, y: false }, y: false },
+      scales: {
+        x: { time: true, range: (_plot, min, max) => [min - HALF_DAY, max + HALF_DAY] },
+        y: { range: (_plot, _min, max) => [0, max > 0 ? max * 1.08 : 1] },
+      },
+      tzDate: (seconds) => UPlot.tzDate(new Date(seconds * 1_000), 'UTC'),
+      axes: [
+        {
+          ...axis,
+          font,
+          grid: { show: false },
+          space: 60,
+          size: 28,
+          values: (_plot, splits) =>
+            splits.map((one) => shortDay(new Date(one * 1_000).toISOString().slice(0, 10))),
+          incrs: [1, 2, 3, 5, 7, 14, 30, 60, 90].map((count) => count * 86_400),
+        },
+        { ...axis, font, size: 64, space: 36, values: (_plot, splits) => splits.map(rough) },
+      ],
+      // The tallest is drawn first, so that the others stand before it.
+      series: [
+        {},
+        ...stacked.map((_values, index) => {
+          const at = stacked.length - 1 - index;
+          const fill = colour(`--chart-${Math.min(at, SERIES_COLOURS - 1)}`);
+          return {
+            fill,
+            stroke: fill,
+            width: 0,
+            points: { show: false },
+            ...(bars && { paths: bars }),
+          };
+        }),
+      ],
+      hooks: { setCursor: [({ cursor }) => onDay(cursor.idx ?? undefined)] },
+    },
+    [times, ...stacked.toReversed()],
+    box,
+  );
+  const follow = new ResizeObserver(() =>
+    plot.setSize({ width: Math.max(200, box.clientWidth), height: HEIGHT }),
+  );
+  follow.observe(box);
+  return () => {
+    follow.disconnect();
+    plot.destroy();
+  };
+}
+
+/** Each series on top of those before it. */
+function stack(series: readonly Series[]): number[][] {
+  const sums: number[] = [];
+  return series.map(({ values }) =>
+    values.map((value, index) => (sums[index] = (sums[index] ?? 0) + value)),
+  );
+}

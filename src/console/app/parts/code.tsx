@@ -1,0 +1,63 @@
+/** Samples of code, one of several languages at a time, to be copied. */
+import { useId, useState } from 'preact/hooks';
+import { Copy } from './show.tsx';
+
+export interface Sample {
+  readonly name: string;
+  readonly text: string;
+}
+
+export function CodeTabs({ samples }: { samples: readonly Sample[] }) {
+  const [at, setAt] = useState(0);
+  const id = useId();
+  const shown = samples[at] ?? samples[0];
+  if (shown === undefined) return null;
+  const move = (event: KeyboardEvent): void => {
+    const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+    if (step === undefined) return;
+    const next = (at + step + samples.length) % samples.length;
+    setAt(next);
+    document.getElementById(`${id}-${next}`)?.focus();
+  };
+  return (
+    <div class="sample">
+      <div class="title">
+        <div role="tablist" aria-label="Language" onKeyDown={move}>
+          {samples.map(({ name }, index) => (
+            <button
+              key={name}
+              id={`${id}-${index}`}
+              type="button"
+              role="tab"
+              aria-selected={index === at}
+              aria-controls={`${id}-text`}
+              tabIndex={index === at ? 0 : -1}
+              onClick={() => setAt(index)}
+            >
+              {name}
+            </button>
+          ))}
+        </div>
+        <Copy text={shown.text} />
+      </div>
+      <pre id={`${id}-text`} role="tabpanel" aria-labelledby={`${id}-${at}`} tabIndex={0}>
+        <code>{shown.text}</code>
+      </pre>
+    </div>
+  );
+}
+
+/** One text that is code, with its name. */
+export function CodeBlock({ title, text }: { title: string; text: string }) {
+  return (
+    <div class="sample">
+      <div class="title">
+        <span>{title}</span>
+        <Copy text={text} />
+      </div>
+      <pre tabIndex={0}>
+        <code>{text}</code>
+      </pre>
+    </div>
+  );
+}

@@ -1,0 +1,125 @@
+/** Settings of the chat: model, system prompt, web search, sampling. Empty fields are not sent. */
+import { signal } from '@preact/signals';
+import { useId } from 'preact/hooks';
+import { Select } from '../parts/form.tsx';
+import { type ModelChoice, ModelSelect } from './parts.tsx';
+
+export interface Settings {
+  readonly system: string;
+  readonly search: 'off' | 'auto' | 'on';
+  readonly effort: string;
+  /** As typed. */
+  readonly numbers: Readonly<Record<string, string>>;
+}
+
+export const settings = signal<Settings>({ system: '', search: 'off', effort: '', numbers: {} });
+
+const NUMBERS = [
+  ['max_completion_tokens', 'Most tokens', 1, undefined, 1],
+  ['temperature', 'Temperature', 0, 2, 0.1],
+  ['top_p', 'Top p', 0, 1, 0.05],
+  ['frequency_penalty', 'Frequency penalty', -2, 2, 0.1],
+  ['presence_penalty', 'Presence penalty', -2, 2, 0.1],
+  ['seed', 'Seed', 0, undefined, 1],
+] as const;
+
+/** What is sent of the settings. */
+export function parametersOf({ numbers, effort }: Settings): Record<string, unknown> {
+  const set = Object.entries(numbers).filter(
+    ([, text]) => text.trim() !== '' && !Number.isNaN(Number(text)),
+  );
+  return {
+    ...Object.fromEntries(set.map(([name, text]) => [name, Number(text)])),
+    ...(effort === '' ? {} : { reasoning_effort: effort }),
+  };
+}
+
+function change(changes: Partial<Settings>): void {
+  settings.value = { ...settings.value, ...changes };
+}
+
+export function ChatSettings({ choice }: { choice: ModelChoice }) {
+  const { system, search, effort, numbers } = settings.value;
+  const systemId = useId();
+  const { capabilities = {} } = choice.model?.model_spec ?? {};
+  const efforts = (capabilities['reasoningEffortOptions'] ?? []) as readonly string[]; // of GET /models
+  const canSearch = capabilities['supportsWebSearch'] === true;
+  return (
+    <aside class="settings" aria-label="Settings">
+      <ModelSelect choice={choice} />
+      <div class="field">
+        <label for={systemId}>System prompt</label>
+        <textarea
+          id={systemId}
+          rows={4}
+          value={system}
+          placeholder="How the model should behave"
+          onInput={(event) => change({ system: event.currentTarget.value })}
+        />
+      </div>
+      {canSearch && (
+        <Select
+          label="Web search"
+          value={search}
+          options={[
+            ['off', 'Off'],
+            ['auto', 'When the model wants it'],
+            ['on', 'Before each answer'],
+          ]}
+          onChange={(one) => change({ search: one as Settings['search'] })}
+        />
+      )}
+      {efforts.length > 0 && (
+        <Select
+          label="Reasoning effort"
+          value={effort}
+          options={[['', 'Usual'], ...efforts.map((one) => [one, one] as const)]}
+          onChange={(one) => change({ effort: one })}
+        />
+      )}
+      <details class="more-settings">
+        <summary>Parameters</summary>
+        <div class="numbers">
+          {NUMBERS.map(([name, label, min, max, step]) => (
+            <NumberField
+              key={name}
+              label={label}
+              attributes={{ min, max, step }}
+              value={numbers[name] ?? ''}
+              onInput={(text) => change({ numbers: { ...numbers, [name]: text } })}
+            />
+          ))}
+        </div>
+      </details>
+    </aside>
+  );
+}
+
+interface NumberFieldProps {
+  readonly label: string;
+  readonly value: string;
+  readonly attributes: {
+    readonly min: number;
+    readonly max: number | undefined;
+    readonly step: number;
+  };
+  readonly onInput: (text: string) => void;
+}
+
+function NumberField({ label, value, attributes, onInput }: NumberFieldProps) {
+  const id = useId();
+  return (
+    <div class="field">
+      <label for={id}>{label}</label>
+      <input
+        id={id}
+        type="number"
+        inputMode="decimal"
+        placeholder="usual"
+        {...attributes}
+        value={value}
+        onInput={(event) => onInput(event.currentTarget.value)}
+      />
+    </div>
+  );
+}

@@ -1,0 +1,372 @@
+/** Chat: a conversation beside its settings. */
+import { signal, useSignal } from '@preact/signals';
+import { useEffect, useRef } from 'preact/hooks';
+import { chatSamples } from '../samples.ts';
+import { bytesText, countText, durationText, usdText } from '../format.ts';
+import { toast } from '../parts/announce.tsx';
+import { Failure } from '../parts/states.tsx';
+import type { Model } from '../shapes.ts';
+import { ChatSettings, type Settings, parametersOf, settings } from './chat-settings.tsx';
+import {
+  type Attachment,
+  type Options,
+  type Turn,
+  bodyOf,
+  clearConversation,
+  repeat,
+  say,
+  stop,
+  turns,
+} from './conversation.ts';
+import { Markdown, SafeLink } from './markdown.tsx';
+import { CodeWindow, type ModelChoice, costText, dataUrlOf, useModelChoice } from './parts.tsx';
+
+const draft = signal('');
+const attached = signal<readonly Attachment[]>([]);
+/** As the service takes them. */
+const MAX_FILE_BYTES = 25_000_000;
+
+function optionsOf(model: Model | undefined, { system, search }: Settings): Options {
+  return {
+    model: model?.id ?? 'default',
+    system,
+    search,
+    parameters: parametersOf(settings.value),
+  };
+}
+
+export function Chat() {
+  const choice = useModelChoice('text');
+  const code = useSignal<Readonly<Record<string, unknown>> | undefined>(undefined);
+  const isRunning = turns.value.some((turn) => turn.isRunning === true);
+  const spent = turns.value.reduce(
+    (sum, { cost }) => sum + (cost?.usd ?? 0) + (cost?.diem ?? 0),
+    0,
+  );
+  const options = optionsOf(choice.model, settings.value);
+  // The page is left: nobody reads the rest.
+  useEffect(() => stop, []);
+  const showCode = (): void => {
+    const text = draft.value.trim();
+    const said: readonly Turn[] =
+      text === '' && turns.value.length > 0
+        ? turns.value
+        : [
+            ...turns.value,
+            {
+              id: 0,
+              role: 'user',
+              text: text === '' ? 'Hello' : text,
+              attachments: attached.value,
+            },
+          ];
+    code.value = bodyOf(said, options);
+  };
+  return (
+    <div class="chat">
+      <section class="conversation" aria-label="Conversation">
+        <Turns
+          choice={choice}
+          again={() => void repeat(options)}
+          showCode={(body) => (code.value = body)}
+        />
+        <Composer isRunning={isRunning} model={choice.model} options={options} />
+        <p class="row under-composer">
+          <span class="soft num">
+            {turns.value.length > 0 && `${usdText(spent)} for this conversation`}
+          </span>
+          <span class="row end">
+            <button type="button" class="small" onClick={showCode}>
+              Code
+            </button>
+            <button
+              type="button"
+              class="small"
+              disabled={turns.value.length === 0}
+              onClick={clearConversation}
+            >
+              New conversation
+            </button>
+          </span>
+        </p>
+      </section>
+      <ChatSettings choice={choice} />
+      {code.value !== undefined && (
+        <CodeWindow samples={chatSamples(code.value)} close={() => (code.value = undefined)} />
+      )}
+    </div>
+  );
+}
+
+interface TurnsProps {
+  readonly choice: ModelChoice;
+  readonly again: () => void;
+  readonly showCode: (body: Readonly<Record<string, unknown>>) => void;
+}
+
+function Turns({ choice, again, showCode }: TurnsProps) {
+  const box = useRef<HTMLDivElement>(null);
+  const isAtEnd = useRef(true);
+  const shown = turns.value;
+  useEffect(() => {
+    const { current } = box;
+    if (current !== null && isAtEnd.current) current.scrollTop = current.scrollHeight;
+  }, [shown]);
+  return (
+    <div
+      ref={box}
+      class="turns"
+      role="log"
+      aria-label="Messages"
+      tabIndex={0}
+      onScroll={({ currentTarget: at }) => {
+        isAtEnd.current = at.scrollHeight - at.scrollTop - at.clientHeight < 40;
+      }}
+    >
+      {shown.length === 0 && (
+        <div class="empty">
+          <p class="title">Say something to {choice.model?.model_spec.name ?? 'a model'}</p>
+          <p>The answer streams in, with its tokens and what it cost to nine decimals.</p>
+          <p class="row">
+            {STARTERS.map((text) => (
+              <button key={text} type="button" class="small" onClick={() => (draft.value = text)}>
+                {text}
+              </button>
+            ))}
+          </p>
+        </div>
+      )}
+      {shown.map((turn, at) => (
+        <Message
+          key={turn.id}
+          turn={turn}
+          isLast={at === shown.length - 1}
+          again={again}
+          showCode={showCode}
+        />
+      ))}
+    </div>
+  );
+}
+
+const STARTERS = [
+  'What can you do?',
+  'Explain a prepaid balance in two sentences',
+  'Write a haiku about receipts',
+];
+
+interface MessageProps {
+  readonly turn: Turn;
+  readonly isLast: boolean;
+  readonly again: () => void;
+  readonly showCode: (body: Readonly<Record<string, unknown>>) => void;
+}
+
+function Message({ turn, isLast, again, showCode }: MessageProps) {
+  if (turn.role === 'user') {
+    return (
+      <article class="message user" aria-label="You">
+        <Attachments list={turn.attachments ?? []} />
+        {turn.text !== '' && <p class="text">{turn.text}</p>}
+      </article>
+    );
+  }
+  const { text, thinking = '', citations = [], error, isRunning = false, body } = turn;
+  return (
+    <article class="message" aria-label="Answer" aria-busy={isRunning}>
+      {thinking !== '' && (
+        <details class="thinking">
+          <summary>{isRunning && text === '' ? 'Thinking…' : 'Thought'}</summary>
+          <p class="text">{thinking}</p>
+        </details>
+      )}
+      {text !== '' && <Markdown text={text} citations={citations.length} />}
+      {isRunning && text === '' && thinking === '' && (
+        <p class="waiting" role="status">
+          <span class="unseen">Waiting for the model</span>
+        </p>
+      )}
+      {error !== undefined && <Failure error={error} {...(isLast ? { retry: again } : {})} />}
+      {citations.length > 0 && <Citations list={citations} />}
+      {!isRunning && (
+        <p class="bill num">
+          <Bill turn={turn} />
+          <span class="row end">
+            {turn.requestId !== undefined && error === undefined && (
+              <a href={`/console/activity?open=${turn.requestId}`}>Receipt</a>
+            )}
+            {body !== undefined && (
+              <button type="button" class="link" onClick={() => showCode(body)}>
+                Code
+              </button>
+            )}
+            {isLast && error === undefined && (
+              <button type="button" class="link" onClick={again}>
+                Again
+              </button>
+            )}
+          </span>
+        </p>
+      )}
+    </article>
+  );
+}
+
+function Bill({ turn: { usage, cost, firstTokenMs, tookMs, wasStopped, error } }: { turn: Turn }) {
+  const parts = [
+    cost === undefined ? undefined : costText(cost),
+    usage === undefined
+      ? undefined
+      : `${countText(usage.prompt_tokens)} in, ${countText(usage.completion_tokens)} out`,
+    firstTokenMs === undefined ? undefined : `first word ${durationText(firstTokenMs)}`,
+    tookMs === undefined || error !== undefined ? undefined : durationText(tookMs),
+    wasStopped === true ? 'stopped' : undefined,
+  ];
+  return <span>{parts.filter((part) => part !== undefined).join(' · ')}</span>;
+}
+
+function Citations({ list }: { list: NonNullable<Turn['citations']> }) {
+  return (
+    <ol class="citations" aria-label="Sources">
+      {list.map(({ title, url }, at) => (
+        <li key={`${at} ${url}`}>
+          <SafeLink href={url}>{title === undefined || title === '' ? url : title}</SafeLink>
+          <span class="soft"> {hostOf(url)}</span>
+        </li>
+      ))}
+    </ol>
+  );
+}
+
+function hostOf(url: string): string {
+  return URL.canParse(url) ? new URL(url).host : '';
+}
+
+function Attachments({
+  list,
+  remove,
+}: {
+  list: readonly Attachment[];
+  remove?: (at: number) => void;
+}) {
+  if (list.length === 0) return null;
+  return (
+    <ul class="attachments">
+      {list.map(({ name, type, url }, at) => (
+        <li key={`${at} ${name}`}>
+          {/^data:image\/(?:png|jpeg|webp|gif|avif);/.test(url) && <img src={url} alt="" />}
+          <span class="text" title={type}>
+            {name}
+          </span>
+          {remove !== undefined && (
+            <button
+              type="button"
+              class="link"
+              aria-label={`Remove ${name}`}
+              onClick={() => remove(at)}
+            >
+              ✕
+            </button>
+          )}
+        </li>
+      ))}
+    </ul>
+  );
+}
+
+async function attach(files: readonly File[]): Promise<void> {
+  for (const file of files) {
+    if (file.size > MAX_FILE_BYTES) {
+      toast(
+        `${file.name} has ${bytesText(file.size)}; at most ${bytesText(MAX_FILE_BYTES)} can be sent`,
+        'bad',
+      );
+      continue;
+    }
+    const url = await dataUrlOf(file);
+    attached.value = [...attached.peek(), { name: file.name, type: file.type, url }];
+  }
+}
+
+interface ComposerProps {
+  readonly isRunning: boolean;
+  readonly model: Model | undefined;
+  readonly options: Options;
+}
+
+function Composer({ isRunning, model, options }: ComposerProps) {
+  const picker = useRef<HTMLInputElement>(null);
+  const submit = (): void => {
+    const text = draft.value.trim();
+    if (isRunning || (text === '' && attached.value.length === 0)) return;
+    const files = attached.value;
+    draft.value = '';
+    attached.value = [];
+    void say(text, files, options);
+  };
+  const seesImages = model?.model_spec.capabilities?.['supportsVision'] === true;
+  return (
+    <form
+      class="composer"
+      onSubmit={(event) => {
+        event.preventDefault();
+        submit();
+      }}
+      onDragOver={(event) => event.preventDefault()}
+      onDrop={(event) => {
+        event.preventDefault();
+        void attach([...(event.dataTransfer?.files ?? [])]);
+      }}
+    >
+      <Attachments
+        list={attached.value}
+        remove={(at) => (attached.value = attached.value.filter((_one, index) => index !== at))}
+      />
+      <label class="unseen" for="message">
+        Message
+      </label>
+      <textarea
+        id="message"
+        rows={3}
+        placeholder={`Message ${model?.model_spec.name ?? ''}. Enter sends, Shift+Enter is a new line.`}
+        value={draft.value}
+        onInput={(event) => (draft.value = event.currentTarget.value)}
+        onPaste={(event) => {
+          const files = [...(event.clipboardData?.files ?? [])];
+          if (files.length > 0) void attach(files);
+        }}
+        onKeyDown={(event) => {
+          if (event.key !== 'Enter' || event.shiftKey || event.isComposing) return;
+          event.preventDefault();
+          submit();
+        }}
+      />
+      <div class="row">
+        <button type="button" class="small" onClick={() => picker.current?.click()}>
+          Attach {seesImages ? 'images or files' : 'files'}
+        </button>
+        <input
+          ref={picker}
+          class="unseen"
+          type="file"
+          multiple
+          tabIndex={-1}
+          aria-label="Files for the message"
+          onChange={(event) => {
+            void attach([...(event.currentTarget.files ?? [])]);
+            event.currentTarget.value = '';
+          }}
+        />
+        {isRunning ? (
+          <button type="button" class="danger" onClick={stop}>
+            Stop
+          </button>
+        ) : (
+          <button type="submit" class="primary">
+            Send
+          </button>
+        )}
+      </div>
+    </form>
+  );
+}

@@ -1,0 +1,144 @@
+/**
+ * An answer as people read it. The text is taken apart by marked's lexer and built as elements, never
+ * as HTML, so nothing that a model writes is markup of the page; links lead to http(s) only.
+ */
+import { type Token, type Tokens, lexer } from 'marked';
+import type { ComponentChildren } from 'preact';
+import { useMemo } from 'preact/hooks';
+import { Copy } from '../parts/show.tsx';
+
+export function Markdown({ text, citations = 0 }: { text: string; citations?: number }) {
+  const tokens = useMemo(() => lexer(withReferences(text, citations)), [text, citations]);
+  return <div class="prose">{blocks(tokens)}</div>;
+}
+
+/** `[REF]0[/REF]` becomes a link to its source below the answer. */
+function withReferences(text: string, citations: number): string {
+  if (citations === 0) return text;
+  return text.replaceAll(/\[REF\]([\d,\s]+)\[\/REF\]/g, (_all, numbers: string) =>
+    numbers
+      .split(',')
+      .map((one) => ` \\[${Number(one) + 1}\\]`)
+      .join(''),
+  );
+}
+
+function blocks(tokens: readonly Token[]): ComponentChildren {
+  return tokens.map((token, at) => <Block key={at} token={token} />);
+}
+
+function Block({ token }: { token: Token }): ComponentChildren {
+  switch (token.type) {
+    case 'space':
+    case 'def':
+      return null;
+    case 'heading':
+      return <p class={`h h${(token as Tokens.Heading).depth}`}>{inline(token.tokens)}</p>;
+    case 'code': {
+      const { text, lang } = token as Tokens.Code;
+      return (
+        <div class="sample">
+          <div class="title">
+            <span>{lang === undefined || lang === '' ? 'code' : lang}</span>
+            <Copy text={text} />
+          </div>
+          <pre tabIndex={0}>
+            <code>{text}</code>
+          </pre>
+        </div>
+      );
+    }
+    case 'blockquote':
+      return <blockquote>{blocks(token.tokens ?? [])}</blockquote>;
+    case 'list':
+      return <List list={token as Tokens.List} />;
+    case 'table':
+      return <TableBlock table={token as Tokens.Table} />;
+    case 'hr':
+      return <hr />;
+    case 'paragraph':
+      return <p>{inline(token.tokens)}</p>;
+    case 'text':
+      return <>{token.tokens === undefined ? token.text : inline(token.tokens)}</>;
+    default:
+      // HTML of a model is its text.
+      return <p>{token.raw}</p>;
+  }
+}
+
+function List({ list }: { list: Tokens.List }) {
+  const items = list.items.map((item, at) => (
+    <li key={at}>
+      {item.task && (item.checked === true ? '☑ ' : '☐ ')}
+      {blocks(item.tokens)}
+    </li>
+  ));
+  return list.ordered ? <ol start={Number(list.start) || 1}>{items}</ol> : <ul>{items}</ul>;
+}
+
+function TableBlock({ table }: { table: Tokens.Table }) {
+  return (
+    <div class="table" role="region" aria-label="Table" tabIndex={0}>
+      <table>
+        <thead>
+          <tr>
+            {table.header.map((cell, at) => (
+              <th key={at}>{inline(cell.tokens)}</th>
+            ))}
+          </tr>
+        </thead>
+        <tbody>
+          {table.rows.map((row, at) => (
+            <tr key={at}>
+              {row.map((cell, place) => (
+                <td key={place}>{inline(cell.tokens)}</td>
+              ))}
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </div>
+  );
+}
+
+function inline(tokens: readonly Token[] = []): ComponentChildren {
+  return tokens.map((token, at) => <Inline key={at} token={token} />);
+}
+
+function Inline({ token }: { token: Token }): ComponentChildren {
+  switch (token.type) {
+    case 'strong':
+      return <strong>{inline(token.tokens)}</strong>;
+    case 'em':
+      return <em>{inline(token.tokens)}</em>;
+    case 'del':
+      return <del>{inline(token.tokens)}</del>;
+    case 'codespan':
+      return <code>{token.text}</code>;
+    case 'br':
+      return <br />;
+    case 'link':
+      return <SafeLink href={token.href}>{inline(token.tokens)}</SafeLink>;
+    case 'image':
+      // Loading it would tell a stranger that the answer was read.
+      return <SafeLink href={token.href}>{token.text === '' ? 'picture' : token.text}</SafeLink>;
+    case 'escape':
+      return <>{token.text}</>;
+    case 'text': {
+      const { tokens, text } = token as Tokens.Text;
+      return <>{tokens === undefined ? text : inline(tokens)}</>;
+    }
+    default:
+      return <>{token.raw}</>;
+  }
+}
+
+/** Leads out only to the web, and tells nobody where from. */
+export function SafeLink({ href, children }: { href: string; children: ComponentChildren }) {
+  if (!/^https?:\/\//i.test(href)) return <>{children}</>;
+  return (
+    <a href={href} target="_blank" rel="noopener noreferrer nofollow">
+      {children}
+    </a>
+  );
+}

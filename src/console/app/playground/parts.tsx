@@ -1,0 +1,135 @@
+/** What the tabs of the playground share: the choice of a model, files of the viewer, the cost. */
+import { useLocation } from 'preact-iso';
+import { useEffect, useId, useRef, useState } from 'preact/hooks';
+import { usdText } from '../format.ts';
+import { useModels } from '../lookups.ts';
+import { Overlay } from '../parts/overlay.tsx';
+import { CodeTabs, type Sample } from '../parts/code.tsx';
+import type { Cost, Model } from '../shapes.ts';
+
+export interface ModelChoice {
+  readonly models: readonly Model[];
+  readonly model: Model | undefined;
+  readonly choose: (id: string) => void;
+}
+
+/** Models of a type on offer; the one of the address is chosen, else the default. */
+export function useModelChoice(type: string): ModelChoice {
+  const { query, path, route } = useLocation();
+  const models = useModels().filter((model) => model.type === type && !model.model_spec.offline);
+  const asked = query['model'];
+  const usual =
+    models.find(({ model_spec: { traits } }) => traits.includes('default')) ?? models[0];
+  return {
+    models,
+    model: models.find(({ id }) => id === asked) ?? usual,
+    choose: (id) => route(`${path}?model=${encodeURIComponent(id)}`, true),
+  };
+}
+
+export function ModelSelect({ choice }: { choice: ModelChoice }) {
+  const id = useId();
+  const { models, model, choose } = choice;
+  return (
+    <div class="field">
+      <label for={id}>Model</label>
+      <select
+        id={id}
+        value={model?.id ?? ''}
+        disabled={models.length === 0}
+        onChange={(event) => choose(event.currentTarget.value)}
+      >
+        {models.length === 0 && <option value="">none on offer</option>}
+        {models.map((one) => (
+          <option key={one.id} value={one.id}>
+            {one.model_spec.name === one.id ? one.id : `${one.model_spec.name} (${one.id})`}
+          </option>
+        ))}
+      </select>
+    </div>
+  );
+}
+
+/** What a request cost, exactly. */
+export function costText(cost: Partial<Cost> | undefined): string {
+  return cost === undefined ? '' : usdText((cost.usd ?? 0) + (cost.diem ?? 0));
+}
+
+/** `data:…` of a file. */
+export function dataUrlOf(file: Blob): Promise<string> {
+  return new Promise((resolve, reject) => {
+    const reader = new FileReader();
+    // A text, as `readAsDataURL` gives it.
+    reader.addEventListener('load', () => resolve(reader.result as string));
+    reader.addEventListener('error', () => reject(new Error('The file cannot be read')));
+    reader.readAsDataURL(file);
+  });
+}
+
+/** An address of a blob for as long as the component shows it. */
+export function useObjectUrl(blob: Blob | undefined): string | undefined {
+  const [url, setUrl] = useState<string>();
+  useEffect(() => {
+    if (blob === undefined) return setUrl(undefined);
+    const made = URL.createObjectURL(blob);
+    setUrl(made);
+    return () => URL.revokeObjectURL(made);
+  }, [blob]);
+  return url;
+}
+
+interface DropProps {
+  readonly label: string;
+  readonly hint: string;
+  readonly accept: string;
+  readonly take: (files: readonly File[]) => void;
+  readonly isBusy?: boolean;
+}
+
+/** A place for files: dropped, pasted into the picker, or chosen. */
+export function Drop({ label, hint, accept, take, isBusy = false }: DropProps) {
+  const [isOver, setOver] = useState(false);
+  const input = useRef<HTMLInputElement>(null);
+  const id = useId();
+  return (
+    <div
+      class={isOver ? 'drop over' : 'drop'}
+      onDragOver={(event) => {
+        event.preventDefault();
+        setOver(true);
+      }}
+      onDragLeave={() => setOver(false)}
+      onDrop={(event) => {
+        event.preventDefault();
+        setOver(false);
+        take([...(event.dataTransfer?.files ?? [])]);
+      }}
+    >
+      <label for={id}>{label}</label>
+      <input
+        ref={input}
+        id={id}
+        type="file"
+        accept={accept}
+        disabled={isBusy}
+        onChange={(event) => {
+          take([...(event.currentTarget.files ?? [])]);
+          event.currentTarget.value = '';
+        }}
+      />
+      <p class="hint">{hint}</p>
+    </div>
+  );
+}
+
+/** The request that was made, for other programs. */
+export function CodeWindow({ samples, close }: { samples: readonly Sample[]; close: () => void }) {
+  return (
+    <Overlay title="The same request" close={close}>
+      <CodeTabs samples={samples} />
+      <p class="hint">
+        Set <code>API_KEY</code> in the environment; a key is made on the page Keys.
+      </p>
+    </Overlay>
+  );
+}

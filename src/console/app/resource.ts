@@ -1,0 +1,68 @@
+/**
+ * Something that a page asks the API for: loading, there, failed, or there and being asked for again.
+ * What was there stays on the screen while it is renewed, and an answer that is overtaken is dropped.
+ */
+import { type Signal, useSignal } from '@preact/signals';
+import { useCallback, useEffect, useRef } from 'preact/hooks';
+import { ApiError } from './api.ts';
+
+export interface Resource<T> {
+  readonly data: T | undefined;
+  readonly error: ApiError | undefined;
+  readonly isLoading: boolean;
+  readonly reload: () => void;
+}
+
+/** Loads again whenever `key` changes; `undefined` asks for nothing. */
+export function useResource<T>(
+  key: string | undefined,
+  load: (signal: AbortSignal) => Promise<T>,
+): Resource<T> {
+  const state = useSignal<State<T>>({ key, data: undefined, error: undefined, isLoading: true });
+  const running = useRef<AbortController>(undefined);
+  const latest = useRef(load);
+  latest.current = load;
+  const reload = useCallback(() => {
+    if (key === undefined) return;
+    running.current?.abort();
+    const abort = new AbortController();
+    running.current = abort;
+    void run(state, key, latest.current, abort.signal);
+  }, [key, state]);
+  useEffect(() => {
+    reload();
+    return () => running.current?.abort();
+  }, [reload]);
+  const { data, error, isLoading } = state.value;
+  const isOther = state.value.key !== key;
+  return isOther
+    ? { data: undefined, error: undefined, isLoading: key !== undefined, reload }
+    : { data, error, isLoading: isLoading && key !== undefined, reload };
+}
+
+interface State<T> {
+  readonly key: string | undefined;
+  readonly data: T | undefined;
+  readonly error: ApiError | undefined;
+  readonly isLoading: boolean;
+}
+
+async function run<T>(
+  state: Signal<State<T>>,
+  key: string,
+  load: (signal: AbortSignal) => Promise<T>,
+  signal: AbortSignal,
+): Promise<void> {
+  const before = state.peek();
+  const data = before.key === key ? before.data : undefined;
+  state.value = { key, data, error: undefined, isLoading: true };
+  try {
+    const loaded = await load(signal);
+    if (!signal.aborted) {
+      state.value = { key, data: loaded, error: undefined, isLoading: false };
+    }
+  } catch (error) {
+    if (signal.aborted) return;
+    state.value = { key, data, error: ApiError.of(error), isLoading: false };
+  }
+}

@@ -1,0 +1,258 @@
+/** The frame of every page: navigation, the offline bar, and the page of the address. */
+import { ErrorBoundary, Route, Router, lazy, useLocation } from 'preact-iso';
+import { useEffect, useRef, useState } from 'preact/hooks';
+import { ApiError, isReachable } from './api.ts';
+import { usdText } from './format.ts';
+import { balance, liveState } from './live.ts';
+import { TITLE } from './page-facts.ts';
+import { Overview } from './pages/overview.tsx';
+import { SignIn } from './pages/sign-in.tsx';
+import { Welcome } from './pages/welcome.tsx';
+import { Announcements, toast } from './parts/announce.tsx';
+import { Mark } from './parts/mark.tsx';
+import { PageHead } from './parts/page-head.tsx';
+import { Id } from './parts/show.tsx';
+import { Empty, Failure, Loading } from './parts/states.tsx';
+import { findSession, isOperator, managesAccount, session, signOut } from './session.ts';
+import { type Theme, chooseTheme, theme } from './theme.ts';
+
+const Activity = lazy(async () => (await import('./pages/activity.tsx')).Activity);
+const Keys = lazy(async () => (await import('./pages/keys.tsx')).Keys);
+const Credit = lazy(async () => (await import('./pages/credit.tsx')).Credit);
+const Playground = lazy(async () => (await import('./pages/playground.tsx')).Playground);
+const Models = lazy(async () => (await import('./pages/models.tsx')).Models);
+const Limits = lazy(async () => (await import('./pages/limits.tsx')).Limits);
+const Sessions = lazy(async () => (await import('./pages/sessions.tsx')).Sessions);
+const Operator = lazy(async () => (await import('./pages/operator.tsx')).Operator);
+
+type Link = readonly [path: string, name: string];
+
+const OWN: readonly Link[] = [
+  ['/console', 'Overview'],
+  ['/console/activity', 'Activity'],
+  ['/console/playground', 'Playground'],
+  ['/console/models', 'Models'],
+];
+const ACCOUNT: readonly Link[] = [
+  ['/console/keys', 'Keys'],
+  ['/console/credit', 'Credit'],
+  ['/console/limits', 'Limits'],
+  ['/console/sessions', 'Sessions'],
+];
+const OPERATOR: readonly Link[] = [
+  ['/console/operator/accounts', 'Accounts'],
+  ['/console/operator/revenue', 'Revenue'],
+  ['/console/operator/engines', 'Engines'],
+  ['/console/operator/videos', 'Video jobs'],
+  ['/console/operator/payments', 'Payments'],
+  ['/console/operator/audit', 'Audit'],
+  ['/console/operator/configuration', 'Configuration'],
+  ['/console/operator/check', 'Check'],
+];
+
+export function Shell() {
+  const { path } = useLocation();
+  const [failure, setFailure] = useState<ApiError>();
+  const isWelcome = path === '/';
+  const ask = (): void => {
+    setFailure(undefined);
+    findSession().catch((error: unknown) => setFailure(ApiError.of(error)));
+  };
+  useEffect(ask, []);
+  let shown;
+  if (isWelcome) shown = <Welcome />;
+  else if (failure !== undefined) shown = <Alone>{<Failure error={failure} retry={ask} />}</Alone>;
+  else if (session.value === undefined) shown = <Alone>{<Loading rows={3} />}</Alone>;
+  else if (session.value === null || path === '/console/sign-in') shown = <SignIn />;
+  else shown = <SignedIn />;
+  return (
+    <>
+      {shown}
+      <Announcements />
+    </>
+  );
+}
+
+function Alone({ children }: { children: preact.ComponentChildren }) {
+  return <main class="alone">{children}</main>;
+}
+
+function SignedIn() {
+  const { path } = useLocation();
+  const main = useRef<HTMLElement>(null);
+  const first = useRef(true);
+  const seen = useRef(path);
+  useEffect(() => {
+    // A new page begins at its top, and is read from there.
+    if (!first.current && seen.current !== path) {
+      main.current?.focus({ preventScroll: true });
+      scrollTo(0, 0);
+    }
+    first.current = false;
+    seen.current = path;
+  }, [path]);
+  return (
+    <div class="page">
+      <a class="skip" href="#content">
+        Skip to the content
+      </a>
+      <Navigation path={path} />
+      <main id="content" ref={main} tabIndex={-1}>
+        <Offline />
+        <ErrorBoundary onError={(error) => toast(error.message, 'bad')}>
+          <Router>
+            <Route path="/console" component={Overview} />
+            <Route path="/console/activity" component={Activity} />
+            <Route path="/console/keys" component={Keys} />
+            <Route path="/console/credit" component={Credit} />
+            <Route path="/console/playground/:kind?" component={Playground} />
+            <Route path="/console/models" component={Models} />
+            <Route path="/console/limits" component={Limits} />
+            <Route path="/console/sessions" component={Sessions} />
+            <Route path="/console/operator/:part" component={Operator} />
+            <Route default component={NoPage} />
+          </Router>
+        </ErrorBoundary>
+      </main>
+    </div>
+  );
+}
+
+function NoPage() {
+  return (
+    <>
+      <PageHead title="No such page" />
+      <Empty title="There is nothing at this address">
+        <p>
+          <a href="/console">Go to the overview</a>
+        </p>
+      </Empty>
+    </>
+  );
+}
+
+function Offline() {
+  if (isReachable.value) return null;
+  return (
+    <div class="offline" role="status">
+      The server cannot be reached. What you see is what was last known; it goes on by itself.
+    </div>
+  );
+}
+
+function Navigation({ path }: { path: string }) {
+  const [isOpen, setOpen] = useState(false);
+  useEffect(() => setOpen(false), [path]);
+  return (
+    <nav aria-label="Console" class={isOpen ? 'open' : ''}>
+      <div class="bar">
+        <a class="brand" href="/">
+          <Mark />
+          {TITLE}
+        </a>
+        <NavigationBalance />
+        <button
+          type="button"
+          class="menu small"
+          aria-expanded={isOpen}
+          aria-controls="menu"
+          onClick={() => setOpen(!isOpen)}
+        >
+          {isOpen ? 'Close' : 'Menu'}
+        </button>
+      </div>
+      <div id="menu" class="links">
+        <Links path={path} links={OWN} />
+        <Links
+          path={path}
+          links={managesAccount.value ? ACCOUNT : ACCOUNT.slice(1)}
+          title="Account"
+        />
+        {isOperator.value && <Links path={path} links={OPERATOR} title="Operator" />}
+        <Links path={path} links={[['/docs', 'Reference']]} title="API" />
+        <Viewer />
+      </div>
+    </nav>
+  );
+}
+
+function Links({ path, links, title }: { path: string; links: readonly Link[]; title?: string }) {
+  return (
+    <>
+      {title !== undefined && <h2>{title}</h2>}
+      <ul>
+        {links.map(([to, name]) => (
+          <li key={to}>
+            <a href={to} aria-current={isAt(path, to) ? 'page' : undefined}>
+              {name}
+            </a>
+          </li>
+        ))}
+      </ul>
+    </>
+  );
+}
+
+function isAt(path: string, to: string): boolean {
+  return path === to || (to !== '/console' && path.startsWith(`${to}/`));
+}
+
+/** What can be spent now, wherever one is. */
+function NavigationBalance() {
+  const { value } = balance;
+  if (value === undefined) return null;
+  const words = { off: 'paused', connecting: 'connecting', on: 'live' }[liveState.value];
+  return (
+    <a class="purse" href="/console/credit" title="Credit that can be spent now">
+      <span class={`dot ${liveState.value}`} />
+      <span class="unseen">{words}: </span>
+      <span class="num">{usdText(Math.floor(value.available.usd * 100) / 100)}</span>
+    </a>
+  );
+}
+
+const THEMES: readonly (readonly [Theme, string])[] = [
+  ['system', 'Auto'],
+  ['light', 'Light'],
+  ['dark', 'Dark'],
+];
+
+/** Who is signed in, the colours, and the way out. */
+function Viewer() {
+  const { value } = session;
+  if (value === null || value === undefined) return null;
+  const leave = (): void => {
+    signOut().catch((error: unknown) => toast(ApiError.of(error).message, 'bad'));
+  };
+  return (
+    <div class="viewer">
+      <p>
+        {value.wallet === null ? (
+          <strong>{value.keyDescription ?? 'API key'}</strong>
+        ) : (
+          <Id value={value.wallet} />
+        )}
+        <span class="soft">
+          {value.kind === 'wallet' ? 'Wallet' : `${value.keyKind} key`}, plan {value.plan}
+        </span>
+      </p>
+      <fieldset class="segments">
+        <legend class="unseen">Colours</legend>
+        {THEMES.map(([one, name]) => (
+          <label key={one}>
+            <input
+              type="radio"
+              name="theme"
+              checked={theme.value === one}
+              onChange={() => chooseTheme(one)}
+            />
+            <span>{name}</span>
+          </label>
+        ))}
+      </fieldset>
+      <button type="button" class="small" onClick={leave}>
+        Sign out
+      </button>
+    </div>
+  );
+}

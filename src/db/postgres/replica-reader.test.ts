@@ -1,0 +1,32 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import type { Queryable, Store } from '../contract.ts';
+import { StoreUnavailable } from '../failures.ts';
+import { ReplicaReader } from './replica-reader.ts';
+
+/** Answers with its name, or as `state` says. */
+function server(name: string, state: { down?: string; error?: Error } = {}) {
+  const asked = { times: 0 };
+  const query = async (): Promise<readonly never[]> => {
+    asked.times += 1;
+    if (state.error !== undefined) throw state.error;
+    return [name] as unknown as readonly never[]; // the test reads it as it is
+  };
+  const unavailable = () => state.down;
+  const run = async (): Promise<void> => undefined;
+  return { asked, state, store: { query, run, unavailable } as unknown as Store & Queryable }; // what is asked
+}
+
+test('replicas answer in turn, one that is away or fails is passed over, and the primary is the last', async () => {
+  const primary = server('primary');
+  const [one, two] = [server('one'), server('two')];
+  const reader = new ReplicaReader(primary.store, [one.store, two.store]);
+  const ask = async () => [...(await reader.query<unknown>('SELECT 1'))][0];
+  assert.deepEqual(new Set([await ask(), await ask()]), new Set(['one', 'two']));
+  one.state.down = 'away';
+  assert.deepEqual([await ask(), await ask()], ['two', 'two']);
+  two.state.error = new StoreUnavailable('lost on the way');
+  assert.equal(await ask(), 'primary');
+  two.state.error = new TypeError('a bug of ours');
+  await assert.rejects(ask(), TypeError);
+});

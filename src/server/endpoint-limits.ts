@@ -1,0 +1,64 @@
+/**
+ * The limits that are not those of a model: of endpoints with limits of their own, and of everything
+ * that sells nothing. `GET /api_keys/rate_limits` lists them.
+ */
+import type { EndpointLimits } from '../account/account.ts';
+import type { WindowState } from '../billing/limits/limits.ts';
+import { type LimitOf, limitRefusal } from '../billing/sale.ts';
+import type { Config } from '../config/config.ts';
+import type { Clock } from '../core/clock.ts';
+import type { Caller } from '../identity/identity.ts';
+import { creditsPerDay, RPC_ENDPOINT, rpcLimit } from '../rpc/proxy-rpc.ts';
+import { CreditCap } from '../rpc/rpc.ts';
+import { retrieveLimit } from '../video/video-generation/video-generation.ts';
+import type { FeatureParts } from './feature-parts.ts';
+
+const UNSOLD = 'unsold';
+/** What a listing names it. */
+const UNSOLD_ENDPOINTS = 'endpoint:api/v1/*';
+
+/** What everything that sells nothing counts against, each account for itself. */
+export function unsoldLimit(
+  { limits }: Config,
+  clock: Clock,
+  caller: Caller,
+  loggedAs = UNSOLD_ENDPOINTS,
+): LimitOf {
+  const rate = {
+    requestsPerMinute: limits.unsoldPerMinute,
+    tokensPerMinute: 0,
+    type: 'user',
+  } as const;
+  const refusal = (state: WindowState) =>
+    limitRefusal('requests that cost nothing', rate, 'requests', state, clock.nowMs());
+  return { caller, modelId: UNSOLD, rate, ownLimit: { bucket: UNSOLD, loggedAs, refusal } };
+}
+
+/** What the account's feature is built from beside what all share. */
+export function accountParts<T extends FeatureParts>(
+  shared: T,
+  server: { readonly isClosing: boolean },
+) {
+  const isClosing = () => server.isClosing;
+  return { ...shared, endpointLimits: endpointLimits(shared), isClosing };
+}
+
+function endpointLimits({ config, clock, stores }: FeatureParts): EndpointLimits {
+  const creditCap = new CreditCap(stores.store, clock);
+  return {
+    of: (caller) => {
+      const { limits, rpc } = config();
+      const video = retrieveLimit({ limits: () => limits, clock }, caller);
+      const unsold = unsoldLimit(config(), clock, caller);
+      return rpc.enabled
+        ? [rpcLimit({ limits: () => rpc }, caller), video, unsold]
+        : [video, unsold];
+    },
+    credits: async (caller) => {
+      const { rpc } = config();
+      if (!rpc.enabled) return undefined;
+      const amount = creditsPerDay({ limits: () => rpc }, caller);
+      return { endpoint: RPC_ENDPOINT, amount, used: await creditCap.used(caller.accountId) };
+    },
+  };
+}

@@ -1,0 +1,342 @@
+/** What the operator's routes about the running service answer, and what they say of themselves. */
+import { z } from 'zod';
+import { NextCursor, cursorQuery } from '../../http/cursor.ts';
+import { type RouteDescription, jsonAnswer } from '../../http/describe.ts';
+import { JobState } from '../../video/job.ts';
+
+const Time = z.string().describe('ISO 8601, UTC.');
+const Count = z.number().int();
+const Usd = z.string().describe('USD as decimal text.');
+
+export type EnginesAnswer = z.infer<typeof EnginesAnswer>;
+const EnginesAnswer = z
+  .object({
+    process: z
+      .string()
+      .describe('The process that answers: where several run, each has its own view.'),
+    engines: z.array(
+      z.object({
+        id: z.string(),
+        source: z
+          .enum(['configured', 'local'])
+          .describe('Of the configuration, or of this machine.'),
+        inFlight: Count.describe('Calls that run.'),
+        queued: Count.describe('Calls that wait for a slot.'),
+        connections: Count.describe('Open sockets.'),
+        replicas: z
+          .array(
+            z.object({
+              model: z.string().describe('As the engine names it.'),
+              isHealthy: z.boolean(),
+              breaker: z
+                .enum(['closed', 'open', 'half-open'])
+                .describe('open: taken out for a while.'),
+              inFlight: Count,
+              calls: Count.describe('Since it is configured.'),
+              failures: Count.describe('Of the calls.'),
+              latencyMs: z
+                .number()
+                .nullable()
+                .describe('To the first byte, a moving average; null before the first answer.'),
+            }),
+          )
+          .describe('Models that were called since the engine is configured.'),
+      }),
+    ),
+    models: z.array(
+      z.object({
+        id: z.string(),
+        type: z.string(),
+        isReady: z.boolean().describe('A call would be tried now.'),
+        replicas: z.array(z.object({ engine: z.string(), model: z.string() })),
+      }),
+    ),
+  })
+  .meta({ id: 'OperatorEngines' });
+
+export const ENGINES: RouteDescription = {
+  tag: 'Operator',
+  summary: 'Engines and replicas',
+  answers: [
+    jsonAnswer('Health and load now.', EnginesAnswer, {
+      process: 'api-1/4711',
+      engines: [
+        {
+          id: 'rack1',
+          source: 'configured',
+          inFlight: 2,
+          queued: 0,
+          connections: 4,
+          replicas: [
+            {
+              model: 'atlas-24b',
+              isHealthy: true,
+              breaker: 'closed',
+              inFlight: 2,
+              calls: 1200,
+              failures: 3,
+              latencyMs: 84,
+            },
+          ],
+        },
+      ],
+      models: [
+        {
+          id: 'atlas-24b',
+          type: 'text',
+          isReady: true,
+          replicas: [{ engine: 'rack1', model: 'atlas-24b' }],
+        },
+      ],
+    }),
+  ],
+};
+
+export const VideosQuery = z.object({
+  state: JobState.optional().describe('Only jobs in this state.'),
+  ...cursorQuery(),
+});
+
+export type VideosAnswer = z.infer<typeof VideosAnswer>;
+const VideosAnswer = z.object({
+  object: z.literal('list'),
+  data: z
+    .array(
+      z
+        .object({
+          id: z.string().describe('The `queue_id`.'),
+          accountId: z.string(),
+          keyId: z.string().nullable().describe('Null for a wallet.'),
+          model: z.string(),
+          state: JobState,
+          quoteUsd: Usd,
+          engine: z.string().nullable().describe('Where it was ordered.'),
+          attempts: Count.describe('Orders that an engine took.'),
+          progress: z.number().describe('0 to 1.'),
+          createdAt: Time,
+          startedAt: Time.nullable(),
+          finishedAt: Time.nullable(),
+          executionMs: Count,
+          failure: z.object({ code: z.string(), message: z.string() }).nullable(),
+          mediaBytes: Count.describe('Of the video, while it is kept.'),
+        })
+        .meta({ id: 'OperatorVideo' }),
+    )
+    .describe('Newest first.'),
+  nextCursor: NextCursor,
+});
+
+export const VIDEOS: RouteDescription = {
+  tag: 'Operator',
+  summary: 'Video jobs',
+  query: VideosQuery,
+  answers: [
+    jsonAnswer('Jobs of every account, newest first.', VideosAnswer, {
+      object: 'list',
+      data: [],
+      nextCursor: null,
+    }),
+  ],
+};
+
+const TOP_UP_STATE = z.enum(['open', 'sent', 'credited', 'failed']);
+
+export const TopUpsQuery = z.object({
+  state: TOP_UP_STATE.optional().describe('Only payments in this state.'),
+  wallet: z.string().max(100).optional().describe('Only payments of this wallet.'),
+  stuck: z
+    .enum(['true', 'false'])
+    .optional()
+    .describe('`true`: only what waits for more than ten minutes, or is missing on its chain.'),
+  ...cursorQuery(),
+});
+
+const TOP_UP = {
+  paymentId: z.string(),
+  network: z.string().describe('CAIP-2.'),
+  wallet: z.string(),
+  amountUsd: Usd,
+  state: TOP_UP_STATE,
+  transaction: z.string().nullable(),
+  explorerUrl: z.string().nullable(),
+  failure: z.string().nullable().describe('Why it failed, or what the last look at it met.'),
+  createdAt: Time,
+  updatedAt: Time,
+  isWatched: z.boolean().describe('The chain could still undo the credit.'),
+  reversals: Count.describe('How often its chain took it back.'),
+  isStuck: z.boolean().describe('Wants somebody to look.'),
+};
+
+export type TopUpAdminItem = z.infer<typeof TopUpAdminItem>;
+const TopUpAdminItem = z.object(TOP_UP).meta({ id: 'OperatorTopUp' });
+
+export type TopUpsAnswer = z.infer<typeof TopUpsAnswer>;
+const TopUpsAnswer = z.object({
+  object: z.literal('list'),
+  data: z.array(TopUpAdminItem).describe('Newest first.'),
+  nextCursor: NextCursor,
+});
+
+export const TOP_UPS: RouteDescription = {
+  tag: 'Operator',
+  summary: 'Payments',
+  query: TopUpsQuery,
+  answers: [
+    jsonAnswer('Payments of every wallet, newest first.', TopUpsAnswer, {
+      object: 'list',
+      data: [],
+      nextCursor: null,
+    }),
+  ],
+};
+
+export type TopUpDetailAnswer = z.infer<typeof TopUpDetailAnswer>;
+const TopUpDetailAnswer = z.object({
+  data: z
+    .object({
+      ...TOP_UP,
+      attempts: Count.describe('Looks at it so far.'),
+      nextCheckAt: Time.describe('When it is looked at again.'),
+      leaseUntil: Time.nullable().describe('A process works on it until then.'),
+      startHeight: z.string().describe('Height of the chain when it was written down.'),
+      creditedHeight: z.string().nullable(),
+      expiresAt: z
+        .string()
+        .describe('When the authorization ends: Unix seconds on Base, a block height on Solana.'),
+      vanishedAt: Time.nullable().describe('Since when a credit is missing on the chain.'),
+      payTo: z.string().nullable(),
+      asset: z.string().nullable(),
+      advice: z.string().describe('What happens next, and what a person can do.'),
+    })
+    .meta({ id: 'OperatorTopUpDetail' }),
+});
+
+export const TOP_UP_DETAIL: RouteDescription = {
+  tag: 'Operator',
+  summary: 'Look into a payment',
+  parameters: [
+    { name: 'paymentId', in: 'path', about: 'Id of the payment.', example: 'x402-9f3c2a71' },
+  ],
+  answers: [
+    jsonAnswer('All that is known of it.', TopUpDetailAnswer, {
+      data: {
+        paymentId: 'x402-9f3c2a71',
+        network: 'eip155:8453',
+        wallet: '0x2f3c0000000000000000000000000000000091ab',
+        amountUsd: '10.0000',
+        state: 'sent',
+        transaction: '0x5e1f…',
+        explorerUrl: 'https://basescan.org/tx/0x5e1f…',
+        failure: null,
+        createdAt: '2026-11-21T04:00:00.000Z',
+        updatedAt: '2026-11-21T04:00:03.000Z',
+        isWatched: false,
+        reversals: 0,
+        isStuck: true,
+        attempts: 12,
+        nextCheckAt: '2026-11-21T04:20:00.000Z',
+        leaseUntil: null,
+        startHeight: '38211004',
+        creditedHeight: null,
+        expiresAt: '1795234500',
+        vanishedAt: null,
+        payTo: '0x1111111111111111111111111111111111111111',
+        asset: '0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913',
+        advice: 'The transaction is sent and not mined; it is looked at again by itself',
+      },
+    }),
+  ],
+  refusals: ['PAYMENT_NOT_FOUND'],
+};
+
+export type AuditAnswer = z.infer<typeof AuditAnswer>;
+const AuditAnswer = z
+  .object({
+    ok: z.boolean().describe('Every stored amount is the sum of its postings.'),
+    accounts: Count,
+    transfers: Count,
+    openHolds: Count,
+    owedUsd: Usd.describe('Owed to callers.'),
+    debtsUsd: Usd.describe('Owed by callers after reversals.'),
+    revenueUsd: Usd.describe('Charged since the beginning.'),
+    differences: z.array(
+      z.object({ account: z.string(), what: z.string(), storedUsd: Usd, recomputedUsd: Usd }),
+    ),
+  })
+  .meta({ id: 'OperatorAudit' });
+
+export const AUDIT: RouteDescription = {
+  tag: 'Operator',
+  summary: 'Audit',
+  about:
+    'Recomputes every balance from the postings, as `farebox audit` does. It reads every row and takes as long; who asks meanwhile gets the same answer.',
+  answers: [
+    jsonAnswer('What the postings say.', AuditAnswer, {
+      ok: true,
+      accounts: 12,
+      transfers: 34000,
+      openHolds: 2,
+      owedUsd: '1203.4500',
+      debtsUsd: '0.0000',
+      revenueUsd: '8120.1100',
+      differences: [],
+    }),
+  ],
+};
+
+export type ConfigAnswer = z.infer<typeof ConfigAnswer>;
+const ConfigAnswer = z
+  .object({
+    yaml: z.string().describe('The settings in force as YAML, secrets masked.'),
+    reload: z
+      .object({
+        ok: z.boolean().describe('The file can be taken over.'),
+        changed: z.array(z.string()).describe('Sections that the file changes.'),
+        restart: z.array(z.string()).describe('Of them, those that wait for a restart.'),
+        problems: z.array(z.string()).describe('What is wrong with the file, with file and line.'),
+      })
+      .describe('What reading the files again would do now.'),
+  })
+  .meta({ id: 'OperatorConfig' });
+
+export const CONFIG: RouteDescription = {
+  tag: 'Operator',
+  summary: 'Configuration in force',
+  answers: [
+    jsonAnswer(
+      'The settings, and what a reload would change.',
+      ConfigAnswer,
+      {
+        yaml: 'publicUrl: https://api.example.com\n',
+        reload: { ok: true, changed: ['models'], restart: [], problems: [] },
+      },
+      'no-store',
+    ),
+  ],
+};
+
+export type CheckAnswer = z.infer<typeof CheckAnswer>;
+const CheckAnswer = z
+  .object({
+    ok: z.boolean().describe('Nothing is wrong.'),
+    findings: z.array(
+      z.object({
+        what: z.string().describe('What was looked at.'),
+        state: z.enum(['ok', 'note', 'wrong']).describe('note: worth knowing and not wrong.'),
+        says: z.string(),
+      }),
+    ),
+  })
+  .meta({ id: 'OperatorCheck' });
+
+export const CHECK: RouteDescription = {
+  tag: 'Operator',
+  summary: 'Check',
+  about: 'Asks the database, every engine and every payment rail, as `farebox check` does.',
+  answers: [
+    jsonAnswer('What was found.', CheckAnswer, {
+      ok: true,
+      findings: [{ what: 'database', state: 'ok', says: 'sqlite answers' }],
+    }),
+  ],
+};

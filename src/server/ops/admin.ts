@@ -1,0 +1,305 @@
+/**
+ * The operator's view of the running service: engines, video jobs, payments, the audit, the
+ * configuration in force and what is wrong with it. Reads only. Accounts are in `account/operator/`.
+ */
+import { hostname } from 'node:os';
+import { Worker } from 'node:worker_threads';
+import { z } from 'zod';
+import type { AuditReport } from '../../billing/ledger/ledger.ts';
+import {
+  type Config,
+  type LoadedConfig,
+  describeConfig,
+  diffConfig,
+  formatProblem,
+} from '../../config/config.ts';
+import { isoTime } from '../../core/clock.ts';
+import { Fault } from '../../core/faults.ts';
+import { decimalUsd } from '../../core/money.ts';
+import { siblingUrl } from '../../core/sibling.ts';
+import { decodeCursor, encodeCursor } from '../../http/cursor.ts';
+import { readQuery } from '../../http/read-request.ts';
+import type { RequestContext } from '../../http/request-context.ts';
+import { type Route, get } from '../../http/route.ts';
+import {
+  type TopUpDetail,
+  explorerUrl,
+  isStuck,
+  listTopUps,
+  topUpById,
+} from '../../payments/payments.ts';
+import { listAllJobs } from '../../video/job-table.ts';
+import type { VideoJob } from '../../video/job.ts';
+import type { FeatureParts } from '../feature-parts.ts';
+import {
+  AUDIT,
+  type AuditAnswer,
+  CHECK,
+  CONFIG,
+  type CheckAnswer,
+  type ConfigAnswer,
+  ENGINES,
+  type EnginesAnswer,
+  TOP_UPS,
+  TOP_UP_DETAIL,
+  type TopUpAdminItem,
+  type TopUpDetailAnswer,
+  type TopUpsAnswer,
+  TopUpsQuery,
+  VIDEOS,
+  type VideosAnswer,
+  VideosQuery,
+} from './admin-schema.ts';
+
+/** What only the program around the server can do. */
+export interface Operations {
+  /** Reads the configuration again, and takes nothing over. */
+  readonly load: () => Promise<LoadedConfig>;
+  /** The findings of `farebox check`. */
+  readonly check: (config: Config) => Promise<CheckAnswer['findings']>;
+}
+
+const Place = z.tuple([z.number().int(), z.string()]);
+
+/** Without `operations` there is nothing to read the configuration from. */
+export function adminRoutes(shared: FeatureParts, operations: Operations | undefined): Route[] {
+  const audit = oneAtOnce(() => auditOf(shared));
+  const routes = [
+    get('/admin/engines', 'operator', ENGINES, (context) => context.json(200, enginesBody(shared))),
+    get('/admin/videos', 'operator', VIDEOS, (context) => answerVideos(shared, context)),
+    get('/admin/top-ups', 'operator', TOP_UPS, (context) => answerTopUps(shared, context)),
+    get('/admin/top-ups/:paymentId', 'operator', TOP_UP_DETAIL, (context) =>
+      answerTopUp(shared, context),
+    ),
+    get('/admin/audit', 'operator', AUDIT, async (context) =>
+      context.json(200, auditBody(await audit())),
+    ),
+  ];
+  if (operations === undefined) return routes;
+  const check = oneAtOnce(() => operations.check(shared.config()));
+  return [
+    ...routes,
+    get('/admin/config', 'operator', CONFIG, async (context) => {
+      context.set('cache-control', 'no-store');
+      await context.json(200, configBody(shared.config(), await operations.load()));
+    }),
+    get('/admin/check', 'operator', CHECK, async (context) => {
+      const findings = await check();
+      const ok = findings.every(({ state }) => state !== 'wrong');
+      await context.json(200, { ok, findings } satisfies CheckAnswer);
+    }),
+  ];
+}
+
+/** Who asks while the work runs gets its result: it is dear. */
+function oneAtOnce<T>(work: () => Promise<T>): () => Promise<T> {
+  let running: Promise<T> | undefined;
+  return () => {
+    running ??= work().finally(() => {
+      running = undefined;
+    });
+    return running;
+  };
+}
+
+function enginesBody({ engines, catalog, config }: FeatureParts): EnginesAnswer {
+  const configured = config().engines;
+  return {
+    process: `${hostname()}/${process.pid}`,
+    engines: engines.status().map((engine) => ({
+      id: engine.id,
+      source: Object.hasOwn(configured, engine.id) ? 'configured' : 'local',
+      inFlight: engine.inFlight,
+      queued: engine.queued,
+      connections: engine.connections,
+      replicas: engine.replicas.map((replica) => ({
+        model: replica.model,
+        isHealthy: replica.isHealthy,
+        breaker: replica.breaker,
+        inFlight: replica.inFlight,
+        calls: replica.calls,
+        failures: replica.failures,
+        latencyMs: replica.firstByteMs === null ? null : Math.round(replica.firstByteMs),
+      })),
+    })),
+    models: catalog.models().map(({ id, type, replicas }) => ({
+      id,
+      type,
+      isReady: engines.isReady(replicas),
+      replicas: replicas.map(({ engine, model }) => ({ engine, model })),
+    })),
+  };
+}
+
+async function answerVideos({ stores }: FeatureParts, context: RequestContext): Promise<void> {
+  const { state, limit, cursor } = readQuery(context, VideosQuery);
+  const [createdMs, id = ''] = decodeCursor(cursor, Place) ?? [];
+  const after = createdMs === undefined ? undefined : { createdMs, id };
+  const found = await listAllJobs(stores.store, state, { limit: limit + 1, after });
+  const shown = found.slice(0, limit);
+  const last = found.length > limit ? shown.at(-1) : undefined;
+  const body: VideosAnswer = {
+    object: 'list',
+    data: shown.map(videoItem),
+    nextCursor: last === undefined ? null : encodeCursor([last.createdMs, last.id]),
+  };
+  await context.json(200, body);
+}
+
+function videoItem(job: VideoJob): VideosAnswer['data'][0] {
+  return {
+    id: job.id,
+    accountId: job.accountId,
+    keyId: job.keyId === '' ? null : job.keyId,
+    model: job.modelId,
+    state: job.state,
+    quoteUsd: decimalUsd(job.quoteNano),
+    engine: job.engine === '' ? null : job.engine,
+    attempts: job.attempts,
+    progress: job.state === 'completed' ? 1 : job.fraction,
+    createdAt: isoTime(job.createdMs),
+    startedAt: timeOf(job.startedMs),
+    finishedAt: timeOf(job.finishedMs),
+    executionMs: job.executionMs,
+    failure: job.failure === null ? null : { code: job.failure.code, message: job.failure.message },
+    mediaBytes: job.mediaBytes,
+  };
+}
+
+/** A time of 0 is none. */
+function timeOf(ms: number): string | null {
+  return ms === 0 ? null : isoTime(ms);
+}
+
+async function answerTopUps(shared: FeatureParts, context: RequestContext): Promise<void> {
+  const { stores, clock } = shared;
+  const { state, wallet, stuck, limit, cursor } = readQuery(context, TopUpsQuery);
+  const [createdMs, paymentId = ''] = decodeCursor(cursor, Place) ?? [];
+  const after = createdMs === undefined ? undefined : { createdMs, paymentId };
+  const nowMs = clock.nowMs();
+  const filter = { state, wallet, stuckAtMs: stuck === 'true' ? nowMs : undefined };
+  const found = await listTopUps(stores.store, filter, { limit: limit + 1, after });
+  const shown = found.slice(0, limit);
+  const last = found.length > limit ? shown.at(-1) : undefined;
+  const body: TopUpsAnswer = {
+    object: 'list',
+    data: shown.map((one) => topUpItem(one, nowMs)),
+    nextCursor: last === undefined ? null : encodeCursor([last.createdMs, last.paymentId]),
+  };
+  await context.json(200, body);
+}
+
+function topUpItem(one: TopUpDetail, nowMs: number): TopUpAdminItem {
+  const { network, transaction } = one;
+  return {
+    paymentId: one.paymentId,
+    network,
+    wallet: one.wallet,
+    amountUsd: decimalUsd(one.amountNano),
+    state: one.state,
+    transaction: transaction ?? null,
+    explorerUrl: transaction === undefined ? null : explorerUrl(network, transaction),
+    failure: one.failure ?? null,
+    createdAt: isoTime(one.createdMs),
+    updatedAt: isoTime(one.updatedMs),
+    isWatched: one.isWatched,
+    reversals: one.reversals,
+    isStuck: isStuck(one, nowMs),
+  };
+}
+
+async function answerTopUp(shared: FeatureParts, context: RequestContext): Promise<void> {
+  const { stores, clock } = shared;
+  const one = await topUpById(stores.store, context.parameters['paymentId'] ?? '');
+  if (one === undefined) throw new Fault('PAYMENT_NOT_FOUND');
+  const nowMs = clock.nowMs();
+  const body: TopUpDetailAnswer = {
+    data: {
+      ...topUpItem(one, nowMs),
+      attempts: one.attempts,
+      nextCheckAt: isoTime(one.nextCheckMs),
+      leaseUntil: one.leaseUntilMs > nowMs ? isoTime(one.leaseUntilMs) : null,
+      startHeight: String(one.startHeight),
+      creditedHeight: one.creditedHeight === 0n ? null : String(one.creditedHeight),
+      expiresAt: String(one.expiresAt),
+      vanishedAt: one.vanishedMs === undefined ? null : isoTime(one.vanishedMs),
+      payTo: one.payTo ?? null,
+      asset: one.asset ?? null,
+      advice: adviceFor(one, isStuck(one, nowMs)),
+    },
+  };
+  await context.json(200, body);
+}
+
+/** What happens next by itself, and what a person can do. */
+function adviceFor(
+  { state, vanishedMs, isWatched, transaction }: TopUpDetail,
+  stuck: boolean,
+): string {
+  if (vanishedMs !== undefined) {
+    return 'The credit is missing on its chain; it is sent again, or taken back with what was credited. Look the transaction up';
+  }
+  if (state === 'failed') {
+    return 'It is over and nothing was credited; the payer signs a new payment';
+  }
+  if (state === 'credited') {
+    return isWatched
+      ? 'It is credited, and watched until its chain cannot undo it'
+      : 'It is credited for good';
+  }
+  const next =
+    transaction === undefined
+      ? 'Nothing is sent yet; it is tried again by itself'
+      : 'The transaction is sent and not deep enough yet; it is looked at again by itself';
+  if (!stuck) return next;
+  return `${next}. It takes long: see in "farebox check" whether the node of its network answers and its key can pay fees, and look the transaction up`;
+}
+
+/** On a file the work is another thread's. */
+async function auditOf({ config, stores }: FeatureParts): Promise<AuditReport> {
+  if (stores.store.dialect !== 'sqlite') return stores.ledger.audit();
+  const entry = siblingUrl(import.meta.url, './audit-worker');
+  const worker = new Worker(entry, { workerData: { url: config().databaseUrl }, env: {} });
+  try {
+    const report = await new Promise<AuditReport>((resolve, reject) => {
+      worker.once('message', resolve);
+      worker.once('error', reject);
+      worker.once('exit', () => reject(new Error('The audit ended without a report')));
+    });
+    const open = stores.ledger.holds.figures().count;
+    return { ...report, openHolds: report.openHolds + open };
+  } finally {
+    await worker.terminate();
+  }
+}
+
+function auditBody(report: AuditReport): AuditAnswer {
+  return {
+    ok: report.ok,
+    accounts: report.accounts,
+    transfers: report.transfers,
+    openHolds: report.openHolds,
+    owedUsd: decimalUsd(report.owedNano),
+    debtsUsd: decimalUsd(report.debtNano),
+    revenueUsd: decimalUsd(report.revenueNano),
+    differences: report.differences.map((one) => ({
+      account: one.accountId,
+      what: one.what,
+      storedUsd: decimalUsd(one.storedNano),
+      recomputedUsd: decimalUsd(one.recomputedNano),
+    })),
+  };
+}
+
+function configBody(inForce: Config, loaded: LoadedConfig): ConfigAnswer {
+  const yaml = describeConfig(inForce);
+  if (!loaded.ok) {
+    const problems = loaded.problems.map(formatProblem);
+    return { yaml, reload: { ok: false, changed: [], restart: [], problems } };
+  }
+  const { changed, restart } = diffConfig(inForce, loaded.config);
+  return {
+    yaml,
+    reload: { ok: true, changed: [...changed], restart: [...restart], problems: [] },
+  };
+}

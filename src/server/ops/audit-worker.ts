@@ -1,0 +1,21 @@
+/**
+ * Worker thread of `admin.ts`: the audit of a database that is a file. It reads every row, for which
+ * nothing else would run in the server's own thread.
+ */
+import { parentPort, workerData } from 'node:worker_threads';
+import { Ledger } from '../../billing/ledger/ledger.ts';
+import { systemClock } from '../../core/clock.ts';
+import { systemIds } from '../../core/ids.ts';
+import { silentLog } from '../../core/log.ts';
+import { openStore } from '../../db/db.ts';
+
+const { url } = workerData as { url: string }; // written by admin.ts alone
+const [clock, ids] = [systemClock(), systemIds()];
+const store = await openStore({ url, clock, ids, log: silentLog });
+try {
+  const report = await new Ledger({ store, clock, ids, log: silentLog }).audit();
+  // oxlint-disable-next-line unicorn/require-post-message-target-origin -- a thread, not a window
+  parentPort?.postMessage(report);
+} finally {
+  await store.close();
+}

@@ -1,0 +1,63 @@
+/** `GET /x402/solana/blockhash`: the block that a payment on Solana names. */
+import { z } from 'zod';
+import { Fault } from '../../core/faults.ts';
+import { type RouteDescription, jsonContent } from '../../http/describe.ts';
+import type { Route } from '../../http/route.ts';
+import type { Payments, RecentBlock } from '../../payments/payments.ts';
+import { type WalletRouteOptions, limitRequests, requireConfigured } from './route-checks.ts';
+
+const RECENT_BLOCK: RouteDescription = {
+  tag: 'Wallets',
+  summary: 'Get a recent block of Solana',
+  about: 'A payment on Solana names it; with it a payer needs no node of its own.',
+  answers: [
+    {
+      status: 200,
+      about: 'Good for a payment within the next minute.',
+      headers: ['no-store'],
+      content: jsonContent(
+        z
+          .strictObject({ blockhash: z.string(), lastValidBlockHeight: z.string() })
+          .meta({ id: 'RecentBlock' }),
+        {
+          blockhash: 'EkSnNWid2cvwEVnVx9aBqawnmiCNiDgp3gUdkDPTKN1N',
+          lastValidBlockHeight: '301234567',
+        },
+      ),
+    },
+  ],
+  refusals: ['X402_NOT_CONFIGURED', 'SERVICE_UNAVAILABLE', 'RATE_LIMIT_EXCEEDED'],
+};
+
+/** For payers that ask no node of their own, such as the page of the console. */
+export function recentBlockRoute(options: WalletRouteOptions): Route {
+  return {
+    method: 'GET',
+    path: '/x402/solana/blockhash',
+    auth: 'public',
+    describe: RECENT_BLOCK,
+    handle: async (context) => {
+      const bucket = `x402-blockhash|${context.address}`;
+      await limitRequests(options, bucket, options.perMinute.topUp);
+      const block = await askForBlock(requireConfigured(options.payments));
+      if (block === undefined) throw new Fault('X402_NOT_CONFIGURED');
+      context.set('cache-control', 'no-store');
+      await context.json(200, {
+        blockhash: block.blockhash,
+        lastValidBlockHeight: String(block.lastValidBlockHeight),
+      });
+    },
+  };
+}
+
+async function askForBlock(payments: Payments): Promise<RecentBlock | undefined> {
+  try {
+    return await payments.recentBlock();
+  } catch (cause) {
+    throw new Fault('SERVICE_UNAVAILABLE', {
+      message: 'Solana does not answer at the moment; try again',
+      retryAfterSeconds: 5,
+      cause,
+    });
+  }
+}

