@@ -87,6 +87,8 @@ export function apiKeyRoutes(parts: AccountParts, payments: Payments | undefined
         const { id } = readQuery(context, DeleteKeyQuery);
         const isRevoked = await identity.revokeKey(context.caller.accountId, id);
         if (!isRevoked) throw new Fault('API_KEY_NOT_FOUND');
+        // What processes have leased of its cap, they give back.
+        await parts.stores.ledger.recall(context.caller.accountId);
         await context.json(200, { success: true });
       },
     },

@@ -84,7 +84,7 @@ export async function runChat(
     paid: additions.paid,
     priceVersion: price.version,
     keeper: context.keeper,
-    metadata: tagsFor(request, protocol),
+    metadata: request.isPlain && protocol === undefined ? undefined : tagsFor(request, protocol),
   };
   await parts.sales.sell(wanted, work);
 }

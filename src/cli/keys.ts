@@ -150,6 +150,7 @@ A running server stops taking the key within three seconds.`,
           `The account "${account.name}" has no active key "${id}"; "farebox keys list" shows them`,
         );
       }
+      await stores.ledger.recall(account.id);
       invocation.answer(
         () => ({ id, revoked: true }),
         () => `The key ${id} is revoked\n`,

@@ -381,11 +381,13 @@ test('a description holds no secret', async () => {
       '  a: { url: "https://u:hunter3@h.example/v1?k=hunter4", apiKey: hunter5, headers: { x-any: hunter6 } }',
       'metrics: { token: hunter7 }',
       'tracing: { endpoint: https://t.example, headers: { authorization: hunter8 } }',
+      'rpc: { networks: { ethereum-mainnet: { upstreams: [{ url: "https://node.example/v2/hunter9" }] } } }',
     ].join('\n'),
   );
   const text = describeConfig(config);
   assert.doesNotMatch(text, /hunter/);
   assert.match(text, /postgres:\/\/farebox:\*+@db\/farebox/);
+  assert.match(text, /https:\/\/node\.example\/\*+/);
   assert.match(text, /postgres:\/\/farebox:\*+@db1:5432,db2:5432\/farebox/);
 });
 

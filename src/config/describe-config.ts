@@ -1,7 +1,7 @@
 /**
  * The effective settings as YAML for people (`farebox check`), with every secret masked: settings
- * that are marked as secrets, passwords inside URLs, and, in sections of unknown shape, keys that
- * sound like a secret.
+ * that are marked as secrets, passwords inside URLs, the paths of nodes, and, in sections of unknown
+ * shape, keys that sound like a secret.
  */
 import { stringify } from 'yaml';
 
@@ -30,7 +30,9 @@ function mask(value: unknown, path: Path, root: SchemaNode): unknown {
   }
   if (typeof value !== 'string' || value === '') return value;
   const url = URL.parse(value);
-  if (url !== null && url.host !== '') return withoutPassword(value, url);
+  if (url !== null && url.host !== '') {
+    return withoutSecrets(value, url, HAS_KEY_IN_PATH.has(String(path[0])));
+  }
   // An address of several servers is none to `URL`.
   if (SEVERAL_SERVERS.test(value)) return value.replace(SEVERAL_SERVERS, `$1:${MASK}@`);
   // A database address without a host is a file; its name is no secret.
@@ -39,10 +41,15 @@ function mask(value: unknown, path: Path, root: SchemaNode): unknown {
 
 const SEVERAL_SERVERS = /^([a-z][a-z0-9+.-]*:\/\/[^:@/]*):[^@/]*@(?=[^/]*,)/i;
 
-/** Keeps the address and hides what may be a credential: the password and the query. */
-function withoutPassword(text: string, url: URL): string {
-  if (url.password === '' && url.search === '') return text;
+/** Sections whose addresses are of nodes: their access keys are words of the path. */
+const HAS_KEY_IN_PATH: ReadonlySet<string> = new Set(['rpc', 'payments']);
+
+/** Keeps the address and hides what may be a credential: the password, the query, a node's path. */
+function withoutSecrets(text: string, url: URL, hasKeyInPath: boolean): string {
+  const hidesPath = hasKeyInPath && url.pathname !== '/';
+  if (url.password === '' && url.search === '' && !hidesPath) return text;
   if (url.password !== '') url.password = MASK;
   if (url.search !== '') url.search = `?${MASK}`;
+  if (hidesPath) url.pathname = `/${MASK}`;
   return url.href;
 }

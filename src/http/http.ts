@@ -312,10 +312,11 @@ export class HttpServer {
     }
     if (methods.length === 0) throw this.#unknownPath(url);
     const allow = methods.join(', ');
-    throw new Fault('METHOD_NOT_ALLOWED', {
-      message: `The method is not allowed on this path; use ${allow}`,
-      headers: { allow },
-    });
+    const isWebSocket = context.headers['upgrade']?.toLowerCase() === 'websocket';
+    const message = isWebSocket
+      ? `This server speaks HTTP and no WebSocket: send each request with ${allow}, and ask again for what a subscription would tell`
+      : `The method is not allowed on this path; use ${allow}`;
+    throw new Fault('METHOD_NOT_ALLOWED', { message, headers: { allow } });
   }
 
   #unknownPath(url: string | undefined): Fault {

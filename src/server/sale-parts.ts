@@ -63,6 +63,11 @@ export function openSale(setup: SaleSetup): SaleParts {
   return { sales, idempotency, windows, slots, limitLog };
 }
 
+export async function closeSale({ slots, idempotency }: SaleParts): Promise<void> {
+  await slots.close();
+  await idempotency.close();
+}
+
 function countersOn({ store, ledger }: Stores, clock: Clock, ids: Ids) {
   if (!isShared(store)) return { windows: new MemoryWindows(), slots: new Concurrency() };
   const parts = { store, clock, processes: () => ledger.holds.processes, holder: ids.uuid() };

@@ -22,7 +22,7 @@ import { OwnDocument } from './ops/documentation.ts';
 import type { Operations } from './ops/admin.ts';
 import { opsFeature } from './ops/ops.ts';
 import { rpcFeature } from './rpc.ts';
-import { type OnSettle, openSale } from './sale-parts.ts';
+import { type OnSettle, closeSale, openSale } from './sale-parts.ts';
 import { openTraces } from './traces.ts';
 import type { RejectionFigures } from './unhandled-rejections.ts';
 import { Maintenance } from './maintenance.ts';
@@ -126,8 +126,7 @@ export async function startApp(parts: AppParts): Promise<App> {
   // Every feature of the product; each brings its routes, its jobs and its end. The chat's brings the
   // models, embeddings and characters (`chat.ts`), that of media images, audio and video (`media.ts`).
   const features: readonly Feature[] = [
-    { routes: [], leaderJob: () => idempotency.prune(), close: () => idempotency.close() },
-    { routes: [], close: async () => slots.close() },
+    { routes: [], leaderJob: () => idempotency.prune(), close: () => closeSale(shared) },
     { routes: [], perProcessJob: () => largeBodies.rest(), close: () => largeBodies.close() },
     chatFeature(shared, { ...extras, sealer }, largeBodies),
     rpcFeature(shared, idempotency, largeBodies),
@@ -158,13 +157,7 @@ export async function startApp(parts: AppParts): Promise<App> {
     server,
     address,
     openApi: () => document.openApi(),
-    readiness: () => {
-      const database = store.unavailable();
-      const { isClosing } = server;
-      const { journaled } = ledger.holds;
-      const ok = database === undefined && !isClosing;
-      return { ok, database, journaled, engines: registry.count, isClosing };
-    },
+    readiness: () => readinessOf(stores, registry.count, server.isClosing),
     metricsPage: () => metrics.ownPage(server),
     configure: (next) => {
       inForce = next;
@@ -183,6 +176,12 @@ export async function startApp(parts: AppParts): Promise<App> {
         () => lock?.release(),
       ]),
   };
+}
+
+function readinessOf({ store, ledger }: Stores, engines: number, isClosing: boolean): Readiness {
+  const database = store.unavailable();
+  const { journaled } = ledger.holds;
+  return { ok: database === undefined && !isClosing, database, journaled, engines, isClosing };
 }
 
 /** One after the other, each whatever became of those before it. */

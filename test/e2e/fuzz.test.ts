@@ -21,11 +21,11 @@ import { type ExpectedFailure, Verdict, codeOf } from '../fuzz/verdict.ts';
 
 /** Requests to each operation. */
 const RUNS = 150;
-/** The same for those that take long each: sound to decode, documents of megabytes to check. */
+/** The same for those that take long each: sound to decode, documents of megabytes, every row. */
 const FEW_RUNS = 20;
 /** Messages that are hardly HTTP. */
 const HEAD_RUNS = 400;
-const SLOW = /transcriptions|openapi\.json|docs/;
+const SLOW = /transcriptions|openapi\.json|docs|admin\/(?:audit|check|config)/;
 /** The seed of the run that is the same each time. */
 const USUAL_SEED = 20_261_121;
 /** No engine of the test thinks for longer than this, on the slowest of machines. */
@@ -66,6 +66,7 @@ describe('the API, asked by a fuzzer', () => {
       basePath: BASE_PATH,
       expected: EXPECTED_FAILURES,
       secrets: stand.secrets,
+      addresses: stand.addresses,
     });
   });
   after(async () => {

@@ -364,6 +364,19 @@ describe('a video engine elsewhere', () => {
       assert.equal(part.headers.get('content-range'), told, range);
       assert.deepEqual([part.status, Buffer.from(await part.arrayBuffer())], [status, bytes]);
     }
+    for (const [range, status, length] of [
+      [undefined, 200, size],
+      ['bytes=0-9', 206, 10],
+    ] as const) {
+      const head = await fetch(url, {
+        method: 'HEAD',
+        headers: range === undefined ? {} : { range },
+      });
+      assert.equal(head.status, status);
+      assert.equal(head.headers.get('content-length'), String(length));
+      assert.equal(head.headers.get('accept-ranges'), 'bytes');
+      assert.equal((await head.arrayBuffer()).byteLength, 0);
+    }
     for (const range of [`bytes=${size}-`, 'bytes=-0']) {
       const behind = await fetch(url, { headers: { range } });
       assert.equal(behind.status, 416, range);

@@ -1,5 +1,7 @@
 /** The JSON-RPC proxy from the outside: unmodified clients, real nodes, exact bills. */
 import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { type IncomingMessage, request } from 'node:http';
 import { after, before, describe, test } from 'node:test';
 import { JsonRpcProvider } from 'ethers';
 import { http, createPublicClient } from 'viem';
@@ -47,6 +49,23 @@ describe('POST /crypto/rpc/{network}', () => {
     const paid =
       farebox.owner.creditNano - (await ledger.balances(farebox.owner.accountId)).usdNano;
     assert.equal(paid, 45n * 625n);
+  });
+
+  test('a WebSocket is told in words that this is HTTP only', async () => {
+    const { hostname, port, pathname } = new URL(`${farebox.url}/crypto/rpc/ethereum-mainnet`);
+    const headers = {
+      connection: 'Upgrade',
+      upgrade: 'WebSocket',
+      'sec-websocket-key': Buffer.alloc(16).toString('base64'),
+      'sec-websocket-version': '13',
+    };
+    const asked = request({ hostname, port, path: pathname, headers });
+    asked.end();
+    const [answer] = (await once(asked, 'response')) as [IncomingMessage];
+    const said = JSON.parse(Buffer.concat(await answer.toArray()).toString()) as { error: string };
+    assert.equal(answer.statusCode, 405);
+    assert.equal(answer.headers.allow, 'POST');
+    assert.match(said.error, /speaks HTTP and no WebSocket: send each request with POST/);
   });
 
   test('an idempotency key replays without a charge', async () => {

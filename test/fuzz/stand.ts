@@ -38,6 +38,8 @@ export interface Stand {
   readonly source: FuzzSource;
   /** What no answer may hold. */
   readonly secrets: readonly string[];
+  /** Of engines and folders: what the operator alone is shown. */
+  readonly addresses: readonly string[];
   readonly log: LogLine[];
   /** Drops what the engines and the log remember of their callers. */
   forget(): void;
@@ -62,13 +64,9 @@ export async function startStand(): Promise<Stand> {
   const yaml = await settings(peers, keys);
   const farebox = await startTestApp({ port, yaml, log: memoryLog(log) });
   const origin = `http://127.0.0.1:${port}`;
-  const secrets = [
-    ENGINE_KEY,
-    WEBHOOK_SECRET,
-    keys.gas.slice(2),
-    keys.feePayer,
+  const secrets = [ENGINE_KEY, WEBHOOK_SECRET, keys.gas.slice(2), keys.feePayer, peers.node.url];
+  const addresses = [
     farebox.config.dataFolder,
-    peers.node.url,
     ...[
       peers.chat.url,
       peers.vectors.url,
@@ -82,6 +80,7 @@ export async function startStand(): Promise<Stand> {
     origin,
     source: await sourceOf(farebox, peers, origin),
     secrets,
+    addresses,
     log,
     forget: () => {
       for (const list of [peers.chat.seen, peers.vectors.seen, peers.node.asked]) list.length = 0;
@@ -352,6 +351,7 @@ function models() {
 async function sourceOf(farebox: TestApp, peers: Peers, origin: string): Promise<FuzzSource> {
   const rich = await farebox.account(RICH_USD);
   const admin = await farebox.key({ accountId: rich.accountId, kind: 'ADMIN' });
+  const operator = await farebox.key({ kind: 'ADMIN' });
   const narrow = await farebox.key({ accountId: rich.accountId, models: ['plain'] });
   const poor = await farebox.account('0.000001');
   const gone = await farebox.key({ accountId: rich.accountId, expiresMs: 1 });
@@ -368,7 +368,7 @@ async function sourceOf(farebox: TestApp, peers: Peers, origin: string): Promise
     credentials: {
       authorization: {
         apiKey: [bearer(rich.secret), bearer(admin)],
-        adminKey: [bearer(admin)],
+        adminKey: [bearer(admin), bearer(operator)],
         wallet: [bearer(token)],
       },
       others: [bearer(narrow), bearer(poor.secret), bearer(gone), bearer(farebox.owner.secret)],

@@ -22,8 +22,10 @@ export interface VerdictOptions {
   readonly document: OpenApiDocument;
   readonly basePath: string;
   readonly expected: readonly ExpectedFailure[];
-  /** Texts that no answer may hold: keys, addresses of engines, folders. */
+  /** Texts that no answer may hold: keys. */
   readonly secrets: readonly string[];
+  /** Texts that the operator alone is shown: addresses of engines, folders. */
+  readonly addresses: readonly string[];
 }
 
 /** Traces of the inside that no sentence for callers has. */
@@ -42,6 +44,9 @@ const INSIDES: readonly RegExp[] = [
 
 /** Traces of a value that nobody looked at, in sentences of ours; the validator says what it got. */
 const UNREAD = [/\[object \w+\]/, /(?<!received )\b(?:undefined|NaN)\b/];
+
+/** The settings in force, and what was found of them. */
+const SETTINGS = /\/admin\/(?:config|check)$/;
 
 /** Documents speak of code in their samples. */
 const DOCUMENTS = /\/(?:docs|openapi\.json)$/;
@@ -79,15 +84,20 @@ export class Verdict {
   #leaks(request: FuzzRequest, answer: Answer, text: string): string[] {
     const all = `${answer.headers.map((pair) => pair.join(': ')).join('\n')}\n${text}`;
     const sent = [request.target, ...request.headers.flat(), request.body ?? ''].join('\n');
-    if (DOCUMENTS.test(targetPath(request.target))) return this.#found(all, sent, []);
+    const path = targetPath(request.target);
+    if (DOCUMENTS.test(path)) return this.#found(all, sent, []);
+    if (SETTINGS.test(path) && answer.status === 200) {
+      return this.#options.secrets.filter((secret) => all.includes(secret));
+    }
     // Answers that give back what others have stored hold any words at all.
     return this.#found(all, sent, answer.status < 400 ? INSIDES : [...INSIDES, ...UNREAD]);
   }
 
   /** Secrets and patterns in what was answered that its caller has not sent. */
   #found(answered: string, sent: string, patterns: readonly RegExp[]): string[] {
+    const { secrets, addresses } = this.#options;
     const found = [
-      ...this.#options.secrets.filter((secret) => answered.includes(secret)),
+      ...[...secrets, ...addresses].filter((text) => answered.includes(text)),
       ...patterns.flatMap((pattern) => pattern.exec(answered)?.[0] ?? []),
     ];
     return found.filter((text) => !isSent(sent, text)).map((text) => `it holds ${text}`);

@@ -11,6 +11,7 @@ import {
   toySpeechModel,
 } from '../../scripts/build-toy-models.ts';
 import { portraitSvg } from '../../scripts/draw-portrait.ts';
+import { useEnginePackages } from '../../src/engines/local/engine-loader.ts';
 import { Media } from '../../src/engines/media/media.ts';
 import { wavHeader } from '../../src/engines/media/wav.ts';
 import { systemClock } from '../../src/core/clock.ts';
@@ -83,6 +84,7 @@ export async function makeFilm(folder: string, wish: FilmWish): Promise<Buffer> 
   const { container, ...clip } = wish;
   const source = await makeClip(folder, clip);
   if (container === 'mp4') return source;
+  useEnginePackages('media', undefined);
   const { Decoder, Demuxer, Encoder, Muxer, pipeline } = await import('node-av/api');
   const { Log } = await import('node-av/lib');
   const { AV_LOG_ERROR } = await import('node-av/constants');

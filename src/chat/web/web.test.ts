@@ -276,9 +276,14 @@ test('`findUrls()` takes no time on messages made to hurt', () => {
     `http://${')'.repeat(2_041)} `.repeat(90),
     'https://a]('.repeat(18_000),
   ]) {
-    const startedMs = performance.now();
-    findUrls(text, 5);
-    const tookMs = performance.now() - startedMs;
+    // The least of three: a busy machine takes the core away in the middle of one.
+    const tookMs = Math.min(
+      ...[1, 2, 3].map(() => {
+        const startedMs = performance.now();
+        findUrls(text, 5);
+        return performance.now() - startedMs;
+      }),
+    );
     assert.ok(tookMs < 50, `${tookMs} ms`);
   }
 });

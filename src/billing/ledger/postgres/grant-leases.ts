@@ -80,7 +80,9 @@ export async function grantLeases(
   wants: readonly LeaseWant[],
 ): Promise<readonly LeaseAnswer[] | undefined> {
   const { epochId, hasEpoch, nowMs } = context;
-  const processes = hasEpoch ? await lockEpoch(tx, epochId) : 0n;
+  // What is only a hold of its own ends with its request or with this process.
+  const mayLease = hasEpoch && wants.some((want) => want.mayLease);
+  const processes = mayLease ? await lockEpoch(tx, epochId) : 0n;
   if (processes === undefined) return undefined;
   const states = await readStates(
     tx,

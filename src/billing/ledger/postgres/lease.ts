@@ -60,6 +60,8 @@ export interface Slot {
   /** It is about to be asked for, or gives back what it does not use. */
   isDue: boolean;
   wasUsed: boolean;
+  /** Who asks once has a hold of its own; who comes back gets a lease. */
+  hasAsked: boolean;
 }
 
 export interface LeasedAccount {
@@ -104,6 +106,7 @@ export function newSlot(account: LeasedAccount, allowanceId: string | undefined)
     asking: [],
     isDue: false,
     wasUsed: true,
+    hasAsked: false,
   };
   account.slots.push(slot);
   return slot;

@@ -213,6 +213,9 @@ export class Leases {
     const entries = slot.asking.splice(0, REQUESTS_OF_ASK);
     const isContested = this.#parts.clock.monotonicMs() < account.contestedUntilMs;
     const current = slot.lease;
+    // A lease is a flush of its own, and has to be given back.
+    const isWorthIt = entries.length > 1 || (entries.length === 1 && slot.hasAsked);
+    slot.hasAsked = true;
     const newId = LEASE_PREFIX + this.#parts.ids.uuid();
     this.#coming.add(newId);
     const want: LeaseWant = {
@@ -224,7 +227,7 @@ export class Leases {
         freeNano: current.nano - current.heldNano,
       },
       requests: entries.map(({ request }) => request),
-      mayLease: entries.length > 0 && !isContested && this.#parts.isHeard(),
+      mayLease: isWorthIt && !isContested && this.#parts.isHeard(),
       mayWait: this.#parts.isHeard() && entries.every(({ isRecalled }) => !isRecalled),
       newId,
     };

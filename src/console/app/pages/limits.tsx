@@ -13,9 +13,11 @@ import { useRenewal } from './overview.tsx';
 interface Rate {
   readonly type: string;
   readonly amount: number;
-  /** Of the running window, where the server counts it. */
-  readonly used?: number;
-  readonly remaining?: number;
+  /** `credits` are those of blockchain RPC. */
+  readonly unit: 'requests' | 'tokens' | 'credits';
+  /** Of the running window. */
+  readonly used: number;
+  readonly left: number;
 }
 
 interface LimitsAnswer {
@@ -77,7 +79,7 @@ export function Limits() {
               </Tile>
             </dl>
             <section>
-              <h2>By model</h2>
+              <h2>By model and endpoint</h2>
               {data.rateLimits.length === 0 ? (
                 <Empty title="No model is on offer" />
               ) : (
@@ -107,11 +109,11 @@ export function Limits() {
 type ModelRates = LimitsAnswer['data']['rateLimits'][number];
 
 const MODEL_COLUMNS: readonly Column<ModelRates>[] = [
-  { name: 'Model', show: ({ apiModelId }) => <span class="model">{apiModelId}</span> },
+  { name: 'Model or endpoint', show: ({ apiModelId }) => <span class="model">{apiModelId}</span> },
   { name: 'Requests a minute', kind: 'figure', show: (row) => <Left rate={rateOf(row, 'RPM')} /> },
   { name: 'Tokens a minute', kind: 'figure', show: (row) => <Left rate={rateOf(row, 'TPM')} /> },
   {
-    name: 'Requests a day',
+    name: 'In 24 hours',
     kind: 'figure wide',
     show: (row) => <Left rate={rateOf(row, 'RPD')} />,
   },
@@ -123,14 +125,12 @@ function rateOf({ rateLimits }: ModelRates, type: string): Rate | undefined {
 
 function Left({ rate }: { rate: Rate | undefined }) {
   if (rate === undefined) return <span class="soft">no limit</span>;
-  const { amount, used = rate.remaining === undefined ? undefined : amount - rate.remaining } =
-    rate;
-  if (used === undefined) return <span class="num">{countText(amount)}</span>;
+  const { amount, used, left, unit } = rate;
   return (
     <span class="cap">
       <Bar part={used} whole={amount} label="Used of the limit" />
       <span class="num under">
-        {countText(Math.max(0, amount - used))} of {countText(amount)} left
+        {countText(left)} of {countText(amount)} left{unit === 'credits' && ' (credits)'}
       </span>
     </span>
   );
