@@ -59,7 +59,11 @@ export const METRICS = {
     ['state'],
     'Credits of wallet payments: `watched` (the chain could still undo them), `vanished` (not on the chain now), `reversed` (since the beginning).',
   ),
-  databaseUp: gauge('farebox_database_up', [], '1 while the database answers.'),
+  databaseUp: gauge(
+    'farebox_database_up',
+    [],
+    '1 while the database answers and its disk takes writes.',
+  ),
   journal: gauge(
     'farebox_settle_journal_entries',
     [],

@@ -249,7 +249,9 @@ export class ServerMetrics implements RequestObserver {
     const { stores, clock, payments } = this.#parts;
     gauges.set('journal', stores.ledger.holds.journaled);
     const holds = await withinASecond(clock, stores.ledger.openHolds());
-    gauges.set('databaseUp', Number(holds !== undefined));
+    // A disk that is full still answers reads.
+    const takesWrites = stores.store.unavailable() === undefined;
+    gauges.set('databaseUp', Number(holds !== undefined && takesWrites));
     gauges.show('holdsOpen', 'holdsUsd', 'debtsUsd', 'topUps');
     if (holds === undefined) return;
     gauges.set('holdsOpen', holds.count);

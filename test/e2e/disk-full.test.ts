@@ -40,6 +40,10 @@ models: [{ id: m, type: text, context: 65536, maxCompletionTokens: 64, price: { 
     await answer.arrayBuffer();
     return answer.status;
   };
+  const databaseUp = async (): Promise<string | undefined> => {
+    const page = await (await fetch(new URL('/metrics', farebox.url))).text();
+    return /^farebox_database_up (\d)$/m.exec(page)?.[1];
+  };
   const limitPages = (pages: bigint): Promise<unknown> =>
     farebox.app.stores.store.query(`PRAGMA max_page_count = ${pages}`);
 
@@ -65,6 +69,7 @@ models: [{ id: m, type: text, context: 65536, maxCompletionTokens: 64, price: { 
       code: 'SERVICE_UNAVAILABLE',
     });
     assert.equal(await ready(), 503);
+    assert.equal(await databaseUp(), '0');
 
     await limitPages(1_000_000n);
     const until = performance.now() + 15_000;
@@ -72,6 +77,7 @@ models: [{ id: m, type: text, context: 65536, maxCompletionTokens: 64, price: { 
       assert.ok(performance.now() < until, 'the server did not recover');
       await new Promise((resolve) => setTimeout(resolve, 100));
     }
+    assert.equal(await databaseUp(), '1');
     assert.equal((await chat()).status, 200);
     await farebox.audit();
   });
