@@ -1,35 +1,32 @@
 # syntax=docker/dockerfile:1
 
-# The image of Node is the runtime, so the pinned runtime among the optional packages stays out.
+# slim  the server, the demo model and the sentence encoder: docker build .
+# full  with background removal, transcription and video work: docker build --target full .
 ARG NODE_VERSION=26.10.0
 
 FROM node:${NODE_VERSION}-slim AS build
 WORKDIR /build
 COPY package.json package-lock.json .npmrc ./
-# The compiler's binary is itself an optional package.
 RUN npm ci
 COPY . .
 ARG SOURCE_DATE_EPOCH
 RUN node scripts/build.ts
+# An engine's packages are those of its own lock file, checked, and of this kind of machine.
+RUN node scripts/fetch-engines.ts llama sentences
 
-FROM node:${NODE_VERSION}-slim AS slim-packages
-WORKDIR /build
-COPY package.json package-lock.json .npmrc ./
-RUN npm ci --omit=dev --omit=optional
+FROM build AS all-engines
+RUN node scripts/fetch-engines.ts
 
-FROM node:${NODE_VERSION}-slim AS full-packages
-WORKDIR /build
-COPY package.json package-lock.json .npmrc ./
-RUN npm ci --omit=dev
-
+# The image of Node is the runtime; npm and its kin have nothing to do in it.
 FROM node:${NODE_VERSION}-slim AS base
+RUN rm -rf /usr/local/lib/node_modules /usr/local/bin/npm /usr/local/bin/npx /usr/local/bin/corepack /opt/yarn*
 ENV NODE_ENV=production HOST=0.0.0.0 PORT=8402 FAREBOX_DATA=/data
 WORKDIR /app
 COPY package.json LICENSE README.md CHANGELOG.md ./
 COPY bin ./bin
 COPY assets ./assets
 COPY --from=build /build/dist ./dist
-RUN mkdir /data && chown node:node /data
+RUN mkdir /data && chown node:node /data && ln -s /app/bin/farebox.mjs /usr/local/bin/farebox
 VOLUME /data
 EXPOSE 8402
 STOPSIGNAL SIGTERM
@@ -38,13 +35,11 @@ HEALTHCHECK --interval=15s --timeout=5s --start-period=20s \
   CMD ["node", "-e", "fetch('http://127.0.0.1:' + process.env.PORT + '/livez').then((answer) => process.exit(answer.ok ? 0 : 1), () => process.exit(1))"]
 ENTRYPOINT ["node", "/app/bin/farebox.mjs"]
 CMD ["serve"]
+USER node
 
-# With the embedded engines: docker build --target full .
 FROM base AS full
-COPY --from=full-packages /build/node_modules ./node_modules
-USER node
+COPY --from=all-engines /build/engines ./engines
 
-# Without engines, for a server in front of real ones. The last stage is the default.
+# The last stage is the default.
 FROM base AS slim
-COPY --from=slim-packages /build/node_modules ./node_modules
-USER node
+COPY --from=build /build/engines ./engines

@@ -41,8 +41,8 @@ const runtime = pinnedRuntime();
 
 if (runtime === undefined && !isNewEnough) {
   console.error(
-    `Farebox needs Node 24.12 or newer, and this is ${process.versions.node}.\n` +
-      'Install its own runtime with "npm install --include=optional", or a newer Node.',
+    `Farebox needs Node 24.12 or newer, and this is ${process.versions.node}.` +
+      (isCheckout ? '\nIts own comes with "npm ci", or install a newer one.' : ''),
   );
   process.exit(1);
 }

@@ -21,6 +21,7 @@ import {
 import { dirname, join, relative, sep } from 'node:path';
 import { type Metafile, type Plugin, build } from 'esbuild';
 import { writeBundle } from '../src/console/bundle.ts';
+import { ENGINE_PACKAGES } from '../src/engines/local/engine-packages.ts';
 
 const ROOT = join(import.meta.dirname, '..');
 const SRC = join(ROOT, 'src');
@@ -30,8 +31,8 @@ const BUNDLE = join(DIST, 'bundle');
 const CONSOLE_APP = join(SRC, 'console', 'app');
 /** Processes and workers of their own, and the program. */
 const ENTRIES = ['src/main.ts', 'src/**/*-process.ts', 'src/**/*-worker.ts'];
-/** Native packages, which an engine finds in a folder of its own. */
-const EXTERNAL = ['node-llama-cpp', 'onnxruntime-node', 'sharp', 'sherpa-onnx-node', 'node-av'];
+/** What an engine finds in a folder of its own. */
+const EXTERNAL: readonly string[] = Object.values(ENGINE_PACKAGES).flat();
 /** What packages that are not ECMAScript modules expect to be there. */
 const BANNER = `import { createRequire as __createRequire } from 'node:module';
 const require = __createRequire(import.meta.url);

@@ -112,7 +112,7 @@ test('the change log is dated, newest first, under its three heads', () => {
 });
 
 test('the entry pages keep their length', () => {
-  assert.ok(readText('README.md').split('\n').length <= 81);
+  assert.ok(readText('README.md').split('\n').length <= 95);
   assert.ok(readText('AGENTS.md').split('\n').length <= 121);
 });
 

@@ -181,7 +181,10 @@ function joined(pieces: string): string {
 }
 
 /** Files that name public hosts because they are what a server asks. */
-const PUBLIC_ADDRESSES = new Set(['src/config/download-settings.ts']);
+const PUBLIC_ADDRESSES = new Set([
+  '.github/workflows/release.yml',
+  'src/config/download-settings.ts',
+]);
 
 /** Texts that are data, not prose of this project. */
 function isData(path: string): boolean {

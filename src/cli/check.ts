@@ -3,19 +3,27 @@
  * the payment rails settle?
  * Changes nothing: a database that is not there yet is not made.
  */
-import { accessSync, constants, existsSync } from 'node:fs';
+import { once } from 'node:events';
+import { accessSync, constants, existsSync, statSync } from 'node:fs';
+import { createServer } from 'node:net';
 import { dirname } from 'node:path';
-import { type Config, describeConfig } from '../config/config.ts';
-import { systemClock } from '../core/clock.ts';
+import { request } from 'undici';
+import { type Config, describeConfig, reachableHost } from '../config/config.ts';
+import { SECOND_MS, systemClock } from '../core/clock.ts';
 import { systemIds } from '../core/ids.ts';
 import { reasonOf, silentLog } from '../core/log.ts';
 import { type Store, openStore } from '../db/db.ts';
 import { configuredEngines } from '../engines/registry.ts';
 import { Engines } from '../engines/engines.ts';
-import { findPackages, missingPackages, packageSet } from '../engines/local/engine-packages.ts';
+import { probeEmbedded } from '../engines/embedded-probe.ts';
+import { ENGINE_PACKAGES, missingPackages } from '../engines/local/engine-packages.ts';
 import { type RailHealth, askRails, askStaking } from '../payments/payments.ts';
+import { BASE_PATH } from '../server/server.ts';
 import { type Command, requireSettings } from './command.ts';
 import { table } from './terminal.ts';
+
+/** A server on the same machine answers at once or is not there. */
+const ASK_LIMIT_MS = 2 * SECOND_MS;
 
 interface Finding {
   readonly what: string;
@@ -30,11 +38,12 @@ function finding(what: string, state: Finding['state'], says: string): Finding {
 
 export const checkCommand: Command = {
   name: 'check',
-  summary: 'Check the configuration, the database, every engine and payment rail',
+  summary: 'Check the settings, the address, the database, every engine and payment rail',
   usage: 'check',
   details: `
 Prints the settings in force, secrets masked, then one line for each thing that was checked. Ends
-with exit code 1 when something is wrong. The server may run meanwhile.`,
+with exit code 1 when something is wrong. Each embedded engine is started once; nothing is fetched. The
+server may run meanwhile.`,
   run: async (invocation) => {
     const { config } = await requireSettings(invocation.console);
     const findings = await findingsOf(config);
@@ -51,9 +60,11 @@ with exit code 1 when something is wrong. The server may run meanwhile.`,
 /** What there is to say of everything that a server of this configuration needs. */
 export async function findingsOf(config: Config): Promise<Finding[]> {
   return [
+    await listenFinding(config),
+    dataFinding(config),
     await databaseFinding(config),
     ...(await engineFindings(config)),
-    embeddedFinding(config),
+    ...(await embeddedFindings(config)),
     modelFinding(config),
     ...(await paymentFindings(config)),
   ];
@@ -88,15 +99,9 @@ async function databaseFinding(config: Config): Promise<Finding> {
 
 /** The database comes with the first start, if its folder can be made. */
 function folderFinding(folder: string): Finding {
-  let path = folder;
-  while (!existsSync(path)) path = dirname(path);
-  try {
-    accessSync(path, constants.W_OK);
-    return finding('database', 'note', 'will be made by the first start');
-  } catch {
-    // Whatever the reason, nothing can be made there.
-    return finding('database', 'wrong', `${path} is not writable`);
-  }
+  const problem = unwritable(folder);
+  if (problem !== undefined) return finding('database', 'wrong', problem);
+  return finding('database', 'note', 'will be made by the first start');
 }
 
 async function engineFindings(config: Config): Promise<Finding[]> {
@@ -132,12 +137,92 @@ async function probeFinding(config: Config, engines: Engines, id: string): Promi
   return finding(what, 'note', `${answered}, but does not name ${missing.join(', ')}`);
 }
 
-function embeddedFinding(config: Config): Finding {
-  const what = 'embedded engine';
-  if (!config.embedded.enabled) return finding(what, 'note', 'switched off');
-  const isHere = findPackages(packageSet('llama'), config.dataFolder) !== undefined;
-  if (isHere) return finding(what, 'ok', 'its packages are here');
-  return finding(what, 'note', missingPackages('llama'));
+/** Each embedded engine is started once; what it lacks is named with the way to get it. */
+async function embeddedFindings(config: Config): Promise<Finding[]> {
+  if (!config.embedded.enabled) return [finding('embedded engines', 'note', 'switched off')];
+  const probes = await probeEmbedded({
+    config,
+    clock: systemClock(),
+    ids: systemIds(),
+    log: silentLog,
+    onChange: () => undefined,
+  });
+  return probes.map(({ engine, needs, missing, problem }) => {
+    const what = `engine ${engine}`;
+    const packages = needs.flatMap((set) => [...ENGINE_PACKAGES[set]]).join(', ') || 'ffmpeg';
+    if (problem !== undefined) return finding(what, 'wrong', problem);
+    if (missing.length === 0) return finding(what, 'ok', `works with ${packages}`);
+    const words = missing.map(missingPackages).join('; ');
+    const next = config.embedded.download ? ', and so does the next start' : '';
+    return finding(what, 'note', `${words}${next}`);
+  });
+}
+
+/** The address is free, or a server of ours has it. */
+async function listenFinding({ listen, service }: Config): Promise<Finding> {
+  const { host, port } = listen;
+  const server = createServer();
+  try {
+    await once(server.listen({ host, port }), 'listening');
+    return finding('listen', 'ok', `${host}:${port} is free`);
+  } catch (error) {
+    const isOurs = await answersAsOurs(listen, service.name);
+    if (isOurs) return finding('listen', 'note', `a server runs on ${host}:${port}`);
+    return finding('listen', 'wrong', listenProblem(error, listen) ?? reasonOf(error));
+  } finally {
+    server.close();
+  }
+}
+
+/** Why the address cannot be had, in words; `undefined` for any other error. */
+export function listenProblem(
+  error: unknown,
+  { host, port }: Config['listen'],
+): string | undefined {
+  // Errors of the system have both.
+  const { code = '', syscall } = error as NodeJS.ErrnoException;
+  if (syscall !== 'listen' && syscall !== 'getaddrinfo') return undefined;
+  const words: Readonly<Record<string, string>> = {
+    EADDRINUSE: `Port ${port} of ${host} is taken by another program: stop it, or choose another with --port`,
+    EACCES: `Port ${port} of ${host} is not allowed to this user: choose one above 1023 with --port`,
+    EADDRNOTAVAIL: `This machine has no address ${host}: correct listen.host`,
+    ENOTFOUND: `There is no address for the name ${host}: correct listen.host`,
+  };
+  return words[code];
+}
+
+async function answersAsOurs({ host, port }: Config['listen'], name: string): Promise<boolean> {
+  try {
+    const url = `http://${reachableHost(host)}:${port}${BASE_PATH}/models`;
+    const { headers, body } = await request(url, { signal: AbortSignal.timeout(ASK_LIMIT_MS) });
+    await body.dump();
+    return headers[`x-${name}-version`] !== undefined;
+  } catch {
+    // Nobody, or somebody who speaks no HTTP.
+    return false;
+  }
+}
+
+/** The server must be able to write there; a check makes no folder. */
+function dataFinding({ dataFolder }: Config): Finding {
+  const problem = unwritable(dataFolder);
+  if (problem !== undefined) return finding('data folder', 'wrong', problem);
+  if (existsSync(dataFolder)) return finding('data folder', 'ok', dataFolder);
+  return finding('data folder', 'note', `${dataFolder} will be made by the first start`);
+}
+
+/** What is asked of the folders that the first start makes. */
+function unwritable(folder: string): string | undefined {
+  let path = folder;
+  while (!existsSync(path)) path = dirname(path);
+  try {
+    if (!statSync(path).isDirectory()) return `${path} is a file`;
+    accessSync(path, constants.W_OK);
+    return undefined;
+  } catch {
+    // Whatever the reason, nothing can be made there.
+    return `${path} is not writable`;
+  }
 }
 
 function modelFinding({ models }: Config): Finding {

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { type ChildProcess, execFile, spawn } from 'node:child_process';
+import { type ChildProcess, execFile, execFileSync, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import {
   existsSync,
@@ -10,6 +10,7 @@ import {
   statSync,
   writeFileSync,
 } from 'node:fs';
+import { type AddressInfo, createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
@@ -327,6 +328,52 @@ describe('commands without a server', () => {
     assert.match(wrong.err, /farebox\.yaml:1.*engines/s);
   });
 
+  test('check refuses what serve refuses, with its line, and so does serve', async () => {
+    const yaml = `${LOCAL}http: { trustProxy: [10.0.0.0/8, nonsense] }\ncluster: { workers: 4 }\n`;
+    writeFileSync(join(folder, 'farebox.yaml'), yaml);
+    for (const command of ['check', 'serve']) {
+      const { code, err } = await farebox(folder, command);
+      assert.equal(code, 1);
+      assert.match(err, /farebox\.yaml:3:\d+: http\.trustProxy\[1\]: .*not "nonsense"/);
+      assert.match(err, /farebox\.yaml:4:\d+: cluster\.workers: 4 workers need a database/);
+    }
+  });
+
+  test('a busy port and a bad folder are told in words, by serve and by check', async () => {
+    writeFileSync(join(folder, 'farebox.yaml'), LOCAL);
+    writeFileSync(join(folder, 'file'), '');
+    const holder = createServer().listen(0, '127.0.0.1');
+    await once(holder, 'listening');
+    const { port } = holder.address() as AddressInfo; // a TCP server has one
+    const busy = await farebox(folder, 'serve', '--port', String(port));
+    assert.deepEqual(
+      [busy.code, /is taken by another program: .*--port/.test(busy.err)],
+      [1, true],
+    );
+    const check = await farebox(folder, 'check', { env: { PORT: String(port) } });
+    assert.equal(check.code, 1);
+    assert.match(check.out, /listen +wrong +Port \d+ of 127\.0\.0\.1 is taken/);
+    holder.close();
+    const bad = await farebox(folder, 'serve', '--port', '0', '--data', 'file/data');
+    assert.equal(bad.code, 1);
+    assert.match(bad.err, /The data folder .*file\/data cannot be used: .*--data/);
+  });
+
+  test('check starts every embedded engine and names what is missing', async () => {
+    const yaml = 'listen: { port: 0 }\ndiscovery: { enabled: false }\n';
+    writeFileSync(join(folder, 'farebox.yaml'), yaml);
+    const fine = await farebox(folder, 'check');
+    assert.match(fine.out, /engine embedded +ok +works with node-llama-cpp/);
+    assert.match(fine.out, /engine embedded-sentences +ok/);
+    assert.match(fine.out, /engine embedded-cutout +ok +works with onnxruntime-node, sharp/);
+    assert.match(fine.out, /engine embedded-video +ok/);
+    assert.match(fine.out, /engine embedded-speech +ok +works with sherpa-onnx-node/);
+    writeFileSync(join(folder, 'farebox.yaml'), `${yaml}media: { ffmpeg: /no/ffmpeg }\n`);
+    const wrong = await farebox(folder, 'check');
+    assert.equal(wrong.code, 1);
+    assert.match(wrong.out, /engine embedded-video +wrong +.*\/no\/ffmpeg is not a program/);
+  });
+
   test('without an account the commands say how to get one', async () => {
     writeFileSync(join(folder, 'farebox.yaml'), LOCAL);
     const { code, err } = await farebox(folder, 'keys', 'list');
@@ -364,7 +411,13 @@ describe('words that are wrong', () => {
     ['credit 1e3', /decimal amount such as 25/],
     ['credit 0.0000000001', /decimal amount/],
     ['audit now', /"now" is one word too many/],
-    ['audit --fix', /Unknown option '--fix'/],
+    ['audit --fix', /"audit" has no option "--fix"/],
+    ['serve --prot 1', /"serve" has no option "--prot" \(did you mean "--port"\?\)/],
+    ['keys craete', /no command "keys craete". Did you mean "keys create"\?/],
+    ['usage --by week', /--by must be one of day, model, account, key/],
+    ['completion powershell', /no completion for "powershell"/],
+    ['engines pull lama', /no engine "lama" \(did you mean "llama"\?\)/],
+    ['models pull qwen3-0.6b --proxy nowhere', /--proxy must be an address/],
     ['models pull', /Name one model of the library: qwen3-0\.6b/],
   ];
   for (const [argv, says] of rows) {
@@ -375,6 +428,33 @@ describe('words that are wrong', () => {
       assert.match(err, says);
     });
   }
+
+  test('with --json a failure is a document too', async () => {
+    for (const [argv, code, exit] of [
+      ['keys craete --json', 'usage', 2],
+      ['serve --prot 1 --json', 'usage', 2],
+      ['models pull none --json', 'failed', 1],
+    ] as const) {
+      const { code: ended, out, err } = await inProcess(...argv.split(' '));
+      assert.deepEqual([ended, err], [exit, '']);
+      const { error } = JSON.parse(out) as { error: { code: string; message: string } };
+      assert.equal(error.code, code);
+      assert.ok(error.message.length > 10);
+    }
+  });
+
+  test('--version says the number of the release', async () => {
+    const { code, out } = await inProcess('--version');
+    assert.equal(code, 0);
+    assert.match(out, /^farebox \d+\.\d+\.\d+ \(\d{8}\.\d{6}\)\n$/);
+  });
+
+  test('a completion script knows every command and its options', async () => {
+    const { out } = await inProcess('completion', 'bash');
+    for (const { name } of COMMANDS) assert.ok(out.includes(name.split(' ').at(-1) ?? ''), name);
+    assert.match(out, /"serve"\) words="[^"]*--port/);
+    execFileSync('bash', ['-n'], { input: out });
+  });
 
   test('a model that the library has not is refused with the nearest', async () => {
     const { code, err } = await inProcess('models', 'pull', 'qwen3-0.6');

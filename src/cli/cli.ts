@@ -9,6 +9,7 @@ import { accountsCreateCommand, accountsListCommand, accountsUpdateCommand } fro
 import { agentsClaudeCommand, agentsCodexCommand } from './agents.ts';
 import { auditCommand } from './audit.ts';
 import { checkCommand } from './check.ts';
+import { completionCommand } from './completion.ts';
 import { type Command, Invocation, UsageError } from './command.ts';
 import { creditCommand, debitCommand } from './credit.ts';
 import { enginesCommand, enginesPullCommand } from './engines.ts';
@@ -17,9 +18,10 @@ import { modelsCommand, modelsPullCommand } from './models.ts';
 import { moveCommand } from './move.ts';
 import { refundCommand } from './refund.ts';
 import { serveCommand } from './serve.ts';
-import { revision } from './serving.ts';
+import { revision, version } from './serving.ts';
 import { signInCommand } from './sign-in.ts';
 import { type Console, printableConsole } from './terminal.ts';
+import { usageCommand } from './usage.ts';
 
 /** Every command, in the order of the overview. */
 export const COMMANDS: readonly Command[] = [
@@ -34,6 +36,7 @@ export const COMMANDS: readonly Command[] = [
   creditCommand,
   debitCommand,
   refundCommand,
+  usageCommand,
   modelsCommand,
   modelsPullCommand,
   enginesCommand,
@@ -43,6 +46,9 @@ export const COMMANDS: readonly Command[] = [
   auditCommand,
   moveCommand,
   checkCommand,
+  completionCommand(() =>
+    COMMANDS.map((command) => ({ ...command, options: Object.keys(optionsOf(command)) })),
+  ),
 ];
 
 /** Runs the command of a command line and gives its exit code. */
@@ -53,8 +59,8 @@ export async function runCommand(given: Console): Promise<number> {
     console.stdout.write(overview());
     return first === undefined ? 2 : 0;
   }
-  if (first === '--version' || first === 'version') {
-    console.stdout.write(`farebox ${revision()}\n`);
+  if (first === '--version' || first === '-v' || first === 'version') {
+    console.stdout.write(`farebox ${version()} (${revision()})\n`);
     return 0;
   }
   const command =
@@ -67,18 +73,32 @@ export async function runCommand(given: Console): Promise<number> {
 /** `farebox keys` and `farebox keys --help` list the commands that start with the word. */
 function unknownCommand(console: Console, first: string, second: string | undefined): number {
   const group = COMMANDS.filter((one) => one.name.startsWith(`${first} `));
-  if (group.length > 0) {
-    const isHelp = second === '--help' || second === '-h' || second === 'help';
-    (isHelp ? console.stdout : console.stderr).write(
-      `${lines(group)}\n\n"farebox <command> --help" says more about one.\n`,
-    );
-    return isHelp ? 0 : 2;
+  const isHelp = second === '--help' || second === '-h' || second === 'help';
+  const list = `${lines(group)}\n\n"farebox <command> --help" says more about one.\n`;
+  if (group.length > 0 && isHelp) {
+    console.stdout.write(list);
+    return 0;
   }
-  const words = COMMANDS.map((one) => one.name.split(' ')[0] ?? '');
-  const near = nearestOf(first, new Set(words));
+  if (group.length > 0 && (second === undefined || second.startsWith('-'))) {
+    console.stderr.write(list);
+    return 2;
+  }
+  const asked = group.length > 0 ? `${first} ${second}` : first;
+  const known =
+    group.length > 0
+      ? group.map(({ name }) => name)
+      : COMMANDS.map(({ name }) => name.split(' ')[0] ?? '');
+  const near = nearestOf(asked, new Set(known));
   const guess = near === undefined ? '' : ` Did you mean "${near}"?`;
-  console.stderr.write(`There is no command "${first}".${guess}\n\n${overview()}`);
+  const message = `There is no command "${asked}".${guess}`;
+  if (console.argv.includes('--json')) writeJsonError(console, message, 'usage');
+  else console.stderr.write(`${message}\n\n${group.length > 0 ? list : overview()}`);
   return 2;
+}
+
+/** A failure for programs: one JSON document where the answer would be. */
+function writeJsonError(console: Console, message: string, code: 'usage' | 'failed'): void {
+  console.stdout.write(`${JSON.stringify({ error: { code, message } }, undefined, 2)}\n`);
 }
 
 async function runOne(
@@ -100,14 +120,37 @@ async function runOne(
     if (given[0] !== undefined && command.takesWords !== true) {
       throw new UsageError(`"${given[0]}" is one word too many`);
     }
-    return (await command.run(new Invocation(console, given, values))) ?? 0;
+    const where = { ...console, env: environmentWith(console, values) };
+    return (await command.run(new Invocation(where, given, values))) ?? 0;
   } catch (error) {
     // Whatever a command throws ends here, as one sentence for the person at the terminal.
     const isUsage = error instanceof UsageError || isParseError(error);
-    console.stderr.write(`${reasonOf(error)}\n`);
-    if (isUsage) console.stderr.write(`\n${helpOf(command)}`);
+    const message = isParseError(error) ? parseProblem(error, command) : reasonOf(error);
+    if (argv.includes('--json')) writeJsonError(console, message, isUsage ? 'usage' : 'failed');
+    else console.stderr.write(`${message}\n${isUsage ? `\n${helpOf(command)}` : ''}`);
     return isUsage ? 2 : 1;
   }
+}
+
+/** Options that stand for variables of the environment; relative to the working folder. */
+const VARIABLES = { config: 'FAREBOX_CONFIG', data: 'FAREBOX_DATA', port: 'PORT' } as const;
+
+function environmentWith({ env }: Console, values: Readonly<Record<string, unknown>>) {
+  const given = Object.entries(VARIABLES).flatMap(([option, variable]) => {
+    const value = values[option];
+    return typeof value === 'string' ? [[variable, value] as const] : [];
+  });
+  return given.length === 0 ? env : { ...env, ...Object.fromEntries(given) };
+}
+
+/** Node's words for an option that is not there speak of something else. */
+function parseProblem(error: Error, command: Command): string {
+  const unknown = /^Unknown option '(-[^']*)'/.exec(error.message)?.[1];
+  if (unknown === undefined) return error.message;
+  const known = Object.keys(optionsOf(command)).map((name) => `--${name}`);
+  const near = nearestOf(unknown, known);
+  const guess = near === undefined ? '' : ` (did you mean "${near}"?)`;
+  return `"${command.name}" has no option "${unknown}"${guess}`;
 }
 
 /** A line of the help that begins with `--name` is an option; with `<…>` behind it takes a text. */
@@ -120,10 +163,12 @@ function optionsOf({ details }: Command): NonNullable<ParseArgsConfig['options']
     ...Object.fromEntries(described),
     help: { type: 'boolean', short: 'h' },
     json: { type: 'boolean' },
+    config: { type: 'string' },
+    data: { type: 'string' },
   };
 }
 
-function isParseError(error: unknown): boolean {
+function isParseError(error: unknown): error is TypeError {
   return (
     error instanceof TypeError &&
     String((error as { code?: unknown }).code).startsWith('ERR_PARSE_ARGS')
@@ -143,7 +188,7 @@ function lines(commands: readonly Command[]): string {
 }
 
 function overview(): string {
-  return `farebox: a paid inference API that you own\n\nCommands:\n${lines(COMMANDS)}\n\n"farebox <command> --help" says more about one. Every command takes --json.\n`;
+  return `farebox: a paid inference API that you own\n\nCommands:\n${lines(COMMANDS)}\n\n"farebox <command> --help" says more about one. Every command takes --json,\n--config <file> (FAREBOX_CONFIG) and --data <folder> (FAREBOX_DATA).\n`;
 }
 
 /** What `farebox <command> --help` prints. */

@@ -22,14 +22,16 @@ const ENGINE_MOMENT_MS = 5_000;
 export const serveCommand: Command = {
   name: 'serve',
   summary: 'Run the server',
-  usage: 'serve [--workers <number>] [--json]',
+  usage: 'serve [options]',
   details: `
+  --port <number>      where it listens (default: PORT, else listen.port, else 8402)
+  --config <file>      the settings (default: FAREBOX_CONFIG, else farebox.yaml)
+  --data <folder>      database, keys, models, media (default: FAREBOX_DATA, else ./data)
   --workers <number>   processes that share the port; more than one needs PostgreSQL
   --json               write every log line as JSON
 
 The first start makes the data folder, the database, an owner account with a starter credit and an
-API key, which is shown once. Settings come from farebox.yaml (or the file that FAREBOX_CONFIG
-names), the data folder from FAREBOX_DATA, the port from PORT. All of them are optional.
+API key, which is shown once. No setting is needed for it.
 Stop it with Ctrl-C or SIGTERM: open answers finish first. SIGHUP reads the configuration again.`,
   run: serve,
 };

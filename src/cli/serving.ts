@@ -18,8 +18,9 @@ import { systemClock } from '../core/clock.ts';
 import { systemIds } from '../core/ids.ts';
 import type { Log } from '../core/log.ts';
 import { formatUsd } from '../core/money.ts';
+import { packagePath } from '../core/package-root.ts';
 import { makeLasting } from '../core/young-generation.ts';
-import { findingsOf } from './check.ts';
+import { findingsOf, listenProblem } from './check.ts';
 import type { Settings } from './command.ts';
 import { Progress } from './progress.ts';
 import type { Console } from './terminal.ts';
@@ -32,9 +33,17 @@ const UNKNOWN_REVISION = '00000000.000000';
  */
 export function revision(): string {
   const isBuild = import.meta.url.endsWith('.js');
-  const url = new URL(isBuild ? '../build.json' : '../../package.json', import.meta.url);
-  const { revision: stamped } = JSON.parse(readFileSync(url, 'utf8')) as { revision?: string }; // ours
-  return stamped ?? UNKNOWN_REVISION;
+  return packageField(isBuild ? 'dist/build.json' : 'package.json', 'revision') ?? UNKNOWN_REVISION;
+}
+
+/** The number of the release, such as `1.2.0`. */
+export function version(): string {
+  return packageField('package.json', 'version') ?? '0.0.0';
+}
+
+function packageField(file: string, name: 'revision' | 'version'): string | undefined {
+  const fields: unknown = JSON.parse(readFileSync(packagePath(file), 'utf8'));
+  return (fields as { readonly [key in typeof name]?: string })[name]; // our own files
 }
 
 /** A bar on a terminal, a line every tenth elsewhere. */
@@ -69,18 +78,48 @@ export function operationsOf({ env, cwd }: Console): Operations {
   return { load: () => reloadConfig({ env, cwd }), check: findingsOf };
 }
 
-/** Starts the server of this process; resolves when it listens. */
-export function startServer(parts: Omit<AppParts, 'clock' | 'ids' | 'version'>): Promise<App> {
+/** Starts the server of this process; resolves when it listens. Its failures are in words. */
+export async function startServer(
+  parts: Omit<AppParts, 'clock' | 'ids' | 'version'>,
+): Promise<App> {
   const unhandledRejections = hearRejections(parts.log);
-  return makeLasting(() =>
-    startApp({
-      ...parts,
-      unhandledRejections,
-      clock: systemClock(),
-      ids: systemIds(),
-      version: revision(),
-    }),
-  );
+  try {
+    return await makeLasting(() =>
+      startApp({
+        ...parts,
+        unhandledRejections,
+        clock: systemClock(),
+        ids: systemIds(),
+        version: revision(),
+      }),
+    );
+  } catch (error) {
+    // What an operator can mend is said in their words; anything else as it is.
+    throw startProblem(error, parts.config) ?? error;
+  }
+}
+
+/** Why the address or the data folder cannot be had; `undefined` for any other error. */
+function startProblem(error: unknown, config: Config): Error | undefined {
+  const root = error instanceof Error && error.cause instanceof Error ? error.cause : error;
+  if (!(root instanceof Error)) return undefined;
+  // Errors of the system have them.
+  const { code = '', path } = root as NodeJS.ErrnoException;
+  const problem = listenProblem(root, config.listen);
+  if (problem !== undefined) return new Error(problem, { cause: error });
+  const why: Readonly<Record<string, string>> = {
+    EACCES: 'this user may not write there',
+    EPERM: 'this user may not write there',
+    EROFS: 'it is on a file system that is read-only',
+    ENOTDIR: 'a part of its path is a file',
+    EEXIST: 'it is a file',
+    ENOSPC: 'the disk is full',
+  };
+  const { dataFolder } = config;
+  const isOurs = path?.startsWith(dataFolder) === true || dataFolder.startsWith(path ?? '\n');
+  if (why[code] === undefined || !isOurs) return undefined;
+  const message = `The data folder ${dataFolder} cannot be used: ${why[code]}; choose another with --data or FAREBOX_DATA`;
+  return new Error(message, { cause: error });
 }
 
 /** Resolves when somebody asks this process to end. */

@@ -2,6 +2,7 @@
  * What no single key can say: ids that clash, engines that do not exist, prices that are missing,
  * payments that could never be settled. Also fills a model's open settings from the price file, before those checks.
  */
+import { compile } from '@fastify/proxy-addr';
 import { isWithoutChecksum, walletIdentity } from '../core/addresses.ts';
 import { didYouMean } from '../core/nearest.ts';
 import type { Findings } from './explain.ts';
@@ -65,6 +66,26 @@ export function crossCheck(settings: FileSettings, findings: Findings): void {
     if (!used.has(name)) findings.warning(['engines', name], 'No model has a replica here');
   }
   checkPayments(settings.payments, findings);
+  checkServer(settings, findings);
+}
+
+/** What would stop the server when it starts. */
+function checkServer({ http, cluster, database }: FileSettings, findings: Findings): void {
+  const proxies = http.trustProxy;
+  for (const [index, entry] of typeof proxies === 'boolean' ? [] : proxies.entries()) {
+    try {
+      compile([entry]);
+    } catch {
+      // The package knows which addresses and names there are.
+      const message = `Must be an address, a range such as 10.0.0.0/8, or loopback, linklocal or uniquelocal, not "${entry}"`;
+      findings.problem(['http', 'trustProxy', index], message);
+    }
+  }
+  const isFile = database === undefined || database.startsWith('sqlite:');
+  if (cluster.workers > 1 && isFile) {
+    const message = `${cluster.workers} workers need a database that they can share: set "database" to postgres://…, or run one worker`;
+    findings.problem(['cluster', 'workers'], message);
+  }
 }
 
 function checkNames(models: readonly ModelSettings[], findings: Findings): void {

@@ -15,8 +15,10 @@ const MASK = '********';
 /** YAML text of the settings in force; safe to show and to paste into a bug report. */
 export function describeConfig(config: Config): string {
   const root = schemaTree(fileSchema());
-  const { databaseUrl, dataFolder, publicUrl, searchPath: _, ...sections } = config;
-  const shown = { database: databaseUrl, data: dataFolder, publicUrl, ...sections };
+  const { databaseUrl, dataFolder, publicUrl, searchPath: _, downloads, ...sections } = config;
+  // Of what npm's own file and the environment say, the address alone: the rest may hold passwords.
+  const { registry } = downloads;
+  const shown = { database: databaseUrl, data: dataFolder, publicUrl, registry, ...sections };
   return stringify(mask(shown, [], root), { lineWidth: 0 });
 }
 

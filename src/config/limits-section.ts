@@ -99,7 +99,7 @@ export const LimitsSection = z
     ),
     starterCreditUsd: usd('5').describe('Credit of the owner account at the first start.'),
     keysPerAccount: whole(500).describe('Active API keys per account.'),
-    unsoldPerMinute: whole(600).describe(
+    unsoldPerMinute: whole(3000).describe(
       'Requests per account and minute on everything that sells nothing: keys, usage, billing, lists of models.',
     ),
     keysPerMinute: whole(20).describe('API keys made per account and minute.'),

@@ -24,7 +24,7 @@ import {
   modelFetcher,
   outageOfFetch,
 } from './local/model-files.ts';
-import type { EngineSet } from './local/engine-packages.ts';
+import { type EngineSet, findPackages, packageSet } from './local/engine-packages.ts';
 import { requirePackages } from './local/package-fetch.ts';
 import { Media, videoEngine } from './media/media.ts';
 import { SPEECH_MODEL_FILES, transcriptionEngine } from './transcription/transcription.ts';
@@ -61,6 +61,29 @@ const CUTOUT_LIMIT_MS = 5 * MINUTE_MS;
 /** A piece of ten minutes on a small machine, behind others in the line. */
 const SPEECH_LIMIT_MS = HOUR_MS;
 const VIDEO_LIMIT_MS = 10 * MINUTE_MS;
+
+/** What became of a trial start. */
+export interface EngineProbe {
+  readonly engine: string;
+  /** The packages that it runs with; none where the programs of the machine do. */
+  readonly needs: readonly EngineSet[];
+  readonly missing: readonly EngineSet[];
+  /** Why it does not start, with its packages here. */
+  readonly problem: string | undefined;
+}
+
+/** Starts a child; the reason when it does not. */
+export async function startProblem(child: {
+  address(): Promise<unknown>;
+}): Promise<string | undefined> {
+  try {
+    await child.address();
+    return undefined;
+  } catch (error) {
+    // The reason is the finding.
+    return reasonOf(error);
+  }
+}
 
 export class MediaEngines {
   readonly #parts: LocalEnginesParts;
@@ -137,6 +160,21 @@ export class MediaEngines {
       // A program that is named and not there: its engines say so when they start.
       return [];
     }
+  }
+
+  /** Starts each engine whose packages are here, in `work`, and says how it went. Fetches nothing. */
+  async probe(work: string): Promise<readonly EngineProbe[]> {
+    const { dataFolder } = this.#parts.config;
+    this.#offers = this.#offersIn(work, await this.#hasSpeech(), await this.#mediaNeeds());
+    const probes: EngineProbe[] = [];
+    for (const { engine, needs, child } of this.#offers) {
+      const missing = needs.filter(
+        (set) => findPackages(packageSet(set), dataFolder) === undefined,
+      );
+      const problem = missing.length > 0 ? undefined : await startProblem(child);
+      probes.push({ engine, needs, missing, problem });
+    }
+    return probes;
   }
 
   engines(): EngineSettings[] {

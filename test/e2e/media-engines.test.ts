@@ -133,7 +133,7 @@ before(async () => {
   farebox = await startTestApp({
     yaml: `fetch: { allow: [127.0.0.0/8] }
 engines: { studio: { url: "${engine.url}/v1" }, nobody: { url: "http://127.0.0.1:9/v1" }, rembg: { protocol: rembg, url: "${engine.url}/api/remove" } }
-limits: { guard: { failures: 100000 }, plans: { staff: { image: 1000, audio: 1000, videoQueue: 1000, videoRetrieve: 100000 } } }
+limits: { unsoldPerMinute: 1000000, guard: { failures: 100000 }, plans: { staff: { image: 1000, audio: 1000, videoQueue: 1000, videoRetrieve: 100000 } } }
 ${MODELS}`,
   });
 });

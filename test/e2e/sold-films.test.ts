@@ -55,7 +55,7 @@ before(async () => {
   const { port } = server.address() as AddressInfo; // a listening TCP server has one
   farebox = await startTestApp({
     yaml: `engines: { studio: { url: "http://127.0.0.1:${port}/v1" } }
-limits: { guard: { failures: 100000 }, plans: { staff: { videoQueue: 100000, videoRetrieve: 100000 } } }
+limits: { unsoldPerMinute: 1000000, guard: { failures: 100000 }, plans: { staff: { videoQueue: 100000, videoRetrieve: 100000 } } }
 models:
   - id: short
     type: video

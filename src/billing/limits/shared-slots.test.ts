@@ -10,6 +10,7 @@ import { LIMITS_MIGRATIONS, SharedSlots } from './limits.ts';
 describe('slots of several processes', () => {
   const opened: { slots: SharedSlots; store: Store }[] = [];
   let url: string;
+  let holders = 0;
 
   before(async () => {
     url = await emptyPostgresDatabase();
@@ -25,7 +26,7 @@ describe('slots of several processes', () => {
     const store = await openTestStore(url);
     await store.migrate(LIMITS_MIGRATIONS);
     assert.ok(isShared(store));
-    const holder = `p${opened.length}`;
+    const holder = `p${(holders += 1)}`;
     const parts = { store, clock: systemClock(), processes: () => processes, holder };
     const slots = new SharedSlots(parts);
     await store.listen(() => undefined);

@@ -101,16 +101,22 @@ export class SharedSlots implements Slots {
 
   async #ask(slots: CallerSlots, limit: number): Promise<(() => void) | undefined> {
     const untilMs = this.#parts.clock.monotonicMs() + RECALL_MS;
-    for (let isFirst = true; ; isFirst = false) {
-      slots.asking ??= this.#lease(slots, limit).finally(() => {
-        slots.asking = undefined;
-      });
-      await slots.asking;
-      if (slots.running < Math.min(slots.leased, limit)) return this.#use(slots);
-      if (slots.running >= limit) return undefined;
-      if (!isFirst && this.#parts.clock.monotonicMs() >= untilMs) return undefined;
+    for (let isLast = false; ; isLast = this.#parts.clock.monotonicMs() >= untilMs) {
+      while (slots.asking !== undefined) await slots.asking;
+      const hasRoom = (): boolean => slots.running < Math.min(slots.leased, limit);
+      if (!hasRoom() && slots.running < limit) await this.#alone(slots, this.#lease(slots, limit));
+      if (hasRoom()) return this.#use(slots);
+      if (isLast || slots.running >= limit) return undefined;
       await this.#callBack(slots.caller);
     }
+  }
+
+  /** Nothing else changes what is leased for a caller meanwhile. */
+  #alone(slots: CallerSlots, work: Promise<void>): Promise<void> {
+    slots.asking = work.finally(() => {
+      slots.asking = undefined;
+    });
+    return slots.asking;
   }
 
   async #lease(slots: CallerSlots, limit: number): Promise<void> {
@@ -123,7 +129,8 @@ export class SharedSlots implements Slots {
           const free = limit - elsewhere;
           // One more than run, and a part of what nobody has.
           const spare = Math.max(0, Math.floor((free - running - 1) / (2 * processes())));
-          const leased = Math.max(running, Math.min(free, running + 1 + spare));
+          // What was leased before may be in use by now.
+          const leased = Math.max(slots.leased, Math.min(free, running + 1 + spare));
           await tx.query(SAVE, [caller, holder, leased, LEASE_MS]);
           return leased;
         },
@@ -156,31 +163,59 @@ export class SharedSlots implements Slots {
   }
 
   async #giveBack(slots: CallerSlots): Promise<void> {
+    while (slots.asking !== undefined) await slots.asking;
+    if (slots.leased > slots.running) await this.#alone(slots, this.#free(slots));
+    const { holder } = this.#parts;
+    await this.#notices?.say(`${FREED} ${holder} ${slots.caller}`);
+  }
+
+  /** From here what does not run is nobody's: requests that come meanwhile ask. */
+  async #free(slots: CallerSlots): Promise<void> {
     const { store, holder } = this.#parts;
-    const { caller } = slots;
-    await slots.asking;
-    if (slots.leased <= slots.running) return;
-    // From here the slots are nobody's: requests that come meanwhile ask.
     slots.leased = slots.running;
+    const parameters = [slots.caller, holder, slots.leased];
     await store.query(
-      'UPDATE limits_slots SET slots = $3 WHERE caller = $1 AND holder = $2 AND slots > $3',
-      [caller, holder, slots.leased],
+      'UPDATE limits_slots SET slots = $3 WHERE caller = $1 AND holder = $2',
+      parameters,
     );
-    await this.#notices?.say(`${FREED} ${holder} ${caller}`);
   }
 
   /** Callers who come back keep their slots; those of others are given back. */
   async #renew(): Promise<void> {
     const { store, holder } = this.#parts;
-    const kept: string[] = [];
-    for (const [caller, slots] of this.#callers) {
-      const { wasUsed, running, asking } = slots;
+    const kept: CallerSlots[] = [];
+    const idle: CallerSlots[] = [];
+    for (const slots of this.#callers.values()) {
+      if (slots.asking !== undefined) continue;
+      (slots.wasUsed || slots.running > 0 ? kept : idle).push(slots);
       slots.wasUsed = false;
-      if (wasUsed || running > 0 || asking !== undefined) kept.push(caller);
-      else this.#callers.delete(caller);
     }
-    await store.query(RENEW, [holder, JSON.stringify(kept), LEASE_MS]);
-    await store.query(FORGET, [holder, JSON.stringify(kept)]);
+    const dropped = this.#drop(idle);
+    for (const slots of idle) void this.#alone(slots, dropped);
+    await dropped;
+    const rows = await store.query<{ caller: string; slots: bigint }>(RENEW, [
+      holder,
+      JSON.stringify(kept.map(({ caller }) => caller)),
+      LEASE_MS,
+    ]);
+    const there = new Map(rows.map((row) => [row.caller, Number(row.slots)]));
+    for (const slots of kept) {
+      // What ran out, or was taken without asking while the database was away, is asked for anew.
+      const leased = there.get(slots.caller) ?? 0;
+      if (slots.asking === undefined && leased < slots.leased) slots.leased = leased;
+    }
+    await store.query(FORGET, []);
+  }
+
+  async #drop(idle: readonly CallerSlots[]): Promise<void> {
+    if (idle.length === 0) return;
+    for (const slots of idle) slots.leased = 0;
+    const callers = JSON.stringify(idle.map(({ caller }) => caller));
+    // The database is away: they run out there.
+    await this.#parts.store.query(DROP, [this.#parts.holder, callers]).catch(() => undefined);
+    for (const { caller, running, wasUsed } of idle) {
+      if (running === 0 && !wasUsed) this.#callers.delete(caller);
+    }
   }
 }
 
@@ -189,9 +224,11 @@ const SAVE = `INSERT INTO limits_slots (caller, holder, slots, expires_ms)
   VALUES ($1, $2, $3, ${NOW_MS} + $4)
   ON CONFLICT (caller, holder) DO UPDATE SET slots = excluded.slots, expires_ms = excluded.expires_ms`;
 const RENEW = `UPDATE limits_slots SET expires_ms = ${NOW_MS} + $3
+  WHERE holder = $1 AND caller IN (SELECT json_array_elements_text($2::json))
+  RETURNING caller, slots`;
+const DROP = `DELETE FROM limits_slots
   WHERE holder = $1 AND caller IN (SELECT json_array_elements_text($2::json))`;
-const FORGET = `DELETE FROM limits_slots WHERE expires_ms < ${NOW_MS}
-  OR (holder = $1 AND caller NOT IN (SELECT json_array_elements_text($2::json)))`;
+const FORGET = `DELETE FROM limits_slots WHERE expires_ms < ${NOW_MS}`;
 
 /** What others have of a caller's limit; they wait for the end of the transaction. */
 async function lockOthers(tx: Queryable, caller: string, holder: string): Promise<number> {

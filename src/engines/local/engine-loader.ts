@@ -18,7 +18,7 @@ import {
 export function useEnginePackages(name: EngineSet, dataFolder: string | undefined): void {
   const folder = findPackages(packageSet(name), dataFolder);
   if (folder === undefined) {
-    const message = `The packages ${missingPackages(name)}`;
+    const message = `The engine cannot start: ${missingPackages(name)}`;
     throw new Fault('SERVICE_UNAVAILABLE', { message, canRetry: false });
   }
   const parentURL = pathToFileURL(join(folder, 'engine.js')).href;

@@ -75,6 +75,7 @@ const Locked = z.object({
   libc: z.array(z.string()).optional(),
   dependencies: Dependencies,
   optionalDependencies: Dependencies,
+  peerDependencies: Dependencies,
 });
 const Lock = z.object({ packages: z.record(z.string(), Locked) });
 type Lock = z.infer<typeof Lock>;
@@ -99,8 +100,9 @@ export function findPackages(set: PackageSet, dataFolder: string | undefined): s
 
 /** The words for a set that is not there. */
 export function missingPackages(name: EngineSet): string {
-  const packages = ENGINE_PACKAGES[name].join(' and ');
-  return `${packages} are not here: "farebox engines pull ${name}" fetches them`;
+  const names: readonly string[] = ENGINE_PACKAGES[name];
+  const [is, them] = names.length > 1 ? ['are', 'them'] : ['is', 'it'];
+  return `${names.join(' and ')} ${is} not here: "farebox engines pull ${name}" fetches ${them}`;
 }
 
 /** What the set needs here; the lock is read anew, as this is asked for at a start only. */
@@ -132,7 +134,9 @@ function closure(lock: Lock, names: readonly string[], platform: Platform): Lock
     if (entry === undefined || found.has(path) || !isWanted(path, entry, platform)) continue;
     const { version, integrity } = entry;
     found.set(path, { path, name: nameOf(path), version, integrity });
-    const needed = { ...entry.dependencies, ...entry.optionalDependencies };
+    // A peer is there when the lock has it, as npm installs it.
+    const { dependencies, optionalDependencies, peerDependencies } = entry;
+    const needed = { ...dependencies, ...optionalDependencies, ...peerDependencies };
     for (const name of Object.keys(needed)) open.push(placeOf(lock, path, name));
   }
   return [...found.values()];

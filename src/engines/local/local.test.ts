@@ -223,4 +223,6 @@ test('a set has what its lock says for this kind of machine, and no other', () =
     ['@node-llama-cpp/linux-x64'],
   );
   assert.ok(llama.length > 50, 'with all that it depends on');
+  const sentences = packageSet('sentences', linux).packages.map(({ name }) => name);
+  assert.ok(sentences.includes('@energetic-ai/core'), 'with a peer');
 });

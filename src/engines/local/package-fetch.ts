@@ -44,6 +44,8 @@ const UNUSED: Readonly<Record<string, RegExp>> = {
     `^bin/napi-v\\d+/(?!${process.platform}/(?:${process.arch}/|$)|${process.platform}/?$)`,
   ),
 };
+/** The folder of a set while it is being filled. */
+const DRAFT = /^\.[a-z]+-[0-9a-f]{16}-[0-9a-f]+$/;
 const MAPS = /\.(?:map|d\.[cm]?ts)$/;
 
 /** What a server's engines are made with, as far as their packages need it. */
@@ -60,7 +62,7 @@ export async function requirePackages(name: EngineSet, options: RequireOptions):
   const { dataFolder, downloads, embedded } = options.config;
   const set = packageSet(name);
   if (findPackages(set, dataFolder) !== undefined) return;
-  if (!embedded.download) throw new Error(`The packages ${missingPackages(name)}`);
+  if (!embedded.download) throw new Error(missingPackages(name));
   await fetchPackages({ ...options, set, into: enginesFolder(dataFolder), downloads });
 }
 
@@ -217,7 +219,7 @@ async function exists(path: string): Promise<boolean> {
 async function sweep(into: string, beforeMs: number): Promise<void> {
   for (const name of await readdir(into)) {
     const path = join(into, name);
-    if (!name.startsWith('.')) continue;
+    if (!DRAFT.test(name)) continue;
     try {
       if ((await stat(path)).mtimeMs < beforeMs) await rm(path, { recursive: true, force: true });
     } catch {
