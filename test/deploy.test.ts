@@ -180,7 +180,7 @@ describe('the manifests of Kubernetes', () => {
       capabilities: { drop: ['ALL'] },
     });
     const volumes = [...(pod?.volumes ?? []), ...(server?.spec?.volumeClaimTemplates ?? [])].map(
-      (volume) => volume.name ?? volume.metadata?.name,
+      (volume) => volume.name ?? volume.metadata?.name ?? '',
     );
     const mounts = container?.volumeMounts ?? [];
     assert.deepEqual(new Set(mounts.map(({ name }) => name)), new Set(volumes));
