@@ -1,13 +1,16 @@
 /**
  * The files of `deploy/` against the code: the dashboard and the alert rules name metrics, labels
- * and values that the server has.
+ * and values that the server has; what runs and fronts a server names its settings, ports and probes,
+ * and leaves streams and bodies the room that the settings give them.
  */
 import assert from 'node:assert/strict';
+import { dirname, join } from 'node:path';
 import { describe, test } from 'node:test';
-import { parse } from 'yaml';
+import { parse, parseAllDocuments } from 'yaml';
+import { type Config, loadConfig } from '../src/config/config.ts';
 import { METRICS } from '../src/observability/metric-list.ts';
 import type { MetricInfo } from '../src/observability/metrics.ts';
-import { readText } from './tidy/source-tree.ts';
+import { ROOT, filesBelow, readText } from './tidy/source-tree.ts';
 
 interface Panel {
   id: number;
@@ -118,6 +121,187 @@ describe('the alert rules', () => {
     );
   });
 });
+
+describe('the manifests of Kubernetes', () => {
+  const files = filesBelow('deploy/kubernetes').filter((path) => path.endsWith('.yaml'));
+  const manifests = files.flatMap((path) =>
+    parseAllDocuments(readText(path)).map((document): [string, Manifest] => {
+      assert.deepEqual(document.errors, [], path);
+      return [path, document.toJS() as Manifest];
+    }),
+  );
+  const objects = manifests.filter(([path]) => !path.endsWith('base/farebox.yaml'));
+  const [server] = objects
+    .map(([, object]) => object)
+    .filter((object) => object.kind === 'StatefulSet' && object.spec?.serviceName !== undefined);
+  const pod = server?.spec?.template?.spec;
+  const container = pod?.containers[0];
+
+  test('say what they are, and each file is part of a kustomization', () => {
+    for (const [path, { apiVersion, kind }] of objects) {
+      assert.match(`${apiVersion}`, /^(?:v1|[a-z.0-9]+\/v1(?:beta1)?)$/, path);
+      assert.match(`${kind}`, /^[A-Z]/, path);
+    }
+    const parts = objects.flatMap(([path, { resources = [], patches = [], ...object }]) =>
+      [
+        ...resources,
+        ...patches.map((patch) => patch.path),
+        ...(object.configMapGenerator ?? []).flatMap((one) => one.files),
+      ].map((file) => join(dirname(path), file)),
+    );
+    const alone = files.filter((path) => !path.endsWith('kustomization.yaml'));
+    assert.deepEqual(
+      alone.filter((path) => !parts.includes(path)),
+      [],
+    );
+  });
+
+  test('meet the server at its port, and ask the probes that it has', async () => {
+    const config = await configOf('deploy/kubernetes/base/farebox.yaml');
+    const port = container?.ports[0]?.containerPort;
+    assert.deepEqual([config.listen.host, config.listen.port], ['0.0.0.0', port]);
+    const services = objects.map(([, object]) => object).filter(({ kind }) => kind === 'Service');
+    assert.equal(services.length, 2);
+    for (const { spec } of services) {
+      assert.equal(spec?.ports?.[0]?.targetPort, container?.ports[0]?.name);
+    }
+    assert.ok(services.some(({ metadata }) => metadata?.name === server?.spec?.serviceName));
+    assert.equal(container?.livenessProbe.httpGet.path, '/livez');
+    assert.equal(container?.startupProbe.httpGet.path, '/livez');
+    assert.equal(container?.readinessProbe.httpGet.path, '/readyz');
+    assert.ok((pod?.terminationGracePeriodSeconds ?? 0) > config.http.drainSeconds);
+  });
+
+  test('run without rights, and write only where a volume is', () => {
+    assert.equal(pod?.securityContext.runAsNonRoot, true);
+    assert.deepEqual(container?.securityContext, {
+      allowPrivilegeEscalation: false,
+      readOnlyRootFilesystem: true,
+      capabilities: { drop: ['ALL'] },
+    });
+    const volumes = [...(pod?.volumes ?? []), ...(server?.spec?.volumeClaimTemplates ?? [])].map(
+      (volume) => volume.name ?? volume.metadata?.name ?? '',
+    );
+    const mounts = container?.volumeMounts ?? [];
+    assert.deepEqual(new Set(mounts.map(({ name }) => name)), new Set(volumes));
+    const env = container?.env ?? [];
+    const data = env.find(({ name }) => name === 'FAREBOX_DATA')?.value;
+    assert.ok(mounts.some(({ mountPath, readOnly }) => mountPath === data && readOnly !== true));
+    const config = env.find(({ name }) => name === 'FAREBOX_CONFIG')?.value;
+    assert.ok(mounts.some(({ mountPath }) => config === `${mountPath}/farebox.yaml`));
+  });
+
+  test('name environment variables that are read', () => {
+    const told = [...readText('docs/reference/config.md').matchAll(/`([A-Z_]+)`/g)].map(
+      ([, name]) => name,
+    );
+    for (const { name } of container?.env ?? []) assert.ok(told.includes(name), name);
+    const words = files.map(readText).join('\n') + readText('docs/operate/deploy.md');
+    const settings = readText('deploy/kubernetes/base/farebox.yaml');
+    for (const [, name = ''] of words.matchAll(/--from-literal=(\w+)=/g)) {
+      assert.ok(settings.includes(`\${${name}`), name);
+    }
+  });
+});
+
+describe('the unit of systemd', () => {
+  const unit = readText('deploy/systemd/farebox.service');
+  const value = (key: string): string => new RegExp(`^${key}=(.*)$`, 'm').exec(unit)?.[1] ?? '';
+
+  test('writes its state folder alone, and waits longer than the server drains', async () => {
+    const folder = `/var/lib/${value('StateDirectory')}`;
+    assert.equal(value('ProtectSystem'), 'strict');
+    assert.ok(value('Environment').includes(`FAREBOX_DATA=${folder}`));
+    const { http } = await configOf('deploy/farebox.yaml');
+    assert.ok(Number(value('TimeoutStopSec')) > http.drainSeconds);
+    assert.ok(Number(value('LimitNOFILE')) > 2 * http.maxConnections);
+    // Compiled JavaScript needs such memory: with the line the server would not start.
+    assert.equal(value('MemoryDenyWriteExecute'), '');
+  });
+});
+
+describe('the samples of proxies', () => {
+  const nginx = readText('deploy/nginx/farebox.conf');
+  const caddy = readText('deploy/caddy/Caddyfile');
+  const ENGINE = "engines: { one: { url: 'http://127.0.0.1:1/v1' } }";
+
+  test('front the port, take bodies as large, and wait longer than the settings', async () => {
+    const { listen, http, engines } = await configOf('deploy/farebox.yaml', ENGINE);
+    const longestSeconds = (engines['one']?.totalTimeoutMs ?? Infinity) / 1000;
+    const largestBytes = Math.max(http.jsonLimitBytes, http.fileLimitBytes);
+    for (const text of [nginx, caddy]) assert.ok(text.includes(`127.0.0.1:${listen.port}`));
+    assert.ok(figure(nginx, /client_max_body_size (\d+)m;/) * 1e6 > largestBytes);
+    assert.ok(figure(caddy, /max_size (\d+)MB/) * 1e6 > largestBytes);
+    assert.ok(figure(nginx, /proxy_read_timeout (\d+)s;/) > longestSeconds);
+    assert.ok(figure(caddy, /response_header_timeout (\d+)m/) * 60 > longestSeconds);
+  });
+
+  test('gather no stream, and let a caller that leaves end its request', () => {
+    assert.match(nginx, /^ +proxy_buffering off;$/m);
+    assert.match(nginx, /^ +proxy_ignore_client_abort off;$/m);
+    assert.doesNotMatch(caddy, /^\s*(?:encode|flush_interval)/m);
+  });
+
+  test('keep probes and figures inside, and say who calls', () => {
+    for (const path of ['livez', 'readyz', 'metrics']) {
+      assert.match(nginx, new RegExp(`location ~ .*\\b${path}\\b`));
+      assert.match(caddy, new RegExp(`@inside path .*/${path}\\b`));
+    }
+    assert.match(nginx, /X-Forwarded-For \$proxy_add_x_forwarded_for;/);
+  });
+});
+
+function figure(text: string, pattern: RegExp): number {
+  return Number(pattern.exec(text)?.[1]);
+}
+
+interface Named {
+  name?: string;
+  metadata?: { name: string };
+}
+interface Probe {
+  httpGet: { path: string; port: string };
+}
+interface Manifest {
+  apiVersion?: string;
+  kind?: string;
+  metadata?: { name: string };
+  resources?: string[];
+  patches?: { path: string }[];
+  configMapGenerator?: { files: string[] }[];
+  spec?: {
+    serviceName?: string;
+    ports?: { targetPort: string }[];
+    volumeClaimTemplates?: Named[];
+    template?: {
+      spec: {
+        terminationGracePeriodSeconds: number;
+        securityContext: { runAsNonRoot: boolean };
+        volumes: Named[];
+        containers: {
+          ports: { name: string; containerPort: number }[];
+          env: { name: string; value: string }[];
+          livenessProbe: Probe;
+          startupProbe: Probe;
+          readinessProbe: Probe;
+          securityContext: object;
+          volumeMounts: { name: string; mountPath: string; readOnly?: boolean }[];
+        }[];
+      };
+    };
+  };
+}
+
+/** What the server makes of a file, with further lines. */
+async function configOf(path: string, more = ''): Promise<Config> {
+  const loaded = await loadConfig({
+    env: {},
+    cwd: ROOT,
+    readFile: async () => `${readText(path)}\n${more}\n`,
+  });
+  assert.ok(loaded.ok, path);
+  return loaded.config;
+}
 
 test('a wrong metric, label, value or suffix is found', () => {
   assert.deepEqual(wrongOf('sum(rate(farebox_request_total[5m]))'), ['farebox_request_total']);

@@ -5,6 +5,28 @@
 import { z } from 'zod';
 import type { FileSlice, FormPart } from '../net/multipart-body.ts';
 
+export type Granularity = 'segment' | 'word';
+
+/** What a caller wishes of the engine beside the text. */
+export interface SpeechWishes {
+  /** Of the speech, ISO 639; otherwise the engine finds out. */
+  readonly language?: string | undefined;
+  /** From 0 to 1. */
+  readonly temperature?: number | undefined;
+  readonly prompt?: string | undefined;
+  /** Of what the times are wished for. */
+  readonly times: readonly Granularity[];
+}
+export const NO_WISHES: SpeechWishes = { times: [] };
+
+/** A stretch of speech, in seconds from the start of the media. */
+export interface Stretch {
+  readonly start: number;
+  readonly end: number;
+}
+export type HeardWord = z.infer<typeof Word> & Stretch;
+export type HeardSegment = z.infer<typeof Segment> & Stretch;
+
 /** What one piece of sound says. */
 export interface Heard {
   readonly text: string;
@@ -12,13 +34,31 @@ export interface Heard {
   readonly language: string;
   /** Length of the piece. */
   readonly ms: number;
+  /** Empty where no times were wished for. */
+  readonly segments: readonly HeardSegment[];
+  readonly words: readonly HeardWord[];
 }
+
+const Word = z.object({ word: z.string(), start: z.number(), end: z.number() });
+/** The figures are those that OpenAI's server tells, where the engine knows them. */
+const Segment = z.object({
+  start: z.number(),
+  end: z.number(),
+  text: z.string(),
+  temperature: z.number().optional().catch(undefined),
+  avg_logprob: z.number().optional().catch(undefined),
+  compression_ratio: z.number().optional().catch(undefined),
+  no_speech_prob: z.number().optional().catch(undefined),
+});
 
 /** Some servers answer 200 with an error beside an empty text. */
 const Answer = z.object({
   text: z.string(),
   language: z.string().nullish(),
   error: z.null().optional(),
+  // A text without usable times is a text all the same.
+  segments: z.array(Segment).optional().catch(undefined),
+  words: z.array(Word).optional().catch(undefined),
 });
 
 /** Nobody speaks a third as fast; what is longer is a model that repeats itself without end. */
@@ -26,22 +66,45 @@ const MAX_CHARACTERS_PER_SECOND = 100;
 /** What a model may hear in a moment of noise. */
 const SLACK_CHARACTERS = 1_000;
 
+/** Where a piece lies in its media. */
+interface SpeechPiece {
+  readonly startMs: number;
+  readonly endMs: number;
+}
+
 export class SpeechAnswers {
   #format: 'verbose_json' | 'json' = 'verbose_json';
   readonly #codes = new Map<string, string>();
+  readonly #wishes: SpeechWishes;
 
-  /** Goes over to the short form; `false` when that was asked for already. */
+  constructor(wishes: SpeechWishes) {
+    this.#wishes = wishes;
+  }
+
+  /** The finest times that are wished for. */
+  get wantsTimes(): Granularity | undefined {
+    return this.#wishes.times.includes('word') ? 'word' : this.#wishes.times[0];
+  }
+
+  /** Goes over to the short form; `false` when that was asked for already, or would not do. */
   askForLess(): boolean {
-    if (this.#format === 'json') return false;
+    if (this.wantsTimes !== undefined || this.#format === 'json') return false;
     this.#format = 'json';
     return true;
   }
 
   /** What is sent for one piece of sound. */
   parts(model: string, sound: FileSlice): FormPart[] {
+    const { language, temperature, prompt, times } = this.#wishes;
+    // Segments are what every server gives by itself; few know the field.
+    const named = times.includes('word') ? times : [];
     return [
       { name: 'model', data: model },
       { name: 'response_format', data: this.#format },
+      ...(language === undefined ? [] : [{ name: 'language', data: language }]),
+      ...(temperature === undefined ? [] : [{ name: 'temperature', data: String(temperature) }]),
+      ...(prompt === undefined ? [] : [{ name: 'prompt', data: prompt }]),
+      ...named.map((data) => ({ name: 'timestamp_granularities[]', data })),
       { name: 'file', file: { filename: 'sound.wav', contentType: 'audio/wav' }, data: sound },
     ];
   }
@@ -53,11 +116,22 @@ export class SpeechAnswers {
     return text !== undefined && text.length <= most;
   }
 
-  /** The text of a usable answer and the code of its language. */
-  read(body: Buffer): { text: string; language: string } {
+  /** What a usable answer says of its piece; `lacks` names the times that it should have and has not. */
+  read(body: Buffer, piece: SpeechPiece): Heard & { readonly lacks: Granularity | undefined } {
     const answer = parse(body);
     if (answer === undefined) throw new Error('An answer is read that is not usable');
-    return { text: answer.text.trim(), language: this.#codeOf(answer.language ?? '') };
+    const text = answer.text.trim();
+    const { times } = this.#wishes;
+    const given = { segment: answer.segments, word: answer.words };
+    const isMissing = (one: Granularity): boolean => text !== '' && (given[one] ?? []).length === 0;
+    return {
+      text,
+      language: this.#codeOf(answer.language ?? ''),
+      ms: piece.endMs - piece.startMs,
+      segments: times.includes('segment') ? placed(given.segment ?? [], piece) : [],
+      words: times.includes('word') ? placed(given.word ?? [], piece) : [],
+      lacks: times.find(isMissing),
+    };
   }
 
   /** `en`, `en-US` and `english` are all `en`. */
@@ -68,6 +142,16 @@ export class SpeechAnswers {
     if (this.#codes.size === 0) nameLanguages(this.#codes);
     return this.#codes.get(name) ?? '';
   }
+}
+
+/** Times of a piece as times of the media; an engine's times never leave its piece. */
+function placed<T extends Stretch>(stretches: readonly T[], { startMs, endMs }: SpeechPiece): T[] {
+  const ms = (seconds: number): number =>
+    Math.min(Math.max(Math.round(startMs + seconds * 1_000), startMs), endMs);
+  return stretches.map((one) => {
+    const start = ms(one.start);
+    return { ...one, start: start / 1_000, end: Math.max(start, ms(one.end)) / 1_000 };
+  });
 }
 
 function parse(body: Buffer): z.infer<typeof Answer> | undefined {

@@ -7,7 +7,7 @@
  * what is being fetched, what jobs were given and what came out of them, of one caller and of all.
  * Each process counts what it fetches; what jobs hold is asked of the database, for all of them.
  */
-import { mkdtemp, open, rm } from 'node:fs/promises';
+import { mkdtemp, open, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { CONTAINER_TYPES, inspectMedia } from '../engines/media/media.ts';
 import { base64Pieces, decodeBase64 } from '../core/event-loop.ts';
@@ -151,6 +151,14 @@ export class MediaBag {
   free(): void {
     this.#budget.free(this.#countedBytes);
     this.#countedBytes = 0;
+  }
+
+  /** Writes what is in memory. Faults: those of the budget. */
+  async write(bytes: Buffer): Promise<MediaFile> {
+    await this.reserve(bytes.length);
+    const path = this.newPath();
+    await writeFile(path, bytes);
+    return { path, sizeBytes: bytes.length };
   }
 
   /** Writes what a URL gives. Faults: those of the guard and the budget; 413; INVALID_REQUEST. */

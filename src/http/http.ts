@@ -26,7 +26,7 @@ import { decoded } from './content-coding.ts';
 import { errorAnswer, refuseConnection } from './error-response.ts';
 import type { RunOnce } from './idempotent.ts';
 import { type HeaderRecord, RequestContext } from './request-context.ts';
-import type { Route } from './route.ts';
+import { JSON_BODY, type Route } from './route.ts';
 import type { StandardHeaders } from './standard-headers.ts';
 import { limitWrites } from './write-timeout.ts';
 
@@ -281,7 +281,7 @@ export class HttpServer {
     if (route.method === 'GET') return;
     requireMediaType(context.request, route);
     const { body } = route;
-    const isJson = body?.limitBytes === undefined && body?.types.length === 1;
+    const isJson = body === JSON_BODY;
     const { jsonLimitBytes } = this.#parts.settings;
     const limitBytes = isJson ? jsonLimitBytes : this.#limitOf(context, route);
     const bytes = await readBytes(context.request, limitBytes);

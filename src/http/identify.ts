@@ -1,6 +1,6 @@
 /**
- * Stage "identify": who calls, by the route's rule. A wallet header beats Bearer where wallets are
- * welcome; without any credential the answer is the 402 that tells how to get one.
+ * Stage "identify": who calls, by the route's rule. A wallet header that is good beats Bearer where
+ * wallets are welcome; without any credential the answer is the 402 that tells how to get one.
  */
 import type { Caller } from '../identity/identity.ts';
 import { Fault } from '../core/faults.ts';
@@ -90,7 +90,9 @@ function callerOf(
   if (payment !== undefined && auth === 'key-or-wallet' && sells !== undefined) {
     return payingCaller(parts, context, payment, signIn);
   }
-  if (signIn !== undefined && auth.includes('wallet')) return parts.callerOfSignIn(signIn, context);
+  if (signIn !== undefined && auth.includes('wallet')) {
+    return signingCaller(parts, context, signIn, token);
+  }
   if (token !== undefined) return parts.callerOfBearer(token);
   if (authorization !== undefined) {
     throw new Fault('AUTHENTICATION_FAILED', {
@@ -105,6 +107,24 @@ function callerOf(
   }
   if (payment !== undefined) throw new Fault('PAYMENT_HEADER_NOT_ACCEPTED');
   return sessionCaller(parts, context);
+}
+
+/** A sign-in that is not taken, or that nobody here takes, does not shut out the key beside it. */
+async function signingCaller(
+  parts: IdentifyParts,
+  context: RequestContext,
+  signIn: string,
+  token: string | undefined,
+): Promise<Caller> {
+  try {
+    return await parts.callerOfSignIn(signIn, context);
+  } catch (error) {
+    if (!(error instanceof Fault) || token === undefined) throw error;
+    return await parts.callerOfBearer(token).catch(() => {
+      // Neither is good: the one that goes first says why.
+      throw error;
+    });
+  }
 }
 
 /** The least of credentials: a browser sends its cookie with everything. */

@@ -8,7 +8,8 @@ import type { RequestContext } from './request-context.ts';
 
 export interface MultipartFile {
   readonly bytes: Buffer;
-  readonly fields: ReadonlyMap<string, string>;
+  /** A repeated field has several values. */
+  readonly fields: URLSearchParams;
 }
 
 const MAX_FIELDS = 16;
@@ -29,11 +30,15 @@ export async function readFile(
   // Line ends make the parser give bytes one by one: they are not worth an object each.
   const file = Buffer.allocUnsafe(context.body.length);
   let sizeBytes = 0;
-  const fields = new Map<string, string>();
+  const fields = new URLSearchParams();
   let files = 0;
+  let longField: string | undefined;
   let isCut = false;
   const parser = createParser(context, maxBytes);
-  parser.on('field', (field: string, value: string) => void fields.set(field, value));
+  parser.on('field', (field: string, value: string, _isNameCut: boolean, isValueCut: boolean) => {
+    if (isValueCut) longField = field;
+    fields.append(field, value);
+  });
   parser.on('file', (field: string, stream: Readable) => {
     stream.on('limit', () => {
       isCut = true;
@@ -57,6 +62,10 @@ export async function readFile(
     throw new Fault('PAYLOAD_TOO_LARGE', {
       message: `The file must have at most ${maxBytes} bytes`,
     });
+  }
+  if (longField !== undefined) {
+    const message = `The field must have at most ${MAX_FIELD_BYTES} bytes`;
+    throw invalidField([longField], message);
   }
   if (files !== 1) {
     const message =

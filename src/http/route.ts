@@ -47,6 +47,8 @@ export interface Route extends RouteName {
 
 /** As large as `http.jsonLimitBytes` allows. */
 export const JSON_BODY: RouteBody = { types: ['application/json'] };
+/** A form with a file, as large as `http.fileLimitBytes` allows. */
+export const FORM_BODY: RouteBody = { types: ['multipart/form-data'] };
 /** Bodies of management routes. */
 export const SMALL_JSON_BODY: RouteBody = { types: ['application/json'], limitBytes: 256 * 1024 };
 

@@ -50,18 +50,21 @@ export class SessionCookie {
     return `${this.#name}=; Max-Age=0; ${this.#attributes}`;
   }
 
-  /** Throws `CSRF_CHECK_FAILED` for a request that a page of another origin makes a browser send. */
-  requireSameOrigin({ headers }: RequestContext): void {
+  /** Whether a request comes from no page of another origin. */
+  isSameOrigin({ headers }: RequestContext): boolean {
     // Every site on this machine has this host name, and another port is another origin of one site.
     const site = headers['sec-fetch-site'];
-    if (site !== undefined) {
-      if (site === 'same-origin' || site === 'none') return;
+    if (site !== undefined) return site === 'same-origin' || site === 'none';
+    const { origin, host } = headers;
+    if (origin === undefined || origin === this.#publicOrigin) return true;
+    return URL.canParse(origin) && new URL(origin).host === host;
+  }
+
+  /** Throws `CSRF_CHECK_FAILED` for a request that a page of another origin makes a browser send. */
+  requireSameOrigin(context: RequestContext): void {
+    if (!this.isSameOrigin(context)) {
       throw foreign('The request comes from a page of another origin');
     }
-    const { origin, host } = headers;
-    if (origin === undefined || origin === this.#publicOrigin) return;
-    if (URL.canParse(origin) && new URL(origin).host === host) return;
-    throw foreign('The request comes from a page of another origin');
   }
 
   /** The same for a request of a session; a write shows the token of the session besides. */

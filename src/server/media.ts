@@ -8,6 +8,7 @@ import { imageBackgroundRemoveRoute } from '../images/image-background-remove/im
 import { videoDownloadRoutes } from '../video/video-download/video-download.ts';
 import { videoRoutes } from '../video/video-generation/video-generation.ts';
 import { videoTranscriptionsRoute } from '../audio/video-transcriptions/video-transcriptions.ts';
+import { audioTranscriptionsRoute } from '../audio/audio-transcriptions/audio-transcriptions.ts';
 import type { CatalogModel } from '../catalog/catalog.ts';
 import { maxDownloadBytes } from '../config/config.ts';
 import type { Documents } from '../documents/documents.ts';
@@ -58,6 +59,12 @@ export function mediaFeature(parts: MediaFeatureParts): Feature {
   const readLargeJson = (bytes: Buffer) => largeBodies.json(bytes);
   const serviceName = config.service.name;
   const common = { catalog, engines, sales, clock, log, rateOf, serviceName, readLargeJson };
+  const hearing = {
+    ...common,
+    files,
+    media: media.get,
+    maxSeconds: config.media.maxTranscriptionSeconds,
+  };
   const reading = { files, media: media.get, maxBytes };
   return {
     routes: [
@@ -83,10 +90,10 @@ export function mediaFeature(parts: MediaFeatureParts): Feature {
         publicBase: () => shared.config().publicUrl + basePath,
       }),
       ...videoDownloadRoutes({ video, windows, clock }),
-      videoTranscriptionsRoute({
-        ...common,
-        ...reading,
-        maxSeconds: config.media.maxTranscriptionSeconds,
+      videoTranscriptionsRoute({ ...hearing, maxBytes }),
+      audioTranscriptionsRoute({
+        ...hearing,
+        maxFileBytes: Math.min(config.http.fileLimitBytes, maxBytes),
       }),
     ],
     // The lock of the data folder proves it.

@@ -135,6 +135,11 @@ describe('console sessions', () => {
       headers: { 'sec-fetch-site': 'same-site' },
     });
     assert.equal(read.status, 403, 'another port of this machine is another origin');
+    const console = await ask('/console/session', session, {
+      headers: { 'sec-fetch-site': 'same-site' },
+    });
+    assert.equal(console.body.session, null);
+    assert.equal(console.headers.get('set-cookie'), null, 'no other origin signs anybody out');
     const own = { origin, host, 'sec-fetch-site': 'same-origin' };
     assert.equal((await write('/api_keys', session, { body, headers: own })).status, 200);
   });

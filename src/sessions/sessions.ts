@@ -180,7 +180,9 @@ async function answerConsole(options: SessionsOptions, context: RequestContext):
   const { service, publicUrl } = config();
   const caller = context.callerIfKnown;
   const session = caller?.session;
-  if (session === undefined && cookie().secretIn(context.header('cookie') ?? '') !== undefined) {
+  const hasCookie = cookie().secretIn(context.header('cookie') ?? '') !== undefined;
+  // A page of another origin is shown nobody, and signs nobody out.
+  if (session === undefined && hasCookie && cookie().isSameOrigin(context)) {
     context.set('set-cookie', cookie().clear);
   }
   const body: ConsoleAnswer = {

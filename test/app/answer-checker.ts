@@ -64,7 +64,7 @@ export class AnswerChecker {
   /** What the document says of such an answer: `undefined` for a path, method or status without it. */
   described(answer: SentAnswer, basePath: string): OperationResponse | undefined {
     const operation = this.#pathOf(answer, basePath)?.operations[answer.method.toLowerCase()];
-    return operation?.responses[String(answer.status)];
+    return operation && responseOf(operation, answer.status);
   }
 
   check(answer: SentAnswer, basePath: string): string[] {
@@ -73,9 +73,9 @@ export class AnswerChecker {
     // Paths and methods that do not exist are refused alike everywhere; CORS has no document.
     const operation = known?.operations[methodIn(known.operations, method)];
     if (known === undefined || operation === undefined) return this.#checkUnknown(answer);
-    const status = String(answer.status);
-    const described = operation.responses[status];
-    if (described === undefined) return [`status ${status} is not documented${codeOf(answer)}`];
+    const described = responseOf(operation, answer.status);
+    if (described === undefined)
+      return [`status ${answer.status} is not documented${codeOf(answer)}`];
     return [...this.#checkHeaders(answer, described), ...this.#checkBody(answer, described)];
   }
 
@@ -228,4 +228,10 @@ function withNames(node: unknown): unknown {
         : withNames(value),
     ]),
   );
+}
+
+/** A payment that is under way is told with a 202, which is no answer of the operation. */
+function responseOf(operation: Operation, status: number): OperationResponse | undefined {
+  if (status === 202 && operation['x-pending-payment']) return operation['x-pending-payment'];
+  return operation.responses[String(status)];
 }

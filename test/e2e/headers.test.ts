@@ -329,4 +329,21 @@ describe('response headers', () => {
     const exposed = await models({ origin: 'https://app.example' });
     assert.match(exposed.headers.get('access-control-expose-headers') ?? '', /x-acme-balance-usd/);
   });
+
+  test('a sign-in that nobody takes does not shut out the key beside it', async () => {
+    const stray = { 'sign-in-with-x': 'e30=' };
+    const known = await call(plain.farebox, '/chat/completions', {
+      body: chatBody(),
+      secret: plain.farebox.owner.secret,
+      headers: stray,
+    });
+    assert.equal(known.status, 200);
+    // With neither good, the sign-in says why: no payments are set up here.
+    const unknown = await call(plain.farebox, '/chat/completions', {
+      body: chatBody(),
+      secret: 'ACME_INFERENCE_KEY_unknown',
+      headers: stray,
+    });
+    assert.deepEqual([unknown.status, unknown.body.code], [503, 'X402_NOT_CONFIGURED']);
+  });
 });

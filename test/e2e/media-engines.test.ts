@@ -576,6 +576,61 @@ describe('a transcription server elsewhere', () => {
     assert.equal((await spent()) - before, 66_000_000n);
   });
 
+  test('gets the wishes of an upload, and its times are sold as they are', async () => {
+    const upload = (fields: readonly (readonly [string, string])[]) => {
+      const form = new FormData();
+      for (const [name, value] of fields) form.append(name, value);
+      form.set('file', new Blob([new Uint8Array(toneWav('a b'))]), 'said.wav');
+      const headers = { authorization: `Bearer ${farebox.owner.secret}` };
+      return fetch(`${farebox.url}/audio/transcriptions`, { method: 'POST', headers, body: form });
+    };
+    const segments = [{ id: 4, start: 0, end: 1.5, text: ' Hello <there>. ', no_speech_prob: 0.1 }];
+    const words = [{ word: 'Hello', start: 0, end: 0.5 }];
+    engine.answer = (_heard, response) =>
+      sendJson(response, 200, { text: 'Hello <there>.', language: 'english', segments, words });
+    const verbose = [
+      ['response_format', 'verbose_json'],
+      ['timestamp_granularities[]', 'word'],
+      ['timestamp_granularities[]', 'segment'],
+      ['language', 'en'],
+      ['temperature', '0.2'],
+      ['prompt', 'Names: Ann'],
+    ] as const;
+    const before = await spent();
+    const answer = await upload(verbose);
+    assert.deepEqual(
+      [answer.status, await answer.json()],
+      [
+        200,
+        {
+          task: 'transcribe',
+          language: 'en',
+          duration: 2,
+          text: 'Hello <there>.',
+          segments: [{ ...segments[0], id: 0 }],
+          words: [{ word: 'Hello', start: 0, end: 0.5 }],
+          usage: { type: 'duration', seconds: 2 },
+        },
+      ],
+    );
+    assert.equal((await spent()) - before, 200_000n);
+    const sent = engine.heard.at(-1)?.body ?? '';
+    for (const [name, value] of verbose) {
+      assert.ok(sent.includes(`name="${name}"\r\n\r\n${value}`), name);
+    }
+    const vtt = await upload([['response_format', 'vtt']]);
+    assert.equal(
+      await vtt.text(),
+      'WEBVTT\n\n00:00:00.000 --> 00:00:01.500\nHello &lt;there&gt;.\n\n',
+    );
+    // One that tells no times, and one that knows only the short form: no subtitles, no charge.
+    engine.answer = (_heard, response) => sendJson(response, 200, { text: 'Hello.' });
+    assert.equal((await upload([['response_format', 'srt']])).status, 422);
+    engine.answer = (_heard, response) => sendJson(response, 400, { error: { message: 'no' } });
+    assert.equal((await upload([['response_format', 'srt']])).status, 422);
+    assert.equal((await spent()) - before, 400_000n);
+  });
+
   test('that fails costs nothing', async () => {
     const before = await spent();
     for (const [status, wanted] of [

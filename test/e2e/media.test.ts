@@ -10,13 +10,14 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { promisify } from 'node:util';
+import OpenAI, { APIError, toFile } from 'openai';
 import sharp from 'sharp';
 import { portraitMaskSvg, portraitSvg } from '../../scripts/draw-portrait.ts';
 import { type TestApp, startTestApp } from '../app/test-app.ts';
 import { receiptOf, transactionsOf } from '../../src/billing/ledger/ledger.ts';
 import { wavHeader } from '../../src/engines/media/wav.ts';
 import { webhookSignature } from '../../src/video/webhooks.ts';
-import { makeClip, openMedia, portraitJpeg, toySpeech } from '../media/clips.ts';
+import { makeClip, openMedia, portraitJpeg, toneWav, toySpeech } from '../media/clips.ts';
 import { pngHead } from '../media/png-head.ts';
 import { type Site, endless, openSite } from '../media/site.ts';
 
@@ -681,5 +682,92 @@ describe('POST /video/transcriptions', () => {
       const answer = await send({ path, body });
       assert.equal(answer.status, 400, JSON.stringify(await answer.json()));
     }
+  });
+});
+
+describe('POST /audio/transcriptions, by the SDK of OpenAI', () => {
+  const model = 'farebox-transcription';
+  const client = (): OpenAI =>
+    new OpenAI({ baseURL: farebox.url, apiKey: farebox.owner.secret, maxRetries: 0 });
+  const wav = () => toFile(toneWav(' ab a b '), 'said.wav');
+
+  test('a file is written down in each format, for its exact length', async () => {
+    const { transcriptions } = client().audio;
+    const before = await ownerSpent();
+    const plain = await transcriptions.create({ file: await wav(), model });
+    assert.deepEqual(plain, { text: 'a b a b', usage: { type: 'duration', seconds: 6 } });
+    assert.equal((await ownerSpent()) - before, 600_000n);
+    const as = async (response_format: 'text' | 'srt' | 'vtt') =>
+      await transcriptions.create({ file: await wav(), model, response_format });
+    assert.equal(await as('text'), 'a b a b');
+    const srt = await as('srt');
+    assert.match(srt, /^1\n00:00:0\d,\d{3} --> 00:00:0\d,\d{3}\na b\n\n2\n00:00:0[23],/);
+    assert.match(srt, /\n3\n[^\n]+\nb\n\n$/);
+    assert.match(await as('vtt'), /^WEBVTT\n\n00:00:0\d\.\d{3} --> [^]+\na b\n\n/);
+    const verbose = await transcriptions.create({
+      file: await toFile(clip, 'clip.mp4'),
+      model,
+      language: 'en',
+      temperature: 0,
+      response_format: 'verbose_json',
+      timestamp_granularities: ['segment'],
+    });
+    const { task, language, segments = [], words } = verbose as typeof verbose & { task: string };
+    assert.deepEqual([task, language, words], ['transcribe', 'en', undefined]);
+    assert.deepEqual([segments[0]?.id, segments[0]?.text], [0, 'a b']);
+    assert.ok(segments.every(({ start, end }) => start < end && end <= verbose.duration));
+  });
+
+  test('what cannot be done is refused in words, and costs nothing', async () => {
+    const before = await ownerSpent();
+    const wordTimes = {
+      response_format: 'verbose_json',
+      timestamp_granularities: ['segment', 'word'],
+    } as const;
+    const refused: [object, number, RegExp][] = [
+      [wordTimes, 422, /times of words/],
+      [{ timestamp_granularities: ['segment'] }, 400, /verbose_json/],
+      [{ response_format: 'diarized_json' }, 400, /response_format/],
+      [{ language: 'English, please' }, 400, /language/],
+      [{ temperature: 2 }, 400, /temperature/],
+      [{ stream: true }, 400, /stream/],
+      [{ prompt: 'p'.repeat(5_000) }, 400, /4096/],
+      [{ model: 'nobody' }, 404, /nobody/],
+    ];
+    for (const [fields, status, message] of refused) {
+      await assert.rejects(
+        client().audio.transcriptions.create({ file: await wav(), model, ...fields }),
+        (error: unknown) => {
+          assert.ok(error instanceof APIError);
+          assert.equal(error.status, status, error.message);
+          assert.match(`${error.message} ${JSON.stringify(error.error)}`, message);
+          return true;
+        },
+      );
+    }
+    assert.equal(await ownerSpent(), before);
+  });
+
+  test('hostile files are refused as those of a URL are', async () => {
+    const before = await ownerSpent();
+    const silence = Buffer.concat([wavHeader(62 * 32_000), Buffer.alloc(62 * 32_000)]);
+    const head = Buffer.concat([Buffer.from('\0\0\0\x18ftypisom'), Buffer.alloc(9_000, 0xa5)]);
+    const hostile: [string, Buffer, number][] = [
+      ['a playlist', Buffer.from('#EXTM3U\n#EXTINF:9,\nfile:///etc/passwd\n'), 400],
+      ['a concat script', Buffer.from("ffconcat version 1.0\nfile '/etc/passwd'\n"), 400],
+      ['nothing', Buffer.alloc(0), 400],
+      ['an MP4 head with rubbish', head, 400],
+      ['too many bytes', Buffer.alloc(20_000_001), 413],
+      ['a minute and two seconds', silence, 422],
+    ];
+    for (const [name, bytes, status] of hostile) {
+      const answer = await send({ path: '/audio/transcriptions', body: formWith('file', bytes) });
+      assert.equal(answer.status, status, `${name}: ${await answer.text()}`);
+    }
+    for (const body of [formWith('image', clip), { url: `${site.url}/clip.mp4` }]) {
+      const answer = await send({ path: '/audio/transcriptions', body });
+      assert.equal(answer.status, body instanceof FormData ? 400 : 415, await answer.text());
+    }
+    assert.equal(await ownerSpent(), before);
   });
 });

@@ -5,7 +5,11 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import { Ajv2020 } from 'ajv/dist/2020.js';
-import type { OpenApiDocument, Operation } from '../../src/http/openapi/openapi.ts';
+import {
+  type OpenApiDocument,
+  type Operation,
+  openApiDocument,
+} from '../../src/http/openapi/openapi.ts';
 import { schemaCompiler } from '../app/answer-checker.ts';
 import { type TestApp, startTestApp } from '../app/test-app.ts';
 
@@ -87,6 +91,7 @@ const SHAPE = {
           patternProperties: { '^[1-5][0-9][0-9]$': { $ref: '#/$defs/response' } },
           additionalProperties: false,
         },
+        'x-pending-payment': { $ref: '#/$defs/response' },
       },
     },
     parameter: {
@@ -205,6 +210,33 @@ describe('the OpenAPI document', () => {
     const text = JSON.stringify(document);
     assert.doesNotMatch(text, /x-svc-|svc_parameters|SVC_/);
     assert.match(text, /acme_parameters/);
+  });
+
+  test('offers the sign-in of wallets where a rail is configured, and nowhere else', () => {
+    const { routes } = farebox.app.server;
+    const options = { serviceName: 'acme', title: 'Acme', version: '1', basePath: '/api/v1' };
+    const withRail = openApiDocument(routes, {
+      ...options,
+      publicUrl: 'https://api.example.com',
+      takesWallets: true,
+    });
+    const chat = '/chat/completions';
+    assert.ok('wallet' in withRail.components.securitySchemes);
+    assert.deepEqual(withRail.paths[chat]?.['post']?.security, [{ apiKey: [] }, { wallet: [] }]);
+    assert.ok(!('wallet' in document.components.securitySchemes));
+    const schemes = operations.flatMap(({ one }) => (one.security ?? []).flatMap(Object.keys));
+    assert.deepEqual([...new Set(schemes)].toSorted(), ['adminKey', 'apiKey']);
+  });
+
+  test('keeps a payment under way out of the answers of what is sold', () => {
+    const sold = farebox.app.server.routes.filter(({ sells }) => sells !== undefined);
+    assert.ok(sold.length > 5);
+    for (const { method, path } of sold) {
+      const operation = document.paths[path.replaceAll(/:(\w+)/g, '{$1}')]?.[method.toLowerCase()];
+      assert.ok(operation !== undefined && !('202' in operation.responses), path);
+    }
+    const pending = document.paths['/chat/completions']?.['post']?.['x-pending-payment'];
+    assert.match(JSON.stringify(pending), /"SETTLEMENT_PENDING"/);
   });
 
   test('names credentials and the refusals of stages where they belong', () => {

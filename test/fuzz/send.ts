@@ -2,6 +2,7 @@
 import { once } from 'node:events';
 import { type IncomingMessage, request as httpRequest } from 'node:http';
 import { connect } from 'node:net';
+import { targetPath } from '../../src/core/request-target.ts';
 import type { FuzzRequest } from './requests.ts';
 
 export interface Answer {
@@ -13,7 +14,11 @@ export interface Answer {
   readonly tookMs: number;
 }
 
-/** Rejects when no whole answer came in `limitMs`. */
+/** Ends when its caller leaves. */
+const ENDLESS = /\/events\/?$/;
+const EVENT_END = '\n\n';
+
+/** Rejects when no whole answer came in `limitMs`; of an endless one the first events are enough. */
 export async function send(origin: string, request: FuzzRequest, limitMs: number): Promise<Answer> {
   const { hostname, port, host } = new URL(origin);
   const started = performance.now();
@@ -37,7 +42,12 @@ export async function send(origin: string, request: FuzzRequest, limitMs: number
   // The server may answer before it has read all, and close what we still write to.
   outgoing.on('error', () => undefined);
   const chunks: Buffer[] = [];
-  for await (const chunk of response) chunks.push(chunk as Buffer);
+  const isEndless = response.statusCode === 200 && ENDLESS.test(targetPath(request.target));
+  for await (const chunk of response) {
+    chunks.push(chunk as Buffer);
+    // Leaving the loop closes the connection.
+    if (isEndless && chunks.at(-1)?.includes(EVENT_END) === true) break;
+  }
   const { rawHeaders } = response;
   return {
     status: response.statusCode ?? 0,

@@ -1,87 +1,26 @@
-/**
- * `POST /video/transcriptions`: what is said in the media of a public URL.
- *
- * Media is fetched through the guard into a file, measured, its sound is taken out in the sandbox,
- * cut at quiet places into pieces of a few minutes, and each piece goes to an engine. Length costs
- * time, not memory, and the price is known to the millisecond before any engine works.
- *
- * A caller who leaves pays for the pieces that were written down; a failure costs nothing.
- */
-import type { RateRule, Sale, Sales } from '../../billing/sale.ts';
-import {
-  type Catalog,
-  type CatalogModel,
-  type Price,
-  chargeFor,
-  requireModel,
-} from '../../catalog/catalog.ts';
-import { requireSold } from '../../catalog/model-access.ts';
-import type { Clock } from '../../core/clock.ts';
+/** `POST /video/transcriptions`: what is said in the media of a public URL, fetched by the guard. */
 import { Fault } from '../../core/faults.ts';
-import type { Log } from '../../core/log.ts';
-import { type Nano, formatUsd } from '../../core/money.ts';
-import type { MediaBag, MediaFiles } from '../../documents/media-files.ts';
-import type { EngineAnswer, Engines } from '../../engines/engines.ts';
-import { type RefusalCodes, mediaEngineFault } from '../../engines/media-engine-fault.ts';
-import {
-  type AudioPiece,
-  type Media,
-  SPEECH_BYTES_PER_SECOND,
-  audioPieces,
-} from '../../engines/media/media.ts';
-import { AnswerHeaders } from '../../http/answer-headers.ts';
+import type { MediaBag, MediaFile } from '../../documents/media-files.ts';
 import { type ReadLargeJson, readJson } from '../../http/read-request.ts';
 import type { RequestContext } from '../../http/request-context.ts';
 import { JSON_BODY, type Route } from '../../http/route.ts';
-import type { Caller } from '../../identity/identity.ts';
-import { multipartBody } from '../../net/multipart-body.ts';
-import { type Heard, SpeechAnswers } from '../speech-answer.ts';
+import {
+  type Transcript,
+  type TranscriptionsParts,
+  sellTranscription,
+} from '../sell-transcription.ts';
+import { NO_WISHES } from '../speech-answer.ts';
+import { jsonBody, textBody } from '../transcript-forms.ts';
 import { TRANSCRIPTION } from './describe.ts';
 import { TranscriptionRequest } from './schema.ts';
 
-export interface TranscriptionsParts {
-  readonly catalog: Catalog;
-  readonly engines: Engines;
-  readonly sales: Sales;
-  readonly files: MediaFiles;
-  readonly media: () => Promise<Media>;
+export interface VideoTranscriptionsParts extends TranscriptionsParts {
+  /** Of what is fetched. */
   readonly maxBytes: number;
-  readonly maxSeconds: number;
-  readonly clock: Clock;
-  readonly log: Log;
-  readonly serviceName: string;
   readonly readLargeJson: ReadLargeJson;
-  readonly rateOf: (caller: Caller, model: CatalogModel) => RateRule;
 }
 
-/** 16 kHz of 16 bits: 19 MB, below the 25 MB that most servers take. */
-const PIECE_SECONDS = 600;
-/** Where in a piece its cut is looked for. */
-const CUT_SECONDS = 30;
-const MAX_ANSWER_BYTES = 8_000_000;
-const MS_PER_SECOND = 1_000;
-const REFUSALS: RefusalCodes = {
-  byStatus: { 413: 'ASR_UPSTREAM_VALIDATION_FAILED' },
-  refused: 'ASR_UPSTREAM_VALIDATION_FAILED',
-  failed: 'ASR_UPSTREAM_FAILED',
-};
-
-/** One run, once its sound is a file and its money is held. */
-interface Run {
-  readonly parts: TranscriptionsParts;
-  readonly context: RequestContext;
-  readonly model: CatalogModel;
-  readonly price: Price;
-  readonly sale: Sale;
-  readonly pcmPath: string;
-  readonly durationMs: number;
-  /** What was written down so far. */
-  doneMs: number;
-  replica: string | undefined;
-  attempts: number;
-}
-
-export function videoTranscriptionsRoute(parts: TranscriptionsParts): Route {
+export function videoTranscriptionsRoute(parts: VideoTranscriptionsParts): Route {
   return {
     method: 'POST',
     path: '/video/transcriptions',
@@ -89,94 +28,28 @@ export function videoTranscriptionsRoute(parts: TranscriptionsParts): Route {
     body: JSON_BODY,
     sells: 'transcription',
     describe: TRANSCRIPTION,
-    handle: (context) => transcribe(parts, context),
+    handle: (context) => transcribeUrl(parts, context),
   };
 }
 
-async function transcribe(parts: TranscriptionsParts, context: RequestContext): Promise<void> {
-  const { sales } = parts;
-  const { caller, requestId, notes, keeper, workSignal: signal } = context;
+async function transcribeUrl(
+  parts: VideoTranscriptionsParts,
+  context: RequestContext,
+): Promise<void> {
   const request = await readJson(context, TranscriptionRequest, parts.readLargeJson);
-  const asked = { name: request.model ?? undefined, work: 'transcription' };
-  const { model, deprecation } = requireModel(parts.catalog, 'asr', asked);
-  notes.model = model.id;
-  context.known = { model, deprecation };
-  const price = requireSold(model, caller, context);
-  const rate = parts.rateOf(caller, model);
-  const wanted = {
-    requestId,
-    caller,
-    kind: 'transcription',
-    modelId: model.id,
-    tier: model.tier,
-    rate,
-    tokensEstimate: 0,
-    priceVersion: price.version,
-    signal,
-    keeper,
-  };
-  const sold = await sales.sell(wanted, async (sale) => {
-    context.known = { model, deprecation, sale };
-    const isFree = chargeFor({ audioMs: MS_PER_SECOND }, price) === 0n;
-    if (!isFree) await sales.requireCredit(caller);
-    return await parts.files.within(caller.accountId, async (bag) => {
-      const sound = await soundOf(parts, context, request.url, bag);
-      const costNano = chargeFor({ audioMs: sound.durationMs }, price);
-      await sale.reserve({ minNano: costNano, maxNano: costNano });
-      const work = { doneMs: 0, replica: undefined, attempts: 0 };
-      const run: Run = { parts, context, model, price, sale, ...sound, ...work };
-      const heard = await hearUntilLeft(run);
-      const outcome = outcomeOf(run, costNano, 'completed');
-      const answer = await sale.answer(outcome, ({ after }) => {
-        const { replica, attempts } = run;
-        const facts = { model, deprecation, rate, sale, replica, attempts };
-        const headers = new AnswerHeaders(parts);
-        context.setAll(headers.answered({ ...facts, remainingNano: after.usdNano }));
-        return answerIn(request.response_format ?? 'json', heard);
-      });
-      Object.assign(notes, {
-        costUsd: formatUsd(costNano),
-        ...(run.replica && { replica: run.replica }),
-      });
-      return answer;
-    });
+  const { maxBytes } = parts;
+  await sellTranscription(parts, context, {
+    model: request.model ?? undefined,
+    wishes: NO_WISHES,
+    take: (bag: MediaBag, signal: AbortSignal): Promise<MediaFile> =>
+      bag.fetch(request.url, { maxBytes, signal }).catch(asTooLong),
+    write: (transcript) =>
+      request.response_format === 'text' ? textBody(transcript.text) : asJson(transcript),
   });
-  if (sold !== undefined) await context.bytes(200, sold.type, sold.body);
 }
 
-function answerIn(format: 'json' | 'text', heard: readonly Heard[]) {
-  const text = heard.flatMap((piece) => (piece.text === '' ? [] : [piece.text])).join(' ');
-  if (format === 'text') return { type: 'text/plain; charset=utf-8', body: Buffer.from(text) };
-  const body = Buffer.from(JSON.stringify({ transcript: text, lang: mainLanguage(heard) }));
-  return { type: 'application/json; charset=utf-8', body };
-}
-
-/** Raw samples of the media, and their exact length. Faults: 400, 422. */
-async function soundOf(
-  parts: TranscriptionsParts,
-  { caller, workSignal: signal }: RequestContext,
-  url: string,
-  bag: MediaBag,
-): Promise<{ pcmPath: string; durationMs: number }> {
-  const { maxBytes, maxSeconds } = parts;
-  const file = await bag.fetch(url, { maxBytes, signal }).catch(asTooLong);
-  const media = await parts.media();
-  const looked = { signal, holder: caller.accountId };
-  const { durationSeconds } = await media.probe(file.path, looked);
-  if (durationSeconds > maxSeconds) throw tooLong(durationSeconds, maxSeconds);
-  // Its sound lies beside it.
-  await bag.reserve(Math.ceil(durationSeconds * SPEECH_BYTES_PER_SECOND));
-  const pcmPath = bag.newPath();
-  const { durationMs } = await media.extractAudio(file.path, pcmPath, maxSeconds + 1, looked);
-  // A header may lie in both directions; the samples do not.
-  if (durationMs > maxSeconds * MS_PER_SECOND) throw tooLong(durationMs / 1_000, maxSeconds);
-  return { pcmPath, durationMs };
-}
-
-function tooLong(seconds: number, maxSeconds: number): Fault {
-  return new Fault('VIDEO_DURATION_TOO_LONG', {
-    message: `The media has ${Math.ceil(seconds)} seconds: send at most ${maxSeconds}`,
-  });
+function asJson({ text, language = 'und' }: Transcript) {
+  return jsonBody({ transcript: text, lang: language });
 }
 
 /** A download above its bound is no body that was too large (413): it is 422 here. */
@@ -186,79 +59,4 @@ function asTooLong(error: unknown): never {
     throw new Fault('ASR_UPSTREAM_VALIDATION_FAILED', { message });
   }
   throw error;
-}
-
-/** A caller who leaves pays for what was written down by then. */
-async function hearUntilLeft(run: Run): Promise<Heard[]> {
-  try {
-    return await hearAll(run);
-  } catch (error) {
-    const hasWork = run.context.workSignal.aborted && run.doneMs > 0;
-    const costNano = chargeFor({ audioMs: run.doneMs }, run.price);
-    if (hasWork) await run.sale.settle(outcomeOf(run, costNano, 'aborted'));
-    throw error;
-  }
-}
-
-function outcomeOf(run: Run, costNano: Nano, status: 'completed' | 'aborted') {
-  const { attempts, replica, doneMs } = run;
-  const extras = { audioSeconds: doneMs / MS_PER_SECOND };
-  return { costNano, status, attempts, ...(replica && { replica }), extras };
-}
-
-async function hearAll(run: Run): Promise<Heard[]> {
-  const { parts, context, durationMs } = run;
-  const heard: Heard[] = [];
-  const answers = new SpeechAnswers();
-  const startedMs = parts.clock.monotonicMs();
-  for await (const piece of audioPieces(run.pcmPath, PIECE_SECONDS, CUT_SECONDS)) {
-    const answer = await ask(run, answers, piece);
-    run.replica = answer.replica.engine;
-    run.attempts += answer.attempts;
-    run.doneMs = piece.endMs;
-    const { text, language } = answers.read(answer.body);
-    heard.push({ text, language, ms: piece.endMs - piece.startMs });
-    if (piece.endMs >= durationMs) break;
-    const spentMs = parts.clock.monotonicMs() - startedMs;
-    const remainingMs = Math.round((spentMs * (durationMs - piece.endMs)) / piece.endMs);
-    const percent = Math.floor((piece.endMs * 100) / durationMs);
-    const fields = { requestId: context.requestId, percent, remainingMs };
-    parts.log.info(fields, 'A transcription is on its way');
-  }
-  run.doneMs = durationMs;
-  return heard;
-}
-
-async function ask(run: Run, answers: SpeechAnswers, piece: AudioPiece): Promise<EngineAnswer> {
-  const { parts, context, model } = run;
-  const boundary = `farebox-${context.requestId}`;
-  const sound = { path: run.pcmPath, ...piece };
-  for (;;) {
-    const answer = await parts.engines.collect({
-      work: 'transcription',
-      replicas: model.replicas,
-      method: 'POST',
-      path: '/audio/transcriptions',
-      contentType: `multipart/form-data; boundary=${boundary}`,
-      buildBody: (replica) => multipartBody(boundary, answers.parts(replica.model, sound)),
-      maxResponseBytes: MAX_ANSWER_BYTES,
-      isUsable: (body) => answers.isUsable(body, piece.endMs - piece.startMs),
-      caller: context.caller.accountId,
-      signal: context.workSignal,
-    });
-    if (answer.ok) return answer;
-    const isOverFormat = answer.reason === 'refused' && answer.status === 400;
-    if (isOverFormat && answers.askForLess()) continue;
-    throw mediaEngineFault(answer, model.id, REFUSALS);
-  }
-}
-
-/** The language of most of the speech. */
-function mainLanguage(heard: readonly Heard[]): string {
-  const spoken = new Map<string, number>();
-  for (const { language, text, ms } of heard) {
-    if (language !== '' && text !== '') spoken.set(language, (spoken.get(language) ?? 0) + ms);
-  }
-  const [best] = [...spoken].toSorted((a, b) => b[1] - a[1]);
-  return best?.[0] ?? heard.find(({ language }) => language !== '')?.language ?? 'und';
 }

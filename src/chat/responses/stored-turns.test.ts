@@ -5,8 +5,11 @@ import { HOUR_MS, MINUTE_MS } from '../../core/clock.ts';
 import type { Store } from '../../db/db.ts';
 import { onEachStore } from '../../../test/databases/stores.ts';
 import { TestClock } from '../../../test/support/test-clock.ts';
+import { systemIds } from '../../core/ids.ts';
+import { Sealer } from '../agents/sealed-text.ts';
 import { RESPONSES_MIGRATIONS } from './migrations.ts';
 import { type NewTurn, StoredTurns } from './stored-turns.ts';
+import { readTurn } from './turn.ts';
 
 onEachStore('stored turns', (fixture) => {
   let store: Store;
@@ -117,5 +120,43 @@ onEachStore('stored turns', (fixture) => {
     keepHours = 0;
     assert.equal(await turns.hasRoom('a'), false);
     keepHours = 24;
+  });
+
+  /** A body of references to stored items, which it makes as large as they are. */
+  const referring = (ids: readonly string[]) => {
+    const sealer = new Sealer(Buffer.alloc(32), systemIds());
+    const input = ids.map((id) => ({ type: 'item_reference', id }));
+    const parts = { sealer, turns, serviceName: 'svc', canSearch: false };
+    return readTurn(parts, { model: 'm', input }, 'a');
+  };
+  const hex = (at: number) => at.toString(16).padStart(32, '0');
+
+  test('a stored item is referred to once: a small body does not become gigabytes', async () => {
+    const id = `msg_${hex(1)}_0`;
+    const output = [{ type: 'message', id, role: 'user', content: 'once' }];
+    await add(`resp_${hex(1)}`, undefined, { responseJson: JSON.stringify({ output }) });
+    const { request } = await referring([id]);
+    assert.equal(request.messages.length, 1);
+    await assert.rejects(referring([id, id]), /twice/);
+  });
+
+  test('references are to so many turns and bytes, whatever they find', async () => {
+    const many = Array.from({ length: 1_001 }, (_, at) => `msg_${hex(at + 1_000)}_0`);
+    await assert.rejects(referring(many), /more than 1000/);
+    const ids = [hex(2), hex(3)];
+    for (const id of ids) await add(`resp_${id}`);
+    const half = 18 * 1024 * 1024;
+    await store.query("UPDATE responses_turn SET size_bytes = $1 WHERE id LIKE 'resp_%'", [half]);
+    await assert.rejects(referring(ids.map((id) => `msg_${id}_0`)), /too large/);
+  });
+
+  test('a conversation that is too large is refused by its figures, unread', async () => {
+    await add('l1');
+    await add('l2', 'l1');
+    await store.query(
+      "UPDATE responses_turn SET size_bytes = $1, input_json = 'x' WHERE id = 'l1'",
+      [36 * 1024 * 1024],
+    );
+    await assert.rejects(turns.chain('l2', 'a'), /is too large/);
   });
 });

@@ -12,6 +12,8 @@ import { isJsonObject, type JsonObject } from '../../json/json-scan.ts';
 
 /** A longer conversation is not continued by its id. */
 const MAX_CHAIN_TURNS = 100;
+/** Turns whose items one input refers to: an agent's long conversation, one request at a time. */
+const MAX_REFERENCED_TURNS = 1_000;
 /** As much as a body may have. */
 const MAX_CHAIN_BYTES = 35 * 1024 * 1024;
 /** A larger turn is not stored. */
@@ -127,10 +129,13 @@ export class StoredTurns {
    * when a turn of it is missing: a model would not know that it forgot.
    */
   async chain(id: string, accountId: string): Promise<StoredTurn[]> {
+    // What is too large is told by its figures, and never read.
     const rows = await this.#parts.store.query<TurnRow>(
-      `WITH RECURSIVE ${CHAIN}
-       SELECT t.id, t.parent_id, t.input_json, t.response_json
-       FROM chain c JOIN responses_turn t ON t.id = c.id
+      `WITH RECURSIVE ${CHAIN}, size (fits) AS (
+         SELECT COALESCE(SUM(size_bytes), 0) <= ${MAX_CHAIN_BYTES} FROM chain)
+       SELECT t.id, t.parent_id, CASE WHEN size.fits THEN t.input_json ELSE '' END AS input_json,
+         CASE WHEN size.fits THEN t.response_json ELSE '' END AS response_json
+       FROM chain c JOIN responses_turn t ON t.id = c.id CROSS JOIN size
        WHERE t.expires_ms >= $3 ORDER BY c.depth DESC`,
       [id, accountId, this.#parts.clock.nowMs()],
     );
@@ -142,10 +147,32 @@ export class StoredTurns {
         ? notFound(parentId)
         : tooLong(`has more than ${MAX_CHAIN_TURNS} turns`);
     }
-    let sizeChars = 0;
-    for (const row of rows) sizeChars += row.input_json.length + row.response_json.length;
-    if (sizeChars > MAX_CHAIN_BYTES) throw tooLong('is too large');
+    if (rows[0]?.input_json === '') throw tooLong('is too large');
     return rows.map(turnOf);
+  }
+
+  /**
+   * Those of some turns that are there, by their ids. Throws 400 for more of them, or more of their
+   * bytes, than one request may have.
+   */
+  async some(ids: readonly string[], accountId: string): Promise<ReadonlyMap<string, StoredTurn>> {
+    if (ids.length > MAX_REFERENCED_TURNS) {
+      throw tooManyReferences(`to more than ${MAX_REFERENCED_TURNS} responses`);
+    }
+    const found = new Map<string, StoredTurn>();
+    let leftBytes = MAX_CHAIN_BYTES;
+    for (const id of ids) {
+      const [size] = await this.#parts.store.query<{ readonly size_bytes: bigint }>(
+        'SELECT size_bytes FROM responses_turn WHERE id = $1 AND account_id = $2',
+        [id, accountId],
+      );
+      if (size === undefined) continue;
+      leftBytes -= Number(size.size_bytes);
+      if (leftBytes < 0) throw tooManyReferences('to responses that are too large together');
+      const turn = await this.get(id, accountId);
+      if (turn !== undefined) found.set(id, turn);
+    }
+    return found;
   }
 
   /** One turn of an account, if it is there. */
@@ -183,10 +210,10 @@ export class StoredTurns {
 }
 
 /** The turns from `$1` of account `$2` up to the first of their conversation, as far as it goes. */
-const CHAIN = `chain (id, parent_id, depth) AS (
-  SELECT id, parent_id, 1 FROM responses_turn WHERE id = $1 AND account_id = $2
+const CHAIN = `chain (id, parent_id, size_bytes, depth) AS (
+  SELECT id, parent_id, size_bytes, 1 FROM responses_turn WHERE id = $1 AND account_id = $2
   UNION ALL
-  SELECT t.id, t.parent_id, chain.depth + 1 FROM chain
+  SELECT t.id, t.parent_id, t.size_bytes, chain.depth + 1 FROM chain
   JOIN responses_turn t ON t.id = chain.parent_id AND t.account_id = $2
   WHERE chain.depth < ${MAX_CHAIN_TURNS}
 )`;
@@ -211,5 +238,12 @@ function notFound(id: string): Fault {
 function tooLong(why: string): Fault {
   return new Fault('PREVIOUS_RESPONSE_NOT_FOUND', {
     message: `The conversation of previous_response_id ${why}; send what still matters as input`,
+  });
+}
+
+function tooManyReferences(why: string): Fault {
+  return new Fault('INVALID_REQUEST', {
+    message: `The input has references ${why}; send those items themselves, or previous_response_id`,
+    fields: { issues: [{ code: 'custom', path: ['input'], message: 'Too many references' }] },
   });
 }

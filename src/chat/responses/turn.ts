@@ -96,19 +96,35 @@ async function referencedItems(
   accountId: string,
 ): Promise<ReadonlyMap<string, JsonObject>> {
   const found = new Map<string, JsonObject>();
-  const ids = items.flatMap(({ type, id }) =>
-    type === 'item_reference' && typeof id === 'string' ? [id] : [],
-  );
-  if (ids.length === 0) return found;
+  const ids = referencedIds(items);
+  if (ids.size === 0) return found;
   const known = new Map(earlier.map((turn) => [turn.id, turn]));
-  for (const responseId of new Set(ids.map(responseIdOfItem))) {
-    if (responseId === undefined) continue;
-    const turn = known.get(responseId) ?? (await turns.get(responseId, accountId));
+  const responseIds = new Set([...ids].flatMap((id) => responseIdOfItem(id) ?? []));
+  const missing = [...responseIds].filter((id) => !known.has(id));
+  const others = await turns.some(missing, accountId);
+  for (const responseId of responseIds) {
+    const turn = known.get(responseId) ?? others.get(responseId);
     for (const item of listOf(turn?.response['output'])) {
       if (typeof item['id'] === 'string') found.set(item['id'], item);
     }
   }
   return found;
+}
+
+/** Each item once: a short input that names one a thousand times would be gigabytes. Throws 400. */
+function referencedIds(items: readonly JsonObject[]): ReadonlySet<string> {
+  const ids = new Set<string>();
+  for (const [at, { type, id }] of items.entries()) {
+    if (type !== 'item_reference' || typeof id !== 'string') continue;
+    if (ids.has(id)) {
+      throw refusePart(
+        ['input', at, 'id'],
+        `The item ${id.slice(0, 100)} is in the input twice; remove the duplicate`,
+      );
+    }
+    ids.add(id);
+  }
+  return ids;
 }
 
 /** Ids of items carry that of their request: `rs_<32 hex>_0`. */

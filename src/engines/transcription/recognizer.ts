@@ -4,6 +4,7 @@
  */
 import type { FileHandle } from 'node:fs/promises';
 import { z } from 'zod';
+import { Fault } from '../../core/faults.ts';
 import { SPEECH_RATE } from '../media/media-task.ts';
 import { type SpeechRange, readSamples, speechRanges } from './speech-ranges.ts';
 
@@ -47,6 +48,16 @@ const FEATURE_BINS = 80;
 /** The window that Silero was trained for. */
 const VAD_WINDOW = 512;
 const VAD_BUFFER_SECONDS = 60;
+
+/** The multilingual Whisper models' own list. Its decoder ends the process for any other. */
+const WHISPER_LANGUAGES = new Set(
+  (
+    'af am ar as az ba be bg bn bo br bs ca cs cy da de el en es et eu fa fi fo fr gl gu ha haw ' +
+    'he hi hr ht hu hy id is it ja jw ka kk km kn ko la lb ln lo lt lv mg mi mk ml mn mr ms mt ' +
+    'my ne nl nn no oc pa pl ps pt ro ru sa sd si sk sl sn so sq sr su sv sw ta te tg th tk tl ' +
+    'tr tt uk ur uz vi yi yo zh'
+  ).split(' '),
+);
 
 const DecodeResult = z.object({ text: z.string(), lang: z.string().default('') });
 
@@ -102,6 +113,14 @@ export class Recognizer {
   static async load(sherpa: Sherpa, settings: RecognizerSettings): Promise<Recognizer> {
     const config = recognizerConfig(settings.model, settings.threads, '');
     return new Recognizer(sherpa, await sherpa.OfflineRecognizer.createAsync(config), settings);
+  }
+
+  /** Faults: INVALID_REQUEST for a language that the model would not survive. */
+  requireLanguage(language: string): void {
+    if (language === '' || this.#settings.model.kind !== 'whisper') return;
+    if (WHISPER_LANGUAGES.has(language)) return;
+    const message = `language: The model does not know "${language}"`;
+    throw new Fault('INVALID_REQUEST', { message });
   }
 
   /** What is said in a file of raw samples. `language` empty lets the model find out. Not reentrant. */

@@ -54,6 +54,10 @@ const Fields = z.object({
     .or(z.literal(''))
     .default(''),
   response_format: z.enum(['json', 'text', 'verbose_json']).default('json'),
+  // Of repeated fields the last counts, and who wishes for words names them last.
+  'timestamp_granularities[]': z
+    .enum(['segment'], 'Must be segment: words have no times here')
+    .optional(),
 });
 
 serveLocal(async (given, report, dataFolder) => {
@@ -92,6 +96,7 @@ serveLocal(async (given, report, dataFolder) => {
       throw new Fault('INVALID_REQUEST', { message: 'The field "file" is missing' });
     }
     const { language, response_format: format } = fieldsIn(upload, Fields);
+    recognizer.requireLanguage(language);
     const pcm = join(directory, 'speech.pcm');
     const { durationMs } = await media.extractAudio(path, pcm, maxSeconds, { signal });
     const file = await open(pcm, 'r');

@@ -139,6 +139,8 @@ describe('the transcription engine with the toy model', () => {
     assert.equal((await transcribe(wav(Buffer.alloc(0)))).status, 400);
     assert.equal((await transcribe(wav(speech('a')), { response_format: 'srt' })).status, 400);
     assert.equal((await transcribe(wav(speech('a')), { language: 'English, please' })).status, 400);
+    const words = { 'timestamp_granularities[]': 'word' };
+    assert.equal((await transcribe(wav(speech('a')), words)).status, 400);
   });
 });
 

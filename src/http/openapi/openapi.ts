@@ -38,6 +38,8 @@ export interface OpenApiOptions {
   /** Public origin. */
   readonly publicUrl: string;
   readonly basePath: string;
+  /** Whether wallets can sign in and pay here. */
+  readonly takesWallets: boolean;
 }
 
 /** An OpenAPI document; its shape is checked by the test. */
@@ -52,6 +54,11 @@ export interface Operation {
   readonly parameters?: readonly OperationParameter[];
   readonly requestBody?: { readonly required: boolean; readonly content: OperationContent };
   readonly responses: Readonly<Record<string, OperationResponse>>;
+  /**
+   * The 202 of a priced request whose payment is not settled yet. It is a refusal with the status of
+   * a success: among `responses`, generated clients would take it for an answer.
+   */
+  readonly 'x-pending-payment'?: OperationResponse;
 }
 
 export type OperationParameter = ReturnType<typeof parameterOf>;
@@ -86,7 +93,7 @@ export function openApiDocument(routes: readonly Route[], options: OpenApiOption
       ...paths[path],
       // The base path does not stand before these.
       ...(route.root === true ? { servers: [{ url: options.publicUrl }] as never } : {}),
-      [route.method.toLowerCase()]: operationOf(route, components),
+      [route.method.toLowerCase()]: operationOf(route, components, options),
     };
   }
   const document = {
@@ -98,7 +105,7 @@ export function openApiDocument(routes: readonly Route[], options: OpenApiOption
     components: {
       schemas: components.all(),
       headers: headerComponents(),
-      securitySchemes: SECURITY_SCHEMES,
+      securitySchemes: securitySchemes(options),
     },
   };
   return named(document, options.serviceName);
@@ -160,15 +167,16 @@ function descriptionOf(route: Route): RouteDescription {
   throw new Error(`The route ${route.method} ${route.path} does not describe itself`);
 }
 
-function operationOf(route: Route, components: Components): Operation {
+function operationOf(route: Route, components: Components, options: OpenApiOptions): Operation {
   const about = descriptionOf(route);
+  const isPaidHere = route.sells !== undefined && paysHere(route);
   const parameters = parametersOf(route, about, components);
   return {
     operationId: operationId(route),
     tags: [about.tag],
     summary: about.summary,
     ...(about.about === undefined ? {} : { description: about.about }),
-    security: SECURITY[route.auth],
+    security: securityOf(route, options),
     ...(parameters.length === 0 ? {} : { parameters }),
     ...(about.request === undefined
       ? {}
@@ -176,6 +184,9 @@ function operationOf(route: Route, components: Components): Operation {
           requestBody: { required: true, content: contentOf(about.request, 'input', components) },
         }),
     responses: responsesOf(route, about, components),
+    ...(isPaidHere
+      ? { 'x-pending-payment': refusalOf(route, 202, ['SETTLEMENT_PENDING'], components) }
+      : {}),
   };
 }
 
@@ -198,6 +209,18 @@ const SECURITY: Readonly<Record<RouteAuth, NonNullable<Operation['security']>>> 
   wallet: [{ wallet: [] }],
   operator: [{ adminKey: [] }],
 };
+
+/** Without a rail no wallet can sign in; a wallet's route is then there and refuses. */
+function securityOf({ auth }: Route, { takesWallets: isTaken }: OpenApiOptions) {
+  const schemes = SECURITY[auth];
+  const others = schemes.filter((scheme) => !('wallet' in scheme));
+  return isTaken ? schemes : others.length > 0 ? others : SECURITY.key;
+}
+
+function securitySchemes({ takesWallets: isTaken }: OpenApiOptions) {
+  const { wallet, ...others } = SECURITY_SCHEMES;
+  return isTaken ? { ...others, wallet } : others;
+}
 
 const IDEMPOTENCY_KEY: ParameterDescription = {
   name: 'Idempotency-Key',
@@ -273,6 +296,8 @@ function responsesOf(
     responses[String(answer.status)] = answerOf(route, answer, components);
   }
   for (const [status, codes] of byStatus(refusalsOf(route), about.refusalBody?.statuses)) {
+    // Said by `x-pending-payment`.
+    if (status === 202 && route.sells !== undefined) continue;
     // A 503 of /readyz is an answer, and what stages refuse comes beside it.
     const own = responses[String(status)];
     const refusal = refusalOf(route, status, codes, components);

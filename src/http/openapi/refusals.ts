@@ -244,7 +244,8 @@ export const ERROR_SCHEMAS: Readonly<Record<string, JsonSchema>> = {
     description: '`_errors` on every level and one key for each invalid field or item.',
     required: ['_errors'],
     properties: { _errors: list(TEXT) },
-    additionalProperties: ERROR_TREE,
+    // With the type of `_errors` beside its own: types of languages give both one index.
+    additionalProperties: { anyOf: [ERROR_TREE, list(TEXT)] },
   },
   Error: object(
     { error: text('A sentence for people.'), code: ERROR_CODE, ...FURTHER_FIELDS },

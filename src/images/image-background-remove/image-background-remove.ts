@@ -152,7 +152,7 @@ async function imageOf(parts: BackgroundRemoveParts, context: RequestContext): P
     if (second !== undefined) {
       throw invalidField([second], `${second}: Send either the file or ${second}, not both`);
     }
-    return { bytes, model: fields.get('model') };
+    return { bytes, model: fields.get('model') ?? undefined };
   }
   const request = await readJson(context, BackgroundRemoveRequest, parts.readLargeJson);
   const model = request.model ?? undefined;

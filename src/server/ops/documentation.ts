@@ -40,11 +40,12 @@ export class OwnDocument {
 
   openApi(): OpenApiDocument {
     const { config, version, basePath } = this.#parts;
-    const { service, publicUrl } = config();
+    const { service, publicUrl, payments } = config();
     // With port 0 only the listening server knows its address.
     const origin = publicUrl.endsWith(':0') ? (this.#listensOn ?? publicUrl) : publicUrl;
     const { name: serviceName, title } = service;
-    const options = { serviceName, title, version, publicUrl: origin, basePath };
+    const takesWallets = payments.base !== undefined || payments.solana !== undefined;
+    const options = { serviceName, title, version, publicUrl: origin, basePath, takesWallets };
     return openApiDocument(this.routes, options);
   }
 }

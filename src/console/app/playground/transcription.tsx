@@ -1,11 +1,11 @@
-/** Transcription: a recording on the web, as text. */
+/** Transcription: a recording, of the web or a file, as text. */
 import { useSignal } from '@preact/signals';
 import { request } from '../api.ts';
 import { Field, Refusal, useAction } from '../parts/form.tsx';
 import { Copy } from '../parts/show.tsx';
 import { Empty } from '../parts/states.tsx';
-import { plainSamples } from '../samples.ts';
-import { CodeWindow } from './parts.tsx';
+import { formSamples, plainSamples } from '../samples.ts';
+import { CodeWindow, Drop } from './parts.tsx';
 import { ReceiptCost } from './receipt-cost.tsx';
 
 interface Result {
@@ -14,26 +14,52 @@ interface Result {
   readonly requestId: string;
 }
 
+/** Of either route. */
+interface Said {
+  readonly transcript?: string;
+  readonly lang?: string;
+  readonly text?: string;
+  readonly language?: string;
+}
+
 export function Transcription() {
   const url = useSignal('');
+  const file = useSignal<File | undefined>(undefined);
   const result = useSignal<Result | undefined>(undefined);
   const isCode = useSignal(false);
   const action = useAction();
-  const run = (): void => {
+  const run = (hear: () => Promise<Response>): void => {
     result.value = undefined;
     void action.run(async () => {
-      const body = { url: url.value };
-      const answer = await request('/video/transcriptions', { method: 'POST', body });
-      const said = (await answer.json()) as Omit<Result, 'requestId'>; // as the route promises
-      result.value = { ...said, requestId: answer.headers.get('x-request-id') ?? '' };
+      const answer = await hear();
+      const said = (await answer.json()) as Said; // as the routes promise
+      result.value = {
+        transcript: said.transcript ?? said.text ?? '',
+        lang: said.lang ?? said.language ?? 'und',
+        requestId: answer.headers.get('x-request-id') ?? '',
+      };
     });
+  };
+  const hearUrl = (): void => {
+    file.value = undefined;
+    const body = { url: url.value };
+    run(() => request('/video/transcriptions', { method: 'POST', body }));
+  };
+  const take = ([given]: readonly File[]): void => {
+    if (given === undefined) return;
+    file.value = given;
+    const body = new FormData();
+    body.set('file', given);
+    // The form that tells the language.
+    body.set('response_format', 'verbose_json');
+    run(() => request('/audio/transcriptions', { method: 'POST', body }));
   };
   return (
     <div class="split">
       <form
         onSubmit={(event) => {
           event.preventDefault();
-          run();
+          hearUrl();
         }}
       >
         <Field
@@ -51,6 +77,14 @@ export function Transcription() {
             />
           )}
         </Field>
+        <Drop
+          label="Or a recording of yours"
+          hint="The same formats, up to 25 MB."
+          accept="audio/*,video/*"
+          take={take}
+          isBusy={action.isRunning}
+        />
+        {file.value !== undefined && <p class="soft text">{file.value.name}</p>}
         {action.isRunning && <p role="status">Listening…</p>}
         <Refusal error={action.error} />
         <p class="row">
@@ -82,7 +116,11 @@ export function Transcription() {
       </section>
       {isCode.value && (
         <CodeWindow
-          samples={plainSamples('/video/transcriptions', { url: url.value })}
+          samples={
+            file.value === undefined
+              ? plainSamples('/video/transcriptions', { url: url.value })
+              : formSamples('/audio/transcriptions', { field: 'file', name: file.value.name })
+          }
           close={() => (isCode.value = false)}
         />
       )}

@@ -1,0 +1,57 @@
+/** `POST /audio/transcriptions`: what is said in a file of the request, in OpenAI's form. */
+import { readFile } from '../../http/multipart.ts';
+import { checked } from '../../http/read-request.ts';
+import type { RequestContext } from '../../http/request-context.ts';
+import { FORM_BODY, type Route } from '../../http/route.ts';
+import { type TranscriptionsParts, sellTranscription } from '../sell-transcription.ts';
+import type { Granularity } from '../speech-answer.ts';
+import { writtenAs } from '../transcript-forms.ts';
+import { AUDIO_TRANSCRIPTION } from './describe.ts';
+import { TranscriptionFields } from './schema.ts';
+
+export interface AudioTranscriptionsParts extends TranscriptionsParts {
+  /** Of the file. */
+  readonly maxFileBytes: number;
+}
+
+export function audioTranscriptionsRoute(parts: AudioTranscriptionsParts): Route {
+  return {
+    method: 'POST',
+    path: '/audio/transcriptions',
+    auth: 'key-or-wallet',
+    body: FORM_BODY,
+    sells: 'transcription',
+    describe: AUDIO_TRANSCRIPTION,
+    handle: (context) => transcribeFile(parts, context),
+  };
+}
+
+async function transcribeFile(
+  parts: AudioTranscriptionsParts,
+  context: RequestContext,
+): Promise<void> {
+  const { bytes, fields } = await readFile(context, 'file', parts.maxFileBytes);
+  const asked = fieldsOf(fields);
+  const { response_format: format, language, temperature, prompt } = asked;
+  const times = timesOf(asked);
+  await sellTranscription(parts, context, {
+    model: asked.model,
+    wishes: { language: language || undefined, temperature, prompt: prompt || undefined, times },
+    take: (bag) => bag.write(bytes),
+    write: (transcript) => writtenAs(format, times, transcript),
+  });
+}
+
+/** SDKs write a list as repeated fields whose name ends in `[]`. */
+function fieldsOf(fields: URLSearchParams): TranscriptionFields {
+  const name = 'timestamp_granularities';
+  const times = [...fields.getAll(`${name}[]`), ...fields.getAll(name)];
+  return checked(TranscriptionFields, { ...Object.fromEntries(fields), [name]: times });
+}
+
+/** Of what the format needs times; segments before words. */
+function timesOf(fields: TranscriptionFields): Granularity[] {
+  const { response_format: format, timestamp_granularities: named } = fields;
+  if (format === 'json' || format === 'text') return [];
+  return named.length === 0 ? ['segment'] : [...new Set(named)].toSorted();
+}

@@ -1,0 +1,84 @@
+/** What `/audio/transcriptions` says of itself. */
+import { z } from 'zod';
+import { type RouteDescription, jsonContent } from '../../http/describe.ts';
+import { MODEL_REFUSALS } from '../../http/openapi/refusals.ts';
+
+const Usage = z.object({ type: z.literal('duration'), seconds: z.int() });
+const Stretch = z.object({
+  start: z.number().describe('Seconds from the beginning.'),
+  end: z.number(),
+});
+const Transcription = z.object({ text: z.string(), usage: Usage }).meta({ id: 'Transcription' });
+const VerboseTranscription = z
+  .object({
+    task: z.literal('transcribe'),
+    language: z.string().describe('Language code; `und` when the engine does not tell.'),
+    duration: z.number().describe('Seconds.'),
+    text: z.string(),
+    segments: z.array(Stretch.extend({ id: z.int(), text: z.string() }).loose()).optional(),
+    words: z.array(Stretch.extend({ word: z.string() })).optional(),
+    usage: Usage,
+  })
+  .meta({ id: 'VerboseTranscription' });
+
+const SUBTITLE = '00:00:00.000 --> 00:00:01.200\nGood morning.\n\n';
+
+export const AUDIO_TRANSCRIPTION: RouteDescription = {
+  tag: 'Audio',
+  summary: 'Transcribe a file',
+  about:
+    "What is said in an uploaded sound or video, in OpenAI's form. The same formats, lengths and prices as `/video/transcriptions`, which takes a URL instead.",
+  request: [
+    {
+      type: 'multipart/form-data',
+      schema: {
+        type: 'object',
+        required: ['file'],
+        properties: {
+          file: { type: 'string', contentMediaType: 'application/octet-stream' },
+          model: { type: 'string', description: 'Default: the default of type `asr`.' },
+          language: { type: 'string', description: 'Of the speech, as a code: `en`.' },
+          prompt: { type: 'string', description: 'For engines that take one.' },
+          response_format: {
+            type: 'string',
+            enum: ['json', 'text', 'srt', 'vtt', 'verbose_json'],
+            default: 'json',
+          },
+          temperature: {
+            type: 'number',
+            minimum: 0,
+            maximum: 1,
+            description: 'For engines that take one.',
+          },
+          'timestamp_granularities[]': {
+            type: 'array',
+            items: { type: 'string', enum: ['segment', 'word'] },
+            description: 'With `verbose_json`; segments unless named.',
+          },
+        },
+      },
+    },
+  ],
+  answers: [
+    {
+      status: 200,
+      about: 'The transcript, as `response_format` asks.',
+      headers: ['model'],
+      content: [
+        ...jsonContent(z.union([Transcription, VerboseTranscription]), {
+          text: 'Good morning.',
+          usage: { type: 'duration', seconds: 2 },
+        }),
+        { type: 'text/plain', schema: { type: 'string' }, example: 'Good morning.' },
+        { type: 'text/vtt', schema: { type: 'string' }, example: `WEBVTT\n\n${SUBTITLE}` },
+      ],
+    },
+  ],
+  refusals: [
+    ...MODEL_REFUSALS,
+    'INVALID_VIDEO_FORMAT',
+    'VIDEO_DURATION_TOO_LONG',
+    'ASR_UPSTREAM_VALIDATION_FAILED',
+    'ASR_UPSTREAM_FAILED',
+  ],
+};

@@ -1,0 +1,86 @@
+/** A transcript as OpenAI's formats write it: JSON, text, subtitles. */
+import type { Transcript } from './sell-transcription.ts';
+import type { HeardSegment, Granularity } from './speech-answer.ts';
+
+export type TranscriptFormat = 'json' | 'text' | 'srt' | 'vtt' | 'verbose_json';
+
+interface Written {
+  readonly type: string;
+  readonly body: Buffer;
+}
+
+const MS = 1_000;
+
+export function textBody(text: string, type = 'text/plain'): Written {
+  return { type: `${type}; charset=utf-8`, body: Buffer.from(text) };
+}
+
+export function jsonBody(value: unknown): Written {
+  return textBody(JSON.stringify(value), 'application/json');
+}
+
+/** The transcript in `format`; the verbose one holds what `times` names. */
+export function writtenAs(
+  format: TranscriptFormat,
+  times: readonly Granularity[],
+  transcript: Transcript,
+): Written {
+  const { text, language = 'und', durationMs, heard } = transcript;
+  const segments = (): HeardSegment[] => heard.flatMap((piece) => piece.segments);
+  const usage = { type: 'duration', seconds: Math.ceil(durationMs / MS) };
+  switch (format) {
+    case 'json':
+      return jsonBody({ text, usage });
+    case 'text':
+      return textBody(text);
+    case 'srt':
+      return textBody(srtOf(segments()));
+    case 'vtt':
+      return textBody(vttOf(segments()), 'text/vtt');
+    case 'verbose_json':
+      return jsonBody({
+        task: 'transcribe',
+        language,
+        duration: durationMs / MS,
+        text,
+        ...(times.includes('segment') && {
+          segments: segments().map((one, id) => ({ id, ...one })),
+        }),
+        ...(times.includes('word') && { words: heard.flatMap((piece) => piece.words) }),
+        usage,
+      });
+  }
+}
+
+function srtOf(segments: readonly HeardSegment[]): string {
+  return segments
+    .map((one, index) => {
+      // An arrow is what a reader of subtitles takes for the times of the next one.
+      const text = lineOf(one.text).replaceAll('-->', '->');
+      return `${index + 1}\n${timeOf(one.start, ',')} --> ${timeOf(one.end, ',')}\n${text}\n\n`;
+    })
+    .join('');
+}
+
+const VTT_ESCAPES: Readonly<Record<string, string>> = { '&': '&amp;', '<': '&lt;', '>': '&gt;' };
+
+function vttOf(segments: readonly HeardSegment[]): string {
+  const cues = segments.map((one) => {
+    const text = lineOf(one.text).replaceAll(/[&<>]/g, (sign) => VTT_ESCAPES[sign] ?? sign);
+    return `${timeOf(one.start, '.')} --> ${timeOf(one.end, '.')}\n${text}\n\n`;
+  });
+  return `WEBVTT\n\n${cues.join('')}`;
+}
+
+/** An empty line would end a subtitle. */
+function lineOf(text: string): string {
+  return text.trim().replaceAll(/\s+/g, ' ');
+}
+
+/** `01:02:03,456` */
+function timeOf(seconds: number, point: ',' | '.'): string {
+  const ms = Math.round(seconds * MS);
+  const two = (value: number): string => String(Math.floor(value)).padStart(2, '0');
+  const clock = `${two(ms / 3_600_000)}:${two((ms / 60_000) % 60)}:${two((ms / MS) % 60)}`;
+  return `${clock}${point}${String(ms % MS).padStart(3, '0')}`;
+}
