@@ -10,6 +10,7 @@ import {
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import type { Hex } from 'viem';
+import type { PrivateKeyAccount } from 'viem/accounts';
 import OpenAI from 'openai';
 import { type ConsoleRig, type Visitor, startConsoleRig } from './console-rig.ts';
 
@@ -68,6 +69,40 @@ describe('the console', () => {
     await visitor.close();
   }
 
+  /** Answers what pages ask of the wallet of Base; it begins on another chain. */
+  async function answerWallet(
+    { context }: Visitor,
+    account: PrivateKeyAccount,
+    wish: { readonly rejects: boolean },
+  ): Promise<void> {
+    let chainId = '0x1';
+    await context.exposeFunction('askWallet', async (text: string) => {
+      const { method, params } = JSON.parse(text) as { method: string; params: Params };
+      switch (method) {
+        case 'eth_requestAccounts':
+          return { result: [account.address.toLowerCase()] };
+        case 'eth_chainId':
+          return { result: chainId };
+        case 'wallet_switchEthereumChain':
+          ({ chainId } = params[0]);
+          return { result: null };
+        case 'personal_sign':
+          return { result: await account.signMessage({ message: { raw: params[0] } }) };
+        case 'eth_signTypedData_v4': {
+          if (wish.rejects) return { code: 4001, message: 'User rejected the request' };
+          const { EIP712Domain: _domain, ...types } = JSON.parse(params[1]).types;
+          return { result: await account.signTypedData({ ...JSON.parse(params[1]), types }) };
+        }
+        default: {
+          const body = JSON.stringify({ jsonrpc: '2.0', id: 1, method, params });
+          const headers = { 'content-type': 'application/json' };
+          const answer = await fetch(rig.wallets.anvil.rpcUrl, { method: 'POST', headers, body });
+          return { result: ((await answer.json()) as { result: unknown }).result };
+        }
+      }
+    });
+  }
+
   test('welcomes, and is small', async () => {
     await visit({}, async (visitor) => {
       let bytes = 0;
@@ -111,6 +146,27 @@ describe('the console', () => {
       const stolen = { cookie: `${cookie.name}=${cookie.value}` };
       const answer = await fetch(`${rig.farebox.url}/billing/balance`, { headers: stolen });
       assert.equal(answer.status, 401);
+    });
+  });
+
+  test('signs in by the link of the terminal, once', async () => {
+    const { identity } = rig.farebox.app.stores;
+    const { accountId, keyId } = await identity.callerOf(admin);
+    const link = `/console/sign-in#${await identity.sessions.issueLink(accountId, keyId)}`;
+    await visit({ refusals: [401] }, async (visitor) => {
+      const { page, context } = visitor;
+      // Pasted where the sign-in page is open already: the document stays, its address changes.
+      await visitor.open('/console/sign-in');
+      await page.getByLabel('API key').waitFor();
+      await visitor.open(link);
+      await page.getByRole('heading', { name: 'Overview' }).waitFor();
+      assert.equal(page.url(), `${rig.origin}/console`);
+      await context.clearCookies();
+      await visitor.open('/');
+      await visitor.open(link);
+      await page.getByText('The link cannot be used: The sign-in link was used').waitFor();
+      assert.equal(page.url(), `${rig.origin}/console/sign-in`);
+      await visitor.checkAccess('a used link');
     });
   });
 
@@ -265,45 +321,24 @@ describe('the console', () => {
 
   test('signs in by a wallet of Base, and tops up while the balance moves', async () => {
     const account = await rig.wallets.evmWallet();
-    let rejects = true;
-    let chainId = '0x1';
+    const wish = { rejects: true };
     await visit({ refusals: [402, 202], script: EVM_WALLET }, async (visitor) => {
       const { page } = visitor;
-      await page.exposeFunction('askWallet', async (text: string) => {
-        const { method, params } = JSON.parse(text) as { method: string; params: Params };
-        switch (method) {
-          case 'eth_requestAccounts':
-            return { result: [account.address.toLowerCase()] };
-          case 'eth_chainId':
-            return { result: chainId };
-          case 'wallet_switchEthereumChain':
-            ({ chainId } = params[0]);
-            return { result: null };
-          case 'personal_sign':
-            return { result: await account.signMessage({ message: { raw: params[0] } }) };
-          case 'eth_signTypedData_v4': {
-            if (rejects) return { code: 4001, message: 'User rejected the request' };
-            const { EIP712Domain: _domain, ...types } = JSON.parse(params[1]).types;
-            return { result: await account.signTypedData({ ...JSON.parse(params[1]), types }) };
-          }
-          default: {
-            const body = JSON.stringify({ jsonrpc: '2.0', id: 1, method, params });
-            const headers = { 'content-type': 'application/json' };
-            const answer = await fetch(rig.wallets.anvil.rpcUrl, { method: 'POST', headers, body });
-            return { result: ((await answer.json()) as { result: unknown }).result };
-          }
-        }
-      });
+      await answerWallet(visitor, account, wish);
       await visitor.open('/console/credit');
       await page.getByRole('button', { name: 'Sign in with a wallet' }).click();
       await page.getByRole('button', { name: 'Test Wallet' }).click();
       await page.getByRole('button', { name: 'Add credit' }).click();
       await page.getByText('What will happen').waitFor();
       await visitor.checkAccess('the top-up');
+      await page.getByLabel('In USD').fill('250');
+      await page.getByRole('button', { name: 'Test Wallet' }).click();
+      await page.getByText('has $100.00 in USDC on Base, which is less than $250.00').waitFor();
+      await page.getByRole('button', { name: 'Try again' }).click();
       await page.getByLabel('In USD').fill('7.5');
       await page.getByRole('button', { name: 'Test Wallet' }).click();
       await page.getByText('You rejected the request in your wallet').waitFor();
-      rejects = false;
+      wish.rejects = false;
       await page.getByRole('button', { name: 'Try again' }).click();
       await page.getByLabel('In USD').fill('7.5');
       await page.getByRole('button', { name: 'Test Wallet' }).click();
@@ -314,10 +349,48 @@ describe('the console', () => {
     });
   });
 
+  test('a tab that was closed while it paid loses nothing, and pays once', async () => {
+    const account = await rig.wallets.evmWallet();
+    await visit({ refusals: [402, 202, 409], script: EVM_WALLET }, async (visitor) => {
+      const { page, context } = visitor;
+      await answerWallet(visitor, account, { rejects: false });
+      await visitor.open('/console/credit');
+      await page.getByRole('button', { name: 'Sign in with a wallet' }).click();
+      await page.getByRole('button', { name: 'Test Wallet' }).click();
+      await page.getByRole('button', { name: 'Add credit' }).waitFor();
+      const tab = await context.newPage();
+      // The service takes the payment, and its answer reaches nobody.
+      const isTaken = new Promise<void>((resolve, reject) => {
+        void tab.route('**/x402/top-up', async (route) => {
+          if (route.request().headers()['payment-signature'] === undefined) {
+            await route.continue();
+            return;
+          }
+          await route.fetch().then(() => resolve(), reject);
+        });
+      });
+      await tab.goto(`${rig.origin}/console/credit`);
+      await tab.getByRole('button', { name: 'Add credit' }).click();
+      await tab.getByLabel('In USD').fill('8.25');
+      await tab.getByRole('button', { name: 'Test Wallet' }).click();
+      await isTaken;
+      await tab.close();
+      await visitor.open('/console/credit');
+      await page.getByText('$8.25 is credited').waitFor();
+      await page.locator('.tile', { hasText: 'Balance' }).getByText('$8.25').waitFor();
+      assert.equal(await page.evaluate<unknown>("localStorage.getItem('top-up')"), null);
+      await visitor.open('/console/credit');
+      await page.getByRole('button', { name: 'Add credit' }).waitFor();
+      const statement = page.getByRole('region', { name: 'Statement' });
+      await statement.getByText('Top-up').first().waitFor();
+      assert.equal(await statement.getByText('Top-up').count(), 1);
+    });
+  });
+
   test('signs in by a wallet of Solana, and tops up', async () => {
     const signer = await rig.wallets.solanaWallet();
     const script = solanaWallet(signer.address);
-    await visit({ refusals: [402, 202], script }, async (visitor) => {
+    await visit({ refusals: [402, 202, 400], script }, async (visitor) => {
       const { page } = visitor;
       await page.exposeFunction('signSolana', async (kind: string, bytes: number[]) => {
         const given = Uint8Array.from(bytes);
@@ -331,6 +404,10 @@ describe('the console', () => {
       await page.getByRole('button', { name: 'Sign in with a wallet' }).click();
       await page.getByRole('button', { name: 'Test Solana' }).click();
       await page.getByRole('button', { name: 'Add credit' }).click();
+      await page.getByLabel('In USD').fill('500');
+      await page.getByRole('button', { name: 'Test Solana' }).click();
+      await page.getByText('most likely the wallet has too little USDC').waitFor();
+      await page.getByRole('button', { name: 'Try again' }).click();
       await page.getByLabel('In USD').fill('6.25');
       await page.getByRole('button', { name: 'Test Solana' }).click();
       await page.getByText('$6.25 is credited').waitFor();
@@ -371,6 +448,21 @@ describe('the console', () => {
       'configuration',
       'check',
     ];
+    await visit({ width: 360, isDark: true }, async (visitor) => {
+      const { page } = visitor;
+      await visitor.signIn(admin);
+      for (const part of parts) {
+        await visitor.open(`/console/operator/${part}`);
+        await page.locator('h1').waitFor();
+        await visitor.settled();
+        await visitor.checkWidth(part);
+      }
+      await visitor.open('/console/operator/accounts');
+      await page.locator('tbody button').first().click();
+      await page.locator('dialog .total').waitFor();
+      await visitor.checkWidth('an account');
+      await visitor.checkAccess('an account');
+    });
     await visit({}, async (visitor) => {
       const { page } = visitor;
       await visitor.signIn(admin);

@@ -93,22 +93,31 @@ export async function call<T>(path: string, options: CallOptions = {}): Promise<
 export async function refusalOf(answer: Response): Promise<ApiError> {
   const text = await answer.text();
   const body = parsed(text);
-  const code = typeof body.code === 'string' ? body.code : `HTTP_${answer.status}`;
-  const said = typeof body.error === 'string' ? body.error : undefined;
-  const message = said ?? `The server answered ${answer.status} ${answer.statusText}`;
+  // Payments have their code in `error`, and the words beside it.
+  const error = textOf(body['error']);
+  const coded = error !== undefined && CODE.test(error) ? error : undefined;
+  const code = textOf(body['code']) ?? coded ?? `HTTP_${answer.status}`;
+  const message =
+    textOf(body['message']) ?? error ?? `The server answered ${answer.status} ${answer.statusText}`;
   if (answer.status === 401 && csrfToken !== undefined) whenSignedOut?.();
   const retryAfter = answer.headers.get('retry-after');
   return new ApiError(answer.status, code, message, {
     requestId: answer.headers.get('x-request-id') ?? undefined,
     retryAfter: retryAfter === null ? undefined : Number(retryAfter),
-    issues: Array.isArray(body.issues) ? body.issues : [],
+    issues: Array.isArray(body['issues']) ? body['issues'] : [],
   });
 }
 
-function parsed(text: string): { code?: unknown; error?: unknown; issues?: unknown } {
+const CODE = /^[A-Z][A-Z0-9_]+$/;
+
+function textOf(value: unknown): string | undefined {
+  return typeof value === 'string' ? value : undefined;
+}
+
+function parsed(text: string): Readonly<Record<string, unknown>> {
   try {
     const value: unknown = JSON.parse(text);
-    return typeof value === 'object' && value !== null ? value : {};
+    return typeof value === 'object' && value !== null ? { ...value } : {};
   } catch {
     // A proxy's page is no answer of the API.
     return {};

@@ -3,7 +3,7 @@ import { render } from 'preact';
 import { LocationProvider } from 'preact-iso';
 import { startLive } from './live.ts';
 import { Shell } from './shell.tsx';
-import { applyTheme } from './theme.ts';
+import { applyTheme, followSystem } from './theme.ts';
 import './styles/base.css';
 import './styles/layout.css';
 import './styles/parts.css';
@@ -13,6 +13,7 @@ import './styles/pages.css';
 const SCOPE = /^\/(?:$|\?|#|console(?:$|[/?#]))/;
 
 applyTheme();
+followSystem();
 startLive();
 const root = document.getElementById('app');
 if (root !== null) {

@@ -34,3 +34,8 @@ export function applyTheme(): void {
   else dataset.theme = theme.value;
   colours.value += 1;
 }
+
+/** What is drawn and not styled follows the system, too, when that changes. */
+export function followSystem(): void {
+  matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => (colours.value += 1));
+}

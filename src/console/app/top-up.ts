@@ -205,6 +205,10 @@ const FAILURES: readonly (readonly [RegExp, string])[] = [
     'The wallet has too little USDC for this payment. Nothing has moved.',
   ],
   [
+    /simulation_failed/,
+    'The chain would refuse this payment; most likely the wallet has too little USDC. Nothing has moved.',
+  ],
+  [
     /expired|valid_before|blockhash/i,
     'The signature came too late: the payment had expired. Nothing has moved; sign again.',
   ],

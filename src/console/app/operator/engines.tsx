@@ -124,7 +124,7 @@ function EngineTable({ engines }: { engines: readonly Engine[] }) {
         {
           name: 'Protocol',
           kind: 'wide',
-          show: ({ protocol }) => <span class="soft">{protocol}</span>,
+          show: ({ protocol }) => <span class="soft">{protocol || '–'}</span>,
         },
         { name: 'Source', kind: 'wide', show: ({ source }) => <span class="soft">{source}</span> },
         {
@@ -159,7 +159,11 @@ function ReplicaTable({
       keyOf={({ engine, model }) => `${engine} ${model}`}
       columns={[
         { name: 'Model', show: ({ model }) => <span class="model">{model}</span> },
-        { name: 'Engine', show: ({ engine }) => <span class="soft text">{engine}</span> },
+        {
+          name: 'Engine',
+          kind: 'wide',
+          show: ({ engine }) => <span class="soft text">{engine}</span>,
+        },
         {
           name: 'Health',
           show: ({ isHealthy }) => (
@@ -190,7 +194,8 @@ function ReplicaTable({
           kind: 'figure wide',
           show: ({ calls, failures }) => (
             <span class="num">
-              {countText(failures)} <span class="soft">{percentText(failures, calls)}</span>
+              {countText(failures)}{' '}
+              {calls > 0 && <span class="soft">({percentText(failures, calls)})</span>}
             </span>
           ),
         },

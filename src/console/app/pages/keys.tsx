@@ -22,6 +22,7 @@ export const PERIODS: Readonly<Record<ApiKey['limitPeriod'], string>> = {
   MONTH: 'a month',
   LIFETIME: 'in all',
 };
+const SO_FAR: typeof PERIODS = { EPOCH: 'today', MONTH: 'this month', LIFETIME: 'in all' };
 
 type Window =
   | { readonly kind: 'create' }
@@ -79,16 +80,11 @@ function KeyTable({ keys, act }: { keys: readonly ApiKey[]; act: (window: Window
         <>
           <strong class="text">{key.description}</strong>
           <span class="under num">
-            …{key.last6Chars}{' '}
+            <State value={key.apiKeyType} tone={key.apiKeyType === 'ADMIN' ? 'warn' : ''} /> …
+            {key.last6Chars}{' '}
             {key.id === session.value?.keyId && <State value="in use here" tone="good" />}
           </span>
         </>
-      ),
-    },
-    {
-      name: 'Kind',
-      show: ({ apiKeyType }) => (
-        <State value={apiKeyType} tone={apiKeyType === 'ADMIN' ? 'warn' : ''} />
       ),
     },
     { name: 'Used of its caps', show: (key) => <Caps apiKey={key} /> },
@@ -112,6 +108,7 @@ function KeyTable({ keys, act }: { keys: readonly ApiKey[]; act: (window: Window
     },
     {
       name: 'Actions',
+      kind: 'figure',
       show: (key) => (
         <span class="row end">
           <button type="button" class="small" onClick={() => act({ kind: 'change', key })}>
@@ -136,7 +133,7 @@ export function Caps({ apiKey }: { apiKey: ApiKey }) {
   if (caps.length === 0) {
     return (
       <span class="soft">
-        no cap, <span class="num">{usdText(currentPeriodUsage.usd)}</span> {PERIODS[limitPeriod]}
+        <span class="num">{usdText(currentPeriodUsage.usd)}</span> {SO_FAR[limitPeriod]}, no cap
       </span>
     );
   }

@@ -107,13 +107,15 @@ function ModelTable({ models, open }: { models: readonly Model[]; open: (model: 
           <button type="button" class="link strong" onClick={() => open(model)}>
             {model.model_spec.name}
           </button>
-          <span class="under">
-            <code>{model.id}</code>
-          </span>
+          {model.id !== model.model_spec.name && (
+            <span class="under">
+              <code>{model.id}</code>
+            </span>
+          )}
         </>
       ),
     },
-    { name: 'Type', show: ({ type }) => <span class="soft">{type}</span> },
+    { name: 'Type', kind: 'wide', show: ({ type }) => <span class="soft">{type}</span> },
     {
       name: 'Context',
       kind: 'figure wide',

@@ -1,5 +1,6 @@
 /** The playground: every kind of work of the service, tried by hand. One tab for each. */
 import { useRoute } from 'preact-iso';
+import { useEffect, useRef } from 'preact/hooks';
 import { PageHead } from '../parts/page-head.tsx';
 import { Chat } from '../playground/chat.tsx';
 import { Cutout } from '../playground/cutout.tsx';
@@ -19,13 +20,19 @@ export function Playground() {
   const { params } = useRoute();
   const kind = params['kind'] ?? 'chat';
   const [name, , Shown] = KINDS.find(([one]) => one === kind) ?? KINDS[0];
+  const tabs = useRef<HTMLElement>(null);
+  useEffect(() => {
+    // On a phone the tabs scroll; the one that is shown must be in sight.
+    const shown = tabs.current?.querySelector('[aria-current]');
+    shown?.scrollIntoView({ block: 'nearest', inline: 'center' });
+  }, [name]);
   return (
     <>
       <PageHead
         title="Playground"
         lead="Real requests, charged like any other; each shows what it cost."
       />
-      <nav class="tabs" aria-label="Kinds of work">
+      <nav class="tabs" ref={tabs} aria-label="Kinds of work">
         {KINDS.map(([one, title]) => (
           <a
             key={one}

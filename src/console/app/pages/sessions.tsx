@@ -67,6 +67,7 @@ export function Sessions() {
     { name: 'Ends', kind: 'wide', show: ({ expiresAt }) => <Time iso={expiresAt} ago /> },
     {
       name: 'Action',
+      kind: 'figure',
       show: (item) => (
         <span class="row end">
           <button

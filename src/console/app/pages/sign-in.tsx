@@ -42,11 +42,17 @@ export function SignIn() {
     if (path === PAGE) route(safeNext(query.next), true);
   };
   useEffect(() => {
-    token.current = takeToken();
-    const { current } = token;
-    if (current !== undefined) {
-      void byLink.run(() => signInByLink(current)).then((isIn) => isIn && go());
-    } else if (session.peek() !== null) go();
+    const enter = (): void => {
+      token.current = takeToken();
+      const { current } = token;
+      if (current !== undefined) {
+        void byLink.run(() => signInByLink(current)).then((isIn) => isIn && go());
+      } else if (session.peek() !== null) go();
+    };
+    enter();
+    // A link pasted into the address of this very page changes nothing but the part after `#`.
+    addEventListener('hashchange', enter);
+    return () => removeEventListener('hashchange', enter);
   }, [url]);
   const submit = async (): Promise<void> => {
     const isIn = await byKey.run(() => signInByKey(key.trim()));
@@ -65,10 +71,7 @@ export function SignIn() {
         {endedBecause.value !== undefined && <Notice>{endedBecause.value}</Notice>}
         {byLink.isRunning && <p role="status">Signing in with the link…</p>}
         {byLink.error !== undefined && (
-          <Notice tone="warn">
-            The link cannot be used: {byLink.error.message}. A link works once and for 15 minutes;
-            print another one with <code>farebox sign-in</code>.
-          </Notice>
+          <Notice tone="warn">The link cannot be used: {byLink.error.message}</Notice>
         )}
         <form
           onSubmit={(event) => {

@@ -127,7 +127,7 @@ async function draw(box: HTMLElement, drawing: Drawing): Promise<() => void> {
     {
       width: Math.max(200, box.clientWidth),
       height: HEIGHT,
-      padding: [8, 4, 0, 0],
+      padding: [8, 16, 0, 0],
       legend: { show: false },
       cursor: { points: { show: false }, drag: { x: false, y: false }, y: false },
       scales: {
