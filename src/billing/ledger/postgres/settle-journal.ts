@@ -36,6 +36,7 @@ export class SettleJournal {
   #lock: ServerLock | undefined;
   #file: FileHandle | undefined;
   readonly #waiting = new Map<string, JournaledSettle>();
+  #changed: Promise<void> = Promise.resolve();
   #flush: Promise<void> | undefined;
   #dirty = false;
 
@@ -68,7 +69,8 @@ export class SettleJournal {
     if (this.#file === undefined) throw new Error('The settle journal is not open');
     if (this.#waiting.size >= MAX_ENTRIES) throw new Error('The settle journal is full');
     this.#waiting.set(entry.request.usage.requestId, entry);
-    await this.#file.appendFile(`${lineOf(entry)}\n`);
+    const file = this.#file;
+    await this.#inTurn(() => file.appendFile(`${lineOf(entry)}\n`));
     await this.#flushed();
   }
 
@@ -81,8 +83,10 @@ export class SettleJournal {
       if (outcome.status === 'rejected') failed.push(outcome.reason);
       else this.#waiting.delete(entries[index]?.[0] ?? '');
     }
-    // What came meanwhile stays in the file; the next replay empties it.
-    if (this.#waiting.size === 0) await this.#file?.truncate(0);
+    await this.#inTurn(async () => {
+      // What came meanwhile stays in the file; the next replay empties it.
+      if (this.#waiting.size === 0) await this.#file?.truncate(0);
+    });
     return { done: entries.length - failed.length, failed };
   }
 
@@ -112,6 +116,13 @@ export class SettleJournal {
 
   #lockPath(number: number): string {
     return join(this.#folder, `settles-${number}.lock`);
+  }
+
+  /** One change of the file after the other: what is emptied holds no line that has just come. */
+  #inTurn(change: () => Promise<void>): Promise<void> {
+    const turn = this.#changed.then(change);
+    this.#changed = turn.catch(() => undefined); // its own caller hears of it
+    return turn;
   }
 
   /** One flush at a time; what was appended before it began is covered by it. */
