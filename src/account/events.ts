@@ -348,9 +348,8 @@ async function stands({ stores, clock }: EventParts, caller: Caller): Promise<bo
     const open = await identity.sessions.list(accountId, session.keyId);
     if (!open.some(({ id }) => id === session.id)) return false;
   }
+  if ((await identity.findAccount(accountId))?.disabled === true) return false;
   if (keyId === '') return true;
   const key = await identity.findKey(accountId, keyId);
-  const isOver = key?.expiresMs !== undefined && key.expiresMs <= clock.nowMs();
-  if (key === undefined || isOver) return false;
-  return (await identity.findAccount(accountId))?.disabled !== true;
+  return key !== undefined && (key.expiresMs === undefined || key.expiresMs > clock.nowMs());
 }

@@ -158,6 +158,15 @@ export class Identity {
     return id;
   }
 
+  /** Throws `API_ACCESS_DISABLED`. A wallet that never made a key has no account to be disabled. */
+  async requireEnabled(accountId: string): Promise<void> {
+    const [row] = await this.#parts.store.query(
+      'SELECT id FROM identity_account WHERE id = $1 AND disabled <> 0',
+      [accountId],
+    );
+    if (row !== undefined) throw new Fault('API_ACCESS_DISABLED');
+  }
+
   async accounts(): Promise<Account[]> {
     const rows = await this.#parts.store.query(
       `SELECT ${ACCOUNT_COLUMNS} FROM identity_account ORDER BY created_ms, id`,

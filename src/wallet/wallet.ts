@@ -15,7 +15,7 @@ import type { Store } from '../db/db.ts';
 import type { Feature, Route } from '../http/route.ts';
 import { retryProof } from '../http/identify.ts';
 import type { RequestContext } from '../http/request-context.ts';
-import { type Caller, walletCaller, walletOfAccount } from '../identity/identity.ts';
+import { type Caller, type Identity, walletCaller, walletOfAccount } from '../identity/identity.ts';
 import { type Payments, type Resource, authOptions, openPayments } from '../payments/payments.ts';
 import { StakedCredit } from './staked-credit.ts';
 import { walletPostings } from './wallet-postings.ts';
@@ -87,8 +87,12 @@ export async function openWalletPayments(options: WalletOptions): Promise<Paymen
   });
 }
 
+interface WalletsOptions extends WalletOptions {
+  readonly stores: WalletStores & { readonly identity: Pick<Identity, 'requireEnabled'> };
+}
+
 /** Without rails the wallet side says so. */
-export async function openWallets(options: WalletOptions): Promise<Wallets> {
+export async function openWallets(options: WalletsOptions): Promise<Wallets> {
   const { config, stores, basePath } = options;
   const payments = await openWalletPayments(options);
   const isStaking = payments !== undefined && config.payments.staking !== undefined;
@@ -101,6 +105,7 @@ export async function openWallets(options: WalletOptions): Promise<Wallets> {
   };
   const callerOf = async (wallet: string, capId?: string): Promise<Caller> => {
     const caller = walletCaller(wallet, capId);
+    await stores.identity.requireEnabled(caller.accountId);
     return isStaking ? await withStake(caller) : caller;
   };
   return {

@@ -391,6 +391,24 @@ describe('wallet refusals', () => {
     assert.equal((await chat(rig.origin, { 'SIGN-IN-WITH-X': proofHeader })).status, 200);
     await assertLedgerIsChain(farebox, rig);
   });
+
+  test('a disabled account is refused to its wallet too, and no payment of it is taken', async () => {
+    const { identity } = farebox.app.stores;
+    const opened = await identity.findAccount(await identity.openWalletAccount(account.address));
+    assert.ok(opened !== undefined);
+    const before = await creditOf(farebox, account.address);
+    for (const disabled of [true, false]) {
+      await identity.updateAccount({ ...opened, disabled });
+      const expected = disabled ? 403 : 200;
+      const proofHeader = await signIn(account, rig.origin);
+      const signedIn = await chat(rig.origin, { 'SIGN-IN-WITH-X': proofHeader });
+      assert.equal(signedIn.status, expected, await signedIn.text());
+      const paid = await chat(rig.origin, { 'PAYMENT-SIGNATURE': await evmPayment(account) });
+      assert.equal(paid.status, expected, await paid.text());
+      if (disabled) assert.equal(await creditOf(farebox, account.address), before);
+    }
+    await assertLedgerIsChain(farebox, rig);
+  });
 });
 
 /** The same address with one letter in the other case. */
