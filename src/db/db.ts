@@ -24,7 +24,12 @@ export type {
   WriteOptions,
 } from './contract.ts';
 export { isShared } from './contract.ts';
-export { StoreUnavailable, isDatabaseError, isUniqueViolation } from './failures.ts';
+export {
+  StoreUnavailable,
+  isDatabaseError,
+  isUniqueViolation,
+  isUnstorableText,
+} from './failures.ts';
 export { Batcher } from './batcher.ts';
 export { Leases, claimOnce } from './lease.ts';
 export { STORE_MIGRATIONS } from './migrations.ts';

@@ -49,6 +49,11 @@ export function isOverload(error: unknown): boolean {
   return OVERLOADS.has(codeOf(error));
 }
 
+/** PostgreSQL stores no NUL in a text; whatever has one came from outside. */
+export function isUnstorableText(error: unknown): boolean {
+  return codeOf(error) === '22021';
+}
+
 /** A statement that was prepared is not there, or is there before: a pooler has changed the server. */
 export function isLostStatement(error: unknown): boolean {
   return LOST_STATEMENTS.has(codeOf(error));

@@ -4,7 +4,7 @@
  */
 import type { Socket } from 'node:net';
 import { FAULTS, Fault, type FaultCode } from '../core/faults.ts';
-import { StoreUnavailable } from '../db/db.ts';
+import { StoreUnavailable, isUnstorableText } from '../db/db.ts';
 import { type RequestContext, reasonPhrase } from './request-context.ts';
 
 /** How long a caller waits before it asks a server whose database is away again. */
@@ -47,6 +47,12 @@ function asFault(error: unknown): Fault {
   if (error instanceof StoreUnavailable) {
     return new Fault('SERVICE_UNAVAILABLE', {
       retryAfterSeconds: DATABASE_RETRY_SECONDS,
+      cause: error,
+    });
+  }
+  if (isUnstorableText(error)) {
+    return new Fault('INVALID_REQUEST', {
+      message: 'A text in the path, the query or the body has a NUL character; leave it out',
       cause: error,
     });
   }

@@ -10,6 +10,7 @@ import {
   type Operation,
   openApiDocument,
 } from '../../src/http/openapi/openapi.ts';
+import { ERROR_SCHEMAS } from '../../src/http/openapi/refusals.ts';
 import { schemaCompiler } from '../app/answer-checker.ts';
 import { type TestApp, startTestApp } from '../app/test-app.ts';
 
@@ -228,6 +229,13 @@ describe('the OpenAPI document', () => {
     assert.deepEqual([...new Set(schemes)].toSorted(), ['adminKey', 'apiKey']);
   });
 
+  test('says of every member of a refusal what it is', () => {
+    const bare = Object.keys(ERROR_SCHEMAS).flatMap((name) =>
+      membersWithoutWords(document.components.schemas[name], name),
+    );
+    assert.deepEqual(bare, []);
+  });
+
   test('keeps a payment under way out of the answers of what is sold', () => {
     const sold = farebox.app.server.routes.filter(({ sells }) => sells !== undefined);
     assert.ok(sold.length > 5);
@@ -252,3 +260,19 @@ describe('the OpenAPI document', () => {
     }
   });
 });
+
+/** Members, at any depth, that neither describe themselves nor refer to a component. */
+function membersWithoutWords(schema: unknown, path: string): string[] {
+  if (typeof schema !== 'object' || schema === null) return [];
+  const { properties = {} } = schema as { properties?: Record<string, object> };
+  const bare = Object.entries(properties)
+    .filter(([, member]) => !('description' in member) && !('$ref' in member))
+    .map(([name]) => `${path}.${name}`);
+  const deeper = Object.entries({ ...schema, ...properties }).filter(
+    ([name]) => name !== 'properties',
+  );
+  return [
+    ...bare,
+    ...deeper.flatMap(([name, below]) => membersWithoutWords(below, `${path}.${name}`)),
+  ];
+}

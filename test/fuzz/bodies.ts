@@ -170,7 +170,10 @@ export function partsBodies(field: string, files: readonly Buffer[]): fc.Arbitra
     ),
   });
   const text = fc.record({
-    name: fc.oneof(fc.constant('model'), hostileText.map(unquoted)),
+    name: fc.oneof(
+      fc.constantFrom('model', 'response_format', 'language', 'timestamp_granularities[]'),
+      hostileText.map(unquoted),
+    ),
     fileName: fc.constant(undefined),
     bytes: hostileText.map((made) => Buffer.from(made)),
   });

@@ -346,7 +346,7 @@ function bodiesOf(
   ];
   const parts = {
     weight: 'multipart/form-data' in content ? 12 : 1,
-    arbitrary: partsBodies('image', source.files),
+    arbitrary: partsBodies(path.startsWith('/audio/') ? 'file' : 'image', source.files),
   };
   return fc.oneof(...usual, parts);
 }

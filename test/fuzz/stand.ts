@@ -364,7 +364,7 @@ async function sourceOf(farebox: TestApp, peers: Peers, origin: string): Promise
   const bodies = rightBodies(urls, payments);
   return {
     document: farebox.app.openApi(),
-    files: [await picture(PICTURE_SIZE), await picture(1), await jpeg()],
+    files: [await picture(PICTURE_SIZE), await picture(1), await jpeg(), toneWav('a')],
     credentials: {
       authorization: {
         apiKey: [bearer(rich.secret), bearer(admin)],
