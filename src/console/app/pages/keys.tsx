@@ -80,8 +80,8 @@ function KeyTable({ keys, act }: { keys: readonly ApiKey[]; act: (window: Window
         <>
           <strong class="text">{key.description}</strong>
           <span class="under num">
-            <State value={key.apiKeyType} tone={key.apiKeyType === 'ADMIN' ? 'warn' : ''} /> …
-            {key.last6Chars}{' '}
+            <State value={key.apiKeyType} tone={key.apiKeyType === 'ADMIN' ? 'warn' : ''} />{' '}
+            <span class="num">…{key.last6Chars}</span>{' '}
             {key.id === session.value?.keyId && <State value="in use here" tone="good" />}
           </span>
         </>

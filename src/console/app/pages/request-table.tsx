@@ -30,9 +30,22 @@ export function RequestTable({ rows, open, label = 'Requests' }: RequestTablePro
         </button>
       ),
     },
-    { name: 'Model', show: ({ model }) => <span class="model">{model}</span> },
+    {
+      name: 'Model',
+      // On a phone only what went wrong is said, so that the cost is in sight.
+      show: ({ model, status }) => (
+        <>
+          <span class="model">{model}</span>
+          {status !== 'completed' && (
+            <span class="narrow">
+              <State value={status} />
+            </span>
+          )}
+        </>
+      ),
+    },
     { name: 'Kind', kind: 'wide', show: ({ kind }) => <span class="soft">{kind}</span> },
-    { name: 'Status', show: ({ status }) => <State value={status} /> },
+    { name: 'Status', kind: 'wide', show: ({ status }) => <State value={status} /> },
     {
       name: 'Tokens in / out',
       kind: 'figure wide',
