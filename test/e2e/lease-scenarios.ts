@@ -49,12 +49,23 @@ function callers(stand: Stand, secret: string, first: FareboxProcess | undefined
 /** Every full answer is in the books once, nothing is held, and nothing is out by a nano. */
 async function proven(database: string, seen: readonly Seen[]): Promise<string> {
   await deadHaveNothing(database);
-  const { paid, openHolds } = await readBooks(database);
-  assert.equal(openHolds, 0);
   const served = seen.filter(({ status }) => status === 200);
+  const { paid, openHolds } = await booksOf(database, served);
+  assert.equal(openHolds, 0);
   for (const { requestId, usd } of served) assert.equal(paid.get(requestId), usd, requestId);
   assert.equal(new Set(served.map(({ requestId }) => requestId)).size, served.length);
   return `${served.length} answers seen, ${paid.size} charged, audit clean`;
+}
+
+/** A settle that waited in a journal is in the books with the next round of its process. */
+async function booksOf(database: string, served: readonly Seen[]) {
+  const untilMs = clock.monotonicMs() + PATIENCE_MS;
+  for (;;) {
+    const books = await readBooks(database);
+    const isWhole = served.every(({ requestId }) => books.paid.has(requestId));
+    if (isWhole || clock.monotonicMs() > untilMs) return books;
+    await clock.sleep(200);
+  }
 }
 
 async function deadHaveNothing(database: string): Promise<void> {

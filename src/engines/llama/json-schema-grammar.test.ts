@@ -178,7 +178,9 @@ suite('JSON schema grammars', () => {
         return true;
       });
       const answer = await strict({ type: 'integer', minimum: 7, maximum: 9 });
-      assert.match(answer.choices[0]?.message.content ?? '', /^[789]$/);
+      // White space may stand around a value.
+      const value: unknown = JSON.parse(answer.choices[0]?.message.content ?? '');
+      assert.ok([7, 8, 9].includes(Number(value)), String(value));
     });
 
     test('nesting without end is cut off', () => {
