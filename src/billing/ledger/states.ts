@@ -6,7 +6,7 @@
  */
 import { assert } from '../../core/assert.ts';
 import { dayOf } from '../../core/clock.ts';
-import type { Dialect, Queryable, Row, Statement } from '../../db/db.ts';
+import type { Dialect, Queryable, Statement } from '../../db/db.ts';
 import type { Nano } from '../../core/money.ts';
 import {
   type AccountState,
@@ -38,13 +38,14 @@ export interface AllowanceRow {
   readonly diem_held_nano: bigint;
 }
 
-export const SELECT_ACCOUNT = `SELECT balance_nano, held_nano, daily_allocation_nano,
-  daily_allocation_day, daily_day, daily_spent_nano, daily_held_nano, debt_nano
-  FROM ledger_account WHERE id = $1`;
+const ACCOUNTS = `id, balance_nano, held_nano, daily_allocation_nano, daily_allocation_day, daily_day,
+  daily_spent_nano, daily_held_nano, debt_nano FROM ledger_account`;
+export const SELECT_ACCOUNT = `SELECT ${ACCOUNTS} WHERE id = $1`;
 const UPDATE_ACCOUNT = `UPDATE ledger_account SET balance_nano = $1, held_nano = $2, daily_day = $3,
   daily_spent_nano = $4, daily_held_nano = $5 WHERE id = $6`;
-export const SELECT_ALLOWANCE = `SELECT period, period_start_ms, usd_limit_nano, diem_limit_nano,
-  usd_spent_nano, usd_held_nano, diem_spent_nano, diem_held_nano FROM ledger_allowance WHERE id = $1`;
+const ALLOWANCES = `id, period, period_start_ms, usd_limit_nano, diem_limit_nano, usd_spent_nano,
+  usd_held_nano, diem_spent_nano, diem_held_nano FROM ledger_allowance`;
+export const SELECT_ALLOWANCE = `SELECT ${ALLOWANCES} WHERE id = $1`;
 const UPDATE_ALLOWANCE = `UPDATE ledger_allowance SET period_start_ms = $1, usd_spent_nano = $2,
   usd_held_nano = $3, diem_spent_nano = $4, diem_held_nano = $5 WHERE id = $6`;
 
@@ -95,42 +96,39 @@ export async function readStates(
 ): Promise<States> {
   const accounts = new Map<string, AccountState>();
   const allowances = new Map<string, AllowanceState>();
-  const read = dialect === 'postgres' ? lockRows : readRows;
-  await read(tx, SELECT_ACCOUNT, accountIds, (id, row) => {
-    accounts.set(id, accountOf(row as unknown as AccountRow, nowMs)); // what it selects
-  });
-  await read(tx, SELECT_ALLOWANCE, allowanceIds, (id, row) => {
-    allowances.set(id, allowanceOf(row as unknown as AllowanceRow, nowMs)); // the same
-  });
+  if (dialect === 'postgres') {
+    for (const row of await lockRows<AccountRow>(tx, ACCOUNTS, accountIds)) {
+      accounts.set(row.id, accountOf(row, nowMs));
+    }
+    for (const row of await lockRows<AllowanceRow>(tx, ALLOWANCES, allowanceIds)) {
+      allowances.set(row.id, allowanceOf(row, nowMs));
+    }
+    return { accounts, allowances };
+  }
+  // Nobody else writes to the file, and a row is there in a few microseconds.
+  for (const id of accountIds) {
+    if (accounts.has(id)) continue;
+    const [row] = await tx.query<AccountRow>(SELECT_ACCOUNT, [id]);
+    if (row !== undefined) accounts.set(id, accountOf(row, nowMs));
+  }
+  for (const id of allowanceIds) {
+    if (allowances.has(id)) continue;
+    const [row] = await tx.query<AllowanceRow>(SELECT_ALLOWANCE, [id]);
+    if (row !== undefined) allowances.set(id, allowanceOf(row, nowMs));
+  }
   return { accounts, allowances };
 }
 
-async function lockRows(
+/** All in one question, locked in the order of their ids. */
+async function lockRows<T>(
   tx: Queryable,
-  select: string,
+  what: string,
   ids: readonly string[],
-  found: (id: string, row: Row) => void,
-): Promise<void> {
-  if (ids.length === 0) return;
-  const all = select.replace('id = $1', 'id IN (SELECT json_array_elements_text($1::json))');
-  const sql = `${all.replace('SELECT', 'SELECT id,')} ORDER BY id FOR UPDATE`;
-  const rows = await tx.query<Row & { readonly id: string }>(sql, [JSON.stringify(ids)]);
-  for (const row of rows) found(row.id, row);
-}
-
-async function readRows(
-  tx: Queryable,
-  select: string,
-  ids: readonly string[],
-  found: (id: string, row: Row) => void,
-): Promise<void> {
-  for (let at = 0; at < ids.length; at += 1) {
-    const id = ids[at] ?? '';
-    // A batch has few accounts, often one.
-    if (ids.indexOf(id) !== at) continue;
-    const [row] = await tx.query(select, [id]);
-    if (row !== undefined) found(id, row);
-  }
+): Promise<readonly (T & { readonly id: string })[]> {
+  if (ids.length === 0) return [];
+  const sql = `SELECT ${what} WHERE id IN (SELECT json_array_elements_text($1::json))
+    ORDER BY id FOR UPDATE`;
+  return tx.query<T & { readonly id: string }>(sql, [JSON.stringify(ids)]);
 }
 
 /** Adds what writes every row that was read. */
