@@ -28,6 +28,14 @@ export type Coding = 'br' | 'gzip';
 /** One member of the list: a name, and its weight where it has one. */
 const MEMBER = /^\s*([\w*-]+)\s*(?:;\s*q=(0(?:\.\d{0,3})?|1(?:\.0{0,3})?)\s*)?$/i;
 const MAX_MEMBERS = 32;
+/** What nearly every client sends is not taken apart. */
+const USUAL: ReadonlyMap<string, Coding> = new Map<string, Coding>([
+  ['gzip', 'gzip'],
+  ['gzip, deflate', 'gzip'],
+  ['gzip, deflate, br', 'br'],
+  ['gzip, deflate, br, zstd', 'br'],
+  ['br, gzip, deflate', 'br'],
+]);
 
 /**
  * The coding with the largest weight, `br` of two equal ones; `undefined` for none, also where the
@@ -35,6 +43,8 @@ const MAX_MEMBERS = 32;
  */
 export function codingFor(accept: string | undefined): Coding | undefined {
   if (accept === undefined) return undefined;
+  const usual = USUAL.get(accept);
+  if (usual !== undefined) return usual;
   const weights = new Map<string, number>();
   for (const member of accept.toLowerCase().split(',', MAX_MEMBERS)) {
     const [, name = '', weight = '1'] = MEMBER.exec(member) ?? [];

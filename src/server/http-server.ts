@@ -141,14 +141,13 @@ function callersOf(shared: FeatureParts, wallets: Wallets, slots: Slots): Identi
     enter: (context, caller, route) => {
       wallets.entered(caller, context, route);
       const { walletConcurrency, keyConcurrency } = config().limits;
-      const isWallet = caller.kind === 'wallet';
-      const limit = isWallet ? walletConcurrency : keyConcurrency;
+      const limit = caller.kind === 'wallet' ? walletConcurrency : keyConcurrency;
       // Work that goes on for a caller who left (`Idempotency-Key`) still runs.
       const entering = slots.enter(caller.accountId, limit);
       if (entering instanceof Promise) {
-        return entering.then((leave) => entered(context, leave, { isWallet, limit }));
+        return entering.then((leave) => entered(context, caller, leave, limit));
       }
-      return entered(context, entering, { isWallet, limit });
+      return entered(context, caller, entering, limit);
     },
   };
 }
@@ -156,12 +155,13 @@ function callersOf(shared: FeatureParts, wallets: Wallets, slots: Slots): Identi
 /** Throws 429 for who has no slot. */
 function entered(
   context: RequestContext,
+  { kind }: Caller,
   leave: (() => void) | undefined,
-  { isWallet, limit }: { readonly isWallet: boolean; readonly limit: number },
+  limit: number,
 ): void {
   context.leave = leave;
   if (leave !== undefined) return;
-  throw new Fault(isWallet ? 'X402_CONCURRENCY_LIMIT' : 'RATE_LIMIT_EXCEEDED', {
+  throw new Fault(kind === 'wallet' ? 'X402_CONCURRENCY_LIMIT' : 'RATE_LIMIT_EXCEEDED', {
     message: `Too many concurrent requests: at most ${limit} run at once`,
     retryAfterSeconds: 1,
   });
