@@ -4,15 +4,7 @@
  * most and what it has cost in the end are the route's.
  */
 import { type Settlement, expectedSettlement } from '../billing/ledger/ledger.ts';
-import type {
-  Outcome,
-  PriceBounds,
-  RateRule,
-  Sale,
-  Sales,
-  SaleRequest,
-  SoldAnswer,
-} from '../billing/sale.ts';
+import type { Outcome, RateRule, Sale, Sales, SoldAnswer } from '../billing/sale.ts';
 import {
   type Catalog,
   type CatalogModel,
@@ -20,11 +12,11 @@ import {
   type Price,
   requireModel,
 } from '../catalog/catalog.ts';
-import { requireSold } from '../catalog/model-access.ts';
 import type { ModelType } from '../config/config.ts';
 import { formatUsd, type Nano, toUsdNumber } from '../core/money.ts';
 import type { Caller } from '../identity/identity.ts';
 import type { AnswerHeaders, KnownFacts } from './answer-headers.ts';
+import { priceFor, type SaleTerms, saleRequest } from './model-sale.ts';
 import type { RequestContext } from './request-context.ts';
 
 export interface SellingParts {
@@ -67,16 +59,13 @@ export function findModel(
   type: ModelType,
   wanted: { readonly name: string | undefined; readonly work: string },
 ): FoundModel {
-  const { model, deprecation } = requireModel(catalog, type, wanted);
-  context.notes.model = model.id;
-  context.known = { model, deprecation };
-  return { model, deprecation, price: requireSold(model, context.caller, context) };
+  const resolved = requireModel(catalog, type, wanted);
+  const { model, deprecation } = resolved;
+  return { model, deprecation, price: priceFor(context, resolved) };
 }
 
 /** What is sold, beside the model and who buys it. */
-export type WorkOrder = Pick<SaleRequest, 'kind' | 'tokensEstimate' | 'metadata'> & {
-  readonly price: PriceBounds;
-};
+export type WorkOrder = Omit<SaleTerms, 'model' | 'price' | 'rate'>;
 
 /** Counts the request, holds its price and runs the work. Throws 402 and 429. */
 export async function sellWork(
@@ -87,21 +76,11 @@ export async function sellWork(
   work: (held: HeldWork) => Promise<void>,
 ): Promise<void> {
   const { model, deprecation, price } = found;
-  const { caller, requestId, keeper, workSignal: signal } = context;
-  const wanted: SaleRequest = {
-    ...order,
-    requestId,
-    caller,
-    modelId: model.id,
-    tier: model.tier,
-    rate: parts.rateOf(caller, model),
-    priceVersion: price.version,
-    signal,
-    keeper,
-  };
+  const rate = parts.rateOf(context.caller, model);
+  const wanted = saleRequest(context, { ...order, model, price, rate });
   await parts.sales.sell(wanted, async (sale) => {
     context.known = { model, deprecation, sale };
-    await work({ ...found, parts, context, sale, signal });
+    await work({ ...found, parts, context, sale, signal: context.workSignal });
   });
 }
 

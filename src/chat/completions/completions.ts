@@ -115,7 +115,7 @@ async function complete(
     kind: 'completions',
     tokensEstimate: completionEstimate(request, bounds),
     metadata: request.tags,
-    price: {
+    bounds: {
       minNano: boundFor({ promptTokens, maxOutputTokens: least, choices }, price),
       maxNano: boundFor({ promptTokens, maxOutputTokens: outputTokens, choices }, price),
       maxIsNamed: true,
