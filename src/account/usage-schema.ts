@@ -133,7 +133,21 @@ export const Receipt = z
       .string()
       .describe('What was sold; `cutout` is a removed background.')
       .meta({
-        enum: ['chat', 'completions', 'embeddings', 'rpc', 'cutout', 'video', 'transcription'],
+        enum: [
+          'chat',
+          'completions',
+          'embeddings',
+          'rpc',
+          'cutout',
+          'image',
+          'image_edit',
+          'speech',
+          'moderation',
+          'rerank',
+          'translation',
+          'video',
+          'transcription',
+        ],
       }),
     model: z.string(),
     status: z

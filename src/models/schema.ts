@@ -41,11 +41,21 @@ const Pricing = z
       .optional()
       .describe('Of prompts with more tokens than the threshold.'),
     generation: Amount.optional().describe('Per image.'),
+    resolutions: z
+      .record(z.string(), Amount)
+      .optional()
+      .describe('Per image, by its size; `generation` for other sizes.'),
+    quality: z
+      .record(z.string(), z.record(z.string(), Amount))
+      .optional()
+      .describe('Per image, by its size, or `any`, and then by its quality.'),
     per_request: Amount.optional(),
     per_search: Amount.optional(),
     per_audio_second: Amount.optional(),
   })
-  .describe('Prices of tokens are per million.');
+  .describe(
+    'Prices of tokens are per million; of speech, `input` is per million characters of text.',
+  );
 
 /** A member for each capability. */
 function capabilities<T>(valueOf: (capability: Capability) => T): Record<string, T> {
@@ -72,11 +82,18 @@ const Constraints = z
     repetition_penalty: Default.optional(),
     model_type: z.enum(['text-to-video', 'image-to-video', 'video']).optional(),
     durations: z.array(z.string()).optional(),
-    resolutions: z.array(z.string()).optional(),
     aspect_ratios: z.array(z.string()).optional(),
     audio: z.boolean().optional(),
     audio_configurable: z.boolean().optional(),
     prompt_character_limit: z.int().optional(),
+    promptCharacterLimit: z.int().optional().describe('Image models: the longest prompt.'),
+    resolutions: z.array(z.string()).optional().describe('Sizes that a model makes.'),
+    defaultResolution: z.string().optional().describe('Image models: the size unless named.'),
+    qualities: z.array(z.string()).optional().describe('Image models: what `quality` takes.'),
+    defaultQuality: z.string().optional().describe('Image models: the quality unless named.'),
+    maxImages: z.int().optional().describe('Image models: images of one request.'),
+    edits: z.boolean().optional().describe('Image models: `/images/edits` takes it.'),
+    maxInputImages: z.int().optional().describe('Image models: pictures that an edit starts from.'),
   })
   .describe('Defaults of sampling, what a video model takes, and what the operator adds.');
 
@@ -117,6 +134,14 @@ const Model = z
       embeddingDimensions: z.int().optional(),
       maxInputTokens: z.int().optional(),
       supportsCustomDimensions: z.literal(true).optional(),
+      voices: z.array(z.string()).optional().describe('Of speech models.'),
+      default_voice: z.string().optional().describe('The voice of requests that name none.'),
+      supported_formats: z.array(z.string()).optional().describe('What speech is written in.'),
+      default_format: z.string().optional().describe('The format of requests that name none.'),
+      min_speed: z.number().optional().describe('Slowest speech, 1 being usual.'),
+      max_speed: z.number().optional().describe('Fastest speech, 1 being usual.'),
+      promptCharacterLimit: z.int().optional().describe('Speech models: the longest text.'),
+      maxDocuments: z.int().optional().describe('Rerank models: documents of one request.'),
     }),
   })
   .meta({ id: 'Model' });

@@ -4,6 +4,7 @@
  */
 import { join } from 'node:path';
 import type { LargeBodies } from './large-bodies.ts';
+import { imagesGenerationsRoute } from '../images/images-generations/images-generations.ts';
 import { imageBackgroundRemoveRoute } from '../images/image-background-remove/image-background-remove.ts';
 import { videoDownloadRoutes } from '../video/video-download/video-download.ts';
 import { videoRoutes } from '../video/video-generation/video-generation.ts';
@@ -13,6 +14,7 @@ import type { CatalogModel } from '../catalog/catalog.ts';
 import { maxDownloadBytes } from '../config/config.ts';
 import type { Documents } from '../documents/documents.ts';
 import { Media, VideosClient } from '../engines/media/media.ts';
+import { AnswerHeaders } from '../http/answer-headers.ts';
 import { callerRate } from '../catalog/model-access.ts';
 import { filmCheck } from '../video/check-film.ts';
 import { MediaFiles } from '../documents/media-files.ts';
@@ -58,7 +60,9 @@ export function mediaFeature(parts: MediaFeatureParts): Feature {
   const maxBytes = maxDownloadBytes(config.media);
   const readLargeJson = (bytes: Buffer) => largeBodies.json(bytes);
   const serviceName = config.service.name;
+  const headers = new AnswerHeaders({ serviceName, clock });
   const common = { catalog, engines, sales, clock, log, rateOf, serviceName, readLargeJson };
+  const making = { ...common, headers, documents, plainReplicas: new Set<string>() };
   const hearing = {
     ...common,
     files,
@@ -75,6 +79,7 @@ export function mediaFeature(parts: MediaFeatureParts): Feature {
         fetchTimeoutMs,
         fileLimitBytes: config.http.fileLimitBytes,
       }),
+      imagesGenerationsRoute(making),
       ...videoRoutes({
         ...common,
         ...reading,

@@ -4,7 +4,8 @@
  */
 import { z } from 'zod';
 import { type RouteDescription, jsonAnswer, jsonContent } from '../../http/describe.ts';
-import { CHAT_REFUSALS, Cost, Echo } from '../chat-completions/schema.ts';
+import { Cost } from '../../http/openapi/cost.ts';
+import { CHAT_REFUSALS, Echo } from '../chat-completions/schema.ts';
 import { RESPONSES_ERRORS } from './refusals.ts';
 import { ResponsesBody } from './request-schema.ts';
 
