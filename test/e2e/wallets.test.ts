@@ -20,7 +20,7 @@ import { VeniceClient } from 'venice-x402-client';
 import { createWalletClient, http, publicActions } from 'viem';
 import { base } from 'viem/chains';
 import { wrapFetchWithPayment as wrapFetchVersionOne } from 'x402-fetch';
-import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
+import { type PrivateKeyAccount, generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
 import { runCommand } from '../../src/cli/cli.ts';
 import { systemClock } from '../../src/core/clock.ts';
 import { decimalUsd } from '../../src/core/money.ts';
@@ -86,6 +86,15 @@ describe('wallets', () => {
     const answer = await topUp(rig.origin, { 'PAYMENT-SIGNATURE': await evmPayment(account) });
     assert.equal(answer.status, 200);
     return account;
+  }
+
+  function versionOneSigner(account: PrivateKeyAccount): never {
+    const client = createWalletClient({
+      account,
+      chain: base,
+      transport: http(rig.anvil.rpcUrl),
+    });
+    return client.extend(publicActions) as never; // typed by another version of viem
   }
 
   test('@x402/fetch tops up and chats on Base; the balance falls by exactly the cost', async () => {
@@ -164,12 +173,7 @@ describe('wallets', () => {
 
   test('x402-fetch of version 1 pays the body that `?x402Version=1` gives', async () => {
     const account = await rig.evmWallet();
-    const client = createWalletClient({
-      account,
-      chain: base,
-      transport: http(rig.anvil.rpcUrl),
-    }).extend(publicActions);
-    const pay = wrapFetchVersionOne(fetch, client as never, 25_000_000n);
+    const pay = wrapFetchVersionOne(fetch, versionOneSigner(account), 25_000_000n);
     const paid = await pay(`${rig.origin}/api/v1/x402/top-up?x402Version=1`, { method: 'POST' });
     assert.equal(paid.status, 200, await paid.clone().text());
     assert.ok(paid.headers.get('X-PAYMENT-RESPONSE'));
@@ -197,12 +201,7 @@ describe('wallets', () => {
 
   test('a stock x402-fetch of version 1 with its default limit gets its first answer', async () => {
     const account = await rig.evmWallet();
-    const client = createWalletClient({
-      account,
-      chain: base,
-      transport: http(rig.anvil.rpcUrl),
-    }).extend(publicActions);
-    const call = wrapFetchVersionOne(fetch, client as never);
+    const call = wrapFetchVersionOne(fetch, versionOneSigner(account));
     const url = `${rig.origin}/api/v1/chat/completions?x402Version=1`;
     const answer = await call(url, POST_CHAT);
     assert.equal(answer.status, 200, await answer.clone().text());
