@@ -27,6 +27,7 @@ export const SPEECH_SPEEDS = { min: 0.25, max: 4 } as const;
 
 /** Formats of speech, in the words of OpenAI. */
 export const SPEECH_FORMATS = ['mp3', 'opus', 'aac', 'flac', 'wav', 'pcm'] as const;
+export type SpeechFormat = (typeof SPEECH_FORMATS)[number];
 
 export type SpeechModelSettings = z.infer<typeof SpeechModelSettings>;
 export const SpeechModelSettings = z.strictObject({

@@ -49,6 +49,11 @@ export class AnswerStream {
     return this.#writer !== undefined;
   }
 
+  /** The caller reads slower than the engine writes. */
+  get isBlocked(): boolean {
+    return this.#isBlocked;
+  }
+
   /** Sends the headers, once: what is kept for retries must have them. */
   begin(): StreamWriter {
     if (this.#writer !== undefined) return this.#writer;

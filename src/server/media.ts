@@ -9,6 +9,7 @@ import { imageBackgroundRemoveRoute } from '../images/image-background-remove/im
 import { videoDownloadRoutes } from '../video/video-download/video-download.ts';
 import { videoRoutes } from '../video/video-generation/video-generation.ts';
 import { videoTranscriptionsRoute } from '../audio/video-transcriptions/video-transcriptions.ts';
+import { audioSpeechRoute } from '../audio/audio-speech/audio-speech.ts';
 import { audioTranscriptionsRoute } from '../audio/audio-transcriptions/audio-transcriptions.ts';
 import type { CatalogModel } from '../catalog/catalog.ts';
 import { maxDownloadBytes } from '../config/config.ts';
@@ -80,6 +81,7 @@ export function mediaFeature(parts: MediaFeatureParts): Feature {
         fileLimitBytes: config.http.fileLimitBytes,
       }),
       imagesGenerationsRoute(making),
+      audioSpeechRoute({ ...common, headers }),
       ...videoRoutes({
         ...common,
         ...reading,

@@ -6,7 +6,7 @@ import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import { createOpenAI } from '@ai-sdk/openai';
 import { OpenAI as LangChainOpenAI } from '@langchain/openai';
-import { generateImage, generateText } from 'ai';
+import { generateImage, generateSpeech, generateText } from 'ai';
 import OpenAI from 'openai';
 import sharp from 'sharp';
 import { receiptOf } from '../../src/billing/ledger/ledger.ts';
@@ -52,6 +52,12 @@ const MODELS = `
     type: image
     price: { perImage: 0.01 }
     replicas: [{ engine: studio, model: sd }]
+  - id: speaker
+    type: tts
+    price: { perMillionCharacters: 15 }
+    speech: { voices: [alloy, nova], formats: [mp3, wav, pcm], maxCharacters: 100 }
+    replicas: [{ engine: studio, model: tts-1 }]
+  - { id: any-voice, type: tts, price: { perMillionCharacters: 30 }, replicas: [{ engine: studio }] }
   - { id: plain, type: image, price: { perImage: 0 }, replicas: [{ engine: studio }] }
 ${[0, 1, 2, 3, 4, 5].map((place) => `  - { id: bad-${place}, type: image, price: { perImage: 0.01 }, replicas: [{ engine: studio }] }`).join('\n')}
 `;
@@ -558,6 +564,174 @@ describe('POST /images/generations', () => {
     });
     assert.equal(painter.constraints.promptCharacterLimit, 100);
     assert.equal(painter.constraints.defaultResolution, '64x64');
+  });
+});
+
+describe('POST /audio/speech', () => {
+  const path = '/audio/speech';
+  const body = { model: 'speaker', input: 'Good morning 👋', voice: 'nova' };
+  const mp3 = Buffer.concat([Buffer.from('ID3\x04\0\0\0\0\0\0'), Buffer.alloc(9_000, 7)]);
+  const speakWith = (bytes: Buffer, type = 'audio/mpeg', pieces = 3): void =>
+    rig.engine.on(path, async (_heard, response) => {
+      response.writeHead(200, { 'content-type': type });
+      const each = Math.ceil(bytes.length / pieces);
+      for (let at = 0; at < bytes.length; at += each) {
+        response.write(bytes.subarray(at, at + each));
+        await new Promise((resolve) => setTimeout(resolve, 5));
+      }
+      response.end();
+    });
+  const ask = (more: object, headers = {}, signal?: AbortSignal) =>
+    fetch(`${rig.farebox.url}${path}`, {
+      method: 'POST',
+      headers: {
+        authorization: `Bearer ${rig.farebox.owner.secret}`,
+        'content-type': 'application/json',
+        ...headers,
+      },
+      body: JSON.stringify({ ...body, ...more }),
+      ...(signal === undefined ? {} : { signal }),
+    });
+
+  test('a text is spoken, and its characters are charged', async () => {
+    speakWith(mp3);
+    const [answer, nano] = await cost(async () => {
+      const spoken = await ask({ user: 'me' });
+      assert.equal(spoken.status, 200);
+      assert.deepEqual(Buffer.from(await spoken.arrayBuffer()), mp3);
+      return spoken;
+    });
+    assert.deepEqual(rig.engine.last().json, {
+      model: 'tts-1',
+      input: 'Good morning 👋',
+      voice: 'nova',
+      response_format: 'mp3',
+    });
+    assert.equal(answer.headers.get('content-type'), 'audio/mpeg');
+    assert.equal(answer.headers.get('x-svc-model-router'), 'studio');
+    // Fourteen characters at 15 USD a million.
+    assert.equal(nano, 210_000n);
+  });
+
+  test('the format is the one that was asked for, or nothing is sold', async () => {
+    const wav = Buffer.concat([
+      Buffer.from('RIFF\xff\xff\xff\xffWAVEfmt ', 'latin1'),
+      Buffer.alloc(400),
+    ]);
+    speakWith(wav, 'audio/wav', 1);
+    const spoken = await ask({ response_format: 'wav' });
+    assert.equal(spoken.headers.get('content-type'), 'audio/wav');
+    assert.deepEqual(Buffer.from(await spoken.arrayBuffer()), wav);
+    speakWith(Buffer.alloc(100), 'audio/pcm', 7);
+    assert.equal((await (await ask({ response_format: 'pcm' })).arrayBuffer()).byteLength, 100);
+    const wrong: readonly (readonly [Buffer, object])[] = [
+      [wav, {}],
+      [mp3, { response_format: 'wav' }],
+      [Buffer.alloc(0), {}],
+      [Buffer.alloc(101), { response_format: 'pcm' }],
+    ];
+    for (const [bytes, more] of wrong) {
+      speakWith(bytes, 'application/octet-stream', 1);
+      await refused(path, { ...body, ...more }, 500, /INFERENCE_FAILED/);
+    }
+  });
+
+  test('what a model does not speak is a 400 that says what it does', async () => {
+    const bad: readonly (readonly [object, RegExp])[] = [
+      [{ input: '' }, /input/],
+      [{ input: 'a'.repeat(101) }, /at most 100 characters, got 101/],
+      [{ voice: 'echo' }, /has the voices alloy, nova, not echo/],
+      [{ response_format: 'flac' }, /writes mp3, wav, pcm, not flac/],
+      [{ response_format: 'midi' }, /response_format/],
+      [{ speed: 5 }, /speed/],
+      [{ stream_format: 'ws' }, /stream_format/],
+    ];
+    for (const [more, pattern] of bad) await refused(path, { ...body, ...more }, 400, pattern);
+  });
+
+  test('events carry the sound, then what it cost', async () => {
+    speakWith(mp3);
+    const [text, nano] = await cost(async () => (await ask({ stream_format: 'sse' })).text());
+    const events = text
+      .trim()
+      .split('\n\n')
+      .map((line) => JSON.parse(line.replace(/^data: /, '')));
+    const sound = events.flatMap(({ audio }) =>
+      audio === undefined ? [] : [Buffer.from(audio, 'base64')],
+    );
+    assert.deepEqual(Buffer.concat(sound), mp3);
+    assert.equal(events.at(-1).type, 'speech.audio.done');
+    assert.deepEqual(events.at(-1).cost, { usd: 0.00021, diem: 0 });
+    assert.equal(nano, 210_000n);
+  });
+
+  test('a key gets the same sound again for nothing', async () => {
+    speakWith(mp3);
+    const headers = { 'idempotency-key': 'said-once' };
+    const first = Buffer.from(await (await ask({}, headers)).arrayBuffer());
+    const [again, nano] = await cost(async () => {
+      const replay = await ask({}, headers);
+      assert.equal(replay.headers.get('idempotent-replayed'), 'true');
+      assert.equal(replay.headers.get('content-type'), 'audio/mpeg');
+      return Buffer.from(await replay.arrayBuffer());
+    });
+    assert.deepEqual(again, first);
+    assert.equal(nano, 0n);
+  });
+
+  test('who leaves in the middle pays; an engine that breaks off is not paid', async () => {
+    rig.engine.on(path, (_heard, response) => {
+      response.writeHead(200, { 'content-type': 'audio/mpeg' });
+      response.write(mp3.subarray(0, 1_000));
+      setTimeout(() => response.write(mp3.subarray(1_000, 2_000)), 10);
+    });
+    const [, left] = await cost(async () => {
+      const leave = new AbortController();
+      const spoken = await ask({}, {}, leave.signal);
+      await spoken.body?.getReader().read();
+      leave.abort();
+      await settled();
+    });
+    assert.equal(left, 210_000n);
+    rig.engine.on(path, (_heard, response) => {
+      response.writeHead(200, { 'content-type': 'audio/mpeg' });
+      response.write(mp3.subarray(0, 1_000));
+      setTimeout(() => response.write(mp3.subarray(1_000, 2_000)), 10);
+      setTimeout(() => response.destroy(), 30);
+    });
+    const [, broken] = await cost(async () => {
+      await assert.rejects(ask({ model: 'any-voice' }).then((spoken) => spoken.arrayBuffer()));
+      await settled();
+    });
+    assert.equal(broken, 0n);
+  });
+
+  test('openai and the AI SDK work as they are', async () => {
+    speakWith(mp3);
+    const spoken = await openai.audio.speech.create({
+      model: 'speaker',
+      voice: 'alloy',
+      input: 'Hi',
+    });
+    assert.deepEqual(Buffer.from(await spoken.arrayBuffer()), mp3);
+    const { url: baseURL, owner } = rig.farebox;
+    const provider = createOpenAI({ baseURL, apiKey: owner.secret });
+    const { audio } = await generateSpeech({
+      model: provider.speech('speaker'),
+      text: 'Hi',
+      voice: 'nova',
+    });
+    assert.equal(audio.mediaType, 'audio/mpeg');
+    assert.equal(rig.engine.last().json.voice, 'nova');
+  });
+
+  test('a list tells the voices and the price', async () => {
+    const { body: list } = await call(rig.farebox, '/models?type=tts');
+    const [speaker] = list.data;
+    assert.deepEqual(speaker.model_spec.pricing, { input: { usd: 15, diem: 15 } });
+    assert.deepEqual(speaker.model_spec.voices, ['alloy', 'nova']);
+    assert.equal(speaker.model_spec.default_voice, 'alloy');
+    assert.equal(speaker.model_spec.default_format, 'mp3');
   });
 });
 
