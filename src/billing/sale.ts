@@ -10,7 +10,7 @@ import type { Caller } from '../identity/identity.ts';
 import type { Clock } from '../core/clock.ts';
 import type { Fault } from '../core/faults.ts';
 import { type Log, reasonOf } from '../core/log.ts';
-import { type Nano, ZERO, addNano, maxNano, nano } from '../core/money.ts';
+import { type Nano, ZERO, nano } from '../core/money.ts';
 import {
   type Hold,
   type HoldAnswer,
@@ -41,6 +41,7 @@ import type {
   SaleRequest,
   SoldAnswer,
 } from './sale-request.ts';
+import { postedOf, takePayment } from './take-payment.ts';
 import type { Queryable } from '../db/db.ts';
 import {
   type LimitLog,
@@ -482,28 +483,4 @@ async function waitForCredit(
 ): Promise<HoldAnswer> {
   if (!isHeld(refused)) return refused;
   return waits.retry(wanted.accountId, refused, () => ledger.holds.place(wanted), signal);
-}
-
-/**
- * Takes the payment that came with a request, now that the request is good and its price is known.
- * One that it would not be enough for is refused before any money moves.
- */
-async function takePayment(
-  context: SaleContext,
-  caller: Caller,
-  { minNano, maxNano: most }: PriceBounds,
-): Promise<void> {
-  const { payment } = caller;
-  if (payment === undefined) return;
-  const least = most > 0n ? maxNano(minNano, context.minimumCreditNano()) : ZERO;
-  const postedNano = await postedOf(context, caller);
-  if (postedNano + payment.amountNano < least) {
-    throw moneyRefusal(context, caller, minNano, { ok: false, reason: 'balance', postedNano });
-  }
-  await payment.take();
-}
-
-async function postedOf({ ledger }: SaleContext, caller: Caller): Promise<Nano> {
-  const { usdNano, diemNano } = await ledger.balances(caller.accountId);
-  return addNano(usdNano, diemNano);
 }
