@@ -145,7 +145,9 @@ export const Receipt = z
     kind: z
       .string()
       .describe('What was sold; `cutout` is a removed background.')
-      .meta({ enum: ['chat', 'embeddings', 'rpc', 'cutout', 'video', 'transcription'] }),
+      .meta({
+        enum: ['chat', 'completions', 'embeddings', 'rpc', 'cutout', 'video', 'transcription'],
+      }),
     model: z.string().describe('Id of the model; `rpc/<network>` for blockchain RPC.'),
     status: z
       .string()
