@@ -40,7 +40,10 @@ export function identifyStage(parts: IdentifyParts) {
       // Known from here on, whatever is refused next: the guard and the log name the caller.
       context.callerIfKnown = caller;
       if (route.auth === 'public') return;
-      if (caller === undefined) throw parts.discovery(context, route);
+      if (caller === undefined) {
+        if (route.auth === 'optional-key-or-wallet') return;
+        throw parts.discovery(context, route);
+      }
       requireKind(caller, route);
       const entering = parts.enter(context, caller, route);
       if (entering !== undefined) await entering;
