@@ -18,6 +18,7 @@ export const TAGS = {
   Audio: 'Speech and music.',
   Models: 'What is on offer, what it can do and what it costs.',
   'Blockchain RPC': 'JSON-RPC of blockchain networks, paid by the credit.',
+  MCP: 'The same as tools, for agents that speak the Model Context Protocol.',
   Wallets: 'Pay from a wallet with x402, without an account.',
   'API keys': 'Keys, their limits, and what the limits refused.',
   'Usage and billing': 'What was used, what it cost, and what is left.',
