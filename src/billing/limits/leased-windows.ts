@@ -10,6 +10,7 @@
  */
 import { assert } from '../../core/assert.ts';
 import { type Clock, MINUTE_MS } from '../../core/clock.ts';
+import { DueQueue } from '../../core/due-queue.ts';
 import type { Notices, SharedStore } from '../../db/db.ts';
 import {
   type Counters,
@@ -56,9 +57,12 @@ export class LeasedWindows implements Windows {
   readonly #recalls = new Map<string, { readonly done: Promise<void>; readonly end: () => void }>();
   #minute = 0;
   #notices: Notices | undefined;
-  #due: Bucket[] = [];
-  #isScheduled = false;
-  #asksInFlight = 0;
+  readonly #due = new DueQueue<Bucket, Bucket>({
+    maxInFlight: ASKS_IN_FLIGHT,
+    maxGroups: BUCKETS_OF_ASK,
+    groupOf: (bucket) => bucket,
+    run: (buckets) => this.#askFor(buckets),
+  });
 
   constructor(parts: LeasedWindowsParts) {
     this.#parts = parts;
@@ -95,7 +99,7 @@ export class LeasedWindows implements Windows {
       bucket.counters.tokens = Math.max(0, bucket.counters.tokens + change);
       bucket.tokensLeft -= change;
       // Where nothing is leased the others wait for it.
-      if (bucket.tokensLeased === 0) this.#makeDue(bucket);
+      if (bucket.tokensLeased === 0) this.#due.add(bucket);
       return bucket.counters;
     }
     // Its minute is over: what was used above the estimate counts in the one that runs.
@@ -105,7 +109,7 @@ export class LeasedWindows implements Windows {
       const late = bucket ?? this.#open(take, 0);
       late.correction = late.correctionMinute === minute ? late.correction + change : change;
       late.correctionMinute = minute;
-      this.#makeDue(late);
+      this.#due.add(late);
     }
     return undefined;
   }
@@ -179,44 +183,14 @@ export class LeasedWindows implements Windows {
   #ask(bucket: Bucket, take: WindowTake, minute: number): Promise<WindowAnswer> {
     const { promise, resolve, reject } = Promise.withResolvers<WindowAnswer>();
     bucket.asking.push({ take, minute, resolve, reject, waitsUntilMs: 0 });
-    this.#makeDue(bucket);
+    this.#due.add(bucket);
     return promise;
   }
 
-  #makeDue(bucket: Bucket): void {
-    if (!bucket.isDue) {
-      bucket.isDue = true;
-      this.#due.push(bucket);
-    }
-    if (this.#isScheduled) return;
-    this.#isScheduled = true;
-    setImmediate(() => {
-      this.#isScheduled = false;
-      this.#startAsking();
-    });
-  }
-
-  #startAsking(): void {
-    while (this.#asksInFlight < ASKS_IN_FLIGHT) {
-      const chosen: Bucket[] = [];
-      const left: Bucket[] = [];
-      for (const bucket of this.#due) {
-        const isTaken = bucket.isBusy || chosen.length >= BUCKETS_OF_ASK;
-        (isTaken ? left : chosen).push(bucket);
-      }
-      if (chosen.length === 0) return;
-      this.#due = left;
-      void this.#askFor(chosen);
-    }
-  }
-
-  async #askFor(buckets: readonly Bucket[]): Promise<void> {
-    this.#asksInFlight += 1;
+  async #askFor(buckets: readonly Bucket[]): Promise<() => void> {
     const asked = buckets.map((bucket) => {
-      bucket.isDue = false;
-      bucket.isBusy = true;
       const entries = bucket.asking.splice(0, TAKES_OF_BUCKET);
-      if (bucket.asking.length > 0) this.#makeDue(bucket);
+      if (bucket.asking.length > 0) this.#due.add(bucket);
       const { tokensLeft, requestsLeft, correction } = bucket;
       return { bucket, entries, tokensLeft, requestsLeft, correction };
     });
@@ -230,21 +204,22 @@ export class LeasedWindows implements Windows {
           durable: false,
         },
       );
-      for (const [index, one] of asked.entries()) {
+      const answered = asked.map((one, index) => {
         const answer = answers[index];
         assert(answer !== undefined, 'each bucket has its answer');
-        this.#answer(one, answer);
-      }
+        return { one, answer };
+      });
+      return () => {
+        for (const { one, answer } of answered) this.#answer(one, answer);
+      };
     } catch (error) {
       // What was counted is not known, and comes back with the next minute.
-      for (const { bucket, entries } of asked) {
-        bucket.counters = { minute: 0, requests: 0, tokens: 0 };
-        for (const { reject } of entries) reject(error);
-      }
-    } finally {
-      for (const bucket of buckets) bucket.isBusy = false;
-      this.#asksInFlight -= 1;
-      this.#startAsking();
+      return () => {
+        for (const { bucket, entries } of asked) {
+          bucket.counters = { minute: 0, requests: 0, tokens: 0 };
+          for (const { reject } of entries) reject(error);
+        }
+      };
     }
   }
 
@@ -309,7 +284,7 @@ export class LeasedWindows implements Windows {
     }
     await recall.done;
     bucket.asking.push(entry);
-    this.#makeDue(bucket);
+    this.#due.add(bucket);
   }
 
   #heard(word: string): void {
@@ -325,6 +300,6 @@ export class LeasedWindows implements Windows {
     bucket.contestedMinute = Math.floor(this.#parts.clock.nowMs() / MINUTE_MS);
     if (bucket.requestsLeased === 0 && bucket.tokensLeased === 0 && !bucket.isBusy) return;
     bucket.mustFree = true;
-    this.#makeDue(bucket);
+    this.#due.add(bucket);
   }
 }

@@ -3,6 +3,7 @@
  * comes back, its takes are counted one by one, and of what is left then it gets its part anew.
  */
 import { assert } from '../../core/assert.ts';
+import type { Due, DueGroup } from '../../core/due-queue.ts';
 import type { Queryable } from '../../db/db.ts';
 import {
   type Counters,
@@ -24,7 +25,7 @@ export interface AskingTake {
 }
 
 /** A bucket as this process knows it; `counters` has what others leased as used. */
-export interface Bucket {
+export interface Bucket extends Due, DueGroup {
   readonly name: string;
   counters: Counters;
   requestLimit: number;
@@ -39,8 +40,6 @@ export interface Bucket {
   contestedMinute: number;
   /** All requests of this minute have passed. */
   fullMinute: number;
-  isBusy: boolean;
-  isDue: boolean;
   /** It was called back. */
   mustFree: boolean;
   asking: AskingTake[];
