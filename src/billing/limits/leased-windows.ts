@@ -27,6 +27,7 @@ import {
   type AskingTake,
   type Bucket,
   type GrantedWindow,
+  UNSEEN,
   countHere,
   grantWindows,
   hasRoom,
@@ -165,7 +166,9 @@ export class LeasedWindows implements Windows {
       isBusy: false,
       isDue: false,
       mustFree: false,
+      freed: 0,
       asking: [],
+      row: UNSEEN,
       correction: 0,
       correctionMinute: 0,
     };
@@ -191,19 +194,15 @@ export class LeasedWindows implements Windows {
     const asked = buckets.map((bucket) => {
       const entries = bucket.asking.splice(0, TAKES_OF_BUCKET);
       if (bucket.asking.length > 0) this.#due.add(bucket);
-      const { tokensLeft, requestsLeft, correction } = bucket;
-      return { bucket, entries, tokensLeft, requestsLeft, correction };
+      const { tokensLeft, requestsLeft, correction, mustFree: isFreeing, freed } = bucket;
+      bucket.mustFree = false;
+      return { bucket, entries, tokensLeft, requestsLeft, correction, isFreeing, freed };
     });
     const isHeard = this.#notices?.arrive === true;
     const minute = Math.floor(this.#parts.clock.nowMs() / MINUTE_MS);
     const context = { minute, isHeard, processes: this.#parts.processes() };
     try {
-      const answers = await this.#parts.store.transaction(
-        (tx) => grantWindows(tx, context, asked),
-        {
-          durable: false,
-        },
-      );
+      const answers = await grantWindows(this.#parts.store, context, asked);
       const answered = asked.map((one, index) => {
         const answer = answers[index];
         assert(answer !== undefined, 'each bucket has its answer');
@@ -217,23 +216,26 @@ export class LeasedWindows implements Windows {
       return () => {
         for (const { bucket, entries } of asked) {
           bucket.counters = { minute: 0, requests: 0, tokens: 0 };
+          bucket.row = UNSEEN;
           for (const { reject } of entries) reject(error);
         }
       };
     }
   }
 
-  #answer({ bucket, entries, tokensLeft, correction }: AskedBucket, granted: GrantedWindow): void {
-    const { row, answers, requestsLeased, tokensLeased, isLeasedElsewhere } = granted;
-    const { minute } = row;
+  #answer(asked: AskedBucket, granted: GrantedWindow): void {
+    const { bucket, entries, tokensLeft, correction } = asked;
+    const { counters, answers, requestsLeased, tokensLeased, isLeasedElsewhere } = granted;
+    const { minute } = counters;
     // What was corrected meanwhile is still to be counted.
     const changed = bucket.counters.minute === minute ? bucket.tokensLeft - tokensLeft : 0;
     bucket.correction -= correction;
     bucket.counters = {
       minute,
-      requests: row.requests - requestsLeased,
-      tokens: Math.max(0, row.tokens - tokensLeased - changed),
+      requests: counters.requests - requestsLeased,
+      tokens: Math.max(0, counters.tokens - tokensLeased - changed),
     };
+    bucket.row = granted.row;
     bucket.requestsLeft = requestsLeased;
     bucket.tokensLeft = tokensLeased + changed;
     bucket.requestsLeased = requestsLeased;
@@ -243,8 +245,7 @@ export class LeasedWindows implements Windows {
       bucket.requestLimit = last.requestLimit;
       bucket.tokenLimit = last.tokenLimit;
     }
-    if (bucket.mustFree) {
-      bucket.mustFree = false;
+    if (asked.isFreeing) {
       // Who asked waits a moment and no longer.
       this.#notices?.say(`${FREED} ${this.#parts.holder} ${bucket.name}`).catch(() => undefined);
     }
@@ -252,7 +253,7 @@ export class LeasedWindows implements Windows {
       const answer = answers[index];
       assert(answer !== undefined, 'each take has its answer');
       if (!answer.ok && isLeasedElsewhere && this.#mayWait(entry)) {
-        void this.#askAgain(bucket, entry);
+        void this.#askAgain(bucket, entry, asked.freed);
       } else entry.resolve(answer);
       const isFull = !answer.ok && answer.reason === 'requests' && !isLeasedElsewhere;
       if (isFull) bucket.fullMinute = minute;
@@ -266,9 +267,16 @@ export class LeasedWindows implements Windows {
   }
 
   /** Asks once more when the others have given back what they have leased. */
-  async #askAgain(bucket: Bucket, entry: AskingTake): Promise<void> {
-    const { clock, holder } = this.#parts;
+  async #askAgain(bucket: Bucket, entry: AskingTake, freed: number): Promise<void> {
     bucket.contestedMinute = entry.minute;
+    // Whoever has given back since it was asked for does not say so again.
+    if (bucket.freed === freed) await this.#callBack(bucket);
+    bucket.asking.push(entry);
+    this.#due.add(bucket);
+  }
+
+  #callBack(bucket: Bucket): Promise<void> {
+    const { clock, holder } = this.#parts;
     let recall = this.#recalls.get(bucket.name);
     if (recall === undefined) {
       const { promise: done, resolve: end } = Promise.withResolvers<void>();
@@ -282,21 +290,20 @@ export class LeasedWindows implements Windows {
         this.#recalls.delete(bucket.name);
       });
     }
-    await recall.done;
-    bucket.asking.push(entry);
-    this.#due.add(bucket);
+    return recall.done;
   }
 
   #heard(word: string): void {
     const [what, from, ...name] = word.split(' ');
     if (from === this.#parts.holder || (what !== RECALL && what !== FREED)) return;
-    const bucket = name.join(' ');
-    if (what === FREED) this.#recalls.get(bucket)?.end();
-    else this.#comply(this.#buckets.get(bucket));
+    const bucket = this.#buckets.get(name.join(' '));
+    if (bucket === undefined) return;
+    if (what === RECALL) return this.#comply(bucket);
+    bucket.freed += 1;
+    this.#recalls.get(bucket.name)?.end();
   }
 
-  #comply(bucket: Bucket | undefined): void {
-    if (bucket === undefined) return;
+  #comply(bucket: Bucket): void {
     bucket.contestedMinute = Math.floor(this.#parts.clock.nowMs() / MINUTE_MS);
     if (bucket.requestsLeased === 0 && bucket.tokensLeased === 0 && !bucket.isBusy) return;
     bucket.mustFree = true;
