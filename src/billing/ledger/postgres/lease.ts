@@ -59,6 +59,8 @@ export interface Slot extends Due {
   /** Requests that wait to be asked for. */
   asking: Asking[];
   wasUsed: boolean;
+  /** Whether it was last granted without a plan. */
+  isPlain: boolean;
   /** Who asks once has a hold of its own; who comes back gets a lease. */
   hasAsked: boolean;
 }
@@ -104,6 +106,7 @@ export function newSlot(account: LeasedAccount, allowanceId: string | undefined)
     asking: [],
     isDue: false,
     wasUsed: true,
+    isPlain: true,
     hasAsked: false,
   };
   account.slots.push(slot);

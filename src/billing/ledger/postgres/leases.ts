@@ -17,7 +17,14 @@ import { type SharedStore, StoreUnavailable } from '../../../db/db.ts';
 import type { OpenAmounts } from '../hold-plan.ts';
 import type { HoldAnswer, HoldFigures, HoldRequest, Settlement } from '../records.ts';
 import type { Epoch } from './epochs.ts';
-import { LEASE_PREFIX, type LeaseAnswer, type LeaseWant, grantLeases } from './grant-leases.ts';
+import {
+  type GrantContext,
+  LEASE_PREFIX,
+  type LeaseAnswer,
+  type LeaseWant,
+  grantLeases,
+} from './grant-leases.ts';
+import { grantPlain } from './grant-statement.ts';
 import {
   type Asking,
   type Lease,
@@ -202,20 +209,35 @@ export class Leases {
       mayLease: isWorthIt && !isContested && this.#parts.isHeard(),
       mayWait: this.#parts.isHeard() && entries.every(({ isRecalled }) => !isRecalled),
       newId,
+      isPlain: slot.isPlain,
     };
     return { slot, want, entries };
   }
 
   async #grant(wants: readonly LeaseWant[]): Promise<readonly LeaseAnswer[]> {
-    const { store, clock } = this.#parts;
+    const { store } = this.#parts;
     if (this.#parts.epoch().hasBegun && !this.#parts.epoch().isCertain)
       await this.#parts.epoch().renew();
+    const answers = await grantPlain(store, this.#context(), wants);
+    const left = wants.filter((_, at) => answers[at] === undefined);
+    const planned = left.length === 0 ? [] : await this.#grantPlanned(left);
+    let at = 0;
+    return answers.map((answer) => {
+      const one = answer ?? planned[at++];
+      assert(one !== undefined, 'each want has its answer');
+      return one;
+    });
+  }
+
+  #context(): GrantContext {
+    const { id: epochId, hasBegun: hasEpoch } = this.#parts.epoch();
+    return { epochId, hasEpoch, nowMs: this.#parts.clock.nowMs() };
+  }
+
+  async #grantPlanned(wants: readonly LeaseWant[]): Promise<readonly LeaseAnswer[]> {
     for (let attempt = 0; attempt < 2; attempt += 1) {
-      const answers = await store.transaction(
-        (tx) => {
-          const { id: epochId, hasBegun: hasEpoch } = this.#parts.epoch();
-          return grantLeases(tx, { epochId, hasEpoch, nowMs: clock.nowMs() }, wants);
-        },
+      const answers = await this.#parts.store.transaction(
+        (tx) => grantLeases(tx, this.#context(), wants),
         { durable: false },
       );
       if (answers !== undefined) return answers;
@@ -228,6 +250,7 @@ export class Leases {
   #answer({ slot, want, entries }: Asked, answer: LeaseAnswer, losses: number): void {
     const { grant, answers, holders } = answer;
     const freed = want.lease?.freeNano ?? 0n;
+    slot.isPlain = answer.isPlain;
     if (answer.isLost) this.#endLease(slot);
     const before = slot.lease;
     if (grant !== undefined && before !== undefined && grant.id === before.id) {
