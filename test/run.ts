@@ -20,6 +20,7 @@ import {
   startPostgres,
   type TestPostgres,
 } from './databases/postgres.ts';
+import { installTestPackages } from './install.ts';
 import { endWithUs, removeWithUs } from './support/end-with-us.ts';
 
 const ROOT = fileURLToPath(new URL('..', import.meta.url));
@@ -34,11 +35,17 @@ const COUNTS = ['tests', 'pass', 'fail', 'cancelled', 'skipped', 'todo'];
 
 const startedMs = Date.now();
 const given = process.argv.slice(2);
-const files = given.length > 0 ? given : slowFirst(globSync(PATTERNS));
+const files =
+  given.length > 0 ? given : slowFirst(globSync(PATTERNS, { exclude: ['test/node_modules'] }));
 const batches = cut(files);
 const total = new Map<string, number>();
 const broken: string[] = [];
 
+const missing = installTestPackages();
+if (missing !== undefined) {
+  console.error(missing);
+  process.exit(1);
+}
 const folder = temporaryFolder();
 await fetchEngines();
 await compileOnce();

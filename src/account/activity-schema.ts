@@ -4,7 +4,15 @@ import { type RouteDescription, jsonAnswer, jsonContent } from '../http/describe
 import { NextCursor, cursorQuery } from '../http/cursor.ts';
 import { Day, RECEIPT_SAMPLE, Receipt, SUMS_SAMPLE, Sums } from './usage-schema.ts';
 
-const KINDS = ['chat', 'embeddings', 'rpc', 'cutout', 'video', 'transcription'] as const;
+const KINDS = [
+  'chat',
+  'completions',
+  'embeddings',
+  'rpc',
+  'cutout',
+  'video',
+  'transcription',
+] as const;
 const STATUSES = ['completed', 'aborted', 'failed', 'expired', 'running'] as const;
 
 const RANGE = {

@@ -132,7 +132,9 @@ export const Receipt = z
     kind: z
       .string()
       .describe('What was sold; `cutout` is a removed background.')
-      .meta({ enum: ['chat', 'embeddings', 'rpc', 'cutout', 'video', 'transcription'] }),
+      .meta({
+        enum: ['chat', 'completions', 'embeddings', 'rpc', 'cutout', 'video', 'transcription'],
+      }),
     model: z.string(),
     status: z
       .string()

@@ -16,7 +16,6 @@ import {
   chargeFor,
   requireModel,
 } from '../catalog/catalog.ts';
-import { requireSold } from '../catalog/model-access.ts';
 import type { Clock } from '../core/clock.ts';
 import { Fault } from '../core/faults.ts';
 import type { Log } from '../core/log.ts';
@@ -31,6 +30,7 @@ import {
   audioPieces,
 } from '../engines/media/media.ts';
 import { AnswerHeaders } from '../http/answer-headers.ts';
+import { priceFor, saleRequest } from '../http/model-sale.ts';
 import type { RequestContext } from '../http/request-context.ts';
 import type { Caller } from '../identity/identity.ts';
 import { multipartBody } from '../net/multipart-body.ts';
@@ -105,25 +105,13 @@ export async function sellTranscription(
   order: TranscriptionOrder,
 ): Promise<void> {
   const { sales } = parts;
-  const { caller, requestId, notes, keeper, workSignal: signal } = context;
+  const { caller, notes } = context;
   const asked = { name: order.model, work: 'transcription' };
-  const { model, deprecation } = requireModel(parts.catalog, 'asr', asked);
-  notes.model = model.id;
-  context.known = { model, deprecation };
-  const price = requireSold(model, caller, context);
+  const resolved = requireModel(parts.catalog, 'asr', asked);
+  const { model, deprecation } = resolved;
+  const price = priceFor(context, resolved);
   const rate = parts.rateOf(caller, model);
-  const wanted = {
-    requestId,
-    caller,
-    kind: 'transcription',
-    modelId: model.id,
-    tier: model.tier,
-    rate,
-    tokensEstimate: 0,
-    priceVersion: price.version,
-    signal,
-    keeper,
-  };
+  const wanted = saleRequest(context, { kind: 'transcription', model, price, rate });
   const sold = await sales.sell(wanted, async (sale) => {
     context.known = { model, deprecation, sale };
     const isFree = chargeFor({ audioMs: MS_PER_SECOND }, price) === 0n;

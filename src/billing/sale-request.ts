@@ -60,9 +60,8 @@ export interface SaleRequest extends CountRequest {
   readonly requestId: string;
   /** What is sold: names the usage record. */
   readonly kind: string;
-  readonly tier: string;
   /** Missing while the price is not known: the work then calls `Sale.reserve`. */
-  readonly price?: PriceBounds;
+  readonly price?: PriceBounds | undefined;
   readonly priceVersion: string;
   /** What the caller tagged the request with, for its receipt and the sums by tag; never empty. */
   readonly metadata?: RequestMetadata | undefined;

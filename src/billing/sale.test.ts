@@ -120,7 +120,6 @@ function requestOf(
     caller,
     kind: 'chat',
     modelId: 'm',
-    tier: 'XS',
     rate: RATE,
     tokensEstimate,
     price: { minNano: maxNano, maxNano },

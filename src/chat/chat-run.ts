@@ -307,27 +307,10 @@ export function factsOf(
   head: EngineHead | undefined,
   remainingNano: AnswerFacts['remainingNano'],
 ): AnswerFacts {
-  const flags = head && flagsOf(head, parts.serviceName);
+  const flags = head && parts.headers.flagsOf(head.headers);
   const replica = head?.replica.engine;
   const attempts = head?.attempts ?? 1;
   return { model, deprecation, sale, replica, attempts, flags, remainingNano };
-}
-
-const FLAG =
-  /^x-([a-z\d]+)-(is-blurred|is-content-violation|is-adult-model-content-violation|contains-minor|control-instance)$/;
-
-/** Content flags that an engine reports, by our own name or as `svc`, under our own. */
-function flagsOf(head: EngineHead, serviceName: string): Record<string, string> {
-  const flags: Record<string, string> = {};
-  for (const name in head.headers) {
-    const [, prefix, flag] = name.startsWith('x-') ? (FLAG.exec(name) ?? []) : [];
-    const value = head.headers[name];
-    if (flag === undefined || typeof value !== 'string') continue;
-    const own = `x-${serviceName}-${flag}`;
-    if (prefix === serviceName) flags[own] = value;
-    else if (prefix === 'svc') flags[own] ??= value;
-  }
-  return flags;
 }
 
 /** An answer of more than this is not one, whatever was asked for. */

@@ -7,7 +7,7 @@
  * was produced, an engine that fails costs nothing but the text that had left.
  */
 import type { Sale } from '../billing/sale.ts';
-import { requireSold } from '../catalog/model-access.ts';
+import { priceFor, saleRequest } from '../http/model-sale.ts';
 import type { RequestContext } from '../http/request-context.ts';
 import { type AdditionsPlan, NOTHING_ADDED, NOTHING_PREPARED } from './additions.ts';
 import { chatBounds, holdBounds, tokensEstimate } from './chat-bounds.ts';
@@ -29,11 +29,10 @@ export async function runChat(
   asked: ChatRequest,
   protocol?: AnswerProtocol,
 ): Promise<void> {
-  const { model, deprecation } = parts.catalog.require(asked.model, 'text');
-  context.notes.model = model.id;
-  context.known = { model, deprecation };
+  const resolved = parts.catalog.require(asked.model, 'text');
+  const price = priceFor(context, resolved);
+  const { model, deprecation } = resolved;
   const { caller, workSignal: signal } = context;
-  const price = requireSold(model, caller, context);
   const most = model.maxCompletionTokens || Infinity;
   const given = protocol === undefined ? asked : withinCap(asked, most);
   // A plain request asks no more of a model than that.
@@ -71,21 +70,16 @@ export async function runChat(
     const run = startRun(plan, sale, prepared);
     await (request.stream ? streamAnswer(run) : wholeAnswer(run));
   };
-  const wanted = {
-    requestId: context.requestId,
-    caller,
+  const wanted = saleRequest(context, {
     kind: 'chat',
-    modelId: model.id,
-    tier: model.tier,
+    model,
+    price,
     rate: parts.rateOf(caller, model),
     tokensEstimate: tokensEstimate(request, model, bounds.outputTokens),
-    price: holdBounds(plan),
-    signal,
+    bounds: holdBounds(plan),
     paid: additions.paid,
-    priceVersion: price.version,
-    keeper: context.keeper,
     metadata: request.isPlain && protocol === undefined ? undefined : tagsFor(request, protocol),
-  };
+  });
   await parts.sales.sell(wanted, work);
 }
 

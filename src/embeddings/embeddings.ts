@@ -6,12 +6,12 @@
 import { NO_TOKENS } from '../billing/ledger/ledger.ts';
 import type { Sale } from '../billing/sale.ts';
 import { boundFor, chargeFor } from '../catalog/catalog.ts';
-import { requireSold } from '../catalog/model-access.ts';
 import type { Clock } from '../core/clock.ts';
 import { formatUsd, toUsdNumber } from '../core/money.ts';
 import { tokensAbout, tokensAtMost, tokensBehindIds } from '../core/token-count.ts';
 import { engineFault } from '../engines/engine-refusal.ts';
 import type { EngineFailure } from '../engines/engines.ts';
+import { priceFor, saleRequest } from '../http/model-sale.ts';
 import { LARGE_BODY_BYTES } from '../http/read-request.ts';
 import type { RequestContext } from '../http/request-context.ts';
 import { JSON_BODY, type Route } from '../http/route.ts';
@@ -64,11 +64,10 @@ async function embed(
   context: RequestContext,
   request: EmbeddingsRequest,
 ): Promise<void> {
-  const { model, deprecation } = parts.catalog.require(request.model, 'embedding');
-  context.notes.model = model.id;
-  context.known = { model, deprecation };
+  const resolved = parts.catalog.require(request.model, 'embedding');
+  const price = priceFor(context, resolved);
+  const { model, deprecation } = resolved;
   const { caller, workSignal: signal } = context;
-  const price = requireSold(model, caller, context);
   const { dimensions = 0, customDimensions = false, tokenIds } = model.embedding ?? {};
   refuseDimensions(request, model.id, { native: dimensions, canCut: customDimensions });
   const { textBytes, tokenIdCount, inputs } = request;
@@ -93,19 +92,14 @@ async function embed(
     if (failure.reason !== 'aborted') throw engineFault(failure, model.id);
     return settleAborted(run, done, failure);
   };
-  const wanted = {
-    requestId: context.requestId,
-    caller,
+  const wanted = saleRequest(context, {
     kind: 'embeddings',
-    modelId: model.id,
-    tier: model.tier,
+    model,
+    price,
     rate: parts.rateOf(caller, model),
     tokensEstimate: tokensOf(request),
-    price: { minNano: bound, maxNano: bound },
-    priceVersion: price.version,
-    signal,
-    keeper: context.keeper,
-  };
+    bounds: { minNano: bound, maxNano: bound },
+  });
   await parts.sales.sell(wanted, work);
 }
 

@@ -196,7 +196,7 @@ export class EngineRun implements Waiter, Chooser, Placed {
       this.#call.headers === undefined && this.#call.contentType === 'application/json';
     const headers = isPlain ? engine.jsonHeaders : this.#headersFor(engine);
     const request = { method, path, headers, body: this.#body, limits, maxResponseBytes };
-    this.#attempt = new Attempt(this, target, request, this.#call.accept);
+    this.#attempt = new Attempt(this, target, request, this.#call);
     engine.pool.dispatch(this.#attempt);
   }
 
@@ -378,21 +378,16 @@ class Attempt extends Exchange {
   status = 0;
   headers = NO_HEADERS;
   readonly #run: EngineRun;
-  readonly #accept: readonly string[] | undefined;
+  readonly #call: WholeCall;
   #isSuccess = false;
   #hasAnswered = false;
   #errorChunks: Buffer[] | null = null;
   #errorBytes = 0;
 
-  constructor(
-    run: EngineRun,
-    target: Target,
-    request: UpstreamRequest,
-    accept: readonly string[] | undefined,
-  ) {
+  constructor(run: EngineRun, target: Target, request: UpstreamRequest, call: WholeCall) {
     super(target.engine.pool, request);
     this.#run = run;
-    this.#accept = accept;
+    this.#call = call;
     this.target = target;
     this.ticket = target.state.begin();
   }
@@ -402,7 +397,7 @@ class Attempt extends Exchange {
     this.headers = headers;
     this.#isSuccess = status < 300;
     if (!this.#isSuccess) return;
-    const complaint = complaintAbout(headers, this.#accept);
+    const complaint = complaintAbout(headers, this.#call.accept);
     if (complaint !== null) this.fail('garbage', complaint);
   }
 
@@ -417,7 +412,7 @@ class Attempt extends Exchange {
 
   protected override onEnd(): void {
     if (!this.#isSuccess) {
-      return this.#run.failed(this, verdictOfStatus(this.status), `HTTP ${this.status}`);
+      return this.#run.failed(this, this.#verdict, `HTTP ${this.status}`);
     }
     if (!this.#hasAnswered) this.#run.answered(this);
     this.#run.succeeded(this);
@@ -426,12 +421,17 @@ class Attempt extends Exchange {
   protected override onFailure(kind: UpstreamFailureKind, message: string): void {
     if (kind === 'stale') return this.#run.wentStale(this);
     const isAnswer = this.status >= 300 && kind !== 'aborted';
-    const verdict = isAnswer ? verdictOfStatus(this.status) : verdictOfFailure(kind);
+    const verdict = isAnswer ? this.#verdict : verdictOfFailure(kind);
     this.#run.failed(this, verdict, message, kind !== 'connect');
   }
 
   protected override onReleased(): void {
     this.target.engine.freeSlot();
+  }
+
+  /** Of a head that is no success. */
+  get #verdict(): Verdict {
+    return verdictOfStatus(this.status, this.#call.mayLackPath);
   }
 
   /** The body of an answer that is no success, as far as it was kept. */

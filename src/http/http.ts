@@ -25,7 +25,10 @@ import type { AbuseGuard } from './abuse-guard.ts';
 import { decoded } from './content-coding.ts';
 import { errorAnswer, refuseConnection } from './error-response.ts';
 import type { RunOnce } from './idempotent.ts';
+import { identifyAs } from './identify.ts';
+import { type InternalCall, InternalCalls } from './internal-call.ts';
 import { type HeaderRecord, RequestContext } from './request-context.ts';
+import { readBytes, requireMediaType } from './request-body.ts';
 import { JSON_BODY, type Route } from './route.ts';
 import type { StandardHeaders } from './standard-headers.ts';
 import { limitWrites } from './write-timeout.ts';
@@ -100,6 +103,8 @@ export class HttpServer {
   readonly #country: ((request: IncomingMessage) => string) | undefined;
   readonly #within: RequestObserver['within'];
   readonly #servers: Server[] = [];
+  /** Runs its routes in this process. */
+  readonly internal: InternalCalls;
   /** What it serves. */
   routes: readonly Route[] = [];
   /** Requests that have not ended. */
@@ -118,6 +123,9 @@ export class HttpServer {
       onBadUrl: NO_HANDLER,
       onMaxParamLength: NO_HANDLER,
     });
+    // Nobody is slow at the other end of it, and it listens nowhere.
+    const server = createServer({ maxHeaderSize: MAX_HEADER_BYTES, requestTimeout: 0 });
+    this.internal = new InternalCalls(server, parts.basePath, this.#receiveInternal);
   }
 
   /** The one that listens. */
@@ -167,6 +175,7 @@ export class HttpServer {
     const isDrained = await this.#drained(this.#parts.settings.drainSeconds * SECOND_MS);
     // Connections that idle, or that send half a request, would hold the closing server open.
     for (const server of this.#servers) server.closeAllConnections();
+    this.internal.close();
     if (!isDrained) await this.#drained(SETTLE_GRACE_MS);
     for (const server of this.#servers) {
       const closed = new Promise((resolve) => server.close(resolve));
@@ -229,6 +238,34 @@ export class HttpServer {
     void this.#serve(context, found);
   };
 
+  readonly #receiveInternal = (
+    call: InternalCall,
+    request: IncomingMessage,
+    response: ServerResponse,
+  ): void => {
+    const { ids, clock, headers, observers, guard } = this.#parts;
+    const found = this.#find(request.method, request.url);
+    const requestId = ids.ordered(clock.nowMs());
+    const told = call.countsFailures
+      ? observers
+      : observers.filter((observer) => observer !== guard);
+    const context = new RequestContext({
+      requestId,
+      request,
+      response,
+      route: found?.store ?? undefined,
+      parameters: found?.params ?? NO_PARAMETERS,
+      address: call.address,
+      startedMs: clock.monotonicMs(),
+      answerHeaders: headers.of(request.headers, requestId),
+      countryOf: this.#country === undefined ? undefined : () => call.country ?? '',
+      ended: (ended) => this.#endedFor(ended, told),
+    });
+    this.open += 1;
+    for (const observer of told) observer.begun?.(context);
+    void this.#serve(context, found, call.caller);
+  };
+
   /** What the router says: a route, `null` for none, and no store for a path that it cannot read. */
   #find(method = '', url = ''): Found | null {
     const found = this.#router.find(method as HTTPMethod, url) as Found | null; // what `listen` gave it
@@ -236,13 +273,14 @@ export class HttpServer {
     return found === null && method === 'HEAD' ? this.#find('GET', url) : found;
   }
 
-  async #serve(context: RequestContext, found: Found | null): Promise<void> {
+  /** `known` is who calls, where that needs no stage. */
+  async #serve(context: RequestContext, found: Found | null, known?: Caller): Promise<void> {
     const route = found?.store ?? undefined;
     let isAdmitted = route === undefined;
     try {
       if (route === undefined) this.#answerPath(context, found);
       else {
-        await this.#admit(context, route);
+        await this.#admit(context, route, known);
         isAdmitted = true;
         if (route.sells === undefined) await this.#countUnsold(context, route);
         const handle = (): Promise<void> => route.handle(context);
@@ -266,16 +304,19 @@ export class HttpServer {
    * or wallet when it has one, else by the credential that failed and its address. So neighbours of
    * a blocked stranger are served, and a blocked caller hears of its block before anything else.
    */
-  async #admit(context: RequestContext, route: Route): Promise<void> {
+  async #admit(context: RequestContext, route: Route, known: Caller | undefined): Promise<void> {
     const { identify, guard } = this.#parts;
     requireOneHost(context.request);
     if (route.operational !== true) {
       if (this.isClosing) throw new Fault('SHUTTING_DOWN', { retryAfterSeconds: RETRY_SECONDS });
-      try {
-        await identify(context, route);
-      } finally {
-        // A blocked caller gets the guard's answer instead of the refusal.
-        guard.refuse(context, route);
+      if (known !== undefined) identifyAs(context, route, known);
+      else {
+        try {
+          await identify(context, route);
+        } finally {
+          // A blocked caller gets the guard's answer instead of the refusal.
+          guard.refuse(context, route);
+        }
       }
     }
     if (route.method === 'GET') return;
@@ -382,10 +423,14 @@ export class HttpServer {
   }
 
   readonly #ended = (context: RequestContext): void => {
+    this.#endedFor(context, this.#parts.observers);
+  };
+
+  #endedFor(context: RequestContext, observers: readonly RequestObserver[]): void {
     this.open -= 1;
     const tookMs = this.#parts.clock.monotonicMs() - context.startedMs;
-    for (const observer of this.#parts.observers) observer.ended(context, tookMs);
-  };
+    for (const observer of observers) observer.ended(context, tookMs);
+  }
 }
 
 /** The address of a caller, by whose `X-Forwarded-For` is believed. */
@@ -444,50 +489,3 @@ function requireOneHost({ rawHeaders, httpVersionMinor }: IncomingMessage): void
 }
 
 const HOST = 'host';
-
-/** RFC 9110 §8.3.1: a type, a subtype, and what follows a semicolon. */
-const MEDIA_TYPE = /^[\w!#$%&'*+.^`|~-]+\/[\w!#$%&'*+.^`|~-]+\s*(?:;|$)/;
-
-/** Throws `INVALID_CONTENT_TYPE` (415) for a body that the route does not read. */
-function requireMediaType({ headers }: IncomingMessage, { body }: Route): void {
-  const given = headers['content-type'];
-  const type = given?.toLowerCase() ?? '';
-  if (body !== undefined && !body.types.some((known) => type.startsWith(known))) {
-    const wanted = body.types.join(' or ');
-    throw new Fault('INVALID_CONTENT_TYPE', {
-      message:
-        type === ''
-          ? `The request has no Content-Type; send ${wanted}`
-          : `The Content-Type ${type.slice(0, 100)} is not supported here; send ${wanted}`,
-    });
-  }
-  if (given !== undefined && !MEDIA_TYPE.test(given)) throw new Fault('INVALID_CONTENT_TYPE');
-}
-
-/** The body of a request. Throws `PAYLOAD_TOO_LARGE` (413), and anything when the caller leaves. */
-function readBytes(request: IncomingMessage, limitBytes: number): Promise<Buffer> {
-  if (Number(request.headers['content-length']) > limitBytes) throw new Fault('PAYLOAD_TOO_LARGE');
-  return new Promise((resolve, reject) => {
-    let pieces: Buffer[] = [];
-    let sizeBytes = 0;
-    const take = (piece: Buffer): void => {
-      pieces.push(piece);
-      sizeBytes += piece.length;
-      if (sizeBytes <= limitBytes) return;
-      // The rest is read and forgotten, so that the answer is not lost with the connection.
-      request.off('data', take);
-      pieces = [];
-      reject(new Fault('PAYLOAD_TOO_LARGE'));
-    };
-    // Of a caller that left while it was identified no event comes any more.
-    if (request.destroyed) return reject(new Error('The caller left'));
-    request.on('data', take);
-    request.on('end', () => {
-      const [only] = pieces;
-      resolve(only !== undefined && pieces.length === 1 ? only : Buffer.concat(pieces, sizeBytes));
-      // The request outlives its body, which is let go once an engine has it.
-      pieces = [];
-    });
-    request.on('error', reject);
-  });
-}

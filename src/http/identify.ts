@@ -52,6 +52,12 @@ export function identifyStage(parts: IdentifyParts) {
   };
 }
 
+/** Sets a caller that is known already. Throws when the route asks for another one. */
+export function identifyAs(context: RequestContext, route: Route, caller: Caller): void {
+  context.callerIfKnown = caller;
+  if (route.auth !== 'public') requireKind(caller, route);
+}
+
 /** Characters of a presented key that tell it from others; most of its random part is not kept. */
 const CREDENTIAL_PREFIX_CHARS = 32;
 

@@ -1,6 +1,5 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
-import Anthropic from '@anthropic-ai/sdk';
 import { type TestApp, startTestApp } from '../../test/app/test-app.ts';
 
 describe('GET /models', () => {
@@ -93,28 +92,5 @@ models:
     const headers = { authorization: `Bearer ${secret}` };
     assert.equal((await body('/models/theirs', headers)).id, 'theirs');
     assert.equal((await body('/models/mine', headers, 404)).code, 'MODEL_NOT_FOUND');
-  });
-
-  test('lists and describes in the form of Anthropic for its clients', async () => {
-    const client = new Anthropic({ baseURL: farebox.url.replace(/\/v1$/, ''), apiKey: 'none' });
-    const listed: string[] = [];
-    for await (const { id } of client.models.list({ limit: 2 })) listed.push(id);
-    const ids = ['mine', 'theirs', 'Vendor/Named'];
-    assert.deepEqual(listed, [...ids, ...ids.map((id) => `claude-${id}`)]);
-    const model = await client.models.retrieve('claude-mine');
-    assert.equal(model.id, 'mine');
-    assert.equal(model.max_input_tokens, 4_096);
-    assert.equal(model.lifecycle, 'active');
-    const encoded = await client.models.retrieve('Vendor/Named');
-    assert.equal(encoded.id, 'Vendor/Named');
-    await assert.rejects(client.models.retrieve('mien'), Anthropic.NotFoundError);
-    await assert.rejects(client.models.list({ limit: 1_001 }), Anthropic.BadRequestError);
-    await assert.rejects(client.models.list({ after_id: 'none' }), Anthropic.BadRequestError);
-    const before = await client.models.list({ before_id: 'claude-mine', limit: 2 });
-    assert.deepEqual(
-      before.data.map(({ id }) => id),
-      ['theirs', 'Vendor/Named'],
-    );
-    assert.ok(before.has_more);
   });
 });

@@ -260,29 +260,6 @@ describe('top-ups on Base', () => {
       assert.equal(await rig.balance(account.address.toLowerCase()), usdToNano('9.99'));
     });
 
-    test('x402-fetch 1.x pays with a version 1 payload in X-PAYMENT', async () => {
-      const account = await buyer();
-      const { wrapFetchWithPayment: wrapOld } = await import('x402-fetch');
-      const pay = wrapOld(fetch, account, 20_000_000n);
-      const response = await pay(`${face.url}/api/v1/x402/top-up?x402Version=1`, {
-        method: 'POST',
-      });
-      assert.equal(response.status, 200);
-      assert.equal(await rig.balance(account.address.toLowerCase()), usdToNano(5));
-    });
-
-    test('venice-x402-client tops up 10 USD and reads its balance, unmodified', async () => {
-      const { VeniceClient } = await import('venice-x402-client');
-      const key = generatePrivateKey();
-      const account = privateKeyToAccount(key);
-      await chain.mint(account.address, 50_000_000n);
-      const client = new VeniceClient(key, { apiUrl: face.url });
-      await client.topUp(10);
-      const balance = await client.getBalance();
-      assert.equal((balance as { balanceUsd: number }).balanceUsd, 10);
-      assert.equal(await rig.balance(account.address.toLowerCase()), usdToNano(10));
-    });
-
     test('a contract wallet pays and signs in (EIP-1271)', async () => {
       const owner = privateKeyToAccount(generatePrivateKey());
       const wallet = privateKeyToAccount(generatePrivateKey()).address;

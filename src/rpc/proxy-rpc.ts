@@ -136,7 +136,6 @@ function saleRequest(
     requestId,
     kind: USAGE_KIND,
     modelId: network,
-    tier: caller.plan,
     tokensEstimate: 0,
     priceVersion: parts.rpc.priceVersion,
   };

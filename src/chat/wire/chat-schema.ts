@@ -197,7 +197,7 @@ const MAX_TAGS = 16;
 const MAX_TAG_NAME_BYTES = 64;
 const MAX_TAG_VALUE_BYTES = 512;
 
-const Metadata = z.record(z.string(), z.unknown()).check((context) => {
+export const TagMetadata = z.record(z.string(), z.unknown()).check((context) => {
   const tags = Object.entries(context.value);
   const refuse = (path: string[], message: string): void => {
     context.issues.push({ code: 'custom', input: undefined, path, message });
@@ -289,7 +289,7 @@ export const ChatBody = z.looseObject({
   verbosity,
   text: z.looseObject({ verbosity }).nullish(),
   include: z.array(z.string()).nullish(),
-  metadata: Metadata.nullish().describe(
+  metadata: TagMetadata.nullish().describe(
     'Up to 16 tags of the request, such as a user or a project: on its receipt, and summed up by `GET /usage/tags`',
   ),
   user: z.string().nullish().describe('Discarded'),

@@ -34,10 +34,11 @@ export interface EngineTarget {
   readonly extraMembers?: JsonObject | undefined;
 }
 
-/** Members of the caller that never pass. */
-const LEFT_OUT = {
-  // By these names some engines let a request go round its output cap, multiply its work, or reach
-  // into the state of others: the hold does not cover that. Every other unknown member passes.
+/**
+ * By these names some engines let a request go round its output cap, multiply its work, or reach
+ * into the state of others: the hold does not cover that. Every other unknown member passes.
+ */
+export const BEYOND_HOLD = {
   best_of: undefined,
   chat_template: undefined,
   id_slot: undefined,
@@ -48,10 +49,10 @@ const LEFT_OUT = {
   n_predict: undefined,
   num_predict: undefined,
   use_beam_search: undefined,
-  metadata: undefined,
-  text: undefined,
-  reasoning: undefined,
 };
+
+/** Members of the caller that never pass. */
+const LEFT_OUT = { ...BEYOND_HOLD, metadata: undefined, text: undefined, reasoning: undefined };
 
 /** The engine's body. Gives back the caller's own bytes when they happen to be right. */
 export function engineRequest(request: ChatRequest, target: EngineTarget): Buffer {

@@ -272,7 +272,11 @@ const PAYMENT_REASON = object(
   { description: 'Why a payment was not taken.' },
 );
 const ERROR_CODE = text('A word for programs, from the error catalogue.');
-const EXTRA = { type: 'object', description: 'What signing needs on this network.' };
+const EXTRA = {
+  type: 'object',
+  description:
+    'What signing needs on this network, and `minimumTopUpUsd` and `suggestedTopUpUsd`, the least and the suggested top-up.',
+};
 const BASE_UNITS = text('Base units; USDC has 6 decimals.');
 
 /** The shapes of error bodies, as components. */

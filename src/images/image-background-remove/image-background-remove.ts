@@ -7,7 +7,6 @@
  */
 import { type RateRule, type Sales } from '../../billing/sale.ts';
 import { type Catalog, type CatalogModel, chargeFor, requireModel } from '../../catalog/catalog.ts';
-import { requireSold } from '../../catalog/model-access.ts';
 import { decodeBase64 } from '../../core/event-loop.ts';
 import type { Clock } from '../../core/clock.ts';
 import { Fault, invalidField } from '../../core/faults.ts';
@@ -19,6 +18,7 @@ import { MAX_IMAGE_PIXELS, dataUrlBytes, requirePixels } from '../../documents/m
 import type { EngineAnswer, Engines } from '../../engines/engines.ts';
 import { type RefusalCodes, mediaEngineFault } from '../../engines/media-engine-fault.ts';
 import { AnswerHeaders } from '../../http/answer-headers.ts';
+import { priceFor, saleRequest } from '../../http/model-sale.ts';
 import { type ReadLargeJson, readJson } from '../../http/read-request.ts';
 import { isMultipart, readFile } from '../../http/multipart.ts';
 import type { RequestContext } from '../../http/request-context.ts';
@@ -86,29 +86,17 @@ async function removeBackground(
   context: RequestContext,
 ): Promise<void> {
   const { sales } = parts;
-  const { caller, requestId, notes, keeper, workSignal: signal } = context;
+  const { caller, notes, workSignal: signal } = context;
   const given = await imageOf(parts, context);
   const wanted = { name: given.model, work: 'background removal' };
-  const { model, deprecation } = requireModel(parts.catalog, 'inpaint', wanted);
-  notes.model = model.id;
-  context.known = { model, deprecation };
-  const price = requireSold(model, caller, context);
+  const resolved = requireModel(parts.catalog, 'inpaint', wanted);
+  const { model, deprecation } = resolved;
+  const price = priceFor(context, resolved);
   const costNano = chargeFor({ images: 1 }, price);
   const inline = 'bytes' in given ? given.bytes : await dataUrlBytes(given.url);
   if (inline !== undefined) checkImage(inline, mostBytes(parts));
   const rate = parts.rateOf(caller, model);
-  const sold = {
-    requestId,
-    caller,
-    kind: 'cutout',
-    modelId: model.id,
-    tier: model.tier,
-    rate,
-    tokensEstimate: 0,
-    priceVersion: price.version,
-    signal,
-    keeper,
-  };
+  const sold = saleRequest(context, { kind: 'cutout', model, price, rate });
   const cut = await sales.sell(sold, async (sale) => {
     context.known = { model, deprecation, sale };
     // Fetched for those who can pay: the price is known, the image is not here yet.

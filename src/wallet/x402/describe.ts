@@ -9,10 +9,10 @@ import {
 } from '../../http/describe.ts';
 import { PAYMENT_REFUSALS } from '../../http/openapi/refusals.ts';
 
-const WALLET = '0x52908400098527886E0F7030069857D2E4169EE7';
-const Usd = z.number().describe('USD.');
-const Texts = z.array(z.string());
-const Open = z.looseObject({}).describe('As the extension or the scheme says.');
+export const WALLET = '0x52908400098527886E0F7030069857D2E4169EE7';
+export const Usd = z.number().describe('USD.');
+export const Texts = z.array(z.string());
+export const Open = z.looseObject({}).describe('As the extension or the scheme says.');
 
 const OWN_WALLET: ParameterDescription = {
   name: 'wallet',
@@ -251,75 +251,6 @@ export const FACILITATOR_CALLS = {
     network: 'eip155:8453',
   }),
 } as const;
-
-const Manifest = z
-  .strictObject({
-    x402Version: z.literal(2),
-    service: z.string(),
-    origin: z.string(),
-    topUp: z.string(),
-    balance: z.string().describe('With `{walletAddress}` in it.'),
-    minimumTopUpUsd: Usd,
-    maximumTopUpUsd: Usd,
-    accepts: z
-      .array(
-        z.strictObject({
-          scheme: z.literal('exact'),
-          network: z.string(),
-          asset: z.string(),
-          amount: z.string().describe('Base units; USDC has 6 decimals.'),
-          payTo: z.string(),
-          maxTimeoutSeconds: z.number(),
-          extra: Open,
-        }),
-      )
-      .describe('Payment options of the least top-up.'),
-    extensions: Texts,
-    resources: z.array(
-      z.strictObject({ url: z.string(), description: z.string(), mimeType: z.string() }),
-    ),
-  })
-  .meta({ id: 'X402Manifest' });
-
-export const MANIFEST: RouteDescription = {
-  tag: 'Wallets',
-  summary: 'What can be paid for',
-  answers: [
-    {
-      status: 200,
-      about: 'The x402 manifest of this server.',
-      headers: ['no-store'],
-      content: jsonContent(Manifest, {
-        x402Version: 2,
-        service: 'Example',
-        origin: 'https://api.example.com',
-        topUp: 'https://api.example.com/api/v1/x402/top-up',
-        balance: 'https://api.example.com/api/v1/x402/balance/{walletAddress}',
-        minimumTopUpUsd: 5,
-        maximumTopUpUsd: 1000,
-        accepts: [
-          {
-            scheme: 'exact',
-            network: 'eip155:8453',
-            asset: '0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913',
-            amount: '5000000',
-            payTo: WALLET,
-            maxTimeoutSeconds: 300,
-            extra: { name: 'USD Coin', version: '2' },
-          },
-        ],
-        extensions: ['sign-in-with-x'],
-        resources: [
-          {
-            url: 'https://api.example.com/api/v1/chat/completions',
-            description: 'Chat',
-            mimeType: 'application/json',
-          },
-        ],
-      }),
-    },
-  ],
-};
 
 const Decimal = z
   .string()

@@ -11,16 +11,16 @@ import { embed, generateText, jsonSchema, streamText, tool } from 'ai';
 import OpenAI from 'openai';
 import { zodResponseFormat } from 'openai/helpers/zod';
 import { z } from 'zod';
-import { parseChatRequest, type ChatRequest } from './chat-request.ts';
-import { readChatAnswer, writeChatAnswer } from './chat-response.ts';
-import { ChatStream } from './chat-stream.ts';
-import { parseEmbeddingsRequest } from '../../embeddings/embeddings-request.ts';
+import { parseChatRequest, type ChatRequest } from '../../src/chat/wire/chat-request.ts';
+import { readChatAnswer, writeChatAnswer } from '../../src/chat/wire/chat-response.ts';
+import { ChatStream } from '../../src/chat/wire/chat-stream.ts';
+import { parseEmbeddingsRequest } from '../../src/embeddings/embeddings-request.ts';
 import {
   embeddingsEnd,
   floatsToBase64,
   readEmbeddings,
   vectorPieces,
-} from '../../embeddings/embeddings-response.ts';
+} from '../../src/embeddings/embeddings-response.ts';
 
 const USAGE = {
   promptTokens: 9,

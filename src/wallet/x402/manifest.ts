@@ -1,0 +1,105 @@
+/** `/.well-known/x402.json`: what can be paid for here, and how. */
+import { z } from 'zod';
+import { type RouteDescription, jsonContent } from '../../http/describe.ts';
+import type { Route } from '../../http/route.ts';
+import type { Payments } from '../../payments/payments.ts';
+import { Open, Texts, Usd, WALLET } from './describe.ts';
+import type { WalletRouteOptions } from './route-checks.ts';
+
+const MANIFEST_AGE_SECONDS = 300;
+
+const Manifest = z
+  .strictObject({
+    x402Version: z.literal(2),
+    service: z.string(),
+    origin: z.string(),
+    topUp: z.string(),
+    balance: z.string().describe('With `{walletAddress}` in it.'),
+    minimumTopUpUsd: Usd,
+    maximumTopUpUsd: Usd,
+    firstPaymentUsd: Usd.describe(
+      'USD. The smaller payment that each 402 offers too, for clients that refuse more.',
+    ),
+    accepts: z
+      .array(
+        z.strictObject({
+          scheme: z.literal('exact'),
+          network: z.string(),
+          asset: z.string(),
+          amount: z.string().describe('Base units; USDC has 6 decimals.'),
+          payTo: z.string(),
+          maxTimeoutSeconds: z.number(),
+          extra: Open,
+        }),
+      )
+      .describe('Payment options of the least top-up, then of the smaller first payment.'),
+    extensions: Texts,
+    resources: z.array(
+      z.strictObject({ url: z.string(), description: z.string(), mimeType: z.string() }),
+    ),
+  })
+  .meta({ id: 'X402Manifest' });
+
+const MANIFEST: RouteDescription = {
+  tag: 'Wallets',
+  summary: 'What can be paid for',
+  answers: [
+    {
+      status: 200,
+      about: 'The x402 manifest of this server.',
+      headers: ['no-store'],
+      content: jsonContent(Manifest, {
+        x402Version: 2,
+        service: 'Example',
+        origin: 'https://api.example.com',
+        topUp: 'https://api.example.com/api/v1/x402/top-up',
+        balance: 'https://api.example.com/api/v1/x402/balance/{walletAddress}',
+        minimumTopUpUsd: 5,
+        maximumTopUpUsd: 1000,
+        firstPaymentUsd: 1,
+        accepts: [
+          {
+            scheme: 'exact',
+            network: 'eip155:8453',
+            asset: '0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913',
+            amount: '5000000',
+            payTo: WALLET,
+            maxTimeoutSeconds: 300,
+            extra: {
+              name: 'USD Coin',
+              version: '2',
+              minimumTopUpUsd: 5,
+              suggestedTopUpUsd: 10,
+            },
+          },
+        ],
+        extensions: ['sign-in-with-x'],
+        resources: [
+          {
+            url: 'https://api.example.com/api/v1/chat/completions',
+            description: 'Chat',
+            mimeType: 'application/json',
+          },
+        ],
+      }),
+    },
+  ],
+};
+
+/** At the origin: what can be paid for here, and how. */
+export function manifestRoute(
+  { resources }: WalletRouteOptions,
+  { requirements }: Payments,
+): Route {
+  return {
+    method: 'GET',
+    path: '/.well-known/x402.json',
+    root: true,
+    auth: 'public',
+    describe: MANIFEST,
+    handle: async (context) => {
+      context.set('cache-control', `public, max-age=${MANIFEST_AGE_SECONDS}`);
+      await context.json(200, requirements.manifest(resources()));
+    },
+  };
+}
