@@ -166,6 +166,7 @@ export class LeasedWindows implements Windows {
       isBusy: false,
       isDue: false,
       mustFree: false,
+      isUntold: false,
       freed: 0,
       asking: [],
       row: UNSEEN,
@@ -238,6 +239,7 @@ export class LeasedWindows implements Windows {
     bucket.row = granted.row;
     bucket.requestsLeft = requestsLeased;
     bucket.tokensLeft = tokensLeased + changed;
+    bucket.isUntold = !isLeasing(granted) && (isLeasing(bucket) || bucket.isUntold);
     bucket.requestsLeased = requestsLeased;
     bucket.tokensLeased = tokensLeased;
     const last = entries.at(-1)?.take;
@@ -245,10 +247,7 @@ export class LeasedWindows implements Windows {
       bucket.requestLimit = last.requestLimit;
       bucket.tokenLimit = last.tokenLimit;
     }
-    if (asked.isFreeing) {
-      // Who asked waits a moment and no longer.
-      this.#notices?.say(`${FREED} ${this.#parts.holder} ${bucket.name}`).catch(() => undefined);
-    }
+    if (asked.isFreeing) this.#tellFreed(bucket);
     for (const [index, entry] of entries.entries()) {
       const answer = answers[index];
       assert(answer !== undefined, 'each take has its answer');
@@ -305,8 +304,19 @@ export class LeasedWindows implements Windows {
 
   #comply(bucket: Bucket): void {
     bucket.contestedMinute = Math.floor(this.#parts.clock.nowMs() / MINUTE_MS);
-    if (bucket.requestsLeased === 0 && bucket.tokensLeased === 0 && !bucket.isBusy) return;
-    bucket.mustFree = true;
-    this.#due.add(bucket);
+    if (isLeasing(bucket) || bucket.isBusy) {
+      bucket.mustFree = true;
+      this.#due.add(bucket);
+    } else if (bucket.isUntold) this.#tellFreed(bucket);
   }
+
+  #tellFreed(bucket: Bucket): void {
+    bucket.isUntold = false;
+    // Who asked waits a moment and no longer.
+    this.#notices?.say(`${FREED} ${this.#parts.holder} ${bucket.name}`).catch(() => undefined);
+  }
+}
+
+function isLeasing({ requestsLeased, tokensLeased }: Bucket | GrantedWindow): boolean {
+  return requestsLeased > 0 || tokensLeased > 0;
 }

@@ -49,6 +49,8 @@ export interface Bucket extends Due, DueGroup {
   fullMinute: number;
   /** It was called back. */
   mustFree: boolean;
+  /** Its lease has ended, and nobody has heard so. */
+  isUntold: boolean;
   /** How often others were heard to have given back what they had leased. */
   freed: number;
   asking: AskingTake[];
