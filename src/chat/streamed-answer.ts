@@ -22,7 +22,6 @@ import {
   citationsOf,
   endRound,
   endUnseen,
-  engineCall,
   factsOf,
   noteBill,
   outcomeOf,
@@ -32,6 +31,7 @@ import {
 } from './chat-run.ts';
 import type { AnswerBlocks } from './agents/answer-blocks.ts';
 import { queryOf } from './auto-search.ts';
+import { ChatCall } from './chat-call.ts';
 import { outputBytes } from './wire/chat-choice.ts';
 import { ChatStream, KEEP_ALIVE, streamErrorEvents } from './wire/chat-stream.ts';
 import type { AnswerEnd } from './wire/chat-response.ts';
@@ -106,7 +106,7 @@ class StreamedAnswer implements EngineSink {
   async #round(): Promise<boolean> {
     const { parts, signal } = this.#run;
     this.#isRoundOpen = true;
-    this.#engineRun = parts.engines.run(engineCall(this.#run), this);
+    this.#engineRun = parts.engines.run(new ChatCall(this.#run), this);
     const outcome = await this.#engineRun.outcome;
     const fault = signal.aborted ? undefined : this.#problemOf(outcome);
     this.#endRound(outcome);
