@@ -25,7 +25,7 @@ export interface IdentifyParts {
    */
   readonly callerOfCookie: (header: string, context: RequestContext) => Promise<Caller> | undefined;
   /** The 402 discovery answer. */
-  readonly discovery: (context: RequestContext, route: Route) => Fault;
+  readonly discovery: (context: RequestContext, route: Route) => Promise<Fault>;
   /** Refuses a caller with too many requests in flight; leaves when it has ended. */
   readonly enter: (context: RequestContext, caller: Caller, route: Route) => void | Promise<void>;
 }
@@ -40,7 +40,7 @@ export function identifyStage(parts: IdentifyParts) {
       // Known from here on, whatever is refused next: the guard and the log name the caller.
       context.callerIfKnown = caller;
       if (route.auth === 'public') return;
-      if (caller === undefined) throw parts.discovery(context, route);
+      if (caller === undefined) throw await parts.discovery(context, route);
       requireKind(caller, route);
       const entering = parts.enter(context, caller, route);
       if (entering !== undefined) await entering;
