@@ -416,7 +416,12 @@ export function ownError(route: Route, status: number, own: JsonSchema): JsonSch
 }
 
 function narrowed(name: string, member: string, codes: readonly FaultCode[]): JsonSchema {
-  return { allOf: [reference(name), { properties: { [member]: { enum: [...codes] } } }] };
+  return {
+    allOf: [
+      reference(name),
+      { properties: { [member]: { enum: [...codes], description: 'One of these codes.' } } },
+    ],
+  };
 }
 
 /** A chain that cannot be reached is a payment's 503. */

@@ -10,26 +10,28 @@ const MANIFEST_AGE_SECONDS = 300;
 
 const Manifest = z
   .strictObject({
-    x402Version: z.literal(2),
-    service: z.string(),
-    origin: z.string(),
-    topUp: z.string(),
-    balance: z.string().describe('With `{walletAddress}` in it.'),
-    minimumTopUpUsd: Usd,
-    maximumTopUpUsd: Usd,
+    x402Version: z.literal(2).describe('Version of the x402 protocol.'),
+    service: z.string().describe('Name of the service.'),
+    origin: z.string().describe('Public origin of the service.'),
+    topUp: z.string().describe('Address of the top-up.'),
+    balance: z
+      .string()
+      .describe('Address of the balance of a wallet, with `{walletAddress}` in it.'),
+    minimumTopUpUsd: Usd.describe('The smallest top-up, in USD.'),
+    maximumTopUpUsd: Usd.describe('The largest top-up, in USD.'),
     firstPaymentUsd: Usd.describe(
       'USD. The smaller payment that each 402 offers too, for clients that refuse more.',
     ),
     accepts: z
       .array(
         z.strictObject({
-          scheme: z.literal('exact'),
-          network: z.string(),
-          asset: z.string(),
+          scheme: z.literal('exact').describe('The amount is paid as it stands.'),
+          network: z.string().describe('CAIP-2, such as `eip155:8453`.'),
+          asset: z.string().describe('The contract, or on Solana the mint, of the token.'),
           amount: z.string().describe('Base units; USDC has 6 decimals.'),
-          payTo: z.string(),
-          maxTimeoutSeconds: z.number(),
-          extra: Open,
+          payTo: z.string().describe('The address that is paid.'),
+          maxTimeoutSeconds: z.number().describe('How long the signature has to be good for.'),
+          extra: Open.describe('What signing needs on this network.'),
         }),
       )
       .describe('Payment options of the least top-up, then of the smaller first payment.'),
@@ -54,10 +56,16 @@ const Manifest = z
         docs: z.string().describe('For people.'),
       })
       .describe('What becomes of money that buys nothing. Each 402 names it too.'),
-    extensions: Texts,
-    resources: z.array(
-      z.strictObject({ url: z.string(), description: z.string(), mimeType: z.string() }),
-    ),
+    extensions: Texts.describe('Extensions of the protocol that are known.'),
+    resources: z
+      .array(
+        z.strictObject({
+          url: z.string().describe('Its address.'),
+          description: z.string().describe('What it is.'),
+          mimeType: z.string().describe('What it answers with.'),
+        }),
+      )
+      .describe('What can be paid for.'),
   })
   .meta({ id: 'X402Manifest' });
 
