@@ -134,7 +134,7 @@ export async function startApp(parts: AppParts): Promise<App> {
     { routes: [], perProcessJob: () => largeBodies.rest(), close: () => largeBodies.close() },
     chatFeature(shared, { ...extras, sealer }, largeBodies),
     rpcFeature(shared, idempotency, largeBodies),
-    accountFeature(accountParts(shared, server), payments),
+    accountFeature(accountParts(shared, server), payments, wallets.signing),
     consoleFeature(shared, wallets),
     consolePages({ config, basePath: BASE_PATH, assets }),
     mediaFeature({ shared, documents: extras.documents, basePath: BASE_PATH, largeBodies }),
