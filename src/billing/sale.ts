@@ -23,7 +23,6 @@ import {
   type UsageRecord,
 } from './ledger/ledger.ts';
 import { CreditWaits, isHeld } from './credit-waits.ts';
-import type { Idempotency } from './idempotency/idempotency.ts';
 import {
   type WalletRefusal,
   limitRefusal,
@@ -71,7 +70,6 @@ export type {
 export interface SalesParts {
   readonly ledger: Ledger;
   readonly windows: Windows;
-  readonly idempotency: Idempotency;
   readonly limitLog: LimitLog;
   readonly clock: Clock;
   readonly log: Log;
@@ -117,7 +115,8 @@ export class Sales {
     const { price } = request;
     const { windows, clock } = this.#context;
     const nowMs = clock.nowMs();
-    const taking = windows.take(takeOf(request), nowMs);
+    const isOfBatch = request.caller.isBatch === true;
+    const taking = isOfBatch ? UNCOUNTED : windows.take(takeOf(request), nowMs);
     const taken = taking instanceof Promise ? await taking : taking;
     if (!taken.ok) throw this.#limited(request, taken, nowMs);
     const sale = new Sale(this.#context, request, taken, nowMs);
@@ -214,11 +213,6 @@ export class Sales {
     return this.#context.ledger.refundIn(tx, usage);
   }
 
-  /** Keeps an answer for its retries inside a transaction; false when another request has its key. */
-  keep(tx: Queryable, keeper: AnswerKeeper, answer: SoldAnswer): Promise<boolean> {
-    return this.#context.idempotency.complete(keeper.token, keeper.finished(answer), tx);
-  }
-
   /** What an account can spend, for the balance header of answers that charge nothing. */
   async balanceOf(caller: Caller): Promise<Nano> {
     const { usdNano, heldUsdNano } = await this.#context.ledger.standing(caller.accountId);
@@ -303,6 +297,9 @@ export class Sale implements Counted {
   ): Promise<Settlement> {
     const { ledger, waits, settled } = this.#context;
     const { caller, paid } = this.request;
+    const isDelivery = this.keeper?.isDelivery === true;
+    // Nobody gets what was produced until then.
+    if (isDelivery && together === undefined) outcome = undelivered(outcome);
     const tokens = outcome.tokens ?? NO_TOKENS;
     const usage = this.#usageOf(outcome, tokens);
     const request = { costNano: outcome.costNano, usage, allowanceId: caller.allowanceId };
@@ -312,7 +309,7 @@ export class Sale implements Counted {
     else {
       // What is kept shows the room that is left.
       await room;
-      settlement = await ledger.holds.settleWith(request, this.hold, together);
+      settlement = await ledger.holds.settleWith(request, this.hold, together, isDelivery);
     }
     this.state = 'settled';
     if (waits.count > 0) waits.ended(caller.accountId);
@@ -340,11 +337,9 @@ export class Sale implements Counted {
     const settlement = await this.settle(outcome, async (tx, settled) => {
       made = make(settled);
       await together?.(tx, settled);
-      if (keeper === undefined) return;
-      const answer = keeper.finished(made);
-      isKept = await this.#context.idempotency.complete(keeper.token, answer, tx);
+      if (keeper !== undefined) isKept = await keeper.keep(tx, made);
     });
-    if (keeper !== undefined) keeper.token.isSpent = isKept;
+    keeper?.kept(isKept);
     return made ?? make(settlement);
   }
 
@@ -405,6 +400,18 @@ const NO_HOLD: Hold = {
   dailyNano: ZERO,
   reachNano: ZERO,
   before: { usdNano: ZERO, diemNano: ZERO },
+};
+
+/** What is released in place of a charge. */
+function undelivered(outcome: Outcome): Outcome {
+  return { ...outcome, costNano: ZERO, status: 'failed' };
+}
+
+/** Work of a batch runs when there is room to spare: the limits of a minute are not for it. */
+const UNCOUNTED: WindowAnswer & { readonly ok: true } = {
+  ok: true,
+  state: { requestLimit: 0, requestsLeft: 0, tokenLimit: 0, tokensLeft: 0, resetsAtMs: 0 },
+  reserved: { bucket: '', minute: 0, tokens: 0 },
 };
 
 function takeOf(request: CountRequest): WindowTake {

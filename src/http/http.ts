@@ -261,6 +261,7 @@ export class HttpServer {
       countryOf: this.#country === undefined ? undefined : () => call.country ?? '',
       ended: (ended) => this.#endedFor(ended, told),
     });
+    if (call.deliver !== undefined) context.deliverTo(call.deliver);
     this.open += 1;
     for (const observer of told) observer.begun?.(context);
     void this.#serve(context, found, call.caller);
@@ -322,6 +323,7 @@ export class HttpServer {
     if (route.method === 'GET') return;
     requireMediaType(context.request, route);
     const { body } = route;
+    if (body?.isStreamed === true) return;
     const isJson = body === JSON_BODY;
     const { jsonLimitBytes } = this.#parts.settings;
     const limitBytes = isJson ? jsonLimitBytes : this.#limitOf(context, route);

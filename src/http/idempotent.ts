@@ -58,7 +58,7 @@ export function idempotentStage(parts: IdempotentParts): RunOnce {
         maxWaitMs: MAX_WAIT_MS,
       },
       (token) => {
-        context.keepFor(token);
+        context.keepFor(token, parts.idempotency);
         return run();
       },
     );

@@ -24,6 +24,8 @@ export interface RouteBody {
   readonly types: readonly string[];
   /** Default: what the settings allow a JSON body, and the file of a form. */
   readonly limitBytes?: number;
+  /** The handler reads it from the request as it comes, and sees to its size and its coding. */
+  readonly isStreamed?: true;
 }
 
 export interface Route extends RouteName {
@@ -49,6 +51,8 @@ export interface Route extends RouteName {
 export const JSON_BODY: RouteBody = { types: ['application/json'] };
 /** A form with a file, as large as `http.fileLimitBytes` allows. */
 export const FORM_BODY: RouteBody = { types: ['multipart/form-data'] };
+/** The same, read by the handler as it comes: `multipart.ts`, `streamFile`. */
+export const STREAMED_FORM_BODY: RouteBody = { types: FORM_BODY.types, isStreamed: true };
 /** Bodies of management routes. */
 export const SMALL_JSON_BODY: RouteBody = { types: ['application/json'], limitBytes: 256 * 1024 };
 

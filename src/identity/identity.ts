@@ -101,12 +101,21 @@ export class Identity {
    * The caller behind an API key. Throws `AUTHENTICATION_FAILED` for an unknown one,
    * `AUTHENTICATION_FAILED_INACTIVE_KEY` for a revoked or expired one, `API_ACCESS_DISABLED`.
    */
-  async callerOf(secret: string): Promise<Caller> {
-    if (secret.length === 0 || secret.length > MAX_SECRET_LENGTH) throw unknownKey();
-    const digest = sha256Hex(secret);
+  callerOf(secret: string): Promise<Caller> {
+    const isReadable = secret.length > 0 && secret.length <= MAX_SECRET_LENGTH;
+    if (!isReadable) return Promise.reject(unknownKey());
+    return this.#callerOf('secret_sha256', sha256Hex(secret));
+  }
+
+  /** The same for the key of that id, whose work was asked for before. Throws as `callerOf`. */
+  callerOfId(keyId: string): Promise<Caller> {
+    return this.#callerOf('id', keyId);
+  }
+
+  async #callerOf(by: 'secret_sha256' | 'id', value: string): Promise<Caller> {
     const nowMs = this.#parts.clock.nowMs();
-    let known = this.#remembered.get(digest);
-    if (known === undefined || known.untilMs < nowMs) known = await this.#lookUp(digest, nowMs);
+    let known = this.#remembered.get(value);
+    if (known === undefined || known.untilMs < nowMs) known = await this.#lookUp(by, value, nowMs);
     if (known.expiresMs !== undefined && known.expiresMs <= nowMs) throw inactiveKey();
     this.#lastUsed.set(known.caller.keyId, nowMs);
     return known.caller;
@@ -359,13 +368,13 @@ export class Identity {
     await this.noteLastUse();
   }
 
-  async #lookUp(digest: string, nowMs: number): Promise<Remembered> {
+  async #lookUp(by: 'secret_sha256' | 'id', value: string, nowMs: number): Promise<Remembered> {
     const generation = this.#generation;
     const [row] = await this.#parts.store.query(
       `SELECT ${KEY_COLUMNS.map((name) => `k.${name}`).join(', ')}, a.plan AS plan,
        a.disabled AS disabled, a.limits AS account_limits, a.is_operator AS is_operator
-       FROM identity_key k JOIN identity_account a ON a.id = k.account_id WHERE k.secret_sha256 = $1`,
-      [digest],
+       FROM identity_key k JOIN identity_account a ON a.id = k.account_id WHERE k.${by} = $1`,
+      [value],
     );
     if (row === undefined) throw unknownKey();
     if (row['disabled'] !== 0n) throw new Fault('API_ACCESS_DISABLED');
@@ -377,7 +386,7 @@ export class Identity {
       untilMs: nowMs + REMEMBER_MS,
     };
     if (this.#remembered.size >= MAX_REMEMBERED) this.#remembered.clear();
-    if (generation === this.#generation) this.#remembered.set(digest, remembered);
+    if (generation === this.#generation) this.#remembered.set(value, remembered);
     return remembered;
   }
 }
