@@ -4,7 +4,15 @@ import { type RouteDescription, jsonAnswer, jsonContent } from '../http/describe
 import { NextCursor, cursorQuery } from '../http/cursor.ts';
 import { Day, RECEIPT_SAMPLE, Receipt, SUMS_SAMPLE, Sums } from './usage-schema.ts';
 
-const KINDS = ['chat', 'embeddings', 'rpc', 'cutout', 'video', 'transcription'] as const;
+const KINDS = [
+  'chat',
+  'completions',
+  'embeddings',
+  'rpc',
+  'cutout',
+  'video',
+  'transcription',
+] as const;
 const STATUSES = ['completed', 'aborted', 'failed', 'expired', 'running'] as const;
 
 const RANGE = {
@@ -41,9 +49,9 @@ export const ActivityQuery = z.object({
 export type ActivityAnswer = z.infer<typeof ActivityAnswer>;
 export const ActivityAnswer = z
   .object({
-    object: z.literal('list'),
-    from: Day,
-    to: Day,
+    object: z.literal('list').describe('Kind of the object.'),
+    from: Day.describe('First day, UTC.'),
+    to: Day.describe('Last day, UTC.'),
     data: z
       .array(Receipt)
       .describe('Newest first. A page before the last can have fewer items than its limit.'),
@@ -84,12 +92,18 @@ export const DaysQuery = z.object({ ...RANGE, ...OF_MODEL });
 export type DaysAnswer = z.infer<typeof DaysAnswer>;
 export const DaysAnswer = z
   .object({
-    object: z.literal('list'),
-    from: Day,
-    to: Day,
+    object: z.literal('list').describe('Kind of the object.'),
+    from: Day.describe('First day, UTC.'),
+    to: Day.describe('Last day, UTC.'),
     totals: z.object(Sums).describe('Of every row that matches.'),
     data: z
-      .array(z.object({ date: Day, model: z.string().describe('Id of the model.'), ...Sums }))
+      .array(
+        z.object({
+          date: Day.describe('The day, UTC.'),
+          model: z.string().describe('Id of the model.'),
+          ...Sums,
+        }),
+      )
       .describe('Newest day first, its dearest model first.'),
   })
   .meta({ id: 'UsageDays' });

@@ -47,17 +47,17 @@ export const Cost = z.object({
 });
 const Count = z.number().int();
 export const Sums = {
-  requests: Count,
+  requests: Count.describe('Requests that were admitted.'),
   errors: Count.describe('Of the requests, those that failed or were given up.'),
-  promptTokens: Count,
-  completionTokens: Count,
-  cost: Cost,
+  promptTokens: Count.describe('Tokens of prompts, cached ones included.'),
+  completionTokens: Count.describe('Tokens of answers, thinking included.'),
+  cost: Cost.describe('What they cost together.'),
 };
 
 const UsageRow = z
   .object({
     date: Day,
-    model: z.string(),
+    model: z.string().describe('Id of the model; `rpc/<network>` for blockchain RPC.'),
     apiKeyId: z.string().nullable().describe('Null for a wallet.'),
     tagValue: z.string().optional().describe('Of the `tag` that was asked for.'),
     ...Sums,
@@ -65,15 +65,19 @@ const UsageRow = z
   .meta({ id: 'UsageRow' });
 
 const UsageTagRow = z
-  .object({ tag: z.string(), value: z.string(), ...Sums })
+  .object({
+    tag: z.string().describe('Name of a member of `metadata`.'),
+    value: z.string().describe('Its value.'),
+    ...Sums,
+  })
   .meta({ id: 'UsageTagRow' });
 
 export type UsageAnswer = z.infer<typeof UsageAnswer>;
 export const UsageAnswer = z
   .object({
-    object: z.literal('list'),
-    from: Day,
-    to: Day,
+    object: z.literal('list').describe('Kind of the object.'),
+    from: Day.describe('First day, UTC.'),
+    to: Day.describe('Last day, UTC.'),
     totals: z.object(Sums).describe('Of every row that matches, on all pages.'),
     data: z.array(UsageRow).describe('Newest day first.'),
   })
@@ -82,9 +86,9 @@ export const UsageAnswer = z
 export type UsageTagsAnswer = z.infer<typeof UsageTagsAnswer>;
 export const UsageTagsAnswer = z
   .object({
-    object: z.literal('list'),
-    from: Day,
-    to: Day,
+    object: z.literal('list').describe('Kind of the object.'),
+    from: Day.describe('First day, UTC.'),
+    to: Day.describe('Last day, UTC.'),
     data: z.array(UsageTagRow).describe('By tag, its dearest value first.'),
   })
   .meta({ id: 'UsageTags' });
@@ -101,23 +105,32 @@ const SURCHARGE = {
   type: 'object',
   required: ['count', 'usd'],
   additionalProperties: false,
-  properties: { count: { type: 'integer' }, usd: { type: 'string' } },
+  properties: {
+    count: { type: 'integer', description: 'How many were charged.' },
+    usd: { type: 'string', description: 'What they cost, USD as decimal text.' },
+  },
 } as const;
 
 /** Receipts are kept as JSON, so their shape is said here and not parsed. */
 const EXTRAS = {
   additionalProperties: false,
   properties: {
-    web_search: SURCHARGE,
-    web_scraping: SURCHARGE,
-    x_search: SURCHARGE,
+    web_search: { ...SURCHARGE, description: 'Web searches of this server.' },
+    web_scraping: { ...SURCHARGE, description: 'Pages that were read.' },
+    x_search: { ...SURCHARGE, description: "Searches of the engine's own." },
     engine_calls: { type: 'integer', description: 'When it was more than one.' },
-    images: { type: 'integer' },
-    audioSeconds: { type: 'number' },
+    images: { type: 'integer', description: 'Images that were made.' },
+    audioSeconds: { type: 'number', description: 'Seconds of the recording.' },
     credits: { type: 'integer', description: 'Blockchain RPC: credits charged.' },
     items: { type: 'integer', description: 'Blockchain RPC: items of the batch.' },
-    quoteUsd: { type: 'string' },
-    refundedUsd: { type: 'string' },
+    quoteUsd: {
+      type: 'string',
+      description: 'Video: the price that was quoted, USD as decimal text.',
+    },
+    refundedUsd: {
+      type: 'string',
+      description: 'Video: what came back when it failed, USD as decimal text.',
+    },
     reason: { type: 'string', description: 'Why a video failed, as an error code.' },
   },
 } as const;
@@ -125,15 +138,17 @@ const EXTRAS = {
 export type Receipt = z.infer<typeof Receipt>;
 export const Receipt = z
   .object({
-    object: z.literal('receipt'),
+    object: z.literal('receipt').describe('Kind of the object.'),
     requestId: z.string().describe('The header `x-request-id` of the answer.'),
-    createdAt: z.string(),
+    createdAt: z.string().describe('When it was admitted; ISO 8601, UTC.'),
     apiKeyId: z.string().nullable().describe('Null for a wallet.'),
     kind: z
       .string()
       .describe('What was sold; `cutout` is a removed background.')
-      .meta({ enum: ['chat', 'embeddings', 'rpc', 'cutout', 'video', 'transcription'] }),
-    model: z.string(),
+      .meta({
+        enum: ['chat', 'completions', 'embeddings', 'rpc', 'cutout', 'video', 'transcription'],
+      }),
+    model: z.string().describe('Id of the model; `rpc/<network>` for blockchain RPC.'),
     status: z
       .string()
       .describe(
@@ -142,29 +157,33 @@ export const Receipt = z
       .meta({ enum: ['completed', 'aborted', 'failed', 'expired', 'running'] }),
     router: z.string().nullable().describe('The engine that answered.'),
     attempts: Count.describe('Engines that were asked.'),
-    tokens: z.object({
-      prompt: Count.describe('Cached and cache-write tokens included.'),
-      completion: Count.describe('Reasoning tokens included.'),
-      cached: Count,
-      cacheWrite: Count,
-      reasoning: Count,
-      countedBy: z
-        .string()
-        .describe(
-          'engine; bytes (of the text, four a token, where the engine did not count); none. Receipts of version 0.1.0 may say deltas.',
-        )
-        .meta({ enum: ['engine', 'bytes', 'deltas', 'none'] }),
-    }),
+    tokens: z
+      .object({
+        prompt: Count.describe('Cached and cache-write tokens included.'),
+        completion: Count.describe('Reasoning tokens included.'),
+        cached: Count.describe("Of the prompt, read from the engine's cache."),
+        cacheWrite: Count.describe("Of the prompt, written to the engine's cache."),
+        reasoning: Count.describe('Of the completion, thinking.'),
+        countedBy: z
+          .string()
+          .describe(
+            'engine; bytes (of the text, four a token, where the engine did not count); none. Receipts of version 0.1.0 may say deltas.',
+          )
+          .meta({ enum: ['engine', 'bytes', 'deltas', 'none'] }),
+      })
+      .describe('What was counted; zeros where tokens are not what is sold.'),
     priceVersion: z.string().describe('Names the prices that the cost was made with.'),
-    cost: Cost,
+    cost: Cost.describe('What was charged.'),
     reserved: z
       .number()
       .nullable()
       .describe(
         'What was set aside at admission, USD and daily credit; null where it is not known.',
       ),
-    latencyMs: Count,
-    firstTokenMs: Count.nullable(),
+    latencyMs: Count.describe('Milliseconds from admission to the end of the answer.'),
+    firstTokenMs: Count.nullable().describe(
+      'Milliseconds from admission to the first token; null where none came.',
+    ),
     extras: z
       .record(z.string(), z.unknown())
       .describe('What else was counted or priced; each member for some kinds only.')

@@ -77,7 +77,9 @@ export const CreateBatch = z.object({
     .describe(
       `Up to ${MAX_METADATA} pairs of your own, names of ${MAX_METADATA_NAME} characters and values of ${MAX_METADATA_VALUE}.`,
     ),
-  output_expires_after: ExpiresAfter.nullish(),
+  output_expires_after: ExpiresAfter.nullish().describe(
+    'When the files of its result are deleted, counted from its end.',
+  ),
 });
 
 export const FileObject = z

@@ -27,7 +27,7 @@ import {
 } from '../core/token-count.ts';
 import { type ExtraUse, type RoundLimits, surchargesOf } from './chat-bill.ts';
 import type { ChatRequest } from './wire/chat-request.ts';
-import type { ChatMessage } from './wire/chat-schema.ts';
+import type { ChatMessage } from './wire/chat-message.ts';
 
 /** Tokens that a chat template adds: system defaults, role marks, the opening of the answer. */
 const TEMPLATE_TOKENS = 256;
@@ -102,28 +102,36 @@ export function tokensEstimate(
 }
 
 /** No engine takes a longer prompt than its context; a context of 0 is not known. */
-function withinContext(promptTokens: number, model: ModelRoom): number {
+export function withinContext(promptTokens: number, model: Pick<ModelRoom, 'context'>): number {
   return model.context === 0 ? promptTokens : Math.min(promptTokens, model.context);
 }
 
 /** What cannot fit by any count is refused here; what might fit is the engine's to decide. */
-export function refuseOverflow(textBytes: number, model: ModelRoom): void {
+export function refuseOverflow(
+  textBytes: number,
+  model: ModelRoom,
+  param: 'messages' | 'prompt' = 'messages',
+): void {
   if (model.context === 0) return;
   const atLeast = tokensAtLeast(textBytes);
-  if (atLeast > model.context) throw contextOverflow(model, `at least ${atLeast}`);
+  if (atLeast > model.context) throw contextOverflow(model, `at least ${atLeast}`, param);
 }
 
 /** The refusal in the shape that SDKs know: an error object. */
-export function contextOverflow(model: ModelRoom, tokens: string | undefined): Fault {
+export function contextOverflow(
+  model: ModelRoom,
+  tokens: string | undefined,
+  param: 'messages' | 'prompt' = 'messages',
+): Fault {
   const has = tokens === undefined ? '' : `; the prompt has ${tokens}`;
-  const message = `The context of ${model.id} holds ${model.context} tokens${has}. Shorten the messages`;
+  const message = `The context of ${model.id} holds ${model.context} tokens${has}. Shorten the ${param}`;
   return new Fault('CONTEXT_LENGTH_EXCEEDED', {
     message,
     body: {
       error: {
         message,
         type: 'invalid_request_error',
-        param: 'messages',
+        param,
         code: 'context_length_exceeded',
       },
     },

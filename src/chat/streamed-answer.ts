@@ -3,12 +3,12 @@
  * engine is done, and only then do the usage chunk with the cost and `[DONE]` leave. Text that the
  * caller was given is paid for, however the stream ends.
  */
-import { MAX_STORED_BYTES } from '../billing/idempotency/idempotency.ts';
 import { type Settlement, expectedSettlement } from '../billing/ledger/ledger.ts';
 import type { Outcome } from '../billing/sale.ts';
 import { Fault } from '../core/faults.ts';
 import { reasonOf } from '../core/log.ts';
 import type { EngineHead, EngineOutcome, EngineRun, EngineSink } from '../engines/engines.ts';
+import { StreamCopy } from '../http/answer-stream.ts';
 import type { StreamWriter } from '../http/stream-writer.ts';
 import type { ChatBill } from './chat-bill.ts';
 import {
@@ -22,7 +22,6 @@ import {
   citationsOf,
   endRound,
   endUnseen,
-  engineCall,
   factsOf,
   noteBill,
   outcomeOf,
@@ -32,6 +31,7 @@ import {
 } from './chat-run.ts';
 import type { AnswerBlocks } from './agents/answer-blocks.ts';
 import { queryOf } from './auto-search.ts';
+import { ChatCall } from './chat-call.ts';
 import { outputBytes } from './wire/chat-choice.ts';
 import { ChatStream, KEEP_ALIVE, streamErrorEvents } from './wire/chat-stream.ts';
 import type { AnswerEnd } from './wire/chat-response.ts';
@@ -106,7 +106,7 @@ class StreamedAnswer implements EngineSink {
   async #round(): Promise<boolean> {
     const { parts, signal } = this.#run;
     this.#isRoundOpen = true;
-    this.#engineRun = parts.engines.run(engineCall(this.#run), this);
+    this.#engineRun = parts.engines.run(new ChatCall(this.#run), this);
     const outcome = await this.#engineRun.outcome;
     const fault = signal.aborted ? undefined : this.#problemOf(outcome);
     this.#endRound(outcome);
@@ -321,23 +321,5 @@ class StreamedAnswer implements EngineSink {
     const fields = { requestId: run.context.requestId, reason };
     run.parts.log.warn(fields, 'A stream failed after its first byte');
     this.#writer.end(Buffer.concat(events));
-  }
-}
-
-/** What a stream has sent, for the retries of its request; given up above what is kept. */
-class StreamCopy {
-  #chunks: Buffer[] = [];
-  #sizeBytes = 0;
-
-  add(chunk: Buffer): void {
-    this.#sizeBytes += chunk.length;
-    if (this.#sizeBytes <= MAX_STORED_BYTES) this.#chunks.push(chunk);
-    else this.#chunks = [];
-  }
-
-  /** Everything with its end, or `undefined` when it is too much to keep. */
-  with(last: Buffer): Buffer | undefined {
-    if (this.#sizeBytes + last.length > MAX_STORED_BYTES) return undefined;
-    return Buffer.concat([...this.#chunks, last]);
   }
 }

@@ -124,6 +124,16 @@ export const PaymentsSection = z.strictObject({
   minimumTopUpUsd: Usd.default(5),
   suggestedTopUpUsd: Usd.default(10),
   maximumTopUpUsd: Usd.default(10_000),
+  firstPaymentUsd: Usd.positive()
+    .default(1)
+    .describe(
+      'The smaller payment that each 402 offers beside its top-up, and endpoints that sell something take: stock x402 clients refuse more than 1 USD until they are told otherwise',
+    ),
+  firstPaymentVersionOneUsd: Usd.positive()
+    .default(0.1)
+    .describe(
+      'The same in the 402 of x402 version 1, whose stock clients refuse more than 0.10 USD',
+    ),
   maxTimeoutSeconds: z.int().min(30).max(3_600).default(300),
   settleWaitSeconds: z.int().min(1).max(120).default(25).describe('Then the answer is 202'),
   sessionMinutes: z.int().min(15).max(1_440).default(60).describe('Life of a wallet token'),

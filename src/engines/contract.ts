@@ -7,6 +7,7 @@
  * | chat          | POST /chat/completions                | JSON, or SSE with `stream: true`   |
  * | embeddings    | POST /embeddings                      | JSON                               |
  * | transcription | POST /audio/transcriptions, multipart | JSON                               |
+ * | completions   | POST /completions                     | JSON, or SSE with `stream: true`   |
  * | cutout        | POST of an image (rembg /api/remove)  | PNG with alpha                     |
  * | video         | POST /videos, GET /videos/{id}[/content] | JSON, then the media            |
  *
@@ -16,7 +17,13 @@
 import type { BreakerState } from '../net/circuit-breaker.ts';
 import type { StreamedBody, TimeLimits } from '../net/upstream-pool.ts';
 
-export type EngineWork = 'chat' | 'embeddings' | 'transcription' | 'cutout' | 'video';
+export type EngineWork =
+  | 'chat'
+  | 'completions'
+  | 'embeddings'
+  | 'transcription'
+  | 'cutout'
+  | 'video';
 
 export interface EngineSettings {
   readonly id: string;
@@ -80,6 +87,11 @@ export interface EngineCall {
   readonly maxResponseBytes: number;
   /** Starts of content types that a 2xx may have, such as `text/event-stream`; else `garbage`. */
   readonly accept?: readonly string[] | undefined;
+  /**
+   * Engines that serve the model for other work may not have this path: their 404, 405 or 501 is
+   * `unsupported`, and no reason to think worse of them.
+   */
+  readonly mayLackPath?: boolean | undefined;
   /** 1 also takes no dead connection for an idle one: the request is written once at most. */
   readonly maxAttempts?: number | undefined;
 }
@@ -112,6 +124,7 @@ export type FailureReason =
   | 'overloaded' // 429 or 503, or the queue is full; `retryAfterSeconds` may say when
   | 'refused' // the engine calls the request wrong (4xx); its status and body are given
   | 'misconfigured' // 401, 402, 403, 404, 405 or a redirect: our access to the engine is wrong
+  | 'unsupported' // no engine of the model has the path
   | 'failed' // the engine answered 5xx
   | 'broken' // the connection died in mid-body
   | 'garbage' // the answer is not HTTP, or not what was asked for

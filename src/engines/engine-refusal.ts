@@ -14,6 +14,10 @@ const MAX_SHOWN_CHARACTERS = 500;
 export function engineFault(failure: EngineFailure, modelId: string): Fault {
   const { message: cause, reason } = failure;
   if (reason === 'refused') return refusedFault(failure, modelId);
+  if (reason === 'unsupported') {
+    const message = `No engine of the model ${modelId} does this kind of work: choose another model`;
+    return new Fault('INVALID_MODEL', { message, cause });
+  }
   if (reason === 'timeout') return new Fault('REQUEST_TIMEOUT', { cause });
   if (reason === 'overloaded') {
     return new Fault('MODEL_OVERLOADED', {

@@ -64,6 +64,7 @@ export class EngineRun implements Waiter, Chooser, Placed {
   tried: Set<Target> | null = null;
   readonly #context: RunContext;
   readonly #call: WholeCall;
+  readonly #headers: readonly string[] | undefined;
   /** Null for a whole call. */
   readonly #sink: EngineSink | null;
   readonly #startedMs: number;
@@ -89,9 +90,16 @@ export class EngineRun implements Waiter, Chooser, Placed {
   /** A function: of an object as a listener Node keeps what keeps finished runs alive (bench/README.md). */
   readonly #onAbort = (): void => this.abort();
 
-  constructor(context: RunContext, call: WholeCall, sink: EngineSink | null) {
+  /** `headers` of the request stand for those of the call. */
+  constructor(
+    context: RunContext,
+    call: WholeCall,
+    sink: EngineSink | null,
+    headers: readonly string[] | undefined = call.headers,
+  ) {
     this.#context = context;
     this.#call = call;
+    this.#headers = headers;
     this.#sink = sink;
     this.#startedMs = context.clock.monotonicMs();
     this.caller = call.caller ?? '';
@@ -192,18 +200,17 @@ export class EngineRun implements Waiter, Chooser, Placed {
     this.#attempts += 1;
     this.#last = replica;
     engine.takeSlot();
-    const isPlain =
-      this.#call.headers === undefined && this.#call.contentType === 'application/json';
+    const isPlain = this.#headers === undefined && this.#call.contentType === 'application/json';
     const headers = isPlain ? engine.jsonHeaders : this.#headersFor(engine);
     const request = { method, path, headers, body: this.#body, limits, maxResponseBytes };
-    this.#attempt = new Attempt(this, target, request, this.#call.accept);
+    this.#attempt = new Attempt(this, target, request, this.#call);
     engine.pool.dispatch(this.#attempt);
   }
 
   #headersFor(engine: EngineState): readonly string[] {
-    const { contentType, headers = [] } = this.#call;
+    const { contentType } = this.#call;
     const own = contentType === undefined ? [] : ['content-type', contentType];
-    return [...engine.headers, ...own, ...headers];
+    return [...engine.headers, ...own, ...(this.#headers ?? [])];
   }
 
   // Called by the attempt from here on.
@@ -235,8 +242,8 @@ export class EngineRun implements Waiter, Chooser, Placed {
 
   succeeded(attempt: Attempt): void {
     this.#attempt = null;
-    const { isUsable } = this.#call;
-    const usable = isUsable === undefined || isUsable(this.#wholeBody());
+    const call = this.#call;
+    const usable = call.isUsable === undefined || call.isUsable(this.#wholeBody());
     if (typeof usable === 'boolean') return this.#judged(attempt, usable);
     usable.then(
       (verdict) => this.#judged(attempt, verdict),
@@ -378,21 +385,16 @@ class Attempt extends Exchange {
   status = 0;
   headers = NO_HEADERS;
   readonly #run: EngineRun;
-  readonly #accept: readonly string[] | undefined;
+  readonly #call: WholeCall;
   #isSuccess = false;
   #hasAnswered = false;
   #errorChunks: Buffer[] | null = null;
   #errorBytes = 0;
 
-  constructor(
-    run: EngineRun,
-    target: Target,
-    request: UpstreamRequest,
-    accept: readonly string[] | undefined,
-  ) {
+  constructor(run: EngineRun, target: Target, request: UpstreamRequest, call: WholeCall) {
     super(target.engine.pool, request);
     this.#run = run;
-    this.#accept = accept;
+    this.#call = call;
     this.target = target;
     this.ticket = target.state.begin();
   }
@@ -402,7 +404,7 @@ class Attempt extends Exchange {
     this.headers = headers;
     this.#isSuccess = status < 300;
     if (!this.#isSuccess) return;
-    const complaint = complaintAbout(headers, this.#accept);
+    const complaint = complaintAbout(headers, this.#call.accept);
     if (complaint !== null) this.fail('garbage', complaint);
   }
 
@@ -417,7 +419,7 @@ class Attempt extends Exchange {
 
   protected override onEnd(): void {
     if (!this.#isSuccess) {
-      return this.#run.failed(this, verdictOfStatus(this.status), `HTTP ${this.status}`);
+      return this.#run.failed(this, this.#verdict, `HTTP ${this.status}`);
     }
     if (!this.#hasAnswered) this.#run.answered(this);
     this.#run.succeeded(this);
@@ -426,12 +428,17 @@ class Attempt extends Exchange {
   protected override onFailure(kind: UpstreamFailureKind, message: string): void {
     if (kind === 'stale') return this.#run.wentStale(this);
     const isAnswer = this.status >= 300 && kind !== 'aborted';
-    const verdict = isAnswer ? verdictOfStatus(this.status) : verdictOfFailure(kind);
+    const verdict = isAnswer ? this.#verdict : verdictOfFailure(kind);
     this.#run.failed(this, verdict, message, kind !== 'connect');
   }
 
   protected override onReleased(): void {
     this.target.engine.freeSlot();
+  }
+
+  /** Of a head that is no success. */
+  get #verdict(): Verdict {
+    return verdictOfStatus(this.status, this.#call.mayLackPath);
   }
 
   /** The body of an answer that is no success, as far as it was kept. */

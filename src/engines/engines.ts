@@ -170,7 +170,7 @@ export class Engines {
       return run;
     }
     const headers = [...(call.headers ?? []), ...observed.headers];
-    const run = new EngineRun(this.#context, { ...call, headers }, sink);
+    const run = new EngineRun(this.#context, call, sink, headers);
     run.outcome.then(
       (outcome) => observed.ended(outcome),
       () => observed.ended(undefined), // the flow hears the error itself

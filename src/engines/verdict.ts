@@ -48,11 +48,19 @@ const OF_STATUS: Readonly<Record<number, Verdict>> = {
   503: OVERLOADED,
   504: GATEWAY_LATE,
 };
+/** Of a path that engines need not have. */
+const LACKING: Readonly<Record<number, Verdict>> = {
+  404: verdict('unsupported', 'elsewhere', 'success'),
+  405: verdict('unsupported', 'elsewhere', 'success'),
+  501: verdict('unsupported', 'elsewhere', 'success'),
+};
 const FAILED = verdict('failed', 'anywhere', 'failure');
 const REFUSED = verdict('refused', 'never', 'success');
 
 /** The meaning of a head that is no success. */
-export function verdictOfStatus(status: number): Verdict {
+export function verdictOfStatus(status: number, mayLackPath = false): Verdict {
+  const lacking = mayLackPath ? LACKING[status] : undefined;
+  if (lacking !== undefined) return lacking;
   if (status >= 500) return OF_STATUS[status] ?? FAILED;
   return OF_STATUS[status] ?? (status >= 400 ? REFUSED : MISCONFIGURED);
 }
@@ -84,6 +92,7 @@ export function verdictOfFailure(kind: UpstreamFailureKind): Verdict {
 const BY_WEIGHT: readonly FailureReason[] = [
   'unreachable',
   'misconfigured',
+  'unsupported',
   'garbage',
   'broken',
   'failed',

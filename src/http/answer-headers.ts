@@ -36,6 +36,9 @@ const WALLET_DECIMALS = 6;
 
 type Headers = Record<string, string>;
 
+const FLAG =
+  /^x-([a-z\d]+)-(is-blurred|is-content-violation|is-adult-model-content-violation|contains-minor|control-instance)$/;
+
 /** The names that begin with the service's own. */
 function ownNames(serviceName: string) {
   const prefix = `x-${serviceName}-`;
@@ -53,10 +56,12 @@ function ownNames(serviceName: string) {
 /** Makes the headers of answers for one service. */
 export class AnswerHeaders {
   readonly #names: ReturnType<typeof ownNames>;
+  readonly #serviceName: string;
   readonly #clock: Clock;
 
   constructor(parts: { readonly serviceName: string; readonly clock: Clock }) {
     this.#names = ownNames(parts.serviceName);
+    this.#serviceName = parts.serviceName;
     this.#clock = parts.clock;
   }
 
@@ -81,6 +86,22 @@ export class AnswerHeaders {
     if (attempts > 1) headers['x-retry-count'] = String(attempts - 1);
     if (sale === undefined || remainingNano === undefined) return headers;
     return addRemaining(headers, sale.request.caller, remainingNano);
+  }
+
+  /** Content flags among the headers of an engine, by our own name or as `svc`, under our own. */
+  flagsOf(given: Readonly<Record<string, string | string[] | undefined>>): Headers | undefined {
+    let flags: Headers | undefined;
+    for (const name in given) {
+      if (!name.startsWith('x-')) continue;
+      const [, prefix, flag] = FLAG.exec(name) ?? [];
+      const value = given[name];
+      if (flag === undefined || typeof value !== 'string') continue;
+      const own = `x-${this.#serviceName}-${flag}`;
+      flags ??= {};
+      if (prefix === this.#serviceName) flags[own] = value;
+      else if (prefix === 'svc') flags[own] ??= value;
+    }
+    return flags;
   }
 
   /** What an answer of no model says: the limits, and the balances where it was charged. */

@@ -258,12 +258,13 @@ export class RequestContext {
   }
 
   /** Answers with JSON, compressed when the caller asked for it. */
-  json(status: number, value: unknown): Promise<void> {
+  json(status: number, value: unknown): void | Promise<void> {
     const body = Buffer.isBuffer(value) ? value : Buffer.from(JSON.stringify(value));
     return this.bytes(status, 'application/json; charset=utf-8', body);
   }
 
-  async bytes(status: number, contentType: string, body: Buffer): Promise<void> {
+  /** At once, unless the body is so large that it is compressed elsewhere. */
+  bytes(status: number, contentType: string, body: Buffer): void | Promise<void> {
     const headers = this.#headers;
     headers['content-type'] = contentType;
     if (!COMPRESSIBLE.test(contentType)) return this.#end(status, body);
@@ -272,9 +273,15 @@ export class RequestContext {
     if (body.length < COMPRESS_FROM_BYTES) return this.#end(status, body);
     const coding = codingFor(this.headers['accept-encoding']);
     if (coding === undefined) return this.#end(status, body);
-    const packed = await encoded(coding, body);
-    headers['content-encoding'] = coding;
-    this.#end(status, packed);
+    const packed = encoded(coding, body);
+    if (packed instanceof Promise)
+      return packed.then((bytes) => this.#packed(status, coding, bytes));
+    this.#packed(status, coding, packed);
+  }
+
+  #packed(status: number, coding: string, bytes: Buffer): void {
+    this.#headers['content-encoding'] = coding;
+    this.#end(status, bytes);
   }
 
   empty(status: number): void {

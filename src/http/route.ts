@@ -44,7 +44,7 @@ export interface Route extends RouteName {
   readonly keepsAnswer?: boolean;
   /** What the route says of itself; a route without it fails the test of the document. */
   readonly describe?: RouteDescription;
-  handle(context: RequestContext): Promise<void>;
+  handle(context: RequestContext): void | Promise<void>;
 }
 
 /** As large as `http.jsonLimitBytes` allows. */

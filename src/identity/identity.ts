@@ -99,26 +99,31 @@ export class Identity {
 
   /**
    * The caller behind an API key. Throws `AUTHENTICATION_FAILED` for an unknown one,
-   * `AUTHENTICATION_FAILED_INACTIVE_KEY` for a revoked or expired one, `API_ACCESS_DISABLED`.
+   * `AUTHENTICATION_FAILED_INACTIVE_KEY` for a revoked or expired one, `API_ACCESS_DISABLED`. One
+   * that was seen a moment ago is known at once.
    */
-  callerOf(secret: string): Promise<Caller> {
-    const isReadable = secret.length > 0 && secret.length <= MAX_SECRET_LENGTH;
-    if (!isReadable) return Promise.reject(unknownKey());
+  callerOf(secret: string): Caller | Promise<Caller> {
+    if (secret.length === 0 || secret.length > MAX_SECRET_LENGTH) throw unknownKey();
     return this.#callerOf('secret_sha256', sha256Hex(secret));
   }
 
   /** The same for the key of that id, whose work was asked for before. Throws as `callerOf`. */
-  callerOfId(keyId: string): Promise<Caller> {
+  callerOfId(keyId: string): Caller | Promise<Caller> {
     return this.#callerOf('id', keyId);
   }
 
-  async #callerOf(by: 'secret_sha256' | 'id', value: string): Promise<Caller> {
+  #callerOf(by: 'secret_sha256' | 'id', value: string): Caller | Promise<Caller> {
     const nowMs = this.#parts.clock.nowMs();
-    let known = this.#remembered.get(value);
-    if (known === undefined || known.untilMs < nowMs) known = await this.#lookUp(by, value, nowMs);
-    if (known.expiresMs !== undefined && known.expiresMs <= nowMs) throw inactiveKey();
-    this.#lastUsed.set(known.caller.keyId, nowMs);
-    return known.caller;
+    const known = this.#remembered.get(value);
+    return known === undefined || known.untilMs < nowMs
+      ? this.#lookUp(by, value, nowMs).then((found) => this.#used(found, nowMs))
+      : this.#used(known, nowMs);
+  }
+
+  #used({ caller, expiresMs }: Remembered, nowMs: number): Caller {
+    if (expiresMs !== undefined && expiresMs <= nowMs) throw inactiveKey();
+    this.#lastUsed.set(caller.keyId, nowMs);
+    return caller;
   }
 
   async createAccount(

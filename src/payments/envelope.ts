@@ -86,18 +86,27 @@ function isSameAddress(value: unknown, address: string): boolean {
     : value === address;
 }
 
-/** Throws the Fault of an amount outside the limits; both limits in base units, inclusive. */
+/** Throws the Fault of an amount outside the limits; all in base units, inclusive. */
 export function checkAmount(units: bigint, limits: AmountLimits): void {
   if (units <= 0n) throw refusePayment('INVALID_AMOUNT', 'The payment amount must be above zero');
+  if (units === limits.alsoUnits) return;
   if (units < limits.minimumUnits) {
-    throw refusePayment('AMOUNT_TOO_LOW', `Pay at least ${Number(limits.minimumUnits) / 1e6} USD`);
+    const also =
+      limits.alsoUnits === undefined ? '' : `, or exactly ${usdOf(limits.alsoUnits)} USD`;
+    throw refusePayment('AMOUNT_TOO_LOW', `Pay at least ${usdOf(limits.minimumUnits)} USD${also}`);
   }
   if (units > limits.maximumUnits) {
-    throw refusePayment('AMOUNT_TOO_HIGH', `Pay at most ${Number(limits.maximumUnits) / 1e6} USD`);
+    throw refusePayment('AMOUNT_TOO_HIGH', `Pay at most ${usdOf(limits.maximumUnits)} USD`);
   }
+}
+
+function usdOf(units: bigint): number {
+  return Number(units) / 1e6;
 }
 
 export interface AmountLimits {
   readonly minimumUnits: bigint;
   readonly maximumUnits: bigint;
+  /** An amount that is offered as it is, whatever the limits. */
+  readonly alsoUnits?: bigint;
 }

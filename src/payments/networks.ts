@@ -105,3 +105,8 @@ export function unitsToNano(units: bigint): Nano {
 export function nanoToUnits(amount: bigint): bigint {
   return amount / NANO_PER_UNIT;
 }
+
+/** The least units that are worth an amount. */
+export function unitsAbove(amount: bigint): bigint {
+  return (amount + NANO_PER_UNIT - 1n) / NANO_PER_UNIT;
+}

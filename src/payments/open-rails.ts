@@ -9,9 +9,8 @@ import type { Log } from '../core/log.ts';
 import type { Store } from '../db/db.ts';
 import { chainReason } from './chain-reason.ts';
 import type { EvmRail } from './evm/evm-rail.ts';
-import { nanoToUnits } from './networks.ts';
 import type { Rail, RailHealth, RailOptions } from './rail.ts';
-import { type PaymentSettings, readAmounts } from './settings.ts';
+import type { PaymentSettings } from './settings.ts';
 import { topUpTransactions } from './top-up-table.ts';
 
 export interface OpenedRails {
@@ -28,17 +27,12 @@ export interface OpenRailsOptions extends Pick<RailOptions, 'store' | 'clock' | 
 /** Rejects when an external facilitator that must name the Solana fee payer does not answer. */
 export async function openRails(options: OpenRailsOptions): Promise<OpenedRails> {
   const { settings, store, clock, log, pollMs } = options;
-  const { minimumTopUp, maximumTopUp } = readAmounts(settings);
   const external = await openExternal(settings);
   const railOptions: RailOptions = {
     store,
     clock,
     log,
     pollMs,
-    limits: {
-      minimumUnits: nanoToUnits(minimumTopUp),
-      maximumUnits: nanoToUnits(maximumTopUp),
-    },
     maxTimeoutSeconds: settings.maxTimeoutSeconds,
     settleWaitMs: settings.settleWaitSeconds * SECOND_MS,
     external,

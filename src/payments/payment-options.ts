@@ -6,7 +6,7 @@ import type { Nano } from '../core/money.ts';
 import type { Queryable, Store } from '../db/db.ts';
 import type { Rail } from './rail.ts';
 import type { RequirementOptions } from './requirements.ts';
-import type { PaymentSettings } from './settings.ts';
+import type { Amounts, PaymentSettings } from './settings.ts';
 import type { TokenCaps } from './sign-in/sessions.ts';
 import type { CreditEntry } from './top-up-records.ts';
 import type { TopUpTable } from './top-up-table.ts';
@@ -55,6 +55,7 @@ export interface PaymentServices extends PaymentsOptions {
   readonly pollMs: number;
   readonly leaseMs: number;
   readonly settleWaitMs: number;
+  readonly amounts: Amounts;
   readonly rails: ReadonlyMap<string, Rail>;
   readonly table: TopUpTable;
   /** This process, for the leases. */

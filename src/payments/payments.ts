@@ -50,7 +50,7 @@ export { remember } from './remember.ts';
 export type { RailHealth, RecentBlock } from './rail.ts';
 export type { RefundState } from './refunds.ts';
 export { authOptions } from './requirements.ts';
-export type { PaymentRequiredAnswer, Resource } from './requirements.ts';
+export type { OfferKind, Resource } from './requirements.ts';
 export type { PaymentSettings } from './settings.ts';
 export type { TokenLimits } from './sign-in/sessions.ts';
 export type { LedgerPostings, PaymentsOptions } from './payment-options.ts';
@@ -84,7 +84,7 @@ async function openAll(options: PaymentsOptions) {
   const railMonitor = new RailMonitor(rails, log);
   const settleWaitMs = settings.settleWaitSeconds * SECOND_MS;
   const table = new TopUpTable(store, clock, owner, leaseMs);
-  const services = { ...options, rails, table, owner, settleWaitMs, pollMs, leaseMs };
+  const services = { ...options, rails, table, owner, amounts, settleWaitMs, pollMs, leaseMs };
   const topUps = new TopUps(
     services,
     settings.receipts

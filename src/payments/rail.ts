@@ -7,7 +7,7 @@ import type { SchemeNetworkFacilitator } from '@x402/core/types';
 import type { Clock } from '../core/clock.ts';
 import type { Log } from '../core/log.ts';
 import type { Store } from '../db/db.ts';
-import type { AmountLimits, Envelope } from './envelope.ts';
+import type { Envelope } from './envelope.ts';
 import type { SignedPayment } from './payment.ts';
 import type { RailOffer } from './requirements.ts';
 
@@ -97,7 +97,6 @@ export interface RailOptions {
   readonly store: Store;
   readonly clock: Clock;
   readonly log: Log;
-  readonly limits: AmountLimits;
   readonly maxTimeoutSeconds: number;
   readonly settleWaitMs: number;
   readonly pollMs: number;
@@ -124,7 +123,7 @@ export interface Rail {
   readonly offer: RailOffer;
   /** The payment of a header by its shape, which gives its key. Throws a 400 Fault. */
   read(envelope: Envelope): SignedPayment;
-  /** Holds a new one against what is offered today. Rejects with a 400 Fault. */
+  /** Holds a new one, but for its amount, against what is offered today. Rejects with a 400 Fault. */
   checkOffer(payment: SignedPayment, accepted: Envelope['accepted']): Promise<void>;
   /** Whether its payer signed it, by the key or by the contract. Rejects when the chain has to be asked and does not answer. */
   isSigned(payment: SignedPayment): Promise<boolean>;

@@ -38,6 +38,8 @@ const options = {
     suggestedTopUp: usdToNano(10),
     maximumTopUp: usdToNano(10_000),
     minimumBalance: usdToNano('0.1'),
+    firstPayment: usdToNano(1),
+    firstPaymentVersionOne: usdToNano('0.1'),
   },
   maxTimeoutSeconds: 300,
   hasReceipts: true,
@@ -49,6 +51,9 @@ const requirements = new Requirements(options);
 const { 'sign-in-with-x': challenge } = requirements.discovery(resource).body['extensions'] as {
   'sign-in-with-x': { info: Record<string, string>; supportedChains: unknown };
 };
+
+const amountsOf = ({ accepts }: { readonly accepts: readonly { readonly amount: string }[] }) =>
+  accepts.map(({ amount }) => amount);
 
 /** Header name, separator and value as they travel. */
 const sizeBytes = (header: string): number => `PAYMENT-REQUIRED: ${header}\r\n`.length;
@@ -64,6 +69,8 @@ describe('payment required', () => {
       [
         [BASE, '10000000', offers[0]?.payTo],
         [SOLANA, '10000000', offers[1]?.payTo],
+        [BASE, '1000000', offers[0]?.payTo],
+        [SOLANA, '1000000', offers[1]?.payTo],
       ],
     );
     const { authOptions, ...rest } = body;
@@ -85,13 +92,18 @@ describe('payment required', () => {
     );
   });
 
-  test('the top-up answer asks the minimum and has the same JSON in header and body', () => {
+  test('the top-up answer asks the minimum or the first payment, and has the same JSON in header and body', () => {
     const { body, header } = requirements.topUp(resource);
     const decoded = decodePaymentRequiredHeader(header);
     assert.deepEqual(decoded, body);
     assert.ok(PaymentRequiredV2Schema.safeParse(decoded).success);
     assert.ok(sizeBytes(header) < 4_096, `${sizeBytes(header)} bytes`);
-    assert.ok(decoded.accepts.every((entry) => entry.amount === '5000000'));
+    assert.deepEqual(amountsOf(decoded), ['5000000', '5000000', '1000000', '1000000']);
+    const topUps = { minimumTopUpUsd: 5, suggestedTopUpUsd: 10 };
+    assert.deepEqual(
+      decoded.accepts.map(({ extra }) => extra),
+      [...offers, ...offers].map(({ extra }) => ({ ...extra, ...topUps })),
+    );
   });
 
   test('the insufficient-credit body has every field of the specification', () => {
@@ -124,17 +136,34 @@ describe('payment required', () => {
     });
   });
 
+  test('both amounts of a refused request cover what it lacks, rounded up to a unit', () => {
+    const amountsFor = (needed: string) =>
+      amountsOf(
+        decodePaymentRequiredHeader(
+          requirements.insufficientCredit(resource, {
+            balance: usdToNano('0.5'),
+            needed: usdToNano(needed),
+          }).header,
+        ),
+      );
+    assert.deepEqual(amountsFor('0.7'), ['10000000', '10000000', '1000000', '1000000']);
+    assert.deepEqual(amountsFor('2.000000001'), ['10000000', '10000000', '1500001', '1500001']);
+    assert.deepEqual(amountsFor('20.5'), ['20000000', '20000000'], 'one amount is said once');
+  });
+
   test('the version 1 body carries slugs and maxAmountRequired', () => {
-    const body = requirements.versionOne(resource);
-    const accepts = body['accepts'] as Record<string, unknown>[];
-    assert.equal(body['x402Version'], 1);
-    assert.deepEqual(
-      accepts.map((entry) => [entry['network'], entry['maxAmountRequired']]),
-      [
-        ['base', '5000000'],
-        ['solana', '5000000'],
-      ],
-    );
+    const optionsFor = (kind: 'topUp' | 'discovery') => {
+      const body = requirements.versionOne(resource, kind);
+      assert.equal(body['x402Version'], 1);
+      const accepts = body['accepts'] as Record<string, unknown>[];
+      return accepts.map((entry) => [entry['network'], entry['maxAmountRequired']]);
+    };
+    const topUp = [
+      ['base', '5000000'],
+      ['solana', '5000000'],
+    ];
+    assert.deepEqual(optionsFor('topUp'), topUp);
+    assert.deepEqual(optionsFor('discovery'), [['base', '100000'], ['solana', '100000'], ...topUp]);
   });
 
   test('the manifest names the receivers and the paid endpoints of the configured origin', () => {

@@ -8,9 +8,9 @@
  */
 import { type Clock, isoTime, MINUTE_MS } from '../core/clock.ts';
 import type { Ids } from '../core/ids.ts';
-import { type Nano, toUsdNumber } from '../core/money.ts';
+import { type Nano, maxNano, nano, toUsdNumber } from '../core/money.ts';
 import { encodeHeader } from './header-codec.ts';
-import { nanoToUnits, slugOf, USDC_DECIMALS } from './networks.ts';
+import { slugOf, unitsAbove, USDC_DECIMALS } from './networks.ts';
 import type { Amounts } from './settings.ts';
 
 /** One payment option without its amount. */
@@ -43,6 +43,9 @@ export interface Resource {
   readonly path: string;
   readonly description: string;
 }
+
+/** What an offer is for: credit by itself, or a request that is sold. */
+export type OfferKind = 'topUp' | 'discovery';
 
 type Json = Readonly<Record<string, unknown>>;
 
@@ -96,7 +99,7 @@ export class Requirements {
     const required = this.#required(
       resource,
       'Authentication or payment required',
-      amounts.suggestedTopUp,
+      [amounts.suggestedTopUp, amounts.firstPayment],
       { [SIGN_IN]: this.#challenge(resource) },
     );
     const ways = authOptions(keysUrl, docs, basePath);
@@ -105,12 +108,17 @@ export class Requirements {
 
   /** The 402 of `POST /x402/top-up` without a payment header. */
   topUp(resource: Resource): PaymentRequiredAnswer {
-    const { minimumTopUp } = this.#options.amounts;
+    const { minimumTopUp, firstPayment } = this.#options.amounts;
     const extensions = {
       [SIGN_IN]: this.#challenge(resource),
       [IDENTIFIER]: PAYMENT_IDENTIFIER,
     };
-    const body = this.#required(resource, 'Payment required', minimumTopUp, extensions);
+    const body = this.#required(
+      resource,
+      'Payment required',
+      [minimumTopUp, firstPayment],
+      extensions,
+    );
     return { body, header: encodeHeader(body) };
   }
 
@@ -151,18 +159,22 @@ export class Requirements {
       },
       siwxChallenge: challenge,
     };
-    const required = this.#required(resource, error, amounts.suggestedTopUp, {
-      [SIGN_IN]: challenge,
-    });
+    // What is paid now has to be enough for this request.
+    const short = nano(credit.needed - credit.balance);
+    const asked = [maxNano(amounts.suggestedTopUp, short), maxNano(amounts.firstPayment, short)];
+    const required = this.#required(resource, error, asked, { [SIGN_IN]: challenge });
     return { body, header: encodeHeader(required) };
   }
 
   /** The version 1 body, for clients that read nothing else; amounts and networks as v1 names them. */
-  versionOne(resource: Resource): Json {
+  versionOne(resource: Resource, kind: OfferKind): Json {
+    const { minimumTopUp, firstPaymentVersionOne } = this.#options.amounts;
+    // Its stock clients take the first entry of their network, and refuse it when it is too much.
+    const asked = kind === 'topUp' ? [minimumTopUp] : [firstPaymentVersionOne, minimumTopUp];
     return {
       x402Version: 1,
       error: 'Payment required',
-      accepts: this.#accepts(this.#options.amounts.minimumTopUp).map((option) => ({
+      accepts: this.#accepts(asked).map((option) => ({
         scheme: option.scheme,
         network: slugOf(option.network),
         maxAmountRequired: option.amount,
@@ -186,14 +198,15 @@ export class Requirements {
       balance: this.#urlOf(`${basePath}/x402/balance/{walletAddress}`),
       minimumTopUpUsd: toUsdNumber(amounts.minimumTopUp),
       maximumTopUpUsd: toUsdNumber(amounts.maximumTopUp),
-      accepts: this.#accepts(amounts.minimumTopUp),
+      firstPaymentUsd: toUsdNumber(amounts.firstPayment),
+      accepts: this.#accepts([amounts.minimumTopUp, amounts.firstPayment]),
       extensions: [SIGN_IN, IDENTIFIER, ...(hasReceipts ? ['offer-receipt'] : [])],
       resources: resources.map((resource) => this.#described(resource, 'url')),
     };
   }
 
-  #required(resource: Resource, error: string, amount: Nano, extensions: Json): Json {
-    const accepts = this.#accepts(amount);
+  #required(resource: Resource, error: string, asked: readonly Nano[], extensions: Json): Json {
+    const accepts = this.#accepts(asked);
     return {
       x402Version: 2,
       error,
@@ -207,17 +220,25 @@ export class Requirements {
     return { [urlName]: this.#urlOf(path), description, mimeType: 'application/json' };
   }
 
-  #accepts(amount: Nano) {
-    const { maxTimeoutSeconds } = this.#options;
-    return this.#options.offers().map(({ network, asset, payTo, extra }) => ({
-      scheme: 'exact' as const,
-      network,
-      asset,
-      amount: nanoToUnits(amount).toString(),
-      payTo,
-      maxTimeoutSeconds,
-      extra,
-    }));
+  /** Every rail for each of the amounts, in their order: stock clients take the first that they may pay. */
+  #accepts(asked: readonly Nano[]) {
+    const { maxTimeoutSeconds, amounts } = this.#options;
+    const offers = this.#options.offers();
+    const topUps = {
+      minimumTopUpUsd: toUsdNumber(amounts.minimumTopUp),
+      suggestedTopUpUsd: toUsdNumber(amounts.suggestedTopUp),
+    };
+    return [...new Set(asked.map(unitsAbove))].flatMap((units) =>
+      offers.map(({ network, asset, payTo, extra }) => ({
+        scheme: 'exact' as const,
+        network,
+        asset,
+        amount: units.toString(),
+        payTo,
+        maxTimeoutSeconds,
+        extra: { ...extra, ...topUps },
+      })),
+    );
   }
 
   /** What a wallet signs to sign in to the console. */

@@ -1,6 +1,6 @@
 /** What payments are told: the `payments` section, and what they read out of it. */
 import type { Config } from '../config/config.ts';
-import { type Nano, usdToNano } from '../core/money.ts';
+import { type Nano, maxNano, usdToNano } from '../core/money.ts';
 
 type PaymentsSection = Config['payments'];
 
@@ -36,16 +36,26 @@ export function depthFor<Depth>(
     .at(-1)?.wait;
 }
 
-export type Amounts = Readonly<
-  Record<'minimumTopUp' | 'suggestedTopUp' | 'maximumTopUp' | 'minimumBalance', Nano>
->;
+export interface Amounts {
+  readonly minimumTopUp: Nano;
+  readonly suggestedTopUp: Nano;
+  readonly maximumTopUp: Nano;
+  readonly minimumBalance: Nano;
+  /** What stock clients pay without being told more; never too little for a request to start. */
+  readonly firstPayment: Nano;
+  /** The same for stock clients of version 1, which refuse more. */
+  readonly firstPaymentVersionOne: Nano;
+}
 
 /** The amounts as integers, in the order that the configuration has checked. */
 export function readAmounts(settings: PaymentSettings): Amounts {
+  const minimumBalance = usdToNano(settings.minimumBalanceUsd);
   return {
     minimumTopUp: usdToNano(settings.minimumTopUpUsd),
     suggestedTopUp: usdToNano(settings.suggestedTopUpUsd),
     maximumTopUp: usdToNano(settings.maximumTopUpUsd),
-    minimumBalance: usdToNano(settings.minimumBalanceUsd),
+    minimumBalance,
+    firstPayment: maxNano(usdToNano(settings.firstPaymentUsd), minimumBalance),
+    firstPaymentVersionOne: maxNano(usdToNano(settings.firstPaymentVersionOneUsd), minimumBalance),
   };
 }

@@ -9,10 +9,10 @@
  */
 import { SECOND_MS } from '../core/clock.ts';
 import { Fault } from '../core/faults.ts';
-import type { Nano } from '../core/money.ts';
+import { type Nano, minNano } from '../core/money.ts';
 import { chainReason } from './chain-reason.ts';
-import { readEnvelope } from './envelope.ts';
-import { unitsToNano } from './networks.ts';
+import { type AmountLimits, checkAmount, readEnvelope } from './envelope.ts';
+import { nanoToUnits, unitsToNano } from './networks.ts';
 import type { Passes, RetryProof } from './passes.ts';
 import { type SignedPayment, refusePayment } from './payment.ts';
 import type { PaymentServices } from './payment-options.ts';
@@ -49,17 +49,30 @@ export class ShownPayments {
   readonly #services: PaymentServices;
   readonly #topUps: TopUps;
   readonly #passes: Passes;
+  /** What a top-up may be, and a payment on an endpoint that sells something. */
+  readonly #limits: Readonly<Record<'topUp' | 'offer', AmountLimits>>;
 
   constructor(services: PaymentServices, topUps: TopUps, passes: Passes) {
+    const { minimumTopUp, maximumTopUp, firstPayment, firstPaymentVersionOne } = services.amounts;
+    const maximumUnits = nanoToUnits(maximumTopUp);
+    const least = minNano(minimumTopUp, minNano(firstPayment, firstPaymentVersionOne));
     this.#services = services;
     this.#topUps = topUps;
     this.#passes = passes;
+    this.#limits = {
+      topUp: {
+        minimumUnits: nanoToUnits(minimumTopUp),
+        maximumUnits,
+        alsoUnits: nanoToUnits(firstPayment),
+      },
+      offer: { minimumUnits: nanoToUnits(least), maximumUnits },
+    };
   }
 
   /** Credits a payment once; the receipt has a balance for the request that opened it. Throws a Fault. */
   async topUp(header: string, proof: RetryProof): Promise<TopUpReceipt> {
     const passes = this.#passes;
-    const shown = await this.#read(header);
+    const shown = await this.#read(header, this.#limits.topUp);
     const { key } = shown.payment;
     let isOwn = await passes.isRetry(key, proof);
     const receipt = await this.#pay(shown, async () => {
@@ -74,7 +87,7 @@ export class ShownPayments {
   /** Checks a payment that a request brings, and moves nothing. Throws a Fault, 409 for one of others. */
   async offer(header: string, proof: RetryProof): Promise<OfferedPayment> {
     const passes = this.#passes;
-    const shown = await this.#read(header);
+    const shown = await this.#read(header, this.#limits.offer);
     const { payment, isNew } = shown;
     if (isNew) await this.#soon(shown, this.#topUps.check(payment), tooLate);
     else if (!(await passes.isRetry(payment.key, proof))) {
@@ -104,7 +117,7 @@ export class ShownPayments {
   }
 
   /** The payment of a header, under the offer of its row or of today. Throws a Fault. */
-  async #read(header: string): Promise<Shown> {
+  async #read(header: string, limits: AmountLimits): Promise<Shown> {
     const { rails, table, settleWaitMs } = this.#services;
     const envelope = readEnvelope(header);
     const rail = rails.get(envelope.network);
@@ -116,7 +129,10 @@ export class ShownPayments {
     const row = await table.find(payment.key);
     const isSame = row?.payload_hash === payment.hash;
     if (isSame) payment = underItsOffer(payment, row);
-    else await rail.checkOffer(payment, envelope.accepted);
+    else {
+      await rail.checkOffer(payment, envelope.accepted);
+      checkAmount(payment.amountUnits, limits);
+    }
     // A failed row gives way to another payment under the same authorization key.
     const isNew = row === undefined || (row.state === 'failed' && !isSame);
     const shown = { payment, isNew, leftMs: settleWaitMs + ANSWER_GRACE_MS };

@@ -16,6 +16,7 @@ import {
   type Sealer,
   StoredTurns,
 } from '../chat/chat.ts';
+import { completionsRoute } from '../chat/completions/completions.ts';
 import { messagesRoutes } from '../chat/messages/messages.ts';
 import { openPersonas, type Personas } from '../chat/personas/personas.ts';
 import { Web } from '../chat/web/web.ts';
@@ -102,6 +103,7 @@ export function chatFeature(
   return {
     routes: [
       chatCompletionsRoute(chat, (body, options) => largeBodies.chat(body, options)),
+      completionsRoute(chat, readLarge),
       ...responsesRoutes({ chat, turns, readLarge }),
       ...messagesRoutes(chat, readLarge),
       ...modelRoutes(chat.catalog),

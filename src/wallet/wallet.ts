@@ -137,12 +137,7 @@ export async function openWallets(options: WalletsOptions): Promise<Wallets> {
     discovery: (context, route) => {
       if (payments === undefined) return keyOnlyDiscovery(context, config.publicUrl, basePath);
       const resource = resourceOf(context, route);
-      return paymentRequired(
-        context,
-        payments,
-        resource,
-        payments.requirements.discovery(resource),
-      );
+      return paymentRequired(context, payments, resource, 'discovery');
     },
     entered: (caller, context, route) => {
       if (caller.kind === 'wallet') asked.set(caller, resourceOf(context, route));

@@ -9,13 +9,19 @@ import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { decodePaymentRequiredHeader, encodePaymentSignatureHeader } from '@x402/core/http';
+import { ExactEvmScheme } from '@x402/evm/exact/client';
+import { x402Client } from '@x402/fetch';
+import { ExactSvmScheme } from '@x402/svm/exact/client';
 import type { PrivateKeyAccount } from 'viem/accounts';
+import { walletIdentity } from '../../src/core/addresses.ts';
 import { type ServerProcess, startServerProcess } from '../app/server-process.ts';
 import { type FaultProxy, startFaultProxy } from '../chains/fault-proxy.ts';
 import { emptyPostgresDatabase } from '../databases/postgres.ts';
 import { openTestStore } from '../databases/stores.ts';
 import {
+  BASE,
   PAY_TO,
+  SOLANA,
   type WalletRig,
   chat,
   evmPayment,
@@ -28,6 +34,8 @@ import {
 
 const DONE_WITHIN_MS = 20_000;
 const FIVE_USD = 5_000_000_000n;
+/** What the engine of the rig uses, at its price. */
+const COST_NANO = 22_000n;
 
 /** Where the server dies: at the first such call, once the payment is on its way. */
 const POINTS = [
@@ -140,6 +148,53 @@ describe('servers that die around a top-up', () => {
       assert.equal(new Set(bodies.map(sameForAll)).size, 1);
       assert.equal(await creditIn(database, wallet), FIVE_USD);
       assert.equal((await arrived()) - before, 5_000_000n);
+      await second.kill();
+    });
+  }
+
+  for (const { rail, method } of [
+    { rail: 'base', method: 'eth_sendRawTransaction' },
+    { rail: 'solana', method: 'getSignatureStatuses' },
+  ] as const) {
+    test(`${rail}, killed in a small first payment (${method}): its retry is served from one credit`, async () => {
+      const folder = newFolder();
+      const database = `sqlite:${join(folder, 'data/farebox.db')}`;
+      const first = await start(folder);
+      const required = (await chat(rig.origin, {})).headers.get('PAYMENT-REQUIRED') ?? '';
+      const wallet = rail === 'base' ? await rig.evmWallet() : await rig.solanaWallet();
+      const client =
+        'signMessages' in wallet
+          ? new x402Client().register(SOLANA, new ExactSvmScheme(wallet, rig.solana))
+          : new x402Client().register(BASE, new ExactEvmScheme(wallet));
+      const paid = {
+        'PAYMENT-SIGNATURE': encodePaymentSignatureHeader(
+          await client.createPaymentPayload(decodePaymentRequiredHeader(required)),
+        ),
+      };
+      const own = { ...paid, 'Idempotency-Key': `first-payment-of-${wallet.address}` };
+      const before = await arrived();
+      proxies[rail].fate = (seen) => {
+        if (seen === method) first.child.kill('SIGKILL');
+        return 'pass';
+      };
+      await assert.rejects(chat(rig.origin, own));
+      await first.gone;
+      proxies[rail].fate = () => 'pass';
+      const second = await start(folder);
+      const answers = await Promise.all([1, 2, 3].map(() => chat(rig.origin, own)));
+      const again = await chat(rig.origin, own);
+      const bodies = await Promise.all([...answers, again].map((answer) => answer.text()));
+      // Those that came while the first of them ran may be told to come again.
+      for (const [index, { status }] of answers.entries()) {
+        assert.ok([200, 202, 409].includes(status), bodies[index] ?? '');
+      }
+      assert.equal(again.status, 200, bodies[3] ?? '');
+      assert.equal((await chat(rig.origin, paid)).status, 409, 'shown without its key');
+      assert.equal(
+        await creditIn(database, walletIdentity(wallet.address)),
+        1_000_000_000n - COST_NANO,
+      );
+      assert.equal((await arrived()) - before, 1_000_000n);
       await second.kill();
     });
   }

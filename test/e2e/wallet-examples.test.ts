@@ -67,6 +67,14 @@ describe('the wallet examples', () => {
     });
   }
 
+  test('first-payment.ts chats with a stock client', async () => {
+    const key = generatePrivateKey();
+    await rig.anvil.mint(privateKeyToAccount(key).address, 1_000_000n);
+    const output = await run('first-payment', { PRIVATE_KEY: key });
+    assert.match(output, /chat 200/);
+    assert.match(output, /credit left 0\.999978 USD/);
+  });
+
   test('solana.ts tops up and chats', async () => {
     const seed = systemIds().bytes(32);
     const signer = await createKeyPairSignerFromPrivateKeyBytes(seed);

@@ -12,19 +12,23 @@ import {
   encodePaymentSignatureHeader,
 } from '@x402/core/http';
 import { PaymentRequiredV2Schema } from '@x402/core/schemas';
-import { wrapFetchWithPayment } from '@x402/fetch';
+import { ExactEvmScheme } from '@x402/evm/exact/client';
+import { wrapFetchWithPayment, x402Client } from '@x402/fetch';
+import { ExactSvmScheme } from '@x402/svm/exact/client';
 import OpenAI from 'openai';
 import { VeniceClient } from 'venice-x402-client';
 import { createWalletClient, http, publicActions } from 'viem';
 import { base } from 'viem/chains';
 import { wrapFetchWithPayment as wrapFetchVersionOne } from 'x402-fetch';
-import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
+import { type PrivateKeyAccount, generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
 import { runCommand } from '../../src/cli/cli.ts';
 import { systemClock } from '../../src/core/clock.ts';
 import { decimalUsd } from '../../src/core/money.ts';
 import { type TestApp, startTestApp } from '../app/test-app.ts';
 import {
+  BASE,
   CHAT,
+  SOLANA,
   type WalletRig,
   assertLedgerIsChain,
   chat,
@@ -82,6 +86,15 @@ describe('wallets', () => {
     const answer = await topUp(rig.origin, { 'PAYMENT-SIGNATURE': await evmPayment(account) });
     assert.equal(answer.status, 200);
     return account;
+  }
+
+  function versionOneSigner(account: PrivateKeyAccount): never {
+    const client = createWalletClient({
+      account,
+      chain: base,
+      transport: http(rig.anvil.rpcUrl),
+    });
+    return client.extend(publicActions) as never; // typed by another version of viem
   }
 
   test('@x402/fetch tops up and chats on Base; the balance falls by exactly the cost', async () => {
@@ -160,16 +173,56 @@ describe('wallets', () => {
 
   test('x402-fetch of version 1 pays the body that `?x402Version=1` gives', async () => {
     const account = await rig.evmWallet();
-    const client = createWalletClient({
-      account,
-      chain: base,
-      transport: http(rig.anvil.rpcUrl),
-    }).extend(publicActions);
-    const pay = wrapFetchVersionOne(fetch, client as never, 25_000_000n);
+    const pay = wrapFetchVersionOne(fetch, versionOneSigner(account), 25_000_000n);
     const paid = await pay(`${rig.origin}/api/v1/x402/top-up?x402Version=1`, { method: 'POST' });
     assert.equal(paid.status, 200, await paid.clone().text());
     assert.ok(paid.headers.get('X-PAYMENT-RESPONSE'));
     assert.equal(await creditOf(farebox, account.address), FIVE_USD);
+  });
+
+  for (const rail of ['Base', 'Solana'] as const) {
+    test(`a stock @x402/fetch with its default limits gets its first answers, on ${rail}`, async () => {
+      const wallet = rail === 'Base' ? await rig.evmWallet() : await rig.solanaWallet();
+      const client =
+        'signMessages' in wallet
+          ? new x402Client().register(SOLANA, new ExactSvmScheme(wallet, rig.solana))
+          : new x402Client().register(BASE, new ExactEvmScheme(wallet));
+      const call = wrapFetchWithPayment(fetch, client);
+      for (const left of ['0.999978', '1.999956']) {
+        const answer = await call(`${rig.origin}/api/v1/chat/completions`, POST_CHAT);
+        assert.equal(answer.status, 200, await answer.clone().text());
+        assert.equal(answer.headers.get('X-Balance-Remaining'), left);
+      }
+      const paid = await call(`${rig.origin}/api/v1/x402/top-up`, { method: 'POST' });
+      assert.equal(paid.status, 200, 'the same amount is taken as credit alone');
+      assert.equal(await creditOf(farebox, wallet.address), 3_000_000_000n - 2n * COST_NANO);
+    });
+  }
+
+  test('a stock x402-fetch of version 1 with its default limit gets its first answer', async () => {
+    const account = await rig.evmWallet();
+    const call = wrapFetchVersionOne(fetch, versionOneSigner(account));
+    const url = `${rig.origin}/api/v1/chat/completions?x402Version=1`;
+    const answer = await call(url, POST_CHAT);
+    assert.equal(answer.status, 200, await answer.clone().text());
+    assert.equal(answer.headers.get('X-Balance-Remaining'), '0.099978');
+    assert.equal(await creditOf(farebox, account.address), 100_000_000n - COST_NANO);
+  });
+
+  test('a first payment is no top-up of any other amount below the least', async () => {
+    const account = await rig.evmWallet();
+    const pay = async (value: string) =>
+      topUp(rig.origin, {
+        'PAYMENT-SIGNATURE': await evmPayment(account, { authorization: { value } }),
+      });
+    for (const value of ['999999', '1000001', '4999999', '100000']) {
+      const refused = await pay(value);
+      assert.equal(refused.status, 400);
+      const { error, message } = (await refused.json()) as { error: string; message: string };
+      assert.equal(error, 'AMOUNT_TOO_LOW');
+      assert.equal(message, 'Pay at least 5 USD, or exactly 1 USD');
+    }
+    assert.equal((await pay('1000000')).status, 200);
   });
 
   test('venice-x402-client tops up, reads its balance, chats, streams and lists transactions', async () => {
@@ -359,6 +412,8 @@ describe('wallets', () => {
       [
         ['eip155:8453', '10000000'],
         ['solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp', '10000000'],
+        ['eip155:8453', '1000000'],
+        ['solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp', '1000000'],
       ],
     );
     assert.equal(required.resource?.url, `${rig.origin}/api/v1/chat/completions`);

@@ -31,6 +31,8 @@ export const TEST_SETTINGS: PaymentSettings = {
   minimumTopUpUsd: 5,
   suggestedTopUpUsd: 10,
   maximumTopUpUsd: 10_000,
+  firstPaymentUsd: 1,
+  firstPaymentVersionOneUsd: 0.1,
   minimumBalanceUsd: 0.1,
   maxTimeoutSeconds: 300,
   settleWaitSeconds: 1,
@@ -225,7 +227,7 @@ async function topUp({ rig, request, response }: Call): Promise<void> {
   const resource = { path: '/api/v1/x402/top-up', description: 'Wallet credit' };
   if (header === undefined) {
     if (request.url?.includes('x402Version=1') === true) {
-      return send(response, 402, rig.payments.requirements.versionOne(resource), {});
+      return send(response, 402, rig.payments.requirements.versionOne(resource, 'topUp'), {});
     }
     const answer = rig.payments.requirements.topUp(resource);
     return send(response, 402, answer.body, { 'PAYMENT-REQUIRED': answer.header });

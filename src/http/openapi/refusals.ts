@@ -272,7 +272,11 @@ const PAYMENT_REASON = object(
   { description: 'Why a payment was not taken.' },
 );
 const ERROR_CODE = text('A word for programs, from the error catalogue.');
-const EXTRA = { type: 'object', description: 'What signing needs on this network.' };
+const EXTRA = {
+  type: 'object',
+  description:
+    'What signing needs on this network, and `minimumTopUpUsd` and `suggestedTopUpUsd`, the least and the suggested top-up.',
+};
 const BASE_UNITS = text('Base units; USDC has 6 decimals.');
 
 /** The shapes of error bodies, as components. */
@@ -404,7 +408,12 @@ export function ownError(route: Route, status: number, own: JsonSchema): JsonSch
 }
 
 function narrowed(name: string, member: string, codes: readonly FaultCode[]): JsonSchema {
-  return { allOf: [reference(name), { properties: { [member]: { enum: [...codes] } } }] };
+  return {
+    allOf: [
+      reference(name),
+      { properties: { [member]: { enum: [...codes], description: 'One of these codes.' } } },
+    ],
+  };
 }
 
 /** A chain that cannot be reached is a payment's 503. */

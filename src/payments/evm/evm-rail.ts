@@ -7,7 +7,7 @@ import { privateKeyToAccount } from 'viem/accounts';
 import { checksumAddress } from '../../core/addresses.ts';
 import { agreedEvidence, leastHeight } from '../agreement.ts';
 import { chainReason } from '../chain-reason.ts';
-import { type Envelope, checkAccepted, checkAmount } from '../envelope.ts';
+import { type Envelope, checkAccepted } from '../envelope.ts';
 import { decimalsProblem, unitsToNano, USDC_DECIMALS, usdcOf } from '../networks.ts';
 import { chainProblems } from '../nodes.ts';
 import { NO_PENDING_STORE, officialRequest, verdictOf } from '../official-scheme.ts';
@@ -107,7 +107,6 @@ export class EvmRail implements Rail {
   async checkOffer(payment: SignedPayment, accepted: Envelope['accepted']): Promise<void> {
     checkAccepted(accepted, this.offer);
     checkTransfer(erc3009Of(payment), this.offer);
-    checkAmount(payment.amountUnits, this.#options.limits);
   }
 
   /** The key of the payer is found without the chain; its contract is asked. */

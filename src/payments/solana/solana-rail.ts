@@ -9,7 +9,7 @@ import { type KeyPairSigner, address } from '@solana/kit';
 import { fetchMint, findAssociatedTokenPda, TOKEN_PROGRAM_ADDRESS } from '@solana-program/token';
 import { agreedEvidence, leastHeight } from '../agreement.ts';
 import { chainReason } from '../chain-reason.ts';
-import { type Envelope, checkAccepted, checkAmount } from '../envelope.ts';
+import { type Envelope, checkAccepted } from '../envelope.ts';
 import { decimalsProblem, unitsToNano, USDC_DECIMALS, usdcOf } from '../networks.ts';
 import { chainProblems } from '../nodes.ts';
 import { NO_PENDING_STORE, officialRequest, verdictOf } from '../official-scheme.ts';
@@ -112,7 +112,6 @@ export class SolanaRail implements Rail {
   async checkOffer(payment: SignedPayment, accepted: Envelope['accepted']): Promise<void> {
     checkAccepted(accepted, this.offer);
     await checkTransfer(payment, this.offer);
-    checkAmount(payment.amountUnits, this.#opened.options.limits);
   }
 
   /** The payer's own signature over the message; the slot of the fee payer is ours to fill. */

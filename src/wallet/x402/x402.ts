@@ -10,18 +10,12 @@ import type { Route } from '../../http/route.ts';
 import { parseJsonBody } from '../../json/validation.ts';
 import type {
   ExposedFacilitator,
-  PaymentRequiredAnswer,
+  OfferKind,
   Payments,
   Resource,
   TopUpReceipt,
 } from '../../payments/payments.ts';
-import {
-  FACILITATOR_CALLS,
-  FACILITATOR_SUPPORTED,
-  MANIFEST,
-  TOP_UP,
-  WALLET_BALANCE,
-} from './describe.ts';
+import { FACILITATOR_CALLS, FACILITATOR_SUPPORTED, TOP_UP, WALLET_BALANCE } from './describe.ts';
 import {
   limitPayments,
   limitRequests,
@@ -29,6 +23,7 @@ import {
   requireOwnWallet,
 } from './route-checks.ts';
 import type { WalletRouteOptions } from './route-checks.ts';
+import { manifestRoute } from './manifest.ts';
 import { recentBlockRoute } from './recent-block.ts';
 import { tokenRoutes } from './token.ts';
 import { transactionsRoute } from './transactions.ts';
@@ -40,7 +35,6 @@ const TOP_UP_PATH = '/x402/top-up';
 const X_PAYMENT_RESPONSE = 'X-PAYMENT-RESPONSE';
 /** A payment is about 2 KB; contract signatures make it longer. */
 const FACILITATOR_BODY = { types: ['application/json'], limitBytes: 64 * 1024 };
-const MANIFEST_AGE_SECONDS = 300;
 
 export function walletRoutes(options: WalletRouteOptions): Route[] {
   const { payments } = options;
@@ -73,8 +67,7 @@ function topUpRoute(options: WalletRouteOptions): Route {
       const header = paymentHeader(context);
       if (header === undefined) {
         const resource = { path: options.basePath + TOP_UP_PATH, description: 'Wallet credit' };
-        const answer = payments.requirements.topUp(resource);
-        throw paymentRequired(context, payments, resource, answer);
+        throw paymentRequired(context, payments, resource, 'topUp');
       }
       const receipt = await payments.topUp(header, retryProof(context));
       setPaymentResponse(context, receipt.responseHeader);
@@ -103,11 +96,13 @@ export function paymentRequired(
   context: RequestContext,
   payments: Payments,
   resource: Resource,
-  answer: PaymentRequiredAnswer,
+  kind: OfferKind,
 ): Fault {
+  const { requirements } = payments;
+  const answer = requirements[kind](resource);
   const wantsFirst = context.query.get('x402Version') === '1';
   return new Fault('PAYMENT_REQUIRED', {
-    body: wantsFirst ? payments.requirements.versionOne(resource) : answer.body,
+    body: wantsFirst ? requirements.versionOne(resource, kind) : answer.body,
     headers: { 'PAYMENT-REQUIRED': answer.header },
   });
 }
@@ -180,19 +175,4 @@ function facilitatorRoutes(options: WalletRouteOptions, facilitator: ExposedFaci
     handle: (context) => context.json(200, facilitator.supported()),
   };
   return [supported, call('verify'), call('settle')];
-}
-
-/** At the origin: what can be paid for here, and how. */
-function manifestRoute({ resources }: WalletRouteOptions, { requirements }: Payments): Route {
-  return {
-    method: 'GET',
-    path: '/.well-known/x402.json',
-    root: true,
-    auth: 'public',
-    describe: MANIFEST,
-    handle: async (context) => {
-      context.set('cache-control', `public, max-age=${MANIFEST_AGE_SECONDS}`);
-      await context.json(200, requirements.manifest(resources()));
-    },
-  };
 }

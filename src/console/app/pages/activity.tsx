@@ -17,7 +17,7 @@ import type { Receipt } from '../shapes.ts';
 import { useRenewal } from './overview.tsx';
 import { ReceiptDrawer, RequestTable } from './request-table.tsx';
 
-const KINDS = ['chat', 'embeddings', 'rpc', 'cutout', 'video', 'transcription'];
+const KINDS = ['chat', 'completions', 'embeddings', 'rpc', 'cutout', 'video', 'transcription'];
 const STATUSES = ['completed', 'aborted', 'failed', 'expired'];
 const USUAL_DAYS = 30;
 

@@ -1,0 +1,218 @@
+/**
+ * What an engine answers to `/completions`, whole or as events: looked at before it is passed on,
+ * counted, and written under our own id and the name that the caller knows.
+ */
+import { bytesAtMost } from '../../core/token-count.ts';
+import { type ReportedUsage, readUsage, type TokenUsage } from '../../engines/usage.ts';
+import { isJsonObject, type JsonObject } from '../../json/json-scan.ts';
+import type { ChargedCost } from '../../http/sell-work.ts';
+import { textBytes } from '../wire/chat-choice.ts';
+import { SseEvents } from '../wire/sse-events.ts';
+
+/** What a request was granted, and how its answer is named. */
+export interface CompletionFrame {
+  readonly id: string;
+  readonly model: string;
+  readonly createdS: number;
+  /** Shown choices of all prompts. */
+  readonly choiceCount: number;
+  /** Tokens of one choice. */
+  readonly outputTokens: number;
+  /** Bytes that an echo shows beside the text of each choice, at most; 0 without an echo. */
+  readonly echoBytes: (index: number) => number;
+  readonly wantsLogprobs: boolean;
+}
+
+export interface ReadCompletion {
+  readonly choices: readonly JsonObject[];
+  readonly outputBytes: number;
+  readonly reported: ReportedUsage | undefined;
+}
+
+const FINISHES = new Set(['stop', 'length', 'content_filter']);
+
+/** The choices of a whole answer, in order; `undefined` when it is not what was asked for. */
+export function readCompletion(body: Buffer, frame: CompletionFrame): ReadCompletion | undefined {
+  const answer = parseObject(body.toString('utf8'));
+  const given = answer?.['choices'];
+  if (!Array.isArray(given) || given.length !== frame.choiceCount) return undefined;
+  const choices: JsonObject[] = [];
+  let sizeBytes = 0;
+  for (const [place, one] of given.entries()) {
+    if (!isJsonObject(one) || typeof one['text'] !== 'string') return undefined;
+    const index = indexOf(one, place);
+    if (index >= frame.choiceCount || choices[index] !== undefined) return undefined;
+    const bytes = textBytes(one['text']);
+    if (bytes > mostBytes(frame, index)) return undefined;
+    sizeBytes += Math.max(0, bytes - frame.echoBytes(index));
+    choices[index] = shownChoice(one, index, frame, 'stop');
+  }
+  const usage = readUsage(answer?.['usage']);
+  const reported = usage && { usage, atBytes: sizeBytes };
+  return { choices, outputBytes: sizeBytes, reported };
+}
+
+function indexOf(choice: JsonObject, place: number): number {
+  const { index } = choice;
+  if (typeof index !== 'number') return place;
+  return Number.isSafeInteger(index) && index >= 0 ? index : Infinity;
+}
+
+/** A choice as the caller gets it; engines may add members. */
+function shownChoice(
+  choice: JsonObject,
+  index: number,
+  { wantsLogprobs }: CompletionFrame,
+  finish: string | null,
+): JsonObject {
+  const { finish_reason: said, logprobs } = choice;
+  const isKnown = typeof said === 'string' && FINISHES.has(said);
+  return {
+    ...choice,
+    text: choice['text'],
+    index,
+    logprobs: wantsLogprobs && isJsonObject(logprobs) ? logprobs : null,
+    finish_reason: isKnown ? said : typeof said === 'string' ? 'stop' : finish,
+  };
+}
+
+/** No choice that keeps to its grant has more text. */
+function mostBytes({ outputTokens, echoBytes }: CompletionFrame, index: number): number {
+  return bytesAtMost(outputTokens) + echoBytes(index);
+}
+
+export interface CompletionEnd {
+  readonly usage: TokenUsage;
+  readonly cost: ChargedCost;
+}
+
+export function completionJson(
+  { id, model, createdS }: CompletionFrame,
+  choices: readonly JsonObject[],
+  end?: CompletionEnd,
+): string {
+  const head = { id, object: 'text_completion', created: createdS, model, choices };
+  if (end === undefined) return JSON.stringify(head);
+  const { promptTokens, completionTokens } = end.usage;
+  const usage = {
+    prompt_tokens: promptTokens,
+    completion_tokens: completionTokens,
+    total_tokens: promptTokens + completionTokens,
+  };
+  return JSON.stringify({ ...head, usage, cost: end.cost });
+}
+
+/** The events of a stream on their way from the engine to the caller. */
+export class CompletionStream {
+  readonly #frame: CompletionFrame;
+  readonly #events = new SseEvents();
+  readonly #bytes: number[];
+  readonly #finished: boolean[];
+  /** Bytes of text that was shown, beyond any echo. */
+  outputBytes = 0;
+  reported: ReportedUsage | undefined;
+  /** What the engine said in the place of an event, or that it said none. */
+  failure: string | undefined;
+  /** The engine went beyond its grant. */
+  isCutOff = false;
+  isDone = false;
+
+  constructor(frame: CompletionFrame) {
+    this.#frame = frame;
+    this.#bytes = Array.from({ length: frame.choiceCount }, () => 0);
+    this.#finished = this.#bytes.map(() => false);
+  }
+
+  /** The engine said all of it: its last mark, or the end of every choice. */
+  get isComplete(): boolean {
+    return this.isDone || this.#finished.every(Boolean);
+  }
+
+  /** The events that follow from the next bytes. */
+  push(chunk: Buffer): Buffer {
+    if (this.failure !== undefined || this.isCutOff) return EMPTY;
+    if (!this.#events.push(chunk)) {
+      this.failure = 'an event without end';
+      return EMPTY;
+    }
+    let shown = '';
+    for (let data = this.#events.next(); data !== undefined; data = this.#events.next()) {
+      shown += this.#take(data.bytes.toString('utf8', data.start, data.end).trim());
+      if (this.failure !== undefined || this.isCutOff) break;
+    }
+    return shown === '' ? EMPTY : Buffer.from(shown);
+  }
+
+  /** What a complete stream ends with: choices that the engine left open, usage and cost, `[DONE]`. */
+  closing(end: CompletionEnd): Buffer {
+    const finish_reason = this.isCutOff ? 'length' : 'stop';
+    const open = [...this.#finished.keys()].filter((index) => !this.#finished[index]);
+    const choices = open.map((index) => ({ text: '', index, logprobs: null, finish_reason }));
+    const last = choices.length === 0 ? '' : eventOf(completionJson(this.#frame, choices));
+    return Buffer.from(`${last}${this.usageEvent(end)}${DONE_EVENT}`);
+  }
+
+  usageEvent(end: CompletionEnd): string {
+    return eventOf(completionJson(this.#frame, [], end));
+  }
+
+  #take(text: string): string {
+    if (text === '') return '';
+    if (text === '[DONE]') {
+      this.isDone = true;
+      return '';
+    }
+    const chunk = parseObject(text);
+    const error = chunk === undefined ? 'an event that is no JSON' : chunk['error'];
+    if (error !== undefined && error !== null) {
+      this.failure = typeof error === 'string' ? error : JSON.stringify(error);
+      return '';
+    }
+    const given = chunk?.['choices'];
+    const choices = Array.isArray(given) ? this.#show(given) : [];
+    // The usage beside a text includes it.
+    const usage = readUsage(chunk?.['usage']);
+    if (usage !== undefined) this.reported = { usage, atBytes: this.outputBytes };
+    return choices.length === 0 ? '' : eventOf(completionJson(this.#frame, choices));
+  }
+
+  #show(given: readonly unknown[]): JsonObject[] {
+    const shown: JsonObject[] = [];
+    for (const [place, one] of given.entries()) {
+      if (!isJsonObject(one)) continue;
+      const index = indexOf(one, place);
+      const before = this.#bytes[index];
+      if (before === undefined || this.#finished[index] === true) continue;
+      const text = typeof one['text'] === 'string' ? one['text'] : '';
+      const echoBytes = this.#frame.echoBytes(index);
+      const after = before + textBytes(text);
+      if (after > mostBytes(this.#frame, index)) {
+        this.isCutOff = true;
+        break;
+      }
+      this.#bytes[index] = after;
+      this.outputBytes += Math.max(0, after - echoBytes) - Math.max(0, before - echoBytes);
+      const choice = shownChoice({ ...one, text }, index, this.#frame, null);
+      if (choice['finish_reason'] !== null) this.#finished[index] = true;
+      shown.push(choice);
+    }
+    return shown;
+  }
+}
+
+const EMPTY = Buffer.alloc(0);
+const DONE_EVENT = 'data: [DONE]\n\n';
+
+function eventOf(json: string): string {
+  return `data: ${json}\n\n`;
+}
+
+function parseObject(text: string): JsonObject | undefined {
+  try {
+    const value: unknown = JSON.parse(text);
+    return isJsonObject(value) ? value : undefined;
+  } catch {
+    // Told as an answer that is of no use.
+    return undefined;
+  }
+}

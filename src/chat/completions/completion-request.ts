@@ -1,0 +1,278 @@
+/**
+ * The request of `/completions`: its schema, what it asks of a model at most, and the body that goes
+ * to an engine. A prompt is taken as it stands: no template, no service prompt, nothing added.
+ */
+import { z } from 'zod';
+import type { CatalogModel } from '../../catalog/catalog.ts';
+import { tokensAbout, tokensAtMost } from '../../core/token-count.ts';
+import type { Fault } from '../../core/faults.ts';
+import { checked } from '../../http/read-request.ts';
+import { isJsonObject } from '../../json/json-scan.ts';
+import { refuseIssues } from '../../json/validation.ts';
+import { refuseOverflow, withinContext } from '../chat-bounds.ts';
+import {
+  MAX_CHOICES,
+  MAX_MODEL_CHARACTERS,
+  MAX_STOPS,
+  tagsOf,
+  TagMetadata,
+} from '../wire/chat-schema.ts';
+import { BEYOND_HOLD } from '../wire/engine-request.ts';
+
+/** Prompts of one request; OpenAI's clients send twenty at once. */
+const MAX_PROMPTS = 256;
+/** Choices of all prompts together: each multiplies the hold. */
+const MAX_ALL_CHOICES = 512;
+/** Token ids of all prompts together: the longest context in use. */
+const MAX_PROMPT_IDS = 1_048_576;
+/** The likeliest tokens that are told beside each; OpenAI stops at 5, vLLM at 20. */
+const MAX_LOGPROBS = 20;
+/** What OpenAI gives when nothing is said. */
+const DEFAULT_MAX_TOKENS = 16;
+/** Marks that a tokenizer puts around a prompt. */
+const FRAME_TOKENS = 8;
+
+const tokenIds = z.array(z.int().min(0)).min(1).max(MAX_PROMPT_IDS);
+const flag = z.boolean().nullish();
+const penalty = z.number().min(-2).max(2).nullish();
+
+export const CompletionBody = z.looseObject({
+  model: z
+    .string()
+    .min(1)
+    .max(MAX_MODEL_CHARACTERS)
+    .describe('Id of a text model, a trait or a compatibility name.'),
+  prompt: z
+    .union(
+      [
+        z.string(),
+        z.array(z.string()).min(1).max(MAX_PROMPTS),
+        tokenIds,
+        z.array(tokenIds).min(1).max(MAX_PROMPTS),
+      ],
+      'Expected a string, a list of strings, token ids, or a list of lists of token ids',
+    )
+    .describe('What the model continues: text, token ids of its own vocabulary, or a list.'),
+  suffix: z
+    .string()
+    .nullish()
+    .describe('What follows the text that is made, for models that fill a gap.'),
+  max_tokens: z
+    .int()
+    .min(0)
+    .nullish()
+    .describe('Most tokens of one choice; 16 when absent, 0 with `echo` only reads the prompt.'),
+  n: z.int().min(1).max(MAX_CHOICES).nullish().describe('Choices of each prompt, 1 when absent.'),
+  best_of: z
+    .int()
+    .min(1)
+    .max(MAX_CHOICES)
+    .nullish()
+    .describe('Choices that are made, of which the best `n` are shown; all are billed.'),
+  echo: flag.describe('The prompt stands before the text.'),
+  logprobs: z
+    .int()
+    .min(0)
+    .max(MAX_LOGPROBS)
+    .nullish()
+    .describe('How likely each token was, with so many others.'),
+  temperature: z.number().min(0).max(2).nullish().describe('0 is the likeliest text.'),
+  top_p: z.number().min(0).max(1).nullish().describe('Share of the likeliest tokens.'),
+  presence_penalty: penalty.describe('Against tokens that have come at all.'),
+  frequency_penalty: penalty.describe('Against tokens by how often they came.'),
+  logit_bias: z
+    .record(z.string(), z.number().min(-100).max(100))
+    .nullish()
+    .describe('Token ids and what is added to their weight.'),
+  stop: z
+    .union(
+      [z.string(), z.array(z.string()).max(MAX_STOPS)],
+      'Expected a string or a list of strings',
+    )
+    .nullish()
+    .describe('Up to four texts that end a choice; they are not shown.'),
+  seed: z.int().nullish().describe('The same seed gives the same text, as far as an engine can.'),
+  stream: flag.describe('Events instead of one answer.'),
+  stream_options: z
+    .looseObject({ include_usage: flag.describe('Usage is always in the stream.') })
+    .nullish()
+    .describe('What a stream holds beside text.'),
+  metadata: TagMetadata.nullish().describe(
+    'Up to 16 tags of the request: on its receipt, and summed up by `GET /usage/tags`.',
+  ),
+  user: z.string().nullish().describe('Discarded.'),
+});
+/** `prompt` is checked by hand: a million token ids must not cost a schema call each. */
+const BodyBesidePrompt = CompletionBody.omit({ prompt: true });
+type BodyBesidePrompt = z.infer<typeof BodyBesidePrompt>;
+
+/** A prompt as it is measured. */
+interface PromptSize {
+  readonly textBytes: number;
+  readonly ids: number;
+}
+
+export interface CompletionRequest {
+  readonly model: string;
+  readonly body: BodyBesidePrompt;
+  readonly prompt: unknown;
+  readonly prompts: readonly PromptSize[];
+  /** Choices of one prompt that are shown. */
+  readonly shownChoices: number;
+  /** Choices of all prompts that are made. */
+  readonly madeChoices: number;
+  readonly stream: boolean;
+  readonly echo: boolean;
+  readonly wantsLogprobs: boolean;
+  readonly tags: Readonly<Record<string, string>> | undefined;
+}
+
+/** What a request can use at most, before the balance clamps its output. */
+export interface CompletionBounds {
+  readonly promptTokens: number;
+  /** Of one choice. */
+  readonly outputTokens: number;
+  /** Bytes of text, ids as text of the usual length: what is billed when nobody counts. */
+  readonly promptBytes: number;
+}
+
+const BODY_MEMBERS = new Set(Object.keys(CompletionBody.shape));
+const USUAL_BYTES_PER_ID = 4;
+
+/** What a parsed body asks for. Throws 400. */
+export function completionRequest(given: unknown): CompletionRequest {
+  const { prompt, ...others } = isJsonObject(given) ? given : {};
+  const body = checked(BodyBesidePrompt, isJsonObject(given) ? others : given);
+  const prompts = promptsOf(prompt, bytesBeside(body));
+  const { n, best_of: bestOf, stream, echo, logprobs, metadata } = body;
+  const shownChoices = n ?? 1;
+  const madeChoices = Math.max(shownChoices, bestOf ?? 1) * prompts.length;
+  refuseChoices(shownChoices, madeChoices, body);
+  return {
+    model: body.model,
+    body,
+    prompt,
+    prompts,
+    shownChoices,
+    madeChoices,
+    stream: stream === true,
+    echo: echo === true,
+    wantsLogprobs: logprobs !== null && logprobs !== undefined,
+    tags: tagsOf(metadata),
+  };
+}
+
+function refuseChoices(shown: number, made: number, body: BodyBesidePrompt): void {
+  const { best_of: bestOf, stream } = body;
+  if (bestOf && bestOf < shown) throw refusal('best_of', `Must be at least n, which is ${shown}`);
+  if (bestOf && bestOf > shown && stream === true) {
+    const message = 'The best of several is not known before the end: leave out stream';
+    throw refusal('best_of', message);
+  }
+  if (made > MAX_ALL_CHOICES) {
+    const message = `All prompts together must have at most ${MAX_ALL_CHOICES} choices, not ${made}`;
+    throw refusal('n', message);
+  }
+}
+
+function refusal(name: string, message: string, code = 'custom'): Fault {
+  return refuseIssues([{ code, path: [name], message }]);
+}
+
+/** An engine may put a member that we do not know into its prompt. */
+function bytesBeside(body: BodyBesidePrompt): number {
+  let sizeBytes = Buffer.byteLength(body.suffix ?? '');
+  for (const [name, value] of Object.entries(body)) {
+    if (!BODY_MEMBERS.has(name)) sizeBytes += Buffer.byteLength(JSON.stringify(value) ?? '');
+  }
+  return sizeBytes;
+}
+
+const EXPECTED = 'Expected a string, a list of strings, token ids, or a list of lists of token ids';
+
+function promptsOf(prompt: unknown, besideBytes: number): PromptSize[] {
+  const isOne = typeof prompt === 'string' || isTokenIds(prompt);
+  const list: unknown = isOne ? [prompt] : prompt;
+  if (!Array.isArray(list) || list.length === 0) {
+    throw refusal('prompt', EXPECTED, 'invalid_type');
+  }
+  if (list.length > MAX_PROMPTS) {
+    const message = `At most ${MAX_PROMPTS} prompts are taken, got ${list.length}`;
+    throw refusal('prompt', message, 'too_big');
+  }
+  let allIds = 0;
+  const areTexts = typeof list[0] === 'string';
+  const prompts = list.map((one: unknown): PromptSize => {
+    if (areTexts && typeof one === 'string') {
+      return { textBytes: Buffer.byteLength(one) + besideBytes, ids: 0 };
+    }
+    if (areTexts || !isTokenIds(one)) throw refusal('prompt', EXPECTED, 'invalid_type');
+    allIds += one.length;
+    return { textBytes: besideBytes, ids: one.length };
+  });
+  if (allIds <= MAX_PROMPT_IDS) return prompts;
+  throw refusal(
+    'prompt',
+    `At most ${MAX_PROMPT_IDS} token ids are taken, got ${allIds}`,
+    'too_big',
+  );
+}
+
+function isTokenIds(value: unknown): value is readonly number[] {
+  if (!Array.isArray(value) || value.length === 0) return false;
+  return value.every((id) => typeof id === 'number' && Number.isSafeInteger(id) && id >= 0);
+}
+
+/** Throws 400 for what the model cannot do, or cannot hold. */
+export function completionBounds(
+  request: CompletionRequest,
+  model: CatalogModel,
+): CompletionBounds {
+  const { body, prompts, wantsLogprobs } = request;
+  const most = model.maxCompletionTokens || Infinity;
+  const asked = body.max_tokens ?? Math.min(DEFAULT_MAX_TOKENS, most);
+  if (asked > most) {
+    const message = `${asked} is above the ${most} output tokens of ${model.id}`;
+    throw refusal('max_tokens', message, 'too_big');
+  }
+  if (wantsLogprobs && !model.capabilities.has('logProbs')) {
+    const message = `The model ${model.id} does not take logprobs`;
+    throw refusal('logprobs', message, 'unsupported_feature');
+  }
+  let promptTokens = 0;
+  let promptBytes = 0;
+  for (const { textBytes, ids } of prompts) {
+    refuseOverflow(textBytes, model, 'prompt');
+    promptTokens += withinContext(tokensAtMost(textBytes) + ids + FRAME_TOKENS, model);
+    promptBytes += textBytes + ids * USUAL_BYTES_PER_ID;
+  }
+  return { promptTokens, outputTokens: asked, promptBytes };
+}
+
+/** About what a request will use, for the limit of tokens per minute. */
+export function completionEstimate(
+  { madeChoices }: CompletionRequest,
+  { promptBytes, outputTokens }: CompletionBounds,
+): number {
+  return tokensAbout(promptBytes) + outputTokens * madeChoices;
+}
+
+/** The engine's body: what the caller sent, with the name and the cap that are true. */
+export function engineBody(
+  { body, prompt, stream }: CompletionRequest,
+  model: string,
+  maxTokens: number,
+): Buffer {
+  const { best_of, stream_options: given, metadata: _ours, user: _nobody, ...fields } = body;
+  const options = stream ? { ...given, include_usage: true } : undefined;
+  const own = {
+    ...BEYOND_HOLD,
+    prompt,
+    best_of,
+    model,
+    max_tokens: maxTokens,
+    stream_options: options,
+  };
+  const known = Object.entries({ ...fields, ...own }).filter(([, value]) => value !== null);
+  return Buffer.from(JSON.stringify(Object.fromEntries(known)));
+}

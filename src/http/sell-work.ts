@@ -1,0 +1,125 @@
+/**
+ * Sells one request for a model, whatever its work is: the model is found, the price is held, the
+ * work runs, and its answer leaves when the charge is on disk. What the work is, what it costs at
+ * most and what it has cost in the end are the route's.
+ */
+import { type Settlement, expectedSettlement } from '../billing/ledger/ledger.ts';
+import type { Outcome, RateRule, Sale, Sales, SoldAnswer } from '../billing/sale.ts';
+import {
+  type Catalog,
+  type CatalogModel,
+  type DeprecationNotice,
+  type Price,
+  requireModel,
+} from '../catalog/catalog.ts';
+import type { ModelType } from '../config/config.ts';
+import { formatUsd, type Nano, toUsdNumber } from '../core/money.ts';
+import type { Caller } from '../identity/identity.ts';
+import type { AnswerHeaders, KnownFacts } from './answer-headers.ts';
+import { priceFor, type SaleTerms, saleRequest } from './model-sale.ts';
+import type { RequestContext } from './request-context.ts';
+
+export interface SellingParts {
+  readonly catalog: Catalog;
+  readonly sales: Sales;
+  readonly headers: AnswerHeaders;
+  readonly rateOf: (caller: Caller, model: CatalogModel) => RateRule;
+}
+
+/** A model that its caller may use, with the price of now. */
+export interface FoundModel {
+  readonly model: CatalogModel;
+  readonly deprecation: DeprecationNotice | undefined;
+  readonly price: Price;
+}
+
+/** A request whose money is held. */
+export interface HeldWork extends FoundModel {
+  readonly parts: SellingParts;
+  readonly context: RequestContext;
+  readonly sale: Sale;
+  /** Aborts when nobody will ask for the answer any more. */
+  readonly signal: AbortSignal;
+}
+
+/** Which engine answered, after how many tries, and what it says of the content. */
+export type AnsweredBy = Required<Pick<KnownFacts, 'replica' | 'attempts'>> &
+  Pick<KnownFacts, 'flags'>;
+
+/** What was charged, as bodies show it. */
+export interface ChargedCost {
+  readonly usd: number;
+  readonly diem: number;
+}
+
+/** The model of a request, or the default of its type. Throws 401, 403, 404, 410, 503. */
+export function findModel(
+  { catalog }: SellingParts,
+  context: RequestContext,
+  type: ModelType,
+  wanted: { readonly name: string | undefined; readonly work: string },
+): FoundModel {
+  const resolved = requireModel(catalog, type, wanted);
+  const { model, deprecation } = resolved;
+  return { model, deprecation, price: priceFor(context, resolved) };
+}
+
+/** What is sold, beside the model and who buys it. */
+export type WorkOrder = Omit<SaleTerms, 'model' | 'price' | 'rate'>;
+
+/** Counts the request, holds its price and runs the work. Throws 402 and 429. */
+export async function sellWork(
+  parts: SellingParts,
+  context: RequestContext,
+  found: FoundModel,
+  order: WorkOrder,
+  work: (held: HeldWork) => Promise<void>,
+): Promise<void> {
+  const { model, deprecation, price } = found;
+  const rate = parts.rateOf(context.caller, model);
+  const wanted = saleRequest(context, { ...order, model, price, rate });
+  await parts.sales.sell(wanted, async (sale) => {
+    context.known = { model, deprecation, sale };
+    await work({ ...found, parts, context, sale, signal: context.workSignal });
+  });
+}
+
+/** Settles work that is done, and answers with what `write` makes of its cost. */
+export async function answerWork(
+  held: HeldWork,
+  by: AnsweredBy,
+  outcome: Outcome,
+  write: (cost: ChargedCost) => SoldAnswer & { readonly body: Buffer },
+): Promise<void> {
+  const { context, sale } = held;
+  const { type, body } = await sale.answer(outcome, (settled) => {
+    noteOutcome(context, outcome);
+    sayAnswered(held, by, settled.after.usdNano);
+    return write(costOf(settled));
+  });
+  await context.bytes(200, type, body);
+}
+
+/** The headers of a stream, which begins before its charge: of the balance they say what is left at least. */
+export function sayStreamed(held: HeldWork, by: AnsweredBy): void {
+  sayAnswered(held, by, expectedSettlement(held.sale.hold).after.usdNano);
+}
+
+export function costOf({ usdNano, diemNano }: Pick<Settlement, 'usdNano' | 'diemNano'>) {
+  return { usd: toUsdNumber(usdNano), diem: toUsdNumber(diemNano) };
+}
+
+/** Notes for the log line what was settled. */
+export function noteOutcome({ notes }: RequestContext, outcome: Outcome): void {
+  const { costNano, replica, tokens } = outcome;
+  notes.costUsd = formatUsd(costNano);
+  if (replica !== undefined) notes.replica = replica;
+  if (tokens === undefined) return;
+  notes.promptTokens = tokens.prompt;
+  notes.completionTokens = tokens.completion;
+}
+
+function sayAnswered(held: HeldWork, by: AnsweredBy, remainingNano: Nano): void {
+  const { parts, context, model, deprecation, sale } = held;
+  context.setAll(parts.headers.answered({ model, deprecation, sale, ...by, remainingNano }));
+}
