@@ -104,20 +104,18 @@ export class Identity {
    */
   callerOf(secret: string): Caller | Promise<Caller> {
     if (secret.length === 0 || secret.length > MAX_SECRET_LENGTH) throw unknownKey();
-    return this.#callerOf('secret_sha256', sha256Hex(secret));
-  }
-
-  /** The same for the key of that id, whose work was asked for before. Throws as `callerOf`. */
-  callerOfId(keyId: string): Caller | Promise<Caller> {
-    return this.#callerOf('id', keyId);
-  }
-
-  #callerOf(by: 'secret_sha256' | 'id', value: string): Caller | Promise<Caller> {
+    const digest = sha256Hex(secret);
     const nowMs = this.#parts.clock.nowMs();
-    const known = this.#remembered.get(value);
+    const known = this.#remembered.get(digest);
     return known === undefined || known.untilMs < nowMs
-      ? this.#lookUp(by, value, nowMs).then((found) => this.#used(found, nowMs))
+      ? this.#lookUp('secret_sha256', digest, nowMs).then((found) => this.#used(found, nowMs))
       : this.#used(known, nowMs);
+  }
+
+  /** As `callerOf` for the key of that id, as it is now: of work that was asked for before. */
+  async callerOfId(keyId: string): Promise<Caller> {
+    const nowMs = this.#parts.clock.nowMs();
+    return this.#used(await this.#lookUp('id', keyId, nowMs), nowMs);
   }
 
   #used({ caller, expiresMs }: Remembered, nowMs: number): Caller {
@@ -391,7 +389,8 @@ export class Identity {
       untilMs: nowMs + REMEMBER_MS,
     };
     if (this.#remembered.size >= MAX_REMEMBERED) this.#remembered.clear();
-    if (generation === this.#generation) this.#remembered.set(value, remembered);
+    const isOfSecret = by === 'secret_sha256' && generation === this.#generation;
+    if (isOfSecret) this.#remembered.set(value, remembered);
     return remembered;
   }
 }
