@@ -61,9 +61,14 @@ export function requireSold(model: CatalogModel, caller: Caller, origin: Origin)
   return requirePrice(model);
 }
 
-/** Requests a minute of what is no text; its tokens are not limited. */
+/**
+ * Requests a minute of what is no text; its tokens are not limited. What reads texts and writes none
+ * is as light as embeddings.
+ */
 const REQUESTS_OF = {
   embedding: 'embedding',
+  rerank: 'embedding',
+  moderation: 'embedding',
   image: 'image',
   upscale: 'image',
   inpaint: 'image',

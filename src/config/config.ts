@@ -32,6 +32,7 @@ export { formatProblem } from './explain.ts';
 export { type LimitsSection, type Plan, type PlanLimits } from './limits-section.ts';
 export { type Tier, TIERS } from './limits-section.ts';
 export { maxDownloadBytes } from './media-section.ts';
+export { SPEECH_FORMATS, SPEECH_SPEEDS, type SpeechFormat } from './media-model-sections.ts';
 export {
   CAPABILITIES,
   type Capability,

@@ -77,6 +77,11 @@ export interface RouteDescription {
   /** Every member is a query parameter. */
   readonly query?: z.ZodObject;
   readonly request?: readonly ContentDescription[];
+  /**
+   * What it removes or takes cannot be brought back by another route; of every DELETE it goes without
+   * saying. Tools ask before they call it.
+   */
+  readonly destructive?: true;
   readonly answers: readonly AnswerDescription[];
   /** Codes of the route's own refusals. */
   readonly refusals?: readonly FaultCode[];
