@@ -2,7 +2,7 @@
 import { STATUS_CODES } from 'node:http';
 import type {
   OpenApiDocument,
-  Operation,
+  WholeOperation,
   OperationContent,
   OperationParameter,
   OperationResponse,
@@ -16,7 +16,7 @@ const SHORT_BODY = 44;
 export interface PageOperation {
   readonly method: string;
   readonly path: string;
-  readonly operation: Operation;
+  readonly operation: WholeOperation;
   /** Address of the path, with the base path where it belongs. */
   readonly url: string;
 }
@@ -39,7 +39,7 @@ export function operationSection(one: PageOperation, document: OpenApiDocument):
   </article>`;
 }
 
-function badges(operation: Operation): Html {
+function badges(operation: WholeOperation): Html {
   const names = (operation.security ?? []).map((scheme) => Object.keys(scheme)[0]);
   const words: Readonly<Record<string, string>> = {
     apiKey: 'API key',
@@ -72,7 +72,7 @@ function parameterList(
     <dl class="fields">${rows}</dl>`;
 }
 
-function requestFields(operation: Operation, document: OpenApiDocument): Html | undefined {
+function requestFields(operation: WholeOperation, document: OpenApiDocument): Html | undefined {
   const content = operation.requestBody?.content;
   if (content === undefined) return undefined;
   return html`${Object.entries(content).map(
@@ -82,7 +82,7 @@ function requestFields(operation: Operation, document: OpenApiDocument): Html | 
   )}`;
 }
 
-function responseList(operation: Operation, document: OpenApiDocument): Html {
+function responseList(operation: WholeOperation, document: OpenApiDocument): Html {
   const rows = Object.entries(operation.responses).map(([status, response]) => {
     const tone = Number(status) < 400 ? 'good' : 'bad';
     return html`<li>
@@ -117,7 +117,7 @@ function answerFields(response: OperationResponse, document: OpenApiDocument): H
     <p>${headers}</p>`;
 }
 
-function answerSamples(operation: Operation): Html {
+function answerSamples(operation: WholeOperation): Html {
   const [status, response] = Object.entries(operation.responses)[0] ?? [];
   const content: OperationContent = response?.content ?? {};
   const shown = Object.entries(content).flatMap(([type, { example }]) =>
