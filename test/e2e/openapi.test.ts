@@ -126,6 +126,7 @@ const SHAPE = {
         'x-pending-payment': {
           anyOf: [{ $ref: '#/$defs/reference' }, { $ref: '#/$defs/response' }],
         },
+        'x-destructive': { const: true },
       },
     },
     parameter: {
@@ -271,7 +272,7 @@ describe('the OpenAPI document', () => {
         Object.entries(content ?? {}),
       );
       for (const [type, { schema, example, examples }] of contents) {
-        if (['text/html', 'image/png', 'multipart/form-data'].includes(type)) continue;
+        if (/^(?:text\/html|multipart\/form-data|(?:image|audio)\/.*)$/.test(type)) continue;
         const shown: unknown[] = Object.values(examples ?? {}).map((one) =>
           'value' in one ? one.value : one,
         );

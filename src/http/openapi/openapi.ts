@@ -55,6 +55,8 @@ export interface Operation {
    * a success: among `responses`, generated clients would take it for an answer.
    */
   readonly 'x-pending-payment'?: OperationResponse | Reference;
+  /** A call cannot be undone by another. */
+  readonly 'x-destructive'?: boolean;
 }
 
 export type OperationParameter = ReturnType<typeof parameterOf>;
@@ -253,6 +255,7 @@ function operationOf(
     summary: about.summary,
     ...(about.about === undefined ? {} : { description: about.about }),
     security: securityOf(route, options),
+    ...(about.destructive === true || route.method === 'DELETE' ? { 'x-destructive': true } : {}),
     ...(parameters.length === 0 ? {} : { parameters }),
     ...(about.request === undefined
       ? {}
@@ -277,6 +280,7 @@ const SECURITY: Readonly<Record<RouteAuth, NonNullable<Operation['security']>>> 
   public: [{}],
   key: [{ apiKey: [] }],
   'key-or-wallet': [{ apiKey: [] }, { wallet: [] }],
+  'optional-key-or-wallet': [{ apiKey: [] }, { wallet: [] }, {}],
   admin: [{ adminKey: [] }],
   'admin-or-wallet': [{ adminKey: [] }, { wallet: [] }],
   wallet: [{ wallet: [] }],
