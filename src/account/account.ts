@@ -10,13 +10,14 @@ import { operatorUsageRoutes } from './operator/operator-usage.ts';
 import { rateLimitRoutes } from './rate-limits.ts';
 import { usageRoutes } from './usage.ts';
 import type { Feature } from '../http/route.ts';
-import type { Payments } from '../payments/payments.ts';
+import type { Payments, Signing } from '../payments/payments.ts';
 
 export type { EndpointLimits } from './account-parts.ts';
 
 export function accountFeature(
   parts: EventParts & OperatorParts,
   payments: Payments | undefined,
+  signing: Signing | undefined,
 ): Feature {
   const kept = new PriceKeeper(parts);
   return {
@@ -25,7 +26,7 @@ export function accountFeature(
     routes: [
       ...apiKeyRoutes(parts, payments),
       ...rateLimitRoutes(parts),
-      ...usageRoutes(parts),
+      ...usageRoutes(parts, signing),
       ...activityRoutes(parts),
       ...billingRoutes(parts),
       ...eventRoutes(parts),

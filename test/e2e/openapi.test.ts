@@ -88,6 +88,7 @@ const SHAPE = {
           additionalProperties: false,
         },
         'x-pending-payment': { $ref: '#/$defs/response' },
+        'x-destructive': { const: true },
       },
     },
     parameter: {
