@@ -2,9 +2,10 @@
 import { activityRoutes } from './activity.ts';
 import { apiKeyRoutes } from './api-keys.ts';
 import { billingRoutes } from './billing.ts';
+import { creditRoutes } from './credits.ts';
 import { PriceKeeper } from './receipts.ts';
 import { type EventParts, eventRoutes } from './events.ts';
-import { type OperatorParts, operatorAccountRoutes } from './operator/operator-accounts.ts';
+import { operatorAccountRoutes } from './operator/operator-accounts.ts';
 import { operatorKeyRoutes } from './operator/operator-keys.ts';
 import { operatorUsageRoutes } from './operator/operator-usage.ts';
 import { rateLimitRoutes } from './rate-limits.ts';
@@ -15,7 +16,7 @@ import type { Payments, Signing } from '../payments/payments.ts';
 export type { EndpointLimits } from './account-parts.ts';
 
 export function accountFeature(
-  parts: EventParts & OperatorParts,
+  parts: EventParts,
   payments: Payments | undefined,
   signing: Signing | undefined,
 ): Feature {
@@ -29,6 +30,7 @@ export function accountFeature(
       ...usageRoutes(parts, signing),
       ...activityRoutes(parts),
       ...billingRoutes(parts),
+      ...creditRoutes(parts),
       ...eventRoutes(parts),
       ...operatorAccountRoutes(parts),
       ...operatorKeyRoutes(parts),
