@@ -106,11 +106,21 @@ export class Batcher<Item, Answer> {
     });
   }
 
+  #pause(gather: Gather, sinceMs: number): void {
+    const tookMs = gather.clock.monotonicMs() - sinceMs;
+    if (tookMs === 0 || this.#waiting.length < gather.pauseFrom) return;
+    this.#wait(gather, Math.min(tookMs, MOST_PAUSE_MS));
+  }
+
+  #endWait(): void {
+    this.#stopWaiting?.();
+    this.#stopWaiting = undefined;
+  }
+
   async #send(batch: readonly Waiting<Item, Answer>[]): Promise<void> {
     const { keyOf, gather } = this.#options;
     const sinceMs = gather?.clock.monotonicMs() ?? 0;
-    this.#stopWaiting?.();
-    this.#stopWaiting = undefined;
+    this.#endWait();
     const keys = keyOf && new Set(batch.map(({ item }) => keyOf(item)));
     if (keys !== undefined) this.#keys.push(keys);
     this.#inFlight += 1;
@@ -126,16 +136,9 @@ export class Batcher<Item, Answer> {
       for (const waiting of batch) waiting.reject(error);
     } finally {
       this.#inFlight -= 1;
-      this.#stopWaiting?.();
-      this.#stopWaiting = undefined;
+      this.#endWait();
       if (keys !== undefined) this.#keys.splice(this.#keys.indexOf(keys), 1);
-      if (
-        gather !== undefined &&
-        this.#inFlight === 0 &&
-        this.#waiting.length >= gather.pauseFrom
-      ) {
-        this.#wait(gather, Math.min(gather.clock.monotonicMs() - sinceMs, MOST_PAUSE_MS));
-      }
+      if (gather !== undefined && this.#inFlight === 0) this.#pause(gather, sinceMs);
       this.#start();
     }
   }
