@@ -12,7 +12,13 @@ import type { Clock } from '../../core/clock.ts';
 import { InFlight, type Placed } from '../../core/in-flight.ts';
 import type { Log } from '../../core/log.ts';
 import { type Nano, ZERO, nano } from '../../core/money.ts';
-import { type FileStore, type Queryable, StoreUnavailable } from '../../db/db.ts';
+import {
+  type FileStore,
+  type FileTransaction,
+  type FileWork,
+  type Queryable,
+  StoreUnavailable,
+} from '../../db/db.ts';
 import { type OpenAmounts, planHold } from './hold-plan.ts';
 import { DURABLE_EPOCH, placeHolds } from './place-holds.ts';
 import type {
@@ -24,7 +30,7 @@ import type {
   SettleRequest,
   Settlement,
 } from './records.ts';
-import { type HeldAmounts, settleAll } from './settle.ts';
+import { type HeldAmounts, settleAll, settleHeld } from './settle.ts';
 import {
   type AccountRow,
   type AllowanceRow,
@@ -63,6 +69,8 @@ interface MemoryHold extends Hold, HeldAmounts, Placed {
 interface Waiting {
   readonly request: SettleRequest;
   readonly held: MemoryHold;
+  readonly accountId: string;
+  readonly allowanceId: string | undefined;
   readonly resolve: (settlement: Settlement) => void;
   readonly reject: (error: unknown) => void;
 }
@@ -128,8 +136,10 @@ export class MemoryHolds implements Holds {
     if (held.settled !== undefined) return repeated(held.settled);
     const { promise, resolve, reject } = Promise.withResolvers<Settlement>();
     held.settled = promise;
-    this.#waiting.push({ request, held, resolve, reject });
-    if (this.#waiting.length === 1) void this.#settleWaiting();
+    const { accountId } = request.usage;
+    const { allowanceId } = held;
+    this.#waiting.push({ request, held, accountId, allowanceId, resolve, reject });
+    if (this.#waiting.length === 1) this.#parts.store.write(new SettleBatch(this));
     return promise;
   }
 
@@ -215,32 +225,26 @@ export class MemoryHolds implements Holds {
     return { cap, allowance };
   }
 
-  /** Everything that has come by the time of the transaction. */
-  async #settleWaiting(): Promise<void> {
-    let batch: readonly Waiting[] = [];
-    try {
-      const settlements = await this.#parts.store.transaction((tx) => {
-        batch = this.#waiting.splice(0, MAX_BATCH);
-        if (this.#waiting.length > 0) void this.#settleWaiting();
-        return settleAll(tx, this.#parts, batch);
-      });
-      for (let at = 0; at < settlements.length; at += 1) {
-        const one = batch[at];
-        const settlement = settlements[at];
-        assert(one !== undefined && settlement !== undefined, 'each settle has its answer');
-        this.release(one.held);
-        one.resolve(settlement);
-      }
-    } catch (error) {
-      // The transaction may not even have begun.
-      if (batch.length === 0) batch = this.#waiting.splice(0);
-      const isLost = error instanceof StoreUnavailable || batch.length === 1;
-      for (const { request, held, resolve, reject } of batch) {
-        held.settled = undefined;
-        // One record that the database refuses must not stop its neighbours.
-        if (isLost) reject(error);
-        else await this.#settleNow(request, held).then(resolve, reject);
-      }
+  /** Settles of one transaction: everything that has come by then. */
+  takeWaiting(): readonly Waiting[] {
+    const all = this.#waiting;
+    this.#waiting = all.length > MAX_BATCH ? all.splice(MAX_BATCH) : [];
+    if (this.#waiting.length > 0) this.#parts.store.write(new SettleBatch(this));
+    return all;
+  }
+
+  settleIn(tx: FileTransaction, batch: readonly Waiting[]): readonly Settlement[] {
+    return settleHeld(tx, this.#parts, batch);
+  }
+
+  /** Settles that failed together. */
+  async settleApart(batch: readonly Waiting[], error: unknown): Promise<void> {
+    const isLost = error instanceof StoreUnavailable || batch.length === 1;
+    for (const { request, held, resolve, reject } of batch) {
+      held.settled = undefined;
+      // One record that the database refuses must not stop its neighbours.
+      if (isLost) reject(error);
+      else await this.#settleNow(request, held).then(resolve, reject);
     }
   }
 
@@ -263,6 +267,40 @@ export class MemoryHolds implements Holds {
       held.settled = undefined;
       throw error;
     }
+  }
+}
+
+/** The settles of one transaction. */
+class SettleBatch implements FileWork {
+  readonly durable = true;
+  readonly #holds: MemoryHolds;
+  /** Taken when the transaction begins. */
+  #batch: readonly Waiting[] | undefined;
+  #settlements: readonly Settlement[] = [];
+
+  constructor(holds: MemoryHolds) {
+    this.#holds = holds;
+  }
+
+  run(tx: FileTransaction): void {
+    this.#batch = this.#holds.takeWaiting();
+    this.#settlements = this.#holds.settleIn(tx, this.#batch);
+  }
+
+  done(): void {
+    const batch = this.#batch ?? [];
+    for (let at = 0; at < batch.length; at += 1) {
+      const one = batch[at];
+      const settlement = this.#settlements[at];
+      assert(one !== undefined && settlement !== undefined, 'each settle has its answer');
+      this.#holds.release(one.held);
+      one.resolve(settlement);
+    }
+  }
+
+  failed(error: unknown): void {
+    // The transaction may not even have begun.
+    void this.#holds.settleApart(this.#batch ?? this.#holds.takeWaiting(), error);
   }
 }
 
