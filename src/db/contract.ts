@@ -85,6 +85,8 @@ export interface FileStore extends Store {
   readonly dialect: 'sqlite';
   /** The rows of a SELECT as they were last committed, at once. */
   readNow(sql: string, parameters: readonly Parameter[]): readonly Row[];
+  /** Transactions of this process that were committed. */
+  readonly commits: number;
   /** Runs the work in the next transaction; it hears by `done` that it is on disk. */
   write(work: FileWork): void;
 }

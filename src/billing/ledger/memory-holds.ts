@@ -2,7 +2,7 @@
  * Holds of a database that is a file of this process: those of requests live in memory, since a
  * request ends with its process, and a process that dies leaves nothing behind. To place one reads
  * what is posted and adds to a counter; it writes nothing and waits for nothing. What is posted is
- * read each time: commands run beside the server on the same file.
+ * read in each turn of the event loop: commands run beside the server on the same file.
  *
  * The settles of a tick are one transaction. A hold counts until its settle is on disk, and a
  * second settle of it repeats the first.
@@ -47,6 +47,10 @@ const MAX_COUNTERS = 10_000;
 
 /** What open holds set aside of an account, or of an allowance. */
 interface Counter {
+  /** Of an account, as it was read last, and when. */
+  row: AccountRow | undefined;
+  turn: number;
+  commits: number;
   open: number;
   usdNano: bigint;
   diemNano: bigint;
@@ -88,6 +92,13 @@ export class MemoryHolds implements Holds {
   readonly #accounts = new Map<string, Counter>();
   readonly #allowances = new Map<string, Counter>();
   #waiting: Waiting[] = [];
+  /** Turns of the event loop in which something was read. */
+  #turn = 0;
+  #isTurning = false;
+  readonly #nextTurn = (): void => {
+    this.#turn += 1;
+    this.#isTurning = false;
+  };
 
   constructor(parts: MemoryHoldsParts) {
     this.#parts = parts;
@@ -95,12 +106,12 @@ export class MemoryHolds implements Holds {
 
   place(request: HoldRequest): HoldAnswer | Promise<HoldAnswer> {
     const { requestId, accountId, allowanceId, lifetime } = request;
-    const { store, clock } = this.#parts;
-    const nowMs = clock.nowMs();
-    const [row] = store.readNow(SELECT_ACCOUNT, [accountId]);
+    const nowMs = this.#parts.clock.nowMs();
+    let account = this.#accounts.get(accountId);
+    const row = this.#rowOf(accountId, account);
     if (row === undefined) return { ok: false, reason: 'balance', postedNano: ZERO };
-    const state = accountOf(row as unknown as AccountRow, nowMs); // what it selects
-    const account = this.#accounts.get(accountId) ?? counterOf(this.#accounts, accountId);
+    const state = accountOf(row, nowMs);
+    account ??= counterOf(this.#accounts, accountId);
     if (account.since !== state.dailyDay) beginDay(account, state.dailyDay);
     const capped = allowanceId === undefined ? undefined : this.#capped(allowanceId, nowMs);
     const plan = planHold(state, capped?.cap, request, nowMs, account, capped?.allowance);
@@ -201,6 +212,25 @@ export class MemoryHolds implements Holds {
 
   async stop(): Promise<void> {
     // Open holds end with the process.
+  }
+
+  /**
+   * What is posted to an account: read once for all that comes in one turn of the event loop, unless
+   * this process has committed since.
+   */
+  #rowOf(accountId: string, account: Counter | undefined): AccountRow | undefined {
+    const { store } = this.#parts;
+    if (account?.turn === this.#turn && account.commits === store.commits) return account.row;
+    const [row] = store.readNow(SELECT_ACCOUNT, [accountId]) as unknown as AccountRow[]; // what it selects
+    if (account === undefined) return row;
+    if (!this.#isTurning) {
+      this.#isTurning = true;
+      setImmediate(this.#nextTurn);
+    }
+    account.row = row;
+    account.turn = this.#turn;
+    account.commits = store.commits;
+    return row;
   }
 
   /** The hold of a job is a row, in whose place one in memory stands until it is there. */
@@ -319,7 +349,8 @@ function counterOf(
   if (counters.size >= MAX_COUNTERS) {
     for (const [idle, { open }] of counters) if (open === 0) counters.delete(idle);
   }
-  const added = { open: 0, usdNano: 0n, diemNano: 0n, since: 0, holds };
+  const unread = { row: undefined, turn: -1, commits: -1 };
+  const added = { ...unread, open: 0, usdNano: 0n, diemNano: 0n, since: 0, holds };
   counters.set(id, added);
   return added;
 }

@@ -168,7 +168,7 @@ export function settleHeld(
   const nowMs = clock.nowMs();
   const taking: Taking = { log, states: readStatesNow(tx, nowMs, settles), nowMs, charges: [] };
   const settlements = settles.map((settle) => settleOne(taking, settle, undefined));
-  writeAll(tx.execute, taking);
+  writeAll((sql, parameters) => tx.execute(sql, parameters), taking);
   return settlements;
 }
 

@@ -97,6 +97,7 @@ export interface SqliteOptions {
 export class SqliteStore implements FileStore {
   readonly dialect = 'sqlite';
   readonly reader: Queryable = this;
+  commits = 0;
   readonly #writer: DatabaseSync;
   readonly #reader: DatabaseSync;
   readonly #write: Statements;
@@ -116,10 +117,6 @@ export class SqliteStore implements FileStore {
     run: async (statements: readonly Statement[]) => {
       for (const { sql, parameters } of statements) this.#write.run(sql, parameters);
     },
-  };
-  readonly #open: FileTransaction = {
-    rows: (sql, parameters) => this.#write.run(sql, parameters),
-    execute: (sql, parameters) => this.#write.execute(sql, parameters),
   };
   readonly #drainSoon = (): void => void this.#drain();
   #queue: FileWork[] = [];
@@ -213,10 +210,11 @@ export class SqliteStore implements FileStore {
         let done: readonly FileWork[] = group;
         const [only] = group;
         // Alone, a body needs no savepoint: what it undoes is all there is.
-        const running = group.length === 1 ? only?.run(this.#open) : undefined;
+        const running = group.length === 1 ? only?.run(this.#write) : undefined;
         if (running !== undefined) await running;
         if (group.length > 1) done = await this.#runInSavepoints(group);
         this.#write.execute('COMMIT', NOTHING);
+        this.commits += 1;
         for (const work of done) {
           if (work.durable) this.#unflushed.push(work);
           else work.done();
@@ -240,7 +238,7 @@ export class SqliteStore implements FileStore {
     for (const work of group) {
       this.#write.execute('SAVEPOINT job', NOTHING);
       try {
-        const running = work.run(this.#open);
+        const running = work.run(this.#write);
         if (running !== undefined) await running;
         done.push(work);
       } catch (error) {
@@ -367,12 +365,16 @@ interface Prepared {
  * Prepared statements of one connection, by their text, with the seam's types: integers as bigint,
  * bytes as Buffer, `$1` as `?`, booleans as 0 and 1.
  */
-class Statements {
+class Statements implements FileTransaction {
   readonly #database: DatabaseSync;
   readonly #byText = new Map<string, Prepared>();
 
   constructor(database: DatabaseSync) {
     this.#database = database;
+  }
+
+  rows(text: string, parameters: readonly Parameter[]): Row[] {
+    return this.run(text, parameters);
   }
 
   /** For what it changes. */
