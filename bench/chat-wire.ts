@@ -140,16 +140,11 @@ measure('answer 1.5 KB: parse and stringify', () => {
   Buffer.from(JSON.stringify({ ...JSON.parse(answer.toString()), id: 'x' }));
 });
 measure('answer 1.5 KB: ours', () => {
-  writeChatAnswer(readChatAnswer(answer, keep), {
-    id: 'chatcmpl-x',
-    model: 'm',
-    createdS: 1,
-    usage,
-    cost,
-    serviceName: 'svc',
-    parameters,
-    citations: [],
-  });
+  writeChatAnswer(
+    readChatAnswer(answer, keep),
+    { id: 'chatcmpl-x', model: 'm', createdS: 1, serviceName: 'svc' },
+    { usage, cost, parameters, citations: [] },
+  );
 });
 
 const EVENTS = 512;

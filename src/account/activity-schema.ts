@@ -10,6 +10,12 @@ const KINDS = [
   'embeddings',
   'rpc',
   'cutout',
+  'image',
+  'image_edit',
+  'speech',
+  'moderation',
+  'rerank',
+  'translation',
   'video',
   'transcription',
 ] as const;
@@ -49,9 +55,9 @@ export const ActivityQuery = z.object({
 export type ActivityAnswer = z.infer<typeof ActivityAnswer>;
 export const ActivityAnswer = z
   .object({
-    object: z.literal('list'),
-    from: Day,
-    to: Day,
+    object: z.literal('list').describe('Kind of the object.'),
+    from: Day.describe('First day, UTC.'),
+    to: Day.describe('Last day, UTC.'),
     data: z
       .array(Receipt)
       .describe('Newest first. A page before the last can have fewer items than its limit.'),
@@ -92,12 +98,18 @@ export const DaysQuery = z.object({ ...RANGE, ...OF_MODEL });
 export type DaysAnswer = z.infer<typeof DaysAnswer>;
 export const DaysAnswer = z
   .object({
-    object: z.literal('list'),
-    from: Day,
-    to: Day,
+    object: z.literal('list').describe('Kind of the object.'),
+    from: Day.describe('First day, UTC.'),
+    to: Day.describe('Last day, UTC.'),
     totals: z.object(Sums).describe('Of every row that matches.'),
     data: z
-      .array(z.object({ date: Day, model: z.string().describe('Id of the model.'), ...Sums }))
+      .array(
+        z.object({
+          date: Day.describe('The day, UTC.'),
+          model: z.string().describe('Id of the model.'),
+          ...Sums,
+        }),
+      )
       .describe('Newest day first, its dearest model first.'),
   })
   .meta({ id: 'UsageDays' });

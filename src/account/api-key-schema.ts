@@ -70,15 +70,21 @@ export const CreateKeyRequest = z
   .object({
     apiKeyType: KIND.describe('INFERENCE keys call models; ADMIN keys also manage the account.'),
     description: Description,
-    consumptionLimit: ConsumptionLimit.nullish(),
+    consumptionLimit: ConsumptionLimit.nullish().describe(
+      'What the key may spend a period; null is no limit.',
+    ),
     limitPeriod: PERIOD.nullish().describe(
       'When spending starts again from zero: each day (EPOCH, the default), each month, never. All in UTC.',
     ),
     modelPrivacy: PRIVACY.nullish().describe(
       'PRIVATE_TEXT: text models must be private; PRIVATE_ONLY: every model must be. Default ALL.',
     ),
-    models: Models.nullish(),
-    expiresAt: ExpiresAt.nullish(),
+    models: Models.nullish().describe(
+      'Ids of the only models that the key may use; null, the default, is every model.',
+    ),
+    expiresAt: ExpiresAt.nullish().describe(
+      'When the key stops: a day (from 00:00 UTC of that day on it is refused), a time in UTC, or "" for never, the default.',
+    ),
   })
   .meta({
     id: 'CreateApiKeyRequest',
@@ -98,8 +104,12 @@ export const UpdateKeyRequest = z
     limitPeriod: PERIOD.optional().describe(
       'A new period counts what the key has spent in it so far.',
     ),
-    modelPrivacy: PRIVACY.optional(),
-    models: Models.nullable().optional(),
+    modelPrivacy: PRIVACY.optional().describe(
+      '`PRIVATE_TEXT`: text models must be private; `PRIVATE_ONLY`: every model must be.',
+    ),
+    models: Models.nullable()
+      .optional()
+      .describe('Ids of the only models that the key may use; null is every model.'),
     expiresAt: ExpiresAt.nullable().optional().describe('"" or null: never.'),
   })
   .describe('A missing field stays as it is.')
@@ -111,7 +121,11 @@ export const DeleteKeyQuery = z.object({
 
 export const ListKeysQuery = z.object(pageQuery({ max: KEYS_PER_PAGE, usual: KEYS_PER_PAGE }));
 
-const Limits = z.object({ usd: z.number().nullable(), diem: z.number().nullable(), vcu: z.null() });
+const Limits = z.object({
+  usd: z.number().nullable().describe('Most USD a period; null is no limit.'),
+  diem: z.number().nullable().describe('Most daily credit a period; null is no limit.'),
+  vcu: z.null().describe('Always null; kept for old clients.'),
+});
 export const Time = z.string().describe('ISO 8601, UTC.');
 export const DecimalText = z
   .string()
@@ -120,45 +134,80 @@ export const DecimalText = z
 export type ApiKeyItem = z.infer<typeof ApiKeyItem>;
 export const ApiKeyItem = z
   .object({
-    id: z.string(),
-    apiKeyType: KIND,
-    description: z.string(),
+    id: z.string().describe('Id of the key; it is no secret.'),
+    apiKeyType: KIND.describe('INFERENCE keys call models; ADMIN keys also manage the account.'),
+    description: z.string().describe('What the key is for.'),
     createdAt: Time,
-    expiresAt: Time.nullable(),
+    expiresAt: Time.nullable().describe('When it stops; ISO 8601, UTC. Null is never.'),
     lastUsedAt: Time.nullable().describe('Up to 20 seconds old where several servers run.'),
-    last6Chars: z.string(),
-    consumptionLimits: Limits,
-    limitPeriod: PERIOD,
-    modelPrivacy: PRIVACY,
-    models: z.array(z.string()).nullable(),
-    usage: z.object({
-      trailingSevenDays: z.object({ usd: DecimalText, vcu: DecimalText, diem: DecimalText }),
-    }),
+    last6Chars: z.string().describe('End of the secret, to tell keys apart.'),
+    consumptionLimits: Limits.describe('What the key may spend a period.'),
+    limitPeriod: PERIOD.describe(
+      'When spending starts again from zero: each day (EPOCH), each month, never. All in UTC.',
+    ),
+    modelPrivacy: PRIVACY.describe(
+      'Which models by their privacy: every one, text models that are private, or private ones only.',
+    ),
+    models: z
+      .array(z.string())
+      .nullable()
+      .describe('Ids of the only models that the key may use; null is every model.'),
+    usage: z
+      .object({
+        trailingSevenDays: z
+          .object({
+            usd: DecimalText.describe('USD, decimal text.'),
+            vcu: DecimalText.describe('Always zero; kept for old clients.'),
+            diem: DecimalText.describe('Daily credit, decimal text.'),
+          })
+          .describe('In the last seven days, today included.'),
+      })
+      .describe('What it has spent.'),
     currentPeriodUsage: z
-      .object({ usd: DecimalText, diem: DecimalText })
+      .object({
+        usd: DecimalText.describe('USD, decimal text.'),
+        diem: DecimalText.describe('Daily credit, decimal text.'),
+      })
       .describe('What counts against the limits now.'),
   })
   .meta({ id: 'ApiKey' });
 
-export const ApiKeyList = z.object({ object: z.literal('list'), data: z.array(ApiKeyItem) });
-export const ApiKeyAnswer = z.object({ data: ApiKeyItem });
-export const UpdatedKeyAnswer = z.object({ success: z.literal(true), data: ApiKeyItem });
-export const DeletedKeyAnswer = z.object({ success: z.literal(true) });
+export const ApiKeyList = z.object({
+  object: z.literal('list').describe('Kind of the object.'),
+  data: z.array(ApiKeyItem).describe('The keys, newest first.'),
+});
+export const ApiKeyAnswer = z.object({ data: ApiKeyItem.describe('The key.') });
+export const UpdatedKeyAnswer = z.object({
+  success: z.literal(true).describe('It was changed.'),
+  data: ApiKeyItem.describe('The key as it is now.'),
+});
+export const DeletedKeyAnswer = z.object({
+  success: z.literal(true).describe('It was revoked, or had been.'),
+});
 
 export type CreatedKeyAnswer = z.infer<typeof CreatedKeyAnswer>;
 export const CreatedKeyAnswer = z.object({
-  success: z.literal(true),
-  data: z.object({
-    id: z.string(),
-    apiKey: z.string().describe('The secret. It is shown here once and stored nowhere.'),
-    apiKeyType: KIND,
-    description: z.string(),
-    consumptionLimit: Limits,
-    limitPeriod: PERIOD,
-    modelPrivacy: PRIVACY,
-    models: z.array(z.string()).nullable(),
-    expiresAt: Time.nullable(),
-  }),
+  success: z.literal(true).describe('It was made.'),
+  data: z
+    .object({
+      id: z.string().describe('Id of the key; it is no secret.'),
+      apiKey: z.string().describe('The secret. It is shown here once and stored nowhere.'),
+      apiKeyType: KIND.describe('INFERENCE keys call models; ADMIN keys also manage the account.'),
+      description: z.string().describe('What the key is for.'),
+      consumptionLimit: Limits.describe('What the key may spend a period.'),
+      limitPeriod: PERIOD.describe(
+        'When spending starts again from zero: each day (EPOCH), each month, never. All in UTC.',
+      ),
+      modelPrivacy: PRIVACY.describe(
+        'Which models by their privacy: every one, text models that are private, or private ones only.',
+      ),
+      models: z
+        .array(z.string())
+        .nullable()
+        .describe('Ids of the only models that the key may use; null is every model.'),
+      expiresAt: Time.nullable().describe('When it stops; ISO 8601, UTC. Null is never.'),
+    })
+    .describe('The new key, with its secret.'),
 });
 
 export const CreateWalletKeyRequest = CreateKeyRequest.extend({
@@ -264,7 +313,14 @@ export const KEY_CHALLENGE: RouteDescription = {
   answers: [
     jsonAnswer(
       'A token of 15 minutes.',
-      z.strictObject({ success: z.literal(true), data: z.strictObject({ token: z.string() }) }),
+      z.strictObject({
+        success: z.literal(true).describe('It was made.'),
+        data: z
+          .strictObject({
+            token: z.string().describe('The text to sign, good once and for a few minutes.'),
+          })
+          .describe('What the wallet signs.'),
+      }),
       { success: true, data: { token: 'eyJ…' } },
       'no-store',
     ),

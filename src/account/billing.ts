@@ -32,10 +32,12 @@ export const BalanceAnswer = z
       .enum(['DIEM', 'USD'])
       .nullable()
       .describe('What the next request spends first; null when there is nothing.'),
-    balances: z.object({
-      diem: z.number().describe("What is left of today's credit; it does not roll over."),
-      usd: z.number().describe('Posted USD; requests in flight are not taken off yet.'),
-    }),
+    balances: z
+      .object({
+        diem: z.number().describe("What is left of today's credit; it does not roll over."),
+        usd: z.number().describe('Posted USD; requests in flight are not taken off yet.'),
+      })
+      .describe('What is posted.'),
     diemEpochAllocation: z.number().describe('Daily credit that is given each day at 00:00 UTC.'),
     held: Amounts.describe('Of the balances, what open requests and jobs set aside.'),
     available: Amounts.describe('Of the balances, what the next request can have.'),
@@ -61,28 +63,40 @@ const TransactionsQuery = z.object(pageQuery({ max: 100, usual: 50 }));
 
 type Transaction = z.infer<typeof Transaction>;
 const Transaction = z.object({
-  id: z.string(),
-  type: z.enum(['CHARGE', 'TOP_UP', 'CREDIT', 'REFUND', 'PAYOUT', 'REVERSAL', 'DEBT']),
+  id: z.string().describe('Id of the movement.'),
+  type: z
+    .enum(['CHARGE', 'TOP_UP', 'CREDIT', 'REFUND', 'PAYOUT', 'REVERSAL', 'DEBT'])
+    .describe(
+      'CHARGE of a request; TOP_UP from a wallet; CREDIT or debit by the operator; REFUND of a failed job or payout; PAYOUT to a wallet; REVERSAL of a top-up that its chain took back; DEBT made good.',
+    ),
   amount: z.number().describe('Above zero came in, below zero was taken.'),
-  currency: z.enum(['USD', 'DIEM']),
+  currency: z.enum(['USD', 'DIEM']).describe('What `amount` is in: USD, or daily credit (DIEM).'),
   balanceAfter: z.number().describe('USD balance after it.'),
-  createdAt: z.string(),
-  requestId: z.string().nullable(),
-  modelId: z.string().nullable(),
-  note: z.string().nullable(),
+  createdAt: z.string().describe('ISO 8601, UTC.'),
+  requestId: z
+    .string()
+    .nullable()
+    .describe('The request that was charged; null for other movements.'),
+  modelId: z
+    .string()
+    .nullable()
+    .describe('The model that was charged for; null for other movements.'),
+  note: z.string().nullable().describe('What was written beside it; null without a note.'),
 });
 
 export type TransactionsAnswer = z.infer<typeof TransactionsAnswer>;
 export const TransactionsAnswer = z
   .object({
-    object: z.literal('list'),
+    object: z.literal('list').describe('Kind of the object.'),
     data: z.array(Transaction).describe('Newest first.'),
-    pagination: z.object({
-      limit: z.number().int(),
-      page: z.number().int(),
-      total: z.number().int(),
-      hasMore: z.boolean(),
-    }),
+    pagination: z
+      .object({
+        limit: z.number().int().describe('Most items of a page.'),
+        page: z.number().int().describe('This page, from 1.'),
+        total: z.number().int().describe('Items in all.'),
+        hasMore: z.boolean().describe('Whether there are more pages.'),
+      })
+      .describe('Where this page stands.'),
   })
   .meta({ id: 'BillingTransactions' });
 

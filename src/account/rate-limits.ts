@@ -20,48 +20,65 @@ const Rate = z.object({
   unit: z
     .enum(['requests', 'tokens', 'credits'])
     .describe('What is counted; `credits` are those of blockchain RPC.'),
-  amount: z.number().int(),
+  amount: z.number().int().describe('Most in a window.'),
   used: z.number().int().describe('In the window that runs; of running requests the estimate.'),
-  left: z.number().int(),
+  left: z.number().int().describe('What is left in the window that runs.'),
 });
 type Rate = z.infer<typeof Rate>;
 
 export type RateLimitsAnswer = z.infer<typeof RateLimitsAnswer>;
 export const RateLimitsAnswer = z
   .object({
-    data: z.object({
-      accessPermitted: z.boolean().describe('Whether the credit is enough for a priced request.'),
-      apiTier: z.object({ id: z.string().describe('The plan.'), isCharged: z.boolean() }),
-      balances: z.object({
-        USD: z.number(),
-        DIEM: z.number().describe("What is left of today's."),
-      }),
-      keyExpiration: Time.nullable(),
-      nextEpochBegins: Time.describe('When daily credit and EPOCH limits start again.'),
-      rateLimits: z.array(
-        z.object({
-          apiModelId: z
-            .string()
-            .describe('A model, or `endpoint:<path>` of what has its own limit.'),
-          rateLimits: z.array(Rate).describe('A kind of limit that is missing does not apply.'),
-        }),
-      ),
-    }),
+    data: z
+      .object({
+        accessPermitted: z.boolean().describe('Whether the credit is enough for a priced request.'),
+        apiTier: z
+          .object({
+            id: z.string().describe('The plan.'),
+            isCharged: z.boolean().describe('Whether requests are charged.'),
+          })
+          .describe('The plan of the account.'),
+        balances: z
+          .object({
+            USD: z.number().describe('Posted USD.'),
+            DIEM: z.number().describe("What is left of today's."),
+          })
+          .describe('What can be spent.'),
+        keyExpiration: Time.nullable().describe(
+          'When the key stops; ISO 8601, UTC. Null is never.',
+        ),
+        nextEpochBegins: Time.describe('When daily credit and EPOCH limits start again.'),
+        rateLimits: z
+          .array(
+            z.object({
+              apiModelId: z
+                .string()
+                .describe('A model, or `endpoint:<path>` of what has its own limit.'),
+              rateLimits: z.array(Rate).describe('A kind of limit that is missing does not apply.'),
+            }),
+          )
+          .describe('Limits by model and endpoint.'),
+      })
+      .describe('The limits and what they stand on.'),
   })
   .meta({ id: 'RateLimits' });
 
 const Refusal = z.object({
-  apiKeyId: z.string(),
+  apiKeyId: z.string().describe('The key that was refused.'),
   modelId: z.string().describe('A model, or `endpoint:<path>`.'),
   rateLimitTier: z.string().describe('The plan.'),
-  rateLimitType: z.enum(['RPM', 'RPD', 'TPM', 'FAILED_REQUESTS', 'UNSUPPORTED_FEATURE_REQUESTS']),
+  rateLimitType: z
+    .enum(['RPM', 'RPD', 'TPM', 'FAILED_REQUESTS', 'UNSUPPORTED_FEATURE_REQUESTS'])
+    .describe(
+      'Which limit: requests a minute or a day, tokens a minute, failed requests, or requests that ask for what a model cannot do.',
+    ),
   timestamp: Time,
 });
 
 export type RateLimitLogAnswer = z.infer<typeof RateLimitLogAnswer>;
 export const RateLimitLogAnswer = z
   .object({
-    object: z.literal('list'),
+    object: z.literal('list').describe('Kind of the object.'),
     data: z.array(Refusal).describe('The last 50, newest first.'),
   })
   .meta({ id: 'RateLimitLog' });

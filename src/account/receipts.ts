@@ -2,8 +2,13 @@
 import { type UsageRow, pricesOf, rememberPrices } from '../billing/ledger/ledger.ts';
 import { isoTime } from '../core/clock.ts';
 import { formatUsd, toUsdNumber } from '../core/money.ts';
+import type { Config } from '../config/config.ts';
 import type { AccountParts } from './account-parts.ts';
-import type { Receipt, ReceiptAnswer } from './usage-schema.ts';
+import { walletOfAccount } from '../identity/identity.ts';
+import type { Receipt, ReceiptAnswer, SignedReceipt } from './usage-schema.ts';
+
+/** In place of a network, for credit that came otherwise. */
+const PREPAID = 'ledger:prepaid';
 
 export function receiptBody(row: UsageRow): Receipt {
   return {
@@ -34,6 +39,39 @@ export function receiptBody(row: UsageRow): Receipt {
   };
 }
 
+/** What a signed receipt says: all that decides the cost, amounts as decimal text. */
+export function signedUsage(
+  row: UsageRow,
+  unitPrices: ReceiptAnswer['unitPrices'],
+): SignedReceipt['usage'] {
+  const { requestId, createdAt, kind, model, status, tokens, priceVersion, extras } =
+    receiptBody(row);
+  const cost = { usd: formatUsd(row.usd_nano), diem: formatUsd(row.diem_nano) };
+  return {
+    requestId,
+    createdAt,
+    kind,
+    model,
+    status,
+    tokens,
+    priceVersion,
+    unitPrices,
+    cost,
+    extras,
+  };
+}
+
+/** Who paid, and where: a wallet on the network that it pays on, or an account from its credit. */
+export function payerOf(
+  accountId: string,
+  { payments: { base, solana } }: Config,
+): { readonly payer: string; readonly network: string } {
+  const wallet = walletOfAccount(accountId);
+  if (wallet === undefined) return { payer: `account:${accountId}`, network: PREPAID };
+  const rail = wallet.startsWith('0x') ? base : solana;
+  return { payer: wallet, network: rail?.network ?? PREPAID };
+}
+
 /** A price that is its own version: of a credit of RPC, of one quoted film. */
 const OWN_PRICE = /^(rpc|quote)-(\d{1,18})$/;
 
@@ -46,8 +84,9 @@ export async function unitPricesOf(
   if (amount !== undefined) {
     return { [kind === 'rpc' ? 'perCredit' : 'quote']: formatUsd(BigInt(amount)) };
   }
-  const price = catalog.get(model)?.price;
-  if (price?.version === version) return { ...price.row };
+  const { price, batchPrice } = catalog.get(model) ?? {};
+  const inForce = [price, batchPrice].find((one) => one?.version === version);
+  if (inForce !== undefined) return { ...inForce.row };
   const kept = await pricesOf(stores.store, version);
   return kept === undefined ? null : (JSON.parse(kept) as Record<string, unknown>); // kept by us
 }
@@ -65,9 +104,11 @@ export class PriceKeeper {
   async keep(): Promise<void> {
     const { catalog, stores } = this.#parts;
     const fresh = new Map<string, string>();
-    for (const { price } of catalog.models()) {
-      if (price === undefined || this.#kept.has(price.version)) continue;
-      fresh.set(price.version, JSON.stringify(price.row));
+    for (const { price, batchPrice } of catalog.models()) {
+      for (const one of [price, batchPrice]) {
+        if (one === undefined || this.#kept.has(one.version)) continue;
+        fresh.set(one.version, JSON.stringify(one.row));
+      }
     }
     if (fresh.size === 0) return;
     await rememberPrices(stores.store, fresh);

@@ -34,18 +34,18 @@ const ExplorerUrl = z.string().nullable().describe('Where people look the transa
 
 type Entry = z.infer<typeof Entry>;
 const Entry = z.object({
-  id: z.string(),
+  id: z.string().describe('Id of the movement.'),
   type: z
     .enum(['TOP_UP', 'CREDIT', 'REFUND', 'PAYOUT', 'REVERSAL', 'DEBT', 'CHARGES'])
     .describe(
       'TOP_UP from a wallet; CREDIT or debit by the operator; REFUND of a failed job or payout; PAYOUT to a wallet; REVERSAL of a top-up that its chain took back; DEBT made good; CHARGES of a day.',
     ),
-  date: Day,
+  date: Day.describe('Day of the movement, UTC.'),
   createdAt: Time.nullable().describe('Null for the charges of a day.'),
   amount: Cost.describe('Above zero came in, below zero was taken.'),
   balanceAfter: z.number().nullable().describe('USD balance after it; null for charges.'),
   requests: z.number().int().nullable().describe('Requests of the charges of a day.'),
-  note: z.string().nullable(),
+  note: z.string().nullable().describe('What was written beside it; null without a note.'),
   network: z.string().nullable().describe('CAIP-2, where a chain was involved.'),
   transaction: Transaction,
   explorerUrl: ExplorerUrl,
@@ -54,7 +54,7 @@ const Entry = z.object({
 export type StatementAnswer = z.infer<typeof StatementAnswer>;
 export const StatementAnswer = z
   .object({
-    object: z.literal('list'),
+    object: z.literal('list').describe('Kind of the object.'),
     data: z.array(Entry).describe('Newest first.'),
     nextCursor: NextCursor,
   })
@@ -189,23 +189,23 @@ function movementOf({ config }: AccountParts, accountId: string, row: MovementRo
 export type TopUpItem = z.infer<typeof TopUpItem>;
 export const TopUpItem = z
   .object({
-    paymentId: z.string(),
+    paymentId: z.string().describe('Id of the payment.'),
     network: z.string().describe('CAIP-2.'),
-    amountUsd: z.number(),
+    amountUsd: z.number().describe('What was paid, in USD.'),
     state: z
       .enum(['open', 'sent', 'credited', 'failed'])
       .describe('open: nothing is sent yet; sent: on its way; credited and failed are final.'),
     transaction: Transaction,
     explorerUrl: ExplorerUrl,
     failure: z.string().nullable().describe('Why it failed, or what the last look at it met.'),
-    createdAt: Time,
-    updatedAt: Time,
+    createdAt: Time.describe('When it came; ISO 8601, UTC.'),
+    updatedAt: Time.describe('When its state last changed; ISO 8601, UTC.'),
   })
   .meta({ id: 'WalletPayment' });
 
 export type TopUpsAnswer = z.infer<typeof TopUpsAnswer>;
 export const TopUpsAnswer = z.object({
-  object: z.literal('list'),
+  object: z.literal('list').describe('Kind of the object.'),
   data: z.array(TopUpItem).describe('Newest first.'),
   nextCursor: NextCursor,
 });

@@ -47,17 +47,17 @@ export const Cost = z.object({
 });
 const Count = z.number().int();
 export const Sums = {
-  requests: Count,
+  requests: Count.describe('Requests that were admitted.'),
   errors: Count.describe('Of the requests, those that failed or were given up.'),
-  promptTokens: Count,
-  completionTokens: Count,
-  cost: Cost,
+  promptTokens: Count.describe('Tokens of prompts, cached ones included.'),
+  completionTokens: Count.describe('Tokens of answers, thinking included.'),
+  cost: Cost.describe('What they cost together.'),
 };
 
 const UsageRow = z
   .object({
     date: Day,
-    model: z.string(),
+    model: z.string().describe('Id of the model; `rpc/<network>` for blockchain RPC.'),
     apiKeyId: z.string().nullable().describe('Null for a wallet.'),
     tagValue: z.string().optional().describe('Of the `tag` that was asked for.'),
     ...Sums,
@@ -65,15 +65,19 @@ const UsageRow = z
   .meta({ id: 'UsageRow' });
 
 const UsageTagRow = z
-  .object({ tag: z.string(), value: z.string(), ...Sums })
+  .object({
+    tag: z.string().describe('Name of a member of `metadata`.'),
+    value: z.string().describe('Its value.'),
+    ...Sums,
+  })
   .meta({ id: 'UsageTagRow' });
 
 export type UsageAnswer = z.infer<typeof UsageAnswer>;
 export const UsageAnswer = z
   .object({
-    object: z.literal('list'),
-    from: Day,
-    to: Day,
+    object: z.literal('list').describe('Kind of the object.'),
+    from: Day.describe('First day, UTC.'),
+    to: Day.describe('Last day, UTC.'),
     totals: z.object(Sums).describe('Of every row that matches, on all pages.'),
     data: z.array(UsageRow).describe('Newest day first.'),
   })
@@ -82,9 +86,9 @@ export const UsageAnswer = z
 export type UsageTagsAnswer = z.infer<typeof UsageTagsAnswer>;
 export const UsageTagsAnswer = z
   .object({
-    object: z.literal('list'),
-    from: Day,
-    to: Day,
+    object: z.literal('list').describe('Kind of the object.'),
+    from: Day.describe('First day, UTC.'),
+    to: Day.describe('Last day, UTC.'),
     data: z.array(UsageTagRow).describe('By tag, its dearest value first.'),
   })
   .meta({ id: 'UsageTags' });
@@ -101,23 +105,32 @@ const SURCHARGE = {
   type: 'object',
   required: ['count', 'usd'],
   additionalProperties: false,
-  properties: { count: { type: 'integer' }, usd: { type: 'string' } },
+  properties: {
+    count: { type: 'integer', description: 'How many were charged.' },
+    usd: { type: 'string', description: 'What they cost, USD as decimal text.' },
+  },
 } as const;
 
 /** Receipts are kept as JSON, so their shape is said here and not parsed. */
 const EXTRAS = {
   additionalProperties: false,
   properties: {
-    web_search: SURCHARGE,
-    web_scraping: SURCHARGE,
-    x_search: SURCHARGE,
+    web_search: { ...SURCHARGE, description: 'Web searches of this server.' },
+    web_scraping: { ...SURCHARGE, description: 'Pages that were read.' },
+    x_search: { ...SURCHARGE, description: "Searches of the engine's own." },
     engine_calls: { type: 'integer', description: 'When it was more than one.' },
-    images: { type: 'integer' },
-    audioSeconds: { type: 'number' },
+    images: { type: 'integer', description: 'Images that were made.' },
+    audioSeconds: { type: 'number', description: 'Seconds of the recording.' },
     credits: { type: 'integer', description: 'Blockchain RPC: credits charged.' },
     items: { type: 'integer', description: 'Blockchain RPC: items of the batch.' },
-    quoteUsd: { type: 'string' },
-    refundedUsd: { type: 'string' },
+    quoteUsd: {
+      type: 'string',
+      description: 'Video: the price that was quoted, USD as decimal text.',
+    },
+    refundedUsd: {
+      type: 'string',
+      description: 'Video: what came back when it failed, USD as decimal text.',
+    },
     reason: { type: 'string', description: 'Why a video failed, as an error code.' },
   },
 } as const;
@@ -125,17 +138,31 @@ const EXTRAS = {
 export type Receipt = z.infer<typeof Receipt>;
 export const Receipt = z
   .object({
-    object: z.literal('receipt'),
+    object: z.literal('receipt').describe('Kind of the object.'),
     requestId: z.string().describe('The header `x-request-id` of the answer.'),
-    createdAt: z.string(),
+    createdAt: z.string().describe('When it was admitted; ISO 8601, UTC.'),
     apiKeyId: z.string().nullable().describe('Null for a wallet.'),
     kind: z
       .string()
       .describe('What was sold; `cutout` is a removed background.')
       .meta({
-        enum: ['chat', 'completions', 'embeddings', 'rpc', 'cutout', 'video', 'transcription'],
+        enum: [
+          'chat',
+          'completions',
+          'embeddings',
+          'rpc',
+          'cutout',
+          'image',
+          'image_edit',
+          'speech',
+          'moderation',
+          'rerank',
+          'translation',
+          'video',
+          'transcription',
+        ],
       }),
-    model: z.string(),
+    model: z.string().describe('Id of the model; `rpc/<network>` for blockchain RPC.'),
     status: z
       .string()
       .describe(
@@ -144,29 +171,33 @@ export const Receipt = z
       .meta({ enum: ['completed', 'aborted', 'failed', 'expired', 'running'] }),
     router: z.string().nullable().describe('The engine that answered.'),
     attempts: Count.describe('Engines that were asked.'),
-    tokens: z.object({
-      prompt: Count.describe('Cached and cache-write tokens included.'),
-      completion: Count.describe('Reasoning tokens included.'),
-      cached: Count,
-      cacheWrite: Count,
-      reasoning: Count,
-      countedBy: z
-        .string()
-        .describe(
-          'engine; bytes (of the text, four a token, where the engine did not count); none. Receipts of version 0.1.0 may say deltas.',
-        )
-        .meta({ enum: ['engine', 'bytes', 'deltas', 'none'] }),
-    }),
+    tokens: z
+      .object({
+        prompt: Count.describe('Cached and cache-write tokens included.'),
+        completion: Count.describe('Reasoning tokens included.'),
+        cached: Count.describe("Of the prompt, read from the engine's cache."),
+        cacheWrite: Count.describe("Of the prompt, written to the engine's cache."),
+        reasoning: Count.describe('Of the completion, thinking.'),
+        countedBy: z
+          .string()
+          .describe(
+            'engine; bytes (of the text, four a token, where the engine did not count); none. Receipts of version 0.1.0 may say deltas.',
+          )
+          .meta({ enum: ['engine', 'bytes', 'deltas', 'none'] }),
+      })
+      .describe('What was counted; zeros where tokens are not what is sold.'),
     priceVersion: z.string().describe('Names the prices that the cost was made with.'),
-    cost: Cost,
+    cost: Cost.describe('What was charged.'),
     reserved: z
       .number()
       .nullable()
       .describe(
         'What was set aside at admission, USD and daily credit; null where it is not known.',
       ),
-    latencyMs: Count,
-    firstTokenMs: Count.nullable(),
+    latencyMs: Count.describe('Milliseconds from admission to the end of the answer.'),
+    firstTokenMs: Count.nullable().describe(
+      'Milliseconds from admission to the first token; null where none came.',
+    ),
     extras: z
       .record(z.string(), z.unknown())
       .describe('What else was counted or priced; each member for some kinds only.')
@@ -186,6 +217,51 @@ export const ReceiptAnswer = Receipt.extend({
       'The prices of `priceVersion` as they are configured: USD, those of tokens a million; null where they are not known any more.',
     ),
 }).meta({ id: 'ReceiptWithPrices' });
+
+const SignedPayload = z
+  .object({
+    format: z.enum(['jws', 'eip712']).describe('`jws`: the claims are in the signature.'),
+    payload: z
+      .record(z.string(), z.unknown())
+      .optional()
+      .describe('The claims of `eip712`, as the offer-receipt extension of x402 has them.'),
+    signature: z.string().describe('A compact JWS (EdDSA), or 65 bytes in hex (EIP-712).'),
+  })
+  .meta({ id: 'SignedPayload' });
+
+export type SignedReceipt = z.infer<typeof SignedReceipt>;
+export const SignedReceipt = z
+  .object({
+    object: z.literal('signed_receipt').describe('Always `signed_receipt`.'),
+    usage: z
+      .object({
+        ...Receipt.pick({
+          requestId: true,
+          createdAt: true,
+          kind: true,
+          model: true,
+          status: true,
+          tokens: true,
+          priceVersion: true,
+          extras: true,
+        }).shape,
+        unitPrices: ReceiptAnswer.shape.unitPrices,
+        cost: z
+          .object({
+            usd: z.string().describe('USD, decimal.'),
+            diem: z.string().describe('Daily credit, decimal.'),
+          })
+          .describe('What was taken for the request.'),
+      })
+      .describe('What the request used and cost.'),
+    receipts: z
+      .array(SignedPayload)
+      .describe(
+        'The same receipt in two forms. The URL that it is for ends with the SHA-256 of the canonical JSON (RFC 8785) of `usage`.',
+      ),
+    keys: z.string().describe('Where the public keys are.'),
+  })
+  .meta({ id: 'SignedReceipt' });
 
 export const SUMS_SAMPLE = {
   requests: 12,
@@ -306,5 +382,47 @@ export const RECEIPT: RouteDescription = {
       unitPrices: { input: '0.30', output: '1.20' },
     }),
   ],
+  refusals: ['REQUEST_ID_NOT_FOUND'],
+};
+
+const SIGNED_SAMPLE: SignedReceipt = {
+  object: 'signed_receipt',
+  usage: {
+    requestId: REQUEST_ID,
+    createdAt: RECEIPT_SAMPLE.createdAt,
+    kind: 'chat',
+    model: 'atlas-24b',
+    status: 'completed',
+    tokens: RECEIPT_SAMPLE.tokens,
+    priceVersion: RECEIPT_SAMPLE.priceVersion,
+    unitPrices: { input: '0.30', output: '1.20' },
+    cost: { usd: '0.000011100', diem: '0.000000000' },
+    extras: {},
+  },
+  receipts: [
+    { format: 'jws', signature: 'eyJhbGciOiJFZERTQSIsImtpZCI6ImRpZDprZXk6ejZNay4uLiJ9.eyJ2….c2ln' },
+    {
+      format: 'eip712',
+      payload: {
+        version: 1,
+        network: 'eip155:8453',
+        resourceUrl: `https://api.example.com/api/v1/usage/${REQUEST_ID}?sha256=9f86d081…`,
+        payer: '0x52908400098527886e0f7030069857d2e4169ee7',
+        issuedAt: 1_795_233_600,
+        transaction: '',
+      },
+      signature: '0x5f…1b',
+    },
+  ],
+  keys: 'https://api.example.com/.well-known/did.json',
+};
+
+export const SIGNED_RECEIPT: RouteDescription = {
+  tag: 'Usage and billing',
+  summary: 'Get the signed receipt of a request',
+  about:
+    'For a dispute: what the request used and cost, signed by this service as the offer-receipt extension of x402 says. `farebox verify` checks it, and so does every implementation of the extension.',
+  parameters: RECEIPT.parameters ?? [],
+  answers: [jsonAnswer('The receipt, signed twice.', SignedReceipt, SIGNED_SAMPLE)],
   refusals: ['REQUEST_ID_NOT_FOUND'],
 };

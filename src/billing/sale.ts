@@ -10,7 +10,7 @@ import type { Caller } from '../identity/identity.ts';
 import type { Clock } from '../core/clock.ts';
 import type { Fault } from '../core/faults.ts';
 import { type Log, reasonOf } from '../core/log.ts';
-import { type Nano, ZERO, addNano, maxNano, nano } from '../core/money.ts';
+import { type Nano, ZERO, nano } from '../core/money.ts';
 import {
   type Hold,
   type HoldAnswer,
@@ -23,7 +23,6 @@ import {
   type UsageRecord,
 } from './ledger/ledger.ts';
 import { CreditWaits, isHeld } from './credit-waits.ts';
-import type { Idempotency } from './idempotency/idempotency.ts';
 import {
   type WalletRefusal,
   limitRefusal,
@@ -41,6 +40,7 @@ import type {
   SaleRequest,
   SoldAnswer,
 } from './sale-request.ts';
+import { postedOf, takePayment } from './take-payment.ts';
 import type { Queryable } from '../db/db.ts';
 import {
   type LimitLog,
@@ -71,7 +71,6 @@ export type {
 export interface SalesParts {
   readonly ledger: Ledger;
   readonly windows: Windows;
-  readonly idempotency: Idempotency;
   readonly limitLog: LimitLog;
   readonly clock: Clock;
   readonly log: Log;
@@ -100,7 +99,8 @@ export class Sales {
    * 402, and what the work throws; a caller who has left hears nothing of that: `undefined`.
    */
   async sell<T>(request: SaleRequest, work: (sale: Sale) => Promise<T>): Promise<T | undefined> {
-    const sale = await this.#admit(request);
+    const admitting = this.#admit(request);
+    const sale = admitting instanceof Promise ? await admitting : admitting;
     let failure: unknown;
     try {
       return await work(sale);
@@ -113,17 +113,22 @@ export class Sales {
     }
   }
 
-  async #admit(request: SaleRequest): Promise<Sale> {
-    const { price } = request;
+  /** At once, where limits and holds are in memory. */
+  #admit(request: SaleRequest): Sale | Promise<Sale> {
     const { windows, clock } = this.#context;
     const nowMs = clock.nowMs();
+    if (request.caller.isBatch === true) return this.#counted(request, UNCOUNTED, nowMs);
     const taking = windows.take(takeOf(request), nowMs);
-    const taken = taking instanceof Promise ? await taking : taking;
+    if (!(taking instanceof Promise)) return this.#counted(request, taking, nowMs);
+    return taking.then((taken) => this.#counted(request, taken, nowMs));
+  }
+
+  #counted(request: SaleRequest, taken: WindowAnswer, nowMs: number): Sale | Promise<Sale> {
     if (!taken.ok) throw this.#limited(request, taken, nowMs);
     const sale = new Sale(this.#context, request, taken, nowMs);
     // A payment is taken between the two: a caller above its limits does not pay.
-    if (price !== undefined) await sale.reserve(price);
-    return sale;
+    const reserving = request.price === undefined ? undefined : sale.reserve(request.price);
+    return reserving === undefined ? sale : reserving.then(() => sale);
   }
 
   async #releaseFailed(sale: Sale, failure: unknown): Promise<void> {
@@ -214,11 +219,6 @@ export class Sales {
     return this.#context.ledger.refundIn(tx, usage);
   }
 
-  /** Keeps an answer for its retries inside a transaction; false when another request has its key. */
-  keep(tx: Queryable, keeper: AnswerKeeper, answer: SoldAnswer): Promise<boolean> {
-    return this.#context.idempotency.complete(keeper.token, keeper.finished(answer), tx);
-  }
-
   /** What an account can spend, for the balance header of answers that charge nothing. */
   async balanceOf(caller: Caller): Promise<Nano> {
     const { usdNano, heldUsdNano } = await this.#context.ledger.standing(caller.accountId);
@@ -258,16 +258,34 @@ export class Sale implements Counted {
 
   /**
    * Sets the money of a counted request aside, now that its price is known, after its payment was
-   * taken. Throws 402, 429, and what becomes of a payment.
+   * taken. Nothing is waited for where it is there, without a payment. Throws 402, 429, and what
+   * becomes of a payment.
    */
-  async reserve(price: PriceBounds): Promise<void> {
-    const { requestId, caller, rate, ownLimit, signal } = this.request;
+  reserve(price: PriceBounds): void | Promise<void> {
+    const { requestId, caller } = this.request;
     const wanted = holdOf(this.#context, requestId, caller, price);
+    if (caller.payment !== undefined) return this.#reserveLater(price, wanted);
+    let placed: HoldAnswer | Promise<HoldAnswer>;
+    try {
+      placed = this.#context.ledger.holds.place(wanted);
+    } catch (error) {
+      placed = Promise.reject(error); // the database is away
+    }
+    if (placed instanceof Promise || !placed.ok) return this.#reserveLater(price, wanted, placed);
+    this.hold = placed.hold;
+    this.state = 'held';
+  }
+
+  async #reserveLater(
+    price: PriceBounds,
+    wanted: HoldRequest,
+    placed?: HoldAnswer | Promise<HoldAnswer>,
+  ): Promise<void> {
+    const { caller, rate, ownLimit, signal } = this.request;
     let answer: HoldAnswer;
     try {
       if (caller.payment !== undefined) await takePayment(this.#context, caller, price);
-      const placed = this.#context.ledger.holds.place(wanted);
-      answer = placed instanceof Promise ? await placed : placed;
+      answer = await (placed ?? this.#context.ledger.holds.place(wanted));
       if (!answer.ok) answer = await waitForCredit(this.#context, wanted, answer, signal);
     } catch (error) {
       // The payment is refused or the database away: the tokens were not used.
@@ -303,6 +321,9 @@ export class Sale implements Counted {
   ): Promise<Settlement> {
     const { ledger, waits, settled } = this.#context;
     const { caller, paid } = this.request;
+    const isDelivery = this.keeper?.isDelivery === true;
+    // Nobody gets what was produced until then.
+    if (isDelivery && together === undefined) outcome = undelivered(outcome);
     const tokens = outcome.tokens ?? NO_TOKENS;
     const usage = this.#usageOf(outcome, tokens);
     const request = { costNano: outcome.costNano, usage, allowanceId: caller.allowanceId };
@@ -312,7 +333,7 @@ export class Sale implements Counted {
     else {
       // What is kept shows the room that is left.
       await room;
-      settlement = await ledger.holds.settleWith(request, this.hold, together);
+      settlement = await ledger.holds.settleWith(request, this.hold, together, isDelivery);
     }
     this.state = 'settled';
     if (waits.count > 0) waits.ended(caller.accountId);
@@ -328,23 +349,29 @@ export class Sale implements Counted {
    * written in the transaction of the settle, and so made in it; while the database is away it is
    * not kept. What is done `together` follows the making in that transaction, as in `settle`.
    */
-  async answer<A extends SoldAnswer>(
+  answer<A extends SoldAnswer>(
+    outcome: Outcome,
+    make: (settlement: Settlement) => A,
+    together?: (tx: Queryable, settlement: Settlement) => Promise<void>,
+  ): Promise<A> {
+    if (this.keeper === undefined && together === undefined) return this.settle(outcome).then(make);
+    return this.#answerTogether(outcome, make, together);
+  }
+
+  async #answerTogether<A extends SoldAnswer>(
     outcome: Outcome,
     make: (settlement: Settlement) => A,
     together?: (tx: Queryable, settlement: Settlement) => Promise<void>,
   ): Promise<A> {
     const { keeper } = this;
-    if (keeper === undefined && together === undefined) return make(await this.settle(outcome));
     let made: A | undefined;
     let isKept = false;
     const settlement = await this.settle(outcome, async (tx, settled) => {
       made = make(settled);
       await together?.(tx, settled);
-      if (keeper === undefined) return;
-      const answer = keeper.finished(made);
-      isKept = await this.#context.idempotency.complete(keeper.token, answer, tx);
+      if (keeper !== undefined) isKept = await keeper.keep(tx, made);
     });
-    if (keeper !== undefined) keeper.token.isSpent = isKept;
+    keeper?.kept(isKept);
     return made ?? make(settlement);
   }
 
@@ -407,6 +434,18 @@ const NO_HOLD: Hold = {
   before: { usdNano: ZERO, diemNano: ZERO },
 };
 
+/** What is released in place of a charge. */
+function undelivered(outcome: Outcome): Outcome {
+  return { ...outcome, costNano: ZERO, status: 'failed' };
+}
+
+/** Work of a batch runs when there is room to spare: the limits of a minute are not for it. */
+const UNCOUNTED: WindowAnswer & { readonly ok: true } = {
+  ok: true,
+  state: { requestLimit: 0, requestsLeft: 0, tokenLimit: 0, tokensLeft: 0, resetsAtMs: 0 },
+  reserved: { bucket: '', minute: 0, tokens: 0 },
+};
+
 function takeOf(request: CountRequest): WindowTake {
   const { caller, modelId, rate, ownLimit } = request;
   return {
@@ -451,28 +490,4 @@ async function waitForCredit(
 ): Promise<HoldAnswer> {
   if (!isHeld(refused)) return refused;
   return waits.retry(wanted.accountId, refused, () => ledger.holds.place(wanted), signal);
-}
-
-/**
- * Takes the payment that came with a request, now that the request is good and its price is known.
- * One that it would not be enough for is refused before any money moves.
- */
-async function takePayment(
-  context: SaleContext,
-  caller: Caller,
-  { minNano, maxNano: most }: PriceBounds,
-): Promise<void> {
-  const { payment } = caller;
-  if (payment === undefined) return;
-  const least = most > 0n ? maxNano(minNano, context.minimumCreditNano()) : ZERO;
-  const postedNano = await postedOf(context, caller);
-  if (postedNano + payment.amountNano < least) {
-    throw moneyRefusal(context, caller, minNano, { ok: false, reason: 'balance', postedNano });
-  }
-  await payment.take();
-}
-
-async function postedOf({ ledger }: SaleContext, caller: Caller): Promise<Nano> {
-  const { usdNano, diemNano } = await ledger.balances(caller.accountId);
-  return addNano(usdNano, diemNano);
 }

@@ -27,7 +27,7 @@ import {
 } from '../core/token-count.ts';
 import { type ExtraUse, type RoundLimits, surchargesOf } from './chat-bill.ts';
 import type { ChatRequest } from './wire/chat-request.ts';
-import type { ChatMessage } from './wire/chat-schema.ts';
+import type { ChatMessage } from './wire/chat-message.ts';
 
 /** Tokens that a chat template adds: system defaults, role marks, the opening of the answer. */
 const TEMPLATE_TOKENS = 256;

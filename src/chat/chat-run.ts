@@ -9,13 +9,7 @@ import type { Clock } from '../core/clock.ts';
 import type { Ids } from '../core/ids.ts';
 import type { Log } from '../core/log.ts';
 import { formatUsd, nano, toUsdNumber } from '../core/money.ts';
-import type {
-  EngineCall,
-  EngineFailure,
-  EngineHead,
-  EngineOutcome,
-  Engines,
-} from '../engines/engines.ts';
+import type { EngineFailure, EngineHead, EngineOutcome, Engines } from '../engines/engines.ts';
 import { engineFault, saysContextOverflow } from '../engines/engine-refusal.ts';
 import type { AnswerFacts, AnswerHeaders } from '../http/answer-headers.ts';
 import type { RequestContext } from '../http/request-context.ts';
@@ -56,7 +50,6 @@ import {
   type AnswerOptions,
   chatCompletionId,
 } from './wire/chat-response.ts';
-import { engineRequest } from './wire/engine-request.ts';
 import { NOTHING_CITED } from './wire/engine-citations.ts';
 import type { HeldRound } from './wire/held-calls.ts';
 
@@ -101,29 +94,57 @@ export interface ChatPlan {
   readonly protocol: AnswerProtocol | undefined;
 }
 
-export interface ChatRun extends ChatPlan {
+export class ChatRun implements ChatPlan {
+  readonly parts: ChatParts;
+  readonly context: RequestContext;
+  readonly signal: AbortSignal;
+  readonly request: ChatRequest;
+  readonly model: CatalogModel;
+  readonly deprecation: DeprecationNotice | undefined;
+  readonly price: Price;
+  readonly additions: AdditionsPlan;
+  readonly systemPrompt: string;
+  readonly bounds: ChatBounds;
+  readonly protocol: AnswerProtocol | undefined;
   readonly sale: Sale;
   readonly prepared: PreparedAdditions;
   /** The engine call that runs. */
   round: Round;
   /** Of the calls that have ended. */
-  readonly uses: RoundUse[];
+  readonly uses: RoundUse[] = [];
   /** Tries of all calls that have ended. */
-  attempts: number;
+  attempts = 0;
   /** What the engine's own search found. */
-  cited: readonly RawResult[];
+  cited: readonly RawResult[] = NOTHING_CITED;
+
+  constructor(plan: ChatPlan, sale: Sale, prepared: PreparedAdditions, round: Round) {
+    this.parts = plan.parts;
+    this.context = plan.context;
+    this.signal = plan.signal;
+    this.request = plan.request;
+    this.model = plan.model;
+    this.deprecation = plan.deprecation;
+    this.price = plan.price;
+    this.additions = plan.additions;
+    this.systemPrompt = plan.systemPrompt;
+    this.bounds = plan.bounds;
+    this.protocol = plan.protocol;
+    this.sale = sale;
+    this.prepared = prepared;
+    this.round = round;
+  }
 }
 
 /** Plans the first engine call, now that its prompt is known. Throws 402 when it is too dear. */
 export function startRun(plan: ChatPlan, sale: Sale, prepared: PreparedAdditions): ChatRun {
   const { request, model, bounds, additions } = plan;
   const { grantedNano } = sale.hold;
-  const uses: RoundUse[] = [];
   if (request.isPlain && grantedNano === sale.request.price?.maxNano) {
     // The hold is of everything that it can cost.
     const promptBytes = request.facts.textBytes + Buffer.byteLength(plan.systemPrompt);
-    const round = { messages: undefined, searches: 0, promptBytes, ...bounds };
-    return { ...plan, sale, prepared, round, uses, attempts: 0, cited: NOTHING_CITED };
+    const { promptTokens, outputTokens } = bounds;
+    const round = { messages: undefined, searches: 0, promptBytes, promptTokens, outputTokens };
+    return new ChatRun(plan, sale, prepared, round);
   }
   const addedBytes = Buffer.byteLength(plan.systemPrompt) + prepared.textBytes;
   const social = additions.socialSearch;
@@ -141,7 +162,7 @@ export function startRun(plan: ChatPlan, sale: Sale, prepared: PreparedAdditions
   };
   const round = planRound(inputs);
   if (round === undefined) throw sale.tooDear(nano(surcharges + leastOfRound(inputs)));
-  return { ...plan, sale, prepared, round, uses, attempts: 0, cited: NOTHING_CITED };
+  return new ChatRun(plan, sale, prepared, round);
 }
 
 /** Answers the calls of the round that has ended, and plans the next; rejects on abort. */
@@ -311,52 +332,4 @@ export function factsOf(
   const replica = head?.replica.engine;
   const attempts = head?.attempts ?? 1;
   return { model, deprecation, sale, replica, attempts, flags, remainingNano };
-}
-
-/** An answer of more than this is not one, whatever was asked for. */
-const MAX_RESPONSE_BYTES = 256 * 1024 * 1024;
-/** Of an answer whose grant is small: names, settings and figures that an engine adds. */
-const MIN_RESPONSE_BYTES = 1024 * 1024;
-/** One token as a chunk for each of its characters, or with its twenty likeliest others. */
-const RESPONSE_BYTES_PER_TOKEN = 16 * 1024;
-/** An answer in one piece has its first byte when all of it is there. */
-const WHOLE_LIMITS = { firstByteMs: 600_000 };
-const STREAM_TYPES = ['text/event-stream'];
-const WHOLE_TYPES = ['application/json'];
-
-/** The call of the current round: the body per replica, affinity, and how much is read. */
-export function engineCall(run: ChatRun): EngineCall {
-  const { request, model, parts, additions, round, systemPrompt } = run;
-  const { dialects } = parts;
-  const tokens = round.outputTokens * request.choiceCount;
-  // Figures of the prompt's tokens are as long as the prompt.
-  const isUnbounded = Object.hasOwn(request.fields, 'prompt_logprobs');
-  const grantedBytes = MIN_RESPONSE_BYTES + tokens * RESPONSE_BYTES_PER_TOKEN;
-  return {
-    work: 'chat',
-    replicas: model.replicas,
-    method: 'POST',
-    path: '/chat/completions',
-    contentType: 'application/json',
-    buildBody: (replica, refusal) => {
-      if (refusal !== undefined && !dialects.learn(replica, request, refusal)) return undefined;
-      return engineRequest(request, {
-        model: replica.model,
-        dialect: dialects.of(replica),
-        abilities: model,
-        maxOutputTokens: round.outputTokens,
-        systemPrompt,
-        messages: round.messages,
-        extraTool: round.searches === 0 ? undefined : additions.autoSearch?.tool,
-        extraMembers: additions.socialSearch?.membersFor(replica.engine),
-      });
-    },
-    canAmend: true,
-    affinityKey: request.promptCacheKey,
-    caller: run.context.caller.accountId,
-    signal: run.signal,
-    maxResponseBytes: isUnbounded ? MAX_RESPONSE_BYTES : Math.min(MAX_RESPONSE_BYTES, grantedBytes),
-    timeLimits: request.stream ? undefined : WHOLE_LIMITS,
-    accept: request.stream ? STREAM_TYPES : WHOLE_TYPES,
-  };
 }

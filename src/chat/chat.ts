@@ -33,13 +33,11 @@ export function chatCompletionsRoute(parts: ChatParts, readLarge: ReadLargeChat)
     body: JSON_BODY,
     sells: 'chat',
     describe: CHAT_DESCRIPTION,
-    handle: async (context) => {
+    handle: (context) => {
       const { body } = context;
-      const request =
-        body.length < LARGE_BODY_BYTES
-          ? parseChatRequest(body, options)
-          : await readLarge(body, options);
-      await runChat(parts, context, request);
+      return body.length < LARGE_BODY_BYTES
+        ? runChat(parts, context, parseChatRequest(body, options))
+        : readLarge(body, options).then((request) => runChat(parts, context, request));
     },
   };
 }

@@ -12,7 +12,7 @@ import {
   RequestMedia,
 } from '../documents/documents.ts';
 import { Fault } from '../core/faults.ts';
-import type { ChatMessage, ContentPart } from './wire/chat-schema.ts';
+import type { ChatMessage, ContentPart } from './wire/chat-message.ts';
 import { refuseOverflow } from './chat-bounds.ts';
 
 /** The text of all files of one request; a model whose context is known takes far less. */

@@ -9,7 +9,7 @@
 import { type Clock, MINUTE_MS } from '../core/clock.ts';
 import { sha256Hex } from '../core/ids.ts';
 import type { ScrapedPage, SearchResult } from './web/web.ts';
-import type { ChatMessage } from './wire/chat-schema.ts';
+import type { ChatMessage } from './wire/chat-message.ts';
 import { userText } from './message-content.ts';
 
 /** What a search or the reading of pages gave. */

@@ -11,7 +11,7 @@ import { priceFor, saleRequest } from '../http/model-sale.ts';
 import type { RequestContext } from '../http/request-context.ts';
 import { type AdditionsPlan, NOTHING_ADDED, NOTHING_PREPARED } from './additions.ts';
 import { chatBounds, holdBounds, tokensEstimate } from './chat-bounds.ts';
-import { type ChatParts, type ChatPlan, startRun } from './chat-run.ts';
+import { type ChatParts, type ChatPlan, type ChatRun, startRun } from './chat-run.ts';
 import { streamAnswer } from './streamed-answer.ts';
 import { wholeAnswer } from './whole-answer.ts';
 import { fitToModel } from './wire/capability-gates.ts';
@@ -23,7 +23,7 @@ import { isTagValue } from './wire/chat-schema.ts';
  * Runs a chat; a refusal says what was learned before it. `protocol` is how its answer is said, when
  * that is not as chat completions.
  */
-export async function runChat(
+export function runChat(
   parts: ChatParts,
   context: RequestContext,
   asked: ChatRequest,
@@ -63,12 +63,11 @@ export async function runChat(
     bounds,
     protocol,
   };
-  const work = async (sale: Sale): Promise<void> => {
+  const work = (sale: Sale): Promise<void> => {
     context.known = { model, deprecation, sale };
     const { prepare } = additions;
-    const prepared = prepare === undefined ? NOTHING_PREPARED : await prepare();
-    const run = startRun(plan, sale, prepared);
-    await (request.stream ? streamAnswer(run) : wholeAnswer(run));
+    if (prepare === undefined) return answer(startRun(plan, sale, NOTHING_PREPARED));
+    return prepare().then((prepared) => answer(startRun(plan, sale, prepared)));
   };
   const wanted = saleRequest(context, {
     kind: 'chat',
@@ -80,7 +79,11 @@ export async function runChat(
     paid: additions.paid,
     metadata: request.isPlain && protocol === undefined ? undefined : tagsFor(request, protocol),
   });
-  await parts.sales.sell(wanted, work);
+  return parts.sales.sell(wanted, work);
+}
+
+function answer(run: ChatRun): Promise<void> {
+  return run.request.stream ? streamAnswer(run) : wholeAnswer(run);
 }
 
 /** Agents ask for as much as they can think of: their caps are lowered where a chat's are refused. */

@@ -8,7 +8,7 @@ import type { Outcome } from '../billing/sale.ts';
 import { Fault } from '../core/faults.ts';
 import { reasonOf } from '../core/log.ts';
 import type { EngineHead, EngineOutcome, EngineRun, EngineSink } from '../engines/engines.ts';
-import { StreamCopy } from '../http/answer-stream.ts';
+import { KEEP_ALIVE, StreamCopy } from '../http/answer-stream.ts';
 import type { StreamWriter } from '../http/stream-writer.ts';
 import type { ChatBill } from './chat-bill.ts';
 import {
@@ -22,7 +22,6 @@ import {
   citationsOf,
   endRound,
   endUnseen,
-  engineCall,
   factsOf,
   noteBill,
   outcomeOf,
@@ -32,8 +31,9 @@ import {
 } from './chat-run.ts';
 import type { AnswerBlocks } from './agents/answer-blocks.ts';
 import { queryOf } from './auto-search.ts';
+import { ChatCall } from './chat-call.ts';
 import { outputBytes } from './wire/chat-choice.ts';
-import { ChatStream, KEEP_ALIVE, streamErrorEvents } from './wire/chat-stream.ts';
+import { ChatStream, streamErrorEvents } from './wire/chat-stream.ts';
 import type { AnswerEnd } from './wire/chat-response.ts';
 import type { HeldRound } from './wire/held-calls.ts';
 
@@ -106,7 +106,7 @@ class StreamedAnswer implements EngineSink {
   async #round(): Promise<boolean> {
     const { parts, signal } = this.#run;
     this.#isRoundOpen = true;
-    this.#engineRun = parts.engines.run(engineCall(this.#run), this);
+    this.#engineRun = parts.engines.run(new ChatCall(this.#run), this);
     const outcome = await this.#engineRun.outcome;
     const fault = signal.aborted ? undefined : this.#problemOf(outcome);
     this.#endRound(outcome);

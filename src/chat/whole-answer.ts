@@ -1,17 +1,16 @@
 /** A chat answer in one piece: collected, counted, settled, then sent. */
 import type { Settlement } from '../billing/ledger/ledger.ts';
-import type { EngineAnswer, EngineFailure } from '../engines/engines.ts';
+import type { EngineAnswer } from '../engines/engines.ts';
 import type { AnswerBlocks } from './agents/answer-blocks.ts';
+import { WholeChatCall } from './chat-call.ts';
 import {
   answerBlocks,
   answerEnd,
-  answerOptions,
   billOf,
   type ChatRun,
   chatFault,
   endRound,
   endUnseen,
-  engineCall,
   factsOf,
   noteBill,
   outcomeOf,
@@ -19,7 +18,7 @@ import {
   showPrepared,
   showSearches,
 } from './chat-run.ts';
-import { type ChatAnswer, readChatAnswer, writeChatAnswer } from './wire/chat-response.ts';
+import { type ChatAnswer, writeChatAnswer } from './wire/chat-response.ts';
 import { type HeldRound, heldRoundOf, joinedAnswer } from './wire/held-calls.ts';
 
 const JSON_TYPE = 'application/json; charset=utf-8';
@@ -31,19 +30,21 @@ export async function wholeAnswer(run: ChatRun): Promise<void> {
   const blocks = run.protocol && answerBlocks(run, run.protocol);
   if (blocks !== undefined) showPrepared(run, blocks);
   for (;;) {
-    const { read, answer } = await runRound(run);
+    const call = new WholeChatCall(run);
+    const answer = await parts.engines.collect(call);
     if (!answer.ok) {
       if (answer.reason !== 'aborted') throw chatFault(run, answer);
       endUnseen(run, answer);
       return settleAborted(run, answer.replica?.engine);
     }
+    const { read } = call;
     if (read === undefined) throw new Error('A usable answer was read');
     run.cited = read.cited;
     endRound(run, { reported: read.reported, tally: read.tally, extent: 'whole' }, answer);
-    if (tool === undefined) return send(run, read, answer, blocks);
+    if (tool === undefined) return send(call, read, answer, blocks);
     const held = heldRoundOf(read, tool);
     if (held === undefined || run.round.searches === 0) {
-      return send(run, joinedAnswer(read, tool, earlier), answer, blocks);
+      return send(call, joinedAnswer(read, tool, earlier), answer, blocks);
     }
     const shown = additions.autoSearch?.searches.length ?? 0;
     if (blocks === undefined) earlier.push(held);
@@ -62,32 +63,9 @@ export async function wholeAnswer(run: ChatRun): Promise<void> {
   }
 }
 
-interface RoundAnswer {
-  readonly answer: EngineAnswer | EngineFailure;
-  readonly read: ChatAnswer | undefined;
-}
-
-async function runRound(run: ChatRun): Promise<RoundAnswer> {
-  let read: ChatAnswer | undefined;
-  const answer = await run.parts.engines.collect({
-    ...engineCall(run),
-    // An answer that is cut or no chat completion is the engine's failure: another replica may do better.
-    isUsable: (body) => {
-      try {
-        read = readChatAnswer(body, answerOptions(run));
-        return true;
-      } catch {
-        // The engines report it as `garbage` when no replica gives a usable answer.
-        return false;
-      }
-    },
-  });
-  return { read, answer };
-}
-
 /** Settles, and only then sends. */
 async function send(
-  run: ChatRun,
+  { run, options }: WholeChatCall,
   read: ChatAnswer,
   answer: EngineAnswer,
   blocks: AnswerBlocks | undefined,
@@ -101,7 +79,7 @@ async function send(
     context.setAll(parts.headers.answered(factsOf(run, answer.head, settled.after.usdNano)));
     const end = answerEnd(run, bill, settled);
     if (blocks !== undefined) return { type: JSON_TYPE, body: blocks.whole(end) };
-    return { type: JSON_TYPE, body: writeChatAnswer(read, { ...answerOptions(run), ...end }) };
+    return { type: JSON_TYPE, body: writeChatAnswer(read, options, end) };
   };
   const { body } = await run.sale.answer(outcome, make, blocks?.together);
   noteBill(run, bill, replica);

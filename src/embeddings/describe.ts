@@ -8,18 +8,25 @@ const Count = z.int().min(0);
 
 const Embeddings = z
   .looseObject({
-    object: z.literal('list'),
-    data: z.array(
-      z.looseObject({
-        object: z.literal('embedding'),
-        index: Count,
-        embedding: z
-          .union([z.array(z.number()), z.string()])
-          .describe('Numbers, or base64 of little-endian float32 when that was asked for.'),
-      }),
-    ),
-    model: z.string(),
-    usage: z.looseObject({ prompt_tokens: Count, total_tokens: Count }),
+    object: z.literal('list').describe('Kind of the object.'),
+    data: z
+      .array(
+        z.looseObject({
+          object: z.literal('embedding').describe('Kind of the item.'),
+          index: Count.describe('Place of its input, from 0.'),
+          embedding: z
+            .union([z.array(z.number()), z.string()])
+            .describe('Numbers, or base64 of little-endian float32 when that was asked for.'),
+        }),
+      )
+      .describe('The vectors, in the order of the inputs.'),
+    model: z.string().describe('Id of the model.'),
+    usage: z
+      .looseObject({
+        prompt_tokens: Count.describe('Tokens of all inputs.'),
+        total_tokens: Count.describe('The same: nothing is written.'),
+      })
+      .describe('What was counted.'),
   })
   .meta({ id: 'Embeddings' });
 

@@ -28,11 +28,24 @@ export const EmbeddingsBody = z.looseObject({
       tokenIds,
       z.array(tokenIds).min(1).max(MAX_INPUTS),
     ])
-    .describe('At most 8192 tokens per input'),
-  model: z.string().min(1).max(2048).describe('Id of an embedding model'),
-  dimensions: z.int().min(1).nullish(),
-  encoding_format: z.enum(['float', 'base64']).nullish().describe('Default float'),
-  user: z.string().nullish().describe('Discarded'),
+    .describe('A text, token ids, or up to 2,048 of either; at most 8,192 tokens each.'),
+  model: z
+    .string()
+    .min(1)
+    .max(2048)
+    .describe('Id of an embedding model, a trait such as `default`, or a compatibility name.'),
+  dimensions: z
+    .int()
+    .min(1)
+    .nullish()
+    .describe(
+      'Numbers in a vector, where the model can give shorter ones. Default: all that the model has.',
+    ),
+  encoding_format: z
+    .enum(['float', 'base64'])
+    .nullish()
+    .describe('`base64` is little-endian float32, a quarter of the bytes. Default `float`.'),
+  user: z.string().nullish().describe('Taken for compatibility and discarded.'),
 });
 
 const BodyBesideInput = EmbeddingsBody.omit({ input: true });

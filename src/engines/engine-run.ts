@@ -64,6 +64,7 @@ export class EngineRun implements Waiter, Chooser, Placed {
   tried: Set<Target> | null = null;
   readonly #context: RunContext;
   readonly #call: WholeCall;
+  readonly #headers: readonly string[] | undefined;
   /** Null for a whole call. */
   readonly #sink: EngineSink | null;
   readonly #startedMs: number;
@@ -89,9 +90,16 @@ export class EngineRun implements Waiter, Chooser, Placed {
   /** A function: of an object as a listener Node keeps what keeps finished runs alive (bench/README.md). */
   readonly #onAbort = (): void => this.abort();
 
-  constructor(context: RunContext, call: WholeCall, sink: EngineSink | null) {
+  /** `headers` of the request stand for those of the call. */
+  constructor(
+    context: RunContext,
+    call: WholeCall,
+    sink: EngineSink | null,
+    headers: readonly string[] | undefined = call.headers,
+  ) {
     this.#context = context;
     this.#call = call;
+    this.#headers = headers;
     this.#sink = sink;
     this.#startedMs = context.clock.monotonicMs();
     this.caller = call.caller ?? '';
@@ -192,8 +200,7 @@ export class EngineRun implements Waiter, Chooser, Placed {
     this.#attempts += 1;
     this.#last = replica;
     engine.takeSlot();
-    const isPlain =
-      this.#call.headers === undefined && this.#call.contentType === 'application/json';
+    const isPlain = this.#headers === undefined && this.#call.contentType === 'application/json';
     const headers = isPlain ? engine.jsonHeaders : this.#headersFor(engine);
     const request = { method, path, headers, body: this.#body, limits, maxResponseBytes };
     this.#attempt = new Attempt(this, target, request, this.#call);
@@ -201,9 +208,9 @@ export class EngineRun implements Waiter, Chooser, Placed {
   }
 
   #headersFor(engine: EngineState): readonly string[] {
-    const { contentType, headers = [] } = this.#call;
+    const { contentType } = this.#call;
     const own = contentType === undefined ? [] : ['content-type', contentType];
-    return [...engine.headers, ...own, ...headers];
+    return [...engine.headers, ...own, ...(this.#headers ?? [])];
   }
 
   // Called by the attempt from here on.
@@ -235,8 +242,8 @@ export class EngineRun implements Waiter, Chooser, Placed {
 
   succeeded(attempt: Attempt): void {
     this.#attempt = null;
-    const { isUsable } = this.#call;
-    const usable = isUsable === undefined || isUsable(this.#wholeBody());
+    const call = this.#call;
+    const usable = call.isUsable === undefined || call.isUsable(this.#wholeBody());
     if (typeof usable === 'boolean') return this.#judged(attempt, usable);
     usable.then(
       (verdict) => this.#judged(attempt, verdict),

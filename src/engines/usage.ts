@@ -56,15 +56,15 @@ export function readUsage(value: unknown): TokenUsage | undefined {
   const isBeside = reasoning > 0 && value['total_tokens'] === prompt + visible + reasoning;
   const completion = isBeside ? visible + reasoning : visible;
   const cachedTokens = Math.min(cached, prompt);
-  const sources = count(value, 'num_sources_used');
-  return {
+  const usage = {
     promptTokens: prompt,
     completionTokens: completion,
     cachedTokens,
     cacheWriteTokens: Math.min(cacheWrite, prompt - cachedTokens),
     reasoningTokens: Math.min(reasoning, completion),
-    ...(sources === undefined ? {} : { searchSources: sources }),
   };
+  const sources = count(value, 'num_sources_used');
+  return sources === undefined ? usage : { ...usage, searchSources: sources };
 }
 
 /** `usage` as a chat body shows it. */
@@ -79,6 +79,12 @@ export function chatUsage(usage: TokenUsage): JsonObject {
     },
     completion_tokens_details: { reasoning_tokens: usage.reasoningTokens },
   };
+}
+
+/** The same as JSON. */
+export function chatUsageText(usage: TokenUsage): string {
+  const { promptTokens, completionTokens, cachedTokens, cacheWriteTokens, reasoningTokens } = usage;
+  return `{"prompt_tokens":${promptTokens},"completion_tokens":${completionTokens},"total_tokens":${promptTokens + completionTokens},"prompt_tokens_details":{"cached_tokens":${cachedTokens},"cache_creation_input_tokens":${cacheWriteTokens}},"completion_tokens_details":{"reasoning_tokens":${reasoningTokens}}}`;
 }
 
 function inputTokens(usage: JsonObject): number | undefined {
@@ -101,11 +107,19 @@ function detailsOf(usage: JsonObject, name: string, other: string): JsonObject |
 }
 
 /** The first of the members that is a count. */
-function count(usage: JsonObject | undefined, ...names: readonly string[]): number | undefined {
+function count(
+  usage: JsonObject | undefined,
+  name: string,
+  other?: string,
+  third?: string,
+): number | undefined {
   if (usage === undefined) return undefined;
-  for (const name of names) {
-    const given = usage[name];
-    if (typeof given === 'number' && Number.isSafeInteger(given) && given >= 0) return given;
-  }
-  return undefined;
+  if (isCount(usage[name])) return usage[name];
+  if (other === undefined) return undefined;
+  if (isCount(usage[other])) return usage[other];
+  return third !== undefined && isCount(usage[third]) ? usage[third] : undefined;
+}
+
+function isCount(given: unknown): given is number {
+  return typeof given === 'number' && Number.isSafeInteger(given) && given >= 0;
 }

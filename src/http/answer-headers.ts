@@ -89,13 +89,15 @@ export class AnswerHeaders {
   }
 
   /** Content flags among the headers of an engine, by our own name or as `svc`, under our own. */
-  flagsOf(given: Readonly<Record<string, string | string[] | undefined>>): Headers {
-    const flags: Headers = {};
+  flagsOf(given: Readonly<Record<string, string | string[] | undefined>>): Headers | undefined {
+    let flags: Headers | undefined;
     for (const name in given) {
-      const [, prefix, flag] = name.startsWith('x-') ? (FLAG.exec(name) ?? []) : [];
+      if (!name.startsWith('x-')) continue;
+      const [, prefix, flag] = FLAG.exec(name) ?? [];
       const value = given[name];
       if (flag === undefined || typeof value !== 'string') continue;
       const own = `x-${this.#serviceName}-${flag}`;
+      flags ??= {};
       if (prefix === this.#serviceName) flags[own] = value;
       else if (prefix === 'svc') flags[own] ??= value;
     }

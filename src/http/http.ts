@@ -39,7 +39,10 @@ export interface RequestObserver {
   /** The answer has left, or the caller has, and the handler has ended. */
   ended(context: RequestContext, tookMs: number): void;
   /** Runs the handler, so that what it does can be found to belong to its request. */
-  readonly within?: (context: RequestContext, work: () => Promise<void>) => Promise<void>;
+  readonly within?: (
+    context: RequestContext,
+    work: () => void | Promise<void>,
+  ) => void | Promise<void>;
 }
 
 export interface ServerParts {
@@ -50,7 +53,7 @@ export interface ServerParts {
   readonly log: Log;
   readonly headers: StandardHeaders;
   /** Stage "identify": throws 401, 402, 403. */
-  readonly identify: (context: RequestContext, route: Route) => Promise<void>;
+  readonly identify: (context: RequestContext, route: Route) => void | Promise<void>;
   /** Stage "abuse guard": throws when the caller, or the credential that failed, is blocked. */
   readonly guard: AbuseGuard;
   /** Stage "idempotency": runs the handler, or replays what it answered before. */
@@ -261,6 +264,7 @@ export class HttpServer {
       countryOf: this.#country === undefined ? undefined : () => call.country ?? '',
       ended: (ended) => this.#endedFor(ended, told),
     });
+    if (call.deliver !== undefined) context.deliverTo(call.deliver);
     this.open += 1;
     for (const observer of told) observer.begun?.(context);
     void this.#serve(context, found, call.caller);
@@ -280,12 +284,16 @@ export class HttpServer {
     try {
       if (route === undefined) this.#answerPath(context, found);
       else {
-        await this.#admit(context, route, known);
+        const identifying = this.#identify(context, route, known);
+        if (identifying !== undefined) await identifying;
+        if (route.method !== 'GET') context.body = await this.#readBody(context, route);
         isAdmitted = true;
         if (route.sells === undefined) await this.#countUnsold(context, route);
-        const handle = (): Promise<void> => route.handle(context);
-        if (this.#within === undefined) await this.#parts.once(context, route, handle);
-        else await this.#within(context, () => this.#parts.once(context, route, handle));
+        const handling =
+          this.#within === undefined
+            ? this.#parts.once(context, route)
+            : this.#within(context, () => this.#parts.once(context, route));
+        if (handling !== undefined) await handling;
       }
     } catch (error) {
       // Whatever a stage or a handler throws becomes the answer here, once. Who leaves before its
@@ -300,38 +308,49 @@ export class HttpServer {
   }
 
   /**
-   * The stages before the handler. The caller is identified and the guard is asked about it: by key
-   * or wallet when it has one, else by the credential that failed and its address. So neighbours of
-   * a blocked stranger are served, and a blocked caller hears of its block before anything else.
+   * The caller is identified and the guard is asked about it: by key or wallet when it has one, else
+   * by the credential that failed and its address. So neighbours of a blocked stranger are served,
+   * and a blocked caller hears of its block before anything else.
    */
-  async #admit(context: RequestContext, route: Route, known: Caller | undefined): Promise<void> {
+  #identify(
+    context: RequestContext,
+    route: Route,
+    known: Caller | undefined,
+  ): void | Promise<void> {
     const { identify, guard } = this.#parts;
     requireOneHost(context.request);
-    if (route.operational !== true) {
-      if (this.isClosing) throw new Fault('SHUTTING_DOWN', { retryAfterSeconds: RETRY_SECONDS });
-      if (known !== undefined) identifyAs(context, route, known);
-      else {
-        try {
-          await identify(context, route);
-        } finally {
-          // A blocked caller gets the guard's answer instead of the refusal.
-          guard.refuse(context, route);
-        }
-      }
+    if (route.operational === true) return;
+    if (this.isClosing) throw new Fault('SHUTTING_DOWN', { retryAfterSeconds: RETRY_SECONDS });
+    if (known !== undefined) return identifyAs(context, route, known);
+    let identifying: void | Promise<void>;
+    try {
+      identifying = identify(context, route);
+    } catch (error) {
+      // A blocked caller gets the guard's answer instead of the refusal.
+      guard.refuse(context, route);
+      throw error;
     }
-    if (route.method === 'GET') return;
-    requireMediaType(context.request, route);
-    const { body } = route;
-    const isJson = body === JSON_BODY;
-    const { jsonLimitBytes } = this.#parts.settings;
-    const limitBytes = isJson ? jsonLimitBytes : this.#limitOf(context, route);
-    const bytes = await readBytes(context.request, limitBytes);
-    const coding = context.headers['content-encoding'];
-    context.body = coding === undefined ? bytes : await decoded(coding, bytes, limitBytes);
+    if (identifying === undefined) return guard.refuse(context, route);
+    return identifying.finally(() => guard.refuse(context, route));
   }
 
-  #limitOf({ headers }: RequestContext, { body }: Route): number {
+  #readBody(context: RequestContext, route: Route): Promise<Buffer> {
+    requireMediaType(context.request, route);
+    if (route.body?.isStreamed === true) return Promise.resolve(context.body);
+    const isJson = route.body === JSON_BODY;
+    const { jsonLimitBytes } = this.#parts.settings;
+    const limitBytes = isJson ? jsonLimitBytes : this.#limitOf(context, route);
+    const reading = readBytes(context.request, limitBytes);
+    const coding = context.headers['content-encoding'];
+    if (coding === undefined) return reading;
+    return reading.then((bytes) => decoded(coding, bytes, limitBytes));
+  }
+
+  #limitOf({ headers, callerIfKnown: caller }: RequestContext, { body }: Route): number {
     const { jsonLimitBytes, fileLimitBytes } = this.#parts.settings;
+    if (caller === undefined && body?.strangerLimitBytes !== undefined) {
+      return body.strangerLimitBytes;
+    }
     if (body?.limitBytes !== undefined) return body.limitBytes;
     if (body === undefined) return BODY_LIMIT_BYTES;
     // A file of a form has the fields and the frame of the form around it.

@@ -24,12 +24,8 @@ import type { Route } from './route.ts';
 /** A duplicate waits for a running request as long as an engine may take. */
 const MAX_WAIT_MS = 10 * MINUTE_MS;
 
-/** Runs a request of a route under its idempotency key, when it has one. */
-export type RunOnce = (
-  context: RequestContext,
-  route: Route,
-  run: () => Promise<void>,
-) => Promise<void>;
+/** Handles a request of a route, under its idempotency key when it has one. */
+export type RunOnce = (context: RequestContext, route: Route) => void | Promise<void>;
 
 export interface IdempotentParts {
   readonly idempotency: Idempotency;
@@ -43,27 +39,35 @@ export function takesIdempotencyKey({ sells, keepsAnswer, method }: Route): bool
 }
 
 export function idempotentStage(parts: IdempotentParts): RunOnce {
-  return async (context, route, run) => {
+  return (context, route) => {
     const header = context.headers['idempotency-key'];
-    if (header === undefined || route.ownIdempotency === true) return run();
+    if (header === undefined || route.ownIdempotency === true) return route.handle(context);
     const key = takesIdempotencyKey(route) ? parseIdempotencyKey(header) : undefined;
-    if (key === undefined) return run();
-    const stored = await parts.idempotency.once(
-      {
-        requestId: context.requestId,
-        caller: `answers:${context.caller.accountId}`,
-        key,
-        fingerprint: await fingerprintOf(context),
-        signal: context.signal,
-        maxWaitMs: MAX_WAIT_MS,
-      },
-      (token) => {
-        context.keepFor(token);
-        return run();
-      },
-    );
-    if (stored !== undefined) await replay(parts, context, stored);
+    return key === undefined ? route.handle(context) : handleOnce(parts, context, route, key);
   };
+}
+
+async function handleOnce(
+  parts: IdempotentParts,
+  context: RequestContext,
+  route: Route,
+  key: string,
+): Promise<void> {
+  const stored = await parts.idempotency.once(
+    {
+      requestId: context.requestId,
+      caller: `answers:${context.caller.accountId}`,
+      key,
+      fingerprint: await fingerprintOf(context),
+      signal: context.signal,
+      maxWaitMs: MAX_WAIT_MS,
+    },
+    async (token) => {
+      context.keepFor(token, parts.idempotency);
+      await route.handle(context);
+    },
+  );
+  if (stored !== undefined) await replay(parts, context, stored);
 }
 
 async function replay(

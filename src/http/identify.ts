@@ -11,7 +11,7 @@ import type { Route } from './route.ts';
 
 export interface IdentifyParts {
   /** The caller behind an API key or a wallet's session token. Throws 401. */
-  readonly callerOfBearer: (token: string) => Promise<Caller>;
+  readonly callerOfBearer: (token: string) => Caller | Promise<Caller>;
   /** The caller behind a sign-in header. Throws 401. */
   readonly callerOfSignIn: (header: string, context: RequestContext) => Promise<Caller>;
   /**
@@ -25,31 +25,71 @@ export interface IdentifyParts {
    */
   readonly callerOfCookie: (header: string, context: RequestContext) => Promise<Caller> | undefined;
   /** The 402 discovery answer. */
-  readonly discovery: (context: RequestContext, route: Route) => Fault;
+  readonly discovery: (context: RequestContext, route: Route) => Promise<Fault>;
   /** Refuses a caller with too many requests in flight; leaves when it has ended. */
   readonly enter: (context: RequestContext, caller: Caller, route: Route) => void | Promise<void>;
 }
 
 const BEARER = /^Bearer[ ]+(\S+)$/i;
 
-/** Sets the caller of a context; throws when the route asks for another one. */
+/**
+ * Sets the caller of a context; throws when the route asks for another one. A key that was seen
+ * before is known at once: then nothing is waited for.
+ */
 export function identifyStage(parts: IdentifyParts) {
-  return async (context: RequestContext, route: Route): Promise<void> => {
+  return (context: RequestContext, route: Route): void | Promise<void> => {
     try {
-      const caller = await callerOf(parts, context, route);
-      // Known from here on, whatever is refused next: the guard and the log name the caller.
-      context.callerIfKnown = caller;
-      if (route.auth === 'public') return;
-      if (caller === undefined) throw parts.discovery(context, route);
-      requireKind(caller, route);
-      const entering = parts.enter(context, caller, route);
-      if (entering !== undefined) await entering;
+      const calling = callerOf(parts, context, route);
+      if (calling instanceof Promise) return identifyLater(parts, context, route, calling);
+      return identified(parts, context, route, calling);
     } catch (error) {
-      noteFailedCredential(context, error);
-      // A public route shows more to a known caller, and does not mind an unknown one.
-      if (route.auth !== 'public' || !(error instanceof Fault)) throw error;
+      refused(context, route, error);
     }
   };
+}
+
+async function identifyLater(
+  parts: IdentifyParts,
+  context: RequestContext,
+  route: Route,
+  calling: Promise<Caller>,
+): Promise<void> {
+  try {
+    await identified(parts, context, route, await calling);
+  } catch (error) {
+    refused(context, route, error);
+  }
+}
+
+function identified(
+  parts: IdentifyParts,
+  context: RequestContext,
+  route: Route,
+  caller: Caller | undefined,
+): void | Promise<void> {
+  // Known from here on, whatever is refused next: the guard and the log name the caller.
+  context.callerIfKnown = caller;
+  if (route.auth === 'public') return;
+  if (caller === undefined) {
+    if (route.auth === 'optional-key-or-wallet') return;
+    return withoutCaller(parts, context, route);
+  }
+  requireKind(caller, route);
+  return parts.enter(context, caller, route);
+}
+
+async function withoutCaller(
+  parts: IdentifyParts,
+  context: RequestContext,
+  route: Route,
+): Promise<never> {
+  throw await parts.discovery(context, route);
+}
+
+/** A public route shows more to a known caller, and does not mind an unknown one. */
+function refused(context: RequestContext, route: Route, error: unknown): void {
+  noteFailedCredential(context, error);
+  if (route.auth !== 'public' || !(error instanceof Fault)) throw error;
 }
 
 /** Sets a caller that is known already. Throws when the route asks for another one. */
@@ -82,7 +122,7 @@ function callerOf(
   parts: IdentifyParts,
   context: RequestContext,
   { auth, sells }: Route,
-): Promise<Caller> | undefined {
+): Caller | Promise<Caller> | undefined {
   const { headers } = context;
   const { authorization } = headers;
   // Clients of the Messages protocol send the key by itself.
@@ -126,10 +166,12 @@ async function signingCaller(
     return await parts.callerOfSignIn(signIn, context);
   } catch (error) {
     if (!(error instanceof Fault) || token === undefined) throw error;
-    return await parts.callerOfBearer(token).catch(() => {
+    try {
+      return await parts.callerOfBearer(token);
+    } catch {
       // Neither is good: the one that goes first says why.
       throw error;
-    });
+    }
   }
 }
 

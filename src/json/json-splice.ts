@@ -6,6 +6,7 @@
  * `target` that is the very value of the parsed document keeps its bytes.
  */
 import { childrenOf, type ChildSpan, type JsonObject, type Span } from './json-scan.ts';
+import { CLOSE_OBJECT, COMMA, OPEN_OBJECT } from './json-skip.ts';
 
 /** Where a document was parsed from: `body` is `JSON.parse(bytes)`, `members` its spans. */
 export interface ParsedObject {
@@ -73,6 +74,91 @@ export function spliceObject(source: ParsedObject, target: JsonObject): Buffer {
   if (isSame) return bytes;
   pieces.push(`${text}}`);
   return joined(pieces, bytes);
+}
+
+/**
+ * The bytes of the document with these texts, each JSON, as the values of top-level members:
+ * `undefined` leaves a member out, members that the document lacks follow in the order of `texts`,
+ * and all others keep their bytes. For changes that are known beforehand: nothing is compared.
+ */
+export function withMembers(
+  { bytes, body, members }: ParsedObject,
+  texts: Readonly<Record<string, string | undefined>>,
+): Buffer {
+  // A key that is there twice would have to be found in both places.
+  if (!isEachOnce(body, members)) return writtenWith(body, texts);
+  const out = Buffer.allocUnsafe(sizeWith(bytes, body, texts));
+  out[0] = OPEN_OBJECT;
+  let at = 1;
+  // What stands between two members that stay is copied along with them.
+  let keptStart = -1;
+  let keptEnd = -1;
+  for (const { key, start, valueStart, end } of members) {
+    const isChanged = Object.hasOwn(texts, key);
+    const text = isChanged ? texts[key] : undefined;
+    if (isChanged && text === undefined) {
+      at = copied(bytes, keptStart, keptEnd, out, at);
+      keptStart = -1;
+      continue;
+    }
+    if (keptStart === -1) {
+      if (at > 1) out[at++] = COMMA;
+      keptStart = start;
+    }
+    keptEnd = end;
+    if (text === undefined) continue;
+    at = copied(bytes, keptStart, valueStart, out, at);
+    at += out.write(text, at);
+    keptStart = -1;
+  }
+  at = copied(bytes, keptStart, keptEnd, out, at);
+  for (const key in texts) {
+    const text = texts[key];
+    if (text === undefined || Object.hasOwn(body, key)) continue;
+    if (at > 1) out[at++] = COMMA;
+    at += out.write(`"${key}":`, at);
+    at += out.write(text, at);
+  }
+  out[at++] = CLOSE_OBJECT;
+  return out.subarray(0, at);
+}
+
+function isEachOnce(body: JsonObject, members: readonly ChildSpan[]): boolean {
+  let names = 0;
+  for (const _name in body) names += 1;
+  return names === members.length;
+}
+
+function writtenWith(
+  body: JsonObject,
+  texts: Readonly<Record<string, string | undefined>>,
+): Buffer {
+  const target: Record<string, unknown> = { ...body };
+  for (const key in texts) {
+    const text = texts[key];
+    target[key] = text === undefined ? undefined : JSON.parse(text);
+  }
+  return Buffer.from(JSON.stringify(target));
+}
+
+/** At most so many bytes: the document, and each text with its key, a colon and a comma. */
+function sizeWith(
+  bytes: Buffer,
+  body: JsonObject,
+  texts: Readonly<Record<string, string | undefined>>,
+): number {
+  let size = bytes.length + 2;
+  for (const key in texts) {
+    const text = texts[key];
+    if (text === undefined) continue;
+    size += Buffer.byteLength(text) + 1;
+    if (!Object.hasOwn(body, key)) size += Buffer.byteLength(key) + 3;
+  }
+  return size;
+}
+
+function copied(bytes: Buffer, start: number, end: number, out: Buffer, at: number): number {
+  return start === -1 ? at : at + bytes.copy(out, at, start, end);
 }
 
 /** Adds the pieces of a list whose elements partly stay; gives the text that is still open. */

@@ -1,9 +1,9 @@
 /** What the lists of models take and answer, and what they say of themselves. */
 import { z } from 'zod';
-import { REASONING_EFFORTS } from '../core/reasoning-efforts.ts';
-import { LIST_TYPES, WIRE_CAPABILITIES } from '../catalog/catalog.ts';
-import { CAPABILITIES, type Capability, MODEL_TYPES, QUANTIZATIONS } from '../config/config.ts';
+import { LIST_TYPES } from '../catalog/catalog.ts';
+import { type Capability, MODEL_TYPES } from '../config/config.ts';
 import { type ParameterDescription, type RouteDescription, jsonAnswer } from '../http/describe.ts';
+import { capabilities, Model } from './model-schema.ts';
 
 const ListType = z.enum(LIST_TYPES);
 const Type = z.enum(MODEL_TYPES);
@@ -21,132 +21,44 @@ const ListQuery = z.object({
 });
 const TypeQuery = z.object({ type: Type.optional().describe('`text` when absent.') });
 
-const Amount = z
-  .strictObject({ usd: z.number(), diem: z.number() })
-  .describe('USD; one unit of daily credit is one USD.')
-  .meta({ id: 'Amount' });
-
-const TokenPrices = {
-  input: Amount.optional(),
-  output: Amount.optional(),
-  cache_input: Amount.optional(),
-  cache_write: Amount.optional(),
-};
-
-const Pricing = z
-  .strictObject({
-    ...TokenPrices,
-    extended: z
-      .strictObject({ context_token_threshold: z.int(), ...TokenPrices })
-      .optional()
-      .describe('Of prompts with more tokens than the threshold.'),
-    generation: Amount.optional().describe('Per image.'),
-    per_request: Amount.optional(),
-    per_search: Amount.optional(),
-    per_audio_second: Amount.optional(),
-  })
-  .describe('Prices of tokens are per million.');
-
-/** A member for each capability. */
-function capabilities<T>(valueOf: (capability: Capability) => T): Record<string, T> {
-  return Object.fromEntries(CAPABILITIES.map((name) => [WIRE_CAPABILITIES[name], valueOf(name)]));
-}
-
-const Capabilities = z.strictObject({
-  ...capabilities(() => z.boolean()),
-  quantization: z.enum(QUANTIZATIONS),
-  reasoningEffortOptions: z.array(z.enum(REASONING_EFFORTS)).optional(),
-  defaultReasoningEffort: z.enum(REASONING_EFFORTS).optional(),
-  maxImages: z.int().optional(),
-  maxVideos: z.int().optional(),
-});
-
-const Default = z.strictObject({ default: z.number() });
-
-const Constraints = z
-  .looseObject({
-    temperature: Default.optional(),
-    top_p: Default.optional(),
-    frequency_penalty: Default.optional(),
-    presence_penalty: Default.optional(),
-    repetition_penalty: Default.optional(),
-    model_type: z.enum(['text-to-video', 'image-to-video', 'video']).optional(),
-    durations: z.array(z.string()).optional(),
-    resolutions: z.array(z.string()).optional(),
-    aspect_ratios: z.array(z.string()).optional(),
-    audio: z.boolean().optional(),
-    audio_configurable: z.boolean().optional(),
-    prompt_character_limit: z.int().optional(),
-  })
-  .describe('Defaults of sampling, what a video model takes, and what the operator adds.');
-
-const Deprecation = z.strictObject({
-  date: z.string(),
-  startsAt: z.string().optional(),
-  removesAt: z.string(),
-  autoRemap: z.boolean().describe('Whether the replacement answers when it is gone.'),
-  replacementModelId: z.string().optional(),
-});
-
-const Model = z
-  .strictObject({
-    id: z.string(),
-    object: z.literal('model'),
-    created: z.int(),
-    owned_by: z.string(),
-    type: Type,
-    context_length: z.int().optional().describe('Of text models.'),
-    model_spec: z.strictObject({
-      name: z.string(),
-      description: z.string(),
-      privacy: z.enum(['private', 'anonymized']),
-      offline: z.boolean(),
-      offlineReason: z.string().optional().describe('Why, where that is known.'),
-      beta: z.boolean(),
-      betaModel: z.boolean(),
-      uncensored: z.boolean(),
-      traits: z.array(z.string()),
-      modelSource: z.string().describe('Where the model comes from; can be empty.'),
-      regionRestrictions: z.array(z.string()).describe('Countries where it is not offered.'),
-      deprecation: Deprecation.optional(),
-      pricing: Pricing.optional(),
-      availableContextTokens: z.int().optional(),
-      maxCompletionTokens: z.int().optional(),
-      capabilities: Capabilities.optional().describe('Of text models.'),
-      constraints: Constraints.optional(),
-      embeddingDimensions: z.int().optional(),
-      maxInputTokens: z.int().optional(),
-      supportsCustomDimensions: z.literal(true).optional(),
-    }),
-  })
-  .meta({ id: 'Model' });
-
 const ModelList = z
-  .strictObject({ object: z.literal('list'), type: ListType, data: z.array(Model) })
+  .strictObject({
+    object: z.literal('list').describe('Kind of the object.'),
+    type: ListType.describe('The type that was asked for.'),
+    data: z.array(Model).describe('The models.'),
+  })
   .meta({ id: 'ModelList' });
 
 const AnthropicModel = z
   .strictObject({
-    type: z.literal('model'),
-    id: z.string(),
-    display_name: z.string(),
+    type: z.literal('model').describe('Kind of the object.'),
+    id: z.string().describe('Id to ask for it by.'),
+    display_name: z.string().describe('Name for people.'),
     created_at: z.string().describe('RFC 3339.'),
     max_input_tokens: z.int().nullable().describe('Null where it is not known.'),
-    max_tokens: z.int().nullable(),
-    capabilities: z.null(),
-    lifecycle: z.enum(['active', 'deprecated', 'retired']),
-    line: z.null(),
-    deprecated_at: z.string().nullable(),
-    retires_at: z.string().nullable(),
+    max_tokens: z
+      .int()
+      .nullable()
+      .describe('Most tokens of an answer; null where it is not known.'),
+    capabilities: z.null().describe('Not told in this form.'),
+    lifecycle: z
+      .enum(['active', 'deprecated', 'retired'])
+      .describe('Whether it stays, goes or is gone.'),
+    line: z.null().describe('Not told in this form.'),
+    deprecated_at: z
+      .string()
+      .nullable()
+      .describe('When it began to go, RFC 3339; null while it stays.'),
+    retires_at: z.string().nullable().describe('When it is gone, RFC 3339; null while it stays.'),
   })
   .meta({ id: 'AnthropicModel' });
 
 const AnthropicModelList = z
   .strictObject({
-    data: z.array(AnthropicModel),
-    has_more: z.boolean(),
-    first_id: z.string().nullable(),
-    last_id: z.string().nullable(),
+    data: z.array(AnthropicModel).describe('The models of this page.'),
+    has_more: z.boolean().describe('Whether there are entries beyond this page.'),
+    first_id: z.string().nullable().describe('First entry, for `before_id`; null without entries.'),
+    last_id: z.string().nullable().describe('Last entry, for `after_id`; null without entries.'),
   })
   .meta({ id: 'AnthropicModelList' });
 
@@ -159,8 +71,8 @@ const ANTHROPIC_VERSION: ParameterDescription = {
 
 const NameMap = z
   .strictObject({
-    object: z.literal('list'),
-    type: Type,
+    object: z.literal('list').describe('Kind of the object.'),
+    type: Type.describe('What the models make.'),
     data: z.record(z.string(), z.string()).describe('A name and the id of its model.'),
   })
   .meta({ id: 'NameMap' });
@@ -226,28 +138,47 @@ export const MODEL_DESCRIPTION: RouteDescription = {
 
 const CodexModel = z
   .strictObject({
-    slug: z.string(),
-    display_name: z.string(),
-    description: z.null(),
-    default_reasoning_level: z.string().nullable(),
-    supported_reasoning_levels: z.array(
-      z.strictObject({ effort: z.string(), description: z.string() }),
-    ),
-    shell_type: z.literal('shell_command'),
-    visibility: z.literal('list'),
-    supported_in_api: z.boolean(),
-    priority: z.int(),
-    upgrade: z.null(),
+    slug: z.string().describe('Id to ask for it by.'),
+    display_name: z.string().describe('Name for people.'),
+    description: z.null().describe('Not told in this form.'),
+    default_reasoning_level: z
+      .string()
+      .nullable()
+      .describe('How much it thinks when nothing is said; null where it cannot think.'),
+    supported_reasoning_levels: z
+      .array(
+        z.strictObject({
+          effort: z.string().describe('Word of `reasoning.effort`.'),
+          description: z.string().describe('The same for people.'),
+        }),
+      )
+      .describe('How much it can think.'),
+    shell_type: z.literal('shell_command').describe('How the agent runs commands with it.'),
+    visibility: z.literal('list').describe('Whether the agent lists it.'),
+    supported_in_api: z.boolean().describe('Whether it can be asked for with an API key.'),
+    priority: z.int().describe('Place in the list, lowest first.'),
+    upgrade: z.null().describe('No model replaces it in the agent.'),
     base_instructions: z.string().describe('What the agent is told, in the place of its own.'),
-    supports_reasoning_summaries: z.boolean(),
-    support_verbosity: z.boolean(),
-    default_verbosity: z.null(),
-    apply_patch_tool_type: z.literal('freeform'),
-    truncation_policy: z.strictObject({ mode: z.literal('tokens'), limit: z.int() }),
-    supports_parallel_tool_calls: z.boolean(),
-    context_window: z.int(),
-    experimental_supported_tools: z.array(z.never()),
-    input_modalities: z.array(z.enum(['text', 'image'])),
+    supports_reasoning_summaries: z.boolean().describe('Whether it tells what it thinks.'),
+    support_verbosity: z.boolean().describe('Whether it knows `text.verbosity`.'),
+    default_verbosity: z.null().describe('No verbosity of its own.'),
+    apply_patch_tool_type: z
+      .literal('freeform')
+      .describe('How the agent gives it the tool that edits files.'),
+    truncation_policy: z
+      .strictObject({
+        mode: z.literal('tokens').describe('The unit of `limit`.'),
+        limit: z.int().describe('Most tokens of what a tool answers.'),
+      })
+      .describe('How the agent shortens what tools answer.'),
+    supports_parallel_tool_calls: z
+      .boolean()
+      .describe('Whether one answer may hold several calls.'),
+    context_window: z
+      .int()
+      .describe('Most tokens of prompt and answer together; the agent compacts by it.'),
+    experimental_supported_tools: z.array(z.never()).describe('None.'),
+    input_modalities: z.array(z.enum(['text', 'image'])).describe('What it reads.'),
   })
   .meta({ id: 'CodexModel' });
 
@@ -260,32 +191,36 @@ export const CODEX_MODELS_DESCRIPTION: RouteDescription = {
     client_version: z.string().optional().describe('Sent by the agent; not read.'),
   }),
   answers: [
-    jsonAnswer('The catalogue.', z.strictObject({ models: z.array(CodexModel) }), {
-      models: [
-        {
-          slug: 'atlas-24b',
-          display_name: 'Atlas 24B',
-          description: null,
-          default_reasoning_level: null,
-          supported_reasoning_levels: [],
-          shell_type: 'shell_command',
-          visibility: 'list',
-          supported_in_api: true,
-          priority: 0,
-          upgrade: null,
-          base_instructions: 'You are a coding agent in a terminal.',
-          supports_reasoning_summaries: false,
-          support_verbosity: false,
-          default_verbosity: null,
-          apply_patch_tool_type: 'freeform',
-          truncation_policy: { mode: 'tokens', limit: 10_000 },
-          supports_parallel_tool_calls: true,
-          context_window: 65_536,
-          experimental_supported_tools: [],
-          input_modalities: ['text'],
-        },
-      ],
-    }),
+    jsonAnswer(
+      'The catalogue.',
+      z.strictObject({ models: z.array(CodexModel).describe('The models, best first.') }),
+      {
+        models: [
+          {
+            slug: 'atlas-24b',
+            display_name: 'Atlas 24B',
+            description: null,
+            default_reasoning_level: null,
+            supported_reasoning_levels: [],
+            shell_type: 'shell_command',
+            visibility: 'list',
+            supported_in_api: true,
+            priority: 0,
+            upgrade: null,
+            base_instructions: 'You are a coding agent in a terminal.',
+            supports_reasoning_summaries: false,
+            support_verbosity: false,
+            default_verbosity: null,
+            apply_patch_tool_type: 'freeform',
+            truncation_policy: { mode: 'tokens', limit: 10_000 },
+            supports_parallel_tool_calls: true,
+            context_window: 65_536,
+            experimental_supported_tools: [],
+            input_modalities: ['text'],
+          },
+        ],
+      },
+    ),
   ],
 };
 

@@ -122,10 +122,11 @@ function callersOf(shared: FeatureParts, wallets: Wallets, slots: Slots): Identi
     return { ...(await wallets.callerOfWallet(session.wallet ?? '')), session };
   };
   return {
-    callerOfBearer: async (token) => {
+    callerOfBearer: (token) => {
       if (wallets.isToken(token)) return wallets.callerOfToken(token);
-      const caller = await stores.identity.callerOf(token);
-      return withStake === undefined ? caller : withStake(caller);
+      const caller = stores.identity.callerOf(token);
+      if (withStake === undefined) return caller;
+      return caller instanceof Promise ? caller.then(withStake) : withStake(caller);
     },
     callerOfSignIn: wallets.callerOfSignIn,
     callerOfCookie: (header, context) => {

@@ -54,7 +54,7 @@ export class Traces implements RequestObserver {
   }
 
   /** Runs a handler so that its engine calls find the trace. */
-  readonly within = (context: RequestContext, work: () => Promise<void>): Promise<void> => {
+  readonly within: NonNullable<RequestObserver['within']> = (context, work) => {
     const trace = this.#byRequest.get(context.requestId);
     return trace === undefined ? work() : this.#running.run(trace, work);
   };

@@ -10,7 +10,7 @@ export type SessionItem = z.infer<typeof SessionItem>;
 export const SessionItem = z
   .object({
     id: z.string().describe('Names the session in lists; no secret.'),
-    kind: KIND,
+    kind: KIND.describe('What signed in: an API key, a wallet, or a link of the operator.'),
     accountId: z.string().describe('The account whose balance pays.'),
     keyId: z.string().nullable().describe('The API key that the session acts as.'),
     keyKind: z
@@ -30,13 +30,13 @@ const Challenge = z
   .object({
     info: z
       .object({
-        domain: z.string(),
-        uri: z.string(),
-        version: z.string(),
-        nonce: z.string(),
+        domain: z.string().describe('Who asks for the sign-in.'),
+        uri: z.string().describe('What it is for.'),
+        version: z.string().describe('Version of the text.'),
+        nonce: z.string().describe('To be used once.'),
         issuedAt: Time,
         expirationTime: Time,
-        statement: z.string(),
+        statement: z.string().describe('What the wallet shows to its owner.'),
       })
       .describe('Fields of the message (EIP-4361).'),
     supportedChains: z
@@ -53,11 +53,13 @@ const Challenge = z
 export type ConsoleAnswer = z.infer<typeof ConsoleAnswer>;
 export const ConsoleAnswer = z
   .object({
-    object: z.literal('console'),
-    service: z.object({
-      name: z.string().describe('Short name, in headers.'),
-      title: z.string().describe('Name for people.'),
-    }),
+    object: z.literal('console').describe('Kind of the object.'),
+    service: z
+      .object({
+        name: z.string().describe('Short name, in headers.'),
+        title: z.string().describe('Name for people.'),
+      })
+      .describe('The service by its names.'),
     publicUrl: z.string().describe('Public origin.'),
     session: SessionItem.nullable().describe('Null for who is not signed in.'),
     wallet: Challenge.nullable().describe('Null on a server without wallet payments.'),
@@ -72,12 +74,12 @@ export const LinkRequest = z
 
 export type SessionListAnswer = z.infer<typeof SessionListAnswer>;
 export const SessionListAnswer = z.object({
-  object: z.literal('list'),
+  object: z.literal('list').describe('Kind of the object.'),
   data: z
     .array(
       z.object({
-        id: z.string(),
-        kind: KIND,
+        id: z.string().describe('Names the session; no secret.'),
+        kind: KIND.describe('What signed in.'),
         keyId: z.string().nullable().describe('The API key that signed in.'),
         wallet: z.string().nullable().describe('The wallet that signed in.'),
         isCurrent: z.boolean().describe('The session that asks.'),
@@ -91,7 +93,7 @@ export const SessionListAnswer = z.object({
     .describe('Newest first.'),
 });
 
-const EndedAnswer = z.object({ success: z.literal(true) });
+const EndedAnswer = z.object({ success: z.literal(true).describe('It has ended.') });
 
 const ID = 'session_019aa3f1c0de4b7e8c1d2e3f';
 const SESSION: SessionItem = {

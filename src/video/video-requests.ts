@@ -45,22 +45,47 @@ const Duration = z
 
 /** Fields that change the price: the same in a quote and in a queue call. */
 const PRICED = {
-  aspect_ratio: z.enum(VIDEO_ASPECT_RATIOS).optional(),
-  resolution: z.enum(VIDEO_RESOLUTIONS).optional(),
-  upscale_factor: z.literal([1, 2, 4], 'Must be 1, 2 or 4').optional(),
-  audio: z.boolean().optional(),
-  video_url: MediaUrl.optional(),
+  aspect_ratio: z
+    .enum(VIDEO_ASPECT_RATIOS)
+    .optional()
+    .describe(
+      'Shape of the picture. Some models need it for their price; `adaptive` and `auto` follow the source.',
+    ),
+  resolution: z
+    .enum(VIDEO_RESOLUTIONS)
+    .optional()
+    .describe('Size of the picture; models differ. Some need it for their price.'),
+  upscale_factor: z
+    .literal([1, 2, 4], 'Must be 1, 2 or 4')
+    .optional()
+    .describe('Upscalers: how many times as large.'),
+  audio: z
+    .boolean()
+    .optional()
+    .describe('Whether the film has sound, on models that can choose. Default true.'),
+  video_url: MediaUrl.optional().describe(
+    'Upscalers and edits: the source film, an http(s) URL or a data URL in base64.',
+  ),
 };
 
 export type VideoQuoteRequest = z.infer<typeof VideoQuoteRequest>;
 export const VideoQuoteRequest = z.preprocess(
   dropNulls,
   z.looseObject({
-    model: z.string().min(1),
+    model: z.string().min(1).describe('Id of a video model.'),
     // Needed by every model but upscalers; `checkQuote` says so.
-    duration: Duration.optional(),
+    duration: Duration.optional().describe(
+      'Length of the film, `1s` to `30s`, `auto` or `-1` for that of the source; models differ. Every model but upscalers needs it.',
+    ),
     ...PRICED,
-    reference_video_total_duration: z.number().min(0).max(MAX_REFERENCE_SECONDS).optional(),
+    reference_video_total_duration: z
+      .number()
+      .min(0)
+      .max(MAX_REFERENCE_SECONDS)
+      .optional()
+      .describe(
+        'Seconds of all reference videos together, at most 150, for models whose price counts them.',
+      ),
   }),
 );
 
@@ -70,13 +95,25 @@ export type PricedRequest = Pick<VideoQuoteRequest, 'duration' | keyof typeof PR
 const Element = z.preprocess(
   dropNulls,
   z.looseObject({
-    frontal_image_url: MediaUrl.optional(),
-    reference_image_urls: z.array(MediaUrl).max(MAX_ELEMENT_IMAGES).optional(),
-    video_url: MediaUrl.optional(),
+    frontal_image_url: MediaUrl.optional().describe(
+      'The element from the front, an http(s) URL or a data URL in base64.',
+    ),
+    reference_image_urls: z
+      .array(MediaUrl)
+      .max(MAX_ELEMENT_IMAGES)
+      .optional()
+      .describe('The element from other sides.'),
+    video_url: MediaUrl.optional().describe('A film of the element.'),
   }),
 );
 
-const Keyframe = z.looseObject({ image_url: MediaUrl, frame_index: z.int().min(0) });
+const Keyframe = z.looseObject({
+  image_url: MediaUrl.describe('The picture, an http(s) URL or a data URL in base64.'),
+  frame_index: z
+    .int()
+    .min(0)
+    .describe('Where in the film it stands, in frames of 24 a second from 0.'),
+});
 
 function checkKeyframes(request: Fields, context: z.RefinementCtx): void {
   const seen = new Set<number>();
@@ -104,29 +141,78 @@ function checkReferenceAudio(request: Fields, context: z.RefinementCtx): void {
 
 type Fields = z.infer<typeof QueueFields>;
 const QueueFields = z.looseObject({
-  model: z.string().min(1),
+  model: z.string().min(1).describe('Id of a video model.'),
   // Needed by every model but upscalers; `checkQueue` says so.
-  prompt: z.string().max(MAX_PROMPT_CHARACTERS).optional(),
-  duration: Duration.optional(),
+  prompt: z
+    .string()
+    .max(MAX_PROMPT_CHARACTERS)
+    .optional()
+    .describe('What the film shows. Every model but upscalers needs it.'),
+  duration: Duration.optional().describe(
+    'Length of the film, `1s` to `30s`, `auto` or `-1` for that of the source; models differ. Every model but upscalers needs it.',
+  ),
   ...PRICED,
-  negative_prompt: z.string().max(MAX_PROMPT_CHARACTERS).optional(),
-  image_url: MediaUrl.optional(),
-  end_image_url: MediaUrl.optional(),
-  audio_url: MediaUrl.optional(),
-  reference_image_urls: z.array(MediaUrl).max(MAX_REFERENCE_IMAGES).optional(),
-  reference_video_urls: z.array(MediaUrl).max(MAX_REFERENCE_VIDEOS).optional(),
-  reference_audio_urls: z.array(MediaUrl).max(MAX_REFERENCE_AUDIOS).optional(),
-  reference_document_urls: z.array(MediaUrl).max(MAX_DOCUMENTS).optional(),
-  elements: z.array(Element).max(MAX_ELEMENTS).optional(),
-  scene_image_urls: z.array(MediaUrl).max(MAX_SCENE_IMAGES).optional(),
-  keyframes: z.array(Keyframe).max(MAX_KEYFRAMES).optional(),
-  omni_reference_task_type: z.enum(['auto', 'reference', 'edit', 'extend']).optional(),
-  consents: z.record(z.string(), z.unknown()).optional(),
+  negative_prompt: z
+    .string()
+    .max(MAX_PROMPT_CHARACTERS)
+    .optional()
+    .describe('What the film should not show, where the model knows the field.'),
+  image_url: MediaUrl.optional().describe(
+    'The first picture, an http(s) URL or a data URL in base64.',
+  ),
+  end_image_url: MediaUrl.optional().describe('The last picture.'),
+  audio_url: MediaUrl.optional().describe('The sound that the film follows.'),
+  reference_image_urls: z
+    .array(MediaUrl)
+    .max(MAX_REFERENCE_IMAGES)
+    .optional()
+    .describe('Pictures of who and what is to be seen.'),
+  reference_video_urls: z
+    .array(MediaUrl)
+    .max(MAX_REFERENCE_VIDEOS)
+    .optional()
+    .describe('Films to go by.'),
+  reference_audio_urls: z
+    .array(MediaUrl)
+    .max(MAX_REFERENCE_AUDIOS)
+    .optional()
+    .describe('Voices and sounds to go by; needs a reference image or video beside it.'),
+  reference_document_urls: z
+    .array(MediaUrl)
+    .max(MAX_DOCUMENTS)
+    .optional()
+    .describe('Documents to go by.'),
+  elements: z
+    .array(Element)
+    .max(MAX_ELEMENTS)
+    .optional()
+    .describe('Persons and things that stay the same through the film.'),
+  scene_image_urls: z
+    .array(MediaUrl)
+    .max(MAX_SCENE_IMAGES)
+    .optional()
+    .describe('Pictures of the places.'),
+  keyframes: z
+    .array(Keyframe)
+    .max(MAX_KEYFRAMES)
+    .optional()
+    .describe('Pictures that stand at given times.'),
+  omni_reference_task_type: z
+    .enum(['auto', 'reference', 'edit', 'extend'])
+    .optional()
+    .describe('What a model of many tasks is to do with the references.'),
+  consents: z
+    .record(z.string(), z.unknown())
+    .optional()
+    .describe('What you agree to, by the member that a 409 `needs_consent` names.'),
   webhook_url: z
     .string()
     .max(MAX_WEBHOOK_CHARACTERS)
     .refine((text) => URL.parse(text)?.protocol === 'https:', 'Must be an https URL')
-    .optional(),
+    .optional()
+    .describe(
+      'An https URL that is told when the video is final; `webhook_secret` of the answer signs the call.',
+    ),
 });
 
 export type VideoQueueRequest = z.infer<typeof VideoQueueRequest>;
@@ -140,18 +226,26 @@ export const VideoQueueRequest = z.preprocess(
 
 const QueueId = z.string().min(1).max(100);
 // Real clients send only the id.
-const Lookup = z.strictObject({ model: z.string().min(1).optional(), queue_id: QueueId });
+const Lookup = z.strictObject({
+  model: z.string().min(1).optional().describe('Id of the model; not needed.'),
+  queue_id: QueueId.describe('Id of the request, from `POST /video/queue`.'),
+});
 
 export type VideoRetrieveRequest = z.infer<typeof VideoRetrieveRequest>;
 export const VideoRetrieveRequest = z.preprocess(
   dropNulls,
-  Lookup.extend({ delete_media_on_completion: z.boolean().default(false) }),
+  Lookup.extend({
+    delete_media_on_completion: z
+      .boolean()
+      .default(false)
+      .describe('Whether the film is removed from storage once it was given. Default false.'),
+  }),
 );
 
 export type VideoCompleteRequest = z.infer<typeof VideoCompleteRequest>;
 export const VideoCompleteRequest = z.strictObject({
-  model: z.string().min(1),
-  queue_id: QueueId,
+  model: z.string().min(1).describe('Id of the model that made it.'),
+  queue_id: QueueId.describe('Id of the request, from `POST /video/queue`.'),
 });
 
 export type VideoCancelRequest = z.infer<typeof VideoCancelRequest>;

@@ -5,12 +5,7 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import { Ajv2020 } from 'ajv/dist/2020.js';
-import {
-  type OpenApiDocument,
-  type Operation,
-  openApiDocument,
-} from '../../src/http/openapi/openapi.ts';
-import { ERROR_SCHEMAS } from '../../src/http/openapi/refusals.ts';
+import { type OpenApiDocument, type Operation } from '../../src/http/openapi/openapi.ts';
 import { schemaCompiler } from '../app/answer-checker.ts';
 import { type TestApp, startTestApp } from '../app/test-app.ts';
 
@@ -137,9 +132,18 @@ const SHAPE = {
 
 const METHODS = ['get', 'head', 'post', 'put', 'patch', 'delete'] as const;
 
+/** Every route that a configuration can open; no node is asked for the document. */
+const WITH_RAIL = `
+service: { name: acme, title: Acme }
+payments:
+  facilitator: { expose: true }
+  base: { payTo: '0x52908400098527886E0F7030069857D2E4169EE7', rpcUrl: 'http://127.0.0.1:9', gasKey: '0x${'11'.repeat(32)}' }
+`;
+
 describe('the OpenAPI document', () => {
   let farebox: TestApp;
   let document: OpenApiDocument;
+  let withRail: OpenApiDocument;
   let operations: { readonly name: string; readonly path: string; readonly one: Operation }[];
 
   before(async () => {
@@ -147,6 +151,9 @@ describe('the OpenAPI document', () => {
     const answer = await fetch(`${farebox.url}/openapi.json`);
     assert.equal(answer.status, 200);
     document = (await answer.json()) as OpenApiDocument;
+    const other = await startTestApp({ yaml: WITH_RAIL });
+    withRail = other.app.openApi();
+    await other.stop();
     operations = Object.entries(document.paths).flatMap(([path, item]) =>
       METHODS.flatMap((method) => {
         const one = item[method];
@@ -195,7 +202,7 @@ describe('the OpenAPI document', () => {
         Object.entries(content ?? {}),
       );
       for (const [type, { schema, example, examples }] of contents) {
-        if (['text/html', 'image/png', 'multipart/form-data'].includes(type)) continue;
+        if (/^(?:text\/html|multipart\/form-data|(?:image|audio)\/.*)$/.test(type)) continue;
         const shown = Object.values(examples ?? {}).map(({ value }) => value);
         if (example !== undefined) shown.push(example);
         assert.ok(shown.length > 0, `${name} ${type} has no example`);
@@ -215,13 +222,6 @@ describe('the OpenAPI document', () => {
   });
 
   test('offers the sign-in of wallets where a rail is configured, and nowhere else', () => {
-    const { routes } = farebox.app.server;
-    const options = { serviceName: 'acme', title: 'Acme', version: '1', basePath: '/api/v1' };
-    const withRail = openApiDocument(routes, {
-      ...options,
-      publicUrl: 'https://api.example.com',
-      takesWallets: true,
-    });
     const chat = '/chat/completions';
     assert.ok('wallet' in withRail.components.securitySchemes);
     assert.deepEqual(withRail.paths[chat]?.['post']?.security, [{ apiKey: [] }, { wallet: [] }]);
@@ -230,11 +230,9 @@ describe('the OpenAPI document', () => {
     assert.deepEqual([...new Set(schemes)].toSorted(), ['adminKey', 'apiKey']);
   });
 
-  test('says of every member of a refusal what it is', () => {
-    const bare = Object.keys(ERROR_SCHEMAS).flatMap((name) =>
-      membersWithoutWords(document.components.schemas[name], name),
-    );
-    assert.deepEqual(bare, []);
+  test('says of every member and parameter what it is', () => {
+    assert.ok('/x402/facilitator/settle' in withRail.paths);
+    assert.deepEqual(withoutWords(withRail, ''), []);
   });
 
   test('keeps a payment under way out of the answers of what is sold', () => {
@@ -262,18 +260,31 @@ describe('the OpenAPI document', () => {
   });
 });
 
-/** Members, at any depth, that neither describe themselves nor refer to a component. */
-function membersWithoutWords(schema: unknown, path: string): string[] {
-  if (typeof schema !== 'object' || schema === null) return [];
-  const { properties = {} } = schema as { properties?: Record<string, object> };
-  const bare = Object.entries(properties)
-    .filter(([, member]) => !('description' in member) && !('$ref' in member))
-    .map(([name]) => `${path}.${name}`);
-  const deeper = Object.entries({ ...schema, ...properties }).filter(
-    ([name]) => name !== 'properties',
-  );
-  return [
-    ...bare,
-    ...deeper.flatMap(([name, below]) => membersWithoutWords(below, `${path}.${name}`)),
-  ];
+/** Members of schemas, and parameters, that have no words and refer to nothing that has. */
+function withoutWords(node: unknown, path: string): string[] {
+  if (Array.isArray(node)) return node.flatMap((one, at) => withoutWords(one, `${path}.${at}`));
+  if (typeof node !== 'object' || node === null) return [];
+  const { properties, parameters, ...others } = node as {
+    properties?: object;
+    parameters?: object;
+  };
+  const named = [properties, parameters].flatMap((ones) => Object.entries(ones ?? {}));
+  const bare = named.filter(([, one]) => !isDescribed(one)).map(([name]) => `${path}.${name}`);
+  const rest = Object.entries(others).filter(([name]) => !NO_SCHEMAS.has(name));
+  const deeper = [...named, ...rest];
+  return [...bare, ...deeper.flatMap(([name, below]) => withoutWords(below, `${path}.${name}`))];
+}
+
+/** What holds values of callers, which can have members called as those of a schema. */
+const NO_SCHEMAS: ReadonlySet<string> = new Set([
+  'example',
+  'examples',
+  'default',
+  'enum',
+  'const',
+]);
+
+function isDescribed(one: object): boolean {
+  if ('$ref' in one) return true;
+  return 'description' in one && typeof one.description === 'string' && one.description !== '';
 }

@@ -73,16 +73,11 @@ function whole(request: ChatRequest, { content, call }: ReturnType<Reply>): Buff
     model: 'u',
     choices: [{ index: 0, message, finish_reason: 'stop' }],
   };
-  return writeChatAnswer(readChatAnswer(Buffer.from(JSON.stringify(upstream)), KEEP), {
-    id: ID,
-    model: request.model,
-    createdS: 1,
-    usage: USAGE,
-    cost: COST,
-    serviceName: 'svc',
-    parameters: request.parameters,
-    citations: [],
-  });
+  return writeChatAnswer(
+    readChatAnswer(Buffer.from(JSON.stringify(upstream)), KEEP),
+    { id: ID, model: request.model, createdS: 1, serviceName: 'svc' },
+    { usage: USAGE, cost: COST, parameters: request.parameters, citations: [] },
+  );
 }
 
 function streamed(request: ChatRequest, { content, call }: ReturnType<Reply>): Buffer {

@@ -35,7 +35,10 @@ export const LIST_ACCOUNT_KEYS: RouteDescription = {
   answers: [
     jsonAnswer(
       'Keys, newest first.',
-      z.object({ object: z.literal('list'), data: z.array(OperatorKey) }),
+      z.object({
+        object: z.literal('list').describe('Kind of the object.'),
+        data: z.array(OperatorKey).describe('The keys, newest first.'),
+      }),
       { object: 'list', data: [{ ...KEY, limits: ACCOUNT.limits, revokedAt: null }] },
     ),
   ],
@@ -48,14 +51,16 @@ export const CreateAccountKeyRequest = CreateKeyRequest.extend({
 
 export type CreatedAccountKey = z.infer<typeof CreatedAccountKey>;
 const CreatedAccountKey = CreatedKeyAnswer.extend({
-  data: CreatedKeyAnswer.shape.data.extend({
-    apiKey: z
-      .string()
-      .nullable()
-      .describe(
-        'The secret. It is shown here once and stored nowhere, so it is null in a repeated answer: revoke the key then, and make another.',
-      ),
-  }),
+  data: CreatedKeyAnswer.shape.data
+    .extend({
+      apiKey: z
+        .string()
+        .nullable()
+        .describe(
+          'The secret. It is shown here once and stored nowhere, so it is null in a repeated answer: revoke the key then, and make another.',
+        ),
+    })
+    .describe('The new key, with its secret.'),
 });
 
 export const CREATE_ACCOUNT_KEY: RouteDescription = {
@@ -98,10 +103,17 @@ export const CHANGE_ACCOUNT_KEY: RouteDescription = {
   parameters: KEY_PATH,
   request: jsonContent(ChangeAccountKeyRequest, { limits: { requestsPerMinute: 10 } }),
   answers: [
-    jsonAnswer('The key as it is now.', z.object({ success: z.literal(true), data: OperatorKey }), {
-      success: true,
-      data: { ...KEY, limits: ACCOUNT.limits, revokedAt: null },
-    }),
+    jsonAnswer(
+      'The key as it is now.',
+      z.object({
+        success: z.literal(true).describe('It was changed.'),
+        data: OperatorKey.describe('The key as it is now.'),
+      }),
+      {
+        success: true,
+        data: { ...KEY, limits: ACCOUNT.limits, revokedAt: null },
+      },
+    ),
   ],
   refusals: ['ACCOUNT_NOT_FOUND', 'API_KEY_NOT_FOUND'],
 };

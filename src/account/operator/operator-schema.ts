@@ -48,21 +48,23 @@ export const LimitsChange = z
 export type AccountItem = z.infer<typeof AccountItem>;
 export const AccountItem = z
   .object({
-    id: z.string(),
-    name: z.string(),
-    plan: z.enum(PLANS),
+    id: z.string().describe('Id of the account.'),
+    name: z.string().describe('Its name, such as a mail address; no two accounts have the same.'),
+    plan: z.enum(PLANS).describe('Its plan, which sets its limits.'),
     disabled: z.boolean().describe('Every request of its keys is refused.'),
     isOperator: z.boolean().describe('Its ADMIN keys run the service.'),
     limits: LimitsItem,
     createdAt: Time,
-    balance: z.object({
-      usd: DecimalText.describe('Posted USD.'),
-      heldUsd: DecimalText.describe('Of it, what open requests and jobs set aside.'),
-      availableUsd: DecimalText.describe('What the next request can have.'),
-      debtUsd: DecimalText.describe('What a reversed top-up left owing.'),
-      diem: DecimalText.describe("What is left of today's credit."),
-      dailyAllocation: DecimalText.describe('Daily credit that is given each day at 00:00 UTC.'),
-    }),
+    balance: z
+      .object({
+        usd: DecimalText.describe('Posted USD.'),
+        heldUsd: DecimalText.describe('Of it, what open requests and jobs set aside.'),
+        availableUsd: DecimalText.describe('What the next request can have.'),
+        debtUsd: DecimalText.describe('What a reversed top-up left owing.'),
+        diem: DecimalText.describe("What is left of today's credit."),
+        dailyAllocation: DecimalText.describe('Daily credit that is given each day at 00:00 UTC.'),
+      })
+      .describe('What it has, as decimal texts.'),
   })
   .meta({ id: 'Account' });
 
@@ -102,7 +104,7 @@ export const AccountsQuery = z.object({
 
 export type AccountList = z.infer<typeof AccountList>;
 const AccountList = z.object({
-  object: z.literal('list'),
+  object: z.literal('list').describe('Kind of the object.'),
   data: z.array(AccountItem).describe('Newest first.'),
   nextCursor: NextCursor,
 });
@@ -152,9 +154,12 @@ export const ChangeAccountRequest = z
   .describe('A missing member stays as it is.')
   .meta({ id: 'ChangeAccountRequest' });
 
-const AccountAnswer = z.object({ data: AccountItem });
+const AccountAnswer = z.object({ data: AccountItem.describe('The account.') });
 export type ChangedAccount = z.infer<typeof ChangedAccount>;
-const ChangedAccount = z.object({ success: z.literal(true), data: AccountItem });
+const ChangedAccount = z.object({
+  success: z.literal(true).describe('It was made, or changed.'),
+  data: AccountItem.describe('The account as it is now.'),
+});
 
 export const CREATE_ACCOUNT: RouteDescription = {
   tag: 'Operator',
@@ -201,15 +206,17 @@ export const MoveRequest = z
 export type MoveAnswer = z.infer<typeof MoveAnswer>;
 const MoveAnswer = z
   .object({
-    success: z.literal(true),
-    data: z.object({
-      accountId: z.string(),
-      reference: z.string(),
-      amountUsd: DecimalText,
-      balanceUsd: DecimalText.describe('The balance right after the movement.'),
-      createdAt: Time,
-      isRepeat: z.boolean().describe('The movement was made before; nothing was changed now.'),
-    }),
+    success: z.literal(true).describe('The movement stands.'),
+    data: z
+      .object({
+        accountId: z.string().describe('The account whose balance it moved.'),
+        reference: z.string().describe('Your name of the movement.'),
+        amountUsd: DecimalText.describe('What was moved, in USD.'),
+        balanceUsd: DecimalText.describe('The balance right after the movement.'),
+        createdAt: Time,
+        isRepeat: z.boolean().describe('The movement was made before; nothing was changed now.'),
+      })
+      .describe('The movement.'),
   })
   .meta({ id: 'MoveAnswer' });
 

@@ -97,10 +97,10 @@ export const RevenueQuery = z.object(RANGE);
 
 const Count = z.number().int();
 const TextSums = {
-  requests: Count,
+  requests: Count.describe('Requests that were admitted.'),
   errors: Count.describe('Of the requests, those that failed or were given up.'),
-  promptTokens: Count,
-  completionTokens: Count,
+  promptTokens: Count.describe('Tokens of prompts, cached ones included.'),
+  completionTokens: Count.describe('Tokens of answers, thinking included.'),
   usd: DecimalText.describe('USD that was charged.'),
   diem: DecimalText.describe('Daily credit that was charged.'),
 };
@@ -114,21 +114,21 @@ const TEXT_SUMS_SAMPLE = {
 };
 
 const GroupRow = z.object({
-  date: Day.optional(),
-  model: z.string().optional(),
-  accountId: z.string().optional(),
+  date: Day.optional().describe('By day: the day, UTC.'),
+  model: z.string().optional().describe('By model: its id.'),
+  accountId: z.string().optional().describe('By account: its id.'),
   apiKeyId: z.string().nullable().optional().describe('Null for wallets.'),
-  tag: z.string().optional(),
-  value: z.string().optional(),
+  tag: z.string().optional().describe('By tag: the name of the member of `metadata`.'),
+  value: z.string().optional().describe('By tag: its value.'),
   ...TextSums,
 });
 
 export type GroupsAnswer = z.infer<typeof GroupsAnswer>;
 const GroupsAnswer = z
   .object({
-    object: z.literal('list'),
-    from: Day,
-    to: Day,
+    object: z.literal('list').describe('Kind of the object.'),
+    from: Day.describe('First day, UTC.'),
+    to: Day.describe('Last day, UTC.'),
     totals: z.object(TextSums).describe('Of everything that matches.'),
     data: z.array(GroupRow).describe('One row for each group, with the members it is made by.'),
   })

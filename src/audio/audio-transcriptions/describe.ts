@@ -3,21 +3,40 @@ import { z } from 'zod';
 import { type RouteDescription, jsonContent } from '../../http/describe.ts';
 import { MODEL_REFUSALS } from '../../http/openapi/refusals.ts';
 
-const Usage = z.object({ type: z.literal('duration'), seconds: z.int() });
+const Usage = z.object({
+  type: z.literal('duration').describe('What is counted.'),
+  seconds: z.int().describe('Seconds that were charged, begun ones whole.'),
+});
 const Stretch = z.object({
   start: z.number().describe('Seconds from the beginning.'),
-  end: z.number(),
+  end: z.number().describe('Seconds from the beginning.'),
 });
-const Transcription = z.object({ text: z.string(), usage: Usage }).meta({ id: 'Transcription' });
+const Transcription = z
+  .object({
+    text: z.string().describe('What is said.'),
+    usage: Usage.describe('What was charged for.'),
+  })
+  .meta({ id: 'Transcription' });
 const VerboseTranscription = z
   .object({
-    task: z.literal('transcribe'),
+    task: z.literal('transcribe').describe('Kind of the work.'),
     language: z.string().describe('Language code; `und` when the engine does not tell.'),
     duration: z.number().describe('Seconds.'),
-    text: z.string(),
-    segments: z.array(Stretch.extend({ id: z.int(), text: z.string() }).loose()).optional(),
-    words: z.array(Stretch.extend({ word: z.string() })).optional(),
-    usage: Usage,
+    text: z.string().describe('What is said.'),
+    segments: z
+      .array(
+        Stretch.extend({
+          id: z.int().describe('Place among the segments, from 0.'),
+          text: z.string().describe('What is said in it.'),
+        }).loose(),
+      )
+      .optional()
+      .describe('What is said, sentence by sentence; missing unless asked for.'),
+    words: z
+      .array(Stretch.extend({ word: z.string().describe('The word.') }))
+      .optional()
+      .describe('What is said, word by word; missing unless asked for.'),
+    usage: Usage.describe('What was charged for.'),
   })
   .meta({ id: 'VerboseTranscription' });
 
@@ -35,7 +54,11 @@ export const AUDIO_TRANSCRIPTION: RouteDescription = {
         type: 'object',
         required: ['file'],
         properties: {
-          file: { type: 'string', contentMediaType: 'application/octet-stream' },
+          file: {
+            type: 'string',
+            contentMediaType: 'application/octet-stream',
+            description: 'The file of the sound or video.',
+          },
           model: { type: 'string', description: 'Default: the default of type `asr`.' },
           language: { type: 'string', description: 'Of the speech, as a code: `en`.' },
           prompt: { type: 'string', description: 'For engines that take one.' },
@@ -43,6 +66,7 @@ export const AUDIO_TRANSCRIPTION: RouteDescription = {
             type: 'string',
             enum: ['json', 'text', 'srt', 'vtt', 'verbose_json'],
             default: 'json',
+            description: 'The form of the answer.',
           },
           temperature: {
             type: 'number',

@@ -6,16 +6,38 @@ const MAX_MODEL_CHARACTERS = 256;
 export type TranscriptionFields = z.infer<typeof TranscriptionFields>;
 export const TranscriptionFields = z
   .looseObject({
-    model: z.string().min(1).max(MAX_MODEL_CHARACTERS).optional(),
+    model: z
+      .string()
+      .min(1)
+      .max(MAX_MODEL_CHARACTERS)
+      .optional()
+      .describe('Id of a transcription model, or a trait. Default: the default model.'),
     language: z
       .string()
       .regex(/^(?:[a-z]{2,3})?$/, 'Must be a language code such as en')
-      .optional(),
-    prompt: z.string().optional(),
-    response_format: z.enum(['json', 'text', 'srt', 'vtt', 'verbose_json']).default('json'),
-    temperature: z.coerce.number().min(0).max(1).optional(),
-    timestamp_granularities: z.array(z.enum(['segment', 'word'])),
-    stream: z.literal('false', 'Is not supported: leave it out').optional(),
+      .optional()
+      .describe('Language that is spoken, such as `en`. Default: the engine finds out.'),
+    prompt: z
+      .string()
+      .optional()
+      .describe('Words that are likely to come, such as names; where the engine knows the field.'),
+    response_format: z
+      .enum(['json', 'text', 'srt', 'vtt', 'verbose_json'])
+      .default('json')
+      .describe('The form of the answer. Default `json`.'),
+    temperature: z.coerce
+      .number()
+      .min(0)
+      .max(1)
+      .optional()
+      .describe('0 to 1: higher guesses more freely.'),
+    timestamp_granularities: z
+      .array(z.enum(['segment', 'word']))
+      .describe('With `verbose_json`: whether segments, words or both have their times.'),
+    stream: z
+      .literal('false', 'Is not supported: leave it out')
+      .optional()
+      .describe('Not supported.'),
   })
   .superRefine((fields, context) => {
     const { timestamp_granularities: times, response_format: format } = fields;

@@ -18,7 +18,7 @@ export const TRANSCRIPTION: RouteDescription = {
         ...jsonContent(
           z
             .strictObject({
-              transcript: z.string(),
+              transcript: z.string().describe('What is said.'),
               lang: z.string().describe('Language code.'),
             })
             .meta({ id: 'Transcript' }),

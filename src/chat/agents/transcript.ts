@@ -10,7 +10,7 @@
  *   follow in a user message.
  * - Reasoning goes back with the answers since the last user turn, as templates want it.
  */
-import { type ChatMessage, type ContentPart, MAX_PARTS_PER_MESSAGE } from '../wire/chat-schema.ts';
+import { type ChatMessage, type ContentPart, MAX_PARTS_PER_MESSAGE } from '../wire/chat-message.ts';
 
 export interface TranscriptCall {
   readonly id: string;

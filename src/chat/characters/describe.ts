@@ -50,7 +50,10 @@ export const CHARACTERS_DESCRIPTION: RouteDescription = {
   answers: [
     jsonAnswer(
       'Characters, without their prompts.',
-      z.strictObject({ object: z.literal('list'), data: z.array(Character) }),
+      z.strictObject({
+        object: z.literal('list').describe('Kind of the object.'),
+        data: z.array(Character).describe('The characters of this page.'),
+      }),
       { object: 'list', data: [CHARACTER] },
       'page',
     ),
@@ -64,7 +67,10 @@ export const CHARACTER_DESCRIPTION: RouteDescription = {
   answers: [
     jsonAnswer(
       'The character, without its prompt.',
-      z.strictObject({ object: z.literal('character'), data: Character }),
+      z.strictObject({
+        object: z.literal('character').describe('Kind of the object.'),
+        data: Character,
+      }),
       { object: 'character', data: CHARACTER },
     ),
   ],

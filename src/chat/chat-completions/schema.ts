@@ -5,6 +5,7 @@
 import { z } from 'zod';
 import type { FaultCode } from '../../core/faults.ts';
 import { type RouteDescription, jsonContent } from '../../http/describe.ts';
+import { Cost } from '../../http/openapi/cost.ts';
 import { MODEL_REFUSALS } from '../../http/openapi/refusals.ts';
 import { ChatBody } from '../wire/chat-schema.ts';
 import { SVC_PARAMETER_DEFAULTS } from '../wire/svc-parameters.ts';
@@ -12,63 +13,100 @@ import { SVC_PARAMETER_DEFAULTS } from '../wire/svc-parameters.ts';
 const Count = z.int().min(0);
 
 const ToolCall = z.looseObject({
-  id: z.string(),
-  type: z.literal('function'),
-  function: z.looseObject({ name: z.string(), arguments: z.string().describe('JSON text') }),
+  id: z.string().describe('Names the call; the message of role `tool` with its result repeats it.'),
+  type: z.literal('function').describe('Only functions are called.'),
+  function: z
+    .looseObject({
+      name: z.string().describe("Name of one of the request's `tools`."),
+      arguments: z.string().describe('JSON text'),
+    })
+    .describe('What to call.'),
 });
 
 const Message = z.looseObject({
-  role: z.literal('assistant'),
-  content: z.union([z.string(), z.null()]),
-  reasoning_content: z.string().nullable(),
-  tool_calls: z.array(ToolCall),
+  role: z.literal('assistant').describe('The model speaks.'),
+  content: z
+    .union([z.string(), z.null()])
+    .describe('The text; null when the model only calls tools.'),
+  reasoning_content: z
+    .string()
+    .nullable()
+    .describe(
+      'What the model thought before it answered; null where it did not, or does not tell.',
+    ),
+  tool_calls: z
+    .array(ToolCall)
+    .describe('Calls that the caller is to make; empty when there are none.'),
 });
 
 const FinishReason = z.enum(['stop', 'length', 'tool_calls', 'content_filter']);
 
 const Usage = z
   .looseObject({
-    prompt_tokens: Count,
+    prompt_tokens: Count.describe(
+      'Tokens of the conversation, the tools and what the service added.',
+    ),
     completion_tokens: Count.describe('Reasoning tokens included.'),
-    total_tokens: Count,
+    total_tokens: Count.describe('Both together.'),
     prompt_tokens_details: z
-      .looseObject({ cached_tokens: Count, cache_creation_input_tokens: Count.optional() })
-      .nullable(),
-    completion_tokens_details: z.looseObject({ reasoning_tokens: Count }).nullable(),
+      .looseObject({
+        cached_tokens: Count.describe('Read from a cache, at the price of `cacheInput`.'),
+        cache_creation_input_tokens: Count.optional().describe(
+          'Written to a cache, at the price of `cacheWrite`.',
+        ),
+      })
+      .nullable()
+      .describe('Parts of `prompt_tokens`; null where the engine does not tell.'),
+    completion_tokens_details: z
+      .looseObject({ reasoning_tokens: Count.describe('Tokens of thinking.') })
+      .nullable()
+      .describe('Parts of `completion_tokens`; null where the engine does not tell.'),
   })
   .meta({ id: 'ChatUsage' });
-
-export const Cost = z
-  .strictObject({
-    usd: z.number().min(0).describe('USD charged, exact to nine decimals.'),
-    diem: z.number().min(0).describe('Daily credit charged.'),
-  })
-  .meta({ id: 'Cost' });
 
 const Citations = z
   .array(
     z.strictObject({
-      title: z.string(),
-      url: z.string(),
-      content: z.string().optional(),
-      date: z.string().optional(),
+      title: z.string().describe('Title of the page.'),
+      url: z.string().describe('Address of the page.'),
+      content: z.string().optional().describe('The passage that the model was given.'),
+      date: z.string().optional().describe('When the page was published, as the search says it.'),
     }),
   )
   .describe('What a search found, in the order of the marks; empty when none ran.');
 
 export const Echo = z
   .strictObject({
-    enable_e2ee: z.boolean(),
-    enable_web_search: z.enum(['off', 'on', 'auto']),
-    enable_web_citations: z.boolean(),
-    enable_web_scraping: z.boolean(),
-    enable_x_search: z.boolean(),
-    include_venice_system_prompt: z.boolean(),
-    include_search_results_in_stream: z.boolean(),
-    return_search_results_as_documents: z.boolean(),
-    strip_thinking_response: z.boolean(),
-    disable_thinking: z.boolean(),
-    character_slug: z.string().optional(),
+    enable_e2ee: z.boolean().describe('Echo of what was asked for; true when nothing was.'),
+    enable_web_search: z
+      .enum(['off', 'on', 'auto'])
+      .describe('Whether the web was to be searched: `auto` left it to the model.'),
+    enable_web_citations: z
+      .boolean()
+      .describe('Whether the model was asked for marks such as `[REF]0[/REF]`.'),
+    enable_web_scraping: z
+      .boolean()
+      .describe('Whether pages named in the last user message were read, up to 5.'),
+    enable_x_search: z
+      .boolean()
+      .describe("Whether the engine's own web and social search was used."),
+    include_venice_system_prompt: z
+      .boolean()
+      .describe("Whether the service's own system prompt stood before the caller's."),
+    include_search_results_in_stream: z
+      .boolean()
+      .describe('Whether the citations came as the first chunk of the stream.'),
+    return_search_results_as_documents: z
+      .boolean()
+      .describe('Whether the citations came as a tool call `svc_web_search_documents`.'),
+    strip_thinking_response: z
+      .boolean()
+      .describe('Whether `<think>` blocks were taken out of the text.'),
+    disable_thinking: z.boolean().describe('Whether thinking was turned off.'),
+    character_slug: z
+      .string()
+      .optional()
+      .describe('The persona that answered; missing without one.'),
     web_search_citations: Citations,
   })
   .describe('The parameters that were in force.')
@@ -76,39 +114,68 @@ export const Echo = z
 
 const ChatCompletion = z
   .looseObject({
-    id: z.string().regex(/^chatcmpl-[0-9a-f]{32}$/),
-    object: z.literal('chat.completion'),
+    id: z
+      .string()
+      .regex(/^chatcmpl-[0-9a-f]{32}$/)
+      .describe(
+        'Id of the answer; its 32 digits are the request id, by which `GET /usage/{id}` finds the receipt.',
+      ),
+    object: z.literal('chat.completion').describe('Kind of the object.'),
     created: z.int().describe('Unix time in seconds.'),
-    model: z.string(),
-    choices: z.array(
-      z.looseObject({
-        index: Count,
-        finish_reason: FinishReason,
-        logprobs: z.union([z.looseObject({}), z.null()]),
-        stop_reason: z.unknown(),
-        message: Message,
-      }),
+    model: z.string().describe('Id of the model that answered.'),
+    choices: z
+      .array(
+        z.looseObject({
+          index: Count.describe('Place among the choices, from 0.'),
+          finish_reason: FinishReason.describe(
+            'Why the text ends: the model was done (`stop`), a limit was reached (`length`), tools are to be called, or the engine withheld content.',
+          ),
+          logprobs: z
+            .union([z.looseObject({}), z.null()])
+            .describe("Log probabilities of the tokens in OpenAI's form; null unless asked for."),
+          stop_reason: z
+            .unknown()
+            .describe(
+              'The stop text or token that ended the answer, where the engine tells; null otherwise.',
+            ),
+          message: Message.describe('What the model said.'),
+        }),
+      )
+      .describe('The answers, as many as `n` asked for.'),
+    usage: Usage.describe('What was counted.'),
+    cost: Cost.describe('What was charged.'),
+    prompt_logprobs: z
+      .unknown()
+      .describe('Log probabilities of the prompt, where the engine gives them; null otherwise.'),
+    svc_parameters: Echo.describe(
+      'The service parameters that were in force, with what a search found.',
     ),
-    usage: Usage,
-    cost: Cost,
-    prompt_logprobs: z.unknown(),
-    svc_parameters: Echo,
   })
   .meta({ id: 'ChatCompletion' });
 
 const Delta = z.looseObject({
-  role: z.literal('assistant').nullish(),
-  content: z.string().nullish(),
-  reasoning_content: z.string().nullish(),
+  role: z
+    .literal('assistant')
+    .nullish()
+    .describe('In the first chunk of a choice: the model speaks.'),
+  content: z.string().nullish().describe('The next piece of the text.'),
+  reasoning_content: z.string().nullish().describe('The next piece of the thinking.'),
   tool_calls: z
     .array(
       z.looseObject({
-        index: Count,
-        id: z.string().nullish(),
-        type: z.literal('function').nullish(),
+        index: Count.describe('Which call the piece belongs to, from 0.'),
+        id: z.string().nullish().describe('In the first piece of a call: its name.'),
+        type: z
+          .literal('function')
+          .nullish()
+          .describe('In the first piece of a call: only functions are called.'),
         function: z
-          .looseObject({ name: z.string().nullish(), arguments: z.string().nullish() })
-          .optional(),
+          .looseObject({
+            name: z.string().nullish().describe('In the first piece of a call: the function.'),
+            arguments: z.string().nullish().describe("The next piece of the arguments' JSON text."),
+          })
+          .optional()
+          .describe('The next piece of the call.'),
       }),
     )
     .nullish()
@@ -117,28 +184,33 @@ const Delta = z.looseObject({
 
 const ChatCompletionEvent = z
   .looseObject({
-    id: z.string().optional(),
-    object: z.literal('chat.completion.chunk').optional(),
-    created: z.int().optional(),
-    model: z.string().optional(),
+    id: z.string().optional().describe('Id of the answer, the same in every chunk.'),
+    object: z.literal('chat.completion.chunk').optional().describe('Kind of the object.'),
+    created: z.int().optional().describe('Unix time in seconds, the same in every chunk.'),
+    model: z.string().optional().describe('Id of the model that answers.'),
     choices: z
       .array(
         z.looseObject({
-          index: Count,
-          delta: Delta,
-          finish_reason: FinishReason.nullable(),
+          index: Count.describe('Which choice the piece belongs to, from 0.'),
+          delta: Delta.describe('What has come since the last chunk.'),
+          finish_reason: FinishReason.nullable().describe(
+            'Why the choice ends, in its last chunk; null before.',
+          ),
         }),
       )
       .optional()
       .describe('Empty in the chunk that carries usage and cost.'),
-    usage: Usage.nullable().optional(),
-    cost: Cost.optional(),
+    usage: Usage.nullable().optional().describe('In the last chunk: what was counted.'),
+    cost: Cost.optional().describe('In the last chunk: what was charged.'),
     svc_parameters: z
       .union([Echo, z.strictObject({ web_search_citations: Citations })])
       .optional()
       .describe('Citations alone before the text, when they were asked for in the stream.'),
     error: z
-      .looseObject({ message: z.string(), type: z.string() })
+      .looseObject({
+        message: z.string().describe('A sentence for people.'),
+        type: z.string().describe('A word for programs, from the error catalogue.'),
+      })
       .optional()
       .describe(
         'What went wrong after the first byte; a chunk with `cost` before it says what the text until then cost.',

@@ -4,7 +4,7 @@
  */
 import { refuseIssues } from '../../json/validation.ts';
 import { isJsonObject, type JsonObject } from '../../json/json-scan.ts';
-import type { ContentPart } from '../wire/chat-schema.ts';
+import type { ContentPart } from '../wire/chat-message.ts';
 
 /** Where a block stands, for the refusal of one that cannot be read. */
 export type BlockPath = readonly (string | number)[];

@@ -3,7 +3,8 @@ import { z } from 'zod';
 import type { FaultCode } from '../../core/faults.ts';
 import { type RouteDescription, jsonAnswer, jsonContent } from '../../http/describe.ts';
 import { MODEL_REFUSALS } from '../../http/openapi/refusals.ts';
-import { CHAT_REFUSALS, Cost, Echo, ECHO_EXAMPLE } from '../chat-completions/schema.ts';
+import { Cost } from '../../http/openapi/cost.ts';
+import { CHAT_REFUSALS, Echo, ECHO_EXAMPLE } from '../chat-completions/schema.ts';
 import { errorTypeOf } from './message-errors.ts';
 import { MessagesBody } from './messages-schema.ts';
 
@@ -12,63 +13,82 @@ const Count = z.int().min(0);
 const Usage = z
   .looseObject({
     input_tokens: Count.describe('Without those of the cache.'),
-    cache_creation_input_tokens: Count,
-    cache_read_input_tokens: Count,
+    cache_creation_input_tokens: Count.describe(
+      'Written to a cache, at the price of `cacheWrite`.',
+    ),
+    cache_read_input_tokens: Count.describe('Read from a cache, at the price of `cacheInput`.'),
     output_tokens: Count.describe('Thinking included.'),
-    output_tokens_details: z.looseObject({ thinking_tokens: Count }).optional(),
-    server_tool_use: z.looseObject({ web_search_requests: Count }).optional(),
+    output_tokens_details: z
+      .looseObject({ thinking_tokens: Count.describe('Tokens of thinking.') })
+      .optional()
+      .describe('Parts of `output_tokens`.'),
+    server_tool_use: z
+      .looseObject({ web_search_requests: Count.describe('Searches, each charged.') })
+      .optional()
+      .describe('What the server did for the answer.'),
   })
   .meta({ id: 'MessageUsage' });
 
 const SearchResult = z.looseObject({
-  type: z.literal('web_search_result'),
-  title: z.string(),
-  url: z.string(),
-  encrypted_content: z.string(),
-  page_age: z.string().nullable(),
+  type: z.literal('web_search_result').describe('Marks a page.'),
+  title: z.string().describe('Title of the page.'),
+  url: z.string().describe('Address of the page.'),
+  encrypted_content: z
+    .string()
+    .describe('What the model read of it, sealed; send it back as it is.'),
+  page_age: z
+    .string()
+    .nullable()
+    .describe('When the page was published, as the search says it; null when it does not.'),
 });
 
 const SearchFailed = z.looseObject({
-  type: z.literal('web_search_tool_result_error'),
-  error_code: z.string(),
+  type: z
+    .literal('web_search_tool_result_error')
+    .describe('Marks a search that found nothing to give.'),
+  error_code: z.string().describe('Why, a word of Anthropic.'),
 });
 
 const Citation = z.looseObject({
-  type: z.literal('web_search_result_location'),
-  url: z.string(),
-  title: z.string(),
-  cited_text: z.string(),
-  encrypted_index: z.string(),
+  type: z.literal('web_search_result_location').describe('Marks a source on the web.'),
+  url: z.string().describe('Address of the page.'),
+  title: z.string().describe('Title of the page.'),
+  cited_text: z.string().describe('The passage that the text rests on.'),
+  encrypted_index: z.string().describe('Where it stood, sealed; send it back as it is.'),
 });
 
 const Block = z
   .discriminatedUnion('type', [
     z.looseObject({
-      type: z.literal('text'),
-      text: z.string(),
-      citations: z.array(Citation).optional(),
+      type: z.literal('text').describe('Marks text.'),
+      text: z.string().describe('The text.'),
+      citations: z.array(Citation).optional().describe('Sources of the text, after a search.'),
     }),
     z.looseObject({
-      type: z.literal('thinking'),
+      type: z.literal('thinking').describe('Marks what the model thought.'),
       thinking: z.string().describe('Empty with `display: "omitted"`.'),
       signature: z.string().describe('To be sent back as it is; only this server can read it.'),
     }),
     z.looseObject({
-      type: z.literal('tool_use'),
-      id: z.string(),
-      name: z.string(),
-      input: z.record(z.string(), z.unknown()),
+      type: z.literal('tool_use').describe('Marks a call that the caller is to make.'),
+      id: z.string().describe('Names the call; the block `tool_result` repeats it.'),
+      name: z.string().describe('Name of the tool.'),
+      input: z
+        .record(z.string(), z.unknown())
+        .describe('Arguments, by the `input_schema` of the tool as far as the model kept to it.'),
     }),
     z.looseObject({
-      type: z.literal('server_tool_use'),
-      id: z.string(),
-      name: z.literal('web_search'),
-      input: z.record(z.string(), z.unknown()),
+      type: z.literal('server_tool_use').describe('Marks a search that this server made.'),
+      id: z.string().describe('Names the search; its result repeats it.'),
+      name: z.literal('web_search').describe('The one tool that this server has.'),
+      input: z.record(z.string(), z.unknown()).describe('What was searched, under `query`.'),
     }),
     z.looseObject({
-      type: z.literal('web_search_tool_result'),
-      tool_use_id: z.string(),
-      content: z.union([z.array(SearchResult), SearchFailed]),
+      type: z.literal('web_search_tool_result').describe('Marks the result of a search.'),
+      tool_use_id: z.string().describe('`id` of the block `server_tool_use`.'),
+      content: z
+        .union([z.array(SearchResult), SearchFailed])
+        .describe('The pages, or why there are none.'),
     }),
   ])
   .meta({ id: 'MessageBlock' });
@@ -76,32 +96,57 @@ const Block = z
 const StopReason = z.enum(['end_turn', 'stop_sequence', 'max_tokens', 'tool_use', 'refusal']);
 
 const MESSAGE_MEMBERS = {
-  id: z.string().regex(/^msg_[0-9a-f]{32}$/),
-  type: z.literal('message'),
-  role: z.literal('assistant'),
-  model: z.string(),
-  stop_sequence: z.string().nullable(),
-  usage: Usage,
+  id: z
+    .string()
+    .regex(/^msg_[0-9a-f]{32}$/)
+    .describe(
+      'Id of the answer; its 32 digits are the request id, by which `GET /usage/{id}` finds the receipt.',
+    ),
+  type: z.literal('message').describe('Kind of the object.'),
+  role: z.literal('assistant').describe('The model speaks.'),
+  model: z.string().describe('Id of the model that answered.'),
+  stop_sequence: z
+    .string()
+    .nullable()
+    .describe('Which of `stop_sequences` ended it, where the engine tells; null otherwise.'),
+  usage: Usage.describe('What was counted.'),
 };
 
 const Message = z
   .strictObject({
     ...MESSAGE_MEMBERS,
-    content: z.array(Block),
-    stop_reason: StopReason,
-    cost: Cost,
-    svc_parameters: Echo,
+    content: z.array(Block).describe('The blocks, in order: thinking, text, calls, searches.'),
+    stop_reason: StopReason.describe(
+      'Why it ends: the model was done, a text of `stop_sequences` came, a limit was reached, tools are to be called, or the engine withheld content.',
+    ),
+    cost: Cost.describe('What was charged.'),
+    svc_parameters: Echo.describe('The service parameters that were in force.'),
   })
   .meta({ id: 'Message' });
 
-const index = Count;
+const index = Count.describe('Place of the block in `content`, from 0.');
 
 const Delta = z.discriminatedUnion('type', [
-  z.strictObject({ type: z.literal('text_delta'), text: z.string() }),
-  z.strictObject({ type: z.literal('input_json_delta'), partial_json: z.string() }),
-  z.strictObject({ type: z.literal('thinking_delta'), thinking: z.string() }),
-  z.strictObject({ type: z.literal('signature_delta'), signature: z.string() }),
-  z.strictObject({ type: z.literal('citations_delta'), citation: Citation }),
+  z.strictObject({
+    type: z.literal('text_delta').describe('Marks a piece of text.'),
+    text: z.string().describe('The next piece of the text.'),
+  }),
+  z.strictObject({
+    type: z.literal('input_json_delta').describe('Marks a piece of the input of a call.'),
+    partial_json: z.string().describe("The next piece of the input's JSON text."),
+  }),
+  z.strictObject({
+    type: z.literal('thinking_delta').describe('Marks a piece of thinking.'),
+    thinking: z.string().describe('The next piece of the thinking.'),
+  }),
+  z.strictObject({
+    type: z.literal('signature_delta').describe('Marks the signature of a block of thinking.'),
+    signature: z.string().describe('To be sent back with the block as it is.'),
+  }),
+  z.strictObject({
+    type: z.literal('citations_delta').describe('Marks a source.'),
+    citation: Citation.describe('A source of the text so far.'),
+  }),
 ]);
 
 const ERROR_TYPES = [
@@ -117,36 +162,63 @@ const ERROR_TYPES = [
   'api_error',
 ] as const;
 
-const ErrorMembers = z.looseObject({ type: z.enum(ERROR_TYPES), message: z.string() });
+const ErrorMembers = z.looseObject({
+  type: z.enum(ERROR_TYPES).describe('The kind of error, a word of Anthropic.'),
+  message: z.string().describe('A sentence for people.'),
+});
 
 const MessageEvent = z
   .discriminatedUnion('type', [
     z.strictObject({
-      type: z.literal('message_start'),
-      message: z.strictObject({
-        ...MESSAGE_MEMBERS,
-        content: z.array(Block).max(0),
-        stop_reason: z.null(),
-      }),
+      type: z.literal('message_start').describe('The first event.'),
+      message: z
+        .strictObject({
+          ...MESSAGE_MEMBERS,
+          content: z.array(Block).max(0).describe('Empty: the blocks follow.'),
+          stop_reason: z.null().describe('Not known yet.'),
+        })
+        .describe('The answer as it begins.'),
     }),
-    z.strictObject({ type: z.literal('content_block_start'), index, content_block: Block }),
-    z.strictObject({ type: z.literal('content_block_delta'), index, delta: Delta }),
-    z.strictObject({ type: z.literal('content_block_stop'), index }),
     z.strictObject({
-      type: z.literal('message_delta'),
-      delta: z.strictObject({ stop_reason: StopReason, stop_sequence: z.string().nullable() }),
-      usage: Usage,
-      cost: Cost,
-      svc_parameters: Echo,
+      type: z.literal('content_block_start').describe('A block begins.'),
+      index,
+      content_block: Block.describe('The block as it begins, empty.'),
     }),
-    z.strictObject({ type: z.literal('message_stop') }),
-    z.strictObject({ type: z.literal('ping') }),
+    z.strictObject({
+      type: z.literal('content_block_delta').describe('A block goes on.'),
+      index,
+      delta: Delta.describe('What has come since the last event.'),
+    }),
+    z.strictObject({ type: z.literal('content_block_stop').describe('A block ends.'), index }),
+    z.strictObject({
+      type: z.literal('message_delta').describe('The answer ends, and is charged.'),
+      delta: z
+        .strictObject({
+          stop_reason: StopReason.describe('Why it ends.'),
+          stop_sequence: z
+            .string()
+            .nullable()
+            .describe(
+              'Which of `stop_sequences` ended it, where the engine tells; null otherwise.',
+            ),
+        })
+        .describe('How it ends.'),
+      usage: Usage.describe('The final counts; they replace those of `message_start`.'),
+      cost: Cost.describe('What was charged.'),
+      svc_parameters: Echo.describe('The service parameters that were in force.'),
+    }),
+    z.strictObject({ type: z.literal('message_stop').describe('The last event.') }),
+    z.strictObject({
+      type: z.literal('ping').describe('Keeps the connection open; says nothing.'),
+    }),
     z.looseObject({
-      type: z.literal('error'),
-      error: ErrorMembers,
-      request_id: z.string(),
+      type: z
+        .literal('error')
+        .describe('The last event of an answer that failed after its first byte.'),
+      error: ErrorMembers.describe('What went wrong.'),
+      request_id: z.string().describe('Id of the request, for support.'),
       code: z.string().describe('The word of the error catalogue.'),
-      usage: Usage.optional(),
+      usage: Usage.optional().describe('What was counted until then.'),
       cost: Cost.optional().describe('What the text until then cost; absent when it cost nothing.'),
     }),
   ])
@@ -158,9 +230,9 @@ const REQUEST_ID = '019aa3f1c0de4b7e8c1d2e3f4a5b6c7d';
 const MessageError = {
   schema: z
     .looseObject({
-      type: z.literal('error'),
-      error: ErrorMembers,
-      request_id: z.string(),
+      type: z.literal('error').describe('Marks a refusal.'),
+      error: ErrorMembers.describe('What was refused, and why.'),
+      request_id: z.string().describe('Id of the request, for support.'),
       code: z.string().describe('The word of the error catalogue.'),
     })
     .meta({ id: 'MessageError' }),
@@ -247,7 +319,7 @@ export const COUNT_TOKENS_DESCRIPTION: RouteDescription = {
   answers: [
     jsonAnswer(
       'About how many tokens the prompt has.',
-      z.strictObject({ input_tokens: Count }),
+      z.strictObject({ input_tokens: Count.describe('About how many tokens the request has.') }),
       { input_tokens: 9 },
       'message',
     ),

@@ -8,64 +8,153 @@ import { MAX_MODEL_CHARACTERS } from '../wire/chat-schema.ts';
 import { SvcParametersInput } from '../wire/svc-parameters.ts';
 
 /** A part of a content, of any type; `messages-content.ts` reads the types that it knows. */
-const ContentBlock = z.looseObject({ type: z.string() });
+const ContentBlock = z.looseObject({
+  type: z
+    .string()
+    .describe(
+      'Kind of the block: `text`, `image`, `document`, `tool_use`, `tool_result`, `thinking`, `search_result`, …; others are left out.',
+    ),
+});
 
-const content = z.union(
-  [z.string(), z.array(ContentBlock)],
-  'Expected a string or a list of content blocks',
-);
+const content = z
+  .union([z.string(), z.array(ContentBlock)], 'Expected a string or a list of content blocks')
+  .describe('A text, or blocks.');
 
 const Message = z.looseObject({
-  role: z.enum(['user', 'assistant', 'system']),
+  role: z
+    .enum(['user', 'assistant', 'system'])
+    .describe('Who speaks; `system` in the middle of a conversation is read as instructions.'),
   content,
 });
 
 const Tool = z.looseObject({
-  type: z.string().nullish().describe('Absent or `custom`: a tool of the caller'),
-  name: z.string().min(1).optional(),
-  description: z.string().nullish(),
-  input_schema: z.record(z.string(), z.unknown()).nullish().describe('JSON schema'),
-  defer_loading: z.boolean().nullish().describe('Hidden until a `tool_reference` names it'),
-  max_uses: z.int().min(1).nullish().describe('Of `web_search_…`: the most searches'),
+  type: z
+    .string()
+    .nullish()
+    .describe(
+      'Absent or `custom` for a tool of the caller, `web_search_…` for the search of the server.',
+    ),
+  name: z.string().min(1).optional().describe('Name that the model calls it by.'),
+  description: z.string().nullish().describe('What it does and when to call it, for the model.'),
+  input_schema: z.record(z.string(), z.unknown()).nullish().describe('JSON Schema of the input.'),
+  defer_loading: z
+    .boolean()
+    .nullish()
+    .describe('`true` hides it from the model until a `tool_reference` names it.'),
+  max_uses: z.int().min(1).nullish().describe('Of `web_search_…`: most searches of an answer.'),
 });
 export type Tool = z.infer<typeof Tool>;
 
 const ToolChoice = z.looseObject({
-  type: z.enum(['auto', 'any', 'tool', 'none']),
-  name: z.string().optional(),
-  disable_parallel_tool_use: z.boolean().nullish(),
+  type: z
+    .enum(['auto', 'any', 'tool', 'none'])
+    .describe(
+      '`auto` leaves it to the model, `any` asks for a call, `tool` names one, `none` forbids.',
+    ),
+  name: z.string().optional().describe('With `tool`: which one.'),
+  disable_parallel_tool_use: z
+    .boolean()
+    .nullish()
+    .describe('`true` allows one call an answer. Default false.'),
 });
 export type ToolChoice = z.infer<typeof ToolChoice>;
 
 const OutputFormat = z.looseObject({
-  type: z.literal('json_schema'),
-  schema: z.record(z.string(), z.unknown()),
+  type: z.literal('json_schema').describe('Marks JSON of a schema.'),
+  schema: z.record(z.string(), z.unknown()).describe('The JSON Schema that the answer has to fit.'),
 });
 
 const Thinking = z.looseObject({
-  type: z.string().describe('`enabled`, `adaptive`; anything else is off'),
-  budget_tokens: z.int().nullish(),
-  display: z.string().nullish().describe('`omitted`: the signature alone'),
+  type: z.string().describe('`enabled` or `adaptive`; anything else is off.'),
+  budget_tokens: z
+    .int()
+    .nullish()
+    .describe(
+      'Tokens to think with: below 4,096 is low effort, below 16,384 medium, above that high.',
+    ),
+  display: z
+    .string()
+    .nullish()
+    .describe('`omitted` leaves the text out and gives the signature alone.'),
 });
 
 export const MessagesBody = z.looseObject({
-  model: z.string().min(1).max(MAX_MODEL_CHARACTERS).describe('Model id, trait or alias'),
-  messages: z.array(Message).min(1),
-  max_tokens: z.int().nullish().describe('Clamped to what the model and the balance allow'),
-  system: content.nullish(),
-  stream: z.boolean().nullish(),
-  stop_sequences: z.array(z.string()).nullish().describe('The first four are used'),
-  temperature: z.number().min(0).max(2).nullish(),
-  top_p: z.number().min(0).max(1).nullish(),
-  top_k: z.int().min(0).nullish(),
-  tools: z.array(Tool).nullish(),
-  tool_choice: ToolChoice.nullish(),
-  thinking: Thinking.nullish().describe('Absent: the model is asked not to think'),
+  model: z
+    .string()
+    .min(1)
+    .max(MAX_MODEL_CHARACTERS)
+    .describe(
+      'Id of a model, a trait such as `default`, or a compatibility name; `:parameter=value` after it sets service parameters.',
+    ),
+  messages: z.array(Message).min(1).describe('The conversation, oldest message first.'),
+  max_tokens: z
+    .int()
+    .nullish()
+    .describe(
+      'Most tokens to write, thinking included; brought down to what the model and the balance allow.',
+    ),
+  system: content.nullish().describe('Instructions, a text or blocks of text.'),
+  stream: z
+    .boolean()
+    .nullish()
+    .describe('Whether the answer comes as server-sent events while it is written. Default false.'),
+  stop_sequences: z
+    .array(z.string())
+    .nullish()
+    .describe('Texts that end the answer; the first four are used.'),
+  temperature: z
+    .number()
+    .min(0)
+    .max(2)
+    .nullish()
+    .describe("0 to 2: higher is more random. Default: the model's."),
+  top_p: z
+    .number()
+    .min(0)
+    .max(1)
+    .nullish()
+    .describe('0 to 1: picks among the likeliest tokens that together have this probability.'),
+  top_k: z
+    .int()
+    .min(0)
+    .nullish()
+    .describe('Picks among this many likeliest tokens; 0 leaves the number open.'),
+  tools: z
+    .array(Tool)
+    .nullish()
+    .describe(
+      "Tools that the model may call; of hosted ones only `web_search_…`, which is the server's own search.",
+    ),
+  tool_choice: ToolChoice.nullish().describe(
+    'Whether and what to call. Default `auto` with `tools`.',
+  ),
+  thinking: Thinking.nullish().describe(
+    'Whether and how much to think. Default: the model is asked not to.',
+  ),
   output_config: z
-    .looseObject({ effort: z.string().nullish(), format: OutputFormat.nullish() })
-    .nullish(),
-  output_format: OutputFormat.nullish(),
-  metadata: z.looseObject({ user_id: z.string().nullish() }).nullish(),
-  svc_parameters: SvcParametersInput.nullish(),
+    .looseObject({
+      effort: z
+        .string()
+        .nullish()
+        .describe('How much to think; wins over `thinking.budget_tokens`.'),
+      format: OutputFormat.nullish().describe('JSON that fits a schema, where the model can.'),
+    })
+    .nullish()
+    .describe('The form of the answer, and how much to think for it.'),
+  output_format: OutputFormat.nullish().describe(
+    'Older place of `output_config.format`, which wins.',
+  ),
+  metadata: z
+    .looseObject({
+      user_id: z
+        .string()
+        .nullish()
+        .describe('A name for the person; requests with the same one go to the same replica.'),
+    })
+    .nullish()
+    .describe('Tags of the request: on its receipt, and summed up by `GET /usage/tags`.'),
+  svc_parameters: SvcParametersInput.nullish().describe(
+    'What this service adds: persona, search, pages, thinking.',
+  ),
 });
 export type MessagesBody = z.infer<typeof MessagesBody>;

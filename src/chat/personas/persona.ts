@@ -7,27 +7,29 @@ import { z } from 'zod';
 /** What callers see of a persona (decisions 7, row Characters). */
 export const Character = z
   .strictObject({
-    id: z.string(),
+    id: z.string().describe('Id of the character.'),
     slug: z.string().describe('For `character_slug` of a chat request.'),
-    name: z.string(),
-    description: z.string(),
-    tags: z.array(z.string()),
-    adult: z.boolean(),
-    author: z.string(),
-    createdAt: z.string(),
-    updatedAt: z.string(),
-    featured: z.boolean(),
-    photoUrl: z.string().nullable(),
-    shareUrl: z.string().nullable(),
-    webEnabled: z.boolean(),
+    name: z.string().describe('Name for people.'),
+    description: z.string().describe('Who it is.'),
+    tags: z.array(z.string()).describe('What it is about, to search by.'),
+    adult: z.boolean().describe('Whether it is for adults only.'),
+    author: z.string().describe('Who wrote it.'),
+    createdAt: z.string().describe('ISO 8601, UTC.'),
+    updatedAt: z.string().describe('ISO 8601, UTC.'),
+    featured: z.boolean().describe('Whether the operator shows it first.'),
+    photoUrl: z.string().nullable().describe('A picture of it; null without one.'),
+    shareUrl: z.string().nullable().describe('Its page; null without one.'),
+    webEnabled: z.boolean().describe('Whether it searches the web.'),
     modelId: z.string().describe('The model that it was made for; a request names its own.'),
-    stats: z.strictObject({
-      averageRating: z.number(),
-      imports: z.number(),
-      ratingCount: z.number(),
-      ratingSum: z.number(),
-      userRating: z.number().nullable(),
-    }),
+    stats: z
+      .strictObject({
+        averageRating: z.number().describe('Average of the ratings.'),
+        imports: z.number().describe('How often it was taken over.'),
+        ratingCount: z.number().describe('How many ratings.'),
+        ratingSum: z.number().describe('Their sum.'),
+        userRating: z.number().nullable().describe('Your own rating; null without one.'),
+      })
+      .describe('What callers think of it; zeros where nobody rates.'),
   })
   .meta({ id: 'Character' });
 export type Character = Readonly<z.infer<typeof Character>>;

@@ -7,7 +7,7 @@ import type { JsonObject } from '../../json/json-scan.ts';
 import type { Sealer } from '../agents/sealed-text.ts';
 import { engineToolName } from '../agents/tool-names.ts';
 import { textPart, type Transcript } from '../agents/transcript.ts';
-import { AUDIO_FORMATS, type ContentPart } from '../wire/chat-schema.ts';
+import { AUDIO_FORMATS, type ContentPart } from '../wire/chat-message.ts';
 import { checkPart, type Place, refusePart } from './check-part.ts';
 
 const MAX_CALL_ID_CHARS = 256;

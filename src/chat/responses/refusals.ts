@@ -83,12 +83,14 @@ function placeOf(fields: Fault['options']['fields']): string {
 export const RESPONSES_ERRORS: NonNullable<RouteDescription['refusalBody']> = {
   schema: z
     .looseObject({
-      error: z.strictObject({
-        message: z.string(),
-        type: z.string(),
-        param: z.string().describe('The member that is wrong, or empty.'),
-        code: z.string(),
-      }),
+      error: z
+        .strictObject({
+          message: z.string().describe('A sentence for people.'),
+          type: z.string().describe('The kind of error, a word of OpenAI.'),
+          param: z.string().describe('The member that is wrong, or empty.'),
+          code: z.string().describe('A word for programs, that of OpenAI where there is one.'),
+        })
+        .describe('The refusal; all its members are texts.'),
     })
     .describe(
       "OpenAI's error object. Of a 402 the payment options of a wallet stand beside `error`; to clients that say `originator: codex…` it is a 429 with the code `insufficient_quota`.",

@@ -10,70 +10,167 @@ const flag = z.boolean().nullish();
 const penalty = z.number().min(-2).max(2).nullish();
 const MAX_TOP_LOGPROBS = 20;
 
-const Item = z.looseObject({ type: z.string().nullish() });
+const Item = z.looseObject({
+  type: z
+    .string()
+    .nullish()
+    .describe(
+      'Kind of the item: `message`, `function_call`, `function_call_output`, `reasoning`, `item_reference`, …; absent means a message. Others are left out.',
+    ),
+});
 
 export const ResponsesBody = z.looseObject({
   model: z
     .string()
     .min(1)
     .max(MAX_MODEL_CHARACTERS)
-    .describe('Model id, trait or compatibility name'),
+    .describe(
+      'Id of a model, a trait such as `default`, or a compatibility name; `:parameter=value` after it sets service parameters.',
+    ),
   input: z
     .union([z.string(), z.array(Item)], 'Expected a string or a list of items')
     .nullish()
-    .describe('The text of a user, or items: messages, reasoning, calls and what they gave'),
-  instructions: z.string().nullish().describe('System text of this turn; not that of earlier ones'),
-  previous_response_id: z.string().nullish().describe('The stored answer that this turn continues'),
-  store: flag.describe('Whether the answer can be continued and read by its id. Default true'),
-  stream: flag,
-  tools: z
-    .array(z.looseObject({ type: z.string() }))
+    .describe('The text of a user, or items: messages, reasoning, calls and what they gave.'),
+  instructions: z
+    .string()
     .nullish()
-    .describe('`function`, `custom`, `namespace`, `web_search`; others are left out'),
+    .describe('Instructions of this turn; those of earlier turns do not go on.'),
+  previous_response_id: z
+    .string()
+    .nullish()
+    .describe('Id of the stored answer that this turn continues.'),
+  store: flag.describe('Whether the answer can be continued and read by its id. Default true.'),
+  stream: flag.describe(
+    'Whether the answer comes as server-sent events while it is written. Default false.',
+  ),
+  tools: z
+    .array(z.looseObject({ type: z.string().describe('Kind of the tool.') }))
+    .nullish()
+    .describe(
+      'Tools that the model may call: `function`, `custom`, `namespace`, `web_search`; others are left out.',
+    ),
   tool_choice: z
-    .union([z.string(), z.looseObject({ type: z.string() })], 'Expected a word or an object')
-    .nullish(),
-  parallel_tool_calls: flag,
-  max_tool_calls: z.int().min(0).nullish().describe("Bound on the server's own web searches"),
-  max_output_tokens: z.int().min(1).nullish().describe('Lowered to what the model can'),
-  temperature: z.number().min(0).max(2).nullish(),
-  top_p: z.number().min(0).max(1).nullish(),
-  presence_penalty: penalty,
-  frequency_penalty: penalty,
-  top_logprobs: z.int().min(0).max(MAX_TOP_LOGPROBS).nullish(),
+    .union(
+      [
+        z.string(),
+        z.looseObject({
+          type: z
+            .string()
+            .describe(
+              'Kind of the choice: `function`, `custom`, `allowed_tools` or a hosted tool.',
+            ),
+        }),
+      ],
+      'Expected a word or an object',
+    )
+    .nullish()
+    .describe(
+      '`auto`, `none`, `required`, or an object that names a tool or allows some. Default `auto`.',
+    ),
+  parallel_tool_calls: flag.describe(
+    "Whether one answer may hold several calls. Default: the model's, usually true.",
+  ),
+  max_tool_calls: z
+    .int()
+    .min(0)
+    .nullish()
+    .describe('Most searches that the server makes by itself. Default 3.'),
+  max_output_tokens: z
+    .int()
+    .min(1)
+    .nullish()
+    .describe(
+      'Most tokens to write, thinking included; brought down to what the model and the balance allow.',
+    ),
+  temperature: z
+    .number()
+    .min(0)
+    .max(2)
+    .nullish()
+    .describe("0 to 2: higher is more random. Default: the model's."),
+  top_p: z
+    .number()
+    .min(0)
+    .max(1)
+    .nullish()
+    .describe('0 to 1: picks among the likeliest tokens that together have this probability.'),
+  presence_penalty: penalty.describe(
+    '-2 to 2: above 0 makes words that have come at all less likely. Default 0.',
+  ),
+  frequency_penalty: penalty.describe(
+    '-2 to 2: above 0 makes words less likely the more often they have come. Default 0.',
+  ),
+  top_logprobs: z
+    .int()
+    .min(0)
+    .max(MAX_TOP_LOGPROBS)
+    .nullish()
+    .describe('How many likely tokens to show at each place, 0 to 20.'),
   text: z
     .looseObject({
-      format: z.looseObject({ type: z.string() }).nullish(),
-      verbosity: z.enum(['low', 'medium', 'high']).nullish(),
+      format: z
+        .looseObject({ type: z.string().describe('Kind of the form. Default `text`.') })
+        .nullish()
+        .describe('`text`, `json_object`, or `json_schema` with `name`, `schema` and `strict`.'),
+      verbosity: z
+        .enum(['low', 'medium', 'high'])
+        .nullish()
+        .describe('How much to say, where the model knows the field.'),
     })
-    .nullish(),
+    .nullish()
+    .describe('The form of the text.'),
   reasoning: z
     .looseObject({
-      effort: z.string().nullish().describe('An unknown word is taken for the nearest'),
-      summary: z.string().nullish(),
+      effort: z
+        .string()
+        .nullish()
+        .describe(
+          "How much to think; an unknown word is taken for the nearest. Default: the model's.",
+        ),
+      summary: z
+        .string()
+        .nullish()
+        .describe('Echoed; what the engine thought comes as a summary in any case.'),
     })
-    .nullish(),
+    .nullish()
+    .describe('How much the model thinks, and what is told of it.'),
   include: z
     .array(z.string())
     .nullish()
-    .describe('`reasoning.encrypted_content`: reasoning for a caller that stores nothing here'),
-  prompt_cache_key: z.string().nullish(),
-  metadata: z.record(z.string(), z.unknown()).nullish().describe('Tags, as of a chat'),
-  safety_identifier: z.string().nullish().describe('Echoed'),
-  service_tier: z.string().nullish().describe('Echoed'),
-  truncation: z.enum(['auto', 'disabled']).nullish().describe('`auto` acts as `disabled`'),
-  background: flag.describe('Not supported'),
-  svc_parameters: z.record(z.string(), z.unknown()).nullish().describe('As of a chat'),
+    .describe(
+      '`reasoning.encrypted_content` asks for the reasoning, sealed, to send it back; other words are ignored.',
+    ),
+  prompt_cache_key: z
+    .string()
+    .nullish()
+    .describe(
+      'Requests with the same key go to the same replica, whose cache then knows their beginning.',
+    ),
+  metadata: z
+    .record(z.string(), z.unknown())
+    .nullish()
+    .describe('Up to 16 tags of the request: on its receipt, and summed up by `GET /usage/tags`.'),
+  safety_identifier: z.string().nullish().describe('Echoed, and nothing else.'),
+  service_tier: z.string().nullish().describe('Echoed; there is one tier.'),
+  truncation: z
+    .enum(['auto', 'disabled'])
+    .nullish()
+    .describe('Echoed; `auto` acts as `disabled`: an input that is too long is refused.'),
+  background: flag.describe('Only `false`: answers are not made in the background.'),
+  svc_parameters: z
+    .record(z.string(), z.unknown())
+    .nullish()
+    .describe('The service parameters of a chat: persona, search, pages, thinking.'),
 });
 export type ResponsesBody = z.infer<typeof ResponsesBody>;
 
 /** `text.format` of a structured answer. */
 export const JsonSchemaFormat = z.looseObject({
-  type: z.literal('json_schema'),
-  name: z.string().min(1),
-  description: z.string().nullish(),
-  strict: z.boolean().nullish(),
-  schema: z.record(z.string(), z.unknown()),
+  type: z.literal('json_schema').describe('Marks a form that is JSON of a schema.'),
+  name: z.string().min(1).describe('Name of the schema; some models read it.'),
+  description: z.string().nullish().describe('What the answer is for; some models read it.'),
+  strict: z.boolean().nullish().describe('Asks the engine to keep to the schema exactly.'),
+  schema: z.record(z.string(), z.unknown()).describe('The JSON Schema that the answer has to fit.'),
 });
 
 export type ChatFormat = z.infer<typeof ResponseFormat>;

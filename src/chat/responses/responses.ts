@@ -21,7 +21,7 @@ import {
   INPUT_TOKENS_DESCRIPTION,
   InputItemsQuery,
   RESPONSES_DESCRIPTION,
-} from './schema.ts';
+} from './describe.ts';
 import { MAX_TURN_BYTES, type StoredTurn, type StoredTurns } from './stored-turns.ts';
 import { readTurn, responseIdOf, type Turn } from './turn.ts';
 

@@ -59,7 +59,7 @@ function shaped(
 ): Record<string, unknown> & {
   choices: { message: Record<string, unknown>; finish_reason: string }[];
 } {
-  return JSON.parse(writeChatAnswer(readChatAnswer(bytes, options), frame).toString());
+  return JSON.parse(writeChatAnswer(readChatAnswer(bytes, options), frame, frame).toString());
 }
 
 test('the id is chatcmpl- and 32 hex', () => {
@@ -120,7 +120,7 @@ test('content in parts becomes text, and thinking in parts becomes reasoning', (
 test('choices that are right keep their bytes', () => {
   const text =
     '{"choices":[{"index":0,"message":{"role":"assistant","content":"caf\\u00e9","reasoning_content":null,"tool_calls":[]},"logprobs":{"x":-1.50},"finish_reason":"stop","stop_reason":null}],"id":"u","model":"u"}';
-  const result = writeChatAnswer(readChatAnswer(Buffer.from(text), KEEP), FRAME).toString();
+  const result = writeChatAnswer(readChatAnswer(Buffer.from(text), KEEP), FRAME, FRAME).toString();
   assert.ok(result.includes('"caf\\u00e9"') && result.includes('-1.50'), result);
   assert.equal(JSON.parse(result).created, 7);
 });

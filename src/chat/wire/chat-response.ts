@@ -22,11 +22,12 @@ import {
   canonicalMessage,
 } from './chat-choice.ts';
 import { childrenOf, isJsonObject, type JsonObject } from '../../json/json-scan.ts';
-import { type ParsedObject, spliceObject } from '../../json/json-splice.ts';
-import type { SvcParameters } from './svc-parameters.ts';
+import { type ParsedObject, spliceObject, withMembers } from '../../json/json-splice.ts';
+import { SVC_PARAMETER_DEFAULTS, type SvcParameters } from './svc-parameters.ts';
 import { stripThinkTags } from './think-tags.ts';
 import {
   chatUsage,
+  chatUsageText,
   readUsage,
   type Cost,
   type ReportedUsage,
@@ -91,7 +92,7 @@ export function endMembers(
   serviceName: string,
   { usage, cost, parameters, citations }: AnswerEnd,
 ): JsonObject {
-  const echo = { ...parameters, web_search_citations: citations };
+  const echo = echoOf(parameters, citations);
   return { usage: chatUsage(usage), cost, [`${serviceName}_parameters`]: echo };
 }
 
@@ -128,9 +129,7 @@ export function readChatAnswer(bytes: Buffer, options: AnswerOptions): ChatAnswe
     throw garbage('no choices');
   }
   const tally = noOutput();
-  const choices = body['choices']
-    .slice(0, options.choiceCount)
-    .map((choice: unknown, index) => readChoice(choice, index, options, tally));
+  const choices = readChoices(body['choices'], options, tally);
   const usage = readUsage(body['usage']);
   const cited = options.readsCitations === true ? citedBy(body) : NOTHING_CITED;
   return {
@@ -140,6 +139,23 @@ export function readChatAnswer(bytes: Buffer, options: AnswerOptions): ChatAnswe
     tally,
     cited,
   };
+}
+
+/** The very list that was given, when nothing in it changes. */
+function readChoices(
+  given: readonly unknown[],
+  options: AnswerOptions,
+  tally: OutputTally,
+): readonly JsonObject[] {
+  const count = Math.min(given.length, options.choiceCount);
+  let changed = count === given.length ? undefined : given.slice(0, count);
+  for (let index = 0; index < count; index += 1) {
+    const choice = readChoice(given[index], index, options, tally);
+    if (choice === given[index]) continue;
+    changed ??= given.slice();
+    changed[index] = choice;
+  }
+  return (changed ?? given) as readonly JsonObject[]; // each was read
 }
 
 function readChoice(
@@ -218,23 +234,20 @@ function safeCall(call: JsonObject, index: number): JsonObject {
 /** The caller's bytes: the engine's answer under our id, with usage, cost and the echo. */
 export function writeChatAnswer(
   { source, choices }: ChatAnswer,
-  frame: AnswerFrame & AnswerEnd,
+  frame: AnswerFrame,
+  end: AnswerEnd,
 ): Buffer {
   const { body } = source;
   const shown = withDocuments(choices, frame);
-  const given = body['choices'];
-  const isSame =
-    Array.isArray(given) &&
-    given.length === shown.length &&
-    shown.every((choice, at) => choice === given[at]);
-  const { usage, cost, ...echo } = endMembers(frame.serviceName, frame);
+  if (shown === body['choices']) return withMembers(source, membersText(body, frame, end));
+  const { usage, cost, ...echo } = endMembers(frame.serviceName, end);
   return spliceObject(source, {
     ...body,
     id: frame.id,
     object: 'chat.completion',
     created: frame.createdS,
     model: frame.model,
-    choices: isSame ? given : shown,
+    choices: shown,
     usage,
     cost,
     prompt_logprobs: body['prompt_logprobs'] ?? null,
@@ -242,10 +255,40 @@ export function writeChatAnswer(
   });
 }
 
+/** The same members as texts, where the choices stay as they are. */
+function membersText(
+  body: JsonObject,
+  { id, createdS, model, serviceName }: AnswerFrame,
+  { usage, cost, parameters, citations }: AnswerEnd,
+): Record<string, string> {
+  const texts: Record<string, string> = {
+    id: `"${id}"`,
+    object: '"chat.completion"',
+    created: String(createdS),
+    model: JSON.stringify(model),
+    usage: chatUsageText(usage),
+    cost: `{"usd":${cost.usd},"diem":${cost.diem}}`,
+  };
+  if ((body['prompt_logprobs'] ?? null) === null) texts['prompt_logprobs'] = 'null';
+  const isUsual = parameters === SVC_PARAMETER_DEFAULTS && citations.length === 0;
+  texts[`${serviceName}_parameters`] = isUsual
+    ? USUAL_ECHO
+    : JSON.stringify(echoOf(parameters, citations));
+  return texts;
+}
+
+function echoOf(parameters: SvcParameters, citations: readonly SearchResult[]): JsonObject {
+  return { ...parameters, web_search_citations: citations };
+}
+
+/** Of a request that asks for nothing of ours. */
+const USUAL_ECHO = JSON.stringify(echoOf(SVC_PARAMETER_DEFAULTS, []));
+
 /** Search results as a tool call stand in the first choice. */
 function withDocuments(choices: readonly JsonObject[], frame: AnswerFrame): readonly JsonObject[] {
+  if (frame.documents === undefined) return choices;
   const [first, ...others] = choices;
-  if (frame.documents === undefined || first === undefined) return choices;
+  if (first === undefined) return choices;
   const message = isJsonObject(first['message']) ? first['message'] : {};
   const call = documentsCall(frame.serviceName, frame.documents);
   const tool_calls = [call, ...toolCallsOf(message)];

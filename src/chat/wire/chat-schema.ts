@@ -7,15 +7,8 @@
  */
 import { z } from 'zod';
 import { REASONING_EFFORTS } from '../../core/reasoning-efforts.ts';
+import { ChatMessage } from './chat-message.ts';
 import { SvcParametersInput } from './svc-parameters.ts';
-
-/** Caps per message: decisions, section 7. */
-export const MAX_PARTS_PER_MESSAGE = {
-  image_url: 10,
-  input_audio: 5,
-  video_url: 3,
-  file: 5,
-} as const;
 
 /** Of the name of a model with its suffixes. */
 export const MAX_MODEL_CHARACTERS = 2_048;
@@ -30,166 +23,80 @@ export const MAX_TOOLS = 1_024;
 
 export type ReasoningEffort = (typeof REASONING_EFFORTS)[number];
 
-export const AUDIO_FORMATS = [
-  'wav',
-  'mp3',
-  'aiff',
-  'aac',
-  'ogg',
-  'flac',
-  'm4a',
-  'pcm16',
-  'pcm24',
-] as const;
-
-const mediaUrl = z
-  .string()
-  .regex(/^(?:https?:\/\/|data:)/i, 'Expected an http(s) URL or a data URL');
-
-const cacheControl = z
-  .looseObject({ type: z.string(), ttl: z.string().nullish() })
-  .nullish()
-  .describe('Marks the content for caching');
-
-export const TextPart = z.looseObject({
-  type: z.literal('text'),
-  text: z.string().min(1),
-  cache_control: cacheControl,
-});
-export const ImagePart = z.looseObject({
-  type: z.literal('image_url'),
-  image_url: z.looseObject({ url: mediaUrl, detail: z.string().nullish() }),
-  cache_control: cacheControl,
-});
-export const AudioPart = z.looseObject({
-  type: z.literal('input_audio'),
-  input_audio: z.looseObject({
-    data: z.string().min(1).describe('base64'),
-    format: z.enum(AUDIO_FORMATS).nullish().describe('Default wav'),
-  }),
-  cache_control: cacheControl,
-});
-export const VideoPart = z.looseObject({
-  type: z.literal('video_url'),
-  video_url: z.looseObject({ url: mediaUrl }),
-  cache_control: cacheControl,
-});
-export const FilePart = z.looseObject({
-  type: z.literal('file'),
-  file: z.looseObject({ file_data: mediaUrl, filename: z.string().nullish() }),
-  cache_control: cacheControl,
-});
-
-export const ContentPart = z.discriminatedUnion('type', [
-  TextPart,
-  ImagePart,
-  AudioPart,
-  VideoPart,
-  FilePart,
-]);
-export type ContentPart = z.infer<typeof ContentPart>;
-
-const EXPECTED_CONTENT = 'Expected a string or a list of content parts';
-
-const textContent = z.union([z.string(), z.array(TextPart).min(1)], EXPECTED_CONTENT);
-
-const userContent = z.array(ContentPart).min(1).check(partCaps);
-
-function partCaps(context: z.core.ParsePayload<ContentPart[]>): void {
-  for (const [type, cap] of Object.entries(MAX_PARTS_PER_MESSAGE)) {
-    const count = context.value.filter((part) => part.type === type).length;
-    if (count <= cap) continue;
-    context.issues.push({
-      code: 'custom',
-      input: undefined,
-      path: [],
-      message: `At most ${cap} parts of type ${type} are taken per message, got ${count}`,
-    });
-  }
-}
-
-const name = z.string().nullish();
-
-export const UserMessage = z.looseObject({
-  role: z.literal('user'),
-  content: z.union([z.string(), userContent], EXPECTED_CONTENT),
-  name,
-});
-export const SystemMessage = z.looseObject({
-  role: z.enum(['system', 'developer']),
-  content: textContent,
-  name,
-});
-export const ToolCall = z.looseObject({
-  id: z.string(),
-  type: z.literal('function').nullish(),
-  function: z.looseObject({ name: z.string(), arguments: z.string() }),
-});
-export const AssistantMessage = z.looseObject({
-  role: z.literal('assistant'),
-  content: textContent.nullish(),
-  name,
-  reasoning_content: z.string().nullish(),
-  reasoning_details: z.array(z.looseObject({ type: z.string() })).nullish(),
-  thought_signature: z.string().nullish(),
-  tool_calls: z.array(ToolCall).nullish(),
-});
-export const ToolMessage = z.looseObject({
-  role: z.literal('tool'),
-  content: textContent,
-  tool_call_id: z.string(),
-  name,
-});
-
-export const ChatMessage = z.discriminatedUnion('role', [
-  UserMessage,
-  AssistantMessage,
-  ToolMessage,
-  SystemMessage,
-]);
-export type ChatMessage = z.infer<typeof ChatMessage>;
-
 export const ChatTool = z.looseObject({
-  type: z.literal('function'),
-  function: z.looseObject({
-    name: z.string().min(1),
-    description: z.string().nullish(),
-    parameters: z.record(z.string(), z.unknown()).nullish().describe('JSON schema'),
-    strict: z.boolean().nullish(),
-  }),
-  id: z.string().nullish(),
+  type: z.literal('function').describe('Only functions are supported.'),
+  function: z
+    .looseObject({
+      name: z.string().min(1).describe('Name that the model calls it by.'),
+      description: z
+        .string()
+        .nullish()
+        .describe('What it does and when to call it, for the model.'),
+      parameters: z
+        .record(z.string(), z.unknown())
+        .nullish()
+        .describe('JSON Schema of the arguments; none means no arguments.'),
+      strict: z
+        .boolean()
+        .nullish()
+        .describe('Asks the engine to keep the arguments to `parameters` exactly. Default false.'),
+    })
+    .describe('The function, as the model sees it.'),
+  id: z.string().nullish().describe("A name of the caller's own; passed on."),
 });
 export type ChatTool = z.infer<typeof ChatTool>;
 
 export const ToolChoice = z.union([
   z.enum(['auto', 'none', 'required']),
   z.looseObject({
-    type: z.literal('function'),
-    function: z.looseObject({ name: z.string().min(1) }),
+    type: z.literal('function').describe('Only functions can be chosen.'),
+    function: z
+      .looseObject({ name: z.string().min(1).describe('Name of one of `tools`.') })
+      .describe('The function that must be called.'),
   }),
 ]);
 
 export const ResponseFormat = z.discriminatedUnion('type', [
-  z.looseObject({ type: z.literal('text') }),
-  z.looseObject({ type: z.literal('json_object') }),
+  z.looseObject({ type: z.literal('text').describe('Free text, the default.') }),
+  z.looseObject({ type: z.literal('json_object').describe('Any JSON object.') }),
   z.looseObject({
-    type: z.literal('json_schema'),
-    json_schema: z.looseObject({
-      name: z.string(),
-      description: z.string().nullish(),
-      strict: z.boolean().nullish(),
-      schema: z.record(z.string(), z.unknown()),
-    }),
+    type: z
+      .literal('json_schema')
+      .describe('JSON that fits a schema; only models with `supportsResponseSchema` take it.'),
+    json_schema: z
+      .looseObject({
+        name: z.string().describe('Name of the schema; some models read it.'),
+        description: z.string().nullish().describe('What the answer is for; some models read it.'),
+        strict: z
+          .boolean()
+          .nullish()
+          .describe("Asks the engine to keep to the schema exactly. Default: the engine's."),
+        schema: z
+          .record(z.string(), z.unknown())
+          .describe('The JSON Schema that the answer has to fit.'),
+      })
+      .describe('The schema, with its name.'),
   }),
 ]);
 export type ResponseFormat = z.infer<typeof ResponseFormat>;
 
 const penalty = z.number().min(-2).max(2).nullish();
-const temperature = z.number().min(0).max(2).nullish();
+const temperature = z
+  .number()
+  .min(0)
+  .max(2)
+  .nullish()
+  .describe("0 to 2: higher is more random. Default: the model's.");
 const probability = z.number().min(0).max(1).nullish();
 const count = z.int().min(0).nullish();
-const verbosity = z.enum(['low', 'medium', 'high', 'auto']).nullish();
-const effort = z.enum(REASONING_EFFORTS).nullish();
+const verbosity = z
+  .enum(['low', 'medium', 'high', 'auto'])
+  .nullish()
+  .describe('How much to say, where the model knows the field.');
+const effort = z
+  .enum(REASONING_EFFORTS)
+  .nullish()
+  .describe('How much to think; `reasoning_effort` wins over it.');
 const flag = z.boolean().nullish();
 
 /** Tags of a request; the bounds are those of OpenAI. */
@@ -250,58 +157,144 @@ export const ChatBody = z.looseObject({
     .string()
     .min(1)
     .max(MAX_MODEL_CHARACTERS)
-    .describe('Model id, trait or compatibility name'),
-  messages: z.array(ChatMessage).min(1),
-  frequency_penalty: penalty,
-  presence_penalty: penalty,
-  repetition_penalty: z.number().min(0).nullish(),
-  logprobs: flag,
-  top_logprobs: count,
-  max_completion_tokens: z.int().nullish().describe('Visible plus reasoning tokens'),
-  max_tokens: z.int().nullish().describe('Deprecated; values <= 0 are ignored'),
+    .describe(
+      'Id of a model, a trait such as `default`, or a compatibility name; `:parameter=value` after it sets service parameters.',
+    ),
+  messages: z
+    .array(ChatMessage)
+    .min(1)
+    .describe('The conversation, oldest message first: 1 to 16,384 messages.'),
+  frequency_penalty: penalty.describe(
+    '-2 to 2: above 0 makes words less likely the more often they have come. Default 0.',
+  ),
+  presence_penalty: penalty.describe(
+    '-2 to 2: above 0 makes words that have come at all less likely. Default 0.',
+  ),
+  repetition_penalty: z
+    .number()
+    .min(0)
+    .nullish()
+    .describe("Above 1 makes repetition less likely, 1 leaves it. Default: the engine's."),
+  logprobs: flag.describe(
+    'Whether the answer has the log probabilities of its tokens; not every model can. Default false.',
+  ),
+  top_logprobs: count.describe('With `logprobs`: how many likely tokens to show at each place.'),
+  max_completion_tokens: z
+    .int()
+    .nullish()
+    .describe(
+      "Most tokens to write, thinking included; brought down to what the model and the balance allow. Default: the model's.",
+    ),
+  max_tokens: z
+    .int()
+    .nullish()
+    .describe('Older name of `max_completion_tokens`, which wins; 0 and below are ignored.'),
   temperature,
-  min_temp: temperature,
-  max_temp: temperature,
-  top_p: probability,
-  top_k: count,
-  min_p: probability,
-  n: z.int().min(1).max(MAX_CHOICES).nullish(),
-  seed: z.int().min(1).nullish(),
+  min_temp: temperature.describe(
+    '0 to 2: lower bound of a temperature that the engine moves by itself.',
+  ),
+  max_temp: temperature.describe(
+    '0 to 2: upper bound of a temperature that the engine moves by itself.',
+  ),
+  top_p: probability.describe(
+    '0 to 1: picks among the likeliest tokens that together have this probability.',
+  ),
+  top_k: count.describe('Picks among this many likeliest tokens; 0 leaves the number open.'),
+  min_p: probability.describe(
+    "0 to 1: drops tokens whose probability is below this share of the likeliest one's.",
+  ),
+  n: z
+    .int()
+    .min(1)
+    .max(MAX_CHOICES)
+    .nullish()
+    .describe('Choices to write, 1 to 128; the tokens of all are paid for. Default 1.'),
+  seed: z
+    .int()
+    .min(1)
+    .nullish()
+    .describe('Above 0: the same seed and request give the same answer, as far as the engine can.'),
   stop: z
     .union(
       [z.string(), z.array(z.string()).max(MAX_STOPS)],
       'Expected a string or a list of strings',
     )
-    .nullish(),
-  stop_token_ids: z.array(z.int().min(0)).nullish(),
-  stream: flag,
-  stream_options: z.looseObject({ include_usage: flag }).nullish(),
-  prompt_cache_key: z.string().nullish(),
-  prompt_cache_retention: z.enum(['default', 'extended', '24h']).nullish(),
+    .nullish()
+    .describe('Up to 4 texts that end the answer; they are not part of it.'),
+  stop_token_ids: z
+    .array(z.int().min(0))
+    .nullish()
+    .describe('Ids of tokens that end the answer, in the vocabulary of the model.'),
+  stream: flag.describe(
+    'Whether the answer comes as server-sent events while it is written. Default false.',
+  ),
+  stream_options: z
+    .looseObject({
+      include_usage: flag.describe(
+        'Taken for compatibility: the last chunk has `usage` and `cost`, asked for or not.',
+      ),
+    })
+    .nullish()
+    .describe('What the stream carries besides.'),
+  prompt_cache_key: z
+    .string()
+    .nullish()
+    .describe(
+      'Requests with the same key go to the same replica, whose cache then knows their beginning.',
+    ),
+  prompt_cache_retention: z
+    .enum(['default', 'extended', '24h'])
+    .nullish()
+    .describe(
+      'How long the engine should keep the beginning of the prompt: `extended` and `24h` ask for a day. Default `default`.',
+    ),
   reasoning: z
     .looseObject({
       effort,
-      summary: z.enum(['auto', 'concise', 'detailed']).nullish(),
-      enabled: flag,
+      summary: z
+        .enum(['auto', 'concise', 'detailed'])
+        .nullish()
+        .describe('Asks for a summary of the thinking, where the engine writes one.'),
+      enabled: flag.describe('`false` turns thinking off where the model can.'),
     })
-    .nullish(),
-  reasoning_effort: effort,
+    .nullish()
+    .describe('How much the model thinks, and what is told of it.'),
+  reasoning_effort: effort.describe(
+    "How much to think; wins over `reasoning.effort`. What the model does not know is refused. Default: the model's.",
+  ),
   verbosity,
-  text: z.looseObject({ verbosity }).nullish(),
-  include: z.array(z.string()).nullish(),
+  text: z.looseObject({ verbosity }).nullish().describe('Further options of the text.'),
+  include: z
+    .array(z.string())
+    .nullish()
+    .describe('More to put into the answer, words of the engine; passed on.'),
   metadata: TagMetadata.nullish().describe(
     'Up to 16 tags of the request, such as a user or a project: on its receipt, and summed up by `GET /usage/tags`',
   ),
-  user: z.string().nullish().describe('Discarded'),
-  store: flag.describe('Unused'),
+  user: z.string().nullish().describe('Taken for compatibility and discarded.'),
+  store: flag.describe('Taken for compatibility and ignored: chats are not stored.'),
   fallbacks: z
-    .array(z.looseObject({ model: z.string() }))
+    .array(z.looseObject({ model: z.string().describe('Model as the engine names it.') }))
     .max(MAX_FALLBACKS)
-    .nullish(),
-  parallel_tool_calls: flag,
-  response_format: ResponseFormat.nullish(),
-  tool_choice: ToolChoice.nullish(),
-  tools: z.array(ChatTool).nullish(),
-  svc_parameters: SvcParametersInput.nullish(),
+    .nullish()
+    .describe(
+      'Models to try instead, at most 10; passed to engines that know the field, ignored by others.',
+    ),
+  parallel_tool_calls: flag.describe(
+    "Whether one answer may hold several calls. Default: the model's, usually true.",
+  ),
+  response_format: ResponseFormat.nullish().describe('The form of the answer.'),
+  tool_choice: ToolChoice.nullish().describe(
+    'Whether and what to call: `auto` leaves it to the model, `none` forbids, `required` asks for a call, an object names the function. Default `auto` with `tools`.',
+  ),
+  tools: z
+    .array(ChatTool)
+    .nullish()
+    .describe(
+      'Functions that the model may call; at most 1,024. Their descriptions count as input.',
+    ),
+  svc_parameters: SvcParametersInput.nullish().describe(
+    'What this service adds: persona, search, pages, thinking.',
+  ),
 });
 export type ChatBody = z.infer<typeof ChatBody>;

@@ -10,9 +10,10 @@
 import { REASONING_EFFORTS } from '../../core/reasoning-efforts.ts';
 import type { CatalogModel } from '../../catalog/catalog.ts';
 import type { ChatRequest } from './chat-request.ts';
-import { type ChatMessage, type ChatTool, type ReasoningEffort } from './chat-schema.ts';
+import { type ChatMessage } from './chat-message.ts';
+import { type ChatTool, type ReasoningEffort } from './chat-schema.ts';
 import { isJsonObject, type JsonObject } from '../../json/json-scan.ts';
-import { spliceObject } from '../../json/json-splice.ts';
+import { spliceObject, withMembers } from '../../json/json-splice.ts';
 import type { EngineDialect, RefusedParameter } from './engine-dialect.ts';
 
 /** One call of an engine for a chat: how it differs from what the caller sent. */
@@ -56,7 +57,34 @@ const LEFT_OUT = { ...BEYOND_HOLD, metadata: undefined, text: undefined, reasoni
 
 /** The engine's body. Gives back the caller's own bytes when they happen to be right. */
 export function engineRequest(request: ChatRequest, target: EngineTarget): Buffer {
+  const texts = plainChanges(request, target);
+  if (texts !== undefined) return withMembers(request.source, texts);
   return spliceObject(request.source, engineFields(request, target));
+}
+
+/** The members that differ in the body of a plain request, for most engines; else `undefined`. */
+function plainChanges(
+  { isPlain, stream, fields }: ChatRequest,
+  target: EngineTarget,
+): Record<string, string | undefined> | undefined {
+  const { model, dialect, maxOutputTokens, systemPrompt, messages, extraTool, extraMembers } =
+    target;
+  const hasMore = messages !== undefined || extraTool !== undefined || extraMembers !== undefined;
+  if (!isPlain || hasMore || systemPrompt !== '' || dialect.leaveOut.length > 0) return undefined;
+  // A body of which nothing may differ is looked at more closely.
+  if (model === fields['model']) return undefined;
+  const { outputCap } = dialect;
+  const cap = String(maxOutputTokens);
+  const texts: Record<string, string | undefined> = {
+    model: JSON.stringify(model),
+    max_tokens: outputCap === 'max_completion_tokens' ? undefined : cap,
+    max_completion_tokens: outputCap === 'max_tokens' ? undefined : cap,
+    user: undefined,
+    stream_options: undefined,
+  };
+  if (!stream) return texts;
+  texts['stream_options'] = JSON.stringify(streamOptions(fields['stream_options'], dialect));
+  return texts;
 }
 
 /** The engine's body as an object, members to leave out being `undefined`: for `engineRequest`. */

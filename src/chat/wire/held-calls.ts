@@ -5,7 +5,7 @@
  */
 import { argumentsText, finishReason, madeBy, nameOf, toolCallsOf } from './chat-choice.ts';
 import type { ChatAnswer } from './chat-response.ts';
-import type { ChatMessage } from './chat-schema.ts';
+import type { ChatMessage } from './chat-message.ts';
 import { isJsonObject, type JsonObject } from '../../json/json-scan.ts';
 
 export interface HeldCall {

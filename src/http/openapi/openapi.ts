@@ -207,6 +207,7 @@ const SECURITY: Readonly<Record<RouteAuth, NonNullable<Operation['security']>>> 
   public: [{}],
   key: [{ apiKey: [] }],
   'key-or-wallet': [{ apiKey: [] }, { wallet: [] }],
+  'optional-key-or-wallet': [{ apiKey: [] }, { wallet: [] }, {}],
   admin: [{ adminKey: [] }],
   'admin-or-wallet': [{ adminKey: [] }, { wallet: [] }],
   wallet: [{ wallet: [] }],

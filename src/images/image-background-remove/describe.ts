@@ -20,8 +20,15 @@ export const BACKGROUND_REMOVE: RouteDescription = {
         type: 'object',
         required: ['image'],
         properties: {
-          image: { type: 'string', contentMediaType: 'application/octet-stream' },
-          model: { type: 'string' },
+          image: {
+            type: 'string',
+            contentMediaType: 'application/octet-stream',
+            description: 'The file of the image.',
+          },
+          model: {
+            type: 'string',
+            description: 'Id of an image model, or a trait. Default: the default model.',
+          },
         },
       },
     },

@@ -5,12 +5,23 @@ export type BackgroundRemoveRequest = z.infer<typeof BackgroundRemoveRequest>;
 /** Exactly one of `image` and `image_url`. */
 export const BackgroundRemoveRequest = z
   .looseObject({
-    image: z.string().min(1, 'Must be the base64 of an image').nullish(),
+    image: z
+      .string()
+      .min(1, 'Must be the base64 of an image')
+      .nullish()
+      .describe(
+        'The image in base64, without or with the head of a data URL. This or `image_url`.',
+      ),
     image_url: z
       .string()
       .refine((text) => /^(?:https?:|data:)/i.test(text), 'Must be an http(s) URL')
-      .nullish(),
-    model: z.string().min(1).nullish(),
+      .nullish()
+      .describe('An http(s) URL that this server fetches, or a data URL. This or `image`.'),
+    model: z
+      .string()
+      .min(1)
+      .nullish()
+      .describe('Id of an image model, or a trait. Default: the default model.'),
   })
   .superRefine(({ image, image_url: url }, context) => {
     const given = [image, url].filter((one) => one !== null && one !== undefined).length;

@@ -10,9 +10,12 @@ const Id = z.union([z.number(), z.string(), z.null()]);
 
 const Request = z
   .looseObject({
-    jsonrpc: z.literal('2.0'),
-    method: z.string(),
-    params: z.union([z.array(z.unknown()), z.record(z.string(), z.unknown())]).optional(),
+    jsonrpc: z.literal('2.0').describe('Version of JSON-RPC.'),
+    method: z.string().describe('Method of the network, such as `eth_blockNumber`.'),
+    params: z
+      .union([z.array(z.unknown()), z.record(z.string(), z.unknown())])
+      .optional()
+      .describe('Its parameters, in order or by name.'),
     id: Id.optional().describe('Echoed; tells the items of a batch apart. At most 1,024 bytes.'),
   })
   .meta({ id: 'JsonRpcRequest' });
@@ -21,15 +24,17 @@ const RpcBody = z.union([Request, z.array(Request).min(1).max(MAX_BATCH_ITEMS)])
 
 const Answer = z
   .looseObject({
-    result: z.unknown().optional(),
+    result: z.unknown().optional().describe('What the node answers; missing beside `error`.'),
     error: z.unknown().optional().describe('What the node says; such an item costs 5 credits.'),
-    id: z.unknown().optional(),
+    id: z.unknown().optional().describe('That of the request.'),
   })
   .meta({ id: 'JsonRpcAnswer' });
 
 const RpcAnswers = z.union([Answer, z.array(Answer)]);
 
-const Networks = z.strictObject({ networks: z.array(z.string()) });
+const Networks = z.strictObject({
+  networks: z.array(z.string()).describe('Names for the path of `POST /crypto/rpc/{network}`.'),
+});
 
 export const NETWORKS_DESCRIPTION: RouteDescription = {
   tag: 'Blockchain RPC',

@@ -12,43 +12,54 @@ export type EnginesView = z.infer<typeof EnginesView>;
 const EnginesView = z
   .object({
     process: z.string().describe('The process whose view it is: its host and its number.'),
-    engines: z.array(
-      z.object({
-        id: z.string(),
-        source: z
-          .enum(['configured', 'local'])
-          .describe('Of the configuration, or of this machine.'),
-        inFlight: Count.describe('Calls that run.'),
-        queued: Count.describe('Calls that wait for a slot.'),
-        connections: Count.describe('Open sockets.'),
-        replicas: z
-          .array(
-            z.object({
-              model: z.string().describe('As the engine names it.'),
-              isHealthy: z.boolean(),
-              breaker: z
-                .enum(['closed', 'open', 'half-open'])
-                .describe('open: taken out for a while.'),
-              inFlight: Count,
-              calls: Count.describe('Since it is configured.'),
-              failures: Count.describe('Of the calls.'),
-              latencyMs: z
-                .number()
-                .nullable()
-                .describe('To the first byte, a moving average; null before the first answer.'),
-            }),
-          )
-          .describe('Models that were called since the engine is configured.'),
-      }),
-    ),
-    models: z.array(
-      z.object({
-        id: z.string(),
-        type: z.string(),
-        isReady: z.boolean().describe('A call would be tried now.'),
-        replicas: z.array(z.object({ engine: z.string(), model: z.string() })),
-      }),
-    ),
+    engines: z
+      .array(
+        z.object({
+          id: z.string().describe('Name of the engine.'),
+          source: z
+            .enum(['configured', 'local'])
+            .describe('Of the configuration, or of this machine.'),
+          inFlight: Count.describe('Calls that run.'),
+          queued: Count.describe('Calls that wait for a slot.'),
+          connections: Count.describe('Open sockets.'),
+          replicas: z
+            .array(
+              z.object({
+                model: z.string().describe('As the engine names it.'),
+                isHealthy: z.boolean().describe('Whether calls go to it now.'),
+                breaker: z
+                  .enum(['closed', 'open', 'half-open'])
+                  .describe('open: taken out for a while.'),
+                inFlight: Count.describe('Calls that run.'),
+                calls: Count.describe('Since it is configured.'),
+                failures: Count.describe('Of the calls.'),
+                latencyMs: z
+                  .number()
+                  .nullable()
+                  .describe('To the first byte, a moving average; null before the first answer.'),
+              }),
+            )
+            .describe('Models that were called since the engine is configured.'),
+        }),
+      )
+      .describe('Where models run.'),
+    models: z
+      .array(
+        z.object({
+          id: z.string().describe('Id of the model.'),
+          type: z.string().describe('What it makes.'),
+          isReady: z.boolean().describe('A call would be tried now.'),
+          replicas: z
+            .array(
+              z.object({
+                engine: z.string().describe('Name of the engine.'),
+                model: z.string().describe('As the engine names it.'),
+              }),
+            )
+            .describe('Where it runs.'),
+        }),
+      )
+      .describe('What is offered.'),
   })
   .meta({ id: 'EnginesOfProcess' });
 
@@ -110,25 +121,31 @@ export const VideosQuery = z.object({
 
 export type VideosAnswer = z.infer<typeof VideosAnswer>;
 const VideosAnswer = z.object({
-  object: z.literal('list'),
+  object: z.literal('list').describe('Kind of the object.'),
   data: z
     .array(
       z
         .object({
           id: z.string().describe('The `queue_id`.'),
-          accountId: z.string(),
+          accountId: z.string().describe('Who ordered it.'),
           keyId: z.string().nullable().describe('Null for a wallet.'),
-          model: z.string(),
-          state: JobState,
+          model: z.string().describe('Id of the model.'),
+          state: JobState.describe('How far it is.'),
           quoteUsd: Usd,
           engine: z.string().nullable().describe('Where it was ordered.'),
           attempts: Count.describe('Orders that an engine took.'),
           progress: z.number().describe('0 to 1.'),
           createdAt: Time,
-          startedAt: Time.nullable(),
-          finishedAt: Time.nullable(),
-          executionMs: Count,
-          failure: z.object({ code: z.string(), message: z.string() }).nullable(),
+          startedAt: Time.nullable().describe('When an engine began; ISO 8601, UTC. Null before.'),
+          finishedAt: Time.nullable().describe('When it was final; ISO 8601, UTC. Null before.'),
+          executionMs: Count.describe('Milliseconds that the engine has worked on it.'),
+          failure: z
+            .object({
+              code: z.string().describe('A word for programs, from the error catalogue.'),
+              message: z.string().describe('A sentence for people.'),
+            })
+            .nullable()
+            .describe('Why it failed; null otherwise.'),
           mediaBytes: Count.describe('Of the video, while it is kept.'),
         })
         .meta({ id: 'OperatorVideo' }),
@@ -163,13 +180,19 @@ export const TopUpsQuery = z.object({
 });
 
 const TOP_UP = {
-  paymentId: z.string(),
+  paymentId: z.string().describe('Id of the payment.'),
   network: z.string().describe('CAIP-2.'),
-  wallet: z.string(),
+  wallet: z.string().describe('The address that paid.'),
   amountUsd: Usd,
-  state: TOP_UP_STATE,
-  transaction: z.string().nullable(),
-  explorerUrl: z.string().nullable(),
+  state: TOP_UP_STATE.describe('How far it is.'),
+  transaction: z
+    .string()
+    .nullable()
+    .describe('Id of the transaction on the chain; null before it is sent.'),
+  explorerUrl: z
+    .string()
+    .nullable()
+    .describe('Where people look the transaction up; null where no explorer is known.'),
   failure: z.string().nullable().describe('Why it failed, or what the last look at it met.'),
   createdAt: Time,
   updatedAt: Time,
@@ -183,7 +206,7 @@ const TopUpAdminItem = z.object(TOP_UP).meta({ id: 'OperatorTopUp' });
 
 export type TopUpsAnswer = z.infer<typeof TopUpsAnswer>;
 const TopUpsAnswer = z.object({
-  object: z.literal('list'),
+  object: z.literal('list').describe('Kind of the object.'),
   data: z.array(TopUpAdminItem).describe('Newest first.'),
   nextCursor: NextCursor,
 });
@@ -210,16 +233,28 @@ const TopUpDetailAnswer = z.object({
       nextCheckAt: Time.describe('When it is looked at again.'),
       leaseUntil: Time.nullable().describe('A process works on it until then.'),
       startHeight: z.string().describe('Height of the chain when it was written down.'),
-      creditedHeight: z.string().nullable(),
+      creditedHeight: z
+        .string()
+        .nullable()
+        .describe('Height of the block that carried it; null before.'),
       expiresAt: z
         .string()
         .describe('When the authorization ends: Unix seconds on Base, a block height on Solana.'),
       vanishedAt: Time.nullable().describe('Since when a credit is missing on the chain.'),
-      payTo: z.string().nullable(),
-      asset: z.string().nullable(),
+      payTo: z
+        .string()
+        .nullable()
+        .describe('The address that was paid; null where it was not written down.'),
+      asset: z
+        .string()
+        .nullable()
+        .describe(
+          'The contract, or on Solana the mint, of the token; null where it was not written down.',
+        ),
       advice: z.string().describe('What happens next, and what a person can do.'),
     })
-    .meta({ id: 'OperatorTopUpDetail' }),
+    .meta({ id: 'OperatorTopUpDetail' })
+    .describe('The payment.'),
 });
 
 export const TOP_UP_DETAIL: RouteDescription = {
@@ -264,15 +299,22 @@ export type AuditAnswer = z.infer<typeof AuditAnswer>;
 const AuditAnswer = z
   .object({
     ok: z.boolean().describe('Every stored amount is the sum of its postings.'),
-    accounts: Count,
-    transfers: Count,
-    openHolds: Count,
+    accounts: Count.describe('Accounts that were recomputed.'),
+    transfers: Count.describe('Postings that were read.'),
+    openHolds: Count.describe('Requests and jobs that have something set aside.'),
     owedUsd: Usd.describe('Owed to callers.'),
     debtsUsd: Usd.describe('Owed by callers after reversals.'),
     revenueUsd: Usd.describe('Charged since the beginning.'),
-    differences: z.array(
-      z.object({ account: z.string(), what: z.string(), storedUsd: Usd, recomputedUsd: Usd }),
-    ),
+    differences: z
+      .array(
+        z.object({
+          account: z.string().describe('The account of the ledger.'),
+          what: z.string().describe('Which of its amounts.'),
+          storedUsd: Usd,
+          recomputedUsd: Usd,
+        }),
+      )
+      .describe('What does not add up; empty when all is well.'),
   })
   .meta({ id: 'OperatorAudit' });
 
@@ -330,13 +372,15 @@ export type CheckAnswer = z.infer<typeof CheckAnswer>;
 const CheckAnswer = z
   .object({
     ok: z.boolean().describe('Nothing is wrong.'),
-    findings: z.array(
-      z.object({
-        what: z.string().describe('What was looked at.'),
-        state: z.enum(['ok', 'note', 'wrong']).describe('note: worth knowing and not wrong.'),
-        says: z.string(),
-      }),
-    ),
+    findings: z
+      .array(
+        z.object({
+          what: z.string().describe('What was looked at.'),
+          state: z.enum(['ok', 'note', 'wrong']).describe('note: worth knowing and not wrong.'),
+          says: z.string().describe('A sentence for people.'),
+        }),
+      )
+      .describe('What was looked at, in order.'),
   })
   .meta({ id: 'OperatorCheck' });
 

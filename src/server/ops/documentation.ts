@@ -101,7 +101,7 @@ export function documentationRoutes(document: OwnDocument): Route[] {
         answers: [
           jsonAnswer(
             'The document.',
-            z.looseObject({ openapi: z.literal('3.1.0') }),
+            z.looseObject({ openapi: z.literal('3.1.0').describe('Version of OpenAPI.') }),
             { openapi: '3.1.0' },
             'no-store',
           ),

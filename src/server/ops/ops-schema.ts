@@ -2,25 +2,37 @@
 import { z } from 'zod';
 import { type RouteDescription, jsonAnswer } from '../../http/describe.ts';
 
-export const LivenessBody = z.strictObject({ status: z.literal('alive') });
+export const LivenessBody = z.strictObject({
+  status: z.literal('alive').describe('The process runs.'),
+});
 
 const part = z.boolean().describe('Whether this part lets requests through');
 const figure = z.int().min(0);
 
 export const ReadinessParts = z.strictObject({
-  server: z.strictObject({
-    ok: part,
-    openRequests: figure,
-    unhandledRejections: figure.describe(
-      'Failures that a library left behind since the start; the log has their stacks',
-    ),
-  }),
-  database: z.strictObject({ ok: part }),
-  journal: z.strictObject({
-    ok: part,
-    waitingSettles: figure.describe('Settles that wait for the database to come back'),
-  }),
-  engines: z.strictObject({ ok: part, models: figure, modelsReady: figure }),
+  server: z
+    .strictObject({
+      ok: part,
+      openRequests: figure.describe('Requests that it works on now.'),
+      unhandledRejections: figure.describe(
+        'Failures that a library left behind since the start; the log has their stacks',
+      ),
+    })
+    .describe('The process that answers.'),
+  database: z.strictObject({ ok: part }).describe('Whether it can be read and written.'),
+  journal: z
+    .strictObject({
+      ok: part,
+      waitingSettles: figure.describe('Settles that wait for the database to come back'),
+    })
+    .describe('Settles on disk that are not in the database yet.'),
+  engines: z
+    .strictObject({
+      ok: part,
+      models: figure.describe('Models that are offered.'),
+      modelsReady: figure.describe('Of them, those that an engine could answer for now.'),
+    })
+    .describe('What runs the models.'),
   payments: z
     .strictObject({
       ok: part,
@@ -34,8 +46,10 @@ export const ReadinessParts = z.strictObject({
 export type ReadinessParts = z.infer<typeof ReadinessParts>;
 
 export const ReadinessBody = z.strictObject({
-  status: z.enum(['ready', 'not ready', 'draining']),
-  parts: ReadinessParts,
+  status: z
+    .enum(['ready', 'not ready', 'draining'])
+    .describe('Whether requests should come here; `draining` while it shuts down.'),
+  parts: ReadinessParts.describe('What the word rests on.'),
 });
 export type ReadinessBody = z.infer<typeof ReadinessBody>;
 

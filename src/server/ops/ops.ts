@@ -79,7 +79,7 @@ export function opsFeature(shared: FeatureParts, document: OwnDocument, parts: O
   return { routes: [...routes, ...admin, ...documentationRoutes(document)] };
 }
 
-function answer(context: RequestContext, status: number, body: unknown): Promise<void> {
+function answer(context: RequestContext, status: number, body: unknown): void | Promise<void> {
   context.set('cache-control', 'no-store');
   return context.json(status, body);
 }

@@ -59,7 +59,10 @@ export const VIDEO_REVOKE: RouteDescription = {
     {
       status: 200,
       about: 'The address leads nowhere from now on.',
-      content: jsonContent(z.strictObject({ success: z.literal(true) }), { success: true }),
+      content: jsonContent(
+        z.strictObject({ success: z.literal(true).describe('The file is gone.') }),
+        { success: true },
+      ),
     },
   ],
   refusals: ['MEDIA_NOT_FOUND', 'RATE_LIMIT_EXCEEDED'],

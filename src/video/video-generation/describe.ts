@@ -13,8 +13,8 @@ import { MODEL_REFUSALS } from '../../http/openapi/refusals.ts';
 
 const QUEUE_ID = '019aa3f1c0de4b7e8c1d2e3f4a5b6c7d';
 const Usd = z.number().min(0);
-const Milliseconds = z.number().min(0).describe('Milliseconds.');
-const REFUNDED = z.literal(true);
+const Milliseconds = z.number().min(0);
+const REFUNDED = z.literal(true).describe('What was set aside is back.');
 
 const SOURCES: readonly FaultCode[] = [
   'UNSAFE_URL',
@@ -44,14 +44,20 @@ export const VIDEO_QUOTE: RouteDescription = {
   summary: 'Quote a price',
   about: 'Needs no key. What a model takes is in its `constraints` of `GET /models?type=video`.',
   request: jsonContent(VideoQuoteRequest, { model: 'reel-1', duration: '5s', resolution: '720p' }),
-  answers: [answered('The price in USD.', z.strictObject({ quote: Usd }), { quote: 0.25 })],
+  answers: [
+    answered(
+      'The price in USD.',
+      z.strictObject({ quote: Usd.describe('USD that the video would cost.') }),
+      { quote: 0.25 },
+    ),
+  ],
   refusals: [...MODEL_REFUSALS, ...SOURCES, 'RATE_LIMIT_EXCEEDED'],
 };
 
 const Queued = z
   .strictObject({
-    model: z.string(),
-    queue_id: z.string(),
+    model: z.string().describe('Id of the model.'),
+    queue_id: z.string().describe('Id of the request, to retrieve it by.'),
     download_url: z.string().optional().describe('Secret address of the result.'),
     webhook_secret: z.string().optional().describe('Signs calls of your webhook.'),
     quote: Usd.describe('USD set aside.'),
@@ -60,11 +66,21 @@ const Queued = z
 
 const NeedsConsent = z
   .strictObject({
-    error: z.strictObject({ code: z.literal('needs_consent'), message: z.string() }),
+    error: z
+      .strictObject({
+        code: z.literal('needs_consent').describe('A word for programs.'),
+        message: z.string().describe('A sentence for people.'),
+      })
+      .describe('The refusal.'),
     consent_flow: z.string().describe('The member of `consents` that agrees.'),
     face_media_roles: z.array(z.string()).describe('The media that need it.'),
-    consent: z.strictObject({ consent_version: z.string(), policy_text: z.string() }),
-    docs_url: z.string(),
+    consent: z
+      .strictObject({
+        consent_version: z.string().describe('Version of the text, repeated in `consents`.'),
+        policy_text: z.string().describe('The text.'),
+      })
+      .describe('What is agreed to.'),
+    docs_url: z.string().describe('Where it is explained.'),
   })
   .meta({ id: 'NeedsConsent' });
 
@@ -106,11 +122,21 @@ export const VIDEO_QUEUE: RouteDescription = {
 
 const Progress = z
   .strictObject({
-    status: z.enum(['PROCESSING', 'COMPLETED']),
-    average_execution_time: Milliseconds,
-    execution_duration: Milliseconds,
+    status: z
+      .enum(['PROCESSING', 'COMPLETED'])
+      .describe(
+        'Whether it is made; a finished video comes as its bytes unless a `download_url` was given.',
+      ),
+    average_execution_time: Milliseconds.describe(
+      'Milliseconds that videos of the model take, as a rule.',
+    ),
+    execution_duration: Milliseconds.describe('Milliseconds that this one has taken so far.'),
     progress: z.number().nullable().optional().describe('0 to 1.'),
-    remaining_time: z.number().nullable().optional(),
+    remaining_time: z
+      .number()
+      .nullable()
+      .optional()
+      .describe('Milliseconds that are left, by what the engine says; null where it says nothing.'),
   })
   .meta({ id: 'VideoProgress' });
 const PROGRESS = {
@@ -121,11 +147,15 @@ const PROGRESS = {
 
 const PolicyRefusal = z
   .strictObject({
-    error: z.strictObject({
-      message: z.string(),
-      type: z.enum(['provider_content_policy', 'provider_request_refused']),
-      credits_refunded: REFUNDED,
-    }),
+    error: z
+      .strictObject({
+        message: z.string().describe('A sentence for people.'),
+        type: z
+          .enum(['provider_content_policy', 'provider_request_refused'])
+          .describe('Whether the content was refused, or the request as it was made.'),
+        credits_refunded: REFUNDED,
+      })
+      .describe('Why there is no video.'),
   })
   .meta({ id: 'VideoPolicyRefusal' });
 
@@ -174,16 +204,20 @@ export const VIDEO_COMPLETE: RouteDescription = {
   destructive: true,
   request: jsonContent(VideoCompleteRequest, { model: 'reel-1', queue_id: QUEUE_ID }),
   answers: [
-    answered('The media is removed from storage.', z.strictObject({ success: z.boolean() }), {
-      success: true,
-    }),
+    answered(
+      'The media is removed from storage.',
+      z.strictObject({ success: z.boolean().describe('Whether it is gone.') }),
+      {
+        success: true,
+      },
+    ),
   ],
   refusals: ['MEDIA_NOT_FOUND', 'REQUEST_ID_NOT_FOUND', 'INFERENCE_FAILED'],
 };
 
 const Cancelled = z
   .strictObject({
-    queue_id: z.string(),
+    queue_id: z.string().describe('Id of the request.'),
     status: z.enum(['CANCELLED', 'FAILED']).describe('`FAILED`: it had failed before.'),
     credits_refunded: REFUNDED,
   })
@@ -207,20 +241,33 @@ export const VIDEO_CANCEL: RouteDescription = {
 };
 
 const Job = z.strictObject({
-  queue_id: z.string(),
-  model: z.string(),
-  status: z.enum(['PROCESSING', 'COMPLETED', 'FAILED', 'CANCELLED']),
-  progress: z.number().nullable(),
-  quote: z.number(),
-  created_at: z.string(),
-  finished_at: z.string().optional(),
-  execution_duration: z.number().nullable(),
-  media: z.strictObject({ stored: z.boolean(), expires_at: z.string() }).optional(),
-  error: z.string().optional(),
+  queue_id: z.string().describe('Id of the request.'),
+  model: z.string().describe('Id of the model.'),
+  status: z.enum(['PROCESSING', 'COMPLETED', 'FAILED', 'CANCELLED']).describe('How far it is.'),
+  progress: z.number().nullable().describe('0 to 1; null where the engine does not tell.'),
+  quote: z.number().describe('USD that the video costs, taken when it is there.'),
+  created_at: z.string().describe('When it was queued; ISO 8601, UTC.'),
+  finished_at: z.string().optional().describe('When it was final; ISO 8601, UTC.'),
+  execution_duration: z
+    .number()
+    .nullable()
+    .describe('Milliseconds that the engine has worked on it; null before.'),
+  media: z
+    .strictObject({
+      stored: z.boolean().describe('Whether it is still kept.'),
+      expires_at: z.string().describe('Until when it is kept; ISO 8601, UTC.'),
+    })
+    .optional()
+    .describe('The film, once there is one.'),
+  error: z.string().optional().describe('Why it failed, a word of the error catalogue.'),
   credits_refunded: REFUNDED.optional(),
 });
 const Jobs = z
-  .strictObject({ object: z.literal('list'), data: z.array(Job), has_more: z.boolean() })
+  .strictObject({
+    object: z.literal('list').describe('Kind of the object.'),
+    data: z.array(Job).describe('Your requests, newest first.'),
+    has_more: z.boolean().describe('Whether there are older ones.'),
+  })
   .meta({ id: 'VideoJobs' });
 
 export const VIDEO_JOBS: RouteDescription = {

@@ -34,8 +34,11 @@ export interface VideoRouteParts extends QueueVideoParts {
 const RETRIEVE_BUCKET = 'video-retrieve';
 
 const JobsQuery = z.object({
-  limit: z.coerce.number().int().min(1).max(100).default(20),
-  before: z.iso.datetime({ offset: true }).optional(),
+  limit: z.coerce.number().int().min(1).max(100).default(20).describe('Items, 1 to 100.'),
+  before: z.iso
+    .datetime({ offset: true })
+    .optional()
+    .describe('Only what was queued before this time, ISO 8601 with its offset.'),
 });
 
 export function videoRoutes(parts: VideoRouteParts): Route[] {

@@ -21,13 +21,18 @@ const OWN_WALLET: ParameterDescription = {
   example: WALLET,
 };
 
-function answer(about: string, content: ContentDescription[]): AnswerDescription[] {
+export function answer(about: string, content: ContentDescription[]): AnswerDescription[] {
   return [{ status: 200, about, content }];
 }
 
 /** The layout of the wallet endpoints, with the name of its schema. */
-function success(id: string, data: z.ZodType, example: unknown): ContentDescription[] {
-  const Body = z.strictObject({ success: z.literal(true), data }).meta({ id });
+export function success(id: string, data: z.ZodType, example: unknown): ContentDescription[] {
+  const Body = z
+    .strictObject({
+      success: z.literal(true).describe('It is done.'),
+      data: data.describe('What was asked for.'),
+    })
+    .meta({ id });
   return jsonContent(Body, { success: true, data: example });
 }
 
@@ -62,14 +67,14 @@ One payment is credited once, however often it is sent. When the network is slow
       content: success(
         'TopUp',
         z.strictObject({
-          walletAddress: z.string(),
-          amountCredited: Usd,
-          newBalance: Usd.optional(),
+          walletAddress: z.string().describe('The wallet whose credit it is.'),
+          amountCredited: Usd.describe('USD that were credited.'),
+          newBalance: Usd.optional().describe('USD that the wallet has now.'),
           alreadyCredited: z
             .literal(true)
             .optional()
             .describe('In place of the balance, for a payment that is shown again.'),
-          paymentId: z.string(),
+          paymentId: z.string().describe('Id of the payment, for support.'),
         }),
         { walletAddress: WALLET, amountCredited: 5, newBalance: 5, paymentId: 'p_1' },
       ),
@@ -87,11 +92,11 @@ export const WALLET_BALANCE: RouteDescription = {
     success(
       'WalletBalance',
       z.strictObject({
-        walletAddress: z.string(),
-        balanceUsd: Usd,
+        walletAddress: z.string().describe('The wallet that signed.'),
+        balanceUsd: Usd.describe('Posted USD.'),
         canConsume: z.boolean().describe('Whether it is enough for a priced request.'),
-        minimumTopUpUsd: Usd,
-        suggestedTopUpUsd: Usd,
+        minimumTopUpUsd: Usd.describe('The smallest top-up, in USD.'),
+        suggestedTopUpUsd: Usd.describe('A top-up that lasts for a while, in USD.'),
         diemBalanceUsd: Usd.optional().describe("What is left of today's credit by staking."),
       }),
       {
@@ -119,21 +124,37 @@ export const WALLET_TRANSACTIONS: RouteDescription = {
     success(
       'WalletTransactions',
       z.strictObject({
-        walletAddress: z.string(),
-        currentBalance: Usd,
-        transactions: z.array(
-          z.strictObject({
-            id: z.string(),
-            amount: Usd,
-            balanceAfter: Usd,
-            type: z.enum(['TOP_UP', 'CHARGE', 'REFUND']),
-            createdAt: z.string(),
-            requestId: z.string().nullable(),
-            modelId: z.string().nullable(),
-            currency: z.enum(['USD', 'DIEM']),
-          }),
-        ),
-        pagination: z.strictObject({ limit: z.int(), offset: z.int(), hasMore: z.boolean() }),
+        walletAddress: z.string().describe('The wallet that signed.'),
+        currentBalance: Usd.describe('USD that the wallet has now.'),
+        transactions: z
+          .array(
+            z.strictObject({
+              id: z.string().describe('Id of the movement.'),
+              amount: Usd.describe('In `currency`; above zero came in, below zero was taken.'),
+              balanceAfter: Usd.describe('USD balance after it.'),
+              type: z
+                .enum(['TOP_UP', 'CHARGE', 'REFUND'])
+                .describe('TOP_UP of the wallet or credit, CHARGE of a request, or REFUND.'),
+              createdAt: z.string().describe('ISO 8601, UTC.'),
+              requestId: z
+                .string()
+                .nullable()
+                .describe('The request that was charged; null for other movements.'),
+              modelId: z
+                .string()
+                .nullable()
+                .describe('The model that was charged for; null for other movements.'),
+              currency: z.enum(['USD', 'DIEM']).describe('USD, or daily credit (DIEM).'),
+            }),
+          )
+          .describe('Movements, newest first.'),
+        pagination: z
+          .strictObject({
+            limit: z.int().describe('Most items of a page.'),
+            offset: z.int().describe('Items before this page.'),
+            hasMore: z.boolean().describe('Whether there are more.'),
+          })
+          .describe('Where this page stands.'),
       }),
       {
         walletAddress: WALLET,
@@ -166,15 +187,17 @@ export const FACILITATOR_SUPPORTED: RouteDescription = {
     jsonContent(
       z
         .strictObject({
-          kinds: z.array(
-            z.strictObject({
-              x402Version: z.literal(2),
-              scheme: z.literal('exact'),
-              network: z.string(),
-              extra: Open.optional(),
-            }),
-          ),
-          extensions: Texts,
+          kinds: z
+            .array(
+              z.strictObject({
+                x402Version: z.literal(2).describe('Version of the x402 protocol.'),
+                scheme: z.literal('exact').describe('The amount is paid as it stands.'),
+                network: z.string().describe('CAIP-2, such as `eip155:8453`.'),
+                extra: Open.optional().describe('What signing needs on this network.'),
+              }),
+            )
+            .describe('What can be settled.'),
+          extensions: Texts.describe('Extensions of the protocol that are known.'),
           signers: z.record(z.string(), Texts).describe('Addresses by family of networks.'),
         })
         .meta({ id: 'FacilitatorSupported' }),
@@ -190,37 +213,37 @@ export const FACILITATOR_SUPPORTED: RouteDescription = {
 
 const PaymentToSettle = z
   .looseObject({
-    x402Version: z.literal(2).optional(),
+    x402Version: z.literal(2).optional().describe('Version of the x402 protocol.'),
     paymentPayload: Open.describe('What the client signed, decoded.'),
     paymentRequirements: Open.describe('The entry of `accepts` that it signed.'),
   })
   .meta({ id: 'PaymentToSettle' });
 
 const EXTRAS = {
-  extensions: Open.optional(),
-  extensionResponses: Open.optional(),
-  extra: Open.optional(),
+  extensions: Open.optional().describe('What extensions of the protocol say.'),
+  extensionResponses: Open.optional().describe('What extensions of the protocol answer.'),
+  extra: Open.optional().describe('What the scheme adds.'),
 };
 
 const Verified = z
   .strictObject({
-    isValid: z.boolean(),
-    invalidReason: z.string().optional(),
-    invalidMessage: z.string().optional(),
-    payer: z.string().optional(),
+    isValid: z.boolean().describe('Whether the payment would be taken.'),
+    invalidReason: z.string().optional().describe('Why not, a word of the protocol.'),
+    invalidMessage: z.string().optional().describe('Why not, a sentence for people.'),
+    payer: z.string().optional().describe('The address that pays.'),
     ...EXTRAS,
   })
   .meta({ id: 'PaymentVerified' });
 
 const Settled = z
   .strictObject({
-    success: z.boolean(),
-    errorReason: z.string().optional(),
-    errorMessage: z.string().optional(),
-    payer: z.string().optional(),
+    success: z.boolean().describe('Whether the payment has arrived.'),
+    errorReason: z.string().optional().describe('Why not, a word of the protocol.'),
+    errorMessage: z.string().optional().describe('Why not, a sentence for people.'),
+    payer: z.string().optional().describe('The address that pays.'),
     transaction: z.string().describe('Empty when nothing was sent.'),
-    network: z.string(),
-    amount: z.string().optional(),
+    network: z.string().describe('The network that it was paid on.'),
+    amount: z.string().optional().describe('What was paid, in base units.'),
     ...EXTRAS,
   })
   .meta({ id: 'PaymentSettled' });
@@ -251,106 +274,3 @@ export const FACILITATOR_CALLS = {
     network: 'eip155:8453',
   }),
 } as const;
-
-const Decimal = z
-  .string()
-  .regex(/^\d{1,7}(?:\.\d{1,9})?$/, 'Must be an amount such as 0.50, with at most 9 decimals')
-  .optional();
-
-export const TokenQuery = z.object({
-  usdLimit: Decimal.describe(
-    'Most USD that the token may spend in its life; without it, no limit.',
-  ),
-  diemLimit: Decimal.describe(
-    'Most daily credit (DIEM) that the token may spend in its life; without it, no limit.',
-  ),
-});
-
-const TOKEN_ID = 'wallet-token-0f1e2d3c4b5a69788796a5b4';
-const TokenLimit = z
-  .strictObject({ limit: z.string(), spent: z.string() })
-  .nullable()
-  .describe('The limit and what is spent of it; null without a limit.');
-
-export const TOKEN_LIST: RouteDescription = {
-  tag: 'Wallets',
-  summary: 'List the tokens of a wallet',
-  about: 'Tokens of the wallet that signed which can still be used, newest first. Takes a sign-in.',
-  answers: answer(
-    'The tokens, without their secrets.',
-    success(
-      'WalletTokenList',
-      z.array(
-        z.strictObject({
-          id: z.string(),
-          createdAt: z.string(),
-          expiresAt: z.string(),
-          usd: TokenLimit,
-          diem: TokenLimit,
-        }),
-      ),
-      [
-        {
-          id: TOKEN_ID,
-          createdAt: '2026-11-21T04:00:00.000Z',
-          expiresAt: '2026-11-21T05:00:00.000Z',
-          usd: { limit: '0.5000', spent: '0.0312' },
-          diem: null,
-        },
-      ],
-    ),
-  ),
-};
-
-export const TOKEN_REVOKE: RouteDescription = {
-  tag: 'Wallets',
-  summary: 'Revoke a token of a wallet',
-  about:
-    'Takes a sign-in of the wallet. Requests that run finish; other processes of the server refuse the token within three seconds.',
-  parameters: [
-    {
-      name: 'id',
-      in: 'path',
-      about: 'The `id` of the token, from its making or the list.',
-      example: TOKEN_ID,
-    },
-  ],
-  answers: answer(
-    'Revoked.',
-    jsonContent(z.strictObject({ success: z.literal(true) }).meta({ id: 'WalletTokenRevoked' }), {
-      success: true,
-    }),
-  ),
-};
-
-export const WALLET_TOKEN: RouteDescription = {
-  tag: 'Wallets',
-  summary: 'Get a token for a wallet',
-  about:
-    'For clients that cannot sign each request, such as the OpenAI SDKs: one sign-in gives a short-lived Bearer token, with a spend limit if you like. A request beyond the limit is a 402 with the code `API_KEY_USD_SPEND_LIMIT_EXCEEDED` or `API_KEY_DIEM_SPEND_LIMIT_EXCEEDED`.',
-  query: TokenQuery,
-  answers: [
-    {
-      status: 200,
-      about: 'The token.',
-      headers: ['no-store'],
-      content: success(
-        'WalletToken',
-        z.strictObject({
-          walletAddress: z.string(),
-          id: z.string().describe('Names the token in the list; no secret.'),
-          token: z.string(),
-          tokenType: z.literal('Bearer'),
-          expiresAt: z.string(),
-        }),
-        {
-          walletAddress: WALLET,
-          id: TOKEN_ID,
-          token: 'eyJ…',
-          tokenType: 'Bearer',
-          expiresAt: '2026-11-21T05:00:00.000Z',
-        },
-      ),
-    },
-  ],
-};

@@ -2,7 +2,7 @@
 import { z } from 'zod';
 import { type RouteDescription, jsonContent } from '../../http/describe.ts';
 import type { Route } from '../../http/route.ts';
-import type { Payments } from '../../payments/payments.ts';
+import { MANIFEST_PATH, type Payments } from '../../payments/payments.ts';
 import { Open, Texts, Usd, WALLET } from './describe.ts';
 import type { WalletRouteOptions } from './route-checks.ts';
 
@@ -10,33 +10,62 @@ const MANIFEST_AGE_SECONDS = 300;
 
 const Manifest = z
   .strictObject({
-    x402Version: z.literal(2),
-    service: z.string(),
-    origin: z.string(),
-    topUp: z.string(),
-    balance: z.string().describe('With `{walletAddress}` in it.'),
-    minimumTopUpUsd: Usd,
-    maximumTopUpUsd: Usd,
+    x402Version: z.literal(2).describe('Version of the x402 protocol.'),
+    service: z.string().describe('Name of the service.'),
+    origin: z.string().describe('Public origin of the service.'),
+    topUp: z.string().describe('Address of the top-up.'),
+    balance: z
+      .string()
+      .describe('Address of the balance of a wallet, with `{walletAddress}` in it.'),
+    minimumTopUpUsd: Usd.describe('The smallest top-up, in USD.'),
+    maximumTopUpUsd: Usd.describe('The largest top-up, in USD.'),
     firstPaymentUsd: Usd.describe(
       'USD. The smaller payment that each 402 offers too, for clients that refuse more.',
     ),
     accepts: z
       .array(
         z.strictObject({
-          scheme: z.literal('exact'),
-          network: z.string(),
-          asset: z.string(),
+          scheme: z.literal('exact').describe('The amount is paid as it stands.'),
+          network: z.string().describe('CAIP-2, such as `eip155:8453`.'),
+          asset: z.string().describe('The contract, or on Solana the mint, of the token.'),
           amount: z.string().describe('Base units; USDC has 6 decimals.'),
-          payTo: z.string(),
-          maxTimeoutSeconds: z.number(),
-          extra: Open,
+          payTo: z.string().describe('The address that is paid.'),
+          maxTimeoutSeconds: z.number().describe('How long the signature has to be good for.'),
+          extra: Open.describe('What signing needs on this network.'),
         }),
       )
       .describe('Payment options of the least top-up, then of the smaller first payment.'),
-    extensions: Texts,
-    resources: z.array(
-      z.strictObject({ url: z.string(), description: z.string(), mimeType: z.string() }),
-    ),
+    refundPolicy: z
+      .strictObject({
+        unservedRequest: z
+          .literal('credit-at-once')
+          .describe('A paid request that is not served: the whole payment is credit of the payer.'),
+        partlyServedRequest: z
+          .literal('pays-what-was-delivered')
+          .describe('An answer that ends early costs what had left; the rest is credit.'),
+        restOfPayment: z
+          .literal('credit-at-once')
+          .describe('What a payment is more than its request cost.'),
+        creditExpires: z.literal(false).describe('Credit stays until it is spent or paid back.'),
+        creditToWallet: z
+          .enum(['on-request', 'none'])
+          .describe('Whether the operator pays unused credit back to the wallet that paid.'),
+        creditToWalletNetworks: Texts.describe('On which networks, CAIP-2.'),
+        receipt: z.string().optional().describe('Where a request has its signed receipt.'),
+        keys: z.string().optional().describe('Where the keys of receipts are.'),
+        docs: z.string().describe('For people.'),
+      })
+      .describe('What becomes of money that buys nothing. Each 402 names it too.'),
+    extensions: Texts.describe('Extensions of the protocol that are known.'),
+    resources: z
+      .array(
+        z.strictObject({
+          url: z.string().describe('Its address.'),
+          description: z.string().describe('What it is.'),
+          mimeType: z.string().describe('What it answers with.'),
+        }),
+      )
+      .describe('What can be paid for.'),
   })
   .meta({ id: 'X402Manifest' });
 
@@ -73,6 +102,17 @@ const MANIFEST: RouteDescription = {
             },
           },
         ],
+        refundPolicy: {
+          unservedRequest: 'credit-at-once',
+          partlyServedRequest: 'pays-what-was-delivered',
+          restOfPayment: 'credit-at-once',
+          creditExpires: false,
+          creditToWallet: 'on-request',
+          creditToWalletNetworks: ['eip155:8453'],
+          receipt: 'https://api.example.com/api/v1/usage/{requestId}/signed',
+          keys: 'https://api.example.com/.well-known/did.json',
+          docs: 'https://api.example.com/docs',
+        },
         extensions: ['sign-in-with-x'],
         resources: [
           {
@@ -93,7 +133,7 @@ export function manifestRoute(
 ): Route {
   return {
     method: 'GET',
-    path: '/.well-known/x402.json',
+    path: MANIFEST_PATH,
     root: true,
     auth: 'public',
     describe: MANIFEST,

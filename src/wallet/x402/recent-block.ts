@@ -17,7 +17,12 @@ const RECENT_BLOCK: RouteDescription = {
       headers: ['no-store'],
       content: jsonContent(
         z
-          .strictObject({ blockhash: z.string(), lastValidBlockHeight: z.string() })
+          .strictObject({
+            blockhash: z.string().describe('The block that the transaction names.'),
+            lastValidBlockHeight: z
+              .string()
+              .describe('Height of the chain from which on the transaction is dead.'),
+          })
           .meta({ id: 'RecentBlock' }),
         {
           blockhash: 'EkSnNWid2cvwEVnVx9aBqawnmiCNiDgp3gUdkDPTKN1N',

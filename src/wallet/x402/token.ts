@@ -13,7 +13,7 @@ import type { RequestContext } from '../../http/request-context.ts';
 import type { Route } from '../../http/route.ts';
 import { walletAccountId } from '../../identity/identity.ts';
 import type { TokenLimits } from '../../payments/payments.ts';
-import { TOKEN_LIST, TOKEN_REVOKE, TokenQuery, WALLET_TOKEN } from './describe.ts';
+import { TOKEN_LIST, TOKEN_REVOKE, TokenQuery, WALLET_TOKEN } from './token-describe.ts';
 import { type WalletRouteOptions, limitRequests, requireConfigured } from './route-checks.ts';
 
 export function tokenRoutes(options: WalletRouteOptions): Route[] {
