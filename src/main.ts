@@ -11,5 +11,6 @@ process.exitCode = await runCommand({
   cwd: process.cwd(),
   stdout: process.stdout,
   stderr: process.stderr,
+  stdin: () => process.stdin,
   onSignal: (signal, listener) => process.on(signal, listener),
 });

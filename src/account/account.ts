@@ -2,6 +2,7 @@
 import { activityRoutes } from './activity.ts';
 import { apiKeyRoutes } from './api-keys.ts';
 import { billingRoutes } from './billing.ts';
+import { creditRoutes } from './credits.ts';
 import { PriceKeeper } from './receipts.ts';
 import { type EventParts, eventRoutes } from './events.ts';
 import { operatorAccountRoutes } from './operator/operator-accounts.ts';
@@ -10,11 +11,15 @@ import { operatorUsageRoutes } from './operator/operator-usage.ts';
 import { rateLimitRoutes } from './rate-limits.ts';
 import { usageRoutes } from './usage.ts';
 import type { Feature } from '../http/route.ts';
-import type { Payments } from '../payments/payments.ts';
+import type { Payments, Signing } from '../payments/payments.ts';
 
 export type { EndpointLimits } from './account-parts.ts';
 
-export function accountFeature(parts: EventParts, payments: Payments | undefined): Feature {
+export function accountFeature(
+  parts: EventParts,
+  payments: Payments | undefined,
+  signing: Signing | undefined,
+): Feature {
   const kept = new PriceKeeper(parts);
   return {
     perProcessJob: () => kept.keep(),
@@ -22,9 +27,10 @@ export function accountFeature(parts: EventParts, payments: Payments | undefined
     routes: [
       ...apiKeyRoutes(parts, payments),
       ...rateLimitRoutes(parts),
-      ...usageRoutes(parts),
+      ...usageRoutes(parts, signing),
       ...activityRoutes(parts),
       ...billingRoutes(parts),
+      ...creditRoutes(parts),
       ...eventRoutes(parts),
       ...operatorAccountRoutes(parts),
       ...operatorKeyRoutes(parts),

@@ -2,8 +2,13 @@
 import { type UsageRow, pricesOf, rememberPrices } from '../billing/ledger/ledger.ts';
 import { isoTime } from '../core/clock.ts';
 import { formatUsd, toUsdNumber } from '../core/money.ts';
+import type { Config } from '../config/config.ts';
 import type { AccountParts } from './account-parts.ts';
-import type { Receipt, ReceiptAnswer } from './usage-schema.ts';
+import { walletOfAccount } from '../identity/identity.ts';
+import type { Receipt, ReceiptAnswer, SignedReceipt } from './usage-schema.ts';
+
+/** In place of a network, for credit that came otherwise. */
+const PREPAID = 'ledger:prepaid';
 
 export function receiptBody(row: UsageRow): Receipt {
   return {
@@ -32,6 +37,39 @@ export function receiptBody(row: UsageRow): Receipt {
     extras: JSON.parse(row.extras ?? '{}') as Record<string, unknown>, // written by the ledger
     metadata: JSON.parse(row.metadata ?? '{}') as Record<string, string>, // written by the ledger
   };
+}
+
+/** What a signed receipt says: all that decides the cost, amounts as decimal text. */
+export function signedUsage(
+  row: UsageRow,
+  unitPrices: ReceiptAnswer['unitPrices'],
+): SignedReceipt['usage'] {
+  const { requestId, createdAt, kind, model, status, tokens, priceVersion, extras } =
+    receiptBody(row);
+  const cost = { usd: formatUsd(row.usd_nano), diem: formatUsd(row.diem_nano) };
+  return {
+    requestId,
+    createdAt,
+    kind,
+    model,
+    status,
+    tokens,
+    priceVersion,
+    unitPrices,
+    cost,
+    extras,
+  };
+}
+
+/** Who paid, and where: a wallet on the network that it pays on, or an account from its credit. */
+export function payerOf(
+  accountId: string,
+  { payments: { base, solana } }: Config,
+): { readonly payer: string; readonly network: string } {
+  const wallet = walletOfAccount(accountId);
+  if (wallet === undefined) return { payer: `account:${accountId}`, network: PREPAID };
+  const rail = wallet.startsWith('0x') ? base : solana;
+  return { payer: wallet, network: rail?.network ?? PREPAID };
 }
 
 /** A price that is its own version: of a credit of RPC, of one quoted film. */

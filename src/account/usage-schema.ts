@@ -218,6 +218,51 @@ export const ReceiptAnswer = Receipt.extend({
     ),
 }).meta({ id: 'ReceiptWithPrices' });
 
+const SignedPayload = z
+  .object({
+    format: z.enum(['jws', 'eip712']).describe('`jws`: the claims are in the signature.'),
+    payload: z
+      .record(z.string(), z.unknown())
+      .optional()
+      .describe('The claims of `eip712`, as the offer-receipt extension of x402 has them.'),
+    signature: z.string().describe('A compact JWS (EdDSA), or 65 bytes in hex (EIP-712).'),
+  })
+  .meta({ id: 'SignedPayload' });
+
+export type SignedReceipt = z.infer<typeof SignedReceipt>;
+export const SignedReceipt = z
+  .object({
+    object: z.literal('signed_receipt').describe('Always `signed_receipt`.'),
+    usage: z
+      .object({
+        ...Receipt.pick({
+          requestId: true,
+          createdAt: true,
+          kind: true,
+          model: true,
+          status: true,
+          tokens: true,
+          priceVersion: true,
+          extras: true,
+        }).shape,
+        unitPrices: ReceiptAnswer.shape.unitPrices,
+        cost: z
+          .object({
+            usd: z.string().describe('USD, decimal.'),
+            diem: z.string().describe('Daily credit, decimal.'),
+          })
+          .describe('What was taken for the request.'),
+      })
+      .describe('What the request used and cost.'),
+    receipts: z
+      .array(SignedPayload)
+      .describe(
+        'The same receipt in two forms. The URL that it is for ends with the SHA-256 of the canonical JSON (RFC 8785) of `usage`.',
+      ),
+    keys: z.string().describe('Where the public keys are.'),
+  })
+  .meta({ id: 'SignedReceipt' });
+
 export const SUMS_SAMPLE = {
   requests: 12,
   errors: 0,
@@ -337,5 +382,47 @@ export const RECEIPT: RouteDescription = {
       unitPrices: { input: '0.30', output: '1.20' },
     }),
   ],
+  refusals: ['REQUEST_ID_NOT_FOUND'],
+};
+
+const SIGNED_SAMPLE: SignedReceipt = {
+  object: 'signed_receipt',
+  usage: {
+    requestId: REQUEST_ID,
+    createdAt: RECEIPT_SAMPLE.createdAt,
+    kind: 'chat',
+    model: 'atlas-24b',
+    status: 'completed',
+    tokens: RECEIPT_SAMPLE.tokens,
+    priceVersion: RECEIPT_SAMPLE.priceVersion,
+    unitPrices: { input: '0.30', output: '1.20' },
+    cost: { usd: '0.000011100', diem: '0.000000000' },
+    extras: {},
+  },
+  receipts: [
+    { format: 'jws', signature: 'eyJhbGciOiJFZERTQSIsImtpZCI6ImRpZDprZXk6ejZNay4uLiJ9.eyJ2….c2ln' },
+    {
+      format: 'eip712',
+      payload: {
+        version: 1,
+        network: 'eip155:8453',
+        resourceUrl: `https://api.example.com/api/v1/usage/${REQUEST_ID}?sha256=9f86d081…`,
+        payer: '0x52908400098527886e0f7030069857d2e4169ee7',
+        issuedAt: 1_795_233_600,
+        transaction: '',
+      },
+      signature: '0x5f…1b',
+    },
+  ],
+  keys: 'https://api.example.com/.well-known/did.json',
+};
+
+export const SIGNED_RECEIPT: RouteDescription = {
+  tag: 'Usage and billing',
+  summary: 'Get the signed receipt of a request',
+  about:
+    'For a dispute: what the request used and cost, signed by this service as the offer-receipt extension of x402 says. `farebox verify` checks it, and so does every implementation of the extension.',
+  parameters: RECEIPT.parameters ?? [],
+  answers: [jsonAnswer('The receipt, signed twice.', SignedReceipt, SIGNED_SAMPLE)],
   refusals: ['REQUEST_ID_NOT_FOUND'],
 };

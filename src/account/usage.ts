@@ -1,11 +1,12 @@
 /**
  * `GET /usage`: what was used, by day, model and key, and `GET /usage/tags`: by what callers tag
  * their requests with, as JSON pages or one CSV download; and `GET /usage/{request id}`: the
- * receipt of one request. Everybody sees their own only: a wallet and an ADMIN key their account,
+ * receipt of one request, also signed. Everybody sees their own only: a wallet and an ADMIN key their account,
  * another key itself.
  */
 import {
   type UsageFilter,
+  type UsageRow,
   countUsageTags,
   receiptOf,
   usageDays,
@@ -16,8 +17,9 @@ import { Fault } from '../core/faults.ts';
 import { offsetOf, pageHeaders, readQuery } from '../http/read-request.ts';
 import type { RequestContext } from '../http/request-context.ts';
 import { type Route, get } from '../http/route.ts';
+import type { Signing } from '../payments/payments.ts';
 import { type AccountParts, requestIdOf } from './account-parts.ts';
-import { receiptBody, unitPricesOf } from './receipts.ts';
+import { payerOf, receiptBody, signedUsage, unitPricesOf } from './receipts.ts';
 import {
   badQuery,
   csvField,
@@ -34,6 +36,8 @@ import {
   CSV_HEAD_OF_TAGS,
   RECEIPT,
   type ReceiptAnswer,
+  SIGNED_RECEIPT,
+  type SignedReceipt,
   USAGE,
   USAGE_TAGS,
   type UsageAnswer,
@@ -45,11 +49,18 @@ import {
 const MAX_CSV_ROWS = 100_000;
 const ALL_ROWS = { limit: MAX_CSV_ROWS + 1, offset: 0 };
 
-export function usageRoutes(parts: AccountParts): Route[] {
+export function usageRoutes(parts: AccountParts, signing: Signing | undefined): Route[] {
   return [
     get('/usage', 'key-or-wallet', USAGE, (context) => answerUsage(parts, context)),
     get('/usage/tags', 'key-or-wallet', USAGE_TAGS, (context) => answerTags(parts, context)),
     get('/usage/:id', 'key-or-wallet', RECEIPT, (context) => answerReceipt(parts, context)),
+    ...(signing === undefined
+      ? []
+      : [
+          get('/usage/:id/signed', 'key-or-wallet', SIGNED_RECEIPT, (context) =>
+            answerSigned(parts, signing, context),
+          ),
+        ]),
   ];
 }
 
@@ -147,6 +158,29 @@ async function answerCsv<Row>(
 }
 
 async function answerReceipt(parts: AccountParts, context: RequestContext): Promise<void> {
+  const receipt = await ownReceipt(parts, context);
+  const unitPrices = await unitPricesOf(parts, receipt);
+  const body: ReceiptAnswer = { ...receiptBody(receipt), unitPrices };
+  await context.json(200, body);
+}
+
+/** Signed when it is asked for; the claims are the same each time, once the request has ended. */
+async function answerSigned(
+  parts: AccountParts,
+  signing: Signing,
+  context: RequestContext,
+): Promise<void> {
+  const receipt = await ownReceipt(parts, context);
+  const usage = signedUsage(receipt, await unitPricesOf(parts, receipt));
+  const { accountId } = context.caller;
+  const { payer, network } = payerOf(accountId, parts.config());
+  const { request_id: requestId } = receipt;
+  const body: SignedReceipt = await signing.used({ requestId, payer, network, usage });
+  await context.json(200, body);
+}
+
+/** The receipt that the path names. Throws 404 for one of others. */
+async function ownReceipt(parts: AccountParts, context: RequestContext): Promise<UsageRow> {
   const { caller } = context;
   const id = requestIdOf(context.parameters['id'] ?? '');
   const receipt = await receiptOf(parts.stores.store, caller.accountId, id);
@@ -156,7 +190,5 @@ async function answerReceipt(parts: AccountParts, context: RequestContext): Prom
       message: 'No such request: give the x-request-id of an answer that you were charged for',
     });
   }
-  const unitPrices = await unitPricesOf(parts, receipt);
-  const body: ReceiptAnswer = { ...receiptBody(receipt), unitPrices };
-  await context.json(200, body);
+  return receipt;
 }

@@ -20,8 +20,10 @@ import { refundCommand } from './refund.ts';
 import { serveCommand } from './serve.ts';
 import { revision, version } from './serving.ts';
 import { signInCommand } from './sign-in.ts';
+import { signingKeysListCommand, signingKeysRotateCommand } from './signing-keys.ts';
 import { type Console, printableConsole } from './terminal.ts';
 import { usageCommand } from './usage.ts';
+import { verifyCommand } from './verify.ts';
 
 /** Every command, in the order of the overview. */
 export const COMMANDS: readonly Command[] = [
@@ -44,6 +46,9 @@ export const COMMANDS: readonly Command[] = [
   agentsCodexCommand,
   agentsClaudeCommand,
   auditCommand,
+  verifyCommand,
+  signingKeysListCommand,
+  signingKeysRotateCommand,
   moveCommand,
   checkCommand,
   completionCommand(() =>

@@ -13,6 +13,8 @@ export interface Console {
   readonly cwd: string;
   readonly stdout: TextOutput;
   readonly stderr: TextOutput;
+  /** Missing where nothing can be piped in. */
+  readonly stdin?: () => AsyncIterable<Uint8Array | string>;
   readonly onSignal: (signal: 'SIGINT' | 'SIGTERM' | 'SIGHUP', listener: () => void) => void;
 }
 

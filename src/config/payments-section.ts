@@ -137,7 +137,21 @@ export const PaymentsSection = z.strictObject({
   maxTimeoutSeconds: z.int().min(30).max(3_600).default(300),
   settleWaitSeconds: z.int().min(1).max(120).default(25).describe('Then the answer is 202'),
   sessionMinutes: z.int().min(15).max(1_440).default(60).describe('Life of a wallet token'),
-  receipts: flag(true).describe('Sign a receipt for every top-up'),
+  receipts: flag(true).describe('Sign offers, and receipts of top-ups and of requests'),
+  signingKey: z
+    .string()
+    .regex(/^[0-9a-fA-F]{64}$/, 'A signing key is 64 hex digits: an Ed25519 seed')
+    .meta({ secret: true })
+    .optional()
+    .describe('Signs in place of the key that the database keeps: 64 hex digits'),
+  requiredHeaderBytes: z
+    .int()
+    .min(3_000)
+    .max(8_000)
+    .default(4_000)
+    .describe(
+      'Most that a `PAYMENT-REQUIRED` header has; what does not fit stands in the body alone. Raise it where the proxies in front take larger headers',
+    ),
   routesPerMinute: RoutesPerMinute.prefault({}),
   base: BaseRail.optional(),
   solana: SolanaRail.optional(),

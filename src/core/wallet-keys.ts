@@ -2,7 +2,7 @@
  * Private keys of wallets as operators write them: what is one, checked before anything is opened
  * with it. A key never appears in an error.
  */
-import { createPrivateKey, createPublicKey } from 'node:crypto';
+import { type KeyObject, createPrivateKey, createPublicKey } from 'node:crypto';
 import { base58Decode } from './base58.ts';
 
 /** The order of the group of secp256k1: a key is from 1 to this less 1. */
@@ -32,10 +32,14 @@ export function solanaKeyBytes(text: string): Uint8Array | undefined {
   return own.equals(bytes.subarray(SEED_BYTES)) ? bytes : undefined;
 }
 
-function publicKeyOf(seed: Uint8Array): Buffer {
+/** The Ed25519 key of a seed of 32 bytes. */
+export function ed25519KeyOf(seed: Uint8Array): KeyObject {
   const key = Buffer.concat([PKCS8_HEAD, seed]);
-  const pair = createPrivateKey({ key, format: 'der', type: 'pkcs8' });
-  const { x } = createPublicKey(pair).export({ format: 'jwk' });
+  return createPrivateKey({ key, format: 'der', type: 'pkcs8' });
+}
+
+function publicKeyOf(seed: Uint8Array): Buffer {
+  const { x } = createPublicKey(ed25519KeyOf(seed)).export({ format: 'jwk' });
   return Buffer.from(x ?? '', 'base64url');
 }
 

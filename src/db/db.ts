@@ -13,6 +13,8 @@ export type {
   Column,
   Dialect,
   FileStore,
+  FileTransaction,
+  FileWork,
   Migration,
   Notices,
   Parameter,
@@ -23,7 +25,7 @@ export type {
   Store,
   WriteOptions,
 } from './contract.ts';
-export { isShared } from './contract.ts';
+export { flushedIf, isShared } from './contract.ts';
 export {
   StoreUnavailable,
   isDatabaseError,

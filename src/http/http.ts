@@ -346,8 +346,11 @@ export class HttpServer {
     return reading.then((bytes) => decoded(coding, bytes, limitBytes));
   }
 
-  #limitOf({ headers }: RequestContext, { body }: Route): number {
+  #limitOf({ headers, callerIfKnown: caller }: RequestContext, { body }: Route): number {
     const { jsonLimitBytes, fileLimitBytes } = this.#parts.settings;
+    if (caller === undefined && body?.strangerLimitBytes !== undefined) {
+      return body.strangerLimitBytes;
+    }
     if (body?.limitBytes !== undefined) return body.limitBytes;
     if (body === undefined) return BODY_LIMIT_BYTES;
     // A file of a form has the fields and the frame of the form around it.

@@ -25,7 +25,7 @@ export interface IdentifyParts {
    */
   readonly callerOfCookie: (header: string, context: RequestContext) => Promise<Caller> | undefined;
   /** The 402 discovery answer. */
-  readonly discovery: (context: RequestContext, route: Route) => Fault;
+  readonly discovery: (context: RequestContext, route: Route) => Promise<Fault>;
   /** Refuses a caller with too many requests in flight; leaves when it has ended. */
   readonly enter: (context: RequestContext, caller: Caller, route: Route) => void | Promise<void>;
 }
@@ -70,9 +70,20 @@ function identified(
   // Known from here on, whatever is refused next: the guard and the log name the caller.
   context.callerIfKnown = caller;
   if (route.auth === 'public') return;
-  if (caller === undefined) throw parts.discovery(context, route);
+  if (caller === undefined) {
+    if (route.auth === 'optional-key-or-wallet') return;
+    return withoutCaller(parts, context, route);
+  }
   requireKind(caller, route);
   return parts.enter(context, caller, route);
+}
+
+async function withoutCaller(
+  parts: IdentifyParts,
+  context: RequestContext,
+  route: Route,
+): Promise<never> {
+  throw await parts.discovery(context, route);
 }
 
 /** A public route shows more to a known caller, and does not mind an unknown one. */

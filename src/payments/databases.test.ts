@@ -60,7 +60,7 @@ function bothSuites(fixture: StoreFixture): void {
     await chain.mint(account.address, 20_000_000n);
     const client = new x402Client().register(BASE, new ExactEvmScheme(account));
     client.setSpendControls({ maxAmountPerPayment: '$25' });
-    const { header } = rigs[0].payments.requirements.topUp({
+    const { header } = await rigs[0].payments.requirements.topUp({
       path: '/api/v1/x402/top-up',
       description: 'x',
     });
@@ -100,7 +100,7 @@ function bothSuites(fixture: StoreFixture): void {
 
   test('a sign-in given to both at once is accepted once', async () => {
     const account = privateKeyToAccount(generatePrivateKey());
-    const { body } = rigs[0].payments.requirements.discovery({
+    const { body } = await rigs[0].payments.requirements.discovery({
       path: '/api/v1/models',
       description: 'x',
     });

@@ -129,7 +129,7 @@ describe('an external facilitator', () => {
       client.register(SOLANA, new ExactSvmScheme(signer, { rpcUrl: solana.rpcUrl }));
       wallet = signer.address;
     }
-    const { header } = shop.payments.requirements.topUp({
+    const { header } = await shop.payments.requirements.topUp({
       path: '/api/v1/x402/top-up',
       description: 'x',
     });

@@ -137,4 +137,15 @@ export const PAYMENTS_MIGRATIONS: readonly Migration[] = [
       CREATE INDEX payments_topup_created ON payments_topup (created_ms, payment_id);
       CREATE INDEX payments_topup_id ON payments_topup (payment_id);`,
   },
+  {
+    // Keys that offers and receipts were signed with stay published.
+    id: 'payments-0007',
+    up: `
+      CREATE TABLE payments_signing_key (
+        identifier TEXT PRIMARY KEY,
+        address TEXT NOT NULL,
+        private_key TEXT,
+        created_ms BIGINT NOT NULL
+      );`,
+  },
 ];

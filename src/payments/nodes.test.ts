@@ -43,7 +43,10 @@ afterEach(async () => {
 
 async function headerOf(rig: Rig, client: x402Client, network: string): Promise<string> {
   client.setSpendControls({ maxAmountPerPayment: '$25' });
-  const answer = rig.payments.requirements.topUp({ path: '/api/v1/x402/top-up', description: 'x' });
+  const answer = await rig.payments.requirements.topUp({
+    path: '/api/v1/x402/top-up',
+    description: 'x',
+  });
   const required = decodePaymentRequiredHeader(answer.header);
   const accepts = required.accepts.filter((one) => one.network === network);
   const payload = await client.createPaymentPayload({ ...required, accepts });

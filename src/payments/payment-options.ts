@@ -7,6 +7,7 @@ import type { Queryable, Store } from '../db/db.ts';
 import type { Rail } from './rail.ts';
 import type { RequirementOptions } from './requirements.ts';
 import type { Amounts, PaymentSettings } from './settings.ts';
+import type { Signing } from './signing/signing.ts';
 import type { TokenCaps } from './sign-in/sessions.ts';
 import type { CreditEntry } from './top-up-records.ts';
 import type { TopUpTable } from './top-up-table.ts';
@@ -56,6 +57,8 @@ export interface PaymentServices extends PaymentsOptions {
   readonly leaseMs: number;
   readonly settleWaitMs: number;
   readonly amounts: Amounts;
+  /** Signs offers and receipts; `undefined` where the settings ask for none. */
+  readonly signing: Signing | undefined;
   readonly rails: ReadonlyMap<string, Rail>;
   readonly table: TopUpTable;
   /** This process, for the leases. */

@@ -14,13 +14,14 @@ import { USDC_DECIMALS, wrongDecimals } from './networks.ts';
 import { openRails } from './open-rails.ts';
 import { type RetryProof, NO_PROOF, Passes } from './passes.ts';
 import { RailMonitor } from './rail-monitor.ts';
-import type { RailHealth, RecentBlock } from './rail.ts';
-import { openReceiptSigner } from './receipts.ts';
+import type { Rail, RailHealth, RecentBlock } from './rail.ts';
 import { Refunds } from './refunds.ts';
 import { Requirements } from './requirements.ts';
 import { sharedSecret } from './secrets.ts';
 import type { PaymentsOptions } from './payment-options.ts';
-import { type Amounts, readAmounts } from './settings.ts';
+import { type Amounts, type PaymentSettings, readAmounts } from './settings.ts';
+export { type Verification, type VerifiedItem, verifySigned } from './signing/verify.ts';
+import { type Signing, openSigning } from './signing/signing.ts';
 import { type OfferedPayment, ShownPayments } from './shown-payments.ts';
 import { KeyChallenges } from './sign-in/key-challenges.ts';
 import { WalletSessions } from './sign-in/sessions.ts';
@@ -47,9 +48,16 @@ export { PAYMENTS_MIGRATIONS } from './migrations.ts';
 export type { ExposedFacilitator } from './facilitator.ts';
 export type { RetryProof } from './passes.ts';
 export { remember } from './remember.ts';
+export {
+  type PublishedKey,
+  PUBLISHED_BEFORE_MS,
+  type Signing,
+  listSigningKeys,
+  rotateSigningKey,
+} from './signing/signing.ts';
 export type { RailHealth, RecentBlock } from './rail.ts';
 export type { RefundState } from './refunds.ts';
-export { authOptions } from './requirements.ts';
+export { authOptions, MANIFEST_PATH } from './requirements.ts';
 export type { OfferKind, Resource } from './requirements.ts';
 export type { PaymentSettings } from './settings.ts';
 export type { TokenLimits } from './sign-in/sessions.ts';
@@ -73,24 +81,26 @@ async function openAll(options: PaymentsOptions) {
   const { basePath = '/api/v1', pollMs = SECOND_MS, leaseMs = LEASE_MS } = options;
   const { rails, evm } = await openRails({ store, clock, log, settings, pollMs });
   if (rails.size === 0) throw new Fault('X402_NOT_CONFIGURED');
-  for (const rail of rails.values()) {
-    // One that cannot be asked now is asked again before it takes a payment.
-    const decimals = await rail.decimals().catch(() => USDC_DECIMALS);
-    if (decimals !== USDC_DECIMALS) throw new Error(wrongDecimals(rail.offer.asset, decimals));
-  }
+  for (const rail of rails.values()) await checkDecimals(rail);
   const newSecret = (): string => ids.bytes(32).toString('base64url');
   const owner = ids.hex(8);
   const amounts = readAmounts(settings);
   const railMonitor = new RailMonitor(rails, log);
   const settleWaitMs = settings.settleWaitSeconds * SECOND_MS;
   const table = new TopUpTable(store, clock, owner, leaseMs);
-  const services = { ...options, rails, table, owner, amounts, settleWaitMs, pollMs, leaseMs };
-  const topUps = new TopUps(
-    services,
-    settings.receipts
-      ? await openReceiptSigner(store, clock, `${publicUrl}${basePath}/x402/top-up`)
-      : undefined,
-  );
+  const signing = settings.receipts ? await signingOf({ ...options, basePath }) : undefined;
+  const services = {
+    ...options,
+    signing,
+    rails,
+    table,
+    owner,
+    amounts,
+    settleWaitMs,
+    pollMs,
+    leaseMs,
+  };
+  const topUps = new TopUps(services);
   const signIn = new SignIn({
     store,
     clock,
@@ -107,6 +117,7 @@ async function openAll(options: PaymentsOptions) {
     rails,
     evm,
     table,
+    signing,
     topUps,
     passes,
     railMonitor,
@@ -117,19 +128,15 @@ async function openAll(options: PaymentsOptions) {
       basePath,
       amounts,
       maxTimeoutSeconds: settings.maxTimeoutSeconds,
-      hasReceipts: settings.receipts,
+      signing,
+      refundNetworks: [...rails.values()]
+        .filter(({ refunds }) => refunds !== undefined)
+        .map(({ network }) => network),
+      headerBytes: settings.requiredHeaderBytes,
       offers: () => railMonitor.offers(),
     }),
     signIn,
-    sessions: new WalletSessions({
-      store,
-      clock,
-      ids,
-      secret: await sharedSecret(store, 'wallet-token', newSecret),
-      caps: options.tokenCaps,
-      lifeMs: settings.sessionMinutes * MINUTE_MS,
-      prefix: options.tokenPrefix,
-    }),
+    sessions: sessionsOf(options, await sharedSecret(store, 'wallet-token', newSecret)),
     keyChallenges: new KeyChallenges(
       await sharedSecret(store, 'key-challenge', newSecret),
       signIn,
@@ -148,6 +155,28 @@ async function openAll(options: PaymentsOptions) {
   };
 }
 
+function sessionsOf(options: PaymentsOptions, secret: string): WalletSessions {
+  const { store, clock, ids, settings, tokenCaps: caps, tokenPrefix: prefix } = options;
+  const lifeMs = settings.sessionMinutes * MINUTE_MS;
+  return new WalletSessions({ store, clock, ids, secret, caps, lifeMs, prefix });
+}
+
+async function checkDecimals(rail: Rail): Promise<void> {
+  // One that cannot be asked now is asked again before it takes a payment.
+  const decimals = await rail.decimals().catch(() => USDC_DECIMALS);
+  if (decimals !== USDC_DECIMALS) throw new Error(wrongDecimals(rail.offer.asset, decimals));
+}
+
+/** What signs offers and receipts, with rails or without. */
+export async function signingOf(
+  options: Pick<PaymentsOptions, 'store' | 'clock' | 'publicUrl'> & {
+    readonly settings: Pick<PaymentSettings, 'signingKey'>;
+    readonly basePath: string;
+  },
+): Promise<Signing> {
+  return await openSigning({ ...options, configured: options.settings.signingKey });
+}
+
 type OpenedPayments = Awaited<ReturnType<typeof openAll>>;
 
 export class Payments {
@@ -155,6 +184,8 @@ export class Payments {
   /** In nano-USD. */
   readonly amounts: Amounts;
   readonly requirements: Requirements;
+  /** `undefined` where the settings ask for no signatures. */
+  readonly signing: Signing | undefined;
   readonly sessions: WalletSessions;
   readonly refunds: Refunds;
   readonly keyChallenges: KeyChallenges;
@@ -167,6 +198,7 @@ export class Payments {
     this.#opened = opened;
     this.amounts = opened.amounts;
     this.requirements = opened.requirements;
+    this.signing = opened.signing;
     this.sessions = opened.sessions;
     this.refunds = opened.refunds;
     this.keyChallenges = opened.keyChallenges;

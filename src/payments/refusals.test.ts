@@ -122,7 +122,7 @@ describe('bad payments', () => {
         },
       },
     });
-    const { body } = rig.payments.requirements.discovery({ path: '/x', description: 'x' });
+    const { body } = await rig.payments.requirements.discovery({ path: '/x', description: 'x' });
     const accepts = body['accepts'] as { network: string; extra: { feePayer: string } }[];
     feePayer = accepts.find(({ network }) => network === SOLANA)?.extra.feePayer ?? '';
   });

@@ -7,6 +7,7 @@ import { usdToNano } from '../core/money.ts';
 import { BASE, SOLANA } from './networks.ts';
 import { Requirements } from './requirements.ts';
 import type { RailOffer } from './requirements.ts';
+import { Signing } from './signing/signing.ts';
 
 const offers: RailOffer[] = [
   {
@@ -42,13 +43,17 @@ const options = {
     firstPaymentVersionOne: usdToNano('0.1'),
   },
   maxTimeoutSeconds: 300,
-  hasReceipts: true,
+  signing: undefined,
+  refundNetworks: [BASE],
+  headerBytes: 4_000,
   clock: { nowMs: () => Date.UTC(2026, 10, 21) },
   ids: { hex: () => 'ab'.repeat(16) },
   offers: () => offers,
 };
 const requirements = new Requirements(options);
-const { 'sign-in-with-x': challenge } = requirements.discovery(resource).body['extensions'] as {
+const { 'sign-in-with-x': challenge } = (await requirements.discovery(resource)).body[
+  'extensions'
+] as {
   'sign-in-with-x': { info: Record<string, string>; supportedChains: unknown };
 };
 
@@ -59,8 +64,8 @@ const amountsOf = ({ accepts }: { readonly accepts: readonly { readonly amount: 
 const sizeBytes = (header: string): number => `PAYMENT-REQUIRED: ${header}\r\n`.length;
 
 describe('payment required', () => {
-  test('the discovery answer is valid for stock clients and under 4 KB', () => {
-    const { body, header } = requirements.discovery(resource);
+  test('the discovery answer is valid for stock clients and under 4 KB', async () => {
+    const { body, header } = await requirements.discovery(resource);
     const decoded = decodePaymentRequiredHeader(header);
     assert.ok(PaymentRequiredV2Schema.safeParse(decoded).success);
     assert.ok(sizeBytes(header) < 4_096, `${sizeBytes(header)} bytes`);
@@ -92,8 +97,8 @@ describe('payment required', () => {
     );
   });
 
-  test('the top-up answer asks the minimum or the first payment, and has the same JSON in header and body', () => {
-    const { body, header } = requirements.topUp(resource);
+  test('the top-up answer asks the minimum or the first payment, and has the same JSON in header and body', async () => {
+    const { body, header } = await requirements.topUp(resource);
     const decoded = decodePaymentRequiredHeader(header);
     assert.deepEqual(decoded, body);
     assert.ok(PaymentRequiredV2Schema.safeParse(decoded).success);
@@ -175,9 +180,28 @@ describe('payment required', () => {
   });
 
   test('the manifest names the receipts where they are signed, and only there', () => {
-    const extensionsOf = (hasReceipts: boolean): unknown =>
-      new Requirements({ ...options, hasReceipts }).manifest([])['extensions'];
-    assert.deepEqual(extensionsOf(true), ['sign-in-with-x', 'payment-identifier', 'offer-receipt']);
-    assert.deepEqual(extensionsOf(false), ['sign-in-with-x', 'payment-identifier']);
+    const extensionsOf = (signing: Signing | undefined): unknown =>
+      new Requirements({ ...options, signing }).manifest([])['extensions'];
+    assert.deepEqual(extensionsOf(new Signing({} as never, {} as never)), [
+      'sign-in-with-x',
+      'payment-identifier',
+      'refund-policy',
+      'offer-receipt',
+    ]);
+    assert.deepEqual(extensionsOf(undefined), [
+      'sign-in-with-x',
+      'payment-identifier',
+      'refund-policy',
+    ]);
+    const { refundPolicy } = requirements.manifest([]);
+    assert.deepEqual(refundPolicy, {
+      unservedRequest: 'credit-at-once',
+      partlyServedRequest: 'pays-what-was-delivered',
+      restOfPayment: 'credit-at-once',
+      creditExpires: false,
+      creditToWallet: 'on-request',
+      creditToWalletNetworks: [BASE],
+      docs: 'https://api.example.com/docs',
+    });
   });
 });

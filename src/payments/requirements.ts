@@ -4,7 +4,8 @@
  *
  * Invariants: every URL comes from the configured public origin, never from a request header;
  * networks are CAIP-2; `accepts` is never empty; all x402 headers of an answer stay under 4 KB
- * (a proxy's default buffer), so the sign-in extension carries no JSON schema.
+ * (a proxy's default buffer) unless the settings allow more, so the sign-in extension carries no
+ * JSON schema, and what does not fit stands in the body alone.
  */
 import { type Clock, isoTime, MINUTE_MS } from '../core/clock.ts';
 import type { Ids } from '../core/ids.ts';
@@ -12,6 +13,12 @@ import { type Nano, maxNano, nano, toUsdNumber } from '../core/money.ts';
 import { encodeHeader } from './header-codec.ts';
 import { slugOf, unitsAbove, USDC_DECIMALS } from './networks.ts';
 import type { Amounts } from './settings.ts';
+import {
+  DID_DOCUMENT,
+  OFFER_RECEIPT,
+  type OfferedOption,
+  type Signing,
+} from './signing/signing.ts';
 
 /** One payment option without its amount. */
 export interface RailOffer {
@@ -31,7 +38,12 @@ export interface RequirementOptions {
   readonly keysUrl: string;
   readonly amounts: Amounts;
   readonly maxTimeoutSeconds: number;
-  readonly hasReceipts: boolean;
+  /** Signs what is offered; `undefined` where nothing is signed. */
+  readonly signing: Signing | undefined;
+  /** Networks on which unused credit can be paid back. */
+  readonly refundNetworks: readonly string[];
+  /** Most characters of a `PAYMENT-REQUIRED` header. */
+  readonly headerBytes: number;
   readonly clock: Pick<Clock, 'nowMs'>;
   readonly ids: Pick<Ids, 'hex'>;
   /** The rails to offer now, at least one. */
@@ -49,6 +61,13 @@ export type OfferKind = 'topUp' | 'discovery';
 
 type Json = Readonly<Record<string, unknown>>;
 
+/** The object of a 402, as its header has it. */
+interface Required402 extends Json {
+  readonly resource: Json & { readonly url: string };
+  readonly accepts: readonly OfferedOption[];
+  readonly extensions: Json;
+}
+
 /** A 402 answer: its body and the value of its `PAYMENT-REQUIRED` header. */
 export interface PaymentRequiredAnswer {
   readonly body: Json;
@@ -59,6 +78,18 @@ const CHALLENGE_MS = 5 * MINUTE_MS;
 const NONCE_BYTES = 16;
 const SIGN_IN = 'sign-in-with-x';
 const IDENTIFIER = 'payment-identifier';
+const REFUNDS = 'refund-policy';
+/** At the origin. */
+export const MANIFEST_PATH = '/.well-known/x402.json';
+/** The same for every operator: how the ledger works. */
+const REFUND_TERMS = {
+  unservedRequest: 'credit-at-once',
+  partlyServedRequest: 'pays-what-was-delivered',
+  restOfPayment: 'credit-at-once',
+  creditExpires: false,
+} as const;
+/** Extensions that a header goes without when it is too long, the first first. */
+const LEFT_TO_THE_BODY = [OFFER_RECEIPT];
 
 /** What clients may add: the same id with the same payment gives the stored answer. */
 const PAYMENT_IDENTIFIER = {
@@ -89,12 +120,17 @@ export function authOptions(getKey: string, docs: string, basePath: string): Jso
 export class Requirements {
   readonly #options: RequirementOptions;
 
+  /** The terms in short, and where all of them are. */
+  readonly #refunds: Json;
+
   constructor(options: RequirementOptions) {
     this.#options = options;
+    const policy = this.#urlOf(MANIFEST_PATH);
+    this.#refunds = { info: { unservedRequest: REFUND_TERMS.unservedRequest, policy } };
   }
 
   /** The 402 for a caller without credentials. */
-  discovery(resource: Resource): PaymentRequiredAnswer {
+  async discovery(resource: Resource): Promise<PaymentRequiredAnswer> {
     const { amounts, keysUrl, docsUrl: docs, basePath } = this.#options;
     const required = this.#required(
       resource,
@@ -103,11 +139,12 @@ export class Requirements {
       { [SIGN_IN]: this.#challenge(resource) },
     );
     const ways = authOptions(keysUrl, docs, basePath);
-    return { body: { ...required, authOptions: ways }, header: encodeHeader(required) };
+    const signed = await this.#signed(required);
+    return { body: { ...signed, authOptions: ways }, header: this.#header(signed) };
   }
 
   /** The 402 of `POST /x402/top-up` without a payment header. */
-  topUp(resource: Resource): PaymentRequiredAnswer {
+  async topUp(resource: Resource): Promise<PaymentRequiredAnswer> {
     const { minimumTopUp, firstPayment } = this.#options.amounts;
     const extensions = {
       [SIGN_IN]: this.#challenge(resource),
@@ -119,7 +156,8 @@ export class Requirements {
       [minimumTopUp, firstPayment],
       extensions,
     );
-    return { body, header: encodeHeader(body) };
+    const signed = await this.#signed(body);
+    return { body: signed, header: this.#header(signed) };
   }
 
   /** The 402 for a signed-in wallet whose credit does not cover the request. */
@@ -163,7 +201,7 @@ export class Requirements {
     const short = nano(credit.needed - credit.balance);
     const asked = [maxNano(amounts.suggestedTopUp, short), maxNano(amounts.firstPayment, short)];
     const required = this.#required(resource, error, asked, { [SIGN_IN]: challenge });
-    return { body, header: encodeHeader(required) };
+    return { body, header: this.#header(required) };
   }
 
   /** The version 1 body, for clients that read nothing else; amounts and networks as v1 names them. */
@@ -171,6 +209,7 @@ export class Requirements {
     const { minimumTopUp, firstPaymentVersionOne } = this.#options.amounts;
     // Its stock clients take the first entry of their network, and refuse it when it is too much.
     const asked = kind === 'topUp' ? [minimumTopUp] : [firstPaymentVersionOne, minimumTopUp];
+    const { url, description, mimeType } = this.#described(resource);
     return {
       x402Version: 1,
       error: 'Payment required',
@@ -178,7 +217,9 @@ export class Requirements {
         scheme: option.scheme,
         network: slugOf(option.network),
         maxAmountRequired: option.amount,
-        ...this.#described(resource, 'resource'),
+        resource: url,
+        description,
+        mimeType,
         payTo: option.payTo,
         maxTimeoutSeconds: option.maxTimeoutSeconds,
         asset: option.asset,
@@ -189,7 +230,7 @@ export class Requirements {
 
   /** `/.well-known/x402.json`: what can be paid for here, and how. */
   manifest(resources: readonly Resource[]): Json {
-    const { publicUrl, basePath, serviceName, amounts, hasReceipts } = this.#options;
+    const { publicUrl, basePath, serviceName, amounts, signing } = this.#options;
     return {
       x402Version: 2,
       service: serviceName,
@@ -200,24 +241,69 @@ export class Requirements {
       maximumTopUpUsd: toUsdNumber(amounts.maximumTopUp),
       firstPaymentUsd: toUsdNumber(amounts.firstPayment),
       accepts: this.#accepts([amounts.minimumTopUp, amounts.firstPayment]),
-      extensions: [SIGN_IN, IDENTIFIER, ...(hasReceipts ? ['offer-receipt'] : [])],
-      resources: resources.map((resource) => this.#described(resource, 'url')),
+      refundPolicy: this.#refundPolicy(),
+      extensions: [SIGN_IN, IDENTIFIER, REFUNDS, ...(signing === undefined ? [] : [OFFER_RECEIPT])],
+      resources: resources.map((resource) => this.#described(resource)),
     };
   }
 
-  #required(resource: Resource, error: string, asked: readonly Nano[], extensions: Json): Json {
+  /** What becomes of money that buys nothing, for programs. */
+  #refundPolicy(): Json {
+    const { basePath, docsUrl, signing, refundNetworks } = this.#options;
+    return {
+      ...REFUND_TERMS,
+      creditToWallet: refundNetworks.length === 0 ? 'none' : 'on-request',
+      creditToWalletNetworks: refundNetworks,
+      ...(signing === undefined
+        ? {}
+        : {
+            receipt: this.#urlOf(`${basePath}/usage/{requestId}/signed`),
+            keys: this.#urlOf(DID_DOCUMENT),
+          }),
+      docs: docsUrl,
+    };
+  }
+
+  /** The same with its options signed. */
+  async #signed(required: Required402): Promise<Required402> {
+    const { signing } = this.#options;
+    if (signing === undefined) return required;
+    const { resource, accepts, extensions } = required;
+    const offers = await signing.offers(resource.url, accepts);
+    return { ...required, extensions: { ...extensions, [OFFER_RECEIPT]: { info: { offers } } } };
+  }
+
+  /** As much of a 402 as fits; the body has all of it. */
+  #header(required: Required402): string {
+    const { headerBytes } = this.#options;
+    let header = encodeHeader(required);
+    const extensions = { ...required.extensions };
+    for (const name of LEFT_TO_THE_BODY) {
+      if (header.length <= headerBytes) break;
+      delete extensions[name];
+      header = encodeHeader({ ...required, extensions });
+    }
+    return header;
+  }
+
+  #required(
+    resource: Resource,
+    error: string,
+    asked: readonly Nano[],
+    extensions: Json,
+  ): Required402 {
     const accepts = this.#accepts(asked);
     return {
       x402Version: 2,
       error,
-      resource: this.#described(resource, 'url'),
+      resource: this.#described(resource),
       accepts,
-      extensions,
+      extensions: { ...extensions, [REFUNDS]: this.#refunds },
     };
   }
 
-  #described({ path, description }: Resource, urlName: 'url' | 'resource'): Json {
-    return { [urlName]: this.#urlOf(path), description, mimeType: 'application/json' };
+  #described({ path, description }: Resource) {
+    return { url: this.#urlOf(path), description, mimeType: 'application/json' };
   }
 
   /** Every rail for each of the amounts, in their order: stock clients take the first that they may pay. */

@@ -10,6 +10,12 @@ declare module 'secp256k1' {
       digest: Uint8Array,
       compressed: boolean,
     ): Uint8Array;
+    publicKeyCreate(privateKey: Uint8Array, compressed: boolean): Uint8Array;
+    /** A signature of 64 bytes and its recovery id. */
+    ecdsaSign(
+      digest: Uint8Array,
+      privateKey: Uint8Array,
+    ): { readonly signature: Uint8Array; readonly recid: number };
   }
   const secp256k1: Secp256k1;
   export default secp256k1;

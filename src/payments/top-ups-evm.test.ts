@@ -269,7 +269,7 @@ describe('top-ups on Base', () => {
       // is not needed, the token asks the contract.
       const answer = await post((await signPayment(owner, { from: wallet })).header);
       assert.equal(answer.status, 200, JSON.stringify(answer.body));
-      const required = rig.payments.requirements.discovery({ path: '/x', description: 'x' });
+      const required = await rig.payments.requirements.discovery({ path: '/x', description: 'x' });
       const { info } = (
         required.body as { extensions: Record<string, { info: Record<string, string> }> }
       ).extensions['sign-in-with-x']!;

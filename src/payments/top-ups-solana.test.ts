@@ -104,7 +104,7 @@ describe('top-ups on Solana', () => {
 
   /** A payment header as the official client makes it. */
   async function sign(signer: KeyPairSigner): Promise<string> {
-    const { header } = rig.payments.requirements.topUp({
+    const { header } = await rig.payments.requirements.topUp({
       path: '/api/v1/x402/top-up',
       description: 'x',
     });

@@ -20,8 +20,8 @@ import { encodeHeader } from './header-codec.ts';
 import { type SignedPayment, invalidPayment } from './payment.ts';
 import { SettlementRefused } from './rail.ts';
 import type { Evidence, Paid, Position, Rail, Verdict } from './rail.ts';
-import type { SignReceipt } from './receipts.ts';
 import { RevertBackoff } from './revert-backoff.ts';
+import { OFFER_RECEIPT } from './signing/signing.ts';
 import type { PaymentServices } from './payment-options.ts';
 import {
   busy,
@@ -61,7 +61,6 @@ const REVERTED = 'transaction_reverted';
 
 export class TopUps {
   readonly #options: PaymentServices;
-  readonly #signReceipt: SignReceipt | undefined;
   /** An external facilitator sends transactions whose ids we do not know beforehand. */
   readonly #isExternal: boolean;
   readonly #running = new Map<
@@ -71,9 +70,8 @@ export class TopUps {
   readonly #backoff: RevertBackoff;
   #isSweeping = false;
 
-  constructor(options: PaymentServices, signReceipt: SignReceipt | undefined) {
+  constructor(options: PaymentServices) {
     this.#options = options;
-    this.#signReceipt = signReceipt;
     this.#isExternal = options.settings.facilitator.url !== undefined;
     this.#backoff = new RevertBackoff(options.clock);
   }
@@ -346,18 +344,18 @@ export class TopUps {
   }
 
   async #credit(payment: SignedPayment, paid: Paid): Promise<TopUpReceipt> {
-    const { table, credit, clock, log, onStep } = this.#options;
+    const { table, credit, clock, log, onStep, signing } = this.#options;
     const { transaction, height } = paid;
     const { network, wallet: payer, id: paymentId } = payment;
     this.#backoff.paid(payer);
-    const receipt = this.#signReceipt?.(network, payer, transaction);
+    const receipt = await signing?.settled({ network, payer, transaction });
     const settlement = encodeHeader({
       success: true,
       transaction,
       network,
       payer,
       amount: payment.amountUnits.toString(),
-      ...(receipt === undefined ? {} : { extensions: receipt }),
+      ...(receipt === undefined ? {} : { extensions: { [OFFER_RECEIPT]: { info: { receipt } } } }),
     });
     const isNew = await table.credit(
       payment.key,

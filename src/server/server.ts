@@ -18,6 +18,7 @@ import type { DownloadView } from '../engines/local/model-files.ts';
 import { EngineRegistry } from '../engines/registry.ts';
 import { openHttpServer } from './http-server.ts';
 import type { LocalEngineSource } from '../engines/local-engines.ts';
+import { mcpDoor } from './mcp.ts';
 import { mediaFeature } from './media.ts';
 import { type Stores, openStores } from './stores.ts';
 import { OwnDocument } from './ops/documentation.ts';
@@ -134,12 +135,13 @@ export async function startApp(parts: AppParts): Promise<App> {
     { routes: [], perProcessJob: () => largeBodies.rest(), close: () => largeBodies.close() },
     chatFeature(shared, { ...extras, sealer }, largeBodies),
     rpcFeature(shared, idempotency, largeBodies),
-    accountFeature(accountParts(shared, server), payments),
+    accountFeature(accountParts(shared, server), payments, wallets.signing),
     consoleFeature(shared, wallets),
     consolePages({ config, basePath: BASE_PATH, assets }),
     mediaFeature({ shared, documents: extras.documents, basePath: BASE_PATH, largeBodies }),
     batches(shared, server, wallets),
     walletsFeature(shared, wallets, () => routes),
+    mcpDoor(serving, server.internal.run, largeBodies),
     opsFeature(shared, document, { server, metrics, payments, operations: parts.operations }),
   ];
   const routes: readonly Route[] = features.flatMap((feature) => feature.routes);

@@ -16,7 +16,14 @@ import type { Feature, Route } from '../http/route.ts';
 import { retryProof } from '../http/identify.ts';
 import type { RequestContext } from '../http/request-context.ts';
 import { type Caller, type Identity, walletCaller, walletOfAccount } from '../identity/identity.ts';
-import { type Payments, type Resource, authOptions, openPayments } from '../payments/payments.ts';
+import {
+  type Payments,
+  type Resource,
+  type Signing,
+  authOptions,
+  openPayments,
+  signingOf,
+} from '../payments/payments.ts';
 import { StakedCredit } from './staked-credit.ts';
 import { walletPostings } from './wallet-postings.ts';
 import {
@@ -44,6 +51,8 @@ export interface WalletOptions {
 export interface Wallets {
   /** `undefined` without rails. */
   readonly payments: Payments | undefined;
+  /** `undefined` where the settings ask for no signatures. */
+  readonly signing: Signing | undefined;
   readonly basePath: string;
   isToken(token: string): boolean;
   callerOfToken(token: string): Promise<Caller>;
@@ -53,7 +62,7 @@ export interface Wallets {
   readonly withStake: ((caller: Caller) => Promise<Caller>) | undefined;
   readonly callerOfSignIn: (header: string) => Promise<Caller>;
   readonly callerOfPayment: (header: string, context: RequestContext) => Promise<Caller>;
-  readonly discovery: (context: RequestContext, route: Route) => Fault;
+  readonly discovery: (context: RequestContext, route: Route) => Promise<Fault>;
   /** Told what a wallet asks for, so that a refusal can name it. */
   readonly entered: (caller: Caller, context: RequestContext, route: Route) => void;
   readonly refusal: (caller: Caller, credit: WalletCredit) => Fault;
@@ -87,6 +96,18 @@ export async function openWalletPayments(options: WalletOptions): Promise<Paymen
   });
 }
 
+/** Keys have receipts too where no wallet pays. */
+async function signingAlone({
+  config,
+  stores,
+  clock,
+  basePath,
+}: WalletOptions): Promise<Signing | undefined> {
+  const { payments: settings, publicUrl } = config;
+  if (!settings.receipts) return undefined;
+  return await signingOf({ store: stores.store, clock, settings, publicUrl, basePath });
+}
+
 interface WalletsOptions extends WalletOptions {
   readonly stores: WalletStores & { readonly identity: Pick<Identity, 'requireEnabled'> };
 }
@@ -95,6 +116,7 @@ interface WalletsOptions extends WalletOptions {
 export async function openWallets(options: WalletsOptions): Promise<Wallets> {
   const { config, stores, basePath } = options;
   const payments = await openWalletPayments(options);
+  const signing = payments === undefined ? await signingAlone(options) : payments.signing;
   const isStaking = payments !== undefined && config.payments.staking !== undefined;
   const staked = new StakedCredit(stores.ledger, async (wallet) => payments?.stakedCredit(wallet));
   const asked = new WeakMap<Caller, Resource>();
@@ -110,6 +132,7 @@ export async function openWallets(options: WalletsOptions): Promise<Wallets> {
   };
   return {
     payments,
+    signing,
     basePath,
     isToken: (token) => payments !== undefined && token.startsWith(payments.sessions.prefix),
     withStake: isStaking ? withStake : undefined,
@@ -134,7 +157,7 @@ export async function openWallets(options: WalletsOptions): Promise<Wallets> {
       const payment = { amountNano: offered.amountNano, take: () => (taken ??= take()) };
       return { ...(await callerOf(offered.wallet)), payment };
     },
-    discovery: (context, route) => {
+    discovery: async (context, route) => {
       if (payments === undefined) return keyOnlyDiscovery(context, config.publicUrl, basePath);
       const resource = resourceOf(context, route);
       return paymentRequired(context, payments, resource, 'discovery');
@@ -188,7 +211,7 @@ export interface WalletFeatureOptions {
 /** The wallet endpoints and the background work of payments. */
 export function walletsFeature(
   options: WalletFeatureOptions,
-  { payments, basePath }: Wallets,
+  { payments, signing, basePath }: Wallets,
   allRoutes: () => readonly Route[],
 ): Feature {
   const { ledger, store } = options.stores;
@@ -196,6 +219,7 @@ export function walletsFeature(
     routes: walletRoutes({
       ...options,
       payments,
+      signing,
       ledger,
       store,
       perMinute: options.config().payments.routesPerMinute,
@@ -204,6 +228,7 @@ export function walletsFeature(
     }),
     // A file is locked by its one server; a shared database has others.
     start: () => payments?.start({ alone: store.dialect === 'sqlite' }),
+    perProcessJob: async () => signing?.refresh(),
     leaderJob: () => ledger.collectDebts(),
     close: async () => payments?.stop(),
   };

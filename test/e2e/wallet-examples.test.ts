@@ -67,6 +67,14 @@ describe('the wallet examples', () => {
     });
   }
 
+  test('receipt.ts verifies the receipt of its chat', async () => {
+    const { secret } = await farebox.account('1');
+    const output = await run('receipt', { API_KEY: secret });
+    assert.match(output, /chat 200/);
+    assert.match(output, /cost 0\.000022000 USD, paid by account:/);
+    assert.match(output, /signed by the server true/);
+  });
+
   test('first-payment.ts chats with a stock client', async () => {
     const key = generatePrivateKey();
     await rig.anvil.mint(privateKeyToAccount(key).address, 1_000_000n);

@@ -41,7 +41,7 @@ export async function solanaPayment(chain: SolanaChain, rig: Rig): Promise<TestP
 async function headerOf(client: x402Client, rig: Rig): Promise<string> {
   client.setSpendControls({ maxAmountPerPayment: '$25' });
   const resource = { path: '/api/v1/x402/top-up', description: 'x' };
-  const { header } = rig.payments.requirements.topUp(resource);
+  const { header } = await rig.payments.requirements.topUp(resource);
   const payload = await client.createPaymentPayload(decodePaymentRequiredHeader(header));
   return Buffer.from(JSON.stringify(payload)).toString('base64');
 }

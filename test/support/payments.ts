@@ -38,6 +38,7 @@ export const TEST_SETTINGS: PaymentSettings = {
   settleWaitSeconds: 1,
   sessionMinutes: 60,
   receipts: true,
+  requiredHeaderBytes: 4_000,
   facilitator: { timeoutSeconds: 10, expose: true },
 };
 
@@ -229,7 +230,7 @@ async function topUp({ rig, request, response }: Call): Promise<void> {
     if (request.url?.includes('x402Version=1') === true) {
       return send(response, 402, rig.payments.requirements.versionOne(resource, 'topUp'), {});
     }
-    const answer = rig.payments.requirements.topUp(resource);
+    const answer = await rig.payments.requirements.topUp(resource);
     return send(response, 402, answer.body, { 'PAYMENT-REQUIRED': answer.header });
   }
   const receipt = await rig.payments.topUp(header);
@@ -274,8 +275,11 @@ async function chat({ rig, request, response, number }: Call): Promise<void> {
   send(response, 200, { choices: [{ message: { role: 'assistant', content: 'Hi' } }] }, headers);
 }
 
-function discovery(rig: Rig, response: ServerResponse, path: string): void {
-  const answer = rig.payments.requirements.discovery({ path, description: 'A paid endpoint' });
+async function discovery(rig: Rig, response: ServerResponse, path: string): Promise<void> {
+  const answer = await rig.payments.requirements.discovery({
+    path,
+    description: 'A paid endpoint',
+  });
   send(response, 402, answer.body, { 'PAYMENT-REQUIRED': answer.header });
 }
 

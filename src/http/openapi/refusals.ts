@@ -210,6 +210,14 @@ const PAYMENT_REQUIRED = {
         },
         { description: 'What an id that a client adds to its payment looks like.' },
       ),
+      'refund-policy': object(
+        { info: { type: 'object', description: 'The terms in short, and their address.' } },
+        { description: 'What becomes of a payment whose request is not served.' },
+      ),
+      'offer-receipt': object(
+        { info: { type: 'object', description: '`offers`: each option, as JWS and as EIP-712.' } },
+        { description: 'The options, signed by this service. Too long for most headers.' },
+      ),
     },
   },
   authOptions: object(

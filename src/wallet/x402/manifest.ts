@@ -2,7 +2,7 @@
 import { z } from 'zod';
 import { type RouteDescription, jsonContent } from '../../http/describe.ts';
 import type { Route } from '../../http/route.ts';
-import type { Payments } from '../../payments/payments.ts';
+import { MANIFEST_PATH, type Payments } from '../../payments/payments.ts';
 import { Open, Texts, Usd, WALLET } from './describe.ts';
 import type { WalletRouteOptions } from './route-checks.ts';
 
@@ -35,6 +35,27 @@ const Manifest = z
         }),
       )
       .describe('Payment options of the least top-up, then of the smaller first payment.'),
+    refundPolicy: z
+      .strictObject({
+        unservedRequest: z
+          .literal('credit-at-once')
+          .describe('A paid request that is not served: the whole payment is credit of the payer.'),
+        partlyServedRequest: z
+          .literal('pays-what-was-delivered')
+          .describe('An answer that ends early costs what had left; the rest is credit.'),
+        restOfPayment: z
+          .literal('credit-at-once')
+          .describe('What a payment is more than its request cost.'),
+        creditExpires: z.literal(false).describe('Credit stays until it is spent or paid back.'),
+        creditToWallet: z
+          .enum(['on-request', 'none'])
+          .describe('Whether the operator pays unused credit back to the wallet that paid.'),
+        creditToWalletNetworks: Texts.describe('On which networks, CAIP-2.'),
+        receipt: z.string().optional().describe('Where a request has its signed receipt.'),
+        keys: z.string().optional().describe('Where the keys of receipts are.'),
+        docs: z.string().describe('For people.'),
+      })
+      .describe('What becomes of money that buys nothing. Each 402 names it too.'),
     extensions: Texts.describe('Extensions of the protocol that are known.'),
     resources: z
       .array(
@@ -81,6 +102,17 @@ const MANIFEST: RouteDescription = {
             },
           },
         ],
+        refundPolicy: {
+          unservedRequest: 'credit-at-once',
+          partlyServedRequest: 'pays-what-was-delivered',
+          restOfPayment: 'credit-at-once',
+          creditExpires: false,
+          creditToWallet: 'on-request',
+          creditToWalletNetworks: ['eip155:8453'],
+          receipt: 'https://api.example.com/api/v1/usage/{requestId}/signed',
+          keys: 'https://api.example.com/.well-known/did.json',
+          docs: 'https://api.example.com/docs',
+        },
         extensions: ['sign-in-with-x'],
         resources: [
           {
@@ -101,7 +133,7 @@ export function manifestRoute(
 ): Route {
   return {
     method: 'GET',
-    path: '/.well-known/x402.json',
+    path: MANIFEST_PATH,
     root: true,
     auth: 'public',
     describe: MANIFEST,

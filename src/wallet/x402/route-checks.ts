@@ -6,11 +6,12 @@ import { type Clock, SECOND_MS } from '../../core/clock.ts';
 import { Fault, invalidField } from '../../core/faults.ts';
 import type { Store } from '../../db/db.ts';
 import type { RequestContext } from '../../http/request-context.ts';
-import type { Payments, Resource } from '../../payments/payments.ts';
+import type { Payments, Resource, Signing } from '../../payments/payments.ts';
 
 export interface WalletRouteOptions {
   /** `undefined` on a server without rails: the routes then say so. */
   readonly payments: Payments | undefined;
+  readonly signing: Signing | undefined;
   readonly ledger: Ledger;
   readonly store: Store;
   readonly windows: Windows;

@@ -25,6 +25,7 @@ import {
 import type { WalletRouteOptions } from './route-checks.ts';
 import { manifestRoute } from './manifest.ts';
 import { recentBlockRoute } from './recent-block.ts';
+import { signingKeyRoutes } from './signing-keys.ts';
 import { tokenRoutes } from './token.ts';
 import { transactionsRoute } from './transactions.ts';
 
@@ -37,13 +38,14 @@ const X_PAYMENT_RESPONSE = 'X-PAYMENT-RESPONSE';
 const FACILITATOR_BODY = { types: ['application/json'], limitBytes: 64 * 1024 };
 
 export function walletRoutes(options: WalletRouteOptions): Route[] {
-  const { payments } = options;
+  const { payments, signing } = options;
   const routes = [
     topUpRoute(options),
     balanceRoute(options),
     transactionsRoute(options),
     ...tokenRoutes(options),
     recentBlockRoute(options),
+    ...(signing === undefined ? [] : signingKeyRoutes(signing)),
   ];
   if (payments === undefined) return routes;
   const { facilitator } = payments;
@@ -67,7 +69,7 @@ function topUpRoute(options: WalletRouteOptions): Route {
       const header = paymentHeader(context);
       if (header === undefined) {
         const resource = { path: options.basePath + TOP_UP_PATH, description: 'Wallet credit' };
-        throw paymentRequired(context, payments, resource, 'topUp');
+        throw await paymentRequired(context, payments, resource, 'topUp');
       }
       const receipt = await payments.topUp(header, retryProof(context));
       setPaymentResponse(context, receipt.responseHeader);
@@ -92,14 +94,14 @@ export function topUpBody(receipt: TopUpReceipt): Readonly<Record<string, unknow
 }
 
 /** The 402 of an offer, in the layout of version 1 for clients that ask for it. */
-export function paymentRequired(
+export async function paymentRequired(
   context: RequestContext,
   payments: Payments,
   resource: Resource,
   kind: OfferKind,
-): Fault {
+): Promise<Fault> {
   const { requirements } = payments;
-  const answer = requirements[kind](resource);
+  const answer = await requirements[kind](resource);
   const wantsFirst = context.query.get('x402Version') === '1';
   return new Fault('PAYMENT_REQUIRED', {
     body: wantsFirst ? requirements.versionOne(resource, kind) : answer.body,

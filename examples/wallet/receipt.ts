@@ -1,0 +1,44 @@
+/**
+ * Chats with an API key, fetches the signed receipt, and verifies both of its signatures with the
+ * official functions of x402, by keys that the server publishes.
+ *
+ *   BASE_URL=https://api.example.com/api/v1 API_KEY=… node examples/wallet/receipt.ts
+ */
+import {
+  type EIP712SignedReceipt,
+  type JWSSignedReceipt,
+  verifyReceiptSignatureEIP712,
+  verifyReceiptSignatureJWS,
+} from '@x402/extensions/offer-receipt';
+
+const baseUrl = process.env['BASE_URL'] ?? 'http://127.0.0.1:8402/api/v1';
+const model = process.env['MODEL'] ?? 'default';
+const headers = {
+  authorization: `Bearer ${process.env['API_KEY'] ?? ''}`,
+  'content-type': 'application/json',
+};
+
+const chat = await fetch(`${baseUrl}/chat/completions`, {
+  method: 'POST',
+  headers,
+  body: JSON.stringify({ model, messages: [{ role: 'user', content: 'Say hello' }] }),
+});
+const requestId = chat.headers.get('x-request-id') ?? '';
+console.log('chat', chat.status, requestId);
+
+const answer = await fetch(`${baseUrl}/usage/${requestId}/signed`, { headers });
+const signed = (await answer.json()) as {
+  usage: { cost: { usd: string } };
+  receipts: [JWSSignedReceipt, EIP712SignedReceipt];
+};
+const [jws, eip712] = signed.receipts;
+const claims = await verifyReceiptSignatureJWS(jws);
+const { signer, payload } = await verifyReceiptSignatureEIP712(eip712);
+console.log('cost', signed.usage.cost.usd, 'USD, paid by', claims.payer);
+
+// Anybody can sign a receipt: the key has to be one that the server publishes.
+const keys = await (await fetch(new URL('/.well-known/did.json', baseUrl))).text();
+const [header = ''] = jws.signature.split('.');
+const { kid } = JSON.parse(Buffer.from(header, 'base64url').toString());
+const isOurs = keys.includes(kid.split('#')[1]) && keys.includes(signer);
+console.log('signed by the server', isOurs && claims.resourceUrl === payload.resourceUrl);

@@ -1,0 +1,222 @@
+/**
+ * The keys that this service signs offers and receipts with: one that signs, and those before it,
+ * whose receipts stay good. All processes share them. A key is published for a while before it
+ * signs, so that nobody meets a signature whose key is not there yet.
+ *
+ * A key is an Ed25519 seed. It signs JWS, under the `did:key` of its public half; the secp256k1 key
+ * that signs EIP-712 is derived from it, so the two are made, kept and replaced as one.
+ */
+import {
+  type KeyObject,
+  createHmac,
+  createPrivateKey,
+  createPublicKey,
+  generateKeyPairSync,
+  sign,
+} from 'node:crypto';
+import secp256k1 from 'secp256k1';
+import { checksumAddress } from '../../core/addresses.ts';
+import { assert } from '../../core/assert.ts';
+import { base58Decode, base58Encode } from '../../core/base58.ts';
+import { type Clock, MINUTE_MS } from '../../core/clock.ts';
+import { keccak256 } from '../../core/keccak.ts';
+import { ed25519KeyOf } from '../../core/wallet-keys.ts';
+import type { Store } from '../../db/db.ts';
+import { sharedSecret } from '../secrets.ts';
+
+/** The public half of a key, as it is published. */
+export interface PublishedKey {
+  /** The Ed25519 key as multibase, which names the pair: `z6Mk…`. */
+  readonly identifier: string;
+  /** The EVM address of the EIP-712 key, in its EIP-55 spelling. */
+  readonly address: string;
+  readonly createdMs: number;
+  /** Whether what is signed now is signed with it. */
+  readonly isCurrent: boolean;
+}
+
+interface KeyRow {
+  readonly identifier: string;
+  readonly address: string;
+  /** PKCS #8 PEM; null for a key that the configuration holds. */
+  readonly private_key: string | null;
+  readonly created_ms: bigint;
+}
+
+interface SigningPair {
+  readonly identifier: string;
+  readonly address: string;
+  readonly ed25519: KeyObject;
+  readonly secp256k1: Buffer;
+}
+
+export interface SigningKeysOptions {
+  readonly store: Store;
+  readonly clock: Clock;
+  /** 64 hex digits of the configuration, in place of a key in the database. */
+  readonly configured: string | undefined;
+}
+
+/** The multicodec prefix of an Ed25519 public key. */
+const ED25519_CODEC = Buffer.from([0xed, 0x01]);
+const IDENTIFIER_BYTES = ED25519_CODEC.length + 32;
+const EIP712_KEY = 'farebox eip712 signing key';
+/** Longer than a process takes to read the keys again, which it does once a minute. */
+export const PUBLISHED_BEFORE_MS = 3 * MINUTE_MS;
+/** Rotated every day, a key would still verify what it signed ten years ago. */
+const MAX_KEYS = 4_000;
+
+export class SigningKeys {
+  readonly #options: SigningKeysOptions;
+  readonly #own: SigningPair | undefined;
+  #rows: readonly KeyRow[] = [];
+  #current: SigningPair | undefined;
+
+  private constructor(options: SigningKeysOptions) {
+    this.#options = options;
+    const { configured } = options;
+    this.#own = configured === undefined ? undefined : configuredPair(configured);
+  }
+
+  /** Makes the first key where there is none. */
+  static async open(options: SigningKeysOptions): Promise<SigningKeys> {
+    const keys = new SigningKeys(options);
+    const { store, clock } = options;
+    if (keys.#own !== undefined) await keep(store, keys.#own, clock.nowMs(), null);
+    else await firstKey(store, clock);
+    await keys.refresh();
+    return keys;
+  }
+
+  /** Reads the keys again: another process may have added one. */
+  async refresh(): Promise<void> {
+    const { store, clock } = this.#options;
+    this.#rows = await rowsOf(store);
+    this.#current = this.#own ?? currentOf(this.#rows, clock.nowMs());
+  }
+
+  /** Newest first. */
+  published(): readonly PublishedKey[] {
+    const { identifier } = this.#signing();
+    return this.#rows.map((row) => shown(row, row.identifier === identifier));
+  }
+
+  /** `kid` of what `signBytes` signs. */
+  get kid(): string {
+    return kidOf(this.#signing().identifier);
+  }
+
+  /** Ed25519 over the bytes, base64url. */
+  signBytes(bytes: Uint8Array): string {
+    return sign(null, bytes, this.#signing().ed25519).toString('base64url');
+  }
+
+  /** secp256k1 over a digest of 32 bytes, `0x` and 65 bytes in hex. */
+  signDigest(digest: Uint8Array): `0x${string}` {
+    const { signature, recid } = secp256k1.ecdsaSign(digest, this.#signing().secp256k1);
+    const recovery = Buffer.from([27 + recid]);
+    return `0x${Buffer.concat([signature, recovery]).toString('hex')}`;
+  }
+
+  #signing(): SigningPair {
+    assert(this.#current !== undefined, 'a service that signs has a key');
+    return this.#current;
+  }
+}
+
+/** The name of a key in signatures, from which its public half can be read. */
+export function kidOf(identifier: string): string {
+  return `did:key:${identifier}#${identifier}`;
+}
+
+/** The public key of an identifier. */
+export function jwkOf(identifier: string): Readonly<Record<'kty' | 'crv' | 'x', string>> {
+  const bytes = base58Decode(identifier.slice(1), IDENTIFIER_BYTES);
+  const x = bytes?.subarray(ED25519_CODEC.length).toString('base64url') ?? '';
+  return { kty: 'OKP', crv: 'Ed25519', x };
+}
+
+/** All keys, newest first; none before the first start. */
+export async function listSigningKeys(
+  store: Store,
+  nowMs: number,
+  configured: string | undefined,
+): Promise<readonly PublishedKey[]> {
+  const rows = await rowsOf(store);
+  const current = configured === undefined ? currentOf(rows, nowMs) : configuredPair(configured);
+  return rows.map((row) => shown(row, row.identifier === current?.identifier));
+}
+
+/** Adds a key, which signs once it has been published for a while. */
+export async function rotateSigningKey(store: Store, nowMs: number): Promise<PublishedKey> {
+  const pem = newKey();
+  const pair = pairOf(createPrivateKey(pem));
+  await keep(store, pair, nowMs, pem);
+  const { identifier, address } = pair;
+  return { identifier, address, createdMs: nowMs, isCurrent: false };
+}
+
+/** Every process finds the same first key: whoever writes its secret first decides. */
+async function firstKey(store: Store, clock: Clock): Promise<void> {
+  const pem = await sharedSecret(store, 'receipt-key', newKey);
+  // Of all keys the oldest, so that it gives way to any that was added.
+  await keep(store, pairOf(createPrivateKey(pem)), clock.nowMs(), pem);
+}
+
+async function keep(
+  store: Store,
+  { identifier, address }: SigningPair,
+  nowMs: number,
+  pem: string | null,
+): Promise<void> {
+  await store.query(
+    `INSERT INTO payments_signing_key (identifier, address, private_key, created_ms)
+     VALUES ($1, $2, $3, $4) ON CONFLICT (identifier) DO NOTHING`,
+    [identifier, address, pem, nowMs],
+  );
+}
+
+async function rowsOf(store: Store): Promise<readonly KeyRow[]> {
+  return await store.query<KeyRow>(
+    `SELECT identifier, address, private_key, created_ms FROM payments_signing_key
+     ORDER BY created_ms DESC, identifier LIMIT ${MAX_KEYS}`,
+  );
+}
+
+/** The newest that has been published for long enough, or else the oldest. */
+function currentOf(rows: readonly KeyRow[], nowMs: number): SigningPair | undefined {
+  const held = rows.filter(({ private_key: pem }) => pem !== null);
+  const ready = held.find((row) => Number(row.created_ms) <= nowMs - PUBLISHED_BEFORE_MS);
+  const pem = (ready ?? held.at(-1))?.private_key;
+  return pem === undefined || pem === null ? undefined : pairOf(createPrivateKey(pem));
+}
+
+function shown(
+  { identifier, address, created_ms: createdMs }: KeyRow,
+  isCurrent: boolean,
+): PublishedKey {
+  return { identifier, address, createdMs: Number(createdMs), isCurrent };
+}
+
+function configuredPair(seedHex: string): SigningPair {
+  return pairOf(ed25519KeyOf(Buffer.from(seedHex, 'hex')));
+}
+
+function newKey(): string {
+  return generateKeyPairSync('ed25519').privateKey.export({ type: 'pkcs8', format: 'pem' });
+}
+
+function pairOf(ed25519: KeyObject): SigningPair {
+  const { d = '' } = ed25519.export({ format: 'jwk' });
+  const { x = '' } = createPublicKey(ed25519).export({ format: 'jwk' });
+  const publicBytes = Buffer.concat([ED25519_CODEC, Buffer.from(x, 'base64url')]);
+  const evm = createHmac('sha256', Buffer.from(d, 'base64url')).update(EIP712_KEY).digest();
+  const point = secp256k1.publicKeyCreate(evm, false).subarray(1);
+  const digest = keccak256(Buffer.from(point));
+  return {
+    identifier: `z${base58Encode(publicBytes)}`,
+    address: checksumAddress(`0x${digest.subarray(-20).toString('hex')}`),
+    ed25519,
+    secp256k1: evm,
+  };
+}

@@ -1,0 +1,238 @@
+/**
+ * What this service signs (the offer-receipt extension of x402): the offers of a 402, the receipt of
+ * a settled payment, and the receipt of what one request used; and how its keys are published.
+ *
+ * A signature costs more than most requests: nothing is signed on the way of one. Offers are signed
+ * once for several 402s, and the receipt of a request when somebody asks for it.
+ */
+import { type Clock, MINUTE_MS, SECOND_MS } from '../../core/clock.ts';
+import type { Store } from '../../db/db.ts';
+import { remember } from '../remember.ts';
+import { jwkOf, kidOf, type PublishedKey, SigningKeys } from './signing-keys.ts';
+
+export {
+  listSigningKeys,
+  PUBLISHED_BEFORE_MS,
+  type PublishedKey,
+  rotateSigningKey,
+} from './signing-keys.ts';
+
+type Json = Readonly<Record<string, unknown>>;
+
+/** A signature over a payload that is in the JWS itself, or beside it. */
+export type SignedPayload =
+  | { readonly format: 'jws'; readonly signature: string }
+  | { readonly format: 'eip712'; readonly payload: Json; readonly signature: string };
+export type SignedOffer = SignedPayload & { readonly acceptIndex: number };
+
+/** One entry of `accepts`, as far as its offer says it again. */
+export interface OfferedOption {
+  readonly scheme: string;
+  readonly network: string;
+  readonly asset: string;
+  readonly payTo: string;
+  readonly amount: string;
+  readonly maxTimeoutSeconds: number;
+}
+
+/** A payment that was settled. */
+export interface SettledPayment {
+  readonly network: string;
+  readonly payer: string;
+  readonly transaction: string;
+}
+
+/** What a request used and cost, and whose it was. */
+export interface UsedRequest<Usage extends Json> {
+  readonly requestId: string;
+  /** The wallet, or `account:<id>`. */
+  readonly payer: string;
+  /** CAIP-2 of the wallet's chain, or `ledger:prepaid`. */
+  readonly network: string;
+  readonly usage: Usage;
+}
+
+/** The receipt of one request, signed in both forms over the same claims. */
+export interface SignedUsage<Usage extends Json> {
+  readonly object: 'signed_receipt';
+  readonly usage: Usage;
+  readonly receipts: SignedPayload[];
+  /** Where the keys are published. */
+  readonly keys: string;
+}
+
+export interface SigningOptions {
+  readonly store: Store;
+  readonly clock: Clock;
+  /** The configured public origin, without a trailing slash. */
+  readonly publicUrl: string;
+  readonly basePath: string;
+  /** The `signingKey` of the configuration. */
+  readonly configured: string | undefined;
+}
+
+/** The extension's name in a 402 and in the answer to a settlement. */
+export const OFFER_RECEIPT = 'offer-receipt';
+const VERSION = 1;
+/** Offers say the same for so long; what is left of their time is enough to pay. */
+const SAME_OFFERS_MS = MINUTE_MS;
+/** Paths whose offers are kept. */
+const MAX_OFFERS = 200;
+/** At the origin. */
+export const DID_DOCUMENT = '/.well-known/did.json';
+/** Names the digest of the usage in the URL that a receipt is for. */
+export const DIGEST_PARAMETER = 'sha256';
+
+export class Signing {
+  readonly #options: SigningOptions;
+  readonly #keys: SigningKeys;
+  readonly #offers = new Map<
+    string,
+    { readonly untilMs: number; readonly offers: SignedOffer[] }
+  >();
+
+  constructor(options: SigningOptions, keys: SigningKeys) {
+    this.#options = options;
+    this.#keys = keys;
+  }
+
+  /** Reads the keys again; called once a minute. */
+  async refresh(): Promise<void> {
+    await this.#keys.refresh();
+  }
+
+  /** Every option signed in both forms; good for as long as the option says, or a minute less. */
+  async offers(resourceUrl: string, accepts: readonly OfferedOption[]): Promise<SignedOffer[]> {
+    const nowMs = this.#options.clock.nowMs();
+    const name = JSON.stringify([resourceUrl, accepts, this.#keys.kid]);
+    const kept = this.#offers.get(name);
+    if (kept !== undefined && kept.untilMs > nowMs) return kept.offers;
+    const offers: SignedOffer[] = [];
+    for (const [acceptIndex, option] of accepts.entries()) {
+      const { scheme, network, asset, payTo, amount, maxTimeoutSeconds } = option;
+      const validUntil = this.#nowSeconds() + maxTimeoutSeconds;
+      const terms = { resourceUrl, scheme, network, asset, payTo, amount, validUntil };
+      const payload = { version: VERSION, ...terms };
+      offers.push({ ...(await this.#jws(payload)), acceptIndex });
+      offers.push({ ...(await this.#eip712('offer', payload)), acceptIndex });
+    }
+    remember(this.#offers, name, { untilMs: nowMs + SAME_OFFERS_MS, offers }, MAX_OFFERS);
+    return offers;
+  }
+
+  /** The receipt of a payment that was settled, as a JWS. */
+  async settled({ network, payer, transaction }: SettledPayment): Promise<SignedPayload> {
+    const { publicUrl, basePath } = this.#options;
+    const resourceUrl = `${publicUrl}${basePath}/x402/top-up`;
+    const issuedAt = this.#nowSeconds();
+    return this.#jws({ version: VERSION, network, resourceUrl, payer, issuedAt, transaction });
+  }
+
+  /**
+   * The receipt of a request. The URL that it is for carries the digest of the usage, so that both
+   * signatures hold all of it, although EIP-712 has fields of its own only.
+   */
+  async used<Usage extends Json>({
+    requestId,
+    payer,
+    network,
+    usage,
+  }: UsedRequest<Usage>): Promise<SignedUsage<Usage>> {
+    const { publicUrl, basePath } = this.#options;
+    const digest = await usageDigest(usage);
+    const resourceUrl = `${publicUrl}${basePath}/usage/${encodeURIComponent(requestId)}?${DIGEST_PARAMETER}=${digest}`;
+    const issuedAt = this.#nowSeconds();
+    const receipt = { version: VERSION, network, resourceUrl, payer, issuedAt };
+    return {
+      object: 'signed_receipt',
+      usage,
+      receipts: [
+        await this.#jws({ ...receipt, usage }),
+        await this.#eip712('receipt', { ...receipt, transaction: '' }),
+      ],
+      keys: publicUrl + DID_DOCUMENT,
+    };
+  }
+
+  /** `/.well-known/did.json`: every key as a verification method of `did:web:<host>`. */
+  didDocument(): Json {
+    const did = `did:web:${new URL(this.#options.publicUrl).host.replace(':', '%3A')}`;
+    const keys = this.#keys.published();
+    const methodsOf = ({ identifier, address }: PublishedKey): Json[] => [
+      {
+        id: `${did}#${identifier}`,
+        type: 'JsonWebKey2020',
+        controller: did,
+        publicKeyJwk: jwkOf(identifier),
+      },
+      {
+        id: `${did}#${address}`,
+        type: 'EcdsaSecp256k1RecoveryMethod2020',
+        controller: did,
+        blockchainAccountId: `eip155:1:${address}`,
+      },
+    ];
+    return {
+      '@context': ['https://www.w3.org/ns/did/v1', 'https://w3id.org/security/suites/jws-2020/v1'],
+      id: did,
+      verificationMethod: keys.flatMap(methodsOf),
+      assertionMethod: keys
+        .filter(({ isCurrent }) => isCurrent)
+        .flatMap(methodsOf)
+        .map(({ id }) => id),
+    };
+  }
+
+  /** `/.well-known/jwks.json`: the keys of JWS. */
+  jwks(): Json {
+    return {
+      keys: this.#keys.published().map(({ identifier }) => ({
+        ...jwkOf(identifier),
+        kid: kidOf(identifier),
+        use: 'sig',
+        alg: 'EdDSA',
+      })),
+    };
+  }
+
+  async #jws(payload: Json) {
+    const { createJWS } = await extension();
+    const signature = await createJWS(payload, {
+      kid: this.#keys.kid,
+      format: 'jws',
+      algorithm: 'EdDSA',
+      sign: async (bytes) => this.#keys.signBytes(bytes),
+    });
+    return { format: 'jws' as const, signature };
+  }
+
+  async #eip712(kind: 'offer' | 'receipt', payload: Json) {
+    const { hashOfferTypedData, hashReceiptTypedData } = await extension();
+    // Made here with the fields of the type.
+    const hash =
+      kind === 'offer'
+        ? hashOfferTypedData(payload as never)
+        : hashReceiptTypedData(payload as never);
+    const signature = this.#keys.signDigest(Buffer.from(hash.slice(2), 'hex'));
+    return { format: 'eip712' as const, payload, signature };
+  }
+
+  #nowSeconds(): number {
+    return Math.floor(this.#options.clock.nowMs() / SECOND_MS);
+  }
+}
+
+export async function openSigning(options: SigningOptions): Promise<Signing> {
+  return new Signing(options, await SigningKeys.open(options));
+}
+
+/** Hex of the SHA-256 over the canonical JSON of a usage. */
+export async function usageDigest(usage: Json): Promise<string> {
+  const { hashCanonical } = await extension();
+  return Buffer.from(await hashCanonical(usage)).toString('hex');
+}
+
+/** Large libraries, loaded for the first signature. */
+async function extension() {
+  return await import('@x402/extensions/offer-receipt');
+}

@@ -1,0 +1,190 @@
+/**
+ * Signed offers and receipts of the whole server: fetched by their payer, verified by the official
+ * functions and by `farebox verify`; and what a paid request that is not served leaves behind.
+ */
+import assert from 'node:assert/strict';
+import { writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { after, before, describe, test } from 'node:test';
+import { decodePaymentRequiredHeader } from '@x402/core/http';
+import {
+  extractOffersFromPaymentRequired,
+  verifyOfferSignatureEIP712,
+  verifyOfferSignatureJWS,
+  verifyReceiptSignatureEIP712,
+  verifyReceiptSignatureJWS,
+} from '@x402/extensions/offer-receipt';
+import { runCommand } from '../../src/cli/cli.ts';
+import type { TestApp } from '../app/test-app.ts';
+import {
+  type WalletRig,
+  assertLedgerIsChain,
+  chat,
+  creditOf,
+  evmPayment,
+  signIn,
+  startWalletRig,
+} from './wallet-rig.ts';
+
+interface Signed {
+  readonly usage: { readonly requestId: string; readonly cost: { readonly usd: string } };
+  readonly receipts: readonly [{ readonly format: 'jws' }, { readonly format: 'eip712' }];
+}
+
+describe('signed receipts', () => {
+  let rig: WalletRig;
+  let farebox: TestApp;
+
+  before(async () => {
+    rig = await startWalletRig();
+    farebox = await rig.startApp();
+  });
+  after(async () => {
+    await farebox.audit();
+    await assertLedgerIsChain(farebox, rig);
+    await farebox.stop();
+    await rig.stop();
+  });
+
+  async function verify(
+    argv: readonly string[],
+    given: { readonly stdin?: string; readonly authorization?: string } = {},
+  ) {
+    const said = { out: '', err: '' };
+    const { stdin, authorization } = given;
+    const code = await runCommand({
+      argv: ['verify', ...argv],
+      env: authorization === undefined ? {} : { FAREBOX_AUTHORIZATION: authorization },
+      cwd: farebox.config.dataFolder,
+      stdout: { write: (text) => void (said.out += text) },
+      stderr: { write: (text) => void (said.err += text) },
+      ...(stdin === undefined
+        ? {}
+        : {
+            stdin: async function* () {
+              yield await Promise.resolve(stdin);
+            },
+          }),
+      onSignal: () => undefined,
+    });
+    return { code, ...said };
+  }
+
+  async function paidChat() {
+    const account = await rig.evmWallet();
+    const payment = await evmPayment(account, { authorization: { value: '1000000' } });
+    const answer = await chat(rig.origin, { 'PAYMENT-SIGNATURE': payment });
+    assert.equal(answer.status, 200, await answer.clone().text());
+    return { account, answer, requestId: answer.headers.get('x-request-id') ?? '' };
+  }
+
+  test('a payer proves what a request cost: official functions and farebox verify agree', async () => {
+    const { account, answer, requestId } = await paidChat();
+    const path = `${rig.origin}/api/v1/usage/${requestId}/signed`;
+    const fetched = await fetch(path, {
+      headers: { 'SIGN-IN-WITH-X': await signIn(account, rig.origin) },
+    });
+    assert.equal(fetched.status, 200, await fetched.clone().text());
+    const text = await fetched.text();
+    const signed = JSON.parse(text) as Signed;
+    const { usage, model } = (await answer.json()) as Record<string, Record<string, unknown>>;
+    assert.deepEqual(signed.usage, {
+      requestId,
+      createdAt: (signed.usage as unknown as { createdAt: string }).createdAt,
+      kind: 'chat',
+      model,
+      status: 'completed',
+      tokens: {
+        prompt: usage?.['prompt_tokens'],
+        completion: usage?.['completion_tokens'],
+        cached: 0,
+        cacheWrite: 0,
+        reasoning: 0,
+        countedBy: 'engine',
+      },
+      priceVersion: (signed.usage as unknown as { priceVersion: string }).priceVersion,
+      unitPrices: { input: '1', output: '2' },
+      cost: { usd: '0.000022000', diem: '0.000000000' },
+      extras: {},
+    });
+    const [jws, eip712] = signed.receipts as unknown as [never, never];
+    const claims = (await verifyReceiptSignatureJWS(jws)) as unknown as Record<string, unknown>;
+    assert.equal(claims['payer'], account.address.toLowerCase());
+    assert.equal(claims['network'], 'eip155:8453');
+    const { signer, payload } = await verifyReceiptSignatureEIP712(eip712);
+    assert.equal(payload.resourceUrl, claims['resourceUrl']);
+    const keys = await fetch(`${rig.origin}/.well-known/did.json`);
+    assert.ok((await keys.text()).includes(`eip155:1:${signer}`));
+
+    writeFileSync(join(farebox.config.dataFolder, 'receipt.json'), text);
+    const good = await verify(['receipt.json', '--issuer', rig.origin]);
+    assert.equal(good.code, 0, good.err);
+    assert.match(good.out, new RegExp(`Signed by ${rig.origin}, and unchanged`));
+    const piped = await verify(['-', '--json'], { stdin: text.replace('0.000022000', '0.0022') });
+    assert.equal(piped.code, 1);
+    const { ok, items } = JSON.parse(piped.out) as { ok: boolean; items: { problem: string }[] };
+    assert.equal(ok, false);
+    assert.match(items[0]?.problem ?? '', /its digest is another/);
+    const stranger = await rig.evmWallet();
+    const refused = await fetch(path, {
+      headers: { 'SIGN-IN-WITH-X': await signIn(stranger, rig.origin) },
+    });
+    assert.equal(refused.status, 400);
+  });
+
+  test('an account verifies its own by URL, and every mistake is told', async () => {
+    const authorization = `Bearer ${(await farebox.account('1')).secret}`;
+    const answer = await chat(rig.origin, { authorization });
+    const url = `${rig.origin}/api/v1/usage/${answer.headers.get('x-request-id')}/signed`;
+    const good = await verify([url], { authorization });
+    assert.equal(good.code, 0, good.err);
+    assert.match(good.out, /payer +account:/);
+    assert.match(good.out, /ledger:prepaid/);
+    const cases: [string[], RegExp, number][] = [
+      [[], /Name one file or URL/, 2],
+      [['receipt.json', '--issuer', 'me'], /--issuer must be an address/, 2],
+      [['nothing.json'], /The file nothing\.json cannot be read/, 1],
+      [[url], /answered with status 402.*FAREBOX_AUTHORIZATION/, 1],
+      [[`${rig.origin}/nothing`], /answered with status 404/, 1],
+      [['receipt.json', '--keys', 'receipt.json'], /no DID document/, 1],
+    ];
+    for (const [argv, expected, code] of cases) {
+      const bad = await verify(argv);
+      assert.equal(bad.code, code, argv.join(' '));
+      assert.match(bad.err, expected, argv.join(' '));
+    }
+  });
+
+  test('the 402 of a paid route offers each option signed, its header stays short', async () => {
+    const answer = await chat(rig.origin, {});
+    const header = answer.headers.get('PAYMENT-REQUIRED') ?? '';
+    assert.ok(header.length <= 4_000);
+    assert.deepEqual(extractOffersFromPaymentRequired(decodePaymentRequiredHeader(header)), []);
+    const text = await answer.text();
+    const offers = extractOffersFromPaymentRequired(JSON.parse(text));
+    assert.equal(offers.length, 8);
+    for (const offer of offers) {
+      const claims =
+        offer.format === 'jws'
+          ? await verifyOfferSignatureJWS(offer)
+          : (await verifyOfferSignatureEIP712(offer)).payload;
+      assert.equal(claims.resourceUrl, `${rig.origin}/api/v1/chat/completions`);
+    }
+    const good = await verify(['-'], { stdin: text });
+    assert.equal(good.code, 0, good.out + good.err);
+  });
+
+  test('a paid request that no engine serves leaves its whole payment as credit, at once', async () => {
+    rig.upstream.otherwise = { kind: 'status', status: 500 };
+    const account = await rig.evmWallet();
+    const payment = await evmPayment(account, { authorization: { value: '1000000' } });
+    const answer = await chat(rig.origin, { 'PAYMENT-SIGNATURE': payment });
+    assert.ok(answer.status >= 500, String(answer.status));
+    assert.equal(await creditOf(farebox, account.address), 1_000_000_000n);
+    rig.upstream.otherwise = { kind: 'json', usage: true };
+    const served = await chat(rig.origin, {
+      'SIGN-IN-WITH-X': await signIn(account, rig.origin),
+    });
+    assert.equal(served.status, 200);
+  });
+});
