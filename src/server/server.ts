@@ -109,7 +109,12 @@ export async function startApp(parts: AppParts): Promise<App> {
   await ledger.start();
   const sealer = await openSealer(store, ids);
   const extras = await openExtras(inForce, clock, log);
-  const wallets = await openWallets({ ...parts, stores, basePath: BASE_PATH });
+  const wallets = await openWallets({
+    ...parts,
+    stores,
+    basePath: BASE_PATH,
+    modelOf: (type) => catalog.holderOf('default', type)?.id,
+  });
   const { payments } = wallets;
   const opened = { config, stores, extras, wallets };
   const { shared, registry, metrics, traces, observerEnds } = openShared(parts, opened);

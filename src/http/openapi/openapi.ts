@@ -17,15 +17,8 @@ import { TAGS } from '../describe.ts';
 import { takesIdempotencyKey } from '../idempotent.ts';
 import type { Route, RouteAuth } from '../route.ts';
 import { HEADER_GROUPS } from './headers.ts';
-import {
-  ERROR_SCHEMAS,
-  byStatus,
-  errorSchema,
-  ownError,
-  paysHere,
-  refusalsOf,
-  takesWallets,
-} from './refusals.ts';
+import { ERROR_SCHEMAS } from './error-schemas.ts';
+import { byStatus, errorSchema, ownError, paysHere, refusalsOf, takesWallets } from './refusals.ts';
 import { Components, named } from './schemas.ts';
 
 export { HEADER_GROUPS, PROTOCOL_HEADERS } from './headers.ts';
