@@ -28,7 +28,7 @@ const SRC = join(ROOT, 'src');
 const DIST = join(ROOT, 'dist');
 const BUNDLE = join(DIST, 'bundle');
 /** What runs in the browser has a bundle of its own. */
-const CONSOLE_APP = join(SRC, 'console', 'app');
+const BROWSER_FOLDERS = [join(SRC, 'console', 'app'), join(SRC, 'http', 'docs', 'page')];
 /** Processes and workers of their own, and the program. */
 const ENTRIES = ['src/main.ts', 'src/**/*-process.ts', 'src/**/*-worker.ts'];
 /** What an engine finds in a folder of its own. */
@@ -104,8 +104,7 @@ function writeEntry(entry: string): void {
 function copyAssets(folder: string): void {
   for (const entry of readdirSync(folder, { withFileTypes: true })) {
     const path = join(folder, entry.name);
-    // The pages of the console are bundled instead.
-    if (path === CONSOLE_APP) continue;
+    if (BROWSER_FOLDERS.includes(path)) continue;
     if (entry.isDirectory()) copyAssets(path);
     else if (!entry.name.endsWith('.ts')) {
       const target = join(DIST, relative(SRC, path));

@@ -30,7 +30,7 @@ const TABLE_PREFIXES: Readonly<Record<string, string>> = { db: 'store' };
 const LONG_FILES: Readonly<Record<string, string>> = {};
 
 /** What runs in the browser is bundled from here. */
-const CONSOLE_ENTRY = 'src/console/app/main.tsx';
+const BROWSER_ENTRIES = ['src/console/app/main.tsx', 'src/http/docs/page/main.ts'];
 
 const sources = readSources(CODE_FOLDERS);
 const files = filesBelow('');
@@ -69,7 +69,7 @@ test('every source file is used by the program, a script, a test or an example',
   const roots = [...sources.keys()].filter(
     (path) => !path.startsWith('src/') || path.endsWith('.test.ts'),
   );
-  const used = reachable(sources, ['src/main.ts', CONSOLE_ENTRY, ...childEntries, ...roots]);
+  const used = reachable(sources, ['src/main.ts', ...BROWSER_ENTRIES, ...childEntries, ...roots]);
   const dead = program.map((source) => source.path).filter((path) => !used.has(path));
   none(dead, 'Nobody imports these files');
 });
@@ -96,8 +96,8 @@ test('the environment is read by the configuration and the entry alone', () => {
   const entries = ['src/main.ts', ...childEntries.filter((path) => path.startsWith('src/cli/'))];
   const strangers = program.filter(
     ({ path }) =>
-      // The console only writes samples that read it.
-      !entries.includes(path) && !/^src\/(?:config|console\/app)\//.test(path),
+      // The samples of the reference only tell callers to read theirs.
+      !entries.includes(path) && !/^src\/(?:config|http\/docs)\//.test(path),
   );
   none(search(strangers, /process\.env\b/), 'The environment is read outside config/');
 });

@@ -10,6 +10,12 @@ const KINDS = [
   'embeddings',
   'rpc',
   'cutout',
+  'image',
+  'image_edit',
+  'speech',
+  'moderation',
+  'rerank',
+  'translation',
   'video',
   'transcription',
 ] as const;

@@ -146,7 +146,21 @@ export const Receipt = z
       .string()
       .describe('What was sold; `cutout` is a removed background.')
       .meta({
-        enum: ['chat', 'completions', 'embeddings', 'rpc', 'cutout', 'video', 'transcription'],
+        enum: [
+          'chat',
+          'completions',
+          'embeddings',
+          'rpc',
+          'cutout',
+          'image',
+          'image_edit',
+          'speech',
+          'moderation',
+          'rerank',
+          'translation',
+          'video',
+          'transcription',
+        ],
       }),
     model: z.string().describe('Id of the model; `rpc/<network>` for blockchain RPC.'),
     status: z

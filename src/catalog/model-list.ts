@@ -2,8 +2,13 @@
  * The bodies of `GET /models`, `/models/traits` and `/models/compatibility_mapping`. Their shapes
  * are wire shapes: the spelling of every key is the protocol's.
  */
-import type { Capability, VideoModelSettings } from '../config/config.ts';
-import { CAPABILITIES, MODEL_TYPES } from '../config/config.ts';
+import type {
+  Capability,
+  ModelSettings,
+  PriceSettings,
+  VideoModelSettings,
+} from '../config/config.ts';
+import { CAPABILITIES, MODEL_TYPES, SPEECH_SPEEDS } from '../config/config.ts';
 import type { CatalogModel } from './model.ts';
 
 /** What `?type=` of the list takes: `code` is text made for code, `all` is everything. */
@@ -84,7 +89,7 @@ function pricingOf({ price, type }: CatalogModel): object | undefined {
   if (row === undefined || type === 'video') return undefined;
   const { extended } = row;
   return {
-    input: amount(row.input),
+    input: amount(row.perMillionCharacters ?? row.input),
     output: amount(row.output ?? (type === 'embedding' ? row.input : undefined)),
     cache_input: amount(row.cacheInput),
     cache_write: amount(row.cacheWrite),
@@ -96,15 +101,30 @@ function pricingOf({ price, type }: CatalogModel): object | undefined {
       cache_write: amount(extended.cacheWrite),
     },
     generation: amount(row.perImage),
+    ...imagePrices(row),
     per_audio_second: amount(row.perSecond),
     per_search: amount(row.perSearch),
     per_request: amount(row.perRequest),
   };
 }
 
+/** Prices by size alone, and by quality, each of one size or of any. */
+function imagePrices({ imageRates = [] }: PriceSettings): object {
+  const resolutions: Record<string, object | undefined> = {};
+  const quality: Record<string, Record<string, object | undefined>> = {};
+  for (const { size = 'any', quality: named, perImage } of imageRates) {
+    if (named === undefined) resolutions[size] ??= amount(perImage);
+    else (quality[size] ??= {})[named] ??= amount(perImage);
+  }
+  return {
+    resolutions: Object.keys(resolutions).length > 0 ? resolutions : undefined,
+    quality: Object.keys(quality).length > 0 ? quality : undefined,
+  };
+}
+
 function extrasOf(model: CatalogModel, options: ListOptions): object {
   if (model.type === 'text') return textExtras(model, options);
-  const { constraints, video, embedding } = model;
+  const { constraints, video, embedding, image, speech, rerank } = model;
   if (model.type === 'embedding') {
     return {
       embeddingDimensions: embedding?.dimensions,
@@ -112,9 +132,39 @@ function extrasOf(model: CatalogModel, options: ListOptions): object {
       supportsCustomDimensions: embedding?.customDimensions === true ? true : undefined,
     };
   }
+  if (speech !== undefined) return { ...speechExtras(speech), constraints };
+  if (rerank !== undefined) return { maxDocuments: rerank.maxDocuments, constraints };
   const ofVideo = video === undefined ? undefined : options.videoConstraints?.(video);
-  if (constraints === undefined && ofVideo === undefined) return {};
-  return { constraints: { ...ofVideo, ...constraints } };
+  const ofImage = image === undefined ? undefined : imageConstraints(image);
+  if (constraints === undefined && ofVideo === undefined && ofImage === undefined) return {};
+  return { constraints: { ...ofVideo, ...ofImage, ...constraints } };
+}
+
+function imageConstraints(image: NonNullable<ModelSettings['image']>): object {
+  const { sizes, qualities, promptCharacterLimit, maxImages, edits, maxInputImages } = image;
+  return {
+    promptCharacterLimit,
+    resolutions: sizes,
+    defaultResolution: sizes?.[0],
+    qualities,
+    defaultQuality: qualities?.[0],
+    maxImages,
+    edits,
+    maxInputImages: edits ? maxInputImages : undefined,
+  };
+}
+
+function speechExtras(speech: NonNullable<ModelSettings['speech']>): object {
+  const { voices, defaultVoice, formats, maxCharacters } = speech;
+  return {
+    voices,
+    default_voice: defaultVoice ?? voices?.[0],
+    supported_formats: formats,
+    default_format: formats.includes('mp3') ? 'mp3' : formats[0],
+    min_speed: SPEECH_SPEEDS.min,
+    max_speed: SPEECH_SPEEDS.max,
+    promptCharacterLimit: maxCharacters,
+  };
 }
 
 function textExtras(model: CatalogModel, options: ListOptions): object {

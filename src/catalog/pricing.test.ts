@@ -10,6 +10,8 @@ import {
   boundFor,
   chargeFor,
   compilePrice,
+  dearestImage,
+  imagePrice,
   outputTokensAffordable,
   requirePrice,
   surcharge,
@@ -62,6 +64,48 @@ test('units have their own prices', () => {
   const price = compilePrice({ input: '1', output: '1', perRequest: '0.001' });
   const searches = surcharge(2, nano(10_000_000));
   assert.equal(chargeFor({ promptTokens: 1, surcharges: searches }, price), 21_001_000n);
+});
+
+test('characters and searches have prices of their own', () => {
+  const spoken = compilePrice({ perMillionCharacters: '15' });
+  assert.equal(chargeFor({ characters: 333 }, spoken), 4_995_000n);
+  const ranked = compilePrice({ perSearch: '0.002', perRequest: '0.001' });
+  assert.equal(chargeFor({ searches: 3 }, ranked), 7_000_000n);
+});
+
+test('the first image rate that fits holds, and no image is dearer than its bound', () => {
+  const size = fc.constantFrom('64x64', '1024x1024', undefined);
+  const quality = fc.constantFrom('low', 'high', undefined);
+  const rate = fc.record({ size, quality, perImage: fc.constantFrom('0.01', '0.02', '0.05') });
+  fc.assert(
+    fc.property(fc.array(rate, { maxLength: 5 }), size, quality, size, quality, (...of) => {
+      const [imageRates, askedSize, askedQuality, madeSize, madeQuality] = of;
+      const price = compilePrice({ perImage: '0.03', imageRates });
+      const asked = { size: askedSize, quality: askedQuality };
+      const made = { size: askedSize ?? madeSize, quality: askedQuality ?? madeQuality };
+      assert.ok(imagePrice(made, price) <= dearestImage(asked, price));
+      const first = imageRates.find(
+        (one) =>
+          (one.size ?? made.size) === made.size && (one.quality ?? made.quality) === made.quality,
+      );
+      const expected = Number(first?.perImage ?? '0.03') * 1e9;
+      assert.equal(imagePrice(made, price), BigInt(Math.round(expected)));
+    }),
+  );
+  const versions = [
+    ['0.01', '0.02'],
+    ['0.02', '0.01'],
+  ].map(
+    ([low = '', high = '']) =>
+      compilePrice({
+        perImage: '1',
+        imageRates: [
+          { quality: 'low', perImage: low },
+          { quality: 'high', perImage: high },
+        ],
+      }).version,
+  );
+  assert.notEqual(versions[0], versions[1]);
 });
 
 test('a free row is free, and no row sells nothing', () => {

@@ -8,6 +8,8 @@ import { assert } from '../core/assert.ts';
 import { Fault } from '../core/faults.ts';
 import { sha256Hex } from '../core/ids.ts';
 import {
+  decimalUsd,
+  divideHalfUp,
   FEMTO_PER_NANO,
   femtoToNano,
   femtoToNanoBound,
@@ -43,16 +45,34 @@ export interface Price {
     | { readonly above: number; readonly rates: TokenRates; readonly dearest: DearestRates }
     | undefined;
   readonly perImage: Nano | undefined;
+  /** By size and quality, the first that fits. */
+  readonly imageRates: readonly ImageRate[];
   readonly perSecond: Nano | undefined;
+  /** Femto-USD per character of text that is spoken. */
+  readonly perCharacter: bigint | undefined;
   readonly perSearch: Nano | undefined;
   readonly perRequest: Nano;
   /** The row as it was written, for lists. */
   readonly row: PriceSettings;
 }
 
+/** What an image is made as; what is not said is any. */
+export interface ImageKind {
+  readonly size?: string | undefined;
+  readonly quality?: string | undefined;
+}
+
+interface ImageRate extends ImageKind {
+  readonly eachNano: Nano;
+}
+
 /** What has a price of its own. */
 interface Units {
   readonly images?: number;
+  /** Of text that is spoken. */
+  readonly characters?: number;
+  /** Of up to 100 documents that are ranked. */
+  readonly searches?: number;
   /** Length of audio. */
   readonly audioMs?: number;
   /** Searches, scraped pages and the like, priced by who ran them. */
@@ -93,7 +113,14 @@ export function compilePrice(row: PriceSettings): Price {
     dearest: tokens && dearestOf(tokens),
     extended: compileExtended(row, tokens),
     perImage: amount(row.perImage),
+    imageRates: (row.imageRates ?? []).map(({ perImage, ...kind }) => {
+      return { ...kind, eachNano: usdToNano(perImage) };
+    }),
     perSecond: amount(row.perSecond),
+    perCharacter:
+      row.perMillionCharacters === undefined
+        ? undefined
+        : perMillionToFemto(row.perMillionCharacters),
     perSearch: amount(row.perSearch),
     perRequest: usdToNano(row.perRequest ?? '0'),
     row,
@@ -102,13 +129,17 @@ export function compilePrice(row: PriceSettings): Price {
 
 /** Equal rows have equal versions, in whatever order and spelling their amounts were written. */
 function versionOf(row: PriceSettings): string {
-  const { extended, ...flat } = row;
+  const { extended, imageRates = [], ...flat } = row;
   const { above, ...long } = extended ?? {};
   const parts = [
     ...Object.entries(flat),
     ...Object.entries(long).map(([key, usd]) => [`extended.${key}`, usd] as const),
   ].flatMap(([key, usd]) => (usd === undefined ? [] : [`${key}=${usdToNano(usd)}`]));
   if (above !== undefined) parts.push(`extended.above=${above}`);
+  // Their order counts: the first that fits holds.
+  for (const [place, { size = '', quality = '', perImage }] of imageRates.entries()) {
+    parts.push(`image.${place}.${size}.${quality}=${usdToNano(perImage)}`);
+  }
   return sha256Hex(parts.toSorted().join('&')).slice(0, VERSION_DIGITS);
 }
 
@@ -164,6 +195,39 @@ export function requirePrice(model: {
   });
 }
 
+/** The same for a request of a batch; a model that is sold may be none of batches (403). */
+export function requireBatchPrice(model: {
+  readonly id: string;
+  readonly price: Price | undefined;
+  readonly batchPrice: Price | undefined;
+}): Price {
+  if (model.batchPrice !== undefined) return model.batchPrice;
+  requirePrice(model);
+  const message = `The model "${model.id}" is not offered in batches`;
+  throw new Fault('MODEL_NOT_ALLOWED', { message });
+}
+
+/**
+ * A row at a share of its prices, each rounded half up to its last decimal. What others charge for, a
+ * search, keeps its price.
+ */
+export function scaledRow(row: PriceSettings, factor: string): PriceSettings {
+  const scaled = <T extends object>(prices: T, kept: readonly string[]): T => {
+    const entries = Object.entries(prices).map(([name, value]) => {
+      return [name, typeof value === 'string' && !kept.includes(name) ? times(value) : value];
+    });
+    return Object.fromEntries(entries) as T; // the same members
+  };
+  const times = (usd: string): string => {
+    return decimalUsd(divideHalfUp(usdToNano(usd) * usdToNano(factor), NANO_PER_USD));
+  };
+  const { extended, ...flat } = row;
+  const long = extended === undefined ? {} : { extended: scaled(extended, []) };
+  return { ...scaled(flat, ['perSearch']), ...long };
+}
+
+const NANO_PER_USD = 1_000_000_000n;
+
 /** The exact charge of a usage, rounded once, half up. */
 export function chargeFor(usage: Usage, price: Price): Nano {
   return femtoToNano(tokenCharge(usage, price) + unitCharge(usage, price));
@@ -208,7 +272,36 @@ function unitCharge(units: Units, price: Price): bigint {
     const perMs = ((price.perSecond ?? unpriced('audio')) * FEMTO_PER_NANO) / MS_PER_SECOND;
     femto += tokenCount(units.audioMs) * perMs;
   }
+  if (units.characters) {
+    femto += tokenCount(units.characters) * (price.perCharacter ?? unpriced('characters'));
+  }
+  if (units.searches) {
+    femto +=
+      tokenCount(units.searches) * (price.perSearch ?? unpriced('searches')) * FEMTO_PER_NANO;
+  }
   return femto;
+}
+
+/** What one image of a kind costs. */
+export function imagePrice({ size, quality }: ImageKind, price: Price): Nano {
+  const rate = price.imageRates.find(
+    (one) =>
+      (one.size === undefined || one.size === size) &&
+      (one.quality === undefined || one.quality === quality),
+  );
+  return rate?.eachNano ?? price.perImage ?? unpriced('images');
+}
+
+/** The most that `imagePrice` is for any image that fits what is said of its kind. */
+export function dearestImage({ size, quality }: ImageKind, price: Price): Nano {
+  let most = price.perImage ?? unpriced('images');
+  for (const one of price.imageRates) {
+    const fits =
+      (size === undefined || one.size === undefined || one.size === size) &&
+      (quality === undefined || one.quality === undefined || one.quality === quality);
+    if (fits && one.eachNano > most) most = one.eachNano;
+  }
+  return most;
 }
 
 /** A true upper bound of `chargeFor` for every usage within `bound`; what a hold reserves. */

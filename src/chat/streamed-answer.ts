@@ -8,7 +8,7 @@ import type { Outcome } from '../billing/sale.ts';
 import { Fault } from '../core/faults.ts';
 import { reasonOf } from '../core/log.ts';
 import type { EngineHead, EngineOutcome, EngineRun, EngineSink } from '../engines/engines.ts';
-import { StreamCopy } from '../http/answer-stream.ts';
+import { KEEP_ALIVE, StreamCopy } from '../http/answer-stream.ts';
 import type { StreamWriter } from '../http/stream-writer.ts';
 import type { ChatBill } from './chat-bill.ts';
 import {
@@ -33,7 +33,7 @@ import type { AnswerBlocks } from './agents/answer-blocks.ts';
 import { queryOf } from './auto-search.ts';
 import { ChatCall } from './chat-call.ts';
 import { outputBytes } from './wire/chat-choice.ts';
-import { ChatStream, KEEP_ALIVE, streamErrorEvents } from './wire/chat-stream.ts';
+import { ChatStream, streamErrorEvents } from './wire/chat-stream.ts';
 import type { AnswerEnd } from './wire/chat-response.ts';
 import type { HeldRound } from './wire/held-calls.ts';
 

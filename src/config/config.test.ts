@@ -154,7 +154,7 @@ const BROKEN: readonly (readonly [name: string, yaml: string, problems: readonly
     'a word that is not allowed',
     `models:\n  - { id: a, type: txet, ${TEXT_MODEL} }\n`,
     [
-      'farebox.yaml:2:20: models[0].type: "txet" is not allowed; did you mean "text"? Allowed: asr, embedding, image, music, text, tts, upscale, inpaint, video',
+      'farebox.yaml:2:20: models[0].type: "txet" is not allowed; did you mean "text"? Allowed: asr, embedding, image, music, text, tts, upscale, inpaint, video, rerank, moderation',
     ],
   ],
   [

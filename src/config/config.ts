@@ -26,12 +26,14 @@ import {
 } from './sections.ts';
 import { type Environment, type Path, pathKey, readYaml, type YamlSource } from './yaml-source.ts';
 
+export type { BatchesSection } from './batches-section.ts';
 export { describeConfig } from './describe-config.ts';
 export type { DownloadSettings } from './download-settings.ts';
 export { formatProblem } from './explain.ts';
 export { type LimitsSection, type Plan, type PlanLimits } from './limits-section.ts';
 export { type Tier, TIERS } from './limits-section.ts';
 export { maxDownloadBytes } from './media-section.ts';
+export { SPEECH_FORMATS, SPEECH_SPEEDS, type SpeechFormat } from './media-model-sections.ts';
 export {
   CAPABILITIES,
   type Capability,

@@ -138,18 +138,21 @@ function checkNeeds(model: ModelSettings, path: Path, findings: Findings): void 
   }
 }
 
-/** The prices that a type cannot do without; video has its own price table. */
+/** Of each list a type needs one price; video has its own price table. */
 const NEEDED_PRICES: Partial<
   Record<
     ModelSettings['type'],
-    readonly (keyof PriceSettings & ('input' | 'output' | 'perSecond' | 'perImage'))[]
+    readonly (readonly Exclude<keyof PriceSettings, 'extended' | 'imageRates'>[])[]
   >
 > = {
-  text: ['input', 'output'],
-  embedding: ['input'],
-  asr: ['perSecond'],
-  image: ['perImage'],
-  inpaint: ['perImage'],
+  text: [['input'], ['output']],
+  embedding: [['input']],
+  asr: [['perSecond']],
+  image: [['perImage']],
+  inpaint: [['perImage']],
+  tts: [['perMillionCharacters']],
+  rerank: [['perSearch', 'input']],
+  moderation: [['input', 'perRequest']],
 };
 
 function checkPrice(model: ModelSettings, path: Path, findings: Findings): void {
@@ -157,17 +160,17 @@ function checkPrice(model: ModelSettings, path: Path, findings: Findings): void 
   const { price } = model;
   if (price === undefined) {
     if (needed.length === 0) return;
-    const example = needed.map((key) => `${key}: 0`).join(', ');
+    const example = needed.map(([key]) => `${key}: 0`).join(', ');
     findings.problem(
       path,
       `The model "${model.id}" has no "price"; to give it away write price: { ${example} }`,
     );
     return;
   }
-  for (const key of needed) {
-    if (price[key] === undefined) {
-      findings.problem([...path, 'price'], `The price of this type of model needs "${key}"`);
-    }
+  for (const keys of needed) {
+    if (keys.some((key) => price[key] !== undefined)) continue;
+    const wanted = keys.map((key) => `"${key}"`).join(' or ');
+    findings.problem([...path, 'price'], `The price of this type of model needs ${wanted}`);
   }
   const above = price.extended?.above;
   if (above !== undefined && model.context !== undefined && above >= model.context) {

@@ -8,6 +8,11 @@ import { REASONING_EFFORTS } from '../core/reasoning-efforts.ts';
 
 import { Text, Usd, count, flag, httpUrl, isoDate, usd, whole } from './setting-kinds.ts';
 import { TIERS } from './limits-section.ts';
+import {
+  ImageModelSettings,
+  RerankModelSettings,
+  SpeechModelSettings,
+} from './media-model-sections.ts';
 import { VideoModelSettings } from './video-model-section.ts';
 
 /** Kinds of model, in the words of `GET /models?type=`. */
@@ -21,6 +26,8 @@ export const MODEL_TYPES = [
   'upscale',
   'inpaint',
   'video',
+  'rerank',
+  'moderation',
 ] as const;
 export type ModelType = (typeof MODEL_TYPES)[number];
 
@@ -74,8 +81,24 @@ export const PriceSettings = z.strictObject({
     .optional()
     .describe('Prices of long prompts.'),
   perImage: Usd.optional().describe('USD per image.'),
-  perSecond: Usd.optional().describe('USD per second of audio.'),
-  perSearch: Usd.optional().describe('USD per web search; replaces the general price.'),
+  imageRates: z
+    .array(
+      z.strictObject({
+        size: Text.optional().describe(
+          'Of images of this size, such as `1024x1024`. Default: any.',
+        ),
+        quality: Text.optional().describe('Of images of this quality. Default: any.'),
+        perImage: Usd.describe('USD per image.'),
+      }),
+    )
+    .max(64)
+    .optional()
+    .describe('Prices of images by size and quality, the first that fits; `perImage` for others.'),
+  perSecond: Usd.optional().describe('USD per second of audio that is heard.'),
+  perMillionCharacters: Usd.optional().describe('Speech, USD per 1,000,000 characters of text.'),
+  perSearch: Usd.optional().describe(
+    'Text models: USD per web search; replaces the general price. Rerank models: USD per search of up to 100 documents.',
+  ),
   perRequest: Usd.optional().describe('USD per request, on top of the rest.'),
 });
 
@@ -191,12 +214,16 @@ export const ModelSettings = z.strictObject({
       'Countries where it is not offered: 403 where `http.countryHeader` is set, for information otherwise.',
     ),
   offline: flag(false).describe('Listed but not served.'),
+  batch: flag(true).describe('Whether requests of a batch may name it.'),
   beta: flag(false).describe('Shown as beta.'),
   uncensored: flag(false).describe('Shown as uncensored.'),
   listed: flag(true).describe('`false` serves it without listing it.'),
   deprecation: Deprecation.optional().describe('When and how the model goes.'),
   embedding: Embedding.optional().describe('Needed for embedding models.'),
   video: VideoModelSettings.optional().describe('Needed for video models.'),
+  image: ImageModelSettings.optional().describe('What an image model takes.'),
+  speech: SpeechModelSettings.optional().describe('What a speech model (`tts`) takes.'),
+  rerank: RerankModelSettings.optional().describe('What a rerank model takes.'),
   constraints: z
     .record(z.string(), z.unknown())
     .optional()

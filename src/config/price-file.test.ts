@@ -67,8 +67,8 @@ test('other kinds of model have their own prices', () => {
 });
 
 test('what cannot be imported says why', () => {
-  const file = readPriceFile('{"gpt-4o": {"mode": "rerank"}, "sample_spec": "text"}');
-  assert.equal(file('gpt-4o'), 'The entry is of mode "rerank", which cannot be imported');
+  const file = readPriceFile('{"gpt-4o": {"mode": "search"}, "sample_spec": "text"}');
+  assert.equal(file('gpt-4o'), 'The entry is of mode "search", which cannot be imported');
   assert.equal(file('gpt-40'), 'The price file has no entry "gpt-40"; did you mean "gpt-4o"?');
   assert.throws(() => readPriceFile('{'), SyntaxError);
 });

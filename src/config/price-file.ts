@@ -47,7 +47,11 @@ const TYPES: Readonly<Record<string, ModelType>> = {
   embedding: 'embedding',
   audio_transcription: 'asr',
   image_generation: 'image',
+  image_edit: 'image',
   video_generation: 'video',
+  audio_speech: 'tts',
+  rerank: 'rerank',
+  moderation: 'moderation',
 };
 
 const SUPPORTS: Readonly<Record<string, readonly Capability[]>> = {
@@ -104,6 +108,8 @@ function importPrice(entry: Entry, warnings: string[]): PriceSettings {
     extended,
     perImage: unit('output_cost_per_image') ?? unit('input_cost_per_image'),
     perSecond: unit('input_cost_per_second'),
+    perMillionCharacters: token('input_cost_per_character'),
+    perSearch: unit('input_cost_per_query'),
   });
 }
 

@@ -7,6 +7,7 @@ import { hash } from 'node:crypto';
 import { isDeepStrictEqual } from 'node:util';
 import { z } from 'zod';
 
+import { BatchesSection } from './batches-section.ts';
 import { DiscoverySection, EmbeddedSection, EnginesSection } from './engines-section.ts';
 import type { DownloadSettings } from './download-settings.ts';
 import type { ConfigProblem } from './explain.ts';
@@ -20,6 +21,7 @@ import {
   HttpSection,
   ListenSection,
   LogSection,
+  McpSection,
   MetricsSection,
   RetentionSection,
   ServiceSection,
@@ -67,6 +69,7 @@ export const SECTIONS = {
   limits: live(LimitsSection, 'Rate limits and credit rules.'),
   payments: restart(PaymentsSection.prefault({}), 'Wallet payments.'),
   rpc: restart(RpcSection.prefault({}), 'The JSON-RPC proxy.'),
+  mcp: restart(McpSection, 'The MCP server.'),
   search: restart(SearchSection.optional(), 'Web search.'),
   scraping: restart(ScrapingSection.prefault({}), 'Reading web pages.'),
   socialSearch: live(SocialSearchSection.prefault({}), 'Searches that engines make by themselves.'),
@@ -74,6 +77,7 @@ export const SECTIONS = {
   content: restart(ContentSection.prefault({}), 'Media in chat requests.'),
   media: restart(MediaSection, 'Background removal, transcription and media decoding.'),
   video: restart(VideoSection, 'Video generation.'),
+  batches: restart(BatchesSection, 'Files of callers, and batches.'),
   documents: restart(DocumentsSection.prefault({}), 'Documents in chat requests.'),
   responses: live(ResponsesSection.prefault({}), 'Stored answers of `POST /responses`.'),
   personas: restart(PersonasSection.prefault({}), 'Character personas.'),

@@ -98,6 +98,12 @@ export const HttpSection = z
   })
   .prefault({});
 
+export const McpSection = z
+  .strictObject({
+    enabled: z.boolean().default(true).describe('Serve the tools of `/mcp`.'),
+  })
+  .prefault({});
+
 const POSTGRES_URL = /^postgres(?:ql)?:\/\//;
 
 export const ClusterSection = z

@@ -1,6 +1,6 @@
 /**
- * The files of the console: those of the build, or in a checkout those that are bundled when the
- * first page is asked for, and kept beside the packages until a source changes.
+ * The files of the console and of the reference: those of the build, or in a checkout those that are
+ * bundled when the first page is asked for, and kept beside the packages until a source changes.
  */
 import { createHash } from 'node:crypto';
 import { existsSync } from 'node:fs';
@@ -12,7 +12,8 @@ import type { BundleIndex } from './bundle.ts';
 
 /** Of the package; a checkout has none. */
 const BUILT = fileURLToPath(new URL('./bundle/', import.meta.url));
-const SOURCE = fileURLToPath(new URL('./app/', import.meta.url));
+/** Folders of what the bundle is made of. */
+const SOURCES = ['./app/', '../http/docs/page/'];
 const PACKAGES = fileURLToPath(new URL('../../node_modules/', import.meta.url));
 
 export interface ConsoleFile {
@@ -33,8 +34,23 @@ const TYPES: Readonly<Record<string, string>> = {
   svg: 'image/svg+xml',
 };
 
+/** Opens the bundle when it is first asked for; what failed is tried again with the next. */
+export function assetsOnDemand(load = openAssets): () => Promise<ConsoleAssets> {
+  let opening: Promise<ConsoleAssets> | undefined;
+  return async () => {
+    opening ??= load();
+    try {
+      return await opening;
+    } catch (error) {
+      // The next request tries again.
+      opening = undefined;
+      throw error;
+    }
+  };
+}
+
 /** Reads or makes the bundle. Rejects when it can be neither. */
-export async function openAssets(): Promise<ConsoleAssets> {
+async function openAssets(): Promise<ConsoleAssets> {
   if (existsSync(join(BUILT, 'index.json'))) return readBundle(BUILT);
   const { writeBundle } = await import('./bundle.ts');
   const kept = join(PACKAGES, '.cache', 'farebox', `console-${await sourceHash()}`);
@@ -82,12 +98,16 @@ const EMPTY = Buffer.alloc(0);
 /** Of every source that the bundle is made of, and of the packages by the lock. */
 async function sourceHash(): Promise<string> {
   const hash = createHash('sha256');
-  const sources = await readdir(SOURCE, { recursive: true, withFileTypes: true });
-  const paths = sources
+  const here = (path: string): string => fileURLToPath(new URL(path, import.meta.url));
+  const folders = SOURCES.map((path) =>
+    readdir(here(path), { recursive: true, withFileTypes: true }),
+  );
+  const paths = (await Promise.all(folders))
+    .flat()
     .filter((entry) => entry.isFile())
     .map((entry) => join(entry.parentPath, entry.name));
-  const others = ['./bundle.ts', '../http/docs/style.ts', '../../package-lock.json'];
-  paths.push(...others.map((path) => fileURLToPath(new URL(path, import.meta.url))));
+  const others = ['./bundle.ts', '../http/docs/samples.ts', '../../package-lock.json'];
+  paths.push(...others.map(here));
   for (const path of paths.sort()) hash.update(path).update(await readFile(path));
   return hash.digest('hex').slice(0, 16);
 }

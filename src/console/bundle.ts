@@ -1,53 +1,48 @@
 /**
- * Bundles the pages of the console: scripts and styles with hashed names, each also packed for
- * transfer. Runs at build time for the package and at the first request in a checkout. Writes one
- * folder that `assets.ts` reads; knows nothing of routes.
+ * Bundles what runs in the browser, the console and the page of the reference: scripts and styles
+ * with hashed names, each also packed for transfer. Runs at build time for the package and at the
+ * first request in a checkout. Writes one folder that `assets.ts` reads; knows nothing of routes.
  */
 import { mkdir, rename, rm, writeFile } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import { brotliCompress, constants, gzip } from 'node:zlib';
-import type { Metafile, Plugin } from 'esbuild';
-import { DARK, LIGHT } from '../http/docs/style.ts';
+import type { Metafile } from 'esbuild';
 
 const APP = fileURLToPath(new URL('./app/', import.meta.url));
-const TARGETS = ['chrome120', 'firefox121', 'safari17'];
+const REFERENCE = fileURLToPath(new URL('../http/docs/page/main.ts', import.meta.url));
+/** The first that know `light-dark()`. */
+const TARGETS = ['chrome123', 'firefox121', 'safari17.5'];
 const brotliAsync = promisify(brotliCompress);
 const gzipAsync = promisify(gzip);
 
-/** What the page of a bundle has to name. */
-export interface BundleIndex {
+/** What a page has to name. */
+export interface PageFiles {
   readonly script: string;
   readonly style: string;
-  /** Chunks that the script imports at once. */
+}
+
+export interface BundleIndex {
+  readonly console: PageFiles;
+  readonly reference: PageFiles;
+  /** Chunks that the script of the console imports at once. */
   readonly preload: readonly string[];
   readonly icon: string;
   /** Every file, without the endings of its packed forms. */
   readonly files: readonly string[];
 }
 
-/** Colours are those of the reference page; the choice of the viewer beats that of the system. */
-const tokens: Plugin = {
-  name: 'tokens',
-  setup: (build) => {
-    build.onResolve({ filter: /^tokens\.css$/ }, ({ path }) => ({ path, namespace: 'tokens' }));
-    build.onLoad({ filter: /.*/, namespace: 'tokens' }, () => ({
-      loader: 'css',
-      contents: `:root{color-scheme:light dark;${LIGHT}}
-@media (prefers-color-scheme:dark){:root:not([data-theme=light]){${DARK}}}
-:root[data-theme=light]{color-scheme:light}
-:root[data-theme=dark]{color-scheme:dark;${DARK}}`,
-    }));
-  },
-};
-
 /** Writes the bundle to `folder`, which appears whole or not at all. */
 export async function writeBundle(folder: string): Promise<void> {
   // Only a checkout and a build have it.
   const { build, stop } = await import('esbuild');
   const result = await build({
-    entryPoints: { console: join(APP, 'main.tsx'), icon: join(APP, 'icon.svg') },
+    entryPoints: {
+      console: join(APP, 'main.tsx'),
+      reference: REFERENCE,
+      icon: join(APP, 'icon.svg'),
+    },
     bundle: true,
     splitting: true,
     minify: true,
@@ -66,7 +61,6 @@ export async function writeBundle(folder: string): Promise<void> {
     loader: { '.svg': 'copy' },
     legalComments: 'none',
     logLevel: 'silent',
-    plugins: [tokens],
     tsconfigRaw: {},
   });
   await stop();
@@ -99,16 +93,19 @@ function indexOf({ outputs }: Metafile): BundleIndex {
   const names = Object.keys(outputs);
   const find = (entry: string): string | undefined =>
     names.find((name) => outputs[name]?.entryPoint?.endsWith(entry) === true);
-  const script = find('main.tsx');
-  const main = script === undefined ? undefined : outputs[script];
+  const pageOf = (entry: string): PageFiles => {
+    const script = find(entry) ?? '';
+    const style = outputs[script]?.cssBundle;
+    if (style === undefined) throw new Error(`The bundle has no script and style of ${entry}`);
+    return { script: basename(script), style: basename(style) };
+  };
   const icon = names.find((name) => name.endsWith('.svg'));
-  if (script === undefined || main?.cssBundle === undefined || icon === undefined) {
-    throw new Error('The bundle of the console has no script, style or icon');
-  }
-  const atOnce = main.imports.filter(({ kind }) => kind === 'import-statement');
+  if (icon === undefined) throw new Error('The bundle has no icon');
+  const main = outputs[find('main.tsx') ?? ''];
+  const atOnce = main?.imports.filter(({ kind }) => kind === 'import-statement') ?? [];
   return {
-    script: basename(script),
-    style: basename(main.cssBundle),
+    console: pageOf('main.tsx'),
+    reference: pageOf('docs/page/main.ts'),
     preload: atOnce.map(({ path }) => basename(path)),
     icon: basename(icon),
     files: names.map((name) => basename(name)),

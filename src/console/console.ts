@@ -7,14 +7,13 @@ import type { Config } from '../config/config.ts';
 import { escapeHtml } from '../http/docs/html.ts';
 import type { RequestContext } from '../http/request-context.ts';
 import type { Feature, Route } from '../http/route.ts';
-import { type ConsoleAssets, openAssets } from './assets.ts';
+import type { ConsoleAssets } from './assets.ts';
 import { ASSET, pageDescription } from './describe.ts';
 
 export interface ConsoleParts {
   readonly config: () => Config;
   readonly basePath: string;
-  /** Default: those of the build, or of the checkout. */
-  readonly assets?: () => Promise<ConsoleAssets>;
+  readonly assets: () => Promise<ConsoleAssets>;
 }
 
 /** Pages of the console are one document; the script reads the path. */
@@ -42,19 +41,13 @@ const SECURITY = {
   'referrer-policy': 'no-referrer',
 };
 
+/** Where a file of the bundle is served. */
+export function assetPath(name: string): string {
+  return `/console/assets/${name}`;
+}
+
 export function consolePages(parts: ConsoleParts): Feature {
-  const load = parts.assets ?? openAssets;
-  let opening: Promise<ConsoleAssets> | undefined;
-  const assets = async (): Promise<ConsoleAssets> => {
-    opening ??= load();
-    try {
-      return await opening;
-    } catch (error) {
-      // The next request tries again.
-      opening = undefined;
-      throw error;
-    }
-  };
+  const { assets } = parts;
   const common = { method: 'GET', root: true, operational: true, auth: 'public' } as const;
   const pages = PAGES.map((path): Route => ({
     ...common,
@@ -100,8 +93,9 @@ function document({ config, basePath }: ConsoleParts, { index }: ConsoleAssets):
   const attributes = Object.entries(about).map(
     ([key, value]) => `data-${key}="${escapeHtml(value)}"`,
   );
-  const at = (name: string): string => `/console/assets/${name}`;
-  const preload = index.preload.map((name) => `<link rel="modulepreload" href="${at(name)}">`);
+  const preload = index.preload.map(
+    (name) => `<link rel="modulepreload" href="${assetPath(name)}">`,
+  );
   const title = escapeHtml(service.title);
-  return `<!doctype html><html lang="en" ${attributes.join(' ')}><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1"><meta name="color-scheme" content="light dark"><title>${title}</title><link rel="icon" href="${at(index.icon)}"><link rel="stylesheet" href="${at(index.style)}">${preload.join('')}<script type="module" src="${at(index.script)}"></script></head><body><div id="app"></div><noscript><p>The console of ${title} is a program that runs in the browser; turn on JavaScript to use it, or read <a href="/docs">the reference</a>.</p></noscript></body></html>`;
+  return `<!doctype html><html lang="en" ${attributes.join(' ')}><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1"><meta name="color-scheme" content="light dark"><title>${title}</title><link rel="icon" href="${assetPath(index.icon)}"><link rel="stylesheet" href="${assetPath(index.console.style)}">${preload.join('')}<script type="module" src="${assetPath(index.console.script)}"></script></head><body><div id="app"></div><noscript><p>The console of ${title} is a program that runs in the browser; turn on JavaScript to use it, or read <a href="/docs">the reference</a>.</p></noscript></body></html>`;
 }

@@ -76,6 +76,15 @@ export interface SharedStore extends Store {
   saying(word: string): Statement;
 }
 
+/**
+ * For a statement of PostgreSQL that is its own transaction, as a column of what it selects: its
+ * commit waits for the disk only under a condition, as a transaction that is not `durable` does not.
+ */
+export function flushedIf(condition: string): string {
+  return `set_config('synchronous_commit',
+    CASE WHEN ${condition} THEN current_setting('synchronous_commit') ELSE 'off' END, true)`;
+}
+
 export function isShared(store: Store): store is SharedStore {
   return store.dialect === 'postgres';
 }

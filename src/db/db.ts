@@ -23,7 +23,7 @@ export type {
   Store,
   WriteOptions,
 } from './contract.ts';
-export { isShared } from './contract.ts';
+export { flushedIf, isShared } from './contract.ts';
 export {
   StoreUnavailable,
   isDatabaseError,

@@ -9,6 +9,8 @@
  * | transcription | POST /audio/transcriptions, multipart | JSON                               |
  * | completions   | POST /completions                     | JSON, or SSE with `stream: true`   |
  * | cutout        | POST of an image (rembg /api/remove)  | PNG with alpha                     |
+ * | images        | POST /images/generations, POST of a form to /images/edits | JSON, pictures in base64 |
+ * | speech        | POST /audio/speech                    | sound, as it is made               |
  * | video         | POST /videos, GET /videos/{id}[/content] | JSON, then the media            |
  *
  * An engine answers `GET /models` (any status below 500 proves that it lives), may answer 429 or
@@ -23,6 +25,8 @@ export type EngineWork =
   | 'embeddings'
   | 'transcription'
   | 'cutout'
+  | 'images'
+  | 'speech'
   | 'video';
 
 export interface EngineSettings {

@@ -10,6 +10,9 @@ import type { StreamWriter } from './stream-writer.ts';
 /** Silence after which something is sent, so that no proxy takes the connection for dead. */
 const KEEP_ALIVE_MS = 10_000;
 
+/** A comment of an event stream: sent while an engine thinks, so that nothing between closes the connection. */
+export const KEEP_ALIVE = Buffer.from(': keep-alive\n\n');
+
 export interface AnswerStreamOptions {
   readonly context: RequestContext;
   readonly clock: Clock;
@@ -44,6 +47,11 @@ export class AnswerStream {
   /** Whether the headers have left, so that a failure can be no status any more. */
   get hasBegun(): boolean {
     return this.#writer !== undefined;
+  }
+
+  /** The caller reads slower than the engine writes. */
+  get isBlocked(): boolean {
+    return this.#isBlocked;
   }
 
   /** Sends the headers, once: what is kept for retries must have them. */

@@ -16,8 +16,10 @@ export const TAGS = {
   Images: 'Work on images.',
   Video: 'Generate and transcribe videos.',
   Audio: 'Speech and music.',
+  Batches: 'Many requests in a file, run within a day at a lower price.',
   Models: 'What is on offer, what it can do and what it costs.',
   'Blockchain RPC': 'JSON-RPC of blockchain networks, paid by the credit.',
+  MCP: 'The same as tools, for agents that speak the Model Context Protocol.',
   Wallets: 'Pay from a wallet with x402, without an account.',
   'API keys': 'Keys, their limits, and what the limits refused.',
   'Usage and billing': 'What was used, what it cost, and what is left.',
@@ -76,6 +78,11 @@ export interface RouteDescription {
   /** Every member is a query parameter. */
   readonly query?: z.ZodObject;
   readonly request?: readonly ContentDescription[];
+  /**
+   * What it removes or takes cannot be brought back by another route; of every DELETE it goes without
+   * saying. Tools ask before they call it.
+   */
+  readonly destructive?: true;
   readonly answers: readonly AnswerDescription[];
   /** Codes of the route's own refusals. */
   readonly refusals?: readonly FaultCode[];

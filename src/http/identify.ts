@@ -70,7 +70,10 @@ function identified(
   // Known from here on, whatever is refused next: the guard and the log name the caller.
   context.callerIfKnown = caller;
   if (route.auth === 'public') return;
-  if (caller === undefined) return withoutCaller(parts, context, route);
+  if (caller === undefined) {
+    if (route.auth === 'optional-key-or-wallet') return;
+    return withoutCaller(parts, context, route);
+  }
   requireKind(caller, route);
   return parts.enter(context, caller, route);
 }

@@ -6,13 +6,15 @@ import type { RouteDescription } from './describe.ts';
 import type { RequestContext, RouteName } from './request-context.ts';
 
 /**
- * Who may call: anybody; any API key; an API key or a wallet; an ADMIN key; an ADMIN key or a
- * wallet; a wallet only; an ADMIN key of the operator's own account.
+ * Who may call: anybody; any API key; an API key or a wallet; anybody, as the key or wallet that it
+ * shows; an ADMIN key; an ADMIN key or a wallet; a wallet only; an ADMIN key of the operator's own
+ * account.
  */
 export type RouteAuth =
   | 'public'
   | 'key'
   | 'key-or-wallet'
+  | 'optional-key-or-wallet'
   | 'admin'
   | 'admin-or-wallet'
   | 'wallet'
@@ -24,6 +26,10 @@ export interface RouteBody {
   readonly types: readonly string[];
   /** Default: what the settings allow a JSON body, and the file of a form. */
   readonly limitBytes?: number;
+  /** Of a body whose sender is not known, where it is less. */
+  readonly strangerLimitBytes?: number;
+  /** The handler reads it from the request as it comes, and sees to its size and its coding. */
+  readonly isStreamed?: true;
 }
 
 export interface Route extends RouteName {
@@ -49,6 +55,8 @@ export interface Route extends RouteName {
 export const JSON_BODY: RouteBody = { types: ['application/json'] };
 /** A form with a file, as large as `http.fileLimitBytes` allows. */
 export const FORM_BODY: RouteBody = { types: ['multipart/form-data'] };
+/** The same, read by the handler as it comes: `multipart.ts`, `streamFile`. */
+export const STREAMED_FORM_BODY: RouteBody = { types: FORM_BODY.types, isStreamed: true };
 /** Bodies of management routes. */
 export const SMALL_JSON_BODY: RouteBody = { types: ['application/json'], limitBytes: 256 * 1024 };
 

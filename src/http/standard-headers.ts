@@ -19,7 +19,7 @@ export interface StandardHeaderOptions {
 const EXPOSED = [
   'PAYMENT-REQUIRED, PAYMENT-RESPONSE, X-PAYMENT-RESPONSE, PAYMENT-CLAIM, X-Balance-Remaining',
   'x-request-id, CF-RAY, Retry-After, Idempotent-Replayed, Content-Disposition',
-  'x-should-retry, x-retry-count',
+  'x-should-retry, x-retry-count, Mcp-Session-Id',
   'x-pagination-limit, x-pagination-page, x-pagination-total, x-pagination-total-pages',
   'x-ratelimit-limit-requests, x-ratelimit-remaining-requests, x-ratelimit-reset-requests',
   'x-ratelimit-limit-tokens, x-ratelimit-remaining-tokens, x-ratelimit-reset-tokens',

@@ -4,15 +4,18 @@
  */
 import { join } from 'node:path';
 import type { LargeBodies } from './large-bodies.ts';
+import { imagesGenerationsRoute } from '../images/images-generations/images-generations.ts';
 import { imageBackgroundRemoveRoute } from '../images/image-background-remove/image-background-remove.ts';
 import { videoDownloadRoutes } from '../video/video-download/video-download.ts';
 import { videoRoutes } from '../video/video-generation/video-generation.ts';
 import { videoTranscriptionsRoute } from '../audio/video-transcriptions/video-transcriptions.ts';
+import { audioSpeechRoute } from '../audio/audio-speech/audio-speech.ts';
 import { audioTranscriptionsRoute } from '../audio/audio-transcriptions/audio-transcriptions.ts';
 import type { CatalogModel } from '../catalog/catalog.ts';
 import { maxDownloadBytes } from '../config/config.ts';
 import type { Documents } from '../documents/documents.ts';
 import { Media, VideosClient } from '../engines/media/media.ts';
+import { AnswerHeaders } from '../http/answer-headers.ts';
 import { callerRate } from '../catalog/model-access.ts';
 import { filmCheck } from '../video/check-film.ts';
 import { MediaFiles } from '../documents/media-files.ts';
@@ -58,7 +61,9 @@ export function mediaFeature(parts: MediaFeatureParts): Feature {
   const maxBytes = maxDownloadBytes(config.media);
   const readLargeJson = (bytes: Buffer) => largeBodies.json(bytes);
   const serviceName = config.service.name;
+  const headers = new AnswerHeaders({ serviceName, clock });
   const common = { catalog, engines, sales, clock, log, rateOf, serviceName, readLargeJson };
+  const making = { ...common, headers, documents, plainReplicas: new Set<string>() };
   const hearing = {
     ...common,
     files,
@@ -75,6 +80,8 @@ export function mediaFeature(parts: MediaFeatureParts): Feature {
         fetchTimeoutMs,
         fileLimitBytes: config.http.fileLimitBytes,
       }),
+      imagesGenerationsRoute(making),
+      audioSpeechRoute({ ...common, headers }),
       ...videoRoutes({
         ...common,
         ...reading,

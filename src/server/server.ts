@@ -8,7 +8,9 @@ import type { HttpServer } from '../http/http.ts';
 import type { Feature, Route } from '../http/route.ts';
 import { openSealer } from '../chat/chat.ts';
 import { accountFeature } from '../account/account.ts';
+import { batches } from './batches.ts';
 import { accountParts } from './endpoint-limits.ts';
+import { assetsOnDemand } from '../console/assets.ts';
 import { consolePages } from '../console/console.ts';
 import { type Extras, chatFeature, openExtras } from './chat.ts';
 import { consoleFeature } from './console.ts';
@@ -16,6 +18,7 @@ import type { DownloadView } from '../engines/local/model-files.ts';
 import { EngineRegistry } from '../engines/registry.ts';
 import { openHttpServer } from './http-server.ts';
 import type { LocalEngineSource } from '../engines/local-engines.ts';
+import { mcpDoor } from './mcp.ts';
 import { mediaFeature } from './media.ts';
 import { type Stores, openStores } from './stores.ts';
 import { OwnDocument } from './ops/documentation.ts';
@@ -29,7 +32,7 @@ import { Maintenance } from './maintenance.ts';
 import { type Wallets, openWallets, walletsFeature } from '../wallet/wallet.ts';
 import { ServerMetrics, type Siblings } from './metrics.ts';
 import type { Catalog } from '../catalog/catalog.ts';
-import type { Config } from '../config/config.ts';
+import type { Config, ModelType } from '../config/config.ts';
 import { videoConstraints } from '../video/model-checks.ts';
 import type { Engines } from '../engines/engines.ts';
 import type { Clock } from '../core/clock.ts';
@@ -109,12 +112,8 @@ export async function startApp(parts: AppParts): Promise<App> {
   await ledger.start();
   const sealer = await openSealer(store, ids);
   const extras = await openExtras(inForce, clock, log);
-  const wallets = await openWallets({
-    ...parts,
-    stores,
-    basePath: BASE_PATH,
-    modelOf: (type) => catalog.holderOf('default', type)?.id,
-  });
+  const modelOf = (type: ModelType): string | undefined => catalog.holderOf('default', type)?.id;
+  const wallets = await openWallets({ ...parts, stores, basePath: BASE_PATH, modelOf });
   const { payments } = wallets;
   const opened = { config, stores, extras, wallets };
   const { shared, registry, metrics, traces, observerEnds } = openShared(parts, opened);
@@ -126,7 +125,9 @@ export async function startApp(parts: AppParts): Promise<App> {
   if (lock !== undefined) await idempotency.start();
   const serving = { shared, basePath: BASE_PATH, version, wallets, slots, idempotency, observers };
   const server = openHttpServer(serving);
-  const document = new OwnDocument({ config, version, basePath: BASE_PATH, routes: () => routes });
+  const assets = assetsOnDemand();
+  const told = { config, version, basePath: BASE_PATH, assets };
+  const document = new OwnDocument({ ...told, routes: () => routes });
 
   // Every feature of the product; each brings its routes, its jobs and its end. The chat's brings the
   // models, embeddings and characters (`chat.ts`), that of media images, audio and video (`media.ts`).
@@ -137,9 +138,11 @@ export async function startApp(parts: AppParts): Promise<App> {
     rpcFeature(shared, idempotency, largeBodies),
     accountFeature(accountParts(shared, server), payments, wallets.signing),
     consoleFeature(shared, wallets),
-    consolePages({ config, basePath: BASE_PATH }),
+    consolePages({ config, basePath: BASE_PATH, assets }),
     mediaFeature({ shared, documents: extras.documents, basePath: BASE_PATH, largeBodies }),
+    batches(shared, server, wallets),
     walletsFeature(shared, wallets, () => routes),
+    mcpDoor(serving, server.internal.run, largeBodies),
     opsFeature(shared, document, { server, metrics, payments, operations: parts.operations }),
   ];
   const routes: readonly Route[] = features.flatMap((feature) => feature.routes);

@@ -6,8 +6,9 @@ import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import { createOpenAI } from '@ai-sdk/openai';
 import { OpenAI as LangChainOpenAI } from '@langchain/openai';
-import { generateText } from 'ai';
+import { generateImage, generateSpeech, generateText } from 'ai';
 import OpenAI from 'openai';
+import sharp from 'sharp';
 import { receiptOf } from '../../src/billing/ledger/ledger.ts';
 import { type CallOptions, type Called, call } from '../app/call.ts';
 import { type ModelRig, sendEvents, sendJson, startModelRig } from './model-rig.ts';
@@ -37,6 +38,28 @@ const MODELS = `
     context: 4096
     price: { input: 1, output: 2 }
     replicas: [{ engine: studio, model: breaking }]
+  - id: painter
+    type: image
+    price:
+      perImage: 0.04
+      imageRates:
+        - { size: 1792x1024, quality: hd, perImage: 0.12 }
+        - { size: 1792x1024, perImage: 0.08 }
+        - { quality: hd, perImage: 0.06 }
+    image: { sizes: [64x64, 1024x1024, 1792x1024], qualities: [standard, hd], maxImages: 3, promptCharacterLimit: 100, edits: true }
+    replicas: [{ engine: studio, model: dall-e }]
+  - id: sketcher
+    type: image
+    price: { perImage: 0.01 }
+    replicas: [{ engine: studio, model: sd }]
+  - id: speaker
+    type: tts
+    price: { perMillionCharacters: 15 }
+    speech: { voices: [alloy, nova], formats: [mp3, wav, pcm], maxCharacters: 100 }
+    replicas: [{ engine: studio, model: tts-1 }]
+  - { id: any-voice, type: tts, price: { perMillionCharacters: 30 }, replicas: [{ engine: studio }] }
+  - { id: plain, type: image, price: { perImage: 0 }, replicas: [{ engine: studio }] }
+${[0, 1, 2, 3, 4, 5].map((place) => `  - { id: bad-${place}, type: image, price: { perImage: 0.01 }, replicas: [{ engine: studio }] }`).join('\n')}
 `;
 
 let rig: ModelRig;
@@ -338,6 +361,386 @@ describe('POST /completions', () => {
     assert.equal(streamed, ' blue today');
   });
 });
+
+describe('POST /images/generations', () => {
+  const path = '/images/generations';
+  const body = { model: 'painter', prompt: 'A lighthouse' };
+  const data = async (...sizes: readonly (readonly [number, number])[]) => ({
+    created: 1,
+    data: await Promise.all(
+      sizes.map(async (size) => ({ b64_json: (await png(...size)).toString('base64') })),
+    ),
+  });
+
+  test('pictures are passed on and charged by what was made', async () => {
+    const made = await data([64, 64]);
+    rig.engine.on(path, (_heard, response) => {
+      response.setHeader('x-svc-is-blurred', 'true');
+      sendJson(response, { ...made, data: [{ ...made.data[0], revised_prompt: 'A "tall" one' }] });
+    });
+    const [answer, nano] = await cost(() =>
+      post(path, { ...body, size: '64x64', user: 'me', num_images: 9 }),
+    );
+    assert.equal(answer.status, 200, answer.text);
+    assert.deepEqual(rig.engine.last().json, {
+      model: 'dall-e',
+      prompt: 'A lighthouse',
+      size: '64x64',
+      response_format: 'b64_json',
+    });
+    const { created, ...rest } = answer.body;
+    assert.ok(created > 1_700_000_000);
+    assert.deepEqual(rest, {
+      data: [{ ...made.data[0], revised_prompt: 'A "tall" one' }],
+      output_format: 'png',
+      size: '64x64',
+      cost: { usd: 0.04, diem: 0 },
+    });
+    assert.equal(nano, 40_000_000n);
+    assert.equal(answer.headers.get('x-svc-is-blurred'), 'true');
+    assert.equal(answer.headers.get('x-svc-model-id'), 'painter');
+    const kept = await receipt(answer);
+    assert.equal(kept?.kind, 'image');
+  });
+
+  test('size and quality have prices of their own, and a smaller picture is not charged as a larger', async () => {
+    const price = async (more: object, ...sizes: readonly (readonly [number, number])[]) => {
+      rig.engine.onJson(path, { ...(await data(...sizes)), quality: 'hd' });
+      const [answer, nano] = await cost(() => post(path, { ...body, ...more }));
+      assert.equal(answer.status, 200, answer.text);
+      return nano;
+    };
+    assert.equal(await price({ size: '1792x1024', quality: 'hd' }, [1792, 1024]), 120_000_000n);
+    assert.equal(
+      await price({ size: '1792x1024', quality: 'standard' }, [1792, 1024]),
+      80_000_000n,
+    );
+    assert.equal(await price({ size: '1792x1024', quality: 'standard' }, [64, 64]), 40_000_000n);
+    assert.equal(await price({ size: '64x64', quality: 'standard' }, [1792, 1024]), 40_000_000n);
+    assert.equal(await price({}, [1792, 1024]), 120_000_000n);
+    assert.equal(await price({ quality: 'auto', n: 3 }, [64, 64], [64, 64]), 120_000_000n);
+  });
+
+  test('an image is what it says, or it is not sold', async () => {
+    const whole = await png(64, 64);
+    const jpeg = await sharp(whole).jpeg().toBuffer();
+    const webp = await sharp(whole).webp().toBuffer();
+    const answerWith = (bytes: Buffer): void =>
+      rig.engine.onJson(path, { data: [{ b64_json: bytes.toString('base64') }] });
+    for (const [output_format, bytes] of [
+      ['jpeg', jpeg],
+      ['webp', webp],
+      ['png', whole],
+    ] as const) {
+      answerWith(bytes);
+      const answer = await post(path, { model: 'sketcher', prompt: 'a', output_format });
+      assert.equal(answer.status, 200, answer.text);
+      assert.equal(answer.body.data[0].b64_json, bytes.toString('base64'));
+    }
+    const wrong = [
+      whole.subarray(0, -20),
+      jpeg.subarray(0, -2),
+      webp.subarray(0, -9),
+      Buffer.from('<svg/>'),
+    ];
+    for (const [place, bytes] of wrong.entries()) {
+      answerWith(bytes);
+      await refused(path, { model: `bad-${place}`, prompt: 'a' }, 500, /INFERENCE_FAILED/);
+    }
+    answerWith(whole);
+    await refused(
+      path,
+      { model: 'bad-4', prompt: 'a', output_format: 'webp' },
+      500,
+      /INFERENCE_FAILED/,
+    );
+    rig.engine.onJson(path, { data: [{ url: 'http://127.0.0.1/a.png' }] });
+    await refused(path, { model: 'bad-5', prompt: 'a' }, 500, /INFERENCE_FAILED/);
+  });
+
+  test('engines that do not know response_format are asked without it, once', async () => {
+    const made = await data([64, 64]);
+    rig.engine.on(path, (heard, response) => {
+      if (heard.json.response_format === undefined) return sendJson(response, made);
+      sendJson(response, { error: { message: "Unknown parameter: 'response_format'." } }, 400);
+    });
+    const asked = rig.engine.heard.length;
+    for (let turn = 0; turn < 2; turn += 1) {
+      assert.equal((await post(path, { model: 'plain', prompt: 'a' })).status, 200);
+    }
+    assert.equal(rig.engine.heard.length - asked, 3);
+  });
+
+  test('what a model does not make is a 400 that says what it makes', async () => {
+    const bad: readonly (readonly [object, RegExp])[] = [
+      [{ prompt: '' }, /prompt/],
+      [{ prompt: 'a'.repeat(101) }, /at most 100 characters, got 101/],
+      [{ n: 4 }, /at most 3 images at once, not 4/],
+      [{ n: 0 }, /n: /],
+      [{ size: '512x512' }, /makes 64x64, 1024x1024, 1792x1024, not 512x512/],
+      [{ size: 'large' }, /auto, or a width and height/],
+      [{ quality: 'low' }, /makes standard, hd, not low/],
+      [{ response_format: 'url' }, /Only b64_json is served/],
+      [{ output_format: 'gif' }, /output_format/],
+    ];
+    for (const [more, pattern] of bad) await refused(path, { ...body, ...more }, 400, pattern);
+    await refused(path, { ...body, model: 'writer' }, 400, /type text.*takes image models/);
+    rig.engine.onJson(path, { error: { message: 'No', code: 'content_policy_violation' } }, 400);
+    await refused(path, body, 422, /CONTENT_POLICY_VIOLATION/);
+  });
+
+  test('a caller with too little credit, or above its limit, is refused before an engine works', async () => {
+    const { secret } = await rig.farebox.account('0.11');
+    const asked = rig.engine.heard.length;
+    const poor = await post(path, { ...body, size: '1792x1024', quality: 'hd' }, { secret });
+    assert.equal(poor.status, 402, poor.text);
+    assert.equal(rig.engine.heard.length, asked);
+    rig.engine.onJson(path, await data([64, 64]));
+    const rich = await rig.farebox.account('5');
+    const answers = await Promise.all(
+      Array.from({ length: 21 }, () =>
+        post(path, { model: 'sketcher', prompt: 'a' }, { secret: rich.secret }),
+      ),
+    );
+    assert.deepEqual(Map.groupBy(answers, ({ status }) => status).get(429)?.length, 1);
+    assert.equal(answers[0]?.headers.get('x-ratelimit-limit-requests'), '20');
+  });
+
+  test('a caller who leaves before there is a picture pays nothing', async () => {
+    rig.engine.on(path, () => undefined);
+    const [, nano] = await cost(async () => {
+      const leave = new AbortController();
+      const asked = rig.engine.heard.length;
+      const gone = post(path, body, { signal: leave.signal });
+      while (rig.engine.heard.length === asked)
+        await new Promise((resolve) => setTimeout(resolve, 5));
+      leave.abort();
+      await assert.rejects(gone);
+      await settled();
+    });
+    assert.equal(nano, 0n);
+  });
+
+  test('openai and the AI SDK work as they are, whole and streamed', async () => {
+    const made = await data([64, 64]);
+    rig.engine.onJson(path, made);
+    const whole = await openai.images.generate({ model: 'painter', prompt: 'A lighthouse', n: 1 });
+    assert.equal(whole.data?.[0]?.b64_json, made.data[0]?.b64_json);
+    const [events, nano] = await cost(async () => {
+      const seen: string[] = [];
+      const stream = await openai.images.generate({
+        model: 'painter',
+        prompt: 'A',
+        stream: true,
+        partial_images: 2,
+      });
+      for await (const event of stream) {
+        seen.push(event.type);
+        assert.equal(event.b64_json, made.data[0]?.b64_json);
+      }
+      return seen;
+    });
+    assert.deepEqual(events, ['image_generation.completed']);
+    assert.equal(nano, 40_000_000n);
+    const { url: baseURL, owner } = rig.farebox;
+    const provider = createOpenAI({ baseURL, apiKey: owner.secret });
+    const { image } = await generateImage({
+      model: provider.image('painter'),
+      prompt: 'A',
+      size: '64x64',
+    });
+    assert.equal(image.mediaType, 'image/png');
+    assert.equal(image.base64, made.data[0]?.b64_json);
+  });
+
+  test('a list tells what a model takes and costs', async () => {
+    const { body: list } = await call(rig.farebox, '/models?type=image');
+    const painter = list.data.find(({ id }: { id: string }) => id === 'painter').model_spec;
+    assert.deepEqual(painter.pricing.generation, { usd: 0.04, diem: 0.04 });
+    assert.deepEqual(painter.pricing.resolutions, { '1792x1024': { usd: 0.08, diem: 0.08 } });
+    assert.deepEqual(painter.pricing.quality, {
+      '1792x1024': { hd: { usd: 0.12, diem: 0.12 } },
+      any: { hd: { usd: 0.06, diem: 0.06 } },
+    });
+    assert.equal(painter.constraints.promptCharacterLimit, 100);
+    assert.equal(painter.constraints.defaultResolution, '64x64');
+  });
+});
+
+describe('POST /audio/speech', () => {
+  const path = '/audio/speech';
+  const body = { model: 'speaker', input: 'Good morning 👋', voice: 'nova' };
+  const mp3 = Buffer.concat([Buffer.from('ID3\x04\0\0\0\0\0\0'), Buffer.alloc(9_000, 7)]);
+  const speakWith = (bytes: Buffer, type = 'audio/mpeg', pieces = 3): void =>
+    rig.engine.on(path, async (_heard, response) => {
+      response.writeHead(200, { 'content-type': type });
+      const each = Math.ceil(bytes.length / pieces);
+      for (let at = 0; at < bytes.length; at += each) {
+        response.write(bytes.subarray(at, at + each));
+        await new Promise((resolve) => setTimeout(resolve, 5));
+      }
+      response.end();
+    });
+  const ask = (more: object, headers = {}, signal?: AbortSignal) =>
+    fetch(`${rig.farebox.url}${path}`, {
+      method: 'POST',
+      headers: {
+        authorization: `Bearer ${rig.farebox.owner.secret}`,
+        'content-type': 'application/json',
+        ...headers,
+      },
+      body: JSON.stringify({ ...body, ...more }),
+      ...(signal === undefined ? {} : { signal }),
+    });
+
+  test('a text is spoken, and its characters are charged', async () => {
+    speakWith(mp3);
+    const [answer, nano] = await cost(async () => {
+      const spoken = await ask({ user: 'me' });
+      assert.equal(spoken.status, 200);
+      assert.deepEqual(Buffer.from(await spoken.arrayBuffer()), mp3);
+      return spoken;
+    });
+    assert.deepEqual(rig.engine.last().json, {
+      model: 'tts-1',
+      input: 'Good morning 👋',
+      voice: 'nova',
+      response_format: 'mp3',
+    });
+    assert.equal(answer.headers.get('content-type'), 'audio/mpeg');
+    assert.equal(answer.headers.get('x-svc-model-router'), 'studio');
+    // Fourteen characters at 15 USD a million.
+    assert.equal(nano, 210_000n);
+  });
+
+  test('the format is the one that was asked for, or nothing is sold', async () => {
+    const wav = Buffer.concat([
+      Buffer.from('RIFF\xff\xff\xff\xffWAVEfmt ', 'latin1'),
+      Buffer.alloc(400),
+    ]);
+    speakWith(wav, 'audio/wav', 1);
+    const spoken = await ask({ response_format: 'wav' });
+    assert.equal(spoken.headers.get('content-type'), 'audio/wav');
+    assert.deepEqual(Buffer.from(await spoken.arrayBuffer()), wav);
+    speakWith(Buffer.alloc(100), 'audio/pcm', 7);
+    assert.equal((await (await ask({ response_format: 'pcm' })).arrayBuffer()).byteLength, 100);
+    const wrong: readonly (readonly [Buffer, object])[] = [
+      [wav, {}],
+      [mp3, { response_format: 'wav' }],
+      [Buffer.alloc(0), {}],
+      [Buffer.alloc(101), { response_format: 'pcm' }],
+    ];
+    for (const [bytes, more] of wrong) {
+      speakWith(bytes, 'application/octet-stream', 1);
+      await refused(path, { ...body, ...more }, 500, /INFERENCE_FAILED/);
+    }
+  });
+
+  test('what a model does not speak is a 400 that says what it does', async () => {
+    const bad: readonly (readonly [object, RegExp])[] = [
+      [{ input: '' }, /input/],
+      [{ input: 'a'.repeat(101) }, /at most 100 characters, got 101/],
+      [{ voice: 'echo' }, /has the voices alloy, nova, not echo/],
+      [{ response_format: 'flac' }, /writes mp3, wav, pcm, not flac/],
+      [{ response_format: 'midi' }, /response_format/],
+      [{ speed: 5 }, /speed/],
+      [{ stream_format: 'ws' }, /stream_format/],
+    ];
+    for (const [more, pattern] of bad) await refused(path, { ...body, ...more }, 400, pattern);
+  });
+
+  test('events carry the sound, then what it cost', async () => {
+    speakWith(mp3);
+    const [text, nano] = await cost(async () => (await ask({ stream_format: 'sse' })).text());
+    const events = text
+      .trim()
+      .split('\n\n')
+      .map((line) => JSON.parse(line.replace(/^data: /, '')));
+    const sound = events.flatMap(({ audio }) =>
+      audio === undefined ? [] : [Buffer.from(audio, 'base64')],
+    );
+    assert.deepEqual(Buffer.concat(sound), mp3);
+    assert.equal(events.at(-1).type, 'speech.audio.done');
+    assert.deepEqual(events.at(-1).cost, { usd: 0.00021, diem: 0 });
+    assert.equal(nano, 210_000n);
+  });
+
+  test('a key gets the same sound again for nothing', async () => {
+    speakWith(mp3);
+    const headers = { 'idempotency-key': 'said-once' };
+    const first = Buffer.from(await (await ask({}, headers)).arrayBuffer());
+    const [again, nano] = await cost(async () => {
+      const replay = await ask({}, headers);
+      assert.equal(replay.headers.get('idempotent-replayed'), 'true');
+      assert.equal(replay.headers.get('content-type'), 'audio/mpeg');
+      return Buffer.from(await replay.arrayBuffer());
+    });
+    assert.deepEqual(again, first);
+    assert.equal(nano, 0n);
+  });
+
+  test('who leaves in the middle pays; an engine that breaks off is not paid', async () => {
+    rig.engine.on(path, (_heard, response) => {
+      response.writeHead(200, { 'content-type': 'audio/mpeg' });
+      response.write(mp3.subarray(0, 1_000));
+      setTimeout(() => response.write(mp3.subarray(1_000, 2_000)), 10);
+    });
+    const [, left] = await cost(async () => {
+      const leave = new AbortController();
+      const spoken = await ask({}, {}, leave.signal);
+      await spoken.body?.getReader().read();
+      leave.abort();
+      await settled();
+    });
+    assert.equal(left, 210_000n);
+    rig.engine.on(path, (_heard, response) => {
+      response.writeHead(200, { 'content-type': 'audio/mpeg' });
+      response.write(mp3.subarray(0, 1_000));
+      setTimeout(() => response.write(mp3.subarray(1_000, 2_000)), 10);
+      setTimeout(() => response.destroy(), 30);
+    });
+    const [, broken] = await cost(async () => {
+      await assert.rejects(ask({ model: 'any-voice' }).then((spoken) => spoken.arrayBuffer()));
+      await settled();
+    });
+    assert.equal(broken, 0n);
+  });
+
+  test('openai and the AI SDK work as they are', async () => {
+    speakWith(mp3);
+    const spoken = await openai.audio.speech.create({
+      model: 'speaker',
+      voice: 'alloy',
+      input: 'Hi',
+    });
+    assert.deepEqual(Buffer.from(await spoken.arrayBuffer()), mp3);
+    const { url: baseURL, owner } = rig.farebox;
+    const provider = createOpenAI({ baseURL, apiKey: owner.secret });
+    const { audio } = await generateSpeech({
+      model: provider.speech('speaker'),
+      text: 'Hi',
+      voice: 'nova',
+    });
+    assert.equal(audio.mediaType, 'audio/mpeg');
+    assert.equal(rig.engine.last().json.voice, 'nova');
+  });
+
+  test('a list tells the voices and the price', async () => {
+    const { body: list } = await call(rig.farebox, '/models?type=tts');
+    const [speaker] = list.data;
+    assert.deepEqual(speaker.model_spec.pricing, { input: { usd: 15, diem: 15 } });
+    assert.deepEqual(speaker.model_spec.voices, ['alloy', 'nova']);
+    assert.equal(speaker.model_spec.default_voice, 'alloy');
+    assert.equal(speaker.model_spec.default_format, 'mp3');
+  });
+});
+
+function png(width: number, height: number): Promise<Buffer> {
+  const background = { r: 20, g: 60, b: 200 };
+  return sharp({ create: { width, height, channels: 3, background } })
+    .png()
+    .toBuffer();
+}
 
 /** Until no hold of the owner is open. */
 async function settled(): Promise<void> {

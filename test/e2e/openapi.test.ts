@@ -88,6 +88,7 @@ const SHAPE = {
           additionalProperties: false,
         },
         'x-pending-payment': { $ref: '#/$defs/response' },
+        'x-destructive': { const: true },
       },
     },
     parameter: {
@@ -201,7 +202,7 @@ describe('the OpenAPI document', () => {
         Object.entries(content ?? {}),
       );
       for (const [type, { schema, example, examples }] of contents) {
-        if (['text/html', 'image/png', 'multipart/form-data'].includes(type)) continue;
+        if (/^(?:text\/html|multipart\/form-data|(?:image|audio)\/.*)$/.test(type)) continue;
         const shown = Object.values(examples ?? {}).map(({ value }) => value);
         if (example !== undefined) shown.push(example);
         assert.ok(shown.length > 0, `${name} ${type} has no example`);

@@ -89,6 +89,22 @@ describe('leased rate windows', () => {
     assert.equal(next.state.tokensLeft, 1_000 - 100 - 10);
   });
 
+  test('takes ask in one statement, in two where another process was there before', async (t) => {
+    const [first, second] = [await begin(2), await begin(2)];
+    const asks = [first, second].map(({ store }) => t.mock.method(store, 'query'));
+    const transactions = t.mock.method(first.store, 'transaction');
+    const seen: number[][] = [];
+    for (const { windows } of [first, first, second, first, second]) {
+      // Too few to be leased: each take is counted in the row.
+      assert.ok((await windows.take(take('few', 8), clock.nowMs())).ok);
+      seen.push(asks.map(({ mock }) => mock.callCount()));
+    }
+    assert.deepEqual(seen.at(-1), [4, 4], JSON.stringify(seen));
+    clock.advance(MINUTE_MS);
+    await second.windows.take(take('few', 8), clock.nowMs());
+    assert.deepEqual([asks[1]?.mock.callCount(), transactions.mock.callCount()], [5, 0]);
+  });
+
   test('tokens are exact across processes, with what was corrected', async () => {
     const [first, second] = [await begin(2), await begin(2)];
     const wanted = take('tokens', 0, 10, 1_000);

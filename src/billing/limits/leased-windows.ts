@@ -10,6 +10,7 @@
  */
 import { assert } from '../../core/assert.ts';
 import { type Clock, MINUTE_MS } from '../../core/clock.ts';
+import { DueQueue } from '../../core/due-queue.ts';
 import type { Notices, SharedStore } from '../../db/db.ts';
 import {
   type Counters,
@@ -26,6 +27,7 @@ import {
   type AskingTake,
   type Bucket,
   type GrantedWindow,
+  UNSEEN,
   countHere,
   grantWindows,
   hasRoom,
@@ -56,9 +58,12 @@ export class LeasedWindows implements Windows {
   readonly #recalls = new Map<string, { readonly done: Promise<void>; readonly end: () => void }>();
   #minute = 0;
   #notices: Notices | undefined;
-  #due: Bucket[] = [];
-  #isScheduled = false;
-  #asksInFlight = 0;
+  readonly #due = new DueQueue<Bucket, Bucket>({
+    maxInFlight: ASKS_IN_FLIGHT,
+    maxGroups: BUCKETS_OF_ASK,
+    groupOf: (bucket) => bucket,
+    run: (buckets) => this.#askFor(buckets),
+  });
 
   constructor(parts: LeasedWindowsParts) {
     this.#parts = parts;
@@ -95,7 +100,7 @@ export class LeasedWindows implements Windows {
       bucket.counters.tokens = Math.max(0, bucket.counters.tokens + change);
       bucket.tokensLeft -= change;
       // Where nothing is leased the others wait for it.
-      if (bucket.tokensLeased === 0) this.#makeDue(bucket);
+      if (bucket.tokensLeased === 0) this.#due.add(bucket);
       return bucket.counters;
     }
     // Its minute is over: what was used above the estimate counts in the one that runs.
@@ -105,7 +110,7 @@ export class LeasedWindows implements Windows {
       const late = bucket ?? this.#open(take, 0);
       late.correction = late.correctionMinute === minute ? late.correction + change : change;
       late.correctionMinute = minute;
-      this.#makeDue(late);
+      this.#due.add(late);
     }
     return undefined;
   }
@@ -161,7 +166,10 @@ export class LeasedWindows implements Windows {
       isBusy: false,
       isDue: false,
       mustFree: false,
+      isUntold: false,
+      freed: 0,
       asking: [],
+      row: UNSEEN,
       correction: 0,
       correctionMinute: 0,
     };
@@ -179,88 +187,59 @@ export class LeasedWindows implements Windows {
   #ask(bucket: Bucket, take: WindowTake, minute: number): Promise<WindowAnswer> {
     const { promise, resolve, reject } = Promise.withResolvers<WindowAnswer>();
     bucket.asking.push({ take, minute, resolve, reject, waitsUntilMs: 0 });
-    this.#makeDue(bucket);
+    this.#due.add(bucket);
     return promise;
   }
 
-  #makeDue(bucket: Bucket): void {
-    if (!bucket.isDue) {
-      bucket.isDue = true;
-      this.#due.push(bucket);
-    }
-    if (this.#isScheduled) return;
-    this.#isScheduled = true;
-    setImmediate(() => {
-      this.#isScheduled = false;
-      this.#startAsking();
-    });
-  }
-
-  #startAsking(): void {
-    while (this.#asksInFlight < ASKS_IN_FLIGHT) {
-      const chosen: Bucket[] = [];
-      const left: Bucket[] = [];
-      for (const bucket of this.#due) {
-        const isTaken = bucket.isBusy || chosen.length >= BUCKETS_OF_ASK;
-        (isTaken ? left : chosen).push(bucket);
-      }
-      if (chosen.length === 0) return;
-      this.#due = left;
-      void this.#askFor(chosen);
-    }
-  }
-
-  async #askFor(buckets: readonly Bucket[]): Promise<void> {
-    this.#asksInFlight += 1;
+  async #askFor(buckets: readonly Bucket[]): Promise<() => void> {
     const asked = buckets.map((bucket) => {
-      bucket.isDue = false;
-      bucket.isBusy = true;
       const entries = bucket.asking.splice(0, TAKES_OF_BUCKET);
-      if (bucket.asking.length > 0) this.#makeDue(bucket);
-      const { tokensLeft, requestsLeft, correction } = bucket;
-      return { bucket, entries, tokensLeft, requestsLeft, correction };
+      if (bucket.asking.length > 0) this.#due.add(bucket);
+      const { tokensLeft, requestsLeft, correction, mustFree: isFreeing, freed } = bucket;
+      bucket.mustFree = false;
+      return { bucket, entries, tokensLeft, requestsLeft, correction, isFreeing, freed };
     });
     const isHeard = this.#notices?.arrive === true;
     const minute = Math.floor(this.#parts.clock.nowMs() / MINUTE_MS);
     const context = { minute, isHeard, processes: this.#parts.processes() };
     try {
-      const answers = await this.#parts.store.transaction(
-        (tx) => grantWindows(tx, context, asked),
-        {
-          durable: false,
-        },
-      );
-      for (const [index, one] of asked.entries()) {
+      const answers = await grantWindows(this.#parts.store, context, asked);
+      const answered = asked.map((one, index) => {
         const answer = answers[index];
         assert(answer !== undefined, 'each bucket has its answer');
-        this.#answer(one, answer);
-      }
+        return { one, answer };
+      });
+      return () => {
+        for (const { one, answer } of answered) this.#answer(one, answer);
+      };
     } catch (error) {
       // What was counted is not known, and comes back with the next minute.
-      for (const { bucket, entries } of asked) {
-        bucket.counters = { minute: 0, requests: 0, tokens: 0 };
-        for (const { reject } of entries) reject(error);
-      }
-    } finally {
-      for (const bucket of buckets) bucket.isBusy = false;
-      this.#asksInFlight -= 1;
-      this.#startAsking();
+      return () => {
+        for (const { bucket, entries } of asked) {
+          bucket.counters = { minute: 0, requests: 0, tokens: 0 };
+          bucket.row = UNSEEN;
+          for (const { reject } of entries) reject(error);
+        }
+      };
     }
   }
 
-  #answer({ bucket, entries, tokensLeft, correction }: AskedBucket, granted: GrantedWindow): void {
-    const { row, answers, requestsLeased, tokensLeased, isLeasedElsewhere } = granted;
-    const { minute } = row;
+  #answer(asked: AskedBucket, granted: GrantedWindow): void {
+    const { bucket, entries, tokensLeft, correction } = asked;
+    const { counters, answers, requestsLeased, tokensLeased, isLeasedElsewhere } = granted;
+    const { minute } = counters;
     // What was corrected meanwhile is still to be counted.
     const changed = bucket.counters.minute === minute ? bucket.tokensLeft - tokensLeft : 0;
     bucket.correction -= correction;
     bucket.counters = {
       minute,
-      requests: row.requests - requestsLeased,
-      tokens: Math.max(0, row.tokens - tokensLeased - changed),
+      requests: counters.requests - requestsLeased,
+      tokens: Math.max(0, counters.tokens - tokensLeased - changed),
     };
+    bucket.row = granted.row;
     bucket.requestsLeft = requestsLeased;
     bucket.tokensLeft = tokensLeased + changed;
+    bucket.isUntold = !isLeasing(granted) && (isLeasing(bucket) || bucket.isUntold);
     bucket.requestsLeased = requestsLeased;
     bucket.tokensLeased = tokensLeased;
     const last = entries.at(-1)?.take;
@@ -268,16 +247,12 @@ export class LeasedWindows implements Windows {
       bucket.requestLimit = last.requestLimit;
       bucket.tokenLimit = last.tokenLimit;
     }
-    if (bucket.mustFree) {
-      bucket.mustFree = false;
-      // Who asked waits a moment and no longer.
-      this.#notices?.say(`${FREED} ${this.#parts.holder} ${bucket.name}`).catch(() => undefined);
-    }
+    if (asked.isFreeing) this.#tellFreed(bucket);
     for (const [index, entry] of entries.entries()) {
       const answer = answers[index];
       assert(answer !== undefined, 'each take has its answer');
       if (!answer.ok && isLeasedElsewhere && this.#mayWait(entry)) {
-        void this.#askAgain(bucket, entry);
+        void this.#askAgain(bucket, entry, asked.freed);
       } else entry.resolve(answer);
       const isFull = !answer.ok && answer.reason === 'requests' && !isLeasedElsewhere;
       if (isFull) bucket.fullMinute = minute;
@@ -291,9 +266,16 @@ export class LeasedWindows implements Windows {
   }
 
   /** Asks once more when the others have given back what they have leased. */
-  async #askAgain(bucket: Bucket, entry: AskingTake): Promise<void> {
-    const { clock, holder } = this.#parts;
+  async #askAgain(bucket: Bucket, entry: AskingTake, freed: number): Promise<void> {
     bucket.contestedMinute = entry.minute;
+    // Whoever has given back since it was asked for does not say so again.
+    if (bucket.freed === freed) await this.#callBack(bucket);
+    bucket.asking.push(entry);
+    this.#due.add(bucket);
+  }
+
+  #callBack(bucket: Bucket): Promise<void> {
+    const { clock, holder } = this.#parts;
     let recall = this.#recalls.get(bucket.name);
     if (recall === undefined) {
       const { promise: done, resolve: end } = Promise.withResolvers<void>();
@@ -307,24 +289,34 @@ export class LeasedWindows implements Windows {
         this.#recalls.delete(bucket.name);
       });
     }
-    await recall.done;
-    bucket.asking.push(entry);
-    this.#makeDue(bucket);
+    return recall.done;
   }
 
   #heard(word: string): void {
     const [what, from, ...name] = word.split(' ');
     if (from === this.#parts.holder || (what !== RECALL && what !== FREED)) return;
-    const bucket = name.join(' ');
-    if (what === FREED) this.#recalls.get(bucket)?.end();
-    else this.#comply(this.#buckets.get(bucket));
+    const bucket = this.#buckets.get(name.join(' '));
+    if (bucket === undefined) return;
+    if (what === RECALL) return this.#comply(bucket);
+    bucket.freed += 1;
+    this.#recalls.get(bucket.name)?.end();
   }
 
-  #comply(bucket: Bucket | undefined): void {
-    if (bucket === undefined) return;
+  #comply(bucket: Bucket): void {
     bucket.contestedMinute = Math.floor(this.#parts.clock.nowMs() / MINUTE_MS);
-    if (bucket.requestsLeased === 0 && bucket.tokensLeased === 0 && !bucket.isBusy) return;
-    bucket.mustFree = true;
-    this.#makeDue(bucket);
+    if (isLeasing(bucket) || bucket.isBusy) {
+      bucket.mustFree = true;
+      this.#due.add(bucket);
+    } else if (bucket.isUntold) this.#tellFreed(bucket);
   }
+
+  #tellFreed(bucket: Bucket): void {
+    bucket.isUntold = false;
+    // Who asked waits a moment and no longer.
+    this.#notices?.say(`${FREED} ${this.#parts.holder} ${bucket.name}`).catch(() => undefined);
+  }
+}
+
+function isLeasing({ requestsLeased, tokensLeased }: Bucket | GrantedWindow): boolean {
+  return requestsLeased > 0 || tokensLeased > 0;
 }

@@ -71,6 +71,27 @@ describe('slots of several processes', () => {
     assert.ok((await second.enter('lone', 5)) !== undefined);
   });
 
+  test('who waits while slots are given back does not fail with that', async (t) => {
+    const [first, second] = [await begin(2), await begin(2)];
+    const { store } = opened.at(-2) ?? assert.fail('it was opened');
+    const own = await first.enter('waited', 8);
+    assert.ok(own !== undefined);
+    const { promise: isAsked, resolve: ask } = Promise.withResolvers<void>();
+    const { promise: answer, reject: fail } = Promise.withResolvers<never>();
+    const free = t.mock.method(store, 'query', () => {
+      ask();
+      return answer;
+    });
+    // Asks for all that is left, so the first one is to give back what it does not use.
+    const others = Array.from({ length: 7 }, () => second.enter('waited', 8));
+    await isAsked;
+    const waiting = first.enter('waited', 8);
+    fail(new Error('The database broke the statement off'));
+    free.mock.restore();
+    const entered = await Promise.all([waiting, ...others]);
+    assert.ok(entered.filter((leave) => leave !== undefined).length <= 7);
+  });
+
   test('a process that is alone asks nobody', async (t) => {
     const slots = await begin(1);
     const { store } = opened.at(-1) ?? assert.fail('it was opened');

@@ -42,7 +42,7 @@ interface CallerSlots {
 export class SharedSlots implements Slots {
   readonly #parts: SharedSlotsParts;
   readonly #callers = new Map<string, CallerSlots>();
-  readonly #recalls = new Map<string, () => void>();
+  readonly #recalls = new Map<string, { readonly done: Promise<void>; readonly end: () => void }>();
   readonly #stopRenewing: () => void;
   #notices: Notices | undefined;
 
@@ -111,12 +111,13 @@ export class SharedSlots implements Slots {
     }
   }
 
-  /** Nothing else changes what is leased for a caller meanwhile. */
+  /** Nothing else changes what is leased for a caller meanwhile; who waits for it does not fail. */
   #alone(slots: CallerSlots, work: Promise<void>): Promise<void> {
-    slots.asking = work.finally(() => {
+    const done = work.finally(() => {
       slots.asking = undefined;
     });
-    return slots.asking;
+    slots.asking = done.catch(() => undefined); // whose work it is hears of it
+    return done;
   }
 
   async #lease(slots: CallerSlots, limit: number): Promise<void> {
@@ -142,13 +143,16 @@ export class SharedSlots implements Slots {
     }
   }
 
+  /** One at a time for all who wait. */
   async #callBack(caller: string): Promise<void> {
+    const running = this.#recalls.get(caller);
+    if (running !== undefined) return running.done;
     const { clock, holder } = this.#parts;
-    const { promise, resolve } = Promise.withResolvers<void>();
-    const cancel = clock.after(RECALL_MS, resolve);
-    this.#recalls.set(caller, resolve);
-    this.#notices?.say(`${RECALL} ${holder} ${caller}`).catch(resolve);
-    await promise;
+    const { promise: done, resolve: end } = Promise.withResolvers<void>();
+    const cancel = clock.after(RECALL_MS, end);
+    this.#recalls.set(caller, { done, end });
+    this.#notices?.say(`${RECALL} ${holder} ${caller}`).catch(end);
+    await done;
     cancel();
     this.#recalls.delete(caller);
   }
@@ -156,7 +160,7 @@ export class SharedSlots implements Slots {
   #heard(word: string): void {
     const [what, from, caller = ''] = word.split(' ');
     if (from === this.#parts.holder) return;
-    if (what === FREED) this.#recalls.get(caller)?.();
+    if (what === FREED) this.#recalls.get(caller)?.end();
     const slots = what === RECALL ? this.#callers.get(caller) : undefined;
     // Who asks waits a moment and no longer.
     if (slots !== undefined) this.#giveBack(slots).catch(() => undefined);

@@ -1,9 +1,14 @@
 /**
- * Grants parts of rate windows, under the lock of their rows: what a process has left of its lease
- * comes back, its takes are counted one by one, and of what is left then it gets its part anew.
+ * Grants parts of rate windows: what a process has left of its lease comes back, its takes are
+ * counted one by one, and of what is left then it gets its part anew.
+ *
+ * Worked out from what the row was when this process last saw it (nothing, when a minute begins) and
+ * written if it still is that, in one statement for all buckets; where another process was there in
+ * between, from what it left; and where many are, under the lock of the rows.
  */
 import { assert } from '../../core/assert.ts';
-import type { Queryable } from '../../db/db.ts';
+import type { Due, DueGroup } from '../../core/due-queue.ts';
+import { type Queryable, type SharedStore, flushedIf } from '../../db/db.ts';
 import {
   type Counters,
   type WindowAnswer,
@@ -14,6 +19,9 @@ import {
 
 /** A lease of fewer requests is not worth it. */
 const LEAST_REQUESTS = 4;
+/** Statements that try to find rows as they were, before they are locked. */
+const TRIES = 2;
+
 export interface AskingTake {
   readonly take: WindowTake;
   readonly minute: number;
@@ -24,7 +32,7 @@ export interface AskingTake {
 }
 
 /** A bucket as this process knows it; `counters` has what others leased as used. */
-export interface Bucket {
+export interface Bucket extends Due, DueGroup {
   readonly name: string;
   counters: Counters;
   requestLimit: number;
@@ -39,11 +47,15 @@ export interface Bucket {
   contestedMinute: number;
   /** All requests of this minute have passed. */
   fullMinute: number;
-  isBusy: boolean;
-  isDue: boolean;
   /** It was called back. */
   mustFree: boolean;
+  /** Its lease has ended, and nobody has heard so. */
+  isUntold: boolean;
+  /** How often others were heard to have given back what they had leased. */
+  freed: number;
   asking: AskingTake[];
+  /** As this process has last seen or written it. */
+  row: WindowRow;
   /** Change of the tokens, for the row. */
   correction: number;
   correctionMinute: number;
@@ -56,10 +68,15 @@ export interface AskedBucket {
   readonly requestsLeft: number;
   readonly tokensLeft: number;
   readonly correction: number;
+  /** It was called back before: with the answer, nothing is leased any more. */
+  readonly isFreeing: boolean;
+  readonly freed: number;
 }
 
 export interface GrantedWindow {
-  readonly row: Counters;
+  readonly counters: Counters;
+  /** What it is in the database from now on. */
+  readonly row: WindowRow;
   readonly answers: readonly WindowAnswer[];
   readonly requestsLeased: number;
   readonly tokensLeased: number;
@@ -72,7 +89,27 @@ interface GrantContext {
   readonly processes: number;
 }
 
-interface WindowRow {
+/** A row of `limits_window`: what is counted, and what of that is leased and maybe not used. */
+export interface WindowRow {
+  readonly minute: number;
+  readonly requests: number;
+  readonly tokens: number;
+  readonly leasedMinute: number;
+  readonly leasedRequests: number;
+  readonly leasedTokens: number;
+}
+
+/** Of a bucket that was not seen yet: in a minute that begins, all that was before is nothing. */
+export const UNSEEN: WindowRow = {
+  minute: 0,
+  requests: 0,
+  tokens: 0,
+  leasedMinute: 0,
+  leasedRequests: 0,
+  leasedTokens: 0,
+};
+
+interface StoredRow {
   readonly bucket: string;
   readonly minute: bigint;
   readonly requests: bigint;
@@ -82,58 +119,167 @@ interface WindowRow {
   readonly leased_tokens: bigint;
 }
 
-const LOCK = `SELECT bucket, minute, requests, tokens, leased_minute, leased_requests, leased_tokens
-  FROM limits_window WHERE bucket IN (SELECT json_array_elements_text($1::json))
-  ORDER BY bucket FOR UPDATE`;
+/** Locks rows in order of bucket, as everything here does. */
+function lockOf(names: string): string {
+  return `SELECT bucket, minute, requests, tokens, leased_minute, leased_requests, leased_tokens
+    FROM limits_window WHERE bucket IN (${names}) ORDER BY bucket FOR UPDATE`;
+}
+
+const LOCK = lockOf('SELECT json_array_elements_text($1::json)');
 const ADD_MISSING = `INSERT INTO limits_window (bucket, minute, requests, tokens, request_limit, token_limit)
   SELECT b, 0, 0, 0, 0, 0 FROM json_array_elements_text($1::json) AS b ORDER BY b
   ON CONFLICT (bucket) DO NOTHING`;
-const SAVE = `UPDATE limits_window w SET minute = t.minute, requests = t.requests, tokens = t.tokens,
+const SET = `SET minute = t.minute, requests = t.requests, tokens = t.tokens,
     request_limit = t.request_limit, token_limit = t.token_limit, leased_minute = t.minute,
-    leased_requests = t.leased_requests, leased_tokens = t.leased_tokens
-  FROM json_to_recordset($1::json) AS t(bucket text, minute bigint, requests bigint, tokens bigint,
-    request_limit bigint, token_limit bigint, leased_requests bigint, leased_tokens bigint)
-  WHERE w.bucket = t.bucket`;
+    leased_requests = t.leased_requests, leased_tokens = t.leased_tokens`;
+const ASKED = `json_to_recordset($1::json) AS t(bucket text, minute bigint, requests bigint,
+    tokens bigint, request_limit bigint, token_limit bigint, leased_requests bigint,
+    leased_tokens bigint, was json)`;
+const SAVE = `UPDATE limits_window w ${SET} FROM ${ASKED} WHERE w.bucket = t.bucket`;
+const AS_IT_WAS = `(l.minute = (t.was->>'minute')::bigint
+    AND l.requests = (t.was->>'requests')::bigint AND l.tokens = (t.was->>'tokens')::bigint
+    AND l.leased_minute = (t.was->>'leasedMinute')::bigint
+    AND l.leased_requests = (t.was->>'leasedRequests')::bigint
+    AND l.leased_tokens = (t.was->>'leasedTokens')::bigint)`;
+/** What is not saved comes back as it is. */
+const SAVE_IF = `WITH t AS MATERIALIZED (SELECT * FROM ${ASKED}), locked AS MATERIALIZED (
+  ${lockOf('SELECT bucket FROM t')}
+), saved AS (
+  UPDATE limits_window w ${SET} FROM t JOIN locked l ON l.bucket = t.bucket
+  WHERE w.bucket = t.bucket AND (l.minute < t.minute OR ${AS_IT_WAS}) RETURNING w.bucket
+), added AS (
+  INSERT INTO limits_window (bucket, minute, requests, tokens, request_limit, token_limit,
+    leased_minute, leased_requests, leased_tokens)
+  SELECT bucket, minute, requests, tokens, request_limit, token_limit, minute, leased_requests,
+    leased_tokens FROM t WHERE bucket NOT IN (SELECT bucket FROM locked) ORDER BY bucket
+  ON CONFLICT (bucket) DO NOTHING RETURNING bucket
+)
+SELECT t.bucket, l.minute, l.requests, l.tokens, l.leased_minute, l.leased_requests, l.leased_tokens,
+  s.bucket IS NOT NULL OR a.bucket IS NOT NULL AS is_saved
+FROM t LEFT JOIN locked l ON l.bucket = t.bucket LEFT JOIN saved s ON s.bucket = t.bucket
+  LEFT JOIN added a ON a.bucket = t.bucket CROSS JOIN (SELECT ${flushedIf('false')}) AS quick`;
+
+type TriedRow = { readonly [column in keyof StoredRow]: StoredRow[column] | null } & {
+  readonly bucket: string;
+  readonly is_saved: boolean;
+};
 
 export async function grantWindows(
-  tx: Queryable,
+  store: SharedStore,
   context: GrantContext,
   asked: readonly AskedBucket[],
 ): Promise<readonly GrantedWindow[]> {
-  const names = JSON.stringify(asked.map(({ bucket }) => bucket.name));
-  let rows = await tx.query<WindowRow>(LOCK, [names]);
-  if (rows.length < asked.length) {
-    await tx.query(ADD_MISSING, [names]);
-    rows = await tx.query<WindowRow>(LOCK, [names]);
+  const granted = new Map<string, GrantedWindow>();
+  let left = asked.map((one) => ({ one, row: one.bucket.row }));
+  for (let attempt = 0; attempt < TRIES && left.length > 0; attempt += 1) {
+    const plans = new Map(
+      left.map(({ one, row }) => [
+        one.bucket.name,
+        { one, plan: grantOne(context, one, row), row },
+      ]),
+    );
+    const items = [...plans.values()].map(({ one, plan, row }) => ({
+      ...itemOf(one, plan),
+      was: row,
+    }));
+    left = [];
+    for (const row of await store.query<TriedRow>(SAVE_IF, [JSON.stringify(items)])) {
+      const planned = plans.get(row.bucket);
+      assert(planned !== undefined, 'only what was asked for comes back');
+      if (row.is_saved) granted.set(row.bucket, planned.plan);
+      else left.push({ one: planned.one, row: rowOf(row) });
+    }
   }
-  const byName = new Map(rows.map((row) => [row.bucket, row]));
-  const saved: unknown[] = [];
-  const granted = asked.map((one) => {
-    const row = byName.get(one.bucket.name);
-    assert(row !== undefined, 'each bucket has its row');
-    return grantOne(context, one, row, saved);
+  const rest = left.map(({ one }) => one);
+  for (const [name, plan] of rest.length > 0 ? await grantLocked(store, context, rest) : []) {
+    granted.set(name, plan);
+  }
+  return asked.map(({ bucket }) => {
+    const one = granted.get(bucket.name);
+    assert(one !== undefined, 'each bucket has its answer');
+    return one;
   });
-  await tx.query(SAVE, [JSON.stringify(saved)]);
-  return granted;
+}
+
+/** Under the lock of their rows, whoever else asks for them. */
+function grantLocked(
+  store: SharedStore,
+  context: GrantContext,
+  asked: readonly AskedBucket[],
+): Promise<ReadonlyMap<string, GrantedWindow>> {
+  const names = JSON.stringify(asked.map(({ bucket }) => bucket.name));
+  return store.transaction(
+    async (tx) => {
+      const byName = new Map(
+        (await lockRows(tx, names, asked.length)).map((row) => [row.bucket, row]),
+      );
+      const granted = new Map<string, GrantedWindow>();
+      const items = asked.map((one) => {
+        const row = byName.get(one.bucket.name);
+        assert(row !== undefined, 'each bucket has its row');
+        const plan = grantOne(context, one, rowOf(row));
+        granted.set(one.bucket.name, plan);
+        return itemOf(one, plan);
+      });
+      await tx.query(SAVE, [JSON.stringify(items)]);
+      return granted;
+    },
+    { durable: false },
+  );
+}
+
+async function lockRows(
+  tx: Queryable,
+  names: string,
+  count: number,
+): Promise<readonly StoredRow[]> {
+  const rows = await tx.query<StoredRow>(LOCK, [names]);
+  if (rows.length === count) return rows;
+  await tx.query(ADD_MISSING, [names]);
+  return tx.query<StoredRow>(LOCK, [names]);
+}
+
+function rowOf(row: Partial<TriedRow>): WindowRow {
+  return {
+    minute: Number(row.minute ?? 0n),
+    requests: Number(row.requests ?? 0n),
+    tokens: Number(row.tokens ?? 0n),
+    leasedMinute: Number(row.leased_minute ?? 0n),
+    leasedRequests: Number(row.leased_requests ?? 0n),
+    leasedTokens: Number(row.leased_tokens ?? 0n),
+  };
+}
+
+function itemOf({ bucket, entries }: AskedBucket, { row }: GrantedWindow) {
+  const last = entries.at(-1)?.take;
+  return {
+    bucket: bucket.name,
+    minute: row.minute,
+    requests: row.requests,
+    tokens: row.tokens,
+    request_limit: last?.requestLimit ?? bucket.requestLimit,
+    token_limit: last?.tokenLimit ?? bucket.tokenLimit,
+    leased_requests: row.leasedRequests,
+    leased_tokens: row.leasedTokens,
+  };
 }
 
 function grantOne(
   context: GrantContext,
   { bucket, entries, requestsLeft, tokensLeft, correction }: AskedBucket,
   row: WindowRow,
-  saved: unknown[],
 ): GrantedWindow {
-  const minute = Math.max(Number(row.minute), context.minute);
-  const isRunning = Number(row.minute) === minute;
+  const minute = Math.max(row.minute, context.minute);
+  const isRunning = row.minute === minute;
   const counters: Counters = {
     minute,
-    requests: isRunning ? Number(row.requests) : 0,
-    tokens: isRunning ? Number(row.tokens) : 0,
+    requests: isRunning ? row.requests : 0,
+    tokens: isRunning ? row.tokens : 0,
   };
   // What others have leased, and what is left of the own lease.
-  const isLeased = isRunning && Number(row.leased_minute) === minute;
-  let requestsElsewhere = isLeased ? Number(row.leased_requests) : 0;
-  let tokensElsewhere = isLeased ? Number(row.leased_tokens) : 0;
+  const isLeased = isRunning && row.leasedMinute === minute;
+  let requestsElsewhere = isLeased ? row.leasedRequests : 0;
+  let tokensElsewhere = isLeased ? row.leasedTokens : 0;
   if (bucket.counters.minute === minute) {
     requestsElsewhere = Math.max(0, requestsElsewhere - bucket.requestsLeased);
     tokensElsewhere = Math.max(0, tokensElsewhere - bucket.tokensLeased);
@@ -148,16 +294,14 @@ function grantOne(
   const leased = last !== undefined && mayLease ? leaseOf(last, counters, context.processes) : NONE;
   counters.requests += leased.requests;
   counters.tokens += leased.tokens;
-  saved.push({
-    bucket: bucket.name,
-    ...counters,
-    request_limit: last?.requestLimit ?? bucket.requestLimit,
-    token_limit: last?.tokenLimit ?? bucket.tokenLimit,
-    leased_requests: requestsElsewhere + leased.requests,
-    leased_tokens: tokensElsewhere + leased.tokens,
-  });
   return {
-    row: counters,
+    counters,
+    row: {
+      ...counters,
+      leasedMinute: minute,
+      leasedRequests: requestsElsewhere + leased.requests,
+      leasedTokens: tokensElsewhere + leased.tokens,
+    },
     answers,
     requestsLeased: leased.requests,
     tokensLeased: leased.tokens,

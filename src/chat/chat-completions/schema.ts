@@ -5,6 +5,7 @@
 import { z } from 'zod';
 import type { FaultCode } from '../../core/faults.ts';
 import { type RouteDescription, jsonContent } from '../../http/describe.ts';
+import { Cost } from '../../http/openapi/cost.ts';
 import { MODEL_REFUSALS } from '../../http/openapi/refusals.ts';
 import { ChatBody } from '../wire/chat-schema.ts';
 import { SVC_PARAMETER_DEFAULTS } from '../wire/svc-parameters.ts';
@@ -62,13 +63,6 @@ const Usage = z
       .describe('Parts of `completion_tokens`; null where the engine does not tell.'),
   })
   .meta({ id: 'ChatUsage' });
-
-export const Cost = z
-  .strictObject({
-    usd: z.number().min(0).describe('USD charged, exact to nine decimals.'),
-    diem: z.number().min(0).describe('Daily credit charged.'),
-  })
-  .meta({ id: 'Cost' });
 
 const Citations = z
   .array(

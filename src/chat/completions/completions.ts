@@ -18,7 +18,7 @@ import type {
   EngineSink,
 } from '../../engines/engines.ts';
 import { engineFault, saysContextOverflow } from '../../engines/engine-refusal.ts';
-import { AnswerStream } from '../../http/answer-stream.ts';
+import { AnswerStream, KEEP_ALIVE } from '../../http/answer-stream.ts';
 import { type ReadLargeJson, LARGE_BODY_BYTES } from '../../http/read-request.ts';
 import type { RequestContext } from '../../http/request-context.ts';
 import { JSON_BODY, type Route } from '../../http/route.ts';
@@ -37,7 +37,7 @@ import { type RoundEnd, type RoundUse, roundUse } from '../chat-bill.ts';
 import { contextOverflow } from '../chat-bounds.ts';
 import type { ChatParts } from '../chat-run.ts';
 import { noOutput } from '../wire/chat-choice.ts';
-import { KEEP_ALIVE, streamErrorEvents } from '../wire/chat-stream.ts';
+import { streamErrorEvents } from '../wire/chat-stream.ts';
 import { measurePrompt } from '../wire/prompt-facts.ts';
 import {
   type CompletionEnd,

@@ -1,8 +1,8 @@
 /** What `/completions` answers, and what it says of itself. Engines may add members to a choice. */
 import { z } from 'zod';
 import { type RouteDescription, jsonContent } from '../../http/describe.ts';
+import { Cost } from '../../http/openapi/cost.ts';
 import { MODEL_REFUSALS } from '../../http/openapi/refusals.ts';
-import { Cost } from '../chat-completions/schema.ts';
 import { CompletionBody } from './completion-request.ts';
 
 const Count = z.int().min(0);

@@ -3,7 +3,8 @@ import { z } from 'zod';
 import type { FaultCode } from '../../core/faults.ts';
 import { type RouteDescription, jsonAnswer, jsonContent } from '../../http/describe.ts';
 import { MODEL_REFUSALS } from '../../http/openapi/refusals.ts';
-import { CHAT_REFUSALS, Cost, Echo, ECHO_EXAMPLE } from '../chat-completions/schema.ts';
+import { Cost } from '../../http/openapi/cost.ts';
+import { CHAT_REFUSALS, Echo, ECHO_EXAMPLE } from '../chat-completions/schema.ts';
 import { errorTypeOf } from './message-errors.ts';
 import { MessagesBody } from './messages-schema.ts';
 

@@ -3,7 +3,8 @@
  * specification demands, with `null` for nothing.
  */
 import { z } from 'zod';
-import { Cost, Echo } from '../chat-completions/schema.ts';
+import { Cost } from '../../http/openapi/cost.ts';
+import { Echo } from '../chat-completions/schema.ts';
 
 export const Count = z.int().min(0);
 const Status = z.enum(['in_progress', 'completed', 'incomplete']);

@@ -55,9 +55,6 @@ const DONE = '[DONE]';
 const DONE_EVENT = Buffer.from(`data: ${DONE}\n\n`);
 const EMPTY = Buffer.alloc(0);
 
-/** Sent while the engine thinks, so that nothing between closes the connection. */
-export const KEEP_ALIVE = Buffer.from(': keep-alive\n\n');
-
 /** More layouts than this are not worth comparing with; the oldest gives way. */
 const MAX_TEMPLATES = 8;
 

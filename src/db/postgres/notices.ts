@@ -35,6 +35,8 @@ export class PostgresNotices {
   readonly #listeners: ((word: string) => void)[] = [];
   #started: Promise<void> | undefined;
   #client: pg.Client | undefined;
+  /** The last word said on it: a connection takes one statement at a time. */
+  #said: Promise<unknown> = Promise.resolve();
   #isHeard = false;
   #misses = 0;
   #isWarned = false;
@@ -78,7 +80,11 @@ export class PostgresNotices {
     const client = this.#client;
     // Its own connection: the caller may be inside a transaction that has the last one of the pool.
     if (client === undefined) await this.#parts.say(word);
-    else await client.query('SELECT pg_notify($1, $2)', [CHANNEL, word]);
+    else {
+      const said = this.#said.then(() => client.query('SELECT pg_notify($1, $2)', [CHANNEL, word]));
+      this.#said = said.catch(() => undefined); // who says it hears of it
+      await said;
+    }
   }
 
   async close(): Promise<void> {

@@ -5,19 +5,22 @@
 import { FAULTS } from '../../core/faults.ts';
 import type { OpenApiDocument, Operation } from '../openapi/openapi.ts';
 import { type Html, escapeHtml, html, line, prose } from './html.ts';
-import { type PageOperation, operationSection, sample } from './operation.ts';
-import { SCRIPT, STYLE } from './style.ts';
+import type { PageOperation } from './calls.ts';
+import { codeTabs, operationSection } from './operation.ts';
+import { samplesOf, sdkMethod } from './samples.ts';
 
-export interface DocsPage {
-  readonly html: string;
-  /** What stands in the one style and the one script element, for the policy of the page. */
-  readonly style: string;
-  readonly script: string;
+export interface PageParts {
+  /** Prefix of the service's own headers is `x-<name>-`. */
+  readonly serviceName: string;
+  /** Addresses of the files that the page loads. */
+  readonly scriptUrl: string;
+  readonly styleUrl: string;
+  readonly iconUrl: string;
 }
 
 const METHODS = ['get', 'head', 'post', 'put', 'patch', 'delete'] as const;
 
-export function docsPage(document: OpenApiDocument): DocsPage {
+export function docsPage(document: OpenApiDocument, parts: PageParts): string {
   const base = document.servers[0]?.url ?? '';
   const operations = operationsOf(document, base);
   const groups = document.tags.map((tag) => ({
@@ -26,14 +29,15 @@ export function docsPage(document: OpenApiDocument): DocsPage {
     operations: operations.filter(({ operation }) => operation.tags[0] === tag.name),
   }));
   const { title, version, description } = document.info;
-  const start = startBlocks(base, title);
+  const [lead = '', ...others] = description.split('\n\n');
+  const start = startBlocks(base, title, parts.serviceName);
   const body = html`<a class="skip" href="#content">Skip to the content</a>
     <div class="page">
       ${navigation(title, start, groups)}
       <main id="content">
         <header class="top">
           <h1>${title}</h1>
-          <div class="lead">${prose(description)}</div>
+          <div class="lead">${prose(lead)}</div>
           <ul class="facts">
             <li>Base URL <code>${base}</code></li>
             <li>Version ${version}</li>
@@ -50,15 +54,15 @@ export function docsPage(document: OpenApiDocument): DocsPage {
               ${group.operations.map((one) => operationSection(one, document))}
             </section>`,
         )}
-        ${errorSection()}
+        ${errorSection(others.join('\n\n'))}
         <footer>${title}, version ${version}. This page needs nothing from other servers.</footer>
       </main>
     </div>`;
-  return { html: wholePage(title, body), style: STYLE, script: SCRIPT };
+  return wholePage(title, new URL(base).pathname, body, parts);
 }
 
-function wholePage(title: string, body: Html): string {
-  return `<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1"><title>${escapeHtml(title)}</title><link rel="icon" href="data:,"><style>${STYLE}</style></head><body>${body.html}<script>${SCRIPT}</script></body></html>`;
+function wholePage(title: string, basePath: string, body: Html, urls: PageParts): string {
+  return `<!doctype html><html lang="en" data-base="${escapeHtml(basePath)}"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1"><meta name="color-scheme" content="light dark"><title>${escapeHtml(title)}</title><link rel="icon" href="${urls.iconUrl}"><link rel="stylesheet" href="${urls.styleUrl}"><script type="module" src="${urls.scriptUrl}"></script></head><body>${body.html}</body></html>`;
 }
 
 function operationsOf(document: OpenApiDocument, base: string): PageOperation[] {
@@ -98,6 +102,24 @@ function navigation(title: string, start: readonly Block[], groups: readonly Gro
   );
   const links = start.map(([id, words]) => html`<li><a href="#${id}">${words}</a></li>`);
   return html`<nav aria-label="Contents">
+    <div class="search" hidden>
+      <input
+        id="search"
+        type="text"
+        role="combobox"
+        placeholder="Search"
+        aria-label="Search routes, fields and errors"
+        aria-autocomplete="list"
+        aria-expanded="false"
+        aria-controls="found"
+        autocomplete="off"
+        autocapitalize="off"
+        spellcheck="false"
+        enterkeyhint="go"
+      />
+      <kbd aria-hidden="true">/</kbd>
+    </div>
+    <div id="found" role="listbox" aria-label="Found" popover="manual"></div>
     <details open>
       <summary><span class="brand">${title}</span></summary>
       <ul>
@@ -127,24 +149,31 @@ function idOf(name: string): string {
 /** One part of the start: its id, title, text and samples. */
 type Block = readonly [id: string, title: string, text: string, samples: readonly Html[]];
 
-function startBlocks(base: string, title: string): readonly Block[] {
-  const request =
-    '{\n    "model": "default",\n    "messages": [{ "role": "user", "content": "Hello" }]\n  }';
-  const curl = `export API_KEY=…\ncurl '${base}/chat/completions' \\\n  -H "Authorization: Bearer $API_KEY" \\\n  -H 'Content-Type: application/json' \\\n  -d '${request}'`;
-  const python = `from openai import OpenAI\n\nclient = OpenAI(\n    base_url="${base}",\n    api_key="…",\n)\nanswer = client.chat.completions.create(\n    model="default",\n    messages=[{"role": "user", "content": "Hello"}],\n)\nprint(answer.choices[0].message.content)`;
-  const node = `import OpenAI from 'openai';\n\nconst client = new OpenAI({\n  baseURL: '${base}',\n  apiKey: '…',\n});\nconst answer = await client.chat.completions.create({\n  model: 'default',\n  messages: [{ role: 'user', content: 'Hello' }],\n});\nconsole.log(answer.choices[0].message.content);`;
+function startBlocks(base: string, title: string, serviceName: string): readonly Block[] {
+  const method = sdkMethod('POST', '/chat/completions');
+  const chat = (id: string, options: object): Html[] => {
+    const messages = [{ role: 'user', content: 'Hello' }];
+    const samples = samplesOf({
+      method: 'POST',
+      url: `${base}/chat/completions`,
+      credential: 'API_KEY',
+      body: { kind: 'json', value: { model: 'default', messages, ...options } },
+      sdk: method && { baseUrl: base, method, ids: [] },
+    });
+    return [codeTabs(id, samples)];
+  };
   return [
     [
       'start',
       'First request',
-      `Ask the operator of ${title.replace(/ API$/, '')} for an API key and send it as \`Authorization: Bearer\`. A key is a secret: keep it on your server, never in a page. INFERENCE keys call models; ADMIN keys also manage keys and read the account's history.\n\nThe model \`default\` is always there. \`GET /models\` lists the others with their prices.`,
-      [sample('curl', curl)],
+      `Ask the operator of ${title.replace(/ API$/, '')} for an API key and send it as \`Authorization: Bearer\`. A key is a secret: keep it out of whatever you publish. INFERENCE keys call models; ADMIN keys also manage keys and read the account's history.\n\nThe model \`default\` is always there. \`GET /models\` lists the others with their prices. With a key at hand, [try it on this page](#postChatCompletions).`,
+      chat('start-chat', {}),
     ],
     [
       'sdk',
       'OpenAI SDKs',
-      "Every client of the OpenAI protocol works: set its base URL and key. For errors in OpenAI's shape send the header `x-svc-error-format: openai`.",
-      [sample('Python', python), sample('JavaScript', node)],
+      `Every client of the OpenAI protocol works: set its base URL and key. For errors in OpenAI's shape send the header \`x-${serviceName}-error-format: openai\`.`,
+      [],
     ],
     [
       'wallets',
@@ -156,7 +185,7 @@ function startBlocks(base: string, title: string): readonly Block[] {
       'streaming',
       'Streaming',
       'With `"stream": true` events come as they are made and end with `[DONE]`. The last chunk before it carries `usage` and `cost`. Leaving early stops the model, and what was produced until then is paid.',
-      [],
+      chat('stream-chat', { stream: true }),
     ],
     [
       'retries',
@@ -193,12 +222,12 @@ function startSection(blocks: readonly Block[]): Html {
   </section>`;
 }
 
-function errorSection(): Html {
+function errorSection(about: string): Html {
   const rows = Object.entries(FAULTS)
     .toSorted(([, a], [, b]) => a.status - b.status)
     .map(
       ([code, { status, message, remedy }]) =>
-        html`<tr>
+        html`<tr id="error-${code}">
           <td>${status}</td>
           <td><code>${code}</code></td>
           <td>${line(message)}</td>
@@ -211,7 +240,8 @@ function errorSection(): Html {
       An error is <code>{"error": "a sentence", "code": "A_WORD"}</code>. Validation adds
       <code>details</code> (a tree) and <code>issues</code> (a list).
     </p>
-    <div class="wide">
+    <div class="soft about">${prose(about)}</div>
+    <div class="wide" role="region" aria-label="Errors" tabindex="0">
       <table>
         <thead>
           <tr>

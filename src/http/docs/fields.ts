@@ -92,7 +92,7 @@ function branchesOf(schema: Schema, source: SchemaSource): Schema[] {
 const COMPONENT = '#/components/schemas/';
 
 /** Follows references; a circle cannot arise, since zod's schemas here are trees. */
-function resolve(schema: Schema, source: SchemaSource): Schema {
+export function resolve(schema: Schema, source: SchemaSource): Schema {
   if (schema.$ref === undefined) return schema;
   return resolve(source.schemas[schema.$ref.slice(COMPONENT.length)] ?? {}, source);
 }

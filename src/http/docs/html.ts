@@ -19,9 +19,12 @@ export function escapeHtml(text: string): string {
 
 type Part = Html | string | number | undefined | false | readonly Part[];
 
-/** Tagged template: texts are escaped, `Html` and lists of it are not. */
+/**
+ * Tagged template: texts are escaped, `Html` and lists of it are not. The indentation of the source
+ * is not sent.
+ */
 export function html(strings: TemplateStringsArray, ...parts: readonly Part[]): Html {
-  const pieces = strings.map((text, at) => text + render(parts[at]));
+  const pieces = strings.map((text, at) => text.replaceAll(/\n\s*/g, ' ') + render(parts[at]));
   return { html: pieces.join('') };
 }
 

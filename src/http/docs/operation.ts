@@ -7,49 +7,71 @@ import type {
   OperationParameter,
   OperationResponse,
 } from '../openapi/openapi.ts';
+import { type PageOperation, samplesFor, tryFacts } from './calls.ts';
 import { fieldsOf, kindOf } from './fields.ts';
 import { type Html, html, line, prose } from './html.ts';
-
-/** Characters of a body that fit beside `-d`. */
-const SHORT_BODY = 44;
-
-export interface PageOperation {
-  readonly method: string;
-  readonly path: string;
-  readonly operation: Operation;
-  /** Address of the path, with the base path where it belongs. */
-  readonly url: string;
-}
+import type { Sample } from './samples.ts';
+import type { TryFacts } from './try-facts.ts';
 
 export function operationSection(one: PageOperation, document: OpenApiDocument): Html {
   const { method, path, operation } = one;
-  return html`<article id="${operation.operationId}">
-    <h3>${operation.summary}</h3>
+  const id = operation.operationId;
+  const facts = tryFacts(one, document);
+  const samples = samplesFor(one, facts, document.servers[0]?.url ?? '');
+  return html`<article id="${id}">
+    <h3>
+      ${operation.summary}
+      <a class="anchor" href="#${id}" aria-label="Link to ${operation.summary}">#</a>
+    </h3>
     <p class="path"><span class="verb ${method}">${method.toUpperCase()}</span>${path}</p>
     <div class="about">
-      ${badges(operation)} ${operation.description !== undefined && prose(operation.description)}
+      ${badges(operation, facts)}
+      ${operation.description !== undefined && prose(operation.description)}
     </div>
     <div class="columns">
       <div>
         ${parameterList(operation.parameters ?? [], document)} ${requestFields(operation, document)}
         ${responseList(operation, document)}
       </div>
-      <aside>${sample('curl', curlOf(one))} ${answerSamples(operation)}</aside>
+      <aside>
+        ${codeTabs(id, samples)} ${isForPeople(operation) ? undefined : tryPlace(facts)}
+        ${answerSamples(operation)}
+      </aside>
     </div>
   </article>`;
 }
 
-function badges(operation: Operation): Html {
-  const names = (operation.security ?? []).map((scheme) => Object.keys(scheme)[0]);
+/** Pages are opened, not called. */
+function isForPeople(operation: Operation): boolean {
+  return Object.values(operation.responses)[0]?.content?.['text/html'] !== undefined;
+}
+
+function tryPlace(facts: TryFacts): Html {
+  return html`<div class="try" hidden>
+    <button type="button" class="open" aria-expanded="false">Try it</button>
+    <script type="application/json">
+      ${data(facts)}
+    </script>
+  </div>`;
+}
+
+function badges(operation: Operation, facts: TryFacts): Html {
+  const schemes = (operation.security ?? []).map((scheme) => Object.keys(scheme)[0]);
   const words: Readonly<Record<string, string>> = {
     apiKey: 'API key',
     adminKey: 'ADMIN key',
     wallet: 'Wallet',
   };
-  const shown = names.map((name) => (name === undefined ? 'No key needed' : (words[name] ?? name)));
-  return html`<div class="badges">
-    ${shown.map((word) => html`<span class="badge">${word}</span>`)}
-  </div>`;
+  const shown = schemes.map((name) => (name === undefined ? 'No key' : (words[name] ?? name)));
+  return html`<ul class="badges" aria-label="Needs">
+    ${
+      facts.credential === 'wallet'
+        ? html`<li class="badge warn">Signed by a wallet</li>`
+        : shown.map((word) => html`<li class="badge">${word}</li>`)
+    }
+    ${facts.isPaid && html`<li class="badge">Costs money</li>`}
+    ${facts.isDestructive && html`<li class="badge bad">Cannot be undone</li>`}
+  </ul>`;
 }
 
 function parameterList(
@@ -130,53 +152,55 @@ function exampleText(example: unknown): string {
   return typeof example === 'string' ? example.trimEnd() : JSON.stringify(example, null, 2);
 }
 
+/** One text, with its name and a button that copies it. */
 export function sample(title: string, text: string): Html {
   return html`<div class="sample">
-    <div class="title"><span>${title}</span><button type="button" hidden>Copy</button></div>
+    <div class="title"><span>${title}</span>${COPY}</div>
     <pre tabindex="0"><code>${text}</code></pre>
   </div>`;
 }
 
-/** A command that works once the key stands in the environment. */
-export function curlOf({ method, url, operation }: PageOperation): string {
-  const parameters = operation.parameters ?? [];
-  const target = parameters
-    .filter((one) => one.in === 'path')
-    .reduce((text, one) => text.replace(`{${one.name}}`, one.example ?? one.name), url);
-  const query = parameters
-    .filter((one) => one.in === 'query' && one.required)
-    .map((one) => `${one.name}=${one.example ?? one.name}`);
-  const address = query.length === 0 ? target : `${target}?${query.join('&')}`;
-  const lines = [`curl ${quoted(address)}`];
-  if (method === 'head') lines.push('-I');
-  else if (method !== 'get' && method !== 'post') lines.push(`-X ${method.toUpperCase()}`);
-  const scheme = Object.keys(operation.security?.[0] ?? {})[0];
-  if (scheme === 'apiKey') lines.push('-H "Authorization: Bearer $API_KEY"');
-  if (scheme === 'adminKey') lines.push('-H "Authorization: Bearer $ADMIN_KEY"');
-  if (scheme === 'wallet') lines.push('-H "SIGN-IN-WITH-X: $SIGN_IN"');
-  lines.push(...bodyOf(operation.requestBody?.content ?? {}));
-  if (method === 'post' && operation.requestBody === undefined) lines.push('-X POST');
-  return lines.join(' \\\n  ');
+const COPY = html`<button type="button" class="copy" hidden>Copy</button>`;
+
+/** The same in several languages, the first of which is shown until another is chosen. */
+export function codeTabs(id: string, samples: readonly Sample[]): Html {
+  const tabs = samples.map(
+    ({ name }, at) =>
+      html`<button
+        type="button"
+        role="tab"
+        id="${id}-tab-${at}"
+        aria-controls="${id}-code-${at}"
+        aria-selected="${at === 0 ? 'true' : 'false'}"
+        tabindex="${at === 0 ? '0' : '-1'}"
+        data-language="${name}"
+      >
+        ${name}
+      </button>`,
+  );
+  const texts = samples.map(
+    ({ name, text }, at) =>
+      html`<pre
+        id="${id}-code-${at}"
+        role="tabpanel"
+        aria-labelledby="${id}-tab-${at}"
+        tabindex="0"
+        data-language="${name}"
+        ${at > 0 && HIDDEN}
+      ><code>${text}</code></pre>`,
+  );
+  return html`<div class="sample code">
+    <div class="title">
+      <div role="tablist" aria-label="Language">${tabs}</div>
+      ${COPY}
+    </div>
+    ${texts}
+  </div>`;
 }
 
-function bodyOf(content: OperationContent): string[] {
-  const json = content['application/json'];
-  if (json !== undefined) {
-    return ["-H 'Content-Type: application/json'", `-d ${quoted(jsonText(json.example))}`];
-  }
-  const [type] = Object.keys(content);
-  if (type === undefined) return [];
-  if (type.startsWith('multipart/')) return ["-F 'image=@photo.png'"];
-  return [`-H 'Content-Type: ${type}'`, '--data-binary @file'];
-}
+const HIDDEN = html` hidden`;
 
-/** On one line when it fits, else indented under the command. */
-function jsonText(value: unknown): string {
-  const short = JSON.stringify(value);
-  if (short.length <= SHORT_BODY) return short;
-  return JSON.stringify(value, null, 2).replaceAll('\n', '\n  ');
-}
-
-function quoted(text: string): string {
-  return `'${text.replaceAll("'", String.raw`'\''`)}'`;
+/** JSON that stands in the page, whatever is in its texts. */
+function data(value: unknown): Html {
+  return { html: JSON.stringify(value).replaceAll('<', String.raw`\u003c`) };
 }

@@ -160,6 +160,13 @@ export const HEADER_GROUPS = {
   message: [
     some('request-id', 'The same as `x-request-id`, where clients of Messages look.', REQUEST_ID),
   ],
+  mcp: [
+    some(
+      'mcp-session-id',
+      'Of `initialize`: names the client, so that it can cancel its own calls.',
+      '8f14e45f-ceea-467f-a1d6-1f2b3c4d5e6f',
+    ),
+  ],
   stream: [
     some('cache-control', 'On streams.', 'no-cache'),
     some('x-accel-buffering', 'On streams: tells proxies not to gather it.', 'no'),

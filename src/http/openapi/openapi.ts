@@ -52,6 +52,8 @@ export interface Operation {
    * a success: among `responses`, generated clients would take it for an answer.
    */
   readonly 'x-pending-payment'?: OperationResponse;
+  /** A call cannot be undone by another. */
+  readonly 'x-destructive'?: boolean;
 }
 
 export type OperationParameter = ReturnType<typeof parameterOf>;
@@ -170,6 +172,7 @@ function operationOf(route: Route, components: Components, options: OpenApiOptio
     summary: about.summary,
     ...(about.about === undefined ? {} : { description: about.about }),
     security: securityOf(route, options),
+    ...(about.destructive === true || route.method === 'DELETE' ? { 'x-destructive': true } : {}),
     ...(parameters.length === 0 ? {} : { parameters }),
     ...(about.request === undefined
       ? {}
@@ -197,6 +200,7 @@ const SECURITY: Readonly<Record<RouteAuth, NonNullable<Operation['security']>>> 
   public: [{}],
   key: [{ apiKey: [] }],
   'key-or-wallet': [{ apiKey: [] }, { wallet: [] }],
+  'optional-key-or-wallet': [{ apiKey: [] }, { wallet: [] }, {}],
   admin: [{ adminKey: [] }],
   'admin-or-wallet': [{ adminKey: [] }, { wallet: [] }],
   wallet: [{ wallet: [] }],

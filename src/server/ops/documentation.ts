@@ -3,9 +3,10 @@
  * `GET /openapi.json` below the base path; and `GET /docs`, the page that people read. Both are
  * made once, when the first asks.
  */
-import { createHash } from 'node:crypto';
 import { z } from 'zod';
 import type { Config } from '../../config/config.ts';
+import type { ConsoleAssets } from '../../console/assets.ts';
+import { assetPath } from '../../console/console.ts';
 import { jsonAnswer } from '../../http/describe.ts';
 import { docsPage } from '../../http/docs/docs.ts';
 import { type OpenApiDocument, openApiDocument } from '../../http/openapi/openapi.ts';
@@ -16,6 +17,7 @@ export interface OwnDocumentParts {
   /** `YYYYMMDD.HHMMSS` of the build. */
   readonly version: string;
   readonly basePath: string;
+  readonly assets: () => Promise<ConsoleAssets>;
   /** Every route of the server. */
   readonly routes: () => readonly Route[];
 }
@@ -38,6 +40,15 @@ export class OwnDocument {
     return this.#parts.routes();
   }
 
+  /** The files that its page loads. */
+  assets(): Promise<ConsoleAssets> {
+    return this.#parts.assets();
+  }
+
+  get serviceName(): string {
+    return this.#parts.config().service.name;
+  }
+
   openApi(): OpenApiDocument {
     const { config, version, basePath } = this.#parts;
     const { service, publicUrl, payments } = config();
@@ -52,10 +63,32 @@ export class OwnDocument {
 
 const HOUR_SECONDS = 3_600;
 const CACHED = { 'cache-control': `public, max-age=${HOUR_SECONDS}` };
+/**
+ * Nothing but the page's own files runs or loads, and nothing frames it. It asks this server alone;
+ * `blob:` is what the service answered with.
+ */
+const PAGE_POLICY = [
+  "default-src 'none'",
+  "script-src 'self'",
+  "style-src 'self'",
+  "connect-src 'self'",
+  "img-src 'self' data: blob:",
+  'media-src blob:',
+  "base-uri 'none'",
+  "form-action 'none'",
+  "frame-ancestors 'none'",
+  "require-trusted-types-for 'script'",
+].join('; ');
+const PAGE_HEADERS = {
+  'content-security-policy': PAGE_POLICY,
+  'referrer-policy': 'no-referrer',
+  // It names its files by their hashes, and those of an older version are gone.
+  'cache-control': 'no-cache',
+};
 
 export function documentationRoutes(document: OwnDocument): Route[] {
   let json: Buffer | undefined;
-  let page: ReturnType<typeof securePage> | undefined;
+  let page: Buffer | undefined;
   return [
     {
       method: 'GET',
@@ -99,30 +132,19 @@ export function documentationRoutes(document: OwnDocument): Route[] {
         ],
       },
       handle: async (context) => {
-        page ??= securePage(document.openApi());
-        context.setAll(page.headers);
-        await context.bytes(200, 'text/html; charset=utf-8', page.body);
+        const { reference, icon } = (await document.assets()).index;
+        const { script, style } = reference;
+        page ??= Buffer.from(
+          docsPage(document.openApi(), {
+            serviceName: document.serviceName,
+            scriptUrl: assetPath(script),
+            styleUrl: assetPath(style),
+            iconUrl: assetPath(icon),
+          }),
+        );
+        context.setAll(PAGE_HEADERS);
+        await context.bytes(200, 'text/html; charset=utf-8', page);
       },
     },
   ];
-}
-
-/** Nothing but the page's own style and script runs in it, and nothing frames it. */
-function securePage(document: OpenApiDocument) {
-  const { html, style, script } = docsPage(document);
-  const hash = (text: string): string =>
-    `'sha256-${createHash('sha256').update(text).digest('base64')}'`;
-  const policy = [
-    "default-src 'none'",
-    `style-src ${hash(style)}`,
-    `script-src ${hash(script)}`,
-    'img-src data:',
-    "base-uri 'none'",
-    "form-action 'none'",
-    "frame-ancestors 'none'",
-  ].join('; ');
-  return {
-    body: Buffer.from(html),
-    headers: { 'content-security-policy': policy, 'referrer-policy': 'no-referrer', ...CACHED },
-  };
 }

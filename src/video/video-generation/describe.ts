@@ -201,6 +201,7 @@ export const VIDEO_RETRIEVE: RouteDescription = {
 export const VIDEO_COMPLETE: RouteDescription = {
   tag: 'Video',
   summary: 'Remove a finished video',
+  destructive: true,
   request: jsonContent(VideoCompleteRequest, { model: 'reel-1', queue_id: QUEUE_ID }),
   answers: [
     answered(
@@ -225,6 +226,7 @@ const Cancelled = z
 export const VIDEO_CANCEL: RouteDescription = {
   tag: 'Video',
   summary: 'Cancel a video',
+  destructive: true,
   about:
     'Ends a request that is not done: nothing is charged, and what was set aside is back. Once the video is made it is to be paid, and this answers 400. Again is fine.',
   request: jsonContent(VideoCancelRequest, { queue_id: QUEUE_ID }),

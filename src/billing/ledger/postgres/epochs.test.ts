@@ -115,8 +115,11 @@ describe('a process in the ledger (postgres)', () => {
     const clock = new TestClock();
     const ledger = await open(store, clock);
     await fund(ledger, real);
-    for (const lifetime of ['process', 'durable'] as const) {
-      lose('transaction');
+    for (const [lifetime, statement] of [
+      ['process', 'INSERT INTO ledger_hold'],
+      ['durable', 'transaction'],
+    ] as const) {
+      lose(statement);
       await assert.rejects(ledger.hold(wish(`lost ${lifetime}`, lifetime)), StoreUnavailable);
     }
     assert.ok((await ledger.hold(wish('kept'))).ok);

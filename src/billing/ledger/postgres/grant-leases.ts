@@ -45,6 +45,8 @@ export interface LeaseWant {
   readonly mayWait: boolean;
   /** Of a new lease. */
   readonly newId: string;
+  /** It was last granted without a plan, or was not asked for yet. */
+  readonly isPlain: boolean;
 }
 
 /** What a lease is from now on. */
@@ -62,6 +64,8 @@ export interface LeaseAnswer {
   readonly grant: LeaseGrant | undefined;
   /** The row of the lease is gone: its process was taken for dead. */
   readonly isLost: boolean;
+  /** It needed no plan: USD alone pays for all that each request can use. */
+  readonly isPlain: boolean;
   /** Processes whose leases stand in the way of a request that did not get what it should. */
   readonly holders: readonly string[];
 }
@@ -170,7 +174,7 @@ async function grantOne(
   const isLost = lease !== undefined && row === undefined;
   if (account === undefined) {
     const answers = requests.map((request) => planFor(states, request, nowMs));
-    return { answers, grant: undefined, isLost, holders: [] };
+    return { answers, grant: undefined, isLost, isPlain: false, holders: [] };
   }
   const allowance = states.allowances.get(want.allowanceId ?? '');
   const freed = row === undefined ? 0n : (lease?.freeNano ?? 0n);
@@ -190,17 +194,20 @@ async function grantOne(
       answer.ok ? { ok: false, reason: 'held', availableNano: ZERO } : answer,
     );
   }
+  const isAll = (answer: PlannedHold | HoldRefusal, at: number): boolean =>
+    answer.ok && answer.usdNano === requests[at]?.maxNano;
+  const isPlain = !hasDaily && allowance === undefined && answers.every(isAll);
   const grant = leaseFor(granting, want, { row, freed, account, allowance, answers });
   const isKept = grant !== undefined && grant.id === lease?.id;
   if (!isKept && lease !== undefined && freed > 0n) {
     statements.push(addTo({ id: lease.id, kind: lease.kind, addedNano: -freed }));
   }
-  if (grant !== undefined) return { answers, grant, isLost, holders };
+  if (grant !== undefined) return { answers, grant, isLost, isPlain, holders };
   for (const [index, answer] of answers.entries()) {
     const request = requests[index];
     if (answer.ok && request !== undefined) insertHold(statements, granting, request, answer);
   }
-  return { answers, grant, isLost, holders };
+  return { answers, grant, isLost, isPlain, holders };
 }
 
 /** Takes back what no open hold has of the lease. */
@@ -264,6 +271,11 @@ function sliceOf(
 ): bigint | undefined {
   if (!mayLease || processes === 0n || account.debtNano > 0n) return undefined;
   const slice = freeOf(kind, account, allowance, nowMs) / (2n * processes);
+  return slice < leastSlice(requests) ? undefined : slice;
+}
+
+/** A lease of less is not worth it. */
+export function leastSlice(requests: readonly HoldRequest[]): bigint {
   let least = 1n;
   for (const request of requests) {
     const { floorNano } = request;
@@ -272,7 +284,7 @@ function sliceOf(
     // Memory knows of no other credit than that of the lease.
     if (floorNano > least) least = floorNano;
   }
-  return slice < least ? undefined : slice;
+  return least;
 }
 
 function setAside(

@@ -3,6 +3,7 @@
  * the requests that ask for more. Plain records and what is worked out of them.
  */
 import { dayOf } from '../../../core/clock.ts';
+import type { Due, DueGroup } from '../../../core/due-queue.ts';
 import type { Placed } from '../../../core/in-flight.ts';
 import { type Nano, ZERO } from '../../../core/money.ts';
 import { roomForAll } from '../hold-plan.ts';
@@ -50,25 +51,24 @@ export interface Asking {
 }
 
 /** An account, or a capped key of it, whose requests come out of one lease. */
-export interface Slot {
+export interface Slot extends Due {
   readonly key: string;
   readonly account: LeasedAccount;
   readonly allowanceId: string | undefined;
   lease: Lease | undefined;
   /** Requests that wait to be asked for. */
   asking: Asking[];
-  /** It is about to be asked for, or gives back what it does not use. */
-  isDue: boolean;
   wasUsed: boolean;
+  /** Whether it was last granted without a plan. */
+  isPlain: boolean;
   /** Who asks once has a hold of its own; who comes back gets a lease. */
   hasAsked: boolean;
 }
 
-export interface LeasedAccount {
+/** While the database is asked for it (`isBusy`) its leases stand still. */
+export interface LeasedAccount extends DueGroup {
   readonly id: string;
   readonly slots: Slot[];
-  /** The database is being asked for it: its leases stand still. */
-  isBusy: boolean;
   contestedUntilMs: number;
   /** Told when nothing of it is due or asked for. */
   resting: (() => void)[];
@@ -106,6 +106,7 @@ export function newSlot(account: LeasedAccount, allowanceId: string | undefined)
     asking: [],
     isDue: false,
     wasUsed: true,
+    isPlain: true,
     hasAsked: false,
   };
   account.slots.push(slot);

@@ -6,13 +6,16 @@ import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import { emptyPostgresDatabase } from '../../../../test/databases/postgres.ts';
 import { openTestStore } from '../../../../test/databases/stores.ts';
+import { seededIds } from '../../../../test/support/seeded-ids.ts';
 import { type LogLine, memoryLog } from '../../../../test/support/memory-log.ts';
 import { bill } from '../../../../test/support/test-ledger.ts';
-import { type Clock, DAY_MS, systemClock } from '../../../core/clock.ts';
+import { type Clock, DAY_MS, dayOf, systemClock } from '../../../core/clock.ts';
 import { systemIds } from '../../../core/ids.ts';
 import { type Nano, ZERO, nano, usdToNano } from '../../../core/money.ts';
 import { type Store, openStore } from '../../../db/db.ts';
 import { type Hold, type HoldAnswer, LEDGER_MIGRATIONS, Ledger } from '../ledger.ts';
+import { grantLeases } from './grant-leases.ts';
+import { grantPlain } from './grant-statement.ts';
 
 const PRICE = usdToNano('0.00001');
 const DEAD_AFTER_MS = 1_200;
@@ -203,6 +206,112 @@ describe('leases of several processes', () => {
     assert.equal(asks.mock.callCount(), 0);
     assert.ok(queries.mock.callCount() <= 2, 'the settles of a tick are one statement');
     await assertClean(process);
+  });
+
+  test('a first request, a lease and its return are one statement each', async (t) => {
+    const process = await begin();
+    const accountId = await fund(process, usdToNano('1'));
+    const asks = t.mock.method(process.store, 'transaction');
+    const queries = t.mock.method(process.store, 'query');
+    const first = await held(process, accountId);
+    assert.equal(await leased(process, accountId), PRICE, 'a hold of its own');
+    queries.mock.resetCalls();
+    const second = await held(process, accountId);
+    assert.equal(queries.mock.callCount(), 1, 'the lease');
+    assert.ok((await leased(process, accountId)) > 2n * PRICE);
+    for (const hold of [first, second]) await settled(process, hold);
+    await process.ledger.recall(accountId);
+    assert.equal(asks.mock.callCount(), 0);
+    assert.equal(await leased(process, accountId), 0n);
+    await assertClean(process);
+  });
+
+  test('what is granted without a plan is what a plan would grant', async () => {
+    const { store, ledger } = await begin();
+    const seed = Number(process.env['TEST_SEED'] ?? 1 + (Date.now() % 1_000_000));
+    const ids = seededIds(seed);
+    const random = (): number => ids.fraction();
+    const upTo = (most: number): bigint => BigInt(Math.floor(random() * most));
+    const epochId = `plain-${seed}`;
+    await store.query(
+      'INSERT INTO ledger_epoch (id, started_ms, heartbeat_ms) VALUES ($1, 0, $2)',
+      [epochId, BigInt(Date.now()) * 2n],
+    );
+    const context = { epochId, hasEpoch: true, nowMs: Date.now() };
+    let plain = 0;
+    for (let round = 0; round < 60; round += 1) {
+      const balanceNano = nano(upTo(3_000) + 1n);
+      const hasDaily = random() < 0.1;
+      const sizes = Array.from({ length: Number(upTo(4)) }, () => {
+        const minNano = nano(upTo(60));
+        const maxNano = nano(minNano + upTo(200));
+        const usefulNano = random() < 0.5 ? nano(minNano + upTo(100)) : undefined;
+        return {
+          minNano,
+          maxNano,
+          usefulNano,
+          maxIsNamed: random() < 0.5,
+          floorNano: nano(upTo(300)),
+        };
+      });
+      const [mayLease, freeNano, heldNano] = [random() < 0.7, upTo(400), upTo(200)];
+      const hasLease = random() < 0.5;
+      const sides = [];
+      for (const side of ['plain', 'planned'] as const) {
+        const accountId = await fund({ ledger, store } as Process, balanceNano); // no more is used
+        if (hasDaily) await ledger.setDailyAllocation(accountId, nano(50n));
+        const lease = { id: `lease:${accountId}`, kind: 'usd' as const, freeNano };
+        if (hasLease) {
+          await store.query(
+            `INSERT INTO ledger_hold (request_id, account_id, allowance_start_ms, usd_nano, daily_nano,
+               daily_day, epoch_id, created_ms) VALUES ($1, $2, 0, $3, 0, $4, $5, 0)`,
+            [lease.id, accountId, freeNano + heldNano, dayOf(context.nowMs), epochId],
+          );
+          await store.query('UPDATE ledger_account SET held_nano = $2 WHERE id = $1', [
+            accountId,
+            freeNano + heldNano,
+          ]);
+        }
+        const want = {
+          accountId,
+          allowanceId: undefined,
+          lease: hasLease ? lease : undefined,
+          requests: sizes.map((size, at) => ({
+            ...size,
+            requestId: `${accountId}-${at}`,
+            accountId,
+          })),
+          mayLease,
+          mayWait: false,
+          newId: `lease:new-${accountId}`,
+          isPlain: true,
+        };
+        const [answer] =
+          side === 'plain'
+            ? await grantPlain(store, context, [want])
+            : ((await store.transaction((tx) => grantLeases(tx, context, [want]))) ?? []);
+        const [row] = await store.query('SELECT held_nano FROM ledger_account WHERE id = $1', [
+          accountId,
+        ]);
+        const rows = await store.query(
+          'SELECT request_id, usd_nano FROM ledger_hold WHERE account_id = $1 ORDER BY request_id',
+          [accountId],
+        );
+        const text = JSON.stringify({ answer, row, rows }, (_, value) =>
+          typeof value === 'bigint' ? String(value) : value,
+        );
+        sides.push({ answer, text: text.replaceAll(accountId, 'account') });
+      }
+      const [one, other] = sides as [(typeof sides)[0], (typeof sides)[0]];
+      // What the statement leaves alone has to be planned: there is not enough, or daily credit.
+      if (one.answer === undefined)
+        assert.ok(other.answer?.isPlain === false, `seed ${seed}, ${other.text}`);
+      else assert.deepEqual(JSON.parse(one.text), JSON.parse(other.text), `seed ${seed}`);
+      if (one.answer !== undefined) plain += 1;
+    }
+    assert.ok(plain > 10, `${plain} of seed ${seed}`);
+    assert.deepEqual((await ledger.audit()).differences, []);
+    await store.query('DELETE FROM ledger_epoch WHERE id = $1', [epochId]);
   });
 
   test('what another process has leased and does not use is called back at once', async () => {

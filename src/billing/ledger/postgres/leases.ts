@@ -9,6 +9,7 @@
  */
 import { assert } from '../../../core/assert.ts';
 import { type Clock, SECOND_MS, dayOf } from '../../../core/clock.ts';
+import { DueQueue } from '../../../core/due-queue.ts';
 import type { Ids } from '../../../core/ids.ts';
 import { InFlight } from '../../../core/in-flight.ts';
 import { type Nano, ZERO } from '../../../core/money.ts';
@@ -16,7 +17,14 @@ import { type SharedStore, StoreUnavailable } from '../../../db/db.ts';
 import type { OpenAmounts } from '../hold-plan.ts';
 import type { HoldAnswer, HoldFigures, HoldRequest, Settlement } from '../records.ts';
 import type { Epoch } from './epochs.ts';
-import { LEASE_PREFIX, type LeaseAnswer, type LeaseWant, grantLeases } from './grant-leases.ts';
+import {
+  type GrantContext,
+  LEASE_PREFIX,
+  type LeaseAnswer,
+  type LeaseWant,
+  grantLeases,
+} from './grant-leases.ts';
+import { grantPlain } from './grant-statement.ts';
 import {
   type Asking,
   type Lease,
@@ -65,9 +73,13 @@ export class Leases {
   readonly #single = new InFlight<LeasedHold>();
   /** Ids of leases that are being asked for. */
   readonly #coming = new Set<string>();
-  #due: Slot[] = [];
-  #isScheduled = false;
-  #asksInFlight = 0;
+  readonly #due = new DueQueue<Slot, LeasedAccount>({
+    maxInFlight: ASKS_IN_FLIGHT,
+    maxGroups: ACCOUNTS_OF_ASK,
+    groupOf: ({ account }) => account,
+    run: (slots) => this.#askFor(slots),
+    ended: rest,
+  });
 
   constructor(parts: LeasesParts) {
     this.#parts = parts;
@@ -136,72 +148,39 @@ export class Leases {
     const { promise, resolve, reject } = Promise.withResolvers<HoldAnswer>();
     slot.asking.push({ request, resolve, reject, isRecalled: false });
     slot.wasUsed = true;
-    this.#makeDue(slot);
+    this.#due.add(slot);
     return promise;
   }
 
-  #makeDue(slot: Slot): void {
-    if (!slot.isDue) {
-      slot.isDue = true;
-      this.#due.push(slot);
-    }
-    if (this.#isScheduled) return;
-    this.#isScheduled = true;
-    setImmediate(() => {
-      this.#isScheduled = false;
-      this.#startAsking();
-    });
-  }
-
-  #startAsking(): void {
-    while (this.#asksInFlight < ASKS_IN_FLIGHT) {
-      const chosen: Slot[] = [];
-      const left: Slot[] = [];
-      const accounts = new Set<LeasedAccount>();
-      for (const slot of this.#due) {
-        const { account } = slot;
-        const hasRoom = accounts.has(account) || accounts.size < ACCOUNTS_OF_ASK;
-        if (account.isBusy || !hasRoom) left.push(slot);
-        else {
-          accounts.add(account);
-          chosen.push(slot);
-        }
-      }
-      if (chosen.length === 0) return;
-      this.#due = left;
-      void this.#askFor(chosen, [...accounts]);
-    }
-  }
-
-  async #askFor(slots: readonly Slot[], accounts: readonly LeasedAccount[]): Promise<void> {
-    this.#asksInFlight += 1;
-    for (const account of accounts) account.isBusy = true;
+  async #askFor(slots: readonly Slot[]): Promise<() => void> {
     const asked: Asked[] = [];
     for (const slot of slots) {
-      slot.isDue = false;
       asked.push(this.#askedOf(slot));
-      if (slot.asking.length > 0) this.#makeDue(slot);
+      if (slot.asking.length > 0) this.#due.add(slot);
     }
+    const losses = this.#parts.store.losses;
     try {
-      const losses = this.#parts.store.losses;
       const answers = await this.#grant(asked.map(({ want }) => want));
-      for (const [index, one] of asked.entries()) {
+      const answered = asked.map((one, index) => {
         const answer = answers[index];
         assert(answer !== undefined, 'each want has its answer');
-        this.#answer(one, answer, losses);
-      }
+        return { one, answer };
+      });
+      return () => {
+        for (const { one, answer } of answered) {
+          this.#coming.delete(one.want.newId);
+          this.#answer(one, answer, losses);
+        }
+      };
     } catch (error) {
       // What was granted, if anything, is not known: it is given back by what the rows say.
-      for (const { slot, entries } of asked) {
-        this.#endLease(slot);
-        for (const { reject } of entries) reject(error);
-      }
-    } finally {
-      for (const { want } of asked) this.#coming.delete(want.newId);
-      for (const account of accounts) account.isBusy = false;
-      this.#asksInFlight -= 1;
-      for (const account of accounts) rest(account);
-      this.#startAsking();
+      return () => {
+        for (const { slot, entries, want } of asked) {
+          this.#coming.delete(want.newId);
+          this.#endLease(slot);
+          for (const { reject } of entries) reject(error);
+        }
+      };
     }
   }
 
@@ -230,20 +209,35 @@ export class Leases {
       mayLease: isWorthIt && !isContested && this.#parts.isHeard(),
       mayWait: this.#parts.isHeard() && entries.every(({ isRecalled }) => !isRecalled),
       newId,
+      isPlain: slot.isPlain,
     };
     return { slot, want, entries };
   }
 
   async #grant(wants: readonly LeaseWant[]): Promise<readonly LeaseAnswer[]> {
-    const { store, clock } = this.#parts;
+    const { store } = this.#parts;
     if (this.#parts.epoch().hasBegun && !this.#parts.epoch().isCertain)
       await this.#parts.epoch().renew();
+    const answers = await grantPlain(store, this.#context(), wants);
+    const left = wants.filter((_, at) => answers[at] === undefined);
+    const planned = left.length === 0 ? [] : await this.#grantPlanned(left);
+    let at = 0;
+    return answers.map((answer) => {
+      const one = answer ?? planned[at++];
+      assert(one !== undefined, 'each want has its answer');
+      return one;
+    });
+  }
+
+  #context(): GrantContext {
+    const { id: epochId, hasBegun: hasEpoch } = this.#parts.epoch();
+    return { epochId, hasEpoch, nowMs: this.#parts.clock.nowMs() };
+  }
+
+  async #grantPlanned(wants: readonly LeaseWant[]): Promise<readonly LeaseAnswer[]> {
     for (let attempt = 0; attempt < 2; attempt += 1) {
-      const answers = await store.transaction(
-        (tx) => {
-          const { id: epochId, hasBegun: hasEpoch } = this.#parts.epoch();
-          return grantLeases(tx, { epochId, hasEpoch, nowMs: clock.nowMs() }, wants);
-        },
+      const answers = await this.#parts.store.transaction(
+        (tx) => grantLeases(tx, this.#context(), wants),
         { durable: false },
       );
       if (answers !== undefined) return answers;
@@ -256,6 +250,7 @@ export class Leases {
   #answer({ slot, want, entries }: Asked, answer: LeaseAnswer, losses: number): void {
     const { grant, answers, holders } = answer;
     const freed = want.lease?.freeNano ?? 0n;
+    slot.isPlain = answer.isPlain;
     if (answer.isLost) this.#endLease(slot);
     const before = slot.lease;
     if (grant !== undefined && before !== undefined && grant.id === before.id) {
@@ -291,7 +286,7 @@ export class Leases {
     this.contest(account.id);
     await Promise.all([this.#parts.callBack(account.id, holders), this.giveBack(account.id, slot)]);
     slot.asking.push(entry);
-    this.#makeDue(slot);
+    this.#due.add(slot);
   }
 
   contest(accountId: string): void {
@@ -306,7 +301,7 @@ export class Leases {
     if (account === undefined) return Promise.resolve();
     const { promise, resolve } = Promise.withResolvers<void>();
     account.resting.push(resolve);
-    for (const slot of account.slots) if (slot !== except && hasFree(slot)) this.#makeDue(slot);
+    for (const slot of account.slots) if (slot !== except && hasFree(slot)) this.#due.add(slot);
     rest(account);
     return promise;
   }
@@ -320,7 +315,7 @@ export class Leases {
       const wasUsed = slot.wasUsed && mayKeep;
       slot.wasUsed = false;
       if (wasUsed || account.isBusy || isDue || asking.length > 0) continue;
-      if (hasFree(slot)) this.#makeDue(slot);
+      if (hasFree(slot)) this.#due.add(slot);
       else if (lease === undefined || lease.open === 0) {
         // Its row, with nothing in it, goes with the next round.
         this.#slots.delete(key);

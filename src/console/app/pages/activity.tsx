@@ -17,7 +17,21 @@ import type { Receipt } from '../shapes.ts';
 import { useRenewal } from './overview.tsx';
 import { ReceiptDrawer, RequestTable } from './request-table.tsx';
 
-const KINDS = ['chat', 'completions', 'embeddings', 'rpc', 'cutout', 'video', 'transcription'];
+const KINDS = [
+  'chat',
+  'completions',
+  'embeddings',
+  'rpc',
+  'cutout',
+  'image',
+  'image_edit',
+  'speech',
+  'moderation',
+  'rerank',
+  'translation',
+  'video',
+  'transcription',
+];
 const STATUSES = ['completed', 'aborted', 'failed', 'expired'];
 const USUAL_DAYS = 30;
 

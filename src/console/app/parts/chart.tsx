@@ -112,8 +112,12 @@ interface Drawing extends Pick<DayChartProps, 'days' | 'series' | 'rough'> {
 async function draw(box: HTMLElement, drawing: Drawing): Promise<() => void> {
   const { default: UPlot } = await import('uplot');
   const { days, series, rough, onDay } = drawing;
-  const style = getComputedStyle(document.documentElement);
-  const colour = (name: string): string => style.getPropertyValue(name).trim();
+  const style = getComputedStyle(box);
+  // A custom property is a text; a colour is what it comes to here, in this scheme.
+  const colour = (name: string): string => {
+    box.style.color = `var(${name})`;
+    return style.color;
+  };
   const times = days.map((day) => Date.parse(`${day}T00:00:00Z`) / 1_000);
   const stacked = stack(series);
   const axis = {

@@ -5,7 +5,7 @@ import { call } from '../api.ts';
 import { countText } from '../format.ts';
 import { Refusal, useAction } from '../parts/form.tsx';
 import { Empty } from '../parts/states.tsx';
-import { plainSamples } from '../samples.ts';
+import { jsonSamples } from '../samples.ts';
 import type { Cost } from '../shapes.ts';
 import { CodeWindow, ModelSelect, costText, useModelChoice } from './parts.tsx';
 
@@ -108,7 +108,7 @@ export function Embeddings() {
       </section>
       {isCode.value && (
         <CodeWindow
-          samples={plainSamples('/embeddings', body)}
+          samples={jsonSamples('/embeddings', body)}
           close={() => (isCode.value = false)}
         />
       )}

@@ -4,7 +4,7 @@ import { request } from '../api.ts';
 import { Field, Refusal, useAction } from '../parts/form.tsx';
 import { Copy } from '../parts/show.tsx';
 import { Empty } from '../parts/states.tsx';
-import { formSamples, plainSamples } from '../samples.ts';
+import { formSamples, jsonSamples } from '../samples.ts';
 import { CodeWindow, Drop } from './parts.tsx';
 import { ReceiptCost } from './receipt-cost.tsx';
 
@@ -118,7 +118,7 @@ export function Transcription() {
         <CodeWindow
           samples={
             file.value === undefined
-              ? plainSamples('/video/transcriptions', { url: url.value })
+              ? jsonSamples('/video/transcriptions', { url: url.value })
               : formSamples('/audio/transcriptions', { field: 'file', name: file.value.name })
           }
           close={() => (isCode.value = false)}

@@ -7,7 +7,7 @@ import { Field, Refusal, Select, useAction } from '../parts/form.tsx';
 import { Bar, State, Time } from '../parts/show.tsx';
 import { Empty, Loaded } from '../parts/states.tsx';
 import { useResource } from '../resource.ts';
-import { plainSamples } from '../samples.ts';
+import { jsonSamples } from '../samples.ts';
 import type { Model } from '../shapes.ts';
 import {
   CodeWindow,
@@ -150,7 +150,7 @@ export function Video() {
       </section>
       {isCode.value && (
         <CodeWindow
-          samples={plainSamples('/video/queue', body)}
+          samples={jsonSamples('/video/queue', body)}
           close={() => (isCode.value = false)}
         />
       )}

@@ -1,0 +1,317 @@
+/**
+ * `POST /audio/speech`: a text spoken by an engine, sent while it is made, charged by its characters.
+ *
+ * The first bytes are looked at before any leave: what is not of the format that was asked for is not
+ * sold. The last bytes leave when the charge is on disk. A caller who has left after the first sound
+ * pays for the text, since all of it is given to the engine at once; an engine that breaks off costs
+ * nothing.
+ */
+import type { Outcome } from '../../billing/sale.ts';
+import { chargeFor } from '../../catalog/catalog.ts';
+import type { SpeechFormat } from '../../config/config.ts';
+import type { Clock } from '../../core/clock.ts';
+import { Fault } from '../../core/faults.ts';
+import { type Log, reasonOf } from '../../core/log.ts';
+import { sniffMedia } from '../../core/media-type.ts';
+import { tokensAbout } from '../../core/token-count.ts';
+import { engineFault } from '../../engines/engine-refusal.ts';
+import type {
+  EngineCall,
+  EngineHead,
+  EngineOutcome,
+  EngineRun,
+  EngineSink,
+  Engines,
+} from '../../engines/engines.ts';
+import { AnswerStream, KEEP_ALIVE } from '../../http/answer-stream.ts';
+import { type ReadLargeJson, readJson } from '../../http/read-request.ts';
+import type { RequestContext } from '../../http/request-context.ts';
+import { JSON_BODY, type Route } from '../../http/route.ts';
+import {
+  type AnsweredBy,
+  costOf,
+  findModel,
+  type FoundModel,
+  type HeldWork,
+  noteOutcome,
+  sayStreamed,
+  sellWork,
+  type SellingParts,
+} from '../../http/sell-work.ts';
+import { refuseIssues } from '../../json/validation.ts';
+import { AUDIO_SPEECH, SPEECH_TYPES } from './describe.ts';
+import { SpeechRequest } from './schema.ts';
+
+export interface AudioSpeechParts extends SellingParts {
+  readonly engines: Engines;
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly readLargeJson: ReadLargeJson;
+}
+
+const EVENT_STREAM = 'text/event-stream; charset=utf-8';
+const DEFAULT_MAX_CHARACTERS = 4_096;
+/** Slow speech without compression, in stereo. */
+const MAX_BYTES_PER_CHARACTER = 64 * 1024;
+const MIN_RESPONSE_BYTES = 4 * 1024 * 1024;
+const MAX_RESPONSE_BYTES = 256 * 1024 * 1024;
+const TIME_LIMITS = { firstByteMs: 300_000 };
+const ANSWER_TYPES = ['audio/', 'application/octet-stream', 'application/ogg', 'binary/'];
+/** What tells a format. */
+const HEAD_BYTES = 16;
+/** What a sound of each format is by its first bytes; raw samples have none. */
+const SNIFFED: Readonly<Record<Exclude<SpeechFormat, 'pcm'>, string>> = {
+  mp3: 'audio/mpeg',
+  opus: 'audio/ogg',
+  aac: 'audio/aac',
+  flac: 'audio/flac',
+  wav: 'audio/wav',
+};
+const EMPTY = Buffer.alloc(0);
+
+export function audioSpeechRoute(parts: AudioSpeechParts): Route {
+  return {
+    method: 'POST',
+    path: '/audio/speech',
+    auth: 'key-or-wallet',
+    about: 'Speech from text',
+    body: JSON_BODY,
+    sells: 'speech',
+    describe: AUDIO_SPEECH,
+    handle: (context) => speak(parts, context),
+  };
+}
+
+/** What is spoken, with every gap filled. */
+interface SpeechOrder {
+  readonly request: SpeechRequest;
+  readonly characters: number;
+  readonly voice: string | undefined;
+  readonly format: SpeechFormat;
+  readonly asEvents: boolean;
+}
+
+async function speak(parts: AudioSpeechParts, context: RequestContext): Promise<void> {
+  const request = await readJson(context, SpeechRequest, parts.readLargeJson);
+  const wanted = { name: request.model ?? undefined, work: 'speech' };
+  const found = findModel(parts, context, 'tts', wanted);
+  const order = orderOf(request, found);
+  const costNano = chargeFor({ characters: order.characters }, found.price);
+  const bounds = { minNano: costNano, maxNano: costNano };
+  await sellWork(parts, context, found, { kind: 'speech', bounds }, (held) =>
+    new SpokenAnswer(parts, held, order).run(),
+  );
+}
+
+/** Throws 400 for what the model does not take. */
+function orderOf(request: SpeechRequest, { model }: FoundModel): SpeechOrder {
+  const { id, speech } = model;
+  const refuse = (field: string, message: string): never => {
+    throw refuseIssues([{ code: 'custom', path: [field], message }]);
+  };
+  const most = speech?.maxCharacters ?? DEFAULT_MAX_CHARACTERS;
+  const characters = charactersIn(request.input);
+  if (characters > most) {
+    refuse('input', `The model ${id} takes at most ${most} characters, got ${characters}`);
+  }
+  const { voice: given } = request;
+  const named = typeof given === 'string' ? given : given?.id;
+  const voices = speech?.voices;
+  if (named !== undefined && voices !== undefined && !voices.includes(named)) {
+    refuse('voice', `The model ${id} has the voices ${voices.join(', ')}, not ${named}`);
+  }
+  const formats = speech?.formats;
+  const usual = formats === undefined || formats.includes('mp3') ? 'mp3' : formats[0];
+  const format = request.response_format ?? usual ?? 'mp3';
+  if (formats !== undefined && !formats.includes(format)) {
+    refuse('response_format', `The model ${id} writes ${formats.join(', ')}, not ${format}`);
+  }
+  const voice = named ?? speech?.defaultVoice ?? voices?.[0];
+  return { request, characters, voice, format, asEvents: request.stream_format === 'sse' };
+}
+
+/** Characters as people count them in prices: Unicode code points. */
+function charactersIn(text: string): number {
+  let count = text.length;
+  for (let at = 0; at < text.length; at += 1) {
+    // The second half of a pair.
+    if ((text.charCodeAt(at) & 0xfc_00) === 0xdc_00) count -= 1;
+  }
+  return count;
+}
+
+function engineBody({ request, voice, format }: SpeechOrder, model: string): Buffer {
+  const { user: _nobody, stream_format: _ours, ...fields } = request;
+  const own = { model, voice, response_format: format };
+  const known = Object.entries({ ...fields, ...own }).filter(([, value]) => value !== null);
+  return Buffer.from(JSON.stringify(Object.fromEntries(known)));
+}
+
+class SpokenAnswer implements EngineSink {
+  readonly #parts: AudioSpeechParts;
+  readonly #held: HeldWork;
+  readonly #order: SpeechOrder;
+  readonly #answer: AnswerStream;
+  #engineRun: EngineRun | undefined;
+  #head: EngineHead | undefined;
+  /** What came last: it leaves when more comes, or when it is paid. */
+  #last: Buffer = EMPTY;
+  #audioBytes = 0;
+  #isLookedAt = false;
+  /** Sound has left. */
+  #isHeard = false;
+  /** Why it is not what was asked for. */
+  #problem: string | undefined;
+
+  constructor(parts: AudioSpeechParts, held: HeldWork, order: SpeechOrder) {
+    this.#parts = parts;
+    this.#held = held;
+    this.#order = order;
+    const { format, asEvents } = order;
+    this.#answer = new AnswerStream({
+      context: held.context,
+      clock: parts.clock,
+      type: asEvents ? EVENT_STREAM : SPEECH_TYPES[format],
+      head: () => sayStreamed(held, this.#answeredBy()),
+      resume: () => this.#engineRun?.resume(),
+      keepAlive: asEvents ? KEEP_ALIVE : undefined,
+    });
+  }
+
+  async run(): Promise<void> {
+    try {
+      this.#engineRun = this.#parts.engines.run(this.#call(), this);
+      const outcome = await this.#engineRun.outcome;
+      if (this.#held.signal.aborted) return await this.#leave(outcome);
+      const fault = this.#problemOf(outcome);
+      await (fault === undefined ? this.#complete(outcome) : this.#fail(fault, outcome));
+    } finally {
+      this.#answer.close();
+    }
+  }
+
+  onHead(head: EngineHead): void {
+    this.#head = head;
+  }
+
+  onChunk(chunk: Buffer): boolean {
+    this.#audioBytes += chunk.length;
+    if (!this.#isLookedAt) {
+      this.#last = Buffer.concat([this.#last, chunk]);
+      if (this.#last.length >= HEAD_BYTES) this.#look();
+      return true;
+    }
+    if (this.#problem !== undefined) return true;
+    const before = this.#last;
+    this.#last = chunk;
+    this.#isHeard = true;
+    return this.#answer.write(this.#shown(before));
+  }
+
+  #look(): void {
+    this.#isLookedAt = true;
+    const { format } = this.#order;
+    if (format === 'pcm') return;
+    const type = sniffMedia(this.#last);
+    if (type === SNIFFED[format]) return;
+    this.#problem = `The sound is ${type ?? 'of no known format'}, not ${format}`;
+    this.#engineRun?.abort();
+  }
+
+  #shown(bytes: Buffer): Buffer {
+    if (!this.#order.asEvents || bytes.length === 0) return bytes;
+    return eventOf({ type: 'speech.audio.delta', audio: bytes.toString('base64') });
+  }
+
+  #call(): EngineCall {
+    const { model, context, signal } = this.#held;
+    const mostBytes = MIN_RESPONSE_BYTES + this.#order.characters * MAX_BYTES_PER_CHARACTER;
+    return {
+      work: 'speech',
+      replicas: model.replicas,
+      method: 'POST',
+      path: '/audio/speech',
+      contentType: 'application/json',
+      buildBody: (replica) => engineBody(this.#order, replica.model),
+      mayLackPath: true,
+      caller: context.caller.accountId,
+      signal,
+      maxResponseBytes: Math.min(MAX_RESPONSE_BYTES, mostBytes),
+      timeLimits: TIME_LIMITS,
+      accept: ANSWER_TYPES,
+    };
+  }
+
+  #answeredBy(): AnsweredBy {
+    const head = this.#head;
+    return { replica: head?.replica.engine, attempts: head?.attempts ?? 1 };
+  }
+
+  #problemOf(outcome: EngineOutcome): Fault | undefined {
+    let problem = this.#problem;
+    if (problem === undefined) {
+      if (!outcome.ok) return engineFault(outcome, this.#held.model.id);
+      if (!this.#isLookedAt) problem = 'There is no sound';
+      if (this.#order.format === 'pcm' && this.#audioBytes % 2 === 1) problem = 'Half a sample';
+    }
+    return problem === undefined ? undefined : new Fault('INFERENCE_FAILED', { cause: problem });
+  }
+
+  #outcome(outcome: EngineOutcome, status: Outcome['status']): Outcome {
+    const { characters } = this.#order;
+    const { attempts, replica } = outcome;
+    const firstTokenMs = this.#head?.firstByteMs;
+    return {
+      costNano: chargeFor({ characters }, this.#held.price),
+      status,
+      attempts,
+      extras: { characters },
+      ...(replica === null ? {} : { replica: replica.engine }),
+      ...(firstTokenMs === undefined ? {} : { firstTokenMs }),
+    };
+  }
+
+  async #complete(outcome: EngineOutcome): Promise<void> {
+    const { context, sale } = this.#held;
+    const { asEvents, format, request } = this.#order;
+    const charge = this.#outcome(outcome, 'completed');
+    if (context.keeper !== undefined) this.#answer.begin();
+    const type = asEvents ? EVENT_STREAM : SPEECH_TYPES[format];
+    const sound = this.#shown(this.#last);
+    const sold = await sale.answer(charge, (settled) => {
+      const tokens = tokensAbout(Buffer.byteLength(request.input));
+      const usage = { input_tokens: tokens, output_tokens: 0, total_tokens: tokens };
+      const done = { type: 'speech.audio.done', usage, cost: costOf(settled) };
+      const last = asEvents ? Buffer.concat([sound, eventOf(done)]) : sound;
+      return { type, body: this.#answer.kept(last), last };
+    });
+    noteOutcome(context, charge);
+    this.#answer.end(sold.last);
+  }
+
+  /** Sound that had left is paid for, with all of its text. */
+  async #leave(outcome: EngineOutcome): Promise<void> {
+    if (!this.#isHeard) return;
+    const charge = this.#outcome(outcome, 'aborted');
+    await this.#held.sale.settle(charge);
+    noteOutcome(this.#held.context, charge);
+  }
+
+  /** Before the first sound an error is a status; after it the answer breaks off, or is an event. */
+  async #fail(fault: Fault, outcome: EngineOutcome): Promise<void> {
+    const { context, sale } = this.#held;
+    if (!this.#answer.hasBegun) throw fault;
+    // An engine whose caller does not read is given up as late: that is no failure of its own.
+    if (this.#answer.isBlocked && this.#isHeard) await this.#leave(outcome);
+    else await sale.release({ status: 'failed', attempts: outcome.attempts });
+    const reason = reasonOf(fault.options.cause ?? fault);
+    this.#parts.log.warn({ requestId: context.requestId, reason }, 'Speech broke off');
+    if (!this.#order.asEvents) return context.destroy();
+    const error = { message: fault.message, code: fault.code, param: null };
+    this.#answer.end(eventOf({ type: 'error', error }));
+  }
+}
+
+function eventOf(event: object): Buffer {
+  return Buffer.from(`data: ${JSON.stringify(event)}\n\n`);
+}

@@ -1,0 +1,83 @@
+/** What `/audio/speech` answers, and what it says of itself. */
+import { z } from 'zod';
+import { type RouteDescription, jsonContent } from '../../http/describe.ts';
+import { Cost } from '../../http/openapi/cost.ts';
+import { MODEL_REFUSALS } from '../../http/openapi/refusals.ts';
+import { SpeechRequest } from './schema.ts';
+
+const Count = z.int().min(0);
+
+const SpeechEvent = z
+  .discriminatedUnion('type', [
+    z.strictObject({
+      type: z.literal('speech.audio.delta').describe('What the event is.'),
+      audio: z.string().describe('The next bytes of the sound, as base64.'),
+    }),
+    z.strictObject({
+      type: z.literal('speech.audio.done').describe('What the event is.'),
+      usage: z
+        .strictObject({
+          input_tokens: Count.describe('About, by the bytes of the text.'),
+          output_tokens: Count.describe('Always 0: sound is not counted in tokens.'),
+          total_tokens: Count.describe('The sum of both.'),
+        })
+        .describe('For clients that want one; speech is charged by the character.'),
+      cost: Cost.describe('What was charged.'),
+    }),
+    z.strictObject({
+      type: z.literal('error').describe('What the event is.'),
+      error: z
+        .looseObject({ message: z.string().describe('A sentence for people.') })
+        .describe('What went wrong; nothing was charged.'),
+    }),
+  ])
+  .meta({ id: 'SpeechEvent' });
+
+const DELTA = { type: 'speech.audio.delta', audio: 'SUQzBAA=' };
+const DONE = {
+  type: 'speech.audio.done',
+  usage: { input_tokens: 4, output_tokens: 0, total_tokens: 4 },
+  cost: { usd: 0.000195, diem: 0 },
+};
+
+/** The media type of each format. */
+export const SPEECH_TYPES = {
+  mp3: 'audio/mpeg',
+  opus: 'audio/opus',
+  aac: 'audio/aac',
+  flac: 'audio/flac',
+  wav: 'audio/wav',
+  pcm: 'audio/pcm',
+} as const;
+
+export const AUDIO_SPEECH: RouteDescription = {
+  tag: 'Audio',
+  summary: 'Speak a text',
+  about:
+    "A text as sound, in OpenAI's form, sent while it is made and charged by its characters. `GET /models?type=tts` names the voices and formats of each model.",
+  request: jsonContent(SpeechRequest.meta({ id: 'SpeechRequest' }), {
+    model: 'default',
+    input: 'Good morning.',
+    voice: 'alloy',
+  }),
+  answers: [
+    {
+      status: 200,
+      about: 'The sound, as `response_format` asks, MP3 unless named.',
+      headers: ['model', 'stream'],
+      content: [
+        ...Object.values(SPEECH_TYPES).map((type) => ({
+          type,
+          schema: { type: 'string', contentMediaType: type },
+        })),
+        {
+          type: 'text/event-stream',
+          schema: { type: 'string' },
+          example: [DELTA, DONE].map((event) => `data: ${JSON.stringify(event)}\n\n`).join(''),
+          events: SpeechEvent,
+        },
+      ],
+    },
+  ],
+  refusals: MODEL_REFUSALS,
+};

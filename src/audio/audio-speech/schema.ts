@@ -1,0 +1,44 @@
+/** The JSON body of `/audio/speech`. */
+import { z } from 'zod';
+import { SPEECH_FORMATS, SPEECH_SPEEDS } from '../../config/config.ts';
+
+const MAX_MODEL_CHARACTERS = 256;
+const MAX_VOICE_CHARACTERS = 256;
+
+const voiceName = z.string().min(1).max(MAX_VOICE_CHARACTERS);
+
+export type SpeechRequest = z.infer<typeof SpeechRequest>;
+export const SpeechRequest = z.looseObject({
+  model: z
+    .string()
+    .min(1)
+    .max(MAX_MODEL_CHARACTERS)
+    .nullish()
+    .describe(
+      'Id of a speech model, a trait or a compatibility name. Default: the default of type `tts`.',
+    ),
+  input: z.string().min(1).describe('The text that is spoken; its characters are charged.'),
+  voice: z
+    .union([voiceName, z.looseObject({ id: voiceName.describe('Its name.') })], 'Expected a name')
+    .nullish()
+    .describe("One of the model's voices. Default: the `default_voice` of the model."),
+  instructions: z
+    .string()
+    .nullish()
+    .describe('How it is spoken, for engines that take instructions.'),
+  response_format: z
+    .enum(SPEECH_FORMATS)
+    .nullish()
+    .describe('Format of the sound; `pcm` is 16 bits, little-endian, without a head.'),
+  speed: z
+    .number()
+    .min(SPEECH_SPEEDS.min)
+    .max(SPEECH_SPEEDS.max)
+    .nullish()
+    .describe('How many times as fast as usual.'),
+  stream_format: z
+    .enum(['audio', 'sse'])
+    .nullish()
+    .describe('`audio`: the sound as it is made. `sse`: events with the sound as base64.'),
+  user: z.string().nullish().describe('Discarded.'),
+});

@@ -1,0 +1,99 @@
+/** What `/images/generations` answers, and what it says of itself. */
+import { z } from 'zod';
+import { Cost } from '../../http/openapi/cost.ts';
+import { type AnswerDescription, type RouteDescription, jsonContent } from '../../http/describe.ts';
+import { MODEL_REFUSALS } from '../../http/openapi/refusals.ts';
+import { IMAGE_FORMATS } from '../made-image.ts';
+import { ImagesRequest } from './schema.ts';
+
+const Facts = {
+  output_format: z.enum(IMAGE_FORMATS).describe('Format of the pictures.'),
+  size: z.string().describe('Size of the first picture, as it is.'),
+  quality: z.string().optional().describe('As it was asked for, or as the engine tells.'),
+  usage: z.looseObject({}).optional().describe("The engine's own figures, where it has any."),
+};
+
+const Images = z
+  .strictObject({
+    created: z.int().describe('Unix time in seconds.'),
+    data: z
+      .array(
+        z.strictObject({
+          b64_json: z.string().describe('The picture, as base64.'),
+          revised_prompt: z.string().optional().describe('What the engine made of the prompt.'),
+        }),
+      )
+      .min(1)
+      .describe('The pictures.'),
+    ...Facts,
+    cost: Cost.describe('What was charged.'),
+  })
+  .meta({ id: 'Images' });
+
+const ImageEvent = z
+  .union([
+    z.strictObject({
+      type: z
+        .enum(['image_generation.completed', 'image_edit.completed'])
+        .describe('What the event is.'),
+      b64_json: z.string().describe('The picture, as base64.'),
+      created_at: z.int().describe('Unix time in seconds.'),
+      ...Facts,
+      cost: Cost.optional().describe('In the last event: what was charged for all.'),
+    }),
+    z.strictObject({
+      type: z.literal('error').describe('What the event is.'),
+      error: z
+        .looseObject({ message: z.string().describe('A sentence for people.') })
+        .describe('What went wrong; nothing was charged.'),
+    }),
+  ])
+  .meta({ id: 'ImageEvent' });
+
+/** The smallest PNG: one clear pixel. */
+const PIXEL =
+  'iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg==';
+const FACTS = { output_format: 'png', size: '1x1' } as const;
+const COST = { usd: 0.04, diem: 0 };
+const EVENT = {
+  type: 'image_generation.completed',
+  b64_json: PIXEL,
+  created_at: 1_795_233_600,
+  ...FACTS,
+  cost: COST,
+};
+
+/** The answer of every route that makes pictures. */
+export const IMAGES_ANSWER: AnswerDescription = {
+  status: 200,
+  about: 'The pictures, each as base64; with `stream: true` each as an event.',
+  headers: ['model', 'stream'],
+  content: [
+    ...jsonContent(Images, {
+      created: 1_795_233_600,
+      data: [{ b64_json: PIXEL }],
+      ...FACTS,
+      cost: COST,
+    }),
+    {
+      type: 'text/event-stream',
+      schema: { type: 'string' },
+      example: `event: ${EVENT.type}\ndata: ${JSON.stringify(EVENT)}\n\n`,
+      events: ImageEvent,
+    },
+  ],
+};
+
+export const IMAGES_GENERATIONS: RouteDescription = {
+  tag: 'Images',
+  summary: 'Make images',
+  about:
+    "Pictures of a text, in OpenAI's form, charged by the piece: by size and quality where the model has such prices. Every picture is looked at before it is charged; one that cannot be opened costs nothing.",
+  request: jsonContent(ImagesRequest.meta({ id: 'ImagesRequest' }), {
+    model: 'default',
+    prompt: 'A lighthouse at dusk',
+    size: '1024x1024',
+  }),
+  answers: [IMAGES_ANSWER],
+  refusals: MODEL_REFUSALS,
+};

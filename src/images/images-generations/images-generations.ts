@@ -1,0 +1,68 @@
+/** `POST /images/generations`: pictures of a text, in OpenAI's form. */
+import { type ReadLargeJson, readJson } from '../../http/read-request.ts';
+import type { RequestContext } from '../../http/request-context.ts';
+import { JSON_BODY, type Route } from '../../http/route.ts';
+import { type MakeImagesParts, makeImages } from '../make-images.ts';
+import { IMAGES_GENERATIONS } from './describe.ts';
+import { ImagesRequest } from './schema.ts';
+
+/** By these names engines are asked for more pictures than `n`, which is what is held for. */
+const BEYOND_HOLD = {
+  batch_count: undefined,
+  batch_size: undefined,
+  n_iter: undefined,
+  num_images: undefined,
+  num_images_per_prompt: undefined,
+  num_outputs: undefined,
+  samples: undefined,
+};
+
+export function imagesGenerationsRoute(parts: MakeImagesParts): Route {
+  return {
+    method: 'POST',
+    path: '/images/generations',
+    auth: 'key-or-wallet',
+    about: 'Images from text',
+    body: JSON_BODY,
+    sells: 'image',
+    describe: IMAGES_GENERATIONS,
+    handle: (context) => generate(parts, context, parts.readLargeJson),
+  };
+}
+
+async function generate(
+  parts: MakeImagesParts,
+  context: RequestContext,
+  readLarge: ReadLargeJson,
+): Promise<void> {
+  const request = await readJson(context, ImagesRequest, readLarge);
+  const { prompt, model, n, output_format, stream } = request;
+  await makeImages(parts, context, {
+    model: model ?? undefined,
+    prompt,
+    count: n ?? 1,
+    kind: kindOf(request),
+    format: output_format ?? undefined,
+    stream: stream === true,
+    work: 'image',
+    path: '/images/generations',
+    contentType: 'application/json',
+    body: (name, isPlain) => engineBody(request, name, isPlain),
+    event: 'image_generation',
+  });
+}
+
+/** What the caller names of the pictures; `auto` is what the engine chooses. */
+export function kindOf(request: Pick<ImagesRequest, 'size' | 'quality'>) {
+  const named = (value: string | null | undefined): string | undefined =>
+    value === 'auto' ? undefined : (value ?? undefined);
+  return { size: named(request.size), quality: named(request.quality) };
+}
+
+function engineBody(request: ImagesRequest, model: string, isPlain: boolean): Buffer {
+  const { user: _nobody, stream: _ours, partial_images: _none, ...fields } = request;
+  const response_format = isPlain ? undefined : 'b64_json';
+  const own = { ...BEYOND_HOLD, model, response_format };
+  const known = Object.entries({ ...fields, ...own }).filter(([, value]) => value !== null);
+  return Buffer.from(JSON.stringify(Object.fromEntries(known)));
+}

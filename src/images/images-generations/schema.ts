@@ -1,0 +1,73 @@
+/** The JSON body of `/images/generations`, and the fields that it shares with an edit. */
+import { z } from 'zod';
+import { IMAGE_FORMATS } from '../made-image.ts';
+
+const MAX_MODEL_CHARACTERS = 256;
+/** No model makes more at once. */
+const MAX_IMAGES = 128;
+
+const IMAGE_SIZE = /^(?:auto|[1-9]\d{1,4}x[1-9]\d{1,4})$/;
+
+/** What every request for pictures can say; numbers of a form come as text. */
+export function imageFields(whole: z.ZodType<number>) {
+  return {
+    prompt: z.string().min(1).describe('What the picture shows.'),
+    model: z
+      .string()
+      .min(1)
+      .max(MAX_MODEL_CHARACTERS)
+      .nullish()
+      .describe(
+        'Id of an image model, a trait or a compatibility name. Default: the default of type `image`.',
+      ),
+    n: whole.nullish().describe('Pictures, 1 when absent; each is charged.'),
+    size: z
+      .string()
+      .regex(IMAGE_SIZE, 'Must be auto, or a width and height such as 1024x1024')
+      .nullish()
+      .describe(
+        '`1024x1024` and the like, as the model takes them; the engine chooses when absent.',
+      ),
+    quality: z
+      .string()
+      .min(1)
+      .max(64)
+      .nullish()
+      .describe('`low`, `high`, `hd` and the like, as the model takes them.'),
+    background: z
+      .string()
+      .nullish()
+      .describe('`transparent`, `opaque` or `auto`, for engines that know it.'),
+    output_format: z.enum(IMAGE_FORMATS).nullish().describe('Format of the pictures.'),
+    response_format: z
+      .literal('b64_json', 'Only b64_json is served: pictures are in the answer, not behind a URL')
+      .nullish()
+      .describe('Pictures are in the answer, as base64.'),
+    user: z.string().nullish().describe('Discarded.'),
+  };
+}
+
+export const wholeImages = z.int().min(1).max(MAX_IMAGES);
+
+export type ImagesRequest = z.infer<typeof ImagesRequest>;
+export const ImagesRequest = z.looseObject({
+  ...imageFields(wholeImages),
+  output_compression: z
+    .int()
+    .min(0)
+    .max(100)
+    .nullish()
+    .describe('Of JPEG and WebP, in percent, for engines that know it.'),
+  style: z.string().nullish().describe('`vivid` or `natural`, for engines that know it.'),
+  moderation: z.string().nullish().describe('`low` or `auto`, for engines that know it.'),
+  stream: z
+    .boolean()
+    .nullish()
+    .describe('Each picture as an event; partial pictures are not shown.'),
+  partial_images: z
+    .int()
+    .min(0)
+    .max(3)
+    .nullish()
+    .describe('Taken; partial pictures are not shown.'),
+});

@@ -1,0 +1,51 @@
+/**
+ * A picture that an engine has made, looked at before it is sold: it is one, whole, of a size that
+ * can be shown. A PNG is unpacked to its last row in the sandbox; of JPEG and WebP the frame is read.
+ */
+import { imageSize, imageType } from '../core/media-type.ts';
+import { type Documents } from '../documents/documents.ts';
+import { MAX_IMAGE_PIXELS } from '../documents/media-files.ts';
+
+/** Formats of pictures, in the words of OpenAI. */
+export const IMAGE_FORMATS = ['png', 'jpeg', 'webp'] as const;
+export type ImageFormat = (typeof IMAGE_FORMATS)[number];
+
+export interface MadeImage {
+  readonly bytes: Buffer;
+  readonly format: ImageFormat;
+  /** `1024x1024`. */
+  readonly size: string;
+}
+
+interface Looking {
+  readonly documents: Documents;
+  readonly signal: AbortSignal;
+  readonly caller: string;
+}
+
+/** The picture in `bytes`; `undefined` when it is none that can be sold. */
+export async function madeImage(
+  bytes: Buffer,
+  { documents, signal, caller }: Looking,
+): Promise<MadeImage | undefined> {
+  const type = imageType(bytes);
+  const format = IMAGE_FORMATS.find((one) => type === `image/${one}`);
+  const size = imageSize(bytes);
+  if (format === undefined || size === undefined) return undefined;
+  if (size.width * size.height > MAX_IMAGE_PIXELS) return undefined;
+  const isWhole =
+    format === 'png'
+      ? (await documents.readPng({ bytes, signal, caller })).ok
+      : hasWholeFrame(bytes, format);
+  return isWhole ? { bytes, format, size: `${size.width}x${size.height}` } : undefined;
+}
+
+const JPEG_END = 0xff_d9;
+const RIFF_HEAD_BYTES = 8;
+
+/** A JPEG ends with its mark; the length of a WebP stands in its head, and is even. */
+function hasWholeFrame(bytes: Buffer, format: 'jpeg' | 'webp'): boolean {
+  if (format === 'jpeg') return bytes.readUInt16BE(bytes.length - 2) === JPEG_END;
+  const told = bytes.readUInt32LE(4) + RIFF_HEAD_BYTES;
+  return told === bytes.length || told + 1 === bytes.length;
+}

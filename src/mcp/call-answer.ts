@@ -1,0 +1,80 @@
+/**
+ * The answer to one call of a tool: JSON when it comes at once, and a stream of events from the first
+ * progress, or silence, on. Proxies and clients drop what says nothing for long.
+ */
+import type { Clock } from '../core/clock.ts';
+import { SECOND_MS } from '../core/clock.ts';
+import type { RequestContext } from '../http/request-context.ts';
+import type { StreamWriter } from '../http/stream-writer.ts';
+import type { Json } from './protocol.ts';
+
+const KEEP_ALIVE_MS = 10 * SECOND_MS;
+/** Progress is told so often at most. */
+const PROGRESS_MS = 500;
+const KEEP_ALIVE = Buffer.from(': still running\n\n');
+const NOTHING = Buffer.alloc(0);
+/** A reader that is this far behind is told no more progress. */
+const EVENT_STREAM = 'text/event-stream';
+
+export class CallAnswer {
+  readonly #context: RequestContext;
+  readonly #clock: Clock;
+  readonly #progressToken: string | number | undefined;
+  readonly #stopKeepAlive: (() => void) | undefined;
+  #writer: StreamWriter | undefined;
+  #isFull = false;
+  #toldMs = -Infinity;
+
+  constructor(context: RequestContext, clock: Clock, progressToken: unknown) {
+    this.#context = context;
+    this.#clock = clock;
+    const canStream = context.header('accept')?.includes(EVENT_STREAM) === true;
+    const isToken = typeof progressToken === 'string' || Number.isInteger(progressToken);
+    this.#progressToken = canStream && isToken ? (progressToken as string | number) : undefined; // checked above
+    if (canStream) this.#stopKeepAlive = clock.every(KEEP_ALIVE_MS, () => this.#write(KEEP_ALIVE));
+  }
+
+  /** Tells how far the call is, where the client asked for it. */
+  readonly progress = (progress: number, message: string, total?: number): void => {
+    const progressToken = this.#progressToken;
+    const nowMs = this.#clock.monotonicMs();
+    if (progressToken === undefined || nowMs - this.#toldMs < PROGRESS_MS) return;
+    this.#toldMs = nowMs;
+    const params = { progressToken, progress, ...(total === undefined ? {} : { total }), message };
+    this.#write(eventOf({ jsonrpc: '2.0', method: 'notifications/progress', params }));
+  };
+
+  /** What is not read yet is not added to: progress is worth nothing later. */
+  #write(bytes: Buffer): void {
+    if (this.#isFull || this.#context.isGone) return;
+    this.#writer ??= this.#begin();
+    if (this.#writer.write(bytes)) return;
+    this.#isFull = true;
+    this.#writer.onDrain(() => {
+      this.#isFull = false;
+    });
+  }
+
+  #begin(): StreamWriter {
+    this.#context.set('x-accel-buffering', 'no');
+    return this.#context.stream(200, EVENT_STREAM);
+  }
+
+  /** Nothing more is said by itself. */
+  close(): void {
+    this.#stopKeepAlive?.();
+  }
+
+  /** Sends the last message; without one, the client has cancelled and waits for none. */
+  async end(message: Json | undefined): Promise<void> {
+    if (this.#context.isGone) return;
+    if (this.#writer !== undefined) {
+      this.#writer.end(message === undefined ? NOTHING : eventOf(message));
+    } else if (message === undefined) this.#context.empty(204);
+    else await this.#context.json(200, message);
+  }
+}
+
+function eventOf(message: Json): Buffer {
+  return Buffer.from(`event: message\ndata: ${JSON.stringify(message)}\n\n`);
+}

@@ -1,0 +1,228 @@
+/**
+ * The tools that run a language model: `chat` and `web_search`, both by `POST /chat/completions`,
+ * streamed, so that progress can be told and a caller that cancels pays for what was produced.
+ */
+import type { Readable } from 'node:stream';
+import { z } from 'zod';
+import type { Catalog } from '../catalog/catalog.ts';
+import { REASONING_EFFORTS } from '../core/reasoning-efforts.ts';
+import { priceOf } from './prices.ts';
+import type { Json } from './protocol.ts';
+import { type Tool, type ToolCall, type ToolResult, asJson, defineTool, failure } from './tool.ts';
+
+export interface ChatToolParts {
+  readonly catalog: Catalog;
+  /** Stands before the name of the answer's own parameters. */
+  readonly serviceName: string;
+  /** What one search of the web costs, in words; `undefined` where none is configured. */
+  readonly searchPrice: () => string | undefined;
+}
+
+const MAX_PROMPT_CHARACTERS = 10_000_000;
+const MAX_TURNS = 500;
+const MAX_IMAGES = 20;
+const MAX_EVENT_CHARACTERS = 32 * 1024 * 1024;
+
+const Text = z.string().min(1).max(MAX_PROMPT_CHARACTERS);
+const Model = z
+  .string()
+  .min(1)
+  .max(256)
+  .default('default')
+  .describe(
+    'A model id of list_models, or a trait such as `default`, `fastest` or `default_code`.',
+  );
+const MaxTokens = z
+  .int()
+  .min(1)
+  .optional()
+  .describe('Most tokens of the answer, thinking included. It bounds the cost.');
+
+const ChatInput = z.strictObject({
+  prompt: Text.describe('What the model is to answer.'),
+  system: Text.optional().describe('Instructions for the model.'),
+  history: z
+    .array(z.strictObject({ role: z.enum(['user', 'assistant']), content: Text }))
+    .max(MAX_TURNS)
+    .optional()
+    .describe('Earlier turns of the conversation, oldest first.'),
+  image_urls: z
+    .array(z.string().regex(/^(?:https?:|data:image\/)/i, 'Must be an http(s) or data URL'))
+    .max(MAX_IMAGES)
+    .optional()
+    .describe('Images to look at beside the prompt; for models with vision.'),
+  model: Model,
+  max_tokens: MaxTokens,
+  temperature: z.number().min(0).max(2).optional(),
+  reasoning_effort: z.enum(REASONING_EFFORTS).optional().describe('How hard the model thinks.'),
+  web_search: z
+    .enum(['off', 'on', 'auto'])
+    .default('off')
+    .describe('Whether the web is searched first; `auto` lets the model decide.'),
+  json_schema: z
+    .record(z.string(), z.unknown())
+    .optional()
+    .describe('The JSON Schema that the answer must fit; it then is JSON text.'),
+});
+
+const SearchInput = z.strictObject({
+  query: Text.describe('What to find out, as a question or as words.'),
+  model: Model,
+  max_tokens: MaxTokens,
+});
+
+const Count = z.int().min(0);
+const Source = z.strictObject({ url: z.string(), title: z.string() });
+
+const Answer = z.strictObject({
+  text: z.string(),
+  model: z.string().describe('The model that answered.'),
+  finish: z
+    .enum(['stop', 'length', 'content_filter'])
+    .describe('`length`: the answer was cut at `max_tokens`.'),
+  usage: z.strictObject({ input_tokens: Count, output_tokens: Count, total_tokens: Count }),
+  cost_usd: z.number().describe('What was charged.'),
+  sources: z.array(Source).describe('Pages that were found and read.'),
+});
+
+export function chatTools(parts: ChatToolParts): Tool[] {
+  const { catalog, searchPrice } = parts;
+  return [
+    defineTool({
+      name: 'chat',
+      title: 'Ask a language model',
+      hints: { readOnlyHint: true, openWorldHint: true },
+      input: ChatInput,
+      output: Answer,
+      isPaid: true,
+      about: () => {
+        const price = priceOf(catalog, 'text');
+        if (price === undefined) return undefined;
+        const search = searchPrice();
+        const searching = search === undefined ? '' : ` A search of the web costs ${search} more.`;
+        return `Asks a language model on this server and returns its answer. ${price}${searching}`;
+      },
+      run: (input, call) => answer(parts, call, input),
+    }),
+    defineTool({
+      name: 'web_search',
+      title: 'Search the web',
+      hints: { readOnlyHint: true, openWorldHint: true },
+      input: SearchInput,
+      output: Answer,
+      isPaid: true,
+      about: () => {
+        const price = priceOf(catalog, 'text');
+        const search = searchPrice();
+        if (price === undefined || search === undefined) return undefined;
+        return `Searches the web, reads what it finds and answers from it, with the sources. A search costs ${search}, and the model its tokens. ${price}`;
+      },
+      run: ({ query: prompt, ...input }, call) =>
+        answer(parts, call, { prompt, ...input, web_search: 'on' }),
+    }),
+  ];
+}
+
+async function answer(
+  parts: ChatToolParts,
+  call: ToolCall,
+  wanted: z.infer<typeof ChatInput>,
+): Promise<ToolResult> {
+  const body = bodyOf(wanted, parts.serviceName);
+  const folded = new FoldedAnswer();
+  const { body: stream } = await call.run({ path: '/chat/completions', body });
+  for await (const data of eventsOf(stream)) {
+    if (data === DONE) break;
+    if (folded.take(asJson(JSON.parse(data)))) call.progress(folded.pieces, 'It is answering');
+  }
+  if (folded.problem !== undefined) return failure(folded.problem);
+  const value = Answer.parse(folded.value(parts.serviceName));
+  return { content: [{ type: 'text', text: value.text }], structuredContent: value };
+}
+
+function bodyOf(wanted: z.infer<typeof ChatInput>, serviceName: string): Json {
+  const { prompt, system, history = [], image_urls: images = [], json_schema: schema } = wanted;
+  const content = [
+    ...images.map((url) => ({ type: 'image_url', image_url: { url } })),
+    { type: 'text', text: prompt },
+  ];
+  return {
+    model: wanted.model,
+    stream: true,
+    messages: [
+      ...(system === undefined ? [] : [{ role: 'system', content: system }]),
+      ...history,
+      { role: 'user', content: images.length === 0 ? prompt : content },
+    ],
+    max_completion_tokens: wanted.max_tokens,
+    temperature: wanted.temperature,
+    reasoning_effort: wanted.reasoning_effort,
+    response_format: schema && {
+      type: 'json_schema',
+      json_schema: { name: 'answer', strict: true, schema },
+    },
+    ...(wanted.web_search === 'off'
+      ? {}
+      : { [`${serviceName}_parameters`]: { enable_web_search: wanted.web_search } }),
+  };
+}
+
+/** The chunks of a streamed answer, put together. */
+class FoldedAnswer {
+  readonly #text: string[] = [];
+  #last: Json = {};
+  #finish: unknown;
+  /** Pieces of text so far. */
+  pieces = 0;
+  /** What went wrong after the stream had begun. */
+  problem: string | undefined;
+
+  /** Whether the chunk had text. */
+  take(chunk: Json): boolean {
+    const { choices, error, cost } = chunk;
+    if (error !== undefined) this.problem = String(asJson(error)['message']);
+    // The one with the cost has everything that is known at the end.
+    if (cost !== undefined) this.#last = chunk;
+    const [choice = {}] = listOf(choices);
+    this.#finish = choice['finish_reason'] ?? this.#finish;
+    const { content } = asJson(choice['delta']);
+    if (typeof content !== 'string' || content === '') return false;
+    this.#text.push(content);
+    this.pieces += 1;
+    return true;
+  }
+
+  value(serviceName: string): Json {
+    const { model, usage, cost, [`${serviceName}_parameters`]: parameters } = this.#last;
+    const { prompt_tokens, completion_tokens, total_tokens } = asJson(usage);
+    const found = listOf(asJson(parameters)['web_search_citations']);
+    return {
+      text: this.#text.join(''),
+      model,
+      finish: this.#finish,
+      usage: { input_tokens: prompt_tokens, output_tokens: completion_tokens, total_tokens },
+      cost_usd: asJson(cost)['usd'],
+      sources: found.map(({ url, title }) => ({ url, title })),
+    };
+  }
+}
+
+const DONE = '[DONE]';
+
+/** What stands in the `data:` of each event. */
+async function* eventsOf(stream: Readable): AsyncGenerator<string> {
+  let rest = '';
+  stream.setEncoding('utf8');
+  for await (const piece of stream as AsyncIterable<string>) {
+    const lines = (rest + piece).split('\n');
+    rest = lines.pop() ?? '';
+    if (rest.length > MAX_EVENT_CHARACTERS) throw new Error('An event of an answer is too large');
+    for (const line of lines) if (line.startsWith(DATA)) yield line.slice(DATA.length);
+  }
+}
+
+const DATA = 'data: ';
+
+function listOf(value: unknown): Json[] {
+  return Array.isArray(value) ? value.map(asJson) : [];
+}

@@ -1,0 +1,222 @@
+/**
+ * Runs a tool for its caller, and says how it ended. Payments travel as the MCP transport of x402
+ * says: what is to be paid is a result with `isError` (or `payment_required`, for a client that knows
+ * the extension), the payment comes in `_meta["x402/payment"]`, and what came of it goes back in
+ * `_meta["x402/payment-response"]`. They are the payments of the HTTP routes: the same header, the same
+ * top-up machine.
+ */
+import type { Clock } from '../core/clock.ts';
+import { type Log, reasonOf } from '../core/log.ts';
+import {
+  AnswerTooLarge,
+  type CallRoute,
+  type InternalAnswer,
+  readAnswer,
+} from '../http/internal-call.ts';
+import type { RequestContext } from '../http/request-context.ts';
+import type { Caller } from '../identity/identity.ts';
+import { isJsonObject } from '../json/json-scan.ts';
+import {
+  INTERNAL_ERROR,
+  type Json,
+  type Message,
+  ProtocolError,
+  invalidParams,
+} from './protocol.ts';
+import {
+  type RouteRequest,
+  RouteRefusal,
+  type Tool,
+  type ToolCall,
+  type ToolResult,
+  asJson,
+  failure,
+} from './tool.ts';
+
+export interface RunToolParts {
+  readonly call: CallRoute;
+  readonly clock: Clock;
+  readonly log: Log;
+}
+
+export interface ToolRun {
+  readonly tool: Tool;
+  readonly message: Message;
+  readonly context: RequestContext;
+  readonly signal: AbortSignal;
+  readonly progress: ToolCall['progress'];
+}
+
+const PAYMENT = 'x402/payment';
+const PAYMENT_RESPONSE = 'x402/payment-response';
+/** The names that these have among the headers of HTTP. */
+const CLAIM = 'payment-claim';
+const IDEMPOTENCY = 'idempotency-key';
+const PAYMENT_EXTENSION = 'org.x402/payment';
+/** Refusals are small. */
+const MAX_REFUSAL_BYTES = 1024 * 1024;
+
+/** A payment that is not good: another one may be. Not one whose money may have moved. */
+const BAD_PAYMENT =
+  /^(?:INVALID_PAYMENT(?:_.+)?|UNSUPPORTED_(?:NETWORK|TOKEN|SCHEME)|INVALID_AMOUNT|AMOUNT_TOO_(?:LOW|HIGH)|PAYMENT_VERIFICATION_FAILED|SETTLEMENT_FAILED)$/;
+
+/** Who pays for a run, and what its answers have said in their headers. */
+interface Attempt extends ToolRun {
+  readonly caller: Caller | undefined;
+  /** What came in `_meta`; a payment says whose credit it is. */
+  readonly payment: unknown;
+  readonly meta: Record<string, unknown>;
+}
+
+/**
+ * The result of `tools/call`. Throws `ProtocolError` for arguments that are no object, and for a bug; and
+ * what an aborted signal makes of it.
+ */
+export async function runTool(parts: RunToolParts, run: ToolRun): Promise<Json> {
+  const { tool, message, context, signal } = run;
+  const payment = tool.isPaid === true ? message.meta[PAYMENT] : undefined;
+  const caller = payment === undefined ? context.callerIfKnown : undefined;
+  const meta: Record<string, unknown> = {};
+  const attempt = { ...run, caller, payment, meta };
+  let result: Json;
+  try {
+    result = { ...(await attempted(parts, attempt)) };
+  } catch (error) {
+    if (signal.aborted || error instanceof ProtocolError) throw error;
+    result = await refused(parts, attempt, error);
+  }
+  return Object.keys(meta).length === 0 ? result : { ...result, _meta: meta };
+}
+
+function attempted(parts: RunToolParts, attempt: Attempt): Promise<ToolResult> {
+  const { tool, message, progress, signal } = attempt;
+  const { arguments: given = {} } = message.params;
+  if (!isJsonObject(given)) throw invalidParams('params.arguments must be an object');
+  const run = (request: RouteRequest): Promise<InternalAnswer> => runRoute(parts, attempt, request);
+  return tool.run(given, { run, progress, signal, clock: parts.clock });
+}
+
+async function runRoute(
+  { call }: RunToolParts,
+  { message, context, signal, caller, payment, meta }: Attempt,
+  { method = 'POST', path, body }: RouteRequest,
+): Promise<InternalAnswer> {
+  const key = message.meta[IDEMPOTENCY] ?? context.header(IDEMPOTENCY);
+  const claim = message.meta[CLAIM];
+  const sent = bytesOf(body);
+  const answer = await call({
+    caller,
+    method,
+    path,
+    headers: {
+      ...(sent && { 'content-type': sent.type }),
+      ...(payment === undefined ? {} : { 'payment-signature': encoded(payment) }),
+      ...(typeof key === 'string' && method === 'POST' ? { [IDEMPOTENCY]: headerText(key) } : {}),
+      ...(typeof claim === 'string' ? { [CLAIM]: headerText(claim) } : {}),
+    },
+    ...(sent && { body: sent.bytes }),
+    signal,
+    address: context.address,
+    country: context.country,
+    countsFailures: true,
+  });
+  note(answer, meta);
+  // 202 is a payment that is still under way.
+  if (answer.status < 400 && answer.status !== 202) return answer;
+  const bytes = await readAnswer(answer, MAX_REFUSAL_BYTES);
+  throw new RouteRefusal(answer, parsed(bytes.toString()));
+}
+
+function bytesOf(body: RouteRequest['body']): { type: string; bytes: Buffer } | undefined {
+  if (body === undefined) return undefined;
+  const { type, bytes } = body;
+  if (typeof type === 'string' && Buffer.isBuffer(bytes)) return { type, bytes };
+  return { type: 'application/json', bytes: Buffer.from(JSON.stringify(body)) };
+}
+
+function encoded(value: unknown): string {
+  return Buffer.from(JSON.stringify(value)).toString('base64');
+}
+
+/** What a header cannot hold is refused by whoever reads it, not by the writer of headers. */
+function headerText(text: string): string {
+  return text.slice(0, 1_000).replaceAll(/[^\x20-\x7e]/g, '?');
+}
+
+/** What the headers of an answer tell a client of HTTP. */
+function note({ headers }: InternalAnswer, meta: Record<string, unknown>): void {
+  const { 'x-request-id': id, 'payment-response': settlement, [CLAIM]: claim } = headers;
+  if (id !== undefined) meta['x-request-id'] = id;
+  if (typeof settlement === 'string') meta[PAYMENT_RESPONSE] = decoded(settlement);
+  if (typeof claim === 'string') meta[CLAIM] = claim;
+  if (headers['idempotent-replayed'] !== undefined) meta['idempotent-replayed'] = true;
+}
+
+function decoded(header: string): unknown {
+  return parsed(Buffer.from(header, 'base64').toString());
+}
+
+function parsed(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    // Of a proxy or a cut; its status says enough.
+    return undefined;
+  }
+}
+
+/** What the client is told of a tool that has failed. */
+async function refused(parts: RunToolParts, attempt: Attempt, error: unknown): Promise<Json> {
+  const { tool, payment } = attempt;
+  if (error instanceof AnswerTooLarge) return { ...failure(error.message) };
+  if (!(error instanceof RouteRefusal)) {
+    parts.log.error({ tool: tool.name, reason: reasonOf(error) }, 'A tool has failed');
+    throw new ProtocolError(INTERNAL_ERROR, 'Something went wrong on our side');
+  }
+  const { message, code } = error;
+  const offer = offerOf(error);
+  if (tool.isPaid === true && offer !== undefined) return paymentRequired(attempt, offer);
+  if (payment !== undefined && BAD_PAYMENT.test(code)) {
+    const fresh = await freshOffer(parts, attempt);
+    if (fresh !== undefined) return paymentRequired(attempt, { ...fresh, error: message });
+  }
+  const seconds = error.answer.headers['retry-after'];
+  const wait = seconds === undefined ? '' : `; try again in ${seconds} s`;
+  return { ...failure(`${message}${wait}${code === '' ? '' : ` (${code})`}`) };
+}
+
+/** What is to be paid, where a refusal says so. */
+function offerOf({ answer }: RouteRefusal): Json | undefined {
+  const header = answer.headers['payment-required'];
+  return typeof header === 'string' ? asJson(decoded(header)) : undefined;
+}
+
+/** What is to be paid now: the tool is asked again as nobody, and refused before it does anything. */
+async function freshOffer(parts: RunToolParts, attempt: Attempt): Promise<Json | undefined> {
+  try {
+    await attempted(parts, { ...attempt, caller: undefined, payment: undefined, meta: {} });
+  } catch (error) {
+    if (error instanceof RouteRefusal) return offerOf(error);
+    throw error;
+  }
+  return undefined;
+}
+
+function paymentRequired({ tool, message }: ToolRun, offer: Json): Json {
+  const { name, title: description } = tool;
+  const resource = { url: `mcp://tool/${name}`, description, mimeType: 'application/json' };
+  const required = { ...offer, resource };
+  const { extensions } = message.capabilities;
+  if (message.isModern && asJson(extensions)[PAYMENT_EXTENSION] !== undefined) {
+    return { resultType: 'payment_required', paymentRequired: required };
+  }
+  const told: ToolResult = {
+    content: [{ type: 'text', text: JSON.stringify(required) }],
+    structuredContent: required,
+    isError: true,
+  };
+  return { ...told };
+}
+
+/** What a server that takes payments says that it can. */
+export const PAYMENT_CAPABILITY = { extensions: { [PAYMENT_EXTENSION]: {} } };

@@ -1,0 +1,137 @@
+/** The tools around the service itself: `blockchain_rpc`, `balance`, `list_models`. */
+import { z } from 'zod';
+import { LIST_TYPES } from '../catalog/catalog.ts';
+import type { Json } from './protocol.ts';
+import { type Tool, asJson, defineTool, failure, readJsonAnswer, structured } from './tool.ts';
+
+export interface ServiceToolParts {
+  /** The networks of the JSON-RPC proxy, and what a credit of it costs; none without a proxy. */
+  readonly rpc: () => Promise<{
+    readonly networks: readonly string[];
+    readonly usdPerCredit: string;
+  }>;
+}
+
+const RpcInput = z.strictObject({
+  network: z.string().min(1).max(100).describe('One of the networks of the description.'),
+  method: z.string().min(1).max(200).describe('Such as `eth_getBalance`.'),
+  params: z
+    .union([z.array(z.unknown()), z.record(z.string(), z.unknown())])
+    .default([])
+    .describe('As the method takes them.'),
+});
+const RpcOutput = z.strictObject({ result: z.unknown().describe('What the node answered.') });
+
+const Balance = z.strictObject({
+  can_consume: z.boolean().describe('Whether the credit is enough for a priced call.'),
+  balance_usd: z.number(),
+  available_usd: z.number().describe('What the next call can have.'),
+  daily_credit: z.number().describe("What is left of today's credit."),
+});
+
+const Models = z.strictObject({
+  models: z.array(
+    z.strictObject({
+      id: z.string(),
+      type: z.string(),
+      name: z.string(),
+      description: z.string(),
+      offline: z.boolean(),
+      traits: z.array(z.string()),
+      context_tokens: z.int().optional(),
+      pricing: z
+        .looseObject({})
+        .optional()
+        .describe('USD: tokens per million, everything else per unit.'),
+      constraints: z.looseObject({}).optional().describe('What a model of videos takes.'),
+    }),
+  ),
+});
+
+export function serviceTools(parts: ServiceToolParts): Tool[] {
+  return [rpcTool(parts), balanceTool(), modelsTool()];
+}
+
+function rpcTool({ rpc }: ServiceToolParts): Tool {
+  return defineTool({
+    name: 'blockchain_rpc',
+    title: 'Ask a blockchain node',
+    // A signed transaction can be sent with it.
+    hints: { readOnlyHint: false, destructiveHint: true, openWorldHint: true },
+    input: RpcInput,
+    output: RpcOutput,
+    isPaid: true,
+    about: async () => {
+      const { networks, usdPerCredit } = await rpc();
+      if (networks.length === 0) return undefined;
+      return `Sends one JSON-RPC request to a blockchain node. Price: ${usdPerCredit} USD per credit, some tens of credits a request, by network and method. Networks: ${networks.join(', ')}.`;
+    },
+    run: async ({ network, method, params }, call) => {
+      const body = { jsonrpc: '2.0', id: 1, method, params };
+      const path = `/crypto/rpc/${encodeURIComponent(network)}`;
+      const { result, error } = await readJsonAnswer(await call.run({ path, body }));
+      if (error !== undefined) return failure(`The node answered: ${JSON.stringify(error)}`);
+      return structured({ result: result ?? null });
+    },
+  });
+}
+
+function balanceTool(): Tool {
+  return defineTool({
+    name: 'balance',
+    title: 'Get the balance',
+    hints: { readOnlyHint: true, openWorldHint: false },
+    input: z.strictObject({}),
+    output: Balance,
+    about: () => 'Says what credit is left. It needs an API key or a wallet token. Price: free.',
+    run: async (_input, call) => {
+      const answer = await call.run({ method: 'GET', path: '/billing/balance' });
+      const { canConsume, balances, available } = await readJsonAnswer(answer);
+      const { usd, diem } = asJson(balances);
+      return structured(
+        Balance.parse({
+          can_consume: canConsume,
+          balance_usd: usd,
+          available_usd: asJson(available)['usd'],
+          daily_credit: diem,
+        }),
+      );
+    },
+  });
+}
+
+function modelsTool(): Tool {
+  return defineTool({
+    name: 'list_models',
+    title: 'List models',
+    hints: { readOnlyHint: true, openWorldHint: false },
+    input: z.strictObject({
+      type: z.enum(LIST_TYPES).default('all').describe('What the models do.'),
+    }),
+    output: Models,
+    about: () => 'Lists the models with what they can do and what they cost. Price: free.',
+    run: async ({ type }, call) => {
+      const { data } = await readJsonAnswer(
+        await call.run({ method: 'GET', path: `/models?type=${type}` }),
+      );
+      const models = Array.isArray(data) ? data.map((one) => rowOf(asJson(one))) : [];
+      return structured(Models.parse({ models }));
+    },
+  });
+}
+
+function rowOf({ id, type, context_length: context, model_spec: given }: Json): Json {
+  const spec = asJson(given);
+  const { name, description, offline, traits, pricing, constraints } = spec;
+  return {
+    id,
+    type,
+    name,
+    description,
+    offline,
+    traits,
+    context_tokens: context,
+    pricing,
+    ...(type === 'video' && constraints !== undefined ? { constraints } : {}),
+  };
+}

@@ -1,0 +1,46 @@
+/** The MCP server, wired: its tools run the routes of this very server. */
+import { type CallRoute, readAnswer } from '../http/internal-call.ts';
+import type { Feature } from '../http/route.ts';
+import { mcpFeature } from '../mcp/mcp.ts';
+import type { Wallets } from '../wallet/wallet.ts';
+import type { FeatureParts } from './feature-parts.ts';
+import type { LargeBodies } from './large-bodies.ts';
+
+interface McpDoorParts {
+  readonly shared: FeatureParts;
+  /** `YYYYMMDD.HHMMSS` of the build. */
+  readonly version: string;
+  readonly wallets: Wallets;
+}
+
+/** A few hundred names. */
+const MAX_NETWORKS_BYTES = 1024 * 1024;
+
+export function mcpDoor(
+  { shared, version, wallets }: McpDoorParts,
+  call: CallRoute,
+  largeBodies: LargeBodies,
+): Feature {
+  const { config } = shared;
+  if (!config().mcp.enabled) return { routes: [] };
+  let networks: readonly string[] | undefined;
+  return mcpFeature({
+    ...shared,
+    store: shared.stores.store,
+    version,
+    call,
+    readLargeJson: (bytes) => largeBodies.json(bytes),
+    // They do not change while the server runs.
+    networks: async () => (networks ??= config().rpc.enabled ? await networksOf(call) : []),
+    searchPrice: () => config().search?.usdPerSearch,
+    takesWallets: wallets.payments !== undefined,
+  });
+}
+
+async function networksOf(call: CallRoute): Promise<readonly string[]> {
+  const path = '/crypto/rpc/networks';
+  const answer = await call({ method: 'GET', path, address: '', countsFailures: false });
+  const bytes = await readAnswer(answer, MAX_NETWORKS_BYTES);
+  const { networks } = JSON.parse(bytes.toString()) as { networks: string[] }; // our own route's
+  return networks;
+}
