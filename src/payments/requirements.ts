@@ -213,7 +213,7 @@ export class Requirements {
     };
     // What is paid now has to be enough for this request.
     const short = nano(credit.needed - credit.balance);
-    const asked = [maxNano(amounts.suggestedTopUp, short), maxNano(amounts.firstPayment, short)];
+    const asked = [maxNano(amounts.suggestedTopUp, short), this.#firstPayment(short)];
     const required = this.#required(resource, error, asked, { [SIGN_IN]: challenge });
     return { body, header: this.#header(required, resource) };
   }
@@ -280,6 +280,14 @@ export class Requirements {
         extensions: resource.discovered === undefined ? {} : { [BAZAAR]: resource.discovered.full },
       };
     });
+  }
+
+  /** As many first payments as cover the amount, while that is less than a top-up. */
+  #firstPayment(short: Nano): Nano {
+    const { firstPayment, minimumTopUp } = this.#options.amounts;
+    if (short >= minimumTopUp) return short;
+    const times = short <= 0n ? 1n : (short + firstPayment - 1n) / firstPayment;
+    return nano(times * firstPayment);
   }
 
   /** What becomes of money that buys nothing, for programs. */
