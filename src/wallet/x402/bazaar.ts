@@ -19,6 +19,10 @@ const MODEL_TYPE: Readonly<Record<string, ModelType>> = {
   chat: 'text',
   completions: 'text',
   embeddings: 'embedding',
+  image: 'image',
+  moderation: 'moderation',
+  rerank: 'rerank',
+  speech: 'tts',
   transcription: 'asr',
   video: 'video',
 };
