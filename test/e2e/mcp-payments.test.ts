@@ -1,0 +1,197 @@
+/**
+ * Tools that are paid by a wallet, on a private Base: the MCP transport of x402 with the reference
+ * client, in both of its bindings, and what becomes of a paid call whose server is killed.
+ */
+import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, before, describe, test } from 'node:test';
+import { fileURLToPath } from 'node:url';
+import * as modern from '@modelcontextprotocol/client';
+import { Client } from '@modelcontextprotocol/sdk/client/index.js';
+import { StreamableHTTPClientTransport } from '@modelcontextprotocol/sdk/client/streamableHttp.js';
+import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
+import { childEnvironment } from '../support/child-environment.ts';
+import { endWithUs } from '../support/end-with-us.ts';
+import type { TestApp } from '../app/test-app.ts';
+import { startFarebox } from './farebox-process.ts';
+import { PAY_TO, type WalletRig, creditOf, evmClient, startWalletRig } from './wallet-rig.ts';
+
+const INFO = { name: 'test', version: '1' };
+const CHAT = { name: 'chat', arguments: { prompt: 'Hi', model: 'm' } };
+const EXTENSION = 'org.x402/payment';
+const NANO_PER_UNIT = 1_000n;
+
+type Meta = Record<string, unknown>;
+
+describe('tools that a wallet pays for', () => {
+  let rig: WalletRig;
+  let farebox: TestApp;
+  let client: Client;
+
+  before(async () => {
+    rig = await startWalletRig();
+    rig.upstream.otherwise = {
+      kind: 'answer',
+      content: 'Hello',
+      promptTokens: 5,
+      completionTokens: 3,
+    };
+    farebox = await rig.startApp();
+    client = await connected(farebox.app.address);
+  });
+  after(async () => {
+    await client.close();
+    await farebox.audit();
+    await farebox.stop();
+    await rig.stop();
+  });
+
+  const connected = async (origin: string): Promise<Client> => {
+    const made = new Client(INFO);
+    await made.connect(new StreamableHTTPClientTransport(new URL('/mcp', origin)));
+    // From then on it holds what it gets against the schemas of the tools.
+    await made.listTools();
+    return made;
+  };
+  const pay = async (to: Client, payment: unknown, more: Meta = {}) =>
+    to.callTool({ ...CHAT, _meta: { 'x402/payment': payment, ...more } });
+
+  test('a call without money says what to pay, and runs when it is paid', async () => {
+    const account = await rig.evmWallet();
+    const refused = await client.callTool(CHAT);
+    assert.equal(refused.isError, true);
+    const required = refused.structuredContent as Meta;
+    const [{ text }] = refused.content as [{ text: string }];
+    assert.deepEqual(JSON.parse(text), required);
+    assert.equal((required['resource'] as Meta)['url'], 'mcp://tool/chat');
+    const payment = await evmClient(account).createPaymentPayload(required as never);
+    const result = await pay(client, payment);
+    assert.deepEqual((result.structuredContent as Meta)['text'], 'Hello');
+    const settled = result._meta?.['x402/payment-response'] as Meta;
+    assert.deepEqual([settled['success'], settled['network']], [true, 'eip155:8453']);
+    assert.equal(String(settled['payer']).toLowerCase(), account.address.toLowerCase());
+    const paidNano = BigInt(String(settled['amount'])) * NANO_PER_UNIT;
+    assert.equal(await rig.anvil.balance(PAY_TO), BigInt(String(settled['amount'])));
+    assert.equal(await creditOf(farebox, account.address), paidNano - 11_000n);
+    // The same payment again moves no money, and lets nobody in.
+    const again = await pay(client, payment);
+    assert.equal(again.isError, true);
+    assert.match(JSON.stringify(again.content), /PAYMENT_ALREADY_CREDITED/);
+    assert.equal(await creditOf(farebox, account.address), paidNano - 11_000n);
+  });
+
+  test('a payment that is not good is refused with what is, and moves nothing', async () => {
+    const account = await rig.evmWallet();
+    const required = (await client.callTool(CHAT)).structuredContent as Meta;
+    const payment = await evmClient(account).createPaymentPayload(required as never);
+    const { payload } = payment as unknown as { payload: { signature: string } };
+    const forged = { ...payment, payload: { ...payload, signature: `0x${'11'.repeat(65)}` } };
+    const refused = await pay(client, forged);
+    const offer = refused.structuredContent as Meta;
+    assert.equal(refused.isError, true);
+    assert.notEqual(offer['error'], required['error']);
+    assert.equal((offer['accepts'] as unknown[]).length, (required['accepts'] as unknown[]).length);
+    assert.equal(await creditOf(farebox, account.address), 0n);
+    const none = await client.callTool({ name: 'balance', arguments: {} });
+    assert.equal(none.structuredContent, undefined);
+  });
+
+  test('a client that knows the extension gets its result type', async () => {
+    const capabilities = { extensions: { [EXTENSION]: {} } };
+    const meta = {
+      'io.modelcontextprotocol/protocolVersion': '2026-07-28',
+      'io.modelcontextprotocol/clientCapabilities': capabilities,
+    };
+    const ask = async (method: string, params: Meta, name?: string): Promise<Meta> => {
+      const answer = await fetch(new URL('/mcp', farebox.app.address), {
+        method: 'POST',
+        headers: {
+          'content-type': 'application/json',
+          accept: 'application/json, text/event-stream',
+          'mcp-protocol-version': '2026-07-28',
+          'mcp-method': method,
+          ...(name === undefined ? {} : { 'mcp-name': name }),
+        },
+        body: JSON.stringify({ jsonrpc: '2.0', id: 1, method, params }),
+      });
+      return ((await answer.json()) as { result: Meta }).result;
+    };
+    const { capabilities: offered } = await ask('server/discover', { _meta: meta });
+    assert.deepEqual((offered as Meta)['extensions'], { [EXTENSION]: {} });
+    const refused = await ask('tools/call', { ...CHAT, _meta: meta }, 'chat');
+    assert.equal(refused['resultType'], 'payment_required');
+    const account = await rig.evmWallet();
+    const payment = await evmClient(account).createPaymentPayload(
+      refused['paymentRequired'] as never,
+    );
+    const paid = { ...meta, 'x402/payment': payment };
+    const result = await ask('tools/call', { ...CHAT, _meta: paid }, 'chat');
+    assert.equal(result['resultType'], 'complete');
+    assert.ok((await creditOf(farebox, account.address)) > 0n);
+  });
+
+  test('the other official client pays in the same way', async () => {
+    const account = await rig.evmWallet();
+    const other = new modern.Client(INFO, { versionNegotiation: { mode: 'auto' } });
+    const url = new URL('/mcp', farebox.app.address);
+    await other.connect(new modern.StreamableHTTPClientTransport(url));
+    await other.listTools();
+    const refused = await other.callTool(CHAT);
+    const payment = await evmClient(account).createPaymentPayload(
+      refused.structuredContent as never,
+    );
+    const result = await other.callTool({ ...CHAT, _meta: { 'x402/payment': payment } });
+    assert.equal((result.structuredContent as Meta)['text'], 'Hello');
+    await other.close();
+  });
+
+  test('examples/mcp/pay.ts pays and asks', async () => {
+    const account = generatePrivateKey();
+    await rig.anvil.mint(privateKeyToAccount(account).address, 100_000_000n);
+    const file = fileURLToPath(new URL('../../examples/mcp/pay.ts', import.meta.url));
+    const env = { ORIGIN: farebox.app.address, PRIVATE_KEY: account, MODEL: 'm' };
+    const child = endWithUs(spawn(process.execPath, [file], { env: childEnvironment(env) }));
+    let said = '';
+    child.stdout.on('data', (piece: Buffer) => (said += piece.toString()));
+    child.stderr.on('data', (piece: Buffer) => (said += piece.toString()));
+    await new Promise((resolve) => child.once('close', resolve));
+    assert.match(said, /answer Hello/);
+    assert.match(said, /success: true/);
+  });
+
+  test('killed in the middle of a paid call: the payment is credit, and nothing is charged', async () => {
+    const folder = mkdtempSync(join(tmpdir(), 'farebox-mcp-kill-'));
+    const yaml = `listen: { host: 127.0.0.1, port: 0 }\nembedded: { enabled: false }\ndiscovery: { enabled: false }\n${rig.yaml}`;
+    const account = await rig.evmWallet();
+    let running = await startFarebox({ folder, yaml });
+    try {
+      const first = await connected(new URL(running.url).origin);
+      const required = (await first.callTool(CHAT)).structuredContent as Meta;
+      const payment = await evmClient(account).createPaymentPayload(required as never);
+      const asked = rig.upstream.seen.length;
+      rig.upstream.script.push({ kind: 'hang' });
+      const cut = pay(first, payment).catch((error: unknown) => error);
+      while (rig.upstream.seen.length === asked) await new Promise((done) => setTimeout(done, 10));
+      await running.stop('SIGKILL');
+      assert.ok((await cut) instanceof Error);
+      running = await startFarebox({ folder, yaml });
+      const origin = new URL(running.url).origin;
+      const second = await connected(origin);
+      const again = await pay(second, payment);
+      assert.match(JSON.stringify(again.content), /PAYMENT_ALREADY_CREDITED/);
+      await second.close();
+      await running.stop();
+      const app = await rig.startApp({ dataFolder: join(folder, 'data'), port: 0 });
+      const amount = (payment as unknown as { accepted: { amount: string } }).accepted.amount;
+      assert.equal(await creditOf(app, account.address), BigInt(amount) * NANO_PER_UNIT);
+      await app.audit();
+      await app.stop();
+    } finally {
+      await running.stop('SIGKILL');
+      rmSync(folder, { recursive: true, force: true });
+    }
+  });
+});
