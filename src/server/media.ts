@@ -4,6 +4,7 @@
  */
 import { join } from 'node:path';
 import type { LargeBodies } from './large-bodies.ts';
+import { imagesEditsRoute } from '../images/images-edits/images-edits.ts';
 import { imagesGenerationsRoute } from '../images/images-generations/images-generations.ts';
 import { imageBackgroundRemoveRoute } from '../images/image-background-remove/image-background-remove.ts';
 import { videoDownloadRoutes } from '../video/video-download/video-download.ts';
@@ -82,6 +83,7 @@ export function mediaFeature(parts: MediaFeatureParts): Feature {
         fileLimitBytes: config.http.fileLimitBytes,
       }),
       imagesGenerationsRoute(making),
+      imagesEditsRoute({ ...making, maxFileBytes: config.http.fileLimitBytes }),
       audioSpeechRoute({ ...common, headers }),
       ...videoRoutes({
         ...common,
