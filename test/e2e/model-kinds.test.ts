@@ -13,6 +13,7 @@ import OpenAI, { toFile } from 'openai';
 import sharp from 'sharp';
 import { receiptOf } from '../../src/billing/ledger/ledger.ts';
 import { type CallOptions, type Called, call } from '../app/call.ts';
+import { toneWav } from '../media/clips.ts';
 import { type ModelRig, sendEvents, sendJson, startModelRig } from './model-rig.ts';
 
 const MODELS = `
@@ -72,6 +73,7 @@ ${[0, 1, 2, 3, 4].map((place) => `  - { id: guard-${place}, type: moderation, pr
   - { id: token-sorter, type: rerank, price: { input: 0.02 }, replicas: [{ engine: studio, model: jina }] }
   - { id: tei, type: rerank, price: { input: 0 }, replicas: [{ engine: studio, model: tei }] }
 ${[0, 1, 2, 3, 4, 5].map((place) => `  - { id: sorter-${place}, type: rerank, price: { input: 1 }, replicas: [{ engine: studio }] }`).join('\n')}
+  - { id: ears, type: asr, price: { perSecond: 0.001 }, replicas: [{ engine: studio, model: whisper-1 }] }
   - { id: plain, type: image, price: { perImage: 0 }, replicas: [{ engine: studio }] }
 ${[0, 1, 2, 3, 4, 5].map((place) => `  - { id: bad-${place}, type: image, price: { perImage: 0.01 }, replicas: [{ engine: studio }] }`).join('\n')}
 `;
@@ -872,6 +874,51 @@ describe('POST /audio/speech', () => {
     assert.deepEqual(speaker.model_spec.voices, ['alloy', 'nova']);
     assert.equal(speaker.model_spec.default_voice, 'alloy');
     assert.equal(speaker.model_spec.default_format, 'mp3');
+  });
+});
+
+describe('POST /audio/translations', () => {
+  const path = '/audio/translations';
+  const wav = toneWav('ab');
+  const segments = [{ id: 0, start: 0, end: 1, text: ' Good morning.' }];
+
+  test('speech is written down in English, and its seconds are charged', async () => {
+    rig.engine.onJson(path, { text: ' Good morning. ', language: 'german', segments });
+    const file = await toFile(wav, 'guten-morgen.wav');
+    const [answer, nano] = await cost(() =>
+      openai.audio.translations.create({ file, model: 'ears', prompt: 'Greetings' }),
+    );
+    assert.equal(answer.text, 'Good morning.');
+    assert.equal(nano, 1_000_000n);
+    const heard = rig.engine.last();
+    assert.equal(heard.path, '/v1/audio/translations');
+    assert.match(heard.bytes.toString('latin1'), /name="prompt"\r\n\r\nGreetings/);
+    assert.doesNotMatch(heard.bytes.toString('latin1'), /name="language"/);
+    const written = { file, model: 'ears', response_format: 'verbose_json' } as const;
+    // The client gives every format the type of the short one.
+    const verbose: Partial<OpenAI.Audio.TranslationVerbose> =
+      await openai.audio.translations.create(written);
+    assert.equal(verbose.language, 'en');
+    assert.equal(verbose.duration, 1);
+    assert.equal(verbose.segments?.[0]?.text, ' Good morning.');
+    const srt = await openai.audio.translations.create({
+      file,
+      model: 'ears',
+      response_format: 'srt',
+    });
+    assert.match(String(srt), /^1\n00:00:00,000 --> 00:00:01,000\nGood morning\.\n/);
+  });
+
+  test('an engine that only transcribes says so with a 400, and goes on transcribing', async () => {
+    rig.engine.on(path, (_heard, response) => response.writeHead(404).end('{}'));
+    const file = await toFile(wav, 'a.wav');
+    const refused = openai.audio.translations.create({ file, model: 'ears' });
+    await assert.rejects(refused, (error: { status?: number; message: string }) => {
+      return error.status === 400 && /does this kind of work/.test(error.message);
+    });
+    rig.engine.onJson('/audio/transcriptions', { text: 'Guten Morgen.' });
+    const { text } = await openai.audio.transcriptions.create({ file, model: 'ears' });
+    assert.equal(text, 'Guten Morgen.');
   });
 });
 
