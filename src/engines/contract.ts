@@ -19,6 +19,7 @@
  * An engine answers `GET /models` (any status below 500 proves that it lives), may answer 429 or
  * 503 with `Retry-After`, and stops working on a request whose connection closes.
  */
+import type { Cancelling } from '../core/cancellation.ts';
 import type { BreakerState } from '../net/circuit-breaker.ts';
 import type { StreamedBody, TimeLimits } from '../net/upstream-pool.ts';
 
@@ -91,7 +92,7 @@ export interface EngineCall {
   readonly affinityKey?: string | undefined;
   /** Whose call it is: what one caller sees fail is closed for it alone, and queues take turns. */
   readonly caller?: string | undefined;
-  readonly signal?: AbortSignal | undefined;
+  readonly signal?: Cancelling | undefined;
   /** Over the engine's own limits, for this call. */
   readonly timeLimits?: Partial<TimeLimits> | undefined;
   readonly maxResponseBytes: number;
