@@ -92,8 +92,7 @@ serveLocal(async (given, report, dataFolder) => {
 
   async function transcribe(
     recognizer: Recognizer,
-    task: Hearing['task'],
-    directory: string,
+    { task, directory }: Pick<Hearing, 'task'> & { readonly directory: string },
     { raw, signal }: LocalRequest,
     response: ServerResponse,
   ): Promise<void> {
@@ -129,14 +128,11 @@ serveLocal(async (given, report, dataFolder) => {
         report({ type: 'used' });
         throw notThere(fetching?.fraction, fetching?.remainingMs);
       }
-      if (!isMultipart(request.raw)) {
-        const message = 'Send multipart/form-data with a file';
-        throw new Fault('INVALID_CONTENT_TYPE', { message });
-      }
+      requireForm(request);
       await mkdir(root, { recursive: true });
       const directory = await mkdtemp(join(root, 'audio-'));
       try {
-        await transcribe(recognizer, task, directory, request, response);
+        await transcribe(recognizer, { task, directory }, request, response);
       } finally {
         await rm(directory, { recursive: true, force: true });
       }
@@ -151,6 +147,12 @@ serveLocal(async (given, report, dataFolder) => {
     },
   };
 });
+
+function requireForm({ raw }: LocalRequest): void {
+  if (isMultipart(raw)) return;
+  const message = 'Send multipart/form-data with a file';
+  throw new Fault('INVALID_CONTENT_TYPE', { message });
+}
 
 function notThere(fraction = 0, remainingMs: number | null = null): Fault {
   const left = remainingMs === null ? '' : `, about ${Math.ceil(remainingMs / 1000)} s left`;
