@@ -96,7 +96,7 @@ onEachStore('proxy rpc', (fixture) => {
     const flow = {
       ...parts,
       rpc,
-      creditCap: cap,
+      credits: cap,
       idempotency,
       sales,
       limitLog,

@@ -20,14 +20,7 @@ import type { Log } from '../core/log.ts';
 import { reasonOf } from '../core/log.ts';
 import type { Nano } from '../core/money.ts';
 import type { LimitLog, WindowState } from '../billing/limits/limits.ts';
-import type {
-  ParsedRequest,
-  BodyScan,
-  CreditCap,
-  CreditReservation,
-  Rpc,
-  RpcAnswer,
-} from './rpc.ts';
+import type { ParsedRequest, BodyScan, Credits, CreditReservation, Rpc, RpcAnswer } from './rpc.ts';
 import { requestFingerprint, formatRpcCost, holdLastBytes } from './rpc.ts';
 import type { LimitOf, Outcome, RateRule, Sale, SaleRequest, Sales } from '../billing/sale.ts';
 
@@ -39,7 +32,7 @@ export interface ProxyRpcLimits {
 
 export interface ProxyRpcParts {
   readonly rpc: Rpc;
-  readonly creditCap: CreditCap;
+  readonly credits: Credits;
   readonly idempotency: Idempotency;
   readonly sales: Sales;
   readonly limitLog: LimitLog;
@@ -58,7 +51,7 @@ export interface ProxyRpcCall {
   readonly idempotencyKey: string | undefined;
   readonly signal: AbortSignal;
   /** Sends the answer; of a long one, until its last byte has left. */
-  readonly send: (answer: ProxyRpcAnswer) => Promise<void>;
+  readonly send: (answer: ProxyRpcAnswer) => void | Promise<void>;
 }
 
 /** What the answer of the route is made of; the status is 200. */
@@ -90,23 +83,34 @@ const USAGE_KIND = 'rpc';
 const JSON_TYPE = 'application/json';
 
 /** Runs one request of `POST /crypto/rpc/{network}`. Throws a Fault for every refusal. */
-export async function proxyRpc(parts: ProxyRpcParts, call: ProxyRpcCall): Promise<void> {
+export function proxyRpc(parts: ProxyRpcParts, call: ProxyRpcCall): Promise<void> {
   const body = parts.rpc.parse(call.network, call.body, call.scanned);
   const key = parseIdempotencyKey(call.idempotencyKey);
-  await parts.sales.sell(saleRequest(parts, call), async (sale) => {
-    if (key === undefined) return charge(parts, call, body, { sale, token: undefined });
-    const stored = await parts.idempotency.once(
-      {
-        requestId: call.requestId,
-        caller: call.caller.accountId,
-        key,
-        fingerprint: await requestFingerprint(body),
-        signal: call.signal,
-      },
-      (token) => charge(parts, call, body, { sale, token }),
-    );
-    if (stored !== undefined) await call.send(replayed(stored, sale));
-  });
+  return parts.sales.sell(saleRequest(parts, call), (sale) =>
+    key === undefined
+      ? charge(parts, call, body, { sale, token: undefined })
+      : chargeOnce(parts, call, body, sale, key),
+  );
+}
+
+async function chargeOnce(
+  parts: ProxyRpcParts,
+  call: ProxyRpcCall,
+  body: ParsedRequest,
+  sale: Sale,
+  key: string,
+): Promise<void> {
+  const stored = await parts.idempotency.once(
+    {
+      requestId: call.requestId,
+      caller: call.caller.accountId,
+      key,
+      fingerprint: await requestFingerprint(body),
+      signal: call.signal,
+    },
+    (token) => charge(parts, call, body, { sale, token }),
+  );
+  if (stored !== undefined) await call.send(replayed(stored, sale));
 }
 
 /** Limits: requests a minute and caller; a batch is one request, a replay is one too. */
@@ -211,7 +215,7 @@ function codeOf(error: unknown): unknown {
 
 async function settleAborted(run: Run, answer: RpcAnswer): Promise<Nano> {
   const { after } = await run.sale.settle(outcomeOf(run, answer, 'aborted'));
-  await run.parts.creditCap.correct(run.reservation, answer.credits);
+  await run.parts.credits.correct(run.reservation, answer.credits);
   return after.usdNano;
 }
 
@@ -240,7 +244,8 @@ async function settleAnswered(
   const { after } = await sale.answer(outcomeOf(run, answer, 'completed'), (settlement) => {
     return { type: JSON_TYPE, body, after: settlement.after };
   });
-  await parts.creditCap.correct(reservation, credits);
+  const correcting = parts.credits.correct(reservation, credits);
+  if (correcting !== undefined) await correcting;
   return after.usdNano;
 }
 
@@ -259,7 +264,7 @@ function outcomeOf(
 
 async function giveCreditsBack(run: Run, after: unknown): Promise<void> {
   try {
-    await run.parts.creditCap.correct(run.reservation, 0);
+    await run.parts.credits.correct(run.reservation, 0);
   } catch (error) {
     // They leave the window by themselves; the first error is the caller's.
     const { requestId, network } = run.call;
@@ -324,7 +329,7 @@ async function reserveCredits(
 ): Promise<CreditReservation> {
   const { caller } = call;
   const cap = creditsPerDay(parts, caller);
-  const outcome = await parts.creditCap.reserve(caller.accountId, body.creditsMax, cap);
+  const outcome = await parts.credits.reserve(caller.accountId, body.creditsMax, cap);
   if (outcome.ok) return outcome.reservation;
   logCredits(parts, call);
   throw new Fault('RATE_LIMIT_EXCEEDED', {

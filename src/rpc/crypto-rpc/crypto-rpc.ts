@@ -24,7 +24,7 @@ export function cryptoRpcRoutes(
   const make = new AnswerHeaders(parts);
   const creditsHeader = `x-${parts.serviceName}-rpc-credits`;
   const costHeader = `x-${parts.serviceName}-rpc-cost-usd`;
-  async function send(context: RequestContext, answer: ProxyRpcAnswer): Promise<void> {
+  function send(context: RequestContext, answer: ProxyRpcAnswer): void | Promise<void> {
     const { body, sale, remainingNano, costUsd, rest } = answer;
     context.notes.costUsd = costUsd;
     context.set(creditsHeader, answer.credits);
@@ -36,7 +36,7 @@ export function cryptoRpcRoutes(
     if (rest === undefined) return context.bytes(200, JSON_TYPE, body);
     const writable = context.pipe(200, JSON_TYPE);
     writable.write(body);
-    await pipeline(rest, writable);
+    return pipeline(rest, writable);
   }
   return [
     get('/crypto/rpc/networks', 'public', NETWORKS_DESCRIPTION, (context) =>
