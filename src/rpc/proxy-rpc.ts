@@ -15,12 +15,21 @@ import type {
 import { MAX_STORED_BYTES, parseIdempotencyKey } from '../billing/idempotency/idempotency.ts';
 import { expectedSettlement } from '../billing/ledger/ledger.ts';
 import type { Caller } from '../identity/identity.ts';
+import type { Cancellation } from '../core/cancellation.ts';
 import { Fault } from '../core/faults.ts';
 import type { Log } from '../core/log.ts';
 import { reasonOf } from '../core/log.ts';
 import type { Nano } from '../core/money.ts';
 import type { LimitLog, WindowState } from '../billing/limits/limits.ts';
-import type { ParsedRequest, BodyScan, Credits, CreditReservation, Rpc, RpcAnswer } from './rpc.ts';
+import type {
+  ParsedRequest,
+  BodyScan,
+  CreditOutcome,
+  Credits,
+  CreditReservation,
+  Rpc,
+  RpcAnswer,
+} from './rpc.ts';
 import { requestFingerprint, formatRpcCost, holdLastBytes } from './rpc.ts';
 import type { LimitOf, Outcome, RateRule, Sale, SaleRequest, Sales } from '../billing/sale.ts';
 
@@ -49,7 +58,8 @@ export interface ProxyRpcCall {
   readonly scanned?: BodyScan | undefined;
   /** The header `Idempotency-Key` as it came. */
   readonly idempotencyKey: string | undefined;
-  readonly signal: AbortSignal;
+  /** Comes when the caller leaves. */
+  readonly cancellation: Cancellation;
   /** Sends the answer; of a long one, until its last byte has left. */
   readonly send: (answer: ProxyRpcAnswer) => void | Promise<void>;
 }
@@ -106,7 +116,7 @@ async function chargeOnce(
       caller: call.caller.accountId,
       key,
       fingerprint: await requestFingerprint(body),
-      signal: call.signal,
+      signal: call.cancellation.signal,
     },
     (token) => charge(parts, call, body, { sale, token }),
   );
@@ -151,16 +161,18 @@ async function charge(
   body: ParsedRequest,
   { sale, token }: Pick<Run, 'sale' | 'token'>,
 ): Promise<void> {
-  const reservation = await reserveCredits(parts, call, body);
+  const reserving = reserveCredits(parts, call, body);
+  const reservation = reserving instanceof Promise ? await reserving : reserving;
   const run: Run = { parts, call, body, sale, token, reservation };
   try {
     // The balance must cover the full tiers before anything is forwarded.
     const fullNano = parts.rpc.cost(body.creditsMax);
-    await sale.reserve({ minNano: fullNano, maxNano: fullNano });
+    const holding = sale.reserve({ minNano: fullNano, maxNano: fullNano });
+    if (holding !== undefined) await holding;
     const answer = await parts.rpc.run(body, {
       caller: call.caller.accountId,
       // What changes the chain, and what a retry will ask for by its key, ends without its caller.
-      signal: token === undefined && !body.isWrite ? call.signal : undefined,
+      signal: token === undefined && !body.isWrite ? call.cancellation : undefined,
     });
     const { rest } = answer;
     await (rest === undefined ? sendSettled(run, answer) : sendStream(run, answer, rest));
@@ -177,7 +189,8 @@ async function sendSettled(run: Run, answer: RpcAnswer): Promise<void> {
   const remainingNano = isAnswered
     ? await settleAnswered(run, answer, answer.body)
     : await settleAborted(run, answer);
-  await run.call.send(answered(run, answer, remainingNano));
+  const sending = run.call.send(answered(run, answer, remainingNano));
+  if (sending !== undefined) await sending;
 }
 
 /** A long answer settles when its last bytes are here, and leaves after that. */
@@ -203,7 +216,7 @@ async function sendStream(run: Run, answer: RpcAnswer, rest: Readable): Promise<
     held.destroy();
     // A node's fault is free, the work of a node for a caller who left is due. Destroyed without a
     // cause of its own: nobody but the caller ends a stream that way.
-    const hasLeft = call.signal.aborted || codeOf(error) === 'ERR_STREAM_PREMATURE_CLOSE';
+    const hasLeft = call.cancellation.aborted || codeOf(error) === 'ERR_STREAM_PREMATURE_CLOSE';
     if (!hasLeft) throw error;
     if (sale.state !== 'settled') await settleAborted(run, answer);
   }
@@ -322,14 +335,26 @@ export function creditsPerDay(
   return keyLimits.rpcCreditsPerDay ?? accountLimits.rpcCreditsPerDay ?? limits().creditsPerDay;
 }
 
-async function reserveCredits(
+function reserveCredits(
   parts: ProxyRpcParts,
   call: ProxyRpcCall,
   body: ParsedRequest,
-): Promise<CreditReservation> {
+): CreditReservation | Promise<CreditReservation> {
   const { caller } = call;
   const cap = creditsPerDay(parts, caller);
-  const outcome = await parts.credits.reserve(caller.accountId, body.creditsMax, cap);
+  const outcome = parts.credits.reserve(caller.accountId, body.creditsMax, cap);
+  if (outcome instanceof Promise)
+    return outcome.then((one) => granted(parts, call, body, cap, one));
+  return granted(parts, call, body, cap, outcome);
+}
+
+function granted(
+  parts: ProxyRpcParts,
+  call: ProxyRpcCall,
+  body: ParsedRequest,
+  cap: number,
+  outcome: CreditOutcome,
+): CreditReservation {
   if (outcome.ok) return outcome.reservation;
   logCredits(parts, call);
   throw new Fault('RATE_LIMIT_EXCEEDED', {

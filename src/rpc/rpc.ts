@@ -29,7 +29,12 @@ export {
   type BodyScan,
   MAX_BATCH_ITEMS,
 } from './parse-request.ts';
-export { CreditCap, type CreditReservation, type Credits } from './credit-cap.ts';
+export {
+  CreditCap,
+  type CreditOutcome,
+  type CreditReservation,
+  type Credits,
+} from './credit-cap.ts';
 export { MemoryCredits } from './memory-credits.ts';
 export { RPC_MIGRATIONS } from './migrations.ts';
 
