@@ -11,6 +11,8 @@
  * | cutout        | POST of an image (rembg /api/remove)  | PNG with alpha                     |
  * | images        | POST /images/generations, POST of a form to /images/edits | JSON, pictures in base64 |
  * | speech        | POST /audio/speech                    | sound, as it is made               |
+ * | moderation    | POST /moderations                     | JSON                               |
+ * | rerank        | POST /rerank                          | JSON                               |
  * | video         | POST /videos, GET /videos/{id}[/content] | JSON, then the media            |
  *
  * An engine answers `GET /models` (any status below 500 proves that it lives), may answer 429 or
@@ -28,6 +30,8 @@ export type EngineWork =
   | 'cutout'
   | 'images'
   | 'speech'
+  | 'moderation'
+  | 'rerank'
   | 'video';
 
 export interface EngineSettings {
