@@ -4,7 +4,7 @@ import { apiKeyRoutes } from './api-keys.ts';
 import { billingRoutes } from './billing.ts';
 import { PriceKeeper } from './receipts.ts';
 import { type EventParts, eventRoutes } from './events.ts';
-import { type OperatorParts, operatorAccountRoutes } from './operator/operator-accounts.ts';
+import { operatorAccountRoutes } from './operator/operator-accounts.ts';
 import { operatorKeyRoutes } from './operator/operator-keys.ts';
 import { operatorUsageRoutes } from './operator/operator-usage.ts';
 import { rateLimitRoutes } from './rate-limits.ts';
@@ -15,7 +15,7 @@ import type { Payments, Signing } from '../payments/payments.ts';
 export type { EndpointLimits } from './account-parts.ts';
 
 export function accountFeature(
-  parts: EventParts & OperatorParts,
+  parts: EventParts,
   payments: Payments | undefined,
   signing: Signing | undefined,
 ): Feature {

@@ -84,8 +84,9 @@ export async function unitPricesOf(
   if (amount !== undefined) {
     return { [kind === 'rpc' ? 'perCredit' : 'quote']: formatUsd(BigInt(amount)) };
   }
-  const price = catalog.get(model)?.price;
-  if (price?.version === version) return { ...price.row };
+  const { price, batchPrice } = catalog.get(model) ?? {};
+  const inForce = [price, batchPrice].find((one) => one?.version === version);
+  if (inForce !== undefined) return { ...inForce.row };
   const kept = await pricesOf(stores.store, version);
   return kept === undefined ? null : (JSON.parse(kept) as Record<string, unknown>); // kept by us
 }
@@ -103,9 +104,11 @@ export class PriceKeeper {
   async keep(): Promise<void> {
     const { catalog, stores } = this.#parts;
     const fresh = new Map<string, string>();
-    for (const { price } of catalog.models()) {
-      if (price === undefined || this.#kept.has(price.version)) continue;
-      fresh.set(price.version, JSON.stringify(price.row));
+    for (const { price, batchPrice } of catalog.models()) {
+      for (const one of [price, batchPrice]) {
+        if (one === undefined || this.#kept.has(one.version)) continue;
+        fresh.set(one.version, JSON.stringify(one.row));
+      }
     }
     if (fresh.size === 0) return;
     await rememberPrices(stores.store, fresh);

@@ -2,7 +2,7 @@
 import type { Caller } from '../identity/identity.ts';
 import type { Fault } from '../core/faults.ts';
 import type { Nano } from '../core/money.ts';
-import type { FinishedAnswer, IdempotencyToken } from './idempotency/idempotency.ts';
+import type { Queryable } from '../db/db.ts';
 import type { RequestMetadata, TokenCounts, UsageRecord, UsageStatus } from './ledger/ledger.ts';
 import type { RateRule, Reservation, WindowState } from './limits/limits.ts';
 
@@ -50,10 +50,20 @@ export interface SoldAnswer {
   readonly body: Buffer | undefined;
 }
 
-/** Keeps the answer of a request for its retries, with what the feature knows of its headers. */
+/** Keeps the answer of a request, in the transaction that settles it. */
 export interface AnswerKeeper {
-  readonly token: IdempotencyToken;
-  finished(answer: SoldAnswer): FinishedAnswer;
+  /**
+   * Writes the answer, with what is known of its headers; false when another request has its key, and
+   * it goes out without being kept. What it throws undoes the settle.
+   */
+  keep(tx: Queryable, answer: SoldAnswer): Promise<boolean>;
+  /** Told whether the answer is kept, once the transaction has ended well. */
+  kept(isKept: boolean): void;
+  /**
+   * What is kept is all that the caller gets (a line of a batch): without it nothing is charged, also
+   * while the database is away.
+   */
+  readonly isDelivery?: boolean;
 }
 
 export interface SaleRequest extends CountRequest {

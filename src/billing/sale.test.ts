@@ -8,7 +8,6 @@ import { Fault } from '../core/faults.ts';
 import { silentLog } from '../core/log.ts';
 import { type Nano, ZERO, usdToNano } from '../core/money.ts';
 import { type Caller, walletCaller } from '../identity/identity.ts';
-import { Idempotency } from './idempotency/idempotency.ts';
 import { LEDGER_MIGRATIONS, Ledger, NO_TOKENS } from './ledger/ledger.ts';
 import { isShared } from '../db/db.ts';
 import { LIMITS_MIGRATIONS, LeasedWindows, LimitLog, MemoryWindows } from './limits/limits.ts';
@@ -33,7 +32,6 @@ for (const dialect of ['sqlite', 'postgres'] as const) {
         ...parts,
         ledger,
         windows,
-        idempotency: new Idempotency(parts),
         limitLog: new LimitLog(parts),
         minimumCreditNano: () => CENT,
         walletRefusal: () => new Fault('PAYMENT_REQUIRED'),

@@ -23,7 +23,6 @@ import {
   type UsageRecord,
 } from './ledger/ledger.ts';
 import { CreditWaits, isHeld } from './credit-waits.ts';
-import type { Idempotency } from './idempotency/idempotency.ts';
 import {
   type WalletRefusal,
   limitRefusal,
@@ -72,7 +71,6 @@ export type {
 export interface SalesParts {
   readonly ledger: Ledger;
   readonly windows: Windows;
-  readonly idempotency: Idempotency;
   readonly limitLog: LimitLog;
   readonly clock: Clock;
   readonly log: Log;
@@ -119,6 +117,7 @@ export class Sales {
   #admit(request: SaleRequest): Sale | Promise<Sale> {
     const { windows, clock } = this.#context;
     const nowMs = clock.nowMs();
+    if (request.caller.isBatch === true) return this.#counted(request, UNCOUNTED, nowMs);
     const taking = windows.take(takeOf(request), nowMs);
     if (!(taking instanceof Promise)) return this.#counted(request, taking, nowMs);
     return taking.then((taken) => this.#counted(request, taken, nowMs));
@@ -218,11 +217,6 @@ export class Sales {
   /** Gives such a charge back by a posting of its own, once; false when there is none. */
   refundJob(tx: Queryable, usage: UsageRecord): Promise<boolean> {
     return this.#context.ledger.refundIn(tx, usage);
-  }
-
-  /** Keeps an answer for its retries inside a transaction; false when another request has its key. */
-  keep(tx: Queryable, keeper: AnswerKeeper, answer: SoldAnswer): Promise<boolean> {
-    return this.#context.idempotency.complete(keeper.token, keeper.finished(answer), tx);
   }
 
   /** What an account can spend, for the balance header of answers that charge nothing. */
@@ -327,6 +321,9 @@ export class Sale implements Counted {
   ): Promise<Settlement> {
     const { ledger, waits, settled } = this.#context;
     const { caller, paid } = this.request;
+    const isDelivery = this.keeper?.isDelivery === true;
+    // Nobody gets what was produced until then.
+    if (isDelivery && together === undefined) outcome = undelivered(outcome);
     const tokens = outcome.tokens ?? NO_TOKENS;
     const usage = this.#usageOf(outcome, tokens);
     const request = { costNano: outcome.costNano, usage, allowanceId: caller.allowanceId };
@@ -336,7 +333,7 @@ export class Sale implements Counted {
     else {
       // What is kept shows the room that is left.
       await room;
-      settlement = await ledger.holds.settleWith(request, this.hold, together);
+      settlement = await ledger.holds.settleWith(request, this.hold, together, isDelivery);
     }
     this.state = 'settled';
     if (waits.count > 0) waits.ended(caller.accountId);
@@ -372,11 +369,9 @@ export class Sale implements Counted {
     const settlement = await this.settle(outcome, async (tx, settled) => {
       made = make(settled);
       await together?.(tx, settled);
-      if (keeper === undefined) return;
-      const answer = keeper.finished(made);
-      isKept = await this.#context.idempotency.complete(keeper.token, answer, tx);
+      if (keeper !== undefined) isKept = await keeper.keep(tx, made);
     });
-    if (keeper !== undefined) keeper.token.isSpent = isKept;
+    keeper?.kept(isKept);
     return made ?? make(settlement);
   }
 
@@ -437,6 +432,18 @@ const NO_HOLD: Hold = {
   dailyNano: ZERO,
   reachNano: ZERO,
   before: { usdNano: ZERO, diemNano: ZERO },
+};
+
+/** What is released in place of a charge. */
+function undelivered(outcome: Outcome): Outcome {
+  return { ...outcome, costNano: ZERO, status: 'failed' };
+}
+
+/** Work of a batch runs when there is room to spare: the limits of a minute are not for it. */
+const UNCOUNTED: WindowAnswer & { readonly ok: true } = {
+  ok: true,
+  state: { requestLimit: 0, requestsLeft: 0, tokenLimit: 0, tokensLeft: 0, resetsAtMs: 0 },
+  reserved: { bucket: '', minute: 0, tokens: 0 },
 };
 
 function takeOf(request: CountRequest): WindowTake {

@@ -54,7 +54,7 @@ export {
 } from './pricing.ts';
 
 /** The part of the configuration that the catalogue reads; a whole `Config` fits. */
-export type CatalogSettings = Pick<Config, 'service' | 'models' | 'defaults'>;
+export type CatalogSettings = Pick<Config, 'service' | 'models' | 'defaults' | 'batches'>;
 
 export interface CatalogOptions {
   readonly settings: CatalogSettings;
@@ -253,13 +253,14 @@ export class Catalog {
   }
 
   #build(): Snapshot {
-    const { service, models: configured, defaults } = this.#settings;
+    const { service, models: configured, defaults, batches } = this.#settings;
     const nowMs = this.#clock.nowMs();
     const given = {
       serviceName: service.name,
       startedSeconds: this.#startedSeconds,
       nowMs,
       defaults,
+      batchPriceFactor: batches.priceFactor,
     };
     const found = mergeDiscovered(this.#discovered);
     const models = new Map<string, CatalogModel>();

@@ -3,7 +3,7 @@ import type { LimitsSection, ModelType, PlanLimits } from '../config/config.ts';
 import type { Caller, ModelPrivacy } from '../identity/identity.ts';
 import { Fault } from '../core/faults.ts';
 import type { CatalogModel } from './model.ts';
-import { type Price, requirePrice } from './pricing.ts';
+import { type Price, requireBatchPrice, requirePrice } from './pricing.ts';
 
 /** Where a request comes from. */
 export interface Origin {
@@ -58,7 +58,7 @@ export function isWithinPrivacy(model: CatalogModel, privacy: ModelPrivacy): boo
 /** The price of a model for a caller who may use it. Throws 401, 403 or 503. */
 export function requireSold(model: CatalogModel, caller: Caller, origin: Origin): Price {
   requireAccess(model, caller, origin);
-  return requirePrice(model);
+  return caller.isBatch === true ? requireBatchPrice(model) : requirePrice(model);
 }
 
 /**

@@ -10,7 +10,7 @@ import type {
   PriceSettings,
   Tier,
 } from '../config/config.ts';
-import { compilePrice, type Price } from './pricing.ts';
+import { compilePrice, type Price, scaledRow } from './pricing.ts';
 import { DAY_MS } from '../core/clock.ts';
 
 /** Why a model that is known does not serve now: still on its way, or not to be had. */
@@ -81,6 +81,8 @@ export interface CatalogModel extends Readonly<Omit<ModelSettings, Settled>> {
   readonly maxCompletionTokens: number;
   readonly capabilities: ReadonlySet<Capability>;
   readonly price: Price | undefined;
+  /** Of a request in a batch; missing where the model is none of batches. */
+  readonly batchPrice: Price | undefined;
   readonly replicas: readonly Replica[];
   /** Where it stands in its life when the catalogue was read. */
   readonly stage: Stage;
@@ -99,6 +101,8 @@ export interface ModelDefaults {
   readonly startedSeconds: number;
   readonly nowMs: number;
   readonly defaults: DefaultsSection;
+  /** Share of a price that a request in a batch has. */
+  readonly batchPriceFactor: string;
 }
 
 /** A configured model; what an engine reports about the same id fills what was left open. */
@@ -125,6 +129,10 @@ export function configuredModel(
     maxCompletionTokens: settings.maxCompletionTokens ?? found?.maxCompletionTokens ?? context,
     capabilities: new Set(settings.capabilities ?? found?.capabilities ?? []),
     price: settings.price === undefined ? undefined : compilePrice(settings.price),
+    batchPrice:
+      settings.price === undefined || !settings.batch
+        ? undefined
+        : compilePrice(scaledRow(settings.price, given.batchPriceFactor)),
     replicas: replicas.length > 0 ? replicas : replicasOf(found),
     embedding: settings.embedding ?? found?.embedding,
     video: settings.video ?? found?.video,
@@ -179,6 +187,7 @@ const BARE = {
   sampling: {},
   regionRestrictions: [],
   offline: false,
+  batch: true,
   beta: false,
   uncensored: false,
 };

@@ -8,6 +8,8 @@ import { assert } from '../core/assert.ts';
 import { Fault } from '../core/faults.ts';
 import { sha256Hex } from '../core/ids.ts';
 import {
+  decimalUsd,
+  divideHalfUp,
   FEMTO_PER_NANO,
   femtoToNano,
   femtoToNanoBound,
@@ -192,6 +194,39 @@ export function requirePrice(model: {
     canRetry: false,
   });
 }
+
+/** The same for a request of a batch; a model that is sold may be none of batches (403). */
+export function requireBatchPrice(model: {
+  readonly id: string;
+  readonly price: Price | undefined;
+  readonly batchPrice: Price | undefined;
+}): Price {
+  if (model.batchPrice !== undefined) return model.batchPrice;
+  requirePrice(model);
+  const message = `The model "${model.id}" is not offered in batches`;
+  throw new Fault('MODEL_NOT_ALLOWED', { message });
+}
+
+/**
+ * A row at a share of its prices, each rounded half up to its last decimal. What others charge for, a
+ * search, keeps its price.
+ */
+export function scaledRow(row: PriceSettings, factor: string): PriceSettings {
+  const scaled = <T extends object>(prices: T, kept: readonly string[]): T => {
+    const entries = Object.entries(prices).map(([name, value]) => {
+      return [name, typeof value === 'string' && !kept.includes(name) ? times(value) : value];
+    });
+    return Object.fromEntries(entries) as T; // the same members
+  };
+  const times = (usd: string): string => {
+    return decimalUsd(divideHalfUp(usdToNano(usd) * usdToNano(factor), NANO_PER_USD));
+  };
+  const { extended, ...flat } = row;
+  const long = extended === undefined ? {} : { extended: scaled(extended, []) };
+  return { ...scaled(flat, ['perSearch']), ...long };
+}
+
+const NANO_PER_USD = 1_000_000_000n;
 
 /** The exact charge of a usage, rounded once, half up. */
 export function chargeFor(usage: Usage, price: Price): Nano {

@@ -26,6 +26,7 @@ import {
 } from './sections.ts';
 import { type Environment, type Path, pathKey, readYaml, type YamlSource } from './yaml-source.ts';
 
+export type { BatchesSection } from './batches-section.ts';
 export { describeConfig } from './describe-config.ts';
 export type { DownloadSettings } from './download-settings.ts';
 export { formatProblem } from './explain.ts';

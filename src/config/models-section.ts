@@ -214,6 +214,7 @@ export const ModelSettings = z.strictObject({
       'Countries where it is not offered: 403 where `http.countryHeader` is set, for information otherwise.',
     ),
   offline: flag(false).describe('Listed but not served.'),
+  batch: flag(true).describe('Whether requests of a batch may name it.'),
   beta: flag(false).describe('Shown as beta.'),
   uncensored: flag(false).describe('Shown as uncensored.'),
   listed: flag(true).describe('`false` serves it without listing it.'),

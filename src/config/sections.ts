@@ -7,6 +7,7 @@ import { hash } from 'node:crypto';
 import { isDeepStrictEqual } from 'node:util';
 import { z } from 'zod';
 
+import { BatchesSection } from './batches-section.ts';
 import { DiscoverySection, EmbeddedSection, EnginesSection } from './engines-section.ts';
 import type { DownloadSettings } from './download-settings.ts';
 import type { ConfigProblem } from './explain.ts';
@@ -76,6 +77,7 @@ export const SECTIONS = {
   content: restart(ContentSection.prefault({}), 'Media in chat requests.'),
   media: restart(MediaSection, 'Background removal, transcription and media decoding.'),
   video: restart(VideoSection, 'Video generation.'),
+  batches: restart(BatchesSection, 'Files of callers, and batches.'),
   documents: restart(DocumentsSection.prefault({}), 'Documents in chat requests.'),
   responses: live(ResponsesSection.prefault({}), 'Stored answers of `POST /responses`.'),
   personas: restart(PersonasSection.prefault({}), 'Character personas.'),

@@ -237,6 +237,8 @@ export const FAULTS = {
       'List them with `GET /console/sessions`.',
     ],
     PAYMENT_NOT_FOUND: ['There is no such payment', 'List them with `GET /admin/top-ups`.'],
+    FILE_NOT_FOUND: ['There is no such file', 'List the files with `GET /files`.'],
+    BATCH_NOT_FOUND: ['There is no such batch', 'List the batches with `GET /batches`.'],
     MEDIA_NOT_FOUND: ['The media does not exist or has expired', 'Queue it again.'],
   }),
   ...refusals(405, {
@@ -266,6 +268,8 @@ export const FAULTS = {
     409,
     {
       ACCOUNT_EXISTS: ['There is an account of that name already', 'Choose another name.'],
+      BATCH_HAS_ENDED: ['The batch has ended', 'Read its result with `GET /batches/{id}`.'],
+      FILE_IN_USE: ['A batch still reads the file', 'Wait for the batch, or cancel it.'],
       NEEDS_CONSENT: [
         'The model needs a consent for the media of this request',
         'Show the policy of the answer, and send `consents` with its version once it is agreed to.',

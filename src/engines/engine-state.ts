@@ -68,6 +68,12 @@ export class EngineState {
     return this.#inFlight < this.#concurrency;
   }
 
+  /** Nobody waits, and a slot stays free for who comes next; of an engine that idles it may be the last. */
+  get hasSpareRoom(): boolean {
+    if (this.#waiters.size > 0) return false;
+    return this.#inFlight === 0 || this.#inFlight + 1 < this.#concurrency;
+  }
+
   get queueRoom(): number {
     return this.#maxQueued - this.#waiters.size;
   }

@@ -129,6 +129,13 @@ export class Engines {
     return this.#context.router.targetsOf(replicas).some(({ state }) => state.isLastResortFor(''));
   }
 
+  /** Whether one of the replicas has room to spare now, for work that can wait. */
+  hasSpareRoom(replicas: readonly Replica[]): boolean {
+    return this.#context.router
+      .targetsOf(replicas)
+      .some(({ engine, state }) => engine.hasSpareRoom && state.isReadyFor(''));
+  }
+
   /** Calls that have no outcome yet. */
   get running(): number {
     return this.#context.running.size;

@@ -76,13 +76,29 @@ const DECODERS = {
 };
 const READ = 'gzip, deflate, br';
 
+/** The name of a coding in lower case; empty for none. */
+function codingName(coding: string): string {
+  const name = coding.trim().toLowerCase();
+  return name === 'identity' ? '' : name;
+}
+
+/** Throws 415 for a body in a coding, where it is read as it comes. */
+export function refuseCoding(coding: string | undefined): void {
+  const name = codingName(coding ?? '');
+  if (name === '') return;
+  throw new Fault('INVALID_CONTENT_TYPE', {
+    message: `The Content-Encoding ${name.slice(0, 40)} is not read here; send no encoding`,
+    headers: { 'accept-encoding': 'identity' },
+  });
+}
+
 /**
  * The body that a request sent in this coding. Faults: 400 for what is not in it, 413 for more than
  * `limitBytes`, 415 for a coding that is not read.
  */
 export async function decoded(coding: string, body: Buffer, limitBytes: number): Promise<Buffer> {
-  const name = coding.trim().toLowerCase();
-  if (name === 'identity' || name === '') return body;
+  const name = codingName(coding);
+  if (name === '') return body;
   if (!Object.hasOwn(DECODERS, name)) {
     throw new Fault('INVALID_CONTENT_TYPE', {
       message: `The Content-Encoding ${name.slice(0, 40)} is not read; send ${READ}, or no encoding`,

@@ -16,6 +16,7 @@ export const TAGS = {
   Images: 'Work on images.',
   Video: 'Generate and transcribe videos.',
   Audio: 'Speech and music.',
+  Batches: 'Many requests in a file, run within a day at a lower price.',
   Models: 'What is on offer, what it can do and what it costs.',
   'Blockchain RPC': 'JSON-RPC of blockchain networks, paid by the credit.',
   MCP: 'The same as tools, for agents that speak the Model Context Protocol.',

@@ -264,6 +264,7 @@ export class HttpServer {
       countryOf: this.#country === undefined ? undefined : () => call.country ?? '',
       ended: (ended) => this.#endedFor(ended, told),
     });
+    if (call.deliver !== undefined) context.deliverTo(call.deliver);
     this.open += 1;
     for (const observer of told) observer.begun?.(context);
     void this.#serve(context, found, call.caller);
@@ -335,6 +336,7 @@ export class HttpServer {
 
   #readBody(context: RequestContext, route: Route): Promise<Buffer> {
     requireMediaType(context.request, route);
+    if (route.body?.isStreamed === true) return Promise.resolve(context.body);
     const isJson = route.body === JSON_BODY;
     const { jsonLimitBytes } = this.#parts.settings;
     const limitBytes = isJson ? jsonLimitBytes : this.#limitOf(context, route);

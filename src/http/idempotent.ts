@@ -63,7 +63,7 @@ async function handleOnce(
       maxWaitMs: MAX_WAIT_MS,
     },
     async (token) => {
-      context.keepFor(token);
+      context.keepFor(token, parts.idempotency);
       await route.handle(context);
     },
   );

@@ -19,6 +19,7 @@ import {
 } from 'node:http';
 import { type Readable, duplexPair } from 'node:stream';
 import type { Caller } from '../identity/identity.ts';
+import type { DeliverAnswer } from './request-context.ts';
 import type { Route } from './route.ts';
 
 export interface InternalCall {
@@ -46,6 +47,8 @@ export interface InternalCall {
    * that nobody could have stopped meanwhile, such as the lines of a batch.
    */
   readonly countsFailures: boolean;
+  /** Takes the answer over in the transaction that settles it: without it nothing is charged. */
+  readonly deliver?: DeliverAnswer;
 }
 
 export interface InternalAnswer {

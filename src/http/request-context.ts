@@ -12,8 +12,13 @@ import { assert } from '../core/assert.ts';
 import type { Fault } from '../core/faults.ts';
 import type { Caller } from '../identity/identity.ts';
 import { targetPath, targetQuery } from '../core/request-target.ts';
-import type { IdempotencyToken } from '../billing/idempotency/idempotency.ts';
-import type { AnswerKeeper, LimitOf } from '../billing/sale.ts';
+import type {
+  FinishedAnswer,
+  Idempotency,
+  IdempotencyToken,
+} from '../billing/idempotency/idempotency.ts';
+import type { AnswerKeeper, LimitOf, SoldAnswer } from '../billing/sale.ts';
+import type { Queryable } from '../db/db.ts';
 import type { KnownFacts } from './answer-headers.ts';
 import { codingFor, encoded } from './content-coding.ts';
 import { StreamWriter } from './stream-writer.ts';
@@ -47,6 +52,9 @@ export interface RouteName {
   /** How its refusals look, where its protocol has a form of its own. */
   readonly errors?: ErrorForm;
 }
+
+/** Takes an answer over in the transaction that settles it; what it throws undoes the settle. */
+export type DeliverAnswer = (tx: Queryable, answer: FinishedAnswer) => Promise<void>;
 
 /** Headers of an answer in the order in which they leave. */
 export type HeaderRecord = Record<string, string>;
@@ -214,17 +222,38 @@ export class RequestContext {
   }
 
   /** The answer is kept under a key, with those headers that are still true of a replay. */
-  keepFor(token: IdempotencyToken): void {
-    const earlier = new Set(Object.keys(this.#headers));
+  keepFor(token: IdempotencyToken, idempotency: Idempotency): void {
+    const finished = this.#finisher();
     this.keeper = {
-      token,
-      finished: ({ type, body }) => {
-        const headers: HeaderRecord = { 'x-request-id': this.requestId };
-        for (const [name, value] of Object.entries(this.#headers)) {
-          if (!earlier.has(name) && !VOLATILE.test(name)) headers[name] = value;
-        }
-        return { status: 200, headers: { ...headers, 'content-type': type }, body };
+      keep: (tx, answer) => idempotency.complete(token, finished(answer), tx),
+      kept: (isKept) => {
+        token.isSpent = isKept;
       },
+    };
+  }
+
+  /** The answer goes to `deliver`, in the transaction that settles it; without it nothing is charged. */
+  deliverTo(deliver: DeliverAnswer): void {
+    const finished = this.#finisher();
+    this.keeper = {
+      isDelivery: true,
+      keep: async (tx, answer) => {
+        await deliver(tx, finished(answer));
+        return true;
+      },
+      kept: () => undefined,
+    };
+  }
+
+  /** Makes what is kept of an answer: with the headers that are added from now on. */
+  #finisher(): (answer: SoldAnswer) => FinishedAnswer {
+    const earlier = new Set(Object.keys(this.#headers));
+    return ({ type, body }) => {
+      const headers: HeaderRecord = { 'x-request-id': this.requestId };
+      for (const [name, value] of Object.entries(this.#headers)) {
+        if (!earlier.has(name) && !VOLATILE.test(name)) headers[name] = value;
+      }
+      return { status: 200, headers: { ...headers, 'content-type': type }, body };
     };
   }
 

@@ -28,6 +28,8 @@ export interface RouteBody {
   readonly limitBytes?: number;
   /** Of a body whose sender is not known, where it is less. */
   readonly strangerLimitBytes?: number;
+  /** The handler reads it from the request as it comes, and sees to its size and its coding. */
+  readonly isStreamed?: true;
 }
 
 export interface Route extends RouteName {
@@ -53,6 +55,8 @@ export interface Route extends RouteName {
 export const JSON_BODY: RouteBody = { types: ['application/json'] };
 /** A form with a file, as large as `http.fileLimitBytes` allows. */
 export const FORM_BODY: RouteBody = { types: ['multipart/form-data'] };
+/** The same, read by the handler as it comes: `multipart.ts`, `streamFile`. */
+export const STREAMED_FORM_BODY: RouteBody = { types: FORM_BODY.types, isStreamed: true };
 /** Bodies of management routes. */
 export const SMALL_JSON_BODY: RouteBody = { types: ['application/json'], limitBytes: 256 * 1024 };
 

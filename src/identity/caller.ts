@@ -63,6 +63,8 @@ export interface Caller {
   readonly payment?: CallerPayment;
   /** The account is the operator's own: its ADMIN keys run the service. */
   readonly isOperator?: boolean;
+  /** The work is of a batch: at its price, outside the limits of a minute, on engines with room. */
+  readonly isBatch?: true;
   /** Set when a session of the console asks. */
   readonly session?: ConsoleSession;
 }

@@ -108,8 +108,14 @@ export class Identity {
     const nowMs = this.#parts.clock.nowMs();
     const known = this.#remembered.get(digest);
     return known === undefined || known.untilMs < nowMs
-      ? this.#lookUp(digest, nowMs).then((found) => this.#used(found, nowMs))
+      ? this.#lookUp('secret_sha256', digest, nowMs).then((found) => this.#used(found, nowMs))
       : this.#used(known, nowMs);
+  }
+
+  /** As `callerOf` for the key of that id, as it is now: of work that was asked for before. */
+  async callerOfId(keyId: string): Promise<Caller> {
+    const nowMs = this.#parts.clock.nowMs();
+    return this.#used(await this.#lookUp('id', keyId, nowMs), nowMs);
   }
 
   #used({ caller, expiresMs }: Remembered, nowMs: number): Caller {
@@ -365,13 +371,13 @@ export class Identity {
     await this.noteLastUse();
   }
 
-  async #lookUp(digest: string, nowMs: number): Promise<Remembered> {
+  async #lookUp(by: 'secret_sha256' | 'id', value: string, nowMs: number): Promise<Remembered> {
     const generation = this.#generation;
     const [row] = await this.#parts.store.query(
       `SELECT ${KEY_COLUMNS.map((name) => `k.${name}`).join(', ')}, a.plan AS plan,
        a.disabled AS disabled, a.limits AS account_limits, a.is_operator AS is_operator
-       FROM identity_key k JOIN identity_account a ON a.id = k.account_id WHERE k.secret_sha256 = $1`,
-      [digest],
+       FROM identity_key k JOIN identity_account a ON a.id = k.account_id WHERE k.${by} = $1`,
+      [value],
     );
     if (row === undefined) throw unknownKey();
     if (row['disabled'] !== 0n) throw new Fault('API_ACCESS_DISABLED');
@@ -383,7 +389,8 @@ export class Identity {
       untilMs: nowMs + REMEMBER_MS,
     };
     if (this.#remembered.size >= MAX_REMEMBERED) this.#remembered.clear();
-    if (generation === this.#generation) this.#remembered.set(digest, remembered);
+    const isOfSecret = by === 'secret_sha256' && generation === this.#generation;
+    if (isOfSecret) this.#remembered.set(value, remembered);
     return remembered;
   }
 }

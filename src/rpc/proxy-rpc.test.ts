@@ -73,7 +73,6 @@ onEachStore('proxy rpc', (fixture) => {
     const sales = new Sales({
       ledger,
       windows: new MemoryWindows(),
-      idempotency,
       limitLog,
       clock: parts.clock,
       log: silentLog,

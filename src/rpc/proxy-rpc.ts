@@ -229,7 +229,13 @@ async function settleAnswered(
       cost: formatRpcCost(parts.rpc.cost(credits)),
       requestId: call.requestId,
     };
-    sale.keeper = { token, finished: () => ({ status: 200, headers, body }) };
+    const { idempotency } = parts;
+    sale.keeper = {
+      keep: (tx) => idempotency.complete(token, { status: 200, headers, body }, tx),
+      kept: (isKept) => {
+        token.isSpent = isKept;
+      },
+    };
   }
   const { after } = await sale.answer(outcomeOf(run, answer, 'completed'), (settlement) => {
     return { type: JSON_TYPE, body, after: settlement.after };

@@ -7,6 +7,7 @@ import { PAYMENTS_MIGRATIONS } from '../payments/payments.ts';
 import { type Migration, STORE_MIGRATIONS } from '../db/db.ts';
 import { AGENTS_MIGRATIONS, RESPONSES_MIGRATIONS } from '../chat/chat.ts';
 import { RPC_MIGRATIONS } from '../rpc/rpc.ts';
+import { BATCHES_MIGRATIONS } from '../batches/batches.ts';
 import { VIDEO_MIGRATIONS } from '../video/migrations.ts';
 
 export const MIGRATIONS: readonly Migration[] = [
@@ -20,4 +21,5 @@ export const MIGRATIONS: readonly Migration[] = [
   ...PAYMENTS_MIGRATIONS,
   ...AGENTS_MIGRATIONS,
   ...RESPONSES_MIGRATIONS,
+  ...BATCHES_MIGRATIONS,
 ];

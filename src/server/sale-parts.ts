@@ -52,7 +52,6 @@ export function openSale(setup: SaleSetup): SaleParts {
   const sales = new Sales({
     ledger: stores.ledger,
     windows,
-    idempotency,
     limitLog,
     clock,
     log,

@@ -8,6 +8,7 @@ import type { HttpServer } from '../http/http.ts';
 import type { Feature, Route } from '../http/route.ts';
 import { openSealer } from '../chat/chat.ts';
 import { accountFeature } from '../account/account.ts';
+import { batches } from './batches.ts';
 import { accountParts } from './endpoint-limits.ts';
 import { assetsOnDemand } from '../console/assets.ts';
 import { consolePages } from '../console/console.ts';
@@ -138,6 +139,7 @@ export async function startApp(parts: AppParts): Promise<App> {
     consoleFeature(shared, wallets),
     consolePages({ config, basePath: BASE_PATH, assets }),
     mediaFeature({ shared, documents: extras.documents, basePath: BASE_PATH, largeBodies }),
+    batches(shared, server, wallets),
     walletsFeature(shared, wallets, () => routes),
     mcpDoor(serving, server.internal.run, largeBodies),
     opsFeature(shared, document, { server, metrics, payments, operations: parts.operations }),

@@ -128,7 +128,7 @@ export async function queue(parts: QueueVideoParts, context: RequestContext): Pr
           if (keeper === undefined) return;
           setHeaders(parts, context, priced, hold);
           const body = Buffer.from(JSON.stringify(answerOf(parts, priced, queued)));
-          const isKept = await sales.keep(tx, keeper, { type: JSON_TYPE, body });
+          const isKept = await keeper.keep(tx, { type: JSON_TYPE, body });
           if (!isKept) throw new Fault('REQUEST_IN_PROGRESS');
         },
       },
@@ -137,7 +137,7 @@ export async function queue(parts: QueueVideoParts, context: RequestContext): Pr
     setHeaders(parts, context, priced, hold);
     return answerOf(parts, priced, job);
   });
-  if (keeper !== undefined) keeper.token.isSpent = true;
+  keeper?.kept(true);
   await context.json(200, answer);
 }
 

@@ -56,8 +56,8 @@ export interface Wallets {
   readonly basePath: string;
   isToken(token: string): boolean;
   callerOfToken(token: string): Promise<Caller>;
-  /** The caller of a wallet that has proved itself to the console. */
-  readonly callerOfWallet: (wallet: string) => Promise<Caller>;
+  /** The caller of a wallet that has proved itself before, and of its token with a cap. Throws 401. */
+  readonly callerOfWallet: (wallet: string, capId?: string) => Promise<Caller>;
   /** Gives the key of a wallet's account the daily credit of its stake; `undefined` without staking. */
   readonly withStake: ((caller: Caller) => Promise<Caller>) | undefined;
   readonly callerOfSignIn: (header: string) => Promise<Caller>;
@@ -140,7 +140,11 @@ export async function openWallets(options: WalletsOptions): Promise<Wallets> {
       const { wallet, capId } = await requireConfigured(payments).sessions.verify(token);
       return callerOf(wallet, capId);
     },
-    callerOfWallet: (wallet) => callerOf(wallet),
+    callerOfWallet: async (wallet, capId = '') => {
+      if (capId === '') return callerOf(wallet);
+      await requireConfigured(payments).sessions.requireLive(capId);
+      return callerOf(wallet, capId);
+    },
     callerOfSignIn: async (header) =>
       callerOf((await requireConfigured(payments).signIn(header)).wallet),
     callerOfPayment: async (header, context) => {

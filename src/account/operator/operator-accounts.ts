@@ -4,7 +4,6 @@
  */
 import { z } from 'zod';
 import type { OperatorMove } from '../../billing/ledger/ledger.ts';
-import type { Idempotency } from '../../billing/idempotency/idempotency.ts';
 import { isoTime } from '../../core/clock.ts';
 import { Fault } from '../../core/faults.ts';
 import { type Nano, ZERO, decimalUsd, usdToNano } from '../../core/money.ts';
@@ -14,6 +13,7 @@ import type { RequestContext } from '../../http/request-context.ts';
 import { type Route, SMALL_JSON_BODY, get } from '../../http/route.ts';
 import type { Account, LimitOverrides } from '../../identity/identity.ts';
 import { refuseIssues } from '../../json/validation.ts';
+import type { Queryable } from '../../db/db.ts';
 import type { AccountParts } from '../account-parts.ts';
 import { answerActivity, answerDays } from '../activity.ts';
 import { answerStatement } from '../statement.ts';
@@ -37,14 +37,10 @@ import {
 } from './operator-schema.ts';
 import { ACCOUNT_DAYS, ACCOUNT_REQUESTS, ACCOUNT_STATEMENT } from './operator-usage-schema.ts';
 
-export interface OperatorParts extends AccountParts {
-  readonly idempotency: Idempotency;
-}
-
 const PATH = '/admin/accounts';
 const Place = z.tuple([z.number().int(), z.string()]);
 
-export function operatorAccountRoutes(parts: OperatorParts): Route[] {
+export function operatorAccountRoutes(parts: AccountParts): Route[] {
   return [
     get(PATH, 'operator', LIST_ACCOUNTS, (context) => answerAccounts(parts, context)),
     {
@@ -87,14 +83,14 @@ export function operatorAccountRoutes(parts: OperatorParts): Route[] {
   ];
 }
 
-async function scopeOf(parts: OperatorParts, context: RequestContext) {
+async function scopeOf(parts: AccountParts, context: RequestContext) {
   const { id } = await accountOf(parts, context);
   return { accountId: id, keyId: context.query.get('key') ?? undefined };
 }
 
 /** The account of the path. Throws 404. */
 export async function accountOf(
-  { stores }: OperatorParts,
+  { stores }: AccountParts,
   { parameters }: RequestContext,
 ): Promise<Account> {
   const account = await stores.identity.findAccount(parameters['id'] ?? '');
@@ -102,7 +98,7 @@ export async function accountOf(
   throw new Fault('ACCOUNT_NOT_FOUND');
 }
 
-async function answerAccounts(parts: OperatorParts, context: RequestContext): Promise<void> {
+async function answerAccounts(parts: AccountParts, context: RequestContext): Promise<void> {
   const { search, plan, limit, cursor } = readQuery(context, AccountsQuery);
   const [createdMs, id = ''] = decodeCursor(cursor, Place) ?? [];
   const after = createdMs === undefined ? undefined : { createdMs, id };
@@ -118,7 +114,7 @@ async function answerAccounts(parts: OperatorParts, context: RequestContext): Pr
   await context.json(200, body);
 }
 
-async function itemOf({ stores }: OperatorParts, account: Account): Promise<AccountItem> {
+async function itemOf({ stores }: AccountParts, account: Account): Promise<AccountItem> {
   const standing = await stores.ledger.standing(account.id);
   const { usdNano, heldUsdNano, debtNano, diemNano, allocationNano } = standing;
   return {
@@ -160,7 +156,7 @@ export function changedLimits(
   return Object.fromEntries(after);
 }
 
-async function createAccount(parts: OperatorParts, context: RequestContext): Promise<void> {
+async function createAccount(parts: AccountParts, context: RequestContext): Promise<void> {
   const { name, plan = 'paid', dailyDiem, limits } = readBody(context, CreateAccountRequest);
   const { store, identity, ledger } = parts.stores;
   const { keeper } = context;
@@ -173,25 +169,24 @@ async function createAccount(parts: OperatorParts, context: RequestContext): Pro
     if (dailyNano > 0n) await ledger.allocateDailyIn(tx, account.id, dailyNano);
     const item = newItem(account, dailyNano);
     const answer = { success: true, data: item } satisfies ChangedAccount;
-    await keepAnswer(parts, context, answer, tx);
+    await keepAnswer(context, answer, tx);
     return answer;
   });
-  if (keeper !== undefined) keeper.token.isSpent = true;
+  keeper?.kept(true);
   await context.json(200, body);
 }
 
 /** Keeps an answer for the retries of its request, in the transaction that it is true by. */
 export async function keepAnswer(
-  { idempotency }: OperatorParts,
   { keeper }: RequestContext,
   answer: unknown,
-  tx: Parameters<Idempotency['complete']>[2],
+  tx: Queryable,
 ): Promise<void> {
   if (keeper === undefined) return;
   const body = Buffer.from(JSON.stringify(answer));
-  const kept = keeper.finished({ type: 'application/json; charset=utf-8', body });
+  const isKept = await keeper.keep(tx, { type: 'application/json; charset=utf-8', body });
   // Another request has the key by now: this one must not happen beside it.
-  if (!(await idempotency.complete(keeper.token, kept, tx))) throw new Fault('REQUEST_IN_PROGRESS');
+  if (!isKept) throw new Fault('REQUEST_IN_PROGRESS');
 }
 
 function newItem(account: Account, dailyNano: Nano): AccountItem {
@@ -216,7 +211,7 @@ function newItem(account: Account, dailyNano: Nano): AccountItem {
   };
 }
 
-async function changeAccount(parts: OperatorParts, context: RequestContext): Promise<void> {
+async function changeAccount(parts: AccountParts, context: RequestContext): Promise<void> {
   const change = readBody(context, ChangeAccountRequest);
   const { id } = await accountOf(parts, context);
   if (change.disabled === true && id === context.caller.accountId) {
@@ -247,7 +242,7 @@ async function changeAccount(parts: OperatorParts, context: RequestContext): Pro
 }
 
 async function move(
-  parts: OperatorParts,
+  parts: AccountParts,
   context: RequestContext,
   direction: OperatorMove['direction'],
 ): Promise<void> {

@@ -5,15 +5,10 @@ import { readBody, readQuery } from '../../http/read-request.ts';
 import type { RequestContext } from '../../http/request-context.ts';
 import { type Route, SMALL_JSON_BODY, get } from '../../http/route.ts';
 import type { ApiKey } from '../../identity/identity.ts';
+import type { AccountParts } from '../account-parts.ts';
 import { changeOf, createdBody, itemOf, settingsOf } from '../api-keys.ts';
 import { makeKey, reportKeys, updateKey, withKnownModels } from '../manage-keys.ts';
-import {
-  type OperatorParts,
-  accountOf,
-  changedLimits,
-  keepAnswer,
-  limitsItem,
-} from './operator-accounts.ts';
+import { accountOf, changedLimits, keepAnswer, limitsItem } from './operator-accounts.ts';
 import {
   CHANGE_ACCOUNT_KEY,
   CREATE_ACCOUNT_KEY,
@@ -28,7 +23,7 @@ import {
 
 const PATH = '/admin/accounts/:id/keys';
 
-export function operatorKeyRoutes(parts: OperatorParts): Route[] {
+export function operatorKeyRoutes(parts: AccountParts): Route[] {
   const { identity } = parts.stores;
   const common = { auth: 'operator', body: SMALL_JSON_BODY } as const;
   return [
@@ -70,7 +65,7 @@ export function operatorKeyRoutes(parts: OperatorParts): Route[] {
 }
 
 async function itemsOf(
-  parts: OperatorParts,
+  parts: AccountParts,
   accountId: string,
   keys: readonly ApiKey[],
 ): Promise<OperatorKey[]> {
@@ -82,7 +77,7 @@ async function itemsOf(
   }));
 }
 
-async function createKey(parts: OperatorParts, context: RequestContext): Promise<void> {
+async function createKey(parts: AccountParts, context: RequestContext): Promise<void> {
   const request = readBody(context, CreateAccountKeyRequest);
   const settings = withKnownModels(parts, settingsOf(request, parts.clock));
   const { id: accountId } = await accountOf(parts, context);
@@ -92,15 +87,15 @@ async function createKey(parts: OperatorParts, context: RequestContext): Promise
     const { key, secret } = await makeKey(parts, tx, { ...settings, kind, accountId, limits });
     const answer = createdBody(key, secret);
     const kept = { ...answer, data: { ...answer.data, apiKey: null } } satisfies CreatedAccountKey;
-    await keepAnswer(parts, context, kept, tx);
+    await keepAnswer(context, kept, tx);
     return answer;
   });
-  if (context.keeper !== undefined) context.keeper.token.isSpent = true;
+  context.keeper?.kept(true);
   context.set('cache-control', 'no-store');
   await context.json(200, body);
 }
 
-async function changeKey(parts: OperatorParts, context: RequestContext): Promise<void> {
+async function changeKey(parts: AccountParts, context: RequestContext): Promise<void> {
   const { limits, ...request } = readBody(context, ChangeAccountKeyRequest);
   const { id } = await accountOf(parts, context);
   const change = changeOf(request, parts.clock);

@@ -137,12 +137,14 @@ export interface Holds {
   settle(request: SettleRequest, hold: Hold): Promise<Settlement>;
   /**
    * Settles and does further work in the same transaction, so that neither happens without the
-   * other. `work` may run twice, and has no effect outside `tx`.
+   * other. `work` may run twice, and has no effect outside `tx`. While the database is away the settle
+   * goes without the work where it can wait for that; where the work `isNeeded` it fails.
    */
   settleWith(
     request: SettleRequest,
     hold: Hold,
     work: (tx: Queryable, settlement: Settlement) => Promise<void>,
+    isNeeded?: boolean,
   ): Promise<Settlement>;
   /** Gives a hold back whose settle has failed for good. */
   release(hold: Hold): void;

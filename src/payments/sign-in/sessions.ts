@@ -105,9 +105,15 @@ export class WalletSessions {
     const { expiresMs, id, wallet } = this.#read(token);
     if (expiresMs <= this.#options.clock.nowMs())
       throw refused('The wallet token has expired, sign in again');
-    const isCapped = await this.#hasLimit(id);
-    if (isCapped === undefined) throw refused('The wallet token was revoked, sign in again');
+    const isCapped = await this.requireLive(id);
     return { wallet, capId: isCapped ? id : undefined };
+  }
+
+  /** Whether a token has a limit. Throws a 401 Fault when it has ended. */
+  async requireLive(id: string): Promise<boolean> {
+    const isCapped = await this.#hasLimit(id);
+    if (isCapped !== undefined) return isCapped;
+    throw refused('The wallet token was revoked, sign in again');
   }
 
   /** The tokens of a wallet that can still be used, newest first. */

@@ -65,14 +65,15 @@ export class LeaseSettles {
     return held.settled;
   }
 
-  /** While the database is away the settle goes to the journal without the work. */
+  /** While the database is away the settle goes to the journal without the work, or fails with it. */
   settleWith(
     request: SettleRequest,
     held: LeasedHold,
     work: (tx: Queryable, settlement: Settlement) => Promise<void>,
+    isNeeded: boolean,
   ): Promise<Settlement> {
     if (held.settled !== undefined) return repeated(held.settled);
-    held.settled = this.#settleInOne(request, held, work);
+    held.settled = this.#settleInOne(request, held, work, isNeeded);
     return held.settled;
   }
 
@@ -113,6 +114,7 @@ export class LeaseSettles {
     request: SettleRequest,
     held: LeasedHold,
     work: (tx: Queryable, settlement: Settlement) => Promise<void>,
+    isNeeded: boolean,
   ): Promise<Settlement> {
     const { store, clock } = this.#parts;
     const settle = this.#settleOf(request, held);
@@ -133,7 +135,7 @@ export class LeaseSettles {
     } catch (error) {
       if (error instanceof StoreUnavailable) {
         this.#parts.leases.doubt(held);
-        return this.#settleOrNote(request, held);
+        if (!isNeeded) return this.#settleOrNote(request, held);
       }
       held.settled = undefined;
       throw error;

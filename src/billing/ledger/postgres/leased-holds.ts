@@ -92,8 +92,9 @@ export class LeasedHolds implements Holds {
     request: SettleRequest,
     hold: Hold,
     work: (tx: Queryable, settlement: Settlement) => Promise<void>,
+    isNeeded = false,
   ): Promise<Settlement> {
-    return this.#settles.settleWith(request, hold as LeasedHold, work); // the same
+    return this.#settles.settleWith(request, hold as LeasedHold, work, isNeeded); // the same
   }
 
   release(hold: Hold): void {

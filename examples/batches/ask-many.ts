@@ -1,0 +1,64 @@
+/**
+ * Asks a model many questions at the price of batches, and prints the answers as they come.
+ *
+ *   BASE_URL=https://api.example.com/api/v1 FAREBOX_KEY=SVC_INFERENCE_KEY_… \
+ *     node examples/batches/ask-many.ts "Why is the sky blue?" "Who wrote Faust?"
+ *
+ * It can be stopped at any time: the batch goes on, and `BATCH=<id>` reads its result later.
+ */
+import { setTimeout as delay } from 'node:timers/promises';
+import OpenAI, { toFile } from 'openai';
+
+const POLL_MS = Number(process.env['POLL_MS'] ?? '5000');
+const model = process.env['MODEL'] ?? 'default';
+const client = new OpenAI({
+  baseURL: process.env['BASE_URL'] ?? 'http://127.0.0.1:8402/api/v1',
+  apiKey: process.env['FAREBOX_KEY'],
+});
+
+// 1. One request a line, each with a name of its own.
+const questions = process.argv.slice(2);
+const lines = questions.map((content, at) =>
+  JSON.stringify({
+    custom_id: `question-${at + 1}`,
+    method: 'POST',
+    url: '/v1/chat/completions',
+    body: { model, messages: [{ role: 'user', content }], max_completion_tokens: 200 },
+  }),
+);
+
+async function start(): Promise<string> {
+  const file = await client.files.create({
+    file: await toFile(Buffer.from(lines.join('\n')), 'questions.jsonl'),
+    purpose: 'batch',
+  });
+  const { id } = await client.batches.create({
+    input_file_id: file.id,
+    endpoint: '/v1/chat/completions',
+    completion_window: '24h',
+  });
+  console.log(`${lines.length} requests in ${id}`);
+  return id;
+}
+
+// 2. Wait for its end.
+const id = process.env['BATCH'] ?? (await start());
+let batch = await client.batches.retrieve(id);
+while (['validating', 'in_progress', 'finalizing', 'cancelling'].includes(batch.status)) {
+  await delay(POLL_MS);
+  batch = await client.batches.retrieve(id);
+}
+const { completed = 0, failed = 0 } = batch.request_counts ?? {};
+console.log(`${batch.status}: ${completed} answered, ${failed} not`);
+for (const { line, message } of batch.errors?.data ?? []) console.log(`line ${line}: ${message}`);
+
+// 3. Read what it gave.
+for (const fileId of [batch.output_file_id, batch.error_file_id]) {
+  if (!fileId) continue;
+  const text = await (await client.files.content(fileId)).text();
+  for (const line of text.trimEnd().split('\n')) {
+    const { custom_id: name, response, error } = JSON.parse(line);
+    const answer = response?.body.choices?.[0].message.content;
+    console.log(`${name}: ${answer ?? JSON.stringify(error ?? response.body.error)}`);
+  }
+}

@@ -1,0 +1,345 @@
+/**
+ * The only place that reads and writes `batches_file` and `batches_piece`. A file is seen by its
+ * account alone, from when it is whole until it expires or is deleted; its bytes are deleted with it.
+ *
+ * A file that is being written counts with the bytes that were announced for it, so that an account
+ * never stores more than it may, however many uploads run at once.
+ */
+import { type Queryable, type Store, oneAtATime } from '../db/db.ts';
+
+/** Which of the files of a batch a piece belongs to; what was uploaded has one. */
+export const OUTPUT_PART = 0;
+export const ERROR_PART = 1;
+
+export interface StoredFile {
+  readonly id: string;
+  readonly contentId: string;
+  readonly part: number;
+  readonly name: string;
+  readonly purpose: string;
+  readonly sizeBytes: number;
+  readonly createdMs: number;
+  readonly expiresMs: number;
+}
+
+export interface NewFile extends StoredFile {
+  readonly accountId: string;
+}
+
+/** One line of a result, or a slice of what was uploaded. */
+export interface Piece {
+  readonly contentId: string;
+  /** Place in the content; of a result the number of its line. */
+  readonly seq: number;
+  readonly part: number;
+  readonly body: Buffer;
+}
+
+/** What one account may store, and all of them. */
+export interface Room {
+  readonly maxFiles: number;
+  readonly maxCallerBytes: number;
+  readonly maxBytes: number;
+}
+
+/** Why there is no room. */
+export type NoRoom = 'files' | 'caller' | 'all';
+
+/** A place in the list of an account's files. */
+export interface FilePlace {
+  readonly createdMs: number;
+  readonly id: string;
+}
+
+export interface ListRequest {
+  readonly limit: number;
+  readonly order: 'asc' | 'desc';
+  readonly after: FilePlace | undefined;
+  /** Of this purpose only. */
+  readonly purpose: string | undefined;
+}
+
+/** What the results of a batch are so far. */
+export interface PartSum {
+  readonly lines: number;
+  readonly sizeBytes: number;
+}
+
+const COLUMNS = 'id, content_id, part, name, purpose, size_bytes, created_ms, expires_ms';
+/** Pieces that one statement looks at, or deletes. */
+const PIECES = 256;
+/** Bytes that are read at once; a single piece may be larger. */
+const READ_BYTES = 256 * 1024;
+const EXPIRED_FILES = 100;
+
+interface FileRow {
+  readonly id: string;
+  readonly content_id: string;
+  readonly part: bigint;
+  readonly name: string;
+  readonly purpose: string;
+  readonly size_bytes: bigint;
+  readonly created_ms: bigint;
+  readonly expires_ms: bigint;
+}
+
+export class FileTable {
+  readonly #store: Store;
+
+  constructor(store: Store) {
+    this.#store = store;
+  }
+
+  /**
+   * Begins a file of at most `file.sizeBytes`; nobody sees it yet. `beside` are bytes that the
+   * account stores elsewhere, and all accounts. Until it is whole it expires at `file.expiresMs`.
+   */
+  async begin(
+    file: NewFile,
+    room: Room,
+    beside: { readonly callerBytes: number; readonly allBytes: number },
+  ): Promise<NoRoom | undefined> {
+    return await this.#store.transaction(async (tx) => {
+      await oneAtATime(tx, this.#store.dialect, `batches_file ${file.accountId}`);
+      const [row] = await tx.query<{ files: bigint; of_caller: bigint; of_all: bigint }>(
+        `SELECT ${sum('CASE WHEN account_id = $1 THEN 1 ELSE 0 END')} AS files,
+           ${sum('CASE WHEN account_id = $1 THEN size_bytes ELSE 0 END')} AS of_caller,
+           ${sum('size_bytes')} AS of_all FROM batches_file`,
+        [file.accountId],
+      );
+      const { sizeBytes } = file;
+      if (Number(row?.files ?? 0n) >= room.maxFiles) return 'files';
+      const callerBytes = Number(row?.of_caller ?? 0n) + beside.callerBytes + sizeBytes;
+      if (callerBytes > room.maxCallerBytes) return 'caller';
+      const allBytes = Number(row?.of_all ?? 0n) + beside.allBytes + sizeBytes;
+      if (allBytes > room.maxBytes) return 'all';
+      await insert(tx, file, 'writing');
+      return undefined;
+    });
+  }
+
+  /** Bytes of the files of an account. */
+  async storedBytes(accountId: string): Promise<number> {
+    const [row] = await this.#store.query<{ bytes: bigint }>(
+      `SELECT ${sum('size_bytes')} AS bytes FROM batches_file WHERE account_id = $1`,
+      [accountId],
+    );
+    return Number(row?.bytes ?? 0n);
+  }
+
+  /** Adds pieces that a crash may take away again: the file is not whole yet. */
+  async write(piece: Piece): Promise<void> {
+    await this.#store.transaction((tx) => addPieces(tx, [piece]), { durable: false });
+  }
+
+  /** The file is whole from here on; `false` when it has expired while it was written. */
+  async finish(
+    id: string,
+    facts: Pick<StoredFile, 'name' | 'purpose' | 'sizeBytes' | 'expiresMs'>,
+  ): Promise<boolean> {
+    const rows = await this.#store.query(
+      `UPDATE batches_file SET state = 'ready', name = $2, purpose = $3, size_bytes = $4,
+         expires_ms = $5 WHERE id = $1 AND state = 'writing' RETURNING id`,
+      [id, facts.name, facts.purpose, facts.sizeBytes, facts.expiresMs],
+    );
+    return rows.length === 1;
+  }
+
+  /** A whole file of the account. */
+  async find(
+    accountId: string,
+    id: string,
+    nowMs: number,
+    db: Queryable = this.#store,
+  ): Promise<StoredFile | undefined> {
+    const rows = await db.query<FileRow>(
+      `SELECT ${COLUMNS} FROM batches_file
+       WHERE id = $1 AND account_id = $2 AND state = 'ready' AND expires_ms > $3`,
+      [id, accountId, nowMs],
+    );
+    return rows.map(fileOf)[0];
+  }
+
+  /** Whole files of the account, from a place on. */
+  async list(accountId: string, request: ListRequest, nowMs: number): Promise<StoredFile[]> {
+    const { limit, order, after, purpose } = request;
+    const parameters: (string | number)[] = [accountId, nowMs, limit];
+    const add = (value: string | number): string => `$${parameters.push(value)}`;
+    const beyond = order === 'asc' ? '>' : '<';
+    const wanted = [
+      ...(purpose === undefined ? [] : [`AND purpose = ${add(purpose)}`]),
+      ...(after === undefined
+        ? []
+        : [`AND (created_ms, id) ${beyond} (${add(after.createdMs)}, ${add(after.id)})`]),
+    ];
+    const rows = await this.#store.query<FileRow>(
+      `SELECT ${COLUMNS} FROM batches_file
+       WHERE account_id = $1 AND state = 'ready' AND expires_ms > $2 ${wanted.join(' ')}
+       ORDER BY created_ms ${order}, id ${order} LIMIT $3`,
+      parameters,
+    );
+    return rows.map(fileOf);
+  }
+
+  /** Takes a file out of sight, inside the transaction that knows that nobody reads it. */
+  async hide(tx: Queryable, accountId: string, id: string): Promise<boolean> {
+    const rows = await tx.query(
+      `UPDATE batches_file SET state = 'deleting', expires_ms = 0
+       WHERE id = $1 AND account_id = $2 AND state = 'ready' RETURNING id`,
+      [id, accountId],
+    );
+    return rows.length === 1;
+  }
+
+  /** Files that are to be deleted: expired, hidden, or never finished. */
+  async expired(nowMs: number): Promise<StoredFile[]> {
+    const rows = await this.#store.query<FileRow>(
+      `SELECT ${COLUMNS} FROM batches_file WHERE expires_ms <= $1 ORDER BY expires_ms
+       LIMIT ${EXPIRED_FILES}`,
+      [nowMs],
+    );
+    return rows.map(fileOf);
+  }
+
+  /** Deletes the bytes of a file, then the file: a crash in between leaves it to the next sweep. */
+  async remove({ id, contentId, part }: Pick<StoredFile, 'id' | 'contentId' | 'part'>) {
+    await this.removePieces(contentId, part);
+    await this.#store.query('DELETE FROM batches_file WHERE id = $1', [id]);
+  }
+
+  async removePieces(contentId: string, part: number): Promise<void> {
+    for (;;) {
+      const rows = await this.#store.transaction(
+        (tx) =>
+          tx.query(
+            `DELETE FROM batches_piece WHERE content_id = $1 AND seq IN (
+               SELECT seq FROM batches_piece WHERE content_id = $1 AND part = $2 LIMIT ${PIECES})
+             RETURNING seq`,
+            [contentId, part],
+          ),
+        { durable: false },
+      );
+      if (rows.length === 0) return;
+    }
+  }
+
+  /** The bytes of one file of a content, in order; a reader that is slow holds a few of them. */
+  async *read(contentId: string, part: number): AsyncGenerator<Buffer> {
+    let after = -1;
+    for (;;) {
+      const sizes = await this.#store.query<{ seq: bigint; size_bytes: bigint }>(
+        `SELECT seq, size_bytes FROM batches_piece WHERE content_id = $1 AND part = $2 AND seq > $3
+         ORDER BY seq LIMIT ${PIECES}`,
+        [contentId, part, after],
+      );
+      let upTo = after;
+      let bytes = 0;
+      for (const { seq, size_bytes: size } of sizes) {
+        bytes += Number(size);
+        if (upTo !== after && bytes > READ_BYTES) break;
+        upTo = Number(seq);
+      }
+      if (upTo === after) return;
+      const rows = await this.#store.query<{ body: Buffer }>(
+        `SELECT body FROM batches_piece
+         WHERE content_id = $1 AND part = $2 AND seq > $3 AND seq <= $4 ORDER BY seq`,
+        [contentId, part, after, upTo],
+      );
+      yield Buffer.concat(rows.map(({ body }) => body));
+      after = upTo;
+    }
+  }
+
+  /** The lines of a result that are there. */
+  async linesOf(contentId: string): Promise<Set<number>> {
+    const rows = await this.#store.query<{ seq: bigint }>(
+      'SELECT seq FROM batches_piece WHERE content_id = $1',
+      [contentId],
+    );
+    return new Set(rows.map(({ seq }) => Number(seq)));
+  }
+
+  /** How much of the result of a batch is there, in one of its files. */
+  async sumOf(contentId: string, part: number, db: Queryable = this.#store): Promise<PartSum> {
+    const [row] = await db.query<{ lines: bigint; bytes: bigint }>(
+      `SELECT count(*) AS lines, ${sum('size_bytes')} AS bytes FROM batches_piece
+       WHERE content_id = $1 AND part = $2`,
+      [contentId, part],
+    );
+    return { lines: Number(row?.lines ?? 0n), sizeBytes: Number(row?.bytes ?? 0n) };
+  }
+
+  async hasLine(contentId: string, seq: number): Promise<boolean> {
+    const rows = await this.#store.query(
+      'SELECT seq FROM batches_piece WHERE content_id = $1 AND seq = $2',
+      [contentId, seq],
+    );
+    return rows.length === 1;
+  }
+
+  /** Keeps a file that is about to be read at least so long. */
+  async keepUntil(tx: Queryable, id: string, untilMs: number): Promise<void> {
+    await tx.query('UPDATE batches_file SET expires_ms = $2 WHERE id = $1 AND expires_ms < $2', [
+      id,
+      untilMs,
+    ]);
+  }
+
+  /** A file whose pieces are there already, inside the transaction that ends its batch. */
+  async publish(tx: Queryable, file: NewFile): Promise<void> {
+    await insert(tx, file, 'ready');
+  }
+}
+
+/** Adds the pieces that are not there yet; how many. */
+export async function addPieces(tx: Queryable, pieces: readonly Piece[]): Promise<number> {
+  const values = pieces.flatMap(({ contentId, seq, part, body }) => {
+    return [contentId, seq, part, body.length, body];
+  });
+  const rowOf = (_: Piece, at: number): string => {
+    return `(${Array.from({ length: 5 }, (_none, column) => `$${at * 5 + column + 1}`).join(', ')})`;
+  };
+  const rows = await tx.query(
+    `INSERT INTO batches_piece (content_id, seq, part, size_bytes, body)
+     VALUES ${pieces.map(rowOf).join(', ')} ON CONFLICT (content_id, seq) DO NOTHING RETURNING seq`,
+    values,
+  );
+  return rows.length;
+}
+
+async function insert(tx: Queryable, file: NewFile, state: 'writing' | 'ready'): Promise<void> {
+  await tx.query(
+    `INSERT INTO batches_file (id, account_id, content_id, part, name, purpose, state, size_bytes,
+       created_ms, expires_ms) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`,
+    [
+      file.id,
+      file.accountId,
+      file.contentId,
+      file.part,
+      file.name,
+      file.purpose,
+      state,
+      file.sizeBytes,
+      file.createdMs,
+      file.expiresMs,
+    ],
+  );
+}
+
+/** A whole number on both databases. */
+function sum(of: string): string {
+  return `CAST(COALESCE(SUM(${of}), 0) AS BIGINT)`;
+}
+
+function fileOf(row: FileRow): StoredFile {
+  return {
+    id: row.id,
+    contentId: row.content_id,
+    part: Number(row.part),
+    name: row.name,
+    purpose: row.purpose,
+    sizeBytes: Number(row.size_bytes),
+    createdMs: Number(row.created_ms),
+    expiresMs: Number(row.expires_ms),
+  };
+}

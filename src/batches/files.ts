@@ -1,0 +1,243 @@
+/**
+ * `POST /files`, `GET /files`, `/files/{id}`, `/files/{id}/content`, `DELETE /files/{id}`: what
+ * callers upload for batches, and what batches give them. Bytes go straight through, both ways: a file
+ * is never in memory as a whole.
+ */
+import { Readable } from 'node:stream';
+import { pipeline } from 'node:stream/promises';
+import type { BatchesSection } from '../config/config.ts';
+import { type Clock, DAY_MS, HOUR_MS, SECOND_MS } from '../core/clock.ts';
+import { Fault } from '../core/faults.ts';
+import type { Ids } from '../core/ids.ts';
+import { type StreamedFile, streamFile } from '../http/multipart.ts';
+import { checked, readQuery } from '../http/read-request.ts';
+import type { RequestContext } from '../http/request-context.ts';
+import { STREAMED_FORM_BODY, type Route, get } from '../http/route.ts';
+import { seconds } from './batch.ts';
+import type { BatchTable } from './batch-table.ts';
+import * as DESCRIPTIONS from './describe.ts';
+import type { FileTable, NoRoom, StoredFile } from './file-table.ts';
+import { FilesQuery, UploadFields, pageOf } from './schema.ts';
+
+export interface FilesParts {
+  readonly files: FileTable;
+  readonly batches: BatchTable;
+  readonly settings: BatchesSection;
+  readonly clock: Clock;
+  readonly ids: Ids;
+}
+
+const MB = 1_000_000;
+/** What was uploaded is cut into pieces of this size. */
+const PIECE_BYTES = 256 * 1024;
+/** An upload that is not whole by then is given up; `http.requestTimeoutSeconds` is far below. */
+const UPLOAD_MS = 24 * HOUR_MS;
+const MAX_NAME_CHARS = 255;
+const FULL_RETRY_SECONDS = 60;
+
+export function fileRoutes(parts: FilesParts): Route[] {
+  const auth = 'key-or-wallet';
+  return [
+    {
+      method: 'POST',
+      path: '/files',
+      auth,
+      body: STREAMED_FORM_BODY,
+      describe: DESCRIPTIONS.UPLOAD_FILE,
+      handle: (context) => upload(parts, context),
+    },
+    get('/files', auth, DESCRIPTIONS.LIST_FILES, (context) => list(parts, context)),
+    get('/files/:id', auth, DESCRIPTIONS.READ_FILE, async (context) => {
+      await context.json(200, fileBody(await fileOf(parts, context)));
+    }),
+    get('/files/:id/content', auth, DESCRIPTIONS.FILE_CONTENT, (context) => send(parts, context)),
+    {
+      method: 'DELETE',
+      path: '/files/:id',
+      auth,
+      describe: DESCRIPTIONS.DELETE_FILE,
+      handle: (context) => remove(parts, context),
+    },
+  ];
+}
+
+async function upload(parts: FilesParts, context: RequestContext): Promise<void> {
+  const { files, settings, clock, ids } = parts;
+  const maxBytes = settings.maxFileMb * MB;
+  const id = `file-${ids.hex(12)}`;
+  const createdMs = clock.nowMs();
+  const content = { id, contentId: id, part: 0 };
+  await begin(parts, context, {
+    ...content,
+    name: '',
+    purpose: 'batch',
+    // The form around the file counts as well, so that it is never less than the file.
+    sizeBytes: Math.min(Number(context.headers['content-length'] ?? maxBytes), maxBytes),
+    createdMs,
+    expiresMs: createdMs + UPLOAD_MS,
+  });
+  try {
+    const pieces = new Pieces(files, id);
+    const form = await streamFile(context, 'file', maxBytes, (bytes) => pieces.add(bytes));
+    await pieces.end();
+    const fields = fieldsOf(form);
+    const keepMs = (fields.expires_after?.seconds ?? Infinity) * SECOND_MS;
+    const facts = {
+      name: form.fileName.slice(0, MAX_NAME_CHARS) || 'upload',
+      purpose: fields.purpose,
+      sizeBytes: pieces.sizeBytes,
+      expiresMs: createdMs + Math.min(keepMs, settings.keepDays * DAY_MS),
+    };
+    if (!(await files.finish(id, facts))) throw new Fault('REQUEST_TOO_SLOW');
+    await context.json(200, fileBody({ ...content, ...facts, createdMs }));
+  } catch (error) {
+    // While the database is away the sweep does it, once the upload counts as given up.
+    await files.remove(content).catch(() => undefined);
+    throw error;
+  }
+}
+
+async function begin(
+  { files, batches, settings }: FilesParts,
+  { caller }: RequestContext,
+  file: StoredFile,
+): Promise<void> {
+  const { accountId } = caller;
+  const room = {
+    maxFiles: settings.maxFiles,
+    maxCallerBytes: settings.maxStoredMbPerCaller * MB,
+    maxBytes: settings.maxStoredMb * MB,
+  };
+  const beside = await batches.resultBytes(accountId);
+  const refusal = await files.begin({ ...file, accountId }, room, beside);
+  if (refusal !== undefined) throw noRoom(refusal, settings);
+}
+
+function noRoom(why: NoRoom, { maxFiles, maxStoredMbPerCaller }: BatchesSection): Fault {
+  if (why === 'all') {
+    return new Fault('SERVICE_UNAVAILABLE', {
+      message: 'The server has no room for more files now',
+      retryAfterSeconds: FULL_RETRY_SECONDS,
+    });
+  }
+  const have =
+    why === 'files' ? `${maxFiles} files` : `${maxStoredMbPerCaller} MB of files and results`;
+  return new Fault('RATE_LIMIT_EXCEEDED', {
+    message: `You may have ${have} here; delete files that you need no longer with DELETE /files/{id}`,
+    retryAfterSeconds: FULL_RETRY_SECONDS,
+  });
+}
+
+/** `expires_after[seconds]` is a member of `expires_after`. */
+function fieldsOf({ fields }: StreamedFile): UploadFields {
+  const given: Record<string, unknown> = {};
+  const expires: Record<string, string> = {};
+  for (const [name, value] of fields) {
+    const member = /^expires_after\[(\w+)\]$/.exec(name)?.[1];
+    if (member === undefined) given[name] = value;
+    else expires[member] = value;
+  }
+  if (Object.keys(expires).length > 0) given['expires_after'] = expires;
+  return checked(UploadFields, given);
+}
+
+/** Gathers what comes in into pieces of one size. */
+class Pieces {
+  readonly #files: FileTable;
+  readonly #contentId: string;
+  readonly #waiting = Buffer.allocUnsafe(PIECE_BYTES);
+  #waitingBytes = 0;
+  #seq = 0;
+  sizeBytes = 0;
+
+  constructor(files: FileTable, contentId: string) {
+    this.#files = files;
+    this.#contentId = contentId;
+  }
+
+  async add(bytes: Buffer): Promise<void> {
+    let at = 0;
+    while (at < bytes.length) {
+      const taken = bytes.copy(this.#waiting, this.#waitingBytes, at);
+      at += taken;
+      this.#waitingBytes += taken;
+      if (this.#waitingBytes === PIECE_BYTES) await this.end();
+    }
+  }
+
+  /** Writes what waits. */
+  async end(): Promise<void> {
+    if (this.#waitingBytes === 0) return;
+    const body = this.#waiting.subarray(0, this.#waitingBytes);
+    await this.#files.write({ contentId: this.#contentId, seq: this.#seq, part: 0, body });
+    this.#waitingBytes = 0;
+    this.#seq += 1;
+    this.sizeBytes += body.length;
+  }
+}
+
+async function fileOf(parts: FilesParts, context: RequestContext): Promise<StoredFile> {
+  return await requireFile(parts, context.caller.accountId, context.parameters['id'] ?? '');
+}
+
+/** Throws `FILE_NOT_FOUND` (404) for what is not there, has expired, or is another's. */
+export async function requireFile(
+  { files, clock }: Pick<FilesParts, 'files' | 'clock'>,
+  accountId: string,
+  id: string,
+): Promise<StoredFile> {
+  const file = await files.find(accountId, id, clock.nowMs());
+  if (file !== undefined) return file;
+  throw new Fault('FILE_NOT_FOUND');
+}
+
+async function list(parts: FilesParts, context: RequestContext): Promise<void> {
+  const { limit, order, after: afterId, purpose } = readQuery(context, FilesQuery);
+  const { accountId } = context.caller;
+  const after = afterId === undefined ? undefined : await requireFile(parts, accountId, afterId);
+  const wanted = { limit: limit + 1, order, after, purpose };
+  const found = await parts.files.list(accountId, wanted, parts.clock.nowMs());
+  await context.json(200, pageOf(found.map(fileBody), limit));
+}
+
+/** A reader that stalls holds a few pieces, and its connection until `http.writeTimeoutSeconds`. */
+async function send(parts: FilesParts, context: RequestContext): Promise<void> {
+  const { contentId, part, sizeBytes } = await fileOf(parts, context);
+  context.set('content-length', sizeBytes);
+  context.set('cache-control', 'private, no-store');
+  const writable = context.pipe(200, 'application/octet-stream');
+  if (context.request.method === 'HEAD') return void writable.end();
+  try {
+    await pipeline(Readable.from(parts.files.read(contentId, part)), writable);
+  } catch (error) {
+    if (!context.signal.aborted) throw error;
+  }
+}
+
+async function remove(parts: FilesParts, context: RequestContext): Promise<void> {
+  const { files, batches } = parts;
+  const file = await fileOf(parts, context);
+  const { accountId } = context.caller;
+  const isHidden = await batches.alone(accountId, async (tx) => {
+    if (await batches.reads(tx, file.id)) throw new Fault('FILE_IN_USE');
+    return await files.hide(tx, accountId, file.id);
+  });
+  // Another request deletes it.
+  if (!isHidden) throw new Fault('FILE_NOT_FOUND');
+  await files.remove(file);
+  await context.json(200, { id: file.id, object: 'file', deleted: true });
+}
+
+/** The file in OpenAI's form. */
+function fileBody(file: StoredFile) {
+  return {
+    id: file.id,
+    object: 'file' as const,
+    bytes: file.sizeBytes,
+    created_at: seconds(file.createdMs),
+    expires_at: seconds(file.expiresMs),
+    filename: file.name,
+    purpose: file.purpose,
+    status: 'processed' as const,
+  };
+}

@@ -1,0 +1,205 @@
+/**
+ * The lines of a batch's file: read one by one from wherever the bytes come, taken apart, and checked
+ * before any of them runs. A file is never in memory as a whole; what is kept of its lines is a digest
+ * of each `custom_id`.
+ */
+import { sha256Hex } from '../core/ids.ts';
+import { Fault } from '../core/faults.ts';
+import { isJsonObject, type JsonObject } from '../json/json-scan.ts';
+import { parseJsonObject } from '../json/validation.ts';
+import type { BatchProblem } from './batch.ts';
+
+/** A longer line is refused: several of them are in memory at once. */
+export const MAX_LINE_BYTES = 10_000_000;
+const MAX_CUSTOM_ID_CHARS = 512;
+const NEWLINE = 0x0a;
+const BYTE_ORDER_MARK = '\ufeff';
+/** Hex digits of a digest that tell a hundred thousand ids apart. */
+const ID_DIGITS = 24;
+/** OpenAI's clients write the version first; our own paths have the base path. */
+const PREFIX = /^(?:\/api)?\/v1(?=\/)/;
+
+/** One line that is not empty. */
+export interface Line {
+  /** From 1. */
+  readonly number: number;
+  /** Without its end; missing when it is too long. */
+  readonly bytes: Buffer | undefined;
+}
+
+/** A request of a batch. */
+export interface LineRequest {
+  readonly number: number;
+  readonly customId: string;
+  /** As it stands in the file. */
+  readonly body: Buffer;
+  /** The model that the body names; empty when it names none. */
+  readonly model: string;
+}
+
+/** Where the requests of a batch go. */
+export interface Endpoint {
+  /** Below the base path: `/chat/completions`. */
+  readonly path: string;
+  /** What is wrong with the model that a request names, for whoever wrote the file. */
+  readonly modelProblem: (model: string) => string | undefined;
+}
+
+/** The path of an endpoint below the base path. */
+export function pathOf(endpoint: string): string {
+  return endpoint.replace(PREFIX, '');
+}
+
+/** The lines of a file, without the empty ones. */
+export async function* linesOf(content: AsyncIterable<Buffer>): AsyncGenerator<Line> {
+  let number = 0;
+  let begun: Buffer[] = [];
+  let begunBytes = 0;
+  const take = (rest: Buffer): Line | undefined => {
+    number += 1;
+    const isLong = begunBytes + rest.length > MAX_LINE_BYTES;
+    const bytes = isLong ? undefined : trimmed(Buffer.concat([...begun, rest]), number);
+    begun = [];
+    begunBytes = 0;
+    return bytes?.length === 0 ? undefined : { number, bytes };
+  };
+  for await (const piece of content) {
+    let start = 0;
+    for (;;) {
+      const end = piece.indexOf(NEWLINE, start);
+      if (end < 0) break;
+      const line = take(piece.subarray(start, end));
+      if (line !== undefined) yield line;
+      start = end + 1;
+    }
+    const rest = piece.subarray(start);
+    begunBytes += rest.length;
+    // What is too long is not kept.
+    if (begunBytes <= MAX_LINE_BYTES) begun.push(rest);
+    else begun = [];
+  }
+  const last = begunBytes > 0 ? take(EMPTY) : undefined;
+  if (last !== undefined) yield last;
+}
+
+const EMPTY = Buffer.alloc(0);
+
+/** Without white space around it; editors put a mark before the first line. */
+function trimmed(bytes: Buffer, number: number): Buffer {
+  let start = 0;
+  let end = bytes.length;
+  if (number === 1 && bytes.subarray(0, 3).toString() === BYTE_ORDER_MARK) start = 3;
+  while (start < end && isSpace(bytes[start])) start += 1;
+  while (end > start && isSpace(bytes[end - 1])) end -= 1;
+  return bytes.subarray(start, end);
+}
+
+function isSpace(byte: number | undefined): boolean {
+  return byte === 0x20 || byte === 0x09 || byte === 0x0d;
+}
+
+/** A line that was checked before. */
+export function requestOf(line: Line): LineRequest {
+  const read = readLine(line);
+  if ('problem' in read) throw new Error(`The line ${line.number} was checked and is not in order`);
+  return read.request;
+}
+
+type ReadLine =
+  | { readonly request: LineRequest; readonly members: JsonObject; readonly body: JsonObject }
+  | { readonly problem: Omit<BatchProblem, 'line'> };
+
+function readLine({ number, bytes }: Line): ReadLine {
+  if (bytes === undefined) {
+    const message = `The line must have at most ${MAX_LINE_BYTES} bytes`;
+    return { problem: { code: 'line_too_long', message, param: null } };
+  }
+  let parsed;
+  try {
+    parsed = parseJsonObject(bytes);
+  } catch (error) {
+    // Anything else is a bug.
+    if (!(error instanceof Fault)) throw error;
+    const message = `The line must be a JSON object: ${error.message}`;
+    return { problem: { code: 'invalid_json_line', message, param: null } };
+  }
+  const members = parsed.body;
+  const { custom_id: customId, body } = members;
+  if (typeof customId !== 'string' || customId === '' || customId.length > MAX_CUSTOM_ID_CHARS) {
+    const message = `Must be a text of 1 to ${MAX_CUSTOM_ID_CHARS} characters`;
+    return { problem: { code: 'invalid_custom_id', message, param: 'custom_id' } };
+  }
+  // Of members of one name the last one counts.
+  const span = parsed.members.findLast(({ key }) => key === 'body');
+  if (!isJsonObject(body) || span === undefined) {
+    const message = 'Must be the JSON object that the endpoint takes';
+    return { problem: { code: 'invalid_body', message, param: 'body' } };
+  }
+  const model = typeof body['model'] === 'string' ? body['model'] : '';
+  const request = { number, customId, body: bytes.subarray(span.valueStart, span.end), model };
+  return { request, members, body };
+}
+
+/** Checks the lines of one file, in order. */
+export class LineChecks {
+  readonly #endpoint: Endpoint;
+  readonly #maxRequests: number;
+  readonly #ids = new Set<string>();
+  readonly #maxProblems: number;
+  readonly problems: BatchProblem[] = [];
+  total = 0;
+
+  constructor(endpoint: Endpoint, bounds: { maxRequests: number; maxProblems: number }) {
+    this.#endpoint = endpoint;
+    this.#maxRequests = bounds.maxRequests;
+    this.#maxProblems = bounds.maxProblems;
+  }
+
+  /** False when no further line needs to be looked at. */
+  add(line: Line): boolean {
+    this.total += 1;
+    if (this.total > this.#maxRequests) {
+      const message = `A batch has at most ${this.#maxRequests} requests`;
+      this.problems.push({ code: 'too_many_requests', message, param: null, line: line.number });
+      return false;
+    }
+    const problem = this.#problemOf(line);
+    if (problem !== undefined) this.problems.push({ ...problem, line: line.number });
+    return this.problems.length < this.#maxProblems;
+  }
+
+  /** Called when the file has ended. */
+  end(): void {
+    if (this.total > 0) return;
+    const message = 'The file has no requests: write one JSON object a line';
+    this.problems.push({ code: 'empty_file', message, param: null, line: null });
+  }
+
+  #problemOf(line: Line): Omit<BatchProblem, 'line'> | undefined {
+    const read = readLine(line);
+    if ('problem' in read) return read.problem;
+    const { request, members, body } = read;
+    const id = sha256Hex(request.customId).slice(0, ID_DIGITS);
+    if (this.#ids.has(id)) {
+      const message = 'Another line has the same custom_id: each needs its own';
+      return { code: 'duplicate_custom_id', message, param: 'custom_id' };
+    }
+    this.#ids.add(id);
+    if (members['method'] !== 'POST') {
+      return { code: 'invalid_method', message: 'Must be "POST"', param: 'method' };
+    }
+    const { path, modelProblem } = this.#endpoint;
+    if (typeof members['url'] !== 'string' || pathOf(members['url']) !== path) {
+      const message = `Must be the endpoint of the batch, "/v1${path}"`;
+      return { code: 'invalid_url', message, param: 'url' };
+    }
+    if (body['stream'] === true) {
+      const message = 'Must not be true: the answers of a batch are whole';
+      return { code: 'invalid_stream', message, param: 'body.stream' };
+    }
+    const problem = modelProblem(request.model);
+    return problem === undefined
+      ? undefined
+      : { code: 'model_not_found', message: problem, param: 'body.model' };
+  }
+}
