@@ -2,7 +2,8 @@
  * Chats on SQLite and on PostgreSQL that flushes to disk, with one, two and four processes, in one
  * run; once with many accounts and once with a single one, whose row is then the place where all
  * meet. Then what a chat costs: CPU of Farebox and of PostgreSQL, and the statements that PostgreSQL
- * was sent, so that the cost of one more process can be read off where all share the machine's cores.
+ * was sent and what for, so that the cost of one more process can be read off where all share the
+ * machine's cores. Last one caller at a time, beside what a round trip and a flush alone take.
  * Run: node bench/chat-databases.ts
  */
 import { execFileSync } from 'node:child_process';
@@ -19,6 +20,7 @@ import {
   type Target,
   compare,
   cpuOf,
+  median,
   report,
   runWindow,
   startProcess,
@@ -115,13 +117,32 @@ async function ask(sql: string): Promise<readonly Record<string, unknown>[]> {
   return rows;
 }
 
-/** What PostgreSQL was sent, BEGIN and COMMIT included: at least as many as round trips. */
-async function statementsOf(database: string): Promise<number> {
-  const [row] = await ask(
-    `SELECT sum(s.calls) AS calls FROM pg_stat_statements s JOIN pg_database d ON d.oid = s.dbid
+/** What statements are for, by a word in their text; each is a round trip, BEGIN and COMMIT as well. */
+const KINDS = {
+  settles: /ledger_usage_day/,
+  money: /ledger_hold|ledger_account/,
+  windows: /limits_window/,
+  notices: /pg_notify|LISTEN/,
+  begins: /^(?:BEGIN|COMMIT|SET)/,
+  others: /./,
+} as const;
+type Kind = keyof typeof KINDS;
+
+/** How often each kind was sent to a database so far. */
+async function statementsOf(database: string): Promise<ReadonlyMap<Kind, number>> {
+  const rows = await ask(
+    `SELECT s.query, s.calls FROM pg_stat_statements s JOIN pg_database d ON d.oid = s.dbid
      WHERE d.datname = '${database}'`,
   );
-  return Number(row?.['calls'] ?? 0);
+  const sent = new Map<Kind, number>();
+  for (const { query, calls } of rows) {
+    for (const kind of Object.keys(KINDS) as Kind[]) {
+      if (!KINDS[kind].test(String(query))) continue;
+      sent.set(kind, (sent.get(kind) ?? 0) + Number(calls));
+      break;
+    }
+  }
+  return sent;
 }
 
 /** Bytes of its write-ahead log since the beginning. */
@@ -145,33 +166,73 @@ function cpuSince(before: ReadonlyMap<number, number>): number {
 const COST_WINDOW_MS = 3_000;
 
 /** Median-free: one long window each, since CPU and counts add up. */
-async function reportCost(title: string, targets: readonly Target[], load: Load): Promise<void> {
-  console.log(`\n${title}`);
+async function reportCost(
+  title: string,
+  targets: readonly Target[],
+  loadOf: (target: Target) => Load,
+): Promise<void> {
+  console.log(`\n${title}; statements of 100 chats: all = settles + …`);
   console.log(
-    'target                     chats   Farebox µs   PostgreSQL µs   statements/100   log bytes',
+    'target                     chats   Farebox µs   PostgreSQL µs   log bytes   statements',
   );
   for (const [index, target] of targets.entries()) {
     const name = NAMES[index];
     const [cpu, log] = [cpuOfPostgres(), await logOf()];
-    const sent = name === undefined ? 0 : await statementsOf(name);
-    const figures = await runWindow(target, { ...load, windowMs: COST_WINDOW_MS });
+    const before = name === undefined ? new Map<Kind, number>() : await statementsOf(name);
+    const figures = await runWindow(target, { ...loadOf(target), windowMs: COST_WINDOW_MS });
     const chats = Math.round((figures.perSecond * COST_WINDOW_MS) / 1_000);
-    const isPostgres = name !== undefined;
-    const added = isPostgres ? cpuSince(cpu) / chats : 0;
-    const statements = isPostgres ? ((await statementsOf(name)) - sent) / (chats / 100) : 0;
-    console.log(
-      target.name.padEnd(24) +
-        String(chats).padStart(8) +
-        figures.cpuMicroseconds.toFixed(0).padStart(13) +
-        (isPostgres ? added.toFixed(0) : '-').padStart(16) +
-        (isPostgres ? statements.toFixed(1) : '-').padStart(17) +
-        (isPostgres ? (((await logOf()) - log) / chats).toFixed(0) : '-').padStart(12),
-    );
+    const line = target.name.padEnd(24) + String(chats).padStart(8);
+    const own = figures.cpuMicroseconds.toFixed(0).padStart(13);
+    if (name === undefined) {
+      console.log(line + own);
+      continue;
+    }
+    const added = (cpuSince(cpu) / chats).toFixed(0).padStart(16);
+    const bytes = (((await logOf()) - log) / chats).toFixed(0).padStart(12);
+    const sent = [...(await statementsOf(name))].map(([kind, count]) => {
+      return { kind, of100: (count - (before.get(kind) ?? 0)) / (chats / 100) };
+    });
+    const all = sent.reduce((sum, { of100 }) => sum + of100, 0);
+    const parts = sent
+      .filter(({ of100 }) => of100 >= 0.05)
+      .map(({ kind, of100 }) => `${of100.toFixed(1)} ${kind}`);
+    console.log(`${line}${own}${added}${bytes}   ${all.toFixed(1)} = ${parts.join(' + ')}`);
   }
 }
 
+/** What a statement takes from here to the server and back, and what waiting for the disk adds. */
+async function reportFlush(): Promise<void> {
+  const { default: pg } = await import('pg');
+  const client = new pg.Client({ connectionString: postgres.url('postgres') });
+  await client.connect();
+  await client.query('CREATE TABLE flushed (id int PRIMARY KEY, n int)');
+  await client.query('INSERT INTO flushed VALUES (1, 0)');
+  const timed = async (text: string): Promise<number> => {
+    const took: number[] = [];
+    for (let at = 0; at < FLUSHES; at += 1) {
+      const from = performance.now();
+      await client.query({ name: text, text });
+      took.push(performance.now() - from);
+    }
+    return median(took);
+  };
+  const trip = await timed('SELECT n FROM flushed WHERE id = 1');
+  const write = 'UPDATE flushed SET n = n + 1 WHERE id = 1';
+  await client.query('SET synchronous_commit = off');
+  const lazy = await timed(write);
+  await client.query('SET synchronous_commit = on');
+  const durable = await timed(write);
+  await client.end();
+  console.log(
+    `\na round trip ${trip.toFixed(2)} ms, a flush ${(durable - lazy).toFixed(2)} ms (medians of ${FLUSHES})`,
+  );
+}
+
+const FLUSHES = 300;
+
 /** The databases of the targets, where they are on PostgreSQL. */
 const NAMES = [undefined, 'one', 'two', 'four'];
+const PROCESSES = [1, 1, 2, 4];
 
 const body = Buffer.from(
   JSON.stringify({
@@ -194,10 +255,22 @@ try {
     return keys === undefined ? target : { ...target, keys: keys.slice(0, 1) };
   });
   report('chat JSON, one account', await compare(single, load, ROUNDS));
-  await reportCost(`cost of a chat, ${ACCOUNTS} accounts`, targets.slice(1), load);
-  await reportCost('cost of a chat, one account', single.slice(1), load);
+  await reportCost(`cost of a chat, ${ACCOUNTS} accounts`, targets.slice(1), () => load);
+  await reportCost('cost of a chat, one account', single.slice(1), () => load);
+  await reportCost(
+    `cost of a chat, ${ACCOUNTS} accounts, ${CONNECTIONS} callers for each process`,
+    targets.slice(1),
+    (target) => {
+      const processes = PROCESSES[targets.indexOf(target) - 1] ?? 1;
+      return { ...load, connections: CONNECTIONS * processes };
+    },
+  );
   const quiet = { ...load, connections: 1 };
-  report('chat JSON, one caller at a time', await compare(targets, quiet, ROUNDS));
+  const unflushed = await database('unflushed');
+  await ask('ALTER DATABASE unflushed SET synchronous_commit = off');
+  const alone = [...targets.slice(0, 3), await gateway('PostgreSQL, no flush', unflushed, [])];
+  await reportFlush();
+  report('chat JSON, one caller at a time', await compare(alone, quiet, ROUNDS));
 } finally {
   for (const farebox of running) {
     await farebox.stop();

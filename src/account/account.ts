@@ -2,6 +2,7 @@
 import { activityRoutes } from './activity.ts';
 import { apiKeyRoutes } from './api-keys.ts';
 import { billingRoutes } from './billing.ts';
+import { creditRoutes } from './credits.ts';
 import { PriceKeeper } from './receipts.ts';
 import { type EventParts, eventRoutes } from './events.ts';
 import { operatorAccountRoutes } from './operator/operator-accounts.ts';
@@ -29,6 +30,7 @@ export function accountFeature(
       ...usageRoutes(parts, signing),
       ...activityRoutes(parts),
       ...billingRoutes(parts),
+      ...creditRoutes(parts),
       ...eventRoutes(parts),
       ...operatorAccountRoutes(parts),
       ...operatorKeyRoutes(parts),

@@ -5,6 +5,7 @@ import { DAY_MS } from '../core/clock.ts';
 import { usdToNano } from '../core/money.ts';
 import { TestClock } from '../../test/support/test-clock.ts';
 import { BalanceAnswer, TransactionsAnswer } from './billing.ts';
+import { CreditsAnswer, KeyStateAnswer } from './credits.ts';
 import { ReceiptAnswer, UsageAnswer, UsageTagsAnswer } from './usage-schema.ts';
 
 // 12 tokens in at 1 USD, 5 out at 2 USD per million.
@@ -226,6 +227,30 @@ describe('/usage and /billing', () => {
     const poor = await bench.farebox.account('0.01');
     const low = BalanceAnswer.parse((await get('/billing/balance', poor.secret)).body);
     assert.deepEqual([low.canConsume, low.consumptionCurrency], [false, 'USD']);
+  });
+
+  test('tools that poll for credit read it in their shapes', async () => {
+    const { data } = CreditsAnswer.parse((await get('/credits')).body);
+    assert.deepEqual(data, { total_credits: 5, total_usage: 0.000088 });
+    const settings = { usdLimitNano: usdToNano('0.5'), limitPeriod: 'MONTH' } as const;
+    const capped = await bench.farebox.account('1', settings);
+    await chat(capped.secret);
+    const state = KeyStateAnswer.parse((await get('/key', capped.secret)).body).data;
+    assert.deepEqual(state, {
+      label: `...${capped.secret.slice(-6)}`,
+      limit: 0.5,
+      limit_remaining: 0.499978,
+      limit_reset: 'monthly',
+      usage: 0.000022,
+      is_free_tier: false,
+      is_provisioning_key: false,
+      expires_at: null,
+    });
+    const open = KeyStateAnswer.parse((await get('/key')).body).data;
+    assert.deepEqual(
+      [open.limit, open.limit_remaining, open.is_provisioning_key],
+      [null, null, true],
+    );
   });
 
   test('transactions are newest first, in pages, for ADMIN keys', async () => {

@@ -38,7 +38,7 @@ export class CreditWaits {
     accountId: string,
     refused: HoldAnswer,
     place: () => HoldAnswer | Promise<HoldAnswer>,
-    signal: AbortSignal | undefined,
+    cancellation: { readonly aborted: boolean } | undefined,
   ): Promise<HoldAnswer> {
     const line = this.#lines.get(accountId) ?? [];
     if (line.length >= MAX_WAITING_OF_ACCOUNT || this.count >= MAX_WAITING) return refused;
@@ -51,7 +51,7 @@ export class CreditWaits {
       let answer = refused;
       while (isHeld(answer)) {
         const leftMs = untilMs - this.#clock.monotonicMs();
-        if (leftMs <= 0 || signal?.aborted === true) break;
+        if (leftMs <= 0 || cancellation?.aborted === true) break;
         await this.#pause(waiting, Math.min(leftMs, POLL_MS));
         answer = await place();
       }

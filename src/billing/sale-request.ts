@@ -1,5 +1,6 @@
 /** What is sold: the request, its price, its answer, and what it used in the end. */
 import type { Caller } from '../identity/identity.ts';
+import type { Cancelling } from '../core/cancellation.ts';
 import type { Fault } from '../core/faults.ts';
 import type { Nano } from '../core/money.ts';
 import type { Queryable } from '../db/db.ts';
@@ -76,7 +77,7 @@ export interface SaleRequest extends CountRequest {
   /** What the caller tagged the request with, for its receipt and the sums by tag; never empty. */
   readonly metadata?: RequestMetadata | undefined;
   /** Ends the wait for credit that others hold; the caller has left. */
-  readonly signal?: AbortSignal;
+  readonly cancellation?: Pick<Cancelling, 'aborted'>;
   /** Told when the request is charged something. */
   readonly paid?: (() => void) | undefined;
   /** Set when the answer is kept for retries. */

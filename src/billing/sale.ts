@@ -106,7 +106,7 @@ export class Sales {
       return await work(sale);
     } catch (error) {
       failure = error;
-      if (request.signal?.aborted === true) return undefined;
+      if (request.cancellation?.aborted === true) return undefined;
       throw error;
     } finally {
       if (sale.state === 'held') await this.#releaseFailed(sale, failure);
@@ -281,12 +281,12 @@ export class Sale implements Counted {
     wanted: HoldRequest,
     placed?: HoldAnswer | Promise<HoldAnswer>,
   ): Promise<void> {
-    const { caller, rate, ownLimit, signal } = this.request;
+    const { caller, rate, ownLimit, cancellation } = this.request;
     let answer: HoldAnswer;
     try {
       if (caller.payment !== undefined) await takePayment(this.#context, caller, price);
       answer = await (placed ?? this.#context.ledger.holds.place(wanted));
-      if (!answer.ok) answer = await waitForCredit(this.#context, wanted, answer, signal);
+      if (!answer.ok) answer = await waitForCredit(this.#context, wanted, answer, cancellation);
     } catch (error) {
       // The payment is refused or the database away: the tokens were not used.
       await this.#correctRoom(0);
@@ -486,8 +486,8 @@ async function waitForCredit(
   { ledger, waits }: SaleContext,
   wanted: HoldRequest,
   refused: HoldAnswer,
-  signal: AbortSignal | undefined,
+  cancellation: SaleRequest['cancellation'],
 ): Promise<HoldAnswer> {
   if (!isHeld(refused)) return refused;
-  return waits.retry(wanted.accountId, refused, () => ledger.holds.place(wanted), signal);
+  return waits.retry(wanted.accountId, refused, () => ledger.holds.place(wanted), cancellation);
 }

@@ -2,6 +2,7 @@
  * One engine call of a chat: the body for each replica, affinity, and how much is read; of a call
  * whose answer is taken whole also what was read of it.
  */
+import type { Cancelling } from '../core/cancellation.ts';
 import type { EngineCall, EngineFailure, Replica, WholeCall } from '../engines/engines.ts';
 import type { TimeLimits } from '../net/upstream-pool.ts';
 import { answerOptions, type ChatRun } from './chat-run.ts';
@@ -34,7 +35,7 @@ export class ChatCall implements EngineCall {
   readonly replicas: readonly Replica[];
   readonly affinityKey: string | undefined;
   readonly caller: string;
-  readonly signal: AbortSignal;
+  readonly signal: Cancelling;
   readonly maxResponseBytes: number;
   readonly timeLimits: Partial<TimeLimits> | undefined;
   readonly accept: readonly string[];
@@ -46,7 +47,7 @@ export class ChatCall implements EngineCall {
     this.replicas = model.replicas;
     this.affinityKey = request.promptCacheKey;
     this.caller = run.context.caller.accountId;
-    this.signal = run.signal;
+    this.signal = run.cancellation;
     // Figures of the prompt's tokens are as long as the prompt.
     const isUnbounded = Object.hasOwn(request.fields, 'prompt_logprobs');
     const tokens = round.outputTokens * request.choiceCount;

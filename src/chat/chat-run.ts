@@ -5,6 +5,7 @@
 import type { Outcome, Sale, Sales, RateRule } from '../billing/sale.ts';
 import type { Catalog, CatalogModel, DeprecationNotice, Price } from '../catalog/catalog.ts';
 import { assert } from '../core/assert.ts';
+import type { Cancellation } from '../core/cancellation.ts';
 import type { Clock } from '../core/clock.ts';
 import type { Ids } from '../core/ids.ts';
 import type { Log } from '../core/log.ts';
@@ -78,8 +79,8 @@ export interface ChatParts {
 export interface ChatPlan {
   readonly parts: ChatParts;
   readonly context: RequestContext;
-  /** Aborts when nobody will ask for the answer any more. */
-  readonly signal: AbortSignal;
+  /** Comes when nobody will ask for the answer any more. */
+  readonly cancellation: Cancellation;
   /** As the model takes it. */
   readonly request: ChatRequest;
   readonly model: CatalogModel;
@@ -97,7 +98,7 @@ export interface ChatPlan {
 export class ChatRun implements ChatPlan {
   readonly parts: ChatParts;
   readonly context: RequestContext;
-  readonly signal: AbortSignal;
+  readonly cancellation: Cancellation;
   readonly request: ChatRequest;
   readonly model: CatalogModel;
   readonly deprecation: DeprecationNotice | undefined;
@@ -120,7 +121,7 @@ export class ChatRun implements ChatPlan {
   constructor(plan: ChatPlan, sale: Sale, prepared: PreparedAdditions, round: Round) {
     this.parts = plan.parts;
     this.context = plan.context;
-    this.signal = plan.signal;
+    this.cancellation = plan.cancellation;
     this.request = plan.request;
     this.model = plan.model;
     this.deprecation = plan.deprecation;
@@ -170,7 +171,7 @@ export async function searchRound(run: ChatRun, held: HeldRound): Promise<void> 
   const { request, model, price, prepared, sale, systemPrompt } = run;
   const auto = run.additions.autoSearch;
   assert(auto !== undefined, 'calls are held only where searches are offered');
-  await auto.search(held, run.round.searches, run.signal);
+  await auto.search(held, run.round.searches, run.cancellation.signal);
   const addedBytes = Buffer.byteLength(systemPrompt) + prepared.textBytes + auto.messageBytes;
   const { tokens, costNano } = billOf(run);
   const inputs: RoundInputs = {

@@ -32,7 +32,7 @@ export function runChat(
   const resolved = parts.catalog.require(asked.model, 'text');
   const price = priceFor(context, resolved);
   const { model, deprecation } = resolved;
-  const { caller, workSignal: signal } = context;
+  const { caller, cancellation } = context;
   const most = model.maxCompletionTokens || Infinity;
   const given = protocol === undefined ? asked : withinCap(asked, most);
   // A plain request asks no more of a model than that.
@@ -45,7 +45,7 @@ export function runChat(
         request,
         model,
         accountId,
-        signal,
+        signal: cancellation.signal,
         maxSearches: protocol?.maxSearches,
       });
   const systemPrompt = joinPrompts(parts, request, additions);
@@ -53,7 +53,7 @@ export function runChat(
   const plan: ChatPlan = {
     parts,
     context,
-    signal,
+    cancellation,
     request,
     model,
     deprecation,

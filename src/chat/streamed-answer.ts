@@ -104,31 +104,31 @@ class StreamedAnswer implements EngineSink {
 
   /** One engine call; `true` when its answer asks for another. */
   async #round(): Promise<boolean> {
-    const { parts, signal } = this.#run;
+    const { parts, cancellation } = this.#run;
     this.#isRoundOpen = true;
     this.#engineRun = parts.engines.run(new ChatCall(this.#run), this);
     const outcome = await this.#engineRun.outcome;
-    const fault = signal.aborted ? undefined : this.#problemOf(outcome);
+    const fault = cancellation.aborted ? undefined : this.#problemOf(outcome);
     this.#endRound(outcome);
     if (fault !== undefined) {
       await this.#fail(fault, outcome);
       return false;
     }
     const held = this.#stream.heldRound;
-    if (!signal.aborted && held !== undefined && this.#run.round.searches > 0) {
+    if (!cancellation.aborted && held !== undefined && this.#run.round.searches > 0) {
       if (await this.#search(held)) return true;
     }
-    if (signal.aborted) await this.#settle(outcome, 'aborted');
+    if (cancellation.aborted) await this.#settle(outcome, 'aborted');
     else await this.#complete(outcome);
     return false;
   }
 
   #endRound(outcome: Attempted): void {
     this.#isRoundOpen = false;
-    const { parts, context, signal, round } = this.#run;
+    const { parts, context, cancellation, round } = this.#run;
     const { tally, reported, isComplete, isCutOff } = this.#stream;
     const isUnseen = !isComplete && outputBytes(tally) === 0;
-    if (isUnseen && signal.aborted) return endUnseen(this.#run, outcome, reported);
+    if (isUnseen && cancellation.aborted) return endUnseen(this.#run, outcome, reported);
     this.#run.cited = this.#stream.cited;
     if (isComplete && this.#stream.stripsThinking) this.#noteThinking(outcome);
     // An engine that was stopped said nothing of the whole.
@@ -161,7 +161,7 @@ class StreamedAnswer implements EngineSink {
       await searchRound(run, held);
     } catch (error) {
       // The caller left during the search; anything else is a bug.
-      if (!run.signal.aborted) throw error;
+      if (!run.cancellation.aborted) throw error;
       return false;
     }
     this.#stream.nextRound(run.round.outputTokens);
@@ -238,7 +238,7 @@ class StreamedAnswer implements EngineSink {
     // A caller that does not read needs no comment.
     if (this.#isBlocked) return;
     this.#quietChecks += 1;
-    if (this.#quietChecks * CHECK_MS <= KEEP_ALIVE_MS || this.#run.signal.aborted) return;
+    if (this.#quietChecks * CHECK_MS <= KEEP_ALIVE_MS || this.#run.cancellation.aborted) return;
     this.#quietChecks = 1;
     const writer = this.#begin();
     const own = this.#blocks && Buffer.from(this.#blocks.keepAlive());

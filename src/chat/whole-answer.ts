@@ -24,7 +24,7 @@ import { type HeldRound, heldRoundOf, joinedAnswer } from './wire/held-calls.ts'
 const JSON_TYPE = 'application/json; charset=utf-8';
 
 export async function wholeAnswer(run: ChatRun): Promise<void> {
-  const { parts, context, additions, signal } = run;
+  const { parts, context, additions, cancellation } = run;
   const tool = additions.autoSearch?.toolName;
   const earlier: HeldRound[] = [];
   const blocks = run.protocol && answerBlocks(run, run.protocol);
@@ -53,7 +53,7 @@ export async function wholeAnswer(run: ChatRun): Promise<void> {
       await searchRound(run, held);
     } catch (error) {
       // The caller left during the search; anything else is a bug.
-      if (!signal.aborted) throw error;
+      if (!cancellation.aborted) throw error;
       parts.log.debug({ requestId: context.requestId }, 'The caller left during a search');
       return settleAborted(run, answer.replica.engine);
     }

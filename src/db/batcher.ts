@@ -4,7 +4,7 @@
  * `run` gets the items of a turn and answers each in order, or throws for all; an answer that takes
  * longer than the others can be a promise. While `maxInFlight`
  * batches are on their way, further items wait and form the next batch, so batches grow with the
- * load and a request never waits for a timer.
+ * load. Who comes alone never waits for a timer.
  */
 import type { Clock } from '../core/clock.ts';
 
@@ -24,14 +24,23 @@ export interface BatcherOptions<Item> {
    * database would make it do, and goes with what has come by then. Default: none waits.
    */
   readonly keyOf?: (item: Item) => string;
+  /** Few large batches cost less than many small ones. Default: each begins at once. */
+  readonly gather?: Gather;
+}
+
+export interface Gather {
+  readonly clock: Clock;
+  /** A batch beside one on its way has at least so many items, or the other takes `PATIENCE_MS`. */
+  readonly leastBeside: number;
   /**
-   * A batch beside one on its way has at least so many items, or the other one takes `PATIENCE_MS`:
-   * few large batches cost less than many small ones. Default: it begins at once.
+   * Where so many wait when a batch comes back, the next one begins as long after it as it took, so
+   * that those whom it answered can be in it again; `MOST_PAUSE_MS` after it, at most.
    */
-  readonly leastBeside?: { readonly items: number; readonly clock: Clock };
+  readonly pauseFrom: number;
 }
 
 const PATIENCE_MS = 10;
+const MOST_PAUSE_MS = 5;
 
 /** Answers each item, in order; an `Error` in place of an answer rejects that item alone. */
 type RunBatch<Item, Answer> = (
@@ -66,15 +75,11 @@ export class Batcher<Item, Answer> {
   }
 
   #start(isImpatient = false): void {
-    const { maxInFlight, maxItems, keyOf, leastBeside } = this.#options;
+    const { maxInFlight, maxItems, keyOf, gather } = this.#options;
     while (this.#waiting.length > 0 && this.#inFlight < maxInFlight) {
-      const isBeside = this.#inFlight > 0 && leastBeside !== undefined;
-      if (isBeside && this.#waiting.length < leastBeside.items && !isImpatient) {
-        this.#stopWaiting ??= leastBeside.clock.after(PATIENCE_MS, () => {
-          this.#stopWaiting = undefined;
-          this.#start(true);
-        });
-        return;
+      if (gather !== undefined && !isImpatient && this.#waiting.length < gather.leastBeside) {
+        if (this.#inFlight > 0) this.#wait(gather, PATIENCE_MS);
+        if (this.#stopWaiting !== undefined) return;
       }
       if (keyOf === undefined || this.#inFlight === 0) {
         void this.#send(this.#waiting.splice(0, maxItems));
@@ -93,8 +98,29 @@ export class Batcher<Item, Answer> {
     }
   }
 
+  /** Until then a batch begins only when it is a large one. */
+  #wait({ clock }: Gather, ms: number): void {
+    this.#stopWaiting ??= clock.after(ms, () => {
+      this.#stopWaiting = undefined;
+      this.#start(true);
+    });
+  }
+
+  #pause(gather: Gather, sinceMs: number): void {
+    const tookMs = gather.clock.monotonicMs() - sinceMs;
+    if (tookMs === 0 || this.#waiting.length < gather.pauseFrom) return;
+    this.#wait(gather, Math.min(tookMs, MOST_PAUSE_MS));
+  }
+
+  #endWait(): void {
+    this.#stopWaiting?.();
+    this.#stopWaiting = undefined;
+  }
+
   async #send(batch: readonly Waiting<Item, Answer>[]): Promise<void> {
-    const { keyOf } = this.#options;
+    const { keyOf, gather } = this.#options;
+    const sinceMs = gather?.clock.monotonicMs() ?? 0;
+    this.#endWait();
     const keys = keyOf && new Set(batch.map(({ item }) => keyOf(item)));
     if (keys !== undefined) this.#keys.push(keys);
     this.#inFlight += 1;
@@ -110,9 +136,9 @@ export class Batcher<Item, Answer> {
       for (const waiting of batch) waiting.reject(error);
     } finally {
       this.#inFlight -= 1;
-      this.#stopWaiting?.();
-      this.#stopWaiting = undefined;
+      this.#endWait();
       if (keys !== undefined) this.#keys.splice(this.#keys.indexOf(keys), 1);
+      if (gather !== undefined && this.#inFlight === 0) this.#pause(gather, sinceMs);
       this.#start();
     }
   }

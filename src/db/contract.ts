@@ -94,6 +94,29 @@ export interface FileStore extends Store {
   readonly dialect: 'sqlite';
   /** The rows of a SELECT as they were last committed, at once. */
   readNow(sql: string, parameters: readonly Parameter[]): readonly Row[];
+  /** Transactions of this process that were committed. */
+  readonly commits: number;
+  /** Runs the work in the next transaction; it hears by `done` that it is on disk. */
+  write(work: FileWork): void;
+}
+
+/** A transaction on a file while it is open: all is done at once. */
+export interface FileTransaction {
+  /** The rows of a SELECT, with what the transaction has written. */
+  rows(sql: string, parameters: readonly Parameter[]): readonly Row[];
+  execute(sql: string, parameters: readonly Parameter[]): void;
+}
+
+/** The work of one transaction that needs no promise: one of `done` and `failed` is called, once. */
+export interface FileWork {
+  /** Waits for nothing but the transaction. What it throws undoes it, and nothing beside it. */
+  run(tx: FileTransaction): void | Promise<void>;
+  /** It is on disk. */
+  done(): void;
+  /** Nothing of it stands; or it was lost on its way to the disk. */
+  failed(error: unknown): void;
+  /** `false` hears `done` at the commit, before the disk has it. */
+  readonly durable: boolean;
 }
 
 /** One step of the schema. `id` is `<folder>-<number>`, never changed once released. */

@@ -13,6 +13,8 @@ export type {
   Column,
   Dialect,
   FileStore,
+  FileTransaction,
+  FileWork,
   Migration,
   Notices,
   Parameter,

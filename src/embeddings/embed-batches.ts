@@ -20,8 +20,6 @@ const PARALLEL_BATCHES = 4;
 const MAX_RESPONSE_BYTES = 256 * 1024 * 1024;
 /** A large batch is answered when all of it is done. */
 const TIME_LIMITS = { firstByteMs: 600_000 };
-/** Replicas of which it is known that they give floats only; further ones are asked twice. */
-const MAX_FLOAT_REPLICAS = 10_000;
 const ANSWER_TYPES = ['application/json'];
 
 export interface EmbeddedBatch {
@@ -98,7 +96,7 @@ async function runBatch(
 ): Promise<EmbeddedBatch | EngineFailure> {
   const { floatReplicas } = parts;
   let count = 0;
-  let askedAgain: string | undefined;
+  let askedAgain: Replica | undefined;
   let embeddings: EngineEmbeddings | undefined;
   const answer = await parts.engines.collect({
     work: 'embeddings',
@@ -107,14 +105,13 @@ async function runBatch(
     path: '/embeddings',
     contentType: 'application/json',
     buildBody: (replica, refusal) => {
-      const key = `${replica.engine} ${replica.model}`;
-      let encoding = floatReplicas.has(key) ? 'float' : request.encoding;
+      let encoding = floatReplicas.has(replica) ? 'float' : request.encoding;
       if (refusal !== undefined) {
         // Clients ask for base64 unless told otherwise, and not every engine has heard of it.
-        if (encoding !== 'base64' || askedAgain === key || !isOverEncoding(refusal)) {
+        if (encoding !== 'base64' || askedAgain === replica || !isOverEncoding(refusal)) {
           return undefined;
         }
-        askedAgain = key;
+        askedAgain = replica;
         encoding = 'float';
       }
       const batch = batchFor(replica, encoding);
@@ -139,9 +136,6 @@ async function runBatch(
   });
   if (!answer.ok) return answer;
   if (embeddings === undefined) throw new Error('A usable answer was read');
-  const answered = `${answer.replica.engine} ${answer.replica.model}`;
-  if (askedAgain === answered && floatReplicas.size < MAX_FLOAT_REPLICAS) {
-    floatReplicas.add(answered);
-  }
+  if (askedAgain === answer.replica) floatReplicas.add(askedAgain);
   return { embeddings, answer };
 }

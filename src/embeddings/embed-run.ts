@@ -4,6 +4,7 @@ import type { Catalog, CatalogModel, DeprecationNotice, Price } from '../catalog
 import type { Clock } from '../core/clock.ts';
 import type { Tokenizer } from '../documents/documents.ts';
 import type { Engines } from '../engines/engines.ts';
+import type { ReplicaSet } from '../engines/replica-set.ts';
 import type { AnswerHeaders } from '../http/answer-headers.ts';
 import type { RequestContext } from '../http/request-context.ts';
 import type { Caller } from '../identity/identity.ts';
@@ -16,8 +17,8 @@ export interface EmbeddingsParts {
   readonly clock: Clock;
   readonly headers: AnswerHeaders;
   readonly tokenizer: Tokenizer;
-  /** Replicas that refused base64 and gave floats, as `engine model`. */
-  readonly floatReplicas: Set<string>;
+  /** Replicas that refused base64 and gave floats. */
+  readonly floatReplicas: ReplicaSet;
   readonly rateOf: (caller: Caller, model: CatalogModel) => RateRule;
 }
 

@@ -11,11 +11,14 @@
  * | cutout        | POST of an image (rembg /api/remove)  | PNG with alpha                     |
  * | images        | POST /images/generations, POST of a form to /images/edits | JSON, pictures in base64 |
  * | speech        | POST /audio/speech                    | sound, as it is made               |
+ * | moderation    | POST /moderations                     | JSON                               |
+ * | rerank        | POST /rerank                          | JSON                               |
  * | video         | POST /videos, GET /videos/{id}[/content] | JSON, then the media            |
  *
  * An engine answers `GET /models` (any status below 500 proves that it lives), may answer 429 or
  * 503 with `Retry-After`, and stops working on a request whose connection closes.
  */
+import type { Cancelling } from '../core/cancellation.ts';
 import type { BreakerState } from '../net/circuit-breaker.ts';
 import type { StreamedBody, TimeLimits } from '../net/upstream-pool.ts';
 
@@ -27,6 +30,8 @@ export type EngineWork =
   | 'cutout'
   | 'images'
   | 'speech'
+  | 'moderation'
+  | 'rerank'
   | 'video';
 
 export interface EngineSettings {
@@ -85,7 +90,7 @@ export interface EngineCall {
   readonly affinityKey?: string | undefined;
   /** Whose call it is: what one caller sees fail is closed for it alone, and queues take turns. */
   readonly caller?: string | undefined;
-  readonly signal?: AbortSignal | undefined;
+  readonly signal?: Cancelling | undefined;
   /** Over the engine's own limits, for this call. */
   readonly timeLimits?: Partial<TimeLimits> | undefined;
   readonly maxResponseBytes: number;

@@ -39,7 +39,7 @@ export interface SaleTerms {
 
 /** What `Sales.sell` takes for the request of this context. */
 export function saleRequest(
-  { requestId, caller, workSignal, keeper }: RequestContext,
+  { requestId, caller, cancellation, keeper }: RequestContext,
   { kind, model, price, rate, bounds, tokensEstimate = 0, paid, metadata }: SaleTerms,
 ): SaleRequest {
   return {
@@ -52,7 +52,7 @@ export function saleRequest(
     price: bounds,
     priceVersion: price.version,
     metadata,
-    signal: workSignal,
+    cancellation,
     paid,
     keeper,
   };

@@ -9,6 +9,7 @@
 import { STATUS_CODES, type IncomingMessage, type ServerResponse } from 'node:http';
 import type { Writable } from 'node:stream';
 import { assert } from '../core/assert.ts';
+import { Cancellation, NEVER_CANCELLED } from '../core/cancellation.ts';
 import type { Fault } from '../core/faults.ts';
 import type { Caller } from '../identity/identity.ts';
 import { targetPath, targetQuery } from '../core/request-target.ts';
@@ -111,7 +112,7 @@ export class RequestContext {
   readonly #ended: (context: RequestContext) => void;
   readonly #countryOf: ((request: IncomingMessage) => string) | undefined;
   #query: URLSearchParams | undefined;
-  #abort: AbortController | undefined;
+  #cancellation: Cancellation | undefined;
   /** The answer and the handler. */
   #unfinished = 2;
 
@@ -136,26 +137,36 @@ export class RequestContext {
   #close(): void {
     if (!this.#response.writableFinished) {
       this.isGone = true;
-      this.#abort?.abort();
+      this.#cancellation?.abort();
     }
     this.finish();
   }
 
+  /** Comes when the caller leaves before the answer is complete. */
+  #leaving(): Cancellation {
+    if (this.#cancellation === undefined) {
+      this.#cancellation = new Cancellation();
+      if (this.isGone) this.#cancellation.abort();
+    }
+    return this.#cancellation;
+  }
+
   /** Aborts when the caller leaves before the answer is complete. */
   get signal(): AbortSignal {
-    if (this.#abort === undefined) {
-      this.#abort = new AbortController();
-      if (this.isGone) this.#abort.abort();
-    }
-    return this.#abort.signal;
+    return this.#leaving().signal;
   }
 
   /**
-   * Aborts when nobody will ask for the answer any more: not when the caller leaves a request whose
+   * Comes when nobody will ask for the answer any more: not when the caller leaves a request whose
    * answer is kept.
    */
+  get cancellation(): Cancellation {
+    return this.keeper === undefined ? this.#leaving() : NEVER_CANCELLED;
+  }
+
+  /** The same as a signal, for those who take nothing else. */
   get workSignal(): AbortSignal {
-    return this.keeper === undefined ? this.signal : NEVER;
+    return this.cancellation.signal;
   }
 
   /** The handler has ended; called once by whoever ran it. */
@@ -328,7 +339,6 @@ export class RequestContext {
 /** Headers of one answer that are not true of its replay. */
 const VOLATILE = /^(?:x-ratelimit-.*|x-.*balance-.*|vary|content-encoding|content-length)$/;
 const EMPTY = Buffer.alloc(0);
-const NEVER = new AbortController().signal;
 
 const OWN_REASONS: Readonly<Record<number, string>> = {
   402: 'Payment Required',

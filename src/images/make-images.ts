@@ -11,7 +11,14 @@ import { type Log, reasonOf } from '../core/log.ts';
 import { type Nano, ZERO, nano } from '../core/money.ts';
 import type { Documents } from '../documents/documents.ts';
 import { engineFault } from '../engines/engine-refusal.ts';
-import type { EngineAnswer, EngineCall, EngineFailure, Engines } from '../engines/engines.ts';
+import type {
+  EngineAnswer,
+  EngineCall,
+  EngineFailure,
+  Engines,
+  Replica,
+} from '../engines/engines.ts';
+import type { ReplicaSet } from '../engines/replica-set.ts';
 import { AnswerStream, KEEP_ALIVE } from '../http/answer-stream.ts';
 import type { RequestContext } from '../http/request-context.ts';
 import { LARGE_BODY_BYTES, type ReadLargeJson } from '../http/read-request.ts';
@@ -37,8 +44,8 @@ export interface MakeImagesParts extends SellingParts {
   readonly clock: Clock;
   readonly log: Log;
   readonly readLargeJson: ReadLargeJson;
-  /** Replicas that do not know `response_format` and send base64 anyway, as `engine model`. */
-  readonly plainReplicas: Set<string>;
+  /** Replicas that do not know `response_format` and send base64 anyway. */
+  readonly plainReplicas: ReplicaSet;
 }
 
 /** What a request wants made. */
@@ -76,8 +83,6 @@ const MIN_RESPONSE_BYTES = 1024 * 1024;
 const TIME_LIMITS = { firstByteMs: 600_000, totalMs: 1_200_000 };
 const DEFAULT_PROMPT_CHARACTERS = 32_000;
 const DEFAULT_MAX_IMAGES = 10;
-/** Replicas that are remembered; further ones are asked twice. */
-const MAX_PLAIN_REPLICAS = 10_000;
 
 /** Pictures that were looked at, and what the engine says beside them. */
 interface Made {
@@ -140,7 +145,7 @@ async function make(
   const { requestId } = context;
   const caller = context.caller.accountId;
   let made: Made | undefined;
-  let plain: string | undefined;
+  let plain: Replica | undefined;
   const answer = await engines.collect({
     work: 'images',
     replicas: model.replicas,
@@ -148,12 +153,11 @@ async function make(
     path: order.path,
     contentType: order.contentType,
     buildBody: (replica, refusal) => {
-      const key = `${replica.engine} ${replica.model}`;
-      const isPlain = plainReplicas.has(key);
+      const isPlain = plainReplicas.has(replica);
       if (refusal === undefined) return order.body(replica.model, isPlain);
       // Engines that send nothing but base64 have not all heard of the field that asks for it.
-      if (isPlain || plain === key || !isOverFormat(refusal)) return undefined;
-      plain = key;
+      if (isPlain || plain === replica || !isOverFormat(refusal)) return undefined;
+      plain = replica;
       return order.body(replica.model, true);
     },
     canAmend: true,
@@ -175,10 +179,7 @@ async function make(
   });
   if (!answer.ok) throw engineFault(answer, model.id);
   if (made === undefined) throw new Error('A usable answer was read');
-  const { engine, model: name } = answer.replica;
-  if (plain === `${engine} ${name}` && plainReplicas.size < MAX_PLAIN_REPLICAS) {
-    plainReplicas.add(plain);
-  }
+  if (plain === answer.replica) plainReplicas.add(plain);
   return { made, answer };
 }
 

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import fc from 'fast-check';
 import { childrenOf } from './json-scan.ts';
-import { spliceObject, type ParsedObject } from './json-splice.ts';
+import { spliceObject, withMembers, type ParsedObject } from './json-splice.ts';
 
 const keys = fc.oneof(
   fc.constantFrom('model', 'messages', 'a', 'b', 'stream', 'é"\\'),
@@ -40,6 +40,47 @@ test('a splice parses to exactly the target, whatever changed', () => {
       },
     ),
   );
+});
+
+test('members with other texts parse to them, and all others stay', () => {
+  const plain = fc.constantFrom('model', 'messages', 'a', 'b', 'stream');
+  const changes = fc.dictionary(plain, fc.option(values, { nil: undefined }), { maxKeys: 5 });
+  fc.assert(
+    fc.property(objects, changes, fc.constantFrom(0, 1, 4), (source, changed, indent) => {
+      const doc = parsed(JSON.stringify(source, null, indent));
+      const texts = Object.fromEntries(
+        Object.entries(changed).map(([key, value]) => [
+          key,
+          value === undefined ? undefined : JSON.stringify(value),
+        ]),
+      );
+      const result = JSON.parse(withMembers(doc, texts).toString()) as object;
+      assert.deepEqual(result, JSON.parse(JSON.stringify({ ...doc.body, ...changed })));
+      // In their places, new ones after them in the order in which they were given.
+      const stay = Object.keys(doc.body).filter(
+        (key) => !(key in texts) || texts[key] !== undefined,
+      );
+      const added = Object.keys(texts).filter(
+        (key) => texts[key] !== undefined && !(key in doc.body),
+      );
+      const isIndex = (key: string): boolean => /^\d+$/.test(key); // objects put these first
+      assert.deepEqual(
+        Object.keys(result).filter((key) => !isIndex(key)),
+        [...stay, ...added].filter((key) => !isIndex(key)),
+      );
+    }),
+  );
+});
+
+test('what stays keeps its bytes beside members with other texts', () => {
+  const doc = parsed('{ "id" : "up", "n":1.50 , "s":"\\u0061","user":"x"}');
+  assert.equal(
+    withMembers(doc, { id: '"ours"', user: undefined, cost: '0' }).toString(),
+    '{"id":"ours","n":1.50 , "s":"\\u0061","cost":0}',
+  );
+  const twice = parsed('{"a":1,"model":"x","a":2}');
+  assert.equal(withMembers(twice, { model: '"y"' }).toString(), '{"a":2,"model":"y"}');
+  assert.equal(withMembers(parsed('{}'), { a: '1' }).toString(), '{"a":1}');
 });
 
 test('elements of an array that stay the same keep their bytes', () => {

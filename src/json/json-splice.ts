@@ -6,7 +6,6 @@
  * `target` that is the very value of the parsed document keeps its bytes.
  */
 import { childrenOf, type ChildSpan, type JsonObject, type Span } from './json-scan.ts';
-import { CLOSE_OBJECT, COMMA, OPEN_OBJECT } from './json-skip.ts';
 
 /** Where a document was parsed from: `body` is `JSON.parse(bytes)`, `members` its spans. */
 export interface ParsedObject {
@@ -79,7 +78,8 @@ export function spliceObject(source: ParsedObject, target: JsonObject): Buffer {
 /**
  * The bytes of the document with these texts, each JSON, as the values of top-level members:
  * `undefined` leaves a member out, members that the document lacks follow in the order of `texts`,
- * and all others keep their bytes. For changes that are known beforehand: nothing is compared.
+ * and all others keep their bytes. For changes that are known beforehand: nothing is compared. Names
+ * in `texts` stand in JSON as they are.
  */
 export function withMembers(
   { bytes, body, members }: ParsedObject,
@@ -87,40 +87,60 @@ export function withMembers(
 ): Buffer {
   // A key that is there twice would have to be found in both places.
   if (!isEachOnce(body, members)) return writtenWith(body, texts);
-  const out = Buffer.allocUnsafe(sizeWith(bytes, body, texts));
-  out[0] = OPEN_OBJECT;
-  let at = 1;
-  // What stands between two members that stay is copied along with them.
+  // Before each run of bytes that stay is a text; a comma between two of them stays with them.
+  const before: string[] = [];
+  const kept: Span[] = [];
+  let text = '{';
+  let separator = '';
   let keptStart = -1;
   let keptEnd = -1;
-  for (const { key, start, valueStart, end } of members) {
-    const isChanged = Object.hasOwn(texts, key);
-    const text = isChanged ? texts[key] : undefined;
-    if (isChanged && text === undefined) {
-      at = copied(bytes, keptStart, keptEnd, out, at);
-      keptStart = -1;
+  for (const { key, start, end } of members) {
+    if (!Object.hasOwn(texts, key)) {
+      if (keptStart === -1) {
+        before.push(text + separator);
+        text = '';
+        separator = ',';
+        keptStart = start;
+      }
+      keptEnd = end;
       continue;
     }
-    if (keptStart === -1) {
-      if (at > 1) out[at++] = COMMA;
-      keptStart = start;
-    }
-    keptEnd = end;
-    if (text === undefined) continue;
-    at = copied(bytes, keptStart, valueStart, out, at);
-    at += out.write(text, at);
+    if (keptStart !== -1) kept.push({ start: keptStart, end: keptEnd });
     keptStart = -1;
+    const changed = texts[key];
+    if (changed === undefined) continue;
+    text += `${separator}"${key}":${changed}`;
+    separator = ',';
   }
-  at = copied(bytes, keptStart, keptEnd, out, at);
+  if (keptStart !== -1) kept.push({ start: keptStart, end: keptEnd });
   for (const key in texts) {
-    const text = texts[key];
-    if (text === undefined || Object.hasOwn(body, key)) continue;
-    if (at > 1) out[at++] = COMMA;
-    at += out.write(`"${key}":`, at);
-    at += out.write(text, at);
+    const added = texts[key];
+    if (added === undefined || Object.hasOwn(body, key)) continue;
+    text += `${separator}"${key}":${added}`;
+    separator = ',';
   }
-  out[at++] = CLOSE_OBJECT;
-  return out.subarray(0, at);
+  return joinedAfter(before, kept, `${text}}`, bytes);
+}
+
+/** Each text with the run of bytes after it, then the last text. */
+function joinedAfter(
+  before: readonly string[],
+  kept: readonly Span[],
+  last: string,
+  bytes: Buffer,
+): Buffer {
+  let size = Buffer.byteLength(last);
+  for (const text of before) size += Buffer.byteLength(text);
+  for (const { start, end } of kept) size += end - start;
+  const out = Buffer.allocUnsafe(size);
+  let at = 0;
+  for (let index = 0; index < kept.length; index += 1) {
+    const span = kept[index];
+    at += out.write(before[index] ?? '', at);
+    if (span !== undefined) at += bytes.copy(out, at, span.start, span.end);
+  }
+  out.write(last, at);
+  return out;
 }
 
 function isEachOnce(body: JsonObject, members: readonly ChildSpan[]): boolean {
@@ -139,26 +159,6 @@ function writtenWith(
     target[key] = text === undefined ? undefined : JSON.parse(text);
   }
   return Buffer.from(JSON.stringify(target));
-}
-
-/** At most so many bytes: the document, and each text with its key, a colon and a comma. */
-function sizeWith(
-  bytes: Buffer,
-  body: JsonObject,
-  texts: Readonly<Record<string, string | undefined>>,
-): number {
-  let size = bytes.length + 2;
-  for (const key in texts) {
-    const text = texts[key];
-    if (text === undefined) continue;
-    size += Buffer.byteLength(text) + 1;
-    if (!Object.hasOwn(body, key)) size += Buffer.byteLength(key) + 3;
-  }
-  return size;
-}
-
-function copied(bytes: Buffer, start: number, end: number, out: Buffer, at: number): number {
-  return start === -1 ? at : at + bytes.copy(out, at, start, end);
 }
 
 /** Adds the pieces of a list whose elements partly stay; gives the text that is still open. */

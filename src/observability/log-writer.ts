@@ -2,7 +2,7 @@
  * The log of a running server: one JSON object a line, or readable lines on a terminal. Nothing
  * secret is ever passed to it; hiding what is named like a secret is the second lock on that.
  */
-import { type Clock, isoTime } from '../core/clock.ts';
+import { type Clock, SECOND_MS, isoTime } from '../core/clock.ts';
 import type { Log, LogFields } from '../core/log.ts';
 
 const LEVELS = ['debug', 'info', 'warn', 'error', 'silent'] as const;
@@ -19,15 +19,33 @@ export interface LogWriterOptions {
 const HIDDEN = new Set(['apiKey', 'secret', 'authorization', 'password']);
 
 export function logWriter({ level: least, pretty, clock, write }: LogWriterOptions): Log {
+  const timeOf = timesInTurn();
   const at = (level: Level) => {
     if (LEVELS.indexOf(level) < LEVELS.indexOf(least)) return () => undefined;
     return (fields: LogFields, msg: string): void => {
-      const time = isoTime(clock.nowMs());
-      const line = { level, time, ...censored(fields), msg };
-      write(pretty ? prettyLine(line) : `${textOf(line)}\n`);
+      const time = timeOf(clock.nowMs());
+      const shown = censored(fields);
+      if (pretty) return write(prettyLine({ level, time, ...shown, msg }));
+      const text = textOf(shown);
+      const members = text === '{}' ? '' : `${text.slice(1, -1)},`;
+      write(`{"level":"${level}","time":"${time}",${members}"msg":${JSON.stringify(msg)}}\n`);
     };
   };
   return { debug: at('debug'), info: at('info'), warn: at('warn'), error: at('error') };
+}
+
+/** As `isoTime`, for times that come in turn: many lines fall into one second. */
+function timesInTurn(): (ms: number) => string {
+  let second = -1;
+  let beginning = '';
+  return (ms) => {
+    const now = Math.floor(ms / SECOND_MS);
+    if (now !== second) {
+      second = now;
+      beginning = isoTime(now * SECOND_MS).slice(0, -'000Z'.length);
+    }
+    return `${beginning}${String(ms - now * SECOND_MS).padStart(3, '0')}Z`;
+  };
 }
 
 /** The fields without what must not be read, at the top and one level below. */

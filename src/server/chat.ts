@@ -26,7 +26,10 @@ import { type Clock, isoTime, MINUTE_MS } from '../core/clock.ts';
 import type { Log } from '../core/log.ts';
 import { usdToNano } from '../core/money.ts';
 import { Documents, type MediaSettings } from '../documents/documents.ts';
+import { ReplicaSet } from '../engines/replica-set.ts';
 import { embeddingsRoute } from '../embeddings/embeddings.ts';
+import { moderationsRoute } from '../moderations/moderations.ts';
+import { rerankRoutes } from '../rerank/rerank.ts';
 import { AnswerHeaders } from '../http/answer-headers.ts';
 import { callerRate } from '../catalog/model-access.ts';
 import type { Feature } from '../http/route.ts';
@@ -107,9 +110,11 @@ export function chatFeature(
       ...responsesRoutes({ chat, turns, readLarge }),
       ...messagesRoutes(chat, readLarge),
       ...modelRoutes(chat.catalog),
-      embeddingsRoute({ ...chat, tokenizer, floatReplicas: new Set() }, (body) =>
+      embeddingsRoute({ ...chat, tokenizer, floatReplicas: new ReplicaSet() }, (body) =>
         largeBodies.embeddings(body),
       ),
+      ...rerankRoutes({ ...chat, readLargeJson: readLarge, textReplicas: new ReplicaSet() }),
+      moderationsRoute({ ...chat, readLargeJson: readLarge }),
       ...characterRoutes(extras.personas),
     ],
     leaderJob: () => turns.prune(),

@@ -195,7 +195,7 @@ class RequestLog implements RequestObserver {
   }
 
   ended(context: RequestContext, tookMs: number): void {
-    const { route, callerIfKnown: caller } = context;
+    const { route, callerIfKnown: caller, notes } = context;
     const fields = {
       requestId: context.requestId,
       method: context.request.method,
@@ -204,7 +204,13 @@ class RequestLog implements RequestObserver {
       ms: Math.round(tookMs),
       account: caller?.accountId,
       key: caller?.keyId,
-      ...context.notes,
+      model: notes.model,
+      replica: notes.replica,
+      costUsd: notes.costUsd,
+      promptTokens: notes.promptTokens,
+      completionTokens: notes.completionTokens,
+      firstTokenMs: notes.firstTokenMs,
+      code: notes.code,
     };
     // Health checks and scrapes come every few seconds.
     if (route?.operational === true) this.#log.debug(fields, 'Request');

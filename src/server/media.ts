@@ -16,6 +16,7 @@ import { maxDownloadBytes } from '../config/config.ts';
 import type { Documents } from '../documents/documents.ts';
 import { Media, VideosClient } from '../engines/media/media.ts';
 import { AnswerHeaders } from '../http/answer-headers.ts';
+import { ReplicaSet } from '../engines/replica-set.ts';
 import { callerRate } from '../catalog/model-access.ts';
 import { filmCheck } from '../video/check-film.ts';
 import { MediaFiles } from '../documents/media-files.ts';
@@ -63,7 +64,7 @@ export function mediaFeature(parts: MediaFeatureParts): Feature {
   const serviceName = config.service.name;
   const headers = new AnswerHeaders({ serviceName, clock });
   const common = { catalog, engines, sales, clock, log, rateOf, serviceName, readLargeJson };
-  const making = { ...common, headers, documents, plainReplicas: new Set<string>() };
+  const making = { ...common, headers, documents, plainReplicas: new ReplicaSet() };
   const hearing = {
     ...common,
     files,

@@ -8,10 +8,11 @@ import type { JsonSchema } from '../../src/http/describe.ts';
 import {
   HEADER_GROUPS,
   type OpenApiDocument,
-  type Operation,
+  type WholeOperation,
   type OperationContent,
   type OperationResponse,
   PROTOCOL_HEADERS,
+  wholeOperation,
 } from '../../src/http/openapi/openapi.ts';
 import type { SentAnswer } from './sent-answers.ts';
 
@@ -32,7 +33,7 @@ interface KnownPath {
   readonly path: string;
   readonly pattern: RegExp;
   readonly isRoot: boolean;
-  readonly operations: Readonly<Record<string, Operation>>;
+  readonly operations: Readonly<Record<string, WholeOperation>>;
 }
 
 /** Of paths that no route has. */
@@ -57,7 +58,16 @@ export class AnswerChecker {
       const pattern = new RegExp(
         `^${path.replaceAll(/[.*+?^$()|[\]\\]/g, String.raw`\$&`).replaceAll(/\{[A-Za-z]+\}/g, '[^/]*')}$`,
       );
-      return { path, pattern, isRoot: 'servers' in operations, operations };
+      const whole = Object.entries(operations)
+        .filter(([method]) => method !== 'servers')
+        .map(([method, operation]) => [method, wholeOperation(operation, document)]);
+      return {
+        path,
+        pattern,
+        isRoot: 'servers' in operations,
+        // Of the same methods.
+        operations: Object.fromEntries(whole) as KnownPath['operations'],
+      };
     });
   }
 
@@ -110,8 +120,21 @@ export class AnswerChecker {
   }
 
   #checkHeaders(answer: SentAnswer, described: OperationResponse): string[] {
-    const references = Object.entries(described.headers ?? {});
+    const { every, callers, refusals, pricedRefusals } = this.#document['x-common-headers'];
+    // An answer has one example, such as the 503 of a probe; refusals have one for each code.
+    const isRefusal = described.content?.['application/json']?.examples !== undefined;
+    const references = Object.entries({
+      ...every.headers,
+      ...callers.headers,
+      ...(isRefusal && answer.status >= 400 ? refusals.headers : {}),
+      ...described.headers,
+    });
     const known = new Set(references.map(([name]) => name.toLowerCase()));
+    // A payment that is under way is refused with a 202, without having failed.
+    if (answer.status === 202 || answer.status >= 400) {
+      const others = { ...pricedRefusals.headers, ...refusals.headers };
+      for (const name of Object.keys(others)) known.add(name.toLowerCase());
+    }
     const sent = new Set(Object.keys(answer.headers));
     const missing = references.filter(
       ([name, { $ref }]) => this.#isRequired($ref) && !sent.has(name.toLowerCase()),
@@ -231,7 +254,7 @@ function withNames(node: unknown): unknown {
 }
 
 /** A payment that is under way is told with a 202, which is no answer of the operation. */
-function responseOf(operation: Operation, status: number): OperationResponse | undefined {
+function responseOf(operation: WholeOperation, status: number): OperationResponse | undefined {
   if (status === 202 && operation['x-pending-payment']) return operation['x-pending-payment'];
   return operation.responses[String(status)];
 }

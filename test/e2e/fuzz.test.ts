@@ -11,6 +11,7 @@ import { isDeepStrictEqual } from 'node:util';
 import { crc32 } from 'node:zlib';
 import { after, before, describe, test } from 'node:test';
 import fc from 'fast-check';
+import { wholeOperation } from '../../src/http/openapi/openapi.ts';
 import { BASE_PATH } from '../../src/server/server.ts';
 import { chatBody } from '../app/call.ts';
 import { heads } from '../fuzz/heads.ts';
@@ -189,7 +190,7 @@ function targetsOf({ source }: Stand): NamedTarget[] {
         name: `${method.toUpperCase()} ${path}`,
         path,
         method,
-        operation,
+        operation: wholeOperation(operation, source.document),
         base: 'servers' in item ? '' : BASE_PATH,
       })),
   );

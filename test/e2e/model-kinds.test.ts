@@ -4,9 +4,11 @@
  */
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
+import { createCohere } from '@ai-sdk/cohere';
 import { createOpenAI } from '@ai-sdk/openai';
 import { OpenAI as LangChainOpenAI } from '@langchain/openai';
-import { generateImage, generateSpeech, generateText } from 'ai';
+import { generateImage, generateSpeech, generateText, rerank } from 'ai';
+import { CohereClient, CohereClientV2 } from 'cohere-ai';
 import OpenAI from 'openai';
 import sharp from 'sharp';
 import { receiptOf } from '../../src/billing/ledger/ledger.ts';
@@ -58,6 +60,18 @@ const MODELS = `
     speech: { voices: [alloy, nova], formats: [mp3, wav, pcm], maxCharacters: 100 }
     replicas: [{ engine: studio, model: tts-1 }]
   - { id: any-voice, type: tts, price: { perMillionCharacters: 30 }, replicas: [{ engine: studio }] }
+  - { id: guard, type: moderation, price: { input: 1 }, replicas: [{ engine: studio, model: omni }] }
+  - { id: free-guard, type: moderation, price: { perRequest: 0 }, replicas: [{ engine: studio }] }
+${[0, 1, 2, 3, 4].map((place) => `  - { id: guard-${place}, type: moderation, price: { input: 1 }, replicas: [{ engine: studio }] }`).join('\n')}
+  - id: sorter
+    type: rerank
+    price: { perSearch: 0.002 }
+    rerank: { maxDocuments: 300 }
+    aliases: [rerank-v3.5]
+    replicas: [{ engine: studio, model: cross-encoder }]
+  - { id: token-sorter, type: rerank, price: { input: 0.02 }, replicas: [{ engine: studio, model: jina }] }
+  - { id: tei, type: rerank, price: { input: 0 }, replicas: [{ engine: studio, model: tei }] }
+${[0, 1, 2, 3, 4, 5].map((place) => `  - { id: sorter-${place}, type: rerank, price: { input: 1 }, replicas: [{ engine: studio }] }`).join('\n')}
   - { id: plain, type: image, price: { perImage: 0 }, replicas: [{ engine: studio }] }
 ${[0, 1, 2, 3, 4, 5].map((place) => `  - { id: bad-${place}, type: image, price: { perImage: 0.01 }, replicas: [{ engine: studio }] }`).join('\n')}
 `;
@@ -732,6 +746,239 @@ describe('POST /audio/speech', () => {
     assert.deepEqual(speaker.model_spec.voices, ['alloy', 'nova']);
     assert.equal(speaker.model_spec.default_voice, 'alloy');
     assert.equal(speaker.model_spec.default_format, 'mp3');
+  });
+});
+
+describe('POST /moderations', () => {
+  const path = '/moderations';
+  const result = (flagged: boolean) => ({
+    flagged,
+    categories: { violence: flagged, 'self-harm': false },
+    category_scores: { violence: flagged ? 0.91 : 0.01, 'self-harm': 1e-9 },
+  });
+  const answered = (...flags: readonly boolean[]) => ({
+    id: 'modr-1',
+    model: 'omni',
+    results: flags.map(result),
+  });
+
+  test('each text has its result, in order, for the tokens that were read', async () => {
+    rig.engine.onJson(path, answered(false, true));
+    const [answer, nano] = await cost(() =>
+      post(path, { model: 'guard', input: ['Good morning', 'I will hit you'] }),
+    );
+    assert.equal(answer.status, 200, answer.text);
+    assert.deepEqual(rig.engine.last().json, {
+      model: 'omni',
+      input: ['Good morning', 'I will hit you'],
+    });
+    assert.match(answer.body.id, /^modr-[0-9a-f]{32}$/);
+    assert.equal(answer.body.model, 'guard');
+    assert.deepEqual(answer.body.results, [result(false), result(true)]);
+    // 26 bytes are about seven tokens.
+    assert.equal(nano, 7_000n);
+    assert.equal((await receipt(answer))?.kind, 'moderation');
+  });
+
+  test('what the engine counts is charged, as far as it can be; a free model is free', async () => {
+    const counted = { ...answered(false), usage: { prompt_tokens: 40, total_tokens: 40 } };
+    rig.engine.onJson(path, counted);
+    const [, nano] = await cost(() => post(path, { model: 'guard', input: 'Hi' }));
+    assert.equal(nano, 40_000n);
+    rig.engine.onJson(path, { ...counted, usage: { prompt_tokens: 1e9, total_tokens: 1e9 } });
+    const [, bounded] = await cost(() => post(path, { model: 'guard', input: 'Hi' }));
+    assert.equal(bounded, 1_000n);
+    const broke = await rig.farebox.account('0.000001');
+    const free = await post(path, { model: 'free-guard', input: 'Hi' }, { secret: broke.secret });
+    assert.equal(free.status, 200, free.text);
+    assert.deepEqual(free.body.cost, { usd: 0, diem: 0 });
+  });
+
+  test('the parts of a message have one result; a picture comes as a data URL', async () => {
+    rig.engine.onJson(path, answered(false));
+    const url = `data:image/png;base64,${(await png(8, 8)).toString('base64')}`;
+    const input = [
+      { type: 'text', text: 'What is this?' },
+      { type: 'image_url', image_url: { url } },
+    ];
+    const answer = await post(path, { model: 'guard', input });
+    assert.equal(answer.status, 200, answer.text);
+    assert.equal(answer.body.results.length, 1);
+    const linked = [{ type: 'image_url', image_url: { url: 'http://127.0.0.1/a.png' } }];
+    await refused(path, { model: 'guard', input: linked }, 400, /Must be a data URL/);
+  });
+
+  test('bad input is a 400, and an answer that does not fit is not sold', async () => {
+    for (const input of [
+      undefined,
+      [],
+      5,
+      [1],
+      [{ type: 'audio' }],
+      ['a', { type: 'text', text: 'b' }],
+    ]) {
+      await refused(path, { model: 'guard', input }, 400, /input/);
+    }
+    const wrong = [
+      answered(),
+      answered(false, false),
+      { results: [{ ...result(false), flagged: 'no' }] },
+      { results: [{ ...result(false), category_scores: { violence: 7 } }] },
+      { results: [{ flagged: false }] },
+    ];
+    for (const [place, body] of wrong.entries()) {
+      rig.engine.onJson(path, body);
+      await refused(path, { model: `guard-${place}`, input: 'Hi' }, 500, /INFERENCE_FAILED/);
+    }
+  });
+
+  test('openai works as it is', async () => {
+    rig.engine.onJson(path, answered(true));
+    const { results } = await openai.moderations.create({
+      model: 'guard',
+      input: 'I will hit you',
+    });
+    assert.equal(results[0]?.flagged, true);
+    assert.equal(results[0]?.category_scores.violence, 0.91);
+  });
+});
+
+describe('POST /rerank', () => {
+  const path = '/rerank';
+  const documents = ['Neap tides are weak.', 'Spring tides come with the new moon.', 'Cats purr.'];
+  const body = { model: 'sorter', query: 'When are spring tides?', documents };
+  const results = [
+    { index: 2, relevance_score: -4.5 },
+    { index: 1, relevance_score: 0.98, document: { text: 'not this' } },
+    { index: 0, relevance_score: 0.3 },
+  ];
+
+  test('documents come back best first, in the form of Cohere and of Jina', async () => {
+    rig.engine.onJson(path, { results });
+    const [answer, nano] = await cost(() =>
+      post(path, { ...body, top_n: 2, return_documents: true }),
+    );
+    assert.equal(answer.status, 200, answer.text);
+    assert.deepEqual(rig.engine.last().json, {
+      model: 'cross-encoder',
+      query: body.query,
+      documents,
+      top_n: 2,
+      return_documents: false,
+    });
+    const { id, ...rest } = answer.body;
+    assert.match(id, /^[0-9a-f]{32}$/);
+    assert.deepEqual(rest, {
+      object: 'list',
+      model: 'sorter',
+      results: [
+        { index: 1, relevance_score: 0.98, document: { text: documents[1] } },
+        { index: 0, relevance_score: 0.3, document: { text: documents[0] } },
+      ],
+      usage: { prompt_tokens: 33, total_tokens: 33 },
+      meta: {
+        api_version: { version: '2' },
+        billed_units: { search_units: 1 },
+        tokens: { input_tokens: 33, output_tokens: 0 },
+      },
+      cost: { usd: 0.002, diem: 0 },
+    });
+    assert.equal(nano, 2_000_000n);
+  });
+
+  test('a search is up to a hundred documents; tokens are what the engine counts', async () => {
+    const many = Array.from({ length: 101 }, (_, place) => `Document ${place}`);
+    rig.engine.onJson(path, {
+      results: many.map((_, index) => ({ index, relevance_score: index })),
+    });
+    const [answer, nano] = await cost(() => post(path, { ...body, documents: many }));
+    assert.equal(answer.body.results[0].index, 100);
+    assert.equal(nano, 4_000_000n);
+    rig.engine.onJson(path, { results, usage: { total_tokens: 50 } });
+    const [, tokens] = await cost(() => post(path, { ...body, model: 'token-sorter' }));
+    assert.equal(tokens, 1_000n);
+  });
+
+  test('objects are compared by their text, or by the fields that are named', async () => {
+    rig.engine.onJson(path, { results: results.slice(1) });
+    const objects = [{ text: 'a', id: 7 }, { text: 'b' }];
+    const answer = await post(path, { ...body, documents: objects, return_documents: true });
+    assert.deepEqual(rig.engine.last().json.documents, ['a', 'b']);
+    assert.deepEqual(answer.body.results[1].document, { text: 'a', id: 7 });
+    const fields = {
+      documents: [{ title: 'T', n: 1 }, { title: 'U' }],
+      rank_fields: ['title', 'n'],
+    };
+    await post(path, { ...body, ...fields });
+    assert.deepEqual(rig.engine.last().json.documents, ['title: T\nn: 1', 'title: U']);
+  });
+
+  test('an engine that takes texts is asked so, and remembered', async () => {
+    rig.engine.on(path, (heard, response) => {
+      if (heard.json.texts === undefined) {
+        return sendJson(response, { error: 'missing field `texts` at line 1' }, 422);
+      }
+      sendJson(response, [
+        { index: 0, score: 0.1 },
+        { index: 1, score: 0.9 },
+        { index: 2, score: 0.2 },
+      ]);
+    });
+    const asked = rig.engine.heard.length;
+    for (let turn = 0; turn < 2; turn += 1) {
+      const answer = await post(path, { ...body, model: 'tei', top_n: 1 });
+      assert.deepEqual(answer.body.results, [{ index: 1, relevance_score: 0.9 }]);
+    }
+    assert.equal(rig.engine.heard.length - asked, 3);
+  });
+
+  test('bad input is a 400, and an answer that does not fit is not sold', async () => {
+    const bad: readonly (readonly [object, RegExp])[] = [
+      [{ query: '' }, /query/],
+      [{ documents: [] }, /documents/],
+      [{ documents: ['a', 5] }, /documents/],
+      [{ documents: [{ title: 'a' }] }, /documents\.0: Must be a text, or an object with a text/],
+      [{ documents: [{ a: 1 }], rank_fields: ['b'] }, /Has none of the fields b/],
+      [{ documents: Array.from({ length: 301 }, () => 'a') }, /at most 300 documents, got 301/],
+      [{ top_n: 0 }, /top_n/],
+    ];
+    for (const [more, pattern] of bad) await refused(path, { ...body, ...more }, 400, pattern);
+    const wrong = [
+      { results: results.slice(0, 2) },
+      { results: [...results.slice(0, 2), { index: 3, relevance_score: 1 }] },
+      { results: [...results.slice(0, 2), { index: 1, relevance_score: 1 }] },
+      { results: [...results.slice(0, 2), { index: 0, relevance_score: null }] },
+      { results: [...results.slice(0, 2), { index: 0.5, relevance_score: 1 }] },
+      { data: 'none' },
+    ];
+    for (const [place, answer] of wrong.entries()) {
+      rig.engine.onJson(path, answer);
+      await refused(path, { ...body, model: `sorter-${place}` }, 500, /INFERENCE_FAILED/);
+    }
+  });
+
+  test("Cohere's clients of both versions and the AI SDK work as they are", async () => {
+    rig.engine.onJson(path, { results });
+    const { url, owner } = rig.farebox;
+    const first = new CohereClient({
+      token: owner.secret,
+      environment: url.replace(/\/v1$/, ''),
+    });
+    const whole = await first.rerank({ ...body, model: 'rerank-v3.5', returnDocuments: true });
+    assert.deepEqual(whole.results[0]?.document, { text: documents[1] });
+    assert.equal(whole.meta?.billedUnits?.searchUnits, 1);
+    const second = new CohereClientV2({ token: owner.secret, environment: url });
+    const { results: best } = await second.rerank({ ...body, topN: 1 });
+    assert.deepEqual(best, [{ index: 1, relevanceScore: 0.98 }]);
+    const cohere = createCohere({ baseURL: url, apiKey: owner.secret });
+    const model = cohere.reranking('sorter');
+    const { ranking } = await rerank({ model, query: body.query, documents, topN: 2 });
+    assert.deepEqual(
+      ranking.map(({ originalIndex }) => originalIndex),
+      [1, 0],
+    );
+    const versioned = await post('/v1/rerank', body);
+    assert.equal(versioned.body.results[0].index, 1);
   });
 });
 

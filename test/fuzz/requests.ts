@@ -3,7 +3,7 @@
  * so that the others are reached, and now and then wrong in its own way.
  */
 import fc from 'fast-check';
-import type { Operation, OperationParameter } from '../../src/http/openapi/openapi.ts';
+import type { OperationParameter, WholeOperation } from '../../src/http/openapi/openapi.ts';
 import { type Body, brokenJsonBody, encoded, formBody, jsonBody, partsBodies } from './bodies.ts';
 import { HOSTILE_TEXTS, hostileText, hostileValue } from './hostile.ts';
 import { type ValueSource, fitting, nearly } from './values.ts';
@@ -11,7 +11,7 @@ import { type ValueSource, fitting, nearly } from './values.ts';
 export interface FuzzTarget {
   readonly path: string;
   readonly method: string;
-  readonly operation: Operation;
+  readonly operation: WholeOperation;
   /** What stands before the path: the base path, or nothing. */
   readonly base: string;
 }

@@ -136,7 +136,9 @@ export class Verdict {
     // Routes of other protocols have codes of their own, each in an example of the document.
     const described = this.#checker.described(sentAs(request, answer), this.#options.basePath);
     const { examples = {} } = described?.content?.['application/json'] ?? {};
-    const named = Object.values(examples).map(({ value }) => codeOf(JSON.stringify(value)));
+    const named = Object.values(examples).map((one) =>
+      codeOf(JSON.stringify('value' in one ? one.value : one)),
+    );
     // A 402 about credit has the words of its specification.
     return named.includes(code) ? [] : [`the code ${code} of a ${status} is not documented`];
   }

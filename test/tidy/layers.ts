@@ -37,6 +37,7 @@ const PUBLIC_FILES = new Set([
   'src/documents/media-files.ts',
   'src/engines/engine-refusal.ts',
   'src/engines/media-engine-fault.ts',
+  'src/engines/replica-set.ts',
   'src/engines/usage.ts',
 ]);
 

@@ -2,7 +2,7 @@
  * Holds of a database that is a file of this process: those of requests live in memory, since a
  * request ends with its process, and a process that dies leaves nothing behind. To place one reads
  * what is posted and adds to a counter; it writes nothing and waits for nothing. What is posted is
- * read each time: commands run beside the server on the same file.
+ * read in each turn of the event loop: commands run beside the server on the same file.
  *
  * The settles of a tick are one transaction. A hold counts until its settle is on disk, and a
  * second settle of it repeats the first.
@@ -12,7 +12,13 @@ import type { Clock } from '../../core/clock.ts';
 import { InFlight, type Placed } from '../../core/in-flight.ts';
 import type { Log } from '../../core/log.ts';
 import { type Nano, ZERO, nano } from '../../core/money.ts';
-import { type FileStore, type Queryable, StoreUnavailable } from '../../db/db.ts';
+import {
+  type FileStore,
+  type FileTransaction,
+  type FileWork,
+  type Queryable,
+  StoreUnavailable,
+} from '../../db/db.ts';
 import { type OpenAmounts, planHold } from './hold-plan.ts';
 import { DURABLE_EPOCH, placeHolds } from './place-holds.ts';
 import type {
@@ -24,7 +30,7 @@ import type {
   SettleRequest,
   Settlement,
 } from './records.ts';
-import { type HeldAmounts, settleAll } from './settle.ts';
+import { type HeldAmounts, settleAll, settleHeld } from './settle.ts';
 import {
   type AccountRow,
   type AllowanceRow,
@@ -41,6 +47,10 @@ const MAX_COUNTERS = 10_000;
 
 /** What open holds set aside of an account, or of an allowance. */
 interface Counter {
+  /** Of an account, as it was read last, and when. */
+  row: AccountRow | undefined;
+  turn: number;
+  commits: number;
   open: number;
   usdNano: bigint;
   diemNano: bigint;
@@ -63,6 +73,8 @@ interface MemoryHold extends Hold, HeldAmounts, Placed {
 interface Waiting {
   readonly request: SettleRequest;
   readonly held: MemoryHold;
+  readonly accountId: string;
+  readonly allowanceId: string | undefined;
   readonly resolve: (settlement: Settlement) => void;
   readonly reject: (error: unknown) => void;
 }
@@ -80,6 +92,13 @@ export class MemoryHolds implements Holds {
   readonly #accounts = new Map<string, Counter>();
   readonly #allowances = new Map<string, Counter>();
   #waiting: Waiting[] = [];
+  /** Turns of the event loop in which something was read. */
+  #turn = 0;
+  #isTurning = false;
+  readonly #nextTurn = (): void => {
+    this.#turn += 1;
+    this.#isTurning = false;
+  };
 
   constructor(parts: MemoryHoldsParts) {
     this.#parts = parts;
@@ -87,12 +106,12 @@ export class MemoryHolds implements Holds {
 
   place(request: HoldRequest): HoldAnswer | Promise<HoldAnswer> {
     const { requestId, accountId, allowanceId, lifetime } = request;
-    const { store, clock } = this.#parts;
-    const nowMs = clock.nowMs();
-    const [row] = store.readNow(SELECT_ACCOUNT, [accountId]);
+    const nowMs = this.#parts.clock.nowMs();
+    let account = this.#accounts.get(accountId);
+    const row = this.#rowOf(accountId, account);
     if (row === undefined) return { ok: false, reason: 'balance', postedNano: ZERO };
-    const state = accountOf(row as unknown as AccountRow, nowMs); // what it selects
-    const account = this.#accounts.get(accountId) ?? counterOf(this.#accounts, accountId);
+    const state = accountOf(row, nowMs);
+    account ??= counterOf(this.#accounts, accountId);
     if (account.since !== state.dailyDay) beginDay(account, state.dailyDay);
     const capped = allowanceId === undefined ? undefined : this.#capped(allowanceId, nowMs);
     const plan = planHold(state, capped?.cap, request, nowMs, account, capped?.allowance);
@@ -128,8 +147,10 @@ export class MemoryHolds implements Holds {
     if (held.settled !== undefined) return repeated(held.settled);
     const { promise, resolve, reject } = Promise.withResolvers<Settlement>();
     held.settled = promise;
-    this.#waiting.push({ request, held, resolve, reject });
-    if (this.#waiting.length === 1) void this.#settleWaiting();
+    const { accountId } = request.usage;
+    const { allowanceId } = held;
+    this.#waiting.push({ request, held, accountId, allowanceId, resolve, reject });
+    if (this.#waiting.length === 1) this.#parts.store.write(new SettleBatch(this));
     return promise;
   }
 
@@ -193,6 +214,25 @@ export class MemoryHolds implements Holds {
     // Open holds end with the process.
   }
 
+  /**
+   * What is posted to an account: read once for all that comes in one turn of the event loop, unless
+   * this process has committed since.
+   */
+  #rowOf(accountId: string, account: Counter | undefined): AccountRow | undefined {
+    const { store } = this.#parts;
+    if (account?.turn === this.#turn && account.commits === store.commits) return account.row;
+    const [row] = store.readNow(SELECT_ACCOUNT, [accountId]) as unknown as AccountRow[]; // what it selects
+    if (account === undefined) return row;
+    if (!this.#isTurning) {
+      this.#isTurning = true;
+      setImmediate(this.#nextTurn);
+    }
+    account.row = row;
+    account.turn = this.#turn;
+    account.commits = store.commits;
+    return row;
+  }
+
   /** The hold of a job is a row, in whose place one in memory stands until it is there. */
   async #write(request: HoldRequest, hold: MemoryHold, nowMs: number): Promise<HoldAnswer> {
     const { store } = this.#parts;
@@ -215,32 +255,26 @@ export class MemoryHolds implements Holds {
     return { cap, allowance };
   }
 
-  /** Everything that has come by the time of the transaction. */
-  async #settleWaiting(): Promise<void> {
-    let batch: readonly Waiting[] = [];
-    try {
-      const settlements = await this.#parts.store.transaction((tx) => {
-        batch = this.#waiting.splice(0, MAX_BATCH);
-        if (this.#waiting.length > 0) void this.#settleWaiting();
-        return settleAll(tx, this.#parts, batch);
-      });
-      for (let at = 0; at < settlements.length; at += 1) {
-        const one = batch[at];
-        const settlement = settlements[at];
-        assert(one !== undefined && settlement !== undefined, 'each settle has its answer');
-        this.release(one.held);
-        one.resolve(settlement);
-      }
-    } catch (error) {
-      // The transaction may not even have begun.
-      if (batch.length === 0) batch = this.#waiting.splice(0);
-      const isLost = error instanceof StoreUnavailable || batch.length === 1;
-      for (const { request, held, resolve, reject } of batch) {
-        held.settled = undefined;
-        // One record that the database refuses must not stop its neighbours.
-        if (isLost) reject(error);
-        else await this.#settleNow(request, held).then(resolve, reject);
-      }
+  /** Settles of one transaction: everything that has come by then. */
+  takeWaiting(): readonly Waiting[] {
+    const all = this.#waiting;
+    this.#waiting = all.length > MAX_BATCH ? all.splice(MAX_BATCH) : [];
+    if (this.#waiting.length > 0) this.#parts.store.write(new SettleBatch(this));
+    return all;
+  }
+
+  settleIn(tx: FileTransaction, batch: readonly Waiting[]): readonly Settlement[] {
+    return settleHeld(tx, this.#parts, batch);
+  }
+
+  /** Settles that failed together. */
+  async settleApart(batch: readonly Waiting[], error: unknown): Promise<void> {
+    const isLost = error instanceof StoreUnavailable || batch.length === 1;
+    for (const { request, held, resolve, reject } of batch) {
+      held.settled = undefined;
+      // One record that the database refuses must not stop its neighbours.
+      if (isLost) reject(error);
+      else await this.#settleNow(request, held).then(resolve, reject);
     }
   }
 
@@ -266,6 +300,40 @@ export class MemoryHolds implements Holds {
   }
 }
 
+/** The settles of one transaction. */
+class SettleBatch implements FileWork {
+  readonly durable = true;
+  readonly #holds: MemoryHolds;
+  /** Taken when the transaction begins. */
+  #batch: readonly Waiting[] | undefined;
+  #settlements: readonly Settlement[] = [];
+
+  constructor(holds: MemoryHolds) {
+    this.#holds = holds;
+  }
+
+  run(tx: FileTransaction): void {
+    this.#batch = this.#holds.takeWaiting();
+    this.#settlements = this.#holds.settleIn(tx, this.#batch);
+  }
+
+  done(): void {
+    const batch = this.#batch ?? [];
+    for (let at = 0; at < batch.length; at += 1) {
+      const one = batch[at];
+      const settlement = this.#settlements[at];
+      assert(one !== undefined && settlement !== undefined, 'each settle has its answer');
+      this.#holds.release(one.held);
+      one.resolve(settlement);
+    }
+  }
+
+  failed(error: unknown): void {
+    // The transaction may not even have begun.
+    void this.#holds.settleApart(this.#batch ?? this.#holds.takeWaiting(), error);
+  }
+}
+
 /** A second settle charges nothing and repeats the first. */
 async function repeated(settled: Promise<Settlement>): Promise<Settlement> {
   return { ...(await settled), fresh: false };
@@ -281,7 +349,8 @@ function counterOf(
   if (counters.size >= MAX_COUNTERS) {
     for (const [idle, { open }] of counters) if (open === 0) counters.delete(idle);
   }
-  const added = { open: 0, usdNano: 0n, diemNano: 0n, since: 0, holds };
+  const unread = { row: undefined, turn: -1, commits: -1 };
+  const added = { ...unread, open: 0, usdNano: 0n, diemNano: 0n, since: 0, holds };
   counters.set(id, added);
   return added;
 }

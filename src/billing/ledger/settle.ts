@@ -11,7 +11,7 @@
 import { type Clock, dayOf } from '../../core/clock.ts';
 import type { Log } from '../../core/log.ts';
 import { type Nano, ZERO, formatUsd, nano } from '../../core/money.ts';
-import type { Parameter, Queryable, Statement, Store } from '../../db/db.ts';
+import type { FileTransaction, Parameter, Queryable, Statement, Store } from '../../db/db.ts';
 import { type AccountState, dailyLeft } from './hold-plan.ts';
 import type {
   Balances,
@@ -21,7 +21,14 @@ import type {
   Settlement,
   UsageRecord,
 } from './records.ts';
-import { type States, readStates, saveStates, transferStatement } from './states.ts';
+import {
+  type States,
+  type Write,
+  readStates,
+  readStatesNow,
+  writeStates,
+  writeTransfer,
+} from './states.ts';
 
 /** What a hold sets aside. */
 export interface HeldAmounts {
@@ -131,27 +138,68 @@ export async function settleAll(
   }
   const context = { dialect: parts.store.dialect, nowMs };
   const states = await readStates(tx, context, accountIds, allowanceIds);
-  const charges: Charge[] = [];
+  const taking: Taking = { log: parts.log, states, nowMs, charges: [] };
   const settlements: Settlement[] = [];
-  for (const { request, held } of settles) {
-    const { usage } = request;
-    const account = states.accounts.get(usage.accountId);
-    const before = held === undefined ? await settledBefore(tx, usage, charges) : undefined;
-    const { usdNano, diemNano } = before ?? take(parts.log, states, request, held, nowMs);
-    const after = balancesOf(account);
-    settlements.push({ fresh: before === undefined, usdNano, diemNano, after });
-    if (before !== undefined) continue;
+  for (const settle of settles) {
+    const { request, held } = settle;
+    const before = held === undefined ? await settledBefore(tx, request.usage, taking) : undefined;
+    settlements.push(settleOne(taking, settle, before));
+  }
+  const statements: Statement[] = [];
+  writeAll((sql, parameters) => statements.push({ sql, parameters }), taking);
+  await tx.run(statements);
+  return settlements;
+}
+
+/** A settle whose hold is in memory. */
+export interface HeldSettle {
+  readonly request: SettleRequest;
+  readonly held: HeldAmounts;
+  readonly accountId: string;
+  readonly allowanceId: string | undefined;
+}
+
+/** The same of holds in memory, inside a transaction on a file: at once. */
+export function settleHeld(
+  tx: FileTransaction,
+  { log, clock }: Pick<SettleParts, 'log' | 'clock'>,
+  settles: readonly HeldSettle[],
+): Settlement[] {
+  const nowMs = clock.nowMs();
+  const taking: Taking = { log, states: readStatesNow(tx, nowMs, settles), nowMs, charges: [] };
+  const settlements = settles.map((settle) => settleOne(taking, settle, undefined));
+  writeAll((sql, parameters) => tx.execute(sql, parameters), taking);
+  return settlements;
+}
+
+/** The settles of one transaction, while their costs are taken. */
+interface Taking {
+  readonly log: Log;
+  readonly states: States;
+  readonly nowMs: number;
+  readonly charges: Charge[];
+}
+
+/** `before`: what an earlier settle of the request took. */
+function settleOne(taking: Taking, { request, held }: Settle, before: Taken | undefined) {
+  const { log, states, nowMs } = taking;
+  const { usage } = request;
+  const account = states.accounts.get(usage.accountId);
+  const { usdNano, diemNano } = before ?? take(log, states, request, held, nowMs);
+  const after = balancesOf(account);
+  if (before === undefined) {
     const creditDay = held?.dailyDay ?? dayOf(nowMs);
     const balanceAfterNano = after.usdNano;
     const reservedNano = held === undefined ? null : held.usdNano + held.dailyNano;
-    charges.push({ usage, usdNano, diemNano, creditDay, balanceAfterNano, reservedNano });
+    taking.charges.push({ usage, usdNano, diemNano, creditDay, balanceAfterNano, reservedNano });
   }
-  const statements: Statement[] = [];
-  saveStates(statements, states);
-  for (const charge of charges) record(statements, charge, nowMs);
-  addToDays(statements, charges);
-  await tx.run(statements);
-  return settlements;
+  return { fresh: before === undefined, usdNano, diemNano, after };
+}
+
+function writeAll(write: Write, { states, charges, nowMs }: Taking): void {
+  writeStates(write, states);
+  for (const charge of charges) record(write, charge, nowMs);
+  addToDays(write, charges);
 }
 
 /** A cap has the id of its key; another id is none. */
@@ -165,7 +213,7 @@ function allowanceIdOf(
 async function settledBefore(
   tx: Queryable,
   usage: UsageRecord,
-  charges: readonly Charge[],
+  { charges }: Taking,
 ): Promise<Taken | undefined> {
   const now = charges.find((charge) => charge.usage.requestId === usage.requestId);
   if (now !== undefined) return now;
@@ -262,7 +310,7 @@ const INSERT_USAGE = `INSERT INTO ledger_usage (request_id, day, created_ms, acc
   $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24)`;
 
 /** The postings of a charge and its receipt. */
-function record(statements: Statement[], charge: Charge, nowMs: number): void {
+function record(write: Write, charge: Charge, nowMs: number): void {
   const { usage, usdNano, diemNano } = charge;
   const posting = {
     id: usage.requestId,
@@ -276,43 +324,40 @@ function record(statements: Statement[], charge: Charge, nowMs: number): void {
   } as const;
   if (usdNano > 0n) {
     const usd = { part: 0, debitAccount: usage.accountId, amountNano: usdNano };
-    statements.push(transferStatement({ ...posting, ...usd }));
+    writeTransfer(write, { ...posting, ...usd });
   }
   if (diemNano > 0n) {
     const diem = { part: 1, debitAccount: 'house:daily-credit', amountNano: diemNano };
-    statements.push(transferStatement({ ...posting, ...diem, day: charge.creditDay }));
+    writeTransfer(write, { ...posting, ...diem, day: charge.creditDay });
   }
   const { tokens, firstTokenMs, extras, metadata } = usage;
-  statements.push({
-    sql: INSERT_USAGE,
-    parameters: [
-      usage.requestId,
-      dayOf(usage.createdMs),
-      usage.createdMs,
-      usage.accountId,
-      usage.keyId,
-      usage.kind,
-      usage.modelId,
-      usage.replica ?? null,
-      usage.attempts,
-      tokens.prompt,
-      tokens.completion,
-      tokens.cached,
-      tokens.cacheWrite,
-      tokens.reasoning,
-      usage.countedBy,
-      usage.priceVersion,
-      usdNano,
-      diemNano,
-      Math.round(usage.latencyMs),
-      firstTokenMs === undefined ? null : Math.round(firstTokenMs),
-      usage.status,
-      extras === undefined ? null : JSON.stringify(extras),
-      metadata === undefined ? null : JSON.stringify(metadata),
-      charge.reservedNano,
-    ],
-  });
-  if (metadata !== undefined) addToTags(statements, charge, metadata);
+  write(INSERT_USAGE, [
+    usage.requestId,
+    dayOf(usage.createdMs),
+    usage.createdMs,
+    usage.accountId,
+    usage.keyId,
+    usage.kind,
+    usage.modelId,
+    usage.replica ?? null,
+    usage.attempts,
+    tokens.prompt,
+    tokens.completion,
+    tokens.cached,
+    tokens.cacheWrite,
+    tokens.reasoning,
+    usage.countedBy,
+    usage.priceVersion,
+    usdNano,
+    diemNano,
+    Math.round(usage.latencyMs),
+    firstTokenMs === undefined ? null : Math.round(firstTokenMs),
+    usage.status,
+    extras === undefined ? null : JSON.stringify(extras),
+    metadata === undefined ? null : JSON.stringify(metadata),
+    charge.reservedNano,
+  ]);
+  if (metadata !== undefined) addToTags(write, charge, metadata);
 }
 
 const ADD_TO_TAG = `INSERT INTO ledger_usage_tag (account_id, name, day, value, key_id, model_id,
@@ -328,7 +373,7 @@ const ADD_TO_TAG = `INSERT INTO ledger_usage_tag (account_id, name, day, value, 
 
 /** Adds a charge to the sums of each of its tags. */
 function addToTags(
-  statements: Statement[],
+  write: Write,
   { usage, usdNano, diemNano }: Charge,
   metadata: RequestMetadata,
 ): void {
@@ -337,7 +382,7 @@ function addToTags(
   for (const [name, value] of Object.entries(metadata)) {
     const row: Parameter[] = [accountId, name, day, value, keyId, modelId];
     const sums = [IS_ERROR[usage.status], tokens.prompt, tokens.completion, usdNano, diemNano];
-    statements.push({ sql: ADD_TO_TAG, parameters: [...row, ...sums] });
+    write(ADD_TO_TAG, [...row, ...sums]);
   }
 }
 
@@ -373,7 +418,7 @@ interface DaySum {
 }
 
 /** Adds charges to the rows of their days, one write a row: a tick has a few accounts and models. */
-function addToDays(statements: Statement[], charges: readonly Charge[]): void {
+function addToDays(write: Write, charges: readonly Charge[]): void {
   const sums: DaySum[] = [];
   for (const { usage, usdNano, diemNano } of charges) {
     const day = dayOf(usage.createdMs);
@@ -399,9 +444,19 @@ function addToDays(statements: Statement[], charges: readonly Charge[]): void {
     sum.diemNano += diemNano;
   }
   for (const { usage, day, requests, errors, prompt, completion, usdNano, diemNano } of sums) {
-    const row: Parameter[] = [usage.accountId, day, usage.keyId, usage.modelId];
-    const parameters = [...row, requests, errors, prompt, completion, usdNano, diemNano];
-    statements.push({ sql: ADD_TO_DAY, parameters });
+    const { accountId, keyId, modelId } = usage;
+    write(ADD_TO_DAY, [
+      accountId,
+      day,
+      keyId,
+      modelId,
+      requests,
+      errors,
+      prompt,
+      completion,
+      usdNano,
+      diemNano,
+    ]);
   }
 }
 

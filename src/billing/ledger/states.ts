@@ -6,7 +6,7 @@
  */
 import { assert } from '../../core/assert.ts';
 import { dayOf } from '../../core/clock.ts';
-import type { Dialect, Queryable, Statement } from '../../db/db.ts';
+import type { Dialect, FileTransaction, Parameter, Queryable, Statement } from '../../db/db.ts';
 import type { Nano } from '../../core/money.ts';
 import {
   type AccountState,
@@ -119,6 +119,29 @@ export async function readStates(
   return { accounts, allowances };
 }
 
+/** The same inside a transaction on a file, at once. */
+export function readStatesNow(
+  tx: FileTransaction,
+  nowMs: number,
+  settles: readonly { readonly accountId: string; readonly allowanceId: string | undefined }[],
+): States {
+  const accounts = new Map<string, AccountState>();
+  let allowances: Map<string, AllowanceState> | undefined;
+  for (const { accountId, allowanceId } of settles) {
+    if (!accounts.has(accountId)) {
+      const row = tx.rows(SELECT_ACCOUNT, [accountId])[0] as unknown as AccountRow | undefined; // what it selects
+      if (row !== undefined) accounts.set(accountId, accountOf(row, nowMs));
+    }
+    if (allowanceId === undefined || allowances?.has(allowanceId) === true) continue;
+    const row = tx.rows(SELECT_ALLOWANCE, [allowanceId])[0] as unknown as AllowanceRow | undefined; // what it selects
+    allowances ??= new Map();
+    if (row !== undefined) allowances.set(allowanceId, allowanceOf(row, nowMs));
+  }
+  return { accounts, allowances: allowances ?? NO_ALLOWANCES };
+}
+
+const NO_ALLOWANCES: ReadonlyMap<string, AllowanceState> = new Map();
+
 /** All in one question, locked in the order of their ids. */
 async function lockRows<T>(
   tx: Queryable,
@@ -131,19 +154,26 @@ async function lockRows<T>(
   return tx.query<T & { readonly id: string }>(sql, [JSON.stringify(ids)]);
 }
 
+/** What takes the statements of a transaction, in their order. */
+export type Write = (sql: string, parameters: readonly Parameter[]) => void;
+
 /** Adds what writes every row that was read. */
-export function saveStates(statements: Statement[], { accounts, allowances }: States): void {
+export function saveStates(statements: Statement[], states: States): void {
+  writeStates((sql, parameters) => statements.push({ sql, parameters }), states);
+}
+
+/** Writes every row that was read. */
+export function writeStates(write: Write, { accounts, allowances }: States): void {
   for (const [id, state] of accounts) {
     const { balanceNano, heldNano, dailyDay, dailySpentNano, dailyHeldNano } = state;
     assert(balanceNano >= 0n, 'no balance goes below zero');
     assert(heldNano >= 0n && dailyHeldNano >= 0n, 'no hold goes below zero');
-    const parameters = [balanceNano, heldNano, dailyDay, dailySpentNano, dailyHeldNano, id];
-    statements.push({ sql: UPDATE_ACCOUNT, parameters });
+    write(UPDATE_ACCOUNT, [balanceNano, heldNano, dailyDay, dailySpentNano, dailyHeldNano, id]);
   }
   for (const [id, state] of allowances) {
     const { usdSpentNano, usdHeldNano, diemSpentNano, diemHeldNano } = state;
     const amounts = [usdSpentNano, usdHeldNano, diemSpentNano, diemHeldNano];
-    statements.push({ sql: UPDATE_ALLOWANCE, parameters: [state.periodStartMs, ...amounts, id] });
+    write(UPDATE_ALLOWANCE, [state.periodStartMs, ...amounts, id]);
   }
 }
 
@@ -170,27 +200,26 @@ const INSERT_TRANSFER = `INSERT INTO ledger_transfer (id, part, day, account_id,
   credit_account, amount_nano, balance_after_nano, kind, request_id, model_id, note, created_ms)
   VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)`;
 
-export function transferStatement(transfer: Transfer): Statement {
-  return {
-    sql: INSERT_TRANSFER,
-    parameters: [
-      transfer.id,
-      transfer.part,
-      transfer.day ?? dayOf(transfer.nowMs),
-      transfer.accountId,
-      transfer.debitAccount,
-      transfer.creditAccount,
-      transfer.amountNano,
-      transfer.balanceAfterNano,
-      transfer.kind,
-      transfer.requestId ?? null,
-      transfer.modelId ?? null,
-      transfer.note ?? null,
-      transfer.nowMs,
-    ],
-  };
+export function writeTransfer(write: Write, transfer: Transfer): void {
+  write(INSERT_TRANSFER, [
+    transfer.id,
+    transfer.part,
+    transfer.day ?? dayOf(transfer.nowMs),
+    transfer.accountId,
+    transfer.debitAccount,
+    transfer.creditAccount,
+    transfer.amountNano,
+    transfer.balanceAfterNano,
+    transfer.kind,
+    transfer.requestId ?? null,
+    transfer.modelId ?? null,
+    transfer.note ?? null,
+    transfer.nowMs,
+  ]);
 }
 
 export function insertTransfer(tx: Queryable, transfer: Transfer): Promise<void> {
-  return tx.run([transferStatement(transfer)]);
+  const statements: Statement[] = [];
+  writeTransfer((sql, parameters) => statements.push({ sql, parameters }), transfer);
+  return tx.run(statements);
 }

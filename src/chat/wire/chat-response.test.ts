@@ -12,7 +12,7 @@ import {
 } from './chat-response.ts';
 import { stripThinkTags, ThinkStripper } from './think-tags.ts';
 import { SVC_PARAMETER_DEFAULTS } from './svc-parameters.ts';
-import { chatUsage, readUsage } from '../../engines/usage.ts';
+import { chatUsage, chatUsageText, readUsage } from '../../engines/usage.ts';
 
 const KEEP = {
   stripThinkTags: false,
@@ -286,6 +286,7 @@ test('our own usage reads back the same', () => {
         reasoningTokens: Math.floor((completionTokens * part) / 200),
       };
       assert.deepEqual(readUsage(chatUsage(usage)), usage);
+      assert.equal(chatUsageText(usage), JSON.stringify(chatUsage(usage)));
     }),
   );
 });

@@ -7,7 +7,7 @@ import { TestClock } from '../../../test/support/test-clock.ts';
 import { silentLog } from '../../core/log.ts';
 import { type LogLine, memoryLog } from '../../../test/support/memory-log.ts';
 import { StoreUnavailable } from '../failures.ts';
-import { type SqliteOptions, SqliteStore, flushFile } from './sqlite-store.ts';
+import { type Flush, type SqliteOptions, SqliteStore, flushFile } from './sqlite-store.ts';
 
 async function withStore(
   options: Partial<SqliteOptions>,
@@ -29,10 +29,9 @@ const INSERT = 'INSERT INTO sample_row (id, body) VALUES ($1, $2)';
 
 test('a durable write waits for the flush, and a slow flush leaves the loop free', async () => {
   let flushes = 0;
-  const slow = async (file: number): Promise<void> => {
+  const slow: Flush = (file, done) => {
     flushes += 1;
-    await new Promise((resolve) => setTimeout(resolve, 50));
-    await flushFile(file);
+    setTimeout(() => flushFile(file, done), 50);
   };
   await withStore({ flush: slow }, async (store) => {
     flushes = 0;
@@ -54,9 +53,9 @@ test('a durable write waits for the flush, and a slow flush leaves the loop free
 
 test('a failed flush fails every waiter and marks the store as lost', async () => {
   let fails = false;
-  const flush = async (file: number): Promise<void> => {
-    if (fails) throw new Error('EIO');
-    await flushFile(file);
+  const flush: Flush = (file, done) => {
+    if (fails) done(new Error('EIO'));
+    else flushFile(file, done);
   };
   await withStore({ flush }, async (store) => {
     fails = true;

@@ -16,7 +16,6 @@
 import { closeSync, fdatasync, openSync } from 'node:fs';
 import { dirname } from 'node:path';
 import { DatabaseSync, type StatementSync } from 'node:sqlite';
-import { promisify } from 'node:util';
 import { type Clock, SECOND_MS } from '../../core/clock.ts';
 import { type Log, reasonOf } from '../../core/log.ts';
 import { StoreUnavailable, diskFailure } from '../failures.ts';
@@ -25,6 +24,8 @@ import { migrateWith } from '../migrate.ts';
 import type {
   Column,
   FileStore,
+  FileTransaction,
+  FileWork,
   Migration,
   Parameter,
   Queryable,
@@ -45,17 +46,41 @@ const RETRY_WRITE_MS = 2 * SECOND_MS;
 /** What the disk has to take before it counts as usable again: some hundred requests. */
 const RETRY_WRITE_BYTES = 1024 * 1024;
 
-export type Flush = (fileDescriptor: number) => Promise<void>;
+export type Flush = (fileDescriptor: number, done: (error: Error | null) => void) => void;
 
-export const flushFile: Flush = promisify(fdatasync);
+export const flushFile: Flush = fdatasync;
 
-interface Job {
-  readonly body: (tx: Queryable) => Promise<unknown>;
+/** A transaction whose caller waits for a promise. */
+class BodyWork<T> implements FileWork {
   readonly durable: boolean;
-  readonly resolve: (value: unknown) => void;
-  readonly reject: (error: unknown) => void;
+  readonly #body: () => Promise<T>;
+  readonly #resolve: (value: T) => void;
+  readonly #reject: (error: unknown) => void;
   /** What the body gave, until its commit is on disk. */
-  value: unknown;
+  #given: { readonly value: T } | undefined;
+
+  constructor(
+    body: () => Promise<T>,
+    durable: boolean,
+    ends: Pick<PromiseWithResolvers<T>, 'resolve' | 'reject'>,
+  ) {
+    this.durable = durable;
+    this.#body = body;
+    this.#resolve = ends.resolve;
+    this.#reject = ends.reject;
+  }
+
+  async run(): Promise<void> {
+    this.#given = { value: await this.#body() };
+  }
+
+  done(): void {
+    if (this.#given !== undefined) this.#resolve(this.#given.value);
+  }
+
+  failed(error: unknown): void {
+    this.#reject(error);
+  }
 }
 
 export interface SqliteOptions {
@@ -72,6 +97,7 @@ export interface SqliteOptions {
 export class SqliteStore implements FileStore {
   readonly dialect = 'sqlite';
   readonly reader: Queryable = this;
+  commits = 0;
   readonly #writer: DatabaseSync;
   readonly #reader: DatabaseSync;
   readonly #write: Statements;
@@ -92,10 +118,11 @@ export class SqliteStore implements FileStore {
       for (const { sql, parameters } of statements) this.#write.run(sql, parameters);
     },
   };
-  #queue: Job[] = [];
+  readonly #drainSoon = (): void => void this.#drain();
+  #queue: FileWork[] = [];
   #draining = false;
   /** Committed, and waiting for a flush that begins later. */
-  #unflushed: Job[] = [];
+  #unflushed: FileWork[] = [];
   #isFlushing = false;
   #flushFailure: Error | undefined;
   #closed = false;
@@ -139,20 +166,17 @@ export class SqliteStore implements FileStore {
   }
 
   transaction<T>(body: (tx: Queryable) => Promise<T>, options: WriteOptions = {}): Promise<T> {
-    if (this.#closed) return Promise.reject(new Error('The store is closed'));
-    const { promise, resolve, reject } = Promise.withResolvers<T>();
-    this.#queue.push({
-      body,
-      durable: options.durable ?? true,
-      resolve: resolve as (value: unknown) => void, // the job carries its own T
-      reject,
-      value: undefined,
-    });
-    if (!this.#draining) {
-      this.#draining = true;
-      setImmediate(() => void this.#drain());
-    }
-    return promise;
+    const ends = Promise.withResolvers<T>();
+    this.write(new BodyWork(() => body(this.#tx), options.durable ?? true, ends));
+    return ends.promise;
+  }
+
+  write(work: FileWork): void {
+    if (this.#closed) return work.failed(new Error('The store is closed'));
+    this.#queue.push(work);
+    if (this.#draining) return;
+    this.#draining = true;
+    setImmediate(this.#drainSoon);
   }
 
   async migrate(migrations: readonly Migration[]): Promise<void> {
@@ -182,22 +206,25 @@ export class SqliteStore implements FileStore {
       if (log.pause !== undefined) await log.pause;
       const group = this.#queue.splice(0, MAX_GROUP);
       try {
-        this.#write.run('BEGIN IMMEDIATE');
+        this.#write.execute('BEGIN IMMEDIATE', NOTHING);
+        let done: readonly FileWork[] = group;
         const [only] = group;
         // Alone, a body needs no savepoint: what it undoes is all there is.
-        if (group.length === 1 && only !== undefined) only.value = await only.body(this.#tx);
-        const done = group.length === 1 ? group : await this.#runInSavepoints(group);
-        this.#write.run('COMMIT');
-        for (const job of done) {
-          if (job.durable) this.#unflushed.push(job);
-          else job.resolve(job.value);
+        const running = group.length === 1 ? only?.run(this.#write) : undefined;
+        if (running !== undefined) await running;
+        if (group.length > 1) done = await this.#runInSavepoints(group);
+        this.#write.execute('COMMIT', NOTHING);
+        this.commits += 1;
+        for (const work of done) {
+          if (work.durable) this.#unflushed.push(work);
+          else work.done();
         }
-        if (this.#unflushed.length > 0 && !this.#isFlushing) void this.#flushCommits();
+        if (this.#unflushed.length > 0 && !this.#isFlushing) this.#flushCommits();
       } catch (error) {
         // BEGIN, COMMIT or the only body failed: nobody of the group got anything.
         if (this.#writer.isTransaction) this.#writer.exec('ROLLBACK');
         const reason = this.#reasonOf(error);
-        for (const job of group) job.reject(reason);
+        for (const work of group) work.failed(reason);
       }
       log.commits += 1;
       if (log.commits % log.lookEvery === 0) log.look();
@@ -206,44 +233,46 @@ export class SqliteStore implements FileStore {
   }
 
   /** A body's writes stand or are undone by themselves; its neighbours stand either way. */
-  async #runInSavepoints(group: readonly Job[]): Promise<readonly Job[]> {
-    const done: Job[] = [];
-    for (const job of group) {
-      this.#write.run('SAVEPOINT job');
+  async #runInSavepoints(group: readonly FileWork[]): Promise<readonly FileWork[]> {
+    const done: FileWork[] = [];
+    for (const work of group) {
+      this.#write.execute('SAVEPOINT job', NOTHING);
       try {
-        job.value = await job.body(this.#tx);
-        done.push(job);
+        const running = work.run(this.#write);
+        if (running !== undefined) await running;
+        done.push(work);
       } catch (error) {
         // A disk failure can have undone the whole transaction: nobody of the group got anything.
         if (!this.#writer.isTransaction) throw error;
         // The body refused or failed: only its own writes are undone.
-        this.#write.run('ROLLBACK TO job');
-        job.reject(this.#reasonOf(error));
+        this.#write.execute('ROLLBACK TO job', NOTHING);
+        work.failed(this.#reasonOf(error));
       }
-      this.#write.run('RELEASE job');
+      this.#write.execute('RELEASE job', NOTHING);
     }
     return done;
   }
 
-  async #flushCommits(): Promise<void> {
+  #flushCommits(): void {
     this.#isFlushing = true;
-    while (this.#unflushed.length > 0) {
-      const covered = this.#unflushed;
-      this.#unflushed = [];
-      try {
-        if (this.#flushFailure === undefined) await this.#flush(this.#logFile);
-      } catch (error) {
-        // A lost flush means lost commits: nothing after it can be trusted.
-        this.#flushFailure = new Error('The database could not be flushed to disk', {
-          cause: error,
-        });
-      }
-      for (const job of covered) {
-        if (this.#flushFailure === undefined) job.resolve(job.value);
-        else job.reject(this.#flushFailure);
-      }
+    const covered = this.#unflushed;
+    this.#unflushed = [];
+    if (this.#flushFailure !== undefined) return this.#flushed(covered);
+    this.#flush(this.#logFile, (error) => {
+      // A lost flush means lost commits: nothing after it can be trusted.
+      const message = 'The database could not be flushed to disk';
+      if (error !== null) this.#flushFailure = new Error(message, { cause: error });
+      this.#flushed(covered);
+    });
+  }
+
+  #flushed(covered: readonly FileWork[]): void {
+    for (const work of covered) {
+      if (this.#flushFailure === undefined) work.done();
+      else work.failed(this.#flushFailure);
     }
-    this.#isFlushing = false;
+    if (this.#unflushed.length > 0) this.#flushCommits();
+    else this.#isFlushing = false;
   }
 
   /** The error as its caller gets it; a disk that refuses makes the store unavailable. */
@@ -293,6 +322,8 @@ export class SqliteStore implements FileStore {
   }
 }
 
+const NOTHING: readonly Parameter[] = [];
+
 function openConnection(path: string): DatabaseSync {
   const database = openFile(path);
   database.exec(`PRAGMA busy_timeout = ${BUSY_TIMEOUT_MS}; PRAGMA synchronous = NORMAL`);
@@ -326,13 +357,15 @@ interface Prepared {
   readonly statement: StatementSync;
   /** Names of the columns; a statement without any is run without asking for rows. */
   readonly columns: readonly string[];
+  /** A row of them, to be copied: one object of one shape instead of one that grows. */
+  readonly empty: Readonly<Record<string, Column>>;
 }
 
 /**
  * Prepared statements of one connection, by their text, with the seam's types: integers as bigint,
  * bytes as Buffer, `$1` as `?`, booleans as 0 and 1.
  */
-class Statements {
+class Statements implements FileTransaction {
   readonly #database: DatabaseSync;
   readonly #byText = new Map<string, Prepared>();
 
@@ -340,18 +373,28 @@ class Statements {
     this.#database = database;
   }
 
+  rows(text: string, parameters: readonly Parameter[]): Row[] {
+    return this.run(text, parameters);
+  }
+
+  /** For what it changes. */
+  execute(text: string, parameters: readonly Parameter[]): void {
+    const { statement } = this.#byText.get(text) ?? this.#prepare(text);
+    // `run` would tell how many rows it changed, in objects that nobody reads.
+    statement.get(...boundAll(parameters));
+  }
+
   run(text: string, parameters: readonly Parameter[] = []): Row[] {
-    const { statement, columns } = this.#byText.get(text) ?? this.#prepare(text);
-    const hasBoolean = parameters.includes(true) || parameters.includes(false);
-    const bound = (hasBoolean ? parameters.map(boundOf) : parameters) as readonly Bound[]; // none left
+    const { statement, columns, empty } = this.#byText.get(text) ?? this.#prepare(text);
+    const bound = boundAll(parameters);
     if (columns.length === 0) {
-      statement.run(...bound);
+      statement.get(...bound);
       return [];
     }
     const rows: Row[] = [];
     // It gives arrays, see `#prepare`.
     for (const values of statement.all(...bound) as unknown as (Column | Uint8Array)[][]) {
-      const row: Record<string, Column> = {};
+      const row: Record<string, Column> = { ...empty };
       for (let at = 0; at < columns.length; at += 1) {
         const value = values[at] ?? null;
         row[columns[at] ?? ''] =
@@ -373,13 +416,20 @@ class Statements {
     statement.setReadBigInts(true);
     // Objects that SQLite's binding makes are slow to make and slow to read.
     statement.setReturnArrays(true);
-    const prepared = { statement, columns: statement.columns().map(({ name }) => name) };
+    const columns = statement.columns().map(({ name }) => name);
+    const empty = Object.fromEntries(columns.map((name) => [name, null]));
+    const prepared = { statement, columns, empty };
     this.#byText.set(text, prepared);
     return prepared;
   }
 }
 
 type Bound = Exclude<Parameter, boolean>;
+
+function boundAll(parameters: readonly Parameter[]): readonly Bound[] {
+  const hasBoolean = parameters.includes(true) || parameters.includes(false);
+  return (hasBoolean ? parameters.map(boundOf) : parameters) as readonly Bound[]; // none left
+}
 
 function boundOf(parameter: Parameter): Bound {
   return typeof parameter === 'boolean' ? Number(parameter) : parameter;

@@ -1,5 +1,5 @@
 /** How a route is called, by what the document says of it: the facts for the browser, and as code. */
-import type { OpenApiDocument, Operation, OperationParameter } from '../openapi/openapi.ts';
+import type { OpenApiDocument, OperationParameter, WholeOperation } from '../openapi/openapi.ts';
 import type { JsonSchema } from '../describe.ts';
 import { resolve } from './fields.ts';
 import {
@@ -16,7 +16,7 @@ import type { TryBody, TryFacts, TryField, TryParameter } from './try-facts.ts';
 export interface PageOperation {
   readonly method: string;
   readonly path: string;
-  readonly operation: Operation;
+  readonly operation: WholeOperation;
   /** Address of the path, with the base path where it belongs. */
   readonly url: string;
 }
@@ -31,7 +31,7 @@ const SCHEMES: Readonly<Record<string, TryFacts['credential']>> = {
 };
 
 /** What a caller proves itself with; the first of several is the usual one. */
-function credentialOf({ security, parameters = [] }: Operation): TryFacts['credential'] {
+function credentialOf({ security, parameters = [] }: WholeOperation): TryFacts['credential'] {
   const [scheme] = Object.keys(security?.[0] ?? {});
   if (scheme !== undefined) return SCHEMES[scheme] ?? 'none';
   // Its payment is its credential, and a wallet signs that.
@@ -62,7 +62,7 @@ export function tryFacts(one: PageOperation, document: OpenApiDocument): TryFact
 }
 
 /** Whether a success is charged: the document says so by the refusal of an empty balance. */
-function takesMoney(operation: Operation): boolean {
+function takesMoney(operation: WholeOperation): boolean {
   const refusals = operation.responses['402']?.content?.['application/json']?.examples ?? {};
   return 'INSUFFICIENT_BALANCE' in refusals;
 }
@@ -155,7 +155,7 @@ export function samplesFor(
   return samplesOf(request);
 }
 
-function sampleBody(operation: Operation, facts: TryFacts): SampleBody | undefined {
+function sampleBody(operation: WholeOperation, facts: TryFacts): SampleBody | undefined {
   const json = operation.requestBody?.content['application/json'];
   if (json !== undefined) return { kind: 'json', value: json.example ?? {} };
   const form = facts.bodies.find(({ fields }) => fields !== undefined);
@@ -175,7 +175,7 @@ const ENDINGS: Readonly<Record<string, string>> = {
   'video/mp4': 'video.mp4',
 };
 
-function answerOf(method: string, operation: Operation): SampleRequest['answer'] {
+function answerOf(method: string, operation: WholeOperation): SampleRequest['answer'] {
   if (method === 'head') return 'nothing';
   const [response] = Object.values(operation.responses);
   const [type = ''] = Object.keys(response?.content ?? {});

@@ -3,7 +3,7 @@
  * start, every route with a command that works, every error. Nothing in it comes from elsewhere.
  */
 import { FAULTS } from '../../core/faults.ts';
-import type { OpenApiDocument, Operation } from '../openapi/openapi.ts';
+import { type OpenApiDocument, type Operation, wholeOperation } from '../openapi/openapi.ts';
 import { type Html, escapeHtml, html, line, prose } from './html.ts';
 import type { PageOperation } from './calls.ts';
 import { codeTabs, operationSection } from './operation.ts';
@@ -73,7 +73,14 @@ function operationsOf(document: OpenApiDocument, base: string): PageOperation[] 
       const operation: Operation | undefined = item[method];
       return operation === undefined
         ? []
-        : [{ method, path, operation, url: (own ?? base) + path }];
+        : [
+            {
+              method,
+              path,
+              operation: wholeOperation(operation, document),
+              url: (own ?? base) + path,
+            },
+          ];
     });
   });
 }

@@ -2,7 +2,7 @@
 import { STATUS_CODES } from 'node:http';
 import type {
   OpenApiDocument,
-  Operation,
+  WholeOperation,
   OperationContent,
   OperationParameter,
   OperationResponse,
@@ -42,7 +42,7 @@ export function operationSection(one: PageOperation, document: OpenApiDocument):
 }
 
 /** Pages are opened, not called. */
-function isForPeople(operation: Operation): boolean {
+function isForPeople(operation: WholeOperation): boolean {
   return Object.values(operation.responses)[0]?.content?.['text/html'] !== undefined;
 }
 
@@ -55,7 +55,7 @@ function tryPlace(facts: TryFacts): Html {
   </div>`;
 }
 
-function badges(operation: Operation, facts: TryFacts): Html {
+function badges(operation: WholeOperation, facts: TryFacts): Html {
   const schemes = (operation.security ?? []).map((scheme) => Object.keys(scheme)[0]);
   const words: Readonly<Record<string, string>> = {
     apiKey: 'API key',
@@ -94,7 +94,7 @@ function parameterList(
     <dl class="fields">${rows}</dl>`;
 }
 
-function requestFields(operation: Operation, document: OpenApiDocument): Html | undefined {
+function requestFields(operation: WholeOperation, document: OpenApiDocument): Html | undefined {
   const content = operation.requestBody?.content;
   if (content === undefined) return undefined;
   return html`${Object.entries(content).map(
@@ -104,7 +104,7 @@ function requestFields(operation: Operation, document: OpenApiDocument): Html | 
   )}`;
 }
 
-function responseList(operation: Operation, document: OpenApiDocument): Html {
+function responseList(operation: WholeOperation, document: OpenApiDocument): Html {
   const rows = Object.entries(operation.responses).map(([status, response]) => {
     const tone = Number(status) < 400 ? 'good' : 'bad';
     return html`<li>
@@ -139,7 +139,7 @@ function answerFields(response: OperationResponse, document: OpenApiDocument): H
     <p>${headers}</p>`;
 }
 
-function answerSamples(operation: Operation): Html {
+function answerSamples(operation: WholeOperation): Html {
   const [status, response] = Object.entries(operation.responses)[0] ?? [];
   const content: OperationContent = response?.content ?? {};
   const shown = Object.entries(content).flatMap(([type, { example }]) =>

@@ -1,6 +1,8 @@
 /**
  * Every header that an answer can carry: what it means and when it is there. Names are written for
  * a service called `svc`; the document puts the service's own name in.
+ *
+ * What answers have in common is said once (`commonHeaders`), what is an operation's own beside it.
  */
 
 export interface HeaderInfo {
@@ -219,3 +221,78 @@ export const PROTOCOL_HEADERS: ReadonlySet<string> = new Set([
   'keep-alive',
   'transfer-encoding',
 ]);
+
+export interface HeaderReference {
+  readonly $ref: string;
+}
+
+/** A group of headers of the table. */
+export type HeaderGroup = keyof typeof HEADER_GROUPS;
+
+/** `sometimes`: headers that the groups always have can be missing here. */
+export function headerReferences(
+  groups: readonly HeaderGroup[],
+  when: 'as said' | 'sometimes' = 'as said',
+): Record<string, HeaderReference> {
+  const headers = groups.flatMap((group) => HEADER_GROUPS[group]);
+  return Object.fromEntries(
+    headers.map(({ name, always }) => {
+      const component = always === true && when === 'sometimes' ? name + SOMETIMES : name;
+      return [name, { $ref: `#/components/headers/${component}` }];
+    }),
+  );
+}
+
+interface HeaderComponent {
+  readonly description: string;
+  readonly required?: true;
+  readonly schema: { readonly type: 'string' };
+  readonly example: string;
+}
+
+/** Marks the component of a header that is always there, for answers that may lack it. */
+const SOMETIMES = '.sometimes';
+
+export function headerComponents() {
+  const components: Record<string, HeaderComponent> = {};
+  for (const { name, about, example, always } of Object.values(HEADER_GROUPS).flat()) {
+    const component = { description: about, schema: { type: 'string' as const }, example };
+    components[name] = always === true ? { ...component, required: true } : component;
+    if (always === true) components[name + SOMETIMES] = component;
+  }
+  return components;
+}
+
+/** Groups that no operation names, each with the answers that carry it. */
+const COMMON_GROUPS = {
+  every: { description: 'On every answer.', groups: ['standard'] },
+  callers: {
+    description: 'On answers to a caller who is known, where a balance or a limit is told.',
+    groups: ['balance', 'rate'],
+  },
+  refusals: { description: 'On every answer that is a refusal.', groups: ['error', 'no-store'] },
+  pricedRefusals: {
+    description: 'On refusals of priced operations, as far as a model was found.',
+    groups: ['model', 'rpc'],
+  },
+} as const satisfies Readonly<
+  Record<string, { readonly description: string; readonly groups: readonly HeaderGroup[] }>
+>;
+
+/** The headers that answers have beside those of their operation, said once for all of them. */
+export function commonHeaders(): Readonly<Record<keyof typeof COMMON_GROUPS, CommonHeaders>> {
+  const entries = Object.entries(COMMON_GROUPS).map(([name, { description, groups }]) => [
+    name,
+    {
+      description,
+      // A request is refused before its model is known, or after.
+      headers: headerReferences(groups, name === 'pricedRefusals' ? 'sometimes' : 'as said'),
+    },
+  ]);
+  return Object.fromEntries(entries) as never; // one for each group
+}
+
+export interface CommonHeaders {
+  readonly description: string;
+  readonly headers: Readonly<Record<string, HeaderReference>>;
+}

@@ -6,29 +6,25 @@
  */
 import { z } from 'zod';
 import { FAULTS, type FaultCode } from '../../core/faults.ts';
-import type {
-  AnswerDescription,
-  ContentDescription,
-  JsonSchema,
-  ParameterDescription,
-  RouteDescription,
-} from '../describe.ts';
-import { TAGS } from '../describe.ts';
+import { type ParameterDescription, type RouteDescription, TAGS } from '../describe.ts';
 import { takesIdempotencyKey } from '../idempotent.ts';
 import type { Route, RouteAuth } from '../route.ts';
-import { HEADER_GROUPS } from './headers.ts';
+import { commonHeaders, headerComponents } from './headers.ts';
+import { ERROR_SCHEMAS, paysHere } from './refusals.ts';
 import {
-  ERROR_SCHEMAS,
-  byStatus,
-  errorSchema,
-  ownError,
-  paysHere,
-  refusalsOf,
-  takesWallets,
-} from './refusals.ts';
+  contentOf,
+  exampleComponents,
+  type OperationContent,
+  type OperationResponse,
+  type Reference,
+  refusalOf,
+  responsesOf,
+  SharedResponses,
+} from './responses.ts';
 import { Components, named } from './schemas.ts';
 
 export { HEADER_GROUPS, PROTOCOL_HEADERS } from './headers.ts';
+export type { OperationContent, OperationResponse, Reference } from './responses.ts';
 
 export interface OpenApiOptions {
   readonly serviceName: string;
@@ -51,51 +47,34 @@ export interface Operation {
   readonly summary: string;
   readonly description?: string;
   readonly security?: readonly Readonly<Record<string, readonly string[]>>[];
-  readonly parameters?: readonly OperationParameter[];
+  readonly parameters?: readonly (OperationParameter | Reference)[];
   readonly requestBody?: { readonly required: boolean; readonly content: OperationContent };
-  readonly responses: Readonly<Record<string, OperationResponse>>;
+  readonly responses: Readonly<Record<string, OperationResponse | Reference>>;
   /**
    * The 202 of a priced request whose payment is not settled yet. It is a refusal with the status of
    * a success: among `responses`, generated clients would take it for an answer.
    */
-  readonly 'x-pending-payment'?: OperationResponse;
+  readonly 'x-pending-payment'?: OperationResponse | Reference;
   /** A call cannot be undone by another. */
   readonly 'x-destructive'?: boolean;
 }
 
 export type OperationParameter = ReturnType<typeof parameterOf>;
 
-export interface OperationResponse {
-  readonly description: string;
-  readonly headers?: Readonly<Record<string, HeaderReference>>;
-  readonly content?: OperationContent;
-}
-
-export type OperationContent = Readonly<
-  Record<
-    string,
-    {
-      readonly schema: JsonSchema;
-      readonly example?: unknown;
-      readonly examples?: Readonly<Record<string, { readonly summary: string; value: unknown }>>;
-      /** What the `data:` of each event of a stream holds. */
-      readonly 'x-event-schema'?: JsonSchema;
-    }
-  >
->;
-
 /** The whole document. Throws when a route does not describe itself. */
 export function openApiDocument(routes: readonly Route[], options: OpenApiOptions) {
   const components = new Components();
   for (const [name, schema] of Object.entries(ERROR_SCHEMAS)) components.define(name, schema);
+  const operations = routes.map((route) => operationOf(route, components, options));
+  const shared = shareParts(operations);
   const paths: Record<string, Record<string, Operation>> = {};
-  for (const route of routes) {
+  for (const [at, route] of routes.entries()) {
     const path = route.path.replaceAll(/:([A-Za-z]+)/g, '{$1}');
     paths[path] = {
       ...paths[path],
       // The base path does not stand before these.
       ...(route.root === true ? { servers: [{ url: options.publicUrl }] as never } : {}),
-      [route.method.toLowerCase()]: operationOf(route, components, options),
+      [route.method.toLowerCase()]: shared.operations[at] as Operation, // one for each route
     };
   }
   const document = {
@@ -106,11 +85,102 @@ export function openApiDocument(routes: readonly Route[], options: OpenApiOption
     paths,
     components: {
       schemas: components.all(),
+      responses: shared.responses,
+      parameters: { [IDEMPOTENCY_KEY_COMPONENT]: parameterOf(IDEMPOTENCY_KEY, components) },
+      examples: exampleComponents(routes),
       headers: headerComponents(),
       securitySchemes: securitySchemes(options),
     },
+    'x-common-headers': commonHeaders(),
   };
   return named(document, options.serviceName);
+}
+
+/** An operation with what it shares with others in it. */
+export interface WholeOperation extends Operation {
+  readonly parameters?: readonly OperationParameter[];
+  readonly responses: Readonly<Record<string, OperationResponse>>;
+  readonly 'x-pending-payment'?: OperationResponse;
+}
+
+/** The operation with the components that it refers to, schemas and headers aside, in their places. */
+export function wholeOperation(operation: Operation, document: OpenApiDocument): WholeOperation {
+  const { parameters, responses, 'x-pending-payment': pending } = operation;
+  const entries = Object.entries(responses).map(([status, response]) => [
+    status,
+    wholeResponse(response, document),
+  ]);
+  return {
+    ...operation,
+    ...(parameters && { parameters: parameters.map((one) => resolved(one, document)) }),
+    responses: Object.fromEntries(entries) as WholeOperation['responses'], // the same statuses
+    ...(pending && { 'x-pending-payment': wholeResponse(pending, document) }),
+  } as WholeOperation; // each part above is whole
+}
+
+function wholeResponse(
+  response: OperationResponse | Reference,
+  document: OpenApiDocument,
+): OperationResponse {
+  const { content, ...others } = resolved(response, document);
+  if (content === undefined) return others;
+  const entries = Object.entries(content).map(([type, { examples, ...rest }]) => {
+    const shown = Object.entries(examples ?? {}).map(([name, one]) => [
+      name,
+      resolved(one, document),
+    ]);
+    return [type, { ...rest, ...(examples && { examples: Object.fromEntries(shown) }) }];
+  });
+  return { ...others, content: Object.fromEntries(entries) as OperationContent }; // the same types
+}
+
+function refusalsAmong(responses: WholeOperation['responses']): [string, OperationResponse][] {
+  return Object.entries(responses).filter(([status]) => Number(status) >= 400);
+}
+
+function sharedParameter(one: OperationParameter): OperationParameter | Reference {
+  return one.name === IDEMPOTENCY_KEY.name
+    ? { $ref: `#/components/parameters/${IDEMPOTENCY_KEY_COMPONENT}` }
+    : one;
+}
+
+/** The operations with references in the place of what several of them have. */
+function shareParts(operations: readonly WholeOperation[]): {
+  readonly operations: readonly Operation[];
+  readonly responses: Readonly<Record<string, OperationResponse>>;
+} {
+  const shared = new SharedResponses();
+  for (const { responses, 'x-pending-payment': pending } of operations) {
+    for (const [status, response] of refusalsAmong(responses)) shared.add(status, response);
+    if (pending !== undefined) shared.add('202', pending);
+  }
+  const { components, referenced } = shared.components();
+  const leaner = operations.map((operation): Operation => {
+    const { parameters, responses, 'x-pending-payment': pending } = operation;
+    const refusals = refusalsAmong(responses).map(([status, response]) => [
+      status,
+      referenced(status, response),
+    ]);
+    return {
+      ...operation,
+      ...(parameters && { parameters: parameters.map(sharedParameter) }),
+      responses: { ...responses, ...Object.fromEntries(refusals) },
+      ...(pending === undefined ? {} : { 'x-pending-payment': referenced('202', pending) }),
+    };
+  });
+  return { operations: leaner, responses: components };
+}
+
+/** The component that a reference stands for, or the part itself. */
+function resolved<T extends object>(part: T | Reference, document: OpenApiDocument): T {
+  if (!('$ref' in part)) return part;
+  const names = part.$ref.split('/').slice(1);
+  const found = names.reduce<unknown>(
+    (node, name) => (node as Record<string, unknown> | undefined)?.[name], // a node of JSON
+    document,
+  );
+  if (found === undefined) throw new Error(`The document has no ${part.$ref}`);
+  return found as T; // references lead to parts of their own kind
 }
 
 /** Refusals before a path and its method are known. */
@@ -133,7 +203,9 @@ function infoOf({ title, version }: OpenApiOptions) {
     version,
     description: `A paid inference API in the OpenAI protocol, with blockchain JSON-RPC and wallet payments. Requests are paid from a prepaid balance, with an API key or from a wallet.
 
-Requests that meet no operation are refused too, with the body \`Error\`: ${NO_OPERATION.map(refusalWords).join('; ')}. Every GET answers HEAD as well.`,
+Requests that meet no operation are refused too, with the body \`Error\`: ${NO_OPERATION.map(refusalWords).join('; ')}. Every GET answers HEAD as well.
+
+Headers that many answers have are not repeated at each: \`x-common-headers\` of this document names those of every answer, of answers to a known caller, and of refusals.`,
   };
 }
 
@@ -169,7 +241,11 @@ function descriptionOf(route: Route): RouteDescription {
   throw new Error(`The route ${route.method} ${route.path} does not describe itself`);
 }
 
-function operationOf(route: Route, components: Components, options: OpenApiOptions): Operation {
+function operationOf(
+  route: Route,
+  components: Components,
+  options: OpenApiOptions,
+): WholeOperation {
   const about = descriptionOf(route);
   const isPaidHere = route.sells !== undefined && paysHere(route);
   const parameters = parametersOf(route, about, components);
@@ -200,9 +276,6 @@ function operationId(route: Route): string {
   return route.method.toLowerCase() + tail;
 }
 
-/** A group of headers of the table. */
-type HeaderGroup = keyof typeof HEADER_GROUPS;
-
 const SECURITY: Readonly<Record<RouteAuth, NonNullable<Operation['security']>>> = {
   public: [{}],
   key: [{ apiKey: [] }],
@@ -226,6 +299,7 @@ function securitySchemes({ takesWallets: isTaken }: OpenApiOptions) {
   return isTaken ? { ...others, wallet } : others;
 }
 
+const IDEMPOTENCY_KEY_COMPONENT = 'IdempotencyKey';
 const IDEMPOTENCY_KEY: ParameterDescription = {
   name: 'Idempotency-Key',
   in: 'header',
@@ -272,165 +346,4 @@ function queryParameters(query: z.ZodObject, components: Components): OperationP
     const required = !(member as z.ZodType).safeParse(undefined).success; // as above
     return { name, in: 'query', required, description: String(description), schema: rest };
   });
-}
-
-function contentOf(
-  contents: readonly ContentDescription[],
-  io: 'input' | 'output',
-  components: Components,
-): OperationContent {
-  const entries = contents.map(({ type, schema, example, events }) => [
-    type,
-    {
-      schema: components.schema(schema, io),
-      ...(example === undefined ? {} : { example }),
-      ...(events === undefined ? {} : { 'x-event-schema': components.schema(events, io) }),
-    },
-  ]);
-  return Object.fromEntries(entries) as OperationContent; // built entry by entry above
-}
-
-function responsesOf(
-  route: Route,
-  about: RouteDescription,
-  components: Components,
-): Record<string, OperationResponse> {
-  const responses: Record<string, OperationResponse> = {};
-  for (const answer of about.answers) {
-    responses[String(answer.status)] = answerOf(route, answer, components);
-  }
-  for (const [status, codes] of byStatus(refusalsOf(route), about.refusalBody?.statuses)) {
-    // Said by `x-pending-payment`.
-    if (status === 202 && route.sells !== undefined) continue;
-    // A 503 of /readyz is an answer, and what stages refuse comes beside it.
-    const own = responses[String(status)];
-    const refusal = refusalOf(route, status, codes, components);
-    responses[String(status)] = own === undefined ? refusal : merged(own, refusal);
-  }
-  return responses;
-}
-
-function answerOf(
-  route: Route,
-  answer: AnswerDescription,
-  components: Components,
-): OperationResponse {
-  const groups: HeaderGroup[] = [...(answer.headers ?? []), ...callerGroups(route)];
-  return {
-    description: answer.about,
-    headers: {
-      ...headerReferences(['standard', ...groups]),
-      ...headerReferences(answer.someHeaders ?? [], 'sometimes'),
-    },
-    ...(answer.content === undefined
-      ? {}
-      : { content: contentOf(answer.content, 'output', components) }),
-  };
-}
-
-/** Headers that follow from who calls and what is sold. */
-function callerGroups(route: Route): HeaderGroup[] {
-  const groups: HeaderGroup[] = [];
-  // A public route tells a known caller its balance too.
-  if (route.operational !== true) groups.push('balance', 'rate');
-  if (takesWallets(route) || paysHere(route)) groups.push('payment');
-  if (takesIdempotencyKey(route)) groups.push('replay');
-  return groups;
-}
-
-function refusalOf(
-  route: Route,
-  status: number,
-  codes: readonly FaultCode[],
-  components: Components,
-): OperationResponse {
-  const own = route.describe?.refusalBody;
-  const examples = codes.map((code) => {
-    const { message, remedy } = FAULTS[code];
-    return [
-      code,
-      { summary: remedy, value: own?.example(message, code) ?? { error: message, code } },
-    ];
-  });
-  return {
-    description: codes.map((code) => `\`${code}\`: ${FAULTS[code].message}`).join('\n\n'),
-    headers: refusalHeaders(route, status),
-    content: {
-      'application/json': {
-        schema:
-          own === undefined
-            ? errorSchema(route, codes)
-            : ownError(route, status, components.schema(own.schema, 'output')),
-        examples: Object.fromEntries(examples) as never, // pairs of a code and its example
-      },
-    },
-  };
-}
-
-function refusalHeaders(route: Route, status: number): Record<string, HeaderReference> {
-  const isSold = route.sells !== undefined;
-  return {
-    // A request is refused before its model is known, or after.
-    ...headerReferences([...(isSold ? (['model', 'rpc'] as const) : []), 'error'], 'sometimes'),
-    ...headerReferences([
-      'standard',
-      // A payment that is under way (202) is refused without having failed.
-      ...(status >= 400 ? (['error'] as const) : []),
-      ...callerGroups(route),
-      // How to pay is told to whoever came without credentials, wherever it asked.
-      ...(status === 402 ? (['payment'] as const) : []),
-      'no-store',
-      ...(status === 401 ? (['authenticate'] as const) : []),
-      ...(status === 416 ? (['range', 'download'] as const) : []),
-    ]),
-  };
-}
-
-function merged(own: OperationResponse, refusal: OperationResponse): OperationResponse {
-  const ownJson = own.content?.['application/json'];
-  const otherJson = refusal.content?.['application/json'];
-  const schema = { anyOf: [ownJson?.schema ?? {}, otherJson?.schema ?? {}] };
-  return {
-    description: `${own.description}\n\n${refusal.description}`,
-    headers: { ...own.headers, ...refusal.headers },
-    content: { ...refusal.content, ...own.content, 'application/json': { ...ownJson, schema } },
-  };
-}
-
-interface HeaderReference {
-  readonly $ref: string;
-}
-
-/** `sometimes`: headers that the groups always have can be missing here. */
-function headerReferences(
-  groups: readonly HeaderGroup[],
-  when: 'as said' | 'sometimes' = 'as said',
-): Record<string, HeaderReference> {
-  const headers = groups.flatMap((group) => HEADER_GROUPS[group]);
-  return Object.fromEntries(
-    headers.map(({ name, always }) => {
-      const component = always === true && when === 'sometimes' ? name + SOMETIMES : name;
-      return [name, { $ref: `#/components/headers/${component}` }];
-    }),
-  );
-}
-
-interface HeaderComponent {
-  readonly description: string;
-  readonly required?: true;
-  readonly schema: JsonSchema;
-  readonly example: string;
-}
-
-/** Marks the component of a header that is always there, for answers that may lack it. */
-const SOMETIMES = '.sometimes';
-
-function headerComponents() {
-  const components: Record<string, HeaderComponent> = {};
-  for (const { name, about, example, always } of Object.values(HEADER_GROUPS).flat()) {
-    const component = { description: about, schema: { type: 'string' }, example };
-    components[name] = always === true ? { ...component, required: true } : component;
-    if (always === true) components[name + SOMETIMES] = component;
-  }
-  return components;
 }

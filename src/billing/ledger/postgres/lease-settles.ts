@@ -24,6 +24,8 @@ import { type LeaseSettle, settleFromLeases } from './settle-statement.ts';
 /** Settles of one statement, at most, and statements on their way. */
 const SETTLES = { maxInFlight: 2, maxItems: 256 };
 const LEAST_BESIDE = 48;
+/** Settles that wait when a statement comes back; fewer go on at once. */
+const PAUSE_FROM = 4;
 const LATE_SETTLES = { maxInFlight: 1, maxItems: 64 };
 
 export interface LeaseSettlesParts {
@@ -51,7 +53,7 @@ export class LeaseSettles {
     this.#parts = parts;
     this.#settles = new Batcher((settles) => this.#settleBatch(settles), {
       ...SETTLES,
-      leastBeside: { items: LEAST_BESIDE, clock: parts.clock },
+      gather: { clock: parts.clock, leastBeside: LEAST_BESIDE, pauseFrom: PAUSE_FROM },
       // The row of an account is locked until a settle of it is on disk.
       keyOf: ({ request }) => request.usage.accountId,
     });

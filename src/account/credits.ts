@@ -1,0 +1,143 @@
+/**
+ * `GET /credits` and `GET /key`: what is left, in the shapes that agents, editors and status lines
+ * poll already (those of OpenRouter). `GET /billing/balance` says more.
+ */
+import { z } from 'zod';
+import { type Spending, spendingSince } from '../billing/ledger/ledger.ts';
+import { isoTime } from '../core/clock.ts';
+import { type Nano, nano, toUsdNumber } from '../core/money.ts';
+import { type RouteDescription, jsonAnswer } from '../http/describe.ts';
+import type { RequestContext } from '../http/request-context.ts';
+import { type Route, get } from '../http/route.ts';
+import type { AccountParts } from './account-parts.ts';
+import { reportKeys } from './manage-keys.ts';
+
+export type CreditsAnswer = z.infer<typeof CreditsAnswer>;
+export const CreditsAnswer = z
+  .strictObject({
+    data: z
+      .strictObject({
+        total_credits: z
+          .number()
+          .describe('USD, daily credit included: all that was spent, and what is posted now.'),
+        total_usage: z
+          .number()
+          .describe('USD that was ever spent. What is left is the difference of the two.'),
+      })
+      .describe('Of the whole account.'),
+  })
+  .meta({ id: 'Credits' });
+
+const CREDITS: RouteDescription = {
+  tag: 'Usage and billing',
+  summary: 'Get what is left, for tools',
+  answers: [
+    jsonAnswer('Of the account or wallet, in USD.', CreditsAnswer, {
+      data: { total_credits: 50.25, total_usage: 0.02 },
+    }),
+  ],
+};
+
+export type KeyStateAnswer = z.infer<typeof KeyStateAnswer>;
+export const KeyStateAnswer = z
+  .strictObject({
+    data: z
+      .strictObject({
+        label: z.string().describe('The end of the secret, behind dots; empty for a wallet.'),
+        limit: z.number().nullable().describe('USD that it may spend a period; null: no limit.'),
+        limit_remaining: z
+          .number()
+          .nullable()
+          .describe('USD that are left of `limit` in this period; null without a limit.'),
+        limit_reset: z
+          .enum(['daily', 'monthly'])
+          .nullable()
+          .describe('How often `limit` starts again, at 00:00 UTC; null: never.'),
+        usage: z.number().describe('USD that it has ever spent, daily credit included.'),
+        is_free_tier: z.boolean().describe('Whether nothing was ever spent and nothing is left.'),
+        is_provisioning_key: z.boolean().describe('Whether it manages keys: an ADMIN key.'),
+        expires_at: z.string().nullable().describe('ISO 8601, UTC; null: it does not expire.'),
+      })
+      .describe('Of the key or wallet that asks.'),
+  })
+  .meta({ id: 'KeyState' });
+
+const KEY_STATE: RouteDescription = {
+  tag: 'API keys',
+  summary: 'Get the limit and the spending of the key that asks',
+  answers: [
+    jsonAnswer('Amounts in USD.', KeyStateAnswer, {
+      data: {
+        label: '...3f9a2c',
+        limit: 10,
+        limit_remaining: 9.98,
+        limit_reset: 'monthly',
+        usage: 0.02,
+        is_free_tier: false,
+        is_provisioning_key: false,
+        expires_at: null,
+      },
+    }),
+  ],
+};
+
+export function creditRoutes(parts: AccountParts): Route[] {
+  return [
+    get('/credits', 'key-or-wallet', CREDITS, async (context) => {
+      const { spentNano, leftNano } = await sumsOf(parts, context.caller.accountId);
+      const data = {
+        total_credits: toUsdNumber(nano(spentNano + leftNano)),
+        total_usage: toUsdNumber(spentNano),
+      };
+      await context.json(200, { data } satisfies CreditsAnswer);
+    }),
+    get('/key', 'key-or-wallet', KEY_STATE, async (context) =>
+      context.json(200, await keyStateBody(parts, context)),
+    ),
+  ];
+}
+
+/** What an account has ever spent, and has. */
+async function sumsOf(
+  { stores: { store, ledger } }: AccountParts,
+  accountId: string,
+): Promise<{ readonly spentNano: Nano; readonly leftNano: Nano }> {
+  const { usdNano, diemNano } = await ledger.standing(accountId);
+  const spent = await spendingSince(store, accountId, 0);
+  const spentNano = [...spent.values()].reduce((sum, one) => sum + totalOf(one), 0n);
+  return { spentNano: nano(spentNano), leftNano: nano(usdNano + diemNano) };
+}
+
+async function keyStateBody(
+  parts: AccountParts,
+  { caller }: RequestContext,
+): Promise<KeyStateAnswer> {
+  const { accountId, keyId, keyKind } = caller;
+  const { store, identity } = parts.stores;
+  const spent = await spendingSince(store, accountId, 0);
+  const ever = spent.get(keyId);
+  const key = keyId === '' ? undefined : await identity.findKey(accountId, keyId);
+  const [report] = key === undefined ? [] : await reportKeys(parts, accountId, [key]);
+  const limitNano = key?.usdLimitNano;
+  const usedNano = report?.currentPeriod.usdNano ?? 0n;
+  const { leftNano, spentNano } = await sumsOf(parts, accountId);
+  const left = limitNano === undefined ? null : limitNano - usedNano;
+  return {
+    data: {
+      label: key === undefined ? '' : `...${key.last6}`,
+      limit: limitNano === undefined ? null : toUsdNumber(limitNano),
+      limit_remaining: left === null ? null : toUsdNumber(nano(left < 0n ? 0n : left)),
+      limit_reset: limitNano === undefined ? null : RESETS[key?.limitPeriod ?? 'LIFETIME'],
+      usage: toUsdNumber(nano(ever === undefined ? 0n : totalOf(ever))),
+      is_free_tier: leftNano <= 0n && spentNano === 0n,
+      is_provisioning_key: keyKind === 'ADMIN',
+      expires_at: key?.expiresMs === undefined ? null : isoTime(key.expiresMs),
+    },
+  };
+}
+
+const RESETS = { EPOCH: 'daily', MONTH: 'monthly', LIFETIME: null } as const;
+
+function totalOf({ usdNano, diemNano }: Spending): bigint {
+  return usdNano + diemNano;
+}

@@ -1,0 +1,21 @@
+/** Replicas of which something was learned that holds from then on, such as a field that they refuse. */
+import type { Replica } from './contract.ts';
+
+/** More than any server has; what is not remembered is learned again. */
+const MAX_REPLICAS = 10_000;
+
+export class ReplicaSet {
+  readonly #keys = new Set<string>();
+
+  has(replica: Replica): boolean {
+    return this.#keys.has(keyOf(replica));
+  }
+
+  add(replica: Replica): void {
+    if (this.#keys.size < MAX_REPLICAS) this.#keys.add(keyOf(replica));
+  }
+}
+
+function keyOf({ engine, model }: Replica): string {
+  return `${engine} ${model}`;
+}

@@ -1,0 +1,69 @@
+/** What `/moderations` answers, and what it says of itself. */
+import { z } from 'zod';
+import { type RouteDescription, jsonAnswer, jsonContent } from '../http/describe.ts';
+import { Cost } from '../http/openapi/cost.ts';
+import { MODEL_REFUSALS } from '../http/openapi/refusals.ts';
+import { ModerationRequest } from './schema.ts';
+
+/** What an engine says of one input; its categories are its own. */
+export const ModerationResult = z
+  .looseObject({
+    flagged: z.boolean().describe('Whether any category applies.'),
+    categories: z
+      .record(z.string(), z.boolean().nullable())
+      .describe('Whether each category of the model applies.'),
+    category_scores: z
+      .record(z.string(), z.number().min(0).max(1))
+      .describe('How sure the model is of each, from 0 to 1.'),
+    category_applied_input_types: z
+      .record(z.string(), z.array(z.string()))
+      .optional()
+      .describe('Which kinds of input each category was looked for in.'),
+  })
+  .meta({ id: 'ModerationResult' });
+
+const Moderation = z
+  .strictObject({
+    id: z
+      .string()
+      .regex(/^modr-[0-9a-f]{32}$/)
+      .describe('The id of the request behind `modr-`.'),
+    model: z.string().describe('Id of the model that answered.'),
+    results: z
+      .array(ModerationResult)
+      .min(1)
+      .describe('One for each text, in order; one for the parts of a message.'),
+    cost: Cost.describe('What was charged.'),
+  })
+  .meta({ id: 'Moderation' });
+
+export const MODERATIONS: RouteDescription = {
+  tag: 'Moderation',
+  summary: 'Look for harm',
+  about:
+    "Whether texts, or the texts and pictures of one message, are harmful, in OpenAI's form. The categories are those of the model.",
+  request: jsonContent(ModerationRequest.meta({ id: 'ModerationRequest' }), {
+    model: 'default',
+    input: 'Good morning.',
+  }),
+  answers: [
+    jsonAnswer(
+      'What the model says of each input.',
+      Moderation,
+      {
+        id: 'modr-019aa3f1c0de4b7e8c1d2e3f4a5b6c7d',
+        model: 'guard',
+        results: [
+          {
+            flagged: false,
+            categories: { violence: false },
+            category_scores: { violence: 0.0012 },
+          },
+        ],
+        cost: { usd: 0.0000004, diem: 0 },
+      },
+      'model',
+    ),
+  ],
+  refusals: MODEL_REFUSALS,
+};

@@ -1,0 +1,150 @@
+/**
+ * `POST /moderations`: whether texts and pictures are harmful, as an engine sees it. Free, or charged by
+ * the tokens that were read; an answer that does not fit its inputs is not sold.
+ */
+import { NO_TOKENS } from '../billing/ledger/ledger.ts';
+import { boundFor, chargeFor, type Price, type UsageBound } from '../catalog/catalog.ts';
+import {
+  mediaTokensAbout,
+  mediaTokensAtMost,
+  tokensAbout,
+  tokensAtMost,
+} from '../core/token-count.ts';
+import { engineFault } from '../engines/engine-refusal.ts';
+import type { Engines } from '../engines/engines.ts';
+import { readUsage } from '../engines/usage.ts';
+import { type ReadLargeJson, readJson } from '../http/read-request.ts';
+import type { RequestContext } from '../http/request-context.ts';
+import { JSON_BODY, type Route } from '../http/route.ts';
+import { answerWork, findModel, sellWork, type SellingParts } from '../http/sell-work.ts';
+import { z } from 'zod';
+import { MODERATIONS, ModerationResult } from './describe.ts';
+import { ModerationRequest } from './schema.ts';
+
+export interface ModerationsParts extends SellingParts {
+  readonly engines: Engines;
+  readonly readLargeJson: ReadLargeJson;
+}
+
+const JSON_TYPE = 'application/json; charset=utf-8';
+const ANSWER_TYPES = ['application/json'];
+const MAX_RESPONSE_BYTES = 8 * 1024 * 1024;
+/** Marks and instructions that a guard model puts around an input. */
+const FRAME_TOKENS = 2_048;
+
+export function moderationsRoute(parts: ModerationsParts): Route {
+  return {
+    method: 'POST',
+    path: '/moderations',
+    auth: 'key-or-wallet',
+    about: 'Moderation of texts and images',
+    body: JSON_BODY,
+    sells: 'moderation',
+    describe: MODERATIONS,
+    handle: (context) => moderate(parts, context),
+  };
+}
+
+/** How much a request has to be read. */
+interface InputSize {
+  readonly results: number;
+  readonly textBytes: number;
+  readonly imageCount: number;
+}
+
+function sizeOf(input: ModerationRequest['input']): InputSize {
+  if (typeof input === 'string') {
+    return { results: 1, textBytes: Buffer.byteLength(input), imageCount: 0 };
+  }
+  let textBytes = 0;
+  let imageCount = 0;
+  let parts = 0;
+  for (const one of input) {
+    if (typeof one === 'string') textBytes += Buffer.byteLength(one);
+    else {
+      parts += 1;
+      if (one.type === 'text') textBytes += Buffer.byteLength(one.text);
+      else imageCount += 1;
+    }
+  }
+  return { results: parts > 0 ? 1 : input.length, textBytes, imageCount };
+}
+
+async function moderate(parts: ModerationsParts, context: RequestContext): Promise<void> {
+  const request = await readJson(context, ModerationRequest, parts.readLargeJson);
+  const wanted = { name: request.model ?? undefined, work: 'moderation' };
+  const found = findModel(parts, context, 'moderation', wanted);
+  const { model, price } = found;
+  const size = sizeOf(request.input);
+  const media = { imageCount: size.imageCount, audioCount: 0, videoCount: 0 };
+  const mostTokens =
+    tokensAtMost(size.textBytes) + mediaTokensAtMost(media) + FRAME_TOKENS * size.results;
+  const aboutTokens = tokensAbout(size.textBytes) + mediaTokensAbout(media);
+  const maxNano = boundFor(priced({ promptTokens: mostTokens }, price), price);
+  const order = { kind: 'moderation', bounds: { minNano: maxNano, maxNano } };
+  await sellWork(parts, context, found, order, async (held) => {
+    let read: ReadModeration | undefined;
+    const answer = await parts.engines.collect({
+      work: 'moderation',
+      replicas: model.replicas,
+      method: 'POST',
+      path: '/moderations',
+      contentType: 'application/json',
+      buildBody: (replica) => Buffer.from(JSON.stringify({ ...request, model: replica.model })),
+      mayLackPath: true,
+      caller: context.caller.accountId,
+      signal: held.signal,
+      maxResponseBytes: MAX_RESPONSE_BYTES,
+      accept: ANSWER_TYPES,
+      isUsable: (body) => {
+        read = readModeration(body, size.results);
+        return read !== undefined;
+      },
+    });
+    if (!answer.ok) throw engineFault(answer, model.id);
+    if (read === undefined) throw new Error('A usable answer was read');
+    const { results, promptTokens: told } = read;
+    const isTold = told !== undefined && told <= mostTokens;
+    const promptTokens = isTold ? told : aboutTokens;
+    const replica = answer.replica.engine;
+    const { attempts, firstByteMs: firstTokenMs } = answer;
+    const outcome = {
+      costNano: chargeFor(priced({ promptTokens }, price), price),
+      status: 'completed',
+      tokens: { ...NO_TOKENS, prompt: promptTokens },
+      countedBy: isTold ? 'engine' : 'bytes',
+      attempts,
+      replica,
+      firstTokenMs,
+    } as const;
+    await answerWork(held, { replica, attempts }, outcome, (cost) => {
+      const said = { id: `modr-${context.requestId}`, model: model.id, results, cost };
+      return { type: JSON_TYPE, body: Buffer.from(JSON.stringify(said)) };
+    });
+  });
+}
+
+/** A model that is free, or charged by the request, has no price of tokens. */
+function priced(tokens: { readonly promptTokens: number }, price: Price): UsageBound {
+  return price.tokens === undefined ? {} : tokens;
+}
+
+interface ReadModeration {
+  readonly results: readonly z.infer<typeof ModerationResult>[];
+  readonly promptTokens: number | undefined;
+}
+
+const Answer = z.looseObject({ results: z.array(ModerationResult), usage: z.unknown().optional() });
+
+/** What an engine says of `count` inputs; `undefined` when it is something else. */
+function readModeration(body: Buffer, count: number): ReadModeration | undefined {
+  let answer: z.infer<typeof Answer> | undefined;
+  try {
+    answer = Answer.safeParse(JSON.parse(body.toString('utf8'))).data;
+  } catch {
+    // Not JSON: another engine may do better.
+    return undefined;
+  }
+  if (answer === undefined || answer.results.length !== count) return undefined;
+  return { results: answer.results, promptTokens: readUsage(answer.usage)?.promptTokens };
+}

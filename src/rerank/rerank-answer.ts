@@ -1,0 +1,52 @@
+/** What an engine says of the documents, in the spellings of the field: best first, each once, or not at all. */
+import { isJsonObject, type JsonObject } from '../json/json-scan.ts';
+
+export interface Ranked {
+  /** The place of the document in the request. */
+  readonly index: number;
+  readonly score: number;
+}
+
+export interface ReadRanking {
+  readonly ranked: readonly Ranked[];
+  /** Tokens that the engine says it read. */
+  readonly tokens: number | undefined;
+}
+
+/** The best `wanted` of `count` documents; `undefined` when the answer does not tell them. */
+export function readRanking(body: Buffer, count: number, wanted: number): ReadRanking | undefined {
+  let answer: unknown;
+  try {
+    answer = JSON.parse(body.toString('utf8'));
+  } catch {
+    // Not JSON: another engine may do better.
+    return undefined;
+  }
+  // Cohere, Jina, vLLM and llama.cpp say `results`, Voyage says `data`, TEI gives a bare list.
+  const list: unknown = isJsonObject(answer) ? (answer['results'] ?? answer['data']) : answer;
+  if (!Array.isArray(list)) return undefined;
+  const ranked: Ranked[] = [];
+  const seen = new Set<number>();
+  for (const one of list) {
+    if (!isJsonObject(one)) return undefined;
+    const { index, relevance_score: given, score = given } = one;
+    if (typeof index !== 'number' || !Number.isSafeInteger(index)) return undefined;
+    if (typeof score !== 'number' || !Number.isFinite(score)) return undefined;
+    if (index < 0 || index >= count || seen.has(index)) return undefined;
+    seen.add(index);
+    ranked.push({ index, score });
+  }
+  if (ranked.length < wanted) return undefined;
+  ranked.sort((a, b) => b.score - a.score || a.index - b.index);
+  return {
+    ranked: ranked.slice(0, wanted),
+    tokens: isJsonObject(answer) ? tokensOf(answer) : undefined,
+  };
+}
+
+function tokensOf({ usage, meta }: JsonObject): number | undefined {
+  const ofMeta = isJsonObject(meta) && isJsonObject(meta['tokens']) ? meta['tokens'] : {};
+  const ofUsage = isJsonObject(usage) ? usage : {};
+  const told = ofUsage['prompt_tokens'] ?? ofUsage['total_tokens'] ?? ofMeta['input_tokens'];
+  return typeof told === 'number' && Number.isSafeInteger(told) && told >= 0 ? told : undefined;
+}

@@ -1,0 +1,83 @@
+/** The request of `/rerank`, in the forms of Cohere and Jina, and the bodies that engines get. */
+import { z } from 'zod';
+import { refuseIssues } from '../json/validation.ts';
+
+const MAX_MODEL_CHARACTERS = 256;
+/** What any model takes. */
+const MAX_DOCUMENTS = 10_000;
+const MAX_RANK_FIELDS = 64;
+
+export type RerankRequest = z.infer<typeof RerankRequest>;
+export const RerankRequest = z.looseObject({
+  model: z
+    .string()
+    .min(1)
+    .max(MAX_MODEL_CHARACTERS)
+    .nullish()
+    .describe(
+      'Id of a rerank model, a trait or a compatibility name. Default: the default of type `rerank`.',
+    ),
+  query: z.string().min(1).describe('What the documents are compared with.'),
+  documents: z
+    .array(z.union([z.string(), z.looseObject({})], 'Expected a text, or an object with text'))
+    .min(1)
+    .max(MAX_DOCUMENTS)
+    .describe('Texts, or objects with `text` or with the fields of `rank_fields`.'),
+  top_n: z.int().min(1).nullish().describe('How many of the best are answered; all when absent.'),
+  rank_fields: z
+    .array(z.string())
+    .min(1)
+    .max(MAX_RANK_FIELDS)
+    .nullish()
+    .describe('Of documents that are objects: the fields that are compared.'),
+  return_documents: z.boolean().nullish().describe('Whether the answer repeats the documents.'),
+  max_tokens_per_doc: z.int().min(1).nullish().describe('Passed to engines that know it.'),
+  user: z.string().nullish().describe('Discarded.'),
+});
+
+type GivenDocument = RerankRequest['documents'][number];
+
+/** The text of each document. Throws 400 for an object without one. */
+export function textsOf({ documents, rank_fields: fields }: RerankRequest): string[] {
+  return documents.map((one, place) => textOf(one, place, fields ?? undefined));
+}
+
+function textOf(
+  document: GivenDocument,
+  place: number,
+  fields: readonly string[] | undefined,
+): string {
+  if (typeof document === 'string') return document;
+  if (fields === undefined) {
+    const { text } = document;
+    if (typeof text === 'string') return text;
+    const message = 'Must be a text, or an object with a text in "text"; rank_fields names others';
+    throw refuseIssues([{ code: 'invalid_type', path: ['documents', place], message }]);
+  }
+  // As Cohere puts them together: a line for each field.
+  const lines = fields.flatMap((name) => {
+    const value = document[name];
+    if (value === undefined || value === null) return [];
+    return [`${name}: ${typeof value === 'string' ? value : JSON.stringify(value)}`];
+  });
+  if (lines.length > 0) return lines.join('\n');
+  const message = `Has none of the fields ${fields.join(', ')}`;
+  throw refuseIssues([{ code: 'custom', path: ['documents', place], message }]);
+}
+
+/** As Cohere, Jina, vLLM, llama.cpp and Infinity take it. */
+export function engineBody(
+  request: RerankRequest,
+  texts: readonly string[],
+  model: string,
+): Buffer {
+  const { user: _nobody, rank_fields: _used, ...fields } = request;
+  const own = { model, documents: texts, return_documents: false };
+  const known = Object.entries({ ...fields, ...own }).filter(([, value]) => value !== null);
+  return Buffer.from(JSON.stringify(Object.fromEntries(known)));
+}
+
+/** As Text Embeddings Inference takes it, which knows no other form. */
+export function textsBody({ query }: RerankRequest, texts: readonly string[]): Buffer {
+  return Buffer.from(JSON.stringify({ query, texts, truncate: true }));
+}

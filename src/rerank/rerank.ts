@@ -1,0 +1,192 @@
+/**
+ * `POST /rerank`: documents in the order in which they fit a query, as an engine sees it. Charged by the
+ * search of up to 100 documents, by tokens, or both; an answer that does not name each document once
+ * is not sold.
+ */
+import { NO_TOKENS } from '../billing/ledger/ledger.ts';
+import { boundFor, chargeFor, type Price } from '../catalog/catalog.ts';
+import { tokensAbout, tokensAtMost } from '../core/token-count.ts';
+import { engineFault } from '../engines/engine-refusal.ts';
+import type { EngineFailure, Engines, Replica } from '../engines/engines.ts';
+import type { ReplicaSet } from '../engines/replica-set.ts';
+import { type ReadLargeJson, readJson } from '../http/read-request.ts';
+import type { RequestContext } from '../http/request-context.ts';
+import { JSON_BODY, type Route } from '../http/route.ts';
+import { answerWork, findModel, sellWork, type SellingParts } from '../http/sell-work.ts';
+import { refuseIssues } from '../json/validation.ts';
+import { RERANK, RERANK_BY_VERSION } from './describe.ts';
+import { type ReadRanking, readRanking } from './rerank-answer.ts';
+import { engineBody, RerankRequest, textsBody, textsOf } from './rerank-request.ts';
+
+export interface RerankParts extends SellingParts {
+  readonly engines: Engines;
+  readonly readLargeJson: ReadLargeJson;
+  /** Replicas that take `texts` and not `documents`. */
+  readonly textReplicas: ReplicaSet;
+}
+
+const JSON_TYPE = 'application/json; charset=utf-8';
+const ANSWER_TYPES = ['application/json'];
+const DEFAULT_MAX_DOCUMENTS = 1_000;
+/** Cohere's search unit. */
+const DOCUMENTS_PER_SEARCH = 100;
+/** Marks that a model puts around a pair. */
+const FRAME_TOKENS = 16;
+const MAX_RESPONSE_BYTES = 8 * 1024 * 1024;
+/** Engines that repeat the documents, asked or not. */
+const RESPONSE_BYTES_PER_TEXT_BYTE = 6;
+const TIME_LIMITS = { firstByteMs: 600_000 };
+
+export function rerankRoutes(parts: RerankParts): Route[] {
+  const route = {
+    method: 'POST',
+    auth: 'key-or-wallet',
+    about: 'Reranking of documents',
+    body: JSON_BODY,
+    sells: 'rerank',
+    handle: (context: RequestContext) => rerank(parts, context),
+  } as const;
+  return [
+    { ...route, path: '/rerank', describe: RERANK },
+    // Cohere's clients add the version to the address that they are given.
+    { ...route, path: '/v1/rerank', describe: RERANK_BY_VERSION },
+    { ...route, path: '/v2/rerank', describe: RERANK_BY_VERSION },
+  ];
+}
+
+/** What is compared, and how much of it there is. */
+interface RerankOrder {
+  readonly request: RerankRequest;
+  readonly texts: readonly string[];
+  /** Results of the answer. */
+  readonly wanted: number;
+  readonly searches: number;
+  readonly textBytes: number;
+  readonly mostTokens: number;
+}
+
+function orderOf(request: RerankRequest, id: string, maxDocuments: number): RerankOrder {
+  const count = request.documents.length;
+  if (count > maxDocuments) {
+    const message = `The model ${id} takes at most ${maxDocuments} documents, got ${count}`;
+    throw refuseIssues([{ code: 'too_big', path: ['documents'], message }]);
+  }
+  const texts = textsOf(request);
+  // The query is read with each document.
+  let textBytes = Buffer.byteLength(request.query) * count;
+  for (const text of texts) textBytes += Buffer.byteLength(text);
+  return {
+    request,
+    texts,
+    wanted: Math.min(request.top_n ?? count, count),
+    searches: Math.ceil(count / DOCUMENTS_PER_SEARCH),
+    textBytes,
+    mostTokens: tokensAtMost(textBytes) + FRAME_TOKENS * count,
+  };
+}
+
+/** What of it the model has a price for. */
+function unitsOf({ searches }: RerankOrder, promptTokens: number, price: Price) {
+  return {
+    ...(price.perSearch === undefined ? {} : { searches }),
+    ...(price.tokens === undefined ? {} : { promptTokens }),
+  };
+}
+
+async function rerank(parts: RerankParts, context: RequestContext): Promise<void> {
+  const request = await readJson(context, RerankRequest, parts.readLargeJson);
+  const wanted = { name: request.model ?? undefined, work: 'reranking' };
+  const found = findModel(parts, context, 'rerank', wanted);
+  const { model, price } = found;
+  const order = orderOf(request, model.id, model.rerank?.maxDocuments ?? DEFAULT_MAX_DOCUMENTS);
+  const maxNano = boundFor(unitsOf(order, order.mostTokens, price), price);
+  const terms = { kind: 'rerank', bounds: { minNano: maxNano, maxNano } };
+  await sellWork(parts, context, found, terms, async (held) => {
+    const { answer, read } = await rank(parts, context, order, held);
+    const isTold = read.tokens !== undefined && read.tokens <= order.mostTokens;
+    const promptTokens = isTold ? (read.tokens ?? 0) : tokensAbout(order.textBytes);
+    const replica = answer.replica.engine;
+    const { attempts, firstByteMs: firstTokenMs } = answer;
+    const outcome = {
+      costNano: chargeFor(unitsOf(order, promptTokens, price), price),
+      status: 'completed',
+      tokens: { ...NO_TOKENS, prompt: promptTokens },
+      countedBy: isTold ? 'engine' : 'bytes',
+      attempts,
+      replica,
+      firstTokenMs,
+      extras: { searches: order.searches },
+    } as const;
+    await answerWork(held, { replica, attempts }, outcome, (cost) => {
+      const said = {
+        id: context.requestId,
+        object: 'list',
+        model: model.id,
+        results: resultsOf(read, order),
+        usage: { prompt_tokens: promptTokens, total_tokens: promptTokens },
+        meta: {
+          api_version: { version: '2' },
+          billed_units: { search_units: order.searches },
+          tokens: { input_tokens: promptTokens, output_tokens: 0 },
+        },
+        cost,
+      };
+      return { type: JSON_TYPE, body: Buffer.from(JSON.stringify(said)) };
+    });
+  });
+}
+
+function resultsOf({ ranked }: ReadRanking, { request, texts }: RerankOrder): object[] {
+  return ranked.map(({ index, score }) => {
+    const result = { index, relevance_score: score };
+    if (request.return_documents !== true) return result;
+    const given = request.documents[index];
+    return { ...result, document: typeof given === 'object' ? given : { text: texts[index] } };
+  });
+}
+
+async function rank(
+  { engines, textReplicas }: RerankParts,
+  context: RequestContext,
+  { request, texts, wanted, textBytes }: RerankOrder,
+  { model, signal }: Pick<Parameters<Parameters<typeof sellWork>[4]>[0], 'model' | 'signal'>,
+) {
+  let read: ReadRanking | undefined;
+  let learned: Replica | undefined;
+  const answer = await engines.collect({
+    work: 'rerank',
+    replicas: model.replicas,
+    method: 'POST',
+    path: '/rerank',
+    contentType: 'application/json',
+    buildBody: (replica, refusal) => {
+      if (textReplicas.has(replica)) {
+        return refusal === undefined ? textsBody(request, texts) : undefined;
+      }
+      if (refusal === undefined) return engineBody(request, texts, replica.model);
+      if (learned === replica || !wantsTexts(refusal)) return undefined;
+      learned = replica;
+      return textsBody(request, texts);
+    },
+    canAmend: true,
+    mayLackPath: true,
+    caller: context.caller.accountId,
+    signal,
+    maxResponseBytes: MAX_RESPONSE_BYTES + textBytes * RESPONSE_BYTES_PER_TEXT_BYTE,
+    timeLimits: TIME_LIMITS,
+    accept: ANSWER_TYPES,
+    isUsable: (body) => {
+      read = readRanking(body, texts.length, wanted);
+      return read !== undefined;
+    },
+  });
+  if (!answer.ok) throw engineFault(answer, model.id);
+  if (read === undefined) throw new Error('A usable answer was read');
+  if (learned === answer.replica) textReplicas.add(learned);
+  return { answer, read };
+}
+
+/** Whether an engine refuses the form: its validation names the field that it lacks. */
+function wantsTexts({ status, body }: EngineFailure): boolean {
+  return (status === 400 || status === 422) && /\btexts\b/.test(String(body ?? ''));
+}
