@@ -151,7 +151,11 @@ payments:
   });
   after(async () => {
     rmSync(folder, { recursive: true, force: true });
-    await farebox.audit().finally(() => Promise.all([farebox.stop(), upstream.kill()]));
+    try {
+      await farebox.audit();
+    } finally {
+      await Promise.all([farebox.stop(), upstream.kill()]);
+    }
   });
 
   test('compiles under `tsc --strict`, libraries checked too', async () => {
