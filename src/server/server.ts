@@ -32,7 +32,7 @@ import { Maintenance } from './maintenance.ts';
 import { type Wallets, openWallets, walletsFeature } from '../wallet/wallet.ts';
 import { type OwnView, ServerMetrics, type Siblings } from './metrics.ts';
 import type { Catalog } from '../catalog/catalog.ts';
-import type { Config } from '../config/config.ts';
+import type { Config, ModelType } from '../config/config.ts';
 import { videoConstraints } from '../video/model-checks.ts';
 import type { Engines } from '../engines/engines.ts';
 import type { Clock } from '../core/clock.ts';
@@ -113,7 +113,8 @@ export async function startApp(parts: AppParts): Promise<App> {
   await ledger.start();
   const sealer = await openSealer(store, ids);
   const extras = await openExtras(inForce, clock, log);
-  const wallets = await openWallets({ ...parts, stores, basePath: BASE_PATH });
+  const modelOf = (type: ModelType): string | undefined => catalog.holderOf('default', type)?.id;
+  const wallets = await openWallets({ ...parts, stores, basePath: BASE_PATH, modelOf });
   const { payments } = wallets;
   const opened = { config, stores, extras, wallets };
   const { shared, registry, metrics, traces, observerEnds } = openShared(parts, opened);
