@@ -78,6 +78,8 @@ export const LEASE_MS = 30 * SECOND_MS;
 const RENEW_MS = 2 * SECOND_MS;
 /** Lines of a batch that wait or run; the rest of them are in the file. */
 export const MAX_PENDING = 32;
+/** Their bytes, unless there is only one. */
+const MAX_PENDING_BYTES = 16_000_000;
 const MAX_PROBLEMS = 100;
 /** Tries of a line that an engine fails at; one that is away or full is waited for. */
 const MAX_ATTEMPTS = 3;
@@ -105,9 +107,11 @@ export class BatchRun {
   readonly #path: string;
   readonly #aborter = new AbortController();
   readonly #pending = new Set<Promise<void>>();
+  #pendingBytes = 0;
   #stop: Stop | undefined;
   /** How long it rests when it goes back into the queue. */
   #restMs = 0;
+  #isLooking = false;
   /** Its lines are in order, and can be read as requests. */
   #isChecked: boolean;
   #completed = 0;
@@ -142,6 +146,9 @@ export class BatchRun {
 
   /** Keeps the lease, says how far the batch is, and hears whether it is to end. */
   async look(): Promise<void> {
+    // A slow database must not gather looks.
+    if (this.#isLooking) return;
+    this.#isLooking = true;
     const { batches, files, clock, log } = this.#parts;
     const { id, accountId } = this.#batch;
     try {
@@ -157,6 +164,8 @@ export class BatchRun {
     } catch (error) {
       // The lease runs out, and whoever takes the batch up goes on.
       log.debug({ batch: id, reason: reasonOf(error) }, 'The lease of a batch was not renewed');
+    } finally {
+      this.#isLooking = false;
     }
   }
 
@@ -264,15 +273,24 @@ export class BatchRun {
       for await (const line of this.#lines()) {
         if (this.#stopped() !== undefined) break;
         if (done.has(line.number)) continue;
-        while (this.#pending.size >= MAX_PENDING) await Promise.race(this.#pending);
-        this.#begin(requestOf(line));
+        const request = requestOf(line);
+        while (!this.#hasPlaceFor(request)) await Promise.race(this.#pending);
+        this.#begin(request);
       }
     } finally {
       await Promise.all(this.#pending);
     }
   }
 
+  /** Long lines are few at a time. */
+  #hasPlaceFor({ body }: LineRequest): boolean {
+    if (this.#pending.size === 0) return true;
+    const bytes = this.#pendingBytes + body.length;
+    return this.#pending.size < MAX_PENDING && bytes <= MAX_PENDING_BYTES;
+  }
+
   #begin(request: LineRequest): void {
+    this.#pendingBytes += request.body.length;
     const running = this.#runLine(request)
       .catch((error: unknown) => {
         // The database is away, or a bug: the batch rests, and the line runs when it is taken up.
@@ -281,7 +299,10 @@ export class BatchRun {
         this.#restMs = LATER_MS;
         this.#end('rest');
       })
-      .finally(() => this.#pending.delete(running));
+      .finally(() => {
+        this.#pending.delete(running);
+        this.#pendingBytes -= request.body.length;
+      });
     this.#pending.add(running);
   }
 

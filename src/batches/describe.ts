@@ -211,6 +211,7 @@ export const READ_BATCH: RouteDescription = {
 export const CANCEL_BATCH: RouteDescription = {
   tag: 'Batches',
   summary: 'Cancel a batch',
+  destructive: true,
   about:
     'Requests that run come to their end and are charged; the others do not run. What has been answered by then is in the output file.',
   parameters: [batchId],

@@ -5,6 +5,7 @@
  * A file that is being written counts with the bytes that were announced for it, so that an account
  * never stores more than it may, however many uploads run at once.
  */
+import { nextTurn } from '../core/event-loop.ts';
 import { type Queryable, type Store, oneAtATime } from '../db/db.ts';
 
 /** Which of the files of a batch a piece belongs to; what was uploaded has one. */
@@ -66,10 +67,12 @@ export interface PartSum {
 }
 
 const COLUMNS = 'id, content_id, part, name, purpose, size_bytes, created_ms, expires_ms';
-/** Pieces that one statement looks at, or deletes. */
+/** Pieces that one statement looks at. */
 const PIECES = 256;
 /** Bytes that are read at once; a single piece may be larger. */
 const READ_BYTES = 256 * 1024;
+/** Bytes that are deleted at once: some milliseconds of work beside a file. */
+const REMOVED_BYTES = 4 * 1024 * 1024;
 const EXPIRED_FILES = 100;
 
 interface FileRow {
@@ -203,23 +206,20 @@ export class FileTable {
 
   /** Deletes the bytes of a file, then the file: a crash in between leaves it to the next sweep. */
   async remove({ id, contentId, part }: Pick<StoredFile, 'id' | 'contentId' | 'part'>) {
-    await this.removePieces(contentId, part);
+    await this.#removePieces(contentId, part);
     await this.#store.query('DELETE FROM batches_file WHERE id = $1', [id]);
   }
 
-  async removePieces(contentId: string, part: number): Promise<void> {
+  async #removePieces(contentId: string, part: number): Promise<void> {
     for (;;) {
-      const rows = await this.#store.transaction(
-        (tx) =>
-          tx.query(
-            `DELETE FROM batches_piece WHERE content_id = $1 AND seq IN (
-               SELECT seq FROM batches_piece WHERE content_id = $1 AND part = $2 LIMIT ${PIECES})
-             RETURNING seq`,
-            [contentId, part],
-          ),
-        { durable: false },
-      );
-      if (rows.length === 0) return;
+      const upTo = await this.#reach(contentId, part, -1, REMOVED_BYTES);
+      if (upTo === undefined) return;
+      const sql = 'DELETE FROM batches_piece WHERE content_id = $1 AND part = $2 AND seq <= $3';
+      // The file is out of sight: what a crash brings back is deleted by the next sweep.
+      await this.#store.transaction((tx) => tx.query(sql, [contentId, part, upTo]), {
+        durable: false,
+      });
+      await nextTurn();
     }
   }
 
@@ -227,19 +227,8 @@ export class FileTable {
   async *read(contentId: string, part: number): AsyncGenerator<Buffer> {
     let after = -1;
     for (;;) {
-      const sizes = await this.#store.query<{ seq: bigint; size_bytes: bigint }>(
-        `SELECT seq, size_bytes FROM batches_piece WHERE content_id = $1 AND part = $2 AND seq > $3
-         ORDER BY seq LIMIT ${PIECES}`,
-        [contentId, part, after],
-      );
-      let upTo = after;
-      let bytes = 0;
-      for (const { seq, size_bytes: size } of sizes) {
-        bytes += Number(size);
-        if (upTo !== after && bytes > READ_BYTES) break;
-        upTo = Number(seq);
-      }
-      if (upTo === after) return;
+      const upTo = await this.#reach(contentId, part, after, READ_BYTES);
+      if (upTo === undefined) return;
       const rows = await this.#store.query<{ body: Buffer }>(
         `SELECT body FROM batches_piece
          WHERE content_id = $1 AND part = $2 AND seq > $3 AND seq <= $4 ORDER BY seq`,
@@ -247,7 +236,31 @@ export class FileTable {
       );
       yield Buffer.concat(rows.map(({ body }) => body));
       after = upTo;
+      // A file beside the server is read at once.
+      await nextTurn();
     }
+  }
+
+  /** The last of the pieces after `after` that have `maxBytes` together, or of the next one alone. */
+  async #reach(
+    contentId: string,
+    part: number,
+    after: number,
+    maxBytes: number,
+  ): Promise<number | undefined> {
+    const sizes = await this.#store.query<{ seq: bigint; size_bytes: bigint }>(
+      `SELECT seq, size_bytes FROM batches_piece WHERE content_id = $1 AND part = $2 AND seq > $3
+       ORDER BY seq LIMIT ${PIECES}`,
+      [contentId, part, after],
+    );
+    let upTo: number | undefined;
+    let bytes = 0;
+    for (const { seq, size_bytes: size } of sizes) {
+      bytes += Number(size);
+      if (upTo !== undefined && bytes > maxBytes) break;
+      upTo = Number(seq);
+    }
+    return upTo;
   }
 
   /** The lines of a result that are there. */

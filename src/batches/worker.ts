@@ -57,9 +57,12 @@ export class Worker {
     this.#isStopped = true;
     this.#stopTicking?.();
     await this.#ticking;
-    const ended = [...this.#running.values()].map((one) => one.ended);
-    for (const { run } of this.#running.values()) run.rest();
-    await Promise.race([Promise.all(ended), this.#parts.clock.sleep(STOP_MS)]);
+    const running = [...this.#running.values()];
+    for (const { run } of running) run.rest();
+    const timer = new AbortController();
+    const isOver = this.#parts.clock.sleep(STOP_MS, timer.signal).catch(() => undefined); // ended below
+    await Promise.race([Promise.all(running.map(({ ended }) => ended)), isOver]);
+    timer.abort();
   }
 
   /** Looks for work soon: a batch was queued, or is to end. */

@@ -287,10 +287,14 @@ export class Catalog {
 }
 
 function listedModels({ models }: Snapshot, type: ListType, limits: KeyLimits): CatalogModel[] {
-  return [...models.values()]
-    .filter((model) => model.listed && isOnList(model, type))
-    .filter((model) => isAllowed(model, limits))
-    .filter((model) => model.stage !== 'gone');
+  return (
+    [...models.values()]
+      .filter((model) => model.listed && isOnList(model, type))
+      // What cannot run, and nobody knows when it will, is not offered; asked for by name it says why.
+      .filter(({ outage }) => outage === undefined || outage.backAtMs !== undefined)
+      .filter((model) => isAllowed(model, limits))
+      .filter((model) => model.stage !== 'gone')
+  );
 }
 
 function isAllowed(model: CatalogModel, { modelPrivacy, models }: KeyLimits): boolean {

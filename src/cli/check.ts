@@ -15,7 +15,7 @@ import { reasonOf, silentLog } from '../core/log.ts';
 import { type Store, openStore } from '../db/db.ts';
 import { configuredEngines } from '../engines/registry.ts';
 import { Engines } from '../engines/engines.ts';
-import { probeEmbedded } from '../engines/embedded-probe.ts';
+import { type EngineProbe, probeEmbedded } from '../engines/embedded-probe.ts';
 import { ENGINE_PACKAGES, missingPackages } from '../engines/local/engine-packages.ts';
 import { type RailHealth, askRails, askStaking } from '../payments/payments.ts';
 import { BASE_PATH } from '../server/server.ts';
@@ -57,14 +57,20 @@ server may run meanwhile.`,
   },
 };
 
-/** What there is to say of everything that a server of this configuration needs. */
-export async function findingsOf(config: Config): Promise<Finding[]> {
+/**
+ * What there is to say of everything that a server of this configuration needs. `running`: how the
+ * embedded engines of a server are; without it each is started for a moment.
+ */
+export async function findingsOf(
+  config: Config,
+  running?: readonly EngineProbe[],
+): Promise<Finding[]> {
   return [
     await listenFinding(config),
     dataFinding(config),
     await databaseFinding(config),
     ...(await engineFindings(config)),
-    ...(await embeddedFindings(config)),
+    ...(await embeddedFindings(config, running)),
     modelFinding(config),
     ...(await paymentFindings(config)),
   ];
@@ -137,20 +143,26 @@ async function probeFinding(config: Config, engines: Engines, id: string): Promi
   return finding(what, 'note', `${answered}, but does not name ${missing.join(', ')}`);
 }
 
-/** Each embedded engine is started once; what it lacks is named with the way to get it. */
-async function embeddedFindings(config: Config): Promise<Finding[]> {
+/** How each embedded engine is; what it lacks is named with the way to get it. */
+async function embeddedFindings(
+  config: Config,
+  running: readonly EngineProbe[] | undefined,
+): Promise<Finding[]> {
   if (!config.embedded.enabled) return [finding('embedded engines', 'note', 'switched off')];
-  const probes = await probeEmbedded({
-    config,
-    clock: systemClock(),
-    ids: systemIds(),
-    log: silentLog,
-    onChange: () => undefined,
-  });
-  return probes.map(({ engine, needs, missing, problem }) => {
+  const probes =
+    running ??
+    (await probeEmbedded({
+      config,
+      clock: systemClock(),
+      ids: systemIds(),
+      log: silentLog,
+      onChange: () => undefined,
+    }));
+  return probes.map(({ engine, needs, missing, problem, isStarting }) => {
     const what = `engine ${engine}`;
     const packages = needs.flatMap((set) => [...ENGINE_PACKAGES[set]]).join(', ') || 'ffmpeg';
     if (problem !== undefined) return finding(what, 'wrong', problem);
+    if (isStarting === true) return finding(what, 'note', 'is being started');
     if (missing.length === 0) return finding(what, 'ok', `works with ${packages}`);
     const words = missing.map(missingPackages).join('; ');
     const next = config.embedded.download ? ', and so does the next start' : '';

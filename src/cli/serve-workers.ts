@@ -14,14 +14,15 @@ import type { Log } from '../core/log.ts';
 import { siblingUrl } from '../core/sibling.ts';
 import { downloadView, greeting, hearRejections, stopSignal } from './serving.ts';
 import type { Console } from './terminal.ts';
+import type { OwnView } from '../server/server.ts';
 import type { FromWorker, ToWorker } from './worker.ts';
 
 const FIRST_RESTART_MS = SECOND_MS / 2;
 const SLOWEST_RESTART_MS = 30 * SECOND_MS;
 /** After running so long, a crash counts as the first one again. */
 const HEALTHY_AFTER_MS = MINUTE_MS;
-/** A worker that does not say its figures in this time is left out. */
-const FIGURES_LIMIT_MS = SECOND_MS;
+/** A worker that does not say what it sees in this time is left out. */
+const INQUIRY_LIMIT_MS = SECOND_MS;
 /** After the drain a worker closes its database; one that does not is ended. */
 const CLOSING_GRACE_MS = 10 * SECOND_MS;
 
@@ -80,7 +81,7 @@ class Fleet {
   readonly #options: FleetOptions;
   readonly #clock = systemClock();
   readonly #slots: Slot[] = [];
-  readonly #scrapes = new Scrapes(this.#clock, () => this.#connected());
+  readonly #inquiries = new Inquiries(this.#clock, () => this.#connected());
   readonly #engines: LocalEngines;
   readonly #listening = Promise.withResolvers<string | undefined>();
   readonly #gone = Promise.withResolvers<undefined>();
@@ -150,8 +151,8 @@ class Fleet {
     worker.on('error', (error) => log.debug({ reason: String(error) }, 'Worker channel failed'));
     worker.on('online', () => worker.send(this.#news()));
     worker.on('message', (message: FromWorker) => {
-      if (message.kind === 'figures-wanted') return this.#scrapes.start(worker, message.scrape);
-      if (message.kind === 'figures') return this.#scrapes.take(message.scrape, message.page);
+      if (message.kind === 'views-wanted') return this.#inquiries.start(worker, message);
+      if (message.kind === 'view') return this.#inquiries.take(message.inquiry, message.view);
       this.#isListening = true;
       this.#listening.resolve(message.address);
       log.info({ worker: worker.process.pid }, 'Worker listens');
@@ -187,25 +188,25 @@ class Fleet {
   #news(): ToWorker {
     const { areStarting } = this.#engines;
     const [engines, models] = [this.#engines.engines(), this.#engines.models()];
-    const news = { engines, models, areStarting };
+    const news = { engines, models, probes: this.#engines.probes(), areStarting };
     return { kind: 'engines', news };
   }
 }
 
-interface Scrape {
+interface Inquiry {
   readonly asker: Worker;
   /** The asker's own number of it. */
   readonly number: number;
-  readonly pages: string[];
+  readonly views: string[];
   missing: number;
   readonly cancel: () => void;
 }
 
-/** Gathers the figures of all workers for the one that a scrape has met. */
-class Scrapes {
+/** Gathers what all workers see for the one that a request has met. */
+class Inquiries {
   readonly #clock: Clock;
   readonly #workers: () => readonly Worker[];
-  readonly #open = new Map<number, Scrape>();
+  readonly #open = new Map<number, Inquiry>();
   #count = 0;
 
   constructor(clock: Clock, workers: () => readonly Worker[]) {
@@ -213,31 +214,32 @@ class Scrapes {
     this.#workers = workers;
   }
 
-  start(asker: Worker, number: number): void {
+  start(asker: Worker, { of, inquiry: number }: { of: OwnView; inquiry: number }): void {
     const others = this.#workers().filter((worker) => worker !== asker);
     this.#count += 1;
-    const scrape = this.#count;
-    const cancel = this.#clock.after(FIGURES_LIMIT_MS, () => this.#end(scrape));
-    this.#open.set(scrape, { asker, number, pages: [], missing: others.length, cancel });
-    for (const worker of others) worker.send({ kind: 'figures-wanted', scrape } satisfies ToWorker);
-    if (others.length === 0) this.#end(scrape);
+    const inquiry = this.#count;
+    const cancel = this.#clock.after(INQUIRY_LIMIT_MS, () => this.#end(inquiry));
+    this.#open.set(inquiry, { asker, number, views: [], missing: others.length, cancel });
+    const wanted = { kind: 'view-wanted', of, inquiry } satisfies ToWorker;
+    for (const worker of others) worker.send(wanted);
+    if (others.length === 0) this.#end(inquiry);
   }
 
-  take(scrape: number, page: string): void {
-    const open = this.#open.get(scrape);
+  take(inquiry: number, view: string): void {
+    const open = this.#open.get(inquiry);
     if (open === undefined) return;
-    open.pages.push(page);
+    open.views.push(view);
     open.missing -= 1;
-    if (open.missing === 0) this.#end(scrape);
+    if (open.missing === 0) this.#end(inquiry);
   }
 
-  #end(scrape: number): void {
-    const open = this.#open.get(scrape);
+  #end(inquiry: number): void {
+    const open = this.#open.get(inquiry);
     if (open === undefined) return;
-    this.#open.delete(scrape);
+    this.#open.delete(inquiry);
     open.cancel();
-    const { asker, number, pages } = open;
+    const { asker, number, views } = open;
     if (!asker.isConnected()) return;
-    asker.send({ kind: 'figures', scrape: number, pages } satisfies ToWorker);
+    asker.send({ kind: 'views', inquiry: number, views } satisfies ToWorker);
   }
 }

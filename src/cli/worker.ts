@@ -6,7 +6,7 @@
 import cluster from 'node:cluster';
 import { systemClock } from '../core/clock.ts';
 import { type EngineNews, SharedEngines } from '../engines/shared-engines.ts';
-import type { Siblings } from '../server/server.ts';
+import type { App, OwnView, Siblings } from '../server/server.ts';
 import { requireSettings } from './command.ts';
 import { logFor, operationsOf, startServer, watchSettings } from './serving.ts';
 import type { Console } from './terminal.ts';
@@ -16,19 +16,19 @@ export type ToWorker =
   | { readonly kind: 'engines'; readonly news: EngineNews }
   | { readonly kind: 'reload' }
   | { readonly kind: 'stop' }
-  /** A sibling was asked for the figures of all. */
-  | { readonly kind: 'figures-wanted'; readonly scrape: number }
-  | { readonly kind: 'figures'; readonly scrape: number; readonly pages: readonly string[] };
+  /** A sibling was asked for what all see. */
+  | { readonly kind: 'view-wanted'; readonly of: OwnView; readonly inquiry: number }
+  | { readonly kind: 'views'; readonly inquiry: number; readonly views: readonly string[] };
 
 /** What a worker tells the first process. */
 export type FromWorker =
   | { readonly kind: 'listening'; /** `http://host:port`. */ readonly address: string }
-  /** It is asked for the figures of all and has its own. */
-  | { readonly kind: 'figures-wanted'; readonly scrape: number }
-  | { readonly kind: 'figures'; readonly scrape: number; readonly page: string };
+  /** It is asked for what all see and has its own. */
+  | { readonly kind: 'views-wanted'; readonly of: OwnView; readonly inquiry: number }
+  | { readonly kind: 'view'; readonly inquiry: number; readonly view: string };
 
 /** The first process waits for less. */
-const FIGURES_LIMIT_MS = 1_500;
+const INQUIRY_LIMIT_MS = 1_500;
 
 /** Serves until the first process says so or is gone; gives the exit code. */
 export async function runWorker(console: Console, json: boolean): Promise<number> {
@@ -39,15 +39,16 @@ export async function runWorker(console: Console, json: boolean): Promise<number
   const stop = Promise.withResolvers<undefined>();
   const siblings = new OtherWorkers();
   let reload: () => void = () => undefined;
-  let ownPage = (): Promise<string> => Promise.resolve('');
+  let app: App | undefined;
   process.on('message', (message: ToWorker) => {
     if (message.kind === 'engines') given.take(message.news);
     else if (message.kind === 'reload') reload();
     else if (message.kind === 'stop') stop.resolve(undefined);
-    else if (message.kind === 'figures') siblings.take(message.scrape, message.pages);
+    else if (message.kind === 'views') siblings.take(message.inquiry, message.views);
     else {
-      const { scrape } = message;
-      void ownPage().then((page) => tellFirst({ kind: 'figures', scrape, page }));
+      const { inquiry, of } = message;
+      // One that is not up yet has nothing to say, and is left out.
+      void app?.ownView(of).then((view) => tellFirst({ kind: 'view', inquiry, view }));
     }
   });
   process.on('disconnect', () => stop.resolve(undefined));
@@ -55,14 +56,13 @@ export async function runWorker(console: Console, json: boolean): Promise<number
   const settings = await requireSettings(console);
   const { config } = settings;
   const log = logFor(console, config, json);
-  const app = await startServer({
+  app = await startServer({
     config,
     log,
     localEngines: (onChange) => given.onChange(onChange),
     siblings,
     operations: operationsOf(console),
   });
-  ownPage = () => app.metricsPage();
   const watch = watchSettings(console, app, settings, log);
   reload = () => void watch.check(true);
   tellFirst({ kind: 'listening', address: app.address });
@@ -79,25 +79,25 @@ function tellFirst(message: FromWorker): void {
   if (process.connected) process.send?.(message);
 }
 
-/** Asks the other workers for their figures, through the first process. */
+/** Asks the other workers for what they see, through the first process. */
 class OtherWorkers implements Siblings {
   readonly worker = cluster.worker?.id ?? 0;
   readonly #clock = systemClock();
-  readonly #asked = new Map<number, (pages: readonly string[]) => void>();
-  #scrapes = 0;
+  readonly #asked = new Map<number, (views: readonly string[]) => void>();
+  #inquiries = 0;
 
-  metricsPages(): Promise<readonly string[]> {
-    this.#scrapes += 1;
-    const scrape = this.#scrapes;
+  ask(of: OwnView): Promise<readonly string[]> {
+    this.#inquiries += 1;
+    const inquiry = this.#inquiries;
     const { promise, resolve } = Promise.withResolvers<readonly string[]>();
-    this.#asked.set(scrape, resolve);
-    const cancel = this.#clock.after(FIGURES_LIMIT_MS, () => this.take(scrape, []));
-    tellFirst({ kind: 'figures-wanted', scrape });
+    this.#asked.set(inquiry, resolve);
+    const cancel = this.#clock.after(INQUIRY_LIMIT_MS, () => this.take(inquiry, []));
+    tellFirst({ kind: 'views-wanted', of, inquiry });
     return promise.finally(cancel);
   }
 
-  take(scrape: number, pages: readonly string[]): void {
-    this.#asked.get(scrape)?.(pages);
-    this.#asked.delete(scrape);
+  take(inquiry: number, views: readonly string[]): void {
+    this.#asked.get(inquiry)?.(views);
+    this.#asked.delete(inquiry);
   }
 }

@@ -18,11 +18,17 @@ import {
   demoModels,
   librarySpec,
 } from './llama/llama-models.ts';
-import { findPackages, packageSet } from './local/engine-packages.ts';
+import { type EngineSet, findPackages, packageSet } from './local/engine-packages.ts';
 import { FetchPace, hasModel, hostOf, modelFetcher } from './local/model-files.ts';
 import type { LocalChild } from './local/local-child.ts';
 import { requirePackages } from './local/package-fetch.ts';
-import { type LocalEnginesParts, MediaEngines, threadsOf } from './media-engines.ts';
+import {
+  type EngineProbe,
+  type LocalEnginesParts,
+  MediaEngines,
+  probeOf,
+  threadsOf,
+} from './media-engines.ts';
 import { SENTENCE_DIMENSIONS, SENTENCE_MODEL, sentenceEngine } from './sentences/sentences.ts';
 
 /** Engines beside the configured ones, as the app sees them. */
@@ -31,6 +37,8 @@ export interface LocalEngineSource {
   start(): Promise<void>;
   engines(): EngineSettings[];
   models(): DiscoveredModel[];
+  /** How the embedded engines are, so that nobody has to start them to know. */
+  probes(): readonly EngineProbe[];
   /** Until everything has started once, or has failed to: there may be more models in a moment. */
   readonly areStarting: boolean;
   stop(): Promise<void>;
@@ -64,6 +72,8 @@ export class LocalEngines implements LocalEngineSource {
   #found: readonly FoundEngine[] = [];
   #stopLooking: (() => void) | undefined;
   #stopTrying: (() => void) | undefined;
+  /** Why engines did not start the last time, by their names. */
+  readonly #problems = new Map<string, string>();
   /** Models of the library that are fetched or could not be. */
   readonly #awaited = new Map<string, DiscoveredModel>();
   areStarting: boolean;
@@ -127,6 +137,20 @@ export class LocalEngines implements LocalEngineSource {
     return [...found, ...own, ...sentences, ...this.#media.models(), ...awaited];
   }
 
+  probes(): EngineProbe[] {
+    const { dataFolder, embedded } = this.#parts.config;
+    if (!embedded.enabled) return [];
+    const probe = (engine: string, set: EngineSet, address: unknown): EngineProbe => {
+      const problem = this.#problems.get(engine);
+      return probeOf({ engine, needs: [set] }, { dataFolder, address, problem });
+    };
+    const own = [probe(LLAMA_ENGINE, 'llama', this.#llama?.address)];
+    if (this.#wantsSentences()) {
+      own.push(probe(SENTENCE_ENGINE, 'sentences', this.#sentences?.runningAt));
+    }
+    return [...own, ...this.#media.probes()];
+  }
+
   async stop(): Promise<void> {
     this.#stopLooking?.();
     this.#stopTrying?.();
@@ -155,6 +179,7 @@ export class LocalEngines implements LocalEngineSource {
     } catch (error) {
       // The reason says what is missing; a network may be back later.
       if (this.#abort.signal.aborted) return;
+      this.#problems.set(LLAMA_ENGINE, reasonOf(error));
       log.warn({ reason: reasonOf(error) }, 'There is no embedded engine');
       if (embedded.download) this.#stopTrying = clock.after(RETRY_MS, () => void this.#tryLlama());
       return;
@@ -174,15 +199,21 @@ export class LocalEngines implements LocalEngineSource {
       await llama.start();
     } catch (error) {
       // The engine tries again by itself; the operator hears why it is not there yet.
+      this.#problems.set(LLAMA_ENGINE, reasonOf(error));
       log.warn({ reason: reasonOf(error) }, 'The embedded engine did not start');
     }
+  }
+
+  #wantsSentences(): boolean {
+    const { embedded, models } = this.#parts.config;
+    return embedded.sentences && models.every(({ type }) => type !== 'embedding');
   }
 
   /** Vectors that mean something, where the operator has no model for them. */
   async #startSentences(): Promise<void> {
     const { config, clock, ids, log, onChange } = this.#parts;
-    const { dataFolder, embedded, models } = config;
-    if (!embedded.sentences || models.some(({ type }) => type === 'embedding')) return;
+    const { dataFolder } = config;
+    if (!this.#wantsSentences()) return;
     try {
       await requirePackages('sentences', { ...this.#parts, signal: this.#abort.signal });
       if (this.#abort.signal.aborted) return;
@@ -190,6 +221,7 @@ export class LocalEngines implements LocalEngineSource {
       await this.#sentences.address();
     } catch (error) {
       // The reason names the missing package; the demo model goes on answering.
+      this.#problems.set(SENTENCE_ENGINE, reasonOf(error));
       if (!this.#abort.signal.aborted) {
         log.warn({ reason: reasonOf(error) }, 'There is no sentence encoder');
       }

@@ -49,6 +49,8 @@ interface Offer {
   readonly needsFetch?: true;
   /** While its model is not there. */
   outage?: ModelOutage | undefined;
+  /** Why it did not start the last time. */
+  problem?: string | undefined;
   /** The last one that it had: a child that is started again is back before most calls. */
   address?: LocalAddress;
 }
@@ -62,7 +64,7 @@ const CUTOUT_LIMIT_MS = 5 * MINUTE_MS;
 const SPEECH_LIMIT_MS = HOUR_MS;
 const VIDEO_LIMIT_MS = 10 * MINUTE_MS;
 
-/** What became of a trial start. */
+/** What became of the start of an engine. */
 export interface EngineProbe {
   readonly engine: string;
   /** The packages that it runs with; none where the programs of the machine do. */
@@ -70,6 +72,24 @@ export interface EngineProbe {
   readonly missing: readonly EngineSet[];
   /** Why it does not start, with its packages here. */
   readonly problem: string | undefined;
+  /** It is being started, so that nothing is known yet. */
+  readonly isStarting?: true;
+}
+
+/** How an engine is that has been started. `address`: where it runs. */
+export function probeOf(
+  { engine, needs }: Pick<EngineProbe, 'engine' | 'needs'>,
+  now: { dataFolder: string; address: unknown; problem: string | undefined },
+): EngineProbe {
+  if (now.address !== undefined) return { engine, needs, missing: [], problem: undefined };
+  const missing = missingOf(needs, now.dataFolder);
+  if (missing.length > 0) return { engine, needs, missing, problem: undefined };
+  const { problem } = now;
+  return { engine, needs, missing, problem, ...(problem === undefined && { isStarting: true }) };
+}
+
+function missingOf(needs: readonly EngineSet[], dataFolder: string): EngineSet[] {
+  return needs.filter((set) => findPackages(packageSet(set), dataFolder) === undefined);
 }
 
 /** Starts a child; the reason when it does not. */
@@ -131,11 +151,13 @@ export class MediaEngines {
         for (const set of offer.needs) await requirePackages(set, { ...this.#parts, signal });
         await offer.child.address();
         offer.outage = undefined;
+        offer.problem = undefined;
         this.#followFetch(offer);
       } catch (error) {
         // The reason names the missing package or program.
         if (this.#isStopped) return;
-        log.warn({ engine: offer.engine, reason: reasonOf(error) }, 'There is no such engine here');
+        offer.problem = reasonOf(error);
+        log.warn({ engine: offer.engine, reason: offer.problem }, 'There is no such engine here');
         if (!(error instanceof Fault) || error.code !== 'FETCH_FAILED') continue;
         waiting.push(offer);
         offer.outage = { reason: 'needs packages that could not be fetched, which is tried again' };
@@ -168,13 +190,20 @@ export class MediaEngines {
     this.#offers = this.#offersIn(work, await this.#hasSpeech(), await this.#mediaNeeds());
     const probes: EngineProbe[] = [];
     for (const { engine, needs, child } of this.#offers) {
-      const missing = needs.filter(
-        (set) => findPackages(packageSet(set), dataFolder) === undefined,
-      );
+      const missing = missingOf(needs, dataFolder);
       const problem = missing.length > 0 ? undefined : await startProblem(child);
       probes.push({ engine, needs, missing, problem });
     }
     return probes;
+  }
+
+  /** What became of the start of each, as it is now. */
+  probes(): EngineProbe[] {
+    const { dataFolder } = this.#parts.config;
+    return this.#offers.map((offer) => {
+      const { problem, child } = offer;
+      return probeOf(offer, { dataFolder, address: child.runningAt, problem });
+    });
   }
 
   engines(): EngineSettings[] {

@@ -5,17 +5,19 @@
 import type { DiscoveredModel } from '../catalog/catalog.ts';
 import type { EngineSettings } from './engines.ts';
 import type { LocalEngineSource } from './local-engines.ts';
+import type { EngineProbe } from './media-engines.ts';
 
 /** What the first process tells. */
 export interface EngineNews {
   readonly engines: readonly EngineSettings[];
   readonly models: readonly DiscoveredModel[];
+  readonly probes: readonly EngineProbe[];
   readonly areStarting: boolean;
 }
 
 export class SharedEngines implements LocalEngineSource {
   readonly #first = Promise.withResolvers<undefined>();
-  #news: EngineNews = { engines: [], models: [], areStarting: true };
+  #news: EngineNews = { engines: [], models: [], probes: [], areStarting: true };
   #onChange: () => void = () => undefined;
 
   /** Whom to tell when engines or models came or went. */
@@ -41,6 +43,10 @@ export class SharedEngines implements LocalEngineSource {
 
   models(): DiscoveredModel[] {
     return [...this.#news.models];
+  }
+
+  probes(): readonly EngineProbe[] {
+    return this.#news.probes;
   }
 
   get areStarting(): boolean {

@@ -88,25 +88,27 @@ function isSameAddress(value: unknown, address: string): boolean {
 
 /** Throws the Fault of an amount outside the limits; all in base units, inclusive. */
 export function checkAmount(units: bigint, limits: AmountLimits): void {
+  const { minimumUnits, maximumUnits, smaller } = limits;
   if (units <= 0n) throw refusePayment('INVALID_AMOUNT', 'The payment amount must be above zero');
-  if (units === limits.alsoUnits) return;
-  if (units < limits.minimumUnits) {
-    const also =
-      limits.alsoUnits === undefined ? '' : `, or exactly ${usdOf(limits.alsoUnits)} USD`;
-    throw refusePayment('AMOUNT_TOO_LOW', `Pay at least ${usdOf(limits.minimumUnits)} USD${also}`);
+  if (units < minimumUnits && !smaller.isOne(units)) {
+    throw refusePayment(
+      'AMOUNT_TOO_LOW',
+      `Pay at least ${usdOf(minimumUnits)} USD, or ${smaller.words}`,
+    );
   }
-  if (units > limits.maximumUnits) {
-    throw refusePayment('AMOUNT_TOO_HIGH', `Pay at most ${usdOf(limits.maximumUnits)} USD`);
+  if (units > maximumUnits) {
+    throw refusePayment('AMOUNT_TOO_HIGH', `Pay at most ${usdOf(maximumUnits)} USD`);
   }
 }
 
-function usdOf(units: bigint): number {
+/** Base units of USDC as USD, for people. */
+export function usdOf(units: bigint): number {
   return Number(units) / 1e6;
 }
 
 export interface AmountLimits {
   readonly minimumUnits: bigint;
   readonly maximumUnits: bigint;
-  /** An amount that is offered as it is, whatever the limits. */
-  readonly alsoUnits?: bigint;
+  /** Amounts below the minimum that are offered all the same. */
+  readonly smaller: { readonly isOne: (units: bigint) => boolean; readonly words: string };
 }

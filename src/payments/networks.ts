@@ -4,14 +4,15 @@
  */
 import { type Nano, nano } from '../core/money.ts';
 import { chainReason } from './chain-reason.ts';
-import type { BaseSettings, SolanaSettings } from './settings.ts';
+import type { Config } from '../config/config.ts';
 
 export const BASE = 'eip155:8453';
 const BASE_SEPOLIA = 'eip155:84532';
 export const SOLANA = 'solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp';
 const SOLANA_DEVNET = 'solana:EtWTRABZaYq6iMfeYKouRu166VU2xqa1';
 
-type Network = BaseSettings['network'] | SolanaSettings['network'];
+type Section = Config['payments'];
+type Network = NonNullable<Section['base'] | Section['solana']>['network'];
 
 interface NetworkFacts {
   readonly slug: string;

@@ -59,7 +59,7 @@ export {
 export type { RailHealth, RecentBlock } from './rail.ts';
 export type { RefundState } from './refunds.ts';
 export { authOptions, MANIFEST_PATH } from './requirements.ts';
-export type { OfferKind, PaymentRequiredAnswer, Resource } from './requirements.ts';
+export type { Discovered, OfferKind, PaymentRequiredAnswer, Resource } from './requirements.ts';
 export type { PaymentSettings } from './settings.ts';
 export type { TokenLimits } from './sign-in/sessions.ts';
 export { type CredentialField, isPaymentCredential, paymentReceipt } from './mpp.ts';

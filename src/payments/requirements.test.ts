@@ -141,7 +141,7 @@ describe('payment required', () => {
     });
   });
 
-  test('both amounts of a refused request cover what it lacks, rounded up to a unit', () => {
+  test('both amounts of a refused request cover what it lacks, in whole first payments', () => {
     const amountsFor = (needed: string) =>
       amountsOf(
         decodePaymentRequiredHeader(
@@ -152,7 +152,10 @@ describe('payment required', () => {
         ),
       );
     assert.deepEqual(amountsFor('0.7'), ['10000000', '10000000', '1000000', '1000000']);
-    assert.deepEqual(amountsFor('2.000000001'), ['10000000', '10000000', '1500001', '1500001']);
+    assert.deepEqual(amountsFor('2.000000001'), ['10000000', '10000000', '2000000', '2000000']);
+    assert.deepEqual(amountsFor('5.0'), ['10000000', '10000000', '5000000', '5000000']);
+    const exact = amountsFor('6.000000001');
+    assert.deepEqual(exact, ['10000000', '10000000', '5500001', '5500001']);
     assert.deepEqual(amountsFor('20.5'), ['20000000', '20000000'], 'one amount is said once');
   });
 

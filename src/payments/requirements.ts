@@ -54,6 +54,16 @@ export interface Resource {
   /** Path from the origin on, for example `/api/v1/chat/completions`. */
   readonly path: string;
   readonly description: string;
+  /** A word or two for indexes. */
+  readonly tags?: readonly string[];
+  /** How it is asked and what it answers, for indexes. */
+  readonly discovered?: Discovered | undefined;
+}
+
+/** Data of the bazaar extension, and the same without the answer. */
+export interface Discovered {
+  readonly full: Json;
+  readonly slim: Json;
 }
 
 /** What an offer is for: credit by itself, or a request that is sold. */
@@ -76,11 +86,14 @@ export interface PaymentRequiredAnswer {
   readonly charge: Nano;
 }
 
+/** What indexes take as the name of a service. */
+const SERVICE_NAME = /^[\x20-\x7e]{1,32}$/;
 const CHALLENGE_MS = 5 * MINUTE_MS;
 const NONCE_BYTES = 16;
 const SIGN_IN = 'sign-in-with-x';
 const IDENTIFIER = 'payment-identifier';
 const REFUNDS = 'refund-policy';
+const BAZAAR = 'bazaar';
 /** At the origin. */
 export const MANIFEST_PATH = '/.well-known/x402.json';
 /** The same for every operator: how the ledger works. */
@@ -90,8 +103,6 @@ const REFUND_TERMS = {
   restOfPayment: 'credit-at-once',
   creditExpires: false,
 } as const;
-/** Extensions that a header goes without when it is too long, the first first. */
-const LEFT_TO_THE_BODY = [OFFER_RECEIPT];
 
 /** What clients may add: the same id with the same payment gives the stored answer. */
 const PAYMENT_IDENTIFIER = {
@@ -124,9 +135,12 @@ export class Requirements {
 
   /** The terms in short, and where all of them are. */
   readonly #refunds: Json;
+  /** When what is offered was last read: the start. */
+  readonly #since: string;
 
   constructor(options: RequirementOptions) {
     this.#options = options;
+    this.#since = isoTime(options.clock.nowMs());
     const policy = this.#urlOf(MANIFEST_PATH);
     this.#refunds = { info: { unservedRequest: REFUND_TERMS.unservedRequest, policy } };
   }
@@ -144,7 +158,7 @@ export class Requirements {
     const signed = await this.#signed(required);
     return {
       body: { ...signed, authOptions: ways },
-      header: this.#header(signed),
+      header: this.#header(signed, resource),
       charge: amounts.firstPayment,
     };
   }
@@ -163,7 +177,7 @@ export class Requirements {
       extensions,
     );
     const signed = await this.#signed(body);
-    return { body: signed, header: this.#header(signed), charge: minimumTopUp };
+    return { body: signed, header: this.#header(signed, resource), charge: minimumTopUp };
   }
 
   /** The 402 for a signed-in wallet whose credit does not cover the request. */
@@ -205,10 +219,10 @@ export class Requirements {
     };
     // What is paid now has to be enough for this request.
     const short = nano(credit.needed - credit.balance);
-    const charge = maxNano(amounts.firstPayment, short);
+    const charge = this.#firstPayment(short);
     const asked = [maxNano(amounts.suggestedTopUp, short), charge];
     const required = this.#required(resource, error, asked, { [SIGN_IN]: challenge });
-    return { body, header: this.#header(required), charge };
+    return { body, header: this.#header(required, resource), charge };
   }
 
   /** The version 1 body, for clients that read nothing else; amounts and networks as v1 names them. */
@@ -250,8 +264,37 @@ export class Requirements {
       accepts: this.#accepts([amounts.minimumTopUp, amounts.firstPayment]),
       refundPolicy: this.#refundPolicy(),
       extensions: [SIGN_IN, IDENTIFIER, REFUNDS, ...(signing === undefined ? [] : [OFFER_RECEIPT])],
-      resources: resources.map((resource) => this.#described(resource)),
+      resources: resources.map((resource) => {
+        const { url, description, mimeType } = this.#described(resource);
+        return { url, description, mimeType };
+      }),
     };
+  }
+
+  /** What can be paid for here, as indexes list it. */
+  discoverable(resources: readonly Resource[]) {
+    const { amounts } = this.#options;
+    const accepts = this.#accepts([amounts.suggestedTopUp, amounts.firstPayment]);
+    return resources.map((resource) => {
+      const { url, ...described } = this.#described(resource);
+      return {
+        resource: url,
+        type: 'http',
+        x402Version: 2,
+        accepts,
+        lastUpdated: this.#since,
+        ...described,
+        extensions: resource.discovered === undefined ? {} : { [BAZAAR]: resource.discovered.full },
+      };
+    });
+  }
+
+  /** As many first payments as cover the amount, while that is less than a top-up. */
+  #firstPayment(short: Nano): Nano {
+    const { firstPayment, minimumTopUp } = this.#options.amounts;
+    if (short >= minimumTopUp) return short;
+    const times = short <= 0n ? 1n : (short + firstPayment - 1n) / firstPayment;
+    return nano(times * firstPayment);
   }
 
   /** What becomes of money that buys nothing, for programs. */
@@ -281,14 +324,15 @@ export class Requirements {
   }
 
   /** As much of a 402 as fits; the body has all of it. */
-  #header(required: Required402): string {
+  #header(required: Required402, { discovered }: Resource): string {
     const { headerBytes } = this.#options;
-    let header = encodeHeader(required);
-    const extensions = { ...required.extensions };
-    for (const name of LEFT_TO_THE_BODY) {
-      if (header.length <= headerBytes) break;
-      delete extensions[name];
+    const { [OFFER_RECEIPT]: _, ...unsigned } = required.extensions;
+    const { [BAZAAR]: __, ...least } = unsigned;
+    const slim = discovered === undefined ? [] : [{ ...least, [BAZAAR]: discovered.slim }];
+    let header = '';
+    for (const extensions of [required.extensions, unsigned, ...slim, least]) {
       header = encodeHeader({ ...required, extensions });
+      if (header.length <= headerBytes) break;
     }
     return header;
   }
@@ -305,12 +349,24 @@ export class Requirements {
       error,
       resource: this.#described(resource),
       accepts,
-      extensions: { ...extensions, [REFUNDS]: this.#refunds },
+      extensions: {
+        ...extensions,
+        [REFUNDS]: this.#refunds,
+        ...(resource.discovered === undefined ? {} : { [BAZAAR]: resource.discovered.full }),
+      },
     };
   }
 
-  #described({ path, description }: Resource) {
-    return { url: this.#urlOf(path), description, mimeType: 'application/json' };
+  #described({ path, description, tags }: Resource) {
+    const url = this.#urlOf(path);
+    const { serviceName } = this.#options;
+    return {
+      url,
+      description,
+      mimeType: 'application/json',
+      ...(SERVICE_NAME.test(serviceName) ? { serviceName } : {}),
+      ...(tags === undefined ? {} : { tags }),
+    };
   }
 
   /** Every rail for each of the amounts, in their order: stock clients take the first that they may pay. */

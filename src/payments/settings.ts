@@ -1,6 +1,7 @@
 /** What payments are told: the `payments` section, and what they read out of it. */
 import type { Config } from '../config/config.ts';
 import { type Nano, maxNano, usdToNano } from '../core/money.ts';
+import { unitsAbove, unitsToNano } from './networks.ts';
 
 type PaymentsSection = Config['payments'];
 
@@ -47,6 +48,11 @@ export interface Amounts {
   readonly firstPaymentVersionOne: Nano;
 }
 
+/** In whole units of the token. */
+function payable(amount: Nano): Nano {
+  return unitsToNano(unitsAbove(amount));
+}
+
 /** The amounts as integers, in the order that the configuration has checked. */
 export function readAmounts(settings: PaymentSettings): Amounts {
   const minimumBalance = usdToNano(settings.minimumBalanceUsd);
@@ -55,7 +61,9 @@ export function readAmounts(settings: PaymentSettings): Amounts {
     suggestedTopUp: usdToNano(settings.suggestedTopUpUsd),
     maximumTopUp: usdToNano(settings.maximumTopUpUsd),
     minimumBalance,
-    firstPayment: maxNano(usdToNano(settings.firstPaymentUsd), minimumBalance),
-    firstPaymentVersionOne: maxNano(usdToNano(settings.firstPaymentVersionOneUsd), minimumBalance),
+    firstPayment: payable(maxNano(usdToNano(settings.firstPaymentUsd), minimumBalance)),
+    firstPaymentVersionOne: payable(
+      maxNano(usdToNano(settings.firstPaymentVersionOneUsd), minimumBalance),
+    ),
   };
 }

@@ -9,15 +9,16 @@
  */
 import { SECOND_MS } from '../core/clock.ts';
 import { Fault } from '../core/faults.ts';
-import { type Nano, minNano } from '../core/money.ts';
+import type { Nano } from '../core/money.ts';
 import { chainReason } from './chain-reason.ts';
-import { type AmountLimits, checkAmount, readEnvelope } from './envelope.ts';
-import { nanoToUnits, unitsToNano } from './networks.ts';
+import { type AmountLimits, checkAmount, readEnvelope, usdOf } from './envelope.ts';
+import { nanoToUnits, unitsAbove, unitsToNano } from './networks.ts';
 import type { Passes, RetryProof } from './passes.ts';
 import { type SignedPayment, refusePayment } from './payment.ts';
 import type { PaymentServices } from './payment-options.ts';
 import { alreadyCredited, notSent, pending, rejected, withClaim } from './top-up-faults.ts';
 import { type OnOpened, type TopUpReceipt, receiptOf, underItsOffer } from './top-up-records.ts';
+import type { Amounts } from './settings.ts';
 import type { TopUps } from './top-ups.ts';
 import { endsWithin } from './waiting.ts';
 
@@ -53,20 +54,10 @@ export class ShownPayments {
   readonly #limits: Readonly<Record<'topUp' | 'offer', AmountLimits>>;
 
   constructor(services: PaymentServices, topUps: TopUps, passes: Passes) {
-    const { minimumTopUp, maximumTopUp, firstPayment, firstPaymentVersionOne } = services.amounts;
-    const maximumUnits = nanoToUnits(maximumTopUp);
-    const least = minNano(minimumTopUp, minNano(firstPayment, firstPaymentVersionOne));
     this.#services = services;
     this.#topUps = topUps;
     this.#passes = passes;
-    this.#limits = {
-      topUp: {
-        minimumUnits: nanoToUnits(minimumTopUp),
-        maximumUnits,
-        alsoUnits: nanoToUnits(firstPayment),
-      },
-      offer: { minimumUnits: nanoToUnits(least), maximumUnits },
-    };
+    this.#limits = limitsOf(services.amounts);
   }
 
   /** Credits a payment once; the receipt has a balance for the request that opened it. Throws a Fault. */
@@ -163,6 +154,29 @@ export class ShownPayments {
     shown.leftMs = Math.max(0, shown.leftMs - (clock.monotonicMs() - startMs));
     return await (isInTime ? work : late());
   }
+}
+
+/** The first payment is a top-up too; what is sold may also cost several of them. */
+function limitsOf(amounts: Amounts): Readonly<Record<'topUp' | 'offer', AmountLimits>> {
+  const minimumUnits = nanoToUnits(amounts.minimumTopUp);
+  const maximumUnits = nanoToUnits(amounts.maximumTopUp);
+  const first = unitsAbove(amounts.firstPayment);
+  const versionOne = unitsAbove(amounts.firstPaymentVersionOne);
+  return {
+    topUp: {
+      minimumUnits,
+      maximumUnits,
+      smaller: { isOne: (units) => units === first, words: `exactly ${usdOf(first)} USD` },
+    },
+    offer: {
+      minimumUnits,
+      maximumUnits,
+      smaller: {
+        isOne: (units) => units === versionOne || units % first === 0n,
+        words: `${usdOf(first)} USD or several times that`,
+      },
+    },
+  };
 }
 
 function tooLateFault(): Fault {

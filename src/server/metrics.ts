@@ -53,12 +53,15 @@ export interface ServerMetricsParts {
   readonly siblings: Siblings | undefined;
 }
 
-/** The other processes on the port of this one, of which a scrape meets any. */
+/** What a process tells its siblings: its figures as a page, or its view of the engines as JSON. */
+export type OwnView = 'metrics' | 'engines';
+
+/** The other processes on the port of this one, of which a request meets any. */
 export interface Siblings {
   /** The number of this process among them: the label of its figures. */
   readonly worker: number;
-  /** Their pages; one that does not answer within a moment is left out. */
-  metricsPages(): Promise<readonly string[]>;
+  /** Theirs; one that does not answer within a moment is left out. */
+  ask(of: OwnView): Promise<readonly string[]>;
 }
 
 /** What is counted of a route; kept, so that a request looks up nothing by its labels. */
@@ -174,7 +177,7 @@ export class ServerMetrics implements RequestObserver {
   async page(server: ServerState): Promise<string> {
     const { siblings } = this.#parts;
     if (siblings === undefined) return await this.ownPage(server);
-    const [own, others] = await Promise.all([this.ownPage(server), siblings.metricsPages()]);
+    const [own, others] = await Promise.all([this.ownPage(server), siblings.ask('metrics')]);
     return joinedPages([own, ...others]);
   }
 

@@ -13,6 +13,8 @@ import type { Stores } from './stores.ts';
 /** The store's own tables: each database keeps its own record of migrations and leases. */
 const OWN_TABLES = /^(?:sqlite_|store_)/;
 const BATCH_ROWS = 500;
+/** A row with bytes may have 16 MB of them. */
+const BATCH_ROWS_OF_BYTES = 16;
 /** PostgreSQL counts placeholders in 16 bits. */
 const MAX_PLACEHOLDERS = 60_000;
 const STEP_TIMEOUT_MS = 600_000;
@@ -62,6 +64,7 @@ interface Table {
   readonly columns: readonly string[];
   /** Columns with integers, for the sums. */
   readonly numbers: readonly string[];
+  readonly hasBytes: boolean;
 }
 
 async function tablesOf(store: Store): Promise<Table[]> {
@@ -78,6 +81,7 @@ async function tablesOf(store: Store): Promise<Table[]> {
     tables.push({
       name,
       columns: columns.map((column) => column.name),
+      hasBytes: columns.some((column) => column.type === 'BYTEA'),
       numbers: columns.filter((column) => column.type === 'BIGINT').map((column) => column.name),
     });
   }
@@ -127,7 +131,8 @@ async function copyTable(
   onRows: (rows: number) => void,
 ): Promise<void> {
   const list = table.columns.join(', ');
-  const batch = Math.min(BATCH_ROWS, Math.floor(MAX_PLACEHOLDERS / table.columns.length));
+  const most = table.hasBytes ? BATCH_ROWS_OF_BYTES : BATCH_ROWS;
+  const batch = Math.min(most, Math.floor(MAX_PLACEHOLDERS / table.columns.length));
   const key = await keyOf(source, table);
   let after: readonly Parameter[] | undefined;
   for (;;) {

@@ -30,18 +30,19 @@ import { openTraces } from './traces.ts';
 import type { RejectionFigures } from './unhandled-rejections.ts';
 import { Maintenance } from './maintenance.ts';
 import { type Wallets, openWallets, walletsFeature } from '../wallet/wallet.ts';
-import { ServerMetrics, type Siblings } from './metrics.ts';
+import { type OwnView, ServerMetrics, type Siblings } from './metrics.ts';
 import type { Catalog } from '../catalog/catalog.ts';
-import type { Config } from '../config/config.ts';
+import type { Config, ModelType } from '../config/config.ts';
 import { videoConstraints } from '../video/model-checks.ts';
 import type { Engines } from '../engines/engines.ts';
 import type { Clock } from '../core/clock.ts';
 import type { Ids } from '../core/ids.ts';
 import { type Log, reasonOf } from '../core/log.ts';
+import { enginesView } from './ops/admin.ts';
 import { LimitLog } from '../billing/limits/limits.ts';
 import { type ServerLock, lockDataFolder, makeFolder } from '../db/db.ts';
 
-export type { Siblings } from './metrics.ts';
+export type { OwnView, Siblings } from './metrics.ts';
 
 export const BASE_PATH = '/api/v1';
 
@@ -78,8 +79,8 @@ export interface App {
   openApi(): OpenApiDocument;
   /** Whether new work is taken, and what stands in its way. */
   readiness(): Readiness;
-  /** The figures of this process in the text format of Prometheus. */
-  metricsPage(): Promise<string>;
+  /** What siblings ask of this process. */
+  ownView(of: OwnView): Promise<string>;
   /** Takes over what can change without a restart. */
   configure(config: Config): void;
   /** No new work, open answers finish (to the deadline), holds settle, then everything closes. */
@@ -112,7 +113,8 @@ export async function startApp(parts: AppParts): Promise<App> {
   await ledger.start();
   const sealer = await openSealer(store, ids);
   const extras = await openExtras(inForce, clock, log);
-  const wallets = await openWallets({ ...parts, stores, basePath: BASE_PATH });
+  const modelOf = (type: ModelType): string | undefined => catalog.holderOf('default', type)?.id;
+  const wallets = await openWallets({ ...parts, stores, basePath: BASE_PATH, modelOf });
   const { payments } = wallets;
   const opened = { config, stores, extras, wallets };
   const { shared, registry, metrics, traces, observerEnds } = openShared(parts, opened);
@@ -142,7 +144,7 @@ export async function startApp(parts: AppParts): Promise<App> {
     batches(shared, server, wallets),
     walletsFeature(shared, wallets, () => routes),
     mcpDoor(serving, server.internal.run, largeBodies),
-    opsFeature(shared, document, { server, metrics, payments, operations: parts.operations }),
+    opsFeature(shared, document, { ...parts, server, metrics, payments, localEngines }),
   ];
   const routes: readonly Route[] = features.flatMap((feature) => feature.routes);
   const maintenance = new Maintenance({
@@ -165,7 +167,8 @@ export async function startApp(parts: AppParts): Promise<App> {
     address,
     openApi: () => document.openApi(),
     readiness: () => readinessOf(stores, registry.count, server.isClosing),
-    metricsPage: () => metrics.ownPage(server),
+    ownView: async (of) =>
+      of === 'metrics' ? metrics.ownPage(server) : JSON.stringify(enginesView(shared)),
     configure: (next) => {
       inForce = next;
       registry.configure();

@@ -24,6 +24,7 @@ import {
   openPayments,
   signingOf,
 } from '../payments/payments.ts';
+import { Bazaar, type DefaultModel } from './x402/bazaar.ts';
 import { StakedCredit } from './staked-credit.ts';
 import { walletPostings } from './wallet-postings.ts';
 import {
@@ -56,6 +57,8 @@ export interface Wallets {
   /** `undefined` where the settings ask for no signatures. */
   readonly signing: Signing | undefined;
   readonly basePath: string;
+  /** What indexes are told of routes. */
+  readonly bazaar: Bazaar;
   isToken(token: string): boolean;
   callerOfToken(token: string): Promise<Caller>;
   /** The caller of a wallet that has proved itself before, and of its token with a cap. Throws 401. */
@@ -111,6 +114,7 @@ async function signingAlone({
 }
 
 interface WalletsOptions extends WalletOptions {
+  readonly modelOf: DefaultModel;
   readonly stores: WalletStores & { readonly identity: Pick<Identity, 'requireEnabled'> };
 }
 
@@ -121,7 +125,16 @@ export async function openWallets(options: WalletsOptions): Promise<Wallets> {
   const signing = payments === undefined ? await signingAlone(options) : payments.signing;
   const isStaking = payments !== undefined && config.payments.staking !== undefined;
   const staked = new StakedCredit(stores.ledger, async (wallet) => payments?.stakedCredit(wallet));
-  const asked = new WeakMap<Caller, Resource>();
+  const asked = new WeakMap<Caller, Asked>();
+  const bazaar = new Bazaar({
+    basePath,
+    serviceName: config.service.name,
+    modelOf: options.modelOf,
+  });
+  const resourceOf = ({ path, parameters, route }: Asked): Resource => ({
+    ...resourceAt(path.slice(0, MAX_PATH_CHARS), route),
+    discovered: bazaar.of(route, parameters),
+  });
   const withStake = async (caller: Caller): Promise<Caller> => {
     const wallet = walletOfAccount(caller.accountId);
     if (wallet !== undefined) await staked.refresh(wallet, caller.accountId);
@@ -136,6 +149,7 @@ export async function openWallets(options: WalletsOptions): Promise<Wallets> {
     payments,
     signing,
     basePath,
+    bazaar,
     isToken: (token) => payments !== undefined && token.startsWith(payments.sessions.prefix),
     withStake: isStaking ? withStake : undefined,
     callerOfToken: async (token) => {
@@ -166,14 +180,16 @@ export async function openWallets(options: WalletsOptions): Promise<Wallets> {
     },
     discovery: async (context, route) => {
       if (payments === undefined) return keyOnlyDiscovery(context, config.publicUrl, basePath);
-      const resource = resourceOf(context, route);
+      const resource = resourceOf(askedFor(context, route));
       return paymentRequired(context, payments, resource, 'discovery');
     },
     entered: (caller, context, route) => {
-      if (caller.kind === 'wallet') asked.set(caller, resourceOf(context, route));
+      if (caller.kind === 'wallet') asked.set(caller, askedFor(context, route));
     },
     refusal: (caller, credit) => {
-      const resource = asked.get(caller) ?? { path: basePath, description: SOLD };
+      const known = asked.get(caller);
+      const resource =
+        known === undefined ? { path: basePath, description: SOLD } : resourceOf(known);
       const configured = requireConfigured(payments);
       const answer = configured.requirements.insufficientCredit(resource, credit);
       // Its sign-in or token stands in the usual field.
@@ -203,11 +219,23 @@ function keyOnlyDiscovery(context: RequestContext, publicUrl: string, basePath: 
   });
 }
 
+/** What a wallet asks for. */
+interface Asked {
+  readonly path: string;
+  readonly parameters: Readonly<Record<string, string>>;
+  readonly route: Route;
+}
+
+function askedFor({ path, parameters }: RequestContext, route: Route): Asked {
+  return { path, parameters, route };
+}
+
 /** Paths go into a header whose size is bounded. */
 const MAX_PATH_CHARS = 200;
 
-function resourceOf(context: RequestContext, route: Route): Resource {
-  return { path: context.path.slice(0, MAX_PATH_CHARS), description: route.about ?? SOLD };
+function resourceAt(path: string, { about, describe }: Route): Resource {
+  const tags = describe === undefined ? {} : { tags: [describe.tag] };
+  return { path, description: about ?? describe?.summary ?? SOLD, ...tags };
 }
 
 export interface WalletFeatureOptions {
@@ -220,7 +248,7 @@ export interface WalletFeatureOptions {
 /** The wallet endpoints and the background work of payments. */
 export function walletsFeature(
   options: WalletFeatureOptions,
-  { payments, signing, basePath }: Wallets,
+  { payments, signing, basePath, bazaar }: Wallets,
   allRoutes: () => readonly Route[],
 ): Feature {
   const { ledger, store } = options.stores;
@@ -233,7 +261,7 @@ export function walletsFeature(
       store,
       perMinute: options.config().payments.routesPerMinute,
       basePath,
-      resources: () => sellable(allRoutes(), basePath),
+      resources: () => sellable(allRoutes(), basePath, bazaar),
     }),
     // A file is locked by its one server; a shared database has others.
     start: () => payments?.start({ alone: store.dialect === 'sqlite' }),
@@ -243,11 +271,17 @@ export function walletsFeature(
   };
 }
 
-function sellable(routes: readonly Route[], basePath: string): Resource[] {
+/** The parameters of its path, as its description has them. */
+function exampleOf({ describe }: Route): Readonly<Record<string, string>> {
+  const parameters = describe?.parameters?.filter((one) => one.in === 'path') ?? [];
+  return Object.fromEntries(parameters.map(({ name, example }) => [name, example ?? name]));
+}
+
+function sellable(routes: readonly Route[], basePath: string, bazaar: Bazaar): Resource[] {
   return routes
     .filter((route) => route.auth === 'key-or-wallet' && route.sells !== undefined)
     .map((route) => ({
-      path: basePath + route.path.replaceAll(/:(\w+)/g, '{$1}'),
-      description: route.about ?? SOLD,
+      ...resourceAt(basePath + route.path.replaceAll(/:(\w+)/g, '{$1}'), route),
+      discovered: bazaar.of(route, exampleOf(route)),
     }));
 }

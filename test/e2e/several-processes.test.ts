@@ -22,6 +22,11 @@ import {
   soon,
 } from './process-rig.ts';
 
+interface View {
+  readonly process: string;
+  readonly engines: readonly { readonly replicas: readonly { readonly calls: number }[] }[];
+}
+
 let rig: ProcessRig;
 const start: ProcessRig['start'] = (...of) => rig.start(...of);
 const end: ProcessRig['end'] = (...of) => rig.end(...of);
@@ -99,6 +104,15 @@ test('workers share a port; one that is killed comes back, and SIGTERM drains th
   const sum = answered.reduce((total, [, value]) => total + Number(value), 0);
   assert.ok(sum >= 400, page);
   assert.equal(page.match(/^# TYPE farebox_requests_total /gm)?.length, 1);
+  // The same of the engines: what one process sees is not all.
+  const engines = await fetch(`${farebox.url}/admin/engines`, {
+    headers: { authorization: `Bearer ${secret}` },
+  });
+  const { others, ...own } = (await engines.json()) as View & { others: readonly View[] };
+  const views = [own, ...others];
+  assert.equal(new Set(views.map((view) => view.process)).size, 2);
+  const calls = views.flatMap((view) => view.engines.flatMap(({ replicas }) => replicas));
+  assert.ok(calls.reduce((total, replica) => total + replica.calls, 0) >= 400);
   assert.equal(await end(farebox), 0);
   const books = await readBooks(database);
   assert.deepEqual([books.openHolds, books.paid.size], [0, 800]);

@@ -3,6 +3,7 @@
  * that cannot be fetched says so before anybody's media is touched.
  */
 import assert from 'node:assert/strict';
+import { subscribe, unsubscribe } from 'node:diagnostics_channel';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -59,10 +60,16 @@ interface Listed {
   readonly model_spec: { readonly offline: boolean; readonly offlineReason?: string };
 }
 
-async function listed(id: string): Promise<Listed['model_spec'] | undefined> {
+async function isListed(id: string): Promise<boolean> {
   const answer = await fetch(`${farebox.url}/models?type=all`);
   const { data } = (await answer.json()) as { data: Listed[] };
-  return data.find((one) => one.id === id)?.model_spec;
+  return data.some((one) => one.id === id);
+}
+
+/** What is said of a model that is asked for by its name. */
+async function told(id: string): Promise<Partial<Listed['model_spec']>> {
+  const answer = await fetch(`${farebox.url}/models/${id}`);
+  return ((await answer.json()) as Partial<Listed>).model_spec ?? {};
 }
 
 async function eventually(isTrue: () => Promise<boolean>): Promise<void> {
@@ -86,16 +93,15 @@ test('what is asked for while engines start is 503 with the seconds that they ta
   });
 });
 
-test('a model that cannot be fetched is offline, says why, and touches no media', async () => {
+test('a model that cannot be fetched is not listed, says why, and touches no media', async () => {
   await eventually(
-    async () =>
-      (await listed('farebox-transcription'))?.offlineReason?.includes('could not') === true,
+    async () => (await told('farebox-transcription')).offlineReason?.includes('could not') === true,
   );
-  assert.deepEqual(await listed('farebox-transcription'), {
-    ...(await listed('farebox-transcription')),
-    offline: true,
-    offlineReason: 'The model could not be fetched, which is tried again',
-  });
+  const { offline, offlineReason } = await told('farebox-transcription');
+  assert.equal(offline, true);
+  assert.equal(offlineReason, 'The model could not be fetched, which is tried again');
+  assert.equal(await isListed('farebox-transcription'), false);
+  assert.equal(await isListed('farebox-cutout'), true);
   for (const model of [undefined, 'farebox-transcription']) {
     const answer = await ask('/video/transcriptions', { url: `${site.url}/talk.mp4`, model });
     const said = (await answer.json()) as { code: string; error: string };
@@ -104,13 +110,28 @@ test('a model that cannot be fetched is offline, says why, and touches no media'
     assert.equal(answer.headers.get('retry-after'), null);
   }
   assert.deepEqual(site.asked, []);
-  const spec = await listed('qwen3-0.6b');
-  assert.equal(spec?.offline, true);
+  const spec = await told('qwen3-0.6b');
+  assert.equal(spec.offline, true);
   assert.match(spec.offlineReason ?? '', /could not be fetched from huggingface\.co/);
+  assert.equal(await isListed('qwen3-0.6b'), false);
 });
 
 test('once all of them were tried, an unknown model is unknown', async () => {
   await eventually(
     async () => (await ask('/embeddings', { model: 'x', input: 'a' })).status === 404,
   );
+});
+
+test('the check of a running server tells of its engines, and starts none', async () => {
+  const headers = { authorization: `Bearer ${await farebox.key({ kind: 'ADMIN' })}` };
+  const started: unknown[] = [];
+  const hear = (message: unknown): unknown => started.push(message);
+  subscribe('child_process', hear);
+  const answer = await fetch(`${farebox.url}/admin/check`, { headers });
+  const { findings } = (await answer.json()) as { findings: { what: string; state: string }[] };
+  const engines = findings.filter(({ what }) => what.startsWith('engine embedded'));
+  assert.ok(engines.some(({ what, state }) => what === 'engine embedded' && state === 'ok'));
+  assert.ok(engines.some(({ what }) => what === 'engine embedded-cutout'));
+  unsubscribe('child_process', hear);
+  assert.equal(started.length, 0);
 });

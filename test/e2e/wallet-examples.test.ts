@@ -67,6 +67,14 @@ describe('the wallet examples', () => {
     });
   }
 
+  test('discovery.ts lists what is sold', async () => {
+    const output = await run('discovery', {});
+    assert.match(
+      output,
+      /Chat completions: http:\S+\/chat\/completions, from 1 USD\n {2}\{"model":"m",/,
+    );
+  });
+
   test('receipt.ts verifies the receipt of its chat', async () => {
     const { secret } = await farebox.account('1');
     const output = await run('receipt', { API_KEY: secret });

@@ -79,7 +79,8 @@ function tryParameter({ name, in: place, required, example, schema }: OperationP
 }
 
 function valuesOf(schema: JsonSchema): readonly string[] | undefined {
-  const { enum: values } = schema;
+  const { enum: values, const: only } = schema;
+  if (typeof only === 'string') return [only];
   if (!Array.isArray(values) || values.length > MAX_VALUES) return undefined;
   return values.map(String);
 }

@@ -10,7 +10,8 @@ import { type ParameterDescription, type RouteDescription, TAGS } from '../descr
 import { takesIdempotencyKey } from '../idempotent.ts';
 import type { Route, RouteAuth } from '../route.ts';
 import { commonHeaders, headerComponents } from './headers.ts';
-import { ERROR_SCHEMAS, paysHere } from './refusals.ts';
+import { ERROR_SCHEMAS } from './error-schemas.ts';
+import { paysHere } from './refusals.ts';
 import {
   contentOf,
   exampleComponents,

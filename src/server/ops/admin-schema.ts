@@ -8,12 +8,10 @@ const Time = z.string().describe('ISO 8601, UTC.');
 const Count = z.number().int();
 const Usd = z.string().describe('USD as decimal text.');
 
-export type EnginesAnswer = z.infer<typeof EnginesAnswer>;
-const EnginesAnswer = z
+export type EnginesView = z.infer<typeof EnginesView>;
+const EnginesView = z
   .object({
-    process: z
-      .string()
-      .describe('The process that answers: where several run, each has its own view.'),
+    process: z.string().describe('The process whose view it is: its host and its number.'),
     engines: z
       .array(
         z.object({
@@ -63,13 +61,25 @@ const EnginesAnswer = z
       )
       .describe('What is offered.'),
   })
+  .meta({ id: 'EnginesOfProcess' });
+
+export type EnginesAnswer = z.infer<typeof EnginesAnswer>;
+const EnginesAnswer = z
+  .object({
+    ...EnginesView.shape,
+    others: z
+      .array(EnginesView)
+      .describe(
+        'The same of the other workers of this server; each has its own breakers and queues.',
+      ),
+  })
   .meta({ id: 'OperatorEngines' });
 
 export const ENGINES: RouteDescription = {
   tag: 'Operator',
   summary: 'Engines and replicas',
   answers: [
-    jsonAnswer('Health and load now.', EnginesAnswer, {
+    jsonAnswer('Health and load now, as each process sees it.', EnginesAnswer, {
       process: 'api-1/4711',
       engines: [
         {
@@ -99,6 +109,7 @@ export const ENGINES: RouteDescription = {
           replicas: [{ engine: 'rack1', model: 'atlas-24b' }],
         },
       ],
+      others: [],
     }),
   ],
 };

@@ -30,7 +30,10 @@ import {
 } from '../../payments/payments.ts';
 import { listAllJobs } from '../../video/job-table.ts';
 import type { VideoJob } from '../../video/job.ts';
+import type { LocalEngineSource } from '../../engines/local-engines.ts';
+import type { EngineProbe } from '../../engines/media-engines.ts';
 import type { FeatureParts } from '../feature-parts.ts';
+import type { Siblings } from '../metrics.ts';
 import {
   AUDIT,
   type AuditAnswer,
@@ -40,6 +43,7 @@ import {
   type ConfigAnswer,
   ENGINES,
   type EnginesAnswer,
+  type EnginesView,
   TOP_UPS,
   TOP_UP_DETAIL,
   type TopUpAdminItem,
@@ -55,17 +59,38 @@ import {
 export interface Operations {
   /** Reads the configuration again, and takes nothing over. */
   readonly load: () => Promise<LoadedConfig>;
-  /** The findings of `farebox check`. */
-  readonly check: (config: Config) => Promise<CheckAnswer['findings']>;
+  /** The findings of `farebox check`, with the engines that run here as they are. */
+  readonly check: (
+    config: Config,
+    running: readonly EngineProbe[],
+  ) => Promise<CheckAnswer['findings']>;
 }
+
+type EnginesParts = Pick<FeatureParts, 'engines' | 'catalog' | 'config'>;
 
 const Place = z.tuple([z.number().int(), z.string()]);
 
-/** Without `operations` there is nothing to read the configuration from. */
-export function adminRoutes(shared: FeatureParts, operations: Operations | undefined): Route[] {
+/** What only the process around the features knows. */
+export interface AdminParts {
+  /** Without them there is nothing to read the configuration from. */
+  readonly operations?: Operations | undefined;
+  /** Other processes on the port. */
+  readonly siblings?: Siblings | undefined;
+  readonly localEngines: Pick<LocalEngineSource, 'probes'>;
+}
+
+export function adminRoutes(shared: FeatureParts, parts: AdminParts): Route[] {
+  const { operations, siblings, localEngines } = parts;
   const audit = oneAtOnce(() => auditOf(shared));
   const routes = [
-    get('/admin/engines', 'operator', ENGINES, (context) => context.json(200, enginesBody(shared))),
+    get('/admin/engines', 'operator', ENGINES, async (context) => {
+      const others = (await siblings?.ask('engines')) ?? [];
+      await context.json(200, {
+        ...enginesView(shared),
+        // Written by `enginesView` of another worker.
+        others: others.map((text) => JSON.parse(text) as EnginesView),
+      } satisfies EnginesAnswer);
+    }),
     get('/admin/videos', 'operator', VIDEOS, (context) => answerVideos(shared, context)),
     get('/admin/top-ups', 'operator', TOP_UPS, (context) => answerTopUps(shared, context)),
     get('/admin/top-ups/:paymentId', 'operator', TOP_UP_DETAIL, (context) =>
@@ -76,7 +101,7 @@ export function adminRoutes(shared: FeatureParts, operations: Operations | undef
     ),
   ];
   if (operations === undefined) return routes;
-  const check = oneAtOnce(() => operations.check(shared.config()));
+  const check = oneAtOnce(() => operations.check(shared.config(), localEngines.probes()));
   return [
     ...routes,
     get('/admin/config', 'operator', CONFIG, async (context) => {
@@ -102,7 +127,8 @@ function oneAtOnce<T>(work: () => Promise<T>): () => Promise<T> {
   };
 }
 
-function enginesBody({ engines, catalog, config }: FeatureParts): EnginesAnswer {
+/** The engines as this process sees them. */
+export function enginesView({ engines, catalog, config }: EnginesParts): EnginesView {
   const configured = config().engines;
   return {
     process: `${hostname()}/${process.pid}`,

@@ -12,7 +12,7 @@ import type { RequestContext } from '../../http/request-context.ts';
 import { METRICS_CONTENT_TYPE } from '../../observability/metrics.ts';
 import type { Payments } from '../../payments/payments.ts';
 import type { FeatureParts } from '../feature-parts.ts';
-import { type Operations, adminRoutes } from './admin.ts';
+import { type AdminParts, adminRoutes } from './admin.ts';
 import { type ServerMetrics, withinASecond } from '../metrics.ts';
 import type { HttpServer } from '../../http/http.ts';
 import { type OwnDocument, documentationRoutes } from './documentation.ts';
@@ -25,11 +25,10 @@ import {
   type ReadinessParts,
 } from './ops-schema.ts';
 
-interface OpsParts {
+interface OpsParts extends AdminParts {
   readonly server: HttpServer;
   readonly metrics: ServerMetrics;
   readonly payments: Payments | undefined;
-  readonly operations: Operations | undefined;
 }
 
 export function opsFeature(shared: FeatureParts, document: OwnDocument, parts: OpsParts): Feature {
@@ -76,7 +75,7 @@ export function opsFeature(shared: FeatureParts, document: OwnDocument, parts: O
       handle: async (context) => context.empty(204),
     },
   ];
-  const admin = adminRoutes(shared, parts.operations);
+  const admin = adminRoutes(shared, parts);
   return { routes: [...routes, ...admin, ...documentationRoutes(document)] };
 }
 

@@ -8,6 +8,17 @@ import type { WalletRouteOptions } from './route-checks.ts';
 
 const MANIFEST_AGE_SECONDS = 300;
 
+/** An entry of `accepts`. */
+export const PaymentOption = z.strictObject({
+  scheme: z.literal('exact').describe('The amount is paid as it stands.'),
+  network: z.string().describe('CAIP-2, such as `eip155:8453`.'),
+  asset: z.string().describe('The contract, or on Solana the mint, of the token.'),
+  amount: z.string().describe('Base units; USDC has 6 decimals.'),
+  payTo: z.string().describe('The address that is paid.'),
+  maxTimeoutSeconds: z.number().describe('How long the signature has to be good for.'),
+  extra: Open.describe('What signing needs on this network.'),
+});
+
 const Manifest = z
   .strictObject({
     x402Version: z.literal(2).describe('Version of the x402 protocol.'),
@@ -23,17 +34,7 @@ const Manifest = z
       'USD. The smaller payment that each 402 offers too, for clients that refuse more.',
     ),
     accepts: z
-      .array(
-        z.strictObject({
-          scheme: z.literal('exact').describe('The amount is paid as it stands.'),
-          network: z.string().describe('CAIP-2, such as `eip155:8453`.'),
-          asset: z.string().describe('The contract, or on Solana the mint, of the token.'),
-          amount: z.string().describe('Base units; USDC has 6 decimals.'),
-          payTo: z.string().describe('The address that is paid.'),
-          maxTimeoutSeconds: z.number().describe('How long the signature has to be good for.'),
-          extra: Open.describe('What signing needs on this network.'),
-        }),
-      )
+      .array(PaymentOption)
       .describe('Payment options of the least top-up, then of the smaller first payment.'),
     refundPolicy: z
       .strictObject({

@@ -15,6 +15,7 @@ import {
   requireOwnWallet,
 } from './route-checks.ts';
 import type { WalletRouteOptions } from './route-checks.ts';
+import { discoveryRoute } from './discovery.ts';
 import { manifestRoute } from './manifest.ts';
 import { paymentRequired, setPaymentResponse, withPayment } from './offers.ts';
 import { recentBlockRoute } from './recent-block.ts';
@@ -42,7 +43,7 @@ export function walletRoutes(options: WalletRouteOptions): Route[] {
   if (payments === undefined) return routes;
   const { facilitator } = payments;
   if (facilitator !== undefined) routes.push(...facilitatorRoutes(options, facilitator));
-  return [...routes, manifestRoute(options, payments)];
+  return [...routes, discoveryRoute(options, payments), manifestRoute(options, payments)];
 }
 
 /**

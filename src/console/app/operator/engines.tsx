@@ -1,11 +1,14 @@
-/** Engines and their replicas as this process sees them: health, breakers, queues, latency. */
+/**
+ * Engines and their replicas: health, breakers, queues, latency. Each process of the server has its
+ * own view; loads are added up, and replicas stand once for each process.
+ */
 import { useEffect } from 'preact/hooks';
 import { call } from '../api.ts';
 import { countText, durationText, percentText } from '../format.ts';
 import { PageHead } from '../parts/page-head.tsx';
 import { State, Tile } from '../parts/show.tsx';
 import { Empty, Loaded } from '../parts/states.tsx';
-import { Table } from '../parts/table.tsx';
+import { type Column, Table } from '../parts/table.tsx';
 import { useResource } from '../resource.ts';
 
 interface Replica {
@@ -20,7 +23,6 @@ interface Replica {
 
 interface Engine {
   readonly id: string;
-  readonly protocol: string;
   readonly source: 'configured' | 'local';
   readonly inFlight: number;
   readonly queued: number;
@@ -28,8 +30,8 @@ interface Engine {
   readonly replicas: readonly Replica[];
 }
 
-interface EnginesAnswer {
-  readonly process: string | number;
+interface View {
+  readonly process: string;
   readonly engines: readonly Engine[];
   readonly models: readonly {
     readonly id: string;
@@ -37,6 +39,10 @@ interface EnginesAnswer {
     readonly isReady: boolean;
     readonly replicas: readonly { readonly engine: string }[];
   }[];
+}
+
+interface EnginesAnswer extends View {
+  readonly others: readonly View[];
 }
 
 const RENEW_MS = 5_000;
@@ -55,17 +61,24 @@ export function Engines() {
     <>
       <PageHead
         title="Engines"
-        lead="What runs the models, as the server process that answers sees it; renewed every 5 seconds."
+        lead="What runs the models, as the processes of the server see it; renewed every 5 seconds."
       />
       <Loaded from={engines}>
-        {({ engines: list, models }) => {
-          const replicas = list.flatMap((engine) =>
-            engine.replicas.map((replica) => ({ ...replica, engine: engine.id })),
+        {({ others, ...own }) => {
+          const views = [own, ...others];
+          const { models } = own;
+          const list = engineSums(views);
+          const replicas = views.flatMap(({ process, engines: seen }) =>
+            seen.flatMap(({ id, replicas: all }) =>
+              all.map((replica) => ({ ...replica, engine: id, process })),
+            ),
           );
           const broken = replicas.filter(
             ({ breaker, isHealthy }) => breaker !== 'closed' || !isHealthy,
           ).length;
-          const ready = models.filter(({ isReady }) => isReady).length;
+          const ready = models.filter(({ id }) =>
+            views.every((view) => view.models.some((one) => one.id === id && one.isReady)),
+          ).length;
           return (
             <>
               <dl class="tiles">
@@ -101,7 +114,7 @@ export function Engines() {
                   </section>
                   <section>
                     <h2>Replicas</h2>
-                    <ReplicaTable replicas={replicas} />
+                    <ReplicaTable replicas={replicas} hasProcesses={views.length > 1} />
                   </section>
                 </>
               )}
@@ -113,7 +126,24 @@ export function Engines() {
   );
 }
 
-function EngineTable({ engines }: { engines: readonly Engine[] }) {
+type EngineSum = Omit<Engine, 'replicas'>;
+
+/** Each engine once, with the loads of all processes. */
+function engineSums(views: readonly View[]): readonly EngineSum[] {
+  const sums = new Map<string, EngineSum>();
+  for (const { id, source, inFlight, queued, connections } of views.flatMap((one) => one.engines)) {
+    const sum = sums.get(id) ?? { id, source, inFlight: 0, queued: 0, connections: 0 };
+    sums.set(id, {
+      ...sum,
+      inFlight: sum.inFlight + inFlight,
+      queued: sum.queued + queued,
+      connections: sum.connections + connections,
+    });
+  }
+  return [...sums.values()];
+}
+
+function EngineTable({ engines }: { engines: readonly EngineSum[] }) {
   return (
     <Table
       label="Engines"
@@ -121,11 +151,6 @@ function EngineTable({ engines }: { engines: readonly Engine[] }) {
       keyOf={({ id }) => id}
       columns={[
         { name: 'Engine', show: ({ id }) => <strong class="text">{id}</strong> },
-        {
-          name: 'Protocol',
-          kind: 'wide',
-          show: ({ protocol }) => <span class="soft">{protocol || '–'}</span>,
-        },
         { name: 'Source', kind: 'wide', show: ({ source }) => <span class="soft">{source}</span> },
         {
           name: 'In flight',
@@ -147,16 +172,28 @@ function EngineTable({ engines }: { engines: readonly Engine[] }) {
   );
 }
 
+interface SeenReplica extends Replica {
+  readonly engine: string;
+  readonly process: string;
+}
+
 function ReplicaTable({
   replicas,
+  hasProcesses,
 }: {
-  replicas: readonly (Replica & { readonly engine: string })[];
+  replicas: readonly SeenReplica[];
+  hasProcesses: boolean;
 }) {
+  const process: Column<SeenReplica> = {
+    name: 'Process',
+    kind: 'wide',
+    show: (replica) => <span class="soft text">{replica.process}</span>,
+  };
   return (
     <Table
       label="Replicas"
       rows={replicas}
-      keyOf={({ engine, model }) => `${engine} ${model}`}
+      keyOf={({ engine, model, process: seenBy }) => `${engine} ${model} ${seenBy}`}
       columns={[
         { name: 'Model', show: ({ model }) => <span class="model">{model}</span> },
         {
@@ -164,6 +201,7 @@ function ReplicaTable({
           kind: 'wide',
           show: ({ engine }) => <span class="soft text">{engine}</span>,
         },
+        ...(hasProcesses ? [process] : []),
         {
           name: 'Health',
           show: ({ isHealthy }) => (

@@ -1,0 +1,326 @@
+/** The life of a batch on both databases: engines that fail, time that runs out, two workers. */
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { onEachStore } from '../../test/databases/stores.ts';
+import { seededIds } from '../../test/support/seeded-ids.ts';
+import { TestClock } from '../../test/support/test-clock.ts';
+import { DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS } from '../core/clock.ts';
+import { Fault } from '../core/faults.ts';
+import { JobQueue } from '../core/job-queue.ts';
+import { silentLog } from '../core/log.ts';
+import type { Store } from '../db/db.ts';
+import type { Batch } from './batch.ts';
+import { type BatchHost, BatchRun, LEASE_MS, type LineAnswer, type LineCall } from './batch-run.ts';
+import { BatchTable } from './batch-table.ts';
+import { ERROR_PART, FileTable, OUTPUT_PART } from './file-table.ts';
+import { BATCHES_MIGRATIONS } from './migrations.ts';
+import { MAX_ANSWER_BYTES } from './results.ts';
+import { sweep } from './worker.ts';
+
+const ACCOUNT = 'acct_1';
+const ROOM = { maxFiles: 100, maxCallerBytes: 1e9, maxBytes: 1e9 };
+const NOTHING = { callerBytes: 0, allBytes: 0 };
+const SETTINGS = {
+  priceFactor: '0.5',
+  concurrency: 4,
+  maxRequests: 1_000,
+  maxFileMb: 1,
+  maxOpenBatches: 10,
+  maxFiles: 100,
+  maxStoredMbPerCaller: 100,
+  maxStoredMb: 1_000,
+  keepDays: 30,
+};
+
+/** What an engine does with a line, by its `custom_id`. */
+type Answer = (model: string, attempt: number) => Partial<LineAnswer> | Buffer;
+
+/** One process. */
+class Rig {
+  readonly store: Store;
+  readonly clock: TestClock;
+  readonly files: FileTable;
+  readonly batches: BatchTable;
+  /** Lines that were sold. */
+  readonly sold: string[] = [];
+  readonly attempts = new Map<string, number>();
+  settings = SETTINGS;
+  hasRoom = true;
+  answer: Answer = () => Buffer.from('{"ok":true}');
+  /** Awaited by each call before it settles. */
+  gate: Promise<void> = Promise.resolve();
+  readonly #seed: number;
+
+  constructor(store: Store, clock: TestClock, seed = 1) {
+    this.store = store;
+    this.clock = clock;
+    this.#seed = seed;
+    this.files = new FileTable(store);
+    this.batches = new BatchTable(store, `owner-${seed}`);
+  }
+
+  async queue(models: readonly string[]): Promise<string> {
+    const nowMs = this.clock.nowMs();
+    const ids = seededIds(nowMs);
+    const fileId = `file-${ids.hex(8)}`;
+    const text = models
+      .map((model, at) => {
+        const body = { model };
+        return JSON.stringify({ custom_id: `${at}`, method: 'POST', url: '/v1/chat', body });
+      })
+      .join('\n');
+    const file = {
+      id: fileId,
+      accountId: ACCOUNT,
+      contentId: fileId,
+      part: 0,
+      name: 'a',
+      purpose: 'batch',
+      sizeBytes: text.length,
+      createdMs: nowMs,
+      expiresMs: nowMs + HOUR_MS,
+    };
+    assert.equal(await this.files.begin(file, ROOM, NOTHING), undefined);
+    // Cut anywhere.
+    const bytes = Buffer.from(text);
+    for (let at = 0; at * 37 < bytes.length; at += 1) {
+      const body = bytes.subarray(at * 37, at * 37 + 37);
+      await this.files.write({ contentId: fileId, seq: at, part: 0, body });
+    }
+    await this.files.finish(fileId, { ...file, expiresMs: nowMs + 30 * DAY_MS });
+    const id = `batch_${ids.hex(8)}`;
+    const isQueued = await this.batches.alone(ACCOUNT, (tx) =>
+      this.batches.insert(
+        tx,
+        {
+          id,
+          accountId: ACCOUNT,
+          keyId: 'key_1',
+          capId: '',
+          country: undefined,
+          endpoint: '/v1/chat',
+          inputFileId: fileId,
+          metadata: null,
+          keepMs: DAY_MS,
+          createdMs: nowMs,
+          expiresMs: nowMs + DAY_MS,
+        },
+        10,
+      ),
+    );
+    assert.ok(isQueued);
+    return id;
+  }
+
+  host(): BatchHost {
+    return {
+      endpoint: (path) => ({ path, modelProblem: () => undefined }),
+      isStarting: () => false,
+      hasRoom: () => this.hasRoom,
+      call: (call) => this.#call(call),
+      isClosing: () => false,
+    };
+  }
+
+  async #call({ body, deliver }: LineCall): Promise<LineAnswer> {
+    const { model } = JSON.parse(body.toString()) as { model: string };
+    const attempt = (this.attempts.get(model) ?? 0) + 1;
+    this.attempts.set(model, attempt);
+    await this.gate;
+    const failed = { status: 200, requestId: 'r', canRetry: false, body: Buffer.from('{}') };
+    const answer = this.answer(model, attempt);
+    if (!Buffer.isBuffer(answer)) return { ...failed, ...answer };
+    try {
+      await this.store.transaction(async (tx) => {
+        const headers = { 'x-request-id': `r-${model}` };
+        await deliver(tx, { status: 200, headers, body: answer });
+      });
+    } catch (error) {
+      // As the sale does it: what cannot be delivered is not sold.
+      if (!(error instanceof Fault)) throw error;
+      return { ...failed, status: 409, canRetry: true };
+    }
+    this.sold.push(model);
+    return failed;
+  }
+
+  async take(): Promise<Batch> {
+    const [batch] = await this.batches.claim(this.clock.nowMs(), LEASE_MS, 1);
+    assert.ok(batch !== undefined, 'there is nothing to do');
+    return batch;
+  }
+
+  /** Works on the next batch, while time goes by, until `run` has ended. */
+  async work(stepMs = SECOND_MS): Promise<void> {
+    await this.whileTimePasses(this.runOf(await this.take()).run(), stepMs);
+  }
+
+  runOf(batch: Batch): BatchRun {
+    const lines = new JobQueue({ running: 4, waiting: 1_000, retryAfterSeconds: 1 });
+    const { store, files, batches, settings, clock } = this;
+    const ids = seededIds(this.#seed + this.sold.length);
+    const host = this.host();
+    const parts = { store, files, batches, settings, host, lines, clock, ids, log: silentLog };
+    return new BatchRun(parts, batch);
+  }
+
+  async whileTimePasses(work: Promise<void>, stepMs: number): Promise<void> {
+    let isDone = false;
+    const done = work.finally(() => {
+      isDone = true;
+    });
+    for (let turn = 0; !isDone; turn += 1) {
+      assert.ok(turn < 20_000, 'it does not end');
+      // What the database has to do, it does meanwhile.
+      await this.store.query('SELECT 1 AS one');
+      await new Promise((resolve) => setImmediate(resolve));
+      if (turn % 10 === 9) this.clock.advance(stepMs);
+    }
+    await done;
+  }
+
+  async find(id: string): Promise<Batch> {
+    const batch = await this.batches.find(ACCOUNT, id);
+    assert.ok(batch !== undefined);
+    return batch;
+  }
+
+  async linesOf(id: string, part: number): Promise<{ custom_id: string; error: unknown }[]> {
+    const pieces: Buffer[] = [];
+    for await (const piece of this.files.read(id, part)) pieces.push(piece);
+    const text = Buffer.concat(pieces).toString();
+    return text.split('\n').flatMap((line) => (line === '' ? [] : JSON.parse(line)));
+  }
+
+  async idsOf(id: string, part: number): Promise<string[]> {
+    return (await this.linesOf(id, part)).map((line) => line.custom_id);
+  }
+}
+
+onEachStore('a batch', (fixture) => {
+  const open = async (): Promise<Rig> =>
+    new Rig(await fixture.open(BATCHES_MIGRATIONS), new TestClock());
+
+  test('asks an engine that fails three times, and waits for one that is away', async () => {
+    const rig = await open();
+    const id = await rig.queue(['fine', 'broken', 'away', 'refused', 'pretty']);
+    rig.answer = (model, attempt) => {
+      if (model === 'broken') return { status: 500, canRetry: true };
+      if (model === 'refused') return { status: 400 };
+      if (model === 'away' && attempt <= 8) return { status: 503, canRetry: true };
+      return Buffer.from(model === 'pretty' ? '{\n  "ok": "a\\nb"\r\n}' : '{"ok":true}');
+    };
+    await rig.work();
+    const batch = await rig.find(id);
+    assert.deepEqual(
+      [batch.state, batch.counts],
+      ['completed', { total: 5, completed: 3, failed: 2 }],
+    );
+    assert.deepEqual(rig.sold.toSorted(), ['away', 'fine', 'pretty']);
+    assert.deepEqual(
+      [rig.attempts.get('broken'), rig.attempts.get('away'), rig.attempts.get('refused')],
+      [3, 9, 1],
+    );
+    assert.deepEqual(await rig.idsOf(id, OUTPUT_PART), ['0', '2', '4']);
+    assert.deepEqual(await rig.idsOf(id, ERROR_PART), ['1', '3']);
+    const files = await rig.files.list(
+      ACCOUNT,
+      { limit: 10, order: 'asc', after: undefined, purpose: 'batch_output' },
+      rig.clock.nowMs(),
+    );
+    assert.deepEqual(
+      new Set(files.map((file) => file.id)),
+      new Set([batch.outputFileId, batch.errorFileId]),
+    );
+  });
+
+  test('waits while others need the engines, and expires with what was answered', async () => {
+    const rig = await open();
+    const id = await rig.queue(['a', 'b', 'c', 'd']);
+    let isStopped = false;
+    rig.answer = (model) => {
+      if (model === 'b') isStopped = true;
+      rig.hasRoom = !isStopped;
+      return Buffer.from('{}');
+    };
+    await rig.work(HOUR_MS);
+    const batch = await rig.find(id);
+    assert.equal(batch.state, 'expired');
+    assert.ok(batch.endedMs >= batch.expiresMs);
+    const sold = rig.sold.length;
+    assert.ok(sold >= 2 && sold <= 4, `${sold} were sold`);
+    assert.deepEqual(batch.counts, { total: 4, completed: sold, failed: 4 - sold });
+    const errors = await rig.linesOf(id, ERROR_PART);
+    for (const { error } of errors) assert.equal((error as { code: string }).code, 'batch_expired');
+  });
+
+  test('does not store more than its caller may, nor an answer that is too large', async () => {
+    const rig = await open();
+    rig.settings = { ...SETTINGS, maxStoredMbPerCaller: 20 };
+    const id = await rig.queue(['large', 'a', 'b']);
+    rig.answer = (model) => {
+      if (model === 'large') return Buffer.alloc(MAX_ANSWER_BYTES + 1, 32);
+      return Buffer.from(`{"a":"${'x'.repeat(15_000_000)}"}`);
+    };
+    const lines = new JobQueue({ running: 1, waiting: 100, retryAfterSeconds: 1 });
+    const { store, files, batches, settings, clock } = rig;
+    const host = rig.host();
+    const ids = seededIds(7);
+    const parts = { store, files, batches, settings, host, lines, clock, ids, log: silentLog };
+    const run = new BatchRun(parts, await rig.take());
+    await rig.whileTimePasses(run.run(), SECOND_MS);
+    const errors = await rig.linesOf(id, ERROR_PART);
+    assert.deepEqual(
+      errors.map(({ custom_id: line, error }) => [line, (error as { code: string }).code]),
+      [['0', 'answer_too_large']],
+    );
+    const again = await rig.queue(['c']);
+    await rig.work();
+    const [refused] = await rig.linesOf(again, ERROR_PART);
+    assert.equal((refused!.error as { code: string }).code, 'storage_full');
+    assert.equal(rig.attempts.get('c'), undefined);
+  });
+
+  test('two workers that both think that they have it sell each line once', async () => {
+    const url = await fixture.freshUrl();
+    const clock = new TestClock();
+    const one = new Rig(await fixture.open(BATCHES_MIGRATIONS, url), clock, 1);
+    const two = new Rig(await fixture.open(BATCHES_MIGRATIONS, url), clock, 2);
+    const models = Array.from({ length: 40 }, (_, at) => `m-${at}`);
+    const id = await one.queue(models);
+    // The first stands still with lines on their way.
+    const gate = Promise.withResolvers<void>();
+    one.gate = gate.promise;
+    const first = one.runOf(await one.take()).run();
+    while (one.attempts.size < 4) await new Promise((resolve) => setImmediate(resolve));
+    await one.store.query('UPDATE batches_batch SET lease_until_ms = 0');
+    await two.work();
+    gate.resolve();
+    await one.whileTimePasses(first, SECOND_MS);
+    assert.deepEqual([...one.sold, ...two.sold].toSorted(), models.toSorted());
+    assert.equal((await one.find(id)).state, 'completed');
+    assert.deepEqual(
+      await one.idsOf(id, OUTPUT_PART),
+      models.map((_, at) => `${at}`),
+    );
+  });
+
+  test('is forgotten with its files when their time has come', async () => {
+    const rig = await open();
+    const id = await rig.queue(['a', 'b']);
+    await rig.work();
+    const { files, batches, clock } = rig;
+    const round = () => sweep({ files, batches, keepDays: 30, clock });
+    await round();
+    assert.equal((await rig.idsOf(id, OUTPUT_PART)).length, 2);
+    rig.clock.advance(DAY_MS + MINUTE_MS);
+    await round();
+    assert.deepEqual(await rig.idsOf(id, OUTPUT_PART), []);
+    assert.equal((await rig.find(id)).state, 'completed');
+    rig.clock.advance(30 * DAY_MS);
+    await round();
+    for (const table of ['batches_batch', 'batches_file', 'batches_piece']) {
+      assert.deepEqual(await rig.store.query(`SELECT * FROM ${table}`), [], table);
+    }
+  });
+});

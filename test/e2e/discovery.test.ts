@@ -1,0 +1,146 @@
+/**
+ * What indexes of paid services read: the bazaar data in the 402 of every endpoint that sells
+ * something, held against the extension's own functions, and the list of them by its own client.
+ */
+import assert from 'node:assert/strict';
+import { after, before, describe, test } from 'node:test';
+import { decodePaymentRequiredHeader } from '@x402/core/http';
+import { HTTPFacilitatorClient } from '@x402/core/server';
+import {
+  extractDiscoveryInfo,
+  sanitizeResourceServiceMetadata,
+  validateDiscoveryExtension,
+  validateDiscoveryExtensionSpec,
+  withBazaar,
+} from '@x402/extensions/bazaar';
+import type { TestApp } from '../app/test-app.ts';
+import { BASE, SOLANA, type WalletRig, evmClient, startWalletRig } from './wallet-rig.ts';
+
+interface BazaarData {
+  readonly info: {
+    readonly input: { readonly body: Readonly<Record<string, unknown>> };
+    readonly output?: { readonly example?: Readonly<Record<string, unknown>> };
+  };
+}
+
+describe('discovery', () => {
+  let rig: WalletRig;
+  let farebox: TestApp;
+
+  before(async () => {
+    rig = await startWalletRig();
+    farebox = await rig.startApp();
+  });
+  after(async () => {
+    await farebox.stop();
+    await rig.stop();
+  });
+
+  const listed = () =>
+    withBazaar(new HTTPFacilitatorClient({ url: `${farebox.url}/x402` })).extensions.bazaar;
+
+  /** Every endpoint that sells something, with a value for each parameter of its path. */
+  async function paths(): Promise<string[]> {
+    const { items } = await listed().listResources();
+    return items.map(({ resource }) => {
+      assert.ok(resource.startsWith(`${rig.origin}/api/v1/`), resource);
+      return resource.slice(rig.origin.length).replace(/\{\w+\}/, 'ethereum-mainnet');
+    });
+  }
+
+  test('the 402 of every priced endpoint is valid data for an index, in a short header', async () => {
+    const all = await paths();
+    assert.ok(all.length >= 10, String(all.length));
+    for (const path of all) {
+      const answer = await fetch(rig.origin + path, { method: 'POST' });
+      assert.equal(answer.status, 402, path);
+      const header = answer.headers.get('PAYMENT-REQUIRED') ?? '';
+      assert.ok(header.length <= 4_000, `${path}: ${header.length} characters`);
+      const inHeader = decodePaymentRequiredHeader(header);
+      const inBody = (await answer.json()) as typeof inHeader;
+      for (const { extensions, resource } of [inHeader, inBody]) {
+        const bazaar = extensions?.['bazaar'] as never;
+        assert.deepEqual(validateDiscoveryExtensionSpec(bazaar), { valid: true }, path);
+        assert.deepEqual(validateDiscoveryExtension(bazaar), { valid: true }, path);
+        const { serviceName, tags } = sanitizeResourceServiceMetadata(resource);
+        assert.equal(serviceName, farebox.config.service.title);
+        assert.equal(tags?.length, 1, path);
+      }
+      const full = inBody.extensions?.['bazaar'] as BazaarData;
+      assert.ok(full.info.output !== undefined, `${path} says what it answers`);
+    }
+  });
+
+  test('examples name models of this server and work as they stand', async () => {
+    const { secret } = await farebox.account('1');
+    for (const path of ['chat/completions', 'responses', 'messages']) {
+      const { body } = await answerOf(path);
+      const answer = await fetch(`${farebox.url}/${path}`, {
+        method: 'POST',
+        headers: { authorization: `Bearer ${secret}`, 'content-type': 'application/json' },
+        body: JSON.stringify(body),
+      });
+      assert.equal(answer.status, 200, `${path}: ${await answer.clone().text()}`);
+      assert.equal(body['model'], 'm');
+    }
+    const { example } = await answerOf('chat/completions');
+    assert.equal(example?.['model'], 'm');
+    assert.ok(Object.hasOwn(example ?? {}, `${farebox.config.service.name}_parameters`));
+  });
+
+  async function answerOf(path: string) {
+    const answer = await fetch(`${farebox.url}/${path}`, { method: 'POST' });
+    const { extensions } = (await answer.json()) as { extensions: { bazaar: BazaarData } };
+    const { input, output } = extensions.bazaar.info;
+    return { body: input.body, example: output?.example };
+  }
+
+  test('a facilitator reads the data out of the payment of a stock client', async () => {
+    const required = await fetch(`${farebox.url}/crypto/rpc/ethereum-mainnet`, { method: 'POST' });
+    const header = decodePaymentRequiredHeader(required.headers.get('PAYMENT-REQUIRED') ?? '');
+    const payload = await evmClient(await rig.evmWallet()).createPaymentPayload(header);
+    const found = extractDiscoveryInfo(payload, payload.accepted);
+    assert.equal(found?.resourceUrl, `${rig.origin}/api/v1/crypto/rpc/:network`);
+    assert.deepEqual(found.discoveryInfo.input, {
+      type: 'http',
+      method: 'POST',
+      bodyType: 'json',
+      body: { jsonrpc: '2.0', method: 'eth_blockNumber', params: [], id: 1 },
+      pathParams: { network: 'ethereum-mainnet' },
+    });
+  });
+
+  test('the list is filtered and paged', async () => {
+    const client = listed();
+    const all = await client.listResources();
+    const [first] = all.items;
+    assert.deepEqual(
+      first?.accepts.map(({ network, amount }) => [network, amount]),
+      [
+        [BASE, '10000000'],
+        [SOLANA, '10000000'],
+        [BASE, '1000000'],
+        [SOLANA, '1000000'],
+      ],
+    );
+    const onSolana = await client.listResources({ network: SOLANA, limit: 2, offset: 1 });
+    assert.equal(onSolana.items.length, 2);
+    assert.equal(onSolana.pagination.total, all.pagination.total);
+    assert.equal(onSolana.items[0]?.resource, all.items[1]?.resource);
+    assert.ok(
+      onSolana.items.every(({ accepts }) => accepts.every((one) => one.network === SOLANA)),
+    );
+    for (const nothing of [
+      { type: 'mcp' },
+      { payTo: 'x' },
+      { scheme: 'upto' },
+      { extensions: 'y' },
+    ]) {
+      assert.equal((await client.listResources(nothing)).pagination.total, 0);
+    }
+    assert.equal(
+      (await client.listResources({ extensions: 'bazaar' })).items.length,
+      all.items.length,
+    );
+  });
+});
