@@ -79,6 +79,10 @@ export const FAULTS = {
       'The account has as many active API keys as it may have',
       'Delete a key first.',
     ],
+    WEBHOOK_LIMIT_REACHED: [
+      'The account has as many webhooks as it may have',
+      'Delete a webhook first.',
+    ],
     UNSAFE_URL: [
       'The URL is not a public http(s) address',
       'Use a public http or https URL without credentials.',
@@ -238,6 +242,7 @@ export const FAULTS = {
     ],
     PAYMENT_NOT_FOUND: ['There is no such payment', 'List them with `GET /admin/top-ups`.'],
     FILE_NOT_FOUND: ['There is no such file', 'List the files with `GET /files`.'],
+    WEBHOOK_NOT_FOUND: ['There is no such webhook', 'List the webhooks with `GET /webhooks`.'],
     BATCH_NOT_FOUND: ['There is no such batch', 'List the batches with `GET /batches`.'],
     MEDIA_NOT_FOUND: ['The media does not exist or has expired', 'Queue it again.'],
   }),

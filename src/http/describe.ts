@@ -25,6 +25,7 @@ export const TAGS = {
   Wallets: 'Pay from a wallet with x402, without an account.',
   'API keys': 'Keys, their limits, and what the limits refused.',
   'Usage and billing': 'What was used, what it cost, and what is left.',
+  Webhooks: 'Be told when the balance, a key or a day comes to a threshold.',
   Characters: 'Personas for chat.',
   Console:
     'Sessions of people in a browser. A session does what its key or wallet can do, on every route: its cookie stands in for the credential. A write with it shows the `csrfToken` of the session in the header `X-CSRF-Token`, and comes from a page of this origin.',

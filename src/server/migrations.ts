@@ -9,6 +9,7 @@ import { AGENTS_MIGRATIONS, RESPONSES_MIGRATIONS } from '../chat/chat.ts';
 import { RPC_MIGRATIONS } from '../rpc/rpc.ts';
 import { BATCHES_MIGRATIONS } from '../batches/batches.ts';
 import { VIDEO_MIGRATIONS } from '../video/migrations.ts';
+import { WEBHOOKS_MIGRATIONS } from '../webhooks/webhooks.ts';
 
 export const MIGRATIONS: readonly Migration[] = [
   ...STORE_MIGRATIONS,
@@ -22,4 +23,5 @@ export const MIGRATIONS: readonly Migration[] = [
   ...AGENTS_MIGRATIONS,
   ...RESPONSES_MIGRATIONS,
   ...BATCHES_MIGRATIONS,
+  ...WEBHOOKS_MIGRATIONS,
 ];

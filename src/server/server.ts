@@ -29,6 +29,7 @@ import { type OnSettle, closeSale, openSale } from './sale-parts.ts';
 import { openTraces } from './traces.ts';
 import type { RejectionFigures } from './unhandled-rejections.ts';
 import { Maintenance } from './maintenance.ts';
+import { webhooksFeature } from '../webhooks/webhooks.ts';
 import { type Wallets, openWallets, walletsFeature } from '../wallet/wallet.ts';
 import { type OwnView, ServerMetrics, type Siblings } from './metrics.ts';
 import type { Catalog } from '../catalog/catalog.ts';
@@ -143,6 +144,7 @@ export async function startApp(parts: AppParts): Promise<App> {
     consolePages({ config, basePath: BASE_PATH, assets }),
     mediaFeature({ shared, documents: extras.documents, basePath: BASE_PATH, largeBodies }),
     batches(shared, server, wallets),
+    webhooksFeature(shared),
     walletsFeature(shared, wallets, () => routes),
     mcpDoor(serving, server.internal.run, largeBodies),
     opsFeature(shared, document, { ...parts, server, metrics, payments, localEngines }),

@@ -10,7 +10,7 @@ import type { Catalog, CatalogModel, ResolvedModel } from '../catalog/catalog.ts
 import { requireAccess } from '../catalog/model-access.ts';
 import type { VideoModelSettings } from '../config/config.ts';
 import type { Clock } from '../core/clock.ts';
-import { Fault, invalidField } from '../core/faults.ts';
+import { Fault } from '../core/faults.ts';
 import { type Nano, formatUsd, toUsdNumber } from '../core/money.ts';
 import {
   type MediaBag,
@@ -21,6 +21,7 @@ import {
 } from '../documents/media-files.ts';
 import type { EngineInput, Media } from '../engines/media/media.ts';
 import { AnswerHeaders } from '../http/answer-headers.ts';
+import { requireCallbackUrl } from '../http/callback-url.ts';
 import { type ReadLargeJson, readJson } from '../http/read-request.ts';
 import type { RequestContext } from '../http/request-context.ts';
 import type { Caller } from '../identity/identity.ts';
@@ -99,7 +100,8 @@ export async function queue(parts: QueueVideoParts, context: RequestContext): Pr
   const counted = await sales.count({ caller, modelId: model.id, rate, tokensEstimate: 0 });
   if (mustFetch(request)) await sales.requireCredit(caller);
   // Looked up after the count: a caller cannot make this server ask for names without end.
-  if (request.webhook_url !== undefined) await checkWebhook(parts, request.webhook_url);
+  const { webhook_url: webhookUrl } = request;
+  if (webhookUrl !== undefined) await requireCallbackUrl(parts.guard, 'webhook_url', webhookUrl);
   const answer = await parts.files.within(caller.accountId, async (bag) => {
     const { inputs, measured } = await fetchInputs(parts, context, { settings, request }, bag);
     await bag.reserve(RESULT_BYTES);
@@ -177,16 +179,6 @@ function answerOf(
 
 function mustFetch(request: VideoQueueRequest): boolean {
   return mediaUrlsOf(request).some(({ url }) => !url.startsWith('data:'));
-}
-
-/** Throws 400 for an address that no webhook would be sent to, in place of a job that stays unheard. */
-async function checkWebhook({ guard }: QueueVideoParts, url: string): Promise<void> {
-  try {
-    await guard.check(url);
-  } catch (error) {
-    if (!(error instanceof Fault) || error.code !== 'UNSAFE_URL') throw error;
-    throw invalidField(['webhook_url'], `webhook_url: ${error.message}`);
-  }
 }
 
 function noWebhooks(): Fault {

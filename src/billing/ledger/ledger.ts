@@ -65,6 +65,7 @@ export {
 export type { OperatorMove, OperatorMoveAnswer } from './operator-moves.ts';
 export type { KeptFrom } from './retention.ts';
 export { expectedSettlement } from './settle.ts';
+export { type AccountFigures, type CapUse, accountFigures, usedCaps } from './account-figures.ts';
 export {
   type TransactionRow,
   type AnyUsageFilter,

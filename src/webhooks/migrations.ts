@@ -1,0 +1,46 @@
+/**
+ * The tables of webhooks. A row of `webhooks_delivery` is both what was crossed, once a period, and
+ * the message that is on its way: whoever inserts it has seen the crossing, and nobody else has.
+ */
+import type { Migration } from '../db/db.ts';
+
+export const WEBHOOKS_MIGRATIONS: readonly Migration[] = [
+  {
+    id: 'webhooks-0001',
+    up: `
+CREATE TABLE webhooks_webhook (
+  id TEXT PRIMARY KEY,
+  account_id TEXT NOT NULL,
+  url TEXT NOT NULL,
+  secret TEXT NOT NULL,
+  balance_nano BIGINT,
+  key_percent BIGINT,
+  daily_nano BIGINT,
+  is_low BIGINT NOT NULL,
+  times_low BIGINT NOT NULL,
+  created_ms BIGINT NOT NULL
+);
+CREATE INDEX webhooks_webhook_account ON webhooks_webhook (account_id, created_ms, id);
+CREATE TABLE webhooks_delivery (
+  id TEXT PRIMARY KEY,
+  webhook_id TEXT NOT NULL,
+  account_id TEXT NOT NULL,
+  event TEXT NOT NULL,
+  subject TEXT NOT NULL,
+  period BIGINT NOT NULL,
+  body TEXT NOT NULL,
+  state TEXT NOT NULL,
+  attempts BIGINT NOT NULL,
+  due_ms BIGINT NOT NULL,
+  status BIGINT,
+  problem TEXT,
+  created_ms BIGINT NOT NULL,
+  ended_ms BIGINT NOT NULL,
+  UNIQUE (webhook_id, event, subject, period)
+);
+CREATE INDEX webhooks_delivery_list ON webhooks_delivery (webhook_id, created_ms, id);
+CREATE INDEX webhooks_delivery_due ON webhooks_delivery (due_ms) WHERE due_ms > 0;
+CREATE INDEX webhooks_delivery_ended ON webhooks_delivery (ended_ms);
+`,
+  },
+];

@@ -1,0 +1,212 @@
+/** `/webhooks`: made, listed, deleted, tried, and what they were sent; each for its own account only. */
+import { z } from 'zod';
+import { SECOND_MS, isoTime } from '../core/clock.ts';
+import { Fault } from '../core/faults.ts';
+import type { Ids } from '../core/ids.ts';
+import { toUsdNumber, usdToNano } from '../core/money.ts';
+import { requireCallbackUrl } from '../http/callback-url.ts';
+import { decodeCursor, encodeCursor } from '../http/cursor.ts';
+import { readBody, readQuery } from '../http/read-request.ts';
+import type { RequestContext } from '../http/request-context.ts';
+import { type Route, SMALL_JSON_BODY, get } from '../http/route.ts';
+import type { Guard } from '../net/guard.ts';
+import { deliveryOf } from './crossings.ts';
+import * as DESCRIPTIONS from './schema.ts';
+import { CreateWebhook, type CreatedWebhook, DeliveriesQuery } from './schema.ts';
+import type { DeliveryItem, DeliveryList, WebhookItem } from './schema.ts';
+import { RETAKE_MS, type SendParts, sendOne } from './send.ts';
+import { type Delivery, EVENTS, TEST_EVENT, type Webhook, newSecret } from './webhook.ts';
+
+const MAX_PER_ACCOUNT = 10;
+const TEST_EVERY_MS = 10 * SECOND_MS;
+/** Tests wait for addresses of callers while their requests stand open. */
+const MAX_OPEN_TESTS = 16;
+
+export interface WebhookRouteParts extends SendParts {
+  readonly guard: Pick<Guard, 'post' | 'check'>;
+  readonly ids: Ids;
+  /** Aborts when the server ends. */
+  readonly signal: AbortSignal;
+}
+
+export function webhookRoutes(parts: WebhookRouteParts): Route[] {
+  const { table } = parts;
+  const auth = 'admin-or-wallet';
+  let openTests = 0;
+  return [
+    {
+      method: 'POST',
+      path: '/webhooks',
+      auth,
+      body: SMALL_JSON_BODY,
+      describe: DESCRIPTIONS.CREATE_WEBHOOK,
+      handle: (context) => create(parts, context),
+    },
+    get('/webhooks', auth, DESCRIPTIONS.LIST_WEBHOOKS, async (context) => {
+      const found = await table.list(context.caller.accountId);
+      await context.json(200, { object: 'list', data: found.map(itemOf) });
+    }),
+    {
+      method: 'DELETE',
+      path: '/webhooks/:id',
+      auth,
+      describe: DESCRIPTIONS.DELETE_WEBHOOK,
+      handle: async (context) => {
+        const id = context.parameters['id'] ?? '';
+        const isRemoved = await table.remove(context.caller.accountId, id);
+        if (!isRemoved) throw new Fault('WEBHOOK_NOT_FOUND');
+        await context.json(200, { id, object: 'webhook', deleted: true });
+      },
+    },
+    {
+      method: 'POST',
+      path: '/webhooks/:id/test',
+      auth,
+      describe: DESCRIPTIONS.TEST_WEBHOOK,
+      handle: async (context) => {
+        if (openTests >= MAX_OPEN_TESTS) throw tooManyTests();
+        openTests += 1;
+        try {
+          await sendTest(parts, context);
+        } finally {
+          openTests -= 1;
+        }
+      },
+    },
+    get('/webhooks/:id/deliveries', auth, DESCRIPTIONS.LIST_DELIVERIES, (context) =>
+      listDeliveries(parts, context),
+    ),
+  ];
+}
+
+async function create(parts: WebhookRouteParts, context: RequestContext): Promise<void> {
+  const { url, thresholds } = readBody(context, CreateWebhook);
+  const { table, clock, ids } = parts;
+  const { accountId } = context.caller;
+  // Before a name is looked up; the insert below counts again.
+  if ((await table.count(accountId)) >= MAX_PER_ACCOUNT) throw tooMany();
+  await requireCallbackUrl(parts.guard, 'url', url);
+  const { balanceUsd, keyLimitPercent, dailySpendUsd } = thresholds;
+  const createdMs = clock.nowMs();
+  const webhook: Webhook = {
+    id: `wh_${ids.ordered(createdMs)}`,
+    accountId,
+    url,
+    secret: newSecret(ids),
+    balanceNano: balanceUsd === undefined ? undefined : usdToNano(balanceUsd),
+    keyPercent: keyLimitPercent,
+    dailyNano: dailySpendUsd === undefined ? undefined : usdToNano(dailySpendUsd),
+    isLow: false,
+    timesLow: 0,
+    createdMs,
+  };
+  if (!(await table.insert(webhook, MAX_PER_ACCOUNT))) throw tooMany();
+  context.set('cache-control', 'no-store');
+  const body: CreatedWebhook = { ...itemOf(webhook), secret: webhook.secret };
+  await context.json(200, body);
+}
+
+function tooMany(): Fault {
+  const message = `The account has ${MAX_PER_ACCOUNT} webhooks; delete one first`;
+  return new Fault('WEBHOOK_LIMIT_REACHED', { message });
+}
+
+function tooManyTests(): Fault {
+  const message = 'Too many tests of webhooks are running';
+  return new Fault('SERVICE_UNAVAILABLE', { message, retryAfterSeconds: 10 });
+}
+
+async function sendTest(parts: WebhookRouteParts, context: RequestContext): Promise<void> {
+  const { table, clock, signal } = parts;
+  const webhook = await requireWebhook(parts, context);
+  const { id: webhookId, accountId } = webhook;
+  const nowMs = clock.nowMs();
+  const period = Math.floor(nowMs / TEST_EVERY_MS);
+  const test = { webhookId, accountId, event: TEST_EVENT, subject: '', period } as const;
+  const delivery = deliveryOf(parts, test, {});
+  if (!(await table.add(delivery))) {
+    const seconds = Math.ceil(((period + 1) * TEST_EVERY_MS - nowMs) / SECOND_MS);
+    throw new Fault('RATE_LIMIT_EXCEEDED', {
+      message: `A webhook is tested once in ${TEST_EVERY_MS / SECOND_MS} seconds; try again in ${seconds} s`,
+      retryAfterSeconds: seconds,
+    });
+  }
+  const claimed = await table.claimOne(delivery.id, nowMs, RETAKE_MS);
+  // The minute's round came first, in this moment: what it came to is in the list.
+  const pending: Delivery = claimed ?? {
+    ...delivery,
+    state: 'pending',
+    attempts: 1,
+    dueMs: nowMs,
+    status: undefined,
+    problem: undefined,
+    endedMs: 0,
+  };
+  const sent = claimed === undefined ? pending : await sendOne(parts, webhook, claimed, signal);
+  await context.json(200, deliveryBody(sent));
+}
+
+async function requireWebhook(
+  { table }: WebhookRouteParts,
+  { caller, parameters }: RequestContext,
+): Promise<Webhook> {
+  const webhook = await table.find(caller.accountId, parameters['id'] ?? '');
+  if (webhook === undefined) throw new Fault('WEBHOOK_NOT_FOUND');
+  return webhook;
+}
+
+const Place = z.tuple([z.number().int(), z.string()]);
+
+async function listDeliveries(parts: WebhookRouteParts, context: RequestContext): Promise<void> {
+  const { limit, cursor } = readQuery(context, DeliveriesQuery);
+  const { id } = await requireWebhook(parts, context);
+  const place = decodeCursor(cursor, Place);
+  const after = place === undefined ? undefined : { createdMs: place[0], id: place[1] };
+  const found = await parts.table.deliveries(id, limit + 1, after);
+  const shown = found.slice(0, limit);
+  const last = found.length > limit ? shown.at(-1) : undefined;
+  const body: DeliveryList = {
+    object: 'list',
+    data: shown.map(deliveryBody),
+    nextCursor: last === undefined ? null : encodeCursor([last.createdMs, last.id]),
+  };
+  await context.json(200, body);
+}
+
+function itemOf(webhook: Webhook): WebhookItem {
+  const { id, url, balanceNano, keyPercent, dailyNano, createdMs } = webhook;
+  const given = {
+    'balance.low': balanceNano,
+    'key.limit_reached': keyPercent,
+    'spend.daily': dailyNano,
+  };
+  return {
+    id,
+    object: 'webhook',
+    url,
+    events: EVENTS.filter((event) => given[event] !== undefined),
+    thresholds: {
+      balanceUsd: balanceNano === undefined ? null : toUsdNumber(balanceNano),
+      keyLimitPercent: keyPercent ?? null,
+      dailySpendUsd: dailyNano === undefined ? null : toUsdNumber(dailyNano),
+    },
+    createdAt: isoTime(createdMs),
+  };
+}
+
+function deliveryBody(delivery: Delivery): DeliveryItem {
+  const { id, event, state, attempts, dueMs, status, problem, createdMs, endedMs } = delivery;
+  return {
+    id,
+    object: 'webhook.delivery',
+    event,
+    status: state,
+    attempts,
+    nextAttemptAt: dueMs === 0 ? null : isoTime(dueMs),
+    responseStatus: status ?? null,
+    error: problem ?? null,
+    createdAt: isoTime(createdMs),
+    endedAt: endedMs === 0 ? null : isoTime(endedMs),
+    payload: JSON.parse(delivery.body) as DeliveryItem['payload'], // written by this folder
+  };
+}

@@ -1,0 +1,116 @@
+/**
+ * Sends deliveries: a signed POST to a public address, as Standard Webhooks says it, repeated with
+ * growing pauses for a day until it is taken or given up. It may arrive twice, after a crash, under
+ * the same id.
+ */
+import { type Clock, MINUTE_MS, SECOND_MS } from '../core/clock.ts';
+import { Fault } from '../core/faults.ts';
+import { type Log, reasonOf } from '../core/log.ts';
+import type { Guard } from '../net/guard.ts';
+import { type Delivery, TEST_EVENT, type Webhook, signatureOf } from './webhook.ts';
+import type { Attempted, WebhookTable } from './webhook-table.ts';
+
+const TIMEOUT_MS = 10 * SECOND_MS;
+/** After 1, 4, 16, 64, 256 and 1024 minutes: 23 hours in all. */
+const MAX_ATTEMPTS = 7;
+const FIRST_PAUSE_MS = MINUTE_MS;
+const PAUSE_FACTOR = 4;
+/** A crash in the middle of a call repeats it after this time. */
+export const RETAKE_MS = 2 * MINUTE_MS;
+/** Calls at once, and how long one round may take up new ones. */
+const AT_ONCE = 32;
+const ROUND_MS = 45 * SECOND_MS;
+/** The address does not want to hear of us again. */
+const GONE = 410;
+
+export interface SendParts {
+  readonly table: WebhookTable;
+  /** Posts to a public address only. */
+  readonly guard: Pick<Guard, 'post'>;
+  readonly clock: Clock;
+  readonly log: Log;
+}
+
+/** Sends what is due, for some time at most; what is left is sent in the next round. */
+export async function sendDue(
+  parts: SendParts,
+  find: (delivery: Delivery) => Promise<Webhook | undefined>,
+  signal: AbortSignal,
+): Promise<void> {
+  const { table, clock } = parts;
+  const untilMs = clock.monotonicMs() + ROUND_MS;
+  while (!signal.aborted && clock.monotonicMs() < untilMs) {
+    const due = await table.claim(clock.nowMs(), RETAKE_MS, AT_ONCE);
+    if (due.length === 0) return;
+    await Promise.all(
+      due.map(async (delivery) => {
+        const webhook = await find(delivery);
+        // Deleted meanwhile, and its deliveries with it.
+        if (webhook !== undefined) await sendOne(parts, webhook, delivery, signal);
+      }),
+    );
+  }
+}
+
+/** Makes one attempt and writes down what it came to; returns that. */
+export async function sendOne(
+  parts: SendParts,
+  webhook: Webhook,
+  delivery: Delivery,
+  signal: AbortSignal,
+): Promise<Delivery> {
+  const { table, log } = parts;
+  const answer = await post(parts, webhook, delivery, signal);
+  // The server ends: the attempt is repeated when another one runs.
+  if (signal.aborted) return delivery;
+  const attempted = outcomeOf(parts, delivery, answer);
+  if (attempted.state === 'failed') log.info({ delivery: delivery.id }, 'A webhook was given up');
+  await table.attempted(delivery.id, attempted);
+  return { ...delivery, ...attempted };
+}
+
+interface Answer {
+  readonly status: number | undefined;
+  /** `undefined`: it was taken. */
+  readonly problem: string | undefined;
+}
+
+function outcomeOf(
+  { clock }: SendParts,
+  { event, attempts }: Delivery,
+  { status, problem }: Answer,
+): Attempted {
+  const nowMs = clock.nowMs();
+  if (problem === undefined) {
+    return { state: 'delivered', dueMs: 0, endedMs: nowMs, status, problem };
+  }
+  const isLast = attempts >= MAX_ATTEMPTS || status === GONE || event === TEST_EVENT;
+  if (isLast) return { state: 'failed', dueMs: 0, endedMs: nowMs, status, problem };
+  const dueMs = nowMs + FIRST_PAUSE_MS * PAUSE_FACTOR ** (attempts - 1);
+  return { state: 'pending', dueMs, endedMs: 0, status, problem };
+}
+
+async function post(
+  { guard, clock, log }: SendParts,
+  { url, secret }: Webhook,
+  { id, body }: Delivery,
+  signal: AbortSignal,
+): Promise<Answer> {
+  const unixSeconds = Math.floor(clock.nowMs() / SECOND_MS);
+  const headers = {
+    'content-type': 'application/json',
+    'webhook-id': id,
+    'webhook-timestamp': String(unixSeconds),
+    'webhook-signature': signatureOf(secret, { id, unixSeconds, body }),
+  };
+  try {
+    const status = await guard.post(url, { body, headers, timeoutMs: TIMEOUT_MS, signal });
+    const isTaken = status >= 200 && status < 300;
+    return { status, problem: isTaken ? undefined : `The address answered with ${status}` };
+  } catch (error) {
+    // No answer counts like a refusal: it is tried again. What a fault says is for the owner to read.
+    log.debug({ delivery: id, reason: reasonOf(error) }, 'A webhook got no answer');
+    const problem = error instanceof Fault ? error.message : 'The address did not answer';
+    return { status: undefined, problem };
+  }
+}

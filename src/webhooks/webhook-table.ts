@@ -1,0 +1,236 @@
+/**
+ * The only place that reads and writes `webhooks_webhook` and `webhooks_delivery`. A crossing is told
+ * once: the key of a delivery is what was crossed and when, and the turn of a balance is one
+ * conditional UPDATE in the transaction of its delivery.
+ */
+import { type Queryable, type Row, type Store, oneAtATime } from '../db/db.ts';
+import {
+  DELIVERY_COLUMNS,
+  type Delivery,
+  type NewDelivery,
+  WEBHOOK_COLUMNS,
+  type Webhook,
+  deliveryOf,
+  webhookOf,
+} from './webhook.ts';
+
+/** Deliveries of one account that are taken at once: a slow address of one holds up no other. */
+const DUE_PER_ACCOUNT = 4;
+/** A period whose crossing is forgotten must be over: months have 31 days. */
+const LIFETIME_PERIOD = 0;
+
+/** What became of an attempt. */
+export interface Attempted {
+  readonly state: Delivery['state'];
+  readonly dueMs: number;
+  readonly endedMs: number;
+  readonly status: number | undefined;
+  readonly problem: string | undefined;
+}
+
+export interface DeliveryPlace {
+  readonly createdMs: number;
+  readonly id: string;
+}
+
+export class WebhookTable {
+  readonly #store: Store;
+
+  constructor(store: Store) {
+    this.#store = store;
+  }
+
+  /** Writes a webhook, unless its account has `most`; says whether. */
+  async insert(webhook: Webhook, most: number): Promise<boolean> {
+    return await this.#store.transaction(async (tx) => {
+      await oneAtATime(tx, this.#store.dialect, `webhooks_webhook ${webhook.accountId}`);
+      const rows = await tx.query(
+        `INSERT INTO webhooks_webhook (${WEBHOOK_COLUMNS})
+         SELECT $1, $2, $3, $4, $5, $6, $7, 0, 0, $8
+         WHERE $9 > (SELECT count(*) FROM webhooks_webhook WHERE account_id = $2) RETURNING id`,
+        [
+          webhook.id,
+          webhook.accountId,
+          webhook.url,
+          webhook.secret,
+          webhook.balanceNano ?? null,
+          webhook.keyPercent ?? null,
+          webhook.dailyNano ?? null,
+          webhook.createdMs,
+          most,
+        ],
+      );
+      return rows.length === 1;
+    });
+  }
+
+  async count(accountId: string): Promise<number> {
+    const [row] = await this.#store.query<{ total: bigint }>(
+      'SELECT count(*) AS total FROM webhooks_webhook WHERE account_id = $1',
+      [accountId],
+    );
+    return Number(row?.total ?? 0n);
+  }
+
+  async list(accountId: string): Promise<Webhook[]> {
+    const rows = await this.#store.query(
+      `SELECT ${WEBHOOK_COLUMNS} FROM webhooks_webhook WHERE account_id = $1
+       ORDER BY created_ms DESC, id DESC`,
+      [accountId],
+    );
+    return rows.map(webhookOf);
+  }
+
+  async find(accountId: string, id: string): Promise<Webhook | undefined> {
+    const rows = await this.#store.query(
+      `SELECT ${WEBHOOK_COLUMNS} FROM webhooks_webhook WHERE account_id = $1 AND id = $2`,
+      [accountId, id],
+    );
+    return rows.map(webhookOf)[0];
+  }
+
+  /** Forgets a webhook and what it would have told; `false` when there is none. */
+  async remove(accountId: string, id: string): Promise<boolean> {
+    return await this.#store.transaction(async (tx) => {
+      const rows = await tx.query(
+        'DELETE FROM webhooks_webhook WHERE account_id = $1 AND id = $2 RETURNING id',
+        [accountId, id],
+      );
+      if (rows.length === 0) return false;
+      await tx.query('DELETE FROM webhooks_delivery WHERE webhook_id = $1', [id]);
+      return true;
+    });
+  }
+
+  /** Webhooks of all accounts in the order of their ids, behind one. */
+  async page(afterId: string, limit: number): Promise<Webhook[]> {
+    const rows = await this.#store.query(
+      `SELECT ${WEBHOOK_COLUMNS} FROM webhooks_webhook WHERE id > $1 ORDER BY id LIMIT $2`,
+      [afterId, limit],
+    );
+    return rows.map(webhookOf);
+  }
+
+  /** The balance has fallen below the threshold: told, unless somebody has told this one. */
+  async fell(webhook: Webhook, delivery: NewDelivery): Promise<void> {
+    await this.#store.transaction(async (tx) => {
+      const rows = await tx.query(
+        `UPDATE webhooks_webhook SET is_low = 1, times_low = times_low + 1
+         WHERE id = $1 AND is_low = 0 AND times_low = $2 RETURNING id`,
+        [webhook.id, webhook.timesLow],
+      );
+      if (rows.length === 1) await this.add(delivery, tx);
+    });
+  }
+
+  /** The balance is enough again: the next fall is told. */
+  async rose(id: string): Promise<void> {
+    await this.#store.query('UPDATE webhooks_webhook SET is_low = 0 WHERE id = $1 AND is_low = 1', [
+      id,
+    ]);
+  }
+
+  /** Puts a delivery on its way, once for what it tells; says whether it was new. */
+  async add(delivery: NewDelivery, tx: Queryable = this.#store): Promise<boolean> {
+    const { id, webhookId, accountId, event, subject, period, body, createdMs } = delivery;
+    const rows = await tx.query(
+      `INSERT INTO webhooks_delivery (${DELIVERY_COLUMNS})
+       SELECT $1, $2, $3, $4, $5, $6, $7, 'pending', 0, $8, NULL, NULL, $8, 0
+       WHERE EXISTS (SELECT 1 FROM webhooks_webhook WHERE id = $2)
+       ON CONFLICT (webhook_id, event, subject, period) DO NOTHING RETURNING id`,
+      [id, webhookId, accountId, event, subject, period, body, createdMs],
+    );
+    return rows.length === 1;
+  }
+
+  /** Which crossings of these webhooks and periods were told; see `crossingKey`. */
+  async told(
+    webhookIds: readonly string[],
+    periods: readonly number[],
+  ): Promise<ReadonlySet<string>> {
+    if (webhookIds.length === 0) return new Set();
+    const rows = await this.#store.query(
+      `SELECT webhook_id, event, subject, period FROM webhooks_delivery
+       WHERE webhook_id IN (${placesFrom(1, webhookIds)})
+       AND period IN (${placesFrom(1 + webhookIds.length, periods)})`,
+      [...webhookIds, ...periods],
+    );
+    return new Set(rows.map((row) => crossingKey(crossingOf(row))));
+  }
+
+  /** Takes deliveries that are due; each is pushed away, so that a crash repeats it then. */
+  async claim(nowMs: number, laterMs: number, limit: number): Promise<Delivery[]> {
+    const rows = await this.#store.query(
+      `UPDATE webhooks_delivery SET attempts = attempts + 1, due_ms = $2
+       WHERE due_ms > 0 AND due_ms <= $1 AND id IN (
+         SELECT id FROM (
+           SELECT id, due_ms, row_number() OVER (PARTITION BY account_id ORDER BY due_ms, id) AS place
+           FROM webhooks_delivery WHERE due_ms > 0 AND due_ms <= $1) AS due
+         WHERE place <= $3 ORDER BY due_ms LIMIT $4)
+       RETURNING ${DELIVERY_COLUMNS}`,
+      [nowMs, nowMs + laterMs, DUE_PER_ACCOUNT, limit],
+    );
+    return rows.map(deliveryOf);
+  }
+
+  /** Takes one that is due; `undefined` when another process has it. */
+  async claimOne(id: string, nowMs: number, laterMs: number): Promise<Delivery | undefined> {
+    const rows = await this.#store.query(
+      `UPDATE webhooks_delivery SET attempts = attempts + 1, due_ms = $3
+       WHERE id = $1 AND due_ms > 0 AND due_ms <= $2 RETURNING ${DELIVERY_COLUMNS}`,
+      [id, nowMs, nowMs + laterMs],
+    );
+    return rows.map(deliveryOf)[0];
+  }
+
+  /** What an attempt came to. */
+  async attempted(
+    id: string,
+    { state, dueMs, endedMs, status, problem }: Attempted,
+  ): Promise<void> {
+    await this.#store.query(
+      `UPDATE webhooks_delivery SET state = $2, due_ms = $3, ended_ms = $4, status = $5,
+       problem = $6 WHERE id = $1 AND state = 'pending'`,
+      [id, state, dueMs, endedMs, status ?? null, problem ?? null],
+    );
+  }
+
+  /** The deliveries of a webhook, newest first, from a place on. */
+  async deliveries(
+    webhookId: string,
+    limit: number,
+    after: DeliveryPlace | undefined,
+  ): Promise<Delivery[]> {
+    const beyond = after === undefined ? '' : 'AND (created_ms, id) < ($3, $4)';
+    const rows = await this.#store.query(
+      `SELECT ${DELIVERY_COLUMNS} FROM webhooks_delivery WHERE webhook_id = $1 ${beyond}
+       ORDER BY created_ms DESC, id DESC LIMIT $2`,
+      [webhookId, limit, ...(after === undefined ? [] : [after.createdMs, after.id])],
+    );
+    return rows.map(deliveryOf);
+  }
+
+  /** Forgets deliveries that ended before a time, but not that a cap for ever was told. */
+  async prune(beforeMs: number): Promise<void> {
+    await this.#store.query(
+      `DELETE FROM webhooks_delivery WHERE ended_ms > 0 AND ended_ms < $1
+       AND (event <> 'key.limit_reached' OR period <> $2)`,
+      [beforeMs, LIFETIME_PERIOD],
+    );
+  }
+}
+
+type Crossing = Pick<NewDelivery, 'webhookId' | 'event' | 'subject' | 'period'>;
+
+export function crossingKey({ webhookId, event, subject, period }: Crossing): string {
+  return `${webhookId} ${event} ${subject} ${period}`;
+}
+
+function crossingOf(row: Row): Crossing {
+  const { webhookId, event, subject, period } = deliveryOf(row);
+  return { webhookId, event, subject, period };
+}
+
+function placesFrom(first: number, values: readonly unknown[]): string {
+  return values.map((_value, at) => `$${first + at}`).join(', ');
+}

@@ -1,0 +1,125 @@
+/**
+ * A webhook and its deliveries as values, and the signature of Standard Webhooks: HMAC-SHA256 over
+ * `<id>.<unix seconds>.<body>` with the bytes of its secret.
+ */
+import { createHmac } from 'node:crypto';
+import type { Ids } from '../core/ids.ts';
+import { type Nano, nano } from '../core/money.ts';
+import type { Row } from '../db/db.ts';
+
+export const EVENTS = ['balance.low', 'key.limit_reached', 'spend.daily'] as const;
+/** What a caller asks for itself, to see whether it arrives. */
+export const TEST_EVENT = 'webhook.test';
+export type DeliveryEvent = (typeof EVENTS)[number] | typeof TEST_EVENT;
+
+const SECRET_BYTES = 24;
+const SECRET_PREFIX = 'whsec_';
+
+export interface Webhook {
+  readonly id: string;
+  readonly accountId: string;
+  readonly url: string;
+  /** `whsec_` and base64. */
+  readonly secret: string;
+  /** Each event has its threshold; one without is not told. */
+  readonly balanceNano: Nano | undefined;
+  readonly keyPercent: number | undefined;
+  readonly dailyNano: Nano | undefined;
+  /** Whether the balance was below its threshold when it was last looked at, and how often before. */
+  readonly isLow: boolean;
+  readonly timesLow: number;
+  readonly createdMs: number;
+}
+
+export const DELIVERY_STATES = ['pending', 'delivered', 'failed'] as const;
+type DeliveryState = (typeof DELIVERY_STATES)[number];
+
+export interface Delivery {
+  /** The same in every attempt: `webhook-id`. */
+  readonly id: string;
+  readonly webhookId: string;
+  readonly accountId: string;
+  readonly event: DeliveryEvent;
+  /** What has come to its threshold: a key, or nothing beside the account. */
+  readonly subject: string;
+  /** It is told once in it: the start of a day or month, the number of a crossing. */
+  readonly period: number;
+  readonly body: string;
+  readonly state: DeliveryState;
+  readonly attempts: number;
+  /** When it is tried next; 0: not any more. */
+  readonly dueMs: number;
+  /** What the address answered last. */
+  readonly status: number | undefined;
+  /** Why the last attempt failed, in words for the owner. */
+  readonly problem: string | undefined;
+  readonly createdMs: number;
+  readonly endedMs: number;
+}
+
+export type NewDelivery = Pick<
+  Delivery,
+  'id' | 'webhookId' | 'accountId' | 'event' | 'subject' | 'period' | 'body' | 'createdMs'
+>;
+
+export function newSecret(ids: Ids): string {
+  return SECRET_PREFIX + ids.bytes(SECRET_BYTES).toString('base64');
+}
+
+/** The value of `webhook-signature`. */
+export function signatureOf(
+  secret: string,
+  { id, unixSeconds, body }: { id: string; unixSeconds: number; body: string },
+): string {
+  const key = Buffer.from(secret.slice(SECRET_PREFIX.length), 'base64');
+  const mac = createHmac('sha256', key).update(`${id}.${unixSeconds}.${body}`);
+  return `v1,${mac.digest('base64')}`;
+}
+
+export const WEBHOOK_COLUMNS =
+  'id, account_id, url, secret, balance_nano, key_percent, daily_nano, is_low, times_low, created_ms';
+
+export function webhookOf(row: Row): Webhook {
+  return {
+    id: String(row['id']),
+    accountId: String(row['account_id']),
+    url: String(row['url']),
+    secret: String(row['secret']),
+    balanceNano: amountOf(row['balance_nano']),
+    keyPercent: numberOf(row['key_percent']),
+    dailyNano: amountOf(row['daily_nano']),
+    isLow: row['is_low'] !== 0n,
+    timesLow: Number(row['times_low']),
+    createdMs: Number(row['created_ms']),
+  };
+}
+
+export const DELIVERY_COLUMNS =
+  'id, webhook_id, account_id, event, subject, period, body, state, attempts, due_ms, status, problem, created_ms, ended_ms';
+
+export function deliveryOf(row: Row): Delivery {
+  return {
+    id: String(row['id']),
+    webhookId: String(row['webhook_id']),
+    accountId: String(row['account_id']),
+    event: String(row['event']) as DeliveryEvent, // written by this folder only
+    subject: String(row['subject']),
+    period: Number(row['period']),
+    body: String(row['body']),
+    state: String(row['state']) as DeliveryState, // as above
+    attempts: Number(row['attempts']),
+    dueMs: Number(row['due_ms']),
+    status: numberOf(row['status']),
+    problem: typeof row['problem'] === 'string' ? row['problem'] : undefined,
+    createdMs: Number(row['created_ms']),
+    endedMs: Number(row['ended_ms']),
+  };
+}
+
+function numberOf(column: Row[string] | undefined): number | undefined {
+  return typeof column === 'bigint' ? Number(column) : undefined;
+}
+
+function amountOf(column: Row[string] | undefined): Nano | undefined {
+  return typeof column === 'bigint' ? nano(column) : undefined;
+}

@@ -1,0 +1,275 @@
+/**
+ * Webhooks as their owner sees them, on both databases: a crossing is told once, signed as the
+ * official package of Standard Webhooks checks it, and repeated over a restart until it is taken.
+ */
+import assert from 'node:assert/strict';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { type IncomingHttpHeaders, type Server, createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, before, describe, mock, test } from 'node:test';
+import { Webhook } from 'standardwebhooks';
+import { MINUTE_MS } from '../../src/core/clock.ts';
+import { usdToNano } from '../../src/core/money.ts';
+import { type Bench, call, chatBody, startWithEngine } from '../app/call.ts';
+import { emptyPostgresDatabase } from '../databases/postgres.ts';
+import { TestClock } from '../support/test-clock.ts';
+
+/** What the job of a minute may take here; a slow machine sees more minutes, not other messages. */
+const JOB_MS = 40;
+
+interface Heard {
+  readonly headers: IncomingHttpHeaders;
+  readonly body: string;
+}
+
+/** Somebody's address, which answers as it is told. */
+class Receiver {
+  readonly heard: Heard[] = [];
+  status = 204;
+  #server: Server | undefined;
+
+  async start(): Promise<string> {
+    const server = createServer((request, response) => {
+      let body = '';
+      request.on('data', (piece) => (body += String(piece)));
+      request.on('end', () => {
+        this.heard.push({ headers: request.headers, body });
+        response.writeHead(this.status).end();
+      });
+    });
+    this.#server = server;
+    await new Promise<void>((listening) => server.listen(0, '127.0.0.1', listening));
+    return `http://127.0.0.1:${(server.address() as AddressInfo).port}/hook`;
+  }
+
+  stop(): void {
+    this.#server?.close();
+    this.#server?.closeAllConnections();
+  }
+}
+
+async function until(holds: () => boolean | Promise<boolean>): Promise<void> {
+  const endMs = performance.now() + 20_000;
+  while (!(await holds())) {
+    if (performance.now() > endMs) throw new Error('It did not happen in time');
+    await new Promise((resolve) => setTimeout(resolve, 10));
+  }
+}
+
+for (const dialect of ['sqlite', 'postgres'] as const) {
+  describe(`webhooks on ${dialect}`, () => {
+    const clock = new TestClock();
+    const receiver = new Receiver();
+    const folder = mkdtempSync(join(tmpdir(), 'farebox-webhooks-'));
+    let database: { databaseUrl?: string } = {};
+    let bench: Bench;
+    let url: string;
+    let admin: string;
+    let accountId: string;
+
+    const open = (): Promise<Bench> =>
+      startWithEngine({
+        clock,
+        dataFolder: folder,
+        ...database,
+        yaml: 'fetch: { allow: ["127.0.0.0/8"] }',
+      });
+    before(async () => {
+      if (dialect === 'postgres') database = { databaseUrl: await emptyPostgresDatabase() };
+      url = await receiver.start();
+      bench = await open();
+      ({ accountId, secret: admin } = await bench.farebox.account('5', { kind: 'ADMIN' }));
+    });
+    after(async () => {
+      receiver.stop();
+      await bench.farebox.audit();
+      await bench.stop();
+      rmSync(folder, { recursive: true, force: true });
+    });
+
+    const ask = (path: string, options: { method?: string; body?: unknown } = {}, secret = admin) =>
+      call(bench.farebox, path, { secret, ...options });
+    const make = async (thresholds: Record<string, number>, events: string[]) => {
+      const made = await ask('/webhooks', { body: { url, events, thresholds } });
+      assert.equal(made.status, 200, made.text);
+      return made.body as { id: string; secret: string };
+    };
+    const remove = async (id: string) =>
+      assert.equal((await ask(`/webhooks/${id}`, { method: 'DELETE' })).status, 200);
+    const sent = async (id: string) => (await ask(`/webhooks/${id}/deliveries`)).body.data;
+    /** Lets minutes pass, each with time for its job. */
+    async function minutes(count: number): Promise<void> {
+      for (let at = 0; at < count; at += 1) {
+        clock.advance(MINUTE_MS);
+        await new Promise((resolve) => setTimeout(resolve, JOB_MS));
+      }
+    }
+    /** Lets minutes pass until something holds. */
+    const inMinutes = (holds: () => boolean | Promise<boolean>) =>
+      until(async () => {
+        if (await holds()) return true;
+        await minutes(1);
+        return false;
+      });
+
+    function checked({ headers, body }: Heard, secret: string): ReturnType<typeof JSON.parse> {
+      const named = Object.fromEntries(
+        ['id', 'timestamp', 'signature'].map((name) => [
+          `webhook-${name}`,
+          String(headers[`webhook-${name}`]),
+        ]),
+      );
+      mock.timers.enable({ apis: ['Date'], now: clock.nowMs() });
+      try {
+        return new Webhook(secret).verify(body, named);
+      } finally {
+        mock.timers.reset();
+      }
+    }
+
+    test('what cannot be a webhook is told so', async () => {
+      const refused = async (body: unknown, words: RegExp) => {
+        const answer = await ask('/webhooks', { body });
+        assert.equal(answer.status, 400, answer.text);
+        assert.match(answer.text, words);
+      };
+      const events = ['spend.daily'];
+      await refused({ url, events, thresholds: {} }, /Is needed for the event/);
+      await refused({ url, events, thresholds: { balanceUsd: 1, dailySpendUsd: 1 } }, /Is for the/);
+      await refused({ url, events: [], thresholds: {} }, /events/);
+      const thresholds = { dailySpendUsd: 1 };
+      await refused({ url: 'http://10.0.0.1/', events, thresholds }, /url: .*public/);
+      await refused({ url: 'ftp://example.com/', events, thresholds }, /url/);
+      const { secret } = await bench.farebox.account('1');
+      assert.equal((await ask('/webhooks', {}, secret)).status, 401);
+    });
+
+    test('a test message arrives signed, once in ten seconds, and no other account sees it', async () => {
+      const { id, secret } = await make({ balanceUsd: 1 }, ['balance.low']);
+      const tested = await ask(`/webhooks/${id}/test`, { method: 'POST' });
+      assert.deepEqual([tested.status, tested.body.status], [200, 'delivered'], tested.text);
+      const message = checked(receiver.heard.at(-1)!, secret);
+      assert.deepEqual([message.type, message.data.webhookId], ['webhook.test', id]);
+      assert.throws(() => checked(receiver.heard.at(-1)!, 'whsec_AAAA'), /signature/);
+      const again = await ask(`/webhooks/${id}/test`, { method: 'POST' });
+      assert.equal(again.status, 429);
+      assert.ok(Number(again.headers.get('retry-after')) > 0);
+      const listed = await ask('/webhooks');
+      assert.doesNotMatch(listed.text, /whsec_/);
+      const other = (await bench.farebox.account('1', { kind: 'ADMIN' })).secret;
+      assert.deepEqual((await ask('/webhooks', {}, other)).body.data, []);
+      for (const [path, method] of [
+        ['/deliveries', 'GET'],
+        ['/test', 'POST'],
+        ['', 'DELETE'],
+      ]) {
+        assert.equal((await ask(`/webhooks/${id}${path}`, { method: method! }, other)).status, 404);
+      }
+      await remove(id);
+      assert.equal((await ask(`/webhooks/${id}/deliveries`)).status, 404);
+    });
+
+    test('an account has ten, among requests at once', async () => {
+      const body = { url, events: ['spend.daily'], thresholds: { dailySpendUsd: 1 } };
+      const made = await Promise.all(Array.from({ length: 12 }, () => ask('/webhooks', { body })));
+      assert.equal(made.filter(({ status }) => status === 200).length, 10);
+      const refusal = made.find(({ status }) => status === 400);
+      assert.equal(refusal?.body.code, 'WEBHOOK_LIMIT_REACHED');
+      for (const one of (await ask('/webhooks')).body.data) await remove(one.id);
+    });
+
+    test('a balance is told when it falls, and again after it was enough', async () => {
+      const { app } = bench.farebox;
+      const move = (usd: string, direction: 'credit' | 'debit', reference: string) =>
+        app.stores.ledger.moveOnce({
+          direction,
+          accountId,
+          amountNano: usdToNano(usd),
+          note: undefined,
+          reference,
+        });
+      const { id, secret } = await make({ balanceUsd: 4 }, ['balance.low']);
+      await minutes(2);
+      assert.deepEqual(await sent(id), []);
+      receiver.heard.length = 0;
+      await move('2', 'debit', 'down');
+      await inMinutes(() => receiver.heard.length > 0);
+      const { type, data } = checked(receiver.heard[0]!, secret);
+      assert.equal(type, 'balance.low');
+      assert.deepEqual([data.accountId, data.balanceUsd, data.thresholdUsd], [accountId, 3, 4]);
+      await minutes(3);
+      assert.equal((await sent(id)).length, 1, 'once');
+      await move('2', 'credit', 'up');
+      await minutes(3);
+      await move('2', 'debit', 'down again');
+      await inMinutes(async () => (await sent(id)).length === 2);
+      const page = await ask(`/webhooks/${id}/deliveries?limit=1`);
+      const { nextCursor } = page.body;
+      const rest = await ask(`/webhooks/${id}/deliveries?limit=1&cursor=${nextCursor}`);
+      assert.equal(rest.body.nextCursor, null);
+      assert.notEqual(rest.body.data[0].id, page.body.data[0].id);
+      await remove(id);
+    });
+
+    test("a key's cap and a day's spending are told once, and repeated until taken", async () => {
+      const made = await ask('/api_keys', {
+        body: { apiKeyType: 'INFERENCE', description: 'ci', consumptionLimit: { usd: 0.001 } },
+      });
+      const { id: keyId, apiKey } = made.body.data;
+      const { id, secret } = await make({ keyLimitPercent: 2, dailySpendUsd: 0.00002 }, [
+        'key.limit_reached',
+        'spend.daily',
+      ]);
+      receiver.status = 500;
+      receiver.heard.length = 0;
+      const chat = await ask('/chat/completions', { body: chatBody() }, apiKey);
+      assert.equal(chat.status, 200, chat.text);
+      await inMinutes(async () => {
+        const all: { error: string | null }[] = await sent(id);
+        return all.length === 2 && all.every(({ error }) => error !== null);
+      });
+      const failing = await sent(id);
+      assert.deepEqual(
+        [failing[0].status, failing[0].responseStatus, failing[0].error],
+        ['pending', 500, 'The address answered with 500'],
+      );
+      // Another process goes on with what this one left.
+      await bench.stop();
+      bench = await open();
+      receiver.status = 204;
+      receiver.heard.length = 0;
+      await inMinutes(() => receiver.heard.length === 2);
+      const told = receiver.heard.map((one) => checked(one, secret));
+      const key = told.find(({ type }) => type === 'key.limit_reached');
+      assert.deepEqual(
+        [key.data.apiKeyId, key.data.description, key.data.limitPeriod, key.data.usedPercent],
+        [keyId, 'ci', 'EPOCH', 2],
+      );
+      const day = told.find(({ type }) => type === 'spend.daily');
+      assert.deepEqual([day.data.date, day.data.spentUsd], ['2026-11-21', 0.000022]);
+      const ids = new Set(receiver.heard.map(({ headers }) => headers['webhook-id']));
+      await minutes(3);
+      const all: { id: string; status: string }[] = await sent(id);
+      assert.deepEqual(new Set(all.map((one) => one.id)), ids, 'the same id in every attempt');
+      assert.ok(all.every(({ status }) => status === 'delivered'));
+      await remove(id);
+    });
+
+    test('an address that is gone is given up, one that never answers after a day', async () => {
+      receiver.status = 410;
+      const { id } = await make({ balanceUsd: 1_000 }, ['balance.low']);
+      await inMinutes(async () => (await sent(id))[0]?.status === 'failed');
+      await remove(id);
+      receiver.status = 503;
+      const { id: deaf } = await make({ balanceUsd: 1_000 }, ['balance.low']);
+      await inMinutes(async () => {
+        const [one] = await sent(deaf);
+        if (one?.nextAttemptAt) clock.advance(Date.parse(one.nextAttemptAt) - clock.nowMs());
+        return one?.status === 'failed';
+      });
+      assert.equal((await sent(deaf))[0].attempts, 7);
+    });
+  });
+}
