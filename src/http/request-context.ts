@@ -228,6 +228,11 @@ export class RequestContext {
     for (const name in headers) this.#headers[name] ??= headers[name] ?? '';
   }
 
+  /** Takes a header back. */
+  drop(name: string): void {
+    Reflect.deleteProperty(this.#headers, name);
+  }
+
   has(name: string): boolean {
     return this.#headers[name] !== undefined;
   }

@@ -26,6 +26,8 @@ export interface RailOffer {
   readonly asset: string;
   readonly payTo: string;
   readonly extra: Readonly<Record<string, string>>;
+  /** Path of what it was offered for; missing where that is not known. */
+  readonly path?: string;
 }
 
 export interface RequirementOptions {
@@ -51,7 +53,7 @@ export interface RequirementOptions {
 }
 
 export interface Resource {
-  /** Path from the origin on, for example `/api/v1/chat/completions`. */
+  /** Path from the origin on, for example `/api/v1/chat/completions`; cut where it is long. */
   readonly path: string;
   readonly description: string;
   /** A word or two for indexes. */
@@ -82,10 +84,14 @@ interface Required402 extends Json {
 export interface PaymentRequiredAnswer {
   readonly body: Json;
   readonly header: string;
+  /** What a single charge should be, for protocols that offer one amount. */
+  readonly charge: Nano;
 }
 
 /** What indexes take as the name of a service. */
 const SERVICE_NAME = /^[\x20-\x7e]{1,32}$/;
+/** Paths go into a header whose size is bounded. */
+export const MAX_PATH_CHARS = 200;
 const CHALLENGE_MS = 5 * MINUTE_MS;
 const NONCE_BYTES = 16;
 const SIGN_IN = 'sign-in-with-x';
@@ -154,7 +160,11 @@ export class Requirements {
     );
     const ways = authOptions(keysUrl, docs, basePath);
     const signed = await this.#signed(required);
-    return { body: { ...signed, authOptions: ways }, header: this.#header(signed, resource) };
+    return {
+      body: { ...signed, authOptions: ways },
+      header: this.#header(signed, resource),
+      charge: amounts.firstPayment,
+    };
   }
 
   /** The 402 of `POST /x402/top-up` without a payment header. */
@@ -171,7 +181,7 @@ export class Requirements {
       extensions,
     );
     const signed = await this.#signed(body);
-    return { body: signed, header: this.#header(signed, resource) };
+    return { body: signed, header: this.#header(signed, resource), charge: minimumTopUp };
   }
 
   /** The 402 for a signed-in wallet whose credit does not cover the request. */
@@ -213,9 +223,10 @@ export class Requirements {
     };
     // What is paid now has to be enough for this request.
     const short = nano(credit.needed - credit.balance);
-    const asked = [maxNano(amounts.suggestedTopUp, short), this.#firstPayment(short)];
+    const charge = this.#firstPayment(short);
+    const asked = [maxNano(amounts.suggestedTopUp, short), charge];
     const required = this.#required(resource, error, asked, { [SIGN_IN]: challenge });
-    return { body, header: this.#header(required, resource) };
+    return { body, header: this.#header(required, resource), charge };
   }
 
   /** The version 1 body, for clients that read nothing else; amounts and networks as v1 names them. */
@@ -410,6 +421,6 @@ export class Requirements {
   }
 
   #urlOf(path: string): string {
-    return this.#options.publicUrl + path;
+    return this.#options.publicUrl + path.slice(0, MAX_PATH_CHARS);
   }
 }
