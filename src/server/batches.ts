@@ -145,6 +145,6 @@ async function callerOf(
 ): Promise<Caller> {
   const wallet = walletOfAccount(accountId);
   if (keyId === '' && wallet !== undefined) return await wallets.callerOfWallet(wallet, capId);
-  const caller = await stores.identity.callerOfId(keyId);
+  const caller = await stores.identity.keys.callerOfId(keyId);
   return wallets.withStake === undefined ? caller : await wallets.withStake(caller);
 }

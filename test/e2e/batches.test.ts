@@ -393,7 +393,7 @@ describe('batches', () => {
     const lines = Array.from({ length: 60 }, (_, at) => chatLine(`k-${at}`));
     const started = await startBatch(client2, lines);
     while ((await spent(richId)) < HALF_COST * 5n) await delay(5);
-    const { keyId } = await identity.callerOf(rich);
+    const { keyId } = await identity.keys.callerOf(rich);
     await identity.revokeKey(richId, keyId);
     const reader = new OpenAI({ baseURL: bench.farebox.url, apiKey: second, maxRetries: 0 });
     const ended = await batchEnd(reader, started.id);
