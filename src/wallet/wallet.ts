@@ -20,7 +20,6 @@ import {
   type Payments,
   type Resource,
   type Signing,
-  MAX_PATH_CHARS,
   authOptions,
   openPayments,
   signingOf,
