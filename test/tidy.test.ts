@@ -209,3 +209,17 @@ test('the lock files have a checksum for every package and name no registry', ()
   });
   none(unsafe, 'A package without a checksum, or with a registry of its own');
 });
+
+test('a test means the same package as the source that it tests', () => {
+  const versionsIn = (file: string): Record<string, { version?: string }> =>
+    (JSON.parse(readText(file)) as { packages: Record<string, { version?: string }> }).packages;
+  const [own, tests] = [versionsIn('package-lock.json'), versionsIn('test/package-lock.json')];
+  const used = [...sources.values()]
+    .filter(({ path }) => path.startsWith('test/'))
+    .flatMap(({ code }) => [...code.matchAll(/(?:from|import\()\s*'((?:@[\w.-]+\/)?[\w.-]+)/g)])
+    .map(([, name]) => `node_modules/${name}`);
+  const differing = [...new Set(used)].filter(
+    (path) => own[path] && tests[path] && own[path].version !== tests[path].version,
+  );
+  none(differing, 'Another version of a package stands nearer to the tests: name it in test/');
+});

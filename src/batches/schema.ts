@@ -95,7 +95,7 @@ export const FileObject = z
       .describe('`batch`: uploaded for batches. `batch_output`: the result of one.'),
     status: z.literal('processed').describe('Always `processed`.'),
   })
-  .meta({ id: 'File' });
+  .meta({ id: 'StoredFile' });
 
 const listOf = <T extends z.ZodType>(item: T) =>
   z.strictObject({

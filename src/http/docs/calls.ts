@@ -100,7 +100,8 @@ function formFields(
     const schema = resolve(member, components);
     const isFile = isFileSchema(schema);
     const values = valuesOf(schema as JsonSchema); // the same, by fewer members
-    const usual = examples[name] ?? (name === 'model' ? 'default' : undefined);
+    const { const: only } = schema as { readonly const?: string }; // of a form: texts
+    const usual = examples[name] ?? (name === 'model' ? 'default' : only);
     const fallback = path.startsWith('/audio') ? 'speech.mp3' : 'requests.jsonl';
     const value = isFile ? (FILES[name] ?? fallback) : usual;
     return {
