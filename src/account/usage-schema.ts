@@ -57,7 +57,7 @@ export const Sums = {
 const UsageRow = z
   .object({
     date: Day,
-    model: z.string().describe('Id of the model; `rpc/<network>` for blockchain RPC.'),
+    model: z.string().describe('Id of the model; for blockchain RPC the network.'),
     apiKeyId: z.string().nullable().describe('Null for a wallet.'),
     tagValue: z.string().optional().describe('Of the `tag` that was asked for.'),
     ...Sums,
@@ -162,7 +162,7 @@ export const Receipt = z
           'transcription',
         ],
       }),
-    model: z.string().describe('Id of the model; `rpc/<network>` for blockchain RPC.'),
+    model: z.string().describe('Id of the model; for blockchain RPC the network.'),
     status: z
       .string()
       .describe(
@@ -196,7 +196,7 @@ export const Receipt = z
       ),
     latencyMs: Count.describe('Milliseconds from admission to the end of the answer.'),
     firstTokenMs: Count.nullable().describe(
-      'Milliseconds from admission to the first token; null where none came.',
+      'Milliseconds that the engine took to its first byte; null where none came.',
     ),
     extras: z
       .record(z.string(), z.unknown())

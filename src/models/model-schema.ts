@@ -144,7 +144,9 @@ export const Model = z
   .strictObject({
     id: z.string().describe('Id to ask for it by.'),
     object: z.literal('model').describe('Kind of the object.'),
-    created: z.int().describe('Unix time in seconds since which it is offered.'),
+    created: z
+      .int()
+      .describe('Unix time in seconds that the operator gives; else the start of the server.'),
     owned_by: z.string().describe('Who offers it.'),
     type: z.enum(MODEL_TYPES).describe('What it makes.'),
     context_length: z.int().optional().describe('Of text models.'),

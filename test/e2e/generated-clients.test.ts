@@ -150,12 +150,11 @@ payments:
     );
   });
   after(async () => {
+    rmSync(folder, { recursive: true, force: true });
     try {
       await farebox.audit();
     } finally {
-      await farebox.stop();
-      await upstream.kill();
-      rmSync(folder, { recursive: true, force: true });
+      await Promise.all([farebox.stop(), upstream.kill()]);
     }
   });
 

@@ -133,14 +133,18 @@ export class Verdict {
     const code = codeOf(text);
     if (code === undefined) return [`a ${status} has no code`];
     if (code in FAULTS && FAULTS[code as FaultCode].status === status) return [];
-    // Routes of other protocols have codes of their own, each in an example of the document.
+    // Routes of other protocols have codes of their own: the catalogue's in small letters, or one of
+    // an example of the document.
     const described = this.#checker.described(sentAs(request, answer), this.#options.basePath);
     const { examples = {} } = described?.content?.['application/json'] ?? {};
     const named = Object.values(examples).map((one) =>
       codeOf(JSON.stringify('value' in one ? one.value : one)),
     );
     // A 402 about credit has the words of its specification.
-    return named.includes(code) ? [] : [`the code ${code} of a ${status} is not documented`];
+    const isListed = described?.description.includes(`\`${code.toUpperCase()}\``) === true;
+    return isListed || named.includes(code)
+      ? []
+      : [`the code ${code} of a ${status} is not documented`];
   }
 }
 

@@ -167,10 +167,14 @@ function examplesOf(
     return Object.fromEntries(entries) as Record<string, Reference>; // one for each code
   }
   const examples: Record<string, OperationExample> = {};
+  const shown = new Set<string>();
   for (const [at, code] of codes.entries()) {
     const { message, remedy } = FAULTS[code];
     const value = own.example(message, code);
-    if (at > 0 && JSON.stringify(value).includes(`"${code}"`)) continue;
+    const text = JSON.stringify(value).replace(JSON.stringify(message), '');
+    const isOwnWord = !text.toUpperCase().includes(`"${code}"`);
+    if (at > 0 && (!isOwnWord || shown.has(text))) continue;
+    shown.add(text);
     examples[code] = { summary: remedy, value };
   }
   return examples;

@@ -134,7 +134,9 @@ export const WALLET_TRANSACTIONS: RouteDescription = {
               balanceAfter: Usd.describe('USD balance after it.'),
               type: z
                 .enum(['TOP_UP', 'CHARGE', 'REFUND'])
-                .describe('TOP_UP of the wallet or credit, CHARGE of a request, or REFUND.'),
+                .describe(
+                  'TOP_UP of the wallet or by the operator, below zero when it was taken back; CHARGE of a request; REFUND, below zero when it was paid out.',
+                ),
               createdAt: z.string().describe('ISO 8601, UTC.'),
               requestId: z
                 .string()
