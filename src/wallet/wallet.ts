@@ -20,6 +20,7 @@ import {
   type Payments,
   type Resource,
   type Signing,
+  MAX_PATH_CHARS,
   authOptions,
   openPayments,
   signingOf,
