@@ -147,7 +147,7 @@ describe('live events', () => {
     const listener = await Listener.open(bench, key);
     await listener.wait(({ event }) => event === 'usage', clock);
     const { identity } = bench.farebox.app.stores;
-    const { keyId } = await identity.callerOf(key);
+    const { keyId } = await identity.keys.callerOf(key);
     assert.ok(await identity.revokeKey(mine.accountId, keyId));
     const end = await listener.wait(({ event }) => event === 'end', clock);
     assert.deepEqual(end.data, { reason: 'session' });

@@ -249,7 +249,7 @@ export async function answerTopUps(parts: AccountParts, context: RequestContext)
   const found =
     wallet === undefined
       ? []
-      : await listTopUps(parts.stores.store, { wallet }, { limit: limit + 1, after });
+      : await listTopUps(parts.stores.store.reader, { wallet }, { limit: limit + 1, after });
   const shown = found.slice(0, limit);
   const last = found.length > limit ? shown.at(-1) : undefined;
   const body: TopUpsAnswer = {

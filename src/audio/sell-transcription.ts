@@ -53,6 +53,8 @@ export interface TranscriptionsParts {
 export interface TranscriptionOrder {
   /** The default of its type when `undefined`. */
   readonly model: string | undefined;
+  /** Written down in the language of the speech, or in English. */
+  readonly task: SpeechTask;
   readonly wishes: SpeechWishes;
   /** Puts the media into a file of the request. Called once the caller is known to have credit. */
   readonly take: (bag: MediaBag, signal: AbortSignal) => Promise<MediaFile>;
@@ -60,8 +62,11 @@ export interface TranscriptionOrder {
   readonly write: (transcript: Transcript) => { readonly type: string; readonly body: Buffer };
 }
 
+export type SpeechTask = 'transcribe' | 'translate';
+
 /** What was heard in all of the media. */
 export interface Transcript {
+  readonly task: SpeechTask;
   readonly text: string;
   /** ISO 639-1; `undefined` when nobody tells. */
   readonly language: string | undefined;
@@ -76,6 +81,11 @@ const PIECE_SECONDS = 600;
 const CUT_SECONDS = 30;
 const MAX_ANSWER_BYTES = 8_000_000;
 const MS_PER_SECOND = 1_000;
+/** What each is in a usage record, and at an engine. */
+const TASKS = {
+  transcribe: { kind: 'transcription', path: '/audio/transcriptions' },
+  translate: { kind: 'translation', path: '/audio/translations' },
+} as const;
 const REFUSALS: RefusalCodes = {
   byStatus: { 413: 'ASR_UPSTREAM_VALIDATION_FAILED' },
   refused: 'ASR_UPSTREAM_VALIDATION_FAILED',
@@ -106,12 +116,13 @@ export async function sellTranscription(
 ): Promise<void> {
   const { sales } = parts;
   const { caller, notes } = context;
-  const asked = { name: order.model, work: 'transcription' };
+  const { kind } = TASKS[order.task];
+  const asked = { name: order.model, work: kind };
   const resolved = requireModel(parts.catalog, 'asr', asked);
   const { model, deprecation } = resolved;
   const price = priceFor(context, resolved);
   const rate = parts.rateOf(caller, model);
-  const wanted = saleRequest(context, { kind: 'transcription', model, price, rate });
+  const wanted = saleRequest(context, { kind, model, price, rate });
   const sold = await sales.sell(wanted, async (sale) => {
     context.known = { model, deprecation, sale };
     const isFree = chargeFor({ audioMs: MS_PER_SECOND }, price) === 0n;
@@ -129,7 +140,7 @@ export async function sellTranscription(
         const facts = { model, deprecation, rate, sale, replica, attempts };
         const headers = new AnswerHeaders(parts);
         context.setAll(headers.answered({ ...facts, remainingNano: after.usdNano }));
-        return order.write(transcriptOf(heard, sound.durationMs, order.wishes));
+        return order.write(transcriptOf(heard, sound.durationMs, order));
       });
       Object.assign(notes, {
         costUsd: formatUsd(costNano),
@@ -144,10 +155,11 @@ export async function sellTranscription(
 function transcriptOf(
   heard: readonly Heard[],
   durationMs: number,
-  wishes: SpeechWishes,
+  { task, wishes }: TranscriptionOrder,
 ): Transcript {
   const text = heard.flatMap((piece) => (piece.text === '' ? [] : [piece.text])).join(' ');
-  return { text, language: mainLanguage(heard) ?? wishes.language, durationMs, heard };
+  const language = task === 'translate' ? 'en' : (mainLanguage(heard) ?? wishes.language);
+  return { task, text, language, durationMs, heard };
 }
 
 /** Raw samples of the media, and their exact length. Faults: 400, 422. */
@@ -224,12 +236,14 @@ async function ask(run: Run, answers: SpeechAnswers, piece: AudioPiece): Promise
   const { parts, context, model } = run;
   const boundary = `farebox-${context.requestId}`;
   const sound = { path: run.pcmPath, ...piece };
+  const { kind, path } = TASKS[run.order.task];
   for (;;) {
     const answer = await parts.engines.collect({
-      work: 'transcription',
+      work: kind,
       replicas: model.replicas,
       method: 'POST',
-      path: '/audio/transcriptions',
+      path,
+      mayLackPath: run.order.task === 'translate',
       contentType: `multipart/form-data; boundary=${boundary}`,
       buildBody: (replica) => multipartBody(boundary, answers.parts(replica.model, sound)),
       maxResponseBytes: MAX_ANSWER_BYTES,

@@ -25,7 +25,7 @@ export function writtenAs(
   times: readonly Granularity[],
   transcript: Transcript,
 ): Written {
-  const { text, language = 'und', durationMs, heard } = transcript;
+  const { task, text, language = 'und', durationMs, heard } = transcript;
   const segments = (): HeardSegment[] => heard.flatMap((piece) => piece.segments);
   const usage = { type: 'duration', seconds: Math.ceil(durationMs / MS) };
   switch (format) {
@@ -39,7 +39,7 @@ export function writtenAs(
       return textBody(vttOf(segments()), 'text/vtt');
     case 'verbose_json':
       return jsonBody({
-        task: 'transcribe',
+        task,
         language,
         duration: durationMs / MS,
         text,

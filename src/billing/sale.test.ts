@@ -1,6 +1,9 @@
 /** The order of a sale, limits before money, and the room in a window that it takes and gives back. */
 import assert from 'node:assert/strict';
-import { describe, test } from 'node:test';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, describe, test } from 'node:test';
 import { storeFixture } from '../../test/databases/stores.ts';
 import { seededIds } from '../../test/support/seeded-ids.ts';
 import { TestClock } from '../../test/support/test-clock.ts';
@@ -9,9 +12,9 @@ import { silentLog } from '../core/log.ts';
 import { type Nano, ZERO, usdToNano } from '../core/money.ts';
 import { type Caller, walletCaller } from '../identity/identity.ts';
 import { LEDGER_MIGRATIONS, Ledger, NO_TOKENS } from './ledger/ledger.ts';
-import { isShared } from '../db/db.ts';
+import { STORE_MIGRATIONS, StoreUnavailable, claimOnce, isShared } from '../db/db.ts';
 import { LIMITS_MIGRATIONS, LeasedWindows, LimitLog, MemoryWindows } from './limits/limits.ts';
-import { type SaleRequest, Sales } from './sale.ts';
+import { type AnswerKeeper, type Sale, type SaleRequest, Sales } from './sale.ts';
 
 const WALLET = walletCaller('0x00000000000000000000000000000000000000aa');
 const RATE = { requestsPerMinute: 3, tokensPerMinute: 1_000, type: 'user' } as const;
@@ -22,9 +25,15 @@ for (const dialect of ['sqlite', 'postgres'] as const) {
     const fixture = storeFixture(dialect);
 
     async function open() {
-      const store = await fixture.open([...LEDGER_MIGRATIONS, ...LIMITS_MIGRATIONS]);
+      const store = await fixture.open([
+        ...STORE_MIGRATIONS,
+        ...LEDGER_MIGRATIONS,
+        ...LIMITS_MIGRATIONS,
+      ]);
       const parts = { store, clock: new TestClock(), ids: seededIds(1), log: silentLog };
-      const ledger = new Ledger(parts);
+      const journalFolder = mkdtempSync(join(tmpdir(), 'farebox-sale-'));
+      after(() => rmSync(journalFolder, { recursive: true, force: true }));
+      const ledger = new Ledger({ ...parts, journalFolder });
       const windows = isShared(store)
         ? new LeasedWindows({ store, clock: parts.clock, processes: () => 1, holder: 'one' })
         : new MemoryWindows();
@@ -46,7 +55,7 @@ for (const dialect of ['sqlite', 'postgres'] as const) {
         const counted = await sales.count(requestOf('count', WALLET, 0));
         return counted.window.tokensLeft;
       };
-      return { ledger, sales, credit, tokensLeft };
+      return { store, ledger, sales, credit, tokensLeft };
     }
 
     test('a settle that fails gives room back once, not again with the release', async (t) => {
@@ -83,6 +92,54 @@ for (const dialect of ['sqlite', 'postgres'] as const) {
       const limited = sales.sell(requestOf('d', caller, 10, CENT), async () => undefined);
       await assert.rejects(limited, (error) => error instanceof Fault && error.status === 429);
       assert.deepEqual(paid, ['paid']);
+    });
+
+    test('an answer that is delivered by its settle is charged with it, or not at all', async (t) => {
+      const { store, ledger, sales, credit } = await open();
+      await credit('first', usdToNano('1'));
+      const sold = { type: 'text/plain', body: Buffer.from('answer') };
+      const sell = (
+        id: string,
+        keep: AnswerKeeper['keep'],
+        work: (sale: Sale) => Promise<unknown>,
+      ) =>
+        sales.sell(
+          {
+            ...requestOf(id, { ...WALLET, isBatch: true }, 5_000, CENT),
+            keeper: { keep, kept: () => undefined, isDelivery: true },
+          },
+          work,
+        );
+      const answer = (sale: Sale) =>
+        sale.answer({ costNano: CENT, status: 'completed' }, () => sold);
+      const spent = async () => {
+        const { usdNano } = await ledger.balances(WALLET.accountId);
+        return (usdToNano('1') - usdNano) / CENT;
+      };
+      const deliver: AnswerKeeper['keep'] = (tx) => claimOnce(tx, 'delivered', 0);
+      const isDelivered = async () =>
+        !(await store.transaction((tx) => claimOnce(tx, 'delivered', 0)));
+
+      const refuse = () => Promise.reject(new Fault('REQUEST_IN_PROGRESS'));
+      await assert.rejects(sell('refused', refuse, answer), Fault);
+      await sell('left', deliver, (sale) => sale.settle({ costNano: CENT, status: 'aborted' }));
+      assert.equal(await spent(), 0n);
+      const transaction = store.transaction.bind(store);
+      const away = t.mock.method(store, 'transaction', () => {
+        away.mock.restore();
+        return Promise.reject(new StoreUnavailable('away'));
+      });
+      await assert.rejects(sell('away', deliver, answer), StoreUnavailable);
+      assert.deepEqual([await spent(), ledger.holds.journaled], [0n, 0]);
+      const lost = t.mock.method(store, 'transaction', async (body: never) => {
+        lost.mock.restore();
+        await transaction(body);
+        throw new StoreUnavailable('The reply was lost');
+      });
+      await assert.rejects(sell('lost', deliver, answer), StoreUnavailable);
+      assert.deepEqual([await spent(), await isDelivered()], [1n, true]);
+      assert.equal((await ledger.openHolds()).count, 0);
+      assert.equal((await ledger.audit()).ok, true);
     });
 
     test('a payment that is refused gives the room of its request back', async () => {

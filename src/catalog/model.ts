@@ -132,7 +132,7 @@ export function configuredModel(
     batchPrice:
       settings.price === undefined || !settings.batch
         ? undefined
-        : compilePrice(scaledRow(settings.price, given.batchPriceFactor)),
+        : compilePrice(scaledRow(settings.price, given.batchPriceFactor, settings.type)),
     replicas: replicas.length > 0 ? replicas : replicasOf(found),
     embedding: settings.embedding ?? found?.embedding,
     video: settings.video ?? found?.video,

@@ -13,7 +13,9 @@ import {
   dearestImage,
   imagePrice,
   outputTokensAffordable,
+  requireBatchPrice,
   requirePrice,
+  scaledRow,
   surcharge,
 } from './pricing.ts';
 
@@ -229,6 +231,34 @@ test('the affordable output is the largest whose bound fits', () => {
     ),
     { numRuns: 2_000 },
   );
+});
+
+test('a share of a row scales every amount, rounded half up, and no size or search of others', () => {
+  const row: PriceSettings = {
+    input: '0.000000001',
+    output: '1.5',
+    perSearch: '0.01',
+    extended: { above: 1_000, input: '2', output: '4.1' },
+    imageRates: [{ size: '1024x1024', quality: 'high', perImage: '0.08' }],
+  };
+  const half = {
+    input: '0.000000001',
+    output: '0.7500',
+    perSearch: '0.01',
+    extended: { above: 1_000, input: '1.0000', output: '2.0500' },
+    imageRates: [{ size: '1024x1024', quality: 'high', perImage: '0.0400' }],
+  };
+  assert.deepEqual(scaledRow(row, '0.5', 'text'), half);
+  assert.deepEqual(scaledRow(row, '0.5', 'rerank'), { ...half, perSearch: '0.0050' });
+  assert.notEqual(compilePrice(half).version, compilePrice(row).version);
+});
+
+test('a model that is none of batches is refused there, and sold elsewhere', () => {
+  const price = compilePrice({ input: '1' });
+  const model = { id: 'm', price, batchPrice: undefined };
+  assert.equal(requirePrice(model), price);
+  assert.throws(() => requireBatchPrice(model), { code: 'MODEL_NOT_ALLOWED' });
+  assert.throws(() => requireBatchPrice({ ...model, price: undefined }), { code: 'MODEL_OFFLINE' });
 });
 
 /** An independent sum: integers of 1e-15 USD made from the digits of the row. */

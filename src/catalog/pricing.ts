@@ -3,7 +3,7 @@
  * charge is summed exactly and rounded once, half up, and a bound is never below the charge of any
  * usage within it: `charge(usage) <= bound(usage's bounds)`. Holds no balance and moves no money.
  */
-import type { PriceSettings } from '../config/config.ts';
+import type { ModelType, PriceSettings } from '../config/config.ts';
 import { assert } from '../core/assert.ts';
 import { Fault } from '../core/faults.ts';
 import { sha256Hex } from '../core/ids.ts';
@@ -208,22 +208,22 @@ export function requireBatchPrice(model: {
 }
 
 /**
- * A row at a share of its prices, each rounded half up to its last decimal. What others charge for, a
- * search, keeps its price.
+ * The row of a model at a share of its prices, each rounded half up to its last decimal. What a text
+ * model searches keeps its price: others are paid for it.
  */
-export function scaledRow(row: PriceSettings, factor: string): PriceSettings {
-  const scaled = <T extends object>(prices: T, kept: readonly string[]): T => {
-    const entries = Object.entries(prices).map(([name, value]) => {
-      return [name, typeof value === 'string' && !kept.includes(name) ? times(value) : value];
-    });
-    return Object.fromEntries(entries) as T; // the same members
+export function scaledRow(row: PriceSettings, factor: string, type: ModelType): PriceSettings {
+  const factorNano = usdToNano(factor);
+  const scaled = (value: unknown, name: string): unknown => {
+    if (Array.isArray(value)) return value.map((one) => scaled(one, name));
+    if (typeof value === 'object' && value !== null) {
+      const entries = Object.entries(value).map(([key, one]) => [key, scaled(one, key)]);
+      return Object.fromEntries(entries);
+    }
+    const isAmount = typeof value === 'string' && name !== 'size' && name !== 'quality';
+    if (!isAmount || (name === 'perSearch' && type === 'text')) return value;
+    return decimalUsd(divideHalfUp(usdToNano(value) * factorNano, NANO_PER_USD));
   };
-  const times = (usd: string): string => {
-    return decimalUsd(divideHalfUp(usdToNano(usd) * usdToNano(factor), NANO_PER_USD));
-  };
-  const { extended, ...flat } = row;
-  const long = extended === undefined ? {} : { extended: scaled(extended, []) };
-  return { ...scaled(flat, ['perSearch']), ...long };
+  return scaled(row, '') as PriceSettings; // the same members
 }
 
 const NANO_PER_USD = 1_000_000_000n;

@@ -138,6 +138,9 @@ export const PaymentsSection = z.strictObject({
   settleWaitSeconds: z.int().min(1).max(120).default(25).describe('Then the answer is 202'),
   sessionMinutes: z.int().min(15).max(1_440).default(60).describe('Life of a wallet token'),
   receipts: flag(true).describe('Sign offers, and receipts of top-ups and of requests'),
+  mpp: flag(false).describe(
+    'Offer payments on Base by the Machine Payments Protocol too: `WWW-Authenticate: Payment` beside x402',
+  ),
   signingKey: z
     .string()
     .regex(/^[0-9a-fA-F]{64}$/, 'A signing key is 64 hex digits: an Ed25519 seed')

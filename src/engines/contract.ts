@@ -8,6 +8,7 @@
  * | embeddings    | POST /embeddings                      | JSON                               |
  * | transcription | POST /audio/transcriptions, multipart | JSON                               |
  * | completions   | POST /completions                     | JSON, or SSE with `stream: true`   |
+ * | translation   | POST /audio/translations, multipart   | JSON, in English                   |
  * | cutout        | POST of an image (rembg /api/remove)  | PNG with alpha                     |
  * | images        | POST /images/generations, POST of a form to /images/edits | JSON, pictures in base64 |
  * | speech        | POST /audio/speech                    | sound, as it is made               |
@@ -27,6 +28,7 @@ export type EngineWork =
   | 'completions'
   | 'embeddings'
   | 'transcription'
+  | 'translation'
   | 'cutout'
   | 'images'
   | 'speech'

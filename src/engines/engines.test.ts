@@ -582,6 +582,26 @@ test('a full engine queues, the queue is bounded, and the next slot goes to the 
   assert.equal(engines.status()[0]!.inFlight, 0);
 });
 
+test('there is room to spare while a slot stays free, on an engine that idles, and nowhere else', async (t) => {
+  const upstream = await upstreamFor(t);
+  upstream.otherwise = { kind: 'hang' };
+  const engines = enginesFor(t, [
+    engine('one', upstream.url, { concurrency: 1 }),
+    engine('three', upstream.url, { concurrency: 3 }),
+  ]);
+  const on = (id: string): Replica[] => [{ engine: id, model: 'tiny' }];
+  const spare = (): boolean[] => ['one', 'three', 'none'].map((id) => engines.hasSpareRoom(on(id)));
+  assert.deepEqual(spare(), [true, true, false]);
+  const runs = [engines.run(callTo(on('one')), new Recorder())];
+  runs.push(engines.run(callTo(on('three')), new Recorder()));
+  assert.deepEqual(spare(), [false, true, false]);
+  runs.push(engines.run(callTo(on('three')), new Recorder()));
+  assert.deepEqual(spare(), [false, false, false]);
+  for (const run of runs) run.abort();
+  await Promise.all(runs.map((run) => run.outcome));
+  await eventually(() => spare().join() === 'true,true,false', 'the slots are free again');
+});
+
 test('load follows the weights', async (t) => {
   const [a, b] = [await upstreamFor(t), await upstreamFor(t)];
   a.otherwise = b.otherwise = { kind: 'hang' };

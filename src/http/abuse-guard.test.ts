@@ -1,7 +1,8 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import { type Bench, call, chatBody, startWithEngine } from '../../test/app/call.ts';
-import { SECOND_MS } from '../core/clock.ts';
+import { emptyPostgresDatabase } from '../../test/databases/postgres.ts';
+import { SECOND_MS, systemClock } from '../core/clock.ts';
 import { type Log, silentLog } from '../core/log.ts';
 import { TestClock } from '../../test/support/test-clock.ts';
 
@@ -139,6 +140,47 @@ describe('the abuse guard', () => {
     assert.equal((await chat(neighbour.secret)).status, 200);
   });
 });
+
+test('failures at two servers of one database add up, and block at both', async () => {
+  const databaseUrl = await emptyPostgresDatabase();
+  const [first, second] = [
+    await startWithEngine({ databaseUrl }),
+    await startWithEngine({ databaseUrl }),
+  ];
+  try {
+    const { accountId, secret } = await first.farebox.account('1');
+    const neighbour = await first.farebox.key({ accountId });
+    const chat = ({ farebox }: Bench, key: string, extra = {}) =>
+      call(farebox, '/chat/completions', { secret: key, body: chatBody(extra) });
+    // As many as one key may fail, and one more, at neither server alone.
+    for (const [at, times] of [
+      [first, 11],
+      [second, 10],
+    ] as const) {
+      for (let index = 0; index < times; index += 1) {
+        assert.equal((await chat(at, secret, { temperature: 9 })).status, 400);
+        assert.equal((await chat(at, 'SVC_INFERENCE_KEY_wrong')).status, 401);
+      }
+    }
+    for (const at of [first, second]) {
+      for (const key of [secret, 'SVC_INFERENCE_KEY_wrong']) {
+        let answer = await chat(at, key);
+        for (let look = 0; look < LOOKS && answer.status !== 429; look += 1) {
+          await systemClock().sleep(500);
+          answer = await chat(at, key);
+        }
+        assert.deepEqual([answer.status, answer.body.code], [429, 'FAILED_REQUESTS']);
+      }
+      assert.equal((await chat(at, neighbour)).status, 200);
+    }
+  } finally {
+    await second.stop();
+    await first.stop();
+  }
+});
+
+/** Servers tell each other four times a second; looks that fail are too few to block by themselves. */
+const LOOKS = 8;
 
 test('a proxy in front that is not believed is said once, with the setting', async () => {
   const warned: string[] = [];

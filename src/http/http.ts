@@ -410,6 +410,8 @@ export class HttpServer {
       log.error({ requestId: context.requestId, reason, stack }, 'Request failed');
     }
     if (context.answered) return context.destroy();
+    // It says that what was paid for is served; the settlement stands in `PAYMENT-RESPONSE`.
+    context.drop('Payment-Receipt');
     // A payment that is still under way (202) is no failure.
     if (answer.status >= 400) context.setAll(headers.failed);
     context.setAll(answer.headers);

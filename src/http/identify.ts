@@ -5,7 +5,7 @@
 import type { Caller } from '../identity/identity.ts';
 import { Fault } from '../core/faults.ts';
 import { sha256Hex } from '../core/ids.ts';
-import type { RetryProof } from '../payments/payments.ts';
+import { type RetryProof, isPaymentCredential } from '../payments/payments.ts';
 import type { RequestContext } from './request-context.ts';
 import type { Route } from './route.ts';
 
@@ -132,7 +132,8 @@ function callerOf(
     return token === undefined ? sessionCaller(parts, context) : parts.callerOfBearer(token);
   }
   const signIn = signInHeader(context);
-  const payment = paymentHeader(context);
+  const payment =
+    paymentHeader(context) ?? (token === undefined ? paymentCredential(context) : undefined);
   if (payment !== undefined && auth === 'key-or-wallet' && sells !== undefined) {
     return payingCaller(parts, context, payment, signIn);
   }
@@ -202,9 +203,22 @@ async function payingCaller(
   }
 }
 
-/** The payment header of a request, under any of its three names. */
+/** The payment header of a request, under any of its names. */
 export function paymentHeader({ headers }: RequestContext): string | undefined {
-  return headers['payment-signature'] ?? headers['x-402-payment'] ?? headers['x-payment'];
+  return (
+    headers['payment-signature'] ??
+    headers['x-402-payment'] ??
+    headers['x-payment'] ??
+    headers['payment-authorization']
+  );
+}
+
+/** A credential of the Machine Payments Protocol in the place of a key. */
+export function paymentCredential({ headers }: RequestContext): string | undefined {
+  const { authorization } = headers;
+  return authorization !== undefined && isPaymentCredential(authorization)
+    ? authorization
+    : undefined;
 }
 
 /** What marks a retry of the request that opened a payment. */

@@ -23,7 +23,7 @@ describe('a route that is called in the process', () => {
 
   const account = async (): Promise<string> => {
     const { secret, accountId } = await bench.farebox.account('1');
-    caller = await bench.farebox.app.stores.identity.callerOf(secret);
+    caller = await bench.farebox.app.stores.identity.keys.callerOf(secret);
     return accountId;
   };
   const run = (
@@ -90,7 +90,7 @@ describe('a route that is called in the process', () => {
 
   test('its failures block the caller only where they count', async () => {
     const { secret } = await bench.farebox.account('1');
-    caller = await bench.farebox.app.stores.identity.callerOf(secret);
+    caller = await bench.farebox.app.stores.identity.keys.callerOf(secret);
     for (let i = 0; i < 6; i += 1) await json(await run({}));
     assert.equal(await statusOutside(secret), 200);
     for (let i = 0; i < 6; i += 1) await json(await run({}, { countsFailures: true }));

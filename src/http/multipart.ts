@@ -1,6 +1,6 @@
 /**
- * Reads one file out of a multipart body: one that is in memory already, or one that comes in, which
- * is handed on piece by piece. Everything else is refused.
+ * Reads the files out of a multipart body: of one that is in memory already, or one file of a body that
+ * comes in, which is handed on piece by piece. Everything else is refused.
  */
 import { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
@@ -20,11 +20,35 @@ const MAX_FIELDS = 16;
 const MAX_FIELD_BYTES = 4_096;
 const MAX_HEADER_PAIRS = 32;
 const PARSED_AT_ONCE_BYTES = 256 * 1024;
+/** Room for each of several files before it is known how large it is. */
+const FIRST_FILE_BYTES = 64 * 1024;
 /** What a form has around its file, at most: the other fields and the heads of the parts. */
 const FORM_FRAME_BYTES = 1024 * 1024;
 
 export function isMultipart(context: RequestContext): boolean {
   return /^multipart\/form-data\b/i.test(context.header('content-type') ?? '');
+}
+
+/** A file of a form, with the field that it came in. */
+export interface FormFile {
+  readonly field: string;
+  readonly bytes: Buffer;
+}
+
+export interface Form {
+  /** In the order in which they came. */
+  readonly files: readonly FormFile[];
+  readonly fields: URLSearchParams;
+}
+
+export interface FormLimits {
+  /** The fields whose files are read; others are passed over. */
+  readonly names: readonly string[];
+  readonly maxFiles: number;
+  /** Of one file. */
+  readonly maxBytes: number;
+  /** Of a field that is no file. */
+  readonly maxFieldBytes: number;
 }
 
 /** The file of the field `name`. Faults: 400 without it or with a second one, 413 above `maxBytes`. */
@@ -33,17 +57,58 @@ export async function readFile(
   name: string,
   maxBytes: number,
 ): Promise<MultipartFile> {
-  // Line ends make the parser give bytes one by one: they are not worth an object each.
-  const file = Buffer.allocUnsafe(context.body.length);
-  let sizeBytes = 0;
-  const take = (stream: Readable): void => {
-    stream.on('data', (chunk: Buffer) => {
-      sizeBytes += chunk.copy(file, sizeBytes);
-    });
+  const { files, fields } = await readForm(context, oneFile(name, maxBytes));
+  const [file] = files;
+  if (file === undefined) throw noFile(name);
+  return { bytes: file.bytes, fields };
+}
+
+/** Files and fields. Faults: 400 for too many files or a field that is too long, 413 above `maxBytes`. */
+export async function readForm(context: RequestContext, limits: FormLimits): Promise<Form> {
+  const files: { readonly field: string; readonly content: GrowingBuffer }[] = [];
+  const mostBytes = context.body.length;
+  const firstBytes = limits.maxFiles === 1 ? mostBytes : Math.min(mostBytes, FIRST_FILE_BYTES);
+  // The bytes of one part may come when the next has begun already.
+  const take = (stream: Readable, field: string): void => {
+    const content = new GrowingBuffer(firstBytes);
+    files.push({ field, content });
+    stream.on('data', (chunk: Buffer) => content.add(chunk));
   };
   const body = Readable.from(piecesOf(context.body));
-  const { fields } = await parse(context, body, { name, maxBytes, take });
-  return { bytes: file.subarray(0, sizeBytes), fields };
+  const { fields } = await parse(context, body, { ...limits, take });
+  return { files: files.map(({ field, content }) => ({ field, bytes: content.bytes })), fields };
+}
+
+/** Line ends make the parser give bytes one by one: they are not worth an object each. */
+class GrowingBuffer {
+  #content: Buffer;
+  #sizeBytes = 0;
+
+  constructor(firstBytes: number) {
+    this.#content = Buffer.allocUnsafe(firstBytes);
+  }
+
+  get bytes(): Buffer {
+    return this.#content.subarray(0, this.#sizeBytes);
+  }
+
+  add(chunk: Buffer): void {
+    const neededBytes = this.#sizeBytes + chunk.length;
+    if (neededBytes > this.#content.length) {
+      const larger = Buffer.allocUnsafe(neededBytes * 2);
+      this.#content.copy(larger, 0, 0, this.#sizeBytes);
+      this.#content = larger;
+    }
+    this.#sizeBytes += chunk.copy(this.#content, this.#sizeBytes);
+  }
+}
+
+function oneFile(name: string, maxBytes: number): FormLimits {
+  return { names: [name], maxFiles: 1, maxBytes, maxFieldBytes: MAX_FIELD_BYTES };
+}
+
+function noFile(name: string): Fault {
+  return invalidField([name], `The multipart body has no file field "${name}"`);
 }
 
 /** What a form that was streamed has beside the bytes of its file. */
@@ -77,13 +142,14 @@ export async function streamFile(
   };
   let streamed: StreamedFile;
   try {
-    streamed = await parse(context, context.request, { name, maxBytes, take });
+    streamed = await parse(context, context.request, { ...oneFile(name, maxBytes), take });
   } catch (error) {
     // The stream of a file whose form broke off hears nothing by itself.
     file?.destroy();
     await writing?.catch(() => undefined);
     throw error;
   }
+  if (writing === undefined) throw noFile(name);
   await writing;
   return streamed;
 }
@@ -100,24 +166,23 @@ async function writeAll(stream: Readable, write: (piece: Buffer) => Promise<void
   }
 }
 
-interface WantedFile {
-  readonly name: string;
-  readonly maxBytes: number;
-  /** Given the file when its part begins; its end is the end of the part. */
-  readonly take: (stream: Readable) => void;
+interface WantedFiles extends FormLimits {
+  /** Given each file when its part begins; its end is the end of the part. */
+  readonly take: (stream: Readable, field: string) => void;
 }
 
 async function parse(
   context: RequestContext,
   body: Readable,
-  { name, maxBytes, take }: WantedFile,
+  { take, ...limits }: WantedFiles,
 ): Promise<StreamedFile> {
+  const { names, maxFiles, maxBytes, maxFieldBytes } = limits;
   const fields = new URLSearchParams();
   let files = 0;
   let fileName = '';
   let longField: string | undefined;
   let isCut = false;
-  const parser = createParser(context, maxBytes);
+  const parser = createParser(context, limits);
   parser.on('field', (field: string, value: string, _isNameCut: boolean, isValueCut: boolean) => {
     if (isValueCut) longField = field;
     fields.append(field, value);
@@ -129,11 +194,11 @@ async function parse(
     // A body that ends inside a part fails the part and the parser. The parser's is the one that is
     // told; without a listener the other would end the process.
     stream.on('error', () => undefined);
-    if (field !== name) return void stream.resume();
+    if (!names.includes(field)) return void stream.resume();
     files += 1;
-    if (files > 1) return void stream.resume();
+    if (files > maxFiles) return void stream.resume();
     fileName = given ?? '';
-    take(stream);
+    take(stream, field);
   });
   try {
     await pipeline(body, parser);
@@ -143,15 +208,12 @@ async function parse(
   }
   if (isCut) throw tooLarge(maxBytes);
   if (longField !== undefined) {
-    const message = `The field must have at most ${MAX_FIELD_BYTES} bytes`;
-    throw invalidField([longField], message);
+    throw invalidField([longField], `The field must have at most ${maxFieldBytes} bytes`);
   }
-  if (files !== 1) {
-    const message =
-      files === 0
-        ? `The multipart body has no file field "${name}"`
-        : `The multipart body has more than one file "${name}"`;
-    throw invalidField([name], message);
+  if (files > maxFiles) {
+    const [name = ''] = names;
+    const most = maxFiles === 1 ? 'one file' : `${maxFiles} files`;
+    throw invalidField([name], `The multipart body has more than ${most} "${name}"`);
   }
   return { fileName, fields };
 }
@@ -169,15 +231,21 @@ async function* piecesOf(body: Buffer): AsyncGenerator<Buffer> {
   }
 }
 
-function createParser(context: RequestContext, maxBytes: number): BusboyInstance {
+/** Files beside those that count: they are passed over. */
+const FURTHER_FILES = 3;
+
+function createParser(
+  context: RequestContext,
+  { maxBytes, maxFiles, maxFieldBytes }: FormLimits,
+): BusboyInstance {
   try {
     return new Busboy({
       headers: { 'content-type': context.header('content-type') ?? '' },
       limits: {
         fileSize: maxBytes,
-        files: 4,
+        files: maxFiles + FURTHER_FILES,
         fields: MAX_FIELDS,
-        fieldSize: MAX_FIELD_BYTES,
+        fieldSize: maxFieldBytes,
         headerPairs: MAX_HEADER_PAIRS,
       },
     });

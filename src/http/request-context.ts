@@ -143,7 +143,7 @@ export class RequestContext {
   }
 
   /** Comes when the caller leaves before the answer is complete. */
-  #leaving(): Cancellation {
+  get leaving(): Cancellation {
     if (this.#cancellation === undefined) {
       this.#cancellation = new Cancellation();
       if (this.isGone) this.#cancellation.abort();
@@ -153,7 +153,7 @@ export class RequestContext {
 
   /** Aborts when the caller leaves before the answer is complete. */
   get signal(): AbortSignal {
-    return this.#leaving().signal;
+    return this.leaving.signal;
   }
 
   /**
@@ -161,7 +161,7 @@ export class RequestContext {
    * answer is kept.
    */
   get cancellation(): Cancellation {
-    return this.keeper === undefined ? this.#leaving() : NEVER_CANCELLED;
+    return this.keeper === undefined ? this.leaving : NEVER_CANCELLED;
   }
 
   /** The same as a signal, for those who take nothing else. */
@@ -226,6 +226,11 @@ export class RequestContext {
   /** Adds those headers that the answer does not have. */
   setMissing(headers: Readonly<Record<string, string>>): void {
     for (const name in headers) this.#headers[name] ??= headers[name] ?? '';
+  }
+
+  /** Takes a header back. */
+  drop(name: string): void {
+    Reflect.deleteProperty(this.#headers, name);
   }
 
   has(name: string): boolean {

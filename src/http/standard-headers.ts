@@ -19,7 +19,7 @@ export interface StandardHeaderOptions {
 const EXPOSED = [
   'PAYMENT-REQUIRED, PAYMENT-RESPONSE, X-PAYMENT-RESPONSE, PAYMENT-CLAIM, X-Balance-Remaining',
   'x-request-id, CF-RAY, Retry-After, Idempotent-Replayed, Content-Disposition',
-  'x-should-retry, x-retry-count, Mcp-Session-Id',
+  'x-should-retry, x-retry-count, Mcp-Session-Id, Payment-Receipt, WWW-Authenticate',
   'x-pagination-limit, x-pagination-page, x-pagination-total, x-pagination-total-pages',
   'x-ratelimit-limit-requests, x-ratelimit-remaining-requests, x-ratelimit-reset-requests',
   'x-ratelimit-limit-tokens, x-ratelimit-remaining-tokens, x-ratelimit-reset-tokens',
@@ -35,7 +35,7 @@ const OWN_EXPOSED = [
 /** The last is a response header that the stock x402 client sends as a request header. */
 const REQUEST_HEADERS = [
   'authorization, x-api-key, content-type, idempotency-key, payment-signature, payment-claim',
-  'x-payment, anthropic-version, anthropic-beta',
+  'x-payment, payment-authorization, anthropic-version, anthropic-beta',
   'x-402-payment, sign-in-with-x, x-sign-in-with-x, access-control-expose-headers',
 ];
 

@@ -1,24 +1,14 @@
 /**
  * Accounts, API keys, and who a presented secret stands for. Every statement on keys names the
  * account, so that no owner reaches another's.
- *
- * Looked-up keys are remembered for `REMEMBER_MS`, so a revocation made by another process (the
- * command line) takes effect within that time; one made here takes effect at once.
  */
 import type { Clock } from '../core/clock.ts';
 import { Fault } from '../core/faults.ts';
 import { type Ids, sha256Hex } from '../core/ids.ts';
 import { type Queryable, type Row, type Store, oneAtATime } from '../db/db.ts';
-import { type Caller, type LimitOverrides, type Plan, walletAccountId } from './caller.ts';
-import {
-  type ApiKey,
-  KEY_COLUMNS,
-  OWNER_COLUMNS,
-  callerOfKey,
-  keyOf,
-  newSecret,
-  ownerValues,
-} from './keys.ts';
+import { type LimitOverrides, type Plan, walletAccountId } from './caller.ts';
+import { type ApiKey, KEY_COLUMNS, OWNER_COLUMNS, keyOf, newSecret, ownerValues } from './keys.ts';
+import { KnownKeys } from './known-keys.ts';
 import { Sessions } from './sessions.ts';
 
 export {
@@ -35,14 +25,10 @@ export {
   walletCaller,
 } from './caller.ts';
 export { type ApiKey, LIMIT_PERIODS, type LimitPeriod } from './keys.ts';
+export type { KnownKeys } from './known-keys.ts';
 export { IDENTITY_MIGRATIONS } from './migrations.ts';
 export { type OpenSession, SESSION_LIFE_MS, type SessionOwner, type Sessions } from './sessions.ts';
 
-/** How long a looked-up key is trusted without asking the database again. */
-const REMEMBER_MS = 3_000;
-const MAX_REMEMBERED = 50_000;
-/** Longer than any secret: a caller cannot make the server hash megabytes. */
-const MAX_SECRET_LENGTH = 200;
 const NOTE_LAST_USE_EVERY_MS = 20_000;
 
 const ACCOUNT_COLUMNS = 'id, name, plan, disabled, is_operator, limits, created_ms';
@@ -64,12 +50,6 @@ export interface AccountPlace {
   readonly id: string;
 }
 
-interface Remembered {
-  readonly caller: Caller;
-  readonly expiresMs: number | undefined;
-  readonly untilMs: number;
-}
-
 export interface IdentityParts {
   readonly store: Store;
   readonly clock: Clock;
@@ -83,45 +63,16 @@ export type NewKey = Omit<ApiKey, 'id' | 'createdMs' | 'revokedMs' | 'lastUsedMs
 export class Identity {
   readonly sessions: Sessions;
   readonly #parts: IdentityParts;
-  readonly #remembered = new Map<string, Remembered>();
-  readonly #lastUsed = new Map<string, number>();
-  /** Counts changes: what was read before one is not remembered after it. */
-  #generation = 0;
+  readonly keys: KnownKeys;
   readonly #stopNoting: () => void;
 
   constructor(parts: IdentityParts) {
     this.#parts = parts;
     this.sessions = new Sessions(parts);
+    this.keys = new KnownKeys(parts);
     this.#stopNoting = parts.clock.every(NOTE_LAST_USE_EVERY_MS, () => {
-      this.noteLastUse().catch(() => undefined); // the next round writes the same times
+      this.keys.noteLastUse().catch(() => undefined); // the next round writes the same times
     });
-  }
-
-  /**
-   * The caller behind an API key. Throws `AUTHENTICATION_FAILED` for an unknown one,
-   * `AUTHENTICATION_FAILED_INACTIVE_KEY` for a revoked or expired one, `API_ACCESS_DISABLED`. One
-   * that was seen a moment ago is known at once.
-   */
-  callerOf(secret: string): Caller | Promise<Caller> {
-    if (secret.length === 0 || secret.length > MAX_SECRET_LENGTH) throw unknownKey();
-    const digest = sha256Hex(secret);
-    const nowMs = this.#parts.clock.nowMs();
-    const known = this.#remembered.get(digest);
-    return known === undefined || known.untilMs < nowMs
-      ? this.#lookUp('secret_sha256', digest, nowMs).then((found) => this.#used(found, nowMs))
-      : this.#used(known, nowMs);
-  }
-
-  /** As `callerOf` for the key of that id, as it is now: of work that was asked for before. */
-  async callerOfId(keyId: string): Promise<Caller> {
-    const nowMs = this.#parts.clock.nowMs();
-    return this.#used(await this.#lookUp('id', keyId, nowMs), nowMs);
-  }
-
-  #used({ caller, expiresMs }: Remembered, nowMs: number): Caller {
-    if (expiresMs !== undefined && expiresMs <= nowMs) throw inactiveKey();
-    this.#lastUsed.set(caller.keyId, nowMs);
-    return caller;
   }
 
   async createAccount(
@@ -320,7 +271,7 @@ export class Identity {
   /** The last use is as fresh as this process knows it. */
   #keyOf(row: Row): ApiKey {
     const key = keyOf(row);
-    const usedMs = this.#lastUsed.get(key.id);
+    const usedMs = this.keys.lastUsedMs(key.id);
     return usedMs === undefined ? key : { ...key, lastUsedMs: usedMs };
   }
 
@@ -336,8 +287,7 @@ export class Identity {
 
   /** Reads every key anew from now on. */
   forget(): void {
-    this.#generation += 1;
-    this.#remembered.clear();
+    this.keys.forget();
   }
 
   /** `false` when there is no such active key. */
@@ -351,47 +301,9 @@ export class Identity {
     return rows.length > 0;
   }
 
-  /** Writes the times of last use that were noted since the last call. */
-  async noteLastUse(): Promise<void> {
-    if (this.#lastUsed.size === 0) return;
-    const noted = [...this.#lastUsed].sort(([a], [b]) => (a < b ? -1 : 1));
-    this.#lastUsed.clear();
-    await this.#parts.store.transaction(
-      async (tx) => {
-        for (const [id, usedMs] of noted) {
-          await tx.query('UPDATE identity_key SET last_used_ms = $2 WHERE id = $1', [id, usedMs]);
-        }
-      },
-      { durable: false },
-    );
-  }
-
   async stop(): Promise<void> {
     this.#stopNoting();
-    await this.noteLastUse();
-  }
-
-  async #lookUp(by: 'secret_sha256' | 'id', value: string, nowMs: number): Promise<Remembered> {
-    const generation = this.#generation;
-    const [row] = await this.#parts.store.query(
-      `SELECT ${KEY_COLUMNS.map((name) => `k.${name}`).join(', ')}, a.plan AS plan,
-       a.disabled AS disabled, a.limits AS account_limits, a.is_operator AS is_operator
-       FROM identity_key k JOIN identity_account a ON a.id = k.account_id WHERE k.${by} = $1`,
-      [value],
-    );
-    if (row === undefined) throw unknownKey();
-    if (row['disabled'] !== 0n) throw new Fault('API_ACCESS_DISABLED');
-    const key = keyOf(row);
-    if (key.revokedMs !== undefined) throw inactiveKey();
-    const remembered = {
-      caller: callerOfKey(key, row),
-      expiresMs: key.expiresMs,
-      untilMs: nowMs + REMEMBER_MS,
-    };
-    if (this.#remembered.size >= MAX_REMEMBERED) this.#remembered.clear();
-    const isOfSecret = by === 'secret_sha256' && generation === this.#generation;
-    if (isOfSecret) this.#remembered.set(value, remembered);
-    return remembered;
+    await this.keys.noteLastUse();
   }
 }
 
@@ -405,14 +317,4 @@ function accountOf(row: Row): Account {
     limits: JSON.parse(String(row['limits'] ?? '{}')) as LimitOverrides, // ours
     createdMs: Number(row['created_ms']),
   };
-}
-
-function unknownKey(): Fault {
-  return new Fault('AUTHENTICATION_FAILED', {
-    message: 'Authentication failed: the API key is not known here',
-  });
-}
-
-function inactiveKey(): Fault {
-  return new Fault('AUTHENTICATION_FAILED_INACTIVE_KEY');
 }

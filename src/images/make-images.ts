@@ -55,6 +55,8 @@ export interface ImageOrder {
   readonly prompt: string;
   /** Number of pictures. */
   readonly count: number;
+  /** Pictures that it starts from. */
+  readonly inputImages?: number;
   /** Named by the caller; `undefined` for what the engine chooses. */
   readonly kind: ImageKind;
   readonly format: ImageFormat | undefined;
@@ -114,6 +116,7 @@ function requireFitting(order: ImageOrder, model: HeldWork['model']): void {
   const refuse = (field: string, message: string): never => {
     throw refuseIssues([{ code: 'custom', path: [field], message }]);
   };
+  if (order.inputImages !== undefined) requireEdits(order.inputImages, model);
   const { size, quality } = order.kind;
   const most = image?.promptCharacterLimit ?? DEFAULT_PROMPT_CHARACTERS;
   if (order.prompt.length > most) {
@@ -134,6 +137,16 @@ function requireFitting(order: ImageOrder, model: HeldWork['model']): void {
   if (quality !== undefined && qualities !== undefined && !qualities.includes(quality)) {
     refuse('quality', `The model ${id} makes ${qualities.join(', ')}, not ${quality}`);
   }
+}
+
+function requireEdits(given: number, { id, image }: HeldWork['model']): void {
+  if (image?.edits !== true) {
+    const message = `The model ${id} makes images and does not edit them: choose one that lists edits`;
+    throw new Fault('INVALID_MODEL', { message });
+  }
+  if (given <= image.maxInputImages) return;
+  const message = `The model ${id} takes at most ${image.maxInputImages} pictures, got ${given}`;
+  throw refuseIssues([{ code: 'too_big', path: ['image'], message }]);
 }
 
 /** Runs the engine; rejects with the Fault of its failure. */

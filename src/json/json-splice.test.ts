@@ -51,7 +51,7 @@ test('members with other texts parse to them, and all others stay', () => {
       const texts = Object.fromEntries(
         Object.entries(changed).map(([key, value]) => [
           key,
-          value === undefined ? undefined : JSON.stringify(value),
+          value === undefined ? undefined : `"${key}":${JSON.stringify(value)}`,
         ]),
       );
       const result = JSON.parse(withMembers(doc, texts).toString()) as object;
@@ -75,12 +75,12 @@ test('members with other texts parse to them, and all others stay', () => {
 test('what stays keeps its bytes beside members with other texts', () => {
   const doc = parsed('{ "id" : "up", "n":1.50 , "s":"\\u0061","user":"x"}');
   assert.equal(
-    withMembers(doc, { id: '"ours"', user: undefined, cost: '0' }).toString(),
+    withMembers(doc, { id: '"id":"ours"', user: undefined, cost: '"cost":0' }).toString(),
     '{"id":"ours","n":1.50 , "s":"\\u0061","cost":0}',
   );
   const twice = parsed('{"a":1,"model":"x","a":2}');
-  assert.equal(withMembers(twice, { model: '"y"' }).toString(), '{"a":2,"model":"y"}');
-  assert.equal(withMembers(parsed('{}'), { a: '1' }).toString(), '{"a":1}');
+  assert.equal(withMembers(twice, { model: '"model":"y"' }).toString(), '{"a":2,"model":"y"}');
+  assert.equal(withMembers(parsed('{}'), { a: '"a":1' }).toString(), '{"a":1}');
 });
 
 test('elements of an array that stay the same keep their bytes', () => {

@@ -76,10 +76,10 @@ export function spliceObject(source: ParsedObject, target: JsonObject): Buffer {
 }
 
 /**
- * The bytes of the document with these texts, each JSON, as the values of top-level members:
- * `undefined` leaves a member out, members that the document lacks follow in the order of `texts`,
- * and all others keep their bytes. For changes that are known beforehand: nothing is compared. Names
- * in `texts` stand in JSON as they are.
+ * The bytes of the document with these members, each whole as it stands in JSON (`"name":value`), by
+ * their names: `undefined` leaves one out, those that the document lacks follow in the order of
+ * `texts`, and all others keep their bytes. For changes that are known beforehand: nothing is
+ * compared.
  */
 export function withMembers(
   { bytes, body, members }: ParsedObject,
@@ -109,14 +109,14 @@ export function withMembers(
     keptStart = -1;
     const changed = texts[key];
     if (changed === undefined) continue;
-    text += `${separator}"${key}":${changed}`;
+    text += separator + changed;
     separator = ',';
   }
   if (keptStart !== -1) kept.push({ start: keptStart, end: keptEnd });
   for (const key in texts) {
     const added = texts[key];
     if (added === undefined || Object.hasOwn(body, key)) continue;
-    text += `${separator}"${key}":${added}`;
+    text += separator + added;
     separator = ',';
   }
   return joinedAfter(before, kept, `${text}}`, bytes);
@@ -156,7 +156,8 @@ function writtenWith(
   const target: Record<string, unknown> = { ...body };
   for (const key in texts) {
     const text = texts[key];
-    target[key] = text === undefined ? undefined : JSON.parse(text);
+    if (text === undefined) target[key] = undefined;
+    else Object.assign(target, JSON.parse(`{${text}}`));
   }
   return Buffer.from(JSON.stringify(target));
 }

@@ -47,8 +47,17 @@ export const METRICS = {
     ['kind', 'status'],
     'Priced requests that were settled: `completed`, `aborted`, `failed`.',
   ),
-  holdsOpen: gauge('farebox_holds_open', [], 'Open holds in the database.'),
+  holdsOpen: gauge(
+    'farebox_holds_open',
+    [],
+    'Open holds: of the requests of this process, and those that are rows of the database.',
+  ),
   holdsUsd: gauge('farebox_holds_usd', [], 'Money set aside by open holds, in USD.'),
+  leasedUsd: shared(
+    'farebox_leased_usd',
+    [],
+    'Money that processes which share a PostgreSQL have leased for their requests, in USD.',
+  ),
   debtsUsd: shared(
     'farebox_debts_usd',
     [],

@@ -11,6 +11,7 @@ import { chainReason } from './chain-reason.ts';
 import { CreditMonitor } from './credit-monitor.ts';
 import type { ExposedFacilitator } from './facilitator.ts';
 import { USDC_DECIMALS, wrongDecimals } from './networks.ts';
+import { MachinePayments } from './mpp.ts';
 import { openRails } from './open-rails.ts';
 import { type RetryProof, NO_PROOF, Passes } from './passes.ts';
 import { RailMonitor } from './rail-monitor.ts';
@@ -58,9 +59,10 @@ export {
 export type { RailHealth, RecentBlock } from './rail.ts';
 export type { RefundState } from './refunds.ts';
 export { authOptions, MANIFEST_PATH } from './requirements.ts';
-export type { Discovered, OfferKind, Resource } from './requirements.ts';
+export type { Discovered, OfferKind, PaymentRequiredAnswer, Resource } from './requirements.ts';
 export type { PaymentSettings } from './settings.ts';
 export type { TokenLimits } from './sign-in/sessions.ts';
+export { type CredentialField, isPaymentCredential, paymentReceipt } from './mpp.ts';
 export type { LedgerPostings, PaymentsOptions } from './payment-options.ts';
 export type { CreditEntry, TopUpReceipt } from './top-up-records.ts';
 
@@ -135,6 +137,9 @@ async function openAll(options: PaymentsOptions) {
       headerBytes: settings.requiredHeaderBytes,
       offers: () => railMonitor.offers(),
     }),
+    mpp: settings.mpp
+      ? machinePayments(options, railMonitor, await sharedSecret(store, 'mpp-challenge', newSecret))
+      : undefined,
     signIn,
     sessions: sessionsOf(options, await sharedSecret(store, 'wallet-token', newSecret)),
     keyChallenges: new KeyChallenges(
@@ -159,6 +164,22 @@ function sessionsOf(options: PaymentsOptions, secret: string): WalletSessions {
   const { store, clock, ids, settings, tokenCaps: caps, tokenPrefix: prefix } = options;
   const lifeMs = settings.sessionMinutes * MINUTE_MS;
   return new WalletSessions({ store, clock, ids, secret, caps, lifeMs, prefix });
+}
+
+function machinePayments(
+  { settings, publicUrl, clock }: PaymentsOptions,
+  rails: RailMonitor,
+  secret: string,
+): MachinePayments {
+  const { maxTimeoutSeconds } = settings;
+  const realm = new URL(publicUrl).host;
+  return new MachinePayments({
+    secret,
+    realm,
+    maxTimeoutSeconds,
+    clock,
+    offers: () => rails.offers(),
+  });
 }
 
 async function checkDecimals(rail: Rail): Promise<void> {
@@ -189,6 +210,8 @@ export class Payments {
   readonly sessions: WalletSessions;
   readonly refunds: Refunds;
   readonly keyChallenges: KeyChallenges;
+  /** The same payments in other words; `undefined` unless the configuration offers them. */
+  readonly mpp: MachinePayments | undefined;
   /** `undefined` unless the configuration exposes it. */
   readonly facilitator: ExposedFacilitator | undefined;
   #stops: (() => void)[] = [];
@@ -203,6 +226,7 @@ export class Payments {
     this.refunds = opened.refunds;
     this.keyChallenges = opened.keyChallenges;
     this.facilitator = opened.facilitator;
+    this.mpp = opened.mpp;
   }
 
   /**

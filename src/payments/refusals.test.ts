@@ -137,6 +137,7 @@ describe('bad payments', () => {
   async function solanaHeader(
     changes: Record<string, unknown> = {},
     payload?: object,
+    signer = buyer,
   ): Promise<string> {
     const accepted = {
       scheme: 'exact',
@@ -150,7 +151,7 @@ describe('bad payments', () => {
     };
     const client = new x402Client().register(
       SOLANA,
-      new ExactSvmScheme(buyer, { rpcUrl: solana.rpcUrl }),
+      new ExactSvmScheme(signer, { rpcUrl: solana.rpcUrl }),
     );
     client.setSpendControls({ maxAmountPerPayment: '$1000000' });
     const signed = await client.createPaymentPayload({
@@ -334,6 +335,31 @@ describe('bad payments', () => {
       async () => await tampered(),
     ],
   ];
+
+  test('a wallet with too little of the token is told so, on both rails', async () => {
+    const headers = {
+      invalid_exact_evm_insufficient_balance: [
+        await evmHeader({ authorization: { value: '200000000' } }),
+      ],
+      invalid_exact_svm_insufficient_balance: [
+        await solanaHeader({ amount: '500000000' }),
+        await solanaHeader({}, undefined, await generateKeyPairSigner()),
+      ],
+    };
+    for (const [reason, shown] of Object.entries(headers)) {
+      for (const header of shown) {
+        await assert.rejects(rig.payments.topUp(header), (error: Fault) => {
+          assert.equal(error.code, 'PAYMENT_VERIFICATION_FAILED');
+          assert.equal(
+            error.message,
+            `The payment was not accepted: the wallet holds less of the token than it signed (${reason}); nothing has moved`,
+          );
+          assert.deepEqual((error.options.body as { details: unknown }).details, { reason });
+          return true;
+        });
+      }
+    }
+  });
 
   async function tampered(): Promise<string> {
     const payload = JSON.parse(Buffer.from(await solanaHeader(), 'base64').toString()) as {

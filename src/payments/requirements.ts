@@ -82,6 +82,8 @@ interface Required402 extends Json {
 export interface PaymentRequiredAnswer {
   readonly body: Json;
   readonly header: string;
+  /** What a single charge should be, for protocols that offer one amount. */
+  readonly charge: Nano;
 }
 
 /** What indexes take as the name of a service. */
@@ -154,7 +156,11 @@ export class Requirements {
     );
     const ways = authOptions(keysUrl, docs, basePath);
     const signed = await this.#signed(required);
-    return { body: { ...signed, authOptions: ways }, header: this.#header(signed, resource) };
+    return {
+      body: { ...signed, authOptions: ways },
+      header: this.#header(signed, resource),
+      charge: amounts.firstPayment,
+    };
   }
 
   /** The 402 of `POST /x402/top-up` without a payment header. */
@@ -171,7 +177,7 @@ export class Requirements {
       extensions,
     );
     const signed = await this.#signed(body);
-    return { body: signed, header: this.#header(signed, resource) };
+    return { body: signed, header: this.#header(signed, resource), charge: minimumTopUp };
   }
 
   /** The 402 for a signed-in wallet whose credit does not cover the request. */
@@ -213,9 +219,10 @@ export class Requirements {
     };
     // What is paid now has to be enough for this request.
     const short = nano(credit.needed - credit.balance);
-    const asked = [maxNano(amounts.suggestedTopUp, short), this.#firstPayment(short)];
+    const charge = this.#firstPayment(short);
+    const asked = [maxNano(amounts.suggestedTopUp, short), charge];
     const required = this.#required(resource, error, asked, { [SIGN_IN]: challenge });
-    return { body, header: this.#header(required, resource) };
+    return { body, header: this.#header(required, resource), charge };
   }
 
   /** The version 1 body, for clients that read nothing else; amounts and networks as v1 names them. */

@@ -19,9 +19,12 @@ export function isChainTrouble(reason: string): boolean {
 
 /** 400: the payment itself is bad. */
 export function rejected(reason: string): Fault {
+  const words = reason.endsWith('_insufficient_balance')
+    ? ': the wallet holds less of the token than it signed'
+    : '';
   return refusePayment(
     'PAYMENT_VERIFICATION_FAILED',
-    `The payment was not accepted (${reason}); nothing has moved`,
+    `The payment was not accepted${words} (${reason}); nothing has moved`,
     { reason },
   );
 }

@@ -5,6 +5,7 @@
  * health, and turns every way a node can misbehave into one of a few outcomes. It never decides
  * to ask another node.
  */
+import type { Cancelling } from '../core/cancellation.ts';
 import type { Readable } from 'node:stream';
 import type { Clock } from '../core/clock.ts';
 import { peekReply, type ReplySpan, scanReply, spanString } from '../json/json-spans.ts';
@@ -30,7 +31,7 @@ export class RunContext {
   readonly network: Network;
   /** Whose request it is: the share of nodes and memory that it may take, and who saw a fault. */
   readonly caller: string;
-  readonly signal: AbortSignal | undefined;
+  readonly signal: Cancelling | undefined;
   /** Monotonic time at which the run ends whatever is missing. */
   readonly deadlineMs: number;
   /** What of the budget the replies of this run hold; given back when the run ends. */
@@ -42,7 +43,7 @@ export class RunContext {
     settings: RunSettings,
     network: Network,
     caller: string,
-    signal: AbortSignal | undefined,
+    signal: Cancelling | undefined,
   ) {
     this.settings = settings;
     this.network = network;

@@ -11,7 +11,7 @@ import { Batcher, type Queryable, type Store } from '../db/db.ts';
 
 const WINDOW_MINUTES = 1_440;
 /** Losing the last milliseconds of a limit in a crash costs nobody money. */
-const NOT_DURABLE = { durable: false } as const;
+export const NOT_DURABLE = { durable: false } as const;
 
 export interface CreditReservation {
   readonly caller: string;
@@ -35,10 +35,23 @@ interface CreditRequest {
   readonly cap: number;
 }
 
+/** What counts the credits of callers. */
+export interface Credits {
+  /** Takes `credits` from the caller's window when the cap has room for all of them. */
+  reserve(caller: string, credits: number, cap: number): CreditOutcome | Promise<CreditOutcome>;
+  /** Gives back what was reserved beyond `usedCredits`. */
+  correct(reservation: CreditReservation, usedCredits: number): void | Promise<void>;
+  /** Credits that the caller used in the last 24 hours, reservations included. */
+  used(caller: string): number | Promise<number>;
+  /** Forgets minutes and callers that are out of every window; for the daily round. */
+  prune(): Promise<void>;
+  close(): Promise<void>;
+}
+
 /** Requests that one transaction decides, at most. */
 const MAX_BATCH = 128;
 
-export class CreditCap {
+export class CreditCap implements Credits {
   readonly #store: Store;
   readonly #clock: Clock;
   readonly #requests: Batcher<CreditRequest, CreditOutcome>;
@@ -52,10 +65,7 @@ export class CreditCap {
     });
   }
 
-  /**
-   * Takes `credits` from the caller's window when the cap has room for all of them. What is asked
-   * in one turn of the event loop is decided in one transaction.
-   */
+  /** What is asked in one turn of the event loop is decided in one transaction. */
   reserve(caller: string, credits: number, cap: number): Promise<CreditOutcome> {
     return this.#requests.add({ caller, credits, cap });
   }
@@ -72,19 +82,14 @@ export class CreditCap {
     return requests.flatMap((request) => outcomes.get(request) ?? []);
   }
 
-  /** Gives back what was reserved beyond `usedCredits`. */
   async correct(reservation: CreditReservation, usedCredits: number): Promise<void> {
     const back = reservation.credits - usedCredits;
     if (back <= 0) return;
     const { caller, minute } = reservation;
     await this.#store.transaction(async (tx) => {
       if (await add(tx, caller, minute, -back, Number.MAX_SAFE_INTEGER)) return;
-      const closed = await tx.query(
-        'UPDATE rpc_credit SET credits = credits - $3 WHERE caller = $1 AND minute = $2 RETURNING credits',
-        [caller, minute, back],
-      );
       // A minute that has left the window meanwhile took its credits with it.
-      if (closed.length === 0) return;
+      if (!(await takeFromClosed(tx, caller, minute, back))) return;
       await tx.query('UPDATE rpc_credit_window SET total = total - $2 WHERE caller = $1', [
         caller,
         back,
@@ -92,7 +97,6 @@ export class CreditCap {
     }, NOT_DURABLE);
   }
 
-  /** Credits that the caller used in the last 24 hours, reservations included. */
   async used(caller: string): Promise<number> {
     const minute = this.#minute();
     return this.#store.transaction(
@@ -101,23 +105,45 @@ export class CreditCap {
     );
   }
 
-  /** Forgets minutes and callers that are out of every window; for the daily round. */
   async prune(): Promise<void> {
-    const before = this.#minute() - WINDOW_MINUTES;
-    await this.#store.transaction(async (tx) => {
-      // The row first, as everywhere: then no reservation can come between.
-      const idle = await tx.query<{ caller: string }>(
-        'DELETE FROM rpc_credit_window WHERE minute < $1 RETURNING caller',
-        [before],
-      );
-      for (const { caller } of idle)
-        await tx.query('DELETE FROM rpc_credit WHERE caller = $1', [caller]);
-    }, NOT_DURABLE);
+    await pruneWindows(this.#store, this.#minute());
+  }
+
+  async close(): Promise<void> {
+    // Everything is written when it is counted.
   }
 
   #minute(): number {
     return Math.floor(this.#clock.nowMs() / MINUTE_MS);
   }
+}
+
+/** Forgets windows that have ended by `minute`; gives those callers whose windows they were. */
+export async function pruneWindows(store: Store, minute: number): Promise<readonly string[]> {
+  return store.transaction(async (tx) => {
+    // The row first, as everywhere: then no reservation can come between.
+    const idle = await tx.query<{ caller: string }>(
+      'DELETE FROM rpc_credit_window WHERE minute < $1 RETURNING caller',
+      [minute - WINDOW_MINUTES],
+    );
+    for (const { caller } of idle)
+      await tx.query('DELETE FROM rpc_credit WHERE caller = $1', [caller]);
+    return idle.map(({ caller }) => caller);
+  }, NOT_DURABLE);
+}
+
+/** Takes credits off a minute that is closed; false when it has left the window. */
+export async function takeFromClosed(
+  tx: Queryable,
+  caller: string,
+  minute: number,
+  credits: number,
+): Promise<boolean> {
+  const closed = await tx.query(
+    'UPDATE rpc_credit SET credits = credits - $3 WHERE caller = $1 AND minute = $2 RETURNING credits',
+    [caller, minute, credits],
+  );
+  return closed.length > 0;
 }
 
 /** Decides the requests of one caller: all at once when all fit, else one after the other. */
@@ -165,7 +191,7 @@ async function add(
 }
 
 /** Brings the caller's window to `minute` and returns it, its row locked until the transaction ends. */
-async function roll(tx: Queryable, caller: string, minute: number): Promise<WindowRow> {
+export async function roll(tx: Queryable, caller: string, minute: number): Promise<WindowRow> {
   const [row] = await tx.query<WindowRow>(
     `INSERT INTO rpc_credit_window (caller, minute, current, total) VALUES ($1, $2, 0, 0)
      ON CONFLICT (caller) DO UPDATE SET caller = excluded.caller RETURNING minute, current, total`,

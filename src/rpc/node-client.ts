@@ -5,6 +5,7 @@
  * memory, decoded; a compressed reply counts as what it unpacks to. Redirects are not followed.
  * No failure carries an address. It does not read JSON.
  */
+import type { Cancelling } from '../core/cancellation.ts';
 import type { IncomingHttpHeaders } from 'node:http';
 import { Readable } from 'node:stream';
 import { createGunzip, type Gunzip } from 'node:zlib';
@@ -83,7 +84,7 @@ export interface Question {
   /** Whose share of the budget the reply takes. */
   readonly caller: string;
   readonly budget: ByteBudget;
-  readonly signal: AbortSignal | undefined;
+  readonly signal: Cancelling | undefined;
 }
 
 export interface NodeReply {

@@ -5,6 +5,7 @@
  * a few callers have, some stay free, and a further caller goes ahead at once. What must wait
  * waits in turns over the callers, bounded. It knows no node and no request.
  */
+import type { Cancelling } from '../core/cancellation.ts';
 import type { Clock } from '../core/clock.ts';
 import { FairQueue } from '../core/fair-queue.ts';
 
@@ -60,7 +61,7 @@ export class NodeShare {
     caller: string,
     calls: number,
     timeoutMs: number,
-    signal: AbortSignal | undefined,
+    signal: Cancelling | undefined,
   ): Promise<Holder | undefined> {
     if (signal?.aborted === true) return undefined;
     if (this.#queue.size >= MAX_WAITING) {
@@ -84,7 +85,7 @@ export class NodeShare {
           resolve(isAdmitted ? holder : undefined);
         },
       };
-      signal?.addEventListener('abort', leave, { once: true });
+      signal?.addEventListener('abort', leave);
       this.#queue.add(caller, waiter);
       this.#serve();
     });

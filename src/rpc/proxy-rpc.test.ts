@@ -1,4 +1,5 @@
 /** The JSON-RPC flow with a real ledger, real limits and a real node: who pays what, exactly. */
+import { Cancellation } from '../core/cancellation.ts';
 import assert from 'node:assert/strict';
 import { finished } from 'node:stream/promises';
 import { test } from 'node:test';
@@ -42,7 +43,7 @@ onEachStore('proxy rpc', (fixture) => {
     readonly cap: CreditCap;
     readonly ask: (
       body: unknown,
-      options?: { key?: string; caller?: Caller; signal?: AbortSignal },
+      options?: { key?: string; caller?: Caller },
     ) => Promise<ProxyRpcAnswer>;
   }
 
@@ -96,7 +97,7 @@ onEachStore('proxy rpc', (fixture) => {
     const flow = {
       ...parts,
       rpc,
-      creditCap: cap,
+      credits: cap,
       idempotency,
       sales,
       limitLog,
@@ -114,7 +115,7 @@ onEachStore('proxy rpc', (fixture) => {
             network: NETWORK,
             body: Buffer.from(JSON.stringify(body)),
             idempotencyKey: options.key,
-            signal: options.signal ?? new AbortController().signal,
+            cancellation: new Cancellation(),
             send: async (answer) => {
               resolve(answer);
               if (answer.rest !== undefined) await finished(answer.rest);

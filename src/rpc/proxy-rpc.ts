@@ -15,6 +15,7 @@ import type {
 import { MAX_STORED_BYTES, parseIdempotencyKey } from '../billing/idempotency/idempotency.ts';
 import { expectedSettlement } from '../billing/ledger/ledger.ts';
 import type { Caller } from '../identity/identity.ts';
+import type { Cancellation } from '../core/cancellation.ts';
 import { Fault } from '../core/faults.ts';
 import type { Log } from '../core/log.ts';
 import { reasonOf } from '../core/log.ts';
@@ -23,7 +24,8 @@ import type { LimitLog, WindowState } from '../billing/limits/limits.ts';
 import type {
   ParsedRequest,
   BodyScan,
-  CreditCap,
+  CreditOutcome,
+  Credits,
   CreditReservation,
   Rpc,
   RpcAnswer,
@@ -39,7 +41,7 @@ export interface ProxyRpcLimits {
 
 export interface ProxyRpcParts {
   readonly rpc: Rpc;
-  readonly creditCap: CreditCap;
+  readonly credits: Credits;
   readonly idempotency: Idempotency;
   readonly sales: Sales;
   readonly limitLog: LimitLog;
@@ -56,9 +58,10 @@ export interface ProxyRpcCall {
   readonly scanned?: BodyScan | undefined;
   /** The header `Idempotency-Key` as it came. */
   readonly idempotencyKey: string | undefined;
-  readonly signal: AbortSignal;
+  /** Comes when the caller leaves. */
+  readonly cancellation: Cancellation;
   /** Sends the answer; of a long one, until its last byte has left. */
-  readonly send: (answer: ProxyRpcAnswer) => Promise<void>;
+  readonly send: (answer: ProxyRpcAnswer) => void | Promise<void>;
 }
 
 /** What the answer of the route is made of; the status is 200. */
@@ -90,23 +93,34 @@ const USAGE_KIND = 'rpc';
 const JSON_TYPE = 'application/json';
 
 /** Runs one request of `POST /crypto/rpc/{network}`. Throws a Fault for every refusal. */
-export async function proxyRpc(parts: ProxyRpcParts, call: ProxyRpcCall): Promise<void> {
+export function proxyRpc(parts: ProxyRpcParts, call: ProxyRpcCall): Promise<void> {
   const body = parts.rpc.parse(call.network, call.body, call.scanned);
   const key = parseIdempotencyKey(call.idempotencyKey);
-  await parts.sales.sell(saleRequest(parts, call), async (sale) => {
-    if (key === undefined) return charge(parts, call, body, { sale, token: undefined });
-    const stored = await parts.idempotency.once(
-      {
-        requestId: call.requestId,
-        caller: call.caller.accountId,
-        key,
-        fingerprint: await requestFingerprint(body),
-        signal: call.signal,
-      },
-      (token) => charge(parts, call, body, { sale, token }),
-    );
-    if (stored !== undefined) await call.send(replayed(stored, sale));
-  });
+  return parts.sales.sell(saleRequest(parts, call), (sale) =>
+    key === undefined
+      ? charge(parts, call, body, { sale, token: undefined })
+      : chargeOnce(parts, call, body, sale, key),
+  );
+}
+
+async function chargeOnce(
+  parts: ProxyRpcParts,
+  call: ProxyRpcCall,
+  body: ParsedRequest,
+  sale: Sale,
+  key: string,
+): Promise<void> {
+  const stored = await parts.idempotency.once(
+    {
+      requestId: call.requestId,
+      caller: call.caller.accountId,
+      key,
+      fingerprint: await requestFingerprint(body),
+      signal: call.cancellation.signal,
+    },
+    (token) => charge(parts, call, body, { sale, token }),
+  );
+  if (stored !== undefined) await call.send(replayed(stored, sale));
 }
 
 /** Limits: requests a minute and caller; a batch is one request, a replay is one too. */
@@ -147,16 +161,18 @@ async function charge(
   body: ParsedRequest,
   { sale, token }: Pick<Run, 'sale' | 'token'>,
 ): Promise<void> {
-  const reservation = await reserveCredits(parts, call, body);
+  const reserving = reserveCredits(parts, call, body);
+  const reservation = reserving instanceof Promise ? await reserving : reserving;
   const run: Run = { parts, call, body, sale, token, reservation };
   try {
     // The balance must cover the full tiers before anything is forwarded.
     const fullNano = parts.rpc.cost(body.creditsMax);
-    await sale.reserve({ minNano: fullNano, maxNano: fullNano });
+    const holding = sale.reserve({ minNano: fullNano, maxNano: fullNano });
+    if (holding !== undefined) await holding;
     const answer = await parts.rpc.run(body, {
       caller: call.caller.accountId,
       // What changes the chain, and what a retry will ask for by its key, ends without its caller.
-      signal: token === undefined && !body.isWrite ? call.signal : undefined,
+      signal: token === undefined && !body.isWrite ? call.cancellation : undefined,
     });
     const { rest } = answer;
     await (rest === undefined ? sendSettled(run, answer) : sendStream(run, answer, rest));
@@ -173,7 +189,8 @@ async function sendSettled(run: Run, answer: RpcAnswer): Promise<void> {
   const remainingNano = isAnswered
     ? await settleAnswered(run, answer, answer.body)
     : await settleAborted(run, answer);
-  await run.call.send(answered(run, answer, remainingNano));
+  const sending = run.call.send(answered(run, answer, remainingNano));
+  if (sending !== undefined) await sending;
 }
 
 /** A long answer settles when its last bytes are here, and leaves after that. */
@@ -199,7 +216,7 @@ async function sendStream(run: Run, answer: RpcAnswer, rest: Readable): Promise<
     held.destroy();
     // A node's fault is free, the work of a node for a caller who left is due. Destroyed without a
     // cause of its own: nobody but the caller ends a stream that way.
-    const hasLeft = call.signal.aborted || codeOf(error) === 'ERR_STREAM_PREMATURE_CLOSE';
+    const hasLeft = call.cancellation.aborted || codeOf(error) === 'ERR_STREAM_PREMATURE_CLOSE';
     if (!hasLeft) throw error;
     if (sale.state !== 'settled') await settleAborted(run, answer);
   }
@@ -211,7 +228,7 @@ function codeOf(error: unknown): unknown {
 
 async function settleAborted(run: Run, answer: RpcAnswer): Promise<Nano> {
   const { after } = await run.sale.settle(outcomeOf(run, answer, 'aborted'));
-  await run.parts.creditCap.correct(run.reservation, answer.credits);
+  await run.parts.credits.correct(run.reservation, answer.credits);
   return after.usdNano;
 }
 
@@ -240,7 +257,8 @@ async function settleAnswered(
   const { after } = await sale.answer(outcomeOf(run, answer, 'completed'), (settlement) => {
     return { type: JSON_TYPE, body, after: settlement.after };
   });
-  await parts.creditCap.correct(reservation, credits);
+  const correcting = parts.credits.correct(reservation, credits);
+  if (correcting !== undefined) await correcting;
   return after.usdNano;
 }
 
@@ -259,7 +277,7 @@ function outcomeOf(
 
 async function giveCreditsBack(run: Run, after: unknown): Promise<void> {
   try {
-    await run.parts.creditCap.correct(run.reservation, 0);
+    await run.parts.credits.correct(run.reservation, 0);
   } catch (error) {
     // They leave the window by themselves; the first error is the caller's.
     const { requestId, network } = run.call;
@@ -317,14 +335,26 @@ export function creditsPerDay(
   return keyLimits.rpcCreditsPerDay ?? accountLimits.rpcCreditsPerDay ?? limits().creditsPerDay;
 }
 
-async function reserveCredits(
+function reserveCredits(
   parts: ProxyRpcParts,
   call: ProxyRpcCall,
   body: ParsedRequest,
-): Promise<CreditReservation> {
+): CreditReservation | Promise<CreditReservation> {
   const { caller } = call;
   const cap = creditsPerDay(parts, caller);
-  const outcome = await parts.creditCap.reserve(caller.accountId, body.creditsMax, cap);
+  const outcome = parts.credits.reserve(caller.accountId, body.creditsMax, cap);
+  if (outcome instanceof Promise)
+    return outcome.then((one) => granted(parts, call, body, cap, one));
+  return granted(parts, call, body, cap, outcome);
+}
+
+function granted(
+  parts: ProxyRpcParts,
+  call: ProxyRpcCall,
+  body: ParsedRequest,
+  cap: number,
+  outcome: CreditOutcome,
+): CreditReservation {
   if (outcome.ok) return outcome.reservation;
   logCredits(parts, call);
   throw new Fault('RATE_LIMIT_EXCEEDED', {

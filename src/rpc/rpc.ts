@@ -29,7 +29,13 @@ export {
   type BodyScan,
   MAX_BATCH_ITEMS,
 } from './parse-request.ts';
-export { CreditCap, type CreditReservation } from './credit-cap.ts';
+export {
+  CreditCap,
+  type CreditOutcome,
+  type CreditReservation,
+  type Credits,
+} from './credit-cap.ts';
+export { MemoryCredits } from './memory-credits.ts';
 export { RPC_MIGRATIONS } from './migrations.ts';
 
 export type RpcSettings = Omit<

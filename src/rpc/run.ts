@@ -6,6 +6,7 @@
  *
  * A request that is one object travels untouched, and its answer but for the id.
  */
+import type { Cancelling } from '../core/cancellation.ts';
 import { assert } from '../core/assert.ts';
 import type { Fault } from '../core/faults.ts';
 import { type ParsedRequest, type Call, callerId, MAX_BATCH_ITEMS } from './parse-request.ts';
@@ -51,7 +52,7 @@ export interface RunOptions {
   /** Whose request it is: the same caller stays with the same node for a few seconds. */
   readonly caller: string;
   /** Aborts when the caller left; the work that a node has begun is then due in full. */
-  readonly signal?: AbortSignal | undefined;
+  readonly signal?: Cancelling | undefined;
 }
 
 export class RpcRun extends RunContext {

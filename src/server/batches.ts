@@ -21,15 +21,15 @@ import type { Wallets } from '../wallet/wallet.ts';
 import type { FeatureParts } from './feature-parts.ts';
 
 /** Routes that take JSON and give JSON, whole, with the type of the model that their requests name. */
-const ENDPOINTS: Readonly<Record<string, ModelType | undefined>> = {
+const ENDPOINTS: Readonly<Record<string, ModelType>> = {
   '/chat/completions': 'text',
   '/completions': 'text',
   '/responses': 'text',
   '/messages': 'text',
   '/embeddings': 'embedding',
   '/images/generations': 'image',
-  '/moderations': undefined,
-  '/rerank': undefined,
+  '/moderations': 'moderation',
+  '/rerank': 'rerank',
 };
 
 /** A refusal is some sentences. */
@@ -70,7 +70,7 @@ function modelsOf(
     const shown = name.slice(0, MAX_SHOWN_CHARS);
     if (model?.batch === false) return `The model "${shown}" is not offered in batches`;
     // What names none, or one that its route knows better, is refused by the route.
-    if (model !== undefined || name === '' || ENDPOINTS[path] === undefined) return undefined;
+    if (model !== undefined || name === '') return undefined;
     return `The endpoint has no model "${shown}"; choose one from GET /models`;
   };
   return {
@@ -81,7 +81,7 @@ function modelsOf(
     isStarting,
     hasRoom: (path, name) => {
       const model = resolve(path, name);
-      if (model === undefined) return ENDPOINTS[path] === undefined || !isStarting();
+      if (model === undefined) return !isStarting();
       // A model without engines says so itself.
       return model.replicas.length === 0 || engines.hasSpareRoom(model.replicas);
     },
@@ -145,6 +145,6 @@ async function callerOf(
 ): Promise<Caller> {
   const wallet = walletOfAccount(accountId);
   if (keyId === '' && wallet !== undefined) return await wallets.callerOfWallet(wallet, capId);
-  const caller = await stores.identity.callerOfId(keyId);
+  const caller = await stores.identity.keys.callerOfId(keyId);
   return wallets.withStake === undefined ? caller : await wallets.withStake(caller);
 }

@@ -9,7 +9,7 @@ import type { Config } from '../config/config.ts';
 import type { Clock } from '../core/clock.ts';
 import type { Caller } from '../identity/identity.ts';
 import { creditsPerDay, RPC_ENDPOINT, rpcLimit } from '../rpc/proxy-rpc.ts';
-import { CreditCap } from '../rpc/rpc.ts';
+import type { Credits } from '../rpc/rpc.ts';
 import { retrieveLimit } from '../video/video-generation/video-generation.ts';
 import type { FeatureParts } from './feature-parts.ts';
 
@@ -38,13 +38,13 @@ export function unsoldLimit(
 export function accountParts<T extends FeatureParts>(
   shared: T,
   server: { readonly isClosing: boolean },
+  credits: Credits,
 ) {
   const isClosing = () => server.isClosing;
-  return { ...shared, endpointLimits: endpointLimits(shared), isClosing };
+  return { ...shared, endpointLimits: endpointLimits(shared, credits), isClosing };
 }
 
-function endpointLimits({ config, clock, stores }: FeatureParts): EndpointLimits {
-  const creditCap = new CreditCap(stores.store, clock);
+function endpointLimits({ config, clock }: FeatureParts, credits: Credits): EndpointLimits {
   return {
     of: (caller) => {
       const { limits, rpc } = config();
@@ -58,7 +58,7 @@ function endpointLimits({ config, clock, stores }: FeatureParts): EndpointLimits
       const { rpc } = config();
       if (!rpc.enabled) return undefined;
       const amount = creditsPerDay({ limits: () => rpc }, caller);
-      return { endpoint: RPC_ENDPOINT, amount, used: await creditCap.used(caller.accountId) };
+      return { endpoint: RPC_ENDPOINT, amount, used: await credits.used(caller.accountId) };
     },
   };
 }

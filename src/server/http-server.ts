@@ -124,7 +124,7 @@ function callersOf(shared: FeatureParts, wallets: Wallets, slots: Slots): Identi
   return {
     callerOfBearer: (token) => {
       if (wallets.isToken(token)) return wallets.callerOfToken(token);
-      const caller = stores.identity.callerOf(token);
+      const caller = stores.identity.keys.callerOf(token);
       if (withStake === undefined) return caller;
       return caller instanceof Promise ? caller.then(withStake) : withStake(caller);
     },

@@ -4,12 +4,14 @@
  */
 import { join } from 'node:path';
 import type { LargeBodies } from './large-bodies.ts';
+import { imagesEditsRoute } from '../images/images-edits/images-edits.ts';
 import { imagesGenerationsRoute } from '../images/images-generations/images-generations.ts';
 import { imageBackgroundRemoveRoute } from '../images/image-background-remove/image-background-remove.ts';
 import { videoDownloadRoutes } from '../video/video-download/video-download.ts';
 import { videoRoutes } from '../video/video-generation/video-generation.ts';
 import { videoTranscriptionsRoute } from '../audio/video-transcriptions/video-transcriptions.ts';
 import { audioSpeechRoute } from '../audio/audio-speech/audio-speech.ts';
+import { audioTranslationsRoute } from '../audio/audio-translations/audio-translations.ts';
 import { audioTranscriptionsRoute } from '../audio/audio-transcriptions/audio-transcriptions.ts';
 import type { CatalogModel } from '../catalog/catalog.ts';
 import { maxDownloadBytes } from '../config/config.ts';
@@ -71,6 +73,10 @@ export function mediaFeature(parts: MediaFeatureParts): Feature {
     media: media.get,
     maxSeconds: config.media.maxTranscriptionSeconds,
   };
+  const hearingFiles = {
+    ...hearing,
+    maxFileBytes: Math.min(config.http.fileLimitBytes, maxBytes),
+  };
   const reading = { files, media: media.get, maxBytes };
   return {
     routes: [
@@ -82,6 +88,7 @@ export function mediaFeature(parts: MediaFeatureParts): Feature {
         fileLimitBytes: config.http.fileLimitBytes,
       }),
       imagesGenerationsRoute(making),
+      imagesEditsRoute({ ...making, maxFileBytes: config.http.fileLimitBytes }),
       audioSpeechRoute({ ...common, headers }),
       ...videoRoutes({
         ...common,
@@ -99,10 +106,8 @@ export function mediaFeature(parts: MediaFeatureParts): Feature {
       }),
       ...videoDownloadRoutes({ video, windows, clock }),
       videoTranscriptionsRoute({ ...hearing, maxBytes }),
-      audioTranscriptionsRoute({
-        ...hearing,
-        maxFileBytes: Math.min(config.http.fileLimitBytes, maxBytes),
-      }),
+      audioTranscriptionsRoute(hearingFiles),
+      audioTranslationsRoute(hearingFiles),
     ],
     // The lock of the data folder proves it.
     start: () => video.start({ alone: shared.stores.store.dialect === 'sqlite' }),

@@ -255,10 +255,11 @@ export class ServerMetrics implements RequestObserver {
     // A disk that is full still answers reads.
     const takesWrites = stores.store.unavailable() === undefined;
     gauges.set('databaseUp', Number(holds !== undefined && takesWrites));
-    gauges.show('holdsOpen', 'holdsUsd', 'debtsUsd', 'topUps');
+    gauges.show('holdsOpen', 'holdsUsd', 'leasedUsd', 'debtsUsd', 'topUps');
     if (holds === undefined) return;
     gauges.set('holdsOpen', holds.count);
     gauges.set('holdsUsd', toUsdNumber(holds.amountNano));
+    gauges.set('leasedUsd', toUsdNumber(holds.leasedNano));
     gauges.set('debtsUsd', toUsdNumber(holds.debtNano));
     const topUps = payments && (await withinASecond(clock, payments.creditCounts()));
     for (const [state, count] of Object.entries(topUps ?? {})) gauges.set('topUps', count, state);

@@ -2,25 +2,31 @@
 import type { LargeBodies } from './large-bodies.ts';
 import { cryptoRpcRoutes } from '../rpc/crypto-rpc/crypto-rpc.ts';
 import type { Idempotency } from '../billing/idempotency/idempotency.ts';
-import { CreditCap, Rpc } from '../rpc/rpc.ts';
+import { isShared } from '../db/db.ts';
+import { CreditCap, type Credits, MemoryCredits, Rpc } from '../rpc/rpc.ts';
 import type { Feature } from '../http/route.ts';
 import type { FeatureParts } from './feature-parts.ts';
 
+/** Counts the credits of callers: in memory where nobody else does, else in the database. */
+export function openCredits({ stores: { store }, clock }: FeatureParts): Credits {
+  return isShared(store) ? new CreditCap(store, clock) : new MemoryCredits(store, clock);
+}
+
 export function rpcFeature(
   shared: FeatureParts,
+  credits: Credits,
   idempotency: Idempotency,
   largeBodies: LargeBodies,
 ): Feature {
-  const { clock, ids, log, stores } = shared;
+  const { clock, ids, log } = shared;
   const section = shared.config().rpc;
   if (!section.enabled) return { routes: [] };
   const rpc = new Rpc(section, { clock, ids, log });
-  const creditCap = new CreditCap(stores.store, clock);
   return {
     routes: cryptoRpcRoutes(
       {
         rpc,
-        creditCap,
+        credits,
         idempotency,
         sales: shared.sales,
         limitLog: shared.limitLog,
@@ -31,7 +37,10 @@ export function rpcFeature(
       },
       (body, maxItems) => largeBodies.rpc(body, maxItems),
     ),
-    leaderJob: () => creditCap.prune(),
-    close: () => rpc.close(),
+    leaderJob: () => credits.prune(),
+    close: async () => {
+      await rpc.close();
+      await credits.close();
+    },
   };
 }

@@ -24,7 +24,7 @@ import { type Stores, openStores } from './stores.ts';
 import { OwnDocument } from './ops/documentation.ts';
 import type { Operations } from './ops/admin.ts';
 import { opsFeature } from './ops/ops.ts';
-import { rpcFeature } from './rpc.ts';
+import { openCredits, rpcFeature } from './rpc.ts';
 import { type OnSettle, closeSale, openSale } from './sale-parts.ts';
 import { openTraces } from './traces.ts';
 import type { RejectionFigures } from './unhandled-rejections.ts';
@@ -122,6 +122,7 @@ export async function startApp(parts: AppParts): Promise<App> {
   const largeBodies = new LargeBodies();
   const observers = traces === undefined ? [metrics] : [metrics, traces];
   const { idempotency, slots } = shared;
+  const credits = openCredits(shared);
   // Nobody else runs what a process before this one left behind.
   if (lock !== undefined) await idempotency.start();
   const serving = { shared, basePath: BASE_PATH, version, wallets, slots, idempotency, observers };
@@ -136,8 +137,8 @@ export async function startApp(parts: AppParts): Promise<App> {
     { routes: [], leaderJob: () => idempotency.prune(), close: () => closeSale(shared) },
     { routes: [], perProcessJob: () => largeBodies.rest(), close: () => largeBodies.close() },
     chatFeature(shared, { ...extras, sealer }, largeBodies),
-    rpcFeature(shared, idempotency, largeBodies),
-    accountFeature(accountParts(shared, server), payments, wallets.signing),
+    rpcFeature(shared, credits, idempotency, largeBodies),
+    accountFeature(accountParts(shared, server, credits), payments, wallets.signing),
     consoleFeature(shared, wallets),
     consolePages({ config, basePath: BASE_PATH, assets }),
     mediaFeature({ shared, documents: extras.documents, basePath: BASE_PATH, largeBodies }),

@@ -228,7 +228,7 @@ describe('console sessions', () => {
 
   test('a link signs in once, and not when it is old', async () => {
     const { app } = bench.farebox;
-    const caller = await app.stores.identity.callerOf(admin);
+    const caller = await app.stores.identity.keys.callerOf(admin);
     const issue = () => app.stores.identity.sessions.issueLink(caller.accountId, caller.keyId);
     const take = (token: string) =>
       call(bench.farebox, '/console/session/link', { body: { token } });

@@ -28,10 +28,12 @@ import { Bazaar, type DefaultModel } from './x402/bazaar.ts';
 import { StakedCredit } from './staked-credit.ts';
 import { walletPostings } from './wallet-postings.ts';
 import {
+  offerHeaders,
   paymentRequired,
   requireConfigured,
   setPaymentResponse,
   walletRoutes,
+  withPayment,
 } from './x402/x402.ts';
 
 interface WalletStores {
@@ -118,7 +120,7 @@ interface WalletsOptions extends WalletOptions {
 
 /** Without rails the wallet side says so. */
 export async function openWallets(options: WalletsOptions): Promise<Wallets> {
-  const { config, stores, basePath } = options;
+  const { config, stores, clock, basePath } = options;
   const payments = await openWalletPayments(options);
   const signing = payments === undefined ? await signingAlone(options) : payments.signing;
   const isStaking = payments !== undefined && config.payments.staking !== undefined;
@@ -162,11 +164,16 @@ export async function openWallets(options: WalletsOptions): Promise<Wallets> {
     callerOfSignIn: async (header) =>
       callerOf((await requireConfigured(payments).signIn(header)).wallet),
     callerOfPayment: async (header, context) => {
-      const offered = await requireConfigured(payments).offer(header, retryProof(context));
+      const configured = requireConfigured(payments);
+      const resource = { path: context.path.slice(0, MAX_PATH_CHARS), description: SOLD };
+      const asked = { context, payments: configured, resource, kind: 'discovery', header } as const;
+      const offered = await withPayment(asked, (payment) =>
+        configured.offer(payment, retryProof(context)),
+      );
       let taken: Promise<void> | undefined;
       const take = async (): Promise<void> => {
-        const { responseHeader } = await offered.take();
-        setPaymentResponse(context, responseHeader);
+        const { responseHeader } = await withPayment(asked, () => offered.take());
+        setPaymentResponse(context, responseHeader, clock.nowMs());
       };
       const payment = { amountNano: offered.amountNano, take: () => (taken ??= take()) };
       return { ...(await callerOf(offered.wallet)), payment };
@@ -183,9 +190,11 @@ export async function openWallets(options: WalletsOptions): Promise<Wallets> {
       const known = asked.get(caller);
       const resource =
         known === undefined ? { path: basePath, description: SOLD } : resourceOf(known);
-      const { requirements } = requireConfigured(payments);
-      const { body, header } = requirements.insufficientCredit(resource, credit);
-      return new Fault('PAYMENT_REQUIRED', { body, headers: { 'PAYMENT-REQUIRED': header } });
+      const configured = requireConfigured(payments);
+      const answer = configured.requirements.insufficientCredit(resource, credit);
+      // Its sign-in or token stands in the usual field.
+      const headers = offerHeaders(configured, answer, 'Payment-Authorization');
+      return new Fault('PAYMENT_REQUIRED', { body: answer.body, headers });
     },
   };
 }

@@ -3,6 +3,7 @@ import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
+import type { ServerResponse } from 'node:http';
 import { connect } from 'node:net';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
@@ -26,6 +27,16 @@ const HALF_COST = usdToNano('0.000011');
 /** An engine that takes its time, and counts the same. */
 function slow(afterMs: number): Behaviour {
   return { kind: 'answer', afterMs, content: 'Hi', promptTokens: 12, completionTokens: 5 };
+}
+
+function completion(response: ServerResponse): void {
+  response.writeHead(200, { 'content-type': 'application/json' }).end(
+    JSON.stringify({
+      object: 'text_completion',
+      choices: [{ index: 0, text: ' upon', finish_reason: 'stop', logprobs: null }],
+      usage: { prompt_tokens: 1, completion_tokens: 1, total_tokens: 2 },
+    }),
+  );
 }
 
 describe('batches', () => {
@@ -156,7 +167,7 @@ describe('batches', () => {
     assert.equal(await spent(), before);
   });
 
-  test('embeddings and responses go the same way, under either path', async () => {
+  test('embeddings, completions and responses go the same way, under either path', async () => {
     bench.upstream.otherwise = { kind: 'embeddings', usage: true };
     const vectors = { model: 'vectors', input: ['a', 'b'] };
     const line = { custom_id: 'e', method: 'POST', url: '/api/v1/embeddings', body: vectors };
@@ -167,6 +178,16 @@ describe('batches', () => {
     bench.upstream.otherwise = { kind: 'json', usage: true };
     const [vector] = await linesOfFile(client, embedded.output_file_id);
     assert.equal((vector!.response!.body as { data: unknown[] }).data.length, 2);
+    bench.upstream.otherwise = { kind: 'own', answer: completion };
+    const prompt = { model: 'atlas', prompt: 'Once', max_tokens: 8 };
+    const text = { custom_id: 't', method: 'POST', url: '/v1/completions', body: prompt };
+    const written = await batchEnd(
+      client,
+      (await startBatch(client, [text], '/v1/completions')).id,
+    );
+    bench.upstream.otherwise = { kind: 'json', usage: true };
+    const [completed] = await linesOfFile(client, written.output_file_id);
+    assert.equal((completed!.response!.body as { object: string }).object, 'text_completion');
     const asked = { model: 'atlas', input: 'Hello' };
     const turn = { custom_id: 'r', method: 'POST', url: '/v1/responses', body: asked };
     const answered = await batchEnd(client, (await startBatch(client, [turn], '/v1/responses')).id);
@@ -372,7 +393,7 @@ describe('batches', () => {
     const lines = Array.from({ length: 60 }, (_, at) => chatLine(`k-${at}`));
     const started = await startBatch(client2, lines);
     while ((await spent(richId)) < HALF_COST * 5n) await delay(5);
-    const { keyId } = await identity.callerOf(rich);
+    const { keyId } = await identity.keys.callerOf(rich);
     await identity.revokeKey(richId, keyId);
     const reader = new OpenAI({ baseURL: bench.farebox.url, apiKey: second, maxRetries: 0 });
     const ended = await batchEnd(reader, started.id);

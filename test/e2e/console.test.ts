@@ -151,7 +151,7 @@ describe('the console', () => {
 
   test('signs in by the link of the terminal, once', async () => {
     const { identity } = rig.farebox.app.stores;
-    const { accountId, keyId } = await identity.callerOf(admin);
+    const { accountId, keyId } = await identity.keys.callerOf(admin);
     const link = `/console/sign-in#${await identity.sessions.issueLink(accountId, keyId)}`;
     await visit({ refusals: [401] }, async (visitor) => {
       const { page, context } = visitor;

@@ -28,6 +28,8 @@ import {
 const clock = systemClock();
 /** `isNervous` settings: a process is dead after three seconds. */
 const DEAD_AFTER_MS = 3_000;
+/** Answers of more rounds are too many to be kept and checked against the OpenAPI document. */
+const CHECKED_ROUNDS = 5;
 
 export interface Stand {
   readonly rig: ProcessRig;
@@ -140,7 +142,7 @@ async function kill(stand: Stand, rounds: number): Promise<string> {
 
 async function stopped(stand: Stand, rounds: number): Promise<string> {
   const { rig, database } = stand;
-  const settings = { database, isNervous: true };
+  const settings = { database, isNervous: true, isUnchecked: rounds > CHECKED_ROUNDS };
   const first = await rig.start(settings);
   const second = await rig.start(settings);
   const secret = first.secret ?? '';
@@ -193,7 +195,8 @@ async function cut(stand: Stand): Promise<string> {
 
 async function database(stand: Stand, rounds: number): Promise<string> {
   const { rig, postgres } = stand;
-  const settings = { database: stand.database, isNervous: true };
+  const isUnchecked = rounds > CHECKED_ROUNDS;
+  const settings = { database: stand.database, isNervous: true, isUnchecked };
   const first = await rig.start(settings);
   const second = await rig.start(settings);
   const secret = first.secret ?? '';

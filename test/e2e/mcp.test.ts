@@ -256,7 +256,7 @@ describe('the MCP server', () => {
 
   test('a call that is cancelled ends, and what was produced is paid', async () => {
     for (const client of [await legacyClient(), await modernClient()]) {
-      ({ accountId } = await bench.farebox.app.stores.identity.callerOf(secret));
+      ({ accountId } = await bench.farebox.app.stores.identity.keys.callerOf(secret));
       const before = await spent();
       const abandoned = bench.upstream.abandoned;
       bench.upstream.script.push({ kind: 'stream', chunks: 2_000, everyMs: 5 });

@@ -9,10 +9,11 @@ import { createOpenAI } from '@ai-sdk/openai';
 import { OpenAI as LangChainOpenAI } from '@langchain/openai';
 import { generateImage, generateSpeech, generateText, rerank } from 'ai';
 import { CohereClient, CohereClientV2 } from 'cohere-ai';
-import OpenAI from 'openai';
+import OpenAI, { toFile } from 'openai';
 import sharp from 'sharp';
 import { receiptOf } from '../../src/billing/ledger/ledger.ts';
 import { type CallOptions, type Called, call } from '../app/call.ts';
+import { toneWav } from '../media/clips.ts';
 import { type ModelRig, sendEvents, sendJson, startModelRig } from './model-rig.ts';
 
 const MODELS = `
@@ -72,6 +73,7 @@ ${[0, 1, 2, 3, 4].map((place) => `  - { id: guard-${place}, type: moderation, pr
   - { id: token-sorter, type: rerank, price: { input: 0.02 }, replicas: [{ engine: studio, model: jina }] }
   - { id: tei, type: rerank, price: { input: 0 }, replicas: [{ engine: studio, model: tei }] }
 ${[0, 1, 2, 3, 4, 5].map((place) => `  - { id: sorter-${place}, type: rerank, price: { input: 1 }, replicas: [{ engine: studio }] }`).join('\n')}
+  - { id: ears, type: asr, price: { perSecond: 0.001 }, replicas: [{ engine: studio, model: whisper-1 }] }
   - { id: plain, type: image, price: { perImage: 0 }, replicas: [{ engine: studio }] }
 ${[0, 1, 2, 3, 4, 5].map((place) => `  - { id: bad-${place}, type: image, price: { perImage: 0.01 }, replicas: [{ engine: studio }] }`).join('\n')}
 `;
@@ -581,6 +583,132 @@ describe('POST /images/generations', () => {
   });
 });
 
+describe('POST /images/edits', () => {
+  const path = '/images/edits';
+  const send = async (
+    fields: Readonly<Record<string, string>>,
+    files: readonly (readonly [string, Buffer])[],
+  ) => {
+    const form = new FormData();
+    for (const [name, value] of Object.entries(fields)) form.set(name, value);
+    for (const [name, bytes] of files)
+      form.append(name, new Blob([new Uint8Array(bytes)]), 'picture');
+    const { secret } = rig.farebox.owner;
+    const answer = await fetch(`${rig.farebox.url}${path}`, {
+      method: 'POST',
+      headers: { authorization: `Bearer ${secret}` },
+      body: form,
+    });
+    return { status: answer.status, text: await answer.text() };
+  };
+  const fields = { model: 'painter', prompt: 'Add a lighthouse' };
+
+  test('pictures, a mask and a prompt reach the engine, and what it makes is charged', async () => {
+    const [first, second, mask, made] = await Promise.all([
+      png(64, 64),
+      png(32, 32),
+      png(16, 16),
+      png(64, 64),
+    ]);
+    rig.engine.onJson(path, { data: [{ b64_json: made.toString('base64') }] });
+    const files = [
+      ['image[]', first],
+      ['image[]', second],
+      ['mask', mask],
+    ] as const;
+    const [answer, nano] = await cost(() =>
+      send({ ...fields, n: '1', size: '64x64', num_images: '9', user: 'me' }, files),
+    );
+    assert.equal(answer.status, 200, answer.text);
+    assert.equal(JSON.parse(answer.text).data[0].b64_json, made.toString('base64'));
+    assert.equal(nano, 40_000_000n);
+    const { bytes, headers } = rig.engine.last();
+    const heard = await new Response(new Uint8Array(bytes), {
+      headers: { 'content-type': headers['content-type'] ?? '' },
+    }).formData();
+    const texts = [...heard].filter(([, value]) => typeof value === 'string');
+    assert.deepEqual(texts, [
+      ['model', 'dall-e'],
+      ['prompt', 'Add a lighthouse'],
+      ['n', '1'],
+      ['size', '64x64'],
+      ['response_format', 'b64_json'],
+    ]);
+    const pictures = heard.getAll('image[]') as File[];
+    assert.deepEqual(Buffer.from(await pictures[1]!.arrayBuffer()), second);
+    assert.equal(pictures[0]!.type, 'image/png');
+    assert.equal(heard.getAll('mask').length, 1);
+  });
+
+  test('what cannot be edited is refused before an engine hears of it', async () => {
+    const picture = await png(64, 64);
+    const jpeg = await sharp(picture).jpeg().toBuffer();
+    const asked = rig.engine.heard.length;
+    const bad: readonly (readonly [
+      object,
+      readonly (readonly [string, Buffer])[],
+      number,
+      RegExp,
+    ])[] = [
+      [{}, [], 400, /no file field \\?"image\\?"/],
+      [{}, [['image', Buffer.from('<svg/>')]], 400, /not a PNG, JPEG or WebP image/],
+      [
+        {},
+        [
+          ['image', picture],
+          ['mask', jpeg],
+        ],
+        400,
+        /mask: The file is not a PNG/,
+      ],
+      [
+        {},
+        [
+          ['image', picture],
+          ['mask', picture],
+          ['mask', picture],
+        ],
+        400,
+        /more than one file/,
+      ],
+      [
+        {},
+        Array.from({ length: 18 }, () => ['image[]', picture] as const),
+        400,
+        /more than 17 files/,
+      ],
+      [{ prompt: '' }, [['image', picture]], 400, /prompt/],
+      [{ n: 'two' }, [['image', picture]], 400, /n: /],
+      [{ model: 'sketcher' }, [['image', picture]], 400, /does not edit them/],
+      [{ response_format: 'url' }, [['image', picture]], 400, /Only b64_json is served/],
+    ];
+    for (const [more, files, status, pattern] of bad) {
+      const [answer, nano] = await cost(() => send({ ...fields, ...more }, files));
+      assert.equal(answer.status, status, answer.text);
+      assert.match(answer.text, pattern);
+      assert.equal(nano, 0n);
+    }
+    assert.equal(rig.engine.heard.length, asked);
+  });
+
+  test('openai and the AI SDK work as they are', async () => {
+    const made = (await png(64, 64)).toString('base64');
+    rig.engine.onJson(path, { data: [{ b64_json: made }] });
+    const image = await toFile(await png(32, 32), 'a.png', { type: 'image/png' });
+    const whole = await openai.images.edit({ ...fields, image: [image, image] });
+    assert.equal(whole.data?.[0]?.b64_json, made);
+    const stream = await openai.images.edit({ ...fields, image, stream: true });
+    for await (const event of stream) assert.equal(event.type, 'image_edit.completed');
+    const { url: baseURL, owner } = rig.farebox;
+    const provider = createOpenAI({ baseURL, apiKey: owner.secret });
+    const edited = await generateImage({
+      model: provider.image('painter'),
+      prompt: { text: 'Add a lighthouse', images: [await png(32, 32)] },
+    });
+    assert.equal(edited.image.base64, made);
+  });
+});
+
 describe('POST /audio/speech', () => {
   const path = '/audio/speech';
   const body = { model: 'speaker', input: 'Good morning 👋', voice: 'nova' };
@@ -746,6 +874,52 @@ describe('POST /audio/speech', () => {
     assert.deepEqual(speaker.model_spec.voices, ['alloy', 'nova']);
     assert.equal(speaker.model_spec.default_voice, 'alloy');
     assert.equal(speaker.model_spec.default_format, 'mp3');
+  });
+});
+
+describe('POST /audio/translations', () => {
+  const path = '/audio/translations';
+  const wav = toneWav('ab');
+  const segments = [{ id: 0, start: 0, end: 1, text: ' Good morning.' }];
+
+  test('speech is written down in English, and its seconds are charged', async () => {
+    rig.engine.onJson(path, { text: ' Good morning. ', language: 'german', segments });
+    const file = await toFile(wav, 'guten-morgen.wav');
+    const [answer, nano] = await cost(() =>
+      openai.audio.translations.create({ file, model: 'ears', prompt: 'Greetings' }),
+    );
+    assert.equal(answer.text, 'Good morning.');
+    assert.equal(nano, 1_000_000n);
+    const heard = rig.engine.last();
+    assert.equal(heard.path, '/v1/audio/translations');
+    assert.match(heard.bytes.toString('latin1'), /name="prompt"\r\n\r\nGreetings/);
+    assert.doesNotMatch(heard.bytes.toString('latin1'), /name="language"/);
+    const written = { file, model: 'ears', response_format: 'verbose_json' } as const;
+    // The client gives every format the type of the short one.
+    const verbose: Partial<OpenAI.Audio.TranslationVerbose> =
+      await openai.audio.translations.create(written);
+    assert.equal(verbose.language, 'en');
+    assert.equal(verbose.duration, 1);
+    assert.equal(verbose.segments?.[0]?.text, ' Good morning.');
+    const srt: unknown = await openai.audio.translations.create({
+      file,
+      model: 'ears',
+      response_format: 'srt',
+    });
+    assert.ok(typeof srt === 'string');
+    assert.match(srt, /^1\n00:00:00,000 --> 00:00:01,000\nGood morning\.\n/);
+  });
+
+  test('an engine that only transcribes says so with a 400, and goes on transcribing', async () => {
+    rig.engine.on(path, (_heard, response) => response.writeHead(404).end('{}'));
+    const file = await toFile(wav, 'a.wav');
+    const refused = openai.audio.translations.create({ file, model: 'ears' });
+    await assert.rejects(refused, (error: { status?: number; message: string }) => {
+      return error.status === 400 && /does this kind of work/.test(error.message);
+    });
+    rig.engine.onJson('/audio/transcriptions', { text: 'Guten Morgen.' });
+    const { text } = await openai.audio.transcriptions.create({ file, model: 'ears' });
+    assert.equal(text, 'Guten Morgen.');
   });
 });
 

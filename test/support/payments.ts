@@ -38,6 +38,7 @@ export const TEST_SETTINGS: PaymentSettings = {
   settleWaitSeconds: 1,
   sessionMinutes: 60,
   receipts: true,
+  mpp: false,
   requiredHeaderBytes: 4_000,
   facilitator: { timeoutSeconds: 10, expose: true },
 };

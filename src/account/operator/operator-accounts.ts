@@ -116,7 +116,7 @@ async function answerAccounts(parts: AccountParts, context: RequestContext): Pro
 
 async function itemOf({ stores }: AccountParts, account: Account): Promise<AccountItem> {
   const standing = await stores.ledger.standing(account.id);
-  const { usdNano, heldUsdNano, debtNano, diemNano, allocationNano } = standing;
+  const { usdNano, heldUsdNano, leasedUsdNano, debtNano, diemNano, allocationNano } = standing;
   return {
     id: account.id,
     name: account.name,
@@ -128,6 +128,7 @@ async function itemOf({ stores }: AccountParts, account: Account): Promise<Accou
     balance: {
       usd: decimalUsd(usdNano),
       heldUsd: decimalUsd(heldUsdNano),
+      leasedUsd: decimalUsd(leasedUsdNano),
       availableUsd: decimalUsd(usdNano - heldUsdNano),
       debtUsd: decimalUsd(debtNano),
       diem: decimalUsd(diemNano),
@@ -203,6 +204,7 @@ function newItem(account: Account, dailyNano: Nano): AccountItem {
     balance: {
       usd: none,
       heldUsd: none,
+      leasedUsd: none,
       availableUsd: none,
       debtUsd: none,
       diem: daily,

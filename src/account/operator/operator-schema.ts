@@ -58,7 +58,12 @@ export const AccountItem = z
     balance: z
       .object({
         usd: DecimalText.describe('Posted USD.'),
-        heldUsd: DecimalText.describe('Of it, what open requests and jobs set aside.'),
+        heldUsd: DecimalText.describe(
+          'Of it, what open requests and jobs set aside; of several processes, requests of the one that answers.',
+        ),
+        leasedUsd: DecimalText.describe(
+          'Of it, what processes that share a PostgreSQL have leased for its requests, held or not.',
+        ),
         availableUsd: DecimalText.describe('What the next request can have.'),
         debtUsd: DecimalText.describe('What a reversed top-up left owing.'),
         diem: DecimalText.describe("What is left of today's credit."),
@@ -84,6 +89,7 @@ export const ACCOUNT: AccountItem = {
   balance: {
     usd: '50.2300',
     heldUsd: '0.0000',
+    leasedUsd: '0.0000',
     availableUsd: '50.2300',
     debtUsd: '0.0000',
     diem: '0.0000',

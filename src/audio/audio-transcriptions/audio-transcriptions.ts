@@ -36,6 +36,7 @@ async function transcribeFile(
   const times = timesOf(asked);
   await sellTranscription(parts, context, {
     model: asked.model,
+    task: 'transcribe',
     wishes: { language: language || undefined, temperature, prompt: prompt || undefined, times },
     take: (bag) => bag.write(bytes),
     write: (transcript) => writtenAs(format, times, transcript),

@@ -19,7 +19,7 @@ const Transcription = z
   .meta({ id: 'Transcription' });
 const VerboseTranscription = z
   .object({
-    task: z.literal('transcribe').describe('Kind of the work.'),
+    task: z.enum(['transcribe', 'translate']).describe('Kind of the work.'),
     language: z.string().describe('Language code; `und` when the engine does not tell.'),
     duration: z.number().describe('Seconds.'),
     text: z.string().describe('What is said.'),

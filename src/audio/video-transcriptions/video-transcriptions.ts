@@ -40,6 +40,7 @@ async function transcribeUrl(
   const { maxBytes } = parts;
   await sellTranscription(parts, context, {
     model: request.model ?? undefined,
+    task: 'transcribe',
     wishes: NO_WISHES,
     take: (bag: MediaBag, signal: AbortSignal): Promise<MediaFile> =>
       bag.fetch(request.url, { maxBytes, signal }).catch(asTooLong),

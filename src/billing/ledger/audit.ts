@@ -19,6 +19,8 @@ export interface AuditReport {
   readonly accounts: number;
   readonly transfers: number;
   readonly openHolds: number;
+  /** What processes have leased for their requests: each knows what of its own they hold. */
+  readonly leasedNano: Nano;
   readonly differences: readonly AuditDifference[];
   /** Credited by top-ups and the operator, minus charges and payouts: what callers are owed. */
   readonly owedNano: Nano;
@@ -126,6 +128,7 @@ const FIGURES = `SELECT
   (SELECT count(*) FROM ledger_account) AS accounts,
   (SELECT count(*) FROM ledger_transfer) + (SELECT COALESCE(sum(transfers), 0) FROM ledger_carry) AS transfers,
   (SELECT count(*) FROM ledger_hold WHERE request_id NOT LIKE 'lease:%') AS holds,
+  (SELECT COALESCE(sum(usd_nano + daily_nano), 0) FROM ledger_hold WHERE request_id LIKE 'lease:%') AS leased,
   (SELECT COALESCE(sum(balance_nano), 0) FROM ledger_account) AS owed,
   (SELECT COALESCE(sum(debt_nano), 0) FROM ledger_account) AS debt,
   (SELECT COALESCE(sum(CASE WHEN kind = 'CHARGE' THEN amount_nano ELSE -amount_nano END), 0)
@@ -137,6 +140,7 @@ interface FiguresRow {
   readonly accounts: bigint;
   readonly transfers: bigint;
   readonly holds: bigint;
+  readonly leased: bigint;
   readonly owed: bigint;
   readonly debt: bigint;
   readonly revenue: bigint;
@@ -166,6 +170,7 @@ export async function runAudit(store: Store, inMemory: HoldFigures): Promise<Aud
         accounts: Number(figures?.accounts ?? 0n),
         transfers: Number(figures?.transfers ?? 0n),
         openHolds: Number(figures?.holds ?? 0n) + inMemory.count,
+        leasedNano: nano(figures?.leased ?? 0n),
         differences,
         owedNano: nano(figures?.owed ?? 0n),
         debtNano: nano(figures?.debt ?? 0n),
@@ -193,25 +198,31 @@ export async function leasedOf(
 }
 
 export interface OpenHoldFigures extends HoldFigures {
+  readonly leasedNano: Nano;
   readonly debtNano: Nano;
 }
 
 /**
- * Open holds, what they set aside (USD and daily credit), and what accounts owe. Leases are no holds:
- * what of them a process has set aside for its requests it knows by itself.
+ * Open holds, what they set aside (USD and daily credit), what processes have leased, and what
+ * accounts owe. Leases are no holds: what of them a process has set aside for its requests it knows
+ * by itself.
  */
 export async function openHoldFigures(
   store: Store,
   inMemory: HoldFigures,
 ): Promise<OpenHoldFigures> {
-  const [row] = await store.query<{ count: bigint; amount: bigint; debt: bigint }>(
-    `SELECT count(*) AS count, COALESCE(sum(usd_nano + daily_nano), 0) AS amount,
+  const [row] = await store.query<{ count: bigint; amount: bigint; leased: bigint; debt: bigint }>(
+    `SELECT count(*) FILTER (WHERE NOT is_lease) AS count,
+      COALESCE(sum(amount) FILTER (WHERE NOT is_lease), 0) AS amount,
+      COALESCE(sum(amount) FILTER (WHERE is_lease), 0) AS leased,
       (SELECT COALESCE(sum(debt_nano), 0) FROM ledger_account WHERE debt_nano > 0) AS debt
-     FROM ledger_hold WHERE request_id NOT LIKE 'lease:%'`,
+     FROM (SELECT request_id LIKE 'lease:%' AS is_lease, usd_nano + daily_nano AS amount
+       FROM ledger_hold) h`,
   );
   return {
     count: Number(row?.count ?? 0n) + inMemory.count,
     amountNano: nano((row?.amount ?? 0n) + inMemory.amountNano),
+    leasedNano: nano(row?.leased ?? 0n),
     debtNano: nano(row?.debt ?? 0n),
   };
 }

@@ -365,6 +365,7 @@ export class Ledger {
       allocationNano: nano(account.dailyAllocationNano),
       heldUsdNano: nano(account.heldNano - leased.usdNano + open.usdNano),
       heldDiemNano: nano(account.dailyHeldNano - leased.diemNano + open.diemNano),
+      leasedUsdNano: nano(leased.usdNano),
       debtNano: nano(account.debtNano),
     };
   }
@@ -384,7 +385,7 @@ export class Ledger {
     return dropOld(this.#store, kept);
   }
 
-  /** Open holds, what they set aside (USD and daily credit), and what accounts owe. */
+  /** Open holds, what they set aside, what processes have leased, and what accounts owe. */
   openHolds(): Promise<OpenHoldFigures> {
     return openHoldFigures(this.#store, this.holds.figures());
   }
@@ -410,6 +411,8 @@ export interface Standing extends Balances {
   /** Of the posted USD and of today's credit, what open requests and jobs set aside. */
   readonly heldUsdNano: Nano;
   readonly heldDiemNano: Nano;
+  /** USD that processes have leased for its requests: what of it those hold each of them knows. */
+  readonly leasedUsdNano: Nano;
   readonly debtNano: Nano;
 }
 
@@ -419,6 +422,7 @@ const NO_STANDING: Standing = {
   ...NO_BALANCES,
   heldUsdNano: nano(0n),
   heldDiemNano: nano(0n),
+  leasedUsdNano: nano(0n),
   debtNano: nano(0n),
 };
 

@@ -9,7 +9,7 @@
  * the whole limit.
  */
 import { type Clock, SECOND_MS } from '../../core/clock.ts';
-import type { Notices, Queryable, SharedStore } from '../../db/db.ts';
+import type { Notices, SharedStore } from '../../db/db.ts';
 import type { Slots } from './in-memory.ts';
 
 /** What is not renewed for so long is nobody's. */
@@ -126,14 +126,20 @@ export class SharedSlots implements Slots {
     try {
       slots.leased = await store.transaction(
         async (tx) => {
-          const elsewhere = await lockOthers(tx, caller, holder);
-          const free = limit - elsewhere;
-          // One more than run, and a part of what nobody has.
-          const spare = Math.max(0, Math.floor((free - running - 1) / (2 * processes())));
-          // What was leased before may be in use by now.
-          const leased = Math.max(slots.leased, Math.min(free, running + 1 + spare));
-          await tx.query(SAVE, [caller, holder, leased, LEASE_MS]);
-          return leased;
+          await tx.query('SELECT pg_advisory_xact_lock(hashtextextended($1, 0))', [
+            `slots ${caller}`,
+          ]);
+          const [row] = await tx.query<{ slots: bigint }>(LEASE, [
+            caller,
+            holder,
+            // What was leased before may be in use by now.
+            slots.leased,
+            limit,
+            running + 1,
+            2 * processes(),
+            LEASE_MS,
+          ]);
+          return Number(row?.slots ?? 0n);
         },
         { durable: false },
       );
@@ -224,23 +230,17 @@ export class SharedSlots implements Slots {
 }
 
 const NOW_MS = '(extract(epoch FROM clock_timestamp()) * 1000)::bigint';
-const SAVE = `INSERT INTO limits_slots (caller, holder, slots, expires_ms)
-  VALUES ($1, $2, $3, ${NOW_MS} + $4)
-  ON CONFLICT (caller, holder) DO UPDATE SET slots = excluded.slots, expires_ms = excluded.expires_ms`;
+/** One more than run, and a part of what nobody has; once others have ended who hold the lock. */
+const LEASE = `INSERT INTO limits_slots (caller, holder, slots, expires_ms)
+  SELECT $1, $2, greatest($3::bigint, least(o.free, $5::bigint
+    + greatest(0, (o.free - $5::bigint) / $6::bigint))), ${NOW_MS} + $7
+  FROM (SELECT ($4::bigint - COALESCE(sum(slots), 0))::bigint AS free FROM limits_slots
+    WHERE caller = $1 AND holder <> $2 AND expires_ms >= ${NOW_MS}) o
+  ON CONFLICT (caller, holder) DO UPDATE SET slots = excluded.slots, expires_ms = excluded.expires_ms
+  RETURNING slots`;
 const RENEW = `UPDATE limits_slots SET expires_ms = ${NOW_MS} + $3
   WHERE holder = $1 AND caller IN (SELECT json_array_elements_text($2::json))
   RETURNING caller, slots`;
 const DROP = `DELETE FROM limits_slots
   WHERE holder = $1 AND caller IN (SELECT json_array_elements_text($2::json))`;
 const FORGET = `DELETE FROM limits_slots WHERE expires_ms < ${NOW_MS}`;
-
-/** What others have of a caller's limit; they wait for the end of the transaction. */
-async function lockOthers(tx: Queryable, caller: string, holder: string): Promise<number> {
-  await tx.query('SELECT pg_advisory_xact_lock(hashtextextended($1, 0))', [`slots ${caller}`]);
-  const [row] = await tx.query<{ slots: bigint }>(
-    `SELECT COALESCE(sum(slots), 0) AS slots FROM limits_slots
-     WHERE caller = $1 AND holder <> $2 AND expires_ms >= ${NOW_MS}`,
-    [caller, holder],
-  );
-  return Number(row?.slots ?? 0n);
-}

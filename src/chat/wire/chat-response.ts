@@ -262,18 +262,20 @@ function membersText(
   { usage, cost, parameters, citations }: AnswerEnd,
 ): Record<string, string> {
   const texts: Record<string, string> = {
-    id: `"${id}"`,
-    object: '"chat.completion"',
-    created: String(createdS),
-    model: JSON.stringify(model),
-    usage: chatUsageText(usage),
-    cost: `{"usd":${cost.usd},"diem":${cost.diem}}`,
+    id: `"id":"${id}"`,
+    object: '"object":"chat.completion"',
+    created: `"created":${createdS}`,
+    model: `"model":${JSON.stringify(model)}`,
+    usage: `"usage":${chatUsageText(usage)}`,
+    cost: `"cost":{"usd":${cost.usd},"diem":${cost.diem}}`,
   };
-  if ((body['prompt_logprobs'] ?? null) === null) texts['prompt_logprobs'] = 'null';
+  if ((body['prompt_logprobs'] ?? null) === null) {
+    texts['prompt_logprobs'] = '"prompt_logprobs":null';
+  }
   const isUsual = parameters === SVC_PARAMETER_DEFAULTS && citations.length === 0;
-  texts[`${serviceName}_parameters`] = isUsual
-    ? USUAL_ECHO
-    : JSON.stringify(echoOf(parameters, citations));
+  const echo = isUsual ? USUAL_ECHO : JSON.stringify(echoOf(parameters, citations));
+  const name = `${serviceName}_parameters`;
+  texts[name] = `"${name}":${echo}`;
   return texts;
 }
 

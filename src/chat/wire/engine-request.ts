@@ -74,16 +74,18 @@ function plainChanges(
   // A body of which nothing may differ is looked at more closely.
   if (model === fields['model']) return undefined;
   const { outputCap } = dialect;
-  const cap = String(maxOutputTokens);
   const texts: Record<string, string | undefined> = {
-    model: JSON.stringify(model),
-    max_tokens: outputCap === 'max_completion_tokens' ? undefined : cap,
-    max_completion_tokens: outputCap === 'max_tokens' ? undefined : cap,
+    model: `"model":${JSON.stringify(model)}`,
+    max_tokens:
+      outputCap === 'max_completion_tokens' ? undefined : `"max_tokens":${maxOutputTokens}`,
+    max_completion_tokens:
+      outputCap === 'max_tokens' ? undefined : `"max_completion_tokens":${maxOutputTokens}`,
     user: undefined,
     stream_options: undefined,
   };
   if (!stream) return texts;
-  texts['stream_options'] = JSON.stringify(streamOptions(fields['stream_options'], dialect));
+  const options = streamOptions(fields['stream_options'], dialect);
+  texts['stream_options'] = `"stream_options":${JSON.stringify(options)}`;
   return texts;
 }
 

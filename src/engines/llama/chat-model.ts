@@ -124,7 +124,7 @@ export class ChatModel {
           defaults: this.#spec.sampling ?? NEUTRAL_SAMPLING,
           prompt: prompt.tokens,
           start: prompt.start,
-          canReason: this.#template.canReason,
+          canReason: this.#template.canReason && request.rawPrompt === undefined,
           seed: seed + index,
           maxTokens: Math.min(request.maxTokens, room),
           signal,
@@ -143,6 +143,9 @@ export class ChatModel {
   }
 
   #prompt(request: ChatRequest): { tokens: Token[]; start: 'thought' | 'content' | 'call' } {
+    const { rawPrompt } = request;
+    if (rawPrompt !== undefined)
+      return { tokens: this.#tokens(rawPrompt, false), start: 'content' };
     const isForced = request.toolChoice === 'one';
     const prompt = this.#template.render({
       messages: request.messages,
@@ -151,15 +154,24 @@ export class ChatModel {
       variables: request.templateVariables,
     });
     const text = isForced ? `${prompt.text}${TOOL_OPEN}\n` : prompt.text;
-    const tokens = this.#model.tokenize(text, true);
-    const { bos, shouldPrependBosToken } = this.#model.tokens;
-    if (shouldPrependBosToken && bos !== null && tokens[0] !== bos) tokens.unshift(bos);
-    if (tokens.length >= this.#room) {
-      const message = `The prompt has ${tokens.length} tokens, the context of ${this.#spec.id} holds ${this.#context.contextSize}`;
-      throw refusal('context_length_exceeded', message, 'messages');
-    }
+    const tokens = this.#tokens(text, true);
     if (isForced) return { tokens, start: 'call' };
     return { tokens, start: prompt.startsThinking ? 'thought' : 'content' };
+  }
+
+  /** Throws a refusal for a prompt that the context does not hold. */
+  #tokens(text: string, hasMarks: boolean): Token[] {
+    const tokens = this.#model.tokenize(text, hasMarks);
+    const { bos, shouldPrependBosToken } = this.#model.tokens;
+    if (shouldPrependBosToken && bos !== null && tokens[0] !== bos) tokens.unshift(bos);
+    if (tokens.length === 0) {
+      throw refusal('invalid_request', 'prompt: Must hold some text', 'prompt');
+    }
+    if (tokens.length >= this.#room) {
+      const message = `The prompt has ${tokens.length} tokens, the context of ${this.#spec.id} holds ${this.#context.contextSize}`;
+      throw refusal('context_length_exceeded', message, hasMarks ? 'messages' : 'prompt');
+    }
+    return tokens;
   }
 
   #grammarsFor(request: ChatRequest): {

@@ -98,6 +98,8 @@ export function parseChatRequest(input: unknown) {
   return {
     model: request.model,
     messages: request.messages.map(messageOf),
+    /** Taken as it stands, in place of the messages. */
+    rawPrompt: undefined as string | undefined, // a chat has none
     stream: request.stream ?? false,
     includeUsage: request.stream_options?.include_usage ?? false,
     choices: request.n ?? 1,

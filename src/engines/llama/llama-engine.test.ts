@@ -228,6 +228,76 @@ suite('the embedded engine', () => {
     });
   });
 
+  suite('text completions', () => {
+    const asked = { model: CHAT, prompt: 'Hello. I am', max_tokens: 24, seed: 5 } as const;
+
+    test('a prompt is continued without a template, whole and streamed the same', async () => {
+      const whole = await client.completions.create(asked);
+      const [choice] = whole.choices;
+      assert.equal(whole.object, 'text_completion');
+      assert.ok(choice!.text.length > 0);
+      assert.ok(['stop', 'length'].includes(choice!.finish_reason));
+      // A chat template alone has more.
+      assert.ok(whole.usage!.prompt_tokens < 10, String(whole.usage!.prompt_tokens));
+      assert.ok(whole.usage!.completion_tokens <= 24);
+      const stream_options = { include_usage: true };
+      let text = '';
+      let total = 0;
+      for await (const event of await client.completions.create({
+        ...asked,
+        stream: true,
+        stream_options,
+      })) {
+        text += event.choices[0]?.text ?? '';
+        total = event.usage?.total_tokens ?? total;
+      }
+      assert.equal(text, choice!.text);
+      assert.equal(total, whole.usage!.total_tokens);
+    });
+
+    test('several prompts and choices come in order, with their echo and likelihoods', async () => {
+      const prompt = ['Hello. I am', 'The sky'];
+      const answer = await client.completions.create({
+        ...asked,
+        prompt,
+        n: 2,
+        echo: true,
+        logprobs: 2,
+        max_tokens: 4,
+      });
+      assert.deepEqual(
+        answer.choices.map(({ index }) => index),
+        [0, 1, 2, 3],
+      );
+      for (const [place, { text, logprobs }] of answer.choices.entries()) {
+        const start = prompt[Math.floor(place / 2)]!;
+        assert.ok(text.startsWith(start));
+        assert.equal(start + logprobs!.tokens!.join(''), text);
+        assert.ok(logprobs!.token_logprobs!.every((one) => one <= 0));
+        assert.equal(logprobs!.text_offset![0], start.length);
+        assert.ok(Object.keys(logprobs!.top_logprobs![0]!).length >= 2);
+      }
+      assert.ok(answer.usage!.completion_tokens <= 16);
+    });
+
+    test('what it cannot do is refused in words', async () => {
+      const bad: readonly (readonly [object, RegExp])[] = [
+        [{ prompt: [1, 2] }, /token ids are not taken/],
+        [{ suffix: 'end' }, /does not fill gaps/],
+        [{ max_tokens: 0 }, /does not score prompts/],
+        [{ best_of: 3 }, /shows all that it makes/],
+        [{ prompt: 'word '.repeat(20_000) }, /8192/],
+      ];
+      for (const [more, pattern] of bad) {
+        const gone = client.completions.create({ ...asked, ...more });
+        await assert.rejects(gone, (error: { status?: number; message: string }) => {
+          assert.match(error.message, pattern);
+          return error.status === 400;
+        });
+      }
+    });
+  });
+
   suite('formats and tools', () => {
     test('json_object is valid JSON', async () => {
       for (const seed of [1, 2, 3, 4]) {

@@ -1,6 +1,6 @@
 /**
  * Entry file of the llama child: loads the models and speaks the OpenAI protocol, `GET /health`,
- * `GET /v1/models`, `POST /v1/chat/completions`, `POST /v1/embeddings`. A caller that hangs up
+ * `GET /v1/models`, `POST /v1/chat/completions`, `POST /v1/completions`, `POST /v1/embeddings`. A caller that hangs up
  * aborts its generation.
  */
 import type { ServerResponse } from 'node:http';
@@ -10,7 +10,9 @@ import { useEnginePackages } from '../local/engine-loader.ts';
 import { type LocalRequest, answerJson, serveLocal } from '../local/local-server.ts';
 import { readBody } from '../local/upload.ts';
 import { collectedAnswer, newHead, streamedAnswer } from './chat-answer.ts';
+import type { ChatListener } from './chat-model.ts';
 import { type ChatRequest, parseChatRequest } from './chat-request.ts';
+import { CollectedCompletion, completeAll, parseCompletionRequest } from './completion.ts';
 import { base64OfVector, parseEmbeddingRequest } from './embedding-model.ts';
 import type { LlamaCommand, LlamaReport, LlamaSettings } from './llama-engine.ts';
 import type { LlamaModelSpec, LoadedLlamaModel } from './llama-models.ts';
@@ -62,6 +64,8 @@ async function route(
       return answerJson(response, 200, { object: 'list', data: models.list().map(modelOnWire) });
     case 'POST /v1/chat/completions':
       return await chat(models, parseChatRequest(await readJson(request)), request, response);
+    case 'POST /v1/completions':
+      return await complete(models, request, response);
     case 'POST /v1/embeddings':
       return await embed(models, request, response);
     default:
@@ -96,6 +100,37 @@ async function chat(
     streamed.fail(faultOf(error).options.body);
     response.end();
   }
+}
+
+async function complete(
+  models: LoadedModels,
+  { raw, signal }: LocalRequest,
+  response: ServerResponse,
+): Promise<void> {
+  const request = parseCompletionRequest(await readJson({ raw }));
+  const model = models.chat(request.model);
+  const { created } = newHead(request.model, Date.now());
+  const head = { id: 'cmpl-0', object: 'text_completion', created, model: request.model };
+  const answer = (chat: ChatRequest, listener: ChatListener) =>
+    model.answer(chat, listener, signal);
+  if (!request.stream) {
+    const collected = new CollectedCompletion();
+    const usage = await completeAll(request, answer, (choice) => collected.add(choice));
+    return answerJson(response, 200, { ...head, choices: collected.choices, usage });
+  }
+  const write = (fields: unknown): void => {
+    if (!response.headersSent) beginStream(response);
+    response.write(`data: ${JSON.stringify(fields)}\n\n`);
+  };
+  try {
+    const usage = await completeAll(request, answer, (one) => write({ ...head, choices: [one] }));
+    if (request.includeUsage) write({ ...head, choices: [], usage });
+  } catch (error) {
+    // Before the first byte a status can still say it; afterwards only an event can.
+    if (!response.headersSent || signal.aborted) throw error;
+    write(faultOf(error).options.body);
+  }
+  response.end('data: [DONE]\n\n');
 }
 
 function beginStream(response: ServerResponse): void {

@@ -78,14 +78,25 @@ interface RecognizerSettings {
   readonly vadPath: string | undefined;
 }
 
-/** The recognizer's configuration; `language` empty lets the model find out. */
-function recognizerConfig(model: SpeechModel, threads: number, language: string): object {
+/** How speech is written down: in its own language, or in English. */
+export interface Hearing {
+  /** Empty lets the model find out. */
+  readonly language: string;
+  readonly task: 'transcribe' | 'translate';
+}
+
+/** The recognizer's configuration. */
+function recognizerConfig(
+  model: SpeechModel,
+  threads: number,
+  { language, task }: Hearing,
+): object {
   const common = { tokens: model.tokens, numThreads: threads, provider: 'cpu', debug: 0 };
   const featConfig = { sampleRate: SPEECH_RATE, featureDim: FEATURE_BINS };
   switch (model.kind) {
     case 'whisper': {
       const { encoder, decoder } = model;
-      const whisper = { encoder, decoder, language, task: 'transcribe', tailPaddings: -1 };
+      const whisper = { encoder, decoder, language, task, tailPaddings: -1 };
       return { featConfig, modelConfig: { ...common, whisper } };
     }
     case 'sense-voice': {
@@ -97,11 +108,13 @@ function recognizerConfig(model: SpeechModel, threads: number, language: string)
   }
 }
 
+const DEFAULT_HEARING: Hearing = { language: '', task: 'transcribe' };
+
 export class Recognizer {
   readonly #sherpa: Sherpa;
   readonly #native: NativeRecognizer;
   readonly #settings: RecognizerSettings;
-  #language = '';
+  #hearing: Hearing = DEFAULT_HEARING;
 
   private constructor(sherpa: Sherpa, native: NativeRecognizer, settings: RecognizerSettings) {
     this.#sherpa = sherpa;
@@ -111,20 +124,24 @@ export class Recognizer {
 
   /** Loads the model; rejects when its files are not what they should be. */
   static async load(sherpa: Sherpa, settings: RecognizerSettings): Promise<Recognizer> {
-    const config = recognizerConfig(settings.model, settings.threads, '');
+    const config = recognizerConfig(settings.model, settings.threads, DEFAULT_HEARING);
     return new Recognizer(sherpa, await sherpa.OfflineRecognizer.createAsync(config), settings);
   }
 
-  /** Faults: INVALID_REQUEST for a language that the model would not survive. */
-  requireLanguage(language: string): void {
+  /** Faults: INVALID_REQUEST for work that the model does not know, or a language that it would not survive. */
+  requireAble({ language, task }: Hearing): void {
+    if (task === 'translate' && this.#settings.model.kind !== 'whisper') {
+      const message = 'The model writes speech down and does not translate it';
+      throw new Fault('INVALID_REQUEST', { message });
+    }
     if (language === '' || this.#settings.model.kind !== 'whisper') return;
     if (WHISPER_LANGUAGES.has(language)) return;
     const message = `language: The model does not know "${language}"`;
     throw new Fault('INVALID_REQUEST', { message });
   }
 
-  /** What is said in a file of raw samples. `language` empty lets the model find out. Not reentrant. */
-  async recognizeFile(file: FileHandle, language: string, signal: AbortSignal): Promise<Segment[]> {
+  /** What is said in a file of raw samples. Not reentrant. */
+  async recognizeFile(file: FileHandle, hearing: Hearing, signal: AbortSignal): Promise<Segment[]> {
     const samples = Math.floor((await file.stat()).size / 2);
     const { vadPath } = this.#settings;
     const ranges =
@@ -135,7 +152,7 @@ export class Recognizer {
     for (const range of ranges) {
       // Between pieces is where a caller that left is noticed.
       signal.throwIfAborted();
-      const heard = await this.#recognize(await readSamples(file, range), language);
+      const heard = await this.#recognize(await readSamples(file, range), hearing);
       if (heard.text === '') continue;
       const [start, end] = [range.start / SPEECH_RATE, range.end / SPEECH_RATE];
       segments.push({ id: segments.length, start, end, ...heard });
@@ -145,12 +162,13 @@ export class Recognizer {
 
   async #recognize(
     samples: Float32Array,
-    language: string,
+    hearing: Hearing,
   ): Promise<Pick<Segment, 'text' | 'language'>> {
-    if (language !== this.#language) {
+    const { language, task } = hearing;
+    if (language !== this.#hearing.language || task !== this.#hearing.task) {
       const { model, threads } = this.#settings;
-      this.#native.setConfig(recognizerConfig(model, threads, language));
-      this.#language = language;
+      this.#native.setConfig(recognizerConfig(model, threads, hearing));
+      this.#hearing = hearing;
     }
     const stream = this.#native.createStream();
     stream.acceptWaveform({ samples, sampleRate: SPEECH_RATE });

@@ -1,5 +1,6 @@
 /**
  * Entry file of the transcription child. It speaks as OpenAI does: `POST /v1/audio/transcriptions`
+ * (and `/v1/audio/translations`, which writes in English)
  * with multipart `file`, `model`, `language`, `response_format` (json, text, verbose_json).
  *
  * Any media goes in: its sound is extracted in the sandbox, speech is found, and each piece is
@@ -23,7 +24,7 @@ import {
 } from '../local/local-server.ts';
 import { fieldsIn, isMultipart, readUpload } from '../local/upload.ts';
 import { Media } from '../media/media.ts';
-import { Recognizer, type Segment, type Sherpa, SpeechModel } from './recognizer.ts';
+import { type Hearing, Recognizer, type Segment, type Sherpa, SpeechModel } from './recognizer.ts';
 
 const MAX_UPLOAD_BYTES = 500_000_000;
 const MAX_WAITING = 16;
@@ -60,6 +61,11 @@ const Fields = z.object({
     .optional(),
 });
 
+const TASKS: Readonly<Record<string, Hearing['task']>> = {
+  '/v1/audio/transcriptions': 'transcribe',
+  '/v1/audio/translations': 'translate',
+};
+
 serveLocal(async (given, report, dataFolder) => {
   useEnginePackages('speech', dataFolder);
   const settings = Settings.parse(given);
@@ -86,7 +92,7 @@ serveLocal(async (given, report, dataFolder) => {
 
   async function transcribe(
     recognizer: Recognizer,
-    directory: string,
+    { task, directory }: Pick<Hearing, 'task'> & { readonly directory: string },
     { raw, signal }: LocalRequest,
     response: ServerResponse,
   ): Promise<void> {
@@ -96,13 +102,14 @@ serveLocal(async (given, report, dataFolder) => {
       throw new Fault('INVALID_REQUEST', { message: 'The field "file" is missing' });
     }
     const { language, response_format: format } = fieldsIn(upload, Fields);
-    recognizer.requireLanguage(language);
+    const hearing = { language, task };
+    recognizer.requireAble(hearing);
     const pcm = join(directory, 'speech.pcm');
     const { durationMs } = await media.extractAudio(path, pcm, maxSeconds, { signal });
     const file = await open(pcm, 'r');
     try {
-      const work = (): Promise<Segment[]> => recognizer.recognizeFile(file, language, signal);
-      answer(response, format, durationMs, await queue.run(work, signal));
+      const work = (): Promise<Segment[]> => recognizer.recognizeFile(file, hearing, signal);
+      answer(response, { format, task, durationMs }, await queue.run(work, signal));
     } finally {
       await file.close();
     }
@@ -114,20 +121,18 @@ serveLocal(async (given, report, dataFolder) => {
         const data = [{ id: 'whisper', object: 'model', owned_by: 'farebox' }];
         return answerJson(response, 200, { object: 'list', data });
       }
-      if (request.path !== '/v1/audio/transcriptions') throw new Fault('NOT_FOUND');
+      const task = TASKS[request.path];
+      if (task === undefined) throw new Fault('NOT_FOUND');
       if (request.method !== 'POST') throw new Fault('METHOD_NOT_ALLOWED');
       if (recognizer === undefined) {
         report({ type: 'used' });
         throw notThere(fetching?.fraction, fetching?.remainingMs);
       }
-      if (!isMultipart(request.raw)) {
-        const message = 'Send multipart/form-data with a file';
-        throw new Fault('INVALID_CONTENT_TYPE', { message });
-      }
+      requireForm(request);
       await mkdir(root, { recursive: true });
       const directory = await mkdtemp(join(root, 'audio-'));
       try {
-        await transcribe(recognizer, directory, request, response);
+        await transcribe(recognizer, { task, directory }, request, response);
       } finally {
         await rm(directory, { recursive: true, force: true });
       }
@@ -142,6 +147,12 @@ serveLocal(async (given, report, dataFolder) => {
     },
   };
 });
+
+function requireForm({ raw }: LocalRequest): void {
+  if (isMultipart(raw)) return;
+  const message = 'Send multipart/form-data with a file';
+  throw new Fault('INVALID_CONTENT_TYPE', { message });
+}
 
 function notThere(fraction = 0, remainingMs: number | null = null): Fault {
   const left = remainingMs === null ? '' : `, about ${Math.ceil(remainingMs / 1000)} s left`;
@@ -161,19 +172,25 @@ function mainLanguage(segments: readonly Segment[]): string {
   return best?.[0] ?? '';
 }
 
+interface AnswerForm {
+  readonly format: z.infer<typeof Fields>['response_format'];
+  readonly task: Hearing['task'];
+  readonly durationMs: number;
+}
+
 function answer(
   response: ServerResponse,
-  format: z.infer<typeof Fields>['response_format'],
-  durationMs: number,
+  { format, task, durationMs }: AnswerForm,
   segments: readonly Segment[],
 ): void {
   const text = segments.map((segment) => segment.text).join(' ');
   if (format === 'text') {
     return answerBytes(response, 200, 'text/plain; charset=utf-8', Buffer.from(text));
   }
-  const language = mainLanguage(segments);
+  // What was translated is English, whatever was said.
+  const language = task === 'translate' ? 'en' : mainLanguage(segments);
   if (format === 'json') return answerJson(response, 200, { text, language });
   const shown = segments.map(({ id, start, end, text }) => ({ id, start, end, text }));
   const duration = durationMs / 1000;
-  answerJson(response, 200, { task: 'transcribe', language, duration, text, segments: shown });
+  answerJson(response, 200, { task, language, duration, text, segments: shown });
 }

@@ -18,6 +18,7 @@ import type { LocalChild } from '../local/local-child.ts';
 import type { FetchModel } from '../local/model-files.ts';
 import { Media } from '../media/media.ts';
 import { wavHeader } from '../media/wav.ts';
+import { Recognizer, type Sherpa } from './recognizer.ts';
 import { readSamples, speechRanges } from './speech-ranges.ts';
 import { type TranscriptionOptions, transcriptionEngine } from './transcription.ts';
 
@@ -74,6 +75,7 @@ async function transcribe(
   file: Buffer,
   fields: Record<string, string> = {},
   target = engine,
+  path = 'transcriptions',
 ): Promise<{ status: number; type: string; text: string; retryAfter: string | null }> {
   const { url, apiKey } = await target.address();
   const body = new FormData();
@@ -81,7 +83,7 @@ async function transcribe(
     body.set(name, value);
   body.set('file', new Blob([new Uint8Array(file)]), 'speech.wav');
   const headers = { authorization: `Bearer ${apiKey}` };
-  const answer = await fetch(`${url}/v1/audio/transcriptions`, { method: 'POST', headers, body });
+  const answer = await fetch(`${url}/v1/audio/${path}`, { method: 'POST', headers, body });
   return {
     status: answer.status,
     type: answer.headers.get('content-type') ?? '',
@@ -90,7 +92,45 @@ async function transcribe(
   };
 }
 
+test('a model is told to translate, and told again only when that changes', async () => {
+  const configs: unknown[] = [];
+  const decoded = { text: ' Good morning. ', lang: 'de' };
+  const native = {
+    createStream: () => ({ acceptWaveform: () => undefined }),
+    decodeAsync: () => Promise.resolve(decoded),
+    setConfig: (config: unknown) => configs.push(config),
+  };
+  // Silence is found by its loudness: no other part of the package is asked for.
+  const sherpa = {
+    OfflineRecognizer: { createAsync: () => Promise.resolve(native) },
+  } as unknown as Sherpa;
+  const model = { kind: 'whisper', encoder: 'e', decoder: 'd', tokens: 't' } as const;
+  const recognizer = await Recognizer.load(sherpa, { model, threads: 1, vadPath: undefined });
+  const path = at('two-words.pcm');
+  writeFileSync(path, speech('a b'));
+  const file = await open(path);
+  try {
+    const { signal } = new AbortController();
+    for (const task of ['transcribe', 'translate', 'translate', 'transcribe'] as const) {
+      const [segment] = await recognizer.recognizeFile(file, { language: '', task }, signal);
+      assert.equal(segment?.text, 'Good morning.');
+    }
+  } finally {
+    await file.close();
+  }
+  const tasks = configs.map(
+    (config) => (config as { modelConfig: { whisper: { task: string } } }).modelConfig.whisper.task,
+  );
+  assert.deepEqual(tasks, ['translate', 'transcribe']);
+});
+
 describe('the transcription engine with the toy model', () => {
+  test('does not translate, and says so', async () => {
+    const { status, text } = await transcribe(wav(speech('a')), {}, engine, 'translations');
+    assert.equal(status, 400);
+    assert.match(text, /writes speech down and does not translate it/);
+  });
+
   test('hears tones as words, piece by piece, in each format', async () => {
     const file = wav(speech(' ab a b '));
     const json = await transcribe(file);

@@ -175,6 +175,17 @@ export const HEADER_GROUPS = {
   ],
   payment: [
     some(
+      'www-authenticate',
+      'Where the operator offers it: a challenge of the Machine Payments Protocol.',
+      'Payment id="…", realm="api.example.com", method="evm", intent="charge", request="…"',
+    ),
+    some(
+      'Payment-Receipt',
+      'base64url JSON, for a payment of the Machine Payments Protocol.',
+      'eyJtZXRob2QiOiJldm0ifQ',
+    ),
+    some('cache-control', 'Of an answer with a challenge or a receipt.', 'private'),
+    some(
       'PAYMENT-REQUIRED',
       'base64 JSON of what can be paid, for x402 clients.',
       'eyJ4NDAyVmVyc2lvbiI6Mn0=',

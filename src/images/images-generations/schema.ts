@@ -48,6 +48,7 @@ export function imageFields(whole: z.ZodType<number>) {
 }
 
 export const wholeImages = z.int().min(1).max(MAX_IMAGES);
+export const formImages = z.coerce.number().int().min(1).max(MAX_IMAGES);
 
 export type ImagesRequest = z.infer<typeof ImagesRequest>;
 export const ImagesRequest = z.looseObject({

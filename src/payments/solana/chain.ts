@@ -25,6 +25,8 @@ import { Failover, NODE_TIMEOUT_MS } from '../nodes.ts';
 
 const RPC_TIMEOUT_MS = 10_000;
 
+const TOKEN_AMOUNT_OFFSET = 64;
+
 export type SolanaRpc = ReturnType<typeof createSolanaRpc>;
 
 export interface SolanaNodes {
@@ -106,6 +108,16 @@ export async function ownerOf(rpc: SolanaRpc, account: Address): Promise<Address
     .getAccountInfo(account, { encoding: 'base64', commitment: 'confirmed' })
     .send();
   return value?.owner;
+}
+
+/** What a token account holds, in base units; none while there is no such account. */
+export async function tokensOf(rpc: SolanaRpc, account: Address): Promise<bigint> {
+  const { value } = await rpc
+    .getAccountInfo(account, { encoding: 'base64', commitment: 'confirmed' })
+    .send();
+  if (value === null) return 0n;
+  // Both token programs keep the amount here, after the mint and the owner.
+  return Buffer.from(value.data[0], 'base64').readBigUInt64LE(TOKEN_AMOUNT_OFFSET);
 }
 
 /** An account's confirmed transactions, newest first, before `before`; some of them have failed. */

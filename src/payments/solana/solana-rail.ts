@@ -41,6 +41,7 @@ import {
   readSolanaKey,
   sendWire,
   statusOf,
+  tokensOf,
   transactionId,
 } from './chain.ts';
 import type { SolanaNodes } from './chain.ts';
@@ -49,7 +50,10 @@ import { checkTransfer, readSolanaPayment, solanaOf } from './read.ts';
 import { solanaRefunds } from './refunds.ts';
 
 /** After this answer the status of the transaction decides: its structure was found good before. */
-const UNCLEAR = ['invalid_exact_svm_transaction_simulation_failed'];
+const SIMULATION_FAILED = 'invalid_exact_svm_transaction_simulation_failed';
+const UNCLEAR = [SIMULATION_FAILED];
+/** As the scheme of Base says it; that of Solana has no word for it. */
+const INSUFFICIENT = 'invalid_exact_svm_insufficient_balance';
 const LAMPORTS_PER_SOL = 1e9;
 /** CAIP-30: a cluster is named by the beginning of its genesis hash. */
 const CAIP2_REFERENCE_CHARS = 32;
@@ -133,7 +137,21 @@ export class SolanaRail implements Rail {
     if (reason !== undefined) return { kind: 'unclear', reason };
     const { signer, options } = this.#opened;
     const request = officialRequest(payment, options.maxTimeoutSeconds);
-    return await verdictOf(this.#scheme(signer).verify(...request), UNCLEAR);
+    const verdict = await verdictOf(this.#scheme(signer).verify(...request), UNCLEAR);
+    if (verdict.kind !== 'unclear' || verdict.reason !== SIMULATION_FAILED) return verdict;
+    // Still unclear: what the wallet lacks may be gone by this very payment.
+    return (await this.#lacksTokens(payment)) ? { ...verdict, reason: INSUFFICIENT } : verdict;
+  }
+
+  /** Whether the account that pays holds less than it signed; `false` when no node tells. */
+  async #lacksTokens(payment: SignedPayment): Promise<boolean> {
+    const source = address(solanaOf(payment).source);
+    try {
+      return (await tokensOf(this.#opened.nodes.rpc, source)) < payment.amountUnits;
+    } catch {
+      // The reason of the simulation stands.
+      return false;
+    }
   }
 
   async settle(payment: SignedPayment, journal: Journal): Promise<void> {

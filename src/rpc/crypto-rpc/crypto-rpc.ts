@@ -24,7 +24,7 @@ export function cryptoRpcRoutes(
   const make = new AnswerHeaders(parts);
   const creditsHeader = `x-${parts.serviceName}-rpc-credits`;
   const costHeader = `x-${parts.serviceName}-rpc-cost-usd`;
-  async function send(context: RequestContext, answer: ProxyRpcAnswer): Promise<void> {
+  function send(context: RequestContext, answer: ProxyRpcAnswer): void | Promise<void> {
     const { body, sale, remainingNano, costUsd, rest } = answer;
     context.notes.costUsd = costUsd;
     context.set(creditsHeader, answer.credits);
@@ -36,7 +36,27 @@ export function cryptoRpcRoutes(
     if (rest === undefined) return context.bytes(200, JSON_TYPE, body);
     const writable = context.pipe(200, JSON_TYPE);
     writable.write(body);
-    await pipeline(rest, writable);
+    return pipeline(rest, writable);
+  }
+  function run(
+    context: RequestContext,
+    { body, scanned }: { body: Buffer; scanned?: ScannedBody['scanned'] },
+  ): Promise<void> {
+    const { requestId, caller, leaving } = context;
+    const network = context.parameters['network'] ?? '';
+    return proxyRpc(parts, {
+      requestId,
+      caller,
+      network,
+      body,
+      scanned,
+      idempotencyKey: context.headers['idempotency-key'],
+      cancellation: leaving,
+      send: (answer) => {
+        context.notes.model = network;
+        return send(context, answer);
+      },
+    });
   }
   return [
     get('/crypto/rpc/networks', 'public', NETWORKS_DESCRIPTION, (context) =>
@@ -52,23 +72,10 @@ export function cryptoRpcRoutes(
       describe: RPC_DESCRIPTION,
       ownIdempotency: true,
       limitOf: (caller) => rpcLimit(parts, caller),
-      handle: async (context) => {
-        const { body, caller, requestId, signal } = context;
-        const read =
-          body.length < LARGE_BODY_BYTES ? { body } : await readLarge(body, MAX_BATCH_ITEMS);
-        const network = context.parameters['network'] ?? '';
-        await proxyRpc(parts, {
-          requestId,
-          caller,
-          network,
-          ...read,
-          idempotencyKey: context.header('idempotency-key'),
-          signal,
-          send: (answer) => {
-            context.notes.model = network;
-            return send(context, answer);
-          },
-        });
+      handle: (context) => {
+        const { body } = context;
+        if (body.length < LARGE_BODY_BYTES) return run(context, { body });
+        return readLarge(body, MAX_BATCH_ITEMS).then((read) => run(context, read));
       },
     },
   ];

@@ -301,7 +301,12 @@ const AuditAnswer = z
     ok: z.boolean().describe('Every stored amount is the sum of its postings.'),
     accounts: Count.describe('Accounts that were recomputed.'),
     transfers: Count.describe('Postings that were read.'),
-    openHolds: Count.describe('Requests and jobs that have something set aside.'),
+    openHolds: Count.describe(
+      'Requests and jobs that have something set aside, of this process and in rows.',
+    ),
+    leasedUsd: Usd.describe(
+      'What processes that share a PostgreSQL have leased for their requests; what of it they hold each process knows of its own.',
+    ),
     owedUsd: Usd.describe('Owed to callers.'),
     debtsUsd: Usd.describe('Owed by callers after reversals.'),
     revenueUsd: Usd.describe('Charged since the beginning.'),
@@ -329,6 +334,7 @@ export const AUDIT: RouteDescription = {
       accounts: 12,
       transfers: 34000,
       openHolds: 2,
+      leasedUsd: '0.0000',
       owedUsd: '1203.4500',
       debtsUsd: '0.0000',
       revenueUsd: '8120.1100',

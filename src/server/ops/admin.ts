@@ -161,7 +161,7 @@ async function answerVideos({ stores }: FeatureParts, context: RequestContext): 
   const { state, limit, cursor } = readQuery(context, VideosQuery);
   const [createdMs, id = ''] = decodeCursor(cursor, Place) ?? [];
   const after = createdMs === undefined ? undefined : { createdMs, id };
-  const found = await listAllJobs(stores.store, state, { limit: limit + 1, after });
+  const found = await listAllJobs(stores.store.reader, state, { limit: limit + 1, after });
   const shown = found.slice(0, limit);
   const last = found.length > limit ? shown.at(-1) : undefined;
   const body: VideosAnswer = {
@@ -204,7 +204,7 @@ async function answerTopUps(shared: FeatureParts, context: RequestContext): Prom
   const after = createdMs === undefined ? undefined : { createdMs, paymentId };
   const nowMs = clock.nowMs();
   const filter = { state, wallet, stuckAtMs: stuck === 'true' ? nowMs : undefined };
-  const found = await listTopUps(stores.store, filter, { limit: limit + 1, after });
+  const found = await listTopUps(stores.store.reader, filter, { limit: limit + 1, after });
   const shown = found.slice(0, limit);
   const last = found.length > limit ? shown.at(-1) : undefined;
   const body: TopUpsAnswer = {
@@ -305,6 +305,7 @@ function auditBody(report: AuditReport): AuditAnswer {
     accounts: report.accounts,
     transfers: report.transfers,
     openHolds: report.openHolds,
+    leasedUsd: decimalUsd(report.leasedNano),
     owedUsd: decimalUsd(report.owedNano),
     debtsUsd: decimalUsd(report.debtNano),
     revenueUsd: decimalUsd(report.revenueNano),

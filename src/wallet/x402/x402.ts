@@ -2,19 +2,11 @@
  * The wallet endpoints: top-up, balance, transactions, tokens, the exposed facilitator and the
  * manifest.
  */
-import { Fault } from '../../core/faults.ts';
 import { type Nano, formatUsd, toUsdNumber } from '../../core/money.ts';
-import { paymentHeader, retryProof } from '../../http/identify.ts';
-import type { RequestContext } from '../../http/request-context.ts';
+import { paymentCredential, paymentHeader, retryProof } from '../../http/identify.ts';
 import type { Route } from '../../http/route.ts';
 import { parseJsonBody } from '../../json/validation.ts';
-import type {
-  ExposedFacilitator,
-  OfferKind,
-  Payments,
-  Resource,
-  TopUpReceipt,
-} from '../../payments/payments.ts';
+import type { ExposedFacilitator, Payments, TopUpReceipt } from '../../payments/payments.ts';
 import { FACILITATOR_CALLS, FACILITATOR_SUPPORTED, TOP_UP, WALLET_BALANCE } from './describe.ts';
 import {
   limitPayments,
@@ -25,16 +17,16 @@ import {
 import type { WalletRouteOptions } from './route-checks.ts';
 import { discoveryRoute } from './discovery.ts';
 import { manifestRoute } from './manifest.ts';
+import { paymentRequired, setPaymentResponse, withPayment } from './offers.ts';
 import { recentBlockRoute } from './recent-block.ts';
 import { signingKeyRoutes } from './signing-keys.ts';
 import { tokenRoutes } from './token.ts';
 import { transactionsRoute } from './transactions.ts';
 
 export { limitPayments, requireConfigured } from './route-checks.ts';
+export { offerHeaders, paymentRequired, setPaymentResponse, withPayment } from './offers.ts';
 
 const TOP_UP_PATH = '/x402/top-up';
-/** What clients of version 1 read in place of `PAYMENT-RESPONSE`. */
-const X_PAYMENT_RESPONSE = 'X-PAYMENT-RESPONSE';
 /** A payment is about 2 KB; contract signatures make it longer. */
 const FACILITATOR_BODY = { types: ['application/json'], limitBytes: 64 * 1024 };
 
@@ -67,13 +59,14 @@ function topUpRoute(options: WalletRouteOptions): Route {
     handle: async (context) => {
       await limitPayments(options, context, options.perMinute.topUp);
       const payments = requireConfigured(options.payments);
-      const header = paymentHeader(context);
-      if (header === undefined) {
-        const resource = { path: options.basePath + TOP_UP_PATH, description: 'Wallet credit' };
-        throw await paymentRequired(context, payments, resource, 'topUp');
-      }
-      const receipt = await payments.topUp(header, retryProof(context));
-      setPaymentResponse(context, receipt.responseHeader);
+      const header = paymentHeader(context) ?? paymentCredential(context);
+      const resource = { path: options.basePath + TOP_UP_PATH, description: 'Wallet credit' };
+      if (header === undefined) throw await paymentRequired(context, payments, resource, 'topUp');
+      const asked = { context, payments, resource, kind: 'topUp', header } as const;
+      const receipt = await withPayment(asked, (payment) =>
+        payments.topUp(payment, retryProof(context)),
+      );
+      setPaymentResponse(context, receipt.responseHeader, options.clock.nowMs());
       await context.json(200, topUpBody(receipt));
     },
   };
@@ -92,28 +85,6 @@ export function topUpBody(receipt: TopUpReceipt): Readonly<Record<string, unknow
       paymentId: receipt.paymentId,
     },
   };
-}
-
-/** The 402 of an offer, in the layout of version 1 for clients that ask for it. */
-export async function paymentRequired(
-  context: RequestContext,
-  payments: Payments,
-  resource: Resource,
-  kind: OfferKind,
-): Promise<Fault> {
-  const { requirements } = payments;
-  const answer = await requirements[kind](resource);
-  const wantsFirst = context.query.get('x402Version') === '1';
-  return new Fault('PAYMENT_REQUIRED', {
-    body: wantsFirst ? requirements.versionOne(resource, kind) : answer.body,
-    headers: { 'PAYMENT-REQUIRED': answer.header },
-  });
-}
-
-/** Tells clients of both versions what came of a payment. */
-export function setPaymentResponse(context: RequestContext, value: string): void {
-  context.set('PAYMENT-RESPONSE', value);
-  context.set(X_PAYMENT_RESPONSE, value);
 }
 
 function balanceRoute(options: WalletRouteOptions): Route {

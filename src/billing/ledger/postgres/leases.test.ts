@@ -323,7 +323,14 @@ describe('leases of several processes', () => {
     const accountId = await fund(first, usdToNano('1'));
     await comeBack(first, accountId);
     const open = await held(first, accountId);
-    assert.ok((await leased(first, accountId)) > PRICE);
+    const inRows = await leased(first, accountId);
+    assert.ok(inRows > PRICE);
+    // Another process sees what is leased, and not what of it is held.
+    const standing = await second.ledger.standing(accountId);
+    assert.deepEqual([standing.leasedUsdNano, standing.heldUsdNano], [inRows, 0n]);
+    assert.equal((await first.ledger.standing(accountId)).heldUsdNano, PRICE);
+    assert.ok((await second.ledger.openHolds()).leasedNano >= inRows);
+    assert.ok((await second.ledger.audit()).leasedNano >= inRows);
     const startedMs = performance.now();
     const most = nano(usdToNano('1') - 3n * PRICE);
     const all = await second.ledger.holds.place({ ...wish(accountId, most), maxIsNamed: true });

@@ -11,6 +11,7 @@ export interface Account {
   readonly balance: {
     readonly usd: string;
     readonly heldUsd: string;
+    readonly leasedUsd: string;
     readonly availableUsd: string;
     readonly debtUsd: string;
     readonly diem: string;

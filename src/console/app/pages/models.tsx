@@ -154,13 +154,20 @@ const UNITS: Readonly<Record<string, string>> = {
   per_audio_second: 'per second of sound',
 };
 
+/** The unit of a price, which differs by what a model makes. */
+function unitOf(model: Model, name: string): string {
+  if (model.type === 'tts' && name === 'input') return 'per million characters';
+  if (model.type === 'rerank' && name === 'per_search') return 'per search of 100 documents';
+  return UNITS[name] ?? name;
+}
+
 function isAmount(value: unknown): value is Amount {
   return typeof value === 'object' && value !== null && 'usd' in value;
 }
 
 function ShortPrice({ model }: { model: Model }) {
   const { input, output } = (model.model_spec.pricing ?? {}) as { input?: Amount; output?: Amount };
-  if (input !== undefined) {
+  if (input !== undefined && (output !== undefined || model.type === 'embedding')) {
     return (
       <span class="num">
         ${amountText(input.usd)} <span class="soft">/</span> ${amountText((output ?? input).usd)}
@@ -174,7 +181,7 @@ function ShortPrice({ model }: { model: Model }) {
   return (
     <span class="num">
       ${amountText(price.usd)}
-      <span class="under">{UNITS[name ?? ''] ?? name}</span>
+      <span class="under">{unitOf(model, name ?? '')}</span>
     </span>
   );
 }
@@ -280,7 +287,7 @@ function ModelDrawer({ model, rates, close }: ModelDrawerProps) {
       ) : (
         <Facts>
           {prices.map(([name, price]) => (
-            <Fact key={name} name={UNITS[name] ?? name}>
+            <Fact key={name} name={unitOf(model, name)}>
               <span class="num">${amountText(price.usd)}</span>
             </Fact>
           ))}

@@ -1,0 +1,31 @@
+/** What `/audio/translations` says of itself. */
+import { z } from 'zod';
+import type { RouteDescription } from '../../http/describe.ts';
+import { AUDIO_TRANSCRIPTION } from '../audio-transcriptions/describe.ts';
+import { TranslationFields } from './schema.ts';
+
+const { properties: FIELDS } = z.toJSONSchema(TranslationFields, { io: 'input' });
+
+export const AUDIO_TRANSLATION: RouteDescription = {
+  ...AUDIO_TRANSCRIPTION,
+  summary: 'Translate speech to English',
+  about:
+    "What is said in an uploaded sound or video, in English, whatever the language of the speech; in OpenAI's form. The same formats, lengths and prices as `/audio/transcriptions`. The embedded speech model (Whisper) translates; of others it depends on the engine.",
+  request: [
+    {
+      type: 'multipart/form-data',
+      schema: {
+        type: 'object',
+        required: ['file'],
+        properties: {
+          file: {
+            type: 'string',
+            contentMediaType: 'application/octet-stream',
+            description: 'The sound or the video.',
+          },
+          ...FIELDS,
+        },
+      },
+    },
+  ],
+};

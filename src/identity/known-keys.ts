@@ -1,0 +1,201 @@
+/**
+ * Who presented API keys stand for. Looked-up keys are remembered for `REMEMBER_MS`, so a revocation
+ * made by another process (the command line) takes effect within that time; one made here takes
+ * effect at once. Beside a shared database the keys in use are read anew together.
+ */
+import type { Clock } from '../core/clock.ts';
+import { Fault } from '../core/faults.ts';
+import { sha256Hex } from '../core/ids.ts';
+import { type Row, type Store, flushedIf, isShared } from '../db/db.ts';
+import type { Caller } from './caller.ts';
+import { KEY_COLUMNS, callerOfKey, keyOf } from './keys.ts';
+
+/** How long a looked-up key is trusted without asking the database again. */
+const REMEMBER_MS = 3_000;
+const MAX_REMEMBERED = 50_000;
+/** A key in use is read anew together with others from so long before it has to be. */
+const RENEW_EARLY_MS = REMEMBER_MS / 2;
+const RENEWED_AT_ONCE = 500;
+/** Longer than any secret: a caller cannot make the server hash megabytes. */
+const MAX_SECRET_LENGTH = 200;
+
+interface Remembered {
+  readonly caller: Caller;
+  readonly expiresMs: number | undefined;
+  readonly untilMs: number;
+  /** Since it was read. */
+  wasUsed: boolean;
+}
+
+export class KnownKeys {
+  readonly #parts: { readonly store: Store; readonly clock: Clock };
+  /** By digest, in the order in which they were read. */
+  readonly #remembered = new Map<string, Remembered>();
+  /** Keys that are being read anew. */
+  readonly #renewals = new Map<string, Promise<ReadonlyMap<string, Row>>>();
+  readonly #lastUsed = new Map<string, number>();
+  /** Counts changes: what was read before one is not remembered after it. */
+  #generation = 0;
+
+  constructor(parts: { readonly store: Store; readonly clock: Clock }) {
+    this.#parts = parts;
+  }
+
+  /**
+   * The caller behind an API key. Throws `AUTHENTICATION_FAILED` for an unknown one,
+   * `AUTHENTICATION_FAILED_INACTIVE_KEY` for a revoked or expired one, `API_ACCESS_DISABLED`. One
+   * that was seen a moment ago is known at once.
+   */
+  callerOf(secret: string): Caller | Promise<Caller> {
+    if (secret.length === 0 || secret.length > MAX_SECRET_LENGTH) throw unknownKey();
+    const digest = sha256Hex(secret);
+    const nowMs = this.#parts.clock.nowMs();
+    const known = this.#remembered.get(digest);
+    if (known !== undefined && known.untilMs >= nowMs) return this.#used(known, nowMs);
+    const found =
+      known !== undefined && isShared(this.#parts.store)
+        ? this.#renew(digest, nowMs)
+        : this.#lookUp('secret_sha256', digest, nowMs);
+    return found.then((one) => this.#used(one, nowMs));
+  }
+
+  /** As `callerOf` for the key of that id, as it is now: of work that was asked for before. */
+  async callerOfId(keyId: string): Promise<Caller> {
+    const nowMs = this.#parts.clock.nowMs();
+    return this.#used(await this.#lookUp('id', keyId, nowMs), nowMs);
+  }
+
+  #used(remembered: Remembered, nowMs: number): Caller {
+    const { caller, expiresMs } = remembered;
+    if (expiresMs !== undefined && expiresMs <= nowMs) throw inactiveKey();
+    remembered.wasUsed = true;
+    this.#lastUsed.set(caller.keyId, nowMs);
+    return caller;
+  }
+
+  /** When a key was last used, where that is not written yet. */
+  lastUsedMs(keyId: string): number | undefined {
+    return this.#lastUsed.get(keyId);
+  }
+
+  /** Reads every key anew from now on. */
+  forget(): void {
+    this.#generation += 1;
+    this.#remembered.clear();
+    this.#renewals.clear();
+  }
+
+  /** Writes the times of last use that were noted since the last call. */
+  async noteLastUse(): Promise<void> {
+    if (this.#lastUsed.size === 0) return;
+    const noted = [...this.#lastUsed].sort(([a], [b]) => (a < b ? -1 : 1));
+    this.#lastUsed.clear();
+    const { store } = this.#parts;
+    if (isShared(store)) {
+      const items = JSON.stringify(noted.map(([id, usedMs]) => ({ id, used_ms: usedMs })));
+      await store.query(NOTE_USES, [items]);
+      return;
+    }
+    await store.transaction(
+      async (tx) => {
+        for (const [id, usedMs] of noted) {
+          await tx.query('UPDATE identity_key SET last_used_ms = $2 WHERE id = $1', [id, usedMs]);
+        }
+      },
+      { durable: false },
+    );
+  }
+
+  async #lookUp(by: 'secret_sha256' | 'id', value: string, nowMs: number): Promise<Remembered> {
+    const generation = this.#generation;
+    const [row] = await this.#parts.store.query(`${SELECT_KEY} WHERE k.${by} = $1`, [value]);
+    const remembered = rememberedOf(row, nowMs);
+    if (by === 'secret_sha256') this.#remember(value, remembered, generation);
+    return remembered;
+  }
+
+  #remember(digest: string, remembered: Remembered, generation: number): void {
+    if (generation !== this.#generation) return;
+    if (this.#remembered.size >= MAX_REMEMBERED) this.#remembered.clear();
+    this.#remembered.delete(digest);
+    this.#remembered.set(digest, remembered);
+  }
+
+  /** Reads a key anew, and with it those in use that will soon have to be. */
+  async #renew(digest: string, nowMs: number): Promise<Remembered> {
+    const rows = await (this.#renewals.get(digest) ?? this.#renewWith(digest, nowMs));
+    return rememberedOf(rows.get(digest), nowMs);
+  }
+
+  async #renewWith(digest: string, nowMs: number): Promise<ReadonlyMap<string, Row>> {
+    const digests = [digest];
+    for (const [other, { untilMs, wasUsed }] of this.#remembered) {
+      if (untilMs - RENEW_EARLY_MS > nowMs || digests.length >= RENEWED_AT_ONCE) break;
+      if (other === digest || this.#renewals.has(other)) continue;
+      if (wasUsed) digests.push(other);
+      else if (untilMs < nowMs) this.#remembered.delete(other);
+    }
+    const reading = this.#read(digests, nowMs);
+    for (const one of digests) this.#renewals.set(one, reading);
+    try {
+      return await reading;
+    } finally {
+      for (const one of digests) this.#renewals.delete(one);
+    }
+  }
+
+  async #read(digests: readonly string[], nowMs: number): Promise<ReadonlyMap<string, Row>> {
+    const generation = this.#generation;
+    const rows = await this.#parts.store.query(
+      `${SELECT_KEY} WHERE k.secret_sha256 IN (SELECT json_array_elements_text($1::json))`,
+      [JSON.stringify(digests)],
+    );
+    const found = new Map(rows.map((row) => [String(row['digest']), row]));
+    for (const digest of digests) {
+      const row = found.get(digest);
+      // What may not be used any more is told to who presents it.
+      if (isRefused(row)) this.#remembered.delete(digest);
+      else this.#remember(digest, rememberedOf(row, nowMs), generation);
+    }
+    return found;
+  }
+}
+
+const SELECT_KEY = `SELECT ${KEY_COLUMNS.map((name) => `k.${name}`).join(', ')},
+  k.secret_sha256 AS digest, a.plan AS plan, a.disabled AS disabled, a.limits AS account_limits,
+  a.is_operator AS is_operator FROM identity_key k JOIN identity_account a ON a.id = k.account_id`;
+
+/** Locked in the order of their ids, whoever else notes some of them. */
+const NOTE_USES = `WITH t AS MATERIALIZED (
+  SELECT * FROM json_to_recordset($1::json) AS t(id text, used_ms bigint)
+), locked AS MATERIALIZED (
+  SELECT k.id FROM identity_key k WHERE k.id IN (SELECT id FROM t) ORDER BY k.id FOR NO KEY UPDATE
+), noted AS (
+  UPDATE identity_key k SET last_used_ms = t.used_ms FROM t JOIN locked l ON l.id = t.id
+  WHERE k.id = t.id RETURNING k.id
+)
+SELECT count(*) FROM noted CROSS JOIN (SELECT ${flushedIf('false')}) AS quick`;
+
+function isRefused(row: Row | undefined): boolean {
+  return row === undefined || row['disabled'] !== 0n || row['revoked_ms'] !== null;
+}
+
+/** Throws a Fault for a key that is unknown, revoked, or of a disabled account. */
+function rememberedOf(row: Row | undefined, nowMs: number): Remembered {
+  if (row === undefined) throw unknownKey();
+  if (row['disabled'] !== 0n) throw new Fault('API_ACCESS_DISABLED');
+  const key = keyOf(row);
+  if (key.revokedMs !== undefined) throw inactiveKey();
+  const untilMs = nowMs + REMEMBER_MS;
+  return { caller: callerOfKey(key, row), expiresMs: key.expiresMs, untilMs, wasUsed: false };
+}
+
+function unknownKey(): Fault {
+  return new Fault('AUTHENTICATION_FAILED', {
+    message: 'Authentication failed: the API key is not known here',
+  });
+}
+
+function inactiveKey(): Fault {
+  return new Fault('AUTHENTICATION_FAILED_INACTIVE_KEY');
+}

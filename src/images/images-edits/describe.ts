@@ -1,0 +1,37 @@
+/** What `/images/edits` says of itself. */
+import { z } from 'zod';
+import type { RouteDescription } from '../../http/describe.ts';
+import { MODEL_REFUSALS } from '../../http/openapi/refusals.ts';
+import { IMAGES_ANSWER } from '../images-generations/describe.ts';
+import { EditFields } from './schema.ts';
+
+const BYTES = { type: 'string', contentMediaType: 'application/octet-stream' };
+
+/** The fields as JSON Schema: a form has files, which zod cannot say. */
+const { properties: FIELDS } = z.toJSONSchema(EditFields, { io: 'input' });
+
+export const IMAGES_EDITS: RouteDescription = {
+  tag: 'Images',
+  summary: 'Edit images',
+  about:
+    "New pictures made from others and a text, in OpenAI's form: one or several pictures, and a mask whose clear pixels say where to paint. For image models that list `edits`; priced as the pictures that are made.",
+  request: [
+    {
+      type: 'multipart/form-data',
+      schema: {
+        type: 'object',
+        required: ['image', 'prompt'],
+        properties: {
+          image: {
+            description: 'PNG, JPEG or WebP; several as `image[]`.',
+            anyOf: [BYTES, { type: 'array', items: BYTES }],
+          },
+          mask: { ...BYTES, description: 'A PNG; its clear pixels are painted anew.' },
+          ...FIELDS,
+        },
+      },
+    },
+  ],
+  answers: [IMAGES_ANSWER],
+  refusals: [...MODEL_REFUSALS, 'CORRUPTED_IMAGE', 'IMAGE_TOO_SMALL', 'IMAGE_TOO_LARGE'],
+};

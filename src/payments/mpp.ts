@@ -1,0 +1,200 @@
+/**
+ * The Machine Payments Protocol as another way to write a payment: the HTTP authentication scheme
+ * `Payment` (draft-httpauth-payment-01) with the method `evm` and the intent `charge`
+ * (draft-evm-charge-01). A charge that is authorized by EIP-3009 is what the rail of Base settles, so a
+ * credential becomes the same payment in the words of x402, and from there on there is one machine.
+ *
+ * Nothing is stored for a challenge: its id is a MAC of what it says, and the payment is bound to it,
+ * because the nonce that the payer signs is the hash of id and realm.
+ */
+import { type Clock, SECOND_MS, isoTime } from '../core/clock.ts';
+import { keccak256 } from '../core/keccak.ts';
+import type { Nano } from '../core/money.ts';
+import { asObject, decodeHeader, encodeHeader } from './header-codec.ts';
+import { USDC_DECIMALS, unitsAbove } from './networks.ts';
+import { refusePayment } from './payment.ts';
+import type { RailOffer } from './requirements.ts';
+import { isSameMac, macOf } from './secrets.ts';
+
+/** Where a credential is sent: beside another credential it has a field of its own. */
+export type CredentialField = 'Authorization' | 'Payment-Authorization';
+
+export interface MachinePaymentsOptions {
+  readonly secret: string;
+  /** Host of the public origin. */
+  readonly realm: string;
+  readonly maxTimeoutSeconds: number;
+  readonly clock: Pick<Clock, 'nowMs'>;
+  /** The rails to offer now. */
+  readonly offers: () => readonly RailOffer[];
+}
+
+const METHOD = 'evm';
+const INTENT = 'charge';
+const EVM = 'eip155:';
+const CREDENTIAL = /^Payment[ ]+([A-Za-z0-9_-]+={0,2})$/i;
+/** As long as any payment header may be. */
+const MAX_CREDENTIAL_CHARS = 12_288;
+
+/** Whether the value of `Authorization` is a credential of this scheme. */
+export function isPaymentCredential(value: string): boolean {
+  return /^Payment[ ]/i.test(value);
+}
+
+interface Challenge {
+  readonly id: string;
+  readonly realm: string;
+  readonly method: string;
+  readonly intent: string;
+  /** Base64url of JSON. */
+  readonly request: string;
+  readonly expires: string;
+  readonly header: string | undefined;
+}
+
+export class MachinePayments {
+  readonly #options: MachinePaymentsOptions;
+
+  constructor(options: MachinePaymentsOptions) {
+    this.#options = options;
+  }
+
+  /** The value of `WWW-Authenticate` that asks for an amount; `undefined` while Base takes nothing. */
+  challenge(amount: Nano, field: CredentialField): string | undefined {
+    const { realm, maxTimeoutSeconds, clock, offers } = this.#options;
+    const offer = offers().find(({ network }) => network.startsWith(EVM));
+    if (offer === undefined) return undefined;
+    const request = encoded({
+      // In the order of their names: the bytes are signed.
+      amount: unitsAbove(amount).toString(),
+      currency: offer.asset,
+      methodDetails: {
+        chainId: Number(offer.network.slice(EVM.length)),
+        credentialTypes: ['authorization'],
+        decimals: USDC_DECIMALS,
+      },
+      recipient: offer.payTo,
+    });
+    const expires = isoTime(clock.nowMs() + maxTimeoutSeconds * SECOND_MS);
+    const header = field === 'Authorization' ? undefined : field;
+    const asked = { realm, method: METHOD, intent: INTENT, request, expires, header };
+    const id = this.#idOf(asked);
+    const words = {
+      id,
+      realm,
+      method: METHOD,
+      intent: INTENT,
+      expires,
+      ...(header && { header }),
+      request,
+    };
+    const list = Object.entries(words).map(([name, value]) => `${name}="${value}"`);
+    return `Payment ${list.join(', ')}`;
+  }
+
+  /** The payment of a credential as an x402 header. Throws a 400 Fault for one that we did not ask for. */
+  x402Header(credential: string, field: CredentialField): string {
+    const value = readCredential(credential);
+    const challenge = readChallenge(value['challenge']);
+    const isOurs = challenge !== undefined && isSameMac(challenge.id, this.#idOf(challenge));
+    if (!isOurs || challenge.realm !== this.#options.realm) {
+      throw refuse('The challenge of the payment is not one of this server: ask for a new one');
+    }
+    if ((challenge.header ?? 'Authorization') !== field) {
+      throw refuse(`The payment must come in the header ${challenge.header ?? 'Authorization'}`);
+    }
+    // What is under our MAC was written by us.
+    const request = asObject(JSON.parse(decoded(challenge.request)));
+    const { amount, currency: asset, recipient: payTo, methodDetails } = request ?? {};
+    const network = `${EVM}${String(asObject(methodDetails)?.['chainId'])}`;
+    const authorization = readAuthorization(value['payload'], challenge);
+    const { signature, ...signed } = authorization;
+    if (signed.value !== amount) {
+      throw refuse('The payment has another amount than the challenge that it answers');
+    }
+    return encodeHeader({
+      x402Version: 2,
+      accepted: { scheme: 'exact', network, asset, payTo, amount },
+      payload: { signature, authorization: signed },
+    });
+  }
+
+  #idOf({ realm, method, intent, request, expires, header }: Omit<Challenge, 'id'>): string {
+    // Neither a digest nor opaque data is ever part of a challenge of ours.
+    const slots = [realm, method, intent, request, expires, '', ''];
+    return macOf(
+      this.#options.secret,
+      [...slots, ...(header === undefined ? [] : [header])].join('|'),
+    );
+  }
+}
+
+/** The value of `Payment-Receipt` for a settlement that `PAYMENT-RESPONSE` tells. */
+export function paymentReceipt(settlement: string, nowMs: number): string | undefined {
+  const reference = decodeHeader(settlement)?.['transaction'];
+  if (typeof reference !== 'string') return undefined;
+  return encoded({ method: METHOD, reference, status: 'success', timestamp: isoTime(nowMs) });
+}
+
+function readCredential(credential: string): Readonly<Record<string, unknown>> {
+  const text = CREDENTIAL.exec(credential.trim())?.[1];
+  const value =
+    text === undefined || text.length > MAX_CREDENTIAL_CHARS ? undefined : decodeHeader(text);
+  if (value !== undefined) return value;
+  throw refusePayment(
+    'INVALID_PAYMENT_FORMAT',
+    'The credential must be Payment and the base64url of a JSON object',
+  );
+}
+
+function readChallenge(value: unknown): Challenge | undefined {
+  const { id, realm, method, intent, request, expires, header, digest, opaque } =
+    asObject(value) ?? {};
+  const texts = [id, realm, method, intent, request, expires];
+  if (!texts.every((text) => typeof text === 'string')) return undefined;
+  if (header !== undefined && typeof header !== 'string') return undefined;
+  if (digest !== undefined || opaque !== undefined) return undefined;
+  return { id, realm, method, intent, request, expires, header } as Challenge; // checked above
+}
+
+/** The authorization, as x402 has it. Its other members are checked as those of any payment. */
+function readAuthorization(value: unknown, { id, realm, expires }: Challenge) {
+  const {
+    type,
+    from,
+    to,
+    value: amount,
+    validAfter,
+    validBefore,
+    nonce,
+    signature,
+  } = asObject(value) ?? {};
+  if (type !== 'authorization') {
+    throw refuse('The type of the payment must be authorization: EIP-3009');
+  }
+  if (
+    String(nonce).toLowerCase() !==
+    `0x${Buffer.from(keccak256(Buffer.from(id + realm))).toString('hex')}`
+  ) {
+    throw refuse(
+      'The nonce of the payment must be the hash of the id and the realm of its challenge',
+    );
+  }
+  const lastSecond = Math.ceil(Date.parse(expires) / SECOND_MS);
+  if (!(Number(validBefore) <= lastSecond)) {
+    throw refuse('The payment must end with the challenge that it answers');
+  }
+  return { from, to, value: amount, validAfter, validBefore, nonce, signature };
+}
+
+function refuse(message: string) {
+  return refusePayment('INVALID_PAYMENT', message);
+}
+
+function encoded(value: unknown): string {
+  return Buffer.from(JSON.stringify(value)).toString('base64url');
+}
+
+function decoded(text: string): string {
+  return Buffer.from(text, 'base64url').toString();
+}

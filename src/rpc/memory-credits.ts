@@ -1,0 +1,196 @@
+/**
+ * The credit cap of the one process beside a file: windows are counted in memory, so that a request
+ * waits for nothing, and written behind it. A crash forgets what came since the last write, which
+ * costs nobody money; the sums of the rows are those of `credit-cap.ts`.
+ *
+ * Invariant: a window in memory is what its row says, with all that was counted since. While a row
+ * is read, or brought to the next minute, whatever is asked of its caller waits for that.
+ */
+import { type Clock, MINUTE_MS } from '../core/clock.ts';
+import type { Store } from '../db/db.ts';
+import {
+  type Credits,
+  type CreditOutcome,
+  type CreditReservation,
+  NOT_DURABLE,
+  pruneWindows,
+  roll,
+  takeFromClosed,
+} from './credit-cap.ts';
+
+/** How long counts are gathered before they are written. */
+const WRITE_AFTER_MS = 100;
+/** Callers in memory; past that those whose counts are written are read again when they come. */
+const MAX_WINDOWS = 10_000;
+
+interface Window {
+  readonly caller: string;
+  minute: number;
+  /** Credits of that minute. */
+  current: number;
+  /** Of all minutes of the window. */
+  total: number;
+  isWritten: boolean;
+}
+
+export class MemoryCredits implements Credits {
+  readonly #store: Store;
+  readonly #clock: Clock;
+  readonly #windows = new Map<string, Window>();
+  readonly #opening = new Map<string, Promise<Window>>();
+  #unwritten: Window[] = [];
+  #stopWaiting: (() => void) | undefined;
+  /** Writes follow each other. */
+  #writing: Promise<void> = Promise.resolve();
+
+  constructor(store: Store, clock: Clock) {
+    this.#store = store;
+    this.#clock = clock;
+  }
+
+  reserve(caller: string, credits: number, cap: number): CreditOutcome | Promise<CreditOutcome> {
+    const window = this.#current(caller);
+    if (window === undefined) {
+      return this.#open(caller).then((opened) => this.#take(opened, credits, cap));
+    }
+    return this.#take(window, credits, cap);
+  }
+
+  correct(reservation: CreditReservation, usedCredits: number): void | Promise<void> {
+    const { caller, minute, credits } = reservation;
+    const back = credits - usedCredits;
+    if (back <= 0) return;
+    const window = this.#current(caller);
+    if (window?.minute !== minute) return this.#giveBack(caller, minute, back);
+    window.current -= back;
+    this.#add(window, -back);
+  }
+
+  used(caller: string): number | Promise<number> {
+    return this.#current(caller)?.total ?? this.#open(caller).then(({ total }) => total);
+  }
+
+  async prune(): Promise<void> {
+    await this.#write();
+    const minute = this.#minute();
+    for (const caller of await pruneWindows(this.#store, minute)) {
+      const window = this.#windows.get(caller);
+      // One that came back meanwhile has another minute.
+      if (window !== undefined && window.minute < minute) this.#forget(window);
+    }
+  }
+
+  /** Writes what was counted. */
+  async close(): Promise<void> {
+    await this.#write();
+  }
+
+  #take(window: Window, credits: number, cap: number): CreditOutcome {
+    const { caller, minute, total } = window;
+    if (total + credits > cap) return { ok: false, usedCredits: total };
+    window.current += credits;
+    this.#add(window, credits);
+    return { ok: true, reservation: { caller, minute, credits } };
+  }
+
+  #add(window: Window, credits: number): void {
+    window.total += credits;
+    if (!window.isWritten) return;
+    window.isWritten = false;
+    this.#unwritten.push(window);
+    this.#stopWaiting ??= this.#clock.after(WRITE_AFTER_MS, () => {
+      // What could not be written is written with what comes next.
+      this.#write().catch(() => undefined);
+    });
+  }
+
+  #minute(): number {
+    return Math.floor(this.#clock.nowMs() / MINUTE_MS);
+  }
+
+  /** The window of a caller in the minute that runs, unless it has to be read. */
+  #current(caller: string): Window | undefined {
+    const window = this.#windows.get(caller);
+    if (window === undefined || window.minute < this.#minute()) return undefined;
+    return this.#opening.size > 0 && this.#opening.has(caller) ? undefined : window;
+  }
+
+  /** Reads the row of a caller, or brings it to the minute that runs. */
+  #open(caller: string): Promise<Window> {
+    const opening = this.#opening.get(caller);
+    if (opening !== undefined) return opening;
+    const opened = this.#roll(caller).finally(() => this.#opening.delete(caller));
+    this.#opening.set(caller, opened);
+    return opened;
+  }
+
+  async #roll(caller: string): Promise<Window> {
+    // The row has to have all of the minute that it closes.
+    await this.#write();
+    const row = await this.#store.transaction(
+      (tx) => roll(tx, caller, this.#minute()),
+      NOT_DURABLE,
+    );
+    const known = this.#windows.get(caller);
+    const read = {
+      minute: Number(row.minute),
+      current: Number(row.current),
+      total: Number(row.total),
+    };
+    if (known !== undefined) return Object.assign(known, read);
+    if (this.#windows.size >= MAX_WINDOWS) {
+      for (const other of this.#windows.values()) if (other.isWritten) this.#forget(other);
+    }
+    const window = { caller, isWritten: true, ...read };
+    this.#windows.set(caller, window);
+    return window;
+  }
+
+  #forget(window: Window): void {
+    this.#windows.delete(window.caller);
+    // Who still has it writes to no row.
+    window.minute = -1;
+  }
+
+  /** To a minute that has ended, as far as this one knows. */
+  async #giveBack(caller: string, minute: number, back: number): Promise<void> {
+    const window = this.#current(caller) ?? (await this.#open(caller));
+    if (window.minute === minute) window.current -= back;
+    this.#add(window, -back);
+    if (window.minute === minute) return;
+    const isInWindow = await this.#store.transaction(
+      (tx) => takeFromClosed(tx, caller, minute, back),
+      NOT_DURABLE,
+    );
+    // A minute that has left the window meanwhile took its credits with it.
+    if (!isInWindow) this.#add(window, back);
+  }
+
+  #write(): Promise<void> {
+    this.#stopWaiting?.();
+    this.#stopWaiting = undefined;
+    const written = this.#writing.catch(() => undefined).then(() => this.#writeAll());
+    this.#writing = written;
+    return written;
+  }
+
+  async #writeAll(): Promise<void> {
+    const windows = this.#unwritten;
+    if (windows.length === 0) return;
+    this.#unwritten = [];
+    const statements = windows.map((window) => {
+      window.isWritten = true;
+      const { caller, minute, current, total } = window;
+      return { sql: WRITE, parameters: [caller, minute, current, total] };
+    });
+    try {
+      await this.#store.transaction((tx) => tx.run(statements), NOT_DURABLE);
+    } catch (error) {
+      for (const window of windows) if (window.isWritten) this.#add(window, 0);
+      throw error;
+    }
+  }
+}
+
+const WRITE =
+  'UPDATE rpc_credit_window SET current = $3, total = $4 WHERE caller = $1 AND minute = $2';
