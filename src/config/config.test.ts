@@ -301,6 +301,14 @@ const BROKEN: readonly (readonly [name: string, yaml: string, problems: readonly
     ['farebox.yaml:2:1: Tabs cannot indent YAML; use spaces (Tabs are not allowed as indentation)'],
   ],
   [
+    'models whose prices are not of their kind',
+    'models:\n  - { id: a, type: tts, price: { input: 1 } }\n  - { id: b, type: rerank, price: {} }\n',
+    [
+      'farebox.yaml:2:32: models[0].price: The price of this type of model needs "perMillionCharacters"',
+      'farebox.yaml:3:35: models[1].price: The price of this type of model needs "perSearch" or "input"',
+    ],
+  ],
+  [
     'an import without a price file',
     'models:\n  - { id: a, import: b }\n',
     ['farebox.yaml:2:22: models[0].import: There is no price file to import from; set "priceFile"'],

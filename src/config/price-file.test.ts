@@ -64,6 +64,12 @@ test('other kinds of model have their own prices', () => {
   const asr = imported('{"mode": "audio_transcription", "input_cost_per_second": 0.0001}');
   assert.equal(asr.type, 'asr');
   assert.equal(asr.price.perSecond, '0.0001');
+  const speech = imported('{"mode": "audio_speech", "input_cost_per_character": 1.5e-05}');
+  assert.deepEqual([speech.type, speech.price.perMillionCharacters], ['tts', '15']);
+  const rerank = imported('{"mode": "rerank", "input_cost_per_query": 0.002}');
+  assert.deepEqual([rerank.type, rerank.price.perSearch], ['rerank', '0.002']);
+  const guard = imported('{"mode": "moderation", "input_cost_per_token": 0.0}');
+  assert.deepEqual([guard.type, guard.price.input], ['moderation', '0']);
 });
 
 test('what cannot be imported says why', () => {

@@ -36,8 +36,8 @@ const Cutout = z.strictObject({
 });
 const Transcript = z.strictObject({
   text: z.string(),
-  language: z.string().describe('Language code; `und` when the engine does not tell.'),
-  duration_seconds: z.number().optional().describe('Of an uploaded file.'),
+  language: z.string().optional().describe('Language code, of media from a URL.'),
+  duration_seconds: z.int().optional().describe('Of media that were sent along.'),
 });
 
 export function mediaTools(parts: MediaToolParts): Tool[] {
@@ -147,7 +147,7 @@ function transcribeTool({ catalog, ids }: MediaToolParts): Tool {
       }
       const boundary = `farebox-${ids.hex(16)}`;
       const form = multipartBody(boundary, [
-        { name: 'response_format', data: 'verbose_json' },
+        { name: 'response_format', data: 'json' },
         ...(model === undefined ? [] : [{ name: 'model', data: model }]),
         ...(language === undefined ? [] : [{ name: 'language', data: language }]),
         {
@@ -162,8 +162,10 @@ function transcribeTool({ catalog, ids }: MediaToolParts): Tool {
         path: '/audio/transcriptions',
         body: { type: `multipart/form-data; boundary=${boundary}`, bytes: Buffer.concat(pieces) },
       });
-      const { text, language: spoken, duration } = await readJsonAnswer(answer);
-      return structured(Transcript.parse({ text, language: spoken, duration_seconds: duration }));
+      // The form with a language wants times too, which not every engine can give.
+      const { text, usage } = await readJsonAnswer(answer);
+      const { seconds } = asJson(usage);
+      return structured(Transcript.parse({ text, duration_seconds: seconds }));
     },
   });
 }

@@ -16,6 +16,7 @@ import {
 import type { RequestContext } from '../http/request-context.ts';
 import type { Caller } from '../identity/identity.ts';
 import { isJsonObject } from '../json/json-scan.ts';
+import { challengeMeta, credentialHeader, receiptMeta } from './machine-payment.ts';
 import {
   INTERNAL_ERROR,
   type Json,
@@ -60,11 +61,17 @@ const MAX_REFUSAL_BYTES = 1024 * 1024;
 const BAD_PAYMENT =
   /^(?:INVALID_PAYMENT(?:_.+)?|UNSUPPORTED_(?:NETWORK|TOKEN|SCHEME)|INVALID_AMOUNT|AMOUNT_TOO_(?:LOW|HIGH)|PAYMENT_VERIFICATION_FAILED|SETTLEMENT_FAILED)$/;
 
+/** The payment of a call, whichever protocol wrote it. */
+function paymentOf(meta: Json): Readonly<Record<string, string>> | undefined {
+  const payment = meta[PAYMENT];
+  return payment === undefined ? credentialHeader(meta) : { 'payment-signature': encoded(payment) };
+}
+
 /** Who pays for a run, and what its answers have said in their headers. */
 interface Attempt extends ToolRun {
   readonly caller: Caller | undefined;
-  /** What came in `_meta`; a payment says whose credit it is. */
-  readonly payment: unknown;
+  /** What came in `_meta`, as headers; a payment says whose credit it is. */
+  readonly payment: Readonly<Record<string, string>> | undefined;
   readonly meta: Record<string, unknown>;
 }
 
@@ -74,7 +81,7 @@ interface Attempt extends ToolRun {
  */
 export async function runTool(parts: RunToolParts, run: ToolRun): Promise<Json> {
   const { tool, message, context, signal } = run;
-  const payment = tool.isPaid === true ? message.meta[PAYMENT] : undefined;
+  const payment = tool.isPaid === true ? paymentOf(message.meta) : undefined;
   const caller = payment === undefined ? context.callerIfKnown : undefined;
   const meta: Record<string, unknown> = {};
   const attempt = { ...run, caller, payment, meta };
@@ -110,7 +117,7 @@ async function runRoute(
     path,
     headers: {
       ...(sent && { 'content-type': sent.type }),
-      ...(payment === undefined ? {} : { 'payment-signature': encoded(payment) }),
+      ...payment,
       ...(typeof key === 'string' && method === 'POST' ? { [IDEMPOTENCY]: headerText(key) } : {}),
       ...(typeof claim === 'string' ? { [CLAIM]: headerText(claim) } : {}),
     },
@@ -149,6 +156,7 @@ function note({ headers }: InternalAnswer, meta: Record<string, unknown>): void 
   if (id !== undefined) meta['x-request-id'] = id;
   if (typeof settlement === 'string') meta[PAYMENT_RESPONSE] = decoded(settlement);
   if (typeof claim === 'string') meta[CLAIM] = claim;
+  Object.assign(meta, receiptMeta(headers['payment-receipt']));
   if (headers['idempotent-replayed'] !== undefined) meta['idempotent-replayed'] = true;
 }
 
@@ -175,7 +183,10 @@ async function refused(parts: RunToolParts, attempt: Attempt, error: unknown): P
   }
   const { message, code } = error;
   const offer = offerOf(error);
-  if (tool.isPaid === true && offer !== undefined) return paymentRequired(attempt, offer);
+  if (tool.isPaid === true && offer !== undefined) {
+    Object.assign(attempt.meta, challengeMeta(error.answer.headers['www-authenticate']));
+    return paymentRequired(attempt, offer);
+  }
   if (payment !== undefined && BAD_PAYMENT.test(code)) {
     const fresh = await freshOffer(parts, attempt);
     if (fresh !== undefined) return paymentRequired(attempt, { ...fresh, error: message });

@@ -58,7 +58,7 @@ export {
 } from './signing/signing.ts';
 export type { RailHealth, RecentBlock } from './rail.ts';
 export type { RefundState } from './refunds.ts';
-export { authOptions, MANIFEST_PATH } from './requirements.ts';
+export { authOptions, MANIFEST_PATH, MAX_PATH_CHARS } from './requirements.ts';
 export type { Discovered, OfferKind, PaymentRequiredAnswer, Resource } from './requirements.ts';
 export type { PaymentSettings } from './settings.ts';
 export type { TokenLimits } from './sign-in/sessions.ts';

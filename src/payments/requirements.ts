@@ -26,6 +26,8 @@ export interface RailOffer {
   readonly asset: string;
   readonly payTo: string;
   readonly extra: Readonly<Record<string, string>>;
+  /** Path of what it was offered for; missing where that is not known. */
+  readonly path?: string;
 }
 
 export interface RequirementOptions {
@@ -51,7 +53,7 @@ export interface RequirementOptions {
 }
 
 export interface Resource {
-  /** Path from the origin on, for example `/api/v1/chat/completions`. */
+  /** Path from the origin on, for example `/api/v1/chat/completions`; cut where it is long. */
   readonly path: string;
   readonly description: string;
   /** A word or two for indexes. */
@@ -88,6 +90,8 @@ export interface PaymentRequiredAnswer {
 
 /** What indexes take as the name of a service. */
 const SERVICE_NAME = /^[\x20-\x7e]{1,32}$/;
+/** Paths go into a header whose size is bounded. */
+export const MAX_PATH_CHARS = 200;
 const CHALLENGE_MS = 5 * MINUTE_MS;
 const NONCE_BYTES = 16;
 const SIGN_IN = 'sign-in-with-x';
@@ -417,6 +421,6 @@ export class Requirements {
   }
 
   #urlOf(path: string): string {
-    return this.#options.publicUrl + path;
+    return this.#options.publicUrl + path.slice(0, MAX_PATH_CHARS);
   }
 }

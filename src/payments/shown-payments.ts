@@ -18,6 +18,7 @@ import { type SignedPayment, refusePayment } from './payment.ts';
 import type { PaymentServices } from './payment-options.ts';
 import { alreadyCredited, notSent, pending, rejected, withClaim } from './top-up-faults.ts';
 import { type OnOpened, type TopUpReceipt, receiptOf, underItsOffer } from './top-up-records.ts';
+import { MAX_PATH_CHARS } from './requirements.ts';
 import type { Amounts } from './settings.ts';
 import type { TopUps } from './top-ups.ts';
 import { endsWithin } from './waiting.ts';
@@ -63,7 +64,7 @@ export class ShownPayments {
   /** Credits a payment once; the receipt has a balance for the request that opened it. Throws a Fault. */
   async topUp(header: string, proof: RetryProof): Promise<TopUpReceipt> {
     const passes = this.#passes;
-    const shown = await this.#read(header, this.#limits.topUp);
+    const shown = await this.#read(header, proof, this.#limits.topUp);
     const { key } = shown.payment;
     let isOwn = await passes.isRetry(key, proof);
     const receipt = await this.#pay(shown, async () => {
@@ -78,7 +79,7 @@ export class ShownPayments {
   /** Checks a payment that a request brings, and moves nothing. Throws a Fault, 409 for one of others. */
   async offer(header: string, proof: RetryProof): Promise<OfferedPayment> {
     const passes = this.#passes;
-    const shown = await this.#read(header, this.#limits.offer);
+    const shown = await this.#read(header, proof, this.#limits.offer);
     const { payment, isNew } = shown;
     if (isNew) await this.#soon(shown, this.#topUps.check(payment), tooLate);
     else if (!(await passes.isRetry(payment.key, proof))) {
@@ -108,7 +109,7 @@ export class ShownPayments {
   }
 
   /** The payment of a header, under the offer of its row or of today. Throws a Fault. */
-  async #read(header: string, limits: AmountLimits): Promise<Shown> {
+  async #read(header: string, { path }: RetryProof, limits: AmountLimits): Promise<Shown> {
     const { rails, table, settleWaitMs } = this.#services;
     const envelope = readEnvelope(header);
     const rail = rails.get(envelope.network);
@@ -123,6 +124,8 @@ export class ShownPayments {
     else {
       await rail.checkOffer(payment, envelope.accepted);
       checkAmount(payment.amountUnits, limits);
+      // Its receipt names what it was paid for, also when another process signs it.
+      if (path !== '') payment = offeredFor(payment, path);
     }
     // A failed row gives way to another payment under the same authorization key.
     const isNew = row === undefined || (row.state === 'failed' && !isSame);
@@ -154,6 +157,10 @@ export class ShownPayments {
     shown.leftMs = Math.max(0, shown.leftMs - (clock.monotonicMs() - startMs));
     return await (isInTime ? work : late());
   }
+}
+
+function offeredFor(payment: SignedPayment, path: string): SignedPayment {
+  return { ...payment, offer: { ...payment.offer, path: path.slice(0, MAX_PATH_CHARS) } };
 }
 
 /** The first payment is a top-up too; what is sold may also cost several of them. */

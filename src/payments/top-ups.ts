@@ -348,7 +348,12 @@ export class TopUps {
     const { transaction, height } = paid;
     const { network, wallet: payer, id: paymentId } = payment;
     this.#backoff.paid(payer);
-    const receipt = await signing?.settled({ network, payer, transaction });
+    const receipt = await signing?.settled({
+      network,
+      payer,
+      transaction,
+      path: payment.offer.path,
+    });
     const settlement = encodeHeader({
       success: true,
       transaction,

@@ -20,6 +20,7 @@ import {
   type Payments,
   type Resource,
   type Signing,
+  MAX_PATH_CHARS,
   authOptions,
   openPayments,
   signingOf,
@@ -132,7 +133,7 @@ export async function openWallets(options: WalletsOptions): Promise<Wallets> {
     modelOf: options.modelOf,
   });
   const resourceOf = ({ path, parameters, route }: Asked): Resource => ({
-    ...resourceAt(path.slice(0, MAX_PATH_CHARS), route),
+    ...resourceAt(path, route),
     discovered: bazaar.of(route, parameters),
   });
   const withStake = async (caller: Caller): Promise<Caller> => {
@@ -229,9 +230,6 @@ interface Asked {
 function askedFor({ path, parameters }: RequestContext, route: Route): Asked {
   return { path, parameters, route };
 }
-
-/** Paths go into a header whose size is bounded. */
-const MAX_PATH_CHARS = 200;
 
 function resourceAt(path: string, { about, describe }: Route): Resource {
   const tags = describe === undefined ? {} : { tags: [describe.tag] };

@@ -26,7 +26,7 @@ const RUNS = 150;
 const FEW_RUNS = 20;
 /** Messages that are hardly HTTP. */
 const HEAD_RUNS = 400;
-const SLOW = /transcriptions|openapi\.json|docs|admin\/(?:audit|check|config)/;
+const SLOW = /transcriptions|translations|openapi\.json|docs|admin\/(?:audit|check|config)/;
 /** The seed of the run that is the same each time. */
 const USUAL_SEED = 20_261_121;
 /** No engine of the test thinks for longer than this, on the slowest of machines. */

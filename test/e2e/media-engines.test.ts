@@ -4,10 +4,8 @@
  * server; a rembg server.
  */
 import assert from 'node:assert/strict';
-import { once } from 'node:events';
 import { mkdtempSync, rmSync } from 'node:fs';
-import { type IncomingMessage, type ServerResponse, createServer } from 'node:http';
-import type { AddressInfo } from 'node:net';
+import type { ServerResponse } from 'node:http';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
@@ -16,48 +14,13 @@ import { receiptOf } from '../../src/billing/ledger/ledger.ts';
 import { type TestApp, startTestApp } from '../app/test-app.ts';
 import { makeClip, portraitJpeg, toneWav } from '../media/clips.ts';
 import { type Site, openSite } from '../media/site.ts';
-
-interface Heard {
-  readonly method: string;
-  readonly path: string;
-  readonly key: string | undefined;
-  readonly body: string;
-}
-
-type Answer = (heard: Heard, response: ServerResponse) => unknown;
-
-/** An engine whose every answer the test decides. */
-async function openEngine() {
-  const heard: Heard[] = [];
-  const engine = { answer: ((_heard, response) => response.end()) as Answer };
-  const server = createServer((request: IncomingMessage, response) => {
-    const chunks: Buffer[] = [];
-    request.on('data', (chunk: Buffer) => chunks.push(chunk));
-    request.on('end', () => {
-      const body = Buffer.concat(chunks).toString('latin1');
-      const key = request.headers['idempotency-key']?.toString();
-      const one = { method: request.method ?? '', path: request.url ?? '', key, body };
-      heard.push(one);
-      void engine.answer(one, response);
-    });
-  });
-  server.listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const { port } = server.address() as AddressInfo; // a listening TCP server has one
-  return Object.assign(engine, {
-    heard,
-    url: `http://127.0.0.1:${port}`,
-    close: async () => {
-      server.closeAllConnections();
-      server.close();
-      await once(server, 'close');
-    },
-  });
-}
-
-function sendJson(response: ServerResponse, status: number, body: unknown): void {
-  response.writeHead(status, { 'content-type': 'application/json' }).end(JSON.stringify(body));
-}
+import {
+  type Answer,
+  type AnsweringEngine,
+  type Heard,
+  openEngine,
+  sendJson,
+} from '../support/answering-engine.ts';
 
 const MODELS = `
 models:
@@ -123,7 +86,7 @@ models:
 `;
 
 const folder = mkdtempSync(join(tmpdir(), 'farebox-engines-'));
-let engine: Awaited<ReturnType<typeof openEngine>>;
+let engine: AnsweringEngine;
 let site: Site;
 let farebox: TestApp;
 

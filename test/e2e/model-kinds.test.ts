@@ -865,6 +865,12 @@ describe('POST /audio/speech', () => {
     });
     assert.equal(audio.mediaType, 'audio/mpeg');
     assert.equal(rig.engine.last().json.voice, 'nova');
+    const voice = { id: 'alloy' };
+    await openai.audio.speech.create({ model: 'speaker', voice, input: 'Hi' });
+    assert.deepEqual(rig.engine.last().json.voice, voice);
+    const silent = await ask({ model: 'speaker', voice: undefined });
+    await silent.arrayBuffer();
+    assert.equal(rig.engine.last().json.voice, 'alloy');
   });
 
   test('a list tells the voices and the price', async () => {

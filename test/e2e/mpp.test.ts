@@ -7,6 +7,8 @@ import { spawn } from 'node:child_process';
 import { tmpdir } from 'node:os';
 import { after, before, describe, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
+import { Client } from '@modelcontextprotocol/sdk/client/index.js';
+import { StreamableHTTPClientTransport } from '@modelcontextprotocol/sdk/client/streamableHttp.js';
 import { Challenge, Credential, Receipt } from 'mppx';
 import { evm } from 'mppx/evm/client';
 import { type PrivateKeyAccount, generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
@@ -26,6 +28,10 @@ import {
 
 /** The types of this entry bring those of a browser, which would be everybody's. */
 const MPPX_CLIENT = 'mppx/client';
+const MPPX_MCP_CLIENT = 'mppx/mcp/client';
+interface Wrapper {
+  wrap(client: Client, config: { readonly methods: readonly unknown[] }): void;
+}
 const CHAT_NANO = 22_000n;
 const CHARGE = { chainId: 8453 };
 
@@ -114,6 +120,22 @@ describe('payments of the Machine Payments Protocol', () => {
     assert.match(said, /payment-receipt/i);
     assert.match(said, /chat\.completion/);
     assert.equal(await creditOf(farebox, address), 1_000_000_000n - CHAT_NANO);
+  });
+
+  test('its client pays for a tool of MCP', async () => {
+    const account = await rig.evmWallet();
+    const client = new Client({ name: 'test', version: '1' });
+    const mcp = new URL('/mcp', farebox.app.address);
+    await client.connect(new StreamableHTTPClientTransport(mcp));
+    const { McpClient } = (await import(MPPX_MCP_CLIENT)) as { McpClient: Wrapper };
+    McpClient.wrap(client, { methods: [...method(account)] });
+    rig.upstream.script.push({ kind: 'answer', content: 'Hello' });
+    const result = await client.callTool({ name: 'chat', arguments: { prompt: 'Hi', model: 'm' } });
+    assert.deepEqual(result.content, [{ type: 'text', text: 'Hello' }]);
+    const receipt = result._meta?.['org.paymentauth/receipt'] as Record<string, unknown>;
+    assert.deepEqual([receipt['method'], receipt['status']], ['evm', 'success']);
+    assert.ok((await creditOf(farebox, account.address)) > 0n);
+    await client.close();
   });
 
   test('the same 402 offers x402, and its challenge says the smaller payment', async () => {

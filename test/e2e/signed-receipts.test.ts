@@ -8,9 +8,12 @@ import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { decodePaymentRequiredHeader } from '@x402/core/http';
 import {
+  decodeSignedOffers,
   extractOffersFromPaymentRequired,
+  extractReceiptFromResponse,
   verifyOfferSignatureEIP712,
   verifyOfferSignatureJWS,
+  verifyReceiptMatchesOffer,
   verifyReceiptSignatureEIP712,
   verifyReceiptSignatureJWS,
 } from '@x402/extensions/offer-receipt';
@@ -153,6 +156,19 @@ describe('signed receipts', () => {
       assert.equal(bad.code, code, argv.join(' '));
       assert.match(bad.err, expected, argv.join(' '));
     }
+  });
+
+  test('the receipt of a payment is for what was offered, and says who paid', async () => {
+    const offered = (await (await chat(rig.origin, {})).json()) as never;
+    const [offer] = decodeSignedOffers(extractOffersFromPaymentRequired(offered));
+    const { account, answer } = await paidChat();
+    const receipt = extractReceiptFromResponse(answer);
+    assert.ok(receipt?.format === 'jws' && offer !== undefined);
+    await verifyReceiptSignatureJWS(receipt);
+    assert.ok(verifyReceiptMatchesOffer(receipt, offer, [account.address]));
+    assert.ok(!verifyReceiptMatchesOffer(receipt, offer, [rig.treasury.address]));
+    const header = answer.headers.get('PAYMENT-RESPONSE') ?? '';
+    assert.equal((await verify(['-', '--issuer', rig.origin], { stdin: header })).code, 0);
   });
 
   test('the 402 of a paid route offers each option signed, its header stays short', async () => {

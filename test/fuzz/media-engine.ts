@@ -49,7 +49,18 @@ async function answer(
 ) {
   const { url = '', method } = request;
   if (url.endsWith('/api/remove')) return cutOut(request, body, response);
-  if (url.endsWith('/audio/transcriptions')) {
+  if (url.endsWith('/images/generations')) return makeImages(JSON.parse(String(body)), response);
+  if (url.endsWith('/images/edits')) {
+    return makeImages(Object.fromEntries(await formOf(request, body)), response);
+  }
+  if (url.endsWith('/audio/speech')) return speak(JSON.parse(String(body)), response);
+  if (url.endsWith('/moderations')) return moderate(JSON.parse(String(body)), response);
+  if (url.endsWith('/rerank')) {
+    const { documents } = JSON.parse(String(body)) as { readonly documents: readonly unknown[] };
+    const results = documents.map((_, index) => ({ index, relevance_score: 1 / (index + 1) }));
+    return sendJson(response, { results });
+  }
+  if (url.endsWith('/audio/transcriptions') || url.endsWith('/audio/translations')) {
     return sendJson(response, { text: 'Hello there.', language: 'english', duration: 2 });
   }
   if (url.endsWith('/content')) {
@@ -60,10 +71,51 @@ async function answer(
   return sendJson(response, { id: 'v', status: 'completed', progress: 100 });
 }
 
+function formOf(request: IncomingMessage, body: Buffer): Promise<FormData> {
+  const headers = { 'content-type': request.headers['content-type'] ?? '' };
+  return new Response(new Uint8Array(body), { headers }).formData();
+}
+
+/** Pictures of one colour, in the format that was asked for. */
+async function makeImages(wish: Record<string, unknown>, response: ServerResponse) {
+  const { n = 1, output_format: format = 'png' } = wish;
+  const background = { r: 20, g: 60, b: 200 };
+  const picture = sharp({ create: { width: 64, height: 64, channels: 3, background } });
+  const kind = format === 'jpeg' || format === 'webp' ? format : 'png';
+  const b64_json = (await picture.toFormat(kind).toBuffer()).toString('base64');
+  sendJson(response, { created: 1, data: Array.from({ length: Number(n) }, () => ({ b64_json })) });
+}
+
+/** What a sound of each format begins with. */
+const SOUNDS: Readonly<Record<string, string>> = {
+  mp3: 'ID3',
+  opus: 'OggS',
+  aac: '\xff\xf1',
+  flac: 'fLaC',
+  wav: 'RIFF\0\0\0\0WAVE',
+};
+
+function speak({ response_format: format }: Record<string, unknown>, response: ServerResponse) {
+  const head = Buffer.from(SOUNDS[String(format)] ?? '', 'latin1');
+  response.writeHead(200, { 'content-type': 'audio/mpeg' });
+  response.end(Buffer.concat([head, Buffer.alloc(1_000 - head.length)]));
+}
+
+function moderate({ input }: Record<string, unknown>, response: ServerResponse) {
+  const areTexts = Array.isArray(input) && input.every((one) => typeof one === 'string');
+  const result = {
+    flagged: false,
+    categories: { violence: false },
+    category_scores: { violence: 0 },
+  };
+  sendJson(response, {
+    results: Array.from({ length: areTexts ? input.length : 1 }, () => result),
+  });
+}
+
 /** The picture that came, half transparent; 400 for what is none, as engines do. */
 async function cutOut(request: IncomingMessage, body: Buffer, response: ServerResponse) {
-  const headers = { 'content-type': request.headers['content-type'] ?? '' };
-  const form = await new Response(new Uint8Array(body), { headers }).formData();
+  const form = await formOf(request, body);
   const file = form.get('file');
   if (!(file instanceof File)) throw new Error('The engine got no picture');
   try {

@@ -343,6 +343,16 @@ function models() {
       price: { perSecond: 0.0001 },
       replicas: [{ engine: 'studio', model: 'whisper-1' }],
     },
+    {
+      id: 'painter',
+      type: 'image',
+      price: { perImage: 0.04 },
+      image: { edits: true },
+      replicas: studio,
+    },
+    { id: 'speaker', type: 'tts', price: { perMillionCharacters: 15 }, replicas: studio },
+    { id: 'guard', type: 'moderation', price: { input: 0.1 }, replicas: studio },
+    { id: 'sorter', type: 'rerank', price: { perSearch: 0.002 }, replicas: studio },
     { id: 'scissors', type: 'inpaint', price: { perImage: 0.02 }, replicas: [{ engine: 'rembg' }] },
   ];
 }
@@ -482,6 +492,10 @@ const MODELS = [
   'larger',
   'ears',
   'scissors',
+  'painter',
+  'speaker',
+  'guard',
+  'sorter',
   'atlas:enable_web_search=on',
   'atlas:character_slug=sea-dog',
 ];
@@ -547,6 +561,27 @@ function rightBodies([photo = '', ...others]: readonly string[], payments: reado
         svc_parameters: { character_slug: 'sea-dog', strip_thinking_response: true },
       },
     ],
+    '/completions': [
+      { model: 'plain', prompt: 'The sky is' },
+      { model: 'plain', prompt: ['The sky', 'The sea'], n: 2, stream: true },
+      { model: 'plain', prompt: [1, 2, 3], max_tokens: 4, echo: true },
+    ],
+    '/images/generations': [
+      { model: 'painter', prompt: 'A lighthouse', n: 2, output_format: 'webp' },
+      { prompt: 'A lighthouse', size: '64x64', stream: true },
+    ],
+    '/audio/speech': [
+      { model: 'speaker', input: 'Hello', voice: 'alloy', response_format: 'opus' },
+      { input: 'Hello', stream_format: 'sse' },
+    ],
+    '/moderations': [{ input: ['a', 'b'] }, { input: [{ type: 'text', text: 'a' }] }],
+    ...named(
+      ['/rerank', '/v1/rerank', '/v2/rerank'],
+      [
+        { model: 'sorter', query: 'a', documents: ['a', { text: 'b' }], return_documents: true },
+        { query: 'a', documents: [{ title: 'b' }], rank_fields: ['title'], top_n: 1 },
+      ],
+    ),
     '/messages': messages(say, photo),
     '/messages/count_tokens': messages(say, photo),
     '/embeddings': [

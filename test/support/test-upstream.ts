@@ -133,6 +133,7 @@ export class TestUpstream {
     const body = Buffer.concat(chunks).toString('utf8');
     this.seen.push({ method, path, headers, body });
     if (path.endsWith('/models')) return sendModels(response);
+    if (path.endsWith('/v1/completions')) return sendTexts(response, JSON.parse(body));
     const behaviour = this.script.shift() ?? this.otherwise;
     await behave(behaviour, response, { model: modelOf(body), body });
   }
@@ -147,6 +148,25 @@ function sendModels(response: ServerResponse): void {
   response.end(
     '{"object":"list","data":[{"id":"tiny","object":"model"},{"id":"large","object":"model"}]}',
   );
+}
+
+interface TextsWish {
+  readonly prompt?: unknown;
+  readonly n?: number;
+  readonly stream?: boolean;
+}
+
+/** Every prompt is continued the same, whatever the script says. */
+function sendTexts(response: ServerResponse, { prompt, n = 1, stream }: TextsWish): void {
+  const isList = Array.isArray(prompt) && typeof prompt[0] !== 'number';
+  const count = n * (isList ? prompt.length : 1);
+  const choices = Array.from({ length: count }, (_, index) => {
+    return { text: ' blue', index, logprobs: null, finish_reason: 'stop' };
+  });
+  const answer = JSON.stringify({ object: 'text_completion', choices, usage: USAGE });
+  const type = stream === true ? 'text/event-stream' : 'application/json';
+  response.writeHead(200, { 'content-type': type });
+  response.end(stream === true ? `data: ${answer}\n\ndata: [DONE]\n\n` : answer);
 }
 
 /** Answers one request so; for scripts that choose by what was asked. */

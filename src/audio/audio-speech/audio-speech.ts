@@ -86,7 +86,8 @@ export function audioSpeechRoute(parts: AudioSpeechParts): Route {
 interface SpeechOrder {
   readonly request: SpeechRequest;
   readonly characters: number;
-  readonly voice: string | undefined;
+  /** As the caller wrote it, or the default of the model. */
+  readonly voice: SpeechRequest['voice'];
   readonly format: SpeechFormat;
   readonly asEvents: boolean;
 }
@@ -126,7 +127,7 @@ function orderOf(request: SpeechRequest, { model }: FoundModel): SpeechOrder {
   if (formats !== undefined && !formats.includes(format)) {
     refuse('response_format', `The model ${id} writes ${formats.join(', ')}, not ${format}`);
   }
-  const voice = named ?? speech?.defaultVoice ?? voices?.[0];
+  const voice = given ?? speech?.defaultVoice ?? voices?.[0];
   return { request, characters, voice, format, asEvents: request.stream_format === 'sse' };
 }
 

@@ -11,6 +11,11 @@ const LOG_COLUMNS = `
   created_ms BIGINT NOT NULL,
   PRIMARY KEY (id, created_ms)`;
 
+/** Statements of a function, on one line: at the end of a line a `;` ends the statement around them. */
+function inOneLine(...statements: readonly string[]): string {
+  return statements.map((one) => `${one.replace(/\s+/g, ' ')}; `).join('');
+}
+
 export const LIMITS_MIGRATIONS: readonly Migration[] = [
   {
     id: 'limits-0001',
@@ -66,5 +71,29 @@ CREATE TABLE limits_slots (
   PRIMARY KEY (caller, holder)
 );
 `,
+  },
+  {
+    // Under the lock of the caller, in one round trip: each statement of a volatile function sees what
+    // was committed when it began, and so what the one who had the lock before has written. `want` is
+    // one more than run; of what nobody has the process gets one part in `parts` as well.
+    id: 'limits-0005',
+    up: {
+      sqlite: '',
+      postgres: `
+CREATE FUNCTION limits_lease_slots(of_caller TEXT, by_holder TEXT, had BIGINT, most BIGINT, want BIGINT,
+  parts BIGINT, now_ms BIGINT, until_ms BIGINT) RETURNS BIGINT LANGUAGE plpgsql VOLATILE AS $$
+  DECLARE free BIGINT; got BIGINT; BEGIN
+  ${inOneLine(
+    `PERFORM pg_advisory_xact_lock(hashtextextended('slots ' || of_caller, 0))`,
+    `SELECT most - COALESCE(sum(slots), 0) INTO free FROM limits_slots
+      WHERE caller = of_caller AND holder <> by_holder AND expires_ms >= now_ms`,
+    `got := greatest(had, least(free, want + greatest(0, (free - want) / parts)))`,
+    `INSERT INTO limits_slots (caller, holder, slots, expires_ms)
+      VALUES (of_caller, by_holder, got, until_ms) ON CONFLICT (caller, holder)
+      DO UPDATE SET slots = excluded.slots, expires_ms = excluded.expires_ms`,
+    `RETURN got`,
+  )} END $$;
+`,
+    },
   },
 ];

@@ -92,6 +92,17 @@ describe('slots of several processes', () => {
     assert.ok(entered.filter((leave) => leave !== undefined).length <= 7);
   });
 
+  test('slots are asked for in one statement', async (t) => {
+    const slots = await begin(2);
+    const { store } = opened.at(-1) ?? assert.fail('it was opened');
+    const asks = [t.mock.method(store, 'query'), t.mock.method(store, 'transaction')];
+    for (let at = 0; at < 3; at += 1) assert.ok(await slots.enter('one by one', 20));
+    assert.deepEqual(
+      asks.map(({ mock }) => mock.callCount()),
+      [1, 0],
+    );
+  });
+
   test('a process that is alone asks nobody', async (t) => {
     const slots = await begin(1);
     const { store } = opened.at(-1) ?? assert.fail('it was opened');

@@ -9,7 +9,7 @@
  * the whole limit.
  */
 import { type Clock, SECOND_MS } from '../../core/clock.ts';
-import type { Notices, SharedStore } from '../../db/db.ts';
+import { type Notices, type SharedStore, flushedIf } from '../../db/db.ts';
 import type { Slots } from './in-memory.ts';
 
 /** What is not renewed for so long is nobody's. */
@@ -124,25 +124,17 @@ export class SharedSlots implements Slots {
     const { store, holder, processes } = this.#parts;
     const { caller, running } = slots;
     try {
-      slots.leased = await store.transaction(
-        async (tx) => {
-          await tx.query('SELECT pg_advisory_xact_lock(hashtextextended($1, 0))', [
-            `slots ${caller}`,
-          ]);
-          const [row] = await tx.query<{ slots: bigint }>(LEASE, [
-            caller,
-            holder,
-            // What was leased before may be in use by now.
-            slots.leased,
-            limit,
-            running + 1,
-            2 * processes(),
-            LEASE_MS,
-          ]);
-          return Number(row?.slots ?? 0n);
-        },
-        { durable: false },
-      );
+      const [row] = await store.query<{ slots: bigint }>(LEASE, [
+        caller,
+        holder,
+        // What was leased before may be in use by now.
+        slots.leased,
+        limit,
+        running + 1,
+        2 * processes(),
+        LEASE_MS,
+      ]);
+      slots.leased = Number(row?.slots ?? 0n);
     } catch {
       // The database is away: what a request needs of it will say so.
       slots.leased = limit;
@@ -230,14 +222,9 @@ export class SharedSlots implements Slots {
 }
 
 const NOW_MS = '(extract(epoch FROM clock_timestamp()) * 1000)::bigint';
-/** One more than run, and a part of what nobody has; once others have ended who hold the lock. */
-const LEASE = `INSERT INTO limits_slots (caller, holder, slots, expires_ms)
-  SELECT $1, $2, greatest($3::bigint, least(o.free, $5::bigint
-    + greatest(0, (o.free - $5::bigint) / $6::bigint))), ${NOW_MS} + $7
-  FROM (SELECT ($4::bigint - COALESCE(sum(slots), 0))::bigint AS free FROM limits_slots
-    WHERE caller = $1 AND holder <> $2 AND expires_ms >= ${NOW_MS}) o
-  ON CONFLICT (caller, holder) DO UPDATE SET slots = excluded.slots, expires_ms = excluded.expires_ms
-  RETURNING slots`;
+/** One more than run, and a part of what nobody has. */
+const LEASE = `SELECT limits_lease_slots($1, $2, $3, $4, $5, $6, ${NOW_MS}, ${NOW_MS} + $7) AS slots,
+  ${flushedIf('false')} AS flush`;
 const RENEW = `UPDATE limits_slots SET expires_ms = ${NOW_MS} + $3
   WHERE holder = $1 AND caller IN (SELECT json_array_elements_text($2::json))
   RETURNING caller, slots`;

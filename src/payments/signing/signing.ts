@@ -40,6 +40,8 @@ export interface SettledPayment {
   readonly network: string;
   readonly payer: string;
   readonly transaction: string;
+  /** Of what was paid for; the top-up where it is not known. */
+  readonly path?: string | undefined;
 }
 
 /** What a request used and cost, and whose it was. */
@@ -121,9 +123,10 @@ export class Signing {
   }
 
   /** The receipt of a payment that was settled, as a JWS. */
-  async settled({ network, payer, transaction }: SettledPayment): Promise<SignedPayload> {
+  async settled(payment: SettledPayment): Promise<SignedPayload> {
     const { publicUrl, basePath } = this.#options;
-    const resourceUrl = `${publicUrl}${basePath}/x402/top-up`;
+    const { network, payer, transaction, path = `${basePath}/x402/top-up` } = payment;
+    const resourceUrl = publicUrl + path;
     const issuedAt = this.#nowSeconds();
     return this.#jws({ version: VERSION, network, resourceUrl, payer, issuedAt, transaction });
   }

@@ -67,7 +67,9 @@ export function Video() {
   };
   const order = (): void => {
     void action.run(async () => {
-      job.value = await call<Job>('/video/queue', { method: 'POST', body });
+      // What names the job, and no more of the answer: the job is the body of later requests.
+      const { model, queue_id } = await call<Job>('/video/queue', { method: 'POST', body });
+      job.value = { model, queue_id };
     });
   };
   const constraints = choice.model?.model_spec.constraints ?? {};

@@ -1,0 +1,48 @@
+/** An HTTP server that stands for an engine of any kind: the test decides each answer. */
+import { once } from 'node:events';
+import { type IncomingMessage, type ServerResponse, createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
+
+export interface Heard {
+  readonly method: string;
+  readonly path: string;
+  readonly key: string | undefined;
+  readonly body: string;
+}
+
+export type Answer = (heard: Heard, response: ServerResponse) => unknown;
+
+export type AnsweringEngine = Awaited<ReturnType<typeof openEngine>>;
+
+/** An engine whose every answer the test decides. */
+export async function openEngine() {
+  const heard: Heard[] = [];
+  const engine = { answer: ((_heard, response) => response.end()) as Answer };
+  const server = createServer((request: IncomingMessage, response) => {
+    const chunks: Buffer[] = [];
+    request.on('data', (chunk: Buffer) => chunks.push(chunk));
+    request.on('end', () => {
+      const body = Buffer.concat(chunks).toString('latin1');
+      const key = request.headers['idempotency-key']?.toString();
+      const one = { method: request.method ?? '', path: request.url ?? '', key, body };
+      heard.push(one);
+      void engine.answer(one, response);
+    });
+  });
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const { port } = server.address() as AddressInfo; // a listening TCP server has one
+  return Object.assign(engine, {
+    heard,
+    url: `http://127.0.0.1:${port}`,
+    close: async () => {
+      server.closeAllConnections();
+      server.close();
+      await once(server, 'close');
+    },
+  });
+}
+
+export function sendJson(response: ServerResponse, status: number, body: unknown): void {
+  response.writeHead(status, { 'content-type': 'application/json' }).end(JSON.stringify(body));
+}
