@@ -20,11 +20,13 @@ export const IMAGES_EDITS: RouteDescription = {
       type: 'multipart/form-data',
       schema: {
         type: 'object',
-        required: ['image', 'prompt'],
+        required: ['prompt'],
         properties: {
-          image: {
-            description: 'PNG, JPEG or WebP; several as `image[]`.',
-            anyOf: [BYTES, { type: 'array', items: BYTES }],
+          image: { ...BYTES, description: 'PNG, JPEG or WebP; for several see `image[]`.' },
+          'image[]': {
+            type: 'array',
+            items: BYTES,
+            description: 'Several images, in the place of `image`.',
           },
           mask: { ...BYTES, description: 'A PNG; its clear pixels are painted anew.' },
           ...FIELDS,
