@@ -20,13 +20,13 @@ export const IMAGES_EDITS: RouteDescription = {
       type: 'multipart/form-data',
       schema: {
         type: 'object',
-        required: ['prompt'],
+        required: ['image', 'prompt'],
         properties: {
           image: { ...BYTES, description: 'PNG, JPEG or WebP; for several see `image[]`.' },
           'image[]': {
             type: 'array',
             items: BYTES,
-            description: 'Several images, in the place of `image`.',
+            description: 'Several images; then `image` is not needed.',
           },
           mask: { ...BYTES, description: 'A PNG; its clear pixels are painted anew.' },
           ...FIELDS,
