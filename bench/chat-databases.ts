@@ -7,6 +7,7 @@
  * Run: node bench/chat-databases.ts
  */
 import { execFileSync } from 'node:child_process';
+import { setTimeout as delay } from 'node:timers/promises';
 import { startPostgres } from '../test/databases/postgres.ts';
 import { type FareboxProcess, removeFolder, startFarebox } from '../test/e2e/farebox-process.ts';
 import { openStores } from '../src/server/stores.ts';
@@ -108,9 +109,9 @@ async function database(name: string): Promise<string> {
   return postgres.url(name);
 }
 
-async function ask(sql: string): Promise<readonly Record<string, unknown>[]> {
+async function ask(sql: string, name = 'postgres'): Promise<readonly Record<string, unknown>[]> {
   const { default: pg } = await import('pg');
-  const admin = new pg.Client({ connectionString: postgres.url('postgres') });
+  const admin = new pg.Client({ connectionString: postgres.url(name) });
   await admin.connect();
   const { rows } = await admin.query<Record<string, unknown>>(sql);
   await admin.end();
@@ -157,13 +158,32 @@ function cpuOfPostgres(): ReadonlyMap<number, number> {
   return new Map([pid, ...childrenOf(pid)].map((one) => [one, cpuOf(one)]));
 }
 
-function cpuSince(before: ReadonlyMap<number, number>): number {
+function cpuBetween(
+  before: ReadonlyMap<number, number>,
+  after: ReadonlyMap<number, number>,
+): number {
   let sum = 0;
-  for (const [pid, cpu] of cpuOfPostgres()) sum += cpu - (before.get(pid) ?? 0);
+  for (const [pid, cpu] of after) sum += cpu - (before.get(pid) ?? 0);
   return sum;
 }
 
 const COST_WINDOW_MS = 3_000;
+
+/** Callers have met their processes by then: what the first request of each costs is not counted. */
+const LEAD_MS = 1_000;
+
+interface CostSample {
+  readonly chats: number;
+  readonly cpu: ReadonlyMap<number, number>;
+  readonly log: number;
+  readonly sent: ReadonlyMap<Kind, number>;
+}
+
+async function sampleOf(name: string): Promise<CostSample> {
+  const [row] = await ask('SELECT count(*) AS chats FROM ledger_usage', name);
+  const sent = await statementsOf(name);
+  return { chats: Number(row?.['chats']), cpu: cpuOfPostgres(), log: await logOf(), sent };
+}
 
 /** Median-free: one long window each, since CPU and counts add up. */
 async function reportCost(
@@ -177,26 +197,35 @@ async function reportCost(
   );
   for (const [index, target] of targets.entries()) {
     const name = NAMES[index];
-    const [cpu, log] = [cpuOfPostgres(), await logOf()];
-    const before = name === undefined ? new Map<Kind, number>() : await statementsOf(name);
-    const figures = await runWindow(target, { ...loadOf(target), windowMs: COST_WINDOW_MS });
-    const chats = Math.round((figures.perSecond * COST_WINDOW_MS) / 1_000);
-    const line = target.name.padEnd(24) + String(chats).padStart(8);
-    const own = figures.cpuMicroseconds.toFixed(0).padStart(13);
-    if (name === undefined) {
-      console.log(line + own);
+    const window = runWindow(target, { ...loadOf(target), windowMs: LEAD_MS + COST_WINDOW_MS });
+    await delay(LEAD_MS);
+    const before = name === undefined ? undefined : await sampleOf(name);
+    await delay(COST_WINDOW_MS - LEAD_MS / 2);
+    const after = name === undefined ? undefined : await sampleOf(name);
+    const figures = await window;
+    const own = figures.cpuMicroseconds.toFixed(0).padStart(21);
+    if (before === undefined || after === undefined) {
+      console.log(target.name.padEnd(24) + own);
       continue;
     }
-    const added = (cpuSince(cpu) / chats).toFixed(0).padStart(16);
-    const bytes = (((await logOf()) - log) / chats).toFixed(0).padStart(12);
-    const sent = [...(await statementsOf(name))].map(([kind, count]) => {
-      return { kind, of100: (count - (before.get(kind) ?? 0)) / (chats / 100) };
+    const chats = after.chats - before.chats;
+    const cpu = cpuBetween(before.cpu, after.cpu) / chats;
+    const log = (after.log - before.log) / chats;
+    const sent = [...after.sent].map(([kind, count]) => {
+      return { kind, of100: (count - (before.sent.get(kind) ?? 0)) / (chats / 100) };
     });
     const all = sent.reduce((sum, { of100 }) => sum + of100, 0);
     const parts = sent
       .filter(({ of100 }) => of100 >= 0.05)
       .map(({ kind, of100 }) => `${of100.toFixed(1)} ${kind}`);
-    console.log(`${line}${own}${added}${bytes}   ${all.toFixed(1)} = ${parts.join(' + ')}`);
+    console.log(
+      target.name.padEnd(24) +
+        String(chats).padStart(8) +
+        own.slice(8) +
+        cpu.toFixed(0).padStart(16) +
+        log.toFixed(0).padStart(12) +
+        `   ${all.toFixed(1)} = ${parts.join(' + ')}`,
+    );
   }
 }
 

@@ -112,7 +112,7 @@ export class ChatRun implements ChatPlan {
   /** The engine call that runs. */
   round: Round;
   /** Of the calls that have ended. */
-  readonly uses: RoundUse[] = [];
+  uses: readonly RoundUse[] = [];
   /** Tries of all calls that have ended. */
   attempts = 0;
   /** What the engine's own search found. */
@@ -299,7 +299,7 @@ export type Attempted = Pick<EngineOutcome, 'attempts' | 'replica'>;
 /** Notes what a round used, and in the log when its engine said what cannot be. */
 export function endRound(run: ChatRun, end: RoundEnd, outcome: Attempted): void {
   const use = roundUse(end, run.round, run.request);
-  run.uses.push(use);
+  run.uses = run.uses.length === 0 ? [use] : [...run.uses, use];
   run.attempts += outcome.attempts;
   if (!use.isImpossible) return;
   const { promptTokens, completionTokens } = end.reported?.usage ?? {};

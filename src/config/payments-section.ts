@@ -149,9 +149,9 @@ export const PaymentsSection = z.strictObject({
     .describe('Signs in place of the key that the database keeps: 64 hex digits'),
   requiredHeaderBytes: z
     .int()
-    .min(3_000)
+    .min(2_800)
     .max(8_000)
-    .default(4_000)
+    .default(3_600)
     .describe(
       'Most that a `PAYMENT-REQUIRED` header has; what does not fit stands in the body alone. Raise it where the proxies in front take larger headers',
     ),

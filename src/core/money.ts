@@ -100,10 +100,8 @@ export function maxNano(a: Nano, b: Nano): Nano {
   return a > b ? a : b;
 }
 
-export function addNano(...amounts: readonly Nano[]): Nano {
-  let sum = 0n;
-  for (const amount of amounts) sum += amount;
-  return nano(sum);
+export function addNano(a: Nano, b: Nano): Nano {
+  return (a + b) as Nano; // both are nano-USD
 }
 
 const DECIMAL = /^(\d+)(?:\.(\d*))?(?:[eE]([+-]?\d{1,3}))?$/;

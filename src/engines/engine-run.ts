@@ -232,7 +232,11 @@ export class EngineRun implements Waiter, Chooser, Placed {
   take(attempt: Attempt, chunk: Buffer): void {
     if (this.#isEnded) return;
     this.#bytes += chunk.length;
-    if (this.#sink === null) return void this.#chunks.push(chunk);
+    if (this.#sink === null) {
+      if (this.#chunks.length === 0) this.#chunks = [chunk];
+      else this.#chunks.push(chunk);
+      return;
+    }
     try {
       if (!this.#sink.onChunk(chunk)) attempt.pause();
     } catch (error) {

@@ -90,7 +90,7 @@ function pick(
   { caller, keyHash, tried }: Chooser,
   isLastResort: boolean,
 ): Target | EngineState | null {
-  const open: Target[] = [];
+  let open: Target[] | undefined;
   let best: Target | null = null;
   let full: EngineState | null = null;
   for (const target of targets) {
@@ -98,7 +98,7 @@ function pick(
     if (tried?.has(target) === true) continue;
     if (!(isLastResort ? state.isLastResortFor(caller) : state.isReadyFor(caller))) continue;
     if (engine.hasRoom) {
-      open.push(target);
+      if (keyHash !== null) (open ??= []).push(target);
       if (best === null || target.isBetterThan(best)) best = target;
     } else if (full === null || engine.queueRoom > full.queueRoom) full = engine;
   }
@@ -106,7 +106,7 @@ function pick(
   // The first in the key's order among those of the same order as the least loaded.
   const { order, load } = best;
   let bestScore = -1;
-  for (const target of open) {
+  for (const target of open ?? []) {
     if (target.order !== order || target.load > load + AFFINITY_SLACK) continue;
     const score = rendezvousScore(keyHash, target);
     if (score <= bestScore) continue;

@@ -29,7 +29,9 @@ export function readBytes(request: IncomingMessage, limitBytes: number): Promise
     let pieces: Buffer[] = [];
     let sizeBytes = 0;
     const take = (piece: Buffer): void => {
-      pieces.push(piece);
+      // Most bodies are one piece, and a list that grows begins with room for many.
+      if (pieces.length === 0) pieces = [piece];
+      else pieces.push(piece);
       sizeBytes += piece.length;
       if (sizeBytes <= limitBytes) return;
       // The rest is read and forgotten, so that the answer is not lost with the connection.

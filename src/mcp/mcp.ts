@@ -40,7 +40,7 @@ import {
 import { RunningCalls } from './running-calls.ts';
 import { PAYMENT_CAPABILITY, runTool } from './run-tool.ts';
 import { serviceTools } from './service-tools.ts';
-import type { Tool } from './tool.ts';
+import { type Tool, asJson } from './tool.ts';
 import { videoTools } from './video-tools.ts';
 
 export interface McpParts {
@@ -306,7 +306,10 @@ function answerOf(error: unknown, id: NonNullable<Message['id']>): Json {
 
 function httpFault(error: ProtocolError, id?: Message['id']): Fault {
   const code = error.status === 404 ? 'NOT_FOUND' : 'INVALID_REQUEST';
-  return new Fault(code, { message: error.message, body: errorOf(id, error) });
+  // The code of the catalogue stands in the data, as it does for what a stage refuses.
+  const data = { ...asJson(error.data), code };
+  const said = new ProtocolError(error.code, error.message, { data });
+  return new Fault(code, { message: error.message, body: errorOf(id, said) });
 }
 
 /** What a stage before the handler refuses; a code of the application lies outside of JSON-RPC's. */

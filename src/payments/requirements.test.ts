@@ -45,7 +45,7 @@ const options = {
   maxTimeoutSeconds: 300,
   signing: undefined,
   refundNetworks: [BASE],
-  headerBytes: 4_000,
+  headerBytes: 3_600,
   clock: { nowMs: () => Date.UTC(2026, 10, 21) },
   ids: { hex: () => 'ab'.repeat(16) },
   offers: () => offers,

@@ -165,7 +165,7 @@ export async function openWallets(options: WalletsOptions): Promise<Wallets> {
       callerOf((await requireConfigured(payments).signIn(header)).wallet),
     callerOfPayment: async (header, context) => {
       const configured = requireConfigured(payments);
-      const resource = { path: context.path.slice(0, MAX_PATH_CHARS), description: SOLD };
+      const resource = { path: context.path, description: SOLD };
       const asked = { context, payments: configured, resource, kind: 'discovery', header } as const;
       const offered = await withPayment(asked, (payment) =>
         configured.offer(payment, retryProof(context)),

@@ -16,6 +16,7 @@ import { ExactEvmScheme } from '@x402/evm/exact/client';
 import { wrapFetchWithPayment, x402Client } from '@x402/fetch';
 import { ExactSvmScheme } from '@x402/svm/exact/client';
 import OpenAI from 'openai';
+import { batchEnd, chatLine, linesOfFile, startBatch } from '../support/batch-client.ts';
 import { VeniceClient } from 'venice-x402-client';
 import { createWalletClient, http, publicActions } from 'viem';
 import { base } from 'viem/chains';
@@ -319,6 +320,37 @@ describe('wallets', () => {
     assert.equal((await chat(rig.origin, bearer)).status, 401);
     assert.deepEqual(((await (await tokens('GET')).json()) as { data: unknown[] }).data, []);
     assert.equal((await tokens('DELETE', `/${data.id}`)).status, 400);
+  });
+
+  test('a batch of a wallet token is within its limit, and does not run on when it is revoked', async () => {
+    const account = await paidWallet();
+    const tokens = async (method: string, path: string) =>
+      fetch(`${rig.origin}/api/v1/x402/token${path}`, {
+        method,
+        headers: { 'SIGN-IN-WITH-X': await signIn(account, rig.origin) },
+      });
+    const made = (await (await tokens('POST', '?usdLimit=0.00036')).json()) as {
+      data: { id: string; token: string };
+    };
+    const other = (await (await tokens('POST', '')).json()) as { data: { token: string } };
+    const clientOf = (apiKey: string) =>
+      new OpenAI({ baseURL: `${rig.origin}/api/v1`, apiKey, maxRetries: 0 });
+    const [limited, free] = [clientOf(made.data.token), clientOf(other.data.token)];
+    const lines = (count: number) =>
+      Array.from({ length: count }, (_, at) => chatLine(`${at}`, { model: 'm' }));
+    const within = await batchEnd(free, (await startBatch(limited, lines(60))).id);
+    const spent = FIVE_USD - (await creditOf(farebox, account.address));
+    assert.ok(spent > 0n && spent <= 360_000n, String(spent));
+    const refused = await linesOfFile(free, within.error_file_id);
+    assert.deepEqual(new Set(refused.map(({ response }) => response?.status_code)), new Set([402]));
+    rig.upstream.otherwise = { kind: 'answer', afterMs: 300, content: 'Hi' };
+    const { id } = await startBatch(limited, lines(60));
+    assert.equal((await tokens('DELETE', `/${made.data.id}`)).status, 200);
+    const revoked = await batchEnd(free, id);
+    rig.upstream.otherwise = { kind: 'json', usage: true };
+    const errors = await linesOfFile(free, revoked.error_file_id);
+    assert.ok(errors.some(({ response }) => response?.status_code === 401));
+    await farebox.audit();
   });
 
   test('a wallet token is an API key for the openai SDK, and cannot renew itself', async () => {

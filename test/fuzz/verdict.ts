@@ -168,6 +168,8 @@ export function codeOf(text: string): string | undefined {
   if (typeof error === 'string' && error in FAULTS) return error;
   if (typeof error !== 'object' || error === null) return undefined;
   const inner = 'code' in error ? error.code : undefined;
+  // An error of JSON-RPC has a number of its own.
+  if (typeof inner === 'number' && 'data' in error) return codeOf(JSON.stringify(error.data));
   return typeof inner === 'string' ? inner.toUpperCase() : undefined;
 }
 

@@ -39,7 +39,7 @@ export const TEST_SETTINGS: PaymentSettings = {
   sessionMinutes: 60,
   receipts: true,
   mpp: false,
-  requiredHeaderBytes: 4_000,
+  requiredHeaderBytes: 3_600,
   facilitator: { timeoutSeconds: 10, expose: true },
 };
 

@@ -164,12 +164,12 @@ export function saveStates(statements: Statement[], states: States): void {
 
 /** Writes every row that was read. */
 export function writeStates(write: Write, { accounts, allowances }: States): void {
-  for (const [id, state] of accounts) {
+  accounts.forEach((state, id) => {
     const { balanceNano, heldNano, dailyDay, dailySpentNano, dailyHeldNano } = state;
     assert(balanceNano >= 0n, 'no balance goes below zero');
     assert(heldNano >= 0n && dailyHeldNano >= 0n, 'no hold goes below zero');
     write(UPDATE_ACCOUNT, [balanceNano, heldNano, dailyDay, dailySpentNano, dailyHeldNano, id]);
-  }
+  });
   for (const [id, state] of allowances) {
     const { usdSpentNano, usdHeldNano, diemSpentNano, diemHeldNano } = state;
     const amounts = [usdSpentNano, usdHeldNano, diemSpentNano, diemHeldNano];

@@ -88,6 +88,12 @@ function valuesOf(schema: JsonSchema): readonly string[] | undefined {
 /** Names of files that fit what a field of this name takes. */
 const FILES: Readonly<Record<string, string>> = { image: 'photo.png', mask: 'mask.png' };
 
+/** What stands in fields that have no example. */
+const USUAL: Readonly<Record<string, string>> = {
+  model: 'default',
+  prompt: 'A lighthouse at dawn',
+};
+
 function formFields(
   given: JsonSchema,
   { components }: OpenApiDocument,
@@ -100,8 +106,8 @@ function formFields(
     const schema = resolve(member, components);
     const isFile = isFileSchema(schema);
     const values = valuesOf(schema as JsonSchema); // the same, by fewer members
-    const { const: only } = schema as { readonly const?: string }; // of a form: texts
-    const usual = examples[name] ?? (name === 'model' ? 'default' : only);
+    const isNeeded = required.includes(name) || name === 'model';
+    const usual = examples[name] ?? (isNeeded ? (USUAL[name] ?? values?.[0]) : undefined);
     const fallback = path.startsWith('/audio') ? 'speech.mp3' : 'requests.jsonl';
     const value = isFile ? (FILES[name] ?? fallback) : usual;
     return {
@@ -114,10 +120,11 @@ function formFields(
   });
 }
 
-/** Bytes, alone or as a list of files. */
+/** Bytes, alone, as a list of files, or either. */
 function isFileSchema(schema: object): boolean {
-  const { contentMediaType, format, items } = schema as Readonly<Record<string, unknown>>; // JSON Schema
+  const { contentMediaType, format, items, anyOf } = schema as Readonly<Record<string, unknown>>; // JSON Schema
   if (contentMediaType !== undefined || format === 'binary') return true;
+  if (Array.isArray(anyOf)) return anyOf.some((one: object) => isFileSchema(one));
   return typeof items === 'object' && items !== null && isFileSchema(items);
 }
 

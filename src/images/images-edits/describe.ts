@@ -22,9 +22,11 @@ export const IMAGES_EDITS: RouteDescription = {
         type: 'object',
         required: ['image', 'prompt'],
         properties: {
-          image: {
-            description: 'PNG, JPEG or WebP; several as `image[]`.',
-            anyOf: [BYTES, { type: 'array', items: BYTES }],
+          image: { ...BYTES, description: 'PNG, JPEG or WebP; for several see `image[]`.' },
+          'image[]': {
+            type: 'array',
+            items: BYTES,
+            description: 'Several images; then `image` is not needed.',
           },
           mask: { ...BYTES, description: 'A PNG; its clear pixels are painted anew.' },
           ...FIELDS,

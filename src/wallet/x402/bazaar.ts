@@ -28,6 +28,12 @@ const MODEL_TYPE: Readonly<Record<string, ModelType>> = {
 };
 const DIALECT = 'https://json-schema.org/draft/2020-12/schema';
 const FILE = '@file';
+/** Of a request alone, for a header. */
+const SLIM_SCHEMA: Json = {
+  type: 'object',
+  properties: { input: { type: 'object', required: ['type', 'method', 'bodyType', 'body'] } },
+  required: ['input'],
+};
 
 /** What a route is asked with, and how that is checked. */
 interface Asked {
@@ -81,10 +87,11 @@ export class Bazaar {
       ...(hasParameters ? { pathParams: parameters } : {}),
     };
     const template = hasParameters ? { routeTemplate: basePath + route.path } : {};
-    const slim = { info: { input }, schema: schemaOf(method, asked, false), ...template };
-    if (answered === undefined) return { full: slim, slim };
-    const info = { input, output: answered };
-    return { full: { info, schema: schemaOf(method, asked, true), ...template }, slim };
+    const info = { input, ...(answered === undefined ? {} : { output: answered }) };
+    return {
+      full: { info, schema: schemaOf(method, asked, answered !== undefined), ...template },
+      slim: { info: { input }, schema: SLIM_SCHEMA, ...template },
+    };
   }
 
   /** An example that works here. */

@@ -7,7 +7,7 @@ import { Caps, MadeKey } from '../pages/keys.tsx';
 import { KeyForm } from '../pages/key-form.tsx';
 import { RequestTable, ReceiptDrawer } from '../pages/request-table.tsx';
 import { toast } from '../parts/announce.tsx';
-import { Field, Refusal, Select, problemOf, useAction } from '../parts/form.tsx';
+import { AmountField, Refusal, Select, TextField, problemOf, useAction } from '../parts/form.tsx';
 import { Overlay } from '../parts/overlay.tsx';
 import { Copy, Fact, Facts, State, Time, Usd } from '../parts/show.tsx';
 import { Empty, Loaded } from '../parts/states.tsx';
@@ -138,45 +138,29 @@ function Movement({ account, path, moved }: { account: Account; path: string; mo
             ]}
             onChange={setKind}
           />
-          <Field label="USD" problem={problemOf(action.error, 'amountUsd')}>
-            {(attributes) => (
-              <input
-                {...attributes}
-                required
-                type="number"
-                min="0"
-                step="any"
-                inputMode="decimal"
-                value={amount}
-                onInput={(event) => setAmount(event.currentTarget.value)}
-              />
-            )}
-          </Field>
+          <AmountField
+            label="USD"
+            problem={problemOf(action.error, 'amountUsd')}
+            required
+            value={amount}
+            onInput={setAmount}
+          />
         </div>
-        <Field
+        <TextField
           label="Reference"
           hint="Names this movement; the same one never moves twice."
           problem={problemOf(action.error, 'reference')}
-        >
-          {(attributes) => (
-            <input
-              {...attributes}
-              required
-              value={reference}
-              onInput={(event) => setReference(event.currentTarget.value)}
-            />
-          )}
-        </Field>
-        <Field label="Note" hint="Stands on the statement.">
-          {(attributes) => (
-            <input
-              {...attributes}
-              maxLength={200}
-              value={note}
-              onInput={(event) => setNote(event.currentTarget.value)}
-            />
-          )}
-        </Field>
+          required
+          value={reference}
+          onInput={setReference}
+        />
+        <TextField
+          label="Note"
+          hint="Stands on the statement."
+          maxLength={200}
+          value={note}
+          onInput={setNote}
+        />
         <Refusal error={action.error} />
         <p class="row end">
           <button type="submit" class="primary" disabled={action.isRunning}>
@@ -221,40 +205,28 @@ function Settings({
           );
         }}
       >
-        <Field label="Name" problem={problemOf(action.error, 'name')}>
-          {(attributes) => (
-            <input
-              {...attributes}
-              required
-              maxLength={100}
-              value={name}
-              onInput={(event) => setName(event.currentTarget.value)}
-            />
-          )}
-        </Field>
+        <TextField
+          label="Name"
+          problem={problemOf(action.error, 'name')}
+          required
+          maxLength={100}
+          value={name}
+          onInput={setName}
+        />
         <div class="fields-row">
-          <Field label="Plan" problem={problemOf(action.error, 'plan')}>
-            {(attributes) => (
-              <input
-                {...attributes}
-                required
-                value={plan}
-                onInput={(event) => setPlan(event.currentTarget.value)}
-              />
-            )}
-          </Field>
-          <Field label="Daily credit in USD" problem={problemOf(action.error, 'dailyDiem')}>
-            {(attributes) => (
-              <input
-                {...attributes}
-                type="number"
-                min="0"
-                step="any"
-                value={daily}
-                onInput={(event) => setDaily(event.currentTarget.value)}
-              />
-            )}
-          </Field>
+          <TextField
+            label="Plan"
+            problem={problemOf(action.error, 'plan')}
+            required
+            value={plan}
+            onInput={setPlan}
+          />
+          <AmountField
+            label="Daily credit in USD"
+            problem={problemOf(action.error, 'dailyDiem')}
+            value={daily}
+            onInput={setDaily}
+          />
         </div>
         <Refusal error={action.error} />
         <p class="row end">

@@ -5,7 +5,7 @@ import { useId, useState } from 'preact/hooks';
 import { call, query } from '../api.ts';
 import { usdText } from '../format.ts';
 import { toast } from '../parts/announce.tsx';
-import { Field, Refusal, problemOf, useAction } from '../parts/form.tsx';
+import { AmountField, Refusal, TextField, problemOf, useAction } from '../parts/form.tsx';
 import { Overlay } from '../parts/overlay.tsx';
 import { PageHead } from '../parts/page-head.tsx';
 import { Id, State, Time, Usd } from '../parts/show.tsx';
@@ -172,33 +172,22 @@ function NewAccount({ close, made }: { close: () => void; made: (id: string) => 
           create();
         }}
       >
-        <Field label="Name" hint="For you to find it by." problem={problemOf(action.error, 'name')}>
-          {(attributes) => (
-            <input
-              {...attributes}
-              required
-              maxLength={100}
-              value={name}
-              onInput={(event) => setName(event.currentTarget.value)}
-            />
-          )}
-        </Field>
-        <Field
+        <TextField
+          label="Name"
+          hint="For you to find it by."
+          problem={problemOf(action.error, 'name')}
+          required
+          maxLength={100}
+          value={name}
+          onInput={setName}
+        />
+        <AmountField
           label="Daily credit in USD"
           hint="Given each day at 00:00 UTC; empty: none."
           problem={problemOf(action.error, 'dailyDiem')}
-        >
-          {(attributes) => (
-            <input
-              {...attributes}
-              type="number"
-              min="0"
-              step="any"
-              value={daily}
-              onInput={(event) => setDaily(event.currentTarget.value)}
-            />
-          )}
-        </Field>
+          value={daily}
+          onInput={setDaily}
+        />
         <Refusal error={action.error} />
         <p class="row end">
           <button type="submit" class="primary" disabled={action.isRunning}>

@@ -1,7 +1,7 @@
 /** What a key may do and spend, as a form for a new key and for one that is there. */
 import { useState } from 'preact/hooks';
 import { useModels } from '../lookups.ts';
-import { Field, Refusal, Select, problemOf, useAction } from '../parts/form.tsx';
+import { AmountField, Refusal, Select, TextField, problemOf, useAction } from '../parts/form.tsx';
 import type { ApiKey } from '../shapes.ts';
 
 interface KeyFormProps {
@@ -72,48 +72,29 @@ export function KeyForm({ given, save }: KeyFormProps) {
           onChange={(one) => setKind(one as Kind)}
         />
       )}
-      <Field
+      <TextField
         label="Description"
         hint="What uses it, for you to know."
         problem={problem('description')}
-      >
-        {(attributes) => (
-          <input
-            {...attributes}
-            required
-            maxLength={64}
-            value={description}
-            onInput={(event) => setDescription(event.currentTarget.value)}
-          />
-        )}
-      </Field>
+        required
+        maxLength={64}
+        value={description}
+        onInput={setDescription}
+      />
       <div class="fields-row">
-        <Field label="Cap in USD" hint="Empty: no cap." problem={problem('consumptionLimit')}>
-          {(attributes) => (
-            <input
-              {...attributes}
-              type="number"
-              min="0"
-              step="any"
-              inputMode="decimal"
-              value={usd}
-              onInput={(event) => setUsd(event.currentTarget.value)}
-            />
-          )}
-        </Field>
-        <Field label="Cap in daily credit" hint="Empty: no cap.">
-          {(attributes) => (
-            <input
-              {...attributes}
-              type="number"
-              min="0"
-              step="any"
-              inputMode="decimal"
-              value={diem}
-              onInput={(event) => setDiem(event.currentTarget.value)}
-            />
-          )}
-        </Field>
+        <AmountField
+          label="Cap in USD"
+          hint="Empty: no cap."
+          problem={problem('consumptionLimit')}
+          value={usd}
+          onInput={setUsd}
+        />
+        <AmountField
+          label="Cap in daily credit"
+          hint="Empty: no cap."
+          value={diem}
+          onInput={setDiem}
+        />
         <Select
           label="Caps start again"
           value={period}
@@ -122,20 +103,14 @@ export function KeyForm({ given, save }: KeyFormProps) {
         />
       </div>
       <div class="fields-row">
-        <Field
+        <TextField
           label="Expires"
           hint="At 00:00 UTC of that day; empty: never."
           problem={problem('expiresAt')}
-        >
-          {(attributes) => (
-            <input
-              {...attributes}
-              type="date"
-              value={expires}
-              onInput={(event) => setExpires(event.currentTarget.value)}
-            />
-          )}
-        </Field>
+          type="date"
+          value={expires}
+          onInput={setExpires}
+        />
         <Select label="Privacy" value={privacy} options={PRIVACY_CHOICES} onChange={setPrivacy} />
       </div>
       <ModelChoice chosen={models} choose={setModels} />

@@ -25,6 +25,47 @@ export function Field({ label, hint, problem, children }: FieldProps) {
   );
 }
 
+interface TextFieldProps extends Pick<FieldProps, 'label' | 'hint' | 'problem'> {
+  readonly value: string;
+  readonly onInput: (value: string) => void;
+  readonly type?: 'text' | 'date' | 'number';
+  readonly required?: boolean;
+  readonly maxLength?: number;
+  readonly min?: string;
+  readonly step?: string;
+  readonly inputMode?: 'decimal';
+}
+
+/** One line of text, or what a browser has a picker for. */
+export function TextField({
+  label,
+  hint,
+  problem,
+  onInput,
+  type = 'text',
+  ...input
+}: TextFieldProps) {
+  // One of the kinds of a field, whose types tell them apart.
+  const kind = type as 'text';
+  return (
+    <Field label={label} hint={hint} problem={problem}>
+      {(attributes) => (
+        <input
+          {...attributes}
+          {...input}
+          type={kind}
+          onInput={(event) => onInput(event.currentTarget.value)}
+        />
+      )}
+    </Field>
+  );
+}
+
+/** An amount of money or credit, none of it negative, with as many decimals as it has. */
+export function AmountField(props: TextFieldProps) {
+  return <TextField {...props} type="number" min="0" step="any" inputMode="decimal" />;
+}
+
 interface SelectProps {
   readonly label: string;
   readonly value: string;
