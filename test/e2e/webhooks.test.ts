@@ -3,6 +3,7 @@
  * official package of Standard Webhooks checks it, and repeated over a restart until it is taken.
  */
 import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
 import { mkdtempSync, rmSync } from 'node:fs';
 import { type IncomingHttpHeaders, type Server, createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
@@ -48,6 +49,14 @@ class Receiver {
     this.#server?.close();
     this.#server?.closeAllConnections();
   }
+}
+
+async function freePort(): Promise<number> {
+  const server = createServer();
+  await new Promise<void>((listening) => server.listen(0, '127.0.0.1', listening));
+  const { port } = server.address() as AddressInfo;
+  await new Promise((closed) => server.close(closed));
+  return port;
 }
 
 async function until(holds: () => boolean | Promise<boolean>): Promise<void> {
@@ -171,6 +180,38 @@ for (const dialect of ['sqlite', 'postgres'] as const) {
       assert.equal((await ask(`/webhooks/${id}/deliveries`)).status, 404);
     });
 
+    test('examples/webhooks/receive.ts takes what is signed, and nothing else', async () => {
+      const port = await freePort();
+      const address = `http://127.0.0.1:${port}/`;
+      const body = { url: address, events: ['spend.daily'], thresholds: { dailySpendUsd: 100 } };
+      const { id, secret } = (await ask('/webhooks', { body })).body;
+      const file = join(import.meta.dirname, '../../examples/webhooks/receive.ts');
+      const env = { ...process.env, WEBHOOK_SECRET: secret, PORT: String(port) };
+      const child = spawn(process.execPath, [file], { env, stdio: ['ignore', 'pipe', 'inherit'] });
+      let said = '';
+      child.stdout.on('data', (piece) => (said += String(piece)));
+      try {
+        await until(() => said.includes('Listening'));
+        assert.equal((await fetch(address, { method: 'POST', body: '{}' })).status, 401);
+        // It looks at the time of the message, and this server's clock stands still.
+        const tested = await ask(`/webhooks/${id}/test`, { method: 'POST' });
+        assert.deepEqual([tested.body.status, tested.body.responseStatus], ['failed', 401]);
+        const message = '{"type":"webhook.test"}';
+        const sentAt = new Date();
+        const headers = {
+          'webhook-id': 'msg_1',
+          'webhook-timestamp': String(Math.floor(sentAt.getTime() / 1_000)),
+          'webhook-signature': new Webhook(secret).sign('msg_1', sentAt, message),
+        };
+        const fresh = await fetch(address, { method: 'POST', headers, body: message });
+        assert.equal(fresh.status, 204);
+        await until(() => said.includes(message));
+      } finally {
+        child.kill();
+        await remove(id);
+      }
+    });
+
     test('an account has ten, among requests at once', async () => {
       const body = { url, events: ['spend.daily'], thresholds: { dailySpendUsd: 1 } };
       const made = await Promise.all(Array.from({ length: 12 }, () => ask('/webhooks', { body })));
@@ -257,11 +298,16 @@ for (const dialect of ['sqlite', 'postgres'] as const) {
       await remove(id);
     });
 
-    test('an address that is gone is given up, one that never answers after a day', async () => {
+    test('an address that is gone is given up', async () => {
       receiver.status = 410;
       const { id } = await make({ balanceUsd: 1_000 }, ['balance.low']);
       await inMinutes(async () => (await sent(id))[0]?.status === 'failed');
       await remove(id);
+    });
+
+    // Hours are thousands of heartbeats to a shared database; what is proven knows no database.
+    if (dialect === 'postgres') return;
+    test('an address that never takes it is given up after a day', async () => {
       receiver.status = 503;
       const { id: deaf } = await make({ balanceUsd: 1_000 }, ['balance.low']);
       await inMinutes(async () => {
