@@ -16,7 +16,7 @@ import {
 
 /** Deliveries of one account that are taken at once: a slow address of one holds up no other. */
 const DUE_PER_ACCOUNT = 4;
-/** A period whose crossing is forgotten must be over: months have 31 days. */
+/** The period of a cap that never starts again. */
 const LIFETIME_PERIOD = 0;
 
 /** What became of an attempt. */
