@@ -14,19 +14,15 @@ const THRESHOLD_OF = {
 } as const;
 
 const Usd = z.number().positive().max(MAX_USD);
-const BalanceUsd = Usd.describe(
-  'For `balance.low`: the posted USD balance is below it. Told when it falls below, and again only after it was enough in between.',
-);
-const KeyLimitPercent = z
-  .int()
-  .min(1)
-  .max(100)
-  .describe(
+const KeyPercent = z.int().min(1).max(100);
+const ABOUT = {
+  balanceUsd:
+    'For `balance.low`: the posted USD balance is below it. Told when it falls below, and again only after it was enough in between.',
+  keyLimitPercent:
     'For `key.limit_reached`: a key has spent so many percent of its cap. A request that does not fit any more is refused before a cap is used to its last cent: 90 is told in time. Once a period of the cap.',
-  );
-const DailySpendUsd = Usd.describe(
-  'For `spend.daily`: the account was charged so much since 00:00 UTC, daily credit included. Once a day.',
-);
+  dailySpendUsd:
+    'For `spend.daily`: the account was charged so much since 00:00 UTC, daily credit included. Once a day.',
+};
 
 const Events = z
   .array(z.enum(EVENTS))
@@ -45,9 +41,9 @@ export const CreateWebhook = z
     events: Events,
     thresholds: z
       .strictObject({
-        balanceUsd: BalanceUsd.optional(),
-        keyLimitPercent: KeyLimitPercent.optional(),
-        dailySpendUsd: DailySpendUsd.optional(),
+        balanceUsd: Usd.optional().describe(ABOUT.balanceUsd),
+        keyLimitPercent: KeyPercent.optional().describe(ABOUT.keyLimitPercent),
+        dailySpendUsd: Usd.optional().describe(ABOUT.dailySpendUsd),
       })
       .describe('When; one for each of the events.'),
   })
@@ -72,9 +68,9 @@ const WEBHOOK_SHAPE = {
   events: Events,
   thresholds: z
     .strictObject({
-      balanceUsd: BalanceUsd.nullable(),
-      keyLimitPercent: KeyLimitPercent.nullable(),
-      dailySpendUsd: DailySpendUsd.nullable(),
+      balanceUsd: Usd.nullable().describe(ABOUT.balanceUsd),
+      keyLimitPercent: KeyPercent.nullable().describe(ABOUT.keyLimitPercent),
+      dailySpendUsd: Usd.nullable().describe(ABOUT.dailySpendUsd),
     })
     .describe('When; null for an event that it is not told of.'),
   createdAt: z.string().describe('ISO 8601, UTC.'),
