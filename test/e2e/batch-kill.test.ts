@@ -136,6 +136,20 @@ test(`${KILLS} kills in the middle of a batch: every request has one line and on
   await store.close();
 });
 
+/** A process that stands still in a transaction keeps its rows locked for as long. */
+async function stopBetweenTransactions({ child }: FareboxProcess, store: Store): Promise<void> {
+  for (;;) {
+    child.kill('SIGSTOP');
+    const [row] = await store.query<{ open: bigint }>(
+      `SELECT count(*) AS open FROM pg_stat_activity WHERE datname = current_database()
+       AND pid <> pg_backend_pid() AND state <> 'idle'`,
+    );
+    if (row?.open === 0n) return;
+    child.kill('SIGCONT');
+    await delay(3);
+  }
+}
+
 test('a process that stood still while another took its batch over sells no line again', async () => {
   const database = await emptyPostgresDatabase();
   const store = await openTestStore(database);
@@ -144,7 +158,7 @@ test('a process that stood still while another took its batch over sells no line
   const lines = Array.from({ length: LINES }, (_, at) => chatLine(`q-${at}`));
   const { id } = await startBatch(clientOf(first, secret), lines);
   await linesDone(store, 60);
-  first.child.kill('SIGSTOP');
+  await stopBetweenTransactions(first, store);
   const second = await start(newFolder(), database);
   // As if the time of its lease were over.
   await store.query('UPDATE batches_batch SET lease_until_ms = 0');

@@ -406,7 +406,7 @@ describe('the console', () => {
       await page.getByRole('button', { name: 'Add credit' }).click();
       await page.getByLabel('In USD').fill('500');
       await page.getByRole('button', { name: 'Test Solana' }).click();
-      await page.getByText('most likely the wallet has too little USDC').waitFor();
+      await page.getByText('The wallet has too little USDC for this payment').waitFor();
       await page.getByRole('button', { name: 'Try again' }).click();
       await page.getByLabel('In USD').fill('6.25');
       await page.getByRole('button', { name: 'Test Solana' }).click();
