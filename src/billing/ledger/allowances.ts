@@ -1,5 +1,5 @@
 /**
- * The caps of keys. A cap counts what its key spent in the running period, whenever the cap was
+ * The caps of keys, and budgets: caps of several keys, or of what is tagged alike. A cap counts what its key spent in the running period, whenever the cap was
  * made: a new cap, a cap that comes back, and a cap whose period changes start from the day
  * rollups. Requests that run at that moment without a cap are counted by no cap. And what keys have
  * spent, for people: since a day, and in the running period.
@@ -16,6 +16,14 @@ export interface AllowanceSettings {
   /** Missing limits are none; a cap without any limit counts nothing. */
   readonly usdLimitNano: Nano | undefined;
   readonly diemLimitNano: Nano | undefined;
+  /** What it counts of the account; default: the charges of the key whose id it has. */
+  readonly counts?: CountedCharges | undefined;
+}
+
+/** All that are given must be so; none given: every charge of the account. */
+export interface CountedCharges {
+  readonly keyIds?: readonly string[] | undefined;
+  readonly tag?: { readonly name: string; readonly value: string } | undefined;
 }
 
 interface CapRow {
@@ -44,6 +52,33 @@ export async function setAllowance(
   const wasCounting = before.usd_limit_nano !== null || before.diem_limit_nano !== null;
   if (wasCounting && before.period === settings.period) return;
   await countFromRollups(tx, settings, nowMs);
+}
+
+/** The cap of a budget has its id; that of a value begins with it and a colon. */
+const OF_BUDGET = `account_id = $1 AND (id = $2 OR substr(id, 1, length($2) + 1) = $2 || ':')`;
+
+export async function setBudgetLimit(
+  tx: Queryable,
+  accountId: string,
+  budgetId: string,
+  usdLimitNano: Nano,
+): Promise<void> {
+  await tx.query(`UPDATE ledger_allowance SET usd_limit_nano = $3 WHERE ${OF_BUDGET}`, [
+    accountId,
+    budgetId,
+    usdLimitNano,
+  ]);
+}
+
+export async function dropBudget(
+  tx: Queryable,
+  accountId: string,
+  budgetId: string,
+): Promise<void> {
+  await tx.query(
+    `DELETE FROM ledger_allowance WHERE ${OF_BUDGET} AND usd_held_nano = 0 AND diem_held_nano = 0`,
+    [accountId, budgetId],
+  );
 }
 
 /** Forgets caps that nothing is held of. */
@@ -84,12 +119,18 @@ async function countFromRollups(
 ): Promise<void> {
   const startMs = periodStartMs(settings.period, nowMs);
   const startDay = periodStartDay(settings.period, nowMs);
-  const spent = (await spendingSince(tx, settings.accountId, startDay)).get(settings.id);
-  const held = await tx.query<{ usd_nano: bigint; daily_nano: bigint }>(
+  const spent = await countedSince(tx, settings, startDay);
+  const ofKey = await tx.query<{ usd_nano: bigint; daily_nano: bigint }>(
     `UPDATE ledger_hold SET allowance_start_ms = $2 WHERE allowance_id = $1
      RETURNING usd_nano, daily_nano`,
     [settings.id, startMs],
   );
+  const ofBudget = await tx.query<{ usd_nano: bigint; daily_nano: bigint }>(
+    `SELECT usd_nano, daily_nano FROM ledger_hold WHERE account_id = $1 AND created_ms >= $2
+     AND budget_ids IS NOT NULL AND replace(budget_ids, $3, '') <> budget_ids`,
+    [settings.accountId, startMs, JSON.stringify(settings.id)],
+  );
+  const held = [...ofKey, ...ofBudget];
   await tx.query(
     `UPDATE ledger_allowance SET period = $2, period_start_ms = $3, usd_spent_nano = $4,
      diem_spent_nano = $5, usd_held_nano = $6, diem_held_nano = $7 WHERE id = $1`,
@@ -97,8 +138,8 @@ async function countFromRollups(
       settings.id,
       settings.period,
       startMs,
-      spent?.usdNano ?? 0n,
-      spent?.diemNano ?? 0n,
+      spent.usdNano,
+      spent.diemNano,
       held.reduce((sum, row) => sum + row.usd_nano, 0n),
       held.reduce((sum, row) => sum + row.daily_nano, 0n),
     ],
@@ -128,6 +169,42 @@ export async function spendingSince(
     `SELECT key_id, CAST(sum(usd_nano) AS BIGINT) AS usd, CAST(sum(diem_nano) AS BIGINT) AS diem
      FROM ledger_usage_day WHERE account_id = $1 AND day >= $2 GROUP BY key_id`,
     [accountId, fromDay],
+  );
+  return new Map(rows.map((row) => [row.key_id, spendingOf(row.usd, row.diem)]));
+}
+
+/** What a cap counts since a day: that of a key, of several, or of a tag. */
+async function countedSince(
+  tx: Queryable,
+  { id, accountId, counts = { keyIds: [id] } }: AllowanceSettings,
+  fromDay: number,
+): Promise<Spending> {
+  const { keyIds, tag } = counts;
+  const ofKeys =
+    tag === undefined
+      ? await spendingSince(tx, accountId, fromDay)
+      : await tagSpendingSince(tx, accountId, fromDay, tag);
+  let [usd, diem] = [0n, 0n];
+  for (const [keyId, { usdNano, diemNano }] of ofKeys) {
+    if (keyIds !== undefined && !keyIds.includes(keyId)) continue;
+    usd += usdNano;
+    diem += diemNano;
+  }
+  return spendingOf(usd, diem);
+}
+
+/** By key. */
+async function tagSpendingSince(
+  tx: Queryable,
+  accountId: string,
+  fromDay: number,
+  tag: { readonly name: string; readonly value: string },
+): Promise<ReadonlyMap<string, Spending>> {
+  const rows = await tx.query<SumRow>(
+    `SELECT key_id, CAST(sum(usd_nano) AS BIGINT) AS usd, CAST(sum(diem_nano) AS BIGINT) AS diem
+     FROM ledger_usage_tag WHERE account_id = $1 AND name = $2 AND day >= $3 AND value = $4
+     GROUP BY key_id`,
+    [accountId, tag.name, fromDay, tag.value],
   );
   return new Map(rows.map((row) => [row.key_id, spendingOf(row.usd, row.diem)]));
 }

@@ -86,8 +86,14 @@ const CHECKS: readonly { readonly what: string; readonly sql: string }[] = [
     what: 'held against the cap of a key',
     sql: `SELECT w.id AS id, w.usd_held_nano + w.diem_held_nano AS stored, COALESCE(h.total, 0) AS recomputed
       FROM ledger_allowance w
-      LEFT JOIN (SELECT allowance_id AS id, allowance_start_ms AS start_ms, sum(usd_nano + daily_nano) AS total
-        FROM ledger_hold WHERE allowance_id IS NOT NULL GROUP BY allowance_id, allowance_start_ms) h
+      LEFT JOIN (SELECT id, start_ms, sum(total) AS total FROM (
+        SELECT allowance_id AS id, allowance_start_ms AS start_ms, usd_nano + daily_nano AS total
+        FROM ledger_hold WHERE allowance_id IS NOT NULL
+        UNION ALL SELECT b.id, b.period_start_ms, l.usd_nano + l.daily_nano
+        FROM ledger_hold l JOIN ledger_allowance b ON b.account_id = l.account_id
+          AND l.created_ms >= b.period_start_ms
+          AND replace(l.budget_ids, '"' || b.id || '"', '') <> l.budget_ids
+        WHERE l.budget_ids IS NOT NULL) counted GROUP BY id, start_ms) h
         ON h.id = w.id AND h.start_ms = w.period_start_ms
       WHERE w.usd_held_nano + w.diem_held_nano <> COALESCE(h.total, 0)`,
   },

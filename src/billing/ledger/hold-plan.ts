@@ -18,7 +18,8 @@ export interface AccountState {
   readonly debtNano: bigint;
 }
 
-export type AllowancePeriod = 'EPOCH' | 'MONTH' | 'LIFETIME';
+/** EPOCH is a day, WEEK begins on Monday; all begin at 00:00 UTC. */
+export type AllowancePeriod = 'EPOCH' | 'WEEK' | 'MONTH' | 'LIFETIME';
 
 /** A row of `ledger_allowance`, as it stands; a missing limit is no limit. */
 export interface AllowanceState {
@@ -55,6 +56,8 @@ export type HoldRefusal =
       readonly spentNano: Nano;
       /** When the period ends; absent for LIFETIME. */
       readonly resetsAtMs: number | undefined;
+      /** The budget that is spent; missing where it is the cap of the key itself. */
+      readonly budgetId?: string;
     };
 
 export type HoldPlan =
@@ -75,6 +78,15 @@ export interface OpenAmounts {
   readonly diemNano: bigint;
 }
 
+/** A budget that a request counts against beside the cap of its key. */
+export interface BudgetState {
+  readonly id: string;
+  readonly state: AllowanceState;
+  /** What open holds that are no rows set aside of it. */
+  readonly beside: OpenAmounts;
+}
+
+const NO_BUDGETS: readonly BudgetState[] = [];
 const NONE: OpenAmounts = { usdNano: 0n, diemNano: 0n };
 
 /**
@@ -96,6 +108,8 @@ export function periodStartMs(period: AllowancePeriod, nowMs: number): number {
   switch (period) {
     case 'EPOCH':
       return dayStartMs(dayOf(nowMs));
+    case 'WEEK':
+      return dayStartMs(mondayOf(dayOf(nowMs)));
     case 'MONTH':
       return monthBounds(nowMs).startMs;
     case 'LIFETIME':
@@ -108,11 +122,21 @@ export function periodEndMs(period: AllowancePeriod, nowMs: number): number | un
   switch (period) {
     case 'EPOCH':
       return dayStartMs(dayOf(nowMs) + 1);
+    case 'WEEK':
+      return dayStartMs(mondayOf(dayOf(nowMs)) + DAYS_OF_WEEK);
     case 'MONTH':
       return monthBounds(nowMs).endMs;
     case 'LIFETIME':
       return undefined;
   }
+}
+
+const DAYS_OF_WEEK = 7;
+/** Day 0, 1970-01-01, was a Thursday. */
+const FROM_MONDAY_TO_DAY_ZERO = 3;
+
+function mondayOf(day: number): number {
+  return day - ((day + FROM_MONDAY_TO_DAY_ZERO) % DAYS_OF_WEEK);
 }
 
 /** Divides what a request may hold into daily credit and USD, or says what stands in its way. */
@@ -124,6 +148,7 @@ export function planHold(
   /** Of the account, on its day, and of the allowance, in its period. */
   besideAccount: OpenAmounts = NONE,
   besideAllowance: OpenAmounts = NONE,
+  budgets: readonly BudgetState[] = NO_BUDGETS,
 ): HoldPlan {
   // An account with a debt spends nothing.
   const isOwing = account.debtNano > 0n;
@@ -142,6 +167,25 @@ export function planHold(
     if (isBelow(reachNano, wanted.minNano, wanted)) return allowanceRefusal(allowance, caps, nowMs);
     freeDaily = smaller(freeDaily, caps.diem.free);
     freeUsd = smaller(freeUsd, caps.usd.free);
+  }
+  if (budgets.length > 0) {
+    const capped = allowance && capsOf(allowance, besideAllowance, nowMs);
+    let [usdUnspent, dailyUnspent] = [usd, daily];
+    if (capped !== undefined) {
+      usdUnspent = smaller(usd, capped.usd.unspent);
+      dailyUnspent = smaller(daily, capped.diem.unspent);
+    }
+    for (const { id, state, beside } of budgets) {
+      const caps = capsOf(state, beside, nowMs);
+      usdUnspent = smaller(usdUnspent, caps.usd.unspent);
+      dailyUnspent = smaller(dailyUnspent, caps.diem.unspent);
+      reachNano = nano(dailyUnspent + usdUnspent);
+      if (isBelow(reachNano, wanted.minNano, wanted)) {
+        return { ...allowanceRefusal(state, caps, nowMs), budgetId: id };
+      }
+      freeDaily = smaller(freeDaily, caps.diem.free);
+      freeUsd = smaller(freeUsd, caps.usd.free);
+    }
   }
   // A command beside the server, or a lower allocation, can leave less than is held.
   if (freeUsd < 0n) freeUsd = 0n;
@@ -244,7 +288,11 @@ function roomOf(limit: bigint | undefined, spent: bigint, held: bigint): Room {
   return { unspent, free: atLeastZero(unspent - held) };
 }
 
-function allowanceRefusal(allowance: AllowanceState, caps: Caps, nowMs: number): HoldRefusal {
+function allowanceRefusal(
+  allowance: AllowanceState,
+  caps: Caps,
+  nowMs: number,
+): HoldRefusal & { readonly reason: 'allowance-usd' | 'allowance-diem' } {
   // The tighter of the two caps is the one that the caller has to raise.
   const usdTrips = caps.usd.unspent <= caps.diem.unspent;
   const current = allowance.periodStartMs === periodStartMs(allowance.period, nowMs);

@@ -11,7 +11,13 @@ import type { Ids } from '../../core/ids.ts';
 import type { Log } from '../../core/log.ts';
 import { type Nano, nano } from '../../core/money.ts';
 import { type FileStore, type Queryable, type Store, isShared } from '../../db/db.ts';
-import { type AllowanceSettings, dropAllowances, setAllowance } from './allowances.ts';
+import {
+  type AllowanceSettings,
+  dropAllowances,
+  dropBudget,
+  setAllowance,
+  setBudgetLimit,
+} from './allowances.ts';
 import {
   type AuditReport,
   type OpenHoldFigures,
@@ -331,6 +337,22 @@ export class Ledger {
   /** Has processes give back what they have leased of an account and do not use. */
   async recall(accountId: string): Promise<void> {
     await this.holds.recall(accountId);
+  }
+
+  /** A new limit for the caps of a budget, of each value where each has its own. */
+  async setBudgetLimit(
+    tx: Queryable,
+    accountId: string,
+    budgetId: string,
+    usdLimitNano: Nano,
+  ): Promise<void> {
+    await setBudgetLimit(tx, accountId, budgetId, usdLimitNano);
+    await this.#changed(tx, accountId);
+  }
+
+  /** Forgets the caps of a budget; one that requests still hold something of stays. */
+  async dropBudget(tx: Queryable, accountId: string, budgetId: string): Promise<void> {
+    await dropBudget(tx, accountId, budgetId);
   }
 
   /** Forgets caps of keys that are gone; one that requests still hold something of stays. */

@@ -122,6 +122,10 @@ describe('holds in memory', () => {
     const before = LEDGER_MIGRATIONS.filter(({ id }) => id < 'ledger-0007');
     const store = await fixture.open(before, url);
     const old = ledgerOn(store);
+    // A column that the statements of today name, while they stand in for those of the version before.
+    await store.run([
+      { sql: 'ALTER TABLE ledger_hold ADD COLUMN budget_ids TEXT', parameters: [] },
+    ]);
     await fund(store, old, usdToNano('1'));
     await old.setDailyAllocation('a', usdToNano('0.4'));
     const cap = { id: 'k', accountId: 'a', period: 'LIFETIME', diemLimitNano: undefined } as const;
@@ -135,7 +139,7 @@ describe('holds in memory', () => {
     await store.run([
       {
         sql: `INSERT INTO ledger_hold SELECT 'killed', account_id, allowance_id, allowance_start_ms,
-          $1, $2, daily_day, 'epoch-of-it', created_ms FROM ledger_hold`,
+          $1, $2, daily_day, 'epoch-of-it', created_ms, NULL FROM ledger_hold`,
         parameters: [usd, daily],
       },
       {
@@ -153,6 +157,7 @@ describe('holds in memory', () => {
     ]);
     assert.deepEqual((await old.audit()).differences, []);
     assert.equal((await old.audit()).openHolds, 2);
+    await store.run([{ sql: 'ALTER TABLE ledger_hold DROP COLUMN budget_ids', parameters: [] }]);
     const now = ledgerOn(await fixture.open(LEDGER_MIGRATIONS, url));
     await now.start();
     const report = await now.audit();

@@ -19,7 +19,7 @@ import {
   type Queryable,
   StoreUnavailable,
 } from '../../db/db.ts';
-import { type OpenAmounts, planHold } from './hold-plan.ts';
+import { type BudgetState, type OpenAmounts, planHold } from './hold-plan.ts';
 import { DURABLE_EPOCH, placeHolds } from './place-holds.ts';
 import type {
   Hold,
@@ -57,14 +57,28 @@ interface Counter {
   /** The day of the daily credit, or the beginning of the allowance's period. */
   since: number;
   /** Of an allowance, whose period can be changed while they are open. */
-  readonly holds: InFlight<MemoryHold> | undefined;
+  readonly holds: InFlight<Counted> | undefined;
+}
+
+/** What is counted of a hold under a cap. */
+interface Counted extends Placed {
+  readonly usdNano: bigint;
+  readonly dailyNano: bigint;
+  readonly allowanceMs: number;
+}
+
+/** A hold under a further cap: a place in one more list. */
+interface CountedBudget extends Counted {
+  readonly counter: Counter;
 }
 
 /** A hold, with what its settle and its end need. */
-interface MemoryHold extends Hold, HeldAmounts, Placed {
+interface MemoryHold extends Hold, HeldAmounts, Counted {
   readonly dailyNano: Nano;
   readonly account: Counter;
   readonly allowance: Counter | undefined;
+  /** Missing without further caps, as nearly all are. */
+  readonly budgets: readonly CountedBudget[] | undefined;
   isOpen: boolean;
   /** The settle, once it was asked for; none again when it failed. */
   settled: Promise<Settlement> | undefined;
@@ -75,6 +89,7 @@ interface Waiting {
   readonly held: MemoryHold;
   readonly accountId: string;
   readonly allowanceId: string | undefined;
+  readonly budgetIds: readonly string[] | undefined;
   readonly resolve: (settlement: Settlement) => void;
   readonly reject: (error: unknown) => void;
 }
@@ -105,7 +120,7 @@ export class MemoryHolds implements Holds {
   }
 
   place(request: HoldRequest): HoldAnswer | Promise<HoldAnswer> {
-    const { requestId, accountId, allowanceId, lifetime } = request;
+    const { requestId, accountId, allowanceId, budgetIds, lifetime } = request;
     const nowMs = this.#parts.clock.nowMs();
     let account = this.#accounts.get(accountId);
     const row = this.#rowOf(accountId, account);
@@ -114,9 +129,13 @@ export class MemoryHolds implements Holds {
     account ??= counterOf(this.#accounts, accountId);
     if (account.since !== state.dailyDay) beginDay(account, state.dailyDay);
     const capped = allowanceId === undefined ? undefined : this.#capped(allowanceId, nowMs);
-    const plan = planHold(state, capped?.cap, request, nowMs, account, capped?.allowance);
+    const beside = budgetIds === undefined ? undefined : this.#budgets(budgetIds, nowMs);
+    const plan = planHold(state, capped?.cap, request, nowMs, account, capped?.allowance, beside);
     if (!plan.ok) return plan;
     const { usdNano, dailyNano, reachNano, before } = plan;
+    const budgets = beside?.map(({ beside: counter }): CountedBudget => {
+      return { counter, usdNano, dailyNano, allowanceMs: nowMs, place: -1 };
+    });
     account.open += 1;
     account.usdNano += usdNano;
     account.diemNano += dailyNano;
@@ -131,14 +150,18 @@ export class MemoryHolds implements Holds {
       dailyDay: state.dailyDay,
       allowanceId: capped === undefined ? undefined : allowanceId,
       allowanceMs: nowMs,
+      budgetIds,
+      budgetsMs: nowMs,
       isRow: false,
       account,
       allowance: capped?.allowance,
+      budgets,
       place: -1,
       isOpen: true,
       settled: undefined,
     };
     if (capped !== undefined) addTo(capped.allowance, hold);
+    if (budgets !== undefined) for (const one of budgets) addTo(one.counter, one);
     return lifetime === 'durable' ? this.#write(request, hold, nowMs) : { ok: true, hold };
   }
 
@@ -148,8 +171,8 @@ export class MemoryHolds implements Holds {
     const { promise, resolve, reject } = Promise.withResolvers<Settlement>();
     held.settled = promise;
     const { accountId } = request.usage;
-    const { allowanceId } = held;
-    this.#waiting.push({ request, held, accountId, allowanceId, resolve, reject });
+    const { allowanceId, budgetIds } = held;
+    this.#waiting.push({ request, held, accountId, allowanceId, budgetIds, resolve, reject });
     if (this.#waiting.length === 1) this.#parts.store.write(new SettleBatch(this));
     return promise;
   }
@@ -169,16 +192,12 @@ export class MemoryHolds implements Holds {
     const held = hold as MemoryHold; // `place` makes no other
     if (!held.isOpen) return;
     held.isOpen = false;
-    const { account, allowance, usdNano, dailyNano } = held;
+    const { account, allowance, budgets, usdNano, dailyNano } = held;
     account.open -= 1;
     account.usdNano -= usdNano;
     if (account.since === held.dailyDay) account.diemNano -= dailyNano;
-    if (allowance === undefined) return;
-    allowance.open -= 1;
-    allowance.holds?.delete(held);
-    if (held.allowanceMs < allowance.since) return;
-    allowance.usdNano -= usdNano;
-    allowance.diemNano -= dailyNano;
+    if (allowance !== undefined) takeFrom(allowance, held);
+    if (budgets !== undefined) for (const one of budgets) takeFrom(one.counter, one);
   }
 
   recall(): undefined {
@@ -244,6 +263,14 @@ export class MemoryHolds implements Holds {
     } finally {
       this.release(hold);
     }
+  }
+
+  #budgets(ids: readonly string[], nowMs: number): (BudgetState & { readonly beside: Counter })[] {
+    return ids.flatMap((id) => {
+      const capped = this.#capped(id, nowMs);
+      // One that was deleted bounds nothing.
+      return capped === undefined ? [] : { id, state: capped.cap, beside: capped.allowance };
+    });
   }
 
   #capped(id: string, nowMs: number) {
@@ -339,11 +366,7 @@ async function repeated(settled: Promise<Settlement>): Promise<Settlement> {
   return { ...(await settled), fresh: false };
 }
 
-function counterOf(
-  counters: Map<string, Counter>,
-  id: string,
-  holds?: InFlight<MemoryHold>,
-): Counter {
+function counterOf(counters: Map<string, Counter>, id: string, holds?: InFlight<Counted>): Counter {
   const counter = counters.get(id);
   if (counter !== undefined) return counter;
   if (counters.size >= MAX_COUNTERS) {
@@ -355,11 +378,19 @@ function counterOf(
   return added;
 }
 
-function addTo(allowance: Counter, hold: MemoryHold): void {
+function addTo(allowance: Counter, hold: Counted): void {
   allowance.open += 1;
   allowance.usdNano += hold.usdNano;
   allowance.diemNano += hold.dailyNano;
   allowance.holds?.add(hold);
+}
+
+function takeFrom(allowance: Counter, hold: Counted): void {
+  allowance.open -= 1;
+  allowance.holds?.delete(hold);
+  if (hold.allowanceMs < allowance.since) return;
+  allowance.usdNano -= hold.usdNano;
+  allowance.diemNano -= hold.dailyNano;
 }
 
 /** Credit of another day is another credit. */

@@ -256,4 +256,9 @@ INSERT INTO ledger_reference SELECT id, account_id, amount_nano, balance_after_n
   FROM ledger_transfer WHERE kind = 'CREDIT' AND (id LIKE 'credit-%' OR id LIKE 'debit-%')
   ON CONFLICT (id) DO NOTHING;`,
   },
+  {
+    // Further caps that a hold counts against, a JSON list of ids of `ledger_allowance`.
+    id: 'ledger-0012',
+    up: 'ALTER TABLE ledger_hold ADD COLUMN budget_ids TEXT',
+  },
 ];

@@ -5,13 +5,13 @@
  */
 import { type Nano, ZERO, nano } from '../../core/money.ts';
 import type { Dialect, Queryable, Statement } from '../../db/db.ts';
-import { type HoldRefusal, planHold } from './hold-plan.ts';
+import { type BudgetState, type HoldRefusal, planHold } from './hold-plan.ts';
 import type { Balances, HoldAnswer, HoldRequest } from './records.ts';
 import { type States, readStates, saveStates } from './states.ts';
 
 export const INSERT_HOLD = `INSERT INTO ledger_hold (request_id, account_id, allowance_id,
-  allowance_start_ms, usd_nano, daily_nano, daily_day, epoch_id, created_ms)
-  VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)`;
+  allowance_start_ms, usd_nano, daily_nano, daily_day, epoch_id, created_ms, budget_ids)
+  VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`;
 
 /** Holds of this epoch survive every process: those of queued jobs. */
 export const DURABLE_EPOCH = 'durable';
@@ -28,7 +28,7 @@ export async function placeHolds(
   requests: readonly HoldRequest[],
 ): Promise<HoldAnswer[]> {
   const accountIds = requests.map((request) => request.accountId);
-  const allowanceIds = requests.flatMap((request) => request.allowanceId ?? []);
+  const allowanceIds = requests.flatMap((request) => capIdsOf(request));
   const states = await readStates(tx, context, accountIds, allowanceIds);
   const inserts: Statement[] = [];
   const answers = requests.map((request) => {
@@ -38,6 +38,12 @@ export async function placeHolds(
   if (inserts.length > 0) saveStates(inserts, states);
   await tx.run(inserts);
   return answers;
+}
+
+/** All caps that a request, or its hold, counts against. */
+export function capIdsOf(of: Pick<HoldRequest, 'allowanceId' | 'budgetIds'>): readonly string[] {
+  const { allowanceId, budgetIds = [] } = of;
+  return allowanceId === undefined ? budgetIds : [allowanceId, ...budgetIds];
 }
 
 /** A hold that has been set aside in the states of its account and its allowance. */
@@ -61,7 +67,8 @@ export function planFor(
   const account = states.accounts.get(request.accountId);
   if (account === undefined) return { ok: false, reason: 'balance', postedNano: ZERO };
   const allowance = states.allowances.get(request.allowanceId ?? '');
-  const planned = planHold(account, allowance, request, nowMs);
+  const budgets = budgetsOf(states, request);
+  const planned = planHold(account, allowance, request, nowMs, undefined, undefined, budgets);
   if (!planned.ok) return planned;
   const { usdNano, dailyNano } = planned;
   account.heldNano += usdNano;
@@ -70,14 +77,28 @@ export function planFor(
     allowance.usdHeldNano += usdNano;
     allowance.diemHeldNano += dailyNano;
   }
+  for (const { state } of budgets ?? []) {
+    state.usdHeldNano += usdNano;
+    state.diemHeldNano += dailyNano;
+  }
   return { ...planned, dailyDay: account.dailyDay, allowanceStartMs: allowance?.periodStartMs };
 }
+
+/** Those that are there; a budget that was deleted bounds nothing. */
+function budgetsOf(states: States, { budgetIds }: HoldRequest): BudgetState[] | undefined {
+  return budgetIds?.flatMap((id) => {
+    const state = states.allowances.get(id);
+    return state === undefined ? [] : { id, state, beside: NOTHING_BESIDE };
+  });
+}
+
+const NOTHING_BESIDE = { usdNano: 0n, diemNano: 0n };
 
 /** Adds the row of a planned hold. */
 export function insertHold(
   inserts: Statement[],
   { epochId, nowMs }: Omit<HoldContext, 'dialect'>,
-  { requestId, accountId, allowanceId, lifetime }: HoldRequest,
+  { requestId, accountId, allowanceId, budgetIds, lifetime }: HoldRequest,
   planned: PlannedHold,
 ): HoldAnswer & { readonly ok: true } {
   const { usdNano, dailyNano, dailyDay, allowanceStartMs, reachNano, before } = planned;
@@ -93,6 +114,7 @@ export function insertHold(
       dailyDay,
       lifetime === 'durable' ? DURABLE_EPOCH : epochId,
       nowMs,
+      budgetIds === undefined ? null : JSON.stringify(budgetIds),
     ],
   });
   const grantedNano = nano(dailyNano + usdNano);

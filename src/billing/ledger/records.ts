@@ -32,6 +32,8 @@ export interface HoldRequest extends WantedHold {
   readonly accountId: string;
   /** The cap of the key that pays, when it has one. */
   readonly allowanceId?: string | undefined;
+  /** Further caps that it counts against: those of the keys above its key, and budgets. */
+  readonly budgetIds?: readonly string[] | undefined;
   /** `durable` holds (queued jobs) outlive the process; the others die with its epoch. */
   readonly lifetime?: 'process' | 'durable';
 }
@@ -110,6 +112,8 @@ export interface SettleRequest {
   readonly usage: UsageRecord;
   /** The cap that a charge counts toward when its hold is gone; default: that of the key. */
   readonly allowanceId?: string | undefined;
+  /** The budgets that it counts toward then. */
+  readonly budgetIds?: readonly string[] | undefined;
 }
 
 export interface Settlement {

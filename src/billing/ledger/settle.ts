@@ -11,24 +11,11 @@
 import { type Clock, dayOf } from '../../core/clock.ts';
 import type { Log } from '../../core/log.ts';
 import { type Nano, ZERO, formatUsd, nano } from '../../core/money.ts';
-import type { FileTransaction, Parameter, Queryable, Statement, Store } from '../../db/db.ts';
-import { type AccountState, dailyLeft } from './hold-plan.ts';
-import type {
-  Balances,
-  Hold,
-  RequestMetadata,
-  SettleRequest,
-  Settlement,
-  UsageRecord,
-} from './records.ts';
-import {
-  type States,
-  type Write,
-  readStates,
-  readStatesNow,
-  writeStates,
-  writeTransfer,
-} from './states.ts';
+import type { FileTransaction, Queryable, Statement, Store } from '../../db/db.ts';
+import { type Charge, type Taken, addToDays, record } from './charge-records.ts';
+import { type AccountState, type AllowanceState, dailyLeft } from './hold-plan.ts';
+import type { Balances, Hold, SettleRequest, Settlement, UsageRecord } from './records.ts';
+import { type States, type Write, readStates, readStatesNow, writeStates } from './states.ts';
 
 /** What a hold sets aside. */
 export interface HeldAmounts {
@@ -39,6 +26,10 @@ export interface HeldAmounts {
   readonly allowanceId: string | undefined;
   /** Counts in the period of its allowance that began by then, and in no later one. */
   readonly allowanceMs: number;
+  /** Further caps that it counts against. */
+  readonly budgetIds: readonly string[] | undefined;
+  /** The same of their periods. */
+  readonly budgetsMs: number;
   /** Its account and its allowance have the amounts in their rows as well. */
   readonly isRow: boolean;
 }
@@ -51,10 +42,12 @@ export interface HoldRow {
   readonly usd_nano: bigint;
   readonly daily_nano: bigint;
   readonly daily_day: bigint;
+  readonly created_ms: bigint;
+  readonly budget_ids: string | null;
 }
 
 export const HOLD_COLUMNS = `request_id, account_id, allowance_id, allowance_start_ms, usd_nano,
-  daily_nano, daily_day`;
+  daily_nano, daily_day, created_ms, budget_ids`;
 
 export interface SettleParts {
   readonly store: Store;
@@ -66,20 +59,6 @@ export interface Settle {
   readonly request: SettleRequest;
   /** Missing when no hold is open any more. */
   readonly held: HeldAmounts | undefined;
-}
-
-interface Taken {
-  readonly usdNano: Nano;
-  readonly diemNano: Nano;
-}
-
-/** One request that is charged now, as the records need it. */
-interface Charge extends Taken {
-  readonly usage: UsageRecord;
-  readonly creditDay: number;
-  readonly balanceAfterNano: Nano;
-  /** What its hold set aside; `null` when that was gone. */
-  readonly reservedNano: bigint | null;
 }
 
 const DELETE_HOLD = `DELETE FROM ledger_hold WHERE request_id = $1 AND account_id = $2
@@ -119,8 +98,15 @@ export function heldInRow(row: HoldRow): HeldAmounts {
     dailyDay: Number(row.daily_day),
     allowanceId: row.allowance_id ?? undefined,
     allowanceMs: Number(row.allowance_start_ms),
+    budgetIds: budgetIdsOf(row),
+    budgetsMs: Number(row.created_ms),
     isRow: true,
   };
+}
+
+/** The further caps of a hold in a row. */
+export function budgetIdsOf({ budget_ids: ids }: HoldRow): readonly string[] | undefined {
+  return ids === null ? undefined : (JSON.parse(ids) as string[]); // ours
 }
 
 export async function settleAll(
@@ -135,6 +121,8 @@ export async function settleAll(
     accountIds.push(request.usage.accountId);
     const allowanceId = allowanceIdOf(request, held);
     if (allowanceId !== undefined) allowanceIds.push(allowanceId);
+    const budgetIds = (held ?? request).budgetIds;
+    if (budgetIds !== undefined) allowanceIds.push(...budgetIds);
   }
   const context = { dialect: parts.store.dialect, nowMs };
   const states = await readStates(tx, context, accountIds, allowanceIds);
@@ -157,6 +145,7 @@ export interface HeldSettle {
   readonly held: HeldAmounts;
   readonly accountId: string;
   readonly allowanceId: string | undefined;
+  readonly budgetIds: readonly string[] | undefined;
 }
 
 /** The same of holds in memory, inside a transaction on a file: at once. */
@@ -255,12 +244,25 @@ function take(
   // A hold of yesterday spends yesterday's credit, which today's counters no longer hold.
   if (held === undefined || held.dailyDay === account.dailyDay) account.dailySpentNano += diemNano;
   const allowance = states.allowances.get(allowanceIdOf(request, held) ?? '');
-  const sinceMs = held?.allowanceMs ?? usage.createdMs;
-  if (allowance !== undefined && sinceMs >= allowance.periodStartMs) {
-    allowance.usdSpentNano += usdNano;
-    allowance.diemSpentNano += diemNano;
+  spend(allowance, held?.allowanceMs ?? usage.createdMs, usdNano, diemNano);
+  const { budgetIds } = held ?? request;
+  if (budgetIds !== undefined) {
+    const sinceMs = held?.budgetsMs ?? usage.createdMs;
+    for (const id of budgetIds) spend(states.allowances.get(id), sinceMs, usdNano, diemNano);
   }
   return { usdNano, diemNano };
+}
+
+/** A charge counts in the period of a cap that its hold belongs to. */
+function spend(
+  allowance: AllowanceState | undefined,
+  sinceMs: number,
+  usdNano: bigint,
+  diemNano: bigint,
+): void {
+  if (allowance === undefined || sinceMs < allowance.periodStartMs) return;
+  allowance.usdSpentNano += usdNano;
+  allowance.diemSpentNano += diemNano;
 }
 
 /** Daily credit that is neither spent nor held. */
@@ -268,14 +270,22 @@ function lateDaily(account: AccountState, nowMs: number): bigint {
   return account.debtNano > 0n ? 0n : dailyLeft(account, nowMs) - account.dailyHeldNano;
 }
 
-/** Takes what a row held off its account and its allowance. */
+/** Takes what a row held off its account and its caps. */
 export function giveBack(states: States, account: AccountState, held: HeldAmounts): void {
   account.heldNano -= held.usdNano;
   if (held.dailyDay === account.dailyDay) account.dailyHeldNano -= held.dailyNano;
-  const allowance = held.allowanceId && states.allowances.get(held.allowanceId);
-  if (!allowance || held.allowanceMs < allowance.periodStartMs) return;
-  allowance.usdHeldNano -= held.usdNano;
-  allowance.diemHeldNano -= held.dailyNano;
+  unhold(states.allowances.get(held.allowanceId ?? ''), held.allowanceMs, held);
+  for (const id of held.budgetIds ?? []) unhold(states.allowances.get(id), held.budgetsMs, held);
+}
+
+function unhold(
+  allowance: AllowanceState | undefined,
+  sinceMs: number,
+  { usdNano, dailyNano }: HeldAmounts,
+): void {
+  if (allowance === undefined || sinceMs < allowance.periodStartMs) return;
+  allowance.usdHeldNano -= usdNano;
+  allowance.diemHeldNano -= dailyNano;
 }
 
 function least(a: bigint, b: bigint): Nano {
@@ -301,165 +311,4 @@ function balancesOf(account: AccountState | undefined): Balances {
   if (account === undefined) return { usdNano: ZERO, diemNano: ZERO };
   const left = account.dailyAllocationNano - account.dailySpentNano;
   return { usdNano: nano(account.balanceNano), diemNano: nano(left > 0n ? left : 0n) };
-}
-
-const INSERT_USAGE = `INSERT INTO ledger_usage (request_id, day, created_ms, account_id, key_id, kind,
-  model_id, replica, attempts, prompt_tokens, completion_tokens, cached_tokens, cache_write_tokens,
-  reasoning_tokens, counted_by, price_version, usd_nano, diem_nano, latency_ms, first_token_ms,
-  status, extras, metadata, reserved_nano) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12,
-  $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24)`;
-
-/** The postings of a charge and its receipt. */
-function record(write: Write, charge: Charge, nowMs: number): void {
-  const { usage, usdNano, diemNano } = charge;
-  const posting = {
-    id: usage.requestId,
-    accountId: usage.accountId,
-    creditAccount: 'house:revenue',
-    kind: 'CHARGE',
-    requestId: usage.requestId,
-    modelId: usage.modelId,
-    balanceAfterNano: charge.balanceAfterNano,
-    nowMs,
-  } as const;
-  if (usdNano > 0n) {
-    const usd = { part: 0, debitAccount: usage.accountId, amountNano: usdNano };
-    writeTransfer(write, { ...posting, ...usd });
-  }
-  if (diemNano > 0n) {
-    const diem = { part: 1, debitAccount: 'house:daily-credit', amountNano: diemNano };
-    writeTransfer(write, { ...posting, ...diem, day: charge.creditDay });
-  }
-  const { tokens, firstTokenMs, extras, metadata } = usage;
-  write(INSERT_USAGE, [
-    usage.requestId,
-    dayOf(usage.createdMs),
-    usage.createdMs,
-    usage.accountId,
-    usage.keyId,
-    usage.kind,
-    usage.modelId,
-    usage.replica ?? null,
-    usage.attempts,
-    tokens.prompt,
-    tokens.completion,
-    tokens.cached,
-    tokens.cacheWrite,
-    tokens.reasoning,
-    usage.countedBy,
-    usage.priceVersion,
-    usdNano,
-    diemNano,
-    Math.round(usage.latencyMs),
-    firstTokenMs === undefined ? null : Math.round(firstTokenMs),
-    usage.status,
-    extras === undefined ? null : JSON.stringify(extras),
-    metadata === undefined ? null : JSON.stringify(metadata),
-    charge.reservedNano,
-  ]);
-  if (metadata !== undefined) addToTags(write, charge, metadata);
-}
-
-const ADD_TO_TAG = `INSERT INTO ledger_usage_tag (account_id, name, day, value, key_id, model_id,
-  requests, errors, prompt_tokens, completion_tokens, usd_nano, diem_nano)
-  VALUES ($1, $2, $3, $4, $5, $6, 1, $7, $8, $9, $10, $11)
-  ON CONFLICT (account_id, name, day, value, key_id, model_id) DO UPDATE SET
-  requests = ledger_usage_tag.requests + excluded.requests,
-  errors = ledger_usage_tag.errors + excluded.errors,
-  prompt_tokens = ledger_usage_tag.prompt_tokens + excluded.prompt_tokens,
-  completion_tokens = ledger_usage_tag.completion_tokens + excluded.completion_tokens,
-  usd_nano = ledger_usage_tag.usd_nano + excluded.usd_nano,
-  diem_nano = ledger_usage_tag.diem_nano + excluded.diem_nano`;
-
-/** Adds a charge to the sums of each of its tags. */
-function addToTags(
-  write: Write,
-  { usage, usdNano, diemNano }: Charge,
-  metadata: RequestMetadata,
-): void {
-  const { accountId, keyId, modelId, tokens } = usage;
-  const day = dayOf(usage.createdMs);
-  for (const [name, value] of Object.entries(metadata)) {
-    const row: Parameter[] = [accountId, name, day, value, keyId, modelId];
-    const sums = [IS_ERROR[usage.status], tokens.prompt, tokens.completion, usdNano, diemNano];
-    write(ADD_TO_TAG, [...row, ...sums]);
-  }
-}
-
-/** What a sum counts as an error: no answer came of it. */
-const IS_ERROR: Readonly<Record<UsageRecord['status'], 0 | 1>> = {
-  completed: 0,
-  aborted: 0,
-  failed: 1,
-  expired: 1,
-  running: 0,
-};
-
-const ADD_TO_DAY = `INSERT INTO ledger_usage_day (account_id, day, key_id, model_id, requests, errors,
-  prompt_tokens, completion_tokens, usd_nano, diem_nano)
-  VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
-  ON CONFLICT (account_id, day, key_id, model_id) DO UPDATE SET
-  requests = ledger_usage_day.requests + excluded.requests,
-  errors = ledger_usage_day.errors + excluded.errors,
-  prompt_tokens = ledger_usage_day.prompt_tokens + excluded.prompt_tokens,
-  completion_tokens = ledger_usage_day.completion_tokens + excluded.completion_tokens,
-  usd_nano = ledger_usage_day.usd_nano + excluded.usd_nano,
-  diem_nano = ledger_usage_day.diem_nano + excluded.diem_nano`;
-
-interface DaySum {
-  readonly usage: UsageRecord;
-  readonly day: number;
-  requests: number;
-  errors: number;
-  prompt: number;
-  completion: number;
-  usdNano: bigint;
-  diemNano: bigint;
-}
-
-/** Adds charges to the rows of their days, one write a row: a tick has a few accounts and models. */
-function addToDays(write: Write, charges: readonly Charge[]): void {
-  const sums: DaySum[] = [];
-  for (const { usage, usdNano, diemNano } of charges) {
-    const day = dayOf(usage.createdMs);
-    let sum = sums.find((one) => one.day === day && isSameRow(one.usage, usage));
-    if (sum === undefined) {
-      sum = {
-        usage,
-        day,
-        requests: 0,
-        errors: 0,
-        prompt: 0,
-        completion: 0,
-        usdNano: 0n,
-        diemNano: 0n,
-      };
-      sums.push(sum);
-    }
-    sum.requests += 1;
-    sum.errors += IS_ERROR[usage.status];
-    sum.prompt += usage.tokens.prompt;
-    sum.completion += usage.tokens.completion;
-    sum.usdNano += usdNano;
-    sum.diemNano += diemNano;
-  }
-  for (const { usage, day, requests, errors, prompt, completion, usdNano, diemNano } of sums) {
-    const { accountId, keyId, modelId } = usage;
-    write(ADD_TO_DAY, [
-      accountId,
-      day,
-      keyId,
-      modelId,
-      requests,
-      errors,
-      prompt,
-      completion,
-      usdNano,
-      diemNano,
-    ]);
-  }
-}
-
-function isSameRow(a: UsageRecord, b: UsageRecord): boolean {
-  return a.accountId === b.accountId && a.keyId === b.keyId && a.modelId === b.modelId;
 }

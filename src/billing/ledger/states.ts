@@ -120,22 +120,32 @@ export async function readStates(
 }
 
 /** The same inside a transaction on a file, at once. */
+export interface StatesOf {
+  readonly accountId: string;
+  readonly allowanceId: string | undefined;
+  readonly budgetIds: readonly string[] | undefined;
+}
+
 export function readStatesNow(
   tx: FileTransaction,
   nowMs: number,
-  settles: readonly { readonly accountId: string; readonly allowanceId: string | undefined }[],
+  settles: readonly StatesOf[],
 ): States {
   const accounts = new Map<string, AccountState>();
   let allowances: Map<string, AllowanceState> | undefined;
-  for (const { accountId, allowanceId } of settles) {
+  const cap = (id: string): void => {
+    allowances ??= new Map();
+    if (allowances.has(id)) return;
+    const row = tx.rows(SELECT_ALLOWANCE, [id])[0] as unknown as AllowanceRow | undefined; // what it selects
+    if (row !== undefined) allowances.set(id, allowanceOf(row, nowMs));
+  };
+  for (const { accountId, allowanceId, budgetIds } of settles) {
     if (!accounts.has(accountId)) {
       const row = tx.rows(SELECT_ACCOUNT, [accountId])[0] as unknown as AccountRow | undefined; // what it selects
       if (row !== undefined) accounts.set(accountId, accountOf(row, nowMs));
     }
-    if (allowanceId === undefined || allowances?.has(allowanceId) === true) continue;
-    const row = tx.rows(SELECT_ALLOWANCE, [allowanceId])[0] as unknown as AllowanceRow | undefined; // what it selects
-    allowances ??= new Map();
-    if (row !== undefined) allowances.set(allowanceId, allowanceOf(row, nowMs));
+    if (allowanceId !== undefined) cap(allowanceId);
+    if (budgetIds !== undefined) budgetIds.forEach(cap);
   }
   return { accounts, allowances: allowances ?? NO_ALLOWANCES };
 }

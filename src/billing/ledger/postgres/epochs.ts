@@ -16,7 +16,7 @@ import type { Ids } from '../../../core/ids.ts';
 import type { Log } from '../../../core/log.ts';
 import type { Queryable, Statement, Store } from '../../../db/db.ts';
 import { DURABLE_EPOCH } from '../place-holds.ts';
-import { HOLD_COLUMNS, type HoldRow, giveBack, heldInRow } from '../settle.ts';
+import { HOLD_COLUMNS, type HoldRow, budgetIdsOf, giveBack, heldInRow } from '../settle.ts';
 import { readStates, saveStates } from '../states.ts';
 import type { JournaledSettle, SettleJournal } from './settle-journal.ts';
 
@@ -332,7 +332,9 @@ async function releaseBatch(
   );
   if (found.length === 0) return 0;
   const accountIds = found.map((row) => row.account_id);
-  const allowanceIds = found.flatMap((row) => row.allowance_id ?? []);
+  const allowanceIds = found.flatMap((row) =>
+    [row.allowance_id ?? [], budgetIdsOf(row) ?? []].flat(),
+  );
   const states = await readStates(tx, { dialect: 'postgres', nowMs }, accountIds, allowanceIds);
   const rows = await tx.query<HoldRow>(
     `DELETE FROM ledger_hold WHERE request_id IN (SELECT json_array_elements_text($1::json))

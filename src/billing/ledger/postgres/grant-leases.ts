@@ -92,7 +92,10 @@ export async function grantLeases(
     tx,
     { dialect: 'postgres', nowMs },
     wants.map(({ accountId }) => accountId),
-    wants.flatMap(({ allowanceId }) => allowanceId ?? []),
+    wants.flatMap(({ allowanceId, requests }) => [
+      ...(allowanceId === undefined ? [] : [allowanceId]),
+      ...requests.flatMap(({ budgetIds }) => budgetIds ?? []),
+    ]),
   );
   const rows = await lockLeases(
     tx,
@@ -224,6 +227,8 @@ function freeLease(
     dailyDay: Number(row.daily_day),
     allowanceId,
     allowanceMs: Number(row.allowance_start_ms),
+    budgetIds: undefined,
+    budgetsMs: 0,
     isRow: true,
   });
 }
@@ -335,6 +340,7 @@ function insertLease(
     account.dailyDay,
     epochId,
     nowMs,
+    null,
   ];
   return { sql: INSERT_HOLD, parameters };
 }

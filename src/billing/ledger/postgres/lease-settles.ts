@@ -147,7 +147,7 @@ export class LeaseSettles {
   /** What of the cost is daily credit, and that it is not above the hold. */
   #settleOf(request: SettleRequest, held: LeasedHold): LeaseSettle {
     const { costNano } = request;
-    const { grantedNano, dailyNano, lease, requestId, allowanceId } = held;
+    const { grantedNano, dailyNano, lease, requestId, allowanceId, budgetIds } = held;
     let taken: bigint = costNano;
     if (costNano > grantedNano) {
       taken = grantedNano;
@@ -159,6 +159,7 @@ export class LeaseSettles {
       request,
       leaseId: lease?.id ?? requestId,
       allowanceId,
+      budgetIds,
       isLast: lease === undefined,
       usdNano: taken - diem,
       dailyNano: diem,

@@ -37,6 +37,7 @@ export interface LeasedHold extends Hold, Placed {
   readonly lease: Lease | undefined;
   readonly usdNano: bigint;
   readonly allowanceId: string | undefined;
+  readonly budgetIds: readonly string[] | undefined;
   isOpen: boolean;
   /** The settle, once it was asked for; none again when it failed. */
   settled: Promise<Settlement> | undefined;
@@ -55,6 +56,8 @@ export interface Slot extends Due {
   readonly key: string;
   readonly account: LeasedAccount;
   readonly allowanceId: string | undefined;
+  /** Of requests that count against further caps, which no lease knows: each has a row of its own. */
+  readonly isAlone: boolean;
   lease: Lease | undefined;
   /** Requests that wait to be asked for. */
   asking: Asking[];
@@ -96,12 +99,19 @@ export function newLease(
   };
 }
 
-export function newSlot(account: LeasedAccount, allowanceId: string | undefined): Slot {
-  const key = allowanceId ?? account.id;
+/** Ids of accounts and of keys are different ids. */
+export function slotKeyOf({ accountId, allowanceId = accountId, budgetIds }: HoldRequest): string {
+  return budgetIds === undefined ? allowanceId : `alone:${allowanceId}`;
+}
+
+export function newSlot(account: LeasedAccount, request: HoldRequest): Slot {
+  const { allowanceId, budgetIds } = request;
+  const key = slotKeyOf(request);
   const slot: Slot = {
     key,
     account,
     allowanceId,
+    isAlone: budgetIds !== undefined,
     lease: undefined,
     asking: [],
     isDue: false,
@@ -135,6 +145,7 @@ export function reserve(
     before: lease.posted,
     lease,
     allowanceId,
+    budgetIds: undefined,
     isOpen: true,
     settled: undefined,
     place: -1,
@@ -145,7 +156,7 @@ export function reserve(
 export function grantedHold(
   lease: Lease | undefined,
   allowanceId: string | undefined,
-  { requestId, accountId }: HoldRequest,
+  { requestId, accountId, budgetIds }: HoldRequest,
   { usdNano, dailyNano, reachNano, before, allowanceStartMs }: PlannedHold,
 ): LeasedHold {
   const grantedNano = (usdNano + dailyNano) as Nano; // both are nano-USD
@@ -165,6 +176,7 @@ export function grantedHold(
     before,
     lease,
     allowanceId: allowanceStartMs === undefined ? undefined : allowanceId,
+    budgetIds,
     isOpen: true,
     settled: undefined,
     place: -1,

@@ -244,7 +244,9 @@ describe('leases of several processes', () => {
     const context = { epochId, hasEpoch: true, nowMs: Date.now() };
     let plain = 0;
     for (let round = 0; round < 60; round += 1) {
-      const balanceNano = nano(upTo(3_000) + 1n);
+      const [mayLease, freeNano, heldNano] = [random() < 0.7, upTo(400), upTo(200)];
+      // What is held is there.
+      const balanceNano = nano(upTo(3_000) + 1n + freeNano + heldNano);
       const hasDaily = random() < 0.1;
       const sizes = Array.from({ length: Number(upTo(4)) }, () => {
         const minNano = nano(upTo(60));
@@ -258,7 +260,6 @@ describe('leases of several processes', () => {
           floorNano: nano(upTo(300)),
         };
       });
-      const [mayLease, freeNano, heldNano] = [random() < 0.7, upTo(400), upTo(200)];
       const hasLease = random() < 0.5;
       const sides = [];
       for (const side of ['plain', 'planned'] as const) {

@@ -37,6 +37,7 @@ import {
   newSlot,
   reserve,
   rest,
+  slotKeyOf,
 } from './lease.ts';
 
 /** Transactions that ask for money at once, and the accounts and requests of one of them. */
@@ -86,8 +87,7 @@ export class Leases {
   }
 
   place(request: HoldRequest): HoldAnswer | Promise<HoldAnswer> {
-    // Ids of accounts and of keys are different ids.
-    const slot = this.#slots.get(request.allowanceId ?? request.accountId);
+    const slot = this.#slots.get(slotKeyOf(request));
     const lease = slot?.lease;
     if (lease !== undefined && slot?.account.isBusy === false && this.#isGood(lease)) {
       const hold = reserve(lease, slot.allowanceId, request);
@@ -133,13 +133,14 @@ export class Leases {
     );
   }
 
-  #openSlot({ accountId, allowanceId }: HoldRequest): Slot {
+  #openSlot(request: HoldRequest): Slot {
+    const { accountId } = request;
     let account = this.#accounts.get(accountId);
     if (account === undefined) {
       account = { id: accountId, slots: [], isBusy: false, contestedUntilMs: 0, resting: [] };
       this.#accounts.set(accountId, account);
     }
-    const slot = newSlot(account, allowanceId);
+    const slot = newSlot(account, request);
     this.#slots.set(slot.key, slot);
     return slot;
   }
@@ -193,7 +194,8 @@ export class Leases {
     const isContested = this.#parts.clock.monotonicMs() < account.contestedUntilMs;
     const current = slot.lease;
     // A lease is a flush of its own, and has to be given back.
-    const isWorthIt = entries.length > 1 || (entries.length === 1 && slot.hasAsked);
+    const isUsed = entries.length > 1 || (entries.length === 1 && slot.hasAsked);
+    const isWorthIt = isUsed && !slot.isAlone;
     slot.hasAsked = true;
     const newId = LEASE_PREFIX + this.#parts.ids.uuid();
     this.#coming.add(newId);
@@ -209,7 +211,7 @@ export class Leases {
       mayLease: isWorthIt && !isContested && this.#parts.isHeard(),
       mayWait: this.#parts.isHeard() && entries.every(({ isRecalled }) => !isRecalled),
       newId,
-      isPlain: slot.isPlain,
+      isPlain: slot.isPlain && !slot.isAlone,
     };
     return { slot, want, entries };
   }

@@ -30,6 +30,7 @@ function settleOf(requestId: string): LeaseSettle {
     request: { usage, costNano: nano(1n) },
     leaseId: 'lease:1',
     allowanceId: undefined,
+    budgetIds: undefined,
     isLast: false,
     usdNano: 1n,
     dailyNano: 0n,

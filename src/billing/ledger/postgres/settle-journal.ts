@@ -178,6 +178,7 @@ interface Line extends Omit<SettleRequest, 'costNano'> {
   readonly from?: {
     readonly leaseId: string;
     readonly allowanceId?: string;
+    readonly budgetIds?: readonly string[];
     readonly isLast: boolean;
     readonly usdNano: string;
     readonly dailyNano: string;
@@ -193,13 +194,14 @@ function parseLine(line: string): JournaledSettle | undefined {
     const request = { ...rest, costNano: nano(BigInt(costNano)) };
     if (from === undefined) {
       const none = { usdNano: 0n, dailyNano: 0n, reservedNano: 0n };
-      return { request, allowanceId: undefined, isLast: true, ...none };
+      return { request, allowanceId: undefined, budgetIds: undefined, isLast: true, ...none };
     }
-    const { leaseId, allowanceId, isLast } = from;
+    const { leaseId, allowanceId, budgetIds, isLast } = from;
     const usdNano = BigInt(from.usdNano);
     const dailyNano = BigInt(from.dailyNano);
     const reservedNano = BigInt(from.reservedNano);
-    return { request, leaseId, allowanceId, isLast, usdNano, dailyNano, reservedNano };
+    const caps = { allowanceId, budgetIds };
+    return { request, leaseId, ...caps, isLast, usdNano, dailyNano, reservedNano };
   } catch {
     // The torn last line of a killed process.
     return undefined;

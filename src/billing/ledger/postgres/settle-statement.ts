@@ -16,6 +16,7 @@ export interface LeaseSettle {
   readonly request: SettleRequest;
   readonly leaseId: string;
   readonly allowanceId: string | undefined;
+  readonly budgetIds: readonly string[] | undefined;
   /** The row is for this request alone: what the request leaves of it is given back. */
   readonly isLast: boolean;
   readonly usdNano: bigint;
@@ -31,9 +32,9 @@ const ERRORS = "count(*) FILTER (WHERE status IN ('failed', 'expired'))";
  * `item` are the settles, `lease` the rows that they come out of as they stand under their lock,
  * `done` the settles that are charged now, `change` what each lease loses by them.
  */
-const SETTLE = `WITH item AS MATERIALIZED (
+const settleSql = (capIds: string): string => `WITH item AS MATERIALIZED (
   SELECT * FROM json_to_recordset($1::json) AS i(seq bigint, lease_id text, allowance_id text,
-    is_last boolean, usd bigint, diem bigint, request_id text, day bigint, created_ms bigint,
+    budget_ids text, is_last boolean, usd bigint, diem bigint, request_id text, day bigint, created_ms bigint,
     account_id text, key_id text, kind text, model_id text, replica text, attempts bigint,
     prompt_tokens bigint, completion_tokens bigint, cached_tokens bigint, cache_write_tokens bigint,
     reasoning_tokens bigint, counted_by text, price_version text, latency_ms bigint,
@@ -45,12 +46,12 @@ const SETTLE = `WITH item AS MATERIALIZED (
   FROM ledger_account a WHERE a.id IN (SELECT account_id FROM item) ORDER BY a.id FOR UPDATE
 ), cap AS MATERIALIZED (
   SELECT w.id, w.period_start_ms FROM ledger_allowance w
-  WHERE w.id IN (SELECT allowance_id FROM item WHERE allowance_id IS NOT NULL)
+  WHERE w.id IN (${capIds})
     AND (SELECT count(*) FROM account) > 0
   ORDER BY w.id FOR UPDATE
 ), lease AS MATERIALIZED (
   SELECT h.request_id AS id, h.account_id, h.usd_nano, h.daily_nano, h.daily_day, h.allowance_id,
-    h.allowance_start_ms
+    h.allowance_start_ms, h.budget_ids, h.created_ms
   FROM ledger_hold h WHERE h.request_id IN (SELECT lease_id FROM item)
     AND (SELECT count(*) FROM cap) >= 0
   ORDER BY h.request_id FOR UPDATE
@@ -72,7 +73,8 @@ const SETTLE = `WITH item AS MATERIALIZED (
   FROM item i JOIN usage u ON u.request_id = i.request_id
     JOIN account a ON a.id = i.account_id JOIN lease l ON l.id = i.lease_id
 ), change AS (
-  SELECT l.id, l.account_id, l.allowance_id, l.allowance_start_ms, l.daily_day, d.is_last, d.usd,
+  SELECT l.id, l.account_id, l.allowance_id, l.allowance_start_ms, l.budget_ids,
+    l.created_ms AS budgets_ms, l.daily_day, d.is_last, d.usd,
     d.diem, CASE WHEN d.is_last THEN l.usd_nano ELSE d.usd END AS less_usd,
     CASE WHEN d.is_last THEN l.daily_nano ELSE d.diem END AS less_diem
   FROM (SELECT lease_id, bool_or(is_last) AS is_last, sum(usd) AS usd, sum(diem) AS diem
@@ -110,6 +112,12 @@ const SETTLE = `WITH item AS MATERIALIZED (
     diem_nano = ledger_usage_day.diem_nano + excluded.diem_nano
 )`;
 
+const CAPS_OF_KEYS = 'SELECT allowance_id FROM item WHERE allowance_id IS NOT NULL';
+const SETTLE = settleSql(CAPS_OF_KEYS);
+const SETTLE_BUDGETS = settleSql(`${CAPS_OF_KEYS} UNION
+    SELECT b.id FROM item CROSS JOIN LATERAL json_array_elements_text(budget_ids::json) AS b (id)
+    WHERE budget_ids IS NOT NULL`);
+
 /** Only for a tick that spends daily credit: the others are not planned with it. */
 const POST_DAILY = `, daily AS (
   INSERT INTO ledger_transfer (id, part, day, account_id, debit_account, credit_account, amount_nano,
@@ -118,17 +126,26 @@ const POST_DAILY = `, daily AS (
     balance_after, 'CHARGE', request_id, model_id, NULL, $3 FROM done WHERE diem > 0
 )`;
 
+const CHANGES_OF_KEYS = `SELECT allowance_id AS id, allowance_start_ms AS since_ms, usd, less_usd, diem,
+      less_diem FROM change`;
+const CHANGES_OF_BUDGETS = `${CHANGES_OF_KEYS} UNION ALL
+    SELECT b.id, budgets_ms, usd, less_usd, diem, less_diem
+    FROM change CROSS JOIN LATERAL json_array_elements_text(budget_ids::json) AS b (id)
+    WHERE budget_ids IS NOT NULL`;
+
 /** Only for a tick of keys with a cap. A hold from before the running period counts in none. */
-const COUNT_CAPS = `, counted AS (
+const countCaps = (changes: string): string => `, counted AS (
   UPDATE ledger_allowance w SET usd_spent_nano = w.usd_spent_nano + t.usd,
     usd_held_nano = w.usd_held_nano - t.less_usd, diem_spent_nano = w.diem_spent_nano + t.diem,
     diem_held_nano = w.diem_held_nano - t.less_diem
-  FROM (SELECT c.allowance_id, sum(c.usd) AS usd, sum(c.less_usd) AS less_usd, sum(c.diem) AS diem,
+  FROM (SELECT c.id, sum(c.usd) AS usd, sum(c.less_usd) AS less_usd, sum(c.diem) AS diem,
       sum(c.less_diem) AS less_diem
-    FROM change c JOIN cap b ON b.id = c.allowance_id
-    WHERE c.allowance_start_ms >= b.period_start_ms GROUP BY c.allowance_id) t
-  WHERE w.id = t.allowance_id
+    FROM (${changes}) c JOIN cap b ON b.id = c.id
+    WHERE c.since_ms >= b.period_start_ms GROUP BY c.id) t
+  WHERE w.id = t.id
 )`;
+const COUNT_CAPS = countCaps(CHANGES_OF_KEYS);
+const COUNT_BUDGETS = countCaps(CHANGES_OF_BUDGETS);
 
 /** Only for a tick that has tags. */
 const ADD_TO_TAGS = `, tags AS (
@@ -168,6 +185,7 @@ export async function settleFromLeases(
   const items: Item[] = [];
   let hasDaily = false;
   let hasCaps = false;
+  let hasBudgets = false;
   let hasTags = false;
   for (let seq = 0; seq < settles.length; seq += 1) {
     const settle = settles[seq];
@@ -175,12 +193,13 @@ export async function settleFromLeases(
     items.push(itemOf(settle, seq));
     hasDaily ||= settle.dailyNano > 0n;
     hasCaps ||= settle.allowanceId !== undefined;
+    hasBudgets ||= settle.budgetIds !== undefined;
     hasTags ||= settle.request.usage.metadata !== undefined;
   }
   const sql =
-    SETTLE +
+    (hasBudgets ? SETTLE_BUDGETS : SETTLE) +
     (hasDaily ? POST_DAILY : '') +
-    (hasCaps ? COUNT_CAPS : '') +
+    (hasBudgets ? COUNT_BUDGETS : hasCaps ? COUNT_CAPS : '') +
     (hasTags ? ADD_TO_TAGS : '') +
     SETTLED_ROWS;
   const rows = await tx.query<SettledRow>(sql, [JSON.stringify(items), dayOf(nowMs), nowMs]);
@@ -204,6 +223,7 @@ function itemOf(settle: LeaseSettle, seq: number) {
     seq,
     lease_id: settle.leaseId,
     allowance_id: settle.allowanceId ?? null,
+    budget_ids: settle.budgetIds === undefined ? null : JSON.stringify(settle.budgetIds),
     is_last: settle.isLast,
     usd: String(settle.usdNano),
     diem: String(settle.dailyNano),

@@ -1,0 +1,144 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { type StoreFixture, onEachStore } from '../../../test/databases/stores.ts';
+import { TestClock } from '../../../test/support/test-clock.ts';
+import { TestLedger, bill } from '../../../test/support/test-ledger.ts';
+import { DAY_MS } from '../../core/clock.ts';
+import { systemIds } from '../../core/ids.ts';
+import { silentLog } from '../../core/log.ts';
+import { nano, usdToNano } from '../../core/money.ts';
+import { type AllowancePeriod, LEDGER_MIGRATIONS } from './ledger.ts';
+
+const SATURDAY = 6;
+
+async function bench(fixture: StoreFixture) {
+  const store = await fixture.open(LEDGER_MIGRATIONS);
+  const clock = new TestClock();
+  const ledger = new TestLedger({ store, clock, ids: systemIds(), log: silentLog });
+  await ledger.start();
+  await store.transaction((tx) =>
+    ledger.creditIn(tx, {
+      accountId: 'a',
+      amountNano: usdToNano('100'),
+      from: 'house:operator-credit',
+      kind: 'CREDIT',
+      id: 'credit',
+    }),
+  );
+  let requests = 0;
+  const hold = async (usd: string, budgetIds?: readonly string[], allowanceId?: string) => {
+    requests += 1;
+    const requestId = `r${requests}`;
+    const answer = await ledger.hold({
+      requestId,
+      accountId: 'a',
+      minNano: usdToNano(usd),
+      maxNano: usdToNano(usd),
+      floorNano: usdToNano('0'),
+      allowanceId,
+      budgetIds,
+    });
+    return { requestId, answer };
+  };
+  const settle = (requestId: string, usd: string) =>
+    ledger.settle(bill(clock, requestId, usdToNano(usd)));
+  const cap = (id: string, usd: string, period: AllowancePeriod = 'EPOCH', counts = {}) =>
+    store.transaction((tx) =>
+      ledger.setAllowance(tx, {
+        id,
+        accountId: 'a',
+        period,
+        usdLimitNano: usdToNano(usd),
+        diemLimitNano: undefined,
+        counts,
+      }),
+    );
+  const audit = async () => {
+    assert.deepEqual((await ledger.audit()).differences, []);
+  };
+  return { store, clock, ledger, hold, settle, cap, audit };
+}
+
+onEachStore('budgets', (fixture) => {
+  test('a request counts against the cap of its key and each budget, once', async () => {
+    const { hold, settle, cap, audit, ledger } = await bench(fixture);
+    await cap('k', '50', 'EPOCH', { keyIds: ['k'] });
+    await cap('day', '1');
+    await cap('week', '2', 'WEEK');
+    const both = ['day', 'week'];
+    const first = await hold('0.6', both, 'k');
+    assert.ok(first.answer.ok);
+    const beside = await hold('0.6', both, 'k');
+    assert.equal(beside.answer.ok, false);
+    assert.equal(!beside.answer.ok && beside.answer.reason, 'held');
+    await settle(first.requestId, '0.5');
+    const second = await hold('0.5', both, 'k');
+    assert.ok(second.answer.ok);
+    await settle(second.requestId, '0.5');
+    const refused = await hold('0.1', both, 'k');
+    assert.ok(!refused.answer.ok && refused.answer.reason === 'allowance-usd');
+    assert.equal(refused.answer.budgetId, 'day');
+    assert.equal(refused.answer.spentNano, usdToNano('1'));
+    await audit();
+    await ledger.stop();
+  });
+
+  test('a day ends at midnight, a week on Monday', async () => {
+    const { hold, settle, cap, clock, audit, ledger } = await bench(fixture);
+    await cap('day', '1');
+    await cap('week', '1.5', 'WEEK');
+    const spend = async (usd: string) => {
+      const { requestId, answer } = await hold(usd, ['day', 'week']);
+      if (answer.ok) await settle(requestId, usd);
+      return answer.ok ? 'ok' : 'budgetId' in answer ? answer.budgetId : answer.reason;
+    };
+    assert.equal(new Date(clock.nowMs()).getUTCDay(), SATURDAY);
+    assert.equal(await spend('1'), 'ok');
+    assert.equal(await spend('1'), 'day');
+    clock.advance(DAY_MS);
+    assert.equal(await spend('1'), 'week');
+    assert.equal(await spend('0.5'), 'ok');
+    clock.advance(DAY_MS);
+    assert.equal(await spend('1'), 'ok');
+    await audit();
+    await ledger.stop();
+  });
+
+  test('a new budget starts with what was spent, by key and by tag', async () => {
+    const { hold, cap, clock, ledger, settle } = await bench(fixture);
+    const tagged = async (user: string) => {
+      const { requestId } = await hold('1');
+      const { usage, ...of } = bill(clock, requestId, usdToNano('1'));
+      await ledger.settle({ ...of, usage: { ...usage, keyId: 'child', metadata: { user } } });
+    };
+    await tagged('anna');
+    await tagged('bert');
+    const plain = await hold('1');
+    await settle(plain.requestId, '1');
+    await cap('anna', '1.5', 'EPOCH', { tag: { name: 'user', value: 'anna' } });
+    await cap('family', '2.5', 'EPOCH', { keyIds: ['parent', 'child'] });
+    await cap('all', '3.5');
+    for (const id of ['anna', 'family', 'all']) {
+      const { answer } = await hold('0.6', [id]);
+      assert.ok(!answer.ok && answer.reason === 'allowance-usd', id);
+      const fits = await hold('0.5', [id]);
+      assert.ok(fits.answer.ok, id);
+      await settle(fits.requestId, '0');
+    }
+    await ledger.stop();
+  });
+
+  test('of requests at the same moment exactly those that a budget covers run', async () => {
+    const { hold, settle, cap, audit, ledger } = await bench(fixture);
+    await cap('b', '1');
+    const answers = await Promise.all(Array.from({ length: 60 }, () => hold('0.1', ['b'])));
+    const granted = answers.filter(({ answer }) => answer.ok);
+    assert.equal(granted.length, 10);
+    await Promise.all(granted.map(({ requestId }) => settle(requestId, '0.1')));
+    const { answer } = await hold('0.1', ['b']);
+    assert.ok(!answer.ok && answer.reason === 'allowance-usd');
+    assert.equal(answer.limitNano, nano(usdToNano('1')));
+    await audit();
+    await ledger.stop();
+  });
+});

@@ -1,0 +1,185 @@
+/**
+ * What a charge leaves behind: its postings and its receipt, and the sums by day, key, model and tag,
+ * which every overview reads instead of the receipts.
+ */
+import { dayOf } from '../../core/clock.ts';
+import type { Nano } from '../../core/money.ts';
+import type { Parameter } from '../../db/db.ts';
+import type { RequestMetadata, UsageRecord } from './records.ts';
+import { type Write, writeTransfer } from './states.ts';
+
+/** What a charge took. */
+export interface Taken {
+  readonly usdNano: Nano;
+  readonly diemNano: Nano;
+}
+
+/** One request that is charged now, as the records need it. */
+export interface Charge extends Taken {
+  readonly usage: UsageRecord;
+  readonly creditDay: number;
+  readonly balanceAfterNano: Nano;
+  /** What its hold set aside; `null` when that was gone. */
+  readonly reservedNano: bigint | null;
+}
+
+const INSERT_USAGE = `INSERT INTO ledger_usage (request_id, day, created_ms, account_id, key_id, kind,
+  model_id, replica, attempts, prompt_tokens, completion_tokens, cached_tokens, cache_write_tokens,
+  reasoning_tokens, counted_by, price_version, usd_nano, diem_nano, latency_ms, first_token_ms,
+  status, extras, metadata, reserved_nano) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12,
+  $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24)`;
+
+/** The postings of a charge and its receipt. */
+export function record(write: Write, charge: Charge, nowMs: number): void {
+  const { usage, usdNano, diemNano } = charge;
+  const posting = {
+    id: usage.requestId,
+    accountId: usage.accountId,
+    creditAccount: 'house:revenue',
+    kind: 'CHARGE',
+    requestId: usage.requestId,
+    modelId: usage.modelId,
+    balanceAfterNano: charge.balanceAfterNano,
+    nowMs,
+  } as const;
+  if (usdNano > 0n) {
+    const usd = { part: 0, debitAccount: usage.accountId, amountNano: usdNano };
+    writeTransfer(write, { ...posting, ...usd });
+  }
+  if (diemNano > 0n) {
+    const diem = { part: 1, debitAccount: 'house:daily-credit', amountNano: diemNano };
+    writeTransfer(write, { ...posting, ...diem, day: charge.creditDay });
+  }
+  const { tokens, firstTokenMs, extras, metadata } = usage;
+  write(INSERT_USAGE, [
+    usage.requestId,
+    dayOf(usage.createdMs),
+    usage.createdMs,
+    usage.accountId,
+    usage.keyId,
+    usage.kind,
+    usage.modelId,
+    usage.replica ?? null,
+    usage.attempts,
+    tokens.prompt,
+    tokens.completion,
+    tokens.cached,
+    tokens.cacheWrite,
+    tokens.reasoning,
+    usage.countedBy,
+    usage.priceVersion,
+    usdNano,
+    diemNano,
+    Math.round(usage.latencyMs),
+    firstTokenMs === undefined ? null : Math.round(firstTokenMs),
+    usage.status,
+    extras === undefined ? null : JSON.stringify(extras),
+    metadata === undefined ? null : JSON.stringify(metadata),
+    charge.reservedNano,
+  ]);
+  if (metadata !== undefined) addToTags(write, charge, metadata);
+}
+
+const ADD_TO_TAG = `INSERT INTO ledger_usage_tag (account_id, name, day, value, key_id, model_id,
+  requests, errors, prompt_tokens, completion_tokens, usd_nano, diem_nano)
+  VALUES ($1, $2, $3, $4, $5, $6, 1, $7, $8, $9, $10, $11)
+  ON CONFLICT (account_id, name, day, value, key_id, model_id) DO UPDATE SET
+  requests = ledger_usage_tag.requests + excluded.requests,
+  errors = ledger_usage_tag.errors + excluded.errors,
+  prompt_tokens = ledger_usage_tag.prompt_tokens + excluded.prompt_tokens,
+  completion_tokens = ledger_usage_tag.completion_tokens + excluded.completion_tokens,
+  usd_nano = ledger_usage_tag.usd_nano + excluded.usd_nano,
+  diem_nano = ledger_usage_tag.diem_nano + excluded.diem_nano`;
+
+/** Adds a charge to the sums of each of its tags. */
+function addToTags(
+  write: Write,
+  { usage, usdNano, diemNano }: Charge,
+  metadata: RequestMetadata,
+): void {
+  const { accountId, keyId, modelId, tokens } = usage;
+  const day = dayOf(usage.createdMs);
+  for (const [name, value] of Object.entries(metadata)) {
+    const row: Parameter[] = [accountId, name, day, value, keyId, modelId];
+    const sums = [IS_ERROR[usage.status], tokens.prompt, tokens.completion, usdNano, diemNano];
+    write(ADD_TO_TAG, [...row, ...sums]);
+  }
+}
+
+/** What a sum counts as an error: no answer came of it. */
+const IS_ERROR: Readonly<Record<UsageRecord['status'], 0 | 1>> = {
+  completed: 0,
+  aborted: 0,
+  failed: 1,
+  expired: 1,
+  running: 0,
+};
+
+const ADD_TO_DAY = `INSERT INTO ledger_usage_day (account_id, day, key_id, model_id, requests, errors,
+  prompt_tokens, completion_tokens, usd_nano, diem_nano)
+  VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
+  ON CONFLICT (account_id, day, key_id, model_id) DO UPDATE SET
+  requests = ledger_usage_day.requests + excluded.requests,
+  errors = ledger_usage_day.errors + excluded.errors,
+  prompt_tokens = ledger_usage_day.prompt_tokens + excluded.prompt_tokens,
+  completion_tokens = ledger_usage_day.completion_tokens + excluded.completion_tokens,
+  usd_nano = ledger_usage_day.usd_nano + excluded.usd_nano,
+  diem_nano = ledger_usage_day.diem_nano + excluded.diem_nano`;
+
+interface DaySum {
+  readonly usage: UsageRecord;
+  readonly day: number;
+  requests: number;
+  errors: number;
+  prompt: number;
+  completion: number;
+  usdNano: bigint;
+  diemNano: bigint;
+}
+
+/** Adds charges to the rows of their days, one write a row: a tick has a few accounts and models. */
+export function addToDays(write: Write, charges: readonly Charge[]): void {
+  const sums: DaySum[] = [];
+  for (const { usage, usdNano, diemNano } of charges) {
+    const day = dayOf(usage.createdMs);
+    let sum = sums.find((one) => one.day === day && isSameRow(one.usage, usage));
+    if (sum === undefined) {
+      sum = {
+        usage,
+        day,
+        requests: 0,
+        errors: 0,
+        prompt: 0,
+        completion: 0,
+        usdNano: 0n,
+        diemNano: 0n,
+      };
+      sums.push(sum);
+    }
+    sum.requests += 1;
+    sum.errors += IS_ERROR[usage.status];
+    sum.prompt += usage.tokens.prompt;
+    sum.completion += usage.tokens.completion;
+    sum.usdNano += usdNano;
+    sum.diemNano += diemNano;
+  }
+  for (const { usage, day, requests, errors, prompt, completion, usdNano, diemNano } of sums) {
+    const { accountId, keyId, modelId } = usage;
+    write(ADD_TO_DAY, [
+      accountId,
+      day,
+      keyId,
+      modelId,
+      requests,
+      errors,
+      prompt,
+      completion,
+      usdNano,
+      diemNano,
+    ]);
+  }
+}
+
+function isSameRow(a: UsageRecord, b: UsageRecord): boolean {
+  return a.accountId === b.accountId && a.keyId === b.keyId && a.modelId === b.modelId;
+}
