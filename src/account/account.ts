@@ -2,6 +2,8 @@
 import { activityRoutes } from './activity.ts';
 import { apiKeyRoutes } from './api-keys.ts';
 import { billingRoutes } from './billing.ts';
+import { budgetRoutes } from './budgets.ts';
+import { childKeyRoutes } from './child-keys.ts';
 import { creditRoutes } from './credits.ts';
 import { PriceKeeper } from './receipts.ts';
 import { type EventParts, eventRoutes } from './events.ts';
@@ -26,6 +28,8 @@ export function accountFeature(
     start: () => void kept.keep().catch(() => undefined), // the database is away: the job tries again
     routes: [
       ...apiKeyRoutes(parts, payments),
+      ...childKeyRoutes(parts),
+      ...budgetRoutes(parts),
       ...rateLimitRoutes(parts),
       ...usageRoutes(parts, signing),
       ...activityRoutes(parts),

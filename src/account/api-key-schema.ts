@@ -6,7 +6,7 @@ import { pageQuery } from '../http/read-request.ts';
 import { isDay } from './usage-schema.ts';
 
 const KIND = z.enum(['INFERENCE', 'ADMIN']);
-const PERIOD = z.enum(['EPOCH', 'MONTH', 'LIFETIME']);
+export const PERIOD = z.enum(['EPOCH', 'WEEK', 'MONTH', 'LIFETIME']);
 const PRIVACY = z.enum(['ALL', 'PRIVATE_TEXT', 'PRIVATE_ONLY']);
 
 const MAX_DESCRIPTION = 64;
@@ -74,7 +74,7 @@ export const CreateKeyRequest = z
       'What the key may spend a period; null is no limit.',
     ),
     limitPeriod: PERIOD.nullish().describe(
-      'When spending starts again from zero: each day (EPOCH, the default), each month, never. All in UTC.',
+      'When spending starts again from zero: each day (EPOCH, the default), each week on Monday, each month, never. All in UTC.',
     ),
     modelPrivacy: PRIVACY.nullish().describe(
       'PRIVATE_TEXT: text models must be private; PRIVATE_ONLY: every model must be. Default ALL.',

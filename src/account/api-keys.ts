@@ -198,7 +198,7 @@ export async function reportOf(parts: AccountParts, key: ApiKey | undefined): Pr
 }
 
 /** The answer that carries the secret, once. */
-async function answerCreated(
+export async function answerCreated(
   context: RequestContext,
   { key, secret, headers }: CreatedKey,
 ): Promise<void> {

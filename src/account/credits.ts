@@ -50,7 +50,7 @@ export const KeyStateAnswer = z
           .nullable()
           .describe('USD that are left of `limit` in this period; null without a limit.'),
         limit_reset: z
-          .enum(['daily', 'monthly'])
+          .enum(['daily', 'weekly', 'monthly'])
           .nullable()
           .describe('How often `limit` starts again, at 00:00 UTC; null: never.'),
         usage: z.number().describe('USD that it has ever spent, daily credit included.'),
@@ -136,7 +136,7 @@ async function keyStateBody(
   };
 }
 
-const RESETS = { EPOCH: 'daily', MONTH: 'monthly', LIFETIME: null } as const;
+const RESETS = { EPOCH: 'daily', WEEK: 'weekly', MONTH: 'monthly', LIFETIME: null } as const;
 
 function totalOf({ usdNano, diemNano }: Spending): bigint {
   return usdNano + diemNano;

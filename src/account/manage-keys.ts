@@ -31,6 +31,7 @@ export type KeySettings = Pick<
   | 'modelPrivacy'
   | 'models'
   | 'limits'
+  | 'parentId'
 >;
 
 export interface CreatedKey {
@@ -132,9 +133,13 @@ export async function reportKeys(
   }));
 }
 
-function setCap({ stores }: AccountParts, tx: Queryable, key: ApiKey): Promise<void> {
+/** What the keys below it spend counts in it as well. */
+async function setCap({ stores }: AccountParts, tx: Queryable, key: ApiKey): Promise<void> {
   const { id, accountId, limitPeriod: period, usdLimitNano, diemLimitNano } = key;
-  return stores.ledger.setAllowance(tx, { id, accountId, period, usdLimitNano, diemLimitNano });
+  const below = await stores.identity.allBelow(accountId, id, tx);
+  const counts = { keyIds: [id, ...below.map((one) => one.id)] };
+  const cap = { id, accountId, period, usdLimitNano, diemLimitNano, counts };
+  await stores.ledger.setAllowance(tx, cap);
 }
 
 /** The ids of the models that the names of an allow-list mean. */

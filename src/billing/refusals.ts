@@ -105,12 +105,20 @@ function capRefusal(
   const currency = isUsd ? 'USD' : 'DIEM';
   const resetsAt = refusal.resetsAtMs === undefined ? null : isoTime(refusal.resetsAtMs);
   const resets = resetsAt === null ? 'it does not reset' : `it resets at ${resetsAt}`;
+  const { budgetId } = refusal;
+  // The cap of a key above this one has the id of that key.
+  const what =
+    budgetId === undefined
+      ? `spend limit of this ${holder}`
+      : budgetId.startsWith('budget_')
+        ? `budget ${budgetId.replace(/:.*/, '')}`
+        : `spend limit of the API key ${budgetId}, which made this one,`;
   const amount = formatUsd(refusal.limitNano, 6);
   const spent = formatUsd(refusal.spentNano, 6);
   return new Fault(
     isUsd ? 'API_KEY_USD_SPEND_LIMIT_EXCEEDED' : 'API_KEY_DIEM_SPEND_LIMIT_EXCEEDED',
     {
-      message: `The spend limit of this ${holder} is reached: ${spent} of ${amount} ${currency} is spent; ${resets}`,
+      message: `The ${what} is reached: ${spent} of ${amount} ${currency} is spent; ${resets}`,
       canRetry: false,
       fields: { limit: { currency, amount, spent, resetsAt } },
     },

@@ -15,6 +15,7 @@ import { LEDGER_MIGRATIONS, Ledger, NO_TOKENS } from './ledger/ledger.ts';
 import { STORE_MIGRATIONS, StoreUnavailable, claimOnce, isShared } from '../db/db.ts';
 import { LIMITS_MIGRATIONS, LeasedWindows, LimitLog, MemoryWindows } from './limits/limits.ts';
 import { type AnswerKeeper, type Sale, type SaleRequest, Sales } from './sale.ts';
+import { BudgetCaps } from './budgets/budgets.ts';
 
 const WALLET = walletCaller('0x00000000000000000000000000000000000000aa');
 const RATE = { requestsPerMinute: 3, tokensPerMinute: 1_000, type: 'user' } as const;
@@ -42,6 +43,7 @@ for (const dialect of ['sqlite', 'postgres'] as const) {
         ledger,
         windows,
         limitLog: new LimitLog(parts),
+        budgets: new BudgetCaps({ ...parts, ledger }),
         minimumCreditNano: () => CENT,
         walletRefusal: () => new Fault('PAYMENT_REQUIRED'),
       });

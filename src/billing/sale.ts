@@ -22,6 +22,7 @@ import {
   type TokenCounts,
   type UsageRecord,
 } from './ledger/ledger.ts';
+import type { BudgetCaps } from './budgets/budgets.ts';
 import { CreditWaits, isHeld } from './credit-waits.ts';
 import {
   type WalletRefusal,
@@ -78,6 +79,8 @@ export interface SalesParts {
   readonly minimumCreditNano: () => Nano;
   /** The 402 of a wallet, with its instructions to top up. */
   readonly walletRefusal: WalletRefusal;
+  /** What requests count against beside the caps of their keys. */
+  readonly budgets: BudgetCaps;
   /** Told of every request that is settled for the first time: metrics and traces. */
   readonly settled?: (sale: Sale, outcome: Outcome, settlement: Settlement) => void;
 }
@@ -195,8 +198,10 @@ export class Sales {
     const { id, caller, priceNano } = job;
     const price = { minNano: priceNano, maxNano: priceNano };
     await takePayment(this.#context, caller, price);
+    const budgetIds = await this.#context.budgets.open(caller.budgets, undefined);
     const wanted = holdOf(this.#context, id, caller, price);
-    const answer = await placeHold(this.#context, { ...wanted, lifetime: 'durable' });
+    const durable = { ...wanted, budgetIds, lifetime: 'durable' } as const;
+    const answer = await placeHold(this.#context, durable);
     if (answer.ok) return answer.hold;
     throw moneyRefusal(this.#context, caller, priceNano, answer);
   }
@@ -238,6 +243,7 @@ export class Sale implements Counted {
   /** Set when the answer is kept for retries: in the transaction that settles the sale. */
   keeper: AnswerKeeper | undefined;
   #isRoomCorrected = false;
+  #budgetIds: readonly string[] | undefined;
   readonly #context: SaleContext;
 
   constructor(
@@ -264,7 +270,8 @@ export class Sale implements Counted {
   reserve(price: PriceBounds): void | Promise<void> {
     const { requestId, caller } = this.request;
     const wanted = holdOf(this.#context, requestId, caller, price);
-    if (caller.payment !== undefined) return this.#reserveLater(price, wanted);
+    if (caller.payment !== undefined || caller.budgets !== undefined)
+      return this.#reserveLater(price, wanted);
     let placed: HoldAnswer | Promise<HoldAnswer>;
     try {
       placed = this.#context.ledger.holds.place(wanted);
@@ -285,6 +292,11 @@ export class Sale implements Counted {
     let answer: HoldAnswer;
     try {
       if (caller.payment !== undefined) await takePayment(this.#context, caller, price);
+      if (caller.budgets !== undefined) {
+        const { metadata } = this.request;
+        this.#budgetIds = await this.#context.budgets.open(caller.budgets, metadata);
+        wanted = { ...wanted, budgetIds: this.#budgetIds };
+      }
       answer = await (placed ?? this.#context.ledger.holds.place(wanted));
       if (!answer.ok) answer = await waitForCredit(this.#context, wanted, answer, cancellation);
     } catch (error) {
@@ -326,7 +338,8 @@ export class Sale implements Counted {
     if (isDelivery && together === undefined) outcome = undelivered(outcome);
     const tokens = outcome.tokens ?? NO_TOKENS;
     const usage = this.#usageOf(outcome, tokens);
-    const request = { costNano: outcome.costNano, usage, allowanceId: caller.allowanceId };
+    const { allowanceId } = caller;
+    const request = { costNano: outcome.costNano, usage, allowanceId, budgetIds: this.#budgetIds };
     const room = this.#correctRoom(tokens.prompt + tokens.completion);
     let settlement: Settlement;
     if (together === undefined) settlement = await ledger.holds.settle(request, this.hold);

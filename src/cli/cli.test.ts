@@ -399,7 +399,7 @@ describe('words that are wrong', () => {
     ['keys', /keys create .*\n.*keys list/],
     ['keys create --expires yesterday', /a span such as 12h/],
     ['keys create --expires 2020-01-01', /must be in the future/],
-    ['keys create --period week', /one of EPOCH, MONTH, LIFETIME/],
+    ['keys create --period yearly', /one of EPOCH, WEEK, MONTH, LIFETIME/],
     ['keys create --models a,,b', /names with commas/],
     ['accounts create', /Name one account/],
     ['accounts update alice', /Say what to change/],

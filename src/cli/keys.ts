@@ -122,7 +122,12 @@ function keyTable(keys: readonly ApiKey[], revoked: boolean): string {
   return table([...titles, 'LIMIT', ...(revoked ? ['REVOKED'] : [])], rows);
 }
 
-export const PERIOD_WORDS = { EPOCH: 'a day', MONTH: 'a month', LIFETIME: 'in all' } as const;
+export const PERIOD_WORDS = {
+  EPOCH: 'a day',
+  WEEK: 'a week',
+  MONTH: 'a month',
+  LIFETIME: 'in all',
+} as const;
 
 function shownLimit(key: ApiKey): string {
   const caps = [

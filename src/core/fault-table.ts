@@ -75,6 +75,7 @@ export const FAULTS = {
     ],
     REQUEST_ID_NOT_FOUND: ['No such request', 'Check the id.'],
     API_KEY_NOT_FOUND: ['No such API key', 'List the keys with `GET /api_keys`.'],
+    BUDGET_NOT_FOUND: ['No such budget', 'List the budgets with `GET /budgets`.'],
     API_KEY_LIMIT_REACHED: [
       'The account has as many active API keys as it may have',
       'Delete a key first.',

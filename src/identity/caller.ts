@@ -3,6 +3,8 @@
  * identification need to know of it, and nothing secret.
  */
 
+import type { CallerBudgets } from './budgets.ts';
+
 export const PLANS = ['paid', 'pro', 'partner', 'staff'] as const;
 export type Plan = (typeof PLANS)[number];
 
@@ -61,6 +63,8 @@ export interface Caller {
   readonly wallet?: string;
   /** Of a wallet that pays instead of signing in. */
   readonly payment?: CallerPayment;
+  /** Set where its requests count against more than the cap of its key. */
+  readonly budgets?: CallerBudgets;
   /** The account is the operator's own: its ADMIN keys run the service. */
   readonly isOperator?: boolean;
   /** The work is of a batch: at its price, outside the limits of a minute, on engines with room. */

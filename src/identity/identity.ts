@@ -9,6 +9,7 @@ import { type Queryable, type Row, type Store, oneAtATime } from '../db/db.ts';
 import { type LimitOverrides, type Plan, walletAccountId } from './caller.ts';
 import { type ApiKey, KEY_COLUMNS, OWNER_COLUMNS, keyOf, newSecret, ownerValues } from './keys.ts';
 import { KnownKeys } from './known-keys.ts';
+import { BUDGET_COLUMNS, type Budget, budgetOf } from './budgets.ts';
 import { Sessions } from './sessions.ts';
 
 export {
@@ -24,7 +25,16 @@ export {
   walletOfAccount,
   walletCaller,
 } from './caller.ts';
-export { type ApiKey, LIMIT_PERIODS, type LimitPeriod } from './keys.ts';
+export {
+  LIMIT_PERIODS,
+  type LimitPeriod,
+  type Budget,
+  type BudgetOf,
+  type CallerBudgets,
+  budgetCap,
+  budgetsFor,
+} from './budgets.ts';
+export type { ApiKey } from './keys.ts';
 export type { KnownKeys } from './known-keys.ts';
 export { IDENTITY_MIGRATIONS } from './migrations.ts';
 export { type OpenSession, SESSION_LIFE_MS, type SessionOwner, type Sessions } from './sessions.ts';
@@ -68,8 +78,8 @@ export class Identity {
 
   constructor(parts: IdentityParts) {
     this.#parts = parts;
-    this.sessions = new Sessions(parts);
     this.keys = new KnownKeys(parts);
+    this.sessions = new Sessions({ ...parts, keys: this.keys });
     this.#stopNoting = parts.clock.every(NOTE_LAST_USE_EVERY_MS, () => {
       this.keys.noteLastUse().catch(() => undefined); // the next round writes the same times
     });
@@ -237,9 +247,18 @@ export class Identity {
     const { id, accountId, kind, last6, createdMs } = key;
     await tx.query(
       `INSERT INTO identity_key (id, account_id, kind, last6, created_ms, secret_sha256,
-       ${OWNER_COLUMNS.join(', ')})
-       VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)`,
-      [id, accountId, kind, last6, createdMs, sha256Hex(secret), ...ownerValues(key)],
+       ${OWNER_COLUMNS.join(', ')}, parent_id)
+       VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)`,
+      [
+        id,
+        accountId,
+        kind,
+        last6,
+        createdMs,
+        sha256Hex(secret),
+        ...ownerValues(key),
+        key.parentId ?? null,
+      ],
     );
     return { key, secret };
   }
@@ -266,6 +285,88 @@ export class Identity {
       [accountId, id],
     );
     return row === undefined ? undefined : this.#keyOf(row);
+  }
+
+  /** The active keys that a key has made, newest first. */
+  async keysBelow(
+    accountId: string,
+    id: string,
+    tx: Queryable = this.#parts.store,
+  ): Promise<ApiKey[]> {
+    const rows = await tx.query(
+      `SELECT ${KEY_COLUMNS.join(', ')} FROM identity_key WHERE account_id = $1
+       AND parent_id = $2 AND revoked_ms IS NULL ORDER BY created_ms DESC, id`,
+      [accountId, id],
+    );
+    return rows.map((row) => this.#keyOf(row));
+  }
+
+  /** All below a key, revoked ones as well: what they have spent counts. */
+  async allBelow(accountId: string, id: string, tx: Queryable): Promise<ApiKey[]> {
+    const rows = await tx.query(
+      `SELECT ${KEY_COLUMNS.join(', ')} FROM identity_key
+       WHERE account_id = $1 AND parent_id IS NOT NULL`,
+      [accountId],
+    );
+    const all = rows.map((row) => this.#keyOf(row));
+    const below = all.filter(({ parentId }) => parentId === id);
+    for (const found of below) below.push(...all.filter(({ parentId }) => parentId === found.id));
+    return below;
+  }
+
+  /** The keys above a key, nearest first. Throws when one of them is revoked or gone. */
+  keysAbove(key: ApiKey): Promise<ApiKey[]> {
+    return this.keys.above(key);
+  }
+
+  /** Oldest first. */
+  async budgets(accountId: string, tx: Queryable = this.#parts.store): Promise<Budget[]> {
+    const rows = await tx.query(
+      `SELECT ${BUDGET_COLUMNS} FROM identity_budget WHERE account_id = $1 ORDER BY created_ms, id`,
+      [accountId],
+    );
+    return rows.map(budgetOf);
+  }
+
+  async findBudget(
+    accountId: string,
+    id: string,
+    tx: Queryable = this.#parts.store,
+  ): Promise<Budget | undefined> {
+    const [row] = await tx.query(
+      `SELECT ${BUDGET_COLUMNS} FROM identity_budget WHERE account_id = $1 AND id = $2`,
+      [accountId, id],
+    );
+    return row === undefined ? undefined : budgetOf(row);
+  }
+
+  /** Call `forget` when the transaction has committed. */
+  async createBudget(wanted: Omit<Budget, 'id' | 'createdMs'>, tx: Queryable): Promise<Budget> {
+    const { ids, clock } = this.#parts;
+    const budget = { ...wanted, id: `budget_${ids.hex(12)}`, createdMs: clock.nowMs() };
+    const { id, accountId, tag, value, period, usdLimitNano, createdMs } = budget;
+    await tx.query(
+      `INSERT INTO identity_budget (${BUDGET_COLUMNS}) VALUES ($1, $2, $3, $4, $5, $6, $7)`,
+      [id, accountId, tag ?? null, value ?? null, period, usdLimitNano, createdMs],
+    );
+    return budget;
+  }
+
+  /** The same. */
+  async updateBudget({ id, accountId, usdLimitNano }: Budget, tx: Queryable): Promise<void> {
+    await tx.query('UPDATE identity_budget SET usd_nano = $3 WHERE account_id = $1 AND id = $2', [
+      accountId,
+      id,
+      usdLimitNano,
+    ]);
+  }
+
+  /** The same. */
+  async deleteBudget({ id, accountId }: Budget, tx: Queryable): Promise<void> {
+    await tx.query('DELETE FROM identity_budget WHERE account_id = $1 AND id = $2', [
+      accountId,
+      id,
+    ]);
   }
 
   /** The last use is as fresh as this process knows it. */

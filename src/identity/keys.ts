@@ -2,15 +2,15 @@
 import type { Ids } from '../core/ids.ts';
 import { type Nano, nano } from '../core/money.ts';
 import type { Row } from '../db/db.ts';
+import type { LimitPeriod } from './budgets.ts';
 import type { Caller, KeyKind, LimitOverrides, ModelPrivacy, Plan } from './caller.ts';
-
-export const LIMIT_PERIODS = ['EPOCH', 'MONTH', 'LIFETIME'] as const;
-export type LimitPeriod = (typeof LIMIT_PERIODS)[number];
 
 export interface ApiKey {
   readonly id: string;
   readonly accountId: string;
   readonly kind: KeyKind;
+  /** The key that made it: it ends with that one and counts in its cap. */
+  readonly parentId?: string | undefined;
   readonly last6: string;
   readonly description: string;
   readonly createdMs: number;
@@ -40,6 +40,7 @@ export const KEY_COLUMNS = [
   'id',
   'account_id',
   'kind',
+  'parent_id',
   'last6',
   'created_ms',
   'revoked_ms',
@@ -54,6 +55,7 @@ export function keyOf(row: Row): ApiKey {
     id: text('id'),
     accountId: text('account_id'),
     kind: text('kind') as KeyKind, // written by this folder only
+    parentId: text('parent_id') === '' ? undefined : text('parent_id'),
     last6: text('last6'),
     description: text('description'),
     createdMs: Number(row['created_ms']),

@@ -7,8 +7,9 @@ import type { Clock } from '../core/clock.ts';
 import { Fault } from '../core/faults.ts';
 import { sha256Hex } from '../core/ids.ts';
 import { type Row, type Store, flushedIf, isShared } from '../db/db.ts';
+import { BUDGET_COLUMNS, budgetOf } from './budgets.ts';
 import type { Caller } from './caller.ts';
-import { KEY_COLUMNS, callerOfKey, keyOf } from './keys.ts';
+import { type ApiKey, KEY_COLUMNS, callerOfKey, keyOf } from './keys.ts';
 
 /** How long a looked-up key is trusted without asking the database again. */
 const REMEMBER_MS = 3_000;
@@ -16,6 +17,8 @@ const MAX_REMEMBERED = 50_000;
 /** A key in use is read anew together with others from so long before it has to be. */
 const RENEW_EARLY_MS = REMEMBER_MS / 2;
 const RENEWED_AT_ONCE = 500;
+/** More than are ever made below each other. */
+const MAX_KEYS_ABOVE = 8;
 /** Longer than any secret: a caller cannot make the server hash megabytes. */
 const MAX_SECRET_LENGTH = 200;
 
@@ -109,9 +112,51 @@ export class KnownKeys {
   async #lookUp(by: 'secret_sha256' | 'id', value: string, nowMs: number): Promise<Remembered> {
     const generation = this.#generation;
     const [row] = await this.#parts.store.query(`${SELECT_KEY} WHERE k.${by} = $1`, [value]);
-    const remembered = rememberedOf(row, nowMs);
+    const alone = rememberedOf(row, nowMs);
+    const isMore = row !== undefined && !isAlone(row);
+    const remembered = isMore
+      ? { ...alone, ...(await this.bounded(alone.caller, keyOf(row))) }
+      : alone;
     if (by === 'secret_sha256') this.#remember(value, remembered, generation);
     return remembered;
+  }
+
+  /**
+   * The caller of a key with the budgets of its account and the caps of the keys above it, and when
+   * the first of these keys expires. Throws when a key above it is revoked or gone.
+   */
+  async bounded(
+    caller: Caller,
+    key: ApiKey,
+  ): Promise<{ readonly caller: Caller; readonly expiresMs: number | undefined }> {
+    const { store } = this.#parts;
+    const above = await this.above(key);
+    const rows = await store.query(
+      `SELECT ${BUDGET_COLUMNS} FROM identity_budget WHERE account_id = $1 ORDER BY created_ms, id`,
+      [key.accountId],
+    );
+    const capped = above.filter((one) => (one.usdLimitNano ?? one.diemLimitNano) !== undefined);
+    const budgets = { parentIds: capped.map(({ id }) => id), budgets: rows.map(budgetOf) };
+    const ends = [key, ...above].flatMap(({ expiresMs }) => expiresMs ?? []);
+    const expiresMs = ends.length === 0 ? undefined : Math.min(...ends);
+    return { caller: { ...caller, budgets }, expiresMs };
+  }
+
+  /** The keys above a key, nearest first. Throws when one of them is revoked or gone. */
+  async above({ accountId, parentId }: ApiKey): Promise<ApiKey[]> {
+    const above: ApiKey[] = [];
+    for (let id = parentId; id !== undefined && above.length < MAX_KEYS_ABOVE;) {
+      const [row] = await this.#parts.store.query(
+        `SELECT ${KEY_COLUMNS.join(', ')} FROM identity_key
+         WHERE account_id = $1 AND id = $2 AND revoked_ms IS NULL`,
+        [accountId, id],
+      );
+      if (row === undefined) throw inactiveKey();
+      const parent = keyOf(row);
+      above.push(parent);
+      id = parent.parentId;
+    }
+    return above;
   }
 
   #remember(digest: string, remembered: Remembered, generation: number): void {
@@ -124,7 +169,10 @@ export class KnownKeys {
   /** Reads a key anew, and with it those in use that will soon have to be. */
   async #renew(digest: string, nowMs: number): Promise<Remembered> {
     const rows = await (this.#renewals.get(digest) ?? this.#renewWith(digest, nowMs));
-    return rememberedOf(rows.get(digest), nowMs);
+    const row = rows.get(digest);
+    return row === undefined || isAlone(row)
+      ? rememberedOf(row, nowMs)
+      : this.#lookUp('secret_sha256', digest, nowMs);
   }
 
   async #renewWith(digest: string, nowMs: number): Promise<ReadonlyMap<string, Row>> {
@@ -154,7 +202,7 @@ export class KnownKeys {
     for (const digest of digests) {
       const row = found.get(digest);
       // What may not be used any more is told to who presents it.
-      if (isRefused(row)) this.#remembered.delete(digest);
+      if (row === undefined || isRefused(row) || !isAlone(row)) this.#remembered.delete(digest);
       else this.#remember(digest, rememberedOf(row, nowMs), generation);
     }
     return found;
@@ -163,7 +211,9 @@ export class KnownKeys {
 
 const SELECT_KEY = `SELECT ${KEY_COLUMNS.map((name) => `k.${name}`).join(', ')},
   k.secret_sha256 AS digest, a.plan AS plan, a.disabled AS disabled, a.limits AS account_limits,
-  a.is_operator AS is_operator FROM identity_key k JOIN identity_account a ON a.id = k.account_id`;
+  a.is_operator AS is_operator,
+  EXISTS (SELECT 1 FROM identity_budget b WHERE b.account_id = k.account_id) AS has_budgets
+  FROM identity_key k JOIN identity_account a ON a.id = k.account_id`;
 
 /** Locked in the order of their ids, whoever else notes some of them. */
 const NOTE_USES = `WITH t AS MATERIALIZED (
@@ -176,8 +226,18 @@ const NOTE_USES = `WITH t AS MATERIALIZED (
 )
 SELECT count(*) FROM noted CROSS JOIN (SELECT ${flushedIf('false')}) AS quick`;
 
-function isRefused(row: Row | undefined): boolean {
-  return row === undefined || row['disabled'] !== 0n || row['revoked_ms'] !== null;
+/** Its requests count against nothing but its own cap. */
+function isAlone(row: Row): boolean {
+  return row['parent_id'] === null && !isTrue(row['has_budgets']);
+}
+
+/** SQLite has no truth values. */
+function isTrue(value: unknown): boolean {
+  return value === true || value === 1n;
+}
+
+function isRefused(row: Row): boolean {
+  return row['disabled'] !== 0n || row['revoked_ms'] !== null;
 }
 
 /** Throws a Fault for a key that is unknown, revoked, or of a disabled account. */

@@ -75,4 +75,21 @@ CREATE INDEX identity_account_created ON identity_account (created_ms, id);
 CREATE INDEX identity_account_name ON identity_account (name);
 `,
   },
+  {
+    // Keys that keys have made, and what an account may spend in a period.
+    id: 'identity-0004',
+    up: `
+ALTER TABLE identity_key ADD COLUMN parent_id TEXT;
+CREATE TABLE identity_budget (
+  id TEXT PRIMARY KEY,
+  account_id TEXT NOT NULL,
+  tag TEXT,
+  value TEXT,
+  period TEXT NOT NULL,
+  usd_nano BIGINT NOT NULL,
+  created_ms BIGINT NOT NULL
+);
+CREATE INDEX identity_budget_account ON identity_budget (account_id, created_ms);
+`,
+  },
 ];

@@ -10,6 +10,7 @@ import { type Ids, sha256Hex } from '../core/ids.ts';
 import type { Row, Store } from '../db/db.ts';
 import type { Caller, ConsoleSession } from './caller.ts';
 import { KEY_COLUMNS, callerOfKey, keyOf } from './keys.ts';
+import type { KnownKeys } from './known-keys.ts';
 
 /** Nobody signs in for longer than a week. */
 export const SESSION_LIFE_MS = 7 * DAY_MS;
@@ -46,6 +47,7 @@ export interface SessionParts {
   readonly store: Store;
   readonly clock: Clock;
   readonly ids: Ids;
+  readonly keys: KnownKeys;
 }
 
 export class Sessions {
@@ -120,9 +122,10 @@ export class Sessions {
     if (session.keyId === '') return { session, caller: undefined };
     if (row['id'] === null) throw sessionEnded();
     const key = keyOf(row);
-    const isOver = key.expiresMs !== undefined && key.expiresMs <= nowMs;
-    if (key.revokedMs !== undefined || isOver) throw sessionEnded();
-    return { session, caller: { ...callerOfKey(key, row), session } };
+    if (key.revokedMs !== undefined) throw sessionEnded();
+    const { caller, expiresMs } = await this.#parts.keys.bounded(callerOfKey(key, row), key);
+    if (expiresMs !== undefined && expiresMs <= nowMs) throw sessionEnded();
+    return { session, caller: { ...caller, session } };
   }
 
   async #noteUse(id: string, nowMs: number): Promise<void> {

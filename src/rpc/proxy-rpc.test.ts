@@ -19,6 +19,7 @@ import { nano, usdToNano, ZERO } from '../core/money.ts';
 import { Ledger, LEDGER_MIGRATIONS } from '../billing/ledger/ledger.ts';
 import { LimitLog, LIMITS_MIGRATIONS, MemoryWindows } from '../billing/limits/limits.ts';
 import { CreditCap, RPC_MIGRATIONS } from './rpc.ts';
+import { BudgetCaps } from '../billing/budgets/budgets.ts';
 import { Sales } from '../billing/sale.ts';
 import { proxyRpc } from './proxy-rpc.ts';
 import type { ProxyRpcAnswer, ProxyRpcLimits } from './proxy-rpc.ts';
@@ -77,6 +78,7 @@ onEachStore('proxy rpc', (fixture) => {
       limitLog,
       clock: parts.clock,
       log: silentLog,
+      budgets: new BudgetCaps({ store, ledger, clock: parts.clock }),
       minimumCreditNano: () => ZERO,
       walletRefusal: () => new Fault('PAYMENT_REQUIRED'),
     });

@@ -4,6 +4,7 @@
  */
 import type { Config } from '../config/config.ts';
 import { Idempotency } from '../billing/idempotency/idempotency.ts';
+import { BudgetCaps } from '../billing/budgets/budgets.ts';
 import { Sales, type SalesParts } from '../billing/sale.ts';
 import type { Clock } from '../core/clock.ts';
 import type { Ids } from '../core/ids.ts';
@@ -56,6 +57,7 @@ export function openSale(setup: SaleSetup): SaleParts {
     clock,
     log,
     minimumCreditNano: perConfig(config, ({ limits }) => usdToNano(limits.minimumCreditUsd)),
+    budgets: new BudgetCaps({ store, ledger: stores.ledger, clock }),
     walletRefusal: (caller, credit) => wallets.refusal(caller, credit),
     settled,
   });

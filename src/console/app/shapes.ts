@@ -106,7 +106,7 @@ export interface ApiKey {
   readonly lastUsedAt: string | null;
   readonly last6Chars: string;
   readonly consumptionLimits: { readonly usd: number | null; readonly diem: number | null };
-  readonly limitPeriod: 'EPOCH' | 'MONTH' | 'LIFETIME';
+  readonly limitPeriod: 'EPOCH' | 'WEEK' | 'MONTH' | 'LIFETIME';
   readonly modelPrivacy: 'ALL' | 'PRIVATE_TEXT' | 'PRIVATE_ONLY';
   readonly models: readonly string[] | null;
   readonly usage: { readonly trailingSevenDays: { readonly usd: string; readonly diem: string } };

@@ -18,6 +18,7 @@ const KINDS: readonly (readonly [Kind, string])[] = [
 ];
 const PERIOD_CHOICES: readonly (readonly [string, string])[] = [
   ['EPOCH', 'each day, UTC'],
+  ['WEEK', 'each Monday, UTC'],
   ['MONTH', 'each month, UTC'],
   ['LIFETIME', 'never'],
 ];

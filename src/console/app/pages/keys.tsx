@@ -19,10 +19,16 @@ import { KeyForm } from './key-form.tsx';
 
 export const PERIODS: Readonly<Record<ApiKey['limitPeriod'], string>> = {
   EPOCH: 'a day',
+  WEEK: 'a week',
   MONTH: 'a month',
   LIFETIME: 'in all',
 };
-const SO_FAR: typeof PERIODS = { EPOCH: 'today', MONTH: 'this month', LIFETIME: 'in all' };
+const SO_FAR: typeof PERIODS = {
+  EPOCH: 'today',
+  WEEK: 'this week',
+  MONTH: 'this month',
+  LIFETIME: 'in all',
+};
 
 type Window =
   | { readonly kind: 'create' }

@@ -1,0 +1,123 @@
+import assert from 'node:assert/strict';
+import { after, before, describe, test } from 'node:test';
+import { type Bench, call, chatBody, startWithEngine } from '../../test/app/call.ts';
+import { TestClock } from '../../test/support/test-clock.ts';
+import { DAY_MS, MINUTE_MS } from '../core/clock.ts';
+
+// A chat costs 12 tokens at 1 USD and 5 at 2 USD per million; at most 100 are asked for.
+const COST = 0.000022;
+
+describe('budgets and child keys', () => {
+  let bench: Bench;
+  const clock = new TestClock();
+  before(async () => {
+    bench = await startWithEngine({ clock, yaml: 'limits: { guard: { failures: 10000 } }' });
+  });
+  after(async () => {
+    await bench.farebox.audit();
+    await bench.stop();
+  });
+
+  const owner = async () => {
+    clock.advance(MINUTE_MS);
+    const { accountId, secret } = await bench.farebox.account('5');
+    const admin = await bench.farebox.key({ accountId, kind: 'ADMIN' });
+    const manage = (method: string, path: string, body?: unknown, by = admin) =>
+      call(bench.farebox, path, { method, secret: by, ...(body === undefined ? {} : { body }) });
+    const chat = (by = secret, metadata?: Record<string, string>) =>
+      call(bench.farebox, '/chat/completions', {
+        secret: by,
+        body: chatBody({ max_completion_tokens: 5, ...(metadata && { metadata }) }),
+      });
+    return { secret, admin, manage, chat };
+  };
+  const used = ({ status, body }: Awaited<ReturnType<typeof call>>) => [status, body.code];
+
+  /** Chats until one is refused; how many were served. */
+  const untilRefused = async (ask: () => ReturnType<typeof call>) => {
+    for (let served = 0; ; served += 1) {
+      const answer = await ask();
+      if (answer.status !== 200) return { served, answer };
+      assert.ok(served < 40, 'nothing bounds it');
+    }
+  };
+
+  test('each end user has a budget a day without a key of its own', async () => {
+    const { manage, chat, secret } = await owner();
+    const anna = () => chat(secret, { user: 'anna' });
+    assert.equal((await anna()).status, 200);
+    const made = await manage('POST', '/budgets', { tag: 'user', period: 'EPOCH', usd: 0.0004 });
+    assert.equal(made.status, 200, made.text);
+    const { id, spentUsd } = made.body.data;
+    assert.equal(spentUsd, null);
+    const { served, answer } = await untilRefused(anna);
+    assert.deepEqual(used(answer), [402, 'API_KEY_USD_SPEND_LIMIT_EXCEEDED']);
+    const spent = ((served + 1) * COST).toFixed(6);
+    assert.match(answer.text, new RegExp(`budget ${id} is reached: ${spent} of 0.000400 USD`));
+    assert.match(answer.text, /resets at 2026-11-22T00:00:00.000Z/);
+    assert.equal((await chat(secret, { user: 'bert' })).status, 200);
+    assert.equal((await chat(secret)).status, 200);
+    const { data } = (await manage('GET', `/budgets/${id}?value=anna`)).body;
+    assert.deepEqual([data.value, data.spentUsd.toFixed(6)], ['anna', spent]);
+    await manage('PATCH', `/budgets/${id}`, { usd: 1 });
+    assert.equal((await anna()).status, 200);
+    await manage('PATCH', `/budgets/${id}`, { usd: 0.0004 });
+    assert.equal((await anna()).status, 402);
+    clock.advance(DAY_MS);
+    assert.equal((await untilRefused(anna)).served, served + 1);
+    assert.equal((await manage('DELETE', `/budgets/${id}`)).status, 200);
+    assert.equal((await anna()).status, 200);
+    assert.deepEqual(used(await manage('GET', `/budgets/${id}`)), [400, 'BUDGET_NOT_FOUND']);
+  });
+
+  test('requests at the same moment do not pass a budget', async () => {
+    const { manage, chat } = await owner();
+    const made = await manage('POST', '/budgets', { period: 'MONTH', usd: 0.0006 });
+    assert.equal(made.status, 200, made.text);
+    const answers = await Promise.all(Array.from({ length: 40 }, () => chat()));
+    const atOnce = answers.filter(({ status }) => status === 200).length;
+    const { served } = await untilRefused(() => chat());
+    const { body } = await manage('GET', '/budgets');
+    const { spentUsd } = body.data[0];
+    assert.equal(spentUsd.toFixed(6), ((atOnce + served) * COST).toFixed(6));
+    assert.ok(atOnce > 0 && spentUsd <= 0.0006, `${atOnce} ${spentUsd}`);
+  });
+
+  test('a child counts in the cap of its parent, and ends with it', async () => {
+    const { manage, chat } = await owner();
+    const parent = await manage('POST', '/api_keys', {
+      apiKeyType: 'INFERENCE',
+      description: 'agent',
+      consumptionLimit: { usd: 0.0004 },
+      limitPeriod: 'WEEK',
+      expiresAt: '2027-01-31',
+    });
+    const above = parent.body.data.apiKey;
+    const later = { description: 'x', expiresAt: '2027-02-01' };
+    assert.equal((await manage('POST', '/key/children', later, above)).status, 400);
+    const made = await manage('POST', '/key/children', { description: 'helper' }, above);
+    assert.equal(made.status, 200, made.text);
+    const { apiKey: child, id } = made.body.data;
+    assert.equal(made.body.data.expiresAt, '2027-01-31T00:00:00.000Z');
+    assert.equal((await chat(child)).status, 200);
+    assert.equal((await chat(above)).status, 200);
+    const { answer } = await untilRefused(() => chat(child));
+    assert.deepEqual(used(answer), [402, 'API_KEY_USD_SPEND_LIMIT_EXCEEDED']);
+    assert.match(answer.text, new RegExp(`API key ${parent.body.data.id}, which made this one`));
+    assert.equal((await chat(above)).status, 402);
+    const list = await manage('GET', '/key/children', undefined, above);
+    assert.deepEqual(
+      list.body.data.map((key: { id: string }) => key.id),
+      [id],
+    );
+    const grandchild = await manage('POST', '/key/children', { description: 'tool' }, child);
+    const tool = grandchild.body.data.apiKey;
+    assert.equal((await manage('POST', '/key/children', { description: 'no' }, tool)).status, 400);
+    assert.equal((await chat(tool)).status, 402);
+    assert.equal((await manage('DELETE', `/key/children?id=${id}`, undefined, tool)).status, 400);
+    await manage('PATCH', '/api_keys', { id: parent.body.data.id, consumptionLimit: null });
+    assert.equal((await chat(tool)).status, 200);
+    await manage('DELETE', `/api_keys?id=${parent.body.data.id}`);
+    for (const secret of [above, child, tool]) assert.equal((await chat(secret)).status, 401);
+  });
+});

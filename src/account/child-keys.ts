@@ -1,0 +1,132 @@
+/**
+ * `/key/children`: keys that a key makes for others, such as an agent for its helpers. A child calls
+ * models only, counts in the cap of its parent as well as in its own, may no more than its parent,
+ * and ends with it.
+ */
+import { Fault } from '../core/faults.ts';
+import { type RouteDescription, jsonAnswer, jsonContent } from '../http/describe.ts';
+import { readBody, readQuery } from '../http/read-request.ts';
+import { type Route, SMALL_JSON_BODY, get } from '../http/route.ts';
+import type { ApiKey, Caller } from '../identity/identity.ts';
+import { refuseIssues } from '../json/validation.ts';
+import type { AccountParts } from './account-parts.ts';
+import {
+  ApiKeyList,
+  CREATE_KEY,
+  CreateKeyRequest,
+  DELETE_KEY,
+  DeleteKeyQuery,
+  KEY,
+} from './api-key-schema.ts';
+import { answerCreated, itemOf, settingsOf } from './api-keys.ts';
+import { type KeySettings, createKey, reportKeys } from './manage-keys.ts';
+
+const PATH = '/key/children';
+/** A key, its children, and theirs. */
+const MAX_DEPTH = 3;
+
+const CreateChildRequest = CreateKeyRequest.omit({ apiKeyType: true }).meta({
+  id: 'CreateChildKeyRequest',
+  examples: [{ description: 'helper', consumptionLimit: { usd: 1 }, expiresAt: '2027-01-31' }],
+});
+
+const LIST: RouteDescription = {
+  tag: 'API keys',
+  summary: 'List the keys that this key has made',
+  answers: [
+    jsonAnswer('Its own children, newest first.', ApiKeyList, { object: 'list', data: [KEY] }),
+  ],
+};
+
+const CREATE: RouteDescription = {
+  ...CREATE_KEY,
+  summary: 'Make a key below this one',
+  about:
+    'For an agent or a helper: an INFERENCE key that may no more than the key that makes it. What it spends counts in the caps of both, it expires no later, and it is refused once the key above it is revoked or has expired. Children can have children. The secret is in this answer and nowhere else.',
+  request: jsonContent(CreateChildRequest, {
+    description: 'helper',
+    consumptionLimit: { usd: 1 },
+    expiresAt: '2027-01-31',
+  }),
+};
+
+const REVOKE: RouteDescription = {
+  ...DELETE_KEY,
+  summary: 'Revoke a key that this key has made',
+};
+
+export function childKeyRoutes(parts: AccountParts): Route[] {
+  const { identity, ledger } = parts.stores;
+  return [
+    get(PATH, 'key', LIST, async (context) => {
+      const { accountId, keyId } = context.caller;
+      const children = await identity.keysBelow(accountId, keyId);
+      const reports = await reportKeys(parts, accountId, children);
+      await context.json(200, { object: 'list', data: reports.map(itemOf) });
+    }),
+    {
+      method: 'POST',
+      path: PATH,
+      auth: 'key',
+      describe: CREATE,
+      body: SMALL_JSON_BODY,
+      handle: async (context) => {
+        const { caller } = context;
+        const request = readBody(context, CreateChildRequest);
+        const asked = settingsOf({ ...request, apiKeyType: 'INFERENCE' }, parts.clock);
+        const parent = await identity.findKey(caller.accountId, caller.keyId);
+        if (parent === undefined) throw new Fault('AUTHENTICATION_FAILED_INACTIVE_KEY');
+        const settings = await boundedBy(parts, caller, parent, asked);
+        await answerCreated(context, await createKey(parts, caller, 'INFERENCE', settings));
+      },
+    },
+    {
+      method: 'DELETE',
+      path: PATH,
+      auth: 'key',
+      describe: REVOKE,
+      handle: async (context) => {
+        const { id } = readQuery(context, DeleteKeyQuery);
+        const { accountId, keyId } = context.caller;
+        const children = await identity.keysBelow(accountId, keyId);
+        const isOwn = children.some((key) => key.id === id);
+        if (!isOwn || !(await identity.revokeKey(accountId, id))) {
+          throw new Fault('API_KEY_NOT_FOUND');
+        }
+        await ledger.recall(accountId);
+        await context.json(200, { success: true });
+      },
+    },
+  ];
+}
+
+/** What was asked for, with what the parent bounds. Throws 400 for what is more than the parent may. */
+async function boundedBy(
+  { stores: { identity } }: AccountParts,
+  caller: Caller,
+  parent: ApiKey,
+  asked: KeySettings,
+): Promise<KeySettings> {
+  const refuse = (path: string, message: string) =>
+    refuseIssues([{ code: 'custom', path: [path], message }]);
+  if ((await identity.keysAbove(parent)).length + 1 >= MAX_DEPTH) {
+    throw refuse('description', `Keys stand below each other ${MAX_DEPTH} deep at most`);
+  }
+  if (Object.keys(caller.keyLimits).length > 0) {
+    throw refuse('description', 'A key with rate limits of its own makes no keys');
+  }
+  const { expiresMs = parent.expiresMs, models = parent.models } = asked;
+  if (parent.expiresMs !== undefined && (expiresMs ?? 0) > parent.expiresMs) {
+    throw refuse('expiresAt', 'Must not be later than the expiry of the key that makes it');
+  }
+  const stranger = asked.models?.find((id) => parent.models?.includes(id) === false);
+  if (stranger !== undefined) {
+    throw refuse('models', `The key that makes it may not use "${stranger.slice(0, 100)}"`);
+  }
+  const isAll = asked.modelPrivacy === 'ALL';
+  const modelPrivacy = isAll ? parent.modelPrivacy : asked.modelPrivacy;
+  if (parent.modelPrivacy === 'PRIVATE_ONLY' && modelPrivacy !== 'PRIVATE_ONLY') {
+    throw refuse('modelPrivacy', 'The key that makes it may use private models only');
+  }
+  return { ...asked, expiresMs, models, modelPrivacy, parentId: parent.id };
+}

@@ -1,0 +1,82 @@
+/**
+ * Budgets of an account: how much may be spent in a day, week or month, altogether, by what is tagged
+ * alike, or by each value of a tag for itself, such as each end user. And which of them, and of the
+ * caps of the keys above its key, a request counts against.
+ */
+import { sha256Hex } from '../core/ids.ts';
+import { type Nano, nano } from '../core/money.ts';
+import type { Row } from '../db/db.ts';
+
+/** EPOCH is a day, WEEK begins on Monday; all begin at 00:00 UTC. */
+export const LIMIT_PERIODS = ['EPOCH', 'WEEK', 'MONTH', 'LIFETIME'] as const;
+export type LimitPeriod = (typeof LIMIT_PERIODS)[number];
+
+export interface Budget {
+  readonly id: string;
+  readonly accountId: string;
+  /** Without one it counts every charge of the account's keys. */
+  readonly tag: string | undefined;
+  /** Without one each value of the tag has the budget for itself. */
+  readonly value: string | undefined;
+  readonly period: LimitPeriod;
+  readonly usdLimitNano: Nano;
+  readonly createdMs: number;
+}
+
+/** What the requests of a key count against beside its own cap. */
+export interface CallerBudgets {
+  /** Keys above it that have caps. */
+  readonly parentIds: readonly string[];
+  readonly budgets: readonly Budget[];
+}
+
+/** A budget as the ledger counts it: for one value of its tag. */
+export interface BudgetOf {
+  readonly budget: Budget;
+  readonly value: string | undefined;
+  /** Id of its cap. */
+  readonly capId: string;
+}
+
+export const BUDGET_COLUMNS = 'id, account_id, tag, value, period, usd_nano, created_ms';
+
+export function budgetOf(row: Row): Budget {
+  const optional = (name: string): string | undefined =>
+    row[name] === null ? undefined : String(row[name]);
+  return {
+    id: String(row['id']),
+    accountId: String(row['account_id']),
+    tag: optional('tag'),
+    value: optional('value'),
+    period: String(row['period']) as LimitPeriod, // written by this folder only
+    usdLimitNano: nano(row['usd_nano'] as bigint),
+    createdMs: Number(row['created_ms']),
+  };
+}
+
+/** The cap of a budget, of one value where each has its own. */
+export function budgetCap(budget: Budget, value: string | undefined = budget.value): BudgetOf {
+  const isEach = budget.tag !== undefined && budget.value === undefined;
+  const capId = isEach ? `${budget.id}:${sha256Hex(value ?? '').slice(0, VALUE_HEX)}` : budget.id;
+  return { budget, value, capId };
+}
+
+/** Values of any length have ids of one length. */
+const VALUE_HEX = 32;
+
+/** The budgets that a request with these tags counts against. */
+export function budgetsFor(
+  { budgets }: CallerBudgets,
+  tags: Readonly<Record<string, string>> | undefined,
+): BudgetOf[] {
+  const matched: BudgetOf[] = [];
+  for (const budget of budgets) {
+    const { tag, value } = budget;
+    const given = tag === undefined ? undefined : tags?.[tag];
+    if (tag !== undefined && (given === undefined || (value !== undefined && given !== value))) {
+      continue;
+    }
+    matched.push(budgetCap(budget, given));
+  }
+  return matched;
+}
