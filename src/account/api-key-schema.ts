@@ -1,5 +1,6 @@
 /** What `/api_keys` says of itself: what is asked and what is answered. Amounts are USD and DIEM. */
 import { z } from 'zod';
+import { TOO_FINE, isExactUsd } from '../core/money.ts';
 import { type RouteDescription, jsonAnswer, jsonContent } from '../http/describe.ts';
 import { SIGN_IN_REFUSALS } from '../http/openapi/refusals.ts';
 import { pageQuery } from '../http/read-request.ts';
@@ -23,17 +24,7 @@ const Description = z
   .max(MAX_DESCRIPTION)
   .describe('What the key is for, shown in lists.');
 
-export const Amount = z
-  .number()
-  .min(0)
-  .max(MAX_AMOUNT)
-  .refine(hasNineDecimals, 'Must have at most 9 decimals');
-
-function hasNineDecimals(amount: number): boolean {
-  const [digits = '', exponent = '0'] = String(amount).split('e');
-  const fraction = digits.split('.')[1]?.length ?? 0;
-  return fraction - Number(exponent) <= 9;
-}
+export const Amount = z.number().min(0).max(MAX_AMOUNT).refine(isExactUsd, TOO_FINE);
 
 const ConsumptionLimit = z
   .object({

@@ -8,10 +8,10 @@
 import { z } from 'zod';
 import { flag } from './setting-kinds.ts';
 import { evmAddressProblem, solanaAddressProblem, solanaOwnerProblem } from '../core/addresses.ts';
-import { usdToNano } from '../core/money.ts';
+import { TOO_FINE, isExactUsd } from '../core/money.ts';
 import { isEvmKey, solanaKeyBytes } from '../core/wallet-keys.ts';
 
-const Usd = z.number().nonnegative().max(1_000_000).refine(isExact, 'Must have at most 9 decimals');
+const Usd = z.number().nonnegative().max(1_000_000).refine(isExactUsd, TOO_FINE);
 const HttpUrl = z.url({ protocol: /^https?$/ });
 /** Public nodes are asked in parallel about a payment: a few witnesses are enough. */
 const MAX_NODES = 8;
@@ -169,14 +169,4 @@ function rejectWith<T>(problemOf: (value: T) => string | undefined) {
     const message = problemOf(value);
     if (message !== undefined) context.addIssue({ code: 'custom', message });
   };
-}
-
-function isExact(usd: number): boolean {
-  try {
-    usdToNano(usd);
-    return true;
-  } catch {
-    // Finer than a nano-USD; below zero is said by its own rule.
-    return usd < 0;
-  }
 }

@@ -43,6 +43,19 @@ export function usdToNano(usd: number | string): Nano {
   return nano(scaledDecimal(usd, 9));
 }
 
+/** Whether an amount is no finer than a nano-USD; below zero, other rules have their say. */
+export function isExactUsd(usd: number): boolean {
+  try {
+    usdToNano(Math.abs(usd));
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+/** What is said of one that is finer. */
+export const TOO_FINE = 'Must have at most 9 decimals';
+
 /**
  * Exact price of one token in femto-USD (1e-15 USD) from a price in USD per 1,000,000 tokens.
  * Femto keeps prices such as 0.0125 USD per million exact: 1.25e-8 USD = 12,500,000 femto.

@@ -1,5 +1,6 @@
 /** The shapes of webhooks on the wire, and what their routes say of themselves. */
 import { z } from 'zod';
+import { TOO_FINE, isExactUsd } from '../core/money.ts';
 import { type RouteDescription, jsonAnswer, jsonContent } from '../http/describe.ts';
 import { NextCursor, cursorQuery } from '../http/cursor.ts';
 import { DELIVERY_STATES, EVENTS, TEST_EVENT } from './webhook.ts';
@@ -13,7 +14,7 @@ const THRESHOLD_OF = {
   'spend.daily': 'dailySpendUsd',
 } as const;
 
-const Usd = z.number().positive().max(MAX_USD);
+const Usd = z.number().positive().max(MAX_USD).refine(isExactUsd, TOO_FINE);
 const KeyPercent = z.int().min(1).max(100);
 const ABOUT = {
   balanceUsd:
