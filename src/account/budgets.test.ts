@@ -7,11 +7,19 @@ import { DAY_MS, MINUTE_MS } from '../core/clock.ts';
 // A chat costs 12 tokens at 1 USD and 5 at 2 USD per million; at most 100 are asked for.
 const COST = 0.000022;
 
+/** A free model beside the one that is paid. */
+const SECOND =
+  '  - { id: second, type: text, context: 8192, maxCompletionTokens: 64, price: { input: 0, output: 0 }, replicas: [{ engine: rack1, model: tiny }] }';
+
 describe('budgets and child keys', () => {
   let bench: Bench;
   const clock = new TestClock();
   before(async () => {
-    bench = await startWithEngine({ clock, yaml: 'limits: { guard: { failures: 10000 } }' });
+    bench = await startWithEngine({
+      clock,
+      yaml: 'limits: { guard: { failures: 10000 } }',
+      model: SECOND,
+    });
   });
   after(async () => {
     await bench.farebox.audit();
@@ -119,5 +127,34 @@ describe('budgets and child keys', () => {
     assert.equal((await chat(tool)).status, 200);
     await manage('DELETE', `/api_keys?id=${parent.body.data.id}`);
     for (const secret of [above, child, tool]) assert.equal((await chat(secret)).status, 401);
+  });
+
+  test('a child may no more than its parent, also when that is bounded later', async () => {
+    const { manage, chat } = await owner();
+    const parent = await manage('POST', '/api_keys', {
+      apiKeyType: 'INFERENCE',
+      description: 'agent',
+    });
+    const { id, apiKey: above } = parent.body.data;
+    const made = await manage('POST', '/key/children', { description: 'helper' }, above);
+    const child = made.body.data.apiKey;
+    assert.equal((await chat(child)).status, 200);
+    await manage('PATCH', '/api_keys', { id, models: ['second'] });
+    const [ofParent, ofChild] = [await chat(above), await chat(child)];
+    assert.notEqual(ofParent.status, 200);
+    assert.deepEqual(used(ofChild), used(ofParent));
+  });
+
+  test('a free model makes no row for a value, and a deleted budget none either', async () => {
+    const { manage, secret } = await owner();
+    const { id } = (await manage('POST', '/budgets', { tag: 'user', period: 'EPOCH', usd: 1 })).body
+      .data;
+    const free = await call(bench.farebox, '/chat/completions', {
+      secret,
+      body: chatBody({ model: 'second', metadata: { user: 'carl' } }),
+    });
+    assert.equal(free.status, 200, free.text);
+    const sql = 'SELECT id FROM ledger_allowance WHERE substr(id, 1, length($1)) = $1';
+    assert.deepEqual(await bench.farebox.app.stores.store.query(sql, [id]), []);
   });
 });

@@ -10,6 +10,7 @@ export type Plan = (typeof PLANS)[number];
 
 export type KeyKind = 'INFERENCE' | 'ADMIN';
 
+/** The later, the stricter. */
 export const MODEL_PRIVACY = ['ALL', 'PRIVATE_TEXT', 'PRIVATE_ONLY'] as const;
 export type ModelPrivacy = (typeof MODEL_PRIVACY)[number];
 

@@ -8,7 +8,7 @@ import { Fault } from '../core/faults.ts';
 import { sha256Hex } from '../core/ids.ts';
 import { type Row, type Store, flushedIf, isShared } from '../db/db.ts';
 import { BUDGET_COLUMNS, budgetOf } from './budgets.ts';
-import type { Caller } from './caller.ts';
+import { type Caller, MODEL_PRIVACY } from './caller.ts';
 import { type ApiKey, KEY_COLUMNS, callerOfKey, keyOf } from './keys.ts';
 
 /** How long a looked-up key is trusted without asking the database again. */
@@ -17,8 +17,6 @@ const MAX_REMEMBERED = 50_000;
 /** A key in use is read anew together with others from so long before it has to be. */
 const RENEW_EARLY_MS = REMEMBER_MS / 2;
 const RENEWED_AT_ONCE = 500;
-/** More than are ever made below each other. */
-const MAX_KEYS_ABOVE = 8;
 /** Longer than any secret: a caller cannot make the server hash megabytes. */
 const MAX_SECRET_LENGTH = 200;
 
@@ -122,8 +120,8 @@ export class KnownKeys {
   }
 
   /**
-   * The caller of a key with the budgets of its account and the caps of the keys above it, and when
-   * the first of these keys expires. Throws when a key above it is revoked or gone.
+   * The caller of a key with the budgets of its account and the caps and bounds of the keys above it,
+   * and when the first of these keys expires. Throws when a key above it is revoked or gone.
    */
   async bounded(
     caller: Caller,
@@ -139,13 +137,13 @@ export class KnownKeys {
     const budgets = { parentIds: capped.map(({ id }) => id), budgets: rows.map(budgetOf) };
     const ends = [key, ...above].flatMap(({ expiresMs }) => expiresMs ?? []);
     const expiresMs = ends.length === 0 ? undefined : Math.min(...ends);
-    return { caller: { ...caller, budgets }, expiresMs };
+    return { caller: { ...caller, ...narrowed(caller, above), budgets }, expiresMs };
   }
 
   /** The keys above a key, nearest first. Throws when one of them is revoked or gone. */
   async above({ accountId, parentId }: ApiKey): Promise<ApiKey[]> {
     const above: ApiKey[] = [];
-    for (let id = parentId; id !== undefined && above.length < MAX_KEYS_ABOVE;) {
+    for (let id = parentId; id !== undefined;) {
       const [row] = await this.#parts.store.query(
         `SELECT ${KEY_COLUMNS.join(', ')} FROM identity_key
          WHERE account_id = $1 AND id = $2 AND revoked_ms IS NULL`,
@@ -207,6 +205,23 @@ export class KnownKeys {
     }
     return found;
   }
+}
+
+/** The models that a key and all keys above it may use: one of those may have been bounded later. */
+function narrowed(
+  { models, modelPrivacy }: Caller,
+  above: readonly ApiKey[],
+): Pick<Caller, 'models' | 'modelPrivacy'> {
+  let allowed = models;
+  let strictest = modelPrivacy;
+  for (const key of above) {
+    const ofKey = key.models && new Set(key.models);
+    allowed =
+      allowed === undefined ? ofKey : (ofKey?.intersection(allowed as Set<string>) ?? allowed);
+    const isStricter = MODEL_PRIVACY.indexOf(key.modelPrivacy) > MODEL_PRIVACY.indexOf(strictest);
+    if (isStricter) strictest = key.modelPrivacy;
+  }
+  return { models: allowed, modelPrivacy: strictest };
 }
 
 const SELECT_KEY = `SELECT ${KEY_COLUMNS.map((name) => `k.${name}`).join(', ')},
