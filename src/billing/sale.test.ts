@@ -43,7 +43,11 @@ for (const dialect of ['sqlite', 'postgres'] as const) {
         ledger,
         windows,
         limitLog: new LimitLog(parts),
-        budgets: new BudgetCaps({ ...parts, ledger }),
+        budgets: new BudgetCaps({
+          ...parts,
+          ledger,
+          identity: { lockBudget: async () => undefined },
+        }),
         minimumCreditNano: () => CENT,
         walletRefusal: () => new Fault('PAYMENT_REQUIRED'),
       });

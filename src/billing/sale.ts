@@ -270,8 +270,10 @@ export class Sale implements Counted {
   reserve(price: PriceBounds): void | Promise<void> {
     const { requestId, caller } = this.request;
     const wanted = holdOf(this.#context, requestId, caller, price);
-    if (caller.payment !== undefined || caller.budgets !== undefined)
+    const { payment, budgets } = caller;
+    if (payment !== undefined || (budgets !== undefined && price.maxNano > 0n)) {
       return this.#reserveLater(price, wanted);
+    }
     let placed: HoldAnswer | Promise<HoldAnswer>;
     try {
       placed = this.#context.ledger.holds.place(wanted);
@@ -292,7 +294,8 @@ export class Sale implements Counted {
     let answer: HoldAnswer;
     try {
       if (caller.payment !== undefined) await takePayment(this.#context, caller, price);
-      if (caller.budgets !== undefined) {
+      // What is free counts against none, and makes no row for the values of its tags.
+      if (caller.budgets !== undefined && price.maxNano > 0n) {
         const { metadata } = this.request;
         this.#budgetIds = await this.#context.budgets.open(caller.budgets, metadata);
         wanted = { ...wanted, budgetIds: this.#budgetIds };

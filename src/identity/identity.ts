@@ -340,6 +340,16 @@ export class Identity {
     return row === undefined ? undefined : budgetOf(row);
   }
 
+  /** A budget as it is, which nobody changes until the transaction ends; `undefined` when it is gone. */
+  async lockBudget({ id, accountId }: Budget, tx: Queryable): Promise<Budget | undefined> {
+    const [row] = await tx.query(
+      `UPDATE identity_budget SET usd_nano = usd_nano WHERE account_id = $1 AND id = $2
+       RETURNING ${BUDGET_COLUMNS}`,
+      [accountId, id],
+    );
+    return row === undefined ? undefined : budgetOf(row);
+  }
+
   /** Call `forget` when the transaction has committed. */
   async createBudget(wanted: Omit<Budget, 'id' | 'createdMs'>, tx: Queryable): Promise<Budget> {
     const { ids, clock } = this.#parts;

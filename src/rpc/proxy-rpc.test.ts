@@ -78,7 +78,12 @@ onEachStore('proxy rpc', (fixture) => {
       limitLog,
       clock: parts.clock,
       log: silentLog,
-      budgets: new BudgetCaps({ store, ledger, clock: parts.clock }),
+      budgets: new BudgetCaps({
+        store,
+        ledger,
+        identity: { lockBudget: async () => undefined },
+        clock: parts.clock,
+      }),
       minimumCreditNano: () => ZERO,
       walletRefusal: () => new Fault('PAYMENT_REQUIRED'),
     });

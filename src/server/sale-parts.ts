@@ -57,7 +57,7 @@ export function openSale(setup: SaleSetup): SaleParts {
     clock,
     log,
     minimumCreditNano: perConfig(config, ({ limits }) => usdToNano(limits.minimumCreditUsd)),
-    budgets: new BudgetCaps({ store, ledger: stores.ledger, clock }),
+    budgets: new BudgetCaps({ store, ledger: stores.ledger, identity: stores.identity, clock }),
     walletRefusal: (caller, credit) => wallets.refusal(caller, credit),
     settled,
   });

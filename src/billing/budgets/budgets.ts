@@ -4,7 +4,12 @@
  * when the first request with it comes.
  */
 import { type Clock, HOUR_MS } from '../../core/clock.ts';
-import { type BudgetOf, type CallerBudgets, budgetsFor } from '../../identity/identity.ts';
+import {
+  type BudgetOf,
+  type CallerBudgets,
+  type Identity,
+  budgetsFor,
+} from '../../identity/identity.ts';
 import type { Queryable, Store } from '../../db/db.ts';
 import type { Ledger, RequestMetadata } from '../ledger/ledger.ts';
 
@@ -16,6 +21,7 @@ const KNOWN_MS = HOUR_MS;
 export interface BudgetCapsParts {
   readonly store: Store;
   readonly ledger: Ledger;
+  readonly identity: Pick<Identity, 'lockBudget'>;
   readonly clock: Clock;
 }
 
@@ -43,9 +49,13 @@ export class BudgetCaps {
   }
 
   async #make(budgets: readonly BudgetOf[], nowMs: number): Promise<void> {
-    const { store, ledger } = this.#parts;
+    const { store, ledger, identity } = this.#parts;
     await store.transaction(async (tx) => {
-      for (const one of budgets) await setBudgetCap(ledger, tx, one);
+      for (const one of budgets) {
+        // A key is remembered for a moment: its budget may be another one by now, or gone.
+        const budget = await identity.lockBudget(one.budget, tx);
+        if (budget !== undefined) await setBudgetCap(ledger, tx, { ...one, budget });
+      }
     });
     if (this.#known.size >= MAX_KNOWN) this.#known.clear();
     for (const { capId } of budgets) this.#known.set(capId, nowMs + KNOWN_MS);
