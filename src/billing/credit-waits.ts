@@ -33,13 +33,14 @@ export class CreditWaits {
     this.#lines.get(accountId)?.[0]?.wake();
   }
 
-  /** Tries until the answer is another one than `refused`, the wait is over, or the caller left. */
+  /** Tries until the answer is more than held credit, the wait is over, or the caller left. */
   async retry(
     accountId: string,
     refused: HoldAnswer,
     place: () => HoldAnswer | Promise<HoldAnswer>,
     cancellation: { readonly aborted: boolean } | undefined,
   ): Promise<HoldAnswer> {
+    if (!isHeld(refused)) return refused;
     const line = this.#lines.get(accountId) ?? [];
     if (line.length >= MAX_WAITING_OF_ACCOUNT || this.count >= MAX_WAITING) return refused;
     const waiting: Waiting = { wake: () => undefined };
@@ -75,6 +76,6 @@ export class CreditWaits {
 }
 
 /** Whether nothing but open holds stands in the way. */
-export function isHeld(answer: HoldAnswer): boolean {
+function isHeld(answer: HoldAnswer): boolean {
   return !answer.ok && answer.reason === 'held';
 }

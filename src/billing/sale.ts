@@ -23,7 +23,7 @@ import {
   type UsageRecord,
 } from './ledger/ledger.ts';
 import type { BudgetCaps } from './budgets/budgets.ts';
-import { CreditWaits, isHeld } from './credit-waits.ts';
+import { CreditWaits } from './credit-waits.ts';
 import {
   type WalletRefusal,
   limitRefusal,
@@ -300,8 +300,7 @@ export class Sale implements Counted {
         this.#budgetIds = await this.#context.budgets.open(caller.budgets, metadata);
         wanted = { ...wanted, budgetIds: this.#budgetIds };
       }
-      answer = await (placed ?? this.#context.ledger.holds.place(wanted));
-      if (!answer.ok) answer = await waitForCredit(this.#context, wanted, answer, cancellation);
+      answer = await placeHold(this.#context, wanted, placed, cancellation);
     } catch (error) {
       // The payment is refused or the database away: the tokens were not used.
       await this.#correctRoom(0);
@@ -492,18 +491,14 @@ function holdOf(
   };
 }
 
-async function placeHold(context: SaleContext, wanted: HoldRequest): Promise<HoldAnswer> {
-  const answer = await context.ledger.holds.place(wanted);
-  return answer.ok ? answer : waitForCredit(context, wanted, answer, undefined);
-}
-
-/** Where only open holds stand in the way, one of them may end in a moment. */
-async function waitForCredit(
+async function placeHold(
   { ledger, waits }: SaleContext,
   wanted: HoldRequest,
-  refused: HoldAnswer,
-  cancellation: SaleRequest['cancellation'],
+  placed?: HoldAnswer | Promise<HoldAnswer>,
+  cancellation?: SaleRequest['cancellation'],
 ): Promise<HoldAnswer> {
-  if (!isHeld(refused)) return refused;
-  return waits.retry(wanted.accountId, refused, () => ledger.holds.place(wanted), cancellation);
+  const answer = await (placed ?? ledger.holds.place(wanted));
+  // Where only open holds stand in the way, one of them may end in a moment.
+  const again = () => ledger.holds.place(wanted);
+  return answer.ok ? answer : waits.retry(wanted.accountId, answer, again, cancellation);
 }
