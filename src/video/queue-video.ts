@@ -120,9 +120,8 @@ export async function queue(parts: QueueVideoParts, context: RequestContext): Pr
         withDownload: settings.downloadUrl,
       },
       {
+        written: () => bag.free(),
         hold: async ({ id }) => {
-          // The job is written and counts by itself now.
-          bag.free();
           hold = await sales.holdForJob({ id, caller, priceNano: quoteNano });
         },
         // The answer and the job are there together; another request may have the key by now.

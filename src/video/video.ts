@@ -36,6 +36,8 @@ export interface QueuedJob {
 }
 
 export interface QueueSteps {
+  /** The job is in the table: what it holds on the disk is counted there from here on. */
+  readonly written?: () => void;
   /** Sets the quote aside so that it outlives the process; throws when there is not enough. */
   readonly hold: (job: VideoJob) => Promise<void>;
   /**
@@ -143,6 +145,7 @@ export class Video {
       await this.#files.remove('inputs', id);
       throw error;
     }
+    steps.written?.();
     const webhookSecret = told && webhookSecretOf(told.masterSecret, job.accountId);
     const queued = { id, downloadToken, webhookSecret };
     const held = await this.#hold(id, steps);

@@ -74,7 +74,7 @@ before(async () => {
   });
   site.pages.set('/large.mp4', padded(LARGE_BYTES));
   site.pages.set('/smaller.mp4', padded(SMALLER_BYTES));
-  farebox = await startTestApp({ yaml: settings(port, { all: 1_600, each: 1_000 }) });
+  farebox = await startTestApp({ yaml: settings(port, { all: 1_600, each: 1_600 }) });
   crowded = await startTestApp({ yaml: settings(port, { all: 1_250, each: 750 }) });
 });
 after(async () => {
