@@ -216,8 +216,8 @@ function narrowed(
   let strictest = modelPrivacy;
   for (const key of above) {
     const ofKey = key.models && new Set(key.models);
-    allowed =
-      allowed === undefined ? ofKey : (ofKey?.intersection(allowed as Set<string>) ?? allowed);
+    if (allowed === undefined) allowed = ofKey;
+    else if (ofKey !== undefined) allowed = ofKey.intersection(allowed);
     const isStricter = MODEL_PRIVACY.indexOf(key.modelPrivacy) > MODEL_PRIVACY.indexOf(strictest);
     if (isStricter) strictest = key.modelPrivacy;
   }
