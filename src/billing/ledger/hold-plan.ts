@@ -161,31 +161,27 @@ export function planHold(
   let freeUsd = usd - account.heldNano - besideAccount.usdNano;
   let freeDaily = daily - account.dailyHeldNano - besideAccount.diemNano;
   let reachNano = postedNano;
+  let usdUnspent = usd;
+  let dailyUnspent = daily;
   if (allowance !== undefined) {
     const caps = capsOf(allowance, besideAllowance, nowMs);
-    reachNano = nano(smaller(daily, caps.diem.unspent) + smaller(usd, caps.usd.unspent));
+    usdUnspent = smaller(usd, caps.usd.unspent);
+    dailyUnspent = smaller(daily, caps.diem.unspent);
+    reachNano = nano(dailyUnspent + usdUnspent);
     if (isBelow(reachNano, wanted.minNano, wanted)) return allowanceRefusal(allowance, caps, nowMs);
     freeDaily = smaller(freeDaily, caps.diem.free);
     freeUsd = smaller(freeUsd, caps.usd.free);
   }
-  if (budgets.length > 0) {
-    const capped = allowance && capsOf(allowance, besideAllowance, nowMs);
-    let [usdUnspent, dailyUnspent] = [usd, daily];
-    if (capped !== undefined) {
-      usdUnspent = smaller(usd, capped.usd.unspent);
-      dailyUnspent = smaller(daily, capped.diem.unspent);
+  for (const { id, state, beside } of budgets) {
+    const caps = capsOf(state, beside, nowMs);
+    usdUnspent = smaller(usdUnspent, caps.usd.unspent);
+    dailyUnspent = smaller(dailyUnspent, caps.diem.unspent);
+    reachNano = nano(dailyUnspent + usdUnspent);
+    if (isBelow(reachNano, wanted.minNano, wanted)) {
+      return { ...allowanceRefusal(state, caps, nowMs), budgetId: id };
     }
-    for (const { id, state, beside } of budgets) {
-      const caps = capsOf(state, beside, nowMs);
-      usdUnspent = smaller(usdUnspent, caps.usd.unspent);
-      dailyUnspent = smaller(dailyUnspent, caps.diem.unspent);
-      reachNano = nano(dailyUnspent + usdUnspent);
-      if (isBelow(reachNano, wanted.minNano, wanted)) {
-        return { ...allowanceRefusal(state, caps, nowMs), budgetId: id };
-      }
-      freeDaily = smaller(freeDaily, caps.diem.free);
-      freeUsd = smaller(freeUsd, caps.usd.free);
-    }
+    freeDaily = smaller(freeDaily, caps.diem.free);
+    freeUsd = smaller(freeUsd, caps.usd.free);
   }
   // A command beside the server, or a lower allocation, can leave less than is held.
   if (freeUsd < 0n) freeUsd = 0n;
