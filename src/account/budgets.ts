@@ -131,8 +131,7 @@ export function budgetRoutes(parts: AccountParts): Route[] {
     get(PATH, 'admin', LIST, async (context) => {
       const { accountId } = context.caller;
       const budgets = await identity.budgets(accountId);
-      const spent = await cappedSpending(store, accountId, parts.clock.nowMs());
-      const data = budgets.map((budget) => itemOf(budget, spent.get(budget.id)?.usdNano));
+      const data = await Promise.all(budgets.map((budget) => reportOf(parts, budget)));
       await context.json(200, { object: 'list', data });
     }),
     {
@@ -223,27 +222,24 @@ async function budgetIn({ stores }: AccountParts, context: RequestContext): Prom
   return found;
 }
 
+/** With what was spent, where that is one sum: of `value` where each value has the budget for itself. */
 async function reportOf(
   { stores: { store }, clock }: AccountParts,
   budget: Budget,
-  value?: string,
+  value = budget.value,
 ): Promise<BudgetItem> {
-  const spent = await cappedSpending(store, budget.accountId, clock.nowMs());
-  const { capId } = budgetCap(budget, value ?? budget.value);
-  const isKnown = !isEach(budget) || value !== undefined;
-  const item = itemOf(budget, isKnown ? (spent.get(capId)?.usdNano ?? 0n) : undefined);
-  return isEach(budget) && value !== undefined ? { ...item, value } : item;
-}
-
-function itemOf(budget: Budget, spentNano: bigint | undefined): BudgetItem {
+  const { tag, id, period, usdLimitNano, createdMs } = budget;
+  const { capId } = budgetCap(budget, value);
+  const isOneSum = !isEach(budget) || value !== undefined;
+  const spent = isOneSum ? await cappedSpending(store, [capId], clock.nowMs()) : undefined;
   return {
-    id: budget.id,
-    tag: budget.tag ?? null,
-    value: budget.value ?? null,
-    period: budget.period,
-    usd: toUsdNumber(budget.usdLimitNano),
-    spentUsd: isEach(budget) && spentNano === undefined ? null : toUsdNumber(spentNano ?? 0n),
-    createdAt: isoTime(budget.createdMs),
+    id,
+    tag: tag ?? null,
+    value: value ?? null,
+    period,
+    usd: toUsdNumber(usdLimitNano),
+    spentUsd: spent === undefined ? null : toUsdNumber(spent.get(capId)?.usdNano ?? 0n),
+    createdAt: isoTime(createdMs),
   };
 }
 

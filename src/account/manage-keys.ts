@@ -119,7 +119,8 @@ export async function reportKeys(
   const nowMs = clock.nowMs();
   const firstDay = dayOf(nowMs) - TRAILING_DAYS + 1;
   const trailing = await spendingSince(store, accountId, firstDay);
-  const capped = await cappedSpending(store, accountId, nowMs);
+  const ids = keys.map(({ id }) => id);
+  const capped = await cappedSpending(store, ids, nowMs);
   const open = new Map<LimitPeriod, ReadonlyMap<string, Spending>>();
   for (const { id, limitPeriod } of keys) {
     if (capped.has(id) || open.has(limitPeriod)) continue;

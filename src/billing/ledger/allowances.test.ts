@@ -58,7 +58,7 @@ async function bench(fixture: StoreFixture) {
         diemLimitNano: undefined,
       }),
     );
-  const spent = async () => (await cappedSpending(store, 'a', clock.nowMs())).get('k')?.usdNano;
+  const spent = async () => (await cappedSpending(store, ['k'], clock.nowMs())).get('k')?.usdNano;
   const clean = async () => assert.deepEqual((await ledger.audit()).differences, []);
   return { store, clock, ledger, hold, settle, spend, cap, spent, clean };
 }

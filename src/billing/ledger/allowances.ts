@@ -217,17 +217,29 @@ interface CappedRow {
   readonly diem_spent_nano: bigint;
 }
 
-/** What counts against the caps of an account's keys in the period that runs at `nowMs`. */
+/** Ids in one question: more than an account has keys. */
+const MAX_IDS = 500;
+
+/**
+ * What counts against those of the caps that have a limit, in the period that runs at `nowMs`. They are
+ * named, since an account can have a cap for each of its end users.
+ */
 export async function cappedSpending(
   store: Queryable,
-  accountId: string,
+  ids: readonly string[],
   nowMs: number,
 ): Promise<ReadonlyMap<string, Spending>> {
-  const rows = await store.query<CappedRow>(
-    `SELECT id, period, period_start_ms, usd_spent_nano, diem_spent_nano FROM ledger_allowance
-     WHERE account_id = $1 AND (usd_limit_nano IS NOT NULL OR diem_limit_nano IS NOT NULL)`,
-    [accountId],
-  );
+  const rows: CappedRow[] = [];
+  for (let from = 0; from < ids.length; from += MAX_IDS) {
+    const some = ids.slice(from, from + MAX_IDS);
+    const places = some.map((_, at) => `$${at + 1}`).join(', ');
+    const found = await store.query<CappedRow>(
+      `SELECT id, period, period_start_ms, usd_spent_nano, diem_spent_nano FROM ledger_allowance
+       WHERE id IN (${places}) AND (usd_limit_nano IS NOT NULL OR diem_limit_nano IS NOT NULL)`,
+      some,
+    );
+    rows.push(...found);
+  }
   return new Map(
     rows.map((row) => {
       const isCurrent = Number(row.period_start_ms) >= periodStartMs(row.period, nowMs);

@@ -313,7 +313,7 @@ onEachStore('ledger', (fixture) => {
     for (const request of [yesterday, ofKey, ofToken, ofKey]) {
       await b.store.transaction(async (tx) => b.ledger.settleIn(tx, request));
     }
-    const spent = await cappedSpending(b.store, 'a', b.clock.nowMs());
+    const spent = await cappedSpending(b.store, ['k', 'token'], b.clock.nowMs());
     assert.equal(spent.get('k')?.usdNano, usdToNano('0.4'));
     assert.equal(spent.get('token')?.usdNano, usdToNano('0.3'));
     await assertClean(b.ledger);

@@ -261,4 +261,9 @@ INSERT INTO ledger_reference SELECT id, account_id, amount_nano, balance_after_n
     id: 'ledger-0012',
     up: 'ALTER TABLE ledger_hold ADD COLUMN budget_ids TEXT',
   },
+  {
+    // An account can have a cap for each of its end users, and others must not be read for them.
+    id: 'ledger-0013',
+    up: 'CREATE INDEX ledger_allowance_account ON ledger_allowance (account_id, id)',
+  },
 ];

@@ -11,7 +11,6 @@ import { type Nano, decimalUsd, usdToNano } from '../../core/money.ts';
 import { readQuery } from '../../http/read-request.ts';
 import type { RequestContext } from '../../http/request-context.ts';
 import type { Route } from '../../http/route.ts';
-import { walletAccountId } from '../../identity/identity.ts';
 import type { TokenLimits } from '../../payments/payments.ts';
 import { TOKEN_LIST, TOKEN_REVOKE, TokenQuery, WALLET_TOKEN } from './token-describe.ts';
 import { type WalletRouteOptions, limitRequests, requireConfigured } from './route-checks.ts';
@@ -46,7 +45,8 @@ export function tokenRoutes(options: WalletRouteOptions): Route[] {
         const wallet = await signedWallet(options, context);
         const tokens = await requireConfigured(options.payments).sessions.list(wallet);
         const nowMs = options.clock.nowMs();
-        const spending = await cappedSpending(options.store, walletAccountId(wallet), nowMs);
+        const ids = tokens.map(({ id }) => id);
+        const spending = await cappedSpending(options.store, ids, nowMs);
         const data = tokens.map(({ id, createdMs, expiresMs, limits }) => {
           const spent = spending.get(id);
           return {
