@@ -40,6 +40,7 @@ import {
 import { RunningCalls } from './running-calls.ts';
 import { PAYMENT_CAPABILITY, runTool } from './run-tool.ts';
 import { serviceTools } from './service-tools.ts';
+import { textTools } from './text-tools.ts';
 import { type Tool, asJson } from './tool.ts';
 import { videoTools } from './video-tools.ts';
 
@@ -91,6 +92,7 @@ class McpServer {
     const { name: serviceName } = config().service;
     this.#tools = [
       ...chatTools({ catalog, serviceName, searchPrice }),
+      ...textTools({ catalog }),
       ...mediaTools({ catalog, ids }),
       ...videoTools({ catalog }),
       ...serviceTools({
