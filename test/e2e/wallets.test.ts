@@ -13,8 +13,14 @@ import {
 } from '@x402/core/http';
 import { PaymentRequiredV2Schema } from '@x402/core/schemas';
 import { ExactEvmScheme } from '@x402/evm/exact/client';
+import {
+  decodePaymentResponseHeader as decodeForAxios,
+  wrapAxiosWithPayment,
+  x402Client as AxiosPaymentClient,
+} from '@x402/axios';
 import { wrapFetchWithPayment, x402Client } from '@x402/fetch';
 import { ExactSvmScheme } from '@x402/svm/exact/client';
+import axios from 'axios';
 import OpenAI from 'openai';
 import { batchEnd, chatLine, linesOfFile, startBatch } from '../support/batch-client.ts';
 import { VeniceClient } from 'venice-x402-client';
@@ -197,6 +203,23 @@ describe('wallets', () => {
       const paid = await call(`${rig.origin}/api/v1/x402/top-up`, { method: 'POST' });
       assert.equal(paid.status, 200, 'the same amount is taken as credit alone');
       assert.equal(await creditOf(farebox, wallet.address), 3_000_000_000n - 2n * COST_NANO);
+    });
+  }
+
+  for (const rail of ['Base', 'Solana'] as const) {
+    test(`a stock @x402/axios gets its first answer, on ${rail}`, async () => {
+      const wallet = rail === 'Base' ? await rig.evmWallet() : await rig.solanaWallet();
+      const payer =
+        'signMessages' in wallet
+          ? new AxiosPaymentClient().register(SOLANA, new ExactSvmScheme(wallet, rig.solana))
+          : new AxiosPaymentClient().register(BASE, new ExactEvmScheme(wallet));
+      const client = wrapAxiosWithPayment(axios.create(), payer);
+      const answer = await client.post(`${rig.origin}/api/v1/chat/completions`, JSON.parse(CHAT));
+      assert.equal(answer.data.choices[0].message.content, 'Hello ');
+      const settlement = decodeForAxios(String(answer.headers['payment-response']));
+      assert.equal(settlement.success, true);
+      assert.equal(answer.headers['x-balance-remaining'], '9.999978');
+      assert.equal(await creditOf(farebox, wallet.address), TEN_USD - COST_NANO);
     });
   }
 
