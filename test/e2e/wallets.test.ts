@@ -231,6 +231,10 @@ describe('wallets', () => {
     assert.equal(answer.status, 200, await answer.clone().text());
     assert.equal(answer.headers.get('X-Balance-Remaining'), '0.099978');
     assert.equal(await creditOf(farebox, account.address), 100_000_000n - COST_NANO);
+    // The parameter is no hindrance to a client of version 2.
+    const other = await rig.evmWallet();
+    const payer = new x402Client().register(BASE, new ExactEvmScheme(other));
+    assert.equal((await wrapFetchWithPayment(fetch, payer)(url, POST_CHAT)).status, 200);
   });
 
   test('a first payment is no top-up of any other amount below the least', async () => {
