@@ -137,6 +137,34 @@ describe('a route that is called in the process', () => {
   });
 });
 
+test('calls that run when the server closes are cut, and later ones refused', async (t) => {
+  const bench = await startWithEngine({ yaml: 'http: { drainSeconds: 0.2 }' });
+  t.after(() => bench.stop());
+  const { secret } = await bench.farebox.account('1');
+  const caller = await bench.farebox.app.stores.identity.keys.callerOf(secret);
+  const { internal } = bench.farebox.app.server;
+  const chat = (extra: object = {}): Promise<InternalAnswer> =>
+    internal.run({
+      caller,
+      method: 'POST',
+      path: '/chat/completions',
+      headers: { 'content-type': 'application/json' },
+      body: Buffer.from(JSON.stringify(chatBody(extra))),
+      address: '192.0.2.1',
+      countsFailures: false,
+    });
+  bench.upstream.script.push({ kind: 'stream', chunks: 100_000, everyMs: 5 }, { kind: 'hang' });
+  const streamed = await chat({ stream: true, max_completion_tokens: 2_000 });
+  const hanging = chat();
+  await until(async () => bench.upstream.seen.length === 2);
+  await Promise.all([
+    bench.farebox.app.close(),
+    assert.rejects(hanging),
+    assert.rejects(readAnswer(streamed, MOST_BYTES)),
+  ]);
+  await assert.rejects(chat());
+});
+
 async function until(holds: () => Promise<boolean>): Promise<void> {
   const endMs = performance.now() + 10_000;
   while (!(await holds())) {

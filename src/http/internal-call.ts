@@ -17,7 +17,7 @@ import {
   type ServerResponse,
   request as httpRequest,
 } from 'node:http';
-import { type Readable, duplexPair } from 'node:stream';
+import { type Duplex, type Readable, duplexPair } from 'node:stream';
 import type { Caller } from '../identity/identity.ts';
 import type { DeliverAnswer } from './request-context.ts';
 import type { Route } from './route.ts';
@@ -58,13 +58,19 @@ export interface InternalAnswer {
   readonly body: Readable;
 }
 
-/** Runs a route. Rejects when the signal aborts, or when the answer breaks off before its head. */
+/**
+ * Runs a route. Rejects when the signal aborts, when the answer breaks off before its head, and when
+ * the server has closed.
+ */
 export type CallRoute = (call: InternalCall) => Promise<InternalAnswer>;
 
 export class InternalCalls {
   readonly #server: Server;
   readonly #basePath: string;
   readonly #calls = new WeakMap<object, InternalCall>();
+  /** The callers' ends: a server that does not listen keeps no list of its connections. */
+  readonly #open = new Set<Duplex>();
+  #isClosed = false;
 
   /** `server` listens nowhere; `receive` serves what arrives there. */
   constructor(
@@ -82,10 +88,15 @@ export class InternalCalls {
   }
 
   readonly run: CallRoute = (call) => {
+    if (this.#isClosed) return Promise.reject(new Error('The server has closed'));
     const { method, path, headers, body, signal } = call;
     const [near, far] = duplexPair();
+    this.#open.add(near);
     // Neither end hears of the other's by itself when it is cut.
-    near.on('close', () => far.destroy());
+    near.on('close', () => {
+      this.#open.delete(near);
+      far.destroy();
+    });
     far.on('close', () => {
       if (!far.writableFinished) near.destroy();
     });
@@ -112,9 +123,10 @@ export class InternalCalls {
     });
   };
 
-  /** Cuts what has not ended. */
+  /** Cuts what has not ended, and refuses what comes. */
   close(): void {
-    this.#server.closeAllConnections();
+    this.#isClosed = true;
+    for (const near of this.#open) near.destroy();
   }
 }
 
