@@ -143,7 +143,7 @@ test('calls that run when the server closes are cut, and later ones refused', as
   const { secret } = await bench.farebox.account('1');
   const caller = await bench.farebox.app.stores.identity.keys.callerOf(secret);
   const { internal } = bench.farebox.app.server;
-  const chat = (extra: object = {}): Promise<InternalAnswer> =>
+  const chat = (extra: Readonly<Record<string, unknown>> = {}): Promise<InternalAnswer> =>
     internal.run({
       caller,
       method: 'POST',
