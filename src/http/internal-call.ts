@@ -58,19 +58,14 @@ export interface InternalAnswer {
   readonly body: Readable;
 }
 
-/**
- * Runs a route. Rejects when the signal aborts, when the answer breaks off before its head, and when
- * the server has closed.
- */
+/** Runs a route. Rejects when the signal aborts, or when the answer breaks off before its head. */
 export type CallRoute = (call: InternalCall) => Promise<InternalAnswer>;
 
 export class InternalCalls {
   readonly #server: Server;
   readonly #basePath: string;
-  readonly #calls = new WeakMap<object, InternalCall>();
-  /** The callers' ends: a server that does not listen keeps no list of its connections. */
-  readonly #open = new Set<Duplex>();
-  #isClosed = false;
+  /** By the far end of its connection, until that is closed. */
+  readonly #calls = new Map<Duplex, InternalCall>();
 
   /** `server` listens nowhere; `receive` serves what arrives there. */
   constructor(
@@ -88,16 +83,12 @@ export class InternalCalls {
   }
 
   readonly run: CallRoute = (call) => {
-    if (this.#isClosed) return Promise.reject(new Error('The server has closed'));
     const { method, path, headers, body, signal } = call;
     const [near, far] = duplexPair();
-    this.#open.add(near);
     // Neither end hears of the other's by itself when it is cut.
-    near.on('close', () => {
-      this.#open.delete(near);
-      far.destroy();
-    });
+    near.on('close', () => far.destroy());
     far.on('close', () => {
+      this.#calls.delete(far);
       if (!far.writableFinished) near.destroy();
     });
     this.#calls.set(far, call);
@@ -123,10 +114,9 @@ export class InternalCalls {
     });
   };
 
-  /** Cuts what has not ended, and refuses what comes. */
+  /** Cuts what has not ended: a server that listens nowhere does not know its connections. */
   close(): void {
-    this.#isClosed = true;
-    for (const near of this.#open) near.destroy();
+    for (const far of this.#calls.keys()) far.destroy();
   }
 }
 
