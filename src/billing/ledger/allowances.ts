@@ -54,6 +54,23 @@ export async function setAllowance(
   await countFromRollups(tx, settings, nowMs);
 }
 
+/** Whether requests or leases hold something of a cap that had other limits, or another period. */
+export async function isOtherwiseHeld(
+  tx: Queryable,
+  { id, period, usdLimitNano, diemLimitNano }: AllowanceSettings,
+): Promise<boolean> {
+  const [row] = await tx.query<CapRow>(
+    `SELECT period, usd_limit_nano, diem_limit_nano FROM ledger_allowance
+     WHERE id = $1 AND usd_held_nano + diem_held_nano > 0`,
+    [id],
+  );
+  if (row === undefined) return false;
+  const { usd_limit_nano: usd, diem_limit_nano: diem } = row;
+  return (
+    usd !== (usdLimitNano ?? null) || diem !== (diemLimitNano ?? null) || row.period !== period
+  );
+}
+
 /** The cap of a budget has its id; that of a value begins with it and a colon. */
 const OF_BUDGET = `account_id = $1 AND (id = $2 OR substr(id, 1, length($2) + 1) = $2 || ':')`;
 

@@ -10,9 +10,14 @@ import { dayOf } from '../../../core/clock.ts';
 import { type Nano, ZERO } from '../../../core/money.ts';
 import { type Queryable, flushedIf } from '../../../db/db.ts';
 import { roomForAll } from '../hold-plan.ts';
-import type { PlannedHold } from '../place-holds.ts';
+import { type PlannedHold, capIdsOf } from '../place-holds.ts';
 import type { HoldRequest } from '../records.ts';
-import { type GrantContext, type LeaseAnswer, type LeaseWant, leastSlice } from './grant-leases.ts';
+import {
+  type GrantContext,
+  type LeaseAnswer,
+  type LeaseWant,
+  sliceBounds,
+} from './grant-leases.ts';
 
 /**
  * `account` are those that need no plan and `lease` the rows that give something back, under their
@@ -21,7 +26,7 @@ import { type GrantContext, type LeaseAnswer, type LeaseWant, leastSlice } from 
 const GRANT = `WITH item AS MATERIALIZED (
   SELECT * FROM json_to_recordset($1::json) AS i(seq bigint, account_id text, lease_id text,
     new_id text, freed bigint, asked bigint, needed bigint, posted bigint, least bigint,
-    may_lease boolean)
+    most bigint, may_lease boolean)
 ), epoch AS MATERIALIZED (
   SELECT e.id FROM ledger_epoch e
   WHERE e.id = $3 AND EXISTS (SELECT 1 FROM item WHERE may_lease) FOR KEY SHARE
@@ -37,7 +42,7 @@ const GRANT = `WITH item AS MATERIALIZED (
     AND (SELECT count(*) FROM account) >= 0
   ORDER BY h.request_id FOR UPDATE
 ), plan AS MATERIALIZED (
-  SELECT p.*, CASE WHEN p.may_lease AND p.slice >= p.least THEN p.slice END AS leased
+  SELECT p.*, CASE WHEN p.may_lease AND p.slice >= p.least THEN least(p.slice, p.most) END AS leased
   FROM (SELECT i.*, a.balance_nano, (a.free_nano + i.freed - i.asked)
       / (2 * greatest(1, (SELECT count(*) FROM ledger_epoch))) AS slice
     FROM item i JOIN account a ON a.id = i.account_id
@@ -81,7 +86,7 @@ export async function grantPlain(
   const items: unknown[] = [];
   const singles: unknown[] = [];
   for (const [seq, want] of wants.entries()) {
-    if (!want.isPlain || want.allowanceId !== undefined || want.lease?.kind === 'daily') continue;
+    if (!want.isPlain || capIdsOf(want).length > 0 || want.lease?.kind === 'daily') continue;
     items.push(itemOf(want, seq, hasEpoch));
     for (const { requestId, maxNano } of want.requests) {
       singles.push({ seq, request_id: requestId, usd: String(maxNano) });
@@ -107,6 +112,7 @@ function itemOf(want: LeaseWant, seq: number, hasEpoch: boolean) {
     for (const least of [request.floorNano, request.minNano]) if (least > posted) posted = least;
     asked += request.maxNano;
   }
+  const { leastNano, mostNano } = sliceBounds(requests);
   return {
     seq,
     account_id: accountId,
@@ -116,7 +122,8 @@ function itemOf(want: LeaseWant, seq: number, hasEpoch: boolean) {
     asked: String(asked),
     needed: String(needed),
     posted: String(posted),
-    least: String(leastSlice(requests)),
+    least: String(leastNano),
+    most: String(mostNano),
     may_lease: mayLease && hasEpoch,
   };
 }
@@ -143,5 +150,6 @@ function plannedFor({ maxNano }: HoldRequest, postedNano: Nano, nowMs: number): 
     before: { usdNano: postedNano, diemNano: ZERO },
     dailyDay: dayOf(nowMs),
     allowanceStartMs: undefined,
+    createdMs: nowMs,
   };
 }
