@@ -1,62 +1,21 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { type StoreFixture, onEachStore } from '../../../test/databases/stores.ts';
-import { TestClock } from '../../../test/support/test-clock.ts';
-import { TestLedger, bill } from '../../../test/support/test-ledger.ts';
+import { ledgerBench } from '../../../test/support/ledger-bench.ts';
 import { DAY_MS } from '../../core/clock.ts';
-import { systemIds } from '../../core/ids.ts';
-import { silentLog } from '../../core/log.ts';
 import { nano, usdToNano } from '../../core/money.ts';
-import { type AllowancePeriod, LEDGER_MIGRATIONS } from './ledger.ts';
+import type { CountedCharges } from './allowances.ts';
+import type { AllowancePeriod } from './ledger.ts';
 
 const SATURDAY = 6;
 
 async function bench(fixture: StoreFixture) {
-  const store = await fixture.open(LEDGER_MIGRATIONS);
-  const clock = new TestClock();
-  const ledger = new TestLedger({ store, clock, ids: systemIds(), log: silentLog });
-  await ledger.start();
-  await store.transaction((tx) =>
-    ledger.creditIn(tx, {
-      accountId: 'a',
-      amountNano: usdToNano('100'),
-      from: 'house:operator-credit',
-      kind: 'CREDIT',
-      id: 'credit',
-    }),
-  );
-  let requests = 0;
-  const hold = async (usd: string, budgetIds?: readonly string[], allowanceId?: string) => {
-    requests += 1;
-    const requestId = `r${requests}`;
-    const answer = await ledger.hold({
-      requestId,
-      accountId: 'a',
-      minNano: usdToNano(usd),
-      maxNano: usdToNano(usd),
-      floorNano: usdToNano('0'),
-      allowanceId,
-      budgetIds,
-    });
-    return { requestId, answer };
-  };
-  const settle = (requestId: string, usd: string) =>
-    ledger.settle(bill(clock, requestId, usdToNano(usd)));
-  const cap = (id: string, usd: string, period: AllowancePeriod = 'EPOCH', counts = {}) =>
-    store.transaction((tx) =>
-      ledger.setAllowance(tx, {
-        id,
-        accountId: 'a',
-        period,
-        usdLimitNano: usdToNano(usd),
-        diemLimitNano: undefined,
-        counts,
-      }),
-    );
-  const audit = async () => {
-    assert.deepEqual((await ledger.audit()).differences, []);
-  };
-  return { store, clock, ledger, hold, settle, cap, audit };
+  const b = await ledgerBench(fixture);
+  const hold = (usd: string, budgetIds?: readonly string[], allowanceId?: string) =>
+    b.hold(usd, allowanceId, budgetIds);
+  const cap = (id: string, usd: string, period?: AllowancePeriod, counts: CountedCharges = {}) =>
+    b.cap(usd, period, { id, counts });
+  return { ...b, hold, cap };
 }
 
 onEachStore('budgets', (fixture) => {
@@ -105,10 +64,10 @@ onEachStore('budgets', (fixture) => {
   });
 
   test('a new budget starts with what was spent, by key and by tag', async () => {
-    const { hold, cap, clock, ledger, settle } = await bench(fixture);
+    const { hold, cap, billed, ledger, settle } = await bench(fixture);
     const tagged = async (user: string) => {
       const { requestId } = await hold('1');
-      const { usage, ...of } = bill(clock, requestId, usdToNano('1'));
+      const { usage, ...of } = billed(requestId, '1');
       await ledger.settle({ ...of, usage: { ...usage, keyId: 'child', metadata: { user } } });
     };
     await tagged('anna');
