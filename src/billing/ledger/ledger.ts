@@ -71,6 +71,7 @@ export {
 export type { OperatorMove, OperatorMoveAnswer } from './operator-moves.ts';
 export type { KeptFrom } from './retention.ts';
 export { expectedSettlement } from './settle.ts';
+export { spentEver } from './spent-ever.ts';
 export { type AccountFigures, type CapUse, accountFigures, usedCaps } from './account-figures.ts';
 export {
   type TransactionRow,

@@ -266,4 +266,22 @@ INSERT INTO ledger_reference SELECT id, account_id, amount_nano, balance_after_n
     id: 'ledger-0013',
     up: 'CREATE INDEX ledger_allowance_account ON ledger_allowance (account_id, id)',
   },
+  {
+    // What was spent on days that are over, added up: of an account, and of each of its keys.
+    id: 'ledger-0014',
+    up: `
+CREATE TABLE ledger_spent (
+  account_id TEXT PRIMARY KEY,
+  day BIGINT NOT NULL,
+  usd_nano BIGINT NOT NULL,
+  diem_nano BIGINT NOT NULL
+);
+CREATE TABLE ledger_spent_key (
+  account_id TEXT NOT NULL,
+  key_id TEXT NOT NULL,
+  usd_nano BIGINT NOT NULL,
+  diem_nano BIGINT NOT NULL,
+  PRIMARY KEY (account_id, key_id)
+);`,
+  },
 ];

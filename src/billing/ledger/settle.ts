@@ -188,7 +188,7 @@ function settleOne(taking: Taking, { request, held }: Settle, before: Taken | un
 function writeAll(write: Write, { states, charges, nowMs }: Taking): void {
   writeStates(write, states);
   for (const charge of charges) record(write, charge, nowMs);
-  addToDays(write, charges);
+  addToDays(write, charges, nowMs);
 }
 
 /** A cap has the id of its key; another id is none. */
