@@ -114,7 +114,8 @@ describe('a route that is called in the process', () => {
       }
     });
     await until(async () => (await spent(accountId)) > 0n);
-    assert.equal(bench.upstream.abandoned, before + 1);
+    // Its socket is closed at once, and the other end hears of it when it hears of it.
+    await until(async () => bench.upstream.abandoned > before);
     assert.ok((await spent(accountId)) < usdToNano('0.004'));
     await until(async () => bench.farebox.app.server.open === 0);
   });
