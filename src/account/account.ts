@@ -25,6 +25,7 @@ export function accountFeature(
   const kept = new PriceKeeper(parts);
   return {
     perProcessJob: () => kept.keep(),
+    leaderJob: () => parts.stores.ledger.dropEndedBudgets(),
     start: () => void kept.keep().catch(() => undefined), // the database is away: the job tries again
     routes: [
       ...apiKeyRoutes(parts, payments),

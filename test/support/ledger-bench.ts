@@ -53,7 +53,7 @@ export async function ledgerBench(fixture: StoreFixture) {
   const cap = (
     usd: string | undefined,
     period: AllowancePeriod = 'EPOCH',
-    { id = 'k', ...of }: Pick<Partial<AllowanceSettings>, 'id' | 'counts'> = {},
+    { id = 'k', ...of }: Pick<Partial<AllowanceSettings>, 'id' | 'counts' | 'budgetId'> = {},
   ) =>
     store.transaction((tx) =>
       ledger.setAllowance(tx, {

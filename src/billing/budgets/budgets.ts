@@ -15,7 +15,7 @@ import type { Ledger, RequestMetadata } from '../ledger/ledger.ts';
 
 /** Caps that were seen in the database; past that they are looked up anew. */
 const MAX_KNOWN = 10_000;
-/** Far less than the time for which the cap of a value is kept. */
+/** Far less than the time for which the cap of a period that is over is kept. */
 const KNOWN_MS = HOUR_MS;
 
 export interface BudgetCapsParts {
@@ -77,5 +77,6 @@ export function setBudgetCap(
     usdLimitNano,
     diemLimitNano: undefined,
     counts,
+    budgetId: budget.id,
   });
 }

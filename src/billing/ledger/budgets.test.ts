@@ -13,8 +13,13 @@ async function bench(fixture: StoreFixture) {
   const b = await ledgerBench(fixture);
   const hold = (usd: string, budgetIds?: readonly string[], allowanceId?: string) =>
     b.hold(usd, allowanceId, budgetIds);
-  const cap = (id: string, usd: string, period?: AllowancePeriod, counts: CountedCharges = {}) =>
-    b.cap(usd, period, { id, counts });
+  const cap = (
+    id: string,
+    usd: string,
+    period?: AllowancePeriod,
+    counts: CountedCharges = {},
+    budgetId?: string,
+  ) => b.cap(usd, period, { id, counts, budgetId });
   return { ...b, hold, cap };
 }
 
@@ -99,5 +104,57 @@ onEachStore('budgets', (fixture) => {
     assert.equal(answer.limitNano, nano(usdToNano('1')));
     await audit();
     await ledger.stop();
+  });
+
+  test('caps whose period is long over are dropped, and begin with what is spent when they come back', async () => {
+    const b = await bench(fixture);
+    const counts = { tag: { name: 'user', value: 'anna' } };
+    const anna = () => b.cap('budget_d:anna', '1', 'EPOCH', counts, 'budget_d');
+    await anna();
+    await b.cap('budget_w:anna', '1', 'WEEK', counts, 'budget_w');
+    await b.cap('budget_l:anna', '1', 'LIFETIME', counts, 'budget_l');
+    await b.cap('k', '1');
+    const ids = async () => {
+      const rows = await b.store.query('SELECT id FROM ledger_allowance ORDER BY id');
+      return rows.map(({ id }) => id);
+    };
+    const all = ['budget_d:anna', 'budget_l:anna', 'budget_w:anna', 'k'];
+    const held = await b.ledger.hold({
+      requestId: 'job',
+      accountId: 'a',
+      minNano: usdToNano('0.5'),
+      maxNano: usdToNano('0.5'),
+      floorNano: usdToNano('0'),
+      budgetIds: ['budget_w:anna'],
+      lifetime: 'durable',
+    });
+    assert.ok(held.ok);
+    // An hour before the day that it is kept for is over.
+    b.clock.advance(2 * DAY_MS - (b.clock.nowMs() % DAY_MS) - 1);
+    await b.ledger.dropEndedBudgets();
+    assert.deepEqual(await ids(), all);
+    b.clock.advance(1);
+    // Made sure of: its period begins.
+    await anna();
+    await b.ledger.dropEndedBudgets();
+    assert.deepEqual(await ids(), all);
+    b.clock.advance(14 * DAY_MS);
+    await b.ledger.dropEndedBudgets();
+    assert.deepEqual(await ids(), all.slice(1), 'what is held of stays');
+    const { usage, ...of } = b.billed('job', '0.25');
+    await b.store.transaction((tx) => b.ledger.settleIn(tx, { ...of, usage }));
+    await b.ledger.dropEndedBudgets();
+    assert.deepEqual(await ids(), all.slice(1), 'its settle is of the week that runs');
+    b.clock.advance(14 * DAY_MS);
+    await b.ledger.dropEndedBudgets();
+    assert.deepEqual(await ids(), ['budget_l:anna', 'k']);
+    const { requestId } = await b.hold('0.75');
+    const tagged = b.billed(requestId, '0.75');
+    await b.ledger.settle({ ...tagged, usage: { ...tagged.usage, metadata: { user: 'anna' } } });
+    await anna();
+    assert.equal((await b.hold('0.5', ['budget_d:anna'])).answer.ok, false);
+    assert.equal((await b.hold('0.25', ['budget_d:anna'])).answer.ok, true);
+    await b.audit();
+    await b.ledger.stop();
   });
 });

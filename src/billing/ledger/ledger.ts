@@ -15,6 +15,7 @@ import {
   type AllowanceSettings,
   dropAllowances,
   dropBudget,
+  dropEndedBudgets,
   setAllowance,
   setBudgetLimit,
 } from './allowances.ts';
@@ -354,6 +355,11 @@ export class Ledger {
   /** Forgets the caps of a budget; one that requests still hold something of stays. */
   async dropBudget(tx: Queryable, accountId: string, budgetId: string): Promise<void> {
     await dropBudget(tx, accountId, budgetId);
+  }
+
+  /** Forgets some of the caps of budgets whose period is long over; for a job of each minute. */
+  async dropEndedBudgets(): Promise<void> {
+    await dropEndedBudgets(this.#store, this.#clock.nowMs());
   }
 
   /** Forgets caps of keys that are gone; one that requests still hold something of stays. */

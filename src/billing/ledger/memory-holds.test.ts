@@ -128,9 +128,9 @@ describe('holds in memory', () => {
     ]);
     await fund(store, old, usdToNano('1'));
     await old.setDailyAllocation('a', usdToNano('0.4'));
-    const cap = { id: 'k', accountId: 'a', period: 'LIFETIME', diemLimitNano: undefined } as const;
-    await store.transaction((tx) =>
-      old.setAllowance(tx, { ...cap, usdLimitNano: usdToNano('0.9') }),
+    await store.query(
+      "INSERT INTO ledger_allowance VALUES ('k', 'a', 'LIFETIME', 0, $1, NULL, 0, 0, 0, 0)",
+      [usdToNano('0.9')],
     );
     const capped = { ...wanted('job', usdToNano('0.7')), allowanceId: 'k' };
     assert.ok((await old.holds.place({ ...capped, lifetime: 'durable' })).ok);
