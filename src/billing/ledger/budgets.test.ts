@@ -18,15 +18,16 @@ async function bench(fixture: StoreFixture) {
     usd: string,
     period?: AllowancePeriod,
     counts: CountedCharges = {},
-    budgetId?: string,
+    budgetId = id,
   ) => b.cap(usd, period, { id, counts, budgetId });
-  return { ...b, hold, cap };
+  const keyCap = b.cap;
+  return { ...b, hold, cap, keyCap };
 }
 
 onEachStore('budgets', (fixture) => {
   test('a request counts against the cap of its key and each budget, once', async () => {
-    const { hold, settle, cap, audit, ledger } = await bench(fixture);
-    await cap('k', '50', 'EPOCH', { keyIds: ['k'] });
+    const { hold, settle, cap, keyCap, audit, ledger } = await bench(fixture);
+    await keyCap('50');
     await cap('day', '1');
     await cap('week', '2', 'WEEK');
     const both = ['day', 'week'];
@@ -113,7 +114,7 @@ onEachStore('budgets', (fixture) => {
     await anna();
     await b.cap('budget_w:anna', '1', 'WEEK', counts, 'budget_w');
     await b.cap('budget_l:anna', '1', 'LIFETIME', counts, 'budget_l');
-    await b.cap('k', '1');
+    await b.keyCap('1');
     const ids = async () => {
       const rows = await b.store.query('SELECT id FROM ledger_allowance ORDER BY id');
       return rows.map(({ id }) => id);
