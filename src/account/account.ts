@@ -8,6 +8,7 @@ import { creditRoutes } from './credits.ts';
 import { PriceKeeper } from './receipts.ts';
 import { type EventParts, eventRoutes } from './events.ts';
 import { operatorAccountRoutes } from './operator/operator-accounts.ts';
+import { operatorBudgetRoutes } from './operator/operator-budgets.ts';
 import { operatorKeyRoutes } from './operator/operator-keys.ts';
 import { operatorUsageRoutes } from './operator/operator-usage.ts';
 import { rateLimitRoutes } from './rate-limits.ts';
@@ -39,6 +40,7 @@ export function accountFeature(
       ...eventRoutes(parts),
       ...operatorAccountRoutes(parts),
       ...operatorKeyRoutes(parts),
+      ...operatorBudgetRoutes(parts),
       ...operatorUsageRoutes(parts),
     ],
   };
