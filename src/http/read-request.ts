@@ -3,6 +3,7 @@
  * and says in headers which page of a list an answer is.
  */
 import { z } from 'zod';
+import { Fault } from '../core/faults.ts';
 import { invalidRequest, parseJsonBody, parseJsonObject } from '../json/validation.ts';
 import type { RequestContext } from './request-context.ts';
 
@@ -20,6 +21,16 @@ export async function readJson<T extends z.ZodType>(
 ): Promise<z.infer<T>> {
   const isLarge = body.length >= LARGE_BODY_BYTES;
   return checked(schema, isLarge ? await readLarge(body) : parseJsonBody(body));
+}
+
+/** What an engine answered; `undefined` when it is no JSON, so that another engine may do better. */
+export async function readEngineJson(body: Buffer, readLarge: ReadLargeJson): Promise<unknown> {
+  try {
+    return await (body.length >= LARGE_BODY_BYTES ? readLarge(body) : parseJsonBody(body));
+  } catch (error) {
+    if (error instanceof Fault && error.code === 'INVALID_JSON') return undefined;
+    throw error;
+  }
 }
 
 /** The JSON body of a management route. */

@@ -28,16 +28,23 @@ export async function madeImage(
   bytes: Buffer,
   { documents, signal, caller }: Looking,
 ): Promise<MadeImage | undefined> {
+  const image = shownImage(bytes);
+  if (image === undefined) return undefined;
+  const isWhole =
+    image.format === 'png'
+      ? (await documents.readPng({ bytes, signal, caller })).ok
+      : hasWholeFrame(bytes, image.format);
+  return isWhole ? image : undefined;
+}
+
+/** The picture in `bytes` by its head alone, for what is shown and not sold. */
+export function shownImage(bytes: Buffer): MadeImage | undefined {
   const type = imageType(bytes);
   const format = IMAGE_FORMATS.find((one) => type === `image/${one}`);
   const size = imageSize(bytes);
   if (format === undefined || size === undefined) return undefined;
   if (size.width * size.height > MAX_IMAGE_PIXELS) return undefined;
-  const isWhole =
-    format === 'png'
-      ? (await documents.readPng({ bytes, signal, caller })).ok
-      : hasWholeFrame(bytes, format);
-  return isWhole ? { bytes, format, size: `${size.width}x${size.height}` } : undefined;
+  return { bytes, format, size: `${size.width}x${size.height}` };
 }
 
 const JPEG_END = 0xff_d9;

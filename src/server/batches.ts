@@ -28,6 +28,7 @@ const ENDPOINTS: Readonly<Record<string, ModelType>> = {
   '/messages': 'text',
   '/embeddings': 'embedding',
   '/images/generations': 'image',
+  '/images/edits': 'image',
   '/moderations': 'moderation',
   '/rerank': 'rerank',
 };

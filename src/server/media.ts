@@ -66,7 +66,8 @@ export function mediaFeature(parts: MediaFeatureParts): Feature {
   const serviceName = config.service.name;
   const headers = new AnswerHeaders({ serviceName, clock });
   const common = { catalog, engines, sales, clock, log, rateOf, serviceName, readLargeJson };
-  const making = { ...common, headers, documents, plainReplicas: new ReplicaSet() };
+  const forms = { plainReplicas: new ReplicaSet(), wholeReplicas: new ReplicaSet() };
+  const drawing = { ...common, headers, documents, guard, fetchTimeoutMs, forms };
   const hearing = {
     ...common,
     files,
@@ -80,15 +81,9 @@ export function mediaFeature(parts: MediaFeatureParts): Feature {
   const reading = { files, media: media.get, maxBytes };
   return {
     routes: [
-      imageBackgroundRemoveRoute({
-        ...common,
-        guard,
-        documents,
-        fetchTimeoutMs,
-        fileLimitBytes: config.http.fileLimitBytes,
-      }),
-      imagesGenerationsRoute(making),
-      imagesEditsRoute({ ...making, maxFileBytes: config.http.fileLimitBytes }),
+      imageBackgroundRemoveRoute({ ...drawing, fileLimitBytes: config.http.fileLimitBytes }),
+      imagesGenerationsRoute(drawing),
+      imagesEditsRoute({ ...drawing, maxFileBytes: config.http.fileLimitBytes }),
       audioSpeechRoute({ ...common, headers }),
       ...videoRoutes({
         ...common,

@@ -99,6 +99,19 @@ describe('tools that a wallet pays for', () => {
     assert.equal(none.structuredContent, undefined);
   });
 
+  test('what is no payment, or too large for one, is refused in words', async () => {
+    for (const payment of [null, 7, 'x', {}, { padding: 'x'.repeat(100_000) }]) {
+      const refused = await pay(client, payment);
+      assert.equal(refused.isError, true);
+      const { error } = refused.structuredContent as { error: string };
+      assert.match(
+        error,
+        /payment (?:header|needs)|x402Version/,
+        JSON.stringify(payment).slice(0, 99),
+      );
+    }
+  });
+
   test('a client that knows the extension gets its result type', async () => {
     const capabilities = { extensions: { [EXTENSION]: {} } };
     const meta = {

@@ -3,6 +3,7 @@
  * what a caller and an unmodified client get, and what is charged, to the nano-dollar.
  */
 import assert from 'node:assert/strict';
+import type { ServerResponse } from 'node:http';
 import { after, before, describe, test } from 'node:test';
 import { createCohere } from '@ai-sdk/cohere';
 import { createOpenAI } from '@ai-sdk/openai';
@@ -496,7 +497,8 @@ describe('POST /images/generations', () => {
       [{ size: '512x512' }, /makes 64x64, 1024x1024, 1792x1024, not 512x512/],
       [{ size: 'large' }, /auto, or a width and height/],
       [{ quality: 'low' }, /makes standard, hd, not low/],
-      [{ response_format: 'url' }, /Only b64_json is served/],
+      [{ response_format: 'link' }, /response_format/],
+      [{ partial_images: 4 }, /partial_images/],
       [{ output_format: 'gif' }, /output_format/],
     ];
     for (const [more, pattern] of bad) await refused(path, { ...body, ...more }, 400, pattern);
@@ -567,6 +569,142 @@ describe('POST /images/generations', () => {
     });
     assert.equal(image.mediaType, 'image/png');
     assert.equal(image.base64, made.data[0]?.b64_json);
+  });
+
+  test('a data URL is had where a URL is asked for', async () => {
+    const made = await data([64, 64]);
+    rig.engine.onJson(path, made);
+    const { data: pictures } = await openai.images.generate({ ...body, response_format: 'url' });
+    assert.deepEqual(Object.keys(pictures?.[0] ?? {}), ['url']);
+    const shown = await fetch(pictures?.[0]?.url ?? '');
+    assert.equal(shown.headers.get('content-type'), 'image/png');
+    const bytes = Buffer.from(await shown.arrayBuffer());
+    assert.equal(bytes.toString('base64'), made.data[0]?.b64_json);
+    assert.equal(rig.engine.last().json.response_format, 'b64_json');
+  });
+
+  test('no other member asks for a larger picture than the size that is paid for', async () => {
+    rig.engine.onJson(path, await data([64, 64]));
+    const large = { width: 4096, height: 4096, image_size: '4096x4096', resolution: '4K' };
+    await post(path, { model: 'sketcher', prompt: 'a', size: '64x64', seed: 7, ...large });
+    const { model: _one, prompt: _two, response_format: _three, ...more } = rig.engine.last().json;
+    assert.deepEqual(more, { size: '64x64', seed: 7 });
+    await post(path, { model: 'sketcher', prompt: 'a', width: 640 });
+    assert.equal(rig.engine.last().json.width, 640);
+  });
+
+  describe('partial pictures', () => {
+    const streamed = { ...body, stream: true, partial_images: 2 };
+    const partial = (b64_json: string, partial_image_index: number) => {
+      return { type: 'image_generation.partial_image', b64_json, partial_image_index };
+    };
+    /** Types of the events, and the last of them. */
+    const eventsOf = (text: string) => {
+      const events = text
+        .split('\n\n')
+        .flatMap((block) => (/^data: (.*)$/m.exec(block) ?? []).slice(1))
+        .map((json) => JSON.parse(json));
+      return { types: events.map(({ type }) => type), last: events.at(-1), first: events[0] };
+    };
+
+    test('are passed on as they come, and the picture is charged once', async () => {
+      const [early, late] = (await data([32, 32], [64, 64])).data.map((one) => one.b64_json);
+      rig.engine.on(path, (_heard, response) =>
+        sendEvents(response, [
+          partial(early!, 0),
+          partial('bm8=', 1),
+          { type: 'image_generation.telemetry' },
+          partial(early!, 1),
+          partial(early!, 2),
+          {
+            type: 'image_generation.completed',
+            b64_json: late,
+            quality: 'hd',
+            usage: { total_tokens: 3 },
+          },
+        ]),
+      );
+      const headers = { 'idempotency-key': 'seen-while-made' };
+      const [answer, nano] = await cost(() => post(path, streamed, { headers }));
+      assert.equal(answer.status, 200, answer.text);
+      const { types, first, last } = eventsOf(answer.text);
+      const shown = 'image_generation.partial_image';
+      assert.deepEqual(types, [shown, shown, 'image_generation.completed']);
+      assert.equal(first.b64_json, early);
+      assert.deepEqual(
+        [first.partial_image_index, first.size, first.output_format],
+        [0, '32x32', 'png'],
+      );
+      assert.equal(last.b64_json, late);
+      assert.deepEqual(last.usage, { total_tokens: 3 });
+      assert.deepEqual(last.cost, { usd: 0.06, diem: 0 });
+      assert.equal(nano, 60_000_000n);
+      const { stream, partial_images } = rig.engine.last().json;
+      assert.deepEqual([stream, partial_images], [true, 2]);
+      const [again, nothing] = await cost(() => post(path, streamed, { headers }));
+      assert.equal(again.text, answer.text);
+      assert.equal(nothing, 0n);
+      const seen: string[] = [];
+      const stock = await openai.images.generate({ ...body, stream: true, partial_images: 1 });
+      for await (const event of stock) seen.push(event.type);
+      assert.deepEqual(seen, [shown, 'image_generation.completed']);
+    });
+
+    test('an engine that does not stream is asked without, once', async () => {
+      const made = await data([64, 64]);
+      rig.engine.on(path, (heard, response) => {
+        if (heard.json.stream === undefined) return sendJson(response, made);
+        sendJson(response, { error: { message: "Unknown parameter: 'stream'." } }, 400);
+      });
+      const asked = rig.engine.heard.length;
+      for (let turn = 0; turn < 2; turn += 1) {
+        const answer = await post(path, { ...streamed, model: 'sketcher' });
+        assert.deepEqual(eventsOf(answer.text).types, ['image_generation.completed']);
+      }
+      assert.equal(rig.engine.heard.length - asked, 3);
+    });
+
+    test('who leaves after one pays, and an engine that fails is not paid', async () => {
+      const [small] = (await data([64, 64])).data;
+      const begin = (then: (response: ServerResponse) => void): void =>
+        rig.engine.on(path, (_heard, response) => {
+          response.writeHead(200, { 'content-type': 'text/event-stream' });
+          response.write(`data: ${JSON.stringify(partial(small!.b64_json, 0))}\n\n`);
+          setTimeout(then, 20, response);
+        });
+      begin(() => undefined);
+      const [, left] = await cost(async () => {
+        const leave = new AbortController();
+        const response = await fetch(`${rig.farebox.url}${path}`, {
+          method: 'POST',
+          signal: leave.signal,
+          headers: {
+            authorization: `Bearer ${rig.farebox.owner.secret}`,
+            'content-type': 'application/json',
+          },
+          body: JSON.stringify({ ...streamed, n: 2 }),
+        });
+        await response.body?.getReader().read();
+        leave.abort();
+        await settled();
+      });
+      assert.equal(left, 80_000_000n);
+      const failing: readonly (readonly [string, (response: ServerResponse) => void])[] = [
+        ['bad-0', (response) => response.destroy()],
+        ['bad-1', (response) => response.end('data: {"error":{"message":"No memory"}}\n\n')],
+        ['bad-2', (response) => response.end('data: [DONE]\n\n')],
+        ['bad-3', (response) => response.end('data: {"b64_json":"bm8="}\n\n')],
+        ['bad-4', (response) => response.end('data: no JSON\n\n')],
+      ];
+      for (const [model, then] of failing) {
+        begin(then);
+        const [answer, nano] = await cost(() => post(path, { ...streamed, model }));
+        const { types, last } = eventsOf(answer.text);
+        assert.deepEqual(types, ['image_generation.partial_image', 'error'], answer.text);
+        assert.equal(last.error.code, 'INFERENCE_FAILED');
+        assert.equal(nano, 0n);
+      }
+    });
   });
 
   test('a list tells what a model takes and costs', async () => {
@@ -640,6 +778,60 @@ describe('POST /images/edits', () => {
     assert.equal(heard.getAll('mask').length, 1);
   });
 
+  test('pictures come by URL as well, in JSON', async () => {
+    const [first, second, mask, made] = await Promise.all([
+      png(64, 64),
+      png(32, 32),
+      png(16, 16),
+      png(64, 64),
+    ]);
+    rig.engine.on('/bay.png', (_heard, response) => response.end(second));
+    rig.engine.onJson(path, { data: [{ b64_json: made.toString('base64') }] });
+    const inline = (bytes: Buffer) => {
+      return { image_url: `data:image/png;base64,${bytes.toString('base64')}` };
+    };
+    const json = {
+      ...fields,
+      n: null,
+      size: '64x64',
+      images: [inline(first), { image_url: `${rig.engineUrl}/bay.png` }],
+      mask: inline(mask),
+      response_format: 'url',
+    };
+    const [answer, nano] = await cost(() => post(path, json));
+    assert.equal(answer.status, 200, answer.text);
+    assert.match(answer.body.data[0].url, /^data:image\/png;base64,/);
+    assert.equal(nano, 40_000_000n);
+    const { bytes, headers } = rig.engine.last();
+    const heard = await new Response(new Uint8Array(bytes), {
+      headers: { 'content-type': headers['content-type'] ?? '' },
+    }).formData();
+    const names = [...heard.keys()];
+    assert.deepEqual(names, [
+      'model',
+      'prompt',
+      'size',
+      'response_format',
+      'image[]',
+      'image[]',
+      'mask',
+    ]);
+    const pictures = heard.getAll('image[]') as File[];
+    assert.deepEqual(Buffer.from(await pictures[1]!.arrayBuffer()), second);
+
+    const asked = rig.engine.heard.length;
+    const bad: readonly (readonly [object, RegExp])[] = [
+      [{ images: [] }, /images/],
+      [{ images: [{ file_id: 'file-1' }] }, /files that were uploaded are for batches only/],
+      [{ images: [{ image_url: 'ftp://a/b.png' }] }, /Must be an http/],
+      [{ images: [{ image_url: 'data:image/png;base64,aGk=' }] }, /not a PNG, JPEG or WebP/],
+      [{ images: [inline(first)], mask: inline(await sharp(mask).jpeg().toBuffer()) }, /not a PNG/],
+    ];
+    for (const [more, pattern] of bad) await refused(path, { ...fields, ...more }, 400, pattern);
+    assert.equal(rig.engine.heard.length, asked);
+    await refused(path, { ...json, images: [{ image_url: `${rig.engineUrl}/none` }] }, 400, /404/);
+  });
+
   test('what cannot be edited is refused before an engine hears of it', async () => {
     const picture = await png(64, 64);
     const jpeg = await sharp(picture).jpeg().toBuffer();
@@ -680,7 +872,7 @@ describe('POST /images/edits', () => {
       [{ prompt: '' }, [['image', picture]], 400, /prompt/],
       [{ n: 'two' }, [['image', picture]], 400, /n: /],
       [{ model: 'sketcher' }, [['image', picture]], 400, /does not edit them/],
-      [{ response_format: 'url' }, [['image', picture]], 400, /Only b64_json is served/],
+      [{ response_format: 'link' }, [['image', picture]], 400, /response_format/],
     ];
     for (const [more, files, status, pattern] of bad) {
       const [answer, nano] = await cost(() => send({ ...fields, ...more }, files));

@@ -79,7 +79,8 @@ export function sendEvents(response: ServerResponse, events: readonly unknown[])
   response.end('data: [DONE]\n\n');
 }
 
-const LIMITS = `
+const SETTINGS = `
+fetch: { allow: [127.0.0.0/8] }
 limits:
   unsoldPerMinute: 1000000
   guard: { failures: 100000 }
@@ -87,6 +88,8 @@ limits:
 
 export interface ModelRig {
   readonly engine: ScriptedEngine;
+  /** Where it is: what a caller names there by URL is fetched. */
+  readonly engineUrl: string;
   readonly farebox: TestApp;
   stop(): Promise<void>;
 }
@@ -95,7 +98,7 @@ export interface ModelRig {
 export async function startModelRig(models: string): Promise<ModelRig> {
   const engine = new ScriptedEngine();
   const url = await engine.start();
-  const yaml = `engines: { studio: { url: "${url}" } }\n${LIMITS}\nmodels:\n${models}`;
+  const yaml = `engines: { studio: { url: "${url}" } }\n${SETTINGS}\nmodels:\n${models}`;
   let farebox: TestApp;
   try {
     farebox = await startTestApp({ yaml });
@@ -106,6 +109,7 @@ export async function startModelRig(models: string): Promise<ModelRig> {
   }
   return {
     engine,
+    engineUrl: url,
     farebox,
     stop: async () => {
       await farebox.audit();

@@ -89,6 +89,23 @@ export async function dropEndedBudgets(store: Queryable, nowMs: number): Promise
   }
 }
 
+/** Whether requests or leases hold something of a cap that had other limits, or another period. */
+export async function isOtherwiseHeld(
+  tx: Queryable,
+  { id, period, usdLimitNano, diemLimitNano }: AllowanceSettings,
+): Promise<boolean> {
+  const [row] = await tx.query<CapRow>(
+    `SELECT period, usd_limit_nano, diem_limit_nano FROM ledger_allowance
+     WHERE id = $1 AND usd_held_nano + diem_held_nano > 0`,
+    [id],
+  );
+  if (row === undefined) return false;
+  const { usd_limit_nano: usd, diem_limit_nano: diem } = row;
+  return (
+    usd !== (usdLimitNano ?? null) || diem !== (diemLimitNano ?? null) || row.period !== period
+  );
+}
+
 const OF_BUDGET = 'account_id = $1 AND budget_id = $2';
 
 export async function setBudgetLimit(

@@ -240,20 +240,22 @@ export function roomForAll({
   return usefulNano + SHARE_PARTS * (maxNano - usefulNano);
 }
 
-/** What an account and an allowance have free of one kind of credit. */
+/** What an account and its caps have free of one kind of credit. */
 export function freeOf(
   kind: 'usd' | 'daily',
   account: AccountState,
-  allowance: AllowanceState | undefined,
+  allowances: readonly AllowanceState[],
   nowMs: number,
 ): bigint {
-  const caps = allowance && capsOf(allowance, NONE, nowMs);
-  const free =
+  let free =
     kind === 'usd'
       ? account.balanceNano - account.heldNano
       : dailyLeft(account, nowMs) - account.dailyHeldNano;
-  const room = (kind === 'usd' ? caps?.usd.free : caps?.diem.free) ?? UNLIMITED;
-  return atLeastZero(smaller(free, room));
+  for (const allowance of allowances) {
+    const { usd, diem } = capsOf(allowance, NONE, nowMs);
+    free = smaller(free, kind === 'usd' ? usd.free : diem.free);
+  }
+  return atLeastZero(free);
 }
 
 /** The room under a cap: what is not spent, and what of that is not held. */

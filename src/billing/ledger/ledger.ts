@@ -16,6 +16,7 @@ import {
   dropAllowances,
   dropBudget,
   dropEndedBudgets,
+  isOtherwiseHeld,
   setAllowance,
   setBudgetLimit,
 } from './allowances.ts';
@@ -326,9 +327,12 @@ export class Ledger {
 
   /** Makes or changes the cap of a key; what the key spent in the running period stays counted. */
   async setAllowance(tx: Queryable, settings: AllowanceSettings): Promise<void> {
-    const context = { tx, dialect: this.#store.dialect, nowMs: this.#clock.nowMs() };
-    await setAllowance(context, settings);
-    await this.#changed(tx, settings.accountId);
+    const { dialect } = this.#store;
+    // What is leased of it was granted under the limits of before.
+    if (dialect === 'postgres' && (await isOtherwiseHeld(tx, settings))) {
+      await this.holds.recall(settings.accountId);
+    }
+    await setAllowance({ tx, dialect, nowMs: this.#clock.nowMs() }, settings);
   }
 
   /** Has processes ask anew for what they have leased of an account, once `tx` has committed. */
@@ -348,12 +352,13 @@ export class Ledger {
     budgetId: string,
     usdLimitNano: Nano,
   ): Promise<void> {
+    await this.holds.recall(accountId);
     await setBudgetLimit(tx, accountId, budgetId, usdLimitNano);
-    await this.#changed(tx, accountId);
   }
 
   /** Forgets the caps of a budget; one that requests still hold something of stays. */
   async dropBudget(tx: Queryable, accountId: string, budgetId: string): Promise<void> {
+    await this.holds.recall(accountId);
     await dropBudget(tx, accountId, budgetId);
   }
 

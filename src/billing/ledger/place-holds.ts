@@ -56,6 +56,8 @@ export interface PlannedHold {
   readonly dailyDay: number;
   /** Missing without a cap. */
   readonly allowanceStartMs: number | undefined;
+  /** Since when it counts. */
+  readonly createdMs: number;
 }
 
 /** Plans one request and sets aside what it gets, so that the next one sees it. */
@@ -67,7 +69,7 @@ export function planFor(
   const account = states.accounts.get(request.accountId);
   if (account === undefined) return { ok: false, reason: 'balance', postedNano: ZERO };
   const allowance = states.allowances.get(request.allowanceId ?? '');
-  const budgets = budgetsOf(states, request);
+  const budgets = request.budgetIds && budgetsOf(states, request.budgetIds);
   const planned = planHold(account, allowance, request, nowMs, undefined, undefined, budgets);
   if (!planned.ok) return planned;
   const { usdNano, dailyNano } = planned;
@@ -81,12 +83,22 @@ export function planFor(
     state.usdHeldNano += usdNano;
     state.diemHeldNano += dailyNano;
   }
-  return { ...planned, dailyDay: account.dailyDay, allowanceStartMs: allowance?.periodStartMs };
+  const createdMs = createdMsOf(nowMs, budgets);
+  const { dailyDay } = account;
+  return { ...planned, dailyDay, allowanceStartMs: allowance?.periodStartMs, createdMs };
+}
+
+/**
+ * A hold counts in the periods of its budgets that began by then: in those that it was planned in,
+ * also where the clock of another process is ahead of this one and has begun them.
+ */
+export function createdMsOf(nowMs: number, budgets: readonly BudgetState[] = []): number {
+  return budgets.reduce((ms, { state }) => Math.max(ms, state.periodStartMs), nowMs);
 }
 
 /** Those that are there; a budget that was deleted bounds nothing. */
-function budgetsOf(states: States, { budgetIds }: HoldRequest): BudgetState[] | undefined {
-  return budgetIds?.flatMap((id) => {
+export function budgetsOf(states: States, budgetIds: readonly string[]): BudgetState[] {
+  return budgetIds.flatMap((id) => {
     const state = states.allowances.get(id);
     return state === undefined ? [] : { id, state, beside: NOTHING_BESIDE };
   });
@@ -97,11 +109,11 @@ const NOTHING_BESIDE = { usdNano: 0n, diemNano: 0n };
 /** Adds the row of a planned hold. */
 export function insertHold(
   inserts: Statement[],
-  { epochId, nowMs }: Omit<HoldContext, 'dialect'>,
+  { epochId }: Pick<HoldContext, 'epochId'>,
   { requestId, accountId, allowanceId, budgetIds, lifetime }: HoldRequest,
   planned: PlannedHold,
 ): HoldAnswer & { readonly ok: true } {
-  const { usdNano, dailyNano, dailyDay, allowanceStartMs, reachNano, before } = planned;
+  const { usdNano, dailyNano, dailyDay, allowanceStartMs, createdMs, reachNano, before } = planned;
   inserts.push({
     sql: INSERT_HOLD,
     parameters: [
@@ -113,7 +125,7 @@ export function insertHold(
       dailyNano,
       dailyDay,
       lifetime === 'durable' ? DURABLE_EPOCH : epochId,
-      nowMs,
+      createdMs,
       budgetIds === undefined ? null : JSON.stringify(budgetIds),
     ],
   });

@@ -7,7 +7,7 @@ import { type ReportedUsage, readUsage, type TokenUsage } from '../../engines/us
 import { isJsonObject, type JsonObject } from '../../json/json-scan.ts';
 import type { ChargedCost } from '../../http/sell-work.ts';
 import { textBytes } from '../wire/chat-choice.ts';
-import { SseEvents } from '../wire/sse-events.ts';
+import { SseEvents } from '../../http/sse-events.ts';
 
 /** What a request was granted, and how its answer is named. */
 export interface CompletionFrame {

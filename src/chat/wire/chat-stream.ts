@@ -22,7 +22,7 @@ import {
 import { type AnswerEnd, type AnswerFrame, documentsCall, endMembers } from './chat-response.ts';
 import type { FoundDocument, RawResult, SearchResult } from '../web/web.ts';
 import { citedBy, NOTHING_CITED } from './engine-citations.ts';
-import { SseEvents, type SseData } from './sse-events.ts';
+import { SseEvents, type SseData } from '../../http/sse-events.ts';
 import { StreamChoice, type StreamChoiceOptions } from './stream-choice.ts';
 import type { Fault } from '../../core/faults.ts';
 import { readUsage, type ReportedUsage } from '../../engines/usage.ts';

@@ -8,7 +8,7 @@
  */
 import { childrenOf, type ChildSpan, isJsonObject, type JsonObject } from '../../json/json-scan.ts';
 import { madeBy, reasoningOf, textBytes, type TextKind, toolCallsOf } from './chat-choice.ts';
-import type { SseData } from './sse-events.ts';
+import type { SseData } from '../../http/sse-events.ts';
 
 export const CHUNK_OBJECT = 'chat.completion.chunk';
 

@@ -1,9 +1,9 @@
 /** What `/images/edits` says of itself. */
 import { z } from 'zod';
-import type { RouteDescription } from '../../http/describe.ts';
+import { type RouteDescription, jsonContent } from '../../http/describe.ts';
 import { MODEL_REFUSALS } from '../../http/openapi/refusals.ts';
 import { IMAGES_ANSWER } from '../images-generations/describe.ts';
-import { EditFields } from './schema.ts';
+import { EditFields, EditRequest } from './schema.ts';
 
 const BYTES = { type: 'string', contentMediaType: 'application/octet-stream' };
 
@@ -14,7 +14,7 @@ export const IMAGES_EDITS: RouteDescription = {
   tag: 'Images',
   summary: 'Edit images',
   about:
-    "New pictures made from others and a text, in OpenAI's form: one or several pictures, and a mask whose clear pixels say where to paint. For image models that list `edits`; priced as the pictures that are made.",
+    "New pictures made from others and a text, in OpenAI's form: one or several pictures, and a mask whose clear pixels say where to paint; as a form with files, or as JSON with their URLs. For image models that list `edits`; priced as the pictures that are made.",
   request: [
     {
       type: 'multipart/form-data',
@@ -33,7 +33,19 @@ export const IMAGES_EDITS: RouteDescription = {
         },
       },
     },
+    ...jsonContent(EditRequest.meta({ id: 'ImageEditRequest' }), {
+      model: 'default',
+      prompt: 'Add a lighthouse',
+      images: [{ image_url: 'https://example.com/bay.png' }],
+    }),
   ],
   answers: [IMAGES_ANSWER],
-  refusals: [...MODEL_REFUSALS, 'CORRUPTED_IMAGE', 'IMAGE_TOO_SMALL', 'IMAGE_TOO_LARGE'],
+  refusals: [
+    ...MODEL_REFUSALS,
+    'UNSAFE_URL',
+    'FETCH_FAILED',
+    'CORRUPTED_IMAGE',
+    'IMAGE_TOO_SMALL',
+    'IMAGE_TOO_LARGE',
+  ],
 };

@@ -1,27 +1,31 @@
 /** `POST /images/edits`: pictures made from other pictures and a text, in OpenAI's form. */
 import { Fault, invalidField } from '../../core/faults.ts';
 import { imageSize, imageType } from '../../core/media-type.ts';
-import { requirePixels } from '../../documents/media-files.ts';
-import { type FormFile, readForm } from '../../http/multipart.ts';
-import { checked } from '../../http/read-request.ts';
+import { dataUrlBytes, requirePixels } from '../../documents/media-files.ts';
+import { type FormFile, isMultipart, readForm } from '../../http/multipart.ts';
+import { checked, readJson } from '../../http/read-request.ts';
 import type { RequestContext } from '../../http/request-context.ts';
-import { FORM_BODY, type Route } from '../../http/route.ts';
+import { FORM_BODY, JSON_BODY, type Route } from '../../http/route.ts';
+import type { Guard } from '../../net/guard.ts';
 import { type FormPart, multipartBody } from '../../net/multipart-body.ts';
-import { kindOf } from '../images-generations/images-generations.ts';
+import type { ImageOrder, MakeImagesParts } from '../image-engine.ts';
+import { kindOf, streamOf } from '../images-generations/images-generations.ts';
 import { IMAGE_FORMATS } from '../made-image.ts';
-import { type MakeImagesParts, makeImages } from '../make-images.ts';
+import { makeImages } from '../make-images.ts';
 import { IMAGES_EDITS } from './describe.ts';
-import { EditFields } from './schema.ts';
+import { EditFields, EditRequest, MAX_INPUT_IMAGES } from './schema.ts';
 
 export interface ImagesEditsParts extends MakeImagesParts {
-  /** Of one picture; that of the whole form holds beside it. */
+  readonly guard: Guard;
+  /** Of one picture, and of all that are fetched; of a form the bound of its body holds as well. */
   readonly maxFileBytes: number;
+  /** Of one picture. */
+  readonly fetchTimeoutMs: number;
 }
 
-/** What OpenAI takes. */
-const MAX_IMAGES = 16;
 /** Prompts are the longest of them. */
 const MAX_FIELD_BYTES = 128 * 1024;
+const MAX_REDIRECTS = 5;
 const IMAGE_FIELDS = ['image', 'image[]'];
 
 export function imagesEditsRoute(parts: ImagesEditsParts): Route {
@@ -30,17 +34,18 @@ export function imagesEditsRoute(parts: ImagesEditsParts): Route {
     path: '/images/edits',
     auth: 'key-or-wallet',
     about: 'Images from images and text',
-    body: FORM_BODY,
+    body: { types: [...FORM_BODY.types, ...JSON_BODY.types] },
     sells: 'image_edit',
     describe: IMAGES_EDITS,
-    handle: (context) => edit(parts, context),
+    handle: (context) =>
+      isMultipart(context) ? editForm(parts, context) : editJson(parts, context),
   };
 }
 
-async function edit(parts: ImagesEditsParts, context: RequestContext): Promise<void> {
+async function editForm(parts: ImagesEditsParts, context: RequestContext): Promise<void> {
   const { files, fields: given } = await readForm(context, {
     names: [...IMAGE_FIELDS, 'mask'],
-    maxFiles: MAX_IMAGES + 1,
+    maxFiles: MAX_INPUT_IMAGES + 1,
     maxBytes: parts.maxFileBytes,
     maxFieldBytes: MAX_FIELD_BYTES,
   });
@@ -54,28 +59,87 @@ async function edit(parts: ImagesEditsParts, context: RequestContext): Promise<v
     throw invalidField(['mask'], 'The multipart body has more than one file "mask"');
   }
   for (const file of files) requirePicture(file);
-  const boundary = `farebox-${context.requestId}`;
+  const { partial_images } = fields;
+  const stream = streamOf({ stream: fields.stream === 'true', partial_images });
   await makeImages(parts, context, {
+    ...orderOf(context, fields, stream, () => files),
+    inputImages: images.length,
+  });
+}
+
+/** Pictures by URL: those that are in the body are looked at first, the others come once they can be paid. */
+async function editJson(parts: ImagesEditsParts, context: RequestContext): Promise<void> {
+  const request = await readJson(context, EditRequest, parts.readLargeJson);
+  const { images, mask } = request;
+  const given = [
+    ...images.map(({ image_url: url }) => ({ field: 'image', url })),
+    ...(mask === null || mask === undefined ? [] : [{ field: 'mask', url: mask.image_url }]),
+  ];
+  const files: (FormFile | undefined)[] = [];
+  for (const [place, { field, url }] of given.entries()) {
+    const bytes = await dataUrlBytes(url);
+    if (bytes !== undefined) requirePicture((files[place] = { field, bytes }));
+  }
+  const fetchRest = async (signal: AbortSignal): Promise<void> => {
+    let leftBytes = parts.maxFileBytes;
+    for (const [place, { field, url }] of given.entries()) {
+      if (files[place] !== undefined) continue;
+      const bounds = { timeoutMs: parts.fetchTimeoutMs, maxRedirects: MAX_REDIRECTS, signal };
+      const { bytes } = await parts.guard.fetch(url, { ...bounds, maxBytes: leftBytes });
+      leftBytes -= bytes.length;
+      requirePicture((files[place] = { field, bytes }));
+    }
+  };
+  const all = (): FormFile[] => files.filter((file) => file !== undefined);
+  await makeImages(parts, context, {
+    ...orderOf(context, request, streamOf(request), all),
+    inputImages: images.length,
+    fetch: fetchRest,
+  });
+}
+
+type EditedKind = Pick<
+  EditRequest,
+  'model' | 'prompt' | 'n' | 'size' | 'quality' | 'output_format' | 'response_format'
+>;
+
+/** An edit as engines take it, which is as a form, however it came. `files` is called when all are there. */
+function orderOf(
+  { requestId }: RequestContext,
+  fields: EditedKind,
+  stream: Pick<ImageOrder, 'stream' | 'partialImages'>,
+  files: () => readonly FormFile[],
+): ImageOrder {
+  const boundary = `farebox-${requestId}`;
+  return {
     model: fields.model ?? undefined,
     prompt: fields.prompt,
     count: fields.n ?? 1,
-    inputImages: images.length,
     kind: kindOf(fields),
     format: fields.output_format ?? undefined,
-    stream: fields.stream === 'true',
+    asUrls: fields.response_format === 'url',
+    ...stream,
     work: 'image_edit',
     path: '/images/edits',
     contentType: `multipart/form-data; boundary=${boundary}`,
-    body: (model, isPlain) => {
-      const own = { model, response_format: isPlain ? undefined : 'b64_json' };
+    body: (model, { isPlain, partialImages }) => {
+      const pictures = files();
+      const isOne = pictures.filter(({ field }) => field !== 'mask').length === 1;
+      const own = {
+        model,
+        response_format: isPlain ? undefined : 'b64_json',
+        stream: partialImages > 0 ? 'true' : undefined,
+        partial_images: partialImages > 0 ? partialImages : undefined,
+      };
       return multipartBody(boundary, [
         ...fieldParts({ ...fields, ...own }),
-        ...images.map((image) => filePart(images.length === 1 ? 'image' : 'image[]', image)),
-        ...masks.map((mask) => filePart('mask', mask)),
+        ...pictures.map((file) => {
+          return filePart(file.field === 'mask' ? 'mask' : isOne ? 'image' : 'image[]', file);
+        }),
       ]);
     },
     event: 'image_edit',
-  });
+  };
 }
 
 /** By its first bytes and its header: what an engine is given is a picture of a size that can be worked on. */
@@ -101,6 +165,8 @@ const PASSED = [
   'output_compression',
   'input_fidelity',
   'response_format',
+  'stream',
+  'partial_images',
   'seed',
   'strength',
   'negative_prompt',

@@ -1,30 +1,62 @@
-/** The fields beside the files in the form of `/images/edits`. */
+/** What `/images/edits` takes: the fields beside the files of a form, and the same as JSON. */
 import { z } from 'zod';
-import { formImages, imageFields } from '../images-generations/schema.ts';
+import {
+  formImages,
+  imageFields,
+  MAX_PARTIAL_IMAGES,
+  PARTIAL_WORDS,
+  STREAM_WORDS,
+  wholeImages,
+} from '../images-generations/schema.ts';
+
+/** What OpenAI takes. */
+export const MAX_INPUT_IMAGES = 16;
+
+const input_fidelity = z
+  .string()
+  .nullish()
+  .describe('`high` or `low`: how much of the pictures stays, for engines that know it.');
+const COMPRESSION_WORDS = 'Of JPEG and WebP, in percent, for engines that know it.';
 
 export type EditFields = z.infer<typeof EditFields>;
 export const EditFields = z.looseObject({
   ...imageFields(formImages),
-  input_fidelity: z
-    .string()
-    .optional()
-    .describe('`high` or `low`: how much of the pictures stays, for engines that know it.'),
+  input_fidelity,
   output_compression: z.coerce
     .number()
     .int()
     .min(0)
     .max(100)
     .optional()
-    .describe('Of JPEG and WebP, in percent, for engines that know it.'),
-  stream: z
-    .enum(['true', 'false'])
-    .optional()
-    .describe('Each picture as an event; partial pictures are not shown.'),
+    .describe(COMPRESSION_WORDS),
+  stream: z.enum(['true', 'false']).optional().describe(STREAM_WORDS),
   partial_images: z.coerce
     .number()
     .int()
     .min(0)
-    .max(3)
+    .max(MAX_PARTIAL_IMAGES)
     .optional()
-    .describe('Taken; partial pictures are not shown.'),
+    .describe(PARTIAL_WORDS),
+});
+
+const Picture = z.looseObject({
+  image_url: z
+    .string('Must be a URL: files that were uploaded are for batches only')
+    .refine((text) => /^(?:https?:|data:)/i.test(text), 'Must be an http(s) URL, or a data URL')
+    .describe('An http(s) URL that this server fetches, or a data URL.'),
+});
+
+export type EditRequest = z.infer<typeof EditRequest>;
+export const EditRequest = z.looseObject({
+  ...imageFields(wholeImages),
+  images: z
+    .array(Picture)
+    .min(1)
+    .max(MAX_INPUT_IMAGES)
+    .describe(`1 to ${MAX_INPUT_IMAGES} pictures: PNG, JPEG or WebP.`),
+  mask: Picture.nullish().describe('A PNG; its clear pixels are painted anew.'),
+  input_fidelity,
+  output_compression: z.int().min(0).max(100).nullish().describe(COMPRESSION_WORDS),
+  stream: z.boolean().nullish().describe(STREAM_WORDS),
+  partial_images: z.int().min(0).max(MAX_PARTIAL_IMAGES).nullish().describe(PARTIAL_WORDS),
 });

@@ -19,7 +19,11 @@ const Images = z
     data: z
       .array(
         z.strictObject({
-          b64_json: z.string().describe('The picture, as base64.'),
+          b64_json: z.string().optional().describe('The picture, as base64.'),
+          url: z
+            .string()
+            .optional()
+            .describe('The picture as a data URL, where `response_format` asks for `url`.'),
           revised_prompt: z.string().optional().describe('What the engine made of the prompt.'),
         }),
       )
@@ -40,6 +44,17 @@ const ImageEvent = z
       created_at: z.int().describe('Unix time in seconds.'),
       ...Facts,
       cost: Cost.optional().describe('In the last event: what was charged for all.'),
+    }),
+    z.strictObject({
+      type: z
+        .enum(['image_generation.partial_image', 'image_edit.partial_image'])
+        .describe('What the event is.'),
+      b64_json: z.string().describe('The picture as far as it is made, as base64.'),
+      partial_image_index: z.int().min(0).describe('Its place, from 0.'),
+      created_at: z.int().describe('Unix time in seconds.'),
+      output_format: Facts.output_format,
+      size: Facts.size,
+      quality: Facts.quality,
     }),
     z.strictObject({
       type: z.literal('error').describe('What the event is.'),
@@ -66,7 +81,7 @@ const EVENT = {
 /** The answer of every route that makes pictures. */
 export const IMAGES_ANSWER: AnswerDescription = {
   status: 200,
-  about: 'The pictures, each as base64; with `stream: true` each as an event.',
+  about: 'The pictures, each as base64 or as a data URL; with `stream: true` each as an event.',
   headers: ['model', 'stream'],
   content: [
     ...jsonContent(Images, {

@@ -2,7 +2,8 @@
 import { type ReadLargeJson, readJson } from '../../http/read-request.ts';
 import type { RequestContext } from '../../http/request-context.ts';
 import { JSON_BODY, type Route } from '../../http/route.ts';
-import { type MakeImagesParts, makeImages } from '../make-images.ts';
+import type { ImageForm, MakeImagesParts } from '../image-engine.ts';
+import { makeImages } from '../make-images.ts';
 import { IMAGES_GENERATIONS } from './describe.ts';
 import { ImagesRequest } from './schema.ts';
 
@@ -15,6 +16,16 @@ const BEYOND_HOLD = {
   num_images_per_prompt: undefined,
   num_outputs: undefined,
   samples: undefined,
+};
+
+/** By these names engines are asked for another size than `size`, which has the price. */
+const BESIDE_SIZE = {
+  width: undefined,
+  height: undefined,
+  image_size: undefined,
+  aspect_ratio: undefined,
+  resolution: undefined,
+  megapixels: undefined,
 };
 
 export function imagesGenerationsRoute(parts: MakeImagesParts): Route {
@@ -36,20 +47,29 @@ async function generate(
   readLarge: ReadLargeJson,
 ): Promise<void> {
   const request = await readJson(context, ImagesRequest, readLarge);
-  const { prompt, model, n, output_format, stream } = request;
+  const { prompt, model, n, output_format, response_format } = request;
   await makeImages(parts, context, {
     model: model ?? undefined,
     prompt,
     count: n ?? 1,
     kind: kindOf(request),
     format: output_format ?? undefined,
-    stream: stream === true,
+    asUrls: response_format === 'url',
+    ...streamOf(request),
     work: 'image',
     path: '/images/generations',
     contentType: 'application/json',
-    body: (name, isPlain) => engineBody(request, name, isPlain),
+    body: (name, form) => engineBody(request, name, form),
     event: 'image_generation',
   });
+}
+
+/** Whether the answer is a stream, and what it shows before a picture is finished. */
+export function streamOf({
+  stream,
+  partial_images: partial,
+}: Pick<ImagesRequest, 'stream' | 'partial_images'>) {
+  return { stream: stream === true, partialImages: stream === true ? (partial ?? 0) : 0 };
 }
 
 /** What the caller names of the pictures; `auto` is what the engine chooses. */
@@ -59,10 +79,19 @@ export function kindOf(request: Pick<ImagesRequest, 'size' | 'quality'>) {
   return { size: named(request.size), quality: named(request.quality) };
 }
 
-function engineBody(request: ImagesRequest, model: string, isPlain: boolean): Buffer {
-  const { user: _nobody, stream: _ours, partial_images: _none, ...fields } = request;
-  const response_format = isPlain ? undefined : 'b64_json';
-  const own = { ...BEYOND_HOLD, model, response_format };
+function engineBody(
+  request: ImagesRequest,
+  model: string,
+  { isPlain, partialImages }: ImageForm,
+): Buffer {
+  const { user: _nobody, stream: _ours, partial_images: _also, ...fields } = request;
+  const own = {
+    ...BEYOND_HOLD,
+    ...(kindOf(request).size === undefined ? {} : BESIDE_SIZE),
+    model,
+    response_format: isPlain ? undefined : 'b64_json',
+    ...(partialImages > 0 && { stream: true, partial_images: partialImages }),
+  };
   const known = Object.entries({ ...fields, ...own }).filter(([, value]) => value !== null);
   return Buffer.from(JSON.stringify(Object.fromEntries(known)));
 }

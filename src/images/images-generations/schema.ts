@@ -6,6 +6,12 @@ const MAX_MODEL_CHARACTERS = 256;
 /** No model makes more at once. */
 const MAX_IMAGES = 128;
 
+/** What OpenAI shows of one picture at most. */
+export const MAX_PARTIAL_IMAGES = 3;
+export const STREAM_WORDS = 'Each picture as an event when it is finished and charged.';
+export const PARTIAL_WORDS =
+  'In a stream: so many events with each picture while it is made, from engines that show it; they cost nothing of their own.';
+
 const IMAGE_SIZE = /^(?:auto|[1-9]\d{1,4}x[1-9]\d{1,4})$/;
 
 /** What every request for pictures can say; numbers of a form come as text. */
@@ -40,9 +46,11 @@ export function imageFields(whole: z.ZodType<number>) {
       .describe('`transparent`, `opaque` or `auto`, for engines that know it.'),
     output_format: z.enum(IMAGE_FORMATS).nullish().describe('Format of the pictures.'),
     response_format: z
-      .literal('b64_json', 'Only b64_json is served: pictures are in the answer, not behind a URL')
+      .enum(['b64_json', 'url'])
       .nullish()
-      .describe('Pictures are in the answer, as base64.'),
+      .describe(
+        '`b64_json`, which is also what is had without it, or `url`: a data URL. Either way the pictures are in the answer; a stream has base64.',
+      ),
     user: z.string().nullish().describe('Discarded.'),
   };
 }
@@ -61,14 +69,6 @@ export const ImagesRequest = z.looseObject({
     .describe('Of JPEG and WebP, in percent, for engines that know it.'),
   style: z.string().nullish().describe('`vivid` or `natural`, for engines that know it.'),
   moderation: z.string().nullish().describe('`low` or `auto`, for engines that know it.'),
-  stream: z
-    .boolean()
-    .nullish()
-    .describe('Each picture as an event; partial pictures are not shown.'),
-  partial_images: z
-    .int()
-    .min(0)
-    .max(3)
-    .nullish()
-    .describe('Taken; partial pictures are not shown.'),
+  stream: z.boolean().nullish().describe(STREAM_WORDS),
+  partial_images: z.int().min(0).max(MAX_PARTIAL_IMAGES).nullish().describe(PARTIAL_WORDS),
 });

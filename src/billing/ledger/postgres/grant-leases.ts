@@ -1,6 +1,6 @@
 /**
  * Grants what a process may reserve in its memory: a lease is a row of `ledger_hold` of its epoch,
- * for an account or for a capped key of it, set aside like any hold. Under the lock of the account
+ * for an account or for the same caps in it, set aside like any hold. Under the lock of the account
  * the unused part of the lease comes back first, each request gets its plan out of all that is free
  * (`hold-plan.ts`), and what then is left over is leased in part: at most one part in two for each
  * process, so that the same can happen elsewhere. Where that is too little, each request gets a row
@@ -13,12 +13,21 @@ import { ZERO } from '../../../core/money.ts';
 import {
   type AccountState,
   type AllowanceState,
+  type BudgetState,
   type HoldRefusal,
   dailyLeft,
   freeOf,
   roomForAll,
 } from '../hold-plan.ts';
-import { INSERT_HOLD, type PlannedHold, insertHold, planFor } from '../place-holds.ts';
+import {
+  INSERT_HOLD,
+  type PlannedHold,
+  budgetsOf,
+  capIdsOf,
+  createdMsOf,
+  insertHold,
+  planFor,
+} from '../place-holds.ts';
 import type { HoldRequest } from '../records.ts';
 import { giveBack } from '../settle.ts';
 import { type States, readStates, saveStates } from '../states.ts';
@@ -27,13 +36,16 @@ import { type States, readStates, saveStates } from '../states.ts';
 export const LEASE_PREFIX = 'lease:';
 /** A lease serves at least so many requests like those that asked for it. */
 const LEAST_REQUESTS = 8n;
+/** And no more than these, so that others of the account find theirs. */
+const MOST_REQUESTS = 2_048n;
 
 export type LeaseKind = 'usd' | 'daily';
 
-/** What is asked for one account, or for one capped key of it. */
+/** What is asked for one account, for requests that count against the same caps of it. */
 export interface LeaseWant {
   readonly accountId: string;
   readonly allowanceId: string | undefined;
+  readonly budgetIds: readonly string[] | undefined;
   /** The lease that the process has, with what of it no open hold has set aside. */
   readonly lease:
     | { readonly id: string; readonly kind: LeaseKind; readonly freeNano: bigint }
@@ -92,10 +104,7 @@ export async function grantLeases(
     tx,
     { dialect: 'postgres', nowMs },
     wants.map(({ accountId }) => accountId),
-    wants.flatMap(({ allowanceId, requests }) => [
-      ...(allowanceId === undefined ? [] : [allowanceId]),
-      ...requests.flatMap(({ budgetIds }) => budgetIds ?? []),
-    ]),
+    wants.flatMap((want) => capIdsOf(want)),
   );
   const rows = await lockLeases(
     tx,
@@ -118,8 +127,10 @@ export async function grantLeases(
 
 interface LeaseRow {
   readonly id: string;
+  readonly allowance_id: string | null;
   readonly allowance_start_ms: bigint;
   readonly daily_day: bigint;
+  readonly created_ms: bigint;
 }
 
 /** How many processes there are; the own epoch stays until this transaction ends. */
@@ -138,7 +149,7 @@ async function lockLeases(
 ): Promise<ReadonlyMap<string, LeaseRow>> {
   if (ids.length === 0) return new Map();
   const rows = await tx.query<LeaseRow>(
-    `SELECT request_id AS id, allowance_start_ms, daily_day FROM ledger_hold
+    `SELECT request_id AS id, allowance_id, allowance_start_ms, daily_day, created_ms FROM ledger_hold
      WHERE request_id IN (SELECT json_array_elements_text($1::json)) ORDER BY request_id FOR UPDATE`,
     [JSON.stringify(ids)],
   );
@@ -172,17 +183,21 @@ async function grantOne(
   row: LeaseRow | undefined,
 ): Promise<LeaseAnswer> {
   const { states, statements, nowMs, epochId } = granting;
-  const { lease, requests, accountId } = want;
+  const { lease, requests, accountId, allowanceId, budgetIds = [] } = want;
   const account = states.accounts.get(accountId);
   const isLost = lease !== undefined && row === undefined;
   if (account === undefined) {
     const answers = requests.map((request) => planFor(states, request, nowMs));
     return { answers, grant: undefined, isLost, isPlain: false, holders: [] };
   }
-  const allowance = states.allowances.get(want.allowanceId ?? '');
+  const allowance = states.allowances.get(allowanceId ?? '');
+  const budgets = budgetsOf(states, budgetIds);
+  const caps = budgets.map(({ state }) => state);
+  if (allowance !== undefined) caps.push(allowance);
   const freed = row === undefined ? 0n : (lease?.freeNano ?? 0n);
   if (lease !== undefined && row !== undefined) freeLease(states, account, want, lease, row);
-  const before = [{ ...account }, { ...allowance }];
+  const before = { ...account };
+  const capsBefore = caps.map((cap) => ({ ...cap }));
   let answers = requests.map((request) => planFor(states, request, nowMs));
   const hasDaily = dailyLeft(account, nowMs) > 0n;
   const isShort = (answer: PlannedHold | HoldRefusal): boolean =>
@@ -191,16 +206,17 @@ async function grantOne(
   const holders = answers.some(isShort) ? await holdersOf(tx, accountId, epochId) : [];
   if (want.mayWait && holders.length > 0) {
     // Asked again once the others have given back what they do not use.
-    Object.assign(account, before[0]);
-    if (allowance !== undefined) Object.assign(allowance, before[1]);
+    Object.assign(account, before);
+    for (const [at, cap] of caps.entries()) Object.assign(cap, capsBefore[at]);
     answers = answers.map((answer) =>
       answer.ok ? { ok: false, reason: 'held', availableNano: ZERO } : answer,
     );
   }
   const isAll = (answer: PlannedHold | HoldRefusal, at: number): boolean =>
     answer.ok && answer.usdNano === requests[at]?.maxNano;
-  const isPlain = !hasDaily && allowance === undefined && answers.every(isAll);
-  const grant = leaseFor(granting, want, { row, freed, account, allowance, answers });
+  const isPlain = !hasDaily && answers.every(isAll);
+  const leasing = { row, freed, account, allowance, budgets, caps, answers };
+  const grant = leaseFor(granting, want, leasing);
   const isKept = grant !== undefined && grant.id === lease?.id;
   if (!isKept && lease !== undefined && freed > 0n) {
     statements.push(addTo({ id: lease.id, kind: lease.kind, addedNano: -freed }));
@@ -217,7 +233,7 @@ async function grantOne(
 function freeLease(
   states: States,
   account: AccountState,
-  { allowanceId }: LeaseWant,
+  { budgetIds }: LeaseWant,
   { kind, freeNano }: NonNullable<LeaseWant['lease']>,
   row: LeaseRow,
 ): void {
@@ -225,10 +241,10 @@ function freeLease(
     usdNano: kind === 'usd' ? freeNano : 0n,
     dailyNano: kind === 'daily' ? freeNano : 0n,
     dailyDay: Number(row.daily_day),
-    allowanceId,
+    allowanceId: row.allowance_id ?? undefined,
     allowanceMs: Number(row.allowance_start_ms),
-    budgetIds: undefined,
-    budgetsMs: 0,
+    budgetIds,
+    budgetsMs: Number(row.created_ms),
     isRow: true,
   });
 }
@@ -238,31 +254,31 @@ interface Leasing {
   readonly freed: bigint;
   readonly account: AccountState;
   readonly allowance: AllowanceState | undefined;
+  readonly budgets: readonly BudgetState[];
+  /** All of these. */
+  readonly caps: readonly AllowanceState[];
   readonly answers: readonly (PlannedHold | HoldRefusal)[];
 }
 
 /** Adds what makes or changes the lease that all answers come out of, where one is worth it. */
-function leaseFor(
-  granting: Granting,
-  want: LeaseWant,
-  { row, freed, account, allowance, answers }: Leasing,
-): LeaseGrant | undefined {
+function leaseFor(granting: Granting, want: LeaseWant, leasing: Leasing): LeaseGrant | undefined {
   const { statements, nowMs } = granting;
+  const { row, freed, account, caps, answers } = leasing;
   const kind: LeaseKind = dailyLeft(account, nowMs) > 0n ? 'daily' : 'usd';
-  const slice = sliceOf(granting, want, kind, account, allowance);
+  const slice = sliceOf(granting, want, kind, leasing);
   if (slice === undefined) return undefined;
   let total = slice;
   for (const answer of answers) {
     if (!answer.ok || (kind === 'usd' ? answer.dailyNano : answer.usdNano) > 0n) return undefined;
     total += answer.usdNano + answer.dailyNano;
   }
-  setAside(account, allowance, kind, slice);
+  setAside(account, caps, kind, slice);
   const { lease, newId } = want;
-  const isKept = row !== undefined && lease?.kind === kind && isCurrent(row, account, allowance);
+  const isKept = row !== undefined && lease?.kind === kind && isCurrent(row, want, leasing);
   const id = isKept ? lease.id : newId;
   const grant = { id, kind, addedNano: isKept ? total - freed : total };
   if (isKept) statements.push(addTo(grant));
-  else statements.push(insertLease(granting, want, grant, account, allowance));
+  else statements.push(insertLease(granting, want, grant, leasing));
   return grant;
 }
 
@@ -271,48 +287,56 @@ function sliceOf(
   { processes, nowMs }: Granting,
   { mayLease, requests }: LeaseWant,
   kind: LeaseKind,
-  account: AccountState,
-  allowance: AllowanceState | undefined,
+  { account, caps }: Leasing,
 ): bigint | undefined {
   if (!mayLease || processes === 0n || account.debtNano > 0n) return undefined;
-  const slice = freeOf(kind, account, allowance, nowMs) / (2n * processes);
-  return slice < leastSlice(requests) ? undefined : slice;
+  const slice = freeOf(kind, account, caps, nowMs) / (2n * processes);
+  const { leastNano, mostNano } = sliceBounds(requests);
+  if (slice < leastNano) return undefined;
+  return slice < mostNano ? slice : mostNano;
 }
 
-/** A lease of less is not worth it. */
-export function leastSlice(requests: readonly HoldRequest[]): bigint {
-  let least = 1n;
+/** A lease of less is not worth it, and nobody needs more at once. */
+export function sliceBounds(requests: readonly HoldRequest[]): {
+  readonly leastNano: bigint;
+  readonly mostNano: bigint;
+} {
+  let [room, floor] = [1n, 0n];
   for (const request of requests) {
     const { floorNano } = request;
-    const needed = LEAST_REQUESTS * roomForAll(request);
-    if (needed > least) least = needed;
-    // Memory knows of no other credit than that of the lease.
-    if (floorNano > least) least = floorNano;
+    const needed = roomForAll(request);
+    if (needed > room) room = needed;
+    if (floorNano > floor) floor = floorNano;
   }
-  return least;
+  const least = LEAST_REQUESTS * room;
+  // Memory knows of no other credit than that of the lease.
+  return { leastNano: least > floor ? least : floor, mostNano: floor + MOST_REQUESTS * room };
 }
 
 function setAside(
   account: AccountState,
-  allowance: AllowanceState | undefined,
+  caps: readonly AllowanceState[],
   kind: LeaseKind,
   amountNano: bigint,
 ): void {
   if (kind === 'usd') account.heldNano += amountNano;
   else account.dailyHeldNano += amountNano;
-  if (allowance === undefined) return;
-  if (kind === 'usd') allowance.usdHeldNano += amountNano;
-  else allowance.diemHeldNano += amountNano;
+  for (const cap of caps) {
+    if (kind === 'usd') cap.usdHeldNano += amountNano;
+    else cap.diemHeldNano += amountNano;
+  }
 }
 
-/** Of this day and of the running period of its cap. */
+/** Of this day, and of the running period of each of its caps. */
 function isCurrent(
   row: LeaseRow,
-  account: AccountState,
-  allowance: AllowanceState | undefined,
+  { allowanceId }: LeaseWant,
+  { account, allowance, budgets }: Leasing,
 ): boolean {
-  const isOfDay = Number(row.daily_day) === account.dailyDay;
-  return isOfDay && Number(row.allowance_start_ms) >= (allowance?.periodStartMs ?? 0);
+  if (Number(row.daily_day) !== account.dailyDay) return false;
+  if (row.allowance_id !== (allowance === undefined ? null : (allowanceId ?? null))) return false;
+  if (Number(row.allowance_start_ms) < (allowance?.periodStartMs ?? 0)) return false;
+  return budgets.every(({ state }) => Number(row.created_ms) >= state.periodStartMs);
 }
 
 function addTo({ id, kind, addedNano }: LeaseGrant): Statement {
@@ -325,10 +349,9 @@ function addTo({ id, kind, addedNano }: LeaseGrant): Statement {
 
 function insertLease(
   { epochId, nowMs }: Granting,
-  { accountId, allowanceId }: LeaseWant,
+  { accountId, allowanceId, budgetIds }: LeaseWant,
   { id, kind, addedNano }: LeaseGrant,
-  account: AccountState,
-  allowance: AllowanceState | undefined,
+  { account, allowance, budgets }: Leasing,
 ): Statement {
   const parameters = [
     id,
@@ -339,8 +362,8 @@ function insertLease(
     kind === 'daily' ? addedNano : 0n,
     account.dailyDay,
     epochId,
-    nowMs,
-    null,
+    createdMsOf(nowMs, budgets),
+    budgetIds === undefined ? null : JSON.stringify(budgetIds),
   ];
   return { sql: INSERT_HOLD, parameters };
 }

@@ -1,6 +1,7 @@
 /**
- * What a process knows of its leases: the lease of an account or of a capped key, its open holds, and
- * the requests that ask for more. Plain records and what is worked out of them.
+ * What a process knows of its leases: the lease of an account, or of what counts against the same caps
+ * in it, its open holds, and the requests that ask for more. Plain records and what is worked out of
+ * them.
  */
 import { dayOf } from '../../../core/clock.ts';
 import type { Due, DueGroup } from '../../../core/due-queue.ts';
@@ -11,7 +12,7 @@ import type { PlannedHold } from '../place-holds.ts';
 import type { Balances, Hold, HoldAnswer, HoldRequest, Settlement } from '../records.ts';
 import type { LeaseGrant, LeaseKind } from './grant-leases.ts';
 
-/** What this process has of an account, or of a capped key of it. */
+/** What this process has of an account for requests that count against the same caps, if any. */
 export interface Lease extends Placed {
   readonly id: string;
   readonly kind: LeaseKind;
@@ -51,13 +52,12 @@ export interface Asking {
   isRecalled: boolean;
 }
 
-/** An account, or a capped key of it, whose requests come out of one lease. */
+/** Requests of an account that count against the same caps come out of one lease. */
 export interface Slot extends Due {
   readonly key: string;
   readonly account: LeasedAccount;
   readonly allowanceId: string | undefined;
-  /** Of requests that count against further caps, which no lease knows: each has a row of its own. */
-  readonly isAlone: boolean;
+  readonly budgetIds: readonly string[] | undefined;
   lease: Lease | undefined;
   /** Requests that wait to be asked for. */
   asking: Asking[];
@@ -99,9 +99,9 @@ export function newLease(
   };
 }
 
-/** Ids of accounts and of keys are different ids. */
+/** Ids of accounts, of keys and of budgets are different ids, and none has a comma. */
 export function slotKeyOf({ accountId, allowanceId = accountId, budgetIds }: HoldRequest): string {
-  return budgetIds === undefined ? allowanceId : `alone:${allowanceId}`;
+  return budgetIds === undefined ? allowanceId : `${allowanceId},${budgetIds.join()}`;
 }
 
 export function newSlot(account: LeasedAccount, request: HoldRequest): Slot {
@@ -111,7 +111,7 @@ export function newSlot(account: LeasedAccount, request: HoldRequest): Slot {
     key,
     account,
     allowanceId,
-    isAlone: budgetIds !== undefined,
+    budgetIds,
     lease: undefined,
     asking: [],
     isDue: false,
@@ -124,12 +124,8 @@ export function newSlot(account: LeasedAccount, request: HoldRequest): Slot {
 }
 
 /** Holds all that a request can use, where the lease has room for it and all its shares. */
-export function reserve(
-  lease: Lease,
-  allowanceId: string | undefined,
-  request: HoldRequest,
-): LeasedHold | undefined {
-  const { requestId, accountId, floorNano, maxNano } = request;
+export function reserve(lease: Lease, request: HoldRequest): LeasedHold | undefined {
+  const { requestId, accountId, allowanceId, budgetIds, floorNano, maxNano } = request;
   // What is leased is posted; whether more is, memory does not know.
   if (lease.nano - lease.heldNano < roomForAll(request) || lease.nano < floorNano) return undefined;
   const isDaily = lease.kind === 'daily';
@@ -145,7 +141,7 @@ export function reserve(
     before: lease.posted,
     lease,
     allowanceId,
-    budgetIds: undefined,
+    budgetIds,
     isOpen: true,
     settled: undefined,
     place: -1,
@@ -155,8 +151,7 @@ export function reserve(
 /** A hold that the database has granted: out of the lease, or a row of its own. */
 export function grantedHold(
   lease: Lease | undefined,
-  allowanceId: string | undefined,
-  { requestId, accountId, budgetIds }: HoldRequest,
+  { requestId, accountId, allowanceId, budgetIds }: HoldRequest,
   { usdNano, dailyNano, reachNano, before, allowanceStartMs }: PlannedHold,
 ): LeasedHold {
   const grantedNano = (usdNano + dailyNano) as Nano; // both are nano-USD

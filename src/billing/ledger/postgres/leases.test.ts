@@ -13,7 +13,14 @@ import { type Clock, DAY_MS, dayOf, systemClock } from '../../../core/clock.ts';
 import { systemIds } from '../../../core/ids.ts';
 import { type Nano, ZERO, nano, usdToNano } from '../../../core/money.ts';
 import { type Store, openStore } from '../../../db/db.ts';
-import { type Hold, type HoldAnswer, LEDGER_MIGRATIONS, Ledger } from '../ledger.ts';
+import {
+  type Hold,
+  type HoldAnswer,
+  LEDGER_MIGRATIONS,
+  Ledger,
+  cappedSpending,
+} from '../ledger.ts';
+import { periodStartMs } from '../hold-plan.ts';
 import { grantLeases } from './grant-leases.ts';
 import { grantPlain } from './grant-statement.ts';
 
@@ -21,6 +28,11 @@ const PRICE = usdToNano('0.00001');
 const DEAD_AFTER_MS = 1_200;
 /** Longer than notices take on a busy machine. */
 const RECALL_SEEN_MS = 1_500;
+
+interface CapIds {
+  readonly allowanceId?: string;
+  readonly budgetIds?: readonly string[];
+}
 
 interface Process {
   readonly ledger: Ledger;
@@ -80,19 +92,31 @@ describe('leases of several processes', () => {
   }
 
   let requests = 0;
-  function wish(accountId: string, maxNano: Nano = PRICE, allowanceId?: string) {
+  function wish(accountId: string, maxNano: Nano = PRICE, caps: CapIds = {}) {
     const requestId = `r-${(requests += 1)}`;
-    const amounts = { minNano: maxNano, maxNano, floorNano: ZERO };
-    return {
-      requestId,
-      accountId,
-      ...amounts,
-      ...(allowanceId === undefined ? {} : { allowanceId }),
-    };
+    return { requestId, accountId, minNano: maxNano, maxNano, floorNano: ZERO, ...caps };
   }
 
-  async function held({ ledger }: Process, accountId: string, maxNano = PRICE): Promise<Hold> {
-    const answer = await ledger.holds.place(wish(accountId, maxNano));
+  async function setCap(
+    { ledger, store }: Process,
+    accountId: string,
+    id: string,
+    limit: bigint,
+  ): Promise<void> {
+    const cap = { id, accountId, period: 'EPOCH', diemLimitNano: undefined } as const;
+    const counts = { counts: { keyIds: [] } };
+    await store.transaction((tx) =>
+      ledger.setAllowance(tx, { ...cap, ...counts, usdLimitNano: nano(limit * PRICE) }),
+    );
+  }
+
+  async function held(
+    { ledger }: Process,
+    accountId: string,
+    maxNano = PRICE,
+    caps: CapIds = {},
+  ): Promise<Hold> {
+    const answer = await ledger.holds.place(wish(accountId, maxNano, caps));
     assert.ok(
       answer.ok,
       JSON.stringify(answer, (_, value) => String(value)),
@@ -105,22 +129,28 @@ describe('leases of several processes', () => {
     for (let time = 0; time < 2; time += 1) await settled(process, await held(process, accountId));
   }
 
-  const settled = ({ ledger }: Process, hold: Hold, costNano: Nano = hold.grantedNano) =>
-    ledger.holds.settle(
-      bill(systemClock(), hold.requestId, costNano, { accountId: hold.accountId }),
+  const settled = (
+    { ledger }: Process,
+    hold: Hold,
+    costNano: Nano = hold.grantedNano,
+    caps: CapIds = {},
+  ) => {
+    const { accountId, requestId } = hold;
+    return ledger.holds.settle(
+      { ...bill(systemClock(), requestId, costNano, { accountId }), ...caps },
       hold,
     );
+  };
 
   /** One request to its end; a held one asks again, as who waits for credit does. */
-  async function buy(process: Process, accountId: string, allowanceId?: string) {
+  async function buy(process: Process, accountId: string, caps: CapIds = {}) {
     for (;;) {
-      const answer: HoldAnswer = await process.ledger.holds.place(
-        wish(accountId, PRICE, allowanceId),
-      );
+      const answer: HoldAnswer = await process.ledger.holds.place(wish(accountId, PRICE, caps));
       if (answer.ok) {
         await settled(process, answer.hold);
         return 'sold';
       }
+      if ('budgetId' in answer) return answer.budgetId ?? answer.reason;
       if (answer.reason !== 'held') return answer.reason;
       await systemClock().sleep(5);
     }
@@ -130,19 +160,20 @@ describe('leases of several processes', () => {
     processes: readonly Process[],
     accountId: string,
     count: number,
-    allowanceId?: string,
+    /** Those of each caller in turn. */
+    capsOf: readonly CapIds[] = [{}],
   ): Promise<Record<string, number>> {
     const tally: Record<string, number> = {};
     let sent = 0;
-    const caller = async (process: Process): Promise<void> => {
+    const caller = async (process: Process, caps: CapIds | undefined): Promise<void> => {
       while (sent < count) {
         sent += 1;
-        const became = await buy(process, accountId, allowanceId);
+        const became = await buy(process, accountId, caps);
         tally[became] = (tally[became] ?? 0) + 1;
       }
     };
     const callers = processes.flatMap((process) =>
-      Array.from({ length: 12 }, () => caller(process)),
+      Array.from({ length: 12 }, (_, at) => caller(process, capsOf[at % capsOf.length])),
     );
     await Promise.all(callers);
     return tally;
@@ -183,15 +214,84 @@ describe('leases of several processes', () => {
   test('a cap for 200 requests serves exactly 200 of 600 through two processes', async () => {
     const [first, second] = [await begin(), await begin()];
     const accountId = await fund(first, usdToNano('1'));
-    const cap = { id: 'capped', accountId, period: 'EPOCH', diemLimitNano: undefined } as const;
-    await first.store.transaction((tx) =>
-      first.ledger.setAllowance(tx, { ...cap, usdLimitNano: nano(200n * PRICE) }),
-    );
-    assert.deepEqual(await buyAll([first, second], accountId, 600, 'capped'), {
+    await setCap(first, accountId, 'capped', 200n);
+    assert.deepEqual(await buyAll([first, second], accountId, 600, [{ allowanceId: 'capped' }]), {
       sold: 200,
       'allowance-usd': 400,
     });
     await assertClean(first);
+  });
+
+  for (const count of [2, 8]) {
+    test(`a budget that keys and users share serves exactly what it covers through ${count} processes`, async () => {
+      const processes = await Promise.all(Array.from({ length: count }, begin));
+      const [first] = processes as [Process];
+      const accountId = await fund(first, usdToNano('1'));
+      const [all, user] = [`all-${count}`, `user-${count}`];
+      await setCap(first, accountId, all, 300n);
+      await setCap(first, accountId, user, 100n);
+      await setCap(first, accountId, `key-${count}`, 250n);
+      const keyed = { allowanceId: `key-${count}`, budgetIds: [all] };
+      const ofUser = { budgetIds: [all, user] };
+      assert.deepEqual(await buyAll(processes, accountId, 200, [ofUser]), {
+        sold: 100,
+        [user]: 100,
+      });
+      assert.deepEqual(await buyAll(processes, accountId, 600, [keyed, { budgetIds: [all] }]), {
+        sold: 200,
+        [all]: 400,
+      });
+      assert.equal((await first.ledger.balances(accountId)).usdNano, usdToNano('1') - 300n * PRICE);
+      await assertClean(first);
+      for (const { ledger } of processes) await ledger.stop();
+    });
+  }
+
+  test('a cap and a budget that are lowered hold from then on for what was leased of them', async () => {
+    const [first, second] = [await begin(), await begin()];
+    const both = [first, second];
+    const accountId = await fund(first, usdToNano('1'));
+    await setCap(first, accountId, 'key', 10_000n);
+    await setCap(first, accountId, 'budget', 10_000n);
+    const caps = [{ allowanceId: 'key', budgetIds: ['budget'] }];
+    assert.deepEqual(await buyAll(both, accountId, 60, caps), { sold: 60 });
+    assert.ok((await leased(first, accountId)) > 100n * PRICE);
+    await setCap(second, accountId, 'key', 80n);
+    assert.deepEqual(await buyAll(both, accountId, 60, caps), { sold: 20, 'allowance-usd': 40 });
+    await setCap(second, accountId, 'key', 10_000n);
+    // Nobody leases for a while after what was leased was called back.
+    await soon('it is leased', async () => {
+      assert.deepEqual(await buyAll(both, accountId, 2, caps), { sold: 2 });
+      return (await leased(first, accountId)) > 100n * PRICE;
+    });
+    const { usdNano } = await first.ledger.balances(accountId);
+    const sold = (usdToNano('1') - usdNano) / PRICE;
+    await second.store.transaction((tx) =>
+      second.ledger.setBudgetLimit(tx, accountId, 'budget', nano((sold + 7n) * PRICE)),
+    );
+    assert.deepEqual(await buyAll(both, accountId, 30, caps), { sold: 7, budget: 23 });
+    await assertClean(first);
+  });
+
+  test('what is leased of a budget ends with its period', async () => {
+    const [first, second] = [await begin(), await begin()];
+    const accountId = await fund(first, usdToNano('1'));
+    await setCap(first, accountId, 'daily', 100n);
+    const caps = { budgetIds: ['daily'] };
+    for (let at = 0; at < 3; at += 1) assert.equal(await buy(first, accountId, caps), 'sold');
+    const late = await first.ledger.holds.place(wish(accountId, PRICE, caps));
+    assert.ok(late.ok);
+    // The clock of one is ahead: the other finds a period that has not begun for it.
+    second.skew.ms = DAY_MS;
+    assert.deepEqual(await buyAll([second], accountId, 40, [caps]), { sold: 40 });
+    await first.ledger.recall(accountId);
+    assert.deepEqual(await buyAll([first], accountId, 20, [caps]), { sold: 20 });
+    await assertClean(first);
+    await settled(first, late.hold);
+    first.skew.ms = DAY_MS;
+    assert.deepEqual(await buyAll([first, second], accountId, 60, [caps]), { sold: 40, daily: 20 });
+    await assertClean(first);
+    for (const { skew } of [first, second]) skew.ms = 0;
   });
 
   test('requests that a lease covers ask the database for nothing', async (t) => {
@@ -243,7 +343,8 @@ describe('leases of several processes', () => {
     );
     const context = { epochId, hasEpoch: true, nowMs: Date.now() };
     let plain = 0;
-    for (let round = 0; round < 60; round += 1) {
+    let capped = 0;
+    for (let round = 0; round < 100; round += 1) {
       const [mayLease, freeNano, heldNano] = [random() < 0.7, upTo(400), upTo(200)];
       // What is held is there.
       const balanceNano = nano(upTo(3_000) + 1n + freeNano + heldNano);
@@ -261,30 +362,83 @@ describe('leases of several processes', () => {
         };
       });
       const hasLease = random() < 0.5;
+      const leasedNano = hasLease ? freeNano + heldNano : 0n;
+      const periods = ['EPOCH', 'WEEK', 'MONTH', 'LIFETIME'] as const;
+      const caps = Array.from({ length: Number(upTo(4)) }, () => {
+        const period = periods[Number(upTo(4))] ?? 'EPOCH';
+        const spentNano = upTo(500);
+        const limitNano = random() < 0.2 ? null : spentNano + leasedNano + upTo(1_500);
+        const startMs = BigInt(random() < 0.05 ? 0 : periodStartMs(period, context.nowMs));
+        return { period, spentNano, limitNano, startMs };
+      });
+      const isBehind = caps.some(
+        ({ period, startMs }) => startMs < periodStartMs(period, context.nowMs),
+      );
+      // What the lease has was granted in a period that has ended.
+      const isOldLease = hasLease && (isBehind || random() < 0.05);
+      const isStale = isBehind || isOldLease;
+      const hasOwn = random() < 0.5;
       const sides = [];
       for (const side of ['plain', 'planned'] as const) {
         const accountId = await fund({ ledger, store } as Process, balanceNano); // no more is used
         if (hasDaily) await ledger.setDailyAllocation(accountId, nano(50n));
         const lease = { id: `lease:${accountId}`, kind: 'usd' as const, freeNano };
-        if (hasLease) {
+        const names = caps.map((_, at) => `${accountId}-cap-${at}`);
+        const own = hasOwn ? names[0] : undefined;
+        const further = hasOwn ? names.slice(1) : names;
+        const capIds = {
+          allowanceId: own,
+          budgetIds: further.length === 0 ? undefined : further,
+        };
+        for (const [at, { period, spentNano, limitNano, startMs }] of caps.entries()) {
+          const counts = !isOldLease || startMs === 0n;
           await store.query(
-            `INSERT INTO ledger_hold (request_id, account_id, allowance_start_ms, usd_nano, daily_nano,
-               daily_day, epoch_id, created_ms) VALUES ($1, $2, 0, $3, 0, $4, $5, 0)`,
-            [lease.id, accountId, freeNano + heldNano, dayOf(context.nowMs), epochId],
+            `INSERT INTO ledger_allowance (id, account_id, period, period_start_ms, usd_limit_nano,
+               usd_spent_nano, usd_held_nano, diem_spent_nano, diem_held_nano)
+             VALUES ($1, $2, $3, $4, $5, $6, $7, 0, 0)`,
+            [
+              names[at] ?? '',
+              accountId,
+              period,
+              startMs,
+              limitNano,
+              spentNano,
+              counts ? leasedNano : 0n,
+            ],
+          );
+        }
+        if (hasLease) {
+          const ownMs = own === undefined || isOldLease ? 0n : (caps[0]?.startMs ?? 0n);
+          await store.query(
+            `INSERT INTO ledger_hold (request_id, account_id, allowance_id, allowance_start_ms, usd_nano,
+               daily_nano, daily_day, epoch_id, created_ms, budget_ids)
+             VALUES ($1, $2, $3, $4, $5, 0, $6, $7, $8, $9)`,
+            [
+              lease.id,
+              accountId,
+              own ?? null,
+              ownMs,
+              leasedNano,
+              dayOf(context.nowMs),
+              epochId,
+              isOldLease ? 0 : context.nowMs,
+              capIds.budgetIds === undefined ? null : JSON.stringify(capIds.budgetIds),
+            ],
           );
           await store.query('UPDATE ledger_account SET held_nano = $2 WHERE id = $1', [
             accountId,
-            freeNano + heldNano,
+            leasedNano,
           ]);
         }
         const want = {
           accountId,
-          allowanceId: undefined,
+          ...capIds,
           lease: hasLease ? lease : undefined,
           requests: sizes.map((size, at) => ({
             ...size,
             requestId: `${accountId}-${at}`,
             accountId,
+            ...capIds,
           })),
           mayLease,
           mayWait: false,
@@ -299,10 +453,15 @@ describe('leases of several processes', () => {
           accountId,
         ]);
         const rows = await store.query(
-          'SELECT request_id, usd_nano FROM ledger_hold WHERE account_id = $1 ORDER BY request_id',
+          `SELECT request_id, usd_nano, allowance_id, allowance_start_ms, budget_ids FROM ledger_hold
+           WHERE account_id = $1 ORDER BY request_id`,
           [accountId],
         );
-        const text = JSON.stringify({ answer, row, rows }, (_, value) =>
+        const bounds = await store.query(
+          'SELECT id, usd_held_nano, period_start_ms FROM ledger_allowance WHERE account_id = $1 ORDER BY id',
+          [accountId],
+        );
+        const text = JSON.stringify({ answer, row, rows, bounds }, (_, value) =>
           typeof value === 'bigint' ? String(value) : value,
         );
         sides.push({ answer, text: text.replaceAll(accountId, 'account') });
@@ -310,11 +469,12 @@ describe('leases of several processes', () => {
       const [one, other] = sides as [(typeof sides)[0], (typeof sides)[0]];
       // What the statement leaves alone has to be planned: there is not enough, or daily credit.
       if (one.answer === undefined)
-        assert.ok(other.answer?.isPlain === false, `seed ${seed}, ${other.text}`);
+        assert.ok(isStale || other.answer?.isPlain === false, `seed ${seed}, ${other.text}`);
       else assert.deepEqual(JSON.parse(one.text), JSON.parse(other.text), `seed ${seed}`);
       if (one.answer !== undefined) plain += 1;
+      if (one.answer !== undefined && caps.length > 0) capped += 1;
     }
-    assert.ok(plain > 10, `${plain} of seed ${seed}`);
+    assert.ok(plain > 20 && capped > 10, `${plain} and ${capped} of seed ${seed}`);
     assert.deepEqual((await ledger.audit()).differences, []);
     await store.close();
   });
@@ -411,8 +571,12 @@ describe('leases of several processes', () => {
   test('a process that stood still past its death begins anew, and its settles count once', async () => {
     const [first, second] = [await begin(), await begin()];
     const accountId = await fund(first, usdToNano('1'));
-    await comeBack(first, accountId);
-    const open = [await held(first, accountId), await held(first, accountId)];
+    await setCap(first, accountId, 'late-key', 1_000n);
+    await setCap(first, accountId, 'late', 1_000n);
+    const caps = { allowanceId: 'late-key', budgetIds: ['late'] };
+    const ofCap = (): Promise<Hold> => held(first, accountId, PRICE, caps);
+    for (let at = 0; at < 2; at += 1) await settled(first, await ofCap(), PRICE, caps);
+    const open = [await ofCap(), await ofCap()];
     first.stopped.is = true;
     await soon('the lease is given back', async () => (await leased(second, accountId)) === 0n);
     // Half of the money goes elsewhere; what is left pays for one of the two.
@@ -421,14 +585,17 @@ describe('leases of several processes', () => {
     assert.ok(spent.ok);
     await settled(second, spent.hold);
     first.stopped.is = false;
-    const late = await Promise.all(open.map((hold) => settled(first, hold)));
+    const late = await Promise.all(open.map((hold) => settled(first, hold, PRICE, caps)));
     const taken = new Set<bigint>(late.map(({ usdNano }) => usdNano));
     assert.deepEqual(taken, new Set([0n, PRICE]));
     assert.ok(late.every(({ fresh }) => fresh));
     assert.equal((await second.ledger.balances(accountId)).usdNano, 0n);
-    const again = await Promise.all(open.map((hold) => settled(first, hold)));
+    const again = await Promise.all(open.map((hold) => settled(first, hold, PRICE, caps)));
     assert.ok(again.every(({ fresh }) => !fresh));
     await assertClean(second);
+    const counted = await cappedSpending(second.store, ['late-key', 'late'], Date.now());
+    for (const { usdNano } of counted.values()) assert.equal(usdNano, 3n * PRICE);
+    assert.equal(counted.size, 2);
     assert.equal(lines.filter(({ message }) => message.includes('lease of its process')).length, 2);
     const other = await fund(second, usdToNano('1'));
     await soon('it sells again', async () => (await buy(first, other)) === 'sold');

@@ -1,6 +1,6 @@
 /**
  * What this process has leased, and the requests that are held out of it: one lease for an account,
- * and one for each capped key. Whatever a lease does not cover is asked from the database, all
+ * and one for each set of caps that its requests count against. Whatever a lease does not cover is asked from the database, all
  * requests of a tick together; what is missing there while other processes have it leased is called
  * back before the answer is no. What is not used, or called back by others, is given back.
  *
@@ -90,7 +90,7 @@ export class Leases {
     const slot = this.#slots.get(slotKeyOf(request));
     const lease = slot?.lease;
     if (lease !== undefined && slot?.account.isBusy === false && this.#isGood(lease)) {
-      const hold = reserve(lease, slot.allowanceId, request);
+      const hold = reserve(lease, request);
       slot.wasUsed = true;
       if (hold !== undefined) return { ok: true, hold };
     }
@@ -195,23 +195,23 @@ export class Leases {
     const current = slot.lease;
     // A lease is a flush of its own, and has to be given back.
     const isUsed = entries.length > 1 || (entries.length === 1 && slot.hasAsked);
-    const isWorthIt = isUsed && !slot.isAlone;
     slot.hasAsked = true;
     const newId = LEASE_PREFIX + this.#parts.ids.uuid();
     this.#coming.add(newId);
     const want: LeaseWant = {
       accountId: account.id,
       allowanceId: slot.allowanceId,
+      budgetIds: slot.budgetIds,
       lease: current && {
         id: current.id,
         kind: current.kind,
         freeNano: current.nano - current.heldNano,
       },
       requests: entries.map(({ request }) => request),
-      mayLease: isWorthIt && !isContested && this.#parts.isHeard(),
+      mayLease: isUsed && !isContested && this.#parts.isHeard(),
       mayWait: this.#parts.isHeard() && entries.every(({ isRecalled }) => !isRecalled),
       newId,
-      isPlain: slot.isPlain && !slot.isAlone,
+      isPlain: slot.isPlain,
     };
     return { slot, want, entries };
   }
@@ -261,7 +261,7 @@ export class Leases {
       if (before !== undefined) before.nano -= freed;
       if (grant !== undefined) {
         this.#endLease(slot);
-        const isCapped = slot.allowanceId !== undefined;
+        const isCapped = slot.allowanceId !== undefined || slot.budgetIds !== undefined;
         slot.lease = newLease(grant, isCapped, this.#parts.clock.nowMs(), losses);
       }
     }
@@ -271,7 +271,7 @@ export class Leases {
       assert(planned !== undefined, 'each request has its answer');
       if (planned.ok) {
         const lease = grant === undefined ? undefined : slot.lease;
-        const hold = grantedHold(lease, slot.allowanceId, entry.request, planned);
+        const hold = grantedHold(lease, entry.request, planned);
         if (lease === undefined) this.#single.add(hold);
         entry.resolve({ ok: true, hold });
       } else if (planned.reason !== 'held' || entry.isRecalled || !want.mayWait)

@@ -6,7 +6,7 @@
  * bound; nothing is decoded. Comments, `event:`, `id:` and `retry:` lines are passed over: the
  * protocols spoken here carry everything in `data:`.
  */
-import type { Span } from '../../json/json-scan.ts';
+import type { Span } from '../json/json-scan.ts';
 
 /** The data of one event: bytes `start` to `end` of `bytes`. */
 export interface SseData extends Span {
@@ -16,7 +16,7 @@ export interface SseData extends Span {
 }
 
 /** A whole tool call or image can come as one event; more than this is not a chat stream. */
-export const MAX_EVENT_BYTES = 8 * 1024 * 1024;
+const MAX_EVENT_BYTES = 8 * 1024 * 1024;
 
 const LF = 0x0a;
 const CR = 0x0d;
@@ -25,6 +25,7 @@ const EMPTY = Buffer.alloc(0);
 const DATA_FIELD = 'data:';
 
 export class SseEvents {
+  readonly #maxEventBytes: number;
   #bytes: Buffer = EMPTY;
   /** Where the unfinished event begins. */
   #at = 0;
@@ -38,6 +39,10 @@ export class SseEvents {
   /** The data lines of the unfinished event, counted from its first byte. */
   #data: Span[] = [];
 
+  constructor(maxEventBytes = MAX_EVENT_BYTES) {
+    this.#maxEventBytes = maxEventBytes;
+  }
+
   /** Whether no event has begun: the next bytes are the first of one. */
   get isBetween(): boolean {
     return this.#bytes.length - this.#at + this.#waitingBytes === 0;
@@ -50,7 +55,7 @@ export class SseEvents {
   push(given: Buffer): boolean {
     const chunk = this.#endsInReturn || given.includes(CR) ? this.#withLineFeeds(given) : given;
     const keptBytes = this.#bytes.length - this.#at + this.#waitingBytes;
-    if (keptBytes > MAX_EVENT_BYTES) return false;
+    if (keptBytes > this.#maxEventBytes) return false;
     if (keptBytes > 0 && !chunk.includes(LF)) {
       this.#waiting.push(chunk);
       this.#waitingBytes += chunk.length;

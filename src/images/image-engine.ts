@@ -1,0 +1,316 @@
+/**
+ * How an engine is asked for pictures, and what of its answer is sold: each picture is looked at, and
+ * costs what its size and quality cost. Engines that have not heard of a field are asked without it.
+ */
+import type { Outcome } from '../billing/sale.ts';
+import { type ImageKind, imagePrice } from '../catalog/catalog.ts';
+import type { Clock } from '../core/clock.ts';
+import { decodeBase64, nextTurn } from '../core/event-loop.ts';
+import type { Log } from '../core/log.ts';
+import { type Nano, nano } from '../core/money.ts';
+import type { Documents } from '../documents/documents.ts';
+import { engineFault } from '../engines/engine-refusal.ts';
+import type {
+  EngineCall,
+  EngineFailure,
+  EngineHead,
+  Engines,
+  Replica,
+} from '../engines/engines.ts';
+import type { ReplicaSet } from '../engines/replica-set.ts';
+import { type ReadLargeJson, readEngineJson } from '../http/read-request.ts';
+import type { AnsweredBy, HeldWork, SellingParts } from '../http/sell-work.ts';
+import { isJsonObject, type JsonObject } from '../json/json-scan.ts';
+import { type ImageFormat, type MadeImage, madeImage } from './made-image.ts';
+
+export interface MakeImagesParts extends SellingParts {
+  readonly engines: Engines;
+  readonly documents: Documents;
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly readLargeJson: ReadLargeJson;
+  readonly forms: KnownForms;
+}
+
+/** What a request wants made. */
+export interface ImageOrder {
+  /** The default of its type when `undefined`. */
+  readonly model: string | undefined;
+  readonly prompt: string;
+  /** Number of pictures. */
+  readonly count: number;
+  /** Pictures that it starts from. */
+  readonly inputImages?: number;
+  /** Named by the caller; `undefined` for what the engine chooses. */
+  readonly kind: ImageKind;
+  readonly format: ImageFormat | undefined;
+  /** The answer has data URLs. */
+  readonly asUrls: boolean;
+  readonly stream: boolean;
+  /** Of each picture, in a stream, while it is made. */
+  readonly partialImages: number;
+  /** `image` or `image_edit`, of the usage record. */
+  readonly work: 'image' | 'image_edit';
+  readonly path: '/images/generations' | '/images/edits';
+  readonly contentType: string;
+  /** Brings what its caller named by URL, once its price is held. */
+  readonly fetch?: (signal: AbortSignal) => Promise<void>;
+  /** The engine's body. */
+  readonly body: (
+    model: string,
+    form: ImageForm,
+  ) => ReturnType<NonNullable<EngineCall['buildBody']>>;
+  /** What the events of a stream are called: `image_generation` or `image_edit`. */
+  readonly event: 'image_generation' | 'image_edit';
+}
+
+/** A picture of the largest size that does not compress, as base64. */
+export const MAX_IMAGE_BASE64 = 64 * 1024 * 1024;
+const MAX_RESPONSE_BYTES = 256 * 1024 * 1024;
+const MIN_RESPONSE_BYTES = 1024 * 1024;
+/** A large picture takes minutes on a small machine. */
+const ANSWER_TYPES = ['application/json'];
+const TIME_LIMITS = { firstByteMs: 600_000, totalMs: 1_200_000 };
+
+/** Replicas that refused a field, and answered without it. */
+export interface KnownForms {
+  /** Send base64 without `response_format`. */
+  readonly plainReplicas: ReplicaSet;
+  /** Do not stream pictures. */
+  readonly wholeReplicas: ReplicaSet;
+}
+
+/** How one engine is asked. */
+export interface ImageForm {
+  /** Without `response_format`. */
+  readonly isPlain: boolean;
+  /** Asked for as events while a picture is made; 0 for the whole answer. */
+  readonly partialImages: number;
+}
+
+/** The form of one call, which each replica may refuse once for each field. */
+export class FormOfCall {
+  readonly #known: KnownForms;
+  readonly #order: ImageOrder;
+  #plain: Replica | undefined;
+  #whole: Replica | undefined;
+
+  constructor(known: KnownForms, order: ImageOrder) {
+    this.#known = known;
+    this.#order = order;
+  }
+
+  body(replica: Replica, refusal?: EngineFailure): ReturnType<ImageOrder['body']> | undefined {
+    if (refusal !== undefined && !this.#isAmended(replica, refusal)) return undefined;
+    const form = {
+      isPlain: this.#isPlain(replica),
+      partialImages: this.#isWhole(replica) ? 0 : this.#order.partialImages,
+    };
+    return this.#order.body(replica.model, form);
+  }
+
+  /** Remembers for later calls what the replica that answered had refused. */
+  learn(replica: Replica): void {
+    if (this.#plain === replica) this.#known.plainReplicas.add(replica);
+    if (this.#whole === replica) this.#known.wholeReplicas.add(replica);
+  }
+
+  #isPlain(replica: Replica): boolean {
+    return this.#plain === replica || this.#known.plainReplicas.has(replica);
+  }
+
+  #isWhole(replica: Replica): boolean {
+    return this.#whole === replica || this.#known.wholeReplicas.has(replica);
+  }
+
+  #isAmended(replica: Replica, refusal: EngineFailure): boolean {
+    if (!this.#isPlain(replica) && names(refusal, /response_format/i)) this.#plain = replica;
+    else if (!this.#isWhole(replica) && names(refusal, /\bstream\b|partial_images/i)) {
+      this.#whole = replica;
+    } else return false;
+    return true;
+  }
+}
+
+/** Whether an engine refuses a field: its validation names it. */
+function names({ status, body }: EngineFailure, field: RegExp): boolean {
+  return (status === 400 || status === 422) && field.test(String(body ?? ''));
+}
+
+/** The call that every kind of answer begins with. */
+export function imagesCall(
+  form: FormOfCall,
+  { count, partialImages, path, contentType }: ImageOrder,
+  { model, context, signal }: HeldWork,
+): EngineCall {
+  const pictures = count * (1 + partialImages);
+  return {
+    work: 'images',
+    replicas: model.replicas,
+    method: 'POST',
+    path,
+    contentType,
+    buildBody: (replica, refusal) => form.body(replica, refusal),
+    canAmend: true,
+    mayLackPath: true,
+    caller: context.caller.accountId,
+    signal,
+    maxResponseBytes: Math.min(
+      MAX_RESPONSE_BYTES,
+      MIN_RESPONSE_BYTES + pictures * MAX_IMAGE_BASE64,
+    ),
+    timeLimits: TIME_LIMITS,
+  };
+}
+
+/** Pictures that were looked at, and what the engine says beside them. */
+export interface Made {
+  readonly images: readonly (MadeImage & { readonly revisedPrompt: string | undefined })[];
+  readonly quality: string | undefined;
+  readonly usage: JsonObject | undefined;
+}
+
+export interface Reading {
+  readonly documents: Documents;
+  readonly readLargeJson: ReadLargeJson;
+  readonly signal: AbortSignal;
+  readonly caller: string;
+}
+
+/** The pictures of a whole answer, or why they are none. */
+export async function readMade(
+  body: Buffer,
+  order: ImageOrder,
+  reading: Reading,
+): Promise<Made | string> {
+  const answer = await readEngineJson(body, reading.readLargeJson);
+  const data = isJsonObject(answer) ? answer['data'] : undefined;
+  if (!isJsonObject(answer) || !Array.isArray(data)) return 'The answer has no list "data"';
+  return await lookedAt(data, answer, order, reading);
+}
+
+/** Looks at pictures; `facts` is what the engine says beside them. */
+export async function lookedAt(
+  data: readonly unknown[],
+  facts: JsonObject,
+  { count, format }: ImageOrder,
+  looking: Reading,
+): Promise<Made | string> {
+  const images: Made['images'][number][] = [];
+  // What was not asked for is not paid, and not looked at.
+  for (const one of data.slice(0, count)) {
+    const base64: unknown = isJsonObject(one) ? one['b64_json'] : undefined;
+    if (typeof base64 !== 'string') return 'An image is not in "b64_json"';
+    const image = await madeImage(await decodeBase64(base64), looking);
+    if (image === undefined) return 'An image cannot be read';
+    if (format !== undefined && image.format !== format) {
+      return `An image is ${image.format}, not ${format}`;
+    }
+    const revised: unknown = isJsonObject(one) ? one['revised_prompt'] : undefined;
+    images.push({ ...image, revisedPrompt: typeof revised === 'string' ? revised : undefined });
+    await nextTurn();
+  }
+  if (images.length === 0) return 'The answer has no image';
+  const { quality, usage } = facts;
+  return {
+    images,
+    quality: typeof quality === 'string' ? quality : undefined,
+    usage: isJsonObject(usage) ? usage : undefined,
+  };
+}
+
+/**
+ * What pictures of these sizes cost: an engine that made a smaller one than it was asked for is paid
+ * for that, and never for a larger one.
+ */
+export function costOfImages(
+  sizes: readonly string[],
+  quality: string | undefined,
+  { kind }: ImageOrder,
+  { price }: HeldWork,
+): Nano {
+  let sum: bigint = price.perRequest;
+  for (const size of sizes) {
+    const made = imagePrice({ size, quality: kind.quality ?? quality }, price);
+    const asked =
+      kind.size === undefined
+        ? made
+        : imagePrice({ ...kind, quality: kind.quality ?? quality }, price);
+    sum += made < asked ? made : asked;
+  }
+  return nano(sum);
+}
+
+export interface SoldImages {
+  readonly made: Made;
+  readonly by: AnsweredBy;
+  readonly outcome: Outcome;
+}
+
+/** What of `made` is sold, and at which price. */
+export function saleOf(
+  parts: MakeImagesParts,
+  order: ImageOrder,
+  held: HeldWork,
+  { made, head }: { readonly made: Made; readonly head: EngineHead },
+): SoldImages {
+  const { attempts, headers } = head;
+  const replica = head.replica.engine;
+  const { images, quality } = made;
+  const sizes = images.map(({ size }) => size);
+  const costNano = costOfImages(sizes, quality, order, held);
+  return {
+    made,
+    by: { replica, attempts, flags: parts.headers.flagsOf(headers) },
+    outcome: {
+      costNano,
+      status: 'completed',
+      attempts,
+      replica,
+      extras: { images: images.length },
+    },
+  };
+}
+
+/** Has the pictures made in one answer; rejects with the Fault of an engine that fails. */
+export async function soldImages(
+  parts: MakeImagesParts,
+  order: ImageOrder,
+  held: HeldWork,
+): Promise<SoldImages> {
+  const { engines, log, forms } = parts;
+  const { requestId } = held.context;
+  const form = new FormOfCall(forms, order);
+  let made: Made | undefined;
+  const answer = await engines.collect({
+    ...imagesCall(form, order, held),
+    accept: ANSWER_TYPES,
+    isUsable: async (body) => {
+      const read = await readMade(body, order, readingOf(parts, held));
+      made = typeof read === 'string' ? undefined : read;
+      if (typeof read === 'string') log.warn({ requestId, reason: read }, 'Images are not sold');
+      return made !== undefined;
+    },
+  });
+  if (!answer.ok) throw engineFault(answer, held.model.id);
+  if (made === undefined) throw new Error('A usable answer was read');
+  form.learn(answer.replica);
+  return saleOf(parts, order, held, { made, head: answer.head });
+}
+
+export function readingOf(
+  { documents, readLargeJson }: MakeImagesParts,
+  { signal, context }: HeldWork,
+): Reading {
+  return { documents, readLargeJson, signal, caller: context.caller.accountId };
+}
+
+/** What is known of the pictures beside their bytes. */
+export function factsOf({ images, quality, usage }: Made, order: ImageOrder): JsonObject {
+  return {
+    output_format: images[0]?.format,
+    size: images[0]?.size,
+    quality: order.kind.quality ?? quality,
+    usage,
+  };
+}

@@ -1,0 +1,277 @@
+/**
+ * Pictures as events: what an engine shows of them while it makes them, then each one that was sold.
+ *
+ * A partial picture is passed on as it comes, and costs nothing of its own. It can be nearly the whole
+ * one, so a caller who leaves after the first of them pays for what was ordered; an engine that breaks
+ * off costs nothing. The finished pictures leave when the charge is on disk.
+ */
+import type { Outcome } from '../billing/sale.ts';
+import { decodeBase64 } from '../core/event-loop.ts';
+import { Fault } from '../core/faults.ts';
+import { reasonOf } from '../core/log.ts';
+import { engineFault } from '../engines/engine-refusal.ts';
+import type { EngineHead, EngineOutcome, EngineRun, EngineSink } from '../engines/engines.ts';
+import { AnswerStream, KEEP_ALIVE } from '../http/answer-stream.ts';
+import { readEngineJson } from '../http/read-request.ts';
+import {
+  type AnsweredBy,
+  type ChargedCost,
+  costOf,
+  type HeldWork,
+  noteOutcome,
+  sayStreamed,
+} from '../http/sell-work.ts';
+import { SseEvents } from '../http/sse-events.ts';
+import { isJsonObject, type JsonObject } from '../json/json-scan.ts';
+import {
+  costOfImages,
+  factsOf,
+  FormOfCall,
+  type ImageOrder,
+  imagesCall,
+  lookedAt,
+  type Made,
+  type MakeImagesParts,
+  MAX_IMAGE_BASE64,
+  type Reading,
+  readingOf,
+  readMade,
+  saleOf,
+  soldImages,
+  type SoldImages,
+} from './image-engine.ts';
+import { shownImage } from './made-image.ts';
+
+const EVENT_STREAM = 'text/event-stream; charset=utf-8';
+const ANSWER_TYPES = ['text/event-stream', 'application/json'];
+/** What an event has beside a picture. */
+const EVENT_FRAME_BYTES = 64 * 1024;
+const DONE = '[DONE]';
+
+/** An event for each picture once all are charged; comments keep the connection open until then. */
+export async function answerAsEvents(
+  parts: MakeImagesParts,
+  order: ImageOrder,
+  held: HeldWork,
+): Promise<void> {
+  const { context, signal, sale } = held;
+  let by: AnsweredBy = { replica: undefined, attempts: 1 };
+  let partial: PartialImages | undefined;
+  const stream: AnswerStream = new AnswerStream({
+    context,
+    clock: parts.clock,
+    type: EVENT_STREAM,
+    head: () => sayStreamed(held, partial?.answeredBy() ?? by),
+    resume: () => partial?.resume(),
+    keepAlive: KEEP_ALIVE,
+  });
+  if (order.partialImages > 0) partial = new PartialImages(parts, order, held, stream);
+  try {
+    const done = await (partial?.run() ?? soldImages(parts, order, held));
+    ({ by } = done);
+    if (context.keeper !== undefined) stream.begin();
+    const answer = await sale.answer(done.outcome, (settled) => {
+      const last = eventsOf(done.made, order, createdOf(parts), costOf(settled));
+      return { type: EVENT_STREAM, body: stream.kept(last), last };
+    });
+    noteOutcome(context, done.outcome);
+    stream.end(answer.last);
+  } catch (error) {
+    // An engine whose caller does not read is given up as late: that is no failure of its own.
+    const isLeft = signal.aborted || stream.isBlocked;
+    const left = isLeft && sale.state === 'held' ? partial?.leftOutcome() : undefined;
+    if (left !== undefined) {
+      await sale.settle(left);
+      noteOutcome(context, left);
+    }
+    // Before the headers an error is a status; after them it is an event.
+    if (!stream.hasBegun || signal.aborted) throw error;
+    if (left === undefined) await sale.release({ status: 'failed' });
+    const fault = error instanceof Fault ? error : new Fault('INFERENCE_FAILED', { cause: error });
+    const told = { message: fault.message, code: fault.code, param: null };
+    stream.end(Buffer.from(eventText('error', JSON.stringify({ type: 'error', error: told }))));
+    parts.log.warn({ requestId: context.requestId, reason: reasonOf(error) }, 'Images failed');
+  } finally {
+    stream.close();
+  }
+}
+
+/** An engine's own events while it makes pictures, or its whole answer where it has none. */
+class PartialImages implements EngineSink {
+  readonly #parts: MakeImagesParts;
+  readonly #order: ImageOrder;
+  readonly #held: HeldWork;
+  readonly #answer: AnswerStream;
+  readonly #reading: Reading;
+  readonly #events = new SseEvents(MAX_IMAGE_BASE64 + EVENT_FRAME_BYTES);
+  #engineRun: EngineRun | undefined;
+  #head: EngineHead | undefined;
+  #outcome: EngineOutcome | undefined;
+  /** Of an answer that is no stream. */
+  readonly #chunks: Buffer[] = [];
+  /** Events are looked at one after the other. */
+  #looking: Promise<void> = Promise.resolve();
+  readonly #completed: JsonObject[] = [];
+  /** Why nothing of it is sold. */
+  #problem: string | undefined;
+  #shownCount = 0;
+  #shown: { readonly size: string; readonly quality: string | undefined } | undefined;
+
+  constructor(parts: MakeImagesParts, order: ImageOrder, held: HeldWork, answer: AnswerStream) {
+    this.#parts = parts;
+    this.#order = order;
+    this.#held = held;
+    this.#answer = answer;
+    this.#reading = readingOf(parts, held);
+  }
+
+  answeredBy(): AnsweredBy | undefined {
+    const head = this.#head;
+    if (head === undefined) return undefined;
+    const flags = this.#parts.headers.flagsOf(head.headers);
+    return { replica: head.replica.engine, attempts: head.attempts, flags };
+  }
+
+  resume(): void {
+    this.#engineRun?.resume();
+  }
+
+  async run(): Promise<SoldImages> {
+    const { engines, forms, log } = this.#parts;
+    const form = new FormOfCall(forms, this.#order);
+    const call = { ...imagesCall(form, this.#order, this.#held), accept: ANSWER_TYPES };
+    this.#engineRun = engines.run(call, this);
+    const outcome = await this.#engineRun.outcome;
+    this.#outcome = outcome;
+    await this.#looking;
+    const { model, context } = this.#held;
+    if (this.#problem === undefined && !outcome.ok) throw engineFault(outcome, model.id);
+    const made = this.#problem ?? (await this.#made());
+    const head = this.#head;
+    if (typeof made === 'string' || head === undefined) {
+      log.warn({ requestId: context.requestId, reason: made }, 'Images are not sold');
+      throw new Fault('INFERENCE_FAILED', { cause: made });
+    }
+    form.learn(head.replica);
+    return saleOf(this.#parts, this.#order, this.#held, { made, head });
+  }
+
+  onHead(head: EngineHead): void {
+    this.#head = head;
+  }
+
+  onChunk(chunk: Buffer): boolean {
+    if (this.#problem !== undefined) return true;
+    if (!this.#isStream) {
+      this.#chunks.push(chunk);
+      return true;
+    }
+    if (!this.#events.push(chunk)) this.#stop('An event is longer than a picture');
+    for (let data = this.#events.next(); data !== undefined; data = this.#events.next()) {
+      this.#takeLater(data.bytes.subarray(data.start, data.end));
+    }
+    return !this.#answer.isBlocked;
+  }
+
+  /** What a caller owes who left when pictures had been shown. */
+  leftOutcome(): Outcome | undefined {
+    if (this.#shown === undefined) return undefined;
+    const { size, quality } = this.#shown;
+    const { count } = this.#order;
+    const sizes = Array.from({ length: count }, () => size);
+    const { attempts = 1 } = this.#outcome ?? {};
+    const replica = this.#head?.replica.engine;
+    return {
+      costNano: costOfImages(sizes, quality, this.#order, this.#held),
+      status: 'aborted',
+      attempts,
+      extras: { images: count },
+      ...(replica === undefined ? {} : { replica }),
+    };
+  }
+
+  get #isStream(): boolean {
+    return String(this.#head?.headers['content-type'] ?? '').startsWith('text/event-stream');
+  }
+
+  #stop(problem: string): void {
+    this.#problem ??= problem;
+    this.#engineRun?.abort();
+  }
+
+  #takeLater(event: Buffer): void {
+    this.#looking = this.#looking
+      .then(() => (this.#problem === undefined ? this.#take(event) : undefined))
+      .catch((error: unknown) => this.#stop(reasonOf(error)));
+  }
+
+  async #take(bytes: Buffer): Promise<void> {
+    if (bytes.length === DONE.length && bytes.toString() === DONE) return;
+    const event = await readEngineJson(bytes, this.#parts.readLargeJson);
+    if (!isJsonObject(event)) return this.#stop('An event is no JSON object');
+    const { type, error, b64_json: base64 } = event;
+    if (isJsonObject(error) || typeof error === 'string') return this.#stop(JSON.stringify(error));
+    // Engines may tell more; only pictures are passed on.
+    if (typeof base64 !== 'string') return;
+    const isPartial = typeof type === 'string' && type.endsWith('.partial_image');
+    if (isPartial) return await this.#show(event, base64);
+    if (this.#completed.length < this.#order.count) this.#completed.push(event);
+  }
+
+  async #show(event: JsonObject, base64: string): Promise<void> {
+    const { partialImages, count, event: name } = this.#order;
+    if (this.#shownCount >= partialImages * count) return;
+    const image = shownImage(await decodeBase64(base64));
+    if (image === undefined) return;
+    const { partial_image_index: index, quality: said } = event;
+    const isIndex = typeof index === 'number' && Number.isSafeInteger(index) && index >= 0;
+    const quality = typeof said === 'string' ? said : undefined;
+    const facts = {
+      type: `${name}.partial_image`,
+      partial_image_index: isIndex ? index : this.#shownCount % partialImages,
+      created_at: createdOf(this.#parts),
+      output_format: image.format,
+      size: image.size,
+      quality: this.#order.kind.quality ?? quality,
+    };
+    this.#shownCount += 1;
+    this.#shown = { size: image.size, quality };
+    this.#answer.write(Buffer.from(imageEvent(image.bytes, facts)));
+  }
+
+  async #made(): Promise<Made | string> {
+    if (!this.#isStream) {
+      return await readMade(Buffer.concat(this.#chunks), this.#order, this.#reading);
+    }
+    const facts = this.#completed.at(-1) ?? {};
+    return await lookedAt(this.#completed, facts, this.#order, this.#reading);
+  }
+}
+
+function createdOf({ clock }: MakeImagesParts): number {
+  return Math.floor(clock.nowMs() / 1_000);
+}
+
+function eventsOf(made: Made, order: ImageOrder, created_at: number, cost: ChargedCost): Buffer {
+  const type = `${order.event}.completed`;
+  const events = made.images.map(({ bytes }, place) => {
+    const isLast = place === made.images.length - 1;
+    return imageEvent(bytes, {
+      type,
+      created_at,
+      ...factsOf(made, order),
+      ...(isLast && { cost }),
+    });
+  });
+  return Buffer.from(events.join(''));
+}
+
+/** Base64 needs no escapes: it is put before the other members, not through a JSON writer. */
+function imageEvent(bytes: Buffer, facts: JsonObject & { readonly type: string }): string {
+  const json = `{"b64_json":"${bytes.toString('base64')}",${JSON.stringify(facts).slice(1)}`;
+  return eventText(facts.type, json);
+}
+
+function eventText(type: string, json: string): string {
+  return `event: ${type}\ndata: ${json}\n\n`;
+}
