@@ -58,8 +58,8 @@ export type HoldRefusal =
       readonly spentNano: Nano;
       /** When the period ends; absent for LIFETIME. */
       readonly resetsAtMs: number | undefined;
-      /** The budget that is spent; `undefined` where it is the cap of a key. */
-      readonly budgetId: string | undefined;
+      /** The budget that is spent; missing where it is the cap of a key. */
+      readonly budgetId?: string;
       /** The key above that is spent; missing where it is the key itself. */
       readonly parentId?: string;
     };
@@ -306,6 +306,6 @@ function allowanceRefusal(
     limitNano: nano((usdTrips ? allowance.usdLimitNano : allowance.diemLimitNano) ?? 0n),
     spentNano: nano(current ? spent : 0n),
     resetsAtMs: periodEndMs(allowance.period, nowMs),
-    budgetId: allowance.budgetId,
+    ...(allowance.budgetId === undefined ? {} : { budgetId: allowance.budgetId }),
   };
 }
