@@ -80,4 +80,15 @@ describe('the sender of a gas key', () => {
     await sender.send(call, async () => undefined);
     assert.equal(await chain.client.getTransactionCount({ address: account.address }), 2);
   });
+
+  test('a number that a process took with it when it died is dealt again by the next', async () => {
+    await store.query(
+      'UPDATE payments_gas_nonce SET next_nonce = next_nonce + 1, updated_ms = $1',
+      [clock.nowMs()],
+    );
+    const sender = senderOn(store);
+    await sender.send(call, async () => undefined);
+    await sender.send(call, async () => undefined);
+    assert.equal(await chain.client.getTransactionCount({ address: account.address }), 4);
+  });
 });

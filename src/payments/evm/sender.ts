@@ -52,8 +52,8 @@ export class EvmSender {
   readonly #gasKey: string;
   readonly #replacement: FeeReplacement;
   #last: Promise<unknown> = Promise.resolve();
-  /** A number was dealt and not used, and the database does not know so far. */
-  #hasUnusedNumber = false;
+  /** A number was dealt and not used, perhaps by a process that died, and the database does not know. */
+  #hasUnusedNumber = true;
 
   constructor(options: EvmSenderOptions) {
     this.#options = options;
