@@ -18,13 +18,14 @@ export function priceOf(catalog: Catalog, type: ModelType): string | undefined {
 
 function wordsOf(row: Row, type: ModelType): string {
   const search = type === 'rerank' ? 'per search of up to 100 documents' : 'per web search';
+  const rates = row.imageRates ?? [];
   const parts = [
     amount(row.input, 'per million input tokens'),
     amount(row.output, 'per million output tokens'),
-    ...(row.imageRates ?? []).map(({ perImage, size, quality }) =>
+    ...rates.map(({ perImage, size, quality }) =>
       amount(perImage, ['per image', size, quality].filter((word) => word !== undefined).join(' ')),
     ),
-    amount(row.perImage, row.imageRates === undefined ? 'per image' : 'per other image'),
+    amount(row.perImage, rates.length === 0 ? 'per image' : 'per other image'),
     amount(row.perMillionCharacters, 'per million characters'),
     amount(row.perSecond, 'per second of audio'),
     amount(row.perSearch, search),

@@ -284,6 +284,13 @@ describe('console sessions', () => {
     assert.equal(byToken.status, 401, 'a token has limits that a session would not have');
     const token2 = await write('/x402/token', session, { method: 'POST' });
     assert.equal(token2.status, 401, 'a token takes a signature');
+    // It is for whoever works for the wallet: where its owner signs in is not for them.
+    const seen = await call(bench.farebox, '/console/sessions', { secret: token });
+    const path = `/console/sessions/${console.session?.id}`;
+    const ended = await call(bench.farebox, path, { method: 'DELETE', secret: token });
+    assert.deepEqual([seen.status, ended.status], [401, 401]);
+    const own = await call(bench.farebox, '/console/sessions', { headers: await proof() });
+    assert.equal(own.body.data.length, 1);
   });
 
   test('guessing keys at the sign-in meets the guard', async () => {

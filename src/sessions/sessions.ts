@@ -117,8 +117,17 @@ function sessionRoutes(options: SessionsOptions): Route[] {
   ];
 }
 
-/** An ADMIN key sees the sessions of its account; another key, and a wallet, its own. */
-function visibleKey({ kind, keyKind, keyId }: Caller): string | undefined {
+/**
+ * An ADMIN key sees the sessions of its account; another key, and a wallet, its own. Throws 401 for a
+ * wallet's token, which others work with.
+ */
+function visibleKey({ kind, keyKind, keyId, session, isSigned }: Caller): string | undefined {
+  if (kind === 'wallet' && session === undefined && isSigned !== true) {
+    throw new Fault('AUTHENTICATION_FAILED', {
+      message:
+        'A wallet token sees and ends no sessions; send the signature of the wallet in SIGN-IN-WITH-X',
+    });
+  }
   return kind === 'key' && keyKind === 'ADMIN' ? undefined : keyId;
 }
 
