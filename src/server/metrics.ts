@@ -255,10 +255,12 @@ export class ServerMetrics implements RequestObserver {
     // A disk that is full still answers reads.
     const takesWrites = stores.store.unavailable() === undefined;
     gauges.set('databaseUp', Number(holds !== undefined && takesWrites));
-    gauges.show('holdsOpen', 'holdsUsd', 'leasedUsd', 'debtsUsd', 'topUps');
+    gauges.show(...HOLD_GAUGES, 'leasedUsd', 'debtsUsd', 'topUps');
     if (holds === undefined) return;
     gauges.set('holdsOpen', holds.count);
     gauges.set('holdsUsd', toUsdNumber(holds.amountNano));
+    gauges.set('jobHoldsOpen', holds.jobs.count);
+    gauges.set('jobHoldsUsd', toUsdNumber(holds.jobs.amountNano));
     gauges.set('leasedUsd', toUsdNumber(holds.leasedNano));
     gauges.set('debtsUsd', toUsdNumber(holds.debtNano));
     const topUps = payments && (await withinASecond(clock, payments.creditCounts()));
@@ -283,6 +285,8 @@ class Gauges {
     if (figure !== undefined) figure.value = value;
   }
 }
+
+const HOLD_GAUGES = ['holdsOpen', 'holdsUsd', 'jobHoldsOpen', 'jobHoldsUsd'] as const;
 
 const ENGINE_GAUGES = [
   'engineInFlight',
