@@ -40,6 +40,7 @@ import {
 import { RunningCalls } from './running-calls.ts';
 import { PAYMENT_CAPABILITY, runTool } from './run-tool.ts';
 import { serviceTools } from './service-tools.ts';
+import { textTools } from './text-tools.ts';
 import { type Tool, asJson } from './tool.ts';
 import { videoTools } from './video-tools.ts';
 
@@ -91,6 +92,7 @@ class McpServer {
     const { name: serviceName } = config().service;
     this.#tools = [
       ...chatTools({ catalog, serviceName, searchPrice }),
+      ...textTools({ catalog }),
       ...mediaTools({ catalog, ids }),
       ...videoTools({ catalog }),
       ...serviceTools({
@@ -154,13 +156,26 @@ class McpServer {
     }
     const answers: Json[] = [];
     for (const value of values) {
-      const message = readOne(value, context);
-      if (message?.id === undefined) {
-        if (message !== undefined) await this.#notified(context, message);
-      } else answers.push(await this.#answerTo(context, message, message.id));
+      const answer = await this.#answerInBatch(context, value);
+      if (answer !== undefined) answers.push(answer);
     }
     if (answers.length === 0) context.empty(202);
     else await context.json(200, answers);
+  }
+
+  /** Says by itself what is wrong with one message: the answers of the others may be paid for. */
+  async #answerInBatch(context: RequestContext, value: unknown): Promise<Json | undefined> {
+    try {
+      const message = readMessage(value, context);
+      if (message?.id !== undefined) {
+        return resultOf(message.id, this.#signed(message, await this.#result(context, message)));
+      }
+      if (message !== undefined) await this.#notified(context, message);
+      return undefined;
+    } catch (error) {
+      if (error instanceof ProtocolError) return errorOf(idOf(value), error);
+      throw error;
+    }
   }
 
   async #answerTo(

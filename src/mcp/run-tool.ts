@@ -54,6 +54,8 @@ const PAYMENT_RESPONSE = 'x402/payment-response';
 const CLAIM = 'payment-claim';
 const IDEMPOTENCY = 'idempotency-key';
 const PAYMENT_EXTENSION = 'org.x402/payment';
+/** More than any payment header may have: what was cut is refused by whoever reads it. */
+const MAX_PAYMENT_CHARS = 16_384;
 /** Refusals are small. */
 const MAX_REFUSAL_BYTES = 1024 * 1024;
 
@@ -61,10 +63,16 @@ const MAX_REFUSAL_BYTES = 1024 * 1024;
 const BAD_PAYMENT =
   /^(?:INVALID_PAYMENT(?:_.+)?|UNSUPPORTED_(?:NETWORK|TOKEN|SCHEME)|INVALID_AMOUNT|AMOUNT_TOO_(?:LOW|HIGH)|PAYMENT_VERIFICATION_FAILED|SETTLEMENT_FAILED)$/;
 
-/** The payment of a call, whichever protocol wrote it. */
+/** The payment of a call as a header, whichever protocol wrote it. */
 function paymentOf(meta: Json): Readonly<Record<string, string>> | undefined {
   const payment = meta[PAYMENT];
-  return payment === undefined ? credentialHeader(meta) : { 'payment-signature': encoded(payment) };
+  const header =
+    payment === undefined
+      ? credentialHeader(meta)
+      : (['payment-signature', encoded(payment)] as const);
+  if (header === undefined) return undefined;
+  const [name, value] = header;
+  return { [name]: value.slice(0, MAX_PAYMENT_CHARS) };
 }
 
 /** Who pays for a run, and what its answers have said in their headers. */

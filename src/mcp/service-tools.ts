@@ -2,7 +2,15 @@
 import { z } from 'zod';
 import { LIST_TYPES } from '../catalog/catalog.ts';
 import type { Json } from './protocol.ts';
-import { type Tool, asJson, defineTool, failure, readJsonAnswer, structured } from './tool.ts';
+import {
+  type Tool,
+  asJson,
+  defineTool,
+  failure,
+  listOf,
+  readJsonAnswer,
+  structured,
+} from './tool.ts';
 
 export interface ServiceToolParts {
   /** The networks of the JSON-RPC proxy, and what a credit of it costs; none without a proxy. */
@@ -114,8 +122,7 @@ function modelsTool(): Tool {
       const { data } = await readJsonAnswer(
         await call.run({ method: 'GET', path: `/models?type=${type}` }),
       );
-      const models = Array.isArray(data) ? data.map((one) => rowOf(asJson(one))) : [];
-      return structured(Models.parse({ models }));
+      return structured(Models.parse({ models: listOf(data).map(rowOf) }));
     },
   });
 }

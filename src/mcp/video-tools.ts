@@ -15,6 +15,7 @@ import {
   failure,
   readJsonAnswer,
   structured,
+  withContent,
 } from './tool.ts';
 
 export interface VideoToolParts {
@@ -213,8 +214,7 @@ async function finished(
   }
   const film = await readAnswer(answer, MAX_FILM_BYTES);
   const resource = { uri: `video:${queueId}`, mimeType, blob: film.toString('base64') };
-  const { content, ...rest } = structured(state);
-  return { ...rest, content: [{ type: 'resource', resource }, ...content] };
+  return withContent([{ type: 'resource', resource }], state);
 }
 
 function told(state: z.infer<typeof State>): ToolResult {

@@ -183,6 +183,7 @@ describe('payments of the Machine Payments Protocol', () => {
       ['the amount that was asked', { ...challenge, request }, payload],
       ['the id', { ...challenge, id: `${challenge.id}x` }, payload],
       ['the realm', { ...challenge, realm: 'other.example' }, payload],
+      ['what tells it from others', { ...challenge, opaque: 'e30' }, payload],
       ['the expiry', { ...challenge, expires: '2030-01-01T00:00:00.000Z' }, payload],
       ['the value', challenge, { ...payload, value: '10' }],
       ['the nonce', challenge, { ...payload, nonce: `0x${'11'.repeat(32)}` }],

@@ -11,6 +11,7 @@ import { dayOf } from '../../../core/clock.ts';
 import { nano } from '../../../core/money.ts';
 import type { Queryable } from '../../../db/db.ts';
 import type { SettleRequest, Settlement } from '../records.ts';
+import { isLateDay } from '../spent-ever.ts';
 
 /** A settle out of a row of `ledger_hold`, with what of the cost is USD and what daily credit. */
 export interface LeaseSettle {
@@ -87,7 +88,8 @@ const dailyLeft = (
  */
 const settleSql = (capIds: string): string => `WITH item AS MATERIALIZED (
   SELECT * FROM json_to_recordset($1::json) AS i(seq bigint, lease_id text, allowance_id text,
-    budget_ids text, is_last boolean, ${FIELDS.map((field) => `${field} ${RECEIPT[field]}`).join(', ')})
+    budget_ids text, is_last boolean, is_late boolean,
+    ${FIELDS.map((field) => `${field} ${RECEIPT[field]}`).join(', ')})
 ), account AS MATERIALIZED (
   SELECT a.id, a.balance_nano, a.daily_day, ${dailyLeft('$2')} AS daily_left
   FROM ledger_account a WHERE a.id IN (SELECT account_id FROM item) ORDER BY a.id FOR UPDATE
@@ -197,6 +199,12 @@ const ADD_TO_TAGS = `, tags AS (
     usd_nano = ledger_usage_tag.usd_nano + excluded.usd_nano,
     diem_nano = ledger_usage_tag.diem_nano + excluded.diem_nano
 )`;
+/** Only for a tick with a charge of a day that may be added up already (`spent-ever.ts`). */
+const FORGET_SUMS = `, late AS (
+  INSERT INTO ledger_spent (account_id, day, usd_nano, diem_nano)
+  SELECT DISTINCT account_id, 0, 0, 0 FROM done WHERE is_late ORDER BY account_id
+  ON CONFLICT (account_id) DO UPDATE SET day = 0
+)`;
 const SETTLED_ROWS = `
 SELECT request_id, usd, diem, balance_after, greatest(0, daily_after) AS daily_after FROM done`;
 
@@ -209,8 +217,8 @@ const [LEASE_ID, TODAY, NOW_MS] = [1, 2, 3].map((after) => `$${FIELDS.length + a
 ];
 
 /**
- * The same for one settle of USD alone that counts against no cap and has no tags: `isLast` out of a
- * row of its own. A row with more than that is left to the statement for many.
+ * The same for one settle of USD alone, of a day that goes on, that counts against no cap and has no
+ * tags: `isLast` out of a row of its own. A row with more than that is left to the statement for many.
  */
 const settleOneSql = (isLast: boolean): string => `WITH account AS MATERIALIZED (
   SELECT a.balance_nano, ${dailyLeft(`${TODAY}::bigint`)} AS daily_left
@@ -267,8 +275,8 @@ export async function settleFromLeases(
   nowMs: number,
 ): Promise<ReadonlyMap<string, Settlement>> {
   const [first] = settles;
-  if (first !== undefined && settles.length === 1 && isSimple(first)) {
-    const item = itemOf(first, 0);
+  if (first !== undefined && settles.length === 1 && isSimple(first, nowMs)) {
+    const item = itemOf(first, 0, nowMs);
     const values = [...FIELDS.map((field) => item[field]), first.leaseId, dayOf(nowMs), nowMs];
     const sql = first.isLast ? SETTLE_LAST : SETTLE_ONE;
     const rows = await tx.query<SettledRow>(sql, values);
@@ -279,10 +287,13 @@ export async function settleFromLeases(
   let hasCaps = false;
   let hasBudgets = false;
   let hasTags = false;
+  let hasLate = false;
   for (let seq = 0; seq < settles.length; seq += 1) {
     const settle = settles[seq];
     if (settle === undefined) continue;
-    items.push(itemOf(settle, seq));
+    const item = itemOf(settle, seq, nowMs);
+    items.push(item);
+    hasLate ||= item.is_late;
     hasDaily ||= settle.dailyNano > 0n;
     hasCaps ||= settle.allowanceId !== undefined;
     hasBudgets ||= settle.budgetIds !== undefined;
@@ -293,15 +304,20 @@ export async function settleFromLeases(
     (hasDaily ? POST_DAILY : '') +
     (hasBudgets ? COUNT_BUDGETS : hasCaps ? COUNT_CAPS : '') +
     (hasTags ? ADD_TO_TAGS : '') +
+    (hasLate ? FORGET_SUMS : '') +
     SETTLED_ROWS;
   return settlementsOf(
     await tx.query<SettledRow>(sql, [JSON.stringify(items), dayOf(nowMs), nowMs]),
   );
 }
 
-function isSimple({ dailyNano, allowanceId, budgetIds, request }: LeaseSettle): boolean {
+function isSimple(
+  { dailyNano, allowanceId, budgetIds, request: { usage } }: LeaseSettle,
+  nowMs: number,
+): boolean {
   const isUncapped = allowanceId === undefined && budgetIds === undefined;
-  return isUncapped && dailyNano === 0n && request.usage.metadata === undefined;
+  const isToday = !isLateDay(dayOf(usage.createdMs), nowMs);
+  return isUncapped && isToday && dailyNano === 0n && usage.metadata === undefined;
 }
 
 function settlementsOf(rows: readonly SettledRow[]): ReadonlyMap<string, Settlement> {
@@ -319,19 +335,21 @@ function settlementsOf(rows: readonly SettledRow[]): ReadonlyMap<string, Settlem
 
 type Item = ReturnType<typeof itemOf>;
 
-function itemOf(settle: LeaseSettle, seq: number) {
+function itemOf(settle: LeaseSettle, seq: number, nowMs: number) {
   const { usage } = settle.request;
+  const day = dayOf(usage.createdMs);
   return {
     seq,
     lease_id: settle.leaseId,
     allowance_id: settle.allowanceId ?? null,
     budget_ids: settle.budgetIds === undefined ? null : JSON.stringify(settle.budgetIds),
     is_last: settle.isLast,
+    is_late: isLateDay(day, nowMs),
     usd: String(settle.usdNano),
     diem: String(settle.dailyNano),
     reserved: String(settle.reservedNano),
     request_id: usage.requestId,
-    day: dayOf(usage.createdMs),
+    day,
     created_ms: usage.createdMs,
     account_id: usage.accountId,
     key_id: usage.keyId,
