@@ -67,6 +67,7 @@ export type {
   PriceBounds,
   SaleRequest,
   SoldAnswer,
+  SoldFor,
 } from './sale-request.ts';
 
 export interface SalesParts {
@@ -384,7 +385,7 @@ export class Sale implements Counted {
     const settlement = await this.settle(outcome, async (tx, settled) => {
       made = make(settled);
       await together?.(tx, settled);
-      if (keeper !== undefined) isKept = await keeper.keep(tx, made);
+      if (keeper !== undefined) isKept = await keeper.keep(tx, made, { settled, outcome });
     });
     keeper?.kept(isKept);
     return made ?? make(settlement);

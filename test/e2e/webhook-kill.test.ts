@@ -15,7 +15,7 @@ import { fileURLToPath } from 'node:url';
 import { emptyPostgresDatabase } from '../databases/postgres.ts';
 import { type FareboxProcess, startFarebox } from './farebox-process.ts';
 
-const FAST_CLOCK = fileURLToPath(new URL('../support/fast-clock.ts', import.meta.url));
+const FAST_MINUTES = fileURLToPath(new URL('../support/fast-minutes.ts', import.meta.url));
 
 for (const dialect of ['sqlite', 'postgres'] as const) {
   test(`killed between event and delivery, it is delivered after the restart on ${dialect}`, async () => {
@@ -43,7 +43,7 @@ fetch: { allow: ["127.0.0.0/8"] }
     await once(receiver, 'listening');
     const address = `http://127.0.0.1:${(receiver.address() as AddressInfo).port}/`;
     let farebox: FareboxProcess | undefined;
-    const start = () => startFarebox({ folder, yaml, nodeOptions: `--import ${FAST_CLOCK}` });
+    const start = () => startFarebox({ folder, yaml, nodeOptions: `--import ${FAST_MINUTES}` });
     try {
       farebox = await start();
       const { secret } = farebox;
