@@ -466,7 +466,7 @@ function takeOf(request: CountRequest): WindowTake {
   const { caller, modelId, rate, ownLimit } = request;
   return {
     // As `bucketOf`: this is on the way of every request.
-    bucket: `${rate.type === 'api_key' ? caller.keyId : caller.accountId}|${ownLimit?.bucket ?? modelId}`,
+    bucket: `${rate.type === 'api_key' ? (caller.limitKeyId ?? caller.keyId) : caller.accountId}|${ownLimit?.bucket ?? modelId}`,
     tokens: request.tokensEstimate,
     requestLimit: rate.requestsPerMinute,
     tokenLimit: rate.tokensPerMinute,
