@@ -312,7 +312,9 @@ for (const dialect of ['sqlite', 'postgres'] as const) {
       const { id: deaf } = await make({ balanceUsd: 1_000 }, ['balance.low']);
       await inMinutes(async () => {
         const [one] = await sent(deaf);
-        if (one?.nextAttemptAt) clock.advance(Date.parse(one.nextAttemptAt) - clock.nowMs());
+        // On a busy machine it is under way, and time does not go back.
+        const leftMs = Date.parse(one?.nextAttemptAt) - clock.nowMs();
+        if (leftMs > 0) clock.advance(leftMs);
         return one?.status === 'failed';
       });
       assert.equal((await sent(deaf))[0].attempts, 7);
