@@ -35,6 +35,10 @@ interface Answer {
   readonly models: readonly string[];
   readonly diemLeftToday: string;
   readonly balanceUsd: string;
+  readonly period: string;
+  readonly usd: string;
+  readonly tag: string | null;
+  readonly value: string | null;
 }
 
 interface Ended {
@@ -140,6 +144,23 @@ models: [{ id: atlas-24b, type: text, context: 4096, price: { input: 0.3, output
     assert.equal(code, 0, err);
     return JSON.parse(out) as Answer;
   };
+
+  test('a budget is made, listed, changed and taken away', async () => {
+    const made = await json('budgets', 'create', '--usd=2.50', '--period=week', '--tag=user');
+    assert.deepEqual([made.period, made.usd, made.tag, made.value], ['WEEK', '2.50', 'user', null]);
+    const all = await json('budgets', 'create', '--usd=100', '--period=month');
+    const listed = await farebox(folder, 'budgets', 'list');
+    assert.match(listed.out, /budget_\w+ +each user +2\.50 USD a week +- /);
+    assert.match(listed.out, /budget_\w+ +everything +100\.00 USD a month +0\.00 USD /);
+    const changed = await json('budgets', 'update', made.id, '--usd=3');
+    assert.equal(changed.usd, '3.00');
+    for (const { id } of [made, all]) {
+      assert.equal((await farebox(folder, 'budgets', 'delete', id)).code, 0);
+    }
+    const again = await farebox(folder, 'budgets', 'delete', made.id);
+    assert.deepEqual([again.code, /has no budget/.test(again.err)], [1, true]);
+    assert.match((await farebox(folder, 'budgets', 'list')).out, /has no budgets/);
+  });
 
   test('a key that was made is listed with its limits, works, and is revoked', async () => {
     const made = await json(
@@ -409,6 +430,9 @@ describe('words that are wrong', () => {
     ['keys create --expires 2020-01-01', /must be in the future/],
     ['keys create --period yearly', /one of EPOCH, WEEK, MONTH, LIFETIME/],
     ['keys create --models a,,b', /names with commas/],
+    ['budgets create --usd 5', /Say --usd and --period/],
+    ['budgets create --usd 5 --period week --value x', /--value needs a --tag/],
+    ['budgets update --usd 5', /Name one budget by its id/],
     ['accounts create', /Name one account/],
     ['accounts update alice', /Say what to change/],
     ['accounts update alice --enable --disable', /Choose/],

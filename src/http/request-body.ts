@@ -1,6 +1,9 @@
 /** The body of a request as it arrives: whether the route reads its type, and its bytes, bounded. */
 import type { IncomingMessage } from 'node:http';
 import { Fault } from '../core/faults.ts';
+import type { BodyRoom } from './body-room.ts';
+import { decoded } from './content-coding.ts';
+import type { RequestContext } from './request-context.ts';
 import type { Route } from './route.ts';
 
 /** RFC 9110 §8.3.1: a type, a subtype, and what follows a semicolon. */
@@ -22,22 +25,36 @@ export function requireMediaType({ headers }: IncomingMessage, { body }: Route):
   if (given !== undefined && !MEDIA_TYPE.test(given)) throw new Fault('INVALID_CONTENT_TYPE');
 }
 
-/** The body of a request. Throws `PAYLOAD_TOO_LARGE` (413), and anything when the caller leaves. */
-export function readBytes(request: IncomingMessage, limitBytes: number): Promise<Buffer> {
-  if (Number(request.headers['content-length']) > limitBytes) throw new Fault('PAYLOAD_TOO_LARGE');
+/**
+ * The body of a request as it was sent. Faults: 413 above `limitBytes`, 429 and 503 without room for
+ * it; fails when the caller leaves.
+ */
+export function readBytes(
+  context: RequestContext,
+  limitBytes: number,
+  room: BodyRoom,
+): Promise<Buffer> {
+  const { request, headers } = context;
+  if (Number(headers['content-length']) > limitBytes) throw new Fault('PAYLOAD_TOO_LARGE');
   return new Promise((resolve, reject) => {
     let pieces: Buffer[] = [];
     let sizeBytes = 0;
     const take = (piece: Buffer): void => {
-      // Most bodies are one piece, and a list that grows begins with room for many.
-      if (pieces.length === 0) pieces = [piece];
-      else pieces.push(piece);
       sizeBytes += piece.length;
-      if (sizeBytes <= limitBytes) return;
+      // Most bodies are one piece, and a list that grows begins with room for many.
+      if (pieces.length === 0) {
+        pieces = [piece];
+        if (sizeBytes <= limitBytes) return;
+      } else pieces.push(piece);
+      const refusal =
+        sizeBytes > limitBytes
+          ? new Fault('PAYLOAD_TOO_LARGE')
+          : room.hold(context, sizeBytes - context.heldBodyBytes);
+      if (refusal === undefined) return;
       // The rest is read and forgotten, so that the answer is not lost with the connection.
       request.off('data', take);
       pieces = [];
-      reject(new Fault('PAYLOAD_TOO_LARGE'));
+      reject(refusal);
     };
     // Of a caller that left while it was identified no event comes any more.
     if (request.destroyed) return reject(new Error('The caller left'));
@@ -50,4 +67,17 @@ export function readBytes(request: IncomingMessage, limitBytes: number): Promise
     });
     request.on('error', reject);
   });
+}
+
+/** The same of a body that was sent in a content coding. Faults besides: what `decoded` throws. */
+export async function readDecoded(
+  context: RequestContext,
+  limitBytes: number,
+  room: BodyRoom,
+): Promise<Buffer> {
+  const sent = await readBytes(context, limitBytes, room);
+  const bytes = await decoded(context.headers['content-encoding'] ?? '', sent, limitBytes);
+  const refusal = room.hold(context, Math.max(0, bytes.length - sent.length));
+  if (refusal !== undefined) throw refusal;
+  return bytes;
 }
