@@ -17,7 +17,6 @@ import {
   type HoldRequest,
   type Ledger,
   NO_TOKENS,
-  type RequestMetadata,
   type SettleRequest,
   type Settlement,
   type TokenCounts,
@@ -36,6 +35,7 @@ import type {
   AnswerKeeper,
   Counted,
   CountRequest,
+  JobOrder,
   LimitOf,
   Outcome,
   PriceBounds,
@@ -196,13 +196,7 @@ export class Sales {
   }
 
   /** Sets the price of a job aside until it ends, also across restarts. Throws 402 or 429. */
-  async holdForJob(job: {
-    readonly id: string;
-    readonly caller: Caller;
-    readonly priceNano: Nano;
-    readonly tags: RequestMetadata | undefined;
-  }): Promise<Hold> {
-    const { id, caller, priceNano, tags } = job;
+  async holdForJob({ id, caller, priceNano, tags }: JobOrder): Promise<Hold> {
     const price = { minNano: priceNano, maxNano: priceNano };
     await takePayment(this.#context, caller, price);
     const budgetIds = await this.#context.budgets.open(caller.budgets, tags);

@@ -25,7 +25,7 @@ import type { AbuseGuard } from './abuse-guard.ts';
 import { BodyRoom } from './body-room.ts';
 import { errorAnswer, refuseConnection } from './error-response.ts';
 import type { RunOnce } from './idempotent.ts';
-import { tagsOfHeader } from './tags.ts';
+import { readTags } from './tags.ts';
 import { identifyAs } from './identify.ts';
 import { type InternalCall, InternalCalls } from './internal-call.ts';
 import { type HeaderRecord, RequestContext } from './request-context.ts';
@@ -292,7 +292,7 @@ export class HttpServer {
         if (route.method !== 'GET') context.body = await this.#readBody(context, route);
         isAdmitted = true;
         if (route.sells === undefined) await this.#countUnsold(context, route);
-        else this.#readTags(context);
+        else if (this.#parts.headers.tagsHeader in context.headers) readTags(context, this.#parts);
         const handling =
           this.#within === undefined
             ? this.#parts.once(context, route)
@@ -309,13 +309,6 @@ export class HttpServer {
       if (!context.answered) context.destroy();
       context.finish();
     }
-  }
-
-  /** What the header tags the request with, also where the body has no room for it. */
-  #readTags(context: RequestContext): void {
-    const { metadataHeader } = this.#parts.headers;
-    const given = context.headers[metadataHeader];
-    if (given !== undefined) context.tags = tagsOfHeader(metadataHeader, given);
   }
 
   /**

@@ -4,6 +4,7 @@
  */
 import { z } from 'zod';
 import { refuseIssues } from '../json/validation.ts';
+import type { RequestContext } from './request-context.ts';
 
 const MAX_TAGS = 16;
 const MAX_TAG_NAME_BYTES = 64;
@@ -58,23 +59,26 @@ export function isTagValue(text: string): boolean {
 }
 
 /**
- * The tags of the header: a JSON object in UTF-8, or with what is not ASCII escaped. Throws 400;
- * `undefined` for none.
+ * Takes the tags of the header: a JSON object in UTF-8, or with what is not ASCII escaped. Throws 400.
  */
-export function tagsOfHeader(
-  name: string,
-  value: string,
-): Readonly<Record<string, string>> | undefined {
-  const refuse = (message: string) => refuseIssues([{ code: 'custom', path: [name], message }]);
+export function readTags(
+  context: RequestContext,
+  { headers: { tagsHeader } }: { readonly headers: { readonly tagsHeader: string } },
+): void {
+  const refuse = (message: string) =>
+    refuseIssues([{ code: 'custom', path: [tagsHeader], message }]);
   let given: unknown;
   try {
     // Node reads the bytes of a header as Latin-1.
-    given = JSON.parse(Buffer.from(value, 'latin1').toString());
+    given = JSON.parse(Buffer.from(context.headers[tagsHeader] ?? '', 'latin1').toString());
   } catch {
     throw refuse('Expected a JSON object such as {"user":"anna"}'); // it is no JSON
   }
   const checked = TagMetadata.safeParse(given);
-  if (checked.success) return tagsOf(checked.data);
+  if (checked.success) {
+    context.tags = tagsOf(checked.data);
+    return;
+  }
   const [issue] = checked.error.issues;
   const at = issue === undefined || issue.path.length === 0 ? '' : `${issue.path.join('.')}: `;
   throw refuse(at + (issue?.message ?? 'Expected a JSON object'));
