@@ -78,6 +78,32 @@ describe('budgets and child keys', () => {
     assert.deepEqual(used(await manage('GET', `/budgets/${id}`)), [400, 'BUDGET_NOT_FOUND']);
   });
 
+  test('a header tags what is sold, beside the body and where there is none', async () => {
+    const { manage, secret } = await owner();
+    const ask = async (metadata: string, body = chatBody({ max_completion_tokens: 5 })) =>
+      call(bench.farebox, '/chat/completions', {
+        secret,
+        body,
+        headers: { 'x-svc-metadata': metadata },
+      });
+    const tags = async (tag: string) =>
+      (await manage('GET', `/usage/tags?tag=${tag}`)).body.data.map(
+        (one: { value: string }) => one.value,
+      );
+    const both = chatBody({ max_completion_tokens: 5, metadata: { user: 'bert' } });
+    assert.equal((await ask('{"user":"anna","run":"Z\\u00fcrich"}')).status, 200);
+    assert.equal((await ask('{"user":"anna","run":"2"}', both)).status, 200);
+    assert.deepEqual(new Set(await tags('user')), new Set(['anna', 'bert']));
+    assert.deepEqual(new Set(await tags('run')), new Set(['Z\u00fcrich', '2']));
+    for (const wrong of ['anna', '["anna"]', '{"user":', JSON.stringify({ n: 'x'.repeat(513) })]) {
+      const refused = await ask(wrong);
+      assert.deepEqual([refused.status, /x-svc-metadata/.test(refused.text)], [400, true]);
+    }
+    await manage('POST', '/budgets', { tag: 'user', value: 'anna', period: 'EPOCH', usd: 0.00002 });
+    assert.deepEqual(used(await ask('{"user":"anna"}')), [402, 'API_KEY_USD_SPEND_LIMIT_EXCEEDED']);
+    assert.equal((await ask('{"user":"carl"}')).status, 200);
+  });
+
   test('requests at the same moment do not pass a budget', async () => {
     const { manage, chat } = await owner();
     const made = await manage('POST', '/budgets', { period: 'MONTH', usd: 0.0006 });

@@ -96,6 +96,14 @@ export interface SaleRequest extends CountRequest {
   readonly keeper?: AnswerKeeper | undefined;
 }
 
+/** A job whose price is held until it ends. */
+export interface JobOrder {
+  readonly id: string;
+  readonly caller: Caller;
+  readonly priceNano: Nano;
+  readonly tags: RequestMetadata | undefined;
+}
+
 /** What a finished request used. */
 export interface Outcome {
   readonly costNano: Nano;

@@ -35,6 +35,7 @@ import type {
   AnswerKeeper,
   Counted,
   CountRequest,
+  JobOrder,
   LimitOf,
   Outcome,
   PriceBounds,
@@ -195,11 +196,10 @@ export class Sales {
   }
 
   /** Sets the price of a job aside until it ends, also across restarts. Throws 402 or 429. */
-  async holdForJob(job: { id: string; caller: Caller; priceNano: Nano }): Promise<Hold> {
-    const { id, caller, priceNano } = job;
+  async holdForJob({ id, caller, priceNano, tags }: JobOrder): Promise<Hold> {
     const price = { minNano: priceNano, maxNano: priceNano };
     await takePayment(this.#context, caller, price);
-    const budgetIds = await this.#context.budgets.open(caller.budgets, undefined);
+    const budgetIds = await this.#context.budgets.open(caller.budgets, tags);
     const wanted = holdOf(this.#context, id, caller, price);
     const durable = { ...wanted, budgetIds, lifetime: 'durable' } as const;
     const answer = await placeHold(this.#context, durable);

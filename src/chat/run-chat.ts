@@ -17,7 +17,7 @@ import { wholeAnswer } from './whole-answer.ts';
 import { fitToModel } from './wire/capability-gates.ts';
 import type { AnswerProtocol } from './agents/answer-protocol.ts';
 import type { ChatRequest } from './wire/chat-request.ts';
-import { isTagValue } from './wire/chat-schema.ts';
+import { isTagValue } from '../http/tags.ts';
 
 /**
  * Runs a chat; a refusal says what was learned before it. `protocol` is how its answer is said, when

@@ -25,6 +25,7 @@ import type { AbuseGuard } from './abuse-guard.ts';
 import { BodyRoom } from './body-room.ts';
 import { errorAnswer, refuseConnection } from './error-response.ts';
 import type { RunOnce } from './idempotent.ts';
+import { readTags } from './tags.ts';
 import { identifyAs } from './identify.ts';
 import { type InternalCall, InternalCalls } from './internal-call.ts';
 import { type HeaderRecord, RequestContext } from './request-context.ts';
@@ -291,6 +292,7 @@ export class HttpServer {
         if (route.method !== 'GET') context.body = await this.#readBody(context, route);
         isAdmitted = true;
         if (route.sells === undefined) await this.#countUnsold(context, route);
+        else if (this.#parts.headers.tagsHeader in context.headers) readTags(context, this.#parts);
         const handling =
           this.#within === undefined
             ? this.#parts.once(context, route)

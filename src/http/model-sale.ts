@@ -37,9 +37,12 @@ export interface SaleTerms {
   readonly metadata?: SaleRequest['metadata'];
 }
 
-/** What `Sales.sell` takes for the request of this context. */
+/**
+ * What `Sales.sell` takes for the request of this context. A tag of its body goes before that of its
+ * header.
+ */
 export function saleRequest(
-  { requestId, caller, cancellation, keeper }: RequestContext,
+  { requestId, caller, cancellation, keeper, tags }: RequestContext,
   { kind, model, price, rate, bounds, tokensEstimate = 0, paid, metadata }: SaleTerms,
 ): SaleRequest {
   return {
@@ -51,7 +54,7 @@ export function saleRequest(
     tokensEstimate,
     price: bounds,
     priceVersion: price.version,
-    metadata,
+    metadata: tags === undefined ? metadata : { ...tags, ...metadata },
     cancellation,
     paid,
     keeper,

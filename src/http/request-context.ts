@@ -107,6 +107,8 @@ export class RequestContext {
   known: KnownFacts | undefined;
   /** Set when the answer is kept for the retries of this request. */
   keeper: AnswerKeeper | undefined;
+  /** Of the header, where the request sells something; never empty. */
+  tags: Readonly<Record<string, string>> | undefined;
   /** Gives back what the caller has in flight, once the answer and the handler have ended. */
   leave: (() => void) | undefined;
   readonly #response: ServerResponse;

@@ -57,7 +57,9 @@ export function standardHeaders(clock: Clock, options: StandardHeaderOptions) {
   const prefix = `x-${serviceName}-`;
   const errorFormatHeader = `${prefix}error-format`;
   const exposed = [...EXPOSED, ...words(OWN_EXPOSED).map((name) => prefix + name)].join(', ');
-  const allowed = [...words(REQUEST_HEADERS), errorFormatHeader, `${prefix}request-timestamp-ms`];
+  const tagsHeader = `${prefix}metadata`;
+  const own = [errorFormatHeader, tagsHeader, `${prefix}request-timestamp-ms`];
+  const allowed = [...words(REQUEST_HEADERS), ...own];
   const echoed = [
     { name: `${prefix}request-timestamp-ms`, form: /^\d{1,16}$/ },
     { name: `${prefix}middleface-version`, form: CLIENT_VERSION },
@@ -102,5 +104,5 @@ export function standardHeaders(clock: Clock, options: StandardHeaderOptions) {
   };
   /** What an answer that is a failure has besides. */
   const failed: HeaderRecord = { [`${prefix}host-name`]: hostName };
-  return { errorFormatHeader, of, preflight, failed };
+  return { errorFormatHeader, tagsHeader, of, preflight, failed };
 }

@@ -56,6 +56,8 @@ export interface ProxyRpcCall {
   readonly body: Buffer;
   /** Of a body that was scanned already. */
   readonly scanned?: BodyScan | undefined;
+  /** What its header tags it with. */
+  readonly tags?: SaleRequest['metadata'];
   /** The header `Idempotency-Key` as it came. */
   readonly idempotencyKey: string | undefined;
   /** Comes when the caller leaves. */
@@ -143,7 +145,7 @@ export function rpcLimit({ limits }: Pick<ProxyRpcParts, 'limits'>, caller: Call
 
 function saleRequest(
   parts: ProxyRpcParts,
-  { caller, network, requestId }: ProxyRpcCall,
+  { caller, network, requestId, tags }: ProxyRpcCall,
 ): SaleRequest {
   return {
     ...rpcLimit(parts, caller),
@@ -152,6 +154,7 @@ function saleRequest(
     modelId: network,
     tokensEstimate: 0,
     priceVersion: parts.rpc.priceVersion,
+    metadata: tags,
   };
 }
 

@@ -53,10 +53,10 @@ export class JobTable {
            engine, engine_model, engine_job_id, attempts, progress_ppm, created_ms, started_ms,
            finished_ms, execution_ms, due_ms, lease_owner, lease_until_ms, failure, media_bytes,
            media_type, media_until_ms, has_media, download_hash, webhook_url, webhook_attempts,
-           webhook_due_ms, input_bytes)
+           webhook_due_ms, input_bytes, tags)
          SELECT $1, $2, $3, $4, 'admitting', $5, $6, $7, '', '', '', 0, 0, $8, 0, 0, 0, $8, '', 0,
-           '', 0, '', 0, 0, $9, $10, 0, 0, $11
-         WHERE $12 > (SELECT count(*) FROM video_job
+           '', 0, '', 0, 0, $9, $10, 0, 0, $11, $12
+         WHERE $13 > (SELECT count(*) FROM video_job
            WHERE account_id = $2 AND state NOT IN ('completed', 'failed'))
          RETURNING id`,
         [
@@ -71,6 +71,7 @@ export class JobTable {
           job.downloadHash,
           job.webhookUrl,
           job.inputBytes,
+          job.tags === undefined ? null : JSON.stringify(job.tags),
           maxOpen,
         ],
       );

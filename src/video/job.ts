@@ -118,6 +118,10 @@ const Columns = z.object({
   downloadHash: z.string().nullable(),
   webhookUrl: z.string(),
   webhookAttempts: Count,
+  /** What the request was tagged with. */
+  tags: json(z.record(z.string(), z.string()))
+    .nullable()
+    .transform((tags) => tags ?? undefined),
 });
 
 /** What a query gives for `jobOf`. */
@@ -144,6 +148,7 @@ export interface NewJob extends Pick<
   readonly inputs: readonly JobInput[];
   readonly inputBytes: number;
   readonly downloadHash: string | null;
+  readonly tags?: VideoJob['tags'];
 }
 
 /** Whether a wallet pays for it: it has no key. */

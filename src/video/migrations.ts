@@ -68,4 +68,9 @@ UPDATE video_job SET failure = '{"code":"CONTENT_POLICY_VIOLATION","message":"Th
     id: 'video-0003',
     up: 'CREATE INDEX video_job_created ON video_job (created_ms, id);',
   },
+  {
+    // What the request was tagged with, a JSON object; null for nothing.
+    id: 'video-0004',
+    up: 'ALTER TABLE video_job ADD COLUMN tags TEXT',
+  },
 ];

@@ -85,7 +85,7 @@ const MAX_AUDIO_SECONDS = 30;
 /** Queues one video. Throws a Fault for every refusal. */
 export async function queue(parts: QueueVideoParts, context: RequestContext): Promise<void> {
   const request = await readJson(context, VideoQueueRequest, parts.readLargeJson);
-  const { caller, notes, keeper } = context;
+  const { caller, notes, keeper, tags } = context;
   const { sales, catalog } = parts;
   const resolved = catalog.require(request.model, 'video');
   const { model } = resolved;
@@ -116,13 +116,14 @@ export async function queue(parts: QueueVideoParts, context: RequestContext): Pr
         quoteNano,
         request: engineRequest(settings, request, measured),
         inputs,
+        tags,
         webhookUrl: request.webhook_url,
         withDownload: settings.downloadUrl,
       },
       {
         written: () => bag.free(),
         hold: async ({ id }) => {
-          hold = await sales.holdForJob({ id, caller, priceNano: quoteNano });
+          hold = await sales.holdForJob({ id, caller, priceNano: quoteNano, tags });
         },
         // The answer and the job are there together; another request may have the key by now.
         together: async (tx, queued) => {

@@ -61,6 +61,7 @@ function receipt(job: VideoJob, status: UsageStatus, refundedNano: Nano): UsageR
     priceVersion: `quote-${job.quoteNano}`,
     latencyMs: Math.max(0, job.finishedMs - job.createdMs),
     status,
+    metadata: job.tags,
     ...(job.engine === '' ? {} : { replica: job.engine }),
     extras: {
       quoteUsd: formatUsd(job.quoteNano),

@@ -20,6 +20,7 @@ export interface QueueJob extends Pick<
   NewJob,
   'accountId' | 'keyId' | 'modelId' | 'quoteNano' | 'request'
 > {
+  readonly tags?: NewJob['tags'];
   /** Media files; they are moved away from where they lie. */
   readonly inputs: readonly EngineInput[];
   readonly webhookUrl?: string | undefined;

@@ -73,6 +73,7 @@ interface Sent {
   readonly body?: unknown;
   readonly key?: string | undefined;
   readonly method?: string;
+  readonly headers?: Readonly<Record<string, string>>;
 }
 
 function send({
@@ -80,6 +81,7 @@ function send({
   body,
   key = farebox.owner.secret,
   method = 'POST',
+  headers = {},
 }: Sent): Promise<Response> {
   const isForm = body instanceof FormData;
   return fetch(`${farebox.url}${path}`, {
@@ -87,6 +89,7 @@ function send({
     headers: {
       authorization: `Bearer ${key}`,
       ...(isForm || body === undefined ? {} : { 'content-type': 'application/json' }),
+      ...headers,
     },
     ...(body === undefined ? {} : { body: isForm ? body : JSON.stringify(body) }),
   });
@@ -477,12 +480,30 @@ describe('the life of a video', () => {
   });
 
   test('an image that no decoder takes fails the job: refunded, and the receipt says so', async () => {
-    const user = await farebox.account('1');
-    const bad = Buffer.concat([pngHead(640, 480), Buffer.alloc(900, 9)]);
-    const { queue_id: id } = await queued(
-      { ...(await still()), image_url: `data:image/png;base64,${bad.toString('base64')}` },
-      user.secret,
+    const user = await farebox.account('1', { kind: 'ADMIN' });
+    const key = user.secret;
+    const budgets = [{ tag: 'user' }, {}].map((of) =>
+      send({ path: '/budgets', body: { ...of, period: 'LIFETIME', usd: 0.0015 }, key }),
     );
+    const [ofUser, ofAll] = (await Promise.all(budgets)).map(async (made) => {
+      const { data } = await json(made);
+      return (data as { id: string }).id; // as it was made
+    });
+    const spent = async (path: string) => {
+      const { data } = await json(await send({ path: `/budgets/${path}`, method: 'GET', key }));
+      return (data as { spentUsd: number }).spentUsd; // of one value
+    };
+    const bad = Buffer.concat([pngHead(640, 480), Buffer.alloc(900, 9)]);
+    const body = {
+      ...(await still()),
+      image_url: `data:image/png;base64,${bad.toString('base64')}`,
+    };
+    const headers = { 'x-svc-metadata': '{"user":"anna"}' };
+    const [first, second] = await Promise.all(
+      [1, 2].map(() => send({ path: '/video/queue', body, key, headers })),
+    );
+    assert.deepEqual(new Set([first?.status, second?.status]), new Set([200, 402]));
+    const { queue_id: id } = await json((first?.status === 200 ? first : second)!);
     const answer = await finished({ queue_id: id }, user.secret);
     assert.equal(answer.status, 422);
     assert.deepEqual((await json(answer))['error'], {
@@ -492,7 +513,12 @@ describe('the life of a video', () => {
       credits_refunded: true,
     });
     assert.equal(await spentBy(user.accountId, 1_000_000_000n), 0n);
+    assert.deepEqual(
+      [await spent(`${await ofUser}?value=anna`), await spent(`${await ofAll}`)],
+      [0, 0],
+    );
     const receipt = await receiptOf(farebox.app.stores.store, user.accountId, String(id));
+    assert.equal(receipt?.metadata, '{"user":"anna"}');
     assert.deepEqual(
       [receipt?.status, receipt?.usd_nano, receipt?.kind],
       ['failed', 1_000_000n, 'video'],

@@ -3,6 +3,7 @@ import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { type IncomingMessage, request } from 'node:http';
 import { after, before, describe, test } from 'node:test';
+import { receiptOf } from '../../src/billing/ledger/ledger.ts';
 import { JsonRpcProvider } from 'ethers';
 import { http, createPublicClient } from 'viem';
 import { mainnet } from 'viem/chains';
@@ -43,9 +44,13 @@ describe('POST /crypto/rpc/{network}', () => {
     assert.equal(one.headers.get('x-svc-rpc-credits'), '20');
     assert.equal(one.headers.get('x-svc-rpc-cost-usd'), '0.00001250');
     assert.equal(one.headers.get('x-request-id')?.length, 32);
-    const both = await call([good, bad]);
+    const both = await call([good, bad], { 'x-svc-metadata': '{"user":"anna"}' });
     assert.equal(both.headers.get('x-svc-rpc-credits'), '25');
-    const { ledger } = farebox.app.stores;
+    const { ledger, store } = farebox.app.stores;
+    const id = both.headers.get('x-request-id') ?? '';
+    const receipt = await receiptOf(store, farebox.owner.accountId, id);
+    assert.equal(receipt?.metadata, '{"user":"anna"}');
+    assert.equal((await call(good, { 'x-svc-metadata': 'anna' })).status, 400);
     const paid =
       farebox.owner.creditNano - (await ledger.balances(farebox.owner.accountId)).usdNano;
     assert.equal(paid, 45n * 625n);

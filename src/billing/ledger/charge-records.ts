@@ -2,11 +2,11 @@
  * What a charge leaves behind: its postings and its receipt, and the sums by day, key, model and tag,
  * which every overview reads instead of the receipts.
  */
-import { dayOf } from '../../core/clock.ts';
+import { DAY_MS, dayOf } from '../../core/clock.ts';
 import type { Nano } from '../../core/money.ts';
 import type { Parameter } from '../../db/db.ts';
 import type { RequestMetadata, UsageRecord } from './records.ts';
-import { FORGET_SUMS, isLateDay } from './spent-ever.ts';
+import { FORGET_SUMS, LATE_AFTER_MS } from './spent-ever.ts';
 import { type Write, writeTransfer } from './states.ts';
 
 /** What a charge took. */
@@ -178,7 +178,7 @@ export function addToDays(write: Write, charges: readonly Charge[], nowMs: numbe
       usdNano,
       diemNano,
     ]);
-    if (isLateDay(day, nowMs)) write(FORGET_SUMS, [accountId]);
+    if (nowMs - day * DAY_MS >= LATE_AFTER_MS) write(FORGET_SUMS, [accountId]);
   }
 }
 

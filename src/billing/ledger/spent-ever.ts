@@ -5,7 +5,7 @@
  * journal) has them added up anew, in the transaction of its settle. So a question reads some days,
  * however old the account is, and its answer is the sum of all rollups to the nano.
  */
-import { dayOf } from '../../core/clock.ts';
+import { DAY_MS, dayOf } from '../../core/clock.ts';
 import { nano } from '../../core/money.ts';
 import type { Queryable, Store } from '../../db/db.ts';
 import { NOTHING_SPENT, type Spending } from './allowances.ts';
@@ -107,10 +107,8 @@ async function addedUntil(tx: Queryable, accountId: string, untilDay: number): P
   return day > untilDay ? 0 : day;
 }
 
-/** Whether a charge of that day has to say so, since the day may be added up already. */
-export function isLateDay(day: number, nowMs: number): boolean {
-  return day < dayOf(nowMs) - OPEN_DAYS;
-}
+/** So long after its day began a charge has to say so, since the day may be added up already. */
+export const LATE_AFTER_MS = (1 + OPEN_DAYS) * DAY_MS;
 
 /** Has the sums of an account added up anew. */
 export const FORGET_SUMS = `INSERT INTO ledger_spent (account_id, day, usd_nano, diem_nano)

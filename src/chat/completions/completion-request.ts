@@ -7,16 +7,11 @@ import type { CatalogModel } from '../../catalog/catalog.ts';
 import { tokensAbout, tokensAtMost } from '../../core/token-count.ts';
 import type { Fault } from '../../core/faults.ts';
 import { checked } from '../../http/read-request.ts';
+import { TagMetadata, tagsOf } from '../../http/tags.ts';
 import { isJsonObject } from '../../json/json-scan.ts';
 import { refuseIssues } from '../../json/validation.ts';
 import { refuseOverflow, withinContext } from '../chat-bounds.ts';
-import {
-  MAX_CHOICES,
-  MAX_MODEL_CHARACTERS,
-  MAX_STOPS,
-  tagsOf,
-  TagMetadata,
-} from '../wire/chat-schema.ts';
+import { MAX_CHOICES, MAX_MODEL_CHARACTERS, MAX_STOPS } from '../wire/chat-schema.ts';
 import { BEYOND_HOLD } from '../wire/engine-request.ts';
 
 /** Prompts of one request; OpenAI's clients send twenty at once. */

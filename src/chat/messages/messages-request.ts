@@ -2,13 +2,14 @@
  * A request of Anthropic's Messages API as a chat request: the conversation, the tools, and every
  * setting that has a counterpart. What has none is left out, never refused.
  */
+import { fittingTags } from '../../http/tags.ts';
 import { isJsonObject, type JsonObject } from '../../json/json-scan.ts';
 import { invalidRequest } from '../../json/validation.ts';
 import { Fault } from '../../core/faults.ts';
 import { effortOf } from '../agents/effort.ts';
 import { engineToolName } from '../agents/tool-names.ts';
 import { Transcript } from '../agents/transcript.ts';
-import { fittingTags, MAX_STOPS } from '../wire/chat-schema.ts';
+import { MAX_STOPS } from '../wire/chat-schema.ts';
 import { blockParts, partsOf, textsOf } from './messages-content.ts';
 import { MessagesBody } from './messages-schema.ts';
 import { toolOffer } from './messages-tools.ts';

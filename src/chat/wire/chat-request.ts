@@ -15,8 +15,8 @@ import {
   type ChatTool,
   type ReasoningEffort,
   type ResponseFormat,
-  tagsOf,
 } from './chat-schema.ts';
+import { tagsOf } from '../../http/tags.ts';
 import { canonicalFields } from './foreign-fields.ts';
 import { isEmptyAssistant } from './foreign-messages.ts';
 import { isJsonObject, type JsonObject } from '../../json/json-scan.ts';

@@ -7,6 +7,7 @@
  */
 import { z } from 'zod';
 import { REASONING_EFFORTS } from '../../core/reasoning-efforts.ts';
+import { TagMetadata } from '../../http/tags.ts';
 import { ChatMessage } from './chat-message.ts';
 import { SvcParametersInput } from './svc-parameters.ts';
 
@@ -98,59 +99,6 @@ const effort = z
   .nullish()
   .describe('How much to think; `reasoning_effort` wins over it.');
 const flag = z.boolean().nullish();
-
-/** Tags of a request; the bounds are those of OpenAI. */
-const MAX_TAGS = 16;
-const MAX_TAG_NAME_BYTES = 64;
-const MAX_TAG_VALUE_BYTES = 512;
-
-export const TagMetadata = z.record(z.string(), z.unknown()).check((context) => {
-  const tags = Object.entries(context.value);
-  const refuse = (path: string[], message: string): void => {
-    context.issues.push({ code: 'custom', input: undefined, path, message });
-  };
-  if (tags.length > MAX_TAGS) {
-    return refuse([], `At most ${MAX_TAGS} members are taken, got ${tags.length}`);
-  }
-  for (const [name, value] of tags) {
-    if (!isTagText(name, MAX_TAG_NAME_BYTES) || name === '') {
-      refuse([name], `Expected a name of 1 to ${MAX_TAG_NAME_BYTES} bytes of well-formed text`);
-    } else if (!isTagValue(tagValue(value))) {
-      refuse([name], `Expected at most ${MAX_TAG_VALUE_BYTES} bytes of well-formed text`);
-    }
-  }
-});
-
-/** Databases store no NUL and no half of a surrogate pair. */
-function isTagText(text: string, maxBytes: number): boolean {
-  return !text.includes('\0') && text.isWellFormed() && Buffer.byteLength(text) <= maxBytes;
-}
-
-function tagValue(value: unknown): string {
-  return typeof value === 'string' ? value : JSON.stringify(value);
-}
-
-/** The tags of validated metadata, values that are no text as JSON; `undefined` for none. */
-export function tagsOf(
-  metadata: Readonly<Record<string, unknown>> | null | undefined,
-): Readonly<Record<string, string>> | undefined {
-  const given = Object.entries(metadata ?? {}).filter(([, value]) => value !== null);
-  if (given.length === 0) return undefined;
-  return Object.fromEntries(given.map(([name, value]) => [name, tagValue(value)]));
-}
-
-/** Those of a caller's members that can be tags, for protocols whose clients no 400 would help. */
-export function fittingTags(members: Readonly<Record<string, unknown>>): Record<string, string> {
-  const fitting = Object.entries(tagsOf(members) ?? {}).filter(
-    ([name, value]) => name !== '' && isTagText(name, MAX_TAG_NAME_BYTES) && isTagValue(value),
-  );
-  return Object.fromEntries(fitting.slice(0, MAX_TAGS));
-}
-
-/** Whether a text can be the value of a tag. */
-export function isTagValue(text: string): boolean {
-  return isTagText(text, MAX_TAG_VALUE_BYTES);
-}
 
 export const ChatBody = z.looseObject({
   model: z

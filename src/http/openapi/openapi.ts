@@ -87,7 +87,12 @@ export function openApiDocument(routes: readonly Route[], options: OpenApiOption
     components: {
       schemas: components.all(),
       responses: shared.responses,
-      parameters: { [IDEMPOTENCY_KEY_COMPONENT]: parameterOf(IDEMPOTENCY_KEY, components) },
+      parameters: Object.fromEntries(
+        Object.entries(SHARED_PARAMETERS).map(([name, one]) => [
+          name,
+          parameterOf(one, components),
+        ]),
+      ),
       examples: exampleComponents(routes),
       headers: headerComponents(),
       securitySchemes: securitySchemes(options),
@@ -140,9 +145,8 @@ function refusalsAmong(responses: WholeOperation['responses']): [string, Operati
 }
 
 function sharedParameter(one: OperationParameter): OperationParameter | Reference {
-  return one.name === IDEMPOTENCY_KEY.name
-    ? { $ref: `#/components/parameters/${IDEMPOTENCY_KEY_COMPONENT}` }
-    : one;
+  const found = Object.entries(SHARED_PARAMETERS).find(([, { name }]) => name === one.name);
+  return found === undefined ? one : { $ref: `#/components/parameters/${found[0]}` };
 }
 
 /** The operations with references in the place of what several of them have. */
@@ -300,7 +304,6 @@ function securitySchemes({ takesWallets: isTaken }: OpenApiOptions) {
   return isTaken ? { ...others, wallet } : others;
 }
 
-const IDEMPOTENCY_KEY_COMPONENT = 'IdempotencyKey';
 const IDEMPOTENCY_KEY: ParameterDescription = {
   name: 'Idempotency-Key',
   in: 'header',
@@ -309,6 +312,16 @@ const IDEMPOTENCY_KEY: ParameterDescription = {
   schema: z.string().regex(/^[A-Za-z0-9_-]{1,255}$/),
   example: 'b7c1f0de-1',
 };
+const METADATA: ParameterDescription = {
+  name: 'x-svc-metadata',
+  in: 'header',
+  about:
+    'Tags of the request, as `metadata` of a chat has them, where a body has no room for them: a JSON object with what is not ASCII escaped. A member of the body goes before that of the header.',
+  schema: z.string(),
+  example: '{"user":"anna"}',
+};
+/** Headers that many operations take, by the names of their components. */
+const SHARED_PARAMETERS = { IdempotencyKey: IDEMPOTENCY_KEY, Metadata: METADATA };
 
 function parametersOf(
   route: Route,
@@ -321,7 +334,12 @@ function parametersOf(
     return described ?? { name, in: 'path' as const, about: 'Part of the path' };
   });
   const others = given.filter((one) => one.in !== 'path');
-  const all = [...inPath, ...others, ...(takesIdempotencyKey(route) ? [IDEMPOTENCY_KEY] : [])];
+  const all = [
+    ...inPath,
+    ...others,
+    ...(takesIdempotencyKey(route) ? [IDEMPOTENCY_KEY] : []),
+    ...(route.sells === undefined ? [] : [METADATA]),
+  ];
   return [
     ...all.map((one) => parameterOf(one, components)),
     ...(about.query === undefined ? [] : queryParameters(about.query, components)),

@@ -50,6 +50,7 @@ export function cryptoRpcRoutes(
       network,
       body,
       scanned,
+      tags: context.tags,
       idempotencyKey: context.headers['idempotency-key'],
       cancellation: leaving,
       send: (answer) => {

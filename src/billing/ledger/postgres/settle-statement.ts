@@ -7,11 +7,11 @@
  *
  * Rows are locked in one order everywhere: accounts, caps, leases, each in order of id.
  */
-import { dayOf } from '../../../core/clock.ts';
+import { DAY_MS, dayOf } from '../../../core/clock.ts';
 import { nano } from '../../../core/money.ts';
 import type { Queryable } from '../../../db/db.ts';
 import type { SettleRequest, Settlement } from '../records.ts';
-import { isLateDay } from '../spent-ever.ts';
+import { LATE_AFTER_MS } from '../spent-ever.ts';
 
 /** A settle out of a row of `ledger_hold`, with what of the cost is USD and what daily credit. */
 export interface LeaseSettle {
@@ -316,7 +316,7 @@ function isSimple(
   nowMs: number,
 ): boolean {
   const isUncapped = allowanceId === undefined && budgetIds === undefined;
-  const isToday = !isLateDay(dayOf(usage.createdMs), nowMs);
+  const isToday = nowMs - dayOf(usage.createdMs) * DAY_MS < LATE_AFTER_MS;
   return isUncapped && isToday && dailyNano === 0n && usage.metadata === undefined;
 }
 
@@ -344,7 +344,7 @@ function itemOf(settle: LeaseSettle, seq: number, nowMs: number) {
     allowance_id: settle.allowanceId ?? null,
     budget_ids: settle.budgetIds === undefined ? null : JSON.stringify(settle.budgetIds),
     is_last: settle.isLast,
-    is_late: isLateDay(day, nowMs),
+    is_late: nowMs - day * DAY_MS >= LATE_AFTER_MS,
     usd: String(settle.usdNano),
     diem: String(settle.dailyNano),
     reserved: String(settle.reservedNano),
