@@ -54,15 +54,28 @@ let databases = 0;
 
 /** The address of a new, empty database on the server that all tests of this process share. */
 export async function emptyPostgresDatabase(): Promise<string> {
+  return await newDatabase('');
+}
+
+/** The address of a copy of another of them, which nobody is connected to. */
+export async function copiedPostgresDatabase(url: string): Promise<string> {
+  return await newDatabase(` TEMPLATE ${nameOf(url)}`);
+}
+
+async function newDatabase(from: string): Promise<string> {
   const given = process.env['TEST_DATABASE_URL'];
   databases += 1;
   const name = `farebox_test_${process.pid}_${databases}`;
   const base = given ?? (await (shared ??= startShared())).url('postgres');
   const admin = new pg.Client({ connectionString: base });
   await admin.connect();
-  await admin.query(`CREATE DATABASE ${name}`);
+  await admin.query(`CREATE DATABASE ${name}${from}`);
   await admin.end();
   return withDatabase(base, name);
+}
+
+function nameOf(url: string): string {
+  return /\/([^/?]*)(?:\?|$)/.exec(url)?.[1] ?? '';
 }
 
 function withDatabase(base: string, name: string): string {
