@@ -34,6 +34,14 @@ test('only JSON with a text that somebody can have spoken is usable', () => {
   }
   assert.equal(answers.isUsable(said('a'.repeat(61_000)), 600_000), true);
   assert.equal(answers.isUsable(said('a'.repeat(61_001)), 600_000), false);
+  const timed = (times: object): Buffer => Buffer.from(JSON.stringify({ text: 'a', ...times }));
+  const stretch = { start: 0, end: 1 };
+  const segments = [{ ...stretch, text: 'a'.repeat(1_101) }];
+  const words = Array.from({ length: 1_101 }, () => ({ ...stretch, word: '' }));
+  assert.equal(answers.isUsable(timed({ segments: segments.concat(segments) }), 12_000), false);
+  assert.equal(answers.isUsable(timed({ segments }), 12_000), true);
+  assert.equal(answers.isUsable(timed({ words }), 1_000), false);
+  assert.equal(answers.isUsable(timed({ words }), 2_000), true);
 });
 
 test('times of a piece become times of the media, within the piece', () => {

@@ -109,11 +109,15 @@ export class SpeechAnswers {
     ];
   }
 
-  /** Whether it is the text of `ms` of sound. Silence has an empty one. */
+  /** Whether it is the text of `ms` of sound, in each of its forms. Silence has an empty one. */
   isUsable(body: Buffer, ms: number): boolean {
-    const text = parse(body)?.text;
+    const answer = parse(body);
+    if (answer === undefined) return false;
     const most = (ms / 1_000) * MAX_CHARACTERS_PER_SECOND + SLACK_CHARACTERS;
-    return text !== undefined && text.length <= most;
+    const { text, segments = [], words = [] } = answer;
+    return [[text], segments.map((segment) => segment.text), words.map(({ word }) => word)].every(
+      (said) => charactersOf(said) <= most,
+    );
   }
 
   /** What a usable answer says of its piece; `lacks` names the times that it should have and has not. */
@@ -142,6 +146,11 @@ export class SpeechAnswers {
     if (this.#codes.size === 0) nameLanguages(this.#codes);
     return this.#codes.get(name) ?? '';
   }
+}
+
+/** One for each stretch at least: a list of empty ones is none of speech either. */
+function charactersOf(said: readonly string[]): number {
+  return said.reduce((sum, { length }) => sum + Math.max(1, length), 0);
 }
 
 /** Times of a piece as times of the media; an engine's times never leave its piece. */

@@ -77,8 +77,7 @@ export async function answerAsEvents(
     noteOutcome(context, done.outcome);
     stream.end(answer.last);
   } catch (error) {
-    // An engine whose caller does not read is given up as late: that is no failure of its own.
-    const isLeft = signal.aborted || stream.isBlocked;
+    const isLeft = signal.aborted || (stream.isBlocked && partial?.isGivenUp === true);
     const left = isLeft && sale.state === 'held' ? partial?.leftOutcome() : undefined;
     if (left !== undefined) {
       await sale.settle(left);
@@ -171,6 +170,11 @@ class PartialImages implements EngineSink {
       this.#takeLater(data.bytes.subarray(data.start, data.end));
     }
     return !this.#answer.isBlocked;
+  }
+
+  /** An engine whose caller does not read is given up as late: that is no failure of its own. */
+  get isGivenUp(): boolean {
+    return this.#outcome?.ok === false && this.#outcome.reason === 'timeout';
   }
 
   /** What a caller owes who left when pictures had been shown. */

@@ -13,7 +13,7 @@ import {
 import { engineFault } from '../engines/engine-refusal.ts';
 import type { Engines } from '../engines/engines.ts';
 import { readUsage } from '../engines/usage.ts';
-import { type ReadLargeJson, readJson } from '../http/read-request.ts';
+import { type ReadLargeJson, readEngineJson, readJson } from '../http/read-request.ts';
 import type { RequestContext } from '../http/request-context.ts';
 import { JSON_BODY, type Route } from '../http/route.ts';
 import { answerWork, findModel, sellWork, type SellingParts } from '../http/sell-work.ts';
@@ -96,8 +96,8 @@ async function moderate(parts: ModerationsParts, context: RequestContext): Promi
       signal: held.signal,
       maxResponseBytes: MAX_RESPONSE_BYTES,
       accept: ANSWER_TYPES,
-      isUsable: (body) => {
-        read = readModeration(body, size.results);
+      isUsable: async (body) => {
+        read = readModeration(await readEngineJson(body, parts.readLargeJson), size.results);
         return read !== undefined;
       },
     });
@@ -137,14 +137,8 @@ interface ReadModeration {
 const Answer = z.looseObject({ results: z.array(ModerationResult), usage: z.unknown().optional() });
 
 /** What an engine says of `count` inputs; `undefined` when it is something else. */
-function readModeration(body: Buffer, count: number): ReadModeration | undefined {
-  let answer: z.infer<typeof Answer> | undefined;
-  try {
-    answer = Answer.safeParse(JSON.parse(body.toString('utf8'))).data;
-  } catch {
-    // Not JSON: another engine may do better.
-    return undefined;
-  }
+function readModeration(given: unknown, count: number): ReadModeration | undefined {
+  const answer = Answer.safeParse(given).data;
   if (answer === undefined || answer.results.length !== count) return undefined;
   return { results: answer.results, promptTokens: readUsage(answer.usage)?.promptTokens };
 }

@@ -104,6 +104,10 @@ async function assertSoldOnce(store: Store, client: OpenAI, batchId: string): Pr
     lines.map((line) => line.response?.request_id ?? '').toSorted(),
   );
   for (const row of rows) assert.equal(row.usd_nano + row.diem_nano, COST_NANO);
+  // The batch says what all of them cost.
+  const { cost } = batch as unknown as { cost: { usd: number; diem: number } };
+  assert.equal(Math.round((cost.usd + cost.diem) * 1e9), LINES * Number(COST_NANO));
+  assert.equal(batch.usage?.output_tokens, LINES * 5);
 }
 
 async function assertAudit(store: Store): Promise<void> {

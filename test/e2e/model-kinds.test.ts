@@ -707,6 +707,33 @@ describe('POST /images/generations', () => {
     });
   });
 
+  test('an engine that breaks off is not paid because its caller reads slowly', async () => {
+    // A partial picture is known by its head; this one is more than a connection holds.
+    const large = Buffer.concat([(await png(64, 64)).subarray(0, 64), Buffer.alloc(12_000_000)]);
+    const event = (bytes: Buffer) => {
+      const b64_json = bytes.toString('base64');
+      return `data: ${JSON.stringify({ type: 'image_generation.partial_image', b64_json })}\n\n`;
+    };
+    rig.engine.on(path, (_heard, response) => {
+      response.writeHead(200, { 'content-type': 'text/event-stream' });
+      response.write(event(large), () => setTimeout(() => response.write(event(large)), 300));
+      setTimeout(() => response.destroy(), 1_200);
+    });
+    const [, nano] = await cost(async () => {
+      const answer = await fetch(`${rig.farebox.url}${path}`, {
+        method: 'POST',
+        headers: {
+          authorization: `Bearer ${rig.farebox.owner.secret}`,
+          'content-type': 'application/json',
+        },
+        body: JSON.stringify({ ...body, model: 'bad-5', stream: true, partial_images: 2 }),
+      });
+      await settled();
+      assert.match((await answer.text()).slice(-300), /INFERENCE_FAILED/);
+    });
+    assert.equal(nano, 0n);
+  });
+
   test('a list tells what a model takes and costs', async () => {
     const { body: list } = await call(rig.farebox, '/models?type=image');
     const painter = list.data.find(({ id }: { id: string }) => id === 'painter').model_spec;

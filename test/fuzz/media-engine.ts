@@ -78,12 +78,17 @@ function formOf(request: IncomingMessage, body: Buffer): Promise<FormData> {
 
 /** Pictures of one colour, in the format that was asked for. */
 async function makeImages(wish: Record<string, unknown>, response: ServerResponse) {
-  const { n = 1, output_format: format = 'png' } = wish;
+  const { n = 1, output_format: format = 'png', stream } = wish;
   const background = { r: 20, g: 60, b: 200 };
   const picture = sharp({ create: { width: 64, height: 64, channels: 3, background } });
   const kind = format === 'jpeg' || format === 'webp' ? format : 'png';
   const b64_json = (await picture.toFormat(kind).toBuffer()).toString('base64');
-  sendJson(response, { created: 1, data: Array.from({ length: Number(n) }, () => ({ b64_json })) });
+  const data = Array.from({ length: Number(n) }, () => ({ b64_json }));
+  if (stream === undefined) return sendJson(response, { created: 1, data });
+  response.writeHead(200, { 'content-type': 'text/event-stream' });
+  const partial = { type: 'image_generation.partial_image', b64_json, partial_image_index: 0 };
+  const events = [partial, ...data.map((one) => ({ ...one, type: 'image_generation.completed' }))];
+  response.end(events.map((event) => `data: ${JSON.stringify(event)}\n\n`).join(''));
 }
 
 /** What a sound of each format begins with. */

@@ -569,6 +569,16 @@ function rightBodies([photo = '', ...others]: readonly string[], payments: reado
     '/images/generations': [
       { model: 'painter', prompt: 'A lighthouse', n: 2, output_format: 'webp' },
       { prompt: 'A lighthouse', size: '64x64', stream: true },
+      { prompt: 'A lighthouse', stream: true, partial_images: 2, response_format: 'url' },
+    ],
+    '/images/edits': [
+      { model: 'painter', prompt: 'Add a lighthouse', images: [{ image_url: photo }] },
+      {
+        prompt: 'Add one',
+        images: [{ image_url: picture }],
+        mask: { image_url: picture },
+        stream: true,
+      },
     ],
     '/audio/speech': [
       { model: 'speaker', input: 'Hello', voice: 'alloy', response_format: 'opus' },

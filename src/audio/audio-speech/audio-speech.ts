@@ -303,7 +303,8 @@ class SpokenAnswer implements EngineSink {
     const { context, sale } = this.#held;
     if (!this.#answer.hasBegun) throw fault;
     // An engine whose caller does not read is given up as late: that is no failure of its own.
-    if (this.#answer.isBlocked && this.#isHeard) await this.#leave(outcome);
+    const isGivenUp = !outcome.ok && outcome.reason === 'timeout';
+    if (isGivenUp && this.#answer.isBlocked && this.#isHeard) await this.#leave(outcome);
     else await sale.release({ status: 'failed', attempts: outcome.attempts });
     const reason = reasonOf(fault.options.cause ?? fault);
     this.#parts.log.warn({ requestId: context.requestId, reason }, 'Speech broke off');

@@ -32,9 +32,12 @@ export interface ReadCompletion {
 const FINISHES = new Set(['stop', 'length', 'content_filter']);
 
 /** The choices of a whole answer, in order; `undefined` when it is not what was asked for. */
-export function readCompletion(body: Buffer, frame: CompletionFrame): ReadCompletion | undefined {
-  const answer = parseObject(body.toString('utf8'));
-  const given = answer?.['choices'];
+export function readCompletion(
+  answer: unknown,
+  frame: CompletionFrame,
+): ReadCompletion | undefined {
+  if (!isJsonObject(answer)) return undefined;
+  const given = answer['choices'];
   if (!Array.isArray(given) || given.length !== frame.choiceCount) return undefined;
   const choices: JsonObject[] = [];
   let sizeBytes = 0;
@@ -47,7 +50,7 @@ export function readCompletion(body: Buffer, frame: CompletionFrame): ReadComple
     sizeBytes += Math.max(0, bytes - frame.echoBytes(index));
     choices[index] = shownChoice(one, index, frame, 'stop');
   }
-  const usage = readUsage(answer?.['usage']);
+  const usage = readUsage(answer['usage']);
   const reported = usage && { usage, atBytes: sizeBytes };
   return { choices, outputBytes: sizeBytes, reported };
 }

@@ -19,7 +19,7 @@ import type {
 } from '../../engines/engines.ts';
 import { engineFault, saysContextOverflow } from '../../engines/engine-refusal.ts';
 import { AnswerStream, KEEP_ALIVE } from '../../http/answer-stream.ts';
-import { type ReadLargeJson, LARGE_BODY_BYTES } from '../../http/read-request.ts';
+import { type ReadLargeJson, LARGE_BODY_BYTES, readEngineJson } from '../../http/read-request.ts';
 import type { RequestContext } from '../../http/request-context.ts';
 import { JSON_BODY, type Route } from '../../http/route.ts';
 import {
@@ -86,13 +86,17 @@ export function completionsRoute(parts: ChatParts, readLarge: ReadLargeJson): Ro
       const { body } = context;
       const isLarge = body.length >= LARGE_BODY_BYTES;
       const given = isLarge ? await readLarge(body) : parseJsonBody(body);
-      await complete(parts, context, completionRequest(given));
+      await complete({ chat: parts, readLarge }, context, completionRequest(given));
     },
   };
 }
 
-interface CompletionRun extends HeldWork {
+interface CompletionParts {
   readonly chat: ChatParts;
+  readonly readLarge: ReadLargeJson;
+}
+
+interface CompletionRun extends HeldWork, CompletionParts {
   readonly request: CompletionRequest;
   /** The output clamped to what the hold affords. */
   readonly bounds: CompletionBounds;
@@ -100,10 +104,11 @@ interface CompletionRun extends HeldWork {
 }
 
 async function complete(
-  chat: ChatParts,
+  parts: CompletionParts,
   context: RequestContext,
   request: CompletionRequest,
 ): Promise<void> {
+  const { chat } = parts;
   const wanted = { name: request.model, work: 'completions' };
   const found = findModel(chat, context, 'text', wanted);
   const { model, price } = found;
@@ -126,7 +131,7 @@ async function complete(
     const affordable = outputTokensAffordable(grantedNano, { promptTokens, choices }, price) ?? 0;
     const granted = { ...bounds, outputTokens: Math.min(outputTokens, affordable) };
     const frame = frameOf(chat, context, request, { model: model.id, ...granted });
-    const run: CompletionRun = { ...held, chat, request, bounds: granted, frame };
+    const run: CompletionRun = { ...held, ...parts, request, bounds: granted, frame };
     await (request.stream ? new StreamedCompletion(run).run() : answerWhole(run));
   });
 }
@@ -228,8 +233,8 @@ async function answerWhole(run: CompletionRun): Promise<void> {
   let read: ReadCompletion | undefined;
   const answer = await run.chat.engines.collect({
     ...callOf(run),
-    isUsable: (body) => {
-      read = readCompletion(body, run.frame);
+    isUsable: async (body) => {
+      read = readCompletion(await readEngineJson(body, run.readLarge), run.frame);
       return read !== undefined;
     },
   });
