@@ -323,7 +323,7 @@ export class Sale implements Counted {
    * `neededNano` would be covered without the holds of others. Releases nothing.
    */
   tooDear(neededNano: Nano): Fault {
-    return tooDear(this.#context, this.request.caller, this.hold.reachNano, neededNano);
+    return tooDear(this.#context, this.request.caller, this.hold.spendableNano, neededNano);
   }
 
   /**
@@ -446,7 +446,7 @@ const NO_HOLD: Hold = {
   accountId: '',
   grantedNano: ZERO,
   dailyNano: ZERO,
-  reachNano: ZERO,
+  spendableNano: ZERO,
   before: { usdNano: ZERO, diemNano: ZERO },
 };
 

@@ -70,7 +70,7 @@ export type HoldPlan =
       readonly dailyNano: Nano;
       readonly usdNano: Nano;
       /** The most that could be held if no other hold were open. */
-      readonly reachNano: Nano;
+      readonly spendableNano: Nano;
       /** What is posted: balance, and daily credit that is not spent. */
       readonly before: { readonly usdNano: Nano; readonly diemNano: Nano };
     }
@@ -164,15 +164,16 @@ export function planHold(
   }
   let freeUsd = usd - account.heldNano - besideAccount.usdNano;
   let freeDaily = daily - account.dailyHeldNano - besideAccount.diemNano;
-  let reachNano = postedNano;
+  let spendableNano = postedNano;
   let usdUnspent = usd;
   let dailyUnspent = daily;
   if (allowance !== undefined) {
     const caps = capsOf(allowance, besideAllowance, nowMs);
     usdUnspent = smaller(usd, caps.usd.unspent);
     dailyUnspent = smaller(daily, caps.diem.unspent);
-    reachNano = nano(dailyUnspent + usdUnspent);
-    if (isBelow(reachNano, wanted.minNano, wanted)) return allowanceRefusal(allowance, caps, nowMs);
+    spendableNano = nano(dailyUnspent + usdUnspent);
+    if (isBelow(spendableNano, wanted.minNano, wanted))
+      return allowanceRefusal(allowance, caps, nowMs);
     freeDaily = smaller(freeDaily, caps.diem.free);
     freeUsd = smaller(freeUsd, caps.usd.free);
   }
@@ -180,8 +181,8 @@ export function planHold(
     const caps = capsOf(state, beside, nowMs);
     usdUnspent = smaller(usdUnspent, caps.usd.unspent);
     dailyUnspent = smaller(dailyUnspent, caps.diem.unspent);
-    reachNano = nano(dailyUnspent + usdUnspent);
-    if (isBelow(reachNano, wanted.minNano, wanted)) {
+    spendableNano = nano(dailyUnspent + usdUnspent);
+    if (isBelow(spendableNano, wanted.minNano, wanted)) {
       const refusal = allowanceRefusal(state, caps, nowMs);
       return state.budgetId === undefined ? { ...refusal, parentId: id } : refusal;
     }
@@ -194,8 +195,8 @@ export function planHold(
   const freeNano = freeDaily + freeUsd;
   const least = wanted.usefulNano ?? wanted.minNano;
   const useful = least < wanted.maxNano ? least : wanted.maxNano;
-  if (isBelow(freeNano, reachNano < useful ? wanted.minNano : useful, wanted)) {
-    return reachNano > 0n
+  if (isBelow(freeNano, spendableNano < useful ? wanted.minNano : useful, wanted)) {
+    return spendableNano > 0n
       ? { ok: false, reason: 'held', availableNano: nano(freeNano) }
       : { ok: false, reason: 'balance', postedNano };
   }
@@ -205,7 +206,7 @@ export function planHold(
     ok: true,
     dailyNano: dailyNano as Nano, // a part of what is posted
     usdNano: (granted - dailyNano) as Nano, // the same
-    reachNano,
+    spendableNano,
     before: { usdNano: account.balanceNano as Nano, diemNano: daily as Nano }, // the same
   };
 }
