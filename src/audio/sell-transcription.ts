@@ -20,7 +20,7 @@ import type { Clock } from '../core/clock.ts';
 import { Fault } from '../core/faults.ts';
 import type { Log } from '../core/log.ts';
 import { type Nano, formatUsd } from '../core/money.ts';
-import type { MediaBag, MediaFile, MediaFiles } from '../documents/media-files.ts';
+import type { MediaWorkspace, MediaFile, MediaFiles } from '../documents/media-files.ts';
 import type { EngineAnswer, Engines } from '../engines/engines.ts';
 import { type RefusalCodes, mediaEngineFault } from '../engines/media-engine-fault.ts';
 import {
@@ -57,7 +57,7 @@ export interface TranscriptionOrder {
   readonly task: SpeechTask;
   readonly wishes: SpeechWishes;
   /** Puts the media into a file of the request. Called once the caller is known to have credit. */
-  readonly take: (bag: MediaBag, signal: AbortSignal) => Promise<MediaFile>;
+  readonly take: (workspace: MediaWorkspace, signal: AbortSignal) => Promise<MediaFile>;
   /** The answer's body and its content type. */
   readonly write: (transcript: Transcript) => { readonly type: string; readonly body: Buffer };
 }
@@ -127,8 +127,8 @@ export async function sellTranscription(
     context.known = { model, deprecation, sale };
     const isFree = chargeFor({ audioMs: MS_PER_SECOND }, price) === 0n;
     if (!isFree) await sales.requireCredit(caller);
-    return await parts.files.within(caller.accountId, async (bag) => {
-      const sound = await soundOf(parts, context, order, bag);
+    return await parts.files.within(caller.accountId, async (workspace) => {
+      const sound = await soundOf(parts, context, order, workspace);
       const costNano = chargeFor({ audioMs: sound.durationMs }, price);
       await sale.reserve({ minNano: costNano, maxNano: costNano });
       const work = { doneMs: 0, replica: undefined, attempts: 0 };
@@ -167,17 +167,17 @@ async function soundOf(
   parts: TranscriptionsParts,
   { caller, workSignal: signal }: RequestContext,
   order: TranscriptionOrder,
-  bag: MediaBag,
+  workspace: MediaWorkspace,
 ): Promise<{ pcmPath: string; durationMs: number }> {
   const { maxSeconds } = parts;
-  const file = await order.take(bag, signal);
+  const file = await order.take(workspace, signal);
   const media = await parts.media();
   const looked = { signal, holder: caller.accountId };
   const { durationSeconds } = await media.probe(file.path, looked);
   if (durationSeconds > maxSeconds) throw tooLong(durationSeconds, maxSeconds);
   // Its sound lies beside it.
-  await bag.reserve(Math.ceil(durationSeconds * SPEECH_BYTES_PER_SECOND));
-  const pcmPath = bag.newPath();
+  await workspace.reserve(Math.ceil(durationSeconds * SPEECH_BYTES_PER_SECOND));
+  const pcmPath = workspace.newPath();
   const { durationMs } = await media.extractAudio(file.path, pcmPath, maxSeconds + 1, looked);
   // A header may lie in both directions; the samples do not.
   if (durationMs > maxSeconds * MS_PER_SECOND) throw tooLong(durationMs / 1_000, maxSeconds);

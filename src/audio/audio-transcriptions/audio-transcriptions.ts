@@ -38,7 +38,7 @@ async function transcribeFile(
     model: asked.model,
     task: 'transcribe',
     wishes: { language: language || undefined, temperature, prompt: prompt || undefined, times },
-    take: (bag) => bag.write(bytes),
+    take: (workspace) => workspace.write(bytes),
     write: (transcript) => writtenAs(format, times, transcript),
   });
 }

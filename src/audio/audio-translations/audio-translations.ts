@@ -33,7 +33,7 @@ async function translateFile(
     model: asked.model,
     task: 'translate',
     wishes: { temperature, prompt: prompt || undefined, times },
-    take: (bag) => bag.write(bytes),
+    take: (workspace) => workspace.write(bytes),
     write: (transcript) => writtenAs(format, times, transcript),
   });
 }
