@@ -227,7 +227,7 @@ export class Sales {
 
   /** What an account can spend, for the balance header of answers that charge nothing. */
   async balanceOf(caller: Caller): Promise<Nano> {
-    const { usdNano, heldUsdNano } = await this.#context.ledger.standing(caller.accountId);
+    const { usdNano, heldUsdNano } = await this.#context.ledger.funds(caller.accountId);
     return nano(usdNano - heldUsdNano);
   }
 }

@@ -488,9 +488,9 @@ describe('leases of several processes', () => {
     const inRows = await leased(first, accountId);
     assert.ok(inRows > PRICE);
     // Another process sees what is leased, and not what of it is held.
-    const standing = await second.ledger.standing(accountId);
-    assert.deepEqual([standing.leasedUsdNano, standing.heldUsdNano], [inRows, 0n]);
-    assert.equal((await first.ledger.standing(accountId)).heldUsdNano, PRICE);
+    const funds = await second.ledger.funds(accountId);
+    assert.deepEqual([funds.leasedUsdNano, funds.heldUsdNano], [inRows, 0n]);
+    assert.equal((await first.ledger.funds(accountId)).heldUsdNano, PRICE);
     assert.ok((await second.ledger.openHolds()).leasedNano >= inRows);
     assert.ok((await second.ledger.audit()).leasedNano >= inRows);
     const startedMs = performance.now();
