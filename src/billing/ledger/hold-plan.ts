@@ -231,7 +231,7 @@ function atLeastZero(amount: bigint): bigint {
 }
 
 /** What has to be free so that a request gets all of `maxNano`, its share included. */
-export function roomForAll({
+export function freeForAll({
   minNano,
   usefulNano = minNano,
   maxNano,
@@ -259,34 +259,34 @@ export function freeOf(
   return atLeastZero(free);
 }
 
-/** The room under a cap: what is not spent, and what of that is not held. */
-interface Room {
+/** What remains of a cap: what is not spent, and what of that is not held. */
+interface Remaining {
   readonly unspent: bigint;
   readonly free: bigint;
 }
 
 interface Caps {
-  readonly usd: Room;
-  readonly diem: Room;
+  readonly usd: Remaining;
+  readonly diem: Remaining;
 }
 
 const UNLIMITED = 9_000_000_000_000_000_000n;
-const NO_CAP: Room = { unspent: UNLIMITED, free: UNLIMITED };
+const NO_CAP: Remaining = { unspent: UNLIMITED, free: UNLIMITED };
 
 function capsOf(allowance: AllowanceState, beside: OpenAmounts, nowMs: number): Caps {
   const { usdLimitNano, diemLimitNano } = allowance;
   if (allowance.periodStartMs !== periodStartMs(allowance.period, nowMs)) {
-    return { usd: roomOf(usdLimitNano, 0n, 0n), diem: roomOf(diemLimitNano, 0n, 0n) };
+    return { usd: remainingOf(usdLimitNano, 0n, 0n), diem: remainingOf(diemLimitNano, 0n, 0n) };
   }
   const usdHeld = allowance.usdHeldNano + beside.usdNano;
   const diemHeld = allowance.diemHeldNano + beside.diemNano;
   return {
-    usd: roomOf(usdLimitNano, allowance.usdSpentNano, usdHeld),
-    diem: roomOf(diemLimitNano, allowance.diemSpentNano, diemHeld),
+    usd: remainingOf(usdLimitNano, allowance.usdSpentNano, usdHeld),
+    diem: remainingOf(diemLimitNano, allowance.diemSpentNano, diemHeld),
   };
 }
 
-function roomOf(limit: bigint | undefined, spent: bigint, held: bigint): Room {
+function remainingOf(limit: bigint | undefined, spent: bigint, held: bigint): Remaining {
   if (limit === undefined) return NO_CAP;
   const unspent = atLeastZero(limit - spent);
   return { unspent, free: atLeastZero(unspent - held) };

@@ -10,7 +10,7 @@
 import { dayOf } from '../../../core/clock.ts';
 import { type Nano, ZERO } from '../../../core/money.ts';
 import { type Queryable, flushedIf } from '../../../db/db.ts';
-import { periodStartMs, roomForAll } from '../hold-plan.ts';
+import { periodStartMs, freeForAll } from '../hold-plan.ts';
 import { type PlannedHold, capIdsOf } from '../place-holds.ts';
 import type { HoldRequest } from '../records.ts';
 import {
@@ -169,8 +169,8 @@ function itemOf(want: LeaseWant, seq: number, hasEpoch: boolean) {
   let [asked, needed, posted] = [0n, 0n, 0n];
   for (const request of requests) {
     // What stands before a request in the same tick is not free for it.
-    const room = asked + roomForAll(request);
-    if (room > needed) needed = room;
+    const free = asked + freeForAll(request);
+    if (free > needed) needed = free;
     for (const least of [request.floorNano, request.minNano]) if (least > posted) posted = least;
     asked += request.maxNano;
   }

@@ -7,7 +7,7 @@ import { dayOf } from '../../../core/clock.ts';
 import type { Due, DueGroup } from '../../../core/due-queue.ts';
 import type { Placed } from '../../../core/in-flight.ts';
 import { type Nano, ZERO } from '../../../core/money.ts';
-import { roomForAll } from '../hold-plan.ts';
+import { freeForAll } from '../hold-plan.ts';
 import type { PlannedHold } from '../place-holds.ts';
 import type { Balances, Hold, HoldAnswer, HoldRequest, Settlement } from '../records.ts';
 import type { LeaseGrant, LeaseKind } from './grant-leases.ts';
@@ -127,7 +127,7 @@ export function newSlot(account: LeasedAccount, request: HoldRequest): Slot {
 export function reserve(lease: Lease, request: HoldRequest): LeasedHold | undefined {
   const { requestId, accountId, allowanceId, budgetIds, floorNano, maxNano } = request;
   // What is leased is posted; whether more is, memory does not know.
-  if (lease.nano - lease.heldNano < roomForAll(request) || lease.nano < floorNano) return undefined;
+  if (lease.nano - lease.heldNano < freeForAll(request) || lease.nano < floorNano) return undefined;
   const isDaily = lease.kind === 'daily';
   lease.heldNano += maxNano;
   lease.open += 1;
