@@ -34,7 +34,7 @@ import { priceFor, saleRequest } from '../http/model-sale.ts';
 import type { RequestContext } from '../http/request-context.ts';
 import type { Caller } from '../identity/identity.ts';
 import { multipartBody } from '../net/multipart-body.ts';
-import { type Heard, SpeechAnswers, type SpeechWishes } from './speech-answer.ts';
+import { type Heard, SpeechAnswers, type SpeechOptions } from './speech-answer.ts';
 
 export interface TranscriptionsParts {
   readonly catalog: Catalog;
@@ -55,7 +55,7 @@ export interface TranscriptionOrder {
   readonly model: string | undefined;
   /** Written down in the language of the speech, or in English. */
   readonly task: SpeechTask;
-  readonly wishes: SpeechWishes;
+  readonly options: SpeechOptions;
   /** Puts the media into a file of the request. Called once the caller is known to have credit. */
   readonly take: (workspace: MediaWorkspace, signal: AbortSignal) => Promise<MediaFile>;
   /** The answer's body and its content type. */
@@ -71,7 +71,7 @@ export interface Transcript {
   /** ISO 639-1; `undefined` when nobody tells. */
   readonly language: string | undefined;
   readonly durationMs: number;
-  /** In the order of time; with segments and words where they were wished for. */
+  /** In the order of time; with segments and words where they were asked for. */
   readonly heard: readonly Heard[];
 }
 
@@ -155,10 +155,10 @@ export async function sellTranscription(
 function transcriptOf(
   heard: readonly Heard[],
   durationMs: number,
-  { task, wishes }: TranscriptionOrder,
+  { task, options }: TranscriptionOrder,
 ): Transcript {
   const text = heard.flatMap((piece) => (piece.text === '' ? [] : [piece.text])).join(' ');
-  const language = task === 'translate' ? 'en' : (mainLanguage(heard) ?? wishes.language);
+  const language = task === 'translate' ? 'en' : (mainLanguage(heard) ?? options.language);
   return { task, text, language, durationMs, heard };
 }
 
@@ -211,7 +211,7 @@ function outcomeOf(run: Run, costNano: Nano, status: 'completed' | 'aborted') {
 async function hearAll(run: Run): Promise<Heard[]> {
   const { parts, context, durationMs } = run;
   const heard: Heard[] = [];
-  const answers = new SpeechAnswers(run.order.wishes);
+  const answers = new SpeechAnswers(run.order.options);
   const startedMs = parts.clock.monotonicMs();
   for await (const piece of audioPieces(run.pcmPath, PIECE_SECONDS, CUT_SECONDS)) {
     const answer = await ask(run, answers, piece);

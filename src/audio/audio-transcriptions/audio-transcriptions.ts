@@ -37,7 +37,7 @@ async function transcribeFile(
   await sellTranscription(parts, context, {
     model: asked.model,
     task: 'transcribe',
-    wishes: { language: language || undefined, temperature, prompt: prompt || undefined, times },
+    options: { language: language || undefined, temperature, prompt: prompt || undefined, times },
     take: (workspace) => workspace.write(bytes),
     write: (transcript) => writtenAs(format, times, transcript),
   });

@@ -32,7 +32,7 @@ async function translateFile(
   await sellTranscription(parts, context, {
     model: asked.model,
     task: 'translate',
-    wishes: { temperature, prompt: prompt || undefined, times },
+    options: { temperature, prompt: prompt || undefined, times },
     take: (workspace) => workspace.write(bytes),
     write: (transcript) => writtenAs(format, times, transcript),
   });

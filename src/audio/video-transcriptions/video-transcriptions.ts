@@ -9,7 +9,7 @@ import {
   type TranscriptionsParts,
   sellTranscription,
 } from '../sell-transcription.ts';
-import { NO_WISHES } from '../speech-answer.ts';
+import { NO_OPTIONS } from '../speech-answer.ts';
 import { jsonBody, textBody } from '../transcript-forms.ts';
 import { TRANSCRIPTION } from './describe.ts';
 import { TranscriptionRequest } from './schema.ts';
@@ -41,7 +41,7 @@ async function transcribeUrl(
   await sellTranscription(parts, context, {
     model: request.model ?? undefined,
     task: 'transcribe',
-    wishes: NO_WISHES,
+    options: NO_OPTIONS,
     take: (workspace: MediaWorkspace, signal: AbortSignal): Promise<MediaFile> =>
       workspace.fetch(request.url, { maxBytes, signal }).catch(asTooLong),
     write: (transcript) =>
