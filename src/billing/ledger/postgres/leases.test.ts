@@ -516,7 +516,7 @@ describe('leases of several processes', () => {
     const fromLease = await held(first, accountId);
     assert.ok((await leased(first, accountId)) > 2n * PRICE);
     const other = await held(second, accountId);
-    const job = { ...wish(accountId, nano(5n * PRICE)), lifetime: 'durable' } as const;
+    const job = { ...holdRequest(accountId, nano(5n * PRICE)), lifetime: 'durable' } as const;
     const placed = await first.ledger.holds.place(job);
     assert.ok(placed.ok);
     const figures = async ({ ledger }: Process) => {
