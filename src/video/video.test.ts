@@ -149,7 +149,7 @@ onEachStore('video jobs', (stores) => {
     return { store, clock, engines, money, folder, posts, until, another, video: another() };
   }
 
-  const wish = (changed: Partial<QueueJob> = {}): QueueJob => ({
+  const jobRequest = (changed: Partial<QueueJob> = {}): QueueJob => ({
     accountId: 'alice',
     keyId: 'key-1',
     modelId: 'wave',
