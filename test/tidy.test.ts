@@ -1,5 +1,5 @@
 /**
- * What reviews forget, checked on every run: the layers, the doors, cycles, dead files, tables,
+ * What reviews forget, checked on every run: the layers, the public files, cycles, dead files, tables,
  * the environment, the clock, sizes, names and words. Each rule prints every place that breaks it.
  */
 import assert from 'node:assert/strict';
@@ -48,7 +48,7 @@ function search(among: readonly SourceFile[], pattern: RegExp): string[] {
   return among.flatMap((source) => linesMatching(source.path, source.code, pattern));
 }
 
-test('imports point down the layers and meet other folders at their doors', () => {
+test('imports point down the layers and enter other folders by their public files', () => {
   none(program.flatMap(layerProblems), 'An import crosses the layers');
 });
 

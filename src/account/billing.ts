@@ -146,13 +146,13 @@ export function billingRoutes(parts: AccountParts): Route[] {
 
 /** What an account has, as its owner reads it. */
 export async function balanceBody(parts: AccountParts, accountId: string): Promise<BalanceAnswer> {
-  const standing = await parts.stores.ledger.standing(accountId);
-  const { usdNano, diemNano, heldUsdNano, heldDiemNano } = standing;
+  const funds = await parts.stores.ledger.funds(accountId);
+  const { usdNano, diemNano, heldUsdNano, heldDiemNano } = funds;
   return {
     canConsume: isEnough(usdNano + diemNano, parts),
     consumptionCurrency: diemNano > 0n ? 'DIEM' : usdNano > 0n ? 'USD' : null,
     balances: { diem: toUsdNumber(diemNano), usd: toUsdNumber(usdNano) },
-    diemEpochAllocation: toUsdNumber(standing.allocationNano),
+    diemEpochAllocation: toUsdNumber(funds.allocationNano),
     held: { diem: toUsdNumber(heldDiemNano), usd: toUsdNumber(heldUsdNano) },
     available: {
       diem: toUsdNumber(diemNano - heldDiemNano),

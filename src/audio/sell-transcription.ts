@@ -20,7 +20,7 @@ import type { Clock } from '../core/clock.ts';
 import { Fault } from '../core/faults.ts';
 import type { Log } from '../core/log.ts';
 import { type Nano, formatUsd } from '../core/money.ts';
-import type { MediaBag, MediaFile, MediaFiles } from '../documents/media-files.ts';
+import type { MediaWorkspace, MediaFile, MediaFiles } from '../documents/media-files.ts';
 import type { EngineAnswer, Engines } from '../engines/engines.ts';
 import { type RefusalCodes, mediaEngineFault } from '../engines/media-engine-fault.ts';
 import {
@@ -34,7 +34,7 @@ import { priceFor, saleRequest } from '../http/model-sale.ts';
 import type { RequestContext } from '../http/request-context.ts';
 import type { Caller } from '../identity/identity.ts';
 import { multipartBody } from '../net/multipart-body.ts';
-import { type Heard, SpeechAnswers, type SpeechWishes } from './speech-answer.ts';
+import { type Heard, SpeechAnswers, type SpeechOptions } from './speech-answer.ts';
 
 export interface TranscriptionsParts {
   readonly catalog: Catalog;
@@ -55,9 +55,9 @@ export interface TranscriptionOrder {
   readonly model: string | undefined;
   /** Written down in the language of the speech, or in English. */
   readonly task: SpeechTask;
-  readonly wishes: SpeechWishes;
+  readonly options: SpeechOptions;
   /** Puts the media into a file of the request. Called once the caller is known to have credit. */
-  readonly take: (bag: MediaBag, signal: AbortSignal) => Promise<MediaFile>;
+  readonly take: (workspace: MediaWorkspace, signal: AbortSignal) => Promise<MediaFile>;
   /** The answer's body and its content type. */
   readonly write: (transcript: Transcript) => { readonly type: string; readonly body: Buffer };
 }
@@ -71,7 +71,7 @@ export interface Transcript {
   /** ISO 639-1; `undefined` when nobody tells. */
   readonly language: string | undefined;
   readonly durationMs: number;
-  /** In the order of time; with segments and words where they were wished for. */
+  /** In the order of time; with segments and words where they were asked for. */
   readonly heard: readonly Heard[];
 }
 
@@ -127,8 +127,8 @@ export async function sellTranscription(
     context.known = { model, deprecation, sale };
     const isFree = chargeFor({ audioMs: MS_PER_SECOND }, price) === 0n;
     if (!isFree) await sales.requireCredit(caller);
-    return await parts.files.within(caller.accountId, async (bag) => {
-      const sound = await soundOf(parts, context, order, bag);
+    return await parts.files.within(caller.accountId, async (workspace) => {
+      const sound = await soundOf(parts, context, order, workspace);
       const costNano = chargeFor({ audioMs: sound.durationMs }, price);
       await sale.reserve({ minNano: costNano, maxNano: costNano });
       const work = { doneMs: 0, replica: undefined, attempts: 0 };
@@ -155,10 +155,10 @@ export async function sellTranscription(
 function transcriptOf(
   heard: readonly Heard[],
   durationMs: number,
-  { task, wishes }: TranscriptionOrder,
+  { task, options }: TranscriptionOrder,
 ): Transcript {
   const text = heard.flatMap((piece) => (piece.text === '' ? [] : [piece.text])).join(' ');
-  const language = task === 'translate' ? 'en' : (mainLanguage(heard) ?? wishes.language);
+  const language = task === 'translate' ? 'en' : (mainLanguage(heard) ?? options.language);
   return { task, text, language, durationMs, heard };
 }
 
@@ -167,17 +167,17 @@ async function soundOf(
   parts: TranscriptionsParts,
   { caller, workSignal: signal }: RequestContext,
   order: TranscriptionOrder,
-  bag: MediaBag,
+  workspace: MediaWorkspace,
 ): Promise<{ pcmPath: string; durationMs: number }> {
   const { maxSeconds } = parts;
-  const file = await order.take(bag, signal);
+  const file = await order.take(workspace, signal);
   const media = await parts.media();
   const looked = { signal, holder: caller.accountId };
   const { durationSeconds } = await media.probe(file.path, looked);
   if (durationSeconds > maxSeconds) throw tooLong(durationSeconds, maxSeconds);
   // Its sound lies beside it.
-  await bag.reserve(Math.ceil(durationSeconds * SPEECH_BYTES_PER_SECOND));
-  const pcmPath = bag.newPath();
+  await workspace.reserve(Math.ceil(durationSeconds * SPEECH_BYTES_PER_SECOND));
+  const pcmPath = workspace.newPath();
   const { durationMs } = await media.extractAudio(file.path, pcmPath, maxSeconds + 1, looked);
   // A header may lie in both directions; the samples do not.
   if (durationMs > maxSeconds * MS_PER_SECOND) throw tooLong(durationMs / 1_000, maxSeconds);
@@ -211,7 +211,7 @@ function outcomeOf(run: Run, costNano: Nano, status: 'completed' | 'aborted') {
 async function hearAll(run: Run): Promise<Heard[]> {
   const { parts, context, durationMs } = run;
   const heard: Heard[] = [];
-  const answers = new SpeechAnswers(run.order.wishes);
+  const answers = new SpeechAnswers(run.order.options);
   const startedMs = parts.clock.monotonicMs();
   for await (const piece of audioPieces(run.pcmPath, PIECE_SECONDS, CUT_SECONDS)) {
     const answer = await ask(run, answers, piece);

@@ -1,12 +1,12 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { NO_WISHES, SpeechAnswers } from './speech-answer.ts';
+import { NO_OPTIONS, SpeechAnswers } from './speech-answer.ts';
 
 const answer = (language: unknown): Buffer =>
   Buffer.from(JSON.stringify({ text: ' x ', language }));
 
 test('names, codes and regions of languages become one code', () => {
-  const answers = new SpeechAnswers(NO_WISHES);
+  const answers = new SpeechAnswers(NO_OPTIONS);
   for (const [given, code] of [
     ['english', 'en'],
     ['German', 'de'],
@@ -24,7 +24,7 @@ test('names, codes and regions of languages become one code', () => {
 });
 
 test('only JSON with a text that somebody can have spoken is usable', () => {
-  const answers = new SpeechAnswers(NO_WISHES);
+  const answers = new SpeechAnswers(NO_OPTIONS);
   const said = (text: string): Buffer => Buffer.from(JSON.stringify({ text }));
   assert.equal(answers.isUsable(said(''), 1_000), true);
   assert.equal(answers.isUsable(Buffer.from('{"text":"a","error":null}'), 1_000), true);

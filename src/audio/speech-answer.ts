@@ -7,17 +7,17 @@ import type { FileSlice, FormPart } from '../net/multipart-body.ts';
 
 export type Granularity = 'segment' | 'word';
 
-/** What a caller wishes of the engine beside the text. */
-export interface SpeechWishes {
+/** What a caller asks of the engine beside the text. */
+export interface SpeechOptions {
   /** Of the speech, ISO 639; otherwise the engine finds out. */
   readonly language?: string | undefined;
   /** From 0 to 1. */
   readonly temperature?: number | undefined;
   readonly prompt?: string | undefined;
-  /** Of what the times are wished for. */
+  /** Of what the times are asked for. */
   readonly times: readonly Granularity[];
 }
-export const NO_WISHES: SpeechWishes = { times: [] };
+export const NO_OPTIONS: SpeechOptions = { times: [] };
 
 /** A stretch of speech, in seconds from the start of the media. */
 export interface Stretch {
@@ -34,7 +34,7 @@ export interface Heard {
   readonly language: string;
   /** Length of the piece. */
   readonly ms: number;
-  /** Empty where no times were wished for. */
+  /** Empty where no times were asked for. */
   readonly segments: readonly HeardSegment[];
   readonly words: readonly HeardWord[];
 }
@@ -75,15 +75,15 @@ interface SpeechPiece {
 export class SpeechAnswers {
   #format: 'verbose_json' | 'json' = 'verbose_json';
   readonly #codes = new Map<string, string>();
-  readonly #wishes: SpeechWishes;
+  readonly #options: SpeechOptions;
 
-  constructor(wishes: SpeechWishes) {
-    this.#wishes = wishes;
+  constructor(options: SpeechOptions) {
+    this.#options = options;
   }
 
-  /** The finest times that are wished for. */
+  /** The finest times that are asked for. */
   get wantsTimes(): Granularity | undefined {
-    return this.#wishes.times.includes('word') ? 'word' : this.#wishes.times[0];
+    return this.#options.times.includes('word') ? 'word' : this.#options.times[0];
   }
 
   /** Goes over to the short form; `false` when that was asked for already, or would not do. */
@@ -95,7 +95,7 @@ export class SpeechAnswers {
 
   /** What is sent for one piece of sound. */
   parts(model: string, sound: FileSlice): FormPart[] {
-    const { language, temperature, prompt, times } = this.#wishes;
+    const { language, temperature, prompt, times } = this.#options;
     // Segments are what every server gives by itself; few know the field.
     const named = times.includes('word') ? times : [];
     return [
@@ -125,7 +125,7 @@ export class SpeechAnswers {
     const answer = parse(body);
     if (answer === undefined) throw new Error('An answer is read that is not usable');
     const text = answer.text.trim();
-    const { times } = this.#wishes;
+    const { times } = this.#options;
     const given = { segment: answer.segments, word: answer.words };
     const isMissing = (one: Granularity): boolean => text !== '' && (given[one] ?? []).length === 0;
     return {

@@ -75,15 +75,15 @@ function formatNeeded(neededNano: Nano): string {
 export function tooDear(
   { minimumCreditNano, walletRefusal }: MoneyRefusals,
   caller: Caller,
-  reachNano: Nano,
+  spendableNano: Nano,
   neededNano: Nano,
 ): Fault {
-  if (reachNano >= neededNano) return creditHeld();
+  if (spendableNano >= neededNano) return creditHeld();
   const needed = maxNano(neededNano, minimumCreditNano());
-  if (caller.kind === 'wallet') return walletRefusal(caller, { balance: reachNano, needed });
+  if (caller.kind === 'wallet') return walletRefusal(caller, { balance: spendableNano, needed });
   return new Fault('INSUFFICIENT_BALANCE', {
-    fields: creditFields(reachNano, needed),
-    message: `The balance is too low for this request: with its files, pages and search results it can cost ${formatNeeded(neededNano)} USD and ${formatUsd(reachNano, 6)} USD are available; add credit (INSUFFICIENT_BALANCE)`,
+    fields: creditFields(spendableNano, needed),
+    message: `The balance is too low for this request: with its files, pages and search results it can cost ${formatNeeded(neededNano)} USD and ${formatUsd(spendableNano, 6)} USD are available; add credit (INSUFFICIENT_BALANCE)`,
   });
 }
 

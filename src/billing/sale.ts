@@ -227,7 +227,7 @@ export class Sales {
 
   /** What an account can spend, for the balance header of answers that charge nothing. */
   async balanceOf(caller: Caller): Promise<Nano> {
-    const { usdNano, heldUsdNano } = await this.#context.ledger.standing(caller.accountId);
+    const { usdNano, heldUsdNano } = await this.#context.ledger.funds(caller.accountId);
     return nano(usdNano - heldUsdNano);
   }
 }
@@ -323,7 +323,7 @@ export class Sale implements Counted {
    * `neededNano` would be covered without the holds of others. Releases nothing.
    */
   tooDear(neededNano: Nano): Fault {
-    return tooDear(this.#context, this.request.caller, this.hold.reachNano, neededNano);
+    return tooDear(this.#context, this.request.caller, this.hold.spendableNano, neededNano);
   }
 
   /**
@@ -446,7 +446,7 @@ const NO_HOLD: Hold = {
   accountId: '',
   grantedNano: ZERO,
   dailyNano: ZERO,
-  reachNano: ZERO,
+  spendableNano: ZERO,
   before: { usdNano: ZERO, diemNano: ZERO },
 };
 

@@ -14,7 +14,7 @@ import { AutoSearch } from './auto-search.ts';
 import type { ExtraPrices, ExtraUse } from './chat-bill.ts';
 import type { AdditionBounds } from './chat-bounds.ts';
 import { type LoadedContent, loadContent, userText, withContext } from './message-content.ts';
-import type { MessageFindings, PaidFindings } from './paid-findings.ts';
+import type { MessageResults, PaidResults } from './paid-results.ts';
 import type { Personas } from './personas/personas.ts';
 import {
   documentsOf,
@@ -34,7 +34,7 @@ export interface AdditionParts {
   readonly web: Web;
   readonly documents: Pick<Documents, 'extract'>;
   readonly media: MediaSettings;
-  readonly findings: PaidFindings;
+  readonly paidResults: PaidResults;
   readonly clock: Clock;
   readonly prices: () => ExtraPrices;
   /** Most characters of one file that the model sees. */
@@ -126,7 +126,7 @@ interface Addition extends AdditionInputs {
   readonly prices: ExtraPrices;
   readonly question: WebQuestion;
   /** Absent where nothing is searched or read. */
-  readonly findings: MessageFindings | undefined;
+  readonly paidResults: MessageResults | undefined;
 }
 
 /** Plans the additions of one request. Does no I/O. Throws `CHARACTER_NOT_FOUND`. */
@@ -143,8 +143,8 @@ export function planAdditions(parts: AdditionParts, inputs: AdditionInputs): Add
   const pages = urls.length === 0 ? 0 : parts.web.pagesBytes(urls.length);
   const search = query === '' ? 0 : parts.web.searchBytes;
   const mayFind = pages + search > 0 || parameters.enable_web_search === 'auto';
-  const findings = mayFind ? parts.findings.of(accountId, request.messages) : undefined;
-  const addition: Addition = { ...inputs, parts, prices, question, findings };
+  const paidResults = mayFind ? parts.paidResults.of(accountId, request.messages) : undefined;
+  const addition: Addition = { ...inputs, parts, prices, question, paidResults };
   const hasWork = hasContent || pages + search > 0;
   return {
     systemPrompts: [
@@ -156,7 +156,7 @@ export function planAdditions(parts: AdditionParts, inputs: AdditionInputs): Add
     prepare: hasWork ? () => prepareAdditions(addition) : undefined,
     autoSearch: urls.length > 0 ? undefined : autoSearch(addition),
     socialSearch: socialSearch(parts, request, prices),
-    paid: findings === undefined ? undefined : () => findings.paid(),
+    paid: paidResults === undefined ? undefined : () => paidResults.paid(),
   };
 }
 
@@ -192,9 +192,9 @@ function webUse({ question, prices }: Addition, count: number): ExtraUse {
  * text answer, and no order to call or to leave the caller's own tools.
  */
 function autoSearch(addition: Addition): AutoSearch | undefined {
-  const { parts, request, model, prices, findings, maxSearches } = addition;
+  const { parts, request, model, prices, paidResults, maxSearches } = addition;
   const { parameters, toolChoice, responseFormat, choiceCount } = request;
-  if (findings === undefined) return undefined;
+  if (paidResults === undefined) return undefined;
   if (parameters.enable_web_search !== 'auto' || parameters.enable_x_search) return undefined;
   if (!parts.web.canSearch || !model.capabilities.has('functionCalling')) return undefined;
   const isFree = (toolChoice ?? 'auto') === 'auto' && (responseFormat?.type ?? 'text') === 'text';
@@ -204,7 +204,7 @@ function autoSearch(addition: Addition): AutoSearch | undefined {
     request,
     today: isoTime(parts.clock.nowMs()).slice(0, 10),
     eachNano: prices.searchNano,
-    findings,
+    paidResults,
     maxSearches,
   });
 }
@@ -264,22 +264,22 @@ async function contentOf(addition: Addition, signal: AbortSignal): Promise<Loade
 }
 
 async function findingsOf(addition: Addition, signal: AbortSignal): Promise<WebFindings> {
-  const { parts, request, question, findings, accountId } = addition;
+  const { parts, request, question, paidResults, accountId } = addition;
   const { urls, query } = question;
   if (urls.length > 0) {
     const asked = urls.join(' ');
-    const known = findings?.known(asked)?.pages;
+    const known = paidResults?.known(asked)?.pages;
     const pages = known ?? (await parts.web.scrape(urls, { signal, caller: accountId }));
     const count = known === undefined ? pages.filter((page) => page.ok).length : 0;
-    if (count > 0) findings?.found(asked, { pages });
+    if (count > 0) paidResults?.found(asked, { pages });
     return { ...NO_FINDINGS, text: pagesPrompt(pages), uses: [webUse(addition, count)] };
   }
   if (query === '') return NO_FINDINGS;
-  const known = findings?.known(query)?.results;
+  const known = paidResults?.known(query)?.results;
   const outcome = known === undefined ? await parts.web.search(query, signal) : undefined;
   if (outcome?.ok === false) return NO_FINDINGS;
   const results = known ?? outcome?.results ?? [];
-  if (known === undefined) findings?.found(query, { results });
+  if (known === undefined) paidResults?.found(query, { results });
   const { return_search_results_as_documents, enable_web_citations } = request.parameters;
   const asksForDocuments = return_search_results_as_documents && results.length > 0;
   return {

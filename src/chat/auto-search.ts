@@ -19,7 +19,7 @@ import type { ChatTool } from './wire/chat-schema.ts';
 import { type HeldCall, heldMessage, type HeldRound } from './wire/held-calls.ts';
 import type { ExtraUse } from './chat-bill.ts';
 import type { SearchOffer } from './chat-bounds.ts';
-import type { MessageFindings } from './paid-findings.ts';
+import type { MessageResults } from './paid-results.ts';
 
 interface AutoSearchOptions {
   readonly web: Web;
@@ -28,7 +28,7 @@ interface AutoSearchOptions {
   readonly today: string;
   readonly eachNano: ExtraUse['eachNano'];
   /** What this user message has found and paid for. */
-  readonly findings: MessageFindings;
+  readonly paidResults: MessageResults;
   /** Below the usual bound, when the caller asks for fewer. */
   readonly maxSearches: number | undefined;
 }
@@ -121,15 +121,15 @@ export class AutoSearch implements SearchOffer {
     const read = readSearchCall(call.arguments);
     if (!read.ok) return read;
     const { query } = read;
-    const { web, findings } = this.#options;
-    const known = findings.known(query)?.results;
+    const { web, paidResults } = this.#options;
+    const known = paidResults.known(query)?.results;
     if (known !== undefined) return { ok: true, query, results: known };
     const outcome = await web.search(query, signal);
     if (!outcome.ok) return outcome;
     // Of equal calls that ran together one is billed.
-    if (findings.known(query) === undefined) {
+    if (paidResults.known(query) === undefined) {
       this.#billed += 1;
-      findings.found(query, { results: outcome.results });
+      paidResults.found(query, { results: outcome.results });
     }
     return outcome;
   }

@@ -18,7 +18,7 @@ export { openSealer, type Sealer } from './agents/sealed-text.ts';
 export { RESPONSES_MIGRATIONS, responsesRoutes, StoredTurns } from './responses/responses.ts';
 export type { ChatParts } from './chat-run.ts';
 export { LearnedDialects } from './learned-dialects.ts';
-export { PaidFindings } from './paid-findings.ts';
+export { PaidResults } from './paid-results.ts';
 
 /** `parseChatRequest` for a body that would hold up the event loop. */
 export type ReadLargeChat = (body: Buffer, options: ChatRequestOptions) => Promise<ChatRequest>;

@@ -12,7 +12,7 @@ import { dirname, resolve } from 'node:path';
 import { reasonOf } from '../core/log.ts';
 import { crossCheck, importModels } from './cross-checks.ts';
 import { downloadSettings } from './download-settings.ts';
-import { type ConfigProblem, explainIssues, Findings, schemaTree, valueAt } from './explain.ts';
+import { type ConfigProblem, explainIssues, Diagnostics, schemaTree, valueAt } from './explain.ts';
 import type { ModelSettings } from './models-section.ts';
 import { type PriceFile, readPriceFile } from './price-file.ts';
 import {
@@ -78,13 +78,13 @@ export async function loadConfig(inputs: ConfigInputs): Promise<LoadedConfig> {
     return { ok: false, problems: [{ file, path: '', message }], sources };
   }
   const sources = text === undefined ? [] : [sourceOf(path, text)];
-  const findings = new Findings(file, readYaml(text ?? '', env));
-  const { problems, warnings } = findings;
-  const settings = problems.length > 0 ? undefined : parseSettings(findings);
+  const diagnostics = new Diagnostics(file, readYaml(text ?? '', env));
+  const { problems, warnings } = diagnostics;
+  const settings = problems.length > 0 ? undefined : parseSettings(diagnostics);
   if (settings === undefined) return { ok: false, problems, sources };
   const folder = text === undefined ? cwd : dirname(path);
-  const models = await importedModels(settings, { findings, inputs, folder, sources });
-  if (problems.length === 0) crossCheck({ ...settings, models }, findings);
+  const models = await importedModels(settings, { diagnostics, inputs, folder, sources });
+  if (problems.length === 0) crossCheck({ ...settings, models }, diagnostics);
   const listen = listenFrom(settings.listen, env, problems);
   if (problems.length > 0) return { ok: false, problems, sources };
   const downloads = await downloadSettings(settings.embedded, env, async (name) => {
@@ -122,16 +122,16 @@ async function readFileText(path: string): Promise<string | undefined> {
   }
 }
 
-/** The settings after defaults, or `undefined` with the problems among the findings. */
-function parseSettings(findings: Findings): FileSettings | undefined {
+/** The settings after defaults, or `undefined` with the problems among the diagnostics. */
+function parseSettings(diagnostics: Diagnostics): FileSettings | undefined {
   const schema = fileSchema();
-  const value = findings.source.value ?? {};
+  const value = diagnostics.source.value ?? {};
   let parsed = schema.safeParse(value);
   if (parsed.success) return parsed.data;
-  const converted = convertFromEnvironment(value, parsed.error.issues, findings.source);
+  const converted = convertFromEnvironment(value, parsed.error.issues, diagnostics.source);
   if (converted !== undefined) parsed = schema.safeParse(converted);
   if (parsed.success) return parsed.data;
-  explainIssues(parsed.error.issues, schemaTree(schema), findings);
+  explainIssues(parsed.error.issues, schemaTree(schema), diagnostics);
   return undefined;
 }
 
@@ -165,7 +165,7 @@ function plainScalar(text: unknown): number | boolean | undefined {
 }
 
 interface ImportParts {
-  readonly findings: Findings;
+  readonly diagnostics: Diagnostics;
   readonly inputs: ConfigInputs;
   readonly folder: string;
   readonly sources: ConfigSource[];
@@ -174,16 +174,16 @@ interface ImportParts {
 /** The models with what the price file knows of them; the file is one more source. */
 async function importedModels(
   { models, priceFile }: FileSettings,
-  { findings, inputs, folder, sources }: ImportParts,
+  { diagnostics, inputs, folder, sources }: ImportParts,
 ): Promise<ModelSettings[]> {
   const typeWasGiven = (index: number): boolean =>
-    valueAt(findings.source.value, ['models', index, 'type']) !== undefined;
-  if (priceFile === undefined) return importModels(models, undefined, typeWasGiven, findings);
+    valueAt(diagnostics.source.value, ['models', index, 'type']) !== undefined;
+  if (priceFile === undefined) return importModels(models, undefined, typeWasGiven, diagnostics);
   const path = resolve(folder, priceFile);
   const { text, error } = await readText(inputs, path);
   sources.push(sourceOf(path, text));
   if (text === undefined) {
-    findings.problem(['priceFile'], error ?? `There is no file ${path}`);
+    diagnostics.problem(['priceFile'], error ?? `There is no file ${path}`);
     return models;
   }
   let prices: PriceFile;
@@ -191,10 +191,10 @@ async function importedModels(
     prices = readPriceFile(text);
   } catch (cause) {
     // JSON.parse says where it stumbled; that is all an operator can be told.
-    findings.problem(['priceFile'], `${path} is not valid JSON: ${reasonOf(cause)}`);
+    diagnostics.problem(['priceFile'], `${path} is not valid JSON: ${reasonOf(cause)}`);
     return models;
   }
-  return importModels(models, prices, typeWasGiven, findings);
+  return importModels(models, prices, typeWasGiven, diagnostics);
 }
 
 function listenFrom(

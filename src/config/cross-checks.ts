@@ -5,7 +5,7 @@
 import { compile } from '@fastify/proxy-addr';
 import { isWithoutChecksum, walletIdentity } from '../core/addresses.ts';
 import { didYouMean } from '../core/nearest.ts';
-import type { Findings } from './explain.ts';
+import type { Diagnostics } from './explain.ts';
 import type { ModelSettings, PriceSettings } from './models-section.ts';
 import type { PaymentsSection } from './payments-section.ts';
 import type { PriceFile } from './price-file.ts';
@@ -17,21 +17,21 @@ export function importModels(
   models: readonly ModelSettings[],
   prices: PriceFile | undefined,
   typeWasGiven: (index: number) => boolean,
-  findings: Findings,
+  diagnostics: Diagnostics,
 ): ModelSettings[] {
   return models.map((model, index) => {
     if (model.import === undefined) return model;
     const path = ['models', index, 'import'];
     if (prices === undefined) {
-      findings.problem(path, 'There is no price file to import from; set "priceFile"');
+      diagnostics.problem(path, 'There is no price file to import from; set "priceFile"');
       return model;
     }
     const found = prices(model.import);
     if (typeof found === 'string') {
-      findings.problem(path, found);
+      diagnostics.problem(path, found);
       return model;
     }
-    for (const warning of found.warnings) findings.warning(path, warning);
+    for (const warning of found.warnings) diagnostics.warning(path, warning);
     const { dimensions, maxInputTokens } = found;
     return {
       ...model,
@@ -50,27 +50,27 @@ export function importModels(
 }
 
 /** Checks that span several keys; `settings.models` already holds what was imported. */
-export function crossCheck(settings: FileSettings, findings: Findings): void {
+export function crossCheck(settings: FileSettings, diagnostics: Diagnostics): void {
   const engines = new Set(Object.keys(settings.engines));
-  checkNames(settings.models, findings);
+  checkNames(settings.models, diagnostics);
   const ids = new Map(settings.models.map((model) => [model.id, model]));
   for (const [index, model] of settings.models.entries()) {
     const path = ['models', index];
-    checkNeeds(model, path, findings);
-    checkPrice(model, path, findings);
-    checkReplicas(model, path, engines, findings);
-    checkDeprecation(model, path, ids, findings);
+    checkNeeds(model, path, diagnostics);
+    checkPrice(model, path, diagnostics);
+    checkReplicas(model, path, engines, diagnostics);
+    checkDeprecation(model, path, ids, diagnostics);
   }
   const used = new Set(settings.models.flatMap((model) => model.replicas.map((r) => r.engine)));
   for (const name of engines) {
-    if (!used.has(name)) findings.warning(['engines', name], 'No model has a replica here');
+    if (!used.has(name)) diagnostics.warning(['engines', name], 'No model has a replica here');
   }
-  checkPayments(settings.payments, findings);
-  checkServer(settings, findings);
+  checkPayments(settings.payments, diagnostics);
+  checkServer(settings, diagnostics);
 }
 
 /** What would stop the server when it starts. */
-function checkServer({ http, cluster, database }: FileSettings, findings: Findings): void {
+function checkServer({ http, cluster, database }: FileSettings, diagnostics: Diagnostics): void {
   const proxies = http.trustProxy;
   for (const [index, entry] of typeof proxies === 'boolean' ? [] : proxies.entries()) {
     try {
@@ -78,22 +78,23 @@ function checkServer({ http, cluster, database }: FileSettings, findings: Findin
     } catch {
       // The package knows which addresses and names there are.
       const message = `Must be an address, a range such as 10.0.0.0/8, or loopback, linklocal or uniquelocal, not "${entry}"`;
-      findings.problem(['http', 'trustProxy', index], message);
+      diagnostics.problem(['http', 'trustProxy', index], message);
     }
   }
   const isFile = database === undefined || database.startsWith('sqlite:');
   if (cluster.workers > 1 && isFile) {
     const message = `${cluster.workers} workers need a database that they can share: set "database" to postgres://…, or run one worker`;
-    findings.problem(['cluster', 'workers'], message);
+    diagnostics.problem(['cluster', 'workers'], message);
   }
 }
 
-function checkNames(models: readonly ModelSettings[], findings: Findings): void {
+function checkNames(models: readonly ModelSettings[], diagnostics: Diagnostics): void {
   const names = new Map<string, string>();
   const traits = new Map<string, string>();
   for (const [index, model] of models.entries()) {
     const taken = names.get(model.id);
-    if (taken !== undefined) findings.problem(['models', index, 'id'], `${taken} has this id too`);
+    if (taken !== undefined)
+      diagnostics.problem(['models', index, 'id'], `${taken} has this id too`);
     names.set(model.id, `models[${index}]`);
   }
   for (const [index, model] of models.entries()) {
@@ -101,40 +102,41 @@ function checkNames(models: readonly ModelSettings[], findings: Findings): void 
       const taken = names.get(alias);
       const path = ['models', index, 'aliases', place];
       if (taken !== undefined)
-        findings.problem(path, `${taken} has the id or alias "${alias}" too`);
+        diagnostics.problem(path, `${taken} has the id or alias "${alias}" too`);
       names.set(alias, `models[${index}]`);
     }
     for (const [place, trait] of model.traits.entries()) {
       const taken = traits.get(`${model.type} ${trait}`);
       const path = ['models', index, 'traits', place];
-      if (taken !== undefined) findings.problem(path, `"${taken}" holds the trait "${trait}" too`);
+      if (taken !== undefined)
+        diagnostics.problem(path, `"${taken}" holds the trait "${trait}" too`);
       traits.set(`${model.type} ${trait}`, model.id);
     }
   }
 }
 
-function checkNeeds(model: ModelSettings, path: Path, findings: Findings): void {
+function checkNeeds(model: ModelSettings, path: Path, diagnostics: Diagnostics): void {
   const { type, context, maxCompletionTokens: cap } = model;
   if (type === 'text' && context === undefined) {
-    findings.problem(path, `The text model "${model.id}" needs "context", its length in tokens`);
+    diagnostics.problem(path, `The text model "${model.id}" needs "context", its length in tokens`);
   }
   if (context !== undefined && cap !== undefined && cap > context) {
     const message = `Must be at most the context of ${context} tokens, not ${cap}`;
-    findings.problem([...path, 'maxCompletionTokens'], message);
+    diagnostics.problem([...path, 'maxCompletionTokens'], message);
   }
   if (type === 'embedding' && model.embedding === undefined) {
     const message = `The embedding model "${model.id}" needs "embedding" with its "dimensions"`;
-    findings.problem(path, message);
+    diagnostics.problem(path, message);
   }
   if (type === 'video' && model.video === undefined) {
     const message = `The video model "${model.id}" needs "video" with its "task" and "pricing"`;
-    findings.problem(path, message);
+    diagnostics.problem(path, message);
   }
   const effort = model.defaultReasoningEffort;
   const efforts = model.reasoningEfforts;
   if (effort !== undefined && efforts !== undefined && !efforts.includes(effort)) {
     const message = `Must be one of reasoningEfforts: ${efforts.join(', ')}`;
-    findings.problem([...path, 'defaultReasoningEffort'], message);
+    diagnostics.problem([...path, 'defaultReasoningEffort'], message);
   }
 }
 
@@ -155,13 +157,13 @@ const NEEDED_PRICES: Partial<
   moderation: [['input', 'perRequest']],
 };
 
-function checkPrice(model: ModelSettings, path: Path, findings: Findings): void {
+function checkPrice(model: ModelSettings, path: Path, diagnostics: Diagnostics): void {
   const needed = NEEDED_PRICES[model.type] ?? [];
   const { price } = model;
   if (price === undefined) {
     if (needed.length === 0) return;
     const example = needed.map(([key]) => `${key}: 0`).join(', ');
-    findings.problem(
+    diagnostics.problem(
       path,
       `The model "${model.id}" has no "price"; to give it away write price: { ${example} }`,
     );
@@ -170,12 +172,12 @@ function checkPrice(model: ModelSettings, path: Path, findings: Findings): void 
   for (const keys of needed) {
     if (keys.some((key) => price[key] !== undefined)) continue;
     const wanted = keys.map((key) => `"${key}"`).join(' or ');
-    findings.problem([...path, 'price'], `The price of this type of model needs ${wanted}`);
+    diagnostics.problem([...path, 'price'], `The price of this type of model needs ${wanted}`);
   }
   const above = price.extended?.above;
   if (above !== undefined && model.context !== undefined && above >= model.context) {
     const message = `No prompt is longer than the context of ${model.context} tokens`;
-    findings.warning([...path, 'price', 'extended', 'above'], message);
+    diagnostics.warning([...path, 'price', 'extended', 'above'], message);
   }
 }
 
@@ -183,13 +185,13 @@ function checkReplicas(
   model: ModelSettings,
   path: Path,
   engines: ReadonlySet<string>,
-  findings: Findings,
+  diagnostics: Diagnostics,
 ): void {
   for (const [index, replica] of model.replicas.entries()) {
     if (engines.has(replica.engine)) continue;
     const hint = didYouMean(replica.engine, engines) || '.';
     const known = engines.size === 0 ? 'none are configured' : [...engines].join(', ');
-    findings.problem(
+    diagnostics.problem(
       [...path, 'replicas', index, 'engine'],
       `There is no engine "${replica.engine}"${hint} Engines: ${known}`,
     );
@@ -200,33 +202,33 @@ function checkDeprecation(
   model: ModelSettings,
   path: Path,
   ids: ReadonlyMap<string, ModelSettings>,
-  findings: Findings,
+  diagnostics: Diagnostics,
 ): void {
   const { deprecation } = model;
   if (deprecation === undefined) return;
   const { replacement, startsAt, date, removesAt } = deprecation;
   if (startsAt !== undefined && startsAt > (removesAt ?? date)) {
-    findings.problem([...path, 'deprecation', 'startsAt'], 'Must not be after the removal');
+    diagnostics.problem([...path, 'deprecation', 'startsAt'], 'Must not be after the removal');
   }
   if (replacement === undefined) return;
   const place = [...path, 'deprecation', 'replacement'];
   const found = ids.get(replacement);
   if (found === undefined) {
     const hint = didYouMean(replacement, ids.keys());
-    findings.problem(place, `There is no model "${replacement}"${hint}`);
+    diagnostics.problem(place, `There is no model "${replacement}"${hint}`);
   } else if (found === model) {
-    findings.problem(place, 'A model cannot replace itself');
+    diagnostics.problem(place, 'A model cannot replace itself');
   } else if (found.type !== model.type) {
-    findings.problem(place, `"${replacement}" is of type ${found.type}, not ${model.type}`);
+    diagnostics.problem(place, `"${replacement}" is of type ${found.type}, not ${model.type}`);
   }
 }
 
 /** Amounts in an impossible order, rails that cannot be opened, addresses nobody can check. */
-function checkPayments(payments: PaymentsSection, findings: Findings): void {
+function checkPayments(payments: PaymentsSection, diagnostics: Diagnostics): void {
   const { base, solana, staking, facilitator } = payments;
-  checkAmounts(payments, findings);
+  checkAmounts(payments, diagnostics);
   if (solana !== undefined && solana.feePayerKey === undefined && facilitator.url === undefined) {
-    findings.problem(
+    diagnostics.problem(
       ['payments', 'solana'],
       'Needs a "feePayerKey" that pays for settlements, or "payments.facilitator.url" of a facilitator that does',
     );
@@ -234,32 +236,32 @@ function checkPayments(payments: PaymentsSection, findings: Findings): void {
   for (const [name, rail] of Object.entries({ base, solana })) {
     if (rail?.asset === undefined) continue;
     if (walletIdentity(rail.asset) !== walletIdentity(rail.payTo)) continue;
-    findings.problem(
+    diagnostics.problem(
       ['payments', name, 'payTo'],
       'Is the token itself; name the wallet that is paid',
     );
   }
-  checkSpelling(['payments', 'base', 'payTo'], base?.payTo, findings);
-  checkSpelling(['payments', 'base', 'asset'], base?.asset, findings);
-  checkSpelling(['payments', 'staking', 'contract'], staking?.contract, findings);
+  checkSpelling(['payments', 'base', 'payTo'], base?.payTo, diagnostics);
+  checkSpelling(['payments', 'base', 'asset'], base?.asset, diagnostics);
+  checkSpelling(['payments', 'staking', 'contract'], staking?.contract, diagnostics);
 }
 
-function checkAmounts(payments: PaymentsSection, findings: Findings): void {
+function checkAmounts(payments: PaymentsSection, diagnostics: Diagnostics): void {
   const { minimumTopUpUsd: least, suggestedTopUpUsd: usual, maximumTopUpUsd: most } = payments;
   if (least > usual) {
     const message = `Must be at most suggestedTopUpUsd, which is ${usual}, not ${least}`;
-    findings.problem(['payments', 'minimumTopUpUsd'], message);
+    diagnostics.problem(['payments', 'minimumTopUpUsd'], message);
   }
   if (usual > most) {
     const message = `Must be at least suggestedTopUpUsd, which is ${usual}, not ${most}`;
-    findings.problem(['payments', 'maximumTopUpUsd'], message);
+    diagnostics.problem(['payments', 'maximumTopUpUsd'], message);
   }
 }
 
 /** EIP-55 is optional, so a spelling without it is taken; it just cannot be proven right. */
-function checkSpelling(path: Path, address: string | undefined, findings: Findings): void {
+function checkSpelling(path: Path, address: string | undefined, diagnostics: Diagnostics): void {
   if (address === undefined || !isWithoutChecksum(address)) return;
   const message =
     'The address has no checksum, so a typing error in it cannot be seen; write it with the capital letters that the wallet shows';
-  findings.warning(path, message);
+  diagnostics.warning(path, message);
 }

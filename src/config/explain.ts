@@ -80,7 +80,7 @@ function stepInto(node: SchemaNode, key: string | number): SchemaNode | undefine
 }
 
 /** What is wrong, and what is odd, with a file as it was read. */
-export class Findings {
+export class Diagnostics {
   readonly source: YamlSource;
   readonly problems: ConfigProblem[];
   readonly warnings: ConfigProblem[] = [];
@@ -115,10 +115,10 @@ export class Findings {
 export function explainIssues(
   issues: readonly z.core.$ZodIssue[],
   schema: SchemaNode,
-  findings: Findings,
+  diagnostics: Diagnostics,
 ): void {
-  for (const issue of issues) explain(issue, [], schema, findings);
-  findings.problems.sort(
+  for (const issue of issues) explain(issue, [], schema, diagnostics);
+  diagnostics.problems.sort(
     (a, b) => (a.line ?? 0) - (b.line ?? 0) || (a.column ?? 0) - (b.column ?? 0),
   );
 }
@@ -127,14 +127,14 @@ function explain(
   issue: z.core.$ZodIssue,
   base: Path,
   schema: SchemaNode,
-  findings: Findings,
+  diagnostics: Diagnostics,
 ): void {
   // Paths of zod may hold symbols; those of a YAML file never do.
   const path = [...base, ...(issue.path as Path)];
   if (issue.code === 'unrecognized_keys') {
     const allowed = Object.keys(schemaAt(schema, path)?.properties ?? {});
     for (const key of issue.keys) {
-      findings.problem([...path, key], unknownKey(key, allowed), 'key');
+      diagnostics.problem([...path, key], unknownKey(key, allowed), 'key');
     }
     return;
   }
@@ -144,23 +144,23 @@ function explain(
       .toSorted((a, b) => b.path.length - a.path.length)
       .find((inner) => inner.path.length > 0);
     if (deepest !== undefined) {
-      explain(deepest, path, schema, findings);
+      explain(deepest, path, schema, diagnostics);
       return;
     }
   }
   if (issue.code === 'invalid_key' || issue.code === 'invalid_element') {
-    findings.problem(path, issue.issues[0]?.message ?? issue.message, 'key');
+    diagnostics.problem(path, issue.issues[0]?.message ?? issue.message, 'key');
     return;
   }
-  const value = valueAt(findings.source.value, path);
+  const value = valueAt(diagnostics.source.value, path);
   if (value === undefined && path.length > 0) {
     const about = schemaAt(schema, path)?.description;
     const hint = about === undefined ? '' : `: ${firstSentence(about)}`;
-    findings.problem(path, `The key "${String(path.at(-1))}" is missing${hint}`);
+    diagnostics.problem(path, `The key "${String(path.at(-1))}" is missing${hint}`);
     return;
   }
-  const isHidden = findings.source.fromEnvironment.has(pathKey(path)) || isSecret(schema, path);
-  findings.problem(path, sentenceOf(issue, value, schemaAt(schema, path), isHidden));
+  const isHidden = diagnostics.source.fromEnvironment.has(pathKey(path)) || isSecret(schema, path);
+  diagnostics.problem(path, sentenceOf(issue, value, schemaAt(schema, path), isHidden));
 }
 
 /** Longer lists of keys are left out when there is a better hint. */

@@ -63,17 +63,17 @@ export class MediaFiles {
    * Runs `work` with a folder of its own, which is gone when it ends. `holder` is the account or
    * address whose media it is.
    */
-  async within<T>(holder: string, work: (bag: MediaBag) => Promise<T>): Promise<T> {
+  async within<T>(holder: string, work: (workspace: MediaWorkspace) => Promise<T>): Promise<T> {
     const folder = await mkdtemp(join(await this.#parts.folder(), 'request-'));
-    const bag = new MediaBag(this.#parts, folder, {
+    const workspace = new MediaWorkspace(this.#parts, folder, {
       take: (bytes) => this.#take(holder, bytes),
       free: (bytes) => this.#count(holder, -bytes),
     });
     try {
-      return await work(bag);
+      return await work(workspace);
     } finally {
       await rm(folder, { recursive: true, force: true });
-      bag.free();
+      workspace.free();
     }
   }
 
@@ -117,7 +117,7 @@ interface Budget {
 }
 
 /** The files of one request. */
-export class MediaBag {
+export class MediaWorkspace {
   readonly #parts: MediaFilesParts;
   readonly #folder: string;
   readonly #budget: Budget;

@@ -1,7 +1,7 @@
 /**
  * A route run in this process: what a feature asks of another one goes through the same stages, the
  * same handler and the same sale as a request from outside, so nothing is sold in two ways. It is for
- * doors with a protocol of their own (a tool of MCP) and for work that is done later (a batch).
+ * routes with a protocol of their own (a tool of MCP) and for work that is done later (a batch).
  *
  * The request travels over a pair of streams in memory into an `http.Server` that listens nowhere:
  * Node's own parser and writer do the rest, an answer streams, a slow reader holds it up, and who

@@ -52,6 +52,9 @@ export function checked<T extends z.ZodType>(schema: T, value: unknown): z.infer
   return result.data;
 }
 
+/** What a body names its model by: an id, a trait or a compatibility name. */
+export const ModelName = z.string().min(1).max(256);
+
 const MAX_PAGE = 1_000_000;
 
 /** `limit` and `page` of a list, as query parameters. */

@@ -1,7 +1,7 @@
 /** The JSON body of `/moderations`. */
 import { z } from 'zod';
+import { ModelName } from '../http/read-request.ts';
 
-const MAX_MODEL_CHARACTERS = 256;
 /** Texts of one request, or parts of one message. */
 const MAX_INPUTS = 256;
 const DATA_URL = /^data:image\/[\w.+-]+;base64,/i;
@@ -25,14 +25,9 @@ const ImagePart = z.looseObject({
 
 export type ModerationRequest = z.infer<typeof ModerationRequest>;
 export const ModerationRequest = z.looseObject({
-  model: z
-    .string()
-    .min(1)
-    .max(MAX_MODEL_CHARACTERS)
-    .nullish()
-    .describe(
-      'Id of a moderation model, a trait or a compatibility name. Default: the default of type `moderation`.',
-    ),
+  model: ModelName.nullish().describe(
+    'Id of a moderation model, a trait or a compatibility name. Default: the default of type `moderation`.',
+  ),
   input: z
     .union(
       [

@@ -1,22 +1,17 @@
 /** The request of `/rerank`, in the forms of Cohere and Jina, and the bodies that engines get. */
 import { z } from 'zod';
+import { ModelName } from '../http/read-request.ts';
 import { refuseIssues } from '../json/validation.ts';
 
-const MAX_MODEL_CHARACTERS = 256;
 /** What any model takes. */
 const MAX_DOCUMENTS = 10_000;
 const MAX_RANK_FIELDS = 64;
 
 export type RerankRequest = z.infer<typeof RerankRequest>;
 export const RerankRequest = z.looseObject({
-  model: z
-    .string()
-    .min(1)
-    .max(MAX_MODEL_CHARACTERS)
-    .nullish()
-    .describe(
-      'Id of a rerank model, a trait or a compatibility name. Default: the default of type `rerank`.',
-    ),
+  model: ModelName.nullish().describe(
+    'Id of a rerank model, a trait or a compatibility name. Default: the default of type `rerank`.',
+  ),
   query: z.string().min(1).describe('What the documents are compared with.'),
   documents: z
     .array(z.union([z.string(), z.looseObject({})], 'Expected a text, or an object with text'))

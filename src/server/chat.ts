@@ -10,7 +10,7 @@ import {
   chatCompletionsRoute,
   type ChatParts,
   LearnedDialects,
-  PaidFindings,
+  PaidResults,
   planAdditions,
   responsesRoutes,
   type Sealer,
@@ -157,7 +157,7 @@ function additionParts(extras: Extras, clock: Clock, config: () => Config): Addi
     web,
     documents,
     media,
-    findings: new PaidFindings(clock),
+    paidResults: new PaidResults(clock),
     clock,
     maxFileChars: config().documents.maxChars,
     prices: perConfig(config, ({ search, scraping, socialSearch }) => ({

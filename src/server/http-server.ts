@@ -52,7 +52,7 @@ export function openHttpServer(parts: HttpServerParts): HttpServer {
   const make = new AnswerHeaders({ serviceName: service.name, clock });
   // What can be spent: what jobs and running requests hold is spoken for.
   const balanceHeaders: ServerParts['balanceHeaders'] = async (caller) => {
-    const { usdNano, diemNano, heldUsdNano, heldDiemNano } = await stores.ledger.standing(
+    const { usdNano, diemNano, heldUsdNano, heldDiemNano } = await stores.ledger.funds(
       caller.accountId,
     );
     const available = {

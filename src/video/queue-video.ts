@@ -13,7 +13,7 @@ import type { Clock } from '../core/clock.ts';
 import { Fault } from '../core/faults.ts';
 import { type Nano, formatUsd, toUsdNumber } from '../core/money.ts';
 import {
-  type MediaBag,
+  type MediaWorkspace,
   type MediaFiles,
   imageSizeOf,
   mediaTypeOf,
@@ -102,9 +102,14 @@ export async function queue(parts: QueueVideoParts, context: RequestContext): Pr
   // Looked up after the count: a caller cannot make this server ask for names without end.
   const { webhook_url: webhookUrl } = request;
   if (webhookUrl !== undefined) await requireCallbackUrl(parts.guard, 'webhook_url', webhookUrl);
-  const answer = await parts.files.within(caller.accountId, async (bag) => {
-    const { inputs, measured } = await fetchInputs(parts, context, { settings, request }, bag);
-    await bag.reserve(RESULT_BYTES);
+  const answer = await parts.files.within(caller.accountId, async (workspace) => {
+    const { inputs, measured } = await fetchInputs(
+      parts,
+      context,
+      { settings, request },
+      workspace,
+    );
+    await workspace.reserve(RESULT_BYTES);
     const quoteNano = quoteVideo(settings, request, measured);
     const priced: Priced = { ...resolved, rate, counted, quoteNano };
     let hold: Hold | undefined;
@@ -121,7 +126,7 @@ export async function queue(parts: QueueVideoParts, context: RequestContext): Pr
         withDownload: settings.downloadUrl,
       },
       {
-        written: () => bag.free(),
+        written: () => workspace.free(),
         hold: async ({ id }) => {
           hold = await sales.holdForJob({ id, caller, priceNano: quoteNano, tags });
         },
@@ -192,7 +197,7 @@ async function fetchInputs(
   parts: QueueVideoParts,
   { caller, workSignal: signal }: RequestContext,
   { settings, request }: { settings: VideoModelSettings; request: VideoQueueRequest },
-  bag: MediaBag,
+  workspace: MediaWorkspace,
 ): Promise<{ inputs: EngineInput[]; measured: Measured }> {
   const inputs: EngineInput[] = [];
   let leftBytes = parts.maxBytes;
@@ -202,7 +207,7 @@ async function fetchInputs(
   for (const { role, url } of mediaUrlsOf(request)) {
     const { want, maxBytes = parts.maxBytes } =
       KINDS.find(([name]) => name.test(role))?.[1] ?? IMAGE;
-    const file = await bag.fetch(url, { maxBytes: Math.min(leftBytes, maxBytes), signal });
+    const file = await workspace.fetch(url, { maxBytes: Math.min(leftBytes, maxBytes), signal });
     leftBytes -= file.sizeBytes;
     inputs.push({ role, path: file.path, mimeType: await typeOf(file.path, want) });
     if (want === 'image') requirePixels(await imageSizeOf(file.path));

@@ -69,8 +69,8 @@ export class VideoQuotes {
     if (this.#looks >= LOOKS_AT_ONCE) throw tooMany(1);
     this.#looks += 1;
     try {
-      return await files.within(asker, async (bag) => {
-        const file = await bag.fetch(url, { maxBytes, timeoutMs: LOOK_TIMEOUT_MS, signal });
+      return await files.within(asker, async (workspace) => {
+        const file = await workspace.fetch(url, { maxBytes, timeoutMs: LOOK_TIMEOUT_MS, signal });
         return await measureSource(await media(), file.path, { signal, holder: asker });
       });
     } finally {

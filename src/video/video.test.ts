@@ -149,7 +149,7 @@ onEachStore('video jobs', (stores) => {
     return { store, clock, engines, money, folder, posts, until, another, video: another() };
   }
 
-  const wish = (changed: Partial<QueueJob> = {}): QueueJob => ({
+  const jobRequest = (changed: Partial<QueueJob> = {}): QueueJob => ({
     accountId: 'alice',
     keyId: 'key-1',
     modelId: 'wave',
@@ -166,7 +166,7 @@ onEachStore('video jobs', (stores) => {
     video.start();
     writeFileSync(join(folder, 'given.png'), 'an image');
     const inputs = [{ role: 'image_url', path: join(folder, 'given.png'), mimeType: 'image/png' }];
-    const { id, downloadToken } = await video.queue(wish({ inputs }));
+    const { id, downloadToken } = await video.queue(jobRequest({ inputs }));
     assert.match(id, /^[0-9a-f-]{36}$/);
     assert.equal(downloadToken, undefined);
 
@@ -209,12 +209,12 @@ onEachStore('video jobs', (stores) => {
 
   test('a key is charged with the transaction that queues its job, a wallet not yet', async () => {
     const { video, money } = await open();
-    const byKey = await video.queue(wish({ keyId: 'key' }));
-    const byWallet = await video.queue(wish({ keyId: '' }));
+    const byKey = await video.queue(jobRequest({ keyId: 'key' }));
+    const byWallet = await video.queue(jobRequest({ keyId: '' }));
     assert.equal(await money.charges(byKey.id), 1);
     assert.equal(await money.charges(byWallet.id), 0);
     const together = async (): Promise<never> => Promise.reject(new Error('another has the key'));
-    await assert.rejects(video.queue(wish({ keyId: 'key', accountId: 'bob' }), { together }));
+    await assert.rejects(video.queue(jobRequest({ keyId: 'key', accountId: 'bob' }), { together }));
     const [failed] = await money.allCharges();
     assert.equal(failed, byKey.id);
     assert.equal((await money.allCharges()).length, 1);
@@ -225,7 +225,7 @@ onEachStore('video jobs', (stores) => {
     money.refuse = new Fault('INSUFFICIENT_BALANCE');
     writeFileSync(join(folder, 'given.png'), 'an image');
     const inputs = [{ role: 'image_url', path: join(folder, 'given.png'), mimeType: 'image/png' }];
-    await assert.rejects(video.queue(wish({ inputs })), { code: 'INSUFFICIENT_BALANCE' });
+    await assert.rejects(video.queue(jobRequest({ inputs })), { code: 'INSUFFICIENT_BALANCE' });
     assert.deepEqual(await video.list('alice', Number.MAX_SAFE_INTEGER, 10), []);
     assert.deepEqual(readdirSync(join(folder, 'inputs')), []);
   });
@@ -235,7 +235,7 @@ onEachStore('video jobs', (stores) => {
     video.start();
     money.refuse = new Fault('SERVICE_UNAVAILABLE');
     for (let i = 0; i < 3; i += 1) {
-      await assert.rejects(video.queue(wish()), { code: 'SERVICE_UNAVAILABLE' });
+      await assert.rejects(video.queue(jobRequest()), { code: 'SERVICE_UNAVAILABLE' });
     }
     money.refuse = new Error('the database is away');
     const lost: string[] = [];
@@ -244,14 +244,14 @@ onEachStore('video jobs', (stores) => {
       await money.hold(job);
     };
     for (let i = 0; i < 3; i += 1) {
-      await assert.rejects(video.queue(wish(), { hold }), /is away/);
+      await assert.rejects(video.queue(jobRequest(), { hold }), /is away/);
     }
     money.refuse = undefined;
-    await assert.rejects(video.queue(wish()), { code: 'RATE_LIMIT_EXCEEDED' });
+    await assert.rejects(video.queue(jobRequest()), { code: 'RATE_LIMIT_EXCEEDED' });
     // Within a minute, since another might ask whether one of them was held after all.
     for (const id of lost) await until(async () => (await money.moves(id)).length > 0, 60);
     for (const id of lost) assert.deepEqual(await money.moves(id), ['release']);
-    for (let i = 0; i < 3; i += 1) await video.queue(wish());
+    for (let i = 0; i < 3; i += 1) await video.queue(jobRequest());
   });
 
   test('a job that is held and cannot be admitted is given back, and soon', async () => {
@@ -263,7 +263,7 @@ onEachStore('video jobs', (stores) => {
       await money.hold(job);
     };
     const together = () => Promise.reject(new Fault('REQUEST_IN_PROGRESS'));
-    await assert.rejects(video.queue(wish(), { hold, together }), {
+    await assert.rejects(video.queue(jobRequest(), { hold, together }), {
       code: 'REQUEST_IN_PROGRESS',
     });
     await until(async () => (await money.moves(held)).length > 1, 60);
@@ -298,7 +298,7 @@ onEachStore('video jobs', (stores) => {
       objection: 'policy',
       detail: 'No harbours at 10.0.0.7',
     };
-    const { id } = await video.queue(wish());
+    const { id } = await video.queue(jobRequest());
     await until(async () => (await money.moves(id)).includes('refund'));
     assert.deepEqual(await money.moves(id), ['hold', 'refund']);
     await assert.rejects(video.retrieve(lookup(id)), (error: unknown) => {
@@ -323,7 +323,7 @@ onEachStore('video jobs', (stores) => {
       objection: 'engine',
       detail: 'cuda out of memory at 0x7f',
     };
-    const { id } = await video.queue(wish());
+    const { id } = await video.queue(jobRequest());
     await until(async () => (await money.moves(id)).includes('refund'));
     await assert.rejects(video.retrieve(lookup(id)), {
       code: 'INFERENCE_FAILED',
@@ -351,7 +351,7 @@ onEachStore('video jobs', (stores) => {
       const path = join(folder, 'source.mp4');
       const inputs = [{ role: 'video_url', path, mimeType: 'video/mp4' }];
       engines.pollAnswer = { kind: 'done' };
-      const { id } = await video.queue(wish({ inputs }));
+      const { id } = await video.queue(jobRequest({ inputs }));
       await until(async () => (await money.moves(id)).includes('refund'));
       const failed = await video.retrieve(lookup(id)).catch((error: unknown) => error);
       assert.ok(failed instanceof Fault && failed.code === code);
@@ -370,7 +370,7 @@ onEachStore('video jobs', (stores) => {
       const { video, engines, money, until } = await open();
       video.start();
       engines.createAnswer = { kind: 'refused', objection, detail: 'tensor 3 of /srv/wan2' };
-      const { id } = await video.queue(wish());
+      const { id } = await video.queue(jobRequest());
       await until(async () => (await money.moves(id)).includes('refund'));
       await assert.rejects(video.retrieve(lookup(id)), (error: unknown) => {
         assert.ok(error instanceof Fault);
@@ -390,7 +390,7 @@ onEachStore('video jobs', (stores) => {
     const { video, engines, money, until, clock } = await open();
     video.start();
     engines.createAnswer = { kind: 'busy', retryAfterMs: 20_000, detail: 'busy' };
-    const { id } = await video.queue(wish());
+    const { id } = await video.queue(jobRequest());
     await until(() => engines.orders.length >= 2);
     // Longer than a silent engine is waited for; no lease runs out on the way.
     const untilMs = clock.nowMs() + 700_000;
@@ -410,7 +410,7 @@ onEachStore('video jobs', (stores) => {
       engines[step] = away;
       const startedMs = clock.nowMs();
       video.start();
-      const { id } = await video.queue(wish());
+      const { id } = await video.queue(jobRequest());
       await until(async () => (await money.moves(id)).includes('refund'));
       const tookMs = clock.nowMs() - startedMs;
       assert.ok(tookMs >= 600_000 && tookMs < 660_000, `${step}: ${tookMs} ms`);
@@ -423,7 +423,7 @@ onEachStore('video jobs', (stores) => {
     const { video, another, engines, money, until, clock } = await open();
     engines.pollAnswer = { kind: 'away', detail: 'reset' };
     video.start();
-    const { id } = await video.queue(wish());
+    const { id } = await video.queue(jobRequest());
     const untilMs = clock.nowMs() + 60_000;
     await until(() => clock.nowMs() > untilMs);
     await video.stop();
@@ -438,7 +438,7 @@ onEachStore('video jobs', (stores) => {
   test('an engine that answers now and then is not taken for dead', async () => {
     const { video, engines, until, clock } = await open();
     video.start();
-    const { id } = await video.queue(wish());
+    const { id } = await video.queue(jobRequest());
     for (let turn = 0; turn < 3; turn += 1) {
       engines.pollAnswer = { kind: 'away', detail: 'reset' };
       const untilMs = clock.nowMs() + 400_000;
@@ -456,7 +456,7 @@ onEachStore('video jobs', (stores) => {
     engines.createAnswer = { kind: 'unclear', detail: 'HTTP 500' };
     const startedMs = clock.nowMs();
     video.start();
-    const { id } = await video.queue(wish());
+    const { id } = await video.queue(jobRequest());
     await until(async () => (await money.moves(id)).includes('refund'));
     assert.ok(clock.nowMs() - startedMs < 60_000);
     assert.deepEqual([engines.orders.length, engines.sought], [2, [id, id]]);
@@ -478,7 +478,7 @@ onEachStore('video jobs', (stores) => {
     engines.createAnswer = { kind: 'unclear', detail: 'timeout' };
     engines.findAnswer = { kind: 'created', engine: 'e', engineModel: 'm', engineJobId: 'found' };
     engines.pollAnswer = { kind: 'done' };
-    const { id } = await video.queue(wish());
+    const { id } = await video.queue(jobRequest());
     await until(async () => (await video.retrieve(lookup(id))).kind === 'media');
     assert.equal(engines.orders.length, 1);
     assert.deepEqual(await money.moves(id), ['hold', 'settle']);
@@ -491,7 +491,7 @@ onEachStore('video jobs', (stores) => {
     engines.createGate = gate.promise;
     const dead = another({ clock: new TestClock(clock.nowMs()) });
     dead.start();
-    const { id } = await dead.queue(wish());
+    const { id } = await dead.queue(jobRequest());
     await until(() => engines.orders.length === 1);
     engines.createGate = Promise.resolve();
     engines.createAnswer = { kind: 'unclear', detail: 'HTTP 500' };
@@ -510,12 +510,12 @@ onEachStore('video jobs', (stores) => {
     const { video, engines, money, until, folder } = await open();
     writeFileSync(join(folder, 'given.png'), 'an image');
     const inputs = [{ role: 'image_url', path: join(folder, 'given.png'), mimeType: 'image/png' }];
-    const { id: queued } = await video.queue(wish({ inputs }));
+    const { id: queued } = await video.queue(jobRequest({ inputs }));
     assert.equal((await video.cancel(lookup(queued))).state, 'failed');
     assert.equal((await video.cancel(lookup(queued))).failure?.code, 'VIDEO_CANCELLED');
     assert.deepEqual(readdirSync(join(folder, 'inputs')), []);
     video.start();
-    const { id: running } = await video.queue(wish());
+    const { id: running } = await video.queue(jobRequest());
     await until(async () => {
       const now = await video.retrieve(lookup(running));
       return now.kind === 'processing' && now.fraction > 0;
@@ -528,7 +528,7 @@ onEachStore('video jobs', (stores) => {
       assert.deepEqual(await money.moves(id), ['hold', 'refund']);
     }
     engines.pollAnswer = { kind: 'done' };
-    const { id: done } = await video.queue(wish());
+    const { id: done } = await video.queue(jobRequest());
     await until(async () => (await video.retrieve(lookup(done))).kind === 'media');
     await assert.rejects(video.cancel(lookup(done)), { code: 'INVALID_REQUEST' });
     assert.deepEqual(await money.moves(done), ['hold', 'settle']);
@@ -539,7 +539,7 @@ onEachStore('video jobs', (stores) => {
     video.start();
     const gate = Promise.withResolvers<void>();
     engines.createGate = gate.promise;
-    const { id } = await video.queue(wish());
+    const { id } = await video.queue(jobRequest());
     await until(() => engines.orders.length === 1);
     await video.cancel(lookup(id));
     gate.resolve();
@@ -554,7 +554,7 @@ onEachStore('video jobs', (stores) => {
     // The cancel comes a little later each time, until the completion was first as well.
     for (let turn = 0; turn < 40 || (outcomes.size < 2 && turn < 400); turn += 1) {
       engines.pollAnswer = { kind: 'running', fraction: 0.5 };
-      const { id } = await video.queue(wish());
+      const { id } = await video.queue(jobRequest());
       const states = async () => (await video.list('alice', Number.MAX_SAFE_INTEGER, 1))[0]?.state;
       await until(async () => (await states()) === 'running');
       engines.pollAnswer = { kind: 'done' };
@@ -576,7 +576,7 @@ onEachStore('video jobs', (stores) => {
     const { video, engines, money, until } = await open();
     video.start();
     engines.pollAnswer = { kind: 'lost' };
-    const { id } = await video.queue(wish());
+    const { id } = await video.queue(jobRequest());
     await until(async () => (await money.moves(id)).includes('refund'));
     assert.equal(engines.orders.length, 3);
     assert.deepEqual(await money.moves(id), ['hold', 'refund']);
@@ -590,7 +590,7 @@ onEachStore('video jobs', (stores) => {
     // The first worker hangs in its download; its renewals fail with the store that it is given.
     const dead = another({ clock: new TestClock(clock.nowMs()) });
     dead.start();
-    const { id } = await dead.queue(wish());
+    const { id } = await dead.queue(jobRequest());
     await until(async () => (await money.moves(id)).length === 1 && engines.orders.length === 1);
     video.start();
     engines.gate = Promise.resolve();
@@ -613,7 +613,7 @@ onEachStore('video jobs', (stores) => {
       failures -= 1;
       if (failures >= 0) throw new Error('the ledger is away');
     };
-    const { id } = await video.queue(wish());
+    const { id } = await video.queue(jobRequest());
     await until(async () => (await video.retrieve(lookup(id))).kind === 'media');
     assert.deepEqual(await money.moves(id), ['hold', 'settle']);
     assert.equal(failures, -1);
@@ -621,7 +621,7 @@ onEachStore('video jobs', (stores) => {
 
   test("somebody else's job is not found, nor one of another model", async () => {
     const { video } = await open();
-    const { id } = await video.queue(wish());
+    const { id } = await video.queue(jobRequest());
     const missing = { code: 'MEDIA_NOT_FOUND' };
     await assert.rejects(video.retrieve(lookup(id, 'mallory')), missing);
     await assert.rejects(video.complete(lookup(id, 'mallory')), missing);
@@ -634,9 +634,9 @@ onEachStore('video jobs', (stores) => {
 
   test('open jobs of one caller are bounded', async () => {
     const { video } = await open();
-    for (let i = 0; i < 3; i += 1) await video.queue(wish());
-    await assert.rejects(video.queue(wish()), { code: 'RATE_LIMIT_EXCEEDED' });
-    await video.queue(wish({ accountId: 'bob' }));
+    for (let i = 0; i < 3; i += 1) await video.queue(jobRequest());
+    await assert.rejects(video.queue(jobRequest()), { code: 'RATE_LIMIT_EXCEEDED' });
+    await video.queue(jobRequest({ accountId: 'bob' }));
   });
 
   test('open jobs that come at once, through several processes, are bounded the same', async () => {
@@ -647,7 +647,7 @@ onEachStore('video jobs', (stores) => {
         const path = join(folder, `given-${index}.png`);
         writeFileSync(path, 'an image');
         const inputs = [{ role: 'image_url', path, mimeType: 'image/png' }];
-        return both[index % 2]!.queue(wish({ inputs }));
+        return both[index % 2]!.queue(jobRequest({ inputs }));
       }),
     );
     const codes = answers.map((one) => (one.status === 'fulfilled' ? 'queued' : one.reason.code));
@@ -660,10 +660,10 @@ onEachStore('video jobs', (stores) => {
     const { video, engines, until, clock } = await open({ keepHours: 100 });
     video.start();
     engines.pollAnswer = { kind: 'done' };
-    const first = await video.queue(wish({ withDownload: true }));
+    const first = await video.queue(jobRequest({ withDownload: true }));
     const token = first.downloadToken!;
     assert.match(token, /^[A-Za-z0-9_-]{43}$/);
-    const second = await video.queue(wish({ withDownload: true }));
+    const second = await video.queue(jobRequest({ withDownload: true }));
     await until(async () => (await video.retrieve(lookup(first.id))).kind === 'download');
     await until(async () => (await video.retrieve(lookup(second.id))).kind === 'download');
     const media = await video.openDownload(token);
@@ -680,7 +680,7 @@ onEachStore('video jobs', (stores) => {
     const { video, engines, until, clock, folder } = await open({ keepHours: 1 });
     video.start();
     engines.pollAnswer = { kind: 'done' };
-    const { id } = await video.queue(wish());
+    const { id } = await video.queue(jobRequest());
     await until(async () => (await video.retrieve(lookup(id))).kind === 'media');
     const orphan = join(folder, 'results', 'f00d');
     const fresh = join(folder, 'results', 'cafe');
@@ -699,13 +699,13 @@ onEachStore('video jobs', (stores) => {
     const { video, another, engines, until, folder, clock } = await open();
     video.start();
     engines.pollAnswer = { kind: 'done' };
-    const { id: done } = await video.queue(wish());
+    const { id: done } = await video.queue(jobRequest());
     await until(async () => (await video.retrieve(lookup(done))).kind === 'media');
-    const { id: ended } = await video.queue(wish());
+    const { id: ended } = await video.queue(jobRequest());
     await video.cancel(lookup(ended));
     await video.stop();
     engines.pollAnswer = { kind: 'running', fraction: 0.1 };
-    const { id: waiting } = await video.queue(wish());
+    const { id: waiting } = await video.queue(jobRequest());
     // As if it had died between the end of a job and the removal of its files.
     for (const name of [ended, waiting])
       mkdirSync(join(folder, 'inputs', name), { recursive: true });
@@ -733,8 +733,8 @@ onEachStore('video jobs', (stores) => {
       return [{ role: 'image_url', path, mimeType: 'image/png' }];
     };
     assert.deepEqual(await video.storedBytes('alice'), { callerBytes: 0, allBytes: 0 });
-    const { id } = await video.queue(wish({ inputs: given(1_000) }));
-    await video.queue(wish({ accountId: 'bob', inputs: given(30) }));
+    const { id } = await video.queue(jobRequest({ inputs: given(1_000) }));
+    await video.queue(jobRequest({ accountId: 'bob', inputs: given(30) }));
     const each = RESULT_BYTES;
     assert.deepEqual(await video.storedBytes('alice'), {
       callerBytes: each + 1_000,
@@ -753,7 +753,7 @@ onEachStore('video jobs', (stores) => {
     video.start();
     engines.pollAnswer = { kind: 'done' };
     const webhookUrl = 'https://caller.example/hook';
-    const { id, webhookSecret } = await video.queue(wish({ webhookUrl }));
+    const { id, webhookSecret } = await video.queue(jobRequest({ webhookUrl }));
     await until(() => posts.length === 2);
     const { url, body, headers } = posts[1]!;
     assert.equal(url, webhookUrl);
@@ -767,7 +767,7 @@ onEachStore('video jobs', (stores) => {
       mac,
       createHmac('sha256', webhookSecret!).update(`${seconds}.${body}`).digest('hex'),
     );
-    const other = await video.queue(wish({ accountId: 'bob', webhookUrl }));
+    const other = await video.queue(jobRequest({ accountId: 'bob', webhookUrl }));
     assert.notEqual(other.webhookSecret, webhookSecret);
     await until(() => posts.length === 3);
     engines.pollAnswer = {
@@ -775,7 +775,7 @@ onEachStore('video jobs', (stores) => {
       objection: 'engine',
       detail: 'cuda out of memory at 0x7f',
     };
-    await video.queue(wish({ webhookUrl }));
+    await video.queue(jobRequest({ webhookUrl }));
     await until(() => posts.length === 4);
     const failed = JSON.parse(posts[3]!.body);
     assert.deepEqual(
@@ -783,7 +783,7 @@ onEachStore('video jobs', (stores) => {
       ['video.failed', 'FAILED', 'The engine could not make the video; it costs nothing'],
     );
     engines.pollAnswer = { kind: 'running', fraction: 0.1 };
-    await video.cancel(lookup((await video.queue(wish({ webhookUrl }))).id));
+    await video.cancel(lookup((await video.queue(jobRequest({ webhookUrl }))).id));
     await until(() => posts.length === 5);
     assert.equal(JSON.parse(posts[4]!.body).event, 'video.cancelled');
   });
@@ -792,7 +792,7 @@ onEachStore('video jobs', (stores) => {
     const { video, engines, until, store } = await open({ ids: seededIds(7) });
     video.start();
     engines.pollAnswer = { kind: 'done' };
-    const { id } = await video.queue(wish());
+    const { id } = await video.queue(jobRequest());
     await until(
       async () => (await video.list('alice', Number.MAX_SAFE_INTEGER, 1))[0]?.state === 'completed',
     );

@@ -17,7 +17,7 @@ import { chatBody } from '../app/call.ts';
 import { heads } from '../fuzz/heads.ts';
 import { type FuzzRequest, type FuzzTarget, requestsOf } from '../fuzz/requests.ts';
 import { type Answer, send, sendBytes } from '../fuzz/send.ts';
-import { type Stand, startStand } from '../fuzz/stand.ts';
+import { type Fixture, startFixture } from '../fuzz/fixture.ts';
 import { type ExpectedFailure, Verdict, codeOf } from '../fuzz/verdict.ts';
 
 /** Requests to each operation. */
@@ -55,7 +55,7 @@ const EXPECTED_FAILURES: readonly ExpectedFailure[] = [
 ];
 
 describe('the API, asked by a fuzzer', () => {
-  let stand: Stand;
+  let fixture: Fixture;
   let verdict: Verdict;
   /** What was thrown where nobody caught it: it would have ended a server of its own. */
   const uncaught: unknown[] = [];
@@ -63,39 +63,39 @@ describe('the API, asked by a fuzzer', () => {
 
   before(async () => {
     process.on('uncaughtExceptionMonitor', note).on('unhandledRejection', note);
-    stand = await startStand();
+    fixture = await startFixture();
     verdict = new Verdict({
-      document: stand.source.document,
+      document: fixture.source.document,
       basePath: BASE_PATH,
       expected: EXPECTED_FAILURES,
-      secrets: stand.secrets,
-      addresses: stand.addresses,
+      secrets: fixture.secrets,
+      addresses: fixture.addresses,
     });
   });
   after(async () => {
     process.off('uncaughtExceptionMonitor', note).off('unhandledRejection', note);
-    await stand.stop();
+    await fixture.stop();
   });
 
   async function judge(request: FuzzRequest, kinds: Map<string, number>): Promise<void> {
-    stand.forget();
-    const answer = await send(stand.origin, request, MAX_ANSWER_MS);
+    fixture.forget();
+    const answer = await send(fixture.origin, request, MAX_ANSWER_MS);
     const code = answer.status < 400 ? '' : (codeOf(answer.body.toString()) ?? '');
     const kind = `${answer.status} ${code}`.trim();
     kinds.set(kind, (kinds.get(kind) ?? 0) + 1);
     const problems = verdict.problems(request, answer);
-    assert.equal(problems.length, 0, [...problems, shown(answer), logged(stand)].join('\n'));
+    assert.equal(problems.length, 0, [...problems, shown(answer), logged(fixture)].join('\n'));
   }
 
   test('answers every operation as its document says', async (t) => {
-    const targets = targetsOf(stand).filter(({ name }) => name.includes(only));
+    const targets = targetsOf(fixture).filter(({ name }) => name.includes(only));
     assert.ok(targets.length > 0, `No operation is called ${only}`);
     t.diagnostic(`seed ${seed}`);
     let served = 0;
     for (const target of targets) {
       await t.test(target.name, async (operation) => {
         const kinds = new Map<string, number>();
-        const property = fc.asyncProperty(requestsOf(target, stand.source), (request) =>
+        const property = fc.asyncProperty(requestsOf(target, fixture.source), (request) =>
           judge(request, kinds),
         );
         await holds(target.name, property, runsOf(target));
@@ -112,14 +112,14 @@ describe('the API, asked by a fuzzer', () => {
 
   test('answers bytes that are hardly HTTP, or hangs up', async () => {
     const right = {
-      host: new URL(stand.origin).host,
-      authorization: `Bearer ${stand.farebox.owner.secret}`,
+      host: new URL(fixture.origin).host,
+      authorization: `Bearer ${fixture.farebox.owner.secret}`,
       path: `${BASE_PATH}/chat/completions`,
       body: JSON.stringify(chatBody()),
     };
     let answered = 0;
     const property = fc.asyncProperty(heads(right), async (bytes) => {
-      const answer = await sendBytes(stand.origin, bytes, MAX_ANSWER_MS);
+      const answer = await sendBytes(fixture.origin, bytes, MAX_ANSWER_MS);
       answered += answer.length === 0 ? 0 : 1;
       const problems = verdict.problemsOfBytes(bytes, answer);
       assert.equal(problems.length, 0, [...problems, answer.toString('latin1')].join('\n'));
@@ -130,7 +130,7 @@ describe('the API, asked by a fuzzer', () => {
   });
 
   test('has clean books afterwards, no open hold, and serves', async () => {
-    const { farebox } = stand;
+    const { farebox } = fixture;
     // The money of the account that was asked for may be spent, or bounded by a budget.
     const { secret } = await farebox.account('1');
     const answer = await fetch(`${farebox.url}/chat/completions`, {
@@ -146,17 +146,17 @@ describe('the API, asked by a fuzzer', () => {
     // Films are paid when they are made, and the request that asks is the only one.
     const until = performance.now() + MAX_FILM_MS;
     const left = { holds: 0, requests: 1 };
-    let found = await leftOver(stand);
+    let found = await leftOver(fixture);
     while (!isDeepStrictEqual(found, left) && performance.now() < until) {
       await new Promise((resolve) => setTimeout(resolve, 100));
-      found = await leftOver(stand);
+      found = await leftOver(fixture);
     }
     assert.deepEqual(found, left);
   });
 });
 
 /** What has no end yet. */
-async function leftOver({ farebox, origin }: Stand) {
+async function leftOver({ farebox, origin }: Fixture) {
   const metrics = await (await fetch(`${origin}/metrics`)).text();
   const { openHolds } = await farebox.app.stores.ledger.audit();
   return {
@@ -187,7 +187,7 @@ type NamedTarget = FuzzTarget & { readonly name: string };
 const METHODS: readonly string[] = ['get', 'post', 'put', 'patch', 'delete'];
 
 /** Every operation of the document. */
-function targetsOf({ source }: Stand): NamedTarget[] {
+function targetsOf({ source }: Fixture): NamedTarget[] {
   return Object.entries(source.document.paths).flatMap(([path, item]) =>
     Object.entries(item)
       .filter(([method]) => METHODS.includes(method))
@@ -209,7 +209,7 @@ function shown({ status, headers, body }: Answer): string {
 }
 
 /** What the operator would read about a failure. */
-function logged({ log }: Stand): string {
+function logged({ log }: Fixture): string {
   return log
     .filter(({ level }) => level === 'error')
     .map(({ message, fields }) => `${message}: ${JSON.stringify(fields)}`)

@@ -31,7 +31,7 @@ const DEAD_AFTER_MS = 3_000;
 /** Answers of more rounds are too many to be kept and checked against the OpenAPI document. */
 const CHECKED_ROUNDS = 5;
 
-export interface Stand {
+export interface Fixture {
   readonly rig: ProcessRig;
   readonly postgres: TestPostgres;
   readonly database: string;
@@ -42,11 +42,11 @@ export interface Stand {
 }
 
 /** Callers of a process that can be another one in a moment. */
-function callers(stand: Stand, secret: string, first: FareboxProcess | undefined) {
+function callers(fixture: Fixture, secret: string, first: FareboxProcess | undefined) {
   const at = { process: first };
   const seen: Seen[] = [];
-  const stop = keepAsking(() => at.process, secret, seen, stand.pauseMs);
-  stand.ends.push(stop);
+  const stop = keepAsking(() => at.process, secret, seen, fixture.pauseMs);
+  fixture.ends.push(stop);
   return { at, seen, stop };
 }
 
@@ -88,7 +88,7 @@ function statuses(seen: readonly Seen[]): string {
   return [...groups].map(([status, some]) => `${some.length} × ${status}`).join(', ');
 }
 
-async function exact({ rig, database }: Stand, processes: number): Promise<string> {
+async function exact({ rig, database }: Fixture, processes: number): Promise<string> {
   const all = await Promise.all(
     Array.from({ length: processes }, () => rig.start({ database, creditUsd: '0.01' })),
   );
@@ -101,7 +101,7 @@ async function exact({ rig, database }: Stand, processes: number): Promise<strin
 }
 
 /** Money that one process has leased, asked for by another under load. */
-async function recall({ rig, database, ends }: Stand): Promise<string> {
+async function recall({ rig, database, ends }: Fixture): Promise<string> {
   const settings = { database, creditUsd: '0.01' };
   const first = await rig.start(settings);
   const second = await rig.start(settings);
@@ -116,13 +116,13 @@ async function recall({ rig, database, ends }: Stand): Promise<string> {
   return `${statuses(seen)}, the slowest ${Math.round(slowest)} ms; ${await proven(database, seen)}`;
 }
 
-async function kill(stand: Stand, rounds: number): Promise<string> {
-  const { rig, database } = stand;
+async function kill(fixture: Fixture, rounds: number): Promise<string> {
+  const { rig, database } = fixture;
   const settings = { database, isNervous: true, isUnchecked: true };
   const first = await rig.start(settings);
   const secret = first.secret ?? '';
-  const steady = callers(stand, secret, first);
-  const killed = callers(stand, secret, undefined);
+  const steady = callers(fixture, secret, first);
+  const killed = callers(fixture, secret, undefined);
   let least = Number.POSITIVE_INFINITY;
   for (let round = 1; round <= rounds; round += 1) {
     const victim = await rig.start(settings);
@@ -142,14 +142,14 @@ async function kill(stand: Stand, rounds: number): Promise<string> {
   return `killed ${rounds} times: ${statuses(all)}; ${await proven(database, all)}`;
 }
 
-async function stopped(stand: Stand, rounds: number): Promise<string> {
-  const { rig, database } = stand;
+async function stopped(fixture: Fixture, rounds: number): Promise<string> {
+  const { rig, database } = fixture;
   const settings = { database, isNervous: true, isUnchecked: rounds > CHECKED_ROUNDS };
   const first = await rig.start(settings);
   const second = await rig.start(settings);
   const secret = first.secret ?? '';
-  const one = callers(stand, secret, first);
-  const other = callers(stand, secret, second);
+  const one = callers(fixture, secret, first);
+  const other = callers(fixture, secret, second);
   for (let round = 0; round < rounds; round += 1) {
     await clock.sleep(700);
     second.child.kill('SIGSTOP');
@@ -169,15 +169,15 @@ async function stopped(stand: Stand, rounds: number): Promise<string> {
   return `taken for dead ${reborn} times, ${late} late settles: ${statuses(all)}; ${await proven(database, all)}`;
 }
 
-async function cut(stand: Stand): Promise<string> {
-  const { rig, postgres, database } = stand;
+async function cut(fixture: Fixture): Promise<string> {
+  const { rig, postgres, database } = fixture;
   const proxy = await startCutProxy(postgres.socketPath);
-  stand.ends.push(() => proxy.close());
+  fixture.ends.push(() => proxy.close());
   const first = await rig.start({ database: proxy.url('postgres'), isNervous: true });
   const second = await rig.start({ database, isNervous: true });
   const secret = first.secret ?? '';
-  const far = callers(stand, secret, first);
-  const near = callers(stand, secret, second);
+  const far = callers(fixture, secret, first);
+  const near = callers(fixture, secret, second);
   for (const ms of [400, 3 * DEAD_AFTER_MS]) {
     await clock.sleep(700);
     proxy.cut();
@@ -195,14 +195,14 @@ async function cut(stand: Stand): Promise<string> {
   return `${statuses(all)}; ${await proven(database, all)}`;
 }
 
-async function database(stand: Stand, rounds: number): Promise<string> {
-  const { rig, postgres } = stand;
+async function database(fixture: Fixture, rounds: number): Promise<string> {
+  const { rig, postgres } = fixture;
   const isUnchecked = rounds > CHECKED_ROUNDS;
-  const settings = { database: stand.database, isNervous: true, isUnchecked };
+  const settings = { database: fixture.database, isNervous: true, isUnchecked };
   const first = await rig.start(settings);
   const second = await rig.start(settings);
   const secret = first.secret ?? '';
-  const both = [callers(stand, secret, first), callers(stand, secret, second)];
+  const both = [callers(fixture, secret, first), callers(fixture, secret, second)];
   for (let round = 0; round < rounds; round += 1) {
     await clock.sleep(700);
     await postgres.stop('SIGKILL');
@@ -219,12 +219,12 @@ async function database(stand: Stand, rounds: number): Promise<string> {
   for (const { stop } of both) await stop();
   for (const farebox of [first, second]) assert.equal(await rig.end(farebox), 0);
   const all = both.flatMap(({ seen }) => seen);
-  return `killed and started ${rounds} times: ${statuses(all)}; ${await proven(stand.database, all)}`;
+  return `killed and started ${rounds} times: ${statuses(all)}; ${await proven(fixture.database, all)}`;
 }
 
 /** The primary dies for good, and the standby that had each commit takes over. */
-async function standby(stand: Stand): Promise<string> {
-  const { rig, ends } = stand;
+async function standby(fixture: Fixture): Promise<string> {
+  const { rig, ends } = fixture;
   const primary = await startPostgres({ flush: true });
   ends.push(() => primary.close());
   await primary.stop();
@@ -250,7 +250,7 @@ async function standby(stand: Stand): Promise<string> {
   const first = await rig.start(settings);
   const second = await rig.start(settings);
   const secret = first.secret ?? '';
-  const both = [callers(stand, secret, first), callers(stand, secret, second)];
+  const both = [callers(fixture, secret, first), callers(fixture, secret, second)];
   await clock.sleep(3_000);
   await primary.stop('SIGKILL');
   await clock.sleep(300);
@@ -274,14 +274,14 @@ async function standby(stand: Stand): Promise<string> {
 }
 
 /** The version before beside this one, and then this one in its place. */
-async function upgrade(stand: Stand): Promise<string> {
-  const { rig, database } = stand;
+async function upgrade(fixture: Fixture): Promise<string> {
+  const { rig, database } = fixture;
   const program = process.env['OLD'] ?? assert.fail('OLD names the main.ts of the version before');
   const settings = { database, isNervous: true };
   const first = await rig.start({ ...settings, program });
   const secret = first.secret ?? '';
-  const one = callers(stand, secret, first);
-  const other = callers(stand, secret, undefined);
+  const one = callers(fixture, secret, first);
+  const other = callers(fixture, secret, undefined);
   await clock.sleep(500);
   const second = await rig.start(settings);
   other.at.process = second;
@@ -308,8 +308,8 @@ async function upgrade(stand: Stand): Promise<string> {
 }
 
 /** PgBouncer in transaction mode, without and with a way past it. */
-async function pooler(stand: Stand): Promise<string> {
-  const { rig, postgres, ends, database } = stand;
+async function pooler(fixture: Fixture): Promise<string> {
+  const { rig, postgres, ends, database } = fixture;
   const program = process.env['PGBOUNCER'] ?? 'pgbouncer';
   const folder = mkdtempSync(join(tmpdir(), 'farebox-pgbouncer-'));
   ends.push(async () => rmSync(folder, { recursive: true, force: true }));
@@ -362,10 +362,10 @@ ignore_startup_parameters = statement_timeout,idle_in_transaction_session_timeou
 
 /** By name, for as many rounds as `rounds` says where there are rounds. */
 export const SCENARIOS: Readonly<
-  Record<string, (stand: Stand, rounds: number) => Promise<string>>
+  Record<string, (fixture: Fixture, rounds: number) => Promise<string>>
 > = {
-  'exact-2': (stand) => exact(stand, 2),
-  'exact-8': (stand) => exact(stand, 8),
+  'exact-2': (fixture) => exact(fixture, 2),
+  'exact-8': (fixture) => exact(fixture, 8),
   recall,
   kill,
   stopped,
@@ -383,9 +383,9 @@ export async function runScenario(name: string, rounds: number, pauseMs = 0): Pr
   const rig = await ProcessRig.open();
   const postgres = await startPostgres();
   const ends: (() => Promise<unknown>)[] = [];
-  const stand = { rig, postgres, database: postgres.url('postgres'), ends, pauseMs };
+  const fixture = { rig, postgres, database: postgres.url('postgres'), ends, pauseMs };
   try {
-    return await scenario(stand, rounds);
+    return await scenario(fixture, rounds);
   } finally {
     for (const end of ends.toReversed()) await end();
     await rig.close();

@@ -1392,7 +1392,7 @@ function png(width: number, height: number): Promise<Buffer> {
 async function settled(): Promise<void> {
   const { ledger } = rig.farebox.app.stores;
   for (let turn = 0; turn < 200; turn += 1) {
-    const { heldUsdNano } = await ledger.standing(rig.farebox.owner.accountId);
+    const { heldUsdNano } = await ledger.funds(rig.farebox.owner.accountId);
     if (heldUsdNano === 0n) return;
     await new Promise((resolve) => setTimeout(resolve, 10));
   }

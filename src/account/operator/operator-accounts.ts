@@ -108,8 +108,8 @@ async function answerAccounts(parts: AccountParts, context: RequestContext): Pro
 }
 
 async function itemOf({ stores }: AccountParts, account: Account): Promise<AccountItem> {
-  const standing = await stores.ledger.standing(account.id);
-  const { usdNano, heldUsdNano, leasedUsdNano, debtNano, diemNano, allocationNano } = standing;
+  const funds = await stores.ledger.funds(account.id);
+  const { usdNano, heldUsdNano, leasedUsdNano, debtNano, diemNano, allocationNano } = funds;
   return {
     id: account.id,
     name: account.name,
@@ -258,7 +258,7 @@ async function move(
     });
   }
   if (answer.state === 'insufficient') {
-    const { usdNano, heldUsdNano } = await ledger.standing(accountId);
+    const { usdNano, heldUsdNano } = await ledger.funds(accountId);
     throw new Fault('INSUFFICIENT_BALANCE', {
       message: `The account has ${decimalUsd(usdNano - heldUsdNano)} USD that is not held; take that or less`,
     });

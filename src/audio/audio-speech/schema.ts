@@ -1,22 +1,17 @@
 /** The JSON body of `/audio/speech`. */
 import { z } from 'zod';
+import { ModelName } from '../../http/read-request.ts';
 import { SPEECH_FORMATS, SPEECH_SPEEDS } from '../../config/config.ts';
 
-const MAX_MODEL_CHARACTERS = 256;
 const MAX_VOICE_CHARACTERS = 256;
 
 const voiceName = z.string().min(1).max(MAX_VOICE_CHARACTERS);
 
 export type SpeechRequest = z.infer<typeof SpeechRequest>;
 export const SpeechRequest = z.looseObject({
-  model: z
-    .string()
-    .min(1)
-    .max(MAX_MODEL_CHARACTERS)
-    .nullish()
-    .describe(
-      'Id of a speech model, a trait or a compatibility name. Default: the default of type `tts`.',
-    ),
+  model: ModelName.nullish().describe(
+    'Id of a speech model, a trait or a compatibility name. Default: the default of type `tts`.',
+  ),
   input: z.string().min(1).describe('The text that is spoken; its characters are charged.'),
   voice: z
     .union([voiceName, z.looseObject({ id: voiceName.describe('Its name.') })], 'Expected a name')

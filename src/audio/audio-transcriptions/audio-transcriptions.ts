@@ -37,8 +37,8 @@ async function transcribeFile(
   await sellTranscription(parts, context, {
     model: asked.model,
     task: 'transcribe',
-    wishes: { language: language || undefined, temperature, prompt: prompt || undefined, times },
-    take: (bag) => bag.write(bytes),
+    options: { language: language || undefined, temperature, prompt: prompt || undefined, times },
+    take: (workspace) => workspace.write(bytes),
     write: (transcript) => writtenAs(format, times, transcript),
   });
 }

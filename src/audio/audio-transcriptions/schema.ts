@@ -1,17 +1,13 @@
 /** The fields beside the file in the form of `/audio/transcriptions`. */
 import { z } from 'zod';
-
-const MAX_MODEL_CHARACTERS = 256;
+import { ModelName } from '../../http/read-request.ts';
 
 export type TranscriptionFields = z.infer<typeof TranscriptionFields>;
 export const TranscriptionFields = z
   .looseObject({
-    model: z
-      .string()
-      .min(1)
-      .max(MAX_MODEL_CHARACTERS)
-      .optional()
-      .describe('Id of a transcription model, or a trait. Default: the default model.'),
+    model: ModelName.optional().describe(
+      'Id of a transcription model, or a trait. Default: the default model.',
+    ),
     language: z
       .string()
       .regex(/^(?:[a-z]{2,3})?$/, 'Must be a language code such as en')

@@ -32,8 +32,8 @@ async function translateFile(
   await sellTranscription(parts, context, {
     model: asked.model,
     task: 'translate',
-    wishes: { temperature, prompt: prompt || undefined, times },
-    take: (bag) => bag.write(bytes),
+    options: { temperature, prompt: prompt || undefined, times },
+    take: (workspace) => workspace.write(bytes),
     write: (transcript) => writtenAs(format, times, transcript),
   });
 }

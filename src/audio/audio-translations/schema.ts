@@ -1,16 +1,10 @@
 /** The fields beside the file in the form of `/audio/translations`. */
 import { z } from 'zod';
-
-const MAX_MODEL_CHARACTERS = 256;
+import { ModelName } from '../../http/read-request.ts';
 
 export type TranslationFields = z.infer<typeof TranslationFields>;
 export const TranslationFields = z.looseObject({
-  model: z
-    .string()
-    .min(1)
-    .max(MAX_MODEL_CHARACTERS)
-    .optional()
-    .describe('Default: the default of type `asr`.'),
+  model: ModelName.optional().describe('Default: the default of type `asr`.'),
   prompt: z.string().optional().describe('English, for engines that take one.'),
   response_format: z
     .enum(['json', 'text', 'srt', 'vtt', 'verbose_json'])

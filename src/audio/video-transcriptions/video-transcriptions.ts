@@ -1,6 +1,6 @@
 /** `POST /video/transcriptions`: what is said in the media of a public URL, fetched by the guard. */
 import { Fault } from '../../core/faults.ts';
-import type { MediaBag, MediaFile } from '../../documents/media-files.ts';
+import type { MediaWorkspace, MediaFile } from '../../documents/media-files.ts';
 import { type ReadLargeJson, readJson } from '../../http/read-request.ts';
 import type { RequestContext } from '../../http/request-context.ts';
 import { JSON_BODY, type Route } from '../../http/route.ts';
@@ -9,7 +9,7 @@ import {
   type TranscriptionsParts,
   sellTranscription,
 } from '../sell-transcription.ts';
-import { NO_WISHES } from '../speech-answer.ts';
+import { NO_OPTIONS } from '../speech-answer.ts';
 import { jsonBody, textBody } from '../transcript-forms.ts';
 import { TRANSCRIPTION } from './describe.ts';
 import { TranscriptionRequest } from './schema.ts';
@@ -41,9 +41,9 @@ async function transcribeUrl(
   await sellTranscription(parts, context, {
     model: request.model ?? undefined,
     task: 'transcribe',
-    wishes: NO_WISHES,
-    take: (bag: MediaBag, signal: AbortSignal): Promise<MediaFile> =>
-      bag.fetch(request.url, { maxBytes, signal }).catch(asTooLong),
+    options: NO_OPTIONS,
+    take: (workspace: MediaWorkspace, signal: AbortSignal): Promise<MediaFile> =>
+      workspace.fetch(request.url, { maxBytes, signal }).catch(asTooLong),
     write: (transcript) =>
       request.response_format === 'text' ? textBody(transcript.text) : asJson(transcript),
   });

@@ -70,7 +70,7 @@ export type HoldPlan =
       readonly dailyNano: Nano;
       readonly usdNano: Nano;
       /** The most that could be held if no other hold were open. */
-      readonly reachNano: Nano;
+      readonly spendableNano: Nano;
       /** What is posted: balance, and daily credit that is not spent. */
       readonly before: { readonly usdNano: Nano; readonly diemNano: Nano };
     }
@@ -164,15 +164,16 @@ export function planHold(
   }
   let freeUsd = usd - account.heldNano - besideAccount.usdNano;
   let freeDaily = daily - account.dailyHeldNano - besideAccount.diemNano;
-  let reachNano = postedNano;
+  let spendableNano = postedNano;
   let usdUnspent = usd;
   let dailyUnspent = daily;
   if (allowance !== undefined) {
     const caps = capsOf(allowance, besideAllowance, nowMs);
     usdUnspent = smaller(usd, caps.usd.unspent);
     dailyUnspent = smaller(daily, caps.diem.unspent);
-    reachNano = nano(dailyUnspent + usdUnspent);
-    if (isBelow(reachNano, wanted.minNano, wanted)) return allowanceRefusal(allowance, caps, nowMs);
+    spendableNano = nano(dailyUnspent + usdUnspent);
+    if (isBelow(spendableNano, wanted.minNano, wanted))
+      return allowanceRefusal(allowance, caps, nowMs);
     freeDaily = smaller(freeDaily, caps.diem.free);
     freeUsd = smaller(freeUsd, caps.usd.free);
   }
@@ -180,8 +181,8 @@ export function planHold(
     const caps = capsOf(state, beside, nowMs);
     usdUnspent = smaller(usdUnspent, caps.usd.unspent);
     dailyUnspent = smaller(dailyUnspent, caps.diem.unspent);
-    reachNano = nano(dailyUnspent + usdUnspent);
-    if (isBelow(reachNano, wanted.minNano, wanted)) {
+    spendableNano = nano(dailyUnspent + usdUnspent);
+    if (isBelow(spendableNano, wanted.minNano, wanted)) {
       const refusal = allowanceRefusal(state, caps, nowMs);
       return state.budgetId === undefined ? { ...refusal, parentId: id } : refusal;
     }
@@ -194,8 +195,8 @@ export function planHold(
   const freeNano = freeDaily + freeUsd;
   const least = wanted.usefulNano ?? wanted.minNano;
   const useful = least < wanted.maxNano ? least : wanted.maxNano;
-  if (isBelow(freeNano, reachNano < useful ? wanted.minNano : useful, wanted)) {
-    return reachNano > 0n
+  if (isBelow(freeNano, spendableNano < useful ? wanted.minNano : useful, wanted)) {
+    return spendableNano > 0n
       ? { ok: false, reason: 'held', availableNano: nano(freeNano) }
       : { ok: false, reason: 'balance', postedNano };
   }
@@ -205,7 +206,7 @@ export function planHold(
     ok: true,
     dailyNano: dailyNano as Nano, // a part of what is posted
     usdNano: (granted - dailyNano) as Nano, // the same
-    reachNano,
+    spendableNano,
     before: { usdNano: account.balanceNano as Nano, diemNano: daily as Nano }, // the same
   };
 }
@@ -230,7 +231,7 @@ function atLeastZero(amount: bigint): bigint {
 }
 
 /** What has to be free so that a request gets all of `maxNano`, its share included. */
-export function roomForAll({
+export function freeForAll({
   minNano,
   usefulNano = minNano,
   maxNano,
@@ -258,34 +259,34 @@ export function freeOf(
   return atLeastZero(free);
 }
 
-/** The room under a cap: what is not spent, and what of that is not held. */
-interface Room {
+/** What remains of a cap: what is not spent, and what of that is not held. */
+interface Remaining {
   readonly unspent: bigint;
   readonly free: bigint;
 }
 
 interface Caps {
-  readonly usd: Room;
-  readonly diem: Room;
+  readonly usd: Remaining;
+  readonly diem: Remaining;
 }
 
 const UNLIMITED = 9_000_000_000_000_000_000n;
-const NO_CAP: Room = { unspent: UNLIMITED, free: UNLIMITED };
+const NO_CAP: Remaining = { unspent: UNLIMITED, free: UNLIMITED };
 
 function capsOf(allowance: AllowanceState, beside: OpenAmounts, nowMs: number): Caps {
   const { usdLimitNano, diemLimitNano } = allowance;
   if (allowance.periodStartMs !== periodStartMs(allowance.period, nowMs)) {
-    return { usd: roomOf(usdLimitNano, 0n, 0n), diem: roomOf(diemLimitNano, 0n, 0n) };
+    return { usd: remainingOf(usdLimitNano, 0n, 0n), diem: remainingOf(diemLimitNano, 0n, 0n) };
   }
   const usdHeld = allowance.usdHeldNano + beside.usdNano;
   const diemHeld = allowance.diemHeldNano + beside.diemNano;
   return {
-    usd: roomOf(usdLimitNano, allowance.usdSpentNano, usdHeld),
-    diem: roomOf(diemLimitNano, allowance.diemSpentNano, diemHeld),
+    usd: remainingOf(usdLimitNano, allowance.usdSpentNano, usdHeld),
+    diem: remainingOf(diemLimitNano, allowance.diemSpentNano, diemHeld),
   };
 }
 
-function roomOf(limit: bigint | undefined, spent: bigint, held: bigint): Room {
+function remainingOf(limit: bigint | undefined, spent: bigint, held: bigint): Remaining {
   if (limit === undefined) return NO_CAP;
   const unspent = atLeastZero(limit - spent);
   return { unspent, free: atLeastZero(unspent - held) };

@@ -55,8 +55,8 @@ onEachStore('charges of jobs', (fixture) => {
 
   test('one that fails is refunded once, by a row of its own, and the audit stays clean', async () => {
     const b = await charged();
-    assert.equal((await b.ledger.standing('a')).usdNano, usdToNano('0.65'));
-    assert.equal((await b.ledger.standing('a')).heldUsdNano, 0n);
+    assert.equal((await b.ledger.funds('a')).usdNano, usdToNano('0.65'));
+    assert.equal((await b.ledger.funds('a')).heldUsdNano, 0n);
     await b.clean();
     assert.deepEqual([await b.refund(), await b.refund(), await b.close()], [true, false, false]);
     assert.equal((await b.ledger.balances('a')).usdNano, usdToNano('1'));

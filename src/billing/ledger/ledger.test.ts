@@ -47,7 +47,7 @@ async function fund({ ledger, store }: Bench, accountId: string, usd: string): P
   );
 }
 
-function wish(
+function holdRequest(
   requestId: string,
   maxUsd: string,
   options: { minUsd?: string; floor?: string } = {},
@@ -70,13 +70,13 @@ onEachStore('ledger', (fixture) => {
   test('`settle()` takes the cost and gives the rest of the hold back', async () => {
     const b = await bench(fixture);
     await fund(b, 'a', '1');
-    const answer = await b.ledger.hold(wish('r1', '0.4'));
+    const answer = await b.ledger.hold(holdRequest('r1', '0.4'));
     assert.ok(answer.ok);
     assert.equal(answer.hold.grantedNano, usdToNano('0.4'));
     assert.equal(answer.hold.before.usdNano, usdToNano('1'));
     const settlement = await b.ledger.settle(bill(b.clock, 'r1', usdToNano('0.15')));
     assert.equal(settlement.after.usdNano, usdToNano('0.85'));
-    assert.ok((await b.ledger.hold(wish('r2', '0.85'))).ok);
+    assert.ok((await b.ledger.hold(holdRequest('r2', '0.85'))).ok);
     await assertClean(b.ledger);
   });
 
@@ -90,7 +90,7 @@ onEachStore('ledger', (fixture) => {
       metadata?: RequestMetadata,
       accountId = 'a',
     ): Promise<void> => {
-      await b.ledger.hold({ ...wish(requestId, usd), accountId });
+      await b.ledger.hold({ ...holdRequest(requestId, usd), accountId });
       const { usage, ...rest } = bill(b.clock, requestId, usdToNano(usd), { accountId });
       await b.ledger.settle({ ...rest, usage: { ...usage, metadata } });
     };
@@ -143,7 +143,7 @@ onEachStore('ledger', (fixture) => {
   test('a second settle of the same request charges nothing and repeats the first', async () => {
     const b = await bench(fixture);
     await fund(b, 'a', '1');
-    await b.ledger.hold(wish('r1', '0.4'));
+    await b.ledger.hold(holdRequest('r1', '0.4'));
     const both = await Promise.all([
       b.ledger.settle(bill(b.clock, 'r1', usdToNano('0.1'))),
       b.ledger.settle(bill(b.clock, 'r1', usdToNano('0.1'))),
@@ -158,7 +158,7 @@ onEachStore('ledger', (fixture) => {
     const b = await bench(fixture);
     await fund(b, 'a', '0.6');
     const granted = async (requestId: string, extra = {}): Promise<Nano | string> => {
-      const wanted = { ...wish(requestId, '0.8', { minUsd: '0.2' }), ...extra };
+      const wanted = { ...holdRequest(requestId, '0.8', { minUsd: '0.2' }), ...extra };
       const answer = await b.ledger.hold(wanted);
       return answer.ok ? answer.hold.grantedNano : answer.reason;
     };
@@ -188,12 +188,15 @@ onEachStore('ledger', (fixture) => {
   test('a refusal says posted credit is short only when it is', async () => {
     const b = await bench(fixture);
     await fund(b, 'a', '0.5');
-    assert.ok((await b.ledger.hold(wish('r1', '0.5'))).ok);
-    const held = await b.ledger.hold(wish('r2', '0.2'));
+    assert.ok((await b.ledger.hold(holdRequest('r1', '0.5'))).ok);
+    const held = await b.ledger.hold(holdRequest('r2', '0.2'));
     assert.deepEqual(held, { ok: false, reason: 'held', availableNano: 0n });
-    const short = await b.ledger.hold(wish('r3', '0.6'));
+    const short = await b.ledger.hold(holdRequest('r3', '0.6'));
     assert.deepEqual(short, { ok: false, reason: 'balance', postedNano: usdToNano('0.5') });
-    const floor = await b.ledger.hold({ ...wish('r4', '0.01'), floorNano: usdToNano('0.6') });
+    const floor = await b.ledger.hold({
+      ...holdRequest('r4', '0.01'),
+      floorNano: usdToNano('0.6'),
+    });
     assert.ok(!floor.ok && floor.reason === 'balance');
   });
 
@@ -205,7 +208,7 @@ onEachStore('ledger', (fixture) => {
       b.ledger.setAllowance(tx, { ...cap, usdLimitNano: usdToNano('1') }),
     );
     const capped = (id: string, usd: string) =>
-      b.ledger.hold({ ...wish(id, usd), allowanceId: 'k' });
+      b.ledger.hold({ ...holdRequest(id, usd), allowanceId: 'k' });
     assert.ok((await capped('r1', '0.8')).ok);
     const held = await capped('r2', '0.5');
     assert.deepEqual(held, { ok: false, reason: 'held', availableNano: usdToNano('0.2') });
@@ -218,7 +221,7 @@ onEachStore('ledger', (fixture) => {
   test('of holds of one tick each gets what it would get after the others', async () => {
     const b = await bench(fixture);
     await fund(b, 'a', '4.5');
-    const wanted = (id: string) => wish(id, '2', { minUsd: '0.01' });
+    const wanted = (id: string) => holdRequest(id, '2', { minUsd: '0.01' });
     const answers = await Promise.all(
       ['r1', 'r2', 'r3', 'r4', 'r5'].map((id) => b.ledger.hold(wanted(id))),
     );
@@ -236,14 +239,14 @@ onEachStore('ledger', (fixture) => {
     const b = await bench(fixture);
     await fund(b, 'a', '1');
     await b.ledger.setDailyAllocation('a', usdToNano('0.3'));
-    await b.ledger.hold(wish('r1', '0.5'));
+    await b.ledger.hold(holdRequest('r1', '0.5'));
     const first = await b.ledger.settle(bill(b.clock, 'r1', usdToNano('0.4')));
     assert.deepEqual([first.diemNano, first.usdNano], [usdToNano('0.3'), usdToNano('0.1')]);
     assert.equal((await b.ledger.balances('a')).diemNano, 0n);
     await assertClean(b.ledger);
     // A hold of yesterday that settles today spends yesterday's credit.
     b.clock.advance(DAY_MS);
-    await b.ledger.hold(wish('r2', '0.2'));
+    await b.ledger.hold(holdRequest('r2', '0.2'));
     b.clock.advance(DAY_MS);
     const late = await b.ledger.settle(bill(b.clock, 'r2', usdToNano('0.2')));
     assert.equal(late.diemNano, usdToNano('0.2'));
@@ -255,8 +258,8 @@ onEachStore('ledger', (fixture) => {
     const b = await bench(fixture);
     await fund(b, 'a', '1');
     await b.ledger.setDailyAllocation('a', usdToNano('0.3'));
-    await b.ledger.hold(wish('other', '0.2'));
-    const answer = await b.ledger.hold(wish('r', '0.4'));
+    await b.ledger.hold(holdRequest('other', '0.2'));
+    const answer = await b.ledger.hold(holdRequest('r', '0.4'));
     assert.ok(answer.ok);
     // The other hold has two thirds of the daily credit.
     assert.deepEqual(expectedSettlement(answer.hold).after, {
@@ -274,7 +277,7 @@ onEachStore('ledger', (fixture) => {
     await fund(b, 'a', '1');
     const today = dayOf(b.clock.nowMs());
     await b.ledger.setDailyAllocation('a', usdToNano('0.3'), today);
-    await b.ledger.hold(wish('r1', '0.5'));
+    await b.ledger.hold(holdRequest('r1', '0.5'));
     const first = await b.ledger.settle(bill(b.clock, 'r1', usdToNano('0.4')));
     assert.deepEqual([first.diemNano, first.usdNano], [usdToNano('0.3'), usdToNano('0.1')]);
     await b.ledger.setDailyAllocation('a', usdToNano('0.5'), today);
@@ -285,7 +288,7 @@ onEachStore('ledger', (fixture) => {
       diemNano: 0n,
       allocationNano: 0n,
     });
-    await b.ledger.hold(wish('r2', '0.2'));
+    await b.ledger.hold(holdRequest('r2', '0.2'));
     const late = await b.ledger.settle(bill(b.clock, 'r2', usdToNano('0.2')));
     assert.deepEqual([late.diemNano, late.usdNano], [0n, usdToNano('0.2')]);
     assert.deepEqual(late.after, { usdNano: usdToNano('0.7'), diemNano: 0n });
@@ -331,7 +334,7 @@ onEachStore('ledger', (fixture) => {
         diemLimitNano: undefined,
       }),
     );
-    const capped = (id: string, usd: string) => ({ ...wish(id, usd), allowanceId: 'k' });
+    const capped = (id: string, usd: string) => ({ ...holdRequest(id, usd), allowanceId: 'k' });
     assert.ok((await b.ledger.hold(capped('r1', '0.8'))).ok);
     await b.ledger.settle(bill(b.clock, 'r1', usdToNano('0.7')));
     const refused = await b.ledger.hold(capped('r2', '0.5'));
@@ -352,7 +355,7 @@ onEachStore('ledger', (fixture) => {
     await fund(b, 'a', '0.40');
     const answers = await Promise.all(
       Array.from({ length: 300 }, async (_, index) => {
-        const answer = await b.ledger.hold(wish(`r${index}`, '0.01'));
+        const answer = await b.ledger.hold(holdRequest(`r${index}`, '0.01'));
         if (answer.ok) await b.ledger.settle(bill(b.clock, `r${index}`, usdToNano('0.01')));
         return answer.ok;
       }),
@@ -366,15 +369,15 @@ onEachStore('ledger', (fixture) => {
     const url = await fixture.freshUrl();
     const first = await bench(fixture, url);
     await fund(first, 'a', '1');
-    await first.ledger.hold(wish('r1', '0.9'));
-    await first.ledger.hold({ ...wish('job', '0.05'), lifetime: 'durable' });
+    await first.ledger.hold(holdRequest('r1', '0.9'));
+    await first.ledger.hold({ ...holdRequest('job', '0.05'), lifetime: 'durable' });
     const second = await bench(fixture, url);
     // Beside a file there is one process, whose holds end with its memory.
     const isShared = fixture.dialect === 'postgres';
-    if (isShared) assert.ok(!(await second.ledger.hold(wish('r2', '0.5'))).ok);
+    if (isShared) assert.ok(!(await second.ledger.hold(holdRequest('r2', '0.5'))).ok);
     await first.ledger.stop();
-    assert.ok((await second.ledger.hold(wish('r3', '0.5'))).ok);
-    const beyond = await second.ledger.hold(wish('r4', '0.46'));
+    assert.ok((await second.ledger.hold(holdRequest('r3', '0.5'))).ok);
+    const beyond = await second.ledger.hold(holdRequest('r4', '0.46'));
     assert.deepEqual(beyond, { ok: false, reason: 'held', availableNano: usdToNano('0.45') });
     if (isShared) {
       const late = await first.ledger.settle(bill(first.clock, 'r1', usdToNano('0.9')));
@@ -410,7 +413,7 @@ onEachStore('ledger', (fixture) => {
             }
             if (one.kind === 'hold') {
               const request = {
-                ...wish(id, '0'),
+                ...holdRequest(id, '0'),
                 accountId: one.account,
                 maxNano: amount,
                 minNano: amount,

@@ -386,9 +386,9 @@ export class Ledger {
   }
 
   /** What is posted, what of it open requests hold, and what is owed; zeroes for an unknown account. */
-  async standing(accountId: string): Promise<Standing> {
+  async funds(accountId: string): Promise<Funds> {
     const [row] = await this.#store.query<AccountRow>(SELECT_ACCOUNT, [accountId]);
-    if (row === undefined) return NO_STANDING;
+    if (row === undefined) return NO_FUNDS;
     const nowMs = this.#clock.nowMs();
     const account = accountOf(row, nowMs);
     // What a process has leased is free for its requests; what those of others hold it does not know.
@@ -441,7 +441,7 @@ export class Ledger {
 }
 
 /** An account as its owner sees it. */
-export interface Standing extends Balances {
+export interface Funds extends Balances {
   readonly allocationNano: Nano;
   /** Of the posted USD and of today's credit, what open requests and jobs set aside. */
   readonly heldUsdNano: Nano;
@@ -453,7 +453,7 @@ export interface Standing extends Balances {
 
 const NO_BALANCES = { usdNano: nano(0n), diemNano: nano(0n), allocationNano: nano(0n) };
 
-const NO_STANDING: Standing = {
+const NO_FUNDS: Funds = {
   ...NO_BALANCES,
   heldUsdNano: nano(0n),
   heldDiemNano: nano(0n),

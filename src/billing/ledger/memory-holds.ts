@@ -132,7 +132,7 @@ export class MemoryHolds implements Holds {
     const beside = budgetIds === undefined ? undefined : this.#budgets(budgetIds, nowMs);
     const plan = planHold(state, capped?.cap, request, nowMs, account, capped?.allowance, beside);
     if (!plan.ok) return plan;
-    const { usdNano, dailyNano, reachNano, before } = plan;
+    const { usdNano, dailyNano, spendableNano, before } = plan;
     const budgets = beside?.map(({ beside: counter }): CountedBudget => {
       return { counter, usdNano, dailyNano, allowanceMs: nowMs, place: -1 };
     });
@@ -143,7 +143,7 @@ export class MemoryHolds implements Holds {
       requestId,
       accountId,
       grantedNano: (usdNano + dailyNano) as Nano, // both are nano-USD
-      reachNano,
+      spendableNano,
       before,
       usdNano,
       dailyNano,

@@ -184,12 +184,12 @@ onEachStore('overviews', (fixture) => {
       maxNano: amount,
     });
     assert.ok(answer.ok);
-    const standing = await ledger.standing('b');
+    const funds = await ledger.funds('b');
     assert.deepEqual(
-      [standing.usdNano, standing.heldUsdNano, standing.diemNano, standing.heldDiemNano],
+      [funds.usdNano, funds.heldUsdNano, funds.diemNano, funds.heldDiemNano],
       [usdToNano('9.99'), usdToNano('0.5'), usdToNano('1'), usdToNano('1')],
     );
-    assert.equal((await ledger.standing('nobody')).usdNano, 0n);
+    assert.equal((await ledger.funds('nobody')).usdNano, 0n);
   });
 
   test('a reference is good for one movement, however many ask at once', async () => {

@@ -51,7 +51,7 @@ export interface PlannedHold {
   readonly ok: true;
   readonly usdNano: Nano;
   readonly dailyNano: Nano;
-  readonly reachNano: Nano;
+  readonly spendableNano: Nano;
   readonly before: Balances;
   readonly dailyDay: number;
   /** Missing without a cap. */
@@ -113,7 +113,8 @@ export function insertHold(
   { requestId, accountId, allowanceId, budgetIds, lifetime }: HoldRequest,
   planned: PlannedHold,
 ): HoldAnswer & { readonly ok: true } {
-  const { usdNano, dailyNano, dailyDay, allowanceStartMs, createdMs, reachNano, before } = planned;
+  const { usdNano, dailyNano, dailyDay, allowanceStartMs, createdMs, spendableNano, before } =
+    planned;
   inserts.push({
     sql: INSERT_HOLD,
     parameters: [
@@ -130,5 +131,8 @@ export function insertHold(
     ],
   });
   const grantedNano = nano(dailyNano + usdNano);
-  return { ok: true, hold: { requestId, accountId, grantedNano, dailyNano, reachNano, before } };
+  return {
+    ok: true,
+    hold: { requestId, accountId, grantedNano, dailyNano, spendableNano, before },
+  };
 }

@@ -47,7 +47,7 @@ export interface Hold {
   /** The daily credit in it, which pays first. */
   readonly dailyNano: Nano;
   /** The most that could have been granted if no other hold were open. */
-  readonly reachNano: Nano;
+  readonly spendableNano: Nano;
   /** What was posted before this hold, for the balance headers. */
   readonly before: Balances;
 }

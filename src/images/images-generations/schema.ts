@@ -1,8 +1,8 @@
 /** The JSON body of `/images/generations`, and the fields that it shares with an edit. */
 import { z } from 'zod';
+import { ModelName } from '../../http/read-request.ts';
 import { IMAGE_FORMATS } from '../made-image.ts';
 
-const MAX_MODEL_CHARACTERS = 256;
 /** No model makes more at once. */
 const MAX_IMAGES = 128;
 
@@ -18,14 +18,9 @@ const IMAGE_SIZE = /^(?:auto|[1-9]\d{1,4}x[1-9]\d{1,4})$/;
 export function imageFields(whole: z.ZodType<number>) {
   return {
     prompt: z.string().min(1).describe('What the picture shows.'),
-    model: z
-      .string()
-      .min(1)
-      .max(MAX_MODEL_CHARACTERS)
-      .nullish()
-      .describe(
-        'Id of an image model, a trait or a compatibility name. Default: the default of type `image`.',
-      ),
+    model: ModelName.nullish().describe(
+      'Id of an image model, a trait or a compatibility name. Default: the default of type `image`.',
+    ),
     n: whole.nullish().describe('Pictures, 1 when absent; each is charged.'),
     size: z
       .string()

@@ -48,7 +48,7 @@ function lossy(store: Store): { readonly store: Store; lose: (text: string) => v
 
 const CENT = usdToNano('0.01');
 
-function wish(requestId: string, lifetime: 'process' | 'durable' = 'process') {
+function holdRequest(requestId: string, lifetime: 'process' | 'durable' = 'process') {
   const floorNano = usdToNano('0');
   return { requestId, accountId: 'a', minNano: CENT, maxNano: CENT, floorNano, lifetime };
 }
@@ -120,9 +120,12 @@ describe('a process in the ledger (postgres)', () => {
       ['durable', 'transaction'],
     ] as const) {
       lose(statement);
-      await assert.rejects(ledger.hold(wish(`lost ${lifetime}`, lifetime)), StoreUnavailable);
+      await assert.rejects(
+        ledger.hold(holdRequest(`lost ${lifetime}`, lifetime)),
+        StoreUnavailable,
+      );
     }
-    assert.ok((await ledger.hold(wish('kept'))).ok);
+    assert.ok((await ledger.hold(holdRequest('kept'))).ok);
     // Of the first request a row, of the job one, and the lease that the hold is out of.
     assert.equal(await rowsOf(real), 3);
     assert.equal(await openHolds(ledger), 3);
@@ -137,7 +140,7 @@ describe('a process in the ledger (postgres)', () => {
     const clock = new TestClock();
     const ledger = await open(store, clock);
     await fund(ledger, real);
-    const answer = await ledger.hold(wish('r1'));
+    const answer = await ledger.hold(holdRequest('r1'));
     assert.ok(answer.ok);
     lose('ledger_usage');
     const settlement = await ledger.settle(bill(clock, 'r1', CENT), answer.hold);
@@ -156,7 +159,7 @@ describe('a process in the ledger (postgres)', () => {
     const ended = await open(weak, new TestClock(), folder);
     await fund(ended, store);
     const other = await open(store, clock, folder);
-    const answer = await ended.hold(wish('r1'));
+    const answer = await ended.hold(holdRequest('r1'));
     assert.ok(answer.ok);
     lose('ledger_usage');
     await ended.settle(bill(clock, 'r1', CENT), answer.hold);
@@ -172,7 +175,7 @@ describe('a process in the ledger (postgres)', () => {
     const store = await fixture.open(LEDGER_MIGRATIONS);
     const dead = await open(store, new TestClock());
     await fund(dead, store);
-    assert.ok((await dead.hold(wish('r'))).ok);
+    assert.ok((await dead.hold(holdRequest('r'))).ok);
     // More rows than one transaction gives back.
     await store.query(
       `WITH added AS (INSERT INTO ledger_hold SELECT 'r' || n, account_id, NULL, 0, 1, 0, daily_day,

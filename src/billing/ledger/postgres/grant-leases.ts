@@ -17,7 +17,7 @@ import {
   type HoldRefusal,
   dailyLeft,
   freeOf,
-  roomForAll,
+  freeForAll,
 } from '../hold-plan.ts';
 import {
   INSERT_HOLD,
@@ -301,16 +301,16 @@ export function sliceBounds(requests: readonly HoldRequest[]): {
   readonly leastNano: bigint;
   readonly mostNano: bigint;
 } {
-  let [room, floor] = [1n, 0n];
+  let [largest, floor] = [1n, 0n];
   for (const request of requests) {
     const { floorNano } = request;
-    const needed = roomForAll(request);
-    if (needed > room) room = needed;
+    const needed = freeForAll(request);
+    if (needed > largest) largest = needed;
     if (floorNano > floor) floor = floorNano;
   }
-  const least = LEAST_REQUESTS * room;
+  const least = LEAST_REQUESTS * largest;
   // Memory knows of no other credit than that of the lease.
-  return { leastNano: least > floor ? least : floor, mostNano: floor + MOST_REQUESTS * room };
+  return { leastNano: least > floor ? least : floor, mostNano: floor + MOST_REQUESTS * largest };
 }
 
 function setAside(

@@ -10,7 +10,7 @@
 import { dayOf } from '../../../core/clock.ts';
 import { type Nano, ZERO } from '../../../core/money.ts';
 import { type Queryable, flushedIf } from '../../../db/db.ts';
-import { periodStartMs, roomForAll } from '../hold-plan.ts';
+import { periodStartMs, freeForAll } from '../hold-plan.ts';
 import { type PlannedHold, capIdsOf } from '../place-holds.ts';
 import type { HoldRequest } from '../records.ts';
 import {
@@ -84,9 +84,9 @@ const grantSql = (isCapped: boolean): string => `WITH item AS MATERIALIZED (
   SELECT p.*, CASE WHEN p.may_lease AND p.slice >= p.least THEN least(p.slice, p.most) END AS leased
   FROM (SELECT i.*, a.balance_nano, ${
     isCapped
-      ? `greatest(0, least(a.balance_nano, c.unspent_nano)) AS reach_nano, c.own_ms,
+      ? `greatest(0, least(a.balance_nano, c.unspent_nano)) AS spendable_nano, c.own_ms,
       greatest($5, c.budgets_ms) AS since_ms, (least(a.free_nano, c.free_nano)`
-      : 'a.balance_nano AS reach_nano, NULL::bigint AS own_ms, $5::bigint AS since_ms, (a.free_nano'
+      : 'a.balance_nano AS spendable_nano, NULL::bigint AS own_ms, $5::bigint AS since_ms, (a.free_nano'
   } + i.freed - i.asked)
       / (2 * greatest(1, (SELECT count(*) FROM ledger_epoch))) AS slice
     FROM item i JOIN account a ON a.id = i.account_id
@@ -117,7 +117,7 @@ const grantSql = (isCapped: boolean): string => `WITH item AS MATERIALIZED (
   UPDATE ledger_account a SET held_nano = a.held_nano + p.asked + coalesce(p.leased, 0) - p.freed
   FROM plan p WHERE a.id = p.account_id
 )${isCapped ? COUNT : ''}
-SELECT p.seq, p.balance_nano, p.leased, p.reach_nano, p.own_ms, p.since_ms FROM plan p CROSS JOIN (
+SELECT p.seq, p.balance_nano, p.leased, p.spendable_nano, p.own_ms, p.since_ms FROM plan p CROSS JOIN (
   SELECT ${flushedIf('EXISTS (SELECT 1 FROM plan WHERE leased IS NOT NULL)')}) AS flush`;
 
 const GRANT = grantSql(false);
@@ -127,7 +127,7 @@ interface GrantedRow {
   readonly seq: bigint;
   readonly balance_nano: bigint;
   readonly leased: bigint | null;
-  readonly reach_nano: bigint;
+  readonly spendable_nano: bigint;
   readonly own_ms: bigint | null;
   readonly since_ms: bigint;
 }
@@ -169,8 +169,8 @@ function itemOf(want: LeaseWant, seq: number, hasEpoch: boolean) {
   let [asked, needed, posted] = [0n, 0n, 0n];
   for (const request of requests) {
     // What stands before a request in the same tick is not free for it.
-    const room = asked + roomForAll(request);
-    if (room > needed) needed = room;
+    const free = asked + freeForAll(request);
+    if (free > needed) needed = free;
     for (const least of [request.floorNano, request.minNano]) if (least > posted) posted = least;
     asked += request.maxNano;
   }
@@ -210,7 +210,7 @@ function plannedFor({ maxNano }: HoldRequest, row: GrantedRow, dailyDay: number)
     ok: true,
     usdNano: maxNano,
     dailyNano: ZERO,
-    reachNano: row.reach_nano as Nano, // of what is posted
+    spendableNano: row.spendable_nano as Nano, // of what is posted
     before: { usdNano: row.balance_nano as Nano, diemNano: ZERO }, // posted
     dailyDay,
     allowanceStartMs: row.own_ms === null ? undefined : Number(row.own_ms),

@@ -7,7 +7,7 @@ import { dayOf } from '../../../core/clock.ts';
 import type { Due, DueGroup } from '../../../core/due-queue.ts';
 import type { Placed } from '../../../core/in-flight.ts';
 import { type Nano, ZERO } from '../../../core/money.ts';
-import { roomForAll } from '../hold-plan.ts';
+import { freeForAll } from '../hold-plan.ts';
 import type { PlannedHold } from '../place-holds.ts';
 import type { Balances, Hold, HoldAnswer, HoldRequest, Settlement } from '../records.ts';
 import type { LeaseGrant, LeaseKind } from './grant-leases.ts';
@@ -24,10 +24,10 @@ export interface Lease extends Placed {
   nano: bigint;
   heldNano: bigint;
   open: number;
-  /** What was posted on the account, and what a request could reach, when that was last heard. */
+  /** What was posted on the account, and what a request could spend, when that was last heard. */
   posted: Balances;
-  reachNano: Nano;
-  /** A cap bounds what a request can reach; else what is posted does. */
+  spendableNano: Nano;
+  /** A cap bounds what a request can spend; else what is posted does. */
   readonly isCapped: boolean;
   /** Nothing more comes out of it: what is left is given back when its last hold has ended. */
   isOver: boolean;
@@ -93,7 +93,7 @@ export function newLease(
     heldNano: 0n,
     open: 0,
     posted: { usdNano: ZERO, diemNano: ZERO },
-    reachNano: ZERO,
+    spendableNano: ZERO,
     isOver: false,
     place: -1,
   };
@@ -127,7 +127,7 @@ export function newSlot(account: LeasedAccount, request: HoldRequest): Slot {
 export function reserve(lease: Lease, request: HoldRequest): LeasedHold | undefined {
   const { requestId, accountId, allowanceId, budgetIds, floorNano, maxNano } = request;
   // What is leased is posted; whether more is, memory does not know.
-  if (lease.nano - lease.heldNano < roomForAll(request) || lease.nano < floorNano) return undefined;
+  if (lease.nano - lease.heldNano < freeForAll(request) || lease.nano < floorNano) return undefined;
   const isDaily = lease.kind === 'daily';
   lease.heldNano += maxNano;
   lease.open += 1;
@@ -137,7 +137,7 @@ export function reserve(lease: Lease, request: HoldRequest): LeasedHold | undefi
     grantedNano: maxNano,
     dailyNano: isDaily ? maxNano : ZERO,
     usdNano: isDaily ? 0n : maxNano,
-    reachNano: lease.reachNano,
+    spendableNano: lease.spendableNano,
     before: lease.posted,
     lease,
     allowanceId,
@@ -152,14 +152,14 @@ export function reserve(lease: Lease, request: HoldRequest): LeasedHold | undefi
 export function grantedHold(
   lease: Lease | undefined,
   { requestId, accountId, allowanceId, budgetIds }: HoldRequest,
-  { usdNano, dailyNano, reachNano, before, allowanceStartMs }: PlannedHold,
+  { usdNano, dailyNano, spendableNano, before, allowanceStartMs }: PlannedHold,
 ): LeasedHold {
   const grantedNano = (usdNano + dailyNano) as Nano; // both are nano-USD
   if (lease !== undefined) {
     lease.heldNano += grantedNano;
     lease.open += 1;
     lease.posted = before;
-    lease.reachNano = reachNano;
+    lease.spendableNano = spendableNano;
   }
   return {
     requestId,
@@ -167,7 +167,7 @@ export function grantedHold(
     grantedNano,
     dailyNano,
     usdNano,
-    reachNano,
+    spendableNano,
     before,
     lease,
     allowanceId: allowanceStartMs === undefined ? undefined : allowanceId,

@@ -92,7 +92,7 @@ describe('leases of several processes', () => {
   }
 
   let requests = 0;
-  function wish(accountId: string, maxNano: Nano = PRICE, caps: CapIds = {}) {
+  function holdRequest(accountId: string, maxNano: Nano = PRICE, caps: CapIds = {}) {
     const requestId = `r-${(requests += 1)}`;
     return { requestId, accountId, minNano: maxNano, maxNano, floorNano: ZERO, ...caps };
   }
@@ -117,7 +117,7 @@ describe('leases of several processes', () => {
     maxNano = PRICE,
     caps: CapIds = {},
   ): Promise<Hold> {
-    const answer = await ledger.holds.place(wish(accountId, maxNano, caps));
+    const answer = await ledger.holds.place(holdRequest(accountId, maxNano, caps));
     assert.ok(
       answer.ok,
       JSON.stringify(answer, (_, value) => String(value)),
@@ -146,7 +146,9 @@ describe('leases of several processes', () => {
   /** One request to its end; a held one asks again, as who waits for credit does. */
   async function buy(process: Process, accountId: string, caps: CapIds = {}) {
     for (;;) {
-      const answer: HoldAnswer = await process.ledger.holds.place(wish(accountId, PRICE, caps));
+      const answer: HoldAnswer = await process.ledger.holds.place(
+        holdRequest(accountId, PRICE, caps),
+      );
       if (answer.ok) {
         await settled(process, answer.hold);
         return 'sold';
@@ -280,7 +282,7 @@ describe('leases of several processes', () => {
     await setCap(first, accountId, 'daily', 100n);
     const caps = { budgetIds: ['daily'] };
     for (let at = 0; at < 3; at += 1) assert.equal(await buy(first, accountId, caps), 'sold');
-    const late = await first.ledger.holds.place(wish(accountId, PRICE, caps));
+    const late = await first.ledger.holds.place(holdRequest(accountId, PRICE, caps));
     assert.ok(late.ok);
     // The clock of one is ahead: the other finds a period that has not begun for it.
     second.skew.ms = DAY_MS;
@@ -488,14 +490,17 @@ describe('leases of several processes', () => {
     const inRows = await leased(first, accountId);
     assert.ok(inRows > PRICE);
     // Another process sees what is leased, and not what of it is held.
-    const standing = await second.ledger.standing(accountId);
-    assert.deepEqual([standing.leasedUsdNano, standing.heldUsdNano], [inRows, 0n]);
-    assert.equal((await first.ledger.standing(accountId)).heldUsdNano, PRICE);
+    const funds = await second.ledger.funds(accountId);
+    assert.deepEqual([funds.leasedUsdNano, funds.heldUsdNano], [inRows, 0n]);
+    assert.equal((await first.ledger.funds(accountId)).heldUsdNano, PRICE);
     assert.ok((await second.ledger.openHolds()).leasedNano >= inRows);
     assert.ok((await second.ledger.audit()).leasedNano >= inRows);
     const startedMs = performance.now();
     const most = nano(usdToNano('1') - 3n * PRICE);
-    const all = await second.ledger.holds.place({ ...wish(accountId, most), maxIsNamed: true });
+    const all = await second.ledger.holds.place({
+      ...holdRequest(accountId, most),
+      maxIsNamed: true,
+    });
     assert.ok(all.ok && all.hold.grantedNano === most);
     assert.ok(performance.now() - startedMs < RECALL_SEEN_MS);
     assert.equal((await settled(first, open)).usdNano, PRICE);
@@ -511,7 +516,7 @@ describe('leases of several processes', () => {
     const fromLease = await held(first, accountId);
     assert.ok((await leased(first, accountId)) > 2n * PRICE);
     const other = await held(second, accountId);
-    const job = { ...wish(accountId, nano(5n * PRICE)), lifetime: 'durable' } as const;
+    const job = { ...holdRequest(accountId, nano(5n * PRICE)), lifetime: 'durable' } as const;
     const placed = await first.ledger.holds.place(job);
     assert.ok(placed.ok);
     const figures = async ({ ledger }: Process) => {
@@ -605,7 +610,10 @@ describe('leases of several processes', () => {
     await soon('the lease is given back', async () => (await leased(second, accountId)) === 0n);
     // Half of the money goes elsewhere; what is left pays for one of the two.
     const rest = nano(usdToNano('1') - 3n * PRICE);
-    const spent = await second.ledger.holds.place({ ...wish(accountId, rest), maxIsNamed: true });
+    const spent = await second.ledger.holds.place({
+      ...holdRequest(accountId, rest),
+      maxIsNamed: true,
+    });
     assert.ok(spent.ok);
     await settled(second, spent.hold);
     first.stopped.is = false;

@@ -374,8 +374,10 @@ export class Leases {
     const taken = usdNano + diemNano;
     if (lease !== undefined && isFromLease) {
       lease.posted = after;
-      const reach = lease.isCapped ? lease.reachNano - taken : after.usdNano + after.diemNano;
-      lease.reachNano = reach as Nano; // of what is posted
+      const spendable = lease.isCapped
+        ? lease.spendableNano - taken
+        : after.usdNano + after.diemNano;
+      lease.spendableNano = spendable as Nano; // of what is posted
     }
     this.end(held, isFromLease ? taken : ZERO);
   }

@@ -32,7 +32,7 @@ const NETWORK = 'ethereum-mainnet';
 /** Large enough to be cut out. */
 const PICTURE_SIZE = 256;
 
-export interface Stand {
+export interface Fixture {
   readonly farebox: TestApp;
   readonly origin: string;
   readonly source: FuzzSource;
@@ -56,7 +56,7 @@ interface Peers {
   readonly solana: Awaited<ReturnType<typeof startSolana>>;
 }
 
-export async function startStand(): Promise<Stand> {
+export async function startFixture(): Promise<Fixture> {
   const peers = await startPeers();
   const keys = { gas: generatePrivateKey(), feePayer: systemIds().hex(32) };
   const port = await freePort();
@@ -410,7 +410,7 @@ async function walletToken(
   return String(body.data.token);
 }
 
-/** A call that must succeed, or the stand does not stand. */
+/** A call that must succeed, or the fixture does not stand. */
 async function made(farebox: TestApp, path: string, options: CallOptions): Promise<Called> {
   const answer = await call(farebox, path, options);
   if (answer.status !== 200) throw new Error(`${path} answered ${answer.status}: ${answer.text}`);

@@ -4,7 +4,7 @@
  * billed again. In the memory of this process and bounded; what is forgotten is searched anew.
  *
  * Only a request that continues a tool loop is given them: a question that is asked anew is
- * searched anew. Findings are kept once their request is charged.
+ * searched anew. Results are kept once their request is charged.
  */
 import { type Clock, MINUTE_MS } from '../core/clock.ts';
 import { sha256Hex } from '../core/ids.ts';
@@ -32,7 +32,7 @@ const MAX_OF_ACCOUNT = 16;
 const MAX_KEPT = 1_000;
 const MAX_BYTES = 32 * 1024 * 1024;
 
-export class PaidFindings {
+export class PaidResults {
   readonly #clock: Clock;
   /** By account, message and query; oldest first. */
   readonly #kept = new Map<string, Kept>();
@@ -43,8 +43,8 @@ export class PaidFindings {
   }
 
   /** Those of one request's user message. */
-  of(account: string, messages: readonly ChatMessage[]): MessageFindings {
-    return new MessageFindings(this, account, messages);
+  of(account: string, messages: readonly ChatMessage[]): MessageResults {
+    return new MessageResults(this, account, messages);
   }
 
   get(key: string): Found | undefined {
@@ -71,15 +71,15 @@ export class PaidFindings {
   }
 }
 
-/** The findings of one request: what its loop has paid for, and what it finds itself. */
-export class MessageFindings {
-  readonly #all: PaidFindings;
+/** The results of one request: what its loop has paid for, and what it finds itself. */
+export class MessageResults {
+  readonly #all: PaidResults;
   readonly #account: string;
   readonly #text: string;
   readonly #isLoop: boolean;
   readonly #own = new Map<string, Found>();
 
-  constructor(all: PaidFindings, account: string, messages: readonly ChatMessage[]) {
+  constructor(all: PaidResults, account: string, messages: readonly ChatMessage[]) {
     this.#all = all;
     this.#account = account;
     this.#text = userText(messages);
