@@ -31,7 +31,14 @@ import {
 import { ModelLookup, type ResolvedModel } from './model-lookup.ts';
 import { assignTraits } from './traits.ts';
 
-export type { CatalogModel, DiscoveredModel, ModelOutage, Origin, Replica } from './model.ts';
+export type {
+  BatchType,
+  CatalogModel,
+  DiscoveredModel,
+  ModelOutage,
+  Origin,
+  Replica,
+} from './model.ts';
 export {
   LIST_TYPES,
   type ListType,

@@ -18,7 +18,7 @@ import type {
   Idempotency,
   IdempotencyToken,
 } from '../billing/idempotency/idempotency.ts';
-import type { AnswerKeeper, LimitOf, SoldAnswer } from '../billing/sale.ts';
+import type { AnswerKeeper, LimitOf, SoldAnswer, SoldFor } from '../billing/sale.ts';
 import type { Queryable } from '../db/db.ts';
 import type { KnownFacts } from './answer-headers.ts';
 import { codingFor, encoded } from './content-coding.ts';
@@ -55,7 +55,7 @@ export interface RouteName {
 }
 
 /** Takes an answer over in the transaction that settles it; what it throws undoes the settle. */
-export type DeliverAnswer = (tx: Queryable, answer: FinishedAnswer) => Promise<void>;
+export type DeliverAnswer = (tx: Queryable, answer: FinishedAnswer, sold: SoldFor) => Promise<void>;
 
 /** Headers of an answer in the order in which they leave. */
 export type HeaderRecord = Record<string, string>;
@@ -255,8 +255,9 @@ export class RequestContext {
     const finished = this.#finisher();
     this.keeper = {
       isDelivery: true,
-      keep: async (tx, answer) => {
-        await deliver(tx, finished(answer));
+      keep: async (tx, answer, sold) => {
+        assert(sold !== undefined, 'what is delivered was sold');
+        await deliver(tx, finished(answer), sold);
         return true;
       },
       kept: () => undefined,

@@ -60,6 +60,8 @@ export interface Caller {
   readonly models: ReadonlySet<string> | undefined;
   readonly accountLimits: LimitOverrides;
   readonly keyLimits: LimitOverrides;
+  /** The key above it whose limits these are: it counts in the windows of that key. */
+  readonly limitKeyId?: string;
   /** The address of a wallet caller, in its display form. */
   readonly wallet?: string;
   /** Of a wallet that pays instead of signing in. */

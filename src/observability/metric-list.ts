@@ -68,6 +68,12 @@ export const METRICS = {
     ['state'],
     'Credits of wallet payments: `watched` (the chain could still undo them), `vanished` (not on the chain now), `reversed` (since the beginning).',
   ),
+  batches: shared('farebox_batches', ['state'], 'Batches that have not ended, by their state.'),
+  batchRequests: counter(
+    'farebox_batch_requests_total',
+    ['result'],
+    'Requests of batches that this process ended: `completed` with an answer, `failed` with an error.',
+  ),
   databaseUp: gauge(
     'farebox_database_up',
     [],

@@ -15,6 +15,7 @@ import { startFaultProxy } from '../../test/chains/fault-proxy.ts';
 import type { FaultProxy } from '../../test/chains/fault-proxy.ts';
 import { Fault } from '../core/faults.ts';
 import { MINUTE_MS } from '../core/clock.ts';
+import { fastTimers } from '../../test/support/fast-clock.ts';
 import { TestClock } from '../../test/support/test-clock.ts';
 import { TRANSFER_TYPES } from './evm/chain.ts';
 import { RevertBackoff } from './revert-backoff.ts';
@@ -27,6 +28,8 @@ const payTo: Hex = '0x00000000000000000000000000000000000fa12b';
 const gasKey = generatePrivateKey();
 const gas = privateKeyToAccount(gasKey).address;
 
+/** The timers of the payments are so many times as fast. */
+const TIMES = 4;
 /** Runs and gives nothing back. */
 const EMPTY: Hex = '0x00';
 /** Never ends. */
@@ -45,6 +48,7 @@ describe('hostile payers and nodes of Base', () => {
     chain = await startAnvil();
     proxy = await startFaultProxy(chain.rpcUrl);
     rig = await openRig({
+      clock: fastTimers(TIMES),
       settings: {
         base: {
           network: 'eip155:8453',
@@ -259,8 +263,9 @@ describe('hostile payers and nodes of Base', () => {
   test('an answer does not wait for a slow node, and the payment is credited once all the same', async () => {
     const account = await wallet();
     const header = await pay(account);
-    const limitMs = 1_000 + 2_000 + 1_000; // settleWaitSeconds, the grace, a busy machine
-    proxy.fate = () => ({ delayMs: 1_000 });
+    // settleWaitSeconds, the grace, a busy machine
+    const limitMs = (1_000 + 2_000) / TIMES + 1_000;
+    proxy.fate = () => ({ delayMs: 1_000 / TIMES });
     const statuses: number[] = [];
     for (let round = 0; round < 30; round += 1) {
       const startMs = performance.now();
@@ -331,9 +336,9 @@ describe('hostile payers and nodes of Base', () => {
     const header = Buffer.from(
       JSON.stringify({ address, message, signature, chainId: 8453 }),
     ).toString('base64');
-    proxy.fate = () => ({ delayMs: 9_000 });
+    proxy.fate = () => ({ delayMs: 9_000 / TIMES });
     const startMs = performance.now();
     await assert.rejects(rig.payments.signIn(header), (error: Fault) => error.status === 503);
-    assert.ok(performance.now() - startMs < 7_000);
+    assert.ok(performance.now() - startMs < 6_000 / TIMES + 1_000);
   });
 });

@@ -115,7 +115,7 @@ async function signingAlone({
 
 interface WalletsOptions extends WalletOptions {
   readonly modelOf: DefaultModel;
-  readonly stores: WalletStores & { readonly identity: Pick<Identity, 'requireEnabled'> };
+  readonly stores: WalletStores & { readonly identity: Pick<Identity, 'boundedWallet'> };
 }
 
 /** Without rails the wallet side says so. */
@@ -141,8 +141,7 @@ export async function openWallets(options: WalletsOptions): Promise<Wallets> {
     return caller;
   };
   const callerOf = async (wallet: string, capId?: string): Promise<Caller> => {
-    const caller = walletCaller(wallet, capId);
-    await stores.identity.requireEnabled(caller.accountId);
+    const caller = await stores.identity.boundedWallet(walletCaller(wallet, capId));
     return isStaking ? await withStake(caller) : caller;
   };
   return {

@@ -1,11 +1,10 @@
 /** `/webhooks`: made, listed, deleted, tried, and what they were sent; each for its own account only. */
-import { z } from 'zod';
 import { SECOND_MS, isoTime } from '../core/clock.ts';
 import { Fault } from '../core/faults.ts';
 import type { Ids } from '../core/ids.ts';
 import { toUsdNumber, usdToNano } from '../core/money.ts';
 import { requireCallbackUrl } from '../http/callback-url.ts';
-import { decodeCursor, encodeCursor } from '../http/cursor.ts';
+import { decodeTimeCursor, timePage } from '../http/cursor.ts';
 import { readBody, readQuery } from '../http/read-request.ts';
 import type { RequestContext } from '../http/request-context.ts';
 import { type Route, SMALL_JSON_BODY, get } from '../http/route.ts';
@@ -155,21 +154,12 @@ async function requireWebhook(
   return webhook;
 }
 
-const Place = z.tuple([z.number().int(), z.string()]);
-
 async function listDeliveries(parts: WebhookRouteParts, context: RequestContext): Promise<void> {
   const { limit, cursor } = readQuery(context, DeliveriesQuery);
   const { id } = await requireWebhook(parts, context);
-  const place = decodeCursor(cursor, Place);
-  const after = place === undefined ? undefined : { createdMs: place[0], id: place[1] };
-  const found = await parts.table.deliveries(id, limit + 1, after);
-  const shown = found.slice(0, limit);
-  const last = found.length > limit ? shown.at(-1) : undefined;
-  const body: DeliveryList = {
-    object: 'list',
-    data: shown.map(deliveryBody),
-    nextCursor: last === undefined ? null : encodeCursor([last.createdMs, last.id]),
-  };
+  const found = await parts.table.deliveries(id, limit + 1, decodeTimeCursor(cursor, 'id'));
+  const { rows, nextCursor } = timePage(found, limit, 'id');
+  const body: DeliveryList = { object: 'list', data: rows.map(deliveryBody), nextCursor };
   await context.json(200, body);
 }
 

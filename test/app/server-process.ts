@@ -51,7 +51,7 @@ ${yaml}`,
     });
     child.once('exit', (code) => reject(new Error(`The server ended with ${code}: ${text}`)));
   });
-  await answers.follow(url);
+  await answers.follow(url, yaml);
   return {
     child,
     gone,

@@ -67,7 +67,10 @@ export async function startFarebox(options: FareboxOptions): Promise<FareboxProc
     child.stderr?.on('data', read);
     void ended.then((code) => reject(new Error(`The server ended with ${code}: ${text}`)));
   });
-  await answers?.follow(url);
+  await answers?.follow(
+    url,
+    [options.binary ?? BINARY, ...(options.args ?? []), options.yaml].join('\n'),
+  );
   return {
     child,
     folder,

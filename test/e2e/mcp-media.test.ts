@@ -17,6 +17,7 @@ import { usdToNano } from '../../src/core/money.ts';
 import { type TestApp, startTestApp } from '../app/test-app.ts';
 import { makeClip, toneWav } from '../media/clips.ts';
 import { type Site, openSite } from '../media/site.ts';
+import { fastClock } from '../support/fast-clock.ts';
 
 type Result = Record<string, unknown>;
 
@@ -73,6 +74,8 @@ describe('media tools', () => {
     site = await openSite();
     const at = `http://127.0.0.1:${port}`;
     farebox = await startTestApp({
+      // Between the looks at a job are seconds.
+      clock: fastClock(5),
       yaml: `fetch: { allow: [127.0.0.0/8] }
 engines: { studio: { url: "${at}/v1" }, rembg: { protocol: rembg, url: "${at}/api/remove" } }
 models:

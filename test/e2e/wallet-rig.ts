@@ -16,6 +16,7 @@ import { ExactSvmScheme } from '@x402/svm/exact/client';
 import type { Hex } from 'viem';
 import { type PrivateKeyAccount, generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
 import { createSiweMessage, generateSiweNonce } from 'viem/siwe';
+import { fastTimers } from '../support/fast-clock.ts';
 import { TestUpstream } from '../support/test-upstream.ts';
 import { systemIds } from '../../src/core/ids.ts';
 import { type TestApp, type TestAppOptions, startTestApp } from '../app/test-app.ts';
@@ -80,7 +81,13 @@ ${paymentSettings}`;
     origin: `http://127.0.0.1:${port}`,
     yaml,
     startApp: (options = {}) =>
-      startTestApp({ port, ...options, yaml: `${yaml}\n${options.yaml ?? ''}` }),
+      startTestApp({
+        port,
+        // An answer waits some seconds for its payment.
+        clock: fastTimers(4),
+        ...options,
+        yaml: `${yaml}\n${options.yaml ?? ''}`,
+      }),
     evmWallet: async (units = 100_000_000n) => {
       const account = privateKeyToAccount(generatePrivateKey());
       await anvil.mint(account.address, units);

@@ -15,6 +15,7 @@ import {
   type AllowanceSettings,
   dropAllowances,
   dropBudget,
+  dropEndedBudgets,
   isOtherwiseHeld,
   setAllowance,
   setBudgetLimit,
@@ -72,6 +73,7 @@ export {
 export type { OperatorMove, OperatorMoveAnswer } from './operator-moves.ts';
 export type { KeptFrom } from './retention.ts';
 export { expectedSettlement } from './settle.ts';
+export { spentEver } from './spent-ever.ts';
 export { type AccountFigures, type CapUse, accountFigures, usedCaps } from './account-figures.ts';
 export {
   type TransactionRow,
@@ -358,6 +360,11 @@ export class Ledger {
   async dropBudget(tx: Queryable, accountId: string, budgetId: string): Promise<void> {
     await this.holds.recall(accountId);
     await dropBudget(tx, accountId, budgetId);
+  }
+
+  /** Forgets some of the caps of budgets whose period is long over; for a job of each minute. */
+  async dropEndedBudgets(): Promise<void> {
+    await dropEndedBudgets(this.#store, this.#clock.nowMs());
   }
 
   /** Forgets caps of keys that are gone; one that requests still hold something of stays. */

@@ -14,6 +14,8 @@ import { type Nano, ZERO, formatUsd, nano } from '../../core/money.ts';
 import type { FileTransaction, Queryable, Statement, Store } from '../../db/db.ts';
 import { type Charge, type Taken, addToDays, record } from './charge-records.ts';
 import { type AccountState, type AllowanceState, dailyLeft } from './hold-plan.ts';
+import { noteJob } from './job-charges.ts';
+import { capIdsOf } from './place-holds.ts';
 import type { Balances, Hold, SettleRequest, Settlement, UsageRecord } from './records.ts';
 import { type States, type Write, readStates, readStatesNow, writeStates } from './states.ts';
 
@@ -119,14 +121,11 @@ export async function settleAll(
   const allowanceIds: string[] = [];
   for (const { request, held } of settles) {
     accountIds.push(request.usage.accountId);
-    const allowanceId = allowanceIdOf(request, held);
-    if (allowanceId !== undefined) allowanceIds.push(allowanceId);
-    const budgetIds = (held ?? request).budgetIds;
-    if (budgetIds !== undefined) allowanceIds.push(...budgetIds);
+    allowanceIds.push(...capsOf(request, held));
   }
   const context = { dialect: parts.store.dialect, nowMs };
   const states = await readStates(tx, context, accountIds, allowanceIds);
-  const taking: Taking = { log: parts.log, states, nowMs, charges: [] };
+  const taking: Taking = { log: parts.log, states, nowMs, charges: [], jobs: undefined };
   const settlements: Settlement[] = [];
   for (const settle of settles) {
     const { request, held } = settle;
@@ -155,7 +154,13 @@ export function settleHeld(
   settles: readonly HeldSettle[],
 ): Settlement[] {
   const nowMs = clock.nowMs();
-  const taking: Taking = { log, states: readStatesNow(tx, nowMs, settles), nowMs, charges: [] };
+  const taking: Taking = {
+    log,
+    states: readStatesNow(tx, nowMs, settles),
+    nowMs,
+    charges: [],
+    jobs: undefined,
+  };
   const settlements = settles.map((settle) => settleOne(taking, settle, undefined));
   writeAll((sql, parameters) => tx.execute(sql, parameters), taking);
   return settlements;
@@ -167,6 +172,8 @@ interface Taking {
   readonly states: States;
   readonly nowMs: number;
   readonly charges: Charge[];
+  /** Of the charges, those of jobs that run on. */
+  jobs: { readonly usage: UsageRecord; readonly capIds: readonly string[] }[] | undefined;
 }
 
 /** `before`: what an earlier settle of the request took. */
@@ -181,14 +188,23 @@ function settleOne(taking: Taking, { request, held }: Settle, before: Taken | un
     const balanceAfterNano = after.usdNano;
     const reservedNano = held === undefined ? null : held.usdNano + held.dailyNano;
     taking.charges.push({ usage, usdNano, diemNano, creditDay, balanceAfterNano, reservedNano });
+    if (usage.status === 'running')
+      (taking.jobs ??= []).push({ usage, capIds: capsOf(request, held) });
   }
   return { fresh: before === undefined, usdNano, diemNano, after };
 }
 
-function writeAll(write: Write, { states, charges, nowMs }: Taking): void {
+function writeAll(write: Write, { states, charges, jobs, nowMs }: Taking): void {
   writeStates(write, states);
   for (const charge of charges) record(write, charge, nowMs);
-  addToDays(write, charges);
+  addToDays(write, charges, nowMs);
+  jobs?.forEach(({ usage, capIds }) => noteJob(write, usage, capIds));
+}
+
+/** All caps that a charge counts in. */
+function capsOf(request: SettleRequest, held: HeldAmounts | undefined): readonly string[] {
+  const allowanceId = allowanceIdOf(request, held);
+  return capIdsOf({ allowanceId, budgetIds: (held ?? request).budgetIds });
 }
 
 /** A cap has the id of its key; another id is none. */

@@ -204,7 +204,7 @@ function NavigationBalance() {
   if (value === undefined) return null;
   const words = { off: 'paused', connecting: 'connecting', on: 'live' }[liveState.value];
   return (
-    <a class="purse" href="/console/credit" title="Credit that can be spent now">
+    <a class="funds" href="/console/credit" title="Credit that can be spent now">
       <span class={`dot ${liveState.value}`} />
       <span class="unseen">{words}: </span>
       <span class="num">{usdText(Math.floor(value.available.usd * 100) / 100)}</span>

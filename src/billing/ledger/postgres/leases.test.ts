@@ -104,7 +104,8 @@ describe('leases of several processes', () => {
     limit: bigint,
   ): Promise<void> {
     const cap = { id, accountId, period: 'EPOCH', diemLimitNano: undefined } as const;
-    const counts = { counts: { keyIds: [] } };
+    const budgetId = /key|cap/.test(id) ? undefined : id;
+    const counts = { counts: { keyIds: [] }, budgetId };
     await store.transaction((tx) =>
       ledger.setAllowance(tx, { ...cap, ...counts, usdLimitNano: nano(limit * PRICE) }),
     );

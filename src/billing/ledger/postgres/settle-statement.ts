@@ -10,6 +10,7 @@ import { dayOf } from '../../../core/clock.ts';
 import { nano } from '../../../core/money.ts';
 import type { Queryable } from '../../../db/db.ts';
 import type { SettleRequest, Settlement } from '../records.ts';
+import { isLateDay } from '../spent-ever.ts';
 
 /** A settle out of a row of `ledger_hold`, with what of the cost is USD and what daily credit. */
 export interface LeaseSettle {
@@ -34,7 +35,7 @@ const ERRORS = "count(*) FILTER (WHERE status IN ('failed', 'expired'))";
  */
 const settleSql = (capIds: string): string => `WITH item AS MATERIALIZED (
   SELECT * FROM json_to_recordset($1::json) AS i(seq bigint, lease_id text, allowance_id text,
-    budget_ids text, is_last boolean, usd bigint, diem bigint, request_id text, day bigint, created_ms bigint,
+    budget_ids text, is_last boolean, is_late boolean, usd bigint, diem bigint, request_id text, day bigint, created_ms bigint,
     account_id text, key_id text, kind text, model_id text, replica text, attempts bigint,
     prompt_tokens bigint, completion_tokens bigint, cached_tokens bigint, cache_write_tokens bigint,
     reasoning_tokens bigint, counted_by text, price_version text, latency_ms bigint,
@@ -165,6 +166,12 @@ const ADD_TO_TAGS = `, tags AS (
     usd_nano = ledger_usage_tag.usd_nano + excluded.usd_nano,
     diem_nano = ledger_usage_tag.diem_nano + excluded.diem_nano
 )`;
+/** Only for a tick with a charge of a day that may be added up already (`spent-ever.ts`). */
+const FORGET_SUMS = `, late AS (
+  INSERT INTO ledger_spent (account_id, day, usd_nano, diem_nano)
+  SELECT DISTINCT account_id, 0, 0, 0 FROM done WHERE is_late ORDER BY account_id
+  ON CONFLICT (account_id) DO UPDATE SET day = 0
+)`;
 const SETTLED_ROWS = `
 SELECT request_id, usd, diem, balance_after, greatest(0, daily_after) AS daily_after FROM done`;
 
@@ -187,10 +194,13 @@ export async function settleFromLeases(
   let hasCaps = false;
   let hasBudgets = false;
   let hasTags = false;
+  let hasLate = false;
   for (let seq = 0; seq < settles.length; seq += 1) {
     const settle = settles[seq];
     if (settle === undefined) continue;
-    items.push(itemOf(settle, seq));
+    const item = itemOf(settle, seq, nowMs);
+    items.push(item);
+    hasLate ||= item.is_late;
     hasDaily ||= settle.dailyNano > 0n;
     hasCaps ||= settle.allowanceId !== undefined;
     hasBudgets ||= settle.budgetIds !== undefined;
@@ -201,6 +211,7 @@ export async function settleFromLeases(
     (hasDaily ? POST_DAILY : '') +
     (hasBudgets ? COUNT_BUDGETS : hasCaps ? COUNT_CAPS : '') +
     (hasTags ? ADD_TO_TAGS : '') +
+    (hasLate ? FORGET_SUMS : '') +
     SETTLED_ROWS;
   const rows = await tx.query<SettledRow>(sql, [JSON.stringify(items), dayOf(nowMs), nowMs]);
   const settled = new Map<string, Settlement>();
@@ -217,19 +228,21 @@ export async function settleFromLeases(
 
 type Item = ReturnType<typeof itemOf>;
 
-function itemOf(settle: LeaseSettle, seq: number) {
+function itemOf(settle: LeaseSettle, seq: number, nowMs: number) {
   const { usage } = settle.request;
+  const day = dayOf(usage.createdMs);
   return {
     seq,
     lease_id: settle.leaseId,
     allowance_id: settle.allowanceId ?? null,
     budget_ids: settle.budgetIds === undefined ? null : JSON.stringify(settle.budgetIds),
     is_last: settle.isLast,
+    is_late: isLateDay(day, nowMs),
     usd: String(settle.usdNano),
     diem: String(settle.dailyNano),
     reserved: String(settle.reservedNano),
     request_id: usage.requestId,
-    day: dayOf(usage.createdMs),
+    day,
     created_ms: usage.createdMs,
     account_id: usage.accountId,
     key_id: usage.keyId,

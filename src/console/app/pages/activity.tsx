@@ -1,6 +1,7 @@
 /** Every request, newest first; its filters are the query of the address, so a view can be shared. */
 import { useSignal } from '@preact/signals';
 import { useLocation } from 'preact-iso';
+import { RECEIPT_KINDS, RECEIPT_STATUSES } from '../../../core/receipt-words.ts';
 import { query } from '../api.ts';
 import { today } from '../live.ts';
 import { useKeyNames, useModels } from '../lookups.ts';
@@ -16,22 +17,6 @@ import type { Receipt } from '../shapes.ts';
 import { useRenewal } from './overview.tsx';
 import { ReceiptDrawer, RequestTable } from './request-table.tsx';
 
-const KINDS = [
-  'chat',
-  'completions',
-  'embeddings',
-  'rpc',
-  'cutout',
-  'image',
-  'image_edit',
-  'speech',
-  'moderation',
-  'rerank',
-  'translation',
-  'video',
-  'transcription',
-];
-const STATUSES = ['completed', 'aborted', 'failed', 'expired'];
 const USUAL_DAYS = 30;
 
 type Choices = readonly (readonly [string, string])[];
@@ -137,13 +122,13 @@ function Filters({ filters, change }: FiltersProps) {
       <Select
         label="Kind"
         value={kind}
-        options={choices('All kinds', KINDS)}
+        options={choices('All kinds', RECEIPT_KINDS)}
         onInput={(one) => change({ kind: one })}
       />
       <Select
         label="Status"
         value={status}
-        options={choices('Any status', STATUSES)}
+        options={choices('Any status', RECEIPT_STATUSES)}
         onInput={(one) => change({ status: one })}
       />
       <SearchField
