@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { createServer, type AddressInfo, connect, type Server, type Socket } from 'node:net';
-import { afterEach, test } from 'node:test';
+import { afterEach, describe, test } from 'node:test';
 import { TestClock } from '../../test/support/test-clock.ts';
 import { type LogLine, memoryLog } from '../../test/support/memory-log.ts';
 import { shareConnections } from './share-connections.ts';
@@ -10,11 +10,6 @@ import { shareConnections } from './share-connections.ts';
 const MAX = 8;
 const sockets: Socket[] = [];
 let server: Server;
-
-afterEach(async () => {
-  for (const socket of sockets.splice(0)) socket.destroy();
-  await new Promise((resolve) => server.close(resolve));
-});
 
 async function listen(isShared: boolean): Promise<LogLine[]> {
   const lines: LogLine[] = [];
@@ -47,22 +42,29 @@ async function taken(localAddress: string, times: number): Promise<number> {
   return count;
 }
 
-test('one address leaves room for others, and gets it back', async () => {
-  const lines = await listen(true);
-  assert.equal(await taken('127.0.0.1', MAX + 2), 6);
-  assert.equal(await taken('127.0.0.2', 2), 2);
-  assert.equal(await taken('127.0.0.3', 1), 0);
-  assert.deepEqual(
-    lines.map(({ level, message }) => `${level} ${message}`),
-    ['warn New connections are refused to an address that has many, so that others get in'],
-  );
-  for (const socket of sockets.splice(0)) socket.destroy();
-  await new Promise((resolve) => setTimeout(resolve, 20));
-  assert.equal(await taken('127.0.0.1', 3), 3);
-});
+describe('open connections', () => {
+  afterEach(async () => {
+    for (const socket of sockets.splice(0)) socket.destroy();
+    await new Promise((resolve) => server.close(resolve));
+  });
 
-test('a proxy in front may have all of them', async () => {
-  const lines = await listen(false);
-  assert.equal(await taken('127.0.0.1', MAX + 1), MAX);
-  assert.match(lines[0]?.message ?? '', /as many are open as may be/);
+  test('one address leaves room for others, and gets it back', async () => {
+    const lines = await listen(true);
+    assert.equal(await taken('127.0.0.1', MAX + 2), 6);
+    assert.equal(await taken('127.0.0.2', 2), 2);
+    assert.equal(await taken('127.0.0.3', 1), 0);
+    assert.deepEqual(
+      lines.map(({ level, message }) => `${level} ${message}`),
+      ['warn New connections are refused to an address that has many, so that others get in'],
+    );
+    for (const socket of sockets.splice(0)) socket.destroy();
+    await new Promise((resolve) => setTimeout(resolve, 20));
+    assert.equal(await taken('127.0.0.1', 3), 3);
+  });
+
+  test('a proxy in front may have all of them', async () => {
+    const lines = await listen(false);
+    assert.equal(await taken('127.0.0.1', MAX + 1), MAX);
+    assert.match(lines[0]?.message ?? '', /as many are open as may be/);
+  });
 });
