@@ -48,6 +48,7 @@ export interface DiscoveredModel {
   readonly reasoningEfforts?: ModelSettings['reasoningEfforts'];
   readonly embedding?: ModelSettings['embedding'];
   readonly video?: ModelSettings['video'];
+  readonly rerank?: ModelSettings['rerank'];
   readonly quantization?: ModelSettings['quantization'];
   /** Number of parameters, for the tier. */
   readonly parameters?: number;
@@ -153,6 +154,7 @@ export function configuredModel(
     replicas: replicas.length > 0 ? replicas : replicasOf(found),
     embedding: settings.embedding ?? found?.embedding,
     video: settings.video ?? found?.video,
+    rerank: settings.rerank ?? found?.rerank,
     ...lifeOf(settings.deprecation, given.nowMs),
   };
 }

@@ -104,6 +104,7 @@ export function chatTools(parts: ChatToolParts): Tool[] {
       input: ChatInput,
       output: Answer,
       isPaid: true,
+      example: { prompt: 'Name a colour.', max_tokens: 100 },
       about: () => {
         const price = priceOf(catalog, 'text');
         if (price === undefined) return undefined;
@@ -120,6 +121,7 @@ export function chatTools(parts: ChatToolParts): Tool[] {
       input: SearchInput,
       output: Answer,
       isPaid: true,
+      example: { query: 'When is the next spring tide?' },
       about: () => {
         const price = priceOf(catalog, 'text');
         const search = searchPrice();

@@ -69,6 +69,7 @@ const TOOLS_PER_PAGE = 50;
 /** How long a client may keep the list: prices can change. */
 const LIST_TTL_MS = 60_000;
 const MAX_BATCH = 20;
+const CURSOR = /^\d{1,9}$/;
 const SESSION_ID = /^[\x21-\x7e]{1,128}$/;
 
 export function mcpFeature(parts: McpParts): Feature {
@@ -264,8 +265,10 @@ class McpServer {
 
   /** In one order, so that clients and prompt caches see the same list. */
   async #list(cursor: unknown): Promise<Json> {
-    const start = cursor === undefined ? 0 : Number(cursor);
-    if (!Number.isSafeInteger(start) || start < 0) throw invalidParams('Unknown cursor');
+    if (cursor !== undefined && !(typeof cursor === 'string' && CURSOR.test(cursor))) {
+      throw invalidParams('Unknown cursor');
+    }
+    const start = Number(cursor ?? 0);
     const offered: Json[] = [];
     for (const tool of this.#tools) {
       const description = await tool.about();
@@ -290,9 +293,8 @@ class McpServer {
     const { name } = params;
     const tool = this.#tools.find((one) => one.name === name);
     if (tool !== undefined && (await tool.about()) !== undefined) return tool;
-    throw invalidParams(
-      `Unknown tool: ${JSON.stringify(String(name).slice(0, 100))}; see tools/list`,
-    );
+    if (typeof name !== 'string') throw invalidParams('params.name must be the name of a tool');
+    throw invalidParams(`Unknown tool: ${JSON.stringify(name.slice(0, 100))}; see tools/list`);
   }
 
   async #notified(context: RequestContext, { method, params }: Message): Promise<void> {

@@ -75,6 +75,7 @@ function imageTool({ catalog }: MediaToolParts): Tool {
     }),
     output: Images,
     isPaid: true,
+    example: { prompt: 'A lighthouse in the fog.' },
     about: () => {
       const price = priceOf(catalog, 'image');
       return price && `Makes images from a description. ${price}`;
@@ -105,6 +106,7 @@ function cutoutTool({ catalog }: MediaToolParts): Tool {
     }),
     output: Cutout,
     isPaid: true,
+    example: { image: 'https://example.com/photo.jpg' },
     about: () => {
       const price = priceOf(catalog, 'inpaint');
       return (
@@ -140,6 +142,7 @@ function speechTool({ catalog }: MediaToolParts): Tool {
     }),
     output: Sound,
     isPaid: true,
+    example: { text: 'Good morning.' },
     about: () => {
       const price = priceOf(catalog, 'tts');
       return price && `Speaks a text: sound in a voice. ${price}`;
@@ -173,6 +176,7 @@ function transcribeTool({ catalog, ids }: MediaToolParts): Tool {
     }),
     output: Transcript,
     isPaid: true,
+    example: { media: 'https://example.com/talk.mp3' },
     about: () => {
       const price = priceOf(catalog, 'asr');
       return price && `Writes down what is said in sound or video. ${price}`;

@@ -16,6 +16,7 @@ import {
 import type { RequestContext } from '../http/request-context.ts';
 import type { Caller } from '../identity/identity.ts';
 import { isJsonObject } from '../json/json-scan.ts';
+import { discovered } from './discovered.ts';
 import { challengeMeta, credentialHeader, receiptMeta } from './machine-payment.ts';
 import {
   INTERNAL_ERROR,
@@ -223,10 +224,13 @@ async function freshOffer(parts: RunToolParts, attempt: Attempt): Promise<Json |
 
 function paymentRequired({ tool, message }: ToolRun, offer: Json): Json {
   const { name, title: description } = tool;
-  const resource = { url: `mcp://tool/${name}`, description, mimeType: 'application/json' };
-  const required = { ...offer, resource };
-  const { extensions } = message.capabilities;
-  if (message.isModern && asJson(extensions)[PAYMENT_EXTENSION] !== undefined) {
+  const url = `mcp://tool/${name}`;
+  const resource = { ...asJson(offer['resource']), url, description, mimeType: 'application/json' };
+  // The route says of itself how it is asked over HTTP.
+  const extensions = { ...asJson(offer['extensions']), bazaar: discovered(tool) };
+  const required = { ...offer, resource, extensions };
+  const { extensions: known } = message.capabilities;
+  if (message.isModern && asJson(known)[PAYMENT_EXTENSION] !== undefined) {
     return { resultType: 'payment_required', paymentRequired: required };
   }
   const told: ToolResult = {

@@ -69,6 +69,7 @@ function rpcTool({ rpc }: ServiceToolParts): Tool {
     input: RpcInput,
     output: RpcOutput,
     isPaid: true,
+    example: { network: 'ethereum-mainnet', method: 'eth_blockNumber' },
     about: async () => {
       const { networks, usdPerCredit } = await rpc();
       if (networks.length === 0) return undefined;

@@ -66,6 +66,7 @@ function embeddingsTool(catalog: Catalog): Tool {
     }),
     output: Embeddings,
     isPaid: true,
+    example: { texts: ['Spring tides come with the new moon.'] },
     about: () => {
       const price = priceOf(catalog, 'embedding');
       return price && `Turns texts into vectors, for search by meaning. ${price}`;
@@ -99,6 +100,10 @@ function rerankTool(catalog: Catalog): Tool {
     }),
     output: Ranking,
     isPaid: true,
+    example: {
+      query: 'When are the tides highest?',
+      documents: ['At the new moon.', 'On Mondays.'],
+    },
     about: () => {
       const price = priceOf(catalog, 'rerank');
       return price && `Puts documents in the order in which they fit a query. ${price}`;
@@ -122,6 +127,7 @@ function moderationTool(catalog: Catalog): Tool {
     input: z.strictObject({ texts: Texts, model: Model }),
     output: Moderation,
     isPaid: true,
+    example: { texts: ['Good morning.'] },
     about: () => {
       const price = priceOf(catalog, 'moderation');
       return price && `Says whether texts are harmful, and in what way. ${price}`;

@@ -58,6 +58,8 @@ export interface ToolDefinition<Input extends z.ZodType> {
   readonly output: z.ZodType;
   /** Set for a tool whose route is paid, so that a payment may come with its call. */
   readonly isPaid?: true;
+  /** Arguments as a caller sends them, for indexes of what is paid. */
+  readonly example?: z.input<Input>;
   /** What it does and what it costs now; `undefined` while nothing here can do it. */
   readonly about: () => string | undefined | Promise<string | undefined>;
   readonly run: (input: z.infer<Input>, call: ToolCall) => Promise<ToolResult>;

@@ -117,6 +117,7 @@ function generateTool(catalog: Catalog, about: About): Tool {
     }),
     output: Queued,
     isPaid: true,
+    example: { prompt: 'A lighthouse in the fog.', duration: '5s' },
     about: about(
       'Queues a video and returns its queue_id at once; ask video_status for it. Price: what quote_video says, set aside now and taken when the video is there; one that fails is free.',
     ),

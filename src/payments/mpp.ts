@@ -177,16 +177,15 @@ function readAuthorization(value: unknown, { id, realm, expires }: Challenge) {
   if (type !== 'authorization') {
     throw refuse('The type of the payment must be authorization: EIP-3009');
   }
-  if (
-    String(nonce).toLowerCase() !==
-    `0x${Buffer.from(keccak256(Buffer.from(id + realm))).toString('hex')}`
-  ) {
+  const bound = `0x${Buffer.from(keccak256(Buffer.from(id + realm))).toString('hex')}`;
+  if (typeof nonce !== 'string' || nonce.toLowerCase() !== bound) {
     throw refuse(
       'The nonce of the payment must be the hash of the id and the realm of its challenge',
     );
   }
   const lastSecond = Math.ceil(Date.parse(expires) / SECOND_MS);
-  if (!(Number(validBefore) <= lastSecond)) {
+  const isTime = typeof validBefore === 'string' || typeof validBefore === 'number';
+  if (!isTime || !(Number(validBefore) <= lastSecond)) {
     throw refuse('The payment must end with the challenge that it answers');
   }
   return { from, to, value: amount, validAfter, validBefore, nonce, signature };

@@ -262,10 +262,12 @@ export class ServerMetrics implements RequestObserver {
     // A disk that is full still answers reads.
     const takesWrites = stores.store.unavailable() === undefined;
     gauges.set('databaseUp', Number(holds !== undefined && takesWrites));
-    gauges.show('holdsOpen', 'holdsUsd', 'leasedUsd', 'debtsUsd', 'topUps', 'batches');
+    gauges.show(...DATABASE_GAUGES);
     if (holds === undefined) return;
     gauges.set('holdsOpen', holds.count);
     gauges.set('holdsUsd', toUsdNumber(holds.amountNano));
+    gauges.set('jobHoldsOpen', holds.jobs.count);
+    gauges.set('jobHoldsUsd', toUsdNumber(holds.jobs.amountNano));
     gauges.set('leasedUsd', toUsdNumber(holds.leasedNano));
     gauges.set('debtsUsd', toUsdNumber(holds.debtNano));
     const topUps = payments && (await withinASecond(clock, payments.creditCounts()));
@@ -292,6 +294,17 @@ class Gauges {
     if (figure !== undefined) figure.value = value;
   }
 }
+
+const DATABASE_GAUGES = [
+  'holdsOpen',
+  'holdsUsd',
+  'jobHoldsOpen',
+  'jobHoldsUsd',
+  'leasedUsd',
+  'debtsUsd',
+  'topUps',
+  'batches',
+] as const;
 
 const ENGINE_GAUGES = [
   'engineInFlight',

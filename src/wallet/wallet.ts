@@ -160,8 +160,10 @@ export async function openWallets(options: WalletsOptions): Promise<Wallets> {
       await requireConfigured(payments).sessions.requireLive(capId);
       return callerOf(wallet, capId);
     },
-    callerOfSignIn: async (header) =>
-      callerOf((await requireConfigured(payments).signIn(header)).wallet),
+    callerOfSignIn: async (header) => {
+      const { wallet } = await requireConfigured(payments).signIn(header);
+      return { ...(await callerOf(wallet)), isSigned: true };
+    },
     callerOfPayment: async (header, context) => {
       const configured = requireConfigured(payments);
       const resource = { path: context.path, description: SOLD };

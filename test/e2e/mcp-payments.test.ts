@@ -12,6 +12,11 @@ import { fileURLToPath } from 'node:url';
 import * as modern from '@modelcontextprotocol/client';
 import { Client } from '@modelcontextprotocol/sdk/client/index.js';
 import { StreamableHTTPClientTransport } from '@modelcontextprotocol/sdk/client/streamableHttp.js';
+import {
+  extractDiscoveryInfoFromExtension,
+  validateDiscoveryExtension,
+  validateDiscoveryExtensionSpec,
+} from '@x402/extensions/bazaar';
 import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
 import { childEnvironment } from '../support/child-environment.ts';
 import { endWithUs } from '../support/end-with-us.ts';
@@ -76,6 +81,12 @@ describe('tools that a wallet pays for', () => {
     const [{ text }] = refused.content as [{ text: string }];
     assert.deepEqual(JSON.parse(text), required);
     assert.equal((required['resource'] as Meta)['url'], 'mcp://tool/chat');
+    const { bazaar } = required['extensions'] as { bazaar: never };
+    assert.deepEqual(validateDiscoveryExtensionSpec(bazaar), { valid: true });
+    assert.deepEqual(validateDiscoveryExtension(bazaar), { valid: true });
+    const { input } = extractDiscoveryInfoFromExtension(bazaar) as { input: Meta };
+    assert.deepEqual([input['type'], input['toolName']], ['mcp', 'chat']);
+    assert.deepEqual(Object.keys(input['example'] as Meta), ['prompt', 'max_tokens']);
     const payment = await evmClient(account).createPaymentPayload(required as never);
     const result = await pay(client, payment);
     assert.deepEqual((result.structuredContent as Meta)['text'], 'Hello');

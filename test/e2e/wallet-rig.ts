@@ -16,7 +16,6 @@ import { ExactSvmScheme } from '@x402/svm/exact/client';
 import type { Hex } from 'viem';
 import { type PrivateKeyAccount, generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
 import { createSiweMessage, generateSiweNonce } from 'viem/siwe';
-import { fastTimers } from '../support/fast-clock.ts';
 import { TestUpstream } from '../support/test-upstream.ts';
 import { systemIds } from '../../src/core/ids.ts';
 import { type TestApp, type TestAppOptions, startTestApp } from '../app/test-app.ts';
@@ -83,8 +82,6 @@ ${paymentSettings}`;
     startApp: (options = {}) =>
       startTestApp({
         port,
-        // An answer waits some seconds for its payment.
-        clock: fastTimers(4),
         ...options,
         yaml: `${yaml}\n${options.yaml ?? ''}`,
       }),

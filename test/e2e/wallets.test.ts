@@ -415,6 +415,23 @@ describe('wallets', () => {
       headers: { authorization: `Bearer ${data.token}` },
     });
     assert.equal(renewed.status, 401);
+    // Nor with a sign-in beside it that proves nothing, or that was used before.
+    const used = await signIn(account, rig.origin);
+    const tokens = `${rig.origin}/api/v1/x402/token`;
+    assert.equal((await fetch(tokens, { headers: { 'SIGN-IN-WITH-X': used } })).status, 200);
+    const inHeaders = [{ authorization: `Bearer ${data.token}` }, { 'x-api-key': data.token }];
+    for (const proof of ['e30', used]) {
+      for (const token of inHeaders) {
+        const headers = { ...token, 'SIGN-IN-WITH-X': proof };
+        assert.equal((await fetch(tokens, { headers })).status, 401);
+        assert.equal((await fetch(tokens, { method: 'POST', headers })).status, 401);
+        const session = await fetch(`${rig.origin}/api/v1/console/session`, {
+          method: 'POST',
+          headers,
+        });
+        assert.equal(session.status, 401);
+      }
+    }
     const forged = await chat(rig.origin, { authorization: `Bearer ${data.token}x` });
     assert.equal(forged.status, 401);
   });

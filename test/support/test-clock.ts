@@ -56,7 +56,7 @@ export class TestClock implements Clock {
       if (next === undefined) break;
       this.#nowMs = Math.max(this.#nowMs, next.atMs);
       if (next.everyMs === undefined) this.#timers.delete(next);
-      else next.atMs += next.everyMs * Math.max(1, Math.ceil(ms / next.everyMs / MOST_TURNS));
+      else next.atMs += next.everyMs * turnsAtOnce(next.everyMs, ms, target - next.atMs);
       next.work();
     }
     this.#nowMs = target;
@@ -75,4 +75,10 @@ export class TestClock implements Clock {
     this.#timers.add(timer);
     return () => this.#timers.delete(timer);
   }
+}
+
+/** How many turns go by to the next one, the last of which is behind the time that is left. */
+function turnsAtOnce(everyMs: number, ms: number, leftMs: number): number {
+  const missed = Math.ceil(ms / everyMs / MOST_TURNS);
+  return Math.max(1, Math.min(missed, Math.floor(leftMs / everyMs) + 1));
 }

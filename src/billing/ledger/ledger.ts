@@ -420,9 +420,9 @@ export class Ledger {
     return dropOld(this.#store, kept);
   }
 
-  /** Open holds, what they set aside, what processes have leased, and what accounts owe. */
+  /** Open holds of requests of this process, those of all jobs, what is leased, and what is owed. */
   openHolds(): Promise<OpenHoldFigures> {
-    return openHoldFigures(this.#store, this.holds.figures());
+    return openHoldFigures(this.#store, this.holds);
   }
 
   audit(): Promise<AuditReport> {

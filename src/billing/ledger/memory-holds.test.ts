@@ -162,6 +162,8 @@ describe('holds in memory', () => {
     await now.start();
     const report = await now.audit();
     assert.deepEqual([report.differences, report.openHolds], [[], 1]);
+    const { count, jobs } = await now.openHolds();
+    assert.deepEqual([count, jobs], [0, { count: 1, amountNano: usdToNano('0.7') }]);
     // 1.00 of balance less 0.30 of the job; its 0.40 of daily credit are all held.
     const rest = await place(now, wanted('r1', usdToNano('0.7')));
     assert.equal(rest.grantedNano, usdToNano('0.7'));

@@ -504,6 +504,29 @@ describe('leases of several processes', () => {
     await assertClean(first);
   });
 
+  test('a process counts the holds of its own requests, and each those of all jobs', async () => {
+    const [first, second] = [await begin(), await begin()];
+    const accountId = await fund(first, usdToNano('1'));
+    const row = await held(first, accountId);
+    const fromLease = await held(first, accountId);
+    assert.ok((await leased(first, accountId)) > 2n * PRICE);
+    const other = await held(second, accountId);
+    const job = { ...wish(accountId, nano(5n * PRICE)), lifetime: 'durable' } as const;
+    const placed = await first.ledger.holds.place(job);
+    assert.ok(placed.ok);
+    const figures = async ({ ledger }: Process) => {
+      const { count, amountNano, jobs } = await ledger.openHolds();
+      return [count, amountNano, jobs.count, jobs.amountNano];
+    };
+    assert.deepEqual(await figures(first), [2, 2n * PRICE, 1, 5n * PRICE]);
+    assert.deepEqual(await figures(second), [1, PRICE, 1, 5n * PRICE]);
+    await Promise.all([settled(first, row), settled(first, fromLease), settled(second, other)]);
+    const { usage, costNano } = bill(systemClock(), job.requestId, ZERO, { accountId });
+    await first.store.transaction((tx) => first.ledger.settleIn(tx, { usage, costNano }));
+    assert.deepEqual(await figures(first), [0, 0n, 0, 0n]);
+    await assertClean(first);
+  });
+
   test('a debit, also of a command that hears nothing, finds what is leased', async () => {
     const first = await begin();
     const accountId = await fund(first, usdToNano('1'));
