@@ -118,6 +118,7 @@ export class HttpServer {
   open = 0;
   /** From then on new work is refused. */
   isClosing = false;
+  #isHurried = false;
 
   constructor(parts: ServerParts) {
     this.#parts = parts;
@@ -180,7 +181,8 @@ export class HttpServer {
    */
   async close(): Promise<void> {
     this.isClosing = true;
-    const isDrained = await this.#drained(this.#parts.settings.drainSeconds * SECOND_MS);
+    const drainMs = this.#parts.settings.drainSeconds * SECOND_MS;
+    const isDrained = await this.#drained(drainMs, () => this.#isHurried);
     // Connections that idle, or that send half a request, would hold the closing server open.
     for (const server of this.#servers) server.closeAllConnections();
     this.internal.close();
@@ -193,11 +195,18 @@ export class HttpServer {
     this.#parts.guard.close();
   }
 
+  /** Ends the wait for open answers, begun or not: they are cut. */
+  hurry(): void {
+    this.#isHurried = true;
+  }
+
   /** Waits until nothing is open, at most `limitMs`; says whether that came true. */
-  async #drained(limitMs: number): Promise<boolean> {
+  async #drained(limitMs: number, isOver = () => false): Promise<boolean> {
     const { clock } = this.#parts;
     const untilMs = clock.monotonicMs() + limitMs;
-    while (this.open > 0 && clock.monotonicMs() < untilMs) await clock.sleep(DRAIN_POLL_MS);
+    while (this.open > 0 && !isOver() && clock.monotonicMs() < untilMs) {
+      await clock.sleep(DRAIN_POLL_MS);
+    }
     return this.open === 0;
   }
 
