@@ -56,7 +56,7 @@ async function serve(invocation: Invocation): Promise<number> {
   await withinMoment(app.localReady);
   console.stdout.write(greeting(app.address, config, owner));
   const watch = watchSettings(console, app, settings, log);
-  await stopSignal(console, () => app.hurry());
+  await stopSignal(console, () => app.server.hurry());
   watch.stop();
   await app.close();
   return 0;

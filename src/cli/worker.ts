@@ -46,7 +46,7 @@ export async function runWorker(console: Console, json: boolean): Promise<number
     else if (message.kind === 'reload') reload();
     else if (message.kind === 'stop') {
       // Said again, it is not to wait for open answers.
-      if (isStopping) app?.hurry();
+      if (isStopping) app?.server.hurry();
       isStopping = true;
       stop.resolve(undefined);
     } else if (message.kind === 'views') siblings.take(message.inquiry, message.views);

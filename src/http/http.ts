@@ -195,7 +195,7 @@ export class HttpServer {
     this.#parts.guard.close();
   }
 
-  /** Ends the wait for open answers, begun or not: they are cut. */
+  /** Ends the wait of `close`, begun or not: open answers are cut, and pay for what they produced. */
   hurry(): void {
     this.#isHurried = true;
   }

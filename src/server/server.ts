@@ -88,8 +88,6 @@ export interface App {
   configure(config: Config): void;
   /** No new work, open answers finish (to the deadline), holds settle, then everything closes. */
   close(): Promise<void>;
-  /** Cuts the answers that `close` waits for; they pay for what they produced. */
-  hurry(): void;
 }
 
 export interface Readiness {
@@ -179,7 +177,6 @@ export async function startApp(parts: AppParts): Promise<App> {
       registry.configure();
       void extras.personas.reload();
     },
-    hurry: () => server.hurry(),
     close: () =>
       endEach(log, [
         () => server.close(),
