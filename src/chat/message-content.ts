@@ -37,8 +37,8 @@ export interface LoadedContent {
 
 /** Loads the media and reads the files of all messages. Throws the Faults of media and files. */
 export async function loadContent(inputs: ContentInputs): Promise<LoadedContent> {
-  const { media, engineFetches, signal, model } = inputs;
-  const loader = new RequestMedia(media, { engineFetches, signal });
+  const { media, engineFetches, signal, caller, model } = inputs;
+  const loader = new RequestMedia(media, { engineFetches, signal, caller });
   const messages: ChatMessage[] = [];
   let textBytes = 0;
   for (const [index, message] of inputs.messages.entries()) {

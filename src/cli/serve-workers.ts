@@ -45,7 +45,9 @@ export async function serveWorkers(options: FleetOptions): Promise<number> {
   hearRejections(log);
   const owner = await firstOwner(config, log);
   const fleet = new Fleet(options);
-  const stopped = stopSignal(console).then(() => 'stop' as const);
+  const stopped = stopSignal(console, () => fleet.tell({ kind: 'stop' })).then(
+    () => 'stop' as const,
+  );
   const address = await Promise.race([fleet.start(), stopped]);
   if (address === undefined) {
     console.stderr.write('No worker could start\n');
@@ -57,7 +59,6 @@ export async function serveWorkers(options: FleetOptions): Promise<number> {
     console.onSignal('SIGHUP', () => fleet.tell({ kind: 'reload' }));
     await stopped;
   }
-  console.stderr.write('Stopping: open answers finish first\n');
   await fleet.stop();
   return 0;
 }

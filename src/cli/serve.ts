@@ -32,7 +32,8 @@ export const serveCommand: Command = {
 
 The first start makes the data folder, the database, an owner account with a starter credit and an
 API key, which is shown once. No setting is needed for it.
-Stop it with Ctrl-C or SIGTERM: open answers finish first. SIGHUP reads the configuration again.`,
+Stop it with Ctrl-C or SIGTERM: open answers finish first, a second one cuts them. SIGHUP reads
+the configuration again.`,
   run: serve,
 };
 
@@ -55,8 +56,7 @@ async function serve(invocation: Invocation): Promise<number> {
   await withinMoment(app.localReady);
   console.stdout.write(greeting(app.address, config, owner));
   const watch = watchSettings(console, app, settings, log);
-  await stopSignal(console);
-  console.stderr.write('Stopping: open answers finish first\n');
+  await stopSignal(console, () => app.server.hurry());
   watch.stop();
   await app.close();
   return 0;

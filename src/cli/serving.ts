@@ -122,11 +122,27 @@ function startProblem(error: unknown, config: Config): Error | undefined {
   return new Error(message, { cause: error });
 }
 
-/** Resolves when somebody asks this process to end. */
-export function stopSignal(console: Console): Promise<void> {
+/** npm and the terminal can both pass on the same Ctrl-C. */
+const ASKED_ONCE_MS = 1_000;
+
+/** Resolves when somebody asks this process to end; who asks again does not want to wait. */
+export function stopSignal(console: Console, again: () => void): Promise<void> {
   return new Promise((done) => {
-    console.onSignal('SIGINT', done);
-    console.onSignal('SIGTERM', done);
+    const clock = systemClock();
+    let askedMs = Infinity;
+    const ask = (): void => {
+      const nowMs = clock.monotonicMs();
+      if (askedMs === Infinity) {
+        askedMs = nowMs;
+        console.stderr.write('Stopping: open answers finish first\n');
+        done();
+      } else if (nowMs - askedMs >= ASKED_ONCE_MS) {
+        console.stderr.write('Stopping now: open answers are cut\n');
+        again();
+      }
+    };
+    console.onSignal('SIGINT', ask);
+    console.onSignal('SIGTERM', ask);
   });
 }
 

@@ -38,13 +38,18 @@ export async function runWorker(console: Console, json: boolean): Promise<number
   const given = new SharedEngines();
   const stop = Promise.withResolvers<undefined>();
   const siblings = new OtherWorkers();
+  let isStopping = false;
   let reload: () => void = () => undefined;
   let app: App | undefined;
   process.on('message', (message: ToWorker) => {
     if (message.kind === 'engines') given.take(message.news);
     else if (message.kind === 'reload') reload();
-    else if (message.kind === 'stop') stop.resolve(undefined);
-    else if (message.kind === 'views') siblings.take(message.inquiry, message.views);
+    else if (message.kind === 'stop') {
+      // Said again, it is not to wait for open answers.
+      if (isStopping) app?.server.hurry();
+      isStopping = true;
+      stop.resolve(undefined);
+    } else if (message.kind === 'views') siblings.take(message.inquiry, message.views);
     else {
       const { inquiry, of } = message;
       // One that is not up yet has nothing to say, and is left out.

@@ -99,7 +99,9 @@ export const HttpSection = z
     writeTimeoutSeconds: whole(60).describe(
       'How long a caller may read nothing of its answer: after that its connection is closed, and what was produced is charged.',
     ),
-    maxConnections: whole(10_000).describe('Open connections before new ones wait.'),
+    maxConnections: whole(10_000).describe(
+      'Open connections; further ones are closed. The last quarter is for addresses that have less than a quarter of them, unless `trustProxy` says that they come from a proxy.',
+    ),
   })
   .prefault({});
 

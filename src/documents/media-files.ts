@@ -66,6 +66,7 @@ export class MediaFiles {
   async within<T>(holder: string, work: (workspace: MediaWorkspace) => Promise<T>): Promise<T> {
     const folder = await mkdtemp(join(await this.#parts.folder(), 'request-'));
     const workspace = new MediaWorkspace(this.#parts, folder, {
+      holder,
       take: (bytes) => this.#take(holder, bytes),
       free: (bytes) => this.#count(holder, -bytes),
     });
@@ -111,6 +112,7 @@ export class MediaFiles {
 
 /** The share of one request in the bytes of the disk. */
 interface Budget {
+  readonly holder: string;
   /** Faults: 429, 503. */
   take(bytes: number): Promise<void>;
   free(bytes: number): void;
@@ -172,7 +174,8 @@ export class MediaWorkspace {
       };
       if (isDataUrl(url)) return { path, sizeBytes: await writeDataUrl(url, limits, write) };
       const { guard, timeoutMs } = this.#parts;
-      const options = { timeoutMs, maxRedirects: MAX_REDIRECTS, ...limits };
+      const { holder: caller } = this.#budget;
+      const options = { timeoutMs, maxRedirects: MAX_REDIRECTS, caller, ...limits };
       return { path, sizeBytes: (await guard.stream(url, write, options)).sizeBytes };
     } finally {
       await file.close();

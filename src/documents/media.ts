@@ -26,6 +26,8 @@ export type MediaSettings = Config['content'] & { readonly guard: Guard };
 
 export interface MediaContext {
   readonly signal?: AbortSignal;
+  /** The account or address that asks. */
+  readonly caller?: string;
   /** The engine fetches remote images and videos itself: the URL is checked and handed on. */
   readonly engineFetches?: boolean;
 }
@@ -122,13 +124,14 @@ export class RequestMedia {
     const { guard, timeoutMs, maxRequestBytes } = this.#settings;
     const room = maxRequestBytes - this.#heldBytes;
     if (room <= 0) throw tooMuchMedia(maxRequestBytes);
-    const { signal } = this.#context;
+    const { signal, caller } = this.#context;
     const { bytes, mediaType } = await guard.fetch(url, {
       maxBytes: Math.min(maxBytes, room),
       timeoutMs,
       maxRedirects,
       ...(accept !== undefined && { accept: [accept] }),
       ...(signal && { signal }),
+      ...(caller !== undefined && { caller }),
     });
     this.#heldBytes += bytes.length;
     if (this.#heldBytes > maxRequestBytes) throw tooMuchMedia(maxRequestBytes);

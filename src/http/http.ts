@@ -12,17 +12,17 @@ import { lookup } from 'node:dns/promises';
 import { once } from 'node:events';
 import { type IncomingMessage, type Server, type ServerResponse, createServer } from 'node:http';
 import { type AddressInfo, isIP } from 'node:net';
-import proxyAddress from '@fastify/proxy-addr';
 import createRouter, { type HTTPMethod } from 'find-my-way';
 import type { Caller } from '../identity/identity.ts';
 import type { Config } from '../config/config.ts';
 import { type Clock, SECOND_MS } from '../core/clock.ts';
-import { Fault } from '../core/faults.ts';
+import { Fault, type FaultCode } from '../core/faults.ts';
 import type { Ids } from '../core/ids.ts';
 import { type Log, reasonOf } from '../core/log.ts';
 import { targetPath } from '../core/request-target.ts';
 import type { AbuseGuard } from './abuse-guard.ts';
 import { BodyRoom } from './body-room.ts';
+import { addressBy, countryBy } from './caller-address.ts';
 import { errorAnswer, refuseConnection } from './error-response.ts';
 import type { RunOnce } from './idempotent.ts';
 import { readTags } from './tags.ts';
@@ -31,6 +31,7 @@ import { type InternalCall, InternalCalls } from './internal-call.ts';
 import { type HeaderRecord, RequestContext } from './request-context.ts';
 import { readBytes, readDecoded, requireMediaType } from './request-body.ts';
 import { JSON_BODY, type Route } from './route.ts';
+import { shareConnections } from './share-connections.ts';
 import type { StandardHeaders } from './standard-headers.ts';
 import { limitWrites } from './write-timeout.ts';
 
@@ -88,6 +89,8 @@ const DRAIN_POLL_MS = 20;
 const BODY_LIMIT_BYTES = 1024 * 1024;
 /** Another server behind the same address can answer at once. */
 const RETRY_SECONDS = 1;
+/** Refusals by what the operator has set or begun: anybody can have as many as it likes. */
+const NO_FAILURES: ReadonlySet<FaultCode> = new Set(['X402_NOT_CONFIGURED', 'SHUTTING_DOWN']);
 const NO_PARAMETERS = {};
 const NO_HANDLER = (): void => undefined;
 
@@ -116,6 +119,7 @@ export class HttpServer {
   open = 0;
   /** From then on new work is refused. */
   isClosing = false;
+  #isHurried = false;
 
   constructor(parts: ServerParts) {
     this.#parts = parts;
@@ -178,7 +182,8 @@ export class HttpServer {
    */
   async close(): Promise<void> {
     this.isClosing = true;
-    const isDrained = await this.#drained(this.#parts.settings.drainSeconds * SECOND_MS);
+    const drainMs = this.#parts.settings.drainSeconds * SECOND_MS;
+    const isDrained = await this.#drained(drainMs, () => this.#isHurried);
     // Connections that idle, or that send half a request, would hold the closing server open.
     for (const server of this.#servers) server.closeAllConnections();
     this.internal.close();
@@ -191,16 +196,23 @@ export class HttpServer {
     this.#parts.guard.close();
   }
 
+  /** Ends the wait of `close`, begun or not: open answers are cut, and pay for what they produced. */
+  hurry(): void {
+    this.#isHurried = true;
+  }
+
   /** Waits until nothing is open, at most `limitMs`; says whether that came true. */
-  async #drained(limitMs: number): Promise<boolean> {
+  async #drained(limitMs: number, isOver = () => false): Promise<boolean> {
     const { clock } = this.#parts;
     const untilMs = clock.monotonicMs() + limitMs;
-    while (this.open > 0 && clock.monotonicMs() < untilMs) await clock.sleep(DRAIN_POLL_MS);
+    while (this.open > 0 && !isOver() && clock.monotonicMs() < untilMs) {
+      await clock.sleep(DRAIN_POLL_MS);
+    }
     return this.open === 0;
   }
 
   #createServer(): Server {
-    const { settings } = this.#parts;
+    const { clock, log, settings } = this.#parts;
     const requestTimeoutMs = settings.requestTimeoutSeconds * SECOND_MS;
     const server = createServer({
       keepAliveTimeout: KEEP_ALIVE_TIMEOUT_MS,
@@ -212,7 +224,8 @@ export class HttpServer {
       // A missing one is refused by us, with our body.
       requireHostHeader: false,
     });
-    server.maxConnections = settings.maxConnections;
+    const { maxConnections, trustProxy } = settings;
+    shareConnections(server, { clock, log, maxConnections, isShared: trustProxy === false });
     server.on('request', this.#receive);
     // Node would answer 417 by itself, without our headers: an expectation that we do not know is
     // one that we need not meet (RFC 9110 §10.1.1).
@@ -404,7 +417,7 @@ export class HttpServer {
     const wantsOpenAi = context.headers[headers.errorFormatHeader] === 'openai';
     const answer = errorAnswer(error, wantsOpenAi, context);
     context.notes.code = answer.fault.code;
-    if (answer.status >= 500) {
+    if (answer.status >= 500 && !NO_FAILURES.has(answer.fault.code)) {
       const { cause } = answer.fault.options;
       const stack =
         answer.fault.code === 'UNKNOWN_ERROR' && cause instanceof Error ? cause.stack : undefined;
@@ -455,41 +468,6 @@ export class HttpServer {
     const tookMs = this.#parts.clock.monotonicMs() - context.startedMs;
     for (const observer of observers) observer.ended(context, tookMs);
   }
-}
-
-/** The address of a caller, by whose `X-Forwarded-For` is believed. */
-function addressBy(trusted: boolean | readonly string[]): (request: IncomingMessage) => string {
-  if (trusted === false) return ({ socket }) => socket.remoteAddress ?? '';
-  // Proxies append to what the caller sent, so `true` is the one hop that connects to us: believing
-  // the whole list would let every caller choose its address.
-  const trusts =
-    trusted === true
-      ? (_address: string, hop: number): boolean => hop === 0
-      : proxyAddress.compile([...trusted]);
-  return (request) => {
-    if (request.headers['x-forwarded-for'] === undefined) return request.socket.remoteAddress ?? '';
-    const address = proxyAddress(request, trusts);
-    // A proxy that passes on what is no address is worth no more than its own address.
-    return isIP(address) === 0 ? (request.socket.remoteAddress ?? '') : address;
-  };
-}
-
-/** The country by the header of a proxy that is believed; empty for any other, and without one. */
-function countryBy({
-  countryHeader,
-  trustProxy,
-}: Config['http']): ((request: IncomingMessage) => string) | undefined {
-  if (countryHeader === undefined) return undefined;
-  const name = countryHeader.toLowerCase();
-  const trusts =
-    typeof trustProxy === 'boolean' ? () => trustProxy : proxyAddress.compile([...trustProxy]);
-  return ({ headers, socket }) => {
-    const given = headers[name];
-    if (typeof given !== 'string' || !trusts(socket.remoteAddress ?? '', 0)) return '';
-    const country = given.trim().toUpperCase();
-    // `XX` is how proxies say that they do not know.
-    return /^[A-Z]{2}$/.test(country) && country !== 'XX' ? country : '';
-  };
 }
 
 function addressOf(server: Server): AddressInfo {

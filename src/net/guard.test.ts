@@ -3,7 +3,7 @@
  * even be connected to.
  */
 import assert from 'node:assert/strict';
-import { createServer, type RequestListener, type Server } from 'node:http';
+import { createServer, type RequestListener, type Server, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { afterEach, describe, test } from 'node:test';
 import { brotliCompressSync, gzipSync } from 'node:zlib';
@@ -40,6 +40,14 @@ afterEach(async () => {
     await new Promise((resolve) => server.close(resolve));
   }
 });
+
+async function until(holds: () => boolean): Promise<void> {
+  const endMs = performance.now() + 5_000;
+  while (!holds()) {
+    assert.ok(performance.now() < endMs, 'it did not come true');
+    await new Promise((resolve) => setTimeout(resolve, 5));
+  }
+}
 
 async function refusal(
   url: string,
@@ -354,6 +362,57 @@ describe('with loopback opened by the explicit setting', () => {
     assert.equal(typed.message, 'The URL gives text/html, expected image/*');
     const dead = await refusal('http://127.0.0.1:1/', { allow: LOOPBACK });
     assert.deepEqual([dead.code, dead.message], ['FETCH_FAILED', 'The URL could not be fetched']);
+  });
+
+  test('one caller leaves room for others, in fetches and in memory', async () => {
+    const held: ServerResponse[] = [];
+    const { url } = await listen((_request, response) => {
+      held.push(response);
+      response.writeHead(200).write('x');
+    });
+    const guard = new Guard({ allow: LOOPBACK, maxBufferedBytes: 120_000 });
+    const fetch = (caller: string, from = url) =>
+      guard.fetch(from, { ...OPTIONS, caller }).then(
+        () => 'fetched',
+        (error: unknown) => (error instanceof Fault ? error.code : String(error)),
+      );
+    // More than three quarters of what may be open are of one caller.
+    const greedy = Array.from({ length: 96 }, () => fetch('greedy'));
+    await until(() => held.length === 96);
+    assert.equal(await fetch('greedy'), 'RATE_LIMIT_EXCEEDED');
+    const others = [fetch('other'), guard.fetch(url, OPTIONS)];
+    await until(() => held.length === 98);
+    for (const response of held) response.end();
+    assert.deepEqual([...new Set(await Promise.all([...greedy, others[0]]))], ['fetched']);
+    await others[1];
+    assert.equal(await fetch('greedy', (await listen((_, to) => void to.end('x'))).url), 'fetched');
+    // The same of what is held in memory.
+    const sized = await listen((request, response) => {
+      held.push(response);
+      response.writeHead(200).write('x'.repeat(Number(request.url?.slice(1))));
+    });
+    const first = fetch('greedy', `${sized.url}/85000`);
+    await until(() => held.length === 99);
+    // What was written is on its way.
+    await new Promise((resolve) => setTimeout(resolve, 50));
+    assert.equal(await fetch('greedy', `${sized.url}/10000`), 'RATE_LIMIT_EXCEEDED');
+    const another = fetch('other', `${sized.url}/10000`);
+    await until(() => held.length === 101);
+    for (const response of held) response.end();
+    assert.deepEqual(await Promise.all([first, another]), ['fetched', 'fetched']);
+  });
+
+  test('messages of our own are sent however much is being fetched', async () => {
+    const held: ServerResponse[] = [];
+    const slow = await listen((_request, response) => void held.push(response));
+    const guard = new Guard({ allow: LOOPBACK });
+    const fetches = Array.from({ length: 128 }, () => guard.fetch(slow.url, OPTIONS));
+    await until(() => held.length === 128);
+    await assert.rejects(guard.fetch(slow.url, OPTIONS), { code: 'SERVICE_UNAVAILABLE' });
+    const { url } = await listen((_request, response) => void response.end());
+    assert.equal(await guard.post(url, { headers: {}, body: 'x', timeoutMs: 5_000 }), 200);
+    for (const response of held) response.end();
+    await Promise.all(fetches);
   });
 
   test('memory of all fetches together is bounded', async () => {

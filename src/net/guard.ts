@@ -2,10 +2,10 @@
  * The only way to fetch a URL that a caller supplied. Each hop is parsed, its name resolved once,
  * every address judged, and the connection made to exactly those addresses: a second answer of the
  * name server is never asked for. Redirects are judged the same way. Bytes, time, redirects, open
- * fetches and buffered memory are bounded.
+ * fetches and buffered memory are bounded, and what one caller may have of them.
  *
- * Faults: `UNSAFE_URL`, `FETCH_FAILED`, `PAYLOAD_TOO_LARGE`, `SERVICE_UNAVAILABLE`; an abort of
- * the caller rejects with the reason of its signal. None says what a name resolved to.
+ * Faults: `UNSAFE_URL`, `FETCH_FAILED`, `PAYLOAD_TOO_LARGE`, `RATE_LIMIT_EXCEEDED`,
+ * `SERVICE_UNAVAILABLE`; an abort of the caller rejects with the reason of its signal. None says what a name resolved to.
  */
 import { Resolver } from 'node:dns/promises';
 import type { LookupFunction } from 'node:net';
@@ -38,6 +38,8 @@ export interface FetchOptions {
   /** Media types that are welcome: `image/png`, `image/*`; anything when absent. */
   readonly accept?: readonly string[];
   readonly signal?: AbortSignal;
+  /** The account or address that asks: what it has open does not shut out others. */
+  readonly caller?: string;
 }
 
 export interface FetchedHead {
@@ -70,6 +72,13 @@ export const WEB_PORTS = [80, 443, 8080, 8443] as const;
 /** Own bounds: open fetches, bytes held by all of them, name lookup, connect, silence of a body. */
 const MAX_OPEN_FETCHES = 128;
 const MAX_BUFFERED_BYTES = 512_000_000;
+/**
+ * A fetch can be slow for as long as its time limit: what is left when so much is taken is for
+ * callers that have less than the rest of it.
+ */
+const SHARE_FOR_ALL = 3 / 4;
+/** Messages of our own, which no fetch shuts out. */
+const MAX_OPEN_POSTS = 128;
 const LOOKUP_TIMEOUT_MS = 3_000;
 const CONNECT_TIMEOUT_MS = 5_000;
 const IDLE_TIMEOUT_MS = 15_000;
@@ -95,6 +104,12 @@ interface Landed extends Hop {
 
 type Bounds = Pick<FetchOptions, 'signal' | 'timeoutMs'>;
 
+/** What is open and held, of a caller or of all. */
+interface Load {
+  fetches: number;
+  bytes: number;
+}
+
 /** One for a process; it keeps no connection and needs no closing. */
 export class Guard {
   readonly #rule: AddressRule;
@@ -102,8 +117,9 @@ export class Guard {
   readonly #resolve: Resolve;
   readonly #userAgent: string;
   readonly #maxBufferedBytes: number;
-  #openFetches = 0;
-  #bufferedBytes = 0;
+  readonly #all: Load = { fetches: 0, bytes: 0 };
+  readonly #callers = new Map<string, Load>();
+  #openPosts = 0;
 
   constructor(options: GuardOptions = {}) {
     this.#rule = addressRule(options.allow ?? []);
@@ -124,22 +140,31 @@ export class Guard {
     let heldBytes = 0;
     const hold = (chunk: Buffer): void => {
       heldBytes += chunk.length;
-      this.#bufferedBytes += chunk.length;
-      if (this.#bufferedBytes > this.#maxBufferedBytes) throw busy();
+      this.#take(wanted.caller, { fetches: 0, bytes: chunk.length });
       chunks.push(chunk);
     };
     try {
       const { url: finalUrl, mediaType, charset } = await this.stream(url, hold, wanted);
       return { url: finalUrl, mediaType, charset, bytes: Buffer.concat(chunks) };
     } finally {
-      this.#bufferedBytes -= heldBytes;
+      this.#give(wanted.caller, { fetches: 0, bytes: heldBytes });
     }
   }
 
   /** Feeds the body to `sink` piece by piece, waiting for it; resolves when all is taken. */
-  stream(url: string, sink: Sink, wanted: FetchOptions): Promise<StreamedHead> {
+  async stream(url: string, sink: Sink, wanted: FetchOptions): Promise<StreamedHead> {
+    const one = { fetches: 1, bytes: 0 };
+    try {
+      this.#take(wanted.caller, one);
+      return await this.#stream(url, sink, wanted);
+    } finally {
+      this.#give(wanted.caller, one);
+    }
+  }
+
+  #stream(url: string, sink: Sink, wanted: FetchOptions): Promise<StreamedHead> {
     const { maxBytes } = wanted;
-    return this.#bounded(wanted, async (signal) => {
+    return bounded(wanted, async (signal) => {
       const hop = await this.#follow(url, wanted, signal);
       const take = async (): Promise<StreamedHead> => {
         const head = readHead(hop.response, hop.url, wanted);
@@ -156,36 +181,44 @@ export class Guard {
   }
 
   /** Posts a small body and gives the status; follows no redirect and reads no answer. */
-  post(url: string, message: PostedMessage): Promise<number> {
-    return this.#bounded(message, async (signal) => {
-      const target = await untilAborted(this.#judge(url), signal);
-      const headers = { 'user-agent': this.#userAgent, ...message.headers };
-      const { client, response } = await request(target, headers, signal, message.body);
-      await client.destroy();
-      return response.statusCode;
-    });
+  async post(url: string, message: PostedMessage): Promise<number> {
+    if (this.#openPosts >= MAX_OPEN_POSTS) throw busy();
+    this.#openPosts += 1;
+    try {
+      return await bounded(message, async (signal) => {
+        const target = await untilAborted(this.#judge(url), signal);
+        const headers = { 'user-agent': this.#userAgent, ...message.headers };
+        const { client, response } = await request(target, headers, signal, message.body);
+        await client.destroy();
+        return response.statusCode;
+      });
+    } finally {
+      this.#openPosts -= 1;
+    }
   }
 
-  /** Runs a fetch within the bounds of all; what fails inside becomes one of the public faults. */
-  async #bounded<T>(wanted: Bounds, work: (signal: AbortSignal) => Promise<T>): Promise<T> {
-    if (this.#openFetches >= MAX_OPEN_FETCHES) throw busy();
-    this.#openFetches += 1;
-    const timeout = AbortSignal.timeout(wanted.timeoutMs);
-    const signal =
-      wanted.signal === undefined ? timeout : AbortSignal.any([timeout, wanted.signal]);
-    try {
-      signal.throwIfAborted();
-      return await work(signal);
-    } catch (error) {
-      if (error instanceof Fault) throw error;
-      if (wanted.signal?.aborted === true) throw wanted.signal.reason;
-      const message = timeout.aborted
-        ? `The URL did not answer in full within ${Math.ceil(wanted.timeoutMs / 1000)} seconds`
-        : 'The URL could not be fetched';
-      throw new Fault('FETCH_FAILED', { message, cause: error });
-    } finally {
-      this.#openFetches -= 1;
-    }
+  /** Counts for all and for the caller; what is refused is counted too, until it is given back. */
+  #take(caller: string | undefined, load: Load): void {
+    const most = { fetches: MAX_OPEN_FETCHES, bytes: this.#maxBufferedBytes };
+    const own = this.#count(caller, load);
+    if (isAbove(this.#all, most, 1)) throw busy();
+    if (own === undefined || !isAbove(this.#all, most, SHARE_FOR_ALL)) return;
+    if (isAbove(own, most, 1 - SHARE_FOR_ALL)) throw tooMany();
+  }
+
+  #give(caller: string | undefined, { fetches, bytes }: Load): void {
+    this.#count(caller, { fetches: -fetches, bytes: -bytes });
+  }
+
+  /** What the caller has then. */
+  #count(caller: string | undefined, load: Load): Load | undefined {
+    add(this.#all, load);
+    if (caller === undefined) return undefined;
+    const own = this.#callers.get(caller) ?? { fetches: 0, bytes: 0 };
+    add(own, load);
+    if (own.fetches + own.bytes > 0) this.#callers.set(caller, own);
+    else this.#callers.delete(caller);
+    return own;
   }
 
   async #follow(url: string, wanted: FetchOptions, signal: AbortSignal): Promise<Landed> {
@@ -222,6 +255,33 @@ export class Guard {
       throw unsafe(`The port of the URL must be one of ${[...this.#ports].join(', ')}`);
     }
     return { ...target, addresses };
+  }
+}
+
+function add(to: Load, { fetches, bytes }: Load): void {
+  to.fetches += fetches;
+  to.bytes += bytes;
+}
+
+/** Whether either is above a share of the most that there may be. */
+function isAbove(load: Load, most: Load, share: number): boolean {
+  return load.fetches > most.fetches * share || load.bytes > most.bytes * share;
+}
+
+/** Runs a call within its time; what fails inside becomes one of the public faults. */
+async function bounded<T>(wanted: Bounds, work: (signal: AbortSignal) => Promise<T>): Promise<T> {
+  const timeout = AbortSignal.timeout(wanted.timeoutMs);
+  const signal = wanted.signal === undefined ? timeout : AbortSignal.any([timeout, wanted.signal]);
+  try {
+    signal.throwIfAborted();
+    return await work(signal);
+  } catch (error) {
+    if (error instanceof Fault) throw error;
+    if (wanted.signal?.aborted === true) throw wanted.signal.reason;
+    const message = timeout.aborted
+      ? `The URL did not answer in full within ${Math.ceil(wanted.timeoutMs / 1000)} seconds`
+      : 'The URL could not be fetched';
+    throw new Fault('FETCH_FAILED', { message, cause: error });
   }
 }
 
@@ -361,9 +421,18 @@ async function untilAborted<T>(work: Promise<T>, signal: AbortSignal): Promise<T
   }
 }
 
+const RETRY_SECONDS = 5;
+
 function busy(): Fault {
   return new Fault('SERVICE_UNAVAILABLE', {
     message: 'Too many fetches are running',
-    retryAfterSeconds: 5,
+    retryAfterSeconds: RETRY_SECONDS,
+  });
+}
+
+function tooMany(): Fault {
+  return new Fault('RATE_LIMIT_EXCEEDED', {
+    message: 'Too much is being fetched for this caller; wait until some of it has come',
+    retryAfterSeconds: RETRY_SECONDS,
   });
 }

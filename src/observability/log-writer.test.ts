@@ -31,3 +31,14 @@ test('secrets are hidden at the top and one level below', () => {
   assert.deepEqual(line.list, ['x']);
   assert.equal(fields.engine.secret, 'sk-2', 'the caller keeps its own object');
 });
+
+test('on a terminal a text of others is one line, and no command to the terminal', () => {
+  const written: string[] = [];
+  const write = (text: string): void => void written.push(text);
+  const log = logWriter({ level: 'info', pretty: true, clock: systemClock(), write });
+  log.info({ reason: 'a\r12:00:01 info  b\u001b[2J\u009b2J\nc' }, 'Failed');
+  assert.match(
+    written.join(''),
+    /info  Failed  reason=a\\u000d12:00:01 info  b\\u001b\[2J\\u009b2J\n +\| c\n$/,
+  );
+});

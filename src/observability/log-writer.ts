@@ -78,8 +78,17 @@ function prettyLine({ level, time, msg, ...fields }: LogFields): string {
     .map(([name, value]) => `${name}=${typeof value === 'string' ? value : textOf(value)}`)
     .join(' ');
   const said = `${String(msg)}${rest === '' ? '' : `  ${rest}`}`;
-  // What goes on after a line end is seen to go on: a text of others cannot pass for a line of ours.
-  return `${clock} ${String(level).padEnd(5)} ${said.replaceAll('\n', CONTINUED)}\n`;
+  // A text of others cannot pass for a line of ours, nor tell the terminal anything: what goes on
+  // after a line end is seen to go on, and other controls are shown.
+  const shown = said.replaceAll(CONTROLS, shownControl).replaceAll('\n', CONTINUED);
+  return `${clock} ${String(level).padEnd(5)} ${shown}\n`;
+}
+
+/** But the line end, which is kept. */
+const CONTROLS = /[\p{Cc}\u2028\u2029]/gu;
+
+function shownControl(control: string): string {
+  return control === '\n' ? control : `\\u${control.charCodeAt(0).toString(16).padStart(4, '0')}`;
 }
 
 const CONTINUED = `\n${' '.repeat('12:00:01 '.length)}| `;

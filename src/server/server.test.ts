@@ -1,9 +1,10 @@
-/** The end of a server: every part of it ends, whatever became of the others. */
+/** A whole server: every part of it ends, whatever became of the others; what its log says. */
 import assert from 'node:assert/strict';
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { test } from 'node:test';
+import { call, chatBody } from '../../test/app/call.ts';
 import { startTestApp } from '../../test/app/test-app.ts';
 import { type LogLine, memoryLog } from '../../test/support/memory-log.ts';
 
@@ -26,4 +27,17 @@ test('what fails at the end of a server is logged, and the rest ends all the sam
   // The lock of the data folder is free.
   const next = await startTestApp({ dataFolder });
   await next.stop();
+});
+
+test('what strangers ask for in vain fills no log of failures', async (t) => {
+  const lines: LogLine[] = [];
+  const farebox = await startTestApp({ log: memoryLog(lines) });
+  t.after(() => farebox.stop());
+  const headers = { 'x-payment': 'e30=' };
+  const answer = await call(farebox, '/chat/completions', { body: chatBody(), headers });
+  assert.deepEqual([answer.status, answer.body.code], [503, 'X402_NOT_CONFIGURED']);
+  assert.deepEqual(
+    lines.filter(({ level }) => level === 'error'),
+    [],
+  );
 });

@@ -156,6 +156,25 @@ test('a stream or tool call that outlives the deadline is cut, and pays for what
   assert.ok((usage[0]?.amount ?? 0n) > 0n);
 });
 
+test('a second SIGTERM cuts open streams at once, and they pay for what they produced', async (context) => {
+  const scene = await stage(context, 60);
+  const { upstream, server } = scene;
+  upstream.otherwise = { kind: 'stream', chunks: 60, hangAfter: 5, usage: true };
+  const stream = await openStream(scene);
+  const ended = server.stop('SIGTERM');
+  assert.equal((await refusal(scene)).code, 'SHUTTING_DOWN');
+  // The same signal twice at once, as npm passes it on, is one.
+  await new Promise((resolve) => setTimeout(resolve, 1_100));
+  const startedMs = performance.now();
+  await server.stop('SIGTERM');
+  assert.equal(await ended, 0);
+  assert.ok(performance.now() - startedMs < 20_000);
+  assert.match(await stream.text, /^CUT/);
+  const { report, usage } = await audit(server);
+  assert.deepEqual([report.differences, report.openHolds], [[], 0]);
+  assert.deepEqual([usage[0]?.status, usage[0]?.count], ['aborted', 1n]);
+});
+
 test('a client that sends half a request does not hold the ending server', async (context) => {
   const { server, origin, pool } = await stage(context, 1);
   const socket = connect(Number(new URL(origin).port), '127.0.0.1');

@@ -104,10 +104,9 @@ export class Web {
   async #scrapePage(url: string, options: ScrapeOptions): Promise<ScrapedPage> {
     const { guard, documents, scraping } = this.#options;
     const { maxBytes, timeoutMs, maxCharsPerPage } = scraping;
-    const { caller: _nobodys, ...signal } = options;
     try {
       const limits = { maxBytes, timeoutMs, maxRedirects: MAX_REDIRECTS, accept: READABLE };
-      const fetched = await guard.fetch(url, { ...limits, ...signal });
+      const fetched = await guard.fetch(url, { ...limits, ...options });
       const page = await documents.readPage({
         url: fetched.url,
         mediaType: fetched.mediaType,

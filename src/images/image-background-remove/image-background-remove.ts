@@ -86,7 +86,7 @@ async function removeBackground(
   context: RequestContext,
 ): Promise<void> {
   const { sales } = parts;
-  const { caller, notes, workSignal: signal } = context;
+  const { caller, notes } = context;
   const given = await imageOf(parts, context);
   const wanted = { name: given.model, work: 'background removal' };
   const resolved = requireModel(parts.catalog, 'inpaint', wanted);
@@ -101,7 +101,7 @@ async function removeBackground(
     context.known = { model, deprecation, sale };
     // Fetched for those who can pay: the price is known, the image is not here yet.
     if (inline === undefined && costNano > 0n) await sales.requireCredit(caller);
-    const image = inline ?? (await fetchImage(parts, 'url' in given ? given.url : '', signal));
+    const image = inline ?? (await fetchImage(parts, 'url' in given ? given.url : '', context));
     await sale.reserve({ minNano: costNano, maxNano: costNano });
     const { body, replica, attempts, head } = await cutOut(parts, context, model, image);
     const outcome = { costNano, status: 'completed', attempts, replica: replica.engine } as const;
@@ -166,11 +166,11 @@ async function bytesOf(text: string): Promise<Buffer> {
 async function fetchImage(
   parts: BackgroundRemoveParts,
   url: string,
-  signal: AbortSignal,
+  { caller: { accountId: caller }, workSignal: signal }: RequestContext,
 ): Promise<Buffer> {
   const maxBytes = mostBytes(parts);
   const bounds = { maxBytes, timeoutMs: parts.fetchTimeoutMs, maxRedirects: MAX_REDIRECTS };
-  const { bytes } = await parts.guard.fetch(url, { ...bounds, signal });
+  const { bytes } = await parts.guard.fetch(url, { ...bounds, signal, caller });
   checkImage(bytes, maxBytes);
   return bytes;
 }

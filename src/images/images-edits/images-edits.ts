@@ -84,7 +84,13 @@ async function editJson(parts: ImagesEditsParts, context: RequestContext): Promi
     let leftBytes = parts.maxFileBytes;
     for (const [place, { field, url }] of given.entries()) {
       if (files[place] !== undefined) continue;
-      const bounds = { timeoutMs: parts.fetchTimeoutMs, maxRedirects: MAX_REDIRECTS, signal };
+      const { accountId: caller } = context.caller;
+      const bounds = {
+        timeoutMs: parts.fetchTimeoutMs,
+        maxRedirects: MAX_REDIRECTS,
+        signal,
+        caller,
+      };
       const { bytes } = await parts.guard.fetch(url, { ...bounds, maxBytes: leftBytes });
       leftBytes -= bytes.length;
       requirePicture((files[place] = { field, bytes }));

@@ -1,0 +1,42 @@
+/** Where a request comes from: the address and the country of its caller, as trusted proxies say it. */
+import type { IncomingMessage } from 'node:http';
+import { isIP } from 'node:net';
+import proxyAddress from '@fastify/proxy-addr';
+import type { Config } from '../config/config.ts';
+
+/** The address of a caller, by whose `X-Forwarded-For` is believed. */
+export function addressBy(
+  trusted: boolean | readonly string[],
+): (request: IncomingMessage) => string {
+  if (trusted === false) return ({ socket }) => socket.remoteAddress ?? '';
+  // Proxies append to what the caller sent, so `true` is the one hop that connects to us: believing
+  // the whole list would let every caller choose its address.
+  const trusts =
+    trusted === true
+      ? (_address: string, hop: number): boolean => hop === 0
+      : proxyAddress.compile([...trusted]);
+  return (request) => {
+    if (request.headers['x-forwarded-for'] === undefined) return request.socket.remoteAddress ?? '';
+    const address = proxyAddress(request, trusts);
+    // A proxy that passes on what is no address is worth no more than its own address.
+    return isIP(address) === 0 ? (request.socket.remoteAddress ?? '') : address;
+  };
+}
+
+/** The country by the header of a proxy that is believed; empty for any other, and without one. */
+export function countryBy({
+  countryHeader,
+  trustProxy,
+}: Config['http']): ((request: IncomingMessage) => string) | undefined {
+  if (countryHeader === undefined) return undefined;
+  const name = countryHeader.toLowerCase();
+  const trusts =
+    typeof trustProxy === 'boolean' ? () => trustProxy : proxyAddress.compile([...trustProxy]);
+  return ({ headers, socket }) => {
+    const given = headers[name];
+    if (typeof given !== 'string' || !trusts(socket.remoteAddress ?? '', 0)) return '';
+    const country = given.trim().toUpperCase();
+    // `XX` is how proxies say that they do not know.
+    return /^[A-Z]{2}$/.test(country) && country !== 'XX' ? country : '';
+  };
+}

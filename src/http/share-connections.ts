@@ -1,0 +1,60 @@
+/**
+ * Bounds the open connections, and what one address may have of them: each is a socket of the
+ * process, and who opens many and sends nothing would shut everybody else out.
+ */
+import type { Server, Socket } from 'node:net';
+import ipaddr from 'ipaddr.js';
+import { type Clock, MINUTE_MS } from '../core/clock.ts';
+import type { Log } from '../core/log.ts';
+
+/** What is left when so many are open is for addresses that have less than the rest of them. */
+const SHARE_FOR_ALL = 3 / 4;
+/** A network of IPv6 belongs to one host. */
+const HOST_NETWORK_BYTES = 8;
+
+export interface ShareConnectionsParts {
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly maxConnections: number;
+  /** Not where they come from a proxy, which has all of them. */
+  readonly isShared: boolean;
+}
+
+/** Closes new connections of a server that are too many; says so once a minute. */
+export function shareConnections(server: Server, parts: ShareConnectionsParts): void {
+  const { clock, log, maxConnections, isShared } = parts;
+  const open = new Map<string, number>();
+  let all = 0;
+  let quietUntilMs = 0;
+  const refused = (message: string): void => {
+    if (clock.monotonicMs() < quietUntilMs) return;
+    quietUntilMs = clock.monotonicMs() + MINUTE_MS;
+    log.warn({ open: all, maxConnections }, message);
+  };
+  server.maxConnections = maxConnections;
+  server.on('drop', () => refused('New connections are refused: as many are open as may be'));
+  server.on('connection', (socket: Socket) => {
+    const host = hostOf(socket);
+    const own = (open.get(host) ?? 0) + 1;
+    open.set(host, own);
+    all += 1;
+    socket.on('close', () => {
+      const left = (open.get(host) ?? 0) - 1;
+      if (left > 0) open.set(host, left);
+      else open.delete(host);
+      all -= 1;
+    });
+    const isGreedy = own > maxConnections * (1 - SHARE_FOR_ALL);
+    if (!isShared || !isGreedy || all <= maxConnections * SHARE_FOR_ALL) return;
+    refused('New connections are refused to an address that has many, so that others get in');
+    socket.destroy();
+  });
+}
+
+/** Of IPv6 the network; empty for a connection that is closed already. */
+function hostOf({ remoteAddress = '' }: Socket): string {
+  if (!ipaddr.isValid(remoteAddress)) return remoteAddress;
+  const address = ipaddr.process(remoteAddress);
+  if (address.kind() === 'ipv4') return address.toString();
+  return Buffer.from(address.toByteArray()).toString('hex', 0, HOST_NETWORK_BYTES);
+}
