@@ -17,6 +17,7 @@ import {
   answerEnd,
   answerOptions,
   billOf,
+  ChatCall,
   type ChatRun,
   chatFault,
   citationsOf,
@@ -31,7 +32,6 @@ import {
 } from './chat-run.ts';
 import type { AnswerBlocks } from './agents/answer-blocks.ts';
 import { queryOf } from './auto-search.ts';
-import { ChatCall } from './chat-call.ts';
 import { outputBytes } from './wire/chat-choice.ts';
 import { ChatStream, streamErrorEvents } from './wire/chat-stream.ts';
 import type { AnswerEnd } from './wire/chat-response.ts';

@@ -22,15 +22,14 @@ import type { Ids } from '../core/ids.ts';
 import { type Log, reasonOf } from '../core/log.ts';
 import { targetPath } from '../core/request-target.ts';
 import type { AbuseGuard } from './abuse-guard.ts';
-import { decoded } from './content-coding.ts';
 import { errorAnswer, refuseConnection } from './error-response.ts';
 import type { RunOnce } from './idempotent.ts';
 import { identifyAs } from './identify.ts';
 import { type InternalCall, InternalCalls } from './internal-call.ts';
 import { type HeaderRecord, RequestContext } from './request-context.ts';
-import { readBytes, requireMediaType } from './request-body.ts';
+import { decoded, readBytes, requireMediaType } from './body-bytes.ts';
 import { JSON_BODY, type Route } from './route.ts';
-import type { StandardHeaders } from './standard-headers.ts';
+import type { StandardHeaders } from './answer-headers.ts';
 import { limitWrites } from './write-timeout.ts';
 
 /** Told of every request; it cannot fail one. */
@@ -56,7 +55,7 @@ export interface ServerParts {
   readonly identify: (context: RequestContext, route: Route) => void | Promise<void>;
   /** Stage "abuse guard": throws when the caller, or the credential that failed, is blocked. */
   readonly guard: AbuseGuard;
-  /** Stage "idempotency": runs the handler, or replays what it answered before. */
+  /** Stage "idempotency" of a request with a key: runs the handler, or replays its answer. */
   readonly once: RunOnce;
   /** Balance headers of a known caller, for answers that no admission has given theirs. */
   readonly balanceHeaders: (caller: Caller) => Promise<HeaderRecord>;
@@ -262,7 +261,7 @@ export class HttpServer {
       startedMs: clock.monotonicMs(),
       answerHeaders: headers.of(request.headers, requestId),
       countryOf: this.#country === undefined ? undefined : () => call.country ?? '',
-      ended: (ended) => this.#endedFor(ended, told),
+      ended: (ended) => this.#ended(ended, told),
     });
     if (call.deliver !== undefined) context.deliverTo(call.deliver);
     this.open += 1;
@@ -289,10 +288,14 @@ export class HttpServer {
         if (route.method !== 'GET') context.body = await this.#readBody(context, route);
         isAdmitted = true;
         if (route.sells === undefined) await this.#countUnsold(context, route);
+        // Once for all requests with its idempotency key, where it has one.
+        const isOnce =
+          context.headers['idempotency-key'] !== undefined && route.ownIdempotency !== true;
+        const handle = isOnce ? this.#parts.once : route.handle;
         const handling =
           this.#within === undefined
-            ? this.#parts.once(context, route)
-            : this.#within(context, () => this.#parts.once(context, route));
+            ? handle(context, route)
+            : this.#within(context, () => handle(context, route));
         if (handling !== undefined) await handling;
       }
     } catch (error) {
@@ -443,15 +446,11 @@ export class HttpServer {
     context.setAll(await this.#parts.countUnsold(caller, route));
   }
 
-  readonly #ended = (context: RequestContext): void => {
-    this.#endedFor(context, this.#parts.observers);
-  };
-
-  #endedFor(context: RequestContext, observers: readonly RequestObserver[]): void {
+  readonly #ended = (context: RequestContext, observers = this.#parts.observers): void => {
     this.open -= 1;
     const tookMs = this.#parts.clock.monotonicMs() - context.startedMs;
     for (const observer of observers) observer.ended(context, tookMs);
-  }
+  };
 }
 
 /** The address of a caller, by whose `X-Forwarded-For` is believed. */

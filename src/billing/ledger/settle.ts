@@ -15,7 +15,14 @@ import type { FileTransaction, Queryable, Statement, Store } from '../../db/db.t
 import { type Charge, type Taken, addToDays, record } from './charge-records.ts';
 import { type AccountState, type AllowanceState, dailyLeft } from './hold-plan.ts';
 import type { Balances, Hold, SettleRequest, Settlement, UsageRecord } from './records.ts';
-import { type States, type Write, readStates, readStatesNow, writeStates } from './states.ts';
+import {
+  type States,
+  type Writer,
+  collected,
+  readStates,
+  readStatesNow,
+  writeStates,
+} from './states.ts';
 
 /** What a hold sets aside. */
 export interface HeldAmounts {
@@ -119,7 +126,7 @@ export async function settleAll(
   const allowanceIds: string[] = [];
   for (const { request, held } of settles) {
     accountIds.push(request.usage.accountId);
-    const allowanceId = allowanceIdOf(request, held);
+    const allowanceId = held === undefined ? lateAllowanceId(request) : held.allowanceId;
     if (allowanceId !== undefined) allowanceIds.push(allowanceId);
     const budgetIds = (held ?? request).budgetIds;
     if (budgetIds !== undefined) allowanceIds.push(...budgetIds);
@@ -134,7 +141,7 @@ export async function settleAll(
     settlements.push(settleOne(taking, settle, before));
   }
   const statements: Statement[] = [];
-  writeAll((sql, parameters) => statements.push({ sql, parameters }), taking);
+  writeAll(collected(statements), taking);
   await tx.run(statements);
   return settlements;
 }
@@ -156,8 +163,9 @@ export function settleHeld(
 ): Settlement[] {
   const nowMs = clock.nowMs();
   const taking: Taking = { log, states: readStatesNow(tx, nowMs, settles), nowMs, charges: [] };
-  const settlements = settles.map((settle) => settleOne(taking, settle, undefined));
-  writeAll((sql, parameters) => tx.execute(sql, parameters), taking);
+  const settlements: Settlement[] = [];
+  for (const settle of settles) settlements.push(settleOne(taking, settle, undefined));
+  writeAll(tx, taking);
   return settlements;
 }
 
@@ -175,7 +183,12 @@ function settleOne(taking: Taking, { request, held }: Settle, before: Taken | un
   const { usage } = request;
   const account = states.accounts.get(usage.accountId);
   const { usdNano, diemNano } = before ?? take(log, states, request, held, nowMs);
-  const after = balancesOf(account);
+  const dailyNano =
+    account === undefined ? 0n : account.dailyAllocationNano - account.dailySpentNano;
+  const after: Balances = {
+    usdNano: nano(account?.balanceNano ?? 0n),
+    diemNano: nano(dailyNano > 0n ? dailyNano : 0n),
+  };
   if (before === undefined) {
     const creditDay = held?.dailyDay ?? dayOf(nowMs);
     const balanceAfterNano = after.usdNano;
@@ -185,18 +198,15 @@ function settleOne(taking: Taking, { request, held }: Settle, before: Taken | un
   return { fresh: before === undefined, usdNano, diemNano, after };
 }
 
-function writeAll(write: Write, { states, charges, nowMs }: Taking): void {
-  writeStates(write, states);
-  for (const charge of charges) record(write, charge, nowMs);
-  addToDays(write, charges);
+function writeAll(writer: Writer, { states, charges, nowMs }: Taking): void {
+  writeStates(writer, states);
+  for (const charge of charges) record(writer, charge, nowMs);
+  addToDays(writer, charges);
 }
 
-/** A cap has the id of its key; another id is none. */
-function allowanceIdOf(
-  { usage, allowanceId = usage.keyId }: SettleRequest,
-  held: HeldAmounts | undefined,
-): string | undefined {
-  return held === undefined ? allowanceId : held.allowanceId;
+/** Of a request without a hold: a cap has the id of its key; another id is none. */
+function lateAllowanceId({ usage, allowanceId = usage.keyId }: SettleRequest): string {
+  return allowanceId;
 }
 
 async function settledBefore(
@@ -243,8 +253,11 @@ function take(
   account.balanceNano -= usdNano;
   // A hold of yesterday spends yesterday's credit, which today's counters no longer hold.
   if (held === undefined || held.dailyDay === account.dailyDay) account.dailySpentNano += diemNano;
-  const allowance = states.allowances.get(allowanceIdOf(request, held) ?? '');
-  spend(allowance, held?.allowanceMs ?? usage.createdMs, usdNano, diemNano);
+  const allowanceId = held === undefined ? lateAllowanceId(request) : held.allowanceId;
+  if (allowanceId !== undefined) {
+    const sinceMs = held?.allowanceMs ?? usage.createdMs;
+    spend(states.allowances.get(allowanceId), sinceMs, usdNano, diemNano);
+  }
   const { budgetIds } = held ?? request;
   if (budgetIds !== undefined) {
     const sinceMs = held?.budgetsMs ?? usage.createdMs;
@@ -305,10 +318,4 @@ export function expectedSettlement(
     diemNano: nano(before.diemNano - diemNano),
   };
   return { fresh: true, usdNano, diemNano, after };
-}
-
-function balancesOf(account: AccountState | undefined): Balances {
-  if (account === undefined) return { usdNano: ZERO, diemNano: ZERO };
-  const left = account.dailyAllocationNano - account.dailySpentNano;
-  return { usdNano: nano(account.balanceNano), diemNano: nano(left > 0n ? left : 0n) };
 }
