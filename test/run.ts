@@ -1,19 +1,29 @@
 /**
  * Runs the tests: `node test/run.ts [files]`. Several processes at once take batches of files from one
  * list, the slow ones first, so that a test that waits leaves its core to another. They share one
- * PostgreSQL; within a process the files share chains and compiled modules too.
+ * PostgreSQL and one build of the program, which starts faster than its source; within a process the
+ * files share chains and compiled modules too.
  *
  * What the tests write to the temporary folder lies in one folder of the run, which goes with it.
  *
- * Each batch's report is printed when it is there; the sums come last. Ends with 1 when a test
- * failed, a process broke off, or nothing ran.
+ * Each batch's report is printed when it is there; the files that took longest and the sums come last.
+ * Ends with 1 when a test failed, a process broke off, or nothing ran.
  */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { chmodSync, globSync, mkdtempSync, rmSync, statSync } from 'node:fs';
+import {
+  chmodSync,
+  existsSync,
+  globSync,
+  mkdtempSync,
+  readFileSync,
+  rmSync,
+  statSync,
+} from 'node:fs';
 import { availableParallelism, tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { BUILT_PROGRAM } from './app/program.ts';
 import {
   PREPARED,
   preparePostgres,
@@ -26,10 +36,29 @@ import { endWithUs, removeWithUs } from './support/end-with-us.ts';
 const ROOT = fileURLToPath(new URL('..', import.meta.url));
 
 const PATTERNS = ['src/**/*.test.ts', 'test/**/*.test.ts'];
-const MAX_PROCESSES = 4;
+const MAX_PROCESSES = 6;
 /** A process lives for this many files: starting one takes a second. */
 const BATCH_FILES = 12;
 const TIMEOUT_MS = 600_000;
+/** What begins first, each in another batch: it takes longest, with browsers, processes or much to ask. */
+const SLOWEST = [
+  'console',
+  'docs-browser',
+  'fuzz',
+  'several-processes',
+  'lease-faults',
+  'wallet-crash',
+  'media',
+  'media-engines',
+  'sold-films',
+  'slow-readers',
+  'kill',
+  'console-media',
+].map((name) => `test/e2e/${name}.test.ts`);
+SLOWEST.unshift('test/package/package.test.ts');
+SLOWEST.push('src/video/video.test.ts', 'src/cli/cli.test.ts');
+const SHOWN_FILES = 15;
+const FILE_TIMES = fileURLToPath(new URL('support/file-times.ts', import.meta.url));
 /** The lines of node's own summary that are added up. */
 const COUNTS = ['tests', 'pass', 'fail', 'cancelled', 'skipped', 'todo'];
 
@@ -40,6 +69,8 @@ const files =
 const batches = cut(files);
 const total = new Map<string, number>();
 const broken: string[] = [];
+/** `seconds file` of each file that has run. */
+const timesOfFiles: string[] = [];
 
 const missing = installTestPackages();
 if (missing !== undefined) {
@@ -48,9 +79,14 @@ if (missing !== undefined) {
 }
 const folder = temporaryFolder();
 await fetchEngines();
-await compileOnce();
-const postgres = batches.length > 1 ? await sharedPostgres() : undefined;
+const isWhole = batches.length > 1;
+const [postgres] = await Promise.all([
+  isWhole ? sharedPostgres() : undefined,
+  compileOnce(),
+  isWhole ? buildOnce() : undefined,
+]);
 await Promise.all(Array.from({ length: processes() }, takeBatches));
+showSlowest();
 
 for (const name of COUNTS) console.log(`ℹ ${name} ${total.get(name) ?? 0}`);
 console.log(`ℹ seconds ${Math.round((Date.now() - startedMs) / 1_000)}`);
@@ -101,15 +137,35 @@ async function compileOnce(): Promise<void> {
   await once(child, 'exit');
 }
 
-/** A core each: with more, the servers that tests start are slower than the tests allow for. */
-function processes(): number {
-  return Math.min(MAX_PROCESSES, Math.max(2, availableParallelism()), batches.length);
+/**
+ * Packs the program, for the test of the package, and lets the other tests start what was packed: a
+ * built server starts with half the work. Tests of a few files start the source.
+ */
+async function buildOnce(): Promise<void> {
+  const script = join(ROOT, 'scripts/package.ts');
+  const built = endWithUs(spawn(process.execPath, [script, folder], { stdio: 'ignore' }));
+  const [code] = (await once(built, 'exit')) as [number | null];
+  const [tarball] = globSync(join(folder, '*.tgz'));
+  if (code !== 0 || tarball === undefined) {
+    broken.push('The program cannot be packed: npm run package says why');
+    return;
+  }
+  process.env['FAREBOX_PACKAGE'] ??= tarball;
+  process.env[BUILT_PROGRAM] = join(ROOT, 'dist/main.js');
 }
 
-/** End to end first, large before small: what takes longest should not begin last. */
+/** One more than there are cores: a third of the time tests wait for something. */
+function processes(): number {
+  return Math.min(MAX_PROCESSES, Math.max(2, availableParallelism()) + 1, batches.length);
+}
+
+/** Then end to end, and large before small: what takes longest should not begin last. */
 function slowFirst(found: readonly string[]): string[] {
-  const weight = (file: string): number =>
-    statSync(file).size + (file.startsWith('test') ? 1_000_000 : 0);
+  const weight = (file: string): number => {
+    const place = SLOWEST.indexOf(file);
+    if (place !== -1) return 3_000_000 - place;
+    return statSync(file).size + (file.startsWith('test') ? 1_000_000 : 0);
+  };
   return found.toSorted((a, b) => weight(b) - weight(a));
 }
 
@@ -128,9 +184,19 @@ async function takeBatches(): Promise<void> {
 }
 
 async function runBatch(batch: readonly string[]): Promise<void> {
-  const flags = ['--test', '--test-force-exit', '--test-isolation=none', '--test-reporter=spec'];
+  const times = join(folder, `times-${batch[0]?.replaceAll('/', '-')}`);
+  const flags = [
+    '--test',
+    '--test-force-exit',
+    '--test-isolation=none',
+    `--test-timeout=${TIMEOUT_MS}`,
+    '--test-reporter=spec',
+    '--test-reporter-destination=stdout',
+    `--test-reporter=${FILE_TIMES}`,
+    `--test-reporter-destination=${times}`,
+  ];
   const child = endWithUs(
-    spawn(process.execPath, [...flags, `--test-timeout=${TIMEOUT_MS}`, ...batch], {
+    spawn(process.execPath, [...flags, ...batch], {
       stdio: ['ignore', 'pipe', 'inherit'],
     }),
   );
@@ -139,10 +205,17 @@ async function runBatch(batch: readonly string[]): Promise<void> {
   const code = await new Promise<number | null>((resolve) => child.once('close', resolve));
   const said = Buffer.concat(parts).toString();
   process.stdout.write(said);
+  if (existsSync(times)) timesOfFiles.push(...readFileSync(times, 'utf8').trim().split('\n'));
   if (code !== 0) broken.push(`A process ended with ${code}: ${batch.join(' ')}`);
   for (const name of COUNTS) {
     const count = new RegExp(`^ℹ ${name} (\\d+)$`, 'm').exec(said)?.[1];
     if (count !== undefined) total.set(name, (total.get(name) ?? 0) + Number(count));
     else if (code === 0) broken.push(`No count of ${name}: ${batch.join(' ')}`);
   }
+}
+
+/** What would have to become faster. */
+function showSlowest(): void {
+  const slowest = timesOfFiles.toSorted((a, b) => parseFloat(b) - parseFloat(a));
+  for (const line of slowest.slice(0, SHOWN_FILES)) console.log(`ℹ slow ${line}`);
 }

@@ -8,6 +8,7 @@ import { creditRoutes } from './credits.ts';
 import { PriceKeeper } from './receipts.ts';
 import { type EventParts, eventRoutes } from './events.ts';
 import { operatorAccountRoutes } from './operator/operator-accounts.ts';
+import { operatorBudgetRoutes } from './operator/operator-budgets.ts';
 import { operatorKeyRoutes } from './operator/operator-keys.ts';
 import { operatorUsageRoutes } from './operator/operator-usage.ts';
 import { rateLimitRoutes } from './rate-limits.ts';
@@ -25,6 +26,7 @@ export function accountFeature(
   const kept = new PriceKeeper(parts);
   return {
     perProcessJob: () => kept.keep(),
+    leaderJob: () => parts.stores.ledger.dropEndedBudgets(),
     start: () => void kept.keep().catch(() => undefined), // the database is away: the job tries again
     routes: [
       ...apiKeyRoutes(parts, payments),
@@ -38,6 +40,7 @@ export function accountFeature(
       ...eventRoutes(parts),
       ...operatorAccountRoutes(parts),
       ...operatorKeyRoutes(parts),
+      ...operatorBudgetRoutes(parts),
       ...operatorUsageRoutes(parts),
     ],
   };

@@ -1,45 +1,25 @@
 /** What the lists of requests and of days say of themselves. */
 import { z } from 'zod';
+import { RECEIPT_KINDS, RECEIPT_STATUSES } from '../core/receipt-words.ts';
 import { type RouteDescription, jsonAnswer, jsonContent } from '../http/describe.ts';
 import { NextCursor, cursorQuery } from '../http/cursor.ts';
-import { Day, RECEIPT_SAMPLE, Receipt, SUMS_SAMPLE, Sums } from './usage-schema.ts';
-
-const KINDS = [
-  'chat',
-  'completions',
-  'embeddings',
-  'rpc',
-  'cutout',
-  'image',
-  'image_edit',
-  'speech',
-  'moderation',
-  'rerank',
-  'translation',
-  'video',
-  'transcription',
-] as const;
-const STATUSES = ['completed', 'aborted', 'failed', 'expired', 'running'] as const;
-
-const RANGE = {
-  from: Day.optional().describe('First day; default 29 days before `to`.'),
-  to: Day.optional().describe('Last day; default today. At most 366 days in all.'),
-};
-const OF_MODEL = {
-  model: z.string().max(200).optional().describe('Only this model.'),
-  key: z
-    .string()
-    .max(100)
-    .optional()
-    .describe('Only this API key. Keys that are not ADMIN keys see themselves only.'),
-};
+import {
+  DAYS_HEAD,
+  Day,
+  OF_MODEL,
+  RANGE,
+  RECEIPT_SAMPLE,
+  Receipt,
+  SUMS_SAMPLE,
+  Sums,
+} from './usage-schema.ts';
 
 export type ActivityQuery = z.infer<typeof ActivityQuery>;
 export const ActivityQuery = z.object({
   ...RANGE,
   ...OF_MODEL,
-  kind: z.enum(KINDS).optional().describe('Only what was sold as this.'),
-  status: z.enum(STATUSES).optional().describe('Only requests that ended so.'),
+  kind: z.enum(RECEIPT_KINDS).optional().describe('Only what was sold as this.'),
+  status: z.enum(RECEIPT_STATUSES).optional().describe('Only requests that ended so.'),
   requestId: z
     .string()
     .max(100)
@@ -55,9 +35,7 @@ export const ActivityQuery = z.object({
 export type ActivityAnswer = z.infer<typeof ActivityAnswer>;
 export const ActivityAnswer = z
   .object({
-    object: z.literal('list').describe('Kind of the object.'),
-    from: Day.describe('First day, UTC.'),
-    to: Day.describe('Last day, UTC.'),
+    ...DAYS_HEAD,
     data: z
       .array(Receipt)
       .describe('Newest first. A page before the last can have fewer items than its limit.'),
@@ -98,9 +76,7 @@ export const DaysQuery = z.object({ ...RANGE, ...OF_MODEL });
 export type DaysAnswer = z.infer<typeof DaysAnswer>;
 export const DaysAnswer = z
   .object({
-    object: z.literal('list').describe('Kind of the object.'),
-    from: Day.describe('First day, UTC.'),
-    to: Day.describe('Last day, UTC.'),
+    ...DAYS_HEAD,
     totals: z.object(Sums).describe('Of every row that matches.'),
     data: z
       .array(

@@ -5,7 +5,6 @@
  */
 import { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
-import { z } from 'zod';
 import {
   type ReceiptFilter,
   type ReceiptPlace,
@@ -18,7 +17,7 @@ import {
 } from '../billing/ledger/ledger.ts';
 import { isoTime } from '../core/clock.ts';
 import { formatUsd } from '../core/money.ts';
-import { decodeCursor, encodeCursor } from '../http/cursor.ts';
+import { decodeTimeCursor, encodeCursor } from '../http/cursor.ts';
 import { readQuery } from '../http/read-request.ts';
 import type { RequestContext } from '../http/request-context.ts';
 import { type Route, get } from '../http/route.ts';
@@ -48,8 +47,6 @@ const PAGE_OF_DOWNLOAD = 1_000;
 const MAX_DOWNLOAD_ROWS = 1_000_000;
 /** A year of so many models a day is more than a chart shows. */
 const MAX_DAY_ROWS = 20_000;
-
-const Place = z.tuple([z.number().int(), z.string()]);
 
 /** Whose requests, and of which key. */
 export interface Scope {
@@ -81,8 +78,7 @@ export async function answerActivity(
   const range = rangeOf(query, parts.clock.nowMs());
   const { model: modelId, kind, status, limit } = query;
   const filter: ReceiptFilter = { accountId, ...range, keyId, modelId, kind, status };
-  const [createdMs, requestId] = decodeCursor(query.cursor, Place) ?? [];
-  const after = createdMs === undefined ? undefined : { createdMs, requestId: requestId ?? '' };
+  const after = decodeTimeCursor(query.cursor, 'requestId');
   const { reader: store } = parts.stores.store;
   if (wantsCsv(context, query)) return download(parts, context, filter);
   const page =

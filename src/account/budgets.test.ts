@@ -37,7 +37,7 @@ describe('budgets and child keys', () => {
         secret: by,
         body: chatBody({ max_completion_tokens: 5, ...(metadata && { metadata }) }),
       });
-    return { secret, admin, manage, chat };
+    return { accountId, secret, admin, manage, chat };
   };
   const used = ({ status, body }: Awaited<ReturnType<typeof call>>) => [status, body.code];
 
@@ -130,7 +130,7 @@ describe('budgets and child keys', () => {
   });
 
   test('a child may no more than its parent, also when that is bounded later', async () => {
-    const { manage, chat } = await owner();
+    const { manage, chat, accountId } = await owner();
     const parent = await manage('POST', '/api_keys', {
       apiKeyType: 'INFERENCE',
       description: 'agent',
@@ -143,6 +143,38 @@ describe('budgets and child keys', () => {
     const [ofParent, ofChild] = [await chat(above), await chat(child)];
     assert.notEqual(ofParent.status, 200);
     assert.deepEqual(used(ofChild), used(ofParent));
+    await manage('PATCH', '/api_keys', { id, models: null });
+    const operator = await bench.farebox.key({ kind: 'ADMIN' });
+    const limit = async (keyId: string, requestsPerMinute: number) => {
+      clock.advance(MINUTE_MS);
+      const path = `/admin/accounts/${accountId}/keys/${keyId}`;
+      const body = { limits: { requestsPerMinute } };
+      const changed = await manage('PATCH', path, body, operator);
+      assert.equal(changed.status, 200, changed.text);
+    };
+    // The keys below share what the key above has.
+    await limit(id, 3);
+    const second = (await manage('POST', '/key/children', { description: 'no' }, above)).body;
+    assert.match(second.details.description._errors[0], /with rate limits of its own/);
+    const statuses = async (...secrets: string[]) => {
+      const answers: number[] = [];
+      for (const secret of secrets) answers.push((await chat(secret)).status);
+      return answers;
+    };
+    assert.deepEqual(await statuses(above, child, child, child, above), [200, 200, 200, 429, 429]);
+    const told = (await manage('GET', '/api_keys/rate_limits', undefined, child)).body.data;
+    const ofChat = told.rateLimits.find(
+      (one: { apiModelId: string }) => one.apiModelId === 'atlas',
+    );
+    assert.deepEqual(
+      ofChat.rateLimits.find((one: { type: string }) => one.type === 'RPM').amount,
+      3,
+    );
+    // One with limits of its own counts for itself, and has no more than the key above.
+    await limit(made.body.data.id, 2);
+    assert.deepEqual(await statuses(child, child, child, above), [200, 200, 429, 200]);
+    await limit(made.body.data.id, 50);
+    assert.deepEqual(await statuses(child, child, child, child), [200, 200, 200, 429]);
   });
 
   test('a free model makes no row for a value, and a deleted budget none either', async () => {

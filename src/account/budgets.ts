@@ -1,11 +1,14 @@
 /**
  * `/budgets`, for ADMIN keys: what an account may spend in a day, week or month, in all, by what is
- * tagged alike, or by each value of a tag for itself: an end user each, without a key each. They bind
- * requests that are made with API keys.
+ * tagged alike, or by each value of a tag for itself: an end user each, without a key each.
  */
 import { z } from 'zod';
-import { cappedSpending } from '../billing/ledger/ledger.ts';
-import { setBudgetCap } from '../billing/budgets/budgets.ts';
+import {
+  budgetSpending,
+  changeBudget,
+  createBudget,
+  deleteBudget,
+} from '../billing/budgets/budgets.ts';
 import { isoTime } from '../core/clock.ts';
 import { Fault } from '../core/faults.ts';
 import { toUsdNumber, usdToNano } from '../core/money.ts';
@@ -13,13 +16,12 @@ import { type RouteDescription, jsonAnswer, jsonContent } from '../http/describe
 import { readBody, readQuery } from '../http/read-request.ts';
 import type { RequestContext } from '../http/request-context.ts';
 import { type Route, SMALL_JSON_BODY, get } from '../http/route.ts';
-import { type Budget, budgetCap } from '../identity/identity.ts';
+import type { Budget } from '../identity/identity.ts';
 import { refuseIssues } from '../json/validation.ts';
 import type { AccountParts } from './account-parts.ts';
 import { Amount, PERIOD, Time } from './api-key-schema.ts';
 
 const PATH = '/budgets';
-const MAX_BUDGETS = 50;
 const MAX_TAG = 64;
 const MAX_VALUE = 512;
 
@@ -79,23 +81,24 @@ const EXAMPLE: BudgetItem = {
 };
 const ID = [{ name: 'id', in: 'path', about: 'Id of the budget.', example: EXAMPLE.id }] as const;
 
-const LIST: RouteDescription = {
+const list: RouteDescription = {
   tag: 'API keys',
   summary: 'List budgets',
   answers: [jsonAnswer('All of the account.', BudgetList, { object: 'list', data: [EXAMPLE] })],
 };
-const CREATE: RouteDescription = {
+const create: RouteDescription = {
   tag: 'API keys',
   summary: 'Set a budget',
   about:
     'Begins with what was spent in the running period so far. A request that a budget does not cover is refused with 402 like one above the limit of its key; the message names the budget and when it starts again.',
   request: jsonContent(CreateBudgetRequest, { tag: 'user', period: 'EPOCH', usd: 2 }),
   answers: [jsonAnswer('The budget.', BudgetAnswer, { data: EXAMPLE })],
+  refusals: ['BUDGET_LIMIT_REACHED'],
 };
 const UsageQuery = z.object({
   value: Value.optional().describe('A value of the tag, where each has the budget for itself.'),
 });
-const GET: RouteDescription = {
+const getOne: RouteDescription = {
   tag: 'API keys',
   summary: 'Get a budget',
   parameters: ID,
@@ -103,7 +106,7 @@ const GET: RouteDescription = {
   answers: [jsonAnswer('With what was spent of it.', BudgetAnswer, { data: EXAMPLE })],
   refusals: ['BUDGET_NOT_FOUND'],
 };
-const UPDATE: RouteDescription = {
+const update: RouteDescription = {
   tag: 'API keys',
   summary: 'Change the amount of a budget',
   parameters: ID,
@@ -111,7 +114,7 @@ const UPDATE: RouteDescription = {
   answers: [jsonAnswer('The budget as it is now.', BudgetAnswer, { data: EXAMPLE })],
   refusals: ['BUDGET_NOT_FOUND'],
 };
-const DELETE: RouteDescription = {
+const remove: RouteDescription = {
   tag: 'API keys',
   summary: 'Take a budget away',
   parameters: ID,
@@ -125,101 +128,102 @@ const DELETE: RouteDescription = {
   refusals: ['BUDGET_NOT_FOUND'],
 };
 
+export const BUDGET_DESCRIPTIONS = { list, create, get: getOne, update, delete: remove } as const;
+
+/** Whose budgets routes are about, and how they say it. */
+export interface BudgetPlace {
+  readonly path: string;
+  /** Name of the id in the path of one. */
+  readonly idName: string;
+  readonly auth: 'admin' | 'operator';
+  readonly describe: Readonly<
+    Record<'list' | 'create' | 'get' | 'update' | 'delete', RouteDescription>
+  >;
+  readonly accountOf: (context: RequestContext) => Promise<string>;
+}
+
 export function budgetRoutes(parts: AccountParts): Route[] {
-  const { store, identity, ledger } = parts.stores;
+  return budgetRoutesAt(parts, {
+    path: PATH,
+    idName: 'id',
+    auth: 'admin',
+    describe: BUDGET_DESCRIPTIONS,
+    accountOf: async ({ caller }) => caller.accountId,
+  });
+}
+
+export function budgetRoutesAt(parts: AccountParts, place: BudgetPlace): Route[] {
+  const { path, idName, auth, describe, accountOf } = place;
+  const { stores } = parts;
+  const idOf = async (context: RequestContext) => ({
+    accountId: await accountOf(context),
+    id: context.parameters[idName] ?? '',
+  });
   return [
-    get(PATH, 'admin', LIST, async (context) => {
-      const { accountId } = context.caller;
-      const budgets = await identity.budgets(accountId);
+    get(path, auth, describe.list, async (context) => {
+      const budgets = await stores.identity.budgets(await accountOf(context));
       const data = await Promise.all(budgets.map((budget) => reportOf(parts, budget)));
       await context.json(200, { object: 'list', data });
     }),
     {
       method: 'POST',
-      path: PATH,
-      auth: 'admin',
-      describe: CREATE,
+      path,
+      auth,
+      describe: describe.create,
       body: SMALL_JSON_BODY,
-      handle: (context) => answerCreate(parts, context),
+      handle: async (context) => {
+        const wanted = wantedBudget(readBody(context, CreateBudgetRequest));
+        const accountId = await accountOf(context);
+        const { wallet } = context.caller;
+        if (wallet !== undefined) await stores.identity.openWalletAccount(wallet);
+        const made = await createBudget(stores, { ...wanted, accountId });
+        await context.json(200, { data: await reportOf(parts, made) });
+      },
     },
-    get(`${PATH}/:id`, 'admin', GET, async (context) => {
+    get(`${path}/:${idName}`, auth, describe.get, async (context) => {
       const { value } = readQuery(context, UsageQuery);
-      await context.json(200, {
-        data: await reportOf(parts, await budgetIn(parts, context), value),
-      });
+      const { accountId, id } = await idOf(context);
+      const found = known(await stores.identity.findBudget(accountId, id));
+      await context.json(200, { data: await reportOf(parts, found, value) });
     }),
     {
       method: 'PATCH',
-      path: `${PATH}/:id`,
-      auth: 'admin',
-      describe: UPDATE,
+      path: `${path}/:${idName}`,
+      auth,
+      describe: describe.update,
       body: SMALL_JSON_BODY,
       handle: async (context) => {
         const { usd } = readBody(context, UpdateBudgetRequest);
-        const changed = { ...(await budgetIn(parts, context)), usdLimitNano: usdToNano(usd) };
-        await store.transaction(async (tx) => {
-          await identity.updateBudget(changed, tx);
-          await ledger.setBudgetLimit(tx, changed.accountId, changed.id, changed.usdLimitNano);
-        });
-        identity.forget();
+        const changed = known(await changeBudget(stores, await idOf(context), usdToNano(usd)));
         await context.json(200, { data: await reportOf(parts, changed) });
       },
     },
     {
       method: 'DELETE',
-      path: `${PATH}/:id`,
-      auth: 'admin',
-      describe: DELETE,
+      path: `${path}/:${idName}`,
+      auth,
+      describe: describe.delete,
       handle: async (context) => {
-        const budget = await budgetIn(parts, context);
-        await store.transaction(async (tx) => {
-          await identity.deleteBudget(budget, tx);
-          await ledger.dropBudget(tx, budget.accountId, budget.id);
-        });
-        identity.forget();
+        const isDeleted = await deleteBudget(stores, await idOf(context));
+        if (!isDeleted) throw new Fault('BUDGET_NOT_FOUND');
         await context.json(200, { success: true });
       },
     },
   ];
 }
 
-async function answerCreate(parts: AccountParts, context: RequestContext): Promise<void> {
-  const { store, identity, ledger } = parts.stores;
-  const { tag, value, period, usd } = readBody(context, CreateBudgetRequest);
-  if ((tag ?? undefined) === undefined && (value ?? undefined) !== undefined) {
-    throw refuse('value', 'Needs a `tag` whose value it is');
+function wantedBudget({ tag, value, period, usd }: z.infer<typeof CreateBudgetRequest>) {
+  if (typeof tag !== 'string' && typeof value === 'string') {
+    const message = 'Needs a `tag` whose value it is';
+    throw refuseIssues([{ code: 'custom', path: ['value'], message }]);
   }
-  const { accountId } = context.caller;
-  const wanted = {
-    accountId,
-    tag: tag ?? undefined,
-    value: value ?? undefined,
-    period,
-    usdLimitNano: usdToNano(usd),
-  };
-  const made = await store.transaction(async (tx) => {
-    await identity.lockAccount(accountId, tx);
-    if ((await identity.budgets(accountId, tx)).length >= MAX_BUDGETS) {
-      throw refuse('usd', `An account has ${MAX_BUDGETS} budgets at most; delete one first`);
-    }
-    const budget = await identity.createBudget(wanted, tx);
-    if (!isEach(budget)) await setBudgetCap(ledger, tx, budgetCap(budget));
-    return budget;
-  });
-  identity.forget();
-  await context.json(200, { data: await reportOf(parts, made) });
+  const usdLimitNano = usdToNano(usd);
+  return { tag: tag ?? undefined, value: value ?? undefined, period, usdLimitNano };
 }
 
-function isEach({ tag, value }: Budget): boolean {
-  return tag !== undefined && value === undefined;
-}
-
-/** Throws for one that the account does not have. */
-async function budgetIn({ stores }: AccountParts, context: RequestContext): Promise<Budget> {
-  const { accountId } = context.caller;
-  const found = await stores.identity.findBudget(accountId, context.parameters['id'] ?? '');
-  if (found === undefined) throw new Fault('BUDGET_NOT_FOUND');
-  return found;
+function known(budget: Budget | undefined): Budget {
+  if (budget === undefined) throw new Fault('BUDGET_NOT_FOUND');
+  return budget;
 }
 
 /** With what was spent, where that is one sum: of `value` where each value has the budget for itself. */
@@ -229,20 +233,14 @@ async function reportOf(
   value = budget.value,
 ): Promise<BudgetItem> {
   const { tag, id, period, usdLimitNano, createdMs } = budget;
-  const { capId } = budgetCap(budget, value);
-  const isOneSum = !isEach(budget) || value !== undefined;
-  const spent = isOneSum ? await cappedSpending(store, [capId], clock.nowMs()) : undefined;
+  const spent = await budgetSpending(store, budget, clock.nowMs(), value);
   return {
     id,
     tag: tag ?? null,
     value: value ?? null,
     period,
     usd: toUsdNumber(usdLimitNano),
-    spentUsd: spent === undefined ? null : toUsdNumber(spent.get(capId)?.usdNano ?? 0n),
+    spentUsd: spent === undefined ? null : toUsdNumber(spent),
     createdAt: isoTime(createdMs),
   };
-}
-
-function refuse(path: string, message: string): Fault {
-  return refuseIssues([{ code: 'custom', path: [path], message }]);
 }

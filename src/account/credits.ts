@@ -3,14 +3,14 @@
  * poll already (those of OpenRouter). `GET /billing/balance` says more.
  */
 import { z } from 'zod';
-import { type Spending, spendingSince } from '../billing/ledger/ledger.ts';
+import { type Spending, cappedSpending, spentEver } from '../billing/ledger/ledger.ts';
 import { isoTime } from '../core/clock.ts';
 import { type Nano, nano, toUsdNumber } from '../core/money.ts';
 import { type RouteDescription, jsonAnswer } from '../http/describe.ts';
 import type { RequestContext } from '../http/request-context.ts';
 import { type Route, get } from '../http/route.ts';
+import type { Caller } from '../identity/identity.ts';
 import type { AccountParts } from './account-parts.ts';
-import { reportKeys } from './manage-keys.ts';
 
 export type CreditsAnswer = z.infer<typeof CreditsAnswer>;
 export const CreditsAnswer = z
@@ -84,7 +84,7 @@ const KEY_STATE: RouteDescription = {
 export function creditRoutes(parts: AccountParts): Route[] {
   return [
     get('/credits', 'key-or-wallet', CREDITS, async (context) => {
-      const { spentNano, leftNano } = await sumsOf(parts, context.caller.accountId);
+      const { spentNano, leftNano } = await sumsOf(parts, context.caller);
       const data = {
         total_credits: toUsdNumber(nano(spentNano + leftNano)),
         total_usage: toUsdNumber(spentNano),
@@ -97,15 +97,18 @@ export function creditRoutes(parts: AccountParts): Route[] {
   ];
 }
 
-/** What an account has ever spent, and has. */
+/** What an account and the key that asks have ever spent, and what is left. */
 async function sumsOf(
-  { stores: { store, ledger } }: AccountParts,
-  accountId: string,
-): Promise<{ readonly spentNano: Nano; readonly leftNano: Nano }> {
-  const { usdNano, diemNano } = await ledger.standing(accountId);
-  const spent = await spendingSince(store, accountId, 0);
-  const spentNano = [...spent.values()].reduce((sum, one) => sum + totalOf(one), 0n);
-  return { spentNano: nano(spentNano), leftNano: nano(usdNano + diemNano) };
+  { stores: { store, ledger }, clock }: AccountParts,
+  { accountId, keyId }: Caller,
+): Promise<{ readonly spentNano: Nano; readonly keySpentNano: Nano; readonly leftNano: Nano }> {
+  const { usdNano, diemNano } = await ledger.balances(accountId);
+  const { account, key } = await spentEver(store, { accountId, keyId }, clock.nowMs());
+  return {
+    spentNano: totalOf(account),
+    keySpentNano: totalOf(key),
+    leftNano: nano(usdNano + diemNano),
+  };
 }
 
 async function keyStateBody(
@@ -114,13 +117,15 @@ async function keyStateBody(
 ): Promise<KeyStateAnswer> {
   const { accountId, keyId, keyKind } = caller;
   const { store, identity } = parts.stores;
-  const spent = await spendingSince(store, accountId, 0);
-  const ever = spent.get(keyId);
   const key = keyId === '' ? undefined : await identity.findKey(accountId, keyId);
-  const [report] = key === undefined ? [] : await reportKeys(parts, accountId, [key]);
   const limitNano = key?.usdLimitNano;
-  const usedNano = report?.currentPeriod.usdNano ?? 0n;
-  const { leftNano, spentNano } = await sumsOf(parts, accountId);
+  const capped = await cappedSpending(
+    store,
+    limitNano === undefined ? [] : [keyId],
+    parts.clock.nowMs(),
+  );
+  const usedNano = capped.get(keyId)?.usdNano ?? 0n;
+  const { leftNano, spentNano, keySpentNano } = await sumsOf(parts, caller);
   const left = limitNano === undefined ? null : limitNano - usedNano;
   return {
     data: {
@@ -128,7 +133,7 @@ async function keyStateBody(
       limit: limitNano === undefined ? null : toUsdNumber(limitNano),
       limit_remaining: left === null ? null : toUsdNumber(nano(left < 0n ? 0n : left)),
       limit_reset: limitNano === undefined ? null : RESETS[key?.limitPeriod ?? 'LIFETIME'],
-      usage: toUsdNumber(nano(ever === undefined ? 0n : totalOf(ever))),
+      usage: toUsdNumber(keySpentNano),
       is_free_tier: leftNano <= 0n && spentNano === 0n,
       is_provisioning_key: keyKind === 'ADMIN',
       expires_at: key?.expiresMs === undefined ? null : isoTime(key.expiresMs),
@@ -138,6 +143,6 @@ async function keyStateBody(
 
 const RESETS = { EPOCH: 'daily', WEEK: 'weekly', MONTH: 'monthly', LIFETIME: null } as const;
 
-function totalOf({ usdNano, diemNano }: Spending): bigint {
-  return usdNano + diemNano;
+function totalOf({ usdNano, diemNano }: Spending): Nano {
+  return nano(usdNano + diemNano);
 }

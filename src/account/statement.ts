@@ -11,7 +11,14 @@ import {
 } from '../billing/ledger/ledger.ts';
 import { dayOf, dayStartMs, isoTime } from '../core/clock.ts';
 import { toUsdNumber } from '../core/money.ts';
-import { NextCursor, cursorQuery, decodeCursor, encodeCursor } from '../http/cursor.ts';
+import {
+  NextCursor,
+  cursorQuery,
+  decodeCursor,
+  decodeTimeCursor,
+  encodeCursor,
+  timePage,
+} from '../http/cursor.ts';
 import { type RouteDescription, jsonAnswer } from '../http/describe.ts';
 import { readQuery } from '../http/read-request.ts';
 import type { RequestContext } from '../http/request-context.ts';
@@ -239,24 +246,14 @@ export const TOP_UPS: RouteDescription = {
   ],
 };
 
-const TopUpCursor = z.tuple([z.number().int(), z.string()]);
-
 export async function answerTopUps(parts: AccountParts, context: RequestContext): Promise<void> {
   const { limit, cursor } = readQuery(context, TopUpsQuery);
-  const [createdMs, paymentId = ''] = decodeCursor(cursor, TopUpCursor) ?? [];
+  const wanted = { limit: limit + 1, after: decodeTimeCursor(cursor, 'paymentId') };
   const wallet = walletOfAccount(context.caller.accountId);
-  const after = createdMs === undefined ? undefined : { createdMs, paymentId };
   const found =
-    wallet === undefined
-      ? []
-      : await listTopUps(parts.stores.store.reader, { wallet }, { limit: limit + 1, after });
-  const shown = found.slice(0, limit);
-  const last = found.length > limit ? shown.at(-1) : undefined;
-  const body: TopUpsAnswer = {
-    object: 'list',
-    data: shown.map(topUpItem),
-    nextCursor: last === undefined ? null : encodeCursor([last.createdMs, last.paymentId]),
-  };
+    wallet === undefined ? [] : await listTopUps(parts.stores.store.reader, { wallet }, wanted);
+  const { rows, nextCursor } = timePage(found, limit, 'paymentId');
+  const body: TopUpsAnswer = { object: 'list', data: rows.map(topUpItem), nextCursor };
   await context.json(200, body);
 }
 

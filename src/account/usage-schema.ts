@@ -1,5 +1,6 @@
 /** What `/usage` says of itself: rollups by day, model and key, and the receipt of one request. */
 import { z } from 'zod';
+import { RECEIPT_KINDS, RECEIPT_STATUSES } from '../core/receipt-words.ts';
 import { type RouteDescription, jsonAnswer, jsonContent } from '../http/describe.ts';
 import { pageQuery } from '../http/read-request.ts';
 
@@ -15,18 +16,35 @@ export function isDay(text: string): boolean {
   return !Number.isNaN(ms) && new Date(ms).toISOString().startsWith(text.slice(0, 10));
 }
 
-const MAX_ROWS = 1_000;
-
-export type UsageQuery = z.infer<typeof UsageQuery>;
-export const UsageQuery = z.object({
+/** Which days, as query parameters. */
+export const RANGE = {
   from: Day.optional().describe('First day; default 29 days before `to`.'),
   to: Day.optional().describe('Last day; default today. At most 366 days in all.'),
+};
+
+/** Which models and keys. */
+export const OF_MODEL = {
   model: z.string().max(200).optional().describe('Only this model.'),
   key: z
     .string()
     .max(100)
     .optional()
     .describe('Only this API key. Keys that are not ADMIN keys see themselves only.'),
+};
+
+/** The head of each list that is of days. */
+export const DAYS_HEAD = {
+  object: z.literal('list').describe('Kind of the object.'),
+  from: Day.describe('First day, UTC.'),
+  to: Day.describe('Last day, UTC.'),
+};
+
+const MAX_ROWS = 1_000;
+
+export type UsageQuery = z.infer<typeof UsageQuery>;
+export const UsageQuery = z.object({
+  ...RANGE,
+  ...OF_MODEL,
   tag: z
     .string()
     .min(1)
@@ -75,9 +93,7 @@ const UsageTagRow = z
 export type UsageAnswer = z.infer<typeof UsageAnswer>;
 export const UsageAnswer = z
   .object({
-    object: z.literal('list').describe('Kind of the object.'),
-    from: Day.describe('First day, UTC.'),
-    to: Day.describe('Last day, UTC.'),
+    ...DAYS_HEAD,
     totals: z.object(Sums).describe('Of every row that matches, on all pages.'),
     data: z.array(UsageRow).describe('Newest day first.'),
   })
@@ -86,9 +102,7 @@ export const UsageAnswer = z
 export type UsageTagsAnswer = z.infer<typeof UsageTagsAnswer>;
 export const UsageTagsAnswer = z
   .object({
-    object: z.literal('list').describe('Kind of the object.'),
-    from: Day.describe('First day, UTC.'),
-    to: Day.describe('Last day, UTC.'),
+    ...DAYS_HEAD,
     data: z.array(UsageTagRow).describe('By tag, its dearest value first.'),
   })
   .meta({ id: 'UsageTags' });
@@ -145,30 +159,14 @@ export const Receipt = z
     kind: z
       .string()
       .describe('What was sold; `cutout` is a removed background.')
-      .meta({
-        enum: [
-          'chat',
-          'completions',
-          'embeddings',
-          'rpc',
-          'cutout',
-          'image',
-          'image_edit',
-          'speech',
-          'moderation',
-          'rerank',
-          'translation',
-          'video',
-          'transcription',
-        ],
-      }),
+      .meta({ enum: [...RECEIPT_KINDS] }),
     model: z.string().describe('Id of the model; for blockchain RPC the network.'),
     status: z
       .string()
       .describe(
         'completed; aborted (the caller left); failed (free, but for text that had left); expired (given up by the server).',
       )
-      .meta({ enum: ['completed', 'aborted', 'failed', 'expired', 'running'] }),
+      .meta({ enum: [...RECEIPT_STATUSES] }),
     router: z.string().nullable().describe('The engine that answered.'),
     attempts: Count.describe('Engines that were asked.'),
     tokens: z

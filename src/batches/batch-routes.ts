@@ -6,6 +6,7 @@ import type { RequestContext } from '../http/request-context.ts';
 import { type Route, SMALL_JSON_BODY, get } from '../http/route.ts';
 import type { Caller } from '../identity/identity.ts';
 import { type Batch, type NewBatch, batchBody } from './batch.ts';
+import { NO_USE } from './batch-use.ts';
 import * as DESCRIPTIONS from './describe.ts';
 import type { FilesParts } from './files.ts';
 import { pathOf } from './lines.ts';
@@ -121,6 +122,7 @@ function fresh(batch: NewBatch): Batch {
     errorFileId: '',
     problems: [],
     counts: { total: 0, completed: 0, failed: 0 },
+    use: NO_USE,
     inProgressMs: 0,
     finalizingMs: 0,
     cancellingMs: 0,

@@ -8,9 +8,18 @@ import { DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS } from '../core/clock.ts';
 import { Fault } from '../core/faults.ts';
 import { JobQueue } from '../core/job-queue.ts';
 import { silentLog } from '../core/log.ts';
+import { nano } from '../core/money.ts';
 import type { Store } from '../db/db.ts';
-import type { Batch } from './batch.ts';
-import { type BatchHost, BatchRun, LEASE_MS, type LineAnswer, type LineCall } from './batch-run.ts';
+import { type Batch, batchBody } from './batch.ts';
+import type { BatchUse } from './batch-use.ts';
+import {
+  type BatchHost,
+  BatchRun,
+  LEASE_MS,
+  type LineAnswer,
+  type LineCall,
+  type LineResult,
+} from './batch-run.ts';
 import { BatchTable } from './batch-table.ts';
 import { ERROR_PART, FileTable, OUTPUT_PART } from './file-table.ts';
 import { BATCHES_MIGRATIONS } from './migrations.ts';
@@ -32,6 +41,32 @@ const SETTINGS = {
   keepDays: 30,
 };
 
+/** What each line that is sold costs. */
+const SOLD = {
+  settled: {
+    fresh: true,
+    usdNano: nano(7n),
+    diemNano: nano(2n),
+    after: { usdNano: nano(0n), diemNano: nano(0n) },
+  },
+  outcome: {
+    costNano: nano(9n),
+    status: 'completed',
+    tokens: { prompt: 5, completion: 3, cached: 1, cacheWrite: 0, reasoning: 2 },
+  },
+} as const;
+
+function useOfSold(lines: number): BatchUse {
+  return {
+    usdNano: 7n * BigInt(lines),
+    diemNano: 2n * BigInt(lines),
+    promptTokens: 5 * lines,
+    completionTokens: 3 * lines,
+    cachedTokens: lines,
+    reasoningTokens: 2 * lines,
+  };
+}
+
 /** What an engine does with a line, by its `custom_id`. */
 type Answer = (model: string, attempt: number) => Partial<LineAnswer> | Buffer;
 
@@ -44,6 +79,8 @@ class Rig {
   /** Lines that were sold. */
   readonly sold: string[] = [];
   readonly attempts = new Map<string, number>();
+  /** What was told of each line. */
+  readonly results: LineResult[] = [];
   settings = SETTINGS;
   hasRoom = true;
   answer: Answer = () => Buffer.from('{"ok":true}');
@@ -119,6 +156,7 @@ class Rig {
       hasRoom: () => this.hasRoom,
       call: (call) => this.#call(call),
       isClosing: () => false,
+      ran: (result) => void this.results.push(result),
     };
   }
 
@@ -133,7 +171,7 @@ class Rig {
     try {
       await this.store.transaction(async (tx) => {
         const headers = { 'x-request-id': `r-${model}` };
-        await deliver(tx, { status: 200, headers, body: answer });
+        await deliver(tx, { status: 200, headers, body: answer }, SOLD);
       });
     } catch (error) {
       // As the sale does it: what cannot be delivered is not sold.
@@ -151,7 +189,7 @@ class Rig {
   }
 
   /** Works on the next batch, while time goes by, until `run` has ended. */
-  async work(stepMs = SECOND_MS): Promise<void> {
+  async work(stepMs: () => number = () => SECOND_MS): Promise<void> {
     await this.whileTimePasses(this.runOf(await this.take()).run(), stepMs);
   }
 
@@ -164,7 +202,7 @@ class Rig {
     return new BatchRun(parts, batch);
   }
 
-  async whileTimePasses(work: Promise<void>, stepMs: number): Promise<void> {
+  async whileTimePasses(work: Promise<void>, stepMs = () => SECOND_MS): Promise<void> {
     let isDone = false;
     const done = work.finally(() => {
       isDone = true;
@@ -174,7 +212,7 @@ class Rig {
       // What the database has to do, it does meanwhile.
       await this.store.query('SELECT 1 AS one');
       await new Promise((resolve) => setImmediate(resolve));
-      if (turn % 10 === 9) this.clock.advance(stepMs);
+      if (turn % 10 === 9) this.clock.advance(stepMs());
     }
     await done;
   }
@@ -217,6 +255,9 @@ onEachStore('a batch', (fixture) => {
       ['completed', { total: 5, completed: 3, failed: 2 }],
     );
     assert.deepEqual(rig.sold.toSorted(), ['away', 'fine', 'pretty']);
+    assert.deepEqual(batch.use, useOfSold(3));
+    const results = Map.groupBy(rig.results, (result) => result);
+    assert.deepEqual([results.get('completed')?.length, results.get('failed')?.length], [3, 2]);
     assert.deepEqual(
       [rig.attempts.get('broken'), rig.attempts.get('away'), rig.attempts.get('refused')],
       [3, 9, 1],
@@ -243,7 +284,7 @@ onEachStore('a batch', (fixture) => {
       rig.hasRoom = !isStopped;
       return Buffer.from('{}');
     };
-    await rig.work(HOUR_MS);
+    await rig.work(() => (rig.sold.length < 2 ? SECOND_MS : HOUR_MS));
     const batch = await rig.find(id);
     assert.equal(batch.state, 'expired');
     assert.ok(batch.endedMs >= batch.expiresMs);
@@ -268,12 +309,14 @@ onEachStore('a batch', (fixture) => {
     const ids = seededIds(7);
     const parts = { store, files, batches, settings, host, lines, clock, ids, log: silentLog };
     const run = new BatchRun(parts, await rig.take());
-    await rig.whileTimePasses(run.run(), SECOND_MS);
+    await rig.whileTimePasses(run.run());
     const errors = await rig.linesOf(id, ERROR_PART);
     assert.deepEqual(
       errors.map(({ custom_id: line, error }) => [line, (error as { code: string }).code]),
       [['0', 'answer_too_large']],
     );
+    // It was charged.
+    assert.deepEqual((await rig.find(id)).use, useOfSold(rig.sold.length));
     const again = await rig.queue(['c']);
     await rig.work();
     const [refused] = await rig.linesOf(again, ERROR_PART);
@@ -296,13 +339,28 @@ onEachStore('a batch', (fixture) => {
     await one.store.query('UPDATE batches_batch SET lease_until_ms = 0');
     await two.work();
     gate.resolve();
-    await one.whileTimePasses(first, SECOND_MS);
+    await one.whileTimePasses(first);
     assert.deepEqual([...one.sold, ...two.sold].toSorted(), models.toSorted());
-    assert.equal((await one.find(id)).state, 'completed');
+    const batch = await one.find(id);
+    assert.deepEqual([batch.state, batch.use], ['completed', useOfSold(40)]);
     assert.deepEqual(
       await one.idsOf(id, OUTPUT_PART),
       models.map((_, at) => `${at}`),
     );
+  });
+
+  test('from before its use was counted tells none, and one that runs is counted', async () => {
+    const rig = await open();
+    const old = await rig.queue(['a']);
+    await rig.store.query('UPDATE batches_batch SET usd_nano = NULL');
+    await rig.work();
+    assert.equal((await rig.find(old)).use, undefined);
+    assert.equal('usage' in batchBody(await rig.find(old)), false);
+    rig.clock.advance(SECOND_MS);
+    await rig.queue(['b']);
+    assert.deepEqual(await rig.batches.openCounts(), { validating: 1 });
+    await rig.work();
+    assert.deepEqual(await rig.batches.openCounts(), {});
   });
 
   test('is forgotten with its files when their time has come', async () => {

@@ -17,6 +17,7 @@ import type { Queryable, Store } from '../db/db.ts';
 import type { DeliverAnswer } from '../http/request-context.ts';
 import type { Batch, BatchEnd } from './batch.ts';
 import type { BatchTable, Made } from './batch-table.ts';
+import { type BatchUse, NO_USE, sumOfUses, useOf } from './batch-use.ts';
 import { ERROR_PART, type FileTable, OUTPUT_PART, type Piece, addPieces } from './file-table.ts';
 import {
   type Endpoint,
@@ -59,7 +60,12 @@ export interface BatchHost {
   readonly call: (call: LineCall) => Promise<LineAnswer>;
   /** No further line is begun. */
   readonly isClosing: () => boolean;
+  /** Told of each line of a result that was written. */
+  readonly ran: (result: LineResult) => void;
 }
+
+/** Whether a line is in the output, or in the error file. */
+export type LineResult = 'completed' | 'failed';
 
 export interface RunParts {
   readonly store: Store;
@@ -117,6 +123,7 @@ export class BatchRun {
   #completed = 0;
   #failed = 0;
   #resultBytes = 0;
+  #use = NO_USE;
   /** What the account stores beside the result of this batch. */
   #besideBytes = 0;
 
@@ -156,6 +163,7 @@ export class BatchRun {
         completed: this.#completed,
         failed: this.#failed,
         resultBytes: this.#resultBytes,
+        use: this.#use,
       });
       if (state === undefined) return this.#end('lost');
       if (state === 'cancelling') return this.#end('cancelled');
@@ -264,6 +272,7 @@ export class BatchRun {
     this.#completed = output.lines;
     this.#failed = errors.lines;
     this.#resultBytes = output.sizeBytes + errors.sizeBytes;
+    this.#use = sumOfUses(output.use, errors.use);
   }
 
   /** Runs every line that has no result; resolves when those that were begun have ended. */
@@ -354,7 +363,7 @@ export class BatchRun {
       return undefined;
     }
     let delivered: Piece | undefined;
-    const deliver: DeliverAnswer = async (tx, kept) => {
+    const deliver: DeliverAnswer = async (tx, kept, { settled, outcome }) => {
       const lineId = this.#lineId();
       const line = keptLine(lineId, customId, kept);
       const piece = {
@@ -362,6 +371,7 @@ export class BatchRun {
         seq,
         part: line === undefined ? ERROR_PART : OUTPUT_PART,
         body: line ?? unansweredLine(lineId, customId, LINE_ERRORS.tooLarge),
+        use: useOf(settled, outcome.tokens),
       };
       // Another process was there first: this answer is not sold.
       if ((await this.#writeIn(tx, [piece])) === 0) throw new Fault('REQUEST_IN_PROGRESS');
@@ -396,10 +406,13 @@ export class BatchRun {
     return isOpen ? await addPieces(tx, pieces) : 0;
   }
 
-  #add({ part, body }: Piece): void {
-    if (part === OUTPUT_PART) this.#completed += 1;
+  #add({ part, body, use = NO_USE }: Piece): void {
+    const isOutput = part === OUTPUT_PART;
+    if (isOutput) this.#completed += 1;
     else this.#failed += 1;
     this.#resultBytes += body.length;
+    this.#use = sumOfUses(this.#use, use);
+    this.#parts.host.ran(isOutput ? 'completed' : 'failed');
   }
 
   /** Ends early when the batch is not worked on any further. */
@@ -440,15 +453,17 @@ export class BatchRun {
       // From here on nobody adds a line.
       if (!(await batches.ended(tx, id, end, nowMs))) return false;
       const made: Made[] = [];
+      let used: BatchUse = NO_USE;
       for (const { part, name, fileId } of results) {
-        const { lines, sizeBytes } = await files.sumOf(id, part, tx);
+        const { lines, sizeBytes, use } = await files.sumOf(id, part, tx);
+        used = sumOfUses(used, use);
         made.push({ fileId: lines === 0 ? '' : fileId, lines });
         if (lines === 0) continue;
         const times = { createdMs: nowMs, expiresMs: nowMs + keepMs };
         const facts = { accountId, contentId: id, part, name, purpose: 'batch_output', sizeBytes };
         await files.publish(tx, { id: fileId, ...facts, ...times });
       }
-      await batches.result(tx, id, made);
+      await batches.result(tx, id, made, used);
       return true;
     });
     if (!isEnded) return;

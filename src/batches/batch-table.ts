@@ -14,6 +14,7 @@ import {
   type NewBatch,
   batchOf,
 } from './batch.ts';
+import { type BatchUse, NO_USE, USE_COLUMNS, useValues } from './batch-use.ts';
 
 const OPEN = `state IN ('validating', 'in_progress', 'finalizing', 'cancelling')`;
 const FREE = `lease_owner = '', lease_until_ms = 0`;
@@ -31,6 +32,7 @@ export interface Progress {
   readonly completed: number;
   readonly failed: number;
   readonly resultBytes: number;
+  readonly use: BatchUse;
 }
 
 /** One file of a result; without lines there is none, and its id is empty. */
@@ -62,10 +64,10 @@ export class BatchTable {
     const rows = await tx.query(
       `INSERT INTO batches_batch (id, account_id, key_id, cap_id, country, endpoint, input_file_id,
          output_file_id, error_file_id, state, metadata, problems, keep_ms, total, completed, failed,
-         result_bytes, created_ms, expires_ms, in_progress_ms, finalizing_ms, cancelling_ms,
-         ended_ms, due_ms, lease_owner, lease_until_ms)
-       SELECT $1, $2, $3, $4, $5, $6, $7, '', '', 'validating', $8, '[]', $9, 0, 0, 0, 0, $10, $11,
-         0, 0, 0, 0, $10, '', 0
+         ${USE_COLUMNS.join(', ')}, result_bytes, created_ms, expires_ms, in_progress_ms,
+         finalizing_ms, cancelling_ms, ended_ms, due_ms, lease_owner, lease_until_ms)
+       SELECT $1, $2, $3, $4, $5, $6, $7, '', '', 'validating', $8, '[]', $9, 0, 0, 0,
+         ${useValues(NO_USE).join(', ')}, 0, $10, $11, 0, 0, 0, 0, $10, '', 0
        WHERE $12 > (SELECT count(*) FROM batches_batch WHERE account_id = $2 AND ${OPEN})
        RETURNING id`,
       [
@@ -149,6 +151,14 @@ export class BatchTable {
     return rows.map(batchOf);
   }
 
+  /** Batches that have not ended, by their state. */
+  async openCounts(): Promise<Partial<Record<BatchState, number>>> {
+    const rows = await this.#store.query<{ state: BatchState; batches: bigint }>(
+      `SELECT state, count(*) AS batches FROM batches_batch WHERE ${OPEN} GROUP BY state`,
+    );
+    return Object.fromEntries(rows.map(({ state, batches }) => [state, Number(batches)]));
+  }
+
   /** Whether a batch wants attention that nobody gives it. */
   async isAnyDue(nowMs: number): Promise<boolean> {
     const rows = await this.#store.query(
@@ -165,13 +175,14 @@ export class BatchTable {
 
   /** Keeps a batch, with how far it is. The state that it is in; `undefined` when it is lost. */
   async renew(id: string, untilMs: number, progress: Progress): Promise<BatchState | undefined> {
-    const { completed, failed, resultBytes } = progress;
+    const { completed, failed, resultBytes, use } = progress;
     const rows = await this.#store.transaction(
       (tx) =>
         tx.query<{ state: BatchState }>(
           `UPDATE batches_batch SET lease_until_ms = $3, completed = $4, failed = $5,
-             result_bytes = $6 WHERE id = $1 AND lease_owner = $2 AND ${OPEN} RETURNING state`,
-          [id, this.owner, untilMs, completed, failed, resultBytes],
+             result_bytes = $6, ${useSet(7)}
+           WHERE id = $1 AND lease_owner = $2 AND ${OPEN} RETURNING state`,
+          [id, this.owner, untilMs, completed, failed, resultBytes, ...useValues(use)],
         ),
       { durable: false },
     );
@@ -221,10 +232,16 @@ export class BatchTable {
   }
 
   /** What became of it, in the same transaction. */
-  async result(tx: Queryable, id: string, [output, errors]: readonly Made[]): Promise<void> {
-    const set = `completed = $3, output_file_id = $4, failed = $5, error_file_id = $6, ${FREE}`;
+  async result(
+    tx: Queryable,
+    id: string,
+    [output, errors]: readonly Made[],
+    use: BatchUse,
+  ): Promise<void> {
+    const set = `completed = $3, output_file_id = $4, failed = $5, error_file_id = $6, ${useSet(7)}`;
     const of = (made: Made | undefined) => [made?.lines ?? 0, made?.fileId ?? ''];
-    await this.#step(tx, id, set, '', [...of(output), ...of(errors)]);
+    const values = [...of(output), ...of(errors), ...useValues(use)];
+    await this.#step(tx, id, `${set}, ${FREE}`, '', values);
   }
 
   /** Forgets batches that ended before `beforeMs`: their files have expired by then. */
@@ -242,7 +259,7 @@ export class BatchTable {
     id: string,
     set: string,
     from: string,
-    values: readonly (string | number)[],
+    values: readonly (string | number | bigint)[],
   ): Promise<boolean> {
     const rows = await db.query(
       `UPDATE batches_batch SET ${set}
@@ -251,4 +268,12 @@ export class BatchTable {
     );
     return rows.length === 1;
   }
+}
+
+/** Takes the figures of a use from `$first` on; a batch that began before they were counted stays without. */
+function useSet(first: number): string {
+  const figures = USE_COLUMNS.map((name, at) => {
+    return `${name} = CASE WHEN usd_nano IS NULL THEN NULL ELSE CAST($${first + at} AS BIGINT) END`;
+  });
+  return figures.join(', ');
 }

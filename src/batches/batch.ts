@@ -1,4 +1,5 @@
 /** A batch as it is stored, and as callers see it. */
+import { type BatchUse, USE_COLUMNS, type UseRow, useBody, useOfRow } from './batch-use.ts';
 
 /** Its life. From the first three it can be cancelled; the last four are its end. */
 export const BATCH_STATES = [
@@ -49,6 +50,8 @@ export interface Batch extends NewBatch {
   readonly errorFileId: string;
   readonly problems: readonly BatchProblem[];
   readonly counts: BatchCounts;
+  /** `undefined` for a batch from before it was counted. */
+  readonly use: BatchUse | undefined;
   /** 0 for what has not come yet. */
   readonly inProgressMs: number;
   readonly finalizingMs: number;
@@ -62,7 +65,7 @@ export interface BatchCounts {
   readonly failed: number;
 }
 
-export interface BatchRow {
+export interface BatchRow extends Omit<UseRow, 'usd_nano'> {
   readonly id: string;
   readonly account_id: string;
   readonly key_id: string;
@@ -79,6 +82,8 @@ export interface BatchRow {
   readonly total: bigint;
   readonly completed: bigint;
   readonly failed: bigint;
+  /** With the other figures of its use: null in a batch from before they were counted. */
+  readonly usd_nano: bigint | null;
   readonly created_ms: bigint;
   readonly expires_ms: bigint;
   readonly in_progress_ms: bigint;
@@ -89,7 +94,7 @@ export interface BatchRow {
 
 export const BATCH_COLUMNS = `id, account_id, key_id, cap_id, country, endpoint, input_file_id,
   output_file_id, error_file_id, state, metadata, problems, keep_ms, total, completed, failed,
-  created_ms, expires_ms, in_progress_ms, finalizing_ms, cancelling_ms, ended_ms`;
+  ${USE_COLUMNS.join(', ')}, created_ms, expires_ms, in_progress_ms, finalizing_ms, cancelling_ms, ended_ms`;
 
 export function batchOf(row: BatchRow): Batch {
   return {
@@ -112,6 +117,7 @@ export function batchOf(row: BatchRow): Batch {
       completed: Number(row.completed),
       failed: Number(row.failed),
     },
+    use: row.usd_nano === null ? undefined : useOfRow({ ...row, usd_nano: row.usd_nano }),
     createdMs: Number(row.created_ms),
     expiresMs: Number(row.expires_ms),
     inProgressMs: Number(row.in_progress_ms),
@@ -124,7 +130,7 @@ export function batchOf(row: BatchRow): Batch {
 /** The batch in OpenAI's form. */
 export function batchBody(batch: Batch) {
   const at = (isSo: boolean, ms: number): number | null => (isSo && ms > 0 ? seconds(ms) : null);
-  const { state, endedMs, problems } = batch;
+  const { state, endedMs, problems, use } = batch;
   return {
     id: batch.id,
     object: 'batch' as const,
@@ -145,6 +151,7 @@ export function batchBody(batch: Batch) {
     cancelling_at: at(true, batch.cancellingMs),
     cancelled_at: at(state === 'cancelled', endedMs),
     request_counts: batch.counts,
+    ...(use && useBody(use)),
     metadata: batch.metadata,
   };
 }

@@ -9,6 +9,7 @@ import type { Log } from '../core/log.ts';
 import type { Store } from '../db/db.ts';
 import type { Feature } from '../http/route.ts';
 import { batchRoutes } from './batch-routes.ts';
+import type { BatchState } from './batch.ts';
 import type { BatchHost } from './batch-run.ts';
 import { BatchTable } from './batch-table.ts';
 import { FileTable } from './file-table.ts';
@@ -16,7 +17,7 @@ import { fileRoutes } from './files.ts';
 import { Worker, sweep } from './worker.ts';
 
 export type { Batch } from './batch.ts';
-export type { BatchHost, LineAnswer, LineCall } from './batch-run.ts';
+export type { BatchHost, LineAnswer, LineCall, LineResult } from './batch-run.ts';
 export type { Endpoint } from './lines.ts';
 export { BATCHES_MIGRATIONS } from './migrations.ts';
 
@@ -29,6 +30,11 @@ export interface BatchesParts {
   readonly clock: Clock;
   readonly ids: Ids;
   readonly log: Log;
+}
+
+/** Batches of all callers that have not ended, by their state. */
+export async function openBatches(store: Store): Promise<Partial<Record<BatchState, number>>> {
+  return await new BatchTable(store, '').openCounts();
 }
 
 export function batchesFeature(parts: BatchesParts): Feature {

@@ -45,6 +45,14 @@ const BATCH = {
   cancelling_at: null,
   cancelled_at: null,
   request_counts: { total: 120, completed: 120, failed: 0 },
+  usage: {
+    input_tokens: 4_080,
+    input_tokens_details: { cached_tokens: 0 },
+    output_tokens: 11_400,
+    output_tokens_details: { reasoning_tokens: 0 },
+    total_tokens: 15_480,
+  },
+  cost: { usd: 0.007656, diem: 0 },
   metadata: { run: 'nightly' },
 };
 
@@ -176,6 +184,14 @@ export const CREATE_BATCH: RouteDescription = {
         finalizing_at: null,
         completed_at: null,
         request_counts: { total: 0, completed: 0, failed: 0 },
+        usage: {
+          input_tokens: 0,
+          input_tokens_details: { cached_tokens: 0 },
+          output_tokens: 0,
+          output_tokens_details: { reasoning_tokens: 0 },
+          total_tokens: 0,
+        },
+        cost: { usd: 0, diem: 0 },
       },
       'replay',
     ),

@@ -8,6 +8,15 @@
 import { nextTurn } from '../core/event-loop.ts';
 import { type Queryable, type Store, oneAtATime } from '../db/db.ts';
 
+import {
+  type BatchUse,
+  NO_USE,
+  USE_COLUMNS,
+  type UseRow,
+  useOfRow,
+  useValues,
+} from './batch-use.ts';
+
 /** Which of the files of a batch a piece belongs to; what was uploaded has one. */
 export const OUTPUT_PART = 0;
 export const ERROR_PART = 1;
@@ -34,6 +43,8 @@ export interface Piece {
   readonly seq: number;
   readonly part: number;
   readonly body: Buffer;
+  /** What the line cost, when it was sold. */
+  readonly use?: BatchUse;
 }
 
 /** What one account may store, and all of them. */
@@ -64,6 +75,7 @@ export interface ListRequest {
 export interface PartSum {
   readonly lines: number;
   readonly sizeBytes: number;
+  readonly use: BatchUse;
 }
 
 const COLUMNS = 'id, content_id, part, name, purpose, size_bytes, created_ms, expires_ms';
@@ -274,12 +286,14 @@ export class FileTable {
 
   /** How much of the result of a batch is there, in one of its files. */
   async sumOf(contentId: string, part: number, db: Queryable = this.#store): Promise<PartSum> {
-    const [row] = await db.query<{ lines: bigint; bytes: bigint }>(
-      `SELECT count(*) AS lines, ${sum('size_bytes')} AS bytes FROM batches_piece
+    const [row] = await db.query<{ lines: bigint; bytes: bigint } & UseRow>(
+      `SELECT count(*) AS lines, ${sum('size_bytes')} AS bytes,
+         ${USE_COLUMNS.map((name) => `${sum(name)} AS ${name}`).join(', ')} FROM batches_piece
        WHERE content_id = $1 AND part = $2`,
       [contentId, part],
     );
-    return { lines: Number(row?.lines ?? 0n), sizeBytes: Number(row?.bytes ?? 0n) };
+    if (row === undefined) return { lines: 0, sizeBytes: 0, use: NO_USE };
+    return { lines: Number(row.lines), sizeBytes: Number(row.bytes), use: useOfRow(row) };
   }
 
   async hasLine(contentId: string, seq: number): Promise<boolean> {
@@ -306,14 +320,16 @@ export class FileTable {
 
 /** Adds the pieces that are not there yet; how many. */
 export async function addPieces(tx: Queryable, pieces: readonly Piece[]): Promise<number> {
-  const values = pieces.flatMap(({ contentId, seq, part, body }) => {
-    return [contentId, seq, part, body.length, body];
+  const values = pieces.flatMap(({ contentId, seq, part, body, use = NO_USE }) => {
+    return [contentId, seq, part, body.length, body, ...useValues(use)];
   });
+  const width = values.length / pieces.length;
   const rowOf = (_: Piece, at: number): string => {
-    return `(${Array.from({ length: 5 }, (_none, column) => `$${at * 5 + column + 1}`).join(', ')})`;
+    const places = Array.from({ length: width }, (_none, column) => `$${at * width + column + 1}`);
+    return `(${places.join(', ')})`;
   };
   const rows = await tx.query(
-    `INSERT INTO batches_piece (content_id, seq, part, size_bytes, body)
+    `INSERT INTO batches_piece (content_id, seq, part, size_bytes, body, ${USE_COLUMNS.join(', ')})
      VALUES ${pieces.map(rowOf).join(', ')} ON CONFLICT (content_id, seq) DO NOTHING RETURNING seq`,
     values,
   );

@@ -68,4 +68,25 @@ CREATE INDEX batches_batch_input ON batches_batch (input_file_id);
 CREATE INDEX batches_batch_ended ON batches_batch (ended_ms);
 `,
   },
+  {
+    // What a line cost, as long as its result is there; of a batch from before it is not known.
+    id: 'batches-0002',
+    up: `
+ALTER TABLE batches_piece ADD COLUMN usd_nano BIGINT NOT NULL DEFAULT 0;
+ALTER TABLE batches_piece ADD COLUMN diem_nano BIGINT NOT NULL DEFAULT 0;
+ALTER TABLE batches_piece ADD COLUMN prompt_tokens BIGINT NOT NULL DEFAULT 0;
+ALTER TABLE batches_piece ADD COLUMN completion_tokens BIGINT NOT NULL DEFAULT 0;
+ALTER TABLE batches_piece ADD COLUMN cached_tokens BIGINT NOT NULL DEFAULT 0;
+ALTER TABLE batches_piece ADD COLUMN reasoning_tokens BIGINT NOT NULL DEFAULT 0;
+DROP INDEX batches_piece_part;
+CREATE INDEX batches_piece_part ON batches_piece (content_id, part, seq, size_bytes, usd_nano,
+  diem_nano, prompt_tokens, completion_tokens, cached_tokens, reasoning_tokens);
+ALTER TABLE batches_batch ADD COLUMN usd_nano BIGINT;
+ALTER TABLE batches_batch ADD COLUMN diem_nano BIGINT;
+ALTER TABLE batches_batch ADD COLUMN prompt_tokens BIGINT;
+ALTER TABLE batches_batch ADD COLUMN completion_tokens BIGINT;
+ALTER TABLE batches_batch ADD COLUMN cached_tokens BIGINT;
+ALTER TABLE batches_batch ADD COLUMN reasoning_tokens BIGINT;
+`,
+  },
 ];

@@ -1,5 +1,6 @@
 /** The shapes of files and batches on the wire, as OpenAI's clients know them. */
 import { z } from 'zod';
+import { Cost } from '../http/openapi/cost.ts';
 import { DAY_MS, HOUR_MS, SECOND_MS } from '../core/clock.ts';
 import { BATCH_STATES, COMPLETION_WINDOW } from './batch.ts';
 
@@ -162,6 +163,21 @@ export const BatchObject = z
         failed: z.int().describe('Requests in the error file.'),
       })
       .describe('How many requests have ended; some seconds old while it runs.'),
+    usage: z
+      .strictObject({
+        input_tokens: z.int().describe('Of the prompts.'),
+        input_tokens_details: z
+          .strictObject({ cached_tokens: z.int().describe('Read from a cache.') })
+          .describe('Of these.'),
+        output_tokens: z.int().describe('Of the answers, thinking included.'),
+        output_tokens_details: z
+          .strictObject({ reasoning_tokens: z.int().describe('Of thinking.') })
+          .describe('Of these.'),
+        total_tokens: z.int().describe('The sum of both.'),
+      })
+      .optional()
+      .describe('Tokens of its requests so far; some seconds old while it runs.'),
+    cost: Cost.optional().describe('What its requests were charged so far; exact at its end.'),
     metadata: z.record(z.string(), z.string()).nullable().describe('Your own pairs.'),
   })
   .meta({ id: 'Batch' });

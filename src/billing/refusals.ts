@@ -105,14 +105,12 @@ function capRefusal(
   const currency = isUsd ? 'USD' : 'DIEM';
   const resetsAt = refusal.resetsAtMs === undefined ? null : isoTime(refusal.resetsAtMs);
   const resets = resetsAt === null ? 'it does not reset' : `it resets at ${resetsAt}`;
-  const { budgetId } = refusal;
-  // The cap of a key above this one has the id of that key.
-  const what =
-    budgetId === undefined
+  const { budgetId, parentId } = refusal;
+  const ofKey =
+    parentId === undefined
       ? `spend limit of this ${holder}`
-      : budgetId.startsWith('budget_')
-        ? `budget ${budgetId.replace(/:.*/, '')}`
-        : `spend limit of the API key ${budgetId}, which made this one,`;
+      : `spend limit of the API key ${parentId}, which made this one,`;
+  const what = budgetId === undefined ? ofKey : `budget ${budgetId}`;
   const amount = formatUsd(refusal.limitNano, 6);
   const spent = formatUsd(refusal.spentNano, 6);
   return new Fault(

@@ -4,7 +4,13 @@ import type { Cancelling } from '../core/cancellation.ts';
 import type { Fault } from '../core/faults.ts';
 import type { Nano } from '../core/money.ts';
 import type { Queryable } from '../db/db.ts';
-import type { RequestMetadata, TokenCounts, UsageRecord, UsageStatus } from './ledger/ledger.ts';
+import type {
+  RequestMetadata,
+  Settlement,
+  TokenCounts,
+  UsageRecord,
+  UsageStatus,
+} from './ledger/ledger.ts';
 import type { RateRule, Reservation, WindowState } from './limits/limits.ts';
 
 /** A limit of a caller. */
@@ -51,13 +57,19 @@ export interface SoldAnswer {
   readonly body: Buffer | undefined;
 }
 
+/** What an answer was sold for; an answer that is kept may be none that was sold. */
+export interface SoldFor {
+  readonly settled: Settlement;
+  readonly outcome: Outcome;
+}
+
 /** Keeps the answer of a request, in the transaction that settles it. */
 export interface AnswerKeeper {
   /**
    * Writes the answer, with what is known of its headers; false when another request has its key, and
    * it goes out without being kept. What it throws undoes the settle.
    */
-  keep(tx: Queryable, answer: SoldAnswer): Promise<boolean>;
+  keep(tx: Queryable, answer: SoldAnswer, sold?: SoldFor): Promise<boolean>;
   /** Told whether the answer is kept, once the transaction has ended well. */
   kept(isKept: boolean): void;
   /**

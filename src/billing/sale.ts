@@ -66,6 +66,7 @@ export type {
   PriceBounds,
   SaleRequest,
   SoldAnswer,
+  SoldFor,
 } from './sale-request.ts';
 
 export interface SalesParts {
@@ -396,7 +397,7 @@ export class Sale implements Counted {
     const settlement = await this.settle(outcome, async (tx, settled) => {
       made = make(settled);
       await together?.(tx, settled);
-      if (keeper !== undefined) isKept = await keeper.keep(tx, made);
+      if (keeper !== undefined) isKept = await keeper.keep(tx, made, { settled, outcome });
     });
     keeper?.kept(isKept);
     return made ?? make(settlement);
@@ -455,7 +456,7 @@ function takeOf(request: CountRequest): WindowTake {
   const { caller, modelId, rate, ownLimit } = request;
   return {
     // As `bucketOf`: this is on the way of every request.
-    bucket: `${rate.type === 'api_key' ? caller.keyId : caller.accountId}|${ownLimit?.bucket ?? modelId}`,
+    bucket: `${rate.type === 'api_key' ? (caller.limitKeyId ?? caller.keyId) : caller.accountId}|${ownLimit?.bucket ?? modelId}`,
     tokens: request.tokensEstimate,
     requestLimit: rate.requestsPerMinute,
     tokenLimit: rate.tokensPerMinute,

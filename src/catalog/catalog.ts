@@ -31,7 +31,14 @@ import {
 import { ModelLookup, type ResolvedModel } from './model-lookup.ts';
 import { assignTraits } from './traits.ts';
 
-export type { CatalogModel, DiscoveredModel, ModelOutage, Origin, Replica } from './model.ts';
+export type {
+  BatchType,
+  CatalogModel,
+  DiscoveredModel,
+  ModelOutage,
+  Origin,
+  Replica,
+} from './model.ts';
 export { isWithinPrivacy } from './model.ts';
 export {
   LIST_TYPES,
@@ -92,7 +99,6 @@ export class Catalog {
   readonly #startedSeconds: number;
   #settings: CatalogSettings;
   #discovered: readonly DiscoveredModel[] = [];
-  #offline: ReadonlySet<string> = new Set();
   #areStarting = false;
   #snapshot: Snapshot;
 
@@ -120,13 +126,6 @@ export class Catalog {
     if (isDeepStrictEqual(models, this.#discovered)) return;
     this.#discovered = [...models];
     this.#snapshot = this.#build();
-  }
-
-  /** Ids whose engines are all out: shown as offline. The engines refuse by themselves. */
-  setOffline(ids: ReadonlySet<string>): void {
-    if (isDeepStrictEqual(ids, this.#offline)) return;
-    this.#offline = new Set(ids);
-    this.#snapshot.bodies.clear();
   }
 
   /** The model with exactly this id. */
@@ -217,8 +216,7 @@ export class Catalog {
       model.offline ||
       model.stage === 'removed' ||
       model.replicas.length === 0 ||
-      model.outage !== undefined ||
-      this.#offline.has(model.id);
+      model.outage !== undefined;
     const held = [...(snapshot.traits.get(model.type) ?? [])];
     const traits = held.flatMap(([trait, holder]) => (holder === model ? [trait] : []));
     return modelItem({ model, traits, offline }, this.#shown);

@@ -5,6 +5,7 @@
 import type {
   Capability,
   ModelSettings,
+  ModelType,
   PriceSettings,
   VideoModelSettings,
 } from '../config/config.ts';
@@ -84,9 +85,15 @@ function amount(usd: string | undefined): object | undefined {
   return usd === undefined ? undefined : { usd: Number(usd), diem: Number(usd) };
 }
 
-function pricingOf({ price, type }: CatalogModel): object | undefined {
-  const row = price?.row;
-  if (row === undefined || type === 'video') return undefined;
+function pricingOf({ price, batchPrice, type }: CatalogModel): object | undefined {
+  if (price === undefined || type === 'video') return undefined;
+  return {
+    ...rowPrices(price.row, type),
+    batch: batchPrice && rowPrices(batchPrice.row, type),
+  };
+}
+
+function rowPrices(row: PriceSettings, type: ModelType): object {
   const { extended } = row;
   return {
     input: amount(row.perMillionCharacters ?? row.input),

@@ -49,6 +49,7 @@ export interface DiscoveredModel {
   readonly reasoningEfforts?: ModelSettings['reasoningEfforts'];
   readonly embedding?: ModelSettings['embedding'];
   readonly video?: ModelSettings['video'];
+  readonly rerank?: ModelSettings['rerank'];
   readonly quantization?: ModelSettings['quantization'];
   /** Number of parameters, for the tier. */
   readonly parameters?: number;
@@ -94,6 +95,23 @@ export interface CatalogModel extends Readonly<Omit<ModelSettings, Settled>> {
 /** The life of a model that goes: announced, warned, removed (rerouted or refused), and not listed. */
 export type Stage = 'active' | 'warned' | 'removed' | 'gone';
 
+/** Types whose requests can be in a batch: those that take JSON and give JSON. */
+export type BatchType = Extract<
+  ModelType,
+  'text' | 'embedding' | 'image' | 'moderation' | 'rerank'
+>;
+const BATCH_TYPES: ReadonlySet<ModelType> = new Set<BatchType>([
+  'text',
+  'embedding',
+  'image',
+  'moderation',
+  'rerank',
+]);
+
+function isBatchType(type: ModelType): boolean {
+  return BATCH_TYPES.has(type);
+}
+
 /** Versioning, retired entries: listed up to 30 days after the removal. */
 const LISTED_AFTER_REMOVAL_MS = 30 * DAY_MS;
 
@@ -131,12 +149,13 @@ export function configuredModel(
     capabilities: new Set(settings.capabilities ?? found?.capabilities ?? []),
     price: settings.price === undefined ? undefined : compilePrice(settings.price),
     batchPrice:
-      settings.price === undefined || !settings.batch
+      settings.price === undefined || !settings.batch || !isBatchType(settings.type)
         ? undefined
         : compilePrice(scaledRow(settings.price, given.batchPriceFactor, settings.type)),
     replicas: replicas.length > 0 ? replicas : replicasOf(found),
     embedding: settings.embedding ?? found?.embedding,
     video: settings.video ?? found?.video,
+    rerank: settings.rerank ?? found?.rerank,
     ...lifeOf(settings.deprecation, given.nowMs),
   };
 }

@@ -134,11 +134,11 @@ function shownChains(chains: ChainAuditReport): string {
     transfer.transaction,
     transfer.amountNano === undefined ? '-' : shownUsd(transfer.amountNano),
   ]);
-  const strangers =
+  const others =
     unknown.length === 0
       ? ''
       : `\nTransfers to a receiver that are no payment here:\n${table(['NETWORK', 'TRANSACTION', 'USD'], unknown, ['USD'])}`;
-  if (chains.ok) return `\n${figures}${strangers}\nEvery credit is on its chain\n`;
+  if (chains.ok) return `\n${figures}${others}\nEvery credit is on its chain\n`;
   const rows = chains.differences.map((difference) => [
     difference.network,
     difference.paymentId ?? '-',
@@ -147,7 +147,7 @@ function shownChains(chains: ChainAuditReport): string {
     difference.transaction ?? '-',
   ]);
   const differences = table(['NETWORK', 'PAYMENT', 'WHAT', 'USD', 'TRANSACTION'], rows, ['USD']);
-  return `\n${figures}${strangers}\n${differences}\n${counted(rows)} between books and chains\n`;
+  return `\n${figures}${others}\n${differences}\n${counted(rows)} between books and chains\n`;
 }
 
 function counted({ length }: readonly unknown[]): string {

@@ -8,6 +8,12 @@ import { nearestOf } from '../core/nearest.ts';
 import { accountsCreateCommand, accountsListCommand, accountsUpdateCommand } from './accounts.ts';
 import { agentsClaudeCommand, agentsCodexCommand } from './agents.ts';
 import { auditCommand } from './audit.ts';
+import {
+  budgetsCreateCommand,
+  budgetsDeleteCommand,
+  budgetsListCommand,
+  budgetsUpdateCommand,
+} from './budgets.ts';
 import { checkCommand } from './check.ts';
 import { completionCommand } from './completion.ts';
 import { type Command, Invocation, UsageError } from './command.ts';
@@ -35,6 +41,10 @@ export const COMMANDS: readonly Command[] = [
   accountsListCommand,
   accountsCreateCommand,
   accountsUpdateCommand,
+  budgetsListCommand,
+  budgetsCreateCommand,
+  budgetsUpdateCommand,
+  budgetsDeleteCommand,
   creditCommand,
   debitCommand,
   refundCommand,

@@ -258,6 +258,9 @@ export const DefaultsSection = z
         embedding: z
           .strictObject({ input: usd('0.0125').describe('USD per 1,000,000 tokens.') })
           .prefault({}),
+        rerank: z
+          .strictObject({ input: usd('0.0125').describe('USD per 1,000,000 tokens.') })
+          .prefault({}),
         asr: z
           .strictObject({ perSecond: usd('0.0001').describe('USD per second of audio.') })
           .prefault({}),

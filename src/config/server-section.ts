@@ -5,7 +5,7 @@
  */
 import { z } from 'zod';
 
-import { Text, flag, httpUrl, secret, whole } from './setting-kinds.ts';
+import { Text, count, flag, httpUrl, secret, whole } from './setting-kinds.ts';
 
 /** Long enough for a brand, short enough for header names. */
 const SERVICE_NAME_CHARACTERS = 20;
@@ -90,6 +90,11 @@ export const HttpSection = z
     fileLimitBytes: whole(25_000_000, 1_000_000_000).describe(
       'Largest uploaded file, and largest file or image inside a chat request: 413. The `content` section may ask for less.',
     ),
+    bodiesMb: count()
+      .optional()
+      .describe(
+        'Memory for the bodies of running requests, of which one caller gets half: above it a body is a 429 for its caller, or a 503. Bodies of some kilobytes are not counted. Default: an eighth of the memory that the process may use, 256 at least.',
+      ),
     requestTimeoutSeconds: whole(60).describe('How long a caller may take to send its request.'),
     writeTimeoutSeconds: whole(60).describe(
       'How long a caller may read nothing of its answer: after that its connection is closed, and what was produced is charged.',

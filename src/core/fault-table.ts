@@ -84,6 +84,10 @@ export const FAULTS = {
       'The account has as many webhooks as it may have',
       'Delete a webhook first.',
     ],
+    BUDGET_LIMIT_REACHED: [
+      'The account has as many budgets as it may have',
+      'Delete a budget first.',
+    ],
     UNSAFE_URL: [
       'The URL is not a public http(s) address',
       'Use a public http or https URL without credentials.',

@@ -65,15 +65,27 @@ const LOST_STATEMENTS = new Set(['26000', '42P05']);
 const OVERLOADS = new Set(['57014', '53300']);
 
 /**
- * Why the disk below a SQLite file refuses to write, or `undefined` when the error is another one.
- * By SQLite's result codes; the low byte names the kind (https://sqlite.org/rescode.html).
+ * Why a SQLite file or the disk below it takes no writes, or `undefined` when the error is another
+ * one.
  */
 export function diskFailure(error: unknown): string | undefined {
-  if (!(error instanceof Error) || !('errcode' in error)) return undefined;
-  return DISK_FAILURES.get(Number(error.errcode) & 0xff);
+  return DISK_FAILURES.get(resultCode(error));
 }
 
+/** Whether another process has the lock of a SQLite file. */
+export function isLocked(error: unknown): boolean {
+  return resultCode(error) === LOCKED;
+}
+
+/** SQLite's result code; the low byte names the kind (https://sqlite.org/rescode.html). */
+function resultCode(error: unknown): number {
+  return error instanceof Error && 'errcode' in error ? Number(error.errcode) & 0xff : 0;
+}
+
+const LOCKED = 5;
+
 const DISK_FAILURES: ReadonlyMap<number, string> = new Map([
+  [LOCKED, 'Another process has the database file locked'],
   [8, 'The database file is read-only'],
   [10, 'The disk of the database fails'],
   [13, 'The disk of the database is full'],

@@ -29,7 +29,13 @@ import {
   probeOf,
   threadsOf,
 } from './media-engines.ts';
-import { SENTENCE_DIMENSIONS, SENTENCE_MODEL, sentenceEngine } from './sentences/sentences.ts';
+import {
+  MAX_RERANKED,
+  RERANK_MODEL,
+  SENTENCE_DIMENSIONS,
+  SENTENCE_MODEL,
+  sentenceEngine,
+} from './sentences/sentences.ts';
 
 /** Engines beside the configured ones, as the app sees them. */
 export interface LocalEngineSource {
@@ -57,6 +63,14 @@ const SENTENCES: DiscoveredModel = {
   description: 'Vectors of English sentences: what means the same in other words is near.',
   replicas: [{ engine: SENTENCE_ENGINE, model: SENTENCE_MODEL }],
   embedding: { dimensions: SENTENCE_DIMENSIONS, maxInputTokens: 8_192, customDimensions: false },
+};
+const RERANK: DiscoveredModel = {
+  id: RERANK_MODEL,
+  type: 'rerank',
+  origin: 'downloaded',
+  description: 'Ranks English texts by how near their vectors are to that of the query.',
+  replicas: [{ engine: SENTENCE_ENGINE, model: RERANK_MODEL }],
+  rerank: { maxDocuments: MAX_RERANKED },
 };
 /** Until packages that could not be fetched are asked for again. */
 const RETRY_MS = 10 * MINUTE_MS;
@@ -131,7 +145,10 @@ export class LocalEngines implements LocalEngineSource {
   models(): DiscoveredModel[] {
     const own = (this.#llama?.models() ?? []).map(embeddedModel);
     const found = this.#found.flatMap(({ models }) => models);
-    const sentences = this.#sentences?.runningAt === undefined ? [] : [SENTENCES];
+    const { models } = this.#parts.config;
+    const ranks = models.every(({ type }) => type !== 'rerank');
+    const ofSentences = ranks ? [SENTENCES, RERANK] : [SENTENCES];
+    const sentences = this.#sentences?.runningAt === undefined ? [] : ofSentences;
     const ids = new Set([...found, ...own].map(({ id }) => id));
     const awaited = [...this.#awaited.values()].filter(({ id }) => !ids.has(id));
     return [...found, ...own, ...sentences, ...this.#media.models(), ...awaited];

@@ -41,24 +41,51 @@ export function requireMediaType(
   if (given !== undefined && !MEDIA_TYPE.test(given)) throw new Fault('INVALID_CONTENT_TYPE');
 }
 
-/** The body of a request. Throws `PAYLOAD_TOO_LARGE` (413), and anything when the caller leaves. */
-export function readBytes(request: IncomingMessage, limitBytes: number): Promise<Buffer> {
-  if (Number(request.headers['content-length']) > limitBytes) throw new Fault('PAYLOAD_TOO_LARGE');
+/** A request whose body is read. */
+interface Receiver {
+  readonly request: IncomingMessage;
+  readonly headers: Readonly<Record<string, string | undefined>>;
+  /** What `BodyRoom` counts of the body. */
+  readonly heldBodyBytes: number;
+}
+
+/** Holds bytes of a body in memory until its request ends; says why it does not. */
+interface Room<R extends Receiver> {
+  hold(receiver: R, bytes: number): Fault | undefined;
+}
+
+/**
+ * The body of a request as it was sent. Faults: 413 above `limitBytes`, 429 and 503 without room for
+ * it; fails when the caller leaves.
+ */
+export function readBytes<R extends Receiver>(
+  receiver: R,
+  limitBytes: number,
+  room: Room<R>,
+): Promise<Buffer> {
+  const { request, headers } = receiver;
+  if (Number(headers['content-length']) > limitBytes) throw new Fault('PAYLOAD_TOO_LARGE');
   // Of a caller that left while it was identified no event comes any more.
   if (request.destroyed) return Promise.reject(new Error('The caller left'));
   const { promise, resolve, reject } = Promise.withResolvers<Buffer>();
   let pieces: Buffer[] = [];
   let sizeBytes = 0;
   const take = (piece: Buffer): void => {
-    // Most bodies are one piece, and a list that grows begins with room for many.
-    if (pieces.length === 0) pieces = [piece];
-    else pieces.push(piece);
     sizeBytes += piece.length;
-    if (sizeBytes <= limitBytes) return;
+    // Most bodies are one piece, and a list that grows begins with room for many.
+    if (pieces.length === 0) {
+      pieces = [piece];
+      if (sizeBytes <= limitBytes) return;
+    } else pieces.push(piece);
+    const refusal =
+      sizeBytes > limitBytes
+        ? new Fault('PAYLOAD_TOO_LARGE')
+        : room.hold(receiver, sizeBytes - receiver.heldBodyBytes);
+    if (refusal === undefined) return;
     // The rest is read and forgotten, so that the answer is not lost with the connection.
     request.off('data', take);
     pieces = [];
-    reject(new Fault('PAYLOAD_TOO_LARGE'));
+    reject(refusal);
   };
   request.on('data', take);
   request.on('end', () => {
@@ -69,6 +96,19 @@ export function readBytes(request: IncomingMessage, limitBytes: number): Promise
   });
   request.on('error', reject);
   return promise;
+}
+
+/** The same of a body that was sent in a content coding. Faults besides: what `decoded` throws. */
+export async function readDecoded<R extends Receiver>(
+  receiver: R,
+  limitBytes: number,
+  room: Room<R>,
+): Promise<Buffer> {
+  const sent = await readBytes(receiver, limitBytes, room);
+  const bytes = await decoded(receiver.headers['content-encoding'] ?? '', sent, limitBytes);
+  const refusal = room.hold(receiver, Math.max(0, bytes.length - sent.length));
+  if (refusal !== undefined) throw refusal;
+  return bytes;
 }
 
 const gzipAsync = promisify(gzip);

@@ -56,3 +56,34 @@ function parsed(cursor: string): unknown {
     return undefined;
   }
 }
+
+const TimeAndId = z.tuple([z.number().int(), z.string()]);
+
+/** A row of a list by time, with what tells it apart from others of the same time. */
+type TimePlace<Name extends string> = { readonly createdMs: number } & Readonly<
+  Record<Name, string>
+>;
+
+/** Where a list by time goes on; `undefined` at its beginning. Throws 400 for another cursor. */
+export function decodeTimeCursor<Name extends string>(
+  cursor: string | undefined,
+  name: Name,
+): TimePlace<Name> | undefined {
+  const [createdMs, id] = decodeCursor(cursor, TimeAndId) ?? [];
+  // The two members of a place.
+  return createdMs === undefined ? undefined : ({ createdMs, [name]: id } as TimePlace<Name>);
+}
+
+/** The rows of a page by time, of which `found` has one more than `limit` where others follow. */
+export function timePage<Name extends string, Row extends TimePlace<Name>>(
+  found: readonly Row[],
+  limit: number,
+  name: Name,
+): { readonly rows: readonly Row[]; readonly nextCursor: string | null } {
+  const rows = found.slice(0, limit);
+  const last = found.length > limit ? rows.at(-1) : undefined;
+  return {
+    rows,
+    nextCursor: last === undefined ? null : encodeCursor([last.createdMs, last[name]]),
+  };
+}

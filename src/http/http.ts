@@ -22,12 +22,13 @@ import type { Ids } from '../core/ids.ts';
 import { type Log, reasonOf } from '../core/log.ts';
 import { targetPath } from '../core/request-target.ts';
 import type { AbuseGuard } from './abuse-guard.ts';
+import { BodyRoom } from './body-room.ts';
 import { errorAnswer, refuseConnection } from './error-response.ts';
 import type { RunOnce } from './idempotent.ts';
 import { identifyAs } from './identify.ts';
 import { type InternalCall, InternalCalls } from './internal-call.ts';
 import { type HeaderRecord, RequestContext } from './request-context.ts';
-import { decoded, readBytes, requireMediaType } from './body-bytes.ts';
+import { readBytes, readDecoded, requireMediaType } from './body-bytes.ts';
 import { JSON_BODY, type Route } from './route.ts';
 import type { StandardHeaders } from './answer-headers.ts';
 import { limitWrites } from './write-timeout.ts';
@@ -105,6 +106,7 @@ export class HttpServer {
   readonly #country: ((request: IncomingMessage) => string) | undefined;
   readonly #within: RequestObserver['within'];
   readonly #servers: Server[] = [];
+  readonly bodyRoom: BodyRoom;
   /** Runs its routes in this process. */
   readonly internal: InternalCalls;
   /** What it serves. */
@@ -116,6 +118,7 @@ export class HttpServer {
 
   constructor(parts: ServerParts) {
     this.#parts = parts;
+    this.bodyRoom = new BodyRoom(parts.settings.bodiesMb);
     this.#address = addressBy(parts.settings.trustProxy);
     this.#country = countryBy(parts.settings);
     this.#within = parts.observers.find((observer) => observer.within !== undefined)?.within;
@@ -343,10 +346,8 @@ export class HttpServer {
     const isJson = route.body === JSON_BODY;
     const { jsonLimitBytes } = this.#parts.settings;
     const limitBytes = isJson ? jsonLimitBytes : this.#limitOf(context, route);
-    const reading = readBytes(context.request, limitBytes);
-    const coding = context.headers['content-encoding'];
-    if (coding === undefined) return reading;
-    return reading.then((bytes) => decoded(coding, bytes, limitBytes));
+    const isCoded = context.headers['content-encoding'] !== undefined;
+    return (isCoded ? readDecoded : readBytes)(context, limitBytes, this.bodyRoom);
   }
 
   #limitOf({ headers, callerIfKnown: caller }: RequestContext, { body }: Route): number {
@@ -448,6 +449,7 @@ export class HttpServer {
 
   readonly #ended = (context: RequestContext, observers = this.#parts.observers): void => {
     this.open -= 1;
+    if (context.heldBodyBytes > 0) this.bodyRoom.release(context);
     const tookMs = this.#parts.clock.monotonicMs() - context.startedMs;
     for (const observer of observers) observer.ended(context, tookMs);
   };

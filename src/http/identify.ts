@@ -183,7 +183,7 @@ function sessionCaller(parts: IdentifyParts, context: RequestContext): Promise<C
 }
 
 /** The header of a wallet's sign-in, under either of its names. */
-export function signInHeader({ headers }: RequestContext): string | undefined {
+function signInHeader({ headers }: RequestContext): string | undefined {
   return headers['sign-in-with-x'] ?? headers['x-sign-in-with-x'];
 }
 

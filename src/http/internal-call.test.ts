@@ -136,6 +136,20 @@ describe('a route that is called in the process', () => {
     await until(async () => bench.farebox.app.server.open === 0);
     assert.equal(await spent(accountId), usdToNano('0.000002'));
   });
+
+  test('what has not ended is cut when the server closes, and pays for what was produced', async () => {
+    const accountId = await account();
+    bench.upstream.script.push({ kind: 'stream', chunks: 1_000, everyMs: 5 }, { kind: 'hang' });
+    const streamed = await run(chatBody({ stream: true, max_completion_tokens: 2_000 }));
+    const asked = bench.upstream.seen.length;
+    const waiting = run(chatBody());
+    const cut = Promise.all([assert.rejects(json(streamed)), assert.rejects(waiting)]);
+    await until(async () => bench.upstream.seen.length > asked);
+    bench.farebox.app.server.internal.close();
+    await cut;
+    await until(async () => bench.farebox.app.server.open === 0);
+    assert.ok((await spent(accountId)) >= usdToNano('0.000004'));
+  });
 });
 
 async function until(holds: () => Promise<boolean>): Promise<void> {

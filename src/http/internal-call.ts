@@ -17,7 +17,7 @@ import {
   type ServerResponse,
   request as httpRequest,
 } from 'node:http';
-import { type Readable, duplexPair } from 'node:stream';
+import { type Duplex, type Readable, duplexPair } from 'node:stream';
 import type { Caller } from '../identity/identity.ts';
 import type { DeliverAnswer } from './request-context.ts';
 import type { Route } from './route.ts';
@@ -64,7 +64,8 @@ export type CallRoute = (call: InternalCall) => Promise<InternalAnswer>;
 export class InternalCalls {
   readonly #server: Server;
   readonly #basePath: string;
-  readonly #calls = new WeakMap<object, InternalCall>();
+  /** By the far end of its connection, until that is closed. */
+  readonly #calls = new Map<Duplex, InternalCall>();
 
   /** `server` listens nowhere; `receive` serves what arrives there. */
   constructor(
@@ -87,6 +88,7 @@ export class InternalCalls {
     // Neither end hears of the other's by itself when it is cut.
     near.on('close', () => far.destroy());
     far.on('close', () => {
+      this.#calls.delete(far);
       if (!far.writableFinished) near.destroy();
     });
     this.#calls.set(far, call);
@@ -112,9 +114,9 @@ export class InternalCalls {
     });
   };
 
-  /** Cuts what has not ended. */
+  /** Cuts what has not ended: a server that listens nowhere does not know its connections. */
   close(): void {
-    this.#server.closeAllConnections();
+    for (const far of this.#calls.keys()) far.destroy();
   }
 }
 

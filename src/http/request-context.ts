@@ -18,7 +18,7 @@ import type {
   Idempotency,
   IdempotencyToken,
 } from '../billing/idempotency/idempotency.ts';
-import type { AnswerKeeper, LimitOf, SoldAnswer } from '../billing/sale.ts';
+import type { AnswerKeeper, LimitOf, SoldAnswer, SoldFor } from '../billing/sale.ts';
 import type { Queryable } from '../db/db.ts';
 import type { KnownFacts } from './answer-headers.ts';
 import { codingFor, encoded } from './body-bytes.ts';
@@ -57,7 +57,7 @@ export interface RouteName {
 }
 
 /** Takes an answer over in the transaction that settles it; what it throws undoes the settle. */
-export type DeliverAnswer = (tx: Queryable, answer: FinishedAnswer) => Promise<void>;
+export type DeliverAnswer = (tx: Queryable, answer: FinishedAnswer, sold: SoldFor) => Promise<void>;
 
 /** Headers of an answer in the order in which they leave. */
 export type HeaderRecord = Record<string, string>;
@@ -100,6 +100,8 @@ export class RequestContext {
   /** The beginning of a credential that stands for nobody, once that is known. */
   failedCredential: string | undefined;
   body: Buffer = EMPTY;
+  /** What `BodyRoom` counts of the body. */
+  heldBodyBytes = 0;
   callerIfKnown: Caller | undefined;
   /** The caller left before its answer was complete; `leaving` comes then. */
   isGone = false;
@@ -239,8 +241,9 @@ export class RequestContext {
     this.cancellation = NEVER_CANCELLED;
     this.keeper = {
       isDelivery: true,
-      keep: async (tx, answer) => {
-        await deliver(tx, finished(answer));
+      keep: async (tx, answer, sold) => {
+        assert(sold !== undefined, 'what is delivered was sold');
+        await deliver(tx, finished(answer), sold);
         return true;
       },
       kept: () => undefined,

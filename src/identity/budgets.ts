@@ -1,7 +1,7 @@
 /**
  * Budgets of an account: how much may be spent in a day, week or month, altogether, by what is tagged
  * alike, or by each value of a tag for itself, such as each end user. And which of them, and of the
- * caps of the keys above its key, a request counts against.
+ * caps of the keys above its key, a request counts against. They bind its keys and its wallet.
  */
 import { sha256Hex } from '../core/ids.ts';
 import { type Nano, nano } from '../core/money.ts';
@@ -14,7 +14,7 @@ export type LimitPeriod = (typeof LIMIT_PERIODS)[number];
 export interface Budget {
   readonly id: string;
   readonly accountId: string;
-  /** Without one it counts every charge of the account's keys. */
+  /** Without one it counts every charge of the account. */
   readonly tag: string | undefined;
   /** Without one each value of the tag has the budget for itself. */
   readonly value: string | undefined;
@@ -23,7 +23,7 @@ export interface Budget {
   readonly createdMs: number;
 }
 
-/** What the requests of a key count against beside its own cap. */
+/** What the requests of a key or wallet count against beside its own cap. */
 export interface CallerBudgets {
   /** Keys above it that have caps. */
   readonly parentIds: readonly string[];
@@ -54,10 +54,16 @@ export function budgetOf(row: Row): Budget {
   };
 }
 
+/** Whether each value of a tag has the budget for itself. */
+export function isEachValue({ tag, value }: Pick<Budget, 'tag' | 'value'>): boolean {
+  return tag !== undefined && value === undefined;
+}
+
 /** The cap of a budget, of one value where each has its own. */
 export function budgetCap(budget: Budget, value: string | undefined = budget.value): BudgetOf {
-  const isEach = budget.tag !== undefined && budget.value === undefined;
-  const capId = isEach ? `${budget.id}:${sha256Hex(value ?? '').slice(0, VALUE_HEX)}` : budget.id;
+  const capId = isEachValue(budget)
+    ? `${budget.id}:${sha256Hex(value ?? '').slice(0, VALUE_HEX)}`
+    : budget.id;
   return { budget, value, capId };
 }
 

@@ -60,8 +60,12 @@ export interface Caller {
   readonly models: ReadonlySet<string> | undefined;
   readonly accountLimits: LimitOverrides;
   readonly keyLimits: LimitOverrides;
+  /** The key above it whose limits these are: it counts in the windows of that key. */
+  readonly limitKeyId?: string;
   /** The address of a wallet caller, in its display form. */
   readonly wallet?: string;
+  /** Its wallet signed this very request: no token stands for it. */
+  readonly isSigned?: true;
   /** Of a wallet that pays instead of signing in. */
   readonly payment?: CallerPayment;
   /** Set where its requests count against more than the cap of its key. */

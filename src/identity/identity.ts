@@ -6,7 +6,7 @@ import type { Clock } from '../core/clock.ts';
 import { Fault } from '../core/faults.ts';
 import { type Ids, sha256Hex } from '../core/ids.ts';
 import { type Queryable, type Row, type Store, oneAtATime } from '../db/db.ts';
-import { type LimitOverrides, type Plan, walletAccountId } from './caller.ts';
+import { type Caller, type LimitOverrides, type Plan, walletAccountId } from './caller.ts';
 import { type ApiKey, KEY_COLUMNS, OWNER_COLUMNS, keyOf, newSecret, ownerValues } from './keys.ts';
 import { KnownKeys } from './known-keys.ts';
 import { BUDGET_COLUMNS, type Budget, budgetOf } from './budgets.ts';
@@ -33,6 +33,7 @@ export {
   type CallerBudgets,
   budgetCap,
   budgetsFor,
+  isEachValue,
 } from './budgets.ts';
 export type { ApiKey } from './keys.ts';
 export type { KnownKeys } from './known-keys.ts';
@@ -131,13 +132,20 @@ export class Identity {
     return id;
   }
 
-  /** Throws `API_ACCESS_DISABLED`. A wallet that never made a key has no account to be disabled. */
-  async requireEnabled(accountId: string): Promise<void> {
-    const [row] = await this.#parts.store.query(
-      'SELECT id FROM identity_account WHERE id = $1 AND disabled <> 0',
-      [accountId],
+  /**
+   * A wallet with the budgets of its account. One that never made a key has no account, and so none.
+   * Throws `API_ACCESS_DISABLED`.
+   */
+  async boundedWallet(caller: Caller): Promise<Caller> {
+    const rows = await this.#parts.store.query(
+      `SELECT a.disabled AS disabled, b.* FROM identity_account a
+       LEFT JOIN (SELECT ${BUDGET_COLUMNS} FROM identity_budget WHERE account_id = $1) b ON 1 = 1
+       WHERE a.id = $1 ORDER BY b.created_ms, b.id`,
+      [caller.accountId],
     );
-    if (row !== undefined) throw new Fault('API_ACCESS_DISABLED');
+    if (rows.some(({ disabled }) => disabled !== 0n)) throw new Fault('API_ACCESS_DISABLED');
+    const budgets = rows.filter(({ id }) => id !== null).map(budgetOf);
+    return budgets.length === 0 ? caller : { ...caller, budgets: { parentIds: [], budgets } };
   }
 
   async accounts(): Promise<Account[]> {
@@ -341,7 +349,10 @@ export class Identity {
   }
 
   /** A budget as it is, which nobody changes until the transaction ends; `undefined` when it is gone. */
-  async lockBudget({ id, accountId }: Budget, tx: Queryable): Promise<Budget | undefined> {
+  async lockBudget(
+    { id, accountId }: Pick<Budget, 'id' | 'accountId'>,
+    tx: Queryable,
+  ): Promise<Budget | undefined> {
     const [row] = await tx.query(
       `UPDATE identity_budget SET usd_nano = usd_nano WHERE account_id = $1 AND id = $2
        RETURNING ${BUDGET_COLUMNS}`,
@@ -372,7 +383,10 @@ export class Identity {
   }
 
   /** The same. */
-  async deleteBudget({ id, accountId }: Budget, tx: Queryable): Promise<void> {
+  async deleteBudget(
+    { id, accountId }: Pick<Budget, 'id' | 'accountId'>,
+    tx: Queryable,
+  ): Promise<void> {
     await tx.query('DELETE FROM identity_budget WHERE account_id = $1 AND id = $2', [
       accountId,
       id,

@@ -8,7 +8,7 @@ import { Fault } from '../core/faults.ts';
 import { sha256Hex } from '../core/ids.ts';
 import { type Row, type Store, flushedIf, isShared } from '../db/db.ts';
 import { BUDGET_COLUMNS, budgetOf } from './budgets.ts';
-import { type Caller, MODEL_PRIVACY } from './caller.ts';
+import { type Caller, type LimitOverrides, MODEL_PRIVACY } from './caller.ts';
 import { type ApiKey, KEY_COLUMNS, callerOfKey, keyOf } from './keys.ts';
 
 /** How long a looked-up key is trusted without asking the database again. */
@@ -207,21 +207,37 @@ export class KnownKeys {
   }
 }
 
-/** The models that a key and all keys above it may use: one of those may have been bounded later. */
+/**
+ * The models and the limits that a key and all keys above it have: one of those may have been bounded
+ * later. Limits that are only of a key above are shared with it.
+ */
 function narrowed(
-  { models, modelPrivacy }: Caller,
+  { models, modelPrivacy, keyLimits }: Caller,
   above: readonly ApiKey[],
-): Pick<Caller, 'models' | 'modelPrivacy'> {
+): Pick<Caller, 'models' | 'modelPrivacy' | 'keyLimits' | 'limitKeyId'> {
   let allowed = models;
   let strictest = modelPrivacy;
+  let limits = keyLimits;
+  let limitKeyId: string | undefined;
   for (const key of above) {
     const ofKey = key.models && new Set(key.models);
     if (allowed === undefined) allowed = ofKey;
     else if (ofKey !== undefined) allowed = ofKey.intersection(allowed);
     const isStricter = MODEL_PRIVACY.indexOf(key.modelPrivacy) > MODEL_PRIVACY.indexOf(strictest);
     if (isStricter) strictest = key.modelPrivacy;
+    if (Object.keys(key.limits).length === 0) continue;
+    if (Object.keys(limits).length === 0) limitKeyId = key.id;
+    limits = lowerOf(limits, key.limits);
   }
-  return { models: allowed, modelPrivacy: strictest };
+  const bounded = { models: allowed, modelPrivacy: strictest, keyLimits: limits };
+  return limitKeyId === undefined ? bounded : { ...bounded, limitKeyId };
+}
+
+/** Of each limit that one of them has, the lower one. */
+function lowerOf(a: LimitOverrides, b: LimitOverrides): LimitOverrides {
+  const names = Object.keys({ ...a, ...b }) as (keyof LimitOverrides)[]; // its own names
+  const lower = (name: keyof LimitOverrides) => Math.min(a[name] ?? Infinity, b[name] ?? Infinity);
+  return Object.fromEntries(names.map((name) => [name, lower(name)]));
 }
 
 const SELECT_KEY = `SELECT ${KEY_COLUMNS.map((name) => `k.${name}`).join(', ')},

@@ -8,7 +8,16 @@ import type { Catalog } from '../catalog/catalog.ts';
 import { REASONING_EFFORTS } from '../core/reasoning-efforts.ts';
 import { priceOf } from './prices.ts';
 import type { Json } from './protocol.ts';
-import { type Tool, type ToolCall, type ToolResult, asJson, defineTool, failure } from './tool.ts';
+import {
+  CostUsd,
+  type Tool,
+  type ToolCall,
+  type ToolResult,
+  asJson,
+  defineTool,
+  failure,
+  listOf,
+} from './tool.ts';
 
 export interface ChatToolParts {
   readonly catalog: Catalog;
@@ -81,7 +90,7 @@ const Answer = z.strictObject({
     .enum(['stop', 'length', 'content_filter'])
     .describe('`length`: the answer was cut at `max_tokens`.'),
   usage: z.strictObject({ input_tokens: Count, output_tokens: Count, total_tokens: Count }),
-  cost_usd: z.number().describe('What was charged.'),
+  cost_usd: CostUsd,
   sources: z.array(Source).describe('Pages that were found and read.'),
 });
 
@@ -95,6 +104,7 @@ export function chatTools(parts: ChatToolParts): Tool[] {
       input: ChatInput,
       output: Answer,
       isPaid: true,
+      example: { prompt: 'Name a colour.', max_tokens: 100 },
       about: () => {
         const price = priceOf(catalog, 'text');
         if (price === undefined) return undefined;
@@ -111,6 +121,7 @@ export function chatTools(parts: ChatToolParts): Tool[] {
       input: SearchInput,
       output: Answer,
       isPaid: true,
+      example: { query: 'When is the next spring tide?' },
       about: () => {
         const price = priceOf(catalog, 'text');
         const search = searchPrice();
@@ -222,7 +233,3 @@ async function* eventsOf(stream: Readable): AsyncGenerator<string> {
 }
 
 const DATA = 'data: ';
-
-function listOf(value: unknown): Json[] {
-  return Array.isArray(value) ? value.map(asJson) : [];
-}

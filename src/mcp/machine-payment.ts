@@ -11,15 +11,15 @@ const REQUIRED = 'org.paymentauth/payment-required';
 const RECEIPT = 'org.paymentauth/receipt';
 const PARAMETER = /([a-z]+)="([^"]*)"/g;
 
-/** The value of `Payment-Authorization` or `Authorization` that a call has with it. */
-export function credentialHeader(meta: Json): Readonly<Record<string, string>> | undefined {
+/** The name and the value of the header for a credential that a call has with it. */
+export function credentialHeader(meta: Json): readonly [name: string, value: string] | undefined {
   const credential = meta[CREDENTIAL];
   if (credential === undefined) return undefined;
   const { challenge, ...rest } = isJsonObject(credential) ? credential : {};
   const { request, ...asked } = isJsonObject(challenge) ? challenge : {};
   const wire = { challenge: { ...asked, request: encoded(request) }, ...rest };
   const field = asked['header'] === undefined ? 'authorization' : 'payment-authorization';
-  return { [field]: `Payment ${encoded(wire)}` };
+  return [field, `Payment ${encoded(wire)}`];
 }
 
 /** What a result says beside the offer of x402; nothing where the 402 has no challenge. */

@@ -40,6 +40,7 @@ import {
 import { RunningCalls } from './running-calls.ts';
 import { PAYMENT_CAPABILITY, runTool } from './run-tool.ts';
 import { serviceTools } from './service-tools.ts';
+import { textTools } from './text-tools.ts';
 import { type Tool, asJson } from './tool.ts';
 import { videoTools } from './video-tools.ts';
 
@@ -68,6 +69,7 @@ const TOOLS_PER_PAGE = 50;
 /** How long a client may keep the list: prices can change. */
 const LIST_TTL_MS = 60_000;
 const MAX_BATCH = 20;
+const CURSOR = /^\d{1,9}$/;
 const SESSION_ID = /^[\x21-\x7e]{1,128}$/;
 
 export function mcpFeature(parts: McpParts): Feature {
@@ -91,6 +93,7 @@ class McpServer {
     const { name: serviceName } = config().service;
     this.#tools = [
       ...chatTools({ catalog, serviceName, searchPrice }),
+      ...textTools({ catalog }),
       ...mediaTools({ catalog, ids }),
       ...videoTools({ catalog }),
       ...serviceTools({
@@ -154,13 +157,26 @@ class McpServer {
     }
     const answers: Json[] = [];
     for (const value of values) {
-      const message = readOne(value, context);
-      if (message?.id === undefined) {
-        if (message !== undefined) await this.#notified(context, message);
-      } else answers.push(await this.#answerTo(context, message, message.id));
+      const answer = await this.#answerInBatch(context, value);
+      if (answer !== undefined) answers.push(answer);
     }
     if (answers.length === 0) context.empty(202);
     else await context.json(200, answers);
+  }
+
+  /** Says by itself what is wrong with one message: the answers of the others may be paid for. */
+  async #answerInBatch(context: RequestContext, value: unknown): Promise<Json | undefined> {
+    try {
+      const message = readMessage(value, context);
+      if (message?.id !== undefined) {
+        return resultOf(message.id, this.#signed(message, await this.#result(context, message)));
+      }
+      if (message !== undefined) await this.#notified(context, message);
+      return undefined;
+    } catch (error) {
+      if (error instanceof ProtocolError) return errorOf(idOf(value), error);
+      throw error;
+    }
   }
 
   async #answerTo(
@@ -249,8 +265,10 @@ class McpServer {
 
   /** In one order, so that clients and prompt caches see the same list. */
   async #list(cursor: unknown): Promise<Json> {
-    const start = cursor === undefined ? 0 : Number(cursor);
-    if (!Number.isSafeInteger(start) || start < 0) throw invalidParams('Unknown cursor');
+    if (cursor !== undefined && !(typeof cursor === 'string' && CURSOR.test(cursor))) {
+      throw invalidParams('Unknown cursor');
+    }
+    const start = Number(cursor ?? 0);
     const offered: Json[] = [];
     for (const tool of this.#tools) {
       const description = await tool.about();
@@ -275,9 +293,8 @@ class McpServer {
     const { name } = params;
     const tool = this.#tools.find((one) => one.name === name);
     if (tool !== undefined && (await tool.about()) !== undefined) return tool;
-    throw invalidParams(
-      `Unknown tool: ${JSON.stringify(String(name).slice(0, 100))}; see tools/list`,
-    );
+    if (typeof name !== 'string') throw invalidParams('params.name must be the name of a tool');
+    throw invalidParams(`Unknown tool: ${JSON.stringify(name.slice(0, 100))}; see tools/list`);
   }
 
   async #notified(context: RequestContext, { method, params }: Message): Promise<void> {

@@ -1,20 +1,35 @@
-/** The tools that work on media and texts: `embeddings`, `remove_background`, `transcribe`. */
+/** The tools that make and read media: `generate_image`, `remove_background`, `speak`, `transcribe`. */
 import { z } from 'zod';
 import type { Catalog } from '../catalog/catalog.ts';
+import { SPEECH_FORMATS, SPEECH_SPEEDS } from '../config/config.ts';
 import { decodeBase64 } from '../core/event-loop.ts';
 import type { Ids } from '../core/ids.ts';
 import { readAnswer } from '../http/internal-call.ts';
 import { multipartBody } from '../net/multipart-body.ts';
 import { priceOf } from './prices.ts';
-import { type Tool, asJson, defineTool, failure, readJsonAnswer, structured } from './tool.ts';
+import {
+  CostUsd,
+  type Tool,
+  asJson,
+  defineTool,
+  failure,
+  listOf,
+  readJsonAnswer,
+  structured,
+  withContent,
+} from './tool.ts';
 
 export interface MediaToolParts {
   readonly catalog: Catalog;
   readonly ids: Ids;
 }
 
-/** More vectors are a matter for `POST /embeddings`: a model reads what a tool answers. */
-const MAX_TEXTS = 64;
+/** More of them, or in more ways, are a matter for the routes: a model reads what a tool answers. */
+const MAX_IMAGES = 4;
+const MAX_SPOKEN_CHARACTERS = 4_096;
+/** As large as the routes let them be: what was paid for is not lost on the way. */
+const MAX_IMAGES_BYTES = 257 * 1024 * 1024;
+const MAX_SOUND_BYTES = 256 * 1024 * 1024;
 /** The largest picture that the route answers: four bytes a pixel, should nothing of it compress. */
 const MAX_PNG_BYTES = 134_000_000;
 const URL_START = /^https?:\/\//i;
@@ -25,11 +40,13 @@ const Model = z.string().min(1).max(256).optional();
 const Source = (what: string) =>
   z.string().min(1).describe(`${what}: a public http(s) URL, a data URL, or base64.`);
 
-const Embeddings = z.strictObject({
-  model: z.string(),
-  embeddings: z.array(z.array(z.number())).describe('One vector for each text, in order.'),
-  total_tokens: z.int().min(0),
+const Images = z.strictObject({
+  mime_type: z.string(),
+  size: z.string().describe('Width and height of the first, such as `1024x1024`.'),
+  count: z.int().min(1),
+  cost_usd: CostUsd,
 });
+const Sound = z.strictObject({ mime_type: z.string(), size_bytes: z.int().min(0) });
 const Cutout = z.strictObject({
   mime_type: z.literal('image/png'),
   size_bytes: z.int().min(0),
@@ -41,37 +58,39 @@ const Transcript = z.strictObject({
 });
 
 export function mediaTools(parts: MediaToolParts): Tool[] {
-  return [embeddingsTool(parts), cutoutTool(parts), transcribeTool(parts)];
+  return [imageTool(parts), cutoutTool(parts), speechTool(parts), transcribeTool(parts)];
 }
 
-function embeddingsTool({ catalog }: MediaToolParts): Tool {
+function imageTool({ catalog }: MediaToolParts): Tool {
   return defineTool({
-    name: 'embeddings',
-    title: 'Make embeddings',
-    hints: { readOnlyHint: true, idempotentHint: true, openWorldHint: false },
+    name: 'generate_image',
+    title: 'Make an image',
+    hints: { readOnlyHint: true, openWorldHint: false },
     input: z.strictObject({
-      texts: z.array(z.string().min(1)).min(1).max(MAX_TEXTS),
-      model: z.string().min(1).max(256).default('default').describe('A model id of list_models.'),
-      dimensions: z.int().min(1).optional().describe('For models that can cut their vectors.'),
+      prompt: z.string().min(1).describe('What the image shows.'),
+      model: Model.describe('A model id of list_models.'),
+      n: z.int().min(1).max(MAX_IMAGES).default(1).describe('Images; each is charged.'),
+      size: z.string().optional().describe('Such as `1024x1024`, as the model takes it.'),
+      quality: z.string().optional().describe('Such as `hd`, as the model takes it.'),
     }),
-    output: Embeddings,
+    output: Images,
     isPaid: true,
+    example: { prompt: 'A lighthouse in the fog.' },
     about: () => {
-      const price = priceOf(catalog, 'embedding');
-      return price && `Turns texts into vectors, for search by meaning. ${price}`;
+      const price = priceOf(catalog, 'image');
+      return price && `Makes images from a description. ${price}`;
     },
-    run: async ({ texts, model, dimensions }, call) => {
-      const body = { model, input: texts, dimensions };
-      const answer = await readJsonAnswer(await call.run({ path: '/embeddings', body }));
-      const { data, usage } = answer;
-      const rows = Array.isArray(data) ? data.map(asJson) : [];
-      return structured(
-        Embeddings.parse({
-          model: answer['model'],
-          embeddings: rows.map(({ embedding }) => embedding),
-          total_tokens: asJson(usage)['total_tokens'],
-        }),
-      );
+    run: async (body, call) => {
+      const answer = await call.run({ path: '/images/generations', body });
+      const made = await readJsonAnswer(answer, MAX_IMAGES_BYTES);
+      const { data, size, output_format: format, cost } = made;
+      const mimeType = `image/${String(format)}`;
+      const images = listOf(data).map(({ b64_json: picture }) => {
+        return { type: 'image', data: String(picture), mimeType } as const;
+      });
+      const cost_usd = asJson(cost)['usd'];
+      const value = Images.parse({ mime_type: mimeType, size, count: images.length, cost_usd });
+      return withContent(images, value);
     },
   });
 }
@@ -87,6 +106,7 @@ function cutoutTool({ catalog }: MediaToolParts): Tool {
     }),
     output: Cutout,
     isPaid: true,
+    example: { image: 'https://example.com/photo.jpg' },
     about: () => {
       const price = priceOf(catalog, 'inpaint');
       return (
@@ -100,16 +120,42 @@ function cutoutTool({ catalog }: MediaToolParts): Tool {
         body: { ...given, model },
       });
       const png = await readAnswer(answer, MAX_PNG_BYTES);
-      const value = { mime_type: 'image/png', size_bytes: png.length };
-      const picture = {
-        type: 'image',
-        data: png.toString('base64'),
-        mimeType: 'image/png',
-      } as const;
-      return {
-        content: [picture, { type: 'text', text: JSON.stringify(value) }],
-        structuredContent: value,
-      };
+      const mimeType = 'image/png';
+      const picture = { type: 'image', data: png.toString('base64'), mimeType } as const;
+      return withContent([picture], { mime_type: mimeType, size_bytes: png.length });
+    },
+  });
+}
+
+function speechTool({ catalog }: MediaToolParts): Tool {
+  return defineTool({
+    name: 'speak',
+    title: 'Speak a text',
+    hints: { readOnlyHint: true, openWorldHint: false },
+    input: z.strictObject({
+      text: z.string().min(1).max(MAX_SPOKEN_CHARACTERS),
+      voice: z.string().min(1).max(256).optional().describe('One that the model has.'),
+      instructions: z.string().optional().describe('How it is spoken, for models that listen.'),
+      format: z.enum(SPEECH_FORMATS).optional().describe('`mp3`, where the model writes it.'),
+      speed: z.number().min(SPEECH_SPEEDS.min).max(SPEECH_SPEEDS.max).optional(),
+      model: Model.describe('A model id of list_models.'),
+    }),
+    output: Sound,
+    isPaid: true,
+    example: { text: 'Good morning.' },
+    about: () => {
+      const price = priceOf(catalog, 'tts');
+      return price && `Speaks a text: sound in a voice. ${price}`;
+    },
+    run: async ({ text: input, format: response_format, ...rest }, call) => {
+      const answer = await call.run({
+        path: '/audio/speech',
+        body: { input, response_format, ...rest },
+      });
+      const sound = await readAnswer(answer, MAX_SOUND_BYTES);
+      const mimeType = answer.headers['content-type'] ?? 'application/octet-stream';
+      const audio = { type: 'audio', data: sound.toString('base64'), mimeType } as const;
+      return withContent([audio], { mime_type: mimeType, size_bytes: sound.length });
     },
   });
 }
@@ -130,6 +176,7 @@ function transcribeTool({ catalog, ids }: MediaToolParts): Tool {
     }),
     output: Transcript,
     isPaid: true,
+    example: { media: 'https://example.com/talk.mp3' },
     about: () => {
       const price = priceOf(catalog, 'asr');
       return price && `Writes down what is said in sound or video. ${price}`;

@@ -69,7 +69,7 @@ export function readMessage(value: unknown, context: RequestContext): Message | 
   if (method === undefined && ('result' in value || 'error' in value)) return undefined;
   if (typeof method !== 'string') throw invalidRequest('method must be a string');
   const id = idOf(value);
-  if (id !== given) throw invalidRequest('id must be a string or a whole number');
+  if (id !== given) throw invalidRequest('id must be a string or a whole number below 2^53');
   if (!isJsonObject(params)) throw invalidParams('params must be an object');
   const meta = params['_meta'] ?? {};
   if (!isJsonObject(meta)) throw invalidParams('params._meta must be an object');
@@ -86,7 +86,7 @@ export function readMessage(value: unknown, context: RequestContext): Message | 
 /** The id of a message, as far as it has one that is good. */
 export function idOf(value: unknown): MessageId | undefined {
   const id = isJsonObject(value) ? value['id'] : undefined;
-  return typeof id === 'string' || (typeof id === 'number' && Number.isInteger(id))
+  return typeof id === 'string' || (typeof id === 'number' && Number.isSafeInteger(id))
     ? id
     : undefined;
 }
@@ -111,7 +111,9 @@ function checkModern(
   if (named !== method) throw mismatch('Mcp-Method', named, method);
   if (method !== 'tools/call') return capabilities;
   const name = plainValue(context.header('mcp-name'));
-  if (name !== params['name']) throw mismatch('Mcp-Name', name, String(params['name']));
+  const { name: called } = params;
+  if (typeof called !== 'string') throw invalidParams('params.name must be the name of a tool');
+  if (name !== called) throw mismatch('Mcp-Name', name, called);
   return capabilities;
 }
 

@@ -16,6 +16,7 @@ import {
 import type { RequestContext } from '../http/request-context.ts';
 import type { Caller } from '../identity/identity.ts';
 import { isJsonObject } from '../json/json-scan.ts';
+import { discovered } from './discovered.ts';
 import { challengeMeta, credentialHeader, receiptMeta } from './machine-payment.ts';
 import {
   INTERNAL_ERROR,
@@ -54,6 +55,8 @@ const PAYMENT_RESPONSE = 'x402/payment-response';
 const CLAIM = 'payment-claim';
 const IDEMPOTENCY = 'idempotency-key';
 const PAYMENT_EXTENSION = 'org.x402/payment';
+/** More than any payment header may have: what was cut is refused by whoever reads it. */
+const MAX_PAYMENT_CHARS = 16_384;
 /** Refusals are small. */
 const MAX_REFUSAL_BYTES = 1024 * 1024;
 
@@ -61,10 +64,16 @@ const MAX_REFUSAL_BYTES = 1024 * 1024;
 const BAD_PAYMENT =
   /^(?:INVALID_PAYMENT(?:_.+)?|UNSUPPORTED_(?:NETWORK|TOKEN|SCHEME)|INVALID_AMOUNT|AMOUNT_TOO_(?:LOW|HIGH)|PAYMENT_VERIFICATION_FAILED|SETTLEMENT_FAILED)$/;
 
-/** The payment of a call, whichever protocol wrote it. */
+/** The payment of a call as a header, whichever protocol wrote it. */
 function paymentOf(meta: Json): Readonly<Record<string, string>> | undefined {
   const payment = meta[PAYMENT];
-  return payment === undefined ? credentialHeader(meta) : { 'payment-signature': encoded(payment) };
+  const header =
+    payment === undefined
+      ? credentialHeader(meta)
+      : (['payment-signature', encoded(payment)] as const);
+  if (header === undefined) return undefined;
+  const [name, value] = header;
+  return { [name]: value.slice(0, MAX_PAYMENT_CHARS) };
 }
 
 /** Who pays for a run, and what its answers have said in their headers. */
@@ -215,10 +224,13 @@ async function freshOffer(parts: RunToolParts, attempt: Attempt): Promise<Json |
 
 function paymentRequired({ tool, message }: ToolRun, offer: Json): Json {
   const { name, title: description } = tool;
-  const resource = { url: `mcp://tool/${name}`, description, mimeType: 'application/json' };
-  const required = { ...offer, resource };
-  const { extensions } = message.capabilities;
-  if (message.isModern && asJson(extensions)[PAYMENT_EXTENSION] !== undefined) {
+  const url = `mcp://tool/${name}`;
+  const resource = { ...asJson(offer['resource']), url, description, mimeType: 'application/json' };
+  // The route says of itself how it is asked over HTTP.
+  const extensions = { ...asJson(offer['extensions']), bazaar: discovered(tool) };
+  const required = { ...offer, resource, extensions };
+  const { extensions: known } = message.capabilities;
+  if (message.isModern && asJson(known)[PAYMENT_EXTENSION] !== undefined) {
     return { resultType: 'payment_required', paymentRequired: required };
   }
   const told: ToolResult = {

@@ -2,7 +2,15 @@
 import { z } from 'zod';
 import { LIST_TYPES } from '../catalog/catalog.ts';
 import type { Json } from './protocol.ts';
-import { type Tool, asJson, defineTool, failure, readJsonAnswer, structured } from './tool.ts';
+import {
+  type Tool,
+  asJson,
+  defineTool,
+  failure,
+  listOf,
+  readJsonAnswer,
+  structured,
+} from './tool.ts';
 
 export interface ServiceToolParts {
   /** The networks of the JSON-RPC proxy, and what a credit of it costs; none without a proxy. */
@@ -61,6 +69,7 @@ function rpcTool({ rpc }: ServiceToolParts): Tool {
     input: RpcInput,
     output: RpcOutput,
     isPaid: true,
+    example: { network: 'ethereum-mainnet', method: 'eth_blockNumber' },
     about: async () => {
       const { networks, usdPerCredit } = await rpc();
       if (networks.length === 0) return undefined;
@@ -114,8 +123,7 @@ function modelsTool(): Tool {
       const { data } = await readJsonAnswer(
         await call.run({ method: 'GET', path: `/models?type=${type}` }),
       );
-      const models = Array.isArray(data) ? data.map((one) => rowOf(asJson(one))) : [];
-      return structured(Models.parse({ models }));
+      return structured(Models.parse({ models: listOf(data).map(rowOf) }));
     },
   });
 }

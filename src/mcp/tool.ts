@@ -9,11 +9,13 @@ import type { Json } from './protocol.ts';
 
 export type Content =
   | { readonly type: 'text'; readonly text: string }
-  | { readonly type: 'image'; readonly data: string; readonly mimeType: string }
+  | { readonly type: 'image' | 'audio'; readonly data: string; readonly mimeType: string }
   | {
       readonly type: 'resource';
       readonly resource: { readonly uri: string; readonly mimeType: string; readonly blob: string };
     };
+
+export const CostUsd = z.number().describe('What was charged.');
 
 export interface ToolResult {
   readonly content: readonly Content[];
@@ -56,6 +58,8 @@ export interface ToolDefinition<Input extends z.ZodType> {
   readonly output: z.ZodType;
   /** Set for a tool whose route is paid, so that a payment may come with its call. */
   readonly isPaid?: true;
+  /** Arguments as a caller sends them, for indexes of what is paid. */
+  readonly example?: z.input<Input>;
   /** What it does and what it costs now; `undefined` while nothing here can do it. */
   readonly about: () => string | undefined | Promise<string | undefined>;
   readonly run: (input: z.infer<Input>, call: ToolCall) => Promise<ToolResult>;
@@ -116,6 +120,12 @@ export function structured(value: Json, text = JSON.stringify(value)): ToolResul
   return { content: [{ type: 'text', text }], structuredContent: value };
 }
 
+/** What was made, and what a program reads of it, which is said as text too. */
+export function withContent(made: readonly Content[], value: Json): ToolResult {
+  const { content, ...rest } = structured(value);
+  return { ...rest, content: [...made, ...content] };
+}
+
 /** A route said no. */
 export class RouteRefusal extends Error {
   override readonly name = 'RouteRefusal';
@@ -159,9 +169,17 @@ export function asJson(value: unknown): Json {
     : {};
 }
 
-/** As large as the largest answer of a JSON route that a tool asks. */
+/** The objects of a list. */
+export function listOf(value: unknown): Json[] {
+  return Array.isArray(value) ? value.map(asJson) : [];
+}
+
+/** As large as the largest answer of a JSON route that a tool asks, but for pictures. */
 const MAX_JSON_BYTES = 64 * 1024 * 1024;
 
-export async function readJsonAnswer(answer: InternalAnswer): Promise<Json> {
-  return asJson(JSON.parse((await readAnswer(answer, MAX_JSON_BYTES)).toString()));
+export async function readJsonAnswer(
+  answer: InternalAnswer,
+  maxBytes = MAX_JSON_BYTES,
+): Promise<Json> {
+  return asJson(JSON.parse((await readAnswer(answer, maxBytes)).toString()));
 }

@@ -15,6 +15,7 @@ import {
   failure,
   readJsonAnswer,
   structured,
+  withContent,
 } from './tool.ts';
 
 export interface VideoToolParts {
@@ -116,6 +117,7 @@ function generateTool(catalog: Catalog, about: About): Tool {
     }),
     output: Queued,
     isPaid: true,
+    example: { prompt: 'A lighthouse in the fog.', duration: '5s' },
     about: about(
       'Queues a video and returns its queue_id at once; ask video_status for it. Price: what quote_video says, set aside now and taken when the video is there; one that fails is free.',
     ),
@@ -213,8 +215,7 @@ async function finished(
   }
   const film = await readAnswer(answer, MAX_FILM_BYTES);
   const resource = { uri: `video:${queueId}`, mimeType, blob: film.toString('base64') };
-  const { content, ...rest } = structured(state);
-  return { ...rest, content: [{ type: 'resource', resource }, ...content] };
+  return withContent([{ type: 'resource', resource }], state);
 }
 
 function told(state: z.infer<typeof State>): ToolResult {

@@ -19,32 +19,40 @@ const TokenPrices = {
   cache_write: Amount.optional().describe("For each million tokens written to the engine's cache."),
 };
 
+const Prices = {
+  ...TokenPrices,
+  extended: z
+    .strictObject({
+      context_token_threshold: z
+        .int()
+        .describe('Prompts with more tokens than this pay these prices.'),
+      ...TokenPrices,
+    })
+    .optional()
+    .describe('Of prompts with more tokens than the threshold.'),
+  generation: Amount.optional().describe('Per image.'),
+  resolutions: z
+    .record(z.string(), Amount)
+    .optional()
+    .describe('Per image, by its size; `generation` for other sizes.'),
+  quality: z
+    .record(z.string(), z.record(z.string(), Amount))
+    .optional()
+    .describe('Per image, by its size, or `any`, and then by its quality.'),
+  per_request: Amount.optional().describe('For each request.'),
+  per_search: Amount.optional().describe(
+    'For each web search, and for each page that was read; of rerank models for each search of up to 100 documents.',
+  ),
+  per_audio_second: Amount.optional().describe('For each second of a recording.'),
+};
+
 const Pricing = z
   .strictObject({
-    ...TokenPrices,
-    extended: z
-      .strictObject({
-        context_token_threshold: z
-          .int()
-          .describe('Prompts with more tokens than this pay these prices.'),
-        ...TokenPrices,
-      })
+    ...Prices,
+    batch: z
+      .strictObject(Prices)
       .optional()
-      .describe('Of prompts with more tokens than the threshold.'),
-    generation: Amount.optional().describe('Per image.'),
-    resolutions: z
-      .record(z.string(), Amount)
-      .optional()
-      .describe('Per image, by its size; `generation` for other sizes.'),
-    quality: z
-      .record(z.string(), z.record(z.string(), Amount))
-      .optional()
-      .describe('Per image, by its size, or `any`, and then by its quality.'),
-    per_request: Amount.optional().describe('For each request.'),
-    per_search: Amount.optional().describe(
-      'For each web search, and for each page that was read; of rerank models for each search of up to 100 documents.',
-    ),
-    per_audio_second: Amount.optional().describe('For each second of a recording.'),
+      .describe('The same of a request in a batch; missing where there are none of the model.'),
   })
   .describe(
     'Prices of tokens are per million; of speech, `input` is per million characters of text.',

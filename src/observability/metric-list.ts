@@ -47,12 +47,14 @@ export const METRICS = {
     ['kind', 'status'],
     'Priced requests that were settled: `completed`, `aborted`, `failed`.',
   ),
-  holdsOpen: gauge(
-    'farebox_holds_open',
+  holdsOpen: gauge('farebox_holds_open', [], 'Open holds of the requests of this process.'),
+  holdsUsd: gauge('farebox_holds_usd', [], 'Money that these set aside, in USD.'),
+  jobHoldsOpen: shared(
+    'farebox_job_holds_open',
     [],
-    'Open holds: of the requests of this process, and those that are rows of the database.',
+    'Open holds of queued jobs, which are in the database.',
   ),
-  holdsUsd: gauge('farebox_holds_usd', [], 'Money set aside by open holds, in USD.'),
+  jobHoldsUsd: shared('farebox_job_holds_usd', [], 'Money that those of jobs set aside, in USD.'),
   leasedUsd: shared(
     'farebox_leased_usd',
     [],
@@ -67,6 +69,12 @@ export const METRICS = {
     'farebox_topup_credits',
     ['state'],
     'Credits of wallet payments: `watched` (the chain could still undo them), `vanished` (not on the chain now), `reversed` (since the beginning).',
+  ),
+  batches: shared('farebox_batches', ['state'], 'Batches that have not ended, by their state.'),
+  batchRequests: counter(
+    'farebox_batch_requests_total',
+    ['result'],
+    'Requests of batches that this process ended: `completed` with an answer, `failed` with an error.',
   ),
   databaseUp: gauge(
     'farebox_database_up',

@@ -42,9 +42,18 @@ test('a settlement that takes too long is 503; the same request joins it and get
   clock.advance(MINUTE_MS);
   await assert.rejects(first, (error: Fault) => error.code === 'SERVICE_UNAVAILABLE');
   const second = facilitator.settle(body);
+  // A slow node gathers no more than it can be asked.
+  const others = Array.from({ length: 1_000 }, (_, n) => {
+    const payload = { authorization: { from: String(n) } };
+    const paymentPayload = { ...body.paymentPayload, payload };
+    return facilitator.settle({ ...body, paymentPayload });
+  });
+  await assert.rejects(others.at(-1) ?? second, /Too many payments/);
+  assert.equal(calls, 1_000);
   const answer = { success: true, transaction: '0x1', network: BASE, payer: 'z' } as const;
   settled.resolve(answer);
   assert.deepEqual(await second, answer);
-  assert.equal(calls, 1);
+  await Promise.all(others.slice(0, -1));
+  assert.equal(calls, 1_000);
   assert.deepEqual(await facilitator.verify(body), { isValid: true });
 });

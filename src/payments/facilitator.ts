@@ -20,6 +20,8 @@ type FacilitatorServices = Pick<PaymentServices, 'rails' | 'clock' | 'log' | 'se
 /** What an answer may take beyond the time that a settlement waits for its block. */
 const ANSWER_GRACE_MS = 5 * SECOND_MS;
 const RETRY_AFTER_SECONDS = 5;
+/** Requests that are worked on at once; a slow node would gather them without end. */
+const MAX_RUNNING = 1_000;
 
 export class ExposedFacilitator {
   readonly #official = new x402Facilitator();
@@ -66,11 +68,7 @@ export class ExposedFacilitator {
     const key = JSON.stringify([call, request]);
     const work = this.#running.get(key) ?? this.#start(key, call, request);
     if (!(await endsWithin(clock, settleWaitMs + ANSWER_GRACE_MS, work))) {
-      throw new Fault('SERVICE_UNAVAILABLE', {
-        message:
-          'The chain takes too long to answer about the payment; send the same request again',
-        retryAfterSeconds: RETRY_AFTER_SECONDS,
-      });
+      throw later('The chain takes too long to answer about the payment');
     }
     try {
       return await work;
@@ -83,10 +81,18 @@ export class ExposedFacilitator {
   }
 
   #start(key: string, call: 'verify' | 'settle', request: Request): Promise<unknown> {
+    if (this.#running.size >= MAX_RUNNING) throw later('Too many payments are being looked at');
     const work = this.#official[call](...request).finally(() => this.#running.delete(key));
     this.#running.set(key, work);
     return work;
   }
+}
+
+function later(reason: string): Fault {
+  return new Fault('SERVICE_UNAVAILABLE', {
+    message: `${reason}; send the same request again`,
+    retryAfterSeconds: RETRY_AFTER_SECONDS,
+  });
 }
 
 function readRequest(body: unknown): Request | undefined {

@@ -9,6 +9,7 @@
  */
 import { type Clock, SECOND_MS, isoTime } from '../core/clock.ts';
 import { keccak256 } from '../core/keccak.ts';
+import type { Ids } from '../core/ids.ts';
 import type { Nano } from '../core/money.ts';
 import { asObject, decodeHeader, encodeHeader } from './header-codec.ts';
 import { USDC_DECIMALS, unitsAbove } from './networks.ts';
@@ -25,6 +26,7 @@ export interface MachinePaymentsOptions {
   readonly realm: string;
   readonly maxTimeoutSeconds: number;
   readonly clock: Pick<Clock, 'nowMs'>;
+  readonly ids: Pick<Ids, 'hex'>;
   /** The rails to offer now. */
   readonly offers: () => readonly RailOffer[];
 }
@@ -32,6 +34,7 @@ export interface MachinePaymentsOptions {
 const METHOD = 'evm';
 const INTENT = 'charge';
 const EVM = 'eip155:';
+const NONCE_BYTES = 8;
 const CREDENTIAL = /^Payment[ ]+([A-Za-z0-9_-]+={0,2})$/i;
 /** As long as any payment header may be. */
 const MAX_CREDENTIAL_CHARS = 12_288;
@@ -49,6 +52,8 @@ interface Challenge {
   /** Base64url of JSON. */
   readonly request: string;
   readonly expires: string;
+  /** Base64url of JSON, which the client gives back as it is. */
+  readonly opaque: string;
   readonly header: string | undefined;
 }
 
@@ -61,7 +66,7 @@ export class MachinePayments {
 
   /** The value of `WWW-Authenticate` that asks for an amount; `undefined` while Base takes nothing. */
   challenge(amount: Nano, field: CredentialField): string | undefined {
-    const { realm, maxTimeoutSeconds, clock, offers } = this.#options;
+    const { realm, maxTimeoutSeconds, clock, ids, offers } = this.#options;
     const offer = offers().find(({ network }) => network.startsWith(EVM));
     if (offer === undefined) return undefined;
     const request = encoded({
@@ -76,8 +81,10 @@ export class MachinePayments {
       recipient: offer.payTo,
     });
     const expires = isoTime(clock.nowMs() + maxTimeoutSeconds * SECOND_MS);
+    // The id is what the payer signs: two challenges of one moment are two payments.
+    const opaque = encoded({ nonce: ids.hex(NONCE_BYTES) });
     const header = field === 'Authorization' ? undefined : field;
-    const asked = { realm, method: METHOD, intent: INTENT, request, expires, header };
+    const asked = { realm, method: METHOD, intent: INTENT, request, expires, opaque, header };
     const id = this.#idOf(asked);
     const words = {
       id,
@@ -86,6 +93,7 @@ export class MachinePayments {
       intent: INTENT,
       expires,
       ...(header && { header }),
+      opaque,
       request,
     };
     const list = Object.entries(words).map(([name, value]) => `${name}="${value}"`);
@@ -119,13 +127,9 @@ export class MachinePayments {
     });
   }
 
-  #idOf({ realm, method, intent, request, expires, header }: Omit<Challenge, 'id'>): string {
-    // Neither a digest nor opaque data is ever part of a challenge of ours.
-    const slots = [realm, method, intent, request, expires, '', ''];
-    return macOf(
-      this.#options.secret,
-      [...slots, ...(header === undefined ? [] : [header])].join('|'),
-    );
+  #idOf({ realm, method, intent, request, expires, opaque, header }: Omit<Challenge, 'id'>) {
+    const said = [realm, method, intent, request, expires, opaque, header];
+    return macOf(this.#options.secret, JSON.stringify(said));
   }
 }
 
@@ -148,13 +152,14 @@ function readCredential(credential: string): Readonly<Record<string, unknown>> {
 }
 
 function readChallenge(value: unknown): Challenge | undefined {
-  const { id, realm, method, intent, request, expires, header, digest, opaque } =
+  const { id, realm, method, intent, request, expires, opaque, header, digest } =
     asObject(value) ?? {};
-  const texts = [id, realm, method, intent, request, expires];
+  const texts = [id, realm, method, intent, request, expires, opaque];
   if (!texts.every((text) => typeof text === 'string')) return undefined;
   if (header !== undefined && typeof header !== 'string') return undefined;
-  if (digest !== undefined || opaque !== undefined) return undefined;
-  return { id, realm, method, intent, request, expires, header } as Challenge; // checked above
+  // No challenge of ours has one.
+  if (digest !== undefined) return undefined;
+  return { id, realm, method, intent, request, expires, opaque, header } as Challenge; // checked above
 }
 
 /** The authorization, as x402 has it. Its other members are checked as those of any payment. */
@@ -172,16 +177,15 @@ function readAuthorization(value: unknown, { id, realm, expires }: Challenge) {
   if (type !== 'authorization') {
     throw refuse('The type of the payment must be authorization: EIP-3009');
   }
-  if (
-    String(nonce).toLowerCase() !==
-    `0x${Buffer.from(keccak256(Buffer.from(id + realm))).toString('hex')}`
-  ) {
+  const bound = `0x${Buffer.from(keccak256(Buffer.from(id + realm))).toString('hex')}`;
+  if (typeof nonce !== 'string' || nonce.toLowerCase() !== bound) {
     throw refuse(
       'The nonce of the payment must be the hash of the id and the realm of its challenge',
     );
   }
   const lastSecond = Math.ceil(Date.parse(expires) / SECOND_MS);
-  if (!(Number(validBefore) <= lastSecond)) {
+  const isTime = typeof validBefore === 'string' || typeof validBefore === 'number';
+  if (!isTime || !(Number(validBefore) <= lastSecond)) {
     throw refuse('The payment must end with the challenge that it answers');
   }
   return { from, to, value: amount, validAfter, validBefore, nonce, signature };

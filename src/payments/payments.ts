@@ -167,7 +167,7 @@ function sessionsOf(options: PaymentsOptions, secret: string): WalletSessions {
 }
 
 function machinePayments(
-  { settings, publicUrl, clock }: PaymentsOptions,
+  { settings, publicUrl, clock, ids }: PaymentsOptions,
   rails: RailMonitor,
   secret: string,
 ): MachinePayments {
@@ -178,6 +178,7 @@ function machinePayments(
     realm,
     maxTimeoutSeconds,
     clock,
+    ids,
     offers: () => rails.offers(),
   });
 }

@@ -1,13 +1,25 @@
 /** The 402 objects: shapes for stock clients, one configured origin, and their size. */
 import assert from 'node:assert/strict';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { describe, test } from 'node:test';
 import { decodePaymentRequiredHeader } from '@x402/core/http';
 import { PaymentRequiredV2Schema } from '@x402/core/schemas';
+import {
+  extractOffersFromPaymentRequired,
+  findAcceptsObjectFromSignedOffer,
+  isEIP712SignedOffer,
+  verifyOfferSignatureEIP712,
+} from '@x402/extensions/offer-receipt';
+import { openTestStore } from '../../test/databases/stores.ts';
+import { systemClock } from '../core/clock.ts';
 import { usdToNano } from '../core/money.ts';
+import { PAYMENTS_MIGRATIONS } from './migrations.ts';
 import { BASE, SOLANA } from './networks.ts';
 import { Requirements } from './requirements.ts';
 import type { RailOffer } from './requirements.ts';
-import { Signing } from './signing/signing.ts';
+import { Signing, openSigning } from './signing/signing.ts';
 
 const offers: RailOffer[] = [
   {
@@ -172,6 +184,41 @@ describe('payment required', () => {
     ];
     assert.deepEqual(optionsFor('topUp'), topUp);
     assert.deepEqual(optionsFor('discovery'), [['base', '100000'], ['solana', '100000'], ...topUp]);
+  });
+
+  test('signed offers are in the header where there is room for them, in one form if not in both', async () => {
+    const folder = mkdtempSync(join(tmpdir(), 'farebox-offers-'));
+    const store = await openTestStore(`sqlite:${join(folder, 'test.db')}`);
+    await store.migrate(PAYMENTS_MIGRATIONS);
+    const clock = systemClock();
+    const signing = await openSigning({ ...options, clock, store, configured: undefined });
+    // As large as that of a chat.
+    const discovered = { full: { words: 'x'.repeat(1_500) }, slim: { words: 'x'.repeat(250) } };
+    const offersIn = async (rails: RailOffer[], headerBytes: number) => {
+      const made = new Requirements({ ...options, signing, headerBytes, offers: () => rails });
+      const { header, body } = await made.discovery({ ...resource, discovered });
+      assert.ok(header.length <= headerBytes);
+      const required = decodePaymentRequiredHeader(header);
+      assert.ok('bazaar' in (required.extensions ?? {}));
+      assert.equal(extractOffersFromPaymentRequired(body as never).length, rails.length * 4);
+      return { required, offers: extractOffersFromPaymentRequired(required) };
+    };
+    const { required, offers: offered } = await offersIn(offers, 8_000);
+    assert.deepEqual(
+      offered.map(({ acceptIndex }) => acceptIndex),
+      [0, 1, 2, 3],
+    );
+    for (const offer of offered) {
+      assert.ok(isEIP712SignedOffer(offer));
+      await verifyOfferSignatureEIP712(offer);
+      const option = findAcceptsObjectFromSignedOffer(offer, required.accepts);
+      assert.equal(option, required.accepts[offer.acceptIndex ?? -1]);
+    }
+    assert.equal((await offersIn(offers, 3_600)).offers.length, 0);
+    assert.equal((await offersIn(offers.slice(0, 1), 3_600)).offers.length, 2);
+    assert.equal((await offersIn(offers.slice(0, 1), 8_000)).offers.length, 4);
+    await store.close();
+    rmSync(folder, { recursive: true });
   });
 
   test('the manifest names the receivers and the paid endpoints of the configured origin', () => {

@@ -17,6 +17,7 @@ import {
   DID_DOCUMENT,
   OFFER_RECEIPT,
   type OfferedOption,
+  type SignedOffer,
   type Signing,
 } from './signing/signing.ts';
 
@@ -77,7 +78,9 @@ type Json = Readonly<Record<string, unknown>>;
 interface Required402 extends Json {
   readonly resource: Json & { readonly url: string };
   readonly accepts: readonly OfferedOption[];
-  readonly extensions: Json;
+  readonly extensions: Json & {
+    readonly [OFFER_RECEIPT]?: { readonly info: { readonly offers: readonly SignedOffer[] } };
+  };
 }
 
 /** A 402 answer: its body and the value of its `PAYMENT-REQUIRED` header. */
@@ -330,11 +333,18 @@ export class Requirements {
   /** As much of a 402 as fits; the body has all of it. */
   #header(required: Required402, { discovered }: Resource): string {
     const { headerBytes } = this.#options;
-    const { [OFFER_RECEIPT]: _, ...unsigned } = required.extensions;
-    const { [BAZAAR]: __, ...least } = unsigned;
-    const slim = discovered === undefined ? [] : [{ ...least, [BAZAAR]: discovered.slim }];
+    const { [OFFER_RECEIPT]: offered, ...unsigned } = required.extensions;
+    const { [BAZAAR]: _, ...least } = unsigned;
+    const described = discovered === undefined ? [] : [{ ...least, [BAZAAR]: discovered.slim }];
+    // In the shorter of their forms, then with less for indexes.
+    const offers = offered?.info.offers.filter(({ format }) => format === 'eip712') ?? [];
+    const oneForm = { [OFFER_RECEIPT]: { info: { offers } } };
+    const signed =
+      offered === undefined
+        ? []
+        : [unsigned, ...described].map((rest) => ({ ...rest, ...oneForm }));
     let header = '';
-    for (const extensions of [required.extensions, unsigned, ...slim, least]) {
+    for (const extensions of [required.extensions, ...signed, unsigned, ...described, least]) {
       header = encodeHeader({ ...required, extensions });
       if (header.length <= headerBytes) break;
     }

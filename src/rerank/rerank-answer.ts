@@ -13,15 +13,12 @@ export interface ReadRanking {
   readonly tokens: number | undefined;
 }
 
-/** The best `wanted` of `count` documents; `undefined` when the answer does not tell them. */
-export function readRanking(body: Buffer, count: number, wanted: number): ReadRanking | undefined {
-  let answer: unknown;
-  try {
-    answer = JSON.parse(body.toString('utf8'));
-  } catch {
-    // Not JSON: another engine may do better.
-    return undefined;
-  }
+/** The best `wanted` of `count` documents; `undefined` when `answer` does not tell them. */
+export function readRanking(
+  answer: unknown,
+  count: number,
+  wanted: number,
+): ReadRanking | undefined {
   // Cohere, Jina, vLLM and llama.cpp say `results`, Voyage says `data`, TEI gives a bare list.
   const list: unknown = isJsonObject(answer) ? (answer['results'] ?? answer['data']) : answer;
   if (!Array.isArray(list)) return undefined;

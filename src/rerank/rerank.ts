@@ -9,7 +9,7 @@ import { tokensAbout, tokensAtMost } from '../core/token-count.ts';
 import { engineFault } from '../engines/engine-refusal.ts';
 import type { EngineFailure, Engines, Replica } from '../engines/engines.ts';
 import type { ReplicaSet } from '../engines/replica-set.ts';
-import { type ReadLargeJson, readJson } from '../http/read-request.ts';
+import { type ReadLargeJson, readEngineJson, readJson } from '../http/read-request.ts';
 import type { RequestContext } from '../http/request-context.ts';
 import { JSON_BODY, type Route } from '../http/route.ts';
 import { answerWork, findModel, sellWork, type SellingParts } from '../http/sell-work.ts';
@@ -146,7 +146,7 @@ function resultsOf({ ranked }: ReadRanking, { request, texts }: RerankOrder): ob
 }
 
 async function rank(
-  { engines, textReplicas }: RerankParts,
+  { engines, textReplicas, readLargeJson }: RerankParts,
   context: RequestContext,
   { request, texts, wanted, textBytes }: RerankOrder,
   { model, signal }: Pick<Parameters<Parameters<typeof sellWork>[4]>[0], 'model' | 'signal'>,
@@ -175,8 +175,8 @@ async function rank(
     maxResponseBytes: MAX_RESPONSE_BYTES + textBytes * RESPONSE_BYTES_PER_TEXT_BYTE,
     timeLimits: TIME_LIMITS,
     accept: ANSWER_TYPES,
-    isUsable: (body) => {
-      read = readRanking(body, texts.length, wanted);
+    isUsable: async (body) => {
+      read = readRanking(await readEngineJson(body, readLargeJson), texts.length, wanted);
       return read !== undefined;
     },
   });

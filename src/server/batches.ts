@@ -10,7 +10,7 @@ import {
   type LineCall,
   batchesFeature,
 } from '../batches/batches.ts';
-import type { ModelType } from '../config/config.ts';
+import type { BatchType } from '../catalog/catalog.ts';
 import { Fault } from '../core/faults.ts';
 import { errorAnswer } from '../http/error-response.ts';
 import type { HttpServer } from '../http/http.ts';
@@ -19,9 +19,10 @@ import type { Feature } from '../http/route.ts';
 import { type Caller, walletOfAccount } from '../identity/identity.ts';
 import type { Wallets } from '../wallet/wallet.ts';
 import type { FeatureParts } from './feature-parts.ts';
+import type { ServerMetrics } from './metrics.ts';
 
 /** Routes that take JSON and give JSON, whole, with the type of the model that their requests name. */
-const ENDPOINTS: Readonly<Record<string, ModelType>> = {
+const ENDPOINTS: Readonly<Record<string, BatchType>> = {
   '/chat/completions': 'text',
   '/completions': 'text',
   '/responses': 'text',
@@ -38,7 +39,16 @@ const MAX_REFUSAL_BYTES = 1024 * 1024;
 /** Names are told back as far as that. */
 const MAX_SHOWN_CHARS = 100;
 
-export function batches(shared: FeatureParts, server: HttpServer, wallets: Wallets): Feature {
+export interface BatchesWiring {
+  readonly server: HttpServer;
+  readonly wallets: Wallets;
+  readonly metrics: ServerMetrics;
+}
+
+export function batches(
+  shared: FeatureParts,
+  { server, wallets, metrics }: BatchesWiring,
+): Feature {
   const { config, stores, clock, ids, log } = shared;
   const isServed = (path: string): boolean =>
     server.routes.some((route) => route.path === path && route.sells !== undefined);
@@ -49,6 +59,7 @@ export function batches(shared: FeatureParts, server: HttpServer, wallets: Walle
       ...modelsOf(shared, isServed),
       call: (call) => run(shared, server, wallets, call),
       isClosing: () => server.isClosing,
+      ran: (result) => metrics.batchRequestRan(result),
     },
     endpoints: () => Object.keys(ENDPOINTS).filter(isServed),
     clock,

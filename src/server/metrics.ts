@@ -5,6 +5,7 @@
 import { monitorEventLoopDelay } from 'node:perf_hooks';
 import type { HttpServer, RequestObserver } from '../http/http.ts';
 import type { RequestContext, RouteName } from '../http/request-context.ts';
+import { type LineResult, openBatches } from '../batches/batches.ts';
 import type { Catalog } from '../catalog/catalog.ts';
 import type { Engines } from '../engines/engines.ts';
 import type { Outcome, Sale } from '../billing/sale.ts';
@@ -99,6 +100,7 @@ export class ServerMetrics implements RequestObserver {
   readonly #charged = moneyFigures(METRICS.charged);
   readonly #settled = figures(METRICS.settled);
   readonly #chores = figures(METRICS.chores);
+  readonly #batchRequests = figures(METRICS.batchRequests);
   readonly #routes = new Map<RouteName | undefined, RouteFigures>();
   /** By kind of work and model. */
   readonly #sold = new Map<string, Map<string, SoldFigures>>();
@@ -173,6 +175,10 @@ export class ServerMetrics implements RequestObserver {
     this.#chores.at(result).value += 1;
   }
 
+  batchRequestRan(result: LineResult): void {
+    this.#batchRequests.at(result).value += 1;
+  }
+
   /** The page of a scrape, with the figures of all processes on the port. Never throws. */
   async page(server: ServerState): Promise<string> {
     const { siblings } = this.#parts;
@@ -195,6 +201,7 @@ export class ServerMetrics implements RequestObserver {
       this.#charged,
       this.#settled,
       this.#chores,
+      this.#batchRequests,
       ...gauges.all.values(),
     ];
     const { siblings } = this.#parts;
@@ -255,14 +262,18 @@ export class ServerMetrics implements RequestObserver {
     // A disk that is full still answers reads.
     const takesWrites = stores.store.unavailable() === undefined;
     gauges.set('databaseUp', Number(holds !== undefined && takesWrites));
-    gauges.show('holdsOpen', 'holdsUsd', 'leasedUsd', 'debtsUsd', 'topUps');
+    gauges.show(...DATABASE_GAUGES);
     if (holds === undefined) return;
     gauges.set('holdsOpen', holds.count);
     gauges.set('holdsUsd', toUsdNumber(holds.amountNano));
+    gauges.set('jobHoldsOpen', holds.jobs.count);
+    gauges.set('jobHoldsUsd', toUsdNumber(holds.jobs.amountNano));
     gauges.set('leasedUsd', toUsdNumber(holds.leasedNano));
     gauges.set('debtsUsd', toUsdNumber(holds.debtNano));
     const topUps = payments && (await withinASecond(clock, payments.creditCounts()));
     for (const [state, count] of Object.entries(topUps ?? {})) gauges.set('topUps', count, state);
+    const open = await withinASecond(clock, openBatches(stores.store));
+    for (const [state, count] of Object.entries(open ?? {})) gauges.set('batches', count, state);
   }
 }
 
@@ -283,6 +294,17 @@ class Gauges {
     if (figure !== undefined) figure.value = value;
   }
 }
+
+const DATABASE_GAUGES = [
+  'holdsOpen',
+  'holdsUsd',
+  'jobHoldsOpen',
+  'jobHoldsUsd',
+  'leasedUsd',
+  'debtsUsd',
+  'topUps',
+  'batches',
+] as const;
 
 const ENGINE_GAUGES = [
   'engineInFlight',

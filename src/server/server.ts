@@ -142,7 +142,7 @@ export async function startApp(parts: AppParts): Promise<App> {
     consoleFeature(shared, wallets),
     consolePages({ config, basePath: BASE_PATH, assets }),
     mediaFeature({ shared, documents: extras.documents, basePath: BASE_PATH, largeBodies }),
-    batches(shared, server, wallets),
+    batches(shared, { server, wallets, metrics }),
     webhooksFeature(shared),
     walletsFeature(shared, wallets, () => routes),
     mcpDoor(serving, server.internal.run, largeBodies),

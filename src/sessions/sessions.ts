@@ -7,7 +7,6 @@ import type { Windows } from '../billing/limits/limits.ts';
 import type { Config } from '../config/config.ts';
 import { type Clock, SECOND_MS, isoTime } from '../core/clock.ts';
 import { Fault } from '../core/faults.ts';
-import { signInHeader } from '../http/identify.ts';
 import { readBody } from '../http/read-request.ts';
 import type { RequestContext } from '../http/request-context.ts';
 import { type Feature, type Route, SMALL_JSON_BODY, get } from '../http/route.ts';
@@ -63,7 +62,7 @@ function sessionRoutes(options: SessionsOptions): Route[] {
       handle: async (context) => {
         const { caller } = context;
         options.cookie().requireSameOrigin(context);
-        requireOwnCredential(context, caller);
+        requireOwnCredential(caller);
         await beginSession(options, context, caller);
       },
     },
@@ -127,10 +126,8 @@ function visibleKey({ kind, keyKind, keyId }: Caller): string | undefined {
  * A session is begun by a key or a signature, not by what stands for one: a session would never end,
  * and a wallet's token would lose its limits. Throws 401.
  */
-function requireOwnCredential(context: RequestContext, { kind, session }: Caller): void {
-  const isSigned =
-    signInHeader(context) !== undefined && context.header('authorization') === undefined;
-  if (session === undefined && (kind === 'key' || isSigned)) return;
+function requireOwnCredential({ kind, session, isSigned }: Caller): void {
+  if (session === undefined && (kind === 'key' || isSigned === true)) return;
   throw new Fault('AUTHENTICATION_FAILED', {
     message:
       'A session begins with an API key in "Authorization: Bearer" or with the signature of a wallet in SIGN-IN-WITH-X',

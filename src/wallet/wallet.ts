@@ -116,7 +116,7 @@ async function signingAlone({
 
 interface WalletsOptions extends WalletOptions {
   readonly modelOf: DefaultModel;
-  readonly stores: WalletStores & { readonly identity: Pick<Identity, 'requireEnabled'> };
+  readonly stores: WalletStores & { readonly identity: Pick<Identity, 'boundedWallet'> };
 }
 
 /** Without rails the wallet side says so. */
@@ -142,8 +142,7 @@ export async function openWallets(options: WalletsOptions): Promise<Wallets> {
     return caller;
   };
   const callerOf = async (wallet: string, capId?: string): Promise<Caller> => {
-    const caller = walletCaller(wallet, capId);
-    await stores.identity.requireEnabled(caller.accountId);
+    const caller = await stores.identity.boundedWallet(walletCaller(wallet, capId));
     return isStaking ? await withStake(caller) : caller;
   };
   return {
@@ -162,8 +161,10 @@ export async function openWallets(options: WalletsOptions): Promise<Wallets> {
       await requireConfigured(payments).sessions.requireLive(capId);
       return callerOf(wallet, capId);
     },
-    callerOfSignIn: async (header) =>
-      callerOf((await requireConfigured(payments).signIn(header)).wallet),
+    callerOfSignIn: async (header) => {
+      const { wallet } = await requireConfigured(payments).signIn(header);
+      return { ...(await callerOf(wallet)), isSigned: true };
+    },
     callerOfPayment: async (header, context) => {
       const configured = requireConfigured(payments);
       const resource = { path: context.path, description: SOLD };

@@ -1,7 +1,8 @@
 /**
  * Finds what has come to its threshold since it was last looked at, for all webhooks in some reads a
  * page, and puts it on its way. A balance is told when it falls below, and again only after it was
- * enough in between; a cap once in its period; the spending of a day once that day.
+ * enough in between; a cap once in its period; the spending of a day once that day; each again when its
+ * amount or its threshold was changed.
  */
 import {
   type AccountFigures,
@@ -11,19 +12,21 @@ import {
 } from '../billing/ledger/ledger.ts';
 import { type Clock, dayOf, dayStartMs, isoTime } from '../core/clock.ts';
 import type { Ids } from '../core/ids.ts';
-import { toUsdNumber } from '../core/money.ts';
+import { ZERO, toUsdNumber } from '../core/money.ts';
 import type { Store } from '../db/db.ts';
-import type { ApiKey, Identity } from '../identity/identity.ts';
+import type { ApiKey, Budget, Identity } from '../identity/identity.ts';
 import type { NewDelivery, Webhook } from './webhook.ts';
 import { type WebhookTable, crossingKey } from './webhook-table.ts';
 
 /** Webhooks that are looked at in one go. */
 const PAGE = 200;
+/** About so many caps of a page are told in one go. */
+const MOST_AT_ONCE = 1_000;
 
 export interface CrossingParts {
   readonly table: WebhookTable;
   readonly store: Store;
-  readonly identity: Pick<Identity, 'listKeys'>;
+  readonly identity: Pick<Identity, 'listKeys' | 'budgets'>;
   readonly clock: Clock;
   readonly ids: Ids;
 }
@@ -42,22 +45,25 @@ async function lookAt(parts: CrossingParts, page: readonly Webhook[]): Promise<v
   const accountIds = [...new Set(page.map(({ accountId }) => accountId))];
   const figures = await accountFigures(parts.store, accountIds, parts.clock.nowMs());
   await lookAtBalances(parts, page, figures);
-  const crossed = [...daysOf(parts, page, figures), ...(await keysOf(parts, page))];
-  if (crossed.length === 0) return;
-  const periods = [...new Set(crossed.map(({ period }) => period))];
-  const webhookIds = [...new Set(crossed.map(({ webhookId }) => webhookId))];
-  const told = await parts.table.told(webhookIds, periods);
-  const keys = new Map<string, readonly ApiKey[]>();
-  for (const crossing of crossed) {
-    if (told.has(crossingKey(crossing))) continue;
-    const { accountId } = crossing;
-    // Revoked keys stay silent, and so does a cap that is none of a key.
-    if (crossing.event === 'key.limit_reached' && !keys.has(accountId)) {
-      keys.set(accountId, await parts.identity.listKeys(accountId));
+  await tell(parts, daysOf(parts, page, figures));
+  await lookAtCaps(parts, page);
+}
+
+/** Tells what was not told yet; says how much that was. */
+async function tell(parts: CrossingParts, crossed: readonly Crossed[]): Promise<number> {
+  const { table } = parts;
+  let count = 0;
+  for (const some of Map.groupBy(crossed, (one) => `${one.webhookId} ${one.event}`).values()) {
+    const told = await table.told(some);
+    for (const crossing of some) {
+      if (told.has(crossingKey(crossing))) continue;
+      const data = await crossing.data();
+      if (data === undefined) continue;
+      await table.add(deliveryOf(parts, crossing, data));
+      count += 1;
     }
-    const data = crossing.data(keys.get(accountId) ?? []);
-    if (data !== undefined) await parts.table.add(deliveryOf(parts, crossing, data));
   }
+  return count;
 }
 
 async function lookAtBalances(
@@ -89,7 +95,7 @@ interface Crossed extends Pick<
   'webhookId' | 'accountId' | 'event' | 'subject' | 'period'
 > {
   /** What is told of it; `undefined` tells nothing. */
-  readonly data: (keys: readonly ApiKey[]) => Data | undefined;
+  readonly data: () => Data | undefined | Promise<Data | undefined>;
 }
 
 function daysOf(
@@ -107,42 +113,84 @@ function daysOf(
       thresholdUsd: toUsdNumber(dailyNano),
     };
     const event = 'spend.daily';
-    return [{ webhookId, accountId, event, subject: '', period: dayMs, data: () => data }];
+    // Another threshold is told of for itself.
+    const subject = String(dailyNano);
+    return [{ webhookId, accountId, event, subject, period: dayMs, data: () => data }];
   });
 }
 
-async function keysOf(
-  { store, clock }: CrossingParts,
-  page: readonly Webhook[],
-): Promise<Crossed[]> {
-  const asking = page.filter(({ keyPercent }) => keyPercent !== undefined);
-  if (asking.length === 0) return [];
-  const accountIds = [...new Set(asking.map(({ accountId }) => accountId))];
-  const leastPercent = Math.min(...asking.map(({ keyPercent }) => keyPercent ?? 0));
-  const caps = await usedCaps(store, accountIds, leastPercent, clock.nowMs());
-  const capsByAccount = Map.groupBy(caps, ({ accountId }) => accountId);
-  return asking.flatMap((webhook) =>
-    (capsByAccount.get(webhook.accountId) ?? [])
-      .filter(({ percent }) => percent >= (webhook.keyPercent ?? 0))
-      .map((cap) => keyCrossed(webhook, cap)),
+/** Caps of keys and of budgets; what is beyond `MOST_AT_ONCE` is told in the next minute. */
+async function lookAtCaps(parts: CrossingParts, page: readonly Webhook[]): Promise<void> {
+  const { store, clock } = parts;
+  const asking = page.filter((one) => (one.keyPercent ?? one.budgetPercent) !== undefined);
+  if (asking.length === 0) return;
+  const webhooks = Map.groupBy(asking, ({ accountId }) => accountId);
+  const leastPercent = Math.min(
+    ...asking.flatMap(({ keyPercent, budgetPercent }) => [keyPercent ?? 100, budgetPercent ?? 100]),
   );
+  const owners = new CapOwners(parts.identity);
+  let told = 0;
+  for await (const caps of usedCaps(store, [...webhooks.keys()], leastPercent, clock.nowMs())) {
+    const crossed = caps.flatMap((cap) =>
+      (webhooks.get(cap.accountId) ?? []).flatMap((webhook) => capCrossed(webhook, cap, owners)),
+    );
+    told += await tell(parts, crossed);
+    if (told >= MOST_AT_ONCE) return;
+  }
 }
 
-function keyCrossed({ id: webhookId, accountId, keyPercent }: Webhook, cap: CapUse): Crossed {
-  return {
-    webhookId,
-    accountId,
-    event: 'key.limit_reached',
-    subject: cap.id,
-    period: cap.periodStartMs,
-    data: (keys) => {
-      const key = keys.find(({ id }) => id === cap.id);
-      if (key === undefined) return undefined;
-      const { id: apiKeyId, description } = key;
-      const { percent: usedPercent, period: limitPeriod } = cap;
-      return { apiKeyId, description, limitPeriod, usedPercent, thresholdPercent: keyPercent };
+function capCrossed(
+  { id: webhookId, accountId, keyPercent, budgetPercent }: Webhook,
+  cap: CapUse,
+  owners: CapOwners,
+): Crossed[] {
+  const isOfKey = cap.budgetId === undefined;
+  const percent = isOfKey ? keyPercent : budgetPercent;
+  if (percent === undefined || cap.percent < percent) return [];
+  return [
+    {
+      webhookId,
+      accountId,
+      event: isOfKey ? 'key.limit_reached' : 'budget.limit_reached',
+      // Another amount, and another threshold, are told of for themselves.
+      subject: `${cap.id} ${cap.usdLimitNano ?? '-'} ${cap.diemLimitNano ?? '-'} ${percent}`,
+      period: cap.periodStartMs,
+      data: async () => {
+        const owner = isOfKey ? await owners.key(cap) : await owners.budget(cap);
+        return owner && { ...owner, usedPercent: cap.percent, thresholdPercent: percent };
+      },
     },
-  };
+  ];
+}
+
+/** Whose caps they are, read once for each account that has something to tell. */
+class CapOwners {
+  readonly #identity: CrossingParts['identity'];
+  readonly #keys = new Map<string, Promise<readonly ApiKey[]>>();
+  readonly #budgets = new Map<string, Promise<readonly Budget[]>>();
+
+  constructor(identity: CrossingParts['identity']) {
+    this.#identity = identity;
+  }
+
+  /** Revoked keys stay silent. */
+  async key({ accountId, id, period }: CapUse): Promise<Data | undefined> {
+    const keys = this.#keys.get(accountId) ?? this.#identity.listKeys(accountId);
+    this.#keys.set(accountId, keys);
+    const key = (await keys).find((one) => one.id === id);
+    return key && { apiKeyId: id, description: key.description, limitPeriod: period };
+  }
+
+  /** And so do budgets that are deleted. */
+  async budget({ accountId, budgetId, tagValue, period, usdLimitNano }: CapUse) {
+    const budgets = this.#budgets.get(accountId) ?? this.#identity.budgets(accountId);
+    this.#budgets.set(accountId, budgets);
+    const budget = (await budgets).find((one) => one.id === budgetId);
+    if (budget === undefined) return undefined;
+    const { id, tag = null } = budget;
+    const usd = toUsdNumber(usdLimitNano ?? ZERO);
+    return { budgetId: id, tag, value: tagValue ?? null, period, usd } satisfies Data;
+  }
 }
 
 /** A message of Standard Webhooks: what, when, and its data. */

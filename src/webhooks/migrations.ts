@@ -43,4 +43,12 @@ CREATE INDEX webhooks_delivery_due ON webhooks_delivery (due_ms) WHERE due_ms > 
 CREATE INDEX webhooks_delivery_ended ON webhooks_delivery (ended_ms);
 `,
   },
+  {
+    // The threshold of budgets, and the secret that still signs for a while after it was changed.
+    id: 'webhooks-0002',
+    up: `
+ALTER TABLE webhooks_webhook ADD COLUMN budget_percent BIGINT;
+ALTER TABLE webhooks_webhook ADD COLUMN old_secret TEXT;
+ALTER TABLE webhooks_webhook ADD COLUMN old_secret_until_ms BIGINT;`,
+  },
 ];

@@ -1,23 +1,34 @@
-/** `/webhooks`: made, listed, deleted, tried, and what they were sent; each for its own account only. */
-import { z } from 'zod';
-import { SECOND_MS, isoTime } from '../core/clock.ts';
+/**
+ * `/webhooks`: made, listed, changed, deleted, tried, and what they were sent; each for its own account
+ * only.
+ */
+import { DAY_MS, SECOND_MS, isoTime } from '../core/clock.ts';
 import { Fault } from '../core/faults.ts';
 import type { Ids } from '../core/ids.ts';
 import { toUsdNumber, usdToNano } from '../core/money.ts';
 import { requireCallbackUrl } from '../http/callback-url.ts';
-import { decodeCursor, encodeCursor } from '../http/cursor.ts';
+import { decodeTimeCursor, timePage } from '../http/cursor.ts';
 import { readBody, readQuery } from '../http/read-request.ts';
 import type { RequestContext } from '../http/request-context.ts';
 import { type Route, SMALL_JSON_BODY, get } from '../http/route.ts';
+import { refuseIssues } from '../json/validation.ts';
 import type { Guard } from '../net/guard.ts';
 import { deliveryOf } from './crossings.ts';
 import * as DESCRIPTIONS from './schema.ts';
-import { CreateWebhook, type CreatedWebhook, DeliveriesQuery } from './schema.ts';
-import type { DeliveryItem, DeliveryList, WebhookItem } from './schema.ts';
+import {
+  CreateWebhook,
+  type CreatedWebhook,
+  DeliveriesQuery,
+  UpdateWebhook,
+  mismatches,
+} from './schema.ts';
+import type { DeliveryItem, DeliveryList, RotatedWebhook, WebhookItem } from './schema.ts';
 import { RETAKE_MS, type SendParts, sendOne } from './send.ts';
 import { type Delivery, EVENTS, TEST_EVENT, type Webhook, newSecret } from './webhook.ts';
 
 const MAX_PER_ACCOUNT = 10;
+/** So long the secret before signs beside a new one. */
+const OLD_SECRET_MS = DAY_MS;
 const TEST_EVERY_MS = 10 * SECOND_MS;
 /** Tests wait for addresses of callers while their requests stand open. */
 const MAX_OPEN_TESTS = 16;
@@ -46,6 +57,21 @@ export function webhookRoutes(parts: WebhookRouteParts): Route[] {
       const found = await table.list(context.caller.accountId);
       await context.json(200, { object: 'list', data: found.map(itemOf) });
     }),
+    {
+      method: 'PATCH',
+      path: '/webhooks/:id',
+      auth,
+      body: SMALL_JSON_BODY,
+      describe: DESCRIPTIONS.UPDATE_WEBHOOK,
+      handle: (context) => update(parts, context),
+    },
+    {
+      method: 'POST',
+      path: '/webhooks/:id/secret/rotate',
+      auth,
+      describe: DESCRIPTIONS.ROTATE_SECRET,
+      handle: (context) => rotate(parts, context),
+    },
     {
       method: 'DELETE',
       path: '/webhooks/:id',
@@ -86,16 +112,14 @@ async function create(parts: WebhookRouteParts, context: RequestContext): Promis
   // Before a name is looked up; the insert below counts again.
   if ((await table.count(accountId)) >= MAX_PER_ACCOUNT) throw tooMany();
   await requireCallbackUrl(parts.guard, 'url', url);
-  const { balanceUsd, keyLimitPercent, dailySpendUsd } = thresholds;
   const createdMs = clock.nowMs();
   const webhook: Webhook = {
     id: `wh_${ids.ordered(createdMs)}`,
     accountId,
     url,
     secret: newSecret(ids),
-    balanceNano: balanceUsd === undefined ? undefined : usdToNano(balanceUsd),
-    keyPercent: keyLimitPercent,
-    dailyNano: dailySpendUsd === undefined ? undefined : usdToNano(dailySpendUsd),
+    oldSecret: undefined,
+    ...thresholdsOf(thresholds),
     isLow: false,
     timesLow: 0,
     createdMs,
@@ -103,6 +127,67 @@ async function create(parts: WebhookRouteParts, context: RequestContext): Promis
   if (!(await table.insert(webhook, MAX_PER_ACCOUNT))) throw tooMany();
   context.set('cache-control', 'no-store');
   const body: CreatedWebhook = { ...itemOf(webhook), secret: webhook.secret };
+  await context.json(200, body);
+}
+
+type Thresholds = Pick<Webhook, 'balanceNano' | 'keyPercent' | 'budgetPercent' | 'dailyNano'>;
+
+/** With a change of a webhook: a missing threshold stays as it was `before`, null is none. */
+function thresholdsOf(
+  given: NonNullable<UpdateWebhook['thresholds']>,
+  before?: Thresholds,
+): Thresholds {
+  const { balanceUsd: balance, keyLimitPercent, budgetPercent, dailySpendUsd: daily } = given;
+  const kept = <T>(value: T | null | undefined, was: T | undefined): T | undefined =>
+    value === undefined ? was : (value ?? undefined);
+  return {
+    balanceNano: kept(
+      typeof balance === 'number' ? usdToNano(balance) : balance,
+      before?.balanceNano,
+    ),
+    keyPercent: kept(keyLimitPercent, before?.keyPercent),
+    budgetPercent: kept(budgetPercent, before?.budgetPercent),
+    dailyNano: kept(typeof daily === 'number' ? usdToNano(daily) : daily, before?.dailyNano),
+  };
+}
+
+async function update(parts: WebhookRouteParts, context: RequestContext): Promise<void> {
+  const { url, events, thresholds = {} } = readBody(context, UpdateWebhook);
+  const { id } = await requireWebhook(parts, context);
+  if (url !== undefined) await requireCallbackUrl(parts.guard, 'url', url);
+  const changed = await parts.table.change(context.caller.accountId, id, (before) => {
+    const after = { ...before, ...thresholdsOf(thresholds, before), url: url ?? before.url };
+    const told = eventsOf(after);
+    if (told.length === 0) {
+      const message = 'One must stay; delete the webhook to be told nothing';
+      throw refuseIssues([{ code: 'custom', path: ['thresholds'], message }]);
+    }
+    const wrong = events === undefined ? [] : mismatches(events, told);
+    if (wrong.length > 0) throw refuseIssues(wrong);
+    // Another threshold is told of, also when the balance was below the one before.
+    return { ...after, isLow: before.isLow && after.balanceNano === before.balanceNano };
+  });
+  if (changed === undefined) throw new Fault('WEBHOOK_NOT_FOUND');
+  await context.json(200, itemOf(changed));
+}
+
+async function rotate(parts: WebhookRouteParts, context: RequestContext): Promise<void> {
+  const { table, ids, clock } = parts;
+  const untilMs = clock.nowMs() + OLD_SECRET_MS;
+  const secret = newSecret(ids);
+  const { accountId } = context.caller;
+  const changed = await table.change(accountId, context.parameters['id'] ?? '', (before) => ({
+    ...before,
+    secret,
+    oldSecret: { secret: before.secret, untilMs },
+  }));
+  if (changed === undefined) throw new Fault('WEBHOOK_NOT_FOUND');
+  context.set('cache-control', 'no-store');
+  const body: RotatedWebhook = {
+    ...itemOf(changed),
+    secret,
+    previousSecretUntil: isoTime(untilMs),
+  };
   await context.json(200, body);
 }
 
@@ -155,43 +240,41 @@ async function requireWebhook(
   return webhook;
 }
 
-const Place = z.tuple([z.number().int(), z.string()]);
-
 async function listDeliveries(parts: WebhookRouteParts, context: RequestContext): Promise<void> {
   const { limit, cursor } = readQuery(context, DeliveriesQuery);
   const { id } = await requireWebhook(parts, context);
-  const place = decodeCursor(cursor, Place);
-  const after = place === undefined ? undefined : { createdMs: place[0], id: place[1] };
-  const found = await parts.table.deliveries(id, limit + 1, after);
-  const shown = found.slice(0, limit);
-  const last = found.length > limit ? shown.at(-1) : undefined;
-  const body: DeliveryList = {
-    object: 'list',
-    data: shown.map(deliveryBody),
-    nextCursor: last === undefined ? null : encodeCursor([last.createdMs, last.id]),
-  };
+  const found = await parts.table.deliveries(id, limit + 1, decodeTimeCursor(cursor, 'id'));
+  const { rows, nextCursor } = timePage(found, limit, 'id');
+  const body: DeliveryList = { object: 'list', data: rows.map(deliveryBody), nextCursor };
   await context.json(200, body);
 }
 
 function itemOf(webhook: Webhook): WebhookItem {
-  const { id, url, balanceNano, keyPercent, dailyNano, createdMs } = webhook;
-  const given = {
-    'balance.low': balanceNano,
-    'key.limit_reached': keyPercent,
-    'spend.daily': dailyNano,
-  };
+  const { id, url, balanceNano, keyPercent, budgetPercent, dailyNano, createdMs } = webhook;
   return {
     id,
     object: 'webhook',
     url,
-    events: EVENTS.filter((event) => given[event] !== undefined),
+    events: eventsOf(webhook),
     thresholds: {
       balanceUsd: balanceNano === undefined ? null : toUsdNumber(balanceNano),
       keyLimitPercent: keyPercent ?? null,
+      budgetPercent: budgetPercent ?? null,
       dailySpendUsd: dailyNano === undefined ? null : toUsdNumber(dailyNano),
     },
     createdAt: isoTime(createdMs),
   };
+}
+
+/** What it is told of: what has a threshold. */
+function eventsOf({ balanceNano, keyPercent, budgetPercent, dailyNano }: Thresholds) {
+  const given = {
+    'balance.low': balanceNano,
+    'key.limit_reached': keyPercent,
+    'budget.limit_reached': budgetPercent,
+    'spend.daily': dailyNano,
+  };
+  return EVENTS.filter((event) => given[event] !== undefined);
 }
 
 function deliveryBody(delivery: Delivery): DeliveryItem {

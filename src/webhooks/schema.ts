@@ -11,20 +11,24 @@ const MAX_USD = 9_000_000;
 const THRESHOLD_OF = {
   'balance.low': 'balanceUsd',
   'key.limit_reached': 'keyLimitPercent',
+  'budget.limit_reached': 'budgetPercent',
   'spend.daily': 'dailySpendUsd',
 } as const;
 
 const Usd = z.number().positive().max(MAX_USD).refine(isExactUsd, TOO_FINE);
-const KeyPercent = z.int().min(1).max(100);
+const Percent = z.int().min(1).max(100);
 const ABOUT = {
   balanceUsd:
     'For `balance.low`: the posted USD balance is below it. Told when it falls below, and again only after it was enough in between.',
   keyLimitPercent:
-    'For `key.limit_reached`: a key has spent so many percent of its cap. A request that does not fit any more is refused before a cap is used to its last cent: 90 is told in time. Once a period of the cap.',
+    'For `key.limit_reached`: a key has spent so many percent of its cap. A request that does not fit any more is refused before a cap is used to its last cent: 90 is told in time. Once a period of the cap, and again when its amount was changed.',
+  budgetPercent:
+    'For `budget.limit_reached`: so many percent of a budget are spent, of each value of its tag for itself where each has the budget. As above, 90 is told in time, once a period.',
   dailySpendUsd:
     'For `spend.daily`: the account was charged so much since 00:00 UTC, daily credit included. Once a day.',
 };
 
+const Url = z.string().min(1).max(MAX_URL_CHARS);
 const Events = z
   .array(z.enum(EVENTS))
   .min(1)
@@ -34,33 +38,58 @@ const Events = z
 export type CreateWebhook = z.infer<typeof CreateWebhook>;
 export const CreateWebhook = z
   .object({
-    url: z
-      .string()
-      .min(1)
-      .max(MAX_URL_CHARS)
-      .describe('Where messages are posted: a public http or https address.'),
+    url: Url.describe('Where messages are posted: a public http or https address.'),
     events: Events,
     thresholds: z
       .strictObject({
         balanceUsd: Usd.optional().describe(ABOUT.balanceUsd),
-        keyLimitPercent: KeyPercent.optional().describe(ABOUT.keyLimitPercent),
+        keyLimitPercent: Percent.optional().describe(ABOUT.keyLimitPercent),
+        budgetPercent: Percent.optional().describe(ABOUT.budgetPercent),
         dailySpendUsd: Usd.optional().describe(ABOUT.dailySpendUsd),
       })
       .describe('When; one for each of the events.'),
   })
   .check((context) => {
     const { events, thresholds } = context.value;
-    for (const event of EVENTS) {
-      const name = THRESHOLD_OF[event];
-      if (events.includes(event) === (thresholds[name] !== undefined)) continue;
-      const message = events.includes(event)
-        ? `Is needed for the event "${event}"`
-        : `Is for the event "${event}", which is not among the events`;
-      const path = ['thresholds', name];
-      context.issues.push({ code: 'custom', path, message, input: context.value });
-    }
+    const given = EVENTS.filter((event) => thresholds[THRESHOLD_OF[event]] !== undefined);
+    context.issues.push(...mismatches(events, given));
   })
   .meta({ id: 'CreateWebhookRequest' });
+
+type Event = (typeof EVENTS)[number];
+
+/** Where the events are not those that have a threshold. */
+export function mismatches(events: readonly Event[], withThreshold: readonly Event[]) {
+  return EVENTS.filter((one) => events.includes(one) !== withThreshold.includes(one)).map(
+    (event) => ({
+      code: 'custom' as const,
+      path: ['thresholds', THRESHOLD_OF[event]],
+      message: events.includes(event)
+        ? `Is needed for the event "${event}"`
+        : `Is for the event "${event}", which is not among the events`,
+      input: undefined,
+    }),
+  );
+}
+
+export type UpdateWebhook = z.infer<typeof UpdateWebhook>;
+export const UpdateWebhook = z
+  .object({
+    url: Url.optional().describe('Where messages are posted from now on.'),
+    events: Events.optional().describe(
+      'Need not be given; those that have a threshold after the change.',
+    ),
+    thresholds: z
+      .strictObject({
+        balanceUsd: Usd.nullish().describe(ABOUT.balanceUsd),
+        keyLimitPercent: Percent.nullish().describe(ABOUT.keyLimitPercent),
+        budgetPercent: Percent.nullish().describe(ABOUT.budgetPercent),
+        dailySpendUsd: Usd.nullish().describe(ABOUT.dailySpendUsd),
+      })
+      .optional()
+      .describe('A missing one stays; null: nothing more is told of its event.'),
+  })
+  .meta({ id: 'UpdateWebhookRequest' });
 
 const WEBHOOK_SHAPE = {
   id: z.string().describe('Id of the webhook.'),
@@ -70,7 +99,8 @@ const WEBHOOK_SHAPE = {
   thresholds: z
     .strictObject({
       balanceUsd: Usd.nullable().describe(ABOUT.balanceUsd),
-      keyLimitPercent: KeyPercent.nullable().describe(ABOUT.keyLimitPercent),
+      keyLimitPercent: Percent.nullable().describe(ABOUT.keyLimitPercent),
+      budgetPercent: Percent.nullable().describe(ABOUT.budgetPercent),
       dailySpendUsd: Usd.nullable().describe(ABOUT.dailySpendUsd),
     })
     .describe('When; null for an event that it is not told of.'),
@@ -89,6 +119,13 @@ export const CreatedWebhook = z
       .describe('What messages are signed with: `whsec_` and base64. Shown once, here.'),
   })
   .meta({ id: 'CreatedWebhook' });
+
+export type RotatedWebhook = z.infer<typeof RotatedWebhook>;
+export const RotatedWebhook = CreatedWebhook.extend({
+  previousSecretUntil: z
+    .string()
+    .describe('Until then messages are signed with the secret before as well; ISO 8601, UTC.'),
+}).meta({ id: 'RotatedWebhook' });
 
 const WebhookList = z
   .strictObject({
@@ -155,7 +192,7 @@ const WEBHOOK: WebhookItem = {
   object: 'webhook',
   url: 'https://hooks.example.com/farebox',
   events: ['balance.low', 'spend.daily'],
-  thresholds: { balanceUsd: 5, keyLimitPercent: null, dailySpendUsd: 20 },
+  thresholds: { balanceUsd: 5, keyLimitPercent: null, budgetPercent: null, dailySpendUsd: 20 },
   createdAt: '2026-11-21T04:00:00.000Z',
 };
 const DELIVERY: DeliveryItem = {
@@ -203,6 +240,38 @@ export const LIST_WEBHOOKS: RouteDescription = {
   tag,
   summary: 'List webhooks',
   answers: [jsonAnswer('Without their secrets.', WebhookList, { object: 'list', data: [WEBHOOK] })],
+};
+
+export const UPDATE_WEBHOOK: RouteDescription = {
+  tag,
+  summary: 'Change a webhook',
+  about: 'What is on its way goes to the new address. A changed threshold is told of anew.',
+  parameters,
+  request: jsonContent(UpdateWebhook, { thresholds: { balanceUsd: 10, dailySpendUsd: null } }),
+  answers: [
+    jsonAnswer('As it is now.', WebhookItem, {
+      ...WEBHOOK,
+      events: ['balance.low'],
+      thresholds: { ...WEBHOOK.thresholds, balanceUsd: 10, dailySpendUsd: null },
+    }),
+  ],
+  refusals: ['WEBHOOK_NOT_FOUND'],
+};
+
+export const ROTATE_SECRET: RouteDescription = {
+  tag,
+  summary: 'Give a webhook a new secret',
+  about:
+    'For 24 hours each message has two signatures, of the new secret and of the one before, so that a receiver that knows either believes it. The secret is in this answer and nowhere else.',
+  parameters,
+  answers: [
+    jsonAnswer('With its new secret.', RotatedWebhook, {
+      ...WEBHOOK,
+      secret: 'whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw',
+      previousSecretUntil: '2026-11-22T04:00:00.000Z',
+    }),
+  ],
+  refusals: ['WEBHOOK_NOT_FOUND'],
 };
 
 export const DELETE_WEBHOOK: RouteDescription = {

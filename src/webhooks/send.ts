@@ -7,7 +7,7 @@ import { type Clock, MINUTE_MS, SECOND_MS } from '../core/clock.ts';
 import { Fault } from '../core/faults.ts';
 import { type Log, reasonOf } from '../core/log.ts';
 import type { Guard } from '../net/guard.ts';
-import { type Delivery, TEST_EVENT, type Webhook, signatureOf } from './webhook.ts';
+import { type Delivery, TEST_EVENT, type Webhook, signaturesOf } from './webhook.ts';
 import type { Attempted, WebhookTable } from './webhook-table.ts';
 
 const TIMEOUT_MS = 10 * SECOND_MS;
@@ -92,7 +92,7 @@ function outcomeOf(
 
 async function post(
   { guard, clock, log }: SendParts,
-  { url, secret }: Webhook,
+  webhook: Webhook,
   { id, body }: Delivery,
   signal: AbortSignal,
 ): Promise<Answer> {
@@ -101,10 +101,10 @@ async function post(
     'content-type': 'application/json',
     'webhook-id': id,
     'webhook-timestamp': String(unixSeconds),
-    'webhook-signature': signatureOf(secret, { id, unixSeconds, body }),
+    'webhook-signature': signaturesOf(webhook, { id, unixSeconds, body }),
   };
   try {
-    const status = await guard.post(url, { body, headers, timeoutMs: TIMEOUT_MS, signal });
+    const status = await guard.post(webhook.url, { body, headers, timeoutMs: TIMEOUT_MS, signal });
     const isTaken = status >= 200 && status < 300;
     return { status, problem: isTaken ? undefined : `The address answered with ${status}` };
   } catch (error) {

@@ -3,7 +3,7 @@
  * once: the key of a delivery is what was crossed and when, and the turn of a balance is one
  * conditional UPDATE in the transaction of its delivery.
  */
-import { type Queryable, type Row, type Store, oneAtATime } from '../db/db.ts';
+import { type Queryable, type Store, oneAtATime } from '../db/db.ts';
 import {
   DELIVERY_COLUMNS,
   type Delivery,
@@ -46,8 +46,8 @@ export class WebhookTable {
       await oneAtATime(tx, this.#store.dialect, `webhooks_webhook ${webhook.accountId}`);
       const rows = await tx.query(
         `INSERT INTO webhooks_webhook (${WEBHOOK_COLUMNS})
-         SELECT $1, $2, $3, $4, $5, $6, $7, 0, 0, $8
-         WHERE $9 > (SELECT count(*) FROM webhooks_webhook WHERE account_id = $2) RETURNING id`,
+         SELECT $1, $2, $3, $4, NULL, NULL, $5, $6, $7, $8, 0, 0, $9
+         WHERE $10 > (SELECT count(*) FROM webhooks_webhook WHERE account_id = $2) RETURNING id`,
         [
           webhook.id,
           webhook.accountId,
@@ -55,6 +55,7 @@ export class WebhookTable {
           webhook.secret,
           webhook.balanceNano ?? null,
           webhook.keyPercent ?? null,
+          webhook.budgetPercent ?? null,
           webhook.dailyNano ?? null,
           webhook.createdMs,
           most,
@@ -87,6 +88,45 @@ export class WebhookTable {
       [accountId, id],
     );
     return rows.map(webhookOf)[0];
+  }
+
+  /**
+   * Changes where, when and with which secret a webhook tells, while nobody else does; `undefined`
+   * when there is none.
+   */
+  async change(
+    accountId: string,
+    id: string,
+    change: (webhook: Webhook) => Webhook,
+  ): Promise<Webhook | undefined> {
+    return await this.#store.transaction(async (tx) => {
+      const [row] = await tx.query(
+        `UPDATE webhooks_webhook SET url = url WHERE account_id = $1 AND id = $2
+         RETURNING ${WEBHOOK_COLUMNS}`,
+        [accountId, id],
+      );
+      if (row === undefined) return undefined;
+      const after = change(webhookOf(row));
+      const { secret, oldSecret, balanceNano, keyPercent, budgetPercent, dailyNano, isLow } = after;
+      await tx.query(
+        `UPDATE webhooks_webhook SET url = $2, secret = $3, old_secret = $4,
+         old_secret_until_ms = $5, balance_nano = $6, key_percent = $7, budget_percent = $8,
+         daily_nano = $9, is_low = $10 WHERE id = $1`,
+        [
+          id,
+          after.url,
+          secret,
+          oldSecret?.secret ?? null,
+          oldSecret?.untilMs ?? null,
+          balanceNano ?? null,
+          keyPercent ?? null,
+          budgetPercent ?? null,
+          dailyNano ?? null,
+          isLow ? 1 : 0,
+        ],
+      );
+      return after;
+    });
   }
 
   /** Forgets a webhook and what it would have told; `false` when there is none. */
@@ -143,19 +183,21 @@ export class WebhookTable {
     return rows.length === 1;
   }
 
-  /** Which crossings of these webhooks and periods were told; see `crossingKey`. */
-  async told(
-    webhookIds: readonly string[],
-    periods: readonly number[],
-  ): Promise<ReadonlySet<string>> {
-    if (webhookIds.length === 0) return new Set();
-    const rows = await this.#store.query(
-      `SELECT webhook_id, event, subject, period FROM webhooks_delivery
-       WHERE webhook_id IN (${placesFrom(1, webhookIds)})
-       AND period IN (${placesFrom(1 + webhookIds.length, periods)})`,
-      [...webhookIds, ...periods],
+  /** Which of these crossings of one webhook and event were told; see `crossingKey`. */
+  async told(crossings: readonly Crossing[]): Promise<ReadonlySet<string>> {
+    const [first] = crossings;
+    if (first === undefined) return new Set();
+    const periods = [...new Set(crossings.map(({ period }) => period))];
+    const subjects = [...new Set(crossings.map(({ subject }) => subject))];
+    const rows = await this.#store.query<{ subject: string; period: bigint }>(
+      `SELECT subject, period FROM webhooks_delivery WHERE webhook_id = $1 AND event = $2
+       AND period IN (${placesFrom(3, periods)})
+       AND subject IN (${placesFrom(3 + periods.length, subjects)})`,
+      [first.webhookId, first.event, ...periods, ...subjects],
     );
-    return new Set(rows.map((row) => crossingKey(crossingOf(row))));
+    return new Set(
+      rows.map(({ subject, period }) => crossingKey({ subject, period: Number(period) })),
+    );
   }
 
   /** Takes deliveries that are due; each is pushed away, so that a crash repeats it then. */
@@ -214,7 +256,7 @@ export class WebhookTable {
   async prune(beforeMs: number): Promise<void> {
     await this.#store.query(
       `DELETE FROM webhooks_delivery WHERE ended_ms > 0 AND ended_ms < $1
-       AND (event <> 'key.limit_reached' OR period <> $2)`,
+       AND (event NOT IN ('key.limit_reached', 'budget.limit_reached') OR period <> $2)`,
       [beforeMs, LIFETIME_PERIOD],
     );
   }
@@ -222,13 +264,8 @@ export class WebhookTable {
 
 type Crossing = Pick<NewDelivery, 'webhookId' | 'event' | 'subject' | 'period'>;
 
-export function crossingKey({ webhookId, event, subject, period }: Crossing): string {
-  return `${webhookId} ${event} ${subject} ${period}`;
-}
-
-function crossingOf(row: Row): Crossing {
-  const { webhookId, event, subject, period } = deliveryOf(row);
-  return { webhookId, event, subject, period };
+export function crossingKey({ subject, period }: Pick<Crossing, 'subject' | 'period'>): string {
+  return `${subject} ${period}`;
 }
 
 function placesFrom(first: number, values: readonly unknown[]): string {

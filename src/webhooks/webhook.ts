@@ -3,11 +3,17 @@
  * `<id>.<unix seconds>.<body>` with the bytes of its secret.
  */
 import { createHmac } from 'node:crypto';
+import { SECOND_MS } from '../core/clock.ts';
 import type { Ids } from '../core/ids.ts';
 import { type Nano, nano } from '../core/money.ts';
 import type { Row } from '../db/db.ts';
 
-export const EVENTS = ['balance.low', 'key.limit_reached', 'spend.daily'] as const;
+export const EVENTS = [
+  'balance.low',
+  'key.limit_reached',
+  'budget.limit_reached',
+  'spend.daily',
+] as const;
 /** What a caller asks for itself, to see whether it arrives. */
 export const TEST_EVENT = 'webhook.test';
 export type DeliveryEvent = (typeof EVENTS)[number] | typeof TEST_EVENT;
@@ -21,9 +27,12 @@ export interface Webhook {
   readonly url: string;
   /** `whsec_` and base64. */
   readonly secret: string;
+  /** The one before it, which signs as well until then. */
+  readonly oldSecret: { readonly secret: string; readonly untilMs: number } | undefined;
   /** Each event has its threshold; one without is not told. */
   readonly balanceNano: Nano | undefined;
   readonly keyPercent: number | undefined;
+  readonly budgetPercent: number | undefined;
   readonly dailyNano: Nano | undefined;
   /** Whether the balance was below its threshold when it was last looked at, and how often before. */
   readonly isLow: boolean;
@@ -40,7 +49,7 @@ export interface Delivery {
   readonly webhookId: string;
   readonly accountId: string;
   readonly event: DeliveryEvent;
-  /** What has come to its threshold: a key, or nothing beside the account. */
+  /** What has come to which threshold: the cap of a key or budget, or the spending of the account. */
   readonly subject: string;
   /** It is told once in it: the start of a day or month, the number of a crossing. */
   readonly period: number;
@@ -66,27 +75,39 @@ export function newSecret(ids: Ids): string {
   return SECRET_PREFIX + ids.bytes(SECRET_BYTES).toString('base64');
 }
 
-/** The value of `webhook-signature`. */
-export function signatureOf(
-  secret: string,
-  { id, unixSeconds, body }: { id: string; unixSeconds: number; body: string },
-): string {
+interface Signed {
+  readonly id: string;
+  readonly unixSeconds: number;
+  readonly body: string;
+}
+
+/** The value of `webhook-signature`: for a while after the secret was changed by both of them. */
+export function signaturesOf({ secret, oldSecret }: Webhook, signed: Signed): string {
+  const isOldGood = oldSecret !== undefined && signed.unixSeconds * SECOND_MS < oldSecret.untilMs;
+  const current = signatureOf(secret, signed);
+  return isOldGood ? `${current} ${signatureOf(oldSecret.secret, signed)}` : current;
+}
+
+function signatureOf(secret: string, { id, unixSeconds, body }: Signed): string {
   const key = Buffer.from(secret.slice(SECRET_PREFIX.length), 'base64');
   const mac = createHmac('sha256', key).update(`${id}.${unixSeconds}.${body}`);
   return `v1,${mac.digest('base64')}`;
 }
 
-export const WEBHOOK_COLUMNS =
-  'id, account_id, url, secret, balance_nano, key_percent, daily_nano, is_low, times_low, created_ms';
+export const WEBHOOK_COLUMNS = `id, account_id, url, secret, old_secret, old_secret_until_ms,
+  balance_nano, key_percent, budget_percent, daily_nano, is_low, times_low, created_ms`;
 
 export function webhookOf(row: Row): Webhook {
+  const { old_secret: old, old_secret_until_ms: untilMs } = row;
   return {
     id: String(row['id']),
     accountId: String(row['account_id']),
     url: String(row['url']),
     secret: String(row['secret']),
+    oldSecret: typeof old === 'string' ? { secret: old, untilMs: Number(untilMs) } : undefined,
     balanceNano: amountOf(row['balance_nano']),
     keyPercent: numberOf(row['key_percent']),
+    budgetPercent: numberOf(row['budget_percent']),
     dailyNano: amountOf(row['daily_nano']),
     isLow: row['is_low'] !== 0n,
     timesLow: Number(row['times_low']),

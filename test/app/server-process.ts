@@ -2,12 +2,10 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { fileURLToPath } from 'node:url';
+import { PROGRAM } from './program.ts';
 import { processAnswers } from './process-answers.ts';
 import { childEnvironment } from '../support/child-environment.ts';
 import { endWithUs } from '../support/end-with-us.ts';
-
-const BINARY = fileURLToPath(new URL('../../src/main.ts', import.meta.url));
 
 export interface ServerProcess {
   readonly child: ChildProcess;
@@ -33,7 +31,7 @@ ${yaml}`,
   );
   const answers = processAnswers();
   const child = endWithUs(
-    spawn(process.execPath, [BINARY, 'serve'], {
+    spawn(process.execPath, [PROGRAM, 'serve'], {
       cwd: folder,
       env: childEnvironment(answers.env),
       stdio: ['ignore', 'pipe', 'inherit'],
@@ -51,7 +49,7 @@ ${yaml}`,
     });
     child.once('exit', (code) => reject(new Error(`The server ended with ${code}: ${text}`)));
   });
-  await answers.follow(url);
+  await answers.follow(url, yaml);
   return {
     child,
     gone,

@@ -80,6 +80,14 @@ describe('batches', () => {
     assert.equal(batch.status, 'completed');
     assert.deepEqual(batch.request_counts, { total: 60, completed: 60, failed: 0 });
     assert.deepEqual(batch.metadata, { run: 'first' });
+    assert.deepEqual(batch.usage, {
+      input_tokens: 720,
+      input_tokens_details: { cached_tokens: 0 },
+      output_tokens: 300,
+      output_tokens_details: { reasoning_tokens: 0 },
+      total_tokens: 1_020,
+    });
+    assert.deepEqual((batch as { cost?: unknown }).cost, { usd: 0.00066, diem: 0 });
     assert.equal(batch.error_file_id, null);
     const answers = await linesOfFile(client, batch.output_file_id);
     assert.deepEqual(
@@ -97,6 +105,20 @@ describe('batches', () => {
     const { body: receipt } = await call(bench.farebox, `/usage/${requestId}`, { secret });
     assert.deepEqual(receipt.unitPrices, { input: '0.5000', output: '1.0000' });
     assert.equal(receipt.cost.usd, 0.000011);
+  });
+
+  test('the list tells the price of batches, and the metrics how many requests have ended', async () => {
+    const { body: list } = await call(bench.farebox, '/models?type=all');
+    const priceOf = (model: string) =>
+      list.data.find(({ id }: { id: string }) => id === model).model_spec.pricing;
+    assert.deepEqual(priceOf('atlas').batch, {
+      input: { usd: 0.5, diem: 0.5 },
+      output: { usd: 1, diem: 1 },
+    });
+    assert.equal(priceOf('closed').batch, undefined);
+    const metrics = await (await fetch(new URL('/metrics', bench.farebox.url))).text();
+    assert.match(metrics, /farebox_batch_requests_total\{result="completed"\} [1-9]/);
+    assert.match(metrics, /# TYPE farebox_batches gauge/);
   });
 
   test('what a request is refused, the error file says, and nothing is charged for it', async () => {

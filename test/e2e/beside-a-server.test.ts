@@ -9,7 +9,7 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, test } from 'node:test';
-import { fileURLToPath } from 'node:url';
+import { PROGRAM } from '../app/program.ts';
 import { Ledger } from '../../src/billing/ledger/ledger.ts';
 import { systemClock } from '../../src/core/clock.ts';
 import { systemIds } from '../../src/core/ids.ts';
@@ -20,7 +20,6 @@ import { TestUpstream } from '../support/test-upstream.ts';
 import { startFarebox } from './farebox-process.ts';
 import { endWithUs } from '../support/end-with-us.ts';
 
-const BINARY = fileURLToPath(new URL('../../src/main.ts', import.meta.url));
 const CLIENTS = 16;
 const ROUNDS = 3;
 
@@ -38,7 +37,7 @@ test('debit and credit beside a server under load: no balance below zero, each a
       endWithUs(
         execFile(
           process.execPath,
-          [BINARY, ...words],
+          [PROGRAM, ...words],
           { cwd: folder, env: childEnvironment({}) },
           (_error, stdout, stderr) => resolve(stdout + stderr),
         ),

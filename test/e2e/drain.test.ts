@@ -68,6 +68,27 @@ async function openStream({ pool, server }: Stage): Promise<OpenStream> {
   return { text };
 }
 
+/** Calls a tool of `/mcp`; resolves when it has said how far it is. */
+async function openToolCall({ pool, server }: Stage): Promise<OpenStream> {
+  const answer = await pool.request({
+    path: '/mcp',
+    method: 'POST',
+    headers: {
+      authorization: `Bearer ${server.secret}`,
+      'content-type': 'application/json',
+      accept: 'application/json, text/event-stream',
+    },
+    body: JSON.stringify({
+      jsonrpc: '2.0',
+      id: 1,
+      method: 'tools/call',
+      params: { name: 'chat', arguments: { prompt: 'Hi' }, _meta: { progressToken: 1 } },
+    }),
+  });
+  assert.equal(answer.statusCode, 200);
+  return { text: answer.body.text().catch((error: unknown) => `CUT: ${String(error)}`) };
+}
+
 async function audit(server: FareboxProcess) {
   const store = await openTestStore(`sqlite:${join(server.folder, 'data/farebox.db')}`);
   try {
@@ -114,11 +135,14 @@ test(`SIGTERM under ${STREAMS} open streams: each ends with [DONE], then exit 0`
   );
 });
 
-test('a stream that outlives the deadline is cut, and pays for what it produced', async (context) => {
+test('a stream or tool call that outlives the deadline is cut, and pays for what it produced', async (context) => {
   const scene = await stage(context, 1);
   const { upstream, server } = scene;
   upstream.otherwise = { kind: 'stream', chunks: 60, hangAfter: 5, usage: true };
-  const streams = await Promise.all(Array.from({ length: 5 }, () => openStream(scene)));
+  const streams = await Promise.all([
+    ...Array.from({ length: 5 }, () => openStream(scene)),
+    openToolCall(scene),
+  ]);
   const startedMs = performance.now();
   const ended = server.stop('SIGTERM');
   assert.equal(await ended, 0);
@@ -128,7 +152,7 @@ test('a stream that outlives the deadline is cut, and pays for what it produced'
   const { report, usage } = await audit(server);
   assert.deepEqual([report.differences, report.openHolds], [[], 0]);
   assert.equal(usage[0]?.status, 'aborted');
-  assert.equal(usage[0]?.count, 5n);
+  assert.equal(usage[0]?.count, 6n);
   assert.ok((usage[0]?.amount ?? 0n) > 0n);
 });
 

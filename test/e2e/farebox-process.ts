@@ -3,12 +3,10 @@ import { type ChildProcess, spawn } from 'node:child_process';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { fileURLToPath } from 'node:url';
+import { PROGRAM } from '../app/program.ts';
 import { processAnswers } from '../app/process-answers.ts';
 import { childEnvironment } from '../support/child-environment.ts';
 import { endWithUs } from '../support/end-with-us.ts';
-
-const BINARY = fileURLToPath(new URL('../../src/main.ts', import.meta.url));
 
 export interface FareboxProcess {
   readonly child: ChildProcess;
@@ -49,7 +47,7 @@ export async function startFarebox(options: FareboxOptions): Promise<FareboxProc
   const added = [answers?.env['NODE_OPTIONS'], options.nodeOptions].filter(Boolean).join(' ');
   const nodeOptions = added === '' ? {} : { NODE_OPTIONS: added };
   const child = endWithUs(
-    spawn(process.execPath, [options.binary ?? BINARY, 'serve', ...(options.args ?? [])], {
+    spawn(process.execPath, [options.binary ?? PROGRAM, 'serve', ...(options.args ?? [])], {
       cwd: folder,
       env: childEnvironment({ ...answers?.env, ...nodeOptions }),
       stdio: ['ignore', 'pipe', options.quiet === true ? 'ignore' : 'pipe'],
@@ -67,7 +65,10 @@ export async function startFarebox(options: FareboxOptions): Promise<FareboxProc
     child.stderr?.on('data', read);
     void ended.then((code) => reject(new Error(`The server ended with ${code}: ${text}`)));
   });
-  await answers?.follow(url);
+  await answers?.follow(
+    url,
+    [options.binary ?? PROGRAM, ...(options.args ?? []), options.yaml].join('\n'),
+  );
   return {
     child,
     folder,

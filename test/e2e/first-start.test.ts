@@ -5,14 +5,12 @@ import { mkdtempSync, readdirSync, rmSync, statSync, writeFileSync } from 'node:
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { test } from 'node:test';
-import { fileURLToPath } from 'node:url';
+import { PROGRAM } from '../app/program.ts';
 import { startFarebox } from './farebox-process.ts';
 import { childEnvironment } from '../support/child-environment.ts';
 import { endWithUs } from '../support/end-with-us.ts';
 
 const YAML = 'listen: { port: 0 }\ndiscovery: { enabled: false }\nembedded: { enabled: false }\n';
-const BINARY = fileURLToPath(new URL('../../src/main.ts', import.meta.url));
-
 test('the data folder is its user’s alone, and the link that is printed signs the owner in once', async () => {
   const farebox = await startFarebox({ yaml: YAML });
   try {
@@ -50,7 +48,7 @@ for (const [name, folder, says] of [
     writeFileSync(join(cwd, 'farebox.yaml'), YAML);
     writeFileSync(join(cwd, 'taken'), '');
     const child = endWithUs(
-      spawn(process.execPath, [BINARY, 'serve'], {
+      spawn(process.execPath, [PROGRAM, 'serve'], {
         cwd,
         env: childEnvironment({ FAREBOX_DATA: folder }),
         timeout: 20_000,

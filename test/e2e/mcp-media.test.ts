@@ -17,6 +17,7 @@ import { usdToNano } from '../../src/core/money.ts';
 import { type TestApp, startTestApp } from '../app/test-app.ts';
 import { makeClip, toneWav } from '../media/clips.ts';
 import { type Site, openSite } from '../media/site.ts';
+import { fastClock } from '../support/fast-clock.ts';
 
 type Result = Record<string, unknown>;
 
@@ -29,6 +30,7 @@ describe('media tools', () => {
   let client: Client;
   let png: Buffer;
   let clip: Buffer;
+  const wav = toneWav('a b');
   /** Whether the film of the engine is made. */
   let isDone = false;
 
@@ -46,6 +48,18 @@ describe('media tools', () => {
         const { method, url = '' } = request;
         if (url.endsWith('/api/remove')) {
           response.writeHead(200, { 'content-type': 'image/png' }).end(png);
+        } else if (url.endsWith('/images/generations')) {
+          json({
+            data: [{ b64_json: png.toString('base64') }, { b64_json: png.toString('base64') }],
+          });
+        } else if (url.endsWith('/audio/speech')) {
+          response.writeHead(200, { 'content-type': 'audio/wav' }).end(wav);
+        } else if (url.endsWith('/rerank')) {
+          json({ results: [0, 1].map((index) => ({ index, relevance_score: index / 2 })) });
+        } else if (url.endsWith('/moderations')) {
+          const categories = { violence: true, hate: false };
+          const scores = { violence: 0.9, hate: 0.1 };
+          json({ results: [{ flagged: true, categories, category_scores: scores }] });
         } else if (url.endsWith('/audio/transcriptions')) {
           json({ text: ' Hello there. ', language: 'english', duration: 2 });
         } else if (method === 'POST') json({ id: 'v1', status: 'queued' });
@@ -60,11 +74,17 @@ describe('media tools', () => {
     site = await openSite();
     const at = `http://127.0.0.1:${port}`;
     farebox = await startTestApp({
+      // Between the looks at a job are seconds.
+      clock: fastClock(5),
       yaml: `fetch: { allow: [127.0.0.0/8] }
 engines: { studio: { url: "${at}/v1" }, rembg: { protocol: rembg, url: "${at}/api/remove" } }
 models:
   - { id: ears, type: asr, traits: [default], price: { perSecond: 0.0001 }, replicas: [{ engine: studio, model: whisper-1 }] }
   - { id: scissors, type: inpaint, traits: [default], price: { perImage: 0.02 }, replicas: [{ engine: rembg }] }
+  - { id: painter, type: image, price: { perImage: 0.04, imageRates: [{ size: 1792x1024, quality: hd, perImage: 0.12 }] }, replicas: [{ engine: studio }] }
+  - { id: speaker, type: tts, price: { perMillionCharacters: 15 }, speech: { formats: [wav] }, replicas: [{ engine: studio }] }
+  - { id: sorter, type: rerank, price: { perSearch: 0.002 }, replicas: [{ engine: studio }] }
+  - { id: guard, type: moderation, price: { input: 1 }, replicas: [{ engine: studio }] }
   - { id: film, type: video, replicas: [{ engine: studio }], video: { task: text-to-video, durations: [1 gen], pricing: { kind: generation, perGeneration: 0.28 } } }
 `,
     });
@@ -111,8 +131,63 @@ models:
     assert.equal((await spent()) - before, usdToNano('0.04'));
   });
 
+  test('the tools for pictures, sound, order and harm are there with their prices', async () => {
+    const { tools } = await client.listTools();
+    const about = (name: string) => tools.find((tool) => tool.name === name)?.description ?? '';
+    assert.match(about('generate_image'), /0\.12 USD per image 1792x1024 hd, 0\.04 USD per other/);
+    assert.match(about('speak'), /15 USD per million characters/);
+    assert.match(about('rerank'), /0\.002 USD per search of up to 100 documents/);
+    assert.match(about('moderate'), /1 USD per million input tokens/);
+    assert.equal(about('embeddings'), '');
+  });
+
+  test('images are made, and come as images', async () => {
+    const before = await spent();
+    const { content, structuredContent } = await ask('generate_image', { prompt: 'a dune', n: 2 });
+    const picture = { type: 'image', mimeType: 'image/png', data: png.toString('base64') };
+    assert.deepEqual((content as Result[]).slice(0, 2), [picture, picture]);
+    assert.deepEqual(structuredContent, {
+      mime_type: 'image/png',
+      size: `${size}x${size}`,
+      count: 2,
+      cost_usd: 0.08,
+    });
+    assert.equal((await spent()) - before, usdToNano('0.08'));
+  });
+
+  test('a text is spoken, and comes as sound', async () => {
+    const before = await spent();
+    const { content, structuredContent } = await ask('speak', { text: 'Hello' });
+    const [sound] = content as [{ type: string; data: string; mimeType: string }];
+    assert.deepEqual([sound.type, sound.mimeType], ['audio', 'audio/wav']);
+    assert.deepEqual(Buffer.from(sound.data, 'base64'), wav);
+    assert.deepEqual(structuredContent, { mime_type: 'audio/wav', size_bytes: wav.length });
+    assert.equal((await spent()) - before, usdToNano('0.000075'));
+    const other = await ask('speak', { text: 'Hello', format: 'flac' });
+    assert.equal(other.isError, true);
+    assert.match(JSON.stringify(other.content), /writes wav, not flac/);
+  });
+
+  test('documents are put in order, and texts are looked at for harm', async () => {
+    const before = await spent();
+    const ranked = await ask('rerank', { query: 'tides', documents: ['one', 'two'], top_n: 1 });
+    assert.deepEqual(ranked.structuredContent, {
+      model: 'sorter',
+      results: [{ index: 1, score: 0.5 }],
+      cost_usd: 0.002,
+    });
+    const looked = (await ask('moderate', { texts: ['I will hit you'] })).structuredContent as {
+      cost_usd: number;
+    };
+    const { cost_usd: costUsd, ...told } = looked;
+    assert.deepEqual(told, {
+      model: 'guard',
+      results: [{ flagged: true, categories: ['violence'], scores: { violence: 0.9, hate: 0.1 } }],
+    });
+    assert.equal((await spent()) - before, usdToNano('0.002') + usdToNano(String(costUsd)));
+  });
+
   test('speech by base64 and by URL is written down', async () => {
-    const wav = toneWav('a b');
     site.pages.set('/hello.wav', wav);
     const uploaded = await ask('transcribe', { media: wav.toString('base64'), language: 'en' });
     assert.equal(uploaded.isError, undefined, JSON.stringify(uploaded.content));

@@ -12,12 +12,26 @@ import { fileURLToPath } from 'node:url';
 import * as modern from '@modelcontextprotocol/client';
 import { Client } from '@modelcontextprotocol/sdk/client/index.js';
 import { StreamableHTTPClientTransport } from '@modelcontextprotocol/sdk/client/streamableHttp.js';
+import {
+  extractDiscoveryInfoFromExtension,
+  validateDiscoveryExtension,
+  validateDiscoveryExtensionSpec,
+} from '@x402/extensions/bazaar';
 import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
 import { childEnvironment } from '../support/child-environment.ts';
 import { endWithUs } from '../support/end-with-us.ts';
 import type { TestApp } from '../app/test-app.ts';
 import { startFarebox } from './farebox-process.ts';
-import { PAY_TO, type WalletRig, creditOf, evmClient, startWalletRig } from './wallet-rig.ts';
+import {
+  PAY_TO,
+  type WalletRig,
+  creditOf,
+  evmClient,
+  evmPayment,
+  signIn,
+  startWalletRig,
+  topUp,
+} from './wallet-rig.ts';
 
 const INFO = { name: 'test', version: '1' };
 const CHAT = { name: 'chat', arguments: { prompt: 'Hi', model: 'm' } };
@@ -67,6 +81,12 @@ describe('tools that a wallet pays for', () => {
     const [{ text }] = refused.content as [{ text: string }];
     assert.deepEqual(JSON.parse(text), required);
     assert.equal((required['resource'] as Meta)['url'], 'mcp://tool/chat');
+    const { bazaar } = required['extensions'] as { bazaar: never };
+    assert.deepEqual(validateDiscoveryExtensionSpec(bazaar), { valid: true });
+    assert.deepEqual(validateDiscoveryExtension(bazaar), { valid: true });
+    const { input } = extractDiscoveryInfoFromExtension(bazaar) as { input: Meta };
+    assert.deepEqual([input['type'], input['toolName']], ['mcp', 'chat']);
+    assert.deepEqual(Object.keys(input['example'] as Meta), ['prompt', 'max_tokens']);
     const payment = await evmClient(account).createPaymentPayload(required as never);
     const result = await pay(client, payment);
     assert.deepEqual((result.structuredContent as Meta)['text'], 'Hello');
@@ -97,6 +117,56 @@ describe('tools that a wallet pays for', () => {
     assert.equal(await creditOf(farebox, account.address), 0n);
     const none = await client.callTool({ name: 'balance', arguments: {} });
     assert.equal(none.structuredContent, undefined);
+  });
+
+  test('what is no payment, or too large for one, is refused in words', async () => {
+    for (const payment of [null, 7, 'x', {}, { padding: 'x'.repeat(100_000) }]) {
+      const refused = await pay(client, payment);
+      assert.equal(refused.isError, true);
+      const { error } = refused.structuredContent as { error: string };
+      assert.match(
+        error,
+        /payment (?:header|needs)|x402Version/,
+        JSON.stringify(payment).slice(0, 99),
+      );
+    }
+  });
+
+  test('a sign-in by wallet calls a tool from its credit, once', async () => {
+    const account = await rig.evmWallet();
+    const ask = async (header: string, name: string): Promise<{ status: number; body: Meta }> => {
+      const params = { ...CHAT, name, ...(name === 'chat' ? {} : { arguments: {} }) };
+      const answer = await fetch(new URL('/mcp', farebox.app.address), {
+        method: 'POST',
+        headers: { 'content-type': 'application/json', 'sign-in-with-x': header },
+        body: JSON.stringify({ jsonrpc: '2.0', id: 1, method: 'tools/call', params }),
+      });
+      return { status: answer.status, body: (await answer.json()) as Meta };
+    };
+    const resultOf = async (name: string): Promise<Meta> => {
+      const { status, body } = await ask(await signIn(account, rig.origin), name);
+      assert.equal(status, 200, JSON.stringify(body));
+      return body['result'] as Meta;
+    };
+    const poor = await resultOf('chat');
+    assert.equal(poor['isError'], true);
+    assert.ok(Array.isArray((poor['structuredContent'] as Meta)['accepts']));
+    const paid = await topUp(rig.origin, { 'PAYMENT-SIGNATURE': await evmPayment(account) });
+    assert.equal(paid.status, 200);
+    const answered = (await resultOf('chat'))['structuredContent'] as Meta;
+    assert.equal(answered['text'], 'Hello');
+    assert.equal(await creditOf(farebox, account.address), 5_000_000_000n - 11_000n);
+    const left = (await resultOf('balance'))['structuredContent'] as Meta;
+    assert.equal(left['balance_usd'], 4.999989);
+    const header = await signIn(account, rig.origin);
+    assert.equal((await ask(header, 'balance')).status, 200);
+    const { status, body } = await ask(header, 'chat');
+    assert.equal(status, 401);
+    const error = body['error'] as { code: number; data: Meta };
+    assert.deepEqual([error.code, error.data['code']], [401, 'X402_SIGN_IN_NONCE_REUSED']);
+    const other = await ask(await signIn(account, 'https://elsewhere.example'), 'balance');
+    assert.equal(other.status, 401);
+    assert.equal(await creditOf(farebox, account.address), 5_000_000_000n - 11_000n);
   });
 
   test('a client that knows the extension gets its result type', async () => {

@@ -310,6 +310,9 @@ describe('the MCP server', () => {
       [request('tools/call', { name: 'nothing' }), {}, 200, -32_602],
       [request('tools/call', { name: 'chat', arguments: 'x' }), {}, 200, -32_602],
       [request('tools/list', { cursor: '7000' }), {}, 200, -32_602],
+      [request('tools/list', { cursor: { toString: 1 } }), {}, 200, -32_602],
+      [request('tools/call', { name: { toString: 1 } }), {}, 200, -32_602],
+      [{ ...request('ping'), id: 1e300 }, {}, 400, -32_600],
       [request('ping'), { 'mcp-protocol-version': '1900-01-01' }, 400, -32_022],
       [request('ping'), { 'mcp-protocol-version': '2026-07-28' }, 400, -32_602],
       [request('server/discover', { _meta: META }), {}, 400, -32_020],
@@ -361,6 +364,36 @@ describe('the MCP server', () => {
       ['a', 'b'],
     );
     assert.equal(body[1].result.structuredContent.text, 'Hello there');
+  });
+
+  test('a message of a batch that is no good answers for itself alone', async () => {
+    const chat = { name: 'chat', arguments: PROMPT };
+    const { status, body } = await post([
+      { ...request('tools/call', chat), id: 'paid' },
+      { id: 'not-rpc', method: 'ping' },
+      { ...request('ping'), id: null },
+      'text',
+      { ...request('tools/list', { _meta: META }), id: 'other-revision' },
+      { ...request('prompts/list'), id: 'unknown' },
+      { ...request('tools/call', { ...chat, arguments: 'x' }), id: 'arguments' },
+      { ...request('tools/call', chat), id: 'paid too' },
+    ]);
+    assert.equal(status, 200);
+    const answered = body.map((one: { id?: string; error?: { code: number } }) => [
+      one.id,
+      one.error?.code,
+    ]);
+    assert.deepEqual(answered, [
+      ['paid', undefined],
+      ['not-rpc', -32_600],
+      [undefined, -32_600],
+      [undefined, -32_600],
+      ['other-revision', -32_020],
+      ['unknown', -32_601],
+      ['arguments', -32_602],
+      ['paid too', undefined],
+    ]);
+    assert.equal(await spent(), usdToNano('0.000022'));
   });
 
   test('a server whose operator turned it off has no such path', async () => {

@@ -21,6 +21,7 @@ import {
   openEngine,
   sendJson,
 } from '../support/answering-engine.ts';
+import { fastClock } from '../support/fast-clock.ts';
 
 const MODELS = `
 models:
@@ -94,6 +95,8 @@ before(async () => {
   engine = await openEngine();
   site = await openSite();
   farebox = await startTestApp({
+    // Between the looks at a job are seconds.
+    clock: fastClock(5),
     yaml: `fetch: { allow: [127.0.0.0/8] }
 engines: { studio: { url: "${engine.url}/v1" }, nobody: { url: "http://127.0.0.1:9/v1" }, rembg: { protocol: rembg, url: "${engine.url}/api/remove" } }
 limits: { unsoldPerMinute: 1000000, guard: { failures: 100000 }, plans: { staff: { image: 1000, audio: 1000, videoQueue: 1000, videoRetrieve: 100000 } } }

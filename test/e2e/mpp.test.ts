@@ -177,15 +177,19 @@ describe('payments of the Machine Payments Protocol', () => {
   test('what was changed is a 402 with a new challenge, and costs nothing', async () => {
     const account = await rig.evmWallet();
     const { challenge, credential } = await credentialFor(account);
-    const { payload } = Credential.deserialize(credential) as { payload: Record<string, string> };
+    const { payload } = Credential.deserialize(credential) as { payload: Record<string, unknown> };
+    const noText = { toString: 1 };
     const request = { ...challenge.request, amount: '10' };
     const changed: [string, object, object][] = [
       ['the amount that was asked', { ...challenge, request }, payload],
       ['the id', { ...challenge, id: `${challenge.id}x` }, payload],
       ['the realm', { ...challenge, realm: 'other.example' }, payload],
+      ['what tells it from others', { ...challenge, opaque: 'e30' }, payload],
       ['the expiry', { ...challenge, expires: '2030-01-01T00:00:00.000Z' }, payload],
       ['the value', challenge, { ...payload, value: '10' }],
       ['the nonce', challenge, { ...payload, nonce: `0x${'11'.repeat(32)}` }],
+      ['a nonce that is no text', challenge, { ...payload, nonce: noText }],
+      ['an end that is no text', challenge, { ...payload, validBefore: noText }],
       ['the end', challenge, { ...payload, validBefore: '9999999999' }],
       ['the type', challenge, { ...payload, type: 'transaction' }],
       ['the signature', challenge, { ...payload, signature: `0x${'11'.repeat(65)}` }],

@@ -4,6 +4,7 @@ import { after, before, describe, test } from 'node:test';
 import OpenAI from 'openai';
 import { zodResponseFormat } from 'openai/helpers/zod';
 import { z } from 'zod';
+import { call } from '../app/call.ts';
 import { type TestApp, modelIsThere, startTestApp } from '../app/test-app.ts';
 
 describe('openai SDK', () => {
@@ -60,6 +61,25 @@ describe('openai SDK', () => {
       model_spec: { traits: string[]; pricing: { input: { usd: number } } };
     };
     assert.deepEqual([demo.model_spec.traits, demo.model_spec.pricing.input.usd], [[], 0]);
+  });
+
+  test('documents are ranked without any setting, and their tokens charged', async () => {
+    const before = await farebox.app.stores.ledger.balances(farebox.owner.accountId);
+    const { status, body } = await call(farebox, '/rerank', {
+      secret: farebox.owner.secret,
+      body: {
+        query: 'When do I get my money back?',
+        documents: ['Cats purr.', 'Refunds are paid within five days.', 'It is raining.'],
+        top_n: 1,
+      },
+    });
+    assert.equal(status, 200);
+    assert.deepEqual([body.model, body.results[0].index], ['farebox-rerank', 1]);
+    const after = await farebox.app.stores.ledger.balances(farebox.owner.accountId);
+    // Tokens at 0.0125 USD a million.
+    const nano = (BigInt(body.usage.prompt_tokens) * 125n + 5n) / 10n;
+    assert.equal(before.usdNano - after.usdNano, nano);
+    assert.ok(nano > 0n);
   });
 
   test('a stream has a role, content, a finish reason, usage with cost, and ends', async () => {

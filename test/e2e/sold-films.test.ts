@@ -14,6 +14,7 @@ import { receiptOf } from '../../src/billing/ledger/ledger.ts';
 import { formatUsd, nano } from '../../src/core/money.ts';
 import { type TestApp, startTestApp } from '../app/test-app.ts';
 import { type FilmWish, makeFilm, toneWav } from '../media/clips.ts';
+import { fastClock } from '../support/fast-clock.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'farebox-films-'));
 /** What the engine gives for a prompt, and what it was asked. */
@@ -54,6 +55,8 @@ before(async () => {
   await once(server, 'listening');
   const { port } = server.address() as AddressInfo; // a listening TCP server has one
   farebox = await startTestApp({
+    // Between the looks at a job are seconds.
+    clock: fastClock(5),
     yaml: `engines: { studio: { url: "http://127.0.0.1:${port}/v1" } }
 limits: { unsoldPerMinute: 1000000, guard: { failures: 100000 }, plans: { staff: { videoQueue: 100000, videoRetrieve: 100000 } } }
 models:

@@ -4,6 +4,7 @@ import { once } from 'node:events';
 import { type IncomingMessage, type Server, createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { after, before, beforeEach, describe, test } from 'node:test';
+import { fastTimers } from '../support/fast-clock.ts';
 import { TestUpstream } from '../support/test-upstream.ts';
 import { type TestApp, startTestApp } from '../app/test-app.ts';
 
@@ -83,6 +84,8 @@ function read(span: SentSpan | undefined): Record<string, unknown> {
   );
 }
 
+/** Spans are sent every few seconds. */
+const clock = fastTimers(10);
 const TRACE = '4bf92f3577b34da6a3ce929d0e0e4736';
 const PARENT = '00f067aa0ba902b7';
 const PROMPT = 'the-secret-of-the-prompt';
@@ -95,7 +98,10 @@ describe('traces', () => {
   before(async () => {
     collector = await Collector.start();
     upstream = await TestUpstream.start();
-    farebox = await startTestApp({ yaml: yaml(`sampleRatio: 1, headers: { x-tenant: t1 }`) });
+    farebox = await startTestApp({
+      clock,
+      yaml: yaml(`sampleRatio: 1, headers: { x-tenant: t1 }`),
+    });
   });
   after(async () => {
     await farebox.stop();
@@ -216,7 +222,7 @@ limits: { guard: { failures: 100000 } }
   });
 
   test('the share of traces is kept whatever a caller asks for', async () => {
-    const sparing = await startTestApp({ yaml: yaml('sampleRatio: 0') });
+    const sparing = await startTestApp({ clock, yaml: yaml('sampleRatio: 0') });
     await chat(sparing, { traceparent: `00-${TRACE}-${PARENT}-01` });
     await sparing.stop();
     assert.equal(collector.spans.length, 0);
@@ -224,7 +230,7 @@ limits: { guard: { failures: 100000 } }
   });
 
   test('a stopping server sends what it has', async () => {
-    const short = await startTestApp({ yaml: yaml('sampleRatio: 1') });
+    const short = await startTestApp({ clock, yaml: yaml('sampleRatio: 1') });
     await chat(short);
     await short.stop();
     assert.equal(collector.spans.length, 2);
@@ -232,6 +238,7 @@ limits: { guard: { failures: 100000 } }
 
   test('a collector that is down or refuses slows and fails nothing', async () => {
     const lonely = await startTestApp({
+      clock,
       yaml: yaml('sampleRatio: 1').replace(collector.url, 'http://127.0.0.1:1'),
     });
     for (let count = 0; count < 5; count += 1) assert.notEqual(await chat(lonely), '');
@@ -239,7 +246,7 @@ limits: { guard: { failures: 100000 } }
     await lonely.stop();
     assert.ok(performance.now() - startedMs < 4_000);
     collector.status = 400;
-    const refused = await startTestApp({ yaml: yaml('sampleRatio: 1') });
+    const refused = await startTestApp({ clock, yaml: yaml('sampleRatio: 1') });
     assert.notEqual(await chat(refused), '');
     await refused.stop();
     collector.status = 200;

@@ -8,6 +8,7 @@ import { after, before, describe, test } from 'node:test';
 import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
 import { createSiweMessage } from 'viem/siwe';
 import { base58Encode } from '../../src/core/base58.ts';
+import { call } from '../app/call.ts';
 import type { TestApp } from '../app/test-app.ts';
 import {
   PAY_TO,
@@ -406,6 +407,38 @@ describe('wallet refusals', () => {
       const paid = await chat(rig.origin, { 'PAYMENT-SIGNATURE': await evmPayment(account) });
       assert.equal(paid.status, expected, await paid.text());
       if (disabled) assert.equal(await creditOf(farebox, account.address), before);
+    }
+    await assertLedgerIsChain(farebox, rig);
+  });
+
+  test('a budget of its account binds a wallet, by its signature, its token and its payment', async () => {
+    const { identity } = farebox.app.stores;
+    const accountId = await identity.openWalletAccount(account.address);
+    const admin = await farebox.key({ accountId, kind: 'ADMIN' });
+    const budgets = (method: string, path: string, body?: object) =>
+      call(farebox, `/budgets${path}`, { method, secret: admin, ...(body && { body }) });
+    const signed = async () => ({ 'SIGN-IN-WITH-X': await signIn(account, rig.origin) });
+    const exchanged = await call(farebox, '/x402/token', {
+      method: 'POST',
+      headers: await signed(),
+    });
+    const bearer = { authorization: `Bearer ${exchanged.body.data.token}` };
+    assert.equal((await chat(rig.origin, bearer)).status, 200);
+    const made = await budgets('POST', '', { period: 'LIFETIME', usd: 0.001 });
+    assert.equal(made.status, 200, made.text);
+    const { id, spentUsd } = made.body.data;
+    assert.ok(spentUsd > 0, 'what it has spent counts');
+    assert.equal((await chat(rig.origin, await signed())).status, 200);
+    await budgets('PATCH', `/${id}`, { usd: 0.000001 });
+    const payment = { 'PAYMENT-SIGNATURE': await evmPayment(account) };
+    for (const headers of [await signed(), bearer, payment]) {
+      const refused = await chat(rig.origin, headers);
+      assert.equal(refused.status, 402);
+      assert.match(await refused.text(), new RegExp(`The budget ${id} is reached`));
+    }
+    assert.equal((await budgets('DELETE', `/${id}`)).status, 200);
+    for (const headers of [await signed(), bearer]) {
+      assert.equal((await chat(rig.origin, headers)).status, 200);
     }
     await assertLedgerIsChain(farebox, rig);
   });

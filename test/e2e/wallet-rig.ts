@@ -80,7 +80,11 @@ ${paymentSettings}`;
     origin: `http://127.0.0.1:${port}`,
     yaml,
     startApp: (options = {}) =>
-      startTestApp({ port, ...options, yaml: `${yaml}\n${options.yaml ?? ''}` }),
+      startTestApp({
+        port,
+        ...options,
+        yaml: `${yaml}\n${options.yaml ?? ''}`,
+      }),
     evmWallet: async (units = 100_000_000n) => {
       const account = privateKeyToAccount(generatePrivateKey());
       await anvil.mint(account.address, units);

@@ -13,8 +13,14 @@ import {
 } from '@x402/core/http';
 import { PaymentRequiredV2Schema } from '@x402/core/schemas';
 import { ExactEvmScheme } from '@x402/evm/exact/client';
+import {
+  decodePaymentResponseHeader as decodeForAxios,
+  wrapAxiosWithPayment,
+  x402Client as AxiosPaymentClient,
+} from '@x402/axios';
 import { wrapFetchWithPayment, x402Client } from '@x402/fetch';
 import { ExactSvmScheme } from '@x402/svm/exact/client';
+import axios from 'axios';
 import OpenAI from 'openai';
 import { batchEnd, chatLine, linesOfFile, startBatch } from '../support/batch-client.ts';
 import { VeniceClient } from 'venice-x402-client';
@@ -200,6 +206,23 @@ describe('wallets', () => {
     });
   }
 
+  for (const rail of ['Base', 'Solana'] as const) {
+    test(`a stock @x402/axios gets its first answer, on ${rail}`, async () => {
+      const wallet = rail === 'Base' ? await rig.evmWallet() : await rig.solanaWallet();
+      const payer =
+        'signMessages' in wallet
+          ? new AxiosPaymentClient().register(SOLANA, new ExactSvmScheme(wallet, rig.solana))
+          : new AxiosPaymentClient().register(BASE, new ExactEvmScheme(wallet));
+      const client = wrapAxiosWithPayment(axios.create(), payer);
+      const answer = await client.post(`${rig.origin}/api/v1/chat/completions`, JSON.parse(CHAT));
+      assert.equal(answer.data.choices[0].message.content, 'Hello ');
+      const settlement = decodeForAxios(String(answer.headers['payment-response']));
+      assert.equal(settlement.success, true);
+      assert.equal(answer.headers['x-balance-remaining'], '9.999978');
+      assert.equal(await creditOf(farebox, wallet.address), TEN_USD - COST_NANO);
+    });
+  }
+
   test('a stock x402-fetch of version 1 with its default limit gets its first answer', async () => {
     const account = await rig.evmWallet();
     const call = wrapFetchVersionOne(fetch, versionOneSigner(account));
@@ -208,6 +231,10 @@ describe('wallets', () => {
     assert.equal(answer.status, 200, await answer.clone().text());
     assert.equal(answer.headers.get('X-Balance-Remaining'), '0.099978');
     assert.equal(await creditOf(farebox, account.address), 100_000_000n - COST_NANO);
+    // The parameter is no hindrance to a client of version 2.
+    const other = await rig.evmWallet();
+    const payer = new x402Client().register(BASE, new ExactEvmScheme(other));
+    assert.equal((await wrapFetchWithPayment(fetch, payer)(url, POST_CHAT)).status, 200);
   });
 
   test('a first payment is no top-up of any other amount below the least', async () => {
@@ -388,6 +415,23 @@ describe('wallets', () => {
       headers: { authorization: `Bearer ${data.token}` },
     });
     assert.equal(renewed.status, 401);
+    // Nor with a sign-in beside it that proves nothing, or that was used before.
+    const used = await signIn(account, rig.origin);
+    const tokens = `${rig.origin}/api/v1/x402/token`;
+    assert.equal((await fetch(tokens, { headers: { 'SIGN-IN-WITH-X': used } })).status, 200);
+    const inHeaders = [{ authorization: `Bearer ${data.token}` }, { 'x-api-key': data.token }];
+    for (const proof of ['e30', used]) {
+      for (const token of inHeaders) {
+        const headers = { ...token, 'SIGN-IN-WITH-X': proof };
+        assert.equal((await fetch(tokens, { headers })).status, 401);
+        assert.equal((await fetch(tokens, { method: 'POST', headers })).status, 401);
+        const session = await fetch(`${rig.origin}/api/v1/console/session`, {
+          method: 'POST',
+          headers,
+        });
+        assert.equal(session.status, 401);
+      }
+    }
     const forged = await chat(rig.origin, { authorization: `Bearer ${data.token}x` });
     assert.equal(forged.status, 401);
   });

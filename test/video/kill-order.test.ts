@@ -16,11 +16,16 @@ import { type Clock, systemClock } from '../../src/core/clock.ts';
 import { onEachStore, openTestStore } from '../databases/stores.ts';
 import { type Place, openVideo } from './open-video.ts';
 import { endWithUs } from '../support/end-with-us.ts';
+import { fastClock } from '../support/fast-clock.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'kill-order-'));
 const clock = systemClock();
-/** Leases of a dead process have run out for whoever lives a minute later. */
-const later: Clock = { ...clock, nowMs: () => clock.nowMs() + 60_000 };
+const fast = fastClock(10);
+/**
+ * Leases of a dead process have run out for whoever lives a minute later; and between its looks at a
+ * job are seconds.
+ */
+const later: Clock = { ...fast, nowMs: () => fast.nowMs() + 60_000 };
 
 /** What the engine does with an order, and whether it shows its orders. */
 interface Behaviour {

@@ -15,11 +15,16 @@ import { silentLog } from '../../src/core/log.ts';
 import { openTestStore } from '../databases/stores.ts';
 import { type Place, openVideo } from './open-video.ts';
 import { endWithUs } from '../support/end-with-us.ts';
+import { fastClock } from '../support/fast-clock.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'takeover-'));
 const clock = systemClock();
-/** Leases of a dead process have run out for whoever lives a minute later. */
-const later: Clock = { ...clock, nowMs: () => clock.nowMs() + 60_000 };
+const fast = fastClock(5);
+/**
+ * Leases of a dead process have run out for whoever lives a minute later; and between its looks at a
+ * job are seconds.
+ */
+const later: Clock = { ...fast, nowMs: () => fast.nowMs() + 60_000 };
 const engine = videoEngine({
   directory: join(folder, 'engine'),
   searchPath: '',

@@ -2,12 +2,11 @@
  * `/admin/accounts`: who may call, on which plan, within which limits, with how much credit. For the
  * operator's own back office: a sign-up page, a payment provider's webhook.
  */
-import { z } from 'zod';
 import type { OperatorMove } from '../../billing/ledger/ledger.ts';
 import { isoTime } from '../../core/clock.ts';
 import { Fault } from '../../core/faults.ts';
 import { type Nano, ZERO, decimalUsd, usdToNano } from '../../core/money.ts';
-import { decodeCursor, encodeCursor } from '../../http/cursor.ts';
+import { decodeTimeCursor, timePage } from '../../http/cursor.ts';
 import { readBody, readQuery } from '../../http/read-request.ts';
 import type { RequestContext } from '../../http/request-context.ts';
 import { type Route, SMALL_JSON_BODY, get } from '../../http/route.ts';
@@ -38,7 +37,6 @@ import {
 import { ACCOUNT_DAYS, ACCOUNT_REQUESTS, ACCOUNT_STATEMENT } from './operator-usage-schema.ts';
 
 const PATH = '/admin/accounts';
-const Place = z.tuple([z.number().int(), z.string()]);
 
 export function operatorAccountRoutes(parts: AccountParts): Route[] {
   return [
@@ -100,17 +98,12 @@ export async function accountOf(
 
 async function answerAccounts(parts: AccountParts, context: RequestContext): Promise<void> {
   const { search, plan, limit, cursor } = readQuery(context, AccountsQuery);
-  const [createdMs, id = ''] = decodeCursor(cursor, Place) ?? [];
-  const after = createdMs === undefined ? undefined : { createdMs, id };
   const { identity } = parts.stores;
-  const found = await identity.searchAccounts({ search, plan }, { limit: limit + 1, after });
-  const shown = found.slice(0, limit);
-  const last = found.length > limit ? shown.at(-1) : undefined;
-  const body: AccountList = {
-    object: 'list',
-    data: await Promise.all(shown.map((account) => itemOf(parts, account))),
-    nextCursor: last === undefined ? null : encodeCursor([last.createdMs, last.id]),
-  };
+  const wanted = { limit: limit + 1, after: decodeTimeCursor(cursor, 'id') };
+  const found = await identity.searchAccounts({ search, plan }, wanted);
+  const { rows, nextCursor } = timePage(found, limit, 'id');
+  const data = await Promise.all(rows.map((account) => itemOf(parts, account)));
+  const body: AccountList = { object: 'list', data, nextCursor };
   await context.json(200, body);
 }
 

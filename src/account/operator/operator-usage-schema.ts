@@ -10,7 +10,7 @@ import {
 } from '../activity-schema.ts';
 import { DecimalText } from '../api-key-schema.ts';
 import { StatementAnswer, StatementQuery } from '../statement.ts';
-import { Day, RECEIPT_SAMPLE, SUMS_SAMPLE } from '../usage-schema.ts';
+import { DAYS_HEAD, Day, RANGE, RECEIPT_SAMPLE, SUMS_SAMPLE } from '../usage-schema.ts';
 import { ACCOUNT_PATH } from './operator-schema.ts';
 
 const DAYS_SAMPLE = { from: '2026-10-23', to: '2026-11-21' };
@@ -71,15 +71,14 @@ export const ACCOUNT_DAYS: RouteDescription = {
 };
 
 const GROUPINGS = ['day', 'model', 'account', 'key', 'tag'] as const;
-const RANGE = {
-  from: Day.optional().describe('First day; default 29 days before `to`.'),
-  to: Day.optional().describe('Last day; default today. At most 366 days in all.'),
+const WANTED = {
+  ...RANGE,
   account: z.string().max(200).optional().describe('Only this account.'),
   model: z.string().max(200).optional().describe('Only this model.'),
 };
 
 export const OperatorUsageQuery = z.object({
-  ...RANGE,
+  ...WANTED,
   by: z
     .enum(GROUPINGS)
     .default('account')
@@ -93,7 +92,7 @@ export const OperatorUsageQuery = z.object({
     .describe('Rows, the dearest first.'),
 });
 
-export const RevenueQuery = z.object(RANGE);
+export const RevenueQuery = z.object(WANTED);
 
 const Count = z.number().int();
 const TextSums = {
@@ -126,9 +125,7 @@ const GroupRow = z.object({
 export type GroupsAnswer = z.infer<typeof GroupsAnswer>;
 const GroupsAnswer = z
   .object({
-    object: z.literal('list').describe('Kind of the object.'),
-    from: Day.describe('First day, UTC.'),
-    to: Day.describe('Last day, UTC.'),
+    ...DAYS_HEAD,
     totals: z.object(TextSums).describe('Of everything that matches.'),
     data: z.array(GroupRow).describe('One row for each group, with the members it is made by.'),
   })

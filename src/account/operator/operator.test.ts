@@ -38,6 +38,7 @@ describe('/admin/accounts, /admin/usage and /admin/revenue', () => {
       '/accounts',
       `/accounts/${stranger.accountId}`,
       `/accounts/${stranger.accountId}/keys`,
+      `/accounts/${stranger.accountId}/budgets`,
       `/accounts/${stranger.accountId}/statement`,
       `/accounts/${stranger.accountId}/requests`,
       `/accounts/${stranger.accountId}/days`,
@@ -99,6 +100,38 @@ describe('/admin/accounts, /admin/usage and /admin/revenue', () => {
     }
     assert.deepEqual(new Set(seen), new Set(ids));
     assert.equal(seen.length, ids.length);
+  });
+
+  test('budgets of an account are listed, made, changed and deleted', async () => {
+    const id = await make('budgets@example.com');
+    await done(`/accounts/${id}/credit`, { body: { amountUsd: 5, reference: 'budgets' } });
+    const key = await bench.farebox.key({ accountId: id });
+    const chat = () => call(bench.farebox, '/chat/completions', { secret: key, body: chatBody() });
+    assert.equal((await chat()).status, 200);
+    const path = `/accounts/${id}/budgets`;
+    assert.deepEqual((await done(path)).data, []);
+    const { data } = await done(path, { body: { period: 'WEEK', usd: 0.000001 } });
+    assert.deepEqual([data.tag, data.period, data.usd], [null, 'WEEK', 0.000001]);
+    assert.deepEqual((await done(path)).data, [data]);
+    assert.match((await chat()).text, new RegExp(`The budget ${data.id} is reached`));
+    const one = `${path}/${data.id}`;
+    const changed = await done(one, { method: 'PATCH', body: { usd: 1 } });
+    assert.deepEqual([changed.data.usd, changed.data.spentUsd], [1, 0.000022]);
+    assert.equal((await chat()).status, 200);
+    assert.equal((await done(one)).data.spentUsd, 0.000044);
+    const other = await make('stranger@example.com');
+    for (const options of [{}, { method: 'PATCH', body: { usd: 9 } }, { method: 'DELETE' }]) {
+      const missed = await ask(`/accounts/${other}/budgets/${data.id}`, options);
+      assert.equal(missed.body.code, 'BUDGET_NOT_FOUND');
+    }
+    assert.equal((await ask('/accounts/acct_none/budgets')).body.code, 'ACCOUNT_NOT_FOUND');
+    await done(one, { method: 'DELETE' });
+    assert.equal((await ask(one, { method: 'DELETE' })).body.code, 'BUDGET_NOT_FOUND');
+    const body = { tag: 'user', period: 'EPOCH', usd: 1 };
+    const made = await Promise.all(Array.from({ length: 52 }, () => ask(path, { body })));
+    assert.equal(made.filter(({ status }) => status === 200).length, 50);
+    const full = made.find(({ status }) => status !== 200);
+    assert.deepEqual([full?.status, full?.body.code], [400, 'BUDGET_LIMIT_REACHED']);
   });
 
   test('plan, limits and access change, and a missing member stays', async () => {

@@ -10,12 +10,22 @@ import {
   type Identity,
   budgetsFor,
 } from '../../identity/identity.ts';
-import type { Queryable, Store } from '../../db/db.ts';
+import type { Store } from '../../db/db.ts';
 import type { Ledger, RequestMetadata } from '../ledger/ledger.ts';
+
+import { setBudgetCap } from './manage-budgets.ts';
+
+export {
+  type BudgetStores,
+  budgetSpending,
+  changeBudget,
+  createBudget,
+  deleteBudget,
+} from './manage-budgets.ts';
 
 /** Caps that were seen in the database; past that they are looked up anew. */
 const MAX_KNOWN = 10_000;
-/** Far less than the time for which the cap of a value is kept. */
+/** Far less than the time for which the cap of a period that is over is kept. */
 const KNOWN_MS = HOUR_MS;
 
 export interface BudgetCapsParts {
@@ -60,22 +70,4 @@ export class BudgetCaps {
     if (this.#known.size >= MAX_KNOWN) this.#known.clear();
     for (const { capId } of budgets) this.#known.set(capId, nowMs + KNOWN_MS);
   }
-}
-
-/** Makes the cap of a budget, or gives it the limit of today. */
-export function setBudgetCap(
-  ledger: Ledger,
-  tx: Queryable,
-  { budget, value, capId }: BudgetOf,
-): Promise<void> {
-  const { accountId, period, usdLimitNano, tag } = budget;
-  const counts = tag === undefined ? {} : { tag: { name: tag, value: value ?? '' } };
-  return ledger.setAllowance(tx, {
-    id: capId,
-    accountId,
-    period,
-    usdLimitNano,
-    diemLimitNano: undefined,
-    counts,
-  });
 }

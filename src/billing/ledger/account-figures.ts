@@ -35,9 +35,14 @@ export async function accountFigures(
 export interface CapUse {
   readonly id: string;
   readonly accountId: string;
+  /** The budget that it is the cap of, and of which value of its tag; a cap of a key has none. */
+  readonly budgetId: string | undefined;
+  readonly tagValue: string | undefined;
   readonly period: AllowancePeriod;
   /** 0 for LIFETIME. */
   readonly periodStartMs: number;
+  readonly usdLimitNano: Nano | undefined;
+  readonly diemLimitNano: Nano | undefined;
   /** Whole percent of the limit in USD or in daily credit, of that which is further used. */
   readonly percent: number;
 }
@@ -45,6 +50,8 @@ export interface CapUse {
 interface CapRow {
   readonly id: string;
   readonly account_id: string;
+  readonly budget_id: string | null;
+  readonly tag_value: string | null;
   readonly period: AllowancePeriod;
   readonly period_start_ms: bigint;
   readonly usd_limit_nano: bigint | null;
@@ -53,33 +60,50 @@ interface CapRow {
   readonly diem_spent_nano: bigint;
 }
 
-/** The caps of these accounts that are used by at least so many percent; a limit of 0 is none. */
-export async function usedCaps(
+/** An account can have a cap for each of its end users. */
+const CAPS_AT_ONCE = 500;
+
+/**
+ * The caps of these accounts that are used by at least so many percent, some at a time; a limit of 0
+ * is none.
+ */
+export async function* usedCaps(
   store: Queryable,
   accountIds: readonly string[],
   leastPercent: number,
   nowMs: number,
-): Promise<readonly CapUse[]> {
-  const rows = await store.query<CapRow>(
-    `SELECT id, account_id, period, period_start_ms, usd_limit_nano, diem_limit_nano,
-       usd_spent_nano, diem_spent_nano FROM ledger_allowance
-     WHERE account_id IN (${placesFrom(2, accountIds)}) AND (
-       (usd_limit_nano > 0 AND usd_spent_nano * 100 >= usd_limit_nano * $1) OR
-       (diem_limit_nano > 0 AND diem_spent_nano * 100 >= diem_limit_nano * $1))`,
-    [leastPercent, ...accountIds],
-  );
-  return rows
-    .filter((row) => Number(row.period_start_ms) >= periodStartMs(row.period, nowMs))
-    .map((row) => ({
-      id: row.id,
-      accountId: row.account_id,
-      period: row.period,
-      periodStartMs: Number(row.period_start_ms),
-      percent: Math.max(
-        percentOf(row.usd_spent_nano, row.usd_limit_nano),
-        percentOf(row.diem_spent_nano, row.diem_limit_nano),
-      ),
-    }));
+): AsyncGenerator<readonly CapUse[], void> {
+  let last: Pick<CapRow, 'account_id' | 'id'> | undefined = { account_id: '', id: '' };
+  while (last !== undefined) {
+    const rows: readonly CapRow[] = await store.query<CapRow>(
+      `SELECT id, account_id, budget_id, tag_value, period, period_start_ms, usd_limit_nano,
+         diem_limit_nano, usd_spent_nano, diem_spent_nano FROM ledger_allowance
+       WHERE account_id IN (${placesFrom(4, accountIds)}) AND (account_id, id) > ($2, $3) AND (
+         (usd_limit_nano > 0 AND usd_spent_nano * 100 >= usd_limit_nano * $1) OR
+         (diem_limit_nano > 0 AND diem_spent_nano * 100 >= diem_limit_nano * $1))
+       ORDER BY account_id, id LIMIT ${CAPS_AT_ONCE}`,
+      [leastPercent, last.account_id, last.id, ...accountIds],
+    );
+    last = rows.length < CAPS_AT_ONCE ? undefined : rows.at(-1);
+    yield rows
+      .filter((row) => Number(row.period_start_ms) >= periodStartMs(row.period, nowMs))
+      .map(useOf);
+  }
+}
+
+function useOf(row: CapRow): CapUse {
+  const { usd_limit_nano: usd, diem_limit_nano: diem } = row;
+  return {
+    id: row.id,
+    accountId: row.account_id,
+    budgetId: row.budget_id ?? undefined,
+    tagValue: row.tag_value ?? undefined,
+    period: row.period,
+    periodStartMs: Number(row.period_start_ms),
+    usdLimitNano: usd === null ? undefined : nano(usd),
+    diemLimitNano: diem === null ? undefined : nano(diem),
+    percent: Math.max(percentOf(row.usd_spent_nano, usd), percentOf(row.diem_spent_nano, diem)),
+  };
 }
 
 function percentOf(spentNano: bigint, limitNano: bigint | null): number {

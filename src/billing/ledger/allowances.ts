@@ -1,10 +1,10 @@
 /**
- * The caps of keys, and budgets: caps of several keys, or of what is tagged alike. A cap counts what its key spent in the running period, whenever the cap was
- * made: a new cap, a cap that comes back, and a cap whose period changes start from the day
+ * The caps of keys, and budgets: caps of several keys, or of what is tagged alike. A cap counts what its
+ * key spent in the running period, whenever the cap was made: a new cap, a cap that comes back, and a cap whose period changes start from the day
  * rollups. Requests that run at that moment without a cap are counted by no cap. And what keys have
  * spent, for people: since a day, and in the running period.
  */
-import { dayOf } from '../../core/clock.ts';
+import { DAY_MS, dayOf } from '../../core/clock.ts';
 import { type Nano, nano } from '../../core/money.ts';
 import type { Dialect, Queryable } from '../../db/db.ts';
 import { type AllowancePeriod, periodStartMs } from './hold-plan.ts';
@@ -18,6 +18,8 @@ export interface AllowanceSettings {
   readonly diemLimitNano: Nano | undefined;
   /** What it counts of the account; default: the charges of the key whose id it has. */
   readonly counts?: CountedCharges | undefined;
+  /** The budget that it is the cap of, or one of them; a cap of a key has none. */
+  readonly budgetId?: string | undefined;
 }
 
 /** All that are given must be so; none given: every charge of the account. */
@@ -28,6 +30,7 @@ export interface CountedCharges {
 
 interface CapRow {
   readonly period: AllowancePeriod;
+  readonly period_start_ms: bigint;
   readonly usd_limit_nano: bigint | null;
   readonly diem_limit_nano: bigint | null;
 }
@@ -45,13 +48,45 @@ export async function setAllowance(
 ): Promise<void> {
   const { tx, nowMs } = context;
   const before = await lockedCap(context, settings);
+  const { id, usdLimitNano, diemLimitNano, budgetId, counts } = settings;
   await tx.query(
-    `UPDATE ledger_allowance SET usd_limit_nano = $2, diem_limit_nano = $3 WHERE id = $1`,
-    [settings.id, settings.usdLimitNano ?? null, settings.diemLimitNano ?? null],
+    `UPDATE ledger_allowance SET usd_limit_nano = $2, diem_limit_nano = $3, budget_id = $4,
+     tag_value = $5 WHERE id = $1`,
+    [id, usdLimitNano ?? null, diemLimitNano ?? null, budgetId ?? null, counts?.tag?.value ?? null],
   );
   const wasCounting = before.usd_limit_nano !== null || before.diem_limit_nano !== null;
-  if (wasCounting && before.period === settings.period) return;
-  await countFromRollups(tx, settings, nowMs);
+  if (!wasCounting || before.period !== settings.period) {
+    return countFromRollups(tx, settings, nowMs);
+  }
+  const startMs = periodStartMs(before.period, nowMs);
+  if (Number(before.period_start_ms) >= startMs) return;
+  // Nothing was spent in the period that runs. It begins here, so that the cap is not dropped.
+  await tx.query(
+    `UPDATE ledger_allowance SET period_start_ms = $2, usd_spent_nano = 0, usd_held_nano = 0,
+     diem_spent_nano = 0, diem_held_nano = 0 WHERE id = $1`,
+    [id, startMs],
+  );
+}
+
+/** Rows that one run drops of each kind of period, at most. */
+const DROPPED_AT_ONCE = 1_000;
+/** Whoever has made sure of a cap relies on it for an hour (`budgets/budgets.ts`). */
+const KEPT_MS = DAY_MS;
+
+/**
+ * Forgets some of the caps of budgets whose period has been over for a day and that hold nothing: what
+ * is spent later makes them anew.
+ */
+export async function dropEndedBudgets(store: Queryable, nowMs: number): Promise<void> {
+  for (const period of ['EPOCH', 'WEEK', 'MONTH'] as const) {
+    const isEnded = `budget_id IS NOT NULL AND period = $1 AND period_start_ms < $2
+      AND usd_held_nano = 0 AND diem_held_nano = 0`;
+    await store.query(
+      `DELETE FROM ledger_allowance WHERE ${isEnded} AND id IN (
+         SELECT id FROM ledger_allowance WHERE ${isEnded} LIMIT ${DROPPED_AT_ONCE})`,
+      [period, periodStartMs(period, nowMs - KEPT_MS)],
+    );
+  }
 }
 
 /** Whether requests or leases hold something of a cap that had other limits, or another period. */
@@ -71,8 +106,7 @@ export async function isOtherwiseHeld(
   );
 }
 
-/** The cap of a budget has its id; that of a value begins with it and a colon. */
-const OF_BUDGET = `account_id = $1 AND (id = $2 OR substr(id, 1, length($2) + 1) = $2 || ':')`;
+const OF_BUDGET = 'account_id = $1 AND budget_id = $2';
 
 export async function setBudgetLimit(
   tx: Queryable,
@@ -121,7 +155,8 @@ async function lockedCap(
   );
   const lock = dialect === 'postgres' ? ' FOR UPDATE' : '';
   const [row] = await tx.query<CapRow>(
-    `SELECT period, usd_limit_nano, diem_limit_nano FROM ledger_allowance WHERE id = $1${lock}`,
+    `SELECT period, period_start_ms, usd_limit_nano, diem_limit_nano FROM ledger_allowance
+     WHERE id = $1${lock}`,
     [settings.id],
   );
   if (row === undefined) throw new Error('A cap that was just made is not there');
@@ -136,6 +171,7 @@ async function countFromRollups(
 ): Promise<void> {
   const startMs = periodStartMs(settings.period, nowMs);
   const startDay = periodStartDay(settings.period, nowMs);
+  await countJobs(tx, settings, startMs);
   const spent = await countedSince(tx, settings, startDay);
   const ofKey = await tx.query<{ usd_nano: bigint; daily_nano: bigint }>(
     `UPDATE ledger_hold SET allowance_start_ms = $2 WHERE allowance_id = $1
@@ -161,6 +197,38 @@ async function countFromRollups(
       held.reduce((sum, row) => sum + row.daily_nano, 0n),
     ],
   );
+}
+
+interface JobRow {
+  readonly request_id: string;
+  readonly key_id: string;
+  readonly metadata: string | null;
+  readonly cap_ids: string;
+}
+
+/** Notes for charges of running jobs that they count in the cap from now on: a refund takes them off. */
+async function countJobs(
+  tx: Queryable,
+  { id, accountId, counts = { keyIds: [id] } }: AllowanceSettings,
+  sinceMs: number,
+): Promise<void> {
+  const { keyIds, tag } = counts;
+  const jobs = await tx.query<JobRow>(
+    `SELECT request_id, key_id, metadata, cap_ids FROM ledger_job
+     WHERE account_id = $1 AND created_ms >= $2`,
+    [accountId, sinceMs],
+  );
+  for (const job of jobs) {
+    const capIds = JSON.parse(job.cap_ids) as string[]; // ours
+    const tags = JSON.parse(job.metadata ?? '{}') as Record<string, string>; // ours
+    const isCounted =
+      keyIds?.includes(job.key_id) !== false && (tag === undefined || tags[tag.name] === tag.value);
+    if (!isCounted || capIds.includes(id)) continue;
+    await tx.query('UPDATE ledger_job SET cap_ids = $2 WHERE request_id = $1', [
+      job.request_id,
+      JSON.stringify([...capIds, id]),
+    ]);
+  }
 }
 
 export interface Spending {

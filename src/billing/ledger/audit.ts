@@ -5,7 +5,8 @@
  */
 import { type Nano, nano } from '../../core/money.ts';
 import type { Store } from '../../db/db.ts';
-import type { HoldFigures } from './records.ts';
+import { DURABLE_EPOCH } from './place-holds.ts';
+import type { HoldFigures, Holds } from './records.ts';
 
 export interface AuditDifference {
   readonly accountId: string;
@@ -203,31 +204,30 @@ export async function leasedOf(
   return { usdNano: row?.usd ?? 0n, diemNano: row?.diem ?? 0n };
 }
 
+/** Each process knows what its own requests hold; the rest is told by the database, to all the same. */
 export interface OpenHoldFigures extends HoldFigures {
+  readonly jobs: HoldFigures;
   readonly leasedNano: Nano;
   readonly debtNano: Nano;
 }
 
-/**
- * Open holds, what they set aside (USD and daily credit), what processes have leased, and what
- * accounts owe. Leases are no holds: what of them a process has set aside for its requests it knows
- * by itself.
- */
 export async function openHoldFigures(
   store: Store,
-  inMemory: HoldFigures,
+  holds: Pick<Holds, 'figures' | 'rowFigures'>,
 ): Promise<OpenHoldFigures> {
   const [row] = await store.query<{ count: bigint; amount: bigint; leased: bigint; debt: bigint }>(
-    `SELECT count(*) FILTER (WHERE NOT is_lease) AS count,
-      COALESCE(sum(amount) FILTER (WHERE NOT is_lease), 0) AS amount,
+    `SELECT count(*) FILTER (WHERE is_job) AS count,
+      COALESCE(sum(amount) FILTER (WHERE is_job), 0) AS amount,
       COALESCE(sum(amount) FILTER (WHERE is_lease), 0) AS leased,
       (SELECT COALESCE(sum(debt_nano), 0) FROM ledger_account WHERE debt_nano > 0) AS debt
-     FROM (SELECT request_id LIKE 'lease:%' AS is_lease, usd_nano + daily_nano AS amount
-       FROM ledger_hold) h`,
+     FROM (SELECT request_id LIKE 'lease:%' AS is_lease, epoch_id = '${DURABLE_EPOCH}' AS is_job,
+       usd_nano + daily_nano AS amount FROM ledger_hold) h`,
   );
+  const [inMemory, inRows] = [holds.figures(), holds.rowFigures()];
   return {
-    count: Number(row?.count ?? 0n) + inMemory.count,
-    amountNano: nano((row?.amount ?? 0n) + inMemory.amountNano),
+    count: inMemory.count + inRows.count,
+    amountNano: nano(inMemory.amountNano + inRows.amountNano),
+    jobs: { count: Number(row?.count ?? 0n), amountNano: nano(row?.amount ?? 0n) },
     leasedNano: nano(row?.leased ?? 0n),
     debtNano: nano(row?.debt ?? 0n),
   };

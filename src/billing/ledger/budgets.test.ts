@@ -1,68 +1,33 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { type StoreFixture, onEachStore } from '../../../test/databases/stores.ts';
-import { TestClock } from '../../../test/support/test-clock.ts';
-import { TestLedger, bill } from '../../../test/support/test-ledger.ts';
+import { ledgerBench } from '../../../test/support/ledger-bench.ts';
 import { DAY_MS } from '../../core/clock.ts';
-import { systemIds } from '../../core/ids.ts';
-import { silentLog } from '../../core/log.ts';
 import { nano, usdToNano } from '../../core/money.ts';
-import { type AllowancePeriod, LEDGER_MIGRATIONS } from './ledger.ts';
+import type { CountedCharges } from './allowances.ts';
+import type { AllowancePeriod } from './ledger.ts';
 
 const SATURDAY = 6;
 
 async function bench(fixture: StoreFixture) {
-  const store = await fixture.open(LEDGER_MIGRATIONS);
-  const clock = new TestClock();
-  const ledger = new TestLedger({ store, clock, ids: systemIds(), log: silentLog });
-  await ledger.start();
-  await store.transaction((tx) =>
-    ledger.creditIn(tx, {
-      accountId: 'a',
-      amountNano: usdToNano('100'),
-      from: 'house:operator-credit',
-      kind: 'CREDIT',
-      id: 'credit',
-    }),
-  );
-  let requests = 0;
-  const hold = async (usd: string, budgetIds?: readonly string[], allowanceId?: string) => {
-    requests += 1;
-    const requestId = `r${requests}`;
-    const answer = await ledger.hold({
-      requestId,
-      accountId: 'a',
-      minNano: usdToNano(usd),
-      maxNano: usdToNano(usd),
-      floorNano: usdToNano('0'),
-      allowanceId,
-      budgetIds,
-    });
-    return { requestId, answer };
-  };
-  const settle = (requestId: string, usd: string) =>
-    ledger.settle(bill(clock, requestId, usdToNano(usd)));
-  const cap = (id: string, usd: string, period: AllowancePeriod = 'EPOCH', counts = {}) =>
-    store.transaction((tx) =>
-      ledger.setAllowance(tx, {
-        id,
-        accountId: 'a',
-        period,
-        usdLimitNano: usdToNano(usd),
-        diemLimitNano: undefined,
-        counts,
-      }),
-    );
-  const audit = async () => {
-    assert.deepEqual((await ledger.audit()).differences, []);
-  };
-  return { store, clock, ledger, hold, settle, cap, audit };
+  const b = await ledgerBench(fixture);
+  const hold = (usd: string, budgetIds?: readonly string[], allowanceId?: string) =>
+    b.hold(usd, allowanceId, budgetIds);
+  const cap = (
+    id: string,
+    usd: string,
+    period?: AllowancePeriod,
+    counts: CountedCharges = {},
+    budgetId = id,
+  ) => b.cap(usd, period, { id, counts, budgetId });
+  const keyCap = b.cap;
+  return { ...b, hold, cap, keyCap };
 }
 
 onEachStore('budgets', (fixture) => {
   test('a request counts against the cap of its key and each budget, once', async () => {
-    const { hold, settle, cap, audit, ledger } = await bench(fixture);
-    await cap('k', '50', 'EPOCH', { keyIds: ['k'] });
+    const { hold, settle, cap, keyCap, audit, ledger } = await bench(fixture);
+    await keyCap('50');
     await cap('day', '1');
     await cap('week', '2', 'WEEK');
     const both = ['day', 'week'];
@@ -105,10 +70,10 @@ onEachStore('budgets', (fixture) => {
   });
 
   test('a new budget starts with what was spent, by key and by tag', async () => {
-    const { hold, cap, clock, ledger, settle } = await bench(fixture);
+    const { hold, cap, billed, ledger, settle } = await bench(fixture);
     const tagged = async (user: string) => {
       const { requestId } = await hold('1');
-      const { usage, ...of } = bill(clock, requestId, usdToNano('1'));
+      const { usage, ...of } = billed(requestId, '1');
       await ledger.settle({ ...of, usage: { ...usage, keyId: 'child', metadata: { user } } });
     };
     await tagged('anna');
@@ -140,5 +105,57 @@ onEachStore('budgets', (fixture) => {
     assert.equal(answer.limitNano, nano(usdToNano('1')));
     await audit();
     await ledger.stop();
+  });
+
+  test('caps whose period is long over are dropped, and begin with what is spent when they come back', async () => {
+    const b = await bench(fixture);
+    const counts = { tag: { name: 'user', value: 'anna' } };
+    const anna = () => b.cap('budget_d:anna', '1', 'EPOCH', counts, 'budget_d');
+    await anna();
+    await b.cap('budget_w:anna', '1', 'WEEK', counts, 'budget_w');
+    await b.cap('budget_l:anna', '1', 'LIFETIME', counts, 'budget_l');
+    await b.keyCap('1');
+    const ids = async () => {
+      const rows = await b.store.query('SELECT id FROM ledger_allowance ORDER BY id');
+      return rows.map(({ id }) => id);
+    };
+    const all = ['budget_d:anna', 'budget_l:anna', 'budget_w:anna', 'k'];
+    const held = await b.ledger.hold({
+      requestId: 'job',
+      accountId: 'a',
+      minNano: usdToNano('0.5'),
+      maxNano: usdToNano('0.5'),
+      floorNano: usdToNano('0'),
+      budgetIds: ['budget_w:anna'],
+      lifetime: 'durable',
+    });
+    assert.ok(held.ok);
+    // An hour before the day that it is kept for is over.
+    b.clock.advance(2 * DAY_MS - (b.clock.nowMs() % DAY_MS) - 1);
+    await b.ledger.dropEndedBudgets();
+    assert.deepEqual(await ids(), all);
+    b.clock.advance(1);
+    // Made sure of: its period begins.
+    await anna();
+    await b.ledger.dropEndedBudgets();
+    assert.deepEqual(await ids(), all);
+    b.clock.advance(14 * DAY_MS);
+    await b.ledger.dropEndedBudgets();
+    assert.deepEqual(await ids(), all.slice(1), 'what is held of stays');
+    const { usage, ...of } = b.billed('job', '0.25');
+    await b.store.transaction((tx) => b.ledger.settleIn(tx, { ...of, usage }));
+    await b.ledger.dropEndedBudgets();
+    assert.deepEqual(await ids(), all.slice(1), 'its settle is of the week that runs');
+    b.clock.advance(14 * DAY_MS);
+    await b.ledger.dropEndedBudgets();
+    assert.deepEqual(await ids(), ['budget_l:anna', 'k']);
+    const { requestId } = await b.hold('0.75');
+    const tagged = b.billed(requestId, '0.75');
+    await b.ledger.settle({ ...tagged, usage: { ...tagged.usage, metadata: { user: 'anna' } } });
+    await anna();
+    assert.equal((await b.hold('0.5', ['budget_d:anna'])).answer.ok, false);
+    assert.equal((await b.hold('0.25', ['budget_d:anna'])).answer.ok, true);
+    await b.audit();
+    await b.ledger.stop();
   });
 });

@@ -6,6 +6,7 @@ import { dayOf } from '../../core/clock.ts';
 import type { Nano } from '../../core/money.ts';
 import type { Parameter } from '../../db/db.ts';
 import type { RequestMetadata, UsageRecord } from './records.ts';
+import { FORGET_SUMS, isLateDay } from './spent-ever.ts';
 import { type Writer, writeTransfer } from './states.ts';
 
 /** What a charge took. */
@@ -138,7 +139,7 @@ interface DaySum {
 }
 
 /** Adds charges to the rows of their days, one write a row: a tick has a few accounts and models. */
-export function addToDays(writer: Writer, charges: readonly Charge[]): void {
+export function addToDays(writer: Writer, charges: readonly Charge[], nowMs: number): void {
   const sums: DaySum[] = [];
   for (const { usage, usdNano, diemNano } of charges) {
     const day = dayOf(usage.createdMs);
@@ -177,6 +178,7 @@ export function addToDays(writer: Writer, charges: readonly Charge[]): void {
       usdNano,
       diemNano,
     ]);
+    if (isLateDay(day, nowMs)) writer.execute(FORGET_SUMS, [accountId]);
   }
 }
 

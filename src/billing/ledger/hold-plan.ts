@@ -31,6 +31,8 @@ export interface AllowanceState {
   usdHeldNano: bigint;
   diemSpentNano: bigint;
   diemHeldNano: bigint;
+  /** The budget that it is a cap of; a cap of a key has none. */
+  readonly budgetId: string | undefined;
 }
 
 /** What a request asks for: at least `minNano` to run at all, at most `maxNano`. */
@@ -56,8 +58,10 @@ export type HoldRefusal =
       readonly spentNano: Nano;
       /** When the period ends; absent for LIFETIME. */
       readonly resetsAtMs: number | undefined;
-      /** The budget that is spent; missing where it is the cap of the key itself. */
+      /** The budget that is spent; missing where it is the cap of a key. */
       readonly budgetId?: string;
+      /** The key above that is spent; missing where it is the key itself. */
+      readonly parentId?: string;
     };
 
 export type HoldPlan =
@@ -78,7 +82,7 @@ export interface OpenAmounts {
   readonly diemNano: bigint;
 }
 
-/** A budget that a request counts against beside the cap of its key. */
+/** A further cap that a request counts against beside that of its key: of a key above, or a budget. */
 export interface BudgetState {
   readonly id: string;
   readonly state: AllowanceState;
@@ -178,7 +182,8 @@ export function planHold(
     dailyUnspent = smaller(dailyUnspent, caps.diem.unspent);
     reachNano = nano(dailyUnspent + usdUnspent);
     if (isBelow(reachNano, wanted.minNano, wanted)) {
-      return { ...allowanceRefusal(state, caps, nowMs), budgetId: id };
+      const refusal = allowanceRefusal(state, caps, nowMs);
+      return state.budgetId === undefined ? { ...refusal, parentId: id } : refusal;
     }
     freeDaily = smaller(freeDaily, caps.diem.free);
     freeUsd = smaller(freeUsd, caps.usd.free);
@@ -298,5 +303,6 @@ function allowanceRefusal(
     limitNano: nano((usdTrips ? allowance.usdLimitNano : allowance.diemLimitNano) ?? 0n),
     spentNano: nano(current ? spent : 0n),
     resetsAtMs: periodEndMs(allowance.period, nowMs),
+    ...(allowance.budgetId === undefined ? {} : { budgetId: allowance.budgetId }),
   };
 }

@@ -2,13 +2,21 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { onEachStore } from '../../../test/databases/stores.ts';
+import { ledgerBench } from '../../../test/support/ledger-bench.ts';
 import { TestClock } from '../../../test/support/test-clock.ts';
 import { TestLedger, bill } from '../../../test/support/test-ledger.ts';
 import { DAY_MS } from '../../core/clock.ts';
 import { systemIds } from '../../core/ids.ts';
 import { silentLog } from '../../core/log.ts';
 import { usdToNano } from '../../core/money.ts';
-import { LEDGER_MIGRATIONS, receiptOf, transactionsOf, type UsageRecord } from './ledger.ts';
+import {
+  LEDGER_MIGRATIONS,
+  type UsageRecord,
+  cappedSpending,
+  receiptOf,
+  spentEver,
+  transactionsOf,
+} from './ledger.ts';
 
 onEachStore('charges of jobs', (fixture) => {
   async function charged(dailyUsd = '0') {
@@ -71,17 +79,45 @@ onEachStore('charges of jobs', (fixture) => {
     await b.clean();
   });
 
-  test('the cap of its key has its room again', async () => {
-    const b = await charged();
-    await b.store.query(`INSERT INTO ledger_allowance (id, account_id, period, period_start_ms,
-      usd_limit_nano, diem_limit_nano, usd_spent_nano, usd_held_nano, diem_spent_nano, diem_held_nano)
-      VALUES ('k', 'a', 'EPOCH', 0, NULL, NULL, 500000000, 0, 0, 0)`);
-    assert.equal(await b.refund(), true);
-    const [cap] = await b.store.query<{ usd_spent_nano: bigint }>(
-      "SELECT usd_spent_nano FROM ledger_allowance WHERE id = 'k'",
-    );
-    assert.equal(cap?.usd_spent_nano, 150_000_000n);
-    await b.clean();
+  test('every cap that counts it has its room again, also one that was made later', async () => {
+    const b = await ledgerBench(fixture);
+    const charge = async (requestId: string) => {
+      const amountNano = usdToNano('0.35');
+      const amounts = { minNano: amountNano, maxNano: amountNano, floorNano: usdToNano('0') };
+      const caps = { allowanceId: 'k', budgetIds: ['parent', 'day', 'month'] };
+      const of = { requestId, accountId: 'a', lifetime: 'durable' } as const;
+      assert.ok((await b.ledger.hold({ ...of, ...amounts, ...caps })).ok);
+      const { usage, costNano } = b.billed(requestId, '0.35');
+      const running: UsageRecord = { ...usage, kind: 'video', status: 'running' };
+      await b.store.transaction((tx) => b.ledger.settleIn(tx, { costNano, usage: running }));
+      return () =>
+        b.store.transaction((tx) => b.ledger.refundIn(tx, { ...running, status: 'failed' }));
+    };
+    const spent = async (...ids: string[]) => {
+      const sums = await cappedSpending(b.store, ids, b.clock.nowMs());
+      return ids.map((id) => sums.get(id)?.usdNano);
+    };
+    const nanos = (...usd: string[]) => usd.map((one) => usdToNano(one));
+    await b.cap('5');
+    await b.cap('5', 'MONTH', { id: 'parent', counts: { keyIds: ['k', 'parent'] } });
+    await b.cap('5', 'EPOCH', { id: 'day', counts: {} });
+    await b.cap('5', 'MONTH', { id: 'month', counts: {} });
+    await b.spend('1', 'k');
+    const refund = await charge('job');
+    const keep = await charge('kept');
+    await b.cap('5', 'WEEK', { id: 'later', counts: {} });
+    await b.cap('5', 'WEEK', { id: 'other', counts: { keyIds: ['other'] } });
+    const all = ['k', 'parent', 'day', 'month', 'later', 'other'];
+    assert.deepEqual(await spent(...all), nanos('1.7', '0.7', '0.7', '0.7', '1.7', '0'));
+    assert.deepEqual([await refund(), await refund()], [true, false]);
+    assert.deepEqual(await spent(...all), nanos('1.35', '0.35', '0.35', '0.35', '1.35', '0'));
+    const ever = await spentEver(b.store, { accountId: 'a', keyId: 'k' }, b.clock.nowMs());
+    assert.equal(ever.key.usdNano, usdToNano('1.7'), 'what was charged, as /usage has it');
+    b.clock.advance(DAY_MS);
+    await b.spend('1', 'k');
+    assert.equal(await keep(), true);
+    assert.deepEqual(await spent('day', 'month', 'k'), nanos('0', '0', '1'), 'a new day');
+    await b.audit();
   });
 
   test('daily credit comes back while its day lasts, and no other day gets it', async () => {

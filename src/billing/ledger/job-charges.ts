@@ -9,17 +9,22 @@ import { dayOf } from '../../core/clock.ts';
 import { type Nano, nano } from '../../core/money.ts';
 import type { Queryable } from '../../db/db.ts';
 import type { Balances, UsageRecord } from './records.ts';
-import { insertTransfer } from './states.ts';
+import { type Writer, insertTransfer } from './states.ts';
 
 const CLOSE = `UPDATE ledger_usage SET status = $4, attempts = $5, latency_ms = $6, replica = $7,
   extras = $8 WHERE request_id = $1 AND day = $2 AND account_id = $3 AND status = 'running'
   RETURNING usd_nano, diem_nano`;
 
+/** What a job was charged, and the caps that the charge counts in. */
+export interface ChargedJob extends Balances {
+  readonly capIds: readonly string[];
+}
+
 /** Ends the receipt of a running job; `undefined` when it was not charged, or has ended. */
 export async function closeCharge(
   tx: Queryable,
   usage: UsageRecord,
-): Promise<Balances | undefined> {
+): Promise<ChargedJob | undefined> {
   const { requestId, createdMs, accountId, extras } = usage;
   const [row] = await tx.query<{ usd_nano: bigint; diem_nano: bigint }>(CLOSE, [
     requestId,
@@ -31,21 +36,49 @@ export async function closeCharge(
     usage.replica ?? null,
     extras === undefined ? null : JSON.stringify(extras),
   ]);
-  return row && { usdNano: nano(row.usd_nano), diemNano: nano(row.diem_nano) };
+  if (row === undefined) return undefined;
+  const [job] = await tx.query<{ cap_ids: string }>(
+    'DELETE FROM ledger_job WHERE request_id = $1 RETURNING cap_ids',
+    [requestId],
+  );
+  // An older version noted none: it counted in the cap of its key.
+  const capIds = job === undefined ? [usage.keyId] : (JSON.parse(job.cap_ids) as string[]); // ours
+  return { usdNano: nano(row.usd_nano), diemNano: nano(row.diem_nano), capIds };
 }
 
-/** What a refund takes off the cap of a key, when the charge counts in the period that runs. */
+/** Notes which caps the charge of a job counts in, for its refund. */
+export function noteJob(
+  writer: Writer,
+  { requestId, accountId, keyId, createdMs, metadata }: UsageRecord,
+  capIds: readonly string[],
+): void {
+  writer.execute(NOTE_JOB, [
+    requestId,
+    accountId,
+    keyId,
+    createdMs,
+    metadata === undefined ? null : JSON.stringify(metadata),
+    JSON.stringify(capIds),
+  ]);
+}
+
+const NOTE_JOB = `INSERT INTO ledger_job (request_id, account_id, key_id, created_ms, metadata, cap_ids)
+  VALUES ($1, $2, $3, $4, $5, $6)`;
+
+/** What a refund takes off the caps, where the charge counts in the period that runs. */
 export async function uncountCharge(
   tx: Queryable,
-  { keyId, createdMs }: UsageRecord,
-  { usdNano, diemNano }: Balances,
+  { createdMs }: UsageRecord,
+  { usdNano, diemNano, capIds }: ChargedJob,
 ): Promise<void> {
-  await tx.query(
-    `UPDATE ledger_allowance SET usd_spent_nano = usd_spent_nano - $2,
-     diem_spent_nano = diem_spent_nano - $3
-     WHERE id = $1 AND period_start_ms <= $4 AND usd_spent_nano >= $2 AND diem_spent_nano >= $3`,
-    [keyId, usdNano, diemNano, createdMs],
-  );
+  for (const id of capIds) {
+    await tx.query(
+      `UPDATE ledger_allowance SET usd_spent_nano = usd_spent_nano - $2,
+       diem_spent_nano = diem_spent_nano - $3
+       WHERE id = $1 AND period_start_ms <= $4 AND usd_spent_nano >= $2 AND diem_spent_nano >= $3`,
+      [id, usdNano, diemNano, createdMs],
+    );
+  }
 }
 
 /** Gives daily credit back while its day lasts; that of a day that has ended is gone. */

@@ -15,6 +15,7 @@ import {
   type AllowanceSettings,
   dropAllowances,
   dropBudget,
+  dropEndedBudgets,
   isOtherwiseHeld,
   setAllowance,
   setBudgetLimit,
@@ -72,6 +73,7 @@ export {
 export type { OperatorMove, OperatorMoveAnswer } from './operator-moves.ts';
 export type { KeptFrom } from './retention.ts';
 export { expectedSettlement } from './settle.ts';
+export { spentEver } from './spent-ever.ts';
 export { type AccountFigures, type CapUse, accountFigures, usedCaps } from './account-figures.ts';
 export {
   type TransactionRow,
@@ -360,6 +362,11 @@ export class Ledger {
     await dropBudget(tx, accountId, budgetId);
   }
 
+  /** Forgets some of the caps of budgets whose period is long over; for a job of each minute. */
+  async dropEndedBudgets(): Promise<void> {
+    await dropEndedBudgets(this.#store, this.#clock.nowMs());
+  }
+
   /** Forgets caps of keys that are gone; one that requests still hold something of stays. */
   async dropAllowances(tx: Queryable, ids: readonly string[]): Promise<void> {
     await dropAllowances(tx, ids);
@@ -413,9 +420,9 @@ export class Ledger {
     return dropOld(this.#store, kept);
   }
 
-  /** Open holds, what they set aside, what processes have leased, and what accounts owe. */
+  /** Open holds of requests of this process, those of all jobs, what is leased, and what is owed. */
   openHolds(): Promise<OpenHoldFigures> {
-    return openHoldFigures(this.#store, this.holds.figures());
+    return openHoldFigures(this.#store, this.holds);
   }
 
   audit(): Promise<AuditReport> {

@@ -122,15 +122,14 @@ describe('holds in memory', () => {
     const before = LEDGER_MIGRATIONS.filter(({ id }) => id < 'ledger-0007');
     const store = await fixture.open(before, url);
     const old = ledgerOn(store);
-    // A column that the statements of today name, while they stand in for those of the version before.
-    await store.run([
-      { sql: 'ALTER TABLE ledger_hold ADD COLUMN budget_ids TEXT', parameters: [] },
-    ]);
+    // Columns that the statements of today name, while they stand in for those of the version before.
+    const added = ['ledger_hold ADD COLUMN budget_ids', 'ledger_allowance ADD COLUMN budget_id'];
+    await store.run(added.map((one) => ({ sql: `ALTER TABLE ${one} TEXT`, parameters: [] })));
     await fund(store, old, usdToNano('1'));
     await old.setDailyAllocation('a', usdToNano('0.4'));
-    const cap = { id: 'k', accountId: 'a', period: 'LIFETIME', diemLimitNano: undefined } as const;
-    await store.transaction((tx) =>
-      old.setAllowance(tx, { ...cap, usdLimitNano: usdToNano('0.9') }),
+    await store.query(
+      "INSERT INTO ledger_allowance VALUES ('k', 'a', 'LIFETIME', 0, $1, NULL, 0, 0, 0, 0, NULL)",
+      [usdToNano('0.9')],
     );
     const capped = { ...wanted('job', usdToNano('0.7')), allowanceId: 'k' };
     assert.ok((await old.holds.place({ ...capped, lifetime: 'durable' })).ok);
@@ -157,11 +156,14 @@ describe('holds in memory', () => {
     ]);
     assert.deepEqual((await old.audit()).differences, []);
     assert.equal((await old.audit()).openHolds, 2);
-    await store.run([{ sql: 'ALTER TABLE ledger_hold DROP COLUMN budget_ids', parameters: [] }]);
+    const gone = added.map((one) => one.replace('ADD', 'DROP'));
+    await store.run(gone.map((one) => ({ sql: `ALTER TABLE ${one}`, parameters: [] })));
     const now = ledgerOn(await fixture.open(LEDGER_MIGRATIONS, url));
     await now.start();
     const report = await now.audit();
     assert.deepEqual([report.differences, report.openHolds], [[], 1]);
+    const { count, jobs } = await now.openHolds();
+    assert.deepEqual([count, jobs], [0, { count: 1, amountNano: usdToNano('0.7') }]);
     // 1.00 of balance less 0.30 of the job; its 0.40 of daily credit are all held.
     const rest = await place(now, wanted('r1', usdToNano('0.7')));
     assert.equal(rest.grantedNano, usdToNano('0.7'));

@@ -225,6 +225,10 @@ export class MemoryHolds implements Holds {
     return { count, amountNano: nano(amount) };
   }
 
+  rowFigures(): HoldFigures {
+    return { count: 0, amountNano: ZERO };
+  }
+
   async start(): Promise<void> {
     // Nothing is left of another process: its holds were in its memory.
   }

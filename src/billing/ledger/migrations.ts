@@ -123,6 +123,12 @@ CREATE TABLE ledger_usage_day (
 );
 `;
 
+const BUDGET_COLUMNS = `
+ALTER TABLE ledger_allowance ADD COLUMN budget_id TEXT;
+ALTER TABLE ledger_allowance ADD COLUMN tag_value TEXT;`;
+const BUDGET_INDEX = `CREATE INDEX ledger_allowance_budget ON ledger_allowance (period, period_start_ms)
+  WHERE budget_id IS NOT NULL;`;
+
 export const LEDGER_MIGRATIONS: readonly Migration[] = [
   { id: 'ledger-0001', up: ACCOUNTS },
   {
@@ -265,5 +271,50 @@ INSERT INTO ledger_reference SELECT id, account_id, amount_nano, balance_after_n
     // An account can have a cap for each of its end users, and others must not be read for them.
     id: 'ledger-0013',
     up: 'CREATE INDEX ledger_allowance_account ON ledger_allowance (account_id, id)',
+  },
+  {
+    // What was spent on days that are over, added up: of an account, and of each of its keys.
+    id: 'ledger-0014',
+    up: `
+CREATE TABLE ledger_spent (
+  account_id TEXT PRIMARY KEY,
+  day BIGINT NOT NULL,
+  usd_nano BIGINT NOT NULL,
+  diem_nano BIGINT NOT NULL
+);
+CREATE TABLE ledger_spent_key (
+  account_id TEXT NOT NULL,
+  key_id TEXT NOT NULL,
+  usd_nano BIGINT NOT NULL,
+  diem_nano BIGINT NOT NULL,
+  PRIMARY KEY (account_id, key_id)
+);`,
+  },
+  {
+    // Of which budget a cap is, and of which value of its tag. Those whose period is over are dropped.
+    id: 'ledger-0015',
+    up: {
+      sqlite: `${BUDGET_COLUMNS}
+UPDATE ledger_allowance SET budget_id = substr(id, 1, instr(id || ':', ':') - 1)
+  WHERE id LIKE 'budget_%';
+${BUDGET_INDEX}`,
+      postgres: `${BUDGET_COLUMNS}
+UPDATE ledger_allowance SET budget_id = split_part(id, ':', 1) WHERE id LIKE 'budget_%';
+${BUDGET_INDEX}`,
+    },
+  },
+  {
+    // Jobs that were charged and have not ended, with the caps that their charge counts in: a JSON list.
+    id: 'ledger-0016',
+    up: `
+CREATE TABLE ledger_job (
+  request_id TEXT PRIMARY KEY,
+  account_id TEXT NOT NULL,
+  key_id TEXT NOT NULL,
+  created_ms BIGINT NOT NULL,
+  metadata TEXT,
+  cap_ids TEXT NOT NULL
+);
+CREATE INDEX ledger_job_account ON ledger_job (account_id, created_ms);`,
   },
 ];

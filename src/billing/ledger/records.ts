@@ -163,6 +163,8 @@ export interface Holds {
   openOf(accountId: string, day: number): OpenAmounts;
   /** Open holds that are no rows. */
   figures(): HoldFigures;
+  /** Open holds of requests of this process that are rows. */
+  rowFigures(): HoldFigures;
   /** Settles that wait in the local journal for the database to come back. */
   readonly journaled: number;
   /** Processes that share the ledger, this one included, as last seen. */

@@ -14,6 +14,8 @@ import { type Nano, ZERO, formatUsd, nano } from '../../core/money.ts';
 import type { FileTransaction, Queryable, Statement, Store } from '../../db/db.ts';
 import { type Charge, type Taken, addToDays, record } from './charge-records.ts';
 import { type AccountState, type AllowanceState, dailyLeft } from './hold-plan.ts';
+import { noteJob } from './job-charges.ts';
+import { capIdsOf } from './place-holds.ts';
 import type { Balances, Hold, SettleRequest, Settlement, UsageRecord } from './records.ts';
 import {
   type States,
@@ -126,14 +128,11 @@ export async function settleAll(
   const allowanceIds: string[] = [];
   for (const { request, held } of settles) {
     accountIds.push(request.usage.accountId);
-    const allowanceId = held === undefined ? lateAllowanceId(request) : held.allowanceId;
-    if (allowanceId !== undefined) allowanceIds.push(allowanceId);
-    const budgetIds = (held ?? request).budgetIds;
-    if (budgetIds !== undefined) allowanceIds.push(...budgetIds);
+    allowanceIds.push(...capsOf(request, held));
   }
   const context = { dialect: parts.store.dialect, nowMs };
   const states = await readStates(tx, context, accountIds, allowanceIds);
-  const taking: Taking = { log: parts.log, states, nowMs, charges: [] };
+  const taking: Taking = { log: parts.log, states, nowMs, charges: [], jobs: undefined };
   const settlements: Settlement[] = [];
   for (const settle of settles) {
     const { request, held } = settle;
@@ -162,7 +161,13 @@ export function settleHeld(
   settles: readonly HeldSettle[],
 ): Settlement[] {
   const nowMs = clock.nowMs();
-  const taking: Taking = { log, states: readStatesNow(tx, nowMs, settles), nowMs, charges: [] };
+  const taking: Taking = {
+    log,
+    states: readStatesNow(tx, nowMs, settles),
+    nowMs,
+    charges: [],
+    jobs: undefined,
+  };
   const settlements: Settlement[] = [];
   for (const settle of settles) settlements.push(settleOne(taking, settle, undefined));
   writeAll(tx, taking);
@@ -175,6 +180,8 @@ interface Taking {
   readonly states: States;
   readonly nowMs: number;
   readonly charges: Charge[];
+  /** Of the charges, those of jobs that run on. */
+  jobs: { readonly usage: UsageRecord; readonly capIds: readonly string[] }[] | undefined;
 }
 
 /** `before`: what an earlier settle of the request took. */
@@ -194,14 +201,23 @@ function settleOne(taking: Taking, { request, held }: Settle, before: Taken | un
     const balanceAfterNano = after.usdNano;
     const reservedNano = held === undefined ? null : held.usdNano + held.dailyNano;
     taking.charges.push({ usage, usdNano, diemNano, creditDay, balanceAfterNano, reservedNano });
+    if (usage.status === 'running')
+      (taking.jobs ??= []).push({ usage, capIds: capsOf(request, held) });
   }
   return { fresh: before === undefined, usdNano, diemNano, after };
 }
 
-function writeAll(writer: Writer, { states, charges, nowMs }: Taking): void {
+function writeAll(writer: Writer, { states, charges, jobs, nowMs }: Taking): void {
   writeStates(writer, states);
   for (const charge of charges) record(writer, charge, nowMs);
-  addToDays(writer, charges);
+  addToDays(writer, charges, nowMs);
+  jobs?.forEach(({ usage, capIds }) => noteJob(writer, usage, capIds));
+}
+
+/** All caps that a charge counts in. */
+function capsOf(request: SettleRequest, held: HeldAmounts | undefined): readonly string[] {
+  const allowanceId = held === undefined ? lateAllowanceId(request) : held.allowanceId;
+  return capIdsOf({ allowanceId, budgetIds: (held ?? request).budgetIds });
 }
 
 /** Of a request without a hold: a cap has the id of its key; another id is none. */

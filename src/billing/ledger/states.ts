@@ -36,6 +36,7 @@ export interface AllowanceRow {
   readonly usd_held_nano: bigint;
   readonly diem_spent_nano: bigint;
   readonly diem_held_nano: bigint;
+  readonly budget_id: string | null;
 }
 
 const ACCOUNTS = `id, balance_nano, held_nano, daily_allocation_nano, daily_allocation_day, daily_day,
@@ -44,7 +45,7 @@ export const SELECT_ACCOUNT = `SELECT ${ACCOUNTS} WHERE id = $1`;
 const UPDATE_ACCOUNT = `UPDATE ledger_account SET balance_nano = $1, held_nano = $2, daily_day = $3,
   daily_spent_nano = $4, daily_held_nano = $5 WHERE id = $6`;
 const ALLOWANCES = `id, period, period_start_ms, usd_limit_nano, diem_limit_nano, usd_spent_nano,
-  usd_held_nano, diem_spent_nano, diem_held_nano FROM ledger_allowance`;
+  usd_held_nano, diem_spent_nano, diem_held_nano, budget_id FROM ledger_allowance`;
 export const SELECT_ALLOWANCE = `SELECT ${ALLOWANCES} WHERE id = $1`;
 const UPDATE_ALLOWANCE = `UPDATE ledger_allowance SET period_start_ms = $1, usd_spent_nano = $2,
   usd_held_nano = $3, diem_spent_nano = $4, diem_held_nano = $5 WHERE id = $6`;
@@ -80,6 +81,7 @@ export function allowanceOf(row: AllowanceRow, nowMs: number): AllowanceState {
     usdHeldNano: isCurrent ? row.usd_held_nano : 0n,
     diemSpentNano: isCurrent ? row.diem_spent_nano : 0n,
     diemHeldNano: isCurrent ? row.diem_held_nano : 0n,
+    budgetId: row.budget_id ?? undefined,
   };
 }
 

@@ -8,6 +8,7 @@
  * guard against them protects a process, not a balance.
  */
 import { MINUTE_MS } from '../../core/clock.ts';
+import type { Caller } from '../../identity/identity.ts';
 
 /** What one request wants of its bucket. A limit of 0 is no limit. */
 export interface WindowTake {
@@ -71,13 +72,14 @@ export interface Counters {
   tokens: number;
 }
 
-/** The bucket of a caller: one an account, and one a key that has limits of its own. */
+/** The bucket of a caller: one an account, and one a key that has limits of its own with those below it. */
 export function bucketOf(
-  caller: { readonly accountId: string; readonly keyId: string },
+  caller: Pick<Caller, 'accountId' | 'keyId' | 'limitKeyId'>,
   rate: Pick<RateRule, 'type'>,
   name: string,
 ): string {
-  return `${rate.type === 'api_key' ? caller.keyId : caller.accountId}|${name}`;
+  const { accountId, keyId, limitKeyId = keyId } = caller;
+  return `${rate.type === 'api_key' ? limitKeyId : accountId}|${name}`;
 }
 
 /** The state of a bucket in which so much is counted; `undefined` for nothing. */

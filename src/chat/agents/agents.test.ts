@@ -3,6 +3,7 @@ import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import { test } from 'node:test';
 import fc from 'fast-check';
+import { holdsNoLoop } from '../../../test/app/held-loop.ts';
 import { systemIds } from '../../core/ids.ts';
 import { CitationMarks } from './citation-marks.ts';
 import { effortOf } from './effort.ts';
@@ -26,6 +27,26 @@ test('system text is one leading message until something was answered, then a re
     { role: 'assistant', content: 'Hello' },
     { role: 'user', content: '<system-reminder>\nlate\n</system-reminder>\n\nmore\n\nyet' },
   ]);
+});
+
+test('many calls, turns and results are read in no time', async () => {
+  await holdsNoLoop(async () => {
+    const transcript = new Transcript();
+    const ids = Array.from({ length: 20_000 }, (_, at) => String(at));
+    for (const id of ids) transcript.call({ id, name: 'read', arguments: '{}' });
+    for (const id of ids) {
+      transcript.result(id, user('x'));
+      transcript.result('nobody', user('x'));
+    }
+    for (const id of ids) {
+      transcript.text(id);
+      transcript.user(user(id));
+      transcript.result('nobody', user('x'));
+    }
+    // More than one call of a function may take.
+    transcript.user(Array.from({ length: 200_000 }, () => textPart('')));
+    assert.equal(transcript.messages().length, 1 + ids.length + 2 * ids.length);
+  });
 });
 
 test('an answer is one message, its results follow in the order of its calls', () => {

@@ -48,6 +48,8 @@ export class Transcript {
   #isAnswering = false;
   /** Ids of all calls. */
   readonly callIds = new Set<string>();
+  /** Those without a result, by their id, the last one last. */
+  readonly #openCalls = new Map<string, AnsweredCall[]>();
 
   system(text: string): void {
     if (text === '') return;
@@ -69,21 +71,20 @@ export class Transcript {
   }
 
   call(call: TranscriptCall): void {
-    this.#answer().calls.push({ ...call, result: undefined });
+    const open = { ...call, result: undefined };
+    this.#answer().calls.push(open);
     this.callIds.add(call.id);
+    const others = this.#openCalls.get(call.id);
+    if (others === undefined) this.#openCalls.set(call.id, [open]);
+    else others.push(open);
   }
 
   /** What a tool gave for the last call of that id that has no result yet. */
   result(callId: string, parts: readonly ContentPart[]): void {
     this.#isAnswering = false;
     this.#hasAnswers = true;
-    for (const turn of this.#turns.toReversed()) {
-      if (turn.role !== 'assistant') continue;
-      const call = turn.calls.findLast((one) => one.id === callId && one.result === undefined);
-      if (call === undefined) continue;
-      call.result = parts;
-      return;
-    }
+    const call = this.#openCalls.get(callId)?.pop();
+    if (call !== undefined) call.result = parts;
   }
 
   messages(): ChatMessage[] {
@@ -112,7 +113,7 @@ export class Transcript {
     const last = this.#turns.at(-1);
     if (last?.role !== 'user') this.#turns.push({ role: 'user', parts: [...parts], isUsers });
     else {
-      last.parts.push(...parts);
+      for (const part of parts) last.parts.push(part);
       last.isUsers ||= isUsers;
     }
   }
@@ -157,7 +158,7 @@ function pushResults(messages: ChatMessage[], calls: readonly AnsweredCall[]): C
   for (const { id, result } of calls) {
     const texts = result?.flatMap((part) => (part.type === 'text' ? [part.text] : []));
     const others = result?.filter((part) => part.type !== 'text') ?? [];
-    media.push(...others);
+    for (const other of others) media.push(other);
     const none = others.length > 0 ? '(see the next message)' : NO_OUTPUT;
     messages.push({ role: 'tool', tool_call_id: id, content: texts?.join('\n') || none });
   }

@@ -3,6 +3,7 @@
  * one of a known type that is not as it should be is a 400 that names it.
  */
 import { z } from 'zod';
+import { nextTurn } from '../../core/event-loop.ts';
 import type { JsonObject } from '../../json/json-scan.ts';
 import type { Sealer } from '../agents/sealed-text.ts';
 import { engineToolName } from '../agents/tool-names.ts';
@@ -62,13 +63,17 @@ export interface ItemReader {
   readonly referenced: (id: string) => JsonObject | undefined;
 }
 
+/** Some milliseconds of work. */
+const READ_AT_ONCE = 500;
+
 /** `isOwn`: the items are of our own store, which has reasoning as it was. */
-export function readItems(
+export async function readItems(
   reader: ItemReader,
   items: readonly JsonObject[],
   at: { readonly place: Place; readonly isOwn: boolean },
-): void {
+): Promise<void> {
   for (const [index, item] of items.entries()) {
+    if (index > 0 && index % READ_AT_ONCE === 0) await nextTurn();
     readItem(reader, item, { ...at, place: [...at.place, index] });
   }
 }

@@ -5,6 +5,7 @@ import { HOUR_MS, MINUTE_MS } from '../../core/clock.ts';
 import type { Store } from '../../db/db.ts';
 import { onEachStore } from '../../../test/databases/stores.ts';
 import { TestClock } from '../../../test/support/test-clock.ts';
+import { holdsNoLoop } from '../../../test/app/held-loop.ts';
 import { systemIds } from '../../core/ids.ts';
 import { Sealer } from '../agents/sealed-text.ts';
 import { RESPONSES_MIGRATIONS } from './migrations.ts';
@@ -120,6 +121,19 @@ onEachStore('stored turns', (fixture) => {
     keepHours = 0;
     assert.equal(await turns.hasRoom('a'), false);
     keepHours = 24;
+  });
+
+  test('a long conversation of many items holds up nobody else', async () => {
+    const items = Array.from({ length: 30_000 }, () => ({ role: 'user', content: 'a' }));
+    const inputJson = JSON.stringify(items);
+    for (let at = 0; at < 30; at += 1) {
+      await add(`m${at}`, at === 0 ? undefined : `m${at - 1}`, { inputJson });
+    }
+    const sealer = new Sealer(Buffer.alloc(32), systemIds());
+    const parts = { sealer, turns, serviceName: 'svc', canSearch: false };
+    const body = { model: 'm', input: items, previous_response_id: 'm29' };
+    const { request } = await holdsNoLoop(() => readTurn(parts, body, 'a'));
+    assert.equal(request.facts.messageCount, 1);
   });
 
   /** A body of references to stored items, which it makes as large as they are. */

@@ -6,6 +6,7 @@
  * Unknown, expired and foreign ids are one: not found.
  */
 import { type Clock, HOUR_MS } from '../../core/clock.ts';
+import { nextTurn } from '../../core/event-loop.ts';
 import { Fault } from '../../core/faults.ts';
 import type { Queryable, Store } from '../../db/db.ts';
 import { isJsonObject, type JsonObject } from '../../json/json-scan.ts';
@@ -148,7 +149,17 @@ export class StoredTurns {
         : tooLong(`has more than ${MAX_CHAIN_TURNS} turns`);
     }
     if (rows[0]?.input_json === '') throw tooLong('is too large');
-    return rows.map(turnOf);
+    const turns: StoredTurn[] = [];
+    let charactersAtOnce = 0;
+    for (const row of rows) {
+      charactersAtOnce += row.input_json.length + row.response_json.length;
+      if (charactersAtOnce > MAX_TURN_BYTES) {
+        await nextTurn();
+        charactersAtOnce = 0;
+      }
+      turns.push(turnOf(row));
+    }
+    return turns;
   }
 
   /**

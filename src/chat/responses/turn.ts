@@ -53,11 +53,11 @@ export async function readTurn(
     referenced: (id: string) => referenced.get(id),
   };
   for (const { input, response } of earlier) {
-    readItems(reader, input, { place: ['previous_response_id'], isOwn: false });
+    await readItems(reader, input, { place: ['previous_response_id'], isOwn: false });
     const output = listOf(response['output']);
-    readItems(reader, output, { place: ['previous_response_id'], isOwn: true });
+    await readItems(reader, output, { place: ['previous_response_id'], isOwn: true });
   }
-  readItems(reader, items, { place: ['input'], isOwn: false });
+  await readItems(reader, items, { place: ['input'], isOwn: false });
   const messages = transcript.messages();
   if (messages.length === 0) throw refusePart(['input'], 'At least one message is needed');
   const tools = planTools(body);

@@ -1,7 +1,7 @@
 /** A list that pages by cursor: the first page is a resource, the others join it when asked for. */
 import { useEffect, useState } from 'preact/hooks';
 import { ApiError, call } from './api.ts';
-import { type Resource, useResource } from './resource.ts';
+import { type Resource, useCall } from './resource.ts';
 import type { Page } from './shapes.ts';
 
 export interface CursorList<T> {
@@ -15,7 +15,7 @@ export interface CursorList<T> {
 
 /** `path`: with its filters, without a cursor; `undefined` asks for nothing. */
 export function useCursorList<T>(path: string | undefined): CursorList<T> {
-  const first = useResource(path, (signal) => call<Page<T>>(path ?? '', { signal }));
+  const first = useCall<Page<T>>(path);
   const [later, setLater] = useState<Page<T>>(NOTHING);
   const [isLoadingMore, setLoading] = useState(false);
   const [moreError, setError] = useState<ApiError>();

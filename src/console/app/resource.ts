@@ -4,7 +4,7 @@
  */
 import { type Signal, useSignal } from '@preact/signals';
 import { useCallback, useEffect, useRef } from 'preact/hooks';
-import { ApiError } from './api.ts';
+import { ApiError, call } from './api.ts';
 
 export interface Resource<T> {
   readonly data: T | undefined;
@@ -38,6 +38,11 @@ export function useResource<T>(
   return isOther
     ? { data: undefined, error: undefined, isLoading: key !== undefined, reload }
     : { data, error, isLoading: isLoading && key !== undefined, reload };
+}
+
+/** The JSON of a path below the base, with its query; `undefined` asks for nothing. */
+export function useCall<T>(path: string | undefined): Resource<T> {
+  return useResource(path, (signal) => call<T>(path ?? '', { signal }));
 }
 
 interface State<T> {

@@ -9,6 +9,7 @@ import { Overview } from './pages/overview.tsx';
 import { SignIn } from './pages/sign-in.tsx';
 import { Welcome } from './pages/welcome.tsx';
 import { Announcements, toast } from './parts/announce.tsx';
+import { Segments } from './parts/form.tsx';
 import { Mark } from './parts/mark.tsx';
 import { PageHead } from './parts/page-head.tsx';
 import { Id } from './parts/show.tsx';
@@ -203,7 +204,7 @@ function NavigationBalance() {
   if (value === undefined) return null;
   const words = { off: 'paused', connecting: 'connecting', on: 'live' }[liveState.value];
   return (
-    <a class="purse" href="/console/credit" title="Credit that can be spent now">
+    <a class="funds" href="/console/credit" title="Credit that can be spent now">
       <span class={`dot ${liveState.value}`} />
       <span class="unseen">{words}: </span>
       <span class="num">{usdText(Math.floor(value.available.usd * 100) / 100)}</span>
@@ -236,20 +237,7 @@ function Viewer() {
           {value.kind === 'wallet' ? 'Wallet' : `${value.keyKind} key`}, plan {value.plan}
         </span>
       </p>
-      <fieldset class="segments">
-        <legend class="unseen">Colours</legend>
-        {THEMES.map(([one, name]) => (
-          <label key={one}>
-            <input
-              type="radio"
-              name="theme"
-              checked={theme.value === one}
-              onChange={() => chooseTheme(one)}
-            />
-            <span>{name}</span>
-          </label>
-        ))}
-      </fieldset>
+      <Segments legend="Colours" value={theme.value} options={THEMES} onInput={chooseTheme} />
       <button type="button" class="small" onClick={leave}>
         Sign out
       </button>

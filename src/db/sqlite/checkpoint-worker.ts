@@ -7,7 +7,8 @@ import { parentPort, workerData } from 'node:worker_threads';
 import type { LogStep } from './checkpointer.ts';
 
 const database = new DatabaseSync(String(workerData));
-database.exec('PRAGMA synchronous = NORMAL; PRAGMA busy_timeout = 2000');
+// To cut the log, commits are paused: a reader of another process is not worth a longer pause.
+database.exec('PRAGMA synchronous = NORMAL; PRAGMA busy_timeout = 20');
 
 const MODES = { copy: 'PASSIVE', cut: 'TRUNCATE' } as const;
 
@@ -17,12 +18,12 @@ parentPort?.on('message', (step: LogStep | 'close') => {
     parentPort?.close();
     return;
   }
-  let failure: string | undefined;
+  let isDone = false;
   try {
-    database.prepare(`PRAGMA wal_checkpoint(${MODES[step]})`).all();
-  } catch (error) {
+    const row = database.prepare(`PRAGMA wal_checkpoint(${MODES[step]})`).get();
+    isDone = row?.['busy'] === 0;
+  } catch {
     // What is not copied now is copied next time.
-    failure = error instanceof Error ? error.message : String(error);
   }
-  parentPort?.postMessage(failure);
+  parentPort?.postMessage(isDone);
 });

@@ -69,22 +69,32 @@ export class Checkpointer {
     if (this.commits < commits && size < this.#copiedBytes + growthBytes) return;
     const isHuge = size > cutAboveBytes;
     this.commits = 0;
-    this.#copiedBytes = isHuge ? 0 : size;
+    // One that somebody reads is not cut: then it may grow once more before the next try.
+    this.#copiedBytes = size;
     await this.#ask('copy');
     // No transaction is open here: their bodies wait for nothing but the database itself.
-    this.pause = this.#ask(isHuge ? 'cut' : 'copy').finally(() => {
+    const asking = this.#ask(isHuge ? 'cut' : 'copy');
+    this.pause = asking.then(() => {
       this.pause = undefined;
     });
-    await this.pause;
+    if ((await asking) && isHuge) this.#copiedBytes = 0;
   }
 
-  async #ask(step: LogStep): Promise<void> {
+  /** Whether the step was done; what was not is done next time. */
+  async #ask(step: LogStep): Promise<boolean> {
     const worker = (this.#worker ??= this.#start());
     const answer = once(worker, 'message');
     worker.ref();
     worker.postMessage(step);
-    await answer;
-    worker.unref();
+    try {
+      const [isDone] = await answer;
+      worker.unref();
+      return isDone === true;
+    } catch {
+      // It has ended: a file could not be opened, where a process has too many. The next one may.
+      this.#worker = undefined;
+      return false;
+    }
   }
 
   #start(): Worker {

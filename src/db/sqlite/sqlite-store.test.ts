@@ -1,9 +1,11 @@
 import assert from 'node:assert/strict';
-import { mkdtempSync, rmSync, statSync } from 'node:fs';
+import { mkdtempSync, renameSync, rmSync, statSync } from 'node:fs';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
+import { DatabaseSync } from 'node:sqlite';
 import { test } from 'node:test';
 import { TestClock } from '../../../test/support/test-clock.ts';
+import { systemClock } from '../../core/clock.ts';
 import { silentLog } from '../../core/log.ts';
 import { type LogLine, memoryLog } from '../../../test/support/memory-log.ts';
 import { StoreUnavailable } from '../failures.ts';
@@ -97,6 +99,81 @@ test('a log that few large writes have made huge is cut', async () => {
       isCut = size < sizeBefore;
       sizeBefore = size;
     }
+  });
+});
+
+test('a reader of another process that takes its time holds up no commits', async () => {
+  const logLimits = { growthBytes: 512 * 1024, cutAboveBytes: 1024 * 1024 };
+  await withStore({ logLimits }, async (store, path) => {
+    const reader = new DatabaseSync(path);
+    reader.exec('BEGIN; SELECT * FROM sample_row');
+    const text = 'x'.repeat(100_000);
+    let slowestMs = 0;
+    for (let at = 0; at < 600; at += 1) {
+      const begun = performance.now();
+      await store.query(INSERT, [`r${at}`, text]);
+      slowestMs = Math.max(slowestMs, performance.now() - begun);
+    }
+    reader.close();
+    assert.ok(slowestMs < 1_500, `a write took ${slowestMs} ms`);
+  });
+});
+
+test('a log that cannot be copied keeps nobody waiting', async () => {
+  await withStore({ logLimits: { commits: 4 } }, async (store, path) => {
+    const folder = dirname(path);
+    // As where no file can be opened any more: what is open goes on.
+    renameSync(folder, `${folder}-away`);
+    try {
+      for (let at = 0; at < 40; at += 1) {
+        await store.query(INSERT, [`r${at}`, '']);
+        await new Promise((resolve) => setTimeout(resolve, 5));
+      }
+    } finally {
+      renameSync(`${folder}-away`, folder);
+    }
+    await store.close();
+  });
+});
+
+test('the lock of another process is waited for beside the event loop', async () => {
+  await withStore({ clock: systemClock() }, async (store, path) => {
+    const other = new DatabaseSync(path);
+    other.exec('BEGIN IMMEDIATE');
+    setTimeout(() => {
+      other.exec('COMMIT');
+      other.close();
+    }, 200);
+    let turns = 0;
+    const ticking = setInterval(() => (turns += 1), 5);
+    await Promise.all(['a', 'b'].map((id) => store.query(INSERT, [id, ''])));
+    clearInterval(ticking);
+    assert.ok(turns > 10, 'the loop was blocked');
+  });
+});
+
+test('a lock that is not given back makes the store unavailable until it is', async () => {
+  const clock = new TestClock();
+  await withStore({ clock }, async (store, path) => {
+    const other = new DatabaseSync(path);
+    other.exec('BEGIN IMMEDIATE');
+    let isOver = false;
+    const passing = (async () => {
+      while (!isOver) {
+        await new Promise((resolve) => setTimeout(resolve, 1));
+        clock.advance(1_000);
+      }
+    })();
+    await assert.rejects(store.query(INSERT, ['a', '']), StoreUnavailable);
+    assert.match(store.unavailable() ?? '', /Another process/);
+    assert.deepEqual(await store.query('SELECT id FROM sample_row'), []);
+    other.exec('ROLLBACK');
+    other.close();
+    while (store.unavailable() !== undefined)
+      await new Promise((resolve) => setTimeout(resolve, 1));
+    isOver = true;
+    await passing;
+    await store.query(INSERT, ['a', '']);
   });
 });
 

@@ -6,9 +6,11 @@
  * (`synchronous = NORMAL`); the answer of a durable transaction waits for one shared `fdatasync`
  * on the thread pool: one at a time, and whoever committed before it began is covered by it.
  * Checkpoints run on a worker thread. So the event loop never waits for the disk, and a promise
- * that has resolved is on it.
+ * that has resolved is on it. Nor does it wait for the lock of another process: that is asked for
+ * again and again, and whoever comes meanwhile is answered after it.
  *
- * A disk that refuses to write (full, read-only, broken) makes the store unavailable: what fails by
+ * A disk that refuses to write (full, read-only, broken), or a lock that is not given back, makes the
+ * store unavailable: what fails by
  * it is a `StoreUnavailable`, and the store tries to write until that works again. After a failed
  * flush the pages may be lost while the kernel calls them clean, so that is never tried again:
  * everything fails until the process is restarted.
@@ -18,7 +20,7 @@ import { dirname } from 'node:path';
 import { DatabaseSync, type StatementSync } from 'node:sqlite';
 import { type Clock, SECOND_MS } from '../../core/clock.ts';
 import { type Log, reasonOf } from '../../core/log.ts';
-import { StoreUnavailable, diskFailure } from '../failures.ts';
+import { StoreUnavailable, diskFailure, isLocked } from '../failures.ts';
 import { makeFolder } from './make-folder.ts';
 import { migrateWith } from '../migrate.ts';
 import type {
@@ -37,8 +39,9 @@ import { Checkpointer, type LogLimits } from './checkpointer.ts';
 
 /** Transactions that share one commit, at most: bounds how long the loop works in one go. */
 const MAX_GROUP = 256;
-/** How long a second process (a command line beside the server) is waited for. */
+/** How long a second process (a command line beside the server) is waited for, and how often asked. */
 const BUSY_TIMEOUT_MS = 5_000;
+const BUSY_POLL_MS = 10;
 /** Nothing breaks a statement off here; the bound is the same as on PostgreSQL. */
 const MIGRATION_TIMEOUT_MS = 600_000;
 /** How often a store whose disk refused to write tries again. */
@@ -138,6 +141,8 @@ export class SqliteStore implements FileStore {
     this.#writer.exec('BEGIN IMMEDIATE; DELETE FROM store_migration WHERE 0; COMMIT');
     // Left by a process that was killed while it tried whether the disk takes writes again.
     this.#writer.exec('DROP TABLE IF EXISTS store_retry');
+    // From here on it is waited for outside SQLite, which would hold up the event loop.
+    this.#writer.exec('PRAGMA busy_timeout = 0');
     this.#reader = openConnection(options.path);
     this.#reader.exec('PRAGMA query_only = 1');
     this.#write = new Statements(this.#writer);
@@ -206,7 +211,7 @@ export class SqliteStore implements FileStore {
       if (log.pause !== undefined) await log.pause;
       const group = this.#queue.splice(0, MAX_GROUP);
       try {
-        this.#write.execute('BEGIN IMMEDIATE', NOTHING);
+        if (!this.#hasBegun(Infinity)) await this.#beginLater();
         let done: readonly FileWork[] = group;
         const [only] = group;
         // Alone, a body needs no savepoint: what it undoes is all there is.
@@ -230,6 +235,24 @@ export class SqliteStore implements FileStore {
       if (log.commits % log.lookEvery === 0) log.look();
     }
     this.#draining = false;
+  }
+
+  /** Begins a transaction; `false` while another process has the lock, an error from `untilMs` on. */
+  #hasBegun(untilMs: number): boolean {
+    try {
+      this.#write.execute('BEGIN IMMEDIATE', NOTHING);
+      return true;
+    } catch (error) {
+      // Most hold it for milliseconds.
+      if (isLocked(error) && this.#clock.monotonicMs() < untilMs) return false;
+      throw error;
+    }
+  }
+
+  async #beginLater(): Promise<void> {
+    const untilMs = this.#clock.monotonicMs() + BUSY_TIMEOUT_MS;
+    do await this.#clock.sleep(BUSY_POLL_MS);
+    while (!this.#hasBegun(untilMs));
   }
 
   /** A body's writes stand or are undone by themselves; its neighbours stand either way. */

@@ -1,6 +1,9 @@
 /**
- * Entry file of the sentence encoder's child. It speaks as OpenAI does: `POST /v1/embeddings` with
- * texts, in floats or base64.
+ * Entry file of the sentence encoder's child: `POST /v1/embeddings` with texts, in floats or base64, as
+ * OpenAI does, and `POST /v1/rerank` as Cohere does.
+ *
+ * Documents are ranked by the cosine of their vector and that of the query. Neither knows of the other
+ * when it is made (a bi-encoder): quick, and coarser than a model that reads both together.
  */
 import type { IncomingMessage } from 'node:http';
 import { z } from 'zod';
@@ -10,7 +13,7 @@ import { useEnginePackages } from '../local/engine-loader.ts';
 import { answerJson, serveLocal } from '../local/local-server.ts';
 import { readBody } from '../local/upload.ts';
 import { SentenceModel } from './sentence-model.ts';
-import { SENTENCE_MODEL } from './sentences.ts';
+import { MAX_RERANKED, RERANK_MODEL, SENTENCE_MODEL } from './sentences.ts';
 
 /** OpenAI's bound for one request. */
 const MAX_INPUTS = 2_048;
@@ -18,10 +21,18 @@ const MAX_BODY_BYTES = 64_000_000;
 const MAX_WAITING = 64;
 const RETRY_AFTER_SECONDS = 2;
 
+/** Of a document, about a thousand tokens: as far as most models that rerank read. */
+const MAX_DOCUMENT_CHARACTERS = 4_000;
+
 const Text = z.string().min(1);
-const Body = z.object({
+const EmbedBody = z.object({
   input: z.union([Text, z.array(Text).min(1).max(MAX_INPUTS)]),
   encoding_format: z.enum(['float', 'base64']).nullish(),
+});
+const RerankBody = z.object({
+  query: Text,
+  documents: z.array(z.string()).min(1).max(MAX_RERANKED),
+  top_n: z.int().min(1).optional(),
 });
 
 serveLocal(async (_settings, _report, dataFolder) => {
@@ -35,33 +46,63 @@ serveLocal(async (_settings, _report, dataFolder) => {
   return {
     async handle({ path, method, raw, signal }, response) {
       if (path === '/v1/models' && method === 'GET') {
-        const data = [{ id: SENTENCE_MODEL, object: 'model', owned_by: 'farebox' }];
+        const data = [SENTENCE_MODEL, RERANK_MODEL].map((id) => {
+          return { id, object: 'model', owned_by: 'farebox' };
+        });
         return answerJson(response, 200, { object: 'list', data });
       }
-      if (path !== '/v1/embeddings') throw new Fault('NOT_FOUND');
+      const isRerank = path === '/v1/rerank';
+      if (!isRerank && path !== '/v1/embeddings') throw new Fault('NOT_FOUND');
       if (method !== 'POST') throw new Fault('METHOD_NOT_ALLOWED');
-      const { input, encoding_format: format } = await bodyOf(raw);
+      const embed = (texts: readonly string[]) =>
+        queue.run(() => model.embed(texts, signal), signal);
+      if (isRerank) {
+        const { query, documents, top_n: most } = await bodyOf(raw, RerankBody);
+        const texts = documents.map((text) => text.slice(0, MAX_DOCUMENT_CHARACTERS));
+        const { vectors, tokens } = await embed([query, ...texts]);
+        const results = ranked(vectors).slice(0, most);
+        return answerJson(response, 200, { results, usage: usageOf(tokens) });
+      }
+      const { input, encoding_format: format } = await bodyOf(raw, EmbedBody);
       const inputs = typeof input === 'string' ? [input] : input;
-      const { vectors, tokens } = await queue.run(() => model.embed(inputs, signal), signal);
+      const { vectors, tokens } = await embed(inputs);
       const data = vectors.map((vector, index) => ({
         object: 'embedding',
         index,
         embedding: format === 'base64' ? base64Of(vector) : [...vector],
       }));
-      const usage = { prompt_tokens: tokens, total_tokens: tokens };
+      const usage = usageOf(tokens);
       answerJson(response, 200, { object: 'list', model: SENTENCE_MODEL, data, usage });
     },
   };
 });
 
-async function bodyOf(raw: IncomingMessage): Promise<z.infer<typeof Body>> {
+async function bodyOf<T extends z.ZodType>(raw: IncomingMessage, schema: T): Promise<z.infer<T>> {
   const text = (await readBody(raw, MAX_BODY_BYTES)).toString('utf8');
   try {
-    return Body.parse(JSON.parse(text));
+    return schema.parse(JSON.parse(text));
   } catch (error) {
     // No JSON, or not these fields: the caller's flow checks both before it asks.
-    throw new Fault('INVALID_REQUEST', { message: 'input must be text or texts', cause: error });
+    const message = 'Must be texts: input, or query and documents';
+    throw new Fault('INVALID_REQUEST', { message, cause: error });
   }
+}
+
+function usageOf(tokens: number) {
+  return { prompt_tokens: tokens, total_tokens: tokens };
+}
+
+/** The best first. All vectors have the length one, so that their product is the cosine. */
+function ranked([query, ...documents]: readonly Float32Array[]) {
+  return documents
+    .map((vector, index) => {
+      const relevance_score = vector.reduce(
+        (sum, value, at) => sum + value * (query?.[at] ?? 0),
+        0,
+      );
+      return { index, relevance_score };
+    })
+    .toSorted((a, b) => b.relevance_score - a.relevance_score || a.index - b.index);
 }
 
 /** Little-endian float32, as OpenAI clients decode it. */

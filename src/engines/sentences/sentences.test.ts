@@ -11,12 +11,16 @@ after(() => engine.close());
 
 interface Answer {
   readonly data: { readonly index: number; readonly embedding: number[] | string }[];
+  readonly results: { readonly index: number; readonly relevance_score: number }[];
   readonly usage: { readonly prompt_tokens: number };
 }
 
-async function ask(body: unknown): Promise<{ status: number; said: Answer }> {
+async function ask(
+  body: unknown,
+  path = '/v1/embeddings',
+): Promise<{ status: number; said: Answer }> {
   const { url, apiKey } = await engine.address();
-  const answer = await fetch(`${url}/v1/embeddings`, {
+  const answer = await fetch(`${url}${path}`, {
     method: 'POST',
     headers: { authorization: `Bearer ${apiKey}`, 'content-type': 'application/json' },
     body: JSON.stringify(body),
@@ -51,6 +55,20 @@ const PARAPHRASES = [
   ['How tall is Mount Everest?', 'The height of the highest mountain', 'How deep is the ocean?'],
 ] as const;
 
+/** A question, and the text that answers it. */
+const ANSWERS = [
+  ['When are the tides highest?', 'Spring tides come when sun and moon pull in one line.'],
+  ['I forgot my login', 'To reset your password, open Settings and choose Security.'],
+  ['When do I get my money back?', 'Refunds are paid within five business days to your card.'],
+  ['How do plants make food?', 'Photosynthesis turns carbon dioxide and water into sugar.'],
+  ['Are you open on Christmas?', 'Our office is closed on public holidays.'],
+  ['What helps against a headache?', 'Aspirin thins the blood and relieves pain and fever.'],
+  ['loan to buy a home', 'A mortgage is a credit that is secured by a house.'],
+  ['How does immunisation work?', 'Vaccines train the body to recognise a virus.'],
+  ['Why did shares drop?', 'The stock market fell after the bank raised interest rates.'],
+  ['How long does delivery take?', 'Shipping to Europe takes three to seven days.'],
+] as const;
+
 describe('the sentence encoder', () => {
   test('has a paraphrase nearer than what shares its words, in at least 8 of 10 cases', async () => {
     const vectors = await vectorsOf(PARAPHRASES.flat());
@@ -62,6 +80,37 @@ describe('the sentence encoder', () => {
     for (const vector of vectors) {
       assert.equal(vector.length, SENTENCE_DIMENSIONS);
       assert.ok(Math.abs(near(vector, vector) - 1) < 1e-5);
+    }
+  });
+
+  test('ranks the document that answers a question first, in at least 9 of 10 cases', async () => {
+    const documents = ANSWERS.map(([, answer]) => answer);
+    let right = 0;
+    for (const [place, [query]] of ANSWERS.entries()) {
+      const { status, said } = await ask({ query, documents }, '/v1/rerank');
+      assert.equal(status, 200);
+      assert.deepEqual(
+        said.results.map(({ index }) => index).toSorted((a, b) => a - b),
+        [...documents.keys()],
+      );
+      const scores = said.results.map(({ relevance_score: score }) => score);
+      assert.deepEqual(
+        scores,
+        scores.toSorted((a, b) => b - a),
+      );
+      if (said.results[0]?.index === place) right += 1;
+    }
+    assert.ok(right >= 9, `${right} of 10`);
+    const best = await ask(
+      { query: 'tides', documents: ['', 'The tide is out'], top_n: 1 },
+      '/v1/rerank',
+    );
+    assert.deepEqual(
+      best.said.results.map(({ index }) => index),
+      [1],
+    );
+    for (const documents of [[], [1], 'a', undefined]) {
+      assert.equal((await ask({ query: 'a', documents }, '/v1/rerank')).status, 400);
     }
   });
 

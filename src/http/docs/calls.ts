@@ -164,12 +164,13 @@ export function samplesFor(
   return samplesOf(request);
 }
 
+/** In the form that the route describes first. */
 function sampleBody(operation: WholeOperation, facts: TryFacts): SampleBody | undefined {
-  const json = operation.requestBody?.content['application/json'];
-  if (json !== undefined) return { kind: 'json', value: json.example ?? {} };
-  const form = facts.bodies.find(({ fields }) => fields !== undefined);
-  if (form?.fields === undefined) return undefined;
-  const fields = form.fields
+  const [given] = Object.entries(operation.requestBody?.content ?? {});
+  if (given?.[0] === 'application/json') return { kind: 'json', value: given[1].example ?? {} };
+  const form = facts.bodies[0]?.fields;
+  if (form === undefined) return undefined;
+  const fields = form
     .filter(({ required, name }) => required || name === 'model')
     .map(({ name, value, values, isFile }): FormField => {
       return { name, value: value ?? values?.[0] ?? name, isFile };

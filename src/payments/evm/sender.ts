@@ -52,6 +52,8 @@ export class EvmSender {
   readonly #gasKey: string;
   readonly #replacement: FeeReplacement;
   #last: Promise<unknown> = Promise.resolve();
+  /** A number was dealt and not used, and the database does not know so far. */
+  #hasUnusedNumber = false;
 
   constructor(options: EvmSenderOptions) {
     this.#options = options;
@@ -109,8 +111,14 @@ export class EvmSender {
         value: 0n,
       });
       const transaction = keccak256(raw);
-      await journal(transaction, raw);
-      await this.#keepBytes(nonce, raw);
+      try {
+        await journal(transaction, raw);
+        await this.#keepBytes(nonce, raw);
+      } catch (error) {
+        // Nothing was sent, and what comes later could not be mined without this number.
+        await this.#forgetNumber().catch(() => undefined); // with the next one
+        throw error;
+      }
       try {
         await client.sendRawTransaction({ serializedTransaction: raw });
         return transaction;
@@ -189,6 +197,7 @@ export class EvmSender {
   }
 
   async #nextNumber(): Promise<number> {
+    if (this.#hasUnusedNumber) await this.#forgetNumber();
     const { client, account, store, clock } = this.#options;
     const pending = await client.getTransactionCount({
       address: account.address,
@@ -242,10 +251,12 @@ export class EvmSender {
   }
 
   async #forgetNumber(): Promise<void> {
+    this.#hasUnusedNumber = true;
     await this.#options.store.query(
       'UPDATE payments_gas_nonce SET next_nonce = 0 WHERE gas_key = $1',
       [this.#gasKey],
     );
+    this.#hasUnusedNumber = false;
   }
 }
 

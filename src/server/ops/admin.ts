@@ -4,7 +4,6 @@
  */
 import { hostname } from 'node:os';
 import { Worker } from 'node:worker_threads';
-import { z } from 'zod';
 import type { AuditReport } from '../../billing/ledger/ledger.ts';
 import {
   type Config,
@@ -17,7 +16,7 @@ import { isoTime } from '../../core/clock.ts';
 import { Fault } from '../../core/faults.ts';
 import { decimalUsd } from '../../core/money.ts';
 import { siblingUrl } from '../../core/sibling.ts';
-import { decodeCursor, encodeCursor } from '../../http/cursor.ts';
+import { decodeTimeCursor, timePage } from '../../http/cursor.ts';
 import { readQuery } from '../../http/read-request.ts';
 import type { RequestContext } from '../../http/request-context.ts';
 import { type Route, get } from '../../http/route.ts';
@@ -67,8 +66,6 @@ export interface Operations {
 }
 
 type EnginesParts = Pick<FeatureParts, 'engines' | 'catalog' | 'config'>;
-
-const Place = z.tuple([z.number().int(), z.string()]);
 
 /** What only the process around the features knows. */
 export interface AdminParts {
@@ -159,16 +156,10 @@ export function enginesView({ engines, catalog, config }: EnginesParts): Engines
 
 async function answerVideos({ stores }: FeatureParts, context: RequestContext): Promise<void> {
   const { state, limit, cursor } = readQuery(context, VideosQuery);
-  const [createdMs, id = ''] = decodeCursor(cursor, Place) ?? [];
-  const after = createdMs === undefined ? undefined : { createdMs, id };
-  const found = await listAllJobs(stores.store.reader, state, { limit: limit + 1, after });
-  const shown = found.slice(0, limit);
-  const last = found.length > limit ? shown.at(-1) : undefined;
-  const body: VideosAnswer = {
-    object: 'list',
-    data: shown.map(videoItem),
-    nextCursor: last === undefined ? null : encodeCursor([last.createdMs, last.id]),
-  };
+  const wanted = { limit: limit + 1, after: decodeTimeCursor(cursor, 'id') };
+  const found = await listAllJobs(stores.store.reader, state, wanted);
+  const { rows, nextCursor } = timePage(found, limit, 'id');
+  const body: VideosAnswer = { object: 'list', data: rows.map(videoItem), nextCursor };
   await context.json(200, body);
 }
 
@@ -200,18 +191,13 @@ function timeOf(ms: number): string | null {
 async function answerTopUps(shared: FeatureParts, context: RequestContext): Promise<void> {
   const { stores, clock } = shared;
   const { state, wallet, stuck, limit, cursor } = readQuery(context, TopUpsQuery);
-  const [createdMs, paymentId = ''] = decodeCursor(cursor, Place) ?? [];
-  const after = createdMs === undefined ? undefined : { createdMs, paymentId };
+  const wanted = { limit: limit + 1, after: decodeTimeCursor(cursor, 'paymentId') };
   const nowMs = clock.nowMs();
   const filter = { state, wallet, stuckAtMs: stuck === 'true' ? nowMs : undefined };
-  const found = await listTopUps(stores.store.reader, filter, { limit: limit + 1, after });
-  const shown = found.slice(0, limit);
-  const last = found.length > limit ? shown.at(-1) : undefined;
-  const body: TopUpsAnswer = {
-    object: 'list',
-    data: shown.map((one) => topUpItem(one, nowMs)),
-    nextCursor: last === undefined ? null : encodeCursor([last.createdMs, last.paymentId]),
-  };
+  const found = await listTopUps(stores.store.reader, filter, wanted);
+  const { rows, nextCursor } = timePage(found, limit, 'paymentId');
+  const data = rows.map((one) => topUpItem(one, nowMs));
+  const body: TopUpsAnswer = { object: 'list', data, nextCursor };
   await context.json(200, body);
 }
 

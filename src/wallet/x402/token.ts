@@ -81,11 +81,8 @@ export function tokenRoutes(options: WalletRouteOptions): Route[] {
 
 /** The wallet that signed this very request, within its limit of the minute. */
 async function signedWallet(options: WalletRouteOptions, context: RequestContext): Promise<string> {
-  const { wallet } = context.caller;
-  const isSigned =
-    context.header('sign-in-with-x') !== undefined ||
-    context.header('x-sign-in-with-x') !== undefined;
-  if (wallet === undefined || !isSigned) {
+  const { wallet, isSigned } = context.caller;
+  if (wallet === undefined || isSigned !== true) {
     throw new Fault('AUTHENTICATION_FAILED', {
       message:
         'Tokens are made, listed and revoked by a wallet sign-in; send the header SIGN-IN-WITH-X',

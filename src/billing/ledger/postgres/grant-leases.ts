@@ -214,7 +214,7 @@ async function grantOne(
   }
   const isAll = (answer: PlannedHold | HoldRefusal, at: number): boolean =>
     answer.ok && answer.usdNano === requests[at]?.maxNano;
-  const isPlain = !hasDaily && caps.length === 0 && answers.every(isAll);
+  const isPlain = !hasDaily && answers.every(isAll);
   const leasing = { row, freed, account, allowance, budgets, caps, answers };
   const grant = leaseFor(granting, want, leasing);
   const isKept = grant !== undefined && grant.id === lease?.id;

@@ -113,6 +113,10 @@ export class LeasedHolds implements Holds {
     return this.#leases.figures();
   }
 
+  rowFigures(): HoldFigures {
+    return this.#leases.rowFigures();
+  }
+
   get journaled(): number {
     return this.#journal?.size ?? 0;
   }

@@ -20,6 +20,7 @@ import {
   Ledger,
   cappedSpending,
 } from '../ledger.ts';
+import { periodStartMs } from '../hold-plan.ts';
 import { grantLeases } from './grant-leases.ts';
 import { grantPlain } from './grant-statement.ts';
 
@@ -103,7 +104,8 @@ describe('leases of several processes', () => {
     limit: bigint,
   ): Promise<void> {
     const cap = { id, accountId, period: 'EPOCH', diemLimitNano: undefined } as const;
-    const counts = { counts: { keyIds: [] } };
+    const budgetId = /key|cap/.test(id) ? undefined : id;
+    const counts = { counts: { keyIds: [] }, budgetId };
     await store.transaction((tx) =>
       ledger.setAllowance(tx, { ...cap, ...counts, usdLimitNano: nano(limit * PRICE) }),
     );
@@ -342,7 +344,8 @@ describe('leases of several processes', () => {
     );
     const context = { epochId, hasEpoch: true, nowMs: Date.now() };
     let plain = 0;
-    for (let round = 0; round < 60; round += 1) {
+    let capped = 0;
+    for (let round = 0; round < 100; round += 1) {
       const [mayLease, freeNano, heldNano] = [random() < 0.7, upTo(400), upTo(200)];
       // What is held is there.
       const balanceNano = nano(upTo(3_000) + 1n + freeNano + heldNano);
@@ -360,31 +363,83 @@ describe('leases of several processes', () => {
         };
       });
       const hasLease = random() < 0.5;
+      const leasedNano = hasLease ? freeNano + heldNano : 0n;
+      const periods = ['EPOCH', 'WEEK', 'MONTH', 'LIFETIME'] as const;
+      const caps = Array.from({ length: Number(upTo(4)) }, () => {
+        const period = periods[Number(upTo(4))] ?? 'EPOCH';
+        const spentNano = upTo(500);
+        const limitNano = random() < 0.2 ? null : spentNano + leasedNano + upTo(1_500);
+        const startMs = BigInt(random() < 0.05 ? 0 : periodStartMs(period, context.nowMs));
+        return { period, spentNano, limitNano, startMs };
+      });
+      const isBehind = caps.some(
+        ({ period, startMs }) => startMs < periodStartMs(period, context.nowMs),
+      );
+      // What the lease has was granted in a period that has ended.
+      const isOldLease = hasLease && (isBehind || random() < 0.05);
+      const isStale = isBehind || isOldLease;
+      const hasOwn = random() < 0.5;
       const sides = [];
       for (const side of ['plain', 'planned'] as const) {
         const accountId = await fund({ ledger, store } as Process, balanceNano); // no more is used
         if (hasDaily) await ledger.setDailyAllocation(accountId, nano(50n));
         const lease = { id: `lease:${accountId}`, kind: 'usd' as const, freeNano };
-        if (hasLease) {
+        const names = caps.map((_, at) => `${accountId}-cap-${at}`);
+        const own = hasOwn ? names[0] : undefined;
+        const further = hasOwn ? names.slice(1) : names;
+        const capIds = {
+          allowanceId: own,
+          budgetIds: further.length === 0 ? undefined : further,
+        };
+        for (const [at, { period, spentNano, limitNano, startMs }] of caps.entries()) {
+          const counts = !isOldLease || startMs === 0n;
           await store.query(
-            `INSERT INTO ledger_hold (request_id, account_id, allowance_start_ms, usd_nano, daily_nano,
-               daily_day, epoch_id, created_ms) VALUES ($1, $2, 0, $3, 0, $4, $5, 0)`,
-            [lease.id, accountId, freeNano + heldNano, dayOf(context.nowMs), epochId],
+            `INSERT INTO ledger_allowance (id, account_id, period, period_start_ms, usd_limit_nano,
+               usd_spent_nano, usd_held_nano, diem_spent_nano, diem_held_nano)
+             VALUES ($1, $2, $3, $4, $5, $6, $7, 0, 0)`,
+            [
+              names[at] ?? '',
+              accountId,
+              period,
+              startMs,
+              limitNano,
+              spentNano,
+              counts ? leasedNano : 0n,
+            ],
+          );
+        }
+        if (hasLease) {
+          const ownMs = own === undefined || isOldLease ? 0n : (caps[0]?.startMs ?? 0n);
+          await store.query(
+            `INSERT INTO ledger_hold (request_id, account_id, allowance_id, allowance_start_ms, usd_nano,
+               daily_nano, daily_day, epoch_id, created_ms, budget_ids)
+             VALUES ($1, $2, $3, $4, $5, 0, $6, $7, $8, $9)`,
+            [
+              lease.id,
+              accountId,
+              own ?? null,
+              ownMs,
+              leasedNano,
+              dayOf(context.nowMs),
+              epochId,
+              isOldLease ? 0 : context.nowMs,
+              capIds.budgetIds === undefined ? null : JSON.stringify(capIds.budgetIds),
+            ],
           );
           await store.query('UPDATE ledger_account SET held_nano = $2 WHERE id = $1', [
             accountId,
-            freeNano + heldNano,
+            leasedNano,
           ]);
         }
         const want = {
           accountId,
-          allowanceId: undefined,
-          budgetIds: undefined,
+          ...capIds,
           lease: hasLease ? lease : undefined,
           requests: sizes.map((size, at) => ({
             ...size,
             requestId: `${accountId}-${at}`,
             accountId,
+            ...capIds,
           })),
           mayLease,
           mayWait: false,
@@ -399,10 +454,15 @@ describe('leases of several processes', () => {
           accountId,
         ]);
         const rows = await store.query(
-          'SELECT request_id, usd_nano FROM ledger_hold WHERE account_id = $1 ORDER BY request_id',
+          `SELECT request_id, usd_nano, allowance_id, allowance_start_ms, budget_ids FROM ledger_hold
+           WHERE account_id = $1 ORDER BY request_id`,
           [accountId],
         );
-        const text = JSON.stringify({ answer, row, rows }, (_, value) =>
+        const bounds = await store.query(
+          'SELECT id, usd_held_nano, period_start_ms FROM ledger_allowance WHERE account_id = $1 ORDER BY id',
+          [accountId],
+        );
+        const text = JSON.stringify({ answer, row, rows, bounds }, (_, value) =>
           typeof value === 'bigint' ? String(value) : value,
         );
         sides.push({ answer, text: text.replaceAll(accountId, 'account') });
@@ -410,11 +470,12 @@ describe('leases of several processes', () => {
       const [one, other] = sides as [(typeof sides)[0], (typeof sides)[0]];
       // What the statement leaves alone has to be planned: there is not enough, or daily credit.
       if (one.answer === undefined)
-        assert.ok(other.answer?.isPlain === false, `seed ${seed}, ${other.text}`);
+        assert.ok(isStale || other.answer?.isPlain === false, `seed ${seed}, ${other.text}`);
       else assert.deepEqual(JSON.parse(one.text), JSON.parse(other.text), `seed ${seed}`);
       if (one.answer !== undefined) plain += 1;
+      if (one.answer !== undefined && caps.length > 0) capped += 1;
     }
-    assert.ok(plain > 10, `${plain} of seed ${seed}`);
+    assert.ok(plain > 20 && capped > 10, `${plain} and ${capped} of seed ${seed}`);
     assert.deepEqual((await ledger.audit()).differences, []);
     await store.close();
   });
@@ -440,6 +501,29 @@ describe('leases of several processes', () => {
     assert.equal((await settled(first, open)).usdNano, PRICE);
     assert.equal((await settled(second, all.hold)).after.usdNano, 0n);
     assert.equal(await buy(first, accountId), 'balance');
+    await assertClean(first);
+  });
+
+  test('a process counts the holds of its own requests, and each those of all jobs', async () => {
+    const [first, second] = [await begin(), await begin()];
+    const accountId = await fund(first, usdToNano('1'));
+    const row = await held(first, accountId);
+    const fromLease = await held(first, accountId);
+    assert.ok((await leased(first, accountId)) > 2n * PRICE);
+    const other = await held(second, accountId);
+    const job = { ...wish(accountId, nano(5n * PRICE)), lifetime: 'durable' } as const;
+    const placed = await first.ledger.holds.place(job);
+    assert.ok(placed.ok);
+    const figures = async ({ ledger }: Process) => {
+      const { count, amountNano, jobs } = await ledger.openHolds();
+      return [count, amountNano, jobs.count, jobs.amountNano];
+    };
+    assert.deepEqual(await figures(first), [2, 2n * PRICE, 1, 5n * PRICE]);
+    assert.deepEqual(await figures(second), [1, PRICE, 1, 5n * PRICE]);
+    await Promise.all([settled(first, row), settled(first, fromLease), settled(second, other)]);
+    const { usage, costNano } = bill(systemClock(), job.requestId, ZERO, { accountId });
+    await first.store.transaction((tx) => first.ledger.settleIn(tx, { usage, costNano }));
+    assert.deepEqual(await figures(first), [0, 0n, 0, 0n]);
     await assertClean(first);
   });
 

@@ -122,6 +122,12 @@ export class Leases {
     return { count, amountNano: amountNano as Nano };
   }
 
+  rowFigures(): HoldFigures {
+    const single = this.#single.all();
+    const amountNano = single.reduce((sum, { grantedNano }) => sum + grantedNano, 0n);
+    return { count: single.length, amountNano: amountNano as Nano }; // a sum of nano-USD
+  }
+
   #isGood(lease: Lease): boolean {
     const { store, clock } = this.#parts;
     return (

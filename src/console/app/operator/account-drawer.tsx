@@ -1,18 +1,25 @@
 /** One account: its money, what it may, its keys, its latest requests; and what can be done to it. */
 import { useSignal } from '@preact/signals';
-import { useState } from 'preact/hooks';
 import { call } from '../api.ts';
 import { usdText } from '../format.ts';
-import { Caps, MadeKey } from '../pages/keys.tsx';
+import { Caps, MadeKey, type NewKey } from '../pages/keys.tsx';
 import { KeyForm } from '../pages/key-form.tsx';
 import { RequestTable, ReceiptDrawer } from '../pages/request-table.tsx';
 import { toast } from '../parts/announce.tsx';
-import { AmountField, Refusal, Select, TextField, problemOf, useAction } from '../parts/form.tsx';
+import {
+  ActionForm,
+  AmountField,
+  Refusal,
+  Select,
+  TextField,
+  useAction,
+  useForm,
+} from '../parts/form.tsx';
 import { Overlay } from '../parts/overlay.tsx';
-import { Copy, Fact, Facts, State, Time, Usd } from '../parts/show.tsx';
+import { Copy, Facts, State, Time, Usd } from '../parts/show.tsx';
 import { Empty, Loaded } from '../parts/states.tsx';
-import { Table } from '../parts/table.tsx';
-import { useResource } from '../resource.ts';
+import { Table, aside } from '../parts/table.tsx';
+import { useCall } from '../resource.ts';
 import type { ApiKey, Page, Receipt } from '../shapes.ts';
 import type { Account } from './operator-shapes.ts';
 
@@ -24,9 +31,7 @@ interface AccountDrawerProps {
 
 export function AccountDrawer({ id, close, changed }: AccountDrawerProps) {
   const path = `/admin/accounts/${encodeURIComponent(id)}`;
-  const account = useResource(`account ${id}`, (signal) =>
-    call<{ data: Account }>(path, { signal }),
-  );
+  const account = useCall<{ data: Account }>(path);
   const renew = (): void => {
     account.reload();
     changed();
@@ -37,7 +42,7 @@ export function AccountDrawer({ id, close, changed }: AccountDrawerProps) {
         {({ data }) => (
           <>
             <AccountFacts account={data} />
-            <Movement account={data} path={path} moved={renew} />
+            <Movement account={data} path={path} changed={renew} />
             <Settings account={data} path={path} changed={renew} />
           </>
         )}
@@ -48,44 +53,39 @@ export function AccountDrawer({ id, close, changed }: AccountDrawerProps) {
   );
 }
 
+export function AccountState({ account: { disabled } }: { account: Account }) {
+  return <State value={disabled ? 'disabled' : 'active'} tone={disabled ? 'bad' : 'good'} />;
+}
+
 function AccountFacts({ account }: { account: Account }) {
-  const { balance } = account;
+  const { id, name, createdAt, balance } = account;
   return (
     <>
       <p class="total">
         <span class="figure num">{usdText(balance.usd)}</span>
-        <State
-          value={account.disabled ? 'disabled' : 'active'}
-          tone={account.disabled ? 'bad' : 'good'}
-        />
+        <AccountState account={account} />
       </p>
-      <Facts>
-        <Fact name="Name">
-          <span class="text">{account.name}</span>
-        </Fact>
-        <Fact name="Id">
-          <code>{account.id}</code> <Copy text={account.id} />
-        </Fact>
-        <Fact name="Available">
-          <Usd value={balance.availableUsd} />
-        </Fact>
-        <Fact name="Set aside">
-          <Usd value={balance.heldUsd} />
-        </Fact>
-        <Fact name="Daily credit">
-          <span class="num">
-            {usdText(balance.diem)} of {usdText(balance.dailyAllocation)}
-          </span>
-        </Fact>
-        {Number(balance.debtUsd) > 0 && (
-          <Fact name="Debt">
-            <Usd value={balance.debtUsd} />
-          </Fact>
-        )}
-        <Fact name="Since">
-          <Time iso={account.createdAt} />
-        </Fact>
-      </Facts>
+      <Facts
+        of={[
+          ['Name', <span class="text">{name}</span>],
+          [
+            'Id',
+            <>
+              <code>{id}</code> <Copy text={id} />
+            </>,
+          ],
+          ['Available', <Usd value={balance.availableUsd} />],
+          ['Set aside', <Usd value={balance.heldUsd} />],
+          [
+            'Daily credit',
+            <span class="num">
+              {usdText(balance.diem)} of {usdText(balance.dailyAllocation)}
+            </span>,
+          ],
+          Number(balance.debtUsd) > 0 && ['Debt', <Usd value={balance.debtUsd} />],
+          ['Since', <Time iso={createdAt} />],
+        ]}
+      />
     </>
   );
 }
@@ -95,15 +95,23 @@ function newReference(): string {
   return `console-${Array.from(crypto.getRandomValues(new Uint8Array(6)), (byte) => byte.toString(16).padStart(2, '0')).join('')}`;
 }
 
-function Movement({ account, path, moved }: { account: Account; path: string; moved: () => void }) {
-  const action = useAction();
-  const [kind, setKind] = useState('credit');
-  const [amount, setAmount] = useState('');
-  const [note, setNote] = useState('');
-  const [reference, setReference] = useState(newReference);
+interface ChangeProps {
+  readonly account: Account;
+  readonly path: string;
+  readonly changed: () => void;
+}
+
+function Movement({ account, path, changed }: ChangeProps) {
+  const form = useForm({ kind: 'credit', amount: '', note: '', reference: newReference() });
+  const { action, values, field } = form;
+  const { kind, amount, note } = values;
   const move = (): void => {
     void action.run(async () => {
-      const body = { amountUsd: amount, reference, ...(note === '' ? {} : { note }) };
+      const body = {
+        amountUsd: amount,
+        reference: values.reference,
+        ...(note === '' ? {} : { note }),
+      };
       const { data } = await call<{ data: { balanceUsd: string; isRepeat: boolean } }>(
         `${path}/${kind}`,
         { method: 'POST', body },
@@ -113,79 +121,50 @@ function Movement({ account, path, moved }: { account: Account; path: string; mo
           ? 'This movement was made before'
           : `${kind === 'credit' ? 'Credited' : 'Debited'} ${usdText(amount)}; the balance is ${usdText(data.balanceUsd)}`,
       );
-      setAmount('');
-      setNote('');
-      setReference(newReference());
-      moved();
+      form.set({ amount: '', note: '', reference: newReference() });
+      changed();
     });
   };
   return (
     <details class="action">
       <summary>Credit or debit</summary>
-      <form
-        onSubmit={(event) => {
-          event.preventDefault();
-          move();
-        }}
+      <ActionForm
+        action={action}
+        submit={move}
+        does={`${kind === 'credit' ? 'Credit' : 'Debit'} ${account.name === '' ? 'the account' : account.name}`}
       >
         <div class="fields-row">
           <Select
+            {...field('kind')}
             label="Movement"
-            value={kind}
             options={[
               ['credit', 'Credit: give'],
               ['debit', 'Debit: take'],
             ]}
-            onChange={setKind}
           />
-          <AmountField
-            label="USD"
-            problem={problemOf(action.error, 'amountUsd')}
-            required
-            value={amount}
-            onInput={setAmount}
-          />
+          <AmountField {...field('amount', 'amountUsd')} label="USD" required />
         </div>
         <TextField
+          {...field('reference')}
           label="Reference"
           hint="Names this movement; the same one never moves twice."
-          problem={problemOf(action.error, 'reference')}
           required
-          value={reference}
-          onInput={setReference}
         />
         <TextField
+          {...field('note')}
           label="Note"
           hint="Stands on the statement."
           maxLength={200}
-          value={note}
-          onInput={setNote}
         />
-        <Refusal error={action.error} />
-        <p class="row end">
-          <button type="submit" class="primary" disabled={action.isRunning}>
-            {kind === 'credit' ? 'Credit' : 'Debit'}{' '}
-            {account.name === '' ? 'the account' : account.name}
-          </button>
-        </p>
-      </form>
+      </ActionForm>
     </details>
   );
 }
 
-function Settings({
-  account,
-  path,
-  changed,
-}: {
-  account: Account;
-  path: string;
-  changed: () => void;
-}) {
-  const action = useAction();
-  const [name, setName] = useState(account.name);
-  const [plan, setPlan] = useState(account.plan);
-  const [daily, setDaily] = useState(String(Number(account.balance.dailyAllocation)));
+function Settings({ account, path, changed }: ChangeProps) {
+  const { name, plan, disabled, balance } = account;
+  const daily = String(Number(balance.dailyAllocation));
+  const { action, values, field } = useForm({ name, plan, daily });
   const save = (body: Readonly<Record<string, unknown>>, says: string): void => {
     void action.run(async () => {
       await call(path, { method: 'PATCH', body });
@@ -193,61 +172,40 @@ function Settings({
       changed();
     });
   };
+  const submit = (): void =>
+    save(
+      { name: values.name.trim(), plan: values.plan.trim(), dailyDiem: Number(values.daily) },
+      'The account is changed',
+    );
+  const toggle = (): void =>
+    save(
+      { disabled: !disabled },
+      disabled ? 'The account is active again' : 'The account is disabled',
+    );
   return (
     <details class="action">
       <summary>Settings</summary>
-      <form
-        onSubmit={(event) => {
-          event.preventDefault();
-          save(
-            { name: name.trim(), plan: plan.trim(), dailyDiem: Number(daily) },
-            'The account is changed',
-          );
-        }}
-      >
-        <TextField
-          label="Name"
-          problem={problemOf(action.error, 'name')}
-          required
-          maxLength={100}
-          value={name}
-          onInput={setName}
-        />
-        <div class="fields-row">
-          <TextField
-            label="Plan"
-            problem={problemOf(action.error, 'plan')}
-            required
-            value={plan}
-            onInput={setPlan}
-          />
-          <AmountField
-            label="Daily credit in USD"
-            problem={problemOf(action.error, 'dailyDiem')}
-            value={daily}
-            onInput={setDaily}
-          />
-        </div>
-        <Refusal error={action.error} />
-        <p class="row end">
+      <ActionForm
+        action={action}
+        submit={submit}
+        does="Save"
+        others={
           <button
             type="button"
-            class={account.disabled ? '' : 'danger'}
+            class={disabled ? '' : 'danger'}
             disabled={action.isRunning}
-            onClick={() =>
-              save(
-                { disabled: !account.disabled },
-                account.disabled ? 'The account is active again' : 'The account is disabled',
-              )
-            }
+            onClick={toggle}
           >
-            {account.disabled ? 'Enable' : 'Disable'}
+            {disabled ? 'Enable' : 'Disable'}
           </button>
-          <button type="submit" class="primary" disabled={action.isRunning}>
-            Save
-          </button>
-        </p>
-      </form>
+        }
+      >
+        <TextField {...field('name')} label="Name" required maxLength={100} />
+        <div class="fields-row">
+          <TextField {...field('plan')} label="Plan" required />
+          <AmountField {...field('daily', 'dailyDiem')} label="Daily credit in USD" />
+        </div>
+      </ActionForm>
     </details>
   );
 }
@@ -255,13 +213,9 @@ function Settings({
 type AdminKey = ApiKey & { readonly revokedAt?: string | null };
 
 function AccountKeys({ path }: { path: string }) {
-  const keys = useResource(`keys of ${path}`, (signal) =>
-    call<{ data: readonly AdminKey[] }>(`${path}/keys`, { signal }),
-  );
+  const keys = useCall<{ data: readonly AdminKey[] }>(`${path}/keys`);
   const isMaking = useSignal(false);
-  const made = useSignal<{ readonly apiKey: string; readonly description: string } | undefined>(
-    undefined,
-  );
+  const made = useSignal<NewKey | undefined>(undefined);
   const action = useAction();
   const revoke = (key: AdminKey): void => {
     void action.run(async () => {
@@ -298,7 +252,7 @@ function AccountKeys({ path }: { path: string }) {
                     </>
                   ),
                 },
-                { name: 'Kind', show: ({ apiKeyType }) => <span class="soft">{apiKeyType}</span> },
+                aside<AdminKey>('Kind', ({ apiKeyType }) => apiKeyType),
                 { name: 'Used', show: (key) => <Caps apiKey={key} /> },
                 {
                   name: 'State',
@@ -325,32 +279,26 @@ function AccountKeys({ path }: { path: string }) {
         <Overlay title="Create a key for the account" close={() => (isMaking.value = false)}>
           <KeyForm
             save={async (body) => {
-              const answer = await call<{ data: { apiKey: string; description: string } }>(
-                `${path}/keys`,
-                { method: 'POST', body },
-              );
+              const { data } = await call<{ data: NewKey }>(`${path}/keys`, {
+                method: 'POST',
+                body,
+              });
               isMaking.value = false;
-              made.value = answer.data;
+              made.value = data;
               keys.reload();
             }}
           />
         </Overlay>
       )}
       {made.value !== undefined && (
-        <MadeKey
-          secret={made.value.apiKey}
-          description={made.value.description}
-          close={() => (made.value = undefined)}
-        />
+        <MadeKey made={made.value} close={() => (made.value = undefined)} />
       )}
     </section>
   );
 }
 
 function AccountRequests({ path }: { path: string }) {
-  const requests = useResource(`requests of ${path}`, (signal) =>
-    call<Page<Receipt>>(`${path}/requests?limit=10`, { signal }),
-  );
+  const requests = useCall<Page<Receipt>>(`${path}/requests?limit=10`);
   const opened = useSignal<Receipt | undefined>(undefined);
   return (
     <section>

@@ -1,18 +1,18 @@
 /** Accounts: found by name or id, with their money; opened, credited, debited, stopped. */
 import { useSignal } from '@preact/signals';
 import { useLocation } from 'preact-iso';
-import { useId, useState } from 'preact/hooks';
 import { call, query } from '../api.ts';
 import { usdText } from '../format.ts';
 import { toast } from '../parts/announce.tsx';
-import { AmountField, Refusal, TextField, problemOf, useAction } from '../parts/form.tsx';
+import { SearchForm } from '../parts/filters.tsx';
+import { ActionForm, AmountField, TextField, useForm } from '../parts/form.tsx';
 import { Overlay } from '../parts/overlay.tsx';
 import { PageHead } from '../parts/page-head.tsx';
-import { Id, State, Time, Usd } from '../parts/show.tsx';
-import { Empty, Failure, Loaded } from '../parts/states.tsx';
-import { type Column, More, Table } from '../parts/table.tsx';
+import { Id, State, Time } from '../parts/show.tsx';
+import { Empty } from '../parts/states.tsx';
+import { type Column, CursorRows, Table, aside, figure } from '../parts/table.tsx';
 import { useCursorList } from '../pages-list.ts';
-import { AccountDrawer } from './account-drawer.tsx';
+import { AccountDrawer, AccountState } from './account-drawer.tsx';
 import type { Account } from './operator-shapes.ts';
 
 export function Accounts() {
@@ -21,6 +21,7 @@ export function Accounts() {
   const list = useCursorList<Account>(`/admin/accounts${query({ search, plan })}`);
   const isMaking = useSignal(false);
   const filters = { search, plan };
+  const show = (id: string): void => route(path + query({ ...filters, open: id }));
   const columns: readonly Column<Account>[] = [
     {
       name: 'Account',
@@ -35,44 +36,23 @@ export function Accounts() {
         </>
       ),
     },
-    { name: 'Plan', kind: 'wide', show: ({ plan: one }) => <span class="soft">{one}</span> },
-    {
-      name: 'State',
-      show: ({ disabled }) => (
-        <State value={disabled ? 'disabled' : 'active'} tone={disabled ? 'bad' : 'good'} />
-      ),
-    },
-    { name: 'Balance', kind: 'figure', show: ({ balance }) => <Usd value={balance.usd} /> },
-    {
-      name: 'Set aside',
-      kind: 'figure wide',
-      show: ({ balance }) => <Usd value={balance.heldUsd} />,
-    },
-    {
-      name: 'Daily credit',
-      kind: 'figure wide',
-      show: ({ balance }) =>
-        Number(balance.dailyAllocation) === 0 ? (
-          <span class="soft">–</span>
-        ) : (
-          <span class="num">
-            {usdText(balance.diem)} of {usdText(balance.dailyAllocation)}
-          </span>
-        ),
-    },
-    {
-      name: 'Debt',
-      kind: 'figure wide',
-      show: ({ balance }) =>
-        Number(balance.debtUsd) === 0 ? (
-          <span class="soft">–</span>
-        ) : (
-          <Usd value={balance.debtUsd} />
-        ),
-    },
+    aside('Plan', ({ plan: one }) => one),
+    { name: 'State', show: (account) => <AccountState account={account} /> },
+    figure('Balance', ({ balance }) => usdText(balance.usd)),
+    figure('Set aside', ({ balance }) => usdText(balance.heldUsd), 'wide'),
+    figure(
+      'Daily credit',
+      ({ balance: { diem, dailyAllocation } }) =>
+        Number(dailyAllocation) === 0 ? NONE : `${usdText(diem)} of ${usdText(dailyAllocation)}`,
+      'wide',
+    ),
+    figure(
+      'Debt',
+      ({ balance: { debtUsd } }) => (Number(debtUsd) === 0 ? NONE : usdText(debtUsd)),
+      'wide',
+    ),
     { name: 'Since', kind: 'wide', show: ({ createdAt }) => <Time iso={createdAt} /> },
   ];
-  const show = (id: string): void => route(path + query({ ...filters, open: id }));
   return (
     <>
       <PageHead title="Accounts" lead="Who has credit here.">
@@ -80,30 +60,27 @@ export function Accounts() {
           Create an account
         </button>
       </PageHead>
-      <Search
+      <SearchForm
         key={search}
-        search={search}
+        label="Find an account"
+        placeholder="Part of the name, or the beginning of the id"
+        words={search}
         find={(words) => route(path + query({ ...filters, search: words }))}
       />
-      {list.moreError !== undefined && <Failure error={list.moreError} />}
-      <Loaded from={list.first} rows={8}>
-        {() =>
-          list.rows.length === 0 ? (
-            <Empty title={search === '' ? 'There is no account' : 'No account fits'} />
-          ) : (
-            <>
-              <Table
-                label="Accounts"
-                columns={columns}
-                rows={list.rows}
-                keyOf={({ id }) => id}
-                open={({ id }) => show(id)}
-              />
-              <More isLoading={list.isLoadingMore} load={list.more} />
-            </>
-          )
-        }
-      </Loaded>
+      <CursorRows
+        list={list}
+        empty={<Empty title={search === '' ? 'There is no account' : 'No account fits'} />}
+      >
+        {(rows) => (
+          <Table
+            label="Accounts"
+            columns={columns}
+            rows={rows}
+            keyOf={({ id }) => id}
+            open={({ id }) => show(id)}
+          />
+        )}
+      </CursorRows>
       {open !== undefined && (
         <AccountDrawer
           id={open}
@@ -125,38 +102,12 @@ export function Accounts() {
   );
 }
 
-function Search({ search, find }: { search: string; find: (words: string) => void }) {
-  const [words, setWords] = useState(search);
-  const id = useId();
-  return (
-    <form
-      class="filters"
-      role="search"
-      onSubmit={(event) => {
-        event.preventDefault();
-        find(words.trim());
-      }}
-    >
-      <div class="filter grow">
-        <label for={id}>Find an account</label>
-        <input
-          id={id}
-          type="search"
-          placeholder="Part of the name, or the beginning of the id"
-          value={words}
-          onInput={(event) => setWords(event.currentTarget.value)}
-        />
-      </div>
-      <button type="submit">Find</button>
-    </form>
-  );
-}
+const NONE = <span class="soft">–</span>;
 
 function NewAccount({ close, made }: { close: () => void; made: (id: string) => void }) {
-  const action = useAction();
-  const [name, setName] = useState('');
-  const [daily, setDaily] = useState('');
+  const { action, values, field } = useForm({ name: '', daily: '' });
   const create = (): void => {
+    const { name, daily } = values;
     void action.run(async () => {
       const body = { name: name.trim(), ...(daily === '' ? {} : { dailyDiem: Number(daily) }) };
       const { data } = await call<{ data: Account }>('/admin/accounts', { method: 'POST', body });
@@ -166,35 +117,20 @@ function NewAccount({ close, made }: { close: () => void; made: (id: string) => 
   };
   return (
     <Overlay title="Create an account" close={close}>
-      <form
-        onSubmit={(event) => {
-          event.preventDefault();
-          create();
-        }}
-      >
+      <ActionForm action={action} submit={create} does="Create">
         <TextField
+          {...field('name')}
           label="Name"
           hint="For you to find it by."
-          problem={problemOf(action.error, 'name')}
           required
           maxLength={100}
-          value={name}
-          onInput={setName}
         />
         <AmountField
+          {...field('daily', 'dailyDiem')}
           label="Daily credit in USD"
           hint="Given each day at 00:00 UTC; empty: none."
-          problem={problemOf(action.error, 'dailyDiem')}
-          value={daily}
-          onInput={setDaily}
         />
-        <Refusal error={action.error} />
-        <p class="row end">
-          <button type="submit" class="primary" disabled={action.isRunning}>
-            Create
-          </button>
-        </p>
-      </form>
+      </ActionForm>
     </Overlay>
   );
 }

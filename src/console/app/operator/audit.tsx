@@ -1,11 +1,10 @@
 /** The audit: every balance counted again from the postings. */
-import { call } from '../api.ts';
 import { countText, usdText } from '../format.ts';
 import { PageHead } from '../parts/page-head.tsx';
-import { Tile, Usd } from '../parts/show.tsx';
+import { Tile } from '../parts/show.tsx';
 import { Loaded } from '../parts/states.tsx';
-import { Table } from '../parts/table.tsx';
-import { useResource } from '../resource.ts';
+import { type Column, Table, figure } from '../parts/table.tsx';
+import { useCall } from '../resource.ts';
 
 interface AuditAnswer {
   readonly ok: boolean;
@@ -23,8 +22,15 @@ interface AuditAnswer {
   }[];
 }
 
+const DIFFERENCE_COLUMNS: readonly Column<AuditAnswer['differences'][number]>[] = [
+  { name: 'Account', show: ({ account }) => <code>{account}</code> },
+  { name: 'What', show: ({ what }) => <span class="text">{what}</span> },
+  figure('Stored', ({ storedUsd }) => usdText(storedUsd)),
+  figure('Counted', ({ recomputedUsd }) => usdText(recomputedUsd)),
+];
+
 export function Audit() {
-  const audit = useResource('audit', (signal) => call<AuditAnswer>('/admin/audit', { signal }));
+  const audit = useCall<AuditAnswer>('/admin/audit');
   return (
     <>
       <PageHead title="Audit" lead="Every balance, counted again from the postings of the ledger.">
@@ -59,20 +65,7 @@ export function Audit() {
                 label="Differences"
                 rows={data.differences}
                 keyOf={({ account, what }) => `${account} ${what}`}
-                columns={[
-                  { name: 'Account', show: ({ account }) => <code>{account}</code> },
-                  { name: 'What', show: ({ what }) => <span class="text">{what}</span> },
-                  {
-                    name: 'Stored',
-                    kind: 'figure',
-                    show: ({ storedUsd }) => <Usd value={storedUsd} />,
-                  },
-                  {
-                    name: 'Counted',
-                    kind: 'figure',
-                    show: ({ recomputedUsd }) => <Usd value={recomputedUsd} />,
-                  },
-                ]}
+                columns={DIFFERENCE_COLUMNS}
               />
             )}
           </>

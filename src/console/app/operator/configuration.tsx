@@ -1,10 +1,9 @@
 /** The configuration in force and what a reload would change; and `check`, what is wrong with it. */
-import { call } from '../api.ts';
 import { CodeBlock } from '../parts/code.tsx';
 import { PageHead } from '../parts/page-head.tsx';
 import { State } from '../parts/show.tsx';
 import { Loaded, Notice } from '../parts/states.tsx';
-import { useResource } from '../resource.ts';
+import { useCall } from '../resource.ts';
 
 interface ConfigAnswer {
   readonly yaml: string;
@@ -17,7 +16,7 @@ interface ConfigAnswer {
 }
 
 export function Configuration() {
-  const config = useResource('config', (signal) => call<ConfigAnswer>('/admin/config', { signal }));
+  const config = useCall<ConfigAnswer>('/admin/config');
   return (
     <>
       <PageHead title="Configuration" lead="What is in force. Secrets are masked.">
@@ -77,7 +76,7 @@ interface CheckAnswer {
 }
 
 export function Check() {
-  const check = useResource('check', (signal) => call<CheckAnswer>('/admin/check', { signal }));
+  const check = useCall<CheckAnswer>('/admin/check');
   return (
     <>
       <PageHead

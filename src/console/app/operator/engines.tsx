@@ -3,13 +3,12 @@
  * own view; loads are added up, and replicas stand once for each process.
  */
 import { useEffect } from 'preact/hooks';
-import { call } from '../api.ts';
 import { countText, durationText, percentText } from '../format.ts';
 import { PageHead } from '../parts/page-head.tsx';
 import { State, Tile } from '../parts/show.tsx';
 import { Empty, Loaded } from '../parts/states.tsx';
-import { type Column, Table } from '../parts/table.tsx';
-import { useResource } from '../resource.ts';
+import { type Column, Table, aside, figure } from '../parts/table.tsx';
+import { useCall } from '../resource.ts';
 
 interface Replica {
   readonly model: string;
@@ -48,9 +47,7 @@ interface EnginesAnswer extends View {
 const RENEW_MS = 5_000;
 
 export function Engines() {
-  const engines = useResource('engines', (signal) =>
-    call<EnginesAnswer>('/admin/engines', { signal }),
-  );
+  const engines = useCall<EnginesAnswer>('/admin/engines');
   useEffect(() => {
     const timer = setInterval(() => {
       if (!document.hidden) engines.reload();
@@ -110,11 +107,23 @@ export function Engines() {
                 <>
                   <section>
                     <h2>Engines</h2>
-                    <EngineTable engines={list} />
+                    <Table
+                      label="Engines"
+                      rows={list}
+                      keyOf={({ id }) => id}
+                      columns={ENGINE_COLUMNS}
+                    />
                   </section>
                   <section>
                     <h2>Replicas</h2>
-                    <ReplicaTable replicas={replicas} hasProcesses={views.length > 1} />
+                    <Table
+                      label="Replicas"
+                      rows={replicas}
+                      keyOf={({ engine, model, process }) => `${engine} ${model} ${process}`}
+                      columns={REPLICA_COLUMNS.filter(
+                        (column) => views.length > 1 || column !== PROCESS_COLUMN,
+                      )}
+                    />
                   </section>
                 </>
               )}
@@ -143,106 +152,47 @@ function engineSums(views: readonly View[]): readonly EngineSum[] {
   return [...sums.values()];
 }
 
-function EngineTable({ engines }: { engines: readonly EngineSum[] }) {
-  return (
-    <Table
-      label="Engines"
-      rows={engines}
-      keyOf={({ id }) => id}
-      columns={[
-        { name: 'Engine', show: ({ id }) => <strong class="text">{id}</strong> },
-        { name: 'Source', kind: 'wide', show: ({ source }) => <span class="soft">{source}</span> },
-        {
-          name: 'In flight',
-          kind: 'figure',
-          show: ({ inFlight }) => <span class="num">{countText(inFlight)}</span>,
-        },
-        {
-          name: 'Waiting',
-          kind: 'figure',
-          show: ({ queued }) => <span class="num">{countText(queued)}</span>,
-        },
-        {
-          name: 'Connections',
-          kind: 'figure wide',
-          show: ({ connections }) => <span class="num">{countText(connections)}</span>,
-        },
-      ]}
-    />
-  );
-}
+const ENGINE_COLUMNS: readonly Column<EngineSum>[] = [
+  { name: 'Engine', show: ({ id }) => <strong class="text">{id}</strong> },
+  aside('Source', ({ source }) => source),
+  figure('In flight', ({ inFlight }) => countText(inFlight)),
+  figure('Waiting', ({ queued }) => countText(queued)),
+  figure('Connections', ({ connections }) => countText(connections), 'wide'),
+];
 
 interface SeenReplica extends Replica {
   readonly engine: string;
   readonly process: string;
 }
 
-function ReplicaTable({
-  replicas,
-  hasProcesses,
-}: {
-  replicas: readonly SeenReplica[];
-  hasProcesses: boolean;
-}) {
-  const process: Column<SeenReplica> = {
-    name: 'Process',
-    kind: 'wide',
-    show: (replica) => <span class="soft text">{replica.process}</span>,
-  };
-  return (
-    <Table
-      label="Replicas"
-      rows={replicas}
-      keyOf={({ engine, model, process: seenBy }) => `${engine} ${model} ${seenBy}`}
-      columns={[
-        { name: 'Model', show: ({ model }) => <span class="model">{model}</span> },
-        {
-          name: 'Engine',
-          kind: 'wide',
-          show: ({ engine }) => <span class="soft text">{engine}</span>,
-        },
-        ...(hasProcesses ? [process] : []),
-        {
-          name: 'Health',
-          show: ({ isHealthy }) => (
-            <State value={isHealthy ? 'healthy' : 'away'} tone={isHealthy ? 'good' : 'bad'} />
-          ),
-        },
-        {
-          name: 'Breaker',
-          show: ({ breaker }) => (
-            <State
-              value={breaker}
-              tone={{ closed: 'good', open: 'bad', 'half-open': 'warn' }[breaker]}
-            />
-          ),
-        },
-        {
-          name: 'In flight',
-          kind: 'figure wide',
-          show: ({ inFlight }) => <span class="num">{countText(inFlight)}</span>,
-        },
-        {
-          name: 'Calls',
-          kind: 'figure wide',
-          show: ({ calls }) => <span class="num">{countText(calls)}</span>,
-        },
-        {
-          name: 'Failed',
-          kind: 'figure wide',
-          show: ({ calls, failures }) => (
-            <span class="num">
-              {countText(failures)}{' '}
-              {calls > 0 && <span class="soft">({percentText(failures, calls)})</span>}
-            </span>
-          ),
-        },
-        {
-          name: 'Latency',
-          kind: 'figure',
-          show: ({ latencyMs }) => <span class="num">{durationText(latencyMs)}</span>,
-        },
-      ]}
-    />
-  );
-}
+const PROCESS_COLUMN: Column<SeenReplica> = aside('Process', ({ process }) => process);
+const REPLICA_COLUMNS: readonly Column<SeenReplica>[] = [
+  { name: 'Model', show: ({ model }) => <span class="model">{model}</span> },
+  aside('Engine', ({ engine }) => engine),
+  PROCESS_COLUMN,
+  {
+    name: 'Health',
+    show: ({ isHealthy }) => (
+      <State value={isHealthy ? 'healthy' : 'away'} tone={isHealthy ? 'good' : 'bad'} />
+    ),
+  },
+  {
+    name: 'Breaker',
+    show: ({ breaker }) => (
+      <State value={breaker} tone={{ closed: 'good', open: 'bad', 'half-open': 'warn' }[breaker]} />
+    ),
+  },
+  figure('In flight', ({ inFlight }) => countText(inFlight), 'wide'),
+  figure('Calls', ({ calls }) => countText(calls), 'wide'),
+  figure(
+    'Failed',
+    ({ calls, failures }) => (
+      <>
+        {countText(failures)}{' '}
+        {calls > 0 && <span class="soft">({percentText(failures, calls)})</span>}
+      </>
+    ),
+    'wide',
+  ),
+  figure('Latency', ({ latencyMs }) => durationText(latencyMs)),
+];

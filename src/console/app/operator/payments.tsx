@@ -1,16 +1,17 @@
 /** Wallet payments of every account by state, and a look into one that is stuck. */
 import { useLocation } from 'preact-iso';
-import { useState } from 'preact/hooks';
-import { call, query } from '../api.ts';
+import { query } from '../api.ts';
 import { Transaction, networkName } from '../pages/credit.tsx';
+import { SearchForm } from '../parts/filters.tsx';
 import { Select } from '../parts/form.tsx';
 import { Overlay } from '../parts/overlay.tsx';
 import { PageHead } from '../parts/page-head.tsx';
-import { Copy, Fact, Facts, Id, State, Time, Usd } from '../parts/show.tsx';
-import { Empty, Failure, Loaded } from '../parts/states.tsx';
-import { type Column, More, Table } from '../parts/table.tsx';
+import { Copy, Facts, Id, State, Time, Usd } from '../parts/show.tsx';
+import { Empty, Loaded } from '../parts/states.tsx';
+import { type Column, CursorRows, Table, aside, figure } from '../parts/table.tsx';
+import { usdText } from '../format.ts';
 import { useCursorList } from '../pages-list.ts';
-import { useResource } from '../resource.ts';
+import { useCall } from '../resource.ts';
 import type { AdminTopUp } from './operator-shapes.ts';
 
 const CHOICES = [
@@ -39,78 +40,46 @@ export function Payments() {
       ),
     },
     { name: 'Wallet', show: ({ wallet: one }) => <Id value={one} /> },
-    {
-      name: 'Network',
-      kind: 'wide',
-      show: ({ network }) => <span class="soft">{networkName(network)}</span>,
-    },
+    aside('Network', ({ network }) => networkName(network)),
     { name: 'State', show: (row) => <TopUpState topUp={row} /> },
     { name: 'Transaction', kind: 'wide', show: (row) => <Transaction entry={row} /> },
-    { name: 'Amount', kind: 'figure', show: ({ amountUsd }) => <Usd value={amountUsd} /> },
+    figure('Amount', ({ amountUsd }) => usdText(amountUsd)),
   ];
   return (
     <>
       <PageHead title="Payments" lead="What wallets have paid, from the signature to the credit." />
-      <div class="filters">
+      <SearchForm
+        key={wallet}
+        label="Wallet"
+        placeholder="Address"
+        words={wallet}
+        find={(one) => route(path + query({ ...filters, wallet: one }))}
+      >
         <Select
-          isCompact
           label="State"
           value={state}
           options={CHOICES}
-          onChange={(one) => route(path + query({ ...filters, state: one }))}
+          onInput={(one) => route(path + query({ ...filters, state: one }))}
         />
-        <WalletFilter
-          key={wallet}
-          wallet={wallet}
-          find={(one) => route(path + query({ ...filters, wallet: one }))}
-        />
-      </div>
-      {list.moreError !== undefined && <Failure error={list.moreError} />}
-      <Loaded from={list.first}>
-        {() =>
-          list.rows.length === 0 ? (
-            <Empty title={state === 'stuck' ? 'No payment is stuck' : 'No payment to show'} />
-          ) : (
-            <>
-              <Table
-                label="Payments"
-                columns={columns}
-                rows={list.rows}
-                keyOf={({ paymentId }) => paymentId}
-                open={({ paymentId }) => show(paymentId)}
-              />
-              <More isLoading={list.isLoadingMore} load={list.more} />
-            </>
-          )
-        }
-      </Loaded>
+      </SearchForm>
+      <CursorRows
+        list={list}
+        empty={<Empty title={state === 'stuck' ? 'No payment is stuck' : 'No payment to show'} />}
+      >
+        {(rows) => (
+          <Table
+            label="Payments"
+            columns={columns}
+            rows={rows}
+            keyOf={({ paymentId }) => paymentId}
+            open={({ paymentId }) => show(paymentId)}
+          />
+        )}
+      </CursorRows>
       {open !== undefined && (
         <PaymentDrawer id={open} close={() => route(path + query(filters), true)} />
       )}
     </>
-  );
-}
-
-function WalletFilter({ wallet, find }: { wallet: string; find: (wallet: string) => void }) {
-  const [words, setWords] = useState(wallet);
-  return (
-    <form
-      class="filter grow"
-      onSubmit={(event) => {
-        event.preventDefault();
-        find(words.trim());
-      }}
-    >
-      <label for="wallet-filter">Wallet</label>
-      <input
-        id="wallet-filter"
-        type="search"
-        spellcheck={false}
-        placeholder="Address"
-        value={words}
-        onInput={(event) => setWords(event.currentTarget.value)}
-      />
-    </form>
   );
 }
 
@@ -151,9 +120,7 @@ const SHOWN = new Set([
 const ISO = /^\d{4}-\d\d-\d\dT/;
 
 function PaymentDrawer({ id, close }: { id: string; close: () => void }) {
-  const payment = useResource(`payment ${id}`, (signal) =>
-    call<{ data: Detail }>(`/admin/top-ups/${encodeURIComponent(id)}`, { signal }),
-  );
+  const payment = useCall<{ data: Detail }>(`/admin/top-ups/${encodeURIComponent(id)}`);
   return (
     <Overlay kind="drawer" title="Payment" close={close}>
       <Loaded from={payment}>
@@ -168,39 +135,31 @@ function PaymentDrawer({ id, close }: { id: string; close: () => void }) {
             {data.advice !== null && (
               <p class={data.isStuck ? 'notice warn' : 'notice'}>{data.advice}</p>
             )}
-            <Facts>
-              <Fact name="Payment">
-                <Id value={data.paymentId} ends={8} /> <Copy text={data.paymentId} />
-              </Fact>
-              <Fact name="Wallet">
-                <a
-                  href={`/console/operator/accounts?open=${encodeURIComponent(`wallet:${data.wallet}`)}`}
-                >
-                  <Id value={data.wallet} ends={8} />
-                </a>
-              </Fact>
-              <Fact name="Network">{networkName(data.network)}</Fact>
-              <Fact name="Transaction">
-                <Transaction entry={data} />
-              </Fact>
-              <Fact name="Begun">
-                <Time iso={data.createdAt} />
-              </Fact>
-              <Fact name="Changed">
-                <Time iso={data.updatedAt} />
-              </Fact>
-              {Object.entries(data)
-                .filter(([name, value]) => !SHOWN.has(name) && value !== null)
-                .map(([name, value]) => (
-                  <Fact key={name} name={name.replaceAll(/([a-z])([A-Z])/g, '$1 $2').toLowerCase()}>
-                    {typeof value === 'string' && ISO.test(value) ? (
-                      <Time iso={value} />
-                    ) : (
-                      <span class="num text">{String(value)}</span>
-                    )}
-                  </Fact>
-                ))}
-            </Facts>
+            <Facts
+              of={[
+                [
+                  'Payment',
+                  <>
+                    <Id value={data.paymentId} ends={8} /> <Copy text={data.paymentId} />
+                  </>,
+                ],
+                [
+                  'Wallet',
+                  <a
+                    href={`/console/operator/accounts?open=${encodeURIComponent(`wallet:${data.wallet}`)}`}
+                  >
+                    <Id value={data.wallet} ends={8} />
+                  </a>,
+                ],
+                ['Network', networkName(data.network)],
+                ['Transaction', <Transaction entry={data} />],
+                ['Begun', <Time iso={data.createdAt} />],
+                ['Changed', <Time iso={data.updatedAt} />],
+                ...Object.entries(data)
+                  .filter(([name, value]) => !SHOWN.has(name) && value !== null)
+                  .map(([name, value]) => [spaced(name), <AnyFact value={value} />] as const),
+              ]}
+            />
             <button type="button" onClick={payment.reload}>
               Look again
             </button>
@@ -209,4 +168,14 @@ function PaymentDrawer({ id, close }: { id: string; close: () => void }) {
       </Loaded>
     </Overlay>
   );
+}
+
+/** `signedAt` is `signed at`. */
+function spaced(name: string): string {
+  return name.replaceAll(/([a-z])([A-Z])/g, '$1 $2').toLowerCase();
+}
+
+function AnyFact({ value }: { value: unknown }) {
+  if (typeof value === 'string' && ISO.test(value)) return <Time iso={value} />;
+  return <span class="num text">{String(value)}</span>;
 }

@@ -2,15 +2,16 @@
 import { useSignal } from '@preact/signals';
 import { useLocation } from 'preact-iso';
 import { useMemo } from 'preact/hooks';
-import { call, query } from '../api.ts';
+import { query } from '../api.ts';
 import { countText, dayBefore, percentText, roughCount, roughUsd, usdText } from '../format.ts';
-import { Day } from '../pages/activity.tsx';
 import { DayChart } from '../parts/chart.tsx';
+import { Days } from '../parts/filters.tsx';
+import { Segments } from '../parts/form.tsx';
 import { PageHead } from '../parts/page-head.tsx';
 import { Tile } from '../parts/show.tsx';
 import { Empty, Loaded } from '../parts/states.tsx';
-import { type Column, Table } from '../parts/table.tsx';
-import { useResource } from '../resource.ts';
+import { type Column, Table, figure } from '../parts/table.tsx';
+import { useCall } from '../resource.ts';
 import { daysBetween, seriesByModel } from '../usage-series.ts';
 import type { RevenueRow } from './operator-shapes.ts';
 
@@ -30,52 +31,36 @@ type ModelSums = Omit<RevenueRow, 'date' | 'usd' | 'diem'> & {
 
 const COLUMNS: readonly Column<ModelSums>[] = [
   { name: 'Model', show: ({ model }) => <span class="model">{model}</span> },
-  {
-    name: 'Requests',
-    kind: 'figure',
-    show: ({ requests }) => <span class="num">{countText(requests)}</span>,
-  },
-  {
-    name: 'Errors',
-    kind: 'figure wide',
-    show: ({ errors, requests }) => (
-      <span class="num">
+  figure('Requests', ({ requests }) => countText(requests)),
+  figure(
+    'Errors',
+    ({ errors, requests }) => (
+      <>
         {countText(errors)} <span class="soft">{percentText(errors, requests)}</span>
-      </span>
+      </>
     ),
-  },
-  {
-    name: 'Tokens in',
-    kind: 'figure wide',
-    show: ({ promptTokens }) => <span class="num">{roughCount(promptTokens)}</span>,
-  },
-  {
-    name: 'Tokens out',
-    kind: 'figure wide',
-    show: ({ completionTokens }) => <span class="num">{roughCount(completionTokens)}</span>,
-  },
-  {
-    name: 'Daily credit',
-    kind: 'figure wide',
-    show: ({ diem }) => <span class="num">{usdText(diem)}</span>,
-  },
-  { name: 'USD', kind: 'figure', show: ({ usd }) => <span class="num">{usdText(usd)}</span> },
+    'wide',
+  ),
+  figure('Tokens in', ({ promptTokens }) => roughCount(promptTokens), 'wide'),
+  figure('Tokens out', ({ completionTokens }) => roughCount(completionTokens), 'wide'),
+  figure('Daily credit', ({ diem }) => usdText(diem), 'wide'),
+  figure('USD', ({ usd }) => usdText(usd)),
 ];
 
 export function Revenue() {
   const { query: given, path, route } = useLocation();
   const { from = dayBefore(USUAL_DAYS - 1), to = dayBefore(0) } = given;
-  const revenue = useResource(`revenue ${from} ${to}`, (signal) =>
-    call<Revenue>(`/admin/revenue${query({ from, to })}`, { signal }),
-  );
-  const change = (changes: Record<string, string>): void =>
-    route(path + query({ from, to, ...changes }));
+  const revenue = useCall<Revenue>(`/admin/revenue${query({ from, to })}`);
   return (
     <>
       <PageHead title="Revenue" lead="What was charged, by day and model. Days are UTC.">
         <div class="filters">
-          <Day label="From" value={from} usual={from} onChange={(day) => change({ from: day })} />
-          <Day label="To" value={to} usual={to} onChange={(day) => change({ to: day })} />
+          <Days
+            from={from}
+            to={to}
+            usualDays={USUAL_DAYS}
+            change={(changes) => route(path + query({ from, to, ...changes }))}
+          />
         </div>
       </PageHead>
       <Loaded from={revenue}>{(data) => <RevenueFigures revenue={data} />}</Loaded>
@@ -84,13 +69,13 @@ export function Revenue() {
 }
 
 function RevenueFigures({ revenue }: { revenue: Revenue }) {
-  const isRequests = useSignal(false);
+  const measure = useSignal<'usd' | 'requests'>('usd');
+  const isRequests = measure.value === 'requests';
   const { totals, data, from, to } = revenue;
   const days = useMemo(() => daysBetween(from, to), [from, to]);
   const series = useMemo(
-    () =>
-      seriesByModel(data, days, ({ usd, requests }) => (isRequests.value ? requests : Number(usd))),
-    [data, days, isRequests.value],
+    () => seriesByModel(data, days, ({ usd, requests }) => (isRequests ? requests : Number(usd))),
+    [data, days, isRequests],
   );
   const models = useMemo(() => sumsByModel(data), [data]);
   return (
@@ -113,27 +98,22 @@ function RevenueFigures({ revenue }: { revenue: Revenue }) {
           <section>
             <div class="section-head">
               <h2>By day</h2>
-              <fieldset class="segments">
-                <legend class="unseen">What the chart shows</legend>
-                {[false, true].map((one) => (
-                  <label key={String(one)}>
-                    <input
-                      type="radio"
-                      name="revenue-measure"
-                      checked={isRequests.value === one}
-                      onChange={() => (isRequests.value = one)}
-                    />
-                    <span>{one ? 'Requests' : 'USD'}</span>
-                  </label>
-                ))}
-              </fieldset>
+              <Segments
+                legend="What the chart shows"
+                value={measure.value}
+                options={[
+                  ['usd', 'USD'],
+                  ['requests', 'Requests'],
+                ]}
+                onInput={(one) => (measure.value = one)}
+              />
             </div>
             <DayChart
               label="Revenue by day and model"
               days={days}
               series={series}
-              rough={isRequests.value ? roughCount : roughUsd}
-              exact={isRequests.value ? countText : (value) => usdText(value)}
+              rough={isRequests ? roughCount : roughUsd}
+              exact={isRequests ? countText : (value) => usdText(value)}
             />
           </section>
           <section>

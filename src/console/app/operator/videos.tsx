@@ -1,12 +1,12 @@
 /** Video jobs of every account. */
 import { useLocation } from 'preact-iso';
 import { query } from '../api.ts';
-import { bytesText, durationText } from '../format.ts';
+import { bytesText, durationText, usdText } from '../format.ts';
 import { Select } from '../parts/form.tsx';
 import { PageHead } from '../parts/page-head.tsx';
-import { Bar, Id, State, Time, Usd } from '../parts/show.tsx';
-import { Empty, Failure, Loaded } from '../parts/states.tsx';
-import { type Column, More, Table } from '../parts/table.tsx';
+import { Bar, Id, State, Time } from '../parts/show.tsx';
+import { Empty } from '../parts/states.tsx';
+import { type Column, CursorRows, Table, aside, figure } from '../parts/table.tsx';
 import { useCursorList } from '../pages-list.ts';
 
 interface VideoJob {
@@ -57,29 +57,13 @@ const COLUMNS: readonly Column<VideoJob>[] = [
       </a>
     ),
   },
-  {
-    name: 'Engine',
-    kind: 'wide',
-    show: ({ engine, attempts }) => (
-      <span class="soft text">
-        {engine ?? '–'}
-        {attempts > 1 && `, try ${attempts}`}
-      </span>
-    ),
-  },
-  {
-    name: 'Took',
-    kind: 'figure wide',
-    show: ({ executionMs }) => <span class="num">{durationText(executionMs)}</span>,
-  },
-  {
-    name: 'File',
-    kind: 'figure wide',
-    show: ({ mediaBytes }) => (
-      <span class="num">{mediaBytes === null ? '–' : bytesText(mediaBytes)}</span>
-    ),
-  },
-  { name: 'Quote', kind: 'figure', show: ({ quoteUsd }) => <Usd value={quoteUsd} /> },
+  aside(
+    'Engine',
+    ({ engine, attempts }) => `${engine ?? '–'}${attempts > 1 ? `, try ${attempts}` : ''}`,
+  ),
+  figure('Took', ({ executionMs }) => durationText(executionMs), 'wide'),
+  figure('File', ({ mediaBytes }) => (mediaBytes === null ? '–' : bytesText(mediaBytes)), 'wide'),
+  figure('Quote', ({ quoteUsd }) => usdText(quoteUsd)),
 ];
 
 export function Videos() {
@@ -89,27 +73,23 @@ export function Videos() {
   return (
     <>
       <PageHead title="Video jobs" lead="Every job, newest first, with what its engine made of it.">
-        <Select
-          isCompact
-          label="State"
-          value={state}
-          options={[['', 'Any state'], ...STATES.map((one) => [one, one] as const)]}
-          onChange={(one) => route(path + query({ state: one }))}
-        />
+        <div class="filters">
+          <Select
+            label="State"
+            value={state}
+            options={[['', 'Any state'], ...STATES.map((one) => [one, one] as const)]}
+            onInput={(one) => route(path + query({ state: one }))}
+          />
+        </div>
       </PageHead>
-      {list.moreError !== undefined && <Failure error={list.moreError} />}
-      <Loaded from={list.first}>
-        {() =>
-          list.rows.length === 0 ? (
-            <Empty title={state === '' ? 'No video was ordered yet' : `No job is ${state}`} />
-          ) : (
-            <>
-              <Table label="Video jobs" columns={COLUMNS} rows={list.rows} keyOf={({ id }) => id} />
-              <More isLoading={list.isLoadingMore} load={list.more} />
-            </>
-          )
-        }
-      </Loaded>
+      <CursorRows
+        list={list}
+        empty={<Empty title={state === '' ? 'No video was ordered yet' : `No job is ${state}`} />}
+      >
+        {(rows) => (
+          <Table label="Video jobs" columns={COLUMNS} rows={rows} keyOf={({ id }) => id} />
+        )}
+      </CursorRows>
     </>
   );
 }

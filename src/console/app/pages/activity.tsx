@@ -1,38 +1,22 @@
 /** Every request, newest first; its filters are the query of the address, so a view can be shared. */
 import { useSignal } from '@preact/signals';
 import { useLocation } from 'preact-iso';
-import { useId } from 'preact/hooks';
+import { RECEIPT_KINDS, RECEIPT_STATUSES } from '../../../core/receipt-words.ts';
 import { query } from '../api.ts';
-import { dayBefore } from '../format.ts';
 import { today } from '../live.ts';
 import { useKeyNames, useModels } from '../lookups.ts';
 import { BASE } from '../page-facts.ts';
 import { useCursorList } from '../pages-list.ts';
-import { Select } from '../parts/form.tsx';
+import { Days, SearchField } from '../parts/filters.tsx';
+import { Form, Select } from '../parts/form.tsx';
 import { PageHead } from '../parts/page-head.tsx';
-import { Empty, Failure, Loaded } from '../parts/states.tsx';
-import { More } from '../parts/table.tsx';
+import { Empty } from '../parts/states.tsx';
+import { CursorRows } from '../parts/table.tsx';
 import { managesAccount } from '../session.ts';
 import type { Receipt } from '../shapes.ts';
 import { useRenewal } from './overview.tsx';
 import { ReceiptDrawer, RequestTable } from './request-table.tsx';
 
-const KINDS = [
-  'chat',
-  'completions',
-  'embeddings',
-  'rpc',
-  'cutout',
-  'image',
-  'image_edit',
-  'speech',
-  'moderation',
-  'rerank',
-  'translation',
-  'video',
-  'transcription',
-];
-const STATUSES = ['completed', 'aborted', 'failed', 'expired'];
 const USUAL_DAYS = 30;
 
 type Choices = readonly (readonly [string, string])[];
@@ -69,21 +53,9 @@ export function Activity() {
         </a>
       </PageHead>
       <Filters filters={filters} change={change} />
-      {list.first.error === undefined && list.moreError !== undefined && (
-        <Failure error={list.moreError} />
-      )}
-      <Loaded from={list.first} rows={12}>
-        {() =>
-          list.rows.length === 0 ? (
-            <Nothing isFiltered={isFiltered} clear={() => route(path)} />
-          ) : (
-            <>
-              <RequestTable rows={list.rows} open={(id) => change({ open: id })} />
-              <More isLoading={list.isLoadingMore} load={list.more} />
-            </>
-          )
-        }
-      </Loaded>
+      <CursorRows list={list} empty={<Nothing isFiltered={isFiltered} clear={() => route(path)} />}>
+        {(rows) => <RequestTable rows={rows} open={(id) => change({ open: id })} />}
+      </CursorRows>
       {open !== undefined && <ReceiptDrawer id={open} close={() => route(path + search, true)} />}
     </>
   );
@@ -120,7 +92,6 @@ function Filters({ filters, change }: FiltersProps) {
   const models = useModels();
   const keys = useKeyNames(managesAccount.value);
   const typed = useSignal<string | undefined>(undefined);
-  const requestId = useId();
   const { from = '', to = '', key = '', model = '', kind = '', status = '' } = filters;
   const keyChoices: Choices = [
     ['', 'All keys'],
@@ -130,63 +101,42 @@ function Filters({ filters, change }: FiltersProps) {
   const names = models.map(({ id }) => id);
   if (model !== '' && !names.includes(model)) names.push(model);
   const isSet = Object.values(filters).some((value) => value !== '');
+  const words = typed.value ?? filters['requestId'] ?? '';
   return (
-    <form
-      class="filters"
-      aria-label="Filters"
-      onSubmit={(event) => {
-        event.preventDefault();
-        change({ requestId: (typed.value ?? filters['requestId'] ?? '').trim() });
-      }}
-    >
-      <Day
-        label="From"
-        value={from}
-        usual={dayBefore(USUAL_DAYS - 1)}
-        onChange={(day) => change({ from: day })}
-      />
-      <Day label="To" value={to} usual={dayBefore(0)} onChange={(day) => change({ to: day })} />
+    <Form class="filters" label="Filters" submit={() => change({ requestId: words.trim() })}>
+      <Days from={from} to={to} usualDays={USUAL_DAYS} change={change} />
       {managesAccount.value && (
         <Select
-          isCompact
           label="Key"
           value={key}
           options={keyChoices}
-          onChange={(one) => change({ key: one })}
+          onInput={(one) => change({ key: one })}
         />
       )}
       <Select
-        isCompact
         label="Model"
         value={model}
         options={choices('All models', names)}
-        onChange={(one) => change({ model: one })}
+        onInput={(one) => change({ model: one })}
       />
       <Select
-        isCompact
         label="Kind"
         value={kind}
-        options={choices('All kinds', KINDS)}
-        onChange={(one) => change({ kind: one })}
+        options={choices('All kinds', RECEIPT_KINDS)}
+        onInput={(one) => change({ kind: one })}
       />
       <Select
-        isCompact
         label="Status"
         value={status}
-        options={choices('Any status', STATUSES)}
-        onChange={(one) => change({ status: one })}
+        options={choices('Any status', RECEIPT_STATUSES)}
+        onInput={(one) => change({ status: one })}
       />
-      <div class="filter grow">
-        <label for={requestId}>Request id</label>
-        <input
-          id={requestId}
-          type="search"
-          spellcheck={false}
-          placeholder="x-request-id"
-          value={typed.value ?? filters['requestId'] ?? ''}
-          onInput={(event) => (typed.value = event.currentTarget.value)}
-        />
-      </div>
+      <SearchField
+        label="Request id"
+        placeholder="x-request-id"
+        value={words}
+        onInput={(text) => (typed.value = text)}
+      />
       {isSet && (
         <button
           type="button"
@@ -199,28 +149,6 @@ function Filters({ filters, change }: FiltersProps) {
           Clear
         </button>
       )}
-    </form>
-  );
-}
-
-interface DayProps {
-  readonly label: string;
-  readonly value: string;
-  readonly usual: string;
-  readonly onChange: (day: string) => void;
-}
-
-export function Day({ label, value, usual, onChange }: DayProps) {
-  const id = useId();
-  return (
-    <div class="filter">
-      <label for={id}>{label} (UTC)</label>
-      <input
-        id={id}
-        type="date"
-        value={value === '' ? usual : value}
-        onChange={(event) => onChange(event.currentTarget.value)}
-      />
-    </div>
+    </Form>
   );
 }

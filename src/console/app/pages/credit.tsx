@@ -2,20 +2,20 @@
 import { useSignal } from '@preact/signals';
 import { useLocation } from 'preact-iso';
 import { useEffect } from 'preact/hooks';
-import { call, query } from '../api.ts';
-import { dayBefore, shortDay, usdText } from '../format.ts';
+import { query } from '../api.ts';
+import { shortDay, usdText } from '../format.ts';
 import { balance, lastTopUp } from '../live.ts';
 import { RAILS } from '../page-facts.ts';
 import { useCursorList } from '../pages-list.ts';
+import { Days } from '../parts/filters.tsx';
 import { PageHead } from '../parts/page-head.tsx';
 import { Id, State, Tile, Time, Usd } from '../parts/show.tsx';
-import { Empty, Failure, Loaded } from '../parts/states.tsx';
-import { type Column, More, Table } from '../parts/table.tsx';
+import { Empty, Loaded } from '../parts/states.tsx';
+import { type Column, CursorRows, More, Table, aside, figure } from '../parts/table.tsx';
 import { SafeLink } from '../playground/markdown.tsx';
-import { useResource } from '../resource.ts';
+import { useCall } from '../resource.ts';
 import { managesAccount, session } from '../session.ts';
 import type { Balance, Cost, TopUp } from '../shapes.ts';
-import { Day } from './activity.tsx';
 import { useRenewal } from './overview.tsx';
 import { TopUpPanel } from './top-up-panel.tsx';
 
@@ -41,7 +41,7 @@ export function walletOfAccount(): string | undefined {
 }
 
 export function Credit() {
-  const funds = useResource('balance', (signal) => call<Balance>('/billing/balance', { signal }));
+  const funds = useCall<Balance>('/billing/balance');
   const shown = balance.value ?? funds.data;
   const wallet = walletOfAccount();
   return (
@@ -118,11 +118,7 @@ function TopUps() {
   }, [stamp]);
   const columns: readonly Column<TopUp>[] = [
     { name: 'Begun', show: ({ createdAt }) => <Time iso={createdAt} /> },
-    {
-      name: 'Network',
-      kind: 'wide',
-      show: ({ network }) => <span class="soft">{networkName(network)}</span>,
-    },
+    aside('Network', ({ network }) => networkName(network)),
     {
       name: 'State',
       show: ({ state, failure }) => (
@@ -136,7 +132,7 @@ function TopUps() {
       ),
     },
     { name: 'Transaction', show: (row) => <Transaction entry={row} /> },
-    { name: 'Amount', kind: 'figure', show: ({ amountUsd }) => <Usd value={amountUsd} /> },
+    figure('Amount', ({ amountUsd }) => usdText(amountUsd)),
   ];
   if (list.rows.length === 0) return null;
   return (
@@ -148,7 +144,7 @@ function TopUps() {
         rows={list.rows}
         keyOf={({ paymentId }) => paymentId}
       />
-      <More isLoading={list.isLoadingMore} load={list.more} />
+      <More list={list} />
     </section>
   );
 }
@@ -179,7 +175,7 @@ const TYPES: Readonly<Record<string, string>> = {
   CHARGES: 'Requests of the day',
 };
 
-export const STATEMENT_COLUMNS: readonly Column<Entry>[] = [
+const STATEMENT_COLUMNS: readonly Column<Entry>[] = [
   {
     name: 'Date',
     show: ({ createdAt, date }) =>
@@ -231,40 +227,24 @@ function Statement() {
     if (seen.value !== undefined && seen.value !== now) list.first.reload();
     seen.value = now;
   }, [now]);
-  const change = (changes: Record<string, string>): void =>
-    route(path + query({ from, to, ...changes }));
   return (
     <section>
       <div class="section-head">
         <h2>Statement</h2>
         <div class="filters">
-          <Day
-            label="From"
-            value={from}
-            usual={dayBefore(29)}
-            onChange={(day) => change({ from: day })}
+          <Days
+            from={from}
+            to={to}
+            usualDays={30}
+            change={(changes) => route(path + query({ from, to, ...changes }))}
           />
-          <Day label="To" value={to} usual={dayBefore(0)} onChange={(day) => change({ to: day })} />
         </div>
       </div>
-      {list.moreError !== undefined && <Failure error={list.moreError} />}
-      <Loaded from={list.first}>
-        {() =>
-          list.rows.length === 0 ? (
-            <Empty title="Nothing moved in these days" />
-          ) : (
-            <>
-              <Table
-                label="Statement"
-                columns={STATEMENT_COLUMNS}
-                rows={list.rows}
-                keyOf={({ id }) => id}
-              />
-              <More isLoading={list.isLoadingMore} load={list.more} />
-            </>
-          )
-        }
-      </Loaded>
+      <CursorRows list={list} empty={<Empty title="Nothing moved in these days" />}>
+        {(rows) => (
+          <Table label="Statement" columns={STATEMENT_COLUMNS} rows={rows} keyOf={({ id }) => id} />
+        )}
+      </CursorRows>
     </section>
   );
 }

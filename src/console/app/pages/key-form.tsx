@@ -1,7 +1,7 @@
 /** What a key may do and spend, as a form for a new key and for one that is there. */
 import { useState } from 'preact/hooks';
 import { useModels } from '../lookups.ts';
-import { AmountField, Refusal, Select, TextField, problemOf, useAction } from '../parts/form.tsx';
+import { ActionForm, AmountField, Select, TextField, useForm } from '../parts/form.tsx';
 import type { ApiKey } from '../shapes.ts';
 
 interface KeyFormProps {
@@ -10,9 +10,7 @@ interface KeyFormProps {
   readonly save: (body: Readonly<Record<string, unknown>>) => Promise<void>;
 }
 
-type Kind = ApiKey['apiKeyType'];
-
-const KINDS: readonly (readonly [Kind, string])[] = [
+const KIND_CHOICES: readonly (readonly [string, string])[] = [
   ['INFERENCE', 'INFERENCE: calls models'],
   ['ADMIN', 'ADMIN: also manages keys and reads the account'],
 ];
@@ -34,18 +32,19 @@ function amountOf(text: string): number | null {
 }
 
 export function KeyForm({ given, save }: KeyFormProps) {
-  const action = useAction();
-  const [kind, setKind] = useState<Kind>('INFERENCE');
-  const [description, setDescription] = useState(given?.description ?? '');
-  const [usd, setUsd] = useState(String(given?.consumptionLimits.usd ?? ''));
-  const [diem, setDiem] = useState(String(given?.consumptionLimits.diem ?? ''));
-  const [period, setPeriod] = useState<string>(given?.limitPeriod ?? 'MONTH');
-  const [privacy, setPrivacy] = useState<string>(given?.modelPrivacy ?? 'ALL');
-  const [expires, setExpires] = useState(given?.expiresAt?.slice(0, 10) ?? '');
+  const givenDay = given?.expiresAt?.slice(0, 10) ?? '';
+  const { action, values, field } = useForm({
+    kind: 'INFERENCE',
+    description: given?.description ?? '',
+    usd: String(given?.consumptionLimits.usd ?? ''),
+    diem: String(given?.consumptionLimits.diem ?? ''),
+    period: given?.limitPeriod ?? 'MONTH',
+    privacy: given?.modelPrivacy ?? 'ALL',
+    expires: givenDay,
+  });
   const [models, setModels] = useState<readonly string[]>(given?.models ?? []);
-  const problem = (field: string): string | undefined => problemOf(action.error, field);
   const submit = (): void => {
-    const isSameDay = expires === (given?.expiresAt?.slice(0, 10) ?? '');
+    const { kind, description, usd, diem, period, privacy, expires } = values;
     const body = {
       ...(given === undefined ? { apiKeyType: kind } : {}),
       description: description.trim(),
@@ -54,84 +53,49 @@ export function KeyForm({ given, save }: KeyFormProps) {
       modelPrivacy: privacy,
       models: models.length === 0 ? null : models,
       // The time of a key that expires within a day stays as it is.
-      ...(given !== undefined && isSameDay ? {} : { expiresAt: expires }),
+      ...(given !== undefined && expires === givenDay ? {} : { expiresAt: expires }),
     };
     void action.run(() => save(body));
   };
   return (
-    <form
-      onSubmit={(event) => {
-        event.preventDefault();
-        submit();
-      }}
-    >
-      {given === undefined && (
-        <Select
-          label="Kind"
-          value={kind}
-          options={KINDS}
-          onChange={(one) => setKind(one as Kind)}
-        />
-      )}
+    <ActionForm action={action} submit={submit} does={given === undefined ? 'Create' : 'Save'}>
+      {given === undefined && <Select {...field('kind')} label="Kind" options={KIND_CHOICES} />}
       <TextField
+        {...field('description')}
         label="Description"
         hint="What uses it, for you to know."
-        problem={problem('description')}
         required
         maxLength={64}
-        value={description}
-        onInput={setDescription}
       />
       <div class="fields-row">
         <AmountField
+          {...field('usd', 'consumptionLimit')}
           label="Cap in USD"
           hint="Empty: no cap."
-          problem={problem('consumptionLimit')}
-          value={usd}
-          onInput={setUsd}
         />
-        <AmountField
-          label="Cap in daily credit"
-          hint="Empty: no cap."
-          value={diem}
-          onInput={setDiem}
-        />
-        <Select
-          label="Caps start again"
-          value={period}
-          options={PERIOD_CHOICES}
-          onChange={setPeriod}
-        />
+        <AmountField {...field('diem')} label="Cap in daily credit" hint="Empty: no cap." />
+        <Select {...field('period')} label="Caps start again" options={PERIOD_CHOICES} />
       </div>
       <div class="fields-row">
         <TextField
+          {...field('expires', 'expiresAt')}
           label="Expires"
           hint="At 00:00 UTC of that day; empty: never."
-          problem={problem('expiresAt')}
           type="date"
-          value={expires}
-          onInput={setExpires}
         />
-        <Select label="Privacy" value={privacy} options={PRIVACY_CHOICES} onChange={setPrivacy} />
+        <Select {...field('privacy')} label="Privacy" options={PRIVACY_CHOICES} />
       </div>
       <ModelChoice chosen={models} choose={setModels} />
-      <Refusal error={action.error} />
-      <p class="row end">
-        <button type="submit" class="primary" disabled={action.isRunning}>
-          {given === undefined ? 'Create' : 'Save'}
-        </button>
-      </p>
-    </form>
+    </ActionForm>
   );
 }
 
-function ModelChoice({
-  chosen,
-  choose,
-}: {
-  chosen: readonly string[];
-  choose: (ids: readonly string[]) => void;
-}) {
+interface ModelChoiceProps {
+  readonly chosen: readonly string[];
+  readonly choose: (ids: readonly string[]) => void;
+}
+
+function ModelChoice({ chosen, choose }: ModelChoiceProps) {
   const models = useModels();
   const ids = [...new Set([...models.map(({ id }) => id), ...chosen])];
   return (

@@ -11,8 +11,8 @@ import { Overlay } from '../parts/overlay.tsx';
 import { PageHead } from '../parts/page-head.tsx';
 import { Bar, Copy, State, Time } from '../parts/show.tsx';
 import { Empty, Loaded } from '../parts/states.tsx';
-import { type Column, Table } from '../parts/table.tsx';
-import { useResource } from '../resource.ts';
+import { type Column, Table, figure } from '../parts/table.tsx';
+import { useCall } from '../resource.ts';
 import { session } from '../session.ts';
 import type { ApiKey } from '../shapes.ts';
 import { KeyForm } from './key-form.tsx';
@@ -34,12 +34,16 @@ type Window =
   | { readonly kind: 'create' }
   | { readonly kind: 'change'; readonly key: ApiKey }
   | { readonly kind: 'revoke'; readonly key: ApiKey }
-  | { readonly kind: 'made'; readonly secret: string; readonly description: string };
+  | { readonly kind: 'made'; readonly made: NewKey };
+
+/** A key whose secret is shown once. */
+export interface NewKey {
+  readonly apiKey: string;
+  readonly description: string;
+}
 
 export function Keys() {
-  const keys = useResource('keys', (signal) =>
-    call<{ data: readonly ApiKey[] }>('/api_keys', { signal }),
-  );
+  const keys = useCall<{ data: readonly ApiKey[] }>('/api_keys');
   const open = useSignal<Window | undefined>(undefined);
   const close = (): void => {
     open.value = undefined;
@@ -94,11 +98,7 @@ function KeyTable({ keys, act }: { keys: readonly ApiKey[]; act: (window: Window
       ),
     },
     { name: 'Used of its caps', show: (key) => <Caps apiKey={key} /> },
-    {
-      name: 'Last 7 days',
-      kind: 'figure wide',
-      show: ({ usage }) => <span class="num">{usdText(usage.trailingSevenDays.usd)}</span>,
-    },
+    figure('Last 7 days', ({ usage }) => usdText(usage.trailingSevenDays.usd), 'wide'),
     { name: 'May use', kind: 'wide', show: (key) => <Scope apiKey={key} /> },
     {
       name: 'Last used',
@@ -183,8 +183,7 @@ interface KeyWindowProps {
 }
 
 function KeyWindow({ window, close, changed }: KeyWindowProps) {
-  if (window.kind === 'made')
-    return <MadeKey secret={window.secret} description={window.description} close={close} />;
+  if (window.kind === 'made') return <MadeKey made={window.made} close={close} />;
   if (window.kind === 'revoke')
     return <RevokeKey apiKey={window.key} close={close} revoked={() => changed(undefined)} />;
   const given = window.kind === 'change' ? window.key : undefined;
@@ -199,14 +198,8 @@ function KeyWindow({ window, close, changed }: KeyWindowProps) {
             changed(undefined);
             return;
           }
-          const { data } = await call<{ data: { apiKey: string; description: string } }>(
-            '/api_keys',
-            {
-              method: 'POST',
-              body,
-            },
-          );
-          changed({ kind: 'made', secret: data.apiKey, description: data.description });
+          const { data } = await call<{ data: NewKey }>('/api_keys', { method: 'POST', body });
+          changed({ kind: 'made', made: data });
         }}
       />
     </Overlay>
@@ -214,15 +207,8 @@ function KeyWindow({ window, close, changed }: KeyWindowProps) {
 }
 
 /** The one time that the secret is shown. */
-export function MadeKey({
-  secret,
-  description,
-  close,
-}: {
-  secret: string;
-  description: string;
-  close: () => void;
-}) {
+export function MadeKey({ made, close }: { made: NewKey; close: () => void }) {
+  const { apiKey, description } = made;
   return (
     <Overlay title="The key is made" close={close}>
       <p>
@@ -230,8 +216,8 @@ export function MadeKey({
         stored nowhere: copy it before you close this.
       </p>
       <p class="secret">
-        <code>{secret}</code>
-        <Copy text={secret} />
+        <code>{apiKey}</code>
+        <Copy text={apiKey} />
       </p>
       <p class="row end">
         <button type="button" class="primary" onClick={close}>
@@ -242,15 +228,13 @@ export function MadeKey({
   );
 }
 
-function RevokeKey({
-  apiKey,
-  close,
-  revoked,
-}: {
-  apiKey: ApiKey;
-  close: () => void;
-  revoked: () => void;
-}) {
+interface RevokeKeyProps {
+  readonly apiKey: ApiKey;
+  readonly close: () => void;
+  readonly revoked: () => void;
+}
+
+function RevokeKey({ apiKey, close, revoked }: RevokeKeyProps) {
   const action = useAction();
   const [isSure, setSure] = useState(false);
   const isOwn = apiKey.id === session.value?.keyId;

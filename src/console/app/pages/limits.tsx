@@ -1,12 +1,11 @@
 /** What is left of the limits now, and what they refused. */
-import { call } from '../api.ts';
 import { countText, usdText } from '../format.ts';
 import { useKeyNames } from '../lookups.ts';
 import { PageHead } from '../parts/page-head.tsx';
 import { Bar, Id, State, Tile, Time } from '../parts/show.tsx';
 import { Empty, Loaded } from '../parts/states.tsx';
 import { type Column, Table } from '../parts/table.tsx';
-import { useResource } from '../resource.ts';
+import { useCall } from '../resource.ts';
 import { managesAccount } from '../session.ts';
 import { useRenewal } from './overview.tsx';
 
@@ -43,12 +42,8 @@ interface Refusal {
 }
 
 export function Limits() {
-  const limits = useResource('limits', (signal) =>
-    call<LimitsAnswer>('/api_keys/rate_limits', { signal }),
-  );
-  const log = useResource('refusals', (signal) =>
-    call<{ data: readonly Refusal[] }>('/api_keys/rate_limits/log', { signal }),
-  );
+  const limits = useCall<LimitsAnswer>('/api_keys/rate_limits');
+  const log = useCall<{ data: readonly Refusal[] }>('/api_keys/rate_limits/log');
   useRenewal(() => {
     limits.reload();
     log.reload();

@@ -1,14 +1,15 @@
 /** What is on offer: prices, context, abilities and limits of every model. */
 import { useSignal } from '@preact/signals';
 import { useMemo } from 'preact/hooks';
-import { call } from '../api.ts';
 import { amountText, countText, roughCount } from '../format.ts';
+import { SearchField } from '../parts/filters.tsx';
+import { Segments } from '../parts/form.tsx';
 import { PageHead } from '../parts/page-head.tsx';
 import { Overlay } from '../parts/overlay.tsx';
-import { Copy, Fact, Facts, State, Time } from '../parts/show.tsx';
+import { Copy, Facts, State, Time } from '../parts/show.tsx';
 import { Empty, Loaded } from '../parts/states.tsx';
-import { type Column, Table } from '../parts/table.tsx';
-import { useResource } from '../resource.ts';
+import { type Column, Table, aside, figure } from '../parts/table.tsx';
+import { useCall } from '../resource.ts';
 import type { Amount, Model } from '../shapes.ts';
 
 interface LimitsAnswer {
@@ -21,12 +22,8 @@ interface LimitsAnswer {
 }
 
 export function Models() {
-  const models = useResource('models', (signal) =>
-    call<{ data: readonly Model[] }>('/models?type=all', { signal }),
-  );
-  const limits = useResource('model limits', (signal) =>
-    call<LimitsAnswer>('/api_keys/rate_limits', { signal }),
-  );
+  const models = useCall<{ data: readonly Model[] }>('/models?type=all');
+  const limits = useCall<LimitsAnswer>('/api_keys/rate_limits');
   const search = useSignal('');
   const type = useSignal('');
   const opened = useSignal<Model | undefined>(undefined);
@@ -40,39 +37,27 @@ export function Models() {
       <Loaded from={models} rows={8}>
         {({ data }) => {
           const types = [...new Set(data.map((model) => model.type))];
-          const words = search.value.toLowerCase();
+          const sought = search.value.toLowerCase();
           const shown = data.filter(
             (model) =>
               (type.value === '' || model.type === type.value) &&
-              `${model.id} ${model.model_spec.name}`.toLowerCase().includes(words),
+              `${model.id} ${model.model_spec.name}`.toLowerCase().includes(sought),
           );
           return (
             <>
               <div class="filters">
-                <div class="filter grow">
-                  <label for="model-search">Find</label>
-                  <input
-                    id="model-search"
-                    type="search"
-                    placeholder="Name or id"
-                    value={search.value}
-                    onInput={(event) => (search.value = event.currentTarget.value)}
-                  />
-                </div>
-                <fieldset class="segments">
-                  <legend class="unseen">Type</legend>
-                  {['', ...types].map((one) => (
-                    <label key={one}>
-                      <input
-                        type="radio"
-                        name="type"
-                        checked={type.value === one}
-                        onChange={() => (type.value = one)}
-                      />
-                      <span>{one === '' ? 'All' : one}</span>
-                    </label>
-                  ))}
-                </fieldset>
+                <SearchField
+                  label="Find"
+                  placeholder="Name or id"
+                  value={search.value}
+                  onInput={(words) => (search.value = words)}
+                />
+                <Segments
+                  legend="Type"
+                  value={type.value}
+                  options={[['', 'All'], ...types.map((one) => [one, one] as const)]}
+                  onInput={(one) => (type.value = one)}
+                />
               </div>
               {shown.length === 0 ? (
                 <Empty title={data.length === 0 ? 'No model is on offer' : 'No model fits'}>
@@ -115,14 +100,12 @@ function ModelTable({ models, open }: { models: readonly Model[]; open: (model: 
         </>
       ),
     },
-    { name: 'Type', kind: 'wide', show: ({ type }) => <span class="soft">{type}</span> },
-    {
-      name: 'Context',
-      kind: 'figure wide',
-      show: ({ context_length: context }) => (
-        <span class="num">{context === undefined ? '–' : roughCount(context)}</span>
-      ),
-    },
+    aside('Type', ({ type }) => type),
+    figure(
+      'Context',
+      ({ context_length: size }) => (size === undefined ? '–' : roughCount(size)),
+      'wide',
+    ),
     { name: 'Price', kind: 'figure', show: (model) => <ShortPrice model={model} /> },
     { name: 'Can', kind: 'wide', show: (model) => <Abilities model={model} most={4} /> },
     {
@@ -255,43 +238,42 @@ function ModelDrawer({ model, rates, close }: ModelDrawerProps) {
         )}
         <Copy text={model.id} label="Copy id" />
       </p>
-      <Facts>
-        <Fact name="Id">
-          <code>{model.id}</code>
-        </Fact>
-        <Fact name="Type">{model.type}</Fact>
-        {model.context_length !== undefined && (
-          <Fact name="Context">{countText(model.context_length)} tokens</Fact>
-        )}
-        {spec.maxCompletionTokens !== undefined && (
-          <Fact name="Most output">{countText(spec.maxCompletionTokens)} tokens</Fact>
-        )}
-        {spec.embeddingDimensions !== undefined && (
-          <Fact name="Dimensions">{countText(spec.embeddingDimensions)}</Fact>
-        )}
-        {spec.maxInputTokens !== undefined && (
-          <Fact name="Most input">{countText(spec.maxInputTokens)} tokens</Fact>
-        )}
-        <Fact name="Privacy">{spec.privacy}</Fact>
-        {spec.traits.length > 0 && <Fact name="Traits">{spec.traits.join(', ')}</Fact>}
-        <Fact name="On offer since">
-          <Time iso={new Date(model.created * 1_000).toISOString()} />
-        </Fact>
-        {spec.regionRestrictions.length > 0 && (
-          <Fact name="Not in">{spec.regionRestrictions.join(', ')}</Fact>
-        )}
-      </Facts>
+      <Facts
+        of={[
+          ['Id', <code>{model.id}</code>],
+          ['Type', model.type],
+          model.context_length !== undefined && [
+            'Context',
+            `${countText(model.context_length)} tokens`,
+          ],
+          spec.maxCompletionTokens !== undefined && [
+            'Most output',
+            `${countText(spec.maxCompletionTokens)} tokens`,
+          ],
+          spec.embeddingDimensions !== undefined && [
+            'Dimensions',
+            countText(spec.embeddingDimensions),
+          ],
+          spec.maxInputTokens !== undefined && [
+            'Most input',
+            `${countText(spec.maxInputTokens)} tokens`,
+          ],
+          ['Privacy', spec.privacy],
+          spec.traits.length > 0 && ['Traits', spec.traits.join(', ')],
+          ['On offer since', <Time iso={new Date(model.created * 1_000).toISOString()} />],
+          spec.regionRestrictions.length > 0 && ['Not in', spec.regionRestrictions.join(', ')],
+        ]}
+      />
       <h3>Prices in USD</h3>
       {prices.length === 0 ? (
         <p class="soft">By quote: ask for one in the playground.</p>
       ) : (
-        <Facts>
-          {prices.map(([name, price]) => (
-            <Fact key={name} name={unitOf(model, name)}>
-              <span class="num">${amountText(price.usd)}</span>
-            </Fact>
-          ))}
-        </Facts>
+        <Facts
+          of={prices.map(([name, price]) => [
+            unitOf(model, name),
+            <span class="num">${amountText(price.usd)}</span>,
+          ])}
+        />
       )}
       <h3>Abilities</h3>
       <p>
@@ -301,13 +283,12 @@ function ModelDrawer({ model, rates, close }: ModelDrawerProps) {
       {rates.length === 0 ? (
         <p class="soft">None of its own.</p>
       ) : (
-        <Facts>
-          {rates.map(({ type, amount }) => (
-            <Fact key={type} name={RATE_WORDS[type] ?? type}>
-              <span class="num">{countText(amount)}</span>
-            </Fact>
-          ))}
-        </Facts>
+        <Facts
+          of={rates.map(({ type, amount }) => [
+            RATE_WORDS[type] ?? type,
+            <span class="num">{countText(amount)}</span>,
+          ])}
+        />
       )}
     </Overlay>
   );

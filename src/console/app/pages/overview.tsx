@@ -1,15 +1,15 @@
 /** The first page: what is left, what today and this month cost, and what was just asked. */
 import { useSignal, useSignalEffect } from '@preact/signals';
 import { useMemo } from 'preact/hooks';
-import { call, query } from '../api.ts';
+import { query } from '../api.ts';
 import { countText, dayBefore, percentText, roughCount, roughUsd, usdText } from '../format.ts';
 import { balance, lastRequest, today } from '../live.ts';
 import { DayChart } from '../parts/chart.tsx';
+import { Segments } from '../parts/form.tsx';
 import { PageHead } from '../parts/page-head.tsx';
 import { Tile } from '../parts/show.tsx';
 import { Empty, Loaded } from '../parts/states.tsx';
-import { type Resource, useResource } from '../resource.ts';
-import { session } from '../session.ts';
+import { type Resource, useCall } from '../resource.ts';
 import type { Balance, Days, Page, Receipt } from '../shapes.ts';
 import { daysBetween, seriesByModel } from '../usage-series.ts';
 import { ReceiptDrawer, RequestTable } from './request-table.tsx';
@@ -33,16 +33,9 @@ export function Overview() {
   const monthStart = `${to.slice(0, 7)}-01`;
   const chartStart = dayBefore(CHART_DAYS - 1);
   const from = monthStart < chartStart ? monthStart : chartStart;
-  const account = session.value?.accountId ?? '';
-  const funds = useResource(`balance ${account}`, (signal) =>
-    call<Balance>('/billing/balance', { signal }),
-  );
-  const days = useResource(`days ${from} ${to}`, (signal) =>
-    call<Days>(`/usage/days${query({ from, to })}`, { signal }),
-  );
-  const latest = useResource('latest', (signal) =>
-    call<Page<Receipt>>(`/usage/requests${query({ limit: LAST_REQUESTS })}`, { signal }),
-  );
+  const funds = useCall<Balance>('/billing/balance');
+  const days = useCall<Days>(`/usage/days${query({ from, to })}`);
+  const latest = useCall<Page<Receipt>>(`/usage/requests${query({ limit: LAST_REQUESTS })}`);
   const opened = useSignal<string | undefined>(undefined);
   useRenewal(() => {
     days.reload();
@@ -189,20 +182,12 @@ function UsageChart({ data, from }: { data: Days; from: string }) {
     <section>
       <div class="section-head">
         <h2>The last {CHART_DAYS} days, by model</h2>
-        <fieldset class="segments">
-          <legend class="unseen">What the chart shows</legend>
-          {MEASURES.map(([one, name]) => (
-            <label key={one}>
-              <input
-                type="radio"
-                name="measure"
-                checked={value === one}
-                onChange={() => (measure.value = one)}
-              />
-              <span>{name}</span>
-            </label>
-          ))}
-        </fieldset>
+        <Segments
+          legend="What the chart shows"
+          value={value}
+          options={MEASURES}
+          onInput={(one) => (measure.value = one)}
+        />
       </div>
       {series.length === 0 ? (
         <Empty title="Nothing was used in these days" />

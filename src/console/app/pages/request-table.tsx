@@ -1,18 +1,16 @@
 /** Requests as a list, and the receipt of one in a drawer. */
 import { useEffect } from 'preact/hooks';
-import { call } from '../api.ts';
 import { countText, durationText, usdText } from '../format.ts';
 import { Overlay } from '../parts/overlay.tsx';
-import { Copy, Fact, Facts, Id, State, Time, Usd } from '../parts/show.tsx';
+import { Copy, Facts, Id, State, Time, Usd } from '../parts/show.tsx';
 import { Loaded } from '../parts/states.tsx';
-import { type Column, Table } from '../parts/table.tsx';
-import { useResource } from '../resource.ts';
+import { type Column, Table, aside, figure } from '../parts/table.tsx';
+import { useCall } from '../resource.ts';
 import type { Receipt } from '../shapes.ts';
 
 interface RequestTableProps {
   readonly rows: readonly Receipt[];
   readonly open: (requestId: string) => void;
-  /** Ids of rows that just came. */
   readonly label?: string;
 }
 
@@ -44,28 +42,20 @@ export function RequestTable({ rows, open, label = 'Requests' }: RequestTablePro
         </>
       ),
     },
-    { name: 'Kind', kind: 'wide', show: ({ kind }) => <span class="soft">{kind}</span> },
+    aside('Kind', ({ kind }) => kind),
     { name: 'Status', kind: 'wide', show: ({ status }) => <State value={status} /> },
-    {
-      name: 'Tokens in / out',
-      kind: 'figure wide',
-      show: ({ tokens }) => (
-        <span class="num">
+    figure(
+      'Tokens in / out',
+      ({ tokens }) => (
+        <>
           {countText(tokens.prompt)} <span class="soft">/</span> {countText(tokens.completion)}
-        </span>
+        </>
       ),
-    },
-    {
-      name: 'First token',
-      kind: 'figure wide',
-      show: ({ firstTokenMs }) => <span class="num">{durationText(firstTokenMs)}</span>,
-    },
-    {
-      name: 'Took',
-      kind: 'figure wide',
-      show: ({ latencyMs }) => <span class="num">{durationText(latencyMs)}</span>,
-    },
-    { name: 'Cost', kind: 'figure', show: (row) => <Usd value={costOf(row)} /> },
+      'wide',
+    ),
+    figure('First token', ({ firstTokenMs }) => durationText(firstTokenMs), 'wide'),
+    figure('Took', ({ latencyMs }) => durationText(latencyMs), 'wide'),
+    figure('Cost', (row) => usdText(costOf(row))),
   ];
   return (
     <Table
@@ -86,8 +76,8 @@ interface ReceiptDrawerProps {
 }
 
 export function ReceiptDrawer({ id, close, known }: ReceiptDrawerProps) {
-  const receipt = useResource(known === undefined ? `receipt ${id}` : undefined, (signal) =>
-    call<Receipt>(`/usage/${encodeURIComponent(id)}`, { signal }),
+  const receipt = useCall<Receipt>(
+    known === undefined ? `/usage/${encodeURIComponent(id)}` : undefined,
   );
   useEffect(() => {
     const leave = (): void => close();
@@ -122,73 +112,67 @@ function AnyValue({ value }: { value: unknown }) {
 
 function ReceiptFacts({ receipt }: { receipt: Receipt }) {
   const { tokens, cost, reserved, unitPrices, extras } = receipt;
-  const further = Object.entries(extras);
   return (
     <div class="receipt">
       <p class="total">
         <span class="figure num">{usdText(costOf(receipt))}</span>
         <State value={receipt.status} />
       </p>
-      <Facts>
-        <Fact name="Model">{receipt.model}</Fact>
-        <Fact name="Kind">{receipt.kind}</Fact>
-        <Fact name="Time">
-          <Time iso={receipt.createdAt} />
-        </Fact>
-        <Fact name="Request id">
-          <Id value={receipt.requestId} ends={8} /> <Copy text={receipt.requestId} />
-        </Fact>
-        <Fact name="API key">
-          {receipt.apiKeyId === null ? 'Wallet' : <Id value={receipt.apiKeyId} ends={8} />}
-        </Fact>
-      </Facts>
+      <Facts
+        of={[
+          ['Model', receipt.model],
+          ['Kind', receipt.kind],
+          ['Time', <Time iso={receipt.createdAt} />],
+          [
+            'Request id',
+            <>
+              <Id value={receipt.requestId} ends={8} /> <Copy text={receipt.requestId} />
+            </>,
+          ],
+          [
+            'API key',
+            receipt.apiKeyId === null ? 'Wallet' : <Id value={receipt.apiKeyId} ends={8} />,
+          ],
+        ]}
+      />
       <h3>Money</h3>
-      <Facts>
-        <Fact name="Reserved">
-          {reserved === null || reserved === undefined ? '–' : <Usd value={reserved} />}
-        </Fact>
-        <Fact name="Settled">
-          <Usd value={costOf(receipt)} />
-        </Fact>
-        {cost.diem > 0 && (
-          <Fact name="of it daily credit">
-            <Usd value={cost.diem} />
-          </Fact>
-        )}
-        <Fact name="Price version">
-          <code>{receipt.priceVersion}</code>
-        </Fact>
-        {Object.entries(unitPrices?.prices ?? {}).map(([name, price]) => (
-          <Fact key={name} name={`Price, ${name}`}>
-            <AnyValue value={price} />
-          </Fact>
-        ))}
-      </Facts>
+      <Facts
+        of={[
+          [
+            'Reserved',
+            reserved === null || reserved === undefined ? '–' : <Usd value={reserved} />,
+          ],
+          ['Settled', <Usd value={costOf(receipt)} />],
+          cost.diem > 0 && ['of it daily credit', <Usd value={cost.diem} />],
+          ['Price version', <code>{receipt.priceVersion}</code>],
+          ...Object.entries(unitPrices?.prices ?? {}).map(
+            ([name, price]) => [`Price, ${name}`, <AnyValue value={price} />] as const,
+          ),
+        ]}
+      />
       <h3>Tokens</h3>
-      <Facts>
-        {TOKENS.filter(
-          ([name]) => name === 'prompt' || name === 'completion' || tokens[name] > 0,
-        ).map(([name, words]) => (
-          <Fact key={name} name={words}>
-            <span class="num">{countText(tokens[name])}</span>
-          </Fact>
-        ))}
-        <Fact name="Counted by">{tokens.countedBy}</Fact>
-      </Facts>
+      <Facts
+        of={[
+          ...TOKENS.filter(
+            ([name]) => name === 'prompt' || name === 'completion' || tokens[name] > 0,
+          ).map(
+            ([name, words]) => [words, <span class="num">{countText(tokens[name])}</span>] as const,
+          ),
+          ['Counted by', tokens.countedBy],
+        ]}
+      />
       <h3>Work</h3>
-      <Facts>
-        <Fact name="Took">{durationText(receipt.latencyMs)}</Fact>
-        <Fact name="First token">{durationText(receipt.firstTokenMs)}</Fact>
-        <Fact name="Engine">{receipt.router ?? '–'}</Fact>
-        <Fact name="Attempts">
-          <span class="num">{receipt.attempts}</span>
-        </Fact>
-        {further.map(([name, value]) => (
-          <Fact key={name} name={name}>
-            <AnyValue value={value} />
-          </Fact>
-        ))}
-      </Facts>
+      <Facts
+        of={[
+          ['Took', durationText(receipt.latencyMs)],
+          ['First token', durationText(receipt.firstTokenMs)],
+          ['Engine', receipt.router ?? '–'],
+          ['Attempts', <span class="num">{receipt.attempts}</span>],
+          ...Object.entries(extras).map(
+            ([name, value]) => [name, <AnyValue value={value} />] as const,
+          ),
+        ]}
+      />
       <p class="row">
         <Copy text={JSON.stringify(receipt, null, 2)} label="Copy as JSON" />
       </p>

@@ -6,7 +6,7 @@ import { PageHead } from '../parts/page-head.tsx';
 import { Id, State, Time } from '../parts/show.tsx';
 import { Loaded } from '../parts/states.tsx';
 import { type Column, Table } from '../parts/table.tsx';
-import { useResource } from '../resource.ts';
+import { useCall } from '../resource.ts';
 import { signOut } from '../session.ts';
 
 interface SessionItem {
@@ -23,9 +23,7 @@ interface SessionItem {
 }
 
 export function Sessions() {
-  const sessions = useResource('sessions', (signal) =>
-    call<{ data: readonly SessionItem[] }>('/console/sessions', { signal }),
-  );
+  const sessions = useCall<{ data: readonly SessionItem[] }>('/console/sessions');
   const action = useAction();
   const end = async (item: SessionItem): Promise<void> => {
     await action.run(async () => {

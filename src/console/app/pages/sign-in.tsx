@@ -5,7 +5,7 @@
 import { useLocation } from 'preact-iso';
 import { useEffect, useRef, useState } from 'preact/hooks';
 import { RAILS, TITLE } from '../page-facts.ts';
-import { Field, Refusal, useAction } from '../parts/form.tsx';
+import { Field, Form, Refusal, useAction } from '../parts/form.tsx';
 import { Mark } from '../parts/mark.tsx';
 import { useTitle } from '../parts/page-head.tsx';
 import { Notice } from '../parts/states.tsx';
@@ -73,12 +73,7 @@ export function SignIn() {
         {byLink.error !== undefined && (
           <Notice tone="warn">The link cannot be used: {byLink.error.message}</Notice>
         )}
-        <form
-          onSubmit={(event) => {
-            event.preventDefault();
-            void submit();
-          }}
-        >
+        <Form submit={() => void submit()}>
           <Field
             label="API key"
             hint="Exchanged for a session cookie that scripts cannot read. The key is not kept."
@@ -100,7 +95,7 @@ export function SignIn() {
           <button type="submit" class="primary wide" disabled={byKey.isRunning || isLink}>
             {byKey.isRunning ? 'Signing in…' : 'Sign in'}
           </button>
-        </form>
+        </Form>
         {RAILS.length > 0 && <WalletSignIn signedIn={go} />}
       </div>
       <p class="soft">

@@ -1,10 +1,10 @@
 /** Topping up from a wallet: amount, what will happen, the signature, and what became of it. */
 import { useSignal } from '@preact/signals';
-import { useEffect, useId } from 'preact/hooks';
+import { useEffect } from 'preact/hooks';
 import { shortId, timeText, usdText } from '../format.ts';
 import type { Rail } from '../page-facts.ts';
 import { toast } from '../parts/announce.tsx';
-import { Refusal, useAction } from '../parts/form.tsx';
+import { AmountField, Refusal, Segments, useAction } from '../parts/form.tsx';
 import { Overlay } from '../parts/overlay.tsx';
 import { Id } from '../parts/show.tsx';
 import { useResource } from '../resource.ts';
@@ -56,12 +56,12 @@ function TopUpWindow({ wallet, close }: { wallet: string; close: () => void }) {
   const rail = railOf(wallet);
   const amount = useSignal(String(USUAL_USD));
   const action = useAction();
-  const id = useId();
   const offered = useResource(`offer ${rail}`, () => findOffer(rail));
   const usd = Number(amount.value);
   const { data: offer, error } = offered;
   const minimum = offer?.minimumUsd ?? 0;
   const isTooLittle = !(usd >= minimum);
+  const atLeast = `At least ${usdText(minimum)}.`;
   const pay = async (choice: WalletChoice): Promise<void> => {
     await action.run(async () => {
       const connected = await choice.connect();
@@ -79,33 +79,20 @@ function TopUpWindow({ wallet, close }: { wallet: string; close: () => void }) {
       <p>
         From your wallet <Id value={wallet} /> on {RAIL_NAMES[rail]}, in USDC.
       </p>
-      <fieldset class="segments amounts">
-        <legend>Amount</legend>
-        {AMOUNTS.filter((one) => one >= minimum).map((one) => (
-          <label key={one}>
-            <input
-              type="radio"
-              name="amount"
-              checked={usd === one}
-              onChange={() => (amount.value = String(one))}
-            />
-            <span class="num">${one}</span>
-          </label>
-        ))}
-      </fieldset>
-      <div class="field">
-        <label for={id}>In USD</label>
-        <input
-          id={id}
-          type="number"
-          min={minimum}
-          step="0.01"
-          inputMode="decimal"
-          value={amount.value}
-          onInput={(event) => (amount.value = event.currentTarget.value)}
-        />
-        <p class={isTooLittle ? 'hint bad' : 'hint'}>At least {usdText(minimum)}.</p>
-      </div>
+      <Segments
+        legend="Amount"
+        isLegendSeen
+        value={amount.value}
+        options={AMOUNTS.filter((one) => one >= minimum).map((one) => [String(one), `$${one}`])}
+        onInput={(one) => (amount.value = one)}
+      />
+      <AmountField
+        label="In USD"
+        hint={atLeast}
+        problem={isTooLittle ? atLeast : undefined}
+        value={amount.value}
+        onInput={(text) => (amount.value = text)}
+      />
       <Refusal error={error} />
       {offer !== undefined && !isTooLittle && (
         <>

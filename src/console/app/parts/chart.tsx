@@ -5,6 +5,7 @@
 import { useEffect, useRef, useState } from 'preact/hooks';
 import { shortDay } from '../format.ts';
 import { colours } from '../theme.ts';
+import { Table, figure } from './table.tsx';
 
 export interface Series {
   readonly name: string;
@@ -69,32 +70,17 @@ export function DayChart({ label, days, series, rough, exact }: DayChartProps) {
       </figcaption>
       <details class="figures">
         <summary>Figures</summary>
-        <div class="table" role="region" aria-label={label} tabIndex={0}>
-          <table>
-            <thead>
-              <tr>
-                <th scope="col">Day (UTC)</th>
-                {series.map(({ name }) => (
-                  <th key={name} scope="col" class="figure">
-                    {name}
-                  </th>
-                ))}
-              </tr>
-            </thead>
-            <tbody>
-              {days.map((day, index) => (
-                <tr key={day}>
-                  <td class="num">{day}</td>
-                  {series.map(({ name, values }) => (
-                    <td key={name} class="figure num">
-                      {exact(values[index] ?? 0)}
-                    </td>
-                  ))}
-                </tr>
-              ))}
-            </tbody>
-          </table>
-        </div>
+        <Table
+          label={label}
+          rows={days.map((day, index) => ({ day, index }))}
+          keyOf={({ day }) => day}
+          columns={[
+            { name: 'Day (UTC)', show: ({ day }) => <span class="num">{day}</span> },
+            ...series.map(({ name, values }) =>
+              figure<{ index: number }>(name, ({ index }) => exact(values[index] ?? 0)),
+            ),
+          ]}
+        />
       </details>
     </figure>
   );

@@ -1,4 +1,4 @@
-/** Fields with their label, their hint and what is wrong with them, bound together for everybody. */
+/** Forms: fields with their label, their hint and what is wrong with them, and what a button does. */
 import type { ComponentChildren, JSX } from 'preact';
 import { useId, useState } from 'preact/hooks';
 import { ApiError } from '../api.ts';
@@ -66,28 +66,57 @@ export function AmountField(props: TextFieldProps) {
   return <TextField {...props} type="number" min="0" step="any" inputMode="decimal" />;
 }
 
-interface SelectProps {
-  readonly label: string;
+type Choices = readonly (readonly [value: string, label: string])[];
+
+interface SelectProps extends Pick<FieldProps, 'label' | 'problem'> {
   readonly value: string;
-  readonly options: readonly (readonly [value: string, label: string])[];
-  readonly onChange: (value: string) => void;
-  readonly isCompact?: boolean;
+  readonly options: Choices;
+  readonly onInput: (value: string) => void;
 }
 
-/** A choice; compact ones stand in a row of filters. */
-export function Select({ label, value, options, onChange, isCompact = false }: SelectProps) {
-  const id = useId();
+/** A choice of one. */
+export function Select({ label, problem, value, options, onInput }: SelectProps) {
   return (
-    <div class={isCompact ? 'filter' : 'field'}>
-      <label for={id}>{label}</label>
-      <select id={id} value={value} onChange={(event) => onChange(event.currentTarget.value)}>
-        {options.map(([one, name]) => (
-          <option key={one} value={one}>
-            {name}
-          </option>
-        ))}
-      </select>
-    </div>
+    <Field label={label} problem={problem}>
+      {(attributes) => (
+        <select
+          {...attributes}
+          value={value}
+          onChange={(event) => onInput(event.currentTarget.value)}
+        >
+          {options.map(([one, name]) => (
+            <option key={one} value={one}>
+              {name}
+            </option>
+          ))}
+        </select>
+      )}
+    </Field>
+  );
+}
+
+interface SegmentsProps<T extends string> {
+  readonly legend: string;
+  readonly isLegendSeen?: boolean;
+  readonly value: T;
+  readonly options: readonly (readonly [value: T, label: string])[];
+  readonly onInput: (value: T) => void;
+}
+
+/** A choice of few, all of them in sight. */
+export function Segments<T extends string>(props: SegmentsProps<T>) {
+  const { legend, isLegendSeen = false, value, options, onInput } = props;
+  const group = useId();
+  return (
+    <fieldset class="segments">
+      <legend class={isLegendSeen ? '' : 'unseen'}>{legend}</legend>
+      {options.map(([one, name]) => (
+        <label key={one}>
+          <input type="radio" name={group} checked={value === one} onChange={() => onInput(one)} />
+          <span class="num">{name}</span>
+        </label>
+      ))}
+    </fieldset>
   );
 }
 
@@ -136,6 +165,88 @@ export function Refusal({ error }: { error: ApiError | undefined }) {
 }
 
 /** What is wrong with one field, by the server's words. */
-export function problemOf(error: ApiError | undefined, field: string): string | undefined {
+function problemOf(error: ApiError | undefined, field: string): string | undefined {
   return error?.issues.find((issue) => issue.path[0] === field)?.message;
+}
+
+export interface FormState<Name extends string> {
+  readonly action: Action;
+  readonly values: Readonly<Record<Name, string>>;
+  readonly set: (changes: Partial<Record<Name, string>>) => void;
+  /** What a field needs; `sentAs`: its name in the body, by which the server says what is wrong. */
+  readonly field: (name: Name, sentAs?: string) => BoundField;
+}
+
+interface BoundField {
+  readonly value: string;
+  readonly problem: string | undefined;
+  readonly onInput: (value: string) => void;
+}
+
+/** The texts of a form, and what it does with them. */
+export function useForm<Name extends string>(initial: Record<Name, string>): FormState<Name> {
+  const action = useAction();
+  const [values, setValues] = useState(initial);
+  const set = (changes: Partial<Record<Name, string>>): void =>
+    setValues((before) => ({ ...before, ...changes }));
+  return {
+    action,
+    values,
+    set,
+    field: (name, sentAs = name) => ({
+      value: values[name],
+      problem: problemOf(action.error, sentAs),
+      onInput: (value) => set({ [name]: value } as Partial<Record<Name, string>>), // one of them
+    }),
+  };
+}
+
+interface FormProps {
+  readonly submit: () => void;
+  readonly class?: string;
+  readonly label?: string;
+  readonly role?: 'search';
+  readonly children: ComponentChildren;
+}
+
+/** A form that the page sends itself. */
+export function Form({ submit, label, children, ...attributes }: FormProps) {
+  return (
+    <form
+      {...attributes}
+      aria-label={label}
+      onSubmit={(event) => {
+        event.preventDefault();
+        submit();
+      }}
+    >
+      {children}
+    </form>
+  );
+}
+
+interface ActionFormProps {
+  readonly action: Action;
+  readonly submit: () => void;
+  /** What its button says. */
+  readonly does: ComponentChildren;
+  /** Before its button. */
+  readonly others?: ComponentChildren;
+  readonly children: ComponentChildren;
+}
+
+/** Fields, what was refused, and the button. */
+export function ActionForm({ action, submit, does, others, children }: ActionFormProps) {
+  return (
+    <Form submit={submit}>
+      {children}
+      <Refusal error={action.error} />
+      <p class="row end">
+        {others}
+        <button type="submit" class="primary" disabled={action.isRunning}>
+          {does}
+        </button>
+      </p>
+    </Form>
+  );
 }

@@ -77,17 +77,23 @@ export function Copy({ text, label = 'Copy' }: { text: string; label?: string })
   );
 }
 
-/** A name and its value, in a list of such. */
-export function Facts({ children }: { children: ComponentChildren }) {
-  return <dl class="facts">{children}</dl>;
-}
+type Fact = readonly [name: string, value: ComponentChildren];
 
-export function Fact({ name, children }: { name: string; children: ComponentChildren }) {
+/** Names and their values. */
+export function Facts({ of }: { of: readonly (Fact | false)[] }) {
   return (
-    <div>
-      <dt>{name}</dt>
-      <dd>{children}</dd>
-    </div>
+    <dl class="facts">
+      {of.map((fact) => {
+        if (fact === false) return null;
+        const [name, value] = fact;
+        return (
+          <div key={name}>
+            <dt>{name}</dt>
+            <dd>{value}</dd>
+          </div>
+        );
+      })}
+    </dl>
   );
 }
 

@@ -1,11 +1,28 @@
 /** Lists as tables that scroll on their own, and the way to more of them. */
 import type { ComponentChildren } from 'preact';
+import type { CursorList } from '../pages-list.ts';
+import { Failure, Loaded } from './states.tsx';
 
 export interface Column<T> {
   readonly name: string;
   readonly show: (row: T) => ComponentChildren;
   /** Figures stand to the right; `wide` columns are left out on a phone. */
   readonly kind?: 'figure' | 'wide' | 'figure wide';
+}
+
+/** A column of figures. */
+export function figure<T>(
+  name: string,
+  text: (row: T) => ComponentChildren,
+  isWide?: 'wide',
+): Column<T> {
+  const kind = isWide === undefined ? 'figure' : 'figure wide';
+  return { name, kind, show: (row) => <span class="num">{text(row)}</span> };
+}
+
+/** A column of words that matter less, left out on a phone. */
+export function aside<T>(name: string, text: (row: T) => ComponentChildren): Column<T> {
+  return { name, kind: 'wide', show: (row) => <span class="soft">{text(row)}</span> };
 }
 
 interface TableProps<T> {
@@ -15,10 +32,9 @@ interface TableProps<T> {
   readonly keyOf: (row: T) => string;
   /** Opens what a row is about. */
   readonly open?: (row: T) => void;
-  readonly foot?: ComponentChildren;
 }
 
-export function Table<T>({ label, columns, rows, keyOf, open, foot }: TableProps<T>) {
+export function Table<T>({ label, columns, rows, keyOf, open }: TableProps<T>) {
   return (
     <div class="table" role="region" aria-label={label} tabIndex={0}>
       <table>
@@ -48,7 +64,6 @@ export function Table<T>({ label, columns, rows, keyOf, open, foot }: TableProps
             </tr>
           ))}
         </tbody>
-        {foot !== undefined && <tfoot>{foot}</tfoot>}
       </table>
     </div>
   );
@@ -60,13 +75,43 @@ function isControl(target: EventTarget | null): boolean {
 }
 
 /** The next part of a list that pages by cursor. */
-export function More({ isLoading, load }: { isLoading: boolean; load: (() => void) | undefined }) {
-  if (load === undefined) return null;
+export function More({ list }: { list: CursorList<unknown> }) {
+  if (list.more === undefined) return null;
   return (
     <p class="more">
-      <button type="button" disabled={isLoading} onClick={load}>
-        {isLoading ? 'Loading…' : 'Show more'}
+      <button type="button" disabled={list.isLoadingMore} onClick={list.more}>
+        {list.isLoadingMore ? 'Loading…' : 'Show more'}
       </button>
     </p>
+  );
+}
+
+interface CursorRowsProps<T> {
+  readonly list: CursorList<T>;
+  /** Instead of no rows. */
+  readonly empty: ComponentChildren;
+  readonly children: (rows: readonly T[]) => ComponentChildren;
+}
+
+/** A list that pages by cursor: its rows, the way to more, and what failed. */
+export function CursorRows<T>({ list, empty, children }: CursorRowsProps<T>) {
+  return (
+    <>
+      {list.first.error === undefined && list.moreError !== undefined && (
+        <Failure error={list.moreError} />
+      )}
+      <Loaded from={list.first} rows={8}>
+        {() =>
+          list.rows.length === 0 ? (
+            empty
+          ) : (
+            <>
+              {children(list.rows)}
+              <More list={list} />
+            </>
+          )
+        }
+      </Loaded>
+    </>
   );
 }

@@ -1,7 +1,6 @@
 /** Settings of the chat: model, system prompt, web search, sampling. Empty fields are not sent. */
 import { signal } from '@preact/signals';
-import { useId } from 'preact/hooks';
-import { Select } from '../parts/form.tsx';
+import { Field, Select } from '../parts/form.tsx';
 import { type ModelChoice, ModelSelect } from './parts.tsx';
 
 export interface Settings {
@@ -40,23 +39,23 @@ function change(changes: Partial<Settings>): void {
 
 export function ChatSettings({ choice }: { choice: ModelChoice }) {
   const { system, search, effort, numbers } = settings.value;
-  const systemId = useId();
   const { capabilities = {} } = choice.model?.model_spec ?? {};
   const efforts = (capabilities['reasoningEffortOptions'] ?? []) as readonly string[]; // of GET /models
   const canSearch = capabilities['supportsWebSearch'] === true;
   return (
     <aside class="settings" aria-label="Settings">
       <ModelSelect choice={choice} />
-      <div class="field">
-        <label for={systemId}>System prompt</label>
-        <textarea
-          id={systemId}
-          rows={4}
-          value={system}
-          placeholder="How the model should behave"
-          onInput={(event) => change({ system: event.currentTarget.value })}
-        />
-      </div>
+      <Field label="System prompt">
+        {(attributes) => (
+          <textarea
+            {...attributes}
+            rows={4}
+            value={system}
+            placeholder="How the model should behave"
+            onInput={(event) => change({ system: event.currentTarget.value })}
+          />
+        )}
+      </Field>
       {canSearch && (
         <Select
           label="Web search"
@@ -66,7 +65,7 @@ export function ChatSettings({ choice }: { choice: ModelChoice }) {
             ['auto', 'When the model wants it'],
             ['on', 'Before each answer'],
           ]}
-          onChange={(one) => change({ search: one as Settings['search'] })}
+          onInput={(one) => change({ search: one as Settings['search'] })}
         />
       )}
       {efforts.length > 0 && (
@@ -74,52 +73,31 @@ export function ChatSettings({ choice }: { choice: ModelChoice }) {
           label="Reasoning effort"
           value={effort}
           options={[['', 'Usual'], ...efforts.map((one) => [one, one] as const)]}
-          onChange={(one) => change({ effort: one })}
+          onInput={(one) => change({ effort: one })}
         />
       )}
       <details class="more-settings">
         <summary>Parameters</summary>
         <div class="numbers">
           {NUMBERS.map(([name, label, min, max, step]) => (
-            <NumberField
-              key={name}
-              label={label}
-              attributes={{ min, max, step }}
-              value={numbers[name] ?? ''}
-              onInput={(text) => change({ numbers: { ...numbers, [name]: text } })}
-            />
+            <Field key={name} label={label}>
+              {(attributes) => (
+                <input
+                  {...attributes}
+                  {...{ min, max, step }}
+                  type="number"
+                  inputMode="decimal"
+                  placeholder="usual"
+                  value={numbers[name] ?? ''}
+                  onInput={(event) =>
+                    change({ numbers: { ...numbers, [name]: event.currentTarget.value } })
+                  }
+                />
+              )}
+            </Field>
           ))}
         </div>
       </details>
     </aside>
-  );
-}
-
-interface NumberFieldProps {
-  readonly label: string;
-  readonly value: string;
-  readonly attributes: {
-    readonly min: number;
-    readonly max: number | undefined;
-    readonly step: number;
-  };
-  readonly onInput: (text: string) => void;
-}
-
-function NumberField({ label, value, attributes, onInput }: NumberFieldProps) {
-  const id = useId();
-  return (
-    <div class="field">
-      <label for={id}>{label}</label>
-      <input
-        id={id}
-        type="number"
-        inputMode="decimal"
-        placeholder="usual"
-        {...attributes}
-        value={value}
-        onInput={(event) => onInput(event.currentTarget.value)}
-      />
-    </div>
   );
 }

@@ -6,8 +6,7 @@ import { bytesText, durationText } from '../format.ts';
 import { Refusal, useAction } from '../parts/form.tsx';
 import { Empty } from '../parts/states.tsx';
 import { formSamples } from '../samples.ts';
-import { CodeWindow, Drop, useObjectUrl } from './parts.tsx';
-import { ReceiptCost } from './receipt-cost.tsx';
+import { CodeButton, Drop, ReceiptCost, useObjectUrl } from './parts.tsx';
 
 interface Result {
   readonly after: Blob;
@@ -18,7 +17,6 @@ interface Result {
 export function Cutout() {
   const file = useSignal<File | undefined>(undefined);
   const result = useSignal<Result | undefined>(undefined);
-  const isCode = useSignal(false);
   const action = useAction();
   const take = ([given]: readonly File[]): void => {
     if (given === undefined) return;
@@ -56,9 +54,15 @@ export function Cutout() {
         {action.isRunning && <p role="status">Removing the background…</p>}
         <Refusal error={action.error} />
         <p class="row">
-          <button type="button" onClick={() => (isCode.value = true)}>
-            Code
-          </button>
+          <CodeButton
+            samples={() =>
+              formSamples(
+                '/image/background-remove',
+                { field: 'image', name: file.value?.name ?? 'photo.jpg' },
+                'cutout.png',
+              )
+            }
+          />
         </p>
       </div>
       <section aria-label="Result">
@@ -86,16 +90,6 @@ export function Cutout() {
           </p>
         )}
       </section>
-      {isCode.value && (
-        <CodeWindow
-          samples={formSamples(
-            '/image/background-remove',
-            { field: 'image', name: file.value?.name ?? 'photo.jpg' },
-            'cutout.png',
-          )}
-          close={() => (isCode.value = false)}
-        />
-      )}
     </div>
   );
 }

@@ -1,13 +1,12 @@
 /** Embeddings: how close texts are to each other, as a table of cosines. */
 import { signal, useSignal } from '@preact/signals';
-import { useId } from 'preact/hooks';
 import { call } from '../api.ts';
 import { countText } from '../format.ts';
-import { Refusal, useAction } from '../parts/form.tsx';
+import { Field, Form, Refusal, useAction } from '../parts/form.tsx';
 import { Empty } from '../parts/states.tsx';
 import { jsonSamples } from '../samples.ts';
 import type { Cost } from '../shapes.ts';
-import { CodeWindow, ModelSelect, costText, useModelChoice } from './parts.tsx';
+import { CodeButton, ModelSelect, costText, useModelChoice } from './parts.tsx';
 
 interface Result {
   readonly texts: readonly string[];
@@ -31,9 +30,7 @@ const lines = signal(
 export function Embeddings() {
   const choice = useModelChoice('embedding');
   const result = useSignal<Result | undefined>(undefined);
-  const isCode = useSignal(false);
   const action = useAction();
-  const id = useId();
   const texts = lines.value
     .split('\n')
     .map((line) => line.trim())
@@ -55,25 +52,18 @@ export function Embeddings() {
   };
   return (
     <div class="split">
-      <form
-        onSubmit={(event) => {
-          event.preventDefault();
-          run();
-        }}
-      >
+      <Form submit={run}>
         <ModelSelect choice={choice} />
-        <div class="field">
-          <label for={id}>Texts, one a line</label>
-          <textarea
-            id={id}
-            rows={8}
-            value={lines.value}
-            onInput={(event) => (lines.value = event.currentTarget.value)}
-          />
-          <p class="hint">
-            {texts.length} of at most {MAX_TEXTS}
-          </p>
-        </div>
+        <Field label="Texts, one a line" hint={`${texts.length} of at most ${MAX_TEXTS}`}>
+          {(attributes) => (
+            <textarea
+              {...attributes}
+              rows={8}
+              value={lines.value}
+              onInput={(event) => (lines.value = event.currentTarget.value)}
+            />
+          )}
+        </Field>
         <Refusal error={action.error} />
         <p class="row">
           <button
@@ -88,11 +78,9 @@ export function Embeddings() {
           >
             {action.isRunning ? 'Comparing…' : 'Compare'}
           </button>
-          <button type="button" onClick={() => (isCode.value = true)}>
-            Code
-          </button>
+          <CodeButton samples={() => jsonSamples('/embeddings', body)} />
         </p>
-      </form>
+      </Form>
       <section aria-label="Result">
         {result.value === undefined ? (
           <Empty
@@ -106,12 +94,6 @@ export function Embeddings() {
           <Cosines result={result.value} />
         )}
       </section>
-      {isCode.value && (
-        <CodeWindow
-          samples={jsonSamples('/embeddings', body)}
-          close={() => (isCode.value = false)}
-        />
-      )}
     </div>
   );
 }

@@ -1,11 +1,14 @@
 /** What the tabs of the playground share: the choice of a model, files of the viewer, the cost. */
+import { useSignal } from '@preact/signals';
 import { useLocation } from 'preact-iso';
 import { useEffect, useId, useRef, useState } from 'preact/hooks';
 import { usdText } from '../format.ts';
 import { useModels } from '../lookups.ts';
+import { Select } from '../parts/form.tsx';
 import { Overlay } from '../parts/overlay.tsx';
 import { CodeTabs, type Sample } from '../parts/code.tsx';
-import type { Cost, Model } from '../shapes.ts';
+import { useCall } from '../resource.ts';
+import type { Cost, Model, Receipt } from '../shapes.ts';
 
 export interface ModelChoice {
   readonly models: readonly Model[];
@@ -28,25 +31,18 @@ export function useModelChoice(type: string): ModelChoice {
 }
 
 export function ModelSelect({ choice }: { choice: ModelChoice }) {
-  const id = useId();
   const { models, model, choose } = choice;
+  const options = models.map(({ id, model_spec: { name } }): readonly [string, string] => [
+    id,
+    name === id ? id : `${name} (${id})`,
+  ]);
   return (
-    <div class="field">
-      <label for={id}>Model</label>
-      <select
-        id={id}
-        value={model?.id ?? ''}
-        disabled={models.length === 0}
-        onChange={(event) => choose(event.currentTarget.value)}
-      >
-        {models.length === 0 && <option value="">none on offer</option>}
-        {models.map((one) => (
-          <option key={one.id} value={one.id}>
-            {one.model_spec.name === one.id ? one.id : `${one.model_spec.name} (${one.id})`}
-          </option>
-        ))}
-      </select>
-    </div>
+    <Select
+      label="Model"
+      value={model?.id ?? ''}
+      options={options.length === 0 ? [['', 'none on offer']] : options}
+      onInput={choose}
+    />
   );
 }
 
@@ -132,4 +128,24 @@ export function CodeWindow({ samples, close }: { samples: readonly Sample[]; clo
       </p>
     </Overlay>
   );
+}
+
+/** Shows the request that would be made. */
+export function CodeButton({ samples }: { samples: () => readonly Sample[] }) {
+  const isOpen = useSignal(false);
+  return (
+    <>
+      <button type="button" onClick={() => (isOpen.value = true)}>
+        Code
+      </button>
+      {isOpen.value && <CodeWindow samples={samples()} close={() => (isOpen.value = false)} />}
+    </>
+  );
+}
+
+/** What a request cost, read from its receipt, where the answer is a file and cannot say it. */
+export function ReceiptCost({ requestId }: { requestId: string }) {
+  const { data } = useCall<Receipt>(requestId === '' ? undefined : `/usage/${requestId}`);
+  if (data === undefined) return null;
+  return <a href={`/console/activity?open=${requestId}`}>{costText(data.cost)}</a>;
 }

@@ -1,12 +1,11 @@
 /** Transcription: a recording, of the web or a file, as text. */
 import { useSignal } from '@preact/signals';
 import { request } from '../api.ts';
-import { Field, Refusal, useAction } from '../parts/form.tsx';
+import { Field, Form, Refusal, useAction } from '../parts/form.tsx';
 import { Copy } from '../parts/show.tsx';
 import { Empty } from '../parts/states.tsx';
 import { formSamples, jsonSamples } from '../samples.ts';
-import { CodeWindow, Drop } from './parts.tsx';
-import { ReceiptCost } from './receipt-cost.tsx';
+import { CodeButton, Drop, ReceiptCost } from './parts.tsx';
 
 interface Result {
   readonly transcript: string;
@@ -26,7 +25,6 @@ export function Transcription() {
   const url = useSignal('');
   const file = useSignal<File | undefined>(undefined);
   const result = useSignal<Result | undefined>(undefined);
-  const isCode = useSignal(false);
   const action = useAction();
   const run = (hear: () => Promise<Response>): void => {
     result.value = undefined;
@@ -56,12 +54,7 @@ export function Transcription() {
   };
   return (
     <div class="split">
-      <form
-        onSubmit={(event) => {
-          event.preventDefault();
-          hearUrl();
-        }}
-      >
+      <Form submit={hearUrl}>
         <Field
           label="Address of a recording"
           hint="Sound or video that is public; the server fetches it. Charged per second of sound."
@@ -91,11 +84,15 @@ export function Transcription() {
           <button type="submit" class="primary" disabled={action.isRunning}>
             Transcribe
           </button>
-          <button type="button" onClick={() => (isCode.value = true)}>
-            Code
-          </button>
+          <CodeButton
+            samples={() =>
+              file.value === undefined
+                ? jsonSamples('/video/transcriptions', { url: url.value })
+                : formSamples('/audio/transcriptions', { field: 'file', name: file.value.name })
+            }
+          />
         </p>
-      </form>
+      </Form>
       <section aria-label="Result">
         {result.value === undefined ? (
           <Empty title="What was said" />
@@ -114,16 +111,6 @@ export function Transcription() {
           </>
         )}
       </section>
-      {isCode.value && (
-        <CodeWindow
-          samples={
-            file.value === undefined
-              ? jsonSamples('/video/transcriptions', { url: url.value })
-              : formSamples('/audio/transcriptions', { field: 'file', name: file.value.name })
-          }
-          close={() => (isCode.value = false)}
-        />
-      )}
     </div>
   );
 }

@@ -3,14 +3,14 @@ import { useSignal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';
 import { ApiError, call, refusalOf, send } from '../api.ts';
 import { durationText, percentText, usdText } from '../format.ts';
-import { Field, Refusal, Select, useAction } from '../parts/form.tsx';
+import { Field, Form, Refusal, Select, useAction } from '../parts/form.tsx';
 import { Bar, State, Time } from '../parts/show.tsx';
 import { Empty, Loaded } from '../parts/states.tsx';
 import { useResource } from '../resource.ts';
 import { jsonSamples } from '../samples.ts';
 import type { Model } from '../shapes.ts';
 import {
-  CodeWindow,
+  CodeButton,
   Drop,
   ModelSelect,
   dataUrlOf,
@@ -25,9 +25,7 @@ interface Job {
 
 interface JobItem extends Job {
   readonly status: string;
-  readonly created_at?: string;
-  readonly createdAt?: string;
-  readonly quote?: number;
+  readonly created_at: string;
 }
 
 interface Progress {
@@ -52,7 +50,6 @@ export function Video() {
   const chosen = useSignal<Readonly<Record<string, string>>>({});
   const quote = useSignal<{ readonly usd: number; readonly of: string } | undefined>(undefined);
   const job = useSignal<Job | undefined>(undefined);
-  const isCode = useSignal(false);
   const action = useAction();
   const body = bodyOf(choice.model, prompt.value, source.value, chosen.value);
   const stamp = JSON.stringify(body);
@@ -77,13 +74,7 @@ export function Video() {
   const takesVideo = constraints['model_type'] === 'video';
   return (
     <div class="split">
-      <form
-        onSubmit={(event) => {
-          event.preventDefault();
-          if (isQuoted) order();
-          else ask();
-        }}
-      >
+      <Form submit={isQuoted ? order : ask}>
         <ModelSelect choice={choice} />
         {!takesVideo && (
           <Field label="Prompt" hint="What is to be seen.">
@@ -116,7 +107,7 @@ export function Video() {
               label={label}
               value={chosen.value[field] ?? String(values[0])}
               options={values.map((one) => [String(one), String(one)] as const)}
-              onChange={(one) => (chosen.value = { ...chosen.value, [field]: one })}
+              onInput={(one) => (chosen.value = { ...chosen.value, [field]: one })}
             />
           );
         })}
@@ -129,15 +120,13 @@ export function Video() {
           >
             {isQuoted ? `Order for ${usdText(quote.value?.usd ?? 0)}` : 'Get a quote'}
           </button>
-          <button type="button" onClick={() => (isCode.value = true)}>
-            Code
-          </button>
+          <CodeButton samples={() => jsonSamples('/video/queue', body)} />
         </p>
         <p class="hint">
           The quote is set aside when you order, charged when the film is there, and given back when
           it fails.
         </p>
-      </form>
+      </Form>
       <section aria-label="Result">
         {job.value === undefined ? (
           <Empty
@@ -150,12 +139,6 @@ export function Video() {
         )}
         <Jobs open={(one) => (job.value = one)} newest={job.value?.queue_id} />
       </section>
-      {isCode.value && (
-        <CodeWindow
-          samples={jsonSamples('/video/queue', body)}
-          close={() => (isCode.value = false)}
-        />
-      )}
     </div>
   );
 }
@@ -253,27 +236,23 @@ function Film({ job }: { job: Job }) {
 
 function Jobs({ open, newest }: { open: (job: Job) => void; newest: string | undefined }) {
   const jobs = useResource(`jobs ${newest ?? ''}`, (signal) =>
-    call<{ data?: readonly JobItem[]; jobs?: readonly JobItem[] }>('/video/jobs?limit=10', {
-      signal,
-    }),
+    call<{ data: readonly JobItem[] }>('/video/jobs?limit=10', { signal }),
   );
   return (
     <Loaded from={jobs} rows={2}>
-      {({ data, jobs: others }) => {
-        const list = data ?? others ?? [];
-        if (list.length === 0) return null;
-        return (
+      {({ data }) =>
+        data.length > 0 && (
           <>
             <h2>Your jobs</h2>
             <ul class="jobs">
-              {list.map((one) => (
+              {data.map((one) => (
                 <li key={one.queue_id}>
                   <button
                     type="button"
                     class="link"
                     onClick={() => open({ model: one.model, queue_id: one.queue_id })}
                   >
-                    <Time iso={one.created_at ?? one.createdAt} />
+                    <Time iso={one.created_at} />
                   </button>
                   <span class="text">{one.model}</span>
                   <State value={one.status} />
@@ -281,8 +260,8 @@ function Jobs({ open, newest }: { open: (job: Job) => void; newest: string | und
               ))}
             </ul>
           </>
-        );
-      }}
+        )
+      }
     </Loaded>
   );
 }

@@ -1,0 +1,109 @@
+/**
+ * Budgets made, changed and deleted, by whoever may: each with its caps in one transaction, so that
+ * no request meets one without the other. And what is spent of them.
+ */
+import { Fault } from '../../core/faults.ts';
+import { type Nano, ZERO } from '../../core/money.ts';
+import type { Queryable, Store } from '../../db/db.ts';
+import {
+  type Budget,
+  type BudgetOf,
+  type Identity,
+  budgetCap,
+  isEachValue,
+} from '../../identity/identity.ts';
+import { type Ledger, cappedSpending } from '../ledger/ledger.ts';
+
+const MAX_BUDGETS = 50;
+
+export interface BudgetStores {
+  readonly store: Store;
+  readonly identity: Identity;
+  readonly ledger: Ledger;
+}
+
+/** Makes a budget, which begins with what was spent in the running period. Throws `BUDGET_LIMIT_REACHED`. */
+export async function createBudget(
+  { store, identity, ledger }: BudgetStores,
+  wanted: Omit<Budget, 'id' | 'createdMs'>,
+): Promise<Budget> {
+  const { accountId } = wanted;
+  const made = await store.transaction(async (tx) => {
+    await identity.lockAccount(accountId, tx);
+    if ((await identity.budgets(accountId, tx)).length >= MAX_BUDGETS) {
+      throw new Fault('BUDGET_LIMIT_REACHED', {
+        message: `An account has ${MAX_BUDGETS} budgets at most; delete one first`,
+      });
+    }
+    const budget = await identity.createBudget(wanted, tx);
+    if (!isEachValue(budget)) await setBudgetCap(ledger, tx, budgetCap(budget));
+    return budget;
+  });
+  identity.forget();
+  return made;
+}
+
+/** Gives a budget another amount; `undefined` when the account has none of that id. */
+export async function changeBudget(
+  { store, identity, ledger }: BudgetStores,
+  of: Pick<Budget, 'id' | 'accountId'>,
+  usdLimitNano: Nano,
+): Promise<Budget | undefined> {
+  const changed = await store.transaction(async (tx) => {
+    const before = await identity.lockBudget(of, tx);
+    if (before === undefined) return undefined;
+    const after = { ...before, usdLimitNano };
+    await identity.updateBudget(after, tx);
+    await ledger.setBudgetLimit(tx, of.accountId, of.id, usdLimitNano);
+    return after;
+  });
+  identity.forget();
+  return changed;
+}
+
+/** Takes a budget away; false when the account has none of that id. */
+export async function deleteBudget(
+  { store, identity, ledger }: BudgetStores,
+  of: Pick<Budget, 'id' | 'accountId'>,
+): Promise<boolean> {
+  const isDeleted = await store.transaction(async (tx) => {
+    if ((await identity.lockBudget(of, tx)) === undefined) return false;
+    await identity.deleteBudget(of, tx);
+    await ledger.dropBudget(tx, of.accountId, of.id);
+    return true;
+  });
+  identity.forget();
+  return isDeleted;
+}
+
+/** What is spent of a budget in the period that runs, of `value` where each has it for itself. */
+export async function budgetSpending(
+  store: Store,
+  budget: Budget,
+  nowMs: number,
+  value = budget.value,
+): Promise<Nano | undefined> {
+  if (isEachValue(budget) && value === undefined) return undefined;
+  const { capId } = budgetCap(budget, value);
+  const spent = await cappedSpending(store, [capId], nowMs);
+  return spent.get(capId)?.usdNano ?? ZERO;
+}
+
+/** Makes the cap of a budget, or gives it the limit of today. */
+export function setBudgetCap(
+  ledger: Ledger,
+  tx: Queryable,
+  { budget, value, capId }: BudgetOf,
+): Promise<void> {
+  const { accountId, period, usdLimitNano, tag } = budget;
+  const counts = tag === undefined ? {} : { tag: { name: tag, value: value ?? '' } };
+  return ledger.setAllowance(tx, {
+    id: capId,
+    accountId,
+    period,
+    usdLimitNano,
+    diemLimitNano: undefined,
+    counts,
+    budgetId: budget.id,
+  });
+}

@@ -1,0 +1,117 @@
+/**
+ * What an account and a key of it have ever spent, for tools that ask every few seconds: the sums of
+ * the day rollups, of which those of days that are over are kept added up. Once a day they go on from
+ * there; a charge of a day that was added up already (a job of days, a settle that waited in a
+ * journal) has them added up anew, in the transaction of its settle. So a question reads some days,
+ * however old the account is, and its answer is the sum of all rollups to the nano.
+ */
+import { dayOf } from '../../core/clock.ts';
+import { nano } from '../../core/money.ts';
+import type { Queryable, Store } from '../../db/db.ts';
+import { NOTHING_SPENT, type Spending } from './allowances.ts';
+
+/** Days before today that may still be charged in silence: requests run over midnight. */
+const OPEN_DAYS = 1;
+/** Clocks of processes differ by less than a day. */
+const SKEW_DAYS = 1;
+
+export interface EverSpent {
+  readonly account: Spending;
+  readonly key: Spending;
+}
+
+interface SumsRow {
+  /** Days before it are added up; 0: none are. */
+  readonly day: bigint;
+  readonly usd: bigint;
+  readonly diem: bigint;
+  readonly key_usd: bigint;
+  readonly key_diem: bigint;
+}
+
+const total = (what: string): string => `CAST(COALESCE(sum(${what}), 0) AS BIGINT)`;
+const ofKey = (column: string): string => total(`CASE WHEN key_id = $2 THEN ${column} ELSE 0 END`);
+
+const SUMS = `SELECT s.day AS day, s.usd_nano + r.usd AS usd, s.diem_nano + r.diem AS diem,
+  COALESCE(k.usd_nano, 0) + r.key_usd AS key_usd, COALESCE(k.diem_nano, 0) + r.key_diem AS key_diem
+  FROM ledger_spent s
+  CROSS JOIN (SELECT ${total('usd_nano')} AS usd, ${total('diem_nano')} AS diem,
+    ${ofKey('usd_nano')} AS key_usd, ${ofKey('diem_nano')} AS key_diem
+    FROM ledger_usage_day WHERE account_id = $1
+    AND day >= (SELECT day FROM ledger_spent WHERE account_id = $1)) r
+  LEFT JOIN ledger_spent_key k ON k.account_id = s.account_id AND k.key_id = $2
+  WHERE s.account_id = $1`;
+
+/** Daily credit included; `keyId` is empty for the wallet itself. */
+export async function spentEver(
+  store: Store,
+  { accountId, keyId }: { readonly accountId: string; readonly keyId: string },
+  nowMs: number,
+): Promise<EverSpent> {
+  const lastOpenDay = dayOf(nowMs) - OPEN_DAYS;
+  const untilDay = lastOpenDay - SKEW_DAYS;
+  for (;;) {
+    const [row] = await store.query<SumsRow>(SUMS, [accountId, keyId]);
+    const day = Number(row?.day ?? 0n);
+    // Beyond the last open day it was written by a clock that was wrong.
+    if (row !== undefined && day >= untilDay && day <= lastOpenDay) {
+      return {
+        account: { usdNano: nano(row.usd), diemNano: nano(row.diem) },
+        key: { usdNano: nano(row.key_usd), diemNano: nano(row.key_diem) },
+      };
+    }
+    if (!(await addUp(store, accountId, untilDay))) {
+      return { account: NOTHING_SPENT, key: NOTHING_SPENT };
+    }
+  }
+}
+
+/** Adds up the days before `untilDay`; false for an account that never had money. */
+async function addUp(store: Store, accountId: string, untilDay: number): Promise<boolean> {
+  return store.transaction(async (tx) => {
+    // Settles hold the row of the account: each has ended, or comes after this and sees it.
+    const lock = store.dialect === 'postgres' ? ' FOR UPDATE' : '';
+    const sql = `SELECT id FROM ledger_account WHERE id = $1${lock}`;
+    const [account] = await tx.query(sql, [accountId]);
+    if (account === undefined) return false;
+    const fromDay = await addedUntil(tx, accountId, untilDay);
+    if (fromDay === 0) {
+      await tx.query('DELETE FROM ledger_spent_key WHERE account_id = $1', [accountId]);
+    }
+    await tx.query(
+      `INSERT INTO ledger_spent_key (account_id, key_id, usd_nano, diem_nano)
+       SELECT account_id, key_id, ${total('usd_nano')}, ${total('diem_nano')} FROM ledger_usage_day
+       WHERE account_id = $1 AND day >= $2 AND day < $3 GROUP BY account_id, key_id
+       ON CONFLICT (account_id, key_id) DO UPDATE SET
+       usd_nano = ledger_spent_key.usd_nano + excluded.usd_nano,
+       diem_nano = ledger_spent_key.diem_nano + excluded.diem_nano`,
+      [accountId, fromDay, untilDay],
+    );
+    await tx.query(
+      `INSERT INTO ledger_spent (account_id, day, usd_nano, diem_nano)
+       SELECT $1, CAST($2 AS BIGINT), ${total('usd_nano')}, ${total('diem_nano')}
+       FROM ledger_spent_key WHERE account_id = $1
+       ON CONFLICT (account_id) DO UPDATE SET day = excluded.day, usd_nano = excluded.usd_nano,
+       diem_nano = excluded.diem_nano`,
+      [accountId, untilDay],
+    );
+    return true;
+  });
+}
+
+/** 0 where nothing that is added up can be used. */
+async function addedUntil(tx: Queryable, accountId: string, untilDay: number): Promise<number> {
+  const sql = 'SELECT day FROM ledger_spent WHERE account_id = $1';
+  const [row] = await tx.query<{ day: bigint }>(sql, [accountId]);
+  const day = Number(row?.day ?? 0n);
+  return day > untilDay ? 0 : day;
+}
+
+/** Whether a charge of that day has to say so, since the day may be added up already. */
+export function isLateDay(day: number, nowMs: number): boolean {
+  return day < dayOf(nowMs) - OPEN_DAYS;
+}
+
+/** Has the sums of an account added up anew. */
+export const FORGET_SUMS = `INSERT INTO ledger_spent (account_id, day, usd_nano, diem_nano)
+  VALUES ($1, 0, 0, 0) ON CONFLICT (account_id) DO UPDATE SET day = 0`;

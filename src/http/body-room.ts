@@ -1,0 +1,72 @@
+/**
+ * Room in memory for the bodies of running requests, of which each may be large: beyond it a body is
+ * refused, where the process would end with everybody's requests. One caller gets half of it, so that
+ * its bodies do not shut out those of others.
+ *
+ * A body that comes in one piece is small and is not counted.
+ */
+import { totalmem } from 'node:os';
+import { Fault } from '../core/faults.ts';
+import type { RequestContext } from './request-context.ts';
+
+const MEGABYTE = 1024 * 1024;
+/** Of the memory that the process may use: a body is read into as much again, and more. */
+const SHARE_OF_MEMORY = 1 / 8;
+const LEAST_BYTES = 256 * MEGABYTE;
+const RETRY_SECONDS = 2;
+
+export class BodyRoom {
+  readonly #maxBytes: number;
+  /** Of all callers. */
+  heldBytes = 0;
+  readonly #callers = new Map<string, number>();
+
+  /** Default: an eighth of the memory that the process may use, and 256 MB at least. */
+  constructor(maxMb: number | undefined) {
+    this.#maxBytes = maxMb === undefined ? usualBytes() : maxMb * MEGABYTE;
+  }
+
+  /** Holds bytes of a body until its request ends; says why it does not. */
+  hold(context: RequestContext, bytes: number): Fault | undefined {
+    const caller = callerOf(context);
+    const ofCaller = (this.#callers.get(caller) ?? 0) + bytes;
+    if (ofCaller > this.#maxBytes / 2) {
+      return new Fault('RATE_LIMIT_EXCEEDED', {
+        message: `Running requests of this caller have bodies of ${Math.floor(this.#maxBytes / 2 / MEGABYTE)} MB already; send large bodies one after the other`,
+        retryAfterSeconds: RETRY_SECONDS,
+      });
+    }
+    if (this.heldBytes + bytes > this.#maxBytes) {
+      return new Fault('SERVICE_UNAVAILABLE', {
+        message: 'Running requests have as many large bodies as there is memory for; send it again',
+        retryAfterSeconds: RETRY_SECONDS,
+      });
+    }
+    this.#callers.set(caller, ofCaller);
+    this.heldBytes += bytes;
+    context.heldBodyBytes += bytes;
+    return undefined;
+  }
+
+  /** The request has ended. */
+  release(context: RequestContext): void {
+    const { heldBodyBytes: bytes } = context;
+    const caller = callerOf(context);
+    const left = (this.#callers.get(caller) ?? 0) - bytes;
+    if (left > 0) this.#callers.set(caller, left);
+    else this.#callers.delete(caller);
+    this.heldBytes -= bytes;
+    context.heldBodyBytes = 0;
+  }
+}
+
+/** A body is read when it is known whose it is; nobody's are together. */
+function callerOf({ callerIfKnown: caller }: RequestContext): string {
+  return caller?.accountId ?? '';
+}
+
+function usualBytes(): number {
+  const allowed = process.constrainedMemory();
+  const memory = allowed > 0 ? Math.min(allowed, totalmem()) : totalmem();
+  return Math.max(LEAST_BYTES, memory * SHARE_OF_MEMORY);
+}

@@ -1,0 +1,83 @@
+/** The numbers of a gas key, on a private Base: each that was dealt is used, or dealt again. */
+import assert from 'node:assert/strict';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, before, describe, test } from 'node:test';
+import { parseTransaction } from 'viem';
+import type { Hex } from 'viem';
+import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
+import { type AnvilChain, startAnvil } from '../../../test/chains/anvil.ts';
+import { openTestStore } from '../../../test/databases/stores.ts';
+import { systemClock } from '../../core/clock.ts';
+import { silentLog } from '../../core/log.ts';
+import type { Store } from '../../db/db.ts';
+import { PAYMENTS_MIGRATIONS } from '../migrations.ts';
+import { openEvmNodes } from './chain.ts';
+import { EvmSender } from './sender.ts';
+
+describe('the sender of a gas key', () => {
+  const folder = mkdtempSync(join(tmpdir(), 'farebox-sender-'));
+  const clock = systemClock();
+  const account = privateKeyToAccount(generatePrivateKey());
+  const call = { to: account.address, data: '0x' } as const;
+  let chain: AnvilChain;
+  let store: Store;
+
+  before(async () => {
+    chain = await startAnvil();
+    await chain.fund(account.address, 10n ** 18n);
+    store = await openTestStore(`sqlite:${join(folder, 'test.db')}`);
+    await store.migrate(PAYMENTS_MIGRATIONS);
+  });
+  after(async () => {
+    await store.close();
+    await chain.stop();
+    rmSync(folder, { recursive: true });
+  });
+
+  const senderOn = (through: Store): EvmSender =>
+    new EvmSender({
+      store: through,
+      clock,
+      log: silentLog,
+      client: openEvmNodes([chain.rpcUrl], clock).client,
+      account,
+      chainId: 8453,
+      maxGas: 300_000n,
+      maxFeePerGas: 50_000_000_000n,
+    });
+  const numberOf = (raw: Hex): number => parseTransaction(raw).nonce ?? 0;
+
+  test('a number whose transaction could not be written down is dealt again', async () => {
+    const sender = senderOn(store);
+    const dealt: number[] = [];
+    const failing = sender.send(call, async (_transaction, raw) => {
+      dealt.push(numberOf(raw));
+      throw new Error('the lease is lost');
+    });
+    await assert.rejects(failing, /the lease is lost/);
+    await sender.send(call, async (_transaction, raw) => void dealt.push(numberOf(raw)));
+    assert.deepEqual(dealt, [0, 0]);
+    assert.equal(await chain.client.getTransactionCount({ address: account.address }), 1);
+  });
+
+  test('it is dealt again too when the database was away just then', async () => {
+    let isAway = false;
+    const sender = senderOn({
+      ...store,
+      query: async (...of: Parameters<Store['query']>) => {
+        if (isAway) throw new Error('the database is away');
+        return await store.query(...of);
+      },
+    } as Store);
+    const failing = sender.send(call, async () => {
+      isAway = true;
+      throw new Error('the row was not written');
+    });
+    await assert.rejects(failing, /the row was not written/);
+    isAway = false;
+    await sender.send(call, async () => undefined);
+    assert.equal(await chain.client.getTransactionCount({ address: account.address }), 2);
+  });
+});

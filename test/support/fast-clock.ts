@@ -1,0 +1,27 @@
+/**
+ * The real clock, some times as fast: for servers whose jobs wait for a next look, or for limits that
+ * have to pass.
+ */
+import { type Clock, systemClock } from '../../src/core/clock.ts';
+
+export function fastClock(times: number): Clock {
+  const real = systemClock();
+  const startMs = real.nowMs();
+  const startMonotonicMs = real.monotonicMs();
+  return {
+    ...fastTimers(times),
+    nowMs: () => Math.floor(startMs + (real.nowMs() - startMs) * times),
+    monotonicMs: () => startMonotonicMs + (real.monotonicMs() - startMonotonicMs) * times,
+  };
+}
+
+/** Its timers alone, where others know what time it is: chains, and who signs for them. */
+export function fastTimers(times: number): Clock {
+  const real = systemClock();
+  return {
+    ...real,
+    sleep: (ms, signal) => real.sleep(ms / times, signal),
+    every: (ms, work) => real.every(ms / times, work),
+    after: (ms, work) => real.after(ms / times, work),
+  };
+}

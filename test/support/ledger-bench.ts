@@ -1,0 +1,70 @@
+/** A ledger on a new database, with 100 USD on account `a`, and what requests of it do. */
+import assert from 'node:assert/strict';
+import {
+  type AllowancePeriod,
+  type AllowanceSettings,
+  LEDGER_MIGRATIONS,
+} from '../../src/billing/ledger/ledger.ts';
+import { systemIds } from '../../src/core/ids.ts';
+import { silentLog } from '../../src/core/log.ts';
+import { usdToNano } from '../../src/core/money.ts';
+import type { StoreFixture } from '../databases/stores.ts';
+import { TestClock } from './test-clock.ts';
+import { TestLedger, bill } from './test-ledger.ts';
+
+export async function ledgerBench(fixture: StoreFixture) {
+  const store = await fixture.open(LEDGER_MIGRATIONS);
+  const clock = new TestClock();
+  const ledger = new TestLedger({ store, clock, ids: systemIds(), log: silentLog });
+  await ledger.start();
+  await store.transaction((tx) =>
+    ledger.creditIn(tx, {
+      accountId: 'a',
+      amountNano: usdToNano('100'),
+      from: 'house:operator-credit',
+      kind: 'CREDIT',
+      id: 'credit',
+    }),
+  );
+  let requests = 0;
+  /** Holds exactly that, under the cap of a key and those of budgets. */
+  const hold = async (usd: string, allowanceId?: string, budgetIds?: readonly string[]) => {
+    requests += 1;
+    const requestId = `r${requests}`;
+    const amountNano = usdToNano(usd);
+    const answer = await ledger.hold({
+      requestId,
+      accountId: 'a',
+      minNano: amountNano,
+      maxNano: amountNano,
+      floorNano: usdToNano('0'),
+      allowanceId,
+      budgetIds,
+    });
+    return { requestId, answer };
+  };
+  const billed = (requestId: string, usd: string) => bill(clock, requestId, usdToNano(usd));
+  const settle = (requestId: string, usd: string) => ledger.settle(billed(requestId, usd));
+  const spend = async (usd: string, allowanceId?: string) => {
+    const { requestId } = await hold(usd, allowanceId);
+    await settle(requestId, usd);
+  };
+  /** Sets the cap of key `k`, or another one; no amount takes it away. */
+  const cap = (
+    usd: string | undefined,
+    period: AllowancePeriod = 'EPOCH',
+    { id = 'k', ...of }: Pick<Partial<AllowanceSettings>, 'id' | 'counts' | 'budgetId'> = {},
+  ) =>
+    store.transaction((tx) =>
+      ledger.setAllowance(tx, {
+        id,
+        accountId: 'a',
+        period,
+        usdLimitNano: usd === undefined ? undefined : usdToNano(usd),
+        diemLimitNano: undefined,
+        ...of,
+      }),
+    );
+  const audit = async () => assert.deepEqual((await ledger.audit()).differences, []);
+  return { store, clock, ledger, hold, billed, settle, spend, cap, audit };
+}
