@@ -294,11 +294,13 @@ export class HttpServer {
         // Once for all requests with its idempotency key, where it has one.
         const isOnce =
           context.headers['idempotency-key'] !== undefined && route.ownIdempotency !== true;
-        const handle = isOnce ? this.#parts.once : route.handle;
-        const handling =
-          this.#within === undefined
-            ? handle(context, route)
-            : this.#within(context, () => handle(context, route));
+        const { once: runOnce } = this.#parts;
+        let handling: void | Promise<void>;
+        if (this.#within !== undefined) {
+          const work = (): void | Promise<void> =>
+            isOnce ? runOnce(context, route) : route.handle(context);
+          handling = this.#within(context, work);
+        } else handling = isOnce ? runOnce(context, route) : route.handle(context);
         if (handling !== undefined) await handling;
       }
     } catch (error) {
