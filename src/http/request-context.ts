@@ -290,22 +290,19 @@ export class RequestContext {
 
   /** Begins a stream; headers leave with the first write. */
   stream(status: number, contentType: string): StreamWriter {
-    return new StreamWriter(this.#begin(status, contentType));
+    this.#headers['content-type'] = contentType;
+    return new StreamWriter(this.#writeHead(status));
   }
 
   /** Begins an answer that a pipeline writes and ends. */
   pipe(status: number, contentType: string): Writable {
-    return this.#begin(status, contentType);
+    this.#headers['content-type'] = contentType;
+    return this.#writeHead(status);
   }
 
   /** Ends an answer that has begun and cannot be completed. */
   destroy(): void {
     this.#response.destroy();
-  }
-
-  #begin(status: number, contentType: string): ServerResponse {
-    this.#headers['content-type'] = contentType;
-    return this.#writeHead(status);
   }
 
   #end(status: number, body: Buffer): void {

@@ -140,6 +140,7 @@ interface DaySum {
 
 /** Adds charges to the rows of their days, one write a row: a tick has a few accounts and models. */
 export function addToDays(writer: Writer, charges: readonly Charge[], nowMs: number): void {
+  const today = dayOf(nowMs);
   const sums: DaySum[] = [];
   for (const { usage, usdNano, diemNano } of charges) {
     const day = dayOf(usage.createdMs);
@@ -178,7 +179,7 @@ export function addToDays(writer: Writer, charges: readonly Charge[], nowMs: num
       usdNano,
       diemNano,
     ]);
-    if (isLateDay(day, nowMs)) writer.execute(FORGET_SUMS, [accountId]);
+    if (day !== today && isLateDay(day, nowMs)) writer.execute(FORGET_SUMS, [accountId]);
   }
 }
 
