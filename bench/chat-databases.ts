@@ -3,8 +3,9 @@
  * run; once with many accounts and once with a single one, whose row is then the place where all
  * meet. Then what a chat costs: CPU of Farebox and of PostgreSQL, and the statements that PostgreSQL
  * was sent and what for, so that the cost of one more process can be read off where all share the
- * machine's cores. Last one caller at a time, beside what a round trip and a flush alone take.
- * Run: node bench/chat-databases.ts
+ * machine's cores, and the same of keys with caps, of accounts with a budget and with daily credit. Last
+ * one caller at a time, beside what a round trip and a flush alone take.
+ * Run: node bench/chat-databases.ts; PARTS=bounds measures the caps and budgets alone.
  */
 import { execFileSync } from 'node:child_process';
 import { setTimeout as delay } from 'node:timers/promises';
@@ -16,6 +17,7 @@ import { systemClock } from '../src/core/clock.ts';
 import { systemIds } from '../src/core/ids.ts';
 import { silentLog } from '../src/core/log.ts';
 import { usdToNano } from '../src/core/money.ts';
+import { createBudget } from '../src/billing/budgets/budgets.ts';
 import {
   type Load,
   type Target,
@@ -31,6 +33,7 @@ import {
 const ROUNDS = Number(process.env['ROUNDS'] ?? '5');
 const ACCOUNTS = 64;
 const CONNECTIONS = 64;
+const WEALTH = usdToNano('100000');
 const WIDE = '{ requestsPerMinute: 100000000, tokensPerMinute: 100000000000 }';
 
 const upstream = await startProcess('./upstream.ts');
@@ -54,16 +57,38 @@ limits:
 `;
 }
 
-async function gateway(name: string, database: string, args: readonly string[]): Promise<Target> {
-  const yaml = yamlOf(database);
+/** A target, with its database where that is on PostgreSQL. */
+interface Measured extends Target {
+  readonly database?: string;
+  readonly processes?: number;
+}
+
+/** With keys of its own; on the database of that name, or else on SQLite. */
+async function gateway(
+  name: string,
+  database?: string,
+  processes = 1,
+  bounds: readonly Bound[] = ['nothing'],
+): Promise<readonly Measured[]> {
+  const yaml = yamlOf(database === undefined ? 'sqlite:./farebox.db' : postgres.url(database));
+  const args = processes === 1 ? [] : ['--workers', String(processes)];
   const farebox = await startFarebox({ yaml, args, quiet: true, uncheckedAnswers: true });
   running.push(farebox);
   const pid = farebox.child.pid ?? 0;
-  const keys = await makeKeys(yaml, farebox.folder);
-  return { name, url: farebox.url, pid, pids: childrenOf(pid), keys };
+  const target = { name, url: farebox.url, pid, pids: childrenOf(pid), processes };
+  const measured = database === undefined ? target : { ...target, database };
+  const targets: Measured[] = [];
+  for (const bound of bounds) {
+    const keys = await makeKeys(yaml, farebox.folder, bound);
+    targets.push({ ...measured, name: bound === 'nothing' ? name : `with ${bound}`, keys });
+  }
+  return targets;
 }
 
-async function makeKeys(yaml: string, folder: string): Promise<string[]> {
+/** What bounds a key, or its account, besides the balance. */
+type Bound = 'nothing' | 'cap' | 'budget' | 'daily credit';
+
+async function makeKeys(yaml: string, folder: string, bound: Bound): Promise<string[]> {
   const loaded = await loadConfig({ env: {}, cwd: folder, readFile: async () => yaml });
   if (!loaded.ok) throw new Error(JSON.stringify(loaded.problems));
   const parts = { config: loaded.config, clock: systemClock(), ids: systemIds(), log: silentLog };
@@ -74,24 +99,35 @@ async function makeKeys(yaml: string, folder: string): Promise<string[]> {
     await stores.store.transaction((tx) =>
       stores.ledger.creditIn(tx, {
         accountId: account.id,
-        amountNano: usdToNano('100000'),
+        amountNano: WEALTH,
         from: 'house:operator-credit',
         kind: 'CREDIT',
         id: `bench-${account.id}`,
       }),
     );
-    const { secret } = await stores.identity.createKey({
-      accountId: account.id,
+    const { id: accountId } = account;
+    if (bound === 'daily credit') await stores.ledger.setDailyAllocation(accountId, WEALTH);
+    if (bound === 'budget') {
+      const all = { tag: undefined, value: undefined, period: 'MONTH' } as const;
+      await createBudget(stores, { ...all, accountId, usdLimitNano: WEALTH });
+    }
+    const limits = { usdLimitNano: bound === 'cap' ? WEALTH : undefined, diemLimitNano: undefined };
+    const { key, secret } = await stores.identity.createKey({
+      accountId,
       kind: 'INFERENCE',
       description: 'bench',
       expiresMs: undefined,
       limitPeriod: 'EPOCH',
-      usdLimitNano: undefined,
-      diemLimitNano: undefined,
+      ...limits,
       modelPrivacy: 'ALL',
       models: undefined,
       limits: {},
     });
+    if (bound === 'cap') {
+      await stores.store.transaction((tx) =>
+        stores.ledger.setAllowance(tx, { id: key.id, accountId, period: 'EPOCH', ...limits }),
+      );
+    }
     keys.push(secret);
   }
   await stores.close();
@@ -106,7 +142,7 @@ function childrenOf(pid: number): number[] {
 
 async function database(name: string): Promise<string> {
   await ask(`CREATE DATABASE ${name}`);
-  return postgres.url(name);
+  return name;
 }
 
 async function ask(sql: string, name = 'postgres'): Promise<readonly Record<string, unknown>[]> {
@@ -188,15 +224,15 @@ async function sampleOf(name: string): Promise<CostSample> {
 /** Median-free: one long window each, since CPU and counts add up. */
 async function reportCost(
   title: string,
-  targets: readonly Target[],
-  loadOf: (target: Target) => Load,
+  targets: readonly Measured[],
+  loadOf: (target: Measured) => Load,
 ): Promise<void> {
   console.log(`\n${title}; statements of 100 chats: all = settles + …`);
   console.log(
     'target                     chats   Farebox µs   PostgreSQL µs   log bytes   statements',
   );
-  for (const [index, target] of targets.entries()) {
-    const name = NAMES[index];
+  for (const target of targets) {
+    const { database: name } = target;
     const window = runWindow(target, { ...loadOf(target), windowMs: LEAD_MS + COST_WINDOW_MS });
     await delay(LEAD_MS);
     const before = name === undefined ? undefined : await sampleOf(name);
@@ -259,26 +295,24 @@ async function reportFlush(): Promise<void> {
 
 const FLUSHES = 300;
 
-/** The databases of the targets, where they are on PostgreSQL. */
-const NAMES = [undefined, 'one', 'two', 'four'];
-const PROCESSES = [1, 1, 2, 4];
+/** The same process with keys of each kind, by many callers and by one. */
+async function reportBounds(load: Load): Promise<void> {
+  const bounds = ['nothing', 'cap', 'budget', 'daily credit'] as const;
+  const targets = await gateway('without a bound', await database('bounds'), 1, bounds);
+  await reportCost(`cost of a chat on PostgreSQL, ${ACCOUNTS} accounts`, targets, () => load);
+  const alone = targets.map(({ keys = [], ...target }) => ({ ...target, keys: keys.slice(0, 1) }));
+  await reportCost('the same, one caller', alone, () => ({ ...load, connections: 1 }));
+}
 
-const body = Buffer.from(
-  JSON.stringify({
-    model: 'bench-model',
-    messages: [{ role: 'user', content: 'a '.repeat(500) }],
-  }),
-);
-try {
-  await ask('CREATE EXTENSION pg_stat_statements');
-  const targets = [
+/** Everything else. */
+async function reportProcesses(load: Load): Promise<void> {
+  const targets: Measured[] = [
     { name: 'bare undici proxy', ...bare },
-    await gateway('SQLite', 'sqlite:./farebox.db', []),
-    await gateway('PostgreSQL', await database('one'), []),
-    await gateway('PostgreSQL, 2 workers', await database('two'), ['--workers', '2']),
-    await gateway('PostgreSQL, 4 workers', await database('four'), ['--workers', '4']),
+    ...(await gateway('SQLite')),
+    ...(await gateway('PostgreSQL', await database('one'))),
+    ...(await gateway('PostgreSQL, 2 workers', await database('two'), 2)),
+    ...(await gateway('PostgreSQL, 4 workers', await database('four'), 4)),
   ];
-  const load = { path: '/chat/completions', connections: CONNECTIONS, windowMs: 1_000, body };
   report(`chat JSON, ${ACCOUNTS} accounts`, await compare(targets, load, ROUNDS));
   const single = targets.map(({ keys, ...target }) => {
     return keys === undefined ? target : { ...target, keys: keys.slice(0, 1) };
@@ -289,17 +323,27 @@ try {
   await reportCost(
     `cost of a chat, ${ACCOUNTS} accounts, ${CONNECTIONS} callers for each process`,
     targets.slice(1),
-    (target) => {
-      const processes = PROCESSES[targets.indexOf(target) - 1] ?? 1;
-      return { ...load, connections: CONNECTIONS * processes };
-    },
+    ({ processes = 1 }) => ({ ...load, connections: CONNECTIONS * processes }),
   );
   const quiet = { ...load, connections: 1 };
-  const unflushed = await database('unflushed');
+  const lazy = await database('unflushed');
   await ask('ALTER DATABASE unflushed SET synchronous_commit = off');
-  const alone = [...targets.slice(0, 3), await gateway('PostgreSQL, no flush', unflushed, [])];
   await reportFlush();
+  const alone = [...targets.slice(0, 3), ...(await gateway('PostgreSQL, no flush', lazy))];
   report('chat JSON, one caller at a time', await compare(alone, quiet, ROUNDS));
+}
+
+const body = Buffer.from(
+  JSON.stringify({
+    model: 'bench-model',
+    messages: [{ role: 'user', content: 'a '.repeat(500) }],
+  }),
+);
+try {
+  await ask('CREATE EXTENSION pg_stat_statements');
+  const load = { path: '/chat/completions', connections: CONNECTIONS, windowMs: 1_000, body };
+  if (process.env['PARTS'] !== 'bounds') await reportProcesses(load);
+  await reportBounds(load);
 } finally {
   for (const farebox of running) {
     await farebox.stop();

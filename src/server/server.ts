@@ -78,6 +78,8 @@ export interface App {
   readonly address: string;
   /** What it serves, as an OpenAPI 3.1 document. */
   openApi(): OpenApiDocument;
+  /** All that it serves. */
+  readonly routes: readonly Route[];
   /** Whether new work is taken, and what stands in its way. */
   readiness(): Readiness;
   /** What siblings ask of this process. */
@@ -165,6 +167,7 @@ export async function startApp(parts: AppParts): Promise<App> {
     server,
     address,
     openApi: () => document.openApi(),
+    routes,
     readiness: () => readinessOf(stores, registry.count, server.isClosing),
     ownView: async (of) =>
       of === 'metrics' ? metrics.ownPage(server) : JSON.stringify(enginesView(shared)),

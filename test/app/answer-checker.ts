@@ -4,6 +4,7 @@
  */
 import { brotliDecompressSync, gunzipSync } from 'node:zlib';
 import { Ajv2020, type ValidateFunction } from 'ajv/dist/2020.js';
+import { z } from 'zod';
 import type { JsonSchema } from '../../src/http/describe.ts';
 import {
   HEADER_GROUPS,
@@ -14,6 +15,7 @@ import {
   PROTOCOL_HEADERS,
   wholeOperation,
 } from '../../src/http/openapi/openapi.ts';
+import type { Route } from '../../src/http/route.ts';
 import type { SentAnswer } from './sent-answers.ts';
 
 const checkers = new Map<string, AnswerChecker>();
@@ -30,6 +32,33 @@ export function checkerFor(document: OpenApiDocument): AnswerChecker {
     checkers.set(key, checker);
   }
   known.set(document, checker);
+  return checker;
+}
+
+/** By what their documents are made of. */
+const checkersOfRoutes = new Map<string, AnswerChecker>();
+const schemaNumbers = new WeakMap<z.ZodType, number>();
+let schemas = 0;
+
+/**
+ * Making the document takes most servers of tests longer than all of their answers: the same routes,
+ * with the same schemas, under the same settings have the same.
+ */
+export function checkerOf(
+  app: { readonly routes: readonly Route[]; openApi(): OpenApiDocument },
+  settings: unknown,
+): AnswerChecker {
+  const key = JSON.stringify([settings, app.routes], (_name, value: unknown) => {
+    if (!(value instanceof z.ZodType)) return value;
+    const number = schemaNumbers.get(value) ?? (schemas += 1);
+    schemaNumbers.set(value, number);
+    return number;
+  });
+  let checker = checkersOfRoutes.get(key);
+  if (checker === undefined) {
+    checker = checkerFor(app.openApi());
+    checkersOfRoutes.set(key, checker);
+  }
   return checker;
 }
 

@@ -116,7 +116,8 @@ describe('the check of answers', () => {
       response.end('{"surprise":true}');
     };
     const server = createServer((_request, response) => answer(response));
-    const check = checkAnswers({ server: { server }, openApi: () => document }, '/api/v1');
+    const app = { server: { server }, routes: [], openApi: () => document };
+    const check = checkAnswers(app, '/api/v1', '');
     server.listen(0, '127.0.0.1');
     await once(server, 'listening');
     const { port } = server.address() as AddressInfo; // a TCP server has an address of this kind
@@ -135,7 +136,7 @@ describe('the check of answers', () => {
       import { checkAnswers } from ${JSON.stringify(new URL('check-answers.ts', import.meta.url))};
       const server = createServer((request, response) => response.end(request.url));
       const document = { paths: {}, components: { schemas: {}, headers: {} } };
-      checkAnswers({ server: { server }, openApi: () => document }, '/api/v1');
+      checkAnswers({ server: { server }, routes: [], openApi: () => document }, '/api/v1', '');
       server.listen(0, '127.0.0.1', async () => {
         await (await fetch('http://127.0.0.1:' + server.address().port + '/odd')).text();
         server.closeAllConnections();

@@ -6,7 +6,8 @@
 import assert from 'node:assert/strict';
 import type { Server } from 'node:http';
 import type { OpenApiDocument } from '../../src/http/openapi/openapi.ts';
-import { type AnswerChecker, checkerFor } from './answer-checker.ts';
+import type { Route } from '../../src/http/route.ts';
+import { type AnswerChecker, checkerOf } from './answer-checker.ts';
 import { copyAnswer } from './sent-answers.ts';
 
 /** Most misfits that a failure shows. */
@@ -23,17 +24,21 @@ export interface AnswerCheck {
 /** What is checked of an `App`. */
 export interface CheckedApp {
   readonly server: { readonly server: Server };
+  readonly routes: readonly Route[];
   openApi(): OpenApiDocument;
 }
 
-/** Checks every answer of the app from here on. */
-export function checkAnswers(app: CheckedApp, basePath: string): AnswerCheck {
+/**
+ * Checks every answer of the app from here on. `settings` are those that its document is made of,
+ * beside its routes.
+ */
+export function checkAnswers(app: CheckedApp, basePath: string, settings: unknown): AnswerCheck {
   const misfits = askedAtExit();
   let checker: AnswerChecker | undefined;
   let checked = 0;
   app.server.server.prependListener('request', (request, response) => {
     copyAnswer(request, response, (answer) => {
-      checker ??= checkerFor(app.openApi());
+      checker ??= checkerOf(app, settings);
       checked += 1;
       for (const misfit of checker.check(answer, basePath)) {
         misfits.add(`${answer.method} ${answer.path}: ${misfit}`);

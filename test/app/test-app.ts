@@ -81,7 +81,9 @@ export async function startTestApp(options: TestAppOptions = {}): Promise<TestAp
       check: findingsOf,
     },
   });
-  const answers = checkAnswers(app, BASE_PATH);
+  const { service, payments } = config;
+  const takesWallets = payments.base !== undefined || payments.solana !== undefined;
+  const answers = checkAnswers(app, BASE_PATH, { service, takesWallets });
   const made = await welcomeOwner(app.stores, config);
   const owner = { creditNano: usdToNano('0'), ...made, ...(await ownerOf(app)) };
   return {

@@ -2,10 +2,13 @@
 import { test } from 'node:test';
 import { runScenario } from './lease-scenarios.ts';
 
+/** Of a dozen callers for each process, one is answered every millisecond. */
+const PAUSE_MS = 10;
+
 test('a process that is stopped past its death and continued counts nothing twice', async () => {
-  await runScenario('stopped', 1);
+  await runScenario('stopped', 1, PAUSE_MS);
 });
 
 test('a synchronous standby that is promoted under load has every settle that was seen', async () => {
-  await runScenario('standby', 1);
+  await runScenario('standby', 1, PAUSE_MS);
 });

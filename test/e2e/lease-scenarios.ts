@@ -37,13 +37,15 @@ export interface Stand {
   readonly database: string;
   /** Ended after the scenario, last first. */
   readonly ends: (() => Promise<unknown>)[];
+  /** Of each caller, between two requests. */
+  readonly pauseMs: number;
 }
 
 /** Callers of a process that can be another one in a moment. */
 function callers(stand: Stand, secret: string, first: FareboxProcess | undefined) {
   const at = { process: first };
   const seen: Seen[] = [];
-  const stop = keepAsking(() => at.process, secret, seen);
+  const stop = keepAsking(() => at.process, secret, seen, stand.pauseMs);
   stand.ends.push(stop);
   return { at, seen, stop };
 }
@@ -375,13 +377,13 @@ export const SCENARIOS: Readonly<
 };
 
 /** Runs one scenario on a PostgreSQL of its own; says what was seen. */
-export async function runScenario(name: string, rounds: number): Promise<string> {
+export async function runScenario(name: string, rounds: number, pauseMs = 0): Promise<string> {
   const scenario = SCENARIOS[name];
   assert.ok(scenario !== undefined, `There is no scenario ${name}`);
   const rig = await ProcessRig.open();
   const postgres = await startPostgres();
   const ends: (() => Promise<unknown>)[] = [];
-  const stand = { rig, postgres, database: postgres.url('postgres'), ends };
+  const stand = { rig, postgres, database: postgres.url('postgres'), ends, pauseMs };
   try {
     return await scenario(stand, rounds);
   } finally {

@@ -20,6 +20,7 @@ import { webhookSignature } from '../../src/video/webhooks.ts';
 import { makeClip, openMedia, portraitJpeg, toneWav, toySpeech } from '../media/clips.ts';
 import { pngHead } from '../media/png-head.ts';
 import { type Site, endless, openSite } from '../media/site.ts';
+import { fastClock } from '../support/fast-clock.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'farebox-media-'));
 const GUARD = `limits: { guard: { failures: 100000 }, plans: { staff: { image: 1000, audio: 1000, videoQueue: 1000, videoRetrieve: 100000 } } }`;
@@ -39,9 +40,11 @@ before(async () => {
   site.pages.set('/clip.mp4', clip);
   farebox = await startTestApp({
     media: true,
+    // Between the looks at a job are seconds.
+    clock: fastClock(3),
     yaml: `${GUARD}
 fetch: { allow: [127.0.0.0/8] }
-media: { ${await toySpeech(folder)}, downloadTimeoutSeconds: 2, maxDownloadMb: 20, maxTranscriptionSeconds: 60 }
+media: { ${await toySpeech(folder)}, downloadTimeoutSeconds: 6, maxDownloadMb: 20, maxTranscriptionSeconds: 60 }
 video: { webhooks: true, webhookSecret: a-secret-of-tests }
 `,
   });

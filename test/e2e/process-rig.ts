@@ -193,11 +193,15 @@ export async function soon<T>(
   }
 }
 
-/** Clients that ask for as long as they are told to, and note every full answer. */
+/**
+ * Clients that ask for as long as they are told to, and note every full answer. `pauseMs` is between
+ * two requests of one: some are under way all the time, and the machine has work for others too.
+ */
 export function keepAsking(
   farebox: () => FareboxProcess | undefined,
   secret: string,
   seen: Seen[],
+  pauseMs = 0,
 ) {
   const asking = { isOver: false };
   const client = async (): Promise<void> => {
@@ -219,6 +223,7 @@ export function keepAsking(
         const answer = await ask(pool as Pool, secret); // made above
         seen.push(answer);
         if (answer.status !== 200) await systemClock().sleep(20);
+        else if (pauseMs > 0) await systemClock().sleep(pauseMs);
       } catch {
         // The process was killed in the middle: what was not seen in full is not counted.
         await systemClock().sleep(20);

@@ -6,6 +6,7 @@ import { connect, type Socket } from 'node:net';
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 import { after, before, describe, test } from 'node:test';
+import { fastClock } from '../support/fast-clock.ts';
 import { TestUpstream } from '../support/test-upstream.ts';
 import { type TestApp, startTestApp } from '../app/test-app.ts';
 
@@ -13,6 +14,8 @@ const PIECE = 'x'.repeat(16_384);
 /** More than the kernel's buffers take on both sides. */
 const PIECES = 1_000;
 const STALLED = 30;
+/** The clock of the server is so many times as fast. */
+const TIMES = 2;
 
 function event(choices: readonly object[], more: object = {}): string {
   const head = { id: 'c', object: 'chat.completion.chunk', created: 1, model: 'm' };
@@ -52,6 +55,7 @@ describe('callers that do not read', () => {
     engine = await TestUpstream.start();
     engine.otherwise = { kind: 'own', answer: (response) => void streamAll(response) };
     farebox = await startTestApp({
+      clock: fastClock(TIMES),
       yaml: `
 http: { writeTimeoutSeconds: 5 }
 engines: { one: { url: ${engine.url}, totalTimeoutMs: 3000, concurrency: 500 } }
@@ -110,7 +114,7 @@ limits: { plans: { staff: { text: { XS: &wide { requestsPerMinute: 100000, token
     const before = await balance();
     const socket = await ask({ stream: true });
     // Longer than the engine may take, shorter than the write timeout.
-    await new Promise((resolve) => setTimeout(resolve, 3_600));
+    await new Promise((resolve) => setTimeout(resolve, 3_600 / TIMES));
     let text = '';
     let sizeBytes = 0;
     socket.resume().on('data', (chunk: Buffer) => {

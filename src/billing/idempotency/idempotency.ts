@@ -70,7 +70,12 @@ interface EntryRow {
 /** Limit of the specification. */
 const KEY_PATTERN = /^[A-Za-z0-9_-]{1,255}$/;
 const KEPT_MS = DAY_MS;
-/** How long a holder that stopped renewing still holds, and how often it renews. */
+/**
+ * How long a holder that stopped renewing still holds, and how often it renews. Longer than a database
+ * needs to come back, since a request that goes on and has lost its key runs twice and is charged twice;
+ * and shorter than the time until a process counts as dead (`cluster.deadAfterSeconds`), so that its
+ * death, which others only infer from its silence, would free no key sooner.
+ */
 const LEASE_MS = 20_000;
 const RENEW_MS = 5_000;
 /** How often a waiting duplicate looks for the answer: this process or another one stores it. */

@@ -61,6 +61,7 @@ export class OwnDocument {
   }
 }
 
+const Document = z.looseObject({ openapi: z.literal('3.1.0').describe('Version of OpenAPI.') });
 const HOUR_SECONDS = 3_600;
 const CACHED = { 'cache-control': `public, max-age=${HOUR_SECONDS}` };
 /**
@@ -98,14 +99,7 @@ export function documentationRoutes(document: OwnDocument): Route[] {
         tag: 'Operations',
         summary: 'This document',
         about: 'OpenAPI 3.1, made from the schemas that validate requests.',
-        answers: [
-          jsonAnswer(
-            'The document.',
-            z.looseObject({ openapi: z.literal('3.1.0').describe('Version of OpenAPI.') }),
-            { openapi: '3.1.0' },
-            'no-store',
-          ),
-        ],
+        answers: [jsonAnswer('The document.', Document, { openapi: '3.1.0' }, 'no-store')],
       },
       handle: async (context) => {
         json ??= Buffer.from(JSON.stringify(document.openApi()));
