@@ -270,14 +270,8 @@ export class EngineRun implements Waiter, Chooser, Placed {
     const head = this.#head;
     attempt.target.state.succeed(attempt.ticket, head?.firstByteMs ?? 0);
     if (this.#isEnded || head === null) return;
-    const { replica, firstByteMs } = head;
-    const success = {
-      ok: true,
-      bytes: this.#bytes,
-      attempts: this.#attempts,
-      replica,
-      firstByteMs,
-    } as const;
+    const { replica, attempts, firstByteMs } = head;
+    const success = { ok: true, bytes: this.#bytes, attempts, replica, firstByteMs } as const;
     if (this.#sink !== null) return this.#finish(success);
     const answer: EngineAnswer = { ...success, head, body: this.#wholeBody() };
     this.#finish(answer);
