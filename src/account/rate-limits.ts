@@ -7,7 +7,7 @@ import { dayOf, dayStartMs, isoTime } from '../core/clock.ts';
 import { toUsdNumber } from '../core/money.ts';
 import { type WindowState, bucketOf, stateNow } from '../billing/limits/limits.ts';
 import { KEYS_ENDPOINT, creationRate } from './manage-keys.ts';
-import { callerRate } from '../catalog/model-access.ts';
+import { callerRate } from '../http/model-sale.ts';
 import { type RouteDescription, jsonAnswer } from '../http/describe.ts';
 import { type Route, get } from '../http/route.ts';
 import type { Caller } from '../identity/identity.ts';

@@ -5,8 +5,7 @@
  */
 import { sha256Hex } from '../core/ids.ts';
 import { Fault } from '../core/faults.ts';
-import { isJsonObject, type JsonObject } from '../json/json-scan.ts';
-import { parseJsonObject } from '../json/validation.ts';
+import { parseJsonObject, isJsonObject, type JsonObject } from '../json/json-scan.ts';
 import type { BatchProblem } from './batch.ts';
 
 /** A longer line is refused: several of them are in memory at once. */

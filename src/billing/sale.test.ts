@@ -49,6 +49,7 @@ for (const dialect of ['sqlite', 'postgres'] as const) {
           identity: { lockBudget: async () => undefined },
         }),
         minimumCreditNano: () => CENT,
+        observers: [],
         walletRefusal: () => new Fault('PAYMENT_REQUIRED'),
       });
       const credit = (id: string, amountNano: Nano) =>

@@ -19,7 +19,6 @@ import {
   NO_TOKENS,
   type SettleRequest,
   type Settlement,
-  type TokenCounts,
   type UsageRecord,
 } from './ledger/ledger.ts';
 import type { BudgetCaps } from './budgets/budgets.ts';
@@ -83,8 +82,13 @@ export interface SalesParts {
   readonly walletRefusal: WalletRefusal;
   /** What requests count against beside the caps of their keys. */
   readonly budgets: BudgetCaps;
-  /** Told of every request that is settled for the first time: metrics and traces. */
-  readonly settled?: (sale: Sale, outcome: Outcome, settlement: Settlement) => void;
+  /** Metrics and traces. */
+  readonly observers: readonly SaleObserver[];
+}
+
+export interface SaleObserver {
+  /** Told of every request that is settled, for the first time. */
+  settled(sale: Sale, outcome: Outcome, settlement: Settlement): void;
 }
 
 interface SaleContext extends SalesParts {
@@ -104,8 +108,17 @@ export class Sales {
    * 402, and what the work throws; a caller who has left hears nothing of that: `undefined`.
    */
   async sell<T>(request: SaleRequest, work: (sale: Sale) => Promise<T>): Promise<T | undefined> {
-    const admitting = this.#admit(request);
-    const sale = admitting instanceof Promise ? await admitting : admitting;
+    const { windows, clock } = this.#context;
+    const nowMs = clock.nowMs();
+    const isCounted = request.caller.isBatch !== true;
+    const taking = isCounted ? windows.take(takeOf(request), nowMs) : UNCOUNTED;
+    // Nothing is waited for where limits and holds are in memory.
+    const taken = taking instanceof Promise ? await taking : taking;
+    if (!taken.ok) throw this.#limited(request, taken, nowMs);
+    const sale = new Sale(this.#context, request, taken, nowMs);
+    // A payment is taken between the two: a caller above its limits does not pay.
+    const reserving = request.price === undefined ? undefined : sale.reserve(request.price);
+    if (reserving !== undefined) await reserving;
     let failure: unknown;
     try {
       return await work(sale);
@@ -116,24 +129,6 @@ export class Sales {
     } finally {
       if (sale.state === 'held') await this.#releaseFailed(sale, failure);
     }
-  }
-
-  /** At once, where limits and holds are in memory. */
-  #admit(request: SaleRequest): Sale | Promise<Sale> {
-    const { windows, clock } = this.#context;
-    const nowMs = clock.nowMs();
-    if (request.caller.isBatch === true) return this.#counted(request, UNCOUNTED, nowMs);
-    const taking = windows.take(takeOf(request), nowMs);
-    if (!(taking instanceof Promise)) return this.#counted(request, taking, nowMs);
-    return taking.then((taken) => this.#counted(request, taken, nowMs));
-  }
-
-  #counted(request: SaleRequest, taken: WindowAnswer, nowMs: number): Sale | Promise<Sale> {
-    if (!taken.ok) throw this.#limited(request, taken, nowMs);
-    const sale = new Sale(this.#context, request, taken, nowMs);
-    // A payment is taken between the two: a caller above its limits does not pay.
-    const reserving = request.price === undefined ? undefined : sale.reserve(request.price);
-    return reserving === undefined ? sale : reserving.then(() => sale);
   }
 
   async #releaseFailed(sale: Sale, failure: unknown): Promise<void> {
@@ -334,13 +329,30 @@ export class Sale implements Counted {
     outcome: Outcome,
     together?: (tx: Queryable, settlement: Settlement) => Promise<void>,
   ): Promise<Settlement> {
-    const { ledger, waits, settled } = this.#context;
-    const { caller, paid } = this.request;
+    const { ledger, waits, observers } = this.#context;
+    const { requestId, caller, kind, modelId, priceVersion, metadata, paid } = this.request;
     const isDelivery = this.keeper?.isDelivery === true;
     // Nobody gets what was produced until then.
     if (isDelivery && together === undefined) outcome = undelivered(outcome);
     const tokens = outcome.tokens ?? NO_TOKENS;
-    const usage = this.#usageOf(outcome, tokens);
+    const usage: UsageRecord = {
+      requestId,
+      createdMs: this.startedMs,
+      accountId: caller.accountId,
+      keyId: caller.keyId,
+      kind,
+      modelId,
+      attempts: outcome.attempts ?? 0,
+      tokens,
+      countedBy: outcome.countedBy ?? 'none',
+      priceVersion,
+      latencyMs: this.#context.clock.nowMs() - this.startedMs,
+      status: outcome.status,
+      replica: outcome.replica,
+      firstTokenMs: outcome.firstTokenMs,
+      metadata,
+      extras: outcome.extras,
+    };
     const { allowanceId } = caller;
     const request = { costNano: outcome.costNano, usage, allowanceId, budgetIds: this.#budgetIds };
     const room = this.#correctRoom(tokens.prompt + tokens.completion);
@@ -356,7 +368,7 @@ export class Sale implements Counted {
     if (room !== undefined) await room;
     if (!settlement.fresh) return settlement;
     if (outcome.costNano > 0n) paid?.();
-    settled?.(this, outcome, settlement);
+    for (const observer of observers) observer.settled(this, outcome, settlement);
     return settlement;
   }
 
@@ -394,28 +406,6 @@ export class Sale implements Counted {
   /** Ends a request that produced nothing to pay for. */
   release(outcome: Omit<Outcome, 'costNano'>): Promise<Settlement> {
     return this.settle({ ...outcome, costNano: ZERO });
-  }
-
-  #usageOf(outcome: Outcome, tokens: TokenCounts): UsageRecord {
-    const { requestId, caller, kind, modelId, priceVersion, metadata } = this.request;
-    return {
-      requestId,
-      createdMs: this.startedMs,
-      accountId: caller.accountId,
-      keyId: caller.keyId,
-      kind,
-      modelId,
-      attempts: outcome.attempts ?? 0,
-      tokens,
-      countedBy: outcome.countedBy ?? 'none',
-      priceVersion,
-      latencyMs: this.#context.clock.nowMs() - this.startedMs,
-      status: outcome.status,
-      replica: outcome.replica,
-      firstTokenMs: outcome.firstTokenMs,
-      metadata,
-      extras: outcome.extras,
-    };
   }
 
   /**

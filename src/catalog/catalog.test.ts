@@ -4,9 +4,7 @@ import { test } from 'node:test';
 import { loadConfig } from '../config/config.ts';
 import { Fault, type FaultCode } from '../core/faults.ts';
 import { TestClock } from '../../test/support/test-clock.ts';
-import { Catalog, type CatalogModel, type DiscoveredModel, type KeyLimits } from './catalog.ts';
-import type { ModelPrivacy, Plan } from '../identity/identity.ts';
-import { callerRate, requireAccess, requireRegion } from './model-access.ts';
+import { Catalog, type DiscoveredModel, type KeyLimits } from './catalog.ts';
 
 const PRICE = 'price: { input: 0.3, output: 1.2 }';
 
@@ -362,60 +360,6 @@ test('without a rerouting a removed model is 410 and names its replacement', asy
     code: 'MODEL_RETIRED',
     message: 'The model "old" was retired on 2026-12-01; use "new"',
   });
-});
-
-const ANYWHERE = { country: undefined };
-
-test('a restricted model is refused in its countries, and where the country is not told', async () => {
-  const catalog = await catalogOf(YAML);
-  const { model } = catalog.require('atlas-24b', 'text');
-  const restricted = { ...model, regionRestrictions: ['FR', 'KP'] };
-  const from = (country: string | undefined, of = restricted) =>
-    code(() => requireRegion(of, { country }));
-  assert.equal(from('FR'), 'REGION_NOT_ALLOWED');
-  assert.equal(from(''), 'REGION_NOT_ALLOWED');
-  assert.equal(from('DE'), 'none');
-  assert.equal(from(undefined), 'none');
-  assert.equal(from('', { ...restricted, regionRestrictions: [] }), 'none');
-});
-
-test('plans and privacy limits refuse what they do not include', async () => {
-  const catalog = await catalogOf(YAML);
-  const pro = catalog.require('llama-3.1-8b', 'text').model;
-  const open = catalog.require('atlas-24b', 'text').model;
-  const access = (model: CatalogModel, plan: Plan, modelPrivacy: ModelPrivacy): string =>
-    code(() => requireAccess(model, { plan, modelPrivacy, models: undefined }, ANYWHERE));
-  assert.equal(access(pro, 'paid', 'ALL'), 'PRO_ONLY_MODEL');
-  for (const plan of ['pro', 'partner', 'staff'] as const) {
-    assert.equal(access(pro, plan, 'ALL'), 'none');
-  }
-  assert.equal(access(open, 'paid', 'ALL'), 'none');
-  assert.equal(access(pro, 'pro', 'PRIVATE_TEXT'), 'MODEL_NOT_ALLOWED');
-  assert.equal(access(pro, 'pro', 'PRIVATE_ONLY'), 'MODEL_NOT_ALLOWED');
-  assert.equal(access(open, 'paid', 'PRIVATE_ONLY'), 'none');
-  const listed = { plan: 'paid', modelPrivacy: 'ALL', models: new Set(['another']) } as const;
-  assert.equal(
-    code(() => requireAccess(open, listed, ANYWHERE)),
-    'MODEL_NOT_ALLOWED',
-  );
-});
-
-test('limits follow tier, type and plan, and a model can have its own', async () => {
-  const yaml = YAML.replace('privacy: anonymized', 'limits: { requestsPerMinute: 3 }');
-  const config = await settings(yaml);
-  const catalog = new Catalog({ settings: config, clock: new TestClock() });
-  const rate = (name: string, plan: 'paid' | 'partner', type: 'text' | 'embedding' = 'text') => {
-    const { requestsPerMinute, tokensPerMinute } = callerRate(
-      config.limits,
-      { plan, keyLimits: {}, accountLimits: {} },
-      catalog.require(name, type).model,
-    );
-    return [requestsPerMinute, tokensPerMinute];
-  };
-  assert.deepEqual(rate('atlas-24b', 'paid'), [50, 750_000]);
-  assert.deepEqual(rate('atlas-24b', 'partner'), [100, 1_500_000]);
-  assert.deepEqual(rate('llama-3.1-8b', 'paid'), [3, 750_000]);
-  assert.deepEqual(rate('embed', 'paid', 'embedding'), [500, 0]);
 });
 
 test('ten thousand models cost a lookup no more than ten', async () => {

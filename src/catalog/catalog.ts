@@ -11,13 +11,13 @@ import { type Config, MODEL_TYPES, type ModelType } from '../config/config.ts';
 import { type Clock, SECOND_MS } from '../core/clock.ts';
 import { Fault } from '../core/faults.ts';
 import type { ModelPrivacy } from '../identity/identity.ts';
-import { isWithinPrivacy } from './model-access.ts';
 import {
   type ModelOutage,
   type CatalogModel,
   configuredModel,
   discoveredModel,
   type DiscoveredModel,
+  isWithinPrivacy,
   mergeDiscovered,
 } from './model.ts';
 import {
@@ -39,6 +39,7 @@ export type {
   Origin,
   Replica,
 } from './model.ts';
+export { isWithinPrivacy } from './model.ts';
 export {
   LIST_TYPES,
   type ListType,
@@ -55,6 +56,8 @@ export {
   imagePrice,
   outputTokensAffordable,
   type Price,
+  requireBatchPrice,
+  requirePrice,
   surcharge,
   type Usage,
   type UsageBound,

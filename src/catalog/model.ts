@@ -12,6 +12,7 @@ import type {
 } from '../config/config.ts';
 import { compilePrice, type Price, scaledRow } from './pricing.ts';
 import { DAY_MS } from '../core/clock.ts';
+import type { ModelPrivacy } from '../identity/identity.ts';
 
 /** Why a model that is known does not serve now: still on its way, or not to be had. */
 export interface ModelOutage {
@@ -266,4 +267,10 @@ export function parametersInId(id: string): number | undefined {
 export function tierOfId(id: string): Tier {
   const parameters = parametersInId(id);
   return parameters === undefined ? 'M' : tierOfParameters(parameters);
+}
+
+/** Whether a key with this limit may use the model. */
+export function isWithinPrivacy(model: CatalogModel, privacy: ModelPrivacy): boolean {
+  if (privacy === 'ALL' || model.privacy === 'private') return true;
+  return privacy === 'PRIVATE_TEXT' && model.type !== 'text';
 }

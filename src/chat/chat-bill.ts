@@ -86,13 +86,15 @@ export interface ChatBill {
   readonly tokens: TokenCounts;
   readonly countedBy: UsageRecord['countedBy'];
   readonly costNano: Nano;
+  /** What was used beside tokens. */
+  readonly extraUses: readonly ExtraUse[];
 }
 
 /** The bill of all rounds, with the searches, pages and the like that were really used. */
 export function billChat(
   rounds: readonly RoundUse[],
   price: Price,
-  uses: readonly ExtraUse[],
+  extraUses: readonly ExtraUse[],
 ): ChatBill {
   const tokens = { prompt: 0, completion: 0, cached: 0, cacheWrite: 0, reasoning: 0 };
   let hasWork = false;
@@ -106,7 +108,7 @@ export function billChat(
     hasWork ||= round.isWork;
     if (round.countedBy === 'bytes') countedBy = 'bytes';
   }
-  const surcharges = surchargesOf(uses);
+  const surcharges = extraUses.length === 0 ? ZERO : surchargesOf(extraUses);
   // An empty answer that cost the engine no work is free: nothing to pay for the tokens.
   const isDue = tokens.completion > 0 || hasWork;
   const usage = {
@@ -117,7 +119,7 @@ export function billChat(
     reasoningTokens: tokens.reasoning,
   };
   const costNano = isDue ? chargeForCalls(rounds, { surcharges }, price) : surcharges;
-  return { usage, tokens, countedBy, costNano };
+  return { usage, tokens, countedBy, costNano, extraUses };
 }
 
 /** The usage of one engine call, within what its hold covers. The one place that counts. */

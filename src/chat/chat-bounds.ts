@@ -17,7 +17,7 @@ import {
   outputTokensAffordable,
 } from '../catalog/catalog.ts';
 import { Fault } from '../core/faults.ts';
-import { type Nano, nano } from '../core/money.ts';
+import { type Nano, ZERO, nano } from '../core/money.ts';
 import {
   mediaTokensAtMost,
   tokensAbout,
@@ -178,7 +178,9 @@ export function holdBounds(inputs: HoldInputs): Required<PriceBounds> {
   const { request, price, bounds, additions } = inputs;
   const { promptTokens, outputTokens } = bounds;
   const searches = additions.autoSearch?.searchesLeft ?? 0;
-  const surcharges = surchargesOf(boundUses(additions));
+  const { usesBound, socialSearch } = additions;
+  const uses = socialSearch === undefined ? usesBound : [...usesBound, socialSearch.bound];
+  const surcharges = uses.length === 0 ? ZERO : surchargesOf(uses);
   const leastUseful = inputs.protocol?.leastOutputTokens ?? MIN_OUTPUT_TOKENS;
   const leastOutput = Math.min(outputTokens, leastUseful);
   const least = { promptTokens, maxOutputTokens: leastOutput, choices: request.choiceCount };
@@ -221,11 +223,6 @@ function mostNano(
   bound.maxOutputTokens += searches * MIN_OUTPUT_TOKENS;
   bound.surcharges = nano(surcharges + surchargesOf([auto.cost(searches)]));
   return boundFor(bound, price);
-}
-
-/** The most that a plan's work and an engine's own search use. */
-function boundUses({ usesBound, socialSearch }: AdditionBounds): readonly ExtraUse[] {
-  return socialSearch === undefined ? usesBound : [...usesBound, socialSearch.bound];
 }
 
 export interface Round extends RoundLimits {

@@ -5,16 +5,24 @@
 import type { Outcome, Sale, Sales, RateRule } from '../billing/sale.ts';
 import type { Catalog, CatalogModel, DeprecationNotice, Price } from '../catalog/catalog.ts';
 import { assert } from '../core/assert.ts';
-import type { Cancellation } from '../core/cancellation.ts';
+import type { Cancellation, Cancelling } from '../core/cancellation.ts';
 import type { Clock } from '../core/clock.ts';
 import type { Ids } from '../core/ids.ts';
 import type { Log } from '../core/log.ts';
 import { formatUsd, nano, toUsdNumber } from '../core/money.ts';
-import type { EngineFailure, EngineHead, EngineOutcome, Engines } from '../engines/engines.ts';
+import type {
+  EngineFailure,
+  EngineHead,
+  EngineOutcome,
+  Engines,
+  Replica,
+  WholeCall,
+} from '../engines/engines.ts';
 import { engineFault, saysContextOverflow } from '../engines/engine-refusal.ts';
 import type { AnswerFacts, AnswerHeaders } from '../http/answer-headers.ts';
 import type { RequestContext } from '../http/request-context.ts';
 import type { Caller } from '../identity/identity.ts';
+import type { TimeLimits } from '../net/upstream-pool.ts';
 import { AnswerBlocks } from './agents/answer-blocks.ts';
 import type { AnswerProtocol } from './agents/answer-protocol.ts';
 import { promptTokensAbout } from './agents/prompt-count.ts';
@@ -49,10 +57,23 @@ import {
   type AnswerEnd,
   type AnswerFrame,
   type AnswerOptions,
-  chatCompletionId,
+  type ChatAnswer,
+  readChatAnswer,
 } from './wire/chat-response.ts';
 import { NOTHING_CITED } from './wire/engine-citations.ts';
+import { engineRequest } from './wire/engine-request.ts';
 import type { HeldRound } from './wire/held-calls.ts';
+
+/** An answer of more than this is not one, whatever was asked for. */
+const MAX_RESPONSE_BYTES = 256 * 1024 * 1024;
+/** Of an answer whose grant is small: names, settings and figures that an engine adds. */
+const MIN_RESPONSE_BYTES = 1024 * 1024;
+/** One token as a chunk for each of its characters, or with its twenty likeliest others. */
+const RESPONSE_BYTES_PER_TOKEN = 16 * 1024;
+/** An answer in one piece has its first byte when all of it is there. */
+const WHOLE_LIMITS = { firstByteMs: 600_000 };
+const STREAM_TYPES = ['text/event-stream'];
+const WHOLE_TYPES = ['application/json'];
 
 export interface ChatParts {
   readonly catalog: Catalog;
@@ -95,75 +116,55 @@ export interface ChatPlan {
   readonly protocol: AnswerProtocol | undefined;
 }
 
-export class ChatRun implements ChatPlan {
-  readonly parts: ChatParts;
-  readonly context: RequestContext;
-  readonly cancellation: Cancellation;
-  readonly request: ChatRequest;
-  readonly model: CatalogModel;
-  readonly deprecation: DeprecationNotice | undefined;
-  readonly price: Price;
-  readonly additions: AdditionsPlan;
-  readonly systemPrompt: string;
-  readonly bounds: ChatBounds;
-  readonly protocol: AnswerProtocol | undefined;
+/** A request that runs. */
+export interface ChatRun extends ChatPlan {
   readonly sale: Sale;
   readonly prepared: PreparedAdditions;
   /** The engine call that runs. */
   round: Round;
   /** Of the calls that have ended. */
-  uses: readonly RoundUse[] = [];
+  uses: readonly RoundUse[];
   /** Tries of all calls that have ended. */
-  attempts = 0;
+  attempts: number;
   /** What the engine's own search found. */
-  cited: readonly RawResult[] = NOTHING_CITED;
-
-  constructor(plan: ChatPlan, sale: Sale, prepared: PreparedAdditions, round: Round) {
-    this.parts = plan.parts;
-    this.context = plan.context;
-    this.cancellation = plan.cancellation;
-    this.request = plan.request;
-    this.model = plan.model;
-    this.deprecation = plan.deprecation;
-    this.price = plan.price;
-    this.additions = plan.additions;
-    this.systemPrompt = plan.systemPrompt;
-    this.bounds = plan.bounds;
-    this.protocol = plan.protocol;
-    this.sale = sale;
-    this.prepared = prepared;
-    this.round = round;
-  }
+  cited: readonly RawResult[];
 }
 
-/** Plans the first engine call, now that its prompt is known. Throws 402 when it is too dear. */
+const NO_USES: readonly RoundUse[] = [];
+
+/** A run whose first engine call is planned, now that its prompt is known. Throws 402 when it is too dear. */
 export function startRun(plan: ChatPlan, sale: Sale, prepared: PreparedAdditions): ChatRun {
-  const { request, model, bounds, additions } = plan;
-  const { grantedNano } = sale.hold;
-  if (request.isPlain && grantedNano === sale.request.price?.maxNano) {
+  const { request, bounds, systemPrompt } = plan;
+  let round: Round;
+  if (request.isPlain && sale.hold.grantedNano === sale.request.price?.maxNano) {
     // The hold is of everything that it can cost.
-    const promptBytes = request.facts.textBytes + Buffer.byteLength(plan.systemPrompt);
+    const promptBytes = request.facts.textBytes + Buffer.byteLength(systemPrompt);
     const { promptTokens, outputTokens } = bounds;
-    const round = { messages: undefined, searches: 0, promptBytes, promptTokens, outputTokens };
-    return new ChatRun(plan, sale, prepared, round);
-  }
+    round = { messages: undefined, searches: 0, promptBytes, promptTokens, outputTokens };
+  } else round = firstRound(plan, sale, prepared);
+  return { ...plan, sale, prepared, round, uses: NO_USES, attempts: 0, cited: NOTHING_CITED };
+}
+
+/** As much as the hold covers. */
+function firstRound(plan: ChatPlan, sale: Sale, prepared: PreparedAdditions): Round {
+  const { request, model, price, bounds, additions } = plan;
   const addedBytes = Buffer.byteLength(plan.systemPrompt) + prepared.textBytes;
   const social = additions.socialSearch;
   const surcharges = surchargesOf(social ? [...prepared.uses, social.bound] : prepared.uses);
   const inputs: RoundInputs = {
     request,
     model,
-    price: plan.price,
+    price,
     messages: prepared.messages,
     bounds: prepared.textBytes === 0 ? bounds : chatBounds(request, model, addedBytes),
     addedBytes,
-    leftNano: nano(grantedNano - surcharges),
+    leftNano: nano(sale.hold.grantedNano - surcharges),
     usedOutputTokens: 0,
     auto: additions.autoSearch,
   };
   const round = planRound(inputs);
   if (round === undefined) throw sale.tooDear(nano(surcharges + leastOfRound(inputs)));
-  return new ChatRun(plan, sale, prepared, round);
+  return round;
 }
 
 /** Answers the calls of the round that has ended, and plans the next; rejects on abort. */
@@ -189,10 +190,9 @@ export async function searchRound(run: ChatRun, held: HeldRound): Promise<void> 
   run.round = planRound(inputs) ?? lastResort(inputs);
 }
 
-/** What was used beside tokens. */
-function extraUses({ prepared, additions, uses }: ChatRun): readonly ExtraUse[] {
+/** What was used beside tokens, where the model or the engine searched. */
+function searchUses({ prepared, additions, uses }: ChatRun): readonly ExtraUse[] {
   const { autoSearch: auto, socialSearch: social } = additions;
-  if (auto === undefined && social === undefined) return prepared.uses;
   const all = [...prepared.uses];
   if (auto !== undefined) all.push(auto.use);
   if (social !== undefined && uses.length > 0) {
@@ -205,7 +205,9 @@ function extraUses({ prepared, additions, uses }: ChatRun): readonly ExtraUse[] 
 
 /** The bill of all rounds that have ended. */
 export function billOf(run: ChatRun): ChatBill {
-  return billChat(run.uses, run.price, extraUses(run));
+  const { prepared, additions, uses, price } = run;
+  const hasSearch = additions.autoSearch !== undefined || additions.socialSearch !== undefined;
+  return billChat(uses, price, hasSearch ? searchUses(run) : prepared.uses);
 }
 
 export function citationsOf({ prepared, additions, cited }: ChatRun): readonly SearchResult[] {
@@ -230,12 +232,84 @@ export function answerOptions(run: ChatRun): AnswerOptions & AnswerFrame {
     readsCitations: additions.socialSearch !== undefined,
     choiceCount: request.choiceCount,
     maxOutputTokens: round.outputTokens,
-    id: chatCompletionId(context.requestId),
+    // The receipt is found by either id.
+    id: `chatcmpl-${context.requestId}`,
     model: model.id,
     createdS: Math.floor(parts.clock.nowMs() / 1_000),
     serviceName: parts.serviceName,
     documents: prepared.documents ?? additions.autoSearch?.documents,
   };
+}
+
+/**
+ * The engine call of the current round: the body for each replica, affinity, and how much is read;
+ * where the answer is taken whole also what was read of it.
+ */
+export class ChatCall implements WholeCall {
+  readonly work = 'chat';
+  readonly method = 'POST';
+  readonly path = '/chat/completions';
+  readonly contentType = 'application/json';
+  readonly canAmend = true;
+  readonly replicas: readonly Replica[];
+  readonly affinityKey: string | undefined;
+  readonly caller: string;
+  readonly signal: Cancelling;
+  readonly maxResponseBytes: number;
+  readonly timeLimits: Partial<TimeLimits> | undefined;
+  readonly accept: readonly string[];
+  /** The usable answer that came last, of a call whose answer is read whole. */
+  read: ChatAnswer | undefined = undefined;
+  readonly #run: ChatRun;
+  readonly #options: AnswerOptions | undefined;
+
+  /** `options`: how an answer that is taken whole is read. */
+  constructor(run: ChatRun, options?: AnswerOptions) {
+    const { request, model, round } = run;
+    this.#run = run;
+    this.#options = options;
+    this.replicas = model.replicas;
+    this.affinityKey = request.promptCacheKey;
+    this.caller = run.context.caller.accountId;
+    this.signal = run.cancellation;
+    // Figures of the prompt's tokens are as long as the prompt.
+    const isUnbounded = Object.hasOwn(request.fields, 'prompt_logprobs');
+    const tokens = round.outputTokens * request.choiceCount;
+    const grantedBytes = MIN_RESPONSE_BYTES + tokens * RESPONSE_BYTES_PER_TOKEN;
+    this.maxResponseBytes = isUnbounded
+      ? MAX_RESPONSE_BYTES
+      : Math.min(MAX_RESPONSE_BYTES, grantedBytes);
+    this.timeLimits = request.stream ? undefined : WHOLE_LIMITS;
+    this.accept = request.stream ? STREAM_TYPES : WHOLE_TYPES;
+  }
+
+  buildBody(replica: Replica, refusal?: EngineFailure): Buffer | undefined {
+    const { request, model, parts, additions, round, systemPrompt } = this.#run;
+    const { dialects } = parts;
+    if (refusal !== undefined && !dialects.learn(replica, request, refusal)) return undefined;
+    return engineRequest(request, {
+      model: replica.model,
+      dialect: dialects.of(replica),
+      abilities: model,
+      maxOutputTokens: round.outputTokens,
+      systemPrompt,
+      messages: round.messages,
+      extraTool: round.searches === 0 ? undefined : additions.autoSearch?.tool,
+      extraMembers: additions.socialSearch?.membersFor(replica.engine),
+    });
+  }
+
+  /** An answer that is cut or no chat completion is the engine's failure: another may do better. */
+  isUsable(body: Buffer): boolean {
+    if (this.#options === undefined) return true;
+    try {
+      this.read = readChatAnswer(body, this.#options);
+      return true;
+    } catch {
+      // The engines report it as `garbage` when no replica gives a usable answer.
+      return false;
+    }
+  }
 }
 
 /** The blocks of the answer, for a protocol that shows it in blocks; what `on` found is in them. */
@@ -274,12 +348,13 @@ export function answerEnd(
 /** What is settled for the rounds that have ended. */
 export function outcomeOf(
   run: ChatRun,
-  { costNano, tokens, countedBy }: ChatBill,
+  { costNano, tokens, countedBy, extraUses }: ChatBill,
   status: Outcome['status'],
   from: Pick<Outcome, 'replica' | 'firstTokenMs'>,
 ): Outcome {
   const { uses, attempts } = run;
-  const extras: Record<string, unknown> = receiptLines(extraUses(run));
+  const extras: Record<string, unknown> = {};
+  if (extraUses.length > 0) Object.assign(extras, receiptLines(extraUses));
   if (uses.length > 1) extras['engine_calls'] = uses.length;
   return { costNano, status, tokens, countedBy, attempts, extras, ...from };
 }

@@ -1,23 +1,78 @@
 /**
- * A chat from its parsed request on, whatever protocol it came in: resolve the model, check what it
- * can do, set the money aside, run the engine, and settle before the last byte leaves.
- * `docs/architecture.md` draws its stages.
+ * `POST /chat/completions`, and a chat from its parsed request on, whatever protocol it came in:
+ * resolve the model, check what it can do, set the money aside, run the engine, and settle before
+ * the last byte leaves. `docs/architecture.md` draws its stages. An answer in one piece is made here,
+ * a stream in `streamed-answer.ts`.
  *
  * Whatever ends a request ends its hold: an answer settles it, a caller who leaves pays for what
  * was produced, an engine that fails costs nothing but the text that had left.
  */
+import type { Settlement } from '../billing/ledger/ledger.ts';
 import type { Sale } from '../billing/sale.ts';
+import type { EngineAnswer } from '../engines/engines.ts';
 import { priceFor, saleRequest } from '../http/model-sale.ts';
+import { LARGE_BODY_BYTES } from '../http/read-request.ts';
 import type { RequestContext } from '../http/request-context.ts';
-import { type AdditionsPlan, NOTHING_ADDED, NOTHING_PREPARED } from './additions.ts';
-import { chatBounds, holdBounds, tokensEstimate } from './chat-bounds.ts';
-import { type ChatParts, type ChatPlan, type ChatRun, startRun } from './chat-run.ts';
-import { streamAnswer } from './streamed-answer.ts';
-import { wholeAnswer } from './whole-answer.ts';
-import { fitToModel } from './wire/capability-gates.ts';
-import type { AnswerProtocol } from './agents/answer-protocol.ts';
-import type { ChatRequest } from './wire/chat-request.ts';
+import { JSON_BODY, type Route } from '../http/route.ts';
 import { isTagValue } from '../http/tags.ts';
+import { NOTHING_ADDED, NOTHING_PREPARED } from './additions.ts';
+import type { AnswerBlocks } from './agents/answer-blocks.ts';
+import type { AnswerProtocol } from './agents/answer-protocol.ts';
+import { chatBounds, holdBounds, tokensEstimate } from './chat-bounds.ts';
+import { CHAT_DESCRIPTION } from './chat-completions/schema.ts';
+import {
+  answerBlocks,
+  answerEnd,
+  answerOptions,
+  billOf,
+  ChatCall,
+  type ChatParts,
+  type ChatPlan,
+  type ChatRun,
+  chatFault,
+  endRound,
+  endUnseen,
+  factsOf,
+  noteBill,
+  outcomeOf,
+  searchRound,
+  showPrepared,
+  showSearches,
+  startRun,
+} from './chat-run.ts';
+import { streamAnswer } from './streamed-answer.ts';
+import { fitToModel } from './wire/capability-gates.ts';
+import {
+  type ChatRequest,
+  type ChatRequestOptions,
+  parseChatRequest,
+} from './wire/chat-request.ts';
+import { type AnswerFrame, type ChatAnswer, writeChatAnswer } from './wire/chat-response.ts';
+import { type HeldRound, heldRoundOf, joinedAnswer } from './wire/held-calls.ts';
+
+const JSON_TYPE = 'application/json; charset=utf-8';
+
+/** `parseChatRequest` for a body that would hold up the event loop. */
+export type ReadLargeChat = (body: Buffer, options: ChatRequestOptions) => Promise<ChatRequest>;
+
+export function chatCompletionsRoute(parts: ChatParts, readLarge: ReadLargeChat): Route {
+  const options = { serviceName: parts.serviceName };
+  return {
+    method: 'POST',
+    path: '/chat/completions',
+    auth: 'key-or-wallet',
+    about: 'Chat completions',
+    body: JSON_BODY,
+    sells: 'chat',
+    describe: CHAT_DESCRIPTION,
+    handle: (context) => {
+      const { body } = context;
+      return body.length < LARGE_BODY_BYTES
+        ? runChat(parts, context, parseChatRequest(body, options))
+        : readLarge(body, options).then((request) => runChat(parts, context, request));
+    },
+  };
+}
 
 /**
  * Runs a chat; a refusal says what was learned before it. `protocol` is how its answer is said, when
@@ -48,7 +103,13 @@ export function runChat(
         signal: cancellation.signal,
         maxSearches: protocol?.maxSearches,
       });
-  const systemPrompt = joinPrompts(parts, request, additions);
+  const isOwnWanted = request.parameters.include_venice_system_prompt;
+  // The service's prompt first, then the persona; the caller's own follow in the messages.
+  let systemPrompt = isOwnWanted ? parts.systemPrompt() : '';
+  if (additions.systemPrompts.length > 0) {
+    const all = [systemPrompt, ...additions.systemPrompts];
+    systemPrompt = all.filter((text) => text !== '').join('\n\n');
+  }
   const bounds = chatBounds(request, model, Buffer.byteLength(systemPrompt));
   const plan: ChatPlan = {
     parts,
@@ -66,6 +127,7 @@ export function runChat(
   const work = (sale: Sale): Promise<void> => {
     context.known = { model, deprecation, sale };
     const { prepare } = additions;
+    const answer = request.stream ? streamAnswer : wholeAnswer;
     if (prepare === undefined) return answer(startRun(plan, sale, NOTHING_PREPARED));
     return prepare().then((prepared) => answer(startRun(plan, sale, prepared)));
   };
@@ -80,10 +142,6 @@ export function runChat(
     metadata: request.isPlain && protocol === undefined ? undefined : tagsFor(request, protocol),
   });
   return parts.sales.sell(wanted, work);
-}
-
-function answer(run: ChatRun): Promise<void> {
-  return run.request.stream ? streamAnswer(run) : wholeAnswer(run);
 }
 
 /** Agents ask for as much as they can think of: their caps are lowered where a chat's are refused. */
@@ -104,9 +162,83 @@ function tagsFor({ metadata, promptCacheKey }: ChatRequest, protocol: AnswerProt
   };
 }
 
-/** The service's prompt first, then the persona; the caller's own follow in the messages. */
-function joinPrompts(parts: ChatParts, request: ChatRequest, additions: AdditionsPlan): string {
-  const own = request.parameters.include_venice_system_prompt ? parts.systemPrompt() : '';
-  if (additions.systemPrompts.length === 0) return own;
-  return [own, ...additions.systemPrompts].filter((text) => text !== '').join('\n\n');
+/** A chat answer in one piece: collected, counted, settled, then sent. */
+async function wholeAnswer(run: ChatRun): Promise<void> {
+  const { parts, context, additions, cancellation } = run;
+  const tool = additions.autoSearch?.toolName;
+  const earlier: HeldRound[] = [];
+  const blocks = run.protocol && answerBlocks(run, run.protocol);
+  if (blocks !== undefined) showPrepared(run, blocks);
+  for (;;) {
+    const options = answerOptions(run);
+    const call = new ChatCall(run, options);
+    const answer = await parts.engines.collect(call);
+    if (!answer.ok) {
+      if (answer.reason !== 'aborted') throw chatFault(run, answer);
+      endUnseen(run, answer);
+      return settleAborted(run, answer.replica?.engine);
+    }
+    const { read } = call;
+    if (read === undefined) throw new Error('A usable answer was read');
+    run.cited = read.cited;
+    endRound(run, { reported: read.reported, tally: read.tally, extent: 'whole' }, answer);
+    if (tool === undefined) return send(run, options, read, answer, blocks);
+    const held = heldRoundOf(read, tool);
+    if (held === undefined || run.round.searches === 0) {
+      return send(run, options, joinedAnswer(read, tool, earlier), answer, blocks);
+    }
+    const shown = additions.autoSearch?.searches.length ?? 0;
+    if (blocks === undefined) earlier.push(held);
+    else blocks.choice({ delta: { content: held.content, reasoning_content: held.reasoning } });
+    try {
+      await searchRound(run, held);
+    } catch (error) {
+      // The caller left during the search; anything else is a bug.
+      if (!cancellation.aborted) throw error;
+      parts.log.debug({ requestId: context.requestId }, 'The caller left during a search');
+      return settleAborted(run, answer.replica.engine);
+    }
+    if (blocks === undefined) continue;
+    showSearches(run, blocks, shown);
+    blocks.nextRound();
+  }
+}
+
+/** Settles, and only then sends. */
+async function send(
+  run: ChatRun,
+  frame: AnswerFrame,
+  read: ChatAnswer,
+  answer: EngineAnswer,
+  blocks: AnswerBlocks | undefined,
+): Promise<void> {
+  const { parts, context } = run;
+  const bill = billOf(run);
+  const replica = answer.replica.engine;
+  const outcome = outcomeOf(run, bill, 'completed', { replica, firstTokenMs: answer.firstByteMs });
+  if (blocks !== undefined) showChoice(read, blocks);
+  const make = (settled: Settlement) => {
+    context.setAll(parts.headers.answered(factsOf(run, answer.head, settled.after.usdNano)));
+    const end = answerEnd(run, bill, settled);
+    if (blocks !== undefined) return { type: JSON_TYPE, body: blocks.whole(end) };
+    return { type: JSON_TYPE, body: writeChatAnswer(read, frame, end) };
+  };
+  const { body } = await run.sale.answer(outcome, make, blocks?.together);
+  noteBill(run, bill, replica);
+  await context.bytes(200, JSON_TYPE, body);
+}
+
+/** The one choice of the answer as a delta that says everything. */
+function showChoice({ choices: [choice] }: ChatAnswer, blocks: AnswerBlocks): void {
+  if (choice === undefined) return;
+  const { message, ...rest } = choice;
+  blocks.choice({ ...rest, delta: message });
+}
+
+/** The caller left before the answer. */
+async function settleAborted(run: ChatRun, replica: string | undefined): Promise<void> {
+  const bill = billOf(run);
+  const from = replica === undefined ? {} : { replica };
+  await run.sale.settle(outcomeOf(run, bill, 'aborted', from));
+  noteBill(run, bill, replica);
 }

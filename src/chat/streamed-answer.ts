@@ -17,6 +17,7 @@ import {
   answerEnd,
   answerOptions,
   billOf,
+  ChatCall,
   type ChatRun,
   chatFault,
   citationsOf,
@@ -31,13 +32,14 @@ import {
 } from './chat-run.ts';
 import type { AnswerBlocks } from './agents/answer-blocks.ts';
 import { queryOf } from './auto-search.ts';
-import { ChatCall } from './chat-call.ts';
 import { outputBytes } from './wire/chat-choice.ts';
 import { ChatStream, streamErrorEvents } from './wire/chat-stream.ts';
 import type { AnswerEnd } from './wire/chat-response.ts';
 import type { HeldRound } from './wire/held-calls.ts';
 
 const EVENT_STREAM = 'text/event-stream; charset=utf-8';
+/** Proxies that buffer (nginx) are told not to. */
+const STREAM_HEADERS = { 'cache-control': 'no-cache', 'x-accel-buffering': 'no' };
 /** Silence after which a comment keeps the connection open; the first one sends the headers. */
 const KEEP_ALIVE_MS = 10_000;
 /** Silence is counted in checks, so that a piece needs no look at the clock. */
@@ -54,6 +56,7 @@ class StreamedAnswer implements EngineSink {
   readonly #copy: StreamCopy | undefined;
   /** Of another protocol than chat completions. */
   readonly #blocks: AnswerBlocks | undefined;
+  readonly #stripsThinking: boolean;
   #engineRun: EngineRun | undefined;
   /** Once the stream has begun: its headers have left. */
   #writer: StreamWriter | undefined;
@@ -71,6 +74,7 @@ class StreamedAnswer implements EngineSink {
     this.#copy = context.keeper === undefined ? undefined : new StreamCopy();
     this.#blocks = run.protocol && answerBlocks(run, run.protocol);
     const options = answerOptions(run);
+    this.#stripsThinking = options.stripThinkTags;
     this.#stream = new ChatStream({
       ...options,
       mayOpenThinking: options.stripThinkTags && parts.dialects.mayOpenThinking(model.replicas),
@@ -114,9 +118,9 @@ class StreamedAnswer implements EngineSink {
       await this.#fail(fault, outcome);
       return false;
     }
-    const held = this.#stream.heldRound;
-    if (!cancellation.aborted && held !== undefined && this.#run.round.searches > 0) {
-      if (await this.#search(held)) return true;
+    if (!cancellation.aborted && this.#run.round.searches > 0) {
+      const held = this.#stream.heldRound;
+      if (held !== undefined && (await this.#search(held))) return true;
     }
     if (cancellation.aborted) await this.#settle(outcome, 'aborted');
     else await this.#complete(outcome);
@@ -130,7 +134,7 @@ class StreamedAnswer implements EngineSink {
     const isUnseen = !isComplete && outputBytes(tally) === 0;
     if (isUnseen && cancellation.aborted) return endUnseen(this.#run, outcome, reported);
     this.#run.cited = this.#stream.cited;
-    if (isComplete && this.#stream.stripsThinking) this.#noteThinking(outcome);
+    if (isComplete && this.#stripsThinking) this.#noteThinking(outcome);
     // An engine that was stopped said nothing of the whole.
     const extent = isComplete && !isCutOff ? 'whole' : 'partial';
     endRound(this.#run, { reported, tally, extent }, outcome);
@@ -207,13 +211,13 @@ class StreamedAnswer implements EngineSink {
     const { after } = expectedSettlement(this.#run.sale.hold);
     const facts = factsOf(this.#run, this.#head, after.usdNano);
     context.setAll(parts.headers.answered(facts));
-    context.set('cache-control', 'no-cache');
-    // Proxies that buffer (nginx) are told not to.
-    context.set('x-accel-buffering', 'no');
+    context.setAll(STREAM_HEADERS);
     this.#writer = context.stream(200, EVENT_STREAM);
     const blocks = this.#blocks;
     if (blocks !== undefined) this.#tell(blocks.begin() + showPrepared(this.#run, blocks));
-    else this.#showCitations(this.#writer);
+    else if (this.#run.request.parameters.include_search_results_in_stream) {
+      this.#showCitations(this.#writer);
+    }
     return this.#writer;
   }
 
@@ -251,8 +255,10 @@ class StreamedAnswer implements EngineSink {
     if (isCutOff) return undefined;
     if (failure !== undefined) return new Fault('INFERENCE_FAILED', { cause: failure.message });
     if (!outcome.ok) return chatFault(this.#run, outcome);
-    const rest = this.#stream.flush();
-    if (rest.length > 0) this.#write(this.#begin(), rest);
+    if (!this.#stream.isOver) {
+      const rest = this.#stream.flush();
+      if (rest.length > 0) this.#write(this.#begin(), rest);
+    }
     if (this.#stream.isComplete) return undefined;
     return new Fault('INFERENCE_FAILED', { cause: 'the stream ended early' });
   }

@@ -197,7 +197,7 @@ export function warningLog({ stderr }: Console): Log {
     level: 'warn',
     pretty: true,
     clock: systemClock(),
-    write: stderr.write,
+    write: stderr.draw ?? stderr.write,
   });
 }
 

@@ -64,7 +64,7 @@ export function logFor(console: Console, config: Config, json: boolean): Log {
     level,
     pretty,
     clock: systemClock(),
-    write: console.stderr.write,
+    write: console.stderr.draw ?? console.stderr.write,
   });
 }
 

@@ -5,6 +5,7 @@
  * and its control characters do not. They could erase lines, change colours or the title, or turn
  * the direction of text.
  */
+import { printable } from '../observability/log-writer.ts';
 
 /** The terminal and the process, handed in so that tests own them. */
 export interface Console {
@@ -20,26 +21,16 @@ export interface Console {
 
 export interface TextOutput {
   readonly write: (text: string) => unknown;
-  /** Writes control characters too, for a line that is drawn again and holds nobody's words. */
+  /**
+   * Writes the text as it is: of a line that is drawn again and holds nobody's words, or of the log,
+   * which makes its lines printable.
+   */
   readonly draw?: (text: string) => unknown;
   readonly isTTY?: boolean;
   readonly columns?: number;
 }
 
-/** Control characters but the line end, and marks that turn the direction of text. */
-const UNSAFE =
-  // oxlint-disable-next-line no-control-regex -- these are what it is about
-  /[\u0000-\u0009\u000b-\u001f\u007f-\u009f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]/g;
-
-/** The text with unsafe characters as `\\u001b`, which a JSON text stays valid by. */
-function printable(text: string): string {
-  return text.replaceAll(
-    UNSAFE,
-    (character) => `\\u${character.charCodeAt(0).toString(16).padStart(4, '0')}`,
-  );
-}
-
-/** The same on one line, for a cell of a table or a name in a sentence. */
+/** What is printable of a text, on one line: for a cell of a table or a name in a sentence. */
 export function printableLine(text: string): string {
   return printable(text).replaceAll('\n', '\\n');
 }
@@ -57,7 +48,7 @@ function printableOutput(output: TextOutput): TextOutput {
     isTTY: output.isTTY === true,
     columns: output.columns ?? DEFAULT_COLUMNS,
     write: (text: string) => output.write(printable(text)),
-    draw: (text: string) => output.write(text),
+    draw: output.write.bind(output),
   };
 }
 

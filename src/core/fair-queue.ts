@@ -11,11 +11,8 @@ interface Line<T> {
 export class FairQueue<T> {
   /** Those who wait, the next one first. */
   readonly #lines: Line<T>[] = [];
-  #size = 0;
-
-  get size(): number {
-    return this.#size;
-  }
+  /** Items that wait; the queue's own to change. */
+  size = 0;
 
   /** Items of one caller. */
   sizeOf(caller: string): number {
@@ -26,7 +23,7 @@ export class FairQueue<T> {
     const line = this.#line(caller);
     if (line === undefined) this.#lines.push({ caller, items: [item] });
     else line.items.push(item);
-    this.#size += 1;
+    this.size += 1;
   }
 
   /** Takes an item out that waits no longer; harmless when it is not there. */
@@ -35,7 +32,7 @@ export class FairQueue<T> {
     const at = line?.items.indexOf(item) ?? -1;
     if (line === undefined || at < 0) return;
     line.items.splice(at, 1);
-    this.#size -= 1;
+    this.size -= 1;
     if (line.items.length === 0) this.#lines.splice(this.#lines.indexOf(line), 1);
   }
 
@@ -45,7 +42,7 @@ export class FairQueue<T> {
     const line = this.#lines[at];
     if (line === undefined) return undefined;
     const item = line.items.shift();
-    this.#size -= 1;
+    this.size -= 1;
     this.#lines.splice(at, 1);
     if (line.items.length > 0) this.#lines.push(line);
     return item;
@@ -58,7 +55,7 @@ export class FairQueue<T> {
       if (longest === undefined || line.items.length > longest.items.length) longest = line;
     if (longest === undefined || longest.items.length <= this.sizeOf(caller) + 1) return undefined;
     // A line that long keeps items of its own.
-    this.#size -= 1;
+    this.size -= 1;
     return longest.items.pop();
   }
 

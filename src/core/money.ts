@@ -26,15 +26,6 @@ export function divideHalfUp(numerator: bigint, denominator: bigint): bigint {
   return (2n * numerator + denominator) / (2n * denominator);
 }
 
-/** Division rounded towards the larger integer; bounds (holds) use it, never settles. */
-export function divideUp(numerator: bigint, denominator: bigint): bigint {
-  assert(
-    numerator >= 0n && denominator > 0n,
-    'money division needs numerator >= 0, denominator > 0',
-  );
-  return (numerator + denominator - 1n) / denominator;
-}
-
 /**
  * Exact nano-USD of a decimal amount of USD, for example `0.03` or `"6.25e-7"`.
  * Throws a RangeError when the amount is negative, not finite or finer than `scale` allows.
@@ -72,9 +63,10 @@ export function femtoToNano(femto: bigint): Nano {
   return nano(divideHalfUp(femto, FEMTO_PER_NANO));
 }
 
-/** Rounds a bound in femto-USD to nano-USD, up. Used for holds. */
+/** Rounds a bound in femto-USD to nano-USD, up. Used for holds, never for settles. */
 export function femtoToNanoBound(femto: bigint): Nano {
-  return nano(divideUp(femto, FEMTO_PER_NANO));
+  assert(femto >= 0n, 'a bound is not negative');
+  return nano((femto + FEMTO_PER_NANO - 1n) / FEMTO_PER_NANO);
 }
 
 /** Nano-USD in the last of so many decimals. */

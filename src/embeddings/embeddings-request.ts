@@ -9,9 +9,9 @@
 import { z } from 'zod';
 import { Fault } from '../core/faults.ts';
 import { tokensByRule } from '../core/token-count.ts';
-import type { JsonObject } from '../json/json-scan.ts';
-import { spliceObject, type ParsedObject } from '../json/json-splice.ts';
-import { invalidRequest, parseJsonObject, refuseIssues } from '../json/validation.ts';
+import { type ParsedObject, parseJsonObject, type JsonObject } from '../json/json-scan.ts';
+import { spliceObject } from '../json/json-splice.ts';
+import { invalidRequest, refuseIssues } from '../json/validation.ts';
 
 /** `service.md`, Other constants. */
 export const MAX_INPUT_TOKENS = 8192;

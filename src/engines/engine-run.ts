@@ -29,8 +29,14 @@ import type {
   Replica,
   WholeCall,
 } from './contract.ts';
-import type { EngineState, Waiter } from './engine-state.ts';
-import { type Chooser, hashText, type Router, Target } from './routing.ts';
+import {
+  type Chooser,
+  type EngineState,
+  hashText,
+  type Router,
+  Target,
+  type Waiter,
+} from './engine-state.ts';
 import { GARBAGE, outweighs, type Verdict, verdictOfFailure, verdictOfStatus } from './verdict.ts';
 
 /** Tries on one replica; with more replicas each gets one, up to the larger bound. */
@@ -199,7 +205,7 @@ export class EngineRun implements Waiter, Chooser, Placed {
     }
     this.#attempts += 1;
     this.#last = replica;
-    engine.takeSlot();
+    engine.inFlight += 1;
     const isPlain = this.#headers === undefined && this.#call.contentType === 'application/json';
     const headers = isPlain ? engine.jsonHeaders : this.#headersFor(engine);
     const request = { method, path, headers, body: this.#body, limits, maxResponseBytes };
@@ -247,7 +253,8 @@ export class EngineRun implements Waiter, Chooser, Placed {
   succeeded(attempt: Attempt): void {
     this.#attempt = null;
     const call = this.#call;
-    const usable = call.isUsable === undefined || call.isUsable(this.#wholeBody());
+    const isTaken = this.#sink !== null || call.isUsable === undefined;
+    const usable = isTaken || call.isUsable(this.#wholeBody());
     if (typeof usable === 'boolean') return this.#judged(attempt, usable);
     usable.then(
       (verdict) => this.#judged(attempt, verdict),
@@ -263,14 +270,8 @@ export class EngineRun implements Waiter, Chooser, Placed {
     const head = this.#head;
     attempt.target.state.succeed(attempt.ticket, head?.firstByteMs ?? 0);
     if (this.#isEnded || head === null) return;
-    const { replica, firstByteMs } = head;
-    const success = {
-      ok: true,
-      bytes: this.#bytes,
-      attempts: this.#attempts,
-      replica,
-      firstByteMs,
-    } as const;
+    const { replica, attempts, firstByteMs } = head;
+    const success = { ok: true, bytes: this.#bytes, attempts, replica, firstByteMs } as const;
     if (this.#sink !== null) return this.#finish(success);
     const answer: EngineAnswer = { ...success, head, body: this.#wholeBody() };
     this.#finish(answer);

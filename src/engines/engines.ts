@@ -25,9 +25,8 @@ import type {
   WholeCall,
 } from './contract.ts';
 import { EngineRun, type RunContext } from './engine-run.ts';
-import { EngineState } from './engine-state.ts';
+import { EngineState, Router } from './engine-state.ts';
 import { probeEngine } from './probe.ts';
-import { Router } from './routing.ts';
 
 export type {
   EngineAnswer,
@@ -102,15 +101,31 @@ export class Engines {
     for (const [id, engine] of before) if (next.get(id) !== engine) this.#retire(engine);
   }
 
-  /** Starts a streamed call. The sink is never called before `run` has returned. */
-  run(call: EngineCall, sink: EngineSink): EngineRun {
-    return this.#start(call, sink);
+  /**
+   * Starts a streamed call; without a sink a whole one, whose answer is its outcome. The sink is never
+   * called before `run` has returned.
+   */
+  run(call: EngineCall, sink: EngineSink | null): EngineRun {
+    const observed = this.#options.observe?.(call);
+    if (observed === undefined) {
+      const run = new EngineRun(this.#context, call, sink);
+      run.start();
+      return run;
+    }
+    const headers = [...(call.headers ?? []), ...observed.headers];
+    const run = new EngineRun(this.#context, call, sink, headers);
+    run.outcome.then(
+      (outcome) => observed.ended(outcome),
+      () => observed.ended(undefined), // the flow hears the error itself
+    );
+    run.start();
+    return run;
   }
 
   /** Makes a call and gives its whole answer, at most `maxResponseBytes` of it. */
   collect(call: WholeCall): Promise<EngineAnswer | EngineFailure> {
     // A run without a sink ends with the answer that it kept.
-    return this.#start(call, null).outcome as Promise<EngineAnswer | EngineFailure>;
+    return this.run(call, null).outcome as Promise<EngineAnswer | EngineFailure>;
   }
 
   /** Health and load of every engine and of every replica that was used since it is configured. */
@@ -160,23 +175,6 @@ export class Engines {
     const all = [...this.#engines.values(), ...this.#retiring];
     this.#engines = NO_ENGINES;
     await Promise.all(all.map((engine) => engine.pool.destroy()));
-  }
-
-  #start(call: EngineCall, sink: EngineSink | null): EngineRun {
-    const observed = this.#options.observe?.(call);
-    if (observed === undefined) {
-      const run = new EngineRun(this.#context, call, sink);
-      run.start();
-      return run;
-    }
-    const headers = [...(call.headers ?? []), ...observed.headers];
-    const run = new EngineRun(this.#context, call, sink, headers);
-    run.outcome.then(
-      (outcome) => observed.ended(outcome),
-      () => observed.ended(undefined), // the flow hears the error itself
-    );
-    run.start();
-    return run;
   }
 
   #retire(engine: EngineState): void {

@@ -106,7 +106,7 @@ function detailsOf(usage: JsonObject, name: string, other: string): JsonObject |
   return value !== undefined && isJsonObject(value) ? value : undefined;
 }
 
-/** The first of the members that is a count. */
+/** The first of the members that is a count: an integer that is not negative. */
 function count(
   usage: JsonObject | undefined,
   name: string,
@@ -114,12 +114,10 @@ function count(
   third?: string,
 ): number | undefined {
   if (usage === undefined) return undefined;
-  if (isCount(usage[name])) return usage[name];
+  let given = usage[name];
+  if (typeof given === 'number' && Number.isSafeInteger(given) && given >= 0) return given;
   if (other === undefined) return undefined;
-  if (isCount(usage[other])) return usage[other];
-  return third !== undefined && isCount(usage[third]) ? usage[third] : undefined;
-}
-
-function isCount(given: unknown): given is number {
-  return typeof given === 'number' && Number.isSafeInteger(given) && given >= 0;
+  given = usage[other];
+  if (typeof given === 'number' && Number.isSafeInteger(given) && given >= 0) return given;
+  return third === undefined ? undefined : count(usage, third);
 }

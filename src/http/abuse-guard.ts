@@ -8,7 +8,6 @@
  * address. Public routes are open to everybody. Processes that share a database tell each other.
  */
 import type { Config } from '../config/config.ts';
-import type { Caller } from '../identity/identity.ts';
 import { type Clock, MINUTE_MS, SECOND_MS } from '../core/clock.ts';
 import { Fault } from '../core/faults.ts';
 import { sha256Hex } from '../core/ids.ts';
@@ -78,7 +77,8 @@ export class AbuseGuard {
     const { callerIfKnown: caller, failedCredential, address } = context;
     const nowMs = clock.nowMs();
     let untilMs: number | undefined;
-    if (caller !== undefined) untilMs = this.#callers.blockedUntilMs(bucketOf(caller), nowMs);
+    if (caller !== undefined)
+      untilMs = this.#callers.blockedUntilMs(caller.keyId || caller.accountId, nowMs);
     else if (failedCredential !== undefined) {
       untilMs =
         this.#credentials.blockedUntilMs(credentialBucket(context), nowMs) ??
@@ -118,7 +118,8 @@ export class AbuseGuard {
     if (status === 429 || route?.operational === true) return;
     if (caller !== undefined) {
       if (status < 400 || status >= 500) return;
-      this.#failed('callers', bucketOf(caller));
+      // By its key, or the wallet of who has none.
+      this.#failed('callers', caller.keyId || caller.accountId);
     } else if (failedCredential !== undefined) {
       this.#failed('credentials', credentialBucket(context));
       this.#failed('addresses', context.address);
@@ -168,11 +169,6 @@ export class AbuseGuard {
     const nowMs = this.#parts.clock.nowMs();
     for (const guard of [this.#callers, this.#credentials, this.#addresses]) guard.prune(nowMs);
   }
-}
-
-/** A key, or the wallet of who has none. */
-function bucketOf(caller: Caller): string {
-  return caller.keyId === '' ? caller.accountId : caller.keyId;
 }
 
 const DIGEST_CHARS = 16;

@@ -1,13 +1,118 @@
 /**
- * Headers of an inference answer: model, router, balance, limits, deprecation, retries. Common
- * response headers, each when the table says so.
+ * Headers of answers, by the specification's table "Common response headers": those that every answer
+ * carries, and those of an inference answer (model, router, balance, limits, deprecation, retries).
+ * What is the service's own has its name as a prefix.
  */
+import type { IncomingHttpHeaders } from 'node:http';
 import { type Sale, addRateHeaders } from '../billing/sale.ts';
 import type { Balances } from '../billing/ledger/ledger.ts';
 import type { CatalogModel, DeprecationNotice } from '../catalog/catalog.ts';
-import type { Clock } from '../core/clock.ts';
+import { type Clock, isoTime } from '../core/clock.ts';
 import { type Nano, formatUsd } from '../core/money.ts';
 import type { Caller } from '../identity/identity.ts';
+
+type Headers = Record<string, string>;
+
+export interface StandardHeaderOptions {
+  readonly serviceName: string;
+  /** `YYYYMMDD.HHMMSS`, the same as `info.version` of the OpenAPI document. */
+  readonly version: string;
+  readonly hostName: string;
+  readonly timestamps: boolean;
+  readonly corsOrigins: readonly string[];
+}
+
+/** What scripts of other origins may read. */
+const EXPOSED = [
+  'PAYMENT-REQUIRED, PAYMENT-RESPONSE, X-PAYMENT-RESPONSE, PAYMENT-CLAIM, X-Balance-Remaining',
+  'x-request-id, CF-RAY, Retry-After, Idempotent-Replayed, Content-Disposition',
+  'x-should-retry, x-retry-count, Mcp-Session-Id, Payment-Receipt, WWW-Authenticate',
+  'x-pagination-limit, x-pagination-page, x-pagination-total, x-pagination-total-pages',
+  'x-ratelimit-limit-requests, x-ratelimit-remaining-requests, x-ratelimit-reset-requests',
+  'x-ratelimit-limit-tokens, x-ratelimit-remaining-tokens, x-ratelimit-reset-tokens',
+  'x-ratelimit-type',
+];
+
+/** The same under the service's prefix. */
+const OWN_EXPOSED = [
+  'model-id, model-name, model-router, model-deprecation-warning, model-deprecation-date',
+  'balance-usd, balance-diem, version, timestamp, host-name, rpc-credits, rpc-cost-usd',
+];
+
+/** The last is a response header that the stock x402 client sends as a request header. */
+const REQUEST_HEADERS = [
+  'authorization, x-api-key, content-type, idempotency-key, payment-signature, payment-claim',
+  'x-payment, payment-authorization, anthropic-version, anthropic-beta',
+  'x-402-payment, sign-in-with-x, x-sign-in-with-x, access-control-expose-headers',
+];
+
+/** SDKs add headers of their own (`x-stainless-…`), which no list here could foresee. */
+const HEADER_LIST = /^[A-Za-z0-9-]{1,64}(?:,[ ]?[A-Za-z0-9-]{1,64}){0,49}$/;
+
+const PREFLIGHT_MAX_AGE_SECONDS = 7_200;
+const CLIENT_VERSION = /^[A-Za-z0-9._+-]{1,64}$/;
+const RAY = /^[A-Za-z0-9-]{1,64}$/;
+
+function words(lines: readonly string[]): string[] {
+  return lines.flatMap((line) => line.split(', '));
+}
+
+export type StandardHeaders = ReturnType<typeof standardHeaders>;
+
+export function standardHeaders(clock: Clock, options: StandardHeaderOptions) {
+  const { serviceName, version, hostName, timestamps, corsOrigins } = options;
+  const prefix = `x-${serviceName}-`;
+  const errorFormatHeader = `${prefix}error-format`;
+  const exposed = [...EXPOSED, ...words(OWN_EXPOSED).map((name) => prefix + name)].join(', ');
+  const tagsHeader = `${prefix}metadata`;
+  const own = [errorFormatHeader, tagsHeader, `${prefix}request-timestamp-ms`];
+  const allowed = [...words(REQUEST_HEADERS), ...own];
+  const echoed = [
+    { name: `${prefix}request-timestamp-ms`, form: /^\d{1,16}$/ },
+    { name: `${prefix}middleface-version`, form: CLIENT_VERSION },
+    { name: `${prefix}mobile-version`, form: CLIENT_VERSION },
+  ];
+  const versionName = `${prefix}version`;
+  const timestampName = `${prefix}timestamp`;
+  const anyOrigin = corsOrigins.includes('*');
+  /** Those that are known as soon as a request begins. */
+  const of = (request: IncomingHttpHeaders, requestId: string): Headers => {
+    const { origin, 'cf-ray': ray } = request;
+    const headers: Headers = {
+      // A proxy in front that gave the request an id keeps it.
+      'CF-RAY': typeof ray === 'string' && RAY.test(ray) ? ray : requestId,
+      'x-request-id': requestId,
+      [versionName]: version,
+      // What callers and engines made is shown as what it says it is, never as a page.
+      'x-content-type-options': 'nosniff',
+    };
+    if (timestamps) headers[timestampName] = isoTime(clock.nowMs());
+    if (origin !== undefined && (anyOrigin || corsOrigins.includes(origin))) {
+      headers['access-control-allow-origin'] = anyOrigin ? '*' : origin;
+      headers['access-control-expose-headers'] = exposed;
+      if (!anyOrigin) headers['vary'] = 'Origin';
+    }
+    for (const { name, form } of echoed) {
+      const value = request[name];
+      if (typeof value === 'string' && form.test(value)) headers[name] = value;
+    }
+    return headers;
+  };
+  /** The answer to a browser's preflight; what it asks for is allowed by its name. */
+  const preflight = (request: IncomingHttpHeaders, methods: readonly string[]): Headers => {
+    const asked = request['access-control-request-headers'] ?? '';
+    const further = HEADER_LIST.test(asked) ? asked.toLowerCase().split(',') : [];
+    const names = new Set([...allowed, ...further.map((name) => name.trim())]);
+    return {
+      'access-control-allow-methods': [...methods, 'OPTIONS'].join(', '),
+      'access-control-allow-headers': [...names].join(', '),
+      'access-control-max-age': String(PREFLIGHT_MAX_AGE_SECONDS),
+    };
+  };
+  /** What an answer that is a failure has besides. */
+  const failed: Headers = { [`${prefix}host-name`]: hostName };
+  return { errorFormatHeader, tagsHeader, of, preflight, failed };
+}
 
 /** What is known of an answer, or so far, for a refusal. */
 export interface KnownFacts {
@@ -33,8 +138,6 @@ export interface AnswerFacts extends KnownFacts {
 
 /** Wallet balances are shown with 6 decimals. */
 const WALLET_DECIMALS = 6;
-
-type Headers = Record<string, string>;
 
 const FLAG =
   /^x-([a-z\d]+)-(is-blurred|is-content-violation|is-adult-model-content-violation|contains-minor|control-instance)$/;
@@ -84,8 +187,8 @@ export class AnswerHeaders {
     Object.assign(headers, facts.flags);
     if (replica !== undefined) headers[names.modelRouter] = replica;
     if (attempts > 1) headers['x-retry-count'] = String(attempts - 1);
-    if (sale === undefined || remainingNano === undefined) return headers;
-    return addRemaining(headers, sale.request.caller, remainingNano);
+    if (sale?.request.caller.kind !== 'wallet' || remainingNano === undefined) return headers;
+    return addRemaining(headers, remainingNano);
   }
 
   /** Content flags among the headers of an engine, by our own name or as `svc`, under our own. */
@@ -110,14 +213,15 @@ export class AnswerHeaders {
     addRateHeaders(headers, window, request.rate, this.#clock.nowMs());
     if (remainingNano === undefined) return headers;
     this.#addAmounts(headers, hold.before);
-    return addRemaining(headers, request.caller, remainingNano);
+    if (request.caller.kind !== 'wallet') return headers;
+    return addRemaining(headers, remainingNano);
   }
 
   /** The balance of a caller whose answer went through no admission. */
   balanceHeaders(balances: Balances, caller: Pick<Caller, 'kind'>): Headers {
     const headers: Headers = {};
     this.#addAmounts(headers, balances);
-    return addRemaining(headers, caller, balances.usdNano);
+    return caller.kind === 'wallet' ? addRemaining(headers, balances.usdNano) : headers;
   }
 
   /** Balances before the request, when they are not zero. */
@@ -128,8 +232,7 @@ export class AnswerHeaders {
 }
 
 /** What a wallet has left; a key is not told. */
-function addRemaining(headers: Headers, caller: Pick<Caller, 'kind'>, remaining: Nano): Headers {
-  if (caller.kind !== 'wallet') return headers;
+function addRemaining(headers: Headers, remaining: Nano): Headers {
   headers['x-balance-remaining'] = formatUsd(remaining, WALLET_DECIMALS);
   return headers;
 }

@@ -5,7 +5,7 @@
 import type { Socket } from 'node:net';
 import { FAULTS, Fault, type FaultCode } from '../core/faults.ts';
 import { StoreUnavailable, isUnstorableText } from '../db/db.ts';
-import { type RequestContext, reasonPhrase } from './request-context.ts';
+import { type RequestContext, REASON_PHRASES } from './request-context.ts';
 
 /** How long a caller waits before it asks a server whose database is away again. */
 const DATABASE_RETRY_SECONDS = 5;
@@ -105,7 +105,7 @@ export function refuseConnection(error: { readonly code?: string }, socket: Sock
   const answer = errorAnswer(new Fault(code, { canRetry: false }), false);
   const body = JSON.stringify(answer.body);
   const head = [
-    `HTTP/1.1 ${answer.status} ${reasonPhrase(answer.status)}`,
+    `HTTP/1.1 ${answer.status} ${REASON_PHRASES[answer.status] ?? 'Unknown'}`,
     'content-type: application/json; charset=utf-8',
     `content-length: ${Buffer.byteLength(body)}`,
     'x-content-type-options: nosniff',

@@ -29,10 +29,10 @@ import { readTags } from './tags.ts';
 import { identifyAs } from './identify.ts';
 import { type InternalCall, InternalCalls } from './internal-call.ts';
 import { type HeaderRecord, RequestContext } from './request-context.ts';
-import { readBytes, readDecoded, requireMediaType } from './request-body.ts';
+import { readBytes, readDecoded, requireMediaType } from './body-bytes.ts';
 import { JSON_BODY, type Route } from './route.ts';
 import { shareConnections } from './share-connections.ts';
-import type { StandardHeaders } from './standard-headers.ts';
+import type { StandardHeaders } from './answer-headers.ts';
 import { limitWrites } from './write-timeout.ts';
 
 /** Told of every request; it cannot fail one. */
@@ -58,7 +58,7 @@ export interface ServerParts {
   readonly identify: (context: RequestContext, route: Route) => void | Promise<void>;
   /** Stage "abuse guard": throws when the caller, or the credential that failed, is blocked. */
   readonly guard: AbuseGuard;
-  /** Stage "idempotency": runs the handler, or replays what it answered before. */
+  /** Stage "idempotency" of a request with a key: runs the handler, or replays its answer. */
   readonly once: RunOnce;
   /** Balance headers of a known caller, for answers that no admission has given theirs. */
   readonly balanceHeaders: (caller: Caller) => Promise<HeaderRecord>;
@@ -278,7 +278,7 @@ export class HttpServer {
       startedMs: clock.monotonicMs(),
       answerHeaders: headers.of(request.headers, requestId),
       countryOf: this.#country === undefined ? undefined : () => call.country ?? '',
-      ended: (ended) => this.#endedFor(ended, told),
+      ended: (ended) => this.#ended(ended, told),
     });
     if (call.deliver !== undefined) context.deliverTo(call.deliver);
     this.open += 1;
@@ -306,10 +306,16 @@ export class HttpServer {
         isAdmitted = true;
         if (route.sells === undefined) await this.#countUnsold(context, route);
         else if (this.#parts.headers.tagsHeader in context.headers) readTags(context, this.#parts);
-        const handling =
-          this.#within === undefined
-            ? this.#parts.once(context, route)
-            : this.#within(context, () => this.#parts.once(context, route));
+        // Once for all requests with its idempotency key, where it has one.
+        const isOnce =
+          context.headers['idempotency-key'] !== undefined && route.ownIdempotency !== true;
+        const { once: runOnce } = this.#parts;
+        let handling: void | Promise<void>;
+        if (this.#within !== undefined) {
+          const work = (): void | Promise<void> =>
+            isOnce ? runOnce(context, route) : route.handle(context);
+          handling = this.#within(context, work);
+        } else handling = isOnce ? runOnce(context, route) : route.handle(context);
         if (handling !== undefined) await handling;
       }
     } catch (error) {
@@ -458,16 +464,12 @@ export class HttpServer {
     context.setAll(await this.#parts.countUnsold(caller, route));
   }
 
-  readonly #ended = (context: RequestContext): void => {
-    this.#endedFor(context, this.#parts.observers);
-  };
-
-  #endedFor(context: RequestContext, observers: readonly RequestObserver[]): void {
+  readonly #ended = (context: RequestContext, observers = this.#parts.observers): void => {
     this.open -= 1;
     if (context.heldBodyBytes > 0) this.bodyRoom.release(context);
     const tookMs = this.#parts.clock.monotonicMs() - context.startedMs;
     for (const observer of observers) observer.ended(context, tookMs);
-  }
+  };
 }
 
 function addressOf(server: Server): AddressInfo {

@@ -24,7 +24,7 @@ import type { Route } from './route.ts';
 /** A duplicate waits for a running request as long as an engine may take. */
 const MAX_WAIT_MS = 10 * MINUTE_MS;
 
-/** Handles a request of a route, under its idempotency key when it has one. */
+/** Handles a request of a route under its idempotency key. */
 export type RunOnce = (context: RequestContext, route: Route) => void | Promise<void>;
 
 export interface IdempotentParts {
@@ -40,9 +40,8 @@ export function takesIdempotencyKey({ sells, keepsAnswer, method }: Route): bool
 
 export function idempotentStage(parts: IdempotentParts): RunOnce {
   return (context, route) => {
-    const header = context.headers['idempotency-key'];
-    if (header === undefined || route.ownIdempotency === true) return route.handle(context);
-    const key = takesIdempotencyKey(route) ? parseIdempotencyKey(header) : undefined;
+    const header = takesIdempotencyKey(route) ? context.headers['idempotency-key'] : undefined;
+    const key = header === undefined ? undefined : parseIdempotencyKey(header);
     return key === undefined ? route.handle(context) : handleOnce(parts, context, route, key);
   };
 }

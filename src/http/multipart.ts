@@ -6,7 +6,7 @@ import { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import { Busboy, type BusboyInstance } from '@fastify/busboy';
 import { Fault, invalidField } from '../core/faults.ts';
-import { refuseCoding } from './content-coding.ts';
+import { refuseCoding } from './body-bytes.ts';
 import { nextTurn } from '../core/event-loop.ts';
 import type { RequestContext } from './request-context.ts';
 

@@ -2,9 +2,10 @@
  * Reads query and JSON body through zod schemas, where what does not fit is the 400 with `details`,
  * and says in headers which page of a list an answer is.
  */
+import { parseJsonBody, parseJsonObject } from '../json/json-scan.ts';
 import { z } from 'zod';
 import { Fault } from '../core/faults.ts';
-import { invalidRequest, parseJsonBody, parseJsonObject } from '../json/validation.ts';
+import { invalidRequest } from '../json/validation.ts';
 import type { RequestContext } from './request-context.ts';
 
 /** From here on a body is read on another thread; the way there and back takes milliseconds too. */

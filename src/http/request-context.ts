@@ -21,11 +21,13 @@ import type {
 import type { AnswerKeeper, LimitOf, SoldAnswer, SoldFor } from '../billing/sale.ts';
 import type { Queryable } from '../db/db.ts';
 import type { KnownFacts } from './answer-headers.ts';
-import { codingFor, encoded } from './content-coding.ts';
+import { codingFor, encoded } from './body-bytes.ts';
 import { StreamWriter } from './stream-writer.ts';
 
 /** Below this size compression costs more than it saves. */
 const COMPRESS_FROM_BYTES = 1_024;
+/** A body of up to this is copied so that it leaves with its head. */
+const ONE_WRITE_BYTES = 8 * 1_024;
 const COMPRESSIBLE = /^(?:application\/json|text\/(?!event-stream))/;
 
 /** A refusal in the words of a route's own protocol: what differs from the standard answer. */
@@ -101,8 +103,17 @@ export class RequestContext {
   /** What `BodyRoom` counts of the body. */
   heldBodyBytes = 0;
   callerIfKnown: Caller | undefined;
-  /** The caller left before its answer was complete. */
+  /** The caller left before its answer was complete; `leaving` comes then. */
   isGone = false;
+  readonly leaving = new Cancellation();
+  /**
+   * Comes when nobody will ask for the answer any more: not when the caller leaves a request whose
+   * answer is kept.
+   */
+  cancellation: Cancellation = this.leaving;
+  /** The head of the answer is written, with this status. */
+  answered = false;
+  statusCode = 200;
   /** What is known of the model and of the sale by now, for the headers of a refusal. */
   known: KnownFacts | undefined;
   /** Set when the answer is kept for the retries of this request. */
@@ -116,7 +127,6 @@ export class RequestContext {
   readonly #ended: (context: RequestContext) => void;
   readonly #countryOf: ((request: IncomingMessage) => string) | undefined;
   #query: URLSearchParams | undefined;
-  #cancellation: Cancellation | undefined;
   /** The answer and the handler. */
   #unfinished = 2;
 
@@ -134,38 +144,20 @@ export class RequestContext {
     this.#ended = parts.ended;
     this.#countryOf = parts.countryOf;
     // A caller can be gone before its request meets a stage; `close` does not come twice.
-    if (parts.response.destroyed) queueMicrotask(() => this.#close());
-    else parts.response.on('close', () => this.#close());
-  }
-
-  #close(): void {
-    if (!this.#response.writableFinished) {
-      this.isGone = true;
-      this.#cancellation?.abort();
-    }
-    this.finish();
-  }
-
-  /** Comes when the caller leaves before the answer is complete. */
-  get leaving(): Cancellation {
-    if (this.#cancellation === undefined) {
-      this.#cancellation = new Cancellation();
-      if (this.isGone) this.#cancellation.abort();
-    }
-    return this.#cancellation;
+    const close = (): void => {
+      if (!this.#response.writableFinished) {
+        this.isGone = true;
+        this.leaving.abort();
+      }
+      this.finish();
+    };
+    if (parts.response.destroyed) queueMicrotask(close);
+    else parts.response.on('close', close);
   }
 
   /** Aborts when the caller leaves before the answer is complete. */
   get signal(): AbortSignal {
     return this.leaving.signal;
-  }
-
-  /**
-   * Comes when nobody will ask for the answer any more: not when the caller leaves a request whose
-   * answer is kept.
-   */
-  get cancellation(): Cancellation {
-    return this.keeper === undefined ? this.leaving : NEVER_CANCELLED;
   }
 
   /** The same as a signal, for those who take nothing else. */
@@ -185,14 +177,6 @@ export class RequestContext {
   get caller(): Caller {
     assert(this.callerIfKnown !== undefined, 'this route has no caller');
     return this.callerIfKnown;
-  }
-
-  get answered(): boolean {
-    return this.#response.headersSent || this.#response.writableEnded;
-  }
-
-  get statusCode(): number {
-    return this.#response.statusCode;
   }
 
   /** The path of the request, without its query. */
@@ -244,6 +228,7 @@ export class RequestContext {
   /** The answer is kept under a key, with those headers that are still true of a replay. */
   keepFor(token: IdempotencyToken, idempotency: Idempotency): void {
     const finished = this.#finisher();
+    this.cancellation = NEVER_CANCELLED;
     this.keeper = {
       keep: (tx, answer) => idempotency.complete(token, finished(answer), tx),
       kept: (isKept) => {
@@ -255,6 +240,7 @@ export class RequestContext {
   /** The answer goes to `deliver`, in the transaction that settles it; without it nothing is charged. */
   deliverTo(deliver: DeliverAnswer): void {
     const finished = this.#finisher();
+    this.cancellation = NEVER_CANCELLED;
     this.keeper = {
       isDelivery: true,
       keep: async (tx, answer, sold) => {
@@ -294,15 +280,10 @@ export class RequestContext {
     if (body.length < COMPRESS_FROM_BYTES) return this.#end(status, body);
     const coding = codingFor(this.headers['accept-encoding']);
     if (coding === undefined) return this.#end(status, body);
+    headers['content-encoding'] = coding;
     const packed = encoded(coding, body);
-    if (packed instanceof Promise)
-      return packed.then((bytes) => this.#packed(status, coding, bytes));
-    this.#packed(status, coding, packed);
-  }
-
-  #packed(status: number, coding: string, bytes: Buffer): void {
-    this.#headers['content-encoding'] = coding;
-    this.#end(status, bytes);
+    if (packed instanceof Promise) return packed.then((bytes) => this.#end(status, bytes));
+    this.#end(status, packed);
   }
 
   empty(status: number): void {
@@ -311,12 +292,14 @@ export class RequestContext {
 
   /** Begins a stream; headers leave with the first write. */
   stream(status: number, contentType: string): StreamWriter {
-    return new StreamWriter(this.#begin(status, contentType));
+    this.#headers['content-type'] = contentType;
+    return new StreamWriter(this.#writeHead(status));
   }
 
   /** Begins an answer that a pipeline writes and ends. */
   pipe(status: number, contentType: string): Writable {
-    return this.#begin(status, contentType);
+    this.#headers['content-type'] = contentType;
+    return this.#writeHead(status);
   }
 
   /** Ends an answer that has begun and cannot be completed. */
@@ -324,20 +307,21 @@ export class RequestContext {
     this.#response.destroy();
   }
 
-  #begin(status: number, contentType: string): ServerResponse {
-    this.#headers['content-type'] = contentType;
-    return this.#writeHead(status);
-  }
-
   #end(status: number, body: Buffer): void {
     if (this.isGone) return;
     if (status !== 204) this.#headers['content-length'] = String(body.length);
-    this.#writeHead(status).end(this.request.method === 'HEAD' ? undefined : body);
+    const response = this.#writeHead(status);
+    if (this.request.method === 'HEAD') response.end();
+    // Node joins a short text to the head: one buffer and one write for both.
+    else if (body.length <= ONE_WRITE_BYTES) response.end(body.toString('latin1'), 'latin1');
+    else response.end(body);
   }
 
   #writeHead(status: number): ServerResponse {
-    assert(!this.#response.headersSent, 'a request is answered once');
-    return this.#response.writeHead(status, reasonPhrase(status), this.#headers);
+    assert(!this.answered, 'a request is answered once');
+    this.answered = true;
+    this.statusCode = status;
+    return this.#response.writeHead(status, REASON_PHRASES[status] ?? 'Unknown', this.#headers);
   }
 }
 
@@ -345,13 +329,10 @@ export class RequestContext {
 const VOLATILE = /^(?:x-ratelimit-.*|x-.*balance-.*|vary|content-encoding|content-length)$/;
 const EMPTY = Buffer.alloc(0);
 
-const OWN_REASONS: Readonly<Record<number, string>> = {
+/** Some clients show nothing but the reason phrase, so it always says something. */
+export const REASON_PHRASES: Readonly<Record<number, string | undefined>> = {
+  ...STATUS_CODES,
   402: 'Payment Required',
   413: 'Payload Too Large',
   422: 'Unprocessable Content',
 };
-
-/** Some clients show nothing but the reason phrase, so it always says something. */
-export function reasonPhrase(status: number): string {
-  return OWN_REASONS[status] ?? STATUS_CODES[status] ?? 'Unknown';
-}

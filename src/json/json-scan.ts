@@ -1,10 +1,11 @@
 /**
- * Finds the spans of members and elements in the bytes of a JSON document, and refuses a document
- * of too many pieces before it is parsed.
+ * Turns bytes into a JSON value, finds the spans of members and elements in them, and refuses a
+ * document of too many pieces before it is parsed.
  *
  * What is found is true of valid JSON only: parse too, or check what was found. Any bytes will do,
  * and nothing past their end is read.
  */
+import { isUtf8 } from 'node:buffer';
 import { Fault } from '../core/faults.ts';
 import {
   BACKSLASH,
@@ -17,6 +18,7 @@ import {
   QUOTE,
   skipLooseString,
 } from './json-skip.ts';
+import { refuseIssues } from './validation.ts';
 
 export interface Span {
   readonly start: number;
@@ -45,6 +47,9 @@ export const MAX_JSON_DEPTH = 256;
 export const MAX_JSON_NODES = 150_000;
 export const MAX_JSON_ELEMENTS = 2_000_000;
 
+/** Known bodies have some fifty members; each unknown one is looked at by itself. */
+const MAX_TOP_MEMBERS = 1_000;
+
 /** Longer strings are left to the native search for their quote. */
 const SHORT_STRING_BYTES = 32;
 
@@ -64,6 +69,53 @@ export interface ChildOptions {
   readonly isUnchecked?: boolean;
   /** Reads the value at `at` and gives the offset after it; `undefined` leaves it to the scanner. */
   readonly read?: (key: string, at: number) => number | undefined;
+}
+
+const UNCHECKED = { isUnchecked: true };
+
+/** Where a document was parsed from: `body` is `JSON.parse(bytes)`, `members` its spans. */
+export interface ParsedObject {
+  readonly bytes: Buffer;
+  readonly body: JsonObject;
+  readonly members: readonly ChildSpan[];
+}
+
+/** Parses a body that must be one JSON object in UTF-8. Throws the 400 for anything else. */
+export function parseJsonObject(bytes: Buffer): ParsedObject {
+  if (!isUtf8(bytes)) throw new Fault('INVALID_JSON', { message: 'The body is not valid UTF-8' });
+  const members = childrenOf(bytes, 0, UNCHECKED).spans;
+  let body: unknown;
+  try {
+    body = JSON.parse(bytes.toString());
+  } catch (cause) {
+    // The parser's sentence quotes the body, so only ours goes out.
+    const message = bytes.length === 0 ? 'The body is empty; send a JSON object' : undefined;
+    throw new Fault('INVALID_JSON', message === undefined ? { cause } : { message, cause });
+  }
+  if (!isJsonObject(body)) {
+    throw new Fault('INVALID_REQUEST', {
+      message: 'The body must be a JSON object',
+      details: { _errors: ['Expected a JSON object'] },
+      fields: { issues: [{ code: 'invalid_type', path: [], message: 'Expected a JSON object' }] },
+    });
+  }
+  if (members.length > MAX_TOP_MEMBERS) {
+    const message = `At most ${MAX_TOP_MEMBERS} members are taken, got ${members.length}`;
+    throw refuseIssues([{ code: 'too_big', path: [], message }]);
+  }
+  return { bytes, body, members };
+}
+
+/** The JSON value of a body, of whatever kind it is; 400 with a sentence when it is not JSON. */
+export function parseJsonBody(bytes: Buffer): unknown {
+  childrenOf(bytes, 0, UNCHECKED);
+  try {
+    return JSON.parse(bytes.toString());
+  } catch (error) {
+    // The parser's sentence names the position and holds a snippet of the caller's own body.
+    const reason = error instanceof Error ? error.message : 'unknown';
+    throw new Fault('INVALID_JSON', { message: `The body is not valid JSON: ${reason}` });
+  }
 }
 
 /** The members or elements of the container whose bracket is at or after `from`, in order. */

@@ -2,8 +2,8 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import fc from 'fast-check';
-import { childrenOf } from './json-scan.ts';
-import { spliceObject, withMembers, type ParsedObject } from './json-splice.ts';
+import { type ParsedObject, childrenOf } from './json-scan.ts';
+import { spliceObject, withMembers } from './json-splice.ts';
 
 const keys = fc.oneof(
   fc.constantFrom('model', 'messages', 'a', 'b', 'stream', 'é"\\'),

@@ -5,14 +5,7 @@
  * Invariant: the result parses to exactly `target`. What changed is told by identity: a value of
  * `target` that is the very value of the parsed document keeps its bytes.
  */
-import { childrenOf, type ChildSpan, type JsonObject, type Span } from './json-scan.ts';
-
-/** Where a document was parsed from: `body` is `JSON.parse(bytes)`, `members` its spans. */
-export interface ParsedObject {
-  readonly bytes: Buffer;
-  readonly body: JsonObject;
-  readonly members: readonly ChildSpan[];
-}
+import { childrenOf, type JsonObject, type ParsedObject, type Span } from './json-scan.ts';
 
 /**
  * The bytes of `target`, taking from `source` the bytes of every top-level value, and of every
@@ -85,8 +78,10 @@ export function withMembers(
   { bytes, body, members }: ParsedObject,
   texts: Readonly<Record<string, string | undefined>>,
 ): Buffer {
+  let names = 0;
+  for (const _name in body) names += 1;
   // A key that is there twice would have to be found in both places.
-  if (!isEachOnce(body, members)) return writtenWith(body, texts);
+  if (names !== members.length) return writtenWith(body, texts);
   // Before each run of bytes that stay is a text; a comma between two of them stays with them.
   const before: string[] = [];
   const kept: Span[] = [];
@@ -141,12 +136,6 @@ function joinedAfter(
   }
   out.write(last, at);
   return out;
-}
-
-function isEachOnce(body: JsonObject, members: readonly ChildSpan[]): boolean {
-  let names = 0;
-  for (const _name in body) names += 1;
-  return names === members.length;
 }
 
 function writtenWith(

@@ -6,6 +6,7 @@
  * Nothing is kept between requests, so any process answers any of them. The key of the header, or a
  * payment in the call, says who pays; who has neither can list the tools and hears what to pay.
  */
+import { parseJsonBody } from '../json/json-scan.ts';
 import type { Catalog } from '../catalog/catalog.ts';
 import type { Config } from '../config/config.ts';
 import type { Clock } from '../core/clock.ts';
@@ -17,7 +18,6 @@ import type { CallRoute } from '../http/internal-call.ts';
 import { LARGE_BODY_BYTES, type ReadLargeJson } from '../http/read-request.ts';
 import type { RequestContext } from '../http/request-context.ts';
 import type { Feature, Route } from '../http/route.ts';
-import { parseJsonBody } from '../json/validation.ts';
 import { CallAnswer } from './call-answer.ts';
 import { chatTools } from './chat-tools.ts';
 import { MCP_DESCRIPTION } from './describe.ts';

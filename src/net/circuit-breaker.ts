@@ -80,18 +80,14 @@ export class CircuitBreaker {
   /** Reports how an admitted call went; `unknown` (the caller left) counts neither way. */
   settle(ticket: Ticket, result: 'success' | 'failure' | 'unknown'): void {
     if (ticket !== this.#ticket || ticket === REFUSED) return;
-    if (this.#state === 'closed') {
-      if (result !== 'unknown') this.#count(result);
-    } else if (this.#state === 'half-open') {
+    if (this.#state === 'half-open') {
       if (result === 'unknown') this.#hasProbe = false;
       else if (result === 'failure') this.open();
       else this.close();
+      return;
     }
-  }
-
-  #count(result: 'success' | 'failure'): void {
     const { window } = this.#settings;
-    if (window === undefined) return;
+    if (this.#state !== 'closed' || result === 'unknown' || window === undefined) return;
     const now = Math.floor(this.#clock.monotonicMs() / (window.sizeMs / BUCKETS));
     // The buckets that the clock has passed are those of the window before.
     const passed = Math.min(now - this.#bucket, BUCKETS);

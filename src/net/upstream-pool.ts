@@ -326,10 +326,8 @@ export abstract class Exchange implements Dispatcher.DispatchHandler, Placed {
     if (this.#phase === 'ended') return;
     this.#bytes += chunk.length;
     if (this.#bytes > this.request.maxResponseBytes) return this.#failTooLarge();
-    if (this.#phase !== 'body') {
-      this.#phase = 'body';
-      this.#markMs = this.#pool.clock.monotonicMs();
-    }
+    this.#phase = 'body';
+    // The sweep notes when.
     this.#hasMoved = true;
     this.onData(chunk);
   }

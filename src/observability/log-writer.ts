@@ -1,6 +1,7 @@
 /**
  * The log of a running server: one JSON object a line, or readable lines on a terminal. Nothing
- * secret is ever passed to it; hiding what is named like a secret is the second lock on that.
+ * secret is ever passed to it; hiding what is named like a secret is the second lock on that. Whatever
+ * a caller or an engine named something, its lines are safe for a terminal.
  */
 import { type Clock, SECOND_MS, isoTime } from '../core/clock.ts';
 import type { Log, LogFields } from '../core/log.ts';
@@ -16,6 +17,19 @@ export interface LogWriterOptions {
   readonly write: (text: string) => void;
 }
 
+/** Control characters but the line end, and marks that turn the direction of text. */
+const UNSAFE =
+  // oxlint-disable-next-line no-control-regex -- these are what it is about
+  /[\u0000-\u0009\u000b-\u001f\u007f-\u009f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]/g;
+
+/** The text with unsafe characters as `\\u001b`, which a JSON text stays valid by. */
+export function printable(text: string): string {
+  return text.replaceAll(
+    UNSAFE,
+    (character) => `\\u${character.charCodeAt(0).toString(16).padStart(4, '0')}`,
+  );
+}
+
 const HIDDEN = new Set(['apiKey', 'secret', 'authorization', 'password']);
 
 export function logWriter({ level: least, pretty, clock, write }: LogWriterOptions): Log {
@@ -25,10 +39,11 @@ export function logWriter({ level: least, pretty, clock, write }: LogWriterOptio
     return (fields: LogFields, msg: string): void => {
       const time = timeOf(clock.nowMs());
       const shown = censored(fields);
-      if (pretty) return write(prettyLine({ level, time, ...shown, msg }));
+      if (pretty) return write(printable(prettyLine({ level, time, ...shown, msg })));
       const text = textOf(shown);
       const members = text === '{}' ? '' : `${text.slice(1, -1)},`;
-      write(`{"level":"${level}","time":"${time}",${members}"msg":${JSON.stringify(msg)}}\n`);
+      const end = `"msg":${JSON.stringify(msg)}}\n`;
+      write(printable(`{"level":"${level}","time":"${time}",${members}${end}`));
     };
   };
   return { debug: at('debug'), info: at('info'), warn: at('warn'), error: at('error') };

@@ -85,6 +85,7 @@ onEachStore('proxy rpc', (fixture) => {
         clock: parts.clock,
       }),
       minimumCreditNano: () => ZERO,
+      observers: [],
       walletRefusal: () => new Fault('PAYMENT_REQUIRED'),
     });
     t.after(async () => {

@@ -31,7 +31,6 @@ import { embeddingsRoute } from '../embeddings/embeddings.ts';
 import { moderationsRoute } from '../moderations/moderations.ts';
 import { rerankRoutes } from '../rerank/rerank.ts';
 import { AnswerHeaders } from '../http/answer-headers.ts';
-import { callerRate } from '../catalog/model-access.ts';
 import type { Feature } from '../http/route.ts';
 import { modelRoutes } from '../models/models.ts';
 import { Guard } from '../net/guard.ts';
@@ -123,7 +122,7 @@ export function chatFeature(
 }
 
 function chatParts(shared: FeatureParts, extras: ChatExtras): ChatParts {
-  const { config, catalog, engines, sales, clock, ids, log } = shared;
+  const { config, catalog, engines, sales, rateOf, clock, ids, log } = shared;
   const additions = additionParts(extras, clock, config);
   const dialects = perConfig(
     config,
@@ -140,8 +139,8 @@ function chatParts(shared: FeatureParts, extras: ChatExtras): ChatParts {
     log,
     headers: new AnswerHeaders({ serviceName, clock }),
     serviceName,
-    systemPrompt: () => config().service.systemPrompt ?? '',
-    rateOf: (caller, model) => callerRate(config().limits, caller, model),
+    systemPrompt: perConfig(config, ({ service }) => service.systemPrompt ?? ''),
+    rateOf,
     dialects: new LearnedDialects(dialects, log),
     sealer: extras.sealer,
     canSearch: extras.web.canSearch,

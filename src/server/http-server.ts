@@ -1,18 +1,14 @@
 /** The HTTP server, wired: who calls, how many at once, and who is told of each request. */
 import { hostname } from 'node:os';
 import { AbuseGuard } from '../http/abuse-guard.ts';
-import { AnswerHeaders } from '../http/answer-headers.ts';
+import { AnswerHeaders, standardHeaders } from '../http/answer-headers.ts';
 import { HttpServer, type RequestObserver, type ServerParts } from '../http/http.ts';
 import type { RequestContext } from '../http/request-context.ts';
 import { idempotentStage } from '../http/idempotent.ts';
 import { type IdentifyParts, identifyStage } from '../http/identify.ts';
-import { standardHeaders } from '../http/standard-headers.ts';
 import type { Slots } from '../billing/limits/limits.ts';
 import { type LimitOf, rateHeaders } from '../billing/sale.ts';
 import type { CatalogModel } from '../catalog/catalog.ts';
-import { callerRate } from '../catalog/model-access.ts';
-import type { Config } from '../config/config.ts';
-import type { Clock } from '../core/clock.ts';
 import type { Idempotency } from '../billing/idempotency/idempotency.ts';
 import { nano } from '../core/money.ts';
 import { Fault } from '../core/faults.ts';
@@ -39,7 +35,7 @@ export interface HttpServerParts {
 
 export function openHttpServer(parts: HttpServerParts): HttpServer {
   const { shared, basePath, version, wallets, slots, idempotency, observers } = parts;
-  const { config, catalog, clock, ids, log, limitLog, sales, stores } = shared;
+  const { config, catalog, clock, ids, log, limitLog, sales, stores, rateOf } = shared;
   const { service, http } = config();
   const guard = new AbuseGuard({
     config,
@@ -61,6 +57,11 @@ export function openHttpServer(parts: HttpServerParts): HttpServer {
     };
     return make.balanceHeaders(available, caller);
   };
+  // The limit of a model where one is known, else the one of everything that sells nothing.
+  const modelLimit = (caller: Caller, model: CatalogModel | undefined): LimitOf =>
+    model === undefined
+      ? unsoldLimit(config(), clock, caller)
+      : { caller, modelId: model.id, rate: rateOf(caller, model) };
   return new HttpServer({
     settings: http,
     basePath,
@@ -93,27 +94,16 @@ export function openHttpServer(parts: HttpServerParts): HttpServer {
       const known = facts ?? (model && { model, deprecation: undefined });
       const headers = known === undefined ? {} : make.answered(known);
       if (caller === undefined || known?.sale !== undefined) return headers;
-      const left = route?.limitOf?.(caller) ?? limitOf(config(), clock, caller, known?.model);
+      const left = route?.limitOf?.(caller) ?? modelLimit(caller, known?.model);
       return { ...headers, ...(await sales.limitHeaders(left)) };
     },
     observers: [guard, new RequestLog(log), ...observers],
   });
 }
 
-/** The limit of a model where one is known, else the one of everything that sells nothing. */
-function limitOf(
-  config: Config,
-  clock: Clock,
-  caller: Caller,
-  model: CatalogModel | undefined,
-): LimitOf {
-  if (model === undefined) return unsoldLimit(config, clock, caller);
-  return { caller, modelId: model.id, rate: callerRate(config.limits, caller, model) };
-}
-
 function callersOf(shared: FeatureParts, wallets: Wallets, slots: Slots): IdentifyParts {
   const { config, stores } = shared;
-  const { withStake } = wallets;
+  const { withStake, tokenPrefix } = wallets;
   const cookie = sessionCookie(config);
   const callerOfSession = async (secret: string, context: RequestContext): Promise<Caller> => {
     const { session, caller } = await stores.identity.sessions.open(secret);
@@ -123,7 +113,9 @@ function callersOf(shared: FeatureParts, wallets: Wallets, slots: Slots): Identi
   };
   return {
     callerOfBearer: (token) => {
-      if (wallets.isToken(token)) return wallets.callerOfToken(token);
+      if (tokenPrefix !== undefined && token.startsWith(tokenPrefix)) {
+        return wallets.callerOfToken(token);
+      }
       const caller = stores.identity.keys.callerOf(token);
       if (withStake === undefined) return caller;
       return caller instanceof Promise ? caller.then(withStake) : withStake(caller);
@@ -140,29 +132,27 @@ function callersOf(shared: FeatureParts, wallets: Wallets, slots: Slots): Identi
     },
     discovery: wallets.discovery,
     enter: (context, caller, route) => {
-      wallets.entered(caller, context, route);
+      const isWallet = caller.kind === 'wallet';
+      if (isWallet) wallets.entered(caller, context, route);
       const { walletConcurrency, keyConcurrency } = config().limits;
-      const limit = caller.kind === 'wallet' ? walletConcurrency : keyConcurrency;
+      const limit = isWallet ? walletConcurrency : keyConcurrency;
       // Work that goes on for a caller who left (`Idempotency-Key`) still runs.
       const entering = slots.enter(caller.accountId, limit);
       if (entering instanceof Promise) {
-        return entering.then((leave) => entered(context, caller, leave, limit));
+        return entering.then((leave) => {
+          context.leave = leave;
+          if (leave === undefined) throw tooManyAtOnce(caller, limit);
+        });
       }
-      return entered(context, caller, entering, limit);
+      context.leave = entering;
+      if (entering === undefined) throw tooManyAtOnce(caller, limit);
     },
   };
 }
 
-/** Throws 429 for who has no slot. */
-function entered(
-  context: RequestContext,
-  { kind }: Caller,
-  leave: (() => void) | undefined,
-  limit: number,
-): void {
-  context.leave = leave;
-  if (leave !== undefined) return;
-  throw new Fault(kind === 'wallet' ? 'X402_CONCURRENCY_LIMIT' : 'RATE_LIMIT_EXCEEDED', {
+/** The refusal of a caller who has no slot. */
+function tooManyAtOnce({ kind }: Caller, limit: number): Fault {
+  return new Fault(kind === 'wallet' ? 'X402_CONCURRENCY_LIMIT' : 'RATE_LIMIT_EXCEEDED', {
     message: `Too many concurrent requests: at most ${limit} run at once`,
     retryAfterSeconds: 1,
   });
@@ -182,20 +172,10 @@ class RequestLog implements RequestObserver {
     this.#log = log;
   }
 
-  begun({ request, address }: RequestContext): void {
-    if (this.#hasNoticed) return;
-    const { headers, socket } = request;
-    const isForwarded = headers['x-forwarded-for'] !== undefined || headers.forwarded !== undefined;
-    if (!isForwarded || address !== socket.remoteAddress) return;
-    this.#hasNoticed = true;
-    this.#log.warn(
-      { peer: address },
-      'A proxy in front forwards requests and its X-Forwarded-For is not believed, so all its callers count as one address; if the peer is your proxy, set http.trustProxy to true or to its address',
-    );
-  }
-
   ended(context: RequestContext, tookMs: number): void {
     const { route, callerIfKnown: caller, notes } = context;
+    const { 'x-forwarded-for': forwardedFor, forwarded } = context.headers;
+    if ((forwardedFor ?? forwarded) !== undefined) this.#noticeProxy(context);
     const fields = {
       requestId: context.requestId,
       method: context.request.method,
@@ -215,5 +195,14 @@ class RequestLog implements RequestObserver {
     // Health checks and scrapes come every few seconds.
     if (route?.operational === true) this.#log.debug(fields, 'Request');
     else this.#log.info(fields, 'Request');
+  }
+
+  #noticeProxy({ request, address }: RequestContext): void {
+    if (this.#hasNoticed || address !== request.socket.remoteAddress) return;
+    this.#hasNoticed = true;
+    this.#log.warn(
+      { peer: address },
+      'A proxy in front forwards requests and its X-Forwarded-For is not believed, so all its callers count as one address; if the peer is your proxy, set http.trustProxy to true or to its address',
+    );
   }
 }

@@ -1,11 +1,10 @@
 /** Worker thread of `large-bodies.ts`: reads one body after the other, or says why it is refused. */
+import { type ParsedObject, parseJsonBody } from '../json/json-scan.ts';
 import { parentPort } from 'node:worker_threads';
 import { type ChatRequestOptions, parseChatRequest } from '../chat/wire/chat-request.ts';
 import { Fault, type FaultCode, type FaultOptions } from '../core/faults.ts';
 import { parseEmbeddingsRequest } from '../embeddings/embeddings-request.ts';
 import { scanRequest } from '../json/json-spans.ts';
-import type { ParsedObject } from '../json/json-splice.ts';
-import { parseJsonBody } from '../json/validation.ts';
 
 /** The readers of bodies; what they give is cloned, and the bytes travel beside it. */
 const READERS = {

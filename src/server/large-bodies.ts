@@ -8,6 +8,7 @@
  *
  * The thread starts with the first large body and ends after a minute without one.
  */
+import { type ParsedObject } from '../json/json-scan.ts';
 import { Worker } from 'node:worker_threads';
 import type { ChatRequest, ChatRequestOptions } from '../chat/wire/chat-request.ts';
 import { Fault } from '../core/faults.ts';
@@ -15,7 +16,6 @@ import { siblingUrl } from '../core/sibling.ts';
 import { nextTurn } from '../core/event-loop.ts';
 import type { EmbeddingsRequest } from '../embeddings/embeddings-request.ts';
 import type { ScannedBody } from '../json/json-spans.ts';
-import type { ParsedObject } from '../json/json-splice.ts';
 import type { LargeBody, LargeBodyRead, Readers } from './large-bodies-worker.ts';
 
 const ENDED = 'The thread of large bodies ended';

@@ -13,18 +13,15 @@ import { videoTranscriptionsRoute } from '../audio/video-transcriptions/video-tr
 import { audioSpeechRoute } from '../audio/audio-speech/audio-speech.ts';
 import { audioTranslationsRoute } from '../audio/audio-translations/audio-translations.ts';
 import { audioTranscriptionsRoute } from '../audio/audio-transcriptions/audio-transcriptions.ts';
-import type { CatalogModel } from '../catalog/catalog.ts';
 import { maxDownloadBytes } from '../config/config.ts';
 import type { Documents } from '../documents/documents.ts';
 import { Media, VideosClient } from '../engines/media/media.ts';
 import { AnswerHeaders } from '../http/answer-headers.ts';
 import { ReplicaSet } from '../engines/replica-set.ts';
-import { callerRate } from '../catalog/model-access.ts';
 import { filmCheck } from '../video/check-film.ts';
 import { MediaFiles } from '../documents/media-files.ts';
 import { VideoQuotes } from '../video/quote-video.ts';
 import { videoMoney } from '../video/video-money.ts';
-import type { Caller } from '../identity/identity.ts';
 import { SECOND_MS } from '../core/clock.ts';
 import { Video } from '../video/video.ts';
 import type { Feature } from '../http/route.ts';
@@ -45,7 +42,7 @@ export interface MediaFeatureParts {
 
 export function mediaFeature(parts: MediaFeatureParts): Feature {
   const { shared, documents, basePath, largeBodies } = parts;
-  const { catalog, engines, sales, windows, guard, clock, log } = shared;
+  const { catalog, engines, sales, rateOf, windows, guard, clock, log } = shared;
   const config = shared.config();
   const work = once(() => openWorkFolder(join(config.dataFolder, 'work'), shared));
   const media = once(() => openMedia(shared));
@@ -59,8 +56,6 @@ export function mediaFeature(parts: MediaFeatureParts): Feature {
     maxCallerBytes: config.media.maxStoredMbPerCaller * MB,
     stored: (holder) => video.storedBytes(holder),
   });
-  const rateOf = (caller: Caller, model: CatalogModel) =>
-    callerRate(shared.config().limits, caller, model);
   const maxBytes = maxDownloadBytes(config.media);
   const readLargeJson = (bytes: Buffer) => largeBodies.json(bytes);
   const serviceName = config.service.name;

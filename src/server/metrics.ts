@@ -22,7 +22,7 @@ import {
   metricsText,
   moneyFigures,
 } from '../observability/metrics.ts';
-import { addNano, toUsdNumber } from '../core/money.ts';
+import { nano, toUsdNumber } from '../core/money.ts';
 import { NO_TOKENS, type Settlement } from '../billing/ledger/ledger.ts';
 import type { Payments } from '../payments/payments.ts';
 import { METRICS } from '../observability/metric-list.ts';
@@ -143,11 +143,11 @@ export class ServerMetrics implements RequestObserver {
     (sold.settled[status] ??= this.#settled.at(kind, status)).value += 1;
     if (usdNano > 0n) {
       sold.usd ??= this.#charged.at(kind, modelId, 'usd');
-      sold.usd.value = addNano(sold.usd.value, usdNano);
+      sold.usd.value = nano(sold.usd.value + usdNano);
     }
     if (diemNano > 0n) {
       sold.diem ??= this.#charged.at(kind, modelId, 'diem');
-      sold.diem.value = addNano(sold.diem.value, diemNano);
+      sold.diem.value = nano(sold.diem.value + diemNano);
     }
     for (const name of TOKEN_NAMES) {
       if (tokens[name] <= 0) continue;

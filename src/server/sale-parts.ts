@@ -5,7 +5,9 @@
 import type { Config } from '../config/config.ts';
 import { Idempotency } from '../billing/idempotency/idempotency.ts';
 import { BudgetCaps } from '../billing/budgets/budgets.ts';
-import { Sales, type SalesParts } from '../billing/sale.ts';
+import { type RateRule, type SaleObserver, Sales } from '../billing/sale.ts';
+import type { CatalogModel } from '../catalog/catalog.ts';
+import { callerRate } from '../http/model-sale.ts';
 import type { Clock } from '../core/clock.ts';
 import type { Ids } from '../core/ids.ts';
 import type { Log } from '../core/log.ts';
@@ -20,10 +22,9 @@ import {
   type Windows,
 } from '../billing/limits/limits.ts';
 import { isShared } from '../db/db.ts';
+import type { Caller } from '../identity/identity.ts';
 import type { Stores } from './stores.ts';
 import type { Wallets } from '../wallet/wallet.ts';
-
-export type OnSettle = NonNullable<SalesParts['settled']>;
 
 export interface SaleSetup {
   readonly config: () => Config;
@@ -34,7 +35,7 @@ export interface SaleSetup {
   readonly log: Log;
   readonly wallets: Wallets;
   /** Told of every settle. */
-  readonly settled: OnSettle;
+  readonly observers: readonly SaleObserver[];
 }
 
 export interface SaleParts {
@@ -43,10 +44,12 @@ export interface SaleParts {
   readonly windows: Windows;
   readonly slots: Slots;
   readonly limitLog: LimitLog;
+  /** How often a caller may use a model, by the settings of now. */
+  readonly rateOf: (caller: Caller, model: CatalogModel) => RateRule;
 }
 
 export function openSale(setup: SaleSetup): SaleParts {
-  const { config, stores, limitLog, clock, ids, log, wallets, settled } = setup;
+  const { config, stores, limitLog, clock, ids, log, wallets, observers } = setup;
   const { store } = stores;
   const { windows, slots } = countersOn(stores, clock, ids);
   const idempotency = new Idempotency({ store, clock, ids, log });
@@ -59,9 +62,10 @@ export function openSale(setup: SaleSetup): SaleParts {
     minimumCreditNano: perConfig(config, ({ limits }) => usdToNano(limits.minimumCreditUsd)),
     budgets: new BudgetCaps({ store, ledger: stores.ledger, identity: stores.identity, clock }),
     walletRefusal: (caller, credit) => wallets.refusal(caller, credit),
-    settled,
+    observers,
   });
-  return { sales, idempotency, windows, slots, limitLog };
+  const rateOf: SaleParts['rateOf'] = (caller, model) => callerRate(config().limits, caller, model);
+  return { sales, idempotency, windows, slots, limitLog, rateOf };
 }
 
 export async function closeSale({ slots, idempotency }: SaleParts): Promise<void> {

@@ -25,7 +25,7 @@ import { OwnDocument } from './ops/documentation.ts';
 import type { Operations } from './ops/admin.ts';
 import { opsFeature } from './ops/ops.ts';
 import { openCredits, rpcFeature } from './rpc.ts';
-import { type OnSettle, closeSale, openSale } from './sale-parts.ts';
+import { closeSale, openSale } from './sale-parts.ts';
 import { openTraces } from './traces.ts';
 import type { RejectionFigures } from './unhandled-rejections.ts';
 import { Maintenance } from './maintenance.ts';
@@ -120,10 +120,9 @@ export async function startApp(parts: AppParts): Promise<App> {
   const wallets = await openWallets({ ...parts, stores, basePath: BASE_PATH, modelOf });
   const { payments } = wallets;
   const opened = { config, stores, extras, wallets };
-  const { shared, registry, metrics, traces, observerEnds } = openShared(parts, opened);
+  const { shared, registry, metrics, observers, observerEnds } = openShared(parts, opened);
   const { catalog, engines, localEngines } = registry;
   const largeBodies = new LargeBodies();
-  const observers = traces === undefined ? [metrics] : [metrics, traces];
   const { idempotency, slots } = shared;
   const credits = openCredits(shared);
   // Nobody else runs what a process before this one left behind.
@@ -234,12 +233,9 @@ function openShared(parts: AppParts, { config, stores, extras, wallets }: OpenPa
     unhandledRejections: parts.unhandledRejections ?? NO_REJECTIONS,
     siblings: parts.siblings,
   });
-  const settled: OnSettle = (...of) => {
-    metrics.settled(...of);
-    traces?.settled(...of);
-  };
   const limitLog = new LimitLog({ store: stores.store, clock, ids });
-  const sale = openSale({ config, stores, limitLog, clock, ids, log, wallets, settled });
+  const observers = traces === undefined ? [metrics] : [metrics, traces];
+  const sale = openSale({ config, stores, limitLog, clock, ids, log, wallets, observers });
   const { guard } = extras;
   const shared = { config, stores, catalog, engines, ...sale, guard, clock, ids, log };
   const observerEnds = [
@@ -251,7 +247,7 @@ function openShared(parts: AppParts, { config, stores, extras, wallets }: OpenPa
         log.warn({ reason: reasonOf(error) }, 'The limit log is not written');
       }),
   ];
-  return { shared, registry, metrics, traces, observerEnds };
+  return { shared, registry, metrics, observers, observerEnds };
 }
 
 /** One server a data folder, when the database is a file in it. */

@@ -7,7 +7,7 @@
 import { type Hold, expectedSettlement } from '../billing/ledger/ledger.ts';
 import { type Counted, type RateRule, type Sales, rateHeaders } from '../billing/sale.ts';
 import type { Catalog, CatalogModel, ResolvedModel } from '../catalog/catalog.ts';
-import { requireAccess } from '../catalog/model-access.ts';
+import { requireAccess } from '../http/model-sale.ts';
 import type { VideoModelSettings } from '../config/config.ts';
 import type { Clock } from '../core/clock.ts';
 import { Fault } from '../core/faults.ts';

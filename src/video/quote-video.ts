@@ -2,7 +2,7 @@
  * `POST /video/quote`: the price of a video, in public. Only an upscale has to look at a file for it,
  * and since anybody may ask, such looks are few, short and bounded per address.
  */
-import { requireRegion } from '../catalog/model-access.ts';
+import { requireRegion } from '../http/model-sale.ts';
 import type { Windows } from '../billing/limits/limits.ts';
 import type { Catalog } from '../catalog/catalog.ts';
 import type { Clock } from '../core/clock.ts';

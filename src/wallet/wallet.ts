@@ -59,7 +59,8 @@ export interface Wallets {
   readonly basePath: string;
   /** What indexes are told of routes. */
   readonly bazaar: Bazaar;
-  isToken(token: string): boolean;
+  /** What its session tokens begin with; `undefined` without rails. */
+  readonly tokenPrefix: string | undefined;
   callerOfToken(token: string): Promise<Caller>;
   /** The caller of a wallet that has proved itself before, and of its token with a cap. Throws 401. */
   readonly callerOfWallet: (wallet: string, capId?: string) => Promise<Caller>;
@@ -69,7 +70,7 @@ export interface Wallets {
   readonly callerOfPayment: (header: string, context: RequestContext) => Promise<Caller>;
   readonly discovery: (context: RequestContext, route: Route) => Promise<Fault>;
   /** Told what a wallet asks for, so that a refusal can name it. */
-  readonly entered: (caller: Caller, context: RequestContext, route: Route) => void;
+  readonly entered: (wallet: Caller, context: RequestContext, route: Route) => void;
   readonly refusal: (caller: Caller, credit: WalletCredit) => Fault;
 }
 
@@ -149,7 +150,7 @@ export async function openWallets(options: WalletsOptions): Promise<Wallets> {
     signing,
     basePath,
     bazaar,
-    isToken: (token) => payments !== undefined && token.startsWith(payments.sessions.prefix),
+    tokenPrefix: payments?.sessions.prefix,
     withStake: isStaking ? withStake : undefined,
     callerOfToken: async (token) => {
       const { wallet, capId } = await requireConfigured(payments).sessions.verify(token);
@@ -184,9 +185,7 @@ export async function openWallets(options: WalletsOptions): Promise<Wallets> {
       const resource = resourceOf(askedFor(context, route));
       return paymentRequired(context, payments, resource, 'discovery');
     },
-    entered: (caller, context, route) => {
-      if (caller.kind === 'wallet') asked.set(caller, askedFor(context, route));
-    },
+    entered: (wallet, context, route) => void asked.set(wallet, askedFor(context, route)),
     refusal: (caller, credit) => {
       const known = asked.get(caller);
       const resource =

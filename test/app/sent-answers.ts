@@ -26,20 +26,22 @@ export function copyAnswer(
 ): void {
   const chunks: Buffer[] = [];
   let sizeBytes = 0;
-  const keep = (chunk: unknown): void => {
+  const keep = (chunk: unknown, encoding: unknown): void => {
     if (typeof chunk !== 'string' && !Buffer.isBuffer(chunk)) return;
-    sizeBytes += chunk.length;
-    if (sizeBytes <= MAX_BODY_BYTES) chunks.push(Buffer.from(chunk as Buffer)); // text or bytes
+    const textEncoding = typeof encoding === 'string' ? (encoding as BufferEncoding) : 'utf8'; // Node takes no other
+    const bytes = typeof chunk === 'string' ? Buffer.from(chunk, textEncoding) : Buffer.from(chunk);
+    sizeBytes += bytes.length;
+    if (sizeBytes <= MAX_BODY_BYTES) chunks.push(bytes);
   };
   const write = response.write.bind(response) as (...all: unknown[]) => boolean;
   const end = response.end.bind(response) as (...all: unknown[]) => ServerResponse;
   // Both have several forms; what matters is what stands first.
   response.write = ((chunk: unknown, ...rest: unknown[]) => {
-    keep(chunk);
+    keep(chunk, rest[0]);
     return write(chunk, ...rest);
   }) as typeof response.write;
   response.end = ((chunk: unknown, ...rest: unknown[]) => {
-    keep(chunk);
+    keep(chunk, rest[0]);
     return end(chunk, ...rest);
   }) as typeof response.end;
   response.once('close', () => {

@@ -33,7 +33,6 @@ const COMPOSING_FOLDERS = new Set(['server', 'cli', 'main']);
  */
 const PUBLIC_FILES = new Set([
   'src/billing/sale.ts',
-  'src/catalog/model-access.ts',
   'src/documents/media-files.ts',
   'src/engines/engine-refusal.ts',
   'src/engines/media-engine-fault.ts',

@@ -7,7 +7,7 @@ import type { Nano } from '../../core/money.ts';
 import type { Parameter } from '../../db/db.ts';
 import type { RequestMetadata, UsageRecord } from './records.ts';
 import { FORGET_SUMS, LATE_AFTER_MS } from './spent-ever.ts';
-import { type Write, writeTransfer } from './states.ts';
+import { type Writer, writeTransfer } from './states.ts';
 
 /** What a charge took. */
 export interface Taken {
@@ -31,7 +31,7 @@ const INSERT_USAGE = `INSERT INTO ledger_usage (request_id, day, created_ms, acc
   $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24)`;
 
 /** The postings of a charge and its receipt. */
-export function record(write: Write, charge: Charge, nowMs: number): void {
+export function record(writer: Writer, charge: Charge, nowMs: number): void {
   const { usage, usdNano, diemNano } = charge;
   const posting = {
     id: usage.requestId,
@@ -45,14 +45,14 @@ export function record(write: Write, charge: Charge, nowMs: number): void {
   } as const;
   if (usdNano > 0n) {
     const usd = { part: 0, debitAccount: usage.accountId, amountNano: usdNano };
-    writeTransfer(write, { ...posting, ...usd });
+    writeTransfer(writer, { ...posting, ...usd });
   }
   if (diemNano > 0n) {
     const diem = { part: 1, debitAccount: 'house:daily-credit', amountNano: diemNano };
-    writeTransfer(write, { ...posting, ...diem, day: charge.creditDay });
+    writeTransfer(writer, { ...posting, ...diem, day: charge.creditDay });
   }
   const { tokens, firstTokenMs, extras, metadata } = usage;
-  write(INSERT_USAGE, [
+  writer.execute(INSERT_USAGE, [
     usage.requestId,
     dayOf(usage.createdMs),
     usage.createdMs,
@@ -78,7 +78,7 @@ export function record(write: Write, charge: Charge, nowMs: number): void {
     metadata === undefined ? null : JSON.stringify(metadata),
     charge.reservedNano,
   ]);
-  if (metadata !== undefined) addToTags(write, charge, metadata);
+  if (metadata !== undefined) addToTags(writer, charge, metadata);
 }
 
 const ADD_TO_TAG = `INSERT INTO ledger_usage_tag (account_id, name, day, value, key_id, model_id,
@@ -94,7 +94,7 @@ const ADD_TO_TAG = `INSERT INTO ledger_usage_tag (account_id, name, day, value, 
 
 /** Adds a charge to the sums of each of its tags. */
 function addToTags(
-  write: Write,
+  writer: Writer,
   { usage, usdNano, diemNano }: Charge,
   metadata: RequestMetadata,
 ): void {
@@ -103,7 +103,7 @@ function addToTags(
   for (const [name, value] of Object.entries(metadata)) {
     const row: Parameter[] = [accountId, name, day, value, keyId, modelId];
     const sums = [IS_ERROR[usage.status], tokens.prompt, tokens.completion, usdNano, diemNano];
-    write(ADD_TO_TAG, [...row, ...sums]);
+    writer.execute(ADD_TO_TAG, [...row, ...sums]);
   }
 }
 
@@ -139,7 +139,7 @@ interface DaySum {
 }
 
 /** Adds charges to the rows of their days, one write a row: a tick has a few accounts and models. */
-export function addToDays(write: Write, charges: readonly Charge[], nowMs: number): void {
+export function addToDays(writer: Writer, charges: readonly Charge[], nowMs: number): void {
   const sums: DaySum[] = [];
   for (const { usage, usdNano, diemNano } of charges) {
     const day = dayOf(usage.createdMs);
@@ -166,7 +166,7 @@ export function addToDays(write: Write, charges: readonly Charge[], nowMs: numbe
   }
   for (const { usage, day, requests, errors, prompt, completion, usdNano, diemNano } of sums) {
     const { accountId, keyId, modelId } = usage;
-    write(ADD_TO_DAY, [
+    writer.execute(ADD_TO_DAY, [
       accountId,
       day,
       keyId,
@@ -178,7 +178,7 @@ export function addToDays(write: Write, charges: readonly Charge[], nowMs: numbe
       usdNano,
       diemNano,
     ]);
-    if (nowMs - day * DAY_MS >= LATE_AFTER_MS) write(FORGET_SUMS, [accountId]);
+    if (nowMs - day * DAY_MS >= LATE_AFTER_MS) writer.execute(FORGET_SUMS, [accountId]);
   }
 }
 

@@ -200,7 +200,10 @@ export function planHold(
       ? { ok: false, reason: 'held', availableNano: nano(freeNano) }
       : { ok: false, reason: 'balance', postedNano };
   }
-  const granted = grantOf(wanted, useful, freeNano);
+  const { maxNano, maxIsNamed } = wanted;
+  const isAll = freeNano <= useful || (maxIsNamed === true && freeNano >= maxNano);
+  const share = isAll ? freeNano : useful + (freeNano - useful) / SHARE_PARTS;
+  const granted = share < maxNano ? share : maxNano;
   const dailyNano = freeDaily < granted ? freeDaily : granted;
   return {
     ok: true,
@@ -214,12 +217,6 @@ export function planHold(
 /** A priced request holds something, or its settle could take nothing. */
 function isBelow(amount: bigint, least: bigint, wanted: WantedHold): boolean {
   return wanted.maxNano > 0n && (amount < least || amount === 0n);
-}
-
-function grantOf({ maxNano, maxIsNamed }: WantedHold, useful: bigint, free: bigint): bigint {
-  const isAll = free <= useful || (maxIsNamed === true && free >= maxNano);
-  const share = isAll ? free : useful + (free - useful) / SHARE_PARTS;
-  return share < maxNano ? share : maxNano;
 }
 
 function smaller(a: bigint, b: bigint): bigint {

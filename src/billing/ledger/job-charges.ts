@@ -9,7 +9,7 @@ import { dayOf } from '../../core/clock.ts';
 import { type Nano, nano } from '../../core/money.ts';
 import type { Queryable } from '../../db/db.ts';
 import type { Balances, UsageRecord } from './records.ts';
-import { type Write, insertTransfer } from './states.ts';
+import { type Writer, insertTransfer } from './states.ts';
 
 const CLOSE = `UPDATE ledger_usage SET status = $4, attempts = $5, latency_ms = $6, replica = $7,
   extras = $8 WHERE request_id = $1 AND day = $2 AND account_id = $3 AND status = 'running'
@@ -48,11 +48,11 @@ export async function closeCharge(
 
 /** Notes which caps the charge of a job counts in, for its refund. */
 export function noteJob(
-  write: Write,
+  writer: Writer,
   { requestId, accountId, keyId, createdMs, metadata }: UsageRecord,
   capIds: readonly string[],
 ): void {
-  write(NOTE_JOB, [
+  writer.execute(NOTE_JOB, [
     requestId,
     accountId,
     keyId,

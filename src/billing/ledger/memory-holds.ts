@@ -173,7 +173,7 @@ export class MemoryHolds implements Holds {
     const { accountId } = request.usage;
     const { allowanceId, budgetIds } = held;
     this.#waiting.push({ request, held, accountId, allowanceId, budgetIds, resolve, reject });
-    if (this.#waiting.length === 1) this.#parts.store.write(new SettleBatch(this));
+    if (this.#waiting.length === 1) this.#parts.store.write(new SettleBatch(this, this.#parts));
     return promise;
   }
 
@@ -244,7 +244,7 @@ export class MemoryHolds implements Holds {
   #rowOf(accountId: string, account: Counter | undefined): AccountRow | undefined {
     const { store } = this.#parts;
     if (account?.turn === this.#turn && account.commits === store.commits) return account.row;
-    const [row] = store.readNow(SELECT_ACCOUNT, [accountId]) as unknown as AccountRow[]; // what it selects
+    const row = store.readNow(SELECT_ACCOUNT, [accountId])[0] as unknown as AccountRow | undefined; // what it selects
     if (account === undefined) return row;
     if (!this.#isTurning) {
       this.#isTurning = true;
@@ -290,12 +290,8 @@ export class MemoryHolds implements Holds {
   takeWaiting(): readonly Waiting[] {
     const all = this.#waiting;
     this.#waiting = all.length > MAX_BATCH ? all.splice(MAX_BATCH) : [];
-    if (this.#waiting.length > 0) this.#parts.store.write(new SettleBatch(this));
+    if (this.#waiting.length > 0) this.#parts.store.write(new SettleBatch(this, this.#parts));
     return all;
-  }
-
-  settleIn(tx: FileTransaction, batch: readonly Waiting[]): readonly Settlement[] {
-    return settleHeld(tx, this.#parts, batch);
   }
 
   /** Settles that failed together. */
@@ -335,17 +331,19 @@ export class MemoryHolds implements Holds {
 class SettleBatch implements FileWork {
   readonly durable = true;
   readonly #holds: MemoryHolds;
+  readonly #parts: MemoryHoldsParts;
   /** Taken when the transaction begins. */
   #batch: readonly Waiting[] | undefined;
   #settlements: readonly Settlement[] = [];
 
-  constructor(holds: MemoryHolds) {
+  constructor(holds: MemoryHolds, parts: MemoryHoldsParts) {
     this.#holds = holds;
+    this.#parts = parts;
   }
 
   run(tx: FileTransaction): void {
     this.#batch = this.#holds.takeWaiting();
-    this.#settlements = this.#holds.settleIn(tx, this.#batch);
+    this.#settlements = settleHeld(tx, this.#parts, this.#batch);
   }
 
   done(): void {

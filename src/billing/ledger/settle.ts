@@ -17,7 +17,14 @@ import { type AccountState, type AllowanceState, dailyLeft } from './hold-plan.t
 import { noteJob } from './job-charges.ts';
 import { capIdsOf } from './place-holds.ts';
 import type { Balances, Hold, SettleRequest, Settlement, UsageRecord } from './records.ts';
-import { type States, type Write, readStates, readStatesNow, writeStates } from './states.ts';
+import {
+  type States,
+  type Writer,
+  collected,
+  readStates,
+  readStatesNow,
+  writeStates,
+} from './states.ts';
 
 /** What a hold sets aside. */
 export interface HeldAmounts {
@@ -133,7 +140,7 @@ export async function settleAll(
     settlements.push(settleOne(taking, settle, before));
   }
   const statements: Statement[] = [];
-  writeAll((sql, parameters) => statements.push({ sql, parameters }), taking);
+  writeAll(collected(statements), taking);
   await tx.run(statements);
   return settlements;
 }
@@ -161,8 +168,9 @@ export function settleHeld(
     charges: [],
     jobs: undefined,
   };
-  const settlements = settles.map((settle) => settleOne(taking, settle, undefined));
-  writeAll((sql, parameters) => tx.execute(sql, parameters), taking);
+  const settlements: Settlement[] = [];
+  for (const settle of settles) settlements.push(settleOne(taking, settle, undefined));
+  writeAll(tx, taking);
   return settlements;
 }
 
@@ -182,7 +190,12 @@ function settleOne(taking: Taking, { request, held }: Settle, before: Taken | un
   const { usage } = request;
   const account = states.accounts.get(usage.accountId);
   const { usdNano, diemNano } = before ?? take(log, states, request, held, nowMs);
-  const after = balancesOf(account);
+  const dailyNano =
+    account === undefined ? 0n : account.dailyAllocationNano - account.dailySpentNano;
+  const after: Balances = {
+    usdNano: nano(account?.balanceNano ?? 0n),
+    diemNano: nano(dailyNano > 0n ? dailyNano : 0n),
+  };
   if (before === undefined) {
     const creditDay = held?.dailyDay ?? dayOf(nowMs);
     const balanceAfterNano = after.usdNano;
@@ -194,25 +207,22 @@ function settleOne(taking: Taking, { request, held }: Settle, before: Taken | un
   return { fresh: before === undefined, usdNano, diemNano, after };
 }
 
-function writeAll(write: Write, { states, charges, jobs, nowMs }: Taking): void {
-  writeStates(write, states);
-  for (const charge of charges) record(write, charge, nowMs);
-  addToDays(write, charges, nowMs);
-  jobs?.forEach(({ usage, capIds }) => noteJob(write, usage, capIds));
+function writeAll(writer: Writer, { states, charges, jobs, nowMs }: Taking): void {
+  writeStates(writer, states);
+  for (const charge of charges) record(writer, charge, nowMs);
+  addToDays(writer, charges, nowMs);
+  jobs?.forEach(({ usage, capIds }) => noteJob(writer, usage, capIds));
 }
 
 /** All caps that a charge counts in. */
 function capsOf(request: SettleRequest, held: HeldAmounts | undefined): readonly string[] {
-  const allowanceId = allowanceIdOf(request, held);
+  const allowanceId = held === undefined ? lateAllowanceId(request) : held.allowanceId;
   return capIdsOf({ allowanceId, budgetIds: (held ?? request).budgetIds });
 }
 
-/** A cap has the id of its key; another id is none. */
-function allowanceIdOf(
-  { usage, allowanceId = usage.keyId }: SettleRequest,
-  held: HeldAmounts | undefined,
-): string | undefined {
-  return held === undefined ? allowanceId : held.allowanceId;
+/** Of a request without a hold: a cap has the id of its key; another id is none. */
+function lateAllowanceId({ usage, allowanceId = usage.keyId }: SettleRequest): string {
+  return allowanceId;
 }
 
 async function settledBefore(
@@ -259,8 +269,11 @@ function take(
   account.balanceNano -= usdNano;
   // A hold of yesterday spends yesterday's credit, which today's counters no longer hold.
   if (held === undefined || held.dailyDay === account.dailyDay) account.dailySpentNano += diemNano;
-  const allowance = states.allowances.get(allowanceIdOf(request, held) ?? '');
-  spend(allowance, held?.allowanceMs ?? usage.createdMs, usdNano, diemNano);
+  const allowanceId = held === undefined ? lateAllowanceId(request) : held.allowanceId;
+  if (allowanceId !== undefined) {
+    const sinceMs = held?.allowanceMs ?? usage.createdMs;
+    spend(states.allowances.get(allowanceId), sinceMs, usdNano, diemNano);
+  }
   const { budgetIds } = held ?? request;
   if (budgetIds !== undefined) {
     const sinceMs = held?.budgetsMs ?? usage.createdMs;
@@ -321,10 +334,4 @@ export function expectedSettlement(
     diemNano: nano(before.diemNano - diemNano),
   };
   return { fresh: true, usdNano, diemNano, after };
-}
-
-function balancesOf(account: AccountState | undefined): Balances {
-  if (account === undefined) return { usdNano: ZERO, diemNano: ZERO };
-  const left = account.dailyAllocationNano - account.dailySpentNano;
-  return { usdNano: nano(account.balanceNano), diemNano: nano(left > 0n ? left : 0n) };
 }

@@ -6,7 +6,7 @@
  */
 import { assert } from '../../core/assert.ts';
 import { dayOf } from '../../core/clock.ts';
-import type { Dialect, FileTransaction, Parameter, Queryable, Statement } from '../../db/db.ts';
+import type { Dialect, FileTransaction, Queryable, Statement } from '../../db/db.ts';
 import type { Nano } from '../../core/money.ts';
 import {
   type AccountState,
@@ -166,26 +166,38 @@ async function lockRows<T>(
   return tx.query<T & { readonly id: string }>(sql, [JSON.stringify(ids)]);
 }
 
-/** What takes the statements of a transaction, in their order. */
-export type Write = (sql: string, parameters: readonly Parameter[]) => void;
+/** What takes the statements of a transaction, in their order: one on a file runs them at once. */
+export type Writer = Pick<FileTransaction, 'execute'>;
+
+/** Adds them to a list, to be run together. */
+export function collected(statements: Statement[]): Writer {
+  return { execute: (sql, parameters) => void statements.push({ sql, parameters }) };
+}
 
 /** Adds what writes every row that was read. */
 export function saveStates(statements: Statement[], states: States): void {
-  writeStates((sql, parameters) => statements.push({ sql, parameters }), states);
+  writeStates(collected(statements), states);
 }
 
 /** Writes every row that was read. */
-export function writeStates(write: Write, { accounts, allowances }: States): void {
-  accounts.forEach((state, id) => {
+export function writeStates(writer: Writer, { accounts, allowances }: States): void {
+  for (const [id, state] of accounts) {
     const { balanceNano, heldNano, dailyDay, dailySpentNano, dailyHeldNano } = state;
     assert(balanceNano >= 0n, 'no balance goes below zero');
     assert(heldNano >= 0n && dailyHeldNano >= 0n, 'no hold goes below zero');
-    write(UPDATE_ACCOUNT, [balanceNano, heldNano, dailyDay, dailySpentNano, dailyHeldNano, id]);
-  });
+    writer.execute(UPDATE_ACCOUNT, [
+      balanceNano,
+      heldNano,
+      dailyDay,
+      dailySpentNano,
+      dailyHeldNano,
+      id,
+    ]);
+  }
   for (const [id, state] of allowances) {
     const { usdSpentNano, usdHeldNano, diemSpentNano, diemHeldNano } = state;
     const amounts = [usdSpentNano, usdHeldNano, diemSpentNano, diemHeldNano];
-    write(UPDATE_ALLOWANCE, [state.periodStartMs, ...amounts, id]);
+    writer.execute(UPDATE_ALLOWANCE, [state.periodStartMs, ...amounts, id]);
   }
 }
 
@@ -212,8 +224,8 @@ const INSERT_TRANSFER = `INSERT INTO ledger_transfer (id, part, day, account_id,
   credit_account, amount_nano, balance_after_nano, kind, request_id, model_id, note, created_ms)
   VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)`;
 
-export function writeTransfer(write: Write, transfer: Transfer): void {
-  write(INSERT_TRANSFER, [
+export function writeTransfer(writer: Writer, transfer: Transfer): void {
+  writer.execute(INSERT_TRANSFER, [
     transfer.id,
     transfer.part,
     transfer.day ?? dayOf(transfer.nowMs),
@@ -232,6 +244,6 @@ export function writeTransfer(write: Write, transfer: Transfer): void {
 
 export function insertTransfer(tx: Queryable, transfer: Transfer): Promise<void> {
   const statements: Statement[] = [];
-  writeTransfer((sql, parameters) => statements.push({ sql, parameters }), transfer);
+  writeTransfer(collected(statements), transfer);
   return tx.run(statements);
 }

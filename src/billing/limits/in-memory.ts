@@ -215,6 +215,7 @@ const MAX_CALLERS = 10_000;
 
 interface InFlightOfCaller {
   count: number;
+  readonly leave: () => void;
 }
 
 /** Requests in flight per caller: of this process, or of all that share a database. */
@@ -240,9 +241,7 @@ export class Concurrency implements Slots {
     const running = this.#callers.get(caller) ?? this.#add(caller);
     if (running.count >= limit) return undefined;
     running.count += 1;
-    return () => {
-      running.count -= 1;
-    };
+    return running.leave;
   }
 
   close(): void {
@@ -253,7 +252,7 @@ export class Concurrency implements Slots {
     if (this.#callers.size >= MAX_CALLERS) {
       for (const [id, { count }] of this.#callers) if (count === 0) this.#callers.delete(id);
     }
-    const added = { count: 0 };
+    const added: InFlightOfCaller = { count: 0, leave: () => void (added.count -= 1) };
     this.#callers.set(caller, added);
     return added;
   }

@@ -4,6 +4,7 @@
  * caller who leaves pays for what was made, an engine that fails costs nothing but the text that had
  * left.
  */
+import { parseJsonBody } from '../../json/json-scan.ts';
 import type { Outcome } from '../../billing/sale.ts';
 import { boundFor, chargeFor, outputTokensAffordable } from '../../catalog/catalog.ts';
 import { Fault } from '../../core/faults.ts';
@@ -32,7 +33,6 @@ import {
   sayStreamed,
   sellWork,
 } from '../../http/sell-work.ts';
-import { parseJsonBody } from '../../json/validation.ts';
 import { type RoundEnd, type RoundUse, roundUse } from '../chat-bill.ts';
 import { contextOverflow } from '../chat-bounds.ts';
 import type { ChatParts } from '../chat-run.ts';

@@ -19,15 +19,19 @@ import {
 import { tagsOf } from '../../http/tags.ts';
 import { canonicalFields } from './foreign-fields.ts';
 import { isEmptyAssistant } from './foreign-messages.ts';
-import { isJsonObject, type JsonObject } from '../../json/json-scan.ts';
-import type { ParsedObject } from '../../json/json-splice.ts';
+import {
+  type ParsedObject,
+  parseJsonObject,
+  isJsonObject,
+  type JsonObject,
+} from '../../json/json-scan.ts';
 import { measurePrompt, type PromptFacts } from './prompt-facts.ts';
 import {
   effectiveParameters,
   SVC_PARAMETER_DEFAULTS,
   type SvcParameters,
 } from './svc-parameters.ts';
-import { invalidRequest, parseJsonObject, refuseIssues } from '../../json/validation.ts';
+import { invalidRequest, refuseIssues } from '../../json/validation.ts';
 
 export interface ChatRequest {
   /**

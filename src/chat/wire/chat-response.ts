@@ -21,8 +21,13 @@ import {
   toolCallsOf,
   canonicalMessage,
 } from './chat-choice.ts';
-import { childrenOf, isJsonObject, type JsonObject } from '../../json/json-scan.ts';
-import { type ParsedObject, spliceObject, withMembers } from '../../json/json-splice.ts';
+import {
+  type ParsedObject,
+  childrenOf,
+  isJsonObject,
+  type JsonObject,
+} from '../../json/json-scan.ts';
+import { spliceObject, withMembers } from '../../json/json-splice.ts';
 import { SVC_PARAMETER_DEFAULTS, type SvcParameters } from './svc-parameters.ts';
 import { stripThinkTags } from './think-tags.ts';
 import {
@@ -82,11 +87,6 @@ export interface AnswerFrame {
   readonly documents?: readonly FoundDocument[] | undefined;
 }
 
-/** `chatcmpl-` and the 32 digits of the request id: the receipt is found by either. */
-export function chatCompletionId(requestId: string): string {
-  return `chatcmpl-${requestId}`;
-}
-
 /** The members that a service of this name adds to an answer that is charged. */
 export function endMembers(
   serviceName: string,
@@ -128,8 +128,19 @@ export function readChatAnswer(bytes: Buffer, options: AnswerOptions): ChatAnswe
   if (!isJsonObject(body) || !Array.isArray(body['choices']) || body['choices'].length === 0) {
     throw garbage('no choices');
   }
-  const tally = noOutput();
-  const choices = readChoices(body['choices'], options, tally);
+  const given: readonly unknown[] = body['choices'];
+  const count = Math.min(given.length, options.choiceCount);
+  const output: ReadOutput = { tally: undefined };
+  // The very list that was given, when nothing in it changes.
+  let changed = count === given.length ? undefined : given.slice(0, count);
+  for (let index = 0; index < count; index += 1) {
+    const choice = readChoice(given[index], index, options, output);
+    if (choice === given[index]) continue;
+    changed ??= given.slice();
+    changed[index] = choice;
+  }
+  const choices = (changed ?? given) as readonly JsonObject[]; // each was read
+  const tally = output.tally ?? noOutput();
   const usage = readUsage(body['usage']);
   const cited = options.readsCitations === true ? citedBy(body) : NOTHING_CITED;
   return {
@@ -141,28 +152,16 @@ export function readChatAnswer(bytes: Buffer, options: AnswerOptions): ChatAnswe
   };
 }
 
-/** The very list that was given, when nothing in it changes. */
-function readChoices(
-  given: readonly unknown[],
-  options: AnswerOptions,
-  tally: OutputTally,
-): readonly JsonObject[] {
-  const count = Math.min(given.length, options.choiceCount);
-  let changed = count === given.length ? undefined : given.slice(0, count);
-  for (let index = 0; index < count; index += 1) {
-    const choice = readChoice(given[index], index, options, tally);
-    if (choice === given[index]) continue;
-    changed ??= given.slice();
-    changed[index] = choice;
-  }
-  return (changed ?? given) as readonly JsonObject[]; // each was read
+/** The output of the choices that were read. */
+interface ReadOutput {
+  tally: OutputTally | undefined;
 }
 
 function readChoice(
   choice: unknown,
   index: number,
   options: AnswerOptions,
-  tally: OutputTally,
+  output: ReadOutput,
 ): JsonObject {
   if (!isJsonObject(choice) || !isJsonObject(choice['message'])) {
     throw garbage('a choice without a message');
@@ -173,7 +172,9 @@ function readChoice(
   const roomBytes = mostBytes(options.maxOutputTokens, 0);
   const isCut = outputBytes(size) > roomBytes;
   const granted = isCut ? cutMessage(whole, roomBytes) : whole;
-  addTally(tally, isCut ? tallyOf(granted) : size);
+  const shown = isCut ? tallyOf(granted) : size;
+  if (output.tally === undefined) output.tally = shown;
+  else addTally(output.tally, shown);
   const message = safeMessage(granted, options);
   const given = choice['finish_reason'];
   const reason = finishReason(isCut ? 'length' : given, toolCallsOf(message).length > 0);
@@ -196,7 +197,9 @@ function safeMessage(message: JsonObject, options: AnswerOptions): JsonObject {
   const isStripped = options.stripThinkTags && typeof given === 'string';
   const content = isStripped ? stripThinkTags(given) : given;
   const reasoning_content = options.dropReasoning ? null : (reasoningOf(message) ?? null);
-  const tool_calls = safeCalls(message);
+  const calls = toolCallsOf(message);
+  const areSafe = Array.isArray(message['tool_calls']) && calls.every(isSafeCall);
+  const tool_calls = areSafe ? message['tool_calls'] : calls.map(safeCall);
   const isSame =
     message['role'] === 'assistant' &&
     message['content'] === content &&
@@ -212,20 +215,14 @@ function safeMessage(message: JsonObject, options: AnswerOptions): JsonObject {
   return safe;
 }
 
-function safeCalls(message: JsonObject): unknown {
-  const calls = toolCallsOf(message);
-  const safe = calls.length === 0 ? calls : calls.map(safeCall);
-  const given = message['tool_calls'];
-  return Array.isArray(given) && safe.every((call, at) => call === calls[at]) ? given : safe;
+function isSafeCall(call: JsonObject): boolean {
+  const { arguments: text } = madeBy(call);
+  return typeof call['id'] === 'string' && call['type'] === 'function' && typeof text === 'string';
 }
 
 function safeCall(call: JsonObject, index: number): JsonObject {
+  if (isSafeCall(call)) return call;
   const made = madeBy(call);
-  const isSafe =
-    typeof call['id'] === 'string' &&
-    call['type'] === 'function' &&
-    typeof made['arguments'] === 'string';
-  if (isSafe) return call;
   const id = typeof call['id'] === 'string' && call['id'] !== '' ? call['id'] : `call_${index}`;
   const text = argumentsText(made['arguments']) || '{}';
   return { ...call, id, type: 'function', function: { ...made, arguments: text } };
@@ -238,7 +235,8 @@ export function writeChatAnswer(
   end: AnswerEnd,
 ): Buffer {
   const { body } = source;
-  const shown = withDocuments(choices, frame);
+  const { documents } = frame;
+  const shown = documents === undefined ? choices : withDocuments(choices, documents, frame);
   if (shown === body['choices']) return withMembers(source, membersText(body, frame, end));
   const { usage, cost, ...echo } = endMembers(frame.serviceName, end);
   return spliceObject(source, {
@@ -287,12 +285,15 @@ function echoOf(parameters: SvcParameters, citations: readonly SearchResult[]): 
 const USUAL_ECHO = JSON.stringify(echoOf(SVC_PARAMETER_DEFAULTS, []));
 
 /** Search results as a tool call stand in the first choice. */
-function withDocuments(choices: readonly JsonObject[], frame: AnswerFrame): readonly JsonObject[] {
-  if (frame.documents === undefined) return choices;
+function withDocuments(
+  choices: readonly JsonObject[],
+  documents: readonly FoundDocument[],
+  { serviceName }: AnswerFrame,
+): readonly JsonObject[] {
   const [first, ...others] = choices;
   if (first === undefined) return choices;
   const message = isJsonObject(first['message']) ? first['message'] : {};
-  const call = documentsCall(frame.serviceName, frame.documents);
+  const call = documentsCall(serviceName, documents);
   const tool_calls = [call, ...toolCallsOf(message)];
   const finish_reason = finishReason(first['finish_reason'], true);
   return [{ ...first, message: { ...message, tool_calls }, finish_reason }, ...others];

@@ -187,10 +187,6 @@ export class ChatStream {
     return this.#choices.get(0)?.heldRound;
   }
 
-  get stripsThinking(): boolean {
-    return this.#options.stripThinkTags;
-  }
-
   /** Whether a choice closed a block of thinking that its prompt had opened; see `StreamChoice`. */
   get opensThinking(): boolean | undefined {
     let opens: boolean | undefined;
@@ -250,8 +246,10 @@ export class ChatStream {
 
   /** The layout of the event that is there whole from `start` on, its text counted. */
   #templateOf(bytes: Buffer, start: number): ChunkTemplate | undefined {
-    for (const template of this.#templates) {
-      if (!template.matches(bytes, start)) continue;
+    const templates = this.#templates;
+    for (let at = 0; at < templates.length; at += 1) {
+      const template = templates[at];
+      if (template === undefined || !template.matches(bytes, start)) continue;
       if (template.textEnd === template.textStart) return template;
       // Where the grant ends the text is cut, which takes parsing.
       if (!template.counter.count(template.kind, template.textBytes)) return undefined;
@@ -297,7 +295,8 @@ export class ChatStream {
     const { choices } = chunk;
     const given = Array.isArray(choices) ? this.#showChoices(choices, shown) : [];
     // The usage beside a text includes it.
-    const usage = readUsage(chunk['usage']);
+    const saidUsage = chunk['usage'] ?? undefined;
+    const usage = saidUsage === undefined ? undefined : readUsage(saidUsage);
     if (usage !== undefined) this.reported = { usage, atBytes: outputBytes(this.tally) };
     if (given.length === 0) return;
     this.hasShownText ||= given.some(hasText);
@@ -311,12 +310,16 @@ export class ChatStream {
     const head = { id, object: CHUNK_OBJECT, created: createdS, model };
     shown.push(eventBytes({ ...others, ...head, choices: given }));
     this.#learn(chunk, data);
-    if (given.some((choice) => choice['index'] === 0)) this.#showDocuments(shown);
+    const { documents } = this.#options;
+    if (documents !== undefined && given.some((choice) => choice['index'] === 0)) {
+      this.#showDocuments(shown);
+    }
   }
 
   #showChoices(choices: readonly unknown[], before: Buffer[]): JsonObject[] {
     const shown: JsonObject[] = [];
-    for (const [position, given] of choices.entries()) {
+    for (let position = 0; position < choices.length; position += 1) {
+      const given = choices[position];
       if (!isJsonObject(given)) continue;
       const index = typeof given['index'] === 'number' ? given['index'] : position;
       if (!Number.isSafeInteger(index) || index < 0 || index >= this.#options.choiceCount) continue;
@@ -324,7 +327,7 @@ export class ChatStream {
       const one = choice.show(given);
       if (choice.isCut) this.#endWhereCut(choice);
       if (one === undefined) continue;
-      this.#startChoice(choice, before);
+      if (!choice.hasRole) this.#startChoice(choice, before);
       shown.push(one);
     }
     return shown;

@@ -144,24 +144,26 @@ export function learnTemplate(
   if (event === undefined) return undefined;
   const bytes = data.bytes.subarray(data.start, data.end);
   const members = childrenOf(bytes).spans;
-  const id = find(members, 'id');
-  const model = find(members, 'model');
-  const created = find(members, 'created');
   const member = textMember(bytes, members, text.kind);
-  if (id === undefined || model === undefined || member === undefined) return undefined;
-  if (created === undefined) return undefined;
-  if (bytes[member.valueStart] !== QUOTE) return undefined;
-  const patches: Patch[] = [
-    { start: id.valueStart, end: id.end, text: JSON.stringify(frame.id) },
-    { start: model.valueStart, end: model.end, text: JSON.stringify(frame.model) },
-    { start: created.valueStart, end: created.end, text: String(frame.createdS) },
-  ];
-  if (member.key === 'reasoning') {
-    const end = member.start + OTHER_REASONING.length;
-    if (bytes.toString('utf8', member.start, end) !== OTHER_REASONING) return undefined;
-    patches.push({ start: member.start, end, text: '"reasoning_content"' });
+  if (member === undefined || bytes[member.valueStart] !== QUOTE) return undefined;
+  const named: Readonly<Record<string, string>> = {
+    id: JSON.stringify(frame.id),
+    model: JSON.stringify(frame.model),
+    created: String(frame.createdS),
+  };
+  // In the order of the bytes.
+  const patches: Patch[] = [];
+  for (const { key, start, valueStart, end } of members) {
+    const shown = Object.hasOwn(named, key) ? named[key] : undefined;
+    if (shown !== undefined) patches.push({ start: valueStart, end, text: shown });
+    else if (start < member.start && member.end < end && member.key === 'reasoning') {
+      const nameEnd = member.start + OTHER_REASONING.length;
+      if (bytes.toString('utf8', member.start, nameEnd) !== OTHER_REASONING) return undefined;
+      patches.push({ start: member.start, end: nameEnd, text: '"reasoning_content"' });
+    }
   }
-  patches.sort((a, b) => a.start - b.start);
+  // Each of the three is there, and once.
+  for (const key in named) if (find(members, key) === undefined) return undefined;
   const headEnd = member.valueStart + 1;
   const tailStart = member.end - 1;
   return new ChunkTemplate(text, [

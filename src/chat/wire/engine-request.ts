@@ -136,14 +136,17 @@ export function mayHave(request: ChatRequest, { name, inMessages }: RefusedParam
   return ADDED.has(name) || Object.hasOwn(request.fields, name);
 }
 
+const NO_OPTIONS: JsonObject = {};
+
 /** The usage is always asked for: billing needs it, whether the caller does or not. */
 function streamOptions(options: unknown, dialect: EngineDialect): unknown {
-  const given = isJsonObject(options) ? options : {};
+  const given = isJsonObject(options) ? options : NO_OPTIONS;
   const { padding: isPadded, continuousUsage } = dialect;
   if (given['include_usage'] === true && !isPadded && !continuousUsage) return given;
   const padding = isPadded ? { include_obfuscation: false } : {};
   const continuous = continuousUsage ? { continuous_usage_stats: true } : {};
   const wanted: JsonObject = { ...given, include_usage: true, ...padding, ...continuous };
+  if (given === NO_OPTIONS) return wanted;
   return Object.keys(wanted).every((key) => given[key] === wanted[key]) ? given : wanted;
 }
 

@@ -1,10 +1,10 @@
 /** The quick look at a plain chat against the schema: it reads what the schema reads, or nothing. */
+import { parseJsonObject } from '../../json/json-scan.ts';
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import fc from 'fast-check';
 import { anyRequest, type ChatRequest, plainRequest } from './chat-request.ts';
 import { ChatBody } from './chat-schema.ts';
-import { parseJsonObject } from '../../json/validation.ts';
 
 const VALUES: readonly unknown[] = [
   0,

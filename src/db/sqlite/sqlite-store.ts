@@ -116,9 +116,9 @@ export class SqliteStore implements FileStore {
   /** `query` names its row type at the call. */
   readonly #tx: Queryable = {
     query: async <R>(sql: string, parameters: readonly Parameter[] = []) =>
-      this.#write.run(sql, parameters) as R[],
+      this.#write.rows(sql, parameters) as R[],
     run: async (statements: readonly Statement[]) => {
-      for (const { sql, parameters } of statements) this.#write.run(sql, parameters);
+      for (const { sql, parameters } of statements) this.#write.rows(sql, parameters);
     },
   };
   readonly #drainSoon = (): void => void this.#drain();
@@ -154,7 +154,7 @@ export class SqliteStore implements FileStore {
 
   readNow(sql: string, parameters: readonly Parameter[]): readonly Row[] {
     try {
-      return this.#read.run(sql, parameters);
+      return this.#read.rows(sql, parameters);
     } catch (error) {
       // A disk that fails can fail a read first.
       throw this.#reasonOf(error);
@@ -396,10 +396,6 @@ class Statements implements FileTransaction {
     this.#database = database;
   }
 
-  rows(text: string, parameters: readonly Parameter[]): Row[] {
-    return this.run(text, parameters);
-  }
-
   /** For what it changes. */
   execute(text: string, parameters: readonly Parameter[]): void {
     const { statement } = this.#byText.get(text) ?? this.#prepare(text);
@@ -407,7 +403,7 @@ class Statements implements FileTransaction {
     statement.get(...boundAll(parameters));
   }
 
-  run(text: string, parameters: readonly Parameter[] = []): Row[] {
+  rows(text: string, parameters: readonly Parameter[]): Row[] {
     const { statement, columns, empty } = this.#byText.get(text) ?? this.#prepare(text);
     const bound = boundAll(parameters);
     if (columns.length === 0) {

@@ -2,10 +2,10 @@
  * The wallet endpoints: top-up, balance, transactions, tokens, the exposed facilitator and the
  * manifest.
  */
+import { parseJsonBody } from '../../json/json-scan.ts';
 import { type Nano, formatUsd, toUsdNumber } from '../../core/money.ts';
 import { paymentCredential, paymentHeader, retryProof } from '../../http/identify.ts';
 import type { Route } from '../../http/route.ts';
-import { parseJsonBody } from '../../json/validation.ts';
 import type { ExposedFacilitator, Payments, TopUpReceipt } from '../../payments/payments.ts';
 import { FACILITATOR_CALLS, FACILITATOR_SUPPORTED, TOP_UP, WALLET_BALANCE } from './describe.ts';
 import {

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { brotliCompressSync, deflateSync, gzipSync } from 'node:zlib';
 import { Fault, type FaultCode } from '../core/faults.ts';
-import { codingFor, decoded } from './content-coding.ts';
+import { codingFor, decoded } from './body-bytes.ts';
 
 describe('the coding of an answer', () => {
   const cases: readonly (readonly [accept: string | undefined, coding: string | undefined])[] = [

@@ -1,7 +1,9 @@
 /**
- * Content codings (RFC 9110 §8.4): which one an answer gets by the weights of `Accept-Encoding`,
- * and the bytes of a request's body that came in one. What a body becomes is bounded as the body is.
+ * Bodies as bytes. Of a request: whether the route reads its type, its bytes, bounded, and what they
+ * are in the coding that it came in (RFC 9110 §8.4), bounded as well. Of an answer: which coding it
+ * gets by the weights of `Accept-Encoding`.
  */
+import type { IncomingMessage } from 'node:http';
 import { promisify } from 'node:util';
 import {
   brotliCompress,
@@ -14,6 +16,100 @@ import {
   inflate,
 } from 'node:zlib';
 import { Fault } from '../core/faults.ts';
+
+/** RFC 9110 §8.3.1: a type, a subtype, and what follows a semicolon. */
+const MEDIA_TYPE = /^[\w!#$%&'*+.^`|~-]+\/[\w!#$%&'*+.^`|~-]+\s*(?:;|$)/;
+
+/** Throws `INVALID_CONTENT_TYPE` (415) for a body that the route does not read. */
+export function requireMediaType(
+  { headers }: IncomingMessage,
+  { body }: { readonly body?: { readonly types: readonly string[] } },
+): void {
+  const given = headers['content-type'];
+  const type = given?.toLowerCase() ?? '';
+  let isRead = body === undefined;
+  for (const known of body?.types ?? []) isRead ||= type.startsWith(known);
+  if (body !== undefined && !isRead) {
+    const wanted = body.types.join(' or ');
+    throw new Fault('INVALID_CONTENT_TYPE', {
+      message:
+        type === ''
+          ? `The request has no Content-Type; send ${wanted}`
+          : `The Content-Type ${type.slice(0, 100)} is not supported here; send ${wanted}`,
+    });
+  }
+  if (given !== undefined && !MEDIA_TYPE.test(given)) throw new Fault('INVALID_CONTENT_TYPE');
+}
+
+/** A request whose body is read. */
+interface Receiver {
+  readonly request: IncomingMessage;
+  readonly headers: Readonly<Record<string, string | undefined>>;
+  /** What `BodyRoom` counts of the body. */
+  readonly heldBodyBytes: number;
+}
+
+/** Holds bytes of a body in memory until its request ends; says why it does not. */
+interface Room<R extends Receiver> {
+  hold(receiver: R, bytes: number): Fault | undefined;
+}
+
+/**
+ * The body of a request as it was sent. Faults: 413 above `limitBytes`, 429 and 503 without room for
+ * it; fails when the caller leaves.
+ */
+export function readBytes<R extends Receiver>(
+  receiver: R,
+  limitBytes: number,
+  room: Room<R>,
+): Promise<Buffer> {
+  const { request, headers } = receiver;
+  if (Number(headers['content-length']) > limitBytes) throw new Fault('PAYLOAD_TOO_LARGE');
+  // Of a caller that left while it was identified no event comes any more.
+  if (request.destroyed) return Promise.reject(new Error('The caller left'));
+  const { promise, resolve, reject } = Promise.withResolvers<Buffer>();
+  let pieces: Buffer[] = [];
+  let sizeBytes = 0;
+  const take = (piece: Buffer): void => {
+    sizeBytes += piece.length;
+    // Most bodies are one piece, and a list that grows begins with room for many.
+    if (pieces.length === 0) {
+      pieces = [piece];
+      if (sizeBytes <= limitBytes) return;
+    } else pieces.push(piece);
+    const refusal =
+      sizeBytes > limitBytes
+        ? new Fault('PAYLOAD_TOO_LARGE')
+        : room.hold(receiver, sizeBytes - receiver.heldBodyBytes);
+    if (refusal === undefined) return;
+    // The rest is read and forgotten, so that the answer is not lost with the connection.
+    request.off('data', take);
+    pieces = [];
+    reject(refusal);
+  };
+  request.on('data', take);
+  request.on('end', () => {
+    const only = pieces.length === 1 ? pieces[0] : undefined;
+    resolve(only ?? Buffer.concat(pieces, sizeBytes));
+    // The request outlives its body, which is let go once an engine has it.
+    pieces = [];
+  });
+  request.on('error', reject);
+  return promise;
+}
+
+/** The same of a body that was sent in a content coding. Faults besides: what `decoded` throws. */
+export async function readDecoded<R extends Receiver>(
+  receiver: R,
+  limitBytes: number,
+  room: Room<R>,
+): Promise<Buffer> {
+  const sent = await readBytes(receiver, limitBytes, room);
+  const bytes = await decoded(receiver.headers['content-encoding'] ?? '', sent, limitBytes);
+  const refusal = room.hold(receiver, Math.max(0, bytes.length - sent.length));
+  if (refusal !== undefined) throw refusal;
+  return bytes;
+}
 
 const gzipAsync = promisify(gzip);
 const brotliAsync = promisify(brotliCompress);
