@@ -4,7 +4,7 @@ import { isIP } from 'node:net';
 import proxyAddress from '@fastify/proxy-addr';
 import type { Config } from '../config/config.ts';
 
-/** The address of a caller, by whose `X-Forwarded-For` is believed. */
+/** The address of a caller whose request was forwarded, by whose `X-Forwarded-For` is believed. */
 export function addressBy(
   trusted: boolean | readonly string[],
 ): (request: IncomingMessage) => string {
@@ -16,7 +16,6 @@ export function addressBy(
       ? (_address: string, hop: number): boolean => hop === 0
       : proxyAddress.compile([...trusted]);
   return (request) => {
-    if (request.headers['x-forwarded-for'] === undefined) return request.socket.remoteAddress ?? '';
     const address = proxyAddress(request, trusts);
     // A proxy that passes on what is no address is worth no more than its own address.
     return isIP(address) === 0 ? (request.socket.remoteAddress ?? '') : address;
