@@ -4,11 +4,14 @@ import { isIP } from 'node:net';
 import proxyAddress from '@fastify/proxy-addr';
 import type { Config } from '../config/config.ts';
 
-/** The address of a caller whose request was forwarded, by whose `X-Forwarded-For` is believed. */
-export function addressBy(
+/**
+ * The address of a caller that proxies named in `X-Forwarded-For`, as far as they are believed;
+ * `undefined` where none is.
+ */
+export function forwardedBy(
   trusted: boolean | readonly string[],
-): (request: IncomingMessage) => string {
-  if (trusted === false) return ({ socket }) => socket.remoteAddress ?? '';
+): ((request: IncomingMessage) => string | undefined) | undefined {
+  if (trusted === false) return undefined;
   // Proxies append to what the caller sent, so `true` is the one hop that connects to us: believing
   // the whole list would let every caller choose its address.
   const trusts =
@@ -18,7 +21,7 @@ export function addressBy(
   return (request) => {
     const address = proxyAddress(request, trusts);
     // A proxy that passes on what is no address is worth no more than its own address.
-    return isIP(address) === 0 ? (request.socket.remoteAddress ?? '') : address;
+    return isIP(address) === 0 ? undefined : address;
   };
 }
 

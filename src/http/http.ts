@@ -22,7 +22,7 @@ import { type Log, reasonOf } from '../core/log.ts';
 import { targetPath } from '../core/request-target.ts';
 import type { AbuseGuard } from './abuse-guard.ts';
 import { BodyRoom } from './body-room.ts';
-import { addressBy, countryBy } from './caller-address.ts';
+import { countryBy, forwardedBy } from './caller-address.ts';
 import { errorAnswer, refuseConnection } from './error-response.ts';
 import type { RunOnce } from './idempotent.ts';
 import { readTags } from './tags.ts';
@@ -106,7 +106,7 @@ export class HttpServer {
   readonly #router;
   /** Of all routes; each GET answers HEAD. */
   readonly #methods = new Set<Route['method']>(['HEAD']);
-  readonly #forwardedAddress: (request: IncomingMessage) => string;
+  readonly #forwarded: ReturnType<typeof forwardedBy>;
   readonly #country: ((request: IncomingMessage) => string) | undefined;
   readonly #within: RequestObserver['within'];
   readonly #servers: Server[] = [];
@@ -124,7 +124,7 @@ export class HttpServer {
   constructor(parts: ServerParts) {
     this.#parts = parts;
     this.bodyRoom = new BodyRoom(parts.settings.bodiesMb);
-    this.#forwardedAddress = addressBy(parts.settings.trustProxy);
+    this.#forwarded = forwardedBy(parts.settings.trustProxy);
     this.#country = countryBy(parts.settings);
     this.#within = parts.observers.find((observer) => observer.within !== undefined)?.within;
     this.#router = createRouter({
@@ -239,13 +239,14 @@ export class HttpServer {
     const found = this.#find(request.method, request.url);
     const requestId = ids.ordered(clock.nowMs());
     const isForwarded = request.headers['x-forwarded-for'] !== undefined;
+    const forwarded = isForwarded ? this.#forwarded?.(request) : undefined;
     const context = new RequestContext({
       requestId,
       request,
       response,
       route: found?.store ?? undefined,
       parameters: found?.params ?? NO_PARAMETERS,
-      address: isForwarded ? this.#forwardedAddress(request) : (request.socket.remoteAddress ?? ''),
+      address: forwarded ?? request.socket.remoteAddress ?? '',
       startedMs: clock.monotonicMs(),
       answerHeaders: headers.of(request.headers, requestId),
       countryOf: this.#country,
