@@ -394,7 +394,7 @@ describe('with loopback opened by the explicit setting', () => {
     const first = fetch('greedy', `${sized.url}/85000`);
     await until(() => held.length === 99);
     // What was written is on its way.
-    await new Promise((resolve) => setTimeout(resolve, 50));
+    await new Promise((resolve) => setTimeout(resolve, 500));
     assert.equal(await fetch('greedy', `${sized.url}/10000`), 'RATE_LIMIT_EXCEEDED');
     const another = fetch('other', `${sized.url}/10000`);
     await until(() => held.length === 101);
