@@ -81,16 +81,24 @@ export function record(writer: Writer, charge: Charge, nowMs: number): void {
   if (metadata !== undefined) addToTags(writer, charge, metadata);
 }
 
+/** What the row of a sum becomes when more is added to it. */
+export function added(table: 'ledger_usage_day' | 'ledger_usage_tag'): string {
+  const columns = [
+    'requests',
+    'errors',
+    'prompt_tokens',
+    'completion_tokens',
+    'usd_nano',
+    'diem_nano',
+  ];
+  return columns.map((name) => `${name} = ${table}.${name} + excluded.${name}`).join(', ');
+}
+
 const ADD_TO_TAG = `INSERT INTO ledger_usage_tag (account_id, name, day, value, key_id, model_id,
   requests, errors, prompt_tokens, completion_tokens, usd_nano, diem_nano)
   VALUES ($1, $2, $3, $4, $5, $6, 1, $7, $8, $9, $10, $11)
   ON CONFLICT (account_id, name, day, value, key_id, model_id) DO UPDATE SET
-  requests = ledger_usage_tag.requests + excluded.requests,
-  errors = ledger_usage_tag.errors + excluded.errors,
-  prompt_tokens = ledger_usage_tag.prompt_tokens + excluded.prompt_tokens,
-  completion_tokens = ledger_usage_tag.completion_tokens + excluded.completion_tokens,
-  usd_nano = ledger_usage_tag.usd_nano + excluded.usd_nano,
-  diem_nano = ledger_usage_tag.diem_nano + excluded.diem_nano`;
+  ${added('ledger_usage_tag')}`;
 
 /** Adds a charge to the sums of each of its tags. */
 function addToTags(
@@ -120,12 +128,7 @@ const ADD_TO_DAY = `INSERT INTO ledger_usage_day (account_id, day, key_id, model
   prompt_tokens, completion_tokens, usd_nano, diem_nano)
   VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
   ON CONFLICT (account_id, day, key_id, model_id) DO UPDATE SET
-  requests = ledger_usage_day.requests + excluded.requests,
-  errors = ledger_usage_day.errors + excluded.errors,
-  prompt_tokens = ledger_usage_day.prompt_tokens + excluded.prompt_tokens,
-  completion_tokens = ledger_usage_day.completion_tokens + excluded.completion_tokens,
-  usd_nano = ledger_usage_day.usd_nano + excluded.usd_nano,
-  diem_nano = ledger_usage_day.diem_nano + excluded.diem_nano`;
+  ${added('ledger_usage_day')}`;
 
 interface DaySum {
   readonly usage: UsageRecord;

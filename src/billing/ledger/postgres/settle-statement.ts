@@ -10,6 +10,7 @@
 import { DAY_MS, dayOf } from '../../../core/clock.ts';
 import { nano } from '../../../core/money.ts';
 import type { Queryable } from '../../../db/db.ts';
+import { added } from '../charge-records.ts';
 import type { SettleRequest, Settlement } from '../records.ts';
 import { LATE_AFTER_MS } from '../spent-ever.ts';
 
@@ -70,12 +71,7 @@ const INSERT_TRANSFER = `INSERT INTO ledger_transfer (id, part, day, account_id,
 const INSERT_DAY = `INSERT INTO ledger_usage_day (account_id, day, key_id, model_id, requests, errors,
     prompt_tokens, completion_tokens, usd_nano, diem_nano)`;
 const ADD_TO_DAY = `ON CONFLICT (account_id, day, key_id, model_id) DO UPDATE SET
-    requests = ledger_usage_day.requests + excluded.requests,
-    errors = ledger_usage_day.errors + excluded.errors,
-    prompt_tokens = ledger_usage_day.prompt_tokens + excluded.prompt_tokens,
-    completion_tokens = ledger_usage_day.completion_tokens + excluded.completion_tokens,
-    usd_nano = ledger_usage_day.usd_nano + excluded.usd_nano,
-    diem_nano = ledger_usage_day.diem_nano + excluded.diem_nano`;
+    ${added('ledger_usage_day')}`;
 /** Of an account on the day $`day`. */
 const dailyLeft = (
   day: string,
@@ -192,12 +188,7 @@ const ADD_TO_TAGS = `, tags AS (
     GROUP BY account_id, tag.key, day, tag.value, key_id, model_id
     ORDER BY account_id, tag.key, day, tag.value, key_id, model_id
   ON CONFLICT (account_id, name, day, value, key_id, model_id) DO UPDATE SET
-    requests = ledger_usage_tag.requests + excluded.requests,
-    errors = ledger_usage_tag.errors + excluded.errors,
-    prompt_tokens = ledger_usage_tag.prompt_tokens + excluded.prompt_tokens,
-    completion_tokens = ledger_usage_tag.completion_tokens + excluded.completion_tokens,
-    usd_nano = ledger_usage_tag.usd_nano + excluded.usd_nano,
-    diem_nano = ledger_usage_tag.diem_nano + excluded.diem_nano
+    ${added('ledger_usage_tag')}
 )`;
 /** Only for a tick with a charge of a day that may be added up already (`spent-ever.ts`). */
 const FORGET_SUMS = `, late AS (
