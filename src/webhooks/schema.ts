@@ -35,19 +35,24 @@ const Events = z
   .max(EVENTS.length)
   .describe('What it is told of; each event needs its threshold.');
 
+/** One for each event. */
+function thresholds<U extends z.ZodType, P extends z.ZodType>(usd: U, percent: P) {
+  return z.strictObject({
+    balanceUsd: usd.describe(ABOUT.balanceUsd),
+    keyLimitPercent: percent.describe(ABOUT.keyLimitPercent),
+    budgetPercent: percent.describe(ABOUT.budgetPercent),
+    dailySpendUsd: usd.describe(ABOUT.dailySpendUsd),
+  });
+}
+
 export type CreateWebhook = z.infer<typeof CreateWebhook>;
 export const CreateWebhook = z
   .object({
     url: Url.describe('Where messages are posted: a public http or https address.'),
     events: Events,
-    thresholds: z
-      .strictObject({
-        balanceUsd: Usd.optional().describe(ABOUT.balanceUsd),
-        keyLimitPercent: Percent.optional().describe(ABOUT.keyLimitPercent),
-        budgetPercent: Percent.optional().describe(ABOUT.budgetPercent),
-        dailySpendUsd: Usd.optional().describe(ABOUT.dailySpendUsd),
-      })
-      .describe('When; one for each of the events.'),
+    thresholds: thresholds(Usd.optional(), Percent.optional()).describe(
+      'When; one for each of the events.',
+    ),
   })
   .check((context) => {
     const { events, thresholds } = context.value;
@@ -79,13 +84,7 @@ export const UpdateWebhook = z
     events: Events.optional().describe(
       'Need not be given; those that have a threshold after the change.',
     ),
-    thresholds: z
-      .strictObject({
-        balanceUsd: Usd.nullish().describe(ABOUT.balanceUsd),
-        keyLimitPercent: Percent.nullish().describe(ABOUT.keyLimitPercent),
-        budgetPercent: Percent.nullish().describe(ABOUT.budgetPercent),
-        dailySpendUsd: Usd.nullish().describe(ABOUT.dailySpendUsd),
-      })
+    thresholds: thresholds(Usd.nullish(), Percent.nullish())
       .optional()
       .describe('A missing one stays; null: nothing more is told of its event.'),
   })
@@ -96,14 +95,9 @@ const WEBHOOK_SHAPE = {
   object: z.literal('webhook').describe('Kind of the object.'),
   url: z.string().describe('Where messages are posted.'),
   events: Events,
-  thresholds: z
-    .strictObject({
-      balanceUsd: Usd.nullable().describe(ABOUT.balanceUsd),
-      keyLimitPercent: Percent.nullable().describe(ABOUT.keyLimitPercent),
-      budgetPercent: Percent.nullable().describe(ABOUT.budgetPercent),
-      dailySpendUsd: Usd.nullable().describe(ABOUT.dailySpendUsd),
-    })
-    .describe('When; null for an event that it is not told of.'),
+  thresholds: thresholds(Usd.nullable(), Percent.nullable()).describe(
+    'When; null for an event that it is not told of.',
+  ),
   createdAt: z.string().describe('ISO 8601, UTC.'),
 };
 
