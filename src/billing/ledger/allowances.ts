@@ -1,8 +1,8 @@
 /**
  * The caps of keys, and budgets: caps of several keys, or of what is tagged alike. A cap counts what its
- * key spent in the running period, whenever the cap was made: a new cap, a cap that comes back, and a cap whose period changes start from the day
- * rollups. Requests that run at that moment without a cap are counted by no cap. And what keys have
- * spent, for people: since a day, and in the running period.
+ * key spent in the running period, whenever the cap was made: a new cap, a cap that comes back, and a
+ * cap whose period changes start from the day rollups. Requests that run at that moment without a cap
+ * are counted by no cap. And what keys have spent, for people: since a day, and in the running period.
  */
 import { DAY_MS, dayOf } from '../../core/clock.ts';
 import { type Nano, nano } from '../../core/money.ts';
