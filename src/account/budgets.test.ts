@@ -76,6 +76,9 @@ describe('budgets and child keys', () => {
     assert.equal((await manage('DELETE', `/budgets/${id}`)).status, 200);
     assert.equal((await anna()).status, 200);
     assert.deepEqual(used(await manage('GET', `/budgets/${id}`)), [400, 'BUDGET_NOT_FOUND']);
+    // No request can be tagged so: 33 characters, but 66 bytes.
+    const long = { tag: 'é'.repeat(33), period: 'EPOCH', usd: 1 };
+    assert.equal((await manage('POST', '/budgets', long)).status, 400);
   });
 
   test('a header tags what is sold, beside the body and where there is none', async () => {

@@ -17,16 +17,24 @@ import { readBody, readQuery } from '../http/read-request.ts';
 import type { RequestContext } from '../http/request-context.ts';
 import { type Route, SMALL_JSON_BODY, get } from '../http/route.ts';
 import type { Budget } from '../identity/identity.ts';
+import { isTagName, isTagValue, MAX_TAG_NAME_BYTES, MAX_TAG_VALUE_BYTES } from '../http/tags.ts';
 import { refuseIssues } from '../json/validation.ts';
 import type { AccountParts } from './account-parts.ts';
 import { Amount, PERIOD, Time } from './api-key-schema.ts';
 
 const PATH = '/budgets';
-const MAX_TAG = 64;
-const MAX_VALUE = 512;
 
-const Tag = z.string().min(1).max(MAX_TAG);
-const Value = z.string().min(1).max(MAX_VALUE);
+/** Of a longer one no request can be tagged. */
+const Tag = z
+  .string()
+  .min(1)
+  .max(MAX_TAG_NAME_BYTES)
+  .refine(isTagName, `Expected at most ${MAX_TAG_NAME_BYTES} bytes of well-formed text`);
+const Value = z
+  .string()
+  .min(1)
+  .max(MAX_TAG_VALUE_BYTES)
+  .refine(isTagValue, `Expected at most ${MAX_TAG_VALUE_BYTES} bytes of well-formed text`);
 const Usd = Amount.describe('Most USD a period; work that could cost more does not begin.');
 
 const CreateBudgetRequest = z

@@ -6,6 +6,7 @@ import {
   deleteBudget,
 } from '../billing/budgets/budgets.ts';
 import type { Nano } from '../core/money.ts';
+import { isTagName, isTagValue, MAX_TAG_NAME_BYTES, MAX_TAG_VALUE_BYTES } from '../http/tags.ts';
 import { type Account, type Budget, LIMIT_PERIODS } from '../identity/identity.ts';
 import {
   type Command,
@@ -25,9 +26,6 @@ import { table } from './terminal.ts';
 const WHOSE = `
   --account <id or name>   whose budget it is (default: the owner)`;
 const FOLLOWS = 'A running server follows within three seconds.';
-/** As the routes take them. */
-const MAX_TAG_CHARACTERS = 64;
-const MAX_VALUE_CHARACTERS = 512;
 
 export const budgetsListCommand: Command = {
   name: 'budgets list',
@@ -97,13 +95,11 @@ function wantedBudget(invocation: Invocation): Omit<Budget, 'id' | 'accountId' |
     throw new UsageError('Say --usd and --period');
   }
   if (tag === undefined && value !== undefined) throw new UsageError('--value needs a --tag');
-  for (const [name, text, most] of [
-    ['tag', tag, MAX_TAG_CHARACTERS],
-    ['value', value, MAX_VALUE_CHARACTERS],
-  ] as const) {
-    if (text !== undefined && (text === '' || text.length > most)) {
-      throw new UsageError(`--${name} has 1 to ${most} characters`);
-    }
+  if (tag !== undefined && !isTagName(tag)) {
+    throw new UsageError(`--tag has 1 to ${MAX_TAG_NAME_BYTES} bytes`);
+  }
+  if (value === '' || (value !== undefined && !isTagValue(value))) {
+    throw new UsageError(`--value has 1 to ${MAX_TAG_VALUE_BYTES} bytes`);
   }
   return { tag, value, period, usdLimitNano };
 }

@@ -7,8 +7,8 @@ import { refuseIssues } from '../json/validation.ts';
 import type { RequestContext } from './request-context.ts';
 
 const MAX_TAGS = 16;
-const MAX_TAG_NAME_BYTES = 64;
-const MAX_TAG_VALUE_BYTES = 512;
+export const MAX_TAG_NAME_BYTES = 64;
+export const MAX_TAG_VALUE_BYTES = 512;
 
 export const TagMetadata = z.record(z.string(), z.unknown()).check((context) => {
   const tags = Object.entries(context.value);
@@ -19,7 +19,7 @@ export const TagMetadata = z.record(z.string(), z.unknown()).check((context) => 
     return refuse([], `At most ${MAX_TAGS} members are taken, got ${tags.length}`);
   }
   for (const [name, value] of tags) {
-    if (!isTagText(name, MAX_TAG_NAME_BYTES) || name === '') {
+    if (!isTagName(name)) {
       refuse([name], `Expected a name of 1 to ${MAX_TAG_NAME_BYTES} bytes of well-formed text`);
     } else if (!isTagValue(tagValue(value))) {
       refuse([name], `Expected at most ${MAX_TAG_VALUE_BYTES} bytes of well-formed text`);
@@ -48,9 +48,14 @@ export function tagsOf(
 /** Those of a caller's members that can be tags, for protocols whose clients no 400 would help. */
 export function fittingTags(members: Readonly<Record<string, unknown>>): Record<string, string> {
   const fitting = Object.entries(tagsOf(members) ?? {}).filter(
-    ([name, value]) => name !== '' && isTagText(name, MAX_TAG_NAME_BYTES) && isTagValue(value),
+    ([name, value]) => isTagName(name) && isTagValue(value),
   );
   return Object.fromEntries(fitting.slice(0, MAX_TAGS));
+}
+
+/** Whether a text can be the name of a tag. */
+export function isTagName(text: string): boolean {
+  return text !== '' && isTagText(text, MAX_TAG_NAME_BYTES);
 }
 
 /** Whether a text can be the value of a tag. */
