@@ -59,7 +59,7 @@ for (const dialect of ['sqlite', 'postgres'] as const) {
         }),
         minimumCreditNano: () => CENT,
         observers: [],
-        walletRefusal: () => new Fault('PAYMENT_REQUIRED'),
+        walletRefusal: async () => new Fault('PAYMENT_REQUIRED'),
       });
       const credit = (id: string, amountNano: Nano) =>
         store.transaction(async (tx) => {

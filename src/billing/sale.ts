@@ -187,7 +187,11 @@ export class Sales {
     if (caller.payment !== undefined) return;
     const postedNano = await postedOf(this.#context, caller.accountId);
     if (postedNano >= this.#context.minimumCreditNano()) return;
-    throw moneyRefusal(this.#context, caller, ZERO, { ok: false, reason: 'balance', postedNano });
+    throw await moneyRefusal(this.#context, caller, ZERO, {
+      ok: false,
+      reason: 'balance',
+      postedNano,
+    });
   }
 
   /** Sets the price of a job aside until it ends, also across restarts. Throws 402 or 429. */
@@ -199,7 +203,7 @@ export class Sales {
     const refused = await takePayment(this.#context, caller, durable);
     const answer = refused ?? (await placeHold(this.#context, durable));
     if (answer.ok) return answer.hold;
-    throw moneyRefusal(this.#context, caller, priceNano, answer);
+    throw await moneyRefusal(this.#context, caller, priceNano, answer);
   }
 
   /** Ends the hold of a job inside the transaction that makes the job final; a cost of 0 releases it. */
@@ -308,17 +312,17 @@ export class Sale implements Counted {
       return;
     }
     await this.#correctRoom(0);
-    const refusal = moneyRefusal(this.#context, caller, price.minNano, answer);
+    const refusal = await moneyRefusal(this.#context, caller, price.minNano, answer);
     if (ownLimit !== undefined) throw refusal;
     throw withHeaders(refusal, rateHeaders(this.window, rate, this.startedMs));
   }
 
   /**
-   * The refusal of work whose price became known after its hold and is above it: 402, or 429 when
+   * Refuses work whose price became known after its hold and is above it: 402, or 429 when
    * `neededNano` would be covered without the holds of others. Releases nothing.
    */
-  tooDear(neededNano: Nano): Fault {
-    return tooDear(this.#context, this.request.caller, this.hold.spendableNano, neededNano);
+  async refuseTooDear(neededNano: Nano): Promise<never> {
+    throw await tooDear(this.#context, this.request.caller, this.hold.spendableNano, neededNano);
   }
 
   /**
