@@ -13,6 +13,7 @@ import { type Nano, ZERO, nano } from '../../core/money.ts';
 import { type FileStore, type Queryable, type Store, isShared } from '../../db/db.ts';
 import {
   type AllowanceSettings,
+  countBudgetCaps,
   dropAllowances,
   dropBudget,
   dropEndedBudgets,
@@ -364,6 +365,11 @@ export class Ledger {
   ): Promise<void> {
     await this.holds.recall(accountId);
     await setBudgetLimit(tx, accountId, budgetId, usdLimitNano);
+  }
+
+  /** How many caps a budget has: one for each value that came, where each has its own. */
+  countBudgetCaps(tx: Queryable, accountId: string, budgetId: string): Promise<number> {
+    return countBudgetCaps(tx, accountId, budgetId);
   }
 
   /** Forgets the caps of a budget; one that requests still hold something of stays. */
