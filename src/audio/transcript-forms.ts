@@ -19,6 +19,11 @@ export function jsonBody(value: unknown): Written {
   return textBody(JSON.stringify(value), 'application/json');
 }
 
+/** What was charged for: begun seconds are whole ones here, and not in the price. */
+export function durationUsage(durationMs: number) {
+  return { type: 'duration', seconds: Math.ceil(durationMs / MS) } as const;
+}
+
 /** The transcript in `format`; the verbose one holds what `times` names. */
 export function writtenAs(
   format: TranscriptFormat,
@@ -27,7 +32,7 @@ export function writtenAs(
 ): Written {
   const { task, text, language = 'und', durationMs, heard } = transcript;
   const segments = (): HeardSegment[] => heard.flatMap((piece) => piece.segments);
-  const usage = { type: 'duration', seconds: Math.ceil(durationMs / MS) };
+  const usage = durationUsage(durationMs);
   switch (format) {
     case 'json':
       return jsonBody({ text, usage });
