@@ -9,6 +9,7 @@ import { systemClock } from '../../src/core/clock.ts';
 import { type CutProxy, startCutProxy } from '../databases/cut-proxy.ts';
 import { type TestPostgres, emptyPostgresDatabase, startPostgres } from '../databases/postgres.ts';
 import type { FareboxProcess } from './farebox-process.ts';
+import { caps } from './lease-caps.ts';
 import {
   AT_ONCE_MS,
   COST_USD,
@@ -74,6 +75,16 @@ test('exactly the allowed number passes in each window, across two processes', a
   }
   assert.ok(count(seen, (one) => one.status === 429) > 0);
   for (const farebox of [first, second]) assert.equal(await end(farebox), 0);
+});
+
+test('a cap, a budget and a rate limit are exact while a process that has leased of them is killed', async () => {
+  const ends: (() => Promise<unknown>)[] = [];
+  const database = await emptyPostgresDatabase();
+  try {
+    await caps({ rig, database, ends, pauseMs: PAUSE_MS }, 1, 2);
+  } finally {
+    for (const stop of ends) await stop();
+  }
 });
 
 test('workers share a port; one that is killed comes back, and SIGTERM drains them all', async () => {
@@ -166,8 +177,18 @@ async function survive(
   let second: FareboxProcess | undefined = await start({ database: direct, isNervous: true });
   const seen: Seen[] = [];
   const others: Seen[] = [];
-  const stopFirst = keepAsking(() => first, secret, seen, PAUSE_MS);
-  const stopSecond = keepAsking(() => second, secret, others, PAUSE_MS);
+  const stopFirst = keepAsking(
+    () => first,
+    () => ({ secret }),
+    seen,
+    PAUSE_MS,
+  );
+  const stopSecond = keepAsking(
+    () => second,
+    () => ({ secret }),
+    others,
+    PAUSE_MS,
+  );
   ends.push(stopFirst, stopSecond);
   const clock = systemClock();
 
