@@ -112,19 +112,25 @@ export interface Seen {
   readonly tookMs: number;
 }
 
-/** Who asks, and with which tags. */
+/** Who asks, and with what. */
 export interface Question {
   readonly secret: string;
   readonly metadata?: Readonly<Record<string, string>>;
+  /** The `Idempotency-Key`. */
+  readonly key?: string;
 }
 
 export async function ask(pool: Pool, question: Question): Promise<Seen> {
-  const { secret, metadata } = question;
+  const { secret, metadata, key } = question;
   const startedMs = performance.now();
   const answer = await pool.request({
     path: '/api/v1/chat/completions',
     method: 'POST',
-    headers: { authorization: `Bearer ${secret}`, 'content-type': 'application/json' },
+    headers: {
+      authorization: `Bearer ${secret}`,
+      'content-type': 'application/json',
+      ...(key === undefined ? {} : { 'idempotency-key': key }),
+    },
     body: JSON.stringify({ ...BODY, metadata }),
   });
   const body = (await answer.body.json()) as { cost?: { usd: number } };

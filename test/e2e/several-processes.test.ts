@@ -5,6 +5,7 @@
  */
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
+import { Pool } from 'undici';
 import { systemClock } from '../../src/core/clock.ts';
 import { type CutProxy, startCutProxy } from '../databases/cut-proxy.ts';
 import { type TestPostgres, emptyPostgresDatabase, startPostgres } from '../databases/postgres.ts';
@@ -16,6 +17,7 @@ import {
   PATIENCE_MS,
   ProcessRig,
   type Seen,
+  ask,
   burst,
   count,
   keepAsking,
@@ -133,6 +135,38 @@ test('workers share a port; one that is killed comes back, and SIGTERM drains th
   assert.equal(await end(farebox), 0);
   const books = await readBooks(database);
   assert.deepEqual([books.openHolds, books.paid.size], [0, 800]);
+});
+
+test('a worker that is killed gives its money, and the key of its request, back at once', async () => {
+  const database = await emptyPostgresDatabase();
+  // Money for one request, which the first one has.
+  const farebox = await start({ database, creditUsd: String(COST_USD) }, ['--workers', '2']);
+  const { origin } = new URL(farebox.url);
+  const question = { secret: farebox.secret ?? '', key: 'once' };
+  const headers = { authorization: `Bearer ${question.secret}` };
+  const pool = new Pool(origin, { connections: 1 });
+  const path = '/api/v1/admin/engines';
+  const engines = await pool.request({ path, method: 'GET', headers });
+  const [, pid = ''] = ((await engines.body.json()) as View).process.split('/');
+  const before = rig.upstream.seen.length;
+  rig.upstream.script.push({ kind: 'hang' });
+  const asked = ask(pool, question);
+  await soon('the engine has it', PATIENCE_MS, async () =>
+    rig.upstream.seen.length > before ? true : undefined,
+  );
+  process.kill(Number(pid), 'SIGKILL');
+  await assert.rejects(asked);
+  const other = new Pool(origin, { connections: 1 });
+  const repeated = await ask(other, question);
+  assert.equal(repeated.status, 200);
+  assert.ok(repeated.tookMs < AT_ONCE_MS, `${repeated.tookMs} ms`);
+  const again = await ask(other, question);
+  assert.deepEqual([again.status, again.requestId], [200, repeated.requestId]);
+  assert.equal(rig.upstream.seen.length, before + 2);
+  await Promise.all([pool.destroy(), other.close()]);
+  assert.equal(await end(farebox), 0);
+  const books = await readBooks(database);
+  assert.deepEqual([books.openHolds, [...books.paid.values()]], [0, [COST_USD]]);
 });
 
 test('more than one worker without PostgreSQL is refused in words', async () => {
