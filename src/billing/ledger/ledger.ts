@@ -132,6 +132,8 @@ export interface LedgerParts {
   readonly journalFolder?: string;
   /** How long an epoch may stay unrenewed; tests shorten it. */
   readonly epochDeadAfterMs?: number;
+  /** Unique among all processes; for those that serve. */
+  readonly processId?: string;
   readonly clock: Clock;
   readonly ids: Ids;
   readonly log: Log;
@@ -174,7 +176,9 @@ export class Ledger {
     else {
       assert(isShared(store), 'a store is a file or shared');
       const deadAfterMs = parts.epochDeadAfterMs ?? EPOCH_DEAD_AFTER_MS;
-      this.holds = new LeasedHolds({ store, journalFolder, deadAfterMs, clock, ids, log });
+      const processId = parts.processId ?? ids.uuid();
+      const leased = { store, journalFolder, deadAfterMs, processId, clock, ids, log };
+      this.holds = new LeasedHolds(leased);
     }
   }
 
