@@ -75,6 +75,7 @@ ${[0, 1, 2, 3, 4].map((place) => `  - { id: guard-${place}, type: moderation, pr
   - { id: tei, type: rerank, price: { input: 0 }, replicas: [{ engine: studio, model: tei }] }
 ${[0, 1, 2, 3, 4, 5].map((place) => `  - { id: sorter-${place}, type: rerank, price: { input: 1 }, replicas: [{ engine: studio }] }`).join('\n')}
   - { id: ears, type: asr, price: { perSecond: 0.001 }, replicas: [{ engine: studio, model: whisper-1 }] }
+  - { id: deaf, type: asr, price: { perSecond: 0.001 }, replicas: [{ engine: studio, model: whisper-0 }] }
   - { id: plain, type: image, price: { perImage: 0 }, replicas: [{ engine: studio }] }
 ${[0, 1, 2, 3, 4, 5].map((place) => `  - { id: bad-${place}, type: image, price: { perImage: 0.01 }, replicas: [{ engine: studio }] }`).join('\n')}
 `;
@@ -1173,7 +1174,7 @@ describe('POST /audio/transcriptions as a stream', () => {
         for (const event of events) response.write(`data: ${JSON.stringify(event)}\n\n`);
         response.end();
       });
-      const [{ deltas, failure }, nano] = await cost(() => heard());
+      const [{ deltas, failure }, nano] = await cost(() => heard({ model: 'deaf' }));
       assert.deepEqual(deltas, ['Good'], name);
       assert.ok(failure instanceof OpenAI.APIError, name);
       assert.equal(failure.code, 'ASR_UPSTREAM_FAILED', name);
@@ -1181,7 +1182,7 @@ describe('POST /audio/transcriptions as a stream', () => {
     }
     rig.engine.onJson(path, { error: { message: 'broken' } }, 500);
     const [status, nano] = await cost(async () => {
-      const refused = await heard().catch((error: unknown) => error);
+      const refused = await heard({ model: 'deaf' }).catch((error: unknown) => error);
       return refused instanceof OpenAI.APIError ? refused.status : refused;
     });
     assert.deepEqual([status, nano], [502, 0n]);
