@@ -146,7 +146,15 @@ export async function sellTranscription(
       const costNano = chargeFor({ audioMs: sound.durationMs }, price);
       await sale.reserve({ minNano: costNano, maxNano: costNano });
       const run: Run = {
-        ...{ parts, context, order, model, deprecation, rate, price, sale, ...sound },
+        parts,
+        context,
+        order,
+        model,
+        deprecation,
+        rate,
+        price,
+        sale,
+        ...sound,
         stream: undefined,
         doneMs: 0,
         isGivenUp: false,

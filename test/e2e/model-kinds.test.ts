@@ -1210,20 +1210,17 @@ describe('POST /audio/transcriptions as a stream', () => {
     const events = [delta('Good morning.'), done('Good morning.')];
     rig.engine.on(path, (_heard, response) => sendEvents(response, events));
     const [[first, again], nano] = await cost(async () => {
+      const form = new FormData();
+      form.set('file', new Blob([new Uint8Array(wav)]), 'a.wav');
+      form.set('model', 'ears');
+      form.set('stream', 'true');
+      const url = `${rig.farebox.url}${path}`;
+      const headers = {
+        authorization: `Bearer ${rig.farebox.owner.secret}`,
+        'idempotency-key': 'heard-once',
+      };
       const send = async () => {
-        const body = new FormData();
-        body.set('file', new Blob([new Uint8Array(wav)]), 'a.wav');
-        for (const [name, value] of [
-          ['model', 'ears'],
-          ['stream', 'true'],
-        ] as const) {
-          body.set(name, value);
-        }
-        const headers = {
-          authorization: `Bearer ${rig.farebox.owner.secret}`,
-          'idempotency-key': 'said-once',
-        };
-        const answer = await fetch(`${rig.farebox.url}${path}`, { method: 'POST', headers, body });
+        const answer = await fetch(url, { method: 'POST', headers, body: form });
         assert.match(answer.headers.get('content-type') ?? '', /^text\/event-stream/);
         assert.equal(answer.headers.get('x-svc-model-router'), 'studio');
         return answer.text();
