@@ -73,11 +73,12 @@ function whole(request: ChatRequest, { content, call }: ReturnType<Reply>): Buff
     model: 'u',
     choices: [{ index: 0, message, finish_reason: 'stop' }],
   };
-  return writeChatAnswer(
+  const written = writeChatAnswer(
     readChatAnswer(Buffer.from(JSON.stringify(upstream)), KEEP),
     { id: ID, model: request.model, createdS: 1, serviceName: 'svc' },
     { usage: USAGE, cost: COST, parameters: request.parameters, citations: [] },
   );
+  return typeof written === 'string' ? Buffer.from(written, 'latin1') : written;
 }
 
 function streamed(request: ChatRequest, { content, call }: ReturnType<Reply>): Buffer {
