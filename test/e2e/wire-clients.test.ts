@@ -14,6 +14,7 @@ import { z } from 'zod';
 import { parseChatRequest, type ChatRequest } from '../../src/chat/wire/chat-request.ts';
 import { readChatAnswer, writeChatAnswer } from '../../src/chat/wire/chat-response.ts';
 import { ChatStream } from '../../src/chat/wire/chat-stream.ts';
+import { Frame } from '../../src/http/stream-writer.ts';
 import { parseEmbeddingsRequest } from '../../src/embeddings/embeddings-request.ts';
 import {
   embeddingsEnd,
@@ -112,14 +113,15 @@ function streamed(request: ChatRequest, { content, call }: ReturnType<Reply>): B
     choices: [{ index: 0, delta: {}, finish_reason: 'stop' }],
   };
   const source = [...chunks, end].map((chunk) => `data: ${JSON.stringify(chunk)}\n\n`).join('');
-  const shown = stream.push(Buffer.from(source));
+  const shown = new Frame();
+  stream.push(Buffer.from(source), shown);
   const closing = stream.closing({
     usage: USAGE,
     cost: COST,
     parameters: request.parameters,
     citations: [],
   });
-  return Buffer.concat([shown, closing]);
+  return Buffer.concat([shown.take(), closing]);
 }
 
 const WEATHER = {
