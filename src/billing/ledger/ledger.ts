@@ -16,6 +16,7 @@ import {
   dropAllowances,
   dropBudget,
   dropEndedBudgets,
+  isOtherwiseAllocated,
   isOtherwiseHeld,
   setAllowance,
   setBudgetLimit,
@@ -323,6 +324,11 @@ export class Ledger {
     day?: number,
   ): Promise<void> {
     await this.openAccount(accountId, tx);
+    // What is leased was granted under the allocation of before.
+    const allocation = { accountId, allocationNano, day };
+    if (isShared(this.#store) && (await isOtherwiseAllocated(tx, allocation))) {
+      await this.holds.recall(accountId);
+    }
     await tx.query(
       `UPDATE ledger_account SET daily_allocation_nano = $2, daily_allocation_day = $3
        WHERE id = $1`,
@@ -346,7 +352,10 @@ export class Ledger {
     if (dialect === 'postgres' && (await isOtherwiseHeld(tx, settings))) {
       await this.holds.recall(settings.accountId);
     }
-    await setAllowance({ tx, dialect, nowMs: this.#clock.nowMs() }, settings);
+    const nowMs = this.#clock.nowMs();
+    const isOther = await setAllowance({ tx, dialect, nowMs }, settings);
+    // Who has leased between the two goes by the limits of before.
+    if (isOther) await this.#changed(tx, settings.accountId);
   }
 
   /** Has processes ask anew for what they have leased of an account, once `tx` has committed. */
@@ -368,6 +377,7 @@ export class Ledger {
   ): Promise<void> {
     await this.holds.recall(accountId);
     await setBudgetLimit(tx, accountId, budgetId, usdLimitNano);
+    await this.#changed(tx, accountId);
   }
 
   /** Forgets the caps of a budget; one that requests still hold something of stays. */
