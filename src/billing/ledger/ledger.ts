@@ -9,10 +9,11 @@ import { assert } from '../../core/assert.ts';
 import { type Clock, dayOf } from '../../core/clock.ts';
 import type { Ids } from '../../core/ids.ts';
 import type { Log } from '../../core/log.ts';
-import { type Nano, nano } from '../../core/money.ts';
+import { type Nano, ZERO, nano } from '../../core/money.ts';
 import { type FileStore, type Queryable, type Store, isShared } from '../../db/db.ts';
 import {
   type AllowanceSettings,
+  countBudgetCaps,
   dropAllowances,
   dropBudget,
   dropEndedBudgets,
@@ -40,7 +41,7 @@ import {
   reverseCredit,
 } from './debts.ts';
 import { type HoldRefusal, dailyLeft } from './hold-plan.ts';
-import { closeCharge, refundDaily, uncountCharge } from './job-charges.ts';
+import { closeCharge, countRefund, refundDaily, uncountCharge } from './job-charges.ts';
 import { EPOCH_DEAD_AFTER_MS } from './postgres/epochs.ts';
 import { MemoryHolds } from './memory-holds.ts';
 import { LeasedHolds } from './postgres/leased-holds.ts';
@@ -216,9 +217,9 @@ export class Ledger {
         requestId,
       });
     }
-    if (diemNano > 0n) {
-      await refundDaily(tx, usage, { id, amountNano: diemNano, nowMs: this.#clock.nowMs() });
-    }
+    const daily = { id, amountNano: diemNano, nowMs: this.#clock.nowMs() };
+    const isDailyBack = diemNano > 0n && (await refundDaily(tx, usage, daily));
+    await countRefund(tx, usage, { usdNano, diemNano: isDailyBack ? diemNano : ZERO });
     await uncountCharge(tx, usage, charged);
     return true;
   }
@@ -378,6 +379,11 @@ export class Ledger {
     await this.holds.recall(accountId);
     await setBudgetLimit(tx, accountId, budgetId, usdLimitNano);
     await this.#changed(tx, accountId);
+  }
+
+  /** How many caps a budget has: one for each value that came, where each has its own. */
+  countBudgetCaps(tx: Queryable, accountId: string, budgetId: string): Promise<number> {
+    return countBudgetCaps(tx, accountId, budgetId);
   }
 
   /** Forgets the caps of a budget; one that requests still hold something of stays. */
