@@ -364,7 +364,7 @@ export class Sale implements Counted {
     };
     const { allowanceId } = caller;
     const charged = { costNano: outcome.costNano, usage, allowanceId, budgetIds: this.#budgetIds };
-    const request = freeTags.recorded(charged, nowMs);
+    const request = metadata === undefined ? charged : freeTags.recorded(charged, nowMs);
     const room = this.#correctRoom(tokens.prompt + tokens.completion);
     let settlement: Settlement;
     if (together === undefined) settlement = await ledger.holds.settle(request, this.hold);

@@ -137,6 +137,7 @@ export async function startApp(parts: AppParts): Promise<App> {
   const told = { config, version, basePath: BASE_PATH, assets };
   const document = new OwnDocument({ ...told, routes: () => routes });
 
+  const mcp = mcpDoor(serving, server.internal.run, largeBodies);
   // Every feature of the product; each brings its routes, its jobs and its end. The chat's brings the
   // models, embeddings and characters (`chat.ts`), that of media images, audio and video (`media.ts`).
   const features: readonly Feature[] = [
@@ -150,13 +151,12 @@ export async function startApp(parts: AppParts): Promise<App> {
     mediaFeature({ shared, documents: extras.documents, basePath: BASE_PATH, largeBodies }),
     batches(shared, { server, wallets, metrics }),
     webhooksFeature(shared),
-    walletsFeature(shared, wallets, () => routes),
-    mcpDoor(serving, server.internal.run, largeBodies),
+    walletsFeature(shared, wallets, { routes: () => routes, paidTools: mcp.paidTools }),
+    mcp,
     opsFeature(shared, document, { ...parts, server, metrics, payments, localEngines }),
   ];
   const routes: readonly Route[] = features.flatMap((feature) => feature.routes);
-  const ran = (result: 'done' | 'failed'): void => metrics.jobRan(result);
-  const maintenance = new Maintenance({ ...shared, features, ran });
+  const maintenance = new Maintenance({ ...shared, features, ran: (how) => metrics.jobRan(how) });
   await maintenance.start();
   const address = await server.listen(routes, inForce.listen);
   document.listens(address);
