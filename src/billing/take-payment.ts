@@ -2,7 +2,7 @@
  * The payment that came with a request: taken once the request is good and its price is known, and
  * what a caller has without it.
  */
-import { type Nano, ZERO, addNano, maxNano } from '../core/money.ts';
+import { type Nano, ZERO, addNano, maxNano, nano } from '../core/money.ts';
 import type { Caller } from '../identity/identity.ts';
 import type { Ledger } from './ledger/ledger.ts';
 import { type MoneyRefusals, moneyRefusal } from './refusals.ts';
@@ -25,7 +25,8 @@ export async function takePayment(
   if (postedNano + payment.amountNano < least) {
     throw moneyRefusal(context, caller, minNano, { ok: false, reason: 'balance', postedNano });
   }
-  await payment.take();
+  // What the hold takes beyond the credit that is there; a payment of a fixed amount is taken whole.
+  await payment.take(nano(maxNano(least, most) - postedNano));
 }
 
 export async function postedOf({ ledger }: PaymentContext, caller: Caller): Promise<Nano> {
