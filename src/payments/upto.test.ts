@@ -177,7 +177,7 @@ describe('upto on Base', () => {
         facilitatorAddress: gas.address,
       });
       const missing = { balance: usdToNano(0), needed: usdToNano('3.2') };
-      const more = rig.payments.requirements.insufficientCredit(RESOURCE, missing);
+      const more = await rig.payments.requirements.insufficientCredit(RESOURCE, missing);
       const asked = decodePaymentRequiredHeader(more.header).accepts.at(-1);
       assert.deepEqual([asked?.scheme, asked?.amount], ['upto', '4000000']);
       const topUp = await rig.payments.requirements.topUp(RESOURCE);
