@@ -11,7 +11,7 @@ import { SECOND_MS } from '../core/clock.ts';
 import { Fault } from '../core/faults.ts';
 import type { Nano } from '../core/money.ts';
 import { chainReason } from './chain-reason.ts';
-import { type AmountLimits, checkAmount, readEnvelope, usdOf } from './envelope.ts';
+import { type AmountLimits, checkAmount, mostUnder, readEnvelope, usdOf } from './envelope.ts';
 import { nanoToUnits, unitsAbove, unitsToNano } from './networks.ts';
 import type { Passes, RetryProof } from './passes.ts';
 import { type SignedPayment, refusePayment } from './payment.ts';
@@ -26,9 +26,13 @@ import { endsWithin } from './waiting.ts';
 /** A payment that is good, and that nothing has been moved of so far. */
 export interface OfferedPayment {
   readonly wallet: string;
+  /** The most that it can move. */
   readonly amountNano: Nano;
-  /** Settles and credits it. Throws as a top-up does, and 409 when it has served another request. */
-  take(): Promise<TopUpReceipt>;
+  /**
+   * Settles and credits it: all of it, or of the scheme `upto` as much as is wanted and at least the
+   * least payment. Throws as a top-up does, and 409 when it has served another request.
+   */
+  take(wanted: Nano): Promise<TopUpReceipt>;
 }
 
 /** What an answer may take beyond `settleWaitSeconds`. */
@@ -36,12 +40,13 @@ const ANSWER_GRACE_MS = 2 * SECOND_MS;
 
 const BAD_SIGNATURE = {
   erc3009: 'invalid_exact_evm_signature',
+  permit2: 'invalid_permit2_signature',
   solana: 'invalid_exact_svm_payload_signature_invalid',
 } as const;
 
 /** A payment of a header, signed by its payer, and how long the answer may still wait for the chain. */
 interface Shown {
-  readonly payment: SignedPayment;
+  payment: SignedPayment;
   /** Whether it has no row, so that this request may open it. */
   readonly isNew: boolean;
   leftMs: number;
@@ -89,8 +94,21 @@ export class ShownPayments {
     return {
       wallet: payment.wallet,
       amountNano: unitsToNano(payment.amountUnits),
-      take: async () => await this.#take(shown, proof),
+      take: async (wanted) => {
+        if (isNew && payment.authorization.kind === 'permit2') {
+          shown.payment = { ...payment, amountUnits: this.#unitsOf(payment, wanted) };
+        }
+        return await this.#take(shown, proof);
+      },
     };
+  }
+
+  /** How much of an `upto` payment is moved: what is wanted, from the least payment to all of it. */
+  #unitsOf({ amountUnits }: SignedPayment, wanted: Nano): bigint {
+    const { leastUnits = 0n } = this.#limits.offer;
+    const units = unitsAbove(wanted);
+    if (units > amountUnits) return amountUnits;
+    return units > leastUnits ? units : leastUnits;
   }
 
   async #take(shown: Shown, proof: RetryProof): Promise<TopUpReceipt> {
@@ -123,7 +141,10 @@ export class ShownPayments {
     if (isSame) payment = underItsOffer(payment, row);
     else {
       await rail.checkOffer(payment, envelope.accepted);
-      checkAmount(payment.amountUnits, limits);
+      if (payment.authorization.kind === 'permit2') {
+        const most = mostUnder(payment.amountUnits, limits);
+        payment = { ...payment, amountUnits: most };
+      } else checkAmount(payment.amountUnits, limits);
       // Its receipt names what it was paid for, also when another process signs it.
       if (path !== '') payment = offeredFor(payment, path);
     }
@@ -178,6 +199,7 @@ function limitsOf(amounts: Amounts): Readonly<Record<'topUp' | 'offer', AmountLi
     offer: {
       minimumUnits,
       maximumUnits,
+      leastUnits: versionOne,
       smaller: {
         isOne: (units) => units === versionOne || units % first === 0n,
         words: `${usdOf(first)} USD or several times that`,
