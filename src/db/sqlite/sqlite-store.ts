@@ -154,8 +154,13 @@ export class SqliteStore implements FileStore {
   }
 
   readNow(sql: string, parameters: readonly Parameter[]): readonly Row[] {
+    // The reader reads its pages anew after each commit; the writer has them.
+    return this.#rows(this.#writer.isTransaction ? this.#read : this.#write, sql, parameters);
+  }
+
+  #rows(from: Statements, sql: string, parameters: readonly Parameter[]): readonly Row[] {
     try {
-      return this.#read.rows(sql, parameters);
+      return from.rows(sql, parameters);
     } catch (error) {
       // A disk that fails can fail a read first.
       throw this.#reasonOf(error);
@@ -163,7 +168,7 @@ export class SqliteStore implements FileStore {
   }
 
   async query<R>(sql: string, parameters: readonly Parameter[] = []): Promise<readonly R[]> {
-    if (isRead(sql)) return this.readNow(sql, parameters) as R[]; // the caller names its row
+    if (isRead(sql)) return this.#rows(this.#read, sql, parameters) as R[]; // the caller names its row
     return this.transaction((tx) => tx.query<R>(sql, parameters));
   }
 
