@@ -77,6 +77,16 @@ export function Copy({ text, label = 'Copy' }: { text: string; label?: string })
   );
 }
 
+/** What is shown once, to be copied. */
+export function Secret({ text }: { text: string }) {
+  return (
+    <p class="secret">
+      <code>{text}</code>
+      <Copy text={text} />
+    </p>
+  );
+}
+
 type Fact = readonly [name: string, value: ComponentChildren];
 
 /** Names and their values. */
@@ -115,10 +125,18 @@ export function Tile({ name, children, note, tone }: TileProps) {
   );
 }
 
-/** How much of a cap is used. */
-export function Bar({ part, whole, label }: { part: number; whole: number; label: string }) {
+interface BarProps {
+  readonly part: number;
+  readonly whole: number;
+  readonly label: string;
+  /** Whether its end is bad, as that of a cap is and that of work is not. */
+  readonly isCap?: boolean;
+}
+
+/** How much of a cap is used, or of some work done. */
+export function Bar({ part, whole, label, isCap = true }: BarProps) {
   const share = whole === 0 ? 1 : Math.min(1, part / whole);
-  const tone = share >= 1 ? 'bad' : share >= 0.8 ? 'warn' : '';
+  const tone = !isCap ? '' : share >= 1 ? 'bad' : share >= 0.8 ? 'warn' : '';
   return (
     <div
       class={`bar ${tone}`}
