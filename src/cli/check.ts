@@ -12,7 +12,7 @@ import { type Config, describeConfig, reachableHost } from '../config/config.ts'
 import { SECOND_MS, systemClock } from '../core/clock.ts';
 import { systemIds } from '../core/ids.ts';
 import { reasonOf, silentLog } from '../core/log.ts';
-import { type Store, openStore } from '../db/db.ts';
+import { type Store, openProblem, openStore } from '../db/db.ts';
 import { configuredEngines } from '../engines/registry.ts';
 import { Engines } from '../engines/engines.ts';
 import { type EngineProbe, probeEmbedded } from '../engines/embedded-probe.ts';
@@ -99,7 +99,7 @@ async function databaseFinding(config: Config): Promise<Finding> {
     }
   } catch (error) {
     // The reason is the finding.
-    return finding('database', 'wrong', reasonOf(error));
+    return finding('database', 'wrong', openProblem(error, config.databaseUrl) ?? reasonOf(error));
   }
 }
 
@@ -192,8 +192,8 @@ export function listenProblem(
   { host, port }: Config['listen'],
 ): string | undefined {
   // Errors of the system have both.
-  const { code = '', syscall } = error as NodeJS.ErrnoException;
-  if (syscall !== 'listen' && syscall !== 'getaddrinfo') return undefined;
+  const { code = '', syscall, hostname } = error as NodeJS.ErrnoException & { hostname?: string };
+  if (syscall !== 'listen' && (syscall !== 'getaddrinfo' || hostname !== host)) return undefined;
   const words: Readonly<Record<string, string>> = {
     EADDRINUSE: `Port ${port} of ${host} is taken by another program: stop it, or choose another with --port`,
     EACCES: `Port ${port} of ${host} is not allowed to this user: choose one above 1023 with --port`,

@@ -113,6 +113,7 @@ function startProblem(error: unknown, config: Config): Error | undefined {
     EROFS: 'it is on a file system that is read-only',
     ENOTDIR: 'a part of its path is a file',
     EEXIST: 'it is a file',
+    ENOENT: 'no folder can be made there',
     ENOSPC: 'the disk is full',
   };
   const { dataFolder } = config;

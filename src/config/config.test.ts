@@ -259,6 +259,20 @@ const BROKEN: readonly (readonly [name: string, yaml: string, problems: readonly
     ],
   ],
   [
+    'an address with credentials, without repeating them',
+    'engines:\n  a: { url: "http://u:hunter2@127.0.0.1/v1" }\n',
+    [
+      'farebox.yaml:2:13: engines.a.url: Must not hold a user name or a password; "apiKey" and "headers" are for what a server asks for',
+    ],
+  ],
+  [
+    'an address with a query, without repeating it',
+    'tracing: { endpoint: "http://127.0.0.1:4318/?key=hunter2" }\n',
+    [
+      'farebox.yaml:1:22: tracing.endpoint: Must not have a query or a fragment: paths are put behind the address',
+    ],
+  ],
+  [
     'an engine name with capitals',
     'engines:\n  Rack1: { url: http://127.0.0.1/v1 }\n',
     ['farebox.yaml:2:3: engines.Rack1: An engine name has lowercase letters, digits and dashes'],
@@ -386,9 +400,10 @@ test('a description holds no secret', async () => {
       'database: postgres://farebox:hunter2@db/farebox',
       'cluster: { directDatabase: "postgres://farebox:hunter9@db1:5432,db2:5432/farebox" }',
       'engines:',
-      '  a: { url: "https://u:hunter3@h.example/v1?k=hunter4", apiKey: hunter5, headers: { x-any: hunter6 } }',
+      '  a: { url: https://h.example/v1, apiKey: hunter5, headers: { x-any: hunter6 } }',
       'metrics: { token: hunter7 }',
       'tracing: { endpoint: https://t.example, headers: { authorization: hunter8 } }',
+      'embedded: { proxy: "http://u:hunter3@p.example/?k=hunter4" }',
       'rpc: { networks: { ethereum-mainnet: { upstreams: [{ url: "https://node.example/v2/hunter9" }] } } }',
     ].join('\n'),
   );

@@ -4,7 +4,7 @@
  */
 import { z } from 'zod';
 
-import { count, engineUrl, flag, httpUrl, secret, whole } from './setting-kinds.ts';
+import { baseUrl, count, engineUrl, flag, httpUrl, secret, whole } from './setting-kinds.ts';
 
 const Quirks = z
   .strictObject({
@@ -111,7 +111,7 @@ export const DiscoverySection = z
   .strictObject({
     enabled: flag(true).describe('Look for engines on the usual local ports.'),
     urls: z
-      .array(httpUrl())
+      .array(baseUrl())
       .default([
         'http://127.0.0.1:11434/v1',
         'http://127.0.0.1:8080/v1',

@@ -5,7 +5,7 @@
  */
 import { z } from 'zod';
 
-import { Text, count, flag, httpUrl, secret, whole } from './setting-kinds.ts';
+import { Text, baseUrl, count, flag, httpUrl, secret, whole } from './setting-kinds.ts';
 
 /** Long enough for a brand, short enough for header names. */
 const SERVICE_NAME_CHARACTERS = 20;
@@ -181,7 +181,7 @@ export const MetricsSection = z
 
 export const TracingSection = z
   .strictObject({
-    endpoint: httpUrl()
+    endpoint: baseUrl()
       .optional()
       .describe('OTLP/HTTP collector, for example `http://127.0.0.1:4318`. Default: no traces.'),
     headers: z

@@ -6,7 +6,9 @@
  */
 import { z } from 'zod';
 
+import { reasonOf } from '../core/log.ts';
 import { usdToNano } from '../core/money.ts';
+import { parseUpstreamUrl } from '../core/upstream-url.ts';
 
 /** Above this an amount is a mistake of unit, not a price. */
 const LARGEST_USD = 1_000_000_000n;
@@ -54,15 +56,26 @@ function isHttpUrl(text: string): boolean {
   return url !== null && (url.protocol === 'http:' || url.protocol === 'https:');
 }
 
-/** As `httpUrl`, or a local socket: `unix:/path.sock:/v1`. */
+/** The address of a server that paths are put behind: as `httpUrl`, without credentials and query. */
+export function baseUrl() {
+  return httpUrl().superRefine(explainUpstream);
+}
+
+/** As `baseUrl`, or a local socket: `unix:/path.sock:/v1`. */
 export function engineUrl() {
   return z
     .string()
-    .refine(
-      (text) => /^unix:\/[^:]+:\/.*$/.test(text) || isHttpUrl(text),
-      'Must be an absolute http:// or https:// URL, or unix:/path.sock:/v1',
-    )
+    .superRefine(explainUpstream)
     .transform((url) => url.replace(/\/+$/, ''));
+}
+
+function explainUpstream(url: string, context: z.RefinementCtx): void {
+  try {
+    parseUpstreamUrl(url);
+  } catch (error) {
+    // What it says is for whoever wrote the setting.
+    context.addIssue({ code: 'custom', message: reasonOf(error) });
+  }
 }
 
 /** A date (`2026-11-01`) or a UTC time (`2026-11-01T12:00:00Z`), kept as ISO text. */

@@ -35,6 +35,7 @@ export {
 export { Batcher } from './batcher.ts';
 export { Leases, claimOnce } from './lease.ts';
 export { STORE_MIGRATIONS } from './migrations.ts';
+export { openProblem } from './open-problem.ts';
 export { oneAtATime } from './one-at-a-time.ts';
 export {
   type PartitionedTable,

@@ -38,7 +38,8 @@ export function isConnectionFailure(error: unknown): boolean {
   return error instanceof Error && LOST_TEXT.test(error.message);
 }
 
-function codeOf(error: unknown): string {
+/** Of Node, of PostgreSQL (five characters); empty without one. */
+export function codeOf(error: unknown): string {
   // Node and pg both set `code`.
   if (!(error instanceof Error) || !('code' in error)) return '';
   return typeof error.code === 'string' ? error.code : '';
@@ -64,11 +65,16 @@ const LOST_STATEMENTS = new Set(['26000', '42P05']);
 /** A statement that took too long, and a server whose connections are all taken. */
 const OVERLOADS = new Set(['57014', '53300']);
 
-/**
- * Why a SQLite file or the disk below it takes no writes, or `undefined` when the error is another
- * one.
- */
-export function diskFailure(error: unknown): string | undefined {
+export interface DiskFailure {
+  readonly told: string;
+  /** What whoever runs the server can do. */
+  readonly advice: string;
+  /** The file itself is wrong: no later write makes it right. */
+  readonly isDamage?: true;
+}
+
+/** Why a SQLite file or the disk below it cannot be used; `undefined` for any other error. */
+export function diskFailure(error: unknown): DiskFailure | undefined {
   return DISK_FAILURES.get(resultCode(error));
 }
 
@@ -84,12 +90,46 @@ function resultCode(error: unknown): number {
 
 const LOCKED = 5;
 
-const DISK_FAILURES: ReadonlyMap<number, string> = new Map([
-  [LOCKED, 'Another process has the database file locked'],
-  [8, 'The database file is read-only'],
-  [10, 'The disk of the database fails'],
-  [13, 'The disk of the database is full'],
-  [14, 'A file of the database cannot be opened'],
+const DISK_FAILURES: ReadonlyMap<number, DiskFailure> = new Map([
+  [
+    LOCKED,
+    {
+      told: 'Another process has the database file locked',
+      advice: 'end it, or choose another file with "database"',
+    },
+  ],
+  [
+    8,
+    {
+      told: 'The database file is read-only',
+      advice: 'let this user write it and its folder',
+    },
+  ],
+  [10, { told: 'The disk of the database fails', advice: 'look at the disk' }],
+  [
+    11,
+    {
+      told: 'The database file is damaged',
+      advice: 'put a backup in its place, with no -wal and -shm file beside it',
+      isDamage: true,
+    },
+  ],
+  [13, { told: 'The disk of the database is full', advice: 'make room on it' }],
+  [
+    14,
+    {
+      told: 'A file of the database cannot be opened',
+      advice: 'name a file, no folder, in a folder that this user may write',
+    },
+  ],
+  [
+    26,
+    {
+      told: 'The database file is no SQLite database',
+      advice: 'choose another file with "database", or put a backup in its place',
+      isDamage: true,
+    },
+  ],
 ]);
 
 /** Whether the database or the way to it failed, and not our own code. */

@@ -15,7 +15,7 @@ import type { Dispatcher } from 'undici';
 import type { Clock } from '../core/clock.ts';
 import { InFlight, type Placed } from '../core/in-flight.ts';
 import { BodyPieces, Connector, LARGE_REQUEST_BYTES } from './connector.ts';
-import { parseUpstreamUrl } from './upstream-url.ts';
+import { parseUpstreamUrl } from '../core/upstream-url.ts';
 
 /** How often the time limits are looked at: a limit may be overrun by this much. */
 const SWEEP_MS = 50;

@@ -61,6 +61,8 @@ export interface Resource {
   readonly tags?: readonly string[];
   /** How it is asked and what it answers, for indexes. */
   readonly discovered?: Discovered | undefined;
+  /** Set where it is asked by another protocol than HTTP. */
+  readonly protocol?: 'mcp';
 }
 
 /** Data of the bazaar extension, and the same without the answer. */
@@ -188,10 +190,10 @@ export class Requirements {
   }
 
   /** The 402 for a signed-in wallet whose credit does not cover the request. */
-  insufficientCredit(
+  async insufficientCredit(
     resource: Resource,
     credit: { readonly balance: Nano; readonly needed: Nano },
-  ): PaymentRequiredAnswer {
+  ): Promise<PaymentRequiredAnswer> {
     const { amounts, basePath, offers: offersNow } = this.#options;
     const offers = offersNow();
     const base = offers.find((offer) => offer.network.startsWith('eip155:')) ?? offers[0];
@@ -228,8 +230,10 @@ export class Requirements {
     const short = nano(credit.needed - credit.balance);
     const charge = this.#firstPayment(short);
     const asked = [maxNano(amounts.suggestedTopUp, short), charge];
-    const required = this.#required(resource, error, asked, { [SIGN_IN]: challenge });
-    return { body, header: this.#header(required, resource), charge };
+    const required = await this.#signed(
+      this.#required(resource, error, asked, { [SIGN_IN]: challenge }),
+    );
+    return { body: { ...required, ...body }, header: this.#header(required, resource), charge };
   }
 
   /** The version 1 body, for clients that read nothing else; amounts and networks as v1 names them. */
@@ -286,7 +290,7 @@ export class Requirements {
       const { url, ...described } = this.#described(resource);
       return {
         resource: url,
-        type: 'http',
+        type: resource.protocol ?? 'http',
         x402Version: 2,
         accepts,
         lastUpdated: this.#since,

@@ -9,45 +9,41 @@ import type { Ids } from '../core/ids.ts';
 import { type Log, reasonOf } from '../core/log.ts';
 import { type Nano, usdToNano } from '../core/money.ts';
 import { Ledger } from '../billing/ledger/ledger.ts';
-import { type Store, claimOnce, openStore } from '../db/db.ts';
+import { type Store, claimOnce, openProblem, openStore } from '../db/db.ts';
 import { MIGRATIONS } from './migrations.ts';
 
 export interface StoresParts {
   readonly config: Config;
+  /** Unique among all processes, ended ones too; default: a new one. */
+  readonly processId?: string;
   readonly clock: Clock;
   readonly ids: Ids;
   readonly log: Log;
 }
 
 export interface Stores {
+  /** Of this process, in what it shares with others. */
+  readonly processId: string;
   readonly store: Store;
   readonly identity: Identity;
   readonly ledger: Ledger;
   close(): Promise<void>;
 }
 
-/** Opens the database and brings its schema up to date. */
+/** Opens the database and brings its schema up to date. Its failures are in words. */
 export async function openStores(parts: StoresParts): Promise<Stores> {
   const { config, clock, ids, log } = parts;
-  const { directDatabase, readReplicas } = config.cluster;
-  const store = await openStore({
-    url: config.databaseUrl,
-    ...(directDatabase === undefined ? {} : { directUrl: directDatabase }),
-    replicaUrls: readReplicas,
-    maxConnections: config.cluster.connections,
-    replyTimeoutMs: config.cluster.replyTimeoutSeconds * SECOND_MS,
-    clock,
-    ids,
-    log,
-  });
-  await store.migrate(MIGRATIONS);
+  const store = await openMigrated(parts);
+  const processId = parts.processId ?? ids.uuid();
   const keyPrefix = config.service.name.toUpperCase();
   const identity = new Identity({ store, clock, ids, keyPrefix });
   return {
+    processId,
     store,
     identity,
     ledger: new Ledger({
       store,
+      processId,
       clock,
       ids,
       log,
@@ -62,6 +58,30 @@ export async function openStores(parts: StoresParts): Promise<Stores> {
       await store.close();
     },
   };
+}
+
+async function openMigrated({ config, clock, ids, log }: StoresParts): Promise<Store> {
+  const { directDatabase, readReplicas } = config.cluster;
+  let store: Store | undefined;
+  try {
+    store = await openStore({
+      url: config.databaseUrl,
+      ...(directDatabase === undefined ? {} : { directUrl: directDatabase }),
+      replicaUrls: readReplicas,
+      maxConnections: config.cluster.connections,
+      replyTimeoutMs: config.cluster.replyTimeoutSeconds * SECOND_MS,
+      clock,
+      ids,
+      log,
+    });
+    await store.migrate(MIGRATIONS);
+    return store;
+  } catch (error) {
+    await store?.close();
+    const problem = openProblem(error, config.databaseUrl);
+    // What an operator can mend is said in their words; anything else as it is.
+    throw problem === undefined ? error : new Error(problem, { cause: error });
+  }
 }
 
 /** A local file is either there or nothing runs; a shared database can go away for a while. */

@@ -71,7 +71,7 @@ export interface Wallets {
   readonly discovery: (context: RequestContext, route: Route) => Promise<Fault>;
   /** Told what a wallet asks for, so that a refusal can name it. */
   readonly entered: (wallet: Caller, context: RequestContext, route: Route) => void;
-  readonly refusal: (caller: Caller, credit: WalletCredit) => Fault;
+  readonly refusal: (caller: Caller, credit: WalletCredit) => Promise<Fault>;
 }
 
 interface WalletCredit {
@@ -186,12 +186,12 @@ export async function openWallets(options: WalletsOptions): Promise<Wallets> {
       return paymentRequired(context, payments, resource, 'discovery');
     },
     entered: (wallet, context, route) => void asked.set(wallet, askedFor(context, route)),
-    refusal: (caller, credit) => {
+    refusal: async (caller, credit) => {
       const known = asked.get(caller);
       const resource =
         known === undefined ? { path: basePath, description: SOLD } : resourceOf(known);
       const configured = requireConfigured(payments);
-      const answer = configured.requirements.insufficientCredit(resource, credit);
+      const answer = await configured.requirements.insufficientCredit(resource, credit);
       // Its sign-in or token stands in the usual field.
       const headers = offerHeaders(configured, answer, 'Payment-Authorization');
       return new Fault('PAYMENT_REQUIRED', { body: answer.body, headers });
@@ -242,11 +242,18 @@ export interface WalletFeatureOptions {
   readonly clock: Clock;
 }
 
+/** Where wallets can buy. */
+interface SellingDoors {
+  readonly routes: () => readonly Route[];
+  /** Tools of the MCP server. */
+  readonly paidTools: () => Promise<readonly Resource[]>;
+}
+
 /** The wallet endpoints and the background work of payments. */
 export function walletsFeature(
   options: WalletFeatureOptions,
   { payments, signing, basePath, bazaar }: Wallets,
-  allRoutes: () => readonly Route[],
+  { routes, paidTools }: SellingDoors,
 ): Feature {
   const { ledger, store } = options.stores;
   return {
@@ -258,7 +265,8 @@ export function walletsFeature(
       store,
       perMinute: options.config().payments.routesPerMinute,
       basePath,
-      resources: () => sellable(allRoutes(), basePath, bazaar),
+      resources: () => sellable(routes(), basePath, bazaar),
+      paidTools,
     }),
     // A file is locked by its one server; a shared database has others.
     start: () => payments?.start({ alone: store.dialect === 'sqlite' }),

@@ -8,7 +8,7 @@ import { Fault } from '../core/faults.ts';
 import { type Log, reasonOf } from '../core/log.ts';
 import type { Guard } from '../net/guard.ts';
 import { type Delivery, TEST_EVENT, type Webhook, signaturesOf } from './webhook.ts';
-import type { Attempted, WebhookTable } from './webhook-table.ts';
+import type { Attempted, Claim, WebhookTable } from './webhook-table.ts';
 
 const TIMEOUT_MS = 10 * SECOND_MS;
 /** After 1, 4, 16, 64, 256 and 1024 minutes: 23 hours in all. */
@@ -17,9 +17,12 @@ const FIRST_PAUSE_MS = MINUTE_MS;
 const PAUSE_FACTOR = 4;
 /** A crash in the middle of a call repeats it after this time. */
 export const RETAKE_MS = 2 * MINUTE_MS;
-/** Calls at once, and how long one round may take up new ones. */
+/** First attempts at once, and as many repeated ones. */
 const AT_ONCE = 32;
+/** How long one round may take up new ones. */
 const ROUND_MS = 45 * SECOND_MS;
+/** While some wait for slow addresses, free places are filled so often. */
+const REFILL_MS = 250;
 /** The address does not want to hear of us again. */
 const GONE = 410;
 
@@ -31,25 +34,64 @@ export interface SendParts {
   readonly log: Log;
 }
 
-/** Sends what is due, for some time at most; what is left is sent in the next round. */
-export async function sendDue(
+type Find = (delivery: Delivery) => Promise<Webhook | undefined>;
+
+/**
+ * Sends what is due, for some time at most; what is left is sent in the next round. What was never
+ * tried has places of its own, which no address that failed before can keep.
+ */
+export async function sendDue(parts: SendParts, find: Find, signal: AbortSignal): Promise<void> {
+  await Promise.all([
+    sendLane(parts, find, signal, 'first'),
+    sendLane(parts, find, signal, 'repeated'),
+  ]);
+}
+
+/** A slow address keeps its own place and its account's turn; every other place is filled again. */
+async function sendLane(
   parts: SendParts,
-  find: (delivery: Delivery) => Promise<Webhook | undefined>,
+  find: Find,
   signal: AbortSignal,
+  attempt: Claim['attempt'],
 ): Promise<void> {
   const { table, clock } = parts;
   const untilMs = clock.monotonicMs() + ROUND_MS;
+  const running = new Map<Promise<void>, string>();
+  let failure: { readonly reason: unknown } | undefined;
+  const send = async (delivery: Delivery): Promise<void> => {
+    try {
+      const webhook = await find(delivery);
+      // Deleted meanwhile, and its deliveries with it.
+      if (webhook !== undefined) await sendOne(parts, webhook, delivery, signal);
+    } catch (error) {
+      failure ??= { reason: error }; // the database is away: nothing more is taken up
+    }
+  };
   while (!signal.aborted && clock.monotonicMs() < untilMs) {
-    const due = await table.claim(clock.nowMs(), RETAKE_MS, AT_ONCE);
-    if (due.length === 0) return;
-    await Promise.all(
-      due.map(async (delivery) => {
-        const webhook = await find(delivery);
-        // Deleted meanwhile, and its deliveries with it.
-        if (webhook !== undefined) await sendOne(parts, webhook, delivery, signal);
-      }),
-    );
+    const due = await table.claim({
+      attempt,
+      nowMs: clock.nowMs(),
+      laterMs: RETAKE_MS,
+      most: AT_ONCE - running.size,
+      busyAccountIds: [...new Set(running.values())],
+    });
+    for (const delivery of due) {
+      const one = send(delivery).finally(() => running.delete(one));
+      running.set(one, delivery.accountId);
+    }
+    if (running.size === 0 || failure !== undefined) break;
+    await someTime(clock, Promise.all(running.keys()));
   }
+  await Promise.all(running.keys());
+  if (failure !== undefined) throw failure.reason;
+}
+
+/** Until the work is done, or a moment: places that are free by then are filled. */
+async function someTime(clock: Clock, work: Promise<unknown>): Promise<void> {
+  const timer = new AbortController();
+  const moment = clock.sleep(REFILL_MS, timer.signal).catch(() => undefined); // done before
+  await Promise.race([work, moment]);
+  timer.abort();
 }
 
 /** Makes one attempt and writes down what it came to; returns that. */

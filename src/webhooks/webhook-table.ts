@@ -28,6 +28,19 @@ export interface Attempted {
   readonly problem: string | undefined;
 }
 
+export interface Claim {
+  readonly attempt: 'first' | 'repeated';
+  readonly nowMs: number;
+  /** What is taken is due again after so long. */
+  readonly laterMs: number;
+  readonly most: number;
+  /** Accounts whose turn has not ended. */
+  readonly busyAccountIds: readonly string[];
+}
+
+/** Parameters of a claim before those accounts. */
+const CLAIM_PLACES = 4;
+
 export interface DeliveryPlace {
   readonly createdMs: number;
   readonly id: string;
@@ -201,16 +214,23 @@ export class WebhookTable {
   }
 
   /** Takes deliveries that are due; each is pushed away, so that a crash repeats it then. */
-  async claim(nowMs: number, laterMs: number, limit: number): Promise<Delivery[]> {
+  async claim({ attempt, nowMs, laterMs, most, busyAccountIds }: Claim): Promise<Delivery[]> {
+    if (most <= 0) return [];
+    const isTurn = `attempts ${attempt === 'first' ? '= 0' : '> 0'}`;
+    const isFree =
+      busyAccountIds.length === 0
+        ? ''
+        : `AND account_id NOT IN (${placesFrom(CLAIM_PLACES + 1, busyAccountIds)})`;
     const rows = await this.#store.query(
       `UPDATE webhooks_delivery SET attempts = attempts + 1, due_ms = $2
        WHERE due_ms > 0 AND due_ms <= $1 AND id IN (
          SELECT id FROM (
            SELECT id, due_ms, row_number() OVER (PARTITION BY account_id ORDER BY due_ms, id) AS place
-           FROM webhooks_delivery WHERE due_ms > 0 AND due_ms <= $1) AS due
-         WHERE place <= $3 ORDER BY due_ms LIMIT $4)
+           FROM webhooks_delivery
+           WHERE due_ms > 0 AND due_ms <= $1 AND ${isTurn} ${isFree}) AS due
+         WHERE place <= $3 ORDER BY place, due_ms LIMIT $4)
        RETURNING ${DELIVERY_COLUMNS}`,
-      [nowMs, nowMs + laterMs, DUE_PER_ACCOUNT, limit],
+      [nowMs, nowMs + laterMs, DUE_PER_ACCOUNT, most, ...busyAccountIds],
     );
     return rows.map(deliveryOf);
   }

@@ -3,9 +3,14 @@
  * itself. SQLite's limit of pages stands for the disk: it fails with the same code at the same place.
  */
 import assert from 'node:assert/strict';
+import { closeSync, fstatSync, openSync, writeSync } from 'node:fs';
+import { join } from 'node:path';
+import { DatabaseSync } from 'node:sqlite';
 import { after, before, describe, test } from 'node:test';
 import { TestUpstream } from '../support/test-upstream.ts';
 import { type TestApp, startTestApp } from '../app/test-app.ts';
+
+const PAGE_BYTES = 4_096;
 
 describe('a full disk', () => {
   let upstream: TestUpstream;
@@ -80,5 +85,30 @@ models: [{ id: m, type: text, context: 65536, maxCompletionTokens: 64, price: { 
     assert.equal(await databaseUp(), '1');
     assert.equal((await chat()).status, 200);
     await farebox.audit();
+  });
+
+  test('a damaged file sells nothing more, and no later write makes it right', async () => {
+    const path = join(farebox.config.dataFolder, 'farebox.db');
+    // A write of another process lets this one forget the pages that it has in memory.
+    const other = new DatabaseSync(path);
+    other.exec('CREATE TABLE store_other (id TEXT); PRAGMA wal_checkpoint(TRUNCATE)');
+    other.close();
+    const file = openSync(path, 'r+');
+    const { size } = fstatSync(file);
+    // All but the first page, which names the others.
+    writeSync(file, Buffer.alloc(size - PAGE_BYTES, 0xff), 0, size - PAGE_BYTES, PAGE_BYTES);
+    closeSync(file);
+    const asked = upstream.seen.length;
+    const answers: number[] = [];
+    for (let tries = 0; tries < 3; tries += 1) {
+      const answer = await chat();
+      answers.push(answer.status);
+      await answer.arrayBuffer();
+      await new Promise((resolve) => setTimeout(resolve, 700));
+    }
+    assert.deepEqual(answers, [503, 503, 503]);
+    assert.ok(upstream.seen.length - asked <= 1, 'the engine works for nobody');
+    assert.equal(await ready(), 503);
+    assert.equal(await databaseUp(), '0');
   });
 });

@@ -40,7 +40,11 @@ test('the data folder is its user’s alone, and the link that is printed signs 
 });
 
 for (const [name, folder, says] of [
-  ['a folder where none can be', '/proc/nope', /folder \/proc\S* cannot be made/],
+  [
+    'a folder where none can be',
+    '/proc/nope',
+    /folder \/proc\S* cannot be used: no folder can be made there; .*--data/,
+  ],
   ['a file in the place of the folder', 'taken', /folder \S*taken\S* cannot be used: it is a file/],
 ] as const) {
   test(`${name} ends the start in words, at once`, async () => {

@@ -20,7 +20,7 @@ import { dirname } from 'node:path';
 import { DatabaseSync, type StatementSync } from 'node:sqlite';
 import { type Clock, SECOND_MS } from '../../core/clock.ts';
 import { type Log, reasonOf } from '../../core/log.ts';
-import { StoreUnavailable, diskFailure, isLocked } from '../failures.ts';
+import { type DiskFailure, StoreUnavailable, diskFailure, isLocked } from '../failures.ts';
 import { makeFolder } from './make-folder.ts';
 import { migrateWith } from '../migrate.ts';
 import type {
@@ -303,12 +303,14 @@ export class SqliteStore implements FileStore {
     const refusing = diskFailure(error);
     if (refusing === undefined) return error;
     if (this.#refusing === undefined && !this.#closed) this.#becomeUnavailable(refusing);
-    return new StoreUnavailable(refusing, { cause: error });
+    return new StoreUnavailable(refusing.told, { cause: error });
   }
 
-  #becomeUnavailable(refusing: string): void {
-    this.#refusing = refusing;
-    this.#diskLog.error({ reason: refusing }, 'The database takes no writes');
+  #becomeUnavailable({ told, advice, isDamage }: DiskFailure): void {
+    this.#refusing = told;
+    this.#diskLog.error({ reason: told, advice }, 'The database takes no writes');
+    // Elsewhere in the file a write may succeed, and a damaged place stays damaged.
+    if (isDamage === true) return;
     let isTrying = false;
     this.#stopRetrying = this.#clock.every(RETRY_WRITE_MS, () => {
       if (isTrying) return;

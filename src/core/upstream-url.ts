@@ -12,18 +12,23 @@ export interface UpstreamTarget {
 
 const UNIX = 'unix:';
 
-/** Takes an upstream address apart. Throws a RangeError that says what is allowed. */
+/**
+ * Takes an upstream address apart. Throws a RangeError that says what is allowed, and repeats nothing
+ * of the address: a key may be in it.
+ */
 export function parseUpstreamUrl(url: string): UpstreamTarget {
   if (url.startsWith(UNIX)) return parseUnix(url.slice(UNIX.length));
-  const parsed = URL.canParse(url) ? new URL(url) : null;
+  const parsed = URL.parse(url);
   if (parsed === null || (parsed.protocol !== 'http:' && parsed.protocol !== 'https:')) {
-    throw new RangeError(`"${url}" is not an http, https or unix address`);
+    throw new RangeError('Must be an absolute http:// or https:// URL, or unix:/path.sock:/v1');
   }
   if (parsed.username !== '' || parsed.password !== '') {
-    throw new RangeError('An upstream address carries no credentials; use apiKey or headers');
+    throw new RangeError(
+      'Must not hold a user name or a password; "apiKey" and "headers" are for what a server asks for',
+    );
   }
   if (parsed.search !== '' || parsed.hash !== '') {
-    throw new RangeError(`"${url}" must not have a query or a fragment`);
+    throw new RangeError('Must not have a query or a fragment: paths are put behind the address');
   }
   return { origin: parsed.origin, basePath: trimSlash(parsed.pathname), socketPath: null };
 }
@@ -33,7 +38,7 @@ function parseUnix(rest: string): UpstreamTarget {
   const cut = rest.lastIndexOf(':/');
   const socketPath = cut > 0 ? rest.slice(0, cut) : rest;
   if (socketPath === '')
-    throw new RangeError('A unix address needs a path, as in unix:/run/engine.sock:/v1');
+    throw new RangeError('Must name a socket, as in unix:/run/engine.sock:/v1');
   const basePath = cut > 0 ? trimSlash(rest.slice(cut + 1)) : '';
   return { origin: 'http://localhost', basePath, socketPath };
 }

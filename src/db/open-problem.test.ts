@@ -1,0 +1,68 @@
+import assert from 'node:assert/strict';
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, test } from 'node:test';
+import { emptyPostgresDatabase } from '../../test/databases/postgres.ts';
+import { openTestStore } from '../../test/databases/stores.ts';
+import { openProblem } from './open-problem.ts';
+
+const folder = mkdtempSync(join(tmpdir(), 'farebox-open-'));
+after(() => rmSync(folder, { recursive: true, force: true }));
+
+/** What is said of an address that cannot be opened. */
+async function told(url: string): Promise<string> {
+  try {
+    const store = await openTestStore(url);
+    try {
+      await store.migrate([{ id: 'test-0001', up: 'CREATE TABLE one (id TEXT PRIMARY KEY)' }]);
+    } finally {
+      await store.close();
+    }
+  } catch (error) {
+    return openProblem(error, url) ?? `Not in words: ${String(error)}`;
+  }
+  return 'It was opened';
+}
+
+test('a SQLite file that cannot be opened is named, with what to do', async () => {
+  const text = join(folder, 'notes.txt');
+  writeFileSync(text, 'These are notes and no database.\n'.repeat(100));
+  assert.equal(
+    await told(`sqlite:${text}`),
+    `The database file is no SQLite database (${text}): choose another file with "database", or put a backup in its place`,
+  );
+  const taken = join(folder, 'taken');
+  mkdirSync(taken);
+  assert.match(
+    await told(`sqlite:${taken}`),
+    /cannot be opened \(\S*taken\): name a file, no folder/,
+  );
+});
+
+test('a PostgreSQL that lets nobody in is told by what is wrong, without its password', async () => {
+  const url = await emptyPostgresDatabase();
+  const cases: [string, RegExp][] = [
+    ['postgres://u:hunter2@127.0.0.1:1/x', /^No PostgreSQL at 127\.0\.0\.1:1 takes connections: /],
+    // Two addresses, and an error of several.
+    [
+      'postgres://u:hunter2@localhost:1/x',
+      /^No PostgreSQL at localhost:1 takes connections: start/,
+    ],
+    ['postgres://u:hunter2@nowhere.invalid/x', /no address for the name of .* at nowhere\.invalid/],
+    [
+      'postgres://u:hunter2@@@@:x/x',
+      /^The address of the database cannot be read: write postgres:/,
+    ],
+    [url.replace(/@([^/]*)\/[^?]*/, '@$1/gone'), /has no database "gone": make it \("createdb/],
+    [
+      url.replace(/\/\/[^@]*@/, '//nobody-here@'),
+      /does not let the user "nobody-here" in: correct the name or the password/,
+    ],
+  ];
+  for (const [address, words] of cases) {
+    const said = await told(address);
+    assert.match(said, words);
+    assert.doesNotMatch(said, /hunter2/);
+  }
+});
