@@ -370,6 +370,9 @@ describe('the console', () => {
       await page.getByLabel('Balance below').fill('');
       await page.getByRole('button', { name: 'Save' }).click();
       await page.locator('dialog').getByText("a day's spending at $20.00").waitFor();
+      await page.getByRole('button', { name: 'Pause' }).click();
+      await page.getByRole('button', { name: 'Resume' }).click();
+      await page.getByRole('button', { name: 'Pause' }).waitFor();
       await page.getByRole('button', { name: 'New secret' }).click();
       await page.getByRole('button', { name: 'Make a new secret' }).click();
       await page.getByText('are signed with the secret before as well').waitFor();

@@ -233,6 +233,7 @@ export interface Webhook {
   readonly id: string;
   readonly url: string;
   readonly thresholds: Thresholds;
+  readonly paused: boolean;
   readonly createdAt: string;
 }
 

@@ -9,7 +9,8 @@ import { toast } from '../parts/announce.tsx';
 import { Confirm } from '../parts/confirm.tsx';
 import { Overlay } from '../parts/overlay.tsx';
 import { PageHead } from '../parts/page-head.tsx';
-import { Bar, Secret, State, Time } from '../parts/show.tsx';
+import { Bar, State, Time } from '../parts/show.tsx';
+import { ShownOnce } from '../parts/shown-once.tsx';
 import { Empty, Loaded } from '../parts/states.tsx';
 import { type Column, Table, figure } from '../parts/table.tsx';
 import { PERIODS, SO_FAR } from '../periods.ts';
@@ -198,18 +199,17 @@ function KeyWindow({ window, close, changed }: KeyWindowProps) {
 export function MadeKey({ made, close }: { made: NewKey; close: () => void }) {
   const { apiKey, description } = made;
   return (
-    <Overlay title="The key is made" close={close}>
-      <p>
-        <strong class="text">{description}</strong> is ready. Its secret is shown only now and
-        stored nowhere: copy it before you close this.
-      </p>
-      <Secret text={apiKey} />
-      <p class="row end">
-        <button type="button" class="primary" onClick={close}>
-          I have copied it
-        </button>
-      </p>
-    </Overlay>
+    <ShownOnce
+      title="The key is made"
+      secret={apiKey}
+      close={close}
+      about={
+        <>
+          <strong class="text">{description}</strong> is ready. Its secret is shown only now and
+          stored nowhere: copy it before you close this.
+        </>
+      }
+    />
   );
 }
 

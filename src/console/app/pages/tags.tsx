@@ -3,7 +3,7 @@ import { useSignal } from '@preact/signals';
 import { useLocation } from 'preact-iso';
 import { useMemo } from 'preact/hooks';
 import { query } from '../api.ts';
-import { countText, dayBefore, percentText, roughCount, roughUsd, usdText } from '../format.ts';
+import { countText, dayBefore, roughUsd, usdText } from '../format.ts';
 import { useModels } from '../lookups.ts';
 import { BASE } from '../page-facts.ts';
 import { DayChart } from '../parts/chart.tsx';
@@ -17,6 +17,7 @@ import { type Column, Table, figure } from '../parts/table.tsx';
 import { useCall } from '../resource.ts';
 import { chatSamples } from '../samples.ts';
 import type { Sums, TagRow, TagSums } from '../shapes.ts';
+import { usageColumns } from '../usage-columns.tsx';
 import { daysBetween, seriesByModel } from '../usage-series.ts';
 import { ActivityHead } from './activity-head.tsx';
 import { useRenewal } from './overview.tsx';
@@ -139,18 +140,7 @@ function columnsOf(open: (row: TagRow) => void): readonly Column<TagRow>[] {
         </>
       ),
     },
-    figure('Requests', ({ requests }) => countText(requests)),
-    figure(
-      'Errors',
-      ({ errors, requests }) => (
-        <>
-          {countText(errors)} <span class="soft">{percentText(errors, requests)}</span>
-        </>
-      ),
-      'wide',
-    ),
-    figure('Tokens in', ({ promptTokens }) => roughCount(promptTokens), 'wide'),
-    figure('Tokens out', ({ completionTokens }) => roughCount(completionTokens), 'wide'),
+    ...usageColumns<TagRow>(),
     figure('Cost', (row) => usdText(costOf(row))),
   ];
 }

@@ -8,7 +8,8 @@ import { CodeBlock } from '../parts/code.tsx';
 import { Confirm } from '../parts/confirm.tsx';
 import { Refusal, useAction } from '../parts/form.tsx';
 import { Overlay } from '../parts/overlay.tsx';
-import { Copy, Facts, Id, Secret, State, Time } from '../parts/show.tsx';
+import { Copy, Facts, Id, State, Time } from '../parts/show.tsx';
+import { ShownOnce } from '../parts/shown-once.tsx';
 import { Empty } from '../parts/states.tsx';
 import { type Column, CursorRows, Table } from '../parts/table.tsx';
 import type { Delivery, SecretWebhook, Thresholds, Webhook } from '../shapes.ts';
@@ -50,7 +51,7 @@ type DrawerWindow =
   | { readonly kind: 'message'; readonly delivery: Delivery };
 
 export function WebhookDrawer({ webhook, close, changed, sent }: WebhookDrawerProps) {
-  const { id, url, thresholds, createdAt } = webhook;
+  const { id, url, thresholds, paused, createdAt } = webhook;
   const path = `/webhooks/${encodeURIComponent(id)}`;
   const list = useCursorList<Delivery>(`${deliveriesPath(id)}?limit=20`);
   const window = useSignal<DrawerWindow | undefined>(undefined);
@@ -67,12 +68,20 @@ export function WebhookDrawer({ webhook, close, changed, sent }: WebhookDrawerPr
       sent();
     });
   };
+  const pause = (): void => {
+    void action.run(async () => {
+      await call(path, { method: 'PATCH', body: { paused: !paused } });
+      toast(paused ? 'The webhook tells again' : 'The webhook is paused');
+      changed();
+    });
+  };
   return (
     <Overlay kind="drawer" title="Webhook" close={close}>
       <Facts
         of={[
           ['Address', <span class="text">{url}</span>],
           ['Tells', <Tells thresholds={thresholds} />],
+          paused && ['State', <State value="paused" tone="warn" />],
           ['Since', <Time iso={createdAt} />],
           [
             'Id',
@@ -84,10 +93,13 @@ export function WebhookDrawer({ webhook, close, changed, sent }: WebhookDrawerPr
       />
       <p class="row">
         <button type="button" class="primary" disabled={action.isRunning} onClick={test}>
-          {action.isRunning ? 'Sending…' : 'Send a test'}
+          Send a test
         </button>
         <button type="button" onClick={() => (window.value = { kind: 'change' })}>
           Change
+        </button>
+        <button type="button" disabled={action.isRunning} onClick={pause}>
+          {paused ? 'Resume' : 'Pause'}
         </button>
         <button type="button" onClick={() => (window.value = { kind: 'rotate' })}>
           New secret
@@ -311,12 +323,12 @@ export function ShownSecret({ of, close }: { of: SecretWebhook; close: () => voi
   const { secret, previousSecretUntil } = of;
   const isNew = previousSecretUntil === undefined;
   return (
-    <Overlay title={isNew ? 'The webhook is made' : 'The new secret'} close={close}>
-      <p>
-        Its messages are signed with this secret, as Standard Webhooks says. It is shown only now:
-        copy it before you close this.
-      </p>
-      <Secret text={secret} />
+    <ShownOnce
+      title={isNew ? 'The webhook is made' : 'The new secret'}
+      secret={secret}
+      close={close}
+      about="Its messages are signed with this secret, as Standard Webhooks says. It is shown only now: copy it before you close this."
+    >
       {!isNew && (
         <p>
           Until <Time iso={previousSecretUntil} /> messages are signed with the secret before as
@@ -324,11 +336,6 @@ export function ShownSecret({ of, close }: { of: SecretWebhook; close: () => voi
         </p>
       )}
       <CodeBlock title="How your address checks a message" text={VERIFY} />
-      <p class="row end">
-        <button type="button" class="primary" onClick={close}>
-          I have copied it
-        </button>
-      </p>
-    </Overlay>
+    </ShownOnce>
   );
 }

@@ -6,7 +6,7 @@ import { call, query } from '../api.ts';
 import { CodeTabs } from '../parts/code.tsx';
 import { Overlay } from '../parts/overlay.tsx';
 import { PageHead } from '../parts/page-head.tsx';
-import { Time } from '../parts/show.tsx';
+import { State, Time } from '../parts/show.tsx';
 import { Empty, Loaded } from '../parts/states.tsx';
 import { type Column, Table } from '../parts/table.tsx';
 import { useCall } from '../resource.ts';
@@ -117,7 +117,15 @@ function columnsOf(show: (webhook: Webhook) => void, looks: number): readonly Co
       ),
     },
     { name: 'Tells', kind: 'wide', show: ({ thresholds }) => <Tells thresholds={thresholds} /> },
-    { name: 'Last message', show: ({ id }) => <LastMessage id={id} looks={looks} /> },
+    {
+      name: 'Last message',
+      show: ({ id, paused }) => (
+        <>
+          {paused && <State value="paused" tone="warn" />}
+          <LastMessage id={id} looks={looks} />
+        </>
+      ),
+    },
     { name: 'Since', kind: 'wide', show: ({ createdAt }) => <Time iso={createdAt} /> },
   ];
 }

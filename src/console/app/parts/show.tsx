@@ -77,16 +77,6 @@ export function Copy({ text, label = 'Copy' }: { text: string; label?: string })
   );
 }
 
-/** What is shown once, to be copied. */
-export function Secret({ text }: { text: string }) {
-  return (
-    <p class="secret">
-      <code>{text}</code>
-      <Copy text={text} />
-    </p>
-  );
-}
-
 type Fact = readonly [name: string, value: ComponentChildren];
 
 /** Names and their values. */
