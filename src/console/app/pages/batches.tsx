@@ -1,21 +1,21 @@
-/** Batches: how far each is and what it cost, its files, starting one and ending one. */
+/** Batches: how far each is and what it cost, starting one and ending one. */
 import { useSignal } from '@preact/signals';
 import { useLocation } from 'preact-iso';
 import { useEffect } from 'preact/hooks';
 import { call, query } from '../api.ts';
-import { bytesText, countText, percentText, usdText } from '../format.ts';
-import { BASE } from '../page-facts.ts';
+import { countText, percentText, usdText } from '../format.ts';
 import { type CursorList, useCursorList } from '../pages-list.ts';
 import { CodeBlock, CodeTabs } from '../parts/code.tsx';
 import { Confirm } from '../parts/confirm.tsx';
 import { Overlay } from '../parts/overlay.tsx';
 import { PageHead } from '../parts/page-head.tsx';
-import { Bar, Copy, Facts, Id, State, Time } from '../parts/show.tsx';
+import { Bar, Copy, Facts, Id, State } from '../parts/show.tsx';
 import { Empty, Loaded } from '../parts/states.tsx';
-import { type Column, CursorRows, Table, aside, figure } from '../parts/table.tsx';
+import { type Column, CursorRows, Table, figure } from '../parts/table.tsx';
 import { useCall } from '../resource.ts';
 import { jsonSamples } from '../samples.ts';
 import type { Batch, StoredFile } from '../shapes.ts';
+import { At, Download, Files } from './batch-files.tsx';
 import { NewBatch } from './new-batch.tsx';
 
 const LOOK_MS = 3_000;
@@ -145,12 +145,6 @@ function FirstBatch() {
   );
 }
 
-/** Of Unix seconds. */
-function At({ seconds, ago = false }: { seconds: number | null; ago?: boolean }) {
-  const iso = seconds === null ? null : new Date(seconds * 1_000).toISOString();
-  return <Time iso={iso} ago={ago} />;
-}
-
 function columnsOf(
   show: (id: string) => void,
   files: readonly StoredFile[],
@@ -209,24 +203,6 @@ function Ends({ batch }: { batch: Batch }) {
 
 function costOf({ cost }: Batch): string {
   return cost === undefined ? '–' : usdText(cost.usd + cost.diem);
-}
-
-interface DownloadProps {
-  readonly id: string;
-  readonly name: string;
-  readonly children: preact.ComponentChildren;
-}
-
-function Download({ id, name, children }: DownloadProps) {
-  return (
-    <a
-      class="button small"
-      href={`${BASE}/files/${encodeURIComponent(id)}/content`}
-      download={name}
-    >
-      {children}
-    </a>
-  );
 }
 
 interface BatchDrawerProps {
@@ -360,71 +336,5 @@ function BatchFacts({ batch }: { batch: Batch }) {
         ]}
       />
     </>
-  );
-}
-
-const PURPOSES = { batch: 'requests', batch_output: 'results' } as const;
-
-function Files({ list }: { list: CursorList<StoredFile> }) {
-  const chosen = useSignal<StoredFile | undefined>(undefined);
-  const close = (): void => {
-    chosen.value = undefined;
-  };
-  const columns: readonly Column<StoredFile>[] = [
-    {
-      name: 'File',
-      show: ({ filename, purpose }) => (
-        <>
-          <span class="text">{filename}</span>
-          <span class="under">{PURPOSES[purpose]}</span>
-        </>
-      ),
-    },
-    figure('Size', ({ bytes }) => bytesText(bytes)),
-    { name: 'Since', kind: 'wide', show: ({ created_at: at }) => <At seconds={at} /> },
-    { name: 'Expires', kind: 'wide', show: ({ expires_at: at }) => <At seconds={at} ago /> },
-    aside('Id', ({ id }) => <Id value={id} ends={8} />),
-    {
-      name: 'Actions',
-      kind: 'figure',
-      show: (file) => (
-        <span class="row end">
-          <Download id={file.id} name={file.filename}>
-            Download
-          </Download>
-          <button type="button" class="small danger" onClick={() => (chosen.value = file)}>
-            Delete
-          </button>
-        </span>
-      ),
-    },
-  ];
-  return (
-    <section>
-      <h2>Files</h2>
-      <CursorRows list={list} empty={null}>
-        {(rows) => <Table label="Files" columns={columns} rows={rows} keyOf={({ id }) => id} />}
-      </CursorRows>
-      {chosen.value !== undefined && (
-        <Confirm
-          title="Delete the file"
-          does="Delete"
-          says="The file is deleted"
-          close={close}
-          run={() =>
-            call(`/files/${encodeURIComponent(chosen.value?.id ?? '')}`, { method: 'DELETE' })
-          }
-          done={() => {
-            close();
-            list.first.reload();
-          }}
-        >
-          <p>
-            <strong class="text">{chosen.value.filename}</strong> cannot be had back. The answers of
-            a batch are nowhere else.
-          </p>
-        </Confirm>
-      )}
-    </section>
   );
 }

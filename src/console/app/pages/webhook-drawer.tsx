@@ -316,7 +316,7 @@ function DeliveryFacts({ delivery }: { delivery: Delivery }) {
 const VERIFY = `import { Webhook } from 'standardwebhooks';
 
 // Throws for a message that is not signed with the secret.
-const message = new Webhook(process.env.WEBHOOK_SECRET).verify(body, headers);`;
+const message = new Webhook(secret).verify(body, headers);`;
 
 /** The one time that the secret is shown. */
 export function ShownSecret({ of, close }: { of: SecretWebhook; close: () => void }) {
