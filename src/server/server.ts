@@ -156,8 +156,7 @@ export async function startApp(parts: AppParts): Promise<App> {
     opsFeature(shared, document, { ...parts, server, metrics, payments, localEngines }),
   ];
   const routes: readonly Route[] = features.flatMap((feature) => feature.routes);
-  const ran = (result: 'done' | 'failed'): void => metrics.jobRan(result);
-  const maintenance = new Maintenance({ ...shared, features, ran });
+  const maintenance = new Maintenance({ ...shared, features, ran: (how) => metrics.jobRan(how) });
   await maintenance.start();
   const address = await server.listen(routes, inForce.listen);
   document.listens(address);
