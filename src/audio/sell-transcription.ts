@@ -39,7 +39,6 @@ import { costOf } from '../http/sell-work.ts';
 import type { Caller } from '../identity/identity.ts';
 import { multipartBody } from '../net/multipart-body.ts';
 import { type Heard, SpeechAnswers, type SpeechOptions, mostCharacters } from './speech-answer.ts';
-import { durationUsage } from './transcript-forms.ts';
 import { TRANSCRIPT_EVENTS, TranscriptStream } from './transcript-stream.ts';
 
 export interface TranscriptionsParts {
@@ -192,9 +191,8 @@ async function answerStreamed(run: Run, costNano: Nano): Promise<undefined> {
     await hearUntilLeft(run);
     // What is kept for retries has the headers.
     if (context.keeper !== undefined) stream.begin();
-    const usage = durationUsage(run.durationMs);
     const sold = await sale.answer(outcomeOf(run, costNano, 'completed'), (settled) => {
-      const last = stream.done(usage, costOf(settled));
+      const last = stream.done(run.durationMs, costOf(settled));
       return { type: TRANSCRIPT_EVENTS, body: stream.kept(last), last };
     });
     noteCost(run, costNano);

@@ -1,5 +1,6 @@
 /** A transcript as OpenAI's formats write it: JSON, text, subtitles. */
 import type { Transcript } from './sell-transcription.ts';
+import { durationUsage } from './transcript-stream.ts';
 import type { HeardSegment, Granularity } from './speech-answer.ts';
 
 export type TranscriptFormat = 'json' | 'text' | 'srt' | 'vtt' | 'verbose_json';
@@ -17,11 +18,6 @@ export function textBody(text: string, type = 'text/plain'): Written {
 
 export function jsonBody(value: unknown): Written {
   return textBody(JSON.stringify(value), 'application/json');
-}
-
-/** What was charged for: begun seconds are whole ones here, and not in the price. */
-export function durationUsage(durationMs: number) {
-  return { type: 'duration', seconds: Math.ceil(durationMs / MS) } as const;
 }
 
 /** The transcript in `format`; the verbose one holds what `times` names. */

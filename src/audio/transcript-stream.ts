@@ -22,6 +22,7 @@ import { SseEvents } from '../http/sse-events.ts';
 export const TRANSCRIPT_EVENTS = 'text/event-stream; charset=utf-8';
 const EVENTS = 'text/event-stream';
 const DONE = '[DONE]';
+const MS = 1_000;
 /** An event is some words; the last one is all of them. */
 const MAX_EVENT_BYTES = 1024 * 1024;
 
@@ -36,6 +37,11 @@ const Event = z.object({
     .catch(undefined),
   error: z.unknown().optional(),
 });
+
+/** What was charged for: begun seconds are whole ones here, and not in the price. */
+export function durationUsage(durationMs: number) {
+  return { type: 'duration', seconds: Math.ceil(durationMs / MS) } as const;
+}
 
 export interface TranscriptStreamOptions {
   readonly context: RequestContext;
@@ -126,7 +132,8 @@ export class TranscriptStream {
   }
 
   /** The last event, of a text that is charged. */
-  done(usage: object, cost: object): Buffer {
+  done(durationMs: number, cost: object): Buffer {
+    const usage = durationUsage(durationMs);
     return eventOf({ type: 'transcript.text.done', text: this.text, usage, cost });
   }
 
