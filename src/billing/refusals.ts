@@ -12,7 +12,7 @@ const HELD_RETRY_SECONDS = 1;
 export type WalletRefusal = (
   caller: Caller,
   credit: { readonly balance: Nano; readonly needed: Nano },
-) => Fault;
+) => Promise<Fault>;
 
 export interface MoneyRefusals {
   readonly minimumCreditNano: () => Nano;
@@ -36,12 +36,12 @@ export function limitRefusal(
 }
 
 /** Why no money could be set aside for a request that costs `minNano` at least. */
-export function moneyRefusal(
+export async function moneyRefusal(
   { minimumCreditNano, walletRefusal }: MoneyRefusals,
   caller: Caller,
   minNano: Nano,
   refusal: HoldRefusal,
-): Fault {
+): Promise<Fault> {
   if (refusal.reason === 'held') return creditHeld();
   const isWallet = caller.kind === 'wallet';
   if (refusal.reason !== 'balance') {
@@ -72,12 +72,12 @@ function formatNeeded(neededNano: Nano): string {
 }
 
 /** Why the files, pages and search results of a request cannot be paid for. */
-export function tooDear(
+export async function tooDear(
   { minimumCreditNano, walletRefusal }: MoneyRefusals,
   caller: Caller,
   spendableNano: Nano,
   neededNano: Nano,
-): Fault {
+): Promise<Fault> {
   if (spendableNano >= neededNano) return creditHeld();
   const needed = maxNano(neededNano, minimumCreditNano());
   if (caller.kind === 'wallet') return walletRefusal(caller, { balance: spendableNano, needed });

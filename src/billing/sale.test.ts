@@ -20,6 +20,15 @@ import { BudgetCaps } from './budgets/budgets.ts';
 const WALLET = walletCaller('0x00000000000000000000000000000000000000aa');
 const RATE = { requestsPerMinute: 3, tokensPerMinute: 1_000, type: 'user' } as const;
 const CENT = usdToNano('0.01');
+const DAY_BUDGET = {
+  id: 'budget',
+  accountId: WALLET.accountId,
+  tag: undefined,
+  value: undefined,
+  period: 'EPOCH',
+  usdLimitNano: usdToNano('0.015'),
+  createdMs: 0,
+} as const;
 
 for (const dialect of ['sqlite', 'postgres'] as const) {
   describe(`a sale (${dialect})`, () => {
@@ -46,11 +55,11 @@ for (const dialect of ['sqlite', 'postgres'] as const) {
         budgets: new BudgetCaps({
           ...parts,
           ledger,
-          identity: { lockBudget: async () => undefined },
+          identity: { lockBudget: async () => DAY_BUDGET },
         }),
         minimumCreditNano: () => CENT,
         observers: [],
-        walletRefusal: () => new Fault('PAYMENT_REQUIRED'),
+        walletRefusal: async () => new Fault('PAYMENT_REQUIRED'),
       });
       const credit = (id: string, amountNano: Nano) =>
         store.transaction(async (tx) => {
@@ -99,6 +108,31 @@ for (const dialect of ['sqlite', 'postgres'] as const) {
       const limited = sales.sell(requestOf('d', caller, 10, CENT), async () => undefined);
       await assert.rejects(limited, (error) => error instanceof Fault && error.status === 429);
       assert.deepEqual(paid, ['paid']);
+    });
+
+    test('nothing is paid for what a budget refuses, which decides again after the payment', async () => {
+      const { ledger, sales, credit } = await open();
+      const budgets = { parentIds: [], budgets: [DAY_BUDGET] };
+      let paid = 0;
+      const pay = async () => credit(`payment ${(paid += 1)}`, usdToNano('1'));
+      const sell = (id: string, caller: Caller) =>
+        sales.sell(requestOf(id, { ...caller, budgets, isBatch: true }, 0, CENT), (sale) =>
+          sale.settle({ costNano: CENT, status: 'completed' }),
+        );
+      const isSpent = (error: unknown) =>
+        error instanceof Fault && error.code === 'API_KEY_USD_SPEND_LIMIT_EXCEEDED';
+      const racing = paying('1', async () => {
+        await pay();
+        await sell('meanwhile', WALLET);
+      });
+      await assert.rejects(sell('raced', racing), isSpent);
+      assert.equal(paid, 1);
+      await assert.rejects(sell('late', paying('1', pay)), isSpent);
+      const job = { id: 'job', caller: { ...paying('1', pay), budgets }, priceNano: CENT };
+      await assert.rejects(sales.holdForJob({ ...job, tags: undefined }), isSpent);
+      assert.equal(paid, 1);
+      assert.equal((await ledger.balances(WALLET.accountId)).usdNano, usdToNano('0.99'));
+      assert.equal((await ledger.openHolds()).count, 0);
     });
 
     test('an answer that is delivered by its settle is charged with it, or not at all', async (t) => {

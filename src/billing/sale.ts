@@ -185,21 +185,25 @@ export class Sales {
   async requireCredit(caller: Caller): Promise<void> {
     // Its payment is good for the least top-up, and is taken when the price is known.
     if (caller.payment !== undefined) return;
-    const postedNano = await postedOf(this.#context, caller);
+    const postedNano = await postedOf(this.#context, caller.accountId);
     if (postedNano >= this.#context.minimumCreditNano()) return;
-    throw moneyRefusal(this.#context, caller, ZERO, { ok: false, reason: 'balance', postedNano });
+    throw await moneyRefusal(this.#context, caller, ZERO, {
+      ok: false,
+      reason: 'balance',
+      postedNano,
+    });
   }
 
   /** Sets the price of a job aside until it ends, also across restarts. Throws 402 or 429. */
   async holdForJob({ id, caller, priceNano, tags }: JobOrder): Promise<Hold> {
     const price = { minNano: priceNano, maxNano: priceNano };
-    await takePayment(this.#context, caller, price);
     const budgetIds = await this.#context.budgets.open(caller.budgets, tags);
     const wanted = holdOf(this.#context, id, caller, price);
     const durable = { ...wanted, budgetIds, lifetime: 'durable' } as const;
-    const answer = await placeHold(this.#context, durable);
+    const refused = await takePayment(this.#context, caller, durable);
+    const answer = refused ?? (await placeHold(this.#context, durable));
     if (answer.ok) return answer.hold;
-    throw moneyRefusal(this.#context, caller, priceNano, answer);
+    throw await moneyRefusal(this.#context, caller, priceNano, answer);
   }
 
   /** Ends the hold of a job inside the transaction that makes the job final; a cost of 0 releases it. */
@@ -289,14 +293,14 @@ export class Sale implements Counted {
     const { caller, rate, ownLimit, cancellation } = this.request;
     let answer: HoldAnswer;
     try {
-      if (caller.payment !== undefined) await takePayment(this.#context, caller, price);
       // What is free counts against none, and makes no row for the values of its tags.
       if (caller.budgets !== undefined && price.maxNano > 0n) {
         const { metadata } = this.request;
         this.#budgetIds = await this.#context.budgets.open(caller.budgets, metadata);
         wanted = { ...wanted, budgetIds: this.#budgetIds };
       }
-      answer = await placeHold(this.#context, wanted, placed, cancellation);
+      const refused = caller.payment && (await takePayment(this.#context, caller, wanted));
+      answer = refused ?? (await placeHold(this.#context, wanted, placed, cancellation));
     } catch (error) {
       // The payment is refused or the database away: the tokens were not used.
       await this.#correctRoom(0);
@@ -308,17 +312,17 @@ export class Sale implements Counted {
       return;
     }
     await this.#correctRoom(0);
-    const refusal = moneyRefusal(this.#context, caller, price.minNano, answer);
+    const refusal = await moneyRefusal(this.#context, caller, price.minNano, answer);
     if (ownLimit !== undefined) throw refusal;
     throw withHeaders(refusal, rateHeaders(this.window, rate, this.startedMs));
   }
 
   /**
-   * The refusal of work whose price became known after its hold and is above it: 402, or 429 when
+   * Refuses work whose price became known after its hold and is above it: 402, or 429 when
    * `neededNano` would be covered without the holds of others. Releases nothing.
    */
-  tooDear(neededNano: Nano): Fault {
-    return tooDear(this.#context, this.request.caller, this.hold.spendableNano, neededNano);
+  async refuseTooDear(neededNano: Nano): Promise<never> {
+    throw await tooDear(this.#context, this.request.caller, this.hold.spendableNano, neededNano);
   }
 
   /**

@@ -4,31 +4,38 @@
  */
 import { type Nano, ZERO, addNano, maxNano } from '../core/money.ts';
 import type { Caller } from '../identity/identity.ts';
-import type { Ledger } from './ledger/ledger.ts';
-import { type MoneyRefusals, moneyRefusal } from './refusals.ts';
-import type { PriceBounds } from './sale-request.ts';
+import type { HoldRefusal, HoldRequest, Ledger } from './ledger/ledger.ts';
 
-interface PaymentContext extends MoneyRefusals {
+interface PaymentContext {
   readonly ledger: Ledger;
+  readonly minimumCreditNano: () => Nano;
 }
 
-/** One that the request would not be covered by is refused before any money moves: 402. */
+/**
+ * Takes the payment, unless the request would not be covered by it or is above a budget: then no
+ * money moves, and the answer is why. The hold that follows decides again.
+ */
 export async function takePayment(
   context: PaymentContext,
-  caller: Caller,
-  { minNano, maxNano: most }: PriceBounds,
-): Promise<void> {
-  const { payment } = caller;
-  if (payment === undefined) return;
-  const least = most > 0n ? maxNano(minNano, context.minimumCreditNano()) : ZERO;
-  const postedNano = await postedOf(context, caller);
-  if (postedNano + payment.amountNano < least) {
-    throw moneyRefusal(context, caller, minNano, { ok: false, reason: 'balance', postedNano });
-  }
+  { payment }: Caller,
+  wanted: HoldRequest,
+): Promise<HoldRefusal | undefined> {
+  if (payment === undefined) return undefined;
+  const { ledger, minimumCreditNano } = context;
+  const { accountId, minNano, maxNano: most } = wanted;
+  const least = most > 0n ? maxNano(minNano, minimumCreditNano()) : ZERO;
+  const postedNano = await postedOf(context, accountId);
+  if (postedNano + payment.amountNano < least) return { ok: false, reason: 'balance', postedNano };
+  const refusal = await ledger.refusalByCap(wanted, payment.amountNano);
+  if (refusal !== undefined) return refusal;
   await payment.take();
+  return undefined;
 }
 
-export async function postedOf({ ledger }: PaymentContext, caller: Caller): Promise<Nano> {
-  const { usdNano, diemNano } = await ledger.balances(caller.accountId);
+export async function postedOf(
+  { ledger }: Pick<PaymentContext, 'ledger'>,
+  accountId: string,
+): Promise<Nano> {
+  const { usdNano, diemNano } = await ledger.balances(accountId);
   return addNano(usdNano, diemNano);
 }

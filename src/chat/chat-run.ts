@@ -132,21 +132,30 @@ export interface ChatRun extends ChatPlan {
 
 const NO_USES: readonly RoundUse[] = [];
 
-/** A run whose first engine call is planned, now that its prompt is known. Throws 402 when it is too dear. */
-export function startRun(plan: ChatPlan, sale: Sale, prepared: PreparedAdditions): ChatRun {
+/** A run whose first engine call is planned, now that its prompt is known; rejects with 402 when it is too dear. */
+export function startRun(
+  plan: ChatPlan,
+  sale: Sale,
+  prepared: PreparedAdditions,
+): ChatRun | Promise<never> {
   const { request, bounds, systemPrompt } = plan;
-  let round: Round;
+  let round: Round | Promise<never>;
   if (request.isPlain && sale.hold.grantedNano === sale.request.price?.maxNano) {
     // The hold is of everything that it can cost.
     const promptBytes = request.facts.textBytes + Buffer.byteLength(systemPrompt);
     const { promptTokens, outputTokens } = bounds;
     round = { messages: undefined, searches: 0, promptBytes, promptTokens, outputTokens };
   } else round = firstRound(plan, sale, prepared);
+  if (round instanceof Promise) return round;
   return { ...plan, sale, prepared, round, uses: NO_USES, attempts: 0, cited: NOTHING_CITED };
 }
 
 /** As much as the hold covers. */
-function firstRound(plan: ChatPlan, sale: Sale, prepared: PreparedAdditions): Round {
+function firstRound(
+  plan: ChatPlan,
+  sale: Sale,
+  prepared: PreparedAdditions,
+): Round | Promise<never> {
   const { request, model, price, bounds, additions } = plan;
   const addedBytes = Buffer.byteLength(plan.systemPrompt) + prepared.textBytes;
   const social = additions.socialSearch;
@@ -163,8 +172,7 @@ function firstRound(plan: ChatPlan, sale: Sale, prepared: PreparedAdditions): Ro
     auto: additions.autoSearch,
   };
   const round = planRound(inputs);
-  if (round === undefined) throw sale.tooDear(nano(surcharges + leastOfRound(inputs)));
-  return round;
+  return round ?? sale.refuseTooDear(nano(surcharges + leastOfRound(inputs)));
 }
 
 /** Answers the calls of the round that has ended, and plans the next; rejects on abort. */

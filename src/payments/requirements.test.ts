@@ -123,11 +123,17 @@ describe('payment required', () => {
     );
   });
 
-  test('the insufficient-credit body has every field of the specification', () => {
+  test('the insufficient-credit body has every field of the specification, and of the header', async () => {
     const credit = { balance: usdToNano('0.05'), needed: usdToNano('0.1') };
-    const { body, header } = requirements.insufficientCredit(resource, credit);
-    assert.ok(PaymentRequiredV2Schema.safeParse(decodePaymentRequiredHeader(header)).success);
-    const { message, topUpInstructions, siwxChallenge, ...rest } = body;
+    const { body, header } = await requirements.insufficientCredit(resource, credit);
+    const decoded = decodePaymentRequiredHeader(header);
+    assert.ok(PaymentRequiredV2Schema.safeParse(decoded).success);
+    const { message, topUpInstructions, siwxChallenge, ...others } = body;
+    const { x402Version, accepts, resource: described, extensions, ...rest } = others;
+    assert.deepEqual(
+      { x402Version, accepts, resource: described, extensions, error: rest['error'] },
+      decoded,
+    );
     assert.deepEqual(rest, {
       error: 'Payment required',
       code: 'PAYMENT_REQUIRED',
@@ -153,22 +159,23 @@ describe('payment required', () => {
     });
   });
 
-  test('both amounts of a refused request cover what it lacks, in whole first payments', () => {
-    const amountsFor = (needed: string) =>
-      amountsOf(
-        decodePaymentRequiredHeader(
-          requirements.insufficientCredit(resource, {
-            balance: usdToNano('0.5'),
-            needed: usdToNano(needed),
-          }).header,
-        ),
-      );
-    assert.deepEqual(amountsFor('0.7'), ['10000000', '10000000', '1000000', '1000000']);
-    assert.deepEqual(amountsFor('2.000000001'), ['10000000', '10000000', '2000000', '2000000']);
-    assert.deepEqual(amountsFor('5.0'), ['10000000', '10000000', '5000000', '5000000']);
-    const exact = amountsFor('6.000000001');
+  test('both amounts of a refused request cover what it lacks, in whole first payments', async () => {
+    const amountsFor = async (needed: string) => {
+      const credit = { balance: usdToNano('0.5'), needed: usdToNano(needed) };
+      const { header } = await requirements.insufficientCredit(resource, credit);
+      return amountsOf(decodePaymentRequiredHeader(header));
+    };
+    assert.deepEqual(await amountsFor('0.7'), ['10000000', '10000000', '1000000', '1000000']);
+    assert.deepEqual(await amountsFor('2.000000001'), [
+      '10000000',
+      '10000000',
+      '2000000',
+      '2000000',
+    ]);
+    assert.deepEqual(await amountsFor('5.0'), ['10000000', '10000000', '5000000', '5000000']);
+    const exact = await amountsFor('6.000000001');
     assert.deepEqual(exact, ['10000000', '10000000', '5500001', '5500001']);
-    assert.deepEqual(amountsFor('20.5'), ['20000000', '20000000'], 'one amount is said once');
+    assert.deepEqual(await amountsFor('20.5'), ['20000000', '20000000'], 'one amount is said once');
   });
 
   test('the version 1 body carries slugs and maxAmountRequired', () => {

@@ -188,10 +188,10 @@ export class Requirements {
   }
 
   /** The 402 for a signed-in wallet whose credit does not cover the request. */
-  insufficientCredit(
+  async insufficientCredit(
     resource: Resource,
     credit: { readonly balance: Nano; readonly needed: Nano },
-  ): PaymentRequiredAnswer {
+  ): Promise<PaymentRequiredAnswer> {
     const { amounts, basePath, offers: offersNow } = this.#options;
     const offers = offersNow();
     const base = offers.find((offer) => offer.network.startsWith('eip155:')) ?? offers[0];
@@ -228,8 +228,10 @@ export class Requirements {
     const short = nano(credit.needed - credit.balance);
     const charge = this.#firstPayment(short);
     const asked = [maxNano(amounts.suggestedTopUp, short), charge];
-    const required = this.#required(resource, error, asked, { [SIGN_IN]: challenge });
-    return { body, header: this.#header(required, resource), charge };
+    const required = await this.#signed(
+      this.#required(resource, error, asked, { [SIGN_IN]: challenge }),
+    );
+    return { body: { ...required, ...body }, header: this.#header(required, resource), charge };
   }
 
   /** The version 1 body, for clients that read nothing else; amounts and networks as v1 names them. */

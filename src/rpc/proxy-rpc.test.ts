@@ -86,7 +86,7 @@ onEachStore('proxy rpc', (fixture) => {
       }),
       minimumCreditNano: () => ZERO,
       observers: [],
-      walletRefusal: () => new Fault('PAYMENT_REQUIRED'),
+      walletRefusal: async () => new Fault('PAYMENT_REQUIRED'),
     });
     t.after(async () => {
       const report = await ledger.audit();

@@ -71,7 +71,7 @@ export interface Wallets {
   readonly discovery: (context: RequestContext, route: Route) => Promise<Fault>;
   /** Told what a wallet asks for, so that a refusal can name it. */
   readonly entered: (wallet: Caller, context: RequestContext, route: Route) => void;
-  readonly refusal: (caller: Caller, credit: WalletCredit) => Fault;
+  readonly refusal: (caller: Caller, credit: WalletCredit) => Promise<Fault>;
 }
 
 interface WalletCredit {
@@ -186,12 +186,12 @@ export async function openWallets(options: WalletsOptions): Promise<Wallets> {
       return paymentRequired(context, payments, resource, 'discovery');
     },
     entered: (wallet, context, route) => void asked.set(wallet, askedFor(context, route)),
-    refusal: (caller, credit) => {
+    refusal: async (caller, credit) => {
       const known = asked.get(caller);
       const resource =
         known === undefined ? { path: basePath, description: SOLD } : resourceOf(known);
       const configured = requireConfigured(payments);
-      const answer = configured.requirements.insufficientCredit(resource, credit);
+      const answer = await configured.requirements.insufficientCredit(resource, credit);
       // Its sign-in or token stands in the usual field.
       const headers = offerHeaders(configured, answer, 'Payment-Authorization');
       return new Fault('PAYMENT_REQUIRED', { body: answer.body, headers });

@@ -171,23 +171,27 @@ describe('signed receipts', () => {
     assert.equal((await verify(['-', '--issuer', rig.origin], { stdin: header })).code, 0);
   });
 
-  test('the 402 of a paid route offers each option signed, its header stays short', async () => {
-    const answer = await chat(rig.origin, {});
-    const header = answer.headers.get('PAYMENT-REQUIRED') ?? '';
-    assert.ok(header.length <= 3_600);
-    assert.deepEqual(extractOffersFromPaymentRequired(decodePaymentRequiredHeader(header)), []);
-    const text = await answer.text();
-    const offers = extractOffersFromPaymentRequired(JSON.parse(text));
-    assert.equal(offers.length, 8);
-    for (const offer of offers) {
-      const claims =
-        offer.format === 'jws'
-          ? await verifyOfferSignatureJWS(offer)
-          : (await verifyOfferSignatureEIP712(offer)).payload;
-      assert.equal(claims.resourceUrl, `${rig.origin}/api/v1/chat/completions`);
+  test('the 402 of a paid route offers each option signed, to a stranger and to a wallet without credit', async () => {
+    const account = await rig.evmWallet();
+    const signedIn = { 'SIGN-IN-WITH-X': await signIn(account, rig.origin) };
+    for (const headers of [{}, signedIn]) {
+      const answer = await chat(rig.origin, headers);
+      const header = answer.headers.get('PAYMENT-REQUIRED') ?? '';
+      assert.ok(header.length <= 3_600);
+      assert.deepEqual(extractOffersFromPaymentRequired(decodePaymentRequiredHeader(header)), []);
+      const text = await answer.text();
+      const offers = extractOffersFromPaymentRequired(JSON.parse(text));
+      assert.equal(offers.length, 8);
+      for (const offer of offers) {
+        const claims =
+          offer.format === 'jws'
+            ? await verifyOfferSignatureJWS(offer)
+            : (await verifyOfferSignatureEIP712(offer)).payload;
+        assert.equal(claims.resourceUrl, `${rig.origin}/api/v1/chat/completions`);
+      }
+      const good = await verify(['-'], { stdin: text });
+      assert.equal(good.code, 0, good.out + good.err);
     }
-    const good = await verify(['-'], { stdin: text });
-    assert.equal(good.code, 0, good.out + good.err);
   });
 
   test('a paid request that no engine serves leaves its whole payment as credit, at once', async () => {

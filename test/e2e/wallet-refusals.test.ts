@@ -431,11 +431,13 @@ describe('wallet refusals', () => {
     assert.equal((await chat(rig.origin, await signed())).status, 200);
     await budgets('PATCH', `/${id}`, { usd: 0.000001 });
     const payment = { 'PAYMENT-SIGNATURE': await evmPayment(account) };
+    const credit = await creditOf(farebox, account.address);
     for (const headers of [await signed(), bearer, payment]) {
       const refused = await chat(rig.origin, headers);
       assert.equal(refused.status, 402);
       assert.match(await refused.text(), new RegExp(`The budget ${id} is reached`));
     }
+    assert.equal(await creditOf(farebox, account.address), credit, 'the payment was not taken');
     assert.equal((await budgets('DELETE', `/${id}`)).status, 200);
     for (const headers of [await signed(), bearer]) {
       assert.equal((await chat(rig.origin, headers)).status, 200);

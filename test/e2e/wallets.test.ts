@@ -512,7 +512,9 @@ describe('wallets', () => {
     });
     assert.equal(answer.status, 402);
     const body = (await answer.json()) as Record<string, unknown>;
-    const { siwxChallenge, topUpInstructions, message, ...rest } = body;
+    PaymentRequiredV2Schema.parse(body);
+    const { siwxChallenge, topUpInstructions, message, ...others } = body;
+    const { x402Version: _, accepts: _accepts, resource: _resource, extensions, ...rest } = others;
     assert.deepEqual(rest, {
       error: 'Payment required',
       code: 'PAYMENT_REQUIRED',
@@ -539,6 +541,7 @@ describe('wallets', () => {
       (challenge.supportedChains as { type: string }[]).map(({ type }) => type),
       ['eip191', 'eip1271', 'ed25519'],
     );
+    assert.ok('offer-receipt' in (extensions as object));
     const header = answer.headers.get('PAYMENT-REQUIRED') ?? '';
     PaymentRequiredV2Schema.parse(decodePaymentRequiredHeader(header));
     assert.ok(header.length < 4_096);

@@ -265,7 +265,7 @@ async function chat({ rig, request, response, number }: Call): Promise<void> {
   const credit = await rig.balance(wallet);
   if (credit < rig.payments.amounts.minimumBalance) {
     const needed = rig.payments.amounts.minimumBalance;
-    const answer = rig.payments.requirements.insufficientCredit(
+    const answer = await rig.payments.requirements.insufficientCredit(
       { path, description: 'Chat' },
       { balance: credit, needed },
     );

@@ -38,7 +38,7 @@ import {
   receivedFrom,
   reverseCredit,
 } from './debts.ts';
-import { dailyLeft } from './hold-plan.ts';
+import { type HoldRefusal, dailyLeft } from './hold-plan.ts';
 import { closeCharge, refundDaily, uncountCharge } from './job-charges.ts';
 import { EPOCH_DEAD_AFTER_MS } from './postgres/epochs.ts';
 import { MemoryHolds } from './memory-holds.ts';
@@ -46,6 +46,7 @@ import { LeasedHolds } from './postgres/leased-holds.ts';
 import { changedWord } from './postgres/recalls.ts';
 import type {
   Balances,
+  HoldRequest,
   Holds,
   HouseAccount,
   SettleRequest,
@@ -55,6 +56,7 @@ import type {
 } from './records.ts';
 import { type OperatorMove, type OperatorMoveAnswer, moveOnce } from './operator-moves.ts';
 import { type KeptFrom, dropOld, firstDay, prepareDays } from './retention.ts';
+import { refusalByCap } from './place-holds.ts';
 import { settleRows } from './settle.ts';
 import { type AccountRow, SELECT_ACCOUNT, accountOf, insertTransfer } from './states.ts';
 
@@ -323,6 +325,14 @@ export class Ledger {
       [accountId, allocationNano, day ?? null],
     );
     await this.#changed(tx, accountId);
+  }
+
+  /**
+   * The cap that refuses a hold also when `creditNano` more is posted, for whoever is about to pay;
+   * sets nothing aside.
+   */
+  refusalByCap(request: HoldRequest, creditNano: bigint): Promise<HoldRefusal | undefined> {
+    return refusalByCap(this.#store, request, creditNano, this.#clock.nowMs());
   }
 
   /** Makes or changes the cap of a key; what the key spent in the running period stays counted. */

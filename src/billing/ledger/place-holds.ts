@@ -5,7 +5,7 @@
  */
 import { type Nano, ZERO, nano } from '../../core/money.ts';
 import type { Dialect, Queryable, Statement } from '../../db/db.ts';
-import { type BudgetState, type HoldRefusal, planHold } from './hold-plan.ts';
+import { type AccountState, type BudgetState, type HoldRefusal, planHold } from './hold-plan.ts';
 import type { Balances, HoldAnswer, HoldRequest } from './records.ts';
 import { type States, readStates, saveStates } from './states.ts';
 
@@ -87,6 +87,40 @@ export function planFor(
   const { dailyDay } = account;
   return { ...planned, dailyDay, allowanceStartMs: allowance?.periodStartMs, createdMs };
 }
+
+/**
+ * The cap that refuses a hold also when `creditNano` more is posted; `undefined` without one. A look
+ * ahead: it locks nothing and sets nothing aside.
+ */
+export async function refusalByCap(
+  store: Queryable,
+  request: HoldRequest,
+  creditNano: bigint,
+  nowMs: number,
+): Promise<HoldRefusal | undefined> {
+  const { accountId, allowanceId = '', budgetIds = [] } = request;
+  const capIds = capIdsOf(request);
+  if (capIds.length === 0) return undefined;
+  // As a file is read: row by row, without a lock.
+  const states = await readStates(store, { dialect: 'sqlite', nowMs }, [accountId], capIds);
+  const account = states.accounts.get(accountId) ?? NEW_ACCOUNT;
+  const credited = { ...account, balanceNano: account.balanceNano + creditNano };
+  const allowance = states.allowances.get(allowanceId);
+  const budgets = budgetsOf(states, budgetIds);
+  const planned = planHold(credited, allowance, request, nowMs, undefined, undefined, budgets);
+  if (planned.ok || planned.reason === 'balance' || planned.reason === 'held') return undefined;
+  return planned;
+}
+
+const NEW_ACCOUNT: AccountState = {
+  balanceNano: 0n,
+  heldNano: 0n,
+  dailyAllocationNano: 0n,
+  dailyDay: 0,
+  dailySpentNano: 0n,
+  dailyHeldNano: 0n,
+  debtNano: 0n,
+};
 
 /**
  * A hold counts in the periods of its budgets that began by then: in those that it was planned in,

@@ -138,6 +138,9 @@ const PAYMENT_REQUIRED = {
   ),
 };
 
+/** What a payment needs to know: the same for a stranger and for a wallet. */
+const { authOptions: _, ...PAYMENT_OFFER } = PAYMENT_REQUIRED;
+
 const INSUFFICIENT_CREDIT = {
   error: { const: 'Payment required', description: 'A sentence for people.' },
   code: { const: 'PAYMENT_REQUIRED', description: 'The word of the error catalogue.' },
@@ -286,7 +289,8 @@ export const ERROR_SCHEMAS: Readonly<Record<string, JsonSchema>> = {
     },
     { description: 'What a wallet signs to sign in.' },
   ),
-  InsufficientCredit: object(INSUFFICIENT_CREDIT, {
-    description: 'A wallet is known and its credit is too low.',
-  }),
+  InsufficientCredit: object(
+    { ...PAYMENT_OFFER, ...INSUFFICIENT_CREDIT },
+    { description: 'A wallet is known and its credit is too low.' },
+  ),
 };
