@@ -19,15 +19,16 @@ import {
   type UpstreamFailureKind,
   type UpstreamRequest,
 } from '../net/upstream-pool.ts';
-import type {
-  EngineAnswer,
-  EngineFailure,
-  EngineHead,
-  EngineOutcome,
-  EngineSink,
-  FailureReason,
-  Replica,
-  WholeCall,
+import {
+  CALLER_HEADER,
+  type EngineAnswer,
+  type EngineFailure,
+  type EngineHead,
+  type EngineOutcome,
+  type EngineSink,
+  type FailureReason,
+  type Replica,
+  type WholeCall,
 } from './contract.ts';
 import {
   type Chooser,
@@ -207,7 +208,7 @@ export class EngineRun implements Waiter, Chooser, Placed {
     this.#last = replica;
     engine.inFlight += 1;
     const isPlain = this.#headers === undefined && this.#call.contentType === 'application/json';
-    const headers = isPlain ? engine.jsonHeaders : this.#headersFor(engine);
+    const headers = isPlain && !engine.takesTurns ? engine.jsonHeaders : this.#headersFor(engine);
     const request = { method, path, headers, body: this.#body, limits, maxResponseBytes };
     this.#attempt = new Attempt(this, target, request, this.#call);
     engine.pool.dispatch(this.#attempt);
@@ -216,7 +217,8 @@ export class EngineRun implements Waiter, Chooser, Placed {
   #headersFor(engine: EngineState): readonly string[] {
     const { contentType } = this.#call;
     const own = contentType === undefined ? [] : ['content-type', contentType];
-    return [...engine.headers, ...own, ...(this.#headers ?? [])];
+    const turn = engine.takesTurns ? [CALLER_HEADER, this.caller] : [];
+    return [...engine.headers, ...own, ...turn, ...(this.#headers ?? [])];
   }
 
   // Called by the attempt from here on.

@@ -41,6 +41,8 @@ export class EngineState {
   /** Flat request headers that every call carries, and the same for a body of JSON. */
   readonly headers: readonly string[];
   readonly jsonHeaders: readonly string[];
+  /** Each call says whose it is. */
+  readonly takesTurns: boolean;
   readonly #clock: Clock;
   readonly #concurrency: number;
   readonly #maxQueued: number;
@@ -55,6 +57,7 @@ export class EngineState {
     this.limits = { ...DEFAULT_TIME_LIMITS, ...settings.timeLimits };
     this.headers = headersOf(settings);
     this.jsonHeaders = [...this.headers, 'content-type', 'application/json'];
+    this.takesTurns = settings.takesTurns === true;
     this.#clock = clock;
     this.#concurrency = Math.min(settings.concurrency ?? maxConnections, maxConnections);
     this.#maxQueued = settings.maxQueued ?? DEFAULT_MAX_QUEUED;
