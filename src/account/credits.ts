@@ -19,10 +19,12 @@ export const CreditsAnswer = z
       .strictObject({
         total_credits: z
           .number()
-          .describe('USD, daily credit included: all that was spent, and what is posted now.'),
+          .describe('USD, daily credit included: `total_usage`, and what is posted now.'),
         total_usage: z
           .number()
-          .describe('USD that was ever spent. What is left is the difference of the two.'),
+          .describe(
+            'USD that was ever spent, less what was given back of it. What is left is the difference of the two.',
+          ),
       })
       .describe('Of the whole account.'),
   })
@@ -53,7 +55,11 @@ export const KeyStateAnswer = z
           .enum(['daily', 'weekly', 'monthly'])
           .nullable()
           .describe('How often `limit` starts again, at 00:00 UTC; null: never.'),
-        usage: z.number().describe('USD that it has ever spent, daily credit included.'),
+        usage: z
+          .number()
+          .describe(
+            'USD that it has ever spent, less what was given back of it; daily credit included.',
+          ),
         is_free_tier: z.boolean().describe('Whether nothing was ever spent and nothing is left.'),
         is_provisioning_key: z.boolean().describe('Whether it manages keys: an ADMIN key.'),
         expires_at: z.string().nullable().describe('ISO 8601, UTC; null: it does not expire.'),
@@ -97,7 +103,7 @@ export function creditRoutes(parts: AccountParts): Route[] {
   ];
 }
 
-/** What an account and the key that asks have ever spent, and what is left. */
+/** What an account and the key that asks have ever spent, less refunds, and what is left. */
 async function sumsOf(
   { stores: { store, ledger }, clock }: AccountParts,
   { accountId, keyId }: Caller,

@@ -11,10 +11,11 @@ import { Fault } from '../core/faults.ts';
 import { silentLog } from '../core/log.ts';
 import { type Nano, ZERO, usdToNano } from '../core/money.ts';
 import { type Caller, walletCaller } from '../identity/identity.ts';
-import { LEDGER_MIGRATIONS, Ledger, NO_TOKENS } from './ledger/ledger.ts';
+import { LEDGER_MIGRATIONS, Ledger, NO_TOKENS, usageTags } from './ledger/ledger.ts';
 import { STORE_MIGRATIONS, StoreUnavailable, claimOnce, isShared } from '../db/db.ts';
 import { LIMITS_MIGRATIONS, LeasedWindows, LimitLog, MemoryWindows } from './limits/limits.ts';
 import { type AnswerKeeper, type Sale, type SaleRequest, Sales } from './sale.ts';
+import { MAX_ROWS, OTHER_VALUES } from './free-tags.ts';
 import { BudgetCaps } from './budgets/budgets.ts';
 
 const WALLET = walletCaller('0x00000000000000000000000000000000000000aa');
@@ -133,6 +134,32 @@ for (const dialect of ['sqlite', 'postgres'] as const) {
       assert.equal(paid, 1);
       assert.equal((await ledger.balances(WALLET.accountId)).usdNano, usdToNano('0.99'));
       assert.equal((await ledger.openHolds()).count, 0);
+    });
+
+    test('made-up tags of requests that cost nothing end in one value, and no sum is lost', async () => {
+      const { store, ledger, sales, credit } = await open();
+      await credit('first', usdToNano('1'));
+      const total = MAX_ROWS + 20;
+      const sell = (user: string, costNano: Nano) =>
+        sales.sell(
+          {
+            ...requestOf(`r${user}`, { ...WALLET, isBatch: true }, 0, costNano),
+            metadata: { user },
+          },
+          (sale) => sale.settle({ costNano, status: 'completed' }),
+        );
+      await Promise.all(Array.from({ length: total }, (_, at) => sell(`u${at}`, ZERO)));
+      await sell('paid', CENT);
+      const filter = { accountId: WALLET.accountId, tag: 'user', fromDay: 0, toDay: 1_000_000 };
+      const rows = await usageTags(store, filter, { limit: total, offset: 0 });
+      assert.equal(rows.length, MAX_ROWS + 2);
+      assert.equal(rows.find(({ value }) => value === OTHER_VALUES)?.requests, 20n);
+      assert.equal(rows.find(({ value }) => value === 'paid')?.usd_nano, CENT);
+      assert.equal(
+        rows.reduce((sum, { requests }) => sum + requests, 0n),
+        BigInt(total + 1),
+      );
+      assert.deepEqual((await ledger.audit()).differences, []);
     });
 
     test('an answer that is delivered by its settle is charged with it, or not at all', async (t) => {

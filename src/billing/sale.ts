@@ -23,6 +23,7 @@ import {
 } from './ledger/ledger.ts';
 import type { BudgetCaps } from './budgets/budgets.ts';
 import { CreditWaits } from './credit-waits.ts';
+import { FreeTags } from './free-tags.ts';
 import {
   type WalletRefusal,
   limitRefusal,
@@ -93,6 +94,7 @@ export interface SaleObserver {
 
 interface SaleContext extends SalesParts {
   readonly waits: CreditWaits;
+  readonly freeTags: FreeTags;
 }
 
 /** Sells the work of one server. */
@@ -100,7 +102,8 @@ export class Sales {
   readonly #context: SaleContext;
 
   constructor(parts: SalesParts) {
-    this.#context = { ...parts, waits: new CreditWaits(parts.clock) };
+    const waits = new CreditWaits(parts.clock);
+    this.#context = { ...parts, waits, freeTags: new FreeTags() };
   }
 
   /**
@@ -209,7 +212,8 @@ export class Sales {
   /** Ends the hold of a job inside the transaction that makes the job final; a cost of 0 releases it. */
   settleJob(tx: Queryable, request: SettleRequest): Promise<Settlement> {
     // Whoever waits for its credit looks again by the clock: this transaction is still open.
-    return this.#context.ledger.settleIn(tx, request);
+    const { ledger, freeTags, clock } = this.#context;
+    return ledger.settleIn(tx, freeTags.recorded(request, clock.nowMs()));
   }
 
   /**
@@ -333,12 +337,13 @@ export class Sale implements Counted {
     outcome: Outcome,
     together?: (tx: Queryable, settlement: Settlement) => Promise<void>,
   ): Promise<Settlement> {
-    const { ledger, waits, observers } = this.#context;
+    const { ledger, waits, observers, freeTags } = this.#context;
     const { requestId, caller, kind, modelId, priceVersion, metadata, paid } = this.request;
     const isDelivery = this.keeper?.isDelivery === true;
     // Nobody gets what was produced until then.
     if (isDelivery && together === undefined) outcome = undelivered(outcome);
     const tokens = outcome.tokens ?? NO_TOKENS;
+    const nowMs = this.#context.clock.nowMs();
     const usage: UsageRecord = {
       requestId,
       createdMs: this.startedMs,
@@ -350,7 +355,7 @@ export class Sale implements Counted {
       tokens,
       countedBy: outcome.countedBy ?? 'none',
       priceVersion,
-      latencyMs: this.#context.clock.nowMs() - this.startedMs,
+      latencyMs: nowMs - this.startedMs,
       status: outcome.status,
       replica: outcome.replica,
       firstTokenMs: outcome.firstTokenMs,
@@ -358,7 +363,8 @@ export class Sale implements Counted {
       extras: outcome.extras,
     };
     const { allowanceId } = caller;
-    const request = { costNano: outcome.costNano, usage, allowanceId, budgetIds: this.#budgetIds };
+    const charged = { costNano: outcome.costNano, usage, allowanceId, budgetIds: this.#budgetIds };
+    const request = metadata === undefined ? charged : freeTags.recorded(charged, nowMs);
     const room = this.#correctRoom(tokens.prompt + tokens.completion);
     let settlement: Settlement;
     if (together === undefined) settlement = await ledger.holds.settle(request, this.hold);

@@ -1,7 +1,8 @@
 /**
  * `farebox serve --workers N`: this process makes the first owner, runs the local engines and keeps
  * N workers alive that share one port and one PostgreSQL. A worker that dies is started again,
- * later each time; the workers' holds and journals are taken over by their siblings.
+ * later each time; what it held and had leased is given back at once by a sibling, since it is known
+ * to be gone.
  */
 import cluster, { type Worker } from 'node:cluster';
 import { fileURLToPath } from 'node:url';
@@ -74,6 +75,7 @@ async function firstOwner(config: Config, log: Log): Promise<FirstOwner | undefi
 
 interface Slot {
   worker: Worker | undefined;
+  isListening: boolean;
   startedMs: number;
   crashes: number;
 }
@@ -86,6 +88,8 @@ class Fleet {
   readonly #engines: LocalEngines;
   readonly #listening = Promise.withResolvers<string | undefined>();
   readonly #gone = Promise.withResolvers<undefined>();
+  /** Ended processes that no worker was told of. */
+  readonly #untold: string[] = [];
   #isListening = false;
   #isStopping = false;
 
@@ -112,7 +116,7 @@ class Fleet {
       serialization: 'advanced',
     });
     for (let at = 0; at < this.#options.workers; at += 1) {
-      const slot: Slot = { worker: undefined, startedMs: 0, crashes: 0 };
+      const slot: Slot = { worker: undefined, isListening: false, startedMs: 0, crashes: 0 };
       this.#slots.push(slot);
       this.#launch(slot);
     }
@@ -148,21 +152,43 @@ class Fleet {
     const { console, log } = this.#options;
     const worker = cluster.fork(console.env);
     slot.worker = worker;
+    slot.isListening = false;
+    let processId: string | undefined;
     slot.startedMs = this.#clock.monotonicMs();
     worker.on('error', (error) => log.debug({ reason: String(error) }, 'Worker channel failed'));
     worker.on('online', () => worker.send(this.#news()));
     worker.on('message', (message: FromWorker) => {
       if (message.kind === 'views-wanted') return this.#inquiries.start(worker, message);
       if (message.kind === 'view') return this.#inquiries.take(message.inquiry, message.view);
+      if (message.kind === 'began') {
+        processId = message.processId;
+        return;
+      }
+      slot.isListening = true;
+      this.#tellEnded();
       this.#isListening = true;
       this.#listening.resolve(message.address);
       log.info({ worker: worker.process.pid }, 'Worker listens');
     });
-    worker.on('exit', (code, signal) => this.#ended(slot, worker, signal || `code ${code}`));
+    worker.on('exit', (code, signal) => {
+      if (processId !== undefined) this.#untold.push(processId);
+      this.#ended(slot, worker, signal || `code ${code}`);
+      this.#tellEnded();
+    });
+  }
+
+  /** Tells one worker that serves; what is lost with it is judged by its silence. */
+  #tellEnded(): void {
+    const heir = this.#slots.find((one) => one.isListening && one.worker?.isConnected() === true);
+    if (heir === undefined) return;
+    for (const processId of this.#untold.splice(0)) {
+      heir.worker?.send({ kind: 'ended', processId } satisfies ToWorker);
+    }
   }
 
   #ended(slot: Slot, worker: Worker, how: string): void {
     slot.worker = undefined;
+    slot.isListening = false;
     if (this.#isStopping) {
       this.#checkGone();
       return;

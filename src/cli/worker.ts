@@ -5,6 +5,7 @@
  */
 import cluster from 'node:cluster';
 import { systemClock } from '../core/clock.ts';
+import { systemIds } from '../core/ids.ts';
 import { type EngineNews, SharedEngines } from '../engines/shared-engines.ts';
 import type { App, OwnView, Siblings } from '../server/server.ts';
 import { requireSettings } from './command.ts';
@@ -16,12 +17,16 @@ export type ToWorker =
   | { readonly kind: 'engines'; readonly news: EngineNews }
   | { readonly kind: 'reload' }
   | { readonly kind: 'stop' }
+  /** A sibling is gone; the ids are of all processes that share the database. */
+  | { readonly kind: 'ended'; readonly processId: string }
   /** A sibling was asked for what all see. */
   | { readonly kind: 'view-wanted'; readonly of: OwnView; readonly inquiry: number }
   | { readonly kind: 'views'; readonly inquiry: number; readonly views: readonly string[] };
 
 /** What a worker tells the first process. */
 export type FromWorker =
+  /** Before it takes anything that others share. */
+  | { readonly kind: 'began'; readonly processId: string }
   | { readonly kind: 'listening'; /** `http://host:port`. */ readonly address: string }
   /** It is asked for what all see and has its own. */
   | { readonly kind: 'views-wanted'; readonly of: OwnView; readonly inquiry: number }
@@ -49,7 +54,8 @@ export async function runWorker(console: Console, json: boolean): Promise<number
       if (isStopping) app?.server.hurry();
       isStopping = true;
       stop.resolve(undefined);
-    } else if (message.kind === 'views') siblings.take(message.inquiry, message.views);
+    } else if (message.kind === 'ended') void app?.processEnded(message.processId);
+    else if (message.kind === 'views') siblings.take(message.inquiry, message.views);
     else {
       const { inquiry, of } = message;
       // One that is not up yet has nothing to say, and is left out.
@@ -61,9 +67,12 @@ export async function runWorker(console: Console, json: boolean): Promise<number
   const settings = await requireSettings(console);
   const { config } = settings;
   const log = logFor(console, config, json);
+  const processId = systemIds().uuid();
+  tellFirst({ kind: 'began', processId });
   app = await startServer({
     config,
     log,
+    processId,
     localEngines: (onChange) => given.onChange(onChange),
     siblings,
     operations: operationsOf(console),

@@ -85,8 +85,8 @@ export const FAULTS = {
       'Delete a webhook first.',
     ],
     BUDGET_LIMIT_REACHED: [
-      'The account has as many budgets as it may have',
-      'Delete a budget first.',
+      'The account has as many budgets as it may have, or a budget of each value as many values',
+      'Delete a budget first; one that is full of values can be made again.',
     ],
     UNSAFE_URL: [
       'The URL is not a public http(s) address',

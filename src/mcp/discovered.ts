@@ -1,6 +1,7 @@
 /** What an index of paid services reads of a tool, in the words of the bazaar extension of x402. */
 import type { Json } from './protocol.ts';
 import type { Tool } from './tool.ts';
+import type { Resource } from '../payments/payments.ts';
 
 const SCHEMA: Json = {
   $schema: 'https://json-schema.org/draft/2020-12/schema',
@@ -11,6 +12,7 @@ const SCHEMA: Json = {
       properties: {
         type: { type: 'string', const: 'mcp' },
         toolName: { type: 'string' },
+        description: { type: 'string' },
         transport: { type: 'string', enum: ['streamable-http'] },
         inputSchema: { type: 'object' },
         example: { type: 'object' },
@@ -24,7 +26,25 @@ const SCHEMA: Json = {
 };
 
 /** The data of the extension. */
-export function discovered({ name: toolName, inputSchema, example }: Tool): Json {
-  const input = { type: 'mcp', toolName, transport: 'streamable-http', inputSchema, example };
+export function discovered(
+  { name: toolName, inputSchema, example }: Tool,
+  description?: string,
+): Json {
+  const transport = 'streamable-http';
+  const input = { type: 'mcp', toolName, description, transport, inputSchema, example };
   return { info: { input, output: { type: 'json' } }, schema: SCHEMA };
+}
+
+/** The paid ones of some tools, as a list of what is sold has them: an index knows each by address and name. */
+export async function paidTools(tools: readonly Tool[], path: string): Promise<Resource[]> {
+  const listed: Resource[] = [];
+  for (const tool of tools) {
+    const about = tool.isPaid === true ? await tool.about() : undefined;
+    if (about === undefined) continue;
+    const full = discovered(tool, about);
+    const data = { full, slim: full };
+    const { title: description } = tool;
+    listed.push({ path, description, tags: ['MCP'], discovered: data, protocol: 'mcp' });
+  }
+  return listed;
 }

@@ -18,6 +18,7 @@ import type { CallRoute } from '../http/internal-call.ts';
 import { LARGE_BODY_BYTES, type ReadLargeJson } from '../http/read-request.ts';
 import type { RequestContext } from '../http/request-context.ts';
 import type { Feature, Route } from '../http/route.ts';
+import type { Resource } from '../payments/payments.ts';
 import { CallAnswer } from './call-answer.ts';
 import { chatTools } from './chat-tools.ts';
 import { MCP_DESCRIPTION } from './describe.ts';
@@ -42,6 +43,7 @@ import { PAYMENT_CAPABILITY, runTool } from './run-tool.ts';
 import { serviceTools } from './service-tools.ts';
 import { textTools } from './text-tools.ts';
 import { type Tool, asJson } from './tool.ts';
+import { paidTools } from './discovered.ts';
 import { videoTools } from './video-tools.ts';
 
 export interface McpParts {
@@ -72,9 +74,15 @@ const MAX_BATCH = 20;
 const CURSOR = /^\d{1,9}$/;
 const SESSION_ID = /^[\x21-\x7e]{1,128}$/;
 
-export function mcpFeature(parts: McpParts): Feature {
+/** The server as a feature, and its tools that are paid, as indexes list them. */
+export interface McpFeature extends Feature {
+  readonly paidTools: () => Promise<readonly Resource[]>;
+}
+
+export function mcpFeature(parts: McpParts): McpFeature {
   const server = new McpServer(parts);
   return {
+    paidTools: () => paidTools(server.tools, PATH),
     routes: [server.route],
     start: () => void server.calls.start(),
     close: async () => server.calls.close(),
@@ -83,7 +91,7 @@ export function mcpFeature(parts: McpParts): Feature {
 
 class McpServer {
   readonly #parts: McpParts;
-  readonly #tools: readonly Tool[];
+  readonly tools: readonly Tool[];
   readonly calls: RunningCalls;
   readonly route: Route;
 
@@ -91,7 +99,7 @@ class McpServer {
     this.#parts = parts;
     const { catalog, ids, searchPrice, networks, config } = parts;
     const { name: serviceName } = config().service;
-    this.#tools = [
+    this.tools = [
       ...chatTools({ catalog, serviceName, searchPrice }),
       ...textTools({ catalog }),
       ...mediaTools({ catalog, ids }),
@@ -270,7 +278,7 @@ class McpServer {
     }
     const start = Number(cursor ?? 0);
     const offered: Json[] = [];
-    for (const tool of this.#tools) {
+    for (const tool of this.tools) {
       const description = await tool.about();
       if (description === undefined) continue;
       const { name, title, inputSchema, outputSchema, hints } = tool;
@@ -291,7 +299,7 @@ class McpServer {
 
   async #tool({ params }: Message): Promise<Tool> {
     const { name } = params;
-    const tool = this.#tools.find((one) => one.name === name);
+    const tool = this.tools.find((one) => one.name === name);
     if (tool !== undefined && (await tool.about()) !== undefined) return tool;
     if (typeof name !== 'string') throw invalidParams('params.name must be the name of a tool');
     throw invalidParams(`Unknown tool: ${JSON.stringify(name.slice(0, 100))}; see tools/list`);

@@ -14,6 +14,7 @@ import {
   readAnswer,
 } from '../http/internal-call.ts';
 import type { RequestContext } from '../http/request-context.ts';
+import type { Config } from '../config/config.ts';
 import type { Caller } from '../identity/identity.ts';
 import { isJsonObject } from '../json/json-scan.ts';
 import { discovered } from './discovered.ts';
@@ -36,6 +37,7 @@ import {
 } from './tool.ts';
 
 export interface RunToolParts {
+  readonly config: () => Config;
   readonly call: CallRoute;
   readonly clock: Clock;
   readonly log: Log;
@@ -57,6 +59,8 @@ const IDEMPOTENCY = 'idempotency-key';
 const PAYMENT_EXTENSION = 'org.x402/payment';
 /** More than any payment header may have: what was cut is refused by whoever reads it. */
 const MAX_PAYMENT_CHARS = 16_384;
+/** More than tags may have; what was cut is refused by whoever reads it. */
+const MAX_TAGS_CHARS = 16_384;
 /** Refusals are small. */
 const MAX_REFUSAL_BYTES = 1024 * 1024;
 
@@ -113,10 +117,12 @@ function attempted(parts: RunToolParts, attempt: Attempt): Promise<ToolResult> {
 }
 
 async function runRoute(
-  { call }: RunToolParts,
+  { call, config }: RunToolParts,
   { message, context, signal, caller, payment, meta }: Attempt,
   { method = 'POST', path, body }: RouteRequest,
 ): Promise<InternalAnswer> {
+  const tagsName = `x-${config().service.name}-metadata`;
+  const tags = tagsOf(message.meta[tagsName], context.header(tagsName));
   const key = message.meta[IDEMPOTENCY] ?? context.header(IDEMPOTENCY);
   const claim = message.meta[CLAIM];
   const sent = bytesOf(body);
@@ -129,6 +135,7 @@ async function runRoute(
       ...payment,
       ...(typeof key === 'string' && method === 'POST' ? { [IDEMPOTENCY]: headerText(key) } : {}),
       ...(typeof claim === 'string' ? { [CLAIM]: headerText(claim) } : {}),
+      ...(tags === undefined ? {} : { [tagsName]: tags }),
     },
     ...(sent && { body: sent.bytes }),
     signal,
@@ -157,6 +164,18 @@ function encoded(value: unknown): string {
 /** What a header cannot hold is refused by whoever reads it, not by the writer of headers. */
 function headerText(text: string): string {
   return text.slice(0, 1_000).replaceAll(/[^\x20-\x7e]/g, '?');
+}
+
+/** The tags of a call as a header: those that it names itself go before those of its HTTP request. */
+function tagsOf(ofCall: unknown, ofRequest: string | undefined): string | undefined {
+  if (ofCall === undefined) return ofRequest;
+  // Node reads the bytes of a header as Latin-1.
+  const others = parsed(Buffer.from(ofRequest ?? '{}', 'latin1').toString());
+  // Its route says what is wrong with it.
+  if (!isJsonObject(others)) return ofRequest;
+  const tags = JSON.stringify(isJsonObject(ofCall) ? { ...others, ...ofCall } : ofCall);
+  const bytes = Buffer.from(tags.slice(0, MAX_TAGS_CHARS).replaceAll('\x7f', String.raw`\u007f`));
+  return bytes.toString('latin1');
 }
 
 /** What the headers of an answer tell a client of HTTP. */

@@ -61,6 +61,8 @@ export interface Resource {
   readonly tags?: readonly string[];
   /** How it is asked and what it answers, for indexes. */
   readonly discovered?: Discovered | undefined;
+  /** Set where it is asked by another protocol than HTTP. */
+  readonly protocol?: 'mcp';
 }
 
 /** Data of the bazaar extension, and the same without the answer. */
@@ -288,7 +290,7 @@ export class Requirements {
       const { url, ...described } = this.#described(resource);
       return {
         resource: url,
-        type: 'http',
+        type: resource.protocol ?? 'http',
         x402Version: 2,
         accepts,
         lastUpdated: this.#since,

@@ -70,7 +70,7 @@ onEachStore('proxy rpc', (fixture) => {
     const node = await startNode('0x1', answer);
     const rpc = makeRpc({ networks: { [NETWORK]: { upstreams: [{ url: node.url }] } } }, parts);
     const limitLog = new LimitLog(parts);
-    const idempotency = new Idempotency(parts);
+    const idempotency = new Idempotency({ ...parts, processId: 'one' });
     const cap = new CreditCap(store, parts.clock);
     const sales = new Sales({
       ledger,

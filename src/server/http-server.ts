@@ -43,7 +43,7 @@ export function openHttpServer(parts: HttpServerParts): HttpServer {
     clock,
     basePath,
     store: stores.store,
-    processId: ids.uuid(),
+    processId: stores.processId,
   });
   const make = new AnswerHeaders({ serviceName: service.name, clock });
   // What can be spent: what jobs and running requests hold is spoken for.

@@ -1,7 +1,6 @@
 /** The MCP server, wired: its tools run the routes of this very server. */
 import { type CallRoute, readAnswer } from '../http/internal-call.ts';
-import type { Feature } from '../http/route.ts';
-import { mcpFeature } from '../mcp/mcp.ts';
+import { type McpFeature, mcpFeature } from '../mcp/mcp.ts';
 import type { Wallets } from '../wallet/wallet.ts';
 import type { FeatureParts } from './feature-parts.ts';
 import type { LargeBodies } from './large-bodies.ts';
@@ -20,9 +19,9 @@ export function mcpDoor(
   { shared, version, wallets }: McpDoorParts,
   call: CallRoute,
   largeBodies: LargeBodies,
-): Feature {
+): McpFeature {
   const { config } = shared;
-  if (!config().mcp.enabled) return { routes: [] };
+  if (!config().mcp.enabled) return { routes: [], paidTools: async () => [] };
   let networks: readonly string[] | undefined;
   return mcpFeature({
     ...shared,

@@ -10,7 +10,7 @@ import type { CatalogModel } from '../catalog/catalog.ts';
 import { callerRate } from '../http/model-sale.ts';
 import type { Clock } from '../core/clock.ts';
 import type { Ids } from '../core/ids.ts';
-import type { Log } from '../core/log.ts';
+import { type Log, reasonOf } from '../core/log.ts';
 import { usdToNano } from '../core/money.ts';
 import {
   Concurrency,
@@ -50,9 +50,9 @@ export interface SaleParts {
 
 export function openSale(setup: SaleSetup): SaleParts {
   const { config, stores, limitLog, clock, ids, log, wallets, observers } = setup;
-  const { store } = stores;
-  const { windows, slots } = countersOn(stores, clock, ids);
-  const idempotency = new Idempotency({ store, clock, ids, log });
+  const { store, processId } = stores;
+  const { windows, slots } = countersOn(stores, clock);
+  const idempotency = new Idempotency({ store, processId, clock, ids, log });
   const sales = new Sales({
     ledger: stores.ledger,
     windows,
@@ -73,9 +73,28 @@ export async function closeSale({ slots, idempotency }: SaleParts): Promise<void
   await idempotency.close();
 }
 
-function countersOn({ store, ledger }: Stores, clock: Clock, ids: Ids) {
+/**
+ * Gives back at once what a process had that has ended for sure: money, slots, and keys of requests
+ * last, so that who repeats one finds the rest free. What fails runs out by itself.
+ */
+export async function freeProcess(
+  { slots, idempotency, stores, log }: SaleParts & Pick<SaleSetup, 'stores' | 'log'>,
+  processId: string,
+): Promise<void> {
+  try {
+    await stores.ledger.holds.processEnded(processId);
+    await slots.processEnded(processId);
+    await idempotency.processEnded(processId);
+  } catch (error) {
+    // The database is away: it is judged by its silence.
+    log.warn({ reason: reasonOf(error) }, 'What an ended process had is not free yet');
+  }
+}
+
+function countersOn({ store, ledger, processId }: Stores, clock: Clock) {
   if (!isShared(store)) return { windows: new MemoryWindows(), slots: new Concurrency() };
-  const parts = { store, clock, processes: () => ledger.holds.processes, holder: ids.uuid() };
+  const processes = (): number => ledger.holds.processes;
+  const parts = { store, clock, processes, holder: processId };
   return { windows: new LeasedWindows(parts), slots: new SharedSlots(parts) };
 }
 

@@ -25,7 +25,7 @@ import { OwnDocument } from './ops/documentation.ts';
 import type { Operations } from './ops/admin.ts';
 import { opsFeature } from './ops/ops.ts';
 import { openCredits, rpcFeature } from './rpc.ts';
-import { closeSale, openSale } from './sale-parts.ts';
+import { closeSale, freeProcess, openSale } from './sale-parts.ts';
 import { openTraces } from './traces.ts';
 import type { RejectionFigures } from './unhandled-rejections.ts';
 import { Maintenance } from './maintenance.ts';
@@ -54,6 +54,8 @@ export interface AppParts {
   readonly log: Log;
   /** `YYYYMMDD.HHMMSS` of the build. */
   readonly version: string;
+  /** Unique among all processes, ended ones too; default: a new one. */
+  readonly processId?: string;
   /** Engines that another process runs; default: this one runs its own. */
   readonly localEngines?: (onChange: () => void) => LocalEngineSource;
   /** Other processes on the same port; default: there are none. */
@@ -84,6 +86,8 @@ export interface App {
   readiness(): Readiness;
   /** What siblings ask of this process. */
   ownView(of: OwnView): Promise<string>;
+  /** Another process has ended for sure: what it had is free at once. */
+  processEnded(processId: string): Promise<void>;
   /** Takes over what can change without a restart. */
   configure(config: Config): void;
   /** No new work, open answers finish (to the deadline), holds settle, then everything closes. */
@@ -133,6 +137,7 @@ export async function startApp(parts: AppParts): Promise<App> {
   const told = { config, version, basePath: BASE_PATH, assets };
   const document = new OwnDocument({ ...told, routes: () => routes });
 
+  const mcp = mcpDoor(serving, server.internal.run, largeBodies);
   // Every feature of the product; each brings its routes, its jobs and its end. The chat's brings the
   // models, embeddings and characters (`chat.ts`), that of media images, audio and video (`media.ts`).
   const features: readonly Feature[] = [
@@ -146,13 +151,12 @@ export async function startApp(parts: AppParts): Promise<App> {
     mediaFeature({ shared, documents: extras.documents, basePath: BASE_PATH, largeBodies }),
     batches(shared, { server, wallets, metrics }),
     webhooksFeature(shared),
-    walletsFeature(shared, wallets, () => routes),
-    mcpDoor(serving, server.internal.run, largeBodies),
+    walletsFeature(shared, wallets, { routes: () => routes, paidTools: mcp.paidTools }),
+    mcp,
     opsFeature(shared, document, { ...parts, server, metrics, payments, localEngines }),
   ];
   const routes: readonly Route[] = features.flatMap((feature) => feature.routes);
-  const ran = (result: 'done' | 'failed'): void => metrics.jobRan(result);
-  const maintenance = new Maintenance({ ...shared, features, ran });
+  const maintenance = new Maintenance({ ...shared, features, ran: (how) => metrics.jobRan(how) });
   await maintenance.start();
   const address = await server.listen(routes, inForce.listen);
   document.listens(address);
@@ -171,6 +175,7 @@ export async function startApp(parts: AppParts): Promise<App> {
     readiness: () => readinessOf(stores, registry.count, server.isClosing),
     ownView: async (of) =>
       of === 'metrics' ? metrics.ownPage(server) : JSON.stringify(enginesView(shared)),
+    processEnded: (processId) => freeProcess(shared, processId),
     configure: (next) => {
       inForce = next;
       registry.configure();

@@ -14,12 +14,16 @@ import { MIGRATIONS } from './migrations.ts';
 
 export interface StoresParts {
   readonly config: Config;
+  /** Unique among all processes, ended ones too; default: a new one. */
+  readonly processId?: string;
   readonly clock: Clock;
   readonly ids: Ids;
   readonly log: Log;
 }
 
 export interface Stores {
+  /** Of this process, in what it shares with others. */
+  readonly processId: string;
   readonly store: Store;
   readonly identity: Identity;
   readonly ledger: Ledger;
@@ -30,13 +34,16 @@ export interface Stores {
 export async function openStores(parts: StoresParts): Promise<Stores> {
   const { config, clock, ids, log } = parts;
   const store = await openMigrated(parts);
+  const processId = parts.processId ?? ids.uuid();
   const keyPrefix = config.service.name.toUpperCase();
   const identity = new Identity({ store, clock, ids, keyPrefix });
   return {
+    processId,
     store,
     identity,
     ledger: new Ledger({
       store,
+      processId,
       clock,
       ids,
       log,

@@ -242,11 +242,18 @@ export interface WalletFeatureOptions {
   readonly clock: Clock;
 }
 
+/** Where wallets can buy. */
+interface SellingDoors {
+  readonly routes: () => readonly Route[];
+  /** Tools of the MCP server. */
+  readonly paidTools: () => Promise<readonly Resource[]>;
+}
+
 /** The wallet endpoints and the background work of payments. */
 export function walletsFeature(
   options: WalletFeatureOptions,
   { payments, signing, basePath, bazaar }: Wallets,
-  allRoutes: () => readonly Route[],
+  { routes, paidTools }: SellingDoors,
 ): Feature {
   const { ledger, store } = options.stores;
   return {
@@ -258,7 +265,8 @@ export function walletsFeature(
       store,
       perMinute: options.config().payments.routesPerMinute,
       basePath,
-      resources: () => sellable(allRoutes(), basePath, bazaar),
+      resources: () => sellable(routes(), basePath, bazaar),
+      paidTools,
     }),
     // A file is locked by its one server; a shared database has others.
     start: () => payments?.start({ alone: store.dialect === 'sqlite' }),

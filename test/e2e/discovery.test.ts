@@ -7,12 +7,15 @@ import { after, before, describe, test } from 'node:test';
 import { decodePaymentRequiredHeader } from '@x402/core/http';
 import { HTTPFacilitatorClient } from '@x402/core/server';
 import {
+  type McpDiscoveryExtension,
   extractDiscoveryInfo,
   sanitizeResourceServiceMetadata,
   validateDiscoveryExtension,
   validateDiscoveryExtensionSpec,
   withBazaar,
 } from '@x402/extensions/bazaar';
+import { Client } from '@modelcontextprotocol/sdk/client/index.js';
+import { StreamableHTTPClientTransport } from '@modelcontextprotocol/sdk/client/streamableHttp.js';
 import type { TestApp } from '../app/test-app.ts';
 import { BASE, SOLANA, type WalletRig, evmClient, startWalletRig } from './wallet-rig.ts';
 
@@ -46,7 +49,7 @@ describe('discovery', () => {
 
   /** Every endpoint that sells something, with a value for each parameter of its path. */
   async function paths(): Promise<string[]> {
-    const { items } = await listed().listResources();
+    const { items } = await listed().listResources({ type: 'http' });
     return items.map(({ resource }) => {
       assert.ok(resource.startsWith(`${rig.origin}/api/v1/`), resource);
       return resource.slice(rig.origin.length).replace(/\{\w+\}/, 'ethereum-mainnet');
@@ -115,6 +118,29 @@ describe('discovery', () => {
     });
   });
 
+  test('the tools of the MCP server that are paid are in the list, as valid data', async () => {
+    const { items } = await listed().listResources({ type: 'mcp' });
+    const mcp = new Client({ name: 'index', version: '1.0.0' });
+    await mcp.connect(new StreamableHTTPClientTransport(new URL(`${rig.origin}/mcp`)));
+    const { tools } = await mcp.listTools();
+    await mcp.close();
+    const names = items.map(({ resource, accepts, extensions, ...item }) => {
+      assert.equal(resource, `${rig.origin}/mcp`);
+      assert.equal(accepts.length, 4);
+      const bazaar = extensions?.['bazaar'] as McpDiscoveryExtension;
+      assert.deepEqual(validateDiscoveryExtensionSpec({ ...bazaar }), { valid: true });
+      assert.deepEqual(validateDiscoveryExtension(bazaar), { valid: true });
+      assert.equal(sanitizeResourceServiceMetadata({ url: resource, ...item }).tags?.length, 1);
+      const { toolName, description, inputSchema } = bazaar.info.input;
+      const tool = tools.find(({ name }) => name === toolName);
+      assert.deepEqual([description, inputSchema], [tool?.description, tool?.inputSchema]);
+      return toolName;
+    });
+    assert.equal(new Set(names).size, names.length);
+    for (const name of ['chat', 'blockchain_rpc']) assert.ok(names.includes(name), name);
+    assert.ok(!names.includes('balance'), 'it costs nothing');
+  });
+
   test('the list is filtered and paged', async () => {
     const client = listed();
     const all = await client.listResources();
@@ -136,7 +162,7 @@ describe('discovery', () => {
       onSolana.items.every(({ accepts }) => accepts.every((one) => one.network === SOLANA)),
     );
     for (const nothing of [
-      { type: 'mcp' },
+      { type: 'ftp' },
       { payTo: 'x' },
       { scheme: 'upto' },
       { extensions: 'y' },

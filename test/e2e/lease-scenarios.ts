@@ -10,9 +10,11 @@ import { join } from 'node:path';
 import { Pool } from 'undici';
 import { systemClock } from '../../src/core/clock.ts';
 import { startCutProxy } from '../databases/cut-proxy.ts';
-import { type TestPostgres, startPostgres } from '../databases/postgres.ts';
+import { startPostgres } from '../databases/postgres.ts';
 import { openTestStore } from '../databases/stores.ts';
 import type { FareboxProcess } from './farebox-process.ts';
+import { DEAD_AFTER_MS, type Fixture, deadHaveNothing, proven, statuses } from './lease-books.ts';
+import { caps } from './lease-caps.ts';
 import {
   PATIENCE_MS,
   ProcessRig,
@@ -26,66 +28,21 @@ import {
 } from './process-rig.ts';
 
 const clock = systemClock();
-/** `isNervous` settings: a process is dead after three seconds. */
-const DEAD_AFTER_MS = 3_000;
 /** Answers of more rounds are too many to be kept and checked against the OpenAPI document. */
 const CHECKED_ROUNDS = 5;
-
-export interface Fixture {
-  readonly rig: ProcessRig;
-  readonly postgres: TestPostgres;
-  readonly database: string;
-  /** Ended after the scenario, last first. */
-  readonly ends: (() => Promise<unknown>)[];
-  /** Of each caller, between two requests. */
-  readonly pauseMs: number;
-}
 
 /** Callers of a process that can be another one in a moment. */
 function callers(fixture: Fixture, secret: string, first: FareboxProcess | undefined) {
   const at = { process: first };
   const seen: Seen[] = [];
-  const stop = keepAsking(() => at.process, secret, seen, fixture.pauseMs);
+  const stop = keepAsking(
+    () => at.process,
+    () => ({ secret }),
+    seen,
+    fixture.pauseMs,
+  );
   fixture.ends.push(stop);
   return { at, seen, stop };
-}
-
-/** Every full answer is in the books once, nothing is held, and nothing is out by a nano. */
-async function proven(database: string, seen: readonly Seen[]): Promise<string> {
-  await deadHaveNothing(database);
-  const served = seen.filter(({ status }) => status === 200);
-  const { paid, openHolds } = await booksOf(database, served);
-  assert.equal(openHolds, 0);
-  for (const { requestId, usd } of served) assert.equal(paid.get(requestId), usd, requestId);
-  assert.equal(new Set(served.map(({ requestId }) => requestId)).size, served.length);
-  return `${served.length} answers seen, ${paid.size} charged, audit clean`;
-}
-
-/** A settle that waited in a journal is in the books with the next round of its process. */
-async function booksOf(database: string, served: readonly Seen[]) {
-  const untilMs = clock.monotonicMs() + PATIENCE_MS;
-  for (;;) {
-    const books = await readBooks(database);
-    const isWhole = served.every(({ requestId }) => books.paid.has(requestId));
-    if (isWhole || clock.monotonicMs() > untilMs) return books;
-    await clock.sleep(200);
-  }
-}
-
-async function deadHaveNothing(database: string): Promise<void> {
-  const unclaimed = `SELECT request_id FROM ledger_hold h
-    WHERE NOT EXISTS (SELECT 1 FROM ledger_epoch e WHERE e.id = h.epoch_id)`;
-  await soon('money of dead processes is back', 5 * DEAD_AFTER_MS, async () => {
-    const store = await openTestStore(database);
-    const rows = await store.query(unclaimed);
-    await store.close();
-    return rows.length === 0 ? true : undefined;
-  });
-}
-
-function statuses(seen: readonly Seen[]): string {
-  const groups = Map.groupBy(seen, ({ status }) => status);
-  return [...groups].map(([status, some]) => `${some.length} × ${status}`).join(', ');
 }
 
 async function exact({ rig, database }: Fixture, processes: number): Promise<string> {
@@ -108,7 +65,7 @@ async function recall({ rig, database, ends }: Fixture): Promise<string> {
   const secret = first.secret ?? '';
   const pool = new Pool(new URL(first.url).origin, { connections: 1 });
   ends.push(() => pool.close());
-  assert.equal((await ask(pool, secret)).status, 200);
+  assert.equal((await ask(pool, { secret })).status, 200);
   const seen = await burst([second], secret, 1_500, 24);
   const served = count(seen, ({ status }) => status === 200);
   assert.deepEqual([served, count(seen, ({ status }) => status === 402)], [999, 501]);
@@ -368,6 +325,8 @@ export const SCENARIOS: Readonly<
   'exact-8': (fixture) => exact(fixture, 8),
   recall,
   kill,
+  'caps-2': (fixture, rounds) => caps(fixture, rounds, 2),
+  'caps-4': (fixture, rounds) => caps(fixture, rounds, 4),
   stopped,
   cut,
   database,

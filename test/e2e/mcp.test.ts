@@ -300,6 +300,26 @@ describe('the MCP server', () => {
     await client.close();
   });
 
+  test('a call is tagged by the header of its request, and by its own tags before it', async () => {
+    const { requestInit } = authorized();
+    const headers = { ...requestInit.headers, 'x-svc-metadata': '{"user":"anna","run":"1"}' };
+    const client = await legacyClient({ requestInit: { headers } });
+    const tagsOf = async (_meta?: Record<string, unknown>) => {
+      const result = await client.callTool({ name: 'chat', arguments: PROMPT, _meta });
+      if (result.isError === true) return JSON.stringify(result.content);
+      const id = String(result._meta?.['x-request-id']);
+      return (await call(bench.farebox, `/usage/${id}`, { secret })).body.metadata;
+    };
+    assert.deepEqual(await tagsOf(), { user: 'anna', run: '1' });
+    const own = { user: 'Zoë\x7f', project: '探す' };
+    assert.deepEqual(await tagsOf({ 'x-svc-metadata': own }), { ...own, run: '1' });
+    for (const wrong of ['anna', { user: 'x'.repeat(513) }, { user: 'x'.repeat(20_000) }]) {
+      assert.match(String(await tagsOf({ 'x-svc-metadata': wrong })), /x-svc-metadata/);
+    }
+    assert.equal(await spent(), usdToNano('0.000022'));
+    await client.close();
+  });
+
   test('what is no good request is said in the terms of the protocol', async () => {
     const cases: [unknown, Record<string, string>, number, number][] = [
       ['{"jsonrpc":', {}, 400, -32_700],

@@ -12,7 +12,7 @@ import { TestUpstream } from '../support/test-upstream.ts';
 import { openTestStore } from '../databases/stores.ts';
 import { type FareboxProcess, removeFolder, startFarebox } from './farebox-process.ts';
 
-const BODY = '{"model":"m","max_completion_tokens":5,"messages":[{"role":"user","content":"Hi"}]}';
+const BODY = { model: 'm', max_completion_tokens: 5, messages: [{ role: 'user', content: 'Hi' }] };
 /** Five output tokens at 2 USD a million: what is held is what it costs. */
 export const COST_USD = 0.00001;
 
@@ -100,7 +100,10 @@ limits:
 }
 
 export interface Seen {
+  readonly question: Question;
   readonly status: number;
+  /** When it was asked, by `performance.now()`. */
+  readonly startedMs: number;
   readonly requestId: string;
   readonly usd: number;
   readonly retryAfter: string | undefined;
@@ -109,17 +112,32 @@ export interface Seen {
   readonly tookMs: number;
 }
 
-export async function ask(pool: Pool, secret: string): Promise<Seen> {
+/** Who asks, and with what. */
+export interface Question {
+  readonly secret: string;
+  readonly metadata?: Readonly<Record<string, string>>;
+  /** The `Idempotency-Key`. */
+  readonly key?: string;
+}
+
+export async function ask(pool: Pool, question: Question): Promise<Seen> {
+  const { secret, metadata, key } = question;
   const startedMs = performance.now();
   const answer = await pool.request({
     path: '/api/v1/chat/completions',
     method: 'POST',
-    headers: { authorization: `Bearer ${secret}`, 'content-type': 'application/json' },
-    body: BODY,
+    headers: {
+      authorization: `Bearer ${secret}`,
+      'content-type': 'application/json',
+      ...(key === undefined ? {} : { 'idempotency-key': key }),
+    },
+    body: JSON.stringify({ ...BODY, metadata }),
   });
   const body = (await answer.body.json()) as { cost?: { usd: number } };
   return {
+    question,
     status: answer.statusCode,
+    startedMs,
     requestId: String(answer.headers['x-request-id']),
     usd: body.cost?.usd ?? 0,
     retryAfter: answer.headers['retry-after']?.toString(),
@@ -141,7 +159,7 @@ export async function burst(
   const client = async (pool: Pool): Promise<void> => {
     while (sent < count) {
       sent += 1;
-      seen.push(await ask(pool, secret));
+      seen.push(await ask(pool, { secret }));
     }
   };
   await Promise.all(
@@ -199,9 +217,10 @@ export async function soon<T>(
  */
 export function keepAsking(
   farebox: () => FareboxProcess | undefined,
-  secret: string,
+  question: () => Question,
   seen: Seen[],
   pauseMs = 0,
+  clients = 12,
 ) {
   const asking = { isOver: false };
   const client = async (): Promise<void> => {
@@ -220,7 +239,7 @@ export function keepAsking(
         at = origin;
       }
       try {
-        const answer = await ask(pool as Pool, secret); // made above
+        const answer = await ask(pool as Pool, question()); // made above
         seen.push(answer);
         if (answer.status !== 200) await systemClock().sleep(20);
         else if (pauseMs > 0) await systemClock().sleep(pauseMs);
@@ -231,9 +250,9 @@ export function keepAsking(
     }
     await pool?.destroy();
   };
-  const clients = Array.from({ length: 12 }, client);
+  const asked = Array.from({ length: clients }, client);
   return async (): Promise<void> => {
     asking.isOver = true;
-    await Promise.all(clients);
+    await Promise.all(asked);
   };
 }

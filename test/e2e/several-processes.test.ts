@@ -5,16 +5,19 @@
  */
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
+import { Pool } from 'undici';
 import { systemClock } from '../../src/core/clock.ts';
 import { type CutProxy, startCutProxy } from '../databases/cut-proxy.ts';
 import { type TestPostgres, emptyPostgresDatabase, startPostgres } from '../databases/postgres.ts';
 import type { FareboxProcess } from './farebox-process.ts';
+import { caps } from './lease-caps.ts';
 import {
   AT_ONCE_MS,
   COST_USD,
   PATIENCE_MS,
   ProcessRig,
   type Seen,
+  ask,
   burst,
   count,
   keepAsking,
@@ -76,6 +79,16 @@ test('exactly the allowed number passes in each window, across two processes', a
   for (const farebox of [first, second]) assert.equal(await end(farebox), 0);
 });
 
+test('a cap, a budget and a rate limit are exact while a process that has leased of them is killed', async () => {
+  const ends: (() => Promise<unknown>)[] = [];
+  const database = await emptyPostgresDatabase();
+  try {
+    await caps({ rig, database, ends, pauseMs: PAUSE_MS }, 1, 2);
+  } finally {
+    for (const stop of ends) await stop();
+  }
+});
+
 test('workers share a port; one that is killed comes back, and SIGTERM drains them all', async () => {
   const database = await emptyPostgresDatabase();
   const farebox = await start({ database }, ['--workers', '2']);
@@ -124,6 +137,38 @@ test('workers share a port; one that is killed comes back, and SIGTERM drains th
   assert.deepEqual([books.openHolds, books.paid.size], [0, 800]);
 });
 
+test('a worker that is killed gives its money, and the key of its request, back at once', async () => {
+  const database = await emptyPostgresDatabase();
+  // Money for one request, which the first one has.
+  const farebox = await start({ database, creditUsd: String(COST_USD) }, ['--workers', '2']);
+  const { origin } = new URL(farebox.url);
+  const question = { secret: farebox.secret ?? '', key: 'once' };
+  const headers = { authorization: `Bearer ${question.secret}` };
+  const pool = new Pool(origin, { connections: 1 });
+  const path = '/api/v1/admin/engines';
+  const engines = await pool.request({ path, method: 'GET', headers });
+  const [, pid = ''] = ((await engines.body.json()) as View).process.split('/');
+  const before = rig.upstream.seen.length;
+  rig.upstream.script.push({ kind: 'hang' });
+  const asked = ask(pool, question);
+  await soon('the engine has it', PATIENCE_MS, async () =>
+    rig.upstream.seen.length > before ? true : undefined,
+  );
+  process.kill(Number(pid), 'SIGKILL');
+  await assert.rejects(asked);
+  const other = new Pool(origin, { connections: 1 });
+  const repeated = await ask(other, question);
+  assert.equal(repeated.status, 200);
+  assert.ok(repeated.tookMs < AT_ONCE_MS, `${repeated.tookMs} ms`);
+  const again = await ask(other, question);
+  assert.deepEqual([again.status, again.requestId], [200, repeated.requestId]);
+  assert.equal(rig.upstream.seen.length, before + 2);
+  await Promise.all([pool.destroy(), other.close()]);
+  assert.equal(await end(farebox), 0);
+  const books = await readBooks(database);
+  assert.deepEqual([books.openHolds, [...books.paid.values()]], [0, [COST_USD]]);
+});
+
 test('more than one worker without PostgreSQL is refused in words', async () => {
   await assert.rejects(
     start({ database: 'sqlite:./farebox.db' }, ['--workers', '2']),
@@ -166,8 +211,18 @@ async function survive(
   let second: FareboxProcess | undefined = await start({ database: direct, isNervous: true });
   const seen: Seen[] = [];
   const others: Seen[] = [];
-  const stopFirst = keepAsking(() => first, secret, seen, PAUSE_MS);
-  const stopSecond = keepAsking(() => second, secret, others, PAUSE_MS);
+  const stopFirst = keepAsking(
+    () => first,
+    () => ({ secret }),
+    seen,
+    PAUSE_MS,
+  );
+  const stopSecond = keepAsking(
+    () => second,
+    () => ({ secret }),
+    others,
+    PAUSE_MS,
+  );
   ends.push(stopFirst, stopSecond);
   const clock = systemClock();
 

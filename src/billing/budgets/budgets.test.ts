@@ -3,15 +3,16 @@ import { test } from 'node:test';
 import { onEachStore } from '../../../test/databases/stores.ts';
 import { TestClock } from '../../../test/support/test-clock.ts';
 import { TestLedger } from '../../../test/support/test-ledger.ts';
+import { Fault } from '../../core/faults.ts';
 import { systemIds } from '../../core/ids.ts';
 import { silentLog } from '../../core/log.ts';
 import { usdToNano } from '../../core/money.ts';
-import { IDENTITY_MIGRATIONS, Identity } from '../../identity/identity.ts';
+import { IDENTITY_MIGRATIONS, Identity, type LimitPeriod } from '../../identity/identity.ts';
 import { LEDGER_MIGRATIONS } from '../ledger/ledger.ts';
 import { BudgetCaps } from './budgets.ts';
 
 onEachStore('caps of budgets', (fixture) => {
-  test('begin with the limit that holds, whatever a remembered key says of it', async () => {
+  async function bench() {
     const store = await fixture.open([...IDENTITY_MIGRATIONS, ...LEDGER_MIGRATIONS]);
     const parts = { store, clock: new TestClock(), ids: systemIds(), log: silentLog };
     const identity = new Identity({ ...parts, keyPrefix: 'SVC' });
@@ -19,13 +20,45 @@ onEachStore('caps of budgets', (fixture) => {
     await ledger.start();
     const { id: accountId } = await identity.createAccount('alice', 'paid');
     await ledger.openAccount(accountId, store);
-    const remembered = await store.transaction((tx) =>
-      identity.createBudget(
-        { accountId, tag: 'user', value: undefined, period: 'EPOCH', usdLimitNano: usdToNano('2') },
-        tx,
-      ),
-    );
-    const caps = new BudgetCaps({ ...parts, ledger, identity });
+    const budget = (period: LimitPeriod) =>
+      store.transaction((tx) =>
+        identity.createBudget(
+          { accountId, tag: 'user', value: undefined, period, usdLimitNano: usdToNano('2') },
+          tx,
+        ),
+      );
+    const stop = async () => {
+      await ledger.stop();
+      await identity.stop();
+    };
+    return { ...parts, identity, ledger, accountId, budget, stop };
+  }
+
+  test('of each value are so many at most, and those that are there go on', async () => {
+    const { budget, stop, ...parts } = await bench();
+    const lifetime = await budget('LIFETIME');
+    const caller = { parentIds: [], budgets: [lifetime] };
+    const caps = new BudgetCaps({ ...parts, maxValues: 2 });
+    const refused = (error: unknown) =>
+      error instanceof Fault &&
+      error.code === 'BUDGET_LIMIT_REACHED' &&
+      /2 values/.test(error.message);
+    for (const user of ['anna', 'bert']) await caps.open(caller, { user });
+    await assert.rejects(caps.open(caller, { user: 'carl' }), refused);
+    const other = new BudgetCaps({ ...parts, maxValues: 2 });
+    await assert.rejects(other.open(caller, { user: 'carl' }), refused);
+    assert.equal((await other.open(caller, { user: 'anna' }))?.length, 1);
+    assert.equal(await caps.open(caller, { project: 'search' }), undefined);
+    const rows = await parts.store.query('SELECT id FROM ledger_allowance');
+    assert.equal(rows.length, 2);
+    await stop();
+  });
+
+  test('begin with the limit that holds, whatever a remembered key says of it', async () => {
+    const { budget, stop, ...parts } = await bench();
+    const { store, identity } = parts;
+    const remembered = await budget('EPOCH');
+    const caps = new BudgetCaps(parts);
     const caller = { parentIds: [], budgets: [remembered] };
     const limits = () => store.query('SELECT usd_limit_nano AS usd FROM ledger_allowance');
     const changed = { ...remembered, usdLimitNano: usdToNano('1') };
@@ -35,7 +68,6 @@ onEachStore('caps of budgets', (fixture) => {
     await store.transaction((tx) => identity.deleteBudget(changed, tx));
     await caps.open(caller, { user: 'bert' });
     assert.equal((await limits()).length, 1);
-    await ledger.stop();
-    await identity.stop();
+    await stop();
   });
 });

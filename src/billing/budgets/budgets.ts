@@ -1,18 +1,20 @@
 /**
  * What a request counts against beside the cap of its key: the caps of the keys above it, and budgets
  * of its account. A budget of each value of a tag begins with what was spent of the value so far,
- * when the first request with it comes.
+ * when the first request with it comes; there are so many of them at most, so that a caller who makes up
+ * values does not grow the database without an end.
  */
-import { type Clock, HOUR_MS } from '../../core/clock.ts';
+import { type Clock, HOUR_MS, MINUTE_MS } from '../../core/clock.ts';
+import { Fault } from '../../core/faults.ts';
 import {
   type BudgetOf,
   type CallerBudgets,
   type Identity,
   budgetsFor,
+  isEachValue,
 } from '../../identity/identity.ts';
-import type { Store } from '../../db/db.ts';
-import type { Ledger, RequestMetadata } from '../ledger/ledger.ts';
-
+import type { Queryable, Store } from '../../db/db.ts';
+import { type Ledger, type RequestMetadata, cappedSpending } from '../ledger/ledger.ts';
 import { setBudgetCap } from './manage-budgets.ts';
 
 export {
@@ -25,6 +27,10 @@ export {
 
 /** Caps that were seen in the database; past that they are looked up anew. */
 const MAX_KNOWN = 10_000;
+/** Values of one budget that have caps: of two periods, or for LIFETIME of all time. */
+const MAX_VALUES = 100_000;
+/** How long a process counts on from what it found: several can pass the bound by what they add in it. */
+const COUNTED_MS = 10 * MINUTE_MS;
 /** Far less than the time for which the cap of a period that is over is kept. */
 const KNOWN_MS = HOUR_MS;
 
@@ -33,18 +39,31 @@ export interface BudgetCapsParts {
   readonly ledger: Ledger;
   readonly identity: Pick<Identity, 'lockBudget'>;
   readonly clock: Clock;
+  /** Values of a budget that have caps, at most; tests want few. */
+  readonly maxValues?: number;
+}
+
+/** How many values of a budget have caps, about. */
+interface CountedValues {
+  count: number;
+  readonly untilMs: number;
 }
 
 export class BudgetCaps {
   readonly #parts: BudgetCapsParts;
   /** By id, until when. */
   readonly #known = new Map<string, number>();
+  /** By id of the budget. */
+  readonly #counted = new Map<string, CountedValues>();
 
   constructor(parts: BudgetCapsParts) {
     this.#parts = parts;
   }
 
-  /** Ids of all that a request counts against, each with a row; `undefined` for none. */
+  /**
+   * Ids of all that a request counts against, each with a row; `undefined` for none. Throws
+   * `BUDGET_LIMIT_REACHED` for one value too many.
+   */
   async open(
     caller: CallerBudgets | undefined,
     tags: RequestMetadata | undefined,
@@ -64,10 +83,28 @@ export class BudgetCaps {
       for (const one of budgets) {
         // A key is remembered for a moment: its budget may be another one by now, or gone.
         const budget = await identity.lockBudget(one.budget, tx);
-        if (budget !== undefined) await setBudgetCap(ledger, tx, { ...one, budget });
+        if (budget === undefined) continue;
+        if (isEachValue(budget)) await this.#requireRoom(tx, one, nowMs);
+        await setBudgetCap(ledger, tx, { ...one, budget });
       }
     });
     if (this.#known.size >= MAX_KNOWN) this.#known.clear();
     for (const { capId } of budgets) this.#known.set(capId, nowMs + KNOWN_MS);
+  }
+
+  async #requireRoom(tx: Queryable, { budget, capId }: BudgetOf, nowMs: number): Promise<void> {
+    const { ledger, maxValues = MAX_VALUES } = this.#parts;
+    let counted = this.#counted.get(budget.id);
+    if (counted === undefined || counted.untilMs <= nowMs) {
+      if (this.#counted.size >= MAX_KNOWN) this.#counted.clear();
+      const count = await ledger.countBudgetCaps(tx, budget.accountId, budget.id);
+      counted = { count, untilMs: nowMs + COUNTED_MS };
+      this.#counted.set(budget.id, counted);
+    }
+    counted.count += 1;
+    if (counted.count <= maxValues || (await cappedSpending(tx, [capId], nowMs)).has(capId)) return;
+    throw new Fault('BUDGET_LIMIT_REACHED', {
+      message: `The budget ${budget.id} counts ${maxValues} values of the tag ${budget.tag ?? ''}, and has room for no other one: send one of those, or delete the budget and make it again, without the values that have spent nothing`,
+    });
   }
 }

@@ -24,7 +24,8 @@ const ANSWER = {
 };
 
 function open(store: Store, clock: Clock, seed = 1): Idempotency {
-  return new Idempotency({ store, clock, ids: seededIds(seed), log: silentLog });
+  const processId = `process-${seed}`;
+  return new Idempotency({ store, processId, clock, ids: seededIds(seed), log: silentLog });
 }
 
 describe('idempotency key', () => {
@@ -149,7 +150,8 @@ onEachStore('idempotency', (fixture) => {
     const store = await fixture.open(IDEMPOTENCY_MIGRATIONS);
     const lines: LogLine[] = [];
     const log = memoryLog(lines);
-    const idempotency = new Idempotency({ store, clock, ids: seededIds(1), log });
+    const parts = { store, processId: 'one', clock, ids: seededIds(1), log };
+    const idempotency = new Idempotency(parts);
     await idempotency.begin('alice', 'k', 'f');
     await idempotency.begin('alice', 'other', 'f');
     t.mock.method(store, 'query', () => Promise.reject(new Error('away')));
@@ -162,6 +164,49 @@ onEachStore('idempotency', (fixture) => {
     clock.advance(75_000);
     assert.equal((await open(store, clock, 2).begin('alice', 'k', 'f')).state, 'new');
   });
+
+  test('keys of a process that has ended for sure are free at once, its answers and those of others stay', async () => {
+    const clock = new TestClock();
+    const store = await fixture.open(IDEMPOTENCY_MIGRATIONS);
+    const [one, two, eleven] = [
+      open(store, clock, 1),
+      open(store, clock, 2),
+      open(store, clock, 11),
+    ];
+    assert.equal((await one.begin('alice', 'running', 'f')).state, 'new');
+    assert.equal((await eleven.begin('alice', 'of another', 'f')).state, 'new');
+    const done = await one.begin('alice', 'done', 'f');
+    assert.ok(done.state === 'new');
+    await one.complete(done.token, ANSWER);
+    await two.processEnded('process-1');
+    assert.equal((await two.begin('alice', 'running', 'f')).state, 'new');
+    assert.equal((await two.begin('alice', 'of another', 'f')).state, 'wait');
+    assert.equal((await two.begin('alice', 'done', 'f')).state, 'replay');
+    for (const each of [one, two, eleven]) await each.close();
+  });
+
+  if (fixture.dialect === 'postgres') {
+    test('an answer whose process has ended while it was committed is kept', async () => {
+      const clock = new TestClock();
+      const store = await fixture.open(IDEMPOTENCY_MIGRATIONS);
+      const [one, two] = [open(store, clock, 1), open(store, clock, 2)];
+      const begun = await one.begin('alice', 'k', 'f');
+      assert.ok(begun.state === 'new');
+      let freed: Promise<void> | undefined;
+      let isFree = false;
+      await store.transaction(async (tx) => {
+        await one.complete(begun.token, ANSWER, tx);
+        freed = two.processEnded('process-1').then(() => {
+          isFree = true;
+        });
+        await systemClock().sleep(50);
+        assert.equal(isFree, false);
+      });
+      await freed;
+      assert.equal((await two.begin('alice', 'k', 'f')).state, 'replay');
+      for (const each of [one, two]) await each.close();
+    });
+  }
 
   test('a wait ends with 409, another body with 400', async () => {
     const clock = new TestClock();

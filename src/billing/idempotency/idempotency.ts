@@ -57,6 +57,8 @@ interface Dependencies {
   readonly clock: Clock;
   readonly ids: Ids;
   readonly log: Log;
+  /** Begins each token of this process. */
+  readonly processId: string;
 }
 
 interface EntryRow {
@@ -99,6 +101,7 @@ export class Idempotency {
   readonly #clock: Clock;
   readonly #ids: Ids;
   readonly #log: Log;
+  readonly #processId: string;
   readonly #live = new Map<string, IdempotencyToken>();
   #stopRenewing: (() => void) | undefined;
   #renewing = false;
@@ -109,6 +112,7 @@ export class Idempotency {
     this.#clock = dependencies.clock;
     this.#ids = dependencies.ids;
     this.#log = dependencies.log;
+    this.#processId = dependencies.processId;
   }
 
   /**
@@ -120,9 +124,22 @@ export class Idempotency {
     await this.#store.query(`DELETE FROM idempotency_entry WHERE state = 'running'`);
   }
 
+  /**
+   * Gives the keys back at once that a process held which has ended for sure. An answer that it was
+   * still committing is waited for, and kept.
+   */
+  async processEnded(processId: string): Promise<void> {
+    // By the index of expiry: only what runs expires so soon.
+    await this.#store.query(
+      `DELETE FROM idempotency_entry WHERE expires_ms <= $2 AND token LIKE $1 || ':%'
+       AND state = 'running'`,
+      [processId, this.#clock.nowMs() + 2 * LEASE_MS],
+    );
+  }
+
   /** Asks for the key once: run, replay, refuse, or wait and ask again. */
   async begin(caller: string, key: string, fingerprint: string): Promise<IdempotencyState> {
-    const token = this.#ids.hex(16);
+    const token = `${this.#processId}:${this.#ids.hex(16)}`;
     // A crash that loses this row loses the request that wrote it as well.
     const state = await this.#store.transaction<IdempotencyState>(async (tx) => {
       const nowMs = this.#clock.nowMs();

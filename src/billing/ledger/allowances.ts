@@ -108,6 +108,17 @@ export async function isOtherwiseHeld(
 
 const OF_BUDGET = 'account_id = $1 AND budget_id = $2';
 
+/** How many caps a budget has: one for each value that came, where each has its own. */
+export async function countBudgetCaps(
+  tx: Queryable,
+  accountId: string,
+  budgetId: string,
+): Promise<number> {
+  const sql = `SELECT count(*) AS count FROM ledger_allowance WHERE ${OF_BUDGET}`;
+  const [row] = await tx.query<{ count: bigint }>(sql, [accountId, budgetId]);
+  return Number(row?.count ?? 0n);
+}
+
 export async function setBudgetLimit(
   tx: Queryable,
   accountId: string,

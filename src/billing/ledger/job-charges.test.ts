@@ -112,7 +112,8 @@ onEachStore('charges of jobs', (fixture) => {
     assert.deepEqual([await refund(), await refund()], [true, false]);
     assert.deepEqual(await spent(...all), nanos('1.35', '0.35', '0.35', '0.35', '1.35', '0'));
     const ever = await spentEver(b.store, { accountId: 'a', keyId: 'k' }, b.clock.nowMs());
-    assert.equal(ever.key.usdNano, usdToNano('1.7'), 'what was charged, as /usage has it');
+    assert.equal(ever.key.usdNano, usdToNano('1.35'), 'less what was given back');
+    assert.equal(ever.account.usdNano, ever.key.usdNano);
     b.clock.advance(DAY_MS);
     await b.spend('1', 'k');
     assert.equal(await keep(), true);
@@ -126,6 +127,9 @@ onEachStore('charges of jobs', (fixture) => {
     assert.equal(await today.refund(), true);
     const { usdNano, diemNano } = await today.ledger.balances('a');
     assert.deepEqual([usdNano, diemNano], [usdToNano('1'), usdToNano('0.25')]);
+    const of = { accountId: 'a', keyId: '' };
+    const { account } = await spentEver(today.store, of, today.clock.nowMs());
+    assert.deepEqual([account.usdNano, account.diemNano], [0n, 0n]);
     await today.clean();
     const later = await charged('0.25');
     later.clock.advance(DAY_MS);

@@ -81,12 +81,12 @@ export async function uncountCharge(
   }
 }
 
-/** Gives daily credit back while its day lasts; that of a day that has ended is gone. */
+/** Gives daily credit back while its day lasts, and says so; that of a day that has ended is gone. */
 export async function refundDaily(
   tx: Queryable,
   { requestId, accountId, modelId }: UsageRecord,
   refund: { readonly id: string; readonly amountNano: Nano; readonly nowMs: number },
-): Promise<void> {
+): Promise<boolean> {
   const [row] = await tx.query<{ balance_nano: bigint; daily_day: bigint }>(
     `UPDATE ledger_account SET daily_spent_nano = daily_spent_nano - $2
      WHERE id = $1 AND daily_spent_nano >= $2 AND daily_day IN (SELECT day FROM ledger_transfer
@@ -94,7 +94,7 @@ export async function refundDaily(
      RETURNING balance_nano, daily_day`,
     [accountId, refund.amountNano, requestId],
   );
-  if (row === undefined) return;
+  if (row === undefined) return false;
   await insertTransfer(tx, {
     ...refund,
     part: 1,
@@ -107,4 +107,20 @@ export async function refundDaily(
     modelId,
     day: Number(row.daily_day),
   });
+  return true;
+}
+
+/** Adds what was given back to the sums of a key, which go on naming the charge. */
+export async function countRefund(
+  tx: Queryable,
+  { accountId, keyId }: UsageRecord,
+  { usdNano, diemNano }: Balances,
+): Promise<void> {
+  await tx.query(
+    `INSERT INTO ledger_refund (account_id, key_id, usd_nano, diem_nano) VALUES ($1, $2, $3, $4)
+     ON CONFLICT (account_id, key_id) DO UPDATE SET
+     usd_nano = ledger_refund.usd_nano + excluded.usd_nano,
+     diem_nano = ledger_refund.diem_nano + excluded.diem_nano`,
+    [accountId, keyId, usdNano, diemNano],
+  );
 }

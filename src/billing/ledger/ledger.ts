@@ -9,10 +9,11 @@ import { assert } from '../../core/assert.ts';
 import { type Clock, dayOf } from '../../core/clock.ts';
 import type { Ids } from '../../core/ids.ts';
 import type { Log } from '../../core/log.ts';
-import { type Nano, nano } from '../../core/money.ts';
+import { type Nano, ZERO, nano } from '../../core/money.ts';
 import { type FileStore, type Queryable, type Store, isShared } from '../../db/db.ts';
 import {
   type AllowanceSettings,
+  countBudgetCaps,
   dropAllowances,
   dropBudget,
   dropEndedBudgets,
@@ -39,7 +40,7 @@ import {
   reverseCredit,
 } from './debts.ts';
 import { type HoldRefusal, dailyLeft } from './hold-plan.ts';
-import { closeCharge, refundDaily, uncountCharge } from './job-charges.ts';
+import { closeCharge, countRefund, refundDaily, uncountCharge } from './job-charges.ts';
 import { EPOCH_DEAD_AFTER_MS } from './postgres/epochs.ts';
 import { MemoryHolds } from './memory-holds.ts';
 import { LeasedHolds } from './postgres/leased-holds.ts';
@@ -131,6 +132,8 @@ export interface LedgerParts {
   readonly journalFolder?: string;
   /** How long an epoch may stay unrenewed; tests shorten it. */
   readonly epochDeadAfterMs?: number;
+  /** Unique among all processes; for those that serve. */
+  readonly processId?: string;
   readonly clock: Clock;
   readonly ids: Ids;
   readonly log: Log;
@@ -173,7 +176,9 @@ export class Ledger {
     else {
       assert(isShared(store), 'a store is a file or shared');
       const deadAfterMs = parts.epochDeadAfterMs ?? EPOCH_DEAD_AFTER_MS;
-      this.holds = new LeasedHolds({ store, journalFolder, deadAfterMs, clock, ids, log });
+      const processId = parts.processId ?? ids.uuid();
+      const leased = { store, journalFolder, deadAfterMs, processId, clock, ids, log };
+      this.holds = new LeasedHolds(leased);
     }
   }
 
@@ -211,9 +216,9 @@ export class Ledger {
         requestId,
       });
     }
-    if (diemNano > 0n) {
-      await refundDaily(tx, usage, { id, amountNano: diemNano, nowMs: this.#clock.nowMs() });
-    }
+    const daily = { id, amountNano: diemNano, nowMs: this.#clock.nowMs() };
+    const isDailyBack = diemNano > 0n && (await refundDaily(tx, usage, daily));
+    await countRefund(tx, usage, { usdNano, diemNano: isDailyBack ? diemNano : ZERO });
     await uncountCharge(tx, usage, charged);
     return true;
   }
@@ -364,6 +369,11 @@ export class Ledger {
   ): Promise<void> {
     await this.holds.recall(accountId);
     await setBudgetLimit(tx, accountId, budgetId, usdLimitNano);
+  }
+
+  /** How many caps a budget has: one for each value that came, where each has its own. */
+  countBudgetCaps(tx: Queryable, accountId: string, budgetId: string): Promise<number> {
+    return countBudgetCaps(tx, accountId, budgetId);
   }
 
   /** Forgets the caps of a budget; one that requests still hold something of stays. */

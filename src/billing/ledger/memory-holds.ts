@@ -229,6 +229,10 @@ export class MemoryHolds implements Holds {
     return { count: 0, amountNano: ZERO };
   }
 
+  async processEnded(): Promise<void> {
+    // A file has one process.
+  }
+
   async start(): Promise<void> {
     // Nothing is left of another process: its holds were in its memory.
   }

@@ -317,4 +317,22 @@ CREATE TABLE ledger_job (
 );
 CREATE INDEX ledger_job_account ON ledger_job (account_id, created_ms);`,
   },
+  {
+    // What was given back of charges that the sums of the days go on naming, by key.
+    id: 'ledger-0017',
+    up: `
+CREATE TABLE ledger_refund (
+  account_id TEXT NOT NULL,
+  key_id TEXT NOT NULL,
+  usd_nano BIGINT NOT NULL,
+  diem_nano BIGINT NOT NULL,
+  PRIMARY KEY (account_id, key_id)
+);
+INSERT INTO ledger_refund (account_id, key_id, usd_nano, diem_nano)
+SELECT t.account_id, COALESCE(u.key_id, ''),
+  CAST(sum(CASE WHEN t.credit_account = t.account_id THEN t.amount_nano ELSE 0 END) AS BIGINT),
+  CAST(sum(CASE WHEN t.credit_account = t.account_id THEN 0 ELSE t.amount_nano END) AS BIGINT)
+FROM ledger_transfer t LEFT JOIN ledger_usage u ON u.request_id = t.request_id
+WHERE t.kind = 'REFUND' AND t.debit_account = 'house:revenue' GROUP BY 1, 2;`,
+  },
 ];

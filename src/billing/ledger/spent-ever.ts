@@ -1,9 +1,10 @@
 /**
- * What an account and a key of it have ever spent, for tools that ask every few seconds: the sums of
- * the day rollups, of which those of days that are over are kept added up. Once a day they go on from
+ * What an account and a key of it have ever spent, less what was given back of it, for tools that ask
+ * every few seconds: the sums of the day rollups, of which those of days that are over are kept added up. Once a day they go on from
  * there; a charge of a day that was added up already (a job of days, a settle that waited in a
  * journal) has them added up anew, in the transaction of its settle. So a question reads some days,
- * however old the account is, and its answer is the sum of all rollups to the nano.
+ * however old the account is, and its answer is the sum of all rollups, less that of all refunds, to
+ * the nano.
  */
 import { DAY_MS, dayOf } from '../../core/clock.ts';
 import { nano } from '../../core/money.ts';
@@ -32,12 +33,16 @@ interface SumsRow {
 const total = (what: string): string => `CAST(COALESCE(sum(${what}), 0) AS BIGINT)`;
 const ofKey = (column: string): string => total(`CASE WHEN key_id = $2 THEN ${column} ELSE 0 END`);
 
-const SUMS = `SELECT s.day AS day, s.usd_nano + r.usd AS usd, s.diem_nano + r.diem AS diem,
-  COALESCE(k.usd_nano, 0) + r.key_usd AS key_usd, COALESCE(k.diem_nano, 0) + r.key_diem AS key_diem
+const sums = `${total('usd_nano')} AS usd, ${total('diem_nano')} AS diem,
+    ${ofKey('usd_nano')} AS key_usd, ${ofKey('diem_nano')} AS key_diem`;
+
+const SUMS = `SELECT s.day AS day, s.usd_nano + r.usd - f.usd AS usd,
+  s.diem_nano + r.diem - f.diem AS diem,
+  COALESCE(k.usd_nano, 0) + r.key_usd - f.key_usd AS key_usd,
+  COALESCE(k.diem_nano, 0) + r.key_diem - f.key_diem AS key_diem
   FROM ledger_spent s
-  CROSS JOIN (SELECT ${total('usd_nano')} AS usd, ${total('diem_nano')} AS diem,
-    ${ofKey('usd_nano')} AS key_usd, ${ofKey('diem_nano')} AS key_diem
-    FROM ledger_usage_day WHERE account_id = $1
+  CROSS JOIN (SELECT ${sums} FROM ledger_refund WHERE account_id = $1) f
+  CROSS JOIN (SELECT ${sums} FROM ledger_usage_day WHERE account_id = $1
     AND day >= (SELECT day FROM ledger_spent WHERE account_id = $1)) r
   LEFT JOIN ledger_spent_key k ON k.account_id = s.account_id AND k.key_id = $2
   WHERE s.account_id = $1`;

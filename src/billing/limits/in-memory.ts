@@ -225,6 +225,8 @@ export interface Slots {
     caller: string,
     limit: number,
   ): (() => void) | undefined | Promise<(() => void) | undefined>;
+  /** Another process has ended for sure: its slots are free at once. */
+  processEnded(processId: string): void | Promise<void>;
   close(): void | Promise<void>;
 }
 
@@ -244,8 +246,12 @@ export class Concurrency implements Slots {
     return running.leave;
   }
 
-  close(): void {
+  processEnded(): void {
     // Nobody else counts.
+  }
+
+  close(): void {
+    // The same.
   }
 
   #add(caller: string): InFlightOfCaller {

@@ -77,10 +77,11 @@ export class SharedSlots implements Slots {
   async close(): Promise<void> {
     this.#stopRenewing();
     this.#notices?.close();
-    const { store, holder } = this.#parts;
-    await store
-      .query('DELETE FROM limits_slots WHERE holder = $1', [holder])
-      .catch(() => undefined);
+    await this.processEnded(this.#parts.holder).catch(() => undefined);
+  }
+
+  async processEnded(holder: string): Promise<void> {
+    await this.#parts.store.query('DELETE FROM limits_slots WHERE holder = $1', [holder]);
   }
 
   #open(caller: string): CallerSlots {

@@ -12,7 +12,7 @@ const MAX_ITEMS = 100;
 const LIST_AGE_SECONDS = 300;
 
 const DiscoveryQuery = z.object({
-  type: z.string().max(20).optional().describe('Only resources of this protocol: `http`.'),
+  type: z.string().max(20).optional().describe('Only resources of this protocol: `http` or `mcp`.'),
   network: z.string().max(100).optional().describe('Only what is paid on this network, CAIP-2.'),
   scheme: z.string().max(20).optional().describe('Only what is paid by this scheme.'),
   payTo: z.string().max(100).optional().describe('Only what is paid to this address.'),
@@ -28,7 +28,7 @@ const Resources = z
       .array(
         z.object({
           resource: z.string().describe('Its address; `{name}` stands for a parameter.'),
-          type: z.literal('http').describe('How it is asked.'),
+          type: z.enum(['http', 'mcp']).describe('How it is asked; of `mcp` it is a tool.'),
           x402Version: z.literal(2).describe('Version of the x402 protocol.'),
           accepts: z.array(PaymentOption).describe('Payment options: the top-up, a first payment.'),
           lastUpdated: z.string().describe('ISO 8601.'),
@@ -56,7 +56,7 @@ const DISCOVERY: RouteDescription = {
   tag: 'Wallets',
   summary: 'List what can be paid for',
   about:
-    'For indexes of paid services, such as a bazaar: each endpoint that sells something with its payment options, an example and its schema. `listResources` of `@x402/extensions/bazaar` reads it, with `<base URL>/x402` as the address.',
+    'For indexes of paid services, such as a bazaar: each endpoint that sells something, and each tool of the MCP server that is paid, with its payment options, an example and its schema. `listResources` of `@x402/extensions/bazaar` reads it, with `<base URL>/x402` as the address.',
   query: DiscoveryQuery,
   answers: [
     jsonAnswer(
@@ -96,7 +96,7 @@ const DISCOVERY: RouteDescription = {
 };
 
 export function discoveryRoute(
-  { resources }: WalletRouteOptions,
+  { resources, paidTools }: WalletRouteOptions,
   { requirements }: Payments,
 ): Route {
   return {
@@ -106,7 +106,8 @@ export function discoveryRoute(
     describe: DISCOVERY,
     handle: async (context) => {
       const { limit, offset, ...wanted } = readQuery(context, DiscoveryQuery);
-      const items = requirements.discoverable(resources()).flatMap((item) => {
+      const sold = [...resources(), ...(await paidTools())];
+      const items = requirements.discoverable(sold).flatMap((item) => {
         const accepts = item.accepts.filter((option) =>
           (['network', 'scheme', 'payTo'] as const).every(
             (name) => wanted[name] === undefined || option[name] === wanted[name],

@@ -24,6 +24,8 @@ export interface WalletRouteOptions {
   readonly basePath: string;
   /** What wallets can buy here, for the manifest. */
   readonly resources: () => readonly Resource[];
+  /** Tools of the MCP server that are paid, for the list of indexes. */
+  readonly paidTools: () => Promise<readonly Resource[]>;
 }
 
 type LimitOptions = Pick<WalletRouteOptions, 'windows' | 'clock'>;

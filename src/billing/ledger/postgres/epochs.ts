@@ -12,7 +12,6 @@
  * itself cut off begins to look on anew.
  */
 import { type Clock, SECOND_MS } from '../../../core/clock.ts';
-import type { Ids } from '../../../core/ids.ts';
 import type { Log } from '../../../core/log.ts';
 import type { Queryable, Statement, Store } from '../../../db/db.ts';
 import { DURABLE_EPOCH } from '../place-holds.ts';
@@ -40,9 +39,10 @@ const CERTAIN_SHARE = 1 / 2;
 export interface EpochParts {
   readonly store: Store;
   readonly clock: Clock;
-  readonly ids: Ids;
   readonly log: Log;
   readonly deadAfterMs: number;
+  /** Begins the id of each epoch of this process. */
+  readonly processId: string;
   readonly journal: SettleJournal | undefined;
   readonly settle: (entry: JournaledSettle) => Promise<unknown>;
   /** Rows of this process that something in it stands for. */
@@ -60,6 +60,7 @@ export class Epoch {
   readonly #doubtful = new Map<string, number>();
   #id: string;
   #hasBegun = false;
+  #begun = 1;
   #processes = 1;
   #renewedMs = -Infinity;
   #stopRenewing: (() => void) | undefined;
@@ -70,7 +71,7 @@ export class Epoch {
   constructor(parts: EpochParts) {
     this.#parts = parts;
     this.#heartbeats = new Heartbeats(parts.clock, parts.deadAfterMs);
-    this.#id = parts.ids.uuid();
+    this.#id = parts.processId;
   }
 
   get id(): string {
@@ -136,6 +137,19 @@ export class Epoch {
     return this.#renewing;
   }
 
+  /**
+   * Gives back at once what a process had that has ended for sure, not only fallen silent. What it
+   * had journaled is settled first, out of its leases.
+   */
+  async processEnded(processId: string): Promise<void> {
+    await this.#adoptJournals();
+    const epochs = await this.#parts.store.query<{ id: string }>(
+      "SELECT id FROM ledger_epoch WHERE id = $1 OR id LIKE $1 || ':%'",
+      [processId],
+    );
+    for (const { id } of epochs) await this.#close(id);
+  }
+
   async #round(): Promise<void> {
     try {
       await this.renew();
@@ -152,7 +166,7 @@ export class Epoch {
   }
 
   async #renew(): Promise<void> {
-    const { store, clock, ids, log, begunAnew } = this.#parts;
+    const { store, clock, processId, log, begunAnew } = this.#parts;
     const sinceMs = clock.monotonicMs();
     if (this.#hasBegun) {
       // Above its own last beat, whatever the clock says.
@@ -167,7 +181,8 @@ export class Epoch {
       }
       log.warn({ epoch: this.#id }, 'Another process took this one for dead: its leases are gone');
       begunAnew();
-      this.#id = ids.uuid();
+      this.#begun += 1;
+      this.#id = `${processId}:${this.#begun}`;
     }
     const begin = 'INSERT INTO ledger_epoch (id, started_ms, heartbeat_ms) VALUES ($1, $2, $2)';
     await store.query(begin, [this.#id, clock.nowMs()]);

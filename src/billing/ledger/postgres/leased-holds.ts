@@ -34,6 +34,8 @@ export interface LeasedHoldsParts {
   readonly journalFolder: string | undefined;
   /** How long an epoch may stay unrenewed. */
   readonly deadAfterMs: number;
+  /** Unique among all processes, ended ones too. */
+  readonly processId: string;
   readonly clock: Clock;
   readonly ids: Ids;
   readonly log: Log;
@@ -127,6 +129,10 @@ export class LeasedHolds implements Holds {
 
   recall(accountId: string): Promise<void> {
     return this.#recalls.callBack(accountId);
+  }
+
+  processEnded(processId: string): Promise<void> {
+    return this.#epoch.processEnded(processId);
   }
 
   async start(): Promise<void> {

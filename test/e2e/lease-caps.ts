@@ -1,0 +1,178 @@
+/**
+ * What bounds callers while processes that have leased parts of it are killed: the cap of a key, a
+ * budget of each value of a tag, and a rate limit. Each round has a key and a tag of its own, so that a
+ * kill meets them half spent; afterwards each is spent to its end, which is to be its last nano.
+ */
+import assert from 'node:assert/strict';
+import { Pool } from 'undici';
+import { systemClock } from '../../src/core/clock.ts';
+import { openTestStore } from '../databases/stores.ts';
+import type { FareboxProcess } from './farebox-process.ts';
+import { type Fixture, deadHaveNothing, proven, statuses } from './lease-books.ts';
+import { COST_USD, type Question, type Seen, ask, count, keepAsking } from './process-rig.ts';
+
+/** What a cap and a budget let through, and a rate limit in a minute. */
+const REQUESTS_OF_CAP = 300;
+const REQUESTS_OF_MINUTE = 250;
+const CAP_USD = REQUESTS_OF_CAP * COST_USD;
+const CAP_NANO = BigInt(Math.round(CAP_USD * 1e9));
+const TAG = 'run';
+/** Of each kind, for each process. */
+const CLIENTS = 4;
+const CLIENTS_AT_THE_END = 8;
+
+/** Kills one process a round; of more than two, another with it in every third round. */
+export async function caps(
+  fixture: Omit<Fixture, 'postgres'>,
+  rounds: number,
+  processes: number,
+): Promise<string> {
+  const { rig, database, ends, pauseMs } = fixture;
+  const settings = { database, isNervous: true, isUnchecked: true };
+  const first = await rig.start(settings);
+  const others = Array.from({ length: processes - 1 }, () => rig.start(settings));
+  const running: (FareboxProcess | undefined)[] = [first, ...(await Promise.all(others))];
+  const bounds = await makeBounds(first, rounds);
+  const { limited } = bounds;
+  let round = 0;
+  const seen: Seen[] = [];
+  const kinds = [
+    () => bounds.capped[round] ?? limited,
+    () => bounds.tagged[round] ?? limited,
+    () => limited,
+  ];
+  const stops = running.flatMap((_, at) =>
+    kinds.map((kind) => keepAsking(() => running[at], kind, seen, pauseMs, CLIENTS)),
+  );
+  ends.push(...stops);
+  const killAndStart = async (at: number): Promise<void> => {
+    const victim = running[at] ?? assert.fail('each place has its process');
+    running[at] = undefined;
+    await rig.end(victim, 'SIGKILL');
+    running[at] = await rig.start(settings);
+  };
+  let killed = 0;
+  for (; round < rounds; round += 1) {
+    await systemClock().sleep(150 + (round % 5) * 40);
+    const victims = processes > 2 && round % 3 === 2 ? [round, round + 1] : [round];
+    await Promise.all(victims.map((victim) => killAndStart(victim % processes)));
+    killed += victims.length;
+  }
+  for (const stop of stops) await stop();
+  await deadHaveNothing(database);
+  const alive = running.flatMap((one) => one ?? []);
+  for (const question of [...bounds.capped, ...bounds.tagged]) {
+    await spendToEnd(alive, question, seen);
+    assertSpentOnce(seen.filter((one) => one.question === question));
+  }
+  await assertCharged(database, bounds);
+  assertWithinMinutes(seen.filter(({ question }) => question === limited));
+  return `${killed} processes killed: ${statuses(seen)}; ${await proven(database, seen)}`;
+}
+
+/** What is asked with, one of each for each round. */
+interface Bounds {
+  readonly capped: readonly KeyQuestion[];
+  readonly tagged: readonly TagQuestion[];
+  readonly limited: Question;
+}
+
+interface KeyQuestion extends Question {
+  readonly keyId: string;
+}
+
+interface TagQuestion extends Question {
+  readonly metadata: { readonly [TAG]: string };
+}
+
+async function makeBounds(farebox: FareboxProcess, rounds: number): Promise<Bounds> {
+  const secret = farebox.secret ?? assert.fail('the first process has made the owner');
+  const manage = async (method: 'GET' | 'POST', path: string, body?: object): Promise<unknown> => {
+    const answer = await fetch(farebox.url + path, {
+      method,
+      headers: { authorization: `Bearer ${secret}`, 'content-type': 'application/json' },
+      ...(body === undefined ? {} : { body: JSON.stringify(body) }),
+    });
+    const text = await answer.text();
+    assert.ok(answer.ok, `${path}: ${text}`);
+    return JSON.parse(text);
+  };
+  const { data: accounts } = (await manage('GET', '/admin/accounts')) as {
+    readonly data: readonly { readonly id: string }[];
+  };
+  const path = `/admin/accounts/${accounts[0]?.id}/keys`;
+  const newKey = async (settings: object): Promise<KeyQuestion> => {
+    const made = await manage('POST', path, {
+      apiKeyType: 'INFERENCE',
+      description: 'bound',
+      ...settings,
+    });
+    const { data } = made as { readonly data: { readonly id: string; readonly apiKey: string } };
+    return { secret: data.apiKey, keyId: data.id };
+  };
+  await manage('POST', '/budgets', { tag: TAG, period: 'LIFETIME', usd: CAP_USD });
+  const limited = await newKey({ limits: { requestsPerMinute: REQUESTS_OF_MINUTE } });
+  const cap = { consumptionLimit: { usd: CAP_USD }, limitPeriod: 'LIFETIME' };
+  const capped: KeyQuestion[] = [];
+  for (let round = 0; round < rounds; round += 1) capped.push(await newKey(cap));
+  const tagged = capped.map((_, round) => ({ secret, metadata: { [TAG]: `round-${round}` } }));
+  return { capped, tagged, limited };
+}
+
+/** Asks through all processes until each of them says that nothing is left. */
+async function spendToEnd(
+  processes: readonly FareboxProcess[],
+  question: Question,
+  seen: Seen[],
+): Promise<void> {
+  await Promise.all(
+    processes.map(async ({ url }) => {
+      const pool = new Pool(new URL(url).origin, { connections: CLIENTS_AT_THE_END });
+      const client = async (): Promise<void> => {
+        for (;;) {
+          const answer = await ask(pool, question);
+          seen.push(answer);
+          assert.ok(answer.status === 200 || answer.status === 402, String(answer.status));
+          if (answer.status === 402) return;
+        }
+      };
+      await Promise.all(Array.from({ length: CLIENTS_AT_THE_END }, client));
+      await pool.close();
+    }),
+  );
+}
+
+/** Who was told once that all is spent was told the truth: nothing that was asked later is served. */
+function assertSpentOnce(seen: readonly Seen[]): void {
+  const spentMs = Math.min(
+    ...seen.flatMap(({ status, startedMs, tookMs }) => (status === 402 ? startedMs + tookMs : [])),
+  );
+  const late = count(seen, ({ status, startedMs }) => status === 200 && startedMs > spentMs);
+  assert.equal(late, 0, 'served after a 402');
+}
+
+/** Each cap and each budget is charged to its last nano. */
+async function assertCharged(database: string, { capped, tagged }: Bounds): Promise<void> {
+  const store = await openTestStore(database);
+  const rows = await store.query<{ key_id: string; metadata: string | null; usd: bigint }>(
+    `SELECT key_id, metadata, CAST(sum(usd_nano) AS BIGINT) AS usd FROM ledger_usage
+     GROUP BY key_id, metadata`,
+  );
+  await store.close();
+  for (const { keyId } of capped) {
+    assert.equal(rows.find((row) => row.key_id === keyId)?.usd, CAP_NANO, keyId);
+  }
+  for (const { metadata } of tagged) {
+    const tags = JSON.stringify(metadata);
+    assert.equal(rows.find((row) => row.metadata === tags)?.usd, CAP_NANO, tags);
+  }
+}
+
+/** No minute has let more through than its limit; what a killed process had leased of it is lost. */
+function assertWithinMinutes(seen: readonly Seen[]): void {
+  for (const [window, answers] of Map.groupBy(seen, (one) => one.window)) {
+    const passed = count(answers, ({ status }) => status === 200);
+    assert.ok(passed <= REQUESTS_OF_MINUTE, `${passed} passed in the minute until ${window}`);
+  }
+  assert.ok(count(seen, ({ status }) => status === 429) > 0, 'the limit was met');
+}
