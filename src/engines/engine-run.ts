@@ -19,16 +19,15 @@ import {
   type UpstreamFailureKind,
   type UpstreamRequest,
 } from '../net/upstream-pool.ts';
-import {
-  CALLER_HEADER,
-  type EngineAnswer,
-  type EngineFailure,
-  type EngineHead,
-  type EngineOutcome,
-  type EngineSink,
-  type FailureReason,
-  type Replica,
-  type WholeCall,
+import type {
+  EngineAnswer,
+  EngineFailure,
+  EngineHead,
+  EngineOutcome,
+  EngineSink,
+  FailureReason,
+  Replica,
+  WholeCall,
 } from './contract.ts';
 import {
   type Chooser,
@@ -217,8 +216,7 @@ export class EngineRun implements Waiter, Chooser, Placed {
   #headersFor(engine: EngineState): readonly string[] {
     const { contentType } = this.#call;
     const own = contentType === undefined ? [] : ['content-type', contentType];
-    const turn = engine.takesTurns ? [CALLER_HEADER, this.caller] : [];
-    return [...engine.headers, ...own, ...turn, ...(this.#headers ?? [])];
+    return [...engine.headersFor(this.caller), ...own, ...(this.#headers ?? [])];
   }
 
   // Called by the attempt from here on.
