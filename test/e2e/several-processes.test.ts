@@ -32,8 +32,8 @@ interface View {
 
 /** Requests a minute: more than are under way at once. */
 const LIMIT = 200;
-/** Of a dozen callers for each process, one is answered every millisecond. */
-const PAUSE_MS = 10;
+/** Of a dozen callers for each process: some are under way all the time. */
+const PAUSE_MS = 40;
 
 let rig: ProcessRig;
 const start: ProcessRig['start'] = (...of) => rig.start(...of);
