@@ -28,6 +28,8 @@ import { type Hearing, Recognizer, type Segment, type Sherpa, SpeechModel } from
 
 const MAX_UPLOAD_BYTES = 500_000_000;
 const MAX_WAITING = 16;
+/** The rest is for others. */
+const MAX_WAITING_OF_CALLER = 12;
 const RETRY_AFTER_SECONDS = 10;
 const PERCENT = 100;
 
@@ -79,6 +81,7 @@ serveLocal(async (given, report, dataFolder) => {
   const queue = new JobQueue({
     running: 1,
     waiting: MAX_WAITING,
+    waitingOfCaller: MAX_WAITING_OF_CALLER,
     retryAfterSeconds: RETRY_AFTER_SECONDS,
   });
   let recognizer: Recognizer | undefined;
@@ -94,7 +97,7 @@ serveLocal(async (given, report, dataFolder) => {
   async function transcribe(
     recognizer: Recognizer,
     { task, directory }: Pick<Hearing, 'task'> & { readonly directory: string },
-    { raw, signal }: LocalRequest,
+    { raw, caller, signal }: LocalRequest,
     response: ServerResponse,
   ): Promise<void> {
     const upload = await readUpload(raw, { maxFileBytes: MAX_UPLOAD_BYTES, directory });
@@ -111,7 +114,7 @@ serveLocal(async (given, report, dataFolder) => {
     try {
       const tell = stream === 'true' ? segmentEvents(response) : undefined;
       const work = (): Promise<Segment[]> => recognizer.recognizeFile(file, hearing, signal, tell);
-      const segments = await queue.run(work, signal);
+      const segments = await queue.run(work, signal, caller);
       if (stream === 'true') endEvents(response, segments);
       else answer(response, { format, task, durationMs }, segments);
     } finally {
