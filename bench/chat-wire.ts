@@ -12,6 +12,7 @@ import { planTools } from '../src/chat/responses/tools.ts';
 import { parseChatRequest } from '../src/chat/wire/chat-request.ts';
 import { readChatAnswer, writeChatAnswer } from '../src/chat/wire/chat-response.ts';
 import { ChatStream } from '../src/chat/wire/chat-stream.ts';
+import { Frame } from '../src/http/stream-writer.ts';
 import { LOCAL_DIALECT } from '../src/chat/wire/engine-dialect.ts';
 import { engineRequest } from '../src/chat/wire/engine-request.ts';
 import {
@@ -154,6 +155,15 @@ const events = Array.from({ length: EVENTS }, (_, at) => Buffer.from(event(at)))
 const bursts: Buffer[] = [];
 for (let at = 0; at < EVENTS; at += 16) bursts.push(Buffer.concat(events.slice(at, at + 16)));
 
+/** As a stream writer takes it: a frame for each piece. */
+function pushAll(stream: ChatStream, pieces: readonly Buffer[]): void {
+  const shown = new Frame();
+  for (const piece of pieces) {
+    stream.push(piece, shown);
+    if (!shown.isEmpty) shown.takeChunk('');
+  }
+}
+
 function streamOptions(stripThinkTags: boolean): ConstructorParameters<typeof ChatStream>[0] {
   return {
     ...keep,
@@ -199,7 +209,7 @@ for (const [label, pieces] of [
       `stream, ${label}, ${strip ? 'think tags stripped' : 'fast path'}, an event`,
       () => {
         const stream = new ChatStream(streamOptions(strip));
-        for (const piece of pieces) stream.push(piece);
+        pushAll(stream, pieces);
       },
       EVENTS,
     );
@@ -208,7 +218,7 @@ for (const [label, pieces] of [
     `stream, ${label}, as events of Messages, an event`,
     () => {
       const stream = new ChatStream({ ...streamOptions(false), events: messageBlocks() });
-      for (const piece of pieces) stream.push(piece);
+      pushAll(stream, pieces);
     },
     EVENTS,
   );
@@ -216,7 +226,7 @@ for (const [label, pieces] of [
     `stream, ${label}, as events of Responses, an event`,
     () => {
       const stream = new ChatStream({ ...streamOptions(false), events: responseBlocks() });
-      for (const piece of pieces) stream.push(piece);
+      pushAll(stream, pieces);
     },
     EVENTS,
   );

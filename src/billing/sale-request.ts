@@ -51,10 +51,13 @@ export interface PriceBounds {
   readonly maxIsNamed?: boolean;
 }
 
-/** The answer of a sale: missing bytes are too many to be kept for retries. */
+/**
+ * The answer of a sale: missing bytes are too many to be kept for retries, and a text has a character
+ * for each of them (latin1).
+ */
 export interface SoldAnswer {
   readonly type: string;
-  readonly body: Buffer | undefined;
+  readonly body: Buffer | string | undefined;
 }
 
 /** What an answer was sold for; an answer that is kept may be none that was sold. */

@@ -52,6 +52,7 @@ import type { LearnedDialects } from './learned-dialects.ts';
 import { userText } from './message-content.ts';
 import { type RawResult, type SearchResult, cleanResults } from './web/web.ts';
 import { noOutput } from './wire/chat-choice.ts';
+import type { ChunkLayouts } from './wire/chunk-template.ts';
 import type { ChatRequest } from './wire/chat-request.ts';
 import {
   type AnswerEnd,
@@ -88,6 +89,8 @@ export interface ChatParts {
   readonly systemPrompt: () => string;
   readonly rateOf: (caller: Caller, model: CatalogModel) => RateRule;
   readonly dialects: LearnedDialects;
+  /** What streams have learned of how engines write. */
+  readonly layouts: ChunkLayouts;
   /** Seals the reasoning that agents keep between turns. */
   readonly sealer: Sealer;
   /** Whether this server can search the web. */

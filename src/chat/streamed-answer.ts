@@ -79,6 +79,7 @@ class StreamedAnswer implements EngineSink {
       ...options,
       mayOpenThinking: options.stripThinkTags && parts.dialects.mayOpenThinking(model.replicas),
       newCallId: () => `call_${parts.ids.hex(12)}`,
+      layouts: parts.layouts,
       heldTool: additions.autoSearch?.toolName,
       events: this.#blocks,
       roundBreak: this.#blocks && '',
@@ -183,11 +184,14 @@ class StreamedAnswer implements EngineSink {
 
   onChunk(chunk: Buffer): boolean {
     const stream = this.#stream;
-    const bytes = stream.push(chunk);
-    if (bytes.length > 0) {
+    const writer = this.#writer ?? this.#begin();
+    const { frame } = writer;
+    const from = frame.end;
+    stream.push(chunk, frame);
+    if (frame.end > from) {
       this.#quietChecks = 0;
-      this.#copy?.add(bytes);
-      if (this.#writer?.write(bytes) === false) this.#block(this.#writer);
+      this.#copy?.add(frame.since(from));
+      if (!writer.written()) this.#block(writer);
     }
     // After an error inside the stream or the end of the grant nothing more is shown.
     if (stream.failure !== undefined || stream.isCutOff) this.#engineRun?.abort();

@@ -255,7 +255,8 @@ export class RequestContext {
   /** Makes what is kept of an answer: with the headers that are added from now on. */
   #finisher(): (answer: SoldAnswer) => FinishedAnswer {
     const earlier = new Set(Object.keys(this.#headers));
-    return ({ type, body }) => {
+    return ({ type, body: given }) => {
+      const body = typeof given === 'string' ? Buffer.from(given, 'latin1') : given;
       const headers: HeaderRecord = { 'x-request-id': this.requestId };
       for (const [name, value] of Object.entries(this.#headers)) {
         if (!earlier.has(name) && !VOLATILE.test(name)) headers[name] = value;
@@ -270,8 +271,11 @@ export class RequestContext {
     return this.bytes(status, 'application/json; charset=utf-8', body);
   }
 
-  /** At once, unless the body is so large that it is compressed elsewhere. */
-  bytes(status: number, contentType: string, body: Buffer): void | Promise<void> {
+  /**
+   * At once, unless the body is so large that it is compressed elsewhere. A text has a character for
+   * each byte (latin1).
+   */
+  bytes(status: number, contentType: string, body: Buffer | string): void | Promise<void> {
     const headers = this.#headers;
     headers['content-type'] = contentType;
     if (!COMPRESSIBLE.test(contentType)) return this.#end(status, body);
@@ -281,7 +285,7 @@ export class RequestContext {
     const coding = codingFor(this.headers['accept-encoding']);
     if (coding === undefined) return this.#end(status, body);
     headers['content-encoding'] = coding;
-    const packed = encoded(coding, body);
+    const packed = encoded(coding, typeof body === 'string' ? Buffer.from(body, 'latin1') : body);
     if (packed instanceof Promise) return packed.then((bytes) => this.#end(status, bytes));
     this.#end(status, packed);
   }
@@ -307,12 +311,13 @@ export class RequestContext {
     this.#response.destroy();
   }
 
-  #end(status: number, body: Buffer): void {
+  #end(status: number, body: Buffer | string): void {
     if (this.isGone) return;
     if (status !== 204) this.#headers['content-length'] = String(body.length);
     const response = this.#writeHead(status);
     if (this.request.method === 'HEAD') response.end();
     // Node joins a short text to the head: one buffer and one write for both.
+    else if (typeof body === 'string') response.end(body, 'latin1');
     else if (body.length <= ONE_WRITE_BYTES) response.end(body.toString('latin1'), 'latin1');
     else response.end(body);
   }

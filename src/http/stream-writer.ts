@@ -10,8 +10,78 @@ import type { Socket } from 'node:net';
 
 const LINE_END = '\r\n';
 const LAST_CHUNK = `0${LINE_END}${LINE_END}`;
+/** Before the bytes of a frame: their number in hex and a line end. */
+const HEAD_BYTES = 10;
+/** Behind them: a line end, and the last chunk. */
+const TAIL_BYTES = LINE_END.length + LAST_CHUNK.length;
+const EMPTY = Buffer.alloc(0);
+
+/** Bytes that leave together, with room for a chunk's frame around them: written once, and not copied. */
+export class Frame {
+  /** Whoever writes into it at `end` has asked `room` for it, and moves `end` on. */
+  bytes: Buffer = EMPTY;
+  end = HEAD_BYTES;
+
+  get isEmpty(): boolean {
+    return this.end === HEAD_BYTES;
+  }
+
+  /** Makes room for so many bytes more. */
+  room(sizeBytes: number): void {
+    const neededBytes = this.end + sizeBytes + TAIL_BYTES;
+    const { length } = this.bytes;
+    if (neededBytes <= length) return;
+    // Mostly one piece comes in a tick; where more come, many may.
+    const larger = Buffer.allocUnsafe(
+      length === 0 ? neededBytes : Math.max(neededBytes, 2 * length),
+    );
+    this.bytes.copy(larger, 0, 0, this.end);
+    this.bytes = larger;
+  }
+
+  add(piece: Buffer): void {
+    this.room(piece.length);
+    this.bytes.set(piece, this.end);
+    this.end += piece.length;
+  }
+
+  addText(text: string): void {
+    this.room(Buffer.byteLength(text));
+    this.end += this.bytes.write(text, this.end);
+  }
+
+  /** What was added since `end` was `from`; from the beginning without it. */
+  since(from = HEAD_BYTES): Buffer {
+    return this.bytes.subarray(from, this.end);
+  }
+
+  /** Everything, as a chunk (RFC 9112 §7.1) with what follows it, and begins anew. */
+  takeChunk(after: string): Buffer {
+    const { bytes } = this;
+    const isEmpty = this.end === HEAD_BYTES;
+    // An empty chunk would end the body, so nothing has no frame.
+    const head = isEmpty ? '' : (this.end - HEAD_BYTES).toString(16) + LINE_END;
+    const tail = isEmpty ? after : LINE_END + after;
+    const start = HEAD_BYTES - head.length;
+    bytes.write(head, start, 'latin1');
+    const end = this.end + bytes.write(tail, this.end, 'latin1');
+    this.bytes = EMPTY;
+    this.end = HEAD_BYTES;
+    return bytes.subarray(start, end);
+  }
+
+  /** Everything, and begins anew. */
+  take(): Buffer {
+    const bytes = this.since();
+    this.bytes = EMPTY;
+    this.end = HEAD_BYTES;
+    return bytes;
+  }
+}
 
 export class StreamWriter {
+  /** What was written in this tick: who adds to it calls `written`. */
+  readonly frame = new Frame();
   readonly #response: ServerResponse;
   /** Not for HTTP/1.0, where the end of the connection is the end of the stream. */
   readonly #isChunked: boolean;
@@ -21,9 +91,8 @@ export class StreamWriter {
    */
   #target: ServerResponse | Socket;
   #isFull = false;
-  /** What was written in this tick: mostly one piece, so it needs no list. */
-  #first: Buffer | undefined;
-  #more: Buffer[] = [];
+  /** The frame leaves at the end of this tick. */
+  #isDue = false;
 
   /** The head of the response is made, and nothing of its body is written. */
   constructor(response: ServerResponse) {
@@ -35,11 +104,16 @@ export class StreamWriter {
 
   /** `false` when the caller reads slower than we write; `onDrain` says when to go on. */
   write(piece: Buffer): boolean {
-    if (piece.length === 0) return true;
-    if (this.#first === undefined) {
-      this.#first = piece;
+    this.frame.add(piece);
+    return this.written();
+  }
+
+  /** The same for what was added to the frame. */
+  written(): boolean {
+    if (!this.#isDue && this.frame.end > HEAD_BYTES) {
+      this.#isDue = true;
       process.nextTick(flush, this);
-    } else this.#more.push(piece);
+    }
     if (this.#isFull) this.#isFull = this.#target.writableNeedDrain;
     return !this.#isFull;
   }
@@ -55,43 +129,25 @@ export class StreamWriter {
   }
 
   end(last: Buffer): void {
-    const before = this.#take();
-    if (this.#response.destroyed) return;
-    const body = before === undefined ? last : Buffer.concat([before, last]);
-    this.#response.end(this.#isChunked ? chunkOf(body, LAST_CHUNK) : body);
+    const { frame } = this;
+    frame.add(last);
+    const body = this.#isChunked ? frame.takeChunk(LAST_CHUNK) : frame.take();
+    if (!this.#response.destroyed) this.#response.end(body);
   }
 
   /** Sends what was written in this tick, unless the end has taken it along. */
   flush(): void {
-    const piece = this.#take();
+    this.#isDue = false;
+    const { frame } = this;
     const target = this.#target;
-    if (piece === undefined || !target.writable) return;
-    this.#isFull = !target.write(this.#isChunked ? chunkOf(piece, '') : piece);
+    if (frame.end === HEAD_BYTES) return;
+    const piece = this.#isChunked ? frame.takeChunk('') : frame.take();
+    if (!target.writable) return;
+    this.#isFull = !target.write(piece);
     if (target === this.#response) this.#target = this.#response.socket ?? target;
-  }
-
-  #take(): Buffer | undefined {
-    const first = this.#first;
-    this.#first = undefined;
-    if (first === undefined || this.#more.length === 0) return first;
-    const pieces = Buffer.concat([first, ...this.#more]);
-    this.#more = [];
-    return pieces;
   }
 }
 
 function flush(writer: StreamWriter): void {
   writer.flush();
-}
-
-/** An empty chunk would end the body, so nothing has no frame. */
-function chunkOf(body: Buffer, after: string): Buffer {
-  if (body.length === 0) return Buffer.from(after);
-  const head = body.length.toString(16) + LINE_END;
-  const tail = LINE_END + after;
-  const framed = Buffer.allocUnsafe(head.length + body.length + tail.length);
-  framed.write(head, 'latin1');
-  framed.set(body, head.length);
-  framed.write(tail, head.length + body.length, 'latin1');
-  return framed;
 }

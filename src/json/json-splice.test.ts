@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import fc from 'fast-check';
 import { type ParsedObject, childrenOf } from './json-scan.ts';
-import { spliceObject, withMembers } from './json-splice.ts';
+import { spliceObject, textWithMembers, withMembers } from './json-splice.ts';
 
 const keys = fc.oneof(
   fc.constantFrom('model', 'messages', 'a', 'b', 'stream', 'é"\\'),
@@ -40,6 +40,30 @@ test('a splice parses to exactly the target, whatever changed', () => {
       },
     ),
   );
+});
+
+test('a document as a text gets the same members as one in bytes', () => {
+  const names = fc.oneof(keys, fc.constantFrom('éa', 'a\\"', '\u0001'));
+  const documents = fc.dictionary(names, values, { minKeys: 1, maxKeys: 6 });
+  const changes = fc.dictionary(
+    fc.constantFrom('model', 'a', 'b', 'id'),
+    fc.option(fc.constantFrom('1', '"x"', '{"y":[]}'), { nil: undefined }),
+  );
+  fc.assert(
+    fc.property(documents, changes, fc.constantFrom(0, 1, 4), (source, changed, indent) => {
+      const doc = parsed(JSON.stringify(source, null, indent));
+      const texts = Object.fromEntries(
+        Object.entries(changed).map(([key, value]) => [key, value && `"${key}":${value}`]),
+      );
+      const text = textWithMembers(doc.bytes.toString('latin1'), doc.body, texts);
+      assert.equal(Buffer.from(text, 'latin1').toString(), withMembers(doc, texts).toString());
+    }),
+  );
+  const twice = '{"a":1,"id":2,"a":"é"}';
+  const once = textWithMembers(Buffer.from(twice).toString('latin1'), JSON.parse(twice), {
+    id: '"id":0',
+  });
+  assert.equal(Buffer.from(once, 'latin1').toString(), '{"a":"é","id":0}');
 });
 
 test('members with other texts parse to them, and all others stay', () => {

@@ -6,6 +6,15 @@
  * `target` that is the very value of the parsed document keeps its bytes.
  */
 import { childrenOf, type JsonObject, type ParsedObject, type Span } from './json-scan.ts';
+import {
+  BACKSLASH,
+  CLOSE_ARRAY,
+  CLOSE_OBJECT,
+  COMMA,
+  OPEN_ARRAY,
+  OPEN_OBJECT,
+  QUOTE,
+} from './json-skip.ts';
 
 /**
  * The bytes of `target`, taking from `source` the bytes of every top-level value, and of every
@@ -115,6 +124,86 @@ export function withMembers(
     separator = ',';
   }
   return joinedAfter(before, kept, `${text}}`, bytes);
+}
+
+/**
+ * The same for a document that is short enough to be one text, in one pass and without a copy: `text`
+ * has a character for each byte (latin1), and so has the result. The texts are ASCII.
+ */
+export function textWithMembers(
+  text: string,
+  body: JsonObject,
+  texts: Readonly<Record<string, string | undefined>>,
+): string {
+  let names = 0;
+  for (const _name in body) names += 1;
+  let written = '{';
+  let separator = '';
+  let members = 0;
+  let keptStart = -1;
+  let keptEnd = -1;
+  // A key, its value up to a comma or the last bracket, and the next key.
+  for (let at = text.indexOf('"'); at !== -1; at = text.indexOf('"', at)) {
+    const start = at;
+    at = text.indexOf('"', start + 1);
+    let key = text.slice(start + 1, at);
+    if (SPELLED.test(key)) {
+      at = closingQuote(text, start);
+      key = String(JSON.parse(Buffer.from(text.slice(start, at + 1), 'latin1').toString()));
+    }
+    let depth = 0;
+    let end = at;
+    for (at += 1; at < text.length; at += 1) {
+      const code = text.charCodeAt(at);
+      if (code === QUOTE) {
+        // The native search costs less than a look at each character, and few strings have escapes.
+        const quote = text.indexOf('"', at + 1);
+        at = text.charCodeAt(quote - 1) === BACKSLASH ? closingQuote(text, at) : quote;
+      } else if (code === OPEN_OBJECT || code === OPEN_ARRAY) depth += 1;
+      else if (depth === 0 && (code === COMMA || code === CLOSE_OBJECT)) break;
+      else if (code === CLOSE_OBJECT || code === CLOSE_ARRAY) depth -= 1;
+      if (code > SPACE) end = at + 1;
+    }
+    members += 1;
+    if (!Object.hasOwn(texts, key)) {
+      if (keptStart === -1) {
+        written += separator;
+        separator = ',';
+        keptStart = start;
+      }
+      keptEnd = end;
+      continue;
+    }
+    if (keptStart !== -1) written += text.slice(keptStart, keptEnd);
+    keptStart = -1;
+    const changed = texts[key];
+    if (changed === undefined) continue;
+    written += separator + changed;
+    separator = ',';
+  }
+  // A key that is there twice would have to be found in both places.
+  if (names !== members) return writtenWith(body, texts).toString('latin1');
+  if (keptStart !== -1) written += text.slice(keptStart, keptEnd);
+  for (const key in texts) {
+    const added = texts[key];
+    if (added === undefined || Object.hasOwn(body, key)) continue;
+    written += separator + added;
+    separator = ',';
+  }
+  return `${written}}`;
+}
+
+const SPACE = 0x20;
+/** What of a key says something else than it shows: an escape, or a byte of a longer character. */
+const SPELLED = /[^ -[\]-~]/;
+
+/** Of the string that begins at `from`: a quote after an even run of backslashes. */
+function closingQuote(text: string, from: number): number {
+  for (let quote = text.indexOf('"', from + 1); ; quote = text.indexOf('"', quote + 1)) {
+    let run = quote;
+    while (run > from + 1 && text.charCodeAt(run - 1) === BACKSLASH) run -= 1;
+    if ((quote - run) % 2 === 0) return quote;
+  }
 }
 
 /** Each text with the run of bytes after it, then the last text. */

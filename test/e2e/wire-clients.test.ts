@@ -14,6 +14,7 @@ import { z } from 'zod';
 import { parseChatRequest, type ChatRequest } from '../../src/chat/wire/chat-request.ts';
 import { readChatAnswer, writeChatAnswer } from '../../src/chat/wire/chat-response.ts';
 import { ChatStream } from '../../src/chat/wire/chat-stream.ts';
+import { Frame } from '../../src/http/stream-writer.ts';
 import { parseEmbeddingsRequest } from '../../src/embeddings/embeddings-request.ts';
 import {
   embeddingsEnd,
@@ -73,11 +74,12 @@ function whole(request: ChatRequest, { content, call }: ReturnType<Reply>): Buff
     model: 'u',
     choices: [{ index: 0, message, finish_reason: 'stop' }],
   };
-  return writeChatAnswer(
+  const written = writeChatAnswer(
     readChatAnswer(Buffer.from(JSON.stringify(upstream)), KEEP),
     { id: ID, model: request.model, createdS: 1, serviceName: 'svc' },
     { usage: USAGE, cost: COST, parameters: request.parameters, citations: [] },
   );
+  return typeof written === 'string' ? Buffer.from(written, 'latin1') : written;
 }
 
 function streamed(request: ChatRequest, { content, call }: ReturnType<Reply>): Buffer {
@@ -111,14 +113,15 @@ function streamed(request: ChatRequest, { content, call }: ReturnType<Reply>): B
     choices: [{ index: 0, delta: {}, finish_reason: 'stop' }],
   };
   const source = [...chunks, end].map((chunk) => `data: ${JSON.stringify(chunk)}\n\n`).join('');
-  const shown = stream.push(Buffer.from(source));
+  const shown = new Frame();
+  stream.push(Buffer.from(source), shown);
   const closing = stream.closing({
     usage: USAGE,
     cost: COST,
     parameters: request.parameters,
     citations: [],
   });
-  return Buffer.concat([shown, closing]);
+  return Buffer.concat([shown.take(), closing]);
 }
 
 const WEATHER = {

@@ -8,6 +8,7 @@ import fc from 'fast-check';
 import { Fault } from '../../core/faults.ts';
 import { AnswerBlocks } from '../agents/answer-blocks.ts';
 import { ChatStream } from '../wire/chat-stream.ts';
+import { Frame } from '../../http/stream-writer.ts';
 import type { AnswerEnd } from '../wire/chat-response.ts';
 import { SVC_PARAMETER_DEFAULTS } from '../wire/svc-parameters.ts';
 import { MessageWriter } from './message-writer.ts';
@@ -120,8 +121,11 @@ function eventsOf(given: Script): Event[] {
   const blocks = blocksOf(given.thinking);
   const stream = streamed(given, blocks);
   let out = blocks.begin();
-  for (const bytes of enginePieces(given))
-    out += stream.push(bytes).toString() + blocks.keepAlive();
+  for (const bytes of enginePieces(given)) {
+    const shown = new Frame();
+    stream.push(bytes, shown);
+    out += shown.take().toString() + blocks.keepAlive();
+  }
   assert.equal(stream.failure, undefined);
   out += stream.closing(END).toString();
   return parsed(out);
@@ -141,7 +145,7 @@ function parsed(out: string): Event[] {
 function wholeOf(given: Script): Delta {
   const blocks = blocksOf(given.thinking);
   const stream = streamed(given, blocks);
-  for (const bytes of enginePieces(given)) stream.push(bytes);
+  for (const bytes of enginePieces(given)) stream.push(bytes, new Frame());
   return JSON.parse(blocks.whole(END).toString());
 }
 

@@ -12,6 +12,7 @@ import { isJsonObject } from '../../json/json-scan.ts';
 import { chatRequestOf } from '../wire/chat-request.ts';
 import type { AnswerEnd } from '../wire/chat-response.ts';
 import { ChatStream } from '../wire/chat-stream.ts';
+import { Frame } from '../../http/stream-writer.ts';
 import { SVC_PARAMETER_DEFAULTS } from '../wire/svc-parameters.ts';
 import { ResponsesBody } from './request-schema.ts';
 import { ResponseWriter } from './response-writer.ts';
@@ -194,7 +195,9 @@ function streamed(bytes: Buffer, cuts: readonly number[], fault?: Fault): Event[
   const places = cuts.map((cut) => Math.floor(cut * bytes.length)).sort((a, b) => a - b);
   let from = 0;
   for (const to of [...places, bytes.length]) {
-    text += stream.push(bytes.subarray(from, to)).toString();
+    const shown = new Frame();
+    stream.push(bytes.subarray(from, to), shown);
+    text += shown.take().toString();
     from = to;
   }
   text += stream.flush().toString();

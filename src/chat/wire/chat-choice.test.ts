@@ -4,6 +4,7 @@ import { test } from 'node:test';
 import fc from 'fast-check';
 import { readChatAnswer } from './chat-response.ts';
 import { ChatStream } from './chat-stream.ts';
+import { Frame } from '../../http/stream-writer.ts';
 import type { JsonObject } from '../../json/json-scan.ts';
 import { cutMessage, mostBytes, outputBytes, tallyOf, textBytes } from './chat-choice.ts';
 
@@ -83,7 +84,7 @@ test('an answer counts the same whole, and as a stream cut anywhere in any spell
       for (const end of [...byteCuts.map((cut) => cut % bytes.length), bytes.length].toSorted(
         (a, b) => a - b,
       )) {
-        stream.push(bytes.subarray(at, end));
+        stream.push(bytes.subarray(at, end), new Frame());
         at = end;
       }
       assert.deepEqual(stream.tally, whole);

@@ -57,7 +57,13 @@ function shaped(
 ): Record<string, unknown> & {
   choices: { message: Record<string, unknown>; finish_reason: string }[];
 } {
-  return JSON.parse(writeChatAnswer(readChatAnswer(bytes, options), frame, frame).toString());
+  return JSON.parse(written(bytes, options, frame));
+}
+
+/** The caller's bytes as a text. */
+function written(bytes: Buffer, options = KEEP, frame = FRAME): string {
+  const body = writeChatAnswer(readChatAnswer(bytes, options), frame, frame);
+  return (typeof body === 'string' ? Buffer.from(body, 'latin1') : body).toString();
 }
 
 test('an answer gets our id, model, usage, cost and echo', () => {
@@ -113,9 +119,30 @@ test('content in parts becomes text, and thinking in parts becomes reasoning', (
 test('choices that are right keep their bytes', () => {
   const text =
     '{"choices":[{"index":0,"message":{"role":"assistant","content":"caf\\u00e9","reasoning_content":null,"tool_calls":[]},"logprobs":{"x":-1.50},"finish_reason":"stop","stop_reason":null}],"id":"u","model":"u"}';
-  const result = writeChatAnswer(readChatAnswer(Buffer.from(text), KEEP), FRAME, FRAME).toString();
+  const result = written(Buffer.from(text));
   assert.ok(result.includes('"caf\\u00e9"') && result.includes('-1.50'), result);
   assert.equal(JSON.parse(result).created, 7);
+});
+
+test('a short answer and a long one are written alike, whatever characters they have', () => {
+  const fitting = { role: 'assistant', reasoning_content: null, tool_calls: [] };
+  const safe = { index: 0, logprobs: null, finish_reason: 'stop', stop_reason: null };
+  const frames = [FRAME, { ...FRAME, model: 'modèle 模型' }];
+  for (const content of ['café \\ "quoted"', '你好 🌍', '{"a":[1,"}"]}'])
+    for (const frame of frames) {
+      const given = {
+        clé: [content],
+        id: content,
+        choices: [{ ...safe, message: { ...fitting, content } }],
+      };
+      const short = Buffer.from(JSON.stringify(given, null, 1));
+      // White space alone tells them apart.
+      const long = Buffer.from(`${' '.repeat(9_000)}${short.toString()}`);
+      assert.equal(written(short, KEEP, frame), written(long, KEEP, frame));
+      assert.equal(shaped(short, KEEP, frame).choices[0]?.message['content'], content);
+      assert.deepEqual(shaped(short, KEEP, frame)['clé'], [content]);
+      assert.equal(shaped(short, KEEP, frame)['model'], frame.model);
+    }
 });
 
 test('an answer is made safe for the SDKs', () => {

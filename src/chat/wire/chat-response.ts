@@ -5,6 +5,7 @@
  * Only members that differ are written; choices that are already right keep the engine's bytes.
  * An answer that is no chat answer is a Fault, never a body of ours.
  */
+import { isAscii } from 'node:buffer';
 import { Fault } from '../../core/faults.ts';
 import {
   addTally,
@@ -21,13 +22,8 @@ import {
   toolCallsOf,
   canonicalMessage,
 } from './chat-choice.ts';
-import {
-  type ParsedObject,
-  childrenOf,
-  isJsonObject,
-  type JsonObject,
-} from '../../json/json-scan.ts';
-import { spliceObject, withMembers } from '../../json/json-splice.ts';
+import { childrenOf, isJsonObject, type JsonObject } from '../../json/json-scan.ts';
+import { spliceObject, textWithMembers, withMembers } from '../../json/json-splice.ts';
 import { SVC_PARAMETER_DEFAULTS, type SvcParameters } from './svc-parameters.ts';
 import { stripThinkTags } from './think-tags.ts';
 import {
@@ -41,8 +37,16 @@ import {
 import type { FoundDocument, RawResult, SearchResult } from '../web/web.ts';
 import { citedBy, NOTHING_CITED } from './engine-citations.ts';
 
+/** An answer as it came. */
+interface AnswerSource {
+  readonly bytes: Buffer;
+  readonly body: JsonObject;
+  /** Of a short one: a character for each byte (latin1). */
+  readonly text: string | undefined;
+}
+
 export interface ChatAnswer {
-  readonly source: ParsedObject;
+  readonly source: AnswerSource;
   readonly choices: readonly JsonObject[];
   /** What the engine says was used; `undefined` when it says nothing. */
   readonly reported: ReportedUsage | undefined;
@@ -116,11 +120,15 @@ function garbage(cause: unknown): Fault {
   });
 }
 
+/** An answer of up to this is changed as a text: that takes fewer copies. */
+const TEXT_BYTES = 8 * 1_024;
+
 /** Reads an engine's answer. Throws `INFERENCE_FAILED` when it is no chat completion. */
 export function readChatAnswer(bytes: Buffer, options: AnswerOptions): ChatAnswer {
+  const text = bytes.length <= TEXT_BYTES ? bytes.toString('latin1') : undefined;
   let body: unknown;
   try {
-    body = JSON.parse(bytes.toString());
+    body = JSON.parse(text !== undefined && isAscii(bytes) ? text : bytes.toString());
   } catch (cause) {
     // Whatever the engine sent, the caller learns only that it was unusable.
     throw garbage(cause);
@@ -144,7 +152,7 @@ export function readChatAnswer(bytes: Buffer, options: AnswerOptions): ChatAnswe
   const usage = readUsage(body['usage']);
   const cited = options.readsCitations === true ? citedBy(body) : NOTHING_CITED;
   return {
-    source: { bytes, body, members: childrenOf(bytes).spans },
+    source: { bytes, body, text },
     choices,
     reported: usage === undefined ? undefined : { usage, atBytes: outputBytes(tally) },
     tally,
@@ -228,18 +236,31 @@ function safeCall(call: JsonObject, index: number): JsonObject {
   return { ...call, id, type: 'function', function: { ...made, arguments: text } };
 }
 
-/** The caller's bytes: the engine's answer under our id, with usage, cost and the echo. */
+/**
+ * The caller's bytes: the engine's answer under our id, with usage, cost and the echo. A text has a
+ * character for each of them (latin1).
+ */
 export function writeChatAnswer(
   { source, choices }: ChatAnswer,
   frame: AnswerFrame,
   end: AnswerEnd,
-): Buffer {
-  const { body } = source;
+): Buffer | string {
+  const { bytes, body, text } = source;
   const { documents } = frame;
   const shown = documents === undefined ? choices : withDocuments(choices, documents, frame);
-  if (shown === body['choices']) return withMembers(source, membersText(body, frame, end));
+  const isUnchanged = shown === body['choices'];
+  // Of a request that asks for nothing of ours.
+  const isUsual = end.parameters === SVC_PARAMETER_DEFAULTS && end.citations.length === 0;
+  if (isUnchanged && isUsual && text !== undefined && ASCII.test(frame.model)) {
+    return textWithMembers(text, body, membersText(body, frame, end, USUAL_ECHO));
+  }
+  const parsed = { bytes, body, members: childrenOf(bytes).spans };
+  if (isUnchanged) {
+    const echo = isUsual ? USUAL_ECHO : JSON.stringify(echoOf(end.parameters, end.citations));
+    return withMembers(parsed, membersText(body, frame, end, echo));
+  }
   const { usage, cost, ...echo } = endMembers(frame.serviceName, end);
-  return spliceObject(source, {
+  return spliceObject(parsed, {
     ...body,
     id: frame.id,
     object: 'chat.completion',
@@ -257,7 +278,8 @@ export function writeChatAnswer(
 function membersText(
   body: JsonObject,
   { id, createdS, model, serviceName }: AnswerFrame,
-  { usage, cost, parameters, citations }: AnswerEnd,
+  { usage, cost }: AnswerEnd,
+  echo: string,
 ): Record<string, string> {
   const texts: Record<string, string> = {
     id: `"id":"${id}"`,
@@ -270,8 +292,6 @@ function membersText(
   if ((body['prompt_logprobs'] ?? null) === null) {
     texts['prompt_logprobs'] = '"prompt_logprobs":null';
   }
-  const isUsual = parameters === SVC_PARAMETER_DEFAULTS && citations.length === 0;
-  const echo = isUsual ? USUAL_ECHO : JSON.stringify(echoOf(parameters, citations));
   const name = `${serviceName}_parameters`;
   texts[name] = `"${name}":${echo}`;
   return texts;
@@ -281,6 +301,7 @@ function echoOf(parameters: SvcParameters, citations: readonly SearchResult[]): 
   return { ...parameters, web_search_citations: citations };
 }
 
+const ASCII = /^[ -~]*$/;
 /** Of a request that asks for nothing of ours. */
 const USUAL_ECHO = JSON.stringify(echoOf(SVC_PARAMETER_DEFAULTS, []));
 

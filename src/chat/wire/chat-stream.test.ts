@@ -4,6 +4,8 @@ import { test } from 'node:test';
 import fc from 'fast-check';
 import { Fault } from '../../core/faults.ts';
 import { ChatStream, type ChatStreamOptions, streamErrorEvents } from './chat-stream.ts';
+import { ChunkLayouts } from './chunk-template.ts';
+import { Frame } from '../../http/stream-writer.ts';
 import { SVC_PARAMETER_DEFAULTS } from './svc-parameters.ts';
 import type { JsonObject } from '../../json/json-scan.ts';
 
@@ -72,13 +74,19 @@ function run(
   ].sort((a, b) => a - b);
   const shown: Buffer[] = [];
   for (const [at, edge] of edges.entries()) {
-    if (at > 0) shown.push(stream.push(bytes.subarray(edges[at - 1], edge)));
+    if (at > 0) shown.push(pushed(stream, bytes.subarray(edges[at - 1], edge)));
   }
   shown.push(stream.flush());
   if (stream.isComplete) shown.push(stream.closing(CLOSING));
   const text = Buffer.concat(shown).toString();
   const events = text.split('\n\n').filter((event) => event !== '' && event !== 'data: [DONE]');
   return { text, chunks: events.map((event) => JSON.parse(event.slice(6))), stream };
+}
+
+function pushed(stream: ChatStream, bytes: Buffer): Buffer {
+  const shown = new Frame();
+  stream.push(bytes, shown);
+  return shown.take();
 }
 
 function contentOf(seen: Seen, key = 'content', index = 0): string {
@@ -312,15 +320,16 @@ test('a block that the prompt opened never shows, however it is cut, unless it i
   // What comes after the block streams again.
   const stream = new ChatStream({ ...OPTIONS, ...stripped });
   const said = saying('Hm', '</think>', 'Four', ' five').split(/(?<=\n\n)/);
-  const shown = said.map((event) => stream.push(Buffer.from(event)).toString());
+  const shown = said.map((event) => pushed(stream, Buffer.from(event)).toString());
   assert.deepEqual(
     shown.map((text) => /"content":"([^"]+)"/.exec(text)?.[1]),
     [undefined, undefined, 'Four', ' five', undefined, undefined],
   );
   // An engine that tells its reasoning apart leaves nothing open.
   const apart = new ChatStream({ ...OPTIONS, ...stripped });
-  apart.push(Buffer.from(vllm([delta({ reasoning_content: 'Hm' })])));
-  assert.match(apart.push(Buffer.from(vllm([delta({ content: 'Four' })]))).toString(), /Four/);
+  pushed(apart, Buffer.from(vllm([delta({ reasoning_content: 'Hm' })])));
+  const four = pushed(apart, Buffer.from(vllm([delta({ content: 'Four' })])));
+  assert.match(four.toString(), /Four/);
   // What was held comes with a call, or at the end.
   const call = { index: 0, id: 'c', type: 'function', function: { name: 'f', arguments: '{}' } };
   const calling = run(
@@ -451,10 +460,49 @@ test('an error of the engine, or garbage, ends the stream and is kept from the c
   assert.equal(run(`data: ${'x'.repeat(5000)}`).stream.failure, undefined);
 });
 
+test('a stream shows the same whatever other streams of its model have taught', () => {
+  const ids = fc.oneof(fc.constantFrom('x', 'chatcmpl-é', 'a"b', ''), fc.string({ maxLength: 9 }));
+  const times = fc.constantFrom('1', '1750000001', '0', '1.5', '1e9', '-4', 'null');
+  const sources = fc.constantFrom(PLAIN, MIXED, llama([delta({ content: 'x' })]) + PLAIN);
+  const given = fc
+    .record({ source: sources, id: ids, time: times })
+    .map(({ source, id, time }) =>
+      source
+        .replaceAll('"chatcmpl-up"', () => JSON.stringify(id))
+        .replaceAll('"created":1,', () => `"created":${time},`),
+    );
+  const cuts = fc.array(fc.nat(), { maxLength: 4 });
+  const spend = fc.constantFrom(1_000, 3);
+  fc.assert(
+    fc.property(fc.array(fc.tuple(given, cuts, spend), { maxLength: 5 }), (streams) => {
+      const layouts = new ChunkLayouts();
+      for (const [source, at, maxOutputTokens] of streams) {
+        const alone = run(source, { maxOutputTokens }, at);
+        const among = run(source, { maxOutputTokens, layouts, id: 'chatcmpl-other' }, at);
+        assert.equal(among.text.replaceAll('chatcmpl-other', OPTIONS.id), alone.text);
+        assert.deepEqual(among.stream.tally, alone.stream.tally);
+      }
+    }),
+    { numRuns: 300 },
+  );
+  // What one has learned the next has without parsing, and models and their layouts are bounded.
+  const layouts = new ChunkLayouts();
+  for (let at = 0; at < 20; at += 1) {
+    run(PLAIN.replaceAll('chatcmpl-up', `up-${at}`), { layouts });
+    assert.equal(layouts.of(OPTIONS.model).length, 1);
+  }
+  const [layout] = layouts.of(OPTIONS.model);
+  assert.ok(layout !== undefined);
+  for (let at = 0; at < 20; at += 1) layouts.add(OPTIONS.model, layout);
+  assert.equal(layouts.of(OPTIONS.model).length, 8);
+  for (let at = 0; at < 1_000; at += 1) layouts.add(`model-${at}`, layout);
+  assert.equal(layouts.of(OPTIONS.model).length, 0);
+});
+
 test('an event without an end is bounded', () => {
   const stream = new ChatStream(OPTIONS);
   const piece = Buffer.alloc(1024 * 1024, 0x78);
-  for (let at = 0; at < 12 && !stream.isOver; at += 1) stream.push(piece);
+  for (let at = 0; at < 12 && !stream.isOver; at += 1) pushed(stream, piece);
   assert.equal(stream.failure?.code, 'broken_stream');
 });
 

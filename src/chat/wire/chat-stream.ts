@@ -8,7 +8,16 @@
  * ends a choice that goes beyond its grant.
  * Does no I/O and knows no time: the route reads, waits, settles and writes.
  */
-import { CHUNK_OBJECT, type ChunkTemplate, learnTemplate, textOnlyKind } from './chunk-template.ts';
+import {
+  CHUNK_OBJECT,
+  type ChunkLayout,
+  type ChunkLayouts,
+  type ChunkTemplate,
+  learnLayout,
+  MAX_LAYOUTS,
+  templateOf,
+  textOnlyKind,
+} from './chunk-template.ts';
 import type { HeldRound } from './held-calls.ts';
 import { isJsonObject, type JsonObject } from '../../json/json-scan.ts';
 import {
@@ -23,6 +32,7 @@ import { type AnswerEnd, type AnswerFrame, documentsCall, endMembers } from './c
 import type { FoundDocument, RawResult, SearchResult } from '../web/web.ts';
 import { citedBy, NOTHING_CITED } from './engine-citations.ts';
 import { SseEvents, type SseData } from '../../http/sse-events.ts';
+import { Frame } from '../../http/stream-writer.ts';
 import { StreamChoice, type StreamChoiceOptions } from './stream-choice.ts';
 import type { Fault } from '../../core/faults.ts';
 import { readUsage, type ReportedUsage } from '../../engines/usage.ts';
@@ -42,6 +52,8 @@ export interface OtherEvents {
 export interface ChatStreamOptions extends StreamChoiceOptions, AnswerFrame {
   /** Absent: chunks of chat completions. */
   readonly events?: OtherEvents | undefined;
+  /** What other streams have learned. */
+  readonly layouts?: ChunkLayouts | undefined;
 }
 
 /** An error that the engine sent inside its stream, or `broken_stream`: for the log, not the caller. */
@@ -52,11 +64,7 @@ export interface EngineFailure {
 }
 
 const DONE = '[DONE]';
-const DONE_EVENT = Buffer.from(`data: ${DONE}\n\n`);
-const EMPTY = Buffer.alloc(0);
-
-/** More layouts than this are not worth comparing with; the oldest gives way. */
-const MAX_TEMPLATES = 8;
+const DONE_EVENT = `data: ${DONE}\n\n`;
 
 export class ChatStream {
   readonly #options: ChatStreamOptions;
@@ -67,6 +75,8 @@ export class ChatStream {
   #templates: ChunkTemplate[] = [];
   /** Rewritten text has no constant layout. */
   readonly #canLearn: boolean;
+  /** Where an event of a layout says nothing but its text. */
+  readonly #layouts: ChunkLayouts | undefined;
   #isDone = false;
   #areDocumentsShown = false;
   /** What the engine said last of its usage, maybe before its end. */
@@ -84,6 +94,8 @@ export class ChatStream {
     this.#options = options;
     this.#canLearn =
       !options.stripThinkTags && !options.dropReasoning && options.heldTool === undefined;
+    const isPlain = options.documents === undefined && options.readsCitations !== true;
+    this.#layouts = this.#canLearn && isPlain ? options.layouts : undefined;
   }
 
   /** What was produced so far in this round. */
@@ -110,76 +122,50 @@ export class ChatStream {
   }
 
   /**
-   * The bytes for the caller that these bytes of the engine complete; may be empty. Never throws:
+   * Adds the bytes for the caller that these bytes of the engine complete; maybe none. Never throws:
    * what is no chat stream becomes a `failure`.
    */
-  push(chunk: Buffer): Buffer {
-    if (this.#isDone || this.isCutOff || this.failure !== undefined) return EMPTY;
+  push(chunk: Buffer, into: Frame): void {
+    if (this.#isDone || this.isCutOff || this.failure !== undefined) return;
     const { events } = this.#options;
-    let out: Buffer = EMPTY;
-    let length = 0;
-    let copied = 0;
-    if (events !== undefined) {
-      ({ out, copied } = this.#tell(events, chunk));
-      length = out.length;
-    } else if (this.#isBetween) {
-      // Events of a known layout, up to the first that is none.
-      while (copied < chunk.length) {
-        const template = this.#templateOf(chunk, copied);
-        if (template === undefined) break;
-        const neededBytes = length + template.end - copied + template.addedBytes;
-        if (neededBytes > out.length) {
-          // Mostly the chunk is one event.
-          const isLast = template.end === chunk.length;
-          const mostBytes = isLast
-            ? neededBytes
-            : template.mostBytes(chunk.length - copied) + length;
-          const larger = Buffer.allocUnsafe(mostBytes);
-          out.copy(larger, 0, 0, length);
-          out = larger;
-        }
-        length = template.write(chunk, out, length);
-        copied = template.end;
-      }
-    }
-    if (length < out.length) out = out.subarray(0, length);
-    if (copied === chunk.length) return out;
-    const shown = [out];
-    if (!this.#events.push(chunk.subarray(copied))) this.failure = BROKEN;
-    for (let data = this.#events.next(); data !== undefined; data = this.#events.next()) {
-      this.#take(data, shown);
-      if (this.isOver) break;
-    }
-    this.#isBetween = this.#events.isBetween;
-    return Buffer.concat(shown);
-  }
-
-  /** Of events of a known layout another protocol gets nothing but the text; and where they end. */
-  #tell(events: OtherEvents, chunk: Buffer): { readonly out: Buffer; readonly copied: number } {
-    let text = '';
+    // Events of a known layout, up to the first that is none.
     let copied = 0;
     while (this.#isBetween && copied < chunk.length) {
       const template = this.#templateOf(chunk, copied);
       if (template === undefined) break;
-      const { kind, call, textStart, textEnd, end } = template;
-      text += events.text(kind, chunk.toString('utf8', textStart, textEnd), call);
-      copied = end;
+      if (events !== undefined) tell(events, template, chunk, into);
+      else {
+        // Mostly the chunk is one event.
+        const isLast = template.end === chunk.length;
+        const leftBytes = chunk.length - copied;
+        into.room(isLast ? leftBytes + template.addedBytes : template.mostBytes(leftBytes));
+        into.end = template.write(chunk, into.bytes, into.end);
+      }
+      copied = template.end;
     }
-    return { out: text === '' ? EMPTY : Buffer.from(text), copied };
+    if (copied === chunk.length) return;
+    const isFirstKnown = this.#isBetween;
+    if (!this.#events.push(chunk.subarray(copied))) this.failure = BROKEN;
+    for (let data = this.#events.next(); data !== undefined; data = this.#events.next()) {
+      this.#take(data, into, isFirstKnown && data.event?.start === 0);
+      if (this.isOver) break;
+    }
+    this.#isBetween = this.#events.isBetween;
   }
 
   /** The bytes of an event that the engine did not end with a blank line. Call at its end. */
   flush(): Buffer {
-    const shown: Buffer[] = [];
+    const shown = new Frame();
     const data = this.isOver ? undefined : this.#events.finish();
     if (data !== undefined && isWhole(data)) this.#take(data, shown);
-    return Buffer.concat(shown);
+    return shown.take();
   }
 
   /** The first chunk of `include_search_results_in_stream`. */
   citationsChunk(citations: readonly SearchResult[]): Buffer {
     const parameters = { web_search_citations: citations };
-    return this.#ownChunk([], { [`${this.#options.serviceName}_parameters`]: parameters });
+    const more = { [`${this.#options.serviceName}_parameters`]: parameters };
+    return Buffer.from(this.#ownChunk([], more));
   }
 
   /** What the engine said when it ended with nothing but calls of the held tool. */
@@ -211,23 +197,23 @@ export class ChatStream {
    * usage and cost, then `[DONE]`.
    */
   closing(end: AnswerEnd, found?: readonly FoundDocument[]): Buffer {
-    const shown: Buffer[] = [];
+    const shown = new Frame();
     const { events } = this.#options;
     if (events !== undefined) return Buffer.from(this.#closeChoices(events) + events.end(end));
     if (found !== undefined || this.#choices.size === 0) {
       const first = this.#choice(0);
       if (found !== undefined) {
         this.#startChoice(first, shown);
-        shown.push(this.#documentsChunk(found, first.addCall()));
+        shown.addText(this.#documentsChunk(found, first.addCall()));
       }
     }
     for (const choice of this.#choices.values()) {
       if (choice.isFinished && !choice.isHeld) continue;
       this.#startChoice(choice, shown);
-      shown.push(this.#ownChunk([choice.close(this.isCutOff ? 'length' : 'stop')]));
+      shown.addText(this.#ownChunk([choice.close(this.isCutOff ? 'length' : 'stop')]));
     }
-    shown.push(this.usageChunk(end), DONE_EVENT);
-    return Buffer.concat(shown);
+    shown.addText(this.#usageText(end) + DONE_EVENT);
+    return shown.take();
   }
 
   #closeChoices(events: OtherEvents): string {
@@ -241,38 +227,57 @@ export class ChatStream {
 
   /** The chunk of usage and cost: the last of a complete stream, before the error of another. */
   usageChunk(end: AnswerEnd): Buffer {
+    return Buffer.from(this.#usageText(end));
+  }
+
+  #usageText(end: AnswerEnd): string {
     return this.#ownChunk([], endMembers(this.#options.serviceName, end));
   }
 
   /** The layout of the event that is there whole from `start` on, its text counted. */
   #templateOf(bytes: Buffer, start: number): ChunkTemplate | undefined {
     const templates = this.#templates;
-    for (let at = 0; at < templates.length; at += 1) {
+    let found: ChunkTemplate | undefined;
+    for (let at = 0; at < templates.length && found === undefined; at += 1) {
       const template = templates[at];
-      if (template === undefined || !template.matches(bytes, start)) continue;
-      if (template.textEnd === template.textStart) return template;
-      // Where the grant ends the text is cut, which takes parsing.
-      if (!template.counter.count(template.kind, template.textBytes)) return undefined;
-      this.hasShownText = true;
+      if (template?.matches(bytes, start) === true) found = template;
+    }
+    if (this.#layouts !== undefined) found ??= this.#sharedTemplate(this.#layouts, bytes, start);
+    if (found === undefined || found.textEnd === found.textStart) return found;
+    // Where the grant ends the text is cut, which takes parsing.
+    if (!found.counter.count(found.kind, found.textBytes)) return undefined;
+    this.hasShownText = true;
+    return found;
+  }
+
+  /** The same of a layout that other streams have learned, its text not counted. */
+  #sharedTemplate(layouts: ChunkLayouts, bytes: Buffer, start: number): ChunkTemplate | undefined {
+    for (const layout of layouts.of(this.#options.model)) {
+      const counter = this.#choices.get(layout.choice);
+      if (counter?.hasRole !== true) continue;
+      const template = templateOf(layout, counter, this.#options, bytes, start);
+      if (template?.matches(bytes, start) !== true) continue;
+      this.#keep(template);
       return template;
     }
     return undefined;
   }
 
-  #take(data: SseData, shown: Buffer[]): void {
+  #keep(template: ChunkTemplate): void {
+    if (this.#templates.length >= MAX_LAYOUTS) this.#templates.pop();
+    this.#templates.unshift(template);
+  }
+
+  /** `isUnlike`: the event is known to have no layout. */
+  #take(data: SseData, shown: Frame, isUnlike = false): void {
     const { event } = data;
-    if (event !== undefined) {
+    if (event !== undefined && !isUnlike) {
       const template = this.#templateOf(data.bytes, event.start);
       if (template !== undefined) {
         const { events } = this.#options;
-        if (events !== undefined) {
-          const { kind, call, textStart, textEnd } = template;
-          const json = data.bytes.toString('utf8', textStart, textEnd);
-          shown.push(Buffer.from(events.text(kind, json, call)));
-          return;
-        }
-        const out = Buffer.allocUnsafe(template.mostBytes(event.end - event.start));
-        shown.push(out.subarray(0, template.write(data.bytes, out, 0)));
+        if (events !== undefined) return tell(events, template, data.bytes, shown);
+        shown.room(template.mostBytes(event.end - event.start));
+        shown.end = template.write(data.bytes, shown.bytes, shown.end);
         return;
       }
     }
@@ -302,13 +307,13 @@ export class ChatStream {
     this.hasShownText ||= given.some(hasText);
     const { id, model, createdS, events } = this.#options;
     if (events !== undefined) {
-      for (const choice of given) shown.push(Buffer.from(events.choice(choice)));
+      for (const choice of given) shown.addText(events.choice(choice));
       this.#learn(chunk, data);
       return;
     }
     const { usage: _taken, ...others } = chunk;
     const head = { id, object: CHUNK_OBJECT, created: createdS, model };
-    shown.push(eventBytes({ ...others, ...head, choices: given }));
+    shown.addText(eventText({ ...others, ...head, choices: given }));
     this.#learn(chunk, data);
     const { documents } = this.#options;
     if (documents !== undefined && given.some((choice) => choice['index'] === 0)) {
@@ -316,7 +321,7 @@ export class ChatStream {
     }
   }
 
-  #showChoices(choices: readonly unknown[], before: Buffer[]): JsonObject[] {
+  #showChoices(choices: readonly unknown[], before: Frame): JsonObject[] {
     const shown: JsonObject[] = [];
     for (let position = 0; position < choices.length; position += 1) {
       const given = choices[position];
@@ -350,33 +355,33 @@ export class ChatStream {
   }
 
   /** The role chunk, for engines that leave it out. */
-  #startChoice(choice: StreamChoice, shown: Buffer[]): void {
+  #startChoice(choice: StreamChoice, shown: Frame): void {
     if (choice.hasRole) return;
     choice.hasRole = true;
     if (this.#options.events !== undefined) return;
     const delta = { role: 'assistant', content: '' };
     const { index } = choice;
-    shown.push(this.#ownChunk([{ index, delta, logprobs: null, finish_reason: null }]));
+    shown.addText(this.#ownChunk([{ index, delta, logprobs: null, finish_reason: null }]));
     if (index === 0) this.#showDocuments(shown);
   }
 
-  #showDocuments(shown: Buffer[]): void {
+  #showDocuments(shown: Frame): void {
     const { documents } = this.#options;
     if (documents === undefined || this.#areDocumentsShown) return;
     this.#areDocumentsShown = true;
-    shown.push(this.#documentsChunk(documents, 0));
+    shown.addText(this.#documentsChunk(documents, 0));
   }
 
-  #documentsChunk(documents: readonly FoundDocument[], index: number): Buffer {
+  #documentsChunk(documents: readonly FoundDocument[], index: number): string {
     const call = documentsCall(this.#options.serviceName, documents);
     const delta = { tool_calls: [{ index, ...call }] };
     return this.#ownChunk([{ index: 0, delta, logprobs: null, finish_reason: null }]);
   }
 
-  #ownChunk(choices: readonly JsonObject[], more: JsonObject = {}): Buffer {
+  #ownChunk(choices: readonly JsonObject[], more: JsonObject = {}): string {
     const { id, model, createdS } = this.#options;
     const head = { id, object: CHUNK_OBJECT, created: createdS, model };
-    return eventBytes({ ...head, choices, ...more });
+    return eventText({ ...head, choices, ...more });
   }
 
   #learn(chunk: JsonObject, data: SseData): void {
@@ -384,17 +389,39 @@ export class ChatStream {
     const text = textOnlyKind(chunk, this.#options.documents !== undefined);
     const counter = text === undefined ? undefined : this.#choices.get(text.choice);
     if (text === undefined || counter === undefined) return;
-    const { kind, call } = text;
-    const template = learnTemplate(data, { kind, counter, call }, this.#options);
-    if (template === undefined) return;
-    if (this.#templates.length >= MAX_TEMPLATES) this.#templates.pop();
-    this.#templates.unshift(template);
+    const layout = learnLayout(data, text, this.#options);
+    if (layout === undefined || data.event === undefined) return;
+    const template = templateOf(layout, counter, this.#options, data.bytes, data.event.start);
+    if (template !== undefined) this.#keep(template);
+    if (this.#isShareable(layout, data)) this.#layouts?.add(this.#options.model, layout);
+  }
+
+  /** Whether other streams can have events of this layout, and none has told. */
+  #isShareable(layout: ChunkLayout, { bytes, event }: SseData): boolean {
+    // The index of a call is what this stream has made of it.
+    if (layout.gaps.length < ALL_GAPS || layout.kind === 'tool' || event === undefined)
+      return false;
+    const known = this.#layouts?.of(this.#options.model) ?? [];
+    return !known.some((one) => {
+      const counter = this.#choices.get(one.choice);
+      if (counter === undefined) return false;
+      return templateOf(one, counter, this.#options, bytes, event.start) !== undefined;
+    });
   }
 }
 
+/** The text, the id and the time. */
+const ALL_GAPS = 3;
+
 /** One event with JSON data. */
-function eventBytes(value: unknown): Buffer {
-  return Buffer.from(`data: ${JSON.stringify(value)}\n\n`);
+function eventText(value: unknown): string {
+  return `data: ${JSON.stringify(value)}\n\n`;
+}
+
+/** Of an event of a known layout another protocol gets nothing but the text. */
+function tell(events: OtherEvents, template: ChunkTemplate, bytes: Buffer, into: Frame): void {
+  const { kind, call, textStart, textEnd } = template;
+  into.addText(events.text(kind, bytes.toString('utf8', textStart, textEnd), call));
 }
 
 function hasText(choice: JsonObject): boolean {
@@ -446,7 +473,7 @@ export function streamErrorEvents(fault: Fault): Buffer {
     param: null,
     ...(retryAfter === undefined ? {} : { retry_after: retryAfter }),
   };
-  return Buffer.concat([eventBytes({ error }), DONE_EVENT]);
+  return Buffer.from(eventText({ error }) + DONE_EVENT);
 }
 
 function errorNames(fault: Fault): { readonly type: string; readonly code: string } {

@@ -2,11 +2,19 @@
  * The fast path of a stream. Events of one kind differ only in one text, so the first of a kind is
  * parsed and becomes a template: the bytes before and after the text, and the same with our id,
  * model and time. A later event that has exactly these bytes around one JSON string needs no parsing.
+ * Between the streams of a model the engine's id and time differ besides: with gaps for them the same
+ * bytes are a layout, so that of all streams one has to parse such an event.
  *
  * Invariant: a match proves that the chunk has the structure of the one that was parsed; it is
  * never a guess. A chunk that does not match takes the slow path.
  */
-import { childrenOf, type ChildSpan, isJsonObject, type JsonObject } from '../../json/json-scan.ts';
+import {
+  childrenOf,
+  type ChildSpan,
+  isJsonObject,
+  type JsonObject,
+  type Span,
+} from '../../json/json-scan.ts';
 import { madeBy, reasoningOf, textBytes, type TextKind, toolCallsOf } from './chat-choice.ts';
 import type { SseData } from '../../http/sse-events.ts';
 
@@ -27,9 +35,50 @@ export interface ShownFrame {
 /** The text that a chunk carries, and the choice that it belongs to. */
 interface ChunkText {
   readonly kind: TextKind;
-  readonly counter: TextCounter;
+  /** Index of the choice. */
+  readonly choice: number;
   /** Index of the call whose arguments it is. */
   readonly call: number;
+}
+
+/** What differs between two events of a layout. */
+type GapName = 'text' | 'id' | 'created';
+
+/** How the events that carry a text of a choice look, whatever stream of a model they are of. */
+export interface ChunkLayout extends ChunkText {
+  /** In the order of the bytes. */
+  readonly gaps: readonly GapName[];
+  /** The engine's event before each gap and after the last, blank line included. */
+  readonly given: readonly Buffer[];
+  /** The same of the caller's event. */
+  readonly shown: readonly string[];
+}
+
+/** Layouts of one model that are worth comparing with, and models; the oldest gives way. */
+export const MAX_LAYOUTS = 8;
+const MAX_MODELS = 1_000;
+const NO_LAYOUTS: readonly ChunkLayout[] = [];
+
+/** What the streams of a server have learned from each other. Shows nothing of one to another. */
+export class ChunkLayouts {
+  readonly #ofModel = new Map<string, ChunkLayout[]>();
+
+  of(model: string): readonly ChunkLayout[] {
+    return this.#ofModel.get(model) ?? NO_LAYOUTS;
+  }
+
+  add(model: string, layout: ChunkLayout): void {
+    const known = this.#ofModel.get(model) ?? [];
+    if (known.length === 0) {
+      for (const oldest of this.#ofModel.keys()) {
+        if (this.#ofModel.size < MAX_MODELS) break;
+        this.#ofModel.delete(oldest);
+      }
+      this.#ofModel.set(model, known);
+    }
+    if (known.length >= MAX_LAYOUTS) known.pop();
+    known.unshift(layout);
+  }
 }
 
 const LINE_FEED = 0x0a;
@@ -58,10 +107,14 @@ export class ChunkTemplate {
   readonly #tailEnd: number;
   readonly #shownHeadEnd: number;
 
-  constructor(text: ChunkText, parts: readonly [Buffer, Buffer, Buffer, Buffer]) {
-    this.kind = text.kind;
-    this.call = text.call;
-    this.counter = text.counter;
+  constructor(
+    { kind, call }: ChunkText,
+    counter: TextCounter,
+    parts: readonly [Buffer, Buffer, Buffer, Buffer],
+  ) {
+    this.kind = kind;
+    this.call = call;
+    this.counter = counter;
     this.#bytes = Buffer.concat(parts);
     this.#headEnd = parts[0].length;
     this.#tailEnd = this.#headEnd + parts[1].length;
@@ -132,17 +185,17 @@ function parsedBytes(bytes: Buffer, start: number, end: number): number {
 const OTHER_REASONING = '"reasoning"';
 
 /**
- * The template of a chunk whose one choice carries nothing but a text; `undefined` when its
- * bytes are laid out in another way. The caller has checked the parsed chunk.
+ * The layout of a chunk whose one choice carries nothing but a text; `undefined` when its bytes are
+ * laid out in another way. The caller has checked the parsed chunk. It is of this stream alone where
+ * `id` and `created` have no gap: then they are no plain text and no plain number.
  */
-export function learnTemplate(
-  data: SseData,
+export function learnLayout(
+  { bytes: source, start: dataStart, end: dataEnd, event }: SseData,
   text: ChunkText,
   frame: ShownFrame,
-): ChunkTemplate | undefined {
-  const { event } = data;
+): ChunkLayout | undefined {
   if (event === undefined) return undefined;
-  const bytes = data.bytes.subarray(data.start, data.end);
+  const bytes = source.subarray(dataStart, dataEnd);
   const members = childrenOf(bytes).spans;
   const member = textMember(bytes, members, text.kind);
   if (member === undefined || bytes[member.valueStart] !== QUOTE) return undefined;
@@ -151,12 +204,19 @@ export function learnTemplate(
     model: JSON.stringify(frame.model),
     created: String(frame.createdS),
   };
-  // In the order of the bytes.
+  // Both in the order of the bytes.
   const patches: Patch[] = [];
+  const gaps: Gap[] = [];
   for (const { key, start, valueStart, end } of members) {
+    if (member.start >= start && member.end <= end) {
+      gaps.push({ name: 'text', start: member.valueStart + 1, end: member.end - 1 });
+    }
     const shown = Object.hasOwn(named, key) ? named[key] : undefined;
-    if (shown !== undefined) patches.push({ start: valueStart, end, text: shown });
-    else if (start < member.start && member.end < end && member.key === 'reasoning') {
+    if (shown !== undefined) {
+      const gap = gapOf(key, bytes, valueStart, end);
+      if (gap === undefined) patches.push({ start: valueStart, end, text: shown });
+      else gaps.push(gap);
+    } else if (start < member.start && member.end < end && member.key === 'reasoning') {
       const nameEnd = member.start + OTHER_REASONING.length;
       if (bytes.toString('utf8', member.start, nameEnd) !== OTHER_REASONING) return undefined;
       patches.push({ start: member.start, end: nameEnd, text: '"reasoning_content"' });
@@ -164,13 +224,108 @@ export function learnTemplate(
   }
   // Each of the three is there, and once.
   for (const key in named) if (find(members, key) === undefined) return undefined;
-  const headEnd = member.valueStart + 1;
-  const tailStart = member.end - 1;
-  return new ChunkTemplate(text, [
-    data.bytes.subarray(event.start, data.start + headEnd),
-    data.bytes.subarray(data.start + tailStart, event.end),
-    Buffer.from(`data: ${patched(bytes, 0, headEnd, patches)}`),
-    Buffer.from(`${patched(bytes, tailStart, bytes.length, patches)}\n\n`),
+  const given: Buffer[] = [];
+  const shown: string[] = [];
+  let at = 0;
+  for (const gap of gaps) {
+    given.push(
+      Buffer.from(source.subarray(at === 0 ? event.start : dataStart + at, dataStart + gap.start)),
+    );
+    shown.push((at === 0 ? 'data: ' : '') + patched(bytes, at, gap.start, patches));
+    at = gap.end;
+  }
+  given.push(Buffer.from(source.subarray(dataStart + at, event.end)));
+  shown.push(`${patched(bytes, at, bytes.length, patches)}\n\n`);
+  return { ...text, gaps: gaps.map(({ name }) => name), given, shown };
+}
+
+interface Gap extends Span {
+  readonly name: GapName;
+}
+
+/** The most of an id. */
+const MAX_ID_BYTES = 256;
+const ZERO = 0x30;
+const NINE = 0x39;
+const SPACE = 0x20;
+
+/** Where the value of a member stands, without quotes, when it is a plain one. */
+function gapOf(key: string, bytes: Buffer, start: number, end: number): Gap | undefined {
+  if (key === 'created') {
+    return createdEnd(bytes, start) === end ? { name: 'created', start, end } : undefined;
+  }
+  const isPlain = key === 'id' && bytes[start] === QUOTE && idEnd(bytes, start + 1) === end - 1;
+  return isPlain ? { name: 'id', start: start + 1, end: end - 1 } : undefined;
+}
+
+/** The quote after a plain text; -1 for any other. */
+function idEnd(bytes: Buffer, start: number): number {
+  for (let at = start; at - start <= MAX_ID_BYTES; at += 1) {
+    const byte = bytes[at] ?? 0;
+    if (byte === QUOTE) return at;
+    if (byte < SPACE || byte === BACKSLASH) return -1;
+  }
+  return -1;
+}
+
+/** The end of a whole number in its one spelling; -1 for any other. */
+function createdEnd(bytes: Buffer, start: number): number {
+  let at = start;
+  for (let byte = bytes[at] ?? 0; byte >= ZERO && byte <= NINE; byte = bytes[at] ?? 0) at += 1;
+  return at === start || (at > start + 1 && bytes[start] === ZERO) ? -1 : at;
+}
+
+/** The quote after a text with any escapes; -1 when the line ends before. */
+function textEnd(bytes: Buffer, start: number): number {
+  for (let at = start; at < bytes.length; at += 1) {
+    const byte = bytes[at];
+    if (byte === QUOTE) return at;
+    if (byte === BACKSLASH) at += 1;
+    if (bytes[at] === LINE_FEED) return -1;
+  }
+  return -1;
+}
+
+/** The template of the event that begins at `start`, when it has the layout. */
+export function templateOf(
+  layout: ChunkLayout,
+  counter: TextCounter,
+  frame: ShownFrame,
+  bytes: Buffer,
+  start: number,
+): ChunkTemplate | undefined {
+  const { gaps, given, shown } = layout;
+  let at = start;
+  let textStart = -1;
+  let textStop = -1;
+  let shownHead = '';
+  let shownTail = '';
+  for (let index = 0; index < given.length; index += 1) {
+    const piece = given[index];
+    if (piece === undefined) return undefined;
+    if (piece.compare(bytes, at, Math.min(at + piece.length, bytes.length)) !== 0) return undefined;
+    at += piece.length;
+    shownTail += shown[index] ?? '';
+    const gap = gaps[index];
+    if (gap === undefined) continue;
+    const from = at;
+    if (gap === 'text') at = textEnd(bytes, from);
+    else at = gap === 'id' ? idEnd(bytes, from) : createdEnd(bytes, from);
+    if (at === -1) return undefined;
+    if (gap === 'id') shownTail += JSON.stringify(frame.id).slice(1, -1);
+    else if (gap === 'created') shownTail += String(frame.createdS);
+    else {
+      textStart = from;
+      textStop = at;
+      shownHead = shownTail;
+      shownTail = '';
+    }
+  }
+  return new ChunkTemplate(layout, counter, [
+    bytes.subarray(start, textStart),
+    bytes.subarray(textStop, at),
+    Buffer.from(shownHead),
+    Buffer.from(shownTail),
   ]);
 }
 
@@ -206,9 +361,7 @@ function textMember(
   return find(inside(bytes, inside(bytes, delta, 'tool_calls'), 'function'), 'arguments');
 }
 
-interface Patch {
-  readonly start: number;
-  readonly end: number;
+interface Patch extends Span {
   readonly text: string;
 }
 
@@ -226,10 +379,7 @@ function patched(bytes: Buffer, from: number, to: number, patches: readonly Patc
 const DELTA_TEXTS = ['content', 'reasoning_content', 'reasoning', 'tool_calls'];
 
 /** Which text of which choice a chunk carries, when it carries one text and nothing else. */
-export function textOnlyKind(
-  chunk: JsonObject,
-  hasDocuments: boolean,
-): { readonly kind: TextKind; readonly choice: number; readonly call: number } | undefined {
+export function textOnlyKind(chunk: JsonObject, hasDocuments: boolean): ChunkText | undefined {
   const { choices } = chunk;
   const choice: unknown = Array.isArray(choices) && choices.length === 1 ? choices[0] : undefined;
   if (!isJsonObject(choice) || !isJsonObject(choice['delta'])) return undefined;
