@@ -371,6 +371,19 @@ export async function cappedSpending(
   );
 }
 
+/** What counts against a cap in the period that runs at `nowMs`, also before a request has made its row. */
+export async function spendingOfCap(
+  store: Queryable,
+  settings: AllowanceSettings,
+  nowMs: number,
+): Promise<Spending> {
+  const capped = await cappedSpending(store, [settings.id], nowMs);
+  return (
+    capped.get(settings.id) ??
+    (await countedSince(store, settings, periodStartDay(settings.period, nowMs)))
+  );
+}
+
 /** The first day of the period that runs at `nowMs`; 0 for LIFETIME. */
 export function periodStartDay(period: AllowancePeriod, nowMs: number): number {
   return dayOf(periodStartMs(period, nowMs));

@@ -72,6 +72,7 @@ export {
   type Spending,
   cappedSpending,
   periodStartDay,
+  spendingOfCap,
   spendingSince,
 } from './allowances.ts';
 export type { OperatorMove, OperatorMoveAnswer } from './operator-moves.ts';
