@@ -5,6 +5,7 @@
  * - Nothing is said about a payment before its signature is checked, of a credited one neither.
  * - Whoever shows a payment that has a row may have read it on the chain. It learns what has become
  *   of the payment, never a balance, and is served only as a retry of the request that opened it.
+ * - A ceiling of a wallet with enough credit moves nothing, and serves one request as a sign-in does.
  * - An answer does not wait for a slow node: the work goes on, and the next request joins it.
  */
 import { SECOND_MS } from '../core/clock.ts';
@@ -12,11 +13,19 @@ import { Fault } from '../core/faults.ts';
 import type { Nano } from '../core/money.ts';
 import { chainReason } from './chain-reason.ts';
 import { type AmountLimits, checkAmount, mostUnder, readEnvelope, usdOf } from './envelope.ts';
+import { encodeHeader } from './header-codec.ts';
 import { nanoToUnits, unitsAbove, unitsToNano } from './networks.ts';
 import type { Passes, RetryProof } from './passes.ts';
 import { type SignedPayment, refusePayment } from './payment.ts';
 import type { PaymentServices } from './payment-options.ts';
-import { alreadyCredited, notSent, pending, rejected, withClaim } from './top-up-faults.ts';
+import {
+  alreadyCredited,
+  notSent,
+  pending,
+  rejected,
+  servedAlready,
+  withClaim,
+} from './top-up-faults.ts';
 import { type OnOpened, type TopUpReceipt, receiptOf, underItsOffer } from './top-up-records.ts';
 import { MAX_PATH_CHARS } from './requirements.ts';
 import type { Amounts } from './settings.ts';
@@ -30,9 +39,10 @@ export interface OfferedPayment {
   readonly amountNano: Nano;
   /**
    * Settles and credits it: all of it, or of the scheme `upto` as much as is wanted and at least the
-   * least payment. Throws as a top-up does, and 409 when it has served another request.
+   * least payment, but nothing when nothing is wanted. Gives the value of the `PAYMENT-RESPONSE` header.
+   * Throws as a top-up does, and 409 when it has served another request.
    */
-  take(wanted: Nano): Promise<TopUpReceipt>;
+  take(wanted: Nano): Promise<string>;
 }
 
 /** What an answer may take beyond `settleWaitSeconds`. */
@@ -86,6 +96,8 @@ export class ShownPayments {
     const passes = this.#passes;
     const shown = await this.#read(header, proof, this.#limits.offer);
     const { payment, isNew } = shown;
+    const isCeiling = isNew && payment.authorization.kind === 'permit2';
+    if (isCeiling) await this.#requireUnspent(payment, proof);
     if (isNew) await this.#soon(shown, this.#topUps.check(payment), tooLate);
     else if (!(await passes.isRetry(payment.key, proof))) {
       // Helps it on its way, and says no more than what has become of it.
@@ -95,12 +107,27 @@ export class ShownPayments {
       wallet: payment.wallet,
       amountNano: unitsToNano(payment.amountUnits),
       take: async (wanted) => {
-        if (isNew && payment.authorization.kind === 'permit2') {
+        if (isCeiling && wanted <= 0n) return await this.#moveNothing(payment, proof);
+        if (isCeiling) {
+          if (await passes.isSpent(payment.key)) throw servedAlready();
           shown.payment = { ...payment, amountUnits: this.#unitsOf(payment, wanted) };
         }
-        return await this.#take(shown, proof);
+        return (await this.#take(shown, proof)).responseHeader;
       },
     };
+  }
+
+  /** Lets in a retry of the request that a ceiling has served, whose answer may be kept. Throws 409. */
+  async #requireUnspent({ key }: SignedPayment, proof: RetryProof): Promise<void> {
+    const passes = this.#passes;
+    if ((await passes.isSpent(key)) && !(await passes.isRetry(key, proof))) throw servedAlready();
+  }
+
+  /** Serves one request from the credit of the wallet, as the scheme says it: settled with nothing. */
+  async #moveNothing(payment: SignedPayment, proof: RetryProof): Promise<string> {
+    if (!(await this.#passes.spend(payment.key, proof))) throw servedAlready();
+    const { network, wallet: payer } = payment;
+    return encodeHeader({ success: true, transaction: '', network, payer, amount: '0' });
   }
 
   /** How much of an `upto` payment is moved: what is wanted, from the least payment to all of it. */

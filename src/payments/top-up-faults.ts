@@ -106,6 +106,15 @@ export function alreadyCredited(receipt: { readonly responseHeader: string }): F
   );
 }
 
+/** 409: its wallet had the credit, so nothing was moved, and the signature has served its one request. */
+export function servedAlready(): Fault {
+  return refusePayment(
+    'PAYMENT_ALREADY_CREDITED',
+    'This signature has served a request already, from the credit of its wallet; nothing was moved. Sign a new one, or sign in with the wallet',
+    { canRetry: false },
+  );
+}
+
 /** The same refusal with the secret that marks a retry, where the same header is to be sent again. */
 export function withClaim(error: unknown, claim: string): unknown {
   if (!(error instanceof Fault) || !RETRIED.has(error.code)) return error;

@@ -204,24 +204,63 @@ describe('upto on Base', () => {
       [250_000_000n, 250_000n],
       [250_000_100n, 250_001n],
       [10_000n, 100_000n],
-      [-3_000_000_000n, 100_000n],
+      [1n, 100_000n],
       [40_000_000_000n, 1_000_000n],
     ] as const) {
       test(`of the official client's 1 USD, for a request that wants ${wanted} nano-USD: ${units} units`, async () => {
         const account = await buyer();
         const offered = await rig.payments.offer(await officialHeader(account), PROOF);
         assert.equal(offered.amountNano, usdToNano(1));
-        const receipt = await offered.take(nano(wanted));
-        assert.equal(receipt.amountNano, units * 1_000n);
+        const response = await offered.take(nano(wanted));
         assert.equal(await balanceOf(account), units * 1_000n);
         assert.equal(await chain.balance(account.address), 100n * USD - units);
-        const settled = decodePaymentResponseHeader(receipt.responseHeader);
+        const settled = decodePaymentResponseHeader(response);
         assert.deepEqual(
           [settled.success, settled.amount, settled.payer],
           [true, String(units), account.address.toLowerCase()],
         );
       });
     }
+
+    test('nothing is moved for a request that its credit covers, and the signature serves one', async () => {
+      const account = await buyer();
+      const header = await signedHeader(account);
+      const offers = await Promise.all([1, 2].map(() => rig.payments.offer(header, PROOF)));
+      const served = await Promise.allSettled(offers.map((one) => one.take(nano(0n))));
+      const [response, ...more] = served.flatMap((one) =>
+        one.status === 'fulfilled' ? [one.value] : [],
+      );
+      assert.deepEqual(more, [], 'at once');
+      assert.deepEqual(decodePaymentResponseHeader(response ?? ''), {
+        success: true,
+        transaction: '',
+        network: BASE,
+        payer: account.address.toLowerCase(),
+        amount: '0',
+      });
+      const words = /has served a request already, .* nothing was moved/;
+      for (const wanted of [nano(0n), usdToNano(5)]) {
+        const again = await refusal(pay(header, wanted));
+        assert.equal(again.code, 'PAYMENT_ALREADY_CREDITED');
+        assert.match(again.message, words);
+      }
+      // Offered before it was spent, and wanted for more than the credit after.
+      assert.match((await refusal(offers[0]!.take(usdToNano(5)))).message, words);
+      assert.deepEqual(await rowsOf(account), []);
+      assert.equal(await chain.balance(account.address), 100n * USD);
+    });
+
+    test('a retry of such a request is let in by its key, where its answer is kept, and moves nothing', async () => {
+      const account = await buyer();
+      const header = await signedHeader(account);
+      const own = { ...PROOF, idempotencyKey: 'a-key-that-nobody-guesses' };
+      await (await rig.payments.offer(header, own)).take(nano(0n));
+      const retry = await rig.payments.offer(header, own);
+      assert.equal((await refusal(retry.take(usdToNano(1)))).code, 'PAYMENT_ALREADY_CREDITED');
+      const other = { ...own, path: '/api/v1/embeddings' };
+      await refusal(rig.payments.offer(header, other));
+      assert.equal(await balanceOf(account), 0n);
+    });
 
     test('a ceiling above the most that a payment may be is good for that much', async () => {
       const account = await buyer();

@@ -174,8 +174,8 @@ export async function openWallets(options: WalletsOptions): Promise<Wallets> {
       );
       let taken: Promise<void> | undefined;
       const take = async (wanted: Nano): Promise<void> => {
-        const { responseHeader } = await withPayment(asked, () => offered.take(wanted));
-        setPaymentResponse(context, responseHeader, clock.nowMs());
+        const response = await withPayment(asked, () => offered.take(wanted));
+        setPaymentResponse(context, response, clock.nowMs());
       };
       const payment = {
         amountNano: offered.amountNano,

@@ -23,7 +23,6 @@ import {
   chat,
   creditOf,
   encode,
-  signingIn,
   startWalletRig,
 } from './wallet-rig.ts';
 
@@ -31,8 +30,8 @@ const USD = 1_000_000n;
 const NANO_OF_UNIT = 1_000n;
 /** What the engine of the rig uses, at its price. */
 const COST_NANO = 22_000n;
-/** A model whose longest answer costs 0.32 USD, and one whose shortest prompt costs some USD. */
-const DEAR = `  - { id: dear, type: text, context: 8192, maxCompletionTokens: 64, price: { input: 1, output: 5000 }, replicas: [{ engine: fake, model: m }] }
+/** A model whose longest answer costs 0.96 USD, and one whose shortest prompt costs some USD. */
+const DEAR = `  - { id: dear, type: text, context: 8192, maxCompletionTokens: 16, price: { input: 1, output: 60000 }, replicas: [{ engine: fake, model: m }] }
   - { id: dearest, type: text, context: 8192, maxCompletionTokens: 64, price: { input: 50000, output: 2 }, replicas: [{ engine: fake, model: m }] }
 `;
 const bodyOf = (model: string): string =>
@@ -115,15 +114,13 @@ rpc: { networks: { base-mainnet: { upstreams: [{ url: "${rig.anvil.rpcUrl}" }] }
     const account = await buyer();
     const first = await paying(clientOf(account), '/chat/completions', bodyOf('dear'));
     const units = await moved(first, account, 100n * USD);
-    // 64 tokens at 5,000 USD a million, and some of the prompt.
-    assert.ok(units > 320_000n && units < 321_000n, String(units));
-    const credit = await creditOf(farebox, account.address);
-    const spent = units * NANO_OF_UNIT - credit;
-    assert.ok(spent > 0n && credit > 0n);
+    // 16 tokens at 60,000 USD a million, and some of the prompt.
+    assert.ok(units > 960_000n && units < 961_000n, String(units));
+    const spent = units * NANO_OF_UNIT - (await creditOf(farebox, account.address));
     const second = await paying(clientOf(account), '/chat/completions', bodyOf('dear'));
     const missing = await moved(second, account, 100n * USD - units);
-    const wanted = (units * NANO_OF_UNIT - credit + 999n) / 1_000n;
-    assert.equal(missing, wanted > 100_000n ? wanted : 100_000n);
+    assert.ok(missing > 100_000n && missing < units);
+    assert.equal(missing, (spent + 999n) / NANO_OF_UNIT);
   });
 
   test('a ceiling below the price is refused before anything moves; what the 402 then asks for is enough', async () => {
@@ -162,13 +159,36 @@ rpc: { networks: { base-mainnet: { upstreams: [{ url: "${rig.anvil.rpcUrl}" }] }
     assert.equal((await chat(rig.origin, headers)).status, 409, 'a signature serves once');
   });
 
-  test('with the sign-in extension it pays until its credit can start a request', async () => {
+  test('it pays until its credit can start a request; then nothing is moved, without a sign-in', async () => {
     const account = await buyer();
-    const client = signingIn(clientOf(account), account);
-    for (const left of ['0.099978', '0.199956', '0.199934']) {
-      const answer = await paying(client, '/chat/completions', bodyOf('m'));
-      assert.equal(answer.headers.get('X-Balance-Remaining'), left, await answer.text());
+    for (const [amount, left] of [
+      [100_000n, '0.099978'],
+      [100_000n, '0.199956'],
+      [0n, '0.199934'],
+      [0n, '0.199912'],
+    ] as const) {
+      const before = await rig.anvil.balance(account.address);
+      const answer = await paying(clientOf(account), '/chat/completions', bodyOf('m'));
+      assert.equal(answer.headers.get('X-Balance-Remaining'), left);
+      assert.equal(await moved(answer, account, before), amount);
     }
+  });
+
+  test('a request that was served from credit has its kept answer again, by its key', async () => {
+    const account = await buyer();
+    for (const _ of [1, 2]) await paying(clientOf(account), '/chat/completions', bodyOf('m'));
+    const required = (await chat(rig.origin, {})).headers.get('PAYMENT-REQUIRED') ?? '';
+    const payload = await clientOf(account).createPaymentPayload(
+      decodePaymentRequiredHeader(required),
+    );
+    const shown = { 'PAYMENT-SIGNATURE': encode(payload) };
+    const own = { ...shown, 'Idempotency-Key': `served-from-credit-${account.address}` };
+    const first = await chat(rig.origin, own);
+    const again = await chat(rig.origin, own);
+    assert.deepEqual([first.status, again.status], [200, 200]);
+    assert.equal(await again.text(), await first.text());
+    assert.equal((await chat(rig.origin, shown)).status, 409, 'shown without its key');
+    assert.equal(await creditOf(farebox, account.address), 200_000_000n - 3n * COST_NANO);
     assert.equal(await rig.anvil.balance(account.address), 100n * USD - 200_000n);
   });
 

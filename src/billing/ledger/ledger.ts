@@ -13,7 +13,6 @@ import { type Nano, ZERO, nano } from '../../core/money.ts';
 import { type FileStore, type Queryable, type Store, isShared } from '../../db/db.ts';
 import {
   type AllowanceSettings,
-  countBudgetCaps,
   dropAllowances,
   dropBudget,
   dropEndedBudgets,
@@ -71,6 +70,7 @@ export {
   NOTHING_SPENT,
   type Spending,
   cappedSpending,
+  countBudgetCaps,
   periodStartDay,
   spendingOfCap,
   spendingSince,
@@ -380,11 +380,6 @@ export class Ledger {
     await this.holds.recall(accountId);
     await setBudgetLimit(tx, accountId, budgetId, usdLimitNano);
     await this.#changed(tx, accountId);
-  }
-
-  /** How many caps a budget has: one for each value that came, where each has its own. */
-  countBudgetCaps(tx: Queryable, accountId: string, budgetId: string): Promise<number> {
-    return countBudgetCaps(tx, accountId, budgetId);
   }
 
   /** Forgets the caps of a budget; one that requests still hold something of stays. */
