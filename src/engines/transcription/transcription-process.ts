@@ -27,10 +27,14 @@ import { Media } from '../media/media.ts';
 import { type Hearing, Recognizer, type Segment, type Sherpa, SpeechModel } from './recognizer.ts';
 
 const MAX_UPLOAD_BYTES = 500_000_000;
-const MAX_WAITING = 16;
-/** The rest is for others. */
-const MAX_WAITING_OF_CALLER = 12;
 const RETRY_AFTER_SECONDS = 10;
+/** One recording at a time. What a caller may not fill of the line is for others. */
+const QUEUE = {
+  running: 1,
+  waiting: 16,
+  waitingOfCaller: 12,
+  retryAfterSeconds: RETRY_AFTER_SECONDS,
+};
 const PERCENT = 100;
 
 const ReadyModel = z.object({ model: SpeechModel, vadPath: z.string().optional() });
@@ -78,12 +82,7 @@ serveLocal(async (given, report, dataFolder) => {
   const programs = { ffmpeg, ffprobe, searchPath, dataFolder };
   const media = await Media.open({ ...programs, log: childLog(), clock: systemClock() });
   await media.tryOut(root);
-  const queue = new JobQueue({
-    running: 1,
-    waiting: MAX_WAITING,
-    waitingOfCaller: MAX_WAITING_OF_CALLER,
-    retryAfterSeconds: RETRY_AFTER_SECONDS,
-  });
+  const queue = new JobQueue(QUEUE);
   let recognizer: Recognizer | undefined;
   let fetching: { fraction: number; remainingMs: number | null } | undefined;
 
