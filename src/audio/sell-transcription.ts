@@ -139,7 +139,7 @@ export async function sellTranscription(
         const { replica, attempts } = run;
         const facts = { model, deprecation, rate, sale, replica, attempts };
         const headers = new AnswerHeaders(parts);
-        context.setAll(headers.answered({ ...facts, remainingNano: after.usdNano }));
+        headers.answered({ ...facts, remainingNano: after.usdNano }, context.answerHeaders);
         return order.write(transcriptOf(heard, sound.durationMs, order));
       });
       Object.assign(notes, {
