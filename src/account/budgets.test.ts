@@ -58,6 +58,9 @@ describe('budgets and child keys', () => {
     assert.equal(made.status, 200, made.text);
     const { id, spentUsd } = made.body.data;
     assert.equal(spentUsd, null);
+    // Begins with what was spent, before the first request counts against it too.
+    const before = (await manage('GET', `/budgets/${id}?value=anna`)).body.data;
+    assert.equal(before.spentUsd, COST);
     const { served, answer } = await untilRefused(anna);
     assert.deepEqual(used(answer), [402, 'API_KEY_USD_SPEND_LIMIT_EXCEEDED']);
     const spent = ((served + 1) * COST).toFixed(6);

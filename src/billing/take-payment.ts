@@ -2,7 +2,7 @@
  * The payment that came with a request: taken once the request is good and its price is known, and
  * what a caller has without it.
  */
-import { type Nano, ZERO, addNano, maxNano } from '../core/money.ts';
+import { type Nano, ZERO, addNano, maxNano, nano } from '../core/money.ts';
 import type { Caller } from '../identity/identity.ts';
 import type { HoldRefusal, HoldRequest, Ledger } from './ledger/ledger.ts';
 
@@ -24,11 +24,14 @@ export async function takePayment(
   const { ledger, minimumCreditNano } = context;
   const { accountId, minNano, maxNano: most } = wanted;
   const least = most > 0n ? maxNano(minNano, minimumCreditNano()) : ZERO;
-  const postedNano = await postedOf(context, accountId);
+  const funds = await ledger.funds(accountId);
+  const postedNano = addNano(funds.usdNano, funds.diemNano);
   if (postedNano + payment.amountNano < least) return { ok: false, reason: 'balance', postedNano };
   const refusal = await ledger.refusalByCap(wanted, payment.amountNano);
   if (refusal !== undefined) return refusal;
-  await payment.take();
+  // What the hold takes beyond the credit that is free; a payment of a fixed amount is taken whole.
+  const boundNano = funds.heldUsdNano + funds.heldDiemNano + funds.debtNano;
+  await payment.take(nano(maxNano(least, most) - postedNano + boundNano));
   return undefined;
 }
 

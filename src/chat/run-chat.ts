@@ -53,7 +53,11 @@ import { type HeldRound, heldRoundOf, joinedAnswer } from './wire/held-calls.ts'
 const JSON_TYPE = 'application/json; charset=utf-8';
 
 /** `parseChatRequest` for a body that would hold up the event loop. */
-export type ReadLargeChat = (body: Buffer, options: ChatRequestOptions) => Promise<ChatRequest>;
+export type ReadLargeChat = (
+  body: Buffer,
+  caller: string,
+  options: ChatRequestOptions,
+) => Promise<ChatRequest>;
 
 export function chatCompletionsRoute(parts: ChatParts, readLarge: ReadLargeChat): Route {
   const options = { serviceName: parts.serviceName };
@@ -69,7 +73,9 @@ export function chatCompletionsRoute(parts: ChatParts, readLarge: ReadLargeChat)
       const { body } = context;
       return body.length < LARGE_BODY_BYTES
         ? runChat(parts, context, parseChatRequest(body, options))
-        : readLarge(body, options).then((request) => runChat(parts, context, request));
+        : readLarge(body, context.caller.accountId, options).then((request) =>
+            runChat(parts, context, request),
+          );
     },
   };
 }

@@ -233,6 +233,12 @@ function checkPayments(payments: PaymentsSection, diagnostics: Diagnostics): voi
       'Needs a "feePayerKey" that pays for settlements, or "payments.facilitator.url" of a facilitator that does',
     );
   }
+  if (base?.upto === true && (base.gasKey === undefined || facilitator.url !== undefined)) {
+    diagnostics.problem(
+      ['payments', 'base', 'upto'],
+      'Is settled by the gas key of this server alone: name a "gasKey", and no "payments.facilitator.url"',
+    );
+  }
   for (const [name, rail] of Object.entries({ base, solana })) {
     if (rail?.asset === undefined) continue;
     if (walletIdentity(rail.asset) !== walletIdentity(rail.payTo)) continue;

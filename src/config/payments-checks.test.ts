@@ -140,3 +140,13 @@ test('what would stop the server when it opens the rails stops the check, with t
     /^farebox\.yaml:2:20: payments\.maximumTopUpUsd: .*suggestedTopUpUsd/,
   );
 });
+
+test('upto needs the gas key of this server, and no other facilitator', async () => {
+  const upto = `payTo: '${PAY_TO}'\n    upto: true`;
+  assert.match(await refusalOf(base(upto)), /^farebox\.yaml:5:11: payments\.base\.upto: .*gasKey/);
+  const gasKey = `gasKey: '0x${'1'.repeat(64)}'`;
+  assert.ok((await load(base(`${upto}\n    ${gasKey}`))).ok);
+  const facilitator = '  facilitator: { url: https://settles.example }\n';
+  const said = await refusalOf(base(`${upto}\n    ${gasKey}`) + facilitator);
+  assert.match(said, /payments\.base\.upto/);
+});

@@ -45,6 +45,9 @@ const BaseRail = z.strictObject({
   rpcUrl: Nodes,
   gasKey: EvmKey.optional().describe('Pays the gas of settlements; holds a little ETH'),
   refundKey: EvmKey.optional().describe('Holds the USDC that refunds are paid from'),
+  upto: flag(false).describe(
+    'Take payments of the scheme `upto` on endpoints that sell something: a wallet signs a ceiling by Permit2, and what its request can cost is moved before it runs',
+  ),
   asset: EvmAddress.optional().describe(
     'ERC-3009 token of 6 decimals; USDC of the network by default',
   ),

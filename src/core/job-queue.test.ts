@@ -61,6 +61,16 @@ describe('JobQueue', () => {
     assert.equal(order.length, 8);
   });
 
+  test('callers take turns at the only place', async () => {
+    const queue = new JobQueue({ running: 1, waiting: 10, retryAfterSeconds: 3 });
+    const order: string[] = [];
+    const work = (caller: string): Promise<unknown> =>
+      queue.run(async () => order.push(caller), calm, caller);
+    const many = Array.from({ length: 5 }, () => work('many'));
+    await Promise.all([...many, work('few'), work(''), work(''), work('few')]);
+    assert.deepEqual(order, ['many', 'many', 'few', '', '', 'many', 'few', 'many', 'many']);
+  });
+
   test('work that throws lets the next one run', async () => {
     const queue = new JobQueue(limits);
     await assert.rejects(

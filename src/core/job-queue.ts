@@ -1,8 +1,10 @@
 /**
  * At most `running` jobs at once and at most `waiting` in line. A job that finds the line full is
  * refused at once, so that a queue is bounded in length and in memory. The next to run is a job of
- * the caller with the fewest running: nobody waits for the long line of another.
+ * the caller with the fewest running, and among those of each in turn: nobody waits for the long line
+ * of another.
  */
+import { FairQueue } from './fair-queue.ts';
 import { Fault } from './faults.ts';
 
 export interface JobQueueLimits {
@@ -15,15 +17,16 @@ export interface JobQueueLimits {
 }
 
 interface Waiter {
-  readonly caller: string;
+  readonly line: string;
   readonly start: () => void;
 }
 
 export class JobQueue {
   readonly #limits: JobQueueLimits;
-  readonly #line: Waiter[] = [];
-  /** The caller of each job that runs. */
+  readonly #waiters = new FairQueue<Waiter>();
+  /** The line of each job that runs. */
   readonly #running: string[] = [];
+  #nobodys = 0;
 
   constructor(limits: JobQueueLimits) {
     this.#limits = limits;
@@ -34,51 +37,58 @@ export class JobQueue {
     const { running, waiting, waitingOfCaller = waiting } = this.#limits;
     const mustWait = this.#running.length + jobs - running;
     if (mustWait <= 0) return true;
-    const own = caller === '' ? 0 : this.#line.filter((one) => one.caller === caller).length;
-    return this.#line.length + mustWait <= waiting && own + mustWait <= waitingOfCaller;
+    const own = caller === '' ? 0 : this.#waiters.sizeOf(caller);
+    return this.#waiters.size + mustWait <= waiting && own + mustWait <= waitingOfCaller;
   }
 
   /** Runs `work` when it may. Faults: MODEL_AT_CAPACITY; an abort leaves the line at once. */
   async run<T>(work: () => Promise<T>, signal?: AbortSignal, caller = ''): Promise<T> {
     signal?.throwIfAborted();
+    const line = caller === '' ? this.#lineOfNobody() : caller;
     // Whoever ends a job counts the one that it starts.
-    if (this.#running.length < this.#limits.running) this.#running.push(caller);
-    else await this.#wait(signal, caller);
+    if (this.#running.length < this.#limits.running) this.#running.push(line);
+    else if (this.hasRoom(caller)) await this.#wait(signal, line);
+    else {
+      const { retryAfterSeconds } = this.#limits;
+      throw new Fault('MODEL_AT_CAPACITY', { retryAfterSeconds });
+    }
     try {
       return await work();
     } finally {
-      this.#running.splice(this.#running.indexOf(caller), 1);
+      this.#running.splice(this.#running.indexOf(line), 1);
       this.#startNext();
     }
   }
 
-  #startNext(): void {
-    const load = ({ caller }: Waiter): number =>
-      caller === '' ? 0 : this.#running.filter((one) => one === caller).length;
-    let [next] = this.#line;
-    if (next === undefined) return;
-    for (const waiter of this.#line) if (load(waiter) < load(next)) next = waiter;
-    this.#line.splice(this.#line.indexOf(next), 1);
-    this.#running.push(next.caller);
-    next.start();
+  #lineOfNobody(): string {
+    this.#nobodys += 1;
+    return ` ${this.#nobodys}`;
   }
 
-  async #wait(signal: AbortSignal | undefined, caller: string): Promise<void> {
-    const { retryAfterSeconds } = this.#limits;
-    if (!this.hasRoom(caller)) throw new Fault('MODEL_AT_CAPACITY', { retryAfterSeconds });
+  #startNext(): void {
+    const runningOf = (line: string): number => this.#running.filter((one) => one === line).length;
+    for (let most = 0; this.#waiters.size > 0; most += 1) {
+      const next = this.#waiters.next((line) => runningOf(line) <= most);
+      if (next === undefined) continue;
+      this.#running.push(next.line);
+      return next.start();
+    }
+  }
+
+  async #wait(signal: AbortSignal | undefined, line: string): Promise<void> {
     await new Promise<void>((resolve, reject) => {
       const start = (): void => {
         signal?.removeEventListener('abort', leave);
         resolve();
       };
-      const waiter: Waiter = { caller, start };
+      const waiter: Waiter = { line, start };
       const leave = (): void => {
-        this.#line.splice(this.#line.indexOf(waiter), 1);
+        this.#waiters.remove(line, waiter);
         // The reason of whoever aborted, which need not be an error.
         reject(signal?.reason as Error);
       };
       signal?.addEventListener('abort', leave, { once: true });
-      this.#line.push(waiter);
+      this.#waiters.add(line, waiter);
     });
   }
 }

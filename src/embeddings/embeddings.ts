@@ -40,7 +40,7 @@ const FRAME_TOKENS = 4;
 
 export function embeddingsRoute(
   parts: EmbeddingsParts,
-  readLarge: (body: Buffer) => Promise<EmbeddingsRequest>,
+  readLarge: (body: Buffer, caller: string) => Promise<EmbeddingsRequest>,
 ): Route {
   return {
     method: 'POST',
@@ -52,7 +52,9 @@ export function embeddingsRoute(
     handle: async (context) => {
       const { body } = context;
       const request =
-        body.length < LARGE_BODY_BYTES ? parseEmbeddingsRequest(body) : await readLarge(body);
+        body.length < LARGE_BODY_BYTES
+          ? parseEmbeddingsRequest(body)
+          : await readLarge(body, context.caller.accountId);
       await embed(parts, context, request);
     },
   };

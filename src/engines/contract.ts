@@ -36,6 +36,9 @@ export type EngineWork =
   | 'rerank'
   | 'video';
 
+/** Tells a child process of ours whose call it is. */
+export const CALLER_HEADER = 'x-farebox-caller';
+
 export interface EngineSettings {
   readonly id: string;
   readonly protocol: 'openai' | 'rembg';
@@ -50,6 +53,8 @@ export interface EngineSettings {
   readonly timeLimits?: Partial<TimeLimits> | undefined;
   /** A child process of ours: what it says when it refuses is written for callers. */
   readonly isOwn?: boolean | undefined;
+  /** A child process of ours that lets callers take turns: it is told whose call each is. */
+  readonly takesTurns?: boolean | undefined;
   /** Sockets to the engine; also the ceiling of `concurrency`. */
   readonly maxConnections?: number | undefined;
   /** Calls that run at once; further ones wait in the queue. */

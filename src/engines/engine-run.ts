@@ -207,7 +207,7 @@ export class EngineRun implements Waiter, Chooser, Placed {
     this.#last = replica;
     engine.inFlight += 1;
     const isPlain = this.#headers === undefined && this.#call.contentType === 'application/json';
-    const headers = isPlain ? engine.jsonHeaders : this.#headersFor(engine);
+    const headers = isPlain && !engine.takesTurns ? engine.jsonHeaders : this.#headersFor(engine);
     const request = { method, path, headers, body: this.#body, limits, maxResponseBytes };
     this.#attempt = new Attempt(this, target, request, this.#call);
     engine.pool.dispatch(this.#attempt);
@@ -216,7 +216,7 @@ export class EngineRun implements Waiter, Chooser, Placed {
   #headersFor(engine: EngineState): readonly string[] {
     const { contentType } = this.#call;
     const own = contentType === undefined ? [] : ['content-type', contentType];
-    return [...engine.headers, ...own, ...(this.#headers ?? [])];
+    return [...engine.headersFor(this.caller), ...own, ...(this.#headers ?? [])];
   }
 
   // Called by the attempt from here on.

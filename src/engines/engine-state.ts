@@ -12,7 +12,13 @@ import type { Clock } from '../core/clock.ts';
 import { FairQueue } from '../core/fair-queue.ts';
 import { type BreakerSettings, CircuitBreaker, type Ticket } from '../net/circuit-breaker.ts';
 import { type TimeLimits, UpstreamPool } from '../net/upstream-pool.ts';
-import type { EngineSettings, EngineStatus, Replica, ReplicaStatus } from './contract.ts';
+import {
+  CALLER_HEADER,
+  type EngineSettings,
+  type EngineStatus,
+  type Replica,
+  type ReplicaStatus,
+} from './contract.ts';
 import type { Verdict } from './verdict.ts';
 
 /** Long prompts on slow machines take minutes to the first token; SDKs give up after 10 min. */
@@ -41,6 +47,8 @@ export class EngineState {
   /** Flat request headers that every call carries, and the same for a body of JSON. */
   readonly headers: readonly string[];
   readonly jsonHeaders: readonly string[];
+  /** Each call says whose it is. */
+  readonly takesTurns: boolean;
   readonly #clock: Clock;
   readonly #concurrency: number;
   readonly #maxQueued: number;
@@ -55,6 +63,7 @@ export class EngineState {
     this.limits = { ...DEFAULT_TIME_LIMITS, ...settings.timeLimits };
     this.headers = headersOf(settings);
     this.jsonHeaders = [...this.headers, 'content-type', 'application/json'];
+    this.takesTurns = settings.takesTurns === true;
     this.#clock = clock;
     this.#concurrency = Math.min(settings.concurrency ?? maxConnections, maxConnections);
     this.#maxQueued = settings.maxQueued ?? DEFAULT_MAX_QUEUED;
@@ -64,6 +73,11 @@ export class EngineState {
       connectMs: this.limits.connectMs,
       clock,
     });
+  }
+
+  /** What the headers of a call of this caller begin with. */
+  headersFor(caller: string): readonly string[] {
+    return this.takesTurns ? [...this.headers, CALLER_HEADER, caller] : this.headers;
   }
 
   get hasRoom(): boolean {

@@ -124,6 +124,17 @@ test('a JSON answer passes through with key, headers and model name of its repli
   assert.equal(seen!.headers['x-request-id'], 'r9');
 });
 
+test('a child of ours is told whose call it is, and no other engine', async (t) => {
+  const upstream = await upstreamFor(t);
+  for (const takesTurns of [true, undefined]) {
+    const engines = enginesFor(t, [engine('a', upstream.url, { takesTurns })]);
+    const { outcome } = await runTo(engines, callTo(ON_A, { caller: 'account' }));
+    assert.ok(outcome.ok);
+  }
+  const told = upstream.seen.map(({ headers }) => headers['x-farebox-caller']);
+  assert.deepEqual(told, ['account', undefined]);
+});
+
 test('a stream arrives whole and in order', async (t) => {
   const upstream = await upstreamFor(t);
   upstream.otherwise = { kind: 'stream', chunks: 50 };

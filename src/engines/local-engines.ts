@@ -125,7 +125,13 @@ export class LocalEngines implements LocalEngineSource {
     const own = this.#llama?.address;
     if (own !== undefined) {
       const { url, apiKey } = own;
-      engines.push({ id: LLAMA_ENGINE, protocol: 'openai', url: `${url}/v1`, apiKey });
+      engines.push({
+        id: LLAMA_ENGINE,
+        protocol: 'openai',
+        url: `${url}/v1`,
+        apiKey,
+        takesTurns: true,
+      });
     }
     const sentences = this.#sentences?.runningAt;
     if (sentences !== undefined) {
@@ -136,6 +142,7 @@ export class LocalEngines implements LocalEngineSource {
         url: `${url}/v1`,
         apiKey,
         isOwn: true,
+        takesTurns: true,
       });
     }
     for (const { engine: id, url } of this.#found) engines.push({ id, protocol: 'openai', url });

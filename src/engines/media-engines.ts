@@ -211,7 +211,8 @@ export class MediaEngines {
       if (address === undefined) return [];
       const timeLimits = { firstByteMs: limitMs, idleMs: limitMs, totalMs: limitMs };
       const url = protocol === 'rembg' ? address.url : `${address.url}/v1`;
-      return [{ id, protocol, url, apiKey: address.apiKey, timeLimits, isOwn: true }];
+      const { apiKey } = address;
+      return [{ id, protocol, url, apiKey, timeLimits, isOwn: true, takesTurns: true }];
     });
   }
 

@@ -11,23 +11,31 @@ import type { RequestContext } from './request-context.ts';
 /** From here on a body is read on another thread; the way there and back takes milliseconds too. */
 export const LARGE_BODY_BYTES = 1024 * 1024;
 
-/** Parses a large body without holding up the event loop; refuses as `parseJsonBody` does. */
-export type ReadLargeJson = (bytes: Buffer) => Promise<unknown>;
+/**
+ * Parses a large body without holding up the event loop; refuses as `parseJsonBody` does. `caller` is
+ * the account that waits for it: accounts take turns.
+ */
+export type ReadLargeJson = (bytes: Buffer, caller: string) => Promise<unknown>;
 
 /** The JSON body of a route that takes large ones. */
 export async function readJson<T extends z.ZodType>(
-  { body }: RequestContext,
+  { body, callerIfKnown }: RequestContext,
   schema: T,
   readLarge: ReadLargeJson,
 ): Promise<z.infer<T>> {
   const isLarge = body.length >= LARGE_BODY_BYTES;
-  return checked(schema, isLarge ? await readLarge(body) : parseJsonBody(body));
+  if (!isLarge) return checked(schema, parseJsonBody(body));
+  return checked(schema, await readLarge(body, callerIfKnown?.accountId ?? ''));
 }
 
 /** What an engine answered; `undefined` when it is no JSON, so that another engine may do better. */
-export async function readEngineJson(body: Buffer, readLarge: ReadLargeJson): Promise<unknown> {
+export async function readEngineJson(
+  body: Buffer,
+  caller: string,
+  readLarge: ReadLargeJson,
+): Promise<unknown> {
   try {
-    return await (body.length >= LARGE_BODY_BYTES ? readLarge(body) : parseJsonBody(body));
+    return await (body.length >= LARGE_BODY_BYTES ? readLarge(body, caller) : parseJsonBody(body));
   } catch (error) {
     if (error instanceof Fault && error.code === 'INVALID_JSON') return undefined;
     throw error;

@@ -3,6 +3,7 @@
  * identification need to know of it, and nothing secret.
  */
 
+import type { Nano } from '../core/money.ts';
 import type { CallerBudgets } from './budgets.ts';
 
 export const PLANS = ['paid', 'pro', 'partner', 'staff'] as const;
@@ -24,9 +25,13 @@ export interface LimitOverrides {
 
 /** A payment that came with a request: checked, and taken when the request is admitted. */
 export interface CallerPayment {
+  /** The most that it can move. */
   readonly amountNano: bigint;
-  /** Moves the money and credits it. Throws a Fault; a second call gives the answer of the first. */
-  take(): Promise<void>;
+  /**
+   * Moves the money and credits it: all of it, or as much as is wanted where the payer signed a ceiling.
+   * Throws a Fault; a second call gives the answer of the first.
+   */
+  take(wanted: Nano): Promise<void>;
 }
 
 /** A session of the console: who signed in, when, and from where. */

@@ -1,20 +1,21 @@
 /**
  * Who presented API keys stand for. Looked-up keys are remembered for `REMEMBER_MS`, so a revocation
  * made by another process (the command line) takes effect within that time; one made here takes
- * effect at once. Beside a shared database the keys in use are read anew together.
+ * effect at once. A key is read with all that bounds it, the keys above it and the budgets of its account,
+ * in one statement; beside a shared database that is one for all keys in use.
  */
 import type { Clock } from '../core/clock.ts';
 import { Fault } from '../core/faults.ts';
 import { sha256Hex } from '../core/ids.ts';
 import { type Row, type Store, flushedIf, isShared } from '../db/db.ts';
-import { BUDGET_COLUMNS, budgetOf } from './budgets.ts';
+import { type Budget, budgetOf } from './budgets.ts';
 import { type Caller, type LimitOverrides, MODEL_PRIVACY } from './caller.ts';
 import { type ApiKey, KEY_COLUMNS, callerOfKey, keyOf } from './keys.ts';
 
 /** How long a looked-up key is trusted without asking the database again. */
 const REMEMBER_MS = 3_000;
 const MAX_REMEMBERED = 50_000;
-/** A key in use is read anew together with others from so long before it has to be. */
+/** In a shared database a key in use is read anew together with others from so long before it has to be. */
 const RENEW_EARLY_MS = REMEMBER_MS / 2;
 const RENEWED_AT_ONCE = 500;
 /** Longer than any secret: a caller cannot make the server hash megabytes. */
@@ -33,7 +34,7 @@ export class KnownKeys {
   /** By digest, in the order in which they were read. */
   readonly #remembered = new Map<string, Remembered>();
   /** Keys that are being read anew. */
-  readonly #renewals = new Map<string, Promise<ReadonlyMap<string, Row>>>();
+  readonly #renewals = new Map<string, Promise<ReadKeys>>();
   readonly #lastUsed = new Map<string, number>();
   /** Counts changes: what was read before one is not remembered after it. */
   #generation = 0;
@@ -109,51 +110,26 @@ export class KnownKeys {
 
   async #lookUp(by: 'secret_sha256' | 'id', value: string, nowMs: number): Promise<Remembered> {
     const generation = this.#generation;
-    const [row] = await this.#parts.store.query(`${SELECT_KEY} WHERE k.${by} = $1`, [value]);
-    const alone = rememberedOf(row, nowMs);
-    const isMore = row !== undefined && !isAlone(row);
-    const remembered = isMore
-      ? { ...alone, ...(await this.bounded(alone.caller, keyOf(row))) }
-      : alone;
+    const read = await this.#read(`k.${by} = $1`, value);
+    const remembered = presentable(read.find(value, nowMs));
     if (by === 'secret_sha256') this.#remember(value, remembered, generation);
     return remembered;
   }
 
   /**
-   * The caller of a key with the budgets of its account and the caps and bounds of the keys above it,
-   * and when the first of these keys expires. Throws when a key above it is revoked or gone.
+   * The caller of the key of that id with all that bounds it, and when the first of it and the keys above
+   * it expires. Throws for a key that may not be used.
    */
-  async bounded(
-    caller: Caller,
-    key: ApiKey,
+  bounded(
+    keyId: string,
   ): Promise<{ readonly caller: Caller; readonly expiresMs: number | undefined }> {
-    const { store } = this.#parts;
-    const above = await this.above(key);
-    const rows = await store.query(
-      `SELECT ${BUDGET_COLUMNS} FROM identity_budget WHERE account_id = $1 ORDER BY created_ms, id`,
-      [key.accountId],
-    );
-    const capped = above.filter((one) => (one.usdLimitNano ?? one.diemLimitNano) !== undefined);
-    const budgets = { parentIds: capped.map(({ id }) => id), budgets: rows.map(budgetOf) };
-    const ends = [key, ...above].flatMap(({ expiresMs }) => expiresMs ?? []);
-    const expiresMs = ends.length === 0 ? undefined : Math.min(...ends);
-    return { caller: { ...caller, ...narrowed(caller, above), budgets }, expiresMs };
+    return this.#lookUp('id', keyId, this.#parts.clock.nowMs());
   }
 
   /** The keys above a key, nearest first. Throws when one of them is revoked or gone. */
-  async above({ accountId, parentId }: ApiKey): Promise<ApiKey[]> {
-    const above: ApiKey[] = [];
-    for (let id = parentId; id !== undefined;) {
-      const [row] = await this.#parts.store.query(
-        `SELECT ${KEY_COLUMNS.join(', ')} FROM identity_key
-         WHERE account_id = $1 AND id = $2 AND revoked_ms IS NULL`,
-        [accountId, id],
-      );
-      if (row === undefined) throw inactiveKey();
-      const parent = keyOf(row);
-      above.push(parent);
-      id = parent.parentId;
-    }
+  async above(key: ApiKey): Promise<ApiKey[]> {
+    const above = (await this.#read('k.id = $1', key.id)).above(key);
+    if (above === undefined) throw inactiveKey();
     return above;
   }
 
@@ -166,14 +142,14 @@ export class KnownKeys {
 
   /** Reads a key anew, and with it those in use that will soon have to be. */
   async #renew(digest: string, nowMs: number): Promise<Remembered> {
-    const rows = await (this.#renewals.get(digest) ?? this.#renewWith(digest, nowMs));
-    const row = rows.get(digest);
-    return row === undefined || isAlone(row)
-      ? rememberedOf(row, nowMs)
-      : this.#lookUp('secret_sha256', digest, nowMs);
+    const read = await (this.#renewals.get(digest) ?? this.#renewWith(digest, nowMs));
+    const known = this.#remembered.get(digest);
+    return known !== undefined && known.untilMs > nowMs
+      ? known
+      : presentable(read.find(digest, nowMs));
   }
 
-  async #renewWith(digest: string, nowMs: number): Promise<ReadonlyMap<string, Row>> {
+  async #renewWith(digest: string, nowMs: number): Promise<ReadKeys> {
     const digests = [digest];
     for (const [other, { untilMs, wasUsed }] of this.#remembered) {
       if (untilMs - RENEW_EARLY_MS > nowMs || digests.length >= RENEWED_AT_ONCE) break;
@@ -181,7 +157,7 @@ export class KnownKeys {
       if (wasUsed) digests.push(other);
       else if (untilMs < nowMs) this.#remembered.delete(other);
     }
-    const reading = this.#read(digests, nowMs);
+    const reading = this.#readAnew(digests, nowMs);
     for (const one of digests) this.#renewals.set(one, reading);
     try {
       return await reading;
@@ -190,20 +166,80 @@ export class KnownKeys {
     }
   }
 
-  async #read(digests: readonly string[], nowMs: number): Promise<ReadonlyMap<string, Row>> {
+  async #readAnew(digests: readonly string[], nowMs: number): Promise<ReadKeys> {
     const generation = this.#generation;
-    const rows = await this.#parts.store.query(
-      `${SELECT_KEY} WHERE k.secret_sha256 IN (SELECT json_array_elements_text($1::json))`,
-      [JSON.stringify(digests)],
-    );
-    const found = new Map(rows.map((row) => [String(row['digest']), row]));
+    const which = 'k.secret_sha256 IN (SELECT json_array_elements_text($1::json))';
+    const read = await this.#read(which, JSON.stringify(digests));
     for (const digest of digests) {
-      const row = found.get(digest);
+      const key = read.find(digest, nowMs);
       // What may not be used any more is told to who presents it.
-      if (row === undefined || isRefused(row) || !isAlone(row)) this.#remembered.delete(digest);
-      else this.#remember(digest, rememberedOf(row, nowMs), generation);
+      if (typeof key === 'string') this.#remembered.delete(digest);
+      else this.#remember(digest, key, generation);
     }
-    return found;
+    return read;
+  }
+
+  async #read(which: string, parameter: string): Promise<ReadKeys> {
+    return new ReadKeys(await this.#parts.store.query(selectKeys(which), [parameter]));
+  }
+}
+
+/** Why a key may not be used: what it refuses is told to who presents it. */
+type Refusal = 'unknown' | 'disabled' | 'inactive';
+
+/** Keys as they were read, with the keys above them and the budgets of their accounts. */
+class ReadKeys {
+  /** By id and by digest. */
+  readonly #rows = new Map<string, Row>();
+  /** By account. */
+  readonly #budgets = new Map<string, Budget[]>();
+
+  constructor(rows: readonly Row[]) {
+    for (const row of rows) {
+      this.#rows.set(String(row['id']), row);
+      this.#rows.set(String(row['digest']), row);
+      const { budget_id: id = null, budget_created_ms: created_ms = null } = row;
+      if (id === null) continue;
+      const accountId = String(row['account_id']);
+      const budgets = this.#budgets.get(accountId) ?? [];
+      budgets.push(budgetOf({ ...row, id, created_ms }));
+      this.#budgets.set(accountId, budgets);
+    }
+  }
+
+  /** The key of an id or a digest with all that bounds it. */
+  find(name: string, nowMs: number): Remembered | Refusal {
+    const row = this.#rows.get(name);
+    if (row === undefined) return 'unknown';
+    if (row['disabled'] !== 0n) return 'disabled';
+    const key = keyOf(row);
+    const above = this.above(key);
+    if (key.revokedMs !== undefined || above === undefined) return 'inactive';
+    const caller = callerOfKey(key, row);
+    const remembered = { untilMs: nowMs + REMEMBER_MS, wasUsed: false };
+    const budgets = this.#budgets.get(key.accountId) ?? [];
+    if (above.length === 0 && budgets.length === 0) {
+      return { ...remembered, caller, expiresMs: key.expiresMs };
+    }
+    const capped = above.filter((one) => (one.usdLimitNano ?? one.diemLimitNano) !== undefined);
+    const counted = { parentIds: capped.map(({ id }) => id), budgets };
+    const ends = [key, ...above].flatMap(({ expiresMs }) => expiresMs ?? []);
+    const expiresMs = ends.length === 0 ? undefined : Math.min(...ends);
+    const bounded = { ...caller, ...narrowed(caller, above), budgets: counted };
+    return { ...remembered, caller: bounded, expiresMs };
+  }
+
+  /** The keys above a key, nearest first; `undefined` when one of them is revoked or gone. */
+  above({ parentId }: ApiKey): ApiKey[] | undefined {
+    const above: ApiKey[] = [];
+    for (let id = parentId; id !== undefined;) {
+      const row = this.#rows.get(id);
+      const parent = row && keyOf(row);
+      if (parent === undefined || parent.revokedMs !== undefined) return undefined;
+      above.push(parent);
+      id = parent.parentId;
+    }
+    return above;
   }
 }
 
@@ -240,11 +276,24 @@ function lowerOf(a: LimitOverrides, b: LimitOverrides): LimitOverrides {
   return Object.fromEntries(names.map((name) => [name, lower(name)]));
 }
 
-const SELECT_KEY = `SELECT ${KEY_COLUMNS.map((name) => `k.${name}`).join(', ')},
-  k.secret_sha256 AS digest, a.plan AS plan, a.disabled AS disabled, a.limits AS account_limits,
-  a.is_operator AS is_operator,
-  EXISTS (SELECT 1 FROM identity_budget b WHERE b.account_id = k.account_id) AS has_budgets
-  FROM identity_key k JOIN identity_account a ON a.id = k.account_id`;
+/**
+ * Keys and, as rows of their own, the keys above them. The budgets of an account stand beside one of its
+ * keys, so that there are no more rows than keys and budgets.
+ */
+const selectKeys = (which: string): string => `WITH RECURSIVE found AS (
+  SELECT k.* FROM identity_key k WHERE ${which}
+  UNION SELECT p.* FROM found f
+    JOIN identity_key p ON p.id = f.parent_id AND p.account_id = f.account_id
+), numbered AS (
+  SELECT f.*, row_number() OVER (PARTITION BY f.account_id ORDER BY f.id) AS nth FROM found f
+)
+SELECT ${KEY_COLUMNS.map((name) => `k.${name}`).join(', ')}, k.secret_sha256 AS digest,
+  a.plan AS plan, a.disabled AS disabled, a.limits AS account_limits, a.is_operator AS is_operator,
+  b.id AS budget_id, b.tag AS tag, b.value AS value, b.period AS period, b.usd_nano AS usd_nano,
+  b.created_ms AS budget_created_ms
+FROM numbered k JOIN identity_account a ON a.id = k.account_id
+  LEFT JOIN identity_budget b ON b.account_id = k.account_id AND k.nth = 1
+ORDER BY b.created_ms, b.id`;
 
 /** Locked in the order of their ids, whoever else notes some of them. */
 const NOTE_USES = `WITH t AS MATERIALIZED (
@@ -257,28 +306,12 @@ const NOTE_USES = `WITH t AS MATERIALIZED (
 )
 SELECT count(*) FROM noted CROSS JOIN (SELECT ${flushedIf('false')}) AS quick`;
 
-/** Its requests count against nothing but its own cap. */
-function isAlone(row: Row): boolean {
-  return row['parent_id'] === null && !isTrue(row['has_budgets']);
-}
-
-/** SQLite has no truth values. */
-function isTrue(value: unknown): boolean {
-  return value === true || value === 1n;
-}
-
-function isRefused(row: Row): boolean {
-  return row['disabled'] !== 0n || row['revoked_ms'] !== null;
-}
-
-/** Throws a Fault for a key that is unknown, revoked, or of a disabled account. */
-function rememberedOf(row: Row | undefined, nowMs: number): Remembered {
-  if (row === undefined) throw unknownKey();
-  if (row['disabled'] !== 0n) throw new Fault('API_ACCESS_DISABLED');
-  const key = keyOf(row);
-  if (key.revokedMs !== undefined) throw inactiveKey();
-  const untilMs = nowMs + REMEMBER_MS;
-  return { caller: callerOfKey(key, row), expiresMs: key.expiresMs, untilMs, wasUsed: false };
+/** Throws what refuses a key. */
+function presentable(key: Remembered | Refusal): Remembered {
+  if (key === 'unknown') throw unknownKey();
+  if (key === 'disabled') throw new Fault('API_ACCESS_DISABLED');
+  if (key === 'inactive') throw inactiveKey();
+  return key;
 }
 
 function unknownKey(): Fault {

@@ -9,7 +9,6 @@ import { Fault } from '../core/faults.ts';
 import { type Ids, sha256Hex } from '../core/ids.ts';
 import type { Row, Store } from '../db/db.ts';
 import type { Caller, ConsoleSession } from './caller.ts';
-import { KEY_COLUMNS, callerOfKey, keyOf } from './keys.ts';
 import type { KnownKeys } from './known-keys.ts';
 
 /** Nobody signs in for longer than a week. */
@@ -104,9 +103,8 @@ export class Sessions {
       (name) => `s.${name.trim()} AS s_${name.trim()}`,
     );
     const [row] = await store.query(
-      `SELECT ${columns.join(', ')}, ${KEY_COLUMNS.map((name) => `k.${name}`).join(', ')},
-       a.plan AS plan, a.disabled AS disabled, a.limits AS account_limits, a.is_operator AS is_operator
-       FROM identity_session s LEFT JOIN identity_key k ON k.id = s.key_id
+      `SELECT ${columns.join(', ')}, k.id AS key_id, k.revoked_ms AS revoked_ms,
+       a.disabled AS disabled FROM identity_session s LEFT JOIN identity_key k ON k.id = s.key_id
        LEFT JOIN identity_account a ON a.id = s.account_id
        WHERE s.secret_sha256 = $1 AND s.expires_ms > $2`,
       [sha256Hex(secret), nowMs],
@@ -120,10 +118,8 @@ export class Sessions {
     );
     if (nowMs - session.lastUsedMs >= NOTE_USE_EVERY_MS) await this.#noteUse(session.id, nowMs);
     if (session.keyId === '') return { session, caller: undefined };
-    if (row['id'] === null) throw sessionEnded();
-    const key = keyOf(row);
-    if (key.revokedMs !== undefined) throw sessionEnded();
-    const { caller, expiresMs } = await this.#parts.keys.bounded(callerOfKey(key, row), key);
+    if (row['key_id'] === null || row['revoked_ms'] !== null) throw sessionEnded();
+    const { caller, expiresMs } = await this.#parts.keys.bounded(session.keyId);
     if (expiresMs !== undefined && expiresMs <= nowMs) throw sessionEnded();
     return { session, caller: { ...caller, session } };
   }

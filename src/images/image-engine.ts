@@ -183,7 +183,7 @@ export async function readMade(
   order: ImageOrder,
   reading: Reading,
 ): Promise<Made | string> {
-  const answer = await readEngineJson(body, reading.readLargeJson);
+  const answer = await readEngineJson(body, reading.caller, reading.readLargeJson);
   const data = isJsonObject(answer) ? answer['data'] : undefined;
   if (!isJsonObject(answer) || !Array.isArray(data)) return 'The answer has no list "data"';
   return await lookedAt(data, answer, order, reading);

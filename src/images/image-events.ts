@@ -211,7 +211,8 @@ class PartialImages implements EngineSink {
 
   async #take(bytes: Buffer): Promise<void> {
     if (bytes.length === DONE.length && bytes.toString() === DONE) return;
-    const event = await readEngineJson(bytes, this.#parts.readLargeJson);
+    const { accountId } = this.#held.context.caller;
+    const event = await readEngineJson(bytes, accountId, this.#parts.readLargeJson);
     if (!isJsonObject(event)) return this.#stop('An event is no JSON object');
     const { type, error, b64_json: base64 } = event;
     if (isJsonObject(error) || typeof error === 'string') return this.#stop(JSON.stringify(error));

@@ -136,11 +136,11 @@ class McpServer {
     else await this.#answerOne(context, value);
   }
 
-  async #read({ body }: RequestContext): Promise<unknown> {
+  async #read({ body, callerIfKnown }: RequestContext): Promise<unknown> {
     try {
       return body.length < LARGE_BODY_BYTES
         ? parseJsonBody(body)
-        : await this.#parts.readLargeJson(body);
+        : await this.#parts.readLargeJson(body, callerIfKnown?.accountId ?? '');
     } catch (error) {
       if (!(error instanceof Fault)) throw error;
       throw httpFault(new ProtocolError(PARSE_ERROR, error.message, { status: 400 }));

@@ -97,7 +97,9 @@ async function moderate(parts: ModerationsParts, context: RequestContext): Promi
       maxResponseBytes: MAX_RESPONSE_BYTES,
       accept: ANSWER_TYPES,
       isUsable: async (body) => {
-        read = readModeration(await readEngineJson(body, parts.readLargeJson), size.results);
+        const { accountId } = context.caller;
+        const value = await readEngineJson(body, accountId, parts.readLargeJson);
+        read = readModeration(value, size.results);
         return read !== undefined;
       },
     });

@@ -36,8 +36,11 @@ export function readEnvelope(header: string): Envelope {
   if (inner === undefined || typeof network !== 'string' || typeof scheme !== 'string') {
     throw malformed('The payment needs a scheme, a network and a payload');
   }
-  if (scheme !== 'exact') {
-    throw refusePayment('UNSUPPORTED_SCHEME', 'The payment scheme must be exact');
+  if (scheme !== 'exact' && scheme !== 'upto') {
+    throw refusePayment(
+      'UNSUPPORTED_SCHEME',
+      'The payment scheme must be exact, or upto where that is offered',
+    );
   }
   return {
     network: toCaip2(network),
@@ -69,8 +72,12 @@ function readIdentifier(extensions: unknown): string | undefined {
 export function checkAccepted(
   accepted: Readonly<Record<string, unknown>>,
   offer: { readonly asset: string; readonly payTo: string },
+  offeredScheme: 'exact' | 'upto',
 ): void {
-  const { asset, payTo } = accepted;
+  const { scheme, asset, payTo } = accepted;
+  if (scheme !== offeredScheme) {
+    throw refusePayment('UNSUPPORTED_SCHEME', `The payment scheme must be ${offeredScheme}`);
+  }
   if (asset !== undefined && !isSameAddress(asset, offer.asset)) {
     throw refusePayment('UNSUPPORTED_TOKEN', `The payment token must be ${offer.asset}`);
   }
@@ -101,6 +108,21 @@ export function checkAmount(units: bigint, limits: AmountLimits): void {
   }
 }
 
+/** The most that is moved under a ceiling of the scheme `upto`. Throws the Fault of one that is too low. */
+export function mostUnder(ceilingUnits: bigint, limits: AmountLimits): bigint {
+  const { leastUnits, maximumUnits } = limits;
+  if (leastUnits === undefined) {
+    throw refusePayment(
+      'UNSUPPORTED_SCHEME',
+      'A top-up is paid with the scheme exact; upto pays for requests',
+    );
+  }
+  if (ceilingUnits < leastUnits) {
+    throw refusePayment('AMOUNT_TOO_LOW', `Sign at least ${usdOf(leastUnits)} USD`);
+  }
+  return ceilingUnits < maximumUnits ? ceilingUnits : maximumUnits;
+}
+
 /** Base units of USDC as USD, for people. */
 export function usdOf(units: bigint): number {
   return Number(units) / 1e6;
@@ -109,6 +131,8 @@ export function usdOf(units: bigint): number {
 export interface AmountLimits {
   readonly minimumUnits: bigint;
   readonly maximumUnits: bigint;
+  /** The least that a payment of the scheme `upto` moves; missing where that pays for nothing. */
+  readonly leastUnits?: bigint;
   /** Amounts below the minimum that are offered all the same. */
   readonly smaller: { readonly isOne: (units: bigint) => boolean; readonly words: string };
 }

@@ -1,4 +1,4 @@
-/** What both rails do around the official `exact` scheme classes. */
+/** What both rails do around the official scheme classes. */
 import type { PaymentPayload, PaymentRequirements, VerifyResponse } from '@x402/core/types';
 import { chainReason } from './chain-reason.ts';
 import type { SignedPayment } from './payment.ts';
@@ -6,18 +6,21 @@ import type { Verdict } from './rail.ts';
 
 /**
  * A payment in the terms of the scheme classes. The requirement is built from the offer that it was
- * made under and the signed amount, never from what the caller says it accepted.
+ * made under and the signed amount, never from what the caller says it accepted. Of the scheme `upto`
+ * the ceiling is verified and what is moved is settled.
  */
 export function officialRequest(
   payment: SignedPayment,
+  step: 'verify' | 'settle',
   maxTimeoutSeconds: number,
 ): [PaymentPayload, PaymentRequirements] {
-  const { offer } = payment;
+  const { offer, authorization, amountUnits } = payment;
+  const ceiling = authorization.kind === 'permit2' ? authorization.ceiling : undefined;
   const accepted: PaymentRequirements = {
-    scheme: 'exact',
+    scheme: ceiling === undefined ? 'exact' : 'upto',
     network: offer.network as `${string}:${string}`, // CAIP-2
     asset: offer.asset,
-    amount: payment.amountUnits.toString(),
+    amount: ((step === 'verify' ? ceiling : undefined) ?? amountUnits).toString(),
     payTo: offer.payTo,
     maxTimeoutSeconds,
     extra: { ...offer.extra },

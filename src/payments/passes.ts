@@ -66,6 +66,25 @@ export class Passes {
     return rows.length === 1;
   }
 
+  /** Opens and spends the pass of a payment that moves nothing; `false` when it was spent before. */
+  async spend(paymentKey: string, proof: RetryProof): Promise<boolean> {
+    const rows = await this.#store.query(
+      `INSERT INTO payments_pass (payment_key, key_hash, used, created_ms) VALUES ($1, $2, 1, $3)
+       ON CONFLICT (payment_key) DO UPDATE SET key_hash = $2, used = 1, created_ms = $3
+       WHERE payments_pass.used = 0 RETURNING payment_key`,
+      [paymentKey, this.#keyHash(paymentKey, proof) ?? null, this.#clock.nowMs()],
+    );
+    return rows.length === 1;
+  }
+
+  async isSpent(paymentKey: string): Promise<boolean> {
+    const rows = await this.#store.query(
+      'SELECT 1 AS one FROM payments_pass WHERE payment_key = $1 AND used = 1',
+      [paymentKey],
+    );
+    return rows.length === 1;
+  }
+
   /** The secret that the answer to whoever opened the payment carries. */
   claimOf(paymentKey: string): string {
     return this.#digest('claim', paymentKey);

@@ -17,6 +17,22 @@ export interface Erc3009 {
   readonly nonce: `0x${string}`;
 }
 
+/** An authorization of the scheme `upto`: one transfer of at most the ceiling, by one facilitator. */
+export interface Permit2 {
+  readonly kind: 'permit2';
+  readonly from: `0x${string}`;
+  readonly to: `0x${string}`;
+  readonly token: `0x${string}`;
+  /** In base units. */
+  readonly ceiling: bigint;
+  /** Of 256 bits: a bit in a word of Permit2's bitmap. */
+  readonly nonce: bigint;
+  /** Unix seconds, of up to 256 bits, as is `validAfter`. */
+  readonly deadline: bigint;
+  readonly validAfter: bigint;
+  readonly facilitator: `0x${string}`;
+}
+
 export interface SolanaPayment {
   readonly kind: 'solana';
   readonly transaction: string;
@@ -27,16 +43,20 @@ export interface SolanaPayment {
 }
 
 export interface SignedPayment {
-  /** `eip155:8453/erc3009:<from>:<nonce>` or `solana:<reference>/tx:<sha256 of the message>`. */
+  /**
+   * `eip155:8453/erc3009:<from>:<nonce>`, `eip155:8453/permit2:<from>:<nonce>` or
+   * `solana:<reference>/tx:<sha256 of the message>`.
+   */
   readonly key: string;
   /** Public name of the payment, derived from the key. */
   readonly id: string;
   readonly network: string;
   readonly wallet: string;
+  /** What is moved; of an `upto` payment without a row the most that may be. */
   readonly amountUnits: bigint;
   /** The offer that it was made under, which may not be today's. */
   readonly offer: RailOffer;
-  readonly authorization: Erc3009 | SolanaPayment;
+  readonly authorization: Erc3009 | Permit2 | SolanaPayment;
   /** The v2 payload without `accepted`, as the client signed it. */
   readonly inner: Readonly<Record<string, unknown>>;
   /** Of the inner payload: two payments under one key must be the same payment. */

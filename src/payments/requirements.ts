@@ -27,6 +27,8 @@ export interface RailOffer {
   readonly asset: string;
   readonly payTo: string;
   readonly extra: Readonly<Record<string, string>>;
+  /** What `extra` has beside under the scheme `upto`; missing where that is not taken. */
+  readonly upto?: { readonly facilitatorAddress: string };
   /** Path of what it was offered for; missing where that is not known. */
   readonly path?: string;
 }
@@ -162,6 +164,7 @@ export class Requirements {
       'Authentication or payment required',
       [amounts.suggestedTopUp, amounts.firstPayment],
       { [SIGN_IN]: this.#challenge(resource) },
+      amounts.firstPayment,
     );
     const ways = authOptions(keysUrl, docs, basePath);
     const signed = await this.#signed(required);
@@ -231,7 +234,7 @@ export class Requirements {
     const charge = this.#firstPayment(short);
     const asked = [maxNano(amounts.suggestedTopUp, short), charge];
     const required = await this.#signed(
-      this.#required(resource, error, asked, { [SIGN_IN]: challenge }),
+      this.#required(resource, error, asked, { [SIGN_IN]: challenge }, charge),
     );
     return { body: { ...required, ...body }, header: this.#header(required, resource), charge };
   }
@@ -272,7 +275,7 @@ export class Requirements {
       minimumTopUpUsd: toUsdNumber(amounts.minimumTopUp),
       maximumTopUpUsd: toUsdNumber(amounts.maximumTopUp),
       firstPaymentUsd: toUsdNumber(amounts.firstPayment),
-      accepts: this.#accepts([amounts.minimumTopUp, amounts.firstPayment]),
+      accepts: this.#accepts([amounts.minimumTopUp, amounts.firstPayment], amounts.firstPayment),
       refundPolicy: this.#refundPolicy(),
       extensions: [SIGN_IN, IDENTIFIER, REFUNDS, ...(signing === undefined ? [] : [OFFER_RECEIPT])],
       resources: resources.map((resource) => {
@@ -285,7 +288,8 @@ export class Requirements {
   /** What can be paid for here, as indexes list it. */
   discoverable(resources: readonly Resource[]) {
     const { amounts } = this.#options;
-    const accepts = this.#accepts([amounts.suggestedTopUp, amounts.firstPayment]);
+    const asked = [amounts.suggestedTopUp, amounts.firstPayment];
+    const accepts = this.#accepts(asked, amounts.firstPayment);
     return resources.map((resource) => {
       const { url, ...described } = this.#described(resource);
       return {
@@ -360,8 +364,9 @@ export class Requirements {
     error: string,
     asked: readonly Nano[],
     extensions: Json,
+    ceiling?: Nano,
   ): Required402 {
-    const accepts = this.#accepts(asked);
+    const accepts = this.#accepts(asked, ceiling);
     return {
       x402Version: 2,
       error,
@@ -387,25 +392,36 @@ export class Requirements {
     };
   }
 
-  /** Every rail for each of the amounts, in their order: stock clients take the first that they may pay. */
-  #accepts(asked: readonly Nano[]) {
+  /**
+   * Every rail for each of the amounts, in their order: stock clients take the first that they may pay.
+   * Then those that take a ceiling.
+   */
+  #accepts(asked: readonly Nano[], ceiling?: Nano) {
     const { maxTimeoutSeconds, amounts } = this.#options;
     const offers = this.#options.offers();
     const topUps = {
       minimumTopUpUsd: toUsdNumber(amounts.minimumTopUp),
       suggestedTopUpUsd: toUsdNumber(amounts.suggestedTopUp),
     };
-    return [...new Set(asked.map(unitsAbove))].flatMap((units) =>
-      offers.map(({ network, asset, payTo, extra }) => ({
-        scheme: 'exact' as const,
-        network,
-        asset,
-        amount: units.toString(),
-        payTo,
-        maxTimeoutSeconds,
-        extra: { ...extra, ...topUps },
-      })),
+    const entry = (
+      scheme: 'exact' | 'upto',
+      { network, asset, payTo }: RailOffer,
+      units: bigint,
+      extra: Json,
+    ) => {
+      return { scheme, network, asset, amount: units.toString(), payTo, maxTimeoutSeconds, extra };
+    };
+    const exact = [...new Set(asked.map(unitsAbove))].flatMap((units) =>
+      offers.map((offer) => entry('exact', offer, units, { ...offer.extra, ...topUps })),
     );
+    if (ceiling === undefined) return exact;
+    const upto = offers.flatMap((offer) => {
+      const { extra, upto: facilitator } = offer;
+      if (facilitator === undefined) return [];
+      const all = { ...extra, assetTransferMethod: 'permit2', ...facilitator };
+      return [entry('upto', offer, unitsAbove(ceiling), all)];
+    });
+    return [...exact, ...upto];
   }
 
   /** What a wallet signs to sign in to the console. */

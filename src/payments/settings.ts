@@ -5,13 +5,18 @@ import { unitsAbove, unitsToNano } from './networks.ts';
 
 type PaymentsSection = Config['payments'];
 
-/** A rail of the section; without rules a payment is credited as soon as it is in a block. */
+/**
+ * A rail of the section; without rules a payment is credited as soon as it is in a block, and `upto`
+ * is not taken unless it is said.
+ */
 type RailSettings<Rail extends { confirmations: readonly unknown[] }> = Nodes<
-  Omit<Rail, 'confirmations'>
+  Omit<Rail, 'confirmations' | 'upto'>
 > & { readonly confirmations?: Readonly<Rail['confirmations']> | undefined };
 type Nodes<Section> = Omit<Section, 'rpcUrl'> & { readonly rpcUrl: string | readonly string[] };
 
-export type BaseSettings = RailSettings<NonNullable<PaymentsSection['base']>>;
+export type BaseSettings = RailSettings<NonNullable<PaymentsSection['base']>> & {
+  readonly upto?: boolean;
+};
 export type SolanaSettings = RailSettings<NonNullable<PaymentsSection['solana']>>;
 export type StakingSettings = Nodes<NonNullable<PaymentsSection['staking']>>;
 

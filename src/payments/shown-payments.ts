@@ -5,18 +5,27 @@
  * - Nothing is said about a payment before its signature is checked, of a credited one neither.
  * - Whoever shows a payment that has a row may have read it on the chain. It learns what has become
  *   of the payment, never a balance, and is served only as a retry of the request that opened it.
+ * - A ceiling of a wallet with enough credit moves nothing, and serves one request as a sign-in does.
  * - An answer does not wait for a slow node: the work goes on, and the next request joins it.
  */
 import { SECOND_MS } from '../core/clock.ts';
 import { Fault } from '../core/faults.ts';
 import type { Nano } from '../core/money.ts';
 import { chainReason } from './chain-reason.ts';
-import { type AmountLimits, checkAmount, readEnvelope, usdOf } from './envelope.ts';
+import { type AmountLimits, checkAmount, mostUnder, readEnvelope, usdOf } from './envelope.ts';
+import { encodeHeader } from './header-codec.ts';
 import { nanoToUnits, unitsAbove, unitsToNano } from './networks.ts';
 import type { Passes, RetryProof } from './passes.ts';
 import { type SignedPayment, refusePayment } from './payment.ts';
 import type { PaymentServices } from './payment-options.ts';
-import { alreadyCredited, notSent, pending, rejected, withClaim } from './top-up-faults.ts';
+import {
+  alreadyCredited,
+  notSent,
+  pending,
+  rejected,
+  servedAlready,
+  withClaim,
+} from './top-up-faults.ts';
 import { type OnOpened, type TopUpReceipt, receiptOf, underItsOffer } from './top-up-records.ts';
 import { MAX_PATH_CHARS } from './requirements.ts';
 import type { Amounts } from './settings.ts';
@@ -26,9 +35,14 @@ import { endsWithin } from './waiting.ts';
 /** A payment that is good, and that nothing has been moved of so far. */
 export interface OfferedPayment {
   readonly wallet: string;
+  /** The most that it can move. */
   readonly amountNano: Nano;
-  /** Settles and credits it. Throws as a top-up does, and 409 when it has served another request. */
-  take(): Promise<TopUpReceipt>;
+  /**
+   * Settles and credits it: all of it, or of the scheme `upto` as much as is wanted and at least the
+   * least payment, but nothing when nothing is wanted. Gives the value of the `PAYMENT-RESPONSE` header.
+   * Throws as a top-up does, and 409 when it has served another request.
+   */
+  take(wanted: Nano): Promise<string>;
 }
 
 /** What an answer may take beyond `settleWaitSeconds`. */
@@ -36,12 +50,13 @@ const ANSWER_GRACE_MS = 2 * SECOND_MS;
 
 const BAD_SIGNATURE = {
   erc3009: 'invalid_exact_evm_signature',
+  permit2: 'invalid_permit2_signature',
   solana: 'invalid_exact_svm_payload_signature_invalid',
 } as const;
 
 /** A payment of a header, signed by its payer, and how long the answer may still wait for the chain. */
 interface Shown {
-  readonly payment: SignedPayment;
+  payment: SignedPayment;
   /** Whether it has no row, so that this request may open it. */
   readonly isNew: boolean;
   leftMs: number;
@@ -81,6 +96,8 @@ export class ShownPayments {
     const passes = this.#passes;
     const shown = await this.#read(header, proof, this.#limits.offer);
     const { payment, isNew } = shown;
+    const isCeiling = isNew && payment.authorization.kind === 'permit2';
+    if (isCeiling) await this.#requireUnspent(payment, proof);
     if (isNew) await this.#soon(shown, this.#topUps.check(payment), tooLate);
     else if (!(await passes.isRetry(payment.key, proof))) {
       // Helps it on its way, and says no more than what has become of it.
@@ -89,8 +106,36 @@ export class ShownPayments {
     return {
       wallet: payment.wallet,
       amountNano: unitsToNano(payment.amountUnits),
-      take: async () => await this.#take(shown, proof),
+      take: async (wanted) => {
+        if (isCeiling && wanted <= 0n) return await this.#moveNothing(payment, proof);
+        if (isCeiling) {
+          if (await passes.isSpent(payment.key)) throw servedAlready();
+          shown.payment = { ...payment, amountUnits: this.#unitsOf(payment, wanted) };
+        }
+        return (await this.#take(shown, proof)).responseHeader;
+      },
     };
+  }
+
+  /** Lets in a retry of the request that a ceiling has served, whose answer may be kept. Throws 409. */
+  async #requireUnspent({ key }: SignedPayment, proof: RetryProof): Promise<void> {
+    const passes = this.#passes;
+    if ((await passes.isSpent(key)) && !(await passes.isRetry(key, proof))) throw servedAlready();
+  }
+
+  /** Serves one request from the credit of the wallet, as the scheme says it: settled with nothing. */
+  async #moveNothing(payment: SignedPayment, proof: RetryProof): Promise<string> {
+    if (!(await this.#passes.spend(payment.key, proof))) throw servedAlready();
+    const { network, wallet: payer } = payment;
+    return encodeHeader({ success: true, transaction: '', network, payer, amount: '0' });
+  }
+
+  /** How much of an `upto` payment is moved: what is wanted, from the least payment to all of it. */
+  #unitsOf({ amountUnits }: SignedPayment, wanted: Nano): bigint {
+    const { leastUnits = 0n } = this.#limits.offer;
+    const units = unitsAbove(wanted);
+    if (units > amountUnits) return amountUnits;
+    return units > leastUnits ? units : leastUnits;
   }
 
   async #take(shown: Shown, proof: RetryProof): Promise<TopUpReceipt> {
@@ -123,7 +168,10 @@ export class ShownPayments {
     if (isSame) payment = underItsOffer(payment, row);
     else {
       await rail.checkOffer(payment, envelope.accepted);
-      checkAmount(payment.amountUnits, limits);
+      if (payment.authorization.kind === 'permit2') {
+        const most = mostUnder(payment.amountUnits, limits);
+        payment = { ...payment, amountUnits: most };
+      } else checkAmount(payment.amountUnits, limits);
       // Its receipt names what it was paid for, also when another process signs it.
       if (path !== '') payment = offeredFor(payment, path);
     }
@@ -178,6 +226,7 @@ function limitsOf(amounts: Amounts): Readonly<Record<'topUp' | 'offer', AmountLi
     offer: {
       minimumUnits,
       maximumUnits,
+      leastUnits: versionOne,
       smaller: {
         isOne: (units) => units === versionOne || units % first === 0n,
         words: `${usdOf(first)} USD or several times that`,

@@ -14,14 +14,19 @@ const RETRIED = new Set(['SETTLEMENT_PENDING', 'SERVICE_UNAVAILABLE']);
 
 /** Whether the check failed for want of an answer from the chain. */
 export function isChainTrouble(reason: string): boolean {
-  return !reason.startsWith('invalid_') && reason !== 'asset_not_deployed_contract';
+  const isChecked = reason.startsWith('invalid_') || reason.startsWith('permit2_');
+  return !isChecked && reason !== 'asset_not_deployed_contract';
 }
 
 /** 400: the payment itself is bad. */
 export function rejected(reason: string): Fault {
-  const words = reason.endsWith('_insufficient_balance')
-    ? ': the wallet holds less of the token than it signed'
-    : '';
+  let words = '';
+  if (reason.endsWith('_insufficient_balance')) {
+    words = ': the wallet holds less of the token than it signed';
+  } else if (reason === 'permit2_allowance_required') {
+    words =
+      ': the wallet has not approved the Permit2 contract for as much of the token as it signed; approve it, or pay with the scheme exact';
+  }
   return refusePayment(
     'PAYMENT_VERIFICATION_FAILED',
     `The payment was not accepted${words} (${reason}); nothing has moved`,
@@ -98,6 +103,15 @@ export function alreadyCredited(receipt: { readonly responseHeader: string }): F
     'PAYMENT_ALREADY_CREDITED',
     'This payment is credited already; sign in with the wallet to use the credit',
     { canRetry: false, headers: { 'PAYMENT-RESPONSE': receipt.responseHeader } },
+  );
+}
+
+/** 409: its wallet had the credit, so nothing was moved, and the signature has served its one request. */
+export function servedAlready(): Fault {
+  return refusePayment(
+    'PAYMENT_ALREADY_CREDITED',
+    'This signature has served a request already, from the credit of its wallet; nothing was moved. Sign a new one, or sign in with the wallet',
+    { canRetry: false },
   );
 }
 

@@ -86,10 +86,11 @@ export function paymentOf(rail: Rail, row: TopUpRow): SignedPayment {
   return underItsOffer(payment, row);
 }
 
-/** The payment under the offer that its row was opened under, whatever is offered today. */
+/** The payment as its row has it: under the offer that it was opened under, whatever is offered today. */
 export function underItsOffer(payment: SignedPayment, row: TopUpRow): SignedPayment {
   if (row.offer !== null) {
-    return { ...payment, offer: JSON.parse(row.offer) as RailOffer }; // written by `open`
+    const offer = JSON.parse(row.offer) as RailOffer; // written by `open`
+    return { ...payment, offer, amountUnits: row.amount_units };
   }
   // A row of a version that kept no offer. Its receiver was checked when it was opened, and is in
   // the authorization of Base; a payment of Solana lived for a minute and a half.

@@ -33,7 +33,14 @@ import {
   settlementFailed,
   usedBefore,
 } from './top-up-faults.ts';
-import { attemptOf, entryOf, NO_ATTEMPT, paymentOf, receiptOf } from './top-up-records.ts';
+import {
+  attemptOf,
+  entryOf,
+  NO_ATTEMPT,
+  paymentOf,
+  receiptOf,
+  underItsOffer,
+} from './top-up-records.ts';
 import type { OnOpened, TopUpReceipt } from './top-up-records.ts';
 import type { TopUpRow } from './top-up-table.ts';
 
@@ -197,7 +204,10 @@ export class TopUps {
         throw settlementFailed(payment, row.tx_id, row.failure ?? 'failed');
       }
       const leased = await table.lease(payment.key);
-      if (leased !== undefined) return await this.#finish(payment, leased, 'look-and-send');
+      if (leased !== undefined) {
+        // It moves what its row says, not what this request would have moved.
+        return await this.#finish(underItsOffer(payment, leased), leased, 'look-and-send');
+      }
       // Another process works on it: its result appears in the row.
       if (clock.monotonicMs() >= deadlineMs) throw pending(payment, row.tx_id);
       await clock.sleep(pollMs);

@@ -176,7 +176,8 @@ async function rank(
     timeLimits: TIME_LIMITS,
     accept: ANSWER_TYPES,
     isUsable: async (body) => {
-      read = readRanking(await readEngineJson(body, readLargeJson), texts.length, wanted);
+      const value = await readEngineJson(body, context.caller.accountId, readLargeJson);
+      read = readRanking(value, texts.length, wanted);
       return read !== undefined;
     },
   });

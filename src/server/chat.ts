@@ -4,6 +4,7 @@
  * the same.
  */
 import type { LargeBodies } from './large-bodies.ts';
+import type { ReadLargeJson } from '../http/read-request.ts';
 import { characterRoutes } from '../chat/characters/characters.ts';
 import {
   type AdditionParts,
@@ -102,16 +103,18 @@ export function chatFeature(
   const { clock, config, stores } = shared;
   const keepHours = (): number => config().responses.keepHours;
   const turns = new StoredTurns({ store: stores.store, clock, keepHours });
-  const readLarge = (body: Buffer): Promise<unknown> => largeBodies.json(body);
+  const readLarge: ReadLargeJson = (body, caller) => largeBodies.json(body, caller);
   return {
     routes: [
-      chatCompletionsRoute(chat, (body, options) => largeBodies.chat(body, options)),
+      chatCompletionsRoute(chat, (body, caller, options) =>
+        largeBodies.chat(body, caller, options),
+      ),
       completionsRoute(chat, readLarge),
       ...responsesRoutes({ chat, turns, readLarge }),
       ...messagesRoutes(chat, readLarge),
       ...modelRoutes(chat.catalog),
-      embeddingsRoute({ ...chat, tokenizer, floatReplicas: new ReplicaSet() }, (body) =>
-        largeBodies.embeddings(body),
+      embeddingsRoute({ ...chat, tokenizer, floatReplicas: new ReplicaSet() }, (body, caller) =>
+        largeBodies.embeddings(body, caller),
       ),
       ...rerankRoutes({ ...chat, readLargeJson: readLarge, textReplicas: new ReplicaSet() }),
       moderationsRoute({ ...chat, readLargeJson: readLarge }),

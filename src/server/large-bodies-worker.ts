@@ -19,7 +19,6 @@ export type Readers = typeof READERS;
 
 /** One body; its bytes move to the thread. */
 export interface LargeBody {
-  readonly id: number;
   readonly kind: keyof Readers;
   readonly bytes: ArrayBuffer;
   readonly options: unknown;
@@ -27,21 +26,20 @@ export interface LargeBody {
 
 /** What was read; the bytes move back. */
 export type LargeBodyRead =
-  | { readonly id: number; readonly value: unknown; readonly bytes: ArrayBuffer }
+  | { readonly value: unknown; readonly bytes: ArrayBuffer }
   | {
-      readonly id: number;
       readonly refusal: { readonly code: FaultCode; readonly options: FaultOptions };
     };
 
-parentPort?.on('message', ({ id, kind, bytes, options }: LargeBody) => {
+parentPort?.on('message', ({ kind, bytes, options }: LargeBody) => {
   const read: (body: Buffer, options: never) => unknown = READERS[kind];
   let answer: LargeBodyRead;
   try {
-    answer = { id, value: read(Buffer.from(bytes), options as never), bytes }; // as `#read` pairs them
+    answer = { value: read(Buffer.from(bytes), options as never), bytes }; // as `#read` pairs them
   } catch (error) {
     // A refusal travels as its parts; anything else is a bug and ends the thread.
     if (!(error instanceof Fault)) throw error;
-    answer = { id, refusal: { code: error.code, options: error.options } };
+    answer = { refusal: { code: error.code, options: error.options } };
   }
   parentPort?.postMessage(answer, 'bytes' in answer ? [answer.bytes] : []);
 });

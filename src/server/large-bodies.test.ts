@@ -11,6 +11,7 @@ import { LARGE_BODY_BYTES } from '../http/read-request.ts';
 import { LargeBodies } from './large-bodies.ts';
 
 const OPTIONS = { serviceName: 'svc' };
+const CALLER = 'account';
 const TEXT = 'A "line" of téxt \\ 字\n'.repeat(LARGE_BODY_BYTES / 16);
 
 function chatOf(fields: object): Buffer {
@@ -36,7 +37,7 @@ test('a large chat is read as a small one is, and its engine gets the same bytes
   t.after(() => bodies.close());
   const bytes = chatOf({ unknown: { deep: [1, null] }, user: 'x', stream: true });
   const here = parseChatRequest(bytes, OPTIONS);
-  const there = await bodies.chat(Buffer.from(bytes), OPTIONS);
+  const there = await bodies.chat(Buffer.from(bytes), CALLER, OPTIONS);
   assert.deepEqual({ ...there, source: 0 }, { ...here, source: 0 });
   assert.deepEqual(there.source.members, here.source.members);
   assert.ok(there.source.bytes.equals(here.source.bytes));
@@ -55,11 +56,11 @@ test('the bytes move, unless other bytes stand beside them', async (t) => {
   t.after(() => bodies.close());
   const alone = chatOf({});
   const expected = Buffer.from(alone);
-  const moved = await bodies.chat(alone, OPTIONS);
+  const moved = await bodies.chat(alone, CALLER, OPTIONS);
   assert.equal(alone.length, 0);
   assert.ok(moved.source.bytes.equals(expected));
   const neighbours = Buffer.concat([expected, Buffer.from('!')]);
-  const copied = await bodies.chat(neighbours.subarray(0, -1), OPTIONS);
+  const copied = await bodies.chat(neighbours.subarray(0, -1), CALLER, OPTIONS);
   assert.equal(neighbours.at(-1), 0x21);
   assert.ok(copied.source.bytes.equals(expected));
 });
@@ -70,7 +71,7 @@ test('large embeddings are read as small ones are', async (t) => {
   const input = Array.from({ length: 200 }, () => TEXT.slice(0, 8_000));
   const bytes = Buffer.from(JSON.stringify({ model: 'm', input, dimensions: 8 }));
   const here = parseEmbeddingsRequest(bytes);
-  const there = await bodies.embeddings(Buffer.from(bytes));
+  const there = await bodies.embeddings(Buffer.from(bytes), CALLER);
   assert.deepEqual({ ...there, source: 0 }, { ...here, source: 0 });
 });
 
@@ -79,7 +80,7 @@ test('a large JSON-RPC body is scanned as a small one is', async (t) => {
   t.after(() => bodies.close());
   const call = `{"jsonrpc":"2.0","id":1,"method":"eth_call","params":[${JSON.stringify(TEXT)}]}`;
   for (const text of [call, `[${call},${call}]`, `[${call},{}`, `[${call},${call},${call}]`]) {
-    const { body, scanned } = await bodies.rpc(Buffer.from(text), 2);
+    const { body, scanned } = await bodies.rpc(Buffer.from(text), CALLER, 2);
     assert.equal(body.toString(), text);
     assert.deepEqual(scanned, scanRequest(body, 2));
   }
@@ -88,11 +89,11 @@ test('a large JSON-RPC body is scanned as a small one is', async (t) => {
 test('any large JSON is read as a small one is', async (t) => {
   const bodies = new LargeBodies();
   t.after(() => bodies.close());
-  assert.deepEqual(await bodies.json(Buffer.from(JSON.stringify([TEXT, { a: null }]))), [
+  assert.deepEqual(await bodies.json(Buffer.from(JSON.stringify([TEXT, { a: null }])), CALLER), [
     TEXT,
     { a: null },
   ]);
-  await assert.rejects(bodies.json(Buffer.from(`["${TEXT}`)), { code: 'INVALID_JSON' });
+  await assert.rejects(bodies.json(Buffer.from(`["${TEXT}`), CALLER), { code: 'INVALID_JSON' });
 });
 
 test('a large body is refused in the same words', async (t) => {
@@ -106,7 +107,7 @@ test('a large body is refused in the same words', async (t) => {
   ];
   for (const bytes of wrong) {
     const here = refusalOf(() => parseChatRequest(bytes, OPTIONS));
-    await assert.rejects(bodies.chat(bytes, OPTIONS), (error) => {
+    await assert.rejects(bodies.chat(bytes, CALLER, OPTIONS), (error) => {
       assert.ok(error instanceof Fault);
       assert.deepEqual([error.code, error.message], [here.code, here.message]);
       const { details, fields, canRetry } = error.options;
@@ -128,23 +129,51 @@ test('bodies that come together are each answered with their own', async (t) => 
   const bodies = new LargeBodies();
   t.after(() => bodies.close());
   const models = ['a', 'b', 'c', 'd'];
-  const read = await Promise.all(models.map((model) => bodies.chat(chatOf({ model }), OPTIONS)));
+  const read = await Promise.all(
+    models.map((model) => bodies.chat(chatOf({ model }), CALLER, OPTIONS)),
+  );
   assert.deepEqual(
     read.map((request) => request.model),
     models,
   );
 });
 
+test('one caller with many bodies holds up another by one or two of them', async (t) => {
+  const bodies = new LargeBodies();
+  t.after(() => bodies.close());
+  const order: string[] = [];
+  const ask = async (caller: string): Promise<void> => {
+    await bodies.chat(chatOf({}), caller, OPTIONS);
+    order.push(caller);
+  };
+  const many = Array.from({ length: 8 }, () => ask('many'));
+  await Promise.all([...many, ask('few'), ask('other'), ask('few')]);
+  assert.equal(order.length, 11);
+  assert.deepEqual(order.slice(0, 6), ['many', 'many', 'few', 'other', 'many', 'few']);
+});
+
+test('what waits behind a body that ends the thread is read by another', async (t) => {
+  const started = watchThreads(t);
+  const bodies = new LargeBodies();
+  t.after(() => bodies.close());
+  const first = assert.rejects(bodies.chat(chatOf({}), 'one', OPTIONS), /ended/);
+  const second = bodies.chat(chatOf({ model: 'second' }), 'two', OPTIONS);
+  while (started.length === 0) await new Promise(setImmediate);
+  await started[0]?.terminate();
+  await first;
+  assert.equal((await second).model, 'second');
+});
+
 test('a thread without work ends after a minute, and the next body starts another', async (t) => {
   const started = watchThreads(t);
   const bodies = new LargeBodies();
-  await bodies.chat(chatOf({}), OPTIONS);
+  await bodies.chat(chatOf({}), CALLER, OPTIONS);
   await bodies.rest();
-  await bodies.chat(chatOf({}), OPTIONS);
+  await bodies.chat(chatOf({}), CALLER, OPTIONS);
   assert.equal(started.length, 1, 'it has worked in this minute');
   await bodies.rest();
   await bodies.rest();
-  const read = await bodies.chat(chatOf({ model: 'again' }), OPTIONS);
+  const read = await bodies.chat(chatOf({ model: 'again' }), CALLER, OPTIONS);
   assert.equal(read.model, 'again');
   assert.deepEqual(
     started.map(({ threadId }) => threadId > 0),
@@ -157,10 +186,10 @@ test('a thread without work ends after a minute, and the next body starts anothe
 test('a body that comes while an idle thread ends is read by another', async (t) => {
   const bodies = new LargeBodies();
   t.after(() => bodies.close());
-  await bodies.chat(chatOf({}), OPTIONS);
+  await bodies.chat(chatOf({}), CALLER, OPTIONS);
   await bodies.rest();
   const resting = bodies.rest();
-  const read = await bodies.chat(chatOf({ model: 'next' }), OPTIONS);
+  const read = await bodies.chat(chatOf({ model: 'next' }), CALLER, OPTIONS);
   assert.equal(read.model, 'next');
   await resting;
 });
@@ -168,7 +197,7 @@ test('a body that comes while an idle thread ends is read by another', async (t)
 test('a thread that is ended fails what waits for it', async (t) => {
   const started = watchThreads(t);
   const bodies = new LargeBodies();
-  const waiting = bodies.chat(chatOf({}), OPTIONS);
+  const waiting = bodies.chat(chatOf({}), CALLER, OPTIONS);
   const failed = assert.rejects(waiting, /The thread of large bodies ended/);
   while (started.length === 0) await new Promise(setImmediate);
   await bodies.close();

@@ -1,7 +1,7 @@
 /**
  * Reads large JSON bodies on a thread of its own: the passes over tens of megabytes take tenths of
  * a second, in which the event loop would serve nobody else. What comes back is what the reader of
- * small bodies gives, its refusals included.
+ * small bodies gives, its refusals included. One is read at a time, and callers take turns.
  *
  * The bytes go over and come back without a copy: the buffer that is given is empty afterwards, and
  * the request has its own.
@@ -11,6 +11,7 @@
 import { type ParsedObject } from '../json/json-scan.ts';
 import { Worker } from 'node:worker_threads';
 import type { ChatRequest, ChatRequestOptions } from '../chat/wire/chat-request.ts';
+import { FairQueue } from '../core/fair-queue.ts';
 import { Fault } from '../core/faults.ts';
 import { siblingUrl } from '../core/sibling.ts';
 import { nextTurn } from '../core/event-loop.ts';
@@ -20,36 +21,45 @@ import type { LargeBody, LargeBodyRead, Readers } from './large-bodies-worker.ts
 
 const ENDED = 'The thread of large bodies ended';
 
+interface Reading extends PromiseWithResolvers<LargeBodyRead> {
+  readonly kind: keyof Readers;
+  readonly given: Buffer;
+  readonly options: unknown;
+}
+
+/** `caller` is the account whose turn a body takes. */
 export class LargeBodies {
   #worker: Worker | undefined;
-  readonly #waiting = new Map<number, PromiseWithResolvers<LargeBodyRead>>();
+  #reading: Reading | undefined;
+  /** As many as there are running requests at most, with the bodies that those may have. */
+  readonly #waiting = new FairQueue<Reading>();
   #bodies = 0;
   #bodiesAtRest = 0;
 
   /** As `parseChatRequest`. */
-  async chat(bytes: Buffer, options: ChatRequestOptions): Promise<ChatRequest> {
-    return withBytes(await this.#read('chat', bytes, options));
+  async chat(bytes: Buffer, caller: string, options: ChatRequestOptions): Promise<ChatRequest> {
+    return withBytes(await this.#read('chat', bytes, caller, options));
   }
 
   /** As `parseEmbeddingsRequest`. */
-  async embeddings(bytes: Buffer): Promise<EmbeddingsRequest> {
-    return withBytes(await this.#read('embeddings', bytes, undefined));
+  async embeddings(bytes: Buffer, caller: string): Promise<EmbeddingsRequest> {
+    return withBytes(await this.#read('embeddings', bytes, caller, undefined));
   }
 
   /** As `scanRequest`. */
-  async rpc(bytes: Buffer, maxItems: number): Promise<ScannedBody> {
-    const { body, value: scanned } = await this.#read('rpc', bytes, maxItems);
+  async rpc(bytes: Buffer, caller: string, maxItems: number): Promise<ScannedBody> {
+    const { body, value: scanned } = await this.#read('rpc', bytes, caller, maxItems);
     return { body, scanned };
   }
 
   /** As `parseJsonBody`. */
-  async json(bytes: Buffer): Promise<unknown> {
-    return (await this.#read('json', bytes, undefined)).value;
+  async json(bytes: Buffer, caller: string): Promise<unknown> {
+    return (await this.#read('json', bytes, caller, undefined)).value;
   }
 
   /** Called once a minute: ends a thread that had nothing to do since the last call. */
   async rest(): Promise<void> {
-    const isIdle = this.#bodies === this.#bodiesAtRest && this.#waiting.size === 0;
+    const isIdle = this.#bodies === this.#bodiesAtRest && this.#reading === undefined;
     this.#bodiesAtRest = this.#bodies;
     if (isIdle) await this.close();
   }
@@ -59,22 +69,27 @@ export class LargeBodies {
     const worker = this.#worker;
     if (worker === undefined) return;
     // From here on a body starts another thread: this one would not answer any more.
-    this.#ended(worker, new Error(ENDED));
+    this.#worker = undefined;
+    const reason = new Error(ENDED);
+    this.#reading?.reject(reason);
+    this.#reading = undefined;
+    for (let one = this.#waiting.next(); one !== undefined; one = this.#waiting.next()) {
+      one.reject(reason);
+    }
     await worker.terminate();
   }
 
   async #read<Kind extends keyof Readers>(
     kind: Kind,
     given: Buffer,
+    caller: string,
     options: Parameters<Readers[Kind]>[1],
   ): Promise<{ readonly body: Buffer; readonly value: ReturnType<Readers[Kind]> }> {
-    const worker = (this.#worker ??= this.#start());
-    const id = (this.#bodies += 1);
-    const waiting = Promise.withResolvers<LargeBodyRead>();
-    this.#waiting.set(id, waiting);
-    const bytes = movable(given);
-    worker.postMessage({ id, kind, bytes, options } satisfies LargeBody, [bytes]);
-    const read = await waiting.promise;
+    this.#bodies += 1;
+    const reading = { kind, given, options, ...Promise.withResolvers<LargeBodyRead>() };
+    if (this.#reading === undefined) this.#begin(reading);
+    else this.#waiting.add(caller, reading);
+    const read = await reading.promise;
     // Taking the answer over was a piece of work, and what the request asks for is another.
     await nextTurn();
     if ('refusal' in read) throw new Fault(read.refusal.code, read.refusal.options);
@@ -82,12 +97,19 @@ export class LargeBodies {
     return { body: Buffer.from(read.bytes), value };
   }
 
+  #begin(reading: Reading): void {
+    this.#reading = reading;
+    const worker = (this.#worker ??= this.#start());
+    const { kind, given, options } = reading;
+    const bytes = movable(given);
+    worker.postMessage({ kind, bytes, options } satisfies LargeBody, [bytes]);
+  }
+
   #start(): Worker {
     const worker = new Worker(siblingUrl(import.meta.url, 'large-bodies-worker'));
     worker.unref();
     worker.on('message', (read: LargeBodyRead) => {
-      this.#waiting.get(read.id)?.resolve(read);
-      this.#waiting.delete(read.id);
+      if (this.#worker === worker) this.#done((reading) => reading.resolve(read));
     });
     worker.on('error', (error: Error) => this.#ended(worker, error));
     worker.on('exit', () => this.#ended(worker, new Error(ENDED)));
@@ -97,8 +119,16 @@ export class LargeBodies {
   #ended(worker: Worker, reason: Error): void {
     if (this.#worker !== worker) return;
     this.#worker = undefined;
-    for (const { reject } of this.#waiting.values()) reject(reason);
-    this.#waiting.clear();
+    // What waits is read by another thread: it was not to blame.
+    this.#done((reading) => reading.reject(reason));
+  }
+
+  #done(end: (reading: Reading) => void): void {
+    const reading = this.#reading;
+    this.#reading = undefined;
+    const next = this.#waiting.next();
+    if (next !== undefined) this.#begin(next);
+    if (reading !== undefined) end(reading);
   }
 }
 

@@ -28,7 +28,7 @@ export function mcpDoor(
     store: shared.stores.store,
     version,
     call,
-    readLargeJson: (bytes) => largeBodies.json(bytes),
+    readLargeJson: (bytes, caller) => largeBodies.json(bytes, caller),
     // They do not change while the server runs.
     networks: async () => (networks ??= config().rpc.enabled ? await networksOf(call) : []),
     searchPrice: () => config().search?.usdPerSearch,

@@ -4,6 +4,7 @@
  */
 import { join } from 'node:path';
 import type { LargeBodies } from './large-bodies.ts';
+import type { ReadLargeJson } from '../http/read-request.ts';
 import { imagesEditsRoute } from '../images/images-edits/images-edits.ts';
 import { imagesGenerationsRoute } from '../images/images-generations/images-generations.ts';
 import { imageBackgroundRemoveRoute } from '../images/image-background-remove/image-background-remove.ts';
@@ -57,7 +58,7 @@ export function mediaFeature(parts: MediaFeatureParts): Feature {
     stored: (holder) => video.storedBytes(holder),
   });
   const maxBytes = maxDownloadBytes(config.media);
-  const readLargeJson = (bytes: Buffer) => largeBodies.json(bytes);
+  const readLargeJson: ReadLargeJson = (bytes, caller) => largeBodies.json(bytes, caller);
   const serviceName = config.service.name;
   const headers = new AnswerHeaders({ serviceName, clock });
   const common = { catalog, engines, sales, clock, log, rateOf, serviceName, readLargeJson };

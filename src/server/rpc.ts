@@ -35,7 +35,7 @@ export function rpcFeature(
         limits: () => shared.config().rpc,
         serviceName: shared.config().service.name,
       },
-      (body, maxItems) => largeBodies.rpc(body, maxItems),
+      (body, caller, maxItems) => largeBodies.rpc(body, caller, maxItems),
     ),
     leaderJob: () => credits.prune(),
     close: async () => {

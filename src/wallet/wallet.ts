@@ -173,11 +173,14 @@ export async function openWallets(options: WalletsOptions): Promise<Wallets> {
         configured.offer(payment, retryProof(context)),
       );
       let taken: Promise<void> | undefined;
-      const take = async (): Promise<void> => {
-        const { responseHeader } = await withPayment(asked, () => offered.take());
-        setPaymentResponse(context, responseHeader, clock.nowMs());
+      const take = async (wanted: Nano): Promise<void> => {
+        const response = await withPayment(asked, () => offered.take(wanted));
+        setPaymentResponse(context, response, clock.nowMs());
       };
-      const payment = { amountNano: offered.amountNano, take: () => (taken ??= take()) };
+      const payment = {
+        amountNano: offered.amountNano,
+        take: (wanted: Nano) => (taken ??= take(wanted)),
+      };
       return { ...(await callerOf(offered.wallet)), payment };
     },
     discovery: async (context, route) => {

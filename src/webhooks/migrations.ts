@@ -51,4 +51,9 @@ ALTER TABLE webhooks_webhook ADD COLUMN budget_percent BIGINT;
 ALTER TABLE webhooks_webhook ADD COLUMN old_secret TEXT;
 ALTER TABLE webhooks_webhook ADD COLUMN old_secret_until_ms BIGINT;`,
   },
+  {
+    // Tells nothing for a while.
+    id: 'webhooks-0003',
+    up: 'ALTER TABLE webhooks_webhook ADD COLUMN is_paused BIGINT NOT NULL DEFAULT 0;',
+  },
 ];

@@ -122,6 +122,7 @@ async function create(parts: WebhookRouteParts, context: RequestContext): Promis
     ...thresholdsOf(thresholds),
     isLow: false,
     timesLow: 0,
+    isPaused: false,
     createdMs,
   };
   if (!(await table.insert(webhook, MAX_PER_ACCOUNT))) throw tooMany();
@@ -152,7 +153,7 @@ function thresholdsOf(
 }
 
 async function update(parts: WebhookRouteParts, context: RequestContext): Promise<void> {
-  const { url, events, thresholds = {} } = readBody(context, UpdateWebhook);
+  const { url, events, thresholds = {}, paused } = readBody(context, UpdateWebhook);
   const { id } = await requireWebhook(parts, context);
   if (url !== undefined) await requireCallbackUrl(parts.guard, 'url', url);
   const changed = await parts.table.change(context.caller.accountId, id, (before) => {
@@ -165,7 +166,8 @@ async function update(parts: WebhookRouteParts, context: RequestContext): Promis
     const wrong = events === undefined ? [] : mismatches(events, told);
     if (wrong.length > 0) throw refuseIssues(wrong);
     // Another threshold is told of, also when the balance was below the one before.
-    return { ...after, isLow: before.isLow && after.balanceNano === before.balanceNano };
+    const isLow = before.isLow && after.balanceNano === before.balanceNano;
+    return { ...after, isLow, isPaused: paused ?? before.isPaused };
   });
   if (changed === undefined) throw new Fault('WEBHOOK_NOT_FOUND');
   await context.json(200, itemOf(changed));
@@ -262,6 +264,7 @@ function itemOf(webhook: Webhook): WebhookItem {
       budgetPercent: budgetPercent ?? null,
       dailySpendUsd: dailyNano === undefined ? null : toUsdNumber(dailyNano),
     },
+    paused: webhook.isPaused,
     createdAt: isoTime(createdMs),
   };
 }

@@ -87,6 +87,12 @@ export const UpdateWebhook = z
     thresholds: thresholds(Usd.nullish(), Percent.nullish())
       .optional()
       .describe('A missing one stays; null: nothing more is told of its event.'),
+    paused: z
+      .boolean()
+      .optional()
+      .describe(
+        'True: nothing new is told until it is false again. What is beyond its threshold then is told in the next minute.',
+      ),
   })
   .meta({ id: 'UpdateWebhookRequest' });
 
@@ -98,6 +104,7 @@ const WEBHOOK_SHAPE = {
   thresholds: thresholds(Usd.nullable(), Percent.nullable()).describe(
     'When; null for an event that it is not told of.',
   ),
+  paused: z.boolean().describe('True: it is told nothing new. What was on its way is still sent.'),
   createdAt: z.string().describe('ISO 8601, UTC.'),
 };
 
@@ -187,6 +194,7 @@ const WEBHOOK: WebhookItem = {
   url: 'https://hooks.example.com/farebox',
   events: ['balance.low', 'spend.daily'],
   thresholds: { balanceUsd: 5, keyLimitPercent: null, budgetPercent: null, dailySpendUsd: 20 },
+  paused: false,
   createdAt: '2026-11-21T04:00:00.000Z',
 };
 const DELIVERY: DeliveryItem = {

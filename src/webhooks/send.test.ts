@@ -33,6 +33,7 @@ onEachStore('sending webhooks', (fixture) => {
         dailyNano: undefined,
         isLow: false,
         timesLow: 0,
+        isPaused: false,
         createdMs: 1,
       };
       assert.ok(await table.insert(webhook, 10));

@@ -59,7 +59,7 @@ export class WebhookTable {
       await oneAtATime(tx, this.#store.dialect, `webhooks_webhook ${webhook.accountId}`);
       const rows = await tx.query(
         `INSERT INTO webhooks_webhook (${WEBHOOK_COLUMNS})
-         SELECT $1, $2, $3, $4, NULL, NULL, $5, $6, $7, $8, 0, 0, $9
+         SELECT $1, $2, $3, $4, NULL, NULL, $5, $6, $7, $8, 0, 0, 0, $9
          WHERE $10 > (SELECT count(*) FROM webhooks_webhook WHERE account_id = $2) RETURNING id`,
         [
           webhook.id,
@@ -120,11 +120,20 @@ export class WebhookTable {
       );
       if (row === undefined) return undefined;
       const after = change(webhookOf(row));
-      const { secret, oldSecret, balanceNano, keyPercent, budgetPercent, dailyNano, isLow } = after;
+      const {
+        secret,
+        oldSecret,
+        balanceNano,
+        keyPercent,
+        budgetPercent,
+        dailyNano,
+        isLow,
+        isPaused,
+      } = after;
       await tx.query(
         `UPDATE webhooks_webhook SET url = $2, secret = $3, old_secret = $4,
          old_secret_until_ms = $5, balance_nano = $6, key_percent = $7, budget_percent = $8,
-         daily_nano = $9, is_low = $10 WHERE id = $1`,
+         daily_nano = $9, is_low = $10, is_paused = $11 WHERE id = $1`,
         [
           id,
           after.url,
@@ -136,6 +145,7 @@ export class WebhookTable {
           budgetPercent ?? null,
           dailyNano ?? null,
           isLow ? 1 : 0,
+          isPaused ? 1 : 0,
         ],
       );
       return after;
@@ -155,10 +165,11 @@ export class WebhookTable {
     });
   }
 
-  /** Webhooks of all accounts in the order of their ids, behind one. */
+  /** Webhooks of all accounts that are not paused in the order of their ids, behind one. */
   async page(afterId: string, limit: number): Promise<Webhook[]> {
     const rows = await this.#store.query(
-      `SELECT ${WEBHOOK_COLUMNS} FROM webhooks_webhook WHERE id > $1 ORDER BY id LIMIT $2`,
+      `SELECT ${WEBHOOK_COLUMNS} FROM webhooks_webhook WHERE id > $1 AND is_paused = 0
+       ORDER BY id LIMIT $2`,
       [afterId, limit],
     );
     return rows.map(webhookOf);

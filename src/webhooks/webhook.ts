@@ -37,6 +37,8 @@ export interface Webhook {
   /** Whether the balance was below its threshold when it was last looked at, and how often before. */
   readonly isLow: boolean;
   readonly timesLow: number;
+  /** It is told nothing new. */
+  readonly isPaused: boolean;
   readonly createdMs: number;
 }
 
@@ -95,7 +97,8 @@ function signatureOf(secret: string, { id, unixSeconds, body }: Signed): string 
 }
 
 export const WEBHOOK_COLUMNS = `id, account_id, url, secret, old_secret, old_secret_until_ms,
-  balance_nano, key_percent, budget_percent, daily_nano, is_low, times_low, created_ms`;
+  balance_nano, key_percent, budget_percent, daily_nano, is_low, times_low, is_paused,
+  created_ms`;
 
 export function webhookOf(row: Row): Webhook {
   const { old_secret: old, old_secret_until_ms: untilMs } = row;
@@ -111,6 +114,7 @@ export function webhookOf(row: Row): Webhook {
     dailyNano: amountOf(row['daily_nano']),
     isLow: row['is_low'] !== 0n,
     timesLow: Number(row['times_low']),
+    isPaused: row['is_paused'] !== 0n,
     createdMs: Number(row['created_ms']),
   };
 }

@@ -9,9 +9,11 @@ import { createRequire } from 'node:module';
 import { delimiter, join } from 'node:path';
 import { createInterface } from 'node:readline';
 import {
+  concatHex,
   createTestClient,
   createWalletClient,
   encodeAbiParameters,
+  encodeFunctionData,
   http,
   keccak256,
   numberToHex,
@@ -24,6 +26,7 @@ import type { Hex } from 'viem';
 import { privateKeyToAccount } from 'viem/accounts';
 import { base } from 'viem/chains';
 import { readFixture } from './compile.ts';
+import { readPermit2Fixture } from './permit2.ts';
 import { endWithUs } from '../support/end-with-us.ts';
 
 export const USDC: Hex = '0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913';
@@ -32,6 +35,7 @@ export const STAKING: Hex = '0x5747a6e000000000000000000000000000000001';
 export const USDC_ABI = parseAbi([
   'function balanceOf(address) view returns (uint256)',
   'function mint(address to, uint256 value)',
+  'function approve(address spender, uint256 value) returns (bool)',
   'function transfer(address to, uint256 value) returns (bool)',
   'function transferWithAuthorization(address from, address to, uint256 value, uint256 validAfter, uint256 validBefore, bytes32 nonce, uint8 v, bytes32 r, bytes32 s)',
   'function cancelAuthorization(address authorizer, bytes32 nonce, uint8 v, bytes32 r, bytes32 s)',
@@ -66,6 +70,12 @@ export interface AnvilChain {
   fund(address: Hex, wei: bigint): Promise<void>;
   /** Puts a contract wallet with that owner at an address. */
   placeWallet(address: Hex, owner: Hex): Promise<void>;
+  /** Deploys Permit2 and the proxy of the scheme `upto` where every chain has them. */
+  deployPermit2(): Promise<void>;
+  /** Lets Permit2 move so much of the USDC of an address; 0 withdraws. */
+  approvePermit2(owner: Hex, units: bigint): Promise<void>;
+  /** Calls a contract from any address, with ETH that it is given. */
+  callAs(from: Hex, to: Hex, data: Hex): Promise<void>;
   /** Calls a token function from a rich account and waits for its block. */
   callToken(
     functionName: 'mint' | 'transferWithAuthorization' | 'cancelAuthorization',
@@ -152,6 +162,13 @@ async function furnish(rpcUrl: string, stop: () => Promise<void>): Promise<Anvil
     await client.waitForTransactionReceipt({ hash });
     return hash;
   };
+  const callAs: AnvilChain['callAs'] = async (from, to, data) => {
+    await client.setBalance({ address: from, value: 10n ** 18n });
+    await client.impersonateAccount({ address: from });
+    const hash = await client.sendTransaction({ account: from, to, data });
+    await client.waitForTransactionReceipt({ hash });
+    await client.stopImpersonatingAccount({ address: from });
+  };
   return {
     rpcUrl,
     client,
@@ -177,6 +194,20 @@ async function furnish(rpcUrl: string, stop: () => Promise<void>): Promise<Anvil
       await client.request(call as never); // viem has no type for it
     },
     fund: async (address, wei) => await client.setBalance({ address, value: wei }),
+    deployPermit2: async () => {
+      const { deployer, contracts } = readPermit2Fixture();
+      for (const { salt, initCode } of Object.values(contracts)) {
+        const data = concatHex([salt, initCode]);
+        const hash = await rich.sendTransaction({ to: deployer, data, gas: 5_000_000n });
+        await client.waitForTransactionReceipt({ hash });
+      }
+    },
+    callAs,
+    approvePermit2: async (owner, units) => {
+      const args = [readPermit2Fixture().contracts.permit2.address, units] as const;
+      const data = encodeFunctionData({ abi: USDC_ABI, functionName: 'approve', args });
+      await callAs(owner, USDC, data);
+    },
     placeWallet: async (address, owner) => {
       await client.setCode({ address, bytecode: runtime['TestWallet'] as Hex });
       await client.setStorageAt({ address, index: 0, value: pad(owner) });

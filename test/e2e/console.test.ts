@@ -54,7 +54,8 @@ describe('the console', () => {
   let admin: string;
 
   before(async () => {
-    rig = await startConsoleRig('');
+    // Webhooks of the tests are told on this machine.
+    rig = await startConsoleRig('fetch: { allow: ["127.0.0.0/8"] }');
     admin = await rig.farebox.key({ kind: 'ADMIN', description: 'owner' });
   });
   after(() => rig.stop());
@@ -191,7 +192,11 @@ describe('the console', () => {
     const pages = [
       '',
       '/activity',
+      '/activity/tags',
       '/keys',
+      '/batches',
+      '/budgets',
+      '/webhooks',
       '/credit',
       '/playground',
       '/models',
@@ -265,6 +270,178 @@ describe('the console', () => {
         messages: [{ role: 'user', content: 'Hi' }],
       });
       await assert.rejects(again, { status: 401 });
+      assert.equal(await page.evaluate(() => 'pwned' in globalThis), false);
+    });
+  });
+
+  test('sets a budget for each user, shows who has used it, and takes it away', async () => {
+    await visit({}, async (visitor) => {
+      const { page } = visitor;
+      const { secret: owner } = await rig.farebox.account('1', { kind: 'ADMIN' });
+      await visitor.signIn(owner);
+      await visitor.open('/console/budgets');
+      await page.getByText('There is no budget yet').waitFor();
+      await visitor.checkAccess('no budget');
+      const openai = new OpenAI({ baseURL: rig.farebox.url, apiKey: owner, maxRetries: 0 });
+      const ask = (user: string) =>
+        openai.chat.completions.create({
+          model: 'm',
+          max_completion_tokens: 5,
+          messages: [{ role: 'user', content: 'Hi' }],
+          metadata: { user },
+        });
+      await ask(HOSTILE);
+      await page.getByRole('button', { name: 'Set a budget' }).click();
+      await page.getByLabel('What counts').selectOption('each');
+      await page.getByLabel('USD').fill('0.01');
+      await visitor.checkAccess('a new budget');
+      await page.getByRole('button', { name: 'Set', exact: true }).click();
+      // What was spent before it counts, and another value has it for itself.
+      await ask(HOSTILE);
+      await ask('bert');
+      await page.getByRole('button', { name: 'Each user' }).click();
+      const values = page.getByRole('region', { name: 'Values' });
+      await values.locator('tr', { hasText: 'bert' }).getByText('$0.000022 of $0.01').waitFor();
+      await values.locator('tr', { hasText: 'onerror' }).getByText('$0.000044 of $0.01').waitFor();
+      await visitor.checkAccess('the values');
+      await page.getByLabel('Look at one user').fill('carl');
+      await page.keyboard.press('Enter');
+      await page.locator('.notice').getByText('$0.00 of $0.01').waitFor();
+      await page.getByRole('button', { name: 'Close' }).click();
+      await page.getByRole('button', { name: 'Change' }).click();
+      await page.getByLabel('USD a day').fill('0.1');
+      await page.getByRole('button', { name: 'Save' }).click();
+      await page.getByText('$0.10 a day').waitFor();
+      await page.getByRole('button', { name: 'Delete' }).click();
+      await page.locator('dialog').getByRole('button', { name: 'Delete' }).click();
+      await page.getByText('There is no budget yet').waitFor();
+      await visitor.go('/console/activity');
+      await page.getByRole('link', { name: 'By tag' }).click();
+      const tags = page.getByRole('region', { name: 'Usage by tag' });
+      await tags.locator('tr', { hasText: 'onerror' }).getByText('$0.000044').waitFor();
+      await tags.getByRole('button', { name: 'bert' }).click();
+      await page.locator('dialog .total').getByText('$0.000022').waitFor();
+      await visitor.checkAccess('the days of a value');
+      assert.equal(await page.evaluate(() => 'pwned' in globalThis), false);
+    });
+  });
+
+  test('makes a webhook, tries it, and shows why a message did not arrive', async () => {
+    const receiver = createServer((request, response) => {
+      request.resume().on('end', () => response.writeHead(500).end());
+    });
+    await new Promise<void>((listening) => receiver.listen(0, '127.0.0.1', listening));
+    const { port } = receiver.address() as AddressInfo;
+    const { secret: owner } = await rig.farebox.account('1', { kind: 'ADMIN' });
+    await visit({ refusals: [400] }, async (visitor) => {
+      const { page } = visitor;
+      await visitor.signIn(owner);
+      await visitor.open('/console/webhooks');
+      await page.getByText('There is no webhook yet').waitFor();
+      await visitor.checkAccess('no webhook');
+      await page.getByRole('button', { name: 'Create a webhook' }).click();
+      const address = page.getByLabel('Address');
+      await address.fill('http://169.254.169.254/latest');
+      await page.getByLabel('Balance below').fill('5');
+      await page.getByRole('button', { name: 'Create', exact: true }).click();
+      await page.locator('.hint.bad').waitFor();
+      await visitor.checkAccess('a webhook that is refused');
+      await address.fill(`http://127.0.0.1:${port}/hook`);
+      await page.getByRole('button', { name: 'Create', exact: true }).click();
+      await page.getByText('It is shown only now').waitFor();
+      const secret = (await page.locator('.secret code').textContent()) ?? '';
+      assert.match(secret, /^whsec_/);
+      await visitor.checkAccess('the new webhook');
+      await page.getByRole('button', { name: 'I have copied it' }).click();
+      assert.ok(!(await page.content()).includes(secret));
+      await page.getByRole('button', { name: `http://127.0.0.1:${port}/hook` }).click();
+      await page.getByRole('button', { name: 'Send a test' }).click();
+      await page.getByText('The test did not arrive. The address answered with 500').waitFor();
+      await page.getByRole('button', { name: 'webhook.test' }).click();
+      await page.getByText('"type": "webhook.test"').waitFor();
+      await visitor.checkAccess('a message');
+      await page.locator('dialog dialog').getByRole('button', { name: 'Close' }).click();
+      await page.getByRole('button', { name: 'Change' }).click();
+      await page.getByLabel('Spending of a day').fill('20');
+      await page.getByLabel('Balance below').fill('');
+      await page.getByRole('button', { name: 'Save' }).click();
+      await page.locator('dialog').getByText("a day's spending at $20.00").waitFor();
+      await page.getByRole('button', { name: 'Pause' }).click();
+      await page.getByRole('button', { name: 'Resume' }).click();
+      await page.getByRole('button', { name: 'Pause' }).waitFor();
+      await page.getByRole('button', { name: 'New secret' }).click();
+      await page.getByRole('button', { name: 'Make a new secret' }).click();
+      await page.getByText('are signed with the secret before as well').waitFor();
+      assert.notEqual(await page.locator('.secret code').textContent(), secret);
+      await page.getByRole('button', { name: 'I have copied it' }).click();
+      await page.locator('dialog').getByRole('button', { name: 'Delete' }).click();
+      await page.locator('dialog dialog').getByRole('button', { name: 'Delete' }).click();
+      await page.getByText('There is no webhook yet').waitFor();
+    });
+    receiver.close();
+    receiver.closeAllConnections();
+  });
+
+  test('reads a file of requests, runs it as a batch, and gives its answers', async () => {
+    const { secret } = await rig.farebox.account('1');
+    const line = (id: string, body: object = {}) =>
+      JSON.stringify({
+        custom_id: id,
+        method: 'POST',
+        url: '/v1/chat/completions',
+        body: {
+          model: 'm',
+          messages: [{ role: 'user', content: 'Hi' }],
+          max_completion_tokens: 50,
+          ...body,
+        },
+      });
+    const file = (...lines: string[]) => ({
+      name: 'questions.jsonl',
+      mimeType: 'application/jsonl',
+      buffer: Buffer.from(lines.join('\n')),
+    });
+    await visit({}, async (visitor) => {
+      const { page } = visitor;
+      await visitor.signIn(secret);
+      await visitor.open('/console/batches');
+      await page.getByText('There is no batch yet').waitFor();
+      await visitor.checkAccess('no batch');
+      await page.getByRole('button', { name: 'Start a batch' }).click();
+      const input = page.getByLabel('A file of requests');
+      await input.setInputFiles(file(line('a'), '{"custom_id": ', HOSTILE));
+      await page.getByText('Line 2: is no JSON object').waitFor();
+      assert.ok(await page.getByRole('button', { name: 'Upload and start' }).isDisabled());
+      await visitor.checkAccess('a file that is not in order');
+      await input.setInputFiles(file(line('a'), line(HOSTILE, { temperature: 'hot' }), ''));
+      // 2 answers of 50 tokens at half of 2 USD a million.
+      await page.getByText('at most $0.0001 for answers').waitFor();
+      await page.getByRole('button', { name: 'Upload and start' }).click();
+      const answers = page.getByRole('link', { name: 'Download 1 answer' });
+      await answers.waitFor();
+      await page.getByRole('link', { name: 'Download 1 error' }).waitFor();
+      await visitor.checkAccess('a batch');
+      const download = page.waitForEvent('download');
+      await answers.click();
+      const pieces = await (await download).createReadStream().then((stream) => stream.toArray());
+      const [answer] = Buffer.concat(pieces as Buffer[])
+        .toString()
+        .trim()
+        .split('\n')
+        .map(
+          (text) => JSON.parse(text) as { custom_id: string; response: { status_code: number } },
+        );
+      assert.deepEqual([answer?.custom_id, answer?.response.status_code], ['a', 200]);
+      await page.getByRole('button', { name: 'Close' }).click();
+      const batches = page.getByRole('region', { name: 'Batches' });
+      await batches.getByText('questions.jsonl').waitFor();
+      await batches.getByText('completed').waitFor();
+      const files = page.getByRole('region', { name: 'Files' });
+      const row = files.locator('tr', { hasText: 'questions.jsonl' });
+      await row.getByRole('button', { name: 'Delete' }).click();
+      await page.locator('dialog').getByRole('button', { name: 'Delete' }).click();
+      await row.waitFor({ state: 'detached' });
+      await visitor.checkAccess('the batches');
       assert.equal(await page.evaluate(() => 'pwned' in globalThis), false);
     });
   });
@@ -484,6 +661,11 @@ describe('the console', () => {
       await page.getByLabel('USD', { exact: true }).fill('12.5');
       await page.getByRole('button', { name: /^Credit </ }).click();
       await page.locator('.total').getByText('$12.50').waitFor();
+      await page.getByRole('button', { name: 'Set a budget' }).click();
+      await page.getByLabel('USD', { exact: true }).last().fill('3');
+      await page.getByRole('button', { name: 'Set', exact: true }).click();
+      await page.getByText('$0.00 of $3.00 today').waitFor();
+      await visitor.checkAccess('an account with a budget');
       assert.equal(await page.evaluate(() => 'pwned' in globalThis), false);
     });
     const { secret } = await rig.farebox.account('1');

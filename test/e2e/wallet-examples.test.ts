@@ -25,7 +25,8 @@ describe('the wallet examples', () => {
   let farebox: TestApp;
 
   before(async () => {
-    rig = await startWalletRig();
+    rig = await startWalletRig('', ', upto: true');
+    await rig.anvil.deployPermit2();
     farebox = await rig.startApp();
   });
   after(async () => {
@@ -89,6 +90,18 @@ describe('the wallet examples', () => {
     const output = await run('first-payment', { PRIVATE_KEY: key });
     assert.match(output, /chat 200/);
     assert.match(output, /credit left 0\.999978 USD/);
+  });
+
+  test('upto.ts chats by a signed ceiling', async () => {
+    const key = generatePrivateKey();
+    const { address } = privateKeyToAccount(key);
+    await rig.anvil.mint(address, 1_000_000n);
+    await rig.anvil.approvePermit2(address, 1_000_000n);
+    const output = await run('upto', { PRIVATE_KEY: key });
+    assert.match(output, /chat 200/);
+    assert.match(output, /moved 0\.1 USD/);
+    assert.match(output, /credit left 0\.099978 USD/);
+    assert.equal(await rig.anvil.balance(address), 900_000n);
   });
 
   test('solana.ts tops up and chats', async () => {

@@ -45,7 +45,7 @@ export interface WalletRig {
   stop(): Promise<void>;
 }
 
-export async function startWalletRig(paymentSettings = ''): Promise<WalletRig> {
+export async function startWalletRig(paymentSettings = '', baseSettings = ''): Promise<WalletRig> {
   const anvil = await startAnvil();
   const solana = await startSolana();
   const upstream = await TestUpstream.start();
@@ -67,7 +67,7 @@ models:
 payments:
   settleWaitSeconds: 2
   routesPerMinute: { topUp: 10000, balance: 10000, transactions: 10000, token: 10000 }
-  base: { payTo: '${PAY_TO}', rpcUrl: ${anvil.rpcUrl}, gasKey: '${gasKey}', refundKey: '${treasuryKey}', maxFeeGwei: 50, warnBelowEth: 0 }
+  base: { payTo: '${PAY_TO}', rpcUrl: ${anvil.rpcUrl}, gasKey: '${gasKey}', refundKey: '${treasuryKey}', maxFeeGwei: 50, warnBelowEth: 0${baseSettings} }
   solana: { payTo: ${receiver.address}, rpcUrl: ${solana.rpcUrl}, feePayerKey: ${feePayerKey}, warnBelowSol: 0 }
 ${paymentSettings}`;
   return {

@@ -355,6 +355,11 @@ for (const dialect of ['sqlite', 'postgres'] as const) {
         assert.equal(all[0].payload.data.thresholdUsd, usd);
       };
       await told(50, 1);
+      const paused = await patch({ paused: true, thresholds: { balanceUsd: 60 } });
+      assert.equal(paused.body.paused, true);
+      await minutes(2);
+      assert.equal((await sent(id)).length, 1);
+      assert.equal((await patch({ paused: false })).body.paused, false);
       await told(60, 2);
       await remove(id);
       assert.equal((await patch({ thresholds: { balanceUsd: 1 } })).status, 404);

@@ -2,6 +2,7 @@
  * For tests: a process that takes one payment, or sweeps, and kills itself without warning at the
  * step that it is told. Its settings come as one JSON argument.
  */
+import { nano } from '../../src/core/money.ts';
 import { openRig } from './payments.ts';
 import type { CrashOrder } from './payments-crash.ts';
 
@@ -13,7 +14,12 @@ const rig = await openRig({
     if (step === order.dieAt) process.kill(process.pid, 'SIGKILL');
   },
 });
-if (order.header === undefined) await rig.payments.sweep();
-else await rig.payments.topUp(order.header);
+const { header, wanted } = order;
+if (header === undefined) await rig.payments.sweep();
+else if (wanted === undefined) await rig.payments.topUp(header);
+else {
+  const proof = { claim: undefined, idempotencyKey: undefined, path: '/x' };
+  await (await rig.payments.offer(header, proof)).take(nano(BigInt(wanted)));
+}
 // Reached only when the step never came: the test sees the exit code.
 process.exit(3);

@@ -8,6 +8,8 @@ export interface CrashOrder {
   readonly settings: RigOptions['settings'];
   /** The payment that it takes; without one it sweeps. */
   readonly header?: string;
+  /** Nano-USD that a request wants of it; without, it is a top-up. */
+  readonly wanted?: string;
   readonly dieAt: string;
 }
 

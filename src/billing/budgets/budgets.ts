@@ -14,7 +14,12 @@ import {
   isEachValue,
 } from '../../identity/identity.ts';
 import type { Queryable, Store } from '../../db/db.ts';
-import { type Ledger, type RequestMetadata, cappedSpending } from '../ledger/ledger.ts';
+import {
+  type Ledger,
+  type RequestMetadata,
+  cappedSpending,
+  countBudgetCaps,
+} from '../ledger/ledger.ts';
 import { setBudgetCap } from './manage-budgets.ts';
 
 export {
@@ -93,11 +98,11 @@ export class BudgetCaps {
   }
 
   async #requireRoom(tx: Queryable, { budget, capId }: BudgetOf, nowMs: number): Promise<void> {
-    const { ledger, maxValues = MAX_VALUES } = this.#parts;
+    const { maxValues = MAX_VALUES } = this.#parts;
     let counted = this.#counted.get(budget.id);
     if (counted === undefined || counted.untilMs <= nowMs) {
       if (this.#counted.size >= MAX_KNOWN) this.#counted.clear();
-      const count = await ledger.countBudgetCaps(tx, budget.accountId, budget.id);
+      const count = await countBudgetCaps(tx, budget.accountId, budget.id);
       counted = { count, untilMs: nowMs + COUNTED_MS };
       this.#counted.set(budget.id, counted);
     }

@@ -3,7 +3,7 @@
  * no request meets one without the other. And what is spent of them.
  */
 import { Fault } from '../../core/faults.ts';
-import { type Nano, ZERO } from '../../core/money.ts';
+import type { Nano } from '../../core/money.ts';
 import type { Queryable, Store } from '../../db/db.ts';
 import {
   type Budget,
@@ -12,7 +12,7 @@ import {
   budgetCap,
   isEachValue,
 } from '../../identity/identity.ts';
-import { type Ledger, cappedSpending } from '../ledger/ledger.ts';
+import { type AllowanceSettings, type Ledger, spendingOfCap } from '../ledger/ledger.ts';
 
 const MAX_BUDGETS = 50;
 
@@ -84,26 +84,25 @@ export async function budgetSpending(
   value = budget.value,
 ): Promise<Nano | undefined> {
   if (isEachValue(budget) && value === undefined) return undefined;
-  const { capId } = budgetCap(budget, value);
-  const spent = await cappedSpending(store, [capId], nowMs);
-  return spent.get(capId)?.usdNano ?? ZERO;
+  const { usdNano } = await spendingOfCap(store, settingsOf(budgetCap(budget, value)), nowMs);
+  return usdNano;
 }
 
 /** Makes the cap of a budget, or gives it the limit of today. */
-export function setBudgetCap(
-  ledger: Ledger,
-  tx: Queryable,
-  { budget, value, capId }: BudgetOf,
-): Promise<void> {
-  const { accountId, period, usdLimitNano, tag } = budget;
+export function setBudgetCap(ledger: Ledger, tx: Queryable, cap: BudgetOf): Promise<void> {
+  return ledger.setAllowance(tx, settingsOf(cap));
+}
+
+function settingsOf({ budget, value, capId }: BudgetOf): AllowanceSettings {
+  const { id, accountId, period, usdLimitNano, tag } = budget;
   const counts = tag === undefined ? {} : { tag: { name: tag, value: value ?? '' } };
-  return ledger.setAllowance(tx, {
+  return {
     id: capId,
     accountId,
     period,
     usdLimitNano,
     diemLimitNano: undefined,
     counts,
-    budgetId: budget.id,
-  });
+    budgetId: id,
+  };
 }

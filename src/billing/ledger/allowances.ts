@@ -41,11 +41,11 @@ export interface AllowanceContext {
   readonly nowMs: number;
 }
 
-/** Makes or changes a cap in the caller's transaction. */
+/** Makes or changes a cap in the caller's transaction; whether requests counted under another one. */
 export async function setAllowance(
   context: AllowanceContext,
   settings: AllowanceSettings,
-): Promise<void> {
+): Promise<boolean> {
   const { tx, nowMs } = context;
   const before = await lockedCap(context, settings);
   const { id, usdLimitNano, diemLimitNano, budgetId, counts } = settings;
@@ -56,16 +56,21 @@ export async function setAllowance(
   );
   const wasCounting = before.usd_limit_nano !== null || before.diem_limit_nano !== null;
   if (!wasCounting || before.period !== settings.period) {
-    return countFromRollups(tx, settings, nowMs);
+    await countFromRollups(tx, settings, nowMs);
+    return wasCounting;
   }
+  const isOther =
+    before.usd_limit_nano !== (usdLimitNano ?? null) ||
+    before.diem_limit_nano !== (diemLimitNano ?? null);
   const startMs = periodStartMs(before.period, nowMs);
-  if (Number(before.period_start_ms) >= startMs) return;
+  if (Number(before.period_start_ms) >= startMs) return isOther;
   // Nothing was spent in the period that runs. It begins here, so that the cap is not dropped.
   await tx.query(
     `UPDATE ledger_allowance SET period_start_ms = $2, usd_spent_nano = 0, usd_held_nano = 0,
      diem_spent_nano = 0, diem_held_nano = 0 WHERE id = $1`,
     [id, startMs],
   );
+  return isOther;
 }
 
 /** Rows that one run drops of each kind of period, at most. */
@@ -104,6 +109,25 @@ export async function isOtherwiseHeld(
   return (
     usd !== (usdLimitNano ?? null) || diem !== (diemLimitNano ?? null) || row.period !== period
   );
+}
+
+/** The same of an account that had another daily allocation. */
+export async function isOtherwiseAllocated(
+  tx: Queryable,
+  of: {
+    readonly accountId: string;
+    readonly allocationNano: Nano;
+    readonly day: number | undefined;
+  },
+): Promise<boolean> {
+  const [row] = await tx.query<{ nano: bigint; day: bigint | null }>(
+    `SELECT daily_allocation_nano AS nano, daily_allocation_day AS day FROM ledger_account
+     WHERE id = $1 AND held_nano + daily_held_nano > 0`,
+    [of.accountId],
+  );
+  if (row === undefined) return false;
+  const day = row.day === null ? undefined : Number(row.day);
+  return row.nano !== of.allocationNano || day !== of.day;
 }
 
 const OF_BUDGET = 'account_id = $1 AND budget_id = $2';
@@ -344,6 +368,19 @@ export async function cappedSpending(
         isCurrent ? spendingOf(row.usd_spent_nano, row.diem_spent_nano) : NOTHING_SPENT,
       ];
     }),
+  );
+}
+
+/** What counts against a cap in the period that runs at `nowMs`, also before a request has made its row. */
+export async function spendingOfCap(
+  store: Queryable,
+  settings: AllowanceSettings,
+  nowMs: number,
+): Promise<Spending> {
+  const capped = await cappedSpending(store, [settings.id], nowMs);
+  return (
+    capped.get(settings.id) ??
+    (await countedSince(store, settings, periodStartDay(settings.period, nowMs)))
   );
 }
 

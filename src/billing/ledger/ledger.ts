@@ -13,10 +13,10 @@ import { type Nano, ZERO, nano } from '../../core/money.ts';
 import { type FileStore, type Queryable, type Store, isShared } from '../../db/db.ts';
 import {
   type AllowanceSettings,
-  countBudgetCaps,
   dropAllowances,
   dropBudget,
   dropEndedBudgets,
+  isOtherwiseAllocated,
   isOtherwiseHeld,
   setAllowance,
   setBudgetLimit,
@@ -70,7 +70,9 @@ export {
   NOTHING_SPENT,
   type Spending,
   cappedSpending,
+  countBudgetCaps,
   periodStartDay,
+  spendingOfCap,
   spendingSince,
 } from './allowances.ts';
 export type { OperatorMove, OperatorMoveAnswer } from './operator-moves.ts';
@@ -324,6 +326,11 @@ export class Ledger {
     day?: number,
   ): Promise<void> {
     await this.openAccount(accountId, tx);
+    // What is leased was granted under the allocation of before.
+    const allocation = { accountId, allocationNano, day };
+    if (isShared(this.#store) && (await isOtherwiseAllocated(tx, allocation))) {
+      await this.holds.recall(accountId);
+    }
     await tx.query(
       `UPDATE ledger_account SET daily_allocation_nano = $2, daily_allocation_day = $3
        WHERE id = $1`,
@@ -347,7 +354,10 @@ export class Ledger {
     if (dialect === 'postgres' && (await isOtherwiseHeld(tx, settings))) {
       await this.holds.recall(settings.accountId);
     }
-    await setAllowance({ tx, dialect, nowMs: this.#clock.nowMs() }, settings);
+    const nowMs = this.#clock.nowMs();
+    const isOther = await setAllowance({ tx, dialect, nowMs }, settings);
+    // Who has leased between the two goes by the limits of before.
+    if (isOther) await this.#changed(tx, settings.accountId);
   }
 
   /** Has processes ask anew for what they have leased of an account, once `tx` has committed. */
@@ -369,11 +379,7 @@ export class Ledger {
   ): Promise<void> {
     await this.holds.recall(accountId);
     await setBudgetLimit(tx, accountId, budgetId, usdLimitNano);
-  }
-
-  /** How many caps a budget has: one for each value that came, where each has its own. */
-  countBudgetCaps(tx: Queryable, accountId: string, budgetId: string): Promise<number> {
-    return countBudgetCaps(tx, accountId, budgetId);
+    await this.#changed(tx, accountId);
   }
 
   /** Forgets the caps of a budget; one that requests still hold something of stays. */

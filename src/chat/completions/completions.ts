@@ -85,7 +85,8 @@ export function completionsRoute(parts: ChatParts, readLarge: ReadLargeJson): Ro
     handle: async (context) => {
       const { body } = context;
       const isLarge = body.length >= LARGE_BODY_BYTES;
-      const given = isLarge ? await readLarge(body) : parseJsonBody(body);
+      const { accountId } = context.caller;
+      const given = isLarge ? await readLarge(body, accountId) : parseJsonBody(body);
       await complete({ chat: parts, readLarge }, context, completionRequest(given));
     },
   };
@@ -234,7 +235,8 @@ async function answerWhole(run: CompletionRun): Promise<void> {
   const answer = await run.chat.engines.collect({
     ...callOf(run),
     isUsable: async (body) => {
-      read = readCompletion(await readEngineJson(body, run.readLarge), run.frame);
+      const { accountId } = run.context.caller;
+      read = readCompletion(await readEngineJson(body, accountId, run.readLarge), run.frame);
       return read !== undefined;
     },
   });

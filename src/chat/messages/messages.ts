@@ -55,9 +55,12 @@ export function messagesRoutes(parts: ChatParts, readLarge: ReadLargeJson): read
   ];
 }
 
-async function bodyOf({ body }: RequestContext, readLarge: ReadLargeJson): Promise<JsonObject> {
+async function bodyOf(
+  { body, caller }: RequestContext,
+  readLarge: ReadLargeJson,
+): Promise<JsonObject> {
   if (body.length < LARGE_BODY_BYTES) return parseJsonObject(body).body;
-  const value = await readLarge(body);
+  const value = await readLarge(body, caller.accountId);
   if (isJsonObject(value)) return value;
   throw new Fault('INVALID_REQUEST', { message: 'The body must be a JSON object' });
 }

@@ -28,10 +28,8 @@ export class ApiError extends Error {
   readonly requestId: string | undefined;
   /** Seconds to wait, where the server says so. */
   readonly retryAfter: number | undefined;
-  readonly issues: readonly {
-    readonly path: readonly (string | number)[];
-    readonly message: string;
-  }[];
+  /** What is wrong, by field: `_errors` at each level beside the names of what is below it. */
+  readonly details: unknown;
 
   constructor(status: number, code: string, message: string, more: Partial<ApiError> = {}) {
     super(message);
@@ -39,7 +37,7 @@ export class ApiError extends Error {
     this.code = code;
     this.requestId = more.requestId;
     this.retryAfter = more.retryAfter;
-    this.issues = more.issues ?? [];
+    this.details = more.details;
   }
 
   static of(error: unknown): ApiError {
@@ -56,13 +54,17 @@ export interface CallOptions {
   readonly signal?: AbortSignal | undefined;
 }
 
+/** What a write carries beside the cookie. */
+export function csrfHeaders(): Readonly<Record<string, string>> {
+  return csrfToken === undefined ? {} : { 'x-csrf-token': csrfToken };
+}
+
 /** The answer of a path below the base, whatever its status. Throws `ApiError` of status 0. */
 export async function send(path: string, options: CallOptions = {}): Promise<Response> {
   const { method = 'GET', body, signal: abort } = options;
-  const headers = new Headers(options.headers);
+  const headers = new Headers({ ...options.headers, ...(method === 'GET' ? {} : csrfHeaders()) });
   const isRaw = body instanceof FormData || body instanceof Blob;
   if (body !== undefined && !isRaw) headers.set('content-type', 'application/json');
-  if (method !== 'GET' && csrfToken !== undefined) headers.set('x-csrf-token', csrfToken);
   const init: RequestInit = { method, headers, credentials: 'same-origin' };
   if (abort !== undefined) init.signal = abort;
   if (body !== undefined) init.body = isRaw ? body : JSON.stringify(body);
@@ -104,7 +106,7 @@ export async function refusalOf(answer: Response): Promise<ApiError> {
   return new ApiError(answer.status, code, message, {
     requestId: answer.headers.get('x-request-id') ?? undefined,
     retryAfter: retryAfter === null ? undefined : Number(retryAfter),
-    issues: Array.isArray(body['issues']) ? body['issues'] : [],
+    details: body['details'],
   });
 }
 

@@ -2,7 +2,14 @@
 import { useEffect, useState } from 'preact/hooks';
 import { ApiError, call } from './api.ts';
 import { type Resource, useCall } from './resource.ts';
-import type { Page } from './shapes.ts';
+
+/** A page of either form: with `nextCursor`, or as OpenAI has it. */
+interface Page<T> {
+  readonly data: readonly T[];
+  readonly nextCursor?: string | null;
+  readonly has_more?: boolean;
+  readonly last_id?: string | null;
+}
 
 export interface CursorList<T> {
   readonly first: Resource<Page<T>>;
@@ -21,18 +28,14 @@ export function useCursorList<T>(path: string | undefined): CursorList<T> {
   const [moreError, setError] = useState<ApiError>();
   const { data } = first;
   useEffect(() => setLater(NOTHING), [data]);
-  const isExtended = later.data.length > 0;
-  const cursor = isExtended ? later.nextCursor : (data?.nextCursor ?? null);
+  const next = nextOf(later.data.length > 0 ? later : data);
   const load = async (): Promise<void> => {
     setLoading(true);
     setError(undefined);
     try {
       const mark = (path ?? '').includes('?') ? '&' : '?';
-      const next = await call<Page<T>>(`${path}${mark}cursor=${encodeURIComponent(cursor ?? '')}`);
-      setLater((before) => ({
-        data: [...before.data, ...next.data],
-        nextCursor: next.nextCursor,
-      }));
+      const page = await call<Page<T>>(`${path}${mark}${next}`);
+      setLater((before) => ({ ...page, data: [...before.data, ...page.data] }));
     } catch (error) {
       setError(ApiError.of(error));
     } finally {
@@ -44,8 +47,15 @@ export function useCursorList<T>(path: string | undefined): CursorList<T> {
     rows: [...(data?.data ?? []), ...later.data],
     isLoadingMore,
     moreError,
-    more: cursor === null ? undefined : () => void load(),
+    more: next === undefined ? undefined : () => void load(),
   };
 }
 
-const NOTHING: Page<never> = { data: [], nextCursor: null };
+const NOTHING: Page<never> = { data: [] };
+
+/** The parameter that asks for the page behind one; `undefined` behind the last. */
+function nextOf(page: Page<unknown> | undefined): string | undefined {
+  if (page?.has_more === true) return `after=${encodeURIComponent(page.last_id ?? '')}`;
+  const { nextCursor } = page ?? {};
+  return nextCursor ? `cursor=${encodeURIComponent(nextCursor)}` : undefined;
+}

@@ -1,5 +1,5 @@
 /** What the console asks as code that its viewer can run, with a key in place of the session. */
-import { type Sample, samplesOf, sdkMethod } from '../../http/docs/samples.ts';
+import { type Credential, type Sample, samplesOf, sdkMethod } from '../../http/docs/samples.ts';
 import { API_URL, SERVICE } from './page-facts.ts';
 
 export function chatSamples(body: Readonly<Record<string, unknown>>): readonly Sample[] {
@@ -10,11 +10,12 @@ export function chatSamples(body: Readonly<Record<string, unknown>>): readonly S
 export function jsonSamples(
   path: string,
   body: Readonly<Record<string, unknown>>,
+  credential: Credential = 'API_KEY',
 ): readonly Sample[] {
   return samplesOf({
     method: 'POST',
     url: API_URL + path,
-    credential: 'API_KEY',
+    credential,
     body: { kind: 'json', value: shortened(body) },
     sdk: sdkOf(path),
   });

@@ -85,6 +85,8 @@ export interface Receipt {
   readonly latencyMs: number;
   readonly firstTokenMs: number | null;
   readonly extras: Readonly<Record<string, unknown>>;
+  /** Tags. */
+  readonly metadata: Readonly<Record<string, string>>;
   readonly unitPrices?: {
     readonly version: string;
     readonly model: string;
@@ -111,6 +113,29 @@ export interface ApiKey {
   readonly models: readonly string[] | null;
   readonly usage: { readonly trailingSevenDays: { readonly usd: string; readonly diem: string } };
   readonly currentPeriodUsage: { readonly usd: string; readonly diem: string };
+}
+
+export interface Budget {
+  readonly id: string;
+  readonly tag: string | null;
+  /** Null: each value of the tag has the budget for itself. */
+  readonly value: string | null;
+  readonly period: ApiKey['limitPeriod'];
+  readonly usd: number;
+  /** Null where each value has the budget for itself. */
+  readonly spentUsd: number | null;
+  readonly createdAt: string;
+}
+
+export interface TagRow extends Sums {
+  readonly tag: string;
+  readonly value: string;
+}
+
+export interface TagSums {
+  readonly from: string;
+  readonly to: string;
+  readonly data: readonly TagRow[];
 }
 
 export interface Amount {
@@ -155,3 +180,77 @@ export interface TopUp {
   readonly createdAt: string;
   readonly updatedAt: string;
 }
+
+/** As OpenAI has it; times are Unix seconds. */
+export interface Batch {
+  readonly id: string;
+  readonly endpoint: string;
+  readonly status: string;
+  readonly errors: {
+    readonly data: readonly {
+      readonly message: string;
+      readonly param: string | null;
+      readonly line: number | null;
+    }[];
+  } | null;
+  readonly input_file_id: string;
+  readonly output_file_id: string | null;
+  readonly error_file_id: string | null;
+  readonly created_at: number;
+  readonly in_progress_at: number | null;
+  readonly expires_at: number;
+  readonly completed_at: number | null;
+  readonly failed_at: number | null;
+  readonly expired_at: number | null;
+  readonly cancelled_at: number | null;
+  readonly request_counts: {
+    readonly total: number;
+    readonly completed: number;
+    readonly failed: number;
+  };
+  readonly usage?: { readonly input_tokens: number; readonly output_tokens: number };
+  readonly cost?: Cost;
+  readonly metadata: Readonly<Record<string, string>> | null;
+}
+
+export interface StoredFile {
+  readonly id: string;
+  readonly bytes: number;
+  readonly created_at: number;
+  readonly expires_at: number | null;
+  readonly filename: string;
+  readonly purpose: 'batch' | 'batch_output';
+}
+
+export interface Thresholds {
+  readonly balanceUsd: number | null;
+  readonly keyLimitPercent: number | null;
+  readonly budgetPercent: number | null;
+  readonly dailySpendUsd: number | null;
+}
+
+export interface Webhook {
+  readonly id: string;
+  readonly url: string;
+  readonly thresholds: Thresholds;
+  readonly paused: boolean;
+  readonly createdAt: string;
+}
+
+export interface Delivery {
+  readonly id: string;
+  readonly event: string;
+  readonly status: 'pending' | 'delivered' | 'failed';
+  readonly attempts: number;
+  readonly nextAttemptAt: string | null;
+  readonly responseStatus: number | null;
+  readonly error: string | null;
+  readonly createdAt: string;
+  readonly payload: Readonly<Record<string, unknown>>;
+}
+
+/** A webhook whose secret is shown once. */
+export type SecretWebhook = Webhook & {
+  readonly secret: string;
+  readonly previousSecretUntil?: string;
+};

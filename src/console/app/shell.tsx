@@ -19,6 +19,9 @@ import { type Theme, chooseTheme, theme } from './theme.ts';
 
 const Activity = lazy(async () => (await import('./pages/activity.tsx')).Activity);
 const Keys = lazy(async () => (await import('./pages/keys.tsx')).Keys);
+const Batches = lazy(async () => (await import('./pages/batches.tsx')).Batches);
+const Budgets = lazy(async () => (await import('./pages/budgets.tsx')).Budgets);
+const Webhooks = lazy(async () => (await import('./pages/webhooks.tsx')).Webhooks);
 const Credit = lazy(async () => (await import('./pages/credit.tsx')).Credit);
 const Playground = lazy(async () => (await import('./pages/playground.tsx')).Playground);
 const Models = lazy(async () => (await import('./pages/models.tsx')).Models);
@@ -33,9 +36,16 @@ const OWN: readonly Link[] = [
   ['/console/activity', 'Activity'],
   ['/console/playground', 'Playground'],
   ['/console/models', 'Models'],
+  ['/console/batches', 'Batches'],
+  ['/docs', 'API reference'],
+];
+/** For ADMIN keys and wallets. */
+const MANAGED: readonly Link[] = [
+  ['/console/keys', 'Keys'],
+  ['/console/budgets', 'Budgets'],
+  ['/console/webhooks', 'Webhooks'],
 ];
 const ACCOUNT: readonly Link[] = [
-  ['/console/keys', 'Keys'],
   ['/console/credit', 'Credit'],
   ['/console/limits', 'Limits'],
   ['/console/sessions', 'Sessions'],
@@ -103,8 +113,11 @@ function SignedIn() {
         <ErrorBoundary onError={(error) => toast(error.message, 'bad')}>
           <Router>
             <Route path="/console" component={Overview} />
-            <Route path="/console/activity" component={Activity} />
+            <Route path="/console/activity/:view?" component={Activity} />
+            <Route path="/console/batches" component={Batches} />
             <Route path="/console/keys" component={Keys} />
+            <Route path="/console/budgets" component={Budgets} />
+            <Route path="/console/webhooks" component={Webhooks} />
             <Route path="/console/credit" component={Credit} />
             <Route path="/console/playground/:kind?" component={Playground} />
             <Route path="/console/models" component={Models} />
@@ -166,11 +179,10 @@ function Navigation({ path }: { path: string }) {
         <Links path={path} links={OWN} />
         <Links
           path={path}
-          links={managesAccount.value ? ACCOUNT : ACCOUNT.slice(1)}
+          links={managesAccount.value ? [...MANAGED, ...ACCOUNT] : ACCOUNT}
           title="Account"
         />
         {isOperator.value && <Links path={path} links={OPERATOR} title="Operator" />}
-        <Links path={path} links={[['/docs', 'Reference']]} title="API" />
         <Viewer />
       </div>
     </nav>

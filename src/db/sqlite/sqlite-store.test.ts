@@ -53,6 +53,29 @@ test('a durable write waits for the flush, and a slow flush leaves the loop free
   });
 });
 
+test('what comes while the disk is flushed is one transaction, unless it need not be durable', async () => {
+  const slow: Flush = (file, done) => void setTimeout(() => flushFile(file, done), 50);
+  await withStore({ flush: slow }, async (store) => {
+    const turn = () => new Promise((resolve) => setImmediate(resolve));
+    const writes = [store.query(INSERT, ['first', ''])];
+    await turn();
+    const begun = store.commits;
+    for (let at = 0; at < 10; at += 1) {
+      writes.push(store.query(INSERT, [`a${at}`, '']));
+      await turn();
+    }
+    assert.equal(store.commits, begun);
+    await Promise.all(writes);
+    assert.equal(store.commits, begun + 1);
+    const durable = store.query(INSERT, ['second', '']);
+    await turn();
+    const waiting = store.query(INSERT, ['third', '']);
+    await store.transaction((tx) => tx.query(INSERT, ['soon', '']), { durable: false });
+    assert.equal((await store.query('SELECT id FROM sample_row')).length, 14);
+    await Promise.all([durable, waiting]);
+  });
+});
+
 test('a failed flush fails every waiter and marks the store as lost', async () => {
   let fails = false;
   const flush: Flush = (file, done) => {

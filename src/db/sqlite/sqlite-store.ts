@@ -4,7 +4,8 @@
  * Group commit: transactions that arrive in one turn of the event loop share one SQLite
  * transaction, each inside its own savepoint. The commit writes the log without a flush
  * (`synchronous = NORMAL`); the answer of a durable transaction waits for one shared `fdatasync`
- * on the thread pool: one at a time, and whoever committed before it began is covered by it.
+ * on the thread pool: one at a time, and whoever committed before it began is covered by it. What
+ * comes during one waits for its end in any case, so it is committed then, together.
  * Checkpoints run on a worker thread. So the event loop never waits for the disk, and a promise
  * that has resolved is on it. Nor does it wait for the lock of another process: that is asked for
  * again and again, and whoever comes meanwhile is answered after it.
@@ -153,8 +154,13 @@ export class SqliteStore implements FileStore {
   }
 
   readNow(sql: string, parameters: readonly Parameter[]): readonly Row[] {
+    // The reader reads its pages anew after each commit; the writer has them.
+    return this.#rows(this.#writer.isTransaction ? this.#read : this.#write, sql, parameters);
+  }
+
+  #rows(from: Statements, sql: string, parameters: readonly Parameter[]): readonly Row[] {
     try {
-      return this.#read.rows(sql, parameters);
+      return from.rows(sql, parameters);
     } catch (error) {
       // A disk that fails can fail a read first.
       throw this.#reasonOf(error);
@@ -162,7 +168,7 @@ export class SqliteStore implements FileStore {
   }
 
   async query<R>(sql: string, parameters: readonly Parameter[] = []): Promise<readonly R[]> {
-    if (isRead(sql)) return this.readNow(sql, parameters) as R[]; // the caller names its row
+    if (isRead(sql)) return this.#rows(this.#read, sql, parameters) as R[]; // the caller names its row
     return this.transaction((tx) => tx.query<R>(sql, parameters));
   }
 
@@ -179,6 +185,13 @@ export class SqliteStore implements FileStore {
   write(work: FileWork): void {
     if (this.#closed) return work.failed(new Error('The store is closed'));
     this.#queue.push(work);
+    // It is begun when this flush ends, with all that has come by then.
+    if (work.durable && this.#isFlushing) return;
+    this.#drainLater();
+  }
+
+  /** At the end of this turn of the event loop, so that what comes in it goes together. */
+  #drainLater(): void {
     if (this.#draining) return;
     this.#draining = true;
     setImmediate(this.#drainSoon);
@@ -294,6 +307,7 @@ export class SqliteStore implements FileStore {
       if (this.#flushFailure === undefined) work.done();
       else work.failed(this.#flushFailure);
     }
+    if (this.#queue.length > 0) this.#drainLater();
     if (this.#unflushed.length > 0) this.#flushCommits();
     else this.#isFlushing = false;
   }

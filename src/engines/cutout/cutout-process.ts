@@ -22,6 +22,8 @@ import { type LoadedModel, type Onnx, Segmenter } from './segmenter.ts';
 /** The model file that is part of the package. */
 const PERSON_MODEL = 'assets/person-segmentation.onnx';
 const MAX_WAITING = 16;
+/** The rest is for others. */
+const MAX_WAITING_OF_CALLER = 12;
 const RETRY_AFTER_SECONDS = 5;
 
 const GeneralModel = z.object({
@@ -53,6 +55,7 @@ serveLocal(async (given, report, dataFolder) => {
   const queue = new JobQueue({
     running: 1,
     waiting: MAX_WAITING,
+    waitingOfCaller: MAX_WAITING_OF_CALLER,
     retryAfterSeconds: RETRY_AFTER_SECONDS,
   });
 
@@ -81,7 +84,7 @@ serveLocal(async (given, report, dataFolder) => {
       const bytes = await readImage(request);
       // The first use is when the better model is fetched.
       report({ type: 'used' });
-      const { png, model } = await queue.run(() => remove(bytes), request.signal);
+      const { png, model } = await queue.run(() => remove(bytes), request.signal, request.caller);
       response.setHeader('x-model', model);
       answerBytes(response, 200, 'image/png', png);
     },

@@ -13,6 +13,7 @@ import {
 import { assert } from '../../core/assert.ts';
 import { JobQueue } from '../../core/job-queue.ts';
 import { reasonOf } from '../../core/log.ts';
+import type { LocalRequest } from '../local/local-server.ts';
 import type { AnswerPiece } from './answer-splitter.ts';
 import { type ChoiceEnd, generateChoice, type TokenLogprob } from './chat-choice.ts';
 import type { ChatRequest } from './chat-request.ts';
@@ -39,6 +40,10 @@ const KEPT_GRAMMARS = 32;
 const MAX_SEED = 2 ** 31;
 /** Choices that may wait for a free sequence; more are refused with 429. */
 const MAX_WAITING = 64;
+/** The rest is for others. */
+const MAX_WAITING_OF_CALLER = 48;
+
+type CallerTurn = Pick<LocalRequest, 'caller' | 'signal'>;
 
 export interface ChatListener {
   /** The prompt fits and a sequence is taken: the answer begins. */
@@ -104,19 +109,16 @@ export class ChatModel {
   }
 
   /** Answers a request; resolves with the usage of all choices, rejects when `signal` aborts. */
-  async answer(
-    request: ChatRequest,
-    listener: ChatListener,
-    signal: AbortSignal,
-  ): Promise<ChatUsage> {
+  async answer(request: ChatRequest, listener: ChatListener, turn: CallerTurn): Promise<ChatUsage> {
+    const { caller, signal } = turn;
     const prompt = this.#prompt(request);
     const room = this.#room - prompt.tokens.length;
     const grammars = this.#grammarsFor(request);
-    this.#pool.admit(request.choices);
+    this.#pool.admit(request.choices, caller);
     listener.onStart();
     const seed = request.seed ?? randomInt(MAX_SEED);
     const choices = Array.from({ length: request.choices }, async (_, index) => {
-      const end = await this.#pool.use(prompt.tokens, signal, async (sequence) =>
+      const end = await this.#pool.use(prompt.tokens, turn, async (sequence) =>
         generateChoice(sequence, {
           ...grammars,
           markTexts: this.#markTexts,
@@ -223,29 +225,34 @@ class SequencePool {
     this.#queue = new JobQueue({
       running: sequences.length,
       waiting: MAX_WAITING,
+      waitingOfCaller: MAX_WAITING_OF_CALLER,
       retryAfterSeconds: 0,
     });
   }
 
   /** Refuses when `count` further choices would not fit into the queue. */
-  admit(count: number): void {
-    if (!this.#queue.hasRoom('', count)) throw overloaded();
+  admit(count: number, caller: string): void {
+    if (!this.#queue.hasRoom(caller, count)) throw overloaded();
   }
 
   /** Runs `work` with a sequence; gives it back afterwards. Rejects when `signal` aborts before. */
   async use<Result>(
     tokens: Token[],
-    signal: AbortSignal,
+    { caller, signal }: CallerTurn,
     work: (sequence: LlamaContextSequence) => Promise<Result>,
   ): Promise<Result> {
-    return await this.#queue.run(async () => {
-      const sequence = this.#takeBest(tokens);
-      try {
-        return await work(sequence);
-      } finally {
-        this.#free.push(sequence);
-      }
-    }, signal);
+    return await this.#queue.run(
+      async () => {
+        const sequence = this.#takeBest(tokens);
+        try {
+          return await work(sequence);
+        } finally {
+          this.#free.push(sequence);
+        }
+      },
+      signal,
+      caller,
+    );
   }
 
   #takeBest(tokens: Token[]): LlamaContextSequence {

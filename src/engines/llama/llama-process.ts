@@ -76,14 +76,15 @@ async function route(
 async function chat(
   models: LoadedModels,
   request: ChatRequest,
-  { signal }: LocalRequest,
+  turn: LocalRequest,
   response: ServerResponse,
 ): Promise<void> {
+  const { signal } = turn;
   const model = models.chat(request.model);
   const head = newHead(request.model, Date.now());
   if (!request.stream) {
     const collected = collectedAnswer(request.choices, request.logprobs);
-    const usage = await model.answer(request, collected.listener, signal);
+    const usage = await model.answer(request, collected.listener, turn);
     return answerJson(response, 200, collected.body(head, usage));
   }
   const streamed = streamedAnswer(head, request.choices, (text) => {
@@ -91,7 +92,7 @@ async function chat(
     response.write(text);
   });
   try {
-    const usage = await model.answer(request, streamed.listener, signal);
+    const usage = await model.answer(request, streamed.listener, turn);
     streamed.finish(request.includeUsage ? usage : undefined);
     response.end();
   } catch (error) {
@@ -104,15 +105,15 @@ async function chat(
 
 async function complete(
   models: LoadedModels,
-  { raw, signal }: LocalRequest,
+  turn: LocalRequest,
   response: ServerResponse,
 ): Promise<void> {
-  const request = parseCompletionRequest(await readJson({ raw }));
+  const { signal } = turn;
+  const request = parseCompletionRequest(await readJson(turn));
   const model = models.chat(request.model);
   const { created } = newHead(request.model, Date.now());
   const head = { id: 'cmpl-0', object: 'text_completion', created, model: request.model };
-  const answer = (chat: ChatRequest, listener: ChatListener) =>
-    model.answer(chat, listener, signal);
+  const answer = (chat: ChatRequest, listener: ChatListener) => model.answer(chat, listener, turn);
   if (!request.stream) {
     const collected = new CollectedCompletion();
     const usage = await completeAll(request, answer, (choice) => collected.add(choice));

@@ -11,12 +11,15 @@ import { type IncomingMessage, type Server, type ServerResponse, createServer } 
 import type { AddressInfo } from 'node:net';
 import { Fault } from '../../core/faults.ts';
 import { type Log, type LogFields, reasonOf } from '../../core/log.ts';
+import { CALLER_HEADER } from '../contract.ts';
 
 export interface LocalRequest {
   readonly method: string;
   /** Path without the query. */
   readonly path: string;
   readonly raw: IncomingMessage;
+  /** Whose turn it takes in a queue; empty when nobody's. */
+  readonly caller: string;
   /** Aborts when the caller leaves. */
   readonly signal: AbortSignal;
 }
@@ -108,6 +111,7 @@ function createLocalServer(service: LocalService, apiKey: string): Server {
       method: raw.method ?? 'GET',
       path: raw.url?.split('?', 1)[0] ?? '/',
       raw,
+      caller: String(raw.headers[CALLER_HEADER] ?? ''),
       signal: aborter.signal,
     };
     const work = isAdmitted

@@ -27,6 +27,8 @@ const MAX_UPLOAD_BYTES = 500_000_000;
 /** Of all jobs together, on disk. */
 const MAX_HELD_BYTES = 4_000_000_000;
 const MAX_WAITING = 32;
+/** The rest is for others. */
+const MAX_WAITING_OF_CALLER = 24;
 const RETRY_AFTER_SECONDS = 10;
 /** Jobs kept for whoever did not fetch them yet. */
 const MAX_JOBS = 256;
@@ -91,6 +93,7 @@ interface Job {
   readonly id: string;
   /** Empty for an order without one. */
   readonly key: string;
+  readonly caller: string;
   readonly fields: z.infer<typeof CreateFields>;
   readonly createdSeconds: number;
   readonly directory: string;
@@ -119,6 +122,7 @@ export class VideoService implements LocalService {
   readonly #turns = new JobQueue({
     running: 1,
     waiting: MAX_WAITING,
+    waitingOfCaller: MAX_WAITING_OF_CALLER,
     retryAfterSeconds: RETRY_AFTER_SECONDS,
   });
 
@@ -191,7 +195,8 @@ export class VideoService implements LocalService {
       const id = `video_${ids.hex(16)}`;
       const createdSeconds = Math.floor(clock.nowMs() / 1000);
       const aborter = new AbortController();
-      const made = { id, key, fields, createdSeconds, directory, uploadBytes, aborter };
+      const { caller } = request;
+      const made = { id, key, caller, fields, createdSeconds, directory, uploadBytes, aborter };
       const job: Job = { ...made, status: 'queued', fraction: 0, error: null };
       // Wrong input is told at once, not by a job that fails later.
       this.#start(job, this.#workOf(job, upload));
@@ -214,7 +219,7 @@ export class VideoService implements LocalService {
       job.fraction = 1;
       job.status = 'completed';
     };
-    this.#turns.run(run, job.aborter.signal).catch((error: unknown) => {
+    this.#turns.run(run, job.aborter.signal, job.caller).catch((error: unknown) => {
       // The poll tells it; a job that was deleted has nobody to tell.
       job.status = 'failed';
       job.error =

@@ -7,6 +7,7 @@
  * their length.
  */
 import type { EmbeddingsModel, initModel } from '@energetic-ai/embeddings';
+import { nextTurn } from '../../core/event-loop.ts';
 import { nativePackage } from '../local/engine-loader.ts';
 import { SENTENCE_DIMENSIONS } from './sentences.ts';
 
@@ -61,6 +62,8 @@ export class SentenceModel {
     );
     let tokens = 0;
     for (let at = 0; at < windows.length; at += WINDOWS_AT_ONCE) {
+      // The encoder leaves the event loop no turn: who comes or leaves meanwhile is heard here.
+      await nextTurn();
       signal.throwIfAborted();
       const some = windows.slice(at, at + WINDOWS_AT_ONCE);
       const vectors = await this.#model.embed(some.map(({ text }) => text));

@@ -19,6 +19,8 @@ import { MAX_RERANKED, RERANK_MODEL, SENTENCE_MODEL } from './sentences.ts';
 const MAX_INPUTS = 2_048;
 const MAX_BODY_BYTES = 64_000_000;
 const MAX_WAITING = 64;
+/** The rest is for others. */
+const MAX_WAITING_OF_CALLER = 48;
 const RETRY_AFTER_SECONDS = 2;
 
 /** Of a document, about a thousand tokens: as far as most models that rerank read. */
@@ -41,10 +43,11 @@ serveLocal(async (_settings, _report, dataFolder) => {
   const queue = new JobQueue({
     running: 1,
     waiting: MAX_WAITING,
+    waitingOfCaller: MAX_WAITING_OF_CALLER,
     retryAfterSeconds: RETRY_AFTER_SECONDS,
   });
   return {
-    async handle({ path, method, raw, signal }, response) {
+    async handle({ path, method, raw, caller, signal }, response) {
       if (path === '/v1/models' && method === 'GET') {
         const data = [SENTENCE_MODEL, RERANK_MODEL].map((id) => {
           return { id, object: 'model', owned_by: 'farebox' };
@@ -55,7 +58,7 @@ serveLocal(async (_settings, _report, dataFolder) => {
       if (!isRerank && path !== '/v1/embeddings') throw new Fault('NOT_FOUND');
       if (method !== 'POST') throw new Fault('METHOD_NOT_ALLOWED');
       const embed = (texts: readonly string[]) =>
-        queue.run(() => model.embed(texts, signal), signal);
+        queue.run(() => model.embed(texts, signal), signal, caller);
       if (isRerank) {
         const { query, documents, top_n: most } = await bodyOf(raw, RerankBody);
         const texts = documents.map((text) => text.slice(0, MAX_DOCUMENT_CHARACTERS));

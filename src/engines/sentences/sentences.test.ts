@@ -3,6 +3,7 @@ import { after, describe, test } from 'node:test';
 import { systemClock } from '../../core/clock.ts';
 import { systemIds } from '../../core/ids.ts';
 import { silentLog } from '../../core/log.ts';
+import { CALLER_HEADER } from '../contract.ts';
 import { windowsOf } from './sentence-model.ts';
 import { SENTENCE_DIMENSIONS, sentenceEngine } from './sentences.ts';
 
@@ -18,11 +19,16 @@ interface Answer {
 async function ask(
   body: unknown,
   path = '/v1/embeddings',
+  caller = '',
 ): Promise<{ status: number; said: Answer }> {
   const { url, apiKey } = await engine.address();
   const answer = await fetch(`${url}${path}`, {
     method: 'POST',
-    headers: { authorization: `Bearer ${apiKey}`, 'content-type': 'application/json' },
+    headers: {
+      authorization: `Bearer ${apiKey}`,
+      'content-type': 'application/json',
+      [CALLER_HEADER]: caller,
+    },
     body: JSON.stringify(body),
   });
   return { status: answer.status, said: (await answer.json()) as Answer };
@@ -121,6 +127,22 @@ describe('the sentence encoder', () => {
     const values = new Float32Array(bytes.buffer, bytes.byteOffset, SENTENCE_DIMENSIONS);
     assert.deepEqual([...values], floats.said.data[0]!.embedding);
     assert.equal(floats.said.usage.prompt_tokens, 5);
+  });
+
+  test('lets callers take turns', async () => {
+    const order: string[] = [];
+    const of = async (caller: string, texts = 1): Promise<void> => {
+      const input = Array.from({ length: texts }, () => 'The cat sat on the mat');
+      const { status } = await ask({ input }, '/v1/embeddings', caller);
+      assert.equal(status, 200);
+      order.push(caller);
+    };
+    // While the first of them works, the others come.
+    const first = of('many', 64);
+    const many = Array.from({ length: 9 }, () => of('many'));
+    await Promise.all([first, ...many, of('few')]);
+    // In the order of their coming it would be the last.
+    assert.ok(order.indexOf('few') <= 7, order.join(' '));
   });
 
   test('hears a long text to its end, and none that is no text', async () => {

@@ -28,6 +28,8 @@ import { type Hearing, Recognizer, type Segment, type Sherpa, SpeechModel } from
 
 const MAX_UPLOAD_BYTES = 500_000_000;
 const MAX_WAITING = 16;
+/** The rest is for others. */
+const MAX_WAITING_OF_CALLER = 12;
 const RETRY_AFTER_SECONDS = 10;
 const PERCENT = 100;
 
@@ -78,6 +80,7 @@ serveLocal(async (given, report, dataFolder) => {
   const queue = new JobQueue({
     running: 1,
     waiting: MAX_WAITING,
+    waitingOfCaller: MAX_WAITING_OF_CALLER,
     retryAfterSeconds: RETRY_AFTER_SECONDS,
   });
   let recognizer: Recognizer | undefined;
@@ -93,7 +96,7 @@ serveLocal(async (given, report, dataFolder) => {
   async function transcribe(
     recognizer: Recognizer,
     { task, directory }: Pick<Hearing, 'task'> & { readonly directory: string },
-    { raw, signal }: LocalRequest,
+    { raw, caller, signal }: LocalRequest,
     response: ServerResponse,
   ): Promise<void> {
     const upload = await readUpload(raw, { maxFileBytes: MAX_UPLOAD_BYTES, directory });
@@ -109,7 +112,7 @@ serveLocal(async (given, report, dataFolder) => {
     const file = await open(pcm, 'r');
     try {
       const work = (): Promise<Segment[]> => recognizer.recognizeFile(file, hearing, signal);
-      answer(response, { format, task, durationMs }, await queue.run(work, signal));
+      answer(response, { format, task, durationMs }, await queue.run(work, signal, caller));
     } finally {
       await file.close();
     }

@@ -245,7 +245,10 @@ export const ERROR_SCHEMAS: Readonly<Record<string, JsonSchema>> = {
     { description: 'The same for clients of version 1, with `?x402Version=1`.' },
   ),
   PaymentOption: object({
-    scheme: { const: 'exact', description: 'The amount is paid as it stands.' },
+    scheme: {
+      enum: ['exact', 'upto'],
+      description: 'The amount is paid as it stands, or is the most that a request may take of it.',
+    },
     network: text('CAIP-2, such as `eip155:8453`.'),
     asset: text('The contract, or on Solana the mint, of the token.'),
     amount: BASE_UNITS,

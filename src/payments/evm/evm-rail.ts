@@ -1,6 +1,7 @@
 /**
- * The Base rail: ERC-3009 payments, checked and sent by the official `exact` scheme through the
- * journaled sender, or sent by an external facilitator; found by the chain's own evidence in both.
+ * The Base rail: ERC-3009 payments (`exact`) and Permit2 payments (`upto`), checked and sent by the
+ * official schemes through the journaled sender, or, `exact` alone, sent by an external facilitator;
+ * found by the chain's own evidence in all of them.
  */
 import { type Hex, hashTypedData, hexToBytes, parseEther, parseGwei } from 'viem';
 import { privateKeyToAccount } from 'viem/accounts';
@@ -32,7 +33,8 @@ import { type BaseSettings, depthFor } from '../settings.ts';
 import { type ContractSignatureCheck, recoverAddress } from '../sign-in/signatures.ts';
 import { openEvmNodes, TOKEN_ABI, trackedClient, transferTypedData } from './chain.ts';
 import type { EvmClient } from './chain.ts';
-import { findErc3009Payment, receivedTransfers } from './evidence.ts';
+import { findErc3009Payment, findPermit2Payment, receivedTransfers } from './evidence.ts';
+import { checkPermit2, permit2TypedData, readPermit2, UPTO_PROXY } from './permit2.ts';
 import { checkTransfer, erc3009Of, readErc3009 } from './read.ts';
 import { evmRefunds } from './refunds.ts';
 import { ExposedEvmScheme, trackedScheme } from './scheme.ts';
@@ -45,6 +47,7 @@ const UNCLEAR = [
   'invalid_exact_evm_transaction_simulation_failed',
   'invalid_exact_evm_eip3009_not_supported',
   'asset_not_deployed_contract',
+  'permit2_simulation_failed',
 ];
 const MAX_COLUMN = (1n << 63n) - 1n;
 
@@ -66,13 +69,6 @@ export class EvmRail implements Rail {
     const { client, each } = openEvmNodes(settings.rpcUrl, options.clock);
     const usdc = usdcOf(settings.network);
     this.network = settings.network;
-    this.offer = {
-      network: settings.network,
-      asset: checksumAddress(settings.asset ?? usdc.asset),
-      payTo: checksumAddress(settings.payTo),
-      extra: usdc.extra,
-    };
-    this.#decimals = this.offer.asset === usdc.asset ? USDC_DECIMALS : undefined;
     this.#settings = settings;
     this.#options = options;
     this.#client = client;
@@ -88,6 +84,16 @@ export class EvmRail implements Rail {
             maxGas: BigInt(settings.maxGas),
             maxFeePerGas: this.#maxFeePerGas(),
           });
+    const facilitatorAddress = this.#sender?.address;
+    const isUpto = settings.upto && options.external === undefined;
+    this.offer = {
+      network: settings.network,
+      asset: checksumAddress(settings.asset ?? usdc.asset),
+      payTo: checksumAddress(settings.payTo),
+      extra: usdc.extra,
+      ...(isUpto && facilitatorAddress !== undefined ? { upto: { facilitatorAddress } } : {}),
+    };
+    this.#decimals = this.offer.asset === usdc.asset ? USDC_DECIMALS : undefined;
     this.refunds = evmRefunds({
       refundKey: settings.refundKey as Hex | undefined, // checked by the configuration
       client,
@@ -101,18 +107,30 @@ export class EvmRail implements Rail {
   }
 
   read(envelope: Envelope): SignedPayment {
-    return readErc3009(envelope, this.offer);
+    const { accepted, inner } = envelope;
+    const isPermit2 = accepted['scheme'] !== 'exact' && 'permit2Authorization' in inner;
+    return isPermit2 ? readPermit2(envelope, this.offer) : readErc3009(envelope, this.offer);
   }
 
   async checkOffer(payment: SignedPayment, accepted: Envelope['accepted']): Promise<void> {
-    checkAccepted(accepted, this.offer);
-    checkTransfer(erc3009Of(payment), this.offer);
+    const { authorization } = payment;
+    if (authorization.kind === 'permit2') {
+      checkPermit2(authorization, this.offer, this.#options.clock.nowMs());
+      checkAccepted(accepted, this.offer, 'upto');
+    } else {
+      checkAccepted(accepted, this.offer, 'exact');
+      checkTransfer(erc3009Of(payment), this.offer);
+    }
   }
 
   /** The key of the payer is found without the chain; its contract is asked. */
   async isSigned(payment: SignedPayment): Promise<boolean> {
-    const signature = payment.inner['signature'] as Hex; // checked by `readErc3009`
-    const hash = hashTypedData(transferTypedData(payment.offer, erc3009Of(payment)));
+    const signature = payment.inner['signature'] as Hex; // checked when it was read
+    const { authorization, offer, network } = payment;
+    const hash =
+      authorization.kind === 'permit2'
+        ? hashTypedData(permit2TypedData(network, authorization))
+        : hashTypedData(transferTypedData(offer, erc3009Of(payment)));
     if (recoverAddress(hexToBytes(hash), hexToBytes(signature)) === payment.wallet) return true;
     const address = payment.wallet as Hex; // an EVM identity
     return await this.isContractSignature({ address, hash, signature });
@@ -130,22 +148,24 @@ export class EvmRail implements Rail {
   async verify(payment: SignedPayment): Promise<Verdict> {
     const reason = await decimalsProblem(this);
     if (reason !== undefined) return { kind: 'unclear', reason };
-    const { scheme, isTroubled } = this.#scheme(async () => {
+    const { scheme, isTroubled } = this.#scheme(payment, async () => {
       throw new Error('A check sends nothing');
     });
-    const request = officialRequest(payment, this.#options.maxTimeoutSeconds);
+    const request = officialRequest(payment, 'verify', this.#options.maxTimeoutSeconds);
     return await verdictOf(scheme.verify(...request), UNCLEAR, isTroubled);
   }
 
   async settle(payment: SignedPayment, journal: Journal): Promise<void> {
     const { external, log, maxTimeoutSeconds } = this.#options;
-    const request = officialRequest(payment, maxTimeoutSeconds);
+    const request = officialRequest(payment, 'settle', maxTimeoutSeconds);
     if (external !== undefined) {
       await external.settle(...request);
       return;
     }
     let refused: RefusedError | undefined;
-    const { scheme } = this.#scheme(async (call) => {
+    let wasTried = false;
+    const { scheme, isTroubled } = this.#scheme(payment, async (call) => {
+      wasTried = true;
       try {
         return await this.#sent(call, async (id, raw) => await journal(payment.key, id, raw));
       } catch (error) {
@@ -157,13 +177,18 @@ export class EvmRail implements Rail {
     const result = await scheme.settle(...request);
     if (refused !== undefined) throw new SettlementRefused(refused.message);
     if (result.success) return;
-    const { errorReason: reason } = result;
+    const reason = chainReason(result.errorReason ?? 'unknown');
+    // The scheme has checked it again, and what was good is not any more.
+    if (!wasTried && !isTroubled() && !UNCLEAR.includes(reason))
+      throw new SettlementRefused(reason);
     log.info({ reason, network: payment.network }, 'A settlement was not confirmed at once');
   }
 
   async position(payment: SignedPayment): Promise<Position> {
     const { number, hash } = await this.#client.getBlock();
-    const { validBefore } = erc3009Of(payment);
+    const { authorization } = payment;
+    const validBefore =
+      authorization.kind === 'permit2' ? authorization.deadline : erc3009Of(payment).validBefore;
     // Times of a signature have 256 bits, columns 63; both are later than any block.
     const expiresAt = validBefore < MAX_COLUMN ? validBefore : MAX_COLUMN;
     return { startHeight: number, startBlock: hash, expiresAt };
@@ -225,6 +250,9 @@ export class EvmRail implements Rail {
     }
     // One settlement at the fee cap is the least that makes an offer honest.
     const needed = BigInt(maxGas) * this.#maxFeePerGas();
+    if (this.offer.upto !== undefined && !(await hasCode(this.#client, UPTO_PROXY))) {
+      problems.push(`The chain has no proxy of the scheme upto at ${UPTO_PROXY}`);
+    }
     const canPay =
       this.#options.external !== undefined ||
       (gasBalance !== undefined && gasBalance >= needed / 10n);
@@ -240,11 +268,12 @@ export class EvmRail implements Rail {
     return new ExposedEvmScheme(this.#schemeOptions(send));
   }
 
-  #scheme(send: SchemeOptions['send']): TrackedScheme {
-    return trackedScheme({ ...this.#schemeOptions(send), pending: NO_PENDING_STORE });
+  #scheme({ authorization }: SignedPayment, send: SchemeOptions['send']): TrackedScheme {
+    const name = authorization.kind === 'permit2' ? 'upto' : 'exact';
+    return trackedScheme({ ...this.#schemeOptions(send), pending: NO_PENDING_STORE, name });
   }
 
-  #schemeOptions(send: SchemeOptions['send']): Omit<SchemeOptions, 'pending'> {
+  #schemeOptions(send: SchemeOptions['send']): Omit<SchemeOptions, 'pending' | 'name'> {
     const gasAddress = this.#sender?.address;
     return { client: this.#client, wait: this.#options, gasAddress, send };
   }
@@ -272,8 +301,12 @@ async function lookAt(
   attempt: Attempt,
   depth: Depth,
 ): Promise<Evidence> {
-  const token = payment.offer.asset as Hex; // of an offer of this rail
-  const evidence = await findErc3009Payment(client, token, erc3009Of(payment), attempt);
+  const { authorization, amountUnits, offer } = payment;
+  const token = offer.asset as Hex; // of an offer of this rail
+  const evidence =
+    authorization.kind === 'permit2'
+      ? await findPermit2Payment(client, { ...authorization, units: amountUnits }, attempt)
+      : await findErc3009Payment(client, token, erc3009Of(payment), attempt);
   if (evidence.kind !== 'paid') return evidence;
   // Our own transaction was signed after the row was opened, so it proves that we came first.
   const isOurs = evidence.transaction === attempt.transaction;
@@ -298,6 +331,10 @@ async function wasBefore(client: EvmClient, height: bigint, attempt: Attempt): P
   if (attempt.startBlock === undefined) return true;
   const block = await client.getBlock({ blockNumber: attempt.startHeight });
   return block.hash === attempt.startBlock;
+}
+
+async function hasCode(client: EvmClient, address: Hex): Promise<boolean> {
+  return ((await client.getCode({ address })) ?? '0x') !== '0x';
 }
 
 async function heightOf(client: EvmClient, blockTag: 'safe' | 'finalized'): Promise<bigint> {

@@ -1,9 +1,10 @@
 /**
- * Reads the inner payload of an EVM payment: `{authorization, signature}` of ERC-3009. The Permit2
- * shape is refused, because the scheme classes would route on the shape, offered or not.
+ * Reads the inner payload of a payment of the scheme `exact`: `{authorization, signature}` of ERC-3009.
+ * The Permit2 shape is refused, because the scheme classes would route on the shape, offered or not.
  */
 import { walletIdentity, walletKind } from '../../core/addresses.ts';
 import { assert } from '../../core/assert.ts';
+import type { FaultCode } from '../../core/faults.ts';
 import { sha256Hex } from '../../core/ids.ts';
 import type { Envelope } from '../envelope.ts';
 import { asObject } from '../header-codec.ts';
@@ -18,7 +19,7 @@ import type { RailOffer } from '../requirements.ts';
 
 const HEX32 = /^0x[0-9a-fA-F]{64}$/;
 /** 65 bytes, or longer for contract wallets; the header's size bounds it further. */
-const SIGNATURE = /^0x(?:[0-9a-fA-F]{2}){65,4096}$/;
+export const SIGNATURE = /^0x(?:[0-9a-fA-F]{2}){65,4096}$/;
 const UINT = /^\d{1,78}$/;
 
 type Fields = Readonly<Record<string, unknown>>;
@@ -29,7 +30,9 @@ export function readErc3009(
   offer: RailOffer,
 ): SignedPayment {
   if ('permit2Authorization' in inner) {
-    throw invalidPayment('Permit2 payments are not offered, sign an ERC-3009 authorization');
+    throw invalidPayment(
+      'Permit2 payments of the scheme exact are not offered, sign an ERC-3009 authorization',
+    );
   }
   const fields = asObject(inner['authorization']);
   const signature = inner['signature'];
@@ -70,7 +73,7 @@ export function readErc3009(
   };
 }
 
-function readUint(
+export function readUint(
   fields: Fields,
   name: string,
   code: 'INVALID_AMOUNT' | 'INVALID_PAYMENT',
@@ -88,11 +91,7 @@ function readUint(
   return number;
 }
 
-function readAddress(
-  fields: Fields,
-  name: string,
-  code: 'INVALID_PAYMENT_PAYER' | 'INVALID_PAYMENT_RECIPIENT',
-): `0x${string}` {
+export function readAddress(fields: Fields, name: string, code: FaultCode): `0x${string}` {
   const value = fields[name];
   if (typeof value !== 'string' || walletKind(value) !== 'evm') {
     throw refusePayment(code, `The field ${name} of the authorization must be an EVM address`);
@@ -101,7 +100,10 @@ function readAddress(
 }
 
 /** Throws a 400 Fault when the payment does not go to the receiver, or comes from it. */
-export function checkTransfer({ from, to }: Erc3009, { payTo }: RailOffer): void {
+export function checkTransfer(
+  { from, to }: Pick<Erc3009, 'from' | 'to'>,
+  { payTo }: RailOffer,
+): void {
   if (to.toLowerCase() !== payTo.toLowerCase()) {
     throw refusePayment('INVALID_PAYMENT_RECIPIENT', `The payment must go to ${payTo}`);
   }

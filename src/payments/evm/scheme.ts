@@ -1,10 +1,10 @@
 /**
- * The official `exact` scheme on our chain client and gas key: reads go to the chain, the one write
- * is sent by `EvmSender`, receipts are waited for within a bound. A scheme is made anew for each
+ * The official schemes on our chain client and gas key: reads go to the chain, the one write is sent by `EvmSender`, receipts are waited for within a bound. A scheme is made anew for each
  * verify or settle, so that a chain that could not be asked is told apart from a bad payment.
  */
 import type { SchemeNetworkFacilitator } from '@x402/core/types';
 import { ExactEvmScheme } from '@x402/evm/exact/facilitator';
+import { UptoEvmScheme } from '@x402/evm/upto/facilitator';
 import { type Abi, type Hex, encodeFunctionData } from 'viem';
 import { Fault } from '../../core/faults.ts';
 import type { RailOptions } from '../rail.ts';
@@ -22,10 +22,11 @@ export interface SchemeOptions {
   readonly gasAddress: Hex | undefined;
   readonly send: (call: Call) => Promise<Hex>;
   readonly pending: PendingStore;
+  readonly name: 'exact' | 'upto';
 }
 
 export interface TrackedScheme {
-  readonly scheme: ExactEvmScheme;
+  readonly scheme: ExactEvmScheme | UptoEvmScheme;
   /** The scheme reads a failed chain call as a bad signature; this tells the two apart. */
   readonly isTroubled: () => boolean;
 }
@@ -33,14 +34,20 @@ export interface TrackedScheme {
 /** One scheme for one verify or settle. */
 export function trackedScheme(options: SchemeOptions): TrackedScheme {
   const { client, isTroubled } = trackedClient(options.client);
-  const scheme = new ExactEvmScheme(
+  const Scheme = options.name === 'upto' ? UptoEvmScheme : ExactEvmScheme;
+  const scheme = new Scheme(
     {
       getAddresses: () => (options.gasAddress === undefined ? [] : [options.gasAddress]),
       // Never rejects: the scheme starts a look at the token's code and returns without waiting for
       // it when the payment is bad, and a rejection that nobody hears ends a process. So code that
       // could not be read is no code, and the trouble is remembered.
       getCode: async ({ address }) => await client.getCode({ address }).catch(() => undefined),
-      readContract: async (call) => await client.readContract({ ...call, abi: call.abi as Abi }), // the scheme passes viem ABIs
+      readContract: async (call) => {
+        const abi = call.abi as Abi; // the scheme passes viem ABIs
+        // The proxy of `upto` takes a call of its facilitator only, tried or sent.
+        const from = options.name === 'upto' ? { account: options.gasAddress } : {};
+        return await client.readContract({ ...call, ...from, abi });
+      },
       verifyTypedData: async () => {
         throw new Error('Signatures are checked by digest');
       },
@@ -85,7 +92,7 @@ export class ExposedEvmScheme implements SchemeNetworkFacilitator {
   readonly caipFamily = 'eip155:*';
   readonly #open: () => TrackedScheme;
 
-  constructor(options: Omit<SchemeOptions, 'pending'>) {
+  constructor(options: Omit<SchemeOptions, 'pending' | 'name'>) {
     const transactions = new Map<string, string>();
     const pending: PendingStore = {
       get: async (key) => transactions.get(key),
@@ -94,7 +101,7 @@ export class ExposedEvmScheme implements SchemeNetworkFacilitator {
         transactions.delete(key);
       },
     };
-    this.#open = () => trackedScheme({ ...options, pending });
+    this.#open = () => trackedScheme({ ...options, pending, name: 'exact' });
   }
 
   getExtra(): undefined {
@@ -120,7 +127,7 @@ export class ExposedEvmScheme implements SchemeNetworkFacilitator {
     );
 
   async #ask<Result>(
-    question: (scheme: ExactEvmScheme) => Promise<Result>,
+    question: (scheme: TrackedScheme['scheme']) => Promise<Result>,
     isAnswered: (result: Result) => boolean,
   ): Promise<Result> {
     const { scheme, isTroubled } = this.#open();

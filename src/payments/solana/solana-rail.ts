@@ -114,7 +114,7 @@ export class SolanaRail implements Rail {
   }
 
   async checkOffer(payment: SignedPayment, accepted: Envelope['accepted']): Promise<void> {
-    checkAccepted(accepted, this.offer);
+    checkAccepted(accepted, this.offer, 'exact');
     await checkTransfer(payment, this.offer);
   }
 
@@ -136,7 +136,7 @@ export class SolanaRail implements Rail {
     const reason = await decimalsProblem(this);
     if (reason !== undefined) return { kind: 'unclear', reason };
     const { signer, options } = this.#opened;
-    const request = officialRequest(payment, options.maxTimeoutSeconds);
+    const request = officialRequest(payment, 'verify', options.maxTimeoutSeconds);
     const verdict = await verdictOf(this.#scheme(signer).verify(...request), UNCLEAR);
     if (verdict.kind !== 'unclear' || verdict.reason !== SIMULATION_FAILED) return verdict;
     // Still unclear: what the wallet lacks may be gone by this very payment.
@@ -156,7 +156,7 @@ export class SolanaRail implements Rail {
 
   async settle(payment: SignedPayment, journal: Journal): Promise<void> {
     const { external, maxTimeoutSeconds } = this.#opened.options;
-    const request = officialRequest(payment, maxTimeoutSeconds);
+    const request = officialRequest(payment, 'settle', maxTimeoutSeconds);
     if (external !== undefined) {
       await external.settle(...request);
       return;

@@ -19,7 +19,7 @@ export interface CryptoRpcParts extends ProxyRpcParts {
 
 export function cryptoRpcRoutes(
   parts: CryptoRpcParts,
-  readLarge: (body: Buffer, maxItems: number) => Promise<ScannedBody>,
+  readLarge: (body: Buffer, caller: string, maxItems: number) => Promise<ScannedBody>,
 ): Route[] {
   const make = new AnswerHeaders(parts);
   const creditsHeader = `x-${parts.serviceName}-rpc-credits`;
@@ -63,7 +63,8 @@ export function cryptoRpcRoutes(
       handle: (context) => {
         const { body } = context;
         if (body.length < LARGE_BODY_BYTES) return run(context, { body });
-        return readLarge(body, MAX_BATCH_ITEMS).then((read) => run(context, read));
+        const { accountId } = context.caller;
+        return readLarge(body, accountId, MAX_BATCH_ITEMS).then((read) => run(context, read));
       },
     },
   ];

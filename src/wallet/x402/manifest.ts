@@ -10,7 +10,9 @@ const MANIFEST_AGE_SECONDS = 300;
 
 /** An entry of `accepts`. */
 export const PaymentOption = z.strictObject({
-  scheme: z.literal('exact').describe('The amount is paid as it stands.'),
+  scheme: z
+    .enum(['exact', 'upto'])
+    .describe('The amount is paid as it stands, or is the most that a request may take of it.'),
   network: z.string().describe('CAIP-2, such as `eip155:8453`.'),
   asset: z.string().describe('The contract, or on Solana the mint, of the token.'),
   amount: z.string().describe('Base units; USDC has 6 decimals.'),

@@ -3,7 +3,7 @@
  * ones have. What is sold is what is there, to the nano.
  */
 import assert from 'node:assert/strict';
-import { after, before, describe, test } from 'node:test';
+import { type TestContext, after, before, describe, test } from 'node:test';
 import { emptyPostgresDatabase } from '../../../../test/databases/postgres.ts';
 import { openTestStore } from '../../../../test/databases/stores.ts';
 import { seededIds } from '../../../../test/support/seeded-ids.ts';
@@ -26,6 +26,8 @@ import { grantPlain } from './grant-statement.ts';
 
 const PRICE = usdToNano('0.00001');
 const DEAD_AFTER_MS = 1_200;
+/** A process that is no nearer to its death than any real one renews its epoch this seldom. */
+const LIVES_ON_MS = 60_000;
 /** Longer than notices take on a busy machine. */
 const RECALL_SEEN_MS = 1_500;
 
@@ -71,11 +73,11 @@ describe('leases of several processes', () => {
     }
   });
 
-  async function begin(): Promise<Process> {
+  async function begin(epochDeadAfterMs = DEAD_AFTER_MS): Promise<Process> {
     const [skew, stopped] = [{ ms: 0 }, { is: false }];
     const store = await openTestStore(url);
     const parts = { clock: clockOf(skew, stopped), ids: systemIds(), log: memoryLog(lines) };
-    const ledger = new Ledger({ ...parts, store, epochDeadAfterMs: DEAD_AFTER_MS });
+    const ledger = new Ledger({ ...parts, store, epochDeadAfterMs });
     await ledger.start();
     const process = { ledger, store, skew, stopped };
     opened.push(process);
@@ -194,6 +196,20 @@ describe('leases of several processes', () => {
     return row?.total ?? 0n;
   }
 
+  /**
+   * What a process asks from now on, without the words to itself by which it tries whether words
+   * arrive. One that is far from its death, or the renewals of its epoch are counted too.
+   */
+  function countAsked(t: TestContext, { store }: Process) {
+    const transactions = t.mock.method(store, 'transaction').mock;
+    const statements = t.mock.method(store, 'query').mock;
+    return () => ({
+      transactions: transactions.callCount(),
+      statements: statements.calls.filter(({ arguments: [sql] }) => !sql.includes('pg_notify'))
+        .length,
+    });
+  }
+
   async function soon(what: string, look: () => Promise<boolean>): Promise<void> {
     for (let at = 0; at < 400; at += 1) {
       if (await look()) return;
@@ -276,6 +292,25 @@ describe('leases of several processes', () => {
     await assertClean(first);
   });
 
+  test('who leases of a cap while it is lowered gives back what it has', async (t) => {
+    const [owner, late] = [await begin(LIVES_ON_MS), await begin(LIVES_ON_MS)];
+    const accountId = await fund(owner, usdToNano('1'));
+    await setCap(owner, accountId, 'shrunk-key', 10_000n);
+    const caps = { allowanceId: 'shrunk-key' };
+    assert.equal(await buy(owner, accountId, caps), 'sold');
+    assert.equal(await buy(owner, accountId, caps), 'sold');
+    const recall = owner.ledger.holds.recall.bind(owner.ledger.holds);
+    t.mock.method(owner.ledger.holds, 'recall', async (id: string) => {
+      await recall(id);
+      for (let time = 0; time < 2; time += 1) await buy(late, id, caps);
+    });
+    await setCap(owner, accountId, 'shrunk-key', 10n);
+    await soon('it is given back', async () => (await leased(late, accountId)) === 0n);
+    const sold = await buyAll([owner, late], accountId, 20, [caps]);
+    assert.deepEqual(sold, { sold: 6, 'allowance-usd': 14 });
+    await assertClean(owner);
+  });
+
   test('what is leased of a budget ends with its period', async () => {
     const [first, second] = [await begin(), await begin()];
     const accountId = await fund(first, usdToNano('1'));
@@ -298,33 +333,32 @@ describe('leases of several processes', () => {
   });
 
   test('requests that a lease covers ask the database for nothing', async (t) => {
-    const process = await begin();
+    const process = await begin(LIVES_ON_MS);
     const accountId = await fund(process, usdToNano('1'));
     await comeBack(process, accountId);
-    const asks = t.mock.method(process.store, 'transaction');
-    const queries = t.mock.method(process.store, 'query');
+    const asked = countAsked(t, process);
     const holds = await Promise.all(Array.from({ length: 100 }, () => held(process, accountId)));
-    assert.equal(asks.mock.callCount() + queries.mock.callCount(), 0);
+    assert.deepEqual(asked(), { transactions: 0, statements: 0 });
     await Promise.all(holds.map((hold) => settled(process, hold)));
-    assert.equal(asks.mock.callCount(), 0);
-    assert.ok(queries.mock.callCount() <= 2, 'the settles of a tick are one statement');
+    const { transactions, statements } = asked();
+    assert.equal(transactions, 0);
+    assert.ok(statements <= 2, 'the settles of a tick are one statement');
     await assertClean(process);
   });
 
   test('a first request, a lease and its return are one statement each', async (t) => {
-    const process = await begin();
+    const process = await begin(LIVES_ON_MS);
     const accountId = await fund(process, usdToNano('1'));
-    const asks = t.mock.method(process.store, 'transaction');
-    const queries = t.mock.method(process.store, 'query');
+    const asked = countAsked(t, process);
     const first = await held(process, accountId);
     assert.equal(await leased(process, accountId), PRICE, 'a hold of its own');
-    queries.mock.resetCalls();
+    const before = asked();
     const second = await held(process, accountId);
-    assert.equal(queries.mock.callCount(), 1, 'the lease');
+    assert.equal(asked().statements - before.statements, 1, 'the lease');
     assert.ok((await leased(process, accountId)) > 2n * PRICE);
     for (const hold of [first, second]) await settled(process, hold);
     await process.ledger.recall(accountId);
-    assert.equal(asks.mock.callCount(), 0);
+    assert.equal(asked().transactions, 0);
     assert.equal(await leased(process, accountId), 0n);
     await assertClean(process);
   });
@@ -595,6 +629,35 @@ describe('leases of several processes', () => {
     assert.equal(next.usdNano, usdToNano('1') - 21n * PRICE);
     await assertClean(first);
     for (const { skew } of [first, second]) skew.ms = 0;
+  });
+
+  test('daily credit that is lowered or raised holds from then on for what was leased', async () => {
+    const [first, second] = [await begin(), await begin()];
+    const fundAndLease = async (allocation: bigint): Promise<string> => {
+      const accountId = await fund(first, usdToNano('1'));
+      if (allocation > 0n) {
+        await second.ledger.setDailyAllocation(accountId, nano(allocation * PRICE));
+      }
+      await soon('it is leased', async () => {
+        await buy(first, accountId);
+        return (await leased(first, accountId)) > 100n * PRICE;
+      });
+      return accountId;
+    };
+    const lowered = await fundAndLease(10_000n);
+    const spent = 10_000n - (await first.ledger.balances(lowered)).diemNano / PRICE;
+    await second.ledger.setDailyAllocation(lowered, nano((spent + 8n) * PRICE));
+    assert.deepEqual(await buyAll([first], lowered, 20), { sold: 20 });
+    const after = await first.ledger.balances(lowered);
+    assert.deepEqual([after.diemNano, after.usdNano], [0n, usdToNano('1') - 12n * PRICE]);
+
+    const raised = await fundAndLease(0n);
+    const before = await first.ledger.balances(raised);
+    await second.ledger.setDailyAllocation(raised, nano(20n * PRICE));
+    assert.deepEqual(await buyAll([first], raised, 20), { sold: 20 });
+    const { diemNano, usdNano } = await first.ledger.balances(raised);
+    assert.deepEqual([diemNano, usdNano], [0n, before.usdNano]);
+    await assertClean(first);
   });
 
   test('a process that stood still past its death begins anew, and its settles count once', async () => {

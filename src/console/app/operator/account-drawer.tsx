@@ -2,6 +2,7 @@
 import { useSignal } from '@preact/signals';
 import { call } from '../api.ts';
 import { usdText } from '../format.ts';
+import { BudgetList, type BudgetsAnswer, NewBudget } from '../pages/budgets.tsx';
 import { Caps, MadeKey, type NewKey } from '../pages/keys.tsx';
 import { KeyForm } from '../pages/key-form.tsx';
 import { RequestTable, ReceiptDrawer } from '../pages/request-table.tsx';
@@ -48,6 +49,7 @@ export function AccountDrawer({ id, close, changed }: AccountDrawerProps) {
         )}
       </Loaded>
       <AccountKeys path={path} />
+      <AccountBudgets path={`${path}/budgets`} />
       <AccountRequests path={path} />
     </Overlay>
   );
@@ -292,6 +294,25 @@ function AccountKeys({ path }: { path: string }) {
       )}
       {made.value !== undefined && (
         <MadeKey made={made.value} close={() => (made.value = undefined)} />
+      )}
+    </section>
+  );
+}
+
+function AccountBudgets({ path }: { path: string }) {
+  const budgets = useCall<BudgetsAnswer>(path);
+  const isMaking = useSignal(false);
+  return (
+    <section>
+      <div class="section-head">
+        <h3>Budgets</h3>
+        <button type="button" class="small" onClick={() => (isMaking.value = true)}>
+          Set a budget
+        </button>
+      </div>
+      <BudgetList from={budgets} path={path} empty={<Empty title="It has no budget" />} isNarrow />
+      {isMaking.value && (
+        <NewBudget path={path} close={() => (isMaking.value = false)} made={budgets.reload} />
       )}
     </section>
   );

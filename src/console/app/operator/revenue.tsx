@@ -12,6 +12,7 @@ import { Tile } from '../parts/show.tsx';
 import { Empty, Loaded } from '../parts/states.tsx';
 import { type Column, Table, figure } from '../parts/table.tsx';
 import { useCall } from '../resource.ts';
+import { usageColumns } from '../usage-columns.tsx';
 import { daysBetween, seriesByModel } from '../usage-series.ts';
 import type { RevenueRow } from './operator-shapes.ts';
 
@@ -31,18 +32,7 @@ type ModelSums = Omit<RevenueRow, 'date' | 'usd' | 'diem'> & {
 
 const COLUMNS: readonly Column<ModelSums>[] = [
   { name: 'Model', show: ({ model }) => <span class="model">{model}</span> },
-  figure('Requests', ({ requests }) => countText(requests)),
-  figure(
-    'Errors',
-    ({ errors, requests }) => (
-      <>
-        {countText(errors)} <span class="soft">{percentText(errors, requests)}</span>
-      </>
-    ),
-    'wide',
-  ),
-  figure('Tokens in', ({ promptTokens }) => roughCount(promptTokens), 'wide'),
-  figure('Tokens out', ({ completionTokens }) => roughCount(completionTokens), 'wide'),
+  ...usageColumns<ModelSums>(),
   figure('Daily credit', ({ diem }) => usdText(diem), 'wide'),
   figure('USD', ({ usd }) => usdText(usd)),
 ];

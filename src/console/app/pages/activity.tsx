@@ -1,31 +1,31 @@
 /** Every request, newest first; its filters are the query of the address, so a view can be shared. */
 import { useSignal } from '@preact/signals';
-import { useLocation } from 'preact-iso';
+import { useLocation, useRoute } from 'preact-iso';
 import { RECEIPT_KINDS, RECEIPT_STATUSES } from '../../../core/receipt-words.ts';
 import { query } from '../api.ts';
 import { today } from '../live.ts';
 import { useKeyNames, useModels } from '../lookups.ts';
 import { BASE } from '../page-facts.ts';
 import { useCursorList } from '../pages-list.ts';
-import { Days, SearchField } from '../parts/filters.tsx';
+import { type Choices, Days, SearchField, choices } from '../parts/filters.tsx';
 import { Form, Select } from '../parts/form.tsx';
-import { PageHead } from '../parts/page-head.tsx';
 import { Empty } from '../parts/states.tsx';
 import { CursorRows } from '../parts/table.tsx';
 import { managesAccount } from '../session.ts';
 import type { Receipt } from '../shapes.ts';
+import { ActivityHead } from './activity-head.tsx';
 import { useRenewal } from './overview.tsx';
 import { ReceiptDrawer, RequestTable } from './request-table.tsx';
+import { Tags } from './tags.tsx';
 
 const USUAL_DAYS = 30;
 
-type Choices = readonly (readonly [string, string])[];
-
-function choices(any: string, values: readonly string[]): Choices {
-  return [['', any], ...values.map((value) => [value, value] as const)];
+export function Activity() {
+  const { params } = useRoute();
+  return params['view'] === 'tags' ? <Tags /> : <Requests />;
 }
 
-export function Activity() {
+function Requests() {
   const { query: given, path, route } = useLocation();
   const {
     from = '',
@@ -47,11 +47,11 @@ export function Activity() {
   const mark = search === '' ? '?' : '&';
   return (
     <>
-      <PageHead title="Activity" lead="Every request, newest first, with what it was charged.">
-        <a class="button" href={`${BASE}/usage/requests${search}${mark}format=csv`} download>
-          Export CSV
-        </a>
-      </PageHead>
+      <ActivityHead
+        lead="Every request, newest first, with what it was charged."
+        at="/console/activity"
+        csv={`${BASE}/usage/requests${search}${mark}format=csv`}
+      />
       <Filters filters={filters} change={change} />
       <CursorRows list={list} empty={<Nothing isFiltered={isFiltered} clear={() => route(path)} />}>
         {(rows) => <RequestTable rows={rows} open={(id) => change({ open: id })} />}

@@ -2,6 +2,7 @@
 import { useState } from 'preact/hooks';
 import { useModels } from '../lookups.ts';
 import { ActionForm, AmountField, Select, TextField, useForm } from '../parts/form.tsx';
+import { PERIOD_CHOICES } from '../periods.ts';
 import type { ApiKey } from '../shapes.ts';
 
 interface KeyFormProps {
@@ -13,12 +14,6 @@ interface KeyFormProps {
 const KIND_CHOICES: readonly (readonly [string, string])[] = [
   ['INFERENCE', 'INFERENCE: calls models'],
   ['ADMIN', 'ADMIN: also manages keys and reads the account'],
-];
-const PERIOD_CHOICES: readonly (readonly [string, string])[] = [
-  ['EPOCH', 'each day, UTC'],
-  ['WEEK', 'each Monday, UTC'],
-  ['MONTH', 'each month, UTC'],
-  ['LIFETIME', 'never'],
 ];
 const PRIVACY_CHOICES: readonly (readonly [string, string])[] = [
   ['ALL', 'Every model'],

@@ -6,29 +6,18 @@ import { usdText } from '../format.ts';
 import { forgetKeyNames } from '../lookups.ts';
 import { useRenewal } from './overview.tsx';
 import { toast } from '../parts/announce.tsx';
-import { Refusal, useAction } from '../parts/form.tsx';
+import { Confirm } from '../parts/confirm.tsx';
 import { Overlay } from '../parts/overlay.tsx';
 import { PageHead } from '../parts/page-head.tsx';
-import { Bar, Copy, State, Time } from '../parts/show.tsx';
+import { Bar, State, Time } from '../parts/show.tsx';
+import { ShownOnce } from '../parts/shown-once.tsx';
 import { Empty, Loaded } from '../parts/states.tsx';
 import { type Column, Table, figure } from '../parts/table.tsx';
+import { PERIODS, SO_FAR } from '../periods.ts';
 import { useCall } from '../resource.ts';
 import { session } from '../session.ts';
 import type { ApiKey } from '../shapes.ts';
 import { KeyForm } from './key-form.tsx';
-
-export const PERIODS: Readonly<Record<ApiKey['limitPeriod'], string>> = {
-  EPOCH: 'a day',
-  WEEK: 'a week',
-  MONTH: 'a month',
-  LIFETIME: 'in all',
-};
-const SO_FAR: typeof PERIODS = {
-  EPOCH: 'today',
-  WEEK: 'this week',
-  MONTH: 'this month',
-  LIFETIME: 'in all',
-};
 
 type Window =
   | { readonly kind: 'create' }
@@ -210,21 +199,17 @@ function KeyWindow({ window, close, changed }: KeyWindowProps) {
 export function MadeKey({ made, close }: { made: NewKey; close: () => void }) {
   const { apiKey, description } = made;
   return (
-    <Overlay title="The key is made" close={close}>
-      <p>
-        <strong class="text">{description}</strong> is ready. Its secret is shown only now and
-        stored nowhere: copy it before you close this.
-      </p>
-      <p class="secret">
-        <code>{apiKey}</code>
-        <Copy text={apiKey} />
-      </p>
-      <p class="row end">
-        <button type="button" class="primary" onClick={close}>
-          I have copied it
-        </button>
-      </p>
-    </Overlay>
+    <ShownOnce
+      title="The key is made"
+      secret={apiKey}
+      close={close}
+      about={
+        <>
+          <strong class="text">{description}</strong> is ready. Its secret is shown only now and
+          stored nowhere: copy it before you close this.
+        </>
+      }
+    />
   );
 }
 
@@ -235,20 +220,18 @@ interface RevokeKeyProps {
 }
 
 function RevokeKey({ apiKey, close, revoked }: RevokeKeyProps) {
-  const action = useAction();
   const [isSure, setSure] = useState(false);
   const isOwn = apiKey.id === session.value?.keyId;
-  const revoke = (): void => {
-    void action
-      .run(() => call(`/api_keys${query({ id: apiKey.id })}`, { method: 'DELETE' }))
-      .then((isDone) => {
-        if (!isDone) return;
-        toast('The key is revoked');
-        revoked();
-      });
-  };
   return (
-    <Overlay title="Revoke the key" close={close}>
+    <Confirm
+      title="Revoke the key"
+      does="Revoke"
+      says="The key is revoked"
+      isReady={isSure}
+      close={close}
+      run={() => call(`/api_keys${query({ id: apiKey.id })}`, { method: 'DELETE' })}
+      done={revoked}
+    >
       <p>
         Requests with <strong class="text">{apiKey.description}</strong> (…{apiKey.last6Chars}) are
         refused from that moment on. This cannot be undone; what it has spent stays in the history.
@@ -266,20 +249,6 @@ function RevokeKey({ apiKey, close, revoked }: RevokeKeyProps) {
         />
         Nothing that I need uses it any more
       </label>
-      <Refusal error={action.error} />
-      <p class="row end">
-        <button type="button" onClick={close}>
-          Keep it
-        </button>
-        <button
-          type="button"
-          class="danger"
-          disabled={!isSure || action.isRunning}
-          onClick={revoke}
-        >
-          Revoke
-        </button>
-      </p>
-    </Overlay>
+    </Confirm>
   );
 }

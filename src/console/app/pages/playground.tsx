@@ -1,7 +1,7 @@
 /** The playground: every kind of work of the service, tried by hand. One tab for each. */
 import { useRoute } from 'preact-iso';
-import { useEffect, useRef } from 'preact/hooks';
 import { PageHead } from '../parts/page-head.tsx';
+import { Tabs } from '../parts/tabs.tsx';
 import { Chat } from '../playground/chat.tsx';
 import { Cutout } from '../playground/cutout.tsx';
 import { Embeddings } from '../playground/embeddings.tsx';
@@ -20,30 +20,22 @@ export function Playground() {
   const { params } = useRoute();
   const kind = params['kind'] ?? 'chat';
   const [name, , Shown] = KINDS.find(([one]) => one === kind) ?? KINDS[0];
-  const tabs = useRef<HTMLElement>(null);
-  useEffect(() => {
-    // On a phone the tabs scroll; the one that is shown must be in sight.
-    const shown = tabs.current?.querySelector('[aria-current]');
-    shown?.scrollIntoView({ block: 'nearest', inline: 'center' });
-  }, [name]);
   return (
     <>
       <PageHead
         title="Playground"
         lead="Real requests, charged like any other; each shows what it cost."
       />
-      <nav class="tabs" ref={tabs} aria-label="Kinds of work">
-        {KINDS.map(([one, title]) => (
-          <a
-            key={one}
-            href={`/console/playground${one === 'chat' ? '' : `/${one}`}`}
-            aria-current={one === name ? 'page' : undefined}
-          >
-            {title}
-          </a>
-        ))}
-      </nav>
+      <Tabs
+        label="Kinds of work"
+        tabs={KINDS.map(([one, title]) => [addressOf(one), title])}
+        at={addressOf(name)}
+      />
       <Shown />
     </>
   );
+}
+
+function addressOf(kind: string): string {
+  return `/console/playground${kind === 'chat' ? '' : `/${kind}`}`;
 }

@@ -111,7 +111,8 @@ function AnyValue({ value }: { value: unknown }) {
 }
 
 function ReceiptFacts({ receipt }: { receipt: Receipt }) {
-  const { tokens, cost, reserved, unitPrices, extras } = receipt;
+  const { tokens, cost, reserved, unitPrices, extras, metadata } = receipt;
+  const tags = Object.entries(metadata);
   return (
     <div class="receipt">
       <p class="total">
@@ -173,6 +174,12 @@ function ReceiptFacts({ receipt }: { receipt: Receipt }) {
           ),
         ]}
       />
+      {tags.length > 0 && (
+        <>
+          <h3>Tags</h3>
+          <Facts of={tags.map(([name, value]) => [name, <span class="text">{value}</span>])} />
+        </>
+      )}
       <p class="row">
         <Copy text={JSON.stringify(receipt, null, 2)} label="Copy as JSON" />
       </p>

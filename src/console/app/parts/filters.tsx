@@ -4,6 +4,13 @@ import { useState } from 'preact/hooks';
 import { dayBefore } from '../format.ts';
 import { Field, Form } from './form.tsx';
 
+/** Values to choose one of, or any of them. */
+export function choices(any: string, values: readonly string[]): Choices {
+  return [['', any], ...values.map((value) => [value, value] as const)];
+}
+
+export type Choices = readonly (readonly [value: string, label: string])[];
+
 interface DaysProps {
   readonly from: string;
   readonly to: string;

@@ -32,8 +32,9 @@ interface TextFieldProps extends Pick<FieldProps, 'label' | 'hint' | 'problem'> 
   readonly required?: boolean;
   readonly maxLength?: number;
   readonly min?: string;
+  readonly max?: string;
   readonly step?: string;
-  readonly inputMode?: 'decimal';
+  readonly inputMode?: 'decimal' | 'numeric';
 }
 
 /** One line of text, or what a browser has a picker for. */
@@ -64,6 +65,11 @@ export function TextField({
 /** An amount of money or credit, none of it negative, with as many decimals as it has. */
 export function AmountField(props: TextFieldProps) {
   return <TextField {...props} type="number" min="0" step="any" inputMode="decimal" />;
+}
+
+/** A whole percent, 1 to 100. */
+export function PercentField(props: TextFieldProps) {
+  return <TextField {...props} type="number" min="1" max="100" inputMode="numeric" />;
 }
 
 type Choices = readonly (readonly [value: string, label: string])[];
@@ -164,9 +170,25 @@ export function Refusal({ error }: { error: ApiError | undefined }) {
   );
 }
 
-/** What is wrong with one field, by the server's words. */
+/** What is wrong with one field, by the server's words; `field` is its path with points in between. */
 function problemOf(error: ApiError | undefined, field: string): string | undefined {
-  return error?.issues.find((issue) => issue.path[0] === field)?.message;
+  let tree = error?.details;
+  for (const name of field.split('.')) tree = isTree(tree) ? tree[name] : undefined;
+  return firstProblem(tree);
+}
+
+function isTree(value: unknown): value is Readonly<Record<string, unknown>> {
+  return typeof value === 'object' && value !== null;
+}
+
+/** Its own, else the first of what is below. */
+function firstProblem(tree: unknown): string | undefined {
+  if (!isTree(tree)) return undefined;
+  const { _errors: own, ...below } = tree;
+  if (Array.isArray(own) && own.length > 0) return String(own[0]);
+  return Object.values(below)
+    .map(firstProblem)
+    .find((problem) => problem !== undefined);
 }
 
 export interface FormState<Name extends string> {

@@ -115,10 +115,18 @@ export function Tile({ name, children, note, tone }: TileProps) {
   );
 }
 
-/** How much of a cap is used. */
-export function Bar({ part, whole, label }: { part: number; whole: number; label: string }) {
+interface BarProps {
+  readonly part: number;
+  readonly whole: number;
+  readonly label: string;
+  /** Whether its end is bad, as that of a cap is and that of work is not. */
+  readonly isCap?: boolean;
+}
+
+/** How much of a cap is used, or of some work done. */
+export function Bar({ part, whole, label, isCap = true }: BarProps) {
   const share = whole === 0 ? 1 : Math.min(1, part / whole);
-  const tone = share >= 1 ? 'bad' : share >= 0.8 ? 'warn' : '';
+  const tone = !isCap ? '' : share >= 1 ? 'bad' : share >= 0.8 ? 'warn' : '';
   return (
     <div
       class={`bar ${tone}`}

@@ -4,9 +4,10 @@ import { useId } from 'preact/hooks';
 import { request } from '../api.ts';
 import { bytesText, durationText } from '../format.ts';
 import { Refusal, useAction } from '../parts/form.tsx';
+import { Drop } from '../parts/drop.tsx';
 import { Empty } from '../parts/states.tsx';
 import { formSamples } from '../samples.ts';
-import { CodeButton, Drop, ReceiptCost, useObjectUrl } from './parts.tsx';
+import { CodeButton, ReceiptCost, useObjectUrl } from './parts.tsx';
 
 interface Result {
   readonly after: Blob;

@@ -1,7 +1,7 @@
 /** What the tabs of the playground share: the choice of a model, files of the viewer, the cost. */
 import { useSignal } from '@preact/signals';
 import { useLocation } from 'preact-iso';
-import { useEffect, useId, useRef, useState } from 'preact/hooks';
+import { useEffect, useState } from 'preact/hooks';
 import { usdText } from '../format.ts';
 import { useModels } from '../lookups.ts';
 import { Select } from '../parts/form.tsx';
@@ -72,50 +72,6 @@ export function useObjectUrl(blob: Blob | undefined): string | undefined {
     return () => URL.revokeObjectURL(made);
   }, [blob]);
   return url;
-}
-
-interface DropProps {
-  readonly label: string;
-  readonly hint: string;
-  readonly accept: string;
-  readonly take: (files: readonly File[]) => void;
-  readonly isBusy?: boolean;
-}
-
-/** A place for files: dropped, pasted into the picker, or chosen. */
-export function Drop({ label, hint, accept, take, isBusy = false }: DropProps) {
-  const [isOver, setOver] = useState(false);
-  const input = useRef<HTMLInputElement>(null);
-  const id = useId();
-  return (
-    <div
-      class={isOver ? 'drop over' : 'drop'}
-      onDragOver={(event) => {
-        event.preventDefault();
-        setOver(true);
-      }}
-      onDragLeave={() => setOver(false)}
-      onDrop={(event) => {
-        event.preventDefault();
-        setOver(false);
-        take([...(event.dataTransfer?.files ?? [])]);
-      }}
-    >
-      <label for={id}>{label}</label>
-      <input
-        ref={input}
-        id={id}
-        type="file"
-        accept={accept}
-        disabled={isBusy}
-        onChange={(event) => {
-          take([...(event.currentTarget.files ?? [])]);
-          event.currentTarget.value = '';
-        }}
-      />
-      <p class="hint">{hint}</p>
-    </div>
-  );
 }
 
 /** The request that was made, for other programs. */

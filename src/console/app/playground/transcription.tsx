@@ -1,11 +1,12 @@
 /** Transcription: a recording, of the web or a file, as text. */
 import { useSignal } from '@preact/signals';
 import { request } from '../api.ts';
+import { Drop } from '../parts/drop.tsx';
 import { Field, Form, Refusal, useAction } from '../parts/form.tsx';
 import { Copy } from '../parts/show.tsx';
 import { Empty } from '../parts/states.tsx';
 import { formSamples, jsonSamples } from '../samples.ts';
-import { CodeButton, Drop, ReceiptCost } from './parts.tsx';
+import { CodeButton, ReceiptCost } from './parts.tsx';
 
 interface Result {
   readonly transcript: string;

@@ -3,20 +3,14 @@ import { useSignal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';
 import { ApiError, call, refusalOf, send } from '../api.ts';
 import { durationText, percentText, usdText } from '../format.ts';
+import { Drop } from '../parts/drop.tsx';
 import { Field, Form, Refusal, Select, useAction } from '../parts/form.tsx';
 import { Bar, State, Time } from '../parts/show.tsx';
 import { Empty, Loaded } from '../parts/states.tsx';
 import { useResource } from '../resource.ts';
 import { jsonSamples } from '../samples.ts';
 import type { Model } from '../shapes.ts';
-import {
-  CodeButton,
-  Drop,
-  ModelSelect,
-  dataUrlOf,
-  useModelChoice,
-  useObjectUrl,
-} from './parts.tsx';
+import { CodeButton, ModelSelect, dataUrlOf, useModelChoice, useObjectUrl } from './parts.tsx';
 
 interface Job {
   readonly model: string;
@@ -223,7 +217,7 @@ function Film({ job }: { job: Job }) {
         <State value={status} tone="warn" /> {percentText(share, 1)}
         {leftMs !== undefined && `, about ${durationText(leftMs)} left`}
       </p>
-      <Bar part={share} whole={1} label="Progress of the film" />
+      <Bar part={share} whole={1} label="Progress of the film" isCap={false} />
       <Refusal error={action.error} />
       {status === 'PROCESSING' && (
         <button type="button" class="small" disabled={action.isRunning} onClick={cancel}>

@@ -1,0 +1,25 @@
+/**
+ * Pays for one chat on Base by a signed ceiling (the x402 scheme `upto`), with the official client as it
+ * comes: the server moves what the request can cost, and no more. The wallet has approved Permit2 before.
+ *
+ *   BASE_URL=https://api.example.com/api/v1 PRIVATE_KEY=0x… node examples/wallet/upto.ts
+ */
+import { decodePaymentResponseHeader } from '@x402/core/http';
+import { UptoEvmScheme } from '@x402/evm/upto/client';
+import { wrapFetchWithPayment, x402Client } from '@x402/fetch';
+import { privateKeyToAccount } from 'viem/accounts';
+
+const baseUrl = process.env['BASE_URL'] ?? 'http://127.0.0.1:8402/api/v1';
+const model = process.env['MODEL'] ?? 'default';
+const account = privateKeyToAccount(process.env['PRIVATE_KEY'] as `0x${string}`);
+
+const client = new x402Client().register('eip155:8453', new UptoEvmScheme(account));
+const chat = await wrapFetchWithPayment(fetch, client)(`${baseUrl}/chat/completions`, {
+  method: 'POST',
+  headers: { 'content-type': 'application/json' },
+  body: JSON.stringify({ model, messages: [{ role: 'user', content: 'Say hello' }] }),
+});
+console.log('chat', chat.status, await chat.text());
+const { amount } = decodePaymentResponseHeader(chat.headers.get('PAYMENT-RESPONSE') ?? '');
+console.log('moved', Number(amount) / 1e6, 'USD');
+console.log('credit left', chat.headers.get('X-Balance-Remaining'), 'USD');

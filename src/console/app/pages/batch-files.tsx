@@ -1,0 +1,100 @@
+/** Files of an account: what was uploaded for batches, and what they gave. */
+import { useSignal } from '@preact/signals';
+import { call } from '../api.ts';
+import { bytesText } from '../format.ts';
+import { BASE } from '../page-facts.ts';
+import type { CursorList } from '../pages-list.ts';
+import { Confirm } from '../parts/confirm.tsx';
+import { Id, Time } from '../parts/show.tsx';
+import { type Column, CursorRows, Table, aside, figure } from '../parts/table.tsx';
+import type { StoredFile } from '../shapes.ts';
+
+/** Of Unix seconds. */
+export function At({ seconds, ago = false }: { seconds: number | null; ago?: boolean }) {
+  const iso = seconds === null ? null : new Date(seconds * 1_000).toISOString();
+  return <Time iso={iso} ago={ago} />;
+}
+
+interface DownloadProps {
+  readonly id: string;
+  readonly name: string;
+  readonly children: preact.ComponentChildren;
+}
+
+export function Download({ id, name, children }: DownloadProps) {
+  return (
+    <a
+      class="button small"
+      href={`${BASE}/files/${encodeURIComponent(id)}/content`}
+      download={name}
+    >
+      {children}
+    </a>
+  );
+}
+
+const PURPOSES = { batch: 'requests', batch_output: 'results' } as const;
+
+export function Files({ list }: { list: CursorList<StoredFile> }) {
+  const chosen = useSignal<StoredFile | undefined>(undefined);
+  const close = (): void => {
+    chosen.value = undefined;
+  };
+  const columns: readonly Column<StoredFile>[] = [
+    {
+      name: 'File',
+      show: ({ filename, purpose }) => (
+        <>
+          <span class="text">{filename}</span>
+          <span class="under">{PURPOSES[purpose]}</span>
+        </>
+      ),
+    },
+    figure('Size', ({ bytes }) => bytesText(bytes)),
+    { name: 'Since', kind: 'wide', show: ({ created_at: at }) => <At seconds={at} /> },
+    { name: 'Expires', kind: 'wide', show: ({ expires_at: at }) => <At seconds={at} ago /> },
+    aside('Id', ({ id }) => <Id value={id} ends={8} />),
+    {
+      name: 'Actions',
+      kind: 'figure',
+      show: (file) => (
+        <span class="row end">
+          <Download id={file.id} name={file.filename}>
+            Download
+          </Download>
+          <button type="button" class="small danger" onClick={() => (chosen.value = file)}>
+            Delete
+          </button>
+        </span>
+      ),
+    },
+  ];
+  return (
+    <section>
+      <h2>Files</h2>
+      <CursorRows list={list} empty={null}>
+        {(rows) => <Table label="Files" columns={columns} rows={rows} keyOf={({ id }) => id} />}
+      </CursorRows>
+      {chosen.value !== undefined && (
+        <Confirm
+          title="Delete the file"
+          does="Delete"
+          says="The file is deleted"
+          close={close}
+          run={() =>
+            call(`/files/${encodeURIComponent(chosen.value?.id ?? '')}`, { method: 'DELETE' })
+          }
+          done={() => {
+            close();
+            list.first.reload();
+          }}
+        >
+          <p>
+            <strong class="text">{chosen.value.filename}</strong> cannot be had back. The answers of
+            a batch are nowhere else.
+          </p>
+        </Confirm>
+      )}
+    </section>
+  );
+}

@@ -1,0 +1,139 @@
+/** Starting a batch: a file is read, uploaded while one sees how far it is, and run. */
+import { useSignal } from '@preact/signals';
+import { useEffect, useRef } from 'preact/hooks';
+import { call } from '../api.ts';
+import { type BatchFile, estimateOf, readBatchFile } from '../batch-file.ts';
+import { bytesText, countText, percentText, roughUsd } from '../format.ts';
+import { useModels } from '../lookups.ts';
+import { Drop } from '../parts/drop.tsx';
+import { Form, Refusal, useAction } from '../parts/form.tsx';
+import { Overlay } from '../parts/overlay.tsx';
+import { Bar, Facts } from '../parts/show.tsx';
+import type { Batch, StoredFile } from '../shapes.ts';
+import { upload } from '../upload.ts';
+
+interface NewBatchProps {
+  readonly close: () => void;
+  readonly started: (id: string) => void;
+}
+
+interface Chosen {
+  readonly file: File;
+  /** Missing while it is read. */
+  readonly read: BatchFile | undefined;
+}
+
+export function NewBatch({ close, started }: NewBatchProps) {
+  const chosen = useSignal<Chosen | undefined>(undefined);
+  const share = useSignal<number | undefined>(undefined);
+  const action = useAction();
+  const abort = useRef(new AbortController());
+  // Whoever closes the window gives the upload up.
+  useEffect(() => () => abort.current.abort(), []);
+  const take = ([file]: readonly File[]): void => {
+    if (file === undefined) return;
+    chosen.value = { file, read: undefined };
+    action.clear();
+    void action.run(async () => {
+      const read = await readBatchFile(file, abort.current.signal);
+      if (chosen.value?.file === file) chosen.value = { file, read };
+    });
+  };
+  const { file, read } = chosen.value ?? {};
+  const isReady = read !== undefined && read.problems.length === 0;
+  const start = (): void => {
+    if (file === undefined || read === undefined) return;
+    void action.run(async () => {
+      const form = new FormData();
+      form.set('purpose', 'batch');
+      form.set('file', file, file.name);
+      share.value = 0;
+      try {
+        const { id } = await upload<StoredFile>('/files', form, {
+          signal: abort.current.signal,
+          onProgress: (sent) => (share.value = sent),
+        });
+        const body = { input_file_id: id, endpoint: read.endpoint, completion_window: '24h' };
+        const batch = await call<Batch>('/batches', { method: 'POST', body });
+        started(batch.id);
+      } finally {
+        share.value = undefined;
+      }
+    });
+  };
+  return (
+    <Overlay title="Start a batch" close={close}>
+      <Form submit={start}>
+        <Drop
+          label="A file of requests"
+          hint="One JSON object in each line: custom_id, method, url and body."
+          accept=".jsonl,.ndjson,.txt,application/jsonl,application/x-ndjson"
+          take={take}
+          isBusy={share.value !== undefined}
+        />
+        {file !== undefined && <FileFacts file={file} read={read} />}
+        {share.value !== undefined && (
+          <div role="status">
+            <Bar part={share.value} whole={1} label="Uploaded" isCap={false} />
+            <p class="hint num">
+              {share.value < 1 ? `${percentText(share.value, 1)} uploaded` : 'Starting…'}
+            </p>
+          </div>
+        )}
+        <Refusal error={action.error} />
+        <p class="row end">
+          <button type="submit" class="primary" disabled={!isReady || action.isRunning}>
+            Upload and start
+          </button>
+        </p>
+      </Form>
+    </Overlay>
+  );
+}
+
+function FileFacts({ file, read }: { file: File; read: BatchFile | undefined }) {
+  if (read === undefined) return <p role="status">Reading {file.name}…</p>;
+  const { endpoint, models, problems } = read;
+  return (
+    <>
+      <Facts
+        of={[
+          ['File', <span class="text">{`${file.name}, ${bytesText(file.size)}`}</span>],
+          endpoint !== '' && ['Endpoint', <span class="text">{endpoint}</span>],
+          ...[...models].map(
+            ([name, use]) =>
+              [`Requests to ${name}`, <span class="num">{countText(use.requests)}</span>] as const,
+          ),
+        ]}
+      />
+      {problems.length === 0 ? (
+        <Cost read={read} />
+      ) : (
+        <div class="notice bad" role="alert">
+          <ul>
+            {problems.map((problem) => (
+              <li key={problem}>{problem}</li>
+            ))}
+          </ul>
+        </div>
+      )}
+    </>
+  );
+}
+
+function Cost({ read }: { read: BatchFile }) {
+  const estimate = estimateOf(read, useModels());
+  return (
+    <p class="soft">
+      {estimate === undefined ? (
+        <>
+          What it costs is known when it has run; <a href="/console/models">Models</a> has the
+          prices.
+        </>
+      ) : (
+        `About ${roughUsd(estimate.promptsUsd)} for the prompts, and at most ${roughUsd(estimate.answersUsd)} for answers as long as they may be.`
+      )}{' '}
+      Each request is charged when its answer is there; what does not run costs nothing.
+    </p>
+  );
+}

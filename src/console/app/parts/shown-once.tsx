@@ -1,0 +1,32 @@
+/** A window with a secret that is shown this one time. */
+import type { ComponentChildren } from 'preact';
+import { Overlay } from './overlay.tsx';
+import { Copy } from './show.tsx';
+
+interface ShownOnceProps {
+  readonly title: string;
+  readonly secret: string;
+  readonly close: () => void;
+  /** Before the secret. */
+  readonly about: ComponentChildren;
+  /** After it. */
+  readonly children?: ComponentChildren;
+}
+
+export function ShownOnce({ title, secret, close, about, children }: ShownOnceProps) {
+  return (
+    <Overlay title={title} close={close}>
+      <p>{about}</p>
+      <p class="secret">
+        <code>{secret}</code>
+        <Copy text={secret} />
+      </p>
+      {children}
+      <p class="row end">
+        <button type="button" class="primary" onClick={close}>
+          I have copied it
+        </button>
+      </p>
+    </Overlay>
+  );
+}

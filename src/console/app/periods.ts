@@ -1,0 +1,49 @@
+/** Periods of caps and budgets, all in UTC: how they are said, and when the running one began and ends. */
+import type { ApiKey } from './shapes.ts';
+
+export type Period = ApiKey['limitPeriod'];
+
+export const PERIODS: Readonly<Record<Period, string>> = {
+  EPOCH: 'a day',
+  WEEK: 'a week',
+  MONTH: 'a month',
+  LIFETIME: 'in all',
+};
+export const SO_FAR: typeof PERIODS = {
+  EPOCH: 'today',
+  WEEK: 'this week',
+  MONTH: 'this month',
+  LIFETIME: 'in all',
+};
+export const PERIOD_CHOICES: readonly (readonly [Period, string])[] = [
+  ['EPOCH', 'each day, UTC'],
+  ['WEEK', 'each Monday, UTC'],
+  ['MONTH', 'each month, UTC'],
+  ['LIFETIME', 'never'],
+];
+
+const DAY_MS = 86_400_000;
+/** 1 January 1970 was a Thursday. */
+const MONDAY_OFFSET = 3;
+
+/** The first day of the running period, `YYYY-MM-DD`; `undefined` for the one that has none. */
+export function periodStart(period: Period, nowMs = Date.now()): string | undefined {
+  const day = Math.floor(nowMs / DAY_MS);
+  if (period === 'EPOCH') return dayText(day);
+  if (period === 'WEEK') return dayText(day - ((day + MONDAY_OFFSET) % 7));
+  return period === 'MONTH' ? `${dayText(day).slice(0, 7)}-01` : undefined;
+}
+
+/** When spending starts again from zero, in ISO 8601; `undefined`: never. */
+export function periodEnd(period: Period, nowMs = Date.now()): string | undefined {
+  const start = periodStart(period, nowMs);
+  if (start === undefined) return undefined;
+  const end = new Date(`${start}T00:00:00Z`);
+  if (period === 'MONTH') end.setUTCMonth(end.getUTCMonth() + 1);
+  else end.setUTCDate(end.getUTCDate() + (period === 'WEEK' ? 7 : 1));
+  return end.toISOString();
+}
+
+function dayText(day: number): string {
+  return new Date(day * DAY_MS).toISOString().slice(0, 10);
+}

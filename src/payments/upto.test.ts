@@ -1,0 +1,643 @@
+/**
+ * Payments of the scheme `upto` on a private Base with the contracts of the true one: a wallet signs a
+ * ceiling, what a request wants is moved once, and after each fault the ledger equals the chain.
+ */
+import assert from 'node:assert/strict';
+import { after, afterEach, before, describe, test } from 'node:test';
+import { x402Client } from '@x402/core/client';
+import { decodePaymentRequiredHeader, decodePaymentResponseHeader } from '@x402/core/http';
+import { UptoEvmScheme } from '@x402/evm/upto/client';
+import { type Hex, encodeFunctionData, parseAbi } from 'viem';
+import { type PrivateKeyAccount, generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
+import { type AnvilChain, startAnvil, USDC } from '../../test/chains/anvil.ts';
+import { type FaultProxy, startFaultProxy } from '../../test/chains/fault-proxy.ts';
+import { killedAt } from '../../test/support/payments-crash.ts';
+import { type Rig, type RigOptions, openRig } from '../../test/support/payments.ts';
+import { systemClock } from '../core/clock.ts';
+import { Fault } from '../core/faults.ts';
+import { type Nano, nano, usdToNano } from '../core/money.ts';
+import { PERMIT2, permit2TypedData, UPTO_ABI, UPTO_PROXY } from './evm/permit2.ts';
+import { BASE } from './networks.ts';
+import type { Permit2 } from './payment.ts';
+
+const payTo: Hex = '0x00000000000000000000000000000000000fa12b';
+const gasKey = generatePrivateKey();
+const gas = privateKeyToAccount(gasKey);
+const RESOURCE = { path: '/api/v1/chat/completions', description: 'Chat' };
+const PROOF = { claim: undefined, idempotencyKey: undefined, path: RESOURCE.path };
+const CANCEL_ABI = parseAbi(['function invalidateUnorderedNonces(uint256 word, uint256 mask)']);
+const USD = 1_000_000n;
+
+describe('upto on Base', () => {
+  let chain: AnvilChain;
+  let proxy: FaultProxy;
+  let rig: Rig;
+  let laterMs = 0;
+  const clock = { ...systemClock(), nowMs: () => Date.now() + laterMs };
+
+  const settingsWith = (changes: object = {}): RigOptions['settings'] => ({
+    base: {
+      network: BASE,
+      payTo,
+      rpcUrl: proxy.url,
+      gasKey,
+      upto: true,
+      maxGas: 300_000,
+      maxFeeGwei: 50,
+      warnBelowEth: 0,
+      ...changes,
+    },
+  });
+
+  before(async () => {
+    chain = await startAnvil();
+    await chain.deployPermit2();
+    await chain.fund(gas.address, 10n ** 18n);
+    proxy = await startFaultProxy(chain.rpcUrl);
+    rig = await openRig({ settings: settingsWith(), clock });
+  });
+  afterEach(async () => {
+    proxy.fate = () => 'pass';
+    laterMs = 0;
+    await chain.client.setAutomine(true);
+    await assertLedgerIsChain();
+  });
+  after(async () => {
+    await rig.close();
+    await proxy.stop();
+    await chain.stop();
+  });
+
+  /** What other ledgers of these tests have credited, in base units. */
+  let elsewhere = 0n;
+
+  async function assertLedgerIsChain(): Promise<void> {
+    await chain.client.mine({ blocks: 1 });
+    for (let round = 0; ; round += 1) {
+      const [row] = await rig.store.query<{ total: bigint | null }>(
+        'SELECT CAST(SUM(amount) AS BIGINT) AS total FROM testledger_entry',
+      );
+      const credited = (row?.total ?? 0n) / 1_000n;
+      const received = (await chain.balance(payTo)) - elsewhere;
+      if (credited === received) return;
+      assert.ok(round < 20, `${credited} is credited and ${received} has arrived`);
+      await rig.store.query('UPDATE payments_topup SET next_check_ms = 0, lease_until_ms = 0');
+      await rig.payments.sweep();
+    }
+  }
+
+  async function buyer(approved = 100n * USD): Promise<PrivateKeyAccount> {
+    const account = privateKeyToAccount(generatePrivateKey());
+    await chain.mint(account.address, 100n * USD);
+    if (approved > 0n) await chain.approvePermit2(account.address, approved);
+    return account;
+  }
+
+  /** What the official client, as it comes, makes of the 402. */
+  async function officialHeader(account: PrivateKeyAccount, from = rig): Promise<string> {
+    const client = new x402Client().register('eip155:*', new UptoEvmScheme(account));
+    const { header } = await from.payments.requirements.discovery(RESOURCE);
+    return encode(await client.createPaymentPayload(decodePaymentRequiredHeader(header)));
+  }
+
+  const encode = (value: unknown): string => Buffer.from(JSON.stringify(value)).toString('base64');
+
+  type Changes = Partial<Omit<Permit2, 'kind'>> & {
+    spender?: string;
+    sent?: object;
+    scheme?: string;
+  };
+
+  async function signedHeader(account: PrivateKeyAccount, changes: Changes = {}): Promise<string> {
+    const { spender = UPTO_PROXY, sent = {}, scheme = 'upto', ...terms } = changes;
+    const permit = {
+      kind: 'permit2' as const,
+      from: account.address,
+      to: payTo,
+      token: USDC,
+      ceiling: 20n * USD,
+      nonce: BigInt(generatePrivateKey()),
+      deadline: BigInt(Math.floor(Date.now() / 1000) + 300),
+      validAfter: 0n,
+      facilitator: gas.address,
+      ...terms,
+    };
+    const signature = await account.signTypedData(permit2TypedData(BASE, permit));
+    const permit2Authorization = {
+      from: permit.from,
+      permitted: { token: permit.token, amount: String(permit.ceiling) },
+      spender,
+      nonce: String(permit.nonce),
+      deadline: String(permit.deadline),
+      witness: { to: permit.to, facilitator: permit.facilitator, validAfter: '0' },
+      ...sent,
+    };
+    const accepted = { scheme, network: BASE };
+    return encode({ x402Version: 2, accepted, payload: { permit2Authorization, signature } });
+  }
+
+  const pay = async (header: string, wanted: Nano, by = rig) =>
+    await (await by.payments.offer(header, PROOF)).take(wanted);
+  const balanceOf = async (account: PrivateKeyAccount): Promise<bigint> =>
+    await rig.balance(account.address.toLowerCase());
+
+  async function refusal(work: Promise<unknown>) {
+    const error: unknown = await work.then(
+      () => assert.fail('it was taken'),
+      (reason: unknown) => reason,
+    );
+    assert.ok(error instanceof Fault, String(error));
+    const body = error.options.body as { details?: { reason?: string } } | undefined;
+    return { code: error.code, message: error.message, reason: body?.details?.reason };
+  }
+
+  async function rowsOf(account: PrivateKeyAccount) {
+    return await rig.store.query<{ state: string; amount_units: bigint; tx_id: Hex; raw_tx: Hex }>(
+      'SELECT * FROM payments_topup WHERE wallet = $1',
+      [account.address.toLowerCase()],
+    );
+  }
+
+  describe('as it is offered', () => {
+    test('stands last in the 402 of what is sold, with the gas key as facilitator', async () => {
+      const { header } = await rig.payments.requirements.discovery(RESOURCE);
+      const { accepts } = decodePaymentRequiredHeader(header);
+      assert.deepEqual(
+        accepts.map(({ scheme, amount }) => [scheme, amount]),
+        [
+          ['exact', '10000000'],
+          ['exact', '1000000'],
+          ['upto', '1000000'],
+        ],
+      );
+      assert.deepEqual(accepts[2]?.extra, {
+        name: 'USD Coin',
+        version: '2',
+        assetTransferMethod: 'permit2',
+        facilitatorAddress: gas.address,
+      });
+      const missing = { balance: usdToNano(0), needed: usdToNano('3.2') };
+      const more = await rig.payments.requirements.insufficientCredit(RESOURCE, missing);
+      const asked = decodePaymentRequiredHeader(more.header).accepts.at(-1);
+      assert.deepEqual([asked?.scheme, asked?.amount], ['upto', '4000000']);
+      const topUp = await rig.payments.requirements.topUp(RESOURCE);
+      const schemes = decodePaymentRequiredHeader(topUp.header).accepts.map(({ scheme }) => scheme);
+      assert.deepEqual(new Set(schemes), new Set(['exact']));
+    });
+
+    test('costs a 402 nothing where it is not, and is refused there', async () => {
+      const other = await openRig({ settings: settingsWith({ upto: false }) });
+      const { accepts } = (await other.payments.requirements.discovery(RESOURCE)).body as {
+        accepts: { scheme: string; extra: object }[];
+      };
+      assert.equal(accepts.length, 2);
+      assert.equal(JSON.stringify(accepts).includes('upto'), false);
+      const account = await buyer();
+      const { code } = await refusal(pay(await officialHeader(account), usdToNano(1), other));
+      assert.equal(code, 'UNSUPPORTED_SCHEME');
+      await other.close();
+    });
+  });
+
+  describe('what is moved', () => {
+    for (const [wanted, units] of [
+      [250_000_000n, 250_000n],
+      [250_000_100n, 250_001n],
+      [10_000n, 100_000n],
+      [1n, 100_000n],
+      [40_000_000_000n, 1_000_000n],
+    ] as const) {
+      test(`of the official client's 1 USD, for a request that wants ${wanted} nano-USD: ${units} units`, async () => {
+        const account = await buyer();
+        const offered = await rig.payments.offer(await officialHeader(account), PROOF);
+        assert.equal(offered.amountNano, usdToNano(1));
+        const response = await offered.take(nano(wanted));
+        assert.equal(await balanceOf(account), units * 1_000n);
+        assert.equal(await chain.balance(account.address), 100n * USD - units);
+        const settled = decodePaymentResponseHeader(response);
+        assert.deepEqual(
+          [settled.success, settled.amount, settled.payer],
+          [true, String(units), account.address.toLowerCase()],
+        );
+      });
+    }
+
+    test('nothing is moved for a request that its credit covers, and the signature serves one', async () => {
+      const account = await buyer();
+      const header = await signedHeader(account);
+      const offers = await Promise.all([1, 2].map(() => rig.payments.offer(header, PROOF)));
+      const served = await Promise.allSettled(offers.map((one) => one.take(nano(0n))));
+      const [response, ...more] = served.flatMap((one) =>
+        one.status === 'fulfilled' ? [one.value] : [],
+      );
+      assert.deepEqual(more, [], 'at once');
+      assert.deepEqual(decodePaymentResponseHeader(response ?? ''), {
+        success: true,
+        transaction: '',
+        network: BASE,
+        payer: account.address.toLowerCase(),
+        amount: '0',
+      });
+      const words = /has served a request already, .* nothing was moved/;
+      for (const wanted of [nano(0n), usdToNano(5)]) {
+        const again = await refusal(pay(header, wanted));
+        assert.equal(again.code, 'PAYMENT_ALREADY_CREDITED');
+        assert.match(again.message, words);
+      }
+      // Offered before it was spent, and wanted for more than the credit after.
+      assert.match((await refusal(offers[0]!.take(usdToNano(5)))).message, words);
+      assert.deepEqual(await rowsOf(account), []);
+      assert.equal(await chain.balance(account.address), 100n * USD);
+    });
+
+    test('a retry of such a request is let in by its key, where its answer is kept, and moves nothing', async () => {
+      const account = await buyer();
+      const header = await signedHeader(account);
+      const own = { ...PROOF, idempotencyKey: 'a-key-that-nobody-guesses' };
+      await (await rig.payments.offer(header, own)).take(nano(0n));
+      const retry = await rig.payments.offer(header, own);
+      assert.equal((await refusal(retry.take(usdToNano(1)))).code, 'PAYMENT_ALREADY_CREDITED');
+      const other = { ...own, path: '/api/v1/embeddings' };
+      await refusal(rig.payments.offer(header, other));
+      assert.equal(await balanceOf(account), 0n);
+    });
+
+    test('a ceiling above the most that a payment may be is good for that much', async () => {
+      const account = await buyer();
+      await chain.mint(account.address, 30_000n * USD);
+      await chain.approvePermit2(account.address, 30_000n * USD);
+      const header = await signedHeader(account, { ceiling: 20_000n * USD });
+      const offered = await rig.payments.offer(header, PROOF);
+      assert.equal(offered.amountNano, usdToNano(10_000));
+      await offered.take(usdToNano(7));
+      assert.equal(await balanceOf(account), usdToNano(7));
+    });
+
+    test('a contract wallet signs a ceiling as well (EIP-1271)', async () => {
+      const owner = privateKeyToAccount(generatePrivateKey());
+      const wallet = privateKeyToAccount(generatePrivateKey());
+      await chain.mint(wallet.address, 10n * USD);
+      await chain.approvePermit2(wallet.address, 10n * USD);
+      await chain.placeWallet(wallet.address, owner.address);
+      await pay(
+        await signedHeader(owner, { from: wallet.address, ceiling: USD }),
+        usdToNano('0.3'),
+      );
+      assert.equal(await balanceOf(wallet), usdToNano('0.3'));
+    });
+  });
+
+  describe('once and only once', () => {
+    test('shown again it is credited already, whatever is wanted of it', async () => {
+      const account = await buyer();
+      const header = await signedHeader(account);
+      await pay(header, usdToNano(2));
+      const again = await refusal(pay(header, usdToNano(5)));
+      assert.equal(again.code, 'PAYMENT_ALREADY_CREDITED');
+      const topUp = await rig.payments.topUp(header);
+      assert.deepEqual([topUp.amountNano, topUp.newBalanceNano], [usdToNano(2), undefined]);
+      assert.equal(await balanceOf(account), usdToNano(2));
+    });
+
+    test('a nonce in other digits, and other letters of an address, are the same authorization', async () => {
+      const account = await buyer();
+      const terms = { nonce: 12_345n, deadline: BigInt(Math.floor(Date.now() / 1000) + 300) };
+      await pay(await signedHeader(account, terms), usdToNano(2));
+      const from = account.address.toLowerCase();
+      const spelled = await signedHeader(account, { ...terms, sent: { nonce: '00012345', from } });
+      assert.equal((await refusal(pay(spelled, usdToNano(2)))).code, 'PAYMENT_ALREADY_CREDITED');
+      const other = await signedHeader(account, { ...terms, ceiling: 3n * USD });
+      assert.equal((await refusal(pay(other, usdToNano(2)))).code, 'INVALID_PAYMENT');
+      assert.equal(await balanceOf(account), usdToNano(2));
+    });
+
+    test('two requests and another process at once: one of their amounts, one service', async () => {
+      const account = await buyer();
+      const header = await signedHeader(account);
+      const other = await openRig({ settings: settingsWith(), folder: rig.folder });
+      const offers = await Promise.all(
+        [rig, rig, other].map(async ({ payments }) => await payments.offer(header, PROOF)),
+      );
+      const results = await Promise.allSettled(
+        offers.map(async (one, index) => await one.take(usdToNano(index + 1))),
+      );
+      const served = results.filter(({ status }) => status === 'fulfilled');
+      assert.equal(served.length, 1, JSON.stringify(results.map(({ status }) => status)));
+      const [row] = await rowsOf(account);
+      assert.equal(row?.state, 'credited');
+      assert.equal(await balanceOf(account), row.amount_units * 1_000n);
+      assert.ok([1n, 2n, 3n].includes(row.amount_units / USD));
+      await other.close();
+    });
+
+    test('unmined, it is pending; the retry finishes what its first try has sent', async () => {
+      const account = await buyer();
+      const header = await signedHeader(account);
+      await chain.client.setAutomine(false);
+      const first = await refusal(pay(header, usdToNano(2)));
+      assert.equal(first.code, 'SETTLEMENT_PENDING');
+      await chain.client.setAutomine(true);
+      await chain.client.mine({ blocks: 1 });
+      const again = await refusal(pay(header, usdToNano(9)));
+      assert.equal(again.code, 'PAYMENT_ALREADY_CREDITED');
+      assert.equal(await balanceOf(account), usdToNano(2));
+    });
+
+    test('the reply to the broadcast is lost: credited all the same', async () => {
+      const account = await buyer();
+      const header = await signedHeader(account);
+      proxy.fate = (method) => (method === 'eth_sendRawTransaction' ? 'lose-reply' : 'pass');
+      await pay(header, usdToNano(2));
+      assert.equal(await balanceOf(account), usdToNano(2));
+    });
+
+    test('a transaction whose fee was raised is found by its call', async () => {
+      await chain.client.setNextBlockBaseFeePerGas({ baseFeePerGas: 10n ** 9n });
+      await chain.client.mine({ blocks: 1 });
+      const account = await buyer();
+      // A payment of the same amount to the same receiver that must not be taken for it.
+      await pay(await signedHeader(account), usdToNano(2));
+      await chain.client.setAutomine(false);
+      const header = await signedHeader(account);
+      await refusal(pay(header, usdToNano(2)));
+      await chain.client.setNextBlockBaseFeePerGas({ baseFeePerGas: 20n * 10n ** 9n });
+      await chain.client.mine({ blocks: 1 });
+      const before = (await rowsOf(account)).find(({ state }) => state === 'sent');
+      laterMs += 31_000;
+      await rig.payments.replaceStuck();
+      await chain.client.mine({ blocks: 1 });
+      await refusal(pay(header, usdToNano(2)));
+      const after = (await rowsOf(account)).map(({ state, tx_id: id }) => [
+        state,
+        id !== before?.tx_id,
+      ]);
+      assert.deepEqual(after, [
+        ['credited', true],
+        ['credited', true],
+      ]);
+      assert.equal(await balanceOf(account), usdToNano(4));
+    });
+
+    test('a reorganisation takes it away: it is sent again as it was', async () => {
+      const account = await buyer();
+      await pay(await signedHeader(account), usdToNano(2));
+      const before = await chain.balance(payTo);
+      await chain.reorg(1);
+      assert.equal(before - (await chain.balance(payTo)), 2n * USD, 'the money is gone');
+      for (let round = 0; round < 20 && (await chain.balance(payTo)) < before; round += 1) {
+        await rig.store.query('UPDATE payments_topup SET next_check_ms = 0');
+        await rig.payments.sweep();
+        await chain.client.mine({ blocks: 1 });
+      }
+      assert.equal(await chain.balance(payTo), before);
+      const [row] = await rig.store.query<{ reversals: bigint }>(
+        'SELECT reversals FROM payments_topup WHERE wallet = $1',
+        [account.address.toLowerCase()],
+      );
+      assert.equal(row?.reversals, 0n);
+      assert.equal(await balanceOf(account), usdToNano(2));
+    });
+
+    for (const dieAt of ['opened', 'journaled', 'settled', 'credited']) {
+      test(`killed when ${dieAt}: one credit of what was wanted, after the restart`, async () => {
+        const account = await buyer();
+        const wallet = account.address.toLowerCase();
+        const first = await openRig({ settings: settingsWith() });
+        const { folder } = first;
+        const header = await signedHeader(account);
+        const wanted = String(usdToNano(2));
+        const order = { folder, settings: settingsWith(), header, wanted, dieAt };
+        assert.equal(await killedAt(order), 'SIGKILL');
+        const second = await openRig({ settings: settingsWith(), folder });
+        await second.store.query('UPDATE payments_topup SET lease_until_ms = 0');
+        await second.payments.sweep();
+        assert.equal(await second.balance(wallet), usdToNano(2));
+        assert.equal(
+          (await refusal(pay(header, usdToNano(7), second))).code,
+          'PAYMENT_ALREADY_CREDITED',
+        );
+        assert.equal(await second.postings(), 1);
+        assert.equal(await chain.balance(account.address), 98n * USD);
+        elsewhere += 2n * USD;
+        await second.close();
+        await first.close();
+      });
+    }
+  });
+
+  describe('what the chain refuses', () => {
+    test('without an approval of Permit2, or with too small a one, nothing moves and the words say so', async () => {
+      for (const approved of [0n, USD / 2n]) {
+        const account = await buyer(approved);
+        const header = await officialHeader(account);
+        const said = await refusal(rig.payments.offer(header, PROOF));
+        assert.equal(said.code, 'PAYMENT_VERIFICATION_FAILED');
+        assert.equal(said.reason, 'permit2_allowance_required');
+        assert.match(said.message, /not approved the Permit2 contract/);
+        assert.deepEqual(await rowsOf(account), []);
+        // The same header is good once it is approved.
+        await chain.approvePermit2(account.address, USD);
+        await pay(header, usdToNano(1));
+        assert.equal(await balanceOf(account), usdToNano(1));
+      }
+    });
+
+    test('an approval that is withdrawn after the check: refused, and nothing is left of it', async () => {
+      const account = await buyer();
+      const offered = await rig.payments.offer(await signedHeader(account), PROOF);
+      await chain.approvePermit2(account.address, 0n);
+      const said = await refusal(offered.take(usdToNano(2)));
+      assert.deepEqual(
+        [said.code, said.reason],
+        ['PAYMENT_VERIFICATION_FAILED', 'permit2_allowance_required'],
+      );
+      assert.deepEqual(await rowsOf(account), []);
+    });
+
+    test('an approval that is withdrawn at the last moment: the transaction is not sent', async () => {
+      const account = await buyer();
+      const header = await signedHeader(account);
+      const offered = await rig.payments.offer(header, PROOF);
+      proxy.fate = async (method) => {
+        if (method === 'eth_estimateGas') await chain.approvePermit2(account.address, 0n);
+        return 'pass' as const;
+      };
+      const sent = proxy.seen.filter((method) => method === 'eth_sendRawTransaction').length;
+      const said = await refusal(offered.take(usdToNano(2)));
+      assert.equal(said.code, 'PAYMENT_VERIFICATION_FAILED');
+      assert.equal(proxy.seen.filter((method) => method === 'eth_sendRawTransaction').length, sent);
+      assert.deepEqual(await rowsOf(account), []);
+    });
+
+    test('a wallet that holds less than it signed is told so', async () => {
+      const account = await buyer(1_000n * USD);
+      const header = await signedHeader(account, { ceiling: 101n * USD });
+      const said = await refusal(rig.payments.offer(header, PROOF));
+      assert.equal(said.reason, 'permit2_insufficient_balance');
+    });
+
+    async function cancel(account: PrivateKeyAccount, nonce: bigint): Promise<void> {
+      const args = [nonce >> 8n, 1n << (nonce & 0xffn)] as const;
+      const data = encodeFunctionData({
+        abi: CANCEL_ABI,
+        functionName: 'invalidateUnorderedNonces',
+        args,
+      });
+      await chain.callAs(account.address, PERMIT2, data);
+    }
+
+    test('an authorization that was cancelled before it was shown pays for nothing', async () => {
+      const account = await buyer();
+      await cancel(account, 77n);
+      const said = await refusal(pay(await signedHeader(account, { nonce: 77n }), usdToNano(2)));
+      assert.equal(said.reason, 'authorization_already_used');
+      assert.deepEqual(await rowsOf(account), []);
+    });
+
+    test('one that is cancelled while it waits is pending to its end, then failed', async () => {
+      const account = await buyer();
+      const nonce = 78n;
+      const { timestamp } = await chain.client.getBlock();
+      const deadline = timestamp + 120n;
+      const header = await signedHeader(account, { nonce, deadline });
+      await chain.client.setAutomine(false);
+      assert.equal((await refusal(pay(header, usdToNano(2)))).code, 'SETTLEMENT_PENDING');
+      const hash = (await rowsOf(account))[0]!.tx_id;
+      await chain.client.dropTransaction({ hash });
+      await chain.client.setAutomine(true);
+      await cancel(account, nonce);
+      assert.equal((await refusal(pay(header, usdToNano(2)))).code, 'SETTLEMENT_PENDING');
+      await chain.client.setNextBlockTimestamp({ timestamp: deadline + 61n });
+      await chain.client.mine({ blocks: 1 });
+      const said = await refusal(pay(header, usdToNano(2)));
+      assert.deepEqual(
+        [said.code, said.reason],
+        ['SETTLEMENT_FAILED', 'authorization_used_for_another_transfer'],
+      );
+      assert.equal((await rowsOf(account))[0]?.state, 'failed');
+      assert.equal(await balanceOf(account), 0n);
+      // The number of the dropped transaction is used by the next payment.
+      await pay(await signedHeader(await buyer(), { deadline: deadline + 400n }), usdToNano(1));
+    });
+
+    test('nobody but the gas key can move it, nor our own exposed facilitator for others', async () => {
+      const account = await buyer();
+      const header = await signedHeader(account);
+      const payload = JSON.parse(Buffer.from(header, 'base64').toString()) as {
+        payload: { permit2Authorization: never; signature: Hex };
+      };
+      const one = payload.payload.permit2Authorization as {
+        permitted: { token: Hex; amount: string };
+        nonce: string;
+        deadline: string;
+        witness: { to: Hex; facilitator: Hex };
+      };
+      const permit = {
+        permitted: { token: one.permitted.token, amount: BigInt(one.permitted.amount) },
+        nonce: BigInt(one.nonce),
+        deadline: BigInt(one.deadline),
+      };
+      const call = (from: Hex) =>
+        chain.client.simulateContract({
+          account: from,
+          address: UPTO_PROXY,
+          abi: UPTO_ABI,
+          functionName: 'settle',
+          args: [
+            permit,
+            USD,
+            account.address,
+            { ...one.witness, validAfter: 0n },
+            payload.payload.signature,
+          ],
+        });
+      await call(gas.address);
+      await assert.rejects(call(account.address), /revert/);
+      const asked = { ...payload, accepted: { scheme: 'upto', network: BASE } };
+      const requirements = { scheme: 'upto', network: BASE, asset: USDC, amount: '1', payTo };
+      const answer = await rig.payments.facilitator?.settle({
+        paymentPayload: asked,
+        paymentRequirements: requirements,
+      });
+      assert.equal((answer as { success: boolean }).success, false);
+    });
+  });
+
+  describe('what is refused as it is read', () => {
+    const stranger = privateKeyToAccount(generatePrivateKey()).address;
+    const nowSeconds = BigInt(Math.floor(Date.now() / 1000));
+    const BAD: readonly (readonly [string, Changes, string, RegExp])[] = [
+      [
+        'another facilitator',
+        { facilitator: stranger },
+        'INVALID_PAYMENT',
+        /facilitator .* must be 0x/,
+      ],
+      [
+        'another spender',
+        { spender: stranger },
+        'INVALID_PAYMENT',
+        /spender .* must be the upto proxy/,
+      ],
+      ['another receiver', { to: stranger }, 'INVALID_PAYMENT_RECIPIENT', /must go to/],
+      ['another token', { token: stranger }, 'UNSUPPORTED_TOKEN', /must be 0x/],
+      ['a ceiling below the least', { ceiling: 99_999n }, 'AMOUNT_TOO_LOW', /at least 0.1 USD/],
+      [
+        'a deadline of months',
+        { deadline: nowSeconds + 200_000n },
+        'INVALID_PAYMENT',
+        /within a day/,
+      ],
+      [
+        'a deadline that is over',
+        { deadline: nowSeconds - 1n },
+        'PAYMENT_VERIFICATION_FAILED',
+        /permit2_deadline_expired/,
+      ],
+      [
+        'a signature of other terms',
+        { sent: { nonce: '1' } },
+        'PAYMENT_VERIFICATION_FAILED',
+        /invalid_permit2_signature/,
+      ],
+      ['no witness', { sent: { witness: undefined } }, 'INVALID_PAYMENT', /permitted and witness/],
+      [
+        'a nonce that is no number',
+        { sent: { nonce: '0x01' } },
+        'INVALID_PAYMENT',
+        /nonce .* whole number/,
+      ],
+      [
+        'the scheme exact',
+        { scheme: 'exact' },
+        'INVALID_PAYMENT',
+        /Permit2 payments of the scheme exact/,
+      ],
+      ['an unknown scheme', { scheme: 'deferred' }, 'UNSUPPORTED_SCHEME', /must be exact, or upto/],
+    ];
+    for (const [name, changes, code, words] of BAD) {
+      test(name, async () => {
+        const account = await buyer();
+        const header = await signedHeader(account, changes);
+        const said = await refusal(pay(header, usdToNano(1)));
+        assert.equal(said.code, code, said.message);
+        assert.match(said.message, words);
+        assert.deepEqual(await rowsOf(account), []);
+      });
+    }
+
+    test('an ERC-3009 payload under its name, and a top-up', async () => {
+      const account = await buyer();
+      const payload = { authorization: {}, signature: `0x${'11'.repeat(65)}` };
+      const wrong = encode({
+        x402Version: 2,
+        accepted: { scheme: 'upto', network: BASE },
+        payload,
+      });
+      assert.equal((await refusal(rig.payments.offer(wrong, PROOF))).code, 'INVALID_AMOUNT');
+      const said = await refusal(rig.payments.topUp(await signedHeader(account)));
+      assert.equal(said.code, 'UNSUPPORTED_SCHEME');
+      assert.match(said.message, /upto pays for requests/);
+    });
+  });
+});

@@ -1,0 +1,26 @@
+/**
+ * The creation code of Permit2 and of the proxy of the x402 scheme `upto`, as they are deployed: each
+ * address is that of CREATE2 from its deployer, salt and code, so the code proves itself by it.
+ */
+import { readFileSync } from 'node:fs';
+import type { Hex } from 'viem';
+
+interface Deployed {
+  readonly address: Hex;
+  /** Where its source is, and under which licence. */
+  readonly source: string;
+  readonly salt: Hex;
+  readonly initCode: Hex;
+}
+
+export interface Permit2Fixture {
+  /** The deployer that chains and anvil have at this address. */
+  readonly deployer: Hex;
+  readonly contracts: Readonly<Record<'permit2' | 'uptoProxy', Deployed>>;
+}
+
+const FIXTURE = new URL('contracts/permit2.json', import.meta.url);
+
+export function readPermit2Fixture(): Permit2Fixture {
+  return JSON.parse(readFileSync(FIXTURE, 'utf8')) as Permit2Fixture; // a file of this folder
+}

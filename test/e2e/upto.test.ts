@@ -1,0 +1,246 @@
+/**
+ * The scheme `upto` against the whole server, with the official client as it comes and the contracts of
+ * the true Base: a ceiling is signed, what the request can cost is moved before it runs, once.
+ */
+import assert from 'node:assert/strict';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, afterEach, before, describe, test } from 'node:test';
+import { decodePaymentRequiredHeader, decodePaymentResponseHeader } from '@x402/core/http';
+import { UptoEvmScheme } from '@x402/evm/upto/client';
+import { wrapFetchWithPayment, x402Client } from '@x402/fetch';
+import type { PrivateKeyAccount } from 'viem/accounts';
+import { runCommand } from '../../src/cli/cli.ts';
+import { startServerProcess } from '../app/server-process.ts';
+import { type TestApp, startTestApp } from '../app/test-app.ts';
+import { startFaultProxy } from '../chains/fault-proxy.ts';
+import {
+  BASE,
+  PAY_TO,
+  type WalletRig,
+  assertLedgerIsChain,
+  chat,
+  creditOf,
+  encode,
+  startWalletRig,
+} from './wallet-rig.ts';
+
+const USD = 1_000_000n;
+const NANO_OF_UNIT = 1_000n;
+/** What the engine of the rig uses, at its price. */
+const COST_NANO = 22_000n;
+/** A model whose longest answer costs 0.96 USD, and one whose shortest prompt costs some USD. */
+const DEAR = `  - { id: dear, type: text, context: 8192, maxCompletionTokens: 16, price: { input: 1, output: 60000 }, replicas: [{ engine: fake, model: m }] }
+  - { id: dearest, type: text, context: 8192, maxCompletionTokens: 64, price: { input: 50000, output: 2 }, replicas: [{ engine: fake, model: m }] }
+`;
+const bodyOf = (model: string): string =>
+  JSON.stringify({ model, messages: [{ role: 'user', content: 'Hi' }] });
+
+describe('upto', () => {
+  const folder = mkdtempSync(join(tmpdir(), 'farebox-upto-'));
+  let rig: WalletRig;
+  let yaml: string;
+  let farebox: TestApp;
+
+  before(async () => {
+    rig = await startWalletRig('', ', upto: true');
+    await rig.anvil.deployPermit2();
+    yaml = `${rig.yaml.replace('payments:', `${DEAR}payments:`)}
+rpc: { networks: { base-mainnet: { upstreams: [{ url: "${rig.anvil.rpcUrl}" }] } }, publicNodes: false }
+`;
+    farebox = await startTestApp({ port: rig.port, yaml, dataFolder: join(folder, 'data') });
+  });
+  after(async () => {
+    await farebox.stop();
+    await rig.stop();
+    rmSync(folder, { recursive: true, force: true });
+  });
+  afterEach(async () => {
+    await farebox.audit();
+    await assertLedgerIsChain(farebox, rig);
+  });
+
+  async function buyer(): Promise<PrivateKeyAccount> {
+    const account = await rig.evmWallet(100n * USD);
+    await rig.anvil.approvePermit2(account.address, 100n * USD);
+    return account;
+  }
+
+  const clientOf = (account: PrivateKeyAccount): x402Client =>
+    new x402Client().register(BASE, new UptoEvmScheme(account));
+
+  async function paying(client: x402Client, path: string, body: string): Promise<Response> {
+    return await wrapFetchWithPayment(fetch, client)(`${rig.origin}/api/v1${path}`, {
+      method: 'POST',
+      headers: { 'content-type': 'application/json' },
+      body,
+    });
+  }
+
+  /** Units that an answer says were moved; and that left the wallet since it had `before`. */
+  async function moved(answer: Response, account: PrivateKeyAccount, before: bigint) {
+    const text = await answer.text();
+    assert.equal(answer.status, 200, text);
+    const told = decodePaymentResponseHeader(answer.headers.get('PAYMENT-RESPONSE') ?? '');
+    assert.equal(told.success, true);
+    const left = before - (await rig.anvil.balance(account.address));
+    assert.equal(told.amount, String(left));
+    return left;
+  }
+
+  test('@x402/fetch with its default limits pays a chat: the least of its ceiling, the rest is its own', async () => {
+    const account = await buyer();
+    const answer = await paying(clientOf(account), '/chat/completions', bodyOf('m'));
+    assert.equal(await moved(answer, account, 100n * USD), 100_000n);
+    assert.equal(answer.headers.get('X-Balance-Remaining'), '0.099978');
+    assert.equal(await creditOf(farebox, account.address), 100_000_000n - COST_NANO);
+  });
+
+  test('and a JSON-RPC call', async () => {
+    const account = await buyer();
+    const call = { jsonrpc: '2.0', id: 1, method: 'eth_chainId', params: [] };
+    const answer = await paying(
+      clientOf(account),
+      '/crypto/rpc/base-mainnet',
+      JSON.stringify(call),
+    );
+    assert.equal(answer.headers.get('x-svc-rpc-cost-usd'), '0.00001250');
+    assert.equal(await moved(answer, account, 100n * USD), 100_000n);
+    assert.equal(await creditOf(farebox, account.address), 100_000_000n - 12_500n);
+  });
+
+  test('a dearer request moves what its longest answer costs, and with credit only what is missing', async () => {
+    const account = await buyer();
+    const first = await paying(clientOf(account), '/chat/completions', bodyOf('dear'));
+    const units = await moved(first, account, 100n * USD);
+    // 16 tokens at 60,000 USD a million, and some of the prompt.
+    assert.ok(units > 960_000n && units < 961_000n, String(units));
+    const spent = units * NANO_OF_UNIT - (await creditOf(farebox, account.address));
+    const second = await paying(clientOf(account), '/chat/completions', bodyOf('dear'));
+    const missing = await moved(second, account, 100n * USD - units);
+    assert.ok(missing > 100_000n && missing < units);
+    assert.equal(missing, (spent + 999n) / NANO_OF_UNIT);
+  });
+
+  test('a ceiling below the price is refused before anything moves; what the 402 then asks for is enough', async () => {
+    const account = await buyer();
+    const client = clientOf(account);
+    const refused = await paying(client, '/chat/completions', bodyOf('dearest'));
+    assert.equal(refused.status, 402);
+    const said = (await refused.json()) as { code: string; minimumBalanceUsd: number };
+    assert.equal(said.code, 'PAYMENT_REQUIRED');
+    assert.ok(said.minimumBalanceUsd > 1);
+    assert.equal(await rig.anvil.balance(account.address), 100n * USD);
+    const required = decodePaymentRequiredHeader(refused.headers.get('PAYMENT-REQUIRED') ?? '');
+    const asked = required.accepts.find(({ scheme }) => scheme === 'upto');
+    assert.ok(Number(asked?.amount) >= said.minimumBalanceUsd * 1e6);
+    client.setSpendControls({ maxAmountPerPayment: '$25' });
+    const payment = encode(await client.createPaymentPayload(required));
+    const served = await chat(rig.origin, { 'PAYMENT-SIGNATURE': payment }, bodyOf('dearest'));
+    const units = await moved(served, account, 100n * USD);
+    assert.ok(units <= BigInt(asked?.amount ?? 0));
+  });
+
+  test('a wallet that has not approved Permit2 is told how to go on, and its signature stays good', async () => {
+    const account = await rig.evmWallet();
+    const required = (await chat(rig.origin, {})).headers.get('PAYMENT-REQUIRED') ?? '';
+    const payload = await clientOf(account).createPaymentPayload(
+      decodePaymentRequiredHeader(required),
+    );
+    const headers = { 'PAYMENT-SIGNATURE': encode(payload) };
+    const refused = await chat(rig.origin, headers);
+    const said = (await refused.json()) as { message: string; details: { reason: string } };
+    assert.equal(refused.status, 400);
+    assert.equal(said.details.reason, 'permit2_allowance_required');
+    assert.match(said.message, /approve it, or pay with the scheme exact/);
+    await rig.anvil.approvePermit2(account.address, USD);
+    assert.equal((await chat(rig.origin, headers)).status, 200);
+    assert.equal((await chat(rig.origin, headers)).status, 409, 'a signature serves once');
+  });
+
+  test('it pays until its credit can start a request; then nothing is moved, without a sign-in', async () => {
+    const account = await buyer();
+    for (const [amount, left] of [
+      [100_000n, '0.099978'],
+      [100_000n, '0.199956'],
+      [0n, '0.199934'],
+      [0n, '0.199912'],
+    ] as const) {
+      const before = await rig.anvil.balance(account.address);
+      const answer = await paying(clientOf(account), '/chat/completions', bodyOf('m'));
+      assert.equal(answer.headers.get('X-Balance-Remaining'), left);
+      assert.equal(await moved(answer, account, before), amount);
+    }
+  });
+
+  test('a request that was served from credit has its kept answer again, by its key', async () => {
+    const account = await buyer();
+    for (const _ of [1, 2]) await paying(clientOf(account), '/chat/completions', bodyOf('m'));
+    const required = (await chat(rig.origin, {})).headers.get('PAYMENT-REQUIRED') ?? '';
+    const payload = await clientOf(account).createPaymentPayload(
+      decodePaymentRequiredHeader(required),
+    );
+    const shown = { 'PAYMENT-SIGNATURE': encode(payload) };
+    const own = { ...shown, 'Idempotency-Key': `served-from-credit-${account.address}` };
+    const first = await chat(rig.origin, own);
+    const again = await chat(rig.origin, own);
+    assert.deepEqual([first.status, again.status], [200, 200]);
+    assert.equal(await again.text(), await first.text());
+    assert.equal((await chat(rig.origin, shown)).status, 409, 'shown without its key');
+    assert.equal(await creditOf(farebox, account.address), 200_000_000n - 3n * COST_NANO);
+    assert.equal(await rig.anvil.balance(account.address), 100n * USD - 200_000n);
+  });
+
+  test('killed as it is sent: its retry is served from one credit, and the books are the chain', async () => {
+    await farebox.stop();
+    const proxy = await startFaultProxy(rig.anvil.rpcUrl);
+    const through = yaml.replaceAll(rig.anvil.rpcUrl, proxy.url);
+    const first = await startServerProcess(folder, through, rig.port);
+    const account = await buyer();
+    const required = (await chat(rig.origin, {})).headers.get('PAYMENT-REQUIRED') ?? '';
+    const payload = await clientOf(account).createPaymentPayload(
+      decodePaymentRequiredHeader(required),
+    );
+    const own = {
+      'PAYMENT-SIGNATURE': encode(payload),
+      'Idempotency-Key': `chat-of-${account.address}`,
+    };
+    proxy.fate = (seen) => {
+      if (seen === 'eth_sendRawTransaction') first.child.kill('SIGKILL');
+      return 'pass';
+    };
+    await assert.rejects(chat(rig.origin, own));
+    await first.gone;
+    proxy.fate = () => 'pass';
+    farebox = await startTestApp({ port: rig.port, yaml, dataFolder: join(folder, 'data') });
+    // Another request would want more of it: what was signed for the chain stands.
+    const answers = await Promise.all([own, own].map((headers) => chat(rig.origin, headers)));
+    for (const { status } of answers) assert.ok([200, 202, 409].includes(status), String(status));
+    const again = await chat(rig.origin, own);
+    assert.equal(again.status, 200, await again.text());
+    assert.equal(await rig.anvil.balance(account.address), 100n * USD - 100_000n);
+    assert.equal(await creditOf(farebox, account.address), 100_000_000n - COST_NANO);
+    await proxy.stop();
+
+    writeFileSync(
+      join(folder, 'farebox.yaml'),
+      `embedded: { enabled: false }\ndiscovery: { enabled: false }\n${yaml}`,
+    );
+    let said = '';
+    const code = await runCommand({
+      argv: ['audit', '--chain', '--json'],
+      env: { FAREBOX_DATA: join(folder, 'data') },
+      cwd: folder,
+      stdout: { write: (text) => void (said += text) },
+      stderr: { write: (text) => void (said += text) },
+      onSignal: () => undefined,
+    });
+    const { chain } = JSON.parse(said) as {
+      chain: { differences: unknown[]; unknown: unknown[]; payments: number };
+    };
+    assert.deepEqual([code, chain.differences, chain.unknown], [0, [], []]);
+    assert.ok(chain.payments >= 7);
+    assert.ok((await rig.anvil.balance(PAY_TO)) > 0n);
+  });
+});
