@@ -356,4 +356,17 @@ CREATE UNIQUE INDEX ledger_transfer_id ON ledger_transfer (id, part, day)
       postgres: '',
     },
   },
+  {
+    // A settle as processes send it to a shared database; what they send beside that is another type.
+    id: 'ledger-0019',
+    up: {
+      sqlite: '',
+      postgres: `CREATE TYPE ledger_settle AS (seq BIGINT, lease_id TEXT, allowance_id TEXT,
+  budget_ids TEXT, is_last BOOLEAN, is_late BOOLEAN, request_id TEXT, day BIGINT, created_ms BIGINT,
+  account_id TEXT, key_id TEXT, kind TEXT, model_id TEXT, replica TEXT, attempts BIGINT,
+  prompt_tokens BIGINT, completion_tokens BIGINT, cached_tokens BIGINT, cache_write_tokens BIGINT,
+  reasoning_tokens BIGINT, counted_by TEXT, price_version TEXT, usd BIGINT, diem BIGINT,
+  latency_ms BIGINT, first_token_ms BIGINT, status TEXT, extras TEXT, metadata TEXT, reserved BIGINT)`,
+    },
+  },
 ];
