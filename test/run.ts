@@ -1,13 +1,13 @@
 /**
- * Runs the tests: `node test/run.ts [files]`. Several processes at once take batches of files from one
- * list, the slow ones first, so that a test that waits leaves its core to another. They share one
+ * Runs the tests: `node test/run.ts [files]`. Several processes at once (`run-files.ts`) take files from
+ * one list, the slow ones first, so that a test that waits leaves its core to another. They share one
  * PostgreSQL and one build of the program, which starts faster than its source; within a process the
- * files share chains and compiled modules too.
+ * files share chains and loaded modules too.
  *
  * What the tests write to the temporary folder lies in one folder of the run, which goes with it.
  *
- * Each batch's report is printed when it is there; the files that took longest and the sums come last.
- * Ends with 1 when a test failed, a process broke off, or nothing ran.
+ * Each file's report is printed when it is there; the files that took most and the sums come last.
+ * Ends with 1 when a test failed, a process broke off, or a file did not run.
  */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -15,12 +15,16 @@ import {
   chmodSync,
   existsSync,
   globSync,
+  mkdirSync,
   mkdtempSync,
   readFileSync,
+  readdirSync,
   rmSync,
   statSync,
+  statfsSync,
+  writeFileSync,
 } from 'node:fs';
-import { availableParallelism, tmpdir } from 'node:os';
+import { availableParallelism, freemem, tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { BUILT_PROGRAM } from './app/program.ts';
@@ -31,47 +35,55 @@ import {
   type TestPostgres,
 } from './databases/postgres.ts';
 import { installTestPackages } from './install.ts';
+import { cpuSeconds } from './support/cpu-seconds.ts';
 import { endWithUs, removeWithUs } from './support/end-with-us.ts';
+import type { FileTimes } from './support/file-times.ts';
 
 const ROOT = fileURLToPath(new URL('..', import.meta.url));
 
 const PATTERNS = ['src/**/*.test.ts', 'test/**/*.test.ts'];
 const MAX_PROCESSES = 6;
-/** A process lives for this many files: starting one takes a second. */
-const BATCH_FILES = 16;
-const TIMEOUT_MS = 600_000;
-/** What begins first, each in another batch: it takes longest, with browsers, processes or much to ask. */
+/** They start a PostgreSQL of their own and the source: preparing takes longer than it saves. */
+const FEW_FILES = 16;
+/** What begins first: it takes longest, with browsers, processes or much to ask. */
 const SLOWEST = [
-  'test/package/package.test.ts',
+  'test/e2e/fuzz.test.ts',
   'test/e2e/console.test.ts',
   'test/e2e/docs-browser.test.ts',
-  'test/e2e/fuzz.test.ts',
-  'test/e2e/several-processes.test.ts',
-  'test/e2e/lease-faults.test.ts',
-  'test/e2e/wallet-crash.test.ts',
   'test/e2e/media.test.ts',
+  'test/e2e/several-processes.test.ts',
+  'test/package/package.test.ts',
+  'test/e2e/lease-faults.test.ts',
   'test/e2e/media-engines.test.ts',
+  'test/e2e/wallet-crash.test.ts',
   'test/e2e/sold-films.test.ts',
-  'test/e2e/slow-readers.test.ts',
-  'test/e2e/kill.test.ts',
+  'test/e2e/media-room.test.ts',
+  'src/billing/ledger/postgres/leases.test.ts',
   'test/e2e/console-media.test.ts',
-  'src/video/video.test.ts',
+  'test/e2e/wallets.test.ts',
+  'test/e2e/kill.test.ts',
+  'test/readme.test.ts',
   'src/cli/cli.test.ts',
+  'src/engines/cutout/cutout.test.ts',
 ];
 const SHOWN_FILES = 15;
+/** A file system in memory, and what a run may need of it. */
+const MEMORY_FOLDER = '/dev/shm';
+const MEMORY_BYTES = 6 * 2 ** 30;
+const RUN_FILES = fileURLToPath(new URL('run-files.ts', import.meta.url));
+const FILE_REPORT = fileURLToPath(new URL('support/file-report.ts', import.meta.url));
 const FILE_TIMES = fileURLToPath(new URL('support/file-times.ts', import.meta.url));
-/** The lines of node's own summary that are added up. */
-const COUNTS = ['tests', 'pass', 'fail', 'cancelled', 'skipped', 'todo'];
+const COUNTS = ['tests', 'pass', 'fail'] as const;
 
 const startedMs = Date.now();
 const given = process.argv.slice(2);
 const files =
   given.length > 0 ? given : slowFirst(globSync(PATTERNS, { exclude: ['test/node_modules'] }));
-const batches = cut(files);
-const total = new Map<string, number>();
 const broken: string[] = [];
-/** `seconds file` of each file that has run. */
-const timesOfFiles: string[] = [];
+/** Processes of tests. */
+let started = 0;
+/** Of each file that has run. */
+const times: FileTimes[] = [];
 
 const missing = installTestPackages();
 if (missing !== undefined) {
@@ -80,18 +92,25 @@ if (missing !== undefined) {
 }
 const folder = temporaryFolder();
 await fetchEngines();
-const isWhole = batches.length > 1;
+const isWhole = files.length > FEW_FILES;
 const [postgres] = await Promise.all([
   isWhole ? sharedPostgres() : undefined,
   compileOnce(),
   isWhole ? buildOnce() : undefined,
 ]);
-await Promise.all(Array.from({ length: processes() }, takeBatches));
+const list = join(folder, 'list');
+const taken = join(folder, 'taken');
+writeFileSync(list, files.join('\n'));
+mkdirSync(taken);
+await Promise.all(Array.from({ length: processes() }, runFiles));
 showSlowest();
 
-for (const name of COUNTS) console.log(`ℹ ${name} ${total.get(name) ?? 0}`);
+for (const name of COUNTS) console.log(`ℹ ${name} ${sumOf(name)}`);
+console.log(`ℹ not run ${sumOf('tests') - sumOf('pass') - sumOf('fail')}`);
 console.log(`ℹ seconds ${Math.round((Date.now() - startedMs) / 1_000)}`);
-if ((total.get('pass') ?? 0) === 0) broken.push('No test ran');
+console.log(`ℹ seconds of the cores ${Math.round(cpuSeconds(process.pid))}`);
+const seen = new Set(times.filter(({ tests }) => tests > 0).map(({ file }) => file));
+for (const file of files) if (!seen.has(file)) broken.push(`No test of ${file} has run`);
 for (const line of broken) console.error(line);
 await postgres?.close();
 rmSync(folder, { recursive: true, force: true });
@@ -99,12 +118,19 @@ process.exitCode = broken.length > 0 ? 1 : 0;
 
 /** The tests' own, so that nothing of theirs stays when they are cut off. */
 function temporaryFolder(): string {
-  const made = mkdtempSync(join(tmpdir(), 'farebox-run-'));
+  const made = mkdtempSync(join(hasMemory() ? MEMORY_FOLDER : tmpdir(), 'farebox-run-'));
   // Other users enter it: PostgreSQL runs as one of them when the tests are run by root.
   chmodSync(made, 0o755);
   removeWithUs(made);
   process.env['TMPDIR'] = made;
   return made;
+}
+
+/** A test of what is on disk waits for none: who pulls the plug of the machine is no test. */
+function hasMemory(): boolean {
+  if (process.env['TMPDIR'] !== undefined || !existsSync(MEMORY_FOLDER)) return false;
+  const { bavail, bsize } = statfsSync(MEMORY_FOLDER);
+  return Math.min(bavail * bsize, freemem()) > MEMORY_BYTES;
 }
 
 /** One for all processes of the run, unless one is named; started once, and made out of one cluster. */
@@ -157,7 +183,7 @@ async function buildOnce(): Promise<void> {
 
 /** One more than there are cores: a third of the time tests wait for something. */
 function processes(): number {
-  return Math.min(MAX_PROCESSES, Math.max(2, availableParallelism()) + 1, batches.length);
+  return Math.min(MAX_PROCESSES, Math.max(2, availableParallelism()) + 1, files.length);
 }
 
 /** Then end to end, and large before small: what takes longest should not begin last. */
@@ -170,53 +196,50 @@ function slowFirst(found: readonly string[]): string[] {
   return found.toSorted((a, b) => weight(b) - weight(a));
 }
 
-/** Neighbours of the list go to different batches, so that no batch has all that is slow. */
-function cut(list: readonly string[]): string[][] {
-  const count = Math.max(1, Math.ceil(list.length / BATCH_FILES));
-  const cuts = Array.from({ length: count }, (): string[] => []);
-  for (const [at, file] of list.entries()) cuts[at % count]?.push(file);
-  return cuts;
+/** One process after the other, for as long as they find files. */
+async function runFiles(): Promise<void> {
+  while ((await runProcess()) && readdirSync(taken).length < files.length);
 }
 
-async function takeBatches(): Promise<void> {
-  for (let batch = batches.shift(); batch !== undefined; batch = batches.shift()) {
-    await runBatch(batch);
-  }
-}
-
-async function runBatch(batch: readonly string[]): Promise<void> {
-  const times = join(folder, `times-${batch[0]?.replaceAll('/', '-')}`);
-  const flags = [
-    '--test',
-    '--test-force-exit',
-    '--test-isolation=none',
-    `--test-timeout=${TIMEOUT_MS}`,
-    '--test-reporter=spec',
-    '--test-reporter-destination=stdout',
-    `--test-reporter=${FILE_TIMES}`,
-    `--test-reporter-destination=${times}`,
-  ];
+/** Whether it has run a file. */
+async function runProcess(): Promise<boolean> {
+  started += 1;
+  const written = join(folder, `times-${started}`);
   const child = endWithUs(
-    spawn(process.execPath, [...flags, ...batch], {
-      stdio: ['ignore', 'pipe', 'inherit'],
-    }),
+    spawn(
+      process.execPath,
+      [
+        '--test-force-exit',
+        ...reporter(FILE_REPORT, 'stdout'),
+        ...reporter(FILE_TIMES, written),
+        RUN_FILES,
+        list,
+        taken,
+      ],
+      { stdio: ['ignore', 'inherit', 'inherit'] },
+    ),
   );
-  const parts: Buffer[] = [];
-  child.stdout.on('data', (part: Buffer) => parts.push(part));
-  const code = await new Promise<number | null>((resolve) => child.once('close', resolve));
-  const said = Buffer.concat(parts).toString();
-  process.stdout.write(said);
-  if (existsSync(times)) timesOfFiles.push(...readFileSync(times, 'utf8').trim().split('\n'));
-  if (code !== 0) broken.push(`A process ended with ${code}: ${batch.join(' ')}`);
-  for (const name of COUNTS) {
-    const count = new RegExp(`^ℹ ${name} (\\d+)$`, 'm').exec(said)?.[1];
-    if (count !== undefined) total.set(name, (total.get(name) ?? 0) + Number(count));
-    else if (code === 0) broken.push(`No count of ${name}: ${batch.join(' ')}`);
-  }
+  const [code] = (await once(child, 'exit')) as [number | null];
+  if (code !== 0) broken.push(`A process of tests ended with ${code}`);
+  if (!existsSync(written)) return false;
+  const lines = readFileSync(written, 'utf8').split('\n').filter(Boolean);
+  times.push(...lines.map((line) => JSON.parse(line) as FileTimes)); // written by our reporter
+  return lines.length > 0;
+}
+
+function reporter(module: string, destination: string): string[] {
+  return [`--test-reporter=${module}`, `--test-reporter-destination=${destination}`];
+}
+
+function sumOf(name: (typeof COUNTS)[number]): number {
+  return times.reduce((sum, one) => sum + one[name], 0);
 }
 
 /** What would have to become faster. */
 function showSlowest(): void {
-  const slowest = timesOfFiles.toSorted((a, b) => parseFloat(b) - parseFloat(a));
-  for (const line of slowest.slice(0, SHOWN_FILES)) console.log(`ℹ slow ${line}`);
+  console.log('ℹ slow: seconds of a clock, seconds of the cores');
+  const slowest = times.toSorted((a, b) => b.cpuSeconds - a.cpuSeconds);
+  for (const { file, seconds, cpuSeconds: cores } of slowest.slice(0, SHOWN_FILES)) {
+    console.log(`ℹ slow ${seconds.toFixed(1)} ${cores.toFixed(1)} ${file}`);
+  }
 }

@@ -6,22 +6,25 @@
  * minutes, and each piece goes to an engine. Length costs time, not memory, and the price is known
  * to the millisecond before any engine works.
  *
- * A caller who leaves pays for the pieces that were written down; a failure costs nothing.
+ * A caller who leaves pays for the pieces that were written down, and for the one whose words had begun
+ * to leave; a failure costs nothing.
  */
+import { expectedSettlement } from '../billing/ledger/ledger.ts';
 import type { RateRule, Sale, Sales } from '../billing/sale.ts';
 import {
   type Catalog,
   type CatalogModel,
+  type DeprecationNotice,
   type Price,
   chargeFor,
   requireModel,
 } from '../catalog/catalog.ts';
 import type { Clock } from '../core/clock.ts';
 import { Fault } from '../core/faults.ts';
-import type { Log } from '../core/log.ts';
+import { type Log, reasonOf } from '../core/log.ts';
 import { type Nano, formatUsd } from '../core/money.ts';
 import type { MediaWorkspace, MediaFile, MediaFiles } from '../documents/media-files.ts';
-import type { EngineAnswer, Engines } from '../engines/engines.ts';
+import type { EngineAnswer, EngineCall, Engines, FailureReason } from '../engines/engines.ts';
 import { type RefusalCodes, mediaEngineFault } from '../engines/media-engine-fault.ts';
 import {
   type AudioPiece,
@@ -32,9 +35,11 @@ import {
 import { AnswerHeaders } from '../http/answer-headers.ts';
 import { priceFor, saleRequest } from '../http/model-sale.ts';
 import type { RequestContext } from '../http/request-context.ts';
+import { costOf } from '../http/sell-work.ts';
 import type { Caller } from '../identity/identity.ts';
 import { multipartBody } from '../net/multipart-body.ts';
-import { type Heard, SpeechAnswers, type SpeechOptions } from './speech-answer.ts';
+import { type Heard, SpeechAnswers, type SpeechOptions, mostCharacters } from './speech-answer.ts';
+import { TRANSCRIPT_EVENTS, TranscriptStream } from './transcript-stream.ts';
 
 export interface TranscriptionsParts {
   readonly catalog: Catalog;
@@ -60,6 +65,8 @@ export interface TranscriptionOrder {
   readonly take: (workspace: MediaWorkspace, signal: AbortSignal) => Promise<MediaFile>;
   /** The answer's body and its content type. */
   readonly write: (transcript: Transcript) => { readonly type: string; readonly body: Buffer };
+  /** Sent as events while it is written; then nothing is written at the end. */
+  readonly asEvents?: boolean;
 }
 
 export type SpeechTask = 'transcribe' | 'translate';
@@ -102,8 +109,14 @@ interface Run {
   readonly sale: Sale;
   readonly pcmPath: string;
   readonly durationMs: number;
+  readonly deprecation: DeprecationNotice | undefined;
+  readonly rate: RateRule;
+  /** Where the answer is sent while it is written. */
+  stream: TranscriptStream | undefined;
   /** What was written down so far. */
   doneMs: number;
+  /** The caller does not read what it is sent: the engine waits no longer for it. */
+  isGivenUp: boolean;
   replica: string | undefined;
   attempts: number;
 }
@@ -115,7 +128,7 @@ export async function sellTranscription(
   order: TranscriptionOrder,
 ): Promise<void> {
   const { sales } = parts;
-  const { caller, notes } = context;
+  const { caller } = context;
   const { kind } = TASKS[order.task];
   const asked = { name: order.model, work: kind };
   const resolved = requireModel(parts.catalog, 'asr', asked);
@@ -131,25 +144,91 @@ export async function sellTranscription(
       const sound = await soundOf(parts, context, order, workspace);
       const costNano = chargeFor({ audioMs: sound.durationMs }, price);
       await sale.reserve({ minNano: costNano, maxNano: costNano });
-      const work = { doneMs: 0, replica: undefined, attempts: 0 };
-      const run: Run = { parts, context, order, model, price, sale, ...sound, ...work };
-      const heard = await hearUntilLeft(run);
-      const outcome = outcomeOf(run, costNano, 'completed');
-      const answer = await sale.answer(outcome, ({ after }) => {
-        const { replica, attempts } = run;
-        const facts = { model, deprecation, rate, sale, replica, attempts };
-        const headers = new AnswerHeaders(parts);
-        context.setAll(headers.answered({ ...facts, remainingNano: after.usdNano }));
-        return order.write(transcriptOf(heard, sound.durationMs, order));
-      });
-      Object.assign(notes, {
-        costUsd: formatUsd(costNano),
-        ...(run.replica && { replica: run.replica }),
-      });
-      return answer;
+      const run: Run = {
+        parts,
+        context,
+        order,
+        model,
+        deprecation,
+        rate,
+        price,
+        sale,
+        ...sound,
+        stream: undefined,
+        doneMs: 0,
+        isGivenUp: false,
+        replica: undefined,
+        attempts: 0,
+      };
+      return order.asEvents === true
+        ? await answerStreamed(run, costNano)
+        : await answerWhole(run, costNano);
     });
   });
   if (sold !== undefined) await context.bytes(200, sold.type, sold.body);
+}
+
+async function answerWhole(run: Run, costNano: Nano) {
+  const heard = await hearUntilLeft(run);
+  const answer = await run.sale.answer(outcomeOf(run, costNano, 'completed'), ({ after }) => {
+    sayHeaders(run, after.usdNano);
+    return run.order.write(transcriptOf(heard, run.durationMs, run.order));
+  });
+  noteCost(run, costNano);
+  return answer;
+}
+
+/** Sends the transcript while it is written; its last event leaves when the charge is on disk. */
+async function answerStreamed(run: Run, costNano: Nano): Promise<undefined> {
+  const { parts, context, sale } = run;
+  const stream = new TranscriptStream({
+    context,
+    clock: parts.clock,
+    head: () => sayHeaders(run, expectedSettlement(sale.hold).after.usdNano),
+  });
+  run.stream = stream;
+  try {
+    await hearUntilLeft(run);
+    // What is kept for retries has the headers.
+    if (context.keeper !== undefined) stream.begin();
+    const sold = await sale.answer(outcomeOf(run, costNano, 'completed'), (settled) => {
+      const last = stream.done(run.durationMs, costOf(settled));
+      return { type: TRANSCRIPT_EVENTS, body: stream.kept(last), last };
+    });
+    noteCost(run, costNano);
+    stream.end(sold.last);
+  } catch (error) {
+    // Before the first words an error is a status.
+    if (!stream.hasBegun || context.workSignal.aborted || sale.state === 'settled') throw error;
+    await endBrokenOff(run, stream, error);
+  } finally {
+    stream.close();
+  }
+  return undefined;
+}
+
+/** Words had left, and no more come: free, unless it is the caller that does not read them. */
+async function endBrokenOff(run: Run, stream: TranscriptStream, error: unknown): Promise<void> {
+  const { parts, context, sale, price, attempts } = run;
+  const doneNano = chargeFor({ audioMs: run.doneMs }, price);
+  if (run.isGivenUp) await sale.settle(outcomeOf(run, doneNano, 'aborted'));
+  else await sale.release({ status: 'failed', attempts });
+  const fault = error instanceof Fault ? error : new Fault('INFERENCE_FAILED', { cause: error });
+  const reason = reasonOf(fault.options.cause ?? error);
+  parts.log.warn({ requestId: context.requestId, reason }, 'A transcript broke off');
+  stream.fail({ message: fault.message, code: fault.code });
+}
+
+/** For the log line. */
+function noteCost({ context: { notes }, replica }: Run, costNano: Nano): void {
+  notes.costUsd = formatUsd(costNano);
+  if (replica !== undefined) notes.replica = replica;
+}
+
+function sayHeaders(run: Run, remainingNano: Nano): void {
+  const { parts, context, model, deprecation, rate, sale, replica, attempts } = run;
+  const facts = { model, deprecation, rate, sale, replica, attempts, remainingNano };
+  context.setAll(new AnswerHeaders(parts).answered(facts));
 }
 
 function transcriptOf(
@@ -214,13 +293,13 @@ async function hearAll(run: Run): Promise<Heard[]> {
   const answers = new SpeechAnswers(run.order.options);
   const startedMs = parts.clock.monotonicMs();
   for await (const piece of audioPieces(run.pcmPath, PIECE_SECONDS, CUT_SECONDS)) {
-    const answer = await ask(run, answers, piece);
-    run.replica = answer.replica.engine;
-    run.attempts += answer.attempts;
+    if (run.stream === undefined) {
+      const { body } = await ask(run, answers, piece);
+      const said = answers.read(body, piece);
+      if (said.lacks !== undefined) throw noTimes(run.model, said.lacks);
+      heard.push(said);
+    } else await hearStreamed(run, run.stream, answers, piece);
     run.doneMs = piece.endMs;
-    const said = answers.read(answer.body, piece);
-    if (said.lacks !== undefined) throw noTimes(run.model, said.lacks);
-    heard.push(said);
     if (piece.endMs >= durationMs) break;
     const spentMs = parts.clock.monotonicMs() - startedMs;
     const remainingMs = Math.round((spentMs * (durationMs - piece.endMs)) / piece.endMs);
@@ -232,26 +311,84 @@ async function hearAll(run: Run): Promise<Heard[]> {
   return heard;
 }
 
-async function ask(run: Run, answers: SpeechAnswers, piece: AudioPiece): Promise<EngineAnswer> {
-  const { parts, context, model } = run;
+/** Sends one piece while it is heard. An engine that has no stream for it is asked for the whole. */
+async function hearStreamed(
+  run: Run,
+  stream: TranscriptStream,
+  answers: SpeechAnswers,
+  piece: AudioPiece,
+): Promise<void> {
+  const ms = piece.endMs - piece.startMs;
+  stream.beginPiece();
+  const { attempts } = run;
+  const heard = await stream.hear({
+    engines: run.parts.engines,
+    call: callOf(run, answers, piece, true),
+    maxCharacters: mostCharacters(ms),
+    // The headers of the answer name it.
+    onHead: (head) => {
+      run.replica = head.replica.engine;
+      run.attempts = attempts + head.attempts;
+    },
+  });
+  const { outcome, body, problem } = heard;
+  run.attempts = attempts + outcome.attempts;
+  // All of the piece was given to the engine at once.
+  if (stream.hasPiece) run.doneMs = piece.endMs;
+  if (outcome.ok && problem === undefined) {
+    if (body === undefined) return;
+    if (answers.isUsable(body, ms)) return void stream.say(answers.read(body, piece).text);
+  }
+  const { aborted } = run.context.workSignal;
+  if (!aborted && !stream.hasPiece && (outcome.ok || WITHOUT_STREAM.has(outcome.reason))) {
+    const whole = await ask(run, answers, piece);
+    return void stream.say(answers.read(whole.body, piece).text);
+  }
+  if (!outcome.ok && problem === undefined) {
+    run.isGivenUp = stream.hasPiece && outcome.reason === 'timeout' && stream.isBlocked;
+    throw mediaEngineFault(outcome, run.model.id, REFUSALS);
+  }
+  throw new Fault(REFUSALS.failed, { cause: problem });
+}
+
+/** What may only mean that an engine does not know how to stream. */
+const WITHOUT_STREAM: ReadonlySet<FailureReason> = new Set(['refused', 'failed', 'garbage']);
+
+function callOf(
+  { context, model, order, pcmPath }: Run,
+  answers: SpeechAnswers,
+  piece: AudioPiece,
+  asStream: boolean,
+): EngineCall {
   const boundary = `farebox-${context.requestId}`;
-  const sound = { path: run.pcmPath, ...piece };
-  const { kind, path } = TASKS[run.order.task];
+  const sound = { path: pcmPath, ...piece };
+  const { kind, path } = TASKS[order.task];
+  return {
+    work: kind,
+    replicas: model.replicas,
+    method: 'POST',
+    path,
+    mayLackPath: order.task === 'translate',
+    contentType: `multipart/form-data; boundary=${boundary}`,
+    buildBody: (replica) => multipartBody(boundary, answers.parts(replica.model, sound, asStream)),
+    maxResponseBytes: MAX_ANSWER_BYTES,
+    caller: context.caller.accountId,
+    signal: context.workSignal,
+  };
+}
+
+async function ask(run: Run, answers: SpeechAnswers, piece: AudioPiece): Promise<EngineAnswer> {
+  const { parts, model } = run;
   for (;;) {
     const answer = await parts.engines.collect({
-      work: kind,
-      replicas: model.replicas,
-      method: 'POST',
-      path,
-      mayLackPath: run.order.task === 'translate',
-      contentType: `multipart/form-data; boundary=${boundary}`,
-      buildBody: (replica) => multipartBody(boundary, answers.parts(replica.model, sound)),
-      maxResponseBytes: MAX_ANSWER_BYTES,
+      ...callOf(run, answers, piece, false),
       isUsable: (body) => answers.isUsable(body, piece.endMs - piece.startMs),
-      caller: context.caller.accountId,
-      signal: context.workSignal,
     });
-    if (answer.ok) return answer;
+    if (answer.ok) {
+      run.replica = answer.replica.engine;
+      run.attempts += answer.attempts;
+      return answer;
+    }
     const isOverFormat = answer.reason === 'refused' && answer.status === 400;
     if (isOverFormat && answers.askForLess()) continue;
     if (isOverFormat && answers.wantsTimes) throw noTimes(model, answers.wantsTimes);

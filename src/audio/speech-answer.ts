@@ -66,6 +66,11 @@ const MAX_CHARACTERS_PER_SECOND = 100;
 /** What a model may hear in a moment of noise. */
 const SLACK_CHARACTERS = 1_000;
 
+/** What can be said in so many milliseconds. */
+export function mostCharacters(ms: number): number {
+  return (ms / 1_000) * MAX_CHARACTERS_PER_SECOND + SLACK_CHARACTERS;
+}
+
 /** Where a piece lies in its media. */
 interface SpeechPiece {
   readonly startMs: number;
@@ -93,14 +98,15 @@ export class SpeechAnswers {
     return true;
   }
 
-  /** What is sent for one piece of sound. */
-  parts(model: string, sound: FileSlice): FormPart[] {
+  /** What is sent for one piece of sound; as a stream where the engine knows such a thing. */
+  parts(model: string, sound: FileSlice, asStream = false): FormPart[] {
     const { language, temperature, prompt, times } = this.#options;
     // Segments are what every server gives by itself; few know the field.
     const named = times.includes('word') ? times : [];
     return [
       { name: 'model', data: model },
-      { name: 'response_format', data: this.#format },
+      { name: 'response_format', data: asStream ? 'json' : this.#format },
+      ...(asStream ? [{ name: 'stream', data: 'true' }] : []),
       ...(language === undefined ? [] : [{ name: 'language', data: language }]),
       ...(temperature === undefined ? [] : [{ name: 'temperature', data: String(temperature) }]),
       ...(prompt === undefined ? [] : [{ name: 'prompt', data: prompt }]),
@@ -113,7 +119,7 @@ export class SpeechAnswers {
   isUsable(body: Buffer, ms: number): boolean {
     const answer = parse(body);
     if (answer === undefined) return false;
-    const most = (ms / 1_000) * MAX_CHARACTERS_PER_SECOND + SLACK_CHARACTERS;
+    const most = mostCharacters(ms);
     const { text, segments = [], words = [] } = answer;
     return [[text], segments.map((segment) => segment.text), words.map(({ word }) => word)].every(
       (said) => charactersOf(said) <= most,

@@ -1,5 +1,6 @@
 /** A transcript as OpenAI's formats write it: JSON, text, subtitles. */
 import type { Transcript } from './sell-transcription.ts';
+import { durationUsage } from './transcript-stream.ts';
 import type { HeardSegment, Granularity } from './speech-answer.ts';
 
 export type TranscriptFormat = 'json' | 'text' | 'srt' | 'vtt' | 'verbose_json';
@@ -27,7 +28,7 @@ export function writtenAs(
 ): Written {
   const { task, text, language = 'und', durationMs, heard } = transcript;
   const segments = (): HeardSegment[] => heard.flatMap((piece) => piece.segments);
-  const usage = { type: 'duration', seconds: Math.ceil(durationMs / MS) };
+  const usage = durationUsage(durationMs);
   switch (format) {
     case 'json':
       return jsonBody({ text, usage });

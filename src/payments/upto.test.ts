@@ -586,7 +586,7 @@ describe('upto on Base', () => {
         'a deadline of months',
         { deadline: nowSeconds + 200_000n },
         'INVALID_PAYMENT',
-        /within a day/,
+        /within two hours/,
       ],
       [
         'a deadline that is over',

@@ -138,7 +138,8 @@ async function copyTable(
   for (;;) {
     const where = after === undefined ? '' : `WHERE (${key.join(', ')}) > (${places(key.length)})`;
     const rows = await source.query<Record<string, Parameter>>(
-      `SELECT ${list} FROM ${table.name} ${where} ORDER BY ${key.join(', ')} LIMIT ${batch}`,
+      `SELECT ${list}, ${key.join(', ')} FROM ${table.name} ${where}
+       ORDER BY ${key.join(', ')} LIMIT ${batch}`,
       after ?? [],
     );
     const last = rows.at(-1);
@@ -152,14 +153,13 @@ async function copyTable(
   }
 }
 
-/** The columns of the primary key, by which the table is read in pages. */
+/** By what the table is read in pages: the columns of its primary key, or where it has none its rows. */
 async function keyOf(source: Queryable, table: Table): Promise<string[]> {
   const rows = await source.query<{ name: string }>(
     'SELECT name FROM pragma_table_info($1) WHERE pk > 0 ORDER BY pk',
     [table.name],
   );
-  if (rows.length === 0) throw new Error(`The table ${table.name} has no primary key`);
-  return rows.map((row) => row.name);
+  return rows.length === 0 ? ['rowid'] : rows.map((row) => row.name);
 }
 
 function places(count: number, from = 0): string {

@@ -69,7 +69,8 @@ async function newDatabase(from: string): Promise<string> {
   const base = given ?? (await (shared ??= startShared())).url('postgres');
   const admin = new pg.Client({ connectionString: base });
   await admin.connect();
-  await admin.query(`CREATE DATABASE ${name}${from}`);
+  // Copying its files takes a tenth of writing all of it to the log.
+  await admin.query(`CREATE DATABASE ${name}${from} STRATEGY FILE_COPY`);
   await admin.end();
   return withDatabase(base, name);
 }
@@ -156,7 +157,7 @@ function environmentOf(folder: string): NodeJS.ProcessEnv {
 
 /**
  * Starts a server of its own, for tests that stop and start it. `flush` lets it wait for the disk
- * as in production; tests of behaviour do without.
+ * and look after its tables as in production; tests of behaviour do without.
  */
 export async function startPostgres(
   options: {
@@ -191,9 +192,11 @@ export async function startPostgres(
     const settings = [
       ...following,
       ...more,
-      `fsync=${options.flush === true ? 'on' : 'off'}`,
+      ...(options.flush === true ? [] : ['fsync=off', 'full_page_writes=off', 'autovacuum=off']),
       `max_connections=${MAX_CONNECTIONS}`,
       'shared_buffers=64MB',
+      // In its folder, which goes with it: one that is killed leaves the other kind behind.
+      'dynamic_shared_memory_type=mmap',
       'listen_addresses=',
     ];
     child = endWithUs(

@@ -21,13 +21,13 @@ import { type Fixture, startFixture } from '../fuzz/fixture.ts';
 import { type ExpectedFailure, Verdict, codeOf } from '../fuzz/verdict.ts';
 
 /** Requests to each operation. */
-const RUNS = 150;
+const RUNS = 80;
 /** The same without a body: there is less to get wrong in an address and its parameters. */
-const READ_RUNS = 60;
+const READ_RUNS = 30;
 /** The same for those that take long each: sound to decode, documents of megabytes, every row. */
-const FEW_RUNS = 20;
+const FEW_RUNS = 10;
 /** Messages that are hardly HTTP. */
-const HEAD_RUNS = 400;
+const HEAD_RUNS = 250;
 const SLOW = /transcriptions|translations|openapi\.json|docs|admin\/(?:audit|check|config)/;
 /** The seed of the run that is the same each time. */
 const USUAL_SEED = 20_261_121;

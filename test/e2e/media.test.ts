@@ -747,6 +747,30 @@ describe('POST /audio/transcriptions, by the SDK of OpenAI', () => {
     assert.ok(segments.every(({ start, end }) => start < end && end <= verbose.duration));
   });
 
+  test('the embedded engine streams one stretch of speech after the other', async () => {
+    const before = await ownerSpent();
+    const { transcriptions } = client().audio;
+    const stream = await transcriptions.create({ file: await wav(), model, stream: true });
+    const events: OpenAI.Audio.TranscriptionStreamEvent[] = [];
+    for await (const event of stream) events.push(event);
+    const deltas = events.flatMap((event) => ('delta' in event ? [event.delta] : []));
+    assert.deepEqual(deltas, ['a b', ' a', ' b']);
+    const last = events.at(-1);
+    assert.ok(last?.type === 'transcript.text.done');
+    assert.equal(last.text, 'a b a b');
+    assert.equal((await ownerSpent()) - before, 600_000n);
+    const silence = Buffer.concat([wavHeader(32_000), Buffer.alloc(32_000)]);
+    const file = await toFile(silence, 'silence.wav');
+    const nothing = [];
+    for await (const event of await transcriptions.create({ file, model, stream: true })) {
+      nothing.push(event);
+    }
+    assert.deepEqual(
+      nothing.map((event) => (event.type === 'transcript.text.done' ? event.text : event.type)),
+      [''],
+    );
+  });
+
   test('what cannot be done is refused in words, and costs nothing', async () => {
     const before = await ownerSpent();
     const wordTimes = {
@@ -759,7 +783,7 @@ describe('POST /audio/transcriptions, by the SDK of OpenAI', () => {
       [{ response_format: 'diarized_json' }, 400, /response_format/],
       [{ language: 'English, please' }, 400, /language/],
       [{ temperature: 2 }, 400, /temperature/],
-      [{ stream: true }, 400, /stream/],
+      [{ stream: true, response_format: 'srt' }, 400, /stream/],
       [{ prompt: 'p'.repeat(5_000) }, 400, /4096/],
       [{ model: 'nobody' }, 404, /nobody/],
     ];

@@ -75,6 +75,7 @@ ${[0, 1, 2, 3, 4].map((place) => `  - { id: guard-${place}, type: moderation, pr
   - { id: tei, type: rerank, price: { input: 0 }, replicas: [{ engine: studio, model: tei }] }
 ${[0, 1, 2, 3, 4, 5].map((place) => `  - { id: sorter-${place}, type: rerank, price: { input: 1 }, replicas: [{ engine: studio }] }`).join('\n')}
   - { id: ears, type: asr, price: { perSecond: 0.001 }, replicas: [{ engine: studio, model: whisper-1 }] }
+  - { id: deaf, type: asr, price: { perSecond: 0.001 }, replicas: [{ engine: studio, model: whisper-0 }] }
   - { id: plain, type: image, price: { perImage: 0 }, replicas: [{ engine: studio }] }
 ${[0, 1, 2, 3, 4, 5].map((place) => `  - { id: bad-${place}, type: image, price: { perImage: 0.01 }, replicas: [{ engine: studio }] }`).join('\n')}
 `;
@@ -1099,6 +1100,139 @@ describe('POST /audio/speech', () => {
     assert.deepEqual(speaker.model_spec.voices, ['alloy', 'nova']);
     assert.equal(speaker.model_spec.default_voice, 'alloy');
     assert.equal(speaker.model_spec.default_format, 'mp3');
+  });
+});
+
+describe('POST /audio/transcriptions as a stream', () => {
+  const path = '/audio/transcriptions';
+  const wav = toneWav('ab');
+  const delta = (text: string) => ({ type: 'transcript.text.delta', delta: text });
+  const done = (text: string) => ({ type: 'transcript.text.done', text });
+  const chunk = (content: string) => ({ choices: [{ index: 0, delta: { content } }] });
+  /** Of the unmodified client; what it throws comes last. */
+  const heard = async (fields: object = {}) => {
+    const events: OpenAI.Audio.TranscriptionStreamEvent[] = [];
+    const asked = { file: await toFile(wav, 'a.wav'), model: 'ears', stream: true, ...fields };
+    const stream = await openai.audio.transcriptions.create({ ...asked, stream: true });
+    let failure: unknown;
+    try {
+      for await (const event of stream) events.push(event);
+    } catch (error) {
+      failure = error;
+    }
+    const deltas = events.flatMap((one) => ('delta' in one ? [one.delta] : []));
+    return { deltas, last: events.at(-1), failure };
+  };
+  const refuse = (response: ServerResponse) =>
+    sendJson(response, { error: { message: 'Unknown field: stream' } }, 400);
+  const isAskedToStream = (bytes: Buffer) => bytes.includes('name="stream"\r\n\r\ntrue');
+
+  test('what an engine streams is passed on as it comes, and charged once', async () => {
+    for (const events of [
+      [delta(' Good'), delta(' morning'), delta('. '), done(' Good morning. ')],
+      [chunk(' Good'), chunk(' morning'), chunk('. '), { choices: [] }],
+    ]) {
+      rig.engine.on(path, (_heard, response) => sendEvents(response, events));
+      const [{ deltas, last, failure }, nano] = await cost(() => heard());
+      assert.equal(failure, undefined);
+      assert.deepEqual(deltas, ['Good', ' morning', '.']);
+      assert.deepEqual(last, {
+        ...done('Good morning.'),
+        usage: { type: 'duration', seconds: 1 },
+        cost: { usd: 0.001, diem: 0 },
+      });
+      assert.equal(nano, 1_000_000n);
+      assert.ok(isAskedToStream(rig.engine.last().bytes));
+    }
+  });
+
+  test('an engine that does not stream gives its text as one, also one that refuses the field', async () => {
+    const whole = { text: ' Good morning. ', language: 'english' };
+    rig.engine.onJson(path, whole);
+    assert.deepEqual((await heard()).deltas, ['Good morning.']);
+    rig.engine.on(path, ({ bytes }, response) =>
+      isAskedToStream(bytes) ? refuse(response) : sendJson(response, whole),
+    );
+    const [{ deltas, last }, nano] = await cost(() => heard({ response_format: 'text' }));
+    assert.deepEqual(deltas, ['Good morning.']);
+    assert.equal(last?.type, 'transcript.text.done');
+    assert.equal(nano, 1_000_000n);
+    rig.engine.on(path, (_heard, response) => sendEvents(response, [done('All at once')]));
+    assert.deepEqual((await heard()).deltas, ['All at once']);
+  });
+
+  test('what is no transcript is not sold', async () => {
+    const long = 'la '.repeat(2_000);
+    const broken: [string, readonly unknown[]][] = [
+      ['an end that does not come', [delta('Good')]],
+      ['an error of the engine', [delta('Good'), { error: { message: 'out of memory' } }]],
+      ['a model without end', [delta('Good'), delta(long), done('')]],
+    ];
+    for (const [name, events] of broken) {
+      rig.engine.on(path, (_heard, response) => {
+        response.writeHead(200, { 'content-type': 'text/event-stream' });
+        for (const event of events) response.write(`data: ${JSON.stringify(event)}\n\n`);
+        response.end();
+      });
+      const [{ deltas, failure }, nano] = await cost(() => heard({ model: 'deaf' }));
+      assert.deepEqual(deltas, ['Good'], name);
+      assert.ok(failure instanceof OpenAI.APIError, name);
+      assert.equal(failure.code, 'ASR_UPSTREAM_FAILED', name);
+      assert.equal(nano, 0n, name);
+    }
+    rig.engine.onJson(path, { error: { message: 'broken' } }, 500);
+    const [status, nano] = await cost(async () => {
+      const refused = await heard({ model: 'deaf' }).catch((error: unknown) => error);
+      return refused instanceof OpenAI.APIError ? refused.status : refused;
+    });
+    assert.deepEqual([status, nano], [502, 0n]);
+  });
+
+  test('who leaves once words have left pays for the sound, and a repeat by its key nothing', async () => {
+    rig.engine.on(path, (_heard, response) => {
+      response.writeHead(200, { 'content-type': 'text/event-stream' });
+      response.write(`data: ${JSON.stringify(delta('Good'))}\n\n`);
+    });
+    const [, left] = await cost(async () => {
+      const file = await toFile(wav, 'a.wav');
+      const stream = await openai.audio.transcriptions.create({
+        file,
+        model: 'ears',
+        stream: true,
+      });
+      for await (const event of stream) {
+        assert.equal(event.type, 'transcript.text.delta');
+        break;
+      }
+      await settled();
+    });
+    assert.equal(left, 1_000_000n);
+    const events = [delta('Good morning.'), done('Good morning.')];
+    rig.engine.on(path, (_heard, response) => sendEvents(response, events));
+    const [[first, again], nano] = await cost(async () => {
+      const form = new FormData();
+      form.set('file', new Blob([new Uint8Array(wav)]), 'a.wav');
+      form.set('model', 'ears');
+      form.set('stream', 'true');
+      const url = `${rig.farebox.url}${path}`;
+      const headers = {
+        authorization: `Bearer ${rig.farebox.owner.secret}`,
+        'idempotency-key': 'heard-once',
+      };
+      const send = async () => {
+        const answer = await fetch(url, { method: 'POST', headers, body: form });
+        assert.match(answer.headers.get('content-type') ?? '', /^text\/event-stream/);
+        assert.equal(answer.headers.get('x-svc-model-router'), 'studio');
+        return answer.text();
+      };
+      return [await send(), await send()] as const;
+    });
+    assert.equal(again, first);
+    assert.equal(nano, 1_000_000n);
+  });
+
+  test('formats with times have no stream', async () => {
+    await assert.rejects(heard({ response_format: 'srt' }), /response_format=json/);
   });
 });
 

@@ -243,7 +243,7 @@ export function keepAsking(
       try {
         const answer = await ask(pool as Pool, question()); // made above
         seen.push(answer);
-        if (answer.status !== 200) await systemClock().sleep(20);
+        if (answer.status !== 200) await systemClock().sleep(Math.max(20, pauseMs));
         else if (pauseMs > 0) await systemClock().sleep(pauseMs);
       } catch {
         // The process was killed in the middle: what was not seen in full is not counted.

@@ -167,7 +167,7 @@ limits: { plans: { staff: { text: { XS: &wide { requestsPerMinute: 100000, token
     }, 1_000);
     t.after(() => clearInterval(watch));
     const readers = await Promise.all(Array.from({ length: STALLED }, () => ask({ stream: true })));
-    await eventually('all run', 60_000, async () => engine.seen.length === before + STALLED);
+    await eventually('all run', 60_000, async () => engine.seen.length >= before + STALLED);
     await eventually('all are settled', 30_000, async () => (await openHolds()) === 0);
     await eventually('the engine is free', 5_000, async () => engine.active === 0);
     await eventually('all connections are closed', 3_000, async () => (await connections()) === 0);

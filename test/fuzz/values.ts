@@ -5,7 +5,7 @@
 import fc from 'fast-check';
 import type { JsonSchema } from '../../src/http/describe.ts';
 import type { OpenApiDocument } from '../../src/http/openapi/openapi.ts';
-import { HOSTILE_NUMBERS, hostileText, hostileValue } from './hostile.ts';
+import { HOSTILE_NUMBERS, anyCharacter, hostileText, hostileValue } from './hostile.ts';
 
 /** Right values by the name of a member or parameter. */
 export type KnownValues = Readonly<Record<string, readonly unknown[]>>;
@@ -140,7 +140,7 @@ function texts(schema: JsonSchema): fc.Arbitrary<string> {
   const maxLength = Math.max(least, Math.min(most, USUAL_CHARS));
   const usual = fc.oneof(
     { weight: 3, arbitrary: fc.string({ minLength: least, maxLength }) },
-    { weight: 1, arbitrary: fc.string({ unit: 'binary', minLength: least, maxLength }) },
+    { weight: 1, arbitrary: fc.string({ unit: anyCharacter, minLength: least, maxLength }) },
   );
   if (most > MAX_WHOLE_TEXT) return usual;
   return fc.oneof(

@@ -1,14 +1,40 @@
-/** A reporter that says how long each file took, as `seconds file`: its tests and what is before them. */
-import { relative } from 'node:path';
+/**
+ * A reporter of one process of `test/run.ts`: a line of JSON for each file, with what it took, its
+ * processes included, and how its tests ended: those that are neither `pass` nor `fail` did not run.
+ */
 import type { TestEvent } from 'node:test/reporters';
+import { cpuSeconds } from './cpu-seconds.ts';
+
+export interface FileTimes {
+  readonly file: string;
+  readonly seconds: number;
+  readonly cpuSeconds: number;
+  readonly tests: number;
+  readonly pass: number;
+  readonly fail: number;
+}
 
 export default async function* fileTimes(events: AsyncIterable<TestEvent>): AsyncGenerator<string> {
-  const times = new Map<string, number>();
+  let before = 0;
+  let counts = { tests: 0, pass: 0, fail: 0 };
   for await (const { type, data } of events) {
-    if (type !== 'test:complete' || data.nesting > 0 || data.file === undefined) continue;
-    times.set(data.file, (times.get(data.file) ?? 0) + data.details.duration_ms);
-  }
-  for (const [file, ms] of times) {
-    yield `${(ms / 1_000).toFixed(1)} ${relative(process.cwd(), file)}\n`;
+    if (type !== 'test:pass' && type !== 'test:fail') continue;
+    const isSuite = data.details.type === 'suite';
+    if (!isSuite && data.nesting > 1) {
+      counts.tests += 1;
+      const isRun = data.skip === undefined && data.todo === undefined;
+      if (isRun) counts[type === 'test:pass' ? 'pass' : 'fail'] += 1;
+    }
+    if (!isSuite || data.nesting !== 1) continue;
+    const now = cpuSeconds(process.pid);
+    const times: FileTimes = {
+      file: data.name,
+      seconds: data.details.duration_ms / 1_000,
+      cpuSeconds: now - before,
+      ...counts,
+    };
+    yield `${JSON.stringify(times)}\n`;
+    before = now;
+    counts = { tests: 0, pass: 0, fail: 0 };
   }
 }

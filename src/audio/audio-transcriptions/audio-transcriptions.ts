@@ -40,6 +40,7 @@ async function transcribeFile(
     options: { language: language || undefined, temperature, prompt: prompt || undefined, times },
     take: (workspace) => workspace.write(bytes),
     write: (transcript) => writtenAs(format, times, transcript),
+    asEvents: asked.stream === 'true',
   });
 }
 

@@ -1,6 +1,7 @@
 /** What `/audio/transcriptions` says of itself. */
 import { z } from 'zod';
 import { type RouteDescription, jsonContent } from '../../http/describe.ts';
+import { Cost } from '../../http/openapi/cost.ts';
 import { MODEL_REFUSALS } from '../../http/openapi/refusals.ts';
 
 const Usage = z.object({
@@ -42,6 +43,35 @@ const VerboseTranscription = z
 
 const SUBTITLE = '00:00:00.000 --> 00:00:01.200\nGood morning.\n\n';
 
+const TranscriptEvent = z
+  .discriminatedUnion('type', [
+    z.strictObject({
+      type: z.literal('transcript.text.delta').describe('What the event is.'),
+      delta: z.string().describe('The next words.'),
+    }),
+    z.strictObject({
+      type: z.literal('transcript.text.done').describe('What the event is.'),
+      text: z.string().describe('All that is said: the words of all events before.'),
+      usage: Usage.describe('What was charged for.'),
+      cost: Cost.describe('What was charged.'),
+    }),
+    z.strictObject({
+      type: z.literal('error').describe('What the event is.'),
+      error: z
+        .looseObject({ message: z.string().describe('A sentence for people.') })
+        .describe('What went wrong; nothing was charged.'),
+    }),
+  ])
+  .meta({ id: 'TranscriptEvent' });
+
+const DELTA = { type: 'transcript.text.delta', delta: 'Good morning.' };
+const DONE = {
+  type: 'transcript.text.done',
+  text: 'Good morning.',
+  usage: { type: 'duration', seconds: 2 },
+  cost: { usd: 0.0002, diem: 0 },
+};
+
 export const AUDIO_TRANSCRIPTION: RouteDescription = {
   tag: 'Audio',
   summary: 'Transcribe a file',
@@ -68,6 +98,11 @@ export const AUDIO_TRANSCRIPTION: RouteDescription = {
             default: 'json',
             description: 'The form of the answer.',
           },
+          stream: {
+            type: 'boolean',
+            description:
+              'Sends the text as events while it is written, with `json` and `text`: `transcript.text.delta`, and at the end `transcript.text.done`.',
+          },
           temperature: {
             type: 'number',
             minimum: 0,
@@ -87,7 +122,7 @@ export const AUDIO_TRANSCRIPTION: RouteDescription = {
     {
       status: 200,
       about: 'The transcript, as `response_format` asks.',
-      headers: ['model'],
+      headers: ['model', 'stream'],
       content: [
         ...jsonContent(z.union([Transcription, VerboseTranscription]), {
           text: 'Good morning.',
@@ -95,6 +130,12 @@ export const AUDIO_TRANSCRIPTION: RouteDescription = {
         }),
         { type: 'text/plain', schema: { type: 'string' }, example: 'Good morning.' },
         { type: 'text/vtt', schema: { type: 'string' }, example: `WEBVTT\n\n${SUBTITLE}` },
+        {
+          type: 'text/event-stream',
+          schema: { type: 'string' },
+          example: [DELTA, DONE].map((event) => `data: ${JSON.stringify(event)}\n\n`).join(''),
+          events: TranscriptEvent,
+        },
       ],
     },
   ],

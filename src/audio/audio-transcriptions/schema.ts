@@ -31,12 +31,16 @@ export const TranscriptionFields = z
       .array(z.enum(['segment', 'word']))
       .describe('With `verbose_json`: whether segments, words or both have their times.'),
     stream: z
-      .literal('false', 'Is not supported: leave it out')
+      .enum(['true', 'false'])
       .optional()
-      .describe('Not supported.'),
+      .describe('Sends the text as events while it is written; with `json` and `text`.'),
   })
   .superRefine((fields, context) => {
     const { timestamp_granularities: times, response_format: format } = fields;
+    if (fields.stream === 'true' && format !== 'json' && format !== 'text') {
+      const message = 'Needs response_format=json: events have no times';
+      context.addIssue({ code: 'custom', path: ['stream'], message });
+    }
     if (times.length === 0 || format === 'verbose_json') return;
     const message = 'Needs response_format=verbose_json';
     context.addIssue({ code: 'custom', path: ['timestamp_granularities'], message });

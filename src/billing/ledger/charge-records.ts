@@ -30,26 +30,41 @@ const INSERT_USAGE = `INSERT INTO ledger_usage (request_id, day, created_ms, acc
   status, extras, metadata, reserved_nano) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12,
   $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24)`;
 
+/** What is the same of every charge is not bound. */
+const INSERT_CHARGE = `INSERT INTO ledger_transfer (id, part, day, account_id, debit_account,
+  credit_account, amount_nano, balance_after_nano, kind, request_id, model_id, note, created_ms)
+  VALUES ($1, 0, $2, $3, $3, 'house:revenue', $4, $5, 'CHARGE', $1, $6, NULL, $7)`;
+
 /** The postings of a charge and its receipt. */
 export function record(writer: Writer, charge: Charge, nowMs: number): void {
-  const { usage, usdNano, diemNano } = charge;
-  const posting = {
-    id: usage.requestId,
-    accountId: usage.accountId,
-    creditAccount: 'house:revenue',
-    kind: 'CHARGE',
-    requestId: usage.requestId,
-    modelId: usage.modelId,
-    balanceAfterNano: charge.balanceAfterNano,
-    nowMs,
-  } as const;
+  const { usage, usdNano, diemNano, balanceAfterNano } = charge;
+  const { requestId, accountId, modelId } = usage;
   if (usdNano > 0n) {
-    const usd = { part: 0, debitAccount: usage.accountId, amountNano: usdNano };
-    writeTransfer(writer, { ...posting, ...usd });
+    writer.execute(INSERT_CHARGE, [
+      requestId,
+      dayOf(nowMs),
+      accountId,
+      usdNano,
+      balanceAfterNano,
+      modelId,
+      nowMs,
+    ]);
   }
   if (diemNano > 0n) {
-    const diem = { part: 1, debitAccount: 'house:daily-credit', amountNano: diemNano };
-    writeTransfer(writer, { ...posting, ...diem, day: charge.creditDay });
+    writeTransfer(writer, {
+      id: requestId,
+      part: 1,
+      day: charge.creditDay,
+      accountId,
+      debitAccount: 'house:daily-credit',
+      creditAccount: 'house:revenue',
+      amountNano: diemNano,
+      balanceAfterNano,
+      kind: 'CHARGE',
+      requestId,
+      modelId,
+      nowMs,
+    });
   }
   const { tokens, firstTokenMs, extras, metadata } = usage;
   writer.execute(INSERT_USAGE, [

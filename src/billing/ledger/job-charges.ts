@@ -90,7 +90,7 @@ export async function refundDaily(
   const [row] = await tx.query<{ balance_nano: bigint; daily_day: bigint }>(
     `UPDATE ledger_account SET daily_spent_nano = daily_spent_nano - $2
      WHERE id = $1 AND daily_spent_nano >= $2 AND daily_day IN (SELECT day FROM ledger_transfer
-       WHERE id = $3 AND kind = 'CHARGE' AND debit_account = 'house:daily-credit')
+       WHERE id = $3 AND part = 1 AND kind = 'CHARGE')
      RETURNING balance_nano, daily_day`,
     [accountId, refund.amountNano, requestId],
   );

@@ -49,7 +49,7 @@ CREATE TABLE ledger_epoch (
 );
 `;
 
-const TRANSFER_COLUMNS = `
+const TRANSFER_FIELDS = `
   id TEXT NOT NULL,
   part BIGINT NOT NULL,
   day BIGINT NOT NULL,
@@ -62,7 +62,8 @@ const TRANSFER_COLUMNS = `
   request_id TEXT,
   model_id TEXT,
   note TEXT,
-  created_ms BIGINT NOT NULL,
+  created_ms BIGINT NOT NULL`;
+const TRANSFER_COLUMNS = `${TRANSFER_FIELDS},
   PRIMARY KEY (id, part, day)`;
 
 const USAGE_COLUMNS = `
@@ -334,5 +335,38 @@ SELECT t.account_id, COALESCE(u.key_id, ''),
   CAST(sum(CASE WHEN t.credit_account = t.account_id THEN 0 ELSE t.amount_nano END) AS BIGINT)
 FROM ledger_transfer t LEFT JOIN ledger_usage u ON u.request_id = t.request_id
 WHERE t.kind = 'REFUND' AND t.debit_account = 'house:revenue' GROUP BY 1, 2;`,
+  },
+  {
+    // In a file a charge is one by its receipt, of the same transaction. What else is one by its id, or
+    // is looked for by it, has an index: that of every charge was a fifth of what a settle costs.
+    id: 'ledger-0018',
+    up: {
+      sqlite: `
+CREATE TABLE ledger_transfer_next (${TRANSFER_FIELDS}
+);
+INSERT INTO ledger_transfer_next SELECT * FROM ledger_transfer;
+DROP TABLE ledger_transfer;
+ALTER TABLE ledger_transfer_next RENAME TO ledger_transfer;
+CREATE INDEX ledger_transfer_account ON ledger_transfer (account_id, created_ms);
+CREATE INDEX ledger_transfer_movement ON ledger_transfer (account_id, created_ms)
+  WHERE kind <> 'CHARGE';
+CREATE UNIQUE INDEX ledger_transfer_id ON ledger_transfer (id, part, day)
+  WHERE part = 1 OR kind <> 'CHARGE';
+`,
+      postgres: '',
+    },
+  },
+  {
+    // A settle as processes send it to a shared database; what they send beside that is another type.
+    id: 'ledger-0019',
+    up: {
+      sqlite: '',
+      postgres: `CREATE TYPE ledger_settle AS (seq BIGINT, lease_id TEXT, allowance_id TEXT,
+  budget_ids TEXT, is_last BOOLEAN, is_late BOOLEAN, request_id TEXT, day BIGINT, created_ms BIGINT,
+  account_id TEXT, key_id TEXT, kind TEXT, model_id TEXT, replica TEXT, attempts BIGINT,
+  prompt_tokens BIGINT, completion_tokens BIGINT, cached_tokens BIGINT, cache_write_tokens BIGINT,
+  reasoning_tokens BIGINT, counted_by TEXT, price_version TEXT, usd BIGINT, diem BIGINT,
+  latency_ms BIGINT, first_token_ms BIGINT, status TEXT, extras TEXT, metadata TEXT, reserved BIGINT)`,
+    },
   },
 ];

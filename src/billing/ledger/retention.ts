@@ -159,17 +159,16 @@ async function deleteOf(
   accountId: string,
   beforeDay: number,
 ): Promise<number> {
-  const [table, key] =
-    rowsOf === 'usage' ? [USAGE.table, 'request_id, day'] : [TRANSFER.table, 'id, part, day'];
-  const oldest = `(SELECT * FROM ${table} WHERE account_id = $1 AND created_ms < $2
-    ORDER BY created_ms, ${key} LIMIT ${DELETE_BATCH}) oldest`;
+  const { table } = rowsOf === 'usage' ? USAGE : TRANSFER;
+  const oldest = `(SELECT rowid AS place, * FROM ${table} WHERE account_id = $1 AND created_ms < $2
+    ORDER BY created_ms, rowid LIMIT ${DELETE_BATCH}) oldest`;
   const which = [accountId, dayStartMs(beforeDay)];
   let dropped = 0;
   for (;;) {
     const batch = await store.transaction(async (tx) => {
       for (const sql of carriesOf(rowsOf, oldest)) await tx.query(sql, which);
       return tx.query(
-        `DELETE FROM ${table} WHERE (${key}) IN (SELECT ${key} FROM ${oldest}) RETURNING day`,
+        `DELETE FROM ${table} WHERE rowid IN (SELECT place FROM ${oldest}) RETURNING day`,
         which,
       );
     });

@@ -76,6 +76,21 @@ test('what comes while the disk is flushed is one transaction, unless it need no
   });
 });
 
+test('many transactions at once leave the loop its turns', async () => {
+  await withStore({}, async (store) => {
+    const begun = store.commits;
+    const writes = Array.from({ length: 1_000 }, (_, at) => store.query(INSERT, [`a${at}`, '']));
+    const commits = new Set<number>();
+    while (store.commits < begun + 4) {
+      await new Promise((resolve) => setImmediate(resolve));
+      commits.add(store.commits - begun);
+    }
+    assert.deepEqual([...commits], [1, 2, 3, 4]);
+    await Promise.all(writes);
+    assert.equal(store.commits, begun + 4);
+  });
+});
+
 test('a failed flush fails every waiter and marks the store as lost', async () => {
   let fails = false;
   const flush: Flush = (file, done) => {

@@ -220,34 +220,34 @@ export class SqliteStore implements FileStore {
 
   async #drain(): Promise<void> {
     const log = this.#checkpointer;
-    while (this.#queue.length > 0) {
-      if (log.pause !== undefined) await log.pause;
-      const group = this.#queue.splice(0, MAX_GROUP);
-      try {
-        if (!this.#hasBegun(Infinity)) await this.#beginLater();
-        let done: readonly FileWork[] = group;
-        const [only] = group;
-        // Alone, a body needs no savepoint: what it undoes is all there is.
-        const running = group.length === 1 ? only?.run(this.#write) : undefined;
-        if (running !== undefined) await running;
-        if (group.length > 1) done = await this.#runInSavepoints(group);
-        this.#write.execute('COMMIT', NOTHING);
-        this.commits += 1;
-        for (const work of done) {
-          if (work.durable) this.#unflushed.push(work);
-          else work.done();
-        }
-        if (this.#unflushed.length > 0 && !this.#isFlushing) this.#flushCommits();
-      } catch (error) {
-        // BEGIN, COMMIT or the only body failed: nobody of the group got anything.
-        if (this.#writer.isTransaction) this.#writer.exec('ROLLBACK');
-        const reason = this.#reasonOf(error);
-        for (const work of group) work.failed(reason);
+    if (log.pause !== undefined) await log.pause;
+    const group = this.#queue.splice(0, MAX_GROUP);
+    try {
+      if (!this.#hasBegun(Infinity)) await this.#beginLater();
+      let done: readonly FileWork[] = group;
+      const [only] = group;
+      // Alone, a body needs no savepoint: what it undoes is all there is.
+      const running = group.length === 1 ? only?.run(this.#write) : undefined;
+      if (running !== undefined) await running;
+      if (group.length > 1) done = await this.#runInSavepoints(group);
+      this.#write.execute('COMMIT', NOTHING);
+      this.commits += 1;
+      for (const work of done) {
+        if (work.durable) this.#unflushed.push(work);
+        else work.done();
       }
-      log.commits += 1;
-      if (log.commits % log.lookEvery === 0) log.look();
+      if (this.#unflushed.length > 0 && !this.#isFlushing) this.#flushCommits();
+    } catch (error) {
+      // BEGIN, COMMIT or the only body failed: nobody of the group got anything.
+      if (this.#writer.isTransaction) this.#writer.exec('ROLLBACK');
+      const reason = this.#reasonOf(error);
+      for (const work of group) work.failed(reason);
     }
-    this.#draining = false;
+    log.commits += 1;
+    if (log.commits % log.lookEvery === 0) log.look();
+    // What is left is for the next turn, so that others have theirs.
+    if (this.#queue.length > 0) setImmediate(this.#drainSoon);
+    else this.#draining = false;
   }
 
   /** Begins a transaction; `false` while another process has the lock, an error from `untilMs` on. */

@@ -2,9 +2,6 @@
  * The child's side of the native packages: makes the imports of an engine find them in the folder
  * of its set. Call it before the first import of one.
  */
-import { registerHooks } from 'node:module';
-import { join } from 'node:path';
-import { pathToFileURL } from 'node:url';
 import { Fault } from '../../core/faults.ts';
 import {
   ENGINE_PACKAGES,
@@ -13,6 +10,7 @@ import {
   missingPackages,
   packageSet,
 } from './engine-packages.ts';
+import { importFrom } from './package-imports.ts';
 
 /** Faults: SERVICE_UNAVAILABLE with the command that fetches them. */
 export function useEnginePackages(name: EngineSet, dataFolder: string | undefined): void {
@@ -21,14 +19,7 @@ export function useEnginePackages(name: EngineSet, dataFolder: string | undefine
     const message = `The engine cannot start: ${missingPackages(name)}`;
     throw new Fault('SERVICE_UNAVAILABLE', { message, canRetry: false });
   }
-  const parentURL = pathToFileURL(join(folder, 'engine.js')).href;
-  const names: readonly string[] = ENGINE_PACKAGES[name];
-  registerHooks({
-    resolve: (specifier, context, next) =>
-      names.some((one) => specifier === one || specifier.startsWith(`${one}/`))
-        ? next(specifier, { ...context, parentURL })
-        : next(specifier, context),
-  });
+  importFrom(folder, ENGINE_PACKAGES[name]);
 }
 
 /**

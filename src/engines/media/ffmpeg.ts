@@ -7,12 +7,12 @@
  */
 import { z } from 'zod';
 import type { MediaInput } from './container.ts';
+import type { MediaFacts } from './media-facts.ts';
 import {
   type AudioTask,
   type LookTask,
   MAX_FRAME_PIXELS,
   type Measured,
-  type MediaFacts,
   type MediaTask,
   type MediaTool,
   SPEECH_RATE,

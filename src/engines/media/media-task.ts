@@ -1,10 +1,11 @@
 /**
  * The work that media tools do, as data: what the caller asks for and what comes back, the same for
- * the ffmpeg program and for the library.
+ * the ffmpeg program and for the library. A process that is started for one task has it: it needs no
+ * package.
  */
-import { z } from 'zod';
 import type { Clock } from '../../core/clock.ts';
 import type { MediaInput } from './container.ts';
+import type { MediaFacts } from './media-facts.ts';
 import type { SandboxLimits, SandboxOutcome } from './sandbox.ts';
 
 /** The rate of extracted audio: what every speech model takes. */
@@ -66,25 +67,6 @@ export interface Kept {
 }
 
 export type StillMove = 'in' | 'out' | 'left' | 'right' | 'up' | 'down';
-
-const VideoFacts = z.object({
-  /** As shown, after rotation. */
-  width: z.int().min(1),
-  height: z.int().min(1),
-  framesPerSecond: z.number().min(0),
-  rotation: z.literal([0, 90, 180, 270]),
-});
-type VideoFacts = z.infer<typeof VideoFacts>;
-
-export const MediaFacts = z.object({
-  /** The longest of what the header says and what the packets say, in seconds. */
-  durationSeconds: z.number().min(0),
-  video: VideoFacts.nullable(),
-  hasAudio: z.boolean(),
-  /** What decoding the video gave, after a check; a probe decodes nothing. */
-  decoded: z.object({ seconds: z.number().min(0), frames: z.int().min(0) }).optional(),
-});
-export type MediaFacts = z.infer<typeof MediaFacts>;
 
 /** What happens around one task. */
 export interface TaskContext {

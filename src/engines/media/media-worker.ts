@@ -1,6 +1,6 @@
 /**
- * Entry file of the library's media process: takes one task as its argument, works, prints
- * lines of JSON (`progress`, then `result` or `error`) and ends. It holds foreign data and native
+ * Entry file of the library's media process: takes one task and the folder of the library's package
+ * as its arguments, works, prints lines of JSON (`progress`, then `result` or `error`) and ends. It holds foreign data and native
  * decoders, and nothing else: no environment, no network, no secrets.
  */
 import { closeSync, openSync, writeSync } from 'node:fs';
@@ -8,12 +8,12 @@ import type * as api from 'node-av/api';
 import type * as constants from 'node-av/constants';
 import type * as lib from 'node-av/lib';
 import type { MediaInput } from './container.ts';
+import type { MediaFacts } from './media-facts.ts';
 import {
   type AudioTask,
   type LookTask,
   MAX_FRAME_PIXELS,
   type Measured,
-  type MediaFacts,
   type MediaTask,
   SPEECH_BYTES_PER_SECOND,
   SPEECH_RATE,
@@ -23,7 +23,7 @@ import {
   shownVideo,
   stillFilter,
 } from './media-task.ts';
-import { useEnginePackages } from '../local/engine-loader.ts';
+import { importFrom } from '../local/package-imports.ts';
 import type { WorkerLine } from './node-av.ts';
 
 type Av = typeof api & { readonly lib: typeof lib; readonly constants: typeof constants };
@@ -45,8 +45,8 @@ function print(line: WorkerLine): void {
   writeSync(1, `${JSON.stringify(line)}\n`);
 }
 
-async function loadAv(dataFolder: string | undefined): Promise<Av> {
-  useEnginePackages('media', dataFolder);
+async function loadAv(folder: string): Promise<Av> {
+  importFrom(folder, ['node-av']);
   const [main, lower, constants] = await Promise.all([
     import('node-av/api'),
     import('node-av/lib'),
@@ -324,9 +324,9 @@ async function run(av: Av, task: MediaTask): Promise<MediaFacts | void> {
 
 async function main(): Promise<void> {
   // Written by the parent, which is of the same version.
-  const [, , given = '', dataFolder] = process.argv;
+  const [, , given = '', folder = ''] = process.argv;
   const task = JSON.parse(given) as MediaTask;
-  const av = await loadAv(dataFolder || undefined);
+  const av = await loadAv(folder);
   print({ type: 'result', result: (await run(av, task)) ?? null });
 }
 
@@ -335,10 +335,7 @@ main().then(
   () => process.exit(0),
   (error: unknown) => {
     const code = error instanceof Error && 'code' in error ? error.code : undefined;
-    const isMissing =
-      code === 'ERR_MODULE_NOT_FOUND' ||
-      code === 'ERR_DLOPEN_FAILED' ||
-      code === 'SERVICE_UNAVAILABLE';
+    const isMissing = code === 'ERR_MODULE_NOT_FOUND' || code === 'ERR_DLOPEN_FAILED';
     const message = error instanceof Error ? error.message : String(error);
     print({ type: isMissing ? 'missing' : 'error', message });
     process.exit(1);

@@ -11,8 +11,8 @@ import { type Log, reasonOf } from '../../core/log.ts';
 import { JobQueue } from '../../core/job-queue.ts';
 import { endsWhole, filmTypeOf, inspectMedia } from './container.ts';
 import { type VideoEncoder, ffmpegTool } from './ffmpeg.ts';
+import type { MediaFacts } from './media-facts.ts';
 import {
-  type MediaFacts,
   type MediaTask,
   type MediaTool,
   SPEECH_BYTES_PER_SECOND,
@@ -23,7 +23,8 @@ import { nodeAvTool } from './node-av.ts';
 import { runSandboxed } from './sandbox.ts';
 
 export { CONTAINER_TYPES, inspectMedia } from './container.ts';
-export { type MediaFacts, SPEECH_BYTES_PER_SECOND } from './media-task.ts';
+export type { MediaFacts } from './media-facts.ts';
+export { SPEECH_BYTES_PER_SECOND } from './media-task.ts';
 export { videoEngine } from './video-engine.ts';
 export {
   type CreateAnswer,

@@ -2,7 +2,9 @@
 import { fileURLToPath } from 'node:url';
 import { z } from 'zod';
 import { siblingUrl } from '../../core/sibling.ts';
-import { MediaFacts, type MediaTool, ToolFailure, toolFailure } from './media-task.ts';
+import { findPackages, missingPackages, packageSet } from '../local/engine-packages.ts';
+import { MediaFacts } from './media-facts.ts';
+import { type MediaTool, ToolFailure, toolFailure } from './media-task.ts';
 import { runSandboxed } from './sandbox.ts';
 
 /** The worker's own heap is small; decoders work outside it. */
@@ -26,15 +28,18 @@ function parseLine(line: string): WorkerLine | undefined {
 }
 
 /** `node` is the path of the runtime; the package may be in the data folder. */
-export function nodeAvTool(node: string, dataFolder = ''): MediaTool {
+export function nodeAvTool(node: string, dataFolder?: string): MediaTool {
   const entry = fileURLToPath(siblingUrl(import.meta.url, 'media-worker'));
+  const packages = packageSet('media');
   return {
     name: 'node-av',
     run: async (task, context) => {
+      const folder = findPackages(packages, dataFolder);
+      if (folder === undefined) throw new ToolFailure('missing', missingPackages('media'));
       let last: WorkerLine | undefined;
       const outcome = await runSandboxed({
         command: node,
-        args: [`--max-old-space-size=${HEAP_MB}`, entry, JSON.stringify(task), dataFolder],
+        args: [`--max-old-space-size=${HEAP_MB}`, entry, JSON.stringify(task), folder],
         ...context,
         onLine: (text) => {
           const line = parseLine(text);

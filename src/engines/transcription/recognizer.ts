@@ -140,8 +140,13 @@ export class Recognizer {
     throw new Fault('INVALID_REQUEST', { message });
   }
 
-  /** What is said in a file of raw samples. Not reentrant. */
-  async recognizeFile(file: FileHandle, hearing: Hearing, signal: AbortSignal): Promise<Segment[]> {
+  /** What is said in a file of raw samples, told piece by piece as it is heard. Not reentrant. */
+  async recognizeFile(
+    file: FileHandle,
+    hearing: Hearing,
+    signal: AbortSignal,
+    onSegment?: (segment: Segment) => void,
+  ): Promise<Segment[]> {
     const samples = Math.floor((await file.stat()).size / 2);
     const { vadPath } = this.#settings;
     const ranges =
@@ -155,7 +160,9 @@ export class Recognizer {
       const heard = await this.#recognize(await readSamples(file, range), hearing);
       if (heard.text === '') continue;
       const [start, end] = [range.start / SPEECH_RATE, range.end / SPEECH_RATE];
-      segments.push({ id: segments.length, start, end, ...heard });
+      const segment = { id: segments.length, start, end, ...heard };
+      segments.push(segment);
+      onSegment?.(segment);
     }
     return segments;
   }

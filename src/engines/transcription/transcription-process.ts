@@ -1,7 +1,7 @@
 /**
  * Entry file of the transcription child. It speaks as OpenAI does: `POST /v1/audio/transcriptions`
  * (and `/v1/audio/translations`, which writes in English)
- * with multipart `file`, `model`, `language`, `response_format` (json, text, verbose_json).
+ * with multipart `file`, `model`, `language`, `response_format` (json, text, verbose_json), `stream`.
  *
  * Any media goes in: its sound is extracted in the sandbox, speech is found, and each piece is
  * recognised by itself, so that length costs time and not memory.
@@ -27,10 +27,14 @@ import { Media } from '../media/media.ts';
 import { type Hearing, Recognizer, type Segment, type Sherpa, SpeechModel } from './recognizer.ts';
 
 const MAX_UPLOAD_BYTES = 500_000_000;
-const MAX_WAITING = 16;
-/** The rest is for others. */
-const MAX_WAITING_OF_CALLER = 12;
 const RETRY_AFTER_SECONDS = 10;
+/** One recording at a time. What a caller may not fill of the line is for others. */
+const QUEUE = {
+  running: 1,
+  waiting: 16,
+  waitingOfCaller: 12,
+  retryAfterSeconds: RETRY_AFTER_SECONDS,
+};
 const PERCENT = 100;
 
 const ReadyModel = z.object({ model: SpeechModel, vadPath: z.string().optional() });
@@ -57,6 +61,7 @@ const Fields = z.object({
     .or(z.literal(''))
     .default(''),
   response_format: z.enum(['json', 'text', 'verbose_json']).default('json'),
+  stream: z.enum(['true', 'false']).default('false'),
   // Of repeated fields the last counts, and who wishes for words names them last.
   'timestamp_granularities[]': z
     .enum(['segment'], 'Must be segment: words have no times here')
@@ -77,12 +82,7 @@ serveLocal(async (given, report, dataFolder) => {
   const programs = { ffmpeg, ffprobe, searchPath, dataFolder };
   const media = await Media.open({ ...programs, log: childLog(), clock: systemClock() });
   await media.tryOut(root);
-  const queue = new JobQueue({
-    running: 1,
-    waiting: MAX_WAITING,
-    waitingOfCaller: MAX_WAITING_OF_CALLER,
-    retryAfterSeconds: RETRY_AFTER_SECONDS,
-  });
+  const queue = new JobQueue(QUEUE);
   let recognizer: Recognizer | undefined;
   let fetching: { fraction: number; remainingMs: number | null } | undefined;
 
@@ -104,15 +104,18 @@ serveLocal(async (given, report, dataFolder) => {
     if (path === undefined) {
       throw new Fault('INVALID_REQUEST', { message: 'The field "file" is missing' });
     }
-    const { language, response_format: format } = fieldsIn(upload, Fields);
+    const { language, response_format: format, stream } = fieldsIn(upload, Fields);
     const hearing = { language, task };
     recognizer.requireAble(hearing);
     const pcm = join(directory, 'speech.pcm');
     const { durationMs } = await media.extractAudio(path, pcm, maxSeconds, { signal });
     const file = await open(pcm, 'r');
     try {
-      const work = (): Promise<Segment[]> => recognizer.recognizeFile(file, hearing, signal);
-      answer(response, { format, task, durationMs }, await queue.run(work, signal, caller));
+      const tell = stream === 'true' ? segmentEvents(response) : undefined;
+      const work = (): Promise<Segment[]> => recognizer.recognizeFile(file, hearing, signal, tell);
+      const segments = await queue.run(work, signal, caller);
+      if (stream === 'true') endEvents(response, segments);
+      else answer(response, { format, task, durationMs }, segments);
     } finally {
       await file.close();
     }
@@ -175,6 +178,31 @@ function mainLanguage(segments: readonly Segment[]): string {
   return best?.[0] ?? '';
 }
 
+const EVENTS = { 'content-type': 'text/event-stream' };
+
+/** Sends each segment as an event; the head leaves with the first one, so that a failure before it is a status. */
+function segmentEvents(response: ServerResponse): (segment: Segment) => void {
+  return ({ id, text }) => {
+    if (!response.headersSent) response.writeHead(200, EVENTS);
+    // A piece of sound has few of them: what a slow reader leaves waiting is its text.
+    sendEvent(response, { type: 'transcript.text.delta', delta: id === 0 ? text : ` ${text}` });
+  };
+}
+
+function endEvents(response: ServerResponse, segments: readonly Segment[]): void {
+  if (!response.headersSent) response.writeHead(200, EVENTS);
+  sendEvent(response, { type: 'transcript.text.done', text: textOf(segments) });
+  response.end();
+}
+
+function sendEvent(response: ServerResponse, event: object): void {
+  response.write(`data: ${JSON.stringify(event)}\n\n`);
+}
+
+function textOf(segments: readonly Segment[]): string {
+  return segments.map(({ text }) => text).join(' ');
+}
+
 interface AnswerForm {
   readonly format: z.infer<typeof Fields>['response_format'];
   readonly task: Hearing['task'];
@@ -186,7 +214,7 @@ function answer(
   { format, task, durationMs }: AnswerForm,
   segments: readonly Segment[],
 ): void {
-  const text = segments.map((segment) => segment.text).join(' ');
+  const text = textOf(segments);
   if (format === 'text') {
     return answerBytes(response, 200, 'text/plain; charset=utf-8', Buffer.from(text));
   }

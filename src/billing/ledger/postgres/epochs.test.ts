@@ -8,6 +8,7 @@ import { systemIds } from '../../../core/ids.ts';
 import { silentLog } from '../../../core/log.ts';
 import { usdToNano } from '../../../core/money.ts';
 import { TestClock } from '../../../../test/support/test-clock.ts';
+import { type LogLine, memoryLog } from '../../../../test/support/memory-log.ts';
 import { TestLedger, bill } from '../../../../test/support/test-ledger.ts';
 import { type Store, StoreUnavailable } from '../../../db/db.ts';
 import { Heartbeats } from './epochs.ts';
@@ -169,6 +170,48 @@ describe('a process in the ledger (postgres)', () => {
     await until(clock, async () => (await rowsOf(store)) === 0);
     assert.equal((await other.balances('a')).usdNano, usdToNano('99.99'));
     assert.deepEqual((await other.audit()).differences, []);
+  });
+
+  test('what a process had that has ended for sure is settled and given back at once', async (t) => {
+    const url = await fixture.freshUrl();
+    const [store, own] = [
+      await fixture.open(LEDGER_MIGRATIONS, url),
+      await fixture.open(LEDGER_MIGRATIONS, url),
+    ];
+    const [folder, lines]: [string, LogLine[]] = [newFolder(), []];
+    const parts = { clock: new TestClock(), ids: systemIds(), journalFolder: folder };
+    const ended = new TestLedger({ ...parts, store: own, processId: 'p1', log: silentLog });
+    await ended.start();
+    const [heir, another] = ['p2', 'p11'].map(
+      (processId) => new TestLedger({ ...parts, store, processId, log: memoryLog(lines) }),
+    ) as [TestLedger, TestLedger];
+    for (const ledger of [heir, another]) {
+      await ledger.start();
+      ledgers.push(ledger);
+    }
+    await fund(heir, store);
+    const [first, second] = [
+      await ended.hold(holdRequest('r1')),
+      await ended.hold(holdRequest('r2')),
+    ];
+    assert.ok(first.ok && second.ok);
+    assert.ok((await another.hold(holdRequest('r3'))).ok);
+    // Its database is away while it settles, and when it ends.
+    for (const name of ['query', 'transaction'] as const) {
+      t.mock.method(own, name, () => Promise.reject(new StoreUnavailable('away')));
+    }
+    await ended.settle(bill(parts.clock, 'r1', CENT), first.hold);
+    await ended.stop();
+    await heir.holds.processEnded('p1');
+    assert.equal((await heir.balances('a')).usdNano, usdToNano('99.99'));
+    const epochs = await store.query('SELECT DISTINCT epoch_id FROM ledger_hold');
+    assert.deepEqual(epochs, [{ epoch_id: 'p11' }]);
+    // Out of its lease, not late.
+    assert.deepEqual(
+      lines.filter(({ level }) => level !== 'info'),
+      [],
+    );
+    assert.deepEqual((await heir.audit()).differences, []);
   });
 
   test('two processes that close one epoch at once give every hold back', async () => {

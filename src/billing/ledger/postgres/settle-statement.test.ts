@@ -14,6 +14,8 @@ import type { UsageStatus } from '../records.ts';
 import type { LeasedHold } from './lease.ts';
 import { type LeaseSettle, settleFromLeases } from './settle-statement.ts';
 
+/** All that means something in the literal of a record or of an array. */
+const REPLICA = String.raw`"a" \b\, {c} (d), NULL 'é' 😀` + '\n';
 const STATUSES: readonly UsageStatus[] = ['completed', 'aborted', 'failed', 'expired'];
 
 test('a settle alone is as one of many', async () => {
@@ -37,7 +39,7 @@ test('a settle alone is as one of many', async () => {
   function settleOf(hold: LeasedHold, cost: bigint, status: UsageStatus, hasMore: boolean) {
     const { accountId, requestId, lease, allowanceId, budgetIds } = hold;
     const { usage } = bill(clock, requestId, nano(cost), { accountId });
-    const more = hasMore ? { replica: 'r', firstTokenMs: 3.6, extras: { searches: 2 } } : {};
+    const more = hasMore ? { replica: REPLICA, firstTokenMs: 3.6, extras: { searches: 2 } } : {};
     const settle: LeaseSettle = {
       request: { costNano: nano(cost), usage: { ...usage, ...more, status } },
       leaseId: lease?.id ?? requestId,

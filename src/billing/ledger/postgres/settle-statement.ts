@@ -61,6 +61,16 @@ const RECEIPT = {
 } as const;
 type ReceiptField = keyof typeof RECEIPT;
 const FIELDS = Object.keys(RECEIPT) as ReceiptField[]; // its own
+/** The attributes of the type `ledger_settle`, in their order; other ones are another type. */
+const ITEM_FIELDS: readonly (keyof Item)[] = [
+  'seq',
+  'lease_id',
+  'allowance_id',
+  'budget_ids',
+  'is_last',
+  'is_late',
+  ...FIELDS,
+];
 
 const INSERT_USAGE = `INSERT INTO ledger_usage (request_id, day, created_ms, account_id, key_id, kind,
     model_id, replica, attempts, prompt_tokens, completion_tokens, cached_tokens, cache_write_tokens,
@@ -78,27 +88,26 @@ const dailyLeft = (
 ): string => `CASE WHEN coalesce(a.daily_allocation_day, ${day}) = ${day}
       THEN a.daily_allocation_nano ELSE 0 END - CASE WHEN a.daily_day = ${day} THEN a.daily_spent_nano ELSE 0 END`;
 
+const lockCaps = (ids: string): string => `, cap AS MATERIALIZED (
+  SELECT w.id, w.period_start_ms FROM ledger_allowance w
+  WHERE w.id IN (${ids}) AND (SELECT count(*) FROM account) > 0
+  ORDER BY w.id FOR UPDATE
+)`;
+
 /**
  * `item` are the settles, `lease` the rows that they come out of as they stand under their lock,
  * `done` the settles that are charged now, `change` what each lease loses by them.
  */
-const settleSql = (capIds: string): string => `WITH item AS MATERIALIZED (
-  SELECT * FROM json_to_recordset($1::json) AS i(seq bigint, lease_id text, allowance_id text,
-    budget_ids text, is_last boolean, is_late boolean,
-    ${FIELDS.map((field) => `${field} ${RECEIPT[field]}`).join(', ')})
+const settleSql = (capIds: string | undefined): string => `WITH item AS MATERIALIZED (
+  SELECT * FROM unnest($1::ledger_settle[]) AS i
 ), account AS MATERIALIZED (
   SELECT a.id, a.balance_nano, a.daily_day, ${dailyLeft('$2')} AS daily_left
   FROM ledger_account a WHERE a.id IN (SELECT account_id FROM item) ORDER BY a.id FOR UPDATE
-), cap AS MATERIALIZED (
-  SELECT w.id, w.period_start_ms FROM ledger_allowance w
-  WHERE w.id IN (${capIds})
-    AND (SELECT count(*) FROM account) > 0
-  ORDER BY w.id FOR UPDATE
-), lease AS MATERIALIZED (
+)${capIds === undefined ? '' : lockCaps(capIds)}, lease AS MATERIALIZED (
   SELECT h.request_id AS id, h.account_id, h.usd_nano, h.daily_nano, h.daily_day, h.allowance_id,
     h.allowance_start_ms, h.budget_ids, h.created_ms
   FROM ledger_hold h WHERE h.request_id IN (SELECT lease_id FROM item)
-    AND (SELECT count(*) FROM cap) >= 0
+    AND (SELECT count(*) FROM ${capIds === undefined ? 'account' : 'cap'}) >= 0
   ORDER BY h.request_id FOR UPDATE
 ), usage AS (
   ${INSERT_USAGE}
@@ -144,7 +153,8 @@ const settleSql = (capIds: string): string => `WITH item AS MATERIALIZED (
 )`;
 
 const CAPS_OF_KEYS = 'SELECT allowance_id FROM item WHERE allowance_id IS NOT NULL';
-const SETTLE = settleSql(CAPS_OF_KEYS);
+const SETTLE = settleSql(undefined);
+const SETTLE_CAPS = settleSql(CAPS_OF_KEYS);
 const SETTLE_BUDGETS = settleSql(`${CAPS_OF_KEYS} UNION
     SELECT b.id FROM item CROSS JOIN LATERAL json_array_elements_text(budget_ids::json) AS b (id)
     WHERE budget_ids IS NOT NULL`);
@@ -291,15 +301,13 @@ export async function settleFromLeases(
     hasTags ||= settle.request.usage.metadata !== undefined;
   }
   const sql =
-    (hasBudgets ? SETTLE_BUDGETS : SETTLE) +
+    (hasBudgets ? SETTLE_BUDGETS : hasCaps ? SETTLE_CAPS : SETTLE) +
     (hasDaily ? POST_DAILY : '') +
     (hasBudgets ? COUNT_BUDGETS : hasCaps ? COUNT_CAPS : '') +
     (hasTags ? ADD_TO_TAGS : '') +
     (hasLate ? FORGET_SUMS : '') +
     SETTLED_ROWS;
-  return settlementsOf(
-    await tx.query<SettledRow>(sql, [JSON.stringify(items), dayOf(nowMs), nowMs]),
-  );
+  return settlementsOf(await tx.query<SettledRow>(sql, [arrayOf(items), dayOf(nowMs), nowMs]));
 }
 
 function isSimple(
@@ -326,6 +334,37 @@ function settlementsOf(rows: readonly SettledRow[]): ReadonlyMap<string, Settlem
 
 type Item = ReturnType<typeof itemOf>;
 
+/**
+ * The literal of an array of `ledger_settle`, which PostgreSQL reads in a quarter of the time that it
+ * takes for objects of JSON. Null is nothing at all; quotes and backslashes of a text are escaped for
+ * its record, and what escapes them for the array.
+ */
+function arrayOf(items: readonly Item[]): string {
+  let text = '{';
+  for (const item of items) {
+    text += text === '{' ? '"(' : ',"(';
+    let separator = '';
+    for (const field of ITEM_FIELDS) {
+      const value = item[field];
+      text += separator;
+      separator = ',';
+      if (typeof value === 'string') text += `\\"${escaped(value)}\\"`;
+      else if (value !== null) text += String(value);
+    }
+    text += ')"';
+  }
+  return `${text}}`;
+}
+
+const SPECIAL = /["\\]/g;
+const ESCAPED = { '"': String.raw`\\\"`, '\\': String.raw`\\\\` } as const;
+
+function escaped(text: string): string {
+  // Nearly no text has one, and to look for a letter is quicker.
+  if (!text.includes('"') && !text.includes('\\')) return text;
+  return text.replaceAll(SPECIAL, (one) => ESCAPED[one as keyof typeof ESCAPED]); // matched above
+}
+
 function itemOf(settle: LeaseSettle, seq: number, nowMs: number) {
   const { usage } = settle.request;
   const day = dayOf(usage.createdMs);
@@ -336,9 +375,9 @@ function itemOf(settle: LeaseSettle, seq: number, nowMs: number) {
     budget_ids: settle.budgetIds === undefined ? null : JSON.stringify(settle.budgetIds),
     is_last: settle.isLast,
     is_late: nowMs - day * DAY_MS >= LATE_AFTER_MS,
-    usd: String(settle.usdNano),
-    diem: String(settle.dailyNano),
-    reserved: String(settle.reservedNano),
+    usd: settle.usdNano,
+    diem: settle.dailyNano,
+    reserved: settle.reservedNano,
     request_id: usage.requestId,
     day,
     created_ms: usage.createdMs,

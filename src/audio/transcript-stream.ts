@@ -1,0 +1,262 @@
+/**
+ * A transcript that is sent while it is written, as the events of OpenAI's stream: what an engine says
+ * of a piece of sound leaves as it comes. An engine that does not stream gives its piece as one.
+ *
+ * It reads what engines stream and writes what callers read; which piece comes next, and what is
+ * charged, is `sell-transcription.ts`'s.
+ */
+import { z } from 'zod';
+import type { Clock } from '../core/clock.ts';
+import type {
+  EngineCall,
+  EngineHead,
+  EngineOutcome,
+  EngineRun,
+  EngineSink,
+  Engines,
+} from '../engines/engines.ts';
+import { AnswerStream, KEEP_ALIVE } from '../http/answer-stream.ts';
+import type { RequestContext } from '../http/request-context.ts';
+import { SseEvents } from '../http/sse-events.ts';
+
+export const TRANSCRIPT_EVENTS = 'text/event-stream; charset=utf-8';
+const EVENTS = 'text/event-stream';
+const DONE = '[DONE]';
+const MS = 1_000;
+/** An event is some words; the last one is all of them. */
+const MAX_EVENT_BYTES = 1024 * 1024;
+
+/** What engines send: the events of OpenAI, or the chunks of a chat, as vLLM does it. */
+const Event = z.object({
+  type: z.string().optional().catch(undefined),
+  delta: z.string().optional().catch(undefined),
+  text: z.string().optional().catch(undefined),
+  choices: z
+    .array(z.object({ delta: z.object({ content: z.string().nullish() }).optional() }))
+    .optional()
+    .catch(undefined),
+  error: z.unknown().optional(),
+});
+
+/** What was charged for: begun seconds are whole ones here, and not in the price. */
+export function durationUsage(durationMs: number) {
+  return { type: 'duration', seconds: Math.ceil(durationMs / MS) } as const;
+}
+
+export interface TranscriptStreamOptions {
+  readonly context: RequestContext;
+  readonly clock: Clock;
+  /** Sets the headers: they leave with the first words. */
+  readonly head: () => void;
+}
+
+/** How an engine is asked for one piece. */
+interface PieceCall {
+  readonly engines: Engines;
+  readonly call: EngineCall;
+  /** What is more is no transcript. */
+  readonly maxCharacters: number;
+  /** Comes before its words. */
+  readonly onHead: (head: EngineHead) => void;
+}
+
+/** What became of one piece. */
+export interface StreamedPiece {
+  readonly outcome: EngineOutcome;
+  /** The whole answer of an engine that does not stream; nothing of it has left. */
+  readonly body: Buffer | undefined;
+  /** Why what was streamed is no transcript. */
+  readonly problem: string | undefined;
+}
+
+export class TranscriptStream {
+  readonly #answer: AnswerStream;
+  #engineRun: EngineRun | undefined;
+  /** What has left: the events together. */
+  text = '';
+  /** Words of the running piece have left. */
+  hasPiece = false;
+  /** It leaves before the next words, and not at the end of a piece. */
+  #space = '';
+
+  constructor({ context, clock, head }: TranscriptStreamOptions) {
+    this.#answer = new AnswerStream({
+      context,
+      clock,
+      head,
+      type: TRANSCRIPT_EVENTS,
+      resume: () => this.#engineRun?.resume(),
+      keepAlive: KEEP_ALIVE,
+    });
+  }
+
+  /** Whether the status has left. */
+  get hasBegun(): boolean {
+    return this.#answer.hasBegun;
+  }
+
+  /** The caller reads slower than the engine writes. */
+  get isBlocked(): boolean {
+    return this.#answer.isBlocked;
+  }
+
+  /** Begins the next piece: its words are a space from those before. */
+  beginPiece(): void {
+    this.hasPiece = false;
+    this.#space = '';
+  }
+
+  /** Sends words of the running piece; `false` while the caller does not read. */
+  say(words: string): boolean {
+    const before = this.hasPiece ? this.#space : this.text === '' ? '' : ' ';
+    const given = this.hasPiece ? words : words.trimStart();
+    const said = given.trimEnd();
+    if (said === '') {
+      if (this.hasPiece) this.#space += given;
+      return !this.isBlocked;
+    }
+    const delta = before + said;
+    this.#space = given.slice(said.length);
+    this.hasPiece = true;
+    this.text += delta;
+    return this.#answer.write(eventOf({ type: 'transcript.text.delta', delta }));
+  }
+
+  /** Asks an engine for the running piece, and sends what it streams. */
+  async hear({ engines, call, maxCharacters, onHead }: PieceCall): Promise<StreamedPiece> {
+    const abort = () => this.#engineRun?.abort();
+    const sink = new PieceSink({ stream: this, maxCharacters, abort, onHead });
+    this.#engineRun = engines.run(call, sink);
+    const outcome = await this.#engineRun.outcome;
+    return { outcome, ...sink.end(outcome.ok) };
+  }
+
+  /** The last event, of a text that is charged. */
+  done(durationMs: number, cost: object): Buffer {
+    const usage = durationUsage(durationMs);
+    return eventOf({ type: 'transcript.text.done', text: this.text, usage, cost });
+  }
+
+  /** The event of a failure, after which nothing comes. */
+  fail(error: { readonly message: string; readonly code: string }): void {
+    this.#answer.end(eventOf({ type: 'error', error: { ...error, param: null } }));
+  }
+
+  begin(): void {
+    this.#answer.begin();
+  }
+
+  /** Everything with its end, for the retries. */
+  kept(last: Buffer): Buffer | undefined {
+    return this.#answer.kept(last);
+  }
+
+  end(last: Buffer): void {
+    this.#answer.end(last);
+  }
+
+  /** Call this whatever became of it. */
+  close(): void {
+    this.#answer.close();
+  }
+}
+
+interface PieceSinkParts extends Pick<PieceCall, 'maxCharacters' | 'onHead'> {
+  readonly stream: TranscriptStream;
+  readonly abort: () => void;
+}
+
+/** Hears one answer of an engine. */
+class PieceSink implements EngineSink {
+  readonly #parts: PieceSinkParts;
+  readonly #events = new SseEvents(MAX_EVENT_BYTES);
+  #whole: Buffer[] | undefined;
+  #characters = 0;
+  #isDone = false;
+  #problem: string | undefined;
+
+  constructor(parts: PieceSinkParts) {
+    this.#parts = parts;
+  }
+
+  onHead(head: EngineHead): void {
+    this.#parts.onHead(head);
+    const isStream = String(head.headers['content-type'] ?? '')
+      .toLowerCase()
+      .startsWith(EVENTS);
+    if (!isStream) this.#whole = [];
+  }
+
+  onChunk(chunk: Buffer): boolean {
+    if (this.#whole !== undefined) {
+      this.#whole.push(chunk);
+      return true;
+    }
+    if (this.#problem !== undefined) return true;
+    if (!this.#events.push(chunk)) return this.#refuse('An event is too long');
+    return this.#takeAll();
+  }
+
+  /** What is left at the end of the answer; a stream has to say that it has ended. */
+  end(isComplete: boolean): Pick<StreamedPiece, 'body' | 'problem'> {
+    const body = this.#whole && Buffer.concat(this.#whole);
+    if (isComplete && body === undefined && this.#problem === undefined) {
+      const last = this.#events.finish();
+      if (last !== undefined) this.#take(last.bytes.toString('utf8', last.start, last.end));
+      if (!this.#isDone) this.#problem ??= 'The transcript broke off';
+    }
+    return { body, problem: this.#problem };
+  }
+
+  #takeAll(): boolean {
+    let goesOn = true;
+    for (let event = this.#events.next(); event !== undefined; event = this.#events.next()) {
+      goesOn = this.#take(event.bytes.toString('utf8', event.start, event.end));
+      if (this.#problem !== undefined) return true;
+    }
+    return goesOn;
+  }
+
+  #take(data: string): boolean {
+    if (data === DONE) {
+      this.#isDone = true;
+      return true;
+    }
+    const event = parse(data);
+    if (event === undefined) return this.#refuse('An event is no JSON object');
+    if (event.error !== undefined && event.error !== null) return this.#refuse('It says an error');
+    if (event.type === 'transcript.text.done') {
+      this.#isDone = true;
+      // Whoever has sent no words has them all here.
+      return this.#parts.stream.hasPiece ? true : this.#say(event.text ?? '');
+    }
+    if (event.type === 'transcript.text.delta') return this.#say(event.delta ?? '');
+    return this.#say(event.choices?.[0]?.delta?.content ?? '');
+  }
+
+  #say(words: string): boolean {
+    this.#characters += words.length;
+    // A model that repeats itself without end.
+    if (this.#characters > this.#parts.maxCharacters)
+      return this.#refuse('It says more than anybody can');
+    return this.#parts.stream.say(words);
+  }
+
+  #refuse(problem: string): boolean {
+    this.#problem = problem;
+    this.#parts.abort();
+    return true;
+  }
+}
+
+function parse(data: string): z.infer<typeof Event> | undefined {
+  try {
+    return Event.safeParse(JSON.parse(data)).data;
+  } catch {
+    return undefined; // it is no JSON
+  }
+}
+
+function eventOf(event: object): Buffer {
+  return Buffer.from(`data: ${JSON.stringify(event)}\n\n`);
+}

@@ -1,0 +1,42 @@
+/**
+ * One process of a run: `node test/run-files.ts <list> <folder>`. Takes the next file of the list,
+ * runs it as a suite, and so on until none is left or it has become large: what it starts then takes
+ * longer to start than another process. The processes of a run share the list and the folder in which
+ * a file of a number says that it is taken, so that none waits for another.
+ *
+ * What a file sets up outside of its suites ends with the file.
+ */
+import { closeSync, openSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { suite, test } from 'node:test';
+import { pathToFileURL } from 'node:url';
+
+/** Of one file. */
+const TIMEOUT_MS = 600_000;
+/** Of this process: to start another one copies the table of its pages. */
+const MAX_RESIDENT_BYTES = 700_000_000;
+
+const [list = '', taken = ''] = process.argv.slice(2);
+const files = readFileSync(list, 'utf8').split('\n').filter(Boolean);
+
+// While this test runs the process does not end between two files, and afterwards whatever they left.
+await test('files', { timeout: Infinity }, async () => {
+  for (const [number, file] of files.entries()) {
+    if (!take(number)) continue;
+    await suite(file, { timeout: TIMEOUT_MS }, async () => {
+      await import(pathToFileURL(file).href);
+    });
+    if (process.memoryUsage.rss() > MAX_RESIDENT_BYTES) return;
+  }
+});
+
+/** Whether no other process has taken it. */
+function take(number: number): boolean {
+  try {
+    closeSync(openSync(join(taken, String(number)), 'wx'));
+    return true;
+  } catch (error) {
+    if (error instanceof Error && 'code' in error && error.code === 'EEXIST') return false;
+    throw error;
+  }
+}
