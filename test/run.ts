@@ -49,6 +49,7 @@ const FEW_FILES = 16;
 const SLOWEST = [
   'test/e2e/fuzz.test.ts',
   'test/e2e/console.test.ts',
+  'test/e2e/slow-readers.test.ts',
   'test/e2e/docs-browser.test.ts',
   'test/e2e/media.test.ts',
   'test/e2e/several-processes.test.ts',

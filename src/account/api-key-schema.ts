@@ -128,13 +128,17 @@ export const ApiKeyItem = z
     id: z.string().describe('Id of the key; it is no secret.'),
     apiKeyType: KIND.describe('INFERENCE keys call models; ADMIN keys also manage the account.'),
     description: z.string().describe('What the key is for.'),
+    parentId: z
+      .string()
+      .nullable()
+      .describe('The key that made it, if one did: see `/key/children`.'),
     createdAt: Time,
     expiresAt: Time.nullable().describe('When it stops; ISO 8601, UTC. Null is never.'),
     lastUsedAt: Time.nullable().describe('Up to 20 seconds old where several servers run.'),
     last6Chars: z.string().describe('End of the secret, to tell keys apart.'),
     consumptionLimits: Limits.describe('What the key may spend a period.'),
     limitPeriod: PERIOD.describe(
-      'When spending starts again from zero: each day (EPOCH), each month, never. All in UTC.',
+      'When spending starts again from zero: each day (EPOCH), each week on Monday, each month, never. All in UTC.',
     ),
     modelPrivacy: PRIVACY.describe(
       'Which models by their privacy: every one, text models that are private, or private ones only.',
@@ -212,6 +216,7 @@ export const KEY: ApiKeyItem = {
   id: 'key_019aa3f1c0de',
   apiKeyType: 'INFERENCE',
   description: 'ci',
+  parentId: null,
   createdAt: '2026-11-21T04:00:00.000Z',
   expiresAt: null,
   lastUsedAt: null,

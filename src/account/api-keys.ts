@@ -230,6 +230,7 @@ export function itemOf({ key, trailingSevenDays, currentPeriod }: KeyReport): Ap
     id: key.id,
     apiKeyType: key.kind,
     description: key.description,
+    parentId: key.parentId ?? null,
     createdAt: isoTime(key.createdMs),
     expiresAt: timeOf(key.expiresMs),
     lastUsedAt: timeOf(key.lastUsedMs),

@@ -147,8 +147,8 @@ describe('budgets and child keys', () => {
     assert.equal((await chat(above)).status, 402);
     const list = await manage('GET', '/key/children', undefined, above);
     assert.deepEqual(
-      list.body.data.map((key: { id: string }) => key.id),
-      [id],
+      list.body.data.map((key: { id: string; parentId: string }) => [key.id, key.parentId]),
+      [[id, parent.body.data.id]],
     );
     const grandchild = await manage('POST', '/key/children', { description: 'tool' }, child);
     const tool = grandchild.body.data.apiKey;

@@ -228,7 +228,7 @@ function noteCost({ context: { notes }, replica }: Run, costNano: Nano): void {
 function sayHeaders(run: Run, remainingNano: Nano): void {
   const { parts, context, model, deprecation, rate, sale, replica, attempts } = run;
   const facts = { model, deprecation, rate, sale, replica, attempts, remainingNano };
-  context.setAll(new AnswerHeaders(parts).answered(facts));
+  new AnswerHeaders(parts).answered(facts, context.answerHeaders);
 }
 
 function transcriptOf(

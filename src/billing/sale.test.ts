@@ -9,7 +9,7 @@ import { seededIds } from '../../test/support/seeded-ids.ts';
 import { TestClock } from '../../test/support/test-clock.ts';
 import { Fault } from '../core/faults.ts';
 import { silentLog } from '../core/log.ts';
-import { type Nano, ZERO, usdToNano } from '../core/money.ts';
+import { type Nano, ZERO, formatUsd, nano, usdToNano } from '../core/money.ts';
 import { type Caller, walletCaller } from '../identity/identity.ts';
 import { LEDGER_MIGRATIONS, Ledger, NO_TOKENS, usageTags } from './ledger/ledger.ts';
 import { STORE_MIGRATIONS, StoreUnavailable, claimOnce, isShared } from '../db/db.ts';
@@ -109,6 +109,53 @@ for (const dialect of ['sqlite', 'postgres'] as const) {
       const limited = sales.sell(requestOf('d', caller, 10, CENT), async () => undefined);
       await assert.rejects(limited, (error) => error instanceof Fault && error.status === 429);
       assert.deepEqual(paid, ['paid']);
+    });
+
+    test('of a payment as much is wanted as the hold lacks, and none for what is free', async () => {
+      const { store, ledger, sales, credit } = await open();
+      const wanted: bigint[] = [];
+      const caller = paying('1', async (amount) => {
+        wanted.push(amount);
+        await credit(`payment ${wanted.length}`, usdToNano('0.5'));
+      });
+      const sell = (id: string, price: Nano) =>
+        sales.sell(requestOf(id, { ...caller, isBatch: true }, 0, price), (sale) =>
+          sale.settle({ costNano: price, status: 'completed' }),
+        );
+      await sell('new', CENT);
+      await sell('rich', CENT);
+      await sell('free', ZERO);
+      await sales.sell(requestOf('holds', { ...WALLET, isBatch: true }, 0, usdToNano('1')), () =>
+        sell('beside', usdToNano('0.9')),
+      );
+      const owed = { accountId: WALLET.accountId, id: 'reversal', note: '' } as const;
+      await store.transaction((tx) =>
+        ledger.reverseIn(tx, { ...owed, amountNano: usdToNano('1.5'), to: 'house:top-up:base' }),
+      );
+      await sell('owing', CENT);
+      assert.deepEqual(
+        wanted.map((amount) => formatUsd(nano(amount), 2)),
+        ['0.01', '0.00', '0.00', '0.42', '0.43'],
+      );
+    });
+
+    test('nothing is paid where a debt would take all of it: the refusal asks for both', async () => {
+      const { store, ledger, sales, credit } = await open();
+      await credit('spent', CENT);
+      await store.transaction((tx) =>
+        ledger.reverseIn(tx, {
+          accountId: WALLET.accountId,
+          id: 'reversal',
+          note: '',
+          amountNano: usdToNano('5'),
+          to: 'house:top-up:base',
+        }),
+      );
+      const caller = paying('4.99', () => assert.fail('it would not be served'));
+      await assert.rejects(
+        sales.sell(requestOf('a', caller, 0, CENT), async () => undefined),
+        (error) => error instanceof Fault && error.code === 'PAYMENT_REQUIRED',
+      );
     });
 
     test('nothing is paid for what a budget refuses, which decides again after the payment', async () => {
@@ -228,7 +275,7 @@ for (const dialect of ['sqlite', 'postgres'] as const) {
   });
 }
 
-function paying(usd: string, take: () => Promise<void>): Caller {
+function paying(usd: string, take: (wanted: Nano) => Promise<void>): Caller {
   return { ...WALLET, payment: { amountNano: usdToNano(usd), take } };
 }
 

@@ -23,15 +23,18 @@ export async function takePayment(
   if (payment === undefined) return undefined;
   const { ledger, minimumCreditNano } = context;
   const { accountId, minNano, maxNano: most } = wanted;
-  const least = most > 0n ? maxNano(minNano, minimumCreditNano()) : ZERO;
+  const least = maxNano(minNano, minimumCreditNano());
   const funds = await ledger.funds(accountId);
-  const postedNano = addNano(funds.usdNano, funds.diemNano);
-  if (postedNano + payment.amountNano < least) return { ok: false, reason: 'balance', postedNano };
+  // A debt is paid first, and an account that owes anything spends nothing.
+  const { usdNano, diemNano, debtNano, heldUsdNano, heldDiemNano } = funds;
+  const postedNano = nano(usdNano + diemNano - debtNano);
+  const isShort = payment.amountNano < debtNano || postedNano + payment.amountNano < least;
+  if (most > 0n && isShort) return { ok: false, reason: 'balance', postedNano };
   const refusal = await ledger.refusalByCap(wanted, payment.amountNano);
   if (refusal !== undefined) return refusal;
   // What the hold takes beyond the credit that is free; a payment of a fixed amount is taken whole.
-  const boundNano = funds.heldUsdNano + funds.heldDiemNano + funds.debtNano;
-  await payment.take(nano(maxNano(least, most) - postedNano + boundNano));
+  const lackedNano = nano(maxNano(least, most) - postedNano + heldUsdNano + heldDiemNano);
+  await payment.take(most > 0n ? maxNano(lackedNano, debtNano) : ZERO);
   return undefined;
 }
 

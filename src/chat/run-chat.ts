@@ -195,7 +195,7 @@ async function wholeAnswer(run: ChatRun): Promise<void> {
     if (read === undefined) throw new Error('A usable answer was read');
     run.cited = read.cited;
     endRound(run, { reported: read.reported, tally: read.tally, extent: 'whole' }, answer);
-    if (tool === undefined) return send(run, options, read, answer, blocks);
+    if (tool === undefined) return await send(run, options, read, answer, blocks);
     const held = heldRoundOf(read, tool);
     if (held === undefined || run.round.searches === 0) {
       return send(run, options, joinedAnswer(read, tool, earlier), answer, blocks);
@@ -231,7 +231,7 @@ async function send(
   const outcome = outcomeOf(run, bill, 'completed', { replica, firstTokenMs: answer.firstByteMs });
   if (blocks !== undefined) showChoice(read, blocks);
   const make = (settled: Settlement) => {
-    context.setAll(parts.headers.answered(factsOf(run, answer.head, settled.after.usdNano)));
+    parts.headers.answered(factsOf(run, answer.head, settled.after.usdNano), context.answerHeaders);
     const end = answerEnd(run, bill, settled);
     if (blocks !== undefined) return { type: JSON_TYPE, body: blocks.whole(end) };
     return { type: JSON_TYPE, body: writeChatAnswer(read, frame, end) };

@@ -214,7 +214,7 @@ class StreamedAnswer implements EngineSink {
     // Of the balance they can say what is left at least.
     const { after } = expectedSettlement(this.#run.sale.hold);
     const facts = factsOf(this.#run, this.#head, after.usdNano);
-    context.setAll(parts.headers.answered(facts));
+    parts.headers.answered(facts, context.answerHeaders);
     context.setAll(STREAM_HEADERS);
     this.#writer = context.stream(200, EVENT_STREAM);
     const blocks = this.#blocks;

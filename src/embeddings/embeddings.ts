@@ -131,7 +131,7 @@ async function answer(run: EmbedRun, batches: readonly EmbeddedBatch[]): Promise
       context.notes.promptTokens = promptTokens;
       const tries = attempts - batches.length + 1;
       const facts = { ...run, replica, attempts: tries, remainingNano: after.usdNano };
-      context.setAll(parts.headers.answered(facts));
+      parts.headers.answered(facts, context.answerHeaders);
       const cost = { usd: toUsdNumber(usdNano), diem: toUsdNumber(diemNano) };
       const end = embeddingsEnd({ model: model.id, promptTokens, cost });
       return { type: JSON_TYPE, body: Buffer.concat([...vectors, end]) };

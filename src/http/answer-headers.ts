@@ -168,11 +168,13 @@ export class AnswerHeaders {
     this.#clock = parts.clock;
   }
 
-  /** What an answer says as far as it is known: all of a complete one, less of a refusal. */
-  answered(facts: KnownFacts): Headers {
+  /**
+   * Adds what an answer says as far as it is known to its headers: all of a complete one, less of a
+   * refusal.
+   */
+  answered(facts: KnownFacts, headers: Headers = {}): Headers {
     const names = this.#names;
     const { model, deprecation, sale, replica, attempts = 1, remainingNano } = facts;
-    const headers: Headers = {};
     headers[names.modelId] = model.id;
     headers[names.modelName] = headerText(model.name);
     if (deprecation !== undefined) {

@@ -253,7 +253,7 @@ export class HttpServer {
       ended: this.#ended,
     });
     this.open += 1;
-    for (const observer of observers) observer.begun?.(context);
+    for (let at = 0; at < observers.length; at += 1) observers[at]?.begun?.(context);
     // A client of a server that shuts down opens its next connection elsewhere.
     if (this.isClosing) context.set('connection', 'close');
     void this.#serve(context, found);
@@ -470,7 +470,7 @@ export class HttpServer {
     this.open -= 1;
     if (context.heldBodyBytes > 0) this.bodyRoom.release(context);
     const tookMs = this.#parts.clock.monotonicMs() - context.startedMs;
-    for (const observer of observers) observer.ended(context, tookMs);
+    for (let at = 0; at < observers.length; at += 1) observers[at]?.ended(context, tookMs);
   };
 }
 

@@ -122,8 +122,9 @@ export class RequestContext {
   tags: Readonly<Record<string, string>> | undefined;
   /** Gives back what the caller has in flight, once the answer and the handler have ended. */
   leave: (() => void) | undefined;
+  /** Of the answer, as far as they have gathered. */
+  readonly answerHeaders: HeaderRecord;
   readonly #response: ServerResponse;
-  readonly #headers: HeaderRecord;
   readonly #ended: (context: RequestContext) => void;
   readonly #countryOf: ((request: IncomingMessage) => string) | undefined;
   #query: URLSearchParams | undefined;
@@ -140,7 +141,7 @@ export class RequestContext {
     this.address = parts.address;
     this.startedMs = parts.startedMs;
     this.#response = parts.response;
-    this.#headers = parts.answerHeaders;
+    this.answerHeaders = parts.answerHeaders;
     this.#ended = parts.ended;
     this.#countryOf = parts.countryOf;
     // A caller can be gone before its request meets a stage; `close` does not come twice.
@@ -204,25 +205,25 @@ export class RequestContext {
 
   /** Adds a header to the answer; a later value replaces an earlier one in its place. */
   set(name: string, value: string | number): void {
-    this.#headers[name] = String(value);
+    this.answerHeaders[name] = String(value);
   }
 
   setAll(headers: Readonly<Record<string, string>>): void {
-    Object.assign(this.#headers, headers);
+    Object.assign(this.answerHeaders, headers);
   }
 
   /** Adds those headers that the answer does not have. */
   setMissing(headers: Readonly<Record<string, string>>): void {
-    for (const name in headers) this.#headers[name] ??= headers[name] ?? '';
+    for (const name in headers) this.answerHeaders[name] ??= headers[name] ?? '';
   }
 
   /** Takes a header back. */
   drop(name: string): void {
-    Reflect.deleteProperty(this.#headers, name);
+    Reflect.deleteProperty(this.answerHeaders, name);
   }
 
   has(name: string): boolean {
-    return this.#headers[name] !== undefined;
+    return this.answerHeaders[name] !== undefined;
   }
 
   /** The answer is kept under a key, with those headers that are still true of a replay. */
@@ -254,11 +255,11 @@ export class RequestContext {
 
   /** Makes what is kept of an answer: with the headers that are added from now on. */
   #finisher(): (answer: SoldAnswer) => FinishedAnswer {
-    const earlier = new Set(Object.keys(this.#headers));
+    const earlier = new Set(Object.keys(this.answerHeaders));
     return ({ type, body: given }) => {
       const body = typeof given === 'string' ? Buffer.from(given, 'latin1') : given;
       const headers: HeaderRecord = { 'x-request-id': this.requestId };
-      for (const [name, value] of Object.entries(this.#headers)) {
+      for (const [name, value] of Object.entries(this.answerHeaders)) {
         if (!earlier.has(name) && !VOLATILE.test(name)) headers[name] = value;
       }
       return { status: 200, headers: { ...headers, 'content-type': type }, body };
@@ -276,7 +277,7 @@ export class RequestContext {
    * each byte (latin1).
    */
   bytes(status: number, contentType: string, body: Buffer | string): void | Promise<void> {
-    const headers = this.#headers;
+    const headers = this.answerHeaders;
     headers['content-type'] = contentType;
     if (!COMPRESSIBLE.test(contentType)) return this.#end(status, body);
     const { vary } = headers;
@@ -296,13 +297,13 @@ export class RequestContext {
 
   /** Begins a stream; headers leave with the first write. */
   stream(status: number, contentType: string): StreamWriter {
-    this.#headers['content-type'] = contentType;
+    this.answerHeaders['content-type'] = contentType;
     return new StreamWriter(this.#writeHead(status));
   }
 
   /** Begins an answer that a pipeline writes and ends. */
   pipe(status: number, contentType: string): Writable {
-    this.#headers['content-type'] = contentType;
+    this.answerHeaders['content-type'] = contentType;
     return this.#writeHead(status);
   }
 
@@ -313,7 +314,7 @@ export class RequestContext {
 
   #end(status: number, body: Buffer | string): void {
     if (this.isGone) return;
-    if (status !== 204) this.#headers['content-length'] = String(body.length);
+    if (status !== 204) this.answerHeaders['content-length'] = String(body.length);
     const response = this.#writeHead(status);
     if (this.request.method === 'HEAD') response.end();
     // Node joins a short text to the head: one buffer and one write for both.
@@ -326,7 +327,11 @@ export class RequestContext {
     assert(!this.answered, 'a request is answered once');
     this.answered = true;
     this.statusCode = status;
-    return this.#response.writeHead(status, REASON_PHRASES[status] ?? 'Unknown', this.#headers);
+    return this.#response.writeHead(
+      status,
+      REASON_PHRASES[status] ?? 'Unknown',
+      this.answerHeaders,
+    );
   }
 }
 

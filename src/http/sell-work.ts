@@ -121,5 +121,5 @@ export function noteOutcome({ notes }: RequestContext, outcome: Outcome): void {
 
 function sayAnswered(held: HeldWork, by: AnsweredBy, remainingNano: Nano): void {
   const { parts, context, model, deprecation, sale } = held;
-  context.setAll(parts.headers.answered({ model, deprecation, sale, ...by, remainingNano }));
+  parts.headers.answered({ model, deprecation, sale, ...by, remainingNano }, context.answerHeaders);
 }

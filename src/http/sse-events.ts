@@ -22,7 +22,7 @@ const LF = 0x0a;
 const CR = 0x0d;
 const SPACE = 0x20;
 const EMPTY = Buffer.alloc(0);
-const DATA_FIELD = 'data:';
+const DATA_FIELD = Buffer.from('data:');
 
 export class SseEvents {
   readonly #maxEventBytes: number;
@@ -36,8 +36,11 @@ export class SseEvents {
   #waitingBytes = 0;
   /** The last byte was a CR, taken for a whole line end: an LF that follows belongs to it. */
   #endsInReturn = false;
-  /** The data lines of the unfinished event, counted from its first byte. */
-  #data: Span[] = [];
+  /** The first data line of the unfinished event, counted from its first byte; -1 before it came. */
+  #dataStart = -1;
+  #dataEnd = -1;
+  /** Those that follow: nearly no event has any. */
+  #further: Span[] | undefined;
 
   constructor(maxEventBytes = MAX_EVENT_BYTES) {
     this.#maxEventBytes = maxEventBytes;
@@ -95,21 +98,29 @@ export class SseEvents {
       if (lineFeed === -1) break;
       this.#line = lineFeed + 1;
       const end = bytes[lineFeed - 1] === CR && lineFeed > start ? lineFeed - 1 : lineFeed;
-      const event = { start: this.#at, end: this.#line };
+      const first = this.#at;
       if (end > start) {
         const from = start + DATA_FIELD.length;
-        if (end < from || bytes.toString('latin1', start, from) !== DATA_FIELD) continue;
-        const valueStart = bytes[from] === SPACE ? from + 1 : from;
-        this.#data.push({ start: valueStart - event.start, end: end - event.start });
+        if (end < from || !isData(bytes, start)) continue;
+        const valueStart = (bytes[from] === SPACE ? from + 1 : from) - first;
+        if (this.#dataStart === -1) {
+          this.#dataStart = valueStart;
+          this.#dataEnd = end - first;
+        } else (this.#further ??= []).push({ start: valueStart, end: end - first });
         continue;
       }
       this.#at = this.#line;
-      const lines = this.#data;
-      const [only] = lines;
-      if (only === undefined) continue;
-      this.#data = [];
-      if (lines.length > 1) return joinLines(bytes.subarray(event.start), lines);
-      return { bytes, start: event.start + only.start, end: event.start + only.end, event };
+      const dataStart = this.#dataStart;
+      if (dataStart === -1) continue;
+      this.#dataStart = -1;
+      const further = this.#further;
+      if (further !== undefined) {
+        this.#further = undefined;
+        further.unshift({ start: dataStart, end: this.#dataEnd });
+        return joinLines(bytes.subarray(first), further);
+      }
+      const event = { start: first, end: this.#line };
+      return { bytes, start: first + dataStart, end: first + this.#dataEnd, event };
     }
     // A stream that waits between two events holds no bytes.
     if (this.isBetween) {
@@ -125,6 +136,13 @@ export class SseEvents {
     this.push(Buffer.from('\n\n'));
     return this.next();
   }
+}
+
+function isData(bytes: Buffer, start: number): boolean {
+  for (let at = 0; at < DATA_FIELD.length; at += 1) {
+    if (bytes[start + at] !== DATA_FIELD[at]) return false;
+  }
+  return true;
 }
 
 /** Several `data:` lines of one event are one text with line feeds between. */

@@ -4,7 +4,8 @@
  * A signed payment is public once it is on the chain, signature and all, so showing it proves
  * nothing. What proves a retry is what never goes on the chain: the idempotency key of the request
  * that opened the payment, or the secret that its answer carried (`PAYMENT-CLAIM`). A pass lets one
- * request be served, once; who has neither signs in.
+ * request be served, once; who has neither signs in. A signed ceiling of which nothing was moved has a
+ * pass alone: it is what spends the signature.
  */
 import { type Clock, DAY_MS } from '../core/clock.ts';
 import type { Store } from '../db/db.ts';

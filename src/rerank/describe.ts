@@ -28,7 +28,8 @@ const Ranking = z
     usage: z
       .strictObject({
         prompt_tokens: Count.describe('Tokens that were read, query and documents.'),
-        total_tokens: Count.describe('The same.'),
+        completion_tokens: z.literal(0).describe('None are written; some clients want the field.'),
+        total_tokens: Count.describe('The same as `prompt_tokens`.'),
       })
       .describe("In Jina's form."),
     meta: z
@@ -73,7 +74,7 @@ export const RERANK: RouteDescription = {
         object: 'list',
         model: 'sorter',
         results: [{ index: 1, relevance_score: 0.98, document: { text: TEXT } }],
-        usage: { prompt_tokens: 24, total_tokens: 24 },
+        usage: { prompt_tokens: 24, completion_tokens: 0, total_tokens: 24 },
         meta: {
           api_version: { version: '2' },
           billed_units: { search_units: 1 },

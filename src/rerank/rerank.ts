@@ -123,7 +123,7 @@ async function rerank(parts: RerankParts, context: RequestContext): Promise<void
         object: 'list',
         model: model.id,
         results: resultsOf(read, order),
-        usage: { prompt_tokens: promptTokens, total_tokens: promptTokens },
+        usage: { prompt_tokens: promptTokens, completion_tokens: 0, total_tokens: promptTokens },
         meta: {
           api_version: { version: '2' },
           billed_units: { search_units: order.searches },

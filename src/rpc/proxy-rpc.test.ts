@@ -19,6 +19,7 @@ import { nano, usdToNano, ZERO } from '../core/money.ts';
 import { Ledger, LEDGER_MIGRATIONS } from '../billing/ledger/ledger.ts';
 import { LimitLog, LIMITS_MIGRATIONS, MemoryWindows } from '../billing/limits/limits.ts';
 import { CreditCap, RPC_MIGRATIONS } from './rpc.ts';
+import type { RequestContext } from '../http/request-context.ts';
 import { BudgetCaps } from '../billing/budgets/budgets.ts';
 import { Sales } from '../billing/sale.ts';
 import { proxyRpc } from './proxy-rpc.ts';
@@ -118,13 +119,16 @@ onEachStore('proxy rpc', (fixture) => {
       ask: async (body, options = {}) =>
         new Promise((resolve, reject) => {
           proxyRpc(flow, {
-            requestId: parts.ids.hex(16),
-            caller: options.caller ?? ALICE,
+            context: {
+              requestId: parts.ids.hex(16),
+              caller: options.caller ?? ALICE,
+              tags: undefined,
+              headers: { 'idempotency-key': options.key },
+              leaving: new Cancellation(),
+            } as unknown as RequestContext, // what the flow reads of it
             network: NETWORK,
             body: Buffer.from(JSON.stringify(body)),
-            idempotencyKey: options.key,
-            cancellation: new Cancellation(),
-            send: async (answer) => {
+            send: async (_context, answer) => {
               resolve(answer);
               if (answer.rest !== undefined) await finished(answer.rest);
             },

@@ -15,11 +15,11 @@ import type {
 import { MAX_STORED_BYTES, parseIdempotencyKey } from '../billing/idempotency/idempotency.ts';
 import { expectedSettlement } from '../billing/ledger/ledger.ts';
 import type { Caller } from '../identity/identity.ts';
-import type { Cancellation } from '../core/cancellation.ts';
 import { Fault } from '../core/faults.ts';
 import type { Log } from '../core/log.ts';
 import { reasonOf } from '../core/log.ts';
 import type { Nano } from '../core/money.ts';
+import type { RequestContext } from '../http/request-context.ts';
 import type { LimitLog, WindowState } from '../billing/limits/limits.ts';
 import type {
   ParsedRequest,
@@ -50,20 +50,13 @@ export interface ProxyRpcParts {
 }
 
 export interface ProxyRpcCall {
-  readonly requestId: string;
-  readonly caller: Caller;
+  readonly context: RequestContext;
   readonly network: string;
   readonly body: Buffer;
   /** Of a body that was scanned already. */
   readonly scanned?: BodyScan | undefined;
-  /** What its header tags it with. */
-  readonly tags?: SaleRequest['metadata'];
-  /** The header `Idempotency-Key` as it came. */
-  readonly idempotencyKey: string | undefined;
-  /** Comes when the caller leaves. */
-  readonly cancellation: Cancellation;
   /** Sends the answer; of a long one, until its last byte has left. */
-  readonly send: (answer: ProxyRpcAnswer) => void | Promise<void>;
+  readonly send: (context: RequestContext, answer: ProxyRpcAnswer) => void | Promise<void>;
 }
 
 /** What the answer of the route is made of; the status is 200. */
@@ -97,7 +90,7 @@ const JSON_TYPE = 'application/json';
 /** Runs one request of `POST /crypto/rpc/{network}`. Throws a Fault for every refusal. */
 export function proxyRpc(parts: ProxyRpcParts, call: ProxyRpcCall): Promise<void> {
   const body = parts.rpc.parse(call.network, call.body, call.scanned);
-  const key = parseIdempotencyKey(call.idempotencyKey);
+  const key = parseIdempotencyKey(call.context.headers['idempotency-key']);
   return parts.sales.sell(saleRequest(parts, call), (sale) =>
     key === undefined
       ? charge(parts, call, body, { sale, token: undefined })
@@ -112,17 +105,18 @@ async function chargeOnce(
   sale: Sale,
   key: string,
 ): Promise<void> {
+  const { requestId, caller, leaving } = call.context;
   const stored = await parts.idempotency.once(
     {
-      requestId: call.requestId,
-      caller: call.caller.accountId,
+      requestId,
+      caller: caller.accountId,
       key,
       fingerprint: await requestFingerprint(body),
-      signal: call.cancellation.signal,
+      signal: leaving.signal,
     },
     (token) => charge(parts, call, body, { sale, token }),
   );
-  if (stored !== undefined) await call.send(replayed(stored, sale));
+  if (stored !== undefined) await call.send(call.context, replayed(stored, sale));
 }
 
 /** Limits: requests a minute and caller; a batch is one request, a replay is one too. */
@@ -143,10 +137,8 @@ export function rpcLimit({ limits }: Pick<ProxyRpcParts, 'limits'>, caller: Call
   };
 }
 
-function saleRequest(
-  parts: ProxyRpcParts,
-  { caller, network, requestId, tags }: ProxyRpcCall,
-): SaleRequest {
+function saleRequest(parts: ProxyRpcParts, { context, network }: ProxyRpcCall): SaleRequest {
+  const { caller, requestId, tags } = context;
   return {
     ...rpcLimit(parts, caller),
     requestId,
@@ -164,7 +156,7 @@ async function charge(
   body: ParsedRequest,
   { sale, token }: Pick<Run, 'sale' | 'token'>,
 ): Promise<void> {
-  const reserving = reserveCredits(parts, call, body);
+  const reserving = reserveCredits(parts, sale.request.caller, body);
   const reservation = reserving instanceof Promise ? await reserving : reserving;
   const run: Run = { parts, call, body, sale, token, reservation };
   try {
@@ -173,9 +165,9 @@ async function charge(
     const holding = sale.reserve({ minNano: fullNano, maxNano: fullNano });
     if (holding !== undefined) await holding;
     const answer = await parts.rpc.run(body, {
-      caller: call.caller.accountId,
+      caller: sale.request.caller.accountId,
       // What changes the chain, and what a retry will ask for by its key, ends without its caller.
-      signal: token === undefined && !body.isWrite ? call.cancellation : undefined,
+      signal: token === undefined && !body.isWrite ? call.context.leaving : undefined,
     });
     const { rest } = answer;
     await (rest === undefined ? sendSettled(run, answer) : sendStream(run, answer, rest));
@@ -192,7 +184,7 @@ async function sendSettled(run: Run, answer: RpcAnswer): Promise<void> {
   const remainingNano = isAnswered
     ? await settleAnswered(run, answer, answer.body)
     : await settleAborted(run, answer);
-  const sending = run.call.send(answered(run, answer, remainingNano));
+  const sending = run.call.send(run.call.context, answered(run, answer, remainingNano));
   if (sending !== undefined) await sending;
 }
 
@@ -214,12 +206,12 @@ async function sendStream(run: Run, answer: RpcAnswer, rest: Readable): Promise<
   const held = holdLastBytes(rest, settleAll, keep);
   const { after } = expectedSettlement(sale.hold, run.parts.rpc.cost(answer.credits));
   try {
-    await call.send(answered(run, { ...answer, rest: held }, after.usdNano));
+    await call.send(call.context, answered(run, { ...answer, rest: held }, after.usdNano));
   } catch (error) {
     held.destroy();
     // A node's fault is free, the work of a node for a caller who left is due. Destroyed without a
     // cause of its own: nobody but the caller ends a stream that way.
-    const hasLeft = call.cancellation.aborted || codeOf(error) === 'ERR_STREAM_PREMATURE_CLOSE';
+    const hasLeft = call.context.leaving.aborted || codeOf(error) === 'ERR_STREAM_PREMATURE_CLOSE';
     if (!hasLeft) throw error;
     if (sale.state !== 'settled') await settleAborted(run, answer);
   }
@@ -247,7 +239,7 @@ async function settleAnswered(
     const headers = {
       credits: String(credits),
       cost: formatRpcCost(parts.rpc.cost(credits)),
-      requestId: call.requestId,
+      requestId: call.context.requestId,
     };
     const { idempotency } = parts;
     sale.keeper = {
@@ -283,8 +275,13 @@ async function giveCreditsBack(run: Run, after: unknown): Promise<void> {
     await run.parts.credits.correct(run.reservation, 0);
   } catch (error) {
     // They leave the window by themselves; the first error is the caller's.
-    const { requestId, network } = run.call;
-    const fields = { requestId, network, reason: reasonOf(error), after: reasonOf(after) };
+    const { context, network } = run.call;
+    const fields = {
+      requestId: context.requestId,
+      network,
+      reason: reasonOf(error),
+      after: reasonOf(after),
+    };
     run.parts.log.error(fields, 'The credits of a request could not be given back');
   }
 }
@@ -293,7 +290,7 @@ function answered(run: Run, answer: RpcAnswer, remainingNano: Nano): ProxyRpcAns
   return {
     ...answer,
     costUsd: formatRpcCost(run.parts.rpc.cost(answer.credits)),
-    requestId: run.call.requestId,
+    requestId: run.call.context.requestId,
     isReplayed: false,
     sale: run.sale,
     remainingNano,
@@ -340,26 +337,25 @@ export function creditsPerDay(
 
 function reserveCredits(
   parts: ProxyRpcParts,
-  call: ProxyRpcCall,
+  caller: Caller,
   body: ParsedRequest,
 ): CreditReservation | Promise<CreditReservation> {
-  const { caller } = call;
   const cap = creditsPerDay(parts, caller);
   const outcome = parts.credits.reserve(caller.accountId, body.creditsMax, cap);
   if (outcome instanceof Promise)
-    return outcome.then((one) => granted(parts, call, body, cap, one));
-  return granted(parts, call, body, cap, outcome);
+    return outcome.then((one) => granted(parts, caller, body, cap, one));
+  return granted(parts, caller, body, cap, outcome);
 }
 
 function granted(
   parts: ProxyRpcParts,
-  call: ProxyRpcCall,
+  caller: Caller,
   body: ParsedRequest,
   cap: number,
   outcome: CreditOutcome,
 ): CreditReservation {
   if (outcome.ok) return outcome.reservation;
-  logCredits(parts, call);
+  logCredits(parts, caller);
   throw new Fault('RATE_LIMIT_EXCEEDED', {
     message: 'The limit of RPC credits is reached',
     fields: {
@@ -368,7 +364,6 @@ function granted(
   });
 }
 
-function logCredits({ limitLog }: ProxyRpcParts, { caller }: ProxyRpcCall): void {
-  const { accountId, keyId, plan } = caller;
+function logCredits({ limitLog }: ProxyRpcParts, { accountId, keyId, plan }: Caller): void {
   limitLog.add({ accountId, keyId, modelId: RPC_ENDPOINT, tier: plan, type: 'RPD' });
 }

@@ -42,6 +42,8 @@ export async function startConsoleRig(yaml: string): Promise<ConsoleRig> {
   const [wallets, browser] = await Promise.all([startWalletRig(), launchChromium()]);
   const farebox = await wallets.startApp({ yaml });
   const { origin } = wallets;
+  // The first page waits for the bundle, on a busy machine for longer than a browser does.
+  await fetch(origin);
   return {
     wallets,
     farebox,

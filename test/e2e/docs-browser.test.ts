@@ -73,6 +73,10 @@ personas:
       [1280, false],
     ] as const) {
       await visit({ width, isDark }, async (visitor) => {
+        // Those that are far away are not laid out, and what stands out of one is cut.
+        await visitor.page.evaluate(
+          `document.querySelectorAll('article').forEach((one) => (one.style.contentVisibility = 'visible'))`,
+        );
         await visitor.checkWidth('/docs');
         const sizes = await visitor.page.evaluate<number[]>(
           'performance.getEntries().map(({ encodedBodySize = 0 }) => encodedBodySize)',

@@ -7,6 +7,7 @@ import type { ServerResponse } from 'node:http';
 import { after, before, describe, test } from 'node:test';
 import { createCohere } from '@ai-sdk/cohere';
 import { createOpenAI } from '@ai-sdk/openai';
+import { createTogetherAI } from '@ai-sdk/togetherai';
 import { OpenAI as LangChainOpenAI } from '@langchain/openai';
 import { generateImage, generateSpeech, generateText, rerank } from 'ai';
 import { CohereClient, CohereClientV2 } from 'cohere-ai';
@@ -1408,7 +1409,7 @@ describe('POST /rerank', () => {
         { index: 1, relevance_score: 0.98, document: { text: documents[1] } },
         { index: 0, relevance_score: 0.3, document: { text: documents[0] } },
       ],
-      usage: { prompt_tokens: 33, total_tokens: 33 },
+      usage: { prompt_tokens: 33, completion_tokens: 0, total_tokens: 33 },
       meta: {
         api_version: { version: '2' },
         billed_units: { search_units: 1 },
@@ -1504,12 +1505,16 @@ describe('POST /rerank', () => {
     const { results: best } = await second.rerank({ ...body, topN: 1 });
     assert.deepEqual(best, [{ index: 1, relevanceScore: 0.98 }]);
     const cohere = createCohere({ baseURL: url, apiKey: owner.secret });
-    const model = cohere.reranking('sorter');
-    const { ranking } = await rerank({ model, query: body.query, documents, topN: 2 });
-    assert.deepEqual(
-      ranking.map(({ originalIndex }) => originalIndex),
-      [1, 0],
-    );
+    // Together's form is that of Jina.
+    const together = createTogetherAI({ baseURL: url, apiKey: owner.secret });
+    for (const model of [cohere.reranking('sorter'), together.reranking('sorter')]) {
+      const { ranking } = await rerank({ model, query: body.query, documents, topN: 2 });
+      assert.deepEqual(
+        ranking.map(({ originalIndex }) => originalIndex),
+        [1, 0],
+        model.provider,
+      );
+    }
     const versioned = await post('/v1/rerank', body);
     assert.equal(versioned.body.results[0].index, 1);
   });

@@ -8,12 +8,22 @@ import { formatProblem, loadConfig } from '../../src/config/config.ts';
 import { systemClock } from '../../src/core/clock.ts';
 import { systemIds } from '../../src/core/ids.ts';
 import { silentLog } from '../../src/core/log.ts';
+import type { Nano } from '../../src/core/money.ts';
 import { type Payments, openPayments } from '../../src/payments/payments.ts';
 
 export interface Books {
   readonly stores: Stores;
   readonly payments: Payments;
   close(): Promise<void>;
+}
+
+/** Takes a payment for a request that wants so much of it. */
+export async function take(
+  { payments }: Books,
+  { header, wanted }: { readonly header: string; readonly wanted: Nano },
+): Promise<void> {
+  const proof = { claim: undefined, idempotencyKey: undefined, path: '/x' };
+  await (await payments.offer(header, proof)).take(wanted);
 }
 
 export async function openBooks(

@@ -1,5 +1,5 @@
 /**
- * Payments under random faults: lost broadcasts, front-runners, strangers' transfers, kill -9 at
+ * Payments of both schemes under random faults: lost broadcasts, front-runners, strangers' transfers, kill -9 at
  * every step, and reorganisations that take back payments, the money that pays them, and what was
  * sent again. At the end the audit is clean, the books are the chain, and `audit --chain` names
  * exactly what was planted. The seed is printed; the order of everything follows from it.
@@ -10,22 +10,24 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { type TestContext, test } from 'node:test';
-import { parseAbiItem, parseSignature } from 'viem';
+import { encodeFunctionData, parseAbi, parseAbiItem, parseSignature } from 'viem';
 import type { Hex } from 'viem';
-import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
+import { type PrivateKeyAccount, generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
 import { runCommand } from '../../src/cli/cli.ts';
 import { walletAccountId } from '../../src/identity/identity.ts';
-import { usdToNano } from '../../src/core/money.ts';
+import { type Nano, nano, usdToNano } from '../../src/core/money.ts';
+import { PERMIT2 } from '../../src/payments/evm/permit2.ts';
 import { NO_TOKENS, type SettleRequest } from '../../src/billing/ledger/ledger.ts';
 import { type AnvilChain, USDC, startAnvil } from '../chains/anvil.ts';
 import { type FaultProxy, startFaultProxy } from '../chains/fault-proxy.ts';
-import { type Books, openBooks } from './payment-books.ts';
-import { PAY_TO, evmPayment } from './wallet-rig.ts';
+import { type Books, openBooks, take } from './payment-books.ts';
+import { PAY_TO, evmPayment, uptoPayment } from './wallet-rig.ts';
 import { endWithUs } from '../support/end-with-us.ts';
 
 const PAYMENTS = 20;
 const STEPS = ['opened', 'journaled', 'settled', 'credited'] as const;
 const WATCH_STEPS = ['vanished', 'resent', 'reversed'] as const;
+const CANCEL = parseAbi(['function invalidateUnorderedNonces(uint256 word, uint256 mask)']);
 const TRANSFER = parseAbiItem(
   'event Transfer(address indexed from, address indexed to, uint256 value)',
 );
@@ -41,12 +43,20 @@ function randomOf(seed: number): () => number {
   };
 }
 
+/** A signed payment, and what a request wants of it: all of it where a fixed amount was signed. */
+interface Payment {
+  readonly payer: Hex;
+  readonly header: string;
+  readonly wanted: Nano;
+}
+
 interface Chaos {
   readonly random: () => number;
   readonly folder: string;
   readonly anvil: AnvilChain;
   readonly proxy: FaultProxy;
-  readonly headers: string[];
+  readonly gas: Hex;
+  readonly payments: Payment[];
   readonly counts: Map<string, number>;
   books: Books;
 }
@@ -71,18 +81,20 @@ export async function chaos(t: TestContext, seed: number, payments: number): Pro
   const anvil = await startAnvil();
   const proxy = await startFaultProxy(anvil.rpcUrl);
   const gasKey = generatePrivateKey();
-  await anvil.fund(privateKeyToAccount(gasKey).address, 10n ** 18n);
+  const gas = privateKeyToAccount(gasKey).address;
+  await anvil.fund(gas, 10n ** 18n);
+  await anvil.deployPermit2();
   writeFileSync(
     join(folder, 'farebox.yaml'),
     `embedded: { enabled: false }
 discovery: { enabled: false }
 payments:
   settleWaitSeconds: 1
-  base: { payTo: '${PAY_TO}', rpcUrl: ${proxy.url}, gasKey: '${gasKey}', maxFeeGwei: 50, warnBelowEth: 0 }
+  base: { payTo: '${PAY_TO}', rpcUrl: ${proxy.url}, gasKey: '${gasKey}', upto: true, maxFeeGwei: 50, warnBelowEth: 0 }
 `,
   );
   const books = await openBooks(folder);
-  const all: Chaos = { random, folder, anvil, proxy, books, headers: [], counts: new Map() };
+  const all: Chaos = { random, folder, anvil, proxy, books, gas, payments: [], counts: new Map() };
   try {
     for (let index = 0; index < payments; index += 1) await oneRound(all, index);
     await calm(all);
@@ -100,15 +112,15 @@ function count(all: Chaos, what: string): void {
 }
 
 async function oneRound(all: Chaos, index: number): Promise<void> {
-  const { random, anvil, proxy, headers } = all;
+  const { random, anvil, proxy } = all;
   const drawn = FAULTS[Math.floor(random() * FAULTS.length)];
   // The audit begins with the first payment: of what strangers did before it nothing is known.
   const fault = index === 0 ? 'none' : (drawn ?? 'none');
   count(all, fault);
   const account = privateKeyToAccount(generatePrivateKey());
   await anvil.mint(account.address, 20_000_000n);
-  const header = await evmPayment(account);
-  headers.push(header);
+  const payment = await paymentOf(all, account);
+  all.payments.push(payment);
   if (fault === 'lost request' || fault === 'front-run') lose(proxy, 'lose-request');
   if (fault === 'lost reply') lose(proxy, 'lose-reply');
   if (fault === 'deaf node') {
@@ -118,11 +130,11 @@ async function oneRound(all: Chaos, index: number): Promise<void> {
       return isSent && method !== 'eth_sendRawTransaction' ? 'lose-request' : 'pass';
     };
   }
-  if (fault === 'used before') await useAsStranger(all, header);
+  if (fault === 'used before') await useElsewhere(all, payment);
   if (fault === 'stranger') await anvil.callToken('mint', [PAY_TO, BigInt(1_000_000 + index)]);
-  if (fault === 'killed') await child(all, pick(all, STEPS), header);
-  else await all.books.payments.topUp(header).catch(() => undefined); // compared at the end
-  if (fault === 'front-run') await useAsStranger(all, header);
+  if (fault === 'killed') await child(all, pick(all, STEPS), payment);
+  else await take(all.books, payment).catch(() => undefined); // compared at the end
+  if (fault === 'front-run') await useElsewhere(all, payment);
   proxy.fate = () => 'pass';
   if (fault === 'spends') await spend(all, account.address.toLowerCase(), index);
   if (random() < 0.25) await reorganise(all);
@@ -143,11 +155,34 @@ function pick<T>(all: Chaos, from: readonly T[]): T {
   return found;
 }
 
-async function useAsStranger({ anvil }: Chaos, header: string): Promise<void> {
+/** Of one scheme or the other. */
+async function paymentOf(all: Chaos, account: PrivateKeyAccount): Promise<Payment> {
+  const payer = account.address;
+  if (all.random() < 0.5) {
+    return { payer, header: await evmPayment(account), wanted: usdToNano(5) };
+  }
+  count(all, 'upto');
+  await all.anvil.approvePermit2(payer, 20_000_000n);
+  const wanted = nano(usdToNano(1) + BigInt(Math.floor(all.random() * 4e9)));
+  return { payer, header: await uptoPayment(account, all.gas), wanted };
+}
+
+/** A stranger sends what was signed, or, where nobody else can, its payer cancels it. */
+async function useElsewhere({ anvil }: Chaos, { payer, header }: Payment): Promise<void> {
   const { payload } = JSON.parse(Buffer.from(header, 'base64').toString()) as {
-    payload: { authorization: Record<string, string>; signature: Hex };
+    payload: {
+      authorization?: Record<string, string>;
+      permit2Authorization?: { nonce: string };
+      signature: Hex;
+    };
   };
-  const one = payload.authorization;
+  const { authorization: one, permit2Authorization: permit } = payload;
+  if (one === undefined) {
+    const nonce = BigInt(permit?.nonce ?? 0);
+    const args = [nonce >> 8n, 1n << (nonce & 0xffn)] as const;
+    const data = encodeFunctionData({ abi: CANCEL, args });
+    return await anvil.callAs(payer, PERMIT2, data);
+  }
   const { r, s, yParity } = parseSignature(payload.signature);
   const numbers = ['value', 'validAfter', 'validBefore'].map((name) => BigInt(one[name] ?? 0));
   const args = [one['from'], one['to'], ...numbers, one['nonce'], 27 + yParity, r, s];
@@ -155,9 +190,9 @@ async function useAsStranger({ anvil }: Chaos, header: string): Promise<void> {
   await anvil.callToken('transferWithAuthorization', args).catch(() => undefined);
 }
 
-async function child(all: Chaos, dieAt: string, header?: string): Promise<void> {
+async function child(all: Chaos, dieAt: string, payment?: Payment): Promise<void> {
   const file = new URL('payment-books-process.ts', import.meta.url).pathname;
-  const more = header === undefined ? [] : [header];
+  const more = payment === undefined ? [] : [payment.header, String(payment.wanted)];
   const started = endWithUs(
     spawn(process.execPath, [file, all.folder, dieAt, ...more], {
       stdio: ['ignore', 'ignore', 'inherit'],
@@ -223,10 +258,10 @@ async function look(all: Chaos, hours: number): Promise<void> {
 
 /** No more faults: payers send their headers again, time passes, everything becomes final. */
 async function calm(all: Chaos): Promise<void> {
-  const { books, anvil, headers } = all;
+  const { books, anvil, payments } = all;
   for (let round = 0; round < 3; round += 1) await look(all, 0);
-  for (const header of headers) {
-    if (all.random() < 0.5) await books.payments.topUp(header).catch(() => undefined);
+  for (const payment of payments) {
+    if (all.random() < 0.5) await take(books, payment).catch(() => undefined);
   }
   await anvil.client.increaseTime({ seconds: 2_000 });
   for (let round = 0; round < 40; round += 1) {
@@ -272,6 +307,7 @@ async function compare(t: TestContext, all: Chaos): Promise<void> {
     wallet: string;
     state: string;
     tx_id: string | null;
+    amount_units: bigint;
     reversals: bigint;
   }>('SELECT * FROM payments_topup');
   const logs = await all.anvil.client.getLogs({
@@ -287,10 +323,11 @@ async function compare(t: TestContext, all: Chaos): Promise<void> {
     const own = logs.filter((log) => log.transactionHash === row.tx_id);
     assert.equal(own.length, 1, `${row.payment_id} in ${row.tx_id}`);
     assert.equal(own[0]?.args.from?.toLowerCase(), row.wallet);
-    assert.equal(own[0]?.args.value, 5_000_000n);
+    assert.equal(own[0]?.args.value, row.amount_units);
   }
   assert.equal(creditedIn.size, credited.length);
-  assert.equal(await ledger.receivedFrom('house:top-up:base'), usdToNano(5 * credited.length));
+  const units = credited.reduce((sum, row) => sum + row.amount_units, 0n);
+  assert.equal(await ledger.receivedFrom('house:top-up:base'), units * 1_000n);
   const ledgerAudit = await ledger.audit();
   assert.deepEqual(ledgerAudit.differences, []);
   const foreign = logs.filter((log) => !creditedIn.has(log.transactionHash));
@@ -325,11 +362,13 @@ async function plant(
   await store.query(`UPDATE payments_topup SET state = 'failed' WHERE payment_key = $1`, [
     hidden.payment_key,
   ]);
-  await store.query(
-    `UPDATE payments_topup SET payload = replace(payload, '"value":"5000000"', '"value":"6000000"')
-     WHERE payment_key = $1`,
-    [invented.payment_key],
-  );
+  // What was signed, or, of a ceiling, how much of it was moved.
+  const other = invented.payment_key.includes('/permit2:')
+    ? 'amount_units = amount_units - 1'
+    : `payload = replace(payload, '"value":"5000000"', '"value":"6000000"')`;
+  await store.query(`UPDATE payments_topup SET ${other} WHERE payment_key = $1`, [
+    invented.payment_key,
+  ]);
   const { code, chain } = await audit(all);
   assert.equal(code, 1);
   assert.deepEqual(

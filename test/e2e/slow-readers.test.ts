@@ -158,21 +158,17 @@ limits: { plans: { staff: { text: { XS: &wide { requestsPerMinute: 100000, token
     await closed;
   });
 
-  test(`${STALLED} of them are gone after the write timeout, and their memory too`, async (t) => {
+  test(`${STALLED} of them are gone after the write timeout, and their memory too`, async () => {
     const before = engine.seen.length;
     const heldBefore = heldNow();
-    let peakBytes = 0;
-    const watch = setInterval(() => {
-      peakBytes = Math.max(peakBytes, heldNow() - heldBefore);
-    }, 1_000);
-    t.after(() => clearInterval(watch));
     const readers = await Promise.all(Array.from({ length: STALLED }, () => ask({ stream: true })));
     await eventually('all run', 60_000, async () => engine.seen.length >= before + STALLED);
+    // Each look collects, which takes long in a process that has run other files.
+    await eventually('bytes are held', 5_000, async () => heldNow() - heldBefore > 2_000_000);
     await eventually('all are settled', 30_000, async () => (await openHolds()) === 0);
     await eventually('the engine is free', 5_000, async () => engine.active === 0);
     await eventually('all connections are closed', 3_000, async () => (await connections()) === 0);
     for (const reader of readers) reader.destroy();
-    assert.ok(peakBytes > 2_000_000, `Only ${peakBytes} bytes were held for ${STALLED} readers`);
     // Less than one of them holds.
     await eventually('their memory is free', 10_000, async () => heldNow() - heldBefore < 500_000);
   });

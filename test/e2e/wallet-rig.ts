@@ -11,6 +11,7 @@ import {
 } from '@solana/kit';
 import { x402Client } from '@x402/core/client';
 import { ExactEvmScheme } from '@x402/evm/exact/client';
+import { UptoEvmScheme } from '@x402/evm/upto/client';
 import { createSIWxClientExtension } from '@x402/extensions/sign-in-with-x';
 import { ExactSvmScheme } from '@x402/svm/exact/client';
 import type { Hex } from 'viem';
@@ -194,6 +195,25 @@ export async function evmPayment(
     payload: { authorization, signature, ...changes.payload },
     ...changes.envelope,
   });
+}
+
+/** A header of the scheme `upto` by the official client: a ceiling that this facilitator may move. */
+export async function uptoPayment(
+  account: PrivateKeyAccount,
+  facilitatorAddress: Hex,
+  amount = '20000000',
+): Promise<string> {
+  const accepted = {
+    scheme: 'upto',
+    network: BASE,
+    asset: USDC,
+    payTo: PAY_TO,
+    amount,
+    maxTimeoutSeconds: 300,
+    extra: { facilitatorAddress },
+  } as const;
+  const { payload } = await new UptoEvmScheme(account).createPaymentPayload(2, accepted);
+  return encode({ x402Version: 2, accepted, payload });
 }
 
 /** A fresh sign-in header of the text form. */

@@ -253,7 +253,7 @@ ${rig.yaml}`,
       ...env,
       FAREBOX_CONFIG: database,
     });
-    assert.match(refused, /ECONNREFUSED/);
+    assert.match(refused, /No PostgreSQL at 127\.0\.0\.1:9 takes connections/);
   });
 });
 

@@ -33,8 +33,8 @@ export async function launchChromium(): Promise<Browser> {
   const { path, env } = findInstalled() ?? (await fetched());
   return await chromium.launch({
     executablePath: path,
-    // As root, and in containers, there is no sandbox to be had.
-    args: ['--no-sandbox', '--disable-dev-shm-usage'],
+    // As root, and in containers, there is no sandbox to be had, and nowhere a screen.
+    args: ['--no-sandbox', '--disable-dev-shm-usage', '--disable-gpu', '--in-process-gpu'],
     env: { ...(process.env as Record<string, string>), ...env },
   });
 }

@@ -1,4 +1,7 @@
-/** What a process and everything below it has taken of the cores: of a Linux, elsewhere what Node knows. */
+/**
+ * What a process and everything below it has taken of the cores: of a Linux, elsewhere what Node knows.
+ * What nobody waited for is missing once it has ended: the pages of a browser above all.
+ */
 import { readFileSync, readdirSync } from 'node:fs';
 
 /** The kernel's ticks in a second, the same on every Linux. */

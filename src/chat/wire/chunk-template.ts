@@ -303,8 +303,9 @@ export function templateOf(
   for (let index = 0; index < given.length; index += 1) {
     const piece = given[index];
     if (piece === undefined) return undefined;
-    if (piece.compare(bytes, at, Math.min(at + piece.length, bytes.length)) !== 0) return undefined;
-    at += piece.length;
+    for (let from = 0; from < piece.length; from += 1, at += 1) {
+      if (bytes[at] !== piece[from]) return undefined;
+    }
     shownTail += shown[index] ?? '';
     const gap = gaps[index];
     if (gap === undefined) continue;

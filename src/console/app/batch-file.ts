@@ -1,5 +1,5 @@
 /**
- * A file of requests, read before it is uploaded: how many there are, for which endpoint and models,
+ * A file of requests, read before it is uploaded: for which endpoint and models they are, how many,
  * what is wrong with its lines, and about what it costs at the prices of batches. The server checks
  * all of it again.
  */
@@ -18,7 +18,6 @@ interface ModelUse {
 }
 
 export interface BatchFile {
-  readonly requests: number;
   /** Of the first line, as it is written. */
   readonly endpoint: string;
   readonly models: ReadonlyMap<string, Readonly<ModelUse>>;
@@ -36,7 +35,6 @@ const PREFIX = /^(?:\/api)?\/v1(?=\/)/;
 const BY_TOKENS = ['/chat/completions', '/completions', '/responses', '/messages', '/embeddings'];
 
 interface Reading {
-  requests: number;
   endpoint: string;
   readonly models: Map<string, ModelUse>;
   readonly problems: string[];
@@ -44,7 +42,7 @@ interface Reading {
 
 /** Reads a file line by line; `signal` ends it early. */
 export async function readBatchFile(file: Blob, signal: AbortSignal): Promise<BatchFile> {
-  const reading: Reading = { requests: 0, endpoint: '', models: new Map(), problems: [] };
+  const reading: Reading = { endpoint: '', models: new Map(), problems: [] };
   let number = 0;
   for await (const line of linesOf(file, signal)) {
     number += 1;
@@ -54,7 +52,7 @@ export async function readBatchFile(file: Blob, signal: AbortSignal): Promise<Ba
     if (problem !== undefined) reading.problems.push(`Line ${number}: ${problem}`);
     if (reading.problems.length >= MAX_PROBLEMS) break;
   }
-  if (reading.requests === 0 && reading.problems.length === 0) {
+  if (reading.models.size === 0 && reading.problems.length === 0) {
     reading.problems.push('The file has no line');
   }
   return reading;
@@ -92,7 +90,6 @@ function take(reading: Reading, text: string): string | undefined {
   if (pathOf(url) !== pathOf(reading.endpoint)) {
     return `"url" must be ${reading.endpoint}, as in the lines before`;
   }
-  reading.requests += 1;
   const model = typeof body['model'] === 'string' ? body['model'] : 'default';
   const use = reading.models.get(model) ?? {
     requests: 0,

@@ -103,6 +103,8 @@ export interface ApiKey {
   readonly id: string;
   readonly apiKeyType: 'INFERENCE' | 'ADMIN';
   readonly description: string;
+  /** The key that made it. */
+  readonly parentId: string | null;
   readonly createdAt: string;
   readonly expiresAt: string | null;
   readonly lastUsedAt: string | null;

@@ -146,7 +146,7 @@ const INSUFFICIENT_CREDIT = {
   code: { const: 'PAYMENT_REQUIRED', description: 'The word of the error catalogue.' },
   reason: { const: 'insufficient_balance', description: 'Why payment is required.' },
   message: text('What is missing, in a sentence.'),
-  currentBalanceUsd: number('What the wallet has.'),
+  currentBalanceUsd: number('What the wallet has; below zero what it owes.'),
   minimumBalanceUsd: number('What this request needs.'),
   description: text('What a top-up is.'),
   suggestedTopUpUsd: number('A top-up that lasts for a while.'),

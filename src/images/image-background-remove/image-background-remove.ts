@@ -113,7 +113,7 @@ async function removeBackground(
     const answer = await sale.answer({ ...outcome, extras }, ({ after }) => {
       const facts = { model, deprecation, rate, sale, ...outcome, replica: router };
       const headers = new AnswerHeaders(parts);
-      context.setAll(headers.answered({ ...facts, remainingNano: after.usdNano }));
+      headers.answered({ ...facts, remainingNano: after.usdNano }, context.answerHeaders);
       context.set('content-disposition', 'inline; filename="cutout.png"');
       return { type: PNG_TYPE, body };
     });

@@ -8,7 +8,7 @@
  */
 import { type Hex, parseAbi } from 'viem';
 import { walletIdentity } from '../../core/addresses.ts';
-import { DAY_MS, SECOND_MS } from '../../core/clock.ts';
+import { HOUR_MS, SECOND_MS } from '../../core/clock.ts';
 import { sha256Hex } from '../../core/ids.ts';
 import type { Envelope } from '../envelope.ts';
 import { asObject } from '../header-codec.ts';
@@ -56,8 +56,11 @@ const PERMIT_TYPES = {
   ],
 } as const;
 
-/** Clients sign for minutes; what is used and not found is pursued until then. */
-const MAX_LIFE_MS = DAY_MS;
+/**
+ * Clients sign for as long as the 402 says, an hour at most. What is used and not found is pursued until
+ * then, and a signature that has served a request is remembered for longer (`passes.ts`).
+ */
+const MAX_LIFE_MS = 2 * HOUR_MS;
 
 /** What the payer of an `upto` payment signs (EIP-712). */
 export function permit2TypedData(network: string, permit: Permit2) {
@@ -159,6 +162,6 @@ export function checkPermit2(permit: Permit2, offer: RailOffer, nowMs: number): 
     );
   }
   if (permit.deadline > BigInt(Math.floor((nowMs + MAX_LIFE_MS) / SECOND_MS))) {
-    throw invalidPayment('The deadline of the authorization must be within a day');
+    throw invalidPayment('The deadline of the authorization must be within two hours');
   }
 }

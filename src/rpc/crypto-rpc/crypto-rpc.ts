@@ -26,6 +26,7 @@ export function cryptoRpcRoutes(
   const costHeader = `x-${parts.serviceName}-rpc-cost-usd`;
   function send(context: RequestContext, answer: ProxyRpcAnswer): void | Promise<void> {
     const { body, sale, remainingNano, costUsd, rest } = answer;
+    context.notes.model = sale.request.modelId;
     context.notes.costUsd = costUsd;
     context.set(creditsHeader, answer.credits);
     context.set(costHeader, costUsd);
@@ -42,22 +43,8 @@ export function cryptoRpcRoutes(
     context: RequestContext,
     { body, scanned }: { body: Buffer; scanned?: ScannedBody['scanned'] },
   ): Promise<void> {
-    const { requestId, caller, leaving } = context;
     const network = context.parameters['network'] ?? '';
-    return proxyRpc(parts, {
-      requestId,
-      caller,
-      network,
-      body,
-      scanned,
-      tags: context.tags,
-      idempotencyKey: context.headers['idempotency-key'],
-      cancellation: leaving,
-      send: (answer) => {
-        context.notes.model = network;
-        return send(context, answer);
-      },
-    });
+    return proxyRpc(parts, { context, network, body, scanned, send });
   }
   return [
     get('/crypto/rpc/networks', 'public', NETWORKS_DESCRIPTION, (context) =>

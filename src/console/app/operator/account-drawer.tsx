@@ -250,7 +250,7 @@ function AccountKeys({ path }: { path: string }) {
                   show: (key) => (
                     <>
                       <span class="text">{key.description}</span>
-                      <span class="under num">…{key.last6Chars}</span>
+                      <span class="under id">…{key.last6Chars}</span>
                     </>
                   ),
                 },

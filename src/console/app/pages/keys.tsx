@@ -72,6 +72,7 @@ export function Keys() {
 }
 
 function KeyTable({ keys, act }: { keys: readonly ApiKey[]; act: (window: Window) => void }) {
+  const names = new Map(keys.map(({ id, description }) => [id, description]));
   const columns: readonly Column<ApiKey>[] = [
     {
       name: 'Key',
@@ -83,6 +84,11 @@ function KeyTable({ keys, act }: { keys: readonly ApiKey[]; act: (window: Window
             <span class="num">…{key.last6Chars}</span>{' '}
             {key.id === session.value?.keyId && <State value="in use here" tone="good" />}
           </span>
+          {key.parentId !== null && (
+            <span class="under text">
+              made by {names.get(key.parentId) ?? 'a key that is gone'}
+            </span>
+          )}
         </>
       ),
     },
@@ -234,7 +240,8 @@ function RevokeKey({ apiKey, close, revoked }: RevokeKeyProps) {
     >
       <p>
         Requests with <strong class="text">{apiKey.description}</strong> (…{apiKey.last6Chars}) are
-        refused from that moment on. This cannot be undone; what it has spent stays in the history.
+        refused from that moment on, and so are those with keys that it made. This cannot be undone;
+        what it has spent stays in the history.
       </p>
       {isOwn && (
         <p class="notice warn">

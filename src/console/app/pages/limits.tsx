@@ -1,6 +1,7 @@
 /** What is left of the limits now, and what they refused. */
-import { countText, usdText } from '../format.ts';
+import { roughCount, usdText } from '../format.ts';
 import { useKeyNames } from '../lookups.ts';
+import { BASE } from '../page-facts.ts';
 import { PageHead } from '../parts/page-head.tsx';
 import { Bar, Id, State, Tile, Time } from '../parts/show.tsx';
 import { Empty, Loaded } from '../parts/states.tsx';
@@ -50,7 +51,10 @@ export function Limits() {
   });
   return (
     <>
-      <PageHead title="Limits" lead="By the same rules that requests are admitted with." />
+      <PageHead
+        title="Limits"
+        lead="What may still be asked in the running minute and day, by model."
+      />
       <Loaded from={limits}>
         {({ data }) => (
           <>
@@ -104,7 +108,10 @@ export function Limits() {
 type ModelRates = LimitsAnswer['data']['rateLimits'][number];
 
 const MODEL_COLUMNS: readonly Column<ModelRates>[] = [
-  { name: 'Model or endpoint', show: ({ apiModelId }) => <span class="model">{apiModelId}</span> },
+  {
+    name: 'Model or endpoint',
+    show: ({ apiModelId }) => <span class="model">{nameOf(apiModelId)}</span>,
+  },
   { name: 'Requests a minute', kind: 'figure', show: (row) => <Left rate={rateOf(row, 'RPM')} /> },
   { name: 'Tokens a minute', kind: 'figure', show: (row) => <Left rate={rateOf(row, 'TPM')} /> },
   {
@@ -113,6 +120,14 @@ const MODEL_COLUMNS: readonly Column<ModelRates>[] = [
     show: (row) => <Left rate={rateOf(row, 'RPD')} />,
   },
 ];
+
+/** An endpoint by its path; what has no limit of its own shares one. */
+function nameOf(id: string): string {
+  const endpoint = `endpoint:${BASE.slice(1)}`;
+  if (!id.startsWith(endpoint)) return id;
+  const path = id.slice(endpoint.length);
+  return path === '/*' ? 'every other route' : path;
+}
 
 function rateOf({ rateLimits }: ModelRates, type: string): Rate | undefined {
   return rateLimits.find((rate) => rate.type === type);
@@ -125,7 +140,7 @@ function Left({ rate }: { rate: Rate | undefined }) {
     <span class="cap">
       <Bar part={used} whole={amount} label="Used of the limit" />
       <span class="num under">
-        {countText(left)} of {countText(amount)} left{unit === 'credits' && ' (credits)'}
+        {roughCount(left)} of {roughCount(amount)} left{unit === 'credits' && ' (credits)'}
       </span>
     </span>
   );
@@ -143,7 +158,7 @@ function Refusals({ rows }: { rows: readonly Refusal[] }) {
   const names = useKeyNames(managesAccount.value);
   const columns: readonly Column<Refusal>[] = [
     { name: 'Time', show: ({ timestamp }) => <Time iso={timestamp} /> },
-    { name: 'Asked for', show: ({ modelId }) => <span class="model">{modelId}</span> },
+    { name: 'Asked for', show: ({ modelId }) => <span class="model">{nameOf(modelId)}</span> },
     {
       name: 'Limit',
       show: ({ rateLimitType }) => (

@@ -148,23 +148,30 @@ function isAmount(value: unknown): value is Amount {
   return typeof value === 'object' && value !== null && 'usd' in value;
 }
 
+/** Prices that are one amount, by their names. */
+function amountsOf(prices: object | undefined): (readonly [string, Amount])[] {
+  return Object.entries(prices ?? {}).filter((entry): entry is [string, Amount] =>
+    isAmount(entry[1]),
+  );
+}
+
 function ShortPrice({ model }: { model: Model }) {
   const { input, output } = (model.model_spec.pricing ?? {}) as { input?: Amount; output?: Amount };
-  if (input !== undefined && (output !== undefined || model.type === 'embedding')) {
+  if (input !== undefined && output !== undefined) {
     return (
       <span class="num">
-        ${amountText(input.usd)} <span class="soft">/</span> ${amountText((output ?? input).usd)}
+        ${amountText(input.usd)} <span class="soft">/</span> ${amountText(output.usd)}
         <span class="under">per million in / out</span>
       </span>
     );
   }
-  const [name, price] =
-    Object.entries(model.model_spec.pricing ?? {}).find(([, one]) => isAmount(one)) ?? [];
-  if (!isAmount(price)) return <span class="soft">by quote</span>;
+  const [first] = amountsOf(model.model_spec.pricing);
+  if (first === undefined) return <span class="soft">by quote</span>;
+  const [name, price] = first;
   return (
     <span class="num">
       ${amountText(price.usd)}
-      <span class="under">{unitOf(model, name ?? '')}</span>
+      <span class="under">{unitOf(model, name)}</span>
     </span>
   );
 }
@@ -212,10 +219,8 @@ const RATE_WORDS: Readonly<Record<string, string>> = {
 
 function ModelDrawer({ model, rates, close }: ModelDrawerProps) {
   const { model_spec: spec } = model;
-  const prices = Object.entries(spec.pricing ?? {}).filter(([, one]) => isAmount(one)) as [
-    string,
-    Amount,
-  ][];
+  const prices = amountsOf(spec.pricing);
+  const batchPrices = amountsOf(spec.pricing?.['batch']);
   return (
     <Overlay kind="drawer" title={spec.name} close={close}>
       {spec.description !== '' && <p class="text">{spec.description}</p>}
@@ -274,6 +279,17 @@ function ModelDrawer({ model, rates, close }: ModelDrawerProps) {
             <span class="num">${amountText(price.usd)}</span>,
           ])}
         />
+      )}
+      {batchPrices.length > 0 && (
+        <>
+          <h3>Prices in a batch</h3>
+          <Facts
+            of={batchPrices.map(([name, price]) => [
+              unitOf(model, name),
+              <span class="num">${amountText(price.usd)}</span>,
+            ])}
+          />
+        </>
       )}
       <h3>Abilities</h3>
       <p>

@@ -23,36 +23,64 @@ interface Chosen {
   readonly read: BatchFile | undefined;
 }
 
+const UNREADABLE: BatchFile = {
+  endpoint: '',
+  models: new Map(),
+  problems: ['The file cannot be read'],
+};
+
 export function NewBatch({ close, started }: NewBatchProps) {
   const chosen = useSignal<Chosen | undefined>(undefined);
   const share = useSignal<number | undefined>(undefined);
   const action = useAction();
-  const abort = useRef(new AbortController());
+  const reading = useRef<AbortController>(undefined);
+  const sending = useRef<AbortController>(undefined);
+  const uploaded = useRef<{ readonly file: File; readonly id: string }>(undefined);
   // Whoever closes the window gives the upload up.
-  useEffect(() => () => abort.current.abort(), []);
+  useEffect(
+    () => () => {
+      reading.current?.abort();
+      sending.current?.abort();
+    },
+    [],
+  );
   const take = ([file]: readonly File[]): void => {
     if (file === undefined) return;
+    reading.current?.abort();
+    const { signal } = (reading.current = new AbortController());
     chosen.value = { file, read: undefined };
     action.clear();
-    void action.run(async () => {
-      const read = await readBatchFile(file, abort.current.signal);
-      if (chosen.value?.file === file) chosen.value = { file, read };
-    });
+    readBatchFile(file, signal).then(
+      (read) => {
+        if (!signal.aborted) chosen.value = { file, read };
+      },
+      () => {
+        if (!signal.aborted) chosen.value = { file, read: UNREADABLE };
+      },
+    );
   };
   const { file, read } = chosen.value ?? {};
   const isReady = read !== undefined && read.problems.length === 0;
+  /** Once for a file, whatever is tried again. */
+  const send = async (one: File): Promise<string> => {
+    if (uploaded.current?.file === one) return uploaded.current.id;
+    const form = new FormData();
+    form.set('purpose', 'batch');
+    form.set('file', one, one.name);
+    share.value = 0;
+    const { signal } = (sending.current = new AbortController());
+    const onProgress = (sent: number): void => {
+      share.value = sent;
+    };
+    const { id } = await upload<StoredFile>('/files', form, { signal, onProgress });
+    uploaded.current = { file: one, id };
+    return id;
+  };
   const start = (): void => {
     if (file === undefined || read === undefined) return;
     void action.run(async () => {
-      const form = new FormData();
-      form.set('purpose', 'batch');
-      form.set('file', file, file.name);
-      share.value = 0;
       try {
-        const { id } = await upload<StoredFile>('/files', form, {
-          signal: abort.current.signal,
-          onProgress: (sent) => (share.value = sent),
-        });
+        const id = await send(file);
         const body = { input_file_id: id, endpoint: read.endpoint, completion_window: '24h' };
         const batch = await call<Batch>('/batches', { method: 'POST', body });
         started(batch.id);

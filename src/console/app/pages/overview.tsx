@@ -10,6 +10,7 @@ import { PageHead } from '../parts/page-head.tsx';
 import { Tile } from '../parts/show.tsx';
 import { Empty, Loaded } from '../parts/states.tsx';
 import { type Resource, useCall } from '../resource.ts';
+import { managesAccount } from '../session.ts';
 import type { Balance, Days, Page, Receipt } from '../shapes.ts';
 import { daysBetween, seriesByModel } from '../usage-series.ts';
 import { ReceiptDrawer, RequestTable } from './request-table.tsx';
@@ -59,9 +60,14 @@ export function Overview() {
             data.length === 0 ? (
               <Empty title="No request yet">
                 <p>
-                  <a href="/console/playground">Try a model in the playground</a>, or send the first
-                  request with the sample of <a href="/">the welcome page</a>. It appears here as
-                  soon as it is answered.
+                  <a href="/console/playground">Try a model in the playground</a>, or{' '}
+                  {managesAccount.value ? (
+                    <a href="/console/keys">create a key</a>
+                  ) : (
+                    'take your key'
+                  )}{' '}
+                  and send the first request with the sample of <a href="/">the welcome page</a>. It
+                  appears here as soon as it is answered.
                 </p>
               </Empty>
             ) : (
@@ -147,7 +153,7 @@ function Figures({ funds, from, days, monthStart }: FiguresProps) {
       </Tile>
       <Tile
         name="Errors this month"
-        note={`${percentText(monthErrors, monthRequests)} of requests`}
+        note={monthRequests === 0 ? ' ' : `${percentText(monthErrors, monthRequests)} of requests`}
       >
         {days === undefined ? '–' : countText(monthErrors)}
       </Tile>

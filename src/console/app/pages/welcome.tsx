@@ -24,7 +24,7 @@ export function Welcome() {
         <nav aria-label="Main">
           <a href="/docs">Reference</a>
           <a href="/console" class="button primary">
-            {isIn ? 'Open the console' : 'Sign in'}
+            {isIn ? 'Console' : 'Sign in'}
           </a>
         </nav>
       </header>
