@@ -46,9 +46,7 @@ export async function serveWorkers(options: FleetOptions): Promise<number> {
   hearRejections(log);
   const owner = await firstOwner(config, log);
   const fleet = new Fleet(options);
-  const stopped = stopSignal(console, () => fleet.tell({ kind: 'stop' })).then(
-    () => 'stop' as const,
-  );
+  const stopped = stopSignal(console, () => fleet.hurry()).then(() => 'stop' as const);
   const address = await Promise.race([fleet.start(), stopped]);
   if (address === undefined) {
     console.stderr.write('No worker could start\n');
@@ -92,6 +90,7 @@ class Fleet {
   readonly #untold: string[] = [];
   #isListening = false;
   #isStopping = false;
+  #cancelKill: (() => void) | undefined;
 
   constructor(options: FleetOptions) {
     this.#options = options;
@@ -135,13 +134,23 @@ class Fleet {
     this.tell({ kind: 'stop' });
     this.#checkGone();
     const { config } = this.#options;
-    const limitMs = config.http.drainSeconds * SECOND_MS + CLOSING_GRACE_MS;
-    const cancel = this.#clock.after(limitMs, () => {
+    this.#killAfter(config.http.drainSeconds * SECOND_MS + CLOSING_GRACE_MS);
+    await this.#gone.promise;
+    this.#cancelKill?.();
+    await this.#engines.stop();
+  }
+
+  /** Open answers are cut; a worker that hangs gets no more time than it takes to close. */
+  hurry(): void {
+    this.tell({ kind: 'stop' });
+    this.#killAfter(CLOSING_GRACE_MS);
+  }
+
+  #killAfter(ms: number): void {
+    this.#cancelKill?.();
+    this.#cancelKill = this.#clock.after(ms, () => {
       for (const { worker } of this.#slots) worker?.process.kill('SIGKILL');
     });
-    await this.#gone.promise;
-    cancel();
-    await this.#engines.stop();
   }
 
   #connected(): Worker[] {

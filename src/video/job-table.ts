@@ -28,6 +28,9 @@ export interface StoredMedia {
   readonly untilMs: number;
 }
 
+/** Webhooks taken at once of one account, whose next ones wait for the end of these. */
+const WEBHOOKS_PER_ACCOUNT = 4;
+
 /** What the sweep of files asks of a job. */
 export interface JobTrace {
   readonly state: JobState;
@@ -306,14 +309,31 @@ export class JobTable {
     return rows.map((row) => Number(row.execution_ms));
   }
 
-  /** Takes webhooks that are due; each is pushed `laterMs` away, so that a crash repeats it then. */
-  async claimWebhooks(nowMs: number, laterMs: number, limit: number): Promise<VideoJob[]> {
+  /** Takes webhooks that are due, some of each account; after `dueMs` a crash repeats them. */
+  async claimWebhooks({
+    nowMs,
+    dueMs,
+    most,
+    busyAccountIds: busy,
+  }: {
+    readonly nowMs: number;
+    readonly dueMs: number;
+    readonly most: number;
+    readonly busyAccountIds: readonly string[];
+  }): Promise<VideoJob[]> {
+    const places = busy.map((_id, at) => `$${at + 5}`).join(', ');
+    const isFree = busy.length === 0 ? '' : `AND account_id NOT IN (${places})`;
     return await this.#jobs(
       `UPDATE video_job SET webhook_attempts = webhook_attempts + 1, webhook_due_ms = $2
        WHERE webhook_due_ms > 0 AND webhook_due_ms <= $1 AND id IN (
-         SELECT id FROM video_job WHERE webhook_due_ms > 0 AND webhook_due_ms <= $1 LIMIT $3)
+         SELECT id FROM (
+           SELECT id, webhook_due_ms,
+             row_number() OVER (PARTITION BY account_id ORDER BY webhook_due_ms, id) AS place
+           FROM video_job
+           WHERE webhook_due_ms > 0 AND webhook_due_ms <= $1 ${isFree}) AS due
+         WHERE place <= $3 ORDER BY place, webhook_due_ms LIMIT $4)
        RETURNING ${JOB_COLUMNS}`,
-      [nowMs, nowMs + laterMs, limit],
+      [nowMs, dueMs, WEBHOOKS_PER_ACCOUNT, most, ...busy],
     );
   }
 

@@ -27,6 +27,7 @@ import {
   TestMoney,
   anyFilm,
 } from '../../test/support/test-video-engines.ts';
+import type { Guard } from '../net/guard.ts';
 import type { FilmVerdict } from './check-film.ts';
 import type { Sales } from '../billing/sale.ts';
 import { VIDEO_MIGRATIONS } from './migrations.ts';
@@ -786,6 +787,35 @@ onEachStore('video jobs', (stores) => {
     await video.cancel(lookup((await video.queue(jobRequest({ webhookUrl }))).id));
     await until(() => posts.length === 5);
     assert.equal(JSON.parse(posts[4]!.body).event, 'video.cancelled');
+  });
+
+  test('an address that never answers holds up neither jobs nor webhooks of others', async () => {
+    const told: string[] = [];
+    let deaf = 0;
+    const post: Guard['post'] = async (url, { body, signal }) => {
+      if (!url.includes('deaf')) {
+        told.push(JSON.parse(body).queue_id);
+        return 204;
+      }
+      deaf += 1;
+      return await new Promise<number>((_answered, failed) => {
+        signal?.addEventListener('abort', () => failed(new Error('The server ends')));
+      });
+    };
+    const { video, engines, until } = await open({
+      maxOpenJobs: 5,
+      webhooks: { masterSecret: 'master', post },
+    });
+    video.start();
+    engines.pollAnswer = { kind: 'done' };
+    for (let jobs = 0; jobs < 5; jobs += 1) {
+      await video.queue(jobRequest({ webhookUrl: 'https://deaf.example/hook' }));
+    }
+    await until(() => deaf > 0);
+    const webhookUrl = 'https://live.example/hook';
+    const { id } = await video.queue(jobRequest({ accountId: 'bob', webhookUrl }));
+    await until(() => told.includes(id), 60);
+    assert.ok(deaf <= 4, `${deaf} of one account at once`);
   });
 
   test('the average execution time is the P80 of the model', async () => {

@@ -18,7 +18,7 @@ const PAUSE_FACTOR = 6;
 const TIMEOUT_MS = 10 * SECOND_MS;
 /** A crash in the middle of a call repeats it after this time. */
 const RETAKE_MS = 2 * MINUTE_MS;
-const BATCH = 8;
+const MAX_RUNNING = 32;
 
 /** The signing secret of one account. */
 export function webhookSecretOf(masterSecret: string, accountId: string): string {
@@ -57,11 +57,45 @@ interface WebhookParts {
   readonly log: Log;
 }
 
-/** Sends what is due. */
-export async function sendWebhooks(parts: WebhookParts, signal: AbortSignal): Promise<void> {
-  const { table, clock } = parts;
-  const jobs = await table.claimWebhooks(clock.nowMs(), RETAKE_MS, BATCH);
-  await Promise.all(jobs.map((job) => sendOne(parts, job, signal)));
+/** Sends what is due, without waiting for it: addresses of callers hold up neither jobs nor each other. */
+export class WebhookSender {
+  readonly #parts: WebhookParts;
+  readonly #signal: AbortSignal;
+  /** The account of each call. */
+  readonly #running = new Map<Promise<void>, string>();
+
+  constructor(parts: WebhookParts, signal: AbortSignal) {
+    this.#parts = parts;
+    this.#signal = signal;
+  }
+
+  /** Begins what there is room for. */
+  async send(): Promise<void> {
+    const { table, clock } = this.#parts;
+    const most = MAX_RUNNING - this.#running.size;
+    if (most === 0) return;
+    const busyAccountIds = [...new Set(this.#running.values())];
+    const nowMs = clock.nowMs();
+    const dueMs = nowMs + RETAKE_MS;
+    for (const job of await table.claimWebhooks({ nowMs, dueMs, most, busyAccountIds })) {
+      const call = this.#sendOne(job).finally(() => this.#running.delete(call));
+      this.#running.set(call, job.accountId);
+    }
+  }
+
+  /** What runs has ended; the signal cuts it short. */
+  async ended(): Promise<void> {
+    await Promise.all(this.#running.keys());
+  }
+
+  async #sendOne(job: VideoJob): Promise<void> {
+    try {
+      await sendOne(this.#parts, job, this.#signal);
+    } catch (error) {
+      // The database is away: it is due again after a while.
+      this.#parts.log.debug({ job: job.id, reason: reasonOf(error) }, 'A webhook was not noted');
+    }
+  }
 }
 
 async function sendOne(parts: WebhookParts, job: VideoJob, signal: AbortSignal): Promise<void> {
@@ -71,6 +105,8 @@ async function sendOne(parts: WebhookParts, job: VideoJob, signal: AbortSignal):
     log.debug({ job: job.id, reason: reasonOf(error) }, 'A webhook got no answer');
     return false;
   });
+  // The server ends: the attempt is repeated when another one runs.
+  if (signal.aborted && !isTaken) return;
   if (isTaken || job.webhookAttempts >= MAX_ATTEMPTS) {
     if (!isTaken) log.info({ job: job.id }, 'A webhook was given up');
     return await table.webhookDue(job.id, 0);

@@ -20,7 +20,7 @@ import type { JobTable, JobTrace } from './job-table.ts';
 import { FAILURES, type JobFailure, type VideoJob, isWallets } from './job.ts';
 import type { MediaStore, StoredFile } from './media-store.ts';
 import type { VideoMoney } from './video-money.ts';
-import { sendWebhooks } from './webhooks.ts';
+import { WebhookSender } from './webhooks.ts';
 
 export interface VideoParts {
   readonly store: Store;
@@ -74,6 +74,7 @@ export class Worker {
   readonly #files: MediaStore;
   readonly #aborter = new AbortController();
   readonly #running = new Map<string, Promise<void>>();
+  readonly #webhooks: WebhookSender | undefined;
   #ticking: Promise<void> | undefined;
   #again = false;
   #isSweeping = false;
@@ -92,6 +93,10 @@ export class Worker {
     this.#files = files;
     this.#bornMs = parts.clock.nowMs();
     this.#inherited = files.namesNow();
+    const { webhooks, serviceName, clock, log } = parts;
+    this.#webhooks =
+      webhooks &&
+      new WebhookSender({ ...webhooks, table, serviceName, clock, log }, this.#aborter.signal);
   }
 
   /** `alone` says that no other process can work on these jobs. */
@@ -118,6 +123,7 @@ export class Worker {
     this.#aborter.abort();
     await this.#ticking;
     await Promise.all(this.#running.values());
+    await this.#webhooks?.ended();
   }
 
   /** Looks for work soon: a job was queued. A worker that is not started leaves it to others. */
@@ -145,7 +151,7 @@ export class Worker {
   }
 
   async #tick(): Promise<void> {
-    const { clock, webhooks, serviceName, log } = this.#parts;
+    const { clock } = this.#parts;
     const room = MAX_RUNNING - this.#running.size;
     if (room > 0) {
       const jobs = await this.#table.claim(clock.nowMs(), LEASE_MS, room);
@@ -157,9 +163,7 @@ export class Worker {
       await this.#abandon(id);
       this.#unadmitted.delete(id);
     }
-    if (webhooks === undefined) return;
-    const sending = { ...webhooks, table: this.#table, serviceName, clock, log };
-    await sendWebhooks(sending, this.#aborter.signal);
+    await this.#webhooks?.send();
   }
 
   #take(job: VideoJob): void {

@@ -73,6 +73,8 @@ export interface Settings {
   readonly isUnchecked?: boolean;
   /** Another version's `main.ts`. */
   readonly program?: string;
+  /** How long open answers may take at the end. */
+  readonly drainSeconds?: number;
   /** More of the cluster's settings. */
   readonly cluster?: string;
 }
@@ -83,7 +85,7 @@ function yamlOf(settings: Settings, upstreamUrl: string): string {
   return `listen: { host: 127.0.0.1, port: 0 }
 database: ${JSON.stringify(database)}
 cluster: { replyTimeoutSeconds: ${reply}, deadAfterSeconds: ${dead}${cluster} }
-http: { drainSeconds: 5 }
+http: { drainSeconds: ${settings.drainSeconds ?? 5} }
 embedded: { enabled: false }
 discovery: { enabled: false }
 log: { level: warn }

@@ -174,6 +174,22 @@ test('a worker that is killed gives its money, and the key of its request, back 
   assert.deepEqual([books.openHolds, [...books.paid.values()]], [0, [COST_USD]]);
 });
 
+test('a worker that hangs is ended soon when the first process is asked twice', async () => {
+  const database = await emptyPostgresDatabase();
+  const farebox = await start({ database, drainSeconds: 600 }, ['--workers', '2']);
+  const workers = await soon('two workers', PATIENCE_MS, async () => {
+    const found = await childrenOf(farebox.child.pid ?? 0);
+    return found.length === 2 ? found : undefined;
+  });
+  process.kill(workers[0] ?? 0, 'SIGSTOP');
+  const ended = end(farebox);
+  // The same signal twice at once, as npm passes it on, is one.
+  await new Promise((resolve) => setTimeout(resolve, 1_100));
+  process.kill(farebox.child.pid ?? 0, 'SIGTERM');
+  // It waits for each of them.
+  assert.equal(await ended, 0);
+});
+
 test('more than one worker without PostgreSQL is refused in words', async () => {
   await assert.rejects(
     start({ database: 'sqlite:./farebox.db' }, ['--workers', '2']),
