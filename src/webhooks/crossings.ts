@@ -10,7 +10,7 @@ import {
   accountFigures,
   usedCaps,
 } from '../billing/ledger/ledger.ts';
-import { type Clock, dayOf, dayStartMs, isoTime } from '../core/clock.ts';
+import { type Clock, DAY_MS, dayOf, dayStartMs, isoTime } from '../core/clock.ts';
 import type { Ids } from '../core/ids.ts';
 import { ZERO, toUsdNumber } from '../core/money.ts';
 import type { Store } from '../db/db.ts';
@@ -20,8 +20,13 @@ import { type WebhookTable, crossingKey } from './webhook-table.ts';
 
 /** Webhooks that are looked at in one go. */
 const PAGE = 200;
-/** About so many caps of a page are told in one go. */
-const MOST_AT_ONCE = 1_000;
+/** Caps of one account that are looked at before it is the next account's turn. */
+const CAPS_A_TURN = 100;
+/** After so many that were looked at, or told, a page has no further turn: the next minute goes on. */
+const MOST_LOOKED_AT = 10_000;
+const MOST_TOLD = 1_000;
+/** That a cap for ever is still where it was told is noted once in this time. */
+const SEEN_MS = 10 * DAY_MS;
 
 export interface CrossingParts {
   readonly table: WebhookTable;
@@ -31,30 +36,48 @@ export interface CrossingParts {
   readonly ids: Ids;
 }
 
-/** Looks at every webhook. */
-export async function findCrossings(parts: CrossingParts): Promise<void> {
+/** The caps of an account that are looked at next: behind an id, used by at least so many percent. */
+interface CapTurn {
+  readonly accountId: string;
+  readonly afterId: string;
+  readonly leastPercent: number;
+}
+
+/** By account, the last cap that was looked at, where there were more than a round has time for. */
+export type CapPlaces = ReadonlyMap<string, string>;
+
+/** Looks at every webhook. Goes on with caps where the round before came to, and says where it did. */
+export async function findCrossings(parts: CrossingParts, before: CapPlaces): Promise<CapPlaces> {
+  const places = new Map<string, string>();
   let afterId: string | undefined = '';
   while (afterId !== undefined) {
     const page: Webhook[] = await parts.table.page(afterId, PAGE);
-    if (page.length > 0) await lookAt(parts, page);
+    if (page.length > 0) await lookAt(parts, page, before, places);
     afterId = page.length < PAGE ? undefined : page.at(-1)?.id;
   }
+  return places;
 }
 
-async function lookAt(parts: CrossingParts, page: readonly Webhook[]): Promise<void> {
+async function lookAt(
+  parts: CrossingParts,
+  page: readonly Webhook[],
+  before: CapPlaces,
+  places: Map<string, string>,
+): Promise<void> {
   const accountIds = [...new Set(page.map(({ accountId }) => accountId))];
   const figures = await accountFigures(parts.store, accountIds, parts.clock.nowMs());
   await lookAtBalances(parts, page, figures);
   await tell(parts, daysOf(parts, page, figures));
-  await lookAtCaps(parts, page);
+  await lookAtCaps(parts, page, before, places);
 }
 
 /** Tells what was not told yet; says how much that was. */
 async function tell(parts: CrossingParts, crossed: readonly Crossed[]): Promise<number> {
   const { table } = parts;
+  const nowMs = parts.clock.nowMs();
   let count = 0;
   for (const some of Map.groupBy(crossed, (one) => `${one.webhookId} ${one.event}`).values()) {
-    const told = await table.told(some);
+    const told = await table.told(some, nowMs, nowMs - SEEN_MS);
     for (const crossing of some) {
       if (told.has(crossingKey(crossing))) continue;
       const data = await crossing.data();
@@ -119,24 +142,52 @@ function daysOf(
   });
 }
 
-/** Caps of keys and of budgets; what is beyond `MOST_AT_ONCE` is told in the next minute. */
-async function lookAtCaps(parts: CrossingParts, page: readonly Webhook[]): Promise<void> {
-  const { store, clock } = parts;
+/**
+ * Caps of keys and of budgets. Each account has its turn before one with very many has a further one:
+ * its values of a tag delay its own messages, and no other's.
+ */
+async function lookAtCaps(
+  parts: CrossingParts,
+  page: readonly Webhook[],
+  before: CapPlaces,
+  places: Map<string, string>,
+): Promise<void> {
   const asking = page.filter((one) => (one.keyPercent ?? one.budgetPercent) !== undefined);
-  if (asking.length === 0) return;
   const webhooks = Map.groupBy(asking, ({ accountId }) => accountId);
-  const leastPercent = Math.min(
-    ...asking.flatMap(({ keyPercent, budgetPercent }) => [keyPercent ?? 100, budgetPercent ?? 100]),
-  );
   const owners = new CapOwners(parts.identity);
+  let turn = [...webhooks].map(([accountId, some]): CapTurn => {
+    const percents = some.flatMap(({ keyPercent, budgetPercent }) => [
+      keyPercent ?? 100,
+      budgetPercent ?? 100,
+    ]);
+    const afterId = before.get(accountId) ?? '';
+    return { accountId, afterId, leastPercent: Math.min(...percents) };
+  });
+  let lookedAt = 0;
   let told = 0;
-  for await (const caps of usedCaps(store, [...webhooks.keys()], leastPercent, clock.nowMs())) {
+  while (turn.length > 0) {
+    const caps = await usedCaps(parts.store, turn, CAPS_A_TURN, parts.clock.nowMs());
     const crossed = caps.flatMap((cap) =>
-      (webhooks.get(cap.accountId) ?? []).flatMap((webhook) => capCrossed(webhook, cap, owners)),
+      cap.isCurrent
+        ? (webhooks.get(cap.accountId) ?? []).flatMap((one) => capCrossed(one, cap, owners))
+        : [],
     );
     told += await tell(parts, crossed);
-    if (told >= MOST_AT_ONCE) return;
+    lookedAt += caps.length;
+    turn = furtherTurn(turn, caps);
+    if (lookedAt >= MOST_LOOKED_AT || told >= MOST_TOLD) break;
   }
+  for (const { accountId, afterId } of turn) places.set(accountId, afterId);
+}
+
+/** Accounts that have more caps than they were given, from there on. */
+function furtherTurn(turn: readonly CapTurn[], caps: readonly CapUse[]): CapTurn[] {
+  const given = Map.groupBy(caps, ({ accountId }) => accountId);
+  return turn.flatMap((one) => {
+    const some = given.get(one.accountId) ?? [];
+    const last = some.at(-1);
+    return last === undefined || some.length < CAPS_A_TURN ? [] : [{ ...one, afterId: last.id }];
+  });
 }
 
 function capCrossed(

@@ -56,4 +56,9 @@ ALTER TABLE webhooks_webhook ADD COLUMN old_secret_until_ms BIGINT;`,
     id: 'webhooks-0003',
     up: 'ALTER TABLE webhooks_webhook ADD COLUMN is_paused BIGINT NOT NULL DEFAULT 0;',
   },
+  {
+    // When a cap for ever that was told was last seen where it was told.
+    id: 'webhooks-0004',
+    up: 'ALTER TABLE webhooks_delivery ADD COLUMN seen_ms BIGINT NOT NULL DEFAULT 0;',
+  },
 ];

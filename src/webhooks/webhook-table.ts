@@ -207,18 +207,39 @@ export class WebhookTable {
     return rows.length === 1;
   }
 
-  /** Which of these crossings of one webhook and event were told; see `crossingKey`. */
-  async told(crossings: readonly Crossing[]): Promise<ReadonlySet<string>> {
+  /**
+   * Which of these crossings of one webhook and event were told; see `crossingKey`. Those that are for
+   * ever are noted as seen now, unless that is later than `seenMs`.
+   */
+  async told(
+    crossings: readonly Crossing[],
+    nowMs: number,
+    seenMs: number,
+  ): Promise<ReadonlySet<string>> {
     const [first] = crossings;
     if (first === undefined) return new Set();
     const periods = [...new Set(crossings.map(({ period }) => period))];
     const subjects = [...new Set(crossings.map(({ subject }) => subject))];
-    const rows = await this.#store.query<{ subject: string; period: bigint }>(
-      `SELECT subject, period FROM webhooks_delivery WHERE webhook_id = $1 AND event = $2
+    const rows = await this.#store.query<{
+      id: string;
+      subject: string;
+      period: bigint;
+      seen_ms: bigint;
+    }>(
+      `SELECT id, subject, period, seen_ms FROM webhooks_delivery WHERE webhook_id = $1 AND event = $2
        AND period IN (${placesFrom(3, periods)})
        AND subject IN (${placesFrom(3 + periods.length, subjects)})`,
       [first.webhookId, first.event, ...periods, ...subjects],
     );
+    const stale = rows.filter(
+      ({ period, seen_ms }) => Number(period) === LIFETIME_PERIOD && Number(seen_ms) < seenMs,
+    );
+    if (stale.length > 0) {
+      await this.#store.query(
+        `UPDATE webhooks_delivery SET seen_ms = $1 WHERE id IN (${placesFrom(2, stale)})`,
+        [nowMs, ...stale.map(({ id }) => id)],
+      );
+    }
     return new Set(
       rows.map(({ subject, period }) => crossingKey({ subject, period: Number(period) })),
     );
@@ -283,11 +304,14 @@ export class WebhookTable {
     return rows.map(deliveryOf);
   }
 
-  /** Forgets deliveries that ended before a time, but not that a cap for ever was told. */
+  /**
+   * Forgets deliveries that ended before a time: that a cap for ever was told when it was not seen
+   * there since, which a paused webhook does not look for.
+   */
   async prune(beforeMs: number): Promise<void> {
     await this.#store.query(
-      `DELETE FROM webhooks_delivery WHERE ended_ms > 0 AND ended_ms < $1
-       AND (event NOT IN ('key.limit_reached', 'budget.limit_reached') OR period <> $2)`,
+      `DELETE FROM webhooks_delivery WHERE ended_ms > 0 AND ended_ms < $1 AND (period <> $2 OR
+         (seen_ms < $1 AND webhook_id NOT IN (SELECT id FROM webhooks_webhook WHERE is_paused = 1)))`,
       [beforeMs, LIFETIME_PERIOD],
     );
   }

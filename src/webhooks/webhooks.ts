@@ -10,7 +10,7 @@ import type { Store } from '../db/db.ts';
 import type { Feature } from '../http/route.ts';
 import type { Identity } from '../identity/identity.ts';
 import type { Guard } from '../net/guard.ts';
-import { findCrossings } from './crossings.ts';
+import { type CapPlaces, findCrossings } from './crossings.ts';
 import { webhookRoutes } from './routes.ts';
 import { sendDue } from './send.ts';
 import { WebhookTable } from './webhook-table.ts';
@@ -33,6 +33,7 @@ export function webhooksFeature({ stores, guard, clock, ids, log }: WebhooksPart
   const table = new WebhookTable(store);
   const aborter = new AbortController();
   const { signal } = aborter;
+  let places: CapPlaces = new Map();
   let sending: Promise<void> | undefined;
   const send = (): void => {
     // Not waited for: slow addresses of callers hold up no other job.
@@ -52,7 +53,7 @@ export function webhooksFeature({ stores, guard, clock, ids, log }: WebhooksPart
   return {
     routes: webhookRoutes({ table, guard, clock, ids, log, signal }),
     leaderJob: async () => {
-      await findCrossings({ table, store, identity, clock, ids });
+      places = await findCrossings({ table, store, identity, clock, ids }, places);
       await table.prune(clock.nowMs() - KEPT_MS);
       send();
     },

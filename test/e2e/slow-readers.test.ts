@@ -57,8 +57,8 @@ describe('callers that do not read', () => {
     farebox = await startTestApp({
       clock: fastClock(TIMES),
       yaml: `
-http: { writeTimeoutSeconds: 5 }
-engines: { one: { url: ${engine.url}, totalTimeoutMs: 3000, concurrency: 500 } }
+http: { writeTimeoutSeconds: 9 }
+engines: { one: { url: ${engine.url}, totalTimeoutMs: 7000, concurrency: 500 } }
 models:
   - { id: m, type: text, context: 100000000, maxCompletionTokens: 20000000, price: { input: 1, output: 0.0001 }, replicas: [{ engine: one }] }
 limits: { plans: { staff: { text: { XS: &wide { requestsPerMinute: 100000, tokensPerMinute: 100000000000 }, S: *wide, M: *wide, L: *wide } } }, guard: { failures: 100000 } }
@@ -114,7 +114,7 @@ limits: { plans: { staff: { text: { XS: &wide { requestsPerMinute: 100000, token
     const before = await balance();
     const socket = await ask({ stream: true });
     // Longer than the engine may take, shorter than the write timeout.
-    await new Promise((resolve) => setTimeout(resolve, 3_600 / TIMES));
+    await new Promise((resolve) => setTimeout(resolve, 7_600 / TIMES));
     let text = '';
     let sizeBytes = 0;
     socket.resume().on('data', (chunk: Buffer) => {

@@ -62,6 +62,8 @@ export interface SeenRequest {
   readonly body: string;
 }
 
+const MAX_TRIES = 50;
+
 export class TestUpstream {
   /** Behaviours of the next requests, first come first served. */
   readonly script: Behaviour[] = [];
@@ -87,10 +89,19 @@ export class TestUpstream {
   static async start(at: { port?: number; path?: string } = {}): Promise<TestUpstream> {
     const server = createServer({ keepAliveTimeout: 60_000 });
     const upstream = new TestUpstream(server);
-    if (at.path === undefined) server.listen(at.port ?? 0, '127.0.0.1');
-    else server.listen(at.path);
-    await once(server, 'listening');
-    return upstream;
+    const where = at.path === undefined ? { host: '127.0.0.1', port: at.port ?? 0 } : at;
+    for (let tries = 1; ; tries += 1) {
+      server.listen(where);
+      try {
+        await once(server, 'listening');
+        return upstream;
+      } catch (error) {
+        // A port that is asked for again may serve another test's connection for a moment.
+        const isTaken = (error as NodeJS.ErrnoException).code === 'EADDRINUSE';
+        if (!isTaken || at.port === undefined || tries === MAX_TRIES) throw error;
+        await delay(100);
+      }
+    }
   }
 
   get port(): number {

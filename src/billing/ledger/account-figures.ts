@@ -60,35 +60,42 @@ interface CapRow {
   readonly diem_spent_nano: bigint;
 }
 
-/** An account can have a cap for each of its end users. */
-const CAPS_AT_ONCE = 500;
+/** Whose caps are read: those behind an id, used by at least so many percent. */
+interface CapsOf {
+  readonly accountId: string;
+  readonly afterId: string;
+  readonly leastPercent: number;
+}
 
 /**
- * The caps of these accounts that are used by at least so many percent, some at a time; a limit of 0
- * is none.
+ * Of each of these accounts its first `most` caps that are used so far, in the order of their ids; a
+ * limit of 0 is none. An account can have a cap for each of its end users, and gets no more of this
+ * read than any other. `isCurrent` is false for a cap whose period is over.
  */
-export async function* usedCaps(
+export async function usedCaps(
   store: Queryable,
-  accountIds: readonly string[],
-  leastPercent: number,
+  of: readonly CapsOf[],
+  most: number,
   nowMs: number,
-): AsyncGenerator<readonly CapUse[], void> {
-  let last: Pick<CapRow, 'account_id' | 'id'> | undefined = { account_id: '', id: '' };
-  while (last !== undefined) {
-    const rows: readonly CapRow[] = await store.query<CapRow>(
-      `SELECT id, account_id, budget_id, tag_value, period, period_start_ms, usd_limit_nano,
-         diem_limit_nano, usd_spent_nano, diem_spent_nano FROM ledger_allowance
-       WHERE account_id IN (${placesFrom(4, accountIds)}) AND (account_id, id) > ($2, $3) AND (
-         (usd_limit_nano > 0 AND usd_spent_nano * 100 >= usd_limit_nano * $1) OR
-         (diem_limit_nano > 0 AND diem_spent_nano * 100 >= diem_limit_nano * $1))
-       ORDER BY account_id, id LIMIT ${CAPS_AT_ONCE}`,
-      [leastPercent, last.account_id, last.id, ...accountIds],
-    );
-    last = rows.length < CAPS_AT_ONCE ? undefined : rows.at(-1);
-    yield rows
-      .filter((row) => Number(row.period_start_ms) >= periodStartMs(row.period, nowMs))
-      .map(useOf);
-  }
+): Promise<(CapUse & { readonly isCurrent: boolean })[]> {
+  const parts = of.map((_one, at) => {
+    const [account, after, percent] = [1, 2, 3].map((place) => `$${at * 3 + place}`);
+    return `SELECT * FROM (
+      SELECT id, account_id, budget_id, tag_value, period, period_start_ms, usd_limit_nano,
+        diem_limit_nano, usd_spent_nano, diem_spent_nano FROM ledger_allowance
+      WHERE account_id = ${account} AND id > ${after} AND (
+        (usd_limit_nano > 0 AND usd_spent_nano * 100 >= usd_limit_nano * ${percent}) OR
+        (diem_limit_nano > 0 AND diem_spent_nano * 100 >= diem_limit_nano * ${percent}))
+      ORDER BY id LIMIT ${most}) AS caps_${at}`;
+  });
+  const rows = await store.query<CapRow>(
+    parts.join(' UNION ALL '),
+    of.flatMap(({ accountId, afterId, leastPercent }) => [accountId, afterId, leastPercent]),
+  );
+  return rows.map((row) => ({
+    ...useOf(row),
+    isCurrent: Number(row.period_start_ms) >= periodStartMs(row.period, nowMs),
+  }));
 }
 
 function useOf(row: CapRow): CapUse {

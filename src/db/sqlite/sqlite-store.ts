@@ -153,12 +153,12 @@ export class SqliteStore implements FileStore {
     this.#checkpointer = new Checkpointer(options.path, options.logLimits);
   }
 
-  readNow(sql: string, parameters: readonly Parameter[]): readonly Row[] {
-    // The reader reads its pages anew after each commit; the writer has them.
-    return this.#rows(this.#writer.isTransaction ? this.#read : this.#write, sql, parameters);
-  }
-
-  #rows(from: Statements, sql: string, parameters: readonly Parameter[]): readonly Row[] {
+  /** Unless it is said, from the writer: the reader reads its pages anew after each commit. */
+  readNow(
+    sql: string,
+    parameters: readonly Parameter[],
+    from = this.#writer.isTransaction ? this.#read : this.#write,
+  ): readonly Row[] {
     try {
       return from.rows(sql, parameters);
     } catch (error) {
@@ -168,7 +168,7 @@ export class SqliteStore implements FileStore {
   }
 
   async query<R>(sql: string, parameters: readonly Parameter[] = []): Promise<readonly R[]> {
-    if (isRead(sql)) return this.#rows(this.#read, sql, parameters) as R[]; // the caller names its row
+    if (isRead(sql)) return this.readNow(sql, parameters, this.#read) as R[]; // the caller names its row
     return this.transaction((tx) => tx.query<R>(sql, parameters));
   }
 
