@@ -2,7 +2,7 @@
  * Asks a model many questions at the price of batches, and prints the answers as they come.
  *
  *   BASE_URL=https://api.example.com/api/v1 FAREBOX_KEY=SVC_INFERENCE_KEY_… \
- *     node examples/batches/ask-many.ts "Why is the sky blue?" "Who wrote Faust?"
+ *     npx node examples/batches/ask-many.ts "Why is the sky blue?" "Who wrote Faust?"
  *
  * It can be stopped at any time: the batch goes on, and `BATCH=<id>` reads its result later.
  */

@@ -2,7 +2,7 @@
  * Pays for one tool of an MCP server on Base with the official x402 client: no account, no key. What
  * is left of the payment is the wallet's credit.
  *
- *   ORIGIN=https://api.example.com PRIVATE_KEY=0x… node examples/mcp/pay.ts
+ *   ORIGIN=https://api.example.com PRIVATE_KEY=0x… npx node examples/mcp/pay.ts
  */
 import { x402Client } from '@x402/core/client';
 import type { PaymentRequired } from '@x402/core/types';

@@ -1,7 +1,7 @@
 /**
  * Cuts a photograph out of its background:
  *
- *   FAREBOX_URL=http://127.0.0.1:8402/api/v1 FAREBOX_KEY=… node examples/media/cutout.ts me.jpg me.png
+ *   FAREBOX_URL=http://127.0.0.1:8402/api/v1 FAREBOX_KEY=… npx node examples/media/cutout.ts me.jpg me.png
  */
 import { readFile, writeFile } from 'node:fs/promises';
 import { argv, env } from 'node:process';

@@ -1,7 +1,7 @@
 /**
  * Makes a film of a picture: quote, queue, wait, save, complete.
  *
- *   FAREBOX_URL=http://127.0.0.1:8402/api/v1 FAREBOX_KEY=… node examples/media/video.ts me.jpg me.mp4
+ *   FAREBOX_URL=http://127.0.0.1:8402/api/v1 FAREBOX_KEY=… npx node examples/media/video.ts me.jpg me.mp4
  */
 import { readFile, writeFile } from 'node:fs/promises';
 import { argv, env } from 'node:process';

@@ -4,7 +4,7 @@
  *   export STRIPE_WEBHOOK_SECRET=whsec_…     # of the webhook, in Stripe's dashboard
  *   export FAREBOX_ADMIN_KEY=SVC_ADMIN_KEY_… # an ADMIN key of the operator's account
  *   export FAREBOX_URL=http://127.0.0.1:8402/api/v1
- *   PORT=4242 node examples/operator/stripe-webhook.ts
+ *   PORT=4242 npx node examples/operator/stripe-webhook.ts
  *
  * Make the checkout session with `client_reference_id` set to the id of the account (`acct_…`) and in
  * USD. Stripe sends an event until it is answered with 200, and sometimes twice: the id of the event

@@ -1,4 +1,4 @@
-/** ethers through Farebox: `FAREBOX_URL=http://127.0.0.1:8402/api/v1 FAREBOX_KEY=… node examples/rpc/ethers.ts` */
+/** ethers through Farebox: `FAREBOX_URL=http://127.0.0.1:8402/api/v1 FAREBOX_KEY=… npx node examples/rpc/ethers.ts` */
 import { FetchRequest, JsonRpcProvider, Network } from 'ethers';
 
 const url = process.env['FAREBOX_URL'] ?? 'http://127.0.0.1:8402/api/v1';

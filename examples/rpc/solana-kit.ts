@@ -1,4 +1,4 @@
-/** @solana/kit through Farebox: `FAREBOX_URL=http://127.0.0.1:8402/api/v1 FAREBOX_KEY=… node examples/rpc/solana-kit.ts` */
+/** @solana/kit through Farebox: `FAREBOX_URL=http://127.0.0.1:8402/api/v1 FAREBOX_KEY=… npx node examples/rpc/solana-kit.ts` */
 import { address, createDefaultRpcTransport, createSolanaRpcFromTransport } from '@solana/kit';
 
 const url = process.env['FAREBOX_URL'] ?? 'http://127.0.0.1:8402/api/v1';

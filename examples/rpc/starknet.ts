@@ -1,4 +1,4 @@
-/** starknet.js through Farebox: `FAREBOX_URL=http://127.0.0.1:8402/api/v1 FAREBOX_KEY=… node examples/rpc/starknet.ts` */
+/** starknet.js through Farebox: `FAREBOX_URL=http://127.0.0.1:8402/api/v1 FAREBOX_KEY=… npx node examples/rpc/starknet.ts` */
 import { RpcProvider } from 'starknet';
 
 const url = process.env['FAREBOX_URL'] ?? 'http://127.0.0.1:8402/api/v1';

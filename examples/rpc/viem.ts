@@ -1,4 +1,4 @@
-/** viem through Farebox: `FAREBOX_URL=http://127.0.0.1:8402/api/v1 FAREBOX_KEY=… node examples/rpc/viem.ts` */
+/** viem through Farebox: `FAREBOX_URL=http://127.0.0.1:8402/api/v1 FAREBOX_KEY=… npx node examples/rpc/viem.ts` */
 import { createPublicClient, http } from 'viem';
 import { mainnet } from 'viem/chains';
 

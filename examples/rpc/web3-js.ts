@@ -1,4 +1,4 @@
-/** @solana/web3.js through Farebox: `FAREBOX_URL=http://127.0.0.1:8402/api/v1 FAREBOX_KEY=… node examples/rpc/web3-js.ts` */
+/** @solana/web3.js through Farebox: `FAREBOX_URL=http://127.0.0.1:8402/api/v1 FAREBOX_KEY=… npx node examples/rpc/web3-js.ts` */
 import { Connection, PublicKey } from '@solana/web3.js';
 
 const url = process.env['FAREBOX_URL'] ?? 'http://127.0.0.1:8402/api/v1';

@@ -1,7 +1,7 @@
 /**
  * Lists what can be paid for on a server, with the official client, and prints a request for each.
  *
- *   BASE_URL=https://api.example.com/api/v1 node examples/wallet/discovery.ts
+ *   BASE_URL=https://api.example.com/api/v1 npx node examples/wallet/discovery.ts
  */
 import { HTTPFacilitatorClient } from '@x402/core/server';
 import { withBazaar } from '@x402/extensions/bazaar';

@@ -1,7 +1,7 @@
 /**
  * Tops up with USDC on Base and chats, with the official x402 client.
  *
- *   BASE_URL=https://api.example.com/api/v1 PRIVATE_KEY=0x… node examples/wallet/fetch.ts
+ *   BASE_URL=https://api.example.com/api/v1 PRIVATE_KEY=0x… npx node examples/wallet/fetch.ts
  *
  * The wallet needs USDC on Base; it needs no ETH, because the server pays the gas.
  */

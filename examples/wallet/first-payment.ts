@@ -2,7 +2,7 @@
  * Pays for one chat on Base with the official client as it comes: no account, no sign-in, no limit
  * raised. What is left of the payment is the wallet's credit.
  *
- *   BASE_URL=https://api.example.com/api/v1 PRIVATE_KEY=0x… node examples/wallet/first-payment.ts
+ *   BASE_URL=https://api.example.com/api/v1 PRIVATE_KEY=0x… npx node examples/wallet/first-payment.ts
  */
 import { ExactEvmScheme } from '@x402/evm/exact/client';
 import { wrapFetchWithPayment, x402Client } from '@x402/fetch';

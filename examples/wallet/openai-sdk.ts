@@ -1,7 +1,7 @@
 /**
  * Uses an OpenAI SDK with the credit of a wallet: one signature for a token that lasts an hour.
  *
- *   BASE_URL=https://api.example.com/api/v1 PRIVATE_KEY=0x… node examples/wallet/openai-sdk.ts
+ *   BASE_URL=https://api.example.com/api/v1 PRIVATE_KEY=0x… npx node examples/wallet/openai-sdk.ts
  *
  * The wallet has credit already: see fetch.ts or viem.ts.
  */

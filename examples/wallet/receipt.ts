@@ -2,7 +2,7 @@
  * Chats with an API key, fetches the signed receipt, and verifies both of its signatures with the
  * official functions of x402, by keys that the server publishes.
  *
- *   BASE_URL=https://api.example.com/api/v1 API_KEY=… node examples/wallet/receipt.ts
+ *   BASE_URL=https://api.example.com/api/v1 API_KEY=… npx node examples/wallet/receipt.ts
  */
 import {
   type EIP712SignedReceipt,

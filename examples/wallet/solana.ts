@@ -2,7 +2,7 @@
  * Tops up with USDC on Solana and chats, with the official x402 client.
  *
  *   BASE_URL=https://api.example.com/api/v1 KEYPAIR=~/.config/solana/id.json \
- *   SOLANA_RPC_URL=https://… node examples/wallet/solana.ts
+ *   SOLANA_RPC_URL=https://… npx node examples/wallet/solana.ts
  *
  * The wallet needs USDC; it needs no SOL, because the server pays the fee.
  */

@@ -2,7 +2,7 @@
  * Pays for one chat on Base by a signed ceiling (the x402 scheme `upto`), with the official client as it
  * comes: the server moves what the request can cost, and no more. The wallet has approved Permit2 before.
  *
- *   BASE_URL=https://api.example.com/api/v1 PRIVATE_KEY=0x… node examples/wallet/upto.ts
+ *   BASE_URL=https://api.example.com/api/v1 PRIVATE_KEY=0x… npx node examples/wallet/upto.ts
  */
 import { decodePaymentResponseHeader } from '@x402/core/http';
 import { UptoEvmScheme } from '@x402/evm/upto/client';

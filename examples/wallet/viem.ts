@@ -1,7 +1,7 @@
 /**
  * Tops up with USDC on Base and chats, with viem and no x402 library: what goes over the wire.
  *
- *   BASE_URL=https://api.example.com/api/v1 PRIVATE_KEY=0x… node examples/wallet/viem.ts
+ *   BASE_URL=https://api.example.com/api/v1 PRIVATE_KEY=0x… npx node examples/wallet/viem.ts
  */
 import { randomBytes } from 'node:crypto';
 import { privateKeyToAccount } from 'viem/accounts';

@@ -1,7 +1,7 @@
 /**
  * Takes webhooks, and believes only what is signed: Standard Webhooks without a package.
  *
- *   WEBHOOK_SECRET=whsec_… PORT=8500 node examples/webhooks/receive.ts
+ *   WEBHOOK_SECRET=whsec_… PORT=8500 npx node examples/webhooks/receive.ts
  */
 import { createHmac, timingSafeEqual } from 'node:crypto';
 import { type IncomingHttpHeaders, createServer } from 'node:http';

@@ -5,7 +5,7 @@ const INTRODUCTION = `# Command line
 
 <!-- prettier-ignore-start -->
 
-_Generated from the commands' own help by \`node scripts/write-reference.ts\`._
+_Generated from the commands' own help by \`npx node scripts/write-reference.ts\`._
 
 In the checkout: \`npx farebox <command>\`. Every command takes \`--help\` and \`--json\`, and works beside
 a running server. The exit code is 0 when it is done, 1 when it failed, 2 when the words were wrong.

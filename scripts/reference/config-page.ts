@@ -9,7 +9,7 @@ const INTRODUCTION = `# Configuration
 
 <!-- prettier-ignore-start -->
 
-_Generated from the schemas by \`node scripts/write-reference.ts\`._
+_Generated from the schemas by \`npx node scripts/write-reference.ts\`._
 
 Farebox runs without a configuration. What you change goes into one YAML file, \`farebox.yaml\` in the
 working directory or the file that \`FAREBOX_CONFIG\` names. Every key is optional unless it says

@@ -5,7 +5,7 @@ const INTRODUCTION = `# Errors
 
 <!-- prettier-ignore-start -->
 
-_Generated from \`src/core/fault-table.ts\` by \`node scripts/write-reference.ts\`._
+_Generated from \`src/core/fault-table.ts\` by \`npx node scripts/write-reference.ts\`._
 
 Every refusal has a status, a stable code and a sentence. The sentence of an answer is often more
 precise than the one below: it names the field, the limit or the model. A caller branches on the code.

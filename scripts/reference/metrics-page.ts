@@ -5,7 +5,7 @@ const INTRODUCTION = `# Metrics
 
 <!-- prettier-ignore-start -->
 
-_Generated from the metrics themselves by \`node scripts/write-reference.ts\`._
+_Generated from the metrics themselves by \`npx node scripts/write-reference.ts\`._
 
 \`GET /metrics\` gives them in the Prometheus text format. \`metrics.enabled\` turns the page off,
 \`metrics.token\` asks for \`Authorization: Bearer <token>\`. The page lies outside \`/api/v1\`: let

@@ -350,7 +350,7 @@ test('a broken environment is a problem too', async () => {
   ]);
   const missing = await load(undefined, { FAREBOX_CONFIG: 'no.yaml' });
   assert.ok(!missing.ok);
-  assert.match(formatProblem(missing.problems[0]!), /^no\.yaml: FAREBOX_CONFIG names this file/);
+  assert.match(formatProblem(missing.problems[0]!), /^no\.yaml: This file does not exist/);
 });
 
 test('aliases that multiply without end are refused', async () => {

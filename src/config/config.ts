@@ -73,7 +73,7 @@ export async function loadConfig(inputs: ConfigInputs): Promise<LoadedConfig> {
   const path = resolve(cwd, file);
   const { text, error } = await readText(inputs, path);
   if (text === undefined && (error ?? named) !== undefined) {
-    const message = error ?? 'FAREBOX_CONFIG names this file, but it does not exist';
+    const message = error ?? 'This file does not exist; --config or FAREBOX_CONFIG names it';
     const sources = [sourceOf(path, undefined)];
     return { ok: false, problems: [{ file, path: '', message }], sources };
   }

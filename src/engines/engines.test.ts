@@ -818,6 +818,7 @@ test('a probe lists models, and says why it cannot', async (t) => {
   const refused = await engines.probe('b');
   assert.ok(!refused.ok);
   assert.equal(refused.reason, 'unreachable');
+  assert.equal(refused.message, 'connect ECONNREFUSED 127.0.0.1:9');
   const unknown = await engines.probe('z');
   assert.ok(!unknown.ok);
   assert.equal(unknown.reason, 'unknown-engine');

@@ -344,7 +344,7 @@ export abstract class Exchange implements Dispatcher.DispatchHandler, Placed {
     if (this.#phase !== 'ended') {
       const kind = this.#kindOf(error);
       this.#end();
-      this.onFailure(kind, `${codeOf(error)} ${error.message}`.trim());
+      this.onFailure(kind, messageOf(error));
     }
     this.#release();
   }
@@ -427,6 +427,12 @@ class WholeExchange extends Exchange {
   protected override onFailure(kind: UpstreamFailureKind, message: string): void {
     this.#resolve({ ok: false, kind, status: this.#status, message });
   }
+}
+
+/** With the code in it, once: undici's own messages lack it, those of the system begin with it. */
+function messageOf(error: Error): string {
+  const code = codeOf(error);
+  return error.message.includes(code) ? error.message : `${code} ${error.message}`;
 }
 
 function codeOf(error: Error): string {
