@@ -14,7 +14,7 @@ import { keccak256 } from '../src/core/keccak.ts';
 import { PAYMENTS_MIGRATIONS } from '../src/payments/payments.ts';
 import { SignIn } from '../src/payments/sign-in/sign-in.ts';
 import { openStore } from '../src/db/db.ts';
-import { freePort } from '../test/e2e/wallet-rig.ts';
+import { freePort } from '../test/support/free-port.ts';
 import { cpuOf, startProcess, stopAll, temporaryFolder } from './harness.ts';
 
 const ROUNDS = Number(process.env['ROUNDS'] ?? '5');

@@ -16,6 +16,7 @@ import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { DatabaseSync } from 'node:sqlite';
 import { type ProcessAnswers, processAnswers } from '../../test/app/process-answers.ts';
+import { freePort } from '../../test/support/free-port.ts';
 import { TestUpstream } from '../../test/support/test-upstream.ts';
 import { COMMANDS, runCommand } from './cli.ts';
 
@@ -118,9 +119,11 @@ describe('commands beside a running server', () => {
 
   before(async () => {
     upstream = await TestUpstream.start();
+    // Nobody listens where it says: on the usual port somebody may.
+    const listen = `listen: { port: ${await freePort()} }`;
     writeFileSync(
       join(folder, 'farebox.yaml'),
-      `${LOCAL}engines: { rack: { url: ${upstream.url}, apiKey: very-secret-word } }
+      `${LOCAL}${listen}\nengines: { rack: { url: ${upstream.url}, apiKey: very-secret-word } }
 models: [{ id: atlas-24b, type: text, context: 4096, price: { input: 0.3, output: 1.2 }, replicas: [{ engine: rack, model: m }] }]
 `,
     );

@@ -9,7 +9,8 @@ import { runCommand } from '../../src/cli/cli.ts';
 import { startAlteredNode } from '../chains/altered-node.ts';
 import { USDC } from '../chains/anvil.ts';
 import { USDC_MINT } from '../chains/solana.ts';
-import { type WalletRig, freePort, startWalletRig } from './wallet-rig.ts';
+import { type WalletRig, startWalletRig } from './wallet-rig.ts';
+import { freePort } from '../support/free-port.ts';
 
 interface Finding {
   readonly what: string;

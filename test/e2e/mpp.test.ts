@@ -21,10 +21,10 @@ import {
   type WalletRig,
   assertLedgerIsChain,
   creditOf,
-  freePort,
   signIn,
   startWalletRig,
 } from './wallet-rig.ts';
+import { freePort } from '../support/free-port.ts';
 
 /** The types of this entry bring those of a browser, which would be everybody's. */
 const MPPX_CLIENT = 'mppx/client';

@@ -25,12 +25,12 @@ import {
   type WalletRig,
   chat,
   evmPayment,
-  freePort,
   signIn,
   solanaClient,
   startWalletRig,
   topUp,
 } from './wallet-rig.ts';
+import { freePort } from '../support/free-port.ts';
 
 const DONE_WITHIN_MS = 20_000;
 const FIVE_USD = 5_000_000_000n;

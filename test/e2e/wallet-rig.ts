@@ -3,7 +3,6 @@
  * configuration with both rails on a port of its own, wallets with tokens, and signed headers.
  */
 import assert from 'node:assert/strict';
-import { type AddressInfo, createServer } from 'node:net';
 import {
   type KeyPairSigner,
   createKeyPairSignerFromPrivateKeyBytes,
@@ -17,6 +16,7 @@ import { ExactSvmScheme } from '@x402/svm/exact/client';
 import type { Hex } from 'viem';
 import { type PrivateKeyAccount, generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
 import { createSiweMessage, generateSiweNonce } from 'viem/siwe';
+import { freePort } from '../support/free-port.ts';
 import { TestUpstream } from '../support/test-upstream.ts';
 import { systemIds } from '../../src/core/ids.ts';
 import { type TestApp, type TestAppOptions, startTestApp } from '../app/test-app.ts';
@@ -102,19 +102,6 @@ ${paymentSettings}`;
       await solana.stop();
     },
   };
-}
-
-/** A port that nothing listens on: the public origin must be known before the server starts. */
-export async function freePort(): Promise<number> {
-  const server = createServer();
-  await new Promise<void>((resolve) => {
-    server.listen(0, '127.0.0.1', resolve);
-  });
-  const { port } = server.address() as AddressInfo;
-  await new Promise<void>((resolve) => {
-    server.close(() => resolve());
-  });
-  return port;
 }
 
 /** The official client with a wallet of Base. */

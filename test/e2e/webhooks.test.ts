@@ -15,6 +15,7 @@ import { DAY_MS, MINUTE_MS } from '../../src/core/clock.ts';
 import { usdToNano } from '../../src/core/money.ts';
 import { type Bench, type Called, call, chatBody, startWithEngine } from '../app/call.ts';
 import { emptyPostgresDatabase } from '../databases/postgres.ts';
+import { freePort } from '../support/free-port.ts';
 import { TestClock } from '../support/test-clock.ts';
 
 /** What the job of a minute may take here; a slow machine sees more minutes, not other messages. */
@@ -49,14 +50,6 @@ class Receiver {
     this.#server?.close();
     this.#server?.closeAllConnections();
   }
-}
-
-async function freePort(): Promise<number> {
-  const server = createServer();
-  await new Promise<void>((listening) => server.listen(0, '127.0.0.1', listening));
-  const { port } = server.address() as AddressInfo;
-  await new Promise((closed) => server.close(closed));
-  return port;
 }
 
 async function until(holds: () => boolean | Promise<boolean>): Promise<void> {
