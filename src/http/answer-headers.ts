@@ -177,8 +177,9 @@ export class AnswerHeaders {
     const names = this.#names;
     const { model, deprecation, sale, replica, attempts = 1, remainingNano } = facts;
     // An engine names its models as it likes.
-    headers[names.modelId] = headerText(model.id);
-    headers[names.modelName] = headerText(model.name);
+    const { id, name } = model;
+    headers[names.modelId] = UNPRINTED.test(id) ? headerText(id) : id;
+    headers[names.modelName] = UNPRINTED.test(name) ? headerText(name) : name;
     if (deprecation !== undefined) {
       headers[names.deprecationWarning] = headerText(deprecation.warning);
       headers[names.deprecationDate] = deprecation.date;
@@ -243,5 +244,5 @@ function addRemaining(headers: Headers, remaining: Nano): Headers {
 
 /** Header values are Latin-1: anything else would be refused by Node. */
 function headerText(text: string): string {
-  return UNPRINTED.test(text) ? text.replaceAll(/[^\x20-\x7e]/g, '?') : text;
+  return text.replaceAll(/[^\x20-\x7e]/g, '?');
 }
