@@ -148,7 +148,9 @@ suite('engines on local ports', () => {
     });
 
     test('vLLM, and an engine of the same protocol without extras', async () => {
-      const vllm = await jsonServer({ '/v1/models': listOf({ id: 'm', max_model_len: 32_768 }) });
+      const vllm = await jsonServer({
+        '/v1/models': listOf({ id: 'm', max_model_len: 32_768 }, { id: 'x'.repeat(10_000) }),
+      });
       const bare = await jsonServer({ '/v1/models': listOf({ id: 'm' }) });
       const found = await discoverEngines([
         { engine: 'vllm', origin: vllm },

@@ -38,6 +38,8 @@ const MAX_ANSWER_BYTES = 4 * 1024 * 1024;
 const MAX_IGNORED_BYTES = 16 * 1024;
 /** Details are asked for so many models; further ones are offered without. */
 const MAX_DETAILED = 32;
+/** A longer id is no name that anybody sends, and it is told in a header of each answer. */
+const MAX_ID_CHARACTERS = 256;
 /** Embedding models that do not say how long an input may be take this much. */
 const USUAL_EMBEDDING_TOKENS = 8_192;
 const EMBEDDING_NAME = /embed|bge-|minilm|e5-|gte-/i;
@@ -89,9 +91,10 @@ async function probe({ engine, origin }: ProbeTarget): Promise<FoundEngine | und
   const signal = AbortSignal.timeout(PROBE_LIMIT_MS);
   const list = await askFor(ModelList, `${origin}/v1/models`, signal);
   if (list === undefined) return undefined;
-  const ids = list.data.map((model) => model.id);
+  const named = list.data.filter(({ id }) => id.length <= MAX_ID_CHARACTERS);
+  const ids = named.map((model) => model.id);
   const details = await DETAILS[engine](origin, ids, AbortSignal.timeout(PROBE_LIMIT_MS));
-  const models = list.data.map(({ id, max_model_len, meta }) => {
+  const models = named.map(({ id, max_model_len, meta }) => {
     const listed = max_model_len ?? meta?.n_ctx ?? meta?.n_ctx_train ?? undefined;
     const { contextTokens = listed, ...known } = details.get(id) ?? {};
     return offered(engine, id, { ...known, contextTokens });

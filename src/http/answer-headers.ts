@@ -139,6 +139,7 @@ export interface AnswerFacts extends KnownFacts {
 /** Wallet balances are shown with 6 decimals. */
 const WALLET_DECIMALS = 6;
 
+const UNPRINTED = /[^\x20-\x7e]/;
 const FLAG =
   /^x-([a-z\d]+)-(is-blurred|is-content-violation|is-adult-model-content-violation|contains-minor|control-instance)$/;
 
@@ -175,7 +176,8 @@ export class AnswerHeaders {
   answered(facts: KnownFacts, headers: Headers = {}): Headers {
     const names = this.#names;
     const { model, deprecation, sale, replica, attempts = 1, remainingNano } = facts;
-    headers[names.modelId] = model.id;
+    // An engine names its models as it likes.
+    headers[names.modelId] = headerText(model.id);
     headers[names.modelName] = headerText(model.name);
     if (deprecation !== undefined) {
       headers[names.deprecationWarning] = headerText(deprecation.warning);
@@ -241,5 +243,5 @@ function addRemaining(headers: Headers, remaining: Nano): Headers {
 
 /** Header values are Latin-1: anything else would be refused by Node. */
 function headerText(text: string): string {
-  return text.replaceAll(/[^\x20-\x7e]/g, '?');
+  return UNPRINTED.test(text) ? text.replaceAll(/[^\x20-\x7e]/g, '?') : text;
 }

@@ -7,6 +7,7 @@
  */
 import type { Cancelling } from '../core/cancellation.ts';
 import type { IncomingHttpHeaders } from 'node:http';
+import { unescape } from 'node:querystring';
 import { Readable } from 'node:stream';
 import { createGunzip, type Gunzip } from 'node:zlib';
 import type { Clock } from '../core/clock.ts';
@@ -153,7 +154,8 @@ function headerList(url: URL, own: Readonly<Record<string, string>>): string[] {
     'accept-encoding': 'gzip',
   };
   if (url.username !== '') {
-    const pair = `${decodeURIComponent(url.username)}:${decodeURIComponent(url.password)}`;
+    // A percent sign that escapes nothing stands for itself.
+    const pair = `${unescape(url.username)}:${unescape(url.password)}`;
     headers['authorization'] = `Basic ${Buffer.from(pair).toString('base64')}`;
   }
   for (const [name, value] of Object.entries(own)) headers[name.toLowerCase()] = value;

@@ -346,4 +346,21 @@ describe('response headers', () => {
     });
     assert.deepEqual([unknown.status, unknown.body.code], [503, 'X402_NOT_CONFIGURED']);
   });
+
+  test('an engine may name its model in any script', async () => {
+    const id = 'модель\n日本';
+    plain.farebox.app.catalog.setDiscovered([
+      { id, origin: 'discovered', type: 'text', replicas: [{ engine: 'rack1', model: id }] },
+    ]);
+    for (const stream of [false, true]) {
+      if (stream) plain.upstream.script.push({ kind: 'stream', chunks: 2, usage: true });
+      const answer = await call(plain.farebox, '/chat/completions', {
+        body: chatBody({ model: id, stream }),
+        secret: plain.farebox.owner.secret,
+      });
+      assert.equal(answer.status, 200, answer.text);
+      assert.equal(answer.headers.get('x-acme-model-id'), '?????????');
+      assert.equal(answer.headers.get('x-acme-model-name'), '?????????');
+    }
+  });
 });

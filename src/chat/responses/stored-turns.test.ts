@@ -129,6 +129,11 @@ onEachStore('stored turns', (fixture) => {
     for (let at = 0; at < 30; at += 1) {
       await add(`m${at}`, at === 0 ? undefined : `m${at - 1}`, { inputJson });
     }
+    const chain = await holdsNoLoop(() => turns.chain('m29', 'a'));
+    assert.deepEqual(
+      chain.map(({ id, input }) => [id, input.length]),
+      Array.from({ length: 30 }, (_, at) => [`m${at}`, items.length]),
+    );
     const sealer = new Sealer(Buffer.alloc(32), systemIds());
     const parts = { sealer, turns, serviceName: 'svc', canSearch: false };
     const body = { model: 'm', input: items, previous_response_id: 'm29' };

@@ -17,6 +17,8 @@ const MAX_CHAIN_TURNS = 100;
 const MAX_REFERENCED_TURNS = 1_000;
 /** As much as a body may have. */
 const MAX_CHAIN_BYTES = 35 * 1024 * 1024;
+/** A conversation of no more than that is read at once, and taken apart. */
+const READ_BYTES = 1024 * 1024;
 /** A larger turn is not stored. */
 export const MAX_TURN_BYTES = 1024 * 1024;
 /** An account that has more than this stored gets nothing stored until some of it has expired. */
@@ -52,6 +54,10 @@ interface TurnRow {
   readonly parent_id: string;
   readonly input_json: string;
   readonly response_json: string;
+}
+
+interface SizedRow extends TurnRow {
+  readonly size_bytes: bigint;
 }
 
 export interface StoredTurnsParts {
@@ -130,11 +136,12 @@ export class StoredTurns {
    * when a turn of it is missing: a model would not know that it forgot.
    */
   async chain(id: string, accountId: string): Promise<StoredTurn[]> {
-    // What is too large is told by its figures, and never read.
-    const rows = await this.#parts.store.query<TurnRow>(
+    // What is long is read in pieces, and what is too large never: its figures tell.
+    const rows = await this.#parts.store.query<SizedRow>(
       `WITH RECURSIVE ${CHAIN}, size (fits) AS (
-         SELECT COALESCE(SUM(size_bytes), 0) <= ${MAX_CHAIN_BYTES} FROM chain)
-       SELECT t.id, t.parent_id, CASE WHEN size.fits THEN t.input_json ELSE '' END AS input_json,
+         SELECT COALESCE(SUM(size_bytes), 0) <= ${READ_BYTES} FROM chain)
+       SELECT t.id, t.parent_id, t.size_bytes,
+         CASE WHEN size.fits THEN t.input_json ELSE '' END AS input_json,
          CASE WHEN size.fits THEN t.response_json ELSE '' END AS response_json
        FROM chain c JOIN responses_turn t ON t.id = c.id CROSS JOIN size
        WHERE t.expires_ms >= $3 ORDER BY c.depth DESC`,
@@ -148,16 +155,36 @@ export class StoredTurns {
         ? notFound(parentId)
         : tooLong(`has more than ${MAX_CHAIN_TURNS} turns`);
     }
-    if (rows[0]?.input_json === '') throw tooLong('is too large');
+    const sizeBytes = rows.reduce((sum, row) => sum + Number(row.size_bytes), 0);
+    if (sizeBytes > MAX_CHAIN_BYTES) throw tooLong('is too large');
+    if (rows[0]?.input_json !== '') return rows.map(turnOf);
+    return await this.#readInPieces(rows, accountId);
+  }
+
+  /** SQLite reads where every request runs: a long conversation gives way between its pieces. */
+  async #readInPieces(rows: readonly SizedRow[], accountId: string): Promise<StoredTurn[]> {
     const turns: StoredTurn[] = [];
-    let charactersAtOnce = 0;
-    for (const row of rows) {
-      charactersAtOnce += row.input_json.length + row.response_json.length;
-      if (charactersAtOnce > MAX_TURN_BYTES) {
-        await nextTurn();
-        charactersAtOnce = 0;
+    let piece: string[] = [];
+    let pieceBytes = 0;
+    for (const [at, { id, size_bytes: sizeBytes }] of rows.entries()) {
+      piece.push(id);
+      pieceBytes += Number(sizeBytes);
+      const nextBytes = Number(rows[at + 1]?.size_bytes ?? READ_BYTES);
+      if (pieceBytes + nextBytes < READ_BYTES) continue;
+      await nextTurn();
+      const found = await this.#parts.store.query<TurnRow>(
+        `SELECT id, parent_id, input_json, response_json FROM responses_turn
+         WHERE account_id = $1 AND expires_ms >= $2
+         AND id IN (${piece.map((_id, place) => `$${place + 3}`).join(', ')})`,
+        [accountId, this.#parts.clock.nowMs(), ...piece],
+      );
+      for (const one of piece) {
+        const row = found.find((some) => some.id === one);
+        if (row === undefined) throw notFound(one);
+        turns.push(turnOf(row));
       }
-      turns.push(turnOf(row));
+      piece = [];
+      pieceBytes = 0;
     }
     return turns;
   }

@@ -1,0 +1,37 @@
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { test } from 'node:test';
+import { systemClock } from '../core/clock.ts';
+import { ByteBudget, nodeClient } from './node-client.ts';
+
+test('a name and a password in the address go as they are meant, whatever percent signs they have', async () => {
+  const server = createServer((request, response) => {
+    response.end(request.headers.authorization);
+  });
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const { port } = server.address() as AddressInfo; // a listening TCP server has one
+  for (const [given, meant] of [
+    ['anna:a%40b', 'anna:a@b'],
+    ['anna:100%', 'anna:100%'],
+    ['%zz:b%E9', '%zz:b\ufffd'],
+  ]) {
+    const client = nodeClient(`http://${given}@127.0.0.1:${port}/`, {}, 1, systemClock());
+    const reply = await client.post({
+      body: Buffer.from('{}'),
+      timeoutMs: 5_000,
+      maxBytes: 1_000,
+      canStream: false,
+      mayRepeat: false,
+      caller: '',
+      budget: new ByteBudget(1_000),
+      signal: undefined,
+    });
+    await client.close();
+    assert.ok(reply.ok);
+    assert.equal(reply.body.toString(), `Basic ${Buffer.from(meant ?? '').toString('base64')}`);
+  }
+  server.close();
+});
