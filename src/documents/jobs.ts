@@ -63,6 +63,9 @@ export type ReplyHeader =
     }
   | Unreadable;
 
+/** What a process sends: `isSpent` when it keeps too much memory for another job. */
+export type SentHeader = ReplyHeader & { readonly isSpent?: boolean };
+
 export interface Reply {
   readonly header: ReplyHeader;
   readonly payload: Uint8Array;

@@ -53,6 +53,16 @@ test('a process over its memory is killed and its job ends as `crash`', async ()
   assert.ok(lines.some((line) => line.message === 'A document worker ended'));
 });
 
+test('a process that keeps much of its memory gets no other job', async () => {
+  const pool = openPool(400);
+  const small = await pool.run(JOB, HELLO, { timeoutMs: 10_000 });
+  assert.ok(small.ok && small.reply.header.isSpent === false);
+  const large = await pool.run(JOB, Buffer.alloc(100_000_000, 'x'), { timeoutMs: 10_000 });
+  assert.ok(large.ok && large.reply.header.isSpent === true);
+  const next = await pool.run(JOB, HELLO, { timeoutMs: 10_000 });
+  assert.ok(next.ok && next.reply.header.isSpent === false);
+});
+
 test('an abort ends the job at once with its reason, running or waiting', async () => {
   const pool = openPool();
   await assertWorks(pool);

@@ -12,7 +12,7 @@ import { JobQueue } from '../core/job-queue.ts';
 import { type Log, reasonOf } from '../core/log.ts';
 import { siblingUrl } from '../core/sibling.ts';
 import { encodeFrame, type Frame, FrameReader } from './frames.ts';
-import type { Job, JobHeader, ReplyHeader, WorkerRole } from './jobs.ts';
+import type { Job, JobHeader, SentHeader, WorkerRole } from './jobs.ts';
 
 export interface WorkerPoolOptions {
   readonly role: WorkerRole;
@@ -32,7 +32,7 @@ export interface RunOptions {
 }
 
 export type RunOutcome =
-  | { readonly ok: true; readonly reply: Frame<ReplyHeader> }
+  | { readonly ok: true; readonly reply: Frame<SentHeader> }
   | { readonly ok: false; readonly reason: 'timeout' | 'crash' };
 
 const MAX_QUEUED_JOBS = 64;
@@ -135,7 +135,7 @@ class WorkerProcess {
       void this.end('crash');
       resolve();
     });
-    const frames = new FrameReader<ReplyHeader>(MAX_REPLY_BYTES);
+    const frames = new FrameReader<SentHeader>(MAX_REPLY_BYTES);
     const output = this.#child.stdio[3] as Readable; // descriptor 3 is only written by the child
     output.on('data', (chunk: Buffer) => {
       try {
@@ -191,11 +191,11 @@ class WorkerProcess {
     void this.end('crash');
   }
 
-  #take(reply: Frame<ReplyHeader>): void {
+  #take(reply: Frame<SentHeader>): void {
     if (this.#settle === undefined) return;
     this.#stopTimer();
     this.#finish({ ok: true, reply });
-    if (this.#jobs >= MAX_JOBS_PER_PROCESS) void this.end('crash');
+    if (this.#jobs >= MAX_JOBS_PER_PROCESS || reply.header.isSpent === true) void this.end('crash');
     else this.#stopTimer = this.#options.clock.after(IDLE_MS, () => void this.end('crash'));
   }
 

@@ -13,13 +13,15 @@ import { createWriteStream } from 'node:fs';
 import { Worker, isMainThread, parentPort, workerData } from 'node:worker_threads';
 import { assert } from '../core/assert.ts';
 import { encodeFrame, FrameReader } from './frames.ts';
-import type { JobHeader, RunJob } from './jobs.ts';
+import type { JobHeader, RunJob, SentHeader } from './jobs.ts';
 
 /** The second thread strikes this much after the server should have. */
 const GRACE_MS = 3_000;
 const CHECK_EVERY_MS = 20;
 /** The largest body that the server takes, or picture that an engine gives, with room. */
 const MAX_JOB_BYTES = 140_000_000;
+/** A process that keeps more of its memory than this gets no other job. */
+const KEPT_SHARE = 0.6;
 const REPLY_DESCRIPTOR = 3;
 
 const [, , role, maxBytes, parentPid] = process.argv;
@@ -43,7 +45,10 @@ async function work(): Promise<void> {
       Atomics.store(deadline, 0, BigInt(Date.now() + header.timeoutMs + GRACE_MS));
       const reply = await runJob(header.job, payload);
       Atomics.store(deadline, 0, 0n);
-      for (const piece of encodeFrame(reply.header, reply.payload)) replies.write(piece);
+      // What one job leaves behind is not counted against the next, which may be another caller's.
+      const isSpent = process.memoryUsage.rss() > Number(maxBytes) * KEPT_SHARE;
+      const sent: SentHeader = { ...reply.header, isSpent };
+      for (const piece of encodeFrame(sent, reply.payload)) replies.write(piece);
     }
   }
   process.exit(0); // stdin has ended: the server is gone or wants no more

@@ -47,6 +47,8 @@ describe('the sender of a gas key', () => {
       maxGas: 300_000n,
       maxFeePerGas: 50_000_000_000n,
     });
+  // A number that waits for one before it is not among them.
+  const sent = { address: account.address, blockTag: 'pending' } as const;
   const numberOf = (raw: Hex): number => parseTransaction(raw).nonce ?? 0;
 
   test('a number whose transaction could not be written down is dealt again', async () => {
@@ -59,7 +61,7 @@ describe('the sender of a gas key', () => {
     await assert.rejects(failing, /the lease is lost/);
     await sender.send(call, async (_transaction, raw) => void dealt.push(numberOf(raw)));
     assert.deepEqual(dealt, [0, 0]);
-    assert.equal(await chain.client.getTransactionCount({ address: account.address }), 1);
+    assert.equal(await chain.client.getTransactionCount(sent), 1);
   });
 
   test('it is dealt again too when the database was away just then', async () => {
@@ -78,7 +80,7 @@ describe('the sender of a gas key', () => {
     await assert.rejects(failing, /the row was not written/);
     isAway = false;
     await sender.send(call, async () => undefined);
-    assert.equal(await chain.client.getTransactionCount({ address: account.address }), 2);
+    assert.equal(await chain.client.getTransactionCount(sent), 2);
   });
 
   test('a number that a process took with it when it died is dealt again by the next', async () => {
@@ -89,6 +91,6 @@ describe('the sender of a gas key', () => {
     const sender = senderOn(store);
     await sender.send(call, async () => undefined);
     await sender.send(call, async () => undefined);
-    assert.equal(await chain.client.getTransactionCount({ address: account.address }), 4);
+    assert.equal(await chain.client.getTransactionCount(sent), 4);
   });
 });
