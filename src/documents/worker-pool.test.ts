@@ -54,7 +54,8 @@ test('a process over its memory is killed and its job ends as `crash`', async ()
 });
 
 test('a process that keeps much of its memory gets no other job', async () => {
-  const pool = openPool(400);
+  // It begins with 130 MB, and keeps 420 after the large job.
+  const pool = openPool();
   const small = await pool.run(JOB, HELLO, { timeoutMs: 10_000 });
   assert.ok(small.ok && small.reply.header.isSpent === false);
   const large = await pool.run(JOB, Buffer.alloc(100_000_000, 'x'), { timeoutMs: 10_000 });
