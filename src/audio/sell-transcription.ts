@@ -33,13 +33,14 @@ import {
   audioPieces,
 } from '../engines/media/media.ts';
 import { AnswerHeaders } from '../http/answer-headers.ts';
+import { EVENT_STREAM } from '../http/answer-stream.ts';
 import { priceFor, saleRequest } from '../http/model-sale.ts';
 import type { RequestContext } from '../http/request-context.ts';
 import { costOf } from '../http/sell-work.ts';
 import type { Caller } from '../identity/identity.ts';
 import { multipartBody } from '../net/multipart-body.ts';
 import { type Heard, SpeechAnswers, type SpeechOptions, mostCharacters } from './speech-answer.ts';
-import { TRANSCRIPT_EVENTS, TranscriptStream } from './transcript-stream.ts';
+import { TranscriptStream } from './transcript-stream.ts';
 
 export interface TranscriptionsParts {
   readonly catalog: Catalog;
@@ -193,7 +194,7 @@ async function answerStreamed(run: Run, costNano: Nano): Promise<undefined> {
     if (context.keeper !== undefined) stream.begin();
     const sold = await sale.answer(outcomeOf(run, costNano, 'completed'), (settled) => {
       const last = stream.done(run.durationMs, costOf(settled));
-      return { type: TRANSCRIPT_EVENTS, body: stream.kept(last), last };
+      return { type: EVENT_STREAM, body: stream.kept(last), last };
     });
     noteCost(run, costNano);
     stream.end(sold.last);

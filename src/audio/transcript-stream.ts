@@ -15,11 +15,10 @@ import type {
   EngineSink,
   Engines,
 } from '../engines/engines.ts';
-import { AnswerStream, KEEP_ALIVE } from '../http/answer-stream.ts';
+import { AnswerStream, dataEvent, EVENT_STREAM, KEEP_ALIVE } from '../http/answer-stream.ts';
 import type { RequestContext } from '../http/request-context.ts';
 import { SseEvents } from '../http/sse-events.ts';
 
-export const TRANSCRIPT_EVENTS = 'text/event-stream; charset=utf-8';
 const EVENTS = 'text/event-stream';
 const DONE = '[DONE]';
 const MS = 1_000;
@@ -84,7 +83,7 @@ export class TranscriptStream {
       context,
       clock,
       head,
-      type: TRANSCRIPT_EVENTS,
+      type: EVENT_STREAM,
       resume: () => this.#engineRun?.resume(),
       keepAlive: KEEP_ALIVE,
     });
@@ -119,7 +118,7 @@ export class TranscriptStream {
     this.#space = given.slice(said.length);
     this.hasPiece = true;
     this.text += delta;
-    return this.#answer.write(eventOf({ type: 'transcript.text.delta', delta }));
+    return this.#answer.write(dataEvent({ type: 'transcript.text.delta', delta }));
   }
 
   /** Asks an engine for the running piece, and sends what it streams. */
@@ -134,12 +133,12 @@ export class TranscriptStream {
   /** The last event, of a text that is charged. */
   done(durationMs: number, cost: object): Buffer {
     const usage = durationUsage(durationMs);
-    return eventOf({ type: 'transcript.text.done', text: this.text, usage, cost });
+    return dataEvent({ type: 'transcript.text.done', text: this.text, usage, cost });
   }
 
   /** The event of a failure, after which nothing comes. */
   fail(error: { readonly message: string; readonly code: string }): void {
-    this.#answer.end(eventOf({ type: 'error', error: { ...error, param: null } }));
+    this.#answer.end(dataEvent({ type: 'error', error: { ...error, param: null } }));
   }
 
   begin(): void {
@@ -255,8 +254,4 @@ function parse(data: string): z.infer<typeof Event> | undefined {
   } catch {
     return undefined; // it is no JSON
   }
-}
-
-function eventOf(event: object): Buffer {
-  return Buffer.from(`data: ${JSON.stringify(event)}\n\n`);
 }

@@ -10,6 +10,8 @@ import type { StreamWriter } from './stream-writer.ts';
 /** Silence after which something is sent, so that no proxy takes the connection for dead. */
 const KEEP_ALIVE_MS = 10_000;
 
+/** The content type of an answer as events. */
+export const EVENT_STREAM = 'text/event-stream; charset=utf-8';
 /** A comment of an event stream: sent while an engine thinks, so that nothing between closes the connection. */
 export const KEEP_ALIVE = Buffer.from(': keep-alive\n\n');
 
@@ -23,6 +25,11 @@ export interface AnswerStreamOptions {
   readonly resume: () => void;
   /** What a silence is broken with, where the format has such a thing. */
   readonly keepAlive?: Buffer | undefined;
+}
+
+/** One event without a name, whose data is JSON. */
+export function dataEvent(data: object): Buffer {
+  return Buffer.from(`data: ${JSON.stringify(data)}\n\n`);
 }
 
 export class AnswerStream {

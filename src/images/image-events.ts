@@ -11,7 +11,7 @@ import { Fault } from '../core/faults.ts';
 import { reasonOf } from '../core/log.ts';
 import { engineFault } from '../engines/engine-refusal.ts';
 import type { EngineHead, EngineOutcome, EngineRun, EngineSink } from '../engines/engines.ts';
-import { AnswerStream, KEEP_ALIVE } from '../http/answer-stream.ts';
+import { AnswerStream, EVENT_STREAM, KEEP_ALIVE } from '../http/answer-stream.ts';
 import { readEngineJson } from '../http/read-request.ts';
 import {
   type AnsweredBy,
@@ -42,7 +42,6 @@ import {
 } from './image-engine.ts';
 import { shownImage } from './made-image.ts';
 
-const EVENT_STREAM = 'text/event-stream; charset=utf-8';
 const ANSWER_TYPES = ['text/event-stream', 'application/json'];
 /** What an event has beside a picture. */
 const EVENT_FRAME_BYTES = 64 * 1024;

@@ -23,7 +23,7 @@ import type {
   EngineSink,
   Engines,
 } from '../../engines/engines.ts';
-import { AnswerStream, KEEP_ALIVE } from '../../http/answer-stream.ts';
+import { AnswerStream, dataEvent, EVENT_STREAM, KEEP_ALIVE } from '../../http/answer-stream.ts';
 import { type ReadLargeJson, readJson } from '../../http/read-request.ts';
 import type { RequestContext } from '../../http/request-context.ts';
 import { JSON_BODY, type Route } from '../../http/route.ts';
@@ -49,7 +49,6 @@ export interface AudioSpeechParts extends SellingParts {
   readonly readLargeJson: ReadLargeJson;
 }
 
-const EVENT_STREAM = 'text/event-stream; charset=utf-8';
 const DEFAULT_MAX_CHARACTERS = 4_096;
 /** Slow speech without compression, in stereo. */
 const MAX_BYTES_PER_CHARACTER = 64 * 1024;
@@ -221,7 +220,7 @@ class SpokenAnswer implements EngineSink {
 
   #shown(bytes: Buffer): Buffer {
     if (!this.#order.asEvents || bytes.length === 0) return bytes;
-    return eventOf({ type: 'speech.audio.delta', audio: bytes.toString('base64') });
+    return dataEvent({ type: 'speech.audio.delta', audio: bytes.toString('base64') });
   }
 
   #call(): EngineCall {
@@ -283,7 +282,7 @@ class SpokenAnswer implements EngineSink {
       const tokens = tokensAbout(Buffer.byteLength(request.input));
       const usage = { input_tokens: tokens, output_tokens: 0, total_tokens: tokens };
       const done = { type: 'speech.audio.done', usage, cost: costOf(settled) };
-      const last = asEvents ? Buffer.concat([sound, eventOf(done)]) : sound;
+      const last = asEvents ? Buffer.concat([sound, dataEvent(done)]) : sound;
       return { type, body: this.#answer.kept(last), last };
     });
     noteOutcome(context, charge);
@@ -310,10 +309,6 @@ class SpokenAnswer implements EngineSink {
     this.#parts.log.warn({ requestId: context.requestId, reason }, 'Speech broke off');
     if (!this.#order.asEvents) return context.destroy();
     const error = { message: fault.message, code: fault.code, param: null };
-    this.#answer.end(eventOf({ type: 'error', error }));
+    this.#answer.end(dataEvent({ type: 'error', error }));
   }
-}
-
-function eventOf(event: object): Buffer {
-  return Buffer.from(`data: ${JSON.stringify(event)}\n\n`);
 }

@@ -2,6 +2,7 @@
 import { z } from 'zod';
 import { type RouteDescription, jsonContent } from '../../http/describe.ts';
 import { Cost } from '../../http/openapi/cost.ts';
+import { ErrorEvent } from '../../http/openapi/error-event.ts';
 import { MODEL_REFUSALS } from '../../http/openapi/refusals.ts';
 import { SpeechRequest } from './schema.ts';
 
@@ -24,12 +25,7 @@ const SpeechEvent = z
         .describe('For clients that want one; speech is charged by the character.'),
       cost: Cost.describe('What was charged.'),
     }),
-    z.strictObject({
-      type: z.literal('error').describe('What the event is.'),
-      error: z
-        .looseObject({ message: z.string().describe('A sentence for people.') })
-        .describe('What went wrong; nothing was charged.'),
-    }),
+    ErrorEvent,
   ])
   .meta({ id: 'SpeechEvent' });
 

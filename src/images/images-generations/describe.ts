@@ -1,6 +1,7 @@
 /** What `/images/generations` answers, and what it says of itself. */
 import { z } from 'zod';
 import { Cost } from '../../http/openapi/cost.ts';
+import { ErrorEvent } from '../../http/openapi/error-event.ts';
 import { type AnswerDescription, type RouteDescription, jsonContent } from '../../http/describe.ts';
 import { MODEL_REFUSALS } from '../../http/openapi/refusals.ts';
 import { IMAGE_FORMATS } from '../made-image.ts';
@@ -56,12 +57,7 @@ const ImageEvent = z
       size: Facts.size,
       quality: Facts.quality,
     }),
-    z.strictObject({
-      type: z.literal('error').describe('What the event is.'),
-      error: z
-        .looseObject({ message: z.string().describe('A sentence for people.') })
-        .describe('What went wrong; nothing was charged.'),
-    }),
+    ErrorEvent,
   ])
   .meta({ id: 'ImageEvent' });
 
