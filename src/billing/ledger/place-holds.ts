@@ -7,7 +7,7 @@ import { type Nano, ZERO, nano } from '../../core/money.ts';
 import type { Dialect, Queryable, Statement } from '../../db/db.ts';
 import { type AccountState, type BudgetState, type HoldRefusal, planHold } from './hold-plan.ts';
 import type { Balances, HoldAnswer, HoldRequest } from './records.ts';
-import { type States, readStates, saveStates } from './states.ts';
+import { type States, lockStates, readStates, saveStates } from './states.ts';
 
 export const INSERT_HOLD = `INSERT INTO ledger_hold (request_id, account_id, allowance_id,
   allowance_start_ms, usd_nano, daily_nano, daily_day, epoch_id, created_ms, budget_ids)
@@ -29,7 +29,7 @@ export async function placeHolds(
 ): Promise<HoldAnswer[]> {
   const accountIds = requests.map((request) => request.accountId);
   const allowanceIds = requests.flatMap((request) => capIdsOf(request));
-  const states = await readStates(tx, context, accountIds, allowanceIds);
+  const states = await lockStates(tx, context, accountIds, allowanceIds);
   const inserts: Statement[] = [];
   const answers = requests.map((request) => {
     const planned = planFor(states, request, context.nowMs);
@@ -101,8 +101,7 @@ export async function refusalByCap(
   const { accountId, allowanceId = '', budgetIds = [] } = request;
   const capIds = capIdsOf(request);
   if (capIds.length === 0) return undefined;
-  // As a file is read: row by row, without a lock.
-  const states = await readStates(store, { dialect: 'sqlite', nowMs }, [accountId], capIds);
+  const states = await readStates(store, nowMs, [accountId], capIds);
   const account = states.accounts.get(accountId) ?? NEW_ACCOUNT;
   const credited = { ...account, balanceNano: account.balanceNano + creditNano };
   const allowance = states.allowances.get(allowanceId);

@@ -21,7 +21,7 @@ import {
   type States,
   type Writer,
   collected,
-  readStates,
+  lockStates,
   readStatesNow,
   writeStates,
 } from './states.ts';
@@ -131,7 +131,7 @@ export async function settleAll(
     allowanceIds.push(...capsOf(request, held));
   }
   const context = { dialect: parts.store.dialect, nowMs };
-  const states = await readStates(tx, context, accountIds, allowanceIds);
+  const states = await lockStates(tx, context, accountIds, allowanceIds);
   const taking: Taking = { log: parts.log, states, nowMs, charges: [], jobs: undefined };
   const settlements: Settlement[] = [];
   for (const settle of settles) {

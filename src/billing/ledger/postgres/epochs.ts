@@ -16,7 +16,7 @@ import type { Log } from '../../../core/log.ts';
 import type { Queryable, Statement, Store } from '../../../db/db.ts';
 import { DURABLE_EPOCH } from '../place-holds.ts';
 import { HOLD_COLUMNS, type HoldRow, budgetIdsOf, giveBack, heldInRow } from '../settle.ts';
-import { readStates, saveStates } from '../states.ts';
+import { lockStates, saveStates } from '../states.ts';
 import type { JournaledSettle, SettleJournal } from './settle-journal.ts';
 
 /** An epoch that was not renewed for this long belongs to a dead process. */
@@ -350,7 +350,7 @@ async function releaseBatch(
   const allowanceIds = found.flatMap((row) =>
     [row.allowance_id ?? [], budgetIdsOf(row) ?? []].flat(),
   );
-  const states = await readStates(tx, { dialect: 'postgres', nowMs }, accountIds, allowanceIds);
+  const states = await lockStates(tx, { dialect: 'postgres', nowMs }, accountIds, allowanceIds);
   const rows = await tx.query<HoldRow>(
     `DELETE FROM ledger_hold WHERE request_id IN (SELECT json_array_elements_text($1::json))
      RETURNING ${HOLD_COLUMNS}`,

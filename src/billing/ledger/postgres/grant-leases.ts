@@ -30,7 +30,7 @@ import {
 } from '../place-holds.ts';
 import type { HoldRequest } from '../records.ts';
 import { giveBack } from '../settle.ts';
-import { type States, readStates, saveStates } from '../states.ts';
+import { type States, lockStates, saveStates } from '../states.ts';
 
 /** Begins the id of every lease; the id of a request has no colon. */
 export const LEASE_PREFIX = 'lease:';
@@ -100,7 +100,7 @@ export async function grantLeases(
   const mayLease = hasEpoch && wants.some((want) => want.mayLease);
   const processes = mayLease ? await lockEpoch(tx, epochId) : 0n;
   if (processes === undefined) return undefined;
-  const states = await readStates(
+  const states = await lockStates(
     tx,
     { dialect: 'postgres', nowMs },
     wants.map(({ accountId }) => accountId),
