@@ -1,10 +1,10 @@
 /**
  * What an account and a key of it have ever spent, less what was given back of it, for tools that ask
- * every few seconds: the sums of the day rollups, of which those of days that are over are kept added up. Once a day they go on from
- * there; a charge of a day that was added up already (a job of days, a settle that waited in a
- * journal) has them added up anew, in the transaction of its settle. So a question reads some days,
- * however old the account is, and its answer is the sum of all rollups, less that of all refunds, to
- * the nano.
+ * every few seconds: the sums of the day rollups, of which those of days that are over are kept added
+ * up. Once a day they go on from there; a charge of a day that was added up already (a job of days, a
+ * settle that waited in a journal) has them added up anew, in the transaction of its settle. So a
+ * question reads some days, however old the account is, and its answer is the sum of all rollups, less
+ * that of all refunds, to the nano.
  */
 import { DAY_MS, dayOf } from '../../core/clock.ts';
 import { nano } from '../../core/money.ts';

@@ -1,6 +1,7 @@
 /**
- * The official schemes on our chain client and gas key: reads go to the chain, the one write is sent by `EvmSender`, receipts are waited for within a bound. A scheme is made anew for each
- * verify or settle, so that a chain that could not be asked is told apart from a bad payment.
+ * The official schemes on our chain client and gas key: reads go to the chain, the one write is sent
+ * by `EvmSender`, receipts are waited for within a bound. A scheme is made anew for each verify or
+ * settle, so that a chain that could not be asked is told apart from a bad payment.
  */
 import type { SchemeNetworkFacilitator } from '@x402/core/types';
 import { ExactEvmScheme } from '@x402/evm/exact/facilitator';
