@@ -62,6 +62,14 @@ class TestVideo extends Video {
   }
 }
 
+/** An address that never answers. */
+async function untilAborted(signal: AbortSignal | undefined): Promise<number> {
+  signal?.throwIfAborted();
+  return await new Promise<number>((_answered, failed) => {
+    signal?.addEventListener('abort', () => failed(new Error('The server ends')));
+  });
+}
+
 /** A job whose process ends between its hold and its admission. */
 async function heldByTheDead(video: TestVideo, money: TestMoney): Promise<string> {
   money.dies = true;
@@ -798,9 +806,7 @@ onEachStore('video jobs', (stores) => {
         return 204;
       }
       deaf += 1;
-      return await new Promise<number>((_answered, failed) => {
-        signal?.addEventListener('abort', () => failed(new Error('The server ends')));
-      });
+      return await untilAborted(signal);
     };
     const { video, engines, until } = await open({
       maxOpenJobs: 5,
@@ -816,6 +822,34 @@ onEachStore('video jobs', (stores) => {
     const { id } = await video.queue(jobRequest({ accountId: 'bob', webhookUrl }));
     await until(() => told.includes(id), 60);
     assert.ok(deaf <= 4, `${deaf} of one account at once`);
+  });
+
+  test('a server that ends begins no call of a webhook', async () => {
+    let calls = 0;
+    const post: Guard['post'] = async (_url, { signal }) => {
+      calls += 1;
+      return await untilAborted(signal);
+    };
+    const { video, engines, clock, until } = await open({
+      maxOpenJobs: 5,
+      webhooks: { masterSecret: 'master', post },
+    });
+    video.start();
+    engines.pollAnswer = { kind: 'done' };
+    // One more than an account has at once.
+    for (let jobs = 0; jobs < 5; jobs += 1) {
+      await video.queue(jobRequest({ webhookUrl: 'https://deaf.example/hook' }));
+    }
+    await until(() => calls > 0);
+    await until(async () => {
+      const jobs = await video.list('alice', Number.MAX_SAFE_INTEGER, 5);
+      return jobs.every(({ state }) => state === 'completed');
+    });
+    const before = calls;
+    // It looks for work, and is told to end while the database answers.
+    clock.advance(1_000);
+    await video.stop();
+    assert.equal(calls, before);
   });
 
   test('the average execution time is the P80 of the model', async () => {

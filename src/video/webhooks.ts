@@ -71,6 +71,8 @@ export class WebhookSender {
 
   /** Begins what there is room for. */
   async send(): Promise<void> {
+    // A call that is not made would count as an attempt, and wait for the time of a crash.
+    if (this.#signal.aborted) return;
     const { table, clock } = this.#parts;
     const most = MAX_RUNNING - this.#running.size;
     if (most === 0) return;
