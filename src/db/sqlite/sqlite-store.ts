@@ -297,8 +297,12 @@ export class SqliteStore implements FileStore {
     if (this.#flushFailure !== undefined) return this.#flushed(covered);
     this.#flush(this.#logFile, (error) => {
       // A lost flush means lost commits: nothing after it can be trusted.
-      const message = 'The database could not be flushed to disk';
-      if (error !== null) this.#flushFailure = new StoreUnavailable(message, { cause: error });
+      if (error !== null && this.#flushFailure === undefined) {
+        const told = 'The database could not be flushed to disk';
+        this.#flushFailure = new StoreUnavailable(told, { cause: error });
+        const fields = { reason: told, advice: 'look at the disk, then start the server anew' };
+        this.#diskLog.error(fields, 'The database takes no writes until the server is restarted');
+      }
       this.#flushed(covered);
     });
   }
