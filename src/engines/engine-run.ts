@@ -6,12 +6,12 @@
  * with each head); the outcome comes exactly once; whatever was taken (slot, ticket, queue place,
  * timer, listener) is given back before or with the outcome.
  */
-import type { IncomingHttpHeaders } from 'node:http';
 import type { Clock } from '../core/clock.ts';
 import type { Ids } from '../core/ids.ts';
 import type { InFlight, Placed } from '../core/in-flight.ts';
 import type { Ticket } from '../net/circuit-breaker.ts';
 import { MAX_STALE_RETRIES } from '../net/connector.ts';
+import { type AnsweredHeaders, headerText } from '../net/header-text.ts';
 import { backoffMs, retryAfterMs } from '../net/retry.ts';
 import {
   Exchange,
@@ -200,7 +200,11 @@ export class EngineRun implements Waiter, Chooser, Placed {
       limits = { ...limits, totalMs: leftMs };
     }
     if (this.#bodyReplica !== replica && this.#call.buildBody !== undefined) {
-      this.#body = this.#call.buildBody(replica) ?? null;
+      try {
+        this.#body = this.#call.buildBody(replica) ?? null;
+      } catch (error) {
+        return this.#crash(error);
+      }
       this.#bodyReplica = replica;
     }
     this.#attempts += 1;
@@ -254,15 +258,18 @@ export class EngineRun implements Waiter, Chooser, Placed {
     this.#attempt = null;
     const call = this.#call;
     const isTaken = this.#sink !== null || call.isUsable === undefined;
-    const usable = isTaken || call.isUsable(this.#wholeBody());
+    const crash = (error: unknown): void => {
+      attempt.target.state.cancel(attempt.ticket);
+      this.#crash(error);
+    };
+    let usable;
+    try {
+      usable = isTaken || call.isUsable(this.#wholeBody());
+    } catch (error) {
+      return crash(error);
+    }
     if (typeof usable === 'boolean') return this.#judged(attempt, usable);
-    usable.then(
-      (verdict) => this.#judged(attempt, verdict),
-      (error: unknown) => {
-        attempt.target.state.cancel(attempt.ticket);
-        this.#crash(error);
-      },
-    );
+    usable.then((verdict) => this.#judged(attempt, verdict), crash);
   }
 
   #judged(attempt: Attempt, isUsable: boolean): void {
@@ -285,8 +292,12 @@ export class EngineRun implements Waiter, Chooser, Placed {
     target.state.fail(attempt.ticket, this.caller, verdict, pauseMs);
     if (this.#isEnded) return;
     const failure = this.#failure(verdict.reason, message, pauseMs, attempt);
-    if (verdict.reason === 'refused' && this.#isAmended(failure, target.replica)) {
-      return this.#next();
+    try {
+      if (verdict.reason === 'refused' && this.#isAmended(failure, target.replica)) {
+        return this.#next();
+      }
+    } catch (error) {
+      return this.#crash(error);
     }
     if (verdict.retry === 'never' || failure.sawFirstByte) return this.#finish(failure);
     if (this.#best === null || outweighs(verdict.reason, this.#best.reason)) this.#best = failure;
@@ -360,6 +371,7 @@ export class EngineRun implements Waiter, Chooser, Placed {
     };
   }
 
+  /** Whoever gave the function that has thrown hears of it: a call without an end would hold money for good. */
   #crash(bug: unknown): void {
     const attempt = this.#attempt;
     this.#attempt = null;
@@ -377,7 +389,7 @@ export class EngineRun implements Waiter, Chooser, Placed {
   }
 }
 
-const NO_HEADERS: IncomingHttpHeaders = {};
+const NO_HEADERS: AnsweredHeaders = {};
 
 /**
  * One try on one replica: reads the head, keeps a refusal's body (bounded), passes a success on,
@@ -404,7 +416,7 @@ class Attempt extends Exchange {
     this.ticket = target.state.begin();
   }
 
-  protected override onHead(status: number, headers: IncomingHttpHeaders): void {
+  protected override onHead(status: number, headers: AnsweredHeaders): void {
     this.status = status;
     this.headers = headers;
     this.#isSuccess = status < 300;
@@ -456,7 +468,7 @@ class Attempt extends Exchange {
   /** The pause that an answer that is no success asks for. */
   retryAfterMs(clock: Clock): number | null {
     if (this.status < 300) return null;
-    return retryAfterMs(this.headers['retry-after'], clock.nowMs());
+    return retryAfterMs(headerText(this.headers, 'retry-after'), clock.nowMs());
   }
 
   #keepError(chunk: Buffer): void {
@@ -468,14 +480,14 @@ class Attempt extends Exchange {
 
 /** Why a 2xx head cannot be what was asked for, or null when it can. */
 function complaintAbout(
-  headers: IncomingHttpHeaders,
+  headers: AnsweredHeaders,
   accept: readonly string[] | undefined,
 ): string | null {
-  const encoding = headers['content-encoding'];
+  const encoding = headerText(headers, 'content-encoding');
   if (encoding !== undefined && encoding !== 'identity') {
     return `The engine answered in the encoding "${encoding}", which was not asked for`;
   }
-  const type = headers['content-type'];
+  const type = headerText(headers, 'content-type')?.toLowerCase();
   if (accept === undefined || type === undefined) return null;
   for (const start of accept) if (type.startsWith(start)) return null;
   return `The engine answered with the content type "${type}"`;
