@@ -390,16 +390,8 @@ export type Fetched =
     };
 
 /** Takes a whole answer of any status. Never rejects. */
-export function fetchWhole(
-  pool: UpstreamPool,
-  request: UpstreamRequest,
-  signal?: AbortSignal,
-): Promise<Fetched> {
-  return new Promise((resolve) => {
-    const exchange = new WholeExchange(pool, request, resolve);
-    signal?.addEventListener('abort', () => exchange.abort(), { once: true });
-    pool.dispatch(exchange);
-  });
+export function fetchWhole(pool: UpstreamPool, request: UpstreamRequest): Promise<Fetched> {
+  return new Promise((resolve) => pool.dispatch(new WholeExchange(pool, request, resolve)));
 }
 
 class WholeExchange extends Exchange {

@@ -91,7 +91,7 @@ export async function downloadFile(options: DownloadOptions): Promise<void> {
       const delayMs = Math.min(FIRST_RETRY_MS * 2 ** (fruitless - 1), SLOWEST_RETRY_MS);
       log.warn({ reason: reasonOf(error), delayMs }, 'download is tried again');
       onRetry?.(reasonOf(error), delayMs);
-      await clock.sleep(delayMs, signal);
+      await clock.sleep(delayMs, signal).catch(() => signal.throwIfAborted());
     }
   }
 }
