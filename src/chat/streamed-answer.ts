@@ -33,7 +33,8 @@ import {
 import type { AnswerBlocks } from './agents/answer-blocks.ts';
 import { queryOf } from './auto-search.ts';
 import { outputBytes } from './wire/chat-choice.ts';
-import { ChatStream, streamErrorEvents } from './wire/chat-stream.ts';
+import { ChatStream } from './wire/chat-stream.ts';
+import { streamErrorEvents } from './wire/stream-events.ts';
 import type { AnswerEnd } from './wire/chat-response.ts';
 import type { HeldRound } from './wire/held-calls.ts';
 
