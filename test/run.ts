@@ -96,6 +96,7 @@ await fetchEngines();
 const isWhole = files.length > FEW_FILES;
 const [postgres] = await Promise.all([
   isWhole ? sharedPostgres() : undefined,
+  isWhole ? fetchBrowser() : undefined,
   compileOnce(),
   isWhole ? buildOnce() : undefined,
 ]);
@@ -150,6 +151,13 @@ async function fetchEngines(): Promise<void> {
   const child = endWithUs(spawn(process.execPath, [script], { stdio: 'inherit' }));
   const [code] = (await once(child, 'exit')) as [number | null];
   if (code !== 0) broken.push('The packages of the embedded engines are not here');
+}
+
+/** Before several files want it at once; where it is not to be had they say so. */
+async function fetchBrowser(): Promise<void> {
+  // Its packages may have come with this run.
+  const { findChromium } = await import('./support/chromium.ts');
+  await findChromium().catch(() => undefined);
 }
 
 /**
