@@ -397,6 +397,7 @@ export function fetchWhole(
 ): Promise<Fetched> {
   return new Promise((resolve) => {
     const exchange = new WholeExchange(pool, request, resolve);
+    if (signal?.aborted === true) return exchange.abort();
     signal?.addEventListener('abort', () => exchange.abort(), { once: true });
     pool.dispatch(exchange);
   });
