@@ -269,7 +269,7 @@ class StreamedAnswer implements EngineSink {
 
   async #complete(outcome: EngineOutcome): Promise<void> {
     const run = this.#run;
-    const { parts, context, additions, sale } = run;
+    const { additions, sale } = run;
     const bill = billOf(run);
     // What is kept is a stream that has begun.
     if (this.#copy !== undefined) this.#begin();
@@ -288,7 +288,6 @@ class StreamedAnswer implements EngineSink {
     );
     this.#begin().end(sold.last);
     noteBill(run, bill, outcome.replica?.engine);
-    parts.log.debug({ requestId: context.requestId }, 'Stream complete');
   }
 
   async #settle(outcome: Attempted, status: 'aborted' | 'failed'): Promise<Settlement> {

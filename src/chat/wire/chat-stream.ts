@@ -31,7 +31,12 @@ import {
   tallyOf,
   type TextKind,
 } from './chat-choice.ts';
-import { type AnswerEnd, type AnswerFrame, documentsCall, endText } from './chat-response.ts';
+import {
+  type AnswerEnd,
+  type AnswerFrame,
+  documentsCall,
+  usageChunkText,
+} from './chat-response.ts';
 import type { FoundDocument, RawResult, SearchResult } from '../web/web.ts';
 import { citedBy, NOTHING_CITED } from './engine-citations.ts';
 import { SseEvents, type SseData } from '../../http/sse-events.ts';
@@ -210,7 +215,7 @@ export class ChatStream {
       const last = choice.close(this.isCutOff ? 'length' : 'stop');
       text += this.#started(choice) + this.#ownChunk([last]);
     }
-    return Buffer.from(text + this.#usageText(end) + DONE_EVENT);
+    return Buffer.from(`${text}data: ${usageChunkText(this.#options, end)}\n\n${DONE_EVENT}`);
   }
 
   #closeChoices(events: OtherEvents): string {
@@ -224,12 +229,7 @@ export class ChatStream {
 
   /** The chunk of usage and cost: the last of a complete stream, before the error of another. */
   usageChunk(end: AnswerEnd): Buffer {
-    return Buffer.from(this.#usageText(end));
-  }
-
-  #usageText(end: AnswerEnd): string {
-    const { id, model, createdS, serviceName } = this.#options;
-    return `data: {"id":${JSON.stringify(id)},"object":"${CHUNK_OBJECT}","created":${createdS},"model":${JSON.stringify(model)},"choices":[],${endText(serviceName, end)}}\n\n`;
+    return Buffer.from(`data: ${usageChunkText(this.#options, end)}\n\n`);
   }
 
   /**
