@@ -25,7 +25,7 @@ export type {
   Store,
   WriteOptions,
 } from './contract.ts';
-export { flushedIf, isShared } from './contract.ts';
+export { SHARED_NOW_MS, flushedIf, isShared } from './contract.ts';
 export {
   StoreUnavailable,
   isDatabaseError,
