@@ -158,6 +158,7 @@ export async function startApp(parts: AppParts): Promise<App> {
   const routes: readonly Route[] = features.flatMap((feature) => feature.routes);
   const maintenance = new Maintenance({ ...shared, features, ran: (how) => metrics.jobRan(how) });
   await maintenance.start();
+  for (const processId of ledger.holds.endedBefore) await freeProcess(shared, processId);
   const address = await server.listen(routes, inForce.listen);
   document.listens(address);
   for (const feature of features) feature.start?.();

@@ -36,10 +36,11 @@ export class ProcessRig {
   }
 
   async start(settings: Settings, args: readonly string[] = []): Promise<FareboxProcess> {
-    const { program, isUnchecked } = settings;
+    const { program, isUnchecked, folder } = settings;
     const farebox = await startFarebox({
       yaml: yamlOf(settings, this.upstream.url),
       args,
+      ...(folder === undefined ? {} : { folder }),
       ...(program === undefined ? {} : { binary: program }),
       ...(program === undefined && isUnchecked !== true ? {} : { uncheckedAnswers: true }),
     });
@@ -77,6 +78,8 @@ export interface Settings {
   readonly program?: string;
   /** How long open answers may take at the end. */
   readonly drainSeconds?: number;
+  /** That another one had; default: a new one. */
+  readonly folder?: string;
   /** More of the cluster's settings. */
   readonly cluster?: string;
 }
