@@ -10,7 +10,6 @@ import type { Store } from './contract.ts';
 import { SqliteStore } from './sqlite/sqlite-store.ts';
 
 export type {
-  Column,
   Dialect,
   FileStore,
   FileTransaction,
@@ -23,7 +22,6 @@ export type {
   SharedStore,
   Statement,
   Store,
-  WriteOptions,
 } from './contract.ts';
 export { SHARED_NOW_MS, flushedIf, isShared } from './contract.ts';
 export {
