@@ -100,6 +100,9 @@ async function residentBytes(pid: number): Promise<number | undefined> {
   }
 }
 
+/** Runs it to its end, and rejects with the abort reason of `signal`. */
+export type RunSandboxed = (run: SandboxRun) => Promise<SandboxOutcome>;
+
 /** Runs it to its end. Rejects only with the abort reason of `signal`. */
 export async function runSandboxed(run: SandboxRun): Promise<SandboxOutcome> {
   const { limits, signal, clock } = run;
