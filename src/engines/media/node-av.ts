@@ -1,6 +1,7 @@
 /** Media work by the `node-av` library, in a sandboxed Node process for each task. */
 import { fileURLToPath } from 'node:url';
 import { z } from 'zod';
+import { compileCache } from '../../core/compile-cache.ts';
 import { siblingUrl } from '../../core/sibling.ts';
 import { findPackages, missingPackages, packageSet } from '../local/engine-packages.ts';
 import { MediaFacts } from './media-facts.ts';
@@ -39,6 +40,7 @@ export function nodeAvTool(node: string, dataFolder?: string): MediaTool {
       const outcome = await context.run({
         command: node,
         args: [`--max-old-space-size=${HEAP_MB}`, entry, JSON.stringify(task), folder],
+        env: compileCache(),
         ...context,
         onLine: (text) => {
           const line = parseLine(text);

@@ -4,13 +4,14 @@
  */
 import { type ChildProcess, fork } from 'node:child_process';
 import { once } from 'node:events';
+import { compileCache } from '../../core/compile-cache.ts';
 import { siblingUrl } from '../../core/sibling.ts';
 import type { SandboxOutcome, SandboxRun } from './sandbox.ts';
 
 export type SandboxOrder =
   | ({ readonly type: 'start'; readonly id: number } & Pick<
       SandboxRun,
-      'command' | 'args' | 'limits'
+      'command' | 'args' | 'env' | 'limits'
     >)
   | { readonly type: 'stop'; readonly id: number };
 
@@ -33,7 +34,7 @@ export class RemoteSandbox {
 
   /** As `runSandboxed`; rejects as well when the process dies that has started the program. */
   readonly run = async (run: SandboxRun): Promise<SandboxOutcome> => {
-    const { command, args, limits, signal } = run;
+    const { command, args, env, limits, signal } = run;
     signal.throwIfAborted();
     this.#last += 1;
     const id = this.#last;
@@ -42,7 +43,7 @@ export class RemoteSandbox {
     const stop = (): void => this.#tell({ type: 'stop', id });
     signal.addEventListener('abort', stop, { once: true });
     try {
-      this.#tell({ type: 'start', id, command, args, limits });
+      this.#tell({ type: 'start', id, command, args, env, limits });
       return await ended.promise;
     } catch (error) {
       signal.throwIfAborted();
@@ -70,7 +71,7 @@ export class RemoteSandbox {
 
   #start(): ChildProcess {
     const child = fork(siblingUrl(import.meta.url, 'sandbox-process'), [], {
-      env: {},
+      env: compileCache(),
       execArgv: [`--max-old-space-size=${HEAP_MB}`],
       stdio: ['ignore', 'ignore', 'ignore', 'ipc'],
     });
