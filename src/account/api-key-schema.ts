@@ -290,6 +290,7 @@ export const UPDATE_KEY: RouteDescription = {
 export const DELETE_KEY: RouteDescription = {
   tag: 'API keys',
   summary: 'Revoke a key',
+  about: 'All keys below it are revoked with it.',
   query: DeleteKeyQuery,
   answers: [jsonAnswer('The key is refused from now on.', DeletedKeyAnswer, { success: true })],
   refusals: ['API_KEY_NOT_FOUND'],

@@ -47,12 +47,7 @@ export function apiKeyRoutes(parts: AccountParts, payments: Payments | undefined
   const { identity } = parts.stores;
   return [
     get(PATH, 'admin', LIST_KEYS, async (context) => {
-      const page = readQuery(context, ListKeysQuery);
-      const { accountId } = context.caller;
-      const all = await identity.listKeys(accountId);
-      const shown = all.slice(offsetOf(page), offsetOf(page) + page.limit);
-      const reports = await reportKeys(parts, accountId, shown);
-      context.setAll(pageHeaders(page, all.length));
+      const reports = await listPage(parts, context, context.caller.accountId);
       await context.json(200, { object: 'list', data: reports.map(itemOf) });
     }),
     {
@@ -130,6 +125,21 @@ function walletKeyRoutes(parts: AccountParts, given: Payments | undefined): Rout
 function requirePayments(payments: Payments | undefined): Payments {
   if (payments !== undefined) return payments;
   throw new Fault('X402_NOT_CONFIGURED');
+}
+
+/** The page of keys that a query asks for, with its headers. */
+export async function listPage(
+  parts: AccountParts,
+  context: RequestContext,
+  accountId: string,
+  wanted: { readonly revoked?: boolean; readonly parentId?: string } = {},
+): Promise<KeyReport[]> {
+  const { identity } = parts.stores;
+  const { limit, page } = readQuery(context, ListKeysQuery);
+  const offset = offsetOf({ limit, page });
+  const keys = await identity.listKeys(accountId, wanted, { limit, offset });
+  context.setAll(pageHeaders({ limit, page }, await identity.countKeys(accountId, wanted)));
+  return reportKeys(parts, accountId, keys);
 }
 
 /** What a creation asks for. Throws 400 for an expiry in the past. */

@@ -159,6 +159,12 @@ describe('budgets and child keys', () => {
     assert.equal((await chat(tool)).status, 200);
     await manage('DELETE', `/api_keys?id=${parent.body.data.id}`);
     for (const secret of [above, child, tool]) assert.equal((await chat(secret)).status, 401);
+    // What is revoked above them takes no place of the account's keys.
+    const left = (await manage('GET', '/api_keys')).body.data;
+    assert.deepEqual(
+      left.filter((key: { parentId: string | null }) => key.parentId !== null),
+      [],
+    );
   });
 
   test('a child may no more than its parent, also when that is bounded later', async () => {

@@ -17,9 +17,10 @@ import {
   DELETE_KEY,
   DeleteKeyQuery,
   KEY,
+  ListKeysQuery,
 } from './api-key-schema.ts';
-import { answerCreated, itemOf, settingsOf } from './api-keys.ts';
-import { type KeySettings, createKey, reportKeys } from './manage-keys.ts';
+import { answerCreated, itemOf, listPage, settingsOf } from './api-keys.ts';
+import { type KeySettings, createKey } from './manage-keys.ts';
 
 const PATH = '/key/children';
 /** A key, its children, and theirs. */
@@ -33,8 +34,14 @@ const CreateChildRequest = CreateKeyRequest.omit({ apiKeyType: true }).meta({
 const LIST: RouteDescription = {
   tag: 'API keys',
   summary: 'List the keys that this key has made',
+  query: ListKeysQuery,
   answers: [
-    jsonAnswer('Its own children, newest first.', ApiKeyList, { object: 'list', data: [KEY] }),
+    jsonAnswer(
+      'Its own children, newest first.',
+      ApiKeyList,
+      { object: 'list', data: [KEY] },
+      'page',
+    ),
   ],
 };
 
@@ -53,6 +60,7 @@ const CREATE: RouteDescription = {
 const REVOKE: RouteDescription = {
   ...DELETE_KEY,
   summary: 'Revoke a key that this key has made',
+  about: 'All keys below it are revoked with it.',
 };
 
 export function childKeyRoutes(parts: AccountParts): Route[] {
@@ -60,8 +68,7 @@ export function childKeyRoutes(parts: AccountParts): Route[] {
   return [
     get(PATH, 'key', LIST, async (context) => {
       const { accountId, keyId } = context.caller;
-      const children = await identity.keysBelow(accountId, keyId);
-      const reports = await reportKeys(parts, accountId, children);
+      const reports = await listPage(parts, context, accountId, { parentId: keyId });
       await context.json(200, { object: 'list', data: reports.map(itemOf) });
     }),
     {
@@ -88,9 +95,8 @@ export function childKeyRoutes(parts: AccountParts): Route[] {
       handle: async (context) => {
         const { id } = readQuery(context, DeleteKeyQuery);
         const { accountId, keyId } = context.caller;
-        const children = await identity.keysBelow(accountId, keyId);
-        const isOwn = children.some((key) => key.id === id);
-        if (!isOwn || !(await identity.revokeKey(accountId, id))) {
+        const key = await identity.findKey(accountId, id);
+        if (key?.parentId !== keyId || !(await identity.revokeKey(accountId, id))) {
           throw new Fault('API_KEY_NOT_FOUND');
         }
         await ledger.recall(accountId);

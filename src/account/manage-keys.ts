@@ -137,8 +137,7 @@ export async function reportKeys(
 /** What the keys below it spend counts in it as well. */
 async function setCap({ stores }: AccountParts, tx: Queryable, key: ApiKey): Promise<void> {
   const { id, accountId, limitPeriod: period, usdLimitNano, diemLimitNano } = key;
-  const below = await stores.identity.allBelow(accountId, id, tx);
-  const counts = { keyIds: [id, ...below.map((one) => one.id)] };
+  const counts = { keyIds: await stores.identity.idsFrom(accountId, id, tx) };
   const cap = { id, accountId, period, usdLimitNano, diemLimitNano, counts };
   await stores.ledger.setAllowance(tx, cap);
 }

@@ -21,7 +21,7 @@
  */
 import type { Cancelling } from '../core/cancellation.ts';
 import type { BreakerState } from '../net/circuit-breaker.ts';
-import type { StreamedBody, TimeLimits } from '../net/upstream-pool.ts';
+import type { AnsweredHeaders, StreamedBody, TimeLimits } from '../net/upstream-pool.ts';
 
 export type EngineWork =
   | 'chat'
@@ -114,7 +114,7 @@ export interface EngineCall {
 
 export interface EngineHead {
   readonly status: number;
-  readonly headers: Readonly<Record<string, string | string[] | undefined>>;
+  readonly headers: AnsweredHeaders;
   readonly replica: Replica;
   /** 1 when the first try answered. */
   readonly attempts: number;

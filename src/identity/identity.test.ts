@@ -5,6 +5,7 @@ import { onEachStore } from '../../test/databases/stores.ts';
 import { TestClock } from '../../test/support/test-clock.ts';
 import { systemIds } from '../core/ids.ts';
 import { usdToNano } from '../core/money.ts';
+import { StoreUnavailable } from '../db/db.ts';
 import { IDENTITY_MIGRATIONS, Identity } from './identity.ts';
 
 const COUNT = 20;
@@ -123,5 +124,57 @@ onEachStore('keys in use', (fixture) => {
     assert.ok(await identity.revokeKey(accountId, third.key.id));
     await assert.rejects(async () => identity.keys.callerOf(third.secret));
     assert.ok(await identity.keys.callerOf(first.secret));
+  });
+
+  test('are listed by pages, and revoked with all that is below them', async () => {
+    const { store, clock, identity, accountId, keys } = await open();
+    const parent = keys[0]?.key ?? assert.fail('there are keys');
+    const below = { ...parent, parentId: parent.id };
+    clock.advance(1);
+    const child = await identity.createKey(below);
+    clock.advance(1);
+    const expired = await identity.createKey({ ...below, expiresMs: clock.nowMs() + 1 });
+    const grandchild = await identity.createKey({ ...below, parentId: child.key.id });
+    clock.advance(1);
+    const idsOf = async (page?: { limit: number; offset: number }, more = {}) =>
+      (await identity.listKeys(accountId, { parentId: parent.id, ...more }, page)).map(
+        ({ id }) => id,
+      );
+    assert.deepEqual(await idsOf(), [expired.key.id, child.key.id]);
+    assert.deepEqual(await idsOf({ limit: 1, offset: 1 }), [child.key.id]);
+    assert.equal(await identity.countKeys(accountId, { parentId: parent.id }), 2);
+    assert.equal(await identity.countKeys(accountId), COUNT + 3);
+    assert.equal((await identity.listKeys(accountId, {}, { limit: 2, offset: 0 })).length, 2);
+    assert.equal(await identity.revokeKey('another', parent.id), false);
+    assert.ok(await identity.revokeKey(accountId, parent.id));
+    assert.equal(await identity.revokeKey(accountId, parent.id), false);
+    // What has expired takes no place, and keeps its history.
+    assert.deepEqual(await idsOf(), [expired.key.id]);
+    assert.deepEqual(await idsOf(undefined, { revoked: true }), [expired.key.id, child.key.id]);
+    assert.equal(await identity.findKey(accountId, grandchild.key.id), undefined);
+    assert.equal(await identity.countKeys(accountId), COUNT);
+    assert.equal(await identity.countKeys(accountId, { revoked: true }), COUNT + 3);
+    const ids = await identity.idsFrom(accountId, parent.id, store);
+    assert.deepEqual(
+      new Set(ids),
+      new Set([parent, child.key, expired.key, grandchild.key].map(({ id }) => id)),
+    );
+  });
+
+  test('whose last use could not be noted are noted in the next round', async (t) => {
+    const { store, identity, keys } = await open();
+    const { secret, key } = keys[0] ?? assert.fail('there are keys');
+    await identity.keys.callerOf(secret);
+    for (const name of ['query', 'transaction'] as const) {
+      t.mock.method(store, name, () => Promise.reject(new StoreUnavailable('away')));
+    }
+    await assert.rejects(identity.keys.noteLastUse(), StoreUnavailable);
+    t.mock.restoreAll();
+    await identity.keys.noteLastUse();
+    const [row] = await store.query<{ last_used_ms: bigint | null }>(
+      'SELECT last_used_ms FROM identity_key WHERE id = $1',
+      [key.id],
+    );
+    assert.notEqual(row?.last_used_ms, null);
   });
 });

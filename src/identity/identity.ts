@@ -38,7 +38,7 @@ export {
 export type { ApiKey } from './keys.ts';
 export type { KnownKeys } from './known-keys.ts';
 export { IDENTITY_MIGRATIONS } from './migrations.ts';
-export { type OpenSession, SESSION_LIFE_MS, type SessionOwner, type Sessions } from './sessions.ts';
+export { SESSION_LIFE_MS, type SessionOwner, type Sessions } from './sessions.ts';
 
 const NOTE_LAST_USE_EVERY_MS = 20_000;
 
@@ -67,6 +67,19 @@ export interface IdentityParts {
   readonly ids: Ids;
   /** The service name in upper case: the prefix of the secrets. */
   readonly keyPrefix: string;
+}
+
+/** Which keys of an account. */
+interface KeyFilter {
+  /** Revoked ones as well. */
+  readonly revoked?: boolean;
+  /** Those that this key has made. */
+  readonly parentId?: string;
+}
+
+interface KeyPage {
+  readonly limit: number;
+  readonly offset: number;
 }
 
 export type NewKey = Omit<ApiKey, 'id' | 'createdMs' | 'revokedMs' | 'lastUsedMs' | 'last6'>;
@@ -271,14 +284,23 @@ export class Identity {
     return { key, secret };
   }
 
-  /** Newest first; revoked keys are left out unless asked for. */
-  async listKeys(accountId: string, options = { revoked: false }): Promise<ApiKey[]> {
+  /** Newest first, a page of them. */
+  async listKeys(accountId: string, wanted: KeyFilter = {}, page?: KeyPage): Promise<ApiKey[]> {
+    const { limit = Number.MAX_SAFE_INTEGER, offset = 0 } = page ?? {};
     const rows = await this.#parts.store.query(
-      `SELECT ${KEY_COLUMNS.join(', ')} FROM identity_key WHERE account_id = $1
-       AND (revoked_ms IS NULL OR $2 = 1) ORDER BY created_ms DESC, id`,
-      [accountId, options.revoked ? 1 : 0],
+      `SELECT ${KEY_COLUMNS.join(', ')} FROM identity_key WHERE ${listed(wanted)}
+       ORDER BY created_ms DESC, id LIMIT $3 OFFSET $4`,
+      [accountId, wanted.parentId ?? '', limit, offset],
     );
     return rows.map((row) => this.#keyOf(row));
+  }
+
+  async countKeys(accountId: string, wanted: KeyFilter = {}): Promise<number> {
+    const [row] = await this.#parts.store.query<{ total: bigint }>(
+      `SELECT count(*) AS total FROM identity_key WHERE ${listed(wanted)}`,
+      [accountId, wanted.parentId ?? ''],
+    );
+    return Number(row?.total ?? 0n);
   }
 
   /** An active key of the account. */
@@ -295,31 +317,13 @@ export class Identity {
     return row === undefined ? undefined : this.#keyOf(row);
   }
 
-  /** The active keys that a key has made, newest first. */
-  async keysBelow(
-    accountId: string,
-    id: string,
-    tx: Queryable = this.#parts.store,
-  ): Promise<ApiKey[]> {
-    const rows = await tx.query(
-      `SELECT ${KEY_COLUMNS.join(', ')} FROM identity_key WHERE account_id = $1
-       AND parent_id = $2 AND revoked_ms IS NULL ORDER BY created_ms DESC, id`,
-      [accountId, id],
-    );
-    return rows.map((row) => this.#keyOf(row));
-  }
-
-  /** All below a key, revoked ones as well: what they have spent counts. */
-  async allBelow(accountId: string, id: string, tx: Queryable): Promise<ApiKey[]> {
-    const rows = await tx.query(
-      `SELECT ${KEY_COLUMNS.join(', ')} FROM identity_key
-       WHERE account_id = $1 AND parent_id IS NOT NULL`,
-      [accountId],
-    );
-    const all = rows.map((row) => this.#keyOf(row));
-    const below = all.filter(({ parentId }) => parentId === id);
-    for (const found of below) below.push(...all.filter(({ parentId }) => parentId === found.id));
-    return below;
+  /** Ids of a key and of all below it, revoked ones as well: what they have spent counts. */
+  async idsFrom(accountId: string, id: string, tx: Queryable): Promise<string[]> {
+    const rows = await tx.query<{ id: string }>(`${FROM_KEY} SELECT id FROM below`, [
+      accountId,
+      id,
+    ]);
+    return rows.map((row) => row.id);
   }
 
   /** The keys above a key, nearest first. Throws when one of them is revoked or gone. */
@@ -415,11 +419,17 @@ export class Identity {
     this.keys.forget();
   }
 
-  /** `false` when there is no such active key. */
+  /**
+   * Revokes a key and those below it, whose places the account has again; `false` when there is no such
+   * active key.
+   */
   async revokeKey(accountId: string, id: string): Promise<boolean> {
-    const rows = await this.#parts.store.query(
-      `UPDATE identity_key SET revoked_ms = $3 WHERE account_id = $1 AND id = $2
-       AND revoked_ms IS NULL RETURNING id`,
+    const rows = await this.#parts.store.query<{ id: string }>(
+      `UPDATE identity_key SET revoked_ms = $3 WHERE account_id = $1 AND revoked_ms IS NULL
+       AND (id = $2 OR expires_ms IS NULL OR expires_ms > $3)
+       AND id IN (${FROM_KEY} SELECT id FROM below)
+       AND EXISTS (SELECT 1 FROM identity_key k WHERE k.account_id = $1 AND k.id = $2
+         AND k.revoked_ms IS NULL) RETURNING id`,
       [accountId, id, this.#parts.clock.nowMs()],
     );
     this.forget();
@@ -430,6 +440,17 @@ export class Identity {
     this.#stopNoting();
     await this.keys.noteLastUse();
   }
+}
+
+/** The key `$2` of the account `$1` with all below it; SQLite keeps the order of a CROSS JOIN. */
+const FROM_KEY = `WITH RECURSIVE below AS (
+  SELECT id FROM identity_key WHERE account_id = $1 AND id = $2
+  UNION ALL SELECT k.id FROM below b
+    CROSS JOIN identity_key k WHERE k.parent_id = b.id AND k.account_id = $1)`;
+
+function listed({ revoked = false, parentId }: KeyFilter): string {
+  const which = parentId === undefined ? `$2 = ''` : 'parent_id = $2';
+  return `account_id = $1 AND ${which}${revoked ? '' : ' AND revoked_ms IS NULL'}`;
 }
 
 function accountOf(row: Row): Account {

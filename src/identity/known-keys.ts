@@ -92,20 +92,25 @@ export class KnownKeys {
     if (this.#lastUsed.size === 0) return;
     const noted = [...this.#lastUsed].sort(([a], [b]) => (a < b ? -1 : 1));
     this.#lastUsed.clear();
+    try {
+      await this.#writeLastUse(noted);
+    } catch (error) {
+      // The next call writes them, and what has come meanwhile.
+      for (const [id, usedMs] of noted) {
+        if (!this.#lastUsed.has(id)) this.#lastUsed.set(id, usedMs);
+      }
+      throw error;
+    }
+  }
+
+  async #writeLastUse(noted: readonly (readonly [string, number])[]): Promise<void> {
     const { store } = this.#parts;
+    const items = JSON.stringify(noted.map(([id, usedMs]) => ({ id, used_ms: usedMs })));
     if (isShared(store)) {
-      const items = JSON.stringify(noted.map(([id, usedMs]) => ({ id, used_ms: usedMs })));
       await store.query(NOTE_USES, [items]);
       return;
     }
-    await store.transaction(
-      async (tx) => {
-        for (const [id, usedMs] of noted) {
-          await tx.query('UPDATE identity_key SET last_used_ms = $2 WHERE id = $1', [id, usedMs]);
-        }
-      },
-      { durable: false },
-    );
+    await store.transaction((tx) => tx.query(NOTE_USES_IN_FILE, [items]), { durable: false });
   }
 
   async #lookUp(by: 'secret_sha256' | 'id', value: string, nowMs: number): Promise<Remembered> {
@@ -305,6 +310,9 @@ const NOTE_USES = `WITH t AS MATERIALIZED (
   WHERE k.id = t.id RETURNING k.id
 )
 SELECT count(*) FROM noted CROSS JOIN (SELECT ${flushedIf('false')}) AS quick`;
+
+const NOTE_USES_IN_FILE = `UPDATE identity_key SET last_used_ms = t.value ->> 'used_ms'
+FROM json_each($1) AS t WHERE identity_key.id = t.value ->> 'id'`;
 
 /** Throws what refuses a key. */
 function presentable(key: Remembered | Refusal): Remembered {

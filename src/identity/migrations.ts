@@ -92,4 +92,13 @@ CREATE TABLE identity_budget (
 CREATE INDEX identity_budget_account ON identity_budget (account_id, created_ms);
 `,
   },
+  {
+    // An account has any number of keys that are revoked or expired; those that count are few.
+    id: 'identity-0005',
+    up: `
+CREATE INDEX identity_key_listed ON identity_key (account_id, revoked_ms, created_ms, id, expires_ms);
+CREATE INDEX identity_key_parent ON identity_key (account_id, parent_id, revoked_ms, created_ms)
+  WHERE parent_id IS NOT NULL;
+`,
+  },
 ];

@@ -8,7 +8,6 @@
  * It does not retry, and it does not know what is fetched: it names the way an exchange failed.
  * Callers bound how many run at once.
  */
-import type { IncomingHttpHeaders } from 'node:http';
 import { Readable } from 'node:stream';
 import { Pool } from 'undici';
 import type { Dispatcher } from 'undici';
@@ -28,6 +27,9 @@ const KEEP_ALIVE_MAX_MS = 600_000;
 const MAX_HEADER_BYTES = 64 * 1024;
 /** What a reader may pause in all, however slowly it reads: a server keeps work in memory for it. */
 const MAX_PAUSED_MS = 1_800_000;
+
+/** Headers of an answer as undici gives them: one that came twice is a list. */
+export type AnsweredHeaders = Readonly<Record<string, string | string[] | undefined>>;
 
 /** Limits in milliseconds, each counted from the event that its name implies. */
 export interface TimeLimits {
@@ -217,7 +219,7 @@ export abstract class Exchange implements Dispatcher.DispatchHandler, Placed {
     this.#markMs = this.#startedMs;
   }
 
-  protected abstract onHead(status: number, headers: IncomingHttpHeaders): void;
+  protected abstract onHead(status: number, headers: AnsweredHeaders): void;
   protected abstract onData(chunk: Buffer): void;
   protected abstract onEnd(): void;
   /** `message` is for the log; it can hold addresses, so it is never shown to a caller. */
@@ -313,7 +315,7 @@ export abstract class Exchange implements Dispatcher.DispatchHandler, Placed {
   onResponseStart(
     _controller: Dispatcher.DispatchController,
     status: number,
-    headers: IncomingHttpHeaders,
+    headers: AnsweredHeaders,
   ): void {
     if (this.#phase === 'ended' || status < 200) return;
     const declaredBytes = Number(headers['content-length'] ?? 0);
@@ -390,16 +392,8 @@ export type Fetched =
     };
 
 /** Takes a whole answer of any status. Never rejects. */
-export function fetchWhole(
-  pool: UpstreamPool,
-  request: UpstreamRequest,
-  signal?: AbortSignal,
-): Promise<Fetched> {
-  return new Promise((resolve) => {
-    const exchange = new WholeExchange(pool, request, resolve);
-    signal?.addEventListener('abort', () => exchange.abort(), { once: true });
-    pool.dispatch(exchange);
-  });
+export function fetchWhole(pool: UpstreamPool, request: UpstreamRequest): Promise<Fetched> {
+  return new Promise((resolve) => pool.dispatch(new WholeExchange(pool, request, resolve)));
 }
 
 class WholeExchange extends Exchange {
@@ -437,4 +431,10 @@ function messageOf(error: Error): string {
 
 function codeOf(error: Error): string {
   return 'code' in error && typeof error.code === 'string' ? error.code : '';
+}
+
+/** The value of a header; those of one that came more than once as the one list that they are (RFC 9110 §5.3). */
+export function headerText(headers: AnsweredHeaders, name: string): string | undefined {
+  const value = headers[name];
+  return Array.isArray(value) ? value.join(', ') : value;
 }

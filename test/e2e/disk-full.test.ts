@@ -31,14 +31,18 @@ models: [{ id: m, type: text, context: 65536, maxCompletionTokens: 64, price: { 
     await upstream.kill();
   });
 
-  const chat = (): Promise<Response> =>
+  const chat = (more = {}): Promise<Response> =>
     fetch(`${farebox.url}/chat/completions`, {
       method: 'POST',
       headers: {
         authorization: `Bearer ${farebox.owner.secret}`,
         'content-type': 'application/json',
       },
-      body: JSON.stringify({ model: 'm', messages: [{ role: 'user', content: 'Hello' }] }),
+      body: JSON.stringify({
+        model: 'm',
+        messages: [{ role: 'user', content: 'Hello' }],
+        ...more,
+      }),
     });
   const ready = async (): Promise<number> => {
     const answer = await fetch(new URL('/readyz', farebox.url));
@@ -75,6 +79,9 @@ models: [{ id: m, type: text, context: 65536, maxCompletionTokens: 64, price: { 
     });
     assert.equal(await ready(), 503);
     assert.equal(await databaseUp(), '0');
+    const asked = upstream.seen.length;
+    for (const stream of [true, false]) assert.equal((await chat({ stream })).status, 503);
+    assert.equal(upstream.seen.length, asked, 'the engine works for nobody');
 
     await limitPages(1_000_000n);
     const until = performance.now() + 15_000;

@@ -7,6 +7,7 @@ import {
   CreatedKeyAnswer,
   DeletedKeyAnswer,
   KEY,
+  ListKeysQuery,
   Time,
   UpdateKeyRequest,
 } from '../api-key-schema.ts';
@@ -23,7 +24,7 @@ const OperatorKey = ApiKeyItem.extend({
   revokedAt: Time.nullable().describe('Null for one that can be used.'),
 }).meta({ id: 'OperatorApiKey' });
 
-export const OperatorKeysQuery = z.object({
+export const OperatorKeysQuery = ListKeysQuery.extend({
   revoked: z.enum(['true', 'false']).optional().describe('`true` shows revoked keys too.'),
 });
 
@@ -40,6 +41,7 @@ export const LIST_ACCOUNT_KEYS: RouteDescription = {
         data: z.array(OperatorKey).describe('The keys, newest first.'),
       }),
       { object: 'list', data: [{ ...KEY, limits: ACCOUNT.limits, revokedAt: null }] },
+      'page',
     ),
   ],
   refusals: ['ACCOUNT_NOT_FOUND'],

@@ -4,10 +4,9 @@ import { Fault } from '../../core/faults.ts';
 import { readBody, readQuery } from '../../http/read-request.ts';
 import type { RequestContext } from '../../http/request-context.ts';
 import { type Route, SMALL_JSON_BODY, get } from '../../http/route.ts';
-import type { ApiKey } from '../../identity/identity.ts';
 import type { AccountParts } from '../account-parts.ts';
-import { changeOf, createdBody, itemOf, settingsOf } from '../api-keys.ts';
-import { makeKey, reportKeys, updateKey, withKnownModels } from '../manage-keys.ts';
+import { changeOf, createdBody, itemOf, listPage, settingsOf } from '../api-keys.ts';
+import { type KeyReport, makeKey, reportKeys, updateKey, withKnownModels } from '../manage-keys.ts';
 import { accountOf, changedLimits, keepAnswer, limitsItem } from './operator-accounts.ts';
 import {
   CHANGE_ACCOUNT_KEY,
@@ -30,8 +29,8 @@ export function operatorKeyRoutes(parts: AccountParts): Route[] {
     get(PATH, 'operator', LIST_ACCOUNT_KEYS, async (context) => {
       const { revoked } = readQuery(context, OperatorKeysQuery);
       const { id } = await accountOf(parts, context);
-      const keys = await identity.listKeys(id, { revoked: revoked === 'true' });
-      await context.json(200, { object: 'list', data: await itemsOf(parts, id, keys) });
+      const reports = await listPage(parts, context, id, { revoked: revoked === 'true' });
+      await context.json(200, { object: 'list', data: reports.map(operatorItem) });
     }),
     {
       ...common,
@@ -64,17 +63,13 @@ export function operatorKeyRoutes(parts: AccountParts): Route[] {
   ];
 }
 
-async function itemsOf(
-  parts: AccountParts,
-  accountId: string,
-  keys: readonly ApiKey[],
-): Promise<OperatorKey[]> {
-  const reports = await reportKeys(parts, accountId, keys);
-  return reports.map((report) => ({
+function operatorItem(report: KeyReport): OperatorKey {
+  const { limits, revokedMs } = report.key;
+  return {
     ...itemOf(report),
-    limits: limitsItem(report.key.limits),
-    revokedAt: report.key.revokedMs === undefined ? null : isoTime(report.key.revokedMs),
-  }));
+    limits: limitsItem(limits),
+    revokedAt: revokedMs === undefined ? null : isoTime(revokedMs),
+  };
 }
 
 async function createKey(parts: AccountParts, context: RequestContext): Promise<void> {
@@ -104,6 +99,6 @@ async function changeKey(parts: AccountParts, context: RequestContext): Promise<
     limits: changedLimits(key.limits, limits),
   }));
   if (changed === undefined) throw new Fault('API_KEY_NOT_FOUND');
-  const [data] = await itemsOf(parts, id, [changed]);
-  await context.json(200, { success: true, data });
+  const [data] = await reportKeys(parts, id, [changed]);
+  await context.json(200, { success: true, data: data && operatorItem(data) });
 }

@@ -299,14 +299,15 @@ async function countedSince(
   { id, accountId, counts = { keyIds: [id] } }: AllowanceSettings,
   fromDay: number,
 ): Promise<Spending> {
-  const { keyIds, tag } = counts;
+  const { tag } = counts;
+  const keyIds = counts.keyIds && new Set(counts.keyIds);
   const ofKeys =
     tag === undefined
       ? await spendingSince(tx, accountId, fromDay)
       : await tagSpendingSince(tx, accountId, fromDay, tag);
   let [usd, diem] = [0n, 0n];
   for (const [keyId, { usdNano, diemNano }] of ofKeys) {
-    if (keyIds !== undefined && !keyIds.includes(keyId)) continue;
+    if (keyIds?.has(keyId) === false) continue;
     usd += usdNano;
     diem += diemNano;
   }

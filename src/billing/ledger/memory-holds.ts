@@ -121,6 +121,9 @@ export class MemoryHolds implements Holds {
 
   place(request: HoldRequest): HoldAnswer | Promise<HoldAnswer> {
     const { requestId, accountId, allowanceId, budgetIds, lifetime } = request;
+    // What cannot be settled is not begun: a stream would be given away, and engines work for nobody.
+    const away = this.#parts.store.unavailable();
+    if (away !== undefined) throw new StoreUnavailable(away);
     const nowMs = this.#parts.clock.nowMs();
     let account = this.#accounts.get(accountId);
     const row = this.#rowOf(accountId, account);
@@ -227,6 +230,10 @@ export class MemoryHolds implements Holds {
 
   rowFigures(): HoldFigures {
     return { count: 0, amountNano: ZERO };
+  }
+
+  get endedBefore(): readonly string[] {
+    return [];
   }
 
   async processEnded(): Promise<void> {

@@ -101,7 +101,9 @@ test('a failed flush fails every waiter and marks the store as lost', async () =
     fails = true;
     await assert.rejects(store.query(INSERT, ['a', '']), /could not be flushed/);
     assert.match(store.unavailable() ?? '', /could not be flushed/);
-    await assert.rejects(store.query(INSERT, ['b', '']), /could not be flushed/);
+    const { commits } = store;
+    await assert.rejects(store.query(INSERT, ['b', '']), StoreUnavailable);
+    assert.equal(store.commits, commits, 'what is refused is not there after a restart');
   });
 });
 

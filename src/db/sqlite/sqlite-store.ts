@@ -128,7 +128,7 @@ export class SqliteStore implements FileStore {
   /** Committed, and waiting for a flush that begins later. */
   #unflushed: FileWork[] = [];
   #isFlushing = false;
-  #flushFailure: Error | undefined;
+  #flushFailure: StoreUnavailable | undefined;
   #closed = false;
 
   constructor(options: SqliteOptions) {
@@ -184,6 +184,7 @@ export class SqliteStore implements FileStore {
 
   write(work: FileWork): void {
     if (this.#closed) return work.failed(new Error('The store is closed'));
+    if (this.#flushFailure !== undefined) return work.failed(this.#flushFailure);
     this.#queue.push(work);
     // It is begun when this flush ends, with all that has come by then.
     if (work.durable && this.#isFlushing) return;
@@ -296,8 +297,12 @@ export class SqliteStore implements FileStore {
     if (this.#flushFailure !== undefined) return this.#flushed(covered);
     this.#flush(this.#logFile, (error) => {
       // A lost flush means lost commits: nothing after it can be trusted.
-      const message = 'The database could not be flushed to disk';
-      if (error !== null) this.#flushFailure = new Error(message, { cause: error });
+      if (error !== null && this.#flushFailure === undefined) {
+        const told = 'The database could not be flushed to disk';
+        this.#flushFailure = new StoreUnavailable(told, { cause: error });
+        const fields = { reason: told, advice: 'look at the disk, then start the server anew' };
+        this.#diskLog.error(fields, 'The database takes no writes until the server is restarted');
+      }
       this.#flushed(covered);
     });
   }
