@@ -25,7 +25,7 @@ export interface SandboxRun {
   readonly command: string;
   readonly args: readonly string[];
   /** Default: none. */
-  readonly env?: Readonly<Record<string, string>>;
+  readonly env?: Readonly<Record<string, string>> | undefined;
   readonly limits: SandboxLimits;
   readonly signal: AbortSignal;
   readonly clock: Clock;
