@@ -40,7 +40,7 @@ export async function probeEngine(engine: EngineState, clock: Clock): Promise<Pr
  */
 export async function isReachable(engine: EngineState, clock: Clock): Promise<boolean> {
   if (engine.settings.isOwn === true || engine.pool.stats.connected > 0) return true;
-  const probe = await probeEngine(engine, clock, undefined);
+  const probe = await probeEngine(engine, clock);
   return probe.ok || probe.reason !== 'unreachable';
 }
 
