@@ -208,10 +208,23 @@ async function send(parts: FilesParts, context: RequestContext): Promise<void> {
   const writable = context.pipe(200, 'application/octet-stream');
   if (context.request.method === 'HEAD') return void writable.end();
   try {
-    await pipeline(Readable.from(parts.files.read(contentId, part)), writable);
+    const content = whole(parts.files.read(contentId, part), sizeBytes);
+    await pipeline(Readable.from(content), writable);
   } catch (error) {
-    if (!context.signal.aborted) throw error;
+    if (!context.signal.aborted && !(error instanceof Deleted)) throw error;
   }
+}
+
+class Deleted extends Error {}
+
+/** The bytes of a file; one that is deleted meanwhile cuts the answer off, which else would never end. */
+async function* whole(content: AsyncIterable<Buffer>, sizeBytes: number): AsyncGenerator<Buffer> {
+  let left = sizeBytes;
+  for await (const bytes of content) {
+    left -= bytes.length;
+    yield bytes;
+  }
+  if (left > 0) throw new Deleted();
 }
 
 async function remove(parts: FilesParts, context: RequestContext): Promise<void> {

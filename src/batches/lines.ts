@@ -65,12 +65,17 @@ export async function* linesOf(content: AsyncIterable<Buffer>): AsyncGenerator<L
   for await (const piece of content) {
     let start = 0;
     for (;;) {
+      // A file of line ends alone must not cost a line each.
+      for (; begunBytes === 0 && isBlank(piece[start]); start += 1) {
+        if (piece[start] === NEWLINE) number += 1;
+      }
       const end = piece.indexOf(NEWLINE, start);
       if (end < 0) break;
       const line = take(piece.subarray(start, end));
       if (line !== undefined) yield line;
       start = end + 1;
     }
+    if (start === piece.length) continue;
     const rest = piece.subarray(start);
     begunBytes += rest.length;
     // What is too long is not kept.
@@ -95,6 +100,10 @@ function trimmed(bytes: Buffer, number: number): Buffer {
 
 function isSpace(byte: number | undefined): boolean {
   return byte === 0x20 || byte === 0x09 || byte === 0x0d;
+}
+
+function isBlank(byte: number | undefined): boolean {
+  return byte === NEWLINE || isSpace(byte);
 }
 
 /** A line that was checked before. */
