@@ -5,7 +5,7 @@
  * was sent and what for, so that the cost of one more process can be read off where all share the
  * machine's cores, and the same of keys with caps, of accounts with a budget and with daily credit. Last
  * one caller at a time, beside what a round trip and a flush alone take.
- * Run: node bench/chat-databases.ts; PARTS=bounds measures the caps and budgets alone.
+ * Run: node bench/chat-databases.ts; PARTS=rates,costs,alone,bounds,rest says which of it.
  */
 import { execFileSync } from 'node:child_process';
 import { setTimeout as delay } from 'node:timers/promises';
@@ -28,8 +28,10 @@ import {
   runWindow,
   startProcess,
   stopAll,
+  warmUp,
 } from './harness.ts';
 
+const PARTS = (process.env['PARTS'] ?? 'rates,costs,alone,bounds,rest').split(',');
 const ROUNDS = Number(process.env['ROUNDS'] ?? '5');
 const ACCOUNTS = 64;
 const CONNECTIONS = 64;
@@ -60,7 +62,6 @@ limits:
 /** A target, with its database where that is on PostgreSQL. */
 interface Measured extends Target {
   readonly database?: string;
-  readonly processes?: number;
 }
 
 /** With keys of its own; on the database of that name, or else on SQLite. */
@@ -295,6 +296,39 @@ async function reportFlush(): Promise<void> {
 
 const FLUSHES = 300;
 
+const REST_MS = 20_000;
+
+/** What processes do while nobody calls: after a moment of load, so that they have leases. */
+async function reportRest(load: Load): Promise<void> {
+  console.log('\nat rest, a second: processes   Farebox ms   PostgreSQL ms   statements');
+  for (const processes of [1, 2, 4]) {
+    const name = await database(`rest${processes}`);
+    const [target] = await gateway('at rest', name, processes);
+    if (target === undefined) throw new Error('No target');
+    await runWindow(target, { ...load, windowMs: 2_000 });
+    await delay(3_000);
+    const own = (): number => sumOf([target.pid, ...(target.pids ?? [])].map(cpuOf));
+    const before = { sent: await statementsOf(name), cpu: cpuOfPostgres(), own: own() };
+    await delay(REST_MS);
+    const after = { sent: await statementsOf(name), cpu: cpuOfPostgres(), own: own() };
+    const parts = [...after.sent].map(([kind, count]) => {
+      return `${((count - (before.sent.get(kind) ?? 0)) / (REST_MS / 1_000)).toFixed(1)} ${kind}`;
+    });
+    const perSecond = (cpu: number): string => (cpu / REST_MS).toFixed(2);
+    console.log(
+      String(processes).padStart(26) +
+        perSecond(after.own - before.own).padStart(13) +
+        perSecond(cpuBetween(before.cpu, after.cpu)).padStart(16) +
+        `   ${parts.join(' + ')}`,
+    );
+    await running.pop()?.stop();
+  }
+}
+
+function sumOf(figures: readonly number[]): number {
+  return figures.reduce((sum, one) => sum + one, 0);
+}
+
 /** The same process with keys of each kind, by many callers and by one. */
 async function reportBounds(load: Load): Promise<void> {
   const bounds = ['nothing', 'cap', 'budget', 'daily credit'] as const;
@@ -304,7 +338,10 @@ async function reportBounds(load: Load): Promise<void> {
   await reportCost('the same, one caller', alone, () => ({ ...load, connections: 1 }));
 }
 
-/** Everything else. */
+function has(part: string): boolean {
+  return PARTS.includes(part);
+}
+
 async function reportProcesses(load: Load): Promise<void> {
   const targets: Measured[] = [
     { name: 'bare undici proxy', ...bare },
@@ -313,23 +350,36 @@ async function reportProcesses(load: Load): Promise<void> {
     ...(await gateway('PostgreSQL, 2 workers', await database('two'), 2)),
     ...(await gateway('PostgreSQL, 4 workers', await database('four'), 4)),
   ];
-  report(`chat JSON, ${ACCOUNTS} accounts`, await compare(targets, load, ROUNDS));
+  if (has('rates')) report(`chat JSON, ${ACCOUNTS} accounts`, await compare(targets, load, ROUNDS));
   const single = targets.map(({ keys, ...target }) => {
     return keys === undefined ? target : { ...target, keys: keys.slice(0, 1) };
   });
-  report('chat JSON, one account', await compare(single, load, ROUNDS));
-  await reportCost(`cost of a chat, ${ACCOUNTS} accounts`, targets.slice(1), () => load);
-  await reportCost('cost of a chat, one account', single.slice(1), () => load);
+  if (has('rates')) report('chat JSON, one account', await compare(single, load, ROUNDS));
+  if (has('costs')) await reportCosts(targets.slice(1), single.slice(1), load);
+  if (has('alone')) await reportAlone(targets.slice(0, 3), load);
+}
+
+async function reportCosts(
+  targets: readonly Measured[],
+  single: readonly Measured[],
+  load: Load,
+): Promise<void> {
+  for (const target of targets) await warmUp(target, load);
+  await reportCost(`cost of a chat, ${ACCOUNTS} accounts`, targets, () => load);
+  await reportCost('cost of a chat, one account', single, () => load);
   await reportCost(
     `cost of a chat, ${ACCOUNTS} accounts, ${CONNECTIONS} callers for each process`,
-    targets.slice(1),
+    targets,
     ({ processes = 1 }) => ({ ...load, connections: CONNECTIONS * processes }),
   );
+}
+
+async function reportAlone(targets: readonly Measured[], load: Load): Promise<void> {
   const quiet = { ...load, connections: 1 };
   const lazy = await database('unflushed');
   await ask('ALTER DATABASE unflushed SET synchronous_commit = off');
   await reportFlush();
-  const alone = [...targets.slice(0, 3), ...(await gateway('PostgreSQL, no flush', lazy))];
+  const alone = [...targets, ...(await gateway('PostgreSQL, no flush', lazy))];
   report('chat JSON, one caller at a time', await compare(alone, quiet, ROUNDS));
 }
 
@@ -342,8 +392,9 @@ const body = Buffer.from(
 try {
   await ask('CREATE EXTENSION pg_stat_statements');
   const load = { path: '/chat/completions', connections: CONNECTIONS, windowMs: 1_000, body };
-  if (process.env['PARTS'] !== 'bounds') await reportProcesses(load);
-  await reportBounds(load);
+  if (has('rates') || has('costs') || has('alone')) await reportProcesses(load);
+  if (has('bounds')) await reportBounds(load);
+  if (has('rest')) await reportRest(load);
 } finally {
   for (const farebox of running) {
     await farebox.stop();

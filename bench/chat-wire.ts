@@ -160,7 +160,7 @@ function pushAll(stream: ChatStream, pieces: readonly Buffer[]): void {
   const shown = new Frame();
   for (const piece of pieces) {
     stream.push(piece, shown);
-    if (!shown.isEmpty) shown.takeChunk('');
+    if (!shown.isEmpty) shown.takeChunk(false);
   }
 }
 

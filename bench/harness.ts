@@ -15,6 +15,8 @@ export interface Target {
   readonly pid: number;
   /** Further processes of the same target, for its CPU. */
   readonly pids?: readonly number[];
+  /** That share its requests; default: 1. */
+  readonly processes?: number;
   readonly headers?: Readonly<Record<string, string>>;
   /** API keys that take turns, one a connection. */
   readonly keys?: readonly string[];
@@ -197,9 +199,10 @@ const WARM_AT_MOST_MS = 8_000;
 
 /** Runs a target until its code is compiled, or for as long as is reasonable on a busy machine. */
 export async function warmUp(target: Target, load: Load): Promise<void> {
-  const untilMs = performance.now() + WARM_AT_MOST_MS;
+  const { processes = 1 } = target;
+  const untilMs = performance.now() + processes * WARM_AT_MOST_MS;
   let requests = 0;
-  while (requests < WARM_REQUESTS && performance.now() < untilMs) {
+  while (requests < processes * WARM_REQUESTS && performance.now() < untilMs) {
     const { perSecond } = await runWindow(target, { ...load, connections: 64, windowMs: 500 });
     requests += perSecond / 2;
   }

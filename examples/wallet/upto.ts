@@ -1,6 +1,7 @@
 /**
  * Pays for one chat on Base by a signed ceiling (the x402 scheme `upto`), with the official client as it
- * comes: the server moves what the request can cost, and no more. The wallet has approved Permit2 before.
+ * comes: the server moves what the request can cost, and no more. The wallet needs USDC and no ETH: with
+ * a node the client sees whether Permit2 may move so much, and signs that too where it may not.
  *
  *   BASE_URL=https://api.example.com/api/v1 PRIVATE_KEY=0x… npx node examples/wallet/upto.ts
  */
@@ -13,7 +14,9 @@ const baseUrl = process.env['BASE_URL'] ?? 'http://127.0.0.1:8402/api/v1';
 const model = process.env['MODEL'] ?? 'default';
 const account = privateKeyToAccount(process.env['PRIVATE_KEY'] as `0x${string}`);
 
-const client = new x402Client().register('eip155:8453', new UptoEvmScheme(account));
+const rpcUrl = process.env['BASE_RPC_URL'] ?? 'https://mainnet.base.org';
+const scheme = new UptoEvmScheme(account, { rpcUrl });
+const client = new x402Client().register('eip155:8453', scheme);
 const chat = await wrapFetchWithPayment(fetch, client)(`${baseUrl}/chat/completions`, {
   method: 'POST',
   headers: { 'content-type': 'application/json' },

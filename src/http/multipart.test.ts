@@ -4,7 +4,7 @@ import { IncomingMessage, ServerResponse } from 'node:http';
 import { Socket } from 'node:net';
 import { after, before, beforeEach, describe, test } from 'node:test';
 import { RequestContext } from './request-context.ts';
-import { readFile } from './multipart.ts';
+import { readFile, sizeBound } from './multipart.ts';
 
 const MAX_BYTES = 1_000;
 
@@ -43,6 +43,12 @@ describe('a multipart body', () => {
     const body = `${part('other', 'x')}\r\n${part('image', 'abc')}\r\n--x--\r\n`;
     const { bytes } = await readFile(exchangeWith(body), 'image', MAX_BYTES);
     assert.equal(bytes.toString(), 'abc');
+  });
+
+  test('says a bound of whole megabytes in them', () => {
+    assert.equal(sizeBound(24_999_999), 'less than 25 MB');
+    assert.equal(sizeBound(25_000_000), 'at most 25000000 bytes');
+    assert.equal(sizeBound(3000), 'at most 3000 bytes');
   });
 
   for (const [name, body, code] of [

@@ -19,6 +19,7 @@ export interface MultipartFile {
 const MAX_FIELDS = 16;
 const MAX_FIELD_BYTES = 4_096;
 const MAX_HEADER_PAIRS = 32;
+const BYTES_PER_MB = 1_000_000;
 const PARSED_AT_ONCE_BYTES = 256 * 1024;
 /** Room for each of several files before it is known how large it is. */
 const FIRST_FILE_BYTES = 64 * 1024;
@@ -219,8 +220,14 @@ async function parse(
 }
 
 function tooLarge(maxBytes: number): Fault {
-  const message = `The file must have at most ${maxBytes} bytes`;
-  return new Fault('PAYLOAD_TOO_LARGE', { message });
+  return new Fault('PAYLOAD_TOO_LARGE', { message: `The file must have ${sizeBound(maxBytes)}` });
+}
+
+/** `less than 25 MB` where the next byte is a whole one, `at most 3000 bytes` elsewhere. */
+export function sizeBound(maxBytes: number): string {
+  const tooMuch = maxBytes + 1;
+  if (tooMuch % BYTES_PER_MB !== 0) return `at most ${maxBytes} bytes`;
+  return `less than ${tooMuch / BYTES_PER_MB} MB`;
 }
 
 /** A body full of line ends costs the parser milliseconds a piece: others are served between two. */

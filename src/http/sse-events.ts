@@ -101,7 +101,9 @@ export class SseEvents {
       const first = this.#at;
       if (end > start) {
         const from = start + DATA_FIELD.length;
-        if (end < from || !isData(bytes, start)) continue;
+        let at = start;
+        while (at < from && bytes[at] === DATA_FIELD[at - start]) at += 1;
+        if (at < from) continue;
         const valueStart = (bytes[from] === SPACE ? from + 1 : from) - first;
         if (this.#dataStart === -1) {
           this.#dataStart = valueStart;
@@ -136,13 +138,6 @@ export class SseEvents {
     this.push(Buffer.from('\n\n'));
     return this.next();
   }
-}
-
-function isData(bytes: Buffer, start: number): boolean {
-  for (let at = 0; at < DATA_FIELD.length; at += 1) {
-    if (bytes[start + at] !== DATA_FIELD[at]) return false;
-  }
-  return true;
 }
 
 /** Several `data:` lines of one event are one text with line feeds between. */

@@ -8,12 +8,14 @@
 import type { ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 
-const LINE_END = '\r\n';
-const LAST_CHUNK = `0${LINE_END}${LINE_END}`;
+const RETURN = 0x0d;
+const LINE_FEED = 0x0a;
+const HEX_DIGITS = Buffer.from('0123456789abcdef');
+const LAST_CHUNK = '0\r\n\r\n';
 /** Before the bytes of a frame: their number in hex and a line end. */
 const HEAD_BYTES = 10;
 /** Behind them: a line end, and the last chunk. */
-const TAIL_BYTES = LINE_END.length + LAST_CHUNK.length;
+const TAIL_BYTES = 2 + LAST_CHUNK.length;
 const EMPTY = Buffer.alloc(0);
 
 /** Bytes that leave together, with room for a chunk's frame around them: written once, and not copied. */
@@ -29,14 +31,14 @@ export class Frame {
   /** Makes room for so many bytes more. */
   room(sizeBytes: number): void {
     const neededBytes = this.end + sizeBytes + TAIL_BYTES;
-    const { length } = this.bytes;
-    if (neededBytes <= length) return;
+    const { bytes } = this;
+    if (neededBytes <= bytes.length) return;
     // Mostly one piece comes in a tick; where more come, many may.
-    const larger = Buffer.allocUnsafe(
-      length === 0 ? neededBytes : Math.max(neededBytes, 2 * length),
+    const isFirst = bytes.length === 0;
+    this.bytes = Buffer.allocUnsafe(
+      isFirst ? neededBytes : Math.max(neededBytes, 2 * bytes.length),
     );
-    this.bytes.copy(larger, 0, 0, this.end);
-    this.bytes = larger;
+    if (!isFirst) bytes.copy(this.bytes, 0, 0, this.end);
   }
 
   add(piece: Buffer): void {
@@ -55,16 +57,26 @@ export class Frame {
     return this.bytes.subarray(from, this.end);
   }
 
-  /** Everything, as a chunk (RFC 9112 §7.1) with what follows it, and begins anew. */
-  takeChunk(after: string): Buffer {
+  /** Everything, as a chunk (RFC 9112 §7.1), and begins anew; `isLast`: the body ends with it. */
+  takeChunk(isLast: boolean): Buffer {
     const { bytes } = this;
-    const isEmpty = this.end === HEAD_BYTES;
+    let { end } = this;
+    let start = HEAD_BYTES;
     // An empty chunk would end the body, so nothing has no frame.
-    const head = isEmpty ? '' : (this.end - HEAD_BYTES).toString(16) + LINE_END;
-    const tail = isEmpty ? after : LINE_END + after;
-    const start = HEAD_BYTES - head.length;
-    bytes.write(head, start, 'latin1');
-    const end = this.end + bytes.write(tail, this.end, 'latin1');
+    if (end > HEAD_BYTES) {
+      bytes[end] = RETURN;
+      bytes[end + 1] = LINE_FEED;
+      start -= 2;
+      bytes[start] = RETURN;
+      bytes[start + 1] = LINE_FEED;
+      // By hand: this is done for each tick of each stream.
+      for (let size = end - HEAD_BYTES; size > 0; size >>>= 4) {
+        start -= 1;
+        bytes[start] = HEX_DIGITS[size & 15] ?? 0;
+      }
+      end += 2;
+    }
+    if (isLast) end += bytes.write(LAST_CHUNK, end, 'latin1');
     this.bytes = EMPTY;
     this.end = HEAD_BYTES;
     return bytes.subarray(start, end);
@@ -112,7 +124,7 @@ export class StreamWriter {
   written(): boolean {
     if (!this.#isDue && this.frame.end > HEAD_BYTES) {
       this.#isDue = true;
-      process.nextTick(flush, this);
+      process.nextTick(StreamWriter.#flush, this);
     }
     if (this.#isFull) this.#isFull = this.#target.writableNeedDrain;
     return !this.#isFull;
@@ -131,23 +143,19 @@ export class StreamWriter {
   end(last: Buffer): void {
     const { frame } = this;
     frame.add(last);
-    const body = this.#isChunked ? frame.takeChunk(LAST_CHUNK) : frame.take();
+    const body = this.#isChunked ? frame.takeChunk(true) : frame.take();
     if (!this.#response.destroyed) this.#response.end(body);
   }
 
   /** Sends what was written in this tick, unless the end has taken it along. */
-  flush(): void {
-    this.#isDue = false;
-    const { frame } = this;
-    const target = this.#target;
+  static #flush(this: void, writer: StreamWriter): void {
+    writer.#isDue = false;
+    const { frame } = writer;
+    const target = writer.#target;
     if (frame.end === HEAD_BYTES) return;
-    const piece = this.#isChunked ? frame.takeChunk('') : frame.take();
+    const piece = writer.#isChunked ? frame.takeChunk(false) : frame.take();
     if (!target.writable) return;
-    this.#isFull = !target.write(piece);
-    if (target === this.#response) this.#target = this.#response.socket ?? target;
+    writer.#isFull = !target.write(piece);
+    if (target === writer.#response) writer.#target = writer.#response.socket ?? target;
   }
-}
-
-function flush(writer: StreamWriter): void {
-  writer.flush();
 }

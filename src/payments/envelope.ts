@@ -10,11 +10,13 @@ import type { Fault } from '../core/faults.ts';
 import { asObject, decodeHeader } from './header-codec.ts';
 import { toCaip2 } from './networks.ts';
 import { refusePayment } from './payment.ts';
+import { GAS_SPONSORING } from './requirements.ts';
 
 export interface Envelope {
   readonly network: string;
   /** What the client says it chose; only compared, never trusted. */
   readonly accepted: Readonly<Record<string, unknown>>;
+  /** The payload, and as `eip2612` what the extension says of the approval of a Permit2 payment. */
   readonly inner: Readonly<Record<string, unknown>>;
   readonly identifier: string | undefined;
 }
@@ -42,11 +44,12 @@ export function readEnvelope(header: string): Envelope {
       'The payment scheme must be exact, or upto where that is offered',
     );
   }
+  const extensions = asObject(value['extensions']);
   return {
     network: toCaip2(network),
     accepted,
-    inner,
-    identifier: readIdentifier(value['extensions']),
+    inner: { ...inner, eip2612: asObject(extensions?.[GAS_SPONSORING])?.['info'] },
+    identifier: readIdentifier(extensions),
   };
 }
 
@@ -56,8 +59,8 @@ function malformed(message: string): Fault {
 
 const IDENTIFIER = /^[a-zA-Z0-9_-]{16,128}$/;
 
-function readIdentifier(extensions: unknown): string | undefined {
-  const extension = asObject(asObject(extensions)?.['payment-identifier']);
+function readIdentifier(extensions: ReturnType<typeof asObject>): string | undefined {
+  const extension = asObject(extensions?.['payment-identifier']);
   const id = asObject(extension?.['info'])?.['id'];
   if (id === undefined || id === null) return undefined;
   if (typeof id !== 'string' || !IDENTIFIER.test(id)) {

@@ -3,6 +3,7 @@ import type { PaymentPayload, PaymentRequirements, VerifyResponse } from '@x402/
 import { chainReason } from './chain-reason.ts';
 import type { SignedPayment } from './payment.ts';
 import type { Verdict } from './rail.ts';
+import { GAS_SPONSORING } from './requirements.ts';
 
 /**
  * A payment in the terms of the scheme classes. The requirement is built from the offer that it was
@@ -25,7 +26,9 @@ export function officialRequest(
     maxTimeoutSeconds,
     extra: { ...offer.extra },
   };
-  return [{ x402Version: 2, accepted, payload: { ...payment.inner } }, accepted];
+  const { eip2612, ...payload } = payment.inner;
+  const extensions = eip2612 === undefined ? {} : { [GAS_SPONSORING]: { info: eip2612 } };
+  return [{ x402Version: 2, accepted, payload, extensions }, accepted];
 }
 
 /** What a check says; after a reason of `unclear` the chain decides whether the payment was made. */

@@ -27,8 +27,12 @@ export interface RailOffer {
   readonly asset: string;
   readonly payTo: string;
   readonly extra: Readonly<Record<string, string>>;
-  /** What `extra` has beside under the scheme `upto`; missing where that is not taken. */
-  readonly upto?: { readonly facilitatorAddress: string };
+  /** Missing where the scheme `upto` is not taken. */
+  readonly upto?: {
+    readonly facilitatorAddress: string;
+    /** Whether a wallet may sign its approval of Permit2 too: the token is known to have EIP-2612. */
+    readonly takesApproval: boolean;
+  };
   /** Path of what it was offered for; missing where that is not known. */
   readonly path?: string;
 }
@@ -105,6 +109,9 @@ const SIGN_IN = 'sign-in-with-x';
 const IDENTIFIER = 'payment-identifier';
 const REFUNDS = 'refund-policy';
 const BAZAAR = 'bazaar';
+/** Name of the extension by which a wallet signs its approval of Permit2, which costs our gas alone. */
+export const GAS_SPONSORING = 'eip2612GasSponsoring';
+const GAS_SPONSORED = { [GAS_SPONSORING]: { info: { version: '1' } } } as const;
 /** At the origin. */
 export const MANIFEST_PATH = '/.well-known/x402.json';
 /** The same for every operator: how the ledger works. */
@@ -277,7 +284,13 @@ export class Requirements {
       firstPaymentUsd: toUsdNumber(amounts.firstPayment),
       accepts: this.#accepts([amounts.minimumTopUp, amounts.firstPayment], amounts.firstPayment),
       refundPolicy: this.#refundPolicy(),
-      extensions: [SIGN_IN, IDENTIFIER, REFUNDS, ...(signing === undefined ? [] : [OFFER_RECEIPT])],
+      extensions: [
+        SIGN_IN,
+        IDENTIFIER,
+        REFUNDS,
+        ...(this.#takesApproval() ? [GAS_SPONSORING] : []),
+        ...(signing === undefined ? [] : [OFFER_RECEIPT]),
+      ],
       resources: resources.map((resource) => {
         const { url, description, mimeType } = this.#described(resource);
         return { url, description, mimeType };
@@ -374,6 +387,7 @@ export class Requirements {
       accepts,
       extensions: {
         ...extensions,
+        ...(ceiling !== undefined && this.#takesApproval() ? GAS_SPONSORED : {}),
         [REFUNDS]: this.#refunds,
         ...(resource.discovered === undefined ? {} : { [BAZAAR]: resource.discovered.full }),
       },
@@ -415,13 +429,18 @@ export class Requirements {
       offers.map((offer) => entry('exact', offer, units, { ...offer.extra, ...topUps })),
     );
     if (ceiling === undefined) return exact;
-    const upto = offers.flatMap((offer) => {
-      const { extra, upto: facilitator } = offer;
-      if (facilitator === undefined) return [];
-      const all = { ...extra, assetTransferMethod: 'permit2', ...facilitator };
+    const ceilings = offers.flatMap((offer) => {
+      const { extra, upto } = offer;
+      if (upto === undefined) return [];
+      const { facilitatorAddress } = upto;
+      const all = { ...extra, assetTransferMethod: 'permit2', facilitatorAddress };
       return [entry('upto', offer, unitsAbove(ceiling), all)];
     });
-    return [...exact, ...upto];
+    return [...exact, ...ceilings];
+  }
+
+  #takesApproval(): boolean {
+    return this.#options.offers().some(({ upto }) => upto?.takesApproval === true);
   }
 
   /** What a wallet signs to sign in to the console. */

@@ -25,7 +25,7 @@ export function rejected(reason: string): Fault {
     words = ': the wallet holds less of the token than it signed';
   } else if (reason === 'permit2_allowance_required') {
     words =
-      ': the wallet has not approved the Permit2 contract for as much of the token as it signed; approve it, or pay with the scheme exact';
+      ': the wallet has not approved the Permit2 contract for as much of the token as it signed; sign that too (eip2612GasSponsoring, with the nonce that the token has now), approve it, or pay with the scheme exact';
   }
   return refusePayment(
     'PAYMENT_VERIFICATION_FAILED',

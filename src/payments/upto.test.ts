@@ -93,11 +93,37 @@ describe('upto on Base', () => {
     return account;
   }
 
-  /** What the official client, as it comes, makes of the 402. */
-  async function officialHeader(account: PrivateKeyAccount, from = rig): Promise<string> {
-    const client = new x402Client().register('eip155:*', new UptoEvmScheme(account));
+  /** What the official client, as it comes, makes of the 402; with a node it looks what is approved. */
+  async function officialHeader(
+    account: PrivateKeyAccount,
+    from = rig,
+    rpcUrl?: string,
+  ): Promise<string> {
+    const scheme = new UptoEvmScheme(account, rpcUrl === undefined ? undefined : { rpcUrl });
+    const client = new x402Client().register('eip155:*', scheme);
     const { header } = await from.payments.requirements.discovery(RESOURCE);
     return encode(await client.createPaymentPayload(decodePaymentRequiredHeader(header)));
+  }
+
+  /** The same of a wallet that has approved nothing, and what it signed for the token. */
+  async function sponsoredHeader(account: PrivateKeyAccount, from = rig): Promise<string> {
+    const header = await officialHeader(account, from, chain.rpcUrl);
+    assert.match(approvalOf(header)['signature'] ?? '', /^0x/);
+    return header;
+  }
+
+  const decode = (header: string) =>
+    JSON.parse(Buffer.from(header, 'base64').toString()) as {
+      payload: { permit2Authorization: { nonce: string } };
+      extensions: { eip2612GasSponsoring: { info: Record<string, string> } };
+    };
+  const approvalOf = (header: string) => decode(header).extensions.eip2612GasSponsoring.info;
+
+  function withApproval(header: string, changes: object): string {
+    const payment = decode(header);
+    const { info } = payment.extensions.eip2612GasSponsoring;
+    payment.extensions.eip2612GasSponsoring.info = { ...info, ...changes };
+    return encode(payment);
   }
 
   const encode = (value: unknown): string => Buffer.from(JSON.stringify(value)).toString('base64');
@@ -424,6 +450,174 @@ describe('upto on Base', () => {
         await first.close();
       });
     }
+  });
+
+  describe('an approval that is signed beside the payment (EIP-2612)', () => {
+    test('the official client of a wallet without ETH and without an approval pays, again and again', async () => {
+      const account = await buyer(0n);
+      await chain.fund(account.address, 0n);
+      for (const round of [1n, 2n]) {
+        const header = await sponsoredHeader(account);
+        assert.equal(approvalOf(header)['nonce'], String(round - 1n));
+        await pay(header, usdToNano('0.3'));
+        assert.equal(await balanceOf(account), round * usdToNano('0.3'));
+      }
+      assert.equal(await chain.client.getTransactionCount({ address: account.address }), 0);
+      // No more than the ceiling was approved, and what was moved is taken from that.
+      assert.equal(await chain.approved(account.address), USD - 300_000n);
+    });
+
+    test('one that the client gives back as it was said is none, and one that is not needed does no harm', async () => {
+      const account = await buyer();
+      const header = await officialHeader(account);
+      assert.deepEqual(approvalOf(header), { version: '1' });
+      await pay(header, usdToNano(1));
+      const fresh = await buyer(0n);
+      const signed = await sponsoredHeader(fresh);
+      await chain.approvePermit2(fresh.address, USD);
+      await pay(withApproval(signed, { nonce: '7' }), usdToNano('0.2'));
+      assert.equal(await balanceOf(fresh), usdToNano('0.2'));
+    });
+
+    test('sent to the token by somebody else before us, it has done its work', async () => {
+      const account = await buyer(0n);
+      const header = await sponsoredHeader(account);
+      const offered = await rig.payments.offer(header, PROOF);
+      await chain.permit(account.address, PERMIT2, approvalOf(header));
+      await offered.take(usdToNano('0.5'));
+      assert.equal(await balanceOf(account), usdToNano('0.5'));
+    });
+
+    test('an approval that the wallet has overtaken after the check: nothing is sent', async () => {
+      const account = await buyer(0n);
+      const header = await sponsoredHeader(account);
+      const other = await sponsoredHeader(account);
+      const offered = await rig.payments.offer(header, PROOF);
+      await chain.permit(account.address, PERMIT2, approvalOf(other));
+      await chain.approvePermit2(account.address, 0n);
+      const said = await refusal(offered.take(usdToNano('0.5')));
+      assert.equal(said.reason, 'permit2_allowance_required');
+      assert.match(said.message, /eip2612GasSponsoring, with the nonce/);
+      assert.deepEqual(await rowsOf(account), []);
+    });
+
+    for (const dieAt of ['opened', 'journaled', 'settled']) {
+      test(`killed when ${dieAt}: one credit, after the restart, from what the row has kept`, async () => {
+        const account = await buyer(0n);
+        const first = await openRig({ settings: settingsWith() });
+        const { folder } = first;
+        const header = await sponsoredHeader(account, first);
+        const wanted = String(usdToNano('0.4'));
+        const order = { folder, settings: settingsWith(), header, wanted, dieAt };
+        assert.equal(await killedAt(order), 'SIGKILL');
+        const second = await openRig({ settings: settingsWith({ upto: false }), folder });
+        await second.store.query('UPDATE payments_topup SET lease_until_ms = 0');
+        await second.payments.sweep();
+        assert.equal(await second.balance(account.address.toLowerCase()), usdToNano('0.4'));
+        assert.equal(await second.postings(), 1);
+        assert.equal(await chain.balance(account.address), 100n * USD - 400_000n);
+        elsewhere += 400_000n;
+        await second.close();
+        await first.close();
+      });
+    }
+
+    test('a reorganisation takes the payment and the approval away: both come again', async () => {
+      const account = await buyer(0n);
+      await pay(await sponsoredHeader(account), usdToNano('0.4'));
+      const before = await chain.balance(payTo);
+      await chain.reorg(1);
+      assert.equal(await chain.approved(account.address), 0n);
+      for (let round = 0; round < 20 && (await chain.balance(payTo)) < before; round += 1) {
+        await rig.store.query('UPDATE payments_topup SET next_check_ms = 0');
+        await rig.payments.sweep();
+        await chain.client.mine({ blocks: 1 });
+      }
+      assert.equal(await chain.balance(payTo), before);
+      assert.equal(await balanceOf(account), usdToNano('0.4'));
+    });
+
+    test('dropped by the node, it is signed and sent again with its approval; who shows it with another one is not heard', async () => {
+      const account = await buyer(0n);
+      const header = await sponsoredHeader(account);
+      await chain.client.setAutomine(false);
+      assert.equal((await refusal(pay(header, usdToNano('0.4')))).code, 'SETTLEMENT_PENDING');
+      const strange = withApproval(header, { signature: `0x${'11'.repeat(65)}` });
+      assert.equal((await refusal(pay(strange, usdToNano('0.4')))).code, 'PAYMENT_IN_PROGRESS');
+      const hash = (await rowsOf(account))[0]!.tx_id;
+      await chain.client.dropTransaction({ hash });
+      await chain.client.setAutomine(true);
+      for (let round = 0; round < 5 && (await balanceOf(account)) === 0n; round += 1) {
+        await refusal(pay(header, usdToNano('0.4')));
+        await chain.client.mine({ blocks: 1 });
+      }
+      assert.equal(await balanceOf(account), usdToNano('0.4'));
+    });
+
+    test('a call that needs more gas than the cap is not sent', async () => {
+      const low = await openRig({
+        settings: settingsWith({ maxGas: 100_000 }),
+        folder: rig.folder,
+      });
+      const account = await buyer(0n);
+      const header = await sponsoredHeader(account);
+      const said = await refusal(pay(header, usdToNano('0.4'), low));
+      assert.equal(said.code, 'PAYMENT_VERIFICATION_FAILED');
+      assert.deepEqual(await rowsOf(account), []);
+      await pay(header, usdToNano('0.4'));
+      await low.close();
+    });
+
+    const BAD: readonly (readonly [string, object, RegExp])[] = [
+      ['of another wallet', { from: payTo }, /field from of the approval .* must be 0x/],
+      ['of another token', { asset: payTo }, /field asset .* must be 0x8335/],
+      ['for another spender', { spender: UPTO_PROXY }, /field spender .* must be 0x0000/],
+      ['of no address', { spender: 5 }, /field spender/],
+      [
+        'of more than the ceiling',
+        { amount: '2000000' },
+        /must be the ceiling of 1000000 base units/,
+      ],
+      ['of no number', { amount: '0x10' }, /field amount of the approval .* whole number/],
+      ['of a nonce of 257 bits', { nonce: String(1n << 256n) }, /nonce must fit into 256 bits/],
+      ['without a deadline', { deadline: undefined }, /field deadline/],
+      ['signed by a contract', { signature: `0x${'11'.repeat(66)}` }, /65 bytes/],
+      ['signed by nobody', { signature: {} }, /65 bytes/],
+      ['signed wrongly', { signature: `0x${'11'.repeat(65)}` }, /permit2_allowance_required/],
+      ['that is over', { deadline: '1' }, /eip2612_deadline_expired/],
+    ];
+    test('a bad one is refused with what would be right, and nothing is written down', async () => {
+      const account = await buyer(0n);
+      const header = await sponsoredHeader(account);
+      for (const [name, changes, words] of BAD) {
+        const said = await refusal(pay(withApproval(header, changes), usdToNano('0.4')));
+        assert.match(said.message, words, name);
+        assert.ok(said.code.startsWith('INVALID_') || said.code === 'PAYMENT_VERIFICATION_FAILED');
+      }
+      for (const info of [null, 'text', [], 7, { __proto__: null }]) {
+        const payment = { ...decode(header), extensions: { eip2612GasSponsoring: { info } } };
+        const said = await refusal(pay(encode(payment), usdToNano('0.4')));
+        assert.equal(said.reason, 'permit2_allowance_required');
+      }
+      assert.deepEqual(await rowsOf(account), []);
+      await pay(header, usdToNano('0.4'));
+    });
+
+    test('is asked for where a ceiling is, and nowhere else', async () => {
+      const { requirements } = rig.payments;
+      const asked = async (answer: Promise<{ header: string }>) =>
+        Object.keys(decodePaymentRequiredHeader((await answer).header).extensions ?? {});
+      const isAsked = 'eip2612GasSponsoring';
+      assert.ok((await asked(requirements.discovery(RESOURCE))).includes(isAsked));
+      assert.ok(!(await asked(requirements.topUp(RESOURCE))).includes(isAsked));
+      assert.ok((requirements.manifest([])['extensions'] as string[]).includes(isAsked));
+      for (const change of [{ upto: false }, { asset: payTo.replace('fa12b', 'fa12c') }]) {
+        const other = await openRig({ settings: settingsWith(change) });
+        const { body } = await other.payments.requirements.discovery(RESOURCE);
+        assert.ok(!JSON.stringify(body).includes(isAsked));
+        await other.close();
+      }
+    });
   });
 
   describe('what the chain refuses', () => {

@@ -19,6 +19,7 @@ import {
   numberToHex,
   pad,
   parseAbi,
+  parseSignature,
   publicActions,
   walletActions,
 } from 'viem';
@@ -36,6 +37,8 @@ export const USDC_ABI = parseAbi([
   'function balanceOf(address) view returns (uint256)',
   'function mint(address to, uint256 value)',
   'function approve(address spender, uint256 value) returns (bool)',
+  'function allowance(address owner, address spender) view returns (uint256)',
+  'function permit(address owner, address spender, uint256 value, uint256 deadline, uint8 v, bytes32 r, bytes32 s)',
   'function transfer(address to, uint256 value) returns (bool)',
   'function transferWithAuthorization(address from, address to, uint256 value, uint256 validAfter, uint256 validBefore, bytes32 nonce, uint8 v, bytes32 r, bytes32 s)',
   'function cancelAuthorization(address authorizer, bytes32 nonce, uint8 v, bytes32 r, bytes32 s)',
@@ -74,11 +77,15 @@ export interface AnvilChain {
   deployPermit2(): Promise<void>;
   /** Lets Permit2 move so much of the USDC of an address; 0 withdraws. */
   approvePermit2(owner: Hex, units: bigint): Promise<void>;
+  /** How much of the USDC of an address Permit2 may move. */
+  approved(owner: Hex): Promise<bigint>;
+  /** Brings an approval that its owner signed (EIP-2612) to the token, from somebody else. */
+  permit(owner: Hex, spender: Hex, signed: Readonly<Record<string, string>>): Promise<void>;
   /** Calls a contract from any address, with ETH that it is given. */
   callAs(from: Hex, to: Hex, data: Hex): Promise<void>;
   /** Calls a token function from a rich account and waits for its block. */
   callToken(
-    functionName: 'mint' | 'transferWithAuthorization' | 'cancelAuthorization',
+    functionName: 'mint' | 'transferWithAuthorization' | 'cancelAuthorization' | 'permit',
     args: readonly unknown[],
   ): Promise<Hex>;
   stop(): Promise<void>;
@@ -207,6 +214,17 @@ async function furnish(rpcUrl: string, stop: () => Promise<void>): Promise<Anvil
       const args = [readPermit2Fixture().contracts.permit2.address, units] as const;
       const data = encodeFunctionData({ abi: USDC_ABI, functionName: 'approve', args });
       await callAs(owner, USDC, data);
+    },
+    approved: async (owner) =>
+      await client.readContract({
+        address: USDC,
+        abi: USDC_ABI,
+        functionName: 'allowance',
+        args: [owner, readPermit2Fixture().contracts.permit2.address],
+      }),
+    permit: async (owner, spender, { amount, deadline, signature }) => {
+      const { v, r, s } = parseSignature(signature as Hex);
+      await callToken('permit', [owner, spender, amount, deadline, v, r, s]);
     },
     placeWallet: async (address, owner) => {
       await client.setCode({ address, bytecode: runtime['TestWallet'] as Hex });

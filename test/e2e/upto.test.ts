@@ -67,8 +67,10 @@ rpc: { networks: { base-mainnet: { upstreams: [{ url: "${rig.anvil.rpcUrl}" }] }
     return account;
   }
 
-  const clientOf = (account: PrivateKeyAccount): x402Client =>
-    new x402Client().register(BASE, new UptoEvmScheme(account));
+  const clientOf = (account: PrivateKeyAccount, rpcUrl?: string): x402Client => {
+    const options = rpcUrl === undefined ? undefined : { rpcUrl };
+    return new x402Client().register(BASE, new UptoEvmScheme(account, options));
+  };
 
   async function paying(client: x402Client, path: string, body: string): Promise<Response> {
     return await wrapFetchWithPayment(fetch, client)(`${rig.origin}/api/v1${path}`, {
@@ -97,11 +99,25 @@ rpc: { networks: { base-mainnet: { upstreams: [{ url: "${rig.anvil.rpcUrl}" }] }
     assert.equal(await creditOf(farebox, account.address), 100_000_000n - COST_NANO);
   });
 
+  test('and of a wallet that has no ETH and never approved Permit2: it signs its approval too', async () => {
+    const account = await rig.evmWallet();
+    const client = clientOf(account, rig.anvil.rpcUrl);
+    for (const [round, left] of ['0.099978', '0.199956'].entries()) {
+      const before = await rig.anvil.balance(account.address);
+      const answer = await paying(client, '/chat/completions', bodyOf('m'));
+      assert.equal(answer.headers.get('X-Balance-Remaining'), left);
+      assert.equal(await moved(answer, account, before), 100_000n, String(round));
+    }
+    const { client: node } = rig.anvil;
+    assert.equal(await node.getBalance({ address: account.address }), 0n);
+    assert.equal(await node.getTransactionCount({ address: account.address }), 0);
+  });
+
   test('and a JSON-RPC call', async () => {
-    const account = await buyer();
+    const account = await rig.evmWallet();
     const call = { jsonrpc: '2.0', id: 1, method: 'eth_chainId', params: [] };
     const answer = await paying(
-      clientOf(account),
+      clientOf(account, rig.anvil.rpcUrl),
       '/crypto/rpc/base-mainnet',
       JSON.stringify(call),
     );
@@ -153,7 +169,7 @@ rpc: { networks: { base-mainnet: { upstreams: [{ url: "${rig.anvil.rpcUrl}" }] }
     const said = (await refused.json()) as { message: string; details: { reason: string } };
     assert.equal(refused.status, 400);
     assert.equal(said.details.reason, 'permit2_allowance_required');
-    assert.match(said.message, /approve it, or pay with the scheme exact/);
+    assert.match(said.message, /sign that too .*, approve it, or pay with the scheme exact/);
     await rig.anvil.approvePermit2(account.address, USD);
     assert.equal((await chat(rig.origin, headers)).status, 200);
     assert.equal((await chat(rig.origin, headers)).status, 409, 'a signature serves once');

@@ -96,8 +96,7 @@ describe('the wallet examples', () => {
     const key = generatePrivateKey();
     const { address } = privateKeyToAccount(key);
     await rig.anvil.mint(address, 1_000_000n);
-    await rig.anvil.approvePermit2(address, 1_000_000n);
-    const output = await run('upto', { PRIVATE_KEY: key });
+    const output = await run('upto', { PRIVATE_KEY: key, BASE_RPC_URL: rig.anvil.rpcUrl });
     assert.match(output, /chat 200/);
     assert.match(output, /moved 0\.1 USD/);
     assert.match(output, /credit left 0\.099978 USD/);

@@ -11,8 +11,16 @@ import { TagMetadata, tagsOf } from '../../http/tags.ts';
 import { isJsonObject } from '../../json/json-scan.ts';
 import { refuseIssues } from '../../json/validation.ts';
 import { refuseOverflow, withinContext } from '../chat-bounds.ts';
-import { MAX_CHOICES, MAX_MODEL_CHARACTERS, MAX_STOPS } from '../wire/chat-schema.ts';
+import { MAX_CHOICES } from '../wire/chat-schema.ts';
 import { BEYOND_HOLD } from '../wire/engine-request.ts';
+import {
+  flag,
+  modelName,
+  penalty,
+  probability,
+  stopTexts,
+  temperature,
+} from '../wire/request-fields.ts';
 
 /** Prompts of one request; OpenAI's clients send twenty at once. */
 const MAX_PROMPTS = 256;
@@ -28,15 +36,9 @@ const DEFAULT_MAX_TOKENS = 16;
 const FRAME_TOKENS = 8;
 
 const tokenIds = z.array(z.int().min(0)).min(1).max(MAX_PROMPT_IDS);
-const flag = z.boolean().nullish();
-const penalty = z.number().min(-2).max(2).nullish();
 
 export const CompletionBody = z.looseObject({
-  model: z
-    .string()
-    .min(1)
-    .max(MAX_MODEL_CHARACTERS)
-    .describe('Id of a text model, a trait or a compatibility name.'),
+  model: modelName.describe('Id of a text model, a trait or a compatibility name.'),
   prompt: z
     .union(
       [
@@ -71,21 +73,15 @@ export const CompletionBody = z.looseObject({
     .max(MAX_LOGPROBS)
     .nullish()
     .describe('How likely each token was, with so many others.'),
-  temperature: z.number().min(0).max(2).nullish().describe('0 is the likeliest text.'),
-  top_p: z.number().min(0).max(1).nullish().describe('Share of the likeliest tokens.'),
+  temperature: temperature.describe('0 is the likeliest text.'),
+  top_p: probability.describe('Share of the likeliest tokens.'),
   presence_penalty: penalty.describe('Against tokens that have come at all.'),
   frequency_penalty: penalty.describe('Against tokens by how often they came.'),
   logit_bias: z
     .record(z.string(), z.number().min(-100).max(100))
     .nullish()
     .describe('Token ids and what is added to their weight.'),
-  stop: z
-    .union(
-      [z.string(), z.array(z.string()).max(MAX_STOPS)],
-      'Expected a string or a list of strings',
-    )
-    .nullish()
-    .describe('Up to four texts that end a choice; they are not shown.'),
+  stop: stopTexts.describe('Up to four texts that end a choice; they are not shown.'),
   seed: z.int().nullish().describe('The same seed gives the same text, as far as an engine can.'),
   stream: flag.describe('Events instead of one answer.'),
   stream_options: z

@@ -9,7 +9,7 @@ import { Fault } from '../../core/faults.ts';
 import { effortOf } from '../agents/effort.ts';
 import { engineToolName } from '../agents/tool-names.ts';
 import { Transcript } from '../agents/transcript.ts';
-import { MAX_STOPS } from '../wire/chat-schema.ts';
+import { MAX_STOPS } from '../wire/request-fields.ts';
 import { blockParts, partsOf, textsOf } from './messages-content.ts';
 import { MessagesBody } from './messages-schema.ts';
 import { toolOffer } from './messages-tools.ts';

@@ -4,7 +4,7 @@
  * has heard of them, and a refusal would end its turn.
  */
 import { z } from 'zod';
-import { MAX_MODEL_CHARACTERS } from '../wire/chat-schema.ts';
+import { isStream, modelName, temperature, topK, topP } from '../wire/request-fields.ts';
 import { SvcParametersInput } from '../wire/svc-parameters.ts';
 
 /** A part of a content, of any type; `messages-content.ts` reads the types that it knows. */
@@ -79,13 +79,7 @@ const Thinking = z.looseObject({
 });
 
 export const MessagesBody = z.looseObject({
-  model: z
-    .string()
-    .min(1)
-    .max(MAX_MODEL_CHARACTERS)
-    .describe(
-      'Id of a model, a trait such as `default`, or a compatibility name; `:parameter=value` after it sets service parameters.',
-    ),
+  model: modelName,
   messages: z.array(Message).min(1).describe('The conversation, oldest message first.'),
   max_tokens: z
     .int()
@@ -94,31 +88,14 @@ export const MessagesBody = z.looseObject({
       'Most tokens to write, thinking included; brought down to what the model and the balance allow.',
     ),
   system: content.nullish().describe('Instructions, a text or blocks of text.'),
-  stream: z
-    .boolean()
-    .nullish()
-    .describe('Whether the answer comes as server-sent events while it is written. Default false.'),
+  stream: isStream,
   stop_sequences: z
     .array(z.string())
     .nullish()
     .describe('Texts that end the answer; the first four are used.'),
-  temperature: z
-    .number()
-    .min(0)
-    .max(2)
-    .nullish()
-    .describe("0 to 2: higher is more random. Default: the model's."),
-  top_p: z
-    .number()
-    .min(0)
-    .max(1)
-    .nullish()
-    .describe('0 to 1: picks among the likeliest tokens that together have this probability.'),
-  top_k: z
-    .int()
-    .min(0)
-    .nullish()
-    .describe('Picks among this many likeliest tokens; 0 leaves the number open.'),
+  temperature,
+  top_p: topP,
+  top_k: topK,
   tools: z
     .array(Tool)
     .nullish()

@@ -4,10 +4,19 @@
  * are looked at one by one (`input-items.ts`, `tools.ts`).
  */
 import { z } from 'zod';
-import { MAX_MODEL_CHARACTERS, ResponseFormat } from '../wire/chat-schema.ts';
+import { ResponseFormat } from '../wire/chat-schema.ts';
+import {
+  flag,
+  frequencyPenalty,
+  isStream,
+  modelName,
+  parallelToolCalls,
+  presencePenalty,
+  promptCacheKey,
+  temperature,
+  topP,
+} from '../wire/request-fields.ts';
 
-const flag = z.boolean().nullish();
-const penalty = z.number().min(-2).max(2).nullish();
 const MAX_TOP_LOGPROBS = 20;
 
 const Item = z.looseObject({
@@ -20,13 +29,7 @@ const Item = z.looseObject({
 });
 
 export const ResponsesBody = z.looseObject({
-  model: z
-    .string()
-    .min(1)
-    .max(MAX_MODEL_CHARACTERS)
-    .describe(
-      'Id of a model, a trait such as `default`, or a compatibility name; `:parameter=value` after it sets service parameters.',
-    ),
+  model: modelName,
   input: z
     .union([z.string(), z.array(Item)], 'Expected a string or a list of items')
     .nullish()
@@ -40,9 +43,7 @@ export const ResponsesBody = z.looseObject({
     .nullish()
     .describe('Id of the stored answer that this turn continues.'),
   store: flag.describe('Whether the answer can be continued and read by its id. Default true.'),
-  stream: flag.describe(
-    'Whether the answer comes as server-sent events while it is written. Default false.',
-  ),
+  stream: isStream,
   tools: z
     .array(z.looseObject({ type: z.string().describe('Kind of the tool.') }))
     .nullish()
@@ -67,9 +68,7 @@ export const ResponsesBody = z.looseObject({
     .describe(
       '`auto`, `none`, `required`, or an object that names a tool or allows some. Default `auto`.',
     ),
-  parallel_tool_calls: flag.describe(
-    "Whether one answer may hold several calls. Default: the model's, usually true.",
-  ),
+  parallel_tool_calls: parallelToolCalls,
   max_tool_calls: z
     .int()
     .min(0)
@@ -82,24 +81,10 @@ export const ResponsesBody = z.looseObject({
     .describe(
       'Most tokens to write, thinking included; brought down to what the model and the balance allow.',
     ),
-  temperature: z
-    .number()
-    .min(0)
-    .max(2)
-    .nullish()
-    .describe("0 to 2: higher is more random. Default: the model's."),
-  top_p: z
-    .number()
-    .min(0)
-    .max(1)
-    .nullish()
-    .describe('0 to 1: picks among the likeliest tokens that together have this probability.'),
-  presence_penalty: penalty.describe(
-    '-2 to 2: above 0 makes words that have come at all less likely. Default 0.',
-  ),
-  frequency_penalty: penalty.describe(
-    '-2 to 2: above 0 makes words less likely the more often they have come. Default 0.',
-  ),
+  temperature,
+  top_p: topP,
+  presence_penalty: presencePenalty,
+  frequency_penalty: frequencyPenalty,
   top_logprobs: z
     .int()
     .min(0)
@@ -140,12 +125,7 @@ export const ResponsesBody = z.looseObject({
     .describe(
       '`reasoning.encrypted_content` asks for the reasoning, sealed, to send it back; other words are ignored.',
     ),
-  prompt_cache_key: z
-    .string()
-    .nullish()
-    .describe(
-      'Requests with the same key go to the same replica, whose cache then knows their beginning.',
-    ),
+  prompt_cache_key: promptCacheKey,
   metadata: z
     .record(z.string(), z.unknown())
     .nullish()

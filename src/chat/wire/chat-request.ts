@@ -10,7 +10,6 @@ import {
   ChatBody,
   MAX_CHOICES,
   MAX_MESSAGES,
-  MAX_MODEL_CHARACTERS,
   MAX_TOOLS,
   type ChatTool,
   type ReasoningEffort,
@@ -26,6 +25,7 @@ import {
   type JsonObject,
 } from '../../json/json-scan.ts';
 import { measurePrompt, type PromptFacts } from './prompt-facts.ts';
+import { MAX_MODEL_CHARACTERS } from './request-fields.ts';
 import {
   effectiveParameters,
   SVC_PARAMETER_DEFAULTS,

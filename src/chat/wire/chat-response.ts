@@ -297,6 +297,14 @@ function membersText(
   return texts;
 }
 
+/** The members of `endMembers` as they stand in an object. */
+export function endText(serviceName: string, end: AnswerEnd): string {
+  const { usage, cost, parameters, citations } = end;
+  const isUsual = parameters === SVC_PARAMETER_DEFAULTS && citations.length === 0;
+  const echo = isUsual ? USUAL_ECHO : JSON.stringify(echoOf(parameters, citations));
+  return `"usage":${chatUsageText(usage)},"cost":{"usd":${cost.usd},"diem":${cost.diem}},"${serviceName}_parameters":${echo}`;
+}
+
 function echoOf(parameters: SvcParameters, citations: readonly SearchResult[]): JsonObject {
   return { ...parameters, web_search_citations: citations };
 }

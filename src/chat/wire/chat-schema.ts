@@ -9,13 +9,25 @@ import { z } from 'zod';
 import { REASONING_EFFORTS } from '../../core/reasoning-efforts.ts';
 import { TagMetadata } from '../../http/tags.ts';
 import { ChatMessage } from './chat-message.ts';
+import {
+  count,
+  flag,
+  frequencyPenalty,
+  isStream,
+  modelName,
+  parallelToolCalls,
+  presencePenalty,
+  probability,
+  promptCacheKey,
+  stopTexts,
+  temperature,
+  topK,
+  topP,
+} from './request-fields.ts';
 import { SvcParametersInput } from './svc-parameters.ts';
 
-/** Of the name of a model with its suffixes. */
-export const MAX_MODEL_CHARACTERS = 2_048;
 /** No client comes near; `n` multiplies the hold. */
 export const MAX_CHOICES = 128;
-export const MAX_STOPS = 4;
 export const MAX_FALLBACKS = 10;
 /** Longer histories than any context could hold. */
 export const MAX_MESSAGES = 16_384;
@@ -81,15 +93,6 @@ export const ResponseFormat = z.discriminatedUnion('type', [
 ]);
 export type ResponseFormat = z.infer<typeof ResponseFormat>;
 
-const penalty = z.number().min(-2).max(2).nullish();
-const temperature = z
-  .number()
-  .min(0)
-  .max(2)
-  .nullish()
-  .describe("0 to 2: higher is more random. Default: the model's.");
-const probability = z.number().min(0).max(1).nullish();
-const count = z.int().min(0).nullish();
 const verbosity = z
   .enum(['low', 'medium', 'high', 'auto'])
   .nullish()
@@ -98,26 +101,15 @@ const effort = z
   .enum(REASONING_EFFORTS)
   .nullish()
   .describe('How much to think; `reasoning_effort` wins over it.');
-const flag = z.boolean().nullish();
 
 export const ChatBody = z.looseObject({
-  model: z
-    .string()
-    .min(1)
-    .max(MAX_MODEL_CHARACTERS)
-    .describe(
-      'Id of a model, a trait such as `default`, or a compatibility name; `:parameter=value` after it sets service parameters.',
-    ),
+  model: modelName,
   messages: z
     .array(ChatMessage)
     .min(1)
     .describe('The conversation, oldest message first: 1 to 16,384 messages.'),
-  frequency_penalty: penalty.describe(
-    '-2 to 2: above 0 makes words less likely the more often they have come. Default 0.',
-  ),
-  presence_penalty: penalty.describe(
-    '-2 to 2: above 0 makes words that have come at all less likely. Default 0.',
-  ),
+  frequency_penalty: frequencyPenalty,
+  presence_penalty: presencePenalty,
   repetition_penalty: z
     .number()
     .min(0)
@@ -144,10 +136,8 @@ export const ChatBody = z.looseObject({
   max_temp: temperature.describe(
     '0 to 2: upper bound of a temperature that the engine moves by itself.',
   ),
-  top_p: probability.describe(
-    '0 to 1: picks among the likeliest tokens that together have this probability.',
-  ),
-  top_k: count.describe('Picks among this many likeliest tokens; 0 leaves the number open.'),
+  top_p: topP,
+  top_k: topK,
   min_p: probability.describe(
     "0 to 1: drops tokens whose probability is below this share of the likeliest one's.",
   ),
@@ -162,20 +152,12 @@ export const ChatBody = z.looseObject({
     .min(1)
     .nullish()
     .describe('Above 0: the same seed and request give the same answer, as far as the engine can.'),
-  stop: z
-    .union(
-      [z.string(), z.array(z.string()).max(MAX_STOPS)],
-      'Expected a string or a list of strings',
-    )
-    .nullish()
-    .describe('Up to 4 texts that end the answer; they are not part of it.'),
+  stop: stopTexts.describe('Up to 4 texts that end the answer; they are not part of it.'),
   stop_token_ids: z
     .array(z.int().min(0))
     .nullish()
     .describe('Ids of tokens that end the answer, in the vocabulary of the model.'),
-  stream: flag.describe(
-    'Whether the answer comes as server-sent events while it is written. Default false.',
-  ),
+  stream: isStream,
   stream_options: z
     .looseObject({
       include_usage: flag.describe(
@@ -184,12 +166,7 @@ export const ChatBody = z.looseObject({
     })
     .nullish()
     .describe('What the stream carries besides.'),
-  prompt_cache_key: z
-    .string()
-    .nullish()
-    .describe(
-      'Requests with the same key go to the same replica, whose cache then knows their beginning.',
-    ),
+  prompt_cache_key: promptCacheKey,
   prompt_cache_retention: z
     .enum(['default', 'extended', '24h'])
     .nullish()
@@ -228,9 +205,7 @@ export const ChatBody = z.looseObject({
     .describe(
       'Models to try instead, at most 10; passed to engines that know the field, ignored by others.',
     ),
-  parallel_tool_calls: flag.describe(
-    "Whether one answer may hold several calls. Default: the model's, usually true.",
-  ),
+  parallel_tool_calls: parallelToolCalls,
   response_format: ResponseFormat.nullish().describe('The form of the answer.'),
   tool_choice: ToolChoice.nullish().describe(
     'Whether and what to call: `auto` leaves it to the model, `none` forbids, `required` asks for a call, an object names the function. Default `auto` with `tools`.',

@@ -4,7 +4,7 @@ import { test } from 'node:test';
 import fc from 'fast-check';
 import { Fault } from '../../core/faults.ts';
 import { ChatStream, type ChatStreamOptions, streamErrorEvents } from './chat-stream.ts';
-import { ChunkLayouts } from './chunk-template.ts';
+import { addLayout, ChunkLayouts } from './chunk-template.ts';
 import { Frame } from '../../http/stream-writer.ts';
 import { SVC_PARAMETER_DEFAULTS } from './svc-parameters.ts';
 import type { JsonObject } from '../../json/json-scan.ts';
@@ -463,7 +463,27 @@ test('an error of the engine, or garbage, ends the stream and is kept from the c
 test('a stream shows the same whatever other streams of its model have taught', () => {
   const ids = fc.oneof(fc.constantFrom('x', 'chatcmpl-é', 'a"b', ''), fc.string({ maxLength: 9 }));
   const times = fc.constantFrom('1', '1750000001', '0', '1.5', '1e9', '-4', 'null');
-  const sources = fc.constantFrom(PLAIN, MIXED, llama([delta({ content: 'x' })]) + PLAIN);
+  const text = (content: string) => vllm([delta({ content })]);
+  const ends = [vllm([delta({}, 'stop')]), vllm([delta({ content: '' }, 'eos')]), ''];
+  const firsts = [
+    vllm([delta({ role: 'assistant', content: '' })]),
+    vllm([delta({ role: 'assistant', content: null, tool_calls: [] })], { usage: null }),
+    vllm([delta({ role: 'assistant', content: 'first' })]),
+    vllm([delta({ role: 'assistant', content: '' }, null, 1)]),
+    vllm([delta({ role: 'assistant', reasoning: null })]),
+    vllm([delta({ tool_calls: [{ index: 0, id: 'c', function: { name: 'f' } }] })]),
+    '',
+  ];
+  const made = firsts.flatMap((first) =>
+    ends.map((end) => `${first}${text('a')}${text('')}${text('bc')}${end}data: [DONE]\n\n`),
+  );
+  const sources = fc.constantFrom(
+    PLAIN,
+    MIXED,
+    llama([delta({ content: 'x' })]) + PLAIN,
+    ...made.map((source) => source.replaceAll('"usage":null', '"more":null')),
+  );
+  const choiceCounts = fc.constantFrom(1, 4);
   const given = fc
     .record({ source: sources, id: ids, time: times })
     .map(({ source, id, time }) =>
@@ -474,13 +494,17 @@ test('a stream shows the same whatever other streams of its model have taught', 
   const cuts = fc.array(fc.nat(), { maxLength: 4 });
   const spend = fc.constantFrom(1_000, 3);
   fc.assert(
-    fc.property(fc.array(fc.tuple(given, cuts, spend), { maxLength: 5 }), (streams) => {
+    fc.property(fc.array(fc.tuple(given, cuts, spend), { maxLength: 9 }), choiceCounts, (...of) => {
+      const [streams, choiceCount] = of;
       const layouts = new ChunkLayouts();
       for (const [source, at, maxOutputTokens] of streams) {
-        const alone = run(source, { maxOutputTokens }, at);
-        const among = run(source, { maxOutputTokens, layouts, id: 'chatcmpl-other' }, at);
+        const alone = run(source, { maxOutputTokens, choiceCount }, at);
+        const options = { maxOutputTokens, choiceCount, layouts, id: 'chatcmpl-other' };
+        const among = run(source, options, at);
         assert.equal(among.text.replaceAll('chatcmpl-other', OPTIONS.id), alone.text);
         assert.deepEqual(among.stream.tally, alone.stream.tally);
+        assert.equal(among.stream.isComplete, alone.stream.isComplete);
+        assert.equal(among.stream.hasShownText, alone.stream.hasShownText);
       }
     }),
     { numRuns: 300 },
@@ -489,14 +513,16 @@ test('a stream shows the same whatever other streams of its model have taught', 
   const layouts = new ChunkLayouts();
   for (let at = 0; at < 20; at += 1) {
     run(PLAIN.replaceAll('chatcmpl-up', `up-${at}`), { layouts });
-    assert.equal(layouts.of(OPTIONS.model).length, 1);
+    // Its first event, those with a text, and its last.
+    assert.equal(layouts.of(OPTIONS.model).length, 3);
   }
-  const [layout] = layouts.of(OPTIONS.model);
+  const known = layouts.of(OPTIONS.model);
+  const [layout] = known;
   assert.ok(layout !== undefined);
-  for (let at = 0; at < 20; at += 1) layouts.add(OPTIONS.model, layout);
-  assert.equal(layouts.of(OPTIONS.model).length, 8);
-  for (let at = 0; at < 1_000; at += 1) layouts.add(`model-${at}`, layout);
-  assert.equal(layouts.of(OPTIONS.model).length, 0);
+  for (let at = 0; at < 20; at += 1) addLayout(known, layout);
+  assert.equal(known.length, 16);
+  for (let at = 0; at < 1_000; at += 1) layouts.of(`model-${at}`);
+  assert.notEqual(layouts.of(OPTIONS.model), known);
 });
 
 test('an event without an end is bounded', () => {

@@ -9,14 +9,17 @@
  * Does no I/O and knows no time: the route reads, waits, settles and writes.
  */
 import {
+  addLayout,
+  type BoundaryLayout,
   CHUNK_OBJECT,
   type ChunkLayout,
   type ChunkLayouts,
-  type ChunkTemplate,
+  ChunkTemplate,
+  LayoutMatch,
   learnLayout,
-  MAX_LAYOUTS,
-  templateOf,
-  textOnlyKind,
+  shownAround,
+  stepOf,
+  type TextLayout,
 } from './chunk-template.ts';
 import type { HeldRound } from './held-calls.ts';
 import { isJsonObject, type JsonObject } from '../../json/json-scan.ts';
@@ -28,7 +31,7 @@ import {
   tallyOf,
   type TextKind,
 } from './chat-choice.ts';
-import { type AnswerEnd, type AnswerFrame, documentsCall, endMembers } from './chat-response.ts';
+import { type AnswerEnd, type AnswerFrame, documentsCall, endText } from './chat-response.ts';
 import type { FoundDocument, RawResult, SearchResult } from '../web/web.ts';
 import { citedBy, NOTHING_CITED } from './engine-citations.ts';
 import { SseEvents, type SseData } from '../../http/sse-events.ts';
@@ -75,8 +78,11 @@ export class ChatStream {
   #templates: ChunkTemplate[] = [];
   /** Rewritten text has no constant layout. */
   readonly #canLearn: boolean;
-  /** Where an event of a layout says nothing but its text. */
-  readonly #layouts: ChunkLayouts | undefined;
+  /** Of the model, where an event of a layout says nothing else. */
+  readonly #layouts: ChunkLayout[] | undefined;
+  /** Events that were learned from: more than a few are all different. */
+  #learned = 0;
+  readonly #match = new LayoutMatch();
   #isDone = false;
   #areDocumentsShown = false;
   /** What the engine said last of its usage, maybe before its end. */
@@ -95,11 +101,13 @@ export class ChatStream {
     this.#canLearn =
       !options.stripThinkTags && !options.dropReasoning && options.heldTool === undefined;
     const isPlain = options.documents === undefined && options.readsCitations !== true;
-    this.#layouts = this.#canLearn && isPlain ? options.layouts : undefined;
+    this.#layouts = this.#canLearn && isPlain ? options.layouts?.of(options.model) : undefined;
   }
 
   /** What was produced so far in this round. */
-  get tally(): OutputTally {
+  get tally(): Readonly<OutputTally> {
+    const first = this.#choices.get(0);
+    if (first !== undefined && this.#choices.size === 1) return first.tally;
     const tally = noOutput();
     for (const choice of this.#choices.values()) addTally(tally, choice.tally);
     return tally;
@@ -127,21 +135,12 @@ export class ChatStream {
    */
   push(chunk: Buffer, into: Frame): void {
     if (this.#isDone || this.isCutOff || this.failure !== undefined) return;
-    const { events } = this.#options;
     // Events of a known layout, up to the first that is none.
     let copied = 0;
     while (this.#isBetween && copied < chunk.length) {
-      const template = this.#templateOf(chunk, copied);
-      if (template === undefined) break;
-      if (events !== undefined) tell(events, template, chunk, into);
-      else {
-        // Mostly the chunk is one event.
-        const isLast = template.end === chunk.length;
-        const leftBytes = chunk.length - copied;
-        into.room(isLast ? leftBytes + template.addedBytes : template.mostBytes(leftBytes));
-        into.end = template.write(chunk, into.bytes, into.end);
-      }
-      copied = template.end;
+      const end = this.#pass(chunk, copied, into);
+      if (end === -1) break;
+      copied = end;
     }
     if (copied === chunk.length) return;
     const isFirstKnown = this.#isBetween;
@@ -197,23 +196,21 @@ export class ChatStream {
    * usage and cost, then `[DONE]`.
    */
   closing(end: AnswerEnd, found?: readonly FoundDocument[]): Buffer {
-    const shown = new Frame();
     const { events } = this.#options;
     if (events !== undefined) return Buffer.from(this.#closeChoices(events) + events.end(end));
+    let text = '';
     if (found !== undefined || this.#choices.size === 0) {
       const first = this.#choice(0);
       if (found !== undefined) {
-        this.#startChoice(first, shown);
-        shown.addText(this.#documentsChunk(found, first.addCall()));
+        text += this.#started(first) + this.#documentsChunk(found, first.addCall());
       }
     }
     for (const choice of this.#choices.values()) {
       if (choice.isFinished && !choice.isHeld) continue;
-      this.#startChoice(choice, shown);
-      shown.addText(this.#ownChunk([choice.close(this.isCutOff ? 'length' : 'stop')]));
+      const last = choice.close(this.isCutOff ? 'length' : 'stop');
+      text += this.#started(choice) + this.#ownChunk([last]);
     }
-    shown.addText(this.#usageText(end) + DONE_EVENT);
-    return shown.take();
+    return Buffer.from(text + this.#usageText(end) + DONE_EVENT);
   }
 
   #closeChoices(events: OtherEvents): string {
@@ -231,56 +228,82 @@ export class ChatStream {
   }
 
   #usageText(end: AnswerEnd): string {
-    return this.#ownChunk([], endMembers(this.#options.serviceName, end));
+    const { id, model, createdS, serviceName } = this.#options;
+    return `data: {"id":${JSON.stringify(id)},"object":"${CHUNK_OBJECT}","created":${createdS},"model":${JSON.stringify(model)},"choices":[],${endText(serviceName, end)}}\n\n`;
   }
 
-  /** The layout of the event that is there whole from `start` on, its text counted. */
-  #templateOf(bytes: Buffer, start: number): ChunkTemplate | undefined {
+  /**
+   * Shows the event of a known layout that is there whole from `start` on, its text counted; gives
+   * its end, or -1 where it takes parsing.
+   */
+  #pass(bytes: Buffer, start: number, into: Frame): number {
     const templates = this.#templates;
     let found: ChunkTemplate | undefined;
     for (let at = 0; at < templates.length && found === undefined; at += 1) {
       const template = templates[at];
       if (template?.matches(bytes, start) === true) found = template;
     }
-    if (this.#layouts !== undefined) found ??= this.#sharedTemplate(this.#layouts, bytes, start);
-    if (found === undefined || found.textEnd === found.textStart) return found;
-    // Where the grant ends the text is cut, which takes parsing.
-    if (!found.counter.count(found.kind, found.textBytes)) return undefined;
-    this.hasShownText = true;
-    return found;
-  }
-
-  /** The same of a layout that other streams have learned, its text not counted. */
-  #sharedTemplate(layouts: ChunkLayouts, bytes: Buffer, start: number): ChunkTemplate | undefined {
-    for (const layout of layouts.of(this.#options.model)) {
-      const counter = this.#choices.get(layout.choice);
-      if (counter?.hasRole !== true) continue;
-      const template = templateOf(layout, counter, this.#options, bytes, start);
-      if (template?.matches(bytes, start) !== true) continue;
-      this.#keep(template);
-      return template;
+    if (found === undefined) {
+      const layout = this.#layouts && this.#match.find(this.#layouts, bytes, start);
+      if (layout === undefined) return -1;
+      if (layout.kind === 'boundary') return this.#passBoundary(layout, into);
+      found = this.#templateOf(layout, bytes, start);
+      if (found === undefined) return -1;
     }
-    return undefined;
+    const { end } = found;
+    if (found.textEnd > found.textStart) {
+      // Where the grant ends the text is cut, which takes parsing.
+      if (!found.counter.count(found.kind, found.textBytes)) return -1;
+      this.hasShownText = true;
+    }
+    const { events } = this.#options;
+    if (events !== undefined) {
+      // Another protocol gets nothing but the text.
+      const text = bytes.toString('utf8', found.textStart, found.textEnd);
+      into.addText(events.text(found.kind, text, found.call));
+      return end;
+    }
+    // Mostly the bytes are one event.
+    const leftBytes = bytes.length - start;
+    into.room(end === bytes.length ? leftBytes + found.addedBytes : found.mostBytes(leftBytes));
+    into.end = found.write(bytes, into.bytes, into.end);
+    return end;
   }
 
-  #keep(template: ChunkTemplate): void {
-    if (this.#templates.length >= MAX_LAYOUTS) this.#templates.pop();
+  /** The same of an event without text, of the layout that was found. */
+  #passBoundary(layout: BoundaryLayout, into: Frame): number {
+    if (this.#options.events !== undefined) return -1;
+    if (layout.choice >= this.#options.choiceCount) return -1;
+    if (!this.#choice(layout.choice).passBoundary(layout)) return -1;
+    into.addText(shownAround(layout, this.#options).before);
+    return this.#match.end;
+  }
+
+  /** The template of a layout that other streams have learned, for the event that was found to have it. */
+  #templateOf(layout: TextLayout, bytes: Buffer, start: number): ChunkTemplate | undefined {
+    const { choice: index, saysRole } = layout;
+    const { choiceCount, events } = this.#options;
+    // Some engines name the role beside each text, so beside the first.
+    const isFirst = saysRole && index < choiceCount && events === undefined;
+    const choice = isFirst ? this.#choice(index) : this.#choices.get(index);
+    if (choice === undefined || !(isFirst || choice.hasRole)) return undefined;
+    choice.hasRole = true;
+    const template = this.#keep(layout, choice, bytes, start);
+    return template.matches(bytes, start) ? template : undefined;
+  }
+
+  #keep(layout: TextLayout, choice: StreamChoice, bytes: Buffer, start: number): ChunkTemplate {
+    const template = new ChunkTemplate(layout, choice, this.#options, this.#match, bytes, start);
+    if (this.#templates.length >= MAX_TEMPLATES) this.#templates.pop();
     this.#templates.unshift(template);
+    return template;
   }
 
   /** `isUnlike`: the event is known to have no layout. */
   #take(data: SseData, shown: Frame, isUnlike = false): void {
     const { event } = data;
-    if (event !== undefined && !isUnlike) {
-      const template = this.#templateOf(data.bytes, event.start);
-      if (template !== undefined) {
-        const { events } = this.#options;
-        if (events !== undefined) return tell(events, template, data.bytes, shown);
-        shown.room(template.mostBytes(event.end - event.start));
-        shown.end = template.write(data.bytes, shown.bytes, shown.end);
-        return;
-      }
-    }
+    if (event !== undefined && !isUnlike && this.#pass(data.bytes, event.start, shown) !== -1)
+      return;
     const text = data.bytes.toString('utf8', data.start, data.end).trim();
     if (text === '') return;
     if (text === DONE) {
@@ -298,11 +321,16 @@ export class ChatStream {
     }
     if (this.#options.readsCitations === true) this.cited = citedBy(chunk, this.cited);
     const { choices } = chunk;
-    const given = Array.isArray(choices) ? this.#showChoices(choices, shown) : [];
+    const isEmpty = !Array.isArray(choices) || choices.length === 0;
+    const given = isEmpty ? NO_CHOICES : this.#showChoices(choices, shown);
     // The usage beside a text includes it.
     const saidUsage = chunk['usage'] ?? undefined;
     const usage = saidUsage === undefined ? undefined : readUsage(saidUsage);
-    if (usage !== undefined) this.reported = { usage, atBytes: outputBytes(this.tally) };
+    if (usage !== undefined) {
+      let atBytes = 0;
+      for (const choice of this.#choices.values()) atBytes += choice.bytes;
+      this.reported = { usage, atBytes };
+    }
     if (given.length === 0) return;
     this.hasShownText ||= given.some(hasText);
     const { id, model, createdS, events } = this.#options;
@@ -317,7 +345,7 @@ export class ChatStream {
     this.#learn(chunk, data);
     const { documents } = this.#options;
     if (documents !== undefined && given.some((choice) => choice['index'] === 0)) {
-      this.#showDocuments(shown);
+      shown.addText(this.#preparedDocuments());
     }
   }
 
@@ -332,7 +360,7 @@ export class ChatStream {
       const one = choice.show(given);
       if (choice.isCut) this.#endWhereCut(choice);
       if (one === undefined) continue;
-      if (!choice.hasRole) this.#startChoice(choice, before);
+      if (!choice.hasRole) before.addText(this.#started(choice));
       shown.push(one);
     }
     return shown;
@@ -355,21 +383,22 @@ export class ChatStream {
   }
 
   /** The role chunk, for engines that leave it out. */
-  #startChoice(choice: StreamChoice, shown: Frame): void {
-    if (choice.hasRole) return;
+  #started(choice: StreamChoice): string {
+    if (choice.hasRole) return '';
     choice.hasRole = true;
-    if (this.#options.events !== undefined) return;
+    if (this.#options.events !== undefined) return '';
     const delta = { role: 'assistant', content: '' };
     const { index } = choice;
-    shown.addText(this.#ownChunk([{ index, delta, logprobs: null, finish_reason: null }]));
-    if (index === 0) this.#showDocuments(shown);
+    const chunk = this.#ownChunk([{ index, delta, logprobs: null, finish_reason: null }]);
+    return index === 0 ? chunk + this.#preparedDocuments() : chunk;
   }
 
-  #showDocuments(shown: Frame): void {
+  /** Behind the first chunk of the first choice. */
+  #preparedDocuments(): string {
     const { documents } = this.#options;
-    if (documents === undefined || this.#areDocumentsShown) return;
+    if (documents === undefined || this.#areDocumentsShown) return '';
     this.#areDocumentsShown = true;
-    shown.addText(this.#documentsChunk(documents, 0));
+    return this.#documentsChunk(documents, 0);
   }
 
   #documentsChunk(documents: readonly FoundDocument[], index: number): string {
@@ -385,43 +414,39 @@ export class ChatStream {
   }
 
   #learn(chunk: JsonObject, data: SseData): void {
-    if (!this.#canLearn) return;
-    const text = textOnlyKind(chunk, this.#options.documents !== undefined);
-    const counter = text === undefined ? undefined : this.#choices.get(text.choice);
-    if (text === undefined || counter === undefined) return;
-    const layout = learnLayout(data, text, this.#options);
-    if (layout === undefined || data.event === undefined) return;
-    const template = templateOf(layout, counter, this.#options, data.bytes, data.event.start);
-    if (template !== undefined) this.#keep(template);
-    if (this.#isShareable(layout, data)) this.#layouts?.add(this.#options.model, layout);
-  }
-
-  /** Whether other streams can have events of this layout, and none has told. */
-  #isShareable(layout: ChunkLayout, { bytes, event }: SseData): boolean {
+    const { event, bytes } = data;
+    if (!this.#canLearn || event === undefined || this.#learned >= MAX_LEARNED) return;
+    const step = stepOf(chunk, this.#options.documents !== undefined);
+    const choice = step && this.#choices.get(step.choice);
+    if (step === undefined || choice === undefined) return;
+    const isBoundary = step.kind === 'boundary';
+    // They come once in a stream.
+    if (isBoundary && this.#layouts === undefined) return;
+    this.#learned += 1;
+    const layout = learnLayout(data, step, this.#options);
+    if (layout === undefined) return;
     // The index of a call is what this stream has made of it.
-    if (layout.gaps.length < ALL_GAPS || layout.kind === 'tool' || event === undefined)
-      return false;
-    const known = this.#layouts?.of(this.#options.model) ?? [];
-    return !known.some((one) => {
-      const counter = this.#choices.get(one.choice);
-      if (counter === undefined) return false;
-      return templateOf(one, counter, this.#options, bytes, event.start) !== undefined;
-    });
+    const isOfAll = layout.kind !== 'tool' && layout.gaps.length === (isBoundary ? 2 : 3);
+    const layouts = isOfAll ? this.#layouts : undefined;
+    const isKnown =
+      layouts !== undefined && this.#match.find(layouts, bytes, event.start) !== undefined;
+    if (layouts !== undefined && !isKnown) addLayout(layouts, layout);
+    if (layout.kind === 'boundary') return;
+    if (this.#match.find([layout], bytes, event.start) !== undefined) {
+      this.#keep(layout, choice, bytes, event.start);
+    }
   }
 }
 
-/** The text, the id and the time. */
-const ALL_GAPS = 3;
+/** Templates of one stream that are worth comparing with. */
+const MAX_TEMPLATES = 8;
+/** An engine that writes something new into each event has no layouts. */
+const MAX_LEARNED = 32;
+const NO_CHOICES: readonly JsonObject[] = [];
 
 /** One event with JSON data. */
 function eventText(value: unknown): string {
   return `data: ${JSON.stringify(value)}\n\n`;
-}
-
-/** Of an event of a known layout another protocol gets nothing but the text. */
-function tell(events: OtherEvents, template: ChunkTemplate, bytes: Buffer, into: Frame): void {
-  const { kind, call, textStart, textEnd } = template;
-  into.addText(events.text(kind, bytes.toString('utf8', textStart, textEnd), call));
 }
 
 function hasText(choice: JsonObject): boolean {

@@ -3,7 +3,8 @@
  * parsed and becomes a template: the bytes before and after the text, and the same with our id,
  * model and time. A later event that has exactly these bytes around one JSON string needs no parsing.
  * Between the streams of a model the engine's id and time differ besides: with gaps for them the same
- * bytes are a layout, so that of all streams one has to parse such an event.
+ * bytes are a layout, so that of all streams one has to parse such an event. What begins a choice
+ * and what ends it have layouts without a text.
  *
  * Invariant: a match proves that the chunk has the structure of the one that was parsed; it is
  * never a guess. A chunk that does not match takes the slow path.
@@ -15,7 +16,14 @@ import {
   type JsonObject,
   type Span,
 } from '../../json/json-scan.ts';
-import { madeBy, reasoningOf, textBytes, type TextKind, toolCallsOf } from './chat-choice.ts';
+import {
+  finishReason,
+  madeBy,
+  reasoningOf,
+  textBytes,
+  type TextKind,
+  toolCallsOf,
+} from './chat-choice.ts';
 import type { SseData } from '../../http/sse-events.ts';
 
 export const CHUNK_OBJECT = 'chat.completion.chunk';
@@ -32,20 +40,32 @@ export interface ShownFrame {
   readonly createdS: number;
 }
 
-/** The text that a chunk carries, and the choice that it belongs to. */
-interface ChunkText {
-  readonly kind: TextKind;
+/** What a chunk does to its one choice, and nothing else. */
+type ChunkStep = TextStep | BoundaryStep;
+
+interface StepOfChoice {
   /** Index of the choice. */
   readonly choice: number;
-  /** Index of the call whose arguments it is. */
+  /** Whether it names the role, as the first chunk of a choice does. */
+  readonly saysRole: boolean;
+}
+
+interface TextStep extends StepOfChoice {
+  readonly kind: TextKind;
+  /** Index of the call whose arguments the text is. */
   readonly call: number;
+}
+
+/** Without a text: begins the choice, or ends it. */
+interface BoundaryStep extends StepOfChoice {
+  readonly kind: 'boundary';
+  readonly isEnd: boolean;
 }
 
 /** What differs between two events of a layout. */
 type GapName = 'text' | 'id' | 'created';
 
-/** How the events that carry a text of a choice look, whatever stream of a model they are of. */
-export interface ChunkLayout extends ChunkText {
+interface LaidOut {
   /** In the order of the bytes. */
   readonly gaps: readonly GapName[];
   /** The engine's event before each gap and after the last, blank line included. */
@@ -54,37 +74,112 @@ export interface ChunkLayout extends ChunkText {
   readonly shown: readonly string[];
 }
 
-/** Layouts of one model that are worth comparing with, and models; the oldest gives way. */
-export const MAX_LAYOUTS = 8;
+/** How the events of a step look, whatever stream of a model they are of. */
+export type TextLayout = TextStep & LaidOut;
+export type BoundaryLayout = BoundaryStep & LaidOut;
+export type ChunkLayout = TextLayout | BoundaryLayout;
+
+/** Layouts of one model that are worth comparing with, and models; the oldest model gives way. */
+const MAX_LAYOUTS = 16;
 const MAX_MODELS = 1_000;
-const NO_LAYOUTS: readonly ChunkLayout[] = [];
 
 /** What the streams of a server have learned from each other. Shows nothing of one to another. */
 export class ChunkLayouts {
   readonly #ofModel = new Map<string, ChunkLayout[]>();
 
-  of(model: string): readonly ChunkLayout[] {
-    return this.#ofModel.get(model) ?? NO_LAYOUTS;
-  }
-
-  add(model: string, layout: ChunkLayout): void {
-    const known = this.#ofModel.get(model) ?? [];
-    if (known.length === 0) {
-      for (const oldest of this.#ofModel.keys()) {
-        if (this.#ofModel.size < MAX_MODELS) break;
-        this.#ofModel.delete(oldest);
-      }
-      this.#ofModel.set(model, known);
+  /** The list of a model, which its streams compare with and add to. */
+  of(model: string): ChunkLayout[] {
+    let known = this.#ofModel.get(model);
+    if (known !== undefined) return known;
+    for (const oldest of this.#ofModel.keys()) {
+      if (this.#ofModel.size < MAX_MODELS) break;
+      this.#ofModel.delete(oldest);
     }
-    if (known.length >= MAX_LAYOUTS) known.pop();
-    known.unshift(layout);
+    known = [];
+    this.#ofModel.set(model, known);
+    return known;
   }
 }
 
-const LINE_FEED = 0x0a;
+/** Adds a layout, in the place of the one that was of least use where there are many. */
+export function addLayout(known: ChunkLayout[], layout: ChunkLayout): void {
+  if (known.length >= MAX_LAYOUTS) known.pop();
+  known.push(layout);
+}
+
+const SPACE = 0x20;
 const QUOTE = 0x22;
+const ZERO = 0x30;
+const NINE = 0x39;
 const BACKSLASH = 0x5c;
 const LETTER_U = 0x75;
+/** The most of an engine's id. */
+const MAX_ID_BYTES = 256;
+
+/** Compares events with layouts; knows of the one that matched last where its text and its end are. */
+export class LayoutMatch {
+  textStart = 0;
+  textEnd = 0;
+  end = 0;
+
+  /** The layout of the event that begins at `start`, when it is there whole and has one. */
+  find(known: ChunkLayout[], bytes: Buffer, start: number): ChunkLayout | undefined {
+    for (let at = 0; at < known.length; at += 1) {
+      const layout = known[at];
+      if (layout === undefined || !this.#isOf(layout, bytes, start)) continue;
+      const before = known[at - 1];
+      if (before === undefined) return layout;
+      // What is of use comes forward, so what nobody needs is given up first.
+      known[at - 1] = layout;
+      known[at] = before;
+      return layout;
+    }
+    return undefined;
+  }
+
+  #isOf({ gaps, given }: ChunkLayout, bytes: Buffer, start: number): boolean {
+    let at = start;
+    for (let index = 0; index < given.length; index += 1) {
+      const piece = given[index];
+      if (piece === undefined) return false;
+      for (let from = 0; from < piece.length; from += 1, at += 1) {
+        if (bytes[at] !== piece[from]) return false;
+      }
+      const gap = gaps[index];
+      if (gap === undefined) continue;
+      const gapStart = at;
+      at = gapEnd(gap, bytes, gapStart);
+      if (at === -1) return false;
+      if (gap !== 'text') continue;
+      this.textStart = gapStart;
+      this.textEnd = at;
+    }
+    this.end = at;
+    return true;
+  }
+}
+
+/** Where a plain value of that name ends that begins at `start`; -1 for any other. */
+function gapEnd(name: GapName, bytes: Buffer, start: number): number {
+  let at = start;
+  if (name === 'created') {
+    // A whole number in its one spelling.
+    for (let byte = bytes[at] ?? 0; byte >= ZERO && byte <= NINE; byte = bytes[at] ?? 0) at += 1;
+    return at === start || (at > start + 1 && bytes[start] === ZERO) ? -1 : at;
+  }
+  // A text may have escapes; an id has none, and a bound.
+  const isText = name === 'text';
+  const last = isText ? bytes.length : start + MAX_ID_BYTES;
+  for (; at <= last; at += 1) {
+    const byte = bytes[at] ?? 0;
+    if (byte === QUOTE) return at;
+    if (byte < SPACE || (byte === BACKSLASH && !isText)) return -1;
+    if (byte !== BACKSLASH) continue;
+    at += 1;
+    if ((bytes[at] ?? 0) < SPACE) return -1;
+  }
+  return -1;
+}
 
 export class ChunkTemplate {
   readonly kind: TextKind;
@@ -107,19 +202,30 @@ export class ChunkTemplate {
   readonly #tailEnd: number;
   readonly #shownHeadEnd: number;
 
+  /** `event`: the one of this layout that begins at `start` in `bytes`. */
   constructor(
-    { kind, call }: ChunkText,
+    layout: TextLayout,
     counter: TextCounter,
-    parts: readonly [Buffer, Buffer, Buffer, Buffer],
+    frame: ShownFrame,
+    event: LayoutMatch,
+    bytes: Buffer,
+    start: number,
   ) {
-    this.kind = kind;
-    this.call = call;
+    this.kind = layout.kind;
+    this.call = layout.call;
     this.counter = counter;
-    this.#bytes = Buffer.concat(parts);
-    this.#headEnd = parts[0].length;
-    this.#tailEnd = this.#headEnd + parts[1].length;
-    this.#shownHeadEnd = this.#tailEnd + parts[2].length;
-    this.addedBytes = this.#bytes.length - 2 * this.#tailEnd;
+    const { before, after } = shownAround(layout, frame);
+    const shownHeadBytes = Buffer.byteLength(before);
+    this.#headEnd = event.textStart - start;
+    this.#tailEnd = this.#headEnd + event.end - event.textEnd;
+    this.#shownHeadEnd = this.#tailEnd + shownHeadBytes;
+    const own = Buffer.allocUnsafe(this.#shownHeadEnd + Buffer.byteLength(after));
+    bytes.copy(own, 0, start, event.textStart);
+    bytes.copy(own, this.#headEnd, event.textEnd, event.end);
+    own.write(before, this.#tailEnd);
+    own.write(after, this.#shownHeadEnd);
+    this.#bytes = own;
+    this.addedBytes = own.length - 2 * this.#tailEnd;
   }
 
   /** Whether the event that begins at `start` is there whole, and this one with another text. */
@@ -136,13 +242,14 @@ export class ChunkTemplate {
     let escapes = 0;
     let isExact = true;
     for (; event[at] !== QUOTE; at += 1) {
-      const byte = event[at];
-      if (byte === undefined || byte === LINE_FEED) return false;
+      let byte = event[at] ?? 0;
+      if (byte < SPACE) return false;
       if (byte !== BACKSLASH) continue;
       at += 1;
-      if (event[at] === LINE_FEED) return false;
+      byte = event[at] ?? 0;
+      if (byte < SPACE) return false;
       // `\u` names one to three bytes, alone or in a pair: let the parser say.
-      if (event[at] === LETTER_U) isExact = false;
+      if (byte === LETTER_U) isExact = false;
       escapes += 1;
     }
     const end = at + tailBytes;
@@ -181,24 +288,30 @@ function parsedBytes(bytes: Buffer, start: number, end: number): number {
   }
 }
 
+/** The most that a layout keeps of an event. */
+const MAX_LAYOUT_BYTES = 4_096;
 /** The newer name of the reasoning text, as it stands in the bytes. */
 const OTHER_REASONING = '"reasoning"';
 
 /**
- * The layout of a chunk whose one choice carries nothing but a text; `undefined` when its bytes are
- * laid out in another way. The caller has checked the parsed chunk. It is of this stream alone where
- * `id` and `created` have no gap: then they are no plain text and no plain number.
+ * The layout of a chunk that is such a step; `undefined` when its bytes are laid out in another way.
+ * The caller has checked the parsed chunk. It is of this stream alone where `id` and `created` have
+ * no gap: then they are no plain text and no plain number.
  */
 export function learnLayout(
   { bytes: source, start: dataStart, end: dataEnd, event }: SseData,
-  text: ChunkText,
+  step: ChunkStep,
   frame: ShownFrame,
 ): ChunkLayout | undefined {
   if (event === undefined) return undefined;
   const bytes = source.subarray(dataStart, dataEnd);
   const members = childrenOf(bytes).spans;
-  const member = textMember(bytes, members, text.kind);
-  if (member === undefined || bytes[member.valueStart] !== QUOTE) return undefined;
+  const delta = inside(bytes, inside(bytes, members, 'choices'), 'delta');
+  if (delta === undefined) return undefined;
+  const member = step.kind === 'boundary' ? undefined : textMember(bytes, delta, step.kind);
+  if (step.kind !== 'boundary' && (member === undefined || bytes[member.valueStart] !== QUOTE)) {
+    return undefined;
+  }
   const named: Readonly<Record<string, string>> = {
     id: JSON.stringify(frame.id),
     model: JSON.stringify(frame.model),
@@ -208,7 +321,7 @@ export function learnLayout(
   const patches: Patch[] = [];
   const gaps: Gap[] = [];
   for (const { key, start, valueStart, end } of members) {
-    if (member.start >= start && member.end <= end) {
+    if (member !== undefined && member.start >= start && member.end <= end) {
       gaps.push({ name: 'text', start: member.valueStart + 1, end: member.end - 1 });
     }
     const shown = Object.hasOwn(named, key) ? named[key] : undefined;
@@ -216,7 +329,7 @@ export function learnLayout(
       const gap = gapOf(key, bytes, valueStart, end);
       if (gap === undefined) patches.push({ start: valueStart, end, text: shown });
       else gaps.push(gap);
-    } else if (start < member.start && member.end < end && member.key === 'reasoning') {
+    } else if (member?.key === 'reasoning' && start < member.start && member.end < end) {
       const nameEnd = member.start + OTHER_REASONING.length;
       if (bytes.toString('utf8', member.start, nameEnd) !== OTHER_REASONING) return undefined;
       patches.push({ start: member.start, end: nameEnd, text: '"reasoning_content"' });
@@ -234,100 +347,45 @@ export function learnLayout(
     shown.push((at === 0 ? 'data: ' : '') + patched(bytes, at, gap.start, patches));
     at = gap.end;
   }
-  given.push(Buffer.from(source.subarray(dataStart + at, event.end)));
-  shown.push(`${patched(bytes, at, bytes.length, patches)}\n\n`);
-  return { ...text, gaps: gaps.map(({ name }) => name), given, shown };
+  given.push(Buffer.from(source.subarray(at === 0 ? event.start : dataStart + at, event.end)));
+  shown.push(`${at === 0 ? 'data: ' : ''}${patched(bytes, at, bytes.length, patches)}\n\n`);
+  const keptBytes = given.reduce((sum, piece) => sum + piece.length, 0);
+  if (keptBytes > MAX_LAYOUT_BYTES) return undefined;
+  return { ...step, gaps: gaps.map(({ name }) => name), given, shown };
 }
 
 interface Gap extends Span {
   readonly name: GapName;
 }
 
-/** The most of an id. */
-const MAX_ID_BYTES = 256;
-const ZERO = 0x30;
-const NINE = 0x39;
-const SPACE = 0x20;
-
 /** Where the value of a member stands, without quotes, when it is a plain one. */
 function gapOf(key: string, bytes: Buffer, start: number, end: number): Gap | undefined {
   if (key === 'created') {
-    return createdEnd(bytes, start) === end ? { name: 'created', start, end } : undefined;
+    return gapEnd(key, bytes, start) === end ? { name: key, start, end } : undefined;
   }
-  const isPlain = key === 'id' && bytes[start] === QUOTE && idEnd(bytes, start + 1) === end - 1;
-  return isPlain ? { name: 'id', start: start + 1, end: end - 1 } : undefined;
+  const isPlain =
+    key === 'id' && bytes[start] === QUOTE && gapEnd(key, bytes, start + 1) === end - 1;
+  return isPlain ? { name: key, start: start + 1, end: end - 1 } : undefined;
 }
 
-/** The quote after a plain text; -1 for any other. */
-function idEnd(bytes: Buffer, start: number): number {
-  for (let at = start; at - start <= MAX_ID_BYTES; at += 1) {
-    const byte = bytes[at] ?? 0;
-    if (byte === QUOTE) return at;
-    if (byte < SPACE || byte === BACKSLASH) return -1;
-  }
-  return -1;
-}
-
-/** The end of a whole number in its one spelling; -1 for any other. */
-function createdEnd(bytes: Buffer, start: number): number {
-  let at = start;
-  for (let byte = bytes[at] ?? 0; byte >= ZERO && byte <= NINE; byte = bytes[at] ?? 0) at += 1;
-  return at === start || (at > start + 1 && bytes[start] === ZERO) ? -1 : at;
-}
-
-/** The quote after a text with any escapes; -1 when the line ends before. */
-function textEnd(bytes: Buffer, start: number): number {
-  for (let at = start; at < bytes.length; at += 1) {
-    const byte = bytes[at];
-    if (byte === QUOTE) return at;
-    if (byte === BACKSLASH) at += 1;
-    if (bytes[at] === LINE_FEED) return -1;
-  }
-  return -1;
-}
-
-/** The template of the event that begins at `start`, when it has the layout. */
-export function templateOf(
-  layout: ChunkLayout,
-  counter: TextCounter,
-  frame: ShownFrame,
-  bytes: Buffer,
-  start: number,
-): ChunkTemplate | undefined {
-  const { gaps, given, shown } = layout;
-  let at = start;
-  let textStart = -1;
-  let textStop = -1;
-  let shownHead = '';
-  let shownTail = '';
-  for (let index = 0; index < given.length; index += 1) {
-    const piece = given[index];
-    if (piece === undefined) return undefined;
-    for (let from = 0; from < piece.length; from += 1, at += 1) {
-      if (bytes[at] !== piece[from]) return undefined;
-    }
-    shownTail += shown[index] ?? '';
+/** What the caller gets around the text of an event; all of it before, where there is none. */
+export function shownAround(
+  { gaps, shown }: ChunkLayout,
+  { id, createdS }: ShownFrame,
+): { readonly before: string; readonly after: string } {
+  let before = '';
+  let after = '';
+  for (let index = 0; index < shown.length; index += 1) {
+    after += shown[index] ?? '';
     const gap = gaps[index];
-    if (gap === undefined) continue;
-    const from = at;
-    if (gap === 'text') at = textEnd(bytes, from);
-    else at = gap === 'id' ? idEnd(bytes, from) : createdEnd(bytes, from);
-    if (at === -1) return undefined;
-    if (gap === 'id') shownTail += JSON.stringify(frame.id).slice(1, -1);
-    else if (gap === 'created') shownTail += String(frame.createdS);
-    else {
-      textStart = from;
-      textStop = at;
-      shownHead = shownTail;
-      shownTail = '';
+    if (gap === 'id') after += JSON.stringify(id).slice(1, -1);
+    else if (gap === 'created') after += String(createdS);
+    else if (gap === 'text') {
+      before = after;
+      after = '';
     }
   }
-  return new ChunkTemplate(layout, counter, [
-    bytes.subarray(start, textStart),
-    bytes.subarray(textStop, at),
-    Buffer.from(shownHead),
-    Buffer.from(shownTail),
-  ]);
+  return before === '' ? { before: after, after: '' } : { before, after };
 }
 
 /** The member that is there under this name once. */
@@ -341,10 +399,14 @@ function find(members: readonly ChildSpan[], key: string): ChildSpan | undefined
   return found;
 }
 
-/** The member of that name, of the first element where its value is a list. */
-function inside(bytes: Buffer, members: readonly ChildSpan[], key: string): readonly ChildSpan[] {
-  const member = find(members, key);
-  if (member === undefined) return [];
+/** The members of the member of that name, of its first element where it is a list. */
+function inside(
+  bytes: Buffer,
+  members: readonly ChildSpan[] | undefined,
+  key: string,
+): readonly ChildSpan[] | undefined {
+  const member = members && find(members, key);
+  if (member === undefined) return undefined;
   const children = childrenOf(bytes, member.valueStart).spans;
   const [first] = children;
   if (first === undefined || first.start !== first.valueStart) return children;
@@ -353,13 +415,13 @@ function inside(bytes: Buffer, members: readonly ChildSpan[], key: string): read
 
 function textMember(
   bytes: Buffer,
-  members: readonly ChildSpan[],
+  delta: readonly ChildSpan[],
   kind: TextKind,
 ): ChildSpan | undefined {
-  const delta = inside(bytes, inside(bytes, members, 'choices'), 'delta');
   if (kind === 'content') return find(delta, 'content');
   if (kind === 'reasoning') return find(delta, 'reasoning_content') ?? find(delta, 'reasoning');
-  return find(inside(bytes, inside(bytes, delta, 'tool_calls'), 'function'), 'arguments');
+  const made = inside(bytes, inside(bytes, delta, 'tool_calls'), 'function');
+  return made && find(made, 'arguments');
 }
 
 interface Patch extends Span {
@@ -377,25 +439,40 @@ function patched(bytes: Buffer, from: number, to: number, patches: readonly Patc
   return text + bytes.toString('utf8', at, to);
 }
 
-const DELTA_TEXTS = ['content', 'reasoning_content', 'reasoning', 'tool_calls'];
+const DELTA_TEXTS = ['content', 'reasoning_content', 'refusal'];
 
-/** Which text of which choice a chunk carries, when it carries one text and nothing else. */
-export function textOnlyKind(chunk: JsonObject, hasDocuments: boolean): ChunkText | undefined {
+/** What a chunk does, when it is one step of one choice and carries nothing else. */
+export function stepOf(chunk: JsonObject, hasDocuments: boolean): ChunkStep | undefined {
   const { choices } = chunk;
   const choice: unknown = Array.isArray(choices) && choices.length === 1 ? choices[0] : undefined;
   if (!isJsonObject(choice) || !isJsonObject(choice['delta'])) return undefined;
   if ((chunk['usage'] ?? null) !== null || chunk['object'] !== CHUNK_OBJECT) return undefined;
-  const { index, delta } = choice;
+  const { index, delta, finish_reason: reason } = choice;
   if (typeof index !== 'number' || !Number.isSafeInteger(index) || index < 0) return undefined;
-  if (choice['finish_reason'] !== null || (choice['logprobs'] ?? null) !== null) return undefined;
+  if ((choice['logprobs'] ?? null) !== null) return undefined;
+  const ofChoice = { choice: index, saysRole: typeof delta['role'] === 'string' };
+  const { reasoning, tool_calls: calls } = delta;
   let carried = 0;
-  for (const key of DELTA_TEXTS) if ((delta[key] ?? null) !== null) carried += 1;
-  // An empty text is the role chunk's, and no later chunk looks like that one.
-  if (carried !== 1 || delta['content'] === '') return undefined;
-  if (typeof delta['content'] === 'string') return { kind: 'content', choice: index, call: 0 };
-  if (reasoningOf(delta) !== undefined) return { kind: 'reasoning', choice: index, call: 0 };
+  for (const key of DELTA_TEXTS) if ((delta[key] ?? '') !== '') carried += 1;
+  // It gets another name, even where it is empty.
+  if ((reasoning ?? null) !== null) carried += 1;
+  if ((calls ?? null) !== null && !(Array.isArray(calls) && calls.length === 0)) carried += 1;
+  if (carried === 0) return reasoning === undefined ? boundaryOf(reason, ofChoice) : undefined;
+  if (carried !== 1 || reason !== null) return undefined;
+  const text = { ...ofChoice, call: 0 };
+  if (typeof delta['content'] === 'string' && delta['content'] !== '') {
+    return { ...text, kind: 'content' };
+  }
+  if ((reasoningOf(delta) ?? '') !== '') return { ...text, kind: 'reasoning' };
   const call = hasDocuments ? undefined : continuedCall(delta);
-  return call === undefined ? undefined : { kind: 'tool', choice: index, call };
+  return call === undefined ? undefined : { ...text, kind: 'tool', call };
+}
+
+/** A chunk that carries nothing: it says the role, or why the choice ends, in a word that stays. */
+function boundaryOf(reason: unknown, ofChoice: StepOfChoice): BoundaryStep | undefined {
+  const isEnd = reason !== null;
+  const isPlain = isEnd ? finishReason(reason, false) === reason : ofChoice.saysRole;
+  return isPlain ? { ...ofChoice, kind: 'boundary', isEnd } : undefined;
 }
 
 /** The index of the call that has begun and gets a piece of arguments: it has no id. */

@@ -3,6 +3,7 @@
  * its text is held back as the beginning of a tag, has it ended. Turns each delta of the engine
  * into the delta that the caller gets, or into none, and cuts the choice where its grant ends.
  */
+import { bytesUsually } from '../../core/token-count.ts';
 import type { AnswerOptions } from './chat-response.ts';
 import {
   addTally,
@@ -18,6 +19,7 @@ import {
   toolCallsOf,
   canonicalMessage,
 } from './chat-choice.ts';
+import type { BoundaryLayout } from './chunk-template.ts';
 import { type HeldRound, ROUND_BREAK } from './held-calls.ts';
 import { isJsonObject, type JsonObject } from '../../json/json-scan.ts';
 import { StreamCalls } from './stream-calls.ts';
@@ -43,10 +45,10 @@ export class StreamChoice {
   /** Its text came to the end of the grant: nothing that follows is shown. */
   isCut = false;
   /** What the engine made in this round, shown or not. */
-  readonly tally: OutputTally = noOutput();
-  readonly #options: StreamChoiceOptions;
+  tally: OutputTally = { contentBytes: 0, reasoningBytes: 0, toolBytes: 0 };
   /** The tally as one figure, for the look at every delta. */
-  #bytes = 0;
+  bytes = 0;
+  readonly #options: StreamChoiceOptions;
   #deltas = 0;
   #cutBytes = 0;
   #grantedTokens: number;
@@ -69,7 +71,7 @@ export class StreamChoice {
     this.#firstCall = firstCall;
     this.#stripper = options.stripThinkTags ? newStripper(options) : undefined;
     this.#grantedTokens = options.maxOutputTokens;
-    this.#usualBytes = mostBytes(this.#grantedTokens, Infinity);
+    this.#usualBytes = bytesUsually(this.#grantedTokens);
   }
 
   /** Whether the engine has gone on for as long again after the cut. */
@@ -79,11 +81,11 @@ export class StreamChoice {
 
   /** Counts a text that is shown as it came; `false`, and nothing counted, when it must be cut. */
   count(kind: TextKind, sizeBytes: number): boolean {
-    const bytes = this.#bytes + sizeBytes;
+    const bytes = this.bytes + sizeBytes;
     if (this.isCut || (bytes > this.#usualBytes && this.#roomFor(sizeBytes) < sizeBytes)) {
       return false;
     }
-    this.#bytes = bytes;
+    this.bytes = bytes;
     this.#deltas += 1;
     if (kind === 'content') this.tally.contentBytes += sizeBytes;
     else if (kind === 'reasoning') this.tally.reasoningBytes += sizeBytes;
@@ -91,10 +93,23 @@ export class StreamChoice {
     return true;
   }
 
+  /**
+   * A chunk that is shown as it came begins it, or ends it; `false`, and nothing done, where that
+   * takes parsing.
+   */
+  passBoundary({ isEnd, saysRole }: BoundaryLayout): boolean {
+    // An end for calls may be said in another word.
+    const mayDiffer = this.#calls !== undefined || this.#firstCall + this.#ownCalls > 0;
+    if (this.isCut || !(saysRole || this.hasRole) || (isEnd && mayDiffer)) return false;
+    this.hasRole = true;
+    if (isEnd) this.isFinished = true;
+    return true;
+  }
+
   /** How much of a further delta the grant leaves room for, in bytes. */
   #roomFor(sizeBytes: number): number {
-    if (this.#bytes + sizeBytes <= this.#usualBytes) return sizeBytes;
-    return Math.max(0, mostBytes(this.#grantedTokens, this.#deltas + 1) - this.#bytes);
+    if (this.bytes + sizeBytes <= this.#usualBytes) return sizeBytes;
+    return Math.max(0, mostBytes(this.#grantedTokens, this.#deltas + 1) - this.bytes);
   }
 
   /** The delta as far as the grant reaches. */
@@ -106,7 +121,7 @@ export class StreamChoice {
     this.isCut = roomBytes < sizeBytes;
     const shown = this.isCut ? cutMessage(delta, roomBytes) : delta;
     addTally(this.tally, this.isCut ? tallyOf(shown) : size);
-    this.#bytes = outputBytes(this.tally);
+    this.bytes = outputBytes(this.tally);
     this.#deltas += 1;
     return shown;
   }
@@ -133,12 +148,12 @@ export class StreamChoice {
     this.isFinished = false;
     this.isHeld = false;
     this.isCut = false;
-    Object.assign(this.tally, noOutput());
-    this.#bytes = 0;
+    this.tally = noOutput();
+    this.bytes = 0;
     this.#deltas = 0;
     this.#cutBytes = 0;
     this.#grantedTokens = grantedTokens;
-    this.#usualBytes = mostBytes(grantedTokens, Infinity);
+    this.#usualBytes = bytesUsually(grantedTokens);
     this.#needsBreak ||= this.#content !== '';
     this.#content = '';
     this.#reasoning = '';

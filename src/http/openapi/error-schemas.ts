@@ -104,6 +104,13 @@ const PAYMENT_REQUIRED = {
         { info: { type: 'object', description: 'The terms in short, and their address.' } },
         { description: 'What becomes of a payment whose request is not served.' },
       ),
+      eip2612GasSponsoring: object(
+        { info: { type: 'object', description: '`version` of the extension.' } },
+        {
+          description:
+            'The wallet may sign its approval of Permit2 (EIP-2612) beside a payment of the scheme `upto`.',
+        },
+      ),
       bazaar: {
         type: 'object',
         description: 'For indexes: a request, its answer, and their schema.',

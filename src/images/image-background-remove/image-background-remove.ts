@@ -20,7 +20,7 @@ import { type RefusalCodes, mediaEngineFault } from '../../engines/media-engine-
 import { AnswerHeaders } from '../../http/answer-headers.ts';
 import { priceFor, saleRequest } from '../../http/model-sale.ts';
 import { type ReadLargeJson, readJson } from '../../http/read-request.ts';
-import { isMultipart, readFile } from '../../http/multipart.ts';
+import { isMultipart, readFile, sizeBound } from '../../http/multipart.ts';
 import type { RequestContext } from '../../http/request-context.ts';
 import { JSON_BODY, type Route } from '../../http/route.ts';
 import type { Caller } from '../../identity/identity.ts';
@@ -182,7 +182,7 @@ function checkImage(bytes: Buffer, maxBytes: number): void {
   }
   if (bytes.length > maxBytes) {
     throw new Fault('PAYLOAD_TOO_LARGE', {
-      message: `The image must have at most ${maxBytes} bytes`,
+      message: `The image must have ${sizeBound(maxBytes)}`,
     });
   }
   if (imageType(bytes) === undefined) {

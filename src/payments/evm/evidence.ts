@@ -214,8 +214,9 @@ function readSettle(
   data: Hex,
 ): { readonly nonce: bigint; readonly units: bigint; readonly owner: Hex } | undefined {
   try {
-    const { args } = decodeFunctionData({ abi: UPTO_ABI, data });
-    const [{ nonce }, units, owner] = args;
+    const { functionName, args } = decodeFunctionData({ abi: UPTO_ABI, data });
+    const [{ nonce }, units, owner] =
+      functionName === 'settle' ? args : ([args[1], args[2], args[3]] as const);
     return { nonce, units, owner };
   } catch {
     // Somebody else's call, whatever it says.

@@ -91,9 +91,12 @@ export class EvmRail implements Rail {
       asset: checksumAddress(settings.asset ?? usdc.asset),
       payTo: checksumAddress(settings.payTo),
       extra: usdc.extra,
-      ...(isUpto && facilitatorAddress !== undefined ? { upto: { facilitatorAddress } } : {}),
     };
-    this.#decimals = this.offer.asset === usdc.asset ? USDC_DECIMALS : undefined;
+    const isUsdc = this.offer.asset === usdc.asset;
+    if (isUpto && facilitatorAddress !== undefined) {
+      this.offer = { ...this.offer, upto: { facilitatorAddress, takesApproval: isUsdc } };
+    }
+    this.#decimals = isUsdc ? USDC_DECIMALS : undefined;
     this.refunds = evmRefunds({
       refundKey: settings.refundKey as Hex | undefined, // checked by the configuration
       client,

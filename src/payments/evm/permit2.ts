@@ -3,6 +3,9 @@
  * server move at most what it signed, once. It is read here, held against what is offered, and put into
  * the words that are signed and called; what the chain shows of it is `evidence.ts`.
  *
+ * A wallet that has not approved Permit2 signs that too (EIP-2612, the extension `eip2612GasSponsoring`),
+ * and the one transaction that moves its tokens brings the approval, of the ceiling and no more.
+ *
  * Nobody else can move it: Permit2 takes the call of the proxy alone, and the proxy that of the
  * facilitator in the witness, which is our gas key.
  */
@@ -22,6 +25,8 @@ import {
 import type { RailOffer } from '../requirements.ts';
 import { checkTransfer, readAddress, readUint, SIGNATURE } from './read.ts';
 
+type Fields = NonNullable<ReturnType<typeof asObject>>;
+
 /** At the same addresses on every chain. */
 export const PERMIT2: Hex = '0x000000000022D473030F116dDEE9F6B43aC78BA3';
 export const UPTO_PROXY: Hex = '0x4020A4f3b7b90ccA423B9fabCc0CE57C6C240002';
@@ -33,7 +38,9 @@ export const UPTO_ABI = parseAbi([
   'struct TokenPermissions { address token; uint256 amount; }',
   'struct PermitTransferFrom { TokenPermissions permitted; uint256 nonce; uint256 deadline; }',
   'struct Witness { address to; address facilitator; uint256 validAfter; }',
+  'struct EIP2612Permit { uint256 value; uint256 deadline; bytes32 r; bytes32 s; uint8 v; }',
   'function settle(PermitTransferFrom permit, uint256 amount, address owner, Witness witness, bytes signature)',
+  'function settleWithPermit(EIP2612Permit permit2612, PermitTransferFrom permit, uint256 amount, address owner, Witness witness, bytes signature)',
 ]);
 
 /** EIP-712 types of what the payer signs. */
@@ -121,6 +128,7 @@ export function readPermit2(
     deadline: deadline.toString(),
     witness: { to, facilitator, validAfter: validAfter.toString() },
   };
+  const eip2612 = readApproval(asObject(inner['eip2612']), { from, token, ceiling });
   return {
     key,
     id: paymentId(key),
@@ -139,10 +147,52 @@ export function readPermit2(
       validAfter,
       facilitator,
     },
-    inner: { permit2Authorization, signature },
-    // The signature is left out: the same authorization may be signed twice.
-    hash: sha256Hex(JSON.stringify(permit2Authorization).toLowerCase()),
+    inner: { permit2Authorization, signature, ...(eip2612 && { eip2612 }) },
+    // The signature is left out: the same authorization may be signed twice. Not so the approval: who
+    // shows a payment again cannot put another one in its place.
+    hash: sha256Hex(JSON.stringify({ ...permit2Authorization, eip2612 }).toLowerCase()),
     identifier,
+  };
+}
+
+/** What the token takes: 65 bytes. */
+const APPROVAL_SIGNATURE = /^0x[0-9a-fA-F]{130}$/;
+const APPROVAL = 'approval (eip2612GasSponsoring)';
+
+/**
+ * The approval that is signed beside a payment, in the words of the extension; `undefined` for one that
+ * gives back what the 402 has said. The proxy takes it for the ceiling alone. Throws a 400 Fault.
+ */
+function readApproval(
+  info: Fields | undefined,
+  { from, token, ceiling }: Pick<Permit2, 'from' | 'token' | 'ceiling'>,
+): Fields | undefined {
+  const signature = info?.['signature'];
+  if (info === undefined || signature === undefined) return undefined;
+  if (typeof signature !== 'string' || !APPROVAL_SIGNATURE.test(signature)) {
+    throw invalidPayment(`The signature of the ${APPROVAL} must be 65 bytes as hex`);
+  }
+  for (const [name, wanted] of Object.entries({ from, asset: token, spender: PERMIT2 })) {
+    const value = info[name];
+    if (typeof value !== 'string' || value.toLowerCase() !== wanted.toLowerCase()) {
+      throw invalidPayment(`The field ${name} of the ${APPROVAL} must be ${wanted}`);
+    }
+  }
+  if (readUint(info, 'amount', 'INVALID_AMOUNT', APPROVAL) !== ceiling) {
+    throw refusePayment(
+      'INVALID_AMOUNT',
+      `The field amount of the ${APPROVAL} must be the ceiling of ${ceiling} base units`,
+    );
+  }
+  return {
+    from,
+    asset: token,
+    spender: PERMIT2,
+    amount: ceiling.toString(),
+    nonce: readUint(info, 'nonce', 'INVALID_PAYMENT', APPROVAL).toString(),
+    deadline: readUint(info, 'deadline', 'INVALID_PAYMENT', APPROVAL).toString(),
+    signature,
+    version: '1',
   };
 }
 

@@ -77,14 +77,12 @@ export function readUint(
   fields: Fields,
   name: string,
   code: 'INVALID_AMOUNT' | 'INVALID_PAYMENT',
+  of = 'authorization',
 ): bigint {
   const value = fields[name];
   const text = typeof value === 'number' && Number.isSafeInteger(value) ? String(value) : value;
   if (typeof text !== 'string' || !UINT.test(text)) {
-    throw refusePayment(
-      code,
-      `The field ${name} of the authorization must be a whole number as text`,
-    );
+    throw refusePayment(code, `The field ${name} of the ${of} must be a whole number as text`);
   }
   const number = BigInt(text);
   if (number >= 1n << 256n) throw refusePayment(code, `The field ${name} must fit into 256 bits`);

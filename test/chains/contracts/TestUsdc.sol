@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 pragma solidity ^0.8.20;
 
-/// A token with the ERC-20, ERC-3009 and EIP-1271 behaviour of USDC, for private chains.
+/// A token with the ERC-20, ERC-3009, EIP-2612 and EIP-1271 behaviour of USDC, for private chains.
 /// It has no constructor state, so that its code can be placed at any address.
 interface Erc1271 {
     function isValidSignature(bytes32 hash, bytes calldata signature) external view returns (bytes4);
@@ -17,11 +17,15 @@ contract TestUsdc {
         "TransferWithAuthorization(address from,address to,uint256 value,uint256 validAfter,uint256 validBefore,bytes32 nonce)"
     );
     bytes32 private constant CANCEL_TYPEHASH = keccak256("CancelAuthorization(address authorizer,bytes32 nonce)");
+    bytes32 private constant PERMIT_TYPEHASH = keccak256(
+        "Permit(address owner,address spender,uint256 value,uint256 nonce,uint256 deadline)"
+    );
 
     mapping(address => uint256) public balanceOf;
     mapping(address => mapping(address => uint256)) public allowance;
     mapping(address => mapping(bytes32 => bool)) public authorizationState;
     uint256 public totalSupply;
+    mapping(address => uint256) public nonces;
 
     function name() external pure returns (string memory) { return "USD Coin"; }
     function symbol() external pure returns (string memory) { return "USDC"; }
@@ -43,9 +47,18 @@ contract TestUsdc {
     }
 
     function approve(address spender, uint256 value) external returns (bool) {
-        allowance[msg.sender][spender] = value;
-        emit Approval(msg.sender, spender, value);
+        _approve(msg.sender, spender, value);
         return true;
+    }
+
+    function permit(
+        address owner, address spender, uint256 value, uint256 deadline, uint8 v, bytes32 r, bytes32 s
+    ) external {
+        require(deadline >= block.timestamp, "FiatTokenV2: permit is expired");
+        _requireSignature(owner, keccak256(abi.encode(
+            PERMIT_TYPEHASH, owner, spender, value, nonces[owner]++, deadline
+        )), abi.encodePacked(r, s, v));
+        _approve(owner, spender, value);
     }
 
     function transfer(address to, uint256 value) external returns (bool) {
@@ -110,6 +123,11 @@ contract TestUsdc {
             valid = ecrecover(digest, v, r, s) == signer;
         }
         require(valid, "FiatTokenV2: invalid signature");
+    }
+
+    function _approve(address owner, address spender, uint256 value) private {
+        allowance[owner][spender] = value;
+        emit Approval(owner, spender, value);
     }
 
     function _transfer(address from, address to, uint256 value) private {

@@ -1,0 +1,64 @@
+/**
+ * Members that the requests of several chat protocols have: one bound each, and the same words in
+ * the document. A protocol that says more of one describes it again.
+ */
+import { z } from 'zod';
+
+/** Of the name of a model with its suffixes. */
+export const MAX_MODEL_CHARACTERS = 2_048;
+export const MAX_STOPS = 4;
+
+export const flag = z.boolean().nullish();
+export const count = z.int().min(0).nullish();
+export const probability = z.number().min(0).max(1).nullish();
+export const penalty = z.number().min(-2).max(2).nullish();
+
+export const modelName = z
+  .string()
+  .min(1)
+  .max(MAX_MODEL_CHARACTERS)
+  .describe(
+    'Id of a model, a trait such as `default`, or a compatibility name; `:parameter=value` after it sets service parameters.',
+  );
+
+export const isStream = flag.describe(
+  'Whether the answer comes as server-sent events while it is written. Default false.',
+);
+
+export const temperature = z
+  .number()
+  .min(0)
+  .max(2)
+  .nullish()
+  .describe("0 to 2: higher is more random. Default: the model's.");
+
+export const topP = probability.describe(
+  '0 to 1: picks among the likeliest tokens that together have this probability.',
+);
+
+export const topK = count.describe(
+  'Picks among this many likeliest tokens; 0 leaves the number open.',
+);
+
+export const presencePenalty = penalty.describe(
+  '-2 to 2: above 0 makes words that have come at all less likely. Default 0.',
+);
+
+export const frequencyPenalty = penalty.describe(
+  '-2 to 2: above 0 makes words less likely the more often they have come. Default 0.',
+);
+
+export const stopTexts = z
+  .union([z.string(), z.array(z.string()).max(MAX_STOPS)], 'Expected a string or a list of strings')
+  .nullish();
+
+export const parallelToolCalls = flag.describe(
+  "Whether one answer may hold several calls. Default: the model's, usually true.",
+);
+
+export const promptCacheKey = z
+  .string()
+  .nullish()
+  .describe(
+    'Requests with the same key go to the same replica, whose cache then knows their beginning.',
+  );
