@@ -183,6 +183,9 @@ is right. The server loads it at its next start.`,
   },
 };
 
+/** Some seconds: whoever waits at a machine without internet is told soon. */
+const TRIES_WITHOUT_A_BYTE = 4;
+
 async function fetchModel(
   invocation: Invocation,
   config: Config,
@@ -193,7 +196,8 @@ async function fetchModel(
   const { downloads, viewOf, onRetry } = fetchWith(invocation, config);
   const view = viewOf(model.title);
   const file = { ...model.file, url: modelUrl(model.file.url, downloads) };
-  const parts = { file, path, clock: systemClock(), log: silentLog, onRetry };
+  const maxTries = TRIES_WITHOUT_A_BYTE;
+  const parts = { file, path, clock: systemClock(), log: silentLog, onRetry, maxTries };
   try {
     await stoppable(console, (signal) =>
       throughProxy(downloads, (dispatcher) =>

@@ -109,7 +109,8 @@ async function answer(run: EmbedRun, batches: readonly EmbeddedBatch[]): Promise
   const { parts, context, request, model, price, sale } = run;
   const joined = joinEmbeddings(batches.map((batch) => batch.embeddings));
   const vectors = await written(joined, request, parts.clock);
-  const promptTokens = Math.min(joined.promptTokens ?? tokensOf(request), run.tokensBound);
+  const told = toldTokens(joined, request);
+  const promptTokens = Math.min(told ?? tokensOf(request), run.tokensBound);
   const attempts = batches.reduce((sum, batch) => sum + batch.answer.attempts, 0);
   const costNano = chargeFor({ promptTokens }, price);
   const first = batches[0]?.answer;
@@ -119,7 +120,7 @@ async function answer(run: EmbedRun, batches: readonly EmbeddedBatch[]): Promise
       costNano,
       status: 'completed',
       tokens: { ...NO_TOKENS, prompt: promptTokens },
-      countedBy: joined.promptTokens === undefined ? 'bytes' : 'engine',
+      countedBy: told === undefined ? 'bytes' : 'engine',
       attempts,
       extras: batches.length > 1 ? { engine_calls: batches.length } : {},
       ...(first === undefined
@@ -154,6 +155,14 @@ async function written(
     sliceEndMs = clock.monotonicMs() + SLICE_MS;
   }
   return pieces;
+}
+
+/** What the engine says it read; less than a token of each input is what some say that do not count. */
+function toldTokens(
+  { promptTokens }: EngineEmbeddings,
+  { inputs }: EmbeddingsRequest,
+): number | undefined {
+  return (promptTokens ?? 0) < inputs.length ? undefined : promptTokens;
 }
 
 /** A fair count where an engine gives none: ids are exact, text is prose. */

@@ -20,6 +20,7 @@
  * 503 with `Retry-After`, and stops working on a request whose connection closes.
  */
 import type { Cancelling } from '../core/cancellation.ts';
+import type { AnsweredHeaders } from '../net/header-text.ts';
 import type { BreakerState } from '../net/circuit-breaker.ts';
 import type { StreamedBody, TimeLimits } from '../net/upstream-pool.ts';
 
@@ -114,7 +115,7 @@ export interface EngineCall {
 
 export interface EngineHead {
   readonly status: number;
-  readonly headers: Readonly<Record<string, string | string[] | undefined>>;
+  readonly headers: AnsweredHeaders;
   readonly replica: Replica;
   /** 1 when the first try answered. */
   readonly attempts: number;

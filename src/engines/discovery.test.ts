@@ -147,6 +147,35 @@ suite('engines on local ports', () => {
       ]);
     });
 
+    test('an engine that is slow to answer is there for whoever waits', async () => {
+      const answer = JSON.stringify(listOf({ id: 'm' }));
+      const server = createServer((_request, response) => {
+        response.writeHead(200, { 'content-type': 'application/json' });
+        setTimeout(() => response.end(answer), 700);
+      });
+      const target = { engine: 'vllm', origin: await listen(server) } as const;
+      assert.deepEqual(await discoverEngines([target]), []);
+      assert.equal((await discoverEngines([target], 5_000)).length, 1);
+    });
+
+    test('a window that is no number of tokens is as good as none', async () => {
+      const wrong = [0, -1, 1.5, 1e300, '8192', null];
+      const origin = await jsonServer({
+        '/v1/models': listOf(
+          ...wrong.map((window, at) => ({
+            id: `m${at}`,
+            max_model_len: window,
+            meta: { n_ctx: window, n_ctx_train: 4_096 },
+          })),
+        ),
+      });
+      const [found] = await discover('vllm', origin);
+      assert.deepEqual(
+        found!.models.map(({ context }) => context),
+        wrong.map(() => 4_096),
+      );
+    });
+
     test('vLLM, and an engine of the same protocol without extras', async () => {
       const vllm = await jsonServer({
         '/v1/models': listOf({ id: 'm', max_model_len: 32_768 }, { id: 'x'.repeat(10_000) }),

@@ -31,8 +31,10 @@ export const USUAL_TARGETS: readonly ProbeTarget[] = [
   { engine: 'vllm', origin: 'http://127.0.0.1:8000' },
 ];
 
-/** Each port must answer within this, so that a start is never held up. */
-const PROBE_LIMIT_MS = 500;
+/** Each question must be answered within this, so that a start is never held up. */
+const START_LIMIT_MS = 500;
+/** In the background: an engine that works is slower to answer, and it is still there. */
+export const LOOK_LIMIT_MS = 5_000;
 const MAX_ANSWER_BYTES = 4 * 1024 * 1024;
 /** What is read of an answer of no interest, so that its connection ends in order. */
 const MAX_IGNORED_BYTES = 16 * 1024;
@@ -44,16 +46,17 @@ const MAX_ID_CHARACTERS = 256;
 const USUAL_EMBEDDING_TOKENS = 8_192;
 const EMBEDDING_NAME = /embed|bge-|minilm|e5-|gte-/i;
 
+/** What engines say of a window; anything but a number of tokens is as good as nothing. */
+const Tokens = z.int().min(1).optional().catch(undefined);
+
 const ModelList = z.object({
   object: z.literal('list'),
   data: z.array(
     z.looseObject({
       id: z.string().min(1),
       object: z.literal('model'),
-      max_model_len: z.number().nullish(),
-      meta: z
-        .looseObject({ n_ctx: z.number().nullish(), n_ctx_train: z.number().nullish() })
-        .nullish(),
+      max_model_len: Tokens,
+      meta: z.looseObject({ n_ctx: Tokens, n_ctx_train: Tokens }).nullish(),
     }),
   ),
 });
@@ -62,8 +65,8 @@ const LmStudioList = z.object({
     z.looseObject({
       id: z.string(),
       type: z.string().optional(),
-      max_context_length: z.number().optional(),
-      loaded_context_length: z.number().optional(),
+      max_context_length: Tokens,
+      loaded_context_length: Tokens,
       capabilities: z.array(z.string()).optional(),
     }),
   ),
@@ -75,27 +78,31 @@ const OllamaShow = z.looseObject({
   parameters: z.string().optional(),
 });
 const LlamaProps = z.looseObject({
-  default_generation_settings: z.looseObject({ n_ctx: z.number().optional() }).optional(),
+  default_generation_settings: z.looseObject({ n_ctx: Tokens }).optional(),
   modalities: z.record(z.string(), z.unknown()).optional(),
 });
 
-/** The engines that answer now. Never throws; takes at most about a second. */
+/** The engines that answer now, each of two questions within `limitMs`. Never throws. */
 export async function discoverEngines(
   targets: readonly ProbeTarget[] = USUAL_TARGETS,
+  limitMs = START_LIMIT_MS,
 ): Promise<FoundEngine[]> {
-  const found = await Promise.all(targets.map(probe));
+  const found = await Promise.all(targets.map((target) => probe(target, limitMs)));
   return found.filter((engine) => engine !== undefined);
 }
 
-async function probe({ engine, origin }: ProbeTarget): Promise<FoundEngine | undefined> {
-  const signal = AbortSignal.timeout(PROBE_LIMIT_MS);
+async function probe(
+  { engine, origin }: ProbeTarget,
+  limitMs: number,
+): Promise<FoundEngine | undefined> {
+  const signal = AbortSignal.timeout(limitMs);
   const list = await askFor(ModelList, `${origin}/v1/models`, signal);
   if (list === undefined) return undefined;
   const named = list.data.filter(({ id }) => id.length <= MAX_ID_CHARACTERS);
   const ids = named.map((model) => model.id);
-  const details = await DETAILS[engine](origin, ids, AbortSignal.timeout(PROBE_LIMIT_MS));
+  const details = await DETAILS[engine](origin, ids, AbortSignal.timeout(limitMs));
   const models = named.map(({ id, max_model_len, meta }) => {
-    const listed = max_model_len ?? meta?.n_ctx ?? meta?.n_ctx_train ?? undefined;
+    const listed = max_model_len ?? meta?.n_ctx ?? meta?.n_ctx_train;
     const { contextTokens = listed, ...known } = details.get(id) ?? {};
     return offered(engine, id, { ...known, contextTokens });
   });
@@ -158,8 +165,7 @@ const DETAILS: Readonly<Record<LocalEngine, AskDetails>> = {
         const set = /^num_ctx\s+(\d+)/m.exec(parameters)?.[1];
         const known = Object.entries(model_info);
         const [, length] = known.find(([key]) => key.endsWith('.context_length')) ?? [];
-        const context = set === undefined ? length : Number(set);
-        const contextTokens = typeof context === 'number' ? context : undefined;
+        const contextTokens = Tokens.parse(set === undefined ? length : Number(set));
         const isEmbedding = capabilities?.includes('embedding');
         return [model, { contextTokens, capabilities, isEmbedding }];
       }),

@@ -6,19 +6,13 @@
  * with each head); the outcome comes exactly once; whatever was taken (slot, ticket, queue place,
  * timer, listener) is given back before or with the outcome.
  */
-import type { IncomingHttpHeaders } from 'node:http';
 import type { Clock } from '../core/clock.ts';
 import type { Ids } from '../core/ids.ts';
 import type { InFlight, Placed } from '../core/in-flight.ts';
-import type { Ticket } from '../net/circuit-breaker.ts';
 import { MAX_STALE_RETRIES } from '../net/connector.ts';
-import { backoffMs, retryAfterMs } from '../net/retry.ts';
-import {
-  Exchange,
-  type StreamedBody,
-  type UpstreamFailureKind,
-  type UpstreamRequest,
-} from '../net/upstream-pool.ts';
+import { backoffMs } from '../net/retry.ts';
+import type { StreamedBody } from '../net/upstream-pool.ts';
+import { Attempt, type AttemptOwner } from './attempt.ts';
 import type {
   EngineAnswer,
   EngineFailure,
@@ -37,7 +31,7 @@ import {
   Target,
   type Waiter,
 } from './engine-state.ts';
-import { GARBAGE, outweighs, type Verdict, verdictOfFailure, verdictOfStatus } from './verdict.ts';
+import { GARBAGE, outweighs, type Verdict, verdictOfFailure } from './verdict.ts';
 
 /** Tries on one replica; with more replicas each gets one, up to the larger bound. */
 const MIN_ATTEMPTS = 3;
@@ -48,8 +42,6 @@ const MAX_RETRY_AFTER_MS = 5_000;
 const QUEUE_MS = 30_000;
 /** Bodies that are written anew: engines name one parameter that they refuse at a time. */
 const MAX_AMENDMENTS = 4;
-/** Of a refusal's body: enough for any error object, too little to hurt. */
-const MAX_ERROR_BODY_BYTES = 64 * 1024;
 
 /** What all runs share. */
 export interface RunContext {
@@ -60,7 +52,7 @@ export interface RunContext {
   router: Router;
 }
 
-export class EngineRun implements Waiter, Chooser, Placed {
+export class EngineRun implements AttemptOwner, Waiter, Chooser, Placed {
   place = -1;
   /** Never rejects, except with an error that the sink itself threw. */
   readonly outcome: Promise<EngineOutcome>;
@@ -200,7 +192,8 @@ export class EngineRun implements Waiter, Chooser, Placed {
       limits = { ...limits, totalMs: leftMs };
     }
     if (this.#bodyReplica !== replica && this.#call.buildBody !== undefined) {
-      this.#body = this.#call.buildBody(replica) ?? null;
+      this.#body = this.#build(replica) ?? null;
+      if (this.#isEnded) return;
       this.#bodyReplica = replica;
     }
     this.#attempts += 1;
@@ -213,6 +206,15 @@ export class EngineRun implements Waiter, Chooser, Placed {
     engine.pool.dispatch(this.#attempt);
   }
 
+  #build(replica: Replica, refusal?: EngineFailure): Buffer | StreamedBody | undefined {
+    try {
+      return this.#call.buildBody?.(replica, refusal);
+    } catch (error) {
+      this.#crash(error); // a bug in the flow ends the call, as one in the sink
+      return undefined;
+    }
+  }
+
   #headersFor(engine: EngineState): readonly string[] {
     const { contentType } = this.#call;
     const own = contentType === undefined ? [] : ['content-type', contentType];
@@ -221,7 +223,6 @@ export class EngineRun implements Waiter, Chooser, Placed {
 
   // Called by the attempt from here on.
 
-  /** The first byte of a success is here, or its end if it has no bytes. */
   answered({ status, headers, target }: Attempt): void {
     this.#bytes = 0;
     this.#chunks = [];
@@ -254,15 +255,18 @@ export class EngineRun implements Waiter, Chooser, Placed {
     this.#attempt = null;
     const call = this.#call;
     const isTaken = this.#sink !== null || call.isUsable === undefined;
-    const usable = isTaken || call.isUsable(this.#wholeBody());
+    const crash = (error: unknown): void => {
+      attempt.target.state.cancel(attempt.ticket);
+      this.#crash(error);
+    };
+    let usable;
+    try {
+      usable = isTaken || call.isUsable(this.#wholeBody());
+    } catch (error) {
+      return crash(error);
+    }
     if (typeof usable === 'boolean') return this.#judged(attempt, usable);
-    usable.then(
-      (verdict) => this.#judged(attempt, verdict),
-      (error: unknown) => {
-        attempt.target.state.cancel(attempt.ticket);
-        this.#crash(error);
-      },
-    );
+    usable.then((verdict) => this.#judged(attempt, verdict), crash);
   }
 
   #judged(attempt: Attempt, isUsable: boolean): void {
@@ -303,7 +307,7 @@ export class EngineRun implements Waiter, Chooser, Placed {
   #isAmended(refusal: EngineFailure, replica: Replica): boolean {
     if (this.#call.canAmend !== true || this.#amendments >= MAX_AMENDMENTS) return false;
     this.#amendments += 1;
-    const body = this.#call.buildBody?.(replica, refusal);
+    const body = this.#build(replica, refusal);
     if (body === undefined) return false;
     this.#body = body;
     this.#bodyReplica = replica;
@@ -375,108 +379,4 @@ export class EngineRun implements Waiter, Chooser, Placed {
     this.#context.running.delete(this);
     this.#done.resolve(outcome);
   }
-}
-
-const NO_HEADERS: IncomingHttpHeaders = {};
-
-/**
- * One try on one replica: reads the head, keeps a refusal's body (bounded), passes a success on,
- * and ends with exactly one report to its run. It holds one slot of its engine until the
- * connection is free again.
- */
-class Attempt extends Exchange {
-  readonly target: Target;
-  readonly ticket: Ticket;
-  status = 0;
-  headers = NO_HEADERS;
-  readonly #run: EngineRun;
-  readonly #call: WholeCall;
-  #isSuccess = false;
-  #hasAnswered = false;
-  #errorChunks: Buffer[] | null = null;
-  #errorBytes = 0;
-
-  constructor(run: EngineRun, target: Target, request: UpstreamRequest, call: WholeCall) {
-    super(target.engine.pool, request);
-    this.#run = run;
-    this.#call = call;
-    this.target = target;
-    this.ticket = target.state.begin();
-  }
-
-  protected override onHead(status: number, headers: IncomingHttpHeaders): void {
-    this.status = status;
-    this.headers = headers;
-    this.#isSuccess = status < 300;
-    if (!this.#isSuccess) return;
-    const complaint = complaintAbout(headers, this.#call.accept);
-    if (complaint !== null) this.fail('garbage', complaint);
-  }
-
-  protected override onData(chunk: Buffer): void {
-    if (!this.#isSuccess) return this.#keepError(chunk);
-    if (!this.#hasAnswered) {
-      this.#hasAnswered = true;
-      this.#run.answered(this);
-    }
-    this.#run.take(this, chunk);
-  }
-
-  protected override onEnd(): void {
-    if (!this.#isSuccess) {
-      return this.#run.failed(this, this.#verdict, `HTTP ${this.status}`);
-    }
-    if (!this.#hasAnswered) this.#run.answered(this);
-    this.#run.succeeded(this);
-  }
-
-  protected override onFailure(kind: UpstreamFailureKind, message: string): void {
-    if (kind === 'stale') return this.#run.wentStale(this);
-    const isAnswer = this.status >= 300 && kind !== 'aborted';
-    const verdict = isAnswer ? this.#verdict : verdictOfFailure(kind);
-    this.#run.failed(this, verdict, message, kind !== 'connect');
-  }
-
-  protected override onReleased(): void {
-    this.target.engine.freeSlot();
-  }
-
-  /** Of a head that is no success. */
-  get #verdict(): Verdict {
-    return verdictOfStatus(this.status, this.#call.mayLackPath);
-  }
-
-  /** The body of an answer that is no success, as far as it was kept. */
-  refusal(): Buffer | null {
-    if (this.status < 300) return null;
-    const size = Math.min(this.#errorBytes, MAX_ERROR_BODY_BYTES);
-    return Buffer.concat(this.#errorChunks ?? [], size);
-  }
-
-  /** The pause that an answer that is no success asks for. */
-  retryAfterMs(clock: Clock): number | null {
-    if (this.status < 300) return null;
-    return retryAfterMs(this.headers['retry-after'], clock.nowMs());
-  }
-
-  #keepError(chunk: Buffer): void {
-    (this.#errorChunks ??= []).push(chunk);
-    this.#errorBytes += chunk.length;
-    if (this.#errorBytes > MAX_ERROR_BODY_BYTES) this.fail('cut', `HTTP ${this.status}`);
-  }
-}
-
-/** Why a 2xx head cannot be what was asked for, or null when it can. */
-function complaintAbout(
-  headers: IncomingHttpHeaders,
-  accept: readonly string[] | undefined,
-): string | null {
-  const encoding = headers['content-encoding'];
-  if (encoding !== undefined && encoding !== 'identity') {
-    return `The engine answered in the encoding "${encoding}", which was not asked for`;
-  }
-  const type = headers['content-type'];
-  if (accept === undefined || type === undefined) return null;
-  for (const start of accept) if (type.startsWith(start)) return null;
-  return `The engine answered with the content type "${type}"`;
 }

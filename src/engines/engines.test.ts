@@ -333,6 +333,41 @@ test('an engine killed before the first byte fails over', async (t) => {
   assert.equal(outcome.replica.engine, 'b');
 });
 
+test('a header that an engine sends twice is read, and ends no call in silence', async (t) => {
+  const upstream = await upstreamFor(t);
+  const engines = enginesFor(t, [engine('a', upstream.url)]);
+  const answer = (status: number, headers: Record<string, string[]>) => {
+    upstream.script.push({
+      kind: 'own',
+      answer: (response) => response.writeHead(status, headers).end('{}'),
+    });
+  };
+  answer(200, { 'content-type': ['application/json', 'application/json'] });
+  assert.equal((await engines.collect(callTo(ON_A, { accept: ['application/json'] }))).ok, true);
+  answer(429, { 'retry-after': ['60', '60'] });
+  const refused = await engines.collect(callTo(ON_A, { maxAttempts: 1 }));
+  assert.equal(failureOf(refused).reason, 'overloaded');
+});
+
+test('a bug in what a flow hands in ends its call', async (t) => {
+  const upstream = await upstreamFor(t);
+  const engines = enginesFor(t, [engine('a', upstream.url)]);
+  const bug = (): never => {
+    throw new Error('a bug');
+  };
+  const ends = async (more: object) =>
+    assert.rejects(engines.collect({ ...callTo(ON_A), ...more }), /a bug/);
+  await ends({ isUsable: bug });
+  await ends({ buildBody: bug });
+  upstream.script.push({ kind: 'status', status: 400 });
+  const buildBody = (_replica: Replica, refusal?: object) => {
+    return refusal === undefined ? Buffer.from('{}') : bug();
+  };
+  await ends({ canAmend: true, buildBody });
+  assert.equal(engines.running, 0);
+  assert.equal(engines.replicaStatus(ON_A)[0]!.inFlight, 0);
+});
+
 test('a whole answer that breaks half-way or is garbage is had elsewhere', async (t) => {
   const [a, b] = [await upstreamFor(t), await upstreamFor(t)];
   a.script.push({ kind: 'stream', chunks: 5, cutAfter: 2 }, { kind: 'half-json' });

@@ -157,9 +157,9 @@ export class Engines {
   }
 
   /** Asks an engine for its models (`GET /models`). Never throws. */
-  async probe(engineId: string, signal?: AbortSignal): Promise<ProbeResult> {
+  async probe(engineId: string): Promise<ProbeResult> {
     const engine = this.#engines.get(engineId);
-    if (engine !== undefined) return probeEngine(engine, this.#options.clock, signal);
+    if (engine !== undefined) return probeEngine(engine, this.#options.clock);
     const message = `There is no engine "${engineId}"`;
     return { ok: false, latencyMs: 0, reason: 'unknown-engine', status: null, message };
   }

@@ -8,7 +8,7 @@
 import type { DiscoveredModel, ModelOutage } from '../catalog/catalog.ts';
 import { MINUTE_MS, SECOND_MS } from '../core/clock.ts';
 import { reasonOf } from '../core/log.ts';
-import { type FoundEngine, discoverEngines, probeTargets } from './discovery.ts';
+import { type FoundEngine, LOOK_LIMIT_MS, discoverEngines, probeTargets } from './discovery.ts';
 import type { EngineSettings } from './engines.ts';
 import { LlamaEngine } from './llama/llama-engine.ts';
 import {
@@ -110,7 +110,7 @@ export class LocalEngines implements LocalEngineSource {
     await looking;
     if (discovery.enabled) {
       const everyMs = discovery.everySeconds * SECOND_MS;
-      this.#stopLooking = this.#parts.clock.every(everyMs, () => void this.#look());
+      this.#stopLooking = this.#parts.clock.every(everyMs, () => void this.#look(LOOK_LIMIT_MS));
     }
     if (this.#llama !== undefined) void this.#fillLibrary(this.#llama);
     void this.#media.start().then(() => {
@@ -182,8 +182,9 @@ export class LocalEngines implements LocalEngineSource {
     await Promise.all([this.#llama?.stop(), this.#sentences?.close(), this.#media.stop()]);
   }
 
-  async #look(): Promise<void> {
-    const found = await discoverEngines(probeTargets(this.#parts.config.discovery.urls));
+  async #look(limitMs?: number): Promise<void> {
+    const { urls } = this.#parts.config.discovery;
+    const found = await discoverEngines(probeTargets(urls), limitMs);
     for (const { engine, models } of found) {
       if (this.#found.some((known) => known.engine === engine)) continue;
       this.#parts.log.info({ engine, models: models.length }, 'Found an engine on this machine');

@@ -16,11 +16,7 @@ const ModelList = z.looseObject({ data: z.array(z.unknown()) });
 const ModelEntry = z.looseObject({ id: z.string() });
 
 /** Never rejects. */
-export async function probeEngine(
-  engine: EngineState,
-  clock: Clock,
-  signal: AbortSignal | undefined,
-): Promise<ProbeResult> {
+export async function probeEngine(engine: EngineState, clock: Clock): Promise<ProbeResult> {
   const startedMs = clock.monotonicMs();
   const request = {
     method: 'GET',
@@ -30,7 +26,7 @@ export async function probeEngine(
     limits: LIMITS,
     maxResponseBytes: MAX_LIST_BYTES,
   } as const;
-  const answer = await fetchWhole(engine.pool, request, signal);
+  const answer = await fetchWhole(engine.pool, request);
   const latencyMs = clock.monotonicMs() - startedMs;
   if (answer.ok) return resultOf(answer.status, answer.body, latencyMs);
   const { reason } = verdictOfFailure(answer.kind);

@@ -105,8 +105,9 @@ async function moderate(parts: ModerationsParts, context: RequestContext): Promi
     });
     if (!answer.ok) throw engineFault(answer, model.id);
     if (read === undefined) throw new Error('A usable answer was read');
-    const { results, promptTokens: told } = read;
-    const isTold = told !== undefined && told <= mostTokens;
+    const { results, promptTokens: told = 0 } = read;
+    // Some that do not count say a zero.
+    const isTold = told > 0 && told <= mostTokens;
     const promptTokens = isTold ? told : aboutTokens;
     const replica = answer.replica.engine;
     const { attempts, firstByteMs: firstTokenMs } = answer;

@@ -13,6 +13,7 @@ import { buildConnector, Client, type Dispatcher } from 'undici';
 import { Fault } from '../core/faults.ts';
 import { addressRule, type AddressRule } from './guard-address.ts';
 import { ACCEPTED_ENCODINGS, drainBody, type Sink, tooLarge } from './guard-body.ts';
+import { headerText } from './header-text.ts';
 import { type GuardedUrl, parseGuardedUrl, unsafe } from './guard-url.ts';
 
 /** Every address of a name, as text; rejects or gives none when the name does not exist. */
@@ -168,7 +169,7 @@ export class Guard {
       const hop = await this.#follow(url, wanted, signal);
       const take = async (): Promise<StreamedHead> => {
         const head = readHead(hop.response, hop.url, wanted);
-        const encoding = headerOf(hop.response, 'content-encoding');
+        const encoding = headerText(hop.response.headers, 'content-encoding');
         const sizeBytes = await drainBody(hop.response.body, encoding, sink, { maxBytes, signal });
         return { ...head, sizeBytes };
       };
@@ -228,7 +229,7 @@ export class Guard {
       const hop = await request(target, headersFor(wanted, this.#userAgent), signal);
       const { response } = hop;
       const isRedirect = REDIRECTS.has(response.statusCode);
-      const location = isRedirect ? headerOf(response, 'location') : undefined;
+      const location = isRedirect ? headerText(response.headers, 'location') : undefined;
       if (location === undefined) return { ...hop, url: target.url };
       await hop.client.destroy();
       const { maxRedirects } = wanted;
@@ -372,10 +373,10 @@ function readHead(response: Dispatcher.ResponseData, url: URL, wanted: FetchOpti
   if (response.statusCode !== 200) {
     throw new Fault('FETCH_FAILED', { message: `The URL answered with ${response.statusCode}` });
   }
-  if (Number(headerOf(response, 'content-length') ?? 0) > wanted.maxBytes) {
+  if (Number(headerText(response.headers, 'content-length') ?? 0) > wanted.maxBytes) {
     throw tooLarge(wanted.maxBytes);
   }
-  const contentType = headerOf(response, 'content-type') ?? '';
+  const contentType = headerText(response.headers, 'content-type') ?? '';
   const mediaType = /^[\w!#$&^.+-]+\/[\w!#$&^.+-]+/.exec(contentType)?.[0].toLowerCase() ?? '';
   if (wanted.accept !== undefined && !isWelcome(mediaType, wanted.accept)) {
     throw new Fault('FETCH_FAILED', {
@@ -393,11 +394,6 @@ function isWelcome(mediaType: string, accept: readonly string[]): boolean {
   return accept.some((type) =>
     type.endsWith('/*') ? mediaType.startsWith(type.slice(0, -1)) : type === mediaType,
   );
-}
-
-function headerOf(response: Dispatcher.ResponseData, name: string): string | undefined {
-  const value = response.headers[name];
-  return Array.isArray(value) ? value.join(', ') : value;
 }
 
 function absolute(location: string, base: URL): string {

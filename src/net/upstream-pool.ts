@@ -8,12 +8,12 @@
  * It does not retry, and it does not know what is fetched: it names the way an exchange failed.
  * Callers bound how many run at once.
  */
-import type { IncomingHttpHeaders } from 'node:http';
 import { Readable } from 'node:stream';
 import { Pool } from 'undici';
 import type { Dispatcher } from 'undici';
 import type { Clock } from '../core/clock.ts';
 import { InFlight, type Placed } from '../core/in-flight.ts';
+import type { AnsweredHeaders } from './header-text.ts';
 import { BodyPieces, Connector, LARGE_REQUEST_BYTES } from './connector.ts';
 import { parseUpstreamUrl } from '../core/upstream-url.ts';
 
@@ -217,7 +217,7 @@ export abstract class Exchange implements Dispatcher.DispatchHandler, Placed {
     this.#markMs = this.#startedMs;
   }
 
-  protected abstract onHead(status: number, headers: IncomingHttpHeaders): void;
+  protected abstract onHead(status: number, headers: AnsweredHeaders): void;
   protected abstract onData(chunk: Buffer): void;
   protected abstract onEnd(): void;
   /** `message` is for the log; it can hold addresses, so it is never shown to a caller. */
@@ -313,7 +313,7 @@ export abstract class Exchange implements Dispatcher.DispatchHandler, Placed {
   onResponseStart(
     _controller: Dispatcher.DispatchController,
     status: number,
-    headers: IncomingHttpHeaders,
+    headers: AnsweredHeaders,
   ): void {
     if (this.#phase === 'ended' || status < 200) return;
     const declaredBytes = Number(headers['content-length'] ?? 0);
@@ -390,16 +390,8 @@ export type Fetched =
     };
 
 /** Takes a whole answer of any status. Never rejects. */
-export function fetchWhole(
-  pool: UpstreamPool,
-  request: UpstreamRequest,
-  signal?: AbortSignal,
-): Promise<Fetched> {
-  return new Promise((resolve) => {
-    const exchange = new WholeExchange(pool, request, resolve);
-    signal?.addEventListener('abort', () => exchange.abort(), { once: true });
-    pool.dispatch(exchange);
-  });
+export function fetchWhole(pool: UpstreamPool, request: UpstreamRequest): Promise<Fetched> {
+  return new Promise((resolve) => pool.dispatch(new WholeExchange(pool, request, resolve)));
 }
 
 class WholeExchange extends Exchange {

@@ -32,7 +32,8 @@ const DEFAULT_MAX_DOCUMENTS = 1_000;
 const DOCUMENTS_PER_SEARCH = 100;
 /** Marks that a model puts around a pair. */
 const FRAME_TOKENS = 16;
-const MAX_RESPONSE_BYTES = 8 * 1024 * 1024;
+const MIN_RESPONSE_BYTES = 8 * 1024 * 1024;
+const MAX_RESPONSE_BYTES = 256 * 1024 * 1024;
 /** Engines that repeat the documents, asked or not. */
 const RESPONSE_BYTES_PER_TEXT_BYTE = 6;
 const TIME_LIMITS = { firstByteMs: 600_000 };
@@ -103,8 +104,10 @@ async function rerank(parts: RerankParts, context: RequestContext): Promise<void
   const terms = { kind: 'rerank', bounds: { minNano: maxNano, maxNano } };
   await sellWork(parts, context, found, terms, async (held) => {
     const { answer, read } = await rank(parts, context, order, held);
-    const isTold = read.tokens !== undefined && read.tokens <= order.mostTokens;
-    const promptTokens = isTold ? (read.tokens ?? 0) : tokensAbout(order.textBytes);
+    const { tokens: told = 0 } = read;
+    // Some that do not count say a zero.
+    const isTold = told > 0 && told <= order.mostTokens;
+    const promptTokens = isTold ? told : tokensAbout(order.textBytes);
     const replica = answer.replica.engine;
     const { attempts, firstByteMs: firstTokenMs } = answer;
     const outcome = {
@@ -172,7 +175,10 @@ async function rank(
     mayLackPath: true,
     caller: context.caller.accountId,
     signal,
-    maxResponseBytes: MAX_RESPONSE_BYTES + textBytes * RESPONSE_BYTES_PER_TEXT_BYTE,
+    maxResponseBytes: Math.min(
+      MAX_RESPONSE_BYTES,
+      MIN_RESPONSE_BYTES + textBytes * RESPONSE_BYTES_PER_TEXT_BYTE,
+    ),
     timeLimits: TIME_LIMITS,
     accept: ANSWER_TYPES,
     isUsable: async (body) => {

@@ -6,12 +6,12 @@
  * No failure carries an address. It does not read JSON.
  */
 import type { Cancelling } from '../core/cancellation.ts';
-import type { IncomingHttpHeaders } from 'node:http';
 import { unescape } from 'node:querystring';
 import { Readable } from 'node:stream';
 import { createGunzip, type Gunzip } from 'node:zlib';
 import type { Clock } from '../core/clock.ts';
 import { MAX_STALE_RETRIES } from '../net/connector.ts';
+import { type AnsweredHeaders, headerText } from '../net/header-text.ts';
 import {
   Exchange,
   type TimeLimits,
@@ -215,9 +215,9 @@ class NodeExchange extends Exchange {
     this.#startedMs = node.pool.clock.monotonicMs();
   }
 
-  protected override onHead(status: number, headers: IncomingHttpHeaders): void {
+  protected override onHead(status: number, headers: AnsweredHeaders): void {
     this.#status = status;
-    const encoding = headers['content-encoding']?.trim().toLowerCase() ?? '';
+    const encoding = headerText(headers, 'content-encoding')?.trim().toLowerCase() ?? '';
     if (encoding === 'gzip' || encoding === 'x-gzip') this.#openGunzip();
     else if (encoding !== '' && encoding !== 'identity') this.#stop('closed');
   }

@@ -137,7 +137,7 @@ function openVideo(shared: FeatureParts, media: () => Promise<Media>): Video {
   return new Video({
     store: stores.store,
     engines: new VideosClient(engines, (modelId) => catalog.get(modelId)?.replicas ?? NO_REPLICAS),
-    checkFilm: filmCheck(catalog, media),
+    checkFilm: filmCheck(media),
     money: videoMoney(sales),
     folder: join(dataFolder, 'media'),
     ...bounds,

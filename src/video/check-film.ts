@@ -2,11 +2,10 @@
  * A film is looked at before it is sold: it decodes to its end, and has about the ordered length,
  * size, shape and sound. What an engine says of its work is no proof of it.
  *
- * The order is read from the request as the engine got it, in which everything that the price
- * depends on was checked. What was not ordered is not asked for: a piece has any length, a film
+ * The order is read from the job: from the request as the engine got it, in which everything that
+ * the price depends on was checked, and never from the catalogue of today. What was not ordered is not asked for: a piece has any length, a film
  * that follows its source the shape of that.
  */
-import type { Catalog } from '../catalog/catalog.ts';
 import type { Media } from '../engines/media/media.ts';
 import { Fault } from '../core/faults.ts';
 import type { VideoJob } from './job.ts';
@@ -60,13 +59,13 @@ interface Order {
 }
 
 /** The check as the video jobs want it. */
-export function filmCheck(catalog: Catalog, openMedia: () => Promise<Media>): CheckFilm {
+export function filmCheck(openMedia: () => Promise<Media>): CheckFilm {
   return async ({ job, path, sourcePath }, signal) => {
     const media = await openMedia();
     try {
       const order =
         job.request['upscale_factor'] === undefined || sourcePath === undefined
-          ? orderOf(job, catalog.get(job.modelId)?.video?.audio ?? false)
+          ? orderOf(job)
           : await upscaleOrder(media, job, sourcePath, signal);
       const longest = Number.isFinite(order.maxSeconds) ? order.maxSeconds : LONGEST_SECONDS;
       const film = await media.checkFilm(path, longest, { signal });
@@ -84,7 +83,7 @@ export function filmCheck(catalog: Catalog, openMedia: () => Promise<Media>): Ch
   };
 }
 
-function orderOf({ request, inputs }: VideoJob, makesSound: boolean): Order {
+function orderOf({ request, inputs, hasSound }: VideoJob): Order {
   const seconds = Number(request['seconds'] ?? 0);
   const [, width, height] = /^(\d+)x(\d+)$/.exec(String(request['size'])) ?? [];
   const size = width === undefined ? undefined : { width: Number(width), height: Number(height) };
@@ -99,7 +98,7 @@ function orderOf({ request, inputs }: VideoJob, makesSound: boolean): Order {
     minFrames: seconds * MIN_LENGTH_SHARE * MIN_FRAMES_PER_SECOND,
     size,
     isShaped: request['aspect_ratio'] !== undefined && !isFollowing,
-    hasSound: makesSound && request['audio'] !== false,
+    hasSound,
   };
 }
 

@@ -116,6 +116,8 @@ const Columns = z.object({
   mediaUntilMs: Count,
   hasMedia: z.bigint().transform((value) => value === 1n),
   downloadHash: z.string().nullable(),
+  /** The price is that of a film with sound. */
+  hasSound: z.bigint().transform((value) => value === 1n),
   webhookUrl: z.string(),
   webhookAttempts: Count,
   /** What the request was tagged with. */
@@ -148,6 +150,7 @@ export interface NewJob extends Pick<
   readonly inputs: readonly JobInput[];
   readonly inputBytes: number;
   readonly downloadHash: string | null;
+  readonly hasSound?: boolean;
   readonly tags?: VideoJob['tags'];
 }
 

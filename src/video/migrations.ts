@@ -73,4 +73,9 @@ UPDATE video_job SET failure = '{"code":"CONTENT_POLICY_VIOLATION","message":"Th
     id: 'video-0004',
     up: 'ALTER TABLE video_job ADD COLUMN tags TEXT',
   },
+  {
+    // Whether the price is that of a film with sound; of jobs from before nobody knows.
+    id: 'video-0005',
+    up: 'ALTER TABLE video_job ADD COLUMN has_sound BIGINT NOT NULL DEFAULT 0',
+  },
 ];

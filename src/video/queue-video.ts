@@ -34,7 +34,7 @@ import {
   requireVideoSettings,
 } from './model-checks.ts';
 import { measureSource } from './quote-video.ts';
-import { type Measured, quoteVideo } from './quote.ts';
+import { type Measured, hasSound, quoteVideo } from './quote.ts';
 import { VideoQueueRequest, mediaUrlsOf } from './video-requests.ts';
 import { type QueuedJob, RESULT_BYTES, type Video } from './video.ts';
 
@@ -120,6 +120,7 @@ export async function queue(parts: QueueVideoParts, context: RequestContext): Pr
         modelId: model.id,
         quoteNano,
         request: engineRequest(settings, request, measured),
+        hasSound: hasSound(settings, request),
         inputs,
         tags,
         webhookUrl: request.webhook_url,

@@ -126,6 +126,11 @@ const MS_PER_SECOND = 1_000n;
 const PIXELS_PER_MEGAPIXEL = 1_000_000n;
 const TOKENS_PER_RATE = 1_000_000n;
 
+/** Whether a request is for a film with sound, which may have another price. */
+export function hasSound(model: VideoModelSettings, request: PricedRequest): boolean {
+  return model.task !== 'upscale' && model.audio && (request.audio ?? true);
+}
+
 /** The price of one request. Faults: 400 for a wrong matched length, 422 for a wrong source. */
 export function quoteVideo(
   model: VideoModelSettings,
@@ -134,9 +139,9 @@ export function quoteVideo(
 ): Nano {
   const { pricing } = model;
   if (pricing.kind === 'upscale') return upscalePrice(pricing, request, measured.source);
-  const hasSound = (request.audio ?? true) && model.audio;
   const price = (rate: VideoRate, amount: bigint, unit: bigint): Nano => {
-    const bySound = typeof rate === 'string' ? rate : hasSound ? rate.sound : rate.silent;
+    const bySound =
+      typeof rate === 'string' ? rate : hasSound(model, request) ? rate.sound : rate.silent;
     return priceOf(bySound, amount, unit);
   };
   if (pricing.kind === 'generation') return price(pricing.perGeneration, 1n, 1n);

@@ -57,6 +57,12 @@ test('a queue call bounds its lists', () => {
     assert.ok(takesQueue({ [field]: list(most), ...others }), field);
     assert.ok(!takesQueue({ [field]: list(most + 1), ...others }), field);
   }
+  for (const field of ['further_urls', 'further']) {
+    const further = (count: number) => list(count).map((image_url) => ({ image_url }));
+    const given = (count: number) => (field === 'further' ? further(count) : list(count));
+    assert.ok(takesQueue({ [field]: given(100) }), field);
+    assert.ok(!takesQueue({ [field]: given(101) }), field);
+  }
   const elements = (count: number): object[] =>
     Array.from({ length: count }, () => ({
       frontal_image_url: url,

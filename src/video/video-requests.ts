@@ -18,6 +18,8 @@ const MAX_ELEMENTS = 4;
 const MAX_ELEMENT_IMAGES = 3;
 const MAX_SCENE_IMAGES = 4;
 const MAX_KEYFRAMES = 10;
+/** All files of a request: those of the fields here are 89, and fields that pass unread name media too. */
+const MAX_MEDIA = 100;
 /** Keyframes count in frames of this rate, whatever the rate of the result. */
 const KEYFRAMES_PER_SECOND = 24;
 /** service.md: reference videos of a quote. */
@@ -131,6 +133,13 @@ function checkKeyframes(request: Fields, context: z.RefinementCtx): void {
   }
 }
 
+function checkMediaCount(request: Fields, context: z.RefinementCtx): void {
+  const count = mediaUrlsOf(request).length;
+  if (count <= MAX_MEDIA) return;
+  const message = `At most ${MAX_MEDIA} files of media are taken, got ${count}`;
+  context.addIssue({ code: 'custom', path: [], message });
+}
+
 function checkReferenceAudio(request: Fields, context: z.RefinementCtx): void {
   if ((request.reference_audio_urls ?? []).length === 0) return;
   const others = [request.reference_image_urls, request.reference_video_urls];
@@ -221,6 +230,7 @@ export const VideoQueueRequest = z.preprocess(
   QueueFields.superRefine((request, context) => {
     checkKeyframes(request, context);
     checkReferenceAudio(request, context);
+    checkMediaCount(request, context);
   }),
 );
 

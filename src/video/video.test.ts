@@ -374,6 +374,22 @@ onEachStore('video jobs', (stores) => {
     }
   });
 
+  test('whether a film must have sound is kept with its order', async () => {
+    const looked: boolean[] = [];
+    const checkFilm: VideoParts['checkFilm'] = async ({ job }) => {
+      looked.push(job.hasSound);
+      return { kind: 'fit', mimeType: 'video/mp4' };
+    };
+    const { video, engines, until } = await open({ checkFilm });
+    video.start();
+    engines.pollAnswer = { kind: 'done' };
+    for (const hasSound of [true, false]) {
+      await video.queue(jobRequest({ hasSound }));
+      await until(() => looked.at(-1) === hasSound);
+    }
+    assert.deepEqual(looked, [true, false]);
+  });
+
   test('a request that the engine does not take is 422 in our words', async () => {
     for (const objection of ['request', 'media'] as const) {
       const { video, engines, money, until } = await open();

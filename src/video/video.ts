@@ -21,6 +21,7 @@ export interface QueueJob extends Pick<
   'accountId' | 'keyId' | 'modelId' | 'quoteNano' | 'request'
 > {
   readonly tags?: NewJob['tags'];
+  readonly hasSound?: boolean;
   /** Media files; they are moved away from where they lie. */
   readonly inputs: readonly EngineInput[];
   readonly webhookUrl?: string | undefined;

@@ -230,14 +230,17 @@ describe('the flow', () => {
   });
 
   test('an engine that counts nothing is billed by a fair count', async () => {
-    upstream.script.push({ kind: 'embeddings', usage: false });
-    const before = await balance();
-    const answer = await client.embeddings.create({
-      model: 'small-batches',
-      input: 'eight characters',
-    });
-    assert.equal(answer.usage.prompt_tokens, 4);
-    assert.equal(before - (await balance()), 4_000n);
+    // Some say a zero that do not count.
+    for (const usage of [false, 0]) {
+      upstream.script.push({ kind: 'embeddings', usage });
+      const before = await balance();
+      const answer = await client.embeddings.create({
+        model: 'small-batches',
+        input: 'eight characters',
+      });
+      assert.equal(answer.usage.prompt_tokens, 4);
+      assert.equal(before - (await balance()), 4_000n);
+    }
   });
 
   test('ids of the own vocabulary pass as they are', async () => {

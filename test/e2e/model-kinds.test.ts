@@ -1319,9 +1319,12 @@ describe('POST /moderations', () => {
     rig.engine.onJson(path, counted);
     const [, nano] = await cost(() => post(path, { model: 'guard', input: 'Hi' }));
     assert.equal(nano, 40_000n);
-    rig.engine.onJson(path, { ...counted, usage: { prompt_tokens: 1e9, total_tokens: 1e9 } });
-    const [, bounded] = await cost(() => post(path, { model: 'guard', input: 'Hi' }));
-    assert.equal(bounded, 1_000n);
+    for (const tokens of [1e9, 0]) {
+      const usage = { prompt_tokens: tokens, total_tokens: tokens };
+      rig.engine.onJson(path, { ...counted, usage });
+      const [, fair] = await cost(() => post(path, { model: 'guard', input: 'Hi' }));
+      assert.equal(fair, 1_000n);
+    }
     const broke = await rig.farebox.account('0.000001');
     const free = await post(path, { model: 'free-guard', input: 'Hi' }, { secret: broke.secret });
     assert.equal(free.status, 200, free.text);
@@ -1431,6 +1434,9 @@ describe('POST /rerank', () => {
     rig.engine.onJson(path, { results, usage: { total_tokens: 50 } });
     const [, tokens] = await cost(() => post(path, { ...body, model: 'token-sorter' }));
     assert.equal(tokens, 1_000n);
+    rig.engine.onJson(path, { results, usage: { total_tokens: 0 } });
+    const [, counted] = await cost(() => post(path, { ...body, model: 'token-sorter' }));
+    assert.equal(counted, 660n);
   });
 
   test('objects are compared by their text, or by the fields that are named', async () => {

@@ -23,7 +23,7 @@ export type Behaviour =
   /** What the model says, streamed when the request asks for it. */
   | ScriptedAnswer
   /** A vector for each input: its length or first id, its place, and 1. */
-  | { readonly kind: 'embeddings'; readonly maxBatch?: number; readonly usage?: boolean }
+  | { readonly kind: 'embeddings'; readonly maxBatch?: number; readonly usage?: boolean | number }
   /** Whatever a test writes. */
   | { readonly kind: 'own'; readonly answer: (response: ServerResponse, body: string) => void }
   | { readonly kind: 'reset' }
@@ -355,7 +355,8 @@ function sendEmbeddings(
     const embedding = body.encoding_format === 'base64' ? bytes.toString('base64') : [...values];
     return { object: 'embedding', index, embedding };
   });
-  const usage = { prompt_tokens: inputs.length * 3, total_tokens: inputs.length * 3 };
+  const tokens = typeof behaviour.usage === 'number' ? behaviour.usage : inputs.length * 3;
+  const usage = { prompt_tokens: tokens, total_tokens: tokens };
   response.setHeader('content-type', 'application/json');
   const counted = behaviour.usage === false ? {} : { usage };
   response.end(JSON.stringify({ object: 'list', model, data, ...counted }));

@@ -161,6 +161,19 @@ suite('model files', () => {
       assert.equal(visits.at(-1)!.range, `bytes=${have}-`);
     });
 
+    test('is stopped while it waits for another try, with the reason of whoever stops it', async () => {
+      handler = (_request, response) => response.writeHead(503).end();
+      const stop = new AbortController();
+      const stopped = downloadFile(
+        options({
+          clock: systemClock(),
+          signal: stop.signal,
+          onRetry: () => stop.abort(new Error('Enough')),
+        }),
+      );
+      await assert.rejects(stopped, { message: 'Enough' });
+    });
+
     test('begins anew when the file has changed meanwhile', async () => {
       handler = (request, response, visit) => {
         if (visit === 1) {

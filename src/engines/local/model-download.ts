@@ -12,6 +12,7 @@ import { type Dispatcher, request as httpRequest } from 'undici';
 import { type Clock, MINUTE_MS, SECOND_MS } from '../../core/clock.ts';
 import { Fault } from '../../core/faults.ts';
 import { type Log, reasonOf } from '../../core/log.ts';
+import { headerText } from '../../net/header-text.ts';
 
 const MAX_REDIRECTS = 5;
 const HEADERS_LIMIT_MS = 30 * SECOND_MS;
@@ -90,7 +91,7 @@ export async function downloadFile(options: DownloadOptions): Promise<void> {
       const delayMs = Math.min(FIRST_RETRY_MS * 2 ** (fruitless - 1), SLOWEST_RETRY_MS);
       log.warn({ reason: reasonOf(error), delayMs }, 'download is tried again');
       onRetry?.(reasonOf(error), delayMs);
-      await clock.sleep(delayMs, signal);
+      await clock.sleep(delayMs, signal).catch(() => signal.throwIfAborted());
     }
   }
 }
@@ -98,10 +99,10 @@ export async function downloadFile(options: DownloadOptions): Promise<void> {
 async function tryDownload(options: DownloadOptions, part: string, have: number): Promise<void> {
   const { file } = options;
   const response = await ask(options, have);
-  const range = /^bytes (\d+)-/.exec(header(response, 'content-range') ?? '');
+  const range = /^bytes (\d+)-/.exec(headerText(response.headers, 'content-range') ?? '');
   const isResumed = have > 0 && response.statusCode === 206 && Number(range?.[1]) === have;
   const start = isResumed ? have : 0;
-  const length = Number(header(response, 'content-length'));
+  const length = Number(headerText(response.headers, 'content-length'));
   const total = Number.isFinite(length) ? start + length : undefined;
   if (response.statusCode !== 200 && !isResumed) {
     await response.body.dump();
@@ -151,7 +152,7 @@ async function ask(options: DownloadOptions, have: number): Promise<Response> {
       bodyTimeout: IDLE_LIMIT_MS,
       signal,
     });
-    const location = header(response, 'location');
+    const location = headerText(response.headers, 'location');
     const isRedirect = response.statusCode >= 300 && response.statusCode < 400;
     if (!isRedirect || location === undefined) return response;
     await response.body.dump();
@@ -240,9 +241,4 @@ async function sizeOf(path: string): Promise<number> {
     // Not there yet.
     return 0;
   }
-}
-
-function header({ headers }: Response, name: string): string | undefined {
-  const value = headers[name];
-  return Array.isArray(value) ? value[0] : value;
 }

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, rmSync, truncateSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { test } from 'node:test';
@@ -37,4 +37,17 @@ test('audioPieces() covers a file without gap or overlap, each piece a WAV file'
     assert.deepEqual([head.toString('latin1', 0, 4), head.length], ['RIFF', 44]);
     assert.equal(head.readUInt32LE(40), sizeBytes);
   }
+});
+
+test('audioPieces() begins a file of more bytes than 31 bits count', async () => {
+  const folder = mkdtempSync(join(tmpdir(), 'wav-'));
+  const path = join(folder, 'day.pcm');
+  writeFileSync(path, '');
+  truncateSync(path, 2 ** 31 + 3);
+  const pieces = audioPieces(path, 600, 1);
+  const first = await pieces.next();
+  await pieces.return(undefined);
+  rmSync(folder, { recursive: true });
+  assert.equal(first.value?.startByte, 0);
+  assert.ok((first.value?.sizeBytes ?? 0) > 599 * 32_000);
 });
