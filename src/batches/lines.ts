@@ -66,8 +66,9 @@ export async function* linesOf(content: AsyncIterable<Buffer>): AsyncGenerator<L
     let start = 0;
     for (;;) {
       // A file of line ends alone must not cost a line each.
-      for (; begunBytes === 0 && isBlank(piece[start]); start += 1) {
+      while (begunBytes === 0 && isBlank(piece[start])) {
         if (piece[start] === NEWLINE) number += 1;
+        start += 1;
       }
       const end = piece.indexOf(NEWLINE, start);
       if (end < 0) break;

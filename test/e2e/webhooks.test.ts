@@ -172,7 +172,7 @@ for (const dialect of ['sqlite', 'postgres'] as const) {
       resolve();
       receiver.ready = undefined;
       const statuses = (await Promise.all(both)).map(({ status }) => status);
-      assert.deepEqual(statuses.toSorted(), [200, 429]);
+      assert.deepEqual(new Set(statuses), new Set([200, 429]));
       await remove(second);
       const other = (await bench.farebox.account('1', { kind: 'ADMIN' })).secret;
       assert.deepEqual((await ask('/webhooks', {}, other)).body.data, []);
