@@ -66,10 +66,9 @@ export async function* linesOf(content: AsyncIterable<Buffer>): AsyncGenerator<L
     let start = 0;
     for (;;) {
       // A file of line ends alone must not cost a line each.
-      while (begunBytes === 0 && isBlank(piece[start])) {
-        if (piece[start] === NEWLINE) number += 1;
-        start += 1;
-      }
+      const from = begunBytes === 0 ? afterBlanks(piece, start) : start;
+      for (let at = start; at < from; at += 1) if (piece[at] === NEWLINE) number += 1;
+      start = from;
       const end = piece.indexOf(NEWLINE, start);
       if (end < 0) break;
       const line = take(piece.subarray(start, end));
@@ -103,8 +102,11 @@ function isSpace(byte: number | undefined): boolean {
   return byte === 0x20 || byte === 0x09 || byte === 0x0d;
 }
 
-function isBlank(byte: number | undefined): boolean {
-  return byte === NEWLINE || isSpace(byte);
+/** Where the first byte stands that is neither space nor the end of a line. */
+function afterBlanks(bytes: Buffer, start: number): number {
+  let at = start;
+  while (bytes[at] === NEWLINE || isSpace(bytes[at])) at += 1;
+  return at;
 }
 
 /** A line that was checked before. */
