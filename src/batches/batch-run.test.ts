@@ -71,7 +71,7 @@ function useOfSold(lines: number): BatchUse {
 type Answer = (model: string, attempt: number) => Partial<LineAnswer> | Buffer;
 
 /** One process. */
-class Rig {
+class Fixture {
   readonly store: Store;
   readonly clock: TestClock;
   readonly files: FileTable;
@@ -238,38 +238,38 @@ class Rig {
 }
 
 onEachStore('a batch', (fixture) => {
-  const open = async (): Promise<Rig> =>
-    new Rig(await fixture.open(BATCHES_MIGRATIONS), new TestClock());
+  const open = async (): Promise<Fixture> =>
+    new Fixture(await fixture.open(BATCHES_MIGRATIONS), new TestClock());
 
   test('asks an engine that fails three times, and waits for one that is away', async () => {
-    const rig = await open();
-    const id = await rig.queue(['fine', 'broken', 'away', 'refused', 'pretty']);
-    rig.answer = (model, attempt) => {
+    const setup = await open();
+    const id = await setup.queue(['fine', 'broken', 'away', 'refused', 'pretty']);
+    setup.answer = (model, attempt) => {
       if (model === 'broken') return { status: 500, canRetry: true };
       if (model === 'refused') return { status: 400 };
       if (model === 'away' && attempt <= 8) return { status: 503, canRetry: true };
       return Buffer.from(model === 'pretty' ? '{\n  "ok": "a\\nb"\r\n}' : '{"ok":true}');
     };
-    await rig.work();
-    const batch = await rig.find(id);
+    await setup.work();
+    const batch = await setup.find(id);
     assert.deepEqual(
       [batch.state, batch.counts],
       ['completed', { total: 5, completed: 3, failed: 2 }],
     );
-    assert.deepEqual(rig.sold.toSorted(), ['away', 'fine', 'pretty']);
+    assert.deepEqual(setup.sold.toSorted(), ['away', 'fine', 'pretty']);
     assert.deepEqual(batch.use, useOfSold(3));
-    const results = Map.groupBy(rig.results, (result) => result);
+    const results = Map.groupBy(setup.results, (result) => result);
     assert.deepEqual([results.get('completed')?.length, results.get('failed')?.length], [3, 2]);
     assert.deepEqual(
-      [rig.attempts.get('broken'), rig.attempts.get('away'), rig.attempts.get('refused')],
+      [setup.attempts.get('broken'), setup.attempts.get('away'), setup.attempts.get('refused')],
       [3, 9, 1],
     );
-    assert.deepEqual(await rig.idsOf(id, OUTPUT_PART), ['0', '2', '4']);
-    assert.deepEqual(await rig.idsOf(id, ERROR_PART), ['1', '3']);
-    const files = await rig.files.list(
+    assert.deepEqual(await setup.idsOf(id, OUTPUT_PART), ['0', '2', '4']);
+    assert.deepEqual(await setup.idsOf(id, ERROR_PART), ['1', '3']);
+    const files = await setup.files.list(
       ACCOUNT,
       { limit: 10, order: 'asc', after: undefined, purpose: 'batch_output' },
-      rig.clock.nowMs(),
+      setup.clock.nowMs(),
     );
     assert.deepEqual(
       new Set(files.map((file) => file.id)),
@@ -278,61 +278,61 @@ onEachStore('a batch', (fixture) => {
   });
 
   test('waits while others need the engines, and expires with what was answered', async () => {
-    const rig = await open();
-    const id = await rig.queue(['a', 'b', 'c', 'd']);
+    const setup = await open();
+    const id = await setup.queue(['a', 'b', 'c', 'd']);
     let isStopped = false;
-    rig.answer = (model) => {
+    setup.answer = (model) => {
       if (model === 'b') isStopped = true;
-      rig.hasRoom = !isStopped;
+      setup.hasRoom = !isStopped;
       return Buffer.from('{}');
     };
-    await rig.work(() => (rig.sold.length < 2 ? SECOND_MS : HOUR_MS));
-    const batch = await rig.find(id);
+    await setup.work(() => (setup.sold.length < 2 ? SECOND_MS : HOUR_MS));
+    const batch = await setup.find(id);
     assert.equal(batch.state, 'expired');
     assert.ok(batch.endedMs >= batch.expiresMs);
-    const sold = rig.sold.length;
+    const sold = setup.sold.length;
     assert.ok(sold >= 2 && sold <= 4, `${sold} were sold`);
     assert.deepEqual(batch.counts, { total: 4, completed: sold, failed: 4 - sold });
-    const errors = await rig.linesOf(id, ERROR_PART);
+    const errors = await setup.linesOf(id, ERROR_PART);
     for (const { error } of errors) assert.equal((error as { code: string }).code, 'batch_expired');
   });
 
   test('does not store more than its caller may, nor an answer that is too large', async () => {
-    const rig = await open();
-    rig.settings = { ...SETTINGS, maxStoredMbPerCaller: 20 };
-    const id = await rig.queue(['large', 'a', 'b']);
-    rig.answer = (model) => {
+    const setup = await open();
+    setup.settings = { ...SETTINGS, maxStoredMbPerCaller: 20 };
+    const id = await setup.queue(['large', 'a', 'b']);
+    setup.answer = (model) => {
       if (model === 'large') return Buffer.alloc(MAX_ANSWER_BYTES + 1, 32);
       return Buffer.from(`{"a":"${'x'.repeat(15_000_000)}"}`);
     };
     const lines = new JobQueue({ running: 1, waiting: 100, retryAfterSeconds: 1 });
-    const { store, files, batches, settings, clock } = rig;
-    const host = rig.host();
+    const { store, files, batches, settings, clock } = setup;
+    const host = setup.host();
     const ids = seededIds(7);
     const parts = { store, files, batches, settings, host, lines, clock, ids, log: silentLog };
-    const run = new BatchRun(parts, await rig.take());
+    const run = new BatchRun(parts, await setup.take());
     // A database takes a while for so much: its batch has to stay its own meanwhile.
     const stepMs = (): number => SECOND_MS / 10;
-    await rig.whileTimePasses(run.run(), stepMs);
-    const errors = await rig.linesOf(id, ERROR_PART);
+    await setup.whileTimePasses(run.run(), stepMs);
+    const errors = await setup.linesOf(id, ERROR_PART);
     assert.deepEqual(
       errors.map(({ custom_id: line, error }) => [line, (error as { code: string }).code]),
       [['0', 'answer_too_large']],
     );
     // It was charged.
-    assert.deepEqual((await rig.find(id)).use, useOfSold(rig.sold.length));
-    const again = await rig.queue(['c']);
-    await rig.work(stepMs);
-    const [refused] = await rig.linesOf(again, ERROR_PART);
+    assert.deepEqual((await setup.find(id)).use, useOfSold(setup.sold.length));
+    const again = await setup.queue(['c']);
+    await setup.work(stepMs);
+    const [refused] = await setup.linesOf(again, ERROR_PART);
     assert.equal((refused!.error as { code: string }).code, 'storage_full');
-    assert.equal(rig.attempts.get('c'), undefined);
+    assert.equal(setup.attempts.get('c'), undefined);
   });
 
   test('two workers that both think that they have it sell each line once', async () => {
     const url = await fixture.freshUrl();
     const clock = new TestClock();
-    const one = new Rig(await fixture.open(BATCHES_MIGRATIONS, url), clock, 1);
-    const two = new Rig(await fixture.open(BATCHES_MIGRATIONS, url), clock, 2);
+    const one = new Fixture(await fixture.open(BATCHES_MIGRATIONS, url), clock, 1);
+    const two = new Fixture(await fixture.open(BATCHES_MIGRATIONS, url), clock, 2);
     const models = Array.from({ length: 40 }, (_, at) => `m-${at}`);
     const id = await one.queue(models);
     // The first stands still with lines on their way.
@@ -354,35 +354,35 @@ onEachStore('a batch', (fixture) => {
   });
 
   test('from before its use was counted tells none, and one that runs is counted', async () => {
-    const rig = await open();
-    const old = await rig.queue(['a']);
-    await rig.store.query('UPDATE batches_batch SET usd_nano = NULL');
-    await rig.work();
-    assert.equal((await rig.find(old)).use, undefined);
-    assert.equal('usage' in batchBody(await rig.find(old)), false);
-    rig.clock.advance(SECOND_MS);
-    await rig.queue(['b']);
-    assert.deepEqual(await rig.batches.openCounts(), { validating: 1 });
-    await rig.work();
-    assert.deepEqual(await rig.batches.openCounts(), {});
+    const setup = await open();
+    const old = await setup.queue(['a']);
+    await setup.store.query('UPDATE batches_batch SET usd_nano = NULL');
+    await setup.work();
+    assert.equal((await setup.find(old)).use, undefined);
+    assert.equal('usage' in batchBody(await setup.find(old)), false);
+    setup.clock.advance(SECOND_MS);
+    await setup.queue(['b']);
+    assert.deepEqual(await setup.batches.openCounts(), { validating: 1 });
+    await setup.work();
+    assert.deepEqual(await setup.batches.openCounts(), {});
   });
 
   test('is forgotten with its files when their time has come', async () => {
-    const rig = await open();
-    const id = await rig.queue(['a', 'b']);
-    await rig.work();
-    const { files, batches, clock } = rig;
+    const setup = await open();
+    const id = await setup.queue(['a', 'b']);
+    await setup.work();
+    const { files, batches, clock } = setup;
     const round = () => sweep({ files, batches, keepDays: 30, clock });
     await round();
-    assert.equal((await rig.idsOf(id, OUTPUT_PART)).length, 2);
-    rig.clock.advance(DAY_MS + MINUTE_MS);
+    assert.equal((await setup.idsOf(id, OUTPUT_PART)).length, 2);
+    setup.clock.advance(DAY_MS + MINUTE_MS);
     await round();
-    assert.deepEqual(await rig.idsOf(id, OUTPUT_PART), []);
-    assert.equal((await rig.find(id)).state, 'completed');
-    rig.clock.advance(30 * DAY_MS);
+    assert.deepEqual(await setup.idsOf(id, OUTPUT_PART), []);
+    assert.equal((await setup.find(id)).state, 'completed');
+    setup.clock.advance(30 * DAY_MS);
     await round();
     for (const table of ['batches_batch', 'batches_file', 'batches_piece']) {
-      assert.deepEqual(await rig.store.query(`SELECT * FROM ${table}`), [], table);
+      assert.deepEqual(await setup.store.query(`SELECT * FROM ${table}`), [], table);
     }
   });
 });

@@ -50,7 +50,7 @@ const USUAL_OUTPUT_TOKENS = 1_024;
 const USUAL_MEDIA_TOKENS = 1_024;
 
 /** What of a model bounds a chat with it. */
-type ModelRoom = Pick<CatalogModel, 'id' | 'context' | 'maxCompletionTokens'>;
+type ModelLimits = Pick<CatalogModel, 'id' | 'context' | 'maxCompletionTokens'>;
 
 export interface ChatBounds {
   readonly promptTokens: number;
@@ -59,7 +59,11 @@ export interface ChatBounds {
 }
 
 /** `addedBytes`: text that the service adds to the prompt. Throws 400 for what cannot fit. */
-export function chatBounds(request: ChatRequest, model: ModelRoom, addedBytes: number): ChatBounds {
+export function chatBounds(
+  request: ChatRequest,
+  model: ModelLimits,
+  addedBytes: number,
+): ChatBounds {
   const { facts } = request;
   const knownBytes = facts.textBytes + addedBytes;
   refuseOverflow(knownBytes, model);
@@ -92,7 +96,7 @@ export function chatBounds(request: ChatRequest, model: ModelRoom, addedBytes: n
  */
 export function tokensEstimate(
   { facts, choiceCount }: ChatRequest,
-  model: ModelRoom,
+  model: ModelLimits,
   outputTokens: number,
 ): number {
   const media = facts.imageCount + facts.audioCount + facts.videoCount;
@@ -102,14 +106,14 @@ export function tokensEstimate(
 }
 
 /** No engine takes a longer prompt than its context; a context of 0 is not known. */
-export function withinContext(promptTokens: number, model: Pick<ModelRoom, 'context'>): number {
+export function withinContext(promptTokens: number, model: Pick<ModelLimits, 'context'>): number {
   return model.context === 0 ? promptTokens : Math.min(promptTokens, model.context);
 }
 
 /** What cannot fit by any count is refused here; what might fit is the engine's to decide. */
 export function refuseOverflow(
   textBytes: number,
-  model: ModelRoom,
+  model: ModelLimits,
   param: 'messages' | 'prompt' = 'messages',
 ): void {
   if (model.context === 0) return;
@@ -119,7 +123,7 @@ export function refuseOverflow(
 
 /** The refusal in the shape that SDKs know: an error object. */
 export function contextOverflow(
-  model: ModelRoom,
+  model: ModelLimits,
   tokens: string | undefined,
   param: 'messages' | 'prompt' = 'messages',
 ): Fault {
@@ -161,7 +165,7 @@ export interface AdditionBounds {
 /** What a chat may use: its own bounds, and what is added to it. */
 export interface HoldInputs {
   readonly request: ChatRequest;
-  readonly model: ModelRoom;
+  readonly model: ModelLimits;
   readonly price: Price;
   readonly bounds: ChatBounds;
   readonly additions: AdditionBounds;
@@ -234,7 +238,7 @@ export interface Round extends RoundLimits {
 
 export interface RoundInputs {
   readonly request: ChatRequest;
-  readonly model: ModelRoom;
+  readonly model: ModelLimits;
   readonly price: Price;
   readonly messages: readonly ChatMessage[] | undefined;
   /** Of the request with that text. */

@@ -45,7 +45,7 @@ export function requireMediaType(
 interface Receiver {
   readonly request: IncomingMessage;
   readonly headers: Readonly<Record<string, string | undefined>>;
-  /** What `BodyRoom` counts of the body. */
+  /** What `BodyMemory` counts of the body. */
   readonly heldBodyBytes: number;
 }
 

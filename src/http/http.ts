@@ -21,7 +21,7 @@ import type { Ids } from '../core/ids.ts';
 import { type Log, reasonOf } from '../core/log.ts';
 import { targetPath } from '../core/request-target.ts';
 import type { AbuseGuard } from './abuse-guard.ts';
-import { BodyRoom } from './body-room.ts';
+import { BodyMemory } from './body-memory.ts';
 import { countryBy, forwardedBy } from './caller-address.ts';
 import { errorAnswer, refuseConnection } from './error-response.ts';
 import type { RunOnce } from './idempotent.ts';
@@ -110,7 +110,7 @@ export class HttpServer {
   readonly #country: ((request: IncomingMessage) => string) | undefined;
   readonly #within: RequestObserver['within'];
   readonly #servers: Server[] = [];
-  readonly bodyRoom: BodyRoom;
+  readonly bodyMemory: BodyMemory;
   /** Runs its routes in this process. */
   readonly internal: InternalCalls;
   /** What it serves. */
@@ -123,7 +123,7 @@ export class HttpServer {
 
   constructor(parts: ServerParts) {
     this.#parts = parts;
-    this.bodyRoom = new BodyRoom(parts.settings.bodiesMb);
+    this.bodyMemory = new BodyMemory(parts.settings.bodiesMb);
     this.#forwarded = forwardedBy(parts.settings.trustProxy);
     this.#country = countryBy(parts.settings);
     this.#within = parts.observers.find((observer) => observer.within !== undefined)?.within;
@@ -366,7 +366,7 @@ export class HttpServer {
     const { jsonLimitBytes } = this.#parts.settings;
     const limitBytes = isJson ? jsonLimitBytes : this.#limitOf(context, route);
     const isCoded = context.headers['content-encoding'] !== undefined;
-    return (isCoded ? readDecoded : readBytes)(context, limitBytes, this.bodyRoom);
+    return (isCoded ? readDecoded : readBytes)(context, limitBytes, this.bodyMemory);
   }
 
   #limitOf({ headers, callerIfKnown: caller }: RequestContext, { body }: Route): number {
@@ -468,7 +468,7 @@ export class HttpServer {
 
   readonly #ended = (context: RequestContext, observers = this.#parts.observers): void => {
     this.open -= 1;
-    if (context.heldBodyBytes > 0) this.bodyRoom.release(context);
+    if (context.heldBodyBytes > 0) this.bodyMemory.release(context);
     const tookMs = this.#parts.clock.monotonicMs() - context.startedMs;
     for (let at = 0; at < observers.length; at += 1) observers[at]?.ended(context, tookMs);
   };

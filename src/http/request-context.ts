@@ -100,7 +100,7 @@ export class RequestContext {
   /** The beginning of a credential that stands for nobody, once that is known. */
   failedCredential: string | undefined;
   body: Buffer = EMPTY;
-  /** What `BodyRoom` counts of the body. */
+  /** What `BodyMemory` counts of the body. */
   heldBodyBytes = 0;
   callerIfKnown: Caller | undefined;
   /** The caller left before its answer was complete; `leaving` comes then. */

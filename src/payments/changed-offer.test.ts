@@ -18,8 +18,8 @@ import { systemIds } from '../core/ids.ts';
 import { usdToNano } from '../core/money.ts';
 import { BASE, SOLANA } from './networks.ts';
 import { evmPayment, solanaPayment } from '../../test/support/payers.ts';
-import { openRig } from '../../test/support/payments.ts';
-import type { Rig, RigOptions } from '../../test/support/payments.ts';
+import { openFixture } from '../../test/support/payments.ts';
+import type { Fixture, FixtureOptions } from '../../test/support/payments.ts';
 
 const OLD: Hex = '0x00000000000000000000000000000000000fa12b';
 const NEW: Hex = '0x00000000000000000000000000000000000fa12c';
@@ -55,7 +55,7 @@ describe('a changed offer', () => {
     await solana.stop();
   });
 
-  const offering = (payTo: Hex, owner: KeyPairSigner): RigOptions['settings'] => ({
+  const offering = (payTo: Hex, owner: KeyPairSigner): FixtureOptions['settings'] => ({
     base: {
       network: BASE,
       payTo,
@@ -76,13 +76,13 @@ describe('a changed offer', () => {
     },
   });
 
-  const pay = (rail: 'base' | 'solana', rig: Rig) =>
-    rail === 'base' ? evmPayment(anvil, rig) : solanaPayment(solana, rig);
+  const pay = (rail: 'base' | 'solana', fixture: Fixture) =>
+    rail === 'base' ? evmPayment(anvil, fixture) : solanaPayment(solana, fixture);
 
   for (const rail of ['base', 'solana'] as const) {
     const broadcast = rail === 'base' ? 'eth_sendRawTransaction' : 'sendTransaction';
     test(`${rail}: a pending payment to the old receiver is finished and credited`, async () => {
-      const first = await openRig({ settings: offering(OLD, oldOwner) });
+      const first = await openFixture({ settings: offering(OLD, oldOwner) });
       const stored = await pay(rail, first);
       const pending = await pay(rail, first);
       const unsent = await pay(rail, first);
@@ -98,7 +98,7 @@ describe('a changed offer', () => {
         [unsent.wallet],
       );
       proxies[rail].fate = () => 'pass';
-      const second = await openRig({ settings: offering(NEW, newOwner), folder: first.folder });
+      const second = await openFixture({ settings: offering(NEW, newOwner), folder: first.folder });
       await second.store.query('UPDATE payments_topup SET lease_until_ms = 0, next_check_ms = 0');
       await second.payments.sweep();
       assert.equal(await second.balance(unsent.wallet), usdToNano(5), 'by the sweep');
@@ -114,7 +114,7 @@ describe('a changed offer', () => {
   }
 
   test('a row of a version that kept no offer is judged by its authorization', async () => {
-    const first = await openRig({ settings: offering(OLD, oldOwner) });
+    const first = await openFixture({ settings: offering(OLD, oldOwner) });
     const pending = await evmPayment(anvil, first);
     proxies.base.fate = (method) => (method === 'eth_sendRawTransaction' ? 'lose-request' : 'pass');
     await assert.rejects(first.payments.topUp(pending.header), /not confirmed yet/);
@@ -123,7 +123,7 @@ describe('a changed offer', () => {
       `UPDATE payments_topup SET offer = NULL, start_block = NULL, state = 'open', tx_id = NULL,
          raw_tx = NULL, lease_until_ms = 0`,
     );
-    const second = await openRig({ settings: offering(NEW, newOwner), folder: first.folder });
+    const second = await openFixture({ settings: offering(NEW, newOwner), folder: first.folder });
     const receipt = await second.payments.topUp(pending.header);
     assert.equal(receipt.amountNano, usdToNano(5));
     assert.equal(await second.balance(pending.wallet), usdToNano(5));

@@ -20,8 +20,8 @@ import { BASE, SOLANA } from './networks.ts';
 import { killedAt } from '../../test/support/payments-crash.ts';
 import { evmPayment, solanaPayment } from '../../test/support/payers.ts';
 import type { TestPayment } from '../../test/support/payers.ts';
-import { openRig } from '../../test/support/payments.ts';
-import type { Rig, RigOptions } from '../../test/support/payments.ts';
+import { openFixture } from '../../test/support/payments.ts';
+import type { Fixture, FixtureOptions } from '../../test/support/payments.ts';
 
 const payTo: Hex = '0x00000000000000000000000000000000000fa12b';
 const MAX_REPEATS = 20;
@@ -31,7 +31,7 @@ describe('kill -9', () => {
   let anvil: AnvilChain;
   let solana: SolanaChain;
   let receiver: KeyPairSigner;
-  let settings: RigOptions['settings'];
+  let settings: FixtureOptions['settings'];
 
   before(async () => {
     anvil = await startAnvil();
@@ -70,14 +70,14 @@ describe('kill -9', () => {
     await solana.stop();
   });
 
-  const payment = (rail: 'base' | 'solana', rig: Rig): Promise<TestPayment> =>
-    rail === 'base' ? evmPayment(anvil, rig) : solanaPayment(solana, rig);
+  const payment = (rail: 'base' | 'solana', fixture: Fixture): Promise<TestPayment> =>
+    rail === 'base' ? evmPayment(anvil, fixture) : solanaPayment(solana, fixture);
 
   /** A chain may take longer than an answer waits: the same header again, as the answer says. */
-  async function paidAtLast(rig: Rig, header: string) {
+  async function paidAtLast(fixture: Fixture, header: string) {
     for (let left = MAX_REPEATS; ; left -= 1) {
       try {
-        return await rig.payments.topUp(header);
+        return await fixture.payments.topUp(header);
       } catch (error) {
         const isPending = error instanceof Fault && error.code === 'SETTLEMENT_PENDING';
         if (!isPending || left === 0) throw error;
@@ -91,13 +91,13 @@ describe('kill -9', () => {
   for (const rail of ['base', 'solana'] as const) {
     for (const dieAt of STEPS) {
       test(`${rail}, ${dieAt}: one credit after the restart`, async () => {
-        const first = await openRig({ settings });
+        const first = await openFixture({ settings });
         const { folder } = first;
         const before = await received(rail);
         const { header, wallet } = await payment(rail, first);
         const killed = await killedAt({ folder, settings, header, dieAt });
         assert.equal(killed, 'SIGKILL');
-        const second = await openRig({ settings, folder });
+        const second = await openFixture({ settings, folder });
         const answers = await Promise.all([paidAtLast(second, header), paidAtLast(second, header)]);
         assert.deepEqual(answers[0], answers[1]);
         assert.equal(await second.balance(wallet), usdToNano(5));
@@ -111,11 +111,11 @@ describe('kill -9', () => {
   }
 
   test('a killed payment that nobody asks about is finished by the sweep of the next process', async () => {
-    const first = await openRig({ settings });
+    const first = await openFixture({ settings });
     const { folder } = first;
     const { header, wallet } = await payment('base', first);
     await killedAt({ folder, settings, header, dieAt: 'settled' });
-    const second = await openRig({ settings, folder });
+    const second = await openFixture({ settings, folder });
     // The lease of the dead process runs out first.
     await second.store.query('UPDATE payments_topup SET lease_until_ms = 0');
     await second.payments.sweep();

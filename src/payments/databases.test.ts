@@ -15,8 +15,8 @@ import type { AnvilChain } from '../../test/chains/anvil.ts';
 import { type StoreFixture, onEachStore } from '../../test/databases/stores.ts';
 import { usdToNano } from '../core/money.ts';
 import { BASE } from './networks.ts';
-import { openRig } from '../../test/support/payments.ts';
-import type { Rig } from '../../test/support/payments.ts';
+import { openFixture } from '../../test/support/payments.ts';
+import type { Fixture } from '../../test/support/payments.ts';
 
 const payTo: Hex = '0x00000000000000000000000000000000000fa12b';
 
@@ -26,7 +26,7 @@ describe('two processes', () => {
 
 function bothSuites(fixture: StoreFixture): void {
   let chain: AnvilChain;
-  let rigs: readonly [Rig, Rig];
+  let setups: readonly [Fixture, Fixture];
   const treasuryKey = generatePrivateKey();
 
   before(async () => {
@@ -47,11 +47,14 @@ function bothSuites(fixture: StoreFixture): void {
         warnBelowEth: 0,
       },
     } as const;
-    rigs = [await openRig({ settings, databaseUrl }), await openRig({ settings, databaseUrl })];
+    setups = [
+      await openFixture({ settings, databaseUrl }),
+      await openFixture({ settings, databaseUrl }),
+    ];
   });
 
   after(async () => {
-    for (const rig of rigs) await rig.close();
+    for (const setup of setups) await setup.close();
     await chain.stop();
   });
 
@@ -60,7 +63,7 @@ function bothSuites(fixture: StoreFixture): void {
     await chain.mint(account.address, 20_000_000n);
     const client = new x402Client().register(BASE, new ExactEvmScheme(account));
     client.setSpendControls({ maxAmountPerPayment: '$25' });
-    const { header } = await rigs[0].payments.requirements.topUp({
+    const { header } = await setups[0].payments.requirements.topUp({
       path: '/api/v1/x402/top-up',
       description: 'x',
     });
@@ -75,7 +78,7 @@ function bothSuites(fixture: StoreFixture): void {
     const { address } = privateKeyToAccount(generatePrivateKey());
     const noLimits = { usdNano: undefined, diemNano: undefined };
     const asked = Array.from({ length: 120 }, (_, at) =>
-      rigs[at % 2 === 0 ? 0 : 1].payments.sessions.mint(address.toLowerCase(), noLimits),
+      setups[at % 2 === 0 ? 0 : 1].payments.sessions.mint(address.toLowerCase(), noLimits),
     );
     const settled = await Promise.allSettled(asked);
     assert.equal(settled.filter(({ status }) => status === 'fulfilled').length, 100);
@@ -84,23 +87,23 @@ function bothSuites(fixture: StoreFixture): void {
   test('four payments given to both at once are credited once each', async () => {
     const payments = [await pay(), await pay(), await pay(), await pay()];
     const all = payments.flatMap(({ header }) =>
-      rigs.map(async (rig) => await rig.payments.topUp(header)),
+      setups.map(async (setup) => await setup.payments.topUp(header)),
     );
     // A collision of gas numbers may leave one pending; the same header finishes it.
     await Promise.allSettled(all);
     for (const { header, wallet } of payments) {
-      const first = await rigs[0].payments.topUp(header);
-      const again = await rigs[1].payments.topUp(header);
+      const first = await setups[0].payments.topUp(header);
+      const again = await setups[1].payments.topUp(header);
       assert.deepEqual(again, { ...first, newBalanceNano: undefined });
-      assert.equal(await rigs[1].balance(wallet.toLowerCase()), usdToNano(5));
+      assert.equal(await setups[1].balance(wallet.toLowerCase()), usdToNano(5));
     }
     assert.equal(await chain.balance(payTo), 20_000_000n);
-    assert.equal(await rigs[0].postings(), 4);
+    assert.equal(await setups[0].postings(), 4);
   });
 
   test('a sign-in given to both at once is accepted once', async () => {
     const account = privateKeyToAccount(generatePrivateKey());
-    const { body } = await rigs[0].payments.requirements.discovery({
+    const { body } = await setups[0].payments.requirements.discovery({
       path: '/api/v1/models',
       description: 'x',
     });
@@ -115,7 +118,7 @@ function bothSuites(fixture: StoreFixture): void {
     );
     const header = encodeSIWxHeader(proof);
     const results = await Promise.allSettled(
-      [0, 1, 0, 1].map(async (index) => await rigs[index === 0 ? 0 : 1].payments.signIn(header)),
+      [0, 1, 0, 1].map(async (index) => await setups[index === 0 ? 0 : 1].payments.signIn(header)),
     );
     assert.equal(results.filter(({ status }) => status === 'fulfilled').length, 1);
   });
@@ -123,39 +126,39 @@ function bothSuites(fixture: StoreFixture): void {
   test('a wallet token of one process is good at the other, until either revokes it', async () => {
     const wallet = privateKeyToAccount(generatePrivateKey()).address.toLowerCase();
     const limits = { usdNano: undefined, diemNano: undefined };
-    const { id, token } = await rigs[0].payments.sessions.mint(wallet, limits);
-    assert.deepEqual(await rigs[1].payments.sessions.verify(token), { wallet, capId: undefined });
-    assert.equal(await rigs[1].payments.sessions.revoke(wallet, id), true);
-    await assert.rejects(rigs[0].payments.sessions.verify(token), /revoked/);
+    const { id, token } = await setups[0].payments.sessions.mint(wallet, limits);
+    assert.deepEqual(await setups[1].payments.sessions.verify(token), { wallet, capId: undefined });
+    assert.equal(await setups[1].payments.sessions.revoke(wallet, id), true);
+    await assert.rejects(setups[0].payments.sessions.verify(token), /revoked/);
   });
 
   test('a credit that vanished is reversed once, and credited once when it is back', async () => {
     const { header, wallet } = await pay();
-    await rigs[0].payments.topUp(header);
+    await setups[0].payments.topUp(header);
     const id = wallet.toLowerCase();
-    const postings = await rigs[0].postings();
+    const postings = await setups[0].postings();
     await chain.reorg(1);
     const funds = await chain.balance(wallet);
     await chain.setTokens(wallet, 0n);
     const bothLook = async (): Promise<void> => {
-      await rigs[0].store.query(
+      await setups[0].store.query(
         `UPDATE payments_topup SET next_check_ms = 0, lease_until_ms = 0,
            vanished_ms = vanished_ms - 100000`,
       );
-      await Promise.all(rigs.map(async (rig) => await rig.payments.sweep()));
+      await Promise.all(setups.map(async (setup) => await setup.payments.sweep()));
     };
     await bothLook();
-    assert.equal(await rigs[1].balance(id), usdToNano(5), 'it may still come back');
+    assert.equal(await setups[1].balance(id), usdToNano(5), 'it may still come back');
     await bothLook();
-    assert.equal(await rigs[1].balance(id), 0n);
-    assert.equal(await rigs[0].postings(), postings + 1);
+    assert.equal(await setups[1].balance(id), 0n);
+    assert.equal(await setups[0].postings(), postings + 1);
     await chain.setTokens(wallet, funds);
-    await Promise.all(rigs.map(async (rig) => await rig.payments.topUp(header)));
-    assert.equal(await rigs[0].balance(id), usdToNano(5));
-    assert.equal(await rigs[0].postings(), postings + 2);
+    await Promise.all(setups.map(async (setup) => await setup.payments.topUp(header)));
+    assert.equal(await setups[0].balance(id), usdToNano(5));
+    assert.equal(await setups[0].postings(), postings + 2);
     await chain.client.mine({ blocks: 70 });
     await bothLook();
-    assert.deepEqual(await rigs[0].payments.creditCounts(), {
+    assert.deepEqual(await setups[0].payments.creditCounts(), {
       watched: 0,
       vanished: 0,
       reversed: 1,
@@ -164,15 +167,15 @@ function bothSuites(fixture: StoreFixture): void {
 
   test('a refund of one process is not paid again by the sweep of the other', async () => {
     const { header, wallet } = await pay();
-    await rigs[0].payments.topUp(header);
+    await setups[0].payments.topUp(header);
     const before = await chain.balance(wallet);
     const [refund] = await Promise.all([
-      rigs[0].payments.refunds.refund(wallet, usdToNano(3)),
-      rigs[1].payments.sweep(),
+      setups[0].payments.refunds.refund(wallet, usdToNano(3)),
+      setups[1].payments.sweep(),
     ]);
-    await rigs[1].payments.sweep();
-    assert.equal((await rigs[1].payments.refunds.state(refund.refundId)).state, 'paid');
+    await setups[1].payments.sweep();
+    assert.equal((await setups[1].payments.refunds.state(refund.refundId)).state, 'paid');
     assert.equal((await chain.balance(wallet)) - before, 3_000_000n);
-    assert.equal(await rigs[1].balance(wallet.toLowerCase()), usdToNano(2));
+    assert.equal(await setups[1].balance(wallet.toLowerCase()), usdToNano(2));
   });
 }

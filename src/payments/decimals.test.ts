@@ -8,7 +8,7 @@ import type { Hex } from 'viem';
 import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
 import { type AlteredNode, rpcError, startAlteredNode } from '../../test/chains/altered-node.ts';
 import { type AnvilChain, startAnvil } from '../../test/chains/anvil.ts';
-import { openRig, TEST_SETTINGS } from '../../test/support/payments.ts';
+import { openFixture, TEST_SETTINGS } from '../../test/support/payments.ts';
 import { systemClock } from '../core/clock.ts';
 import type { Fault } from '../core/faults.ts';
 import { silentLog } from '../core/log.ts';
@@ -63,7 +63,10 @@ describe('decimals of the token', () => {
 
   test('Base: a token of 18 decimals is refused at the start and by the check', async () => {
     decimals = 18;
-    await assert.rejects(openRig({ settings: { base: base() } }), /has 18 decimals.*counted in 6/);
+    await assert.rejects(
+      openFixture({ settings: { base: base() } }),
+      /has 18 decimals.*counted in 6/,
+    );
     const [health] = await askRails({
       settings: { ...TEST_SETTINGS, base: base() },
       clock: systemClock(),
@@ -75,7 +78,7 @@ describe('decimals of the token', () => {
   });
 
   test('Base: what cannot be read at the start takes no payment until it is', async () => {
-    const rig = await openRig({ settings: { base: base() } });
+    const fixture = await openFixture({ settings: { base: base() } });
     const account = privateKeyToAccount(generatePrivateKey());
     const validBefore = BigInt(Math.floor(Date.now() / 1000) + 300);
     const transfer = {
@@ -98,25 +101,25 @@ describe('decimals of the token', () => {
     const payment = { x402Version: 2, accepted, payload: { authorization, signature } };
     const header = Buffer.from(JSON.stringify(payment)).toString('base64');
     const refused = async (): Promise<Fault> =>
-      await rig.payments.topUp(header).then(
+      await fixture.payments.topUp(header).then(
         () => assert.fail('it was credited'),
         (error: Fault) => error,
       );
     assert.equal((await refused()).status, 503);
-    assert.match((await rig.payments.checkRails())[0]?.problems.join() ?? '', /cannot be read/);
+    assert.match((await fixture.payments.checkRails())[0]?.problems.join() ?? '', /cannot be read/);
     decimals = 9;
     assert.equal((await refused()).status, 503);
-    assert.equal((await rig.payments.checkRails())[0]?.isReady, false);
-    const rows = await rig.store.query('SELECT payment_key FROM payments_topup');
+    assert.equal((await fixture.payments.checkRails())[0]?.isReady, false);
+    const rows = await fixture.store.query('SELECT payment_key FROM payments_topup');
     assert.deepEqual(rows, []);
-    await rig.close();
+    await fixture.close();
   });
 
   test('Base: a token of 6 decimals is taken', async () => {
     decimals = 6;
-    const rig = await openRig({ settings: { base: base() } });
-    assert.equal((await rig.payments.checkRails())[0]?.isReady, true);
-    await rig.close();
+    const fixture = await openFixture({ settings: { base: base() } });
+    assert.equal((await fixture.payments.checkRails())[0]?.isReady, true);
+    await fixture.close();
   });
 
   test('Solana: a mint of 9 decimals is refused at the start', async () => {
@@ -144,7 +147,7 @@ describe('decimals of the token', () => {
       maxComputeUnits: 200_000,
       warnBelowSol: 0,
     };
-    await assert.rejects(openRig({ settings: { solana } }), /has 9 decimals.*counted in 6/);
+    await assert.rejects(openFixture({ settings: { solana } }), /has 9 decimals.*counted in 6/);
     await other.stop();
   });
 });

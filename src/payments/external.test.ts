@@ -23,19 +23,19 @@ import { Fault } from '../core/faults.ts';
 import { systemIds } from '../core/ids.ts';
 import { usdToNano } from '../core/money.ts';
 import { BASE, SOLANA } from './networks.ts';
-import { openRig } from '../../test/support/payments.ts';
-import type { Rig, RigOptions } from '../../test/support/payments.ts';
+import { openFixture } from '../../test/support/payments.ts';
+import type { Fixture, FixtureOptions } from '../../test/support/payments.ts';
 
 const payTo: Hex = '0x00000000000000000000000000000000000fa12b';
 
 describe('an external facilitator', () => {
   let anvil: AnvilChain;
   let solana: SolanaChain;
-  let shop: Rig;
-  let facilitator: Rig;
+  let shop: Fixture;
+  let facilitator: Fixture;
   let server: Server;
   let receiver: KeyPairSigner;
-  let settings: RigOptions['settings'];
+  let settings: FixtureOptions['settings'];
   /** What the facilitator's answers to `settle` turn into. */
   let answer: 'true' | 'lost' | 'lie' = 'true';
 
@@ -67,7 +67,7 @@ describe('an external facilitator', () => {
         warnBelowSol: 0,
       },
     } as const;
-    facilitator = await openRig({
+    facilitator = await openFixture({
       settings: { base: { ...rails.base, gasKey }, solana: { ...rails.solana, feePayerKey } },
     });
     server = createServer((request, response) => {
@@ -91,7 +91,7 @@ describe('an external facilitator', () => {
       ...rails,
       facilitator: { url: `http://127.0.0.1:${port}`, timeoutSeconds: 10, expose: false },
     };
-    shop = await openRig({ settings });
+    shop = await openFixture({ settings });
   });
 
   after(async () => {
@@ -104,13 +104,13 @@ describe('an external facilitator', () => {
   });
 
   async function serve(path: string, body: unknown): Promise<unknown> {
-    const face = facilitator.payments.facilitator;
-    assert.ok(face);
-    if (path.endsWith('/supported')) return face.supported();
-    if (path.endsWith('/verify')) return await face.verify(body);
+    const exposed = facilitator.payments.facilitator;
+    assert.ok(exposed);
+    if (path.endsWith('/supported')) return exposed.supported();
+    if (path.endsWith('/verify')) return await exposed.verify(body);
     if (answer === 'lie')
       return { success: true, transaction: `0x${'11'.repeat(32)}`, network: BASE };
-    const result = await face.settle(body);
+    const result = await exposed.settle(body);
     return answer === 'lost' ? undefined : result;
   }
 
@@ -171,7 +171,7 @@ describe('an external facilitator', () => {
       answer = 'true';
       const { header, wallet } = await pay(rail);
       await shop.payments.topUp(header);
-      const staging = await openRig({ settings });
+      const staging = await openFixture({ settings });
       await assert.rejects(staging.payments.topUp(header), /used on the chain before/);
       assert.equal(await staging.balance(wallet), 0n);
       await staging.close();

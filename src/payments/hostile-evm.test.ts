@@ -19,8 +19,8 @@ import { fastTimers } from '../../test/support/fast-clock.ts';
 import { TestClock } from '../../test/support/test-clock.ts';
 import { TRANSFER_TYPES } from './evm/chain.ts';
 import { RevertBackoff } from './revert-backoff.ts';
-import { openRig } from '../../test/support/payments.ts';
-import type { Rig } from '../../test/support/payments.ts';
+import { openFixture } from '../../test/support/payments.ts';
+import type { Fixture } from '../../test/support/payments.ts';
 
 const ETH = 10n ** 18n;
 const MAX_UINT256 = (1n << 256n) - 1n;
@@ -41,18 +41,18 @@ const LOOPS_WHEN_SET: Hex = '0x600054601657631626ba7e60e01b60005260206000f35b601
 
 let chain: AnvilChain;
 let proxy: FaultProxy;
-let rig: Rig;
+let fixture: Fixture;
 
 describe('hostile payers and nodes of Base', () => {
   before(async () => {
     chain = await startAnvil();
     proxy = await startFaultProxy(chain.rpcUrl);
-    rig = await openRig({ settings: settings() });
+    fixture = await openFixture({ settings: settings() });
     await chain.fund(gas, ETH);
   });
 
   after(async () => {
-    await rig.close();
+    await fixture.close();
     await proxy.stop();
     await chain.stop();
   });
@@ -74,8 +74,8 @@ describe('hostile payers and nodes of Base', () => {
   });
 
   /** With timers that are `TIMES` as fast, for nodes that are slow. */
-  async function openFast(t: TestContext): Promise<Rig> {
-    const fast = await openRig({ clock: fastTimers(TIMES), settings: settings() });
+  async function openFast(t: TestContext): Promise<Fixture> {
+    const fast = await openFixture({ clock: fastTimers(TIMES), settings: settings() });
     t.after(() => fast.close());
     return fast;
   }
@@ -131,7 +131,7 @@ describe('hostile payers and nodes of Base', () => {
 
   async function refusal(header: string): Promise<Fault> {
     try {
-      await rig.payments.topUp(header);
+      await fixture.payments.topUp(header);
     } catch (error) {
       if (error instanceof Fault) return error;
       throw error;
@@ -150,11 +150,11 @@ describe('hostile payers and nodes of Base', () => {
     test(`an authorization that is valid before ${says} is credited, and its answer repeated`, async () => {
       const account = await wallet();
       const header = await pay(account, terms);
-      const receipt = await rig.payments.topUp(header);
+      const receipt = await fixture.payments.topUp(header);
       assert.equal(receipt.amountNano, 5_000_000_000n);
-      assert.equal((await rig.payments.topUp(header)).transaction, receipt.transaction);
-      await rig.payments.sweep();
-      assert.equal(await rig.balance(account.address.toLowerCase()), 5_000_000_000n);
+      assert.equal((await fixture.payments.topUp(header)).transaction, receipt.transaction);
+      await fixture.payments.sweep();
+      assert.equal(await fixture.balance(account.address.toLowerCase()), 5_000_000_000n);
     });
   }
 
@@ -217,7 +217,7 @@ describe('hostile payers and nodes of Base', () => {
     }
     assert.equal(await spent(), after);
     const other = await wallet();
-    await rig.payments.topUp(await pay(other));
+    await fixture.payments.topUp(await pay(other));
   });
 
   test('a payment that others send between its check and our broadcast is credited', async () => {
@@ -244,7 +244,7 @@ describe('hostile payers and nodes of Base', () => {
       return 'pass' as const;
     };
     const before = await spent();
-    const receipt = await rig.payments.topUp(header);
+    const receipt = await fixture.payments.topUp(header);
     assert.equal(receipt.amountNano, 5_000_000_000n);
     assert.equal(await spent(), before);
   });
@@ -322,9 +322,9 @@ describe('hostile payers and nodes of Base', () => {
         JSON.stringify({ address: contract, message, signature, chainId: 8453 }),
       ).toString('base64');
       proxy.fate = () => fate;
-      await assert.rejects(rig.payments.signIn(header), (error: Fault) => error.status === 503);
+      await assert.rejects(fixture.payments.signIn(header), (error: Fault) => error.status === 503);
       proxy.fate = () => 'pass';
-      assert.equal((await rig.payments.signIn(header)).wallet, contract.toLowerCase());
+      assert.equal((await fixture.payments.signIn(header)).wallet, contract.toLowerCase());
     });
   }
 

@@ -19,8 +19,8 @@ import { Fault } from '../core/faults.ts';
 import { systemIds } from '../core/ids.ts';
 import { usdToNano } from '../core/money.ts';
 import { BASE, SOLANA } from './networks.ts';
-import { openRig } from '../../test/support/payments.ts';
-import type { Rig, RigOptions } from '../../test/support/payments.ts';
+import { openFixture } from '../../test/support/payments.ts';
+import type { Fixture, FixtureOptions } from '../../test/support/payments.ts';
 
 const payTo: Hex = '0x00000000000000000000000000000000000fa12b';
 const isPending = (error: unknown): boolean =>
@@ -28,22 +28,22 @@ const isPending = (error: unknown): boolean =>
 
 let laterMs = 0;
 const clock = { ...systemClock(), nowMs: () => Date.now() + laterMs };
-const opened: Rig[] = [];
+const opened: Fixture[] = [];
 
-async function open(settings: RigOptions['settings']): Promise<Rig> {
-  const rig = await openRig({ settings, clock });
-  opened.push(rig);
-  return rig;
+async function open(settings: FixtureOptions['settings']): Promise<Fixture> {
+  const fixture = await openFixture({ settings, clock });
+  opened.push(fixture);
+  return fixture;
 }
 
 afterEach(async () => {
   laterMs = 0;
-  for (const rig of opened.splice(0)) await rig.close();
+  for (const fixture of opened.splice(0)) await fixture.close();
 });
 
-async function headerOf(rig: Rig, client: x402Client, network: string): Promise<string> {
+async function headerOf(fixture: Fixture, client: x402Client, network: string): Promise<string> {
   client.setSpendControls({ maxAmountPerPayment: '$25' });
-  const answer = await rig.payments.requirements.topUp({
+  const answer = await fixture.payments.requirements.topUp({
     path: '/api/v1/x402/top-up',
     description: 'x',
   });
@@ -79,42 +79,42 @@ describe('nodes of Base', () => {
     await other.stop();
   });
 
-  async function openBase(...rpcUrl: string[]): Promise<Rig> {
+  async function openBase(...rpcUrl: string[]): Promise<Fixture> {
     const base = { network: BASE, payTo, rpcUrl, gasKey, maxGas: 300_000 } as const;
     return await open({ base: { ...base, maxFeeGwei: 50, warnBelowEth: 0 } });
   }
 
-  async function payment(rig: Rig): Promise<{ header: string; wallet: string }> {
+  async function payment(fixture: Fixture): Promise<{ header: string; wallet: string }> {
     const account = privateKeyToAccount(generatePrivateKey());
     for (const chain of [one, other]) await chain.mint(account.address, 100_000_000n);
     const client = new x402Client().register(BASE, new ExactEvmScheme(account));
     return {
-      header: await headerOf(rig, client, BASE),
+      header: await headerOf(fixture, client, BASE),
       wallet: account.address.toLowerCase(),
     };
   }
 
   test('a payment that one node alone shows is not credited, before both show it', async () => {
-    const rig = await openBase(first.url, second.url);
-    const { header, wallet } = await payment(rig);
-    await assert.rejects(rig.payments.topUp(header), isPending);
-    await assert.rejects(rig.payments.topUp(header), isPending);
-    assert.equal(await rig.balance(wallet), 0n);
-    assert.ok(rig.log.some(({ fields }) => JSON.stringify(fields).includes('contradict')));
-    const [row] = await rig.store.query<{ raw_tx: Hex }>('SELECT raw_tx FROM payments_topup');
+    const fixture = await openBase(first.url, second.url);
+    const { header, wallet } = await payment(fixture);
+    await assert.rejects(fixture.payments.topUp(header), isPending);
+    await assert.rejects(fixture.payments.topUp(header), isPending);
+    assert.equal(await fixture.balance(wallet), 0n);
+    assert.ok(fixture.log.some(({ fields }) => JSON.stringify(fields).includes('contradict')));
+    const [row] = await fixture.store.query<{ raw_tx: Hex }>('SELECT raw_tx FROM payments_topup');
     await other.client.sendRawTransaction({ serializedTransaction: row!.raw_tx });
-    await rig.payments.topUp(header);
-    assert.equal(await rig.balance(wallet), usdToNano(5));
+    await fixture.payments.topUp(header);
+    assert.equal(await fixture.balance(wallet), usdToNano(5));
   });
 
   test('a node that lags does not contradict', async () => {
-    const rig = await openBase(first.url, second.url);
-    const { header, wallet } = await payment(rig);
+    const fixture = await openBase(first.url, second.url);
+    const { header, wallet } = await payment(fixture);
     laterMs = 90_000;
     const timestamp = BigInt(Math.floor(clock.nowMs() / 1000));
     await one.client.setNextBlockTimestamp({ timestamp });
-    await rig.payments.topUp(header);
-    assert.equal(await rig.balance(wallet), usdToNano(5));
+    await fixture.payments.topUp(header);
+    assert.equal(await fixture.balance(wallet), usdToNano(5));
   });
 
   const refusals: [string, AlteredNode['alter']][] = [
@@ -124,38 +124,38 @@ describe('nodes of Base', () => {
   ];
   for (const [what, alter] of refusals) {
     test(`the next node is asked when the first ${what}, and the first is left alone then`, async () => {
-      const rig = await openBase(first.url, second.url);
-      const { header, wallet } = await payment(rig);
+      const fixture = await openBase(first.url, second.url);
+      const { header, wallet } = await payment(fixture);
       first.alter = alter;
       first.seen.length = 0;
-      await rig.payments.topUp(header);
-      assert.equal(await rig.balance(wallet), usdToNano(5));
+      await fixture.payments.topUp(header);
+      assert.equal(await fixture.balance(wallet), usdToNano(5));
       const looks = second.seen.filter(({ method }) => method === 'eth_getTransactionReceipt');
       assert.ok(first.seen.length <= looks.length + 2, `asked ${first.seen.length} times`);
     });
   }
 
   test('a refusal of the chain is an answer: no other node is asked', async () => {
-    const rig = await openBase(first.url, second.url);
-    const { header } = await payment(rig);
+    const fixture = await openBase(first.url, second.url);
+    const { header } = await payment(fixture);
     first.alter = async ({ method }, ask) =>
       method === 'eth_estimateGas'
         ? { error: { code: 3, message: 'execution reverted', data: '0x' } }
         : await ask();
     second.seen.length = 0;
-    await assert.rejects(rig.payments.topUp(header));
+    await assert.rejects(fixture.payments.topUp(header));
     assert.ok(second.seen.every(({ method }) => method !== 'eth_estimateGas'));
   });
 
   test('one node of another chain makes the rail not ready, and is named by its place', async () => {
-    const rig = await openBase(first.url, second.url);
+    const fixture = await openBase(first.url, second.url);
     second.alter = async ({ method }, ask) =>
       method === 'eth_chainId' ? { result: '0x1' } : await ask();
-    const [health] = await rig.payments.checkRails();
+    const [health] = await fixture.payments.checkRails();
     assert.equal(health?.isReady, false);
     assert.match(health?.problems.join() ?? '', /Node 2 of 2 serves chain 1, not eip155:8453/);
     second.alter = async () => await Promise.reject(new Error('gone'));
-    const [away] = await rig.payments.checkRails();
+    const [away] = await fixture.payments.checkRails();
     assert.equal(away?.isReady, true);
     assert.match(away?.problems.join() ?? '', /Node 2 of 2 does not answer/);
   });
@@ -178,7 +178,9 @@ describe('nodes of Solana', () => {
     await other.stop();
   });
 
-  async function paid(...rpcUrl: string[]): Promise<{ rig: Rig; header: string; wallet: string }> {
+  async function paid(
+    ...rpcUrl: string[]
+  ): Promise<{ fixture: Fixture; header: string; wallet: string }> {
     const receiver = await generateKeyPairSigner();
     const payer = await generateKeyPairSigner();
     const feePayer = await createKeyPairSignerFromPrivateKeyBytes(Buffer.from(feePayerKey, 'hex'));
@@ -187,7 +189,7 @@ describe('nodes of Solana', () => {
       await chain.setTokens(receiver.address, 0n);
       await chain.setTokens(payer.address, 100_000_000n);
     }
-    const rig = await open({
+    const fixture = await open({
       solana: {
         network: SOLANA,
         payTo: receiver.address,
@@ -200,27 +202,27 @@ describe('nodes of Solana', () => {
     });
     const scheme = new ExactSvmScheme(payer, { rpcUrl: one.rpcUrl });
     const client = new x402Client().register(SOLANA, scheme);
-    return { rig, header: await headerOf(rig, client, SOLANA), wallet: payer.address };
+    return { fixture, header: await headerOf(fixture, client, SOLANA), wallet: payer.address };
   }
 
   test('a payment that one node alone shows is not credited, unless the other one lags', async () => {
     second.alter = async (_call, ask) => await ask();
-    const { rig, header, wallet } = await paid(one.rpcUrl, second.url);
-    await assert.rejects(rig.payments.topUp(header), isPending);
-    assert.equal(await rig.balance(wallet), 0n);
+    const { fixture, header, wallet } = await paid(one.rpcUrl, second.url);
+    await assert.rejects(fixture.payments.topUp(header), isPending);
+    assert.equal(await fixture.balance(wallet), 0n);
     second.alter = async ({ method }, ask) =>
       method === 'getBlockTime' ? { result: Math.floor(Date.now() / 1000) - 600 } : await ask();
-    await rig.payments.topUp(header);
-    assert.equal(await rig.balance(wallet), usdToNano(5));
+    await fixture.payments.topUp(header);
+    assert.equal(await fixture.balance(wallet), usdToNano(5));
   });
 
   test('the next node is asked when the first fails', async () => {
-    const { rig, header, wallet } = await paid('http://127.0.0.1:9/', one.rpcUrl);
-    await rig.payments.topUp(header);
-    assert.equal(await rig.balance(wallet), usdToNano(5));
+    const { fixture, header, wallet } = await paid('http://127.0.0.1:9/', one.rpcUrl);
+    await fixture.payments.topUp(header);
+    assert.equal(await fixture.balance(wallet), usdToNano(5));
     second.alter = async () => await Promise.resolve(rpcError(-32_005, 'Node is behind'));
     const behind = await paid(second.url, one.rpcUrl);
-    await behind.rig.payments.topUp(behind.header);
-    assert.equal(await behind.rig.balance(behind.wallet), usdToNano(5));
+    await behind.fixture.payments.topUp(behind.header);
+    assert.equal(await behind.fixture.balance(behind.wallet), usdToNano(5));
   });
 });

@@ -18,8 +18,8 @@ import type { SolanaChain } from '../../test/chains/solana.ts';
 import { Fault } from '../core/faults.ts';
 import { systemIds } from '../core/ids.ts';
 import { BASE, SOLANA } from './networks.ts';
-import { openRig } from '../../test/support/payments.ts';
-import type { Rig } from '../../test/support/payments.ts';
+import { openFixture } from '../../test/support/payments.ts';
+import type { Fixture } from '../../test/support/payments.ts';
 
 const payTo: Hex = '0x00000000000000000000000000000000000fa12b';
 const account = privateKeyToAccount(generatePrivateKey());
@@ -81,7 +81,7 @@ async function evmHeader(changes: Changes = {}): Promise<string> {
 describe('bad payments', () => {
   let anvil: AnvilChain;
   let solana: SolanaChain;
-  let rig: Rig;
+  let fixture: Fixture;
   let receiver: KeyPairSigner;
   let buyer: KeyPairSigner;
   let stranger: KeyPairSigner;
@@ -100,7 +100,7 @@ describe('bad payments', () => {
     await solana.setTokens(buyer.address, 100_000_000n);
     await anvil.mint(account.address, 100_000_000n);
     await anvil.fund(privateKeyToAccount(gasKey).address, 10n ** 18n);
-    rig = await openRig({
+    fixture = await openFixture({
       settings: {
         base: {
           network: BASE,
@@ -122,13 +122,16 @@ describe('bad payments', () => {
         },
       },
     });
-    const { body } = await rig.payments.requirements.discovery({ path: '/x', description: 'x' });
+    const { body } = await fixture.payments.requirements.discovery({
+      path: '/x',
+      description: 'x',
+    });
     const accepts = body['accepts'] as { network: string; extra: { feePayer: string } }[];
     feePayer = accepts.find(({ network }) => network === SOLANA)?.extra.feePayer ?? '';
   });
 
   after(async () => {
-    await rig.close();
+    await fixture.close();
     await anvil.stop();
     await solana.stop();
   });
@@ -165,7 +168,7 @@ describe('bad payments', () => {
 
   async function codeOf(header: string): Promise<string> {
     try {
-      await rig.payments.topUp(header);
+      await fixture.payments.topUp(header);
     } catch (error) {
       assert.ok(error instanceof Fault, `not a Fault: ${String(error)}`);
       const body = error.options.body as { error: string; message: string };
@@ -348,7 +351,7 @@ describe('bad payments', () => {
     };
     for (const [reason, shown] of Object.entries(headers)) {
       for (const header of shown) {
-        await assert.rejects(rig.payments.topUp(header), (error: Fault) => {
+        await assert.rejects(fixture.payments.topUp(header), (error: Fault) => {
           assert.equal(error.code, 'PAYMENT_VERIFICATION_FAILED');
           assert.equal(
             error.message,
@@ -412,16 +415,16 @@ describe('bad payments', () => {
   });
 
   test('nothing of all this opened a row or moved money', async () => {
-    const rows = await rig.store.query('SELECT payment_key FROM payments_topup');
+    const rows = await fixture.store.query('SELECT payment_key FROM payments_topup');
     assert.deepEqual(rows, []);
-    assert.equal(await rig.postings(), 0);
+    assert.equal(await fixture.postings(), 0);
     assert.equal(await anvil.balance(payTo), 0n);
     assert.equal(await solana.tokens(receiver.address), 0n);
   });
 
   test('without rails there are no payments: opening them says X402_NOT_CONFIGURED', async () => {
     await assert.rejects(
-      openRig({ settings: {} }),
+      openFixture({ settings: {} }),
       (error: Fault) => error.code === 'X402_NOT_CONFIGURED',
     );
   });

@@ -18,8 +18,8 @@ import { usdToNano } from '../core/money.ts';
 import { BASE } from './networks.ts';
 import { authorizationOf, evmPayment } from '../../test/support/payers.ts';
 import { killedAt } from '../../test/support/payments-crash.ts';
-import { openRig } from '../../test/support/payments.ts';
-import type { Rig, RigOptions } from '../../test/support/payments.ts';
+import { openFixture } from '../../test/support/payments.ts';
+import type { Fixture, FixtureOptions } from '../../test/support/payments.ts';
 
 const payTo: Hex = '0x00000000000000000000000000000000000fa12b';
 const elsewhere: Hex = '0x00000000000000000000000000000000000e15e1';
@@ -27,11 +27,11 @@ const elsewhere: Hex = '0x00000000000000000000000000000000000e15e1';
 describe('reorganisations', () => {
   let chain: AnvilChain;
   let proxy: FaultProxy;
-  let rig: Rig;
+  let fixture: Fixture;
   const gasKey = generatePrivateKey();
   const gas = privateKeyToAccount(gasKey);
 
-  const settingsWith = (changes: object = {}): RigOptions['settings'] => ({
+  const settingsWith = (changes: object = {}): FixtureOptions['settings'] => ({
     base: {
       network: BASE,
       payTo,
@@ -48,17 +48,17 @@ describe('reorganisations', () => {
     chain = await startAnvil();
     proxy = await startFaultProxy(chain.rpcUrl);
     await chain.fund(gas.address, 10n ** 18n);
-    rig = await openRig({ settings: settingsWith() });
+    fixture = await openFixture({ settings: settingsWith() });
   });
 
   after(async () => {
-    await rig.close();
+    await fixture.close();
     await proxy.stop();
     await chain.stop();
   });
 
   const rewound = (hours = 0): Promise<unknown> =>
-    rig.store.query(
+    fixture.store.query(
       `UPDATE payments_topup SET next_check_ms = 0, lease_until_ms = 0,
          vanished_ms = vanished_ms - $1`,
       [hours * 3_600_000],
@@ -67,11 +67,11 @@ describe('reorganisations', () => {
   /** Looks at every payment now. */
   async function look(hours = 0): Promise<void> {
     await rewound(hours);
-    await rig.payments.sweep();
+    await fixture.payments.sweep();
   }
 
   async function rowOf(wallet: string) {
-    const rows = await rig.store.query<{
+    const rows = await fixture.store.query<{
       state: string;
       is_watched: bigint;
       reversals: bigint;
@@ -84,16 +84,16 @@ describe('reorganisations', () => {
 
   /** All that was credited, less what was reversed, is what the receiver has. */
   async function assertLedgerIsChain(): Promise<void> {
-    const rows = await rig.store.query<{ total: bigint | null }>(
+    const rows = await fixture.store.query<{ total: bigint | null }>(
       `SELECT SUM(amount) AS total FROM testledger_entry WHERE entry_key LIKE 'eip155:%'`,
     );
     assert.equal((rows[0]?.total ?? 0n) / 1_000n, await chain.balance(payTo));
   }
 
   async function paid(): Promise<{ header: string; wallet: string }> {
-    const payment = await evmPayment(chain, rig);
-    await rig.payments.topUp(payment.header);
-    assert.equal(await rig.balance(payment.wallet), usdToNano(5));
+    const payment = await evmPayment(chain, fixture);
+    await fixture.payments.topUp(payment.header);
+    assert.equal(await fixture.balance(payment.wallet), usdToNano(5));
     return payment;
   }
 
@@ -111,10 +111,10 @@ describe('reorganisations', () => {
       await look();
       await assertLedgerIsChain();
       assert.ok(
-        rig.log.some((line) => line.level === 'error' && /not on the chain/.test(line.message)),
+        fixture.log.some((line) => line.level === 'error' && /not on the chain/.test(line.message)),
       );
-      assert.equal((await rig.payments.topUp(header)).amountNano, usdToNano(5));
-      assert.equal(await rig.balance(wallet), usdToNano(5));
+      assert.equal((await fixture.payments.topUp(header)).amountNano, usdToNano(5));
+      assert.equal(await fixture.balance(wallet), usdToNano(5));
       await chain.client.mine({ blocks: 70 });
       await look();
       assert.equal((await rowOf(wallet)).is_watched, 0n, 'final');
@@ -127,20 +127,20 @@ describe('reorganisations', () => {
     const second = await paid();
     await look();
     await assertLedgerIsChain();
-    assert.equal(await rig.balance(first.wallet), usdToNano(5));
-    assert.equal(await rig.balance(second.wallet), usdToNano(5));
+    assert.equal(await fixture.balance(first.wallet), usdToNano(5));
+    assert.equal(await fixture.balance(second.wallet), usdToNano(5));
   });
 
   test('a payment that is mined again in another block stays credited, without a word', async () => {
     const { wallet } = await paid();
     const { raw_tx: raw } = await rowOf(wallet);
-    const lines = rig.log.length;
+    const lines = fixture.log.length;
     await chain.reorg(1, [[raw, 0]]);
     await look();
     await assertLedgerIsChain();
     const row = await rowOf(wallet);
     assert.deepEqual([row.state, row.reversals], ['credited', 0n]);
-    assert.equal(rig.log.slice(lines).filter(({ level }) => level === 'error').length, 0);
+    assert.equal(fixture.log.slice(lines).filter(({ level }) => level === 'error').length, 0);
   });
 
   test('another use of the gas number: a new transaction of the same authorization', async () => {
@@ -159,7 +159,7 @@ describe('reorganisations', () => {
 
   test('the payer has moved the money: reversed, and credited again when it can be paid', async () => {
     const { header, wallet } = await paid();
-    await rig.post(wallet, `spent-${wallet}`, -2_000_000_000n);
+    await fixture.post(wallet, `spent-${wallet}`, -2_000_000_000n);
     const { tx_id: transaction } = await rowOf(wallet);
     await chain.reorg(1);
     const balance = await chain.balance(wallet as Hex);
@@ -169,14 +169,14 @@ describe('reorganisations', () => {
     await look(1);
     const row = await rowOf(wallet);
     assert.deepEqual([row.state, row.reversals, row.tx_id], ['sent', 1n, transaction]);
-    assert.equal(await rig.balance(wallet), 0n, 'what was left is gone, and no more');
-    await assert.rejects(rig.payments.topUp(header), (error: Fault) =>
+    assert.equal(await fixture.balance(wallet), 0n, 'what was left is gone, and no more');
+    await assert.rejects(fixture.payments.topUp(header), (error: Fault) =>
       ['SETTLEMENT_PENDING', 'SETTLEMENT_FAILED'].includes(error.code),
     );
-    assert.ok(rig.log.some((line) => /owes what was spent/.test(line.message)));
+    assert.ok(fixture.log.some((line) => /owes what was spent/.test(line.message)));
     await chain.setTokens(wallet as Hex, balance);
-    await rig.payments.topUp(header);
-    assert.equal(await rig.balance(wallet), usdToNano(5));
+    await fixture.payments.topUp(header);
+    assert.equal(await fixture.balance(wallet), usdToNano(5));
     assert.equal((await rowOf(wallet)).state, 'credited');
   });
 
@@ -193,7 +193,7 @@ describe('reorganisations', () => {
     const row = await rowOf(wallet);
     assert.deepEqual([row.state, row.reversals], ['credited', 0n]);
     assert.notEqual(row.tx_id, transaction);
-    assert.equal(await rig.balance(wallet), usdToNano(5));
+    assert.equal(await fixture.balance(wallet), usdToNano(5));
     await fillGap();
   });
 
@@ -209,8 +209,11 @@ describe('reorganisations', () => {
       { fromUsd: 5, wait: 3 },
     ] as const;
 
-    async function under(confirmations: object, work: (deep: Rig) => Promise<void>): Promise<void> {
-      const deep = await openRig({ settings: settingsWith({ confirmations }) });
+    async function under(
+      confirmations: object,
+      work: (deep: Fixture) => Promise<void>,
+    ): Promise<void> {
+      const deep = await openFixture({ settings: settingsWith({ confirmations }) });
       await work(deep);
       await deep.close();
     }
@@ -256,7 +259,7 @@ describe('reorganisations', () => {
 
   test('a node that is behind the credited block reverses nothing', async () => {
     const { wallet } = await paid();
-    await rig.store.query(
+    await fixture.store.query(
       'UPDATE payments_topup SET credited_height = credited_height + 100 WHERE wallet = $1',
       [wallet],
     );
@@ -264,7 +267,7 @@ describe('reorganisations', () => {
     await look();
     await look(1);
     assert.equal((await rowOf(wallet)).state, 'credited');
-    await rig.store.query(
+    await fixture.store.query(
       'UPDATE payments_topup SET credited_height = credited_height - 100 WHERE wallet = $1',
       [wallet],
     );
@@ -278,7 +281,7 @@ describe('reorganisations', () => {
   test('a refund that vanished is sent again, once', async () => {
     const treasuryKey = generatePrivateKey();
     await chain.mint(privateKeyToAccount(treasuryKey).address, 50_000_000n);
-    const treasury = await openRig({ settings: settingsWith({ refundKey: treasuryKey }) });
+    const treasury = await openFixture({ settings: settingsWith({ refundKey: treasuryKey }) });
     const { header, wallet } = await evmPayment(chain, treasury);
     await treasury.payments.topUp(header);
     await chain.client.mine({ blocks: 1 });
@@ -305,7 +308,7 @@ describe('reorganisations', () => {
 
   for (const dieAt of ['vanished', 'resent', 'reversed'] as const) {
     test(`kill -9 when a credit has ${dieAt}: the next process ends it once`, async () => {
-      const first = await openRig({ settings: settingsWith() });
+      const first = await openFixture({ settings: settingsWith() });
       const { folder } = first;
       const { header, wallet } = await evmPayment(chain, first);
       await first.payments.topUp(header);
@@ -317,7 +320,7 @@ describe('reorganisations', () => {
       ]);
       const settings = settingsWith();
       assert.equal(await killedAt({ folder, settings, dieAt }), 'SIGKILL');
-      const second = await openRig({ settings, folder });
+      const second = await openFixture({ settings, folder });
       if (dieAt === 'reversed') {
         assert.equal(await second.balance(wallet), 0n);
         await chain.setTokens(wallet as Hex, funds + 5_000_000n);
@@ -339,7 +342,7 @@ describe('reorganisations', () => {
   // The last one: it moves the clock of the chain past what the other payments are signed for.
   test('a payment that expired meanwhile is reversed for good, what was spent is not', async () => {
     const { header, wallet } = await paid();
-    await rig.post(wallet, `spent-${wallet}`, -1_500_000_000n);
+    await fixture.post(wallet, `spent-${wallet}`, -1_500_000_000n);
     await chain.reorg(1);
     proxy.fate = (method) => (method === 'eth_sendRawTransaction' ? 'lose-request' : 'pass');
     await look();
@@ -351,10 +354,13 @@ describe('reorganisations', () => {
     const row = await rowOf(wallet);
     assert.deepEqual([row.state, row.reversals], ['failed', 1n]);
     assert.equal(row.failure, 'authorization_expired');
-    assert.equal(await rig.balance(wallet), 0n);
-    await assert.rejects(rig.payments.topUp(header), /was not settled \(authorization_expired\)/);
+    assert.equal(await fixture.balance(wallet), 0n);
+    await assert.rejects(
+      fixture.payments.topUp(header),
+      /was not settled \(authorization_expired\)/,
+    );
     await look();
     assert.equal((await rowOf(wallet)).reversals, 1n, 'once');
-    assert.deepEqual((await rig.payments.creditCounts()).vanished, 0);
+    assert.deepEqual((await fixture.payments.creditCounts()).vanished, 0);
   });
 });

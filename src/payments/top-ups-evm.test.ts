@@ -22,8 +22,8 @@ import type { AnvilChain } from '../../test/chains/anvil.ts';
 import { startFaultProxy } from '../../test/chains/fault-proxy.ts';
 import type { FaultProxy } from '../../test/chains/fault-proxy.ts';
 import { usdToNano } from '../core/money.ts';
-import { openRig, startFace } from '../../test/support/payments.ts';
-import type { Face, Rig, RigOptions } from '../../test/support/payments.ts';
+import { openFixture, startPaymentServer } from '../../test/support/payments.ts';
+import type { PaymentServer, Fixture, FixtureOptions } from '../../test/support/payments.ts';
 
 const ETH = 10n ** 18n;
 const gasKey = generatePrivateKey();
@@ -33,10 +33,10 @@ const payTo: Hex = '0x00000000000000000000000000000000000fa12b';
 
 let chain: AnvilChain;
 let proxy: FaultProxy;
-let face: Face;
-let rig: Rig;
+let paymentServer: PaymentServer;
+let fixture: Fixture;
 
-const settingsWith = (changes: object = {}): RigOptions['settings'] => ({
+const settingsWith = (changes: object = {}): FixtureOptions['settings'] => ({
   base: {
     network: 'eip155:8453',
     payTo,
@@ -54,15 +54,15 @@ describe('top-ups on Base', () => {
   before(async () => {
     chain = await startAnvil();
     proxy = await startFaultProxy(chain.rpcUrl);
-    face = await startFace();
-    rig = await openRig({ settings: settingsWith(), publicUrl: face.url });
-    face.rig = rig;
+    paymentServer = await startPaymentServer();
+    fixture = await openFixture({ settings: settingsWith(), publicUrl: paymentServer.url });
+    paymentServer.fixture = fixture;
     await chain.fund(gas, ETH);
   });
 
   after(async () => {
-    await rig.close();
-    await face.stop();
+    await fixture.close();
+    await paymentServer.stop();
     await proxy.stop();
     await chain.stop();
   });
@@ -82,14 +82,14 @@ describe('top-ups on Base', () => {
   async function assertLedgerIsChain(): Promise<void> {
     await chain.client.mine({ blocks: 1 });
     for (let round = 0; round < 40; round += 1) {
-      const rows = await rig.store.query<{ total: bigint | null }>(
+      const rows = await fixture.store.query<{ total: bigint | null }>(
         `SELECT SUM(amount) AS total FROM testledger_entry WHERE entry_key LIKE 'eip155:%'`,
       );
       const credited = (rows[0]?.total ?? 0n) / 1_000n;
       const received = (await chain.balance(payTo)) - foreign;
       if (credited === received) return;
-      await rig.store.query('UPDATE payments_topup SET next_check_ms = 0');
-      await rig.payments.sweep();
+      await fixture.store.query('UPDATE payments_topup SET next_check_ms = 0');
+      await fixture.payments.sweep();
       if (round === 39) assert.equal(credited, received, 'credits against the receiver');
       await new Promise((resolve) => {
         setTimeout(resolve, 50);
@@ -201,7 +201,7 @@ describe('top-ups on Base', () => {
   }
 
   async function post(header: string, name = 'PAYMENT-SIGNATURE'): Promise<Answer> {
-    const response = await fetch(`${face.url}/api/v1/x402/top-up`, {
+    const response = await fetch(`${paymentServer.url}/api/v1/x402/top-up`, {
       method: 'POST',
       headers: { [name]: header },
     });
@@ -218,7 +218,7 @@ describe('top-ups on Base', () => {
       const client = new x402Client().register('eip155:8453', new ExactEvmScheme(account));
       client.setSpendControls({ maxAmountPerPayment: '$25' });
       const pay = wrapFetchWithPayment(fetch, client);
-      const response = await pay(`${face.url}/api/v1/x402/top-up`, { method: 'POST' });
+      const response = await pay(`${paymentServer.url}/api/v1/x402/top-up`, { method: 'POST' });
       assert.equal(response.status, 200);
       const { data } = (await response.json()) as { data: Record<string, unknown> };
       assert.deepEqual(data, {
@@ -239,7 +239,7 @@ describe('top-ups on Base', () => {
       const signer = new x402Client().register('eip155:8453', new ExactEvmScheme(account));
       signer.registerExtension(createSIWxClientExtension({ signers: [account] }));
       const chat = await wrapFetchWithPayment(fetch, signer)(
-        `${face.url}/api/v1/chat/completions`,
+        `${paymentServer.url}/api/v1/chat/completions`,
         {
           method: 'POST',
         },
@@ -253,11 +253,11 @@ describe('top-ups on Base', () => {
       const client = new x402Client().register('eip155:8453', new ExactEvmScheme(account));
       client.setSpendControls({ maxAmountPerPayment: '$25' });
       const response = await wrapFetchWithPayment(fetch, client)(
-        `${face.url}/api/v1/chat/completions`,
+        `${paymentServer.url}/api/v1/chat/completions`,
         { method: 'POST' },
       );
       assert.equal(response.status, 200);
-      assert.equal(await rig.balance(account.address.toLowerCase()), usdToNano('9.99'));
+      assert.equal(await fixture.balance(account.address.toLowerCase()), usdToNano('9.99'));
     });
 
     test('a contract wallet pays and signs in (EIP-1271)', async () => {
@@ -269,7 +269,10 @@ describe('top-ups on Base', () => {
       // is not needed, the token asks the contract.
       const answer = await post((await signPayment(owner, { from: wallet })).header);
       assert.equal(answer.status, 200, JSON.stringify(answer.body));
-      const required = await rig.payments.requirements.discovery({ path: '/x', description: 'x' });
+      const required = await fixture.payments.requirements.discovery({
+        path: '/x',
+        description: 'x',
+      });
       const { info } = (
         required.body as { extensions: Record<string, { info: Record<string, string> }> }
       ).extensions['sign-in-with-x']!;
@@ -293,13 +296,13 @@ describe('top-ups on Base', () => {
         address: wallet,
       });
       const signature = await owner.signMessage({ message: text });
-      const signed = await rig.payments.signIn(encode({ ...fields, signature }));
+      const signed = await fixture.payments.signIn(encode({ ...fields, signature }));
       assert.equal(signed.wallet, wallet.toLowerCase());
       const stranger = await privateKeyToAccount(generatePrivateKey()).signMessage({
         message: text,
       });
       await assert.rejects(
-        rig.payments.signIn(encode({ ...fields, signature: stranger })),
+        fixture.payments.signIn(encode({ ...fields, signature: stranger })),
         /does not verify/,
       );
     });
@@ -327,7 +330,7 @@ describe('top-ups on Base', () => {
         assert.deepEqual(repeat.body.data, { ...told, alreadyCredited: true });
         assert.equal(repeat.headers.get('PAYMENT-RESPONSE'), first.headers.get('PAYMENT-RESPONSE'));
       }
-      assert.equal(await rig.balance(account.address.toLowerCase()), usdToNano('7.25'));
+      assert.equal(await fixture.balance(account.address.toLowerCase()), usdToNano('7.25'));
     });
 
     test('the same header three times at once is credited once', async () => {
@@ -338,7 +341,7 @@ describe('top-ups on Base', () => {
         answers.map(({ status }) => status),
         [200, 200, 200],
       );
-      assert.equal(await rig.balance(account.address.toLowerCase()), usdToNano(5));
+      assert.equal(await fixture.balance(account.address.toLowerCase()), usdToNano(5));
     });
 
     test('eight payments of eight wallets at once are all settled', async () => {
@@ -358,37 +361,37 @@ describe('top-ups on Base', () => {
 
     test('two processes given the same payment credit it once', async () => {
       const account = await buyer();
-      const second = await openRig({
+      const second = await openFixture({
         settings: settingsWith(),
-        publicUrl: face.url,
-        folder: rig.folder,
+        publicUrl: paymentServer.url,
+        folder: fixture.folder,
       });
       const { header } = await signPayment(account);
-      const before = await rig.postings();
+      const before = await fixture.postings();
       const results = await Promise.all([
-        rig.payments.topUp(header),
+        fixture.payments.topUp(header),
         second.payments.topUp(header),
       ]);
       const balances = results.map(({ newBalanceNano }) => newBalanceNano);
       assert.deepEqual(new Set(balances), new Set([usdToNano(5), undefined]));
       const [one, other] = results.map((receipt) => ({ ...receipt, newBalanceNano: undefined }));
       assert.deepEqual(one, other);
-      assert.equal((await rig.postings()) - before, 1);
+      assert.equal((await fixture.postings()) - before, 1);
       await second.close();
     });
 
     test('two processes with one gas key settle eight different payments', async () => {
-      const second = await openRig({
+      const second = await openFixture({
         settings: settingsWith(),
-        publicUrl: face.url,
-        folder: rig.folder,
+        publicUrl: paymentServer.url,
+        folder: fixture.folder,
       });
       const headers: string[] = [];
       for (let index = 0; index < 8; index += 1)
         headers.push((await signPayment(await buyer())).header);
       const results = await Promise.allSettled(
         headers.map(
-          async (header, index) => await (index % 2 ? second : rig).payments.topUp(header),
+          async (header, index) => await (index % 2 ? second : fixture).payments.topUp(header),
         ),
       );
       for (const result of results) {
@@ -396,7 +399,7 @@ describe('top-ups on Base', () => {
           assert.match(String(result.reason), /not confirmed yet|nothing has moved/);
       }
       // Whatever collided is finished by sending the same header again.
-      for (const header of headers) await rig.payments.topUp(header);
+      for (const header of headers) await fixture.payments.topUp(header);
       await second.close();
     });
 
@@ -459,9 +462,9 @@ describe('top-ups on Base', () => {
       assert.equal((await post(header)).status, 202);
       await chain.client.mine({ blocks: 1 });
       await chain.client.setAutomine(true);
-      await rig.store.query('UPDATE payments_topup SET next_check_ms = 0');
-      await rig.payments.sweep();
-      assert.equal(await rig.balance(account.address.toLowerCase()), usdToNano(5));
+      await fixture.store.query('UPDATE payments_topup SET next_check_ms = 0');
+      await fixture.payments.sweep();
+      assert.equal(await fixture.balance(account.address.toLowerCase()), usdToNano(5));
     });
 
     test('front-run by a third party after it was shown to us: 200 with credit, once', async () => {
@@ -474,7 +477,7 @@ describe('top-ups on Base', () => {
       const answer = await post(signed.header);
       assert.equal(answer.status, 200, JSON.stringify(answer.body));
       assert.equal((await post(signed.header)).status, 200);
-      assert.equal(await rig.balance(account.address.toLowerCase()), usdToNano(5));
+      assert.equal(await fixture.balance(account.address.toLowerCase()), usdToNano(5));
     });
 
     test('used on the chain before it was shown to us: refused, and no credit', async () => {
@@ -494,17 +497,17 @@ describe('top-ups on Base', () => {
       proxy.fate = () => 'pass';
       await chain.callToken('transferWithAuthorization', callArgs(late));
       foreign += 5_000_000n;
-      await rig.store.query(
+      await fixture.store.query(
         `UPDATE payments_topup SET start_height = start_height + 1, start_block = NULL
          WHERE wallet = $1`,
         [account.address.toLowerCase()],
       );
       assert.equal((await post(late.header)).status, 400);
-      assert.equal(await rig.balance(account.address.toLowerCase()), 0n);
+      assert.equal(await fixture.balance(account.address.toLowerCase()), 0n);
     });
 
     test('a payment to another ledger with the same receiver is not credited here', async () => {
-      const other = await openRig({ settings: settingsWith(), publicUrl: face.url });
+      const other = await openFixture({ settings: settingsWith(), publicUrl: paymentServer.url });
       const account = await buyer();
       const { header } = await signPayment(account);
       await other.payments.topUp(header);
@@ -512,7 +515,7 @@ describe('top-ups on Base', () => {
       const answer = await post(header);
       assert.equal(answer.status, 400, JSON.stringify(answer.body));
       assert.equal(answer.body.details?.reason, 'authorization_already_used');
-      assert.equal(await rig.balance(account.address.toLowerCase()), 0n);
+      assert.equal(await fixture.balance(account.address.toLowerCase()), 0n);
       assert.equal(await other.balance(account.address.toLowerCase()), usdToNano(5));
       await other.close();
     });
@@ -576,7 +579,7 @@ describe('top-ups on Base', () => {
       assert.equal((await post(paid.header)).status, 200);
       const answer = await post(claimed.header);
       assert.equal(answer.status, 402, JSON.stringify(answer.body));
-      assert.equal(await rig.balance(account.address.toLowerCase()), usdToNano(5));
+      assert.equal(await fixture.balance(account.address.toLowerCase()), usdToNano(5));
     });
 
     test('no gas: nothing has moved, 503 asks for the same header, which works when there is gas', async () => {
@@ -586,10 +589,10 @@ describe('top-ups on Base', () => {
       const answer = await post(header);
       assert.ok([202, 503].includes(answer.status), `${answer.status}`);
       assert.match(answer.body.message ?? '', /same header/);
-      const health = await rig.payments.checkRails();
+      const health = await fixture.payments.checkRails();
       assert.equal(health[0]?.isReady, false);
       await chain.fund(gas, ETH);
-      assert.equal((await rig.payments.checkRails())[0]?.isReady, true);
+      assert.equal((await fixture.payments.checkRails())[0]?.isReady, true);
       assert.equal((await post(header)).status, 200);
     });
 
@@ -642,7 +645,7 @@ describe('top-ups on Base', () => {
       await chain.client.setAutomine(true);
       const last = answer.status === 202 ? await post(header) : answer;
       assert.equal(last.status, 402, JSON.stringify(last.body));
-      assert.equal(await rig.balance(account.address.toLowerCase()), 0n);
+      assert.equal(await fixture.balance(account.address.toLowerCase()), 0n);
     });
 
     test('expired without use: failed for good, with its reason', async () => {
@@ -678,15 +681,15 @@ describe('top-ups on Base', () => {
       await chain.mint(treasury, 50_000_000n);
       const wallet = account.address.toLowerCase();
       const before = await chain.balance(account.address);
-      const refund = await rig.payments.refunds.refund(account.address, usdToNano('1.5'));
+      const refund = await fixture.payments.refunds.refund(account.address, usdToNano('1.5'));
       assert.equal(refund.state, 'paid');
       assert.equal((await chain.balance(account.address)) - before, 1_500_000n);
-      assert.equal(await rig.balance(wallet), usdToNano('3.5'));
+      assert.equal(await fixture.balance(wallet), usdToNano('3.5'));
       await assert.rejects(
-        rig.payments.refunds.refund(account.address, usdToNano(4)),
+        fixture.payments.refunds.refund(account.address, usdToNano(4)),
         /balance is too low/,
       );
-      assert.equal(await rig.balance(wallet), usdToNano('3.5'));
+      assert.equal(await fixture.balance(wallet), usdToNano('3.5'));
     });
 
     test('a refund whose broadcast was lost is finished by the sweep, once', async () => {
@@ -695,14 +698,16 @@ describe('top-ups on Base', () => {
       await chain.mint(privateKeyToAccount(treasuryKey).address, 50_000_000n);
       const before = await chain.balance(account.address);
       proxy.fate = (method) => (method === 'eth_sendRawTransaction' ? 'lose-request' : 'pass');
-      const refund = await rig.payments.refunds.refund(account.address, usdToNano(1));
+      const refund = await fixture.payments.refunds.refund(account.address, usdToNano(1));
       assert.notEqual(refund.state, 'paid');
       proxy.fate = () => 'pass';
       for (let round = 0; round < 3; round += 1) {
-        await rig.store.query('UPDATE payments_refund SET next_check_ms = 0, lease_until_ms = 0');
-        await rig.payments.sweep();
+        await fixture.store.query(
+          'UPDATE payments_refund SET next_check_ms = 0, lease_until_ms = 0',
+        );
+        await fixture.payments.sweep();
       }
-      assert.equal((await rig.payments.refunds.state(refund.refundId)).state, 'paid');
+      assert.equal((await fixture.payments.refunds.state(refund.refundId)).state, 'paid');
       assert.equal((await chain.balance(account.address)) - before, 1_000_000n);
     });
 
@@ -723,7 +728,7 @@ describe('top-ups on Base', () => {
         paymentPayload: { x402Version: 2, accepted, payload: { authorization, signature } },
         paymentRequirements: accepted,
       };
-      const { facilitator } = rig.payments;
+      const { facilitator } = fixture.payments;
       assert.ok(facilitator);
       assert.equal(((await facilitator.verify(body)) as { isValid: boolean }).isValid, true);
       assert.equal(((await facilitator.settle(body)) as { success: boolean }).success, true);

@@ -18,8 +18,8 @@ import type { SolanaChain } from '../../test/chains/solana.ts';
 import { systemIds } from '../core/ids.ts';
 import { usdToNano } from '../core/money.ts';
 import { SOLANA } from './networks.ts';
-import { openRig, startFace } from '../../test/support/payments.ts';
-import type { Face, Rig, RigOptions } from '../../test/support/payments.ts';
+import { openFixture, startPaymentServer } from '../../test/support/payments.ts';
+import type { PaymentServer, Fixture, FixtureOptions } from '../../test/support/payments.ts';
 
 const SOL = 1_000_000_000n;
 
@@ -37,14 +37,14 @@ interface Answer {
 describe('top-ups on Solana', () => {
   let chain: SolanaChain;
   let proxy: FaultProxy;
-  let face: Face;
-  let rig: Rig;
+  let paymentServer: PaymentServer;
+  let fixture: Fixture;
   let receiver: KeyPairSigner;
   let feePayer: KeyPairSigner;
   const feePayerKey = systemIds().hex(32);
   const refundKey = systemIds().hex(32);
 
-  const settings = (): RigOptions['settings'] => ({
+  const settings = (): FixtureOptions['settings'] => ({
     solana: {
       network: SOLANA,
       payTo: receiver.address,
@@ -60,18 +60,18 @@ describe('top-ups on Solana', () => {
   before(async () => {
     chain = await startSolana();
     proxy = await startFaultProxy(chain.rpcUrl);
-    face = await startFace();
+    paymentServer = await startPaymentServer();
     receiver = await generateKeyPairSigner();
     feePayer = await createKeyPairSignerFromPrivateKeyBytes(Buffer.from(feePayerKey, 'hex'));
     chain.airdrop(feePayer.address, 10n * SOL);
     await chain.setTokens(receiver.address, 0n);
-    rig = await openRig({ settings: settings(), publicUrl: face.url });
-    face.rig = rig;
+    fixture = await openFixture({ settings: settings(), publicUrl: paymentServer.url });
+    paymentServer.fixture = fixture;
   });
 
   after(async () => {
-    await rig.close();
-    await face.stop();
+    await fixture.close();
+    await paymentServer.stop();
     await proxy.stop();
     await chain.stop();
   });
@@ -80,9 +80,9 @@ describe('top-ups on Solana', () => {
     proxy.fate = () => 'pass';
     chain.hidden = false;
     chain.unfinal = false;
-    await rig.store.query('UPDATE payments_topup SET next_check_ms = 0, lease_until_ms = 0');
-    await rig.payments.sweep();
-    const rows = await rig.store.query<{ total: bigint | null }>(
+    await fixture.store.query('UPDATE payments_topup SET next_check_ms = 0, lease_until_ms = 0');
+    await fixture.payments.sweep();
+    const rows = await fixture.store.query<{ total: bigint | null }>(
       `SELECT SUM(amount) AS total FROM testledger_entry WHERE entry_key LIKE 'solana:%'`,
     );
     const received = await chain.tokens(receiver.address);
@@ -104,7 +104,7 @@ describe('top-ups on Solana', () => {
 
   /** A payment header as the official client makes it. */
   async function sign(signer: KeyPairSigner): Promise<string> {
-    const { header } = await rig.payments.requirements.topUp({
+    const { header } = await fixture.payments.requirements.topUp({
       path: '/api/v1/x402/top-up',
       description: 'x',
     });
@@ -115,7 +115,7 @@ describe('top-ups on Solana', () => {
   }
 
   async function post(header: string): Promise<Answer> {
-    const response = await fetch(`${face.url}/api/v1/x402/top-up`, {
+    const response = await fetch(`${paymentServer.url}/api/v1/x402/top-up`, {
       method: 'POST',
       headers: { 'PAYMENT-SIGNATURE': header },
     });
@@ -129,17 +129,20 @@ describe('top-ups on Solana', () => {
   test('@x402/fetch tops up and chats with its sign-in', async () => {
     const signer = await buyer();
     const pay = wrapFetchWithPayment(fetch, clientOf(signer));
-    const response = await pay(`${face.url}/api/v1/x402/top-up`, { method: 'POST' });
+    const response = await pay(`${paymentServer.url}/api/v1/x402/top-up`, { method: 'POST' });
     assert.equal(response.status, 200);
     const settled = decodePaymentResponseHeader(response.headers.get('PAYMENT-RESPONSE') ?? '');
     assert.deepEqual([settled.success, settled.payer], [true, signer.address]);
-    assert.equal(await rig.balance(signer.address), usdToNano(5));
+    assert.equal(await fixture.balance(signer.address), usdToNano(5));
 
     const signing = clientOf(signer);
     signing.registerExtension(createSIWxClientExtension({ signers: [signer as never] }));
-    const chat = await wrapFetchWithPayment(fetch, signing)(`${face.url}/api/v1/chat/completions`, {
-      method: 'POST',
-    });
+    const chat = await wrapFetchWithPayment(fetch, signing)(
+      `${paymentServer.url}/api/v1/chat/completions`,
+      {
+        method: 'POST',
+      },
+    );
     assert.equal(chat.status, 200);
     assert.equal(chat.headers.get('X-Balance-Remaining'), '4.990000');
   });
@@ -160,7 +163,7 @@ describe('top-ups on Solana', () => {
     );
     assert.equal(again.body.data?.['alreadyCredited'], true);
     assert.equal(again.body.data['newBalance'], undefined);
-    assert.equal(await rig.balance(signer.address), usdToNano(5));
+    assert.equal(await fixture.balance(signer.address), usdToNano(5));
   });
 
   test('the same message under another fee-payer signature is the same payment', async () => {
@@ -175,19 +178,26 @@ describe('top-ups on Solana', () => {
     payload.payload.transaction = wire.toString('base64');
     const answer = await post(Buffer.from(JSON.stringify(payload)).toString('base64'));
     assert.equal(answer.status, 200);
-    assert.equal(await rig.balance(signer.address), usdToNano(5));
+    assert.equal(await fixture.balance(signer.address), usdToNano(5));
   });
 
   test('two processes given the same payment credit it once', async () => {
-    const second = await openRig({ settings: settings(), publicUrl: face.url, folder: rig.folder });
+    const second = await openFixture({
+      settings: settings(),
+      publicUrl: paymentServer.url,
+      folder: fixture.folder,
+    });
     const signer = await buyer();
     const header = await sign(signer);
-    const results = await Promise.all([rig.payments.topUp(header), second.payments.topUp(header)]);
+    const results = await Promise.all([
+      fixture.payments.topUp(header),
+      second.payments.topUp(header),
+    ]);
     const balances = results.map(({ newBalanceNano }) => newBalanceNano);
     assert.deepEqual(new Set(balances), new Set([usdToNano(5), undefined]));
     const [one, other] = results.map((receipt) => ({ ...receipt, newBalanceNano: undefined }));
     assert.deepEqual(one, other);
-    assert.equal(await rig.balance(signer.address), usdToNano(5));
+    assert.equal(await fixture.balance(signer.address), usdToNano(5));
     await second.close();
   });
 
@@ -236,11 +246,11 @@ describe('top-ups on Solana', () => {
     const answer = await post(header);
     assert.equal(answer.status, 402);
     assert.equal(answer.body.details?.reason, 'blockhash_expired');
-    assert.equal(await rig.balance(signer.address), 0n);
+    assert.equal(await fixture.balance(signer.address), 0n);
   });
 
   test('a payment to this ledger is not credited by another one with the same receiver', async () => {
-    const other = await openRig({ settings: settings(), publicUrl: face.url });
+    const other = await openFixture({ settings: settings(), publicUrl: paymentServer.url });
     const signer = await buyer();
     const header = await sign(signer);
     assert.equal((await post(header)).status, 200);
@@ -251,16 +261,16 @@ describe('top-ups on Solana', () => {
 
   /** Looks at every payment now, as if so much time had passed. */
   async function look(hours = 0): Promise<void> {
-    await rig.store.query(
+    await fixture.store.query(
       `UPDATE payments_topup SET next_check_ms = 0, lease_until_ms = 0,
          vanished_ms = vanished_ms - $1`,
       [hours * 3_600_000],
     );
-    await rig.payments.sweep();
+    await fixture.payments.sweep();
   }
 
   async function rowOf(wallet: string) {
-    const rows = await rig.store.query<{
+    const rows = await fixture.store.query<{
       state: string;
       tx_id: string;
       is_watched: bigint;
@@ -286,7 +296,7 @@ describe('top-ups on Solana', () => {
     await look();
     const row = await rowOf(signer.address);
     assert.deepEqual([row.state, row.tx_id, row.is_watched], ['credited', id, 0n]);
-    assert.equal(await rig.balance(signer.address), usdToNano(5));
+    assert.equal(await fixture.balance(signer.address), usdToNano(5));
   });
 
   test('one that was dropped and has expired is reversed for good', async () => {
@@ -302,7 +312,7 @@ describe('top-ups on Solana', () => {
     await look(1);
     const row = await rowOf(signer.address);
     assert.deepEqual([row.state, row.failure], ['failed', 'blockhash_expired']);
-    assert.equal(await rig.balance(signer.address), 0n);
+    assert.equal(await fixture.balance(signer.address), 0n);
     assert.equal((await post(header)).status, 402);
   });
 
@@ -312,10 +322,10 @@ describe('top-ups on Solana', () => {
       { fromUsd: 0, wait: 'confirmed' },
       { fromUsd: 5, wait: 'finalized' },
     ] as const;
-    const deep = await openRig({
+    const deep = await openFixture({
       settings: { solana: { ...solana!, confirmations } },
-      publicUrl: face.url,
-      folder: rig.folder,
+      publicUrl: paymentServer.url,
+      folder: fixture.folder,
     });
     const signer = await buyer();
     chain.unfinal = true;
@@ -339,9 +349,9 @@ describe('top-ups on Solana', () => {
 
   test('a receiver without a token account is not offered, and the log says what to do', async () => {
     const poor = await generateKeyPairSigner();
-    const other = await openRig({
+    const other = await openFixture({
       settings: { solana: { ...settings().solana!, payTo: poor.address } },
-      publicUrl: face.url,
+      publicUrl: paymentServer.url,
     });
     const [health] = await other.payments.checkRails();
     assert.equal(health?.isReady, false);
@@ -356,32 +366,32 @@ describe('top-ups on Solana', () => {
     const signer = await buyer();
     assert.equal((await post(await sign(signer))).status, 200);
     const before = await chain.tokens(signer.address);
-    const refund = await rig.payments.refunds.refund(signer.address, usdToNano(2));
+    const refund = await fixture.payments.refunds.refund(signer.address, usdToNano(2));
     assert.equal(refund.state, 'paid');
     proxy.fate = (method) => (method === 'sendTransaction' ? 'lose-request' : 'pass');
-    const second = await rig.payments.refunds.refund(signer.address, usdToNano(1));
+    const second = await fixture.payments.refunds.refund(signer.address, usdToNano(1));
     assert.notEqual(second.state, 'paid');
     proxy.fate = () => 'pass';
     for (let round = 0; round < 2; round += 1) {
-      await rig.store.query('UPDATE payments_refund SET next_check_ms = 0, lease_until_ms = 0');
-      await rig.payments.sweep();
+      await fixture.store.query('UPDATE payments_refund SET next_check_ms = 0, lease_until_ms = 0');
+      await fixture.payments.sweep();
     }
-    assert.equal((await rig.payments.refunds.state(second.refundId)).state, 'paid');
+    assert.equal((await fixture.payments.refunds.state(second.refundId)).state, 'paid');
     assert.equal((await chain.tokens(signer.address)) - before, 3_000_000n);
-    assert.equal(await rig.balance(signer.address), usdToNano(2));
+    assert.equal(await fixture.balance(signer.address), usdToNano(2));
   });
 
   test('a refund that expires unsent is credited back', async () => {
     const signer = await buyer();
     assert.equal((await post(await sign(signer))).status, 200);
     proxy.fate = (method) => (method === 'sendTransaction' ? 'lose-request' : 'pass');
-    const refund = await rig.payments.refunds.refund(signer.address, usdToNano(5));
-    assert.equal(await rig.balance(signer.address), 0n);
+    const refund = await fixture.payments.refunds.refund(signer.address, usdToNano(5));
+    assert.equal(await fixture.balance(signer.address), 0n);
     chain.advance(400n);
     proxy.fate = () => 'pass';
-    await rig.store.query('UPDATE payments_refund SET next_check_ms = 0, lease_until_ms = 0');
-    await rig.payments.sweep();
-    assert.equal((await rig.payments.refunds.state(refund.refundId)).state, 'failed');
-    assert.equal(await rig.balance(signer.address), usdToNano(5));
+    await fixture.store.query('UPDATE payments_refund SET next_check_ms = 0, lease_until_ms = 0');
+    await fixture.payments.sweep();
+    assert.equal((await fixture.payments.refunds.state(refund.refundId)).state, 'failed');
+    assert.equal(await fixture.balance(signer.address), usdToNano(5));
   });
 });

@@ -12,7 +12,7 @@ import { type PrivateKeyAccount, generatePrivateKey, privateKeyToAccount } from 
 import { type AnvilChain, startAnvil, USDC } from '../../test/chains/anvil.ts';
 import { type FaultProxy, startFaultProxy } from '../../test/chains/fault-proxy.ts';
 import { killedAt } from '../../test/support/payments-crash.ts';
-import { type Rig, type RigOptions, openRig } from '../../test/support/payments.ts';
+import { type Fixture, type FixtureOptions, openFixture } from '../../test/support/payments.ts';
 import { systemClock } from '../core/clock.ts';
 import { Fault } from '../core/faults.ts';
 import { type Nano, nano, usdToNano } from '../core/money.ts';
@@ -31,11 +31,11 @@ const USD = 1_000_000n;
 describe('upto on Base', () => {
   let chain: AnvilChain;
   let proxy: FaultProxy;
-  let rig: Rig;
+  let fixture: Fixture;
   let laterMs = 0;
   const clock = { ...systemClock(), nowMs: () => Date.now() + laterMs };
 
-  const settingsWith = (changes: object = {}): RigOptions['settings'] => ({
+  const settingsWith = (changes: object = {}): FixtureOptions['settings'] => ({
     base: {
       network: BASE,
       payTo,
@@ -54,7 +54,7 @@ describe('upto on Base', () => {
     await chain.deployPermit2();
     await chain.fund(gas.address, 10n ** 18n);
     proxy = await startFaultProxy(chain.rpcUrl);
-    rig = await openRig({ settings: settingsWith(), clock });
+    fixture = await openFixture({ settings: settingsWith(), clock });
   });
   afterEach(async () => {
     proxy.fate = () => 'pass';
@@ -63,7 +63,7 @@ describe('upto on Base', () => {
     await assertLedgerIsChain();
   });
   after(async () => {
-    await rig.close();
+    await fixture.close();
     await proxy.stop();
     await chain.stop();
   });
@@ -74,15 +74,15 @@ describe('upto on Base', () => {
   async function assertLedgerIsChain(): Promise<void> {
     await chain.client.mine({ blocks: 1 });
     for (let round = 0; ; round += 1) {
-      const [row] = await rig.store.query<{ total: bigint | null }>(
+      const [row] = await fixture.store.query<{ total: bigint | null }>(
         'SELECT CAST(SUM(amount) AS BIGINT) AS total FROM testledger_entry',
       );
       const credited = (row?.total ?? 0n) / 1_000n;
       const received = (await chain.balance(payTo)) - elsewhere;
       if (credited === received) return;
       assert.ok(round < 20, `${credited} is credited and ${received} has arrived`);
-      await rig.store.query('UPDATE payments_topup SET next_check_ms = 0, lease_until_ms = 0');
-      await rig.payments.sweep();
+      await fixture.store.query('UPDATE payments_topup SET next_check_ms = 0, lease_until_ms = 0');
+      await fixture.payments.sweep();
     }
   }
 
@@ -96,7 +96,7 @@ describe('upto on Base', () => {
   /** What the official client, as it comes, makes of the 402; with a node it looks what is approved. */
   async function officialHeader(
     account: PrivateKeyAccount,
-    from = rig,
+    from = fixture,
     rpcUrl?: string,
   ): Promise<string> {
     const scheme = new UptoEvmScheme(account, rpcUrl === undefined ? undefined : { rpcUrl });
@@ -106,7 +106,7 @@ describe('upto on Base', () => {
   }
 
   /** The same of a wallet that has approved nothing, and what it signed for the token. */
-  async function sponsoredHeader(account: PrivateKeyAccount, from = rig): Promise<string> {
+  async function sponsoredHeader(account: PrivateKeyAccount, from = fixture): Promise<string> {
     const header = await officialHeader(account, from, chain.rpcUrl);
     assert.match(approvalOf(header)['signature'] ?? '', /^0x/);
     return header;
@@ -162,10 +162,10 @@ describe('upto on Base', () => {
     return encode({ x402Version: 2, accepted, payload: { permit2Authorization, signature } });
   }
 
-  const pay = async (header: string, wanted: Nano, by = rig) =>
+  const pay = async (header: string, wanted: Nano, by = fixture) =>
     await (await by.payments.offer(header, PROOF)).take(wanted);
   const balanceOf = async (account: PrivateKeyAccount): Promise<bigint> =>
-    await rig.balance(account.address.toLowerCase());
+    await fixture.balance(account.address.toLowerCase());
 
   async function refusal(work: Promise<unknown>) {
     const error: unknown = await work.then(
@@ -178,15 +178,17 @@ describe('upto on Base', () => {
   }
 
   async function rowsOf(account: PrivateKeyAccount) {
-    return await rig.store.query<{ state: string; amount_units: bigint; tx_id: Hex; raw_tx: Hex }>(
-      'SELECT * FROM payments_topup WHERE wallet = $1',
-      [account.address.toLowerCase()],
-    );
+    return await fixture.store.query<{
+      state: string;
+      amount_units: bigint;
+      tx_id: Hex;
+      raw_tx: Hex;
+    }>('SELECT * FROM payments_topup WHERE wallet = $1', [account.address.toLowerCase()]);
   }
 
   describe('as it is offered', () => {
     test('stands last in the 402 of what is sold, with the gas key as facilitator', async () => {
-      const { header } = await rig.payments.requirements.discovery(RESOURCE);
+      const { header } = await fixture.payments.requirements.discovery(RESOURCE);
       const { accepts } = decodePaymentRequiredHeader(header);
       assert.deepEqual(
         accepts.map(({ scheme, amount }) => [scheme, amount]),
@@ -203,16 +205,16 @@ describe('upto on Base', () => {
         facilitatorAddress: gas.address,
       });
       const missing = { balance: usdToNano(0), needed: usdToNano('3.2') };
-      const more = await rig.payments.requirements.insufficientCredit(RESOURCE, missing);
+      const more = await fixture.payments.requirements.insufficientCredit(RESOURCE, missing);
       const asked = decodePaymentRequiredHeader(more.header).accepts.at(-1);
       assert.deepEqual([asked?.scheme, asked?.amount], ['upto', '4000000']);
-      const topUp = await rig.payments.requirements.topUp(RESOURCE);
+      const topUp = await fixture.payments.requirements.topUp(RESOURCE);
       const schemes = decodePaymentRequiredHeader(topUp.header).accepts.map(({ scheme }) => scheme);
       assert.deepEqual(new Set(schemes), new Set(['exact']));
     });
 
     test('costs a 402 nothing where it is not, and is refused there', async () => {
-      const other = await openRig({ settings: settingsWith({ upto: false }) });
+      const other = await openFixture({ settings: settingsWith({ upto: false }) });
       const { accepts } = (await other.payments.requirements.discovery(RESOURCE)).body as {
         accepts: { scheme: string; extra: object }[];
       };
@@ -235,7 +237,7 @@ describe('upto on Base', () => {
     ] as const) {
       test(`of the official client's 1 USD, for a request that wants ${wanted} nano-USD: ${units} units`, async () => {
         const account = await buyer();
-        const offered = await rig.payments.offer(await officialHeader(account), PROOF);
+        const offered = await fixture.payments.offer(await officialHeader(account), PROOF);
         assert.equal(offered.amountNano, usdToNano(1));
         const response = await offered.take(nano(wanted));
         assert.equal(await balanceOf(account), units * 1_000n);
@@ -251,7 +253,7 @@ describe('upto on Base', () => {
     test('nothing is moved for a request that its credit covers, and the signature serves one', async () => {
       const account = await buyer();
       const header = await signedHeader(account);
-      const offers = await Promise.all([1, 2].map(() => rig.payments.offer(header, PROOF)));
+      const offers = await Promise.all([1, 2].map(() => fixture.payments.offer(header, PROOF)));
       const served = await Promise.allSettled(offers.map((one) => one.take(nano(0n))));
       const [response, ...more] = served.flatMap((one) =>
         one.status === 'fulfilled' ? [one.value] : [],
@@ -280,11 +282,11 @@ describe('upto on Base', () => {
       const account = await buyer();
       const header = await signedHeader(account);
       const own = { ...PROOF, idempotencyKey: 'a-key-that-nobody-guesses' };
-      await (await rig.payments.offer(header, own)).take(nano(0n));
-      const retry = await rig.payments.offer(header, own);
+      await (await fixture.payments.offer(header, own)).take(nano(0n));
+      const retry = await fixture.payments.offer(header, own);
       assert.equal((await refusal(retry.take(usdToNano(1)))).code, 'PAYMENT_ALREADY_CREDITED');
       const other = { ...own, path: '/api/v1/embeddings' };
-      await refusal(rig.payments.offer(header, other));
+      await refusal(fixture.payments.offer(header, other));
       assert.equal(await balanceOf(account), 0n);
     });
 
@@ -293,7 +295,7 @@ describe('upto on Base', () => {
       await chain.mint(account.address, 30_000n * USD);
       await chain.approvePermit2(account.address, 30_000n * USD);
       const header = await signedHeader(account, { ceiling: 20_000n * USD });
-      const offered = await rig.payments.offer(header, PROOF);
+      const offered = await fixture.payments.offer(header, PROOF);
       assert.equal(offered.amountNano, usdToNano(10_000));
       await offered.take(usdToNano(7));
       assert.equal(await balanceOf(account), usdToNano(7));
@@ -320,7 +322,7 @@ describe('upto on Base', () => {
       await pay(header, usdToNano(2));
       const again = await refusal(pay(header, usdToNano(5)));
       assert.equal(again.code, 'PAYMENT_ALREADY_CREDITED');
-      const topUp = await rig.payments.topUp(header);
+      const topUp = await fixture.payments.topUp(header);
       assert.deepEqual([topUp.amountNano, topUp.newBalanceNano], [usdToNano(2), undefined]);
       assert.equal(await balanceOf(account), usdToNano(2));
     });
@@ -340,9 +342,9 @@ describe('upto on Base', () => {
     test('two requests and another process at once: one of their amounts, one service', async () => {
       const account = await buyer();
       const header = await signedHeader(account);
-      const other = await openRig({ settings: settingsWith(), folder: rig.folder });
+      const other = await openFixture({ settings: settingsWith(), folder: fixture.folder });
       const offers = await Promise.all(
-        [rig, rig, other].map(async ({ payments }) => await payments.offer(header, PROOF)),
+        [fixture, fixture, other].map(async ({ payments }) => await payments.offer(header, PROOF)),
       );
       const results = await Promise.allSettled(
         offers.map(async (one, index) => await one.take(usdToNano(index + 1))),
@@ -390,7 +392,7 @@ describe('upto on Base', () => {
       await chain.client.mine({ blocks: 1 });
       const before = (await rowsOf(account)).find(({ state }) => state === 'sent');
       laterMs += 31_000;
-      await rig.payments.replaceStuck();
+      await fixture.payments.replaceStuck();
       await chain.client.mine({ blocks: 1 });
       await refusal(pay(header, usdToNano(2)));
       const after = (await rowsOf(account)).map(({ state, tx_id: id }) => [
@@ -411,12 +413,12 @@ describe('upto on Base', () => {
       await chain.reorg(1);
       assert.equal(before - (await chain.balance(payTo)), 2n * USD, 'the money is gone');
       for (let round = 0; round < 20 && (await chain.balance(payTo)) < before; round += 1) {
-        await rig.store.query('UPDATE payments_topup SET next_check_ms = 0');
-        await rig.payments.sweep();
+        await fixture.store.query('UPDATE payments_topup SET next_check_ms = 0');
+        await fixture.payments.sweep();
         await chain.client.mine({ blocks: 1 });
       }
       assert.equal(await chain.balance(payTo), before);
-      const [row] = await rig.store.query<{ reversals: bigint }>(
+      const [row] = await fixture.store.query<{ reversals: bigint }>(
         'SELECT reversals FROM payments_topup WHERE wallet = $1',
         [account.address.toLowerCase()],
       );
@@ -428,14 +430,14 @@ describe('upto on Base', () => {
       test(`killed when ${dieAt}: one credit of what was wanted, after the restart`, async () => {
         const account = await buyer();
         const wallet = account.address.toLowerCase();
-        const first = await openRig({ settings: settingsWith() });
+        const first = await openFixture({ settings: settingsWith() });
         const { folder } = first;
         const header = await signedHeader(account);
         const wanted = String(usdToNano(2));
         const order = { folder, settings: settingsWith(), header, wanted, dieAt };
         assert.equal(await killedAt(order), 'SIGKILL');
         // What was opened under it is finished, also where it is not offered any more.
-        const second = await openRig({ settings: settingsWith({ upto: false }), folder });
+        const second = await openFixture({ settings: settingsWith({ upto: false }), folder });
         await second.store.query('UPDATE payments_topup SET lease_until_ms = 0');
         await second.payments.sweep();
         assert.equal(await second.balance(wallet), usdToNano(2));
@@ -482,7 +484,7 @@ describe('upto on Base', () => {
     test('sent to the token by somebody else before us, it has done its work', async () => {
       const account = await buyer(0n);
       const header = await sponsoredHeader(account);
-      const offered = await rig.payments.offer(header, PROOF);
+      const offered = await fixture.payments.offer(header, PROOF);
       await chain.permit(account.address, PERMIT2, approvalOf(header));
       await offered.take(usdToNano('0.5'));
       assert.equal(await balanceOf(account), usdToNano('0.5'));
@@ -492,7 +494,7 @@ describe('upto on Base', () => {
       const account = await buyer(0n);
       const header = await sponsoredHeader(account);
       const other = await sponsoredHeader(account);
-      const offered = await rig.payments.offer(header, PROOF);
+      const offered = await fixture.payments.offer(header, PROOF);
       await chain.permit(account.address, PERMIT2, approvalOf(other));
       await chain.approvePermit2(account.address, 0n);
       const said = await refusal(offered.take(usdToNano('0.5')));
@@ -504,13 +506,13 @@ describe('upto on Base', () => {
     for (const dieAt of ['opened', 'journaled', 'settled']) {
       test(`killed when ${dieAt}: one credit, after the restart, from what the row has kept`, async () => {
         const account = await buyer(0n);
-        const first = await openRig({ settings: settingsWith() });
+        const first = await openFixture({ settings: settingsWith() });
         const { folder } = first;
         const header = await sponsoredHeader(account, first);
         const wanted = String(usdToNano('0.4'));
         const order = { folder, settings: settingsWith(), header, wanted, dieAt };
         assert.equal(await killedAt(order), 'SIGKILL');
-        const second = await openRig({ settings: settingsWith({ upto: false }), folder });
+        const second = await openFixture({ settings: settingsWith({ upto: false }), folder });
         await second.store.query('UPDATE payments_topup SET lease_until_ms = 0');
         await second.payments.sweep();
         assert.equal(await second.balance(account.address.toLowerCase()), usdToNano('0.4'));
@@ -529,8 +531,8 @@ describe('upto on Base', () => {
       await chain.reorg(1);
       assert.equal(await chain.approved(account.address), 0n);
       for (let round = 0; round < 20 && (await chain.balance(payTo)) < before; round += 1) {
-        await rig.store.query('UPDATE payments_topup SET next_check_ms = 0');
-        await rig.payments.sweep();
+        await fixture.store.query('UPDATE payments_topup SET next_check_ms = 0');
+        await fixture.payments.sweep();
         await chain.client.mine({ blocks: 1 });
       }
       assert.equal(await chain.balance(payTo), before);
@@ -555,9 +557,9 @@ describe('upto on Base', () => {
     });
 
     test('a call that needs more gas than the cap is not sent', async () => {
-      const low = await openRig({
+      const low = await openFixture({
         settings: settingsWith({ maxGas: 100_000 }),
-        folder: rig.folder,
+        folder: fixture.folder,
       });
       const account = await buyer(0n);
       const header = await sponsoredHeader(account);
@@ -604,7 +606,7 @@ describe('upto on Base', () => {
     });
 
     test('is asked for where a ceiling is, and nowhere else', async () => {
-      const { requirements } = rig.payments;
+      const { requirements } = fixture.payments;
       const asked = async (answer: Promise<{ header: string }>) =>
         Object.keys(decodePaymentRequiredHeader((await answer).header).extensions ?? {});
       const isAsked = 'eip2612GasSponsoring';
@@ -612,7 +614,7 @@ describe('upto on Base', () => {
       assert.ok(!(await asked(requirements.topUp(RESOURCE))).includes(isAsked));
       assert.ok((requirements.manifest([])['extensions'] as string[]).includes(isAsked));
       for (const change of [{ upto: false }, { asset: payTo.replace('fa12b', 'fa12c') }]) {
-        const other = await openRig({ settings: settingsWith(change) });
+        const other = await openFixture({ settings: settingsWith(change) });
         const { body } = await other.payments.requirements.discovery(RESOURCE);
         assert.ok(!JSON.stringify(body).includes(isAsked));
         await other.close();
@@ -625,7 +627,7 @@ describe('upto on Base', () => {
       for (const approved of [0n, USD / 2n]) {
         const account = await buyer(approved);
         const header = await officialHeader(account);
-        const said = await refusal(rig.payments.offer(header, PROOF));
+        const said = await refusal(fixture.payments.offer(header, PROOF));
         assert.equal(said.code, 'PAYMENT_VERIFICATION_FAILED');
         assert.equal(said.reason, 'permit2_allowance_required');
         assert.match(said.message, /not approved the Permit2 contract/);
@@ -639,7 +641,7 @@ describe('upto on Base', () => {
 
     test('an approval that is withdrawn after the check: refused, and nothing is left of it', async () => {
       const account = await buyer();
-      const offered = await rig.payments.offer(await signedHeader(account), PROOF);
+      const offered = await fixture.payments.offer(await signedHeader(account), PROOF);
       await chain.approvePermit2(account.address, 0n);
       const said = await refusal(offered.take(usdToNano(2)));
       assert.deepEqual(
@@ -652,7 +654,7 @@ describe('upto on Base', () => {
     test('an approval that is withdrawn at the last moment: the transaction is not sent', async () => {
       const account = await buyer();
       const header = await signedHeader(account);
-      const offered = await rig.payments.offer(header, PROOF);
+      const offered = await fixture.payments.offer(header, PROOF);
       proxy.fate = async (method) => {
         if (method === 'eth_estimateGas') await chain.approvePermit2(account.address, 0n);
         return 'pass' as const;
@@ -667,7 +669,7 @@ describe('upto on Base', () => {
     test('a wallet that holds less than it signed is told so', async () => {
       const account = await buyer(1_000n * USD);
       const header = await signedHeader(account, { ceiling: 101n * USD });
-      const said = await refusal(rig.payments.offer(header, PROOF));
+      const said = await refusal(fixture.payments.offer(header, PROOF));
       assert.equal(said.reason, 'permit2_insufficient_balance');
     });
 
@@ -750,7 +752,7 @@ describe('upto on Base', () => {
       await assert.rejects(call(account.address), /revert/);
       const asked = { ...payload, accepted: { scheme: 'upto', network: BASE } };
       const requirements = { scheme: 'upto', network: BASE, asset: USDC, amount: '1', payTo };
-      const answer = await rig.payments.facilitator?.settle({
+      const answer = await fixture.payments.facilitator?.settle({
         paymentPayload: asked,
         paymentRequirements: requirements,
       });
@@ -829,8 +831,8 @@ describe('upto on Base', () => {
         accepted: { scheme: 'upto', network: BASE },
         payload,
       });
-      assert.equal((await refusal(rig.payments.offer(wrong, PROOF))).code, 'INVALID_AMOUNT');
-      const said = await refusal(rig.payments.topUp(await signedHeader(account)));
+      assert.equal((await refusal(fixture.payments.offer(wrong, PROOF))).code, 'INVALID_AMOUNT');
+      const said = await refusal(fixture.payments.topUp(await signedHeader(account)));
       assert.equal(said.code, 'UNSUPPORTED_SCHEME');
       assert.match(said.message, /upto pays for requests/);
     });

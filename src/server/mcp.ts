@@ -5,7 +5,7 @@ import type { Wallets } from '../wallet/wallet.ts';
 import type { FeatureParts } from './feature-parts.ts';
 import type { LargeBodies } from './large-bodies.ts';
 
-interface McpDoorParts {
+interface McpEndpointParts {
   readonly shared: FeatureParts;
   /** `YYYYMMDD.HHMMSS` of the build. */
   readonly version: string;
@@ -15,8 +15,8 @@ interface McpDoorParts {
 /** A few hundred names. */
 const MAX_NETWORKS_BYTES = 1024 * 1024;
 
-export function mcpDoor(
-  { shared, version, wallets }: McpDoorParts,
+export function mcpEndpoint(
+  { shared, version, wallets }: McpEndpointParts,
   call: CallRoute,
   largeBodies: LargeBodies,
 ): McpFeature {

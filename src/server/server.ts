@@ -18,7 +18,7 @@ import type { DownloadView } from '../engines/local/model-files.ts';
 import { EngineRegistry } from '../engines/registry.ts';
 import { openHttpServer } from './http-server.ts';
 import type { LocalEngineSource } from '../engines/local-engines.ts';
-import { mcpDoor } from './mcp.ts';
+import { mcpEndpoint } from './mcp.ts';
 import { mediaFeature } from './media.ts';
 import { type Stores, openStores } from './stores.ts';
 import { OwnDocument } from './ops/documentation.ts';
@@ -136,7 +136,7 @@ export async function startApp(parts: AppParts): Promise<App> {
   const told = { config, version, basePath: BASE_PATH, assets };
   const document = new OwnDocument({ ...told, routes: () => routes });
 
-  const mcp = mcpDoor(serving, server.internal.run, largeBodies);
+  const mcp = mcpEndpoint(serving, server.internal.run, largeBodies);
   // Every feature of the product; each brings its routes, its jobs and its end. The chat's brings the
   // models, embeddings and characters (`chat.ts`), that of media images, audio and video (`media.ts`).
   const features: readonly Feature[] = [

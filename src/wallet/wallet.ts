@@ -246,7 +246,7 @@ export interface WalletFeatureOptions {
 }
 
 /** Where wallets can buy. */
-interface SellingDoors {
+interface SoldResources {
   readonly routes: () => readonly Route[];
   /** Tools of the MCP server. */
   readonly paidTools: () => Promise<readonly Resource[]>;
@@ -256,7 +256,7 @@ interface SellingDoors {
 export function walletsFeature(
   options: WalletFeatureOptions,
   { payments, signing, basePath, bazaar }: Wallets,
-  { routes, paidTools }: SellingDoors,
+  { routes, paidTools }: SoldResources,
 ): Feature {
   const { ledger, store } = options.stores;
   return {

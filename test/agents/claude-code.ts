@@ -16,7 +16,7 @@ import sharp from 'sharp';
 import { claudeEnvironment } from '../../src/cli/agent-settings.ts';
 import { pdfFile, pdfText } from '../support/test-files.ts';
 import {
-  AgentRig,
+  AgentFixture,
   calls,
   execute,
   installed,
@@ -26,7 +26,7 @@ import {
   says,
   scenarioOf,
   type Step,
-} from './agent-rig.ts';
+} from './agent-fixture.ts';
 
 const NAME = '@anthropic-ai/claude-code';
 const VERSION = '2.1.330';
@@ -40,11 +40,11 @@ interface ClaudeRan extends Ran {
   readonly requests: number;
 }
 
-const rig = await AgentRig.start();
-rig.web.results = [
+const fixture = await AgentFixture.start();
+fixture.web.results = [
   { title: 'Tides', url: 'https://example.com/tides', content: 'The moon pulls the sea' },
 ];
-const packages = await installed(`${NAME}@${VERSION}`, process.argv[2], rig.folder);
+const packages = await installed(`${NAME}@${VERSION}`, process.argv[2], fixture.folder);
 const program = join(packages, `${NAME}-${process.platform}-${process.arch}`, 'claude');
 
 try {
@@ -60,12 +60,12 @@ try {
   await refusals();
   console.log('The audit is exact after each.');
 } finally {
-  await rig.stop();
+  await fixture.stop();
 }
 
 /** A file is written, read by a command, and talked about; gives the size of a first prompt. */
 async function severalTurns(): Promise<number> {
-  const work = rig.newFolder('turns');
+  const work = fixture.newFolder('turns');
   const scenario = scenarioOf('a task of several turns', '50', [
     calls('Write', { file_path: join(work, 'hello.txt'), content: 'forty-two\n' }),
     calls('Bash', { command: 'cat hello.txt', description: 'Show the file' }),
@@ -104,7 +104,7 @@ async function sideBySide(): Promise<void> {
       return says('Both ran.');
     },
   ]);
-  const { result } = await run(scenario, rig.newFolder('side-by-side'));
+  const { result } = await run(scenario, fixture.newFolder('side-by-side'));
   assert.equal(result['result'], 'Both ran.');
 }
 
@@ -123,7 +123,7 @@ async function subAgent(): Promise<void> {
       return says('It said a word.');
     },
   ]);
-  const { result } = await run(scenario, rig.newFolder('sub-agent'));
+  const { result } = await run(scenario, fixture.newFolder('sub-agent'));
   assert.equal(result['result'], 'It said a word.');
   const sessions = scenario.bodies.map((body) => /"prompt_cache_key":"([^"]+)"/.exec(body)?.[1]);
   assert.equal(new Set(sessions).size, 1, 'one session, one sum');
@@ -145,15 +145,15 @@ async function webSearch(): Promise<void> {
     },
     says('The moon makes the tide.'),
   ]);
-  const { result } = await run(scenario, rig.newFolder('search'));
+  const { result } = await run(scenario, fixture.newFolder('search'));
   assert.equal(result['result'], 'The moon makes the tide.');
-  assert.deepEqual(rig.web.queries.length, 1);
+  assert.deepEqual(fixture.web.queries.length, 1);
   assert.match(scenario.bodies[4] ?? '', /example\.com\/tides/, 'the agent was given the sources');
 }
 
 /** What a tool gives back can be a picture. */
 async function picture(): Promise<void> {
-  const work = rig.newFolder('picture');
+  const work = fixture.newFolder('picture');
   const file = join(work, 'dot.png');
   writeFileSync(file, await sharp({ create: SQUARE }).png().toBuffer());
   const scenario = scenarioOf('a picture is read', '50', [
@@ -169,7 +169,7 @@ async function picture(): Promise<void> {
 
 /** A document is read for the model, as text. */
 async function pdf(): Promise<void> {
-  const work = rig.newFolder('pdf');
+  const work = fixture.newFolder('pdf');
   const file = join(work, 'note.pdf');
   writeFileSync(file, pdfFile([pdfText('The code word is heron')]));
   const scenario = scenarioOf('a PDF is read', '50', [
@@ -186,20 +186,23 @@ async function pdf(): Promise<void> {
 /** How often the agent asks again, by what it was told: the table of the refusals, by counting. */
 async function refusals(): Promise<void> {
   const failing: Step = { kind: 'status', status: 500 };
-  const wrong = await run(scenarioOf('a wrong key', '50', []), rig.newFolder('key'), {
+  const wrong = await run(scenarioOf('a wrong key', '50', []), fixture.newFolder('key'), {
     ANTHROPIC_AUTH_TOKEN: 'SVC_INFERENCE_KEY_none',
   });
   assert.equal(wrong.requests, 1);
-  const model = await run(scenarioOf('an unknown model', '50', []), rig.newFolder('model'), {
+  const model = await run(scenarioOf('an unknown model', '50', []), fixture.newFolder('model'), {
     ANTHROPIC_MODEL: 'atlsa',
   });
   assert.ok(model.requests <= 2);
   const steps = Array.from({ length: 40 }, () => failing);
-  const engine = await run(scenarioOf('an engine that fails', '50', steps), rig.newFolder('down'));
+  const engine = await run(
+    scenarioOf('an engine that fails', '50', steps),
+    fixture.newFolder('down'),
+  );
   assert.equal(engine.requests, 1);
   const limited = await run(
     scenarioOf('next to no credit', '0.000001', []),
-    rig.newFolder('broke'),
+    fixture.newFolder('broke'),
   );
   assert.match(String(limited.result['result']), /Credit balance is too low/);
   assert.equal(limited.requests, 1);
@@ -214,7 +217,7 @@ async function moneyGone(promptBytes: number): Promise<void> {
       return calls('Bash', { command: 'echo one', description: 'Say one' }, promptTokens);
     },
   ]);
-  const { result, answers } = await run(scenario, rig.newFolder('money'));
+  const { result, answers } = await run(scenario, fixture.newFolder('money'));
   assert.match(String(result['result']), /Credit balance is too low/);
   assert.equal(scenario.bodies.length, 1);
   assert.equal(answers.get('POST /messages 402'), 1, 'one request met the empty balance');
@@ -228,7 +231,7 @@ async function engineLost(): Promise<void> {
     says('Here I am again.'),
     says('Here I am again.'),
   ]);
-  const { result } = await run(scenario, rig.newFolder('engine'));
+  const { result } = await run(scenario, fixture.newFolder('engine'));
   assert.match(String(result['result']), /Here I am again/);
 }
 
@@ -245,7 +248,7 @@ async function contextOverflow(): Promise<void> {
     says('Done after compaction.'),
     says('Done after compaction.'),
   ]);
-  const { result } = await run(scenario, rig.newFolder('context'));
+  const { result } = await run(scenario, fixture.newFolder('context'));
   assert.match(String(result['result']), /Done after compaction/);
 }
 
@@ -255,11 +258,11 @@ async function run(
   work: string,
   own: Readonly<Record<string, string>> = {},
 ): Promise<ClaudeRan> {
-  const ran = await rig.run(
+  const ran = await fixture.run(
     scenario,
     (secret) => {
       const settings = {
-        origin: new URL(rig.farebox.url).origin,
+        origin: new URL(fixture.farebox.url).origin,
         secret,
         model: 'atlas',
         smallModel: 'atlas',
@@ -267,7 +270,7 @@ async function run(
         title: 'Farebox',
       };
       const env = {
-        HOME: mkdtempSync(join(rig.folder, 'home-')),
+        HOME: mkdtempSync(join(fixture.folder, 'home-')),
         PATH: process.env['PATH'],
         NO_PROXY: '127.0.0.1',
         DISABLE_AUTOUPDATER: '1',

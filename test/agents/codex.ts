@@ -14,7 +14,7 @@ import sharp from 'sharp';
 import { isJsonObject } from '../../src/json/json-scan.ts';
 import { withCodexSettings } from '../../src/cli/agent-settings.ts';
 import {
-  AgentRig,
+  AgentFixture,
   calls,
   execute,
   installed,
@@ -23,7 +23,7 @@ import {
   type Scenario,
   says,
   scenarioOf,
-} from './agent-rig.ts';
+} from './agent-fixture.ts';
 
 const PACKAGE = '@openai/codex@0.169.0';
 
@@ -38,8 +38,8 @@ interface CodexRan extends Ran {
   readonly text: string;
 }
 
-const rig = await AgentRig.start();
-const program = join(await installed(PACKAGE, process.argv[2], rig.folder), '.bin', 'codex');
+const fixture = await AgentFixture.start();
+const program = join(await installed(PACKAGE, process.argv[2], fixture.folder), '.bin', 'codex');
 
 try {
   const promptBytes = await severalTurns();
@@ -54,12 +54,12 @@ try {
   await contextOverflow();
   console.log('The audit is exact after each.');
 } finally {
-  await rig.stop();
+  await fixture.stop();
 }
 
 /** A file is written, read by a command, and talked about; gives the size of a first prompt. */
 async function severalTurns(): Promise<number> {
-  const work = rig.newFolder('turns');
+  const work = fixture.newFolder('turns');
   const scenario = scenarioOf('a task of several turns', '50', [
     calls('exec_command', { cmd: 'printf "forty-two\\n" > hello.txt' }),
     calls('exec_command', { cmd: 'cat hello.txt' }),
@@ -83,7 +83,7 @@ async function severalTurns(): Promise<number> {
 
 /** With the catalogue of this server the agent knows the model, and writes files by patches. */
 async function catalogue(): Promise<void> {
-  const work = rig.newFolder('catalogue');
+  const work = fixture.newFolder('catalogue');
   const patch = '*** Begin Patch\n*** Add File: hello.txt\n+forty-two\n*** End Patch\n';
   const scenario = scenarioOf('a patch, with the catalogue', '50', [
     (body) => {
@@ -93,7 +93,7 @@ async function catalogue(): Promise<void> {
     calls('exec_command', { cmd: 'cat hello.txt' }),
     says('The file says forty-two.'),
   ]);
-  const catalogueUrl = `${rig.farebox.url}/models/codex`;
+  const catalogueUrl = `${fixture.farebox.url}/models/codex`;
   const { text, out } = await run(scenario, work, `model_catalog_url = "${catalogueUrl}"\n`);
   assert.equal(text, 'The file says forty-two.');
   assert.equal(readFileSync(join(work, 'hello.txt'), 'utf8'), 'forty-two\n');
@@ -103,7 +103,7 @@ async function catalogue(): Promise<void> {
 
 /** The agent offers the search of the protocol in every request: it is ours. */
 async function webSearch(): Promise<void> {
-  rig.web.results = [
+  fixture.web.results = [
     { title: 'Tides', url: 'https://example.com/tides', content: 'The moon pulls the sea' },
   ];
   const scenario = scenarioOf('a search of the web', '50', [
@@ -113,16 +113,16 @@ async function webSearch(): Promise<void> {
       return says('The moon makes the tide[REF]0[/REF].');
     },
   ]);
-  const { text, events, answers } = await run(scenario, rig.newFolder('search'));
+  const { text, events, answers } = await run(scenario, fixture.newFolder('search'));
   assert.equal(text, 'The moon makes the tide[1].');
   assert.match(JSON.stringify(events), /"type":"web_search"/);
-  assert.deepEqual(rig.web.queries, ['high tide']);
+  assert.deepEqual(fixture.web.queries, ['high tide']);
   assert.equal(answers.get('POST /responses 200'), 1, 'both rounds are one request');
 }
 
 /** What a tool gives back can be a picture. */
 async function picture(): Promise<void> {
-  const work = rig.newFolder('picture');
+  const work = fixture.newFolder('picture');
   const file = join(work, 'dot.png');
   writeFileSync(file, await sharp({ create: SQUARE }).png().toBuffer());
   const scenario = scenarioOf('a picture is looked at', '50', [
@@ -148,7 +148,7 @@ async function subAgent(): Promise<void> {
         : calls('multi_agent_v1__wait_agent', { targets: [spawned] });
     }),
   ]);
-  const { text } = await run(scenario, rig.newFolder('sub-agent'));
+  const { text } = await run(scenario, fixture.newFolder('sub-agent'));
   assert.equal(text, 'It said hello.');
   assert.doesNotMatch(scenario.bodies.join(), /unsupported call/);
 }
@@ -156,7 +156,7 @@ async function subAgent(): Promise<void> {
 /** One request is enough to know that there is no money. */
 async function noMoney(): Promise<void> {
   const scenario = scenarioOf('no money in turn 1', '0.000001', []);
-  const { events, answers } = await run(scenario, rig.newFolder('no-money'));
+  const { events, answers } = await run(scenario, fixture.newFolder('no-money'));
   assert.match(JSON.stringify(events), /Quota exceeded/);
   assert.equal(answers.get('POST /responses 429'), 1);
   assert.equal(scenario.bodies.length, 0);
@@ -171,7 +171,7 @@ async function moneyGone(promptBytes: number): Promise<void> {
       return calls('exec_command', { cmd: 'echo one' }, promptTokens);
     },
   ]);
-  const { events, answers, charged } = await run(scenario, rig.newFolder('money'));
+  const { events, answers, charged } = await run(scenario, fixture.newFolder('money'));
   assert.match(JSON.stringify(events), /Quota exceeded/);
   assert.equal(scenario.bodies.length, 1);
   assert.equal(answers.get('POST /responses 429'), 1, 'one request met the empty balance');
@@ -185,7 +185,7 @@ async function engineLost(): Promise<void> {
     { kind: 'stream', chunks: 40, cutAfter: 12 },
     says('Here I am again.'),
   ]);
-  const { text, answers } = await run(scenario, rig.newFolder('engine'));
+  const { text, answers } = await run(scenario, fixture.newFolder('engine'));
   assert.equal(text, 'Here I am again.');
   assert.equal(answers.get('POST /responses 200'), 3);
 }
@@ -198,7 +198,7 @@ async function engineGone(): Promise<void> {
     '50',
     Array.from({ length: 100 }, () => gone),
   );
-  const { code, answers, paidNano } = await run(scenario, rig.newFolder('gone'));
+  const { code, answers, paidNano } = await run(scenario, fixture.newFolder('gone'));
   assert.notEqual(code, 0);
   assert.ok((answers.get('POST /responses 503') ?? 0) <= 6);
   assert.equal(paidNano, 0n);
@@ -214,17 +214,17 @@ async function contextOverflow(): Promise<void> {
       body: '{"error":{"message":"maximum context length exceeded","code":"context_length_exceeded"}}',
     },
   ]);
-  const { code, events, answers } = await run(scenario, rig.newFolder('context'));
+  const { code, events, answers } = await run(scenario, fixture.newFolder('context'));
   assert.notEqual(code, 0);
   assert.match(JSON.stringify(events), /context/i);
   assert.equal(answers.get('POST /responses 400'), 1);
 }
 
 async function run(scenario: Scenario, work: string, more = ''): Promise<CodexRan> {
-  const ran = await rig.run(scenario, async (secret) => {
-    const home = mkdtempSync(join(rig.folder, 'home-'));
+  const ran = await fixture.run(scenario, async (secret) => {
+    const home = mkdtempSync(join(fixture.folder, 'home-'));
     const settings = {
-      origin: new URL(rig.farebox.url).origin,
+      origin: new URL(fixture.farebox.url).origin,
       secret,
       model: 'atlas',
       smallModel: 'atlas',

@@ -2,7 +2,7 @@
  * A private Solana: litesvm (the real runtime with the real SPL programs) behind the JSON-RPC calls
  * that clients and payments make, with the USDC mint at its mainnet address.
  *
- * Where litesvm differs from a cluster, this face acts as the cluster does: simulation takes partly
+ * Where litesvm differs from a cluster, this node acts as the cluster does: simulation takes partly
  * signed transactions, the same message cannot run twice under other signatures, a known
  * transaction sent again gives its signature again. Slots move by hand.
  */
@@ -51,7 +51,7 @@ interface Landed {
   readonly tokens: readonly { readonly before: bigint; readonly after: bigint }[];
 }
 
-class Face {
+class SolanaNode {
   readonly #svm: LiteSVM;
   readonly #landed = new Map<string, Landed>();
   readonly #messages = new Set<string>();
@@ -254,10 +254,10 @@ function parsed(landed: Landed): unknown {
 }
 
 export async function startSolana(): Promise<SolanaChain> {
-  // What ran is remembered by the face, which can also forget it.
+  // What ran is remembered by the node, which can also forget it.
   const svm = new LiteSVM().withTransactionHistory(0n);
   placeMint(svm);
-  const face = new Face(svm);
+  const node = new SolanaNode(svm);
   const server = createServer((request, response) => {
     const chunks: Buffer[] = [];
     request.on('data', (chunk: Buffer) => chunks.push(chunk));
@@ -269,7 +269,7 @@ export async function startSolana(): Promise<SolanaChain> {
       };
       response.setHeader('content-type', 'application/json');
       try {
-        const result = face.answer(call.method, call.params ?? []);
+        const result = node.answer(call.method, call.params ?? []);
         response.end(JSON.stringify({ jsonrpc: '2.0', id: call.id, result }));
       } catch (error) {
         const message = error instanceof Error ? error.message : String(error);
@@ -296,24 +296,24 @@ export async function startSolana(): Promise<SolanaChain> {
     },
     airdrop: (owner: Address, lamports: bigint) => void svm.airdrop(owner, lamports as never),
     advance: (blocks: bigint) => {
-      face.height += blocks;
+      node.height += blocks;
       svm.expireBlockhash();
     },
     get hidden() {
-      return face.hidden;
+      return node.hidden;
     },
     set hidden(value: boolean) {
-      face.hidden = value;
+      node.hidden = value;
     },
     get unfinal() {
-      return face.unfinal;
+      return node.unfinal;
     },
     set unfinal(value: boolean) {
-      face.unfinal = value;
+      node.unfinal = value;
     },
-    drop: (id: string) => face.drop(id),
+    drop: (id: string) => node.drop(id),
     get executed() {
-      return face.executed;
+      return node.executed;
     },
     stop: async () => {
       server.closeAllConnections();

@@ -12,15 +12,15 @@ import { runCommand } from '../../src/cli/cli.ts';
 import type { TestApp } from '../app/test-app.ts';
 import {
   PAY_TO,
-  type WalletRig,
+  type WalletFixture,
   chat,
   creditOf,
   evmPayment,
   signIn,
   solanaClient,
-  startWalletRig,
+  startWalletFixture,
   topUp,
-} from './wallet-rig.ts';
+} from './wallet-fixture.ts';
 
 const NOTHING_LOCAL = 'embedded: { enabled: false }\ndiscovery: { enabled: false }\n';
 const FIVE_USD = 5_000_000_000n;
@@ -40,17 +40,17 @@ interface ChainReport {
 
 describe('the books and the chains', () => {
   const folder = mkdtempSync(join(tmpdir(), 'farebox-chain-audit-'));
-  let rig: WalletRig;
+  let fixture: WalletFixture;
   let farebox: TestApp;
 
   before(async () => {
-    rig = await startWalletRig();
-    farebox = await rig.startApp({ dataFolder: join(folder, 'data') });
-    writeFileSync(join(folder, 'farebox.yaml'), NOTHING_LOCAL + rig.yaml);
+    fixture = await startWalletFixture();
+    farebox = await fixture.startApp({ dataFolder: join(folder, 'data') });
+    writeFileSync(join(folder, 'farebox.yaml'), NOTHING_LOCAL + fixture.yaml);
   });
   after(async () => {
     await farebox.stop();
-    await rig.stop();
+    await fixture.stop();
     rmSync(folder, { recursive: true, force: true });
   });
 
@@ -74,21 +74,21 @@ describe('the books and the chains', () => {
   }
 
   async function payBase() {
-    const account = await rig.evmWallet();
-    const answer = await topUp(rig.origin, { 'PAYMENT-SIGNATURE': await evmPayment(account) });
+    const account = await fixture.evmWallet();
+    const answer = await topUp(fixture.origin, { 'PAYMENT-SIGNATURE': await evmPayment(account) });
     assert.equal(answer.status, 200, await answer.text());
     return account;
   }
 
   async function paySolana(): Promise<string> {
-    const signer = await rig.solanaWallet();
-    const required = await topUp(rig.origin, {});
-    const client = solanaClient(signer, rig.solana.rpcUrl);
+    const signer = await fixture.solanaWallet();
+    const required = await topUp(fixture.origin, {});
+    const client = solanaClient(signer, fixture.solana.rpcUrl);
     const payload = await client.createPaymentPayload(
       decodePaymentRequiredHeader(required.headers.get('PAYMENT-REQUIRED') ?? ''),
     );
     const header = encodePaymentSignatureHeader(payload);
-    assert.equal((await topUp(rig.origin, { 'PAYMENT-SIGNATURE': header })).status, 200);
+    assert.equal((await topUp(fixture.origin, { 'PAYMENT-SIGNATURE': header })).status, 200);
     return signer.address;
   }
 
@@ -147,7 +147,7 @@ describe('the books and the chains', () => {
   });
 
   test('transfers to a receiver that are no payment here are listed, and warned of', async () => {
-    const transaction = await rig.anvil.callToken('mint', [PAY_TO, 1_250_000n]);
+    const transaction = await fixture.anvil.callToken('mint', [PAY_TO, 1_250_000n]);
     const report = await audit();
     assert.equal(report.code, 0, 'they are nobody’s credit');
     assert.deepEqual(
@@ -169,7 +169,7 @@ describe('the books and the chains', () => {
 
   test('a credit that vanished is named, and is sent again by the server', async () => {
     const account = await payBase();
-    await rig.anvil.reorg(1);
+    await fixture.anvil.reorg(1);
     const before = await audit();
     assert.equal(before.code, 1);
     assert.equal(before.ok, false);
@@ -188,19 +188,19 @@ describe('the books and the chains', () => {
 
   test('one that cannot come back is reversed: the account stops, the operator is told', async () => {
     const account = await payBase();
-    const sign = async () => ({ 'SIGN-IN-WITH-X': await signIn(account, rig.origin) });
-    assert.equal((await chat(rig.origin, await sign())).status, 200);
+    const sign = async () => ({ 'SIGN-IN-WITH-X': await signIn(account, fixture.origin) });
+    assert.equal((await chat(fixture.origin, await sign())).status, 200);
     const left = await creditOf(farebox, account.address);
     assert.ok(left < FIVE_USD);
-    await rig.anvil.reorg(1);
+    await fixture.anvil.reorg(1);
     // Its bytes are dead and the payer has no tokens any more.
     await farebox.app.stores.store.query(
       `UPDATE payments_topup SET raw_tx = NULL WHERE wallet = $1`,
       [account.address.toLowerCase()],
     );
-    await rig.anvil.setTokens(account.address, 0n);
+    await fixture.anvil.setTokens(account.address, 0n);
     await look();
-    const ready = (await (await fetch(`${rig.origin}/readyz`)).json()) as {
+    const ready = (await (await fetch(`${fixture.origin}/readyz`)).json()) as {
       parts: { payments: Record<string, unknown> };
     };
     assert.equal(ready.parts.payments['vanished'], 1);
@@ -211,17 +211,17 @@ describe('the books and the chains', () => {
     assert.equal(report.code, 0, JSON.stringify(report.chain.differences));
     assert.equal(report.debtsUsd, String(Number(FIVE_USD - left) / 1e9));
     assert.equal(report.chain.underWay, 1);
-    const refused = await chat(rig.origin, await sign());
+    const refused = await chat(fixture.origin, await sign());
     assert.equal(refused.status, 402);
-    const metrics = await (await fetch(`${rig.origin}/metrics`)).text();
+    const metrics = await (await fetch(`${fixture.origin}/metrics`)).text();
     assert.match(metrics, /farebox_topup_credits\{state="reversed"\} 1\n/);
     assert.match(metrics, /farebox_debts_usd 0\.0000\d+\n/);
     // A new payment pays what is owed first; the rest is credit again.
-    await rig.anvil.mint(account.address, 50_000_000n);
-    const again = await topUp(rig.origin, { 'PAYMENT-SIGNATURE': await evmPayment(account) });
+    await fixture.anvil.mint(account.address, 50_000_000n);
+    const again = await topUp(fixture.origin, { 'PAYMENT-SIGNATURE': await evmPayment(account) });
     assert.equal(again.status, 200, await again.text());
     assert.equal(await creditOf(farebox, account.address), left);
-    assert.equal((await chat(rig.origin, await sign())).status, 200);
+    assert.equal((await chat(fixture.origin, await sign())).status, 200);
     await farebox.audit();
   });
 });

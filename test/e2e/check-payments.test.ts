@@ -9,7 +9,7 @@ import { runCommand } from '../../src/cli/cli.ts';
 import { startAlteredNode } from '../chains/altered-node.ts';
 import { USDC } from '../chains/anvil.ts';
 import { USDC_MINT } from '../chains/solana.ts';
-import { type WalletRig, startWalletRig } from './wallet-rig.ts';
+import { type WalletFixture, startWalletFixture } from './wallet-fixture.ts';
 import { freePort } from '../support/free-port.ts';
 
 interface Finding {
@@ -22,13 +22,13 @@ const NOTHING_LOCAL = 'embedded: { enabled: false }\ndiscovery: { enabled: false
 
 describe('farebox check with payment rails', () => {
   const folder = mkdtempSync(join(tmpdir(), 'farebox-check-'));
-  let rig: WalletRig;
+  let fixture: WalletFixture;
 
   before(async () => {
-    rig = await startWalletRig();
+    fixture = await startWalletFixture();
   });
   after(async () => {
-    await rig.stop();
+    await fixture.stop();
     rmSync(folder, { recursive: true, force: true });
   });
 
@@ -56,12 +56,12 @@ describe('farebox check with payment rails', () => {
   }
 
   function gasAddress(): `0x${string}` {
-    const key = /gasKey: '(0x[0-9a-f]{64})'/.exec(rig.yaml)?.[1] ?? '';
+    const key = /gasKey: '(0x[0-9a-f]{64})'/.exec(fixture.yaml)?.[1] ?? '';
     return privateKeyToAccount(key as `0x${string}`).address; // by the pattern
   }
 
   test('names the chain of each rail and what its fee key holds', async () => {
-    const { code, out, base, solana } = await check(rig.yaml);
+    const { code, out, base, solana } = await check(fixture.yaml);
     assert.equal(code, 0, out);
     assert.deepEqual(base(), {
       what: 'payments base',
@@ -77,7 +77,7 @@ describe('farebox check with payment rails', () => {
 
   test('finds a node of another chain', async () => {
     const { code, base, solana } = await check(
-      rig.yaml
+      fixture.yaml
         .replace('base: {', 'base: { network: eip155:84532,')
         .replace('solana: {', 'solana: { network: solana:EtWTRABZaYq6iMfeYKouRu166VU2xqa1,'),
     );
@@ -92,7 +92,7 @@ describe('farebox check with payment rails', () => {
     const port = await freePort();
     const gone = `http://127.0.0.1:${port}/secret-path`;
     const away = await check(
-      rig.yaml.replace(rig.anvil.rpcUrl, gone).replace(rig.solana.rpcUrl, gone),
+      fixture.yaml.replace(fixture.anvil.rpcUrl, gone).replace(fixture.solana.rpcUrl, gone),
     );
     assert.equal(away.code, 1);
     for (const { state, says } of [away.base(), away.solana()]) {
@@ -100,7 +100,9 @@ describe('farebox check with payment rails', () => {
       assert.match(says, /^It cannot be asked: \S/);
       assert.doesNotMatch(says, /secret-path/);
     }
-    const external = await check(`${rig.yaml}  facilitator: { url: ${gone}, timeoutSeconds: 1 }\n`);
+    const external = await check(
+      `${fixture.yaml}  facilitator: { url: ${gone}, timeoutSeconds: 1 }\n`,
+    );
     assert.equal(external.code, 1);
     assert.deepEqual([external.base().state, external.solana().state], ['wrong', 'wrong']);
     assert.doesNotMatch(external.base().says, /secret-path/);
@@ -108,7 +110,7 @@ describe('farebox check with payment rails', () => {
 
   test('warns of a fee key that runs dry, and refuses an empty one', async () => {
     const low = await check(
-      rig.yaml
+      fixture.yaml
         .replace('warnBelowEth: 0', 'warnBelowEth: 5')
         .replace('warnBelowSol: 0', 'warnBelowSol: 50'),
     );
@@ -116,8 +118,8 @@ describe('farebox check with payment rails', () => {
     assert.equal(low.base().state, 'note');
     assert.match(low.base().says, /holds less than 5 ETH; 0x\w+ holds 1\.000000 ETH for fees$/);
     assert.match(low.solana().says, /holds less than 50 SOL/);
-    await rig.anvil.fund(gasAddress(), 12_345_678_901n);
-    const empty = await check(rig.yaml);
+    await fixture.anvil.fund(gasAddress(), 12_345_678_901n);
+    const empty = await check(fixture.yaml);
     assert.equal(empty.code, 1);
     assert.equal(empty.base().state, 'wrong');
     assert.match(empty.base().says, /cannot pay for a settlement; 0x\w+ holds 0\.000000 ETH/);
@@ -125,7 +127,7 @@ describe('farebox check with payment rails', () => {
 
   test('refuses a receiver that the chain knows as a token, which no curve can tell', async () => {
     // The mint has a key of its own, as token accounts of older wallets do.
-    const wrong = await check(rig.yaml.replace(rig.receiver.address, USDC_MINT));
+    const wrong = await check(fixture.yaml.replace(fixture.receiver.address, USDC_MINT));
     assert.equal(wrong.code, 1);
     assert.equal(wrong.solana().state, 'wrong');
     assert.match(wrong.solana().says, /is an account of the program Tokenkeg\w+, not a wallet/);
@@ -133,18 +135,18 @@ describe('farebox check with payment rails', () => {
   });
 
   test('asks for a stake of the block that gives daily credit', async () => {
-    const staking = `  staking: { rpcUrl: '${rig.anvil.rpcUrl}', contract: '${USDC}' }\n`;
-    const young = await check(rig.yaml + staking);
+    const staking = `  staking: { rpcUrl: '${fixture.anvil.rpcUrl}', contract: '${USDC}' }\n`;
+    const young = await check(fixture.yaml + staking);
     assert.equal(young.code, 1);
     assert.match(young.of('payments staking').says, /cannot be read, .*The chain began after/);
-    const aged = await startAlteredNode(rig.anvil.rpcUrl);
+    const aged = await startAlteredNode(fixture.anvil.rpcUrl);
     aged.alter = async ({ method, params }, ask) => {
       const answer = (await ask()) as { result: { timestamp: string } }; // of a block, below
       if (method !== 'eth_getBlockByNumber' || params[0] !== '0x0') return answer;
       return { result: { ...answer.result, timestamp: '0x1' } };
     };
     try {
-      const old = await check(rig.yaml + staking.replace(rig.anvil.rpcUrl, aged.url));
+      const old = await check(fixture.yaml + staking.replace(fixture.anvil.rpcUrl, aged.url));
       assert.equal(old.of('payments staking').state, 'ok', old.out);
     } finally {
       await aged.stop();

@@ -13,7 +13,7 @@ import { type TestApp, startTestApp } from '../app/test-app.ts';
 import { makeClip, portraitJpeg, toneWav } from '../media/clips.ts';
 import { type AnsweringEngine, openEngine, sendJson } from '../support/answering-engine.ts';
 import { launchChromium } from '../support/chromium.ts';
-import { Visitor } from './console-rig.ts';
+import { Visitor } from './console-fixture.ts';
 
 /** Would run wherever a text became markup. */
 const HOSTILE = `"><img src=x onerror="window.pwned=1"><script>window.pwned=1</script>`;

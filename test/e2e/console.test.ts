@@ -12,7 +12,7 @@ import type { AddressInfo } from 'node:net';
 import type { Hex } from 'viem';
 import type { PrivateKeyAccount } from 'viem/accounts';
 import OpenAI from 'openai';
-import { type ConsoleRig, type Visitor, startConsoleRig } from './console-rig.ts';
+import { type ConsoleFixture, type Visitor, startConsoleFixture } from './console-fixture.ts';
 
 /** Would run wherever a text became markup. */
 const HOSTILE = `<img src=x onerror="window.pwned=1"><script>window.pwned=1</script>`;
@@ -50,22 +50,22 @@ window.addEventListener('wallet-standard:app-ready', ({ detail }) => register(de
 window.dispatchEvent(new CustomEvent('wallet-standard:register-wallet', { detail: register }));`;
 
 describe('the console', () => {
-  let rig: ConsoleRig;
+  let fixture: ConsoleFixture;
   let admin: string;
 
   before(async () => {
     // Webhooks of the tests are told on this machine.
-    rig = await startConsoleRig('fetch: { allow: ["127.0.0.0/8"] }');
-    admin = await rig.farebox.key({ kind: 'ADMIN', description: 'owner' });
+    fixture = await startConsoleFixture('fetch: { allow: ["127.0.0.0/8"] }');
+    admin = await fixture.farebox.key({ kind: 'ADMIN', description: 'owner' });
   });
-  after(() => rig.stop());
+  after(() => fixture.stop());
 
   /** Runs a visit and fails for whatever the page must not do. */
   async function visit(
-    options: Parameters<ConsoleRig['visitor']>[0],
+    options: Parameters<ConsoleFixture['visitor']>[0],
     run: (visitor: Visitor) => Promise<void>,
   ): Promise<void> {
-    const visitor = await rig.visitor(options);
+    const visitor = await fixture.visitor(options);
     await run(visitor);
     await visitor.close();
   }
@@ -74,7 +74,7 @@ describe('the console', () => {
   async function answerWallet(
     { context }: Visitor,
     account: PrivateKeyAccount,
-    wish: { readonly rejects: boolean },
+    reaction: { readonly rejects: boolean },
   ): Promise<void> {
     let chainId = '0x1';
     await context.exposeFunction('askWallet', async (text: string) => {
@@ -90,14 +90,18 @@ describe('the console', () => {
         case 'personal_sign':
           return { result: await account.signMessage({ message: { raw: params[0] } }) };
         case 'eth_signTypedData_v4': {
-          if (wish.rejects) return { code: 4001, message: 'User rejected the request' };
+          if (reaction.rejects) return { code: 4001, message: 'User rejected the request' };
           const { EIP712Domain: _domain, ...types } = JSON.parse(params[1]).types;
           return { result: await account.signTypedData({ ...JSON.parse(params[1]), types }) };
         }
         default: {
           const body = JSON.stringify({ jsonrpc: '2.0', id: 1, method, params });
           const headers = { 'content-type': 'application/json' };
-          const answer = await fetch(rig.wallets.anvil.rpcUrl, { method: 'POST', headers, body });
+          const answer = await fetch(fixture.wallets.anvil.rpcUrl, {
+            method: 'POST',
+            headers,
+            body,
+          });
           return { result: ((await answer.json()) as { result: unknown }).result };
         }
       }
@@ -145,13 +149,13 @@ describe('the console', () => {
       await page.getByRole('button', { name: 'Sign out' }).click();
       await page.getByText('You are signed out').waitFor();
       const stolen = { cookie: `${cookie.name}=${cookie.value}` };
-      const answer = await fetch(`${rig.farebox.url}/billing/balance`, { headers: stolen });
+      const answer = await fetch(`${fixture.farebox.url}/billing/balance`, { headers: stolen });
       assert.equal(answer.status, 401);
     });
   });
 
   test('signs in by the link of the terminal, once', async () => {
-    const { identity } = rig.farebox.app.stores;
+    const { identity } = fixture.farebox.app.stores;
     const { accountId, keyId } = await identity.keys.callerOf(admin);
     const link = `/console/sign-in#${await identity.sessions.issueLink(accountId, keyId)}`;
     await visit({ refusals: [401] }, async (visitor) => {
@@ -161,12 +165,12 @@ describe('the console', () => {
       await page.getByLabel('API key').waitFor();
       await visitor.open(link);
       await page.getByRole('heading', { name: 'Overview' }).waitFor();
-      assert.equal(page.url(), `${rig.origin}/console`);
+      assert.equal(page.url(), `${fixture.origin}/console`);
       await context.clearCookies();
       await visitor.open('/');
       await visitor.open(link);
       await page.getByText('The link cannot be used: The sign-in link was used').waitFor();
-      assert.equal(page.url(), `${rig.origin}/console/sign-in`);
+      assert.equal(page.url(), `${fixture.origin}/console/sign-in`);
       await visitor.checkAccess('a used link');
     });
   });
@@ -183,7 +187,7 @@ describe('the console', () => {
       ] as const) {
         await visitor.open(`/console/sign-in?next=${encodeURIComponent(next)}`);
         await visitor.page.locator('.page nav').waitFor();
-        assert.equal(visitor.page.url(), rig.origin + lands);
+        assert.equal(visitor.page.url(), fixture.origin + lands);
       }
     });
   });
@@ -243,13 +247,13 @@ describe('the console', () => {
       await visitor.settled();
       const requests = page.getByRole('region', { name: 'Requests' });
       const before = await requests.locator('tbody tr').count();
-      rig.wallets.upstream.script.push({
+      fixture.wallets.upstream.script.push({
         kind: 'answer',
         content: 'Hi',
         promptTokens: 12,
         completionTokens: 13,
       });
-      const openai = new OpenAI({ baseURL: rig.farebox.url, apiKey: secret });
+      const openai = new OpenAI({ baseURL: fixture.farebox.url, apiKey: secret });
       const answer = await openai.chat.completions.create({
         model: 'm',
         messages: [{ role: 'user', content: 'Hi' }],
@@ -277,12 +281,12 @@ describe('the console', () => {
   test('sets a budget for each user, shows who has used it, and takes it away', async () => {
     await visit({}, async (visitor) => {
       const { page } = visitor;
-      const { secret: owner } = await rig.farebox.account('1', { kind: 'ADMIN' });
+      const { secret: owner } = await fixture.farebox.account('1', { kind: 'ADMIN' });
       await visitor.signIn(owner);
       await visitor.open('/console/budgets');
       await page.getByText('There is no budget yet').waitFor();
       await visitor.checkAccess('no budget');
-      const openai = new OpenAI({ baseURL: rig.farebox.url, apiKey: owner, maxRetries: 0 });
+      const openai = new OpenAI({ baseURL: fixture.farebox.url, apiKey: owner, maxRetries: 0 });
       const ask = (user: string) =>
         openai.chat.completions.create({
           model: 'm',
@@ -332,7 +336,7 @@ describe('the console', () => {
     });
     await new Promise<void>((listening) => receiver.listen(0, '127.0.0.1', listening));
     const { port } = receiver.address() as AddressInfo;
-    const { secret: owner } = await rig.farebox.account('1', { kind: 'ADMIN' });
+    const { secret: owner } = await fixture.farebox.account('1', { kind: 'ADMIN' });
     await visit({ refusals: [400] }, async (visitor) => {
       const { page } = visitor;
       await visitor.signIn(owner);
@@ -383,7 +387,7 @@ describe('the console', () => {
   });
 
   test('reads a file of requests, runs it as a batch, and gives its answers', async () => {
-    const { secret } = await rig.farebox.account('1');
+    const { secret } = await fixture.farebox.account('1');
     const line = (id: string, body: object = {}) =>
       JSON.stringify({
         custom_id: id,
@@ -451,7 +455,7 @@ describe('the console', () => {
       const { page } = visitor;
       await visitor.signIn(admin);
       await visitor.open('/console/playground');
-      rig.wallets.upstream.script.push({
+      fixture.wallets.upstream.script.push({
         kind: 'answer',
         content: `**Bold** ${HOSTILE} [out](javascript:window.pwned=1) ![p](https://evil.test/p.png)`,
         reasoning: HOSTILE,
@@ -474,7 +478,12 @@ describe('the console', () => {
       await page.locator('dialog .total').getByText('$0.00005').waitFor();
       await visitor.checkAccess('a receipt');
       await visitor.open('/console/playground');
-      rig.wallets.upstream.script.push({ kind: 'stream', chunks: 200, everyMs: 30, usage: true });
+      fixture.wallets.upstream.script.push({
+        kind: 'stream',
+        chunks: 200,
+        everyMs: 30,
+        usage: true,
+      });
       await page.getByLabel('Message', { exact: true }).fill('Long');
       await page.keyboard.press('Enter');
       await page.locator('.message .prose').waitFor();
@@ -485,9 +494,9 @@ describe('the console', () => {
         .waitFor();
       const stopped = (await page.locator('.bill span').first().textContent()) ?? '';
       const href = (await page.getByRole('link', { name: 'Receipt' }).getAttribute('href')) ?? '';
-      const id = new URL(href, rig.origin).searchParams.get('open');
+      const id = new URL(href, fixture.origin).searchParams.get('open');
       const headers = { authorization: `Bearer ${admin}` };
-      const answer = await fetch(`${rig.farebox.url}/usage/${id}`, { headers });
+      const answer = await fetch(`${fixture.farebox.url}/usage/${id}`, { headers });
       const receipt = (await answer.json()) as { status: string; cost: { usd: number } };
       assert.equal(receipt.status, 'aborted');
       assert.ok(
@@ -499,11 +508,11 @@ describe('the console', () => {
   });
 
   test('signs in by a wallet of Base, and tops up while the balance moves', async () => {
-    const account = await rig.wallets.evmWallet();
-    const wish = { rejects: true };
+    const account = await fixture.wallets.evmWallet();
+    const reaction = { rejects: true };
     await visit({ refusals: [402, 202], script: EVM_WALLET }, async (visitor) => {
       const { page } = visitor;
-      await answerWallet(visitor, account, wish);
+      await answerWallet(visitor, account, reaction);
       await visitor.open('/console/credit');
       await page.getByRole('button', { name: 'Sign in with a wallet' }).click();
       await page.getByRole('button', { name: 'Test Wallet' }).click();
@@ -517,7 +526,7 @@ describe('the console', () => {
       await page.getByLabel('In USD').fill('7.5');
       await page.getByRole('button', { name: 'Test Wallet' }).click();
       await page.getByText('You rejected the request in your wallet').waitFor();
-      wish.rejects = false;
+      reaction.rejects = false;
       await page.getByRole('button', { name: 'Try again' }).click();
       await page.getByLabel('In USD').fill('7.5');
       await page.getByRole('button', { name: 'Test Wallet' }).click();
@@ -529,7 +538,7 @@ describe('the console', () => {
   });
 
   test('a tab that was closed while it paid loses nothing, and pays once', async () => {
-    const account = await rig.wallets.evmWallet();
+    const account = await fixture.wallets.evmWallet();
     await visit({ refusals: [402, 202, 409], script: EVM_WALLET }, async (visitor) => {
       const { page, context } = visitor;
       await answerWallet(visitor, account, { rejects: false });
@@ -548,7 +557,7 @@ describe('the console', () => {
           await route.fetch().then(() => resolve(), reject);
         });
       });
-      await tab.goto(`${rig.origin}/console/credit`);
+      await tab.goto(`${fixture.origin}/console/credit`);
       await tab.getByRole('button', { name: 'Add credit' }).click();
       await tab.getByLabel('In USD').fill('8.25');
       await tab.getByRole('button', { name: 'Test Wallet' }).click();
@@ -567,7 +576,7 @@ describe('the console', () => {
   });
 
   test('signs in by a wallet of Solana, and tops up', async () => {
-    const signer = await rig.wallets.solanaWallet();
+    const signer = await fixture.wallets.solanaWallet();
     const script = solanaWallet(signer.address);
     await visit({ refusals: [402, 202, 400], script }, async (visitor) => {
       const { page } = visitor;
@@ -668,7 +677,7 @@ describe('the console', () => {
       await visitor.checkAccess('an account with a budget');
       assert.equal(await page.evaluate(() => 'pwned' in globalThis), false);
     });
-    const { secret } = await rig.farebox.account('1');
+    const { secret } = await fixture.farebox.account('1');
     await visit({}, async (visitor) => {
       await visitor.signIn(secret);
       await visitor.open('/console/operator/accounts');
@@ -678,12 +687,12 @@ describe('the console', () => {
   });
 
   test('is not framed, and does nothing for another origin', async () => {
-    const visitor = await rig.visitor();
+    const visitor = await fixture.visitor();
     await visitor.signIn(admin);
     const [cookie] = await visitor.context.cookies();
     const evil = createServer((_request, response) => {
       response.setHeader('content-type', 'text/html');
-      response.end(`<iframe src="${rig.origin}/console"></iframe>`);
+      response.end(`<iframe src="${fixture.origin}/console"></iframe>`);
     });
     await new Promise<void>((resolve) => {
       evil.listen(0, 'localhost', resolve);
@@ -693,7 +702,7 @@ describe('the console', () => {
     await page.goto(`http://localhost:${port}/`);
     const frame = page.frames()[1];
     assert.equal(await frame?.locator('#app').count(), 0);
-    const keys = `${rig.farebox.url}/api_keys`;
+    const keys = `${fixture.farebox.url}/api_keys`;
     const status = await page.evaluate(async (url) => {
       const body = JSON.stringify({ apiKeyType: 'ADMIN', description: 'x' });
       const init = { method: 'POST', body, credentials: 'include', mode: 'no-cors' } as const;

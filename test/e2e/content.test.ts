@@ -21,16 +21,16 @@ import { TestUpstream } from '../support/test-upstream.ts';
 import { holdsNoLoop } from '../app/held-loop.ts';
 import { type TestApp, startTestApp } from '../app/test-app.ts';
 import { pngHead } from '../media/png-head.ts';
-import { WebFace } from '../web/web-face.ts';
+import { TestWeb } from '../web/test-web.ts';
 
 let upstream: TestUpstream;
-let web: WebFace;
+let web: TestWeb;
 let farebox: TestApp;
 let client: OpenAI;
 
 before(async () => {
   upstream = await TestUpstream.start();
-  web = await WebFace.start();
+  web = await TestWeb.start();
   // Loopback is open on purpose; everything else inside the house stays closed.
   farebox = await startTestApp({
     yaml: `

@@ -17,7 +17,13 @@ import {
 import { Client } from '@modelcontextprotocol/sdk/client/index.js';
 import { StreamableHTTPClientTransport } from '@modelcontextprotocol/sdk/client/streamableHttp.js';
 import type { TestApp } from '../app/test-app.ts';
-import { BASE, SOLANA, type WalletRig, evmClient, startWalletRig } from './wallet-rig.ts';
+import {
+  BASE,
+  SOLANA,
+  type WalletFixture,
+  evmClient,
+  startWalletFixture,
+} from './wallet-fixture.ts';
 
 interface BazaarData {
   readonly info: {
@@ -32,16 +38,16 @@ function sizeBytes({ headers }: Response): number {
 }
 
 describe('discovery', () => {
-  let rig: WalletRig;
+  let fixture: WalletFixture;
   let farebox: TestApp;
 
   before(async () => {
-    rig = await startWalletRig();
-    farebox = await rig.startApp();
+    fixture = await startWalletFixture();
+    farebox = await fixture.startApp();
   });
   after(async () => {
     await farebox.stop();
-    await rig.stop();
+    await fixture.stop();
   });
 
   const listed = () =>
@@ -51,8 +57,8 @@ describe('discovery', () => {
   async function paths(): Promise<string[]> {
     const { items } = await listed().listResources({ type: 'http' });
     return items.map(({ resource }) => {
-      assert.ok(resource.startsWith(`${rig.origin}/api/v1/`), resource);
-      return resource.slice(rig.origin.length).replace(/\{\w+\}/, 'ethereum-mainnet');
+      assert.ok(resource.startsWith(`${fixture.origin}/api/v1/`), resource);
+      return resource.slice(fixture.origin.length).replace(/\{\w+\}/, 'ethereum-mainnet');
     });
   }
 
@@ -60,7 +66,7 @@ describe('discovery', () => {
     const all = await paths();
     assert.ok(all.length >= 10, String(all.length));
     for (const path of all) {
-      const answer = await fetch(rig.origin + path, { method: 'POST' });
+      const answer = await fetch(fixture.origin + path, { method: 'POST' });
       assert.equal(answer.status, 402, path);
       const header = answer.headers.get('PAYMENT-REQUIRED') ?? '';
       assert.ok(sizeBytes(answer) < 4_096, `${path}: ${sizeBytes(answer)} bytes of headers`);
@@ -106,9 +112,9 @@ describe('discovery', () => {
   test('a facilitator reads the data out of the payment of a stock client', async () => {
     const required = await fetch(`${farebox.url}/crypto/rpc/ethereum-mainnet`, { method: 'POST' });
     const header = decodePaymentRequiredHeader(required.headers.get('PAYMENT-REQUIRED') ?? '');
-    const payload = await evmClient(await rig.evmWallet()).createPaymentPayload(header);
+    const payload = await evmClient(await fixture.evmWallet()).createPaymentPayload(header);
     const found = extractDiscoveryInfo(payload, payload.accepted);
-    assert.equal(found?.resourceUrl, `${rig.origin}/api/v1/crypto/rpc/:network`);
+    assert.equal(found?.resourceUrl, `${fixture.origin}/api/v1/crypto/rpc/:network`);
     assert.deepEqual(found.discoveryInfo.input, {
       type: 'http',
       method: 'POST',
@@ -121,11 +127,11 @@ describe('discovery', () => {
   test('the tools of the MCP server that are paid are in the list, as valid data', async () => {
     const { items } = await listed().listResources({ type: 'mcp' });
     const mcp = new Client({ name: 'index', version: '1.0.0' });
-    await mcp.connect(new StreamableHTTPClientTransport(new URL(`${rig.origin}/mcp`)));
+    await mcp.connect(new StreamableHTTPClientTransport(new URL(`${fixture.origin}/mcp`)));
     const { tools } = await mcp.listTools();
     await mcp.close();
     const names = items.map(({ resource, accepts, extensions, ...item }) => {
-      assert.equal(resource, `${rig.origin}/mcp`);
+      assert.equal(resource, `${fixture.origin}/mcp`);
       assert.equal(accepts.length, 4);
       const bazaar = extensions?.['bazaar'] as McpDiscoveryExtension;
       assert.deepEqual(validateDiscoveryExtensionSpec({ ...bazaar }), { valid: true });

@@ -5,7 +5,7 @@ import type { Browser, Locator } from 'playwright-core';
 import { type TestApp, startTestApp } from '../app/test-app.ts';
 import { launchChromium } from '../support/chromium.ts';
 import { TestUpstream } from '../support/test-upstream.ts';
-import { Visitor } from './console-rig.ts';
+import { Visitor } from './console-fixture.ts';
 
 /** Would run wherever a text became markup. */
 const HOSTILE = `<img src=x onerror="window.pwned=1"><script>window.pwned=1</script>`;

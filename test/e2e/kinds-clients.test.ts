@@ -17,7 +17,7 @@ import { embedMany, generateImage, generateText, transcribe } from 'ai';
 import { CohereClient } from 'cohere-ai';
 import sharp from 'sharp';
 import { toneWav } from '../media/clips.ts';
-import { type ModelRig, sendEvents, sendJson, startModelRig } from './model-rig.ts';
+import { type ModelFixture, sendEvents, sendJson, startModelFixture } from './model-fixture.ts';
 
 const MODELS = `
   - { id: talker, type: text, context: 4096, maxCompletionTokens: 512, aliases: [gpt-4o-mini], price: { input: 1, output: 2 }, replicas: [{ engine: studio }] }
@@ -29,20 +29,20 @@ const MODELS = `
 const TEXTS = ['Cats purr.', 'Spring tides come with the new moon.'];
 const QUESTION = 'When are spring tides?';
 
-let rig: ModelRig;
+let fixture: ModelFixture;
 let apiKey: string;
 let baseURL: string;
 let picture: Buffer;
 
 before(async () => {
-  rig = await startModelRig(MODELS);
-  apiKey = rig.farebox.owner.secret;
-  baseURL = rig.farebox.url;
+  fixture = await startModelFixture(MODELS);
+  apiKey = fixture.farebox.owner.secret;
+  baseURL = fixture.farebox.url;
   picture = await sharp({ create: { width: 64, height: 64, channels: 3, background: '#246' } })
     .png()
     .toBuffer();
   const usage = { prompt_tokens: 3, completion_tokens: 2, total_tokens: 5 };
-  rig.engine.on('/chat/completions', (heard, response) => {
+  fixture.engine.on('/chat/completions', (heard, response) => {
     const message = { role: 'assistant', content: 'Hi there' };
     const choice = { index: 0, finish_reason: 'stop' };
     if (heard.json.stream !== true) {
@@ -54,7 +54,7 @@ before(async () => {
       { choices: [], usage },
     ]);
   });
-  rig.engine.on('/embeddings', (heard, response) => {
+  fixture.engine.on('/embeddings', (heard, response) => {
     const inputs: readonly string[] = [heard.json.input].flat();
     const data = inputs.map((_, index) => {
       const vector = Float32Array.of(index + 1, 0.5, 0.25);
@@ -65,26 +65,26 @@ before(async () => {
     sendJson(response, { data, usage: { prompt_tokens: 4, total_tokens: 4 } });
   });
   const made = { data: [{ b64_json: picture.toString('base64') }] };
-  rig.engine.onJson('/images/generations', made);
-  rig.engine.onJson('/images/edits', made);
-  rig.engine.onJson('/audio/transcriptions', {
+  fixture.engine.onJson('/images/generations', made);
+  fixture.engine.onJson('/images/edits', made);
+  fixture.engine.onJson('/audio/transcriptions', {
     text: 'Good morning.',
     language: 'english',
     segments: [{ start: 0, end: 1, text: 'Good morning.' }],
   });
-  rig.engine.onJson('/rerank', {
+  fixture.engine.onJson('/rerank', {
     results: [
       { index: 1, relevance_score: 0.9 },
       { index: 0, relevance_score: 0.1 },
     ],
   });
 });
-after(() => rig.stop());
+after(() => fixture.stop());
 
 /** What `work` gives, once it has cost so many nano-USD. */
 async function paid<T>(nano: bigint, work: () => Promise<T>): Promise<T> {
-  const { ledger } = rig.farebox.app.stores;
-  const { accountId } = rig.farebox.owner;
+  const { ledger } = fixture.farebox.app.stores;
+  const { accountId } = fixture.farebox.owner;
   const before = (await ledger.balances(accountId)).usdNano;
   const done = await work();
   assert.equal(before - (await ledger.balances(accountId)).usdNano, nano);

@@ -6,14 +6,14 @@ import assert from 'node:assert/strict';
 import { systemClock } from '../../src/core/clock.ts';
 import type { TestPostgres } from '../databases/postgres.ts';
 import { openTestStore } from '../databases/stores.ts';
-import { PATIENCE_MS, type ProcessRig, type Seen, readBooks, soon } from './process-rig.ts';
+import { PATIENCE_MS, type ProcessFixture, type Seen, readBooks, soon } from './process-fixture.ts';
 
 const clock = systemClock();
 /** `isNervous` settings: a process is dead after three seconds. */
 export const DEAD_AFTER_MS = 3_000;
 
 export interface Fixture {
-  readonly rig: ProcessRig;
+  readonly servers: ProcessFixture;
   readonly postgres: TestPostgres;
   readonly database: string;
   /** Ended after the scenario, last first. */

@@ -18,7 +18,7 @@ import {
   count,
   keepAsking,
   soon,
-} from './process-rig.ts';
+} from './process-fixture.ts';
 
 /** What a cap and a budget let through, and a rate limit in a minute. */
 const REQUESTS_OF_CAP = 300;
@@ -36,10 +36,10 @@ export async function caps(
   rounds: number,
   processes: number,
 ): Promise<string> {
-  const { rig, database, ends, pauseMs } = fixture;
+  const { servers, database, ends, pauseMs } = fixture;
   const settings = { database, isNervous: true, isUnchecked: true };
-  const first = await rig.start(settings);
-  const others = Array.from({ length: processes - 1 }, () => rig.start(settings));
+  const first = await servers.start(settings);
+  const others = Array.from({ length: processes - 1 }, () => servers.start(settings));
   const running: (FareboxProcess | undefined)[] = [first, ...(await Promise.all(others))];
   const bounds = await makeBounds(first, rounds);
   const { limited } = bounds;
@@ -57,8 +57,8 @@ export async function caps(
   const killAndStart = async (at: number): Promise<void> => {
     const victim = running[at] ?? assert.fail('each place has its process');
     running[at] = undefined;
-    await rig.end(victim, 'SIGKILL');
-    running[at] = await rig.start(settings);
+    await servers.end(victim, 'SIGKILL');
+    running[at] = await servers.start(settings);
   };
   let killed = 0;
   for (; round < rounds; round += 1) {

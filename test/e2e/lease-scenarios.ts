@@ -17,7 +17,7 @@ import { DEAD_AFTER_MS, type Fixture, deadHaveNothing, proven, statuses } from '
 import { caps } from './lease-caps.ts';
 import {
   PATIENCE_MS,
-  ProcessRig,
+  ProcessFixture,
   type Question,
   type Seen,
   ask,
@@ -26,7 +26,7 @@ import {
   keepAsking,
   readBooks,
   soon,
-} from './process-rig.ts';
+} from './process-fixture.ts';
 
 const clock = systemClock();
 /** Answers of more rounds are too many to be kept and checked against the OpenAPI document. */
@@ -46,23 +46,23 @@ function callers(
   return { at, seen, stop };
 }
 
-async function exact({ rig, database }: Fixture, processes: number): Promise<string> {
+async function exact({ servers, database }: Fixture, processes: number): Promise<string> {
   const all = await Promise.all(
-    Array.from({ length: processes }, () => rig.start({ database, creditUsd: '0.01' })),
+    Array.from({ length: processes }, () => servers.start({ database, creditUsd: '0.01' })),
   );
   const secret = all.map((one) => one.secret).find((one) => one !== undefined) ?? '';
   const seen = await burst(all, secret, 5_000, processes > 2 ? 8 : 24);
   const served = count(seen, ({ status }) => status === 200);
   assert.deepEqual([served, count(seen, ({ status }) => status === 402)], [1_000, 4_000]);
-  for (const farebox of all) assert.equal(await rig.end(farebox), 0);
+  for (const farebox of all) assert.equal(await servers.end(farebox), 0);
   return `${statuses(seen)}; ${await proven(database, seen)}`;
 }
 
 /** Money that one process has leased, asked for by another under load. */
-async function recall({ rig, database, ends }: Fixture): Promise<string> {
+async function recall({ servers, database, ends }: Fixture): Promise<string> {
   const settings = { database, creditUsd: '0.01' };
-  const first = await rig.start(settings);
-  const second = await rig.start(settings);
+  const first = await servers.start(settings);
+  const second = await servers.start(settings);
   const secret = first.secret ?? '';
   const pool = new Pool(new URL(first.url).origin, { connections: 1 });
   ends.push(() => pool.close());
@@ -75,20 +75,20 @@ async function recall({ rig, database, ends }: Fixture): Promise<string> {
 }
 
 async function kill(fixture: Fixture, rounds: number): Promise<string> {
-  const { rig, database } = fixture;
+  const { servers, database } = fixture;
   const settings = { database, isNervous: true, isUnchecked: true };
-  const first = await rig.start(settings);
+  const first = await servers.start(settings);
   const secret = first.secret ?? '';
   const steady = callers(fixture, secret, first);
   const killed = callers(fixture, secret, undefined);
   let least = Number.POSITIVE_INFINITY;
   for (let round = 1; round <= rounds; round += 1) {
-    const victim = await rig.start(settings);
+    const victim = await servers.start(settings);
     killed.at.process = victim;
     const before = killed.seen.length;
     await clock.sleep(200 + (round % 7) * 40);
     killed.at.process = undefined;
-    await rig.end(victim, 'SIGKILL');
+    await servers.end(victim, 'SIGKILL');
     least = Math.min(least, killed.seen.length - before);
     // The books are whole in the middle of it, whatever is under way.
     if (round % 10 === 0) await readBooks(database);
@@ -101,10 +101,10 @@ async function kill(fixture: Fixture, rounds: number): Promise<string> {
 }
 
 async function stopped(fixture: Fixture, rounds: number): Promise<string> {
-  const { rig, database } = fixture;
+  const { servers, database } = fixture;
   const settings = { database, isNervous: true, isUnchecked: rounds > CHECKED_ROUNDS };
-  const first = await rig.start(settings);
-  const second = await rig.start(settings);
+  const first = await servers.start(settings);
+  const second = await servers.start(settings);
   const secret = first.secret ?? '';
   const one = callers(fixture, secret, first);
   const other = callers(fixture, secret, second);
@@ -128,11 +128,11 @@ async function stopped(fixture: Fixture, rounds: number): Promise<string> {
 }
 
 async function cut(fixture: Fixture): Promise<string> {
-  const { rig, postgres, database } = fixture;
+  const { servers, postgres, database } = fixture;
   const proxy = await startCutProxy(postgres.socketPath);
   fixture.ends.push(() => proxy.close());
-  const first = await rig.start({ database: proxy.url('postgres'), isNervous: true });
-  const second = await rig.start({ database, isNervous: true });
+  const first = await servers.start({ database: proxy.url('postgres'), isNervous: true });
+  const second = await servers.start({ database, isNervous: true });
   const secret = first.secret ?? '';
   const far = callers(fixture, secret, first);
   const near = callers(fixture, secret, second);
@@ -148,18 +148,18 @@ async function cut(fixture: Fixture): Promise<string> {
   }
   await far.stop();
   await near.stop();
-  for (const farebox of [first, second]) assert.equal(await rig.end(farebox), 0);
+  for (const farebox of [first, second]) assert.equal(await servers.end(farebox), 0);
   const all = [...far.seen, ...near.seen];
   return `${statuses(all)}; ${await proven(database, all)}`;
 }
 
 /** Each answer of the database takes two seconds for a while. */
 async function slow(fixture: Fixture): Promise<string> {
-  const { rig, postgres, ends, database } = fixture;
+  const { servers, postgres, ends, database } = fixture;
   const proxy = await startCutProxy(postgres.socketPath);
   ends.push(() => proxy.close());
   const settings = { database: proxy.url('postgres'), isUnchecked: true, replySeconds: 5 };
-  const both = [await rig.start(settings), await rig.start(settings)];
+  const both = [await servers.start(settings), await servers.start(settings)];
   const secret = both[0]?.secret ?? '';
   let keys = 0;
   const keyed = (): Question => ({ secret, key: `key-${(keys += 1)}` });
@@ -188,7 +188,7 @@ async function slow(fixture: Fixture): Promise<string> {
   });
   for (const { stop } of all) await stop();
   const lost = both.map((one) => one.output().match(/Database lost/g)?.length ?? 0);
-  for (const farebox of both) assert.equal(await rig.end(farebox), 0);
+  for (const farebox of both) assert.equal(await servers.end(farebox), 0);
   const seen = all.flatMap((one) => one.seen);
   return `lost ${lost.join(' and ')} times, ${statuses(during)} while slow, ${statuses(seen)} in all; ${await proven(database, seen)}`;
 }
@@ -197,11 +197,11 @@ const SLOW_MS = 2_000;
 const SLOW_FOR_MS = 20_000;
 
 async function database(fixture: Fixture, rounds: number): Promise<string> {
-  const { rig, postgres } = fixture;
+  const { servers, postgres } = fixture;
   const isUnchecked = rounds > CHECKED_ROUNDS;
   const settings = { database: fixture.database, isNervous: true, isUnchecked };
-  const first = await rig.start(settings);
-  const second = await rig.start(settings);
+  const first = await servers.start(settings);
+  const second = await servers.start(settings);
   const secret = first.secret ?? '';
   const both = [callers(fixture, secret, first), callers(fixture, secret, second)];
   for (let round = 0; round < rounds; round += 1) {
@@ -218,14 +218,14 @@ async function database(fixture: Fixture, rounds: number): Promise<string> {
     });
   }
   for (const { stop } of both) await stop();
-  for (const farebox of [first, second]) assert.equal(await rig.end(farebox), 0);
+  for (const farebox of [first, second]) assert.equal(await servers.end(farebox), 0);
   const all = both.flatMap(({ seen }) => seen);
   return `killed and started ${rounds} times: ${statuses(all)}; ${await proven(fixture.database, all)}`;
 }
 
 /** The primary dies for good, and the standby that had each commit takes over. */
 async function standby(fixture: Fixture): Promise<string> {
-  const { rig, ends } = fixture;
+  const { servers, ends } = fixture;
   const primary = await startPostgres({ flush: true });
   ends.push(() => primary.close());
   await primary.stop();
@@ -248,8 +248,8 @@ async function standby(fixture: Fixture): Promise<string> {
   const [one, two] = proxies.map((proxy) => proxy.url('postgres'));
   const hosts = (one ?? '').replace(/\/postgres$/, `,${new URL(two ?? '').host}/postgres`);
   const settings = { database: hosts, isNervous: true, cluster: `, readReplicas: ["${two}"]` };
-  const first = await rig.start(settings);
-  const second = await rig.start(settings);
+  const first = await servers.start(settings);
+  const second = await servers.start(settings);
   const secret = first.secret ?? '';
   const both = [callers(fixture, secret, first), callers(fixture, secret, second)];
   await clock.sleep(3_000);
@@ -268,7 +268,7 @@ async function standby(fixture: Fixture): Promise<string> {
   });
   const backMs = Math.round(performance.now() - lostMs);
   for (const { stop } of both) await stop();
-  for (const farebox of [first, second]) assert.equal(await rig.end(farebox), 0);
+  for (const farebox of [first, second]) assert.equal(await servers.end(farebox), 0);
   const all = both.flatMap(({ seen }) => seen);
   const books = await proven(follower.url('postgres'), all);
   return `served again ${backMs} ms after the promotion: ${statuses(all)}; ${books}`;
@@ -276,29 +276,29 @@ async function standby(fixture: Fixture): Promise<string> {
 
 /** The version before beside this one, and then this one in its place. */
 async function upgrade(fixture: Fixture): Promise<string> {
-  const { rig, database } = fixture;
+  const { servers, database } = fixture;
   const program = process.env['OLD'] ?? assert.fail('OLD names the main.ts of the version before');
   const settings = { database, isNervous: true };
-  const first = await rig.start({ ...settings, program });
+  const first = await servers.start({ ...settings, program });
   const secret = first.secret ?? '';
   const one = callers(fixture, secret, first);
   const other = callers(fixture, secret, undefined);
   await clock.sleep(500);
-  const second = await rig.start(settings);
+  const second = await servers.start(settings);
   other.at.process = second;
   await clock.sleep(3_000);
   await readBooks(database);
   // The version before is alone, and gives back what the dead one had leased.
   other.at.process = undefined;
-  await rig.end(second, 'SIGKILL');
+  await servers.end(second, 'SIGKILL');
   await clock.sleep(3 * DEAD_AFTER_MS);
   await deadHaveNothing(database);
   await readBooks(database);
-  const third = await rig.start(settings);
+  const third = await servers.start(settings);
   other.at.process = third;
   await clock.sleep(1_500);
   one.at.process = third;
-  assert.equal(await rig.end(first), 0);
+  assert.equal(await servers.end(first), 0);
   await clock.sleep(1_500);
   await one.stop();
   await other.stop();
@@ -310,7 +310,7 @@ async function upgrade(fixture: Fixture): Promise<string> {
 
 /** PgBouncer in transaction mode, without and with a way past it. */
 async function pooler(fixture: Fixture): Promise<string> {
-  const { rig, postgres, ends, database } = fixture;
+  const { servers, postgres, ends, database } = fixture;
   const program = process.env['PGBOUNCER'] ?? 'pgbouncer';
   const folder = mkdtempSync(join(tmpdir(), 'farebox-pgbouncer-'));
   ends.push(async () => rmSync(folder, { recursive: true, force: true }));
@@ -340,7 +340,7 @@ ignore_startup_parameters = statement_timeout,idle_in_transaction_session_timeou
   ends.push(async () => child.kill('SIGKILL'));
   await clock.sleep(500);
   const pooled = `postgres://postgres@127.0.0.1:${port}/postgres`;
-  const deaf = await rig.start({ database: pooled });
+  const deaf = await servers.start({ database: pooled });
   const secret = deaf.secret ?? '';
   const unheard = await burst([deaf], secret, 500);
   assert.equal(
@@ -349,14 +349,14 @@ ignore_startup_parameters = statement_timeout,idle_in_transaction_session_timeou
   );
   assert.match(deaf.output(), /Notifications of the database do not arrive/);
   const cluster = `, directDatabase: ${JSON.stringify(postgres.url('postgres'))}`;
-  const direct = await rig.start({ database: pooled, cluster });
+  const direct = await servers.start({ database: pooled, cluster });
   const heard = await burst([direct, deaf], secret, 2_000);
   assert.equal(
     count(heard, ({ status }) => status === 200),
     2_000,
   );
   assert.doesNotMatch(direct.output(), /do not arrive/);
-  for (const farebox of [deaf, direct]) assert.equal(await rig.end(farebox), 0);
+  for (const farebox of [deaf, direct]) assert.equal(await servers.end(farebox), 0);
   const said = /does not keep prepared statements/.test(deaf.output()) ? 'unprepared, ' : '';
   return `${said}${statuses([...unheard, ...heard])}; ${await proven(database, [...unheard, ...heard])}`;
 }
@@ -384,15 +384,15 @@ export const SCENARIOS: Readonly<
 export async function runScenario(name: string, rounds: number, pauseMs = 0): Promise<string> {
   const scenario = SCENARIOS[name];
   assert.ok(scenario !== undefined, `There is no scenario ${name}`);
-  const rig = await ProcessRig.open();
+  const servers = await ProcessFixture.open();
   const postgres = await startPostgres();
   const ends: (() => Promise<unknown>)[] = [];
-  const fixture = { rig, postgres, database: postgres.url('postgres'), ends, pauseMs };
+  const fixture = { servers, postgres, database: postgres.url('postgres'), ends, pauseMs };
   try {
     return await scenario(fixture, rounds);
   } finally {
     for (const end of ends.toReversed()) await end();
-    await rig.close();
+    await servers.close();
     await postgres.close();
   }
 }

@@ -24,14 +24,14 @@ import type { TestApp } from '../app/test-app.ts';
 import { startFarebox } from './farebox-process.ts';
 import {
   PAY_TO,
-  type WalletRig,
+  type WalletFixture,
   creditOf,
   evmClient,
   evmPayment,
   signIn,
-  startWalletRig,
+  startWalletFixture,
   topUp,
-} from './wallet-rig.ts';
+} from './wallet-fixture.ts';
 
 const INFO = { name: 'test', version: '1' };
 const CHAT = { name: 'chat', arguments: { prompt: 'Hi', model: 'm' } };
@@ -41,26 +41,26 @@ const NANO_PER_UNIT = 1_000n;
 type Meta = Record<string, unknown>;
 
 describe('tools that a wallet pays for', () => {
-  let rig: WalletRig;
+  let fixture: WalletFixture;
   let farebox: TestApp;
   let client: Client;
 
   before(async () => {
-    rig = await startWalletRig();
-    rig.upstream.otherwise = {
+    fixture = await startWalletFixture();
+    fixture.upstream.otherwise = {
       kind: 'answer',
       content: 'Hello',
       promptTokens: 5,
       completionTokens: 3,
     };
-    farebox = await rig.startApp();
+    farebox = await fixture.startApp();
     client = await connected(farebox.app.address);
   });
   after(async () => {
     await client.close();
     await farebox.audit();
     await farebox.stop();
-    await rig.stop();
+    await fixture.stop();
   });
 
   const connected = async (origin: string): Promise<Client> => {
@@ -74,7 +74,7 @@ describe('tools that a wallet pays for', () => {
     to.callTool({ ...CHAT, _meta: { 'x402/payment': payment, ...more } });
 
   test('a call without money says what to pay, and runs when it is paid', async () => {
-    const account = await rig.evmWallet();
+    const account = await fixture.evmWallet();
     const refused = await client.callTool(CHAT);
     assert.equal(refused.isError, true);
     const required = refused.structuredContent as Meta;
@@ -94,7 +94,7 @@ describe('tools that a wallet pays for', () => {
     assert.deepEqual([settled['success'], settled['network']], [true, 'eip155:8453']);
     assert.equal(String(settled['payer']).toLowerCase(), account.address.toLowerCase());
     const paidNano = BigInt(String(settled['amount'])) * NANO_PER_UNIT;
-    assert.equal(await rig.anvil.balance(PAY_TO), BigInt(String(settled['amount'])));
+    assert.equal(await fixture.anvil.balance(PAY_TO), BigInt(String(settled['amount'])));
     assert.equal(await creditOf(farebox, account.address), paidNano - 11_000n);
     // The same payment again moves no money, and lets nobody in.
     const again = await pay(client, payment);
@@ -104,7 +104,7 @@ describe('tools that a wallet pays for', () => {
   });
 
   test('a payment that is not good is refused with what is, and moves nothing', async () => {
-    const account = await rig.evmWallet();
+    const account = await fixture.evmWallet();
     const required = (await client.callTool(CHAT)).structuredContent as Meta;
     const payment = await evmClient(account).createPaymentPayload(required as never);
     const { payload } = payment as unknown as { payload: { signature: string } };
@@ -133,7 +133,7 @@ describe('tools that a wallet pays for', () => {
   });
 
   test('a sign-in by wallet calls a tool from its credit, once', async () => {
-    const account = await rig.evmWallet();
+    const account = await fixture.evmWallet();
     const ask = async (header: string, name: string): Promise<{ status: number; body: Meta }> => {
       const params = { ...CHAT, name, ...(name === 'chat' ? {} : { arguments: {} }) };
       const answer = await fetch(new URL('/mcp', farebox.app.address), {
@@ -144,21 +144,21 @@ describe('tools that a wallet pays for', () => {
       return { status: answer.status, body: (await answer.json()) as Meta };
     };
     const resultOf = async (name: string): Promise<Meta> => {
-      const { status, body } = await ask(await signIn(account, rig.origin), name);
+      const { status, body } = await ask(await signIn(account, fixture.origin), name);
       assert.equal(status, 200, JSON.stringify(body));
       return body['result'] as Meta;
     };
     const poor = await resultOf('chat');
     assert.equal(poor['isError'], true);
     assert.ok(Array.isArray((poor['structuredContent'] as Meta)['accepts']));
-    const paid = await topUp(rig.origin, { 'PAYMENT-SIGNATURE': await evmPayment(account) });
+    const paid = await topUp(fixture.origin, { 'PAYMENT-SIGNATURE': await evmPayment(account) });
     assert.equal(paid.status, 200);
     const answered = (await resultOf('chat'))['structuredContent'] as Meta;
     assert.equal(answered['text'], 'Hello');
     assert.equal(await creditOf(farebox, account.address), 5_000_000_000n - 11_000n);
     const left = (await resultOf('balance'))['structuredContent'] as Meta;
     assert.equal(left['balance_usd'], 4.999989);
-    const header = await signIn(account, rig.origin);
+    const header = await signIn(account, fixture.origin);
     assert.equal((await ask(header, 'balance')).status, 200);
     const { status, body } = await ask(header, 'chat');
     assert.equal(status, 401);
@@ -193,7 +193,7 @@ describe('tools that a wallet pays for', () => {
     assert.deepEqual((offered as Meta)['extensions'], { [EXTENSION]: {} });
     const refused = await ask('tools/call', { ...CHAT, _meta: meta }, 'chat');
     assert.equal(refused['resultType'], 'payment_required');
-    const account = await rig.evmWallet();
+    const account = await fixture.evmWallet();
     const payment = await evmClient(account).createPaymentPayload(
       refused['paymentRequired'] as never,
     );
@@ -204,7 +204,7 @@ describe('tools that a wallet pays for', () => {
   });
 
   test('the other official client pays in the same way', async () => {
-    const account = await rig.evmWallet();
+    const account = await fixture.evmWallet();
     const other = new modern.Client(INFO, { versionNegotiation: { mode: 'auto' } });
     const url = new URL('/mcp', farebox.app.address);
     await other.connect(new modern.StreamableHTTPClientTransport(url));
@@ -220,7 +220,7 @@ describe('tools that a wallet pays for', () => {
 
   test('examples/mcp/pay.ts pays and asks', async () => {
     const account = generatePrivateKey();
-    await rig.anvil.mint(privateKeyToAccount(account).address, 100_000_000n);
+    await fixture.anvil.mint(privateKeyToAccount(account).address, 100_000_000n);
     const file = fileURLToPath(new URL('../../examples/mcp/pay.ts', import.meta.url));
     const env = { ORIGIN: farebox.app.address, PRIVATE_KEY: account, MODEL: 'm' };
     const child = endWithUs(spawn(process.execPath, [file], { env: childEnvironment(env) }));
@@ -234,18 +234,19 @@ describe('tools that a wallet pays for', () => {
 
   test('killed in the middle of a paid call: the payment is credit, and nothing is charged', async () => {
     const folder = mkdtempSync(join(tmpdir(), 'farebox-mcp-kill-'));
-    const yaml = `listen: { host: 127.0.0.1, port: 0 }\nembedded: { enabled: false }\ndiscovery: { enabled: false }\n${rig.yaml}`;
-    const account = await rig.evmWallet();
+    const yaml = `listen: { host: 127.0.0.1, port: 0 }\nembedded: { enabled: false }\ndiscovery: { enabled: false }\n${fixture.yaml}`;
+    const account = await fixture.evmWallet();
     let running = await startFarebox({ folder, yaml });
     try {
       const first = await connected(new URL(running.url).origin);
       const required = (await first.callTool(CHAT)).structuredContent as Meta;
       const payment = await evmClient(account).createPaymentPayload(required as never);
-      const asked = rig.upstream.seen.length;
-      rig.upstream.script.push({ kind: 'hang' });
+      const asked = fixture.upstream.seen.length;
+      fixture.upstream.script.push({ kind: 'hang' });
       const cut = pay(first, payment).catch((error: unknown) => error);
       // Before the payment it is only asked whether it is there.
-      const isAsked = () => rig.upstream.seen.slice(asked).some(({ method }) => method === 'POST');
+      const isAsked = () =>
+        fixture.upstream.seen.slice(asked).some(({ method }) => method === 'POST');
       while (!isAsked()) await new Promise((done) => setTimeout(done, 10));
       await running.stop('SIGKILL');
       assert.ok((await cut) instanceof Error);
@@ -256,7 +257,7 @@ describe('tools that a wallet pays for', () => {
       assert.match(JSON.stringify(again.content), /PAYMENT_ALREADY_CREDITED/);
       await second.close();
       await running.stop();
-      const app = await rig.startApp({ dataFolder: join(folder, 'data'), port: 0 });
+      const app = await fixture.startApp({ dataFolder: join(folder, 'data'), port: 0 });
       const amount = (payment as unknown as { accepted: { amount: string } }).accepted.amount;
       assert.equal(await creditOf(app, account.address), BigInt(amount) * NANO_PER_UNIT);
       await app.audit();

@@ -15,7 +15,7 @@ import { type Bench, call, chatBody, startWithEngine } from '../app/call.ts';
 import { type TestNode, startNode } from '../rpc/node.ts';
 import { childEnvironment } from '../support/child-environment.ts';
 import { endWithUs } from '../support/end-with-us.ts';
-import { WebFace } from '../web/web-face.ts';
+import { TestWeb } from '../web/test-web.ts';
 
 const CONFORMANCE = fileURLToPath(
   new URL('../node_modules/@modelcontextprotocol/conformance/dist/index.js', import.meta.url),
@@ -30,13 +30,13 @@ const PROMPT = { prompt: 'Hello', max_tokens: 50 };
 describe('the MCP server', () => {
   let bench: Bench;
   let node: TestNode;
-  let web: WebFace;
+  let web: TestWeb;
   let url: URL;
   let secret: string;
   let accountId: string;
 
   before(async () => {
-    web = await WebFace.start();
+    web = await TestWeb.start();
     node = await startNode('0x1');
     bench = await startWithEngine({
       model: [

@@ -16,16 +16,16 @@ import { receiptOf } from '../../src/billing/ledger/ledger.ts';
 import { type TestApp, startTestApp } from '../app/test-app.ts';
 import { type Behaviour, type ScriptedAnswer, TestUpstream } from '../support/test-upstream.ts';
 import { pngHead } from '../media/png-head.ts';
-import { WebFace } from '../web/web-face.ts';
+import { TestWeb } from '../web/test-web.ts';
 
 let upstream: TestUpstream;
-let web: WebFace;
+let web: TestWeb;
 let farebox: TestApp;
 let client: Anthropic;
 
 before(async () => {
   upstream = await TestUpstream.start();
-  web = await WebFace.start();
+  web = await TestWeb.start();
   const can = 'functionCalling, reasoning, reasoningEffort, responseSchema, vision';
   const more = `capabilities: [${can}], replicas: [{ engine: rack }]`;
   farebox = await startTestApp({

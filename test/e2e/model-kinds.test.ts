@@ -16,7 +16,7 @@ import sharp from 'sharp';
 import { receiptOf } from '../../src/billing/ledger/ledger.ts';
 import { type CallOptions, type Called, call } from '../app/call.ts';
 import { toneWav } from '../media/clips.ts';
-import { type ModelRig, sendEvents, sendJson, startModelRig } from './model-rig.ts';
+import { type ModelFixture, sendEvents, sendJson, startModelFixture } from './model-fixture.ts';
 
 const MODELS = `
   - id: writer
@@ -81,32 +81,36 @@ ${[0, 1, 2, 3, 4, 5].map((place) => `  - { id: sorter-${place}, type: rerank, pr
 ${[0, 1, 2, 3, 4, 5].map((place) => `  - { id: bad-${place}, type: image, price: { perImage: 0.01 }, replicas: [{ engine: studio }] }`).join('\n')}
 `;
 
-let rig: ModelRig;
+let fixture: ModelFixture;
 let openai: OpenAI;
 
 before(async () => {
-  rig = await startModelRig(MODELS);
-  const { url, owner } = rig.farebox;
+  fixture = await startModelFixture(MODELS);
+  const { url, owner } = fixture.farebox;
   openai = new OpenAI({ baseURL: url, apiKey: owner.secret, maxRetries: 0 });
 });
-after(() => rig.stop());
+after(() => fixture.stop());
 
 function post(path: string, body: unknown, options: CallOptions = {}): Promise<Called> {
-  return call(rig.farebox, path, { secret: rig.farebox.owner.secret, body, ...options });
+  return call(fixture.farebox, path, { secret: fixture.farebox.owner.secret, body, ...options });
 }
 
 /** What the owner has paid for what happens within, in nano-USD. */
 async function cost<T>(work: () => Promise<T>): Promise<readonly [T, bigint]> {
-  const { ledger } = rig.farebox.app.stores;
-  const { accountId } = rig.farebox.owner;
+  const { ledger } = fixture.farebox.app.stores;
+  const { accountId } = fixture.farebox.owner;
   const before = (await ledger.balances(accountId)).usdNano;
   const done = await work();
   return [done, before - (await ledger.balances(accountId)).usdNano];
 }
 
 async function receipt(answer: Called) {
-  const { store } = rig.farebox.app.stores;
-  return receiptOf(store, rig.farebox.owner.accountId, answer.headers.get('x-request-id') ?? '');
+  const { store } = fixture.farebox.app.stores;
+  return receiptOf(
+    store,
+    fixture.farebox.owner.accountId,
+    answer.headers.get('x-request-id') ?? '',
+  );
 }
 
 async function refused(path: string, body: unknown, status: number, pattern: RegExp) {
@@ -123,7 +127,7 @@ describe('POST /completions', () => {
   const answered = { id: 'x', object: 'text_completion', created: 1, choices: [choice], usage };
 
   test('a prompt is continued as it stands, and its tokens are charged', async () => {
-    rig.engine.onJson(path, answered);
+    fixture.engine.onJson(path, answered);
     const [answer, nano] = await cost(() =>
       post(path, {
         model: 'gpt-3.5-turbo-instruct',
@@ -133,7 +137,7 @@ describe('POST /completions', () => {
       }),
     );
     assert.equal(answer.status, 200, answer.text);
-    assert.deepEqual(rig.engine.last().json, {
+    assert.deepEqual(fixture.engine.last().json, {
       model: 'instruct',
       prompt: 'The sky is',
       max_tokens: 16,
@@ -166,7 +170,7 @@ describe('POST /completions', () => {
       logprobs,
       finish_reason: 'length',
     }));
-    rig.engine.onJson(path, {
+    fixture.engine.onJson(path, {
       choices,
       usage: { prompt_tokens: 3, completion_tokens: 8, total_tokens: 11 },
     });
@@ -179,17 +183,17 @@ describe('POST /completions', () => {
       ['t0', 't1', 't2', 't3'],
     );
     assert.deepEqual(answer.body.choices[0].logprobs, logprobs);
-    assert.deepEqual(rig.engine.last().json.prompt, [[1, 2], [3]]);
+    assert.deepEqual(fixture.engine.last().json.prompt, [[1, 2], [3]]);
     assert.equal(nano, 3_000n + 16_000n);
   });
 
   test('reading a prompt alone is work, an answer without text is none', async () => {
     const silent = { ...choice, text: '' };
     const none = { prompt_tokens: 4, completion_tokens: 0, total_tokens: 4 };
-    rig.engine.onJson(path, { choices: [silent], usage: none });
+    fixture.engine.onJson(path, { choices: [silent], usage: none });
     const [, empty] = await cost(() => post(path, { model: 'writer', prompt: 'The sky is' }));
     assert.equal(empty, 0n);
-    rig.engine.onJson(path, { choices: [{ ...choice, text: 'The sky is' }], usage: none });
+    fixture.engine.onJson(path, { choices: [{ ...choice, text: 'The sky is' }], usage: none });
     const scoring = {
       model: 'writer',
       prompt: 'The sky is',
@@ -203,7 +207,7 @@ describe('POST /completions', () => {
   });
 
   test('an engine that does not count is counted by bytes, without the echo', async () => {
-    rig.engine.onJson(path, { choices: [{ ...choice, text: 'The sky isabcdefgh' }] });
+    fixture.engine.onJson(path, { choices: [{ ...choice, text: 'The sky isabcdefgh' }] });
     const [answer, nano] = await cost(() =>
       post(path, { model: 'writer', prompt: 'The sky is', echo: true }),
     );
@@ -236,14 +240,14 @@ describe('POST /completions', () => {
   });
 
   test('engines without the path are no reason to think them dead', async () => {
-    rig.engine.on(path, (_heard, response) => response.writeHead(404).end('{}'));
+    fixture.engine.on(path, (_heard, response) => response.writeHead(404).end('{}'));
     for (let turn = 0; turn < 12; turn += 1) {
-      const { secret } = await rig.farebox.account('1');
+      const { secret } = await fixture.farebox.account('1');
       const answer = await post(path, { model: 'mute', prompt: 'a' }, { secret });
       assert.equal(answer.status, 400, answer.text);
       assert.match(answer.text, /No engine of the model mute does this kind of work/);
     }
-    rig.engine.onJson('/chat/completions', {
+    fixture.engine.onJson('/chat/completions', {
       choices: [{ index: 0, message: { role: 'assistant', content: 'Hi' }, finish_reason: 'stop' }],
     });
     const messages = [{ role: 'user', content: 'Hi' }];
@@ -259,7 +263,7 @@ describe('POST /completions', () => {
       { error: { message: 'out of memory' } },
     ];
     for (const body of wrong) {
-      rig.engine.onJson(path, body);
+      fixture.engine.onJson(path, body);
       await refused(path, { model: 'frail', prompt: 'a' }, 500, /INFERENCE_FAILED/);
     }
   });
@@ -268,7 +272,7 @@ describe('POST /completions', () => {
     const part = (text: string, finish_reason: string | null) => ({
       choices: [{ text, index: 0, logprobs: null, finish_reason }],
     });
-    rig.engine.on(path, (_heard, response) =>
+    fixture.engine.on(path, (_heard, response) =>
       sendEvents(response, [part(' blue', null), part(' today', 'stop'), { choices: [], usage }]),
     );
     const body = { model: 'writer', prompt: 'The sky is', stream: true };
@@ -284,7 +288,7 @@ describe('POST /completions', () => {
     assert.deepEqual(last.usage, usage);
     assert.deepEqual(last.cost, { usd: 0.00001, diem: 0 });
     assert.equal(nano, 10_000n);
-    assert.deepEqual(rig.engine.last().json.stream_options, { include_usage: true });
+    assert.deepEqual(fixture.engine.last().json.stream_options, { include_usage: true });
     const [again, nothing] = await cost(() => post(path, body, { headers }));
     assert.equal(again.headers.get('idempotent-replayed'), 'true');
     assert.equal(again.text, first.text);
@@ -292,7 +296,7 @@ describe('POST /completions', () => {
   });
 
   test('text that had left before an engine broke is paid for, and said to be', async () => {
-    rig.engine.on(path, (_heard, response) => {
+    fixture.engine.on(path, (_heard, response) => {
       response.writeHead(200, { 'content-type': 'text/event-stream' });
       const event = JSON.stringify({
         choices: [{ ...choice, text: '12345678', finish_reason: null }],
@@ -308,7 +312,7 @@ describe('POST /completions', () => {
   });
 
   test('a stream beyond its grant is cut there', async () => {
-    rig.engine.on(path, (_heard, response) => {
+    fixture.engine.on(path, (_heard, response) => {
       const piece = { choices: [{ ...choice, text: 'x'.repeat(100), finish_reason: null }] };
       sendEvents(
         response,
@@ -323,7 +327,7 @@ describe('POST /completions', () => {
   });
 
   test('a caller who leaves pays for what was made', async () => {
-    rig.engine.on(path, (_heard, response) => {
+    fixture.engine.on(path, (_heard, response) => {
       response.writeHead(200, { 'content-type': 'text/event-stream' });
       response.write(
         `data: ${JSON.stringify({ choices: [{ ...choice, text: '12345678', finish_reason: null }] })}\n\n`,
@@ -331,11 +335,11 @@ describe('POST /completions', () => {
     });
     const [, nano] = await cost(async () => {
       const leave = new AbortController();
-      const response = await fetch(`${rig.farebox.url}${path}`, {
+      const response = await fetch(`${fixture.farebox.url}${path}`, {
         method: 'POST',
         signal: leave.signal,
         headers: {
-          authorization: `Bearer ${rig.farebox.owner.secret}`,
+          authorization: `Bearer ${fixture.farebox.owner.secret}`,
           'content-type': 'application/json',
         },
         body: JSON.stringify({ model: 'writer', prompt: '1234', stream: true }),
@@ -348,7 +352,7 @@ describe('POST /completions', () => {
   });
 
   test('openai, the AI SDK and LangChain work as they are', async () => {
-    rig.engine.on(path, (heard, response) => {
+    fixture.engine.on(path, (heard, response) => {
       if (heard.json.stream === true)
         sendEvents(response, [{ choices: [choice] }, { choices: [], usage }]);
       else sendJson(response, answered);
@@ -364,7 +368,7 @@ describe('POST /completions', () => {
     });
     for await (const event of stream) text += event.choices[0]?.text ?? '';
     assert.equal(text, ' blue today');
-    const { url: baseURL, owner } = rig.farebox;
+    const { url: baseURL, owner } = fixture.farebox;
     const provider = createOpenAI({ baseURL, apiKey: owner.secret });
     const made = await generateText({ model: provider.completion('writer'), prompt: 'The sky is' });
     assert.equal(made.text, ' blue today');
@@ -393,7 +397,7 @@ describe('POST /images/generations', () => {
 
   test('pictures are passed on and charged by what was made', async () => {
     const made = await data([64, 64]);
-    rig.engine.on(path, (_heard, response) => {
+    fixture.engine.on(path, (_heard, response) => {
       response.setHeader('x-svc-is-blurred', 'true');
       sendJson(response, { ...made, data: [{ ...made.data[0], revised_prompt: 'A "tall" one' }] });
     });
@@ -401,7 +405,7 @@ describe('POST /images/generations', () => {
       post(path, { ...body, size: '64x64', user: 'me', num_images: 9 }),
     );
     assert.equal(answer.status, 200, answer.text);
-    assert.deepEqual(rig.engine.last().json, {
+    assert.deepEqual(fixture.engine.last().json, {
       model: 'dall-e',
       prompt: 'A lighthouse',
       size: '64x64',
@@ -424,7 +428,7 @@ describe('POST /images/generations', () => {
 
   test('size and quality have prices of their own, and a smaller picture is not charged as a larger', async () => {
     const price = async (more: object, ...sizes: readonly (readonly [number, number])[]) => {
-      rig.engine.onJson(path, { ...(await data(...sizes)), quality: 'hd' });
+      fixture.engine.onJson(path, { ...(await data(...sizes)), quality: 'hd' });
       const [answer, nano] = await cost(() => post(path, { ...body, ...more }));
       assert.equal(answer.status, 200, answer.text);
       return nano;
@@ -445,7 +449,7 @@ describe('POST /images/generations', () => {
     const jpeg = await sharp(whole).jpeg().toBuffer();
     const webp = await sharp(whole).webp().toBuffer();
     const answerWith = (bytes: Buffer): void =>
-      rig.engine.onJson(path, { data: [{ b64_json: bytes.toString('base64') }] });
+      fixture.engine.onJson(path, { data: [{ b64_json: bytes.toString('base64') }] });
     for (const [output_format, bytes] of [
       ['jpeg', jpeg],
       ['webp', webp],
@@ -473,21 +477,21 @@ describe('POST /images/generations', () => {
       500,
       /INFERENCE_FAILED/,
     );
-    rig.engine.onJson(path, { data: [{ url: 'http://127.0.0.1/a.png' }] });
+    fixture.engine.onJson(path, { data: [{ url: 'http://127.0.0.1/a.png' }] });
     await refused(path, { model: 'bad-5', prompt: 'a' }, 500, /INFERENCE_FAILED/);
   });
 
   test('engines that do not know response_format are asked without it, once', async () => {
     const made = await data([64, 64]);
-    rig.engine.on(path, (heard, response) => {
+    fixture.engine.on(path, (heard, response) => {
       if (heard.json.response_format === undefined) return sendJson(response, made);
       sendJson(response, { error: { message: "Unknown parameter: 'response_format'." } }, 400);
     });
-    const asked = rig.engine.heard.length;
+    const asked = fixture.engine.heard.length;
     for (let turn = 0; turn < 2; turn += 1) {
       assert.equal((await post(path, { model: 'plain', prompt: 'a' })).status, 200);
     }
-    assert.equal(rig.engine.heard.length - asked, 3);
+    assert.equal(fixture.engine.heard.length - asked, 3);
   });
 
   test('what a model does not make is a 400 that says what it makes', async () => {
@@ -505,18 +509,22 @@ describe('POST /images/generations', () => {
     ];
     for (const [more, pattern] of bad) await refused(path, { ...body, ...more }, 400, pattern);
     await refused(path, { ...body, model: 'writer' }, 400, /type text.*takes image models/);
-    rig.engine.onJson(path, { error: { message: 'No', code: 'content_policy_violation' } }, 400);
+    fixture.engine.onJson(
+      path,
+      { error: { message: 'No', code: 'content_policy_violation' } },
+      400,
+    );
     await refused(path, body, 422, /CONTENT_POLICY_VIOLATION/);
   });
 
   test('a caller with too little credit, or above its limit, is refused before an engine works', async () => {
-    const { secret } = await rig.farebox.account('0.11');
-    const asked = rig.engine.heard.length;
+    const { secret } = await fixture.farebox.account('0.11');
+    const asked = fixture.engine.heard.length;
     const poor = await post(path, { ...body, size: '1792x1024', quality: 'hd' }, { secret });
     assert.equal(poor.status, 402, poor.text);
-    assert.equal(rig.engine.heard.length, asked);
-    rig.engine.onJson(path, await data([64, 64]));
-    const rich = await rig.farebox.account('5');
+    assert.equal(fixture.engine.heard.length, asked);
+    fixture.engine.onJson(path, await data([64, 64]));
+    const rich = await fixture.farebox.account('5');
     const answers = await Promise.all(
       Array.from({ length: 21 }, () =>
         post(path, { model: 'sketcher', prompt: 'a' }, { secret: rich.secret }),
@@ -527,12 +535,12 @@ describe('POST /images/generations', () => {
   });
 
   test('a caller who leaves before there is a picture pays nothing', async () => {
-    rig.engine.on(path, () => undefined);
+    fixture.engine.on(path, () => undefined);
     const [, nano] = await cost(async () => {
       const leave = new AbortController();
-      const asked = rig.engine.heard.length;
+      const asked = fixture.engine.heard.length;
       const gone = post(path, body, { signal: leave.signal });
-      while (rig.engine.heard.length === asked)
+      while (fixture.engine.heard.length === asked)
         await new Promise((resolve) => setTimeout(resolve, 5));
       leave.abort();
       await assert.rejects(gone);
@@ -543,7 +551,7 @@ describe('POST /images/generations', () => {
 
   test('openai and the AI SDK work as they are, whole and streamed', async () => {
     const made = await data([64, 64]);
-    rig.engine.onJson(path, made);
+    fixture.engine.onJson(path, made);
     const whole = await openai.images.generate({ model: 'painter', prompt: 'A lighthouse', n: 1 });
     assert.equal(whole.data?.[0]?.b64_json, made.data[0]?.b64_json);
     const [events, nano] = await cost(async () => {
@@ -562,7 +570,7 @@ describe('POST /images/generations', () => {
     });
     assert.deepEqual(events, ['image_generation.completed']);
     assert.equal(nano, 40_000_000n);
-    const { url: baseURL, owner } = rig.farebox;
+    const { url: baseURL, owner } = fixture.farebox;
     const provider = createOpenAI({ baseURL, apiKey: owner.secret });
     const { image } = await generateImage({
       model: provider.image('painter'),
@@ -575,24 +583,29 @@ describe('POST /images/generations', () => {
 
   test('a data URL is had where a URL is asked for', async () => {
     const made = await data([64, 64]);
-    rig.engine.onJson(path, made);
+    fixture.engine.onJson(path, made);
     const { data: pictures } = await openai.images.generate({ ...body, response_format: 'url' });
     assert.deepEqual(Object.keys(pictures?.[0] ?? {}), ['url']);
     const shown = await fetch(pictures?.[0]?.url ?? '');
     assert.equal(shown.headers.get('content-type'), 'image/png');
     const bytes = Buffer.from(await shown.arrayBuffer());
     assert.equal(bytes.toString('base64'), made.data[0]?.b64_json);
-    assert.equal(rig.engine.last().json.response_format, 'b64_json');
+    assert.equal(fixture.engine.last().json.response_format, 'b64_json');
   });
 
   test('no other member asks for a larger picture than the size that is paid for', async () => {
-    rig.engine.onJson(path, await data([64, 64]));
+    fixture.engine.onJson(path, await data([64, 64]));
     const large = { width: 4096, height: 4096, image_size: '4096x4096', resolution: '4K' };
     await post(path, { model: 'sketcher', prompt: 'a', size: '64x64', seed: 7, ...large });
-    const { model: _one, prompt: _two, response_format: _three, ...more } = rig.engine.last().json;
+    const {
+      model: _one,
+      prompt: _two,
+      response_format: _three,
+      ...more
+    } = fixture.engine.last().json;
     assert.deepEqual(more, { size: '64x64', seed: 7 });
     await post(path, { model: 'sketcher', prompt: 'a', width: 640 });
-    assert.equal(rig.engine.last().json.width, 640);
+    assert.equal(fixture.engine.last().json.width, 640);
   });
 
   describe('partial pictures', () => {
@@ -611,7 +624,7 @@ describe('POST /images/generations', () => {
 
     test('are passed on as they come, and the picture is charged once', async () => {
       const [early, late] = (await data([32, 32], [64, 64])).data.map((one) => one.b64_json);
-      rig.engine.on(path, (_heard, response) =>
+      fixture.engine.on(path, (_heard, response) =>
         sendEvents(response, [
           partial(early!, 0),
           partial('bm8=', 1),
@@ -641,7 +654,7 @@ describe('POST /images/generations', () => {
       assert.deepEqual(last.usage, { total_tokens: 3 });
       assert.deepEqual(last.cost, { usd: 0.06, diem: 0 });
       assert.equal(nano, 60_000_000n);
-      const { stream, partial_images } = rig.engine.last().json;
+      const { stream, partial_images } = fixture.engine.last().json;
       assert.deepEqual([stream, partial_images], [true, 2]);
       const [again, nothing] = await cost(() => post(path, streamed, { headers }));
       assert.equal(again.text, answer.text);
@@ -654,22 +667,22 @@ describe('POST /images/generations', () => {
 
     test('an engine that does not stream is asked without, once', async () => {
       const made = await data([64, 64]);
-      rig.engine.on(path, (heard, response) => {
+      fixture.engine.on(path, (heard, response) => {
         if (heard.json.stream === undefined) return sendJson(response, made);
         sendJson(response, { error: { message: "Unknown parameter: 'stream'." } }, 400);
       });
-      const asked = rig.engine.heard.length;
+      const asked = fixture.engine.heard.length;
       for (let turn = 0; turn < 2; turn += 1) {
         const answer = await post(path, { ...streamed, model: 'sketcher' });
         assert.deepEqual(eventsOf(answer.text).types, ['image_generation.completed']);
       }
-      assert.equal(rig.engine.heard.length - asked, 3);
+      assert.equal(fixture.engine.heard.length - asked, 3);
     });
 
     test('who leaves after one pays, and an engine that fails is not paid', async () => {
       const [small] = (await data([64, 64])).data;
       const begin = (then: (response: ServerResponse) => void): void =>
-        rig.engine.on(path, (_heard, response) => {
+        fixture.engine.on(path, (_heard, response) => {
           response.writeHead(200, { 'content-type': 'text/event-stream' });
           response.write(`data: ${JSON.stringify(partial(small!.b64_json, 0))}\n\n`);
           setTimeout(then, 20, response);
@@ -677,11 +690,11 @@ describe('POST /images/generations', () => {
       begin(() => undefined);
       const [, left] = await cost(async () => {
         const leave = new AbortController();
-        const response = await fetch(`${rig.farebox.url}${path}`, {
+        const response = await fetch(`${fixture.farebox.url}${path}`, {
           method: 'POST',
           signal: leave.signal,
           headers: {
-            authorization: `Bearer ${rig.farebox.owner.secret}`,
+            authorization: `Bearer ${fixture.farebox.owner.secret}`,
             'content-type': 'application/json',
           },
           body: JSON.stringify({ ...streamed, n: 2 }),
@@ -716,16 +729,16 @@ describe('POST /images/generations', () => {
       const b64_json = bytes.toString('base64');
       return `data: ${JSON.stringify({ type: 'image_generation.partial_image', b64_json })}\n\n`;
     };
-    rig.engine.on(path, (_heard, response) => {
+    fixture.engine.on(path, (_heard, response) => {
       response.writeHead(200, { 'content-type': 'text/event-stream' });
       response.write(event(large), () => setTimeout(() => response.write(event(large)), 300));
       setTimeout(() => response.destroy(), 1_200);
     });
     const [, nano] = await cost(async () => {
-      const answer = await fetch(`${rig.farebox.url}${path}`, {
+      const answer = await fetch(`${fixture.farebox.url}${path}`, {
         method: 'POST',
         headers: {
-          authorization: `Bearer ${rig.farebox.owner.secret}`,
+          authorization: `Bearer ${fixture.farebox.owner.secret}`,
           'content-type': 'application/json',
         },
         body: JSON.stringify({ ...body, model: 'bad-5', stream: true, partial_images: 2 }),
@@ -737,7 +750,7 @@ describe('POST /images/generations', () => {
   });
 
   test('a list tells what a model takes and costs', async () => {
-    const { body: list } = await call(rig.farebox, '/models?type=image');
+    const { body: list } = await call(fixture.farebox, '/models?type=image');
     const painter = list.data.find(({ id }: { id: string }) => id === 'painter').model_spec;
     assert.deepEqual(painter.pricing.generation, { usd: 0.04, diem: 0.04 });
     assert.deepEqual(painter.pricing.resolutions, { '1792x1024': { usd: 0.08, diem: 0.08 } });
@@ -760,8 +773,8 @@ describe('POST /images/edits', () => {
     for (const [name, value] of Object.entries(fields)) form.set(name, value);
     for (const [name, bytes] of files)
       form.append(name, new Blob([new Uint8Array(bytes)]), 'picture');
-    const { secret } = rig.farebox.owner;
-    const answer = await fetch(`${rig.farebox.url}${path}`, {
+    const { secret } = fixture.farebox.owner;
+    const answer = await fetch(`${fixture.farebox.url}${path}`, {
       method: 'POST',
       headers: { authorization: `Bearer ${secret}` },
       body: form,
@@ -777,7 +790,7 @@ describe('POST /images/edits', () => {
       png(16, 16),
       png(64, 64),
     ]);
-    rig.engine.onJson(path, { data: [{ b64_json: made.toString('base64') }] });
+    fixture.engine.onJson(path, { data: [{ b64_json: made.toString('base64') }] });
     const files = [
       ['image[]', first],
       ['image[]', second],
@@ -789,7 +802,7 @@ describe('POST /images/edits', () => {
     assert.equal(answer.status, 200, answer.text);
     assert.equal(JSON.parse(answer.text).data[0].b64_json, made.toString('base64'));
     assert.equal(nano, 40_000_000n);
-    const { bytes, headers } = rig.engine.last();
+    const { bytes, headers } = fixture.engine.last();
     const heard = await new Response(new Uint8Array(bytes), {
       headers: { 'content-type': headers['content-type'] ?? '' },
     }).formData();
@@ -814,8 +827,8 @@ describe('POST /images/edits', () => {
       png(16, 16),
       png(64, 64),
     ]);
-    rig.engine.on('/bay.png', (_heard, response) => response.end(second));
-    rig.engine.onJson(path, { data: [{ b64_json: made.toString('base64') }] });
+    fixture.engine.on('/bay.png', (_heard, response) => response.end(second));
+    fixture.engine.onJson(path, { data: [{ b64_json: made.toString('base64') }] });
     const inline = (bytes: Buffer) => {
       return { image_url: `data:image/png;base64,${bytes.toString('base64')}` };
     };
@@ -823,7 +836,7 @@ describe('POST /images/edits', () => {
       ...fields,
       n: null,
       size: '64x64',
-      images: [inline(first), { image_url: `${rig.engineUrl}/bay.png` }],
+      images: [inline(first), { image_url: `${fixture.engineUrl}/bay.png` }],
       mask: inline(mask),
       response_format: 'url',
     };
@@ -831,7 +844,7 @@ describe('POST /images/edits', () => {
     assert.equal(answer.status, 200, answer.text);
     assert.match(answer.body.data[0].url, /^data:image\/png;base64,/);
     assert.equal(nano, 40_000_000n);
-    const { bytes, headers } = rig.engine.last();
+    const { bytes, headers } = fixture.engine.last();
     const heard = await new Response(new Uint8Array(bytes), {
       headers: { 'content-type': headers['content-type'] ?? '' },
     }).formData();
@@ -848,7 +861,7 @@ describe('POST /images/edits', () => {
     const pictures = heard.getAll('image[]') as File[];
     assert.deepEqual(Buffer.from(await pictures[1]!.arrayBuffer()), second);
 
-    const asked = rig.engine.heard.length;
+    const asked = fixture.engine.heard.length;
     const bad: readonly (readonly [object, RegExp])[] = [
       [{ images: [] }, /images/],
       [{ images: [{ file_id: 'file-1' }] }, /files that were uploaded are for batches only/],
@@ -857,14 +870,19 @@ describe('POST /images/edits', () => {
       [{ images: [inline(first)], mask: inline(await sharp(mask).jpeg().toBuffer()) }, /not a PNG/],
     ];
     for (const [more, pattern] of bad) await refused(path, { ...fields, ...more }, 400, pattern);
-    assert.equal(rig.engine.heard.length, asked);
-    await refused(path, { ...json, images: [{ image_url: `${rig.engineUrl}/none` }] }, 400, /404/);
+    assert.equal(fixture.engine.heard.length, asked);
+    await refused(
+      path,
+      { ...json, images: [{ image_url: `${fixture.engineUrl}/none` }] },
+      400,
+      /404/,
+    );
   });
 
   test('what cannot be edited is refused before an engine hears of it', async () => {
     const picture = await png(64, 64);
     const jpeg = await sharp(picture).jpeg().toBuffer();
-    const asked = rig.engine.heard.length;
+    const asked = fixture.engine.heard.length;
     const bad: readonly (readonly [
       object,
       readonly (readonly [string, Buffer])[],
@@ -909,18 +927,18 @@ describe('POST /images/edits', () => {
       assert.match(answer.text, pattern);
       assert.equal(nano, 0n);
     }
-    assert.equal(rig.engine.heard.length, asked);
+    assert.equal(fixture.engine.heard.length, asked);
   });
 
   test('openai and the AI SDK work as they are', async () => {
     const made = (await png(64, 64)).toString('base64');
-    rig.engine.onJson(path, { data: [{ b64_json: made }] });
+    fixture.engine.onJson(path, { data: [{ b64_json: made }] });
     const image = await toFile(await png(32, 32), 'a.png', { type: 'image/png' });
     const whole = await openai.images.edit({ ...fields, image: [image, image] });
     assert.equal(whole.data?.[0]?.b64_json, made);
     const stream = await openai.images.edit({ ...fields, image, stream: true });
     for await (const event of stream) assert.equal(event.type, 'image_edit.completed');
-    const { url: baseURL, owner } = rig.farebox;
+    const { url: baseURL, owner } = fixture.farebox;
     const provider = createOpenAI({ baseURL, apiKey: owner.secret });
     const edited = await generateImage({
       model: provider.image('painter'),
@@ -935,7 +953,7 @@ describe('POST /audio/speech', () => {
   const body = { model: 'speaker', input: 'Good morning 👋', voice: 'nova' };
   const mp3 = Buffer.concat([Buffer.from('ID3\x04\0\0\0\0\0\0'), Buffer.alloc(9_000, 7)]);
   const speakWith = (bytes: Buffer, type = 'audio/mpeg', pieces = 3): void =>
-    rig.engine.on(path, async (_heard, response) => {
+    fixture.engine.on(path, async (_heard, response) => {
       response.writeHead(200, { 'content-type': type });
       const each = Math.ceil(bytes.length / pieces);
       for (let at = 0; at < bytes.length; at += each) {
@@ -945,10 +963,10 @@ describe('POST /audio/speech', () => {
       response.end();
     });
   const ask = (more: object, headers = {}, signal?: AbortSignal) =>
-    fetch(`${rig.farebox.url}${path}`, {
+    fetch(`${fixture.farebox.url}${path}`, {
       method: 'POST',
       headers: {
-        authorization: `Bearer ${rig.farebox.owner.secret}`,
+        authorization: `Bearer ${fixture.farebox.owner.secret}`,
         'content-type': 'application/json',
         ...headers,
       },
@@ -964,7 +982,7 @@ describe('POST /audio/speech', () => {
       assert.deepEqual(Buffer.from(await spoken.arrayBuffer()), mp3);
       return spoken;
     });
-    assert.deepEqual(rig.engine.last().json, {
+    assert.deepEqual(fixture.engine.last().json, {
       model: 'tts-1',
       input: 'Good morning 👋',
       voice: 'nova',
@@ -1045,7 +1063,7 @@ describe('POST /audio/speech', () => {
   });
 
   test('who leaves in the middle pays; an engine that breaks off is not paid', async () => {
-    rig.engine.on(path, (_heard, response) => {
+    fixture.engine.on(path, (_heard, response) => {
       response.writeHead(200, { 'content-type': 'audio/mpeg' });
       response.write(mp3.subarray(0, 1_000));
       setTimeout(() => response.write(mp3.subarray(1_000, 2_000)), 10);
@@ -1058,7 +1076,7 @@ describe('POST /audio/speech', () => {
       await settled();
     });
     assert.equal(left, 210_000n);
-    rig.engine.on(path, (_heard, response) => {
+    fixture.engine.on(path, (_heard, response) => {
       response.writeHead(200, { 'content-type': 'audio/mpeg' });
       response.write(mp3.subarray(0, 1_000));
       setTimeout(() => response.write(mp3.subarray(1_000, 2_000)), 10);
@@ -1079,7 +1097,7 @@ describe('POST /audio/speech', () => {
       input: 'Hi',
     });
     assert.deepEqual(Buffer.from(await spoken.arrayBuffer()), mp3);
-    const { url: baseURL, owner } = rig.farebox;
+    const { url: baseURL, owner } = fixture.farebox;
     const provider = createOpenAI({ baseURL, apiKey: owner.secret });
     const { audio } = await generateSpeech({
       model: provider.speech('speaker'),
@@ -1087,17 +1105,17 @@ describe('POST /audio/speech', () => {
       voice: 'nova',
     });
     assert.equal(audio.mediaType, 'audio/mpeg');
-    assert.equal(rig.engine.last().json.voice, 'nova');
+    assert.equal(fixture.engine.last().json.voice, 'nova');
     const voice = { id: 'alloy' };
     await openai.audio.speech.create({ model: 'speaker', voice, input: 'Hi' });
-    assert.deepEqual(rig.engine.last().json.voice, voice);
+    assert.deepEqual(fixture.engine.last().json.voice, voice);
     const silent = await ask({ model: 'speaker', voice: undefined });
     await silent.arrayBuffer();
-    assert.equal(rig.engine.last().json.voice, 'alloy');
+    assert.equal(fixture.engine.last().json.voice, 'alloy');
   });
 
   test('a list tells the voices and the price', async () => {
-    const { body: list } = await call(rig.farebox, '/models?type=tts');
+    const { body: list } = await call(fixture.farebox, '/models?type=tts');
     const [speaker] = list.data;
     assert.deepEqual(speaker.model_spec.pricing, { input: { usd: 15, diem: 15 } });
     assert.deepEqual(speaker.model_spec.voices, ['alloy', 'nova']);
@@ -1135,7 +1153,7 @@ describe('POST /audio/transcriptions as a stream', () => {
       [delta(' Good'), delta(' morning'), delta('. '), done(' Good morning. ')],
       [chunk(' Good'), chunk(' morning'), chunk('. '), { choices: [] }],
     ]) {
-      rig.engine.on(path, (_heard, response) => sendEvents(response, events));
+      fixture.engine.on(path, (_heard, response) => sendEvents(response, events));
       const [{ deltas, last, failure }, nano] = await cost(() => heard());
       assert.equal(failure, undefined);
       assert.deepEqual(deltas, ['Good', ' morning', '.']);
@@ -1145,22 +1163,22 @@ describe('POST /audio/transcriptions as a stream', () => {
         cost: { usd: 0.001, diem: 0 },
       });
       assert.equal(nano, 1_000_000n);
-      assert.ok(isAskedToStream(rig.engine.last().bytes));
+      assert.ok(isAskedToStream(fixture.engine.last().bytes));
     }
   });
 
   test('an engine that does not stream gives its text as one, also one that refuses the field', async () => {
     const whole = { text: ' Good morning. ', language: 'english' };
-    rig.engine.onJson(path, whole);
+    fixture.engine.onJson(path, whole);
     assert.deepEqual((await heard()).deltas, ['Good morning.']);
-    rig.engine.on(path, ({ bytes }, response) =>
+    fixture.engine.on(path, ({ bytes }, response) =>
       isAskedToStream(bytes) ? refuse(response) : sendJson(response, whole),
     );
     const [{ deltas, last }, nano] = await cost(() => heard({ response_format: 'text' }));
     assert.deepEqual(deltas, ['Good morning.']);
     assert.equal(last?.type, 'transcript.text.done');
     assert.equal(nano, 1_000_000n);
-    rig.engine.on(path, (_heard, response) => sendEvents(response, [done('All at once')]));
+    fixture.engine.on(path, (_heard, response) => sendEvents(response, [done('All at once')]));
     assert.deepEqual((await heard()).deltas, ['All at once']);
   });
 
@@ -1172,7 +1190,7 @@ describe('POST /audio/transcriptions as a stream', () => {
       ['a model without end', [delta('Good'), delta(long), done('')]],
     ];
     for (const [name, events] of broken) {
-      rig.engine.on(path, (_heard, response) => {
+      fixture.engine.on(path, (_heard, response) => {
         response.writeHead(200, { 'content-type': 'text/event-stream' });
         for (const event of events) response.write(`data: ${JSON.stringify(event)}\n\n`);
         response.end();
@@ -1183,7 +1201,7 @@ describe('POST /audio/transcriptions as a stream', () => {
       assert.equal(failure.code, 'ASR_UPSTREAM_FAILED', name);
       assert.equal(nano, 0n, name);
     }
-    rig.engine.onJson(path, { error: { message: 'broken' } }, 500);
+    fixture.engine.onJson(path, { error: { message: 'broken' } }, 500);
     const [status, nano] = await cost(async () => {
       const refused = await heard({ model: 'deaf' }).catch((error: unknown) => error);
       return refused instanceof OpenAI.APIError ? refused.status : refused;
@@ -1192,7 +1210,7 @@ describe('POST /audio/transcriptions as a stream', () => {
   });
 
   test('who leaves once words have left pays for the sound, and a repeat by its key nothing', async () => {
-    rig.engine.on(path, (_heard, response) => {
+    fixture.engine.on(path, (_heard, response) => {
       response.writeHead(200, { 'content-type': 'text/event-stream' });
       response.write(`data: ${JSON.stringify(delta('Good'))}\n\n`);
     });
@@ -1211,15 +1229,15 @@ describe('POST /audio/transcriptions as a stream', () => {
     });
     assert.equal(left, 1_000_000n);
     const events = [delta('Good morning.'), done('Good morning.')];
-    rig.engine.on(path, (_heard, response) => sendEvents(response, events));
+    fixture.engine.on(path, (_heard, response) => sendEvents(response, events));
     const [[first, again], nano] = await cost(async () => {
       const form = new FormData();
       form.set('file', new Blob([new Uint8Array(wav)]), 'a.wav');
       form.set('model', 'ears');
       form.set('stream', 'true');
-      const url = `${rig.farebox.url}${path}`;
+      const url = `${fixture.farebox.url}${path}`;
       const headers = {
-        authorization: `Bearer ${rig.farebox.owner.secret}`,
+        authorization: `Bearer ${fixture.farebox.owner.secret}`,
         'idempotency-key': 'heard-once',
       };
       const send = async () => {
@@ -1245,14 +1263,14 @@ describe('POST /audio/translations', () => {
   const segments = [{ id: 0, start: 0, end: 1, text: ' Good morning.' }];
 
   test('speech is written down in English, and its seconds are charged', async () => {
-    rig.engine.onJson(path, { text: ' Good morning. ', language: 'german', segments });
+    fixture.engine.onJson(path, { text: ' Good morning. ', language: 'german', segments });
     const file = await toFile(wav, 'guten-morgen.wav');
     const [answer, nano] = await cost(() =>
       openai.audio.translations.create({ file, model: 'ears', prompt: 'Greetings' }),
     );
     assert.equal(answer.text, 'Good morning.');
     assert.equal(nano, 1_000_000n);
-    const heard = rig.engine.last();
+    const heard = fixture.engine.last();
     assert.equal(heard.path, '/v1/audio/translations');
     assert.match(heard.bytes.toString('latin1'), /name="prompt"\r\n\r\nGreetings/);
     assert.doesNotMatch(heard.bytes.toString('latin1'), /name="language"/);
@@ -1273,13 +1291,13 @@ describe('POST /audio/translations', () => {
   });
 
   test('an engine that only transcribes says so with a 400, and goes on transcribing', async () => {
-    rig.engine.on(path, (_heard, response) => response.writeHead(404).end('{}'));
+    fixture.engine.on(path, (_heard, response) => response.writeHead(404).end('{}'));
     const file = await toFile(wav, 'a.wav');
     const refused = openai.audio.translations.create({ file, model: 'ears' });
     await assert.rejects(refused, (error: { status?: number; message: string }) => {
       return error.status === 400 && /does this kind of work/.test(error.message);
     });
-    rig.engine.onJson('/audio/transcriptions', { text: 'Guten Morgen.' });
+    fixture.engine.onJson('/audio/transcriptions', { text: 'Guten Morgen.' });
     const { text } = await openai.audio.transcriptions.create({ file, model: 'ears' });
     assert.equal(text, 'Guten Morgen.');
   });
@@ -1299,12 +1317,12 @@ describe('POST /moderations', () => {
   });
 
   test('each text has its result, in order, for the tokens that were read', async () => {
-    rig.engine.onJson(path, answered(false, true));
+    fixture.engine.onJson(path, answered(false, true));
     const [answer, nano] = await cost(() =>
       post(path, { model: 'guard', input: ['Good morning', 'I will hit you'] }),
     );
     assert.equal(answer.status, 200, answer.text);
-    assert.deepEqual(rig.engine.last().json, {
+    assert.deepEqual(fixture.engine.last().json, {
       model: 'omni',
       input: ['Good morning', 'I will hit you'],
     });
@@ -1318,23 +1336,23 @@ describe('POST /moderations', () => {
 
   test('what the engine counts is charged, as far as it can be; a free model is free', async () => {
     const counted = { ...answered(false), usage: { prompt_tokens: 40, total_tokens: 40 } };
-    rig.engine.onJson(path, counted);
+    fixture.engine.onJson(path, counted);
     const [, nano] = await cost(() => post(path, { model: 'guard', input: 'Hi' }));
     assert.equal(nano, 40_000n);
     for (const tokens of [1e9, 0]) {
       const usage = { prompt_tokens: tokens, total_tokens: tokens };
-      rig.engine.onJson(path, { ...counted, usage });
+      fixture.engine.onJson(path, { ...counted, usage });
       const [, fair] = await cost(() => post(path, { model: 'guard', input: 'Hi' }));
       assert.equal(fair, 1_000n);
     }
-    const broke = await rig.farebox.account('0.000001');
+    const broke = await fixture.farebox.account('0.000001');
     const free = await post(path, { model: 'free-guard', input: 'Hi' }, { secret: broke.secret });
     assert.equal(free.status, 200, free.text);
     assert.deepEqual(free.body.cost, { usd: 0, diem: 0 });
   });
 
   test('the parts of a message have one result; a picture comes as a data URL', async () => {
-    rig.engine.onJson(path, answered(false));
+    fixture.engine.onJson(path, answered(false));
     const url = `data:image/png;base64,${(await png(8, 8)).toString('base64')}`;
     const input = [
       { type: 'text', text: 'What is this?' },
@@ -1372,13 +1390,13 @@ describe('POST /moderations', () => {
       { results: [{ flagged: false }] },
     ];
     for (const [place, body] of wrong.entries()) {
-      rig.engine.onJson(path, body);
+      fixture.engine.onJson(path, body);
       await refused(path, { model: `guard-${place}`, input: 'Hi' }, 500, /INFERENCE_FAILED/);
     }
   });
 
   test('openai works as it is', async () => {
-    rig.engine.onJson(path, answered(true));
+    fixture.engine.onJson(path, answered(true));
     const { results } = await openai.moderations.create({
       model: 'guard',
       input: 'I will hit you',
@@ -1399,12 +1417,12 @@ describe('POST /rerank', () => {
   ];
 
   test('documents come back best first, in the form of Cohere and of Jina', async () => {
-    rig.engine.onJson(path, { results });
+    fixture.engine.onJson(path, { results });
     const [answer, nano] = await cost(() =>
       post(path, { ...body, top_n: 2, return_documents: true }),
     );
     assert.equal(answer.status, 200, answer.text);
-    assert.deepEqual(rig.engine.last().json, {
+    assert.deepEqual(fixture.engine.last().json, {
       model: 'cross-encoder',
       query: body.query,
       documents,
@@ -1433,36 +1451,36 @@ describe('POST /rerank', () => {
 
   test('a search is up to a hundred documents; tokens are what the engine counts', async () => {
     const many = Array.from({ length: 101 }, (_, place) => `Document ${place}`);
-    rig.engine.onJson(path, {
+    fixture.engine.onJson(path, {
       results: many.map((_, index) => ({ index, relevance_score: index })),
     });
     const [answer, nano] = await cost(() => post(path, { ...body, documents: many }));
     assert.equal(answer.body.results[0].index, 100);
     assert.equal(nano, 4_000_000n);
-    rig.engine.onJson(path, { results, usage: { total_tokens: 50 } });
+    fixture.engine.onJson(path, { results, usage: { total_tokens: 50 } });
     const [, tokens] = await cost(() => post(path, { ...body, model: 'token-sorter' }));
     assert.equal(tokens, 1_000n);
-    rig.engine.onJson(path, { results, usage: { total_tokens: 0 } });
+    fixture.engine.onJson(path, { results, usage: { total_tokens: 0 } });
     const [, counted] = await cost(() => post(path, { ...body, model: 'token-sorter' }));
     assert.equal(counted, 660n);
   });
 
   test('objects are compared by their text, or by the fields that are named', async () => {
-    rig.engine.onJson(path, { results: results.slice(1) });
+    fixture.engine.onJson(path, { results: results.slice(1) });
     const objects = [{ text: 'a', id: 7 }, { text: 'b' }];
     const answer = await post(path, { ...body, documents: objects, return_documents: true });
-    assert.deepEqual(rig.engine.last().json.documents, ['a', 'b']);
+    assert.deepEqual(fixture.engine.last().json.documents, ['a', 'b']);
     assert.deepEqual(answer.body.results[1].document, { text: 'a', id: 7 });
     const fields = {
       documents: [{ title: 'T', n: 1 }, { title: 'U' }],
       rank_fields: ['title', 'n'],
     };
     await post(path, { ...body, ...fields });
-    assert.deepEqual(rig.engine.last().json.documents, ['title: T\nn: 1', 'title: U']);
+    assert.deepEqual(fixture.engine.last().json.documents, ['title: T\nn: 1', 'title: U']);
   });
 
   test('an engine that takes texts is asked so, and remembered', async () => {
-    rig.engine.on(path, (heard, response) => {
+    fixture.engine.on(path, (heard, response) => {
       if (heard.json.texts === undefined) {
         return sendJson(response, { error: 'missing field `texts` at line 1' }, 422);
       }
@@ -1472,12 +1490,12 @@ describe('POST /rerank', () => {
         { index: 2, score: 0.2 },
       ]);
     });
-    const asked = rig.engine.heard.length;
+    const asked = fixture.engine.heard.length;
     for (let turn = 0; turn < 2; turn += 1) {
       const answer = await post(path, { ...body, model: 'tei', top_n: 1 });
       assert.deepEqual(answer.body.results, [{ index: 1, relevance_score: 0.9 }]);
     }
-    assert.equal(rig.engine.heard.length - asked, 3);
+    assert.equal(fixture.engine.heard.length - asked, 3);
   });
 
   test('bad input is a 400, and an answer that does not fit is not sold', async () => {
@@ -1500,14 +1518,14 @@ describe('POST /rerank', () => {
       { data: 'none' },
     ];
     for (const [place, answer] of wrong.entries()) {
-      rig.engine.onJson(path, answer);
+      fixture.engine.onJson(path, answer);
       await refused(path, { ...body, model: `sorter-${place}` }, 500, /INFERENCE_FAILED/);
     }
   });
 
   test("Cohere's clients of both versions and the AI SDK work as they are", async () => {
-    rig.engine.onJson(path, { results });
-    const { url, owner } = rig.farebox;
+    fixture.engine.onJson(path, { results });
+    const { url, owner } = fixture.farebox;
     const first = new CohereClient({
       token: owner.secret,
       environment: url.replace(/\/v1$/, ''),
@@ -1543,9 +1561,9 @@ function png(width: number, height: number): Promise<Buffer> {
 
 /** Until no hold of the owner is open. */
 async function settled(): Promise<void> {
-  const { ledger } = rig.farebox.app.stores;
+  const { ledger } = fixture.farebox.app.stores;
   for (let turn = 0; turn < 200; turn += 1) {
-    const { heldUsdNano } = await ledger.funds(rig.farebox.owner.accountId);
+    const { heldUsdNano } = await ledger.funds(fixture.farebox.owner.accountId);
     if (heldUsdNano === 0n) return;
     await new Promise((resolve) => setTimeout(resolve, 10));
   }

@@ -18,12 +18,12 @@ import { endWithUs } from '../support/end-with-us.ts';
 import {
   CHAT,
   PAY_TO,
-  type WalletRig,
+  type WalletFixture,
   assertLedgerIsChain,
   creditOf,
   signIn,
-  startWalletRig,
-} from './wallet-rig.ts';
+  startWalletFixture,
+} from './wallet-fixture.ts';
 import { freePort } from '../support/free-port.ts';
 
 /** The types of this entry bring those of a browser, which would be everybody's. */
@@ -36,23 +36,23 @@ const CHAT_NANO = 22_000n;
 const CHARGE = { chainId: 8453 };
 
 describe('payments of the Machine Payments Protocol', () => {
-  let rig: WalletRig;
+  let fixture: WalletFixture;
   let farebox: TestApp;
   let url: string;
   let Fetch: { from(options: { readonly methods: readonly unknown[] }): typeof fetch };
 
   before(async () => {
     ({ Fetch } = (await import(MPPX_CLIENT)) as { Fetch: typeof Fetch });
-    rig = await startWalletRig('  mpp: true');
-    rig.upstream.otherwise = { kind: 'json', usage: true };
-    farebox = await rig.startApp();
-    url = `${rig.origin}/api/v1/chat/completions`;
+    fixture = await startWalletFixture('  mpp: true');
+    fixture.upstream.otherwise = { kind: 'json', usage: true };
+    farebox = await fixture.startApp();
+    url = `${fixture.origin}/api/v1/chat/completions`;
   });
   after(async () => {
-    await assertLedgerIsChain(farebox, rig);
+    await assertLedgerIsChain(farebox, fixture);
     await farebox.audit();
     await farebox.stop();
-    await rig.stop();
+    await fixture.stop();
   });
 
   const method = (account: PrivateKeyAccount) =>
@@ -80,7 +80,7 @@ describe('payments of the Machine Payments Protocol', () => {
     fetch(url, ask({ authorization: credential, ...headers }));
 
   test('its client pays for a chat, is served, and gets a receipt', async () => {
-    const account = await rig.evmWallet();
+    const account = await fixture.evmWallet();
     const answer = await payingFetch(account)(url, ask());
     assert.equal(answer.status, 200);
     const receipt = Receipt.fromResponse(answer);
@@ -91,8 +91,8 @@ describe('payments of the Machine Payments Protocol', () => {
   });
 
   test('it tops up, by the least top-up', async () => {
-    const account = await rig.evmWallet();
-    const answer = await payingFetch(account)(`${rig.origin}/api/v1/x402/top-up`, {
+    const account = await fixture.evmWallet();
+    const answer = await payingFetch(account)(`${fixture.origin}/api/v1/x402/top-up`, {
       method: 'POST',
     });
     assert.equal(answer.status, 200);
@@ -103,7 +103,7 @@ describe('payments of the Machine Payments Protocol', () => {
   test('examples/wallet/mpp.sh pays with its command line', async () => {
     const key = generatePrivateKey();
     const { address } = privateKeyToAccount(key);
-    await rig.anvil.mint(address, 10_000_000n);
+    await fixture.anvil.mint(address, 10_000_000n);
     const file = fileURLToPath(new URL('../../examples/wallet/mpp.sh', import.meta.url));
     const bin = fileURLToPath(new URL('../node_modules/mppx/dist/bin.js', import.meta.url));
     const env = { BASE_URL: farebox.url, MODEL: 'm', MPPX_PRIVATE_KEY: key };
@@ -123,13 +123,13 @@ describe('payments of the Machine Payments Protocol', () => {
   });
 
   test('its client pays for a tool of MCP', async () => {
-    const account = await rig.evmWallet();
+    const account = await fixture.evmWallet();
     const client = new Client({ name: 'test', version: '1' });
     const mcp = new URL('/mcp', farebox.app.address);
     await client.connect(new StreamableHTTPClientTransport(mcp));
     const { McpClient } = (await import(MPPX_MCP_CLIENT)) as { McpClient: Wrapper };
     McpClient.wrap(client, { methods: [...method(account)] });
-    rig.upstream.script.push({ kind: 'answer', content: 'Hello' });
+    fixture.upstream.script.push({ kind: 'answer', content: 'Hello' });
     const result = await client.callTool({ name: 'chat', arguments: { prompt: 'Hi', model: 'm' } });
     assert.deepEqual(result.content, [{ type: 'text', text: 'Hello' }]);
     const receipt = result._meta?.['org.paymentauth/receipt'] as Record<string, unknown>;
@@ -142,7 +142,7 @@ describe('payments of the Machine Payments Protocol', () => {
     const asked = await fetch(url, ask());
     assert.notEqual(asked.headers.get('payment-required'), null);
     const challenge = Challenge.fromResponse(asked);
-    assert.equal(challenge.realm, new URL(rig.origin).host);
+    assert.equal(challenge.realm, new URL(fixture.origin).host);
     const { amount, recipient, methodDetails } = challenge.request as Record<string, unknown>;
     assert.deepEqual([amount, String(recipient).toLowerCase()], ['1000000', PAY_TO]);
     assert.deepEqual(methodDetails, {
@@ -153,8 +153,8 @@ describe('payments of the Machine Payments Protocol', () => {
   });
 
   test('a signed-in wallet without credit is told to pay beside its sign-in', async () => {
-    const account = await rig.evmWallet();
-    const headers = { 'sign-in-with-x': await signIn(account, rig.origin) };
+    const account = await fixture.evmWallet();
+    const headers = { 'sign-in-with-x': await signIn(account, fixture.origin) };
     const { challenge, credential } = await credentialFor(account, headers);
     assert.equal(challenge.header, 'Payment-Authorization');
     const wrong = await send(credential);
@@ -165,7 +165,7 @@ describe('payments of the Machine Payments Protocol', () => {
   });
 
   test('a credential pays once: shown again it lets nobody in and moves nothing', async () => {
-    const account = await rig.evmWallet();
+    const account = await fixture.evmWallet();
     const { credential } = await credentialFor(account);
     const key = { 'idempotency-key': 'one-payment-one-answer' };
     const [first, second] = await Promise.all([send(credential, key), send(credential, key)]);
@@ -175,7 +175,7 @@ describe('payments of the Machine Payments Protocol', () => {
   });
 
   test('what was changed is a 402 with a new challenge, and costs nothing', async () => {
-    const account = await rig.evmWallet();
+    const account = await fixture.evmWallet();
     const { challenge, credential } = await credentialFor(account);
     const { payload } = Credential.deserialize(credential) as { payload: Record<string, unknown> };
     const noText = { toString: 1 };
@@ -212,11 +212,11 @@ describe('payments of the Machine Payments Protocol', () => {
   });
 
   test('a request that fails after its payment has the credit, and no receipt', async () => {
-    const account = await rig.evmWallet();
+    const account = await fixture.evmWallet();
     const { credential } = await credentialFor(account);
-    rig.upstream.otherwise = { kind: 'status', status: 500 };
+    fixture.upstream.otherwise = { kind: 'status', status: 500 };
     const failed = await send(credential);
-    rig.upstream.otherwise = { kind: 'json', usage: true };
+    fixture.upstream.otherwise = { kind: 'json', usage: true };
     assert.equal(failed.status, 500);
     assert.equal(failed.headers.get('payment-receipt'), null);
     assert.notEqual(failed.headers.get('payment-response'), null);
@@ -224,9 +224,12 @@ describe('payments of the Machine Payments Protocol', () => {
   });
 
   test('where it is not offered, no 402 has a challenge, and the scheme is refused in words', async () => {
-    const { credential } = await credentialFor(await rig.evmWallet());
+    const { credential } = await credentialFor(await fixture.evmWallet());
     const port = await freePort();
-    const plain = await startTestApp({ port, yaml: rig.yaml.replace('mpp: true', 'mpp: false') });
+    const plain = await startTestApp({
+      port,
+      yaml: fixture.yaml.replace('mpp: true', 'mpp: false'),
+    });
     const asked = await fetch(`${plain.url}/chat/completions`, ask());
     const refused = await fetch(
       `${plain.url}/chat/completions`,

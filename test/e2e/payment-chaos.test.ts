@@ -21,7 +21,7 @@ import { NO_TOKENS, type SettleRequest } from '../../src/billing/ledger/ledger.t
 import { type AnvilChain, USDC, startAnvil } from '../chains/anvil.ts';
 import { type FaultProxy, startFaultProxy } from '../chains/fault-proxy.ts';
 import { type Books, openBooks, take } from './payment-books.ts';
-import { PAY_TO, evmPayment, uptoPayment } from './wallet-rig.ts';
+import { PAY_TO, evmPayment, uptoPayment } from './wallet-fixture.ts';
 import { endWithUs } from '../support/end-with-us.ts';
 
 const PAYMENTS = 20;
@@ -210,8 +210,8 @@ async function spend({ books }: Chaos, wallet: string, index: number): Promise<v
   const costNano = usdToNano('1.75');
   const accountId = walletAccountId(wallet);
   const requestId = `spent-${index}`;
-  const wish = { requestId, accountId, minNano: costNano, maxNano: costNano };
-  const placed = await ledger.holds.place({ ...wish, floorNano: usdToNano(0) });
+  const bounds = { requestId, accountId, minNano: costNano, maxNano: costNano };
+  const placed = await ledger.holds.place({ ...bounds, floorNano: usdToNano(0) });
   if (!placed.ok) return;
   const request: SettleRequest = {
     costNano,

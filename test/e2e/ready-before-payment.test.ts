@@ -16,39 +16,39 @@ import { TestUpstream } from '../support/test-upstream.ts';
 import {
   BASE,
   PAY_TO,
-  type WalletRig,
+  type WalletFixture,
   assertLedgerIsChain,
   chat,
   creditOf,
   encode,
   evmClient,
   solanaClient,
-  startWalletRig,
-} from './wallet-rig.ts';
+  startWalletFixture,
+} from './wallet-fixture.ts';
 
 const RPC_CALL = JSON.stringify({ jsonrpc: '2.0', id: 1, method: 'eth_chainId', params: [] });
 const bodyOf = (model: string): string =>
   JSON.stringify({ model, messages: [{ role: 'user', content: 'Hi' }] });
 
 describe('before a payment moves anything', () => {
-  let rig: WalletRig;
+  let fixture: WalletFixture;
   let farebox: TestApp;
   let enginePort: number;
 
   before(async () => {
-    rig = await startWalletRig('  mpp: true', ', upto: true');
-    await rig.anvil.deployPermit2();
+    fixture = await startWalletFixture('  mpp: true', ', upto: true');
+    await fixture.anvil.deployPermit2();
     enginePort = await freePort();
     const replicas = 'replicas: [{ engine: away, model: m }]';
     const models = `
-engines: { fake: { url: ${rig.upstream.url} }, away: { url: 'http://127.0.0.1:${enginePort}' } }
+engines: { fake: { url: ${fixture.upstream.url} }, away: { url: 'http://127.0.0.1:${enginePort}' } }
 models:
   - { id: gone, type: text, context: 8192, maxCompletionTokens: 64, price: { input: 1, output: 2 }, ${replicas} }
   - { id: vectors, type: embedding, price: { input: 1 }, embedding: { dimensions: 8 }, ${replicas} }
 `;
-    const yaml = rig.yaml.replace(/\nengines:.*\nmodels:\n/, models);
+    const yaml = fixture.yaml.replace(/\nengines:.*\nmodels:\n/, models);
     farebox = await startTestApp({
-      port: rig.port,
+      port: fixture.port,
       yaml: `${yaml}
 rpc: { networks: { base-mainnet: { upstreams: [{ url: "http://127.0.0.1:${enginePort}" }] } }, publicNodes: false }
 `,
@@ -57,14 +57,14 @@ rpc: { networks: { base-mainnet: { upstreams: [{ url: "http://127.0.0.1:${engine
   after(async () => {
     await farebox.audit();
     await farebox.stop();
-    await rig.stop();
+    await fixture.stop();
   });
   afterEach(async () => {
-    await assertLedgerIsChain(farebox, rig);
+    await assertLedgerIsChain(farebox, fixture);
   });
 
   const post = (path: string, headers: Readonly<Record<string, string>>, body: string) =>
-    fetch(rig.origin + path, {
+    fetch(fixture.origin + path, {
       method: 'POST',
       headers: { 'content-type': 'application/json', ...headers },
       body,
@@ -72,15 +72,15 @@ rpc: { networks: { base-mainnet: { upstreams: [{ url: "http://127.0.0.1:${engine
 
   type Client = Pick<x402Client, 'createPaymentPayload'>;
   const uptoClient = async (): Promise<Client> => {
-    const scheme = new UptoEvmScheme(await rig.evmWallet(), { rpcUrl: rig.anvil.rpcUrl });
+    const scheme = new UptoEvmScheme(await fixture.evmWallet(), { rpcUrl: fixture.anvil.rpcUrl });
     return new x402Client().register(BASE, scheme);
   };
-  const solana = async () => solanaClient(await rig.solanaWallet(), rig.solana.rpcUrl);
-  const base = async () => evmClient(await rig.evmWallet());
+  const solana = async () => solanaClient(await fixture.solanaWallet(), fixture.solana.rpcUrl);
+  const base = async () => evmClient(await fixture.evmWallet());
 
   const nothingMoved = async (): Promise<void> => {
-    assert.equal(await rig.anvil.balance(PAY_TO), 0n);
-    assert.equal(await rig.solana.tokens(rig.receiver.address), 0n);
+    assert.equal(await fixture.anvil.balance(PAY_TO), 0n);
+    assert.equal(await fixture.solana.tokens(fixture.receiver.address), 0n);
     const rows = await farebox.app.stores.store.query('SELECT state FROM payments_topup');
     assert.deepEqual(rows, []);
   };
@@ -120,8 +120,8 @@ rpc: { networks: { base-mainnet: { upstreams: [{ url: "http://127.0.0.1:${engine
   }
 
   test('of the Machine Payments Protocol: refused, and nothing has moved', async () => {
-    const account = await rig.evmWallet();
-    const asked = await chat(rig.origin, {}, bodyOf('gone'));
+    const account = await fixture.evmWallet();
+    const asked = await chat(fixture.origin, {}, bodyOf('gone'));
     const challenge = Challenge.fromResponse(asked);
     const [charge] = evm({
       account,
@@ -130,13 +130,13 @@ rpc: { networks: { base-mainnet: { upstreams: [{ url: "http://127.0.0.1:${engine
       maxAmount: '10',
     });
     const authorization = await charge.createCredential({ challenge } as never);
-    const refused = await chat(rig.origin, { authorization }, bodyOf('gone'));
+    const refused = await chat(fixture.origin, { authorization }, bodyOf('gone'));
     assert.equal(refused.status, 503);
     await nothingMoved();
   });
 
   test('of a tool of the MCP server: refused, nothing has moved, and it pays when the engine is back', async () => {
-    const account = await rig.evmWallet();
+    const account = await fixture.evmWallet();
     const callTool = async (meta: object) => {
       const answer = await post(
         '/mcp',

@@ -13,7 +13,7 @@ import { zodTextFormat } from 'openai/helpers/zod';
 import { z } from 'zod';
 import type { ScriptedAnswer } from '../support/test-upstream.ts';
 import { type Bench, startWithEngine } from '../app/call.ts';
-import { WebFace } from '../web/web-face.ts';
+import { TestWeb } from '../web/test-web.ts';
 
 const AGENT = `  - id: agent
     type: text
@@ -40,12 +40,12 @@ const ROME = { name: 'weather', arguments: '{"city":"Rome"}' };
 
 describe('clients of the Responses protocol', () => {
   let bench: Bench;
-  let web: WebFace;
+  let web: TestWeb;
   let client: OpenAI;
   let secret: string;
 
   before(async () => {
-    web = await WebFace.start();
+    web = await TestWeb.start();
     web.results = [{ title: 'Bern', url: 'https://bern.example/', content: 'The capital' }];
     bench = await startWithEngine({
       model: AGENT,

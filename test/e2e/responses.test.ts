@@ -7,7 +7,7 @@ import { after, before, beforeEach, describe, test } from 'node:test';
 import type { Behaviour } from '../support/test-upstream.ts';
 import { type Bench, type CallOptions, call, startWithEngine } from '../app/call.ts';
 import { pngHead } from '../media/png-head.ts';
-import { WebFace } from '../web/web-face.ts';
+import { TestWeb } from '../web/test-web.ts';
 
 const AGENT = `  - id: agent
     type: text
@@ -21,12 +21,12 @@ const FUNCTION = { type: 'function', name: 'read', parameters: { type: 'object',
 
 describe('responses', () => {
   let bench: Bench;
-  let web: WebFace;
+  let web: TestWeb;
   let secret: string;
   let accountId: string;
 
   before(async () => {
-    web = await WebFace.start();
+    web = await TestWeb.start();
     bench = await startWithEngine({
       model: AGENT,
       yaml: `search: { provider: searxng, url: "${web.url}" }\nfetch: { allow: ["127.0.0.0/8"] }`,

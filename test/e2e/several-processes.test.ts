@@ -15,7 +15,7 @@ import {
   AT_ONCE_MS,
   COST_USD,
   PATIENCE_MS,
-  ProcessRig,
+  ProcessFixture,
   type Seen,
   ask,
   burst,
@@ -23,7 +23,7 @@ import {
   keepAsking,
   readBooks,
   soon,
-} from './process-rig.ts';
+} from './process-fixture.ts';
 
 interface View {
   readonly process: string;
@@ -37,14 +37,14 @@ const PAUSE_MS = 40;
 /** Of those that are to meet a limit of a minute. */
 const CAPS_PAUSE_MS = 10;
 
-let rig: ProcessRig;
-const start: ProcessRig['start'] = (...of) => rig.start(...of);
-const end: ProcessRig['end'] = (...of) => rig.end(...of);
+let servers: ProcessFixture;
+const start: ProcessFixture['start'] = (...of) => servers.start(...of);
+const end: ProcessFixture['end'] = (...of) => servers.end(...of);
 
 before(async () => {
-  rig = await ProcessRig.open();
+  servers = await ProcessFixture.open();
 });
-after(() => rig.close());
+after(() => servers.close());
 
 test('two processes that start at once make one owner, and 2,000 requests with money for 400 get 400', async () => {
   const database = await emptyPostgresDatabase();
@@ -85,7 +85,7 @@ test('a cap, a budget and a rate limit are exact while a process that has leased
   const ends: (() => Promise<unknown>)[] = [];
   const database = await emptyPostgresDatabase();
   try {
-    await caps({ rig, database, ends, pauseMs: CAPS_PAUSE_MS }, 1, 2);
+    await caps({ servers, database, ends, pauseMs: CAPS_PAUSE_MS }, 1, 2);
   } finally {
     for (const stop of ends) await stop();
   }
@@ -150,7 +150,7 @@ test('a worker that is killed gives its money, and the key of its request, back 
   const path = '/api/v1/admin/engines';
   const engines = await pool.request({ path, method: 'GET', headers });
   const [, pid = ''] = ((await engines.body.json()) as View).process.split('/');
-  const { seen, script } = rig.upstream;
+  const { seen, script } = servers.upstream;
   // The engine is also asked for its models.
   const chats = (): number => count(seen, (one) => one.path.endsWith('/chat/completions'));
   const before = chats();
@@ -179,13 +179,13 @@ test('a killed process that starts again on its folder finds its money, and the 
   const killed = await start(settings);
   const question = { secret: killed.secret ?? '', key: 'once' };
   const pool = new Pool(new URL(killed.url).origin, { connections: 1 });
-  const { script } = rig.upstream;
+  const { script } = servers.upstream;
   script.push({ kind: 'hang' });
   const asked = ask(pool, question);
   await soon('the engine has it', PATIENCE_MS, async () =>
     script.length === 0 ? true : undefined,
   );
-  rig.running.delete(killed);
+  servers.running.delete(killed);
   await Promise.all([killed.stop('SIGKILL'), assert.rejects(asked)]);
   const again = await start({ ...settings, folder: killed.folder });
   const other = new Pool(new URL(again.url).origin, { connections: 1 });

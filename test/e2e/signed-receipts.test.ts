@@ -20,14 +20,14 @@ import {
 import { runCommand } from '../../src/cli/cli.ts';
 import type { TestApp } from '../app/test-app.ts';
 import {
-  type WalletRig,
+  type WalletFixture,
   assertLedgerIsChain,
   chat,
   creditOf,
   evmPayment,
   signIn,
-  startWalletRig,
-} from './wallet-rig.ts';
+  startWalletFixture,
+} from './wallet-fixture.ts';
 
 interface Signed {
   readonly usage: { readonly requestId: string; readonly cost: { readonly usd: string } };
@@ -35,18 +35,18 @@ interface Signed {
 }
 
 describe('signed receipts', () => {
-  let rig: WalletRig;
+  let fixture: WalletFixture;
   let farebox: TestApp;
 
   before(async () => {
-    rig = await startWalletRig();
-    farebox = await rig.startApp();
+    fixture = await startWalletFixture();
+    farebox = await fixture.startApp();
   });
   after(async () => {
     await farebox.audit();
-    await assertLedgerIsChain(farebox, rig);
+    await assertLedgerIsChain(farebox, fixture);
     await farebox.stop();
-    await rig.stop();
+    await fixture.stop();
   });
 
   async function verify(
@@ -74,18 +74,18 @@ describe('signed receipts', () => {
   }
 
   async function paidChat() {
-    const account = await rig.evmWallet();
+    const account = await fixture.evmWallet();
     const payment = await evmPayment(account, { authorization: { value: '1000000' } });
-    const answer = await chat(rig.origin, { 'PAYMENT-SIGNATURE': payment });
+    const answer = await chat(fixture.origin, { 'PAYMENT-SIGNATURE': payment });
     assert.equal(answer.status, 200, await answer.clone().text());
     return { account, answer, requestId: answer.headers.get('x-request-id') ?? '' };
   }
 
   test('a payer proves what a request cost: official functions and farebox verify agree', async () => {
     const { account, answer, requestId } = await paidChat();
-    const path = `${rig.origin}/api/v1/usage/${requestId}/signed`;
+    const path = `${fixture.origin}/api/v1/usage/${requestId}/signed`;
     const fetched = await fetch(path, {
-      headers: { 'SIGN-IN-WITH-X': await signIn(account, rig.origin) },
+      headers: { 'SIGN-IN-WITH-X': await signIn(account, fixture.origin) },
     });
     assert.equal(fetched.status, 200, await fetched.clone().text());
     const text = await fetched.text();
@@ -116,29 +116,29 @@ describe('signed receipts', () => {
     assert.equal(claims['network'], 'eip155:8453');
     const { signer, payload } = await verifyReceiptSignatureEIP712(eip712);
     assert.equal(payload.resourceUrl, claims['resourceUrl']);
-    const keys = await fetch(`${rig.origin}/.well-known/did.json`);
+    const keys = await fetch(`${fixture.origin}/.well-known/did.json`);
     assert.ok((await keys.text()).includes(`eip155:1:${signer}`));
 
     writeFileSync(join(farebox.config.dataFolder, 'receipt.json'), text);
-    const good = await verify(['receipt.json', '--issuer', rig.origin]);
+    const good = await verify(['receipt.json', '--issuer', fixture.origin]);
     assert.equal(good.code, 0, good.err);
-    assert.match(good.out, new RegExp(`Signed by ${rig.origin}, and unchanged`));
+    assert.match(good.out, new RegExp(`Signed by ${fixture.origin}, and unchanged`));
     const piped = await verify(['-', '--json'], { stdin: text.replace('0.000022000', '0.0022') });
     assert.equal(piped.code, 1);
     const { ok, items } = JSON.parse(piped.out) as { ok: boolean; items: { problem: string }[] };
     assert.equal(ok, false);
     assert.match(items[0]?.problem ?? '', /its digest is another/);
-    const stranger = await rig.evmWallet();
+    const stranger = await fixture.evmWallet();
     const refused = await fetch(path, {
-      headers: { 'SIGN-IN-WITH-X': await signIn(stranger, rig.origin) },
+      headers: { 'SIGN-IN-WITH-X': await signIn(stranger, fixture.origin) },
     });
     assert.equal(refused.status, 400);
   });
 
   test('an account verifies its own by URL, and every mistake is told', async () => {
     const authorization = `Bearer ${(await farebox.account('1')).secret}`;
-    const answer = await chat(rig.origin, { authorization });
-    const url = `${rig.origin}/api/v1/usage/${answer.headers.get('x-request-id')}/signed`;
+    const answer = await chat(fixture.origin, { authorization });
+    const url = `${fixture.origin}/api/v1/usage/${answer.headers.get('x-request-id')}/signed`;
     const good = await verify([url], { authorization });
     assert.equal(good.code, 0, good.err);
     assert.match(good.out, /payer +account:/);
@@ -148,7 +148,7 @@ describe('signed receipts', () => {
       [['receipt.json', '--issuer', 'me'], /--issuer must be an address/, 2],
       [['nothing.json'], /The file nothing\.json cannot be read/, 1],
       [[url], /answered with status 402.*FAREBOX_AUTHORIZATION/, 1],
-      [[`${rig.origin}/nothing`], /answered with status 404/, 1],
+      [[`${fixture.origin}/nothing`], /answered with status 404/, 1],
       [['receipt.json', '--keys', 'receipt.json'], /no DID document/, 1],
     ];
     for (const [argv, expected, code] of cases) {
@@ -159,23 +159,23 @@ describe('signed receipts', () => {
   });
 
   test('the receipt of a payment is for what was offered, and says who paid', async () => {
-    const offered = (await (await chat(rig.origin, {})).json()) as never;
+    const offered = (await (await chat(fixture.origin, {})).json()) as never;
     const [offer] = decodeSignedOffers(extractOffersFromPaymentRequired(offered));
     const { account, answer } = await paidChat();
     const receipt = extractReceiptFromResponse(answer);
     assert.ok(receipt?.format === 'jws' && offer !== undefined);
     await verifyReceiptSignatureJWS(receipt);
     assert.ok(verifyReceiptMatchesOffer(receipt, offer, [account.address]));
-    assert.ok(!verifyReceiptMatchesOffer(receipt, offer, [rig.treasury.address]));
+    assert.ok(!verifyReceiptMatchesOffer(receipt, offer, [fixture.treasury.address]));
     const header = answer.headers.get('PAYMENT-RESPONSE') ?? '';
-    assert.equal((await verify(['-', '--issuer', rig.origin], { stdin: header })).code, 0);
+    assert.equal((await verify(['-', '--issuer', fixture.origin], { stdin: header })).code, 0);
   });
 
   test('the 402 of a paid route offers each option signed, to a stranger and to a wallet without credit', async () => {
-    const account = await rig.evmWallet();
-    const signedIn = { 'SIGN-IN-WITH-X': await signIn(account, rig.origin) };
+    const account = await fixture.evmWallet();
+    const signedIn = { 'SIGN-IN-WITH-X': await signIn(account, fixture.origin) };
     for (const headers of [{}, signedIn]) {
-      const answer = await chat(rig.origin, headers);
+      const answer = await chat(fixture.origin, headers);
       const header = answer.headers.get('PAYMENT-REQUIRED') ?? '';
       assert.ok(header.length <= 3_600);
       assert.deepEqual(extractOffersFromPaymentRequired(decodePaymentRequiredHeader(header)), []);
@@ -187,7 +187,7 @@ describe('signed receipts', () => {
           offer.format === 'jws'
             ? await verifyOfferSignatureJWS(offer)
             : (await verifyOfferSignatureEIP712(offer)).payload;
-        assert.equal(claims.resourceUrl, `${rig.origin}/api/v1/chat/completions`);
+        assert.equal(claims.resourceUrl, `${fixture.origin}/api/v1/chat/completions`);
       }
       const good = await verify(['-'], { stdin: text });
       assert.equal(good.code, 0, good.out + good.err);
@@ -195,15 +195,15 @@ describe('signed receipts', () => {
   });
 
   test('a paid request that no engine serves leaves its whole payment as credit, at once', async () => {
-    rig.upstream.otherwise = { kind: 'status', status: 500 };
-    const account = await rig.evmWallet();
+    fixture.upstream.otherwise = { kind: 'status', status: 500 };
+    const account = await fixture.evmWallet();
     const payment = await evmPayment(account, { authorization: { value: '1000000' } });
-    const answer = await chat(rig.origin, { 'PAYMENT-SIGNATURE': payment });
+    const answer = await chat(fixture.origin, { 'PAYMENT-SIGNATURE': payment });
     assert.ok(answer.status >= 500, String(answer.status));
     assert.equal(await creditOf(farebox, account.address), 1_000_000_000n);
-    rig.upstream.otherwise = { kind: 'json', usage: true };
-    const served = await chat(rig.origin, {
-      'SIGN-IN-WITH-X': await signIn(account, rig.origin),
+    fixture.upstream.otherwise = { kind: 'json', usage: true };
+    const served = await chat(fixture.origin, {
+      'SIGN-IN-WITH-X': await signIn(account, fixture.origin),
     });
     assert.equal(served.status, 200);
   });

@@ -13,7 +13,7 @@ import { after, before, describe, test } from 'node:test';
 import { receiptOf } from '../../src/billing/ledger/ledger.ts';
 import { formatUsd, nano } from '../../src/core/money.ts';
 import { type TestApp, startTestApp } from '../app/test-app.ts';
-import { type FilmWish, makeFilm, toneWav } from '../media/clips.ts';
+import { type FilmOptions, makeFilm, toneWav } from '../media/clips.ts';
 import { fastClock } from '../support/fast-clock.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'farebox-films-'));
@@ -94,8 +94,8 @@ after(async () => {
 });
 
 const made = new Map<string, Promise<Buffer>>();
-function film(wish: Partial<FilmWish> = {}): Promise<Buffer> {
-  const whole = { container: 'mp4' as const, ...RIGHT, ...wish };
+function film(options: Partial<FilmOptions> = {}): Promise<Buffer> {
+  const whole = { container: 'mp4' as const, ...RIGHT, ...options };
   const name = JSON.stringify(whole);
   let making = made.get(name);
   if (making === undefined) {
@@ -223,7 +223,7 @@ describe('a film that is not what was ordered is refunded', AT_ONCE, () => {
 });
 
 describe('a film that is what was ordered is sold, byte for byte', AT_ONCE, () => {
-  const SOLD: [string, Partial<FilmWish>, string][] = [
+  const SOLD: [string, Partial<FilmOptions>, string][] = [
     ['MP4', {}, 'video/mp4'],
     ['MOV with sound', { container: 'mov', letters: 'a b' }, 'video/quicktime'],
     ['WebM', { container: 'webm' }, 'video/webm'],
@@ -234,9 +234,9 @@ describe('a film that is what was ordered is sold, byte for byte', AT_ONCE, () =
       'video/mp4',
     ],
   ];
-  for (const [name, wish, type] of SOLD) {
+  for (const [name, options, type] of SOLD) {
     test(name, async () => {
-      const bytes = await film(wish);
+      const bytes = await film(options);
       const sold = await order(bytes);
       assert.deepEqual(
         [sold.status, sold.type, sold.cost, sold.receipt],

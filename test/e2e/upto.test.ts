@@ -18,17 +18,17 @@ import { startFaultProxy } from '../chains/fault-proxy.ts';
 import {
   BASE,
   PAY_TO,
-  type WalletRig,
+  type WalletFixture,
   assertLedgerIsChain,
   chat,
   creditOf,
   encode,
-  startWalletRig,
-} from './wallet-rig.ts';
+  startWalletFixture,
+} from './wallet-fixture.ts';
 
 const USD = 1_000_000n;
 const NANO_OF_UNIT = 1_000n;
-/** What the engine of the rig uses, at its price. */
+/** What the engine of the fixture uses, at its price. */
 const COST_NANO = 22_000n;
 /** A model whose longest answer costs 0.96 USD, and one whose shortest prompt costs some USD. */
 const DEAR = `  - { id: dear, type: text, context: 8192, maxCompletionTokens: 16, price: { input: 1, output: 60000 }, replicas: [{ engine: fake, model: m }] }
@@ -39,31 +39,31 @@ const bodyOf = (model: string): string =>
 
 describe('upto', () => {
   const folder = mkdtempSync(join(tmpdir(), 'farebox-upto-'));
-  let rig: WalletRig;
+  let fixture: WalletFixture;
   let yaml: string;
   let farebox: TestApp;
 
   before(async () => {
-    rig = await startWalletRig('', ', upto: true');
-    await rig.anvil.deployPermit2();
-    yaml = `${rig.yaml.replace('payments:', `${DEAR}payments:`)}
-rpc: { networks: { base-mainnet: { upstreams: [{ url: "${rig.anvil.rpcUrl}" }] } }, publicNodes: false }
+    fixture = await startWalletFixture('', ', upto: true');
+    await fixture.anvil.deployPermit2();
+    yaml = `${fixture.yaml.replace('payments:', `${DEAR}payments:`)}
+rpc: { networks: { base-mainnet: { upstreams: [{ url: "${fixture.anvil.rpcUrl}" }] } }, publicNodes: false }
 `;
-    farebox = await startTestApp({ port: rig.port, yaml, dataFolder: join(folder, 'data') });
+    farebox = await startTestApp({ port: fixture.port, yaml, dataFolder: join(folder, 'data') });
   });
   after(async () => {
     await farebox.stop();
-    await rig.stop();
+    await fixture.stop();
     rmSync(folder, { recursive: true, force: true });
   });
   afterEach(async () => {
     await farebox.audit();
-    await assertLedgerIsChain(farebox, rig);
+    await assertLedgerIsChain(farebox, fixture);
   });
 
   async function buyer(): Promise<PrivateKeyAccount> {
-    const account = await rig.evmWallet(100n * USD);
-    await rig.anvil.approvePermit2(account.address, 100n * USD);
+    const account = await fixture.evmWallet(100n * USD);
+    await fixture.anvil.approvePermit2(account.address, 100n * USD);
     return account;
   }
 
@@ -73,7 +73,7 @@ rpc: { networks: { base-mainnet: { upstreams: [{ url: "${rig.anvil.rpcUrl}" }] }
   };
 
   async function paying(client: x402Client, path: string, body: string): Promise<Response> {
-    return await wrapFetchWithPayment(fetch, client)(`${rig.origin}/api/v1${path}`, {
+    return await wrapFetchWithPayment(fetch, client)(`${fixture.origin}/api/v1${path}`, {
       method: 'POST',
       headers: { 'content-type': 'application/json' },
       body,
@@ -86,7 +86,7 @@ rpc: { networks: { base-mainnet: { upstreams: [{ url: "${rig.anvil.rpcUrl}" }] }
     assert.equal(answer.status, 200, text);
     const told = decodePaymentResponseHeader(answer.headers.get('PAYMENT-RESPONSE') ?? '');
     assert.equal(told.success, true);
-    const left = before - (await rig.anvil.balance(account.address));
+    const left = before - (await fixture.anvil.balance(account.address));
     assert.equal(told.amount, String(left));
     return left;
   }
@@ -100,24 +100,24 @@ rpc: { networks: { base-mainnet: { upstreams: [{ url: "${rig.anvil.rpcUrl}" }] }
   });
 
   test('and of a wallet that has no ETH and never approved Permit2: it signs its approval too', async () => {
-    const account = await rig.evmWallet();
-    const client = clientOf(account, rig.anvil.rpcUrl);
+    const account = await fixture.evmWallet();
+    const client = clientOf(account, fixture.anvil.rpcUrl);
     for (const [round, left] of ['0.099978', '0.199956'].entries()) {
-      const before = await rig.anvil.balance(account.address);
+      const before = await fixture.anvil.balance(account.address);
       const answer = await paying(client, '/chat/completions', bodyOf('m'));
       assert.equal(answer.headers.get('X-Balance-Remaining'), left);
       assert.equal(await moved(answer, account, before), 100_000n, String(round));
     }
-    const { client: node } = rig.anvil;
+    const { client: node } = fixture.anvil;
     assert.equal(await node.getBalance({ address: account.address }), 0n);
     assert.equal(await node.getTransactionCount({ address: account.address }), 0);
   });
 
   test('and a JSON-RPC call', async () => {
-    const account = await rig.evmWallet();
+    const account = await fixture.evmWallet();
     const call = { jsonrpc: '2.0', id: 1, method: 'eth_chainId', params: [] };
     const answer = await paying(
-      clientOf(account, rig.anvil.rpcUrl),
+      clientOf(account, fixture.anvil.rpcUrl),
       '/crypto/rpc/base-mainnet',
       JSON.stringify(call),
     );
@@ -147,32 +147,32 @@ rpc: { networks: { base-mainnet: { upstreams: [{ url: "${rig.anvil.rpcUrl}" }] }
     const said = (await refused.json()) as { code: string; minimumBalanceUsd: number };
     assert.equal(said.code, 'PAYMENT_REQUIRED');
     assert.ok(said.minimumBalanceUsd > 1);
-    assert.equal(await rig.anvil.balance(account.address), 100n * USD);
+    assert.equal(await fixture.anvil.balance(account.address), 100n * USD);
     const required = decodePaymentRequiredHeader(refused.headers.get('PAYMENT-REQUIRED') ?? '');
     const asked = required.accepts.find(({ scheme }) => scheme === 'upto');
     assert.ok(Number(asked?.amount) >= said.minimumBalanceUsd * 1e6);
     client.setSpendControls({ maxAmountPerPayment: '$25' });
     const payment = encode(await client.createPaymentPayload(required));
-    const served = await chat(rig.origin, { 'PAYMENT-SIGNATURE': payment }, bodyOf('dearest'));
+    const served = await chat(fixture.origin, { 'PAYMENT-SIGNATURE': payment }, bodyOf('dearest'));
     const units = await moved(served, account, 100n * USD);
     assert.ok(units <= BigInt(asked?.amount ?? 0));
   });
 
   test('a wallet that has not approved Permit2 is told how to go on, and its signature stays good', async () => {
-    const account = await rig.evmWallet();
-    const required = (await chat(rig.origin, {})).headers.get('PAYMENT-REQUIRED') ?? '';
+    const account = await fixture.evmWallet();
+    const required = (await chat(fixture.origin, {})).headers.get('PAYMENT-REQUIRED') ?? '';
     const payload = await clientOf(account).createPaymentPayload(
       decodePaymentRequiredHeader(required),
     );
     const headers = { 'PAYMENT-SIGNATURE': encode(payload) };
-    const refused = await chat(rig.origin, headers);
+    const refused = await chat(fixture.origin, headers);
     const said = (await refused.json()) as { message: string; details: { reason: string } };
     assert.equal(refused.status, 400);
     assert.equal(said.details.reason, 'permit2_allowance_required');
     assert.match(said.message, /sign that too .*, approve it, or pay with the scheme exact/);
-    await rig.anvil.approvePermit2(account.address, USD);
-    assert.equal((await chat(rig.origin, headers)).status, 200);
-    assert.equal((await chat(rig.origin, headers)).status, 409, 'a signature serves once');
+    await fixture.anvil.approvePermit2(account.address, USD);
+    assert.equal((await chat(fixture.origin, headers)).status, 200);
+    assert.equal((await chat(fixture.origin, headers)).status, 409, 'a signature serves once');
   });
 
   test('it pays until its credit can start a request; then nothing is moved, without a sign-in', async () => {
@@ -183,7 +183,7 @@ rpc: { networks: { base-mainnet: { upstreams: [{ url: "${rig.anvil.rpcUrl}" }] }
       [0n, '0.199934'],
       [0n, '0.199912'],
     ] as const) {
-      const before = await rig.anvil.balance(account.address);
+      const before = await fixture.anvil.balance(account.address);
       const answer = await paying(clientOf(account), '/chat/completions', bodyOf('m'));
       assert.equal(answer.headers.get('X-Balance-Remaining'), left);
       assert.equal(await moved(answer, account, before), amount);
@@ -193,28 +193,28 @@ rpc: { networks: { base-mainnet: { upstreams: [{ url: "${rig.anvil.rpcUrl}" }] }
   test('a request that was served from credit has its kept answer again, by its key', async () => {
     const account = await buyer();
     for (const _ of [1, 2]) await paying(clientOf(account), '/chat/completions', bodyOf('m'));
-    const required = (await chat(rig.origin, {})).headers.get('PAYMENT-REQUIRED') ?? '';
+    const required = (await chat(fixture.origin, {})).headers.get('PAYMENT-REQUIRED') ?? '';
     const payload = await clientOf(account).createPaymentPayload(
       decodePaymentRequiredHeader(required),
     );
     const shown = { 'PAYMENT-SIGNATURE': encode(payload) };
     const own = { ...shown, 'Idempotency-Key': `served-from-credit-${account.address}` };
-    const first = await chat(rig.origin, own);
-    const again = await chat(rig.origin, own);
+    const first = await chat(fixture.origin, own);
+    const again = await chat(fixture.origin, own);
     assert.deepEqual([first.status, again.status], [200, 200]);
     assert.equal(await again.text(), await first.text());
-    assert.equal((await chat(rig.origin, shown)).status, 409, 'shown without its key');
+    assert.equal((await chat(fixture.origin, shown)).status, 409, 'shown without its key');
     assert.equal(await creditOf(farebox, account.address), 200_000_000n - 3n * COST_NANO);
-    assert.equal(await rig.anvil.balance(account.address), 100n * USD - 200_000n);
+    assert.equal(await fixture.anvil.balance(account.address), 100n * USD - 200_000n);
   });
 
   test('killed as it is sent: its retry is served from one credit, and the books are the chain', async () => {
     await farebox.stop();
-    const proxy = await startFaultProxy(rig.anvil.rpcUrl);
-    const through = yaml.replaceAll(rig.anvil.rpcUrl, proxy.url);
-    const first = await startServerProcess(folder, through, rig.port);
+    const proxy = await startFaultProxy(fixture.anvil.rpcUrl);
+    const through = yaml.replaceAll(fixture.anvil.rpcUrl, proxy.url);
+    const first = await startServerProcess(folder, through, fixture.port);
     const account = await buyer();
-    const required = (await chat(rig.origin, {})).headers.get('PAYMENT-REQUIRED') ?? '';
+    const required = (await chat(fixture.origin, {})).headers.get('PAYMENT-REQUIRED') ?? '';
     const payload = await clientOf(account).createPaymentPayload(
       decodePaymentRequiredHeader(required),
     );
@@ -226,16 +226,16 @@ rpc: { networks: { base-mainnet: { upstreams: [{ url: "${rig.anvil.rpcUrl}" }] }
       if (seen === 'eth_sendRawTransaction') first.child.kill('SIGKILL');
       return 'pass';
     };
-    await assert.rejects(chat(rig.origin, own));
+    await assert.rejects(chat(fixture.origin, own));
     await first.gone;
     proxy.fate = () => 'pass';
-    farebox = await startTestApp({ port: rig.port, yaml, dataFolder: join(folder, 'data') });
+    farebox = await startTestApp({ port: fixture.port, yaml, dataFolder: join(folder, 'data') });
     // Another request would want more of it: what was signed for the chain stands.
-    const answers = await Promise.all([own, own].map((headers) => chat(rig.origin, headers)));
+    const answers = await Promise.all([own, own].map((headers) => chat(fixture.origin, headers)));
     for (const { status } of answers) assert.ok([200, 202, 409].includes(status), String(status));
-    const again = await chat(rig.origin, own);
+    const again = await chat(fixture.origin, own);
     assert.equal(again.status, 200, await again.text());
-    assert.equal(await rig.anvil.balance(account.address), 100n * USD - 100_000n);
+    assert.equal(await fixture.anvil.balance(account.address), 100n * USD - 100_000n);
     assert.equal(await creditOf(farebox, account.address), 100_000_000n - COST_NANO);
     await proxy.stop();
 
@@ -257,6 +257,6 @@ rpc: { networks: { base-mainnet: { upstreams: [{ url: "${rig.anvil.rpcUrl}" }] }
     };
     assert.deepEqual([code, chain.differences, chain.unknown], [0, [], []]);
     assert.ok(chain.payments >= 7);
-    assert.ok((await rig.anvil.balance(PAY_TO)) > 0n);
+    assert.ok((await fixture.anvil.balance(PAY_TO)) > 0n);
   });
 });

@@ -22,19 +22,19 @@ import {
   BASE,
   PAY_TO,
   SOLANA,
-  type WalletRig,
+  type WalletFixture,
   chat,
   evmPayment,
   signIn,
   solanaClient,
-  startWalletRig,
+  startWalletFixture,
   topUp,
-} from './wallet-rig.ts';
+} from './wallet-fixture.ts';
 import { freePort } from '../support/free-port.ts';
 
 const DONE_WITHIN_MS = 20_000;
 const FIVE_USD = 5_000_000_000n;
-/** What the engine of the rig uses, at its price. */
+/** What the engine of the fixture uses, at its price. */
 const COST_NANO = 22_000n;
 
 /** Where the server dies: at the first such call, once the payment is on its way. */
@@ -49,27 +49,27 @@ const POINTS = [
 ] as const;
 
 describe('servers that die around a top-up', () => {
-  let rig: WalletRig;
+  let fixture: WalletFixture;
   let proxies: { readonly base: FaultProxy; readonly solana: FaultProxy };
   let yaml: string;
   const running: ServerProcess[] = [];
   const folders: string[] = [];
 
   before(async () => {
-    rig = await startWalletRig();
+    fixture = await startWalletFixture();
     proxies = {
-      base: await startFaultProxy(rig.anvil.rpcUrl),
-      solana: await startFaultProxy(rig.solana.rpcUrl),
+      base: await startFaultProxy(fixture.anvil.rpcUrl),
+      solana: await startFaultProxy(fixture.solana.rpcUrl),
     };
-    yaml = rig.yaml
-      .replace(rig.anvil.rpcUrl, proxies.base.url)
-      .replace(rig.solana.rpcUrl, proxies.solana.url);
+    yaml = fixture.yaml
+      .replace(fixture.anvil.rpcUrl, proxies.base.url)
+      .replace(fixture.solana.rpcUrl, proxies.solana.url);
   });
   after(async () => {
     for (const one of running) await one.kill();
     await proxies.base.stop();
     await proxies.solana.stop();
-    await rig.stop();
+    await fixture.stop();
     for (const folder of folders) rmSync(folder, { recursive: true, force: true });
   });
 
@@ -79,7 +79,11 @@ describe('servers that die around a top-up', () => {
     return folder;
   }
 
-  async function start(folder: string, settings = yaml, port = rig.port): Promise<ServerProcess> {
+  async function start(
+    folder: string,
+    settings = yaml,
+    port = fixture.port,
+  ): Promise<ServerProcess> {
     const server = await startServerProcess(folder, settings, port);
     running.push(server);
     return server;
@@ -87,19 +91,19 @@ describe('servers that die around a top-up', () => {
 
   async function payment(rail: 'base' | 'solana'): Promise<{ header: string; wallet: string }> {
     if (rail === 'base') {
-      const account = await rig.evmWallet();
+      const account = await fixture.evmWallet();
       return { header: await evmPayment(account), wallet: account.address.toLowerCase() };
     }
-    const signer = await rig.solanaWallet();
-    const required = await topUp(rig.origin, {});
+    const signer = await fixture.solanaWallet();
+    const required = await topUp(fixture.origin, {});
     const header = required.headers.get('PAYMENT-REQUIRED') ?? '';
-    const client = solanaClient(signer, rig.solana.rpcUrl);
+    const client = solanaClient(signer, fixture.solana.rpcUrl);
     const payload = await client.createPaymentPayload(decodePaymentRequiredHeader(header));
     return { header: encodePaymentSignatureHeader(payload), wallet: signer.address };
   }
 
   const arrived = async (): Promise<bigint> =>
-    (await rig.anvil.balance(PAY_TO)) + (await rig.solana.tokens(rig.receiver.address));
+    (await fixture.anvil.balance(PAY_TO)) + (await fixture.solana.tokens(fixture.receiver.address));
 
   /** Credit of a wallet, read beside the server. */
   async function creditIn(databaseUrl: string, wallet: string): Promise<bigint> {
@@ -126,7 +130,7 @@ describe('servers that die around a top-up', () => {
         if (seen === method) first.child.kill('SIGKILL');
         return 'pass';
       };
-      await assert.rejects(topUp(rig.origin, { 'PAYMENT-SIGNATURE': header }));
+      await assert.rejects(topUp(fixture.origin, { 'PAYMENT-SIGNATURE': header }));
       await first.gone;
       proxies[rail].fate = () => 'pass';
       const second = await start(folder);
@@ -137,7 +141,7 @@ describe('servers that die around a top-up', () => {
         assert.equal(await creditIn(database, wallet), FIVE_USD);
       }
       const answers = await Promise.all(
-        [1, 2].map(() => topUp(rig.origin, { 'PAYMENT-SIGNATURE': header })),
+        [1, 2].map(() => topUp(fixture.origin, { 'PAYMENT-SIGNATURE': header })),
       );
       const bodies = await Promise.all(answers.map((answer) => answer.text()));
       assert.deepEqual(
@@ -160,11 +164,11 @@ describe('servers that die around a top-up', () => {
       const folder = newFolder();
       const database = `sqlite:${join(folder, 'data/farebox.db')}`;
       const first = await start(folder);
-      const required = (await chat(rig.origin, {})).headers.get('PAYMENT-REQUIRED') ?? '';
-      const wallet = rail === 'base' ? await rig.evmWallet() : await rig.solanaWallet();
+      const required = (await chat(fixture.origin, {})).headers.get('PAYMENT-REQUIRED') ?? '';
+      const wallet = rail === 'base' ? await fixture.evmWallet() : await fixture.solanaWallet();
       const client =
         'signMessages' in wallet
-          ? new x402Client().register(SOLANA, new ExactSvmScheme(wallet, rig.solana))
+          ? new x402Client().register(SOLANA, new ExactSvmScheme(wallet, fixture.solana))
           : new x402Client().register(BASE, new ExactEvmScheme(wallet));
       const paid = {
         'PAYMENT-SIGNATURE': encodePaymentSignatureHeader(
@@ -177,19 +181,19 @@ describe('servers that die around a top-up', () => {
         if (seen === method) first.child.kill('SIGKILL');
         return 'pass';
       };
-      await assert.rejects(chat(rig.origin, own));
+      await assert.rejects(chat(fixture.origin, own));
       await first.gone;
       proxies[rail].fate = () => 'pass';
       const second = await start(folder);
-      const answers = await Promise.all([1, 2, 3].map(() => chat(rig.origin, own)));
-      const again = await chat(rig.origin, own);
+      const answers = await Promise.all([1, 2, 3].map(() => chat(fixture.origin, own)));
+      const again = await chat(fixture.origin, own);
       const bodies = await Promise.all([...answers, again].map((answer) => answer.text()));
       // Those that came while the first of them ran may be told to come again.
       for (const [index, { status }] of answers.entries()) {
         assert.ok([200, 202, 409].includes(status), bodies[index] ?? '');
       }
       assert.equal(again.status, 200, bodies[3] ?? '');
-      assert.equal((await chat(rig.origin, paid)).status, 409, 'shown without its key');
+      assert.equal((await chat(fixture.origin, paid)).status, 409, 'shown without its key');
       assert.equal(
         await creditIn(database, walletIdentity(wallet.address)),
         1_000_000_000n - COST_NANO,
@@ -202,12 +206,12 @@ describe('servers that die around a top-up', () => {
   test('a used sign-in is 401 NONCE_REUSED also after a kill and a restart', async () => {
     const folder = newFolder();
     const first = await start(folder);
-    const account: PrivateKeyAccount = await rig.evmWallet();
-    const proof = { 'SIGN-IN-WITH-X': await signIn(account, rig.origin) };
-    assert.equal((await chat(rig.origin, proof)).status, 402);
+    const account: PrivateKeyAccount = await fixture.evmWallet();
+    const proof = { 'SIGN-IN-WITH-X': await signIn(account, fixture.origin) };
+    assert.equal((await chat(fixture.origin, proof)).status, 402);
     await first.kill();
     const second = await start(folder);
-    const again = await chat(rig.origin, proof);
+    const again = await chat(fixture.origin, proof);
     assert.equal(again.status, 401);
     const { code } = (await again.json()) as { code: string };
     assert.equal(code, 'X402_SIGN_IN_NONCE_REUSED');
@@ -216,8 +220,8 @@ describe('servers that die around a top-up', () => {
 
   test('two servers on one database, given the same payment at once, credit it once', async () => {
     const database = await emptyPostgresDatabase();
-    const ports = [rig.port, await freePort()];
-    const shared = `service: { publicUrl: '${rig.origin}' }\ndatabase: '${database}'\n${yaml}`;
+    const ports = [fixture.port, await freePort()];
+    const shared = `service: { publicUrl: '${fixture.origin}' }\ndatabase: '${database}'\n${yaml}`;
     const servers: ServerProcess[] = [];
     for (const port of ports) servers.push(await start(newFolder(), shared, port));
     for (const rail of ['base', 'solana'] as const) {

@@ -9,29 +9,29 @@ import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
 import { systemIds } from '../../src/core/ids.ts';
 import type { TestApp } from '../app/test-app.ts';
 import {
-  type WalletRig,
+  type WalletFixture,
   assertLedgerIsChain,
   creditOf,
   evmPayment,
-  startWalletRig,
+  startWalletFixture,
   topUp,
-} from './wallet-rig.ts';
+} from './wallet-fixture.ts';
 import { endWithUs } from '../support/end-with-us.ts';
 
 const LEFT_NANO = 4_999_978_000n;
 
 describe('the wallet examples', () => {
-  let rig: WalletRig;
+  let fixture: WalletFixture;
   let farebox: TestApp;
 
   before(async () => {
-    rig = await startWalletRig('', ', upto: true');
-    await rig.anvil.deployPermit2();
-    farebox = await rig.startApp();
+    fixture = await startWalletFixture('', ', upto: true');
+    await fixture.anvil.deployPermit2();
+    farebox = await fixture.startApp();
   });
   after(async () => {
     await farebox.stop();
-    await rig.stop();
+    await fixture.stop();
   });
 
   async function run(name: string, env: Record<string, string>): Promise<string> {
@@ -61,10 +61,10 @@ describe('the wallet examples', () => {
     test(`${name}.ts tops up and chats`, async () => {
       const key = generatePrivateKey();
       const { address } = privateKeyToAccount(key);
-      await rig.anvil.mint(address, 20_000_000n);
+      await fixture.anvil.mint(address, 20_000_000n);
       assertPaidAndChatted(await run(name, { PRIVATE_KEY: key }));
       assert.equal(await creditOf(farebox, address), LEFT_NANO);
-      await assertLedgerIsChain(farebox, rig);
+      await assertLedgerIsChain(farebox, fixture);
     });
   }
 
@@ -86,7 +86,7 @@ describe('the wallet examples', () => {
 
   test('first-payment.ts chats with a stock client', async () => {
     const key = generatePrivateKey();
-    await rig.anvil.mint(privateKeyToAccount(key).address, 1_000_000n);
+    await fixture.anvil.mint(privateKeyToAccount(key).address, 1_000_000n);
     const output = await run('first-payment', { PRIVATE_KEY: key });
     assert.match(output, /chat 200/);
     assert.match(output, /credit left 0\.999978 USD/);
@@ -95,34 +95,34 @@ describe('the wallet examples', () => {
   test('upto.ts chats by a signed ceiling', async () => {
     const key = generatePrivateKey();
     const { address } = privateKeyToAccount(key);
-    await rig.anvil.mint(address, 1_000_000n);
-    const output = await run('upto', { PRIVATE_KEY: key, BASE_RPC_URL: rig.anvil.rpcUrl });
+    await fixture.anvil.mint(address, 1_000_000n);
+    const output = await run('upto', { PRIVATE_KEY: key, BASE_RPC_URL: fixture.anvil.rpcUrl });
     assert.match(output, /chat 200/);
     assert.match(output, /moved 0\.1 USD/);
     assert.match(output, /credit left 0\.099978 USD/);
-    assert.equal(await rig.anvil.balance(address), 900_000n);
+    assert.equal(await fixture.anvil.balance(address), 900_000n);
   });
 
   test('solana.ts tops up and chats', async () => {
     const seed = systemIds().bytes(32);
     const signer = await createKeyPairSignerFromPrivateKeyBytes(seed);
-    await rig.solana.setTokens(signer.address, 20_000_000n);
+    await fixture.solana.setTokens(signer.address, 20_000_000n);
     const publicKey = Buffer.from(await crypto.subtle.exportKey('raw', signer.keyPair.publicKey));
     const keypair = join(farebox.config.dataFolder, 'id.json');
     writeFileSync(keypair, JSON.stringify([...seed, ...publicKey]));
-    const output = await run('solana', { KEYPAIR: keypair, SOLANA_RPC_URL: rig.solana.rpcUrl });
+    const output = await run('solana', { KEYPAIR: keypair, SOLANA_RPC_URL: fixture.solana.rpcUrl });
     assertPaidAndChatted(output);
     assert.equal(await creditOf(farebox, signer.address), LEFT_NANO);
-    await assertLedgerIsChain(farebox, rig);
+    await assertLedgerIsChain(farebox, fixture);
   });
 
   test('openai-sdk.ts streams with a wallet token', async () => {
     const key = generatePrivateKey();
     const account = privateKeyToAccount(key);
-    await rig.anvil.mint(account.address, 20_000_000n);
-    const paid = await topUp(rig.origin, { 'PAYMENT-SIGNATURE': await evmPayment(account) });
+    await fixture.anvil.mint(account.address, 20_000_000n);
+    const paid = await topUp(fixture.origin, { 'PAYMENT-SIGNATURE': await evmPayment(account) });
     assert.equal(paid.status, 200);
-    rig.upstream.otherwise = { kind: 'stream', chunks: 3, usage: true };
+    fixture.upstream.otherwise = { kind: 'stream', chunks: 3, usage: true };
     const output = await run('openai-sdk', { PRIVATE_KEY: key });
     assert.match(output, /token until 20\d\d-/);
     assert.match(output, / w0 w1 w2\n/);

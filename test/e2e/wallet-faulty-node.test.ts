@@ -8,7 +8,14 @@ import { after, before, describe, test } from 'node:test';
 import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
 import { type FaultProxy, type Fate, startFaultProxy } from '../chains/fault-proxy.ts';
 import { type FareboxProcess, removeFolder, startFarebox } from './farebox-process.ts';
-import { type WalletRig, chat, evmPayment, signIn, startWalletRig, topUp } from './wallet-rig.ts';
+import {
+  type WalletFixture,
+  chat,
+  evmPayment,
+  signIn,
+  startWalletFixture,
+  topUp,
+} from './wallet-fixture.ts';
 
 const FAULTS: readonly (readonly [string, Fate])[] = [
   ['drops connections', 'lose-request'],
@@ -21,13 +28,13 @@ const GARBAGE = `0x${'11'.repeat(65)}`;
 const ZEROS = `0x${'00'.repeat(65)}`;
 
 describe('a server with a faulty node', () => {
-  let rig: WalletRig;
+  let fixture: WalletFixture;
   let proxy: FaultProxy;
   let farebox: FareboxProcess;
 
   before(async () => {
-    rig = await startWalletRig('  facilitator: { expose: true }');
-    proxy = await startFaultProxy(rig.anvil.rpcUrl);
+    fixture = await startWalletFixture('  facilitator: { expose: true }');
+    proxy = await startFaultProxy(fixture.anvil.rpcUrl);
     farebox = await start();
   });
 
@@ -35,16 +42,16 @@ describe('a server with a faulty node', () => {
     await farebox.stop();
     removeFolder(farebox);
     await proxy.stop();
-    await rig.stop();
+    await fixture.stop();
   });
 
   const start = async (): Promise<FareboxProcess> =>
     await startFarebox({
-      yaml: `listen: { host: 127.0.0.1, port: ${rig.port} }
-service: { publicUrl: "${rig.origin}" }
+      yaml: `listen: { host: 127.0.0.1, port: ${fixture.port} }
+service: { publicUrl: "${fixture.origin}" }
 embedded: { enabled: false }
 discovery: { enabled: false }
-${rig.yaml.replace(rig.anvil.rpcUrl, proxy.url)}`,
+${fixture.yaml.replace(fixture.anvil.rpcUrl, proxy.url)}`,
     });
 
   const unsigned = async (signature: string): Promise<string> =>
@@ -65,7 +72,7 @@ ${rig.yaml.replace(rig.anvil.rpcUrl, proxy.url)}`,
   }
 
   async function readyParts(): Promise<{ server: { unhandledRejections: number } }> {
-    const answer = await fetch(`${rig.origin}/readyz`);
+    const answer = await fetch(`${fixture.origin}/readyz`);
     return ((await answer.json()) as { parts: { server: { unhandledRejections: number } } }).parts;
   }
 
@@ -75,16 +82,18 @@ ${rig.yaml.replace(rig.anvil.rpcUrl, proxy.url)}`,
       test(`a node that ${says} ${where}: 503, and the process lives`, async () => {
         proxy.fate = (method) => (only === undefined || method === only ? fate : 'pass');
         try {
-          const proof = await signIn(privateKeyToAccount(generatePrivateKey()), rig.origin);
+          const proof = await signIn(privateKeyToAccount(generatePrivateKey()), fixture.origin);
           const forged = JSON.parse(Buffer.from(proof, 'base64').toString()) as object;
           const header = Buffer.from(JSON.stringify({ ...forged, signature: GARBAGE }));
           const answers = await Promise.all([
-            topUp(rig.origin, { 'PAYMENT-SIGNATURE': await unsigned(GARBAGE) }),
-            topUp(rig.origin, { 'X-PAYMENT': await unsigned(ZEROS) }),
-            chat(rig.origin, { 'PAYMENT-SIGNATURE': await unsigned(GARBAGE) }),
+            topUp(fixture.origin, { 'PAYMENT-SIGNATURE': await unsigned(GARBAGE) }),
+            topUp(fixture.origin, { 'X-PAYMENT': await unsigned(ZEROS) }),
+            chat(fixture.origin, { 'PAYMENT-SIGNATURE': await unsigned(GARBAGE) }),
             verify(await unsigned(GARBAGE)),
-            topUp(rig.origin, { 'PAYMENT-SIGNATURE': await evmPayment(await rig.evmWallet()) }),
-            chat(rig.origin, { 'SIGN-IN-WITH-X': header.toString('base64') }),
+            topUp(fixture.origin, {
+              'PAYMENT-SIGNATURE': await evmPayment(await fixture.evmWallet()),
+            }),
+            chat(fixture.origin, { 'SIGN-IN-WITH-X': header.toString('base64') }),
           ]);
           const statuses = answers.map(({ status }) => status);
           // Without its code, a wallet is asked by one call that needs none.
@@ -102,10 +111,10 @@ ${rig.yaml.replace(rig.anvil.rpcUrl, proxy.url)}`,
   }
 
   test('after all this a payment is credited, and garbage is refused in words', async () => {
-    const account = await rig.evmWallet();
-    const paid = await topUp(rig.origin, { 'PAYMENT-SIGNATURE': await evmPayment(account) });
+    const account = await fixture.evmWallet();
+    const paid = await topUp(fixture.origin, { 'PAYMENT-SIGNATURE': await evmPayment(account) });
     assert.equal(paid.status, 200, await paid.text());
-    const refused = await topUp(rig.origin, { 'PAYMENT-SIGNATURE': await unsigned(GARBAGE) });
+    const refused = await topUp(fixture.origin, { 'PAYMENT-SIGNATURE': await unsigned(GARBAGE) });
     assert.equal(refused.status, 400);
     const body = (await refused.json()) as { error: string };
     assert.equal(body.error, 'PAYMENT_VERIFICATION_FAILED');

@@ -20,7 +20,7 @@ import {
   BASE,
   CHAT,
   PAY_TO,
-  type WalletRig,
+  type WalletFixture,
   assertLedgerIsChain,
   chat,
   creditOf,
@@ -28,9 +28,9 @@ import {
   evmPayment,
   signIn,
   solanaClient,
-  startWalletRig,
+  startWalletFixture,
   topUp,
-} from './wallet-rig.ts';
+} from './wallet-fixture.ts';
 
 const FIVE_USD = 5_000_000_000n;
 const COST_NANO = 22_000n;
@@ -43,33 +43,33 @@ interface Refusal {
 }
 
 describe('a payment on the chain is no password', () => {
-  let rig: WalletRig;
+  let fixture: WalletFixture;
   let farebox: TestApp;
 
   before(async () => {
-    rig = await startWalletRig();
-    farebox = await rig.startApp({
+    fixture = await startWalletFixture();
+    farebox = await fixture.startApp({
       yaml: `limits: { guard: { failures: 1000000 } }
-rpc: { networks: { base-mainnet: { upstreams: [{ url: ${rig.anvil.rpcUrl} }] } } }`,
+rpc: { networks: { base-mainnet: { upstreams: [{ url: ${fixture.anvil.rpcUrl} }] } } }`,
     });
   });
 
   after(async () => {
     await farebox.stop();
-    await rig.stop();
+    await fixture.stop();
   });
 
   afterEach(async () => {
-    await rig.anvil.client.setAutomine(true);
-    await assertLedgerIsChain(farebox, rig);
+    await fixture.anvil.client.setAutomine(true);
+    await assertLedgerIsChain(farebox, fixture);
   });
 
   /** The header that anybody can make of the newest transaction, in the layout of version 2 or 1. */
   async function observed(change: { signature?: Hex; version?: 1 | 2 } = {}): Promise<string> {
-    const latest = await rig.anvil.client.getBlockNumber();
+    const latest = await fixture.anvil.client.getBlockNumber();
     const [newest, before] = await Promise.all(
       [latest, latest - 1n].map((blockNumber) =>
-        rig.anvil.client.getBlock({ blockNumber, includeTransactions: true }),
+        fixture.anvil.client.getBlock({ blockNumber, includeTransactions: true }),
       ),
     );
     const transactions = [newest, before].flatMap((block) => block?.transactions ?? []);
@@ -113,7 +113,7 @@ rpc: { networks: { base-mainnet: { upstreams: [{ url: ${rig.anvil.rpcUrl} }] } }
   async function assertWorthless(header: string, statuses: readonly number[]): Promise<void> {
     for (const name of NAMES) {
       for (const ask of [chat, async (_: string, headers: object) => rpc(headers as never)]) {
-        const answer = await ask(rig.origin, { [name]: header });
+        const answer = await ask(fixture.origin, { [name]: header });
         const body = await answer.text();
         assert.ok(statuses.includes(answer.status), `${name}: ${answer.status} ${body}`);
         assert.equal(answer.headers.get('X-Balance-Remaining'), null);
@@ -124,13 +124,13 @@ rpc: { networks: { base-mainnet: { upstreams: [{ url: ${rig.anvil.rpcUrl} }] } }
   }
 
   async function money(account: PrivateKeyAccount): Promise<bigint> {
-    return await rig.anvil.balance(account.address);
+    return await fixture.anvil.balance(account.address);
   }
 
   test('the header of a served request, rebuilt from calldata, gets no service', async () => {
-    const account = await rig.evmWallet();
+    const account = await fixture.evmWallet();
     const payment = await evmPayment(account);
-    assert.equal((await chat(rig.origin, { 'PAYMENT-SIGNATURE': payment })).status, 200);
+    assert.equal((await chat(fixture.origin, { 'PAYMENT-SIGNATURE': payment })).status, 200);
     const left = FIVE_USD - COST_NANO;
     assert.equal(await creditOf(farebox, account.address), left);
     await assertWorthless(await observed(), [409]);
@@ -141,14 +141,14 @@ rpc: { networks: { base-mainnet: { upstreams: [{ url: ${rig.anvil.rpcUrl} }] } }
   });
 
   test('the header of a top-up gets no service either, and tells no balance', async () => {
-    const account = await rig.evmWallet();
+    const account = await fixture.evmWallet();
     const payment = await evmPayment(account);
-    const paid = await topUp(rig.origin, { 'PAYMENT-SIGNATURE': payment });
+    const paid = await topUp(fixture.origin, { 'PAYMENT-SIGNATURE': payment });
     const { data } = (await paid.json()) as { data: Record<string, unknown> };
     assert.equal(data['newBalance'], 5);
     await assertWorthless(await observed(), [409]);
     for (const header of [await observed(), await observed({ version: 1 }), payment]) {
-      const again = await topUp(rig.origin, { 'PAYMENT-SIGNATURE': header });
+      const again = await topUp(fixture.origin, { 'PAYMENT-SIGNATURE': header });
       assert.equal(again.status, 200);
       const { newBalance: _, ...rest } = data;
       const told = (await again.json()) as { data: object };
@@ -156,48 +156,48 @@ rpc: { networks: { base-mainnet: { upstreams: [{ url: ${rig.anvil.rpcUrl} }] } }
       const response = decodePaymentResponseHeader(again.headers.get('PAYMENT-RESPONSE') ?? '');
       assert.equal(response.success, true);
     }
-    const forged = await topUp(rig.origin, {
+    const forged = await topUp(fixture.origin, {
       'PAYMENT-SIGNATURE': await observed({ signature: ZEROS }),
     });
     assert.equal(forged.status, 400);
     assert.equal(((await forged.json()) as Refusal).error, 'PAYMENT_VERIFICATION_FAILED');
     assert.equal(await creditOf(farebox, account.address), FIVE_USD);
-    const signedIn = await chat(rig.origin, {
+    const signedIn = await chat(fixture.origin, {
       'PAYMENT-SIGNATURE': payment,
-      'SIGN-IN-WITH-X': await signIn(account, rig.origin),
+      'SIGN-IN-WITH-X': await signIn(account, fixture.origin),
     });
     assert.equal(signedIn.status, 200, 'only a sign-in spends credit');
   });
 
   for (const proof of ['the claim of its answer', 'its idempotency key'] as const) {
     test(`after a 202 the payer is served by ${proof}, the observer is not`, async () => {
-      const account = await rig.evmWallet();
+      const account = await fixture.evmWallet();
       const payment = { 'PAYMENT-SIGNATURE': await evmPayment(account) };
       const key = { 'Idempotency-Key': randomUUID() };
-      await rig.anvil.client.setAutomine(false);
-      const pending = await chat(rig.origin, { ...payment, ...key });
+      await fixture.anvil.client.setAutomine(false);
+      const pending = await chat(fixture.origin, { ...payment, ...key });
       assert.equal(pending.status, 202);
       const claim = pending.headers.get('PAYMENT-CLAIM') ?? '';
       assert.match(claim, /^[\w-]{43}$/);
-      const early = await chat(rig.origin, payment);
+      const early = await chat(fixture.origin, payment);
       assert.equal(early.status, 202, 'who only has the header is told to wait');
       assert.equal(early.headers.get('PAYMENT-CLAIM'), null);
-      await rig.anvil.client.setAutomine(true);
-      await rig.anvil.client.mine({ blocks: 1 });
+      await fixture.anvil.client.setAutomine(true);
+      await fixture.anvil.client.mine({ blocks: 1 });
       await assertWorthless(await observed(), [409]);
       for (const wrong of [
         { 'PAYMENT-CLAIM': claim.replace(/^./, (first) => (first === 'A' ? 'B' : 'A')) },
         { 'PAYMENT-CLAIM': '' },
         { 'Idempotency-Key': randomUUID() },
       ]) {
-        const refused = await chat(rig.origin, { ...payment, ...wrong });
+        const refused = await chat(fixture.origin, { ...payment, ...wrong });
         assert.equal(refused.status, 409);
       }
       const mine = proof === 'its idempotency key' ? key : { 'PAYMENT-CLAIM': claim };
-      const served = await chat(rig.origin, { ...payment, ...mine });
+      const served = await chat(fixture.origin, { ...payment, ...mine });
       assert.equal(served.status, 200);
       assert.equal(served.headers.get('X-Balance-Remaining'), '4.999978');
-      const again = await chat(rig.origin, { ...payment, ...mine });
+      const again = await chat(fixture.origin, { ...payment, ...mine });
       // The key has its stored answer; the claim has served.
       assert.equal(again.status, proof === 'its idempotency key' ? 200 : 409);
       assert.equal(await creditOf(farebox, account.address), FIVE_USD - COST_NANO);
@@ -205,15 +205,17 @@ rpc: { networks: { base-mainnet: { upstreams: [{ url: ${rig.anvil.rpcUrl} }] } }
   }
 
   test('a payment on Solana serves its request once, and its replay shows no balance', async () => {
-    const wallet = await rig.solanaWallet();
+    const wallet = await fixture.solanaWallet();
     const required = decodePaymentRequiredHeader(
-      (await topUp(rig.origin, {})).headers.get('PAYMENT-REQUIRED') ?? '',
+      (await topUp(fixture.origin, {})).headers.get('PAYMENT-REQUIRED') ?? '',
     );
-    const payload = await solanaClient(wallet, rig.solana.rpcUrl).createPaymentPayload(required);
+    const payload = await solanaClient(wallet, fixture.solana.rpcUrl).createPaymentPayload(
+      required,
+    );
     const header = encodePaymentSignatureHeader(payload);
-    assert.equal((await chat(rig.origin, { 'PAYMENT-SIGNATURE': header })).status, 200);
+    assert.equal((await chat(fixture.origin, { 'PAYMENT-SIGNATURE': header })).status, 200);
     await assertWorthless(header, [409]);
-    const again = await topUp(rig.origin, { 'PAYMENT-SIGNATURE': header });
+    const again = await topUp(fixture.origin, { 'PAYMENT-SIGNATURE': header });
     const { data } = (await again.json()) as { data: Record<string, unknown> };
     assert.equal(data['alreadyCredited'], true);
     assert.equal(data['newBalance'], undefined);
@@ -222,27 +224,27 @@ rpc: { networks: { base-mainnet: { upstreams: [{ url: ${rig.anvil.rpcUrl} }] } }
     wire.fill(0, 65, 129);
     const forged = { ...payload, payload: { transaction: wire.toString('base64') } };
     await assertWorthless(encode(forged), [400]);
-    const refused = await topUp(rig.origin, { 'PAYMENT-SIGNATURE': encode(forged) });
+    const refused = await topUp(fixture.origin, { 'PAYMENT-SIGNATURE': encode(forged) });
     assert.equal(refused.status, 400);
   });
 
   test('a short idempotency key can be guessed, so it proves nothing', async () => {
-    const account = await rig.evmWallet();
+    const account = await fixture.evmWallet();
     const payment = { 'PAYMENT-SIGNATURE': await evmPayment(account) };
-    await rig.anvil.client.setAutomine(false);
-    const pending = await chat(rig.origin, { ...payment, 'Idempotency-Key': '1' });
+    await fixture.anvil.client.setAutomine(false);
+    const pending = await chat(fixture.origin, { ...payment, 'Idempotency-Key': '1' });
     assert.equal(pending.status, 202);
-    await rig.anvil.client.setAutomine(true);
-    await rig.anvil.client.mine({ blocks: 1 });
-    const guessed = await chat(rig.origin, { ...payment, 'Idempotency-Key': '1' });
+    await fixture.anvil.client.setAutomine(true);
+    await fixture.anvil.client.mine({ blocks: 1 });
+    const guessed = await chat(fixture.origin, { ...payment, 'Idempotency-Key': '1' });
     assert.equal(guessed.status, 409);
   });
 
   test('the same header of several requests at once serves one of them', async () => {
-    const account = await rig.evmWallet();
+    const account = await fixture.evmWallet();
     const payment = await evmPayment(account);
     const answers = await Promise.all(
-      Array.from({ length: 4 }, () => chat(rig.origin, { 'PAYMENT-SIGNATURE': payment })),
+      Array.from({ length: 4 }, () => chat(fixture.origin, { 'PAYMENT-SIGNATURE': payment })),
     );
     const statuses = answers.map(({ status }) => status).sort((a, b) => a - b);
     assert.deepEqual(statuses, [200, 409, 409, 409]);
@@ -250,7 +252,7 @@ rpc: { networks: { base-mainnet: { upstreams: [{ url: ${rig.anvil.rpcUrl} }] } }
   });
 
   test('no money moves for a request that cannot be served, and the header stays good', async () => {
-    const account = await rig.evmWallet();
+    const account = await fixture.evmWallet();
     const payment = { 'PAYMENT-SIGNATURE': await evmPayment(account) };
     const before = await money(account);
     const messages = [{ role: 'user', content: 'Hi' }];
@@ -261,7 +263,7 @@ rpc: { networks: { base-mainnet: { upstreams: [{ url: ${rig.anvil.rpcUrl} }] } }
       [400, JSON.stringify({ model: 'm', messages, temperature: 'hot' })],
       [400, '{'],
     ] as const) {
-      const refused = await chat(rig.origin, payment, body);
+      const refused = await chat(fixture.origin, payment, body);
       assert.equal(refused.status, status, await refused.text());
       assert.equal(refused.headers.get('PAYMENT-RESPONSE'), null);
     }
@@ -274,11 +276,11 @@ rpc: { networks: { base-mainnet: { upstreams: [{ url: ${rig.anvil.rpcUrl} }] } }
     const method = await rpc(payment).then(async (good) => good.status);
     assert.equal(method, 200, 'the first request that can be served opens the payment');
     assert.equal(await money(account), before - 5_000_000n);
-    assert.equal((await chat(rig.origin, payment)).status, 409);
+    assert.equal((await chat(fixture.origin, payment)).status, 409);
   });
 
   test('a bad method, an unknown network and routes that sell nothing take no payment', async () => {
-    const account = await rig.evmWallet();
+    const account = await fixture.evmWallet();
     const payment = { 'PAYMENT-SIGNATURE': await evmPayment(account) };
     const before = await money(account);
     const json = { 'content-type': 'application/json', ...payment };
@@ -296,32 +298,32 @@ rpc: { networks: { base-mainnet: { upstreams: [{ url: ${rig.anvil.rpcUrl} }] } }
       assert.equal(code, 'PAYMENT_HEADER_NOT_ACCEPTED');
     }
     assert.equal(await money(account), before);
-    assert.equal((await chat(rig.origin, payment)).status, 200);
+    assert.equal((await chat(fixture.origin, payment)).status, 200);
   });
 });
 
 describe('money of others', () => {
-  let rig: WalletRig;
+  let fixture: WalletFixture;
   let farebox: TestApp;
 
   before(async () => {
-    rig = await startWalletRig();
-    farebox = await rig.startApp();
+    fixture = await startWalletFixture();
+    farebox = await fixture.startApp();
   });
 
   after(async () => {
     await farebox.stop();
-    await rig.stop();
+    await fixture.stop();
   });
 
   test('a payment to the same receiver that went elsewhere opens no door', async () => {
-    const account = await rig.evmWallet();
+    const account = await fixture.evmWallet();
     const header = await evmPayment(account);
     const { payload } = JSON.parse(Buffer.from(header, 'base64').toString()) as {
       payload: { authorization: Record<string, string>; signature: Hex };
     };
     const one = payload.authorization;
-    await rig.anvil.callToken('transferWithAuthorization', [
+    await fixture.anvil.callToken('transferWithAuthorization', [
       one['from'],
       PAY_TO,
       5_000_000n,
@@ -332,28 +334,28 @@ describe('money of others', () => {
       payload.signature.slice(0, 66),
       `0x${payload.signature.slice(66, 130)}`,
     ]);
-    const first = await chat(rig.origin, { 'PAYMENT-SIGNATURE': header });
+    const first = await chat(fixture.origin, { 'PAYMENT-SIGNATURE': header });
     assert.ok([400, 402, 409].includes(first.status), String(first.status));
     assert.equal(first.headers.get('X-Balance-Remaining'), null);
-    await topUp(rig.origin, { 'PAYMENT-SIGNATURE': header });
-    const second = await chat(rig.origin, { 'PAYMENT-SIGNATURE': header });
+    await topUp(fixture.origin, { 'PAYMENT-SIGNATURE': header });
+    const second = await chat(fixture.origin, { 'PAYMENT-SIGNATURE': header });
     assert.ok([400, 402, 409].includes(second.status), String(second.status));
   });
 
   test('a payment that is not enough for the request is refused before it moves', async () => {
     await farebox.stop();
-    farebox = await rig.startApp({ yaml: 'limits: { minimumCreditUsd: 6 }' });
-    const account = await rig.evmWallet();
-    const before = await rig.anvil.balance(account.address);
+    farebox = await fixture.startApp({ yaml: 'limits: { minimumCreditUsd: 6 }' });
+    const account = await fixture.evmWallet();
+    const before = await fixture.anvil.balance(account.address);
     const header = await evmPayment(account);
-    const refused = await chat(rig.origin, { 'PAYMENT-SIGNATURE': header });
+    const refused = await chat(fixture.origin, { 'PAYMENT-SIGNATURE': header });
     assert.equal(refused.status, 402);
     assert.ok(refused.headers.get('PAYMENT-REQUIRED'));
-    assert.equal(await rig.anvil.balance(account.address), before);
+    assert.equal(await fixture.anvil.balance(account.address), before);
     const larger = await evmPayment(account, {
       authorization: { value: '6000000' },
       accepted: { amount: '6000000' },
     });
-    assert.equal((await chat(rig.origin, { 'PAYMENT-SIGNATURE': larger })).status, 200);
+    assert.equal((await chat(fixture.origin, { 'PAYMENT-SIGNATURE': larger })).status, 200);
   });
 });

@@ -13,16 +13,16 @@ import type { TestApp } from '../app/test-app.ts';
 import {
   PAY_TO,
   SOLANA,
-  type WalletRig,
+  type WalletFixture,
   assertLedgerIsChain,
   chat,
   creditOf,
   encode,
   evmPayment,
   signIn,
-  startWalletRig,
+  startWalletFixture,
   topUp,
-} from './wallet-rig.ts';
+} from './wallet-fixture.ts';
 
 const account = privateKeyToAccount(generatePrivateKey());
 const other = privateKeyToAccount(generatePrivateKey());
@@ -38,17 +38,17 @@ interface ProofChanges {
 }
 
 describe('wallet refusals', () => {
-  let rig: WalletRig;
+  let fixture: WalletFixture;
   let farebox: TestApp;
 
   before(async () => {
-    rig = await startWalletRig();
-    await rig.anvil.mint(account.address, 100_000_000n);
-    farebox = await rig.startApp({ yaml: 'limits: { guard: { failures: 100000 } }' });
+    fixture = await startWalletFixture();
+    await fixture.anvil.mint(account.address, 100_000_000n);
+    farebox = await fixture.startApp({ yaml: 'limits: { guard: { failures: 100000 } }' });
   });
   after(async () => {
     await farebox.stop();
-    await rig.stop();
+    await fixture.stop();
   });
 
   let nonces = 0;
@@ -58,9 +58,9 @@ describe('wallet refusals', () => {
     const made = createSiweMessage({
       address: account.address,
       chainId: 8453,
-      domain: new URL(rig.origin).host,
+      domain: new URL(fixture.origin).host,
       nonce: freshNonce(),
-      uri: `${rig.origin}/api/v1/chat/completions`,
+      uri: `${fixture.origin}/api/v1/chat/completions`,
       version: '1',
       issuedAt: new Date(),
       ...(changes.message as object),
@@ -84,10 +84,10 @@ describe('wallet refusals', () => {
   function solanaProof(changes: { signature?: string; chain?: string } = {}): string {
     const chain = changes.chain ?? SOLANA;
     const lines = [
-      `${new URL(rig.origin).host} wants you to sign in with your Solana account:`,
+      `${new URL(fixture.origin).host} wants you to sign in with your Solana account:`,
       solanaAddress,
       '',
-      `URI: ${rig.origin}`,
+      `URI: ${fixture.origin}`,
       'Version: 1',
       `Chain ID: ${chain.slice('solana:'.length)}`,
       `Nonce: ${freshNonce()}`,
@@ -214,7 +214,7 @@ describe('wallet refusals', () => {
 
   for (const [name, code, make] of proofs) {
     test(`sign-in, ${name}: 401 ${code}`, async () => {
-      const answer = await chat(rig.origin, { 'SIGN-IN-WITH-X': await make() });
+      const answer = await chat(fixture.origin, { 'SIGN-IN-WITH-X': await make() });
       const body = (await answer.json()) as { code: string; error: string };
       assert.deepEqual([answer.status, body.code], [401, code]);
       assert.match(body.error, /^[A-Z].*[^.]$/);
@@ -224,8 +224,8 @@ describe('wallet refusals', () => {
   test('a good proof on both chains is let in once', async () => {
     for (const made of [await proof(), solanaProof()]) {
       // 402: known, without credit.
-      assert.equal((await chat(rig.origin, { 'SIGN-IN-WITH-X': made })).status, 402);
-      const again = await chat(rig.origin, { 'X-Sign-In-With-X': made });
+      assert.equal((await chat(fixture.origin, { 'SIGN-IN-WITH-X': made })).status, 402);
+      const again = await chat(fixture.origin, { 'X-Sign-In-With-X': made });
       const { code } = (await again.json()) as { code: string };
       assert.deepEqual([again.status, code], [401, 'X402_SIGN_IN_NONCE_REUSED']);
     }
@@ -375,7 +375,7 @@ describe('wallet refusals', () => {
     test(`payment, ${name}: 400 ${code}, on the top-up and on a paid route`, async () => {
       const header = await make();
       for (const send of [topUp, chat]) {
-        const answer = await send(rig.origin, { 'PAYMENT-SIGNATURE': header });
+        const answer = await send(fixture.origin, { 'PAYMENT-SIGNATURE': header });
         const body = (await answer.json()) as { error: string; message: string };
         assert.deepEqual([answer.status, body.error], [400, code]);
         assert.match(body.message, /^[A-Z].*[^.]$/);
@@ -384,13 +384,13 @@ describe('wallet refusals', () => {
   }
 
   test('after all this no money has moved, and the wallet is welcome', async () => {
-    await assertLedgerIsChain(farebox, rig);
+    await assertLedgerIsChain(farebox, fixture);
     assert.equal(await creditOf(farebox, account.address), 0n);
-    const paid = await topUp(rig.origin, { 'X-402-Payment': await evmPayment(account) });
+    const paid = await topUp(fixture.origin, { 'X-402-Payment': await evmPayment(account) });
     assert.equal(paid.status, 200);
-    const proofHeader = await signIn(account, rig.origin);
-    assert.equal((await chat(rig.origin, { 'SIGN-IN-WITH-X': proofHeader })).status, 200);
-    await assertLedgerIsChain(farebox, rig);
+    const proofHeader = await signIn(account, fixture.origin);
+    assert.equal((await chat(fixture.origin, { 'SIGN-IN-WITH-X': proofHeader })).status, 200);
+    await assertLedgerIsChain(farebox, fixture);
   });
 
   test('a disabled account is refused to its wallet too, and no payment of it is taken', async () => {
@@ -401,14 +401,14 @@ describe('wallet refusals', () => {
     for (const disabled of [true, false]) {
       await identity.updateAccount({ ...opened, disabled });
       const expected = disabled ? 403 : 200;
-      const proofHeader = await signIn(account, rig.origin);
-      const signedIn = await chat(rig.origin, { 'SIGN-IN-WITH-X': proofHeader });
+      const proofHeader = await signIn(account, fixture.origin);
+      const signedIn = await chat(fixture.origin, { 'SIGN-IN-WITH-X': proofHeader });
       assert.equal(signedIn.status, expected, await signedIn.text());
-      const paid = await chat(rig.origin, { 'PAYMENT-SIGNATURE': await evmPayment(account) });
+      const paid = await chat(fixture.origin, { 'PAYMENT-SIGNATURE': await evmPayment(account) });
       assert.equal(paid.status, expected, await paid.text());
       if (disabled) assert.equal(await creditOf(farebox, account.address), before);
     }
-    await assertLedgerIsChain(farebox, rig);
+    await assertLedgerIsChain(farebox, fixture);
   });
 
   test('a budget of its account binds a wallet, by its signature, its token and its payment', async () => {
@@ -417,32 +417,32 @@ describe('wallet refusals', () => {
     const admin = await farebox.key({ accountId, kind: 'ADMIN' });
     const budgets = (method: string, path: string, body?: object) =>
       call(farebox, `/budgets${path}`, { method, secret: admin, ...(body && { body }) });
-    const signed = async () => ({ 'SIGN-IN-WITH-X': await signIn(account, rig.origin) });
+    const signed = async () => ({ 'SIGN-IN-WITH-X': await signIn(account, fixture.origin) });
     const exchanged = await call(farebox, '/x402/token', {
       method: 'POST',
       headers: await signed(),
     });
     const bearer = { authorization: `Bearer ${exchanged.body.data.token}` };
-    assert.equal((await chat(rig.origin, bearer)).status, 200);
+    assert.equal((await chat(fixture.origin, bearer)).status, 200);
     const made = await budgets('POST', '', { period: 'LIFETIME', usd: 0.001 });
     assert.equal(made.status, 200, made.text);
     const { id, spentUsd } = made.body.data;
     assert.ok(spentUsd > 0, 'what it has spent counts');
-    assert.equal((await chat(rig.origin, await signed())).status, 200);
+    assert.equal((await chat(fixture.origin, await signed())).status, 200);
     await budgets('PATCH', `/${id}`, { usd: 0.000001 });
     const payment = { 'PAYMENT-SIGNATURE': await evmPayment(account) };
     const credit = await creditOf(farebox, account.address);
     for (const headers of [await signed(), bearer, payment]) {
-      const refused = await chat(rig.origin, headers);
+      const refused = await chat(fixture.origin, headers);
       assert.equal(refused.status, 402);
       assert.match(await refused.text(), new RegExp(`The budget ${id} is reached`));
     }
     assert.equal(await creditOf(farebox, account.address), credit, 'the payment was not taken');
     assert.equal((await budgets('DELETE', `/${id}`)).status, 200);
     for (const headers of [await signed(), bearer]) {
-      assert.equal((await chat(rig.origin, headers)).status, 200);
+      assert.equal((await chat(fixture.origin, headers)).status, 200);
     }
-    await assertLedgerIsChain(farebox, rig);
+    await assertLedgerIsChain(farebox, fixture);
   });
 });
 

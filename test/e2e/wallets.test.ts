@@ -36,7 +36,7 @@ import {
   BASE,
   CHAT,
   SOLANA,
-  type WalletRig,
+  type WalletFixture,
   assertLedgerIsChain,
   chat,
   creditOf,
@@ -46,11 +46,11 @@ import {
   signIn,
   signingIn,
   solanaClient,
-  startWalletRig,
+  startWalletFixture,
   topUp,
-} from './wallet-rig.ts';
+} from './wallet-fixture.ts';
 
-/** What the engine of the rig uses, at its price. */
+/** What the engine of the fixture uses, at its price. */
 const COST_NANO = 22_000n;
 const FIVE_USD = 5_000_000_000n;
 const TEN_USD = 10_000_000_000n;
@@ -71,26 +71,26 @@ interface TopUpBody {
 }
 
 describe('wallets', () => {
-  let rig: WalletRig;
+  let fixture: WalletFixture;
   let farebox: TestApp;
 
   before(async () => {
-    rig = await startWalletRig('  facilitator: { expose: true }');
-    farebox = await rig.startApp();
+    fixture = await startWalletFixture('  facilitator: { expose: true }');
+    farebox = await fixture.startApp();
   });
   after(async () => {
     await farebox.stop();
-    await rig.stop();
+    await fixture.stop();
   });
   afterEach(async () => {
-    rig.upstream.otherwise = { kind: 'json', usage: true };
+    fixture.upstream.otherwise = { kind: 'json', usage: true };
     await farebox.audit();
-    await assertLedgerIsChain(farebox, rig);
+    await assertLedgerIsChain(farebox, fixture);
   });
 
   async function paidWallet() {
-    const account = await rig.evmWallet();
-    const answer = await topUp(rig.origin, { 'PAYMENT-SIGNATURE': await evmPayment(account) });
+    const account = await fixture.evmWallet();
+    const answer = await topUp(fixture.origin, { 'PAYMENT-SIGNATURE': await evmPayment(account) });
     assert.equal(answer.status, 200);
     return account;
   }
@@ -99,15 +99,15 @@ describe('wallets', () => {
     const client = createWalletClient({
       account,
       chain: base,
-      transport: http(rig.anvil.rpcUrl),
+      transport: http(fixture.anvil.rpcUrl),
     });
     return client.extend(publicActions) as never; // typed by another version of viem
   }
 
   test('@x402/fetch tops up and chats on Base; the balance falls by exactly the cost', async () => {
-    const account = await rig.evmWallet();
+    const account = await fixture.evmWallet();
     const pay = wrapFetchWithPayment(fetch, evmClient(account));
-    const paid = await pay(`${rig.origin}/api/v1/x402/top-up`, { method: 'POST' });
+    const paid = await pay(`${fixture.origin}/api/v1/x402/top-up`, { method: 'POST' });
     assert.equal(paid.status, 200);
     const body = (await paid.json()) as TopUpBody;
     const { paymentId } = body.data;
@@ -126,7 +126,7 @@ describe('wallets', () => {
     assert.equal(settlement.network, 'eip155:8453');
     const client = signingIn(evmClient(account), account);
     const answer = await wrapFetchWithPayment(fetch, client)(
-      `${rig.origin}/api/v1/chat/completions`,
+      `${fixture.origin}/api/v1/chat/completions`,
       POST_CHAT,
     );
     assert.equal(answer.status, 200);
@@ -137,13 +137,13 @@ describe('wallets', () => {
   });
 
   test('@x402/fetch tops up and chats on Solana', async () => {
-    const signer = await rig.solanaWallet();
-    const client = signingIn(solanaClient(signer, rig.solana.rpcUrl), signer);
-    const paying = wrapFetchWithPayment(fetch, solanaClient(signer, rig.solana.rpcUrl));
-    const paid = await paying(`${rig.origin}/api/v1/x402/top-up`, { method: 'POST' });
+    const signer = await fixture.solanaWallet();
+    const client = signingIn(solanaClient(signer, fixture.solana.rpcUrl), signer);
+    const paying = wrapFetchWithPayment(fetch, solanaClient(signer, fixture.solana.rpcUrl));
+    const paid = await paying(`${fixture.origin}/api/v1/x402/top-up`, { method: 'POST' });
     assert.equal(paid.status, 200, await paid.clone().text());
     const answer = await wrapFetchWithPayment(fetch, client)(
-      `${rig.origin}/api/v1/chat/completions`,
+      `${fixture.origin}/api/v1/chat/completions`,
       POST_CHAT,
     );
     assert.equal(answer.status, 200);
@@ -152,11 +152,11 @@ describe('wallets', () => {
 
   for (const rail of ['Base', 'Solana'] as const) {
     test(`an unmodified client pays on /chat/completions and is served, on ${rail}`, async () => {
-      const wallet = rail === 'Base' ? await rig.evmWallet() : await rig.solanaWallet();
+      const wallet = rail === 'Base' ? await fixture.evmWallet() : await fixture.solanaWallet();
       const client =
-        'signMessages' in wallet ? solanaClient(wallet, rig.solana.rpcUrl) : evmClient(wallet);
+        'signMessages' in wallet ? solanaClient(wallet, fixture.solana.rpcUrl) : evmClient(wallet);
       const answer = await wrapFetchWithPayment(fetch, client)(
-        `${rig.origin}/api/v1/chat/completions`,
+        `${fixture.origin}/api/v1/chat/completions`,
         POST_CHAT,
       );
       assert.equal(answer.status, 200);
@@ -168,20 +168,22 @@ describe('wallets', () => {
   }
 
   test('a signed-in client without credit pays in the same call', async () => {
-    const account = await rig.evmWallet();
+    const account = await fixture.evmWallet();
     const client = signingIn(evmClient(account), account);
     const call = wrapFetchWithPayment(fetch, client);
     for (const left of ['9.999978', '9.999956']) {
-      const answer = await call(`${rig.origin}/api/v1/chat/completions`, POST_CHAT);
+      const answer = await call(`${fixture.origin}/api/v1/chat/completions`, POST_CHAT);
       assert.equal(answer.status, 200);
       assert.equal(answer.headers.get('X-Balance-Remaining'), left);
     }
   });
 
   test('x402-fetch of version 1 pays the body that `?x402Version=1` gives', async () => {
-    const account = await rig.evmWallet();
+    const account = await fixture.evmWallet();
     const pay = wrapFetchVersionOne(fetch, versionOneSigner(account), 25_000_000n);
-    const paid = await pay(`${rig.origin}/api/v1/x402/top-up?x402Version=1`, { method: 'POST' });
+    const paid = await pay(`${fixture.origin}/api/v1/x402/top-up?x402Version=1`, {
+      method: 'POST',
+    });
     assert.equal(paid.status, 200, await paid.clone().text());
     assert.ok(paid.headers.get('X-PAYMENT-RESPONSE'));
     assert.equal(await creditOf(farebox, account.address), FIVE_USD);
@@ -189,18 +191,18 @@ describe('wallets', () => {
 
   for (const rail of ['Base', 'Solana'] as const) {
     test(`a stock @x402/fetch with its default limits gets its first answers, on ${rail}`, async () => {
-      const wallet = rail === 'Base' ? await rig.evmWallet() : await rig.solanaWallet();
+      const wallet = rail === 'Base' ? await fixture.evmWallet() : await fixture.solanaWallet();
       const client =
         'signMessages' in wallet
-          ? new x402Client().register(SOLANA, new ExactSvmScheme(wallet, rig.solana))
+          ? new x402Client().register(SOLANA, new ExactSvmScheme(wallet, fixture.solana))
           : new x402Client().register(BASE, new ExactEvmScheme(wallet));
       const call = wrapFetchWithPayment(fetch, client);
       for (const left of ['0.999978', '1.999956']) {
-        const answer = await call(`${rig.origin}/api/v1/chat/completions`, POST_CHAT);
+        const answer = await call(`${fixture.origin}/api/v1/chat/completions`, POST_CHAT);
         assert.equal(answer.status, 200, await answer.clone().text());
         assert.equal(answer.headers.get('X-Balance-Remaining'), left);
       }
-      const paid = await call(`${rig.origin}/api/v1/x402/top-up`, { method: 'POST' });
+      const paid = await call(`${fixture.origin}/api/v1/x402/top-up`, { method: 'POST' });
       assert.equal(paid.status, 200, 'the same amount is taken as credit alone');
       assert.equal(await creditOf(farebox, wallet.address), 3_000_000_000n - 2n * COST_NANO);
     });
@@ -208,13 +210,16 @@ describe('wallets', () => {
 
   for (const rail of ['Base', 'Solana'] as const) {
     test(`a stock @x402/axios gets its first answer, on ${rail}`, async () => {
-      const wallet = rail === 'Base' ? await rig.evmWallet() : await rig.solanaWallet();
+      const wallet = rail === 'Base' ? await fixture.evmWallet() : await fixture.solanaWallet();
       const payer =
         'signMessages' in wallet
-          ? new AxiosPaymentClient().register(SOLANA, new ExactSvmScheme(wallet, rig.solana))
+          ? new AxiosPaymentClient().register(SOLANA, new ExactSvmScheme(wallet, fixture.solana))
           : new AxiosPaymentClient().register(BASE, new ExactEvmScheme(wallet));
       const client = wrapAxiosWithPayment(axios.create(), payer);
-      const answer = await client.post(`${rig.origin}/api/v1/chat/completions`, JSON.parse(CHAT));
+      const answer = await client.post(
+        `${fixture.origin}/api/v1/chat/completions`,
+        JSON.parse(CHAT),
+      );
       assert.equal(answer.data.choices[0].message.content, 'Hello ');
       const settlement = decodeForAxios(String(answer.headers['payment-response']));
       assert.equal(settlement.success, true);
@@ -224,23 +229,23 @@ describe('wallets', () => {
   }
 
   test('a stock x402-fetch of version 1 with its default limit gets its first answer', async () => {
-    const account = await rig.evmWallet();
+    const account = await fixture.evmWallet();
     const call = wrapFetchVersionOne(fetch, versionOneSigner(account));
-    const url = `${rig.origin}/api/v1/chat/completions?x402Version=1`;
+    const url = `${fixture.origin}/api/v1/chat/completions?x402Version=1`;
     const answer = await call(url, POST_CHAT);
     assert.equal(answer.status, 200, await answer.clone().text());
     assert.equal(answer.headers.get('X-Balance-Remaining'), '0.099978');
     assert.equal(await creditOf(farebox, account.address), 100_000_000n - COST_NANO);
     // The parameter is no hindrance to a client of version 2.
-    const other = await rig.evmWallet();
+    const other = await fixture.evmWallet();
     const payer = new x402Client().register(BASE, new ExactEvmScheme(other));
     assert.equal((await wrapFetchWithPayment(fetch, payer)(url, POST_CHAT)).status, 200);
   });
 
   test('a first payment is no top-up of any other amount below the least', async () => {
-    const account = await rig.evmWallet();
+    const account = await fixture.evmWallet();
     const pay = async (value: string) =>
-      topUp(rig.origin, {
+      topUp(fixture.origin, {
         'PAYMENT-SIGNATURE': await evmPayment(account, { authorization: { value } }),
       });
     for (const value of ['999999', '1000001', '4999999', '100000']) {
@@ -256,8 +261,8 @@ describe('wallets', () => {
   test('venice-x402-client tops up, reads its balance, chats, streams and lists transactions', async () => {
     const key = generatePrivateKey();
     const account = privateKeyToAccount(key);
-    await rig.anvil.mint(account.address, 100_000_000n);
-    const client = new VeniceClient(key, { apiUrl: rig.origin });
+    await fixture.anvil.mint(account.address, 100_000_000n);
+    const client = new VeniceClient(key, { apiUrl: fixture.origin });
     await client.topUp(10);
     assert.equal(client.balance, 10);
     const balance = await client.getBalance();
@@ -272,7 +277,7 @@ describe('wallets', () => {
     const answer = await client.chat({ model: 'm', messages });
     assert.equal(answer.choices[0]?.message.content, 'Hello ');
     assert.equal(client.balance, 9.999978);
-    rig.upstream.otherwise = { kind: 'stream', chunks: 3, usage: true };
+    fixture.upstream.otherwise = { kind: 'stream', chunks: 3, usage: true };
     let streamed = '';
     for await (const piece of client.chatStream({ model: 'm', messages })) streamed += piece;
     assert.equal(streamed, ' w0 w1 w2');
@@ -298,9 +303,9 @@ describe('wallets', () => {
   test('a wallet token has a spend limit that parallel requests do not pass, is listed, and revoked', async () => {
     const account = await paidWallet();
     const tokens = async (method: string, path = '', wallet = account) =>
-      fetch(`${rig.origin}/api/v1/x402/token${path}`, {
+      fetch(`${fixture.origin}/api/v1/x402/token${path}`, {
         method,
-        headers: { 'SIGN-IN-WITH-X': await signIn(wallet, rig.origin) },
+        headers: { 'SIGN-IN-WITH-X': await signIn(wallet, fixture.origin) },
       });
     const wrong = await tokens('POST', '?usdLimit=-1');
     assert.equal(wrong.status, 400);
@@ -309,7 +314,7 @@ describe('wallets', () => {
     const { data } = (await made.json()) as { data: { id: string; token: string } };
     const bearer = { authorization: `Bearer ${data.token}` };
     const batch = async () =>
-      await Promise.all(Array.from({ length: 5 }, () => chat(rig.origin, bearer)));
+      await Promise.all(Array.from({ length: 5 }, () => chat(fixture.origin, bearer)));
     let answers = await batch();
     assert.ok(answers.some(({ status }) => status === 200));
     for (let round = 0; round < 8 && answers.some(({ status }) => status === 200); round += 1) {
@@ -326,7 +331,7 @@ describe('wallets', () => {
     const wholeBearer = { authorization: `Bearer ${whole.data.token}` };
     for (const path of ['/webhooks', '/billing/statement', '/billing/transactions']) {
       const statusFor = async (headers: Record<string, string>) =>
-        (await fetch(`${rig.origin}/api/v1${path}`, { headers })).status;
+        (await fetch(`${fixture.origin}/api/v1${path}`, { headers })).status;
       assert.deepEqual([await statusFor(bearer), await statusFor(wholeBearer)], [401, 200], path);
     }
     assert.equal((await tokens('DELETE', `/${whole.data.id}`)).status, 200);
@@ -343,16 +348,16 @@ describe('wallets', () => {
         },
       ],
     );
-    const stranger = await rig.evmWallet();
+    const stranger = await fixture.evmWallet();
     assert.equal((await tokens('DELETE', `/${data.id}`, stranger)).status, 400);
-    assert.equal((await chat(rig.origin, bearer)).status, 402);
-    const byToken = await fetch(`${rig.origin}/api/v1/x402/token/${data.id}`, {
+    assert.equal((await chat(fixture.origin, bearer)).status, 402);
+    const byToken = await fetch(`${fixture.origin}/api/v1/x402/token/${data.id}`, {
       method: 'DELETE',
       headers: bearer,
     });
     assert.equal(byToken.status, 401);
     assert.equal((await tokens('DELETE', `/${data.id}`)).status, 200);
-    assert.equal((await chat(rig.origin, bearer)).status, 401);
+    assert.equal((await chat(fixture.origin, bearer)).status, 401);
     assert.deepEqual(((await (await tokens('GET')).json()) as { data: unknown[] }).data, []);
     assert.equal((await tokens('DELETE', `/${data.id}`)).status, 400);
   });
@@ -360,16 +365,16 @@ describe('wallets', () => {
   test('a batch of a wallet token is within its limit, and does not run on when it is revoked', async () => {
     const account = await paidWallet();
     const tokens = async (method: string, path: string) =>
-      fetch(`${rig.origin}/api/v1/x402/token${path}`, {
+      fetch(`${fixture.origin}/api/v1/x402/token${path}`, {
         method,
-        headers: { 'SIGN-IN-WITH-X': await signIn(account, rig.origin) },
+        headers: { 'SIGN-IN-WITH-X': await signIn(account, fixture.origin) },
       });
     const made = (await (await tokens('POST', '?usdLimit=0.00036')).json()) as {
       data: { id: string; token: string };
     };
     const other = (await (await tokens('POST', '')).json()) as { data: { token: string } };
     const clientOf = (apiKey: string) =>
-      new OpenAI({ baseURL: `${rig.origin}/api/v1`, apiKey, maxRetries: 0 });
+      new OpenAI({ baseURL: `${fixture.origin}/api/v1`, apiKey, maxRetries: 0 });
     const [limited, free] = [clientOf(made.data.token), clientOf(other.data.token)];
     const lines = (count: number) =>
       Array.from({ length: count }, (_, at) => chatLine(`${at}`, { model: 'm' }));
@@ -378,11 +383,11 @@ describe('wallets', () => {
     assert.ok(spent > 0n && spent <= 360_000n, String(spent));
     const refused = await linesOfFile(free, within.error_file_id);
     assert.deepEqual(new Set(refused.map(({ response }) => response?.status_code)), new Set([402]));
-    rig.upstream.otherwise = { kind: 'answer', afterMs: 300, content: 'Hi' };
+    fixture.upstream.otherwise = { kind: 'answer', afterMs: 300, content: 'Hi' };
     const { id } = await startBatch(limited, lines(60));
     assert.equal((await tokens('DELETE', `/${made.data.id}`)).status, 200);
     const revoked = await batchEnd(free, id);
-    rig.upstream.otherwise = { kind: 'json', usage: true };
+    fixture.upstream.otherwise = { kind: 'json', usage: true };
     const errors = await linesOfFile(free, revoked.error_file_id);
     assert.ok(errors.some(({ response }) => response?.status_code === 401));
     await farebox.audit();
@@ -390,16 +395,16 @@ describe('wallets', () => {
 
   test('a wallet token is an API key for the openai SDK, and cannot renew itself', async () => {
     const account = await paidWallet();
-    const exchanged = await fetch(`${rig.origin}/api/v1/x402/token`, {
+    const exchanged = await fetch(`${fixture.origin}/api/v1/x402/token`, {
       method: 'POST',
-      headers: { 'SIGN-IN-WITH-X': await signIn(account, rig.origin) },
+      headers: { 'SIGN-IN-WITH-X': await signIn(account, fixture.origin) },
     });
     assert.equal(exchanged.status, 200);
     const { data } = (await exchanged.json()) as { data: { token: string; expiresAt: string } };
     assert.match(data.token, /^svc_wallet_/);
     assert.ok(Date.parse(data.expiresAt) > Date.now());
     const openai = new OpenAI({
-      baseURL: `${rig.origin}/api/v1`,
+      baseURL: `${fixture.origin}/api/v1`,
       apiKey: data.token,
       maxRetries: 0,
     });
@@ -408,7 +413,7 @@ describe('wallets', () => {
       .create({ model: 'm', messages })
       .withResponse();
     assert.equal(response.headers.get('X-Balance-Remaining'), '4.999978');
-    rig.upstream.otherwise = { kind: 'stream', chunks: 2, usage: true };
+    fixture.upstream.otherwise = { kind: 'stream', chunks: 2, usage: true };
     const streaming = await openai.chat.completions
       .create({ model: 'm', messages, stream: true })
       .withResponse();
@@ -418,14 +423,14 @@ describe('wallets', () => {
     let last;
     for await (const chunk of streaming.data) last = chunk;
     assert.ok(last?.usage);
-    const renewed = await fetch(`${rig.origin}/api/v1/x402/token`, {
+    const renewed = await fetch(`${fixture.origin}/api/v1/x402/token`, {
       method: 'POST',
       headers: { authorization: `Bearer ${data.token}` },
     });
     assert.equal(renewed.status, 401);
     // Nor with a sign-in beside it that proves nothing, or that was used before.
-    const used = await signIn(account, rig.origin);
-    const tokens = `${rig.origin}/api/v1/x402/token`;
+    const used = await signIn(account, fixture.origin);
+    const tokens = `${fixture.origin}/api/v1/x402/token`;
     assert.equal((await fetch(tokens, { headers: { 'SIGN-IN-WITH-X': used } })).status, 200);
     const inHeaders = [{ authorization: `Bearer ${data.token}` }, { 'x-api-key': data.token }];
     for (const proof of ['e30', used]) {
@@ -433,20 +438,20 @@ describe('wallets', () => {
         const headers = { ...token, 'SIGN-IN-WITH-X': proof };
         assert.equal((await fetch(tokens, { headers })).status, 401);
         assert.equal((await fetch(tokens, { method: 'POST', headers })).status, 401);
-        const session = await fetch(`${rig.origin}/api/v1/console/session`, {
+        const session = await fetch(`${fixture.origin}/api/v1/console/session`, {
           method: 'POST',
           headers,
         });
         assert.equal(session.status, 401);
       }
     }
-    const forged = await chat(rig.origin, { authorization: `Bearer ${data.token}x` });
+    const forged = await chat(fixture.origin, { authorization: `Bearer ${data.token}x` });
     assert.equal(forged.status, 401);
   });
 
   test('a wallet makes API keys for its credit, each token once', async () => {
     const account = await paidWallet();
-    const url = `${rig.origin}/api/v1/api_keys/generate_web3_key`;
+    const url = `${fixture.origin}/api/v1/api_keys/generate_web3_key`;
     const { data } = (await (await fetch(url)).json()) as { data: { token: string } };
     const proof = {
       address: account.address,
@@ -454,11 +459,11 @@ describe('wallets', () => {
       signature: await account.signMessage({ message: data.token }),
     };
     const make = async (changes: object) => {
-      const wish = { apiKeyType: 'INFERENCE', description: 'mine', consumptionLimit: { usd: 1 } };
+      const wanted = { apiKeyType: 'INFERENCE', description: 'mine', consumptionLimit: { usd: 1 } };
       const answer = await fetch(url, {
         method: 'POST',
         headers: { 'content-type': 'application/json' },
-        body: JSON.stringify({ ...wish, ...proof, ...changes }),
+        body: JSON.stringify({ ...wanted, ...proof, ...changes }),
       });
       const body = (await answer.json()) as { code?: string; data?: { apiKey: string } };
       return { status: answer.status, ...body };
@@ -479,7 +484,7 @@ describe('wallets', () => {
     assert.match(secret, /^SVC_INFERENCE_KEY_/);
     const again = await make({});
     assert.deepEqual([again.status, again.code], [401, 'X402_INVALID_SIGN_IN']);
-    const answer = await chat(rig.origin, { authorization: `Bearer ${secret}` });
+    const answer = await chat(fixture.origin, { authorization: `Bearer ${secret}` });
     assert.equal(answer.status, 200);
     assert.equal(await creditOf(farebox, account.address), FIVE_USD - COST_NANO);
     // Wallets cost nothing to make: those of one address make so many keys a minute.
@@ -489,7 +494,7 @@ describe('wallets', () => {
   });
 
   test('the discovery of a paid route is valid for stock clients and under 4 KB', async () => {
-    const answer = await chat(rig.origin, {});
+    const answer = await chat(fixture.origin, {});
     assert.equal(answer.status, 402);
     const header = answer.headers.get('PAYMENT-REQUIRED') ?? '';
     assert.ok(header.length < 4_096, `${header.length} characters`);
@@ -504,13 +509,13 @@ describe('wallets', () => {
         ['solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp', '1000000'],
       ],
     );
-    assert.equal(required.resource?.url, `${rig.origin}/api/v1/chat/completions`);
+    assert.equal(required.resource?.url, `${fixture.origin}/api/v1/chat/completions`);
     assert.equal(required.resource?.description, 'Chat completions');
     const body = (await answer.json()) as Record<string, unknown>;
     PaymentRequiredV2Schema.parse(body);
     const options = body['authOptions'] as Record<string, unknown>;
     assert.deepEqual(Object.keys(options), ['apiKey', 'x402Wallet']);
-    const top = await topUp(rig.origin, {});
+    const top = await topUp(fixture.origin, {});
     assert.equal(top.status, 402);
     const topHeader = top.headers.get('PAYMENT-REQUIRED') ?? '';
     assert.ok(topHeader.length < 4_096, `${topHeader.length} characters`);
@@ -518,9 +523,9 @@ describe('wallets', () => {
   });
 
   test('too little credit: every field of the specification, and the header beside it', async () => {
-    const account = await rig.evmWallet();
-    const answer = await chat(rig.origin, {
-      'SIGN-IN-WITH-X': await signIn(account, rig.origin),
+    const account = await fixture.evmWallet();
+    const answer = await chat(fixture.origin, {
+      'SIGN-IN-WITH-X': await signIn(account, fixture.origin),
     });
     assert.equal(answer.status, 402);
     const body = (await answer.json()) as Record<string, unknown>;
@@ -548,7 +553,7 @@ describe('wallets', () => {
       assert.equal(typeof steps[name], 'string', name);
     }
     const challenge = siwxChallenge as { info: Record<string, unknown>; supportedChains: unknown };
-    assert.equal(challenge.info['uri'], `${rig.origin}/api/v1/chat/completions`);
+    assert.equal(challenge.info['uri'], `${fixture.origin}/api/v1/chat/completions`);
     assert.deepEqual(
       (challenge.supportedChains as { type: string }[]).map(({ type }) => type),
       ['eip191', 'eip1271', 'ed25519'],
@@ -562,8 +567,8 @@ describe('wallets', () => {
   test('a wallet that never paid has a balance of 0 and no transactions', async () => {
     const account = privateKeyToAccount(generatePrivateKey());
     const get = async (path: string): Promise<unknown> => {
-      const answer = await fetch(`${rig.origin}/api/v1/x402/${path}/${account.address}`, {
-        headers: { 'SIGN-IN-WITH-X': await signIn(account, rig.origin) },
+      const answer = await fetch(`${fixture.origin}/api/v1/x402/${path}/${account.address}`, {
+        headers: { 'SIGN-IN-WITH-X': await signIn(account, fixture.origin) },
       });
       assert.equal(answer.status, 200);
       return ((await answer.json()) as { data: unknown }).data;
@@ -579,11 +584,11 @@ describe('wallets', () => {
     const account = privateKeyToAccount(generatePrivateKey());
     const other = privateKeyToAccount(generatePrivateKey()).address;
     const ask = async (wallet: string, headers: Record<string, string>) => {
-      const url = `${rig.origin}/api/v1/x402/balance/${wallet}`;
+      const url = `${fixture.origin}/api/v1/x402/balance/${wallet}`;
       const answer = await fetch(url, { headers });
       return [answer.status, ((await answer.json()) as { code?: string }).code];
     };
-    const signed = async () => ({ 'SIGN-IN-WITH-X': await signIn(account, rig.origin) });
+    const signed = async () => ({ 'SIGN-IN-WITH-X': await signIn(account, fixture.origin) });
     assert.deepEqual(await ask(other, await signed()), [403, 'X402_WALLET_MISMATCH']);
     assert.deepEqual(await ask('0x12', await signed()), [400, 'INVALID_REQUEST']);
     assert.deepEqual(await ask(other, {}), [402, undefined]);
@@ -595,11 +600,13 @@ describe('wallets', () => {
 
   test('the sixth request at once of one wallet is 429', async () => {
     const account = await paidWallet();
-    rig.upstream.otherwise = { kind: 'stream', chunks: 3, everyMs: 100, usage: true };
+    fixture.upstream.otherwise = { kind: 'stream', chunks: 3, everyMs: 100, usage: true };
     const body = JSON.stringify({ ...JSON.parse(CHAT), stream: true });
-    const proofs = await Promise.all(Array.from({ length: 6 }, () => signIn(account, rig.origin)));
+    const proofs = await Promise.all(
+      Array.from({ length: 6 }, () => signIn(account, fixture.origin)),
+    );
     const answers = await Promise.all(
-      proofs.map((proof) => chat(rig.origin, { 'SIGN-IN-WITH-X': proof }, body)),
+      proofs.map((proof) => chat(fixture.origin, { 'SIGN-IN-WITH-X': proof }, body)),
     );
     const statuses = answers.map(({ status }) => status).sort((a, b) => a - b);
     const texts = await Promise.all(answers.map((answer) => answer.text()));
@@ -609,11 +616,11 @@ describe('wallets', () => {
   });
 
   test('a payment under way is 202 with the advice to send the same header again', async () => {
-    const account = await rig.evmWallet();
+    const account = await fixture.evmWallet();
     const payment = await evmPayment(account);
-    await rig.anvil.client.setAutomine(false);
+    await fixture.anvil.client.setAutomine(false);
     try {
-      const answer = await topUp(rig.origin, { 'PAYMENT-SIGNATURE': payment });
+      const answer = await topUp(fixture.origin, { 'PAYMENT-SIGNATURE': payment });
       assert.equal(answer.status, 202);
       assert.ok(Number(answer.headers.get('Retry-After')) > 0);
       assert.equal(answer.headers.get('x-svc-host-name'), null);
@@ -623,38 +630,38 @@ describe('wallets', () => {
       const body = (await answer.json()) as { error: string; message: string };
       assert.equal(body.error, 'SETTLEMENT_PENDING');
       assert.match(body.message, /same header again/);
-      const serving = await chat(rig.origin, { 'PAYMENT-SIGNATURE': payment });
+      const serving = await chat(fixture.origin, { 'PAYMENT-SIGNATURE': payment });
       assert.equal(serving.status, 202);
       assert.equal(serving.headers.get('PAYMENT-CLAIM'), null);
     } finally {
-      await rig.anvil.client.setAutomine(true);
-      await rig.anvil.client.mine({ blocks: 1 });
+      await fixture.anvil.client.setAutomine(true);
+      await fixture.anvil.client.mine({ blocks: 1 });
     }
-    const answer = await topUp(rig.origin, { 'PAYMENT-SIGNATURE': payment });
+    const answer = await topUp(fixture.origin, { 'PAYMENT-SIGNATURE': payment });
     assert.equal(answer.status, 200);
     assert.equal(((await answer.json()) as TopUpBody).success, true);
-    const elsewhere = await chat(rig.origin, { 'PAYMENT-SIGNATURE': payment });
+    const elsewhere = await chat(fixture.origin, { 'PAYMENT-SIGNATURE': payment });
     assert.equal(elsewhere.status, 409, 'a top-up serves no request');
     assert.equal(await creditOf(farebox, account.address), FIVE_USD);
   });
 
   test('the manifest names the paid resources, and the facilitator settles for others', async () => {
-    const manifest = (await (await fetch(`${rig.origin}/.well-known/x402.json`)).json()) as {
+    const manifest = (await (await fetch(`${fixture.origin}/.well-known/x402.json`)).json()) as {
       topUp: string;
       resources: { url: string }[];
     };
-    assert.equal(manifest.topUp, `${rig.origin}/api/v1/x402/top-up`);
+    assert.equal(manifest.topUp, `${fixture.origin}/api/v1/x402/top-up`);
     const urls = manifest.resources.map(({ url }) => url);
-    assert.ok(urls.includes(`${rig.origin}/api/v1/chat/completions`));
-    assert.ok(urls.includes(`${rig.origin}/api/v1/crypto/rpc/{network}`));
-    const facilitator = `${rig.origin}/api/v1/x402/facilitator`;
+    assert.ok(urls.includes(`${fixture.origin}/api/v1/chat/completions`));
+    assert.ok(urls.includes(`${fixture.origin}/api/v1/crypto/rpc/{network}`));
+    const facilitator = `${fixture.origin}/api/v1/x402/facilitator`;
     const supported = (await (await fetch(`${facilitator}/supported`)).json()) as {
       kinds: { network: string }[];
     };
     assert.equal(supported.kinds.length, 2);
-    const account = await rig.evmWallet();
+    const account = await fixture.evmWallet();
     const client = evmClient(account);
-    const required = await topUp(rig.origin, {});
+    const required = await topUp(fixture.origin, {});
     const paymentRequired = decodePaymentRequiredHeader(
       required.headers.get('PAYMENT-REQUIRED') ?? '',
     );
@@ -674,11 +681,11 @@ describe('wallets', () => {
 
   test('the operator pays unused credit back from the command line, while the server runs', async () => {
     const account = await paidWallet();
-    const { status } = await chat(rig.origin, {
-      'SIGN-IN-WITH-X': await signIn(account, rig.origin),
+    const { status } = await chat(fixture.origin, {
+      'SIGN-IN-WITH-X': await signIn(account, fixture.origin),
     });
     assert.equal(status, 200);
-    const before = await rig.anvil.balance(account.address);
+    const before = await fixture.anvil.balance(account.address);
     const refund = async (...words: string[]): Promise<[number, string]> => {
       let output = '';
       const terminal = { write: (text: string) => (output += text) };
@@ -693,7 +700,7 @@ describe('wallets', () => {
       return [code, output];
     };
     const configFile = join(farebox.config.dataFolder, 'refund.yaml');
-    writeFileSync(configFile, `${rig.yaml}\n`);
+    writeFileSync(configFile, `${fixture.yaml}\n`);
     assert.equal((await refund(account.address))[0], 2);
     const [tooMuch, why] = await refund(account.address, '5');
     assert.equal(tooMuch, 1);
@@ -701,12 +708,12 @@ describe('wallets', () => {
     const [paid, said] = await refund(account.address, 'all');
     assert.equal(paid, 0, said);
     assert.match(said, /^Paid 4\.999978 USD to 0x/);
-    assert.equal((await rig.anvil.balance(account.address)) - before, 4_999_978n);
+    assert.equal((await fixture.anvil.balance(account.address)) - before, 4_999_978n);
     assert.equal(await creditOf(farebox, account.address), 0n);
     const id = /refund-[\w-]+/.exec(said)?.[0] ?? '';
     assert.match((await refund('--state', id))[1], /^Paid/);
-    const history = await fetch(`${rig.origin}/api/v1/x402/transactions/${account.address}`, {
-      headers: { 'SIGN-IN-WITH-X': await signIn(account, rig.origin) },
+    const history = await fetch(`${fixture.origin}/api/v1/x402/transactions/${account.address}`, {
+      headers: { 'SIGN-IN-WITH-X': await signIn(account, fixture.origin) },
     });
     const { data } = (await history.json()) as {
       data: { transactions: { type: string; amount: number }[] };
@@ -722,7 +729,7 @@ describe('wallets', () => {
   });
 
   test('a browser may send and read every wallet header', async () => {
-    const preflight = await fetch(`${rig.origin}/api/v1/x402/top-up`, {
+    const preflight = await fetch(`${fixture.origin}/api/v1/x402/top-up`, {
       method: 'OPTIONS',
       headers: { origin: 'https://app.example', 'access-control-request-method': 'POST' },
     });
@@ -730,7 +737,7 @@ describe('wallets', () => {
     for (const name of ['payment-signature', 'x-payment', 'sign-in-with-x', 'x-sign-in-with-x']) {
       assert.ok(allowed.includes(name), name);
     }
-    const answer = await fetch(`${rig.origin}/api/v1/x402/top-up`, {
+    const answer = await fetch(`${fixture.origin}/api/v1/x402/top-up`, {
       method: 'POST',
       headers: { origin: 'https://app.example' },
     });
@@ -742,12 +749,12 @@ describe('wallets', () => {
 });
 
 test('the limits of the wallet routes are those of the specification', async () => {
-  const rig = await startWalletRig();
-  const yaml = rig.yaml.replace(/ {2}routesPerMinute.*\n/, '');
+  const fixture = await startWalletFixture();
+  const yaml = fixture.yaml.replace(/ {2}routesPerMinute.*\n/, '');
   // One moment for the whole test: limits count by the minute.
   const moment = Date.now();
   const clock = { ...systemClock(), nowMs: () => moment };
-  const farebox = await startTestApp({ port: rig.port, yaml, clock });
+  const farebox = await startTestApp({ port: fixture.port, yaml, clock });
   try {
     const account = privateKeyToAccount(generatePrivateKey());
     const statuses = async (count: number, ask: () => Promise<Response>): Promise<number[]> => {
@@ -755,24 +762,24 @@ test('the limits of the wallet routes are those of the specification', async () 
       for (let index = 0; index < count; index += 1) seen.push((await ask()).status);
       return seen;
     };
-    const tops = await statuses(11, () => topUp(rig.origin, {}));
+    const tops = await statuses(11, () => topUp(fixture.origin, {}));
     assert.deepEqual(tops, [...Array<number>(10).fill(402), 429]);
-    const elsewhere = await chat(rig.origin, { 'PAYMENT-SIGNATURE': encode({}) });
+    const elsewhere = await chat(fixture.origin, { 'PAYMENT-SIGNATURE': encode({}) });
     assert.equal(elsewhere.status, 429, 'a payment on a paid route counts as a top-up');
     for (const [path, most] of [
       ['balance', 30],
       ['transactions', 20],
     ] as const) {
       const answers = await statuses(most + 1, async () =>
-        fetch(`${rig.origin}/api/v1/x402/${path}/${account.address}`, {
-          headers: { 'SIGN-IN-WITH-X': await signIn(account, rig.origin) },
+        fetch(`${fixture.origin}/api/v1/x402/${path}/${account.address}`, {
+          headers: { 'SIGN-IN-WITH-X': await signIn(account, fixture.origin) },
         }),
       );
       assert.deepEqual(answers, [...Array<number>(most).fill(200), 429], path);
     }
   } finally {
     await farebox.stop();
-    await rig.stop();
+    await fixture.stop();
   }
 });
 

@@ -9,7 +9,7 @@ import { TestUpstream } from '../support/test-upstream.ts';
 import { receiptOf } from '../../src/billing/ledger/ledger.ts';
 import { call } from '../app/call.ts';
 import { type TestApp, startTestApp } from '../app/test-app.ts';
-import { WebFace } from '../web/web-face.ts';
+import { TestWeb } from '../web/test-web.ts';
 
 const SEARCH_NANO = 10_000_000n;
 const RESULTS = [
@@ -23,13 +23,13 @@ const RESULTS = [
 ];
 
 let upstream: TestUpstream;
-let web: WebFace;
+let web: TestWeb;
 let farebox: TestApp;
 let client: OpenAI;
 
 before(async () => {
   upstream = await TestUpstream.start();
-  web = await WebFace.start();
+  web = await TestWeb.start();
   farebox = await startTestApp({
     yaml: `
 service: { systemPrompt: House rules. }

@@ -13,11 +13,11 @@ import { STAKING, startAnvil } from '../chains/anvil.ts';
 import { startSolana } from '../chains/solana.ts';
 import { type Called, type CallOptions, call } from '../app/call.ts';
 import { type TestApp, startTestApp } from '../app/test-app.ts';
-import { evmPayment, PAY_TO, signIn } from '../e2e/wallet-rig.ts';
+import { evmPayment, PAY_TO, signIn } from '../e2e/wallet-fixture.ts';
 import { freePort } from '../support/free-port.ts';
 import { toneWav } from '../media/clips.ts';
 import { startNode } from '../rpc/node.ts';
-import { WebFace } from '../web/web-face.ts';
+import { TestWeb } from '../web/test-web.ts';
 import { type MediaEngine, startMediaEngine } from './media-engine.ts';
 import type { FuzzSource } from './requests.ts';
 import type { KnownValues } from './values.ts';
@@ -51,7 +51,7 @@ interface Peers {
   readonly chat: TestUpstream;
   readonly vectors: TestUpstream;
   readonly media: MediaEngine;
-  readonly web: WebFace;
+  readonly web: TestWeb;
   readonly node: Awaited<ReturnType<typeof startNode>>;
   readonly anvil: Awaited<ReturnType<typeof startAnvil>>;
   readonly solana: Awaited<ReturnType<typeof startSolana>>;
@@ -102,7 +102,7 @@ async function startPeers(): Promise<Peers> {
   chat.otherwise = { kind: 'answer', content: 'Hello there', reasoning: 'Hm' };
   const vectors = await TestUpstream.start();
   vectors.otherwise = { kind: 'embeddings' };
-  const web = await WebFace.start();
+  const web = await TestWeb.start();
   web.results = [{ title: 'Tides', url: 'https://example.com/tides', content: 'The moon pulls' }];
   const photo = await picture(PICTURE_SIZE);
   web.pages.set('/photo.png', { body: photo, type: 'image/png' });
@@ -471,7 +471,7 @@ const URL_MEMBERS = [
   'scene_image_urls',
 ];
 
-async function fetchable(web: WebFace): Promise<string[]> {
+async function fetchable(web: TestWeb): Promise<string[]> {
   const photo = (await picture(PICTURE_SIZE)).toString('base64');
   const paths = ['/photo.png', '/sound.wav', '/page.html', '/away', '/round', '/none'];
   return [`data:image/png;base64,${photo}`, ...paths.map((path) => web.url + path)];

@@ -77,8 +77,8 @@ function formOf(request: IncomingMessage, body: Buffer): Promise<FormData> {
 }
 
 /** Pictures of one colour, in the format that was asked for. */
-async function makeImages(wish: Record<string, unknown>, response: ServerResponse) {
-  const { n = 1, output_format: format = 'png', stream } = wish;
+async function makeImages(request: Record<string, unknown>, response: ServerResponse) {
+  const { n = 1, output_format: format = 'png', stream } = request;
   const background = { r: 20, g: 60, b: 200 };
   const picture = sharp({ create: { width: 64, height: 64, channels: 3, background } });
   const kind = format === 'jpeg' || format === 'webp' ? format : 'png';

@@ -42,7 +42,7 @@ export function toneWav(letters: string): Buffer {
   return Buffer.concat([wavHeader(pcm.length), pcm]);
 }
 
-export interface ClipWish {
+export interface ClipOptions {
   readonly letters?: string;
   readonly width: number;
   readonly height: number;
@@ -51,8 +51,8 @@ export interface ClipWish {
 }
 
 /** An MP4 that moves over the portrait, with the tones of `letters`. */
-export async function makeClip(folder: string, wish: ClipWish): Promise<Buffer> {
-  const { letters, ...size } = wish;
+export async function makeClip(folder: string, options: ClipOptions): Promise<Buffer> {
+  const { letters, ...size } = options;
   const media = await openMedia();
   const imagePath = join(folder, 'clip.png');
   const outputPath = join(folder, 'clip.mp4');
@@ -75,13 +75,13 @@ export async function toySpeech(folder: string): Promise<string> {
   return `speechModel: { kind: zipformer-ctc, model: ${JSON.stringify(model)}, tokens: ${JSON.stringify(tokens)} }`;
 }
 
-export interface FilmWish extends ClipWish {
+export interface FilmOptions extends ClipOptions {
   readonly container: 'mp4' | 'mov' | 'webm';
 }
 
 /** A film as other people's engines write it: MP4 and MOV hold H.264 and AAC, WebM VP9 and Opus. */
-export async function makeFilm(folder: string, wish: FilmWish): Promise<Buffer> {
-  const { container, ...clip } = wish;
+export async function makeFilm(folder: string, options: FilmOptions): Promise<Buffer> {
+  const { container, ...clip } = options;
   const source = await makeClip(folder, clip);
   if (container === 'mp4') return source;
   useEnginePackages('media', undefined);

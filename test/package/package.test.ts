@@ -16,7 +16,12 @@ import { fileURLToPath } from 'node:url';
 import { wrapFetchWithPayment } from '@x402/fetch';
 import { ownEnginesFolder } from '../../src/engines/local/engine-packages.ts';
 import { type FareboxProcess, startFarebox } from '../e2e/farebox-process.ts';
-import { type WalletRig, evmClient, solanaClient, startWalletRig } from '../e2e/wallet-rig.ts';
+import {
+  type WalletFixture,
+  evmClient,
+  solanaClient,
+  startWalletFixture,
+} from '../e2e/wallet-fixture.ts';
 import { portraitJpeg, toneWav, toySpeech } from '../media/clips.ts';
 import { type Site, openSite } from '../media/site.ts';
 import { type TestNode, startNode } from '../rpc/node.ts';
@@ -30,7 +35,7 @@ const ENGINE_WAIT_MS = 60_000;
 describe('the installed package', () => {
   const folder = mkdtempSync(join(tmpdir(), 'farebox-installed-'));
   const program = join(folder, 'lib/node_modules/farebox');
-  let rig: WalletRig;
+  let fixture: WalletFixture;
   let node: TestNode;
   let site: Site;
   let farebox: FareboxProcess;
@@ -41,7 +46,7 @@ describe('the installed package', () => {
     if (given === undefined) run(process.execPath, [join(ROOT, 'scripts/package.ts'), folder]);
     const [tarball = ''] = given === undefined ? globSync(join(folder, '*.tgz')) : [given];
     run('npm', ['install', '--global', '--offline', '--prefix', folder, tarball]);
-    rig = await startWalletRig();
+    fixture = await startWalletFixture();
     node = await startNode('0x1');
     site = await openSite();
     site.pages.set('/said.wav', toneWav('a b'));
@@ -54,20 +59,20 @@ describe('the installed package', () => {
       folder: server,
       uncheckedAnswers: true,
       yaml: `
-listen: { port: ${rig.port} }
+listen: { port: ${fixture.port} }
 data: ./data
 discovery: { enabled: false }
 media: { ${await toySpeech(folder)} }
 fetch: { allow: [127.0.0.0/8] }
 embedded: { registry: 'http://127.0.0.1:9', modelMirror: 'http://127.0.0.1:9' }
 rpc: { networks: { ethereum-mainnet: { upstreams: [{ url: '${node.url}' }] } }, publicNodes: false }
-${rig.yaml}`,
+${fixture.yaml}`,
     });
   });
   after(async () => {
     assert.equal(await farebox.stop(), 0);
     await node.close();
-    await rig.stop();
+    await fixture.stop();
     await site.close();
     rmSync(folder, { recursive: true, force: true });
   });
@@ -194,8 +199,8 @@ ${rig.yaml}`,
   });
 
   test('takes a payment on both chains', async () => {
-    const base = evmClient(await rig.evmWallet());
-    const solana = solanaClient(await rig.solanaWallet(), rig.solana.rpcUrl);
+    const base = evmClient(await fixture.evmWallet());
+    const solana = solanaClient(await fixture.solanaWallet(), fixture.solana.rpcUrl);
     for (const client of [base, solana]) {
       const pay = wrapFetchWithPayment(fetch, client);
       const paid = await pay(`${farebox.url}/x402/top-up`, { method: 'POST' });

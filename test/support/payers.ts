@@ -1,6 +1,6 @@
 /**
  * For tests: fresh wallets with tokens on the private chains, and the payment headers that the
- * official clients make of a rig's offer.
+ * official clients make of a fixture's offer.
  */
 import { generateKeyPairSigner } from '@solana/kit';
 import { x402Client } from '@x402/core/client';
@@ -11,7 +11,7 @@ import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
 import type { AnvilChain } from '../chains/anvil.ts';
 import type { SolanaChain } from '../chains/solana.ts';
 import { BASE, SOLANA } from '../../src/payments/networks.ts';
-import type { Rig } from './payments.ts';
+import type { Fixture } from './payments.ts';
 
 export interface TestPayment {
   readonly header: string;
@@ -22,26 +22,26 @@ export interface TestPayment {
 const TOKENS = 20_000_000n;
 
 /** A payment of 5 USD by a new wallet of Base. */
-export async function evmPayment(chain: AnvilChain, rig: Rig): Promise<TestPayment> {
+export async function evmPayment(chain: AnvilChain, fixture: Fixture): Promise<TestPayment> {
   const account = privateKeyToAccount(generatePrivateKey());
   await chain.mint(account.address, TOKENS);
   const client = new x402Client().register(BASE, new ExactEvmScheme(account));
-  return { header: await headerOf(client, rig), wallet: account.address.toLowerCase() };
+  return { header: await headerOf(client, fixture), wallet: account.address.toLowerCase() };
 }
 
 /** A payment of 5 USD by a new wallet of Solana. */
-export async function solanaPayment(chain: SolanaChain, rig: Rig): Promise<TestPayment> {
+export async function solanaPayment(chain: SolanaChain, fixture: Fixture): Promise<TestPayment> {
   const signer = await generateKeyPairSigner();
   await chain.setTokens(signer.address, TOKENS);
   const scheme = new ExactSvmScheme(signer, { rpcUrl: chain.rpcUrl });
   const client = new x402Client().register(SOLANA, scheme);
-  return { header: await headerOf(client, rig), wallet: signer.address };
+  return { header: await headerOf(client, fixture), wallet: signer.address };
 }
 
-async function headerOf(client: x402Client, rig: Rig): Promise<string> {
+async function headerOf(client: x402Client, fixture: Fixture): Promise<string> {
   client.setSpendControls({ maxAmountPerPayment: '$25' });
   const resource = { path: '/api/v1/x402/top-up', description: 'x' };
-  const { header } = await rig.payments.requirements.topUp(resource);
+  const { header } = await fixture.payments.requirements.topUp(resource);
   const payload = await client.createPaymentPayload(decodePaymentRequiredHeader(header));
   return Buffer.from(JSON.stringify(payload)).toString('base64');
 }

@@ -3,11 +3,11 @@
  * step that it is told. Its settings come as one JSON argument.
  */
 import { nano } from '../../src/core/money.ts';
-import { openRig } from './payments.ts';
+import { openFixture } from './payments.ts';
 import type { CrashOrder } from './payments-crash.ts';
 
 const order = JSON.parse(process.argv[2] ?? '{}') as CrashOrder; // written by the test that starts us
-const rig = await openRig({
+const fixture = await openFixture({
   settings: order.settings,
   folder: order.folder,
   onStep: (step) => {
@@ -15,11 +15,11 @@ const rig = await openRig({
   },
 });
 const { header, wanted } = order;
-if (header === undefined) await rig.payments.sweep();
-else if (wanted === undefined) await rig.payments.topUp(header);
+if (header === undefined) await fixture.payments.sweep();
+else if (wanted === undefined) await fixture.payments.topUp(header);
 else {
   const proof = { claim: undefined, idempotencyKey: undefined, path: '/x' };
-  await (await rig.payments.offer(header, proof)).take(nano(BigInt(wanted)));
+  await (await fixture.payments.offer(header, proof)).take(nano(BigInt(wanted)));
 }
 // Reached only when the step never came: the test sees the exit code.
 process.exit(3);

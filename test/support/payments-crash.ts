@@ -1,11 +1,11 @@
 /** For tests: runs a process of payments until it kills itself at a step. */
 import { spawn } from 'node:child_process';
-import type { RigOptions } from './payments.ts';
+import type { FixtureOptions } from './payments.ts';
 import { endWithUs } from './end-with-us.ts';
 
 export interface CrashOrder {
   readonly folder: string;
-  readonly settings: RigOptions['settings'];
+  readonly settings: FixtureOptions['settings'];
   /** The payment that it takes; without one it sweeps. */
   readonly header?: string;
   /** Nano-USD that a request wants of it; without, it is a top-up. */

@@ -1,5 +1,5 @@
 /**
- * For tests: payments on a SQLite file with a ledger of one table, and a small HTTP face with the
+ * For tests: payments on a SQLite file with a ledger of one table, and a small HTTP server with the
  * three kinds of routes that wallets meet (top-up, balance, a paid endpoint).
  */
 import { mkdtempSync, rmSync } from 'node:fs';
@@ -43,10 +43,10 @@ export const TEST_SETTINGS: PaymentSettings = {
   facilitator: { timeoutSeconds: 10, expose: true },
 };
 
-export interface RigOptions {
+export interface FixtureOptions {
   readonly settings: Partial<PaymentSettings>;
   readonly publicUrl?: string;
-  /** The folder of another rig, to share its SQLite database. */
+  /** The folder of another fixture, to share its SQLite database. */
   readonly folder?: string;
   /** Another database than a SQLite file in the folder. */
   readonly databaseUrl?: string;
@@ -55,7 +55,7 @@ export interface RigOptions {
   readonly leaseMs?: number;
 }
 
-export interface Rig {
+export interface Fixture {
   readonly payments: Payments;
   readonly store: Store;
   readonly folder: string;
@@ -73,7 +73,7 @@ const LEDGER = {
   up: `CREATE TABLE testledger_entry (entry_key TEXT PRIMARY KEY, wallet TEXT NOT NULL, amount BIGINT NOT NULL);`,
 };
 
-export async function openRig(options: RigOptions): Promise<Rig> {
+export async function openFixture(options: FixtureOptions): Promise<Fixture> {
   const folder = options.folder ?? mkdtempSync(join(tmpdir(), 'farebox-payments-'));
   const clock = options.clock ?? systemClock();
   const log: LogLine[] = [];
@@ -157,23 +157,23 @@ async function sum(from: Queryable, wallet: string): Promise<Nano> {
   return nano(rows[0]?.total ?? 0n);
 }
 
-export interface Face {
+export interface PaymentServer {
   readonly url: string;
   /** To be set once the payments that know this address are open. */
-  rig: Rig | undefined;
+  fixture: Fixture | undefined;
   stop(): Promise<void>;
 }
 
 const PRICE = 10_000_000n;
 
 /** The server first, so that its address can be the public origin of the payments. */
-export async function startFace(): Promise<Face> {
-  const state: { rig: Rig | undefined; calls: number } = { rig: undefined, calls: 0 };
+export async function startPaymentServer(): Promise<PaymentServer> {
+  const state: { fixture: Fixture | undefined; calls: number } = { fixture: undefined, calls: 0 };
   const server = createServer((request, response) => {
-    const rig = state.rig;
-    if (rig === undefined) return void response.writeHead(503).end();
+    const fixture = state.fixture;
+    if (fixture === undefined) return void response.writeHead(503).end();
     state.calls += 1;
-    const call = { rig, request, response, number: state.calls };
+    const call = { fixture, request, response, number: state.calls };
     route(call).catch((error: unknown) => sendFault(response, error));
   });
   await new Promise<void>((resolve) => {
@@ -182,11 +182,11 @@ export async function startFace(): Promise<Face> {
   const { port } = server.address() as AddressInfo; // listening on TCP
   return {
     url: `http://127.0.0.1:${port}`,
-    get rig() {
-      return state.rig;
+    get fixture() {
+      return state.fixture;
     },
-    set rig(rig) {
-      state.rig = rig;
+    set fixture(fixture) {
+      state.fixture = fixture;
     },
     stop: async () => {
       server.closeAllConnections();
@@ -198,7 +198,7 @@ export async function startFace(): Promise<Face> {
 }
 
 interface Call {
-  readonly rig: Rig;
+  readonly fixture: Fixture;
   readonly request: IncomingMessage;
   readonly response: ServerResponse;
   readonly number: number;
@@ -224,60 +224,60 @@ const paymentHeader = (request: IncomingMessage): string | undefined =>
 const signInHeader = (request: IncomingMessage): string | undefined =>
   headerOf(request, 'sign-in-with-x', 'x-sign-in-with-x');
 
-async function topUp({ rig, request, response }: Call): Promise<void> {
+async function topUp({ fixture, request, response }: Call): Promise<void> {
   const header = paymentHeader(request);
   const resource = { path: '/api/v1/x402/top-up', description: 'Wallet credit' };
   if (header === undefined) {
     if (request.url?.includes('x402Version=1') === true) {
-      return send(response, 402, rig.payments.requirements.versionOne(resource, 'topUp'), {});
+      return send(response, 402, fixture.payments.requirements.versionOne(resource, 'topUp'), {});
     }
-    const answer = await rig.payments.requirements.topUp(resource);
+    const answer = await fixture.payments.requirements.topUp(resource);
     return send(response, 402, answer.body, { 'PAYMENT-REQUIRED': answer.header });
   }
-  const receipt = await rig.payments.topUp(header);
+  const receipt = await fixture.payments.topUp(header);
   send(response, 200, topUpBody(receipt), { 'PAYMENT-RESPONSE': receipt.responseHeader });
 }
 
-async function balance({ rig, request, response }: Call, wallet: string): Promise<void> {
+async function balance({ fixture, request, response }: Call, wallet: string): Promise<void> {
   const header = signInHeader(request);
-  if (header === undefined) return discovery(rig, response, `/api/v1/x402/balance/${wallet}`);
-  const signed = await rig.payments.signIn(header);
+  if (header === undefined) return discovery(fixture, response, `/api/v1/x402/balance/${wallet}`);
+  const signed = await fixture.payments.signIn(header);
   if (signed.wallet !== wallet.toLowerCase() && signed.wallet !== wallet) {
     throw new Fault('X402_WALLET_MISMATCH');
   }
-  const credit = await rig.balance(signed.wallet);
-  send(response, 200, balanceBody(signed.wallet, credit, rig.payments.amounts), {});
+  const credit = await fixture.balance(signed.wallet);
+  send(response, 200, balanceBody(signed.wallet, credit, fixture.payments.amounts), {});
 }
 
-async function chat({ rig, request, response, number }: Call): Promise<void> {
+async function chat({ fixture, request, response, number }: Call): Promise<void> {
   const path = '/api/v1/chat/completions';
   const payment = paymentHeader(request);
   const proof = signInHeader(request);
   const headers: Record<string, string> = {};
   let wallet: string;
   if (payment !== undefined) {
-    const receipt = await rig.payments.topUp(payment);
+    const receipt = await fixture.payments.topUp(payment);
     headers['PAYMENT-RESPONSE'] = receipt.responseHeader;
     wallet = receipt.wallet;
   } else if (proof !== undefined) {
-    wallet = (await rig.payments.signIn(proof)).wallet;
-  } else return discovery(rig, response, path);
-  const credit = await rig.balance(wallet);
-  if (credit < rig.payments.amounts.minimumBalance) {
-    const needed = rig.payments.amounts.minimumBalance;
-    const answer = await rig.payments.requirements.insufficientCredit(
+    wallet = (await fixture.payments.signIn(proof)).wallet;
+  } else return discovery(fixture, response, path);
+  const credit = await fixture.balance(wallet);
+  if (credit < fixture.payments.amounts.minimumBalance) {
+    const needed = fixture.payments.amounts.minimumBalance;
+    const answer = await fixture.payments.requirements.insufficientCredit(
       { path, description: 'Chat' },
       { balance: credit, needed },
     );
     return send(response, 402, answer.body, { 'PAYMENT-REQUIRED': answer.header });
   }
-  await rig.post(wallet, `charge-${number}`, -PRICE);
+  await fixture.post(wallet, `charge-${number}`, -PRICE);
   headers['X-Balance-Remaining'] = formatUsd(credit - PRICE, 6);
   send(response, 200, { choices: [{ message: { role: 'assistant', content: 'Hi' } }] }, headers);
 }
 
-async function discovery(rig: Rig, response: ServerResponse, path: string): Promise<void> {
-  const answer = await rig.payments.requirements.discovery({
+async function discovery(fixture: Fixture, response: ServerResponse, path: string): Promise<void> {
+  const answer = await fixture.payments.requirements.discovery({
     path,
     description: 'A paid endpoint',
   });

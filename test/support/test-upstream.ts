@@ -161,14 +161,14 @@ function sendModels(response: ServerResponse): void {
   );
 }
 
-interface TextsWish {
+interface TextsRequest {
   readonly prompt?: unknown;
   readonly n?: number;
   readonly stream?: boolean;
 }
 
 /** Every prompt is continued the same, whatever the script says. */
-function sendTexts(response: ServerResponse, { prompt, n = 1, stream }: TextsWish): void {
+function sendTexts(response: ServerResponse, { prompt, n = 1, stream }: TextsRequest): void {
   const isList = Array.isArray(prompt) && typeof prompt[0] !== 'number';
   const count = n * (isList ? prompt.length : 1);
   const choices = Array.from({ length: count }, (_, index) => {

@@ -4,6 +4,7 @@ import { type RouteDescription, jsonContent } from '../../http/describe.ts';
 import { Cost } from '../../http/openapi/cost.ts';
 import { ErrorEvent } from '../../http/openapi/error-event.ts';
 import { MODEL_REFUSALS } from '../../http/openapi/refusals.ts';
+import { TranscriptionFields } from './schema.ts';
 
 const Usage = z.object({
   type: z.literal('duration').describe('What is counted.'),
@@ -68,6 +69,10 @@ const DONE = {
   cost: { usd: 0.0002, diem: 0 },
 };
 
+const { properties = {} } = z.toJSONSchema(TranscriptionFields, { io: 'input' });
+// A list of a form has brackets in its name.
+const { timestamp_granularities: TIMES = {}, ...FIELDS } = properties;
+
 export const AUDIO_TRANSCRIPTION: RouteDescription = {
   tag: 'Audio',
   summary: 'Transcribe a file',
@@ -85,31 +90,13 @@ export const AUDIO_TRANSCRIPTION: RouteDescription = {
             contentMediaType: 'application/octet-stream',
             description: 'The file of the sound or video.',
           },
-          model: { type: 'string', description: 'Default: the default of type `asr`.' },
-          language: { type: 'string', description: 'Of the speech, as a code: `en`.' },
-          prompt: { type: 'string', description: 'For engines that take one.' },
-          response_format: {
-            type: 'string',
-            enum: ['json', 'text', 'srt', 'vtt', 'verbose_json'],
-            default: 'json',
-            description: 'The form of the answer.',
-          },
+          ...FIELDS,
           stream: {
             type: 'boolean',
             description:
               'Sends the text as events while it is written, with `json` and `text`: `transcript.text.delta`, and at the end `transcript.text.done`.',
           },
-          temperature: {
-            type: 'number',
-            minimum: 0,
-            maximum: 1,
-            description: 'For engines that take one.',
-          },
-          'timestamp_granularities[]': {
-            type: 'array',
-            items: { type: 'string', enum: ['segment', 'word'] },
-            description: 'With `verbose_json`; segments unless named.',
-          },
+          'timestamp_granularities[]': TIMES,
         },
       },
     },

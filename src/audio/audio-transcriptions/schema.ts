@@ -29,7 +29,9 @@ export const TranscriptionFields = z
       .describe('0 to 1: higher guesses more freely.'),
     timestamp_granularities: z
       .array(z.enum(['segment', 'word']))
-      .describe('With `verbose_json`: whether segments, words or both have their times.'),
+      .describe(
+        'With `verbose_json`: whether segments, words or both have their times; segments unless named.',
+      ),
     stream: z
       .enum(['true', 'false'])
       .optional()

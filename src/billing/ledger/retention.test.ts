@@ -17,8 +17,8 @@ onEachStore('retention', (fixture) => {
     usd: string,
   ): Promise<void> {
     const costNano: Nano = usdToNano(usd);
-    const wish = { requestId: id, accountId: 'a', minNano: costNano, maxNano: costNano };
-    const answer = await ledger.hold({ ...wish, floorNano: usdToNano('0') });
+    const bounds = { requestId: id, accountId: 'a', minNano: costNano, maxNano: costNano };
+    const answer = await ledger.hold({ ...bounds, floorNano: usdToNano('0') });
     assert.ok(answer.ok);
     await ledger.settle(bill(clock, id, costNano));
   }

@@ -11,8 +11,8 @@ import type { AnvilChain } from '../../../test/chains/anvil.ts';
 import { systemClock } from '../../core/clock.ts';
 import { Fault } from '../../core/faults.ts';
 import { usdToNano } from '../../core/money.ts';
-import { openRig } from '../../../test/support/payments.ts';
-import type { Rig } from '../../../test/support/payments.ts';
+import { openFixture } from '../../../test/support/payments.ts';
+import type { Fixture } from '../../../test/support/payments.ts';
 
 const payTo: Hex = '0x00000000000000000000000000000000000fa12b';
 const GWEI = 1_000_000_000n;
@@ -32,7 +32,7 @@ const TYPES = {
 describe('a stuck transaction', () => {
   let chain: AnvilChain;
   let node: AlteredNode;
-  const opened: Rig[] = [];
+  const opened: Fixture[] = [];
   let laterMs = 0;
   const clock = { ...systemClock(), nowMs: () => Date.now() + laterMs };
   const gasKey = generatePrivateKey();
@@ -45,14 +45,14 @@ describe('a stuck transaction', () => {
   afterEach(async () => {
     node.alter = async (_call, ask) => await ask();
     await chain.client.setAutomine(true);
-    for (const rig of opened.splice(0).toReversed()) await rig.close();
+    for (const fixture of opened.splice(0).toReversed()) await fixture.close();
   });
   after(async () => {
     await node.stop();
     await chain.stop();
   });
 
-  async function open(maxFeeGwei = CAP_GWEI, folder?: string): Promise<Rig> {
+  async function open(maxFeeGwei = CAP_GWEI, folder?: string): Promise<Fixture> {
     const base = {
       network: 'eip155:8453',
       payTo,
@@ -62,13 +62,13 @@ describe('a stuck transaction', () => {
       maxFeeGwei,
       warnBelowEth: 0,
     } as const;
-    const rig = await openRig({
+    const fixture = await openFixture({
       settings: { base },
       clock,
       ...(folder === undefined ? {} : { folder }),
     });
-    opened.push(rig);
-    return rig;
+    opened.push(fixture);
+    return fixture;
   }
 
   async function payment(): Promise<{ header: string; wallet: string }> {
@@ -104,13 +104,13 @@ describe('a stuck transaction', () => {
   }
 
   /** Sends a payment and lets the price rise above what it offers; anvil then forgets it, as full pools do. */
-  async function stuck(rig: Rig): Promise<{ header: string; wallet: string; sent: Hex }> {
+  async function stuck(fixture: Fixture): Promise<{ header: string; wallet: string; sent: Hex }> {
     await mineAt(1n);
     const paid = await payment();
     await chain.client.setAutomine(false);
-    await assert.rejects(rig.payments.topUp(paid.header), isPending);
+    await assert.rejects(fixture.payments.topUp(paid.header), isPending);
     await mineAt(20n);
-    const [row] = await rig.store.query<{ tx_id: Hex }>(
+    const [row] = await fixture.store.query<{ tx_id: Hex }>(
       'SELECT tx_id FROM payments_topup WHERE wallet = $1',
       [paid.wallet],
     );
@@ -133,18 +133,18 @@ describe('a stuck transaction', () => {
     return found?.blockNumber;
   }
 
-  async function waiting(rig: Rig): Promise<readonly { raw_tx: Hex; number: bigint }[]> {
-    return await rig.store.query(
+  async function waiting(fixture: Fixture): Promise<readonly { raw_tx: Hex; number: bigint }[]> {
+    return await fixture.store.query(
       'SELECT raw_tx, number FROM payments_gas_transaction ORDER BY number DESC LIMIT 1',
     );
   }
 
   test('gets a higher fee under the same number, and its payment is credited once', async () => {
-    const rig = await open();
-    const { header, wallet, sent } = await stuck(rig);
-    const before = parseTransaction((await waiting(rig))[0]!.raw_tx);
-    await rig.payments.replaceStuck();
-    const after = parseTransaction((await waiting(rig))[0]!.raw_tx);
+    const fixture = await open();
+    const { header, wallet, sent } = await stuck(fixture);
+    const before = parseTransaction((await waiting(fixture))[0]!.raw_tx);
+    await fixture.payments.replaceStuck();
+    const after = parseTransaction((await waiting(fixture))[0]!.raw_tx);
     assert.deepEqual(
       { nonce: after.nonce, to: after.to, data: after.data, gas: after.gas },
       { nonce: before.nonce, to: before.to, data: before.data, gas: before.gas },
@@ -152,46 +152,46 @@ describe('a stuck transaction', () => {
     assert.ok(after.maxFeePerGas! > before.maxFeePerGas!);
     assert.ok(after.maxFeePerGas! <= BigInt(CAP_GWEI) * GWEI);
     await mineAt(20n);
-    const receipt = await rig.payments.topUp(header);
+    const receipt = await fixture.payments.topUp(header);
     assert.notEqual(receipt.transaction, sent, 'the replacement was mined');
-    await rig.payments.topUp(header);
-    assert.equal(await rig.balance(wallet), usdToNano(5));
-    assert.equal(await rig.postings(), 1);
+    await fixture.payments.topUp(header);
+    assert.equal(await fixture.balance(wallet), usdToNano(5));
+    assert.equal(await fixture.postings(), 1);
   });
 
   test('whose replacement was lost on the way is credited by its first hash', async () => {
-    const rig = await open();
-    const { header, wallet, sent } = await stuck(rig);
-    const [first] = await waiting(rig);
+    const fixture = await open();
+    const { header, wallet, sent } = await stuck(fixture);
+    const [first] = await waiting(fixture);
     const tries: Hex[] = [];
     node.alter = async ({ method, params }, ask) => {
       if (method !== 'eth_sendRawTransaction') return await ask();
       const raw = params[0] as Hex;
       tries.push(raw);
       // It was on disk before it left.
-      assert.equal((await waiting(rig))[0]?.raw_tx, raw);
+      assert.equal((await waiting(fixture))[0]?.raw_tx, raw);
       throw new Error('lost');
     };
-    await rig.payments.replaceStuck();
+    await fixture.payments.replaceStuck();
     assert.ok(tries.length > 0);
     node.alter = async (_call, ask) => await ask();
     await mineAt(0n);
     await chain.client.sendRawTransaction({ serializedTransaction: first!.raw_tx });
     await mineAt(0n);
-    const receipt = await rig.payments.topUp(header);
+    const receipt = await fixture.payments.topUp(header);
     assert.equal(receipt.transaction, sent);
-    assert.equal(await rig.balance(wallet), usdToNano(5));
+    assert.equal(await fixture.balance(wallet), usdToNano(5));
     laterMs += 31_000;
-    await rig.payments.replaceStuck();
-    assert.equal(await rig.postings(), 1);
+    await fixture.payments.replaceStuck();
+    assert.equal(await fixture.postings(), 1);
   });
 
   test('is raised by one of two processes', async () => {
-    const rig = await open();
-    const other = await open(CAP_GWEI, rig.folder);
-    await stuck(rig);
-    await Promise.all([rig.payments.replaceStuck(), other.payments.replaceStuck()]);
-    const raised = [...rig.log, ...other.log].filter(({ message }) =>
+    const fixture = await open();
+    const other = await open(CAP_GWEI, fixture.folder);
+    await stuck(fixture);
+    await Promise.all([fixture.payments.replaceStuck(), other.payments.replaceStuck()]);
+    const raised = [...fixture.log, ...other.log].filter(({ message }) =>
       /fee was raised/.test(message),
     );
     assert.equal(raised.length, 1);
@@ -199,31 +199,31 @@ describe('a stuck transaction', () => {
   });
 
   test('holds nobody up: the one behind it is mined with it', async () => {
-    const rig = await open();
+    const fixture = await open();
     const second = await payment();
-    const first = await stuck(rig);
-    await assert.rejects(rig.payments.topUp(second.header), isPending);
-    await rig.payments.replaceStuck();
+    const first = await stuck(fixture);
+    await assert.rejects(fixture.payments.topUp(second.header), isPending);
+    await fixture.payments.replaceStuck();
     await mineAt(20n);
-    await rig.payments.topUp(first.header);
-    await rig.payments.topUp(second.header);
-    assert.equal(await rig.postings(), 2);
+    await fixture.payments.topUp(first.header);
+    await fixture.payments.topUp(second.header);
+    assert.equal(await fixture.postings(), 2);
   });
 
   test('at the highest fee stays as it is, and the log says what to change', async () => {
-    const rig = await open(10);
-    const { header } = await stuck(rig);
-    const [before] = await waiting(rig);
+    const fixture = await open(10);
+    const { header } = await stuck(fixture);
+    const [before] = await waiting(fixture);
     for (let round = 0; round < 20; round += 1) {
       await mineAt(9n);
       laterMs += 31_000;
-      await rig.payments.replaceStuck();
+      await fixture.payments.replaceStuck();
     }
-    const [after] = await waiting(rig);
+    const [after] = await waiting(fixture);
     assert.ok(parseTransaction(after!.raw_tx).maxFeePerGas! <= 10n * GWEI);
     assert.equal(after!.number, before!.number);
     await mineAt(0n);
-    await rig.payments.topUp(header);
-    assert.equal(await rig.postings(), 1);
+    await fixture.payments.topUp(header);
+    assert.equal(await fixture.postings(), 1);
   });
 });

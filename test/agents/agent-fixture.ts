@@ -11,7 +11,7 @@ import { join, resolve } from 'node:path';
 import { promisify } from 'node:util';
 import { type TestApp, startTestApp } from '../app/test-app.ts';
 import { behave, type Behaviour, TestUpstream } from '../support/test-upstream.ts';
-import { WebFace } from '../web/web-face.ts';
+import { TestWeb } from '../web/test-web.ts';
 
 /** One run of an agent; a client that repeats a refusal for minutes is a failure. */
 const RUN_LIMIT_MS = 120_000;
@@ -44,14 +44,14 @@ export interface Ran extends Ended {
   readonly charged: number;
 }
 
-export class AgentRig {
+export class AgentFixture {
   readonly farebox: TestApp;
-  readonly web: WebFace;
+  readonly web: TestWeb;
   readonly folder: string;
   readonly #upstream: TestUpstream;
   #answers = new Map<string, number>();
 
-  private constructor(farebox: TestApp, upstream: TestUpstream, web: WebFace) {
+  private constructor(farebox: TestApp, upstream: TestUpstream, web: TestWeb) {
     this.farebox = farebox;
     this.web = web;
     this.folder = mkdtempSync(join(tmpdir(), 'farebox-agent-'));
@@ -65,9 +65,9 @@ export class AgentRig {
     });
   }
 
-  static async start(): Promise<AgentRig> {
+  static async start(): Promise<AgentFixture> {
     const upstream = await TestUpstream.start();
-    const web = await WebFace.start();
+    const web = await TestWeb.start();
     const farebox = await startTestApp({
       yaml: `
 engines: { rack: { url: "${upstream.url}" } }
@@ -82,7 +82,7 @@ models:
 search: { provider: searxng, url: "${web.url}" }
 `,
     });
-    return new AgentRig(farebox, upstream, web);
+    return new AgentFixture(farebox, upstream, web);
   }
 
   async stop(): Promise<void> {

@@ -21,14 +21,14 @@ export const PATIENCE_MS = 30_000;
 /** At once, on a machine whose cores are shared. */
 export const AT_ONCE_MS = 2_000;
 
-export class ProcessRig {
+export class ProcessFixture {
   readonly running = new Set<FareboxProcess>();
   readonly upstream: TestUpstream;
 
-  static async open(): Promise<ProcessRig> {
+  static async open(): Promise<ProcessFixture> {
     const upstream = await TestUpstream.start();
     upstream.otherwise = { kind: 'json', usage: true };
-    return new ProcessRig(upstream);
+    return new ProcessFixture(upstream);
   }
 
   private constructor(upstream: TestUpstream) {

@@ -1,5 +1,5 @@
 /**
- * Room in memory for the bodies of running requests, of which each may be large: beyond it a body is
+ * Memory for the bodies of running requests, of which each may be large: beyond it a body is
  * refused, where the process would end with everybody's requests. One caller gets half of it, so that
  * its bodies do not shut out those of others.
  *
@@ -15,7 +15,7 @@ const SHARE_OF_MEMORY = 1 / 8;
 const LEAST_BYTES = 256 * MEGABYTE;
 const RETRY_SECONDS = 2;
 
-export class BodyRoom {
+export class BodyMemory {
   readonly #maxBytes: number;
   /** Of all callers. */
   heldBytes = 0;

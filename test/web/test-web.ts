@@ -20,7 +20,7 @@ export interface Page {
   readonly headers?: Readonly<Record<string, string>>;
 }
 
-export class WebFace {
+export class TestWeb {
   /** Queries of the search server. */
   readonly queries: string[] = [];
   /** Paths of pages that were asked for. */
@@ -35,11 +35,11 @@ export class WebFace {
     this.#server = createServer((request, response) => this.#answer(request, response));
   }
 
-  static async start(): Promise<WebFace> {
-    const face = new WebFace();
-    face.#server.listen(0, '127.0.0.1');
-    await once(face.#server, 'listening');
-    return face;
+  static async start(): Promise<TestWeb> {
+    const web = new TestWeb();
+    web.#server.listen(0, '127.0.0.1');
+    await once(web.#server, 'listening');
+    return web;
   }
 
   get url(): string {

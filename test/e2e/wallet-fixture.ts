@@ -28,7 +28,7 @@ export const SOLANA = 'solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp';
 export const PAY_TO: Hex = '0x00000000000000000000000000000000000fa12b';
 export const CHAT = JSON.stringify({ model: 'm', messages: [{ role: 'user', content: 'Hi' }] });
 
-export interface WalletRig {
+export interface WalletFixture {
   readonly anvil: AnvilChain;
   readonly solana: SolanaChain;
   readonly upstream: TestUpstream;
@@ -46,7 +46,10 @@ export interface WalletRig {
   stop(): Promise<void>;
 }
 
-export async function startWalletRig(paymentSettings = '', baseSettings = ''): Promise<WalletRig> {
+export async function startWalletFixture(
+  paymentSettings = '',
+  baseSettings = '',
+): Promise<WalletFixture> {
   const anvil = await startAnvil();
   const solana = await startSolana();
   const upstream = await TestUpstream.start();
@@ -245,13 +248,13 @@ export async function creditOf(app: TestApp, wallet: string): Promise<bigint> {
 }
 
 /** Fails unless every token unit that arrived is credited, and nothing else is. */
-export async function assertLedgerIsChain(app: TestApp, rig: WalletRig): Promise<void> {
+export async function assertLedgerIsChain(app: TestApp, fixture: WalletFixture): Promise<void> {
   const rows = await app.app.stores.store.query<{ house: string; total: bigint }>(
     `SELECT debit_account AS house, CAST(SUM(amount_nano) AS BIGINT) AS total FROM ledger_transfer
      WHERE kind = 'TOP_UP' GROUP BY debit_account`,
   );
   const credited = new Map(rows.map(({ house, total }) => [house, total / 1_000n]));
-  assert.equal(credited.get('house:top-up:base') ?? 0n, await rig.anvil.balance(PAY_TO));
-  const onSolana = await rig.solana.tokens(rig.receiver.address);
+  assert.equal(credited.get('house:top-up:base') ?? 0n, await fixture.anvil.balance(PAY_TO));
+  const onSolana = await fixture.solana.tokens(fixture.receiver.address);
   assert.equal(credited.get('house:top-up:solana') ?? 0n, onSolana);
 }

@@ -30,10 +30,10 @@ describe('room for bodies', () => {
       headers: { authorization: `Bearer ${secret}`, 'content-type': 'application/json' },
     });
     sending.on('error', () => undefined); // it is cut below
-    const { bodyRoom } = bench.farebox.app.server;
-    const heldBytes = bodyRoom.heldBytes + LARGE_BYTES;
+    const { bodyMemory } = bench.farebox.app.server;
+    const heldBytes = bodyMemory.heldBytes + LARGE_BYTES;
     sending.write(large().slice(0, -1));
-    while (bodyRoom.heldBytes < heldBytes) await new Promise(setImmediate);
+    while (bodyMemory.heldBytes < heldBytes) await new Promise(setImmediate);
     return sending;
   }
 

@@ -8,7 +8,7 @@ import axe from 'axe-core';
 import type { Browser, BrowserContext, Page } from 'playwright-core';
 import { type TestApp } from '../app/test-app.ts';
 import { launchChromium } from '../support/chromium.ts';
-import { type WalletRig, startWalletRig } from './wallet-rig.ts';
+import { type WalletFixture, startWalletFixture } from './wallet-fixture.ts';
 
 /** Chromium reports every refusal as an error; those that a test provokes are named by status. */
 const REFUSED = /^Failed to load resource: the server responded with a status of (\d{3})/;
@@ -18,8 +18,8 @@ const AXE_RULES = {
   runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa', 'best-practice'],
 };
 
-export interface ConsoleRig {
-  readonly wallets: WalletRig;
+export interface ConsoleFixture {
+  readonly wallets: WalletFixture;
   readonly farebox: TestApp;
   readonly origin: string;
   readonly browser: Browser;
@@ -38,8 +38,8 @@ interface VisitorOptions {
 }
 
 /** `yaml`: sections beside those of the rails. */
-export async function startConsoleRig(yaml: string): Promise<ConsoleRig> {
-  const [wallets, browser] = await Promise.all([startWalletRig(), launchChromium()]);
+export async function startConsoleFixture(yaml: string): Promise<ConsoleFixture> {
+  const [wallets, browser] = await Promise.all([startWalletFixture(), launchChromium()]);
   const farebox = await wallets.startApp({ yaml });
   const { origin } = wallets;
   // The first page waits for the bundle, on a busy machine for longer than a browser does.

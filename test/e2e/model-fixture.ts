@@ -86,7 +86,7 @@ limits:
   guard: { failures: 100000 }
 `;
 
-export interface ModelRig {
+export interface ModelFixture {
   readonly engine: ScriptedEngine;
   /** Where it is: what a caller names there by URL is fetched. */
   readonly engineUrl: string;
@@ -95,7 +95,7 @@ export interface ModelRig {
 }
 
 /** `models` is YAML; the engine is called `studio`. */
-export async function startModelRig(models: string): Promise<ModelRig> {
+export async function startModelFixture(models: string): Promise<ModelFixture> {
   const engine = new ScriptedEngine();
   const url = await engine.start();
   const yaml = `engines: { studio: { url: "${url}" } }\n${SETTINGS}\nmodels:\n${models}`;
