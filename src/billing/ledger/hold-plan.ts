@@ -99,10 +99,13 @@ const NONE: OpenAmounts = { usdNano: 0n, diemNano: 0n };
  */
 const SHARE_PARTS = 4n;
 
-/** Daily credit that is not spent, whether or not it is held. */
+/**
+ * Daily credit that is not spent, whether or not it is held. A day that another process has begun by a
+ * clock that is ahead is the day of the account for all.
+ */
 export function dailyLeft(account: AccountState, nowMs: number): bigint {
   const { dailyAllocationNano, dailySpentNano } = account;
-  if (account.dailyDay !== dayOf(nowMs)) return dailyAllocationNano;
+  if (account.dailyDay < dayOf(nowMs)) return dailyAllocationNano;
   // An allocation that was lowered during the day can be less than was spent.
   return dailyAllocationNano > dailySpentNano ? dailyAllocationNano - dailySpentNano : 0n;
 }

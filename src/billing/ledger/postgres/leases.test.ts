@@ -631,6 +631,17 @@ describe('leases of several processes', () => {
     for (const { skew } of [first, second]) skew.ms = 0;
   });
 
+  test('daily credit of a day is spent once, whatever the clocks of processes say', async () => {
+    const [behind, ahead] = [await begin(), await begin()];
+    const accountId = await fund(behind, nano(PRICE));
+    await buy(behind, accountId);
+    await behind.ledger.setDailyAllocation(accountId, nano(10n * PRICE));
+    ahead.skew.ms = DAY_MS;
+    assert.deepEqual(await buyAll([ahead], accountId, 8), { sold: 8 });
+    assert.deepEqual(await buyAll([behind, ahead], accountId, 30), { sold: 2, balance: 28 });
+    await assertClean(behind);
+  });
+
   test('daily credit that is lowered or raised holds from then on for what was leased', async () => {
     const [first, second] = [await begin(), await begin()];
     const fundAndLease = async (allocation: bigint): Promise<string> => {
