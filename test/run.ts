@@ -9,7 +9,7 @@
  * Each file's report is printed when it is there; the files that took most and the sums come last.
  * Ends with 1 when a test failed, a process broke off, or a file did not run.
  */
-import { spawn } from 'node:child_process';
+import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import {
   chmodSync,
@@ -68,6 +68,11 @@ const SLOWEST = [
   'src/engines/cutout/cutout.test.ts',
 ];
 const SHOWN_FILES = 15;
+/** Longer than the limit that a file has in its process, from when it was taken. */
+const STUCK_MS = 210_000;
+const WATCH_MS = 2_000;
+/** To say what was running. */
+const LAST_WORDS_MS = 10_000;
 /** A file system in memory, and what a run may need of it. */
 const MEMORY_FOLDER = '/dev/shm';
 const MEMORY_BYTES = 6 * 2 ** 30;
@@ -96,6 +101,7 @@ await fetchEngines();
 const isWhole = files.length > FEW_FILES;
 const [postgres] = await Promise.all([
   isWhole ? sharedPostgres() : undefined,
+  isWhole ? fetchBrowser() : undefined,
   compileOnce(),
   isWhole ? buildOnce() : undefined,
 ]);
@@ -152,6 +158,13 @@ async function fetchEngines(): Promise<void> {
   if (code !== 0) broken.push('The packages of the embedded engines are not here');
 }
 
+/** Before several files want it at once; where it is not to be had they say so. */
+async function fetchBrowser(): Promise<void> {
+  // Its packages may have come with this run.
+  const { findChromium } = await import('./support/chromium.ts');
+  await findChromium().catch(() => undefined);
+}
+
 /**
  * Compiles the server into the cache that all processes of the tests share: one that is killed
  * writes nothing there.
@@ -202,7 +215,32 @@ async function runFiles(): Promise<void> {
   while ((await runProcess()) && readdirSync(taken).length < files.length);
 }
 
-/** Whether it has run a file. */
+/** The numbers of its files. */
+function takenBy({ pid }: ChildProcess): string[] {
+  const all = readdirSync(taken);
+  return all.filter((number) => readFileSync(join(taken, number), 'utf8') === String(pid));
+}
+
+/** Ends a process whose file does not end by its own limit: in a hook, or in a loop without an end. */
+function watch(child: ChildProcess): () => void {
+  let endsMs = Infinity;
+  const look = (): void => {
+    const own = takenBy(child).map((number) => {
+      return { number, takenMs: statSync(join(taken, number)).mtimeMs };
+    });
+    const last = own.toSorted((a, b) => a.takenMs - b.takenMs).at(-1);
+    if (last === undefined || Date.now() < last.takenMs + STUCK_MS) return;
+    if (Date.now() > endsMs + LAST_WORDS_MS) child.kill('SIGKILL');
+    if (endsMs < Infinity) return;
+    endsMs = Date.now();
+    broken.push(`${files[Number(last.number)]} did not end within ${STUCK_MS / 1_000} s`);
+    child.kill('SIGTERM');
+  };
+  const timer = setInterval(look, WATCH_MS);
+  return () => clearInterval(timer);
+}
+
+/** Whether it has taken a file. */
 async function runProcess(): Promise<boolean> {
   started += 1;
   const written = join(folder, `times-${started}`);
@@ -220,12 +258,15 @@ async function runProcess(): Promise<boolean> {
       { stdio: ['ignore', 'inherit', 'inherit'] },
     ),
   );
+  const stopWatching = watch(child);
   const [code] = (await once(child, 'exit')) as [number | null];
+  stopWatching();
   if (code !== 0) broken.push(`A process of tests ended with ${code}`);
-  if (!existsSync(written)) return false;
+  const isUsed = takenBy(child).length > 0;
+  if (!existsSync(written)) return isUsed;
   const lines = readFileSync(written, 'utf8').split('\n').filter(Boolean);
   times.push(...lines.map((line) => JSON.parse(line) as FileTimes)); // written by our reporter
-  return lines.length > 0;
+  return isUsed;
 }
 
 function reporter(module: string, destination: string): string[] {

@@ -88,6 +88,7 @@ export class WorkerPool {
     this.#queuedBytes += queuedBytes;
     const work = async (): Promise<RunOutcome> => {
       leaveQueue();
+      signal?.throwIfAborted();
       if (this.#isClosed) return { ok: false, reason: 'crash' };
       return await this.#idleProcess().run(job, payload, options);
     };

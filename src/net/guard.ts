@@ -405,6 +405,7 @@ function absolute(location: string, base: URL): string {
 }
 
 async function untilAborted<T>(work: Promise<T>, signal: AbortSignal): Promise<T> {
+  signal.throwIfAborted();
   let stop: (() => void) | undefined;
   const aborted = new Promise<never>((_resolve, reject) => {
     stop = () => reject(signal.reason as Error); // an AbortSignal of ours always carries an Error

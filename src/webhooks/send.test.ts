@@ -65,6 +65,7 @@ onEachStore('sending webhooks', (fixture) => {
       async post(url: string) {
         if (url === live.url) return 204;
         deaf += 1;
+        aborter.signal.throwIfAborted();
         return await new Promise<number>((_answered, failed) => {
           aborter.signal.addEventListener('abort', () => failed(new Error('The server ends')));
         });

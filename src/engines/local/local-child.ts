@@ -4,13 +4,15 @@
  * model that the child works with.
  *
  * - The child gets its settings and a secret by message, never by argv or environment, and inherits
- *   no environment: nothing that the parent knows leaks into code that reads foreign data.
+ *   no environment but where compiled modules are: nothing that the parent knows leaks into code
+ *   that reads foreign data.
  * - A crash costs one child. It is started again with the same secret and, when it is free, on the
  *   same port, so that an address stays good; after repeated crashes only after a pause. A child
  *   that says itself why it cannot start is left alone until somebody asks for it.
  */
 import { type ChildProcess, fork } from 'node:child_process';
 import { type Clock, SECOND_MS } from '../../core/clock.ts';
+import { compileCache } from '../../core/compile-cache.ts';
 import { Fault } from '../../core/faults.ts';
 import type { Ids } from '../../core/ids.ts';
 import type { Log } from '../../core/log.ts';
@@ -48,7 +50,7 @@ export interface LocalChildOptions extends LocalChildParts {
   readonly startTimeoutMs?: number;
   /** Starts it again even when it says itself why it cannot start. */
   readonly retriesStart?: boolean;
-  /** The child's whole environment. */
+  /** The child's environment, beside where compiled modules are. */
   readonly environment?: Readonly<Record<string, string>>;
   /** Gets every message of the child that is not part of the start. */
   readonly onMessage?: (message: unknown) => void;
@@ -181,7 +183,7 @@ export class LocalChild {
   #start(): Running {
     const { name, entry, settings, environment = {}, dataFolder, log, clock } = this.#options;
     const child = fork(entry, [], {
-      env: environment,
+      env: { ...compileCache(), ...environment },
       execArgv: [`--max-old-space-size=${this.#options.heapMb ?? DEFAULT_HEAP_MB}`],
       stdio: ['ignore', 'pipe', 'pipe', 'ipc'],
       serialization: 'json',

@@ -1,7 +1,8 @@
 /**
  * Entry file of the library's media process: takes one task and the folder of the library's package
  * as its arguments, works, prints lines of JSON (`progress`, then `result` or `error`) and ends. It
- * holds foreign data and native decoders, and nothing else: no environment, no network, no secrets.
+ * holds foreign data and native decoders, and nothing else: no network, no secrets, and of an
+ * environment only where compiled modules are.
  */
 import { closeSync, openSync, writeSync } from 'node:fs';
 import type * as api from 'node-av/api';

@@ -1,11 +1,11 @@
 /** Media work by the `node-av` library, in a sandboxed Node process for each task. */
 import { fileURLToPath } from 'node:url';
 import { z } from 'zod';
+import { compileCache } from '../../core/compile-cache.ts';
 import { siblingUrl } from '../../core/sibling.ts';
 import { findPackages, missingPackages, packageSet } from '../local/engine-packages.ts';
 import { MediaFacts } from './media-facts.ts';
 import { type MediaTool, ToolFailure, toolFailure } from './media-task.ts';
-import { runSandboxed } from './sandbox.ts';
 
 /** The worker's own heap is small; decoders work outside it. */
 const HEAP_MB = 256;
@@ -37,9 +37,10 @@ export function nodeAvTool(node: string, dataFolder?: string): MediaTool {
       const folder = findPackages(packages, dataFolder);
       if (folder === undefined) throw new ToolFailure('missing', missingPackages('media'));
       let last: WorkerLine | undefined;
-      const outcome = await runSandboxed({
+      const outcome = await context.run({
         command: node,
         args: [`--max-old-space-size=${HEAP_MB}`, entry, JSON.stringify(task), folder],
+        env: compileCache(),
         ...context,
         onLine: (text) => {
           const line = parseLine(text);

@@ -1,7 +1,7 @@
 /**
- * Runs one program on foreign data, bounded in time, processor time, memory and output, without an
- * environment. It always ends: by itself, by a bound, by the caller's abort, or with this process;
- * and its process group is gone when the promise settles.
+ * Runs one program on foreign data, bounded in time, processor time, memory and output, with no
+ * environment but what its caller names. It always ends: by itself, by a bound, by the caller's abort,
+ * or with this process; and its process group is gone when the promise settles.
  *
  * The bounds of the operating system (`ulimit`) are set where there is a shell; the watch on time
  * and on resident memory works everywhere this file system shows `/proc`, and time everywhere.
@@ -24,6 +24,8 @@ export interface SandboxLimits {
 export interface SandboxRun {
   readonly command: string;
   readonly args: readonly string[];
+  /** Default: none. */
+  readonly env?: Readonly<Record<string, string>> | undefined;
   readonly limits: SandboxLimits;
   readonly signal: AbortSignal;
   readonly clock: Clock;
@@ -98,13 +100,16 @@ async function residentBytes(pid: number): Promise<number | undefined> {
   }
 }
 
+/** Runs it to its end, and rejects with the abort reason of `signal`. */
+export type RunSandboxed = (run: SandboxRun) => Promise<SandboxOutcome>;
+
 /** Runs it to its end. Rejects only with the abort reason of `signal`. */
 export async function runSandboxed(run: SandboxRun): Promise<SandboxOutcome> {
   const { limits, signal, clock } = run;
   signal.throwIfAborted();
   const { command, args } = limited(run);
   const child = spawn(command, args, {
-    env: {},
+    env: { ...run.env },
     stdio: ['pipe', 'pipe', 'pipe'],
     // A group of its own, so that whatever it starts ends with it.
     detached: process.platform !== 'win32',
