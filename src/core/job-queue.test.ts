@@ -20,6 +20,24 @@ describe('JobQueue', () => {
     assert.equal(await queue.run(async () => 'later', calm), 'later');
   });
 
+  test('what was let in goes on in turns with others, also past a full line', async () => {
+    const queue = new JobQueue(limits);
+    const order: string[] = [];
+    const turn = (name: string, isLetIn: boolean) =>
+      queue.run(async () => void order.push(name), calm, name, isLetIn);
+    const long = async (): Promise<void> => {
+      for (let piece = 0; piece < 3; piece += 1) await turn('long', piece > 0);
+    };
+    const gate = Promise.withResolvers<void>();
+    const first = queue.run(() => gate.promise, calm, 'first');
+    const waits = long();
+    await assert.rejects(turn('short', false), { code: 'MODEL_AT_CAPACITY' });
+    const goesOn = turn('short', true);
+    gate.resolve();
+    await Promise.all([first, waits, goesOn]);
+    assert.deepEqual(order, ['long', 'short', 'long', 'long']);
+  });
+
   test('whoever leaves the line gives its place back', async () => {
     const queue = new JobQueue(limits);
     const gate = Promise.withResolvers<void>();

@@ -41,13 +41,21 @@ export class JobQueue {
     return this.#waiters.size + mustWait <= waiting && own + mustWait <= waitingOfCaller;
   }
 
-  /** Runs `work` when it may. Faults: MODEL_AT_CAPACITY; an abort leaves the line at once. */
-  async run<T>(work: () => Promise<T>, signal?: AbortSignal, caller = ''): Promise<T> {
+  /**
+   * Runs `work` when it may. Faults: MODEL_AT_CAPACITY, unless it goes on with what was let in
+   * before; an abort leaves the line at once.
+   */
+  async run<T>(
+    work: () => Promise<T>,
+    signal?: AbortSignal,
+    caller = '',
+    isLetIn = false,
+  ): Promise<T> {
     signal?.throwIfAborted();
     const line = caller === '' ? this.#lineOfNobody() : caller;
     // Whoever ends a job counts the one that it starts.
     if (this.#running.length < this.#limits.running) this.#running.push(line);
-    else if (this.hasRoom(caller)) await this.#wait(signal, line);
+    else if (isLetIn || this.hasRoom(caller)) await this.#wait(signal, line);
     else {
       const { retryAfterSeconds } = this.#limits;
       throw new Fault('MODEL_AT_CAPACITY', { retryAfterSeconds });

@@ -19,7 +19,7 @@ import {
   librarySpec,
 } from './llama/llama-models.ts';
 import { type EngineSet, findPackages, packageSet } from './local/engine-packages.ts';
-import { FetchPace, hasModel, hostOf, modelFetcher } from './local/model-files.ts';
+import { FetchPace, fetchingOutage, hasModel, hostOf, modelFetcher } from './local/model-files.ts';
 import type { LocalChild } from './local/local-child.ts';
 import { requirePackages } from './local/package-fetch.ts';
 import {
@@ -292,13 +292,13 @@ export class LocalEngines implements LocalEngineSource {
     const { clock } = this.#parts;
     const pace = new FetchPace(model.file.sizeBytes, clock);
     let toldMs = 0;
-    this.#await(model, pace.outage(0));
+    this.#await(model, fetchingOutage(pace, clock.nowMs()));
     return (receivedBytes) => {
+      pace.saw(receivedBytes);
       const nowMs = clock.monotonicMs();
-      const outage = pace.outage(receivedBytes);
       if (nowMs - toldMs < TELL_MS) return;
       toldMs = nowMs;
-      this.#await(model, outage);
+      this.#await(model, fetchingOutage(pace, clock.nowMs()));
     };
   }
 

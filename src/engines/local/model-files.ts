@@ -97,11 +97,12 @@ export function hostOf(url: string): string {
   return URL.parse(url)?.host ?? 'its source';
 }
 
-/** When a fetch will be done, by how fast it came so far. */
+/** How far a fetch is, and when it will be done by how fast it came so far. */
 export class FetchPace {
   readonly #totalBytes: number;
   readonly #clock: Clock;
   readonly #startedMs: number;
+  #bytes = 0;
   /** What was on disk before says nothing about the speed of the network. */
   #firstBytes: number | undefined;
 
@@ -111,16 +112,23 @@ export class FetchPace {
     this.#startedMs = clock.monotonicMs();
   }
 
-  /** What callers are told of a model that is on its way. */
-  outage(receivedBytes: number): ModelOutage {
-    this.#firstBytes ??= receivedBytes;
-    const fresh = receivedBytes - this.#firstBytes;
+  /** So many bytes are there now. */
+  saw(bytes: number): void {
+    this.#firstBytes ??= bytes;
+    this.#bytes = bytes;
+  }
+
+  /** From 0 to 1. */
+  get fraction(): number {
+    return Math.min(this.#bytes / this.#totalBytes, 1);
+  }
+
+  /** `undefined` before enough is known. */
+  get remainingMs(): number | undefined {
+    const fresh = this.#bytes - (this.#firstBytes ?? this.#bytes);
     const elapsedMs = this.#clock.monotonicMs() - this.#startedMs;
-    const left = this.#totalBytes - receivedBytes;
-    const leftMs = fresh > 0 ? (left * elapsedMs) / fresh : UNKNOWN_MS;
-    const percent = Math.floor((receivedBytes * 100) / this.#totalBytes);
-    const backAtMs = Math.round(this.#clock.nowMs() + Math.min(leftMs, LONGEST_WAIT_MS));
-    return { reason: `is being fetched: ${percent} %`, backAtMs };
+    if (fresh <= 0 || elapsedMs <= 0) return undefined;
+    return Math.round(((this.#totalBytes - this.#bytes) * elapsedMs) / fresh);
   }
 }
 
@@ -128,6 +136,15 @@ export class FetchPace {
 const UNKNOWN_MS = MINUTE_MS;
 /** A fetch that crawls is asked for again by then. */
 const LONGEST_WAIT_MS = 60 * MINUTE_MS;
+
+/** What callers are told of a model that is on its way. */
+export function fetchingOutage(
+  { fraction, remainingMs = UNKNOWN_MS }: Pick<ModelProgress, 'fraction' | 'remainingMs'>,
+  nowMs: number,
+): ModelOutage {
+  const reason = `is being fetched: ${Math.floor(fraction * 100)} %`;
+  return { reason, backAtMs: Math.round(nowMs + Math.min(remainingMs, LONGEST_WAIT_MS)) };
+}
 
 export interface ModelProgress {
   readonly state: 'idle' | 'fetching' | 'ready' | 'failed';
@@ -146,9 +163,7 @@ export function outageOfFetch(
 ): ModelOutage | undefined {
   if (progress === undefined || progress.state === 'ready') return undefined;
   if (progress.state === 'failed') return { reason: 'could not be fetched, which is tried again' };
-  const { fraction, remainingMs = MINUTE_MS } = progress;
-  const reason = `is being fetched: ${Math.floor(fraction * 100)} %`;
-  return { reason, backAtMs: Math.round(nowMs + remainingMs) };
+  return fetchingOutage(progress, nowMs);
 }
 
 /** A model of one or more files. */
@@ -174,15 +189,13 @@ export class ModelFetch {
   readonly #totalBytes: number;
   #state: ModelProgress['state'] = 'idle';
   #error: string | undefined;
-  #receivedBytes = 0;
-  #startedMs = 0;
-  /** What was on disk before says nothing about the speed of the network. */
-  #bytesAtStart: number | undefined;
+  #pace: FetchPace;
   #retryAtMs = 0;
 
   constructor(options: ModelFetchOptions) {
     this.#options = options;
     this.#totalBytes = options.files.reduce((sum, file) => sum + file.sizeBytes, 0);
+    this.#pace = new FetchPace(this.#totalBytes, options.clock);
   }
 
   /** Starts the fetch unless it runs, is done, or failed a short while ago. */
@@ -191,21 +204,19 @@ export class ModelFetch {
     const isDue = this.#state === 'idle' || (this.#state === 'failed' && nowMs >= this.#retryAtMs);
     if (!isDue || this.#aborter.signal.aborted) return;
     this.#state = 'fetching';
-    this.#startedMs = nowMs;
-    this.#bytesAtStart = undefined;
+    this.#pace = new FetchPace(this.#totalBytes, this.#options.clock);
     this.#run().catch((error: unknown) => this.#fail(error));
   }
 
   progress(): ModelProgress {
-    const received = this.#receivedBytes;
-    const fraction = this.#state === 'ready' ? 1 : Math.min(received / this.#totalBytes, 1);
-    const elapsedMs = this.#options.clock.monotonicMs() - this.#startedMs;
-    const fresh = received - (this.#bytesAtStart ?? received);
-    const remainingMs =
-      this.#state === 'fetching' && fresh > 0 && elapsedMs > 0
-        ? Math.round(((this.#totalBytes - received) * elapsedMs) / fresh)
-        : undefined;
-    return { state: this.#state, fraction, remainingMs, error: this.#error };
+    const state = this.#state;
+    const { fraction, remainingMs } = this.#pace;
+    return {
+      state,
+      fraction: state === 'ready' ? 1 : fraction,
+      remainingMs: state === 'fetching' ? remainingMs : undefined,
+      error: this.#error,
+    };
   }
 
   close(): void {
@@ -218,13 +229,10 @@ export class ModelFetch {
     const paths: string[] = [];
     let wholeBytes = 0;
     for (const file of files) {
-      const onProgress = (bytes: number): void => {
-        this.#receivedBytes = wholeBytes + bytes;
-        this.#bytesAtStart ??= this.#receivedBytes;
-      };
+      const before = wholeBytes;
+      const onProgress = (bytes: number): void => this.#pace.saw(before + bytes);
       paths.push(await fetchModel(file, onProgress, this.#aborter.signal));
       wholeBytes += file.sizeBytes;
-      this.#receivedBytes = wholeBytes;
     }
     this.#state = 'ready';
     this.#error = undefined;

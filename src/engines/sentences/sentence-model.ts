@@ -27,6 +27,9 @@ interface Window {
   readonly text: string;
 }
 
+/** Runs one piece of the work of a request, when it is the turn of its caller. */
+export type Turn = <T>(work: () => Promise<T>) => Promise<T>;
+
 interface Encoder {
   readonly initModel: typeof initModel;
 }
@@ -54,19 +57,20 @@ export class SentenceModel {
     return new SentenceModel(await encoder.initModel(weights.modelSource));
   }
 
-  /** One vector for each input, in order. Rejects with the reason of an abort. */
-  async embed(inputs: readonly string[], signal: AbortSignal): Promise<SentenceVectors> {
+  /** One vector for each input, in order. */
+  async embed(inputs: readonly string[], turn: Turn): Promise<SentenceVectors> {
     const sums = inputs.map(() => new Float32Array(SENTENCE_DIMENSIONS));
     const windows = inputs.flatMap((text, input) =>
       windowsOf(text).map((part): Window => ({ input, text: part })),
     );
     let tokens = 0;
     for (let at = 0; at < windows.length; at += WINDOWS_AT_ONCE) {
-      // The encoder leaves the event loop no turn: who comes or leaves meanwhile is heard here.
-      await nextTurn();
-      signal.throwIfAborted();
       const some = windows.slice(at, at + WINDOWS_AT_ONCE);
-      const vectors = await this.#model.embed(some.map(({ text }) => text));
+      const vectors = await turn(async () => {
+        // The encoder leaves the event loop no turn: who comes or leaves meanwhile is heard here.
+        await nextTurn();
+        return await this.#model.embed(some.map(({ text }) => text));
+      });
       for (const [index, { input, text }] of some.entries()) {
         tokens += this.#model.tokenizer.encode(text).length;
         addTo(sums[input], vectors[index], text.length);

@@ -12,7 +12,7 @@ import { JobQueue } from '../../core/job-queue.ts';
 import { useEnginePackages } from '../local/engine-loader.ts';
 import { answerJson, serveLocal } from '../local/local-server.ts';
 import { readBody } from '../local/upload.ts';
-import { SentenceModel } from './sentence-model.ts';
+import { SentenceModel, type Turn } from './sentence-model.ts';
 import { MAX_RERANKED, RERANK_MODEL, SENTENCE_MODEL } from './sentences.ts';
 
 /** OpenAI's bound for one request. */
@@ -57,18 +57,23 @@ serveLocal(async (_settings, _report, dataFolder) => {
       const isRerank = path === '/v1/rerank';
       if (!isRerank && path !== '/v1/embeddings') throw new Fault('NOT_FOUND');
       if (method !== 'POST') throw new Fault('METHOD_NOT_ALLOWED');
-      const embed = (texts: readonly string[]) =>
-        queue.run(() => model.embed(texts, signal), signal, caller);
+      // In turns of some texts each: a request of thousands holds nobody else up.
+      let isLetIn = false;
+      const turn: Turn = (work) => {
+        const goesOn = isLetIn;
+        isLetIn = true;
+        return queue.run(work, signal, caller, goesOn);
+      };
       if (isRerank) {
         const { query, documents, top_n: most } = await bodyOf(raw, RerankBody);
         const texts = documents.map((text) => text.slice(0, MAX_DOCUMENT_CHARACTERS));
-        const { vectors, tokens } = await embed([query, ...texts]);
+        const { vectors, tokens } = await model.embed([query, ...texts], turn);
         const results = ranked(vectors).slice(0, most);
         return answerJson(response, 200, { results, usage: usageOf(tokens) });
       }
       const { input, encoding_format: format } = await bodyOf(raw, EmbedBody);
       const inputs = typeof input === 'string' ? [input] : input;
-      const { vectors, tokens } = await embed(inputs);
+      const { vectors, tokens } = await model.embed(inputs, turn);
       const data = vectors.map((vector, index) => ({
         object: 'embedding',
         index,

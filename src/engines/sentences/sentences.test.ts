@@ -143,6 +143,12 @@ describe('the sentence encoder', () => {
     await Promise.all([first, ...many, of('few')]);
     // In the order of their coming it would be the last.
     assert.ok(order.indexOf('few') <= 7, order.join(' '));
+    // Nor does anybody wait for the end of a long request.
+    order.length = 0;
+    const long = of('many', 400);
+    await of('few');
+    assert.deepEqual(order, ['few']);
+    await long;
   });
 
   test('hears a long text to its end, and none that is no text', async () => {
