@@ -74,6 +74,37 @@ async function recall({ servers, database, ends }: Fixture): Promise<string> {
   return `${statuses(seen)}, the slowest ${Math.round(slowest)} ms; ${await proven(database, seen)}`;
 }
 
+/** Who has leased the money is stopped, for less than its death, while it is called back. */
+async function recallStopped(fixture: Fixture): Promise<string> {
+  const { rig, database } = fixture;
+  const settings = { database, creditUsd: '0.01' };
+  const [first, second] = [await rig.start(settings), await rig.start(settings)];
+  const secret = first.secret ?? '';
+  const before = await burst([first], secret, 10, 2);
+  first.child.kill('SIGSTOP');
+  const one = callers(fixture, secret, second);
+  await clock.sleep(STOPPED_MS);
+  const whileStopped = [...one.seen];
+  first.child.kill('SIGCONT');
+  const all = (): Seen[] => [...before, ...one.seen];
+  await soon('all is sold', PATIENCE_MS, async () => {
+    return count(all(), ({ status }) => status === 402) > 0 ? true : undefined;
+  });
+  await one.stop();
+  assert.equal(
+    count(whileStopped, ({ status }) => status === 402),
+    0,
+  );
+  assert.equal(
+    count(all(), ({ status }) => status === 200),
+    1_000,
+  );
+  for (const farebox of [first, second]) assert.equal(await rig.end(farebox), 0);
+  return `${statuses(whileStopped)} while stopped, ${statuses(all())} in all; ${await proven(database, all())}`;
+}
+
+const STOPPED_MS = 8_000;
+
 async function kill(fixture: Fixture, rounds: number): Promise<string> {
   const { servers, database } = fixture;
   const settings = { database, isNervous: true, isUnchecked: true };
@@ -368,6 +399,7 @@ export const SCENARIOS: Readonly<
   'exact-2': (fixture) => exact(fixture, 2),
   'exact-8': (fixture) => exact(fixture, 8),
   recall,
+  'recall-stopped': recallStopped,
   kill,
   'caps-2': (fixture, rounds) => caps(fixture, rounds, 2),
   'caps-4': (fixture, rounds) => caps(fixture, rounds, 4),

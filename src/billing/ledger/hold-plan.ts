@@ -99,10 +99,13 @@ const NONE: OpenAmounts = { usdNano: 0n, diemNano: 0n };
  */
 const SHARE_PARTS = 4n;
 
-/** Daily credit that is not spent, whether or not it is held. */
+/**
+ * Daily credit that is not spent, whether or not it is held. A day that another process has begun by a
+ * clock that is ahead is the day of the account for all.
+ */
 export function dailyLeft(account: AccountState, nowMs: number): bigint {
   const { dailyAllocationNano, dailySpentNano } = account;
-  if (account.dailyDay !== dayOf(nowMs)) return dailyAllocationNano;
+  if (account.dailyDay < dayOf(nowMs)) return dailyAllocationNano;
   // An allocation that was lowered during the day can be less than was spent.
   return dailyAllocationNano > dailySpentNano ? dailyAllocationNano - dailySpentNano : 0n;
 }
@@ -272,7 +275,7 @@ const NO_CAP: Remaining = { unspent: UNLIMITED, free: UNLIMITED };
 
 function capsOf(allowance: AllowanceState, beside: OpenAmounts, nowMs: number): Caps {
   const { usdLimitNano, diemLimitNano } = allowance;
-  if (allowance.periodStartMs !== periodStartMs(allowance.period, nowMs)) {
+  if (allowance.periodStartMs < periodStartMs(allowance.period, nowMs)) {
     return { usd: remainingOf(usdLimitNano, 0n, 0n), diem: remainingOf(diemLimitNano, 0n, 0n) };
   }
   const usdHeld = allowance.usdHeldNano + beside.usdNano;
@@ -296,14 +299,14 @@ function allowanceRefusal(
 ): HoldRefusal & { readonly reason: 'allowance-usd' | 'allowance-diem' } {
   // The tighter of the two caps is the one that the caller has to raise.
   const usdTrips = caps.usd.unspent <= caps.diem.unspent;
-  const current = allowance.periodStartMs === periodStartMs(allowance.period, nowMs);
+  const current = allowance.periodStartMs >= periodStartMs(allowance.period, nowMs);
   const spent = usdTrips ? allowance.usdSpentNano : allowance.diemSpentNano;
   return {
     ok: false,
     reason: usdTrips ? 'allowance-usd' : 'allowance-diem',
     limitNano: nano((usdTrips ? allowance.usdLimitNano : allowance.diemLimitNano) ?? 0n),
     spentNano: nano(current ? spent : 0n),
-    resetsAtMs: periodEndMs(allowance.period, nowMs),
+    resetsAtMs: periodEndMs(allowance.period, Math.max(nowMs, allowance.periodStartMs)),
     ...(allowance.budgetId === undefined ? {} : { budgetId: allowance.budgetId }),
   };
 }

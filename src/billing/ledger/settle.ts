@@ -197,7 +197,7 @@ function settleOne(taking: Taking, { request, held }: Settle, before: Taken | un
     diemNano: nano(dailyNano > 0n ? dailyNano : 0n),
   };
   if (before === undefined) {
-    const creditDay = held?.dailyDay ?? dayOf(nowMs);
+    const creditDay = held?.dailyDay ?? account?.dailyDay ?? dayOf(nowMs);
     const balanceAfterNano = after.usdNano;
     const reservedNano = held === undefined ? null : held.usdNano + held.dailyNano;
     taking.charges.push({ usage, usdNano, diemNano, creditDay, balanceAfterNano, reservedNano });

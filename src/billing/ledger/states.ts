@@ -54,14 +54,15 @@ const UPDATE_ALLOWANCE = `UPDATE ledger_allowance SET period_start_ms = $1, usd_
 export function accountOf(row: AccountRow, nowMs: number): AccountState {
   const today = dayOf(nowMs);
   const isCurrent = Number(row.daily_day) >= today;
+  const dailyDay = isCurrent ? Number(row.daily_day) : today;
   const onlyDay = row.daily_allocation_day;
-  const isAllocated = onlyDay === null || Number(onlyDay) === today;
+  const isAllocated = onlyDay === null || Number(onlyDay) === dailyDay;
   return {
     balanceNano: row.balance_nano,
     heldNano: row.held_nano,
     // Of every day, unless the allocation names one.
     dailyAllocationNano: isAllocated ? row.daily_allocation_nano : 0n,
-    dailyDay: isCurrent ? Number(row.daily_day) : today,
+    dailyDay,
     dailySpentNano: isCurrent ? row.daily_spent_nano : 0n,
     dailyHeldNano: isCurrent ? row.daily_held_nano : 0n,
     debtNano: row.debt_nano,

@@ -3,6 +3,7 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, describe, test } from 'node:test';
+import { lossy } from '../../../../test/databases/lossy-store.ts';
 import { storeFixture } from '../../../../test/databases/stores.ts';
 import { systemIds } from '../../../core/ids.ts';
 import { silentLog } from '../../../core/log.ts';
@@ -15,37 +16,6 @@ import { Heartbeats } from './epochs.ts';
 import { LEDGER_MIGRATIONS } from '../ledger.ts';
 
 const DEAD_AFTER_MS = 6_000;
-
-/**
- * A store whose next answers are lost on the way: of a statement with such a text, or of a
- * transaction, after it was committed.
- */
-function lossy(store: Store): { readonly store: Store; lose: (text: string) => void } {
-  let lost: string | undefined;
-  const losing = new Proxy(store, {
-    get: (target, name) => {
-      const value: unknown = Reflect.get(target, name, target);
-      if (typeof value !== 'function') return value;
-      const method = value.bind(target) as (...parameters: unknown[]) => Promise<unknown>;
-      if (name === 'transaction') {
-        return async (...parameters: unknown[]) => {
-          const answer = await method(...parameters);
-          if (lost !== 'transaction') return answer;
-          lost = undefined;
-          throw new StoreUnavailable('The reply was lost');
-        };
-      }
-      if (name !== 'query') return method;
-      return async (sql: string, ...rest: unknown[]) => {
-        const answer = await method(sql, ...rest);
-        if (lost === undefined || !sql.includes(lost)) return answer;
-        lost = undefined;
-        throw new StoreUnavailable('The reply was lost');
-      };
-    },
-  });
-  return { store: losing, lose: (text) => void (lost = text) };
-}
 
 const CENT = usdToNano('0.01');
 

@@ -631,6 +631,40 @@ describe('leases of several processes', () => {
     for (const { skew } of [first, second]) skew.ms = 0;
   });
 
+  test('a cap of a day is spent once, whatever the clocks of processes say', async () => {
+    const [behind, ahead] = [await begin(), await begin()];
+    const accountId = await fund(behind, usdToNano('1'));
+    await setCap(behind, accountId, 'clock-key', 10n);
+    await setCap(behind, accountId, 'clock', 15n);
+    ahead.skew.ms = DAY_MS;
+    const [key, budget] = [{ allowanceId: 'clock-key' }, { budgetIds: ['clock'] }];
+    for (const caps of [key, budget]) {
+      assert.deepEqual(await buyAll([ahead], accountId, 8, [caps]), { sold: 8 });
+    }
+    assert.deepEqual(await buyAll([behind, ahead], accountId, 20, [key]), {
+      sold: 2,
+      'allowance-usd': 18,
+    });
+    assert.deepEqual(await buyAll([behind, ahead], accountId, 20, [budget]), {
+      sold: 7,
+      clock: 13,
+    });
+    await assertClean(behind);
+    for (const { ledger } of [behind, ahead]) await ledger.stop();
+  });
+
+  test('daily credit of a day is spent once, whatever the clocks of processes say', async () => {
+    const [behind, ahead] = [await begin(), await begin()];
+    const accountId = await fund(behind, nano(PRICE));
+    await buy(behind, accountId);
+    await behind.ledger.setDailyAllocation(accountId, nano(10n * PRICE));
+    ahead.skew.ms = DAY_MS;
+    assert.deepEqual(await buyAll([ahead], accountId, 8), { sold: 8 });
+    assert.deepEqual(await buyAll([behind, ahead], accountId, 30), { sold: 2, balance: 28 });
+    await assertClean(behind);
+    for (const { ledger } of [behind, ahead]) await ledger.stop();
+  });
+
   test('daily credit that is lowered or raised holds from then on for what was leased', async () => {
     const [first, second] = [await begin(), await begin()];
     const fundAndLease = async (allocation: bigint): Promise<string> => {

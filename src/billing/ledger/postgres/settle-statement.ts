@@ -82,11 +82,11 @@ const INSERT_DAY = `INSERT INTO ledger_usage_day (account_id, day, key_id, model
     prompt_tokens, completion_tokens, usd_nano, diem_nano)`;
 const ADD_TO_DAY = `ON CONFLICT (account_id, day, key_id, model_id) DO UPDATE SET
     ${added('ledger_usage_day')}`;
-/** Of an account on the day $`day`. */
+/** Of an account on the day $`day`, or on a later one that has begun for it. */
 const dailyLeft = (
   day: string,
-): string => `CASE WHEN coalesce(a.daily_allocation_day, ${day}) = ${day}
-      THEN a.daily_allocation_nano ELSE 0 END - CASE WHEN a.daily_day = ${day} THEN a.daily_spent_nano ELSE 0 END`;
+): string => `CASE WHEN coalesce(a.daily_allocation_day = greatest(a.daily_day, ${day}), true)
+      THEN a.daily_allocation_nano ELSE 0 END - CASE WHEN a.daily_day >= ${day} THEN a.daily_spent_nano ELSE 0 END`;
 
 const lockCaps = (ids: string): string => `, cap AS MATERIALIZED (
   SELECT w.id, w.period_start_ms FROM ledger_allowance w
