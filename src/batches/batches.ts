@@ -13,7 +13,7 @@ import type { BatchState } from './batch.ts';
 import type { BatchHost } from './batch-run.ts';
 import { BatchTable } from './batch-table.ts';
 import { FileTable } from './file-table.ts';
-import { fileRoutes } from './files.ts';
+import { type FilesParts, fileRoutes } from './files.ts';
 import { Worker, sweep } from './worker.ts';
 
 export type { Batch } from './batch.ts';
@@ -25,6 +25,8 @@ export interface BatchesParts {
   readonly store: Store;
   readonly settings: BatchesSection;
   readonly host: BatchHost;
+  /** Throws 402 for a caller who may store nothing before there is credit. */
+  readonly requireCredit: FilesParts['requireCredit'];
   /** Paths below the base path whose requests can be in a batch. */
   readonly endpoints: () => readonly string[];
   readonly clock: Clock;
@@ -38,10 +40,10 @@ export async function openBatches(store: Store): Promise<Partial<Record<BatchSta
 }
 
 export function batchesFeature(parts: BatchesParts): Feature {
-  const { store, settings, clock, ids, endpoints } = parts;
+  const { store, settings, requireCredit, clock, ids, endpoints } = parts;
   const tables = { files: new FileTable(store), batches: new BatchTable(store, ids.uuid()) };
   const worker = new Worker({ ...parts, ...tables });
-  const routes = { ...tables, settings, clock, ids, endpoints };
+  const routes = { ...tables, settings, requireCredit, clock, ids, endpoints };
   return {
     routes: [
       ...fileRoutes(routes),

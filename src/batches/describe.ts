@@ -69,7 +69,7 @@ export const UPLOAD_FILE: RouteDescription = {
   tag: 'Batches',
   summary: 'Upload a file',
   about:
-    'One request a line, as JSON: `{"custom_id": "…", "method": "POST", "url": "/v1/chat/completions", "body": {…}}`. It is looked at when a batch is made of it.',
+    'One request a line, as JSON: `{"custom_id": "…", "method": "POST", "url": "/v1/chat/completions", "body": {…}}`. It is looked at when a batch is made of it. A wallet needs the credit of a priced request to store one.',
   request: [
     {
       type: 'multipart/form-data',
@@ -99,7 +99,12 @@ export const UPLOAD_FILE: RouteDescription = {
     },
   ],
   answers: [jsonAnswer('The file is stored.', FileObject, FILE)],
-  refusals: ['PAYLOAD_TOO_LARGE', 'RATE_LIMIT_EXCEEDED', 'SERVICE_UNAVAILABLE'],
+  refusals: [
+    'INSUFFICIENT_BALANCE',
+    'PAYLOAD_TOO_LARGE',
+    'RATE_LIMIT_EXCEEDED',
+    'SERVICE_UNAVAILABLE',
+  ],
 };
 
 export const LIST_FILES: RouteDescription = {

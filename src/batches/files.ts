@@ -13,6 +13,7 @@ import { type StreamedFile, streamFile } from '../http/multipart.ts';
 import { checked, readQuery } from '../http/read-request.ts';
 import type { RequestContext } from '../http/request-context.ts';
 import { STREAMED_FORM_BODY, type Route, get } from '../http/route.ts';
+import type { Caller } from '../identity/identity.ts';
 import { seconds } from './batch.ts';
 import type { BatchTable } from './batch-table.ts';
 import * as DESCRIPTIONS from './describe.ts';
@@ -23,6 +24,8 @@ export interface FilesParts {
   readonly files: FileTable;
   readonly batches: BatchTable;
   readonly settings: BatchesSection;
+  /** Throws 402 for a caller who may store nothing before there is credit. */
+  readonly requireCredit: (caller: Caller) => Promise<void>;
   readonly clock: Clock;
   readonly ids: Ids;
 }
@@ -63,6 +66,7 @@ export function fileRoutes(parts: FilesParts): Route[] {
 
 async function upload(parts: FilesParts, context: RequestContext): Promise<void> {
   const { files, settings, clock, ids } = parts;
+  await parts.requireCredit(context.caller);
   const maxBytes = settings.maxFileMb * MB;
   const id = `file-${ids.hex(12)}`;
   const createdMs = clock.nowMs();

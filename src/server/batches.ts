@@ -49,7 +49,7 @@ export function batches(
   shared: FeatureParts,
   { server, wallets, metrics }: BatchesWiring,
 ): Feature {
-  const { config, stores, clock, ids, log } = shared;
+  const { config, stores, sales, clock, ids, log } = shared;
   const isServed = (path: string): boolean =>
     server.routes.some((route) => route.path === path && route.sells !== undefined);
   return batchesFeature({
@@ -62,6 +62,10 @@ export function batches(
       ran: (result) => metrics.batchRequestRan(result),
     },
     endpoints: () => Object.keys(ENDPOINTS).filter(isServed),
+    // Anybody can make wallets, and fill the room that all share.
+    requireCredit: async (caller) => {
+      if (walletOfAccount(caller.accountId) !== undefined) await sales.requireCredit(caller);
+    },
     clock,
     ids,
     log,

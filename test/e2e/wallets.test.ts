@@ -493,6 +493,18 @@ describe('wallets', () => {
     assert.ok(codes.has('RATE_LIMIT_EXCEEDED'), [...codes].join(' '));
   });
 
+  test('a wallet without credit stores no files', async () => {
+    const upload = async (wallet: Awaited<ReturnType<typeof paidWallet>>) => {
+      const body = new FormData();
+      body.set('purpose', 'batch');
+      body.set('file', new Blob(['{}']), 'a.jsonl');
+      const headers = { 'SIGN-IN-WITH-X': await signIn(wallet, rig.origin) };
+      return await fetch(`${rig.origin}/api/v1/files`, { method: 'POST', headers, body });
+    };
+    assert.equal((await upload(await rig.evmWallet())).status, 402);
+    assert.equal((await upload(await paidWallet())).status, 200);
+  });
+
   test('the discovery of a paid route is valid for stock clients and under 4 KB', async () => {
     const answer = await chat(fixture.origin, {});
     assert.equal(answer.status, 402);
