@@ -31,14 +31,7 @@ import {
 import { ModelLookup, type ResolvedModel } from './model-lookup.ts';
 import { assignTraits } from './traits.ts';
 
-export type {
-  BatchType,
-  CatalogModel,
-  DiscoveredModel,
-  ModelOutage,
-  Origin,
-  Replica,
-} from './model.ts';
+export type { BatchType, CatalogModel, DiscoveredModel, ModelOutage } from './model.ts';
 export { isWithinPrivacy } from './model.ts';
 export {
   LIST_TYPES,
@@ -59,7 +52,6 @@ export {
   requireBatchPrice,
   requirePrice,
   surcharge,
-  type Usage,
   type UsageBound,
 } from './pricing.ts';
 

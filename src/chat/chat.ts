@@ -7,4 +7,4 @@ export { LearnedDialects } from './learned-dialects.ts';
 export { ChunkLayouts } from './wire/chunk-template.ts';
 export { PaidResults } from './paid-results.ts';
 export { RESPONSES_MIGRATIONS, responsesRoutes, StoredTurns } from './responses/responses.ts';
-export { chatCompletionsRoute, type ReadLargeChat } from './run-chat.ts';
+export { chatCompletionsRoute } from './run-chat.ts';

@@ -33,7 +33,8 @@ import {
 import type { AnswerBlocks } from './agents/answer-blocks.ts';
 import { queryOf } from './auto-search.ts';
 import { outputBytes } from './wire/chat-choice.ts';
-import { ChatStream, streamErrorEvents } from './wire/chat-stream.ts';
+import { ChatStream } from './wire/chat-stream.ts';
+import { streamErrorEvents } from './wire/stream-events.ts';
 import type { AnswerEnd } from './wire/chat-response.ts';
 import type { HeldRound } from './wire/held-calls.ts';
 
@@ -269,7 +270,7 @@ class StreamedAnswer implements EngineSink {
 
   async #complete(outcome: EngineOutcome): Promise<void> {
     const run = this.#run;
-    const { parts, context, additions, sale } = run;
+    const { additions, sale } = run;
     const bill = billOf(run);
     // What is kept is a stream that has begun.
     if (this.#copy !== undefined) this.#begin();
@@ -288,7 +289,6 @@ class StreamedAnswer implements EngineSink {
     );
     this.#begin().end(sold.last);
     noteBill(run, bill, outcome.replica?.engine);
-    parts.log.debug({ requestId: context.requestId }, 'Stream complete');
   }
 
   async #settle(outcome: Attempted, status: 'aborted' | 'failed'): Promise<Settlement> {

@@ -30,7 +30,7 @@ export type { BatchesSection } from './batches-section.ts';
 export { describeConfig } from './describe-config.ts';
 export type { DownloadSettings } from './download-settings.ts';
 export { formatProblem } from './explain.ts';
-export { type LimitsSection, type Plan, type PlanLimits } from './limits-section.ts';
+export { type LimitsSection, type PlanLimits } from './limits-section.ts';
 export { type Tier, TIERS } from './limits-section.ts';
 export { maxDownloadBytes } from './media-section.ts';
 export { SPEECH_FORMATS, SPEECH_SPEEDS, type SpeechFormat } from './media-model-sections.ts';
@@ -50,7 +50,6 @@ export {
   VIDEO_ASPECT_RATIOS,
   VIDEO_DURATIONS,
   VIDEO_RESOLUTIONS,
-  type VideoAspectRatio,
   VideoModelSettings,
   VideoPricing,
   VideoRate,

@@ -43,7 +43,6 @@ export const VIDEO_ASPECT_RATIOS = [
   'adaptive',
   'auto',
 ] as const;
-export type VideoAspectRatio = (typeof VIDEO_ASPECT_RATIOS)[number];
 
 /** `1s` to `30s`, and the words for "as long as the source" and "one piece". */
 export const VIDEO_DURATIONS: readonly string[] = [

@@ -85,6 +85,12 @@ export function flushedIf(condition: string): string {
     CASE WHEN ${condition} THEN current_setting('synchronous_commit') ELSE 'off' END, true)`;
 }
 
+/**
+ * When the statement came, by the clock of PostgreSQL, the one that all processes share: milliseconds
+ * since 1970. It is the same for every row, so that an index of times serves it.
+ */
+export const SHARED_NOW_MS = '(extract(epoch FROM statement_timestamp()) * 1000)::bigint';
+
 export function isShared(store: Store): store is SharedStore {
   return store.dialect === 'postgres';
 }

@@ -10,7 +10,6 @@ import type { Store } from './contract.ts';
 import { SqliteStore } from './sqlite/sqlite-store.ts';
 
 export type {
-  Column,
   Dialect,
   FileStore,
   FileTransaction,
@@ -23,9 +22,8 @@ export type {
   SharedStore,
   Statement,
   Store,
-  WriteOptions,
 } from './contract.ts';
-export { flushedIf, isShared } from './contract.ts';
+export { SHARED_NOW_MS, flushedIf, isShared } from './contract.ts';
 export {
   StoreUnavailable,
   isDatabaseError,

@@ -30,7 +30,9 @@ const LOST_CODES = new Set([
   '25006', // read-only transaction: a demoted primary
 ]);
 const LOST_TEXT =
-  /Connection terminated|timeout exceeded when trying to connect|Query read timeout|Client has encountered a connection error/;
+  /Connection terminated|Query read timeout|Client has encountered a connection error/;
+/** Of `pg-pool`, for who waited in its queue; a connection that cannot be made says something else. */
+const WAITED_TEXT = 'timeout exceeded when trying to connect';
 
 export function isConnectionFailure(error: unknown): boolean {
   const code = codeOf(error);
@@ -43,6 +45,11 @@ export function codeOf(error: unknown): string {
   // Node and pg both set `code`.
   if (!(error instanceof Error) || !('code' in error)) return '';
   return typeof error.code === 'string' ? error.code : '';
+}
+
+/** Others had every connection for as long as this call may wait: nothing was sent. */
+export function isPoolWait(error: unknown): boolean {
+  return error instanceof Error && error.message === WAITED_TEXT;
 }
 
 /** The server answers, but not in time or not for one more: this call fails, the next may not. */

@@ -12,8 +12,7 @@ import type { PngFacts } from './read-png.ts';
 import { Tokenizer } from './tokenizer.ts';
 import { type RunOptions, WorkerPool } from './worker-pool.ts';
 
-export type { Encoding } from './jobs.ts';
-export { type MediaSettings, RequestMedia } from './media.ts';
+export { type MediaSettings, RequestMedia, requireModestImage } from './media.ts';
 export type { AlphaShares, PngFacts } from './read-png.ts';
 export type { Tokenizer } from './tokenizer.ts';
 

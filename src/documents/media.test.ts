@@ -224,6 +224,13 @@ describe('images', () => {
     await assertFault(() => media().image(`${base}/moved`, PATH), 'FETCH_FAILED', /redirects/);
   });
 
+  test('a small file of more pixels than any camera has is refused', async () => {
+    const taken = dataUrl('image/png', png(12_000, 10_000));
+    assert.equal(await media().image(taken, PATH), taken);
+    const bomb = dataUrl('image/png', png(60_000, 60_000));
+    await assertFault(() => media().image(bomb, PATH), 'IMAGE_TOO_LARGE', /60000 x 60000 pixels/);
+  });
+
   test('what is no image, too small, too large, or inside is refused', async () => {
     const text = dataUrl('image/png', Buffer.from('hello'));
     await assertFault(

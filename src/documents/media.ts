@@ -19,6 +19,8 @@ const UNMARKED_AUDIO = new Set(['pcm16', 'pcm24', 'aac', 'mp3', 'aiff']);
 
 /** Decisions 7: at least 64 pixels a side, images and files of at most 25 MB. */
 const MIN_IMAGE_SIDE_PX = 64;
+/** More than any camera takes: a few kilobytes as a file can be gigabytes where an engine unpacks it. */
+const MAX_IMAGE_PIXELS = 120_000_000;
 const HEADER_STEPS_BYTES = [65_536, 1_048_576];
 const MAX_REDIRECTS = 5;
 
@@ -59,6 +61,7 @@ export class RequestMedia {
       const problem = `is ${width} x ${height} pixels, each side must have ${MIN_IMAGE_SIDE_PX}`;
       throw refused('IMAGE_TOO_SMALL', path, problem);
     }
+    refuseHuge(size, path);
     const isExact = isDataUrl(url) && media.mediaType === mediaType;
     return isExact ? url : toDataUrl(mediaType, media.bytes());
   }
@@ -137,6 +140,19 @@ export class RequestMedia {
     if (this.#heldBytes > maxRequestBytes) throw tooMuchMedia(maxRequestBytes);
     return fromBytes(mediaType, bytes);
   }
+}
+
+/** Throws 422 for the data URL of a picture that no engine should unpack; all else is the engine's to refuse. */
+export function requireModestImage(url: string, path: readonly string[]): void {
+  const media = parseDataUrl(url);
+  const size = media && measure(media);
+  if (size !== undefined) refuseHuge(size, path);
+}
+
+function refuseHuge({ width, height }: ImageSize, path: readonly string[]): void {
+  if (width * height <= MAX_IMAGE_PIXELS) return;
+  const problem = `is ${width} x ${height} pixels, of which ${MAX_IMAGE_PIXELS} are taken`;
+  throw refused('IMAGE_TOO_LARGE', path, problem);
 }
 
 function readInline(url: string, maxBytes: number, path: readonly string[]): DataUrl {

@@ -5,12 +5,17 @@
  */
 import type { Clock } from '../core/clock.ts';
 import type { Ticket } from '../net/circuit-breaker.ts';
-import { type AnsweredHeaders, headerText } from '../net/header-text.ts';
 import { retryAfterMs } from '../net/retry.ts';
-import { Exchange, type UpstreamFailureKind, type UpstreamRequest } from '../net/upstream-pool.ts';
+import {
+  type AnsweredHeaders,
+  Exchange,
+  headerText,
+  type UpstreamFailureKind,
+  type UpstreamRequest,
+} from '../net/upstream-pool.ts';
 import type { WholeCall } from './contract.ts';
 import type { Target } from './engine-state.ts';
-import { complaintAbout, type Verdict, verdictOfFailure, verdictOfStatus } from './verdict.ts';
+import { type Verdict, verdictOfFailure, verdictOfStatus } from './verdict.ts';
 
 /** Of a refusal's body: enough for any error object, too little to hurt. */
 const MAX_ERROR_BODY_BYTES = 64 * 1024;
@@ -108,4 +113,19 @@ export class Attempt extends Exchange {
     this.#errorBytes += chunk.length;
     if (this.#errorBytes > MAX_ERROR_BODY_BYTES) this.fail('cut', `HTTP ${this.status}`);
   }
+}
+
+/** Why a 2xx head cannot be what was asked for, or null when it can. */
+function complaintAbout(
+  headers: AnsweredHeaders,
+  accept: readonly string[] | undefined,
+): string | null {
+  const encoding = headerText(headers, 'content-encoding');
+  if (encoding !== undefined && encoding !== 'identity') {
+    return `The engine answered in the encoding "${encoding}", which was not asked for`;
+  }
+  const type = headerText(headers, 'content-type')?.toLowerCase();
+  if (accept === undefined || type === undefined) return null;
+  for (const start of accept) if (type.startsWith(start)) return null;
+  return `The engine answered with the content type "${type}"`;
 }

@@ -20,9 +20,8 @@
  * 503 with `Retry-After`, and stops working on a request whose connection closes.
  */
 import type { Cancelling } from '../core/cancellation.ts';
-import type { AnsweredHeaders } from '../net/header-text.ts';
 import type { BreakerState } from '../net/circuit-breaker.ts';
-import type { StreamedBody, TimeLimits } from '../net/upstream-pool.ts';
+import type { AnsweredHeaders, StreamedBody, TimeLimits } from '../net/upstream-pool.ts';
 
 export type EngineWork =
   | 'chat'

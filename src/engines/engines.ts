@@ -37,8 +37,6 @@ export type {
   EngineSettings,
   EngineSink,
   EngineStatus,
-  EngineSuccess,
-  EngineWork,
   FailureReason,
   ProbeResult,
   Replica,

@@ -2,7 +2,6 @@
  * What a failed attempt means: the reason that the flow hears, whether another attempt may follow
  * and where, and what the breaker learns. Pure, so that the whole table is tested.
  */
-import { type AnsweredHeaders, headerText } from '../net/header-text.ts';
 import type { UpstreamFailureKind } from '../net/upstream-pool.ts';
 import type { FailureReason } from './contract.ts';
 
@@ -87,21 +86,6 @@ const OF_FAILURE: Readonly<Record<UpstreamFailureKind, Verdict>> = {
 /** The meaning of an exchange that ended without a whole answer. */
 export function verdictOfFailure(kind: UpstreamFailureKind): Verdict {
   return OF_FAILURE[kind];
-}
-
-/** Why a 2xx head cannot be what was asked for, or null when it can. */
-export function complaintAbout(
-  headers: AnsweredHeaders,
-  accept: readonly string[] | undefined,
-): string | null {
-  const encoding = headerText(headers, 'content-encoding');
-  if (encoding !== undefined && encoding !== 'identity') {
-    return `The engine answered in the encoding "${encoding}", which was not asked for`;
-  }
-  const type = headerText(headers, 'content-type')?.toLowerCase();
-  if (accept === undefined || type === undefined) return null;
-  for (const start of accept) if (type.startsWith(start)) return null;
-  return `The engine answered with the content type "${type}"`;
 }
 
 /** When several replicas failed, the call hears of the one that says most about what to do. */

@@ -67,11 +67,11 @@ export function standardHeaders(clock: Clock, options: StandardHeaderOptions) {
   const tagsHeader = `${prefix}metadata`;
   const own = [errorFormatHeader, tagsHeader, `${prefix}request-timestamp-ms`];
   const allowed = [...words(REQUEST_HEADERS), ...own];
-  const echoed = [
-    { name: `${prefix}request-timestamp-ms`, form: /^\d{1,16}$/ },
-    { name: `${prefix}middleface-version`, form: CLIENT_VERSION },
-    { name: `${prefix}mobile-version`, form: CLIENT_VERSION },
-  ];
+  const echoed: Readonly<Record<string, RegExp>> = {
+    [`${prefix}request-timestamp-ms`]: /^\d{1,16}$/,
+    [`${prefix}middleface-version`]: CLIENT_VERSION,
+    [`${prefix}mobile-version`]: CLIENT_VERSION,
+  };
   const versionName = `${prefix}version`;
   const timestampName = `${prefix}timestamp`;
   const anyOrigin = corsOrigins.includes('*');
@@ -92,9 +92,9 @@ export function standardHeaders(clock: Clock, options: StandardHeaderOptions) {
       headers['access-control-expose-headers'] = exposed;
       if (!anyOrigin) headers['vary'] = 'Origin';
     }
-    for (const { name, form } of echoed) {
+    for (const name in echoed) {
       const value = request[name];
-      if (typeof value === 'string' && form.test(value)) headers[name] = value;
+      if (typeof value === 'string' && echoed[name]?.test(value) === true) headers[name] = value;
     }
     return headers;
   };

@@ -1,8 +1,9 @@
 import assert from 'node:assert/strict';
+import { randomBytes } from 'node:crypto';
 import { describe, test } from 'node:test';
 import { brotliCompressSync, deflateSync, gzipSync } from 'node:zlib';
 import { Fault, type FaultCode } from '../core/faults.ts';
-import { codingFor, decoded } from './body-bytes.ts';
+import { codingFor, decoded, encoded } from './body-bytes.ts';
 
 describe('the coding of an answer', () => {
   const cases: readonly (readonly [accept: string | undefined, coding: string | undefined])[] = [
@@ -26,6 +27,22 @@ describe('the coding of an answer', () => {
   for (const [accept, coding] of cases) {
     test(`${accept ?? 'no header'}: ${coding ?? 'as it is'}`, () => {
       assert.equal(codingFor(accept), coding);
+    });
+  }
+});
+
+describe('the body of an answer', () => {
+  const text = Buffer.from('{"role":"assistant"}'.repeat(2_000));
+  for (const coding of ['br', 'gzip'] as const) {
+    test(`is the same after ${coding}, whatever its size and however little it gives way`, async () => {
+      // The last size is the first that another thread is asked for.
+      for (const size of [1_024, 2_000, 16_384, 16_385]) {
+        for (const body of [text.subarray(0, size), randomBytes(size)]) {
+          const packed = await encoded(coding, body);
+          assert.deepEqual(await decoded(coding, packed, size), body);
+          if (body.buffer === text.buffer) assert.ok(packed.length < size / 4);
+        }
+      }
     });
   }
 });

@@ -114,10 +114,14 @@ export async function readDecoded<R extends Receiver>(
 const gzipAsync = promisify(gzip);
 const brotliAsync = promisify(brotliCompress);
 
-/** Up to this it takes some 40 µs: less than the way to another thread and back. */
+/** Up to this it takes less than the way to another thread and back. */
 const AT_ONCE_BYTES = 16 * 1_024;
-const GZIP_OPTIONS = { level: 5 };
-const BROTLI_QUALITY = 4;
+/**
+ * How hard is tried. At once, with every other request waiting: a text of 2 KB takes 14 µs by either
+ * coding and is 2 to 6 % longer than with the efforts of another thread, by which it takes 16 and 32.
+ */
+const GZIP_LEVEL = { atOnce: 3, elsewhere: 5 };
+const BROTLI_QUALITY = { atOnce: 2, elsewhere: 4 };
 
 export type Coding = 'br' | 'gzip';
 
@@ -154,13 +158,19 @@ export function codingFor(accept: string | undefined): Coding | undefined {
   return br === best ? 'br' : 'gzip';
 }
 
+/** At once up to `AT_ONCE_BYTES`. The body has at least `constants.Z_MIN_CHUNK` bytes. */
 export function encoded(coding: Coding, body: Buffer): Buffer | Promise<Buffer> {
   const isSmall = body.length <= AT_ONCE_BYTES;
+  const effort = isSmall ? 'atOnce' : 'elsewhere';
+  // The 16 KiB that Node sets aside for the output by itself are a tenth of what a short text costs.
+  const chunkSize = isSmall ? body.length : constants.Z_DEFAULT_CHUNK;
   if (coding === 'gzip') {
-    return isSmall ? gzipSync(body, GZIP_OPTIONS) : gzipAsync(body, GZIP_OPTIONS);
+    const options = { level: GZIP_LEVEL[effort], chunkSize };
+    return isSmall ? gzipSync(body, options) : gzipAsync(body, options);
   }
   const { BROTLI_PARAM_QUALITY: quality, BROTLI_PARAM_SIZE_HINT: sizeHint } = constants;
-  const options = { params: { [quality]: BROTLI_QUALITY, [sizeHint]: body.length } };
+  const params = { [quality]: BROTLI_QUALITY[effort], [sizeHint]: body.length };
+  const options = { chunkSize, params };
   return isSmall ? brotliCompressSync(body, options) : brotliAsync(body, options);
 }
 

@@ -38,7 +38,7 @@ export {
 export type { ApiKey } from './keys.ts';
 export type { KnownKeys } from './known-keys.ts';
 export { IDENTITY_MIGRATIONS } from './migrations.ts';
-export { type OpenSession, SESSION_LIFE_MS, type SessionOwner, type Sessions } from './sessions.ts';
+export { SESSION_LIFE_MS, type SessionOwner, type Sessions } from './sessions.ts';
 
 const NOTE_LAST_USE_EVERY_MS = 20_000;
 

@@ -151,9 +151,11 @@ export function scanReply(bytes: Buffer): Scan<ReplySpan> | ScanFailure {
 function scanItems<Item extends { readonly end: number }>(
   bytes: Buffer,
   maxItems: number,
-  scanItem: (bytes: Buffer, text: string, from: number) => Item | ScanFailure,
+  scanItem: (bytes: Buffer, text: string, from: number, found: number[]) => Item | ScanFailure,
 ): Scan<Item> | ScanFailure {
   const items: Item[] = [];
+  // Of one item after the other.
+  const found: number[] = [];
   let at = skipSpace(bytes, 0);
   const isBatch = bytes[at] === OPEN_ARRAY;
   // One character for each byte, so that positions in it are those of the bytes.
@@ -163,7 +165,7 @@ function scanItems<Item extends { readonly end: number }>(
   for (;;) {
     if (isBatch && bytes[at] === CLOSE_ARRAY && items.length === 0) break;
     if (isBatch && items.length === maxItems) return failure(at, 'count');
-    const item = scanItem(bytes, text, at);
+    const item = scanItem(bytes, text, at, found);
     if ('ok' in item) return item;
     items.push(item);
     at = bytes[item.end] === COMMA ? item.end : skipSpace(bytes, item.end);
@@ -213,41 +215,57 @@ export function spanString(bytes: Buffer, start: number, end: number): string | 
   return JSON.parse(`"${text}"`) as string;
 }
 
-function requestItem(bytes: Buffer, text: string, from: number): RequestSpan | ScanFailure {
+function requestItem(
+  bytes: Buffer,
+  text: string,
+  from: number,
+  found: number[],
+): RequestSpan | ScanFailure {
   if (bytes[from] !== OPEN_OBJECT) {
     const end = skipStrict(bytes, from, 0);
     return end < 0 ? broken(end) : failure(from, 'item');
   }
-  const found = [-1, -1, -1, -1, -1, -1, -1, -1];
   const end = scanMembers(bytes, text, from, REQUEST, found);
   if (typeof end === 'object') return end;
-  const [versionStart = -1, versionEnd = -1, methodStart = -1, methodEnd = -1] = found;
-  const [, , , , paramsStart = -1, paramsEnd = -1, idStart = -1, idEnd = -1] = found;
   return {
     start: from,
     end,
-    versionStart,
-    versionEnd,
-    methodStart,
-    methodEnd,
-    paramsStart,
-    paramsEnd,
-    idStart,
-    idEnd,
+    versionStart: found[0] ?? -1,
+    versionEnd: found[1] ?? -1,
+    methodStart: found[2] ?? -1,
+    methodEnd: found[3] ?? -1,
+    paramsStart: found[4] ?? -1,
+    paramsEnd: found[5] ?? -1,
+    idStart: found[6] ?? -1,
+    idEnd: found[7] ?? -1,
   };
 }
 
-function replyItem(bytes: Buffer, text: string, from: number): ReplySpan | ScanFailure {
+function replyItem(
+  bytes: Buffer,
+  text: string,
+  from: number,
+  found: number[],
+): ReplySpan | ScanFailure {
   if (bytes[from] !== OPEN_OBJECT) return failure(from, 'item');
-  const found = [-1, -1, -1, -1, -1, -1];
   const end = scanMembers(bytes, text, from, REPLY, found);
   if (typeof end === 'object') return end;
-  const [idStart = -1, idEnd = -1, resultStart = -1, resultEnd = -1] = found;
-  const [, , , , errorStart = -1, errorEnd = -1] = found;
-  return { start: from, end, idStart, idEnd, resultStart, resultEnd, errorStart, errorEnd };
+  return {
+    start: from,
+    end,
+    idStart: found[0] ?? -1,
+    idEnd: found[1] ?? -1,
+    resultStart: found[2] ?? -1,
+    resultEnd: found[3] ?? -1,
+    errorStart: found[4] ?? -1,
+    errorEnd: found[5] ?? -1,
+  };
 }
 
-/** Puts start and end of each known member at twice its place; gives the offset after the object. */
+/**
+ * Puts start and end of each known member at twice its place, -1 for those that are not there; gives
+ * the offset after the object.
+ */
 function scanMembers(
   bytes: Buffer,
   text: string,
@@ -256,6 +274,7 @@ function scanMembers(
   found: number[],
 ): number | ScanFailure {
   const { members, plain } = kind;
+  for (let index = 0; index < 2 * members.length; index += 1) found[index] = -1;
   let at = bytes[from + 1] === QUOTE ? from + 1 : skipSpace(bytes, from + 1);
   if (bytes[at] === CLOSE_OBJECT) return at + 1;
   for (;;) {
@@ -284,7 +303,7 @@ function scanMembers(
       }
     }
     if (member >= 0) {
-      if ((found[2 * member] ?? 0) >= 0) return failure(keyStart, 'member', members[member]);
+      if ((found[2 * member] ?? -1) >= 0) return failure(keyStart, 'member', members[member]);
       found[2 * member] = start;
       found[2 * member + 1] = end;
     }

@@ -65,5 +65,5 @@ export const MODERATIONS: RouteDescription = {
       'model',
     ),
   ],
-  refusals: MODEL_REFUSALS,
+  refusals: [...MODEL_REFUSALS, 'IMAGE_TOO_LARGE'],
 };

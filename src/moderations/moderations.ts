@@ -10,6 +10,7 @@ import {
   tokensAbout,
   tokensAtMost,
 } from '../core/token-count.ts';
+import { requireModestImage } from '../documents/documents.ts';
 import { engineFault } from '../engines/engine-refusal.ts';
 import type { Engines } from '../engines/engines.ts';
 import { readUsage } from '../engines/usage.ts';
@@ -70,12 +71,21 @@ function sizeOf(input: ModerationRequest['input']): InputSize {
   return { results: parts > 0 ? 1 : input.length, textBytes, imageCount };
 }
 
+function refuseHugeImages(input: ModerationRequest['input']): void {
+  if (typeof input === 'string') return;
+  for (const [at, one] of input.entries()) {
+    if (typeof one === 'string' || one.type === 'text') continue;
+    requireModestImage(one.image_url.url, ['input', String(at), 'image_url']);
+  }
+}
+
 async function moderate(parts: ModerationsParts, context: RequestContext): Promise<void> {
   const request = await readJson(context, ModerationRequest, parts.readLargeJson);
   const wanted = { name: request.model ?? undefined, work: 'moderation' };
   const found = findModel(parts, context, 'moderation', wanted);
   const { model, price } = found;
   const size = sizeOf(request.input);
+  refuseHugeImages(request.input);
   const media = { imageCount: size.imageCount, audioCount: 0, videoCount: 0 };
   const mostTokens =
     tokensAtMost(size.textBytes) + mediaTokensAtMost(media) + FRAME_TOKENS * size.results;

@@ -13,7 +13,6 @@ import { Pool } from 'undici';
 import type { Dispatcher } from 'undici';
 import type { Clock } from '../core/clock.ts';
 import { InFlight, type Placed } from '../core/in-flight.ts';
-import type { AnsweredHeaders } from './header-text.ts';
 import { BodyPieces, Connector, LARGE_REQUEST_BYTES } from './connector.ts';
 import { parseUpstreamUrl } from '../core/upstream-url.ts';
 
@@ -28,6 +27,9 @@ const KEEP_ALIVE_MAX_MS = 600_000;
 const MAX_HEADER_BYTES = 64 * 1024;
 /** What a reader may pause in all, however slowly it reads: a server keeps work in memory for it. */
 const MAX_PAUSED_MS = 1_800_000;
+
+/** Headers of an answer as undici gives them: one that came twice is a list. */
+export type AnsweredHeaders = Readonly<Record<string, string | string[] | undefined>>;
 
 /** Limits in milliseconds, each counted from the event that its name implies. */
 export interface TimeLimits {
@@ -429,4 +431,10 @@ function messageOf(error: Error): string {
 
 function codeOf(error: Error): string {
   return 'code' in error && typeof error.code === 'string' ? error.code : '';
+}
+
+/** The value of a header; those of one that came more than once as the one list that they are (RFC 9110 §5.3). */
+export function headerText(headers: AnsweredHeaders, name: string): string | undefined {
+  const value = headers[name];
+  return Array.isArray(value) ? value.join(', ') : value;
 }

@@ -34,15 +34,7 @@ import { TopUps } from './top-ups.ts';
 
 export { askRails, askStaking } from './open-rails.ts';
 export { explorerUrl } from './networks.ts';
-export {
-  type TopUpDetail,
-  type TopUpFilter,
-  type TopUpPlace,
-  type TopUpState,
-  isStuck,
-  listTopUps,
-  topUpById,
-} from './top-up-list.ts';
+export { type TopUpDetail, isStuck, listTopUps, topUpById } from './top-up-list.ts';
 export { auditChains } from './chain-audit.ts';
 export type { ChainAuditReport } from './chain-audit.ts';
 export { PAYMENTS_MIGRATIONS } from './migrations.ts';

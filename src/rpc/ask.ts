@@ -11,7 +11,8 @@ import type { Clock } from '../core/clock.ts';
 import { peekReply, type ReplySpan, scanReply, spanString } from '../json/json-spans.ts';
 import type { Family, Network } from './catalogue.ts';
 import { faultOfStatus, type ItemAnswer, judgeItem, type UpstreamFault } from './classify.ts';
-import type { ByteBudget, NodeReply } from './node-client.ts';
+import type { ByteBudget, NodeFailure, NodeReply } from './node-client.ts';
+import type { Holder } from './node-share.ts';
 import { isSpan, plainId } from './splice.ts';
 import { MIN_LIMIT_BYTES, type Upstream } from './upstream.ts';
 
@@ -162,32 +163,51 @@ export class NodePass {
     return isNothing ? { kind: 'fault', fault, isSent: true, isAborted: false } : matched;
   }
 
-  async #exchange(body: Buffer, calls: number, options: AskOptions): Promise<NodeReply | AskFault> {
-    const run = this.#run;
+  #exchange(body: Buffer, calls: number, options: AskOptions): Promise<NodeReply | AskFault> {
     const { upstream } = this;
     // What is learnt spares a node where there is another; it refuses nobody by itself.
     const isRefused = options.mayWait
       ? upstream.refusesBytes(body.length)
       : !upstream.takesBytes(body.length);
-    if (isRefused) return unsent('request-too-large');
+    if (isRefused) return Promise.resolve(unsent('request-too-large'));
+    const holder = upstream.isVerified ? upstream.share.take(this.#run.caller, calls) : undefined;
+    if (holder !== undefined) return this.#send(body, calls, options, holder);
+    return this.#admit(calls, options).then((admitted) =>
+      'kind' in admitted ? admitted : this.#send(body, calls, options, admitted),
+    );
+  }
+
+  /** A place at a node that was not asked yet, or that has none at once. */
+  async #admit(calls: number, options: AskOptions): Promise<Holder | AskFault> {
+    const { upstream } = this;
     if (!upstream.isVerified && !(await upstream.verify())) return unsent('transport');
-    const { caller, deadlineMs, settings } = run;
+    const { caller, deadlineMs, settings } = this.#run;
     const { share } = upstream;
-    const signal = this.isShared ? undefined : run.signal;
-    let holder = share.take(caller, calls);
-    if (holder === undefined) {
-      if (!options.mayWait) return unsent('quota');
-      const waitMs = Math.max(0, deadlineMs - settings.clock.monotonicMs());
-      holder = await share.wait(caller, calls, waitMs, signal);
-      if (holder === undefined) return { ...unsent('quota'), isAborted: signal?.aborted === true };
-    }
+    const holder = share.take(caller, calls);
+    if (holder !== undefined) return holder;
+    if (!options.mayWait) return unsent('quota');
+    const waitMs = Math.max(0, deadlineMs - settings.clock.monotonicMs());
+    const signal = this.#signal;
+    const waited = await share.wait(caller, calls, waitMs, signal);
+    return waited ?? { ...unsent('quota'), isAborted: signal?.aborted === true };
+  }
+
+  #send(
+    body: Buffer,
+    calls: number,
+    options: AskOptions,
+    holder: Holder,
+  ): Promise<NodeReply | AskFault> {
+    const { upstream } = this;
+    const run = this.#run;
+    const { caller, deadlineMs, settings } = run;
     const leftMs = deadlineMs - settings.clock.monotonicMs();
     if (leftMs <= 0) {
-      share.give(holder);
-      return unsent('timeout');
+      upstream.share.give(holder);
+      return Promise.resolve(unsent('timeout'));
     }
     run.attempts += 1;
-    const reply = await upstream.client.post({
+    const question = {
       body,
       timeoutMs: Math.ceil(Math.min(leftMs, upstream.settings.timeoutMs, options.timeoutMs)),
       maxBytes: calls === 1 ? settings.maxReplyBytes : settings.maxBatchReplyBytes,
@@ -195,20 +215,29 @@ export class NodePass {
       mayRepeat: options.mayRepeat,
       budget: settings.budget,
       caller,
-      signal,
-    });
-    if (reply.ok && reply.rest !== undefined) {
-      const held = holder;
-      reply.rest.once('close', () => share.give(held));
-    } else share.give(holder);
+      signal: this.#signal,
+    };
+    return upstream.client.post(question).then((reply) => this.#received(reply, body, holder));
+  }
+
+  #received(reply: NodeReply | NodeFailure, body: Buffer, holder: Holder): NodeReply | AskFault {
+    const { upstream } = this;
+    const { share } = upstream;
+    if (reply.ok && reply.rest !== undefined) reply.rest.once('close', () => share.give(holder));
+    else share.give(holder);
     if (!reply.ok) {
       const { fault, isSent, isAborted } = reply;
-      if (!reply.isBlameless) upstream.noteFault(fault, caller);
+      if (!reply.isBlameless) upstream.noteFault(fault, this.#run.caller);
       return { kind: 'fault', fault, isSent, isAborted };
     }
-    run.heldBytes += reply.heldBytes;
+    this.#run.heldBytes += reply.heldBytes;
     if (reply.status < 300 && body.length >= MIN_LIMIT_BYTES) upstream.noteTaken(body.length);
     return reply;
+  }
+
+  /** Comes when the caller leaves, where nobody else wants the answer. */
+  get #signal(): Cancelling | undefined {
+    return this.isShared ? undefined : this.#run.signal;
   }
 
   #refuseSize(body: Buffer): AskFault {

@@ -11,9 +11,10 @@ import { Readable } from 'node:stream';
 import { createGunzip, type Gunzip } from 'node:zlib';
 import type { Clock } from '../core/clock.ts';
 import { MAX_STALE_RETRIES } from '../net/connector.ts';
-import { type AnsweredHeaders, headerText } from '../net/header-text.ts';
 import {
+  type AnsweredHeaders,
   Exchange,
+  headerText,
   type TimeLimits,
   type UpstreamFailureKind,
   UpstreamPool,

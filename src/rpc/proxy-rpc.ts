@@ -170,22 +170,18 @@ async function charge(
       signal: token === undefined && !body.isWrite ? call.context.leaving : undefined,
     });
     const { rest } = answer;
-    await (rest === undefined ? sendSettled(run, answer) : sendStream(run, answer, rest));
+    if (rest !== undefined) return await sendStream(run, answer, rest);
+    // Everything due is on disk before the answer leaves.
+    const remainingNano = await (answer.kind === 'answered'
+      ? settleAnswered(run, answer, answer.body)
+      : settleAborted(run, answer));
+    const sending = call.send(call.context, answered(run, answer, remainingNano));
+    if (sending !== undefined) await sending;
   } catch (error) {
     // The credits of a sale that has ended are those that it used.
     if (sale.state !== 'settled') await giveCreditsBack(run, error);
     throw error;
   }
-}
-
-/** Everything due is on disk before the answer leaves. */
-async function sendSettled(run: Run, answer: RpcAnswer): Promise<void> {
-  const isAnswered = answer.kind === 'answered';
-  const remainingNano = isAnswered
-    ? await settleAnswered(run, answer, answer.body)
-    : await settleAborted(run, answer);
-  const sending = run.call.send(run.call.context, answered(run, answer, remainingNano));
-  if (sending !== undefined) await sending;
 }
 
 /** A long answer settles when its last bytes are here, and leaves after that. */

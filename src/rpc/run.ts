@@ -87,7 +87,7 @@ export class RpcRun extends RunContext {
         const key = sharing && this.#cache.keyOf(this.#parsed, only);
         if (key !== undefined) await this.#askShared(only, key);
         if (only.result === undefined && only.answer === undefined)
-          await this.#walk(this.#group.kindFor(only.method.node), calls, false);
+          await this.#askNodes(this.#group.kindFor(only.method.node), calls, false);
       }
       return this.#finish();
     } finally {
@@ -107,8 +107,8 @@ export class RpcRun extends RunContext {
       (isForNode ? nodes : bundlers).push(call);
     }
     await Promise.all([
-      nodes.length > 0 && this.#walk('node', nodes, false),
-      bundlers.length > 0 && this.#walk('bundler', bundlers, false),
+      nodes.length > 0 && this.#askNodes('node', nodes, false),
+      bundlers.length > 0 && this.#askNodes('bundler', bundlers, false),
     ]);
     for (const call of calls) {
       const { answer, method } = call;
@@ -122,7 +122,7 @@ export class RpcRun extends RunContext {
     call.result = this.#cache.get(key);
     if (call.result !== undefined) return;
     call.answer = await this.#cache.merge(key, async () => {
-      await this.#walk(this.#group.kindFor(call.method.node), [call], true);
+      await this.#askNodes(this.#group.kindFor(call.method.node), [call], true);
       const { answer, fault } = call;
       if (answer !== undefined) this.#cache.keep(key, call.method, answer);
       // One caller's wait for its share is not a wait of those who ask the same.
@@ -132,43 +132,40 @@ export class RpcRun extends RunContext {
     });
   }
 
-  /** Asks the nodes of one kind in turn. */
-  async #walk(kind: NodeKind, calls: readonly Call[], isShared: boolean): Promise<void> {
+  /** Asks the nodes of one kind in turn, each for all that is open. */
+  async #askNodes(kind: NodeKind, calls: readonly Call[], isShared: boolean): Promise<void> {
     const { caller, deadlineMs, settings } = this;
     const candidates = this.#group.candidates(kind, caller);
-    let index = -1;
-    for (const upstream of candidates) {
-      index += 1;
+    for (let index = 0; index < candidates.length; index += 1) {
+      const upstream = candidates[index];
       const open = index === 0 ? calls : calls.filter(isOpen);
-      if (open.length === 0 || settings.clock.monotonicMs() >= deadlineMs) return;
+      const [only] = open;
+      if (upstream === undefined || only === undefined) return;
+      if (settings.clock.monotonicMs() >= deadlineMs) return;
       const isLast = index === candidates.length - 1;
       const pass = new NodePass(this, upstream, isLast, isShared);
-      const isAnswering = await this.#ask(pass, open);
+      this.#whole = undefined;
+      await (open.length === 1 ? this.#askOne(pass, only) : this.#askTogether(pass, open));
+      let isAnswering = this.#stream !== undefined;
+      for (const call of open) {
+        const { answer } = call;
+        // A second opinion that knows no more has left the null of the node before.
+        if (answer === undefined || (answer.isNull && call.wasSecondOpinionAsked)) continue;
+        isAnswering = true;
+        if (answer.error !== undefined) await this.#recognise(pass, call, answer.error);
+      }
       if (isAnswering && (index === 0 || open.length === calls.length))
         this.#group.stick(kind, caller, upstream);
       for (const call of open) if (call.fault?.isAborted === true) return;
     }
   }
 
-  /** Asks one node for all that is open; whether it answered any of it. */
-  async #ask(pass: NodePass, calls: readonly Call[]): Promise<boolean> {
-    const [only] = calls;
+  /** Answers a broadcast that the node refused only because it has the transaction already. */
+  async #recognise(pass: NodePass, call: Call, error: NodeError): Promise<void> {
+    const hash = await this.#recognisedHash(pass, call, error);
+    if (hash === undefined) return;
+    call.result = Buffer.from(`"${hash}"`);
     this.#whole = undefined;
-    if (only !== undefined && calls.length === 1) await this.#askAlone(pass, only);
-    else await this.#askTogether(pass, calls);
-    let isAnswering = this.#stream !== undefined;
-    for (const call of calls) {
-      const { answer } = call;
-      // A second opinion that knows no more has left the null of the node before.
-      if (answer === undefined || (answer.isNull && call.wasSecondOpinionAsked)) continue;
-      isAnswering = true;
-      if (answer.error === undefined) continue;
-      const hash = await this.#recognisedHash(pass, call, answer.error);
-      if (hash === undefined) continue;
-      call.result = Buffer.from(`"${hash}"`);
-      this.#whole = undefined;
-    }
-    return isAnswering;
   }
 
   /** The hash of a raw transaction that the node refused only because it has it already. */
@@ -190,7 +187,7 @@ export class RpcRun extends RunContext {
     return isThere ? hash : undefined;
   }
 
-  async #askAlone(pass: NodePass, call: Call): Promise<void> {
+  async #askOne(pass: NodePass, call: Call): Promise<void> {
     const { body, isBatch } = this.#parsed;
     const { span } = call;
     const hasId = span.idStart >= 0 && body[span.idStart] !== LETTER_N;
@@ -205,18 +202,18 @@ export class RpcRun extends RunContext {
     else this.#note(call, reply);
   }
 
-  async #askTogether(pass: NodePass, calls: readonly Call[]): Promise<void> {
+  #askTogether(pass: NodePass, calls: readonly Call[]): Promise<unknown> {
     const { upstream } = pass;
     const { maxBatch } = upstream.settings;
     const { body } = this.#parsed;
     if (calls.length <= maxBatch && upstream.takesBytes(body.length))
       return this.#askChunk(pass, calls);
-    await Promise.all(
+    return Promise.all(
       chunks(calls, Math.max(1, maxBatch), upstream).map((chunk) => this.#askPart(pass, chunk)),
     );
   }
 
-  async #askPart(pass: NodePass, calls: readonly Call[]): Promise<void> {
+  #askPart(pass: NodePass, calls: readonly Call[]): Promise<void> {
     return calls.length === 1 ? this.#askEach(pass, calls) : this.#askChunk(pass, calls);
   }
 
@@ -260,7 +257,7 @@ export class RpcRun extends RunContext {
     const queue = [...calls];
     const work = async (): Promise<void> => {
       for (let call = queue.shift(); call !== undefined; call = queue.shift())
-        await this.#askAlone(pass, call);
+        await this.#askOne(pass, call);
     };
     await Promise.all(Array.from({ length: Math.min(EXPANDED_AT_ONCE, calls.length) }, work));
   }
@@ -293,16 +290,16 @@ export class RpcRun extends RunContext {
       credits += isPlain ? call.credits : creditsOf(call, stream);
     }
     if (!isAnswered) throw this.#unanswered();
-    const answer = { credits, retries: Math.max(0, attempts - 1), rest: stream?.rest };
-    if (hasLeft) return { ...answer, kind: 'abandoned', body: Buffer.alloc(0) };
+    const retries = Math.max(0, attempts - 1);
+    const rest = stream?.rest;
+    if (hasLeft) return { kind: 'abandoned', body: Buffer.alloc(0), rest, credits, retries };
     const [only] = calls;
+    let shown: Buffer;
     if (isBatch || only === undefined) {
-      const whole =
-        this.#whole ?? joinBatch(calls, (slices, call) => writeItem(slices, body, call));
-      return { ...answer, kind: 'answered', body: whole };
-    }
-    const head = stream === undefined ? oneReply(body, only) : streamHead(body, only, stream);
-    return { ...answer, kind: 'answered', body: head };
+      shown = this.#whole ?? joinBatch(calls, (slices, call) => writeItem(slices, body, call));
+    } else if (stream === undefined) shown = oneReply(body, only);
+    else shown = streamHead(body, only, stream);
+    return { kind: 'answered', body: shown, rest, credits, retries };
   }
 
   #unanswered(): Fault {

@@ -16,7 +16,7 @@ import { audioTranslationsRoute } from '../audio/audio-translations/audio-transl
 import { audioTranscriptionsRoute } from '../audio/audio-transcriptions/audio-transcriptions.ts';
 import { maxDownloadBytes } from '../config/config.ts';
 import type { Documents } from '../documents/documents.ts';
-import { Media, VideosClient } from '../engines/media/media.ts';
+import { Media, RemoteSandbox, VideosClient } from '../engines/media/media.ts';
 import { AnswerHeaders } from '../http/answer-headers.ts';
 import { ReplicaSet } from '../engines/replica-set.ts';
 import { filmCheck } from '../video/check-film.ts';
@@ -46,7 +46,8 @@ export function mediaFeature(parts: MediaFeatureParts): Feature {
   const { catalog, engines, sales, rateOf, windows, guard, clock, log } = shared;
   const config = shared.config();
   const work = once(() => openWorkFolder(join(config.dataFolder, 'work'), shared));
-  const media = once(() => openMedia(shared));
+  const sandbox = new RemoteSandbox();
+  const media = once(() => openMedia(shared, sandbox));
   const fetchTimeoutMs = config.media.downloadTimeoutSeconds * SECOND_MS;
   const video = openVideo(shared, media.get);
   const files = new MediaFiles({
@@ -105,6 +106,7 @@ export function mediaFeature(parts: MediaFeatureParts): Feature {
     close: async () => {
       try {
         await video.stop();
+        await sandbox.close();
       } finally {
         await (await work.made())?.remove();
       }
@@ -112,7 +114,7 @@ export function mediaFeature(parts: MediaFeatureParts): Feature {
   };
 }
 
-function openMedia({ config, clock, log }: FeatureParts): Promise<Media> {
+function openMedia({ config, clock, log }: FeatureParts, { run }: RemoteSandbox): Promise<Media> {
   const { media, searchPath, dataFolder } = config();
   return Media.open({
     dataFolder,
@@ -124,6 +126,7 @@ function openMedia({ config, clock, log }: FeatureParts): Promise<Media> {
       writeTimeoutMs: media.encodeTimeoutSeconds * SECOND_MS,
       memoryBytes: media.memoryMb * 1_000_000,
     },
+    run,
     log,
     clock,
   });

@@ -149,8 +149,9 @@ export class ServerMetrics implements RequestObserver {
       sold.diem ??= this.#charged.at(kind, modelId, 'diem');
       sold.diem.value = nano(sold.diem.value + diemNano);
     }
-    for (const name of TOKEN_NAMES) {
-      if (tokens[name] <= 0) continue;
+    for (let at = 0; at < TOKEN_NAMES.length; at += 1) {
+      const name = TOKEN_NAMES[at];
+      if (name === undefined || tokens[name] <= 0) continue;
       (sold.tokens[name] ??= this.#tokens.at(modelId, TOKEN_KINDS[name])).value += tokens[name];
     }
     if (firstTokenMs === undefined) return;

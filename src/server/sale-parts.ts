@@ -68,17 +68,26 @@ export function openSale(setup: SaleSetup): SaleParts {
   return { sales, idempotency, windows, slots, limitLog, rateOf };
 }
 
+/** Frees what processes before this one left behind on the data folder: nobody else runs it. */
+export async function startSale(shared: Freeing): Promise<void> {
+  await shared.idempotency.start();
+  const { endedBefore } = shared.stores.ledger.holds;
+  for (const processId of endedBefore) await freeProcess(shared, processId);
+}
+
 export async function closeSale({ slots, idempotency }: SaleParts): Promise<void> {
   await slots.close();
   await idempotency.close();
 }
+
+type Freeing = SaleParts & Pick<SaleSetup, 'stores' | 'log'>;
 
 /**
  * Gives back at once what a process had that has ended for sure: money, slots, and keys of requests
  * last, so that who repeats one finds the rest free. What fails runs out by itself.
  */
 export async function freeProcess(
-  { slots, idempotency, stores, log }: SaleParts & Pick<SaleSetup, 'stores' | 'log'>,
+  { slots, idempotency, stores, log }: Freeing,
   processId: string,
 ): Promise<void> {
   try {

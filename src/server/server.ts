@@ -25,7 +25,7 @@ import { OwnDocument } from './ops/documentation.ts';
 import type { Operations } from './ops/admin.ts';
 import { opsFeature } from './ops/ops.ts';
 import { openCredits, rpcFeature } from './rpc.ts';
-import { closeSale, freeProcess, openSale } from './sale-parts.ts';
+import { closeSale, freeProcess, openSale, startSale } from './sale-parts.ts';
 import { openTraces } from './traces.ts';
 import type { RejectionFigures } from './unhandled-rejections.ts';
 import { Maintenance } from './maintenance.ts';
@@ -129,8 +129,7 @@ export async function startApp(parts: AppParts): Promise<App> {
   const largeBodies = new LargeBodies();
   const { idempotency, slots } = shared;
   const credits = openCredits(shared);
-  // Nobody else runs what a process before this one left behind.
-  if (lock !== undefined) await idempotency.start();
+  await startSale(shared);
   const serving = { shared, basePath: BASE_PATH, version, wallets, slots, idempotency, observers };
   const server = openHttpServer(serving);
   const assets = assetsOnDemand();

@@ -3,8 +3,8 @@
  * size, shape and sound. What an engine says of its work is no proof of it.
  *
  * The order is read from the job: from the request as the engine got it, in which everything that
- * the price depends on was checked, and never from the catalogue of today. What was not ordered is not asked for: a piece has any length, a film
- * that follows its source the shape of that.
+ * the price depends on was checked, and never from the catalogue of today. What was not ordered is
+ * not asked for: a piece has any length, a film that follows its source the shape of that.
  */
 import type { Media } from '../engines/media/media.ts';
 import { Fault } from '../core/faults.ts';

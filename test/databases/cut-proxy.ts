@@ -11,6 +11,8 @@ export interface CutProxy {
   cut(): void;
   /** New connections pass again; those from before stay dead. */
   mend(): void;
+  /** From now on what the database says comes so much later. */
+  slow(ms: number): void;
   /** New connections go to another server. */
   redirect(socketPath: string): void;
   close(): Promise<void>;
@@ -19,10 +21,21 @@ export interface CutProxy {
 export async function startCutProxy(socketPath: string): Promise<CutProxy> {
   let target = socketPath;
   let isCut = false;
+  let slowMs = 0;
   const open = new Set<Socket>();
-  const pass = (from: Socket, to: Socket): void => {
+  const pass = (from: Socket, to: Socket, isAnswer: boolean): void => {
+    let lastMs = 0;
     from.on('data', (data: Buffer) => {
-      if (!isCut && !deaf.has(from)) to.write(data);
+      if (isCut || deaf.has(from)) return;
+      const nowMs = performance.now();
+      // In the order in which it came, when the way has become quicker.
+      const atMs = Math.max(lastMs, nowMs + (isAnswer ? slowMs : 0));
+      if (atMs <= nowMs) {
+        to.write(data);
+        return;
+      }
+      lastMs = atMs;
+      setTimeout(() => to.write(data), Math.ceil(atMs - nowMs));
     });
     from.on('close', () => {
       open.delete(from);
@@ -40,8 +53,8 @@ export async function startCutProxy(socketPath: string): Promise<CutProxy> {
     }
     const database = connect(target);
     open.add(database);
-    pass(client, database);
-    pass(database, client);
+    pass(client, database, false);
+    pass(database, client, true);
   });
   await new Promise<void>((resolve) => {
     server.listen(0, '127.0.0.1', resolve);
@@ -56,6 +69,9 @@ export async function startCutProxy(socketPath: string): Promise<CutProxy> {
     },
     mend: () => {
       isCut = false;
+    },
+    slow: (ms) => {
+      slowMs = ms;
     },
     redirect: (path) => {
       target = path;

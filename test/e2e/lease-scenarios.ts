@@ -18,6 +18,7 @@ import { caps } from './lease-caps.ts';
 import {
   PATIENCE_MS,
   ProcessRig,
+  type Question,
   type Seen,
   ask,
   burst,
@@ -32,15 +33,15 @@ const clock = systemClock();
 const CHECKED_ROUNDS = 5;
 
 /** Callers of a process that can be another one in a moment. */
-function callers(fixture: Fixture, secret: string, first: FareboxProcess | undefined) {
+function callers(
+  fixture: Fixture,
+  secret: string,
+  first: FareboxProcess | undefined,
+  question: () => Question = () => ({ secret }),
+) {
   const at = { process: first };
   const seen: Seen[] = [];
-  const stop = keepAsking(
-    () => at.process,
-    () => ({ secret }),
-    seen,
-    fixture.pauseMs,
-  );
+  const stop = keepAsking(() => at.process, question, seen, fixture.pauseMs);
   fixture.ends.push(stop);
   return { at, seen, stop };
 }
@@ -151,6 +152,49 @@ async function cut(fixture: Fixture): Promise<string> {
   const all = [...far.seen, ...near.seen];
   return `${statuses(all)}; ${await proven(database, all)}`;
 }
+
+/** Each answer of the database takes two seconds for a while. */
+async function slow(fixture: Fixture): Promise<string> {
+  const { rig, postgres, ends, database } = fixture;
+  const proxy = await startCutProxy(postgres.socketPath);
+  ends.push(() => proxy.close());
+  const settings = { database: proxy.url('postgres'), isUnchecked: true, replySeconds: 5 };
+  const both = [await rig.start(settings), await rig.start(settings)];
+  const secret = both[0]?.secret ?? '';
+  let keys = 0;
+  const keyed = (): Question => ({ secret, key: `key-${(keys += 1)}` });
+  const all = both.flatMap((one) => [
+    callers(fixture, secret, one),
+    callers(fixture, secret, one, keyed),
+    callers(fixture, secret, one, keyed),
+  ]);
+  await clock.sleep(1_000);
+  proxy.slow(SLOW_MS);
+  const before = all.map(({ seen }) => seen.length);
+  await clock.sleep(SLOW_FOR_MS);
+  const during = all.flatMap(({ seen }, at) => seen.slice(before[at]));
+  const isHonest = ({ status }: Seen): boolean => [200, 429, 503].includes(status);
+  assert.deepEqual(
+    during.filter((one) => !isHonest(one)),
+    [],
+  );
+  proxy.slow(0);
+  const from = all.map(({ seen }) => seen.length);
+  await soon('all serve again', PATIENCE_MS, async () => {
+    const served = all.map(({ seen }, at) =>
+      count(seen.slice(from[at]), ({ status }) => status === 200),
+    );
+    return served.every((some) => some > 100) ? true : undefined;
+  });
+  for (const { stop } of all) await stop();
+  const lost = both.map((one) => one.output().match(/Database lost/g)?.length ?? 0);
+  for (const farebox of both) assert.equal(await rig.end(farebox), 0);
+  const seen = all.flatMap((one) => one.seen);
+  return `lost ${lost.join(' and ')} times, ${statuses(during)} while slow, ${statuses(seen)} in all; ${await proven(database, seen)}`;
+}
+
+const SLOW_MS = 2_000;
+const SLOW_FOR_MS = 20_000;
 
 async function database(fixture: Fixture, rounds: number): Promise<string> {
   const { rig, postgres } = fixture;
@@ -329,6 +373,7 @@ export const SCENARIOS: Readonly<
   'caps-4': (fixture, rounds) => caps(fixture, rounds, 4),
   stopped,
   cut,
+  slow,
   database,
   standby,
   upgrade,

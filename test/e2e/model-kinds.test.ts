@@ -991,6 +991,7 @@ describe('POST /audio/speech', () => {
       [wav, {}],
       [mp3, { response_format: 'wav' }],
       [Buffer.alloc(0), {}],
+      [wav.subarray(0, 44), { response_format: 'wav' }],
       [Buffer.alloc(101), { response_format: 'pcm' }],
     ];
     for (const [bytes, more] of wrong) {
@@ -1007,6 +1008,7 @@ describe('POST /audio/speech', () => {
       [{ response_format: 'flac' }, /writes mp3, wav, pcm, not flac/],
       [{ response_format: 'midi' }, /response_format/],
       [{ speed: 5 }, /speed/],
+      [{ instructions: 'a'.repeat(4_097) }, /instructions/],
       [{ stream_format: 'ws' }, /stream_format/],
     ];
     for (const [more, pattern] of bad) await refused(path, { ...body, ...more }, 400, pattern);
@@ -1343,6 +1345,12 @@ describe('POST /moderations', () => {
     assert.equal(answer.body.results.length, 1);
     const linked = [{ type: 'image_url', image_url: { url: 'http://127.0.0.1/a.png' } }];
     await refused(path, { model: 'guard', input: linked }, 400, /Must be a data URL/);
+    const bomb = await png(8, 8);
+    bomb.writeUInt32BE(60_000, 16);
+    bomb.writeUInt32BE(60_000, 20);
+    const huge = { url: `data:image/png;base64,${bomb.toString('base64')}` };
+    const bombs = [{ type: 'image_url', image_url: huge }];
+    await refused(path, { model: 'guard', input: bombs }, 422, /60000 x 60000 pixels/);
   });
 
   test('bad input is a 400, and an answer that does not fit is not sold', async () => {

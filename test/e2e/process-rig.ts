@@ -36,10 +36,11 @@ export class ProcessRig {
   }
 
   async start(settings: Settings, args: readonly string[] = []): Promise<FareboxProcess> {
-    const { program, isUnchecked } = settings;
+    const { program, isUnchecked, folder } = settings;
     const farebox = await startFarebox({
       yaml: yamlOf(settings, this.upstream.url),
       args,
+      ...(folder === undefined ? {} : { folder }),
       ...(program === undefined ? {} : { binary: program }),
       ...(program === undefined && isUnchecked !== true ? {} : { uncheckedAnswers: true }),
     });
@@ -69,19 +70,24 @@ export interface Settings {
   readonly requestsPerMinute?: number;
   /** Short times, so that faults are noticed within the patience of a test. */
   readonly isNervous?: boolean;
+  /** How long the database may take, when that is not short or long. */
+  readonly replySeconds?: number;
   /** Its answers are too many to be checked against the OpenAPI document. */
   readonly isUnchecked?: boolean;
   /** Another version's `main.ts`. */
   readonly program?: string;
   /** How long open answers may take at the end. */
   readonly drainSeconds?: number;
+  /** That another one had; default: a new one. */
+  readonly folder?: string;
   /** More of the cluster's settings. */
   readonly cluster?: string;
 }
 
 function yamlOf(settings: Settings, upstreamUrl: string): string {
   const { database, creditUsd = '1000', requestsPerMinute = 10_000_000, cluster = '' } = settings;
-  const [reply, dead] = settings.isNervous === true ? [1, 3] : [15, 60];
+  const [usual, dead] = settings.isNervous === true ? [1, 3] : [15, 60];
+  const reply = settings.replySeconds ?? usual;
   return `listen: { host: 127.0.0.1, port: 0 }
 database: ${JSON.stringify(database)}
 cluster: { replyTimeoutSeconds: ${reply}, deadAfterSeconds: ${dead}${cluster} }

@@ -181,6 +181,30 @@ test('a worker that is killed gives its money, and the key of its request, back 
   assert.deepEqual([books.openHolds, [...books.paid.values()]], [0, [COST_USD]]);
 });
 
+test('a killed process that starts again on its folder finds its money, and the key of its request, free', async () => {
+  const settings = { database: await emptyPostgresDatabase(), creditUsd: String(COST_USD) };
+  const killed = await start(settings);
+  const question = { secret: killed.secret ?? '', key: 'once' };
+  const pool = new Pool(new URL(killed.url).origin, { connections: 1 });
+  const { script } = rig.upstream;
+  script.push({ kind: 'hang' });
+  const asked = ask(pool, question);
+  await soon('the engine has it', PATIENCE_MS, async () =>
+    script.length === 0 ? true : undefined,
+  );
+  rig.running.delete(killed);
+  await Promise.all([killed.stop('SIGKILL'), assert.rejects(asked)]);
+  const again = await start({ ...settings, folder: killed.folder });
+  const other = new Pool(new URL(again.url).origin, { connections: 1 });
+  const repeated = await ask(other, question);
+  assert.equal(repeated.status, 200);
+  assert.ok(repeated.tookMs < AT_ONCE_MS, `${repeated.tookMs} ms`);
+  await Promise.all([pool.destroy(), other.close()]);
+  assert.equal(await end(again), 0);
+  const books = await readBooks(settings.database);
+  assert.deepEqual([books.openHolds, [...books.paid.values()]], [0, [COST_USD]]);
+});
+
 test('a worker that hangs is ended soon when the first process is asked twice', async () => {
   const database = await emptyPostgresDatabase();
   const farebox = await start({ database, drainSeconds: 600 }, ['--workers', '2']);

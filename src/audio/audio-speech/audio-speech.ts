@@ -56,8 +56,8 @@ const MIN_RESPONSE_BYTES = 4 * 1024 * 1024;
 const MAX_RESPONSE_BYTES = 256 * 1024 * 1024;
 const TIME_LIMITS = { firstByteMs: 300_000 };
 const ANSWER_TYPES = ['audio/', 'application/octet-stream', 'application/ogg', 'binary/'];
-/** What tells a format. */
-const HEAD_BYTES = 16;
+/** What tells a format; fewer are no sound: a WAV of nothing is its head of 44. */
+const HEAD_BYTES = 64;
 /** What a sound of each format is by its first bytes; raw samples have none. */
 const SNIFFED: Readonly<Record<Exclude<SpeechFormat, 'pcm'>, string>> = {
   mp3: 'audio/mpeg',

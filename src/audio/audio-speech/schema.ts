@@ -4,6 +4,8 @@ import { ModelName } from '../../http/read-request.ts';
 import { SPEECH_FORMATS, SPEECH_SPEEDS } from '../../config/config.ts';
 
 const MAX_VOICE_CHARACTERS = 256;
+/** What OpenAI takes; they are not charged. */
+const MAX_INSTRUCTIONS_CHARACTERS = 4_096;
 
 const voiceName = z.string().min(1).max(MAX_VOICE_CHARACTERS);
 
@@ -19,6 +21,7 @@ export const SpeechRequest = z.looseObject({
     .describe("One of the model's voices. Default: the `default_voice` of the model."),
   instructions: z
     .string()
+    .max(MAX_INSTRUCTIONS_CHARACTERS)
     .nullish()
     .describe('How it is spoken, for engines that take instructions.'),
   response_format: z

@@ -22,13 +22,7 @@ import {
 } from '../ledger/ledger.ts';
 import { setBudgetCap } from './manage-budgets.ts';
 
-export {
-  type BudgetStores,
-  budgetSpending,
-  changeBudget,
-  createBudget,
-  deleteBudget,
-} from './manage-budgets.ts';
+export { budgetSpending, changeBudget, createBudget, deleteBudget } from './manage-budgets.ts';
 
 /** Caps that were seen in the database; past that they are looked up anew. */
 const MAX_KNOWN = 10_000;

@@ -4,7 +4,8 @@
  * conflict. Holds across processes and restarts.
  *
  * Invariant: at most one live holder of (caller, key). A holder proves that it lives by renewing
- * its lease; when its process dies the lease runs out and the next request takes the key over.
+ * its lease; when its process dies the lease runs out and the next request takes the key over. In a
+ * shared database its clock says so, and no process's own: one that is ahead would take what runs.
  * What is stored (only answers that a retry must not repeat) is the flow's decision.
  */
 import type { Clock } from '../../core/clock.ts';
@@ -13,7 +14,7 @@ import { Fault } from '../../core/faults.ts';
 import type { Ids } from '../../core/ids.ts';
 import type { Log } from '../../core/log.ts';
 import { reasonOf } from '../../core/log.ts';
-import type { Queryable, Store } from '../../db/db.ts';
+import { type Dialect, type Queryable, SHARED_NOW_MS, type Store } from '../../db/db.ts';
 
 export { IDEMPOTENCY_MIGRATIONS } from './migrations.ts';
 
@@ -102,6 +103,7 @@ export class Idempotency {
   readonly #ids: Ids;
   readonly #log: Log;
   readonly #processId: string;
+  readonly #sql: Statements;
   readonly #live = new Map<string, IdempotencyToken>();
   #stopRenewing: (() => void) | undefined;
   #renewing = false;
@@ -113,6 +115,7 @@ export class Idempotency {
     this.#ids = dependencies.ids;
     this.#log = dependencies.log;
     this.#processId = dependencies.processId;
+    this.#sql = STATEMENTS[dependencies.store.dialect];
   }
 
   /**
@@ -130,11 +133,7 @@ export class Idempotency {
    */
   async processEnded(processId: string): Promise<void> {
     // By the index of expiry: only what runs expires so soon.
-    await this.#store.query(
-      `DELETE FROM idempotency_entry WHERE expires_ms <= $2 AND token LIKE $1 || ':%'
-       AND state = 'running'`,
-      [processId, this.#clock.nowMs() + 2 * LEASE_MS],
-    );
+    await this.#store.query(this.#sql.free, [processId, ...this.#now()]);
   }
 
   /** Asks for the key once: run, replay, refuse, or wait and ask again. */
@@ -142,17 +141,13 @@ export class Idempotency {
     const token = `${this.#processId}:${this.#ids.hex(16)}`;
     // A crash that loses this row loses the request that wrote it as well.
     const state = await this.#store.transaction<IdempotencyState>(async (tx) => {
-      const nowMs = this.#clock.nowMs();
-      const taken = await tx.query(
-        `INSERT INTO idempotency_entry (caller, entry_key, fingerprint, token, state, expires_ms)
-         VALUES ($1, $2, $3, $4, 'running', $5)
-         ON CONFLICT (caller, entry_key) DO UPDATE SET
-           fingerprint = excluded.fingerprint, token = excluded.token, state = excluded.state,
-           expires_ms = excluded.expires_ms, status = NULL, headers = NULL, body = NULL
-         WHERE idempotency_entry.expires_ms <= $6
-         RETURNING token`,
-        [caller, key, fingerprint, token, nowMs + LEASE_MS, nowMs],
-      );
+      const taken = await tx.query(this.#sql.take, [
+        caller,
+        key,
+        fingerprint,
+        token,
+        ...this.#now(),
+      ]);
       if (taken.length > 0) return { state: 'new', token: { caller, key, token, isSpent: false } };
       const [row] = await tx.query<EntryRow>(
         'SELECT fingerprint, state, status, headers, body FROM idempotency_entry WHERE caller = $1 AND entry_key = $2',
@@ -230,20 +225,16 @@ export class Idempotency {
   ): Promise<boolean> {
     const { status, headers, body } = answer;
     const isTooLarge = body === undefined || body.length > MAX_STORED_BYTES;
-    const rows = await tx.query(
-      `UPDATE idempotency_entry SET state = $8, expires_ms = $4, status = $5, headers = $6, body = $7
-       WHERE caller = $1 AND entry_key = $2 AND token = $3 AND state = 'running' RETURNING token`,
-      [
-        token.caller,
-        token.key,
-        token.token,
-        this.#clock.nowMs() + KEPT_MS,
-        status,
-        JSON.stringify(headers),
-        isTooLarge ? null : body,
-        isTooLarge ? 'too-large' : 'done',
-      ],
-    );
+    const rows = await tx.query(this.#sql.complete, [
+      token.caller,
+      token.key,
+      token.token,
+      status,
+      JSON.stringify(headers),
+      isTooLarge ? null : body,
+      isTooLarge ? 'too-large' : 'done',
+      ...this.#now(),
+    ]);
     return rows.length > 0;
   }
 
@@ -259,12 +250,7 @@ export class Idempotency {
 
   /** Removes entries that have run out, oldest first; for the periodic round. */
   async prune(): Promise<number> {
-    const rows = await this.#store.query(
-      `DELETE FROM idempotency_entry WHERE (caller, entry_key) IN
-         (SELECT caller, entry_key FROM idempotency_entry WHERE expires_ms <= $1 ORDER BY expires_ms LIMIT ${PRUNE_ROWS})
-       AND expires_ms <= $1 RETURNING caller`,
-      [this.#clock.nowMs()],
-    );
+    const rows = await this.#store.query(this.#sql.prune, this.#now());
     return rows.length;
   }
 
@@ -311,15 +297,47 @@ export class Idempotency {
     }
     await this.#store.transaction(async (tx) => {
       for (const { caller, key, token } of live) {
-        await tx.query(
-          `UPDATE idempotency_entry SET expires_ms = $4
-           WHERE caller = $1 AND entry_key = $2 AND token = $3 AND state = 'running'`,
-          [caller, key, token, this.#clock.nowMs() + LEASE_MS],
-        );
+        await tx.query(this.#sql.renew, [caller, key, token, ...this.#now()]);
       }
     }, NOT_DURABLE);
   }
+
+  /** The last parameter of a statement; a shared database has its own clock. */
+  #now(): readonly number[] {
+    return this.#store.dialect === 'sqlite' ? [this.#clock.nowMs()] : [];
+  }
 }
+
+type Statements = ReturnType<typeof statementsOf>;
+
+/** `now` says the time, where that is the parameter of this place. */
+function statementsOf(now: (place: number) => string) {
+  return {
+    take: `INSERT INTO idempotency_entry (caller, entry_key, fingerprint, token, state, expires_ms)
+      VALUES ($1, $2, $3, $4, 'running', ${now(5)} + ${LEASE_MS})
+      ON CONFLICT (caller, entry_key) DO UPDATE SET
+        fingerprint = excluded.fingerprint, token = excluded.token, state = excluded.state,
+        expires_ms = excluded.expires_ms, status = NULL, headers = NULL, body = NULL
+      WHERE idempotency_entry.expires_ms <= ${now(5)}
+      RETURNING token`,
+    renew: `UPDATE idempotency_entry SET expires_ms = ${now(4)} + ${LEASE_MS}
+      WHERE caller = $1 AND entry_key = $2 AND token = $3 AND state = 'running'`,
+    complete: `UPDATE idempotency_entry
+      SET state = $7, expires_ms = ${now(8)} + ${KEPT_MS}, status = $4, headers = $5, body = $6
+      WHERE caller = $1 AND entry_key = $2 AND token = $3 AND state = 'running' RETURNING token`,
+    free: `DELETE FROM idempotency_entry WHERE expires_ms <= ${now(2)} + ${2 * LEASE_MS}
+      AND token LIKE $1 || ':%' AND state = 'running'`,
+    prune: `DELETE FROM idempotency_entry WHERE (caller, entry_key) IN
+        (SELECT caller, entry_key FROM idempotency_entry WHERE expires_ms <= ${now(1)}
+         ORDER BY expires_ms LIMIT ${PRUNE_ROWS})
+      AND expires_ms <= ${now(1)} RETURNING caller`,
+  };
+}
+
+const STATEMENTS: Readonly<Record<Dialect, Statements>> = {
+  sqlite: statementsOf((place) => `$${place}`),
+  postgres: statementsOf(() => SHARED_NOW_MS),
+};
 
 function answerOf(row: EntryRow): StoredAnswer {
   return {

@@ -83,7 +83,6 @@ export { type AccountFigures, type CapUse, accountFigures, usedCaps } from './ac
 export {
   type TransactionRow,
   type AnyUsageFilter,
-  type UsageDayRow,
   type UsageFilter,
   type UsageRow,
   type UsageTagRow,

@@ -232,6 +232,10 @@ export class MemoryHolds implements Holds {
     return { count: 0, amountNano: ZERO };
   }
 
+  get endedBefore(): readonly string[] {
+    return [];
+  }
+
   async processEnded(): Promise<void> {
     // A file has one process.
   }

@@ -169,6 +169,8 @@ export interface Holds {
   readonly journaled: number;
   /** Processes that share the ledger, this one included, as last seen. */
   readonly processes: number;
+  /** Processes that had the data folder before this one and have ended for sure, as found at its start. */
+  readonly endedBefore: readonly string[];
   /** Another process has ended for sure: what it held and had leased is given back at once. */
   processEnded(processId: string): Promise<void>;
   start(): Promise<void>;

@@ -192,7 +192,7 @@ export function saveStates(statements: Statement[], states: States): void {
 
 /** Writes every row that was read. */
 export function writeStates(writer: Writer, { accounts, allowances }: States): void {
-  for (const [id, state] of accounts) {
+  accounts.forEach((state, id) => {
     const { balanceNano, heldNano, dailyDay, dailySpentNano, dailyHeldNano } = state;
     assert(balanceNano >= 0n, 'no balance goes below zero');
     assert(heldNano >= 0n && dailyHeldNano >= 0n, 'no hold goes below zero');
@@ -204,12 +204,12 @@ export function writeStates(writer: Writer, { accounts, allowances }: States): v
       dailyHeldNano,
       id,
     ]);
-  }
-  for (const [id, state] of allowances) {
+  });
+  allowances.forEach((state, id) => {
     const { usdSpentNano, usdHeldNano, diemSpentNano, diemHeldNano } = state;
     const amounts = [usdSpentNano, usdHeldNano, diemSpentNano, diemHeldNano];
     writer.execute(UPDATE_ALLOWANCE, [state.periodStartMs, ...amounts, id]);
-  }
+  });
 }
 
 export interface Transfer {

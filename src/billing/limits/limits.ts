@@ -1,13 +1,11 @@
 /** The public file of limits: rate windows, concurrency, the abuse guard, and the log of refusals. */
-export { type LimitHit, LimitLog, type LimitType, type LoggedHit } from './limit-log.ts';
+export { LimitLog } from './limit-log.ts';
 export { LIMITS_MIGRATIONS } from './migrations.ts';
 export { LeasedWindows } from './leased-windows.ts';
 export { SharedSlots } from './shared-slots.ts';
 export {
   Concurrency,
-  type Counters,
   FailureGuard,
-  type GuardSettings,
   MemoryWindows,
   type RateRule,
   type Reservation,

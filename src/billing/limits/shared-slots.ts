@@ -9,7 +9,7 @@
  * the whole limit.
  */
 import { type Clock, SECOND_MS } from '../../core/clock.ts';
-import { type Notices, type SharedStore, flushedIf } from '../../db/db.ts';
+import { type Notices, SHARED_NOW_MS, type SharedStore, flushedIf } from '../../db/db.ts';
 import type { Slots } from './in-memory.ts';
 
 /** What is not renewed for so long is nobody's. */
@@ -222,13 +222,12 @@ export class SharedSlots implements Slots {
   }
 }
 
-const NOW_MS = '(extract(epoch FROM clock_timestamp()) * 1000)::bigint';
 /** One more than run, and a part of what nobody has. */
-const LEASE = `SELECT limits_lease_slots($1, $2, $3, $4, $5, $6, ${NOW_MS}, ${NOW_MS} + $7) AS slots,
+const LEASE = `SELECT limits_lease_slots($1, $2, $3, $4, $5, $6, ${SHARED_NOW_MS}, ${SHARED_NOW_MS} + $7) AS slots,
   ${flushedIf('false')} AS flush`;
-const RENEW = `UPDATE limits_slots SET expires_ms = ${NOW_MS} + $3
+const RENEW = `UPDATE limits_slots SET expires_ms = ${SHARED_NOW_MS} + $3
   WHERE holder = $1 AND caller IN (SELECT json_array_elements_text($2::json))
   RETURNING caller, slots`;
 const DROP = `DELETE FROM limits_slots
   WHERE holder = $1 AND caller IN (SELECT json_array_elements_text($2::json))`;
-const FORGET = `DELETE FROM limits_slots WHERE expires_ms < ${NOW_MS}`;
+const FORGET = `DELETE FROM limits_slots WHERE expires_ms < ${SHARED_NOW_MS}`;

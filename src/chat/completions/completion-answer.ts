@@ -8,6 +8,7 @@ import { isJsonObject, type JsonObject } from '../../json/json-scan.ts';
 import type { ChargedCost } from '../../http/sell-work.ts';
 import { textBytes } from '../wire/chat-choice.ts';
 import { SseEvents } from '../../http/sse-events.ts';
+import { DONE_EVENT } from '../wire/stream-events.ts';
 
 /** What a request was granted, and how its answer is named. */
 export interface CompletionFrame {
@@ -204,7 +205,6 @@ export class CompletionStream {
 }
 
 const EMPTY = Buffer.alloc(0);
-const DONE_EVENT = 'data: [DONE]\n\n';
 
 function eventOf(json: string): string {
   return `data: ${json}\n\n`;

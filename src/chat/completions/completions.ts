@@ -37,7 +37,7 @@ import { type RoundEnd, type RoundUse, roundUse } from '../chat-bill.ts';
 import { contextOverflow } from '../chat-bounds.ts';
 import type { ChatParts } from '../chat-run.ts';
 import { noOutput } from '../wire/chat-choice.ts';
-import { streamErrorEvents } from '../wire/chat-stream.ts';
+import { streamErrorEvents } from '../wire/stream-events.ts';
 import { measurePrompt } from '../wire/prompt-facts.ts';
 import {
   type CompletionEnd,

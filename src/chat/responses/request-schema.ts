@@ -4,7 +4,6 @@
  * are looked at one by one (`input-items.ts`, `tools.ts`).
  */
 import { z } from 'zod';
-import { ResponseFormat } from '../wire/chat-schema.ts';
 import {
   flag,
   frequencyPenalty,
@@ -152,5 +151,3 @@ export const JsonSchemaFormat = z.looseObject({
   strict: z.boolean().nullish().describe('Asks the engine to keep to the schema exactly.'),
   schema: z.record(z.string(), z.unknown()).describe('The JSON Schema that the answer has to fit.'),
 });
-
-export type ChatFormat = z.infer<typeof ResponseFormat>;

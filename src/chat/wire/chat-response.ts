@@ -24,6 +24,7 @@ import {
 } from './chat-choice.ts';
 import { childrenOf, isJsonObject, type JsonObject } from '../../json/json-scan.ts';
 import { spliceObject, textWithMembers, withMembers } from '../../json/json-splice.ts';
+import { CHUNK_OBJECT } from './chunk-template.ts';
 import { SVC_PARAMETER_DEFAULTS, type SvcParameters } from './svc-parameters.ts';
 import { stripThinkTags } from './think-tags.ts';
 import {
@@ -297,12 +298,14 @@ function membersText(
   return texts;
 }
 
-/** The members of `endMembers` as they stand in an object. */
-export function endText(serviceName: string, end: AnswerEnd): string {
-  const { usage, cost, parameters, citations } = end;
+/** The chunk that ends a stream, with the members of `endMembers`, as JSON. */
+export function usageChunkText(
+  { id, model, createdS, serviceName }: AnswerFrame,
+  { usage, cost, parameters, citations }: AnswerEnd,
+): string {
   const isUsual = parameters === SVC_PARAMETER_DEFAULTS && citations.length === 0;
   const echo = isUsual ? USUAL_ECHO : JSON.stringify(echoOf(parameters, citations));
-  return `"usage":${chatUsageText(usage)},"cost":{"usd":${cost.usd},"diem":${cost.diem}},"${serviceName}_parameters":${echo}`;
+  return `{"id":${JSON.stringify(id)},"object":"${CHUNK_OBJECT}","created":${createdS},"model":${JSON.stringify(model)},"choices":[],"usage":${chatUsageText(usage)},"cost":{"usd":${cost.usd},"diem":${cost.diem}},"${serviceName}_parameters":${echo}}`;
 }
 
 function echoOf(parameters: SvcParameters, citations: readonly SearchResult[]): JsonObject {

@@ -31,14 +31,26 @@ import {
   tallyOf,
   type TextKind,
 } from './chat-choice.ts';
-import { type AnswerEnd, type AnswerFrame, documentsCall, endText } from './chat-response.ts';
+import {
+  type AnswerEnd,
+  type AnswerFrame,
+  documentsCall,
+  usageChunkText,
+} from './chat-response.ts';
 import type { FoundDocument, RawResult, SearchResult } from '../web/web.ts';
 import { citedBy, NOTHING_CITED } from './engine-citations.ts';
 import { SseEvents, type SseData } from '../../http/sse-events.ts';
 import { Frame } from '../../http/stream-writer.ts';
 import { StreamChoice, type StreamChoiceOptions } from './stream-choice.ts';
-import type { Fault } from '../../core/faults.ts';
 import { readUsage, type ReportedUsage } from '../../engines/usage.ts';
+import {
+  BROKEN_STREAM,
+  DONE,
+  DONE_EVENT,
+  type EngineFailure,
+  engineFailure,
+  eventText,
+} from './stream-events.ts';
 
 /** Another protocol's events in the place of chunks. */
 export interface OtherEvents {
@@ -58,16 +70,6 @@ export interface ChatStreamOptions extends StreamChoiceOptions, AnswerFrame {
   /** What other streams have learned. */
   readonly layouts?: ChunkLayouts | undefined;
 }
-
-/** An error that the engine sent inside its stream, or `broken_stream`: for the log, not the caller. */
-export interface EngineFailure {
-  readonly message: string;
-  readonly type: string | undefined;
-  readonly code: string | undefined;
-}
-
-const DONE = '[DONE]';
-const DONE_EVENT = `data: ${DONE}\n\n`;
 
 export class ChatStream {
   readonly #options: ChatStreamOptions;
@@ -144,7 +146,7 @@ export class ChatStream {
     }
     if (copied === chunk.length) return;
     const isFirstKnown = this.#isBetween;
-    if (!this.#events.push(chunk.subarray(copied))) this.failure = BROKEN;
+    if (!this.#events.push(chunk.subarray(copied))) this.failure = BROKEN_STREAM;
     for (let data = this.#events.next(); data !== undefined; data = this.#events.next()) {
       this.#take(data, into, isFirstKnown && data.event?.start === 0);
       if (this.isOver) break;
@@ -210,7 +212,7 @@ export class ChatStream {
       const last = choice.close(this.isCutOff ? 'length' : 'stop');
       text += this.#started(choice) + this.#ownChunk([last]);
     }
-    return Buffer.from(text + this.#usageText(end) + DONE_EVENT);
+    return Buffer.from(`${text}data: ${usageChunkText(this.#options, end)}\n\n${DONE_EVENT}`);
   }
 
   #closeChoices(events: OtherEvents): string {
@@ -224,12 +226,7 @@ export class ChatStream {
 
   /** The chunk of usage and cost: the last of a complete stream, before the error of another. */
   usageChunk(end: AnswerEnd): Buffer {
-    return Buffer.from(this.#usageText(end));
-  }
-
-  #usageText(end: AnswerEnd): string {
-    const { id, model, createdS, serviceName } = this.#options;
-    return `data: {"id":${JSON.stringify(id)},"object":"${CHUNK_OBJECT}","created":${createdS},"model":${JSON.stringify(model)},"choices":[],${endText(serviceName, end)}}\n\n`;
+    return Buffer.from(`data: ${usageChunkText(this.#options, end)}\n\n`);
   }
 
   /**
@@ -312,7 +309,7 @@ export class ChatStream {
     }
     const chunk = parseChunk(text);
     if (chunk === undefined) {
-      this.failure = BROKEN;
+      this.failure = BROKEN_STREAM;
       return;
     }
     if (chunk['error'] !== undefined && chunk['error'] !== null) {
@@ -444,20 +441,9 @@ const MAX_TEMPLATES = 8;
 const MAX_LEARNED = 32;
 const NO_CHOICES: readonly JsonObject[] = [];
 
-/** One event with JSON data. */
-function eventText(value: unknown): string {
-  return `data: ${JSON.stringify(value)}\n\n`;
-}
-
 function hasText(choice: JsonObject): boolean {
   return isJsonObject(choice['delta']) && outputBytes(tallyOf(choice['delta'])) > 0;
 }
-
-const BROKEN: EngineFailure = {
-  message: 'The engine sent a broken stream',
-  type: undefined,
-  code: 'broken_stream',
-};
 
 /** An event cut by the end of the stream is not shown; `[DONE]` and whole JSON are. */
 function isWhole(data: SseData): boolean {
@@ -474,39 +460,4 @@ function parseChunk(text: string): JsonObject | undefined {
     // Reported as a failure of the engine; the bytes stay inside.
     return undefined;
   }
-}
-
-function engineFailure(error: unknown): EngineFailure {
-  if (!isJsonObject(error)) return { message: String(error), type: undefined, code: undefined };
-  const text = (value: unknown): string | undefined =>
-    typeof value === 'string' || typeof value === 'number' ? String(value) : undefined;
-  return {
-    message: text(error['message']) ?? 'no message',
-    type: text(error['type']),
-    code: text(error['code']),
-  };
-}
-
-/** The events that end a failed stream: the error, then `[DONE]`. */
-export function streamErrorEvents(fault: Fault): Buffer {
-  const { type, code } = errorNames(fault);
-  const retryAfter = fault.options.retryAfterSeconds;
-  const error = {
-    message: fault.message,
-    type,
-    code,
-    param: null,
-    ...(retryAfter === undefined ? {} : { retry_after: retryAfter }),
-  };
-  return Buffer.from(eventText({ error }) + DONE_EVENT);
-}
-
-function errorNames(fault: Fault): { readonly type: string; readonly code: string } {
-  if (fault.code === 'INFERENCE_FAILED') return { type: 'api_error', code: 'upstream_error' };
-  if (fault.code === 'CONTENT_POLICY_VIOLATION') {
-    return { type: 'content_filter_error', code: 'content_blocked_by_provider' };
-  }
-  const isCallers = fault.status < 500 && fault.status !== 429;
-  const type = isCallers ? 'invalid_request_error' : 'server_error';
-  return { type, code: fault.code.toLowerCase() };
 }

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import { type CutProxy, startCutProxy } from '../../../test/databases/cut-proxy.ts';
 import { type TestPostgres, startPostgres } from '../../../test/databases/postgres.ts';
-import { systemClock } from '../../core/clock.ts';
+import { SECOND_MS, systemClock } from '../../core/clock.ts';
 import { systemIds } from '../../core/ids.ts';
 import { silentLog } from '../../core/log.ts';
 import { StoreUnavailable } from '../failures.ts';
@@ -99,6 +99,21 @@ describe('PostgreSQL out of reach', () => {
     assert.ok(slow.tookMs < REPLY_TIMEOUT_MS + 300, `${slow.tookMs} ms`);
     assert.equal(store.unavailable(), undefined);
     await store.query('SELECT 1 AS one');
+  });
+
+  test('who waits too long for a connection fails alone: the database is not taken for lost', async () => {
+    const store = open(postgres.url('postgres'), 1);
+    const slow = store.transaction(async (tx) => {
+      for (let time = 0; time < 4; time += 1) {
+        await tx.query('SELECT pg_sleep($1::float)', [(0.6 * REPLY_TIMEOUT_MS) / SECOND_MS]);
+      }
+    });
+    const waited = await timed(() => store.query('SELECT 1 AS one'));
+    assert.ok(waited.error instanceof StoreUnavailable);
+    assert.match(waited.error.message, /in use/);
+    assert.equal(store.unavailable(), undefined);
+    assert.equal(store.losses, 0);
+    await slow;
   });
 
   test('work that says so may take longer than a request would wait', async () => {

@@ -27,6 +27,7 @@ import {
   isConnectionFailure,
   isLostStatement,
   isOverload,
+  isPoolWait,
   isSerializationFailure,
 } from '../failures.ts';
 import { serversOf } from './hosts.ts';
@@ -285,6 +286,10 @@ export class PostgresStore implements SharedStore {
     try {
       client = await pool.connect();
     } catch (error) {
+      if (isPoolWait(error)) {
+        const reason = 'Every connection to the database was in use for too long';
+        throw new StoreUnavailable(reason, { cause: error });
+      }
       throw this.#failedOn(pool, error);
     }
     try {

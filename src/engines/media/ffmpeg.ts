@@ -25,7 +25,6 @@ import {
   stillFilter,
   toolFailure,
 } from './media-task.ts';
-import { runSandboxed } from './sandbox.ts';
 
 /** What the video encoder is: H.264 where the build has it. */
 export type VideoEncoder = 'libx264' | 'mpeg4';
@@ -212,7 +211,7 @@ async function program(
   let answer = '';
   let seconds = 0;
   let frames = 0;
-  const outcome = await runSandboxed({
+  const outcome = await context.run({
     command,
     args,
     ...context,

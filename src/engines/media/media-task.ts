@@ -6,7 +6,7 @@
 import type { Clock } from '../../core/clock.ts';
 import type { MediaInput } from './container.ts';
 import type { MediaFacts } from './media-facts.ts';
-import type { SandboxLimits, SandboxOutcome } from './sandbox.ts';
+import type { RunSandboxed, SandboxLimits, SandboxOutcome } from './sandbox.ts';
 
 /** The rate of extracted audio: what every speech model takes. */
 export const SPEECH_RATE = 16_000;
@@ -70,6 +70,7 @@ export type StillMove = 'in' | 'out' | 'left' | 'right' | 'up' | 'down';
 
 /** What happens around one task. */
 export interface TaskContext {
+  readonly run: RunSandboxed;
   readonly limits: SandboxLimits;
   readonly signal: AbortSignal;
   readonly clock: Clock;

@@ -20,11 +20,12 @@ import {
   ToolFailure,
 } from './media-task.ts';
 import { nodeAvTool } from './node-av.ts';
-import { runSandboxed } from './sandbox.ts';
+import { type RunSandboxed, runSandboxed } from './sandbox.ts';
 
 export { CONTAINER_TYPES, inspectMedia } from './container.ts';
 export type { MediaFacts } from './media-facts.ts';
 export { SPEECH_BYTES_PER_SECOND } from './media-task.ts';
+export { RemoteSandbox } from './remote-sandbox.ts';
 export { videoEngine } from './video-engine.ts';
 export {
   type CreateAnswer,
@@ -51,6 +52,8 @@ export interface MediaOptions {
   /** Where the package node-av may be, beside the folder of the program. */
   readonly dataFolder?: string | undefined;
   readonly limits?: Partial<MediaLimits>;
+  /** How programs are run; a large process has them started by a small one. Default: from this process. */
+  readonly run?: RunSandboxed;
   readonly log: Log;
   readonly clock: Clock;
 }
@@ -253,7 +256,8 @@ export class Media {
       if (seconds > 0) call.onProgress?.(Math.max(0, Math.min(done / seconds, 1)));
     };
     const { signal, holder } = call;
-    const context = { limits, signal, clock, onSeconds };
+    const { run = runSandboxed } = this.#options;
+    const context = { run, limits, signal, clock, onSeconds };
     try {
       return await this.#processes.run(() => this.#tool.run(task, context), signal, holder);
     } catch (error) {
@@ -319,7 +323,8 @@ async function findPrograms(options: MediaOptions): Promise<MediaTool | undefine
 
 async function bestEncoder(ffmpeg: string, options: MediaOptions): Promise<VideoEncoder> {
   let hasH264 = false;
-  await runSandboxed({
+  const { run = runSandboxed } = options;
+  await run({
     command: ffmpeg,
     args: ['-hide_banner', '-encoders'],
     limits: {

@@ -6,7 +6,6 @@ import { siblingUrl } from '../../core/sibling.ts';
 import { findPackages, missingPackages, packageSet } from '../local/engine-packages.ts';
 import { MediaFacts } from './media-facts.ts';
 import { type MediaTool, ToolFailure, toolFailure } from './media-task.ts';
-import { runSandboxed } from './sandbox.ts';
 
 /** The worker's own heap is small; decoders work outside it. */
 const HEAP_MB = 256;
@@ -38,7 +37,7 @@ export function nodeAvTool(node: string, dataFolder?: string): MediaTool {
       const folder = findPackages(packages, dataFolder);
       if (folder === undefined) throw new ToolFailure('missing', missingPackages('media'));
       let last: WorkerLine | undefined;
-      const outcome = await runSandboxed({
+      const outcome = await context.run({
         command: node,
         args: [`--max-old-space-size=${HEAP_MB}`, entry, JSON.stringify(task), folder],
         env: compileCache(),

@@ -25,7 +25,7 @@ export interface SandboxRun {
   readonly command: string;
   readonly args: readonly string[];
   /** Default: none. */
-  readonly env?: Readonly<Record<string, string>>;
+  readonly env?: Readonly<Record<string, string>> | undefined;
   readonly limits: SandboxLimits;
   readonly signal: AbortSignal;
   readonly clock: Clock;
@@ -99,6 +99,9 @@ async function residentBytes(pid: number): Promise<number | undefined> {
     return undefined;
   }
 }
+
+/** Runs it to its end, and rejects with the abort reason of `signal`. */
+export type RunSandboxed = (run: SandboxRun) => Promise<SandboxOutcome>;
 
 /** Runs it to its end. Rejects only with the abort reason of `signal`. */
 export async function runSandboxed(run: SandboxRun): Promise<SandboxOutcome> {

@@ -214,6 +214,21 @@ describe('a process in the ledger (postgres)', () => {
     assert.deepEqual((await heir.audit()).differences, []);
   });
 
+  test('a clock that is not that of the database is told once, and when it is right again', async () => {
+    const store = await fixture.open(LEDGER_MIGRATIONS);
+    const lines: LogLine[] = [];
+    const clock = new TestClock(Date.now() - 60_000);
+    const parts = { store, clock, ids: systemIds(), log: memoryLog(lines) };
+    const ledger = new TestLedger({ ...parts, epochDeadAfterMs: DEAD_AFTER_MS });
+    await ledger.start();
+    ledgers.push(ledger);
+    await until(clock, async () => lines.length === 2);
+    const [off, right] = lines;
+    assert.match(`${off?.level} ${off?.message}`, /^warn The clock of this machine is not that/);
+    assert.ok(Number(off?.fields['aheadSeconds']) < -50, JSON.stringify(off));
+    assert.match(`${right?.level} ${right?.message}`, /^info The clock of this machine is that/);
+  });
+
   test('two processes that close one epoch at once give every hold back', async () => {
     const store = await fixture.open(LEDGER_MIGRATIONS);
     const dead = await open(store, new TestClock());

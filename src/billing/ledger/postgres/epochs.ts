@@ -13,7 +13,7 @@
  */
 import { type Clock, SECOND_MS } from '../../../core/clock.ts';
 import type { Log } from '../../../core/log.ts';
-import type { Queryable, Statement, Store } from '../../../db/db.ts';
+import { type Queryable, SHARED_NOW_MS, type Statement, type Store } from '../../../db/db.ts';
 import { DURABLE_EPOCH } from '../place-holds.ts';
 import { HOLD_COLUMNS, type HoldRow, budgetIdsOf, giveBack, heldInRow } from '../settle.ts';
 import { lockStates, saveStates } from '../states.ts';
@@ -33,6 +33,8 @@ const ADOPT_EVERY = 12;
 /** Holds given back in one transaction, at most. */
 const RELEASE_BATCH = 500;
 
+/** Clocks that differ by more than this are told: minutes and days begin by them. */
+const CLOCK_OFF_MS = 10 * SECOND_MS;
 /** A process may take itself for alive so long after a renewal, of the time until it is dead. */
 const CERTAIN_SHARE = 1 / 2;
 
@@ -67,6 +69,7 @@ export class Epoch {
   #renewing: Promise<void> | undefined;
   #rounding: Promise<void> | undefined;
   #rounds = 0;
+  #isClockOff = false;
 
   constructor(parts: EpochParts) {
     this.#parts = parts;
@@ -171,12 +174,15 @@ export class Epoch {
     if (this.#hasBegun) {
       // Above its own last beat, whatever the clock says.
       const beat = `UPDATE ledger_epoch SET heartbeat_ms = greatest(heartbeat_ms + 1, $2)
-        WHERE id = $1 RETURNING id`;
-      const rows = await store.transaction((tx) => tx.query(beat, [this.#id, clock.nowMs()]), {
-        durable: false,
-      });
-      if (rows.length > 0) {
+        WHERE id = $1 RETURNING ${SHARED_NOW_MS} AS now_ms`;
+      const nowMs = clock.nowMs();
+      const [row] = await store.transaction(
+        (tx) => tx.query<{ now_ms: bigint }>(beat, [this.#id, nowMs]),
+        { durable: false },
+      );
+      if (row !== undefined) {
         this.#renewedMs = sinceMs;
+        this.#compareClocks(nowMs - Number(row.now_ms));
         return;
       }
       log.warn({ epoch: this.#id }, 'Another process took this one for dead: its leases are gone');
@@ -188,6 +194,18 @@ export class Epoch {
     await store.query(begin, [this.#id, clock.nowMs()]);
     this.#hasBegun = true;
     this.#renewedMs = sinceMs;
+  }
+
+  /** Told once, and when it is over. */
+  #compareClocks(aheadMs: number): void {
+    const { log } = this.#parts;
+    const isOff = Math.abs(aheadMs) > CLOCK_OFF_MS;
+    if (isOff === this.#isClockOff) return;
+    this.#isClockOff = isOff;
+    const fields = { aheadSeconds: Math.round(aheadMs / SECOND_MS) };
+    if (isOff)
+      log.warn(fields, 'The clock of this machine is not that of the database: set both by NTP');
+    else log.info(fields, 'The clock of this machine is that of the database again');
   }
 
   async #replayJournal(): Promise<void> {

@@ -51,9 +51,10 @@ export class LeasedHolds implements Holds {
   #notices: Notices | undefined;
 
   constructor(parts: LeasedHoldsParts) {
-    const { store, journalFolder, clock } = parts;
+    const { store, journalFolder, clock, processId } = parts;
     this.#parts = parts;
-    const journal = journalFolder === undefined ? undefined : new SettleJournal(journalFolder);
+    const journal =
+      journalFolder === undefined ? undefined : new SettleJournal(journalFolder, processId);
     this.#journal = journal;
     const leases = new Leases({
       ...parts,
@@ -125,6 +126,10 @@ export class LeasedHolds implements Holds {
 
   get processes(): number {
     return this.#epoch.processes;
+  }
+
+  get endedBefore(): readonly string[] {
+    return this.#journal?.ended ?? [];
   }
 
   recall(accountId: string): Promise<void> {

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, test } from 'node:test';
@@ -39,7 +39,7 @@ function settleOf(requestId: string): LeaseSettle {
 }
 
 test('what comes while the journal is emptied is on the disk when its caller hears of it', async () => {
-  const journal = new SettleJournal(folder);
+  const journal = new SettleJournal(folder, 'one');
   await journal.open();
   for (let round = 0; round < 300; round += 1) {
     await journal.add(settleOf(`first-${round}`));
@@ -54,4 +54,34 @@ test('what comes while the journal is emptied is on the disk when its caller hea
     await journal.replay(async () => {});
   }
   await journal.close();
+});
+
+test('who gets the file of a killed process knows which one it was', async () => {
+  const owner = join(folder, 'settles-1.process');
+  const ended = async (processId: string): Promise<readonly string[]> => {
+    const journal = new SettleJournal(folder, processId);
+    await journal.open();
+    await journal.close();
+    return journal.ended;
+  };
+  const living = new SettleJournal(folder, 'living');
+  await living.open();
+  // Its file is locked: the next one has another.
+  assert.deepEqual(await ended('beside'), []);
+  const left = readFileSync(owner, 'utf8');
+  await living.close();
+  assert.deepEqual(await ended('after an end in order'), []);
+  writeFileSync(owner, left);
+  const adopting = new SettleJournal(folder, 'adopting');
+  assert.deepEqual(await ended('heir'), ['living']);
+  assert.deepEqual(await ended('once'), []);
+  writeFileSync(owner, `another-machine ${left.split(' ')[1]}`);
+  assert.deepEqual(await ended('of a copied folder'), []);
+  // A killed one that nobody stands in for is found by any other.
+  await adopting.open();
+  writeFileSync(join(folder, 'settles-2.process'), left);
+  writeFileSync(join(folder, 'settles-2.journal'), '');
+  await adopting.adopt(async () => undefined);
+  assert.deepEqual(adopting.ended, ['living']);
+  await adopting.close();
 });

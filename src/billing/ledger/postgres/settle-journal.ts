@@ -4,9 +4,11 @@
  * Replaying twice is harmless, since a settle happens once. Bounded; a full journal refuses.
  *
  * Every process has a file of its own, which it holds by a lock; the file of an ended process is
- * read and emptied by any other process that shares the folder.
+ * read and emptied by any other process that shares the folder. The lock is the operating system's, so
+ * whoever gets it knows for sure that the process which had it has ended, and beside the file stands
+ * which one that was.
  */
-import { type FileHandle, mkdir, open, readFile, readdir } from 'node:fs/promises';
+import { type FileHandle, mkdir, open, readFile, readdir, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { nano } from '../../../core/money.ts';
 import { type ServerLock, lockFile } from '../../../db/db.ts';
@@ -32,6 +34,9 @@ export interface Replayed {
 
 export class SettleJournal {
   readonly #folder: string;
+  readonly #processId: string;
+  /** Processes of this machine whose files it has found without a lock: they have ended for sure. */
+  readonly ended: string[] = [];
   #number = 0;
   #lock: ServerLock | undefined;
   #file: FileHandle | undefined;
@@ -40,8 +45,9 @@ export class SettleJournal {
   #flush: Promise<void> | undefined;
   #dirty = false;
 
-  constructor(folder: string) {
+  constructor(folder: string, processId: string) {
     this.#folder = folder;
+    this.#processId = processId;
   }
 
   /** Settles that are not in the database yet. */
@@ -62,6 +68,10 @@ export class SettleJournal {
     for (const entry of await readEntries(path)) {
       this.#waiting.set(entry.request.usage.requestId, entry);
     }
+    await this.#noteEnded(this.#number);
+    const boot = await bootId();
+    if (boot === undefined) return;
+    await writeFile(this.#ownerPath(this.#number), `${boot} ${this.#processId}`);
   }
 
   /** Resolves when the settle is on the local disk. Rejects when the journal is full. */
@@ -100,6 +110,7 @@ export class SettleJournal {
       if (lock === undefined) continue;
       try {
         adopted += await settleFile(join(this.#folder, name), settle);
+        await this.#noteEnded(number);
       } finally {
         lock.release();
       }
@@ -110,8 +121,23 @@ export class SettleJournal {
   async close(): Promise<void> {
     await this.#file?.close();
     this.#file = undefined;
+    // Who ends in order gives back what it has by itself.
+    if (this.#lock !== undefined) await rm(this.#ownerPath(this.#number), { force: true });
     this.#lock?.release();
     this.#lock = undefined;
+  }
+
+  /** The process that left this file, under its lock. One of before a start of the machine is not told. */
+  async #noteEnded(number: number): Promise<void> {
+    const path = this.#ownerPath(number);
+    const owner = await readFile(path, 'utf8').catch(() => ''); // there was none, or it ended in order
+    const [boot, processId = ''] = owner.split(' ');
+    if (processId !== '' && boot === (await bootId())) this.ended.push(processId);
+    await rm(path, { force: true });
+  }
+
+  #ownerPath(number: number): string {
+    return join(this.#folder, `settles-${number}.process`);
   }
 
   #lockPath(number: number): string {
@@ -142,6 +168,15 @@ export class SettleJournal {
       this.#flush = undefined;
     }
   }
+}
+
+/**
+ * Of this start of this machine, on Linux: a folder that was copied to another machine says nothing of
+ * processes there.
+ */
+async function bootId(): Promise<string | undefined> {
+  const id = await readFile('/proc/sys/kernel/random/boot_id', 'utf8').catch(() => undefined); // elsewhere
+  return id?.trim();
 }
 
 /** Empties the file only when all of it is in the database. */

@@ -1,0 +1,51 @@
+/**
+ * Entry file of the process that starts media programs for a server. To start a program is to copy the
+ * page tables of whoever starts it: a server of two gigabytes stands still for a fifth of a second,
+ * three times for each recording. This process is small, and holds nothing.
+ *
+ * It ends with the server; what it has started ends with it.
+ */
+import { systemClock } from '../../core/clock.ts';
+import { reasonOf } from '../../core/log.ts';
+import type { SandboxAnswer, SandboxOrder } from './remote-sandbox.ts';
+import { runSandboxed } from './sandbox.ts';
+
+const clock = systemClock();
+const stops = new Map<number, AbortController>();
+
+process.once('disconnect', () => process.exit(0));
+// A terminal's Ctrl-C reaches the whole group; the server decides when this ends.
+process.on('SIGINT', () => undefined);
+process.on('message', (message: unknown) => {
+  const order = message as SandboxOrder; // from the server, of the same version
+  if (order.type === 'stop') stops.get(order.id)?.abort();
+  else void start(order);
+});
+
+async function start({ id, ...run }: SandboxOrder & { type: 'start' }): Promise<void> {
+  const stop = new AbortController();
+  stops.set(id, stop);
+  let lines: string[] = [];
+  const tell = (): void => {
+    if (lines.length > 0) answer({ id, type: 'lines', lines });
+    lines = [];
+  };
+  const onLine = (line: string): void => {
+    // Those that come together go together.
+    if (lines.push(line) === 1) setImmediate(tell);
+  };
+  try {
+    const outcome = await runSandboxed({ ...run, clock, signal: stop.signal, onLine });
+    tell();
+    answer({ id, type: 'ended', outcome });
+  } catch (error) {
+    // It was stopped, or could not be started: whoever asked hears why it has no outcome.
+    answer({ id, type: 'failed', reason: reasonOf(error) });
+  } finally {
+    stops.delete(id);
+  }
+}
+
+function answer(said: SandboxAnswer): void {
+  if (process.connected) process.send?.(said);
+}
