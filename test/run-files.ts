@@ -12,7 +12,7 @@ import { suite, test } from 'node:test';
 import { pathToFileURL } from 'node:url';
 
 /** Of one file: several times what the longest takes. A test that is not done by then is named. */
-const TIMEOUT_MS = 180_000;
+const TIMEOUT_MS = 240_000;
 /** Of this process: to start another one copies the table of its pages. */
 const MAX_RESIDENT_BYTES = 700_000_000;
 

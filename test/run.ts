@@ -69,7 +69,7 @@ const SLOWEST = [
 ];
 const SHOWN_FILES = 15;
 /** Longer than the limit that a file has in its process, from when it was taken. */
-const STUCK_MS = 210_000;
+const STUCK_MS = 270_000;
 const WATCH_MS = 2_000;
 /** To say what was running. */
 const LAST_WORDS_MS = 10_000;

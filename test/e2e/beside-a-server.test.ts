@@ -26,7 +26,14 @@ const ROUNDS = 3;
 test('debit and credit beside a server under load: no balance below zero, each answer paid once', async () => {
   const folder = mkdtempSync(join(tmpdir(), 'farebox-beside-'));
   const upstream = await TestUpstream.start();
-  upstream.otherwise = { kind: 'json', usage: true };
+  // It thinks, so that all of them are under way nearly all the time.
+  upstream.otherwise = {
+    kind: 'answer',
+    afterMs: 30,
+    content: 'Hi',
+    promptTokens: 12,
+    completionTokens: 5,
+  };
   after(async () => {
     await upstream.kill();
     rmSync(folder, { recursive: true, force: true });

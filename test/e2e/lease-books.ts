@@ -47,7 +47,7 @@ async function booksOf(database: string, served: readonly Seen[]) {
 export async function deadHaveNothing(database: string): Promise<void> {
   const unclaimed = `SELECT request_id FROM ledger_hold h
     WHERE NOT EXISTS (SELECT 1 FROM ledger_epoch e WHERE e.id = h.epoch_id)`;
-  await soon('money of dead processes is back', 5 * DEAD_AFTER_MS, async () => {
+  await soon('money of dead processes is back', PATIENCE_MS, async () => {
     const store = await openTestStore(database);
     const rows = await store.query(unclaimed);
     await store.close();

@@ -32,8 +32,15 @@ interface View {
 
 /** Requests a minute: more than are under way at once. */
 const LIMIT = 200;
-/** Of a dozen callers for each process: some are under way all the time. */
-const PAUSE_MS = 40;
+/** Of a dozen callers for each process, whose engine thinks: some are under way all the time. */
+const PAUSE_MS = 90;
+const THINKING = {
+  kind: 'answer',
+  afterMs: 30,
+  content: 'Hi',
+  promptTokens: 1,
+  completionTokens: 5,
+} as const;
 /** Of those that are to meet a limit of a minute. */
 const CAPS_PAUSE_MS = 10;
 
@@ -233,6 +240,7 @@ async function childrenOf(pid: number): Promise<number[]> {
 }
 
 test('kill -9, a stopped database and a cut network: nothing is lost, doubled or left held', async () => {
+  rig.upstream.otherwise = THINKING;
   const postgres: TestPostgres = await startPostgres();
   const proxy: CutProxy = await startCutProxy(postgres.socketPath);
   const ends: (() => Promise<void>)[] = [];
