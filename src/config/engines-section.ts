@@ -51,7 +51,7 @@ const ConfiguredEngine = z.strictObject({
     .describe('Further headers for every request to this engine.'),
   connectTimeoutMs: whole(5_000).describe('Limit for opening a connection.'),
   firstByteTimeoutMs: whole(300_000).describe(
-    'Limit until the first byte of an answer; long prompts take their time.',
+    'Limit until the first byte of an answer; long prompts take their time. A chat that is not streamed has ten minutes: it is written before its first byte.',
   ),
   idleTimeoutMs: whole(120_000).describe('Longest silence inside an answer.'),
   totalTimeoutMs: whole(1_800_000).describe('Limit for a whole answer.'),

@@ -76,9 +76,9 @@ async function recall({ servers, database, ends }: Fixture): Promise<string> {
 
 /** Who has leased the money is stopped, for less than its death, while it is called back. */
 async function recallStopped(fixture: Fixture): Promise<string> {
-  const { rig, database } = fixture;
+  const { servers, database } = fixture;
   const settings = { database, creditUsd: '0.01' };
-  const [first, second] = [await rig.start(settings), await rig.start(settings)];
+  const [first, second] = [await servers.start(settings), await servers.start(settings)];
   const secret = first.secret ?? '';
   const before = await burst([first], secret, 10, 2);
   first.child.kill('SIGSTOP');
@@ -99,7 +99,7 @@ async function recallStopped(fixture: Fixture): Promise<string> {
     count(all(), ({ status }) => status === 200),
     1_000,
   );
-  for (const farebox of [first, second]) assert.equal(await rig.end(farebox), 0);
+  for (const farebox of [first, second]) assert.equal(await servers.end(farebox), 0);
   return `${statuses(whileStopped)} while stopped, ${statuses(all())} in all; ${await proven(database, all())}`;
 }
 

@@ -240,7 +240,7 @@ async function childrenOf(pid: number): Promise<number[]> {
 }
 
 test('kill -9, a stopped database and a cut network: nothing is lost, doubled or left held', async () => {
-  rig.upstream.otherwise = THINKING;
+  servers.upstream.otherwise = THINKING;
   const postgres: TestPostgres = await startPostgres();
   const proxy: CutProxy = await startCutProxy(postgres.socketPath);
   const ends: (() => Promise<void>)[] = [];

@@ -498,10 +498,10 @@ describe('wallets', () => {
       const body = new FormData();
       body.set('purpose', 'batch');
       body.set('file', new Blob(['{}']), 'a.jsonl');
-      const headers = { 'SIGN-IN-WITH-X': await signIn(wallet, rig.origin) };
-      return await fetch(`${rig.origin}/api/v1/files`, { method: 'POST', headers, body });
+      const headers = { 'SIGN-IN-WITH-X': await signIn(wallet, fixture.origin) };
+      return await fetch(`${fixture.origin}/api/v1/files`, { method: 'POST', headers, body });
     };
-    assert.equal((await upload(await rig.evmWallet())).status, 402);
+    assert.equal((await upload(await fixture.evmWallet())).status, 402);
     assert.equal((await upload(await paidWallet())).status, 200);
   });
 
