@@ -7,6 +7,7 @@
 import { type Clock, isoTime } from '../core/clock.ts';
 import { Fault } from '../core/faults.ts';
 import { type Nano, decimalUsd, toUsdNumber, usdToNano } from '../core/money.ts';
+import { limitRequests } from '../http/limit-requests.ts';
 import { offsetOf, pageHeaders, readBody, readQuery } from '../http/read-request.ts';
 import type { RequestContext } from '../http/request-context.ts';
 import { type Route, SMALL_JSON_BODY, get } from '../http/route.ts';
@@ -112,6 +113,9 @@ function walletKeyRoutes(parts: AccountParts, given: Payments | undefined): Rout
         const payments = requirePayments(given);
         const request = readBody(context, CreateWalletKeyRequest);
         const settings = settingsOf(request, parts.clock);
+        // Whoever makes a wallet gets an account and a key: rows for nothing, by the thousand.
+        const { keysPerMinute } = parts.config().limits;
+        await limitRequests(parts, `wallet-key|${context.address}`, keysPerMinute);
         const wallet = await payments.keyChallenges.signerOf(request);
         await parts.stores.identity.openWalletAccount(wallet);
         const caller = walletCaller(wallet);

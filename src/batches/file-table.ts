@@ -116,17 +116,19 @@ export class FileTable {
   ): Promise<NoRoom | undefined> {
     return await this.#store.transaction(async (tx) => {
       await oneAtATime(tx, this.#store.dialect, `batches_file ${file.accountId}`);
-      const [row] = await tx.query<{ files: bigint; of_caller: bigint; of_all: bigint }>(
-        `SELECT ${sum('CASE WHEN account_id = $1 THEN 1 ELSE 0 END')} AS files,
-           ${sum('CASE WHEN account_id = $1 THEN size_bytes ELSE 0 END')} AS of_caller,
-           ${sum('size_bytes')} AS of_all FROM batches_file`,
+      const [own] = await tx.query<{ files: bigint; bytes: bigint }>(
+        `SELECT count(*) AS files, ${sum('size_bytes')} AS bytes FROM batches_file
+         WHERE account_id = $1`,
         [file.accountId],
       );
       const { sizeBytes } = file;
-      if (Number(row?.files ?? 0n) >= room.maxFiles) return 'files';
-      const callerBytes = Number(row?.of_caller ?? 0n) + beside.callerBytes + sizeBytes;
+      if (Number(own?.files ?? 0n) >= room.maxFiles) return 'files';
+      const callerBytes = Number(own?.bytes ?? 0n) + beside.callerBytes + sizeBytes;
       if (callerBytes > room.maxCallerBytes) return 'caller';
-      const allBytes = Number(row?.of_all ?? 0n) + beside.allBytes + sizeBytes;
+      const [all] = await tx.query<{ bytes: bigint }>(
+        `SELECT ${sum('size_bytes')} AS bytes FROM batches_file`,
+      );
+      const allBytes = Number(all?.bytes ?? 0n) + beside.allBytes + sizeBytes;
       if (allBytes > room.maxBytes) return 'all';
       await insert(tx, file, 'writing');
       return undefined;

@@ -30,8 +30,8 @@ export interface FilesParts {
 const MB = 1_000_000;
 /** What was uploaded is cut into pieces of this size. */
 const PIECE_BYTES = 256 * 1024;
-/** An upload that is not whole by then is given up; `http.requestTimeoutSeconds` is far below. */
-const UPLOAD_MS = 24 * HOUR_MS;
+/** An upload that is not whole by then is given up, with the room that it takes; a caller has a minute for it. */
+const UPLOAD_MS = HOUR_MS;
 const MAX_NAME_CHARS = 255;
 const FULL_RETRY_SECONDS = 60;
 
@@ -208,10 +208,23 @@ async function send(parts: FilesParts, context: RequestContext): Promise<void> {
   const writable = context.pipe(200, 'application/octet-stream');
   if (context.request.method === 'HEAD') return void writable.end();
   try {
-    await pipeline(Readable.from(parts.files.read(contentId, part)), writable);
+    const content = whole(parts.files.read(contentId, part), sizeBytes);
+    await pipeline(Readable.from(content), writable);
   } catch (error) {
-    if (!context.signal.aborted) throw error;
+    if (!context.signal.aborted && !(error instanceof Deleted)) throw error;
   }
+}
+
+class Deleted extends Error {}
+
+/** The bytes of a file; one that is deleted meanwhile cuts the answer off, which else would never end. */
+async function* whole(content: AsyncIterable<Buffer>, sizeBytes: number): AsyncGenerator<Buffer> {
+  let left = sizeBytes;
+  for await (const bytes of content) {
+    left -= bytes.length;
+    yield bytes;
+  }
+  if (left > 0) throw new Deleted();
 }
 
 async function remove(parts: FilesParts, context: RequestContext): Promise<void> {

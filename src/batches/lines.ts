@@ -65,12 +65,17 @@ export async function* linesOf(content: AsyncIterable<Buffer>): AsyncGenerator<L
   for await (const piece of content) {
     let start = 0;
     for (;;) {
+      // A file of line ends alone must not cost a line each.
+      const from = begunBytes === 0 ? afterBlanks(piece, start) : start;
+      for (let at = start; at < from; at += 1) if (piece[at] === NEWLINE) number += 1;
+      start = from;
       const end = piece.indexOf(NEWLINE, start);
       if (end < 0) break;
       const line = take(piece.subarray(start, end));
       if (line !== undefined) yield line;
       start = end + 1;
     }
+    if (start === piece.length) continue;
     const rest = piece.subarray(start);
     begunBytes += rest.length;
     // What is too long is not kept.
@@ -95,6 +100,13 @@ function trimmed(bytes: Buffer, number: number): Buffer {
 
 function isSpace(byte: number | undefined): boolean {
   return byte === 0x20 || byte === 0x09 || byte === 0x0d;
+}
+
+/** Where the first byte stands that is neither space nor the end of a line. */
+function afterBlanks(bytes: Buffer, start: number): number {
+  let at = start;
+  while (bytes[at] === NEWLINE || isSpace(bytes[at])) at += 1;
+  return at;
 }
 
 /** A line that was checked before. */

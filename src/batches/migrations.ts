@@ -89,4 +89,12 @@ ALTER TABLE batches_batch ADD COLUMN cached_tokens BIGINT;
 ALTER TABLE batches_batch ADD COLUMN reasoning_tokens BIGINT;
 `,
   },
+  {
+    // What all files take is added up for each upload: from an index, however many there are.
+    id: 'batches-0003',
+    up: `
+DROP INDEX batches_file_expiry;
+CREATE INDEX batches_file_expiry ON batches_file (expires_ms, size_bytes);
+`,
+  },
 ];

@@ -4,7 +4,7 @@
  * nothing about money, each try is a hold like any other.
  */
 import { type Clock, SECOND_MS } from '../core/clock.ts';
-import type { HoldAnswer } from './ledger/ledger.ts';
+import type { HoldRefusal } from './ledger/ledger.ts';
 
 /** Longest wait; after it the answer is a 429, and the caller's own retry waits again. */
 const MAX_WAIT_MS = 3 * SECOND_MS;
@@ -17,6 +17,9 @@ const MAX_WAITING = 1_024;
 interface Waiting {
   wake: () => void;
 }
+
+/** Of a hold, or of a look ahead at one. */
+type Answer = { readonly ok: true } | HoldRefusal;
 
 export class CreditWaits {
   readonly #clock: Clock;
@@ -34,12 +37,12 @@ export class CreditWaits {
   }
 
   /** Tries until the answer is more than held credit, the wait is over, or the caller left. */
-  async retry(
+  async retry<T extends Answer>(
     accountId: string,
-    refused: HoldAnswer,
-    place: () => HoldAnswer | Promise<HoldAnswer>,
+    refused: T,
+    place: () => T | Promise<T>,
     cancellation: { readonly aborted: boolean } | undefined,
-  ): Promise<HoldAnswer> {
+  ): Promise<T> {
     if (!isHeld(refused)) return refused;
     const line = this.#lines.get(accountId) ?? [];
     if (line.length >= MAX_WAITING_OF_ACCOUNT || this.count >= MAX_WAITING) return refused;
@@ -76,6 +79,6 @@ export class CreditWaits {
 }
 
 /** Whether nothing but open holds stands in the way. */
-function isHeld(answer: HoldAnswer): boolean {
+function isHeld(answer: Answer): boolean {
   return !answer.ok && answer.reason === 'held';
 }

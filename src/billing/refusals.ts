@@ -15,7 +15,9 @@ export type WalletRefusal = (
 ) => Promise<Fault>;
 
 export interface MoneyRefusals {
+  /** Posted credit that a caller needs for a priced request. */
   readonly minimumCreditNano: () => Nano;
+  /** The 402 of a wallet, with its instructions to top up. */
   readonly walletRefusal: WalletRefusal;
 }
 

@@ -93,6 +93,11 @@ export interface SaleRequest extends CountRequest {
   readonly metadata?: RequestMetadata | undefined;
   /** Ends the wait for credit that others hold; the caller has left. */
   readonly cancellation?: Pick<Cancelling, 'aborted'>;
+  /**
+   * Throws when nothing could do the work now: asked before a payment for it is taken. Missing for work
+   * of the model `modelId`, which `SalesParts` asks about.
+   */
+  readonly requireReady?: (() => Promise<void>) | undefined;
   /** Told when the request is charged something. */
   readonly paid?: (() => void) | undefined;
   /** Set when the answer is kept for retries. */
@@ -103,6 +108,7 @@ export interface SaleRequest extends CountRequest {
 export interface JobOrder {
   readonly id: string;
   readonly caller: Caller;
+  readonly modelId: string;
   readonly priceNano: Nano;
   readonly tags: RequestMetadata | undefined;
 }

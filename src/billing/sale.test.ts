@@ -4,6 +4,7 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, describe, test } from 'node:test';
+import { setImmediate } from 'node:timers/promises';
 import { storeFixture } from '../../test/databases/stores.ts';
 import { seededIds } from '../../test/support/seeded-ids.ts';
 import { TestClock } from '../../test/support/test-clock.ts';
@@ -21,6 +22,8 @@ import { BudgetCaps } from './budgets/budgets.ts';
 const WALLET = walletCaller('0x00000000000000000000000000000000000000aa');
 const RATE = { requestsPerMinute: 3, tokensPerMinute: 1_000, type: 'user' } as const;
 const CENT = usdToNano('0.01');
+/** Its caller does not wait for credit. */
+const LEFT = { aborted: true };
 const DAY_BUDGET = {
   id: 'budget',
   accountId: WALLET.accountId,
@@ -61,6 +64,9 @@ for (const dialect of ['sqlite', 'postgres'] as const) {
         minimumCreditNano: () => CENT,
         observers: [],
         walletRefusal: async () => new Fault('PAYMENT_REQUIRED'),
+        requireModel: async (modelId) => {
+          if (modelId === 'offline') throw new Fault('MODEL_OFFLINE');
+        },
       });
       const credit = (id: string, amountNano: Nano) =>
         store.transaction(async (tx) => {
@@ -158,6 +164,70 @@ for (const dialect of ['sqlite', 'postgres'] as const) {
       );
     });
 
+    test('nothing is paid while requests that run hold what the payment leaves missing', async () => {
+      const { sales, credit } = await open();
+      await credit('first', usdToNano('1'));
+      let paid = 0;
+      const caller = paying('0.5', async () => {
+        await credit(`payment ${(paid += 1)}`, usdToNano('0.5'));
+      });
+      const sell = (id: string, price: Nano) =>
+        sales.sell(
+          { ...requestOf(id, { ...caller, isBatch: true }, 0, price), cancellation: LEFT },
+          (sale) => sale.settle({ costNano: price, status: 'completed' }),
+        );
+      const other = requestOf('holds', { ...WALLET, isBatch: true }, 0, usdToNano('1'));
+      await sales.sell(other, async () => {
+        const isHeld = (error: unknown) => error instanceof Fault && error.code === 'CREDIT_HELD';
+        await assert.rejects(sell('beside', usdToNano('0.6')), isHeld);
+        assert.equal(paid, 0);
+        await sell('covered', usdToNano('0.5'));
+      });
+      assert.equal(paid, 1);
+    });
+
+    test('a payment waits for such a request to end, and is taken then', async () => {
+      const { sales, credit } = await open();
+      await credit('first', usdToNano('1'));
+      const order: string[] = [];
+      const caller = paying('0.5', async () => {
+        order.push('paid');
+        await credit('payment', usdToNano('0.5'));
+      });
+      let later: Promise<unknown> | undefined;
+      const other = requestOf('holds', { ...WALLET, isBatch: true }, 0, usdToNano('1'));
+      await sales.sell(other, async (sale) => {
+        const wanted = requestOf('late', { ...caller, isBatch: true }, 0, usdToNano('1.2'));
+        later = sales.sell(wanted, (one) => one.settle({ costNano: CENT, status: 'completed' }));
+        await setImmediate();
+        order.push('ended');
+        await sale.settle({ costNano: CENT, status: 'completed' });
+      });
+      await later;
+      assert.deepEqual(order, ['ended', 'paid']);
+    });
+
+    test('nothing is paid for work that nothing could do', async () => {
+      const { sales } = await open();
+      const caller = paying('1', () => assert.fail('nothing could serve it'));
+      const sell = (changes: Partial<SaleRequest>) =>
+        sales.sell({ ...requestOf('a', caller, 0, CENT), ...changes }, async () => undefined);
+      const isOffline = (error: unknown) =>
+        error instanceof Fault && error.code === 'MODEL_OFFLINE';
+      await assert.rejects(sell({ modelId: 'offline' }), isOffline);
+      const job = { id: 'job', modelId: 'offline', caller, priceNano: CENT, tags: undefined };
+      await assert.rejects(sales.holdForJob(job), isOffline);
+      const requireReady = () => Promise.reject(new Fault('RPC_NETWORK_UNAVAILABLE'));
+      await assert.rejects(
+        sell({ requireReady }),
+        (error) => error instanceof Fault && error.code === 'RPC_NETWORK_UNAVAILABLE',
+      );
+      // Who pays from credit hears it from the engine.
+      await sell({ caller: WALLET, modelId: 'offline' }).catch((error: unknown) => {
+        assert.ok(error instanceof Fault && error.code === 'PAYMENT_REQUIRED');
+      });
+    });
+
     test('nothing is paid for what a budget refuses, which decides again after the payment', async () => {
       const { ledger, sales, credit } = await open();
       const budgets = { parentIds: [], budgets: [DAY_BUDGET] };
@@ -176,8 +246,8 @@ for (const dialect of ['sqlite', 'postgres'] as const) {
       await assert.rejects(sell('raced', racing), isSpent);
       assert.equal(paid, 1);
       await assert.rejects(sell('late', paying('1', pay)), isSpent);
-      const job = { id: 'job', caller: { ...paying('1', pay), budgets }, priceNano: CENT };
-      await assert.rejects(sales.holdForJob({ ...job, tags: undefined }), isSpent);
+      const job = { id: 'job', modelId: 'm', caller: { ...paying('1', pay), budgets } };
+      await assert.rejects(sales.holdForJob({ ...job, priceNano: CENT, tags: undefined }), isSpent);
       assert.equal(paid, 1);
       assert.equal((await ledger.balances(WALLET.accountId)).usdNano, usdToNano('0.99'));
       assert.equal((await ledger.openHolds()).count, 0);

@@ -25,7 +25,7 @@ import type { BudgetCaps } from './budgets/budgets.ts';
 import { CreditWaits } from './credit-waits.ts';
 import { FreeTags } from './free-tags.ts';
 import {
-  type WalletRefusal,
+  type MoneyRefusals,
   limitRefusal,
   moneyRefusal,
   tooDear,
@@ -71,16 +71,14 @@ export type {
   SoldFor,
 } from './sale-request.ts';
 
-export interface SalesParts {
+export interface SalesParts extends MoneyRefusals {
   readonly ledger: Ledger;
   readonly windows: Windows;
   readonly limitLog: LimitLog;
   readonly clock: Clock;
   readonly log: Log;
-  /** Posted credit that a caller needs for a priced request. */
-  readonly minimumCreditNano: () => Nano;
-  /** The 402 of a wallet, with its instructions to top up. */
-  readonly walletRefusal: WalletRefusal;
+  /** Throws when no engine would take a request for the model: asked before a payment is taken. */
+  readonly requireModel: (modelId: string) => Promise<void>;
   /** What requests count against beside the caps of their keys. */
   readonly budgets: BudgetCaps;
   /** Metrics and traces. */
@@ -198,12 +196,13 @@ export class Sales {
   }
 
   /** Sets the price of a job aside until it ends, also across restarts. Throws 402 or 429. */
-  async holdForJob({ id, caller, priceNano, tags }: JobOrder): Promise<Hold> {
+  async holdForJob(order: JobOrder): Promise<Hold> {
+    const { id, caller, priceNano, tags } = order;
     const price = { minNano: priceNano, maxNano: priceNano };
     const budgetIds = await this.#context.budgets.open(caller.budgets, tags);
     const wanted = holdOf(this.#context, id, caller, price);
     const durable = { ...wanted, budgetIds, lifetime: 'durable' } as const;
-    const refused = await takePayment(this.#context, caller, durable);
+    const refused = await takePayment(this.#context, order, durable);
     const answer = refused ?? (await placeHold(this.#context, durable));
     if (answer.ok) return answer.hold;
     throw await moneyRefusal(this.#context, caller, priceNano, answer);
@@ -303,7 +302,7 @@ export class Sale implements Counted {
         this.#budgetIds = await this.#context.budgets.open(caller.budgets, metadata);
         wanted = { ...wanted, budgetIds: this.#budgetIds };
       }
-      const refused = caller.payment && (await takePayment(this.#context, caller, wanted));
+      const refused = caller.payment && (await takePayment(this.#context, this.request, wanted));
       answer = refused ?? (await placeHold(this.#context, wanted, placed, cancellation));
     } catch (error) {
       // The payment is refused or the database away: the tokens were not used.

@@ -1,41 +1,69 @@
 /**
- * The payment that came with a request: taken once the request is good and its price is known, and
- * what a caller has without it.
+ * The payment that came with a request: taken once the request is good, its price is known and its work
+ * can begin, and what a caller has without it.
  */
 import { type Nano, ZERO, addNano, maxNano, nano } from '../core/money.ts';
 import type { Caller } from '../identity/identity.ts';
+import type { CreditWaits } from './credit-waits.ts';
 import type { HoldRefusal, HoldRequest, Ledger } from './ledger/ledger.ts';
+import type { SaleRequest } from './sale-request.ts';
 
 interface PaymentContext {
   readonly ledger: Ledger;
+  readonly waits: CreditWaits;
   readonly minimumCreditNano: () => Nano;
+  readonly requireModel: (modelId: string) => Promise<void>;
 }
+
+type PaidRequest = Pick<SaleRequest, 'caller' | 'modelId' | 'requireReady' | 'cancellation'>;
+type Payment = NonNullable<Caller['payment']>;
 
 /**
  * Takes the payment, unless the request would not be covered by it or is above a budget: then no
- * money moves, and the answer is why. The hold that follows decides again.
+ * money moves, and the answer is why. Nor does any move where nothing could do the work, which is
+ * asked last, since it may take a moment: throws that Fault. The hold that follows decides again.
  */
 export async function takePayment(
   context: PaymentContext,
-  { payment }: Caller,
+  { caller: { payment }, modelId, requireReady, cancellation }: PaidRequest,
   wanted: HoldRequest,
 ): Promise<HoldRefusal | undefined> {
   if (payment === undefined) return undefined;
-  const { ledger, minimumCreditNano } = context;
-  const { accountId, minNano, maxNano: most } = wanted;
+  const look = () => lookAhead(context, payment, wanted);
+  const answer = await context.waits.retry(wanted.accountId, await look(), look, cancellation);
+  if (!answer.ok) return answer;
+  await (requireReady === undefined ? context.requireModel(modelId) : requireReady());
+  await payment.take(answer.wantedNano);
+  return undefined;
+}
+
+/** How much of the payment is wanted, or why the request would be refused with all of it. */
+async function lookAhead(
+  { ledger, minimumCreditNano }: PaymentContext,
+  payment: Payment,
+  wanted: HoldRequest,
+): Promise<{ readonly ok: true; readonly wantedNano: Nano } | HoldRefusal> {
+  const { accountId, minNano, maxNano: most, usefulNano = minNano } = wanted;
   const least = maxNano(minNano, minimumCreditNano());
   const funds = await ledger.funds(accountId);
   // A debt is paid first, and an account that owes anything spends nothing.
   const { usdNano, diemNano, debtNano, heldUsdNano, heldDiemNano } = funds;
   const postedNano = nano(usdNano + diemNano - debtNano);
-  const isShort = payment.amountNano < debtNano || postedNano + payment.amountNano < least;
+  const paidNano = postedNano + payment.amountNano;
+  const isShort = payment.amountNano < debtNano || paidNano < least;
   if (most > 0n && isShort) return { ok: false, reason: 'balance', postedNano };
   const refusal = await ledger.refusalByCap(wanted, payment.amountNano);
   if (refusal !== undefined) return refusal;
+  if (most === 0n) return { ok: true, wantedNano: ZERO };
+  // As the hold will have it, which is refused while others hold too much.
+  const freeNano = nano(paidNano - heldUsdNano - heldDiemNano);
+  const useful = usefulNano < most ? usefulNano : most;
+  if (freeNano <= 0n || freeNano < (paidNano < useful ? minNano : useful)) {
+    return { ok: false, reason: 'held', availableNano: maxNano(freeNano, ZERO) };
+  }
   // What the hold takes beyond the credit that is free; a payment of a fixed amount is taken whole.
   const lackedNano = nano(maxNano(least, most) - postedNano + heldUsdNano + heldDiemNano);
-  await payment.take(most > 0n ? maxNano(lackedNano, debtNano) : ZERO);
-  return undefined;
+  return { ok: true, wantedNano: maxNano(lackedNano, debtNano) };
 }
 
 export async function postedOf(

@@ -102,6 +102,8 @@ export const LimitsSection = z
     unsoldPerMinute: whole(3000).describe(
       'Requests per account and minute on everything that sells nothing: keys, usage, billing, lists of models.',
     ),
-    keysPerMinute: whole(20).describe('API keys made per account and minute.'),
+    keysPerMinute: whole(20).describe(
+      'API keys made per account and minute, and tries of wallets of one address to make one.',
+    ),
   })
   .prefault({});

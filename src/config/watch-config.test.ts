@@ -8,6 +8,9 @@ import { type Clock, systemClock } from '../core/clock.ts';
 import { TestClock } from '../../test/support/test-clock.ts';
 import { ConfigWatch, formatProblem, loadConfig } from './config.ts';
 
+/** A setting that fails when it is taken over. */
+const BROKEN = 13;
+
 async function setUp(t: TestContext, clock: Clock) {
   const folder = await mkdtemp(join(tmpdir(), 'farebox-config-'));
   const file = join(folder, 'farebox.yaml');
@@ -29,6 +32,7 @@ async function setUp(t: TestContext, clock: Clock) {
     onConfig: (config, difference) => {
       seen.push(`${config.limits.walletConcurrency} ${difference.changed.join(',')}`);
       wake();
+      if (config.limits.walletConcurrency === BROKEN) throw new Error('It could not be applied');
     },
     onProblems: (problems) => {
       seen.push(problems.map(formatProblem).join('\n'));
@@ -62,6 +66,15 @@ test('a change between loading and watching is found by the first look', async (
   await writeFile(file, 'limits: { walletConcurrency: 6 }\n');
   await watch.check();
   assert.deepEqual(seen, ['6 limits']);
+});
+
+test('a look that fails keeps none after it from taking over what comes next', async (t) => {
+  const { file, seen, watch } = await setUp(t, new TestClock());
+  await writeFile(file, `limits: { walletConcurrency: ${BROKEN} }\n`);
+  await assert.rejects(watch.check(), /could not be applied/);
+  await writeFile(file, 'limits: { walletConcurrency: 6 }\n');
+  await watch.check();
+  assert.deepEqual(seen, [`${BROKEN} limits`, '6 limits']);
 });
 
 test('a changed file is handed over, a broken one is refused, and the next good one comes through', async (t) => {

@@ -66,8 +66,10 @@ export class ConfigWatch {
   /** Looks now; `force` reads and checks even when no text changed (SIGHUP). */
   async check(force = false): Promise<void> {
     // One look at a time: a second one waits, and then finds nothing new.
-    this.#running = this.#running.then(() => this.#look(force));
-    await this.#running;
+    const looking = this.#running.then(() => this.#look(force));
+    // Who asked hears of a look that fails; the next one looks all the same.
+    this.#running = looking.catch(() => undefined);
+    await looking;
   }
 
   stop(): void {

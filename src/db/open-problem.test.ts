@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
-import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import fs, { chownSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { syncBuiltinESMExports } from 'node:module';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, test } from 'node:test';
@@ -7,6 +8,7 @@ import { emptyPostgresDatabase } from '../../test/databases/postgres.ts';
 import { openTestStore } from '../../test/databases/stores.ts';
 import { openProblem } from './open-problem.ts';
 
+const OTHER_USER = 65_534;
 const folder = mkdtempSync(join(tmpdir(), 'farebox-open-'));
 after(() => rmSync(folder, { recursive: true, force: true }));
 
@@ -38,6 +40,31 @@ test('a SQLite file that cannot be opened is named, with what to do', async () =
     await told(`sqlite:${taken}`),
     /cannot be opened \(\S*taken\): name a file, no folder/,
   );
+});
+
+test('a SQLite file of another user is told as such, with its owner', (t) => {
+  // Root may write every file: what it sees of one that it gave away is what its new owner's friends see.
+  const isRoot = process.getuid?.() === 0;
+  const path = isRoot ? join(folder, 'theirs.db') : '/etc/passwd';
+  if (isRoot) {
+    writeFileSync(path, '');
+    chownSync(path, OTHER_USER, OTHER_USER);
+    t.mock.method(fs, 'accessSync', () => {
+      throw Object.assign(new Error('EACCES'), { code: 'EACCES' });
+    });
+    syncBuiltinESMExports();
+  }
+  try {
+    const cannotOpen = Object.assign(new Error('unable to open database file'), { errcode: 14 });
+    const [owner, own] = isRoot ? [OTHER_USER, 0] : [0, process.getuid?.()];
+    assert.equal(
+      openProblem(cannotOpen, `sqlite:${path}`),
+      `A file of the database cannot be opened (${path}): ${path} belongs to the user ${owner}, and this is the user ${own}: run the command as that user, or make this one the owner`,
+    );
+  } finally {
+    t.mock.restoreAll();
+    syncBuiltinESMExports();
+  }
 });
 
 test('a PostgreSQL that lets nobody in is told by what is wrong, without its password', async () => {

@@ -3,6 +3,7 @@
  * do. No password is repeated.
  */
 import { resolve } from 'node:path';
+import { accessProblem } from './access-problem.ts';
 import { codeOf, diskFailure } from './failures.ts';
 
 /** `undefined` for an error that says nothing of the database. */
@@ -12,7 +13,8 @@ export function openProblem(error: unknown, databaseUrl: string): string | undef
     const path = resolve(databaseUrl.slice('sqlite:'.length));
     for (const one of errors) {
       const failure = diskFailure(one);
-      if (failure !== undefined) return `${failure.told} (${path}): ${failure.advice}`;
+      if (failure === undefined) continue;
+      return `${failure.told} (${path}): ${accessProblem(path) ?? failure.advice}`;
     }
     return undefined;
   }

@@ -10,8 +10,14 @@ const OVERLOADED_RETRY_SECONDS = 30;
 const OFFLINE_RETRY_SECONDS = 10;
 const MAX_SHOWN_CHARACTERS = 500;
 
+/** What is said of a failure. */
+type KnownFailure = Pick<
+  EngineFailure,
+  'reason' | 'message' | 'status' | 'body' | 'retryAfterSeconds'
+>;
+
 /** The Fault for a failed call; `aborted` has none, since nobody is there to hear it. */
-export function engineFault(failure: EngineFailure, modelId: string): Fault {
+export function engineFault(failure: KnownFailure, modelId: string): Fault {
   const { message: cause, reason } = failure;
   if (reason === 'refused') return refusedFault(failure, modelId);
   if (reason === 'unsupported') {
@@ -36,7 +42,7 @@ export function engineFault(failure: EngineFailure, modelId: string): Fault {
   return new Fault('INFERENCE_FAILED', { cause });
 }
 
-function refusedFault(failure: EngineFailure, modelId: string): Fault {
+function refusedFault(failure: KnownFailure, modelId: string): Fault {
   const words = engineWords(failure.body);
   if (failure.status === 413) return new Fault('PAYLOAD_TOO_LARGE');
   if (/content.?(?:policy|filter)|moderation/i.test(words.code)) {

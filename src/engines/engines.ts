@@ -10,6 +10,7 @@ import { isDeepStrictEqual } from 'node:util';
 import type { Clock } from '../core/clock.ts';
 import type { Ids } from '../core/ids.ts';
 import { InFlight } from '../core/in-flight.ts';
+import { isAny } from '../core/is-any.ts';
 import { type Log, reasonOf } from '../core/log.ts';
 import type {
   EngineAnswer,
@@ -26,7 +27,7 @@ import type {
 } from './contract.ts';
 import { EngineRun, type RunContext } from './engine-run.ts';
 import { EngineState, Router } from './engine-state.ts';
-import { probeEngine } from './probe.ts';
+import { isReachable, probeEngine } from './probe.ts';
 
 export type {
   EngineAnswer,
@@ -140,6 +141,21 @@ export class Engines {
   /** Whether a call to one of the replicas would be tried now. */
   isReady(replicas: readonly Replica[]): boolean {
     return this.#context.router.targetsOf(replicas).some(({ state }) => state.isLastResortFor(''));
+  }
+
+  /**
+   * Why a call to one of the replicas would fail without being tried; `undefined` when it would be. An
+   * engine without an open connection is asked whether it is there. Never rejects.
+   */
+  async outageOf(replicas: readonly Replica[]): Promise<'unreachable' | 'overloaded' | undefined> {
+    const targets = this.#context.router.targetsOf(replicas);
+    const engines = new Set(
+      targets.filter(({ state }) => state.isLastResortFor('')).map(({ engine }) => engine),
+    );
+    const free = [...engines].filter((one) => one.hasRoom || one.queueRoom > 0);
+    if (engines.size > 0 && free.length === 0) return 'overloaded';
+    const isThere = await isAny(free.map((engine) => isReachable(engine, this.#options.clock)));
+    return isThere ? undefined : 'unreachable';
   }
 
   /** Whether one of the replicas has room to spare now, for work that can wait. */

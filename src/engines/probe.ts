@@ -34,6 +34,16 @@ export async function probeEngine(engine: EngineState, clock: Clock): Promise<Pr
   return { ok: false, latencyMs, reason, status, message: answer.message };
 }
 
+/**
+ * Whether the engine is there: a connection is open, or it says anything at all. A slow one is; one of
+ * our own is started when it is called. Never rejects.
+ */
+export async function isReachable(engine: EngineState, clock: Clock): Promise<boolean> {
+  if (engine.settings.isOwn === true || engine.pool.stats.connected > 0) return true;
+  const probe = await probeEngine(engine, clock);
+  return probe.ok || probe.reason !== 'unreachable';
+}
+
 function resultOf(status: number, body: Buffer, latencyMs: number): ProbeResult {
   if (status >= 200 && status < 300) {
     const models = modelsIn(body);

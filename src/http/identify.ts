@@ -239,6 +239,12 @@ function requireKind(caller: Caller, route: Route): void {
   if (route.auth === 'operator' && caller.isOperator !== true) {
     throw new Fault('OPERATOR_KEY_REQUIRED');
   }
+  if (route.auth === 'admin-or-wallet' && isLimitedToken(caller)) {
+    throw new Fault('AUTHENTICATION_FAILED', {
+      message:
+        'A wallet token with a limit does not manage its account; send the signature of the wallet in SIGN-IN-WITH-X',
+    });
+  }
   if (route.auth === 'key' && caller.kind === 'wallet') {
     throw new Fault('AUTHENTICATION_FAILED', {
       message: 'This endpoint needs an API key; a wallet token is not accepted',
@@ -249,4 +255,9 @@ function requireKind(caller: Caller, route: Route): void {
       message: 'This endpoint needs a wallet sign-in',
     });
   }
+}
+
+/** Whoever has it was given a part of what the wallet may, like the holder of an INFERENCE key. */
+function isLimitedToken({ kind, allowanceId }: Caller): boolean {
+  return kind === 'wallet' && allowanceId !== undefined;
 }

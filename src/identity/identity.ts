@@ -168,7 +168,7 @@ export class Identity {
     return rows.map(accountOf);
   }
 
-  /** Accounts, newest first, from a place on. */
+  /** Accounts, newest first, from a place on; a search looks at every one of them. */
   async searchAccounts(
     { search, plan }: { readonly search?: string | undefined; readonly plan?: Plan | undefined },
     page: { readonly limit: number; readonly after?: AccountPlace | undefined },
@@ -188,7 +188,8 @@ export class Identity {
       wanted.push(`(created_ms < ${time} OR created_ms = ${time} AND id < ${add(page.after.id)})`);
     }
     const where = wanted.length === 0 ? '' : `WHERE ${wanted.join(' AND ')}`;
-    const rows = await this.#parts.store.query(
+    const { store } = this.#parts;
+    const rows = await (search === undefined ? store : store.reader).query(
       `SELECT ${ACCOUNT_COLUMNS} FROM identity_account ${where}
        ORDER BY created_ms DESC, id DESC LIMIT ${add(page.limit)}`,
       parameters,

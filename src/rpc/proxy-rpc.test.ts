@@ -88,6 +88,7 @@ onEachStore('proxy rpc', (fixture) => {
       minimumCreditNano: () => ZERO,
       observers: [],
       walletRefusal: async () => new Fault('PAYMENT_REQUIRED'),
+      requireModel: async () => undefined,
     });
     t.after(async () => {
       const report = await ledger.audit();

@@ -91,7 +91,7 @@ const JSON_TYPE = 'application/json';
 export function proxyRpc(parts: ProxyRpcParts, call: ProxyRpcCall): Promise<void> {
   const body = parts.rpc.parse(call.network, call.body, call.scanned);
   const key = parseIdempotencyKey(call.context.headers['idempotency-key']);
-  return parts.sales.sell(saleRequest(parts, call), (sale) =>
+  return parts.sales.sell(saleRequest(parts, call, body), (sale) =>
     key === undefined
       ? charge(parts, call, body, { sale, token: undefined })
       : chargeOnce(parts, call, body, sale, key),
@@ -137,7 +137,11 @@ export function rpcLimit({ limits }: Pick<ProxyRpcParts, 'limits'>, caller: Call
   };
 }
 
-function saleRequest(parts: ProxyRpcParts, { context, network }: ProxyRpcCall): SaleRequest {
+function saleRequest(
+  parts: ProxyRpcParts,
+  { context, network }: ProxyRpcCall,
+  body: ParsedRequest,
+): SaleRequest {
   const { caller, requestId, tags } = context;
   return {
     ...rpcLimit(parts, caller),
@@ -147,6 +151,7 @@ function saleRequest(parts: ProxyRpcParts, { context, network }: ProxyRpcCall): 
     tokensEstimate: 0,
     priceVersion: parts.rpc.priceVersion,
     metadata: tags,
+    requireReady: caller.payment && (() => parts.rpc.requireNode(body)),
   };
 }
 

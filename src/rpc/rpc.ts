@@ -8,6 +8,7 @@
  */
 import type { RpcSection } from '../config/config.ts';
 import type { Clock } from '../core/clock.ts';
+import { Fault } from '../core/faults.ts';
 import type { Ids } from '../core/ids.ts';
 import type { Log } from '../core/log.ts';
 import { formatUsd, type Nano, nano, usdToNano } from '../core/money.ts';
@@ -111,6 +112,11 @@ export class Rpc {
   run(parsed: ParsedRequest, options: RunOptions): Promise<RpcAnswer> {
     const group = this.#group(parsed.network);
     return new RpcRun(this.#runSettings, group, this.#cache, parsed, options).answer();
+  }
+
+  /** Asks the nodes of a parsed request whether they answer. Throws a Fault (503) when none does. */
+  async requireNode({ network }: ParsedRequest): Promise<void> {
+    if (!(await this.#group(network).isAnswering())) throw new Fault('RPC_NETWORK_UNAVAILABLE');
   }
 
   /** Closes all connections; runs in flight fail. */

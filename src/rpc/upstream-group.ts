@@ -7,6 +7,7 @@
  */
 import type { Clock } from '../core/clock.ts';
 import type { Ids } from '../core/ids.ts';
+import { isAny } from '../core/is-any.ts';
 import type { Network, NodeKind } from './catalogue.ts';
 import type { Upstream } from './upstream.ts';
 
@@ -76,6 +77,12 @@ export class UpstreamGroup {
   /** Whether any node of the network could be asked now. */
   hasOpen(): boolean {
     return this.#upstreams.some((upstream) => upstream.isOpen());
+  }
+
+  /** Whether a node answers now; asks those that may be asked. */
+  async isAnswering(): Promise<boolean> {
+    const open = this.#upstreams.filter((upstream) => upstream.isOpen());
+    return await isAny(open.map((upstream) => upstream.isAnswering()));
   }
 
   /** Remembers which node answered a caller. */

@@ -132,6 +132,11 @@ export class Upstream {
     return this.#verifying;
   }
 
+  /** Asks who it is, whether or not that is known: it answers now, and is of the right chain. */
+  isAnswering(): Promise<boolean> {
+    return this.#checkIdentity();
+  }
+
   /** Largest request that it is known to take, in bytes; undefined when nothing is known. */
   get requestLimitBytes(): number | undefined {
     const isKnown = this.#refusedBytes > 0 && this.#clock.monotonicMs() < this.#refusedBytesUntilMs;

@@ -6,7 +6,9 @@ import type { Config } from '../config/config.ts';
 import { Idempotency } from '../billing/idempotency/idempotency.ts';
 import { BudgetCaps } from '../billing/budgets/budgets.ts';
 import { type RateRule, type SaleObserver, Sales } from '../billing/sale.ts';
-import type { CatalogModel } from '../catalog/catalog.ts';
+import type { Catalog, CatalogModel } from '../catalog/catalog.ts';
+import { engineFault } from '../engines/engine-refusal.ts';
+import type { Engines } from '../engines/engines.ts';
 import { callerRate } from '../http/model-sale.ts';
 import type { Clock } from '../core/clock.ts';
 import type { Ids } from '../core/ids.ts';
@@ -34,6 +36,8 @@ export interface SaleSetup {
   readonly ids: Ids;
   readonly log: Log;
   readonly wallets: Wallets;
+  readonly catalog: Catalog;
+  readonly engines: Engines;
   /** Told of every settle. */
   readonly observers: readonly SaleObserver[];
 }
@@ -48,8 +52,15 @@ export interface SaleParts {
   readonly rateOf: (caller: Caller, model: CatalogModel) => RateRule;
 }
 
+const NOT_TRIED = {
+  message: 'No engine would take it, so its payment is not taken',
+  status: null,
+  body: null,
+  retryAfterSeconds: null,
+};
+
 export function openSale(setup: SaleSetup): SaleParts {
-  const { config, stores, limitLog, clock, ids, log, wallets, observers } = setup;
+  const { config, stores, limitLog, clock, ids, log, wallets, catalog, engines, observers } = setup;
   const { store, processId } = stores;
   const { windows, slots } = countersOn(stores, clock);
   const idempotency = new Idempotency({ store, processId, clock, ids, log });
@@ -62,6 +73,10 @@ export function openSale(setup: SaleSetup): SaleParts {
     minimumCreditNano: perConfig(config, ({ limits }) => usdToNano(limits.minimumCreditUsd)),
     budgets: new BudgetCaps({ store, ledger: stores.ledger, identity: stores.identity, clock }),
     walletRefusal: (caller, credit) => wallets.refusal(caller, credit),
+    requireModel: async (modelId) => {
+      const reason = await engines.outageOf(catalog.get(modelId)?.replicas ?? []);
+      if (reason !== undefined) throw engineFault({ ...NOT_TRIED, reason }, modelId);
+    },
     observers,
   });
   const rateOf: SaleParts['rateOf'] = (caller, model) => callerRate(config().limits, caller, model);

@@ -239,9 +239,10 @@ function openShared(parts: AppParts, { config, stores, extras, wallets }: OpenPa
   });
   const limitLog = new LimitLog({ store: stores.store, clock, ids });
   const observers = traces === undefined ? [metrics] : [metrics, traces];
-  const sale = openSale({ config, stores, limitLog, clock, ids, log, wallets, observers });
+  const served = { config, stores, catalog, engines };
+  const sale = openSale({ ...served, limitLog, clock, ids, log, wallets, observers });
   const { guard } = extras;
-  const shared = { config, stores, catalog, engines, ...sale, guard, clock, ids, log };
+  const shared = { ...served, ...sale, guard, clock, ids, log };
   const observerEnds = [
     () => metrics.close(),
     () => traces?.close(),

@@ -5,8 +5,9 @@
  */
 import type { Windows } from '../billing/limits/limits.ts';
 import type { Config } from '../config/config.ts';
-import { type Clock, SECOND_MS, isoTime } from '../core/clock.ts';
+import { type Clock, isoTime } from '../core/clock.ts';
 import { Fault } from '../core/faults.ts';
+import { limitRequests } from '../http/limit-requests.ts';
 import { readBody } from '../http/read-request.ts';
 import type { RequestContext } from '../http/request-context.ts';
 import { type Feature, type Route, SMALL_JSON_BODY, get } from '../http/route.ts';
@@ -74,7 +75,7 @@ function sessionRoutes(options: SessionsOptions): Route[] {
       body: SMALL_JSON_BODY,
       handle: async (context) => {
         options.cookie().requireSameOrigin(context);
-        await limitLinks(options, context);
+        await limitRequests(options, `sign-in-link|${context.address}`, LINKS_PER_MINUTE);
         const { token } = readBody(context, LinkRequest);
         await beginSession(options, context, await sessions.takeLink(token));
       },
@@ -140,21 +141,6 @@ function requireOwnCredential({ kind, session, isSigned }: Caller): void {
   throw new Fault('AUTHENTICATION_FAILED', {
     message:
       'A session begins with an API key in "Authorization: Bearer" or with the signature of a wallet in SIGN-IN-WITH-X',
-  });
-}
-
-async function limitLinks(
-  { windows, clock }: SessionsOptions,
-  context: RequestContext,
-): Promise<void> {
-  const nowMs = clock.nowMs();
-  const bucket = `sign-in-link|${context.address}`;
-  const limits = { requestLimit: LINKS_PER_MINUTE, tokens: 0, tokenLimit: 0 };
-  const taken = await windows.take({ bucket, ...limits }, nowMs);
-  if (taken.ok) return;
-  throw new Fault('RATE_LIMIT_EXCEEDED', {
-    message: 'Too many sign-in links were tried; try again when the minute is over',
-    retryAfterSeconds: Math.ceil((taken.state.resetsAtMs - nowMs) / SECOND_MS),
   });
 }
 

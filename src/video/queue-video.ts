@@ -129,7 +129,13 @@ export async function queue(parts: QueueVideoParts, context: RequestContext): Pr
       {
         written: () => workspace.free(),
         hold: async ({ id }) => {
-          hold = await sales.holdForJob({ id, caller, priceNano: quoteNano, tags });
+          hold = await sales.holdForJob({
+            id,
+            caller,
+            modelId: model.id,
+            priceNano: quoteNano,
+            tags,
+          });
         },
         // The answer and the job are there together; another request may have the key by now.
         together: async (tx, queued) => {

@@ -78,6 +78,24 @@ onEachStore('crossings', (fixture) => {
     await round();
     assert.equal(await told(crowded), VALUES);
     assert.equal(places.size, 0);
+    // What waits for an address that takes nothing gathers no further.
+    const slow = await open('slow', 3);
+    await store.transaction((tx) =>
+      tx.query(
+        `WITH RECURSIVE n(at) AS (SELECT 1 UNION ALL SELECT at + 1 FROM n WHERE at < 2000)
+         INSERT INTO webhooks_delivery (id, webhook_id, account_id, event, subject, period, body,
+           state, attempts, due_ms, created_ms, ended_ms)
+         SELECT 'waits ' || at, $1, 'slow', 'budget.limit_reached', 'waits ' || at, 1, '{}',
+           'pending', 1, 1, 1, 0 FROM n`,
+        [slow.id],
+      ),
+    );
+    await round();
+    assert.equal(await told(slow), 2_000);
+    await store.query("DELETE FROM webhooks_delivery WHERE subject = 'waits 1'");
+    await round();
+    assert.equal(await told(slow), 1_999 + 3);
+    await table.remove('slow', slow.id);
 
     // What was told for ever is remembered as long as its cap stands there, and not longer.
     await store.query(

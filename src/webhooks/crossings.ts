@@ -25,6 +25,8 @@ const CAPS_A_TURN = 100;
 /** After so many that were looked at, or told, a page has no further turn: the next minute goes on. */
 const MOST_LOOKED_AT = 10_000;
 const MOST_TOLD = 1_000;
+/** While so many messages wait for an address, what its caps have come to is told later. */
+const MOST_WAITING = 2_000;
 /** That a cap for ever is still where it was told is noted once in this time. */
 const SEEN_MS = 10 * DAY_MS;
 
@@ -152,7 +154,9 @@ async function lookAtCaps(
   before: CapPlaces,
   places: Map<string, string>,
 ): Promise<void> {
-  const asking = page.filter((one) => (one.keyPercent ?? one.budgetPercent) !== undefined);
+  const withCaps = page.filter((one) => (one.keyPercent ?? one.budgetPercent) !== undefined);
+  const crowded = await parts.table.crowded(withCaps, MOST_WAITING);
+  const asking = withCaps.filter(({ id }) => !crowded.has(id));
   const webhooks = Map.groupBy(asking, ({ accountId }) => accountId);
   const owners = new CapOwners(parts.identity);
   let turn = [...webhooks].map(([accountId, some]): CapTurn => {

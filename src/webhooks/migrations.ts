@@ -61,4 +61,9 @@ ALTER TABLE webhooks_webhook ADD COLUMN old_secret_until_ms BIGINT;`,
     id: 'webhooks-0004',
     up: 'ALTER TABLE webhooks_delivery ADD COLUMN seen_ms BIGINT NOT NULL DEFAULT 0;',
   },
+  {
+    // How many messages of a webhook wait.
+    id: 'webhooks-0005',
+    up: 'CREATE INDEX webhooks_delivery_waiting ON webhooks_delivery (webhook_id) WHERE due_ms > 0;',
+  },
 ];

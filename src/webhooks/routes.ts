@@ -30,7 +30,7 @@ const MAX_PER_ACCOUNT = 10;
 /** So long the secret before signs beside a new one. */
 const OLD_SECRET_MS = DAY_MS;
 const TEST_EVERY_MS = 10 * SECOND_MS;
-/** Tests wait for addresses of callers while their requests stand open. */
+/** Tests wait for addresses of callers while their requests stand open: one of an account. */
 const MAX_OPEN_TESTS = 16;
 
 export interface WebhookRouteParts extends SendParts {
@@ -43,7 +43,8 @@ export interface WebhookRouteParts extends SendParts {
 export function webhookRoutes(parts: WebhookRouteParts): Route[] {
   const { table } = parts;
   const auth = 'admin-or-wallet';
-  let openTests = 0;
+  /** Accounts. */
+  const testing = new Set<string>();
   return [
     {
       method: 'POST',
@@ -90,12 +91,15 @@ export function webhookRoutes(parts: WebhookRouteParts): Route[] {
       auth,
       describe: DESCRIPTIONS.TEST_WEBHOOK,
       handle: async (context) => {
-        if (openTests >= MAX_OPEN_TESTS) throw tooManyTests();
-        openTests += 1;
+        const { accountId } = context.caller;
+        if (testing.has(accountId) || testing.size >= MAX_OPEN_TESTS) {
+          throw tooManyTests(testing.has(accountId));
+        }
+        testing.add(accountId);
         try {
           await sendTest(parts, context);
         } finally {
-          openTests -= 1;
+          testing.delete(accountId);
         }
       },
     },
@@ -198,9 +202,12 @@ function tooMany(): Fault {
   return new Fault('WEBHOOK_LIMIT_REACHED', { message });
 }
 
-function tooManyTests(): Fault {
-  const message = 'Too many tests of webhooks are running';
-  return new Fault('SERVICE_UNAVAILABLE', { message, retryAfterSeconds: 10 });
+function tooManyTests(isOwn: boolean): Fault {
+  const message = isOwn
+    ? 'A test of another webhook of the account is running; try again when it has ended'
+    : 'Too many tests of webhooks are running';
+  const code = isOwn ? 'RATE_LIMIT_EXCEEDED' : 'SERVICE_UNAVAILABLE';
+  return new Fault(code, { message, retryAfterSeconds: 10 });
 }
 
 async function sendTest(parts: WebhookRouteParts, context: RequestContext): Promise<void> {

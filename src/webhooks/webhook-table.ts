@@ -175,6 +175,18 @@ export class WebhookTable {
     return rows.map(webhookOf);
   }
 
+  /** Which of these webhooks have at least so many messages on their way. */
+  async crowded(webhooks: readonly Webhook[], least: number): Promise<ReadonlySet<string>> {
+    if (webhooks.length === 0) return new Set();
+    const rows = await this.#store.query<{ webhook_id: string }>(
+      `SELECT webhook_id FROM webhooks_delivery
+       WHERE due_ms > 0 AND webhook_id IN (${placesFrom(2, webhooks)})
+       GROUP BY webhook_id HAVING count(*) >= $1`,
+      [least, ...webhooks.map(({ id }) => id)],
+    );
+    return new Set(rows.map((row) => row.webhook_id));
+  }
+
   /** The balance has fallen below the threshold: told, unless somebody has told this one. */
   async fell(webhook: Webhook, delivery: NewDelivery): Promise<void> {
     await this.#store.transaction(async (tx) => {

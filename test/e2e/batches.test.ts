@@ -181,7 +181,7 @@ describe('batches', () => {
       ],
     );
     assert.deepEqual([batch.output_file_id, batch.error_file_id], [null, null]);
-    const empty = await batchEnd(client, (await startBatch(client, [''])).id);
+    const empty = await batchEnd(client, (await startBatch(client, ['', '\r', ' \t'])).id);
     assert.equal(empty.errors?.data?.[0]?.code, 'empty_file');
     const many = Array.from({ length: 201 }, (_, at) => chatLine(`m-${at}`));
     const tooMany = await batchEnd(client, (await startBatch(client, many)).id);
@@ -281,6 +281,19 @@ describe('batches', () => {
     const outputs = await other.files.list({ purpose: 'batch_output' });
     assert.equal(outputs.data.length, 3);
     await batchEnd(client, mine.id);
+  });
+
+  test('who reads a file while it is deleted is cut off, and does not wait for the rest', async () => {
+    const { secret: own } = await bench.farebox.account('1');
+    const other = new OpenAI({ baseURL: bench.farebox.url, apiKey: own, maxRetries: 0 });
+    const file = await toFile(Buffer.alloc(900_000, 'x'), 'large.jsonl');
+    const { id } = await other.files.create({ file, purpose: 'batch' });
+    // What a deletion has done when the first pieces were read.
+    const { store } = bench.farebox.app.stores;
+    await store.query('DELETE FROM batches_piece WHERE content_id = $1 AND seq > 0', [id]);
+    const answer = await other.files.content(id);
+    assert.equal(answer.headers.get('content-length'), '900000');
+    await assert.rejects(answer.arrayBuffer(), TypeError);
   });
 
   test('a file that is deleted is gone, and one that a batch reads stays', async () => {

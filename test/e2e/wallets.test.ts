@@ -322,6 +322,14 @@ describe('wallets', () => {
     assert.match(JSON.stringify(refused), /spend limit of this wallet token is reached/);
     const spent = FIVE_USD - (await creditOf(farebox, account.address));
     assert.ok(spent > 0n && spent <= 360_000n, String(spent));
+    const whole = (await (await tokens('POST')).json()) as { data: { id: string; token: string } };
+    const wholeBearer = { authorization: `Bearer ${whole.data.token}` };
+    for (const path of ['/webhooks', '/billing/statement', '/billing/transactions']) {
+      const statusFor = async (headers: Record<string, string>) =>
+        (await fetch(`${rig.origin}/api/v1${path}`, { headers })).status;
+      assert.deepEqual([await statusFor(bearer), await statusFor(wholeBearer)], [401, 200], path);
+    }
+    assert.equal((await tokens('DELETE', `/${whole.data.id}`)).status, 200);
     const listed = (await (await tokens('GET')).json()) as {
       data: { id: string; usd: { limit: string; spent: string } | null; diem: null }[];
     };
@@ -474,6 +482,10 @@ describe('wallets', () => {
     const answer = await chat(rig.origin, { authorization: `Bearer ${secret}` });
     assert.equal(answer.status, 200);
     assert.equal(await creditOf(farebox, account.address), FIVE_USD - COST_NANO);
+    // Wallets cost nothing to make: those of one address make so many keys a minute.
+    const codes = new Set<string | undefined>();
+    for (let at = 0; at < 20; at += 1) codes.add((await make({ token: 'a.b.c' })).code);
+    assert.ok(codes.has('RATE_LIMIT_EXCEEDED'), [...codes].join(' '));
   });
 
   test('the discovery of a paid route is valid for stock clients and under 4 KB', async () => {

@@ -30,6 +30,8 @@ interface Heard {
 class Receiver {
   readonly heard: Heard[] = [];
   status = 204;
+  /** What an answer waits for. */
+  ready: Promise<void> | undefined;
   #server: Server | undefined;
 
   async start(): Promise<string> {
@@ -38,7 +40,7 @@ class Receiver {
       request.on('data', (piece) => (body += String(piece)));
       request.on('end', () => {
         this.heard.push({ headers: request.headers, body });
-        response.writeHead(this.status).end();
+        void Promise.resolve(this.ready).then(() => response.writeHead(this.status).end());
       });
     });
     this.#server = server;
@@ -160,6 +162,18 @@ for (const dialect of ['sqlite', 'postgres'] as const) {
       assert.ok(Number(again.headers.get('retry-after')) > 0);
       const listed = await ask('/webhooks');
       assert.doesNotMatch(listed.text, /whsec_/);
+      // One account takes one of the places that tests have.
+      const { id: second } = await make({ balanceUsd: 1 }, ['balance.low']);
+      clock.advance(MINUTE_MS);
+      const { promise, resolve } = Promise.withResolvers<void>();
+      receiver.ready = promise;
+      const both = [id, second].map((one) => ask(`/webhooks/${one}/test`, { method: 'POST' }));
+      assert.equal((await Promise.race(both)).status, 429);
+      resolve();
+      receiver.ready = undefined;
+      const statuses = (await Promise.all(both)).map(({ status }) => status);
+      assert.deepEqual(new Set(statuses), new Set([200, 429]));
+      await remove(second);
       const other = (await bench.farebox.account('1', { kind: 'ADMIN' })).secret;
       assert.deepEqual((await ask('/webhooks', {}, other)).body.data, []);
       for (const [path, method] of [

@@ -5,6 +5,7 @@
 import { dirname, join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { reasonOf } from '../../core/log.ts';
+import { accessProblem } from '../access-problem.ts';
 import { makeFolder } from './make-folder.ts';
 
 /** A held lock; `undefined` when another process has it. */
@@ -28,7 +29,8 @@ export function lockFile(path: string): ServerLock | undefined {
     database?.close();
     const reason = reasonOf(error);
     if (reason.includes('locked')) return undefined;
-    throw new Error(`The file ${path} cannot be written: ${reason}`, { cause: error });
+    const why = accessProblem(path) ?? reason;
+    throw new Error(`The file ${path} cannot be written: ${why}`, { cause: error });
   }
   const held = database;
   return { release: () => held.close() };

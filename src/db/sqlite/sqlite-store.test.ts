@@ -5,7 +5,7 @@ import { dirname, join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { test } from 'node:test';
 import { TestClock } from '../../../test/support/test-clock.ts';
-import { systemClock } from '../../core/clock.ts';
+import { MINUTE_MS, systemClock } from '../../core/clock.ts';
 import { silentLog } from '../../core/log.ts';
 import { type LogLine, memoryLog } from '../../../test/support/memory-log.ts';
 import { StoreUnavailable } from '../failures.ts';
@@ -267,4 +267,33 @@ test('a folder that cannot be made is named, and is not waited for', () => {
   const path = '/proc/farebox/x.db';
   const open = () => new SqliteStore({ path, clock: new TestClock(), log: silentLog });
   assert.throws(open, /The folder \/proc\S* cannot be made/);
+});
+
+test('long reads leave the event loop to others, and see what was committed', async () => {
+  const clock = new TestClock();
+  await withStore({ clock }, async (store) => {
+    await store.query(INSERT, ['a', 'one']);
+    const read = () => store.reader.query<{ id: string }>('SELECT id FROM sample_row');
+    assert.deepEqual(await read(), [{ id: 'a' }]);
+    const long = `WITH RECURSIVE n(at) AS (SELECT 1 UNION ALL SELECT at + 1 FROM n WHERE at < 1000000)
+      SELECT sum(at) AS total, $1 AS bytes FROM n`;
+    let turns = 0;
+    let isOver = false;
+    const reading = store.reader.query(long, [Buffer.from('x')]).then((rows) => {
+      isOver = true;
+      return rows;
+    });
+    while (!isOver) {
+      turns += 1;
+      await new Promise((resolve) => setImmediate(resolve));
+    }
+    assert.ok(turns > 10, `${turns} turns`);
+    assert.deepEqual(await reading, [{ total: 500_000_500_000n, bytes: Buffer.from('x') }]);
+    await store.query(INSERT, ['b', 'two']);
+    assert.equal((await read()).length, 2);
+    await assert.rejects(store.reader.query('SELECT none FROM sample_row'), /no such column/);
+    // It ends after a minute without a read, and the next one starts it again.
+    clock.advance(2 * MINUTE_MS);
+    assert.equal((await read()).length, 2);
+  });
 });

@@ -6,7 +6,7 @@
  * (`synchronous = NORMAL`); the answer of a durable transaction waits for one shared `fdatasync`
  * on the thread pool: one at a time, and whoever committed before it began is covered by it. What
  * comes during one waits for its end in any case, so it is committed then, together.
- * Checkpoints run on a worker thread. So the event loop never waits for the disk, and a promise
+ * Checkpoints run on a worker thread, and so do reads of very many rows. So the event loop never waits for the disk, and a promise
  * that has resolved is on it. Nor does it wait for the lock of another process: that is asked for
  * again and again, and whoever comes meanwhile is answered after it.
  *
@@ -18,16 +18,14 @@
  */
 import { closeSync, fdatasync, openSync } from 'node:fs';
 import { dirname } from 'node:path';
-import { DatabaseSync, type StatementSync } from 'node:sqlite';
+import type { DatabaseSync } from 'node:sqlite';
 import { type Clock, SECOND_MS } from '../../core/clock.ts';
-import { type Log, reasonOf } from '../../core/log.ts';
+import type { Log } from '../../core/log.ts';
 import { type DiskFailure, StoreUnavailable, diskFailure, isLocked } from '../failures.ts';
 import { makeFolder } from './make-folder.ts';
 import { migrateWith } from '../migrate.ts';
 import type {
-  Column,
   FileStore,
-  FileTransaction,
   FileWork,
   Migration,
   Parameter,
@@ -37,11 +35,12 @@ import type {
   WriteOptions,
 } from '../contract.ts';
 import { Checkpointer, type LogLimits } from './checkpointer.ts';
+import { BUSY_TIMEOUT_MS, Statements, openConnection } from './connection.ts';
+import { ReadThread } from './read-thread.ts';
 
 /** Transactions that share one commit, at most: bounds how long the loop works in one go. */
 const MAX_GROUP = 256;
-/** How long a second process (a command line beside the server) is waited for, and how often asked. */
-const BUSY_TIMEOUT_MS = 5_000;
+/** How often a lock of another process is asked for. */
 const BUSY_POLL_MS = 10;
 /** Nothing breaks a statement off here; the bound is the same as on PostgreSQL. */
 const MIGRATION_TIMEOUT_MS = 600_000;
@@ -100,7 +99,7 @@ export interface SqliteOptions {
 
 export class SqliteStore implements FileStore {
   readonly dialect = 'sqlite';
-  readonly reader: Queryable = this;
+  readonly reader: ReadThread;
   commits = 0;
   readonly #writer: DatabaseSync;
   readonly #reader: DatabaseSync;
@@ -151,6 +150,7 @@ export class SqliteStore implements FileStore {
     this.#logFile = openSync(`${options.path}-wal`, 'a+');
     this.#flush = options.flush ?? flushFile;
     this.#checkpointer = new Checkpointer(options.path, options.logLimits);
+    this.reader = new ReadThread(options.path, this, options.clock);
   }
 
   /** Unless it is said, from the writer: the reader reads its pages anew after each commit. */
@@ -212,6 +212,7 @@ export class SqliteStore implements FileStore {
     this.#stopRetrying?.();
     while (this.#draining || this.#isFlushing)
       await new Promise((resolve) => setImmediate(resolve));
+    await this.reader.close();
     await this.#checkpointer.close();
     closeSync(this.#logFile);
     this.#reader.close();
@@ -368,109 +369,8 @@ export class SqliteStore implements FileStore {
 
 const NOTHING: readonly Parameter[] = [];
 
-function openConnection(path: string): DatabaseSync {
-  const database = openFile(path);
-  database.exec(`PRAGMA busy_timeout = ${BUSY_TIMEOUT_MS}; PRAGMA synchronous = NORMAL`);
-  // In KiB. A larger cache fills for hours and gives no speed: what a settle needs is a few pages.
-  database.exec('PRAGMA cache_size = -8192; PRAGMA temp_store = MEMORY');
-  return database;
-}
-
-/** SQLite does not say which file it could not open. */
-function openFile(path: string): DatabaseSync {
-  try {
-    return new DatabaseSync(path);
-  } catch (error) {
-    throw new Error(`The database file ${path} cannot be opened: ${reasonOf(error)}`, {
-      cause: error,
-    });
-  }
-}
-
 const READ = /^\s*(?:SELECT\b|WITH\b(?![\s\S]*\b(?:INSERT|UPDATE|DELETE)\b))/i;
 
 function isRead(sql: string): boolean {
   return READ.test(sql);
-}
-
-/** Bounds the cache: a caller that builds texts with varying lists must not fill memory. */
-const MAX_STATEMENTS = 1_000;
-const NUMBERED = /\$(\d+)/g;
-
-interface Prepared {
-  readonly statement: StatementSync;
-  /** Names of the columns; a statement without any is run without asking for rows. */
-  readonly columns: readonly string[];
-  /** A row of them, to be copied: one object of one shape instead of one that grows. */
-  readonly empty: Readonly<Record<string, Column>>;
-}
-
-/**
- * Prepared statements of one connection, by their text, with the seam's types: integers as bigint,
- * bytes as Buffer, `$1` as `?`, booleans as 0 and 1.
- */
-class Statements implements FileTransaction {
-  readonly #database: DatabaseSync;
-  readonly #byText = new Map<string, Prepared>();
-
-  constructor(database: DatabaseSync) {
-    this.#database = database;
-  }
-
-  /** For what it changes. */
-  execute(text: string, parameters: readonly Parameter[]): void {
-    const { statement } = this.#byText.get(text) ?? this.#prepare(text);
-    // `run` would tell how many rows it changed, in objects that nobody reads.
-    statement.get(...boundAll(parameters));
-  }
-
-  rows(text: string, parameters: readonly Parameter[]): Row[] {
-    const { statement, columns, empty } = this.#byText.get(text) ?? this.#prepare(text);
-    const bound = boundAll(parameters);
-    if (columns.length === 0) {
-      statement.get(...bound);
-      return [];
-    }
-    const rows: Row[] = [];
-    // It gives arrays, see `#prepare`.
-    for (const values of statement.all(...bound) as unknown as (Column | Uint8Array)[][]) {
-      const row: Record<string, Column> = { ...empty };
-      for (let at = 0; at < columns.length; at += 1) {
-        const value = values[at] ?? null;
-        row[columns[at] ?? ''] =
-          value instanceof Uint8Array
-            ? Buffer.from(value.buffer, value.byteOffset, value.byteLength)
-            : value;
-      }
-      rows.push(row);
-    }
-    return rows;
-  }
-
-  #prepare(text: string): Prepared {
-    if (this.#byText.size >= MAX_STATEMENTS) this.#byText.clear();
-    const numbers = Array.from(text.matchAll(NUMBERED), ([, digits]) => Number(digits));
-    // Parameters that stand in order need no number, which SQLite looks up at each binding.
-    const isInOrder = numbers.every((number, at) => number === at + 1);
-    const statement = this.#database.prepare(text.replaceAll(NUMBERED, isInOrder ? '?' : '?$1'));
-    statement.setReadBigInts(true);
-    // Objects that SQLite's binding makes are slow to make and slow to read.
-    statement.setReturnArrays(true);
-    const columns = statement.columns().map(({ name }) => name);
-    const empty = Object.fromEntries(columns.map((name) => [name, null]));
-    const prepared = { statement, columns, empty };
-    this.#byText.set(text, prepared);
-    return prepared;
-  }
-}
-
-type Bound = Exclude<Parameter, boolean>;
-
-function boundAll(parameters: readonly Parameter[]): readonly Bound[] {
-  const hasBoolean = parameters.includes(true) || parameters.includes(false);
-  return (hasBoolean ? parameters.map(boundOf) : parameters) as readonly Bound[]; // none left
-}
-
-function boundOf(parameter: Parameter): Bound {
-  return typeof parameter === 'boolean' ? Number(parameter) : parameter;
 }

@@ -20,7 +20,7 @@ export type SandboxAnswer =
   | { readonly type: 'ended'; readonly id: number; readonly outcome: SandboxOutcome }
   | { readonly type: 'failed'; readonly id: number; readonly reason: string };
 
-const HEAP_MB = 64;
+const HEAP_MB = 256;
 
 interface Running {
   readonly run: SandboxRun;

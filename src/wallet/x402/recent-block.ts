@@ -1,10 +1,11 @@
 /** `GET /x402/solana/blockhash`: the block that a payment on Solana names. */
+import { limitRequests } from '../../http/limit-requests.ts';
 import { z } from 'zod';
 import { Fault } from '../../core/faults.ts';
 import { type RouteDescription, jsonContent } from '../../http/describe.ts';
 import type { Route } from '../../http/route.ts';
 import type { Payments, RecentBlock } from '../../payments/payments.ts';
-import { type WalletRouteOptions, limitRequests, requireConfigured } from './route-checks.ts';
+import { type WalletRouteOptions, requireConfigured } from './route-checks.ts';
 
 const RECENT_BLOCK: RouteDescription = {
   tag: 'Wallets',

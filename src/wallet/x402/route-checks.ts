@@ -2,9 +2,10 @@
 import type { Ledger } from '../../billing/ledger/ledger.ts';
 import type { Windows } from '../../billing/limits/limits.ts';
 import { walletIdentity } from '../../core/addresses.ts';
-import { type Clock, SECOND_MS } from '../../core/clock.ts';
+import type { Clock } from '../../core/clock.ts';
 import { Fault, invalidField } from '../../core/faults.ts';
 import type { Store } from '../../db/db.ts';
+import { type LimitParts, limitRequests } from '../../http/limit-requests.ts';
 import type { RequestContext } from '../../http/request-context.ts';
 import type { Payments, Resource, Signing } from '../../payments/payments.ts';
 
@@ -28,8 +29,6 @@ export interface WalletRouteOptions {
   readonly paidTools: () => Promise<readonly Resource[]>;
 }
 
-type LimitOptions = Pick<WalletRouteOptions, 'windows' | 'clock'>;
-
 /** The path parameter of the wallet endpoints. */
 const WALLET_PATH = /^(?:0x[a-fA-F0-9]{40}|[1-9A-HJ-NP-Za-km-z]{32,44})$/;
 
@@ -40,29 +39,11 @@ export function requireConfigured(payments: Payments | undefined): Payments {
 
 /** Counts a payment against the top-ups of its address, on whatever endpoint it is. Throws 429. */
 export async function limitPayments(
-  options: LimitOptions,
+  options: LimitParts,
   context: RequestContext,
   perMinute: number,
 ): Promise<void> {
   await limitRequests(options, `x402-top-up|${context.address}`, perMinute);
-}
-
-/** Counts a request against its route's limit of this minute. Throws 429. */
-export async function limitRequests(
-  { windows, clock }: LimitOptions,
-  bucket: string,
-  perMinute: number,
-): Promise<void> {
-  const nowMs = clock.nowMs();
-  const taken = await windows.take(
-    { bucket, tokens: 0, requestLimit: perMinute, tokenLimit: 0 },
-    nowMs,
-  );
-  if (taken.ok) return;
-  throw new Fault('RATE_LIMIT_EXCEEDED', {
-    message: `This endpoint takes ${perMinute} requests a minute; try again when the minute is over`,
-    retryAfterSeconds: Math.ceil((taken.state.resetsAtMs - nowMs) / SECOND_MS),
-  });
 }
 
 /** The wallet of the path, which must be the one that signed. Throws 400, 403. */

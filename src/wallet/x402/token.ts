@@ -8,12 +8,13 @@ import { cappedSpending } from '../../billing/ledger/ledger.ts';
 import { isoTime } from '../../core/clock.ts';
 import { Fault } from '../../core/faults.ts';
 import { type Nano, decimalUsd, usdToNano } from '../../core/money.ts';
+import { limitRequests } from '../../http/limit-requests.ts';
 import { readQuery } from '../../http/read-request.ts';
 import type { RequestContext } from '../../http/request-context.ts';
 import type { Route } from '../../http/route.ts';
 import type { TokenLimits } from '../../payments/payments.ts';
 import { TOKEN_LIST, TOKEN_REVOKE, TokenQuery, WALLET_TOKEN } from './token-describe.ts';
-import { type WalletRouteOptions, limitRequests, requireConfigured } from './route-checks.ts';
+import { type WalletRouteOptions, requireConfigured } from './route-checks.ts';
 
 export function tokenRoutes(options: WalletRouteOptions): Route[] {
   const common = { path: '/x402/token', auth: 'wallet', about: 'Wallet token' } as const;

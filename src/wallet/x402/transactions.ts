@@ -6,10 +6,11 @@ import { isoTime } from '../../core/clock.ts';
 import { invalidField } from '../../core/faults.ts';
 import { toUsdNumber } from '../../core/money.ts';
 import { type TransactionRow, transactionsOf } from '../../billing/ledger/ledger.ts';
+import { limitRequests } from '../../http/limit-requests.ts';
 import type { RequestContext } from '../../http/request-context.ts';
 import type { Route } from '../../http/route.ts';
 import { WALLET_TRANSACTIONS } from './describe.ts';
-import { type WalletRouteOptions, limitRequests, requireOwnWallet } from './route-checks.ts';
+import { type WalletRouteOptions, requireOwnWallet } from './route-checks.ts';
 
 const DEFAULT_LIMIT = 50;
 const MAX_LIMIT = 100;

@@ -2,18 +2,14 @@
  * The wallet endpoints: top-up, balance, transactions, tokens, the exposed facilitator and the
  * manifest.
  */
+import { limitRequests } from '../../http/limit-requests.ts';
 import { parseJsonBody } from '../../json/json-scan.ts';
 import { type Nano, formatUsd, toUsdNumber } from '../../core/money.ts';
 import { paymentCredential, paymentHeader, retryProof } from '../../http/identify.ts';
 import type { Route } from '../../http/route.ts';
 import type { ExposedFacilitator, Payments, TopUpReceipt } from '../../payments/payments.ts';
 import { FACILITATOR_CALLS, FACILITATOR_SUPPORTED, TOP_UP, WALLET_BALANCE } from './describe.ts';
-import {
-  limitPayments,
-  limitRequests,
-  requireConfigured,
-  requireOwnWallet,
-} from './route-checks.ts';
+import { limitPayments, requireConfigured, requireOwnWallet } from './route-checks.ts';
 import type { WalletRouteOptions } from './route-checks.ts';
 import { discoveryRoute } from './discovery.ts';
 import { manifestRoute } from './manifest.ts';

@@ -1,0 +1,18 @@
+/** Worker thread: runs the reads that it is sent, one by one, on a connection that cannot write. */
+import { parentPort, workerData } from 'node:worker_threads';
+import { Statements, openConnection } from './connection.ts';
+import type { ReadAnswer, ReadQuestion } from './read-thread.ts';
+
+const database = openConnection(String(workerData));
+database.exec('PRAGMA query_only = 1');
+const statements = new Statements(database);
+
+parentPort?.on('message', ({ sql, parameters }: ReadQuestion) => {
+  let rows: ReadAnswer;
+  try {
+    rows = statements.rows(sql, parameters);
+  } catch {
+    // The store itself is asked, and says why it fails.
+  }
+  parentPort?.postMessage(rows);
+});

@@ -1,0 +1,170 @@
+/**
+ * What can be asked is asked before a payment moves anything: with the engine, or the node, away, a
+ * payment of any kind is refused with why, nothing is on the chain, and the same header pays when it is
+ * back.
+ */
+import assert from 'node:assert/strict';
+import { after, afterEach, before, describe, test } from 'node:test';
+import { decodePaymentRequiredHeader } from '@x402/core/http';
+import { x402Client } from '@x402/core/client';
+import { UptoEvmScheme } from '@x402/evm/upto/client';
+import { Challenge } from 'mppx';
+import { evm } from 'mppx/evm/client';
+import { type TestApp, startTestApp } from '../app/test-app.ts';
+import { freePort } from '../support/free-port.ts';
+import { TestUpstream } from '../support/test-upstream.ts';
+import {
+  BASE,
+  PAY_TO,
+  type WalletRig,
+  assertLedgerIsChain,
+  chat,
+  creditOf,
+  encode,
+  evmClient,
+  solanaClient,
+  startWalletRig,
+} from './wallet-rig.ts';
+
+const RPC_CALL = JSON.stringify({ jsonrpc: '2.0', id: 1, method: 'eth_chainId', params: [] });
+const bodyOf = (model: string): string =>
+  JSON.stringify({ model, messages: [{ role: 'user', content: 'Hi' }] });
+
+describe('before a payment moves anything', () => {
+  let rig: WalletRig;
+  let farebox: TestApp;
+  let enginePort: number;
+
+  before(async () => {
+    rig = await startWalletRig('  mpp: true', ', upto: true');
+    await rig.anvil.deployPermit2();
+    enginePort = await freePort();
+    const replicas = 'replicas: [{ engine: away, model: m }]';
+    const models = `
+engines: { fake: { url: ${rig.upstream.url} }, away: { url: 'http://127.0.0.1:${enginePort}' } }
+models:
+  - { id: gone, type: text, context: 8192, maxCompletionTokens: 64, price: { input: 1, output: 2 }, ${replicas} }
+  - { id: vectors, type: embedding, price: { input: 1 }, embedding: { dimensions: 8 }, ${replicas} }
+`;
+    const yaml = rig.yaml.replace(/\nengines:.*\nmodels:\n/, models);
+    farebox = await startTestApp({
+      port: rig.port,
+      yaml: `${yaml}
+rpc: { networks: { base-mainnet: { upstreams: [{ url: "http://127.0.0.1:${enginePort}" }] } }, publicNodes: false }
+`,
+    });
+  });
+  after(async () => {
+    await farebox.audit();
+    await farebox.stop();
+    await rig.stop();
+  });
+  afterEach(async () => {
+    await assertLedgerIsChain(farebox, rig);
+  });
+
+  const post = (path: string, headers: Readonly<Record<string, string>>, body: string) =>
+    fetch(rig.origin + path, {
+      method: 'POST',
+      headers: { 'content-type': 'application/json', ...headers },
+      body,
+    });
+
+  type Client = Pick<x402Client, 'createPaymentPayload'>;
+  const uptoClient = async (): Promise<Client> => {
+    const scheme = new UptoEvmScheme(await rig.evmWallet(), { rpcUrl: rig.anvil.rpcUrl });
+    return new x402Client().register(BASE, scheme);
+  };
+  const solana = async () => solanaClient(await rig.solanaWallet(), rig.solana.rpcUrl);
+  const base = async () => evmClient(await rig.evmWallet());
+
+  const nothingMoved = async (): Promise<void> => {
+    assert.equal(await rig.anvil.balance(PAY_TO), 0n);
+    assert.equal(await rig.solana.tokens(rig.receiver.address), 0n);
+    const rows = await farebox.app.stores.store.query('SELECT state FROM payments_topup');
+    assert.deepEqual(rows, []);
+  };
+
+  const DOORS: readonly (readonly [string, () => Promise<Client>, string, string, string])[] = [
+    ['exact on Base, for a chat', base, '/chat/completions', bodyOf('gone'), 'MODEL_OFFLINE'],
+    ['exact on Solana, for a chat', solana, '/chat/completions', bodyOf('gone'), 'MODEL_OFFLINE'],
+    ['upto, for a chat', uptoClient, '/chat/completions', bodyOf('gone'), 'MODEL_OFFLINE'],
+    [
+      'exact, for vectors',
+      base,
+      '/embeddings',
+      JSON.stringify({ model: 'vectors', input: 'Hi' }),
+      'MODEL_OFFLINE',
+    ],
+    [
+      'exact, for a call of a node',
+      base,
+      '/crypto/rpc/base-mainnet',
+      RPC_CALL,
+      'RPC_NETWORK_UNAVAILABLE',
+    ],
+  ];
+  for (const [name, clientOf, path, body, code] of DOORS) {
+    test(`${name}: refused, and nothing has moved`, async () => {
+      const client = await clientOf();
+      const asked = await post(`/api/v1${path}`, {}, body);
+      const required = decodePaymentRequiredHeader(asked.headers.get('PAYMENT-REQUIRED') ?? '');
+      const payment = encode(await client.createPaymentPayload(required));
+      const refused = await post(`/api/v1${path}`, { 'PAYMENT-SIGNATURE': payment }, body);
+      const said = await refused.text();
+      assert.equal(refused.status, 503, said);
+      assert.ok(said.includes(code), said);
+      assert.equal(refused.headers.get('PAYMENT-RESPONSE'), null);
+      await nothingMoved();
+    });
+  }
+
+  test('of the Machine Payments Protocol: refused, and nothing has moved', async () => {
+    const account = await rig.evmWallet();
+    const asked = await chat(rig.origin, {}, bodyOf('gone'));
+    const challenge = Challenge.fromResponse(asked);
+    const [charge] = evm({
+      account,
+      currencies: [evm.assets.base.USDC],
+      networks: [8453],
+      maxAmount: '10',
+    });
+    const authorization = await charge.createCredential({ challenge } as never);
+    const refused = await chat(rig.origin, { authorization }, bodyOf('gone'));
+    assert.equal(refused.status, 503);
+    await nothingMoved();
+  });
+
+  test('of a tool of the MCP server: refused, nothing has moved, and it pays when the engine is back', async () => {
+    const account = await rig.evmWallet();
+    const callTool = async (meta: object) => {
+      const answer = await post(
+        '/mcp',
+        { accept: 'application/json, text/event-stream' },
+        JSON.stringify({
+          jsonrpc: '2.0',
+          id: 1,
+          method: 'tools/call',
+          params: { name: 'chat', arguments: { prompt: 'Hi', model: 'gone' }, _meta: meta },
+        }),
+      );
+      const text = await answer.text();
+      const data = text.startsWith('{') ? text : (/^data: (.*)$/m.exec(text)?.[1] ?? '');
+      return JSON.parse(data) as { result: { isError?: boolean; structuredContent?: object } };
+    };
+    const required = (await callTool({})).result.structuredContent;
+    const payment = await evmClient(account).createPaymentPayload(required as never);
+    const paid = { 'x402/payment': payment };
+    const refused = await callTool(paid);
+    assert.equal(refused.result.isError, true);
+    assert.match(JSON.stringify(refused), /MODEL_OFFLINE/);
+    await nothingMoved();
+
+    const back = await TestUpstream.start({ port: enginePort });
+    back.otherwise = { kind: 'answer', content: 'Hi', promptTokens: 5, completionTokens: 3 };
+    const served = await callTool(paid);
+    assert.notEqual(served.result.isError, true, JSON.stringify(served));
+    assert.ok((await creditOf(farebox, account.address)) > 0n);
+    await back.kill();
+  });
+});
