@@ -276,7 +276,7 @@ export class ChatStream {
     return this.#match.end;
   }
 
-  /** The template of a layout that other streams have learned, for the event that was found to have it. */
+  /** The template of a layout, for the event that was found to have it; kept for those that follow. */
   #templateOf(layout: TextLayout, bytes: Buffer, start: number): ChunkTemplate | undefined {
     const { choice: index, saysRole } = layout;
     const { choiceCount, events } = this.#options;
@@ -285,15 +285,10 @@ export class ChatStream {
     const choice = isFirst ? this.#choice(index) : this.#choices.get(index);
     if (choice === undefined || !(isFirst || choice.hasRole)) return undefined;
     choice.hasRole = true;
-    const template = this.#keep(layout, choice, bytes, start);
-    return template.matches(bytes, start) ? template : undefined;
-  }
-
-  #keep(layout: TextLayout, choice: StreamChoice, bytes: Buffer, start: number): ChunkTemplate {
     const template = new ChunkTemplate(layout, choice, this.#options, this.#match, bytes, start);
     if (this.#templates.length >= MAX_TEMPLATES) this.#templates.pop();
     this.#templates.unshift(template);
-    return template;
+    return template.matches(bytes, start) ? template : undefined;
   }
 
   /** `isUnlike`: the event is known to have no layout. */
@@ -414,8 +409,7 @@ export class ChatStream {
     const { event, bytes } = data;
     if (!this.#canLearn || event === undefined || this.#learned >= MAX_LEARNED) return;
     const step = stepOf(chunk, this.#options.documents !== undefined);
-    const choice = step && this.#choices.get(step.choice);
-    if (step === undefined || choice === undefined) return;
+    if (step === undefined || !this.#choices.has(step.choice)) return;
     const isBoundary = step.kind === 'boundary';
     // They come once in a stream.
     if (isBoundary && this.#layouts === undefined) return;
@@ -430,7 +424,7 @@ export class ChatStream {
     if (layouts !== undefined && !isKnown) addLayout(layouts, layout);
     if (layout.kind === 'boundary') return;
     if (this.#match.find([layout], bytes, event.start) !== undefined) {
-      this.#keep(layout, choice, bytes, event.start);
+      this.#templateOf(layout, bytes, event.start);
     }
   }
 }
