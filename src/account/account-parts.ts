@@ -3,7 +3,7 @@ import type { Ledger } from '../billing/ledger/ledger.ts';
 import type { LimitLog, Windows } from '../billing/limits/limits.ts';
 import type { LimitOf } from '../billing/sale.ts';
 import type { Catalog } from '../catalog/catalog.ts';
-import type { Config } from '../config/config.ts';
+import type { ConfigInForce } from '../config/config.ts';
 import type { Clock } from '../core/clock.ts';
 import { usdToNano } from '../core/money.ts';
 import type { Store } from '../db/db.ts';
@@ -21,7 +21,7 @@ export interface EndpointLimits {
 }
 
 export interface AccountParts {
-  readonly config: () => Config;
+  readonly config: ConfigInForce;
   readonly stores: { readonly store: Store; readonly identity: Identity; readonly ledger: Ledger };
   readonly catalog: Catalog;
   readonly windows: Windows;
@@ -32,7 +32,7 @@ export interface AccountParts {
 
 /** Whether so much credit is enough for a priced request. */
 export function isEnough(amountNano: bigint, { config }: AccountParts): boolean {
-  return amountNano >= usdToNano(config().limits.minimumCreditUsd);
+  return amountNano >= usdToNano(config.current.limits.minimumCreditUsd);
 }
 
 /** The request id, of itself or of the id that an answer of any protocol has. */

@@ -114,7 +114,7 @@ function walletKeyRoutes(parts: AccountParts, given: Payments | undefined): Rout
         const request = readBody(context, CreateWalletKeyRequest);
         const settings = settingsOf(request, parts.clock);
         // Whoever makes a wallet gets an account and a key: rows for nothing, by the thousand.
-        const { keysPerMinute } = parts.config().limits;
+        const { keysPerMinute } = parts.config.current.limits;
         await limitRequests(parts, `wallet-key|${context.address}`, keysPerMinute);
         const wallet = await payments.keyChallenges.signerOf(request);
         await parts.stores.identity.openWalletAccount(wallet);

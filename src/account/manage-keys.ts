@@ -75,7 +75,7 @@ export async function makeKey(
   tx: Queryable,
   wanted: NewKey,
 ): Promise<Pick<CreatedKey, 'key' | 'secret'>> {
-  const { keysPerAccount } = parts.config().limits;
+  const { keysPerAccount } = parts.config.current.limits;
   const made = await parts.stores.identity.createKeyWithin(keysPerAccount, wanted, tx);
   if (isCapped(made.key)) await setCap(parts, tx, made.key);
   return made;
@@ -168,7 +168,7 @@ async function countCreation(
   { accountId, keyId, plan }: Caller,
 ): Promise<Record<string, string>> {
   const nowMs = clock.nowMs();
-  const rule = creationRate(config().limits);
+  const rule = creationRate(config.current.limits);
   const { requestsPerMinute: requestLimit } = rule;
   const bucket = bucketOf({ accountId, keyId }, rule, KEYS_ENDPOINT);
   const taken = await windows.take({ bucket, tokens: 0, requestLimit, tokenLimit: 0 }, nowMs);

@@ -147,7 +147,7 @@ export function rateLimitRoutes(parts: AccountParts): Route[] {
 
 async function limitsOf(parts: AccountParts, caller: Caller): Promise<RateLimitsAnswer> {
   const { endpointLimits, windows, clock } = parts;
-  const { limits } = parts.config();
+  const { limits } = parts.config.current;
   const nowMs = clock.nowMs();
   const models = parts.catalog
     .models()

@@ -173,7 +173,7 @@ function movementOf({ config }: AccountParts, accountId: string, row: MovementRo
   const signed = row.credit_account === accountId ? amount : -amount;
   const isDaily = row.debit_account === 'house:daily-credit';
   const rail = RAIL.exec(row.debit_account)?.[1] ?? RAIL.exec(row.credit_account)?.[1];
-  const { base, solana } = config().payments;
+  const { base, solana } = config.current.payments;
   const network = (rail === 'base' ? base : rail === 'solana' ? solana : undefined)?.network;
   const transaction = rail === undefined ? null : row.note;
   const createdMs = Number(row.created_ms);

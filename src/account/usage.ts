@@ -173,7 +173,7 @@ async function answerSigned(
   const receipt = await ownReceipt(parts, context);
   const usage = signedUsage(receipt, await unitPricesOf(parts, receipt));
   const { accountId } = context.caller;
-  const { payer, network } = payerOf(accountId, parts.config());
+  const { payer, network } = payerOf(accountId, parts.config.current);
   const { request_id: requestId } = receipt;
   const body: SignedReceipt = await signing.used({ requestId, payer, network, usage });
   await context.json(200, body);

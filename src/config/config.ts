@@ -45,7 +45,13 @@ export {
   QUANTIZATIONS,
 } from './models-section.ts';
 export type { RpcSection } from './rpc-section.ts';
-export { type Config, type ConfigSource, type LoadedConfig, diffConfig } from './sections.ts';
+export {
+  type Config,
+  type ConfigInForce,
+  type ConfigSource,
+  type LoadedConfig,
+  diffConfig,
+} from './sections.ts';
 export {
   VIDEO_ASPECT_RATIOS,
   VIDEO_DURATIONS,

@@ -133,6 +133,11 @@ export interface ConfigInputs {
   readonly readFile?: (path: string) => Promise<string | undefined>;
 }
 
+/** The settings change while the server runs: whoever keeps one keeps an old one. */
+export interface ConfigInForce {
+  readonly current: Config;
+}
+
 export type LoadedConfig =
   | {
       readonly ok: true;

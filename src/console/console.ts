@@ -3,7 +3,7 @@
  * whose script asks the documented routes for everything; nothing here knows an account.
  */
 import { Fault } from '../core/faults.ts';
-import type { Config } from '../config/config.ts';
+import type { ConfigInForce } from '../config/config.ts';
 import { escapeHtml } from '../http/docs/html.ts';
 import type { RequestContext } from '../http/request-context.ts';
 import type { Feature, Route } from '../http/route.ts';
@@ -11,7 +11,7 @@ import type { ConsoleAssets } from './assets.ts';
 import { ASSET, pageDescription } from './describe.ts';
 
 export interface ConsoleParts {
-  readonly config: () => Config;
+  readonly config: ConfigInForce;
   readonly basePath: string;
   readonly assets: () => Promise<ConsoleAssets>;
 }
@@ -87,7 +87,7 @@ async function answerFile(context: RequestContext, { files }: ConsoleAssets): Pr
 
 /** What the script has to know before it asks is in the attributes of the document. */
 function document({ config, basePath }: ConsoleParts, { index }: ConsoleAssets): string {
-  const { service, payments } = config();
+  const { service, payments } = config.current;
   const rails = [payments.base && 'base', payments.solana && 'solana'].filter(Boolean).join(' ');
   const about = { title: service.title, service: service.name, base: basePath, rails };
   const attributes = Object.entries(about).map(

@@ -192,8 +192,11 @@ export class EngineRun implements AttemptOwner, Waiter, Chooser, Placed {
       limits = { ...limits, totalMs: leftMs };
     }
     if (this.#bodyReplica !== replica && this.#call.buildBody !== undefined) {
-      this.#body = this.#build(replica) ?? null;
-      if (this.#isEnded) return;
+      try {
+        this.#body = this.#call.buildBody(replica) ?? null;
+      } catch (error) {
+        return this.#crash(error); // a bug in the flow ends the call, as one in the sink
+      }
       this.#bodyReplica = replica;
     }
     this.#attempts += 1;
@@ -204,15 +207,6 @@ export class EngineRun implements AttemptOwner, Waiter, Chooser, Placed {
     const request = { method, path, headers, body: this.#body, limits, maxResponseBytes };
     this.#attempt = new Attempt(this, target, request, this.#call);
     engine.pool.dispatch(this.#attempt);
-  }
-
-  #build(replica: Replica, refusal?: EngineFailure): Buffer | StreamedBody | undefined {
-    try {
-      return this.#call.buildBody?.(replica, refusal);
-    } catch (error) {
-      this.#crash(error); // a bug in the flow ends the call, as one in the sink
-      return undefined;
-    }
   }
 
   #headersFor(engine: EngineState): readonly string[] {
@@ -307,7 +301,12 @@ export class EngineRun implements AttemptOwner, Waiter, Chooser, Placed {
   #isAmended(refusal: EngineFailure, replica: Replica): boolean {
     if (this.#call.canAmend !== true || this.#amendments >= MAX_AMENDMENTS) return false;
     this.#amendments += 1;
-    const body = this.#build(replica, refusal);
+    let body: Buffer | StreamedBody | undefined;
+    try {
+      body = this.#call.buildBody?.(replica, refusal);
+    } catch (error) {
+      this.#crash(error);
+    }
     if (body === undefined) return false;
     this.#body = body;
     this.#bodyReplica = replica;

@@ -3,7 +3,7 @@
  * Both follow a changed configuration and engines that come or go.
  */
 import { Catalog, type VideoConstraints } from '../catalog/catalog.ts';
-import type { Config } from '../config/config.ts';
+import type { Config, ConfigInForce } from '../config/config.ts';
 import { type CallObserver, Engines, type EngineSettings } from './engines.ts';
 import type { Clock } from '../core/clock.ts';
 import type { Ids } from '../core/ids.ts';
@@ -14,7 +14,7 @@ import { type LocalEngineSource, LocalEngines } from './local-engines.ts';
 type ConfiguredEngine = Config['engines'][string];
 
 export interface EngineRegistryParts {
-  readonly config: () => Config;
+  readonly config: ConfigInForce;
   readonly clock: Clock;
   readonly ids: Ids;
   readonly log: Log;
@@ -35,13 +35,13 @@ export class EngineRegistry {
   readonly engines: Engines;
   readonly catalog: Catalog;
   readonly localEngines: LocalEngineSource;
-  readonly #config: () => Config;
+  readonly #config: ConfigInForce;
 
   constructor(parts: EngineRegistryParts) {
     const { config, clock, ids, log, canSearch, videoConstraints, observe } = parts;
     this.#config = config;
     this.engines = new Engines({ clock, ids, log, observe });
-    const settings = config();
+    const settings = config.current;
     this.catalog = new Catalog({ settings, clock, webSearch: canSearch, videoConstraints });
     const onChange = (): void => this.#refresh();
     const { downloadView: viewOf } = parts;
@@ -54,12 +54,12 @@ export class EngineRegistry {
 
   /** Engines that are configured or found. */
   get count(): number {
-    return Object.keys(this.#config().engines).length + this.localEngines.engines().length;
+    return Object.keys(this.#config.current.engines).length + this.localEngines.engines().length;
   }
 
   /** Takes over the settings that are in force now. */
   configure(): void {
-    this.catalog.configure(this.#config());
+    this.catalog.configure(this.#config.current);
     this.#refresh();
   }
 
@@ -72,7 +72,10 @@ export class EngineRegistry {
   }
 
   #refresh(): void {
-    this.engines.update([...configuredEngines(this.#config()), ...this.localEngines.engines()]);
+    this.engines.update([
+      ...configuredEngines(this.#config.current),
+      ...this.localEngines.engines(),
+    ]);
     const { localEngines } = this;
     this.catalog.setDiscovered(localEngines.models(), localEngines.areStarting);
   }

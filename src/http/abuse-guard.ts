@@ -7,7 +7,7 @@
  * a scanner blocks its own guesses, and neither a valid key nor a request without one at the same
  * address. Public routes are open to everybody. Processes that share a database tell each other.
  */
-import type { Config } from '../config/config.ts';
+import type { ConfigInForce } from '../config/config.ts';
 import { type Clock, MINUTE_MS, SECOND_MS } from '../core/clock.ts';
 import { Fault } from '../core/faults.ts';
 import { sha256Hex } from '../core/ids.ts';
@@ -30,7 +30,7 @@ export interface AbuseGuardParts {
   readonly store: Store;
   /** Unique among the processes. */
   readonly processId: string;
-  readonly config: () => Config;
+  readonly config: ConfigInForce;
   readonly limitLog: LimitLog;
   readonly clock: Clock;
   readonly basePath: string;
@@ -49,7 +49,7 @@ export class AbuseGuard {
   constructor(parts: AbuseGuardParts) {
     this.#parts = parts;
     const settings = (times: number) => () => {
-      const { failures, windowSeconds, blockSeconds } = parts.config().limits.guard;
+      const { failures, windowSeconds, blockSeconds } = parts.config.current.limits.guard;
       return {
         failures: failures * times,
         windowMs: windowSeconds * SECOND_MS,
@@ -99,7 +99,7 @@ export class AbuseGuard {
         type: 'FAILED_REQUESTS',
       });
     }
-    const { service, publicUrl, limits } = config();
+    const { service, publicUrl, limits } = config.current;
     const { failures, windowSeconds, blockSeconds } = limits.guard;
     const docsUrl = service.docsUrl ?? `${publicUrl}/docs`;
     throw new Fault('FAILED_REQUESTS', {

@@ -8,7 +8,7 @@
  */
 import { parseJsonBody } from '../json/json-scan.ts';
 import type { Catalog } from '../catalog/catalog.ts';
-import type { Config } from '../config/config.ts';
+import type { Config, ConfigInForce } from '../config/config.ts';
 import type { Clock } from '../core/clock.ts';
 import { Fault } from '../core/faults.ts';
 import type { Ids } from '../core/ids.ts';
@@ -47,7 +47,7 @@ import { paidTools } from './discovered.ts';
 import { videoTools } from './video-tools.ts';
 
 export interface McpParts {
-  readonly config: () => Config;
+  readonly config: ConfigInForce;
   readonly catalog: Catalog;
   readonly store: Store;
   readonly clock: Clock;
@@ -98,7 +98,7 @@ class McpServer {
   constructor(parts: McpParts) {
     this.#parts = parts;
     const { catalog, ids, searchPrice, networks, config } = parts;
-    const { name: serviceName } = config().service;
+    const { name: serviceName } = config.current.service;
     this.tools = [
       ...chatTools({ catalog, serviceName, searchPrice }),
       ...textTools({ catalog }),
@@ -106,7 +106,10 @@ class McpServer {
       ...videoTools({ catalog }),
       ...serviceTools({
         rpc: async () => {
-          return { networks: await networks(), usdPerCredit: String(config().rpc.usdPerCredit) };
+          return {
+            networks: await networks(),
+            usdPerCredit: String(config.current.rpc.usdPerCredit),
+          };
         },
       }),
     ];
@@ -119,7 +122,7 @@ class McpServer {
       about: 'Model Context Protocol',
       body: {
         types: ['application/json'],
-        limitBytes: config().http.jsonLimitBytes,
+        limitBytes: config.current.http.jsonLimitBytes,
         strangerLimitBytes: STRANGER_LIMIT_BYTES,
       },
       describe: MCP_DESCRIPTION,
@@ -129,7 +132,7 @@ class McpServer {
   }
 
   async #handle(context: RequestContext): Promise<void> {
-    requireOrigin(context, this.#parts.config());
+    requireOrigin(context, this.#parts.config.current);
     context.set('cache-control', 'no-store');
     const value = await this.#read(context);
     if (Array.isArray(value)) await this.#answerBatch(context, value);
@@ -256,7 +259,7 @@ class McpServer {
 
   #serverInfo(): Json {
     const { version, config } = this.#parts;
-    const { name, title } = config().service;
+    const { name, title } = config.current.service;
     return { name, title, version };
   }
 

@@ -14,7 +14,7 @@ import {
   readAnswer,
 } from '../http/internal-call.ts';
 import type { RequestContext } from '../http/request-context.ts';
-import type { Config } from '../config/config.ts';
+import type { ConfigInForce } from '../config/config.ts';
 import type { Caller } from '../identity/identity.ts';
 import { isJsonObject } from '../json/json-scan.ts';
 import { discovered } from './discovered.ts';
@@ -37,7 +37,7 @@ import {
 } from './tool.ts';
 
 export interface RunToolParts {
-  readonly config: () => Config;
+  readonly config: ConfigInForce;
   readonly call: CallRoute;
   readonly clock: Clock;
   readonly log: Log;
@@ -121,7 +121,7 @@ async function runRoute(
   { message, context, signal, caller, payment, meta }: Attempt,
   { method = 'POST', path, body }: RouteRequest,
 ): Promise<InternalAnswer> {
-  const tagsName = `x-${config().service.name}-metadata`;
+  const tagsName = `x-${config.current.service.name}-metadata`;
   const tags = tagsOf(message.meta[tagsName], context.header(tagsName));
   const key = message.meta[IDEMPOTENCY] ?? context.header(IDEMPOTENCY);
   const claim = message.meta[CLAIM];

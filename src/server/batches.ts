@@ -54,7 +54,7 @@ export function batches(
     server.routes.some((route) => route.path === path && route.sells !== undefined);
   return batchesFeature({
     store: stores.store,
-    settings: config().batches,
+    settings: config.current.batches,
     host: {
       ...modelsOf(shared, isServed),
       call: (call) => run(shared, server, wallets, call),
@@ -127,7 +127,7 @@ async function run(
     path,
     headers: {
       'content-type': 'application/json',
-      [`x-${shared.config().service.name}-error-format`]: 'openai',
+      [`x-${shared.config.current.service.name}-error-format`]: 'openai',
     },
     body,
     address: '',

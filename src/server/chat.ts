@@ -23,7 +23,7 @@ import { messagesRoutes } from '../chat/messages/messages.ts';
 import { openPersonas, type Personas } from '../chat/personas/personas.ts';
 import { Web } from '../chat/web/web.ts';
 import { engineDialect } from '../chat/wire/engine-dialect.ts';
-import type { Config } from '../config/config.ts';
+import type { Config, ConfigInForce } from '../config/config.ts';
 import { type Clock, isoTime, MINUTE_MS } from '../core/clock.ts';
 import type { Log } from '../core/log.ts';
 import { usdToNano } from '../core/money.ts';
@@ -101,7 +101,7 @@ export function chatFeature(
   const chat = chatParts(shared, extras);
   const { tokenizer } = extras.documents;
   const { clock, config, stores } = shared;
-  const keepHours = (): number => config().responses.keepHours;
+  const keepHours = (): number => config.current.responses.keepHours;
   const turns = new StoredTurns({ store: stores.store, clock, keepHours });
   const readLarge: ReadLargeJson = (body, caller) => largeBodies.json(body, caller);
   return {
@@ -133,7 +133,7 @@ function chatParts(shared: FeatureParts, extras: ChatExtras): ChatParts {
     ({ engines: configured }) =>
       new Map(Object.entries(configured).map(([id, engine]) => [id, engineDialect(engine)])),
   );
-  const serviceName = config().service.name;
+  const serviceName = config.current.service.name;
   return {
     catalog,
     engines,
@@ -154,7 +154,7 @@ function chatParts(shared: FeatureParts, extras: ChatExtras): ChatParts {
 }
 
 /** What the chat flow takes of it; prices and engine settings follow a changed configuration. */
-function additionParts(extras: Extras, clock: Clock, config: () => Config): AdditionParts {
+function additionParts(extras: Extras, clock: Clock, config: ConfigInForce): AdditionParts {
   const { personas, web, documents, media } = extras;
   return {
     personas,
@@ -163,17 +163,17 @@ function additionParts(extras: Extras, clock: Clock, config: () => Config): Addi
     media,
     paidResults: new PaidResults(clock),
     clock,
-    maxFileChars: config().documents.maxChars,
+    maxFileChars: config.current.documents.maxChars,
     prices: perConfig(config, ({ search, scraping, socialSearch }) => ({
       searchNano: usdToNano(search?.usdPerSearch ?? '0'),
       pageNano: usdToNano(scraping.usdPerPage),
       socialNano: usdToNano(socialSearch.usdPerResult),
     })),
-    fetchesMedia: (engineId) => config().engines[engineId]?.fetchesMedia ?? false,
+    fetchesMedia: (engineId) => config.current.engines[engineId]?.fetchesMedia ?? false,
     socialSearch: () => {
-      const { maxResults } = config().socialSearch;
+      const { maxResults } = config.current.socialSearch;
       const membersFor = (engineId: string) =>
-        config().engines[engineId]?.socialSearch ?? xaiSearch(maxResults);
+        config.current.engines[engineId]?.socialSearch ?? xaiSearch(maxResults);
       return { maxResults, membersFor };
     },
   };

@@ -1,5 +1,5 @@
 /** The console's side of the server, wired: its sessions and the cookie that they travel in. */
-import type { Config } from '../config/config.ts';
+import type { ConfigInForce } from '../config/config.ts';
 import type { Feature } from '../http/route.ts';
 import { SessionCookie } from '../http/session-cookie.ts';
 import { sessionsFeature } from '../sessions/sessions.ts';
@@ -8,7 +8,7 @@ import type { FeatureParts } from './feature-parts.ts';
 import { perConfig } from './sale-parts.ts';
 
 /** The cookie under the name and the public origin that are in force. */
-export function sessionCookie(config: () => Config): () => SessionCookie {
+export function sessionCookie(config: ConfigInForce): () => SessionCookie {
   return perConfig(
     config,
     ({ service, publicUrl }) => new SessionCookie({ serviceName: service.name, publicUrl }),

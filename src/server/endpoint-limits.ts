@@ -47,15 +47,15 @@ export function accountParts<T extends FeatureParts>(
 function endpointLimits({ config, clock }: FeatureParts, credits: Credits): EndpointLimits {
   return {
     of: (caller) => {
-      const { limits, rpc } = config();
+      const { limits, rpc } = config.current;
       const video = retrieveLimit({ limits: () => limits, clock }, caller);
-      const unsold = unsoldLimit(config(), clock, caller);
+      const unsold = unsoldLimit(config.current, clock, caller);
       return rpc.enabled
         ? [rpcLimit({ limits: () => rpc }, caller), video, unsold]
         : [video, unsold];
     },
     credits: async (caller) => {
-      const { rpc } = config();
+      const { rpc } = config.current;
       if (!rpc.enabled) return undefined;
       const amount = creditsPerDay({ limits: () => rpc }, caller);
       return { endpoint: RPC_ENDPOINT, amount, used: await credits.used(caller.accountId) };

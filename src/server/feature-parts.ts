@@ -1,6 +1,6 @@
 /** What the features are built from: the parts that all of them share. */
 import type { Catalog, CatalogModel } from '../catalog/catalog.ts';
-import type { Config } from '../config/config.ts';
+import type { ConfigInForce } from '../config/config.ts';
 import type { Engines } from '../engines/engines.ts';
 import type { RateRule, Sales } from '../billing/sale.ts';
 import type { Clock } from '../core/clock.ts';
@@ -14,7 +14,7 @@ import type { Stores } from './stores.ts';
 /** What every feature is built from. */
 export interface FeatureParts {
   /** The settings in force now; sections that need a restart keep their first value in a feature. */
-  readonly config: () => Config;
+  readonly config: ConfigInForce;
   readonly stores: Stores;
   readonly catalog: Catalog;
   readonly engines: Engines;

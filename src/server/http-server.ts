@@ -36,7 +36,7 @@ export interface HttpServerParts {
 export function openHttpServer(parts: HttpServerParts): HttpServer {
   const { shared, basePath, version, wallets, slots, idempotency, observers } = parts;
   const { config, catalog, clock, ids, log, limitLog, sales, stores, rateOf } = shared;
-  const { service, http } = config();
+  const { service, http } = config.current;
   const guard = new AbuseGuard({
     config,
     limitLog,
@@ -60,7 +60,7 @@ export function openHttpServer(parts: HttpServerParts): HttpServer {
   // The limit of a model where one is known, else the one of everything that sells nothing.
   const modelLimit = (caller: Caller, model: CatalogModel | undefined): LimitOf =>
     model === undefined
-      ? unsoldLimit(config(), clock, caller)
+      ? unsoldLimit(config.current, clock, caller)
       : { caller, modelId: model.id, rate: rateOf(caller, model) };
   return new HttpServer({
     settings: http,
@@ -81,7 +81,7 @@ export function openHttpServer(parts: HttpServerParts): HttpServer {
     balanceHeaders,
     countUnsold: async (caller, route) => {
       const limit = unsoldLimit(
-        config(),
+        config.current,
         clock,
         caller,
         `endpoint:${basePath.slice(1)}${route.path}`,
@@ -127,14 +127,14 @@ function callersOf(shared: FeatureParts, wallets: Wallets, slots: Slots): Identi
     },
     callerOfPayment: async (header, context) => {
       // Each payment is a question to the chain, wherever it is sent.
-      await limitPayments(shared, context, config().payments.routesPerMinute.topUp);
+      await limitPayments(shared, context, config.current.payments.routesPerMinute.topUp);
       return wallets.callerOfPayment(header, context);
     },
     discovery: wallets.discovery,
     enter: (context, caller, route) => {
       const isWallet = caller.kind === 'wallet';
       if (isWallet) wallets.entered(caller, context, route);
-      const { walletConcurrency, keyConcurrency } = config().limits;
+      const { walletConcurrency, keyConcurrency } = config.current.limits;
       const limit = isWallet ? walletConcurrency : keyConcurrency;
       // Work that goes on for a caller who left (`Idempotency-Key`) still runs.
       const entering = slots.enter(caller.accountId, limit);

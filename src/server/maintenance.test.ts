@@ -20,7 +20,7 @@ for (const dialect of ['sqlite', 'postgres'] as const) {
     const done: string[] = [];
     const keeper = (name: string): Maintenance =>
       new Maintenance({
-        config: () => app.config,
+        config: { current: app.config },
         stores,
         limitLog,
         windows: { prune: async () => undefined },

@@ -3,7 +3,7 @@
  * of all processes: jobs of the features once a minute, tables for the days that come, the end of
  * rows that are old enough. A lease says who; when its holder dies, another takes over.
  */
-import { type Config } from '../config/config.ts';
+import type { ConfigInForce } from '../config/config.ts';
 import { type Clock, HOUR_MS, MINUTE_MS, SECOND_MS, dayOf } from '../core/clock.ts';
 import type { Ids } from '../core/ids.ts';
 import { type Log, reasonOf } from '../core/log.ts';
@@ -19,7 +19,7 @@ const LEAST_DAYS = 2;
 const JOBS_LEASE_MS = MINUTE_MS - 5 * SECOND_MS;
 
 export interface MaintenanceParts {
-  readonly config: () => Config;
+  readonly config: ConfigInForce;
   readonly stores: Stores;
   readonly limitLog: LimitLog;
   readonly windows: Pick<Windows, 'prune'>;
@@ -90,7 +90,7 @@ export class Maintenance {
   /** Prepares the days that come and drops what is old enough. */
   async days(): Promise<void> {
     const { config, stores, limitLog, clock } = this.#parts;
-    const { usageDays, postingDays, limitLogDays } = config().retention;
+    const { usageDays, postingDays, limitLogDays } = config.current.retention;
     const nowMs = clock.nowMs();
     await prepareDays(stores, limitLog, nowMs);
     const keptFrom = (days: number): number | undefined => {

@@ -21,7 +21,7 @@ export function mcpEndpoint(
   largeBodies: LargeBodies,
 ): McpFeature {
   const { config } = shared;
-  if (!config().mcp.enabled) return { routes: [], paidTools: async () => [] };
+  if (!config.current.mcp.enabled) return { routes: [], paidTools: async () => [] };
   let networks: readonly string[] | undefined;
   return mcpFeature({
     ...shared,
@@ -30,8 +30,8 @@ export function mcpEndpoint(
     call,
     readLargeJson: (bytes, caller) => largeBodies.json(bytes, caller),
     // They do not change while the server runs.
-    networks: async () => (networks ??= config().rpc.enabled ? await networksOf(call) : []),
-    searchPrice: () => config().search?.usdPerSearch,
+    networks: async () => (networks ??= config.current.rpc.enabled ? await networksOf(call) : []),
+    searchPrice: () => config.current.search?.usdPerSearch,
     takesWallets: wallets.payments !== undefined,
   });
 }

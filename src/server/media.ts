@@ -44,7 +44,7 @@ export interface MediaFeatureParts {
 export function mediaFeature(parts: MediaFeatureParts): Feature {
   const { shared, documents, basePath, largeBodies } = parts;
   const { catalog, engines, sales, rateOf, windows, guard, clock, log } = shared;
-  const config = shared.config();
+  const config = shared.config.current;
   const work = once(() => openWorkFolder(join(config.dataFolder, 'work'), shared));
   const sandbox = new RemoteSandbox();
   const media = once(() => openMedia(shared, sandbox));
@@ -90,11 +90,11 @@ export function mediaFeature(parts: MediaFeatureParts): Feature {
         quotes: new VideoQuotes({ ...common, ...reading, windows }),
         takesWebhooks: config.video.webhooks,
         docsUrl: () => {
-          const { service, publicUrl } = shared.config();
+          const { service, publicUrl } = shared.config.current;
           return service.docsUrl ?? `${publicUrl}/docs`;
         },
-        limits: () => shared.config().limits,
-        publicBase: () => shared.config().publicUrl + basePath,
+        limits: () => shared.config.current.limits,
+        publicBase: () => shared.config.current.publicUrl + basePath,
       }),
       ...videoDownloadRoutes({ video, windows, clock }),
       videoTranscriptionsRoute({ ...hearing, maxBytes }),
@@ -115,7 +115,7 @@ export function mediaFeature(parts: MediaFeatureParts): Feature {
 }
 
 function openMedia({ config, clock, log }: FeatureParts, { run }: RemoteSandbox): Promise<Media> {
-  const { media, searchPath, dataFolder } = config();
+  const { media, searchPath, dataFolder } = config.current;
   return Media.open({
     dataFolder,
     ffmpeg: media.ffmpeg,
@@ -134,7 +134,7 @@ function openMedia({ config, clock, log }: FeatureParts, { run }: RemoteSandbox)
 
 function openVideo(shared: FeatureParts, media: () => Promise<Media>): Video {
   const { catalog, engines, guard, stores, sales, clock, ids, log } = shared;
-  const { dataFolder, service, video } = shared.config();
+  const { dataFolder, service, video } = shared.config.current;
   const { webhooks, webhookSecret, ...bounds } = video;
   const sends = webhooks && webhookSecret !== undefined;
   return new Video({

@@ -19,7 +19,7 @@ export function rpcFeature(
   largeBodies: LargeBodies,
 ): Feature {
   const { clock, ids, log } = shared;
-  const section = shared.config().rpc;
+  const section = shared.config.current.rpc;
   if (!section.enabled) return { routes: [] };
   const rpc = new Rpc(section, { clock, ids, log });
   return {
@@ -32,8 +32,8 @@ export function rpcFeature(
         limitLog: shared.limitLog,
         clock,
         log,
-        limits: () => shared.config().rpc,
-        serviceName: shared.config().service.name,
+        limits: () => shared.config.current.rpc,
+        serviceName: shared.config.current.service.name,
       },
       (body, caller, maxItems) => largeBodies.rpc(body, caller, maxItems),
     ),

@@ -2,7 +2,7 @@
  * Where requests are paid, wired: rate windows, admission, the sale, and the answers that it keeps.
  * Windows are in memory for one process on a file, in the database for all that share one.
  */
-import type { Config } from '../config/config.ts';
+import type { Config, ConfigInForce } from '../config/config.ts';
 import { Idempotency } from '../billing/idempotency/idempotency.ts';
 import { BudgetCaps } from '../billing/budgets/budgets.ts';
 import { type RateRule, type SaleObserver, Sales } from '../billing/sale.ts';
@@ -29,7 +29,7 @@ import type { Stores } from './stores.ts';
 import type { Wallets } from '../wallet/wallet.ts';
 
 export interface SaleSetup {
-  readonly config: () => Config;
+  readonly config: ConfigInForce;
   readonly stores: Stores;
   readonly limitLog: LimitLog;
   readonly clock: Clock;
@@ -79,7 +79,8 @@ export function openSale(setup: SaleSetup): SaleParts {
     },
     observers,
   });
-  const rateOf: SaleParts['rateOf'] = (caller, model) => callerRate(config().limits, caller, model);
+  const rateOf: SaleParts['rateOf'] = (caller, model) =>
+    callerRate(config.current.limits, caller, model);
   return { sales, idempotency, windows, slots, limitLog, rateOf };
 }
 
@@ -123,10 +124,10 @@ function countersOn({ store, ledger, processId }: Stores, clock: Clock) {
 }
 
 /** What is worked out of the settings once, and again when they change: for what each request asks. */
-export function perConfig<T>(config: () => Config, make: (config: Config) => T): () => T {
+export function perConfig<T>(config: ConfigInForce, make: (config: Config) => T): () => T {
   let made: { readonly from: Config; readonly value: T } | undefined;
   return () => {
-    const from = config();
+    const from = config.current;
     if (made?.from !== from) made = { from, value: make(from) };
     return made.value;
   };

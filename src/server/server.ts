@@ -33,7 +33,7 @@ import { webhooksFeature } from '../webhooks/webhooks.ts';
 import { type Wallets, openWallets, walletsFeature } from '../wallet/wallet.ts';
 import { type OwnView, ServerMetrics, type Siblings } from './metrics.ts';
 import type { Catalog } from '../catalog/catalog.ts';
-import type { Config, ModelType } from '../config/config.ts';
+import type { Config, ConfigInForce, ModelType } from '../config/config.ts';
 import { videoConstraints } from '../video/model-checks.ts';
 import type { Engines } from '../engines/engines.ts';
 import type { Clock } from '../core/clock.ts';
@@ -110,16 +110,15 @@ const NO_REJECTIONS: RejectionFigures = { count: 0 };
 /** Builds and starts everything; resolves when the server listens. */
 export async function startApp(parts: AppParts): Promise<App> {
   const { clock, ids, log, version } = parts;
-  let inForce = parts.config;
-  const config = (): Config => inForce;
+  const config = { current: parts.config };
 
-  makeFolder(inForce.dataFolder);
-  const lock = lockFor(inForce);
+  makeFolder(config.current.dataFolder);
+  const lock = lockFor(config.current);
   const stores = await openStores(parts);
   const { store, ledger } = stores;
   await ledger.start();
   const sealer = await openSealer(store, ids);
-  const extras = await openExtras(inForce, clock, log);
+  const extras = await openExtras(config.current, clock, log);
   const modelOf = (type: ModelType): string | undefined => catalog.holderOf('default', type)?.id;
   const wallets = await openWallets({ ...parts, stores, basePath: BASE_PATH, modelOf });
   const { payments } = wallets;
@@ -157,7 +156,7 @@ export async function startApp(parts: AppParts): Promise<App> {
   const routes: readonly Route[] = features.flatMap((feature) => feature.routes);
   const maintenance = new Maintenance({ ...shared, features, ran: (how) => metrics.jobRan(how) });
   await maintenance.start();
-  const address = await server.listen(routes, inForce.listen);
+  const address = await server.listen(routes, config.current.listen);
   document.listens(address);
   for (const feature of features) feature.start?.();
 
@@ -176,7 +175,7 @@ export async function startApp(parts: AppParts): Promise<App> {
       of === 'metrics' ? metrics.ownPage(server) : JSON.stringify(enginesView(shared)),
     processEnded: (processId) => freeProcess(shared, processId),
     configure: (next) => {
-      inForce = next;
+      config.current = next;
       registry.configure();
       void extras.personas.reload();
     },
@@ -213,7 +212,7 @@ async function endEach(log: Log, ends: readonly (() => unknown)[]): Promise<void
 }
 
 interface OpenParts {
-  readonly config: () => Config;
+  readonly config: ConfigInForce;
   readonly stores: Stores;
   readonly extras: Extras;
   readonly wallets: Wallets;

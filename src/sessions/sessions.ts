@@ -4,7 +4,7 @@
  * same guard against guessing. What comes back is a new session, whatever cookie came along.
  */
 import type { Windows } from '../billing/limits/limits.ts';
-import type { Config } from '../config/config.ts';
+import type { ConfigInForce } from '../config/config.ts';
 import { type Clock, isoTime } from '../core/clock.ts';
 import { Fault } from '../core/faults.ts';
 import { limitRequests } from '../http/limit-requests.ts';
@@ -37,7 +37,7 @@ const SESSION_PATH = '/console/session';
 const LINKS_PER_MINUTE = 10;
 
 export interface SessionsOptions {
-  readonly config: () => Config;
+  readonly config: ConfigInForce;
   readonly identity: Identity;
   readonly windows: Windows;
   readonly clock: Clock;
@@ -169,7 +169,7 @@ async function endEarlier(options: SessionsOptions, context: RequestContext): Pr
 
 async function answerConsole(options: SessionsOptions, context: RequestContext): Promise<void> {
   const { config, challenge, cookie } = options;
-  const { service, publicUrl } = config();
+  const { service, publicUrl } = config.current;
   const caller = context.callerIfKnown;
   const session = caller?.session;
   const hasCookie = cookie().secretIn(context.header('cookie') ?? '') !== undefined;

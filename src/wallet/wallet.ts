@@ -5,7 +5,7 @@
  */
 import type { Ledger } from '../billing/ledger/ledger.ts';
 import type { Windows } from '../billing/limits/limits.ts';
-import type { Config } from '../config/config.ts';
+import type { Config, ConfigInForce } from '../config/config.ts';
 import type { Clock } from '../core/clock.ts';
 import { Fault } from '../core/faults.ts';
 import type { Ids } from '../core/ids.ts';
@@ -239,7 +239,7 @@ function resourceAt(path: string, { about, describe }: Route): Resource {
 }
 
 export interface WalletFeatureOptions {
-  readonly config: () => Config;
+  readonly config: ConfigInForce;
   readonly stores: WalletStores;
   readonly windows: Windows;
   readonly clock: Clock;
@@ -266,7 +266,7 @@ export function walletsFeature(
       signing,
       ledger,
       store,
-      perMinute: options.config().payments.routesPerMinute,
+      perMinute: options.config.current.payments.routesPerMinute,
       basePath,
       resources: () => sellable(routes(), basePath, bazaar),
       paidTools,

@@ -1,7 +1,8 @@
 /** Worker thread: runs the reads that it is sent, one by one, on a connection that cannot write. */
 import { parentPort, workerData } from 'node:worker_threads';
-import { Statements, openConnection } from './connection.ts';
+import { openConnection } from './connection.ts';
 import type { ReadAnswer, ReadQuestion } from './read-thread.ts';
+import { Statements } from './sqlite-store.ts';
 
 const database = openConnection(String(workerData));
 database.exec('PRAGMA query_only = 1');

@@ -6,26 +6,27 @@
  * (`synchronous = NORMAL`); the answer of a durable transaction waits for one shared `fdatasync`
  * on the thread pool: one at a time, and whoever committed before it began is covered by it. What
  * comes during one waits for its end in any case, so it is committed then, together.
- * Checkpoints run on a worker thread, and so do reads of very many rows. So the event loop never waits for the disk, and a promise
- * that has resolved is on it. Nor does it wait for the lock of another process: that is asked for
- * again and again, and whoever comes meanwhile is answered after it.
+ * Checkpoints run on a worker thread, and so do reads of very many rows. So the event loop never waits
+ * for the disk, and a promise that has resolved is on it. Nor does it wait for the lock of another
+ * process: that is asked for again and again, and whoever comes meanwhile is answered after it.
  *
  * A disk that refuses to write (full, read-only, broken), or a lock that is not given back, makes the
- * store unavailable: what fails by
- * it is a `StoreUnavailable`, and the store tries to write until that works again. After a failed
- * flush the pages may be lost while the kernel calls them clean, so that is never tried again:
- * everything fails until the process is restarted.
+ * store unavailable: what fails by it is a `StoreUnavailable`, and the store tries to write until that
+ * works again. After a failed flush the pages may be lost while the kernel calls them clean, so that is
+ * never tried again: everything fails until the process is restarted.
  */
 import { closeSync, fdatasync, openSync } from 'node:fs';
 import { dirname } from 'node:path';
-import type { DatabaseSync } from 'node:sqlite';
+import type { DatabaseSync, StatementSync } from 'node:sqlite';
 import { type Clock, SECOND_MS } from '../../core/clock.ts';
 import type { Log } from '../../core/log.ts';
 import { type DiskFailure, StoreUnavailable, diskFailure, isLocked } from '../failures.ts';
 import { makeFolder } from './make-folder.ts';
 import { migrateWith } from '../migrate.ts';
 import type {
+  Column,
   FileStore,
+  FileTransaction,
   FileWork,
   Migration,
   Parameter,
@@ -35,7 +36,7 @@ import type {
   WriteOptions,
 } from '../contract.ts';
 import { Checkpointer, type LogLimits } from './checkpointer.ts';
-import { BUSY_TIMEOUT_MS, Statements, openConnection } from './connection.ts';
+import { BUSY_TIMEOUT_MS, openConnection } from './connection.ts';
 import { ReadThread } from './read-thread.ts';
 
 /** Transactions that share one commit, at most: bounds how long the loop works in one go. */
@@ -373,4 +374,86 @@ const READ = /^\s*(?:SELECT\b|WITH\b(?![\s\S]*\b(?:INSERT|UPDATE|DELETE)\b))/i;
 
 function isRead(sql: string): boolean {
   return READ.test(sql);
+}
+
+/** Bounds the cache: a caller that builds texts with varying lists must not fill memory. */
+const MAX_STATEMENTS = 1_000;
+const NUMBERED = /\$(\d+)/g;
+
+interface Prepared {
+  readonly statement: StatementSync;
+  /** Names of the columns; a statement without any is run without asking for rows. */
+  readonly columns: readonly string[];
+  /** A row of them, to be copied: one object of one shape instead of one that grows. */
+  readonly empty: Readonly<Record<string, Column>>;
+}
+
+/**
+ * Prepared statements of one connection, by their text, with the seam's types: integers as bigint,
+ * bytes as Buffer, `$1` as `?`, booleans as 0 and 1.
+ */
+export class Statements implements FileTransaction {
+  readonly #database: DatabaseSync;
+  readonly #byText = new Map<string, Prepared>();
+
+  constructor(database: DatabaseSync) {
+    this.#database = database;
+  }
+
+  /** For what it changes. */
+  execute(text: string, parameters: readonly Parameter[]): void {
+    const { statement } = this.#byText.get(text) ?? this.#prepare(text);
+    // `run` would tell how many rows it changed, in objects that nobody reads.
+    statement.get(...boundAll(parameters));
+  }
+
+  rows(text: string, parameters: readonly Parameter[]): Row[] {
+    const { statement, columns, empty } = this.#byText.get(text) ?? this.#prepare(text);
+    const bound = boundAll(parameters);
+    if (columns.length === 0) {
+      statement.get(...bound);
+      return [];
+    }
+    const rows: Row[] = [];
+    // It gives arrays, see `#prepare`.
+    for (const values of statement.all(...bound) as unknown as (Column | Uint8Array)[][]) {
+      const row: Record<string, Column> = { ...empty };
+      for (let at = 0; at < columns.length; at += 1) {
+        const value = values[at] ?? null;
+        row[columns[at] ?? ''] =
+          value instanceof Uint8Array
+            ? Buffer.from(value.buffer, value.byteOffset, value.byteLength)
+            : value;
+      }
+      rows.push(row);
+    }
+    return rows;
+  }
+
+  #prepare(text: string): Prepared {
+    if (this.#byText.size >= MAX_STATEMENTS) this.#byText.clear();
+    const numbers = Array.from(text.matchAll(NUMBERED), ([, digits]) => Number(digits));
+    // Parameters that stand in order need no number, which SQLite looks up at each binding.
+    const isInOrder = numbers.every((number, at) => number === at + 1);
+    const statement = this.#database.prepare(text.replaceAll(NUMBERED, isInOrder ? '?' : '?$1'));
+    statement.setReadBigInts(true);
+    // Objects that SQLite's binding makes are slow to make and slow to read.
+    statement.setReturnArrays(true);
+    const columns = statement.columns().map(({ name }) => name);
+    const empty = Object.fromEntries(columns.map((name) => [name, null]));
+    const prepared = { statement, columns, empty };
+    this.#byText.set(text, prepared);
+    return prepared;
+  }
+}
+
+type Bound = Exclude<Parameter, boolean>;
+
+function boundAll(parameters: readonly Parameter[]): readonly Bound[] {
+  const hasBoolean = parameters.includes(true) || parameters.includes(false);
+  return (hasBoolean ? parameters.map(boundOf) : parameters) as readonly Bound[]; // none left
+}
+
+function boundOf(parameter: Parameter): Bound {
+  return typeof parameter === 'boolean' ? Number(parameter) : parameter;
 }

@@ -98,12 +98,12 @@ export function adminRoutes(shared: FeatureParts, parts: AdminParts): Route[] {
     ),
   ];
   if (operations === undefined) return routes;
-  const check = oneAtOnce(() => operations.check(shared.config(), localEngines.probes()));
+  const check = oneAtOnce(() => operations.check(shared.config.current, localEngines.probes()));
   return [
     ...routes,
     get('/admin/config', 'operator', CONFIG, async (context) => {
       context.set('cache-control', 'no-store');
-      await context.json(200, configBody(shared.config(), await operations.load()));
+      await context.json(200, configBody(shared.config.current, await operations.load()));
     }),
     get('/admin/check', 'operator', CHECK, async (context) => {
       const findings = await check();
@@ -126,7 +126,7 @@ function oneAtOnce<T>(work: () => Promise<T>): () => Promise<T> {
 
 /** The engines as this process sees them. */
 export function enginesView({ engines, catalog, config }: EnginesParts): EnginesView {
-  const configured = config().engines;
+  const configured = config.current.engines;
   return {
     process: `${hostname()}/${process.pid}`,
     engines: engines.status().map((engine) => ({
@@ -271,7 +271,7 @@ function adviceFor(
 async function auditOf({ config, stores }: FeatureParts): Promise<AuditReport> {
   if (stores.store.dialect !== 'sqlite') return stores.ledger.audit();
   const entry = siblingUrl(import.meta.url, './audit-worker');
-  const worker = new Worker(entry, { workerData: { url: config().databaseUrl }, env: {} });
+  const worker = new Worker(entry, { workerData: { url: config.current.databaseUrl }, env: {} });
   try {
     const report = await new Promise<AuditReport>((resolve, reject) => {
       worker.once('message', resolve);

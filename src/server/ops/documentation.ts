@@ -4,7 +4,7 @@
  * made once, when the first asks.
  */
 import { z } from 'zod';
-import type { Config } from '../../config/config.ts';
+import type { ConfigInForce } from '../../config/config.ts';
 import type { ConsoleAssets } from '../../console/assets.ts';
 import { assetPath } from '../../console/console.ts';
 import { jsonAnswer } from '../../http/describe.ts';
@@ -13,7 +13,7 @@ import { type OpenApiDocument, openApiDocument } from '../../http/openapi/openap
 import type { Route } from '../../http/route.ts';
 
 export interface OwnDocumentParts {
-  readonly config: () => Config;
+  readonly config: ConfigInForce;
   /** `YYYYMMDD.HHMMSS` of the build. */
   readonly version: string;
   readonly basePath: string;
@@ -46,12 +46,12 @@ export class OwnDocument {
   }
 
   get serviceName(): string {
-    return this.#parts.config().service.name;
+    return this.#parts.config.current.service.name;
   }
 
   openApi(): OpenApiDocument {
     const { config, version, basePath } = this.#parts;
-    const { service, publicUrl, payments } = config();
+    const { service, publicUrl, payments } = config.current;
     // With port 0 only the listening server knows its address.
     const origin = publicUrl.endsWith(':0') ? (this.#listensOn ?? publicUrl) : publicUrl;
     const { name: serviceName, title } = service;

@@ -94,7 +94,7 @@ async function readiness(shared: FeatureParts, parts: OpsParts): Promise<Readine
   const models = catalog.models();
   const ready = models.filter((model) => engines.isReady(model.replicas)).length;
   // A server that sells JSON-RPC alone has no models, and waits for none.
-  const sellsNoModels = models.length === 0 && !shared.config().embedded.enabled;
+  const sellsNoModels = models.length === 0 && !shared.config.current.embedded.enabled;
   const credits =
     payments === undefined ? undefined : await withinASecond(clock, payments.creditCounts());
   return {
@@ -112,7 +112,7 @@ async function readiness(shared: FeatureParts, parts: OpsParts): Promise<Readine
 }
 
 function requireToken(shared: FeatureParts, context: RequestContext): void {
-  const { enabled, token } = shared.config().metrics;
+  const { enabled, token } = shared.config.current.metrics;
   if (!enabled) throw new Fault('NOT_FOUND');
   if (token === undefined) return;
   const given = /^Bearer (.+)$/i.exec(context.header('authorization') ?? '')?.[1] ?? '';
