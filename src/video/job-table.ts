@@ -75,7 +75,7 @@ export class JobTable {
           job.webhookUrl,
           job.inputBytes,
           job.tags === undefined ? null : JSON.stringify(job.tags),
-          job.hasSound === true ? 1 : 0,
+          job.hasSound ? 1 : 0,
           maxOpen,
         ],
       );

@@ -150,7 +150,7 @@ export interface NewJob extends Pick<
   readonly inputs: readonly JobInput[];
   readonly inputBytes: number;
   readonly downloadHash: string | null;
-  readonly hasSound?: boolean;
+  readonly hasSound: boolean;
   readonly tags?: VideoJob['tags'];
 }
 

@@ -73,7 +73,8 @@ async function untilAborted(signal: AbortSignal | undefined): Promise<number> {
 /** A job whose process ends between its hold and its admission. */
 async function heldByTheDead(video: TestVideo, money: TestMoney): Promise<string> {
   money.dies = true;
-  const order = { modelId: 'wave', quoteNano: nano(350_000_000n), request: {}, inputs: [] };
+  const quoteNano = nano(350_000_000n);
+  const order = { modelId: 'wave', quoteNano, request: {}, hasSound: false, inputs: [] };
   const id = await new Promise<string>((told) => {
     const hold = async (job: VideoJob): Promise<void> => {
       told(job.id);
@@ -164,6 +165,7 @@ onEachStore('video jobs', (stores) => {
     modelId: 'wave',
     quoteNano: nano(350_000_000n),
     request: { prompt: 'a harbour' },
+    hasSound: false,
     inputs: [],
     withDownload: false,
     ...changed,
@@ -813,6 +815,18 @@ onEachStore('video jobs', (stores) => {
     assert.equal(JSON.parse(posts[4]!.body).event, 'video.cancelled');
   });
 
+  /** Jobs that are soon done, with one webhook more than an account has on their way at once. */
+  async function openDeaf(post: Guard['post']): Promise<Fixture> {
+    const webhooks = { masterSecret: 'master', post };
+    const opened = await open({ maxOpenJobs: 5, webhooks });
+    opened.video.start();
+    opened.engines.pollAnswer = { kind: 'done' };
+    for (let jobs = 0; jobs < 5; jobs += 1) {
+      await opened.video.queue(jobRequest({ webhookUrl: 'https://deaf.example/hook' }));
+    }
+    return opened;
+  }
+
   test('an address that never answers holds up neither jobs nor webhooks of others', async () => {
     const told: string[] = [];
     let deaf = 0;
@@ -824,15 +838,7 @@ onEachStore('video jobs', (stores) => {
       deaf += 1;
       return await untilAborted(signal);
     };
-    const { video, engines, until } = await open({
-      maxOpenJobs: 5,
-      webhooks: { masterSecret: 'master', post },
-    });
-    video.start();
-    engines.pollAnswer = { kind: 'done' };
-    for (let jobs = 0; jobs < 5; jobs += 1) {
-      await video.queue(jobRequest({ webhookUrl: 'https://deaf.example/hook' }));
-    }
+    const { video, until } = await openDeaf(post);
     await until(() => deaf > 0);
     const webhookUrl = 'https://live.example/hook';
     const { id } = await video.queue(jobRequest({ accountId: 'bob', webhookUrl }));
@@ -846,16 +852,7 @@ onEachStore('video jobs', (stores) => {
       calls += 1;
       return await untilAborted(signal);
     };
-    const { video, engines, clock, until } = await open({
-      maxOpenJobs: 5,
-      webhooks: { masterSecret: 'master', post },
-    });
-    video.start();
-    engines.pollAnswer = { kind: 'done' };
-    // One more than an account has at once.
-    for (let jobs = 0; jobs < 5; jobs += 1) {
-      await video.queue(jobRequest({ webhookUrl: 'https://deaf.example/hook' }));
-    }
+    const { video, clock, until } = await openDeaf(post);
     await until(() => calls > 0);
     await until(async () => {
       const jobs = await video.list('alice', Number.MAX_SAFE_INTEGER, 5);

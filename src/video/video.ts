@@ -18,10 +18,9 @@ import { type VideoParts, Worker } from './worker.ts';
 /** What is asked for. An empty `keyId` is a wallet's; `request` is for the engine, without media. */
 export interface QueueJob extends Pick<
   NewJob,
-  'accountId' | 'keyId' | 'modelId' | 'quoteNano' | 'request'
+  'accountId' | 'keyId' | 'modelId' | 'quoteNano' | 'request' | 'hasSound'
 > {
   readonly tags?: NewJob['tags'];
-  readonly hasSound?: boolean;
   /** Media files; they are moved away from where they lie. */
   readonly inputs: readonly EngineInput[];
   readonly webhookUrl?: string | undefined;

@@ -29,6 +29,7 @@ async function run(order: Order): Promise<void> {
     modelId: 'still',
     quoteNano: nano(60_000_000n),
     request: { prompt: 'zoom out', seconds: '2', size: '320x180' },
+    hasSound: false,
     inputs: [{ role: 'image_url', path: order.imagePath, mimeType: 'image/png' }],
     withDownload: false,
   };
