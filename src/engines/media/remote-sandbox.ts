@@ -43,6 +43,7 @@ export class RemoteSandbox {
     const stop = (): void => this.#tell({ type: 'stop', id });
     signal.addEventListener('abort', stop, { once: true });
     try {
+      this.#child ??= this.#start();
       this.#tell({ type: 'start', id, command, args, env, limits });
       return await ended.promise;
     } catch (error) {
@@ -64,9 +65,8 @@ export class RemoteSandbox {
   }
 
   #tell(order: SandboxOrder): void {
-    const child = (this.#child ??= this.#start());
     // That it cannot be told is seen at its end.
-    child.send(order, () => undefined);
+    this.#child?.send(order, () => undefined);
   }
 
   #start(): ChildProcess {
