@@ -19,6 +19,7 @@ import {
   type WalletFixture,
   assertLedgerIsChain,
   chat,
+  chatBody,
   creditOf,
   encode,
   evmClient,
@@ -27,8 +28,6 @@ import {
 } from './wallet-fixture.ts';
 
 const RPC_CALL = JSON.stringify({ jsonrpc: '2.0', id: 1, method: 'eth_chainId', params: [] });
-const bodyOf = (model: string): string =>
-  JSON.stringify({ model, messages: [{ role: 'user', content: 'Hi' }] });
 
 describe('before a payment moves anything', () => {
   let fixture: WalletFixture;
@@ -86,9 +85,9 @@ rpc: { networks: { base-mainnet: { upstreams: [{ url: "http://127.0.0.1:${engine
   };
 
   const DOORS: readonly (readonly [string, () => Promise<Client>, string, string, string])[] = [
-    ['exact on Base, for a chat', base, '/chat/completions', bodyOf('gone'), 'MODEL_OFFLINE'],
-    ['exact on Solana, for a chat', solana, '/chat/completions', bodyOf('gone'), 'MODEL_OFFLINE'],
-    ['upto, for a chat', uptoClient, '/chat/completions', bodyOf('gone'), 'MODEL_OFFLINE'],
+    ['exact on Base, for a chat', base, '/chat/completions', chatBody('gone'), 'MODEL_OFFLINE'],
+    ['exact on Solana, for a chat', solana, '/chat/completions', chatBody('gone'), 'MODEL_OFFLINE'],
+    ['upto, for a chat', uptoClient, '/chat/completions', chatBody('gone'), 'MODEL_OFFLINE'],
     [
       'exact, for vectors',
       base,
@@ -121,7 +120,7 @@ rpc: { networks: { base-mainnet: { upstreams: [{ url: "http://127.0.0.1:${engine
 
   test('of the Machine Payments Protocol: refused, and nothing has moved', async () => {
     const account = await fixture.evmWallet();
-    const asked = await chat(fixture.origin, {}, bodyOf('gone'));
+    const asked = await chat(fixture.origin, {}, chatBody('gone'));
     const challenge = Challenge.fromResponse(asked);
     const [charge] = evm({
       account,
@@ -130,7 +129,7 @@ rpc: { networks: { base-mainnet: { upstreams: [{ url: "http://127.0.0.1:${engine
       maxAmount: '10',
     });
     const authorization = await charge.createCredential({ challenge } as never);
-    const refused = await chat(fixture.origin, { authorization }, bodyOf('gone'));
+    const refused = await chat(fixture.origin, { authorization }, chatBody('gone'));
     assert.equal(refused.status, 503);
     await nothingMoved();
   });

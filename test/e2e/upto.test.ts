@@ -19,8 +19,10 @@ import {
   BASE,
   PAY_TO,
   type WalletFixture,
+  CHAT,
   assertLedgerIsChain,
   chat,
+  chatBody,
   creditOf,
   encode,
   startWalletFixture,
@@ -34,8 +36,6 @@ const COST_NANO = 22_000n;
 const DEAR = `  - { id: dear, type: text, context: 8192, maxCompletionTokens: 16, price: { input: 1, output: 60000 }, replicas: [{ engine: fake, model: m }] }
   - { id: dearest, type: text, context: 8192, maxCompletionTokens: 64, price: { input: 50000, output: 2 }, replicas: [{ engine: fake, model: m }] }
 `;
-const bodyOf = (model: string): string =>
-  JSON.stringify({ model, messages: [{ role: 'user', content: 'Hi' }] });
 
 describe('upto', () => {
   const folder = mkdtempSync(join(tmpdir(), 'farebox-upto-'));
@@ -93,7 +93,7 @@ rpc: { networks: { base-mainnet: { upstreams: [{ url: "${fixture.anvil.rpcUrl}" 
 
   test('@x402/fetch with its default limits pays a chat: the least of its ceiling, the rest is its own', async () => {
     const account = await buyer();
-    const answer = await paying(clientOf(account), '/chat/completions', bodyOf('m'));
+    const answer = await paying(clientOf(account), '/chat/completions', CHAT);
     assert.equal(await moved(answer, account, 100n * USD), 100_000n);
     assert.equal(answer.headers.get('X-Balance-Remaining'), '0.099978');
     assert.equal(await creditOf(farebox, account.address), 100_000_000n - COST_NANO);
@@ -104,7 +104,7 @@ rpc: { networks: { base-mainnet: { upstreams: [{ url: "${fixture.anvil.rpcUrl}" 
     const client = clientOf(account, fixture.anvil.rpcUrl);
     for (const [round, left] of ['0.099978', '0.199956'].entries()) {
       const before = await fixture.anvil.balance(account.address);
-      const answer = await paying(client, '/chat/completions', bodyOf('m'));
+      const answer = await paying(client, '/chat/completions', CHAT);
       assert.equal(answer.headers.get('X-Balance-Remaining'), left);
       assert.equal(await moved(answer, account, before), 100_000n, String(round));
     }
@@ -128,12 +128,12 @@ rpc: { networks: { base-mainnet: { upstreams: [{ url: "${fixture.anvil.rpcUrl}" 
 
   test('a dearer request moves what its longest answer costs, and with credit only what is missing', async () => {
     const account = await buyer();
-    const first = await paying(clientOf(account), '/chat/completions', bodyOf('dear'));
+    const first = await paying(clientOf(account), '/chat/completions', chatBody('dear'));
     const units = await moved(first, account, 100n * USD);
     // 16 tokens at 60,000 USD a million, and some of the prompt.
     assert.ok(units > 960_000n && units < 961_000n, String(units));
     const spent = units * NANO_OF_UNIT - (await creditOf(farebox, account.address));
-    const second = await paying(clientOf(account), '/chat/completions', bodyOf('dear'));
+    const second = await paying(clientOf(account), '/chat/completions', chatBody('dear'));
     const missing = await moved(second, account, 100n * USD - units);
     assert.ok(missing > 100_000n && missing < units);
     assert.equal(missing, (spent + 999n) / NANO_OF_UNIT);
@@ -142,7 +142,7 @@ rpc: { networks: { base-mainnet: { upstreams: [{ url: "${fixture.anvil.rpcUrl}" 
   test('a ceiling below the price is refused before anything moves; what the 402 then asks for is enough', async () => {
     const account = await buyer();
     const client = clientOf(account);
-    const refused = await paying(client, '/chat/completions', bodyOf('dearest'));
+    const refused = await paying(client, '/chat/completions', chatBody('dearest'));
     assert.equal(refused.status, 402);
     const said = (await refused.json()) as { code: string; minimumBalanceUsd: number };
     assert.equal(said.code, 'PAYMENT_REQUIRED');
@@ -153,7 +153,11 @@ rpc: { networks: { base-mainnet: { upstreams: [{ url: "${fixture.anvil.rpcUrl}" 
     assert.ok(Number(asked?.amount) >= said.minimumBalanceUsd * 1e6);
     client.setSpendControls({ maxAmountPerPayment: '$25' });
     const payment = encode(await client.createPaymentPayload(required));
-    const served = await chat(fixture.origin, { 'PAYMENT-SIGNATURE': payment }, bodyOf('dearest'));
+    const served = await chat(
+      fixture.origin,
+      { 'PAYMENT-SIGNATURE': payment },
+      chatBody('dearest'),
+    );
     const units = await moved(served, account, 100n * USD);
     assert.ok(units <= BigInt(asked?.amount ?? 0));
   });
@@ -184,7 +188,7 @@ rpc: { networks: { base-mainnet: { upstreams: [{ url: "${fixture.anvil.rpcUrl}" 
       [0n, '0.199912'],
     ] as const) {
       const before = await fixture.anvil.balance(account.address);
-      const answer = await paying(clientOf(account), '/chat/completions', bodyOf('m'));
+      const answer = await paying(clientOf(account), '/chat/completions', CHAT);
       assert.equal(answer.headers.get('X-Balance-Remaining'), left);
       assert.equal(await moved(answer, account, before), amount);
     }
@@ -192,7 +196,7 @@ rpc: { networks: { base-mainnet: { upstreams: [{ url: "${fixture.anvil.rpcUrl}" 
 
   test('a request that was served from credit has its kept answer again, by its key', async () => {
     const account = await buyer();
-    for (const _ of [1, 2]) await paying(clientOf(account), '/chat/completions', bodyOf('m'));
+    for (const _ of [1, 2]) await paying(clientOf(account), '/chat/completions', CHAT);
     const required = (await chat(fixture.origin, {})).headers.get('PAYMENT-REQUIRED') ?? '';
     const payload = await clientOf(account).createPaymentPayload(
       decodePaymentRequiredHeader(required),

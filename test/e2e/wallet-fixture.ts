@@ -26,7 +26,12 @@ import { type SolanaChain, startSolana } from '../chains/solana.ts';
 export const BASE = 'eip155:8453';
 export const SOLANA = 'solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp';
 export const PAY_TO: Hex = '0x00000000000000000000000000000000000fa12b';
-export const CHAT = JSON.stringify({ model: 'm', messages: [{ role: 'user', content: 'Hi' }] });
+export const CHAT = chatBody('m');
+
+/** Of a chat with that model. */
+export function chatBody(model: string): string {
+  return JSON.stringify({ model, messages: [{ role: 'user', content: 'Hi' }] });
+}
 
 export interface WalletFixture {
   readonly anvil: AnvilChain;

@@ -111,7 +111,7 @@ export async function lockStates(
   return { accounts, allowances };
 }
 
-/** As they stand, for now: row by row, which in a file takes a few microseconds. */
+/** As they stand at that time, without a lock: row by row, which in a file takes a few microseconds. */
 export async function readStates(
   tx: Queryable,
   nowMs: number,
