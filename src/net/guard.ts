@@ -141,25 +141,24 @@ export class Guard {
     let heldBytes = 0;
     const hold = (chunk: Buffer): void => {
       heldBytes += chunk.length;
-      this.#take(wanted.caller, { fetches: 0, bytes: chunk.length });
+      this.#take(wanted.caller, 'bytes', chunk.length);
       chunks.push(chunk);
     };
     try {
       const { url: finalUrl, mediaType, charset } = await this.stream(url, hold, wanted);
       return { url: finalUrl, mediaType, charset, bytes: Buffer.concat(chunks) };
     } finally {
-      this.#give(wanted.caller, { fetches: 0, bytes: heldBytes });
+      this.#count(wanted.caller, 'bytes', -heldBytes);
     }
   }
 
   /** Feeds the body to `sink` piece by piece, waiting for it; resolves when all is taken. */
   async stream(url: string, sink: Sink, wanted: FetchOptions): Promise<StreamedHead> {
-    const one = { fetches: 1, bytes: 0 };
     try {
-      this.#take(wanted.caller, one);
+      this.#take(wanted.caller, 'fetches', 1);
       return await this.#stream(url, sink, wanted);
     } finally {
-      this.#give(wanted.caller, one);
+      this.#count(wanted.caller, 'fetches', -1);
     }
   }
 
@@ -198,28 +197,29 @@ export class Guard {
     }
   }
 
-  /** Counts for all and for the caller; what is refused is counted too, until it is given back. */
-  #take(caller: string | undefined, load: Load): void {
-    const most = { fetches: MAX_OPEN_FETCHES, bytes: this.#maxBufferedBytes };
-    const own = this.#count(caller, load);
-    if (isAbove(this.#all, most, 1)) throw busy();
-    if (own === undefined || !isAbove(this.#all, most, SHARE_FOR_ALL)) return;
-    if (isAbove(own, most, 1 - SHARE_FOR_ALL)) throw tooMany();
+  /**
+   * Counts for all and for the caller; what is refused is counted too, until it is given back.
+   * Bytes are measured by bytes alone: a fetch that has begun does not end because others begin.
+   */
+  #take(caller: string | undefined, kind: keyof Load, amount: number): void {
+    const most = kind === 'fetches' ? MAX_OPEN_FETCHES : this.#maxBufferedBytes;
+    const own = this.#count(caller, kind, amount);
+    const all = this.#all[kind];
+    if (all > most) throw busy();
+    if (own !== undefined && all > most * SHARE_FOR_ALL && own > most * (1 - SHARE_FOR_ALL)) {
+      throw tooMany();
+    }
   }
 
-  #give(caller: string | undefined, { fetches, bytes }: Load): void {
-    this.#count(caller, { fetches: -fetches, bytes: -bytes });
-  }
-
-  /** What the caller has then. */
-  #count(caller: string | undefined, load: Load): Load | undefined {
-    add(this.#all, load);
+  /** What the caller has then; less than nothing is taken to give back. */
+  #count(caller: string | undefined, kind: keyof Load, amount: number): number | undefined {
+    this.#all[kind] += amount;
     if (caller === undefined) return undefined;
     const own = this.#callers.get(caller) ?? { fetches: 0, bytes: 0 };
-    add(own, load);
+    own[kind] += amount;
     if (own.fetches + own.bytes > 0) this.#callers.set(caller, own);
     else this.#callers.delete(caller);
-    return own;
+    return own[kind];
   }
 
   async #follow(url: string, wanted: FetchOptions, signal: AbortSignal): Promise<Landed> {
@@ -257,16 +257,6 @@ export class Guard {
     }
     return { ...target, addresses };
   }
-}
-
-function add(to: Load, { fetches, bytes }: Load): void {
-  to.fetches += fetches;
-  to.bytes += bytes;
-}
-
-/** Whether either is above a share of the most that there may be. */
-function isAbove(load: Load, most: Load, share: number): boolean {
-  return load.fetches > most.fetches * share || load.bytes > most.bytes * share;
 }
 
 /** Runs a call within its time; what fails inside becomes one of the public faults. */
