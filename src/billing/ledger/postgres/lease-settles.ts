@@ -13,6 +13,7 @@ import {
   type SharedStore,
   StoreUnavailable,
   isDatabaseError,
+  isUniqueViolation,
 } from '../../../db/db.ts';
 import type { SettleRequest, Settlement } from '../records.ts';
 import { ABOVE_HOLD, expectedSettlement, settleRows } from '../settle.ts';
@@ -192,8 +193,10 @@ export class LeaseSettles {
         throw error;
       }
       if (settles.length === 1) throw error;
-      // One record that the database refuses must not stop its neighbours.
-      log.error({ reason: reasonOf(error) }, 'A batch of settles failed; they go one by one');
+      // One record that the database refuses must not stop its neighbours, nor one that it has.
+      if (!isUniqueViolation(error)) {
+        log.error({ reason: reasonOf(error) }, 'A batch of settles failed; they go one by one');
+      }
     }
     const settled = new Map<string, Settlement>();
     for (const one of settles) {
