@@ -20,7 +20,8 @@ import { ABOVE_HOLD, expectedSettlement, settleRows } from '../settle.ts';
 import type { LeasedHold } from './lease.ts';
 import type { Leases } from './leases.ts';
 import type { JournaledSettle, SettleJournal } from './settle-journal.ts';
-import { type LeaseSettle, settleFromLeases } from './settle-statement.ts';
+import type { LeaseSettle } from './settle-item.ts';
+import { settleFromLeases } from './settle-statement.ts';
 
 /** Settles of one statement, at most, and statements on their way. */
 const SETTLES = { maxInFlight: 2, maxItems: 256 };

@@ -13,7 +13,8 @@ import { isUniqueViolation } from '../../../db/db.ts';
 import { LEDGER_MIGRATIONS, Ledger } from '../ledger.ts';
 import type { UsageStatus } from '../records.ts';
 import type { LeasedHold } from './lease.ts';
-import { type LeaseSettle, settleFromLeases } from './settle-statement.ts';
+import type { LeaseSettle } from './settle-item.ts';
+import { settleFromLeases } from './settle-statement.ts';
 
 /** All that means something in the literal of a record or of an array. */
 const REPLICA = String.raw`"a" \b\, {c} (d), NULL 'é' 😀` + '\n';
