@@ -103,6 +103,31 @@ export function jsonContent(schema: z.ZodType, example: unknown): ContentDescrip
   return [{ type: 'application/json', schema, example }];
 }
 
+export function textContent(type: string, example?: string): ContentDescription {
+  return { type, schema: { type: 'string' }, example };
+}
+
+/** A stream of events: what the `data:` of each holds, and some as they are sent. */
+export function eventContent(events: z.ZodType, example: string): ContentDescription {
+  return { ...textContent('text/event-stream', example), events };
+}
+
+export function bytesContent(type: string, example?: string): ContentDescription {
+  return { type, schema: { type: 'string', contentMediaType: type }, example };
+}
+
+/** A form: a file is a `fileField`, other fields are as JSON Schema says them. */
+export function formContent(
+  required: readonly string[],
+  properties: Readonly<Record<string, unknown>>,
+): ContentDescription {
+  return { type: 'multipart/form-data', schema: { type: 'object', required, properties } };
+}
+
+export function fileField(description: string): JsonSchema {
+  return { type: 'string', contentMediaType: 'application/octet-stream', description };
+}
+
 /** The answer of status 200 in JSON; `headers` are its groups beside the standard ones. */
 export function jsonAnswer(
   about: string,

@@ -116,27 +116,29 @@ export const CONSOLE: RouteDescription = {
   summary: 'Who is signed in',
   about: 'Always 200, so that a page can ask first. A cookie whose session has ended is cleared.',
   answers: [
-    {
-      status: 200,
-      about: 'The session of the cookie, and what a sign-in needs.',
-      headers: ['session', 'no-store'],
-      content: jsonContent(ConsoleAnswer, {
+    jsonAnswer(
+      'The session of the cookie, and what a sign-in needs.',
+      ConsoleAnswer,
+      {
         object: 'console',
         service: { name: 'svc', title: 'Farebox' },
         publicUrl: 'https://api.example.com',
         session: SESSION,
         wallet: null,
-      }),
-    },
+      },
+      'session',
+      'no-store',
+    ),
   ],
 };
 
-const SIGNED_IN = {
-  status: 200,
-  about: 'The session; its secret is in the cookie and nowhere else.',
-  headers: ['session', 'no-store'],
-  content: jsonContent(SessionAnswer, { session: SESSION }),
-} as const;
+const SIGNED_IN = jsonAnswer(
+  'The session; its secret is in the cookie and nowhere else.',
+  SessionAnswer,
+  { session: SESSION },
+  'session',
+  'no-store',
+);
 
 export const SIGN_IN: RouteDescription = {
   tag: 'Console',
@@ -164,14 +166,7 @@ export const SIGN_OUT: RouteDescription = {
   tag: 'Console',
   summary: 'Sign out',
   about: 'The session is over at once, wherever its cookie is shown.',
-  answers: [
-    {
-      status: 200,
-      about: 'The session has ended.',
-      headers: ['session'],
-      content: jsonContent(EndedAnswer, { success: true }),
-    },
-  ],
+  answers: [jsonAnswer('The session has ended.', EndedAnswer, { success: true }, 'session')],
   refusals: ['SESSION_NOT_FOUND'],
 };
 
