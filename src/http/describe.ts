@@ -5,7 +5,7 @@
  * What follows from the stages (credentials, body limits, shutdown) is added by the document, so a
  * route names only what is its own.
  */
-import type { z } from 'zod';
+import { z } from 'zod';
 import type { FaultCode } from '../core/faults.ts';
 import type { HEADER_GROUPS } from './openapi/headers.ts';
 
@@ -96,6 +96,14 @@ export interface RouteDescription {
     /** The statuses that a refusal can have. Default: that of the catalogue. */
     readonly statuses?: (code: FaultCode) => readonly number[];
   };
+}
+
+/** A list, as answers show one. */
+export function listOf<T extends z.ZodType>(item: T, order: string) {
+  return z.object({
+    object: z.literal('list').describe('Kind of the object.'),
+    data: z.array(item).describe(order),
+  });
 }
 
 /** One JSON content, the usual case. */

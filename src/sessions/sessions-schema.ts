@@ -1,6 +1,6 @@
 /** What the session routes say of themselves. */
 import { z } from 'zod';
-import { type RouteDescription, jsonAnswer, jsonContent } from '../http/describe.ts';
+import { type RouteDescription, jsonAnswer, jsonContent, listOf } from '../http/describe.ts';
 import { PLANS } from '../identity/identity.ts';
 
 const Time = z.string().describe('ISO 8601, UTC.');
@@ -73,25 +73,21 @@ export const LinkRequest = z
   .meta({ id: 'SignInLinkRequest' });
 
 export type SessionListAnswer = z.infer<typeof SessionListAnswer>;
-export const SessionListAnswer = z.object({
-  object: z.literal('list').describe('Kind of the object.'),
-  data: z
-    .array(
-      z.object({
-        id: z.string().describe('Names the session; no secret.'),
-        kind: KIND.describe('What signed in.'),
-        keyId: z.string().nullable().describe('The API key that signed in.'),
-        wallet: z.string().nullable().describe('The wallet that signed in.'),
-        isCurrent: z.boolean().describe('The session that asks.'),
-        createdAt: Time,
-        lastUsedAt: Time.describe('Up to a minute old.'),
-        expiresAt: Time,
-        userAgent: z.string().describe('What the browser called itself at sign-in.'),
-        address: z.string().describe('Where it signed in from.'),
-      }),
-    )
-    .describe('Newest first.'),
-});
+export const SessionListAnswer = listOf(
+  z.object({
+    id: z.string().describe('Names the session; no secret.'),
+    kind: KIND.describe('What signed in.'),
+    keyId: z.string().nullable().describe('The API key that signed in.'),
+    wallet: z.string().nullable().describe('The wallet that signed in.'),
+    isCurrent: z.boolean().describe('The session that asks.'),
+    createdAt: Time,
+    lastUsedAt: Time.describe('Up to a minute old.'),
+    expiresAt: Time,
+    userAgent: z.string().describe('What the browser called itself at sign-in.'),
+    address: z.string().describe('Where it signed in from.'),
+  }),
+  'Newest first.',
+);
 
 const EndedAnswer = z.object({ success: z.literal(true).describe('It has ended.') });
 
