@@ -207,7 +207,7 @@ export class Identity {
     }
     const where = wanted.length === 0 ? '' : `WHERE ${wanted.join(' AND ')}`;
     const { store } = this.#parts;
-    const rows = await (search === undefined ? store : store.reader).query(
+    const rows = await (search === undefined ? store : store.readerFor('')).query(
       `SELECT ${ACCOUNT_COLUMNS} FROM identity_account ${where}
        ORDER BY created_ms DESC, id DESC LIMIT ${add(page.limit)}`,
       parameters,

@@ -80,7 +80,7 @@ const refuse = async (): Promise<never> => {
 };
 const NO_STORE: Store = {
   dialect: 'sqlite',
-  reader: { query: refuse, run: refuse },
+  readerFor: () => ({ query: refuse, run: refuse }),
   query: refuse,
   run: refuse,
   transaction: refuse,
