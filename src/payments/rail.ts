@@ -2,12 +2,12 @@
  * What the top-up machine asks of a chain. A rail reads and checks payments, sends them, and, above
  * all, tells from the chain alone whether a payment has arrived, whoever sent it.
  */
-import type { FacilitatorClient } from '@x402/core/server';
 import type { SchemeNetworkFacilitator } from '@x402/core/types';
 import type { Clock } from '../core/clock.ts';
 import type { Log } from '../core/log.ts';
 import type { Store } from '../db/db.ts';
 import type { Envelope } from './envelope.ts';
+import type { ExternalFacilitator } from './external-facilitator.ts';
 import type { SignedPayment } from './payment.ts';
 import type { RailOffer } from './requirements.ts';
 
@@ -101,7 +101,7 @@ export interface RailOptions {
   readonly settleWaitMs: number;
   readonly pollMs: number;
   /** Settles in place of the embedded facilitator. */
-  readonly external: FacilitatorClient | undefined;
+  readonly external: ExternalFacilitator | undefined;
 }
 
 /** A refund under way: what was signed, in a text of the rail's own. */
