@@ -22,6 +22,9 @@ export type Verdict =
 /** Why a payment is refused that was on the chain before it was shown here. */
 export const USED_BEFORE = 'authorization_already_used';
 
+/** Why a payment has failed for good that was in a block and cost our fee. */
+export const FAILED_ON_CHAIN = 'transaction_failed_on_chain';
+
 /** What the chain shows about a payment. Rejecting means that the chain could not be asked. */
 export type Evidence =
   | Paid
