@@ -101,7 +101,7 @@ export async function answerStatement(
   const isFirst = query.cursor === undefined;
   // Of the day whose charges are told already only the movements are left.
   const lastDay = isFirst ? toDay : dayOf(createdMs) - 1;
-  const { reader: store } = parts.stores.store;
+  const store = parts.stores.store.readerFor(accountId);
   const limit = query.limit + 1;
   const after = id === CHARGES_ID ? { createdMs } : { createdMs, id, part };
   const [movements, days] = await Promise.all([
@@ -230,10 +230,12 @@ export const TOP_UPS: RouteDescription = {
 };
 
 export async function answerTopUps(parts: AccountParts, context: RequestContext): Promise<void> {
-  const wallet = walletOfAccount(context.caller.accountId);
+  const { accountId } = context.caller;
+  const wallet = walletOfAccount(accountId);
+  const store = parts.stores.store.readerFor(accountId);
   const query = readQuery(context, TopUpsQuery);
   const { rows, nextCursor } = await timePage(query, 'paymentId', async (wanted) =>
-    wallet === undefined ? [] : await listTopUps(parts.stores.store.reader, { wallet }, wanted),
+    wallet === undefined ? [] : await listTopUps(store, { wallet }, wanted),
   );
   const body: TopUpsAnswer = { object: 'list', data: rows.map(topUpItem), nextCursor };
   await context.json(200, body);

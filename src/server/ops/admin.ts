@@ -157,7 +157,7 @@ export function enginesView({ engines, catalog, config }: EnginesParts): Engines
 async function answerVideos({ stores }: FeatureParts, context: RequestContext): Promise<void> {
   const { state, ...part } = readQuery(context, VideosQuery);
   const { rows, nextCursor } = await timePage(part, 'id', (wanted) =>
-    listAllJobs(stores.store.reader, state, wanted),
+    listAllJobs(stores.store.readerFor(''), state, wanted),
   );
   const body: VideosAnswer = { object: 'list', data: rows.map(videoItem), nextCursor };
   await context.json(200, body);
@@ -194,7 +194,7 @@ async function answerTopUps(shared: FeatureParts, context: RequestContext): Prom
   const nowMs = clock.nowMs();
   const filter = { state, wallet, stuckAtMs: stuck === 'true' ? nowMs : undefined };
   const { rows, nextCursor } = await timePage(part, 'paymentId', (wanted) =>
-    listTopUps(stores.store.reader, filter, wanted),
+    listTopUps(stores.store.readerFor(''), filter, wanted),
   );
   const data = rows.map((one) => topUpItem(one, nowMs));
   const body: TopUpsAnswer = { object: 'list', data, nextCursor };
