@@ -2,6 +2,7 @@
  * Lists that are read on from where they ended: the place travels as an opaque text. A page costs the
  * same wherever it lies, and what is added meanwhile moves nothing.
  */
+import { parsedJson } from '../json/json-text.ts';
 import { z } from 'zod';
 import { refuseIssues } from '../json/validation.ts';
 import { listOf } from './describe.ts';
@@ -48,19 +49,10 @@ export function decodeCursor<T extends z.ZodType<Place>>(
   place: T,
 ): z.infer<T> | undefined {
   if (cursor === undefined) return undefined;
-  const read = place.safeParse(parsed(cursor));
+  const read = place.safeParse(parsedJson(Buffer.from(cursor, 'base64url').toString()));
   if (read.success) return read.data;
   const message = 'Must be the "nextCursor" of the page before, as it stands';
   throw refuseIssues([{ code: 'custom', path: ['cursor'], message }]);
-}
-
-function parsed(cursor: string): unknown {
-  try {
-    return JSON.parse(Buffer.from(cursor, 'base64url').toString());
-  } catch {
-    // Not one of ours: the schema says so.
-    return undefined;
-  }
 }
 
 const TimeAndId = z.tuple([z.number().int(), z.string()]);
