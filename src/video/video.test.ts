@@ -31,11 +31,17 @@ import type { Guard } from '../net/guard.ts';
 import type { FilmVerdict } from './check-film.ts';
 import type { Sales } from '../billing/sale.ts';
 import { VIDEO_MIGRATIONS } from './migrations.ts';
-import { type QueueJob, type QueueSteps, type QueuedJob, Video, percentile } from './video.ts';
+import {
+  type QueueJob,
+  type QueueSteps,
+  type QueuedJob,
+  Video,
+  type VideoOptions,
+  percentile,
+} from './video.ts';
 import type { VideoJob } from './job.ts';
 import { RESULT_BYTES } from './result-room.ts';
 import { videoMoney } from './video-money.ts';
-import type { VideoParts } from './worker.ts';
 
 const folders: string[] = [];
 after(() => {
@@ -46,7 +52,7 @@ after(() => {
 class TestVideo extends Video {
   readonly #hold: QueueSteps['hold'];
 
-  constructor(parts: VideoParts, money: TestMoney) {
+  constructor(parts: VideoOptions, money: TestMoney) {
     super(parts);
     this.#hold = (job) => money.hold(job);
   }
@@ -93,11 +99,11 @@ interface Fixture {
     claim: () => Promise<boolean> | boolean,
     withinSeconds?: number,
   ) => Promise<void>;
-  readonly another: (parts?: Partial<VideoParts>) => TestVideo;
+  readonly another: (parts?: Partial<VideoOptions>) => TestVideo;
 }
 
 onEachStore('video jobs', (stores) => {
-  async function open(changed: Partial<VideoParts> = {}): Promise<Fixture> {
+  async function open(changed: Partial<VideoOptions> = {}): Promise<Fixture> {
     const store = await stores.open([...VIDEO_MIGRATIONS, ...TEST_MONEY_MIGRATIONS]);
     const folder = mkdtempSync(join(tmpdir(), 'video-jobs-'));
     folders.push(folder);
@@ -106,7 +112,7 @@ onEachStore('video jobs', (stores) => {
     const money = new TestMoney(store);
     const posts: Fixture['posts'] = [];
     const running: TestVideo[] = [];
-    const another = (parts: Partial<VideoParts> = {}): TestVideo => {
+    const another = (parts: Partial<VideoOptions> = {}): TestVideo => {
       const made = new TestVideo(
         {
           store,
@@ -373,7 +379,7 @@ onEachStore('video jobs', (stores) => {
 
   test('whether a film must have sound is kept with its order', async () => {
     const looked: boolean[] = [];
-    const checkFilm: VideoParts['checkFilm'] = async ({ job }) => {
+    const checkFilm: VideoOptions['checkFilm'] = async ({ job }) => {
       looked.push(job.hasSound);
       return { kind: 'fit', mimeType: 'video/mp4' };
     };

@@ -94,6 +94,11 @@ const TOKEN_BYTES = 32;
 /** Below this the pace says nothing about the rest. */
 const TELLING_FRACTION = 0.05;
 
+export interface VideoOptions extends VideoParts {
+  /** Disk that inputs and results may take altogether. */
+  readonly maxStoredBytes: number;
+}
+
 export class Video {
   readonly #parts: VideoParts;
   readonly #table: JobTable;
@@ -102,7 +107,7 @@ export class Video {
   readonly #worker: Worker;
   readonly #experience = new Map<string, { averageMs: number; untilMs: number }>();
 
-  constructor(parts: VideoParts) {
+  constructor(parts: VideoOptions) {
     this.#parts = parts;
     this.#table = new JobTable(parts.store, parts.ids.uuid());
     this.#files = new MediaStore(parts.folder);

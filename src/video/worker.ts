@@ -30,8 +30,6 @@ export interface VideoParts {
   readonly money: VideoMoney;
   /** Where media lies; several processes share the work only when they share this folder. */
   readonly folder: string;
-  /** Disk that inputs and results may take altogether. */
-  readonly maxStoredBytes: number;
   readonly keepHours: number;
   readonly maxJobHours: number;
   /** For so long a job waits for an engine that does not answer. */
@@ -304,8 +302,7 @@ export class Worker {
     const tenth = Math.floor(fraction * 10);
     if (tenth <= Math.floor(job.fraction * 10)) return;
     const { clock, log } = this.#parts;
-    const elapsedMs = clock.nowMs() - job.startedMs;
-    const remainingMs = Math.round((elapsedMs * (1 - fraction)) / fraction);
+    const remainingMs = Math.round(((clock.nowMs() - job.startedMs) * (1 - fraction)) / fraction);
     const fields = { job: job.id, model: job.modelId, percent: tenth * 10, remainingMs };
     log.info(fields, 'A video is being made');
   }
