@@ -2,6 +2,7 @@
  * What a tool is: its schemas, what it says of itself, and how it runs routes of the server. A tool
  * sells nothing itself: what it does is what the HTTP route does, for the same price.
  */
+import { isJsonObject } from '../json/json-scan.ts';
 import { z } from 'zod';
 import type { Clock } from '../core/clock.ts';
 import { type InternalAnswer, readAnswer } from '../http/internal-call.ts';
@@ -81,18 +82,29 @@ const PAYMENT_REQUIRED = {
 
 export function defineTool<Input extends z.ZodType>(definition: ToolDefinition<Input>): Tool {
   const { input, output, run, ...rest } = definition;
-  const own = schemaOf(output, 'output');
+  // Made when they are first asked for: a start that makes all of them takes a tenth longer.
+  let inputSchema: Json | undefined;
+  let outputSchema: Json | undefined;
   return {
     ...rest,
-    inputSchema: schemaOf(input, 'input'),
-    // Clients check what they get against it, a refusal too.
-    outputSchema: rest.isPaid === true ? { type: 'object', anyOf: [own, PAYMENT_REQUIRED] } : own,
+    get inputSchema() {
+      return (inputSchema ??= schemaOf(input, 'input'));
+    },
+    get outputSchema() {
+      return (outputSchema ??= answerSchemaOf(output, rest.isPaid === true));
+    },
     run: async (given, call) => {
       const read = input.safeParse(given);
       if (!read.success) return badInput(read.error);
       return run(read.data, call);
     },
   };
+}
+
+/** Clients check what they get against it, a refusal too. */
+function answerSchemaOf(output: z.ZodType, isPaid: boolean): Json {
+  const own = schemaOf(output, 'output');
+  return isPaid ? { type: 'object', anyOf: [own, PAYMENT_REQUIRED] } : own;
 }
 
 function schemaOf(schema: z.ZodType, io: 'input' | 'output'): Json {
@@ -164,9 +176,7 @@ function codeOf(value: unknown): string {
 }
 
 export function asJson(value: unknown): Json {
-  return typeof value === 'object' && value !== null && !Array.isArray(value)
-    ? (value as Json) // an object by the checks above
-    : {};
+  return isJsonObject(value) ? value : {};
 }
 
 /** The objects of a list. */
