@@ -442,7 +442,7 @@ onEachStore('video jobs', (stores) => {
       const { id } = await video.queue(jobRequest());
       await until(async () => (await money.moves(id)).includes('refund'));
       const tookMs = clock.nowMs() - startedMs;
-      assert.ok(tookMs >= 600_000 && tookMs < 660_000, `${step}: ${tookMs} ms`);
+      assert.ok(tookMs >= 600_000 && tookMs < 1_200_000, `${step}: ${tookMs} ms`);
       await assert.rejects(video.retrieve(lookup(id)), { code: 'MODEL_OFFLINE' });
       assert.deepEqual(await money.moves(id), ['hold', 'refund']);
     }
