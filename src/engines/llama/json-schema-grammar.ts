@@ -4,6 +4,7 @@
  * over (`pattern`, `uniqueItems` and others). Properties come in the order of the schema. Everything
  * is bounded.
  */
+import { isJsonObject } from '../../json/json-scan.ts';
 import type { Fault } from '../../core/faults.ts';
 import { numberGrammar } from './number-grammar.ts';
 import { refusal } from './refusal.ts';
@@ -106,7 +107,7 @@ class GrammarWriter {
     if (depth > MAX_DEPTH) throw notEnforceable('nested too deeply');
     this.#visits += 1;
     if (this.#visits > MAX_VISITS) throw notEnforceable('too large');
-    if (!isSchema(schema)) {
+    if (!isJsonObject(schema)) {
       if (schema === false) throw notEnforceable('`false` allows no value');
       return this.#anything(0);
     }
@@ -160,7 +161,9 @@ class GrammarWriter {
   }
 
   #object(schema: Schema, depth: number): string {
-    const properties = isSchema(schema['properties']) ? Object.entries(schema['properties']) : [];
+    const properties = isJsonObject(schema['properties'])
+      ? Object.entries(schema['properties'])
+      : [];
     const required = new Set(Array.isArray(schema['required']) ? schema['required'] : []);
     const extra = schema['additionalProperties'];
     const members = properties.map(([key, value]) => ({
@@ -169,7 +172,7 @@ class GrammarWriter {
     }));
     if (members.length === 0) {
       if (extra === false || 'properties' in schema) return literal('{}');
-      const value = isSchema(extra) ? this.visit(extra, depth + 1) : this.#anything(depth + 1);
+      const value = isJsonObject(extra) ? this.visit(extra, depth + 1) : this.#anything(depth + 1);
       return this.#freeObject(value);
     }
     return this.#rule(`"{" ws ${this.#members(members)} ws "}"`);
@@ -253,7 +256,7 @@ class GrammarWriter {
   }
 
   #resolve(schema: unknown): unknown {
-    const reference = isSchema(schema) ? schema['$ref'] : undefined;
+    const reference = isJsonObject(schema) ? schema['$ref'] : undefined;
     return typeof reference === 'string' ? this.#lookUp(reference) : schema;
   }
 
@@ -322,11 +325,8 @@ function notEnforceable(why: string): Fault {
   return refusal('invalid_request', `The JSON schema cannot be enforced: ${why}`, 'schema');
 }
 
-function isSchema(value: unknown): value is Schema {
-  return typeof value === 'object' && value !== null && !Array.isArray(value);
-}
-
-function impliedType(schema: Schema): string | undefined {
+/** The type that the keywords of a schema speak of, where it names none. */
+export function impliedType(schema: Schema): string | undefined {
   if ('properties' in schema || 'additionalProperties' in schema) return 'object';
   if ('items' in schema || 'prefixItems' in schema) return 'array';
   return undefined;
@@ -334,9 +334,9 @@ function impliedType(schema: Schema): string | undefined {
 
 /** Joins two schemas as `allOf` means it, for the keywords that a grammar knows. */
 export function mergeSchemas(left: Schema, right: unknown): Schema {
-  if (!isSchema(right)) return left;
+  if (!isJsonObject(right)) return left;
   const merged: Record<string, unknown> = { ...left, ...right };
-  if (isSchema(left['properties']) && isSchema(right['properties'])) {
+  if (isJsonObject(left['properties']) && isJsonObject(right['properties'])) {
     merged['properties'] = { ...left['properties'], ...right['properties'] };
   }
   if (Array.isArray(left['required']) && Array.isArray(right['required'])) {

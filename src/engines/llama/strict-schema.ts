@@ -5,9 +5,15 @@
  * Invariant: what the grammar of a schema that passes here lets through is valid for the schema. It
  * may let through less: fewer dates, no members beyond those that are named.
  */
+import { isJsonObject } from '../../json/json-scan.ts';
 import { isDeepStrictEqual } from 'node:util';
 import type { Fault } from '../../core/faults.ts';
-import { ENFORCED_FORMATS, MAX_REPETITION, mergeSchemas } from './json-schema-grammar.ts';
+import {
+  ENFORCED_FORMATS,
+  MAX_REPETITION,
+  impliedType,
+  mergeSchemas,
+} from './json-schema-grammar.ts';
 import { numberGrammar } from './number-grammar.ts';
 import { refusal } from './refusal.ts';
 
@@ -54,7 +60,7 @@ class StrictCheck {
   }
 
   visit(schema: unknown, path: string): void {
-    if (!isSchema(schema) || this.#seen.has(schema)) return;
+    if (!isJsonObject(schema) || this.#seen.has(schema)) return;
     this.#seen.add(schema);
     if (this.#seen.size > MAX_SCHEMAS) throw unenforced(path, 'the schema is too large');
     for (const keyword of Object.keys(schema)) {
@@ -114,11 +120,11 @@ class StrictCheck {
 
   /** Joined schemas must not say different things of one thing. */
   #requireApart(left: unknown, right: unknown, path: string): void {
-    if (!isSchema(left) || !isSchema(right)) return;
+    if (!isJsonObject(left) || !isJsonObject(right)) return;
     for (const keyword of Object.keys(right)) {
       if (!(keyword in left) || ANNOTATIONS.has(keyword) || keyword === 'required') continue;
       const [one, other] = [left[keyword], right[keyword]];
-      if (keyword === 'properties' && isSchema(one) && isSchema(other)) {
+      if (keyword === 'properties' && isJsonObject(one) && isJsonObject(other)) {
         const shared = Object.keys(other).filter((name) => name in one);
         if (shared.every((name) => this.#isEqual(one[name], other[name]))) continue;
       } else if (this.#isEqual(one, other)) continue;
@@ -130,8 +136,8 @@ class StrictCheck {
     ] as const) {
       const allowed = closed['additionalProperties'];
       if (allowed === undefined || allowed === true) continue;
-      const known = isSchema(closed['properties']) ? closed['properties'] : {};
-      const named = isSchema(open['properties']) ? Object.keys(open['properties']) : [];
+      const known = isJsonObject(closed['properties']) ? closed['properties'] : {};
+      const named = isJsonObject(open['properties']) ? Object.keys(open['properties']) : [];
       if (named.every((name) => name in known)) continue;
       throw unenforced(path, '"additionalProperties" closes a schema that is joined with members');
     }
@@ -179,7 +185,7 @@ class StrictCheck {
 
   #visitObject(schema: Schema, path: string): void {
     const { properties, required, additionalProperties } = schema;
-    const known = isSchema(properties) ? properties : {};
+    const known = isJsonObject(properties) ? properties : {};
     const unknown = Array.isArray(required)
       ? required.find((name) => !(String(name) in known))
       : undefined;
@@ -193,12 +199,12 @@ class StrictCheck {
   }
 
   #resolve(schema: unknown): unknown {
-    const reference = isSchema(schema) ? schema['$ref'] : undefined;
+    const reference = isJsonObject(schema) ? schema['$ref'] : undefined;
     if (typeof reference !== 'string' || !reference.startsWith('#')) return schema;
     let target = this.#document;
     for (const step of reference.slice(1).split('/').filter(Boolean)) {
       const key = decodeURIComponent(step).replaceAll('~1', '/').replaceAll('~0', '~');
-      target = isSchema(target) || Array.isArray(target) ? (target as Schema)[key] : undefined; // by index too
+      target = isJsonObject(target) || Array.isArray(target) ? (target as Schema)[key] : undefined; // by index too
     }
     // One that points nowhere is refused where the grammar is written.
     return target;
@@ -227,7 +233,7 @@ type IsEqual = (one: unknown, other: unknown) => boolean;
 
 /** Whether no value is valid for both: their types differ, or a member that tells them apart. */
 function areDisjoint(one: unknown, other: unknown, isEqual: IsEqual): boolean {
-  if (!isSchema(one) || !isSchema(other)) return false;
+  if (!isJsonObject(one) || !isJsonObject(other)) return false;
   const [left, right] = [valuesOf(one), valuesOf(other)];
   if (left !== undefined && right !== undefined) {
     return !left.some((value) => right.some((same) => isEqual(value, same)));
@@ -236,7 +242,7 @@ function areDisjoint(one: unknown, other: unknown, isEqual: IsEqual): boolean {
   const shared = types?.filter((type) => others?.includes(type)) ?? [];
   if (types !== undefined && others !== undefined && shared.length === 0) return true;
   const [members, same] = [one['properties'], other['properties']];
-  if (!isSchema(members) || !isSchema(same) || shared.join() !== 'object') return false;
+  if (!isJsonObject(members) || !isJsonObject(same) || shared.join() !== 'object') return false;
   const always = (schema: Schema, name: string) =>
     Array.isArray(schema['required']) && schema['required'].includes(name);
   return Object.keys(members).some(
@@ -272,16 +278,6 @@ function typeName(value: unknown): string {
 function hasType(value: unknown, type: unknown): boolean {
   const types: readonly unknown[] = Array.isArray(type) ? type : [type];
   return types.includes(typeName(value)) || (types.includes('integer') && Number.isInteger(value));
-}
-
-function impliedType(schema: Schema): string | undefined {
-  if ('properties' in schema || 'additionalProperties' in schema) return 'object';
-  if ('items' in schema || 'prefixItems' in schema) return 'array';
-  return undefined;
-}
-
-function isSchema(value: unknown): value is Schema {
-  return typeof value === 'object' && value !== null && !Array.isArray(value);
 }
 
 function unenforced(path: string, why: string): Fault {

@@ -5,6 +5,7 @@
  * What an engine does wrong is an answer (`away`, `unclear`, `lost`, `refused`), never a throw: the
  * caller is a job that will ask again. The words of an engine are in `detail`, for the log.
  */
+import { parsedJson } from '../../json/json-text.ts';
 import { createWriteStream } from 'node:fs';
 import { once } from 'node:events';
 import { stat } from 'node:fs/promises';
@@ -186,7 +187,7 @@ function failedOrder(failure: EngineFailure): CreateAnswer {
 
 /** Empty for a body that is no error that we know: the status says enough. */
 function codesOf(body: Buffer | null): string {
-  const { error, code } = ErrorBody.safeParse(parseJson(body)).data ?? {};
+  const { error, code } = ErrorBody.safeParse(parsedJson(String(body))).data ?? {};
   if (error === undefined || typeof error === 'string') return code ?? '';
   return `${error.code ?? ''} ${error.type ?? ''}`;
 }
@@ -259,7 +260,7 @@ export class VideosClient {
       maxAttempts: 1,
     });
     if (!answer.ok) return failedOrder(answer);
-    const said = parseJson(answer.body);
+    const said = parsedJson(String(answer.body));
     const created = CreatedBody.safeParse(said);
     if (created.success) return createdAt(answer.replica, created.data.id);
     if (typeof said === 'object' && said !== null) {
@@ -278,7 +279,7 @@ export class VideosClient {
       if (!answer.ok && answer.status === null) silent = away(detailOf(answer));
       if (!answer.ok) continue;
       const key = keyOf(job);
-      const listed = Listed.safeParse(parseJson(answer.body)).data?.data ?? [];
+      const listed = Listed.safeParse(parsedJson(String(answer.body))).data?.data ?? [];
       const found = listed.find(
         (one) => one.idempotency_key === key || one.metadata?.idempotency_key === key,
       );
@@ -309,7 +310,7 @@ export class VideosClient {
   async poll(ref: EngineRef, signal: AbortSignal): Promise<PollAnswer> {
     const answer = await this.#engines.collect(callOf('GET', ...placeOf(ref), signal));
     if (!answer.ok) return isLost(answer) ? { kind: 'lost' } : notNow(answer);
-    const polled = Polled.safeParse(parseJson(answer.body));
+    const polled = Polled.safeParse(parsedJson(String(answer.body)));
     if (!polled.success) return away('no status in the answer');
     const { status, progress, error } = polled.data;
     if (DONE.has(status)) return { kind: 'done' };
@@ -392,13 +393,4 @@ function worthOf(answer: CreateAnswer): number {
 /** `Infinity - Infinity` is no order. */
 function byLoad(a: number, b: number): number {
   return a === b ? 0 : a - b;
-}
-
-/** `undefined` for what is not JSON: schemas refuse it. */
-function parseJson(body: Buffer | null): unknown {
-  try {
-    return JSON.parse(String(body));
-  } catch {
-    return undefined;
-  }
 }
