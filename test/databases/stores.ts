@@ -2,9 +2,9 @@
  * Every store test runs on both databases: `onEachStore` declares a suite twice, with a factory
  * for an empty, migrated store of each kind.
  */
-import { copyFileSync, mkdtempSync, rmSync } from 'node:fs';
+import { copyFileSync, mkdirSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import { after, describe } from 'node:test';
 import { systemClock } from '../../src/core/clock.ts';
 import { systemIds } from '../../src/core/ids.ts';
@@ -67,7 +67,9 @@ export async function makeSqliteDatabase(
   migrations: readonly Migration[],
 ): Promise<void> {
   const template = await migrated('sqlite', migrations);
-  copyFileSync(template.slice(SQLITE.length), url.slice(SQLITE.length));
+  const file = url.slice(SQLITE.length);
+  mkdirSync(dirname(file), { recursive: true });
+  copyFileSync(template.slice(SQLITE.length), file);
 }
 
 /** The fixture of one kind, inside a suite. */
