@@ -54,6 +54,12 @@ export type Flush = (fileDescriptor: number, done: (error: Error | null) => void
 
 export const flushFile: Flush = fdatasync;
 
+/** A work whose own writes were undone. */
+interface Refused {
+  readonly work: FileWork;
+  readonly reason: unknown;
+}
+
 /** A transaction whose caller waits for a promise. */
 class BodyWork<T> implements FileWork {
   readonly durable: boolean;
@@ -227,14 +233,16 @@ export class SqliteStore implements FileStore {
     const group = this.#queue.splice(0, MAX_GROUP);
     try {
       if (!this.#hasBegun(Infinity)) await this.#beginLater();
+      const refused: Refused[] = [];
       let done: readonly FileWork[] = group;
       const [only] = group;
       // Alone, a body needs no savepoint: what it undoes is all there is.
       const running = group.length === 1 ? only?.run(this.#write) : undefined;
       if (running !== undefined) await running;
-      if (group.length > 1) done = await this.#runInSavepoints(group);
+      if (group.length > 1) done = await this.#runInSavepoints(group, refused);
       this.#write.execute('COMMIT', NOTHING);
       this.commits += 1;
+      for (const { work, reason } of refused) work.failed(reason);
       for (const work of done) {
         if (work.durable) this.#unflushed.push(work);
         else work.done();
@@ -271,8 +279,14 @@ export class SqliteStore implements FileStore {
     while (!this.#hasBegun(untilMs));
   }
 
-  /** A body's writes stand or are undone by themselves; its neighbours stand either way. */
-  async #runInSavepoints(group: readonly FileWork[]): Promise<readonly FileWork[]> {
+  /**
+   * A body's writes stand or are undone by themselves; its neighbours stand either way. What was undone
+   * is added to `refused` and hears of it later, once: the commit may fail for all.
+   */
+  async #runInSavepoints(
+    group: readonly FileWork[],
+    refused: Refused[],
+  ): Promise<readonly FileWork[]> {
     const done: FileWork[] = [];
     for (const work of group) {
       this.#write.execute('SAVEPOINT job', NOTHING);
@@ -285,7 +299,7 @@ export class SqliteStore implements FileStore {
         if (!this.#writer.isTransaction) throw error;
         // The body refused or failed: only its own writes are undone.
         this.#write.execute('ROLLBACK TO job', NOTHING);
-        work.failed(this.#reasonOf(error));
+        refused.push({ work, reason: this.#reasonOf(error) });
       }
       this.#write.execute('RELEASE job', NOTHING);
     }
