@@ -109,11 +109,13 @@ test('a work is told once what became of it, also where the commit fails for all
     await store.query(INSERT, ['b', '']);
     assert.deepEqual(told, ['broken: Error: no such table: sample_nothing', 'sound: done']);
     told.length = 0;
+    const counted = store.changes;
     store.write(broken);
     store.write(work('orphan', "INSERT INTO sample_orphan VALUES ('nobody')"));
     await assert.rejects(store.query(INSERT, ['c', '']), /FOREIGN KEY/);
     const reason = 'Error: FOREIGN KEY constraint failed';
     assert.deepEqual(told, [`broken: ${reason}`, `orphan: ${reason}`]);
+    assert.equal(store.changes, counted + 5, 'three that ran, the first undone, and all');
     assert.equal((await store.query('SELECT id FROM sample_row')).length, 2);
   });
 });
