@@ -79,7 +79,7 @@ export async function answerActivity(
   const { model: modelId, kind, status, limit } = query;
   const filter: ReceiptFilter = { accountId, ...range, keyId, modelId, kind, status };
   const after = decodeTimeCursor(query.cursor, 'requestId');
-  const { reader: store } = parts.stores.store;
+  const store = parts.stores.store.readerFor(accountId);
   if (wantsCsv(context, query)) return download(parts, context, filter);
   const page =
     query.requestId === undefined
@@ -118,7 +118,7 @@ async function download(
   context: RequestContext,
   filter: ReceiptFilter,
 ): Promise<void> {
-  const { reader: store } = stores.store;
+  const store = stores.store.readerFor(filter.accountId);
   if ((await countReceipts(store, filter)) > MAX_DOWNLOAD_ROWS) {
     const most = MAX_DOWNLOAD_ROWS.toLocaleString('en');
     throw badQuery('from', `The range has more than ${most} requests; ask for fewer days`);
@@ -178,7 +178,7 @@ export async function answerDays(
   const query = readQuery(context, DaysQuery);
   const range = rangeOf(query, parts.clock.nowMs());
   const filter = { accountId, ...range, keyId, modelId: query.model };
-  const { reader: store } = parts.stores.store;
+  const store = parts.stores.store.readerFor(accountId);
   const [rows, totals] = await Promise.all([
     usageGroups(store, filter, ['day', 'model_id'], MAX_DAY_ROWS),
     usageTotals(store, filter),

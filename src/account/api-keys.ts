@@ -115,7 +115,7 @@ function walletKeyRoutes(parts: AccountParts, given: Payments | undefined): Rout
         const settings = settingsOf(request, parts.clock);
         // Whoever makes a wallet gets an account and a key: rows for nothing, by the thousand.
         const { keysPerMinute } = parts.config.current.limits;
-        await limitRequests(parts, `wallet-key|${context.address}`, keysPerMinute);
+        await limitRequests(parts, `wallet-key|${context.countedAddress}`, keysPerMinute);
         const wallet = await payments.keyChallenges.signerOf(request);
         await parts.stores.identity.openWalletAccount(wallet);
         const caller = walletCaller(wallet);

@@ -16,10 +16,10 @@ class Listener {
   readonly #abort = new AbortController();
   isOver = false;
 
-  static async open(bench: Bench, secret: string): Promise<Listener> {
+  static async open(bench: Bench, secret: string, address = '192.0.2.1'): Promise<Listener> {
     const listener = new Listener();
     const response = await fetch(`${bench.farebox.url}/events`, {
-      headers: { authorization: `Bearer ${secret}` },
+      headers: { authorization: `Bearer ${secret}`, 'x-forwarded-for': address },
       signal: listener.#abort.signal,
     });
     assert.equal(response.status, 200);
@@ -69,7 +69,10 @@ describe('live events', () => {
   let stranger: { accountId: string; secret: string };
 
   before(async () => {
-    bench = await startWithEngine({ clock, yaml: 'limits: { keyConcurrency: 4 }' });
+    bench = await startWithEngine({
+      clock,
+      yaml: 'limits: { keyConcurrency: 4 }\nhttp: { trustProxy: true }',
+    });
     mine = await bench.farebox.account('5');
     admin = await bench.farebox.key({ accountId: mine.accountId, kind: 'ADMIN' });
     stranger = await bench.farebox.account('5', { kind: 'ADMIN' });
@@ -172,6 +175,25 @@ describe('live events', () => {
       controller.abort();
     }
     assert.equal(status, 200, 'a closed stream makes room');
+  });
+
+  test('accounts of one address leave streams to others, whichever of its network it has', async () => {
+    const open: Listener[] = [];
+    for (let account = 0; account < 10; account += 1) {
+      const { secret } = await bench.farebox.account('1');
+      const address = `2a00:1450:4001:82a::${account + 1}`;
+      const streams = Array.from({ length: 10 }, () => Listener.open(bench, secret, address));
+      open.push(...(await Promise.all(streams)));
+    }
+    const { secret } = await bench.farebox.account('1');
+    const refused = await call(bench.farebox, '/events', {
+      secret,
+      headers: { 'x-forwarded-for': '2a00:1450:4001:82a:ffff::1' },
+    });
+    assert.deepEqual([refused.status, refused.body.code], [429, 'RATE_LIMIT_EXCEEDED']);
+    assert.match(refused.text, /address/);
+    open.push(await Listener.open(bench, secret, '2a00:1450:4001:82b::1'));
+    for (const one of open) one.close();
   });
 
   test('a server that closes ends its streams and does not wait for them', async () => {

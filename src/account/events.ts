@@ -29,6 +29,8 @@ const HEARTBEAT_EVERY_MS = 15 * SECOND_MS;
 /** After this a client connects again, so that no stream outlives what it was opened with by long. */
 const MAX_LIFE_MS = HOUR_MS;
 const MAX_OF_ACCOUNT = 10;
+/** Wallets cost nothing: whoever makes many of them leaves most of the process to others. */
+const MAX_OF_ADDRESS = 100;
 const MAX_OF_PROCESS = 1_000;
 /** Requests of one look that are told one by one; beyond them only the sums move. */
 const MAX_REQUESTS = 100;
@@ -48,7 +50,7 @@ const EVENTS: RouteDescription = {
   tag: 'Usage and billing',
   summary: 'Live events',
   about:
-    'Server-sent events of the account: `balance` and `usage` (the sums of today) first and whenever they change, `request` for each request that is settled, `top_up` for each step of a payment of its wallet, and `end`. A wallet and an ADMIN key hear the account, another key itself and the balance. At most 10 streams an account; one lasts an hour at most.',
+    'Server-sent events of the account: `balance` and `usage` (the sums of today) first and whenever they change, `request` for each request that is settled, `top_up` for each step of a payment of its wallet, and `end`. A wallet and an ADMIN key hear the account, another key itself and the balance. At most 10 streams an account and 100 an address; one lasts an hour at most.',
   answers: [
     {
       status: 200,
@@ -84,6 +86,7 @@ type EndReason = z.infer<typeof End>['reason'];
 interface Stream {
   readonly caller: Caller;
   readonly writer: StreamWriter;
+  readonly address: string;
   readonly openedMs: number;
   beatMs: number;
   isFull: boolean;
@@ -109,6 +112,8 @@ interface Watch {
 class LiveEvents {
   readonly #parts: EventParts;
   readonly #watches = new Map<string, Watch>();
+  /** Streams of each address that has one. */
+  readonly #addresses = new Map<string, number>();
   #open = 0;
   #stop: (() => void) | undefined;
   #looking = false;
@@ -119,8 +124,8 @@ class LiveEvents {
 
   /** Resolves when the stream has ended. */
   async open(context: RequestContext): Promise<void> {
-    const { caller } = context;
-    this.#requireRoom(caller.accountId);
+    const { caller, countedAddress: address } = context;
+    this.#requireRoom(caller.accountId, address);
     // A stream is no work that runs: it counts against its own bound only.
     context.leave?.();
     context.leave = undefined;
@@ -133,18 +138,20 @@ class LiveEvents {
       const stream: Stream = {
         caller,
         writer,
+        address,
         openedMs: nowMs,
         beatMs: nowMs,
         isFull: false,
         end: (reason) => {
           if (!watch.streams.delete(stream)) return;
-          this.#left(watch);
+          this.#left(watch, stream);
           if (reason !== undefined) writer.end(eventOf('end', { reason }));
           resolve();
         },
       };
       watch.streams.add(stream);
       this.#open += 1;
+      this.#addresses.set(address, (this.#addresses.get(address) ?? 0) + 1);
       context.signal.addEventListener('abort', () => stream.end(), { once: true });
       if (context.isGone) return stream.end();
       writer.write(Buffer.from(`retry: ${RETRY_MS}\n\n`));
@@ -159,19 +166,28 @@ class LiveEvents {
     });
   }
 
-  #requireRoom(accountId: string): void {
+  #requireRoom(accountId: string, address: string): void {
     let ofAccount = 0;
     for (const watch of this.#watches.values()) {
       if (watch.accountId === accountId) ofAccount += watch.streams.size;
     }
-    if (ofAccount < MAX_OF_ACCOUNT && this.#open < MAX_OF_PROCESS) return;
-    throw new Fault('RATE_LIMIT_EXCEEDED', {
-      message:
-        ofAccount < MAX_OF_ACCOUNT
-          ? 'Too many event streams are open on this server; try again later'
-          : `The account has ${ofAccount} event streams open and may have ${MAX_OF_ACCOUNT}; close one first`,
-      retryAfterSeconds: HEARTBEAT_EVERY_MS / SECOND_MS,
-    });
+    const refuse = (message: string): never => {
+      throw new Fault('RATE_LIMIT_EXCEEDED', {
+        message,
+        retryAfterSeconds: HEARTBEAT_EVERY_MS / SECOND_MS,
+      });
+    };
+    if (ofAccount >= MAX_OF_ACCOUNT) {
+      refuse(
+        `The account has ${ofAccount} event streams open and may have ${MAX_OF_ACCOUNT}; close one first`,
+      );
+    }
+    if ((this.#addresses.get(address) ?? 0) >= MAX_OF_ADDRESS) {
+      refuse(`An address may have ${MAX_OF_ADDRESS} event streams open; close one first`);
+    }
+    if (this.#open >= MAX_OF_PROCESS) {
+      refuse('Too many event streams are open on this server; try again later');
+    }
   }
 
   #watchOf(caller: Caller): Watch {
@@ -197,8 +213,11 @@ class LiveEvents {
     return watch;
   }
 
-  #left(watch: Watch): void {
+  #left(watch: Watch, { address }: Stream): void {
     this.#open -= 1;
+    const ofAddress = (this.#addresses.get(address) ?? 0) - 1;
+    if (ofAddress > 0) this.#addresses.set(address, ofAddress);
+    else this.#addresses.delete(address);
     if (watch.streams.size === 0) {
       this.#watches.delete(`${watch.accountId} ${watch.keyId ?? '*'}`);
     }

@@ -114,7 +114,7 @@ export async function answerStatement(
   const isFirst = query.cursor === undefined;
   // Of the day whose charges are told already only the movements are left.
   const lastDay = isFirst ? toDay : dayOf(createdMs) - 1;
-  const { reader: store } = parts.stores.store;
+  const store = parts.stores.store.readerFor(accountId);
   const limit = query.limit + 1;
   const after = id === CHARGES_ID ? { createdMs } : { createdMs, id, part };
   const [movements, days] = await Promise.all([
@@ -249,9 +249,10 @@ export const TOP_UPS: RouteDescription = {
 export async function answerTopUps(parts: AccountParts, context: RequestContext): Promise<void> {
   const { limit, cursor } = readQuery(context, TopUpsQuery);
   const wanted = { limit: limit + 1, after: decodeTimeCursor(cursor, 'paymentId') };
-  const wallet = walletOfAccount(context.caller.accountId);
-  const found =
-    wallet === undefined ? [] : await listTopUps(parts.stores.store.reader, { wallet }, wanted);
+  const { accountId } = context.caller;
+  const wallet = walletOfAccount(accountId);
+  const store = parts.stores.store.readerFor(accountId);
+  const found = wallet === undefined ? [] : await listTopUps(store, { wallet }, wanted);
   const { rows, nextCursor } = timePage(found, limit, 'paymentId');
   const body: TopUpsAnswer = { object: 'list', data: rows.map(topUpItem), nextCursor };
   await context.json(200, body);

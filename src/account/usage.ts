@@ -67,7 +67,7 @@ export function usageRoutes(parts: AccountParts, signing: Signing | undefined): 
 async function answerUsage(parts: AccountParts, context: RequestContext): Promise<void> {
   const query = readQuery(context, UsageQuery);
   const filter = filterOf(parts, context, query);
-  const { reader: store } = parts.stores.store;
+  const store = parts.stores.store.readerFor(filter.accountId);
   if (wantsCsv(context, query)) {
     const head = filter.tag === undefined ? CSV_HEAD : CSV_HEAD_OF_TAG;
     return answerCsv(context, filter, head, await usageDays(store, filter, ALL_ROWS), (row) => [
@@ -102,7 +102,7 @@ async function answerUsage(parts: AccountParts, context: RequestContext): Promis
 async function answerTags(parts: AccountParts, context: RequestContext): Promise<void> {
   const query = readQuery(context, UsageQuery);
   const filter = filterOf(parts, context, query);
-  const { reader: store } = parts.stores.store;
+  const store = parts.stores.store.readerFor(filter.accountId);
   if (wantsCsv(context, query)) {
     const rows = await usageTags(store, filter, ALL_ROWS);
     return answerCsv(context, filter, CSV_HEAD_OF_TAGS, rows, (row) => [

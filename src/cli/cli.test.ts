@@ -226,6 +226,8 @@ models: [{ id: atlas-24b, type: text, context: 4096, price: { input: 0.3, output
     const tooMuch = await farebox(folder, 'debit', '30', '--account', 'alice');
     assert.equal(tooMuch.code, 1);
     assert.match(tooMuch.err, /take 30\.00 USD or less/);
+    const unknown = await farebox(folder, 'credit', '1', '--account', 'alise');
+    assert.match(unknown.err, /There is no account "alise" \(did you mean "alice"\?\)/);
     const made = await json('accounts', 'update', 'alice', '--operator');
     const unmade = await json('accounts', 'update', 'alice', '--no-operator');
     assert.deepEqual([made.isOperator, unmade.isOperator], [true, false]);

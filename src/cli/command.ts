@@ -219,25 +219,33 @@ export async function withStores<T>(
   }
 }
 
+/** Accounts of one name that a refusal tells. */
+const MAX_NAMESAKES = 10;
+/** The newest accounts whose names are compared with one that nobody has. */
+const MAX_GUESSED = 1_000;
+
 /** The account with this id or name; `undefined` means the owner, the oldest account. */
-export async function findAccount(stores: Stores, wanted: string | undefined): Promise<Account> {
-  const accounts = await stores.identity.accounts();
-  const [owner] = accounts;
+export async function findAccount(
+  { identity }: Stores,
+  wanted: string | undefined,
+): Promise<Account> {
+  const owner = await identity.oldestAccount();
   if (owner === undefined) {
     throw new Error('There is no account yet: start the server once with "farebox serve"');
   }
   if (wanted === undefined) return owner;
-  const byId = accounts.find((account) => account.id === wanted);
+  const byId = await identity.findAccount(wanted);
   if (byId !== undefined) return byId;
-  const named = accounts.filter((account) => account.name === wanted);
+  const named = await identity.accountsNamed(wanted, MAX_NAMESAKES);
   const [account] = named;
   if (account === undefined) {
-    const names = accounts.map(({ name }) => name);
+    const newest = await identity.searchAccounts({}, { limit: MAX_GUESSED });
+    const names = newest.map(({ name }) => name);
     throw new Error(
       `There is no account "${wanted}"${guessOf(wanted, names)}; "farebox accounts list" shows them all`,
     );
   }
   if (named.length === 1) return account;
   const ids = named.map((one) => one.id).join(', ');
-  throw new Error(`${named.length} accounts are called "${wanted}": name one by its id (${ids})`);
+  throw new Error(`Several accounts are called "${wanted}": name one by its id (${ids})`);
 }

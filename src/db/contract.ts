@@ -45,8 +45,11 @@ export interface Store extends Queryable {
   transaction<T>(body: (tx: Queryable) => Promise<T>, options?: WriteOptions): Promise<T>;
   /** Applies the migrations that this database does not have yet, in the given order. */
   migrate(migrations: readonly Migration[]): Promise<void>;
-  /** For reads of many rows that may be a moment old: replicas, where there are any. */
-  readonly reader: Queryable;
+  /**
+   * For reads of many rows that may be a moment old: replicas, where there are any. Callers take turns,
+   * where one read has to wait for another; the name is that of an account, empty for an operator's.
+   */
+  readerFor(caller: string): Queryable;
   /** Whether the database answers: `undefined`, or the reason why not. */
   unavailable(): string | undefined;
   close(): Promise<void>;

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { after, before, describe, test } from 'node:test';
-import { deflateSync } from 'node:zlib';
+import { constants, deflateRawSync } from 'node:zlib';
 import { ContentSection } from '../config/web-section.ts';
 import { Fault, type FaultCode } from '../core/faults.ts';
 import { imageSize, sniffMedia } from '../core/media-type.ts';
@@ -12,6 +12,21 @@ import { parseDataUrl } from './data-url.ts';
 import { RequestMedia } from './media.ts';
 
 const PATH = ['messages', '0', 'content', '1', 'image_url', 'url'];
+
+const BLOCK_BYTES = 1_000_000;
+/** The modulus of the checksum Adler-32. */
+const ADLER = 65_521;
+
+/** Like `deflateSync` of so many zeros, whose blocks are packed once: a bomb has thousands. */
+function deflatedZeros(sizeBytes: number): Buffer {
+  const block = deflateRawSync(Buffer.alloc(BLOCK_BYTES), { finishFlush: constants.Z_FULL_FLUSH });
+  const last = deflateRawSync(Buffer.alloc(sizeBytes % BLOCK_BYTES));
+  const checksum = Buffer.alloc(4);
+  checksum.writeUInt16BE(sizeBytes % ADLER, 0);
+  checksum.writeUInt16BE(1, 2);
+  const blocks = Array.from({ length: Math.floor(sizeBytes / BLOCK_BYTES) }, () => block);
+  return Buffer.concat([Buffer.from('789c', 'hex'), ...blocks, last, checksum]);
+}
 
 function png(widthPx: number, heightPx: number): Buffer {
   const chunk = (name: string, data: Buffer): Buffer => {
@@ -23,7 +38,7 @@ function png(widthPx: number, heightPx: number): Buffer {
   header.writeUInt32BE(widthPx, 0);
   header.writeUInt32BE(heightPx, 4);
   header.set([8, 0], 8);
-  const rows = deflateSync(Buffer.alloc((widthPx + 1) * heightPx));
+  const rows = deflatedZeros((widthPx + 1) * heightPx);
   return Buffer.concat([
     Buffer.from('89504e470d0a1a0a', 'hex'),
     chunk('IHDR', header),

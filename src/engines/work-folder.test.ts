@@ -1,11 +1,12 @@
 import assert from 'node:assert/strict';
-import { existsSync, mkdtempSync, rmSync, utimesSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdtempSync, rmSync, statSync, utimesSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, test } from 'node:test';
 import { systemIds } from '../core/ids.ts';
 import { silentLog } from '../core/log.ts';
 import { TestClock } from '../../test/support/test-clock.ts';
+import { until } from '../../test/support/until.ts';
 import { openWorkFolder } from './work-folder.ts';
 
 const root = mkdtempSync(join(tmpdir(), 'work-folder-'));
@@ -20,12 +21,16 @@ test('what a killed process left goes within minutes, what a living one uses sta
   const diedSeconds = clock.nowMs() / 1_000;
   utimesSync(dead.path, diedSeconds, diedSeconds);
   const living = await openWorkFolder(root, { ids, clock, log: silentLog });
-  for (let minute = 0; minute < 10; minute += 1) {
+  for (let minute = 0; minute < 4; minute += 1) {
     clock.advance(60_000);
-    await new Promise((resolve) => setTimeout(resolve, 20));
-    if (minute < 4) assert.ok(existsSync(dead.path), `${minute} minutes`);
+    const touchedMs = clock.nowMs();
+    await until(() => statSync(living.path).mtimeMs === touchedMs, 'the touch of a minute');
+    assert.ok(existsSync(dead.path), `${minute} minutes`);
   }
-  assert.equal(existsSync(dead.path), false);
+  await until(() => {
+    clock.advance(60_000);
+    return !existsSync(dead.path);
+  }, 'the end of what nobody touches');
   assert.ok(existsSync(living.path));
   await living.remove();
   assert.equal(existsSync(living.path), false);

@@ -74,7 +74,7 @@ export class AbuseGuard {
   refuse(context: RequestContext, route: Route): void {
     if (route.auth === 'public') return;
     const { clock } = this.#parts;
-    const { callerIfKnown: caller, failedCredential, address } = context;
+    const { callerIfKnown: caller, failedCredential } = context;
     const nowMs = clock.nowMs();
     let untilMs: number | undefined;
     if (caller !== undefined)
@@ -82,7 +82,7 @@ export class AbuseGuard {
     else if (failedCredential !== undefined) {
       untilMs =
         this.#credentials.blockedUntilMs(credentialBucket(context), nowMs) ??
-        this.#addresses.blockedUntilMs(address, nowMs);
+        this.#addresses.blockedUntilMs(context.countedAddress, nowMs);
     }
     if (untilMs !== undefined)
       this.#block(context, route, Math.ceil((untilMs - nowMs) / SECOND_MS));
@@ -122,7 +122,7 @@ export class AbuseGuard {
       this.#failed('callers', caller.keyId || caller.accountId);
     } else if (failedCredential !== undefined) {
       this.#failed('credentials', credentialBucket(context));
-      this.#failed('addresses', context.address);
+      this.#failed('addresses', context.countedAddress);
     }
   }
 
@@ -176,5 +176,5 @@ const DIGEST_CHARS = 16;
 function credentialBucket(context: RequestContext): string {
   // Told to other processes: nothing that was presented leaves this one.
   const presented = sha256Hex(context.failedCredential ?? '').slice(0, DIGEST_CHARS);
-  return `${context.address}|${presented}`;
+  return `${context.countedAddress}|${presented}`;
 }

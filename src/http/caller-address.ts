@@ -2,6 +2,7 @@
 import type { IncomingMessage } from 'node:http';
 import { isIP } from 'node:net';
 import proxyAddress from '@fastify/proxy-addr';
+import ipaddr from 'ipaddr.js';
 import type { Config } from '../config/config.ts';
 
 /**
@@ -41,4 +42,18 @@ export function countryBy({
     // `XX` is how proxies say that they do not know.
     return /^[A-Z]{2}$/.test(country) && country !== 'XX' ? country : '';
   };
+}
+
+/** A network of IPv6 belongs to one host. */
+const HOST_NETWORK_BYTES = 8;
+
+/**
+ * What is counted where something is bounded by address: of IPv6 the network, whose 2^64 addresses one
+ * host has. Text that is no address counts as itself.
+ */
+export function countedAddress(text: string): string {
+  if (!ipaddr.isValid(text)) return text;
+  const address = ipaddr.process(text);
+  if (address.kind() === 'ipv4') return address.toString();
+  return Buffer.from(address.toByteArray()).toString('hex', 0, HOST_NETWORK_BYTES);
 }

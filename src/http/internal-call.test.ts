@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
-import { setTimeout as delay } from 'node:timers/promises';
 import { after, before, describe, test } from 'node:test';
 import { type Bench, call, chatBody, startWithEngine } from '../../test/app/call.ts';
+import { until } from '../../test/support/until.ts';
 import { usdToNano } from '../core/money.ts';
 import type { Caller } from '../identity/identity.ts';
 import { type InternalAnswer, type InternalCall, readAnswer } from './internal-call.ts';
@@ -131,8 +131,12 @@ describe('a route that is called in the process', () => {
   test('a caller that leaves before the answer begins is rejected, and pays for its prompt', async () => {
     const accountId = await account();
     bench.upstream.script.push({ kind: 'hang' });
-    const signal = AbortSignal.timeout(50);
-    await assert.rejects(run(chatBody(), { signal }));
+    const left = new AbortController();
+    const asked = bench.upstream.seen.length;
+    const rejected = assert.rejects(run(chatBody(), { signal: left.signal }));
+    await until(() => bench.upstream.seen.length > asked);
+    left.abort();
+    await rejected;
     await until(async () => bench.farebox.app.server.open === 0);
     assert.equal(await spent(accountId), usdToNano('0.000002'));
   });
@@ -151,11 +155,3 @@ describe('a route that is called in the process', () => {
     assert.ok((await spent(accountId)) >= usdToNano('0.000004'));
   });
 });
-
-async function until(holds: () => Promise<boolean>): Promise<void> {
-  const endMs = performance.now() + 10_000;
-  while (!(await holds())) {
-    assert.ok(performance.now() < endMs, 'it did not come true');
-    await delay(5);
-  }
-}

@@ -22,6 +22,7 @@ import type { AnswerKeeper, LimitOf, SoldAnswer, SoldFor } from '../billing/sale
 import type { Queryable } from '../db/db.ts';
 import type { KnownFacts } from './answer-headers.ts';
 import { codingFor, encoded } from './body-bytes.ts';
+import { countedAddress } from './caller-address.ts';
 import { StreamWriter } from './stream-writer.ts';
 
 /** Below this size compression costs more than it saves. */
@@ -154,6 +155,11 @@ export class RequestContext {
     };
     if (parts.response.destroyed) queueMicrotask(close);
     else parts.response.on('close', close);
+  }
+
+  /** `address` as bounds by address count it. */
+  get countedAddress(): string {
+    return countedAddress(this.address);
   }
 
   /** Aborts when the caller leaves before the answer is complete. */

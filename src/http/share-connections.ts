@@ -3,14 +3,12 @@
  * process, and who opens many and sends nothing would shut everybody else out.
  */
 import type { Server, Socket } from 'node:net';
-import ipaddr from 'ipaddr.js';
 import { type Clock, MINUTE_MS } from '../core/clock.ts';
 import type { Log } from '../core/log.ts';
+import { countedAddress } from './caller-address.ts';
 
 /** What is left when so many are open is for addresses that have less than the rest of them. */
 const SHARE_FOR_ALL = 3 / 4;
-/** A network of IPv6 belongs to one host. */
-const HOST_NETWORK_BYTES = 8;
 
 export interface ShareConnectionsParts {
   readonly clock: Clock;
@@ -34,7 +32,7 @@ export function shareConnections(server: Server, parts: ShareConnectionsParts): 
   server.maxConnections = maxConnections;
   server.on('drop', () => refused('New connections are refused: as many are open as may be'));
   server.on('connection', (socket: Socket) => {
-    const host = hostOf(socket);
+    const host = countedAddress(socket.remoteAddress ?? '');
     const own = (open.get(host) ?? 0) + 1;
     open.set(host, own);
     all += 1;
@@ -49,12 +47,4 @@ export function shareConnections(server: Server, parts: ShareConnectionsParts): 
     refused('New connections are refused to an address that has many, so that others get in');
     socket.destroy();
   });
-}
-
-/** Of IPv6 the network; empty for a connection that is closed already. */
-function hostOf({ remoteAddress = '' }: Socket): string {
-  if (!ipaddr.isValid(remoteAddress)) return remoteAddress;
-  const address = ipaddr.process(remoteAddress);
-  if (address.kind() === 'ipv4') return address.toString();
-  return Buffer.from(address.toByteArray()).toString('hex', 0, HOST_NETWORK_BYTES);
 }

@@ -27,13 +27,13 @@ const DATA_FIELD = Buffer.from('data:');
 export class SseEvents {
   readonly #maxEventBytes: number;
   #bytes: Buffer = EMPTY;
+  /** What those bytes begin, with room behind them; empty where they are the engine's own. */
+  #store: Buffer = EMPTY;
   /** Where the unfinished event begins. */
   #at = 0;
-  /** Where the search for the next line end goes on. */
+  /** Where its unfinished line begins, and where the search for the end of it goes on. */
   #line = 0;
-  /** Pieces without a line end, not yet joined. */
-  #waiting: Buffer[] = [];
-  #waitingBytes = 0;
+  #sought = 0;
   /** The last byte was a CR, taken for a whole line end: an LF that follows belongs to it. */
   #endsInReturn = false;
   /** The first data line of the unfinished event, counted from its first byte; -1 before it came. */
@@ -48,7 +48,7 @@ export class SseEvents {
 
   /** Whether no event has begun: the next bytes are the first of one. */
   get isBetween(): boolean {
-    return this.#bytes.length - this.#at + this.#waitingBytes === 0;
+    return this.#bytes.length === this.#at;
   }
 
   /**
@@ -57,20 +57,37 @@ export class SseEvents {
    */
   push(given: Buffer): boolean {
     const chunk = this.#endsInReturn || given.includes(CR) ? this.#withLineFeeds(given) : given;
-    const keptBytes = this.#bytes.length - this.#at + this.#waitingBytes;
+    const keptBytes = this.#bytes.length - this.#at;
     if (keptBytes > this.#maxEventBytes) return false;
-    if (keptBytes > 0 && !chunk.includes(LF)) {
-      this.#waiting.push(chunk);
-      this.#waitingBytes += chunk.length;
-      return true;
-    }
-    const kept = this.#bytes.subarray(this.#at);
-    this.#bytes = keptBytes === 0 ? chunk : Buffer.concat([kept, ...this.#waiting, chunk]);
-    this.#line -= this.#at;
-    this.#at = 0;
-    this.#waiting = [];
-    this.#waitingBytes = 0;
+    if (keptBytes > 0) this.#append(chunk, keptBytes);
+    else this.#begin(chunk);
     return true;
+  }
+
+  #begin(bytes: Buffer): void {
+    this.#bytes = bytes;
+    this.#store = EMPTY;
+    this.#at = 0;
+    this.#line = 0;
+    this.#sought = 0;
+  }
+
+  /**
+   * What is kept moves when it has doubled, or when more is done with than kept: an engine may send
+   * an event byte by byte.
+   */
+  #append(chunk: Buffer, keptBytes: number): void {
+    let from = this.#bytes.length;
+    if (from + chunk.length > this.#store.length || this.#at > keptBytes) {
+      this.#store = Buffer.allocUnsafe(2 * (keptBytes + chunk.length));
+      this.#bytes.copy(this.#store, 0, this.#at);
+      this.#line -= this.#at;
+      this.#sought -= this.#at;
+      this.#at = 0;
+      from = keptBytes;
+    }
+    chunk.copy(this.#store, from);
+    this.#bytes = this.#store.subarray(0, from + chunk.length);
   }
 
   /** Each CR without its LF is a line end of its own (HTML, server-sent events). */
@@ -94,9 +111,10 @@ export class SseEvents {
     const bytes = this.#bytes;
     for (;;) {
       const start = this.#line;
-      const lineFeed = bytes.indexOf(LF, start);
+      const lineFeed = bytes.indexOf(LF, this.#sought);
       if (lineFeed === -1) break;
       this.#line = lineFeed + 1;
+      this.#sought = this.#line;
       const end = bytes[lineFeed - 1] === CR && lineFeed > start ? lineFeed - 1 : lineFeed;
       const first = this.#at;
       if (end > start) {
@@ -125,11 +143,8 @@ export class SseEvents {
       return { bytes, start: first + dataStart, end: first + this.#dataEnd, event };
     }
     // A stream that waits between two events holds no bytes.
-    if (this.isBetween) {
-      this.#bytes = EMPTY;
-      this.#at = 0;
-      this.#line = 0;
-    }
+    if (this.isBetween) this.#begin(EMPTY);
+    else this.#sought = bytes.length;
     return undefined;
   }
 

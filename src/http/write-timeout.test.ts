@@ -5,26 +5,25 @@ import { createServer, type RequestListener } from 'node:http';
 import { type AddressInfo, connect, type Socket } from 'node:net';
 import { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
-import { setTimeout as delay } from 'node:timers/promises';
 import { type TestContext, test } from 'node:test';
-import { systemClock } from '../core/clock.ts';
 import { silentLog } from '../core/log.ts';
+import { TestClock } from '../../test/support/test-clock.ts';
+import { until } from '../../test/support/until.ts';
 import { limitWrites } from './write-timeout.ts';
 
 const TIMEOUT_MS = 400;
-/** The limit may be overrun by an eighth, and a busy machine by more. */
-const LATE_MS = 2_000;
+const LOOK_MS = TIMEOUT_MS / 8;
 /** More than the kernel's buffers take on both sides. */
 const LARGE = Buffer.alloc(32_000_000, 'x');
 
-/** A client that reads nothing, once its request is with the listener. */
+/** A client that reads nothing, once its request is with the listener, and the time of the server. */
 async function serve(
   t: TestContext,
   listener: RequestListener,
-  timeoutMs = TIMEOUT_MS,
-): Promise<Socket> {
+  clock = new TestClock(0),
+): Promise<{ readonly socket: Socket; readonly clock: TestClock }> {
   const server = createServer(listener);
-  limitWrites(server, { clock: systemClock(), log: silentLog, timeoutMs });
+  limitWrites(server, { clock, log: silentLog, timeoutMs: TIMEOUT_MS });
   server.listen(0, '127.0.0.1');
   await once(server, 'listening');
   const socket = connect((server.address() as AddressInfo).port, '127.0.0.1');
@@ -38,22 +37,27 @@ async function serve(
   const heard = once(server, 'request');
   socket.write('GET / HTTP/1.1\r\nhost: x\r\n\r\n');
   await heard;
-  return socket;
+  return { socket, clock };
 }
 
-async function closedWithin(closed: Promise<unknown>, limitMs: number): Promise<boolean> {
-  return Promise.race([closed.then(() => true), delay(limitMs, false)]);
+/** Lets time go on until it has closed; the time that it took. */
+async function timeToClose(clock: TestClock, closed: Promise<unknown>): Promise<number> {
+  let isClosed = false;
+  void closed.then(() => (isClosed = true));
+  await until(() => {
+    if (!isClosed) clock.advance(LOOK_MS);
+    return isClosed;
+  }, 'its end');
+  return clock.monotonicMs();
 }
 
 test('a body in one write that nobody reads is cut off', async (t) => {
   let closed: Promise<unknown> = Promise.resolve();
-  const from = performance.now();
-  await serve(t, (_request, response) => {
+  const { clock } = await serve(t, (_request, response) => {
     closed = once(response, 'close');
     response.end(LARGE);
   });
-  assert.equal(await closedWithin(closed, TIMEOUT_MS + LATE_MS), true);
-  assert.ok(performance.now() - from >= TIMEOUT_MS);
+  assert.ok((await timeToClose(clock, closed)) >= TIMEOUT_MS);
 });
 
 test('a pipeline that nobody reads ends, and lets its source go', async (t) => {
@@ -63,41 +67,38 @@ test('a pipeline that nobody reads ends, and lets its source go', async (t) => {
     })(),
   );
   let piped: Promise<unknown> = Promise.resolve();
-  await serve(t, (_request, response) => {
+  const { clock } = await serve(t, (_request, response) => {
     piped = assert.rejects(pipeline(source, response));
   });
-  assert.equal(await closedWithin(piped, TIMEOUT_MS + LATE_MS), true);
+  await timeToClose(clock, piped);
   assert.equal(source.destroyed, true);
 });
 
 test('small pieces that are written on and on do not keep a caller that reads nothing', async (t) => {
   let closed: Promise<unknown> = Promise.resolve();
-  await serve(t, (_request, response) => {
+  const { clock } = await serve(t, (_request, response) => {
     closed = once(response, 'close');
     response.write(LARGE);
-    const timer = setInterval(() => response.write(': keep-alive\n\n'), 20);
+    const timer = setInterval(() => response.write(': keep-alive\n\n'), 1);
     response.on('close', () => clearInterval(timer));
   });
-  assert.equal(await closedWithin(closed, TIMEOUT_MS + LATE_MS), true);
+  await timeToClose(clock, closed);
 });
 
 test('a caller that sends more and reads nothing is cut off', async (t) => {
   let closed: Promise<unknown> = Promise.resolve();
-  const socket = await serve(t, (_request, response) => {
+  const { socket, clock } = await serve(t, (_request, response) => {
     closed = once(response, 'close');
     response.end(LARGE);
   });
   socket.write('GET /');
-  const timer = setInterval(() => socket.write('a'), 20);
+  const timer = setInterval(() => socket.write('a'), 1);
   t.after(() => clearInterval(timer));
-  assert.equal(await closedWithin(closed, TIMEOUT_MS + LATE_MS), true);
+  await timeToClose(clock, closed);
 });
 
 test('a slow reader gets all, however long it takes', async (t) => {
-  // A busy machine wakes it late: it may be late by six times its pause.
-  const pauseMs = 100;
-  const timeoutMs = 6 * pauseMs;
-  const socket = await serve(t, (_request, response) => response.end(LARGE), timeoutMs);
+  const { socket, clock } = await serve(t, (_request, response) => response.end(LARGE));
   let sizeBytes = 0;
   let roomBytes = 0;
   socket.on('data', (chunk: Buffer) => {
@@ -105,19 +106,37 @@ test('a slow reader gets all, however long it takes', async (t) => {
     roomBytes -= chunk.length;
     if (roomBytes <= 0) socket.pause();
   });
-  const from = performance.now();
   while (sizeBytes < LARGE.length) {
-    roomBytes = LARGE.length / 16;
+    roomBytes = LARGE.length / 20;
     socket.resume();
-    await delay(pauseMs);
+    await until(() => roomBytes <= 0 || sizeBytes >= LARGE.length, 'some of it');
     assert.equal(socket.destroyed, false, `cut off after ${sizeBytes} bytes`);
+    clock.advance(LOOK_MS);
   }
-  assert.ok(performance.now() - from > 2 * timeoutMs);
+  assert.ok(clock.monotonicMs() > 2 * TIMEOUT_MS);
+});
+
+test('a process that stood still cuts nobody off for it', async (t) => {
+  const clock = new TestClock(0);
+  // As of the system: after a pause it fires once.
+  let look = (): void => undefined;
+  clock.every = (_ms, work) => {
+    look = work;
+    return () => undefined;
+  };
+  const { socket } = await serve(t, (_request, response) => response.end(LARGE), clock);
+  look();
+  clock.advance(100 * TIMEOUT_MS);
+  look();
+  let sizeBytes = 0;
+  socket.on('data', (chunk: Buffer) => (sizeBytes += chunk.length));
+  socket.resume();
+  await until(() => sizeBytes > LARGE.length, 'all of it');
 });
 
 test('a connection without an answer on its way is left alone', async (t) => {
-  const socket = await serve(t, (_request, response) => response.end('small'));
-  await delay(3 * TIMEOUT_MS);
+  const { socket, clock } = await serve(t, (_request, response) => response.end('small'));
+  clock.advance(3 * TIMEOUT_MS);
   socket.resume();
   const [answer] = await once(socket, 'data');
   assert.match(String(answer), /small$/);

@@ -168,6 +168,24 @@ export class Identity {
     return rows.map(accountOf);
   }
 
+  /** The first one that was made: the owner's. */
+  async oldestAccount(): Promise<Account | undefined> {
+    const [row] = await this.#parts.store.query(
+      `SELECT ${ACCOUNT_COLUMNS} FROM identity_account ORDER BY created_ms, id LIMIT 1`,
+    );
+    return row === undefined ? undefined : accountOf(row);
+  }
+
+  /** Accounts of exactly that name, oldest first: several where they were made before names were unique. */
+  async accountsNamed(name: string, limit: number): Promise<Account[]> {
+    const rows = await this.#parts.store.query(
+      `SELECT ${ACCOUNT_COLUMNS} FROM identity_account WHERE name = $1
+       ORDER BY created_ms, id LIMIT $2`,
+      [name, limit],
+    );
+    return rows.map(accountOf);
+  }
+
   /** Accounts, newest first, from a place on; a search looks at every one of them. */
   async searchAccounts(
     { search, plan }: { readonly search?: string | undefined; readonly plan?: Plan | undefined },
@@ -189,7 +207,7 @@ export class Identity {
     }
     const where = wanted.length === 0 ? '' : `WHERE ${wanted.join(' AND ')}`;
     const { store } = this.#parts;
-    const rows = await (search === undefined ? store : store.reader).query(
+    const rows = await (search === undefined ? store : store.readerFor('')).query(
       `SELECT ${ACCOUNT_COLUMNS} FROM identity_account ${where}
        ORDER BY created_ms DESC, id DESC LIMIT ${add(page.limit)}`,
       parameters,

@@ -81,18 +81,29 @@ const PAYMENT_REQUIRED = {
 
 export function defineTool<Input extends z.ZodType>(definition: ToolDefinition<Input>): Tool {
   const { input, output, run, ...rest } = definition;
-  const own = schemaOf(output, 'output');
+  // Made when they are first asked for: a start that makes all of them takes a tenth longer.
+  let inputSchema: Json | undefined;
+  let outputSchema: Json | undefined;
   return {
     ...rest,
-    inputSchema: schemaOf(input, 'input'),
-    // Clients check what they get against it, a refusal too.
-    outputSchema: rest.isPaid === true ? { type: 'object', anyOf: [own, PAYMENT_REQUIRED] } : own,
+    get inputSchema() {
+      return (inputSchema ??= schemaOf(input, 'input'));
+    },
+    get outputSchema() {
+      return (outputSchema ??= answerSchemaOf(output, rest.isPaid === true));
+    },
     run: async (given, call) => {
       const read = input.safeParse(given);
       if (!read.success) return badInput(read.error);
       return run(read.data, call);
     },
   };
+}
+
+/** Clients check what they get against it, a refusal too. */
+function answerSchemaOf(output: z.ZodType, isPaid: boolean): Json {
+  const own = schemaOf(output, 'output');
+  return isPaid ? { type: 'object', anyOf: [own, PAYMENT_REQUIRED] } : own;
 }
 
 function schemaOf(schema: z.ZodType, io: 'input' | 'output'): Json {

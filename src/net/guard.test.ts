@@ -9,6 +9,7 @@ import { afterEach, describe, test } from 'node:test';
 import { brotliCompressSync, gzipSync } from 'node:zlib';
 import { Fault, type FaultCode } from '../core/faults.ts';
 import { Guard, type FetchOptions, type GuardOptions } from './guard.ts';
+import { until } from '../../test/support/until.ts';
 
 const LOOPBACK = ['127.0.0.0/8', '::1/128'];
 const OPTIONS: FetchOptions = { maxBytes: 100_000, timeoutMs: 5_000, maxRedirects: 5 };
@@ -42,14 +43,6 @@ afterEach(async () => {
     await new Promise((resolve) => server.close(resolve));
   }
 });
-
-async function until(holds: () => boolean | Promise<boolean>): Promise<void> {
-  const endMs = performance.now() + 60_000;
-  while (!(await holds())) {
-    assert.ok(performance.now() < endMs, 'it did not come true');
-    await new Promise((resolve) => setTimeout(resolve, 5));
-  }
-}
 
 async function refusal(
   url: string,

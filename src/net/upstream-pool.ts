@@ -18,6 +18,8 @@ import { parseUpstreamUrl } from '../core/upstream-url.ts';
 
 /** How often the time limits are looked at: a limit may be overrun by this much. */
 const SWEEP_MS = 50;
+/** A sweep that comes later than this finds a process that stood still, and judges nobody by it. */
+const LATE_SWEEP_MS = 2 * SWEEP_MS;
 /** uvicorn and node:http drop idle connections after 5 s and often do not say so. */
 const KEEP_ALIVE_HTTP_MS = 4_000;
 /** A TLS handshake is dear, and public edges keep idle connections for a minute or more. */
@@ -99,6 +101,8 @@ export class UpstreamPool {
   readonly #basePath: string;
   readonly #connector: Connector;
   #stopSweep: (() => void) | undefined;
+  #sweptMs = 0;
+  #wasLate = false;
 
   constructor(options: UpstreamPoolOptions) {
     const target = parseUpstreamUrl(options.url);
@@ -129,7 +133,7 @@ export class UpstreamPool {
   dispatch(exchange: Exchange): void {
     const { body, headers, method, path } = exchange.request;
     this.running.add(exchange);
-    this.#stopSweep ??= this.clock.every(SWEEP_MS, () => this.#sweep());
+    if (this.#stopSweep === undefined) this.#startSweep();
     const isWhole = body === null || Buffer.isBuffer(body);
     const { pieces } = exchange;
     const sent = pieces?.asBody() ?? (isWhole ? body : Readable.from(body.open(), BYTES));
@@ -168,9 +172,18 @@ export class UpstreamPool {
     this.#stop();
   }
 
+  #startSweep(): void {
+    this.#sweptMs = this.clock.monotonicMs();
+    this.#stopSweep = this.clock.every(SWEEP_MS, () => this.#sweep());
+  }
+
   #sweep(): void {
     if (this.running.size === 0) return this.#stop();
     const nowMs = this.clock.monotonicMs();
+    // What came meanwhile is read before the next sweep, which judges however late it is.
+    this.#wasLate = !this.#wasLate && nowMs - this.#sweptMs > LATE_SWEEP_MS;
+    this.#sweptMs = nowMs;
+    if (this.#wasLate) return;
     for (const exchange of this.running.all()) exchange.checkLimits(nowMs);
   }
 

@@ -5,19 +5,21 @@
  */
 import assert from 'node:assert/strict';
 import { type TestContext, after, afterEach, before, describe, test } from 'node:test';
-import type { Hex } from 'viem';
+import { type Hex, toEventSelector } from 'viem';
 import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
 import type { PrivateKeyAccount } from 'viem/accounts';
 import { createSiweMessage, generateSiweNonce } from 'viem/siwe';
 import { startAnvil, USDC } from '../../test/chains/anvil.ts';
 import type { AnvilChain } from '../../test/chains/anvil.ts';
+import { startAlteredNode } from '../../test/chains/altered-node.ts';
 import { startFaultProxy } from '../../test/chains/fault-proxy.ts';
 import type { FaultProxy } from '../../test/chains/fault-proxy.ts';
 import { Fault } from '../core/faults.ts';
-import { MINUTE_MS } from '../core/clock.ts';
+import { MINUTE_MS, systemClock } from '../core/clock.ts';
 import { fastTimers } from '../../test/support/fast-clock.ts';
 import { TestClock } from '../../test/support/test-clock.ts';
-import { TRANSFER_TYPES } from './evm/chain.ts';
+import { openEvmNodes, TRANSFER_TYPES } from './evm/chain.ts';
+import { findErc3009Payment } from './evm/evidence.ts';
 import { RevertBackoff } from './revert-backoff.ts';
 import { openFixture } from '../../test/support/payments.ts';
 import type { Fixture } from '../../test/support/payments.ts';
@@ -177,6 +179,38 @@ describe('hostile payers and nodes of Base', () => {
     const fault = await refusal(await payFrom(contract));
     assert.equal(fault.code, 'PAYMENT_VERIFICATION_FAILED');
     assert.match(fault.message, /signature/);
+  });
+
+  test('forged signatures of contracts ask the node a bounded number of questions at once', async () => {
+    const headers = await Promise.all(
+      Array.from({ length: 80 }, async () => payFrom(newAccount())),
+    );
+    const held = Promise.withResolvers<void>();
+    let asking = 0;
+    let most = 0;
+    proxy.fate = async () => {
+      asking += 1;
+      most = Math.max(most, asking);
+      await held.promise;
+      asking -= 1;
+      return 'pass' as const;
+    };
+    let ended = 0;
+    const refusals = headers.map(async (header) => {
+      const fault = await refusal(header);
+      ended += 1;
+      // Those beyond the bound hear so at once; from then on the node answers the others.
+      if (ended === headers.length - 32) held.resolve();
+      return fault;
+    });
+    const faults = await Promise.all(refusals);
+    const busy = faults.filter(({ message }) => message.startsWith('Too many contract wallets'));
+    assert.equal(busy.length, 80 - 32);
+    assert.ok(
+      busy.every(({ status, options }) => status === 503 && options.retryAfterSeconds === 1),
+    );
+    assert.ok(most <= 32, `${most} questions at once`);
+    await fixture.payments.topUp(await pay(await wallet()));
   });
 
   for (const [says, code] of [
@@ -350,3 +384,52 @@ describe('hostile payers and nodes of Base', () => {
     assert.ok(performance.now() - startMs < 6_000 / TIMES + 1_000);
   });
 });
+
+test("a node that gives the logs of others ends nobody's payment", async () => {
+  const node = await startAlteredNode('');
+  const word = (text: string): Hex => `0x${text.padStart(64, '0')}`;
+  const authorizer = newAddress();
+  const canceled = {
+    address: USDC,
+    topics: [
+      toEventSelector('AuthorizationCanceled(address,bytes32)'),
+      word(newAddress().slice(2)),
+      word('77'),
+    ],
+    data: '0x',
+    blockNumber: '0x64',
+    transactionHash: word('1'),
+  };
+  node.alter = async ({ method }) => {
+    if (method === 'eth_getBlockByNumber') return { result: { number: '0x64', timestamp: '0x1' } };
+    if (method === 'eth_call') return { result: word('1') };
+    assert.equal(method, 'eth_getLogs');
+    return { result: [canceled, { ...canceled, address: payTo }] };
+  };
+  const { client } = openEvmNodes(node.url, systemClock());
+  const payment = {
+    kind: 'erc3009',
+    from: authorizer,
+    to: payTo,
+    value: 5_000_000n,
+    validAfter: 0n,
+    validBefore: MAX_UINT256,
+    nonce: word('5'),
+  } as const;
+  const attempt = {
+    transaction: undefined,
+    raw: undefined,
+    startHeight: 90n,
+    startBlock: undefined,
+    expiresAt: 250n,
+  };
+  await assert.rejects(
+    findErc3009Payment(client, USDC, payment, attempt),
+    /its log is not found yet/,
+  );
+  await node.stop();
+});
+
+function newAddress(): Hex {
+  return privateKeyToAccount(generatePrivateKey()).address;
+}

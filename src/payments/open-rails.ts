@@ -3,12 +3,12 @@
  * them how they are: for an operator who checks before starting, once, without writing to a database
  * or a chain. The chain libraries are large; they are loaded only for rails that are configured.
  */
-import type { HTTPFacilitatorClient } from '@x402/core/server';
 import { type Clock, SECOND_MS } from '../core/clock.ts';
 import type { Log } from '../core/log.ts';
 import type { Store } from '../db/db.ts';
 import { chainReason } from './chain-reason.ts';
 import type { EvmRail } from './evm/evm-rail.ts';
+import { ExternalFacilitator } from './external-facilitator.ts';
 import type { Rail, RailHealth, RailOptions } from './rail.ts';
 import type { PaymentSettings } from './settings.ts';
 import { topUpTransactions } from './top-up-table.ts';
@@ -17,7 +17,7 @@ export interface OpenedRails {
   readonly rails: ReadonlyMap<string, Rail>;
   readonly evm: EvmRail | undefined;
   /** `undefined` where the embedded one settles. */
-  readonly external: HTTPFacilitatorClient | undefined;
+  readonly external: ExternalFacilitator | undefined;
 }
 
 export interface OpenRailsOptions extends Pick<RailOptions, 'store' | 'clock' | 'log' | 'pollMs'> {
@@ -27,7 +27,8 @@ export interface OpenRailsOptions extends Pick<RailOptions, 'store' | 'clock' | 
 /** Rejects when an external facilitator that must name the Solana fee payer does not answer. */
 export async function openRails(options: OpenRailsOptions): Promise<OpenedRails> {
   const { settings, store, clock, log, pollMs } = options;
-  const external = await openExternal(settings);
+  const { url, ...facilitator } = settings.facilitator;
+  const external = url === undefined ? undefined : new ExternalFacilitator(url, facilitator);
   const railOptions: RailOptions = {
     store,
     clock,
@@ -52,18 +53,6 @@ export async function openRails(options: OpenRailsOptions): Promise<OpenedRails>
   return { rails, evm, external };
 }
 
-async function openExternal(settings: PaymentSettings): Promise<HTTPFacilitatorClient | undefined> {
-  const { url, authorization, timeoutSeconds } = settings.facilitator;
-  if (url === undefined) return undefined;
-  const { HTTPFacilitatorClient: Client } = await import('@x402/core/server');
-  const headers: Record<string, string> = authorization === undefined ? {} : { authorization };
-  return new Client({
-    url,
-    timeoutMs: timeoutSeconds * SECOND_MS,
-    createAuthHeaders: async () => ({ verify: headers, settle: headers, supported: headers }),
-  });
-}
-
 export interface AskRailsOptions {
   readonly settings: PaymentSettings;
   readonly clock: Clock;
@@ -80,7 +69,7 @@ const refuse = async (): Promise<never> => {
 };
 const NO_STORE: Store = {
   dialect: 'sqlite',
-  reader: { query: refuse, run: refuse },
+  readerFor: () => ({ query: refuse, run: refuse }),
   query: refuse,
   run: refuse,
   transaction: refuse,
@@ -124,7 +113,7 @@ async function askRail(options: AskRailsOptions, network: string): Promise<RailH
   // Nothing is sent, so nothing is polled.
   const opened = await openRails({ settings, clock, log, store: NO_STORE, pollMs: 0 });
   // A facilitator that is away settles nothing, whatever the chain says.
-  await opened.external?.getSupported();
+  await opened.external?.feePayer(network);
   const rail = opened.rails.get(network);
   if (rail === undefined) throw new Error(`There is no rail for ${network}`);
   const health = await rail.health();

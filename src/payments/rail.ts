@@ -2,12 +2,12 @@
  * What the top-up machine asks of a chain. A rail reads and checks payments, sends them, and, above
  * all, tells from the chain alone whether a payment has arrived, whoever sent it.
  */
-import type { FacilitatorClient } from '@x402/core/server';
 import type { SchemeNetworkFacilitator } from '@x402/core/types';
 import type { Clock } from '../core/clock.ts';
 import type { Log } from '../core/log.ts';
 import type { Store } from '../db/db.ts';
 import type { Envelope } from './envelope.ts';
+import type { ExternalFacilitator } from './external-facilitator.ts';
 import type { SignedPayment } from './payment.ts';
 import type { RailOffer } from './requirements.ts';
 
@@ -21,6 +21,9 @@ export type Verdict =
 
 /** Why a payment is refused that was on the chain before it was shown here. */
 export const USED_BEFORE = 'authorization_already_used';
+
+/** Why a payment has failed for good that was in a block and cost our fee. */
+export const FAILED_ON_CHAIN = 'transaction_failed_on_chain';
 
 /** What the chain shows about a payment. Rejecting means that the chain could not be asked. */
 export type Evidence =
@@ -101,7 +104,7 @@ export interface RailOptions {
   readonly settleWaitMs: number;
   readonly pollMs: number;
   /** Settles in place of the embedded facilitator. */
-  readonly external: FacilitatorClient | undefined;
+  readonly external: ExternalFacilitator | undefined;
 }
 
 /** A refund under way: what was signed, in a text of the rail's own. */

@@ -18,7 +18,7 @@ import { chainReason } from './chain-reason.ts';
 import { FIRST_LOOK_MS } from './credit-monitor.ts';
 import { encodeHeader } from './header-codec.ts';
 import { type SignedPayment, invalidPayment } from './payment.ts';
-import { SettlementRefused } from './rail.ts';
+import { FAILED_ON_CHAIN, SettlementRefused } from './rail.ts';
 import type { Evidence, Paid, Position, Rail, Verdict } from './rail.ts';
 import { RevertBackoff } from './revert-backoff.ts';
 import { OFFER_RECEIPT } from './signing/signing.ts';
@@ -348,6 +348,7 @@ export class TopUps {
   }
 
   async #fail(payment: SignedPayment, row: TopUpRow, reason: string): Promise<Fault> {
+    if (reason === FAILED_ON_CHAIN) this.#backoff.reverted(payment.wallet);
     await this.#options.table.fail(payment.key, reason);
     this.#options.log.info({ paymentId: payment.id, reason }, 'A payment has failed for good');
     return settlementFailed(payment, row.tx_id, reason);

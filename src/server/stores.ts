@@ -124,7 +124,7 @@ async function makeOwner(
   stores: Stores,
   config: Config,
 ): Promise<Omit<FirstOwner, 'linkSecret'> | undefined> {
-  if ((await stores.identity.accounts()).length > 0) return undefined;
+  if ((await stores.identity.oldestAccount()) !== undefined) return undefined;
   const creditNano = usdToNano(config.limits.starterCreditUsd);
   return stores.store.transaction(async (tx) => {
     // Of several machines that start at once, one makes the owner.

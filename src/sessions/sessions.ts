@@ -75,7 +75,7 @@ function sessionRoutes(options: SessionsOptions): Route[] {
       body: SMALL_JSON_BODY,
       handle: async (context) => {
         options.cookie().requireSameOrigin(context);
-        await limitRequests(options, `sign-in-link|${context.address}`, LINKS_PER_MINUTE);
+        await limitRequests(options, `sign-in-link|${context.countedAddress}`, LINKS_PER_MINUTE);
         const { token } = readBody(context, LinkRequest);
         await beginSession(options, context, await sessions.takeLink(token));
       },

@@ -60,7 +60,7 @@ export class VideoQuotes {
   async #lookAt(url: string, context: RequestContext): Promise<SourceFacts> {
     const { windows, clock, files, media, maxBytes } = this.#parts;
     const { signal } = context;
-    const asker = context.callerIfKnown?.accountId ?? `address:${context.address}`;
+    const asker = context.callerIfKnown?.accountId ?? `address:${context.countedAddress}`;
     const nowMs = clock.nowMs();
     const bucket = `${asker}|video-quote`;
     const take = { bucket, tokens: 0, requestLimit: LOOKS_PER_MINUTE, tokenLimit: 0 };

@@ -24,9 +24,10 @@ import { usdToNano } from '../../src/core/money.ts';
 /** 12 tokens of prompt and 5 of answer, as the fake engine counts, at half of 1 and 2 USD a million. */
 const HALF_COST = usdToNano('0.000011');
 
-/** An engine that takes its time, and counts the same. */
-function slow(afterMs: number): Behaviour {
-  return { kind: 'answer', afterMs, content: 'Hi', promptTokens: 12, completionTokens: 5 };
+/** An engine that waits for something, and counts the same. */
+function answer(after?: Promise<void>): Behaviour {
+  const said = { content: 'Hi', promptTokens: 12, completionTokens: 5 };
+  return { kind: 'answer', ...said, ...(after === undefined ? {} : { after }) };
 }
 
 function completion(response: ServerResponse): void {
@@ -220,13 +221,16 @@ describe('batches', () => {
   test('a cancelled batch ends with what was answered, and charges nothing else', async () => {
     const { secret: own, accountId: id } = await bench.farebox.account('10');
     const other = new OpenAI({ baseURL: bench.farebox.url, apiKey: own, maxRetries: 0 });
-    bench.upstream.otherwise = slow(40);
+    const gate = Promise.withResolvers<void>();
+    bench.upstream.script.push(...Array.from({ length: 10 }, () => answer()));
+    bench.upstream.otherwise = answer(gate.promise);
     const lines = Array.from({ length: 100 }, (_, at) => chatLine(`c-${at}`));
     const started = await startBatch(other, lines);
     while ((await spent(id)) < HALF_COST * 10n) await delay(5);
     const cancelling = await other.batches.cancel(started.id);
     assert.equal(cancelling.status, 'cancelling');
     assert.equal((await other.batches.cancel(started.id)).id, started.id);
+    gate.resolve();
     const batch = await batchEnd(other, started.id);
     bench.upstream.otherwise = { kind: 'json', usage: true };
     assert.equal(batch.status, 'cancelled');
@@ -297,9 +301,11 @@ describe('batches', () => {
   });
 
   test('a file that is deleted is gone, and one that a batch reads stays', async () => {
-    bench.upstream.otherwise = slow(100);
+    const gate = Promise.withResolvers<void>();
+    bench.upstream.otherwise = answer(gate.promise);
     const started = await startBatch(client, [chatLine('slow')]);
     await assert.rejects(client.files.delete(started.input_file_id), { status: 409 });
+    gate.resolve();
     const batch = await batchEnd(client, started.id);
     bench.upstream.otherwise = { kind: 'json', usage: true };
     const { store } = bench.farebox.app.stores;
@@ -421,7 +427,9 @@ describe('batches', () => {
     const [refused] = await linesOfFile(poor, batch.error_file_id);
     assert.equal(refused?.response?.status_code, 402);
     const { identity } = bench.farebox.app.stores;
-    bench.upstream.otherwise = slow(50);
+    const gate = Promise.withResolvers<void>();
+    bench.upstream.script.push(...Array.from({ length: 10 }, () => answer()));
+    bench.upstream.otherwise = answer(gate.promise);
     const { secret: rich, accountId: richId } = await bench.farebox.account('10');
     const second = await bench.farebox.key({ accountId: richId });
     const client2 = new OpenAI({ baseURL: bench.farebox.url, apiKey: rich, maxRetries: 0 });
@@ -430,6 +438,7 @@ describe('batches', () => {
     while ((await spent(richId)) < HALF_COST * 5n) await delay(5);
     const { keyId } = await identity.keys.callerOf(rich);
     await identity.revokeKey(richId, keyId);
+    gate.resolve();
     const reader = new OpenAI({ baseURL: bench.farebox.url, apiKey: second, maxRetries: 0 });
     const ended = await batchEnd(reader, started.id);
     bench.upstream.otherwise = { kind: 'json', usage: true };

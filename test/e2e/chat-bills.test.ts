@@ -7,6 +7,7 @@ import type { ServerResponse } from 'node:http';
 import { after, before, beforeEach, describe, test } from 'node:test';
 import { TestUpstream } from '../support/test-upstream.ts';
 import { type TestApp, startTestApp } from '../app/test-app.ts';
+import { until } from '../support/until.ts';
 import { pngHead } from '../media/png-head.ts';
 
 /** 1 USD a million prompt tokens, 0.1 of it cached, 2 USD a million completion tokens. */
@@ -266,11 +267,7 @@ limits: { plans: { staff: { text: { XS: &wide { requestsPerMinute: 100000, token
       read += value;
     }
     controller.abort();
-    const until = performance.now() + 5_000;
-    while ((await farebox.app.stores.ledger.audit()).openHolds > 0) {
-      assert.ok(performance.now() < until, 'the hold stays open');
-      await new Promise((resolve) => setTimeout(resolve, 5));
-    }
+    await until(async () => (await farebox.app.stores.ledger.audit()).openHolds === 0);
     return before - (await balance());
   }
 
@@ -328,12 +325,10 @@ limits: { plans: { staff: { text: { XS: &wide { requestsPerMinute: 100000, token
     const before = await balance();
     const controller = new AbortController();
     const asked = post({ stream: true }, controller.signal).catch(() => undefined);
-    while (engine.active === 0) await new Promise((resolve) => setTimeout(resolve, 2));
+    await until(() => engine.active > 0);
     controller.abort();
     await asked;
-    while ((await farebox.app.stores.ledger.audit()).openHolds > 0) {
-      await new Promise((resolve) => setTimeout(resolve, 5));
-    }
+    await until(async () => (await farebox.app.stores.ledger.audit()).openHolds === 0);
     assert.equal(before - (await balance()), price(PROMPT_TOKENS, 0));
   });
 
@@ -400,11 +395,7 @@ limits: { plans: { staff: { text: { XS: &wide { requestsPerMinute: 100000, token
       assert.equal(seen.usage.completion_tokens, 10);
       assert.equal(seen.paid, price(PROMPT_TOKENS, 10));
       assert.ok(seen.raw.endsWith('data: [DONE]\n\n'));
-      const until = performance.now() + 1_000;
-      while (engine.abandoned === abandoned) {
-        assert.ok(performance.now() < until, 'the engine goes on');
-        await new Promise((resolve) => setTimeout(resolve, 5));
-      }
+      await until(() => engine.abandoned > abandoned, 'the end of the work');
     });
   }
 

@@ -14,6 +14,7 @@ import { TestUpstream } from '../support/test-upstream.ts';
 import { receiptOf } from '../../src/billing/ledger/ledger.ts';
 import { holdsNoLoop } from '../app/held-loop.ts';
 import { type TestApp, modelIsThere, startTestApp } from '../app/test-app.ts';
+import { until } from '../support/until.ts';
 
 const DEMO = 'farebox-demo-embedding';
 
@@ -301,14 +302,11 @@ describe('the flow', () => {
       { model: 'small-batches', input: 'hello there' },
       { signal: abort.signal },
     );
-    while (upstream.active === 0) await new Promise((resolve) => setTimeout(resolve, 5));
+    await until(() => upstream.active > 0);
     abort.abort();
     await assert.rejects(asked);
-    const until = performance.now() + 5_000;
-    while (upstream.active > 0 || (await farebox.app.stores.ledger.audit()).openHolds > 0) {
-      if (performance.now() > until) throw new Error('The engine still works for nobody');
-      await new Promise((resolve) => setTimeout(resolve, 5));
-    }
+    await until(() => upstream.active === 0, 'the end of the work');
+    await until(async () => (await farebox.app.stores.ledger.audit()).openHolds === 0);
   });
 
   test('a retry under the same idempotency key gets the same answer and pays once', async () => {

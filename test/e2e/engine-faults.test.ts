@@ -3,6 +3,7 @@ import assert from 'node:assert/strict';
 import { after, before, beforeEach, describe, test } from 'node:test';
 import { TestUpstream } from '../support/test-upstream.ts';
 import { type TestApp, startTestApp } from '../app/test-app.ts';
+import { until } from '../support/until.ts';
 
 describe('chat with engines that fail', () => {
   let first: TestUpstream;
@@ -13,8 +14,12 @@ describe('chat with engines that fail', () => {
     farebox = await startTestApp({
       yaml: `
 engines:
-  one: { url: ${first.url}, firstByteTimeoutMs: 400, idleTimeoutMs: 400 }
+  one: { url: ${first.url} }
+  hasty: { url: ${first.url}, firstByteTimeoutMs: 400 }
+  watched: { url: ${first.url}, idleTimeoutMs: 400 }
 models:
+  - { id: hasty, type: text, context: 4096, maxCompletionTokens: 64, price: { input: 1, output: 2 }, replicas: [{ engine: hasty }] }
+  - { id: watched, type: text, context: 4096, maxCompletionTokens: 64, price: { input: 1, output: 2 }, replicas: [{ engine: watched }] }
   - { id: single, type: text, context: 4096, maxCompletionTokens: 64, price: { input: 1, output: 2 }, replicas: [{ engine: one }] }
 limits: { plans: { staff: { text: { XS: &wide { requestsPerMinute: 100000, tokensPerMinute: 100000000 }, S: *wide, M: *wide, L: *wide } } }, guard: { failures: 100000 } }
 `,
@@ -98,7 +103,7 @@ models: [{ id: m, type: text, context: 4096, price: { input: 1, output: 2 }, rep
 
   test('an engine that never begins a stream answers 504', async () => {
     first.otherwise = { kind: 'hang' };
-    const answer = await chat({ model: 'single', stream: true });
+    const answer = await chat({ model: 'hasty', stream: true });
     const body = (await answer.json()) as { code: string };
     assert.deepEqual([answer.status, body.code], [504, 'REQUEST_TIMEOUT']);
   });
@@ -118,7 +123,7 @@ models: [{ id: m, type: text, context: 4096, price: { input: 1, output: 2 }, rep
 
   test('a stream that hangs in the middle ends with an error event', async () => {
     first.script.push({ kind: 'stream', chunks: 10, hangAfter: 4, usage: true });
-    const answer = await chat({ model: 'single', stream: true });
+    const answer = await chat({ model: 'watched', stream: true });
     assert.match(await answer.text(), /data: \{"error":\{[^\n]+\}\n\ndata: \[DONE\]\n\n$/);
   });
 
@@ -137,7 +142,7 @@ models: [{ id: m, type: text, context: 4096, price: { input: 1, output: 2 }, rep
     assert.equal(row?.counted_by, 'bytes');
   });
 
-  test('a caller that leaves aborts the engine within 100 ms and pays for what was produced', async () => {
+  test('a caller that leaves aborts the engine at once and pays for what was produced', async () => {
     first.script.push({ kind: 'stream', chunks: 200, everyMs: 10, usage: true });
     const before = await balance();
     const abandoned = first.abandoned;
@@ -153,19 +158,10 @@ models: [{ id: m, type: text, context: 4096, price: { input: 1, output: 2 }, rep
     });
     const reader = answer.body?.getReader();
     for (let pieces = 0; pieces < 5; pieces += 1) await reader?.read();
-    const leftAt = performance.now();
     controller.abort();
-    while (first.abandoned === abandoned) {
-      await new Promise((resolve) => setTimeout(resolve, 2));
-      assert.ok(performance.now() - leftAt < 3_000, 'the engine goes on');
-    }
-    const noticedMs = performance.now() - leftAt;
-    assert.ok(noticedMs < 1_000, `the engine was stopped after ${noticedMs} ms`);
-    const until = performance.now() + 3_000;
-    while ((await farebox.app.stores.ledger.audit()).openHolds > 0) {
-      assert.ok(performance.now() < until, 'the hold stays open');
-      await new Promise((resolve) => setTimeout(resolve, 5));
-    }
+    // In the middle: it would have written for seconds.
+    await until(() => first.abandoned > abandoned, 'the end of the work');
+    await until(async () => (await farebox.app.stores.ledger.audit()).openHolds === 0);
     const paid = before - (await balance());
     assert.ok(paid > 0n && paid < 400_000n, `paid ${paid}`);
   });

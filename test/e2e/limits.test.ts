@@ -7,6 +7,7 @@ import { usdToNano } from '../../src/core/money.ts';
 import { TestClock } from '../support/test-clock.ts';
 import { type Bench, type Called, call, chatBody, startWithEngine } from '../app/call.ts';
 import { emptyPostgresDatabase } from '../databases/postgres.ts';
+import { until } from '../support/until.ts';
 
 const TIERS = ['XS', 'S', 'M', 'L'] as const;
 
@@ -114,10 +115,7 @@ for (const dialect of ['sqlite', 'postgres'] as const) {
           [accountId],
         );
       let aborted = await receipts();
-      for (let turn = 0; turn < 400 && aborted.length === 0; turn += 1) {
-        await sleep(5);
-        aborted = await receipts();
-      }
+      await until(async () => (aborted = await receipts()).length > 0, 'the receipt of the abort');
       // The room of the abort comes back right after its receipt; each question uses 17 more.
       const used = 17 + Number(aborted[0]?.['tokens']) + 17;
       let asked = 0;
@@ -136,11 +134,13 @@ for (const dialect of ['sqlite', 'postgres'] as const) {
       bench.upstream.script.push({ ...long, completionTokens: 2_000 });
       const one = { max_completion_tokens: undefined };
       assert.equal(left(await chat(secret, one)), 3_000 - 2_012);
-      bench.upstream.script.push({ ...long, completionTokens: 4_000, afterMs: 50 });
+      const gate = Promise.withResolvers<void>();
+      bench.upstream.script.push({ ...long, completionTokens: 4_000, after: gate.promise });
       clock.advance(MINUTE_MS);
       const slow = chat(secret, one);
-      for (let turn = 0; turn < 400 && bench.upstream.active === 0; turn += 1) await sleep(1);
+      await until(() => bench.upstream.active > 0, 'the work');
       clock.advance(MINUTE_MS);
+      gate.resolve();
       assert.equal((await slow).status, 200);
       assert.equal((await chat(secret, one)).status, 429);
     });
@@ -197,13 +197,14 @@ test('one request above those that may run at once gets the one refusal', async 
   const bench = await startWithEngine({ yaml: `limits: { keyConcurrency: ${KEYS_AT_ONCE} }` });
   try {
     const { secret } = await bench.farebox.account('5');
-    const slow = { kind: 'stream', chunks: 5, everyMs: 40 } as const;
-    bench.upstream.script.push(slow, slow, slow, slow, slow);
-    const answers = await Promise.all(
-      Array.from({ length: KEYS_AT_ONCE + 1 }, () =>
-        call(bench.farebox, '/chat/completions', { secret, body: chatBody({ stream: true }) }),
-      ),
+    const gate = Promise.withResolvers<void>();
+    bench.upstream.otherwise = { kind: 'answer', content: 'word', after: gate.promise };
+    const all = Array.from({ length: KEYS_AT_ONCE + 1 }, () =>
+      call(bench.farebox, '/chat/completions', { secret, body: chatBody({ stream: true }) }),
     );
+    await Promise.race(all);
+    gate.resolve();
+    const answers = await Promise.all(all);
     const refused = answers.filter((one) => one.status === 429);
     assert.equal(refused.length, 1);
     assert.match(refused[0]?.body.error, /at most 4 run at once/);
@@ -228,15 +229,9 @@ test('work that goes on after its caller left keeps its place among those that r
         headers: { 'idempotency-key': key },
         ...(signal === undefined ? {} : { signal }),
       });
-    const until = async (claim: () => boolean | Promise<boolean>): Promise<void> => {
-      for (let turn = 0; turn < 1_000; turn += 1) {
-        if (await claim()) return;
-        await sleep(5);
-      }
-      assert.fail('it never came to be');
-    };
     const leave = new AbortController();
-    const slow = { kind: 'answer', content: 'word', afterMs: 600 } as const;
+    const gate = Promise.withResolvers<void>();
+    const slow = { kind: 'answer', content: 'word', after: gate.promise } as const;
     bench.upstream.script.push(slow, slow, slow, slow);
     const left = Array.from({ length: KEYS_AT_ONCE }, (_, index) =>
       assert.rejects(ask(`left-${index}`, leave.signal)),
@@ -248,6 +243,7 @@ test('work that goes on after its caller left keeps its place among those that r
     const refused = await ask('next');
     assert.equal(refused.status, 429);
     assert.match(refused.body.error, /at most 4 run at once/);
+    gate.resolve();
     await until(async () => (await ask('next')).status === 200);
   } finally {
     await bench.stop();

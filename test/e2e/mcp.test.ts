@@ -4,7 +4,6 @@
  */
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
-import { setTimeout as delay } from 'node:timers/promises';
 import { after, before, beforeEach, describe, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import * as modern from '@modelcontextprotocol/client';
@@ -15,6 +14,7 @@ import { type Bench, call, chatBody, startWithEngine } from '../app/call.ts';
 import { type TestNode, startNode } from '../rpc/node.ts';
 import { childEnvironment } from '../support/child-environment.ts';
 import { endWithUs } from '../support/end-with-us.ts';
+import { until } from '../support/until.ts';
 import { TestWeb } from '../web/test-web.ts';
 
 const CONFORMANCE = fileURLToPath(
@@ -277,15 +277,18 @@ describe('the MCP server', () => {
   });
 
   test('nobody cancels the call of another', async () => {
-    bench.upstream.script.push({ kind: 'answer', afterMs: 300, content: 'Done' });
+    const gate = Promise.withResolvers<void>();
+    bench.upstream.script.push({ kind: 'answer', after: gate.promise, content: 'Done' });
+    const asked = bench.upstream.seen.length;
     const headers = { 'mcp-session-id': 'one' };
     const running = post(request('tools/call', { name: 'chat', arguments: PROMPT }), headers);
-    await delay(100);
+    await until(() => bench.upstream.seen.length > asked);
     const cancel = { jsonrpc: '2.0', method: 'notifications/cancelled', params: { requestId: 1 } };
     const { secret: other } = await bench.farebox.account('1');
     await post(cancel, { ...headers, authorization: `Bearer ${other}` });
     await post(cancel, { 'mcp-session-id': 'two' });
     await post({ ...cancel, params: { requestId: '1' } }, headers);
+    gate.resolve();
     assert.equal((await running).body.result.structuredContent.text, 'Done');
   });
 
@@ -471,12 +474,4 @@ async function outputOf(
   }
   await new Promise((resolve) => child.on('close', resolve));
   return said;
-}
-
-async function until(holds: () => Promise<boolean>): Promise<void> {
-  const endMs = performance.now() + 10_000;
-  while (!(await holds())) {
-    assert.ok(performance.now() < endMs, 'it did not come true');
-    await delay(5);
-  }
 }

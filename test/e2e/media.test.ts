@@ -21,6 +21,7 @@ import { makeClip, openMedia, portraitJpeg, toneWav, toySpeech } from '../media/
 import { pngHead } from '../media/png-head.ts';
 import { type Site, endless, openSite } from '../media/site.ts';
 import { fastClock } from '../support/fast-clock.ts';
+import { until } from '../support/until.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'farebox-media-'));
 const GUARD = `limits: { guard: { failures: 100000 }, plans: { staff: { image: 1000, audio: 1000, videoQueue: 1000, videoRetrieve: 100000 } } }`;
@@ -49,8 +50,9 @@ video: { webhooks: true, webhookSecret: a-secret-of-tests }
 `,
   });
   const offered = ['farebox-cutout', 'farebox-upscale', 'farebox-transcription'];
-  await eventually('the engines are up', async () =>
-    offered.every((id) => farebox.app.catalog.get(id) !== undefined),
+  await until(
+    () => offered.every((id) => farebox.app.catalog.get(id) !== undefined),
+    'that the engines are up',
   );
 });
 after(async () => {
@@ -59,14 +61,6 @@ after(async () => {
   await site.close();
   rmSync(folder, { recursive: true, force: true });
 });
-
-async function eventually(what: string, isTrue: () => Promise<boolean>): Promise<void> {
-  for (let turn = 0; turn < 600; turn += 1) {
-    if (await isTrue()) return;
-    await new Promise((resolve) => setTimeout(resolve, 50));
-  }
-  assert.fail(`It did not come true: ${what}`);
-}
 
 interface Sent {
   readonly path: string;
@@ -451,9 +445,9 @@ describe('the life of a video', () => {
     writeFileSync(path, bytes);
     const facts = await (await openMedia()).probe(path, call);
     assert.deepEqual([facts.video?.width, facts.video?.height, facts.hasAudio], [320, 240, true]);
-    await eventually(
-      'the media is gone',
+    await until(
       async () => (await send({ path: '/video/retrieve', body: take })).status === 404,
+      'that the media is gone',
     );
   });
 

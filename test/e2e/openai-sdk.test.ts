@@ -6,6 +6,7 @@ import { zodResponseFormat } from 'openai/helpers/zod';
 import { z } from 'zod';
 import { call } from '../app/call.ts';
 import { type TestApp, modelIsThere, startTestApp } from '../app/test-app.ts';
+import { until } from '../support/until.ts';
 
 describe('openai SDK', () => {
   let farebox: TestApp;
@@ -197,11 +198,5 @@ describe('openai SDK', () => {
 });
 
 async function holdsAreGone(farebox: TestApp): Promise<void> {
-  const until = performance.now() + 5_000;
-  for (;;) {
-    const report = await farebox.app.stores.ledger.audit();
-    if (report.openHolds === 0) return;
-    if (performance.now() > until) throw new Error(`${report.openHolds} holds are still open`);
-    await new Promise((resolve) => setTimeout(resolve, 10));
-  }
+  await until(async () => (await farebox.app.stores.ledger.audit()).openHolds === 0);
 }

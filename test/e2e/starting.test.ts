@@ -9,6 +9,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
 import { type TestApp, startTestApp } from '../app/test-app.ts';
+import { until } from '../support/until.ts';
 import { openSite, type Site } from '../media/site.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'farebox-starting-'));
@@ -72,14 +73,6 @@ async function told(id: string): Promise<Partial<Listed['model_spec']>> {
   return ((await answer.json()) as Partial<Listed>).model_spec ?? {};
 }
 
-async function eventually(isTrue: () => Promise<boolean>): Promise<void> {
-  for (let turn = 0; turn < 600; turn += 1) {
-    if (await isTrue()) return;
-    await new Promise((resolve) => setTimeout(resolve, 50));
-  }
-  assert.fail('It did not come true');
-}
-
 test('what is asked for while engines start is 503 with the seconds that they take', async () => {
   for (const answer of first) {
     const said = (await answer.json()) as { code: string; error: string };
@@ -87,14 +80,14 @@ test('what is asked for while engines start is 503 with the seconds that they ta
     assert.equal(answer.headers.get('retry-after'), '3');
     assert.match(said.error, /engines of this server are starting/);
   }
-  await eventually(async () => {
+  await until(async () => {
     const hello = { model: 'farebox-demo', messages: [{ role: 'user', content: 'Hi' }] };
     return (await ask('/chat/completions', { ...hello, max_tokens: 4 })).status === 200;
   });
 });
 
 test('a model that cannot be fetched is not listed, says why, and touches no media', async () => {
-  await eventually(
+  await until(
     async () => (await told('farebox-transcription')).offlineReason?.includes('could not') === true,
   );
   const { offline, offlineReason } = await told('farebox-transcription');
@@ -117,9 +110,7 @@ test('a model that cannot be fetched is not listed, says why, and touches no med
 });
 
 test('once all of them were tried, an unknown model is unknown', async () => {
-  await eventually(
-    async () => (await ask('/embeddings', { model: 'x', input: 'a' })).status === 404,
-  );
+  await until(async () => (await ask('/embeddings', { model: 'x', input: 'a' })).status === 404);
 });
 
 test('the check of a running server tells of its engines, and starts none', async () => {

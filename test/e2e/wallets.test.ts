@@ -383,9 +383,11 @@ describe('wallets', () => {
     assert.ok(spent > 0n && spent <= 360_000n, String(spent));
     const refused = await linesOfFile(free, within.error_file_id);
     assert.deepEqual(new Set(refused.map(({ response }) => response?.status_code)), new Set([402]));
-    fixture.upstream.otherwise = { kind: 'answer', afterMs: 300, content: 'Hi' };
+    const gate = Promise.withResolvers<void>();
+    fixture.upstream.otherwise = { kind: 'answer', after: gate.promise, content: 'Hi' };
     const { id } = await startBatch(limited, lines(60));
     assert.equal((await tokens('DELETE', `/${made.data.id}`)).status, 200);
+    gate.resolve();
     const revoked = await batchEnd(free, id);
     fixture.upstream.otherwise = { kind: 'json', usage: true };
     const errors = await linesOfFile(free, revoked.error_file_id);

@@ -3,6 +3,7 @@
  * be written as JSON; what cannot is made of the text of a body (`bodies.ts`).
  */
 import fc from 'fast-check';
+import { anyCharacter } from '../support/any-character.ts';
 
 /** Long enough to pass most bounds of a member, short enough to send thousands of times. */
 const LONG_CHARS = 20_000;
@@ -114,14 +115,6 @@ const HOSTILE_SHAPES: readonly unknown[] = [
   nested((inner) => ({ a: inner })),
   Array.from({ length: 3_000 }, () => 0),
 ];
-
-const SURROGATES = 0xd800;
-const SURROGATES_COUNT = 0x800;
-
-/** Of all that Unicode has. The library's own `binary` first makes a table of all, for seconds. */
-export const anyCharacter: fc.Arbitrary<string> = fc
-  .nat(0x10ffff - SURROGATES_COUNT)
-  .map((code) => String.fromCodePoint(code < SURROGATES ? code : code + SURROGATES_COUNT));
 
 export const hostileText: fc.Arbitrary<string> = fc.oneof(
   { weight: 3, arbitrary: fc.constantFrom(...HOSTILE_TEXTS) },

@@ -5,7 +5,8 @@
 import fc from 'fast-check';
 import type { JsonSchema } from '../../src/http/describe.ts';
 import type { OpenApiDocument } from '../../src/http/openapi/openapi.ts';
-import { HOSTILE_NUMBERS, anyCharacter, hostileText, hostileValue } from './hostile.ts';
+import { HOSTILE_NUMBERS, hostileText, hostileValue } from './hostile.ts';
+import { anyCharacter } from '../support/any-character.ts';
 
 /** Right values by the name of a member or parameter. */
 export type KnownValues = Readonly<Record<string, readonly unknown[]>>;

@@ -1,6 +1,6 @@
 /** The proxy in front of nodes of our own: one for each answer, the first one preferred. */
 import assert from 'node:assert/strict';
-import { systemClock } from '../../src/core/clock.ts';
+import { type Clock, systemClock } from '../../src/core/clock.ts';
 import { Fault } from '../../src/core/faults.ts';
 import { seededIds } from '../support/seeded-ids.ts';
 import { memoryLog } from '../support/memory-log.ts';
@@ -48,6 +48,7 @@ export interface Bench {
 
 export interface BenchOptions extends Partial<Omit<RpcSettings, 'networks'>> {
   readonly network?: string;
+  readonly clock?: Clock;
   readonly upstream?: Partial<TestUpstream>;
 }
 
@@ -85,10 +86,10 @@ async function makeBench(answers: readonly NodeAnswer[], options: BenchOptions):
     ...options.upstream,
   }));
   const lines: LogLine[] = [];
-  const { upstream: _upstream, network: _network, ...settings } = options;
+  const { upstream: _upstream, network: _network, clock = systemClock(), ...settings } = options;
   const rpc = makeRpc(
     { networks: { [network]: { upstreams } }, publicNodes: false, ...settings },
-    { clock: systemClock(), ids: seededIds(7), log: memoryLog(lines) },
+    { clock, ids: seededIds(7), log: memoryLog(lines) },
   );
   return {
     rpc,

@@ -45,6 +45,8 @@ export interface ScriptedAnswer {
   readonly kind: 'answer';
   /** How long the model thinks before it says anything. */
   readonly afterMs?: number;
+  /** It says nothing before that. */
+  readonly after?: Promise<unknown>;
   readonly content?: string;
   readonly reasoning?: string;
   readonly toolCalls?: readonly { readonly name: string; readonly arguments: string }[];
@@ -193,6 +195,7 @@ export async function behave(
       return sendStream(response, model, behaviour);
     case 'answer':
       if (behaviour.afterMs !== undefined) await delay(behaviour.afterMs);
+      await behaviour.after;
       return sendAnswer(response, model, behaviour, /"stream":\s*true/.test(body));
     case 'embeddings':
       return sendEmbeddings(response, JSON.parse(body), behaviour);

@@ -33,7 +33,7 @@ const COLUMNS = {
 } as const satisfies Record<string, UsageGrouping>;
 
 export function operatorUsageRoutes(parts: AccountParts): Route[] {
-  const { reader: store } = parts.stores.store;
+  const store = parts.stores.store.readerFor('');
   return [
     get('/admin/usage', 'operator', OPERATOR_USAGE, async (context) => {
       const { by, limit, ...query } = readQuery(context, OperatorUsageQuery);
@@ -67,7 +67,7 @@ async function answer(
   filter: AnyUsageFilter,
   rows: readonly (UsageGroup | UsageTagRow)[],
 ): Promise<void> {
-  const totals = await usageTotals(stores.store.reader, filter);
+  const totals = await usageTotals(stores.store.readerFor(''), filter);
   const body: GroupsAnswer = {
     object: 'list',
     from: dayText(filter.fromDay),

@@ -7,6 +7,7 @@ import { ChatStream } from './chat-stream.ts';
 import { Frame } from '../../http/stream-writer.ts';
 import type { JsonObject } from '../../json/json-scan.ts';
 import { cutMessage, mostBytes, outputBytes, tallyOf, textBytes } from './chat-choice.ts';
+import { anyCharacter } from '../../../test/support/any-character.ts';
 
 const OPTIONS = {
   stripThinkTags: false,
@@ -30,7 +31,7 @@ function piecesOf(text: string, cuts: readonly number[]): string[] {
   return sorted.slice(1).map((edge, at) => text.slice(sorted[at], edge));
 }
 
-const texts = fc.string({ unit: 'binary', maxLength: 60 });
+const texts = fc.string({ unit: anyCharacter, maxLength: 60 });
 const cuts = fc.array(fc.nat(), { maxLength: 8 });
 
 interface Said {

@@ -7,6 +7,7 @@ import { fitToModel, type ModelAbilities } from './capability-gates.ts';
 import { parseChatRequest, type ChatRequest } from './chat-request.ts';
 import { engineDialect, withoutRefused } from './engine-dialect.ts';
 import { engineFields, engineRequest, type EngineTarget } from './engine-request.ts';
+import { anyCharacter } from '../../../test/support/any-character.ts';
 
 const ALL: ModelAbilities = {
   id: 'm',
@@ -361,7 +362,7 @@ test('the spliced body is the body, for any caller', () => {
       temperature: fc.double({ min: 0, max: 2, noNaN: true }),
       stream: fc.boolean(),
       max_tokens: fc.integer({ min: -5, max: 100 }),
-      content: fc.string({ unit: 'binary' }),
+      content: fc.string({ unit: anyCharacter }),
     },
     { requiredKeys: ['content'] },
   );

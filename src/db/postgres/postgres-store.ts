@@ -68,7 +68,7 @@ export interface PostgresOptions {
 
 export class PostgresStore implements SharedStore {
   readonly dialect = 'postgres';
-  readonly reader: Queryable;
+  readonly #reader: Queryable;
   readonly #replicas: readonly PostgresStore[];
   readonly #options: PostgresOptions;
   readonly #servers: readonly string[];
@@ -98,7 +98,11 @@ export class PostgresStore implements SharedStore {
       const parts = { ...options, url, replicaUrls: [], maxConnections: connections };
       return new PostgresStore({ ...parts, isReplica: true });
     });
-    this.reader = this.#replicas.length === 0 ? this : new ReplicaReader(this, this.#replicas);
+    this.#reader = this.#replicas.length === 0 ? this : new ReplicaReader(this, this.#replicas);
+  }
+
+  readerFor(): Queryable {
+    return this.#reader;
   }
 
   async query<R>(sql: string, parameters: readonly Parameter[] = []): Promise<readonly R[]> {

@@ -209,15 +209,17 @@ test('the lock of another process is waited for beside the event loop', async ()
   await withStore({ clock: systemClock() }, async (store, path) => {
     const other = new DatabaseSync(path);
     other.exec('BEGIN IMMEDIATE');
-    setTimeout(() => {
+    // The lock ends after turns of the loop: one that stood still would wait for ever.
+    let turns = 0;
+    const ticking = setInterval(() => {
+      turns += 1;
+      if (turns < 20) return;
+      clearInterval(ticking);
       other.exec('COMMIT');
       other.close();
-    }, 200);
-    let turns = 0;
-    const ticking = setInterval(() => (turns += 1), 5);
+    }, 5);
     await Promise.all(['a', 'b'].map((id) => store.query(INSERT, [id, ''])));
-    clearInterval(ticking);
-    assert.ok(turns > 10, 'the loop was blocked');
+    assert.equal(turns, 20);
   });
 });
 
@@ -302,16 +304,19 @@ test('long reads leave the event loop to others, and see what was committed', as
   const clock = new TestClock();
   await withStore({ clock }, async (store) => {
     await store.query(INSERT, ['a', 'one']);
-    const read = () => store.reader.query<{ id: string }>('SELECT id FROM sample_row');
+    const read = () => store.readerFor('').query<{ id: string }>('SELECT id FROM sample_row');
     assert.deepEqual(await read(), [{ id: 'a' }]);
     const long = `WITH RECURSIVE n(at) AS (SELECT 1 UNION ALL SELECT at + 1 FROM n WHERE at < 1000000)
       SELECT sum(at) AS total, $1 AS bytes FROM n`;
     let turns = 0;
     let isOver = false;
-    const reading = store.reader.query(long, [Buffer.from('x')]).then((rows) => {
-      isOver = true;
-      return rows;
-    });
+    const reading = store
+      .readerFor('')
+      .query(long, [Buffer.from('x')])
+      .then((rows) => {
+        isOver = true;
+        return rows;
+      });
     while (!isOver) {
       turns += 1;
       await new Promise((resolve) => setImmediate(resolve));
@@ -320,9 +325,29 @@ test('long reads leave the event loop to others, and see what was committed', as
     assert.deepEqual(await reading, [{ total: 500_000_500_000n, bytes: Buffer.from('x') }]);
     await store.query(INSERT, ['b', 'two']);
     assert.equal((await read()).length, 2);
-    await assert.rejects(store.reader.query('SELECT none FROM sample_row'), /no such column/);
+    await assert.rejects(
+      store.readerFor('').query('SELECT none FROM sample_row'),
+      /no such column/,
+    );
     // It ends after a minute without a read, and the next one starts it again.
     clock.advance(2 * MINUTE_MS);
     assert.equal((await read()).length, 2);
+  });
+});
+
+test('callers of long reads take turns, and those of one are bounded', async () => {
+  await withStore({}, async (store) => {
+    const long = `WITH RECURSIVE n(at) AS (SELECT 1 UNION ALL SELECT at + 1 FROM n WHERE at < 100000)
+      SELECT sum(at) AS total FROM n`;
+    const ended: string[] = [];
+    const read = async (caller: string) => {
+      await store.readerFor(caller).query(long);
+      ended.push(caller);
+    };
+    const heavy = Array.from({ length: 17 }, () => read('heavy'));
+    const light = read('light');
+    await assert.rejects(read('heavy'), StoreUnavailable);
+    await Promise.all([...heavy, light]);
+    assert.equal(ended.indexOf('light'), 2, 'after the one that ran and one of the other');
   });
 });

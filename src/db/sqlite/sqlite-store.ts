@@ -106,7 +106,7 @@ export interface SqliteOptions {
 
 export class SqliteStore implements FileStore {
   readonly dialect = 'sqlite';
-  readonly reader: ReadThread;
+  readonly #overviews: ReadThread;
   /** Transactions that were committed. */
   commits = 0;
   changes = 0;
@@ -168,7 +168,11 @@ export class SqliteStore implements FileStore {
     this.#logFile = openSync(`${options.path}-wal`, 'a+');
     this.#flush = options.flush ?? flushFile;
     this.#checkpointer = new Checkpointer(options.path, options.logLimits);
-    this.reader = new ReadThread(options.path, this, options.clock);
+    this.#overviews = new ReadThread(options.path, this, options.clock);
+  }
+
+  readerFor(caller: string): Queryable {
+    return this.#overviews.of(caller);
   }
 
   /** Unless it is said, from the writer: the reader reads its pages anew after each commit. */
@@ -250,7 +254,7 @@ export class SqliteStore implements FileStore {
     this.#stopRetrying?.();
     while (this.#draining || this.#isFlushing)
       await new Promise((resolve) => setImmediate(resolve));
-    await this.reader.close();
+    await this.#overviews.close();
     await this.#checkpointer.close();
     closeSync(this.#logFile);
     this.#reader.close();

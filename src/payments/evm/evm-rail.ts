@@ -6,6 +6,7 @@
 import { type Hex, hashTypedData, hexToBytes, parseEther, parseGwei } from 'viem';
 import { privateKeyToAccount } from 'viem/accounts';
 import { checksumAddress } from '../../core/addresses.ts';
+import { Fault } from '../../core/faults.ts';
 import { agreedEvidence, leastHeight } from '../agreement.ts';
 import { chainReason } from '../chain-reason.ts';
 import { type Envelope, checkAccepted } from '../envelope.ts';
@@ -50,6 +51,8 @@ const UNCLEAR = [
   'permit2_simulation_failed',
 ];
 const MAX_COLUMN = (1n << 63n) - 1n;
+/** Each costs a call of the chain, and anybody can ask for one; more at once are refused, not queued. */
+const MAX_CONTRACT_CHECKS = 32;
 
 type Depth = ReturnType<typeof depthFor<number | 'safe' | 'finalized'>>;
 
@@ -64,6 +67,7 @@ export class EvmRail implements Rail {
   readonly #each: readonly EvmClient[];
   readonly #sender: EvmSender | undefined;
   #decimals: number | undefined;
+  #contractChecks = 0;
 
   constructor(settings: BaseSettings, options: RailOptions) {
     const { client, each } = openEvmNodes(settings.rpcUrl, options.clock);
@@ -139,13 +143,24 @@ export class EvmRail implements Rail {
     return await this.isContractSignature({ address, hash, signature });
   }
 
-  /** EIP-1271, or ERC-6492 before the contract is deployed. */
+  /** EIP-1271, or ERC-6492 before the contract is deployed. Throws 503 when too many are asked. */
   readonly isContractSignature: ContractSignatureCheck = async (question) => {
-    const { client, isTroubled } = trackedClient(this.#client);
-    // The library alone would say that the signature is bad.
-    const isGood = await client.verifyHash(question).catch(() => false);
-    if (!isGood && isTroubled()) throw new Error('The node did not answer');
-    return isGood;
+    if (this.#contractChecks >= MAX_CONTRACT_CHECKS) {
+      throw new Fault('SERVICE_UNAVAILABLE', {
+        message: 'Too many contract wallets are asked about their signatures, try again shortly',
+        retryAfterSeconds: 1,
+      });
+    }
+    this.#contractChecks += 1;
+    try {
+      const { client, isTroubled } = trackedClient(this.#client);
+      // The library alone would say that the signature is bad.
+      const isGood = await client.verifyHash(question).catch(() => false);
+      if (!isGood && isTroubled()) throw new Error('The node did not answer');
+      return isGood;
+    } finally {
+      this.#contractChecks -= 1;
+    }
   };
 
   async verify(payment: SignedPayment): Promise<Verdict> {

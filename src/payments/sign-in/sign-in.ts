@@ -44,14 +44,11 @@ const NONCE = /^[A-Za-z0-9._~-]{8,128}$/;
 const ISO_TIME = /^\d{4}-\d{2}-\d{2}[Tt ]\d{2}:\d{2}:\d{2}(\.\d{1,9})?([Zz]|[+-]\d{2}:\d{2})$/;
 /** What a sign-in may wait for a contract wallet's chain; its nodes answer in a fraction of it. */
 const CONTRACT_CHECK_MS = 5 * SECOND_MS;
-/** Contract checks cost a chain call each; more at once are refused, not queued. */
-const MAX_CONTRACT_CHECKS = 32;
 
 export class SignIn {
   readonly #options: SignInOptions;
   readonly #domain: string;
   readonly #nonces: SignInNonces;
-  #contractChecks = 0;
 
   constructor(options: SignInOptions) {
     this.#options = options;
@@ -147,18 +144,12 @@ export class SignIn {
   async #isSignedByContract(wallet: string, text: string, signature: string): Promise<boolean> {
     const { isContractSignature: check, clock, log } = this.#options;
     if (check === undefined || !wallet.startsWith('0x')) return false;
-    if (this.#contractChecks >= MAX_CONTRACT_CHECKS) {
-      throw new Fault('SERVICE_UNAVAILABLE', {
-        message: 'Too many contract wallets are signing in, try again shortly',
-        retryAfterSeconds: 1,
-      });
-    }
-    this.#contractChecks += 1;
     try {
       const work = isSignedByContract(wallet, text, signature, check);
       if (await endsWithin(clock, CONTRACT_CHECK_MS, work)) return await work;
       throw new Error('The node takes too long');
     } catch (error) {
+      if (error instanceof Fault) throw error;
       // The chain could not be asked: the proof is neither good nor bad.
       const reason = chainReason(error);
       log.warn({ reason }, 'A contract wallet could not be asked');
@@ -167,8 +158,6 @@ export class SignIn {
         retryAfterSeconds: 5,
         cause: reason,
       });
-    } finally {
-      this.#contractChecks -= 1;
     }
   }
 }

@@ -11,7 +11,7 @@ import { base58Decode } from '../../core/base58.ts';
 import { isSmallOrder } from '../../core/ed25519.ts';
 import { keccak256 } from '../../core/keccak.ts';
 
-/** Asks the contract at an address (EIP-1271, or ERC-6492 before it is deployed); rejects when the chain cannot be asked. */
+/** Asks the contract at an address (EIP-1271, or ERC-6492 before it is deployed); rejects when the chain cannot be asked, with a Fault when it is asked too much. */
 export type ContractSignatureCheck = (question: {
   readonly address: `0x${string}`;
   readonly hash: `0x${string}`;

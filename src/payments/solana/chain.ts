@@ -10,7 +10,6 @@ import {
   type KeyPairSigner,
   type RpcTransport,
   type Transaction,
-  createDefaultRpcTransport,
   createKeyPairSignerFromBytes,
   createKeyPairSignerFromPrivateKeyBytes,
   createSolanaRpcFromTransport,
@@ -21,6 +20,7 @@ import {
 import type { Clock } from '../../core/clock.ts';
 import { assert } from '../../core/assert.ts';
 import { SEED_BYTES, solanaKeyBytes } from '../../core/wallet-keys.ts';
+import { boundedText } from '../bounded-answer.ts';
 import { Failover, NODE_TIMEOUT_MS } from '../nodes.ts';
 
 const RPC_TIMEOUT_MS = 10_000;
@@ -37,7 +37,7 @@ export interface SolanaNodes {
 }
 
 export function openSolanaNodes(rpcUrl: string | readonly string[], clock: Clock): SolanaNodes {
-  const transports = [rpcUrl].flat().map((url) => createDefaultRpcTransport({ url }));
+  const transports = [rpcUrl].flat().map((url) => transportTo(url));
   const each = transports.map((node) => createSolanaRpcFromTransport(within(RPC_TIMEOUT_MS, node)));
   const [only] = each;
   if (only !== undefined && each.length === 1) return { rpc: only, each };
@@ -55,6 +55,32 @@ export function openSolanaNodes(rpcUrl: string | readonly string[], clock: Clock
       () => false,
     );
   return { rpc: createSolanaRpcFromTransport(transport), each };
+}
+
+/** The kit's own transport takes answers of any size. */
+function transportTo(url: string): RpcTransport {
+  return async ({ payload, signal }) => {
+    const response = await fetch(url, {
+      method: 'POST',
+      headers: { 'content-type': 'application/json', accept: 'application/json' },
+      // Slots and heights are far below what a number holds.
+      body: JSON.stringify(payload, (_, value: unknown) =>
+        typeof value === 'bigint' ? Number(value) : value,
+      ),
+      ...(signal === undefined ? {} : { signal }),
+    });
+    const text = await boundedText(response);
+    if (!response.ok) throw new Error(`The node answered with ${response.status}`);
+    return JSON.parse(text, exactInteger) as never; // whoever asks reads it
+  };
+}
+
+const INTEGER = /^-?\d+$/;
+
+/** Whole numbers as the kit takes them: none is rounded. */
+function exactInteger(_: string, value: unknown, context?: { readonly source?: string }): unknown {
+  const { source = '' } = context ?? {};
+  return typeof value === 'number' && INTEGER.test(source) ? BigInt(source) : value;
 }
 
 function within(limitMs: number, transport: RpcTransport): RpcTransport {

@@ -1,11 +1,13 @@
 /**
  * What the cluster shows about a Solana payment. Its id is our fee payer's own signature, known
  * before it is sent, so one status call decides; under an external facilitator the id is searched
- * among the newest transactions of the paying account, by the hash of the message.
+ * among the transactions of the paying account, by the hash of the message: the first since its row was
+ * opened, because anybody can name that account in transactions of his own afterwards.
  */
-import { address } from '@solana/kit';
+import { type Address, address } from '@solana/kit';
 import { findAssociatedTokenPda, TOKEN_PROGRAM_ADDRESS } from '@solana-program/token';
 import type { SolanaPayment } from '../payment.ts';
+import { FAILED_ON_CHAIN } from '../rail.ts';
 import type { Attempt, Evidence, Received, ReceivedSearch } from '../rail.ts';
 import { decodeWire, messageHash, pageOfIds, statusOf, tokenChange, wireOf } from './chain.ts';
 import type { SignatureStatus, SolanaRpc } from './chain.ts';
@@ -16,7 +18,11 @@ export type SolanaDepth = 'confirmed' | 'finalized';
 export const BLOCKHASH_LIFE_BLOCKS = 150n;
 /** Nodes behind one address differ by some blocks. */
 const EXPIRY_MARGIN_BLOCKS = 32n;
+/** Of a payment that has no row: the newest transactions. */
 const SEARCH_LIMIT = 40;
+/** Transactions that one search reads, and pages of ids that it passes over to find the first. */
+const MAX_READ = 100;
+const MAX_PAGES = 10;
 /** Ids that nodes give at once. */
 const PAGE_IDS = 1_000;
 
@@ -28,16 +34,19 @@ export async function findSolanaPayment(
 ): Promise<Evidence> {
   // The height first, the status second: unknown after the last valid height is final.
   const height = await rpc.getBlockHeight({ commitment: 'finalized' }).send();
-  const id = attempt.transaction ?? (await searchId(rpc, payment));
+  const id = attempt.transaction ?? (await searchId(rpc, payment, attempt.startHeight));
   if (id !== undefined) {
     const status = await statusOf(rpc, id);
     if (status.kind === 'confirmed') return paidBy(id, status, depth);
-    if (status.kind === 'failed') return { kind: 'final', reason: 'transaction_failed_on_chain' };
+    if (status.kind === 'failed') return { kind: 'final', reason: FAILED_ON_CHAIN };
     if (status.kind === 'seen') return { kind: 'open', attempt: 'waiting' };
   }
   if (height > attempt.expiresAt + EXPIRY_MARGIN_BLOCKS) {
     // A node may have forgotten old statuses: the history of the payer's account has the last word.
-    const landed = attempt.transaction === undefined ? undefined : await searchId(rpc, payment);
+    const landed =
+      attempt.transaction === undefined
+        ? undefined
+        : await searchId(rpc, payment, attempt.startHeight);
     const status = landed === undefined ? undefined : await statusOf(rpc, landed);
     if (landed !== undefined && status?.kind === 'confirmed') return paidBy(landed, status, depth);
     return { kind: 'final', reason: 'blockhash_expired' };
@@ -54,12 +63,35 @@ function paidBy(
   return { kind: 'paid', transaction, height: status.slot, isConfirmed };
 }
 
-async function searchId(rpc: SolanaRpc, payment: SolanaPayment): Promise<string | undefined> {
-  for (const { id, hasRun } of await pageOfIds(rpc, address(payment.source), SEARCH_LIMIT)) {
-    const wire = hasRun ? await wireOf(rpc, id) : undefined;
+async function searchId(
+  rpc: SolanaRpc,
+  payment: SolanaPayment,
+  sinceSlot: bigint,
+): Promise<string | undefined> {
+  for (const id of await candidates(rpc, address(payment.source), sinceSlot)) {
+    const wire = await wireOf(rpc, id);
     if (wire !== undefined && messageHash(decodeWire(wire)) === payment.messageHash) return id;
   }
   return undefined;
+}
+
+/** Transactions of an account that have run and can be the payment, the likeliest first. */
+async function candidates(
+  rpc: SolanaRpc,
+  account: Address,
+  sinceSlot: bigint,
+): Promise<readonly string[]> {
+  const limit = sinceSlot === 0n ? SEARCH_LIMIT : PAGE_IDS;
+  const found: string[] = [];
+  let before: string | undefined;
+  for (let pages = 0; pages < MAX_PAGES; pages += 1) {
+    const page = await pageOfIds(rpc, account, limit, before);
+    const since = page.filter(({ slot }) => slot >= sinceSlot);
+    found.push(...since.filter(({ hasRun }) => hasRun).map(({ id }) => id));
+    before = page.at(-1)?.id;
+    if (sinceSlot === 0n || since.length < PAGE_IDS) break;
+  }
+  return found.toReversed().slice(0, MAX_READ);
 }
 
 /** Transfers of a token to a receiver, from the history of its token account. */

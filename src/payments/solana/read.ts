@@ -128,7 +128,9 @@ export async function checkTransfer(payment: SignedPayment, offer: RailOffer): P
   if (transfer.feePayer !== feePayer) {
     throw invalidPayment(`The fee payer of the transaction must be ${feePayer}`);
   }
-  if (transfer.touched.has(feePayer) || transfer.authority === offer.payTo) {
+  // Whom the receiver has let spend its tokens could move them in a circle.
+  const isCircle = transfer.source === expected || transfer.authority === offer.payTo;
+  if (transfer.touched.has(feePayer) || isCircle) {
     throw refusePayment(
       'INVALID_PAYMENT_PAYER',
       'The fee payer and the receiver cannot be the payer',

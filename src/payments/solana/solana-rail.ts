@@ -2,7 +2,6 @@
  * The Solana rail: `exact` payments in SPL tokens, checked and co-signed by the official scheme
  * with a journaled signer, or sent by an external facilitator; found by their status in both.
  */
-import type { FacilitatorClient } from '@x402/core/server';
 import { type FacilitatorSvmSigner, SettlementCache, toFacilitatorSvmSigner } from '@x402/svm';
 import { ExactSvmScheme } from '@x402/svm/exact/facilitator';
 import { type KeyPairSigner, address } from '@solana/kit';
@@ -10,6 +9,7 @@ import { fetchMint, findAssociatedTokenPda, TOKEN_PROGRAM_ADDRESS } from '@solan
 import { agreedEvidence, leastHeight } from '../agreement.ts';
 import { chainReason } from '../chain-reason.ts';
 import { type Envelope, checkAccepted } from '../envelope.ts';
+import type { ExternalFacilitator } from '../external-facilitator.ts';
 import { decimalsProblem, unitsToNano, USDC_DECIMALS, usdcOf } from '../networks.ts';
 import { chainProblems } from '../nodes.ts';
 import { NO_PENDING_STORE, officialRequest, verdictOf } from '../official-scheme.ts';
@@ -322,13 +322,12 @@ export class SolanaRail implements Rail {
 
 async function solanaOffer(
   settings: SolanaSettings,
-  external: FacilitatorClient | undefined,
+  external: ExternalFacilitator | undefined,
   feePayer: KeyPairSigner | undefined,
 ): Promise<RailOffer> {
   const { network } = settings;
   const usdc = usdcOf(network);
-  const payer =
-    external === undefined ? feePayer?.address : await externalFeePayer(external, network);
+  const payer = external === undefined ? feePayer?.address : await external.feePayer(network);
   if (payer === undefined) {
     throw new Error(
       'payments.solana needs a feePayerKey, or an external facilitator that names one',
@@ -336,16 +335,6 @@ async function solanaOffer(
   }
   const { asset = usdc.asset, payTo } = settings;
   return { network, asset, payTo, extra: { ...usdc.extra, feePayer: payer } };
-}
-
-async function externalFeePayer(
-  external: FacilitatorClient,
-  network: string,
-): Promise<string | undefined> {
-  const { kinds } = await external.getSupported();
-  const kind = kinds.find((one) => one.scheme === 'exact' && one.network === network);
-  const feePayer = kind?.extra?.['feePayer'];
-  return typeof feePayer === 'string' ? feePayer : undefined;
 }
 
 /** The official signer on our RPC; without the key of the fee payer it can check but not sign. */

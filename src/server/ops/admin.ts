@@ -157,7 +157,7 @@ export function enginesView({ engines, catalog, config }: EnginesParts): Engines
 async function answerVideos({ stores }: FeatureParts, context: RequestContext): Promise<void> {
   const { state, limit, cursor } = readQuery(context, VideosQuery);
   const wanted = { limit: limit + 1, after: decodeTimeCursor(cursor, 'id') };
-  const found = await listAllJobs(stores.store.reader, state, wanted);
+  const found = await listAllJobs(stores.store.readerFor(''), state, wanted);
   const { rows, nextCursor } = timePage(found, limit, 'id');
   const body: VideosAnswer = { object: 'list', data: rows.map(videoItem), nextCursor };
   await context.json(200, body);
@@ -194,7 +194,7 @@ async function answerTopUps(shared: FeatureParts, context: RequestContext): Prom
   const wanted = { limit: limit + 1, after: decodeTimeCursor(cursor, 'paymentId') };
   const nowMs = clock.nowMs();
   const filter = { state, wallet, stuckAtMs: stuck === 'true' ? nowMs : undefined };
-  const found = await listTopUps(stores.store.reader, filter, wanted);
+  const found = await listTopUps(stores.store.readerFor(''), filter, wanted);
   const { rows, nextCursor } = timePage(found, limit, 'paymentId');
   const data = rows.map((one) => topUpItem(one, nowMs));
   const body: TopUpsAnswer = { object: 'list', data, nextCursor };

@@ -56,7 +56,7 @@ export function videoDownloadRoutes(parts: VideoDownloadParts): Route[] {
 
 async function tokenOf(parts: VideoDownloadParts, context: RequestContext): Promise<string> {
   const nowMs = parts.clock.nowMs();
-  const bucket = `address:${context.address}|video-download`;
+  const bucket = `address:${context.countedAddress}|video-download`;
   const taken = await parts.windows.take(
     { bucket, tokens: 0, requestLimit: DOWNLOADS_PER_MINUTE, tokenLimit: 0 },
     nowMs,

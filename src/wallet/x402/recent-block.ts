@@ -43,7 +43,7 @@ export function recentBlockRoute(options: WalletRouteOptions): Route {
     auth: 'public',
     describe: RECENT_BLOCK,
     handle: async (context) => {
-      const bucket = `x402-blockhash|${context.address}`;
+      const bucket = `x402-blockhash|${context.countedAddress}`;
       await limitRequests(options, bucket, options.perMinute.topUp);
       const block = await askForBlock(requireConfigured(options.payments));
       if (block === undefined) throw new Fault('X402_NOT_CONFIGURED');

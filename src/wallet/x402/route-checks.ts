@@ -43,7 +43,7 @@ export async function limitPayments(
   context: RequestContext,
   perMinute: number,
 ): Promise<void> {
-  await limitRequests(options, `x402-top-up|${context.address}`, perMinute);
+  await limitRequests(options, `x402-top-up|${context.countedAddress}`, perMinute);
 }
 
 /** The wallet of the path, which must be the one that signed. Throws 400, 403. */

@@ -132,7 +132,7 @@ function facilitatorRoutes(options: WalletRouteOptions, facilitator: ExposedFaci
     describe: FACILITATOR_CALLS[name],
     body: FACILITATOR_BODY,
     handle: async (context) => {
-      const bucket = `x402-facilitator|${context.address}`;
+      const bucket = `x402-facilitator|${context.countedAddress}`;
       await limitRequests(options, bucket, options.perMinute.facilitator);
       await context.json(200, await facilitator[name](parseJsonBody(context.body)));
     },

@@ -13,13 +13,15 @@ import {
   type SharedStore,
   StoreUnavailable,
   isDatabaseError,
+  isUniqueViolation,
 } from '../../../db/db.ts';
 import type { SettleRequest, Settlement } from '../records.ts';
 import { ABOVE_HOLD, expectedSettlement, settleRows } from '../settle.ts';
 import type { LeasedHold } from './lease.ts';
 import type { Leases } from './leases.ts';
 import type { JournaledSettle, SettleJournal } from './settle-journal.ts';
-import { type LeaseSettle, settleFromLeases } from './settle-statement.ts';
+import type { LeaseSettle } from './settle-item.ts';
+import { settleFromLeases } from './settle-statement.ts';
 
 /** Settles of one statement, at most, and statements on their way. */
 const SETTLES = { maxInFlight: 2, maxItems: 256 };
@@ -192,8 +194,10 @@ export class LeaseSettles {
         throw error;
       }
       if (settles.length === 1) throw error;
-      // One record that the database refuses must not stop its neighbours.
-      log.error({ reason: reasonOf(error) }, 'A batch of settles failed; they go one by one');
+      // One record that the database refuses must not stop its neighbours, nor one that it has.
+      if (!isUniqueViolation(error)) {
+        log.error({ reason: reasonOf(error) }, 'A batch of settles failed; they go one by one');
+      }
     }
     const settled = new Map<string, Settlement>();
     for (const one of settles) {

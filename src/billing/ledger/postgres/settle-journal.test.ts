@@ -6,7 +6,7 @@ import { after, test } from 'node:test';
 import { nano } from '../../../core/money.ts';
 import { NO_TOKENS } from '../ledger.ts';
 import { SettleJournal } from './settle-journal.ts';
-import type { LeaseSettle } from './settle-statement.ts';
+import type { LeaseSettle } from './settle-item.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'settle-journal-'));
 after(() => rmSync(folder, { recursive: true }));

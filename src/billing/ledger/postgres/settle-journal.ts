@@ -13,7 +13,7 @@ import { join } from 'node:path';
 import { nano } from '../../../core/money.ts';
 import { type ServerLock, lockFile } from '../../../db/db.ts';
 import type { SettleRequest } from '../records.ts';
-import type { LeaseSettle } from './settle-statement.ts';
+import type { LeaseSettle } from './settle-item.ts';
 
 /** About an hour of a busy process. */
 const MAX_ENTRIES = 1_000_000;

@@ -1,4 +1,4 @@
-/** A settle that comes alone leaves behind what it would leave among others. */
+/** A settle that comes alone leaves behind what it would leave among others, and several all or nothing. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { emptyPostgresDatabase } from '../../../../test/databases/postgres.ts';
@@ -9,10 +9,12 @@ import { HOUR_MS, systemClock } from '../../../core/clock.ts';
 import { systemIds } from '../../../core/ids.ts';
 import { silentLog } from '../../../core/log.ts';
 import { ZERO, nano, usdToNano } from '../../../core/money.ts';
+import { isUniqueViolation } from '../../../db/db.ts';
 import { LEDGER_MIGRATIONS, Ledger } from '../ledger.ts';
 import type { UsageStatus } from '../records.ts';
 import type { LeasedHold } from './lease.ts';
-import { type LeaseSettle, settleFromLeases } from './settle-statement.ts';
+import type { LeaseSettle } from './settle-item.ts';
+import { settleFromLeases } from './settle-statement.ts';
 
 /** All that means something in the literal of a record or of an array. */
 const REPLICA = String.raw`"a" \b\, {c} (d), NULL 'é' 😀` + '\n';
@@ -111,6 +113,17 @@ test('a settle alone is as one of many', async () => {
       assert.deepEqual(await traceOf(alone), await traceOf(among), `seed ${seed}, ${at}`);
       // The receipt is there: nothing is charged again, alone or among others.
       assert.equal((await settleFromLeases(store, [one], nowMs)).size, 0);
+      if (at === 0) continue; // its row went with it
+      const next = settleOf(await held(third, `${third}${at} next`), 7n, 'completed', false);
+      await assert.rejects(settleFromLeases(store, [next, one, other], nowMs), isUniqueViolation);
+      // Nothing of that was done; what comes out of a row that is gone is left out.
+      const gone = settleOf(await held(third, `${third}${at} gone`), 7n, 'failed', true);
+      const some = [{ ...gone, leaseId: 'lease:gone' }, next];
+      const [left, ...none] = await settleFromLeases(store, some, nowMs);
+      assert.deepEqual(none, []);
+      assert.equal(left?.[0], next.request.usage.requestId);
+      assert.equal(left?.[1].usdNano, 7n);
+      assert.equal((await settleFromLeases(store, some.slice(0, 1), nowMs)).size, 0);
     }
   }
   assert.deepEqual((await ledger.audit()).differences, []);

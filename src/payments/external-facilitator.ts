@@ -1,0 +1,67 @@
+/**
+ * The facilitator of somebody else, which settles in place of the embedded one. Nothing that it says of
+ * a payment is believed: what it answers to `settle` is a line of the log, and the chain decides.
+ */
+import type { PaymentPayload, PaymentRequirements } from '@x402/core/types';
+import { SECOND_MS } from '../core/clock.ts';
+import { boundedText } from './bounded-answer.ts';
+import { asObject } from './header-codec.ts';
+import type { PaymentSettings } from './settings.ts';
+
+/** Its answers are some hundred bytes; the kinds of a large one some kilobytes. */
+const MAX_BYTES = 1_000_000;
+
+export class ExternalFacilitator {
+  readonly #url: string;
+  readonly #headers: Readonly<Record<string, string>>;
+  readonly #timeoutMs: number;
+
+  constructor(url: string, settings: Omit<PaymentSettings['facilitator'], 'url'>) {
+    const { authorization, timeoutSeconds } = settings;
+    this.#url = url.replace(/\/+$/, '');
+    this.#headers = {
+      'content-type': 'application/json',
+      ...(authorization === undefined ? {} : { authorization }),
+    };
+    this.#timeoutMs = timeoutSeconds * SECOND_MS;
+  }
+
+  /** Hands a payment over. Rejects when it is refused or not answered in time; it may be sent all the same. */
+  async settle(
+    paymentPayload: PaymentPayload,
+    paymentRequirements: PaymentRequirements,
+  ): Promise<void> {
+    const { x402Version } = paymentPayload;
+    const body = JSON.stringify({ x402Version, paymentPayload, paymentRequirements });
+    const answer = await this.#ask('settle', { method: 'POST', body });
+    if (answer['success'] === true) return;
+    throw new Error(`The facilitator refuses the payment: ${String(answer['errorReason'])}`);
+  }
+
+  /** What pays the fees of payments of the scheme `exact`; `undefined` where it settles none, or does not say. */
+  async feePayer(network: string): Promise<string | undefined> {
+    const { kinds } = await this.#ask('supported', { method: 'GET' });
+    const found = (Array.isArray(kinds) ? kinds : [])
+      .map((kind: unknown) => asObject(kind))
+      .find((kind) => kind?.['scheme'] === 'exact' && kind['network'] === network);
+    const feePayer = asObject(found?.['extra'])?.['feePayer'];
+    return typeof feePayer === 'string' ? feePayer : undefined;
+  }
+
+  /** Redirects are followed: known facilitators answer with them, and what is signed pays nobody but us. */
+  async #ask(
+    path: 'settle' | 'supported',
+    init: { readonly method: string; readonly body?: string },
+  ): Promise<Readonly<Record<string, unknown>>> {
+    const response = await fetch(`${this.#url}/${path}`, {
+      ...init,
+      headers: this.#headers,
+      signal: AbortSignal.timeout(this.#timeoutMs),
+    });
+    const text = await boundedText(response, MAX_BYTES);
+    if (!response.ok) throw new Error(`The facilitator answered with ${response.status}`);
+    const answer = asObject(JSON.parse(text));
+    if (answer === undefined) throw new Error('The facilitator gave no JSON object');
+    return answer;
+  }
+}

@@ -1,0 +1,217 @@
+/**
+ * What a payer, a stranger or the receiver's delegate can do on Solana: empty the account between the
+ * check and the block, fill the history of somebody else's account, move tokens in a circle.
+ */
+import assert from 'node:assert/strict';
+import { after, before, describe, test } from 'node:test';
+import {
+  type Address,
+  AccountRole,
+  type Instruction,
+  type KeyPairSigner,
+  address,
+  appendTransactionMessageInstructions,
+  blockhash,
+  compileTransaction,
+  createKeyPairSignerFromPrivateKeyBytes,
+  createTransactionMessage,
+  generateKeyPairSigner,
+  getBase58Decoder,
+  getBase64EncodedWireTransaction,
+  pipe,
+  setTransactionMessageFeePayer,
+  setTransactionMessageLifetimeUsingBlockhash,
+} from '@solana/kit';
+import {
+  findAssociatedTokenPda,
+  getTransferCheckedInstruction,
+  TOKEN_PROGRAM_ADDRESS,
+} from '@solana-program/token';
+import { x402Client } from '@x402/core/client';
+import { decodePaymentRequiredHeader } from '@x402/core/http';
+import { ExactSvmScheme } from '@x402/svm/exact/client';
+import { startAlteredNode } from '../../test/chains/altered-node.ts';
+import { type FaultProxy, startFaultProxy } from '../../test/chains/fault-proxy.ts';
+import { type SolanaChain, startSolana, USDC_MINT } from '../../test/chains/solana.ts';
+import { type Fixture, openFixture } from '../../test/support/payments.ts';
+import { systemClock } from '../core/clock.ts';
+import { Fault } from '../core/faults.ts';
+import { sha256Hex, systemIds } from '../core/ids.ts';
+import { SOLANA } from './networks.ts';
+import { decodeWire, messageHash, openSolanaNodes } from './solana/chain.ts';
+import { findSolanaPayment } from './solana/evidence.ts';
+
+const MEMO = address('MemoSq4gqABAXKb96qnH8TysNcWxMyWCqXgDLGmfcHr');
+
+function memo(text: string): Instruction {
+  return { programAddress: MEMO, data: Buffer.from(text) };
+}
+
+/** Of these instructions, which nobody has signed. */
+function wireOf(feePayer: Address, instructions: readonly Instruction[]): string {
+  const message = pipe(
+    createTransactionMessage({ version: 0 }),
+    (one) => setTransactionMessageFeePayer(feePayer, one),
+    (one) =>
+      setTransactionMessageLifetimeUsingBlockhash(
+        { blockhash: blockhash('1'.repeat(32)), lastValidBlockHeight: 1_000n },
+        one,
+      ),
+    (one) => appendTransactionMessageInstructions(instructions, one),
+  );
+  return getBase64EncodedWireTransaction(compileTransaction(message));
+}
+
+describe('hostile payers and strangers on Solana', () => {
+  let chain: SolanaChain;
+  let proxy: FaultProxy;
+  let fixture: Fixture;
+  let receiver: KeyPairSigner;
+  let feePayer: KeyPairSigner;
+
+  before(async () => {
+    chain = await startSolana();
+    proxy = await startFaultProxy(chain.rpcUrl);
+    receiver = await generateKeyPairSigner();
+    const feePayerKey = systemIds().hex(32);
+    feePayer = await createKeyPairSignerFromPrivateKeyBytes(Buffer.from(feePayerKey, 'hex'));
+    chain.airdrop(feePayer.address, 10_000_000_000n);
+    await chain.setTokens(receiver.address, 0n);
+    fixture = await openFixture({
+      settings: {
+        solana: {
+          network: SOLANA,
+          payTo: receiver.address,
+          rpcUrl: proxy.url,
+          feePayerKey,
+          maxPriorityFeeMicroLamports: 100_000,
+          maxComputeUnits: 200_000,
+          warnBelowSol: 0,
+        },
+      },
+    });
+  });
+  after(async () => {
+    await fixture.close();
+    await proxy.stop();
+    await chain.stop();
+  });
+
+  async function refusal(header: string): Promise<Fault> {
+    return await fixture.payments.topUp(header).then(
+      () => assert.fail('The payment was taken'),
+      (error: unknown) => {
+        assert.ok(error instanceof Fault, String(error));
+        return error;
+      },
+    );
+  }
+
+  test('a payer that empties its account after the check costs one fee, then it has to wait', async () => {
+    const payer = await generateKeyPairSigner();
+    const client = new x402Client();
+    client.setSpendControls({ maxAmountPerPayment: '$25' });
+    client.register(SOLANA, new ExactSvmScheme(payer, { rpcUrl: chain.rpcUrl }));
+    const pay = async (): Promise<string> => {
+      await chain.setTokens(payer.address, 20_000_000n);
+      const resource = { path: '/api/v1/x402/top-up', description: 'x' };
+      const { header } = await fixture.payments.requirements.topUp(resource);
+      const payload = await client.createPaymentPayload(decodePaymentRequiredHeader(header));
+      return Buffer.from(JSON.stringify(payload)).toString('base64');
+    };
+    let sent = 0;
+    proxy.fate = async (method) => {
+      if (method === 'sendTransaction') {
+        sent += 1;
+        await chain.setTokens(payer.address, 0n);
+      }
+      return 'pass' as const;
+    };
+    const burned = await refusal(await pay());
+    assert.equal(burned.code, 'SETTLEMENT_FAILED', burned.message);
+    for (let round = 0; round < 3; round += 1) {
+      const fault = await refusal(await pay());
+      assert.equal(fault.code, 'RATE_LIMIT_EXCEEDED', fault.message);
+    }
+    assert.equal(sent, 1);
+    proxy.fate = () => 'pass';
+  });
+
+  test('tokens that go from the receiver to the receiver pay for nothing', async () => {
+    const delegate = await generateKeyPairSigner();
+    const mint = USDC_MINT;
+    const [account] = await findAssociatedTokenPda({
+      owner: receiver.address,
+      mint,
+      tokenProgram: TOKEN_PROGRAM_ADDRESS,
+    });
+    const circle = getTransferCheckedInstruction({
+      source: account,
+      mint,
+      destination: account,
+      authority: delegate,
+      amount: 5_000_000n,
+      decimals: 6,
+    });
+    const transaction = wireOf(feePayer.address, [memo('a'), memo('b'), circle]);
+    const payload = { transaction };
+    const accepted = { scheme: 'exact', network: SOLANA };
+    const header = JSON.stringify({ x402Version: 2, accepted, payload });
+    const fault = await refusal(Buffer.from(header).toString('base64'));
+    assert.equal(fault.code, 'INVALID_PAYMENT_PAYER', fault.message);
+  });
+});
+
+test('a payment by another facilitator is found whatever strangers do to the account afterwards', async () => {
+  const feePayer = await generateKeyPairSigner();
+  const { address: source } = await generateKeyPairSigner();
+  const accounts = [{ address: source, role: AccountRole.READONLY }];
+  const wires = new Map<string, string>();
+  const ids: { signature: string; slot: number; err: null }[] = [];
+  const land = (slot: number, text: string): string => {
+    const wire = wireOf(feePayer.address, [{ ...memo(text), accounts }]);
+    const signature = getBase58Decoder().decode(Buffer.alloc(64, sha256Hex(text), 'hex'));
+    wires.set(signature, wire);
+    ids.unshift({ signature, slot, err: null });
+    return signature;
+  };
+  for (let at = 0; at < 60; at += 1) land(50, `before ${at}`);
+  const paid = land(101, 'the payment');
+  for (let at = 0; at < 1_500; at += 1) land(102, `noise ${at}`);
+  let read = 0;
+  const node = await startAlteredNode('');
+  node.alter = async ({ method, params }) => {
+    const [first, options] = params as [string, { limit: number; before?: string }];
+    if (method === 'getBlockHeight') return { result: 120 };
+    if (method === 'getTransaction') {
+      read += 1;
+      return { result: { transaction: [wires.get(first), 'base64'], meta: null, slot: 101 } };
+    }
+    if (method === 'getSignatureStatuses') {
+      const status = { slot: 101, err: null, confirmations: null, confirmationStatus: 'finalized' };
+      return { result: { context: { slot: 120 }, value: [status] } };
+    }
+    assert.equal(method, 'getSignaturesForAddress');
+    const from = ids.findIndex(({ signature }) => signature === options.before) + 1;
+    return { result: ids.slice(from, from + options.limit) };
+  };
+  const { rpc } = openSolanaNodes(node.url, systemClock());
+  const transaction = wires.get(paid) ?? '';
+  const payment = {
+    kind: 'solana',
+    transaction,
+    messageHash: messageHash(decodeWire(transaction)),
+    source,
+  } as const;
+  const attempt = {
+    transaction: undefined,
+    raw: undefined,
+    startHeight: 100n,
+    startBlock: undefined,
+    expiresAt: 250n,
+  };
+  const evidence = await findSolanaPayment(rpc, payment, attempt, 'confirmed');
+  await node.stop();
+  assert.deepEqual(evidence, { kind: 'paid', transaction: paid, height: 101n, isConfirmed: true });
+  assert.ok(read < 10, `${read} transactions were read`);
+});

@@ -1,0 +1,20 @@
+/**
+ * The real timers, beside a time that passes when a test says so: limits that compare times do not
+ * run out because a machine is busy.
+ */
+import { type Clock, systemClock } from '../../src/core/clock.ts';
+
+export interface StillClock {
+  readonly clock: Clock;
+  readonly pass: (ms: number) => void;
+}
+
+export function stillClock(nowMs = Date.UTC(2026, 10, 21, 12)): StillClock {
+  let passedMs = 0;
+  const clock = {
+    ...systemClock(),
+    nowMs: () => nowMs + passedMs,
+    monotonicMs: () => passedMs,
+  };
+  return { clock, pass: (ms) => void (passedMs += ms) };
+}

@@ -1,0 +1,23 @@
+/**
+ * Waiting for a fact that something else brings about: another socket, process or thread. The limit
+ * ends a test whose fact never comes; it is far above what any machine takes, and measures none.
+ */
+import assert from 'node:assert/strict';
+import { setTimeout as delay } from 'node:timers/promises';
+
+const MOST_MS = 60_000;
+const LOOK_MS = 5;
+
+/** Waits until it holds; `what` says what did not come true. */
+export async function until(
+  holds: () => boolean | Promise<boolean>,
+  what: string | (() => string) = 'it',
+): Promise<void> {
+  const endMs = performance.now() + MOST_MS;
+  while (!(await holds())) {
+    if (performance.now() > endMs) {
+      assert.fail(`${typeof what === 'string' ? what : what()} did not come true`);
+    }
+    await delay(LOOK_MS);
+  }
+}
