@@ -1,6 +1,7 @@
 /** The pool against real worker processes: time, memory, aborts, and the bounds of its queue. */
 import assert from 'node:assert/strict';
-import { afterEach, test } from 'node:test';
+import { execFileSync } from 'node:child_process';
+import { after, afterEach, test } from 'node:test';
 import { deflateSync } from 'node:zlib';
 import { systemClock } from '../core/clock.ts';
 import { Fault } from '../core/faults.ts';
@@ -8,6 +9,7 @@ import { type LogLine, memoryLog } from '../../test/support/memory-log.ts';
 import type { Job } from './jobs.ts';
 import { pdfFile } from '../../test/support/test-files.ts';
 import { WorkerPool } from './worker-pool.ts';
+import { WorkerStarter } from './worker-starter.ts';
 
 const JOB: Job = { kind: 'extract', filename: 'a', mediaType: '', maxChars: 1_000, maxPages: 10 };
 /** To start a process takes long on a busy machine. */
@@ -18,13 +20,15 @@ const OPERATORS = deflateSync(Buffer.alloc(40_000_000, 'q\n'), { level: 1 });
 const SLOW = pdfFile(Array.from({ length: 8 }, () => OPERATORS));
 
 const pools: WorkerPool[] = [];
+const starter = new WorkerStarter();
 const lines: LogLine[] = [];
 
-function openPool(memoryMb = 600): WorkerPool {
+function openPool(memoryMb = 600, startedBy = starter): WorkerPool {
   const pool = new WorkerPool({
     role: 'reader',
     size: 1,
     memoryMb,
+    starter: startedBy,
     clock: systemClock(),
     log: memoryLog(lines),
   });
@@ -35,6 +39,8 @@ function openPool(memoryMb = 600): WorkerPool {
 afterEach(async () => {
   await Promise.all(pools.splice(0).map((pool) => pool.close()));
 });
+
+after(() => starter.close());
 
 async function assertWorks(pool: WorkerPool): Promise<void> {
   const outcome = await pool.run(JOB, HELLO, { timeoutMs: PATIENCE_MS });
@@ -113,6 +119,7 @@ test('the job of another caller goes before the queue of a busy one', async () =
     role: 'reader',
     size: 2,
     memoryMb: 600,
+    starter,
     clock: systemClock(),
     log: memoryLog(lines),
   });
@@ -132,4 +139,31 @@ test('the job of another caller goes before the queue of a busy one', async () =
   assert.equal(order[1], 'other');
   await pool.close();
   await busy;
+});
+
+/** Processes by the id of their parent. */
+function childrenOf(parent: number): { pid: number; args: string }[] {
+  const listed = execFileSync('ps', ['-A', '-o', 'pid=,ppid=,args='], { encoding: 'utf8' });
+  return listed.split('\n').flatMap((line) => {
+    const [pid, ppid, ...args] = line.trim().split(/\s+/);
+    return Number(ppid) === parent ? [{ pid: Number(pid), args: args.join(' ') }] : [];
+  });
+}
+
+test('a small process starts the workers, which end with it and are started by the next', async (t) => {
+  const startersNow = () =>
+    childrenOf(process.pid).filter(({ args }) => args.includes('starter-process'));
+  const before = new Set(startersNow().map(({ pid }) => pid));
+  const own = new WorkerStarter();
+  t.after(() => own.close());
+  const pool = openPool(600, own);
+  await assertWorks(pool);
+  assert.ok(childrenOf(process.pid).every(({ args }) => !args.includes('worker-process')));
+  const [first, ...others] = startersNow().filter(({ pid }) => !before.has(pid));
+  assert.ok(first !== undefined && others.length === 0);
+  assert.equal(childrenOf(first.pid).length, 1);
+  const slow = pool.run(JOB, SLOW, { timeoutMs: 60_000 });
+  process.kill(first.pid, 'SIGKILL');
+  assert.deepEqual(await slow, { ok: false, reason: 'crash' });
+  await assertWorks(pool);
 });
