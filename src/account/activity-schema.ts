@@ -1,7 +1,7 @@
 /** What the lists of requests and of days say of themselves. */
 import { z } from 'zod';
 import { RECEIPT_KINDS, RECEIPT_STATUSES } from '../core/receipt-words.ts';
-import { type RouteDescription, jsonAnswer, jsonContent } from '../http/describe.ts';
+import { type RouteDescription, jsonAnswer, jsonContent, textContent } from '../http/describe.ts';
 import { NextCursor, cursorQuery } from '../http/cursor.ts';
 import {
   DAYS_HEAD,
@@ -65,7 +65,7 @@ export const ACTIVITY: RouteDescription = {
           data: [RECEIPT_SAMPLE],
           nextCursor: null,
         }),
-        { type: 'text/csv', schema: { type: 'string' }, example: `${ACTIVITY_CSV_HEAD}\r\n` },
+        textContent('text/csv', `${ACTIVITY_CSV_HEAD}\r\n`),
       ],
     },
   ],

@@ -1,7 +1,7 @@
 /** What `/api_keys` says of itself: what is asked and what is answered. Amounts are USD and DIEM. */
 import { z } from 'zod';
 import { TOO_FINE, isExactUsd } from '../core/money.ts';
-import { type RouteDescription, jsonAnswer, jsonContent } from '../http/describe.ts';
+import { type RouteDescription, jsonAnswer, jsonContent, listOf } from '../http/describe.ts';
 import { SIGN_IN_REFUSALS } from '../http/openapi/refusals.ts';
 import { pageQuery } from '../http/read-request.ts';
 import { isDay } from './usage-schema.ts';
@@ -167,10 +167,7 @@ export const ApiKeyItem = z
   })
   .meta({ id: 'ApiKey' });
 
-export const ApiKeyList = z.object({
-  object: z.literal('list').describe('Kind of the object.'),
-  data: z.array(ApiKeyItem).describe('The keys, newest first.'),
-});
+export const ApiKeyList = listOf(ApiKeyItem, 'The keys, newest first.');
 export const ApiKeyAnswer = z.object({ data: ApiKeyItem.describe('The key.') });
 export const UpdatedKeyAnswer = z.object({
   success: z.literal(true).describe('It was changed.'),

@@ -12,7 +12,7 @@ import {
 import { isoTime } from '../core/clock.ts';
 import { Fault } from '../core/faults.ts';
 import { toUsdNumber, usdToNano } from '../core/money.ts';
-import { type RouteDescription, jsonAnswer, jsonContent } from '../http/describe.ts';
+import { type RouteDescription, jsonAnswer, jsonContent, listOf } from '../http/describe.ts';
 import { readBody, readQuery } from '../http/read-request.ts';
 import type { RequestContext } from '../http/request-context.ts';
 import { type Route, SMALL_JSON_BODY, get } from '../http/route.ts';
@@ -73,10 +73,7 @@ const BudgetItem = z
   .meta({ id: 'Budget' });
 
 const BudgetAnswer = z.object({ data: BudgetItem.describe('The budget.') });
-const BudgetList = z.object({
-  object: z.literal('list').describe('Kind of the object.'),
-  data: z.array(BudgetItem).describe('The budgets, oldest first.'),
-});
+const BudgetList = listOf(BudgetItem, 'The budgets, oldest first.');
 
 const EXAMPLE: BudgetItem = {
   id: 'budget_019aa3f1c0de',

@@ -11,7 +11,7 @@ import { type UsageRow, receiptsOf, usageGroups } from '../billing/ledger/ledger
 import { HOUR_MS, SECOND_MS, dayOf } from '../core/clock.ts';
 import { Fault } from '../core/faults.ts';
 import { type Log, reasonOf } from '../core/log.ts';
-import type { RouteDescription } from '../http/describe.ts';
+import { type RouteDescription, eventContent } from '../http/describe.ts';
 import type { RequestContext } from '../http/request-context.ts';
 import { type Route, get } from '../http/route.ts';
 import type { StreamWriter } from '../http/stream-writer.ts';
@@ -57,13 +57,10 @@ const EVENTS: RouteDescription = {
       about: 'A stream; a comment every 15 seconds keeps it open.',
       headers: ['stream'],
       content: [
-        {
-          type: 'text/event-stream',
-          schema: { type: 'string' },
-          events: z.union([BalanceAnswer, Today, Receipt, TopUpItem, End]),
-          example:
-            'event: usage\ndata: {"date":"2026-11-21","requests":12,"errors":0,"promptTokens":3400,"completionTokens":900,"cost":{"usd":0.0021,"diem":0}}\n\n',
-        },
+        eventContent(
+          z.union([BalanceAnswer, Today, Receipt, TopUpItem, End]),
+          'event: usage\ndata: {"date":"2026-11-21","requests":12,"errors":0,"promptTokens":3400,"completionTokens":900,"cost":{"usd":0.0021,"diem":0}}\n\n',
+        ),
       ],
     },
   ],

@@ -8,7 +8,7 @@ import { toUsdNumber } from '../core/money.ts';
 import { type WindowState, bucketOf, stateNow } from '../billing/limits/limits.ts';
 import { KEYS_ENDPOINT, creationRate } from './manage-keys.ts';
 import { callerRate } from '../http/model-sale.ts';
-import { type RouteDescription, jsonAnswer } from '../http/describe.ts';
+import { type RouteDescription, jsonAnswer, listOf } from '../http/describe.ts';
 import { type Route, get } from '../http/route.ts';
 import type { Caller } from '../identity/identity.ts';
 import { type AccountParts, isEnough } from './account-parts.ts';
@@ -76,12 +76,9 @@ const Refusal = z.object({
 });
 
 export type RateLimitLogAnswer = z.infer<typeof RateLimitLogAnswer>;
-export const RateLimitLogAnswer = z
-  .object({
-    object: z.literal('list').describe('Kind of the object.'),
-    data: z.array(Refusal).describe('The last 50, newest first.'),
-  })
-  .meta({ id: 'RateLimitLog' });
+export const RateLimitLogAnswer = listOf(Refusal, 'The last 50, newest first.').meta({
+  id: 'RateLimitLog',
+});
 
 const RATES = [
   { type: 'RPM', unit: 'requests', amount: 50, used: 3, left: 47 },

@@ -11,14 +11,7 @@ import {
 } from '../billing/ledger/ledger.ts';
 import { dayOf, dayStartMs, isoTime } from '../core/clock.ts';
 import { toUsdNumber } from '../core/money.ts';
-import {
-  NextCursor,
-  cursorQuery,
-  decodeCursor,
-  decodeTimeCursor,
-  encodeCursor,
-  timePage,
-} from '../http/cursor.ts';
+import { cursorQuery, decodeCursor, encodeCursor, pageOf, timePage } from '../http/cursor.ts';
 import { type RouteDescription, jsonAnswer } from '../http/describe.ts';
 import { readQuery } from '../http/read-request.ts';
 import type { RequestContext } from '../http/request-context.ts';
@@ -59,13 +52,7 @@ const Entry = z.object({
 });
 
 export type StatementAnswer = z.infer<typeof StatementAnswer>;
-export const StatementAnswer = z
-  .object({
-    object: z.literal('list').describe('Kind of the object.'),
-    data: z.array(Entry).describe('Newest first.'),
-    nextCursor: NextCursor,
-  })
-  .meta({ id: 'BillingStatement' });
+export const StatementAnswer = pageOf(Entry).meta({ id: 'BillingStatement' });
 
 export const STATEMENT: RouteDescription = {
   tag: 'Usage and billing',
@@ -211,11 +198,7 @@ export const TopUpItem = z
   .meta({ id: 'WalletPayment' });
 
 export type TopUpsAnswer = z.infer<typeof TopUpsAnswer>;
-export const TopUpsAnswer = z.object({
-  object: z.literal('list').describe('Kind of the object.'),
-  data: z.array(TopUpItem).describe('Newest first.'),
-  nextCursor: NextCursor,
-});
+export const TopUpsAnswer = pageOf(TopUpItem);
 
 const TopUpsQuery = z.object(cursorQuery());
 
@@ -247,13 +230,13 @@ export const TOP_UPS: RouteDescription = {
 };
 
 export async function answerTopUps(parts: AccountParts, context: RequestContext): Promise<void> {
-  const { limit, cursor } = readQuery(context, TopUpsQuery);
-  const wanted = { limit: limit + 1, after: decodeTimeCursor(cursor, 'paymentId') };
   const { accountId } = context.caller;
   const wallet = walletOfAccount(accountId);
   const store = parts.stores.store.readerFor(accountId);
-  const found = wallet === undefined ? [] : await listTopUps(store, { wallet }, wanted);
-  const { rows, nextCursor } = timePage(found, limit, 'paymentId');
+  const query = readQuery(context, TopUpsQuery);
+  const { rows, nextCursor } = await timePage(query, 'paymentId', async (wanted) =>
+    wallet === undefined ? [] : await listTopUps(store, { wallet }, wanted),
+  );
   const body: TopUpsAnswer = { object: 'list', data: rows.map(topUpItem), nextCursor };
   await context.json(200, body);
 }

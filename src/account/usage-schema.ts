@@ -1,7 +1,7 @@
 /** What `/usage` says of itself: rollups by day, model and key, and the receipt of one request. */
 import { z } from 'zod';
 import { RECEIPT_KINDS, RECEIPT_STATUSES } from '../core/receipt-words.ts';
-import { type RouteDescription, jsonAnswer, jsonContent } from '../http/describe.ts';
+import { type RouteDescription, jsonAnswer, jsonContent, textContent } from '../http/describe.ts';
 import { pageQuery } from '../http/read-request.ts';
 
 export const Day = z
@@ -297,11 +297,10 @@ export const USAGE: RouteDescription = {
             },
           ],
         }),
-        {
-          type: 'text/csv',
-          schema: { type: 'string' },
-          example: `${CSV_HEAD}\r\n2026-11-21,atlas-24b,key_019aa3f1c0de,12,3400,900,0.002100000,0.000000000\r\n`,
-        },
+        textContent(
+          'text/csv',
+          `${CSV_HEAD}\r\n2026-11-21,atlas-24b,key_019aa3f1c0de,12,3400,900,0.002100000,0.000000000\r\n`,
+        ),
       ],
     },
   ],
@@ -326,11 +325,10 @@ export const USAGE_TAGS: RouteDescription = {
           to: '2026-11-21',
           data: [{ tag: 'project', value: 'search', ...SUMS_SAMPLE }],
         }),
-        {
-          type: 'text/csv',
-          schema: { type: 'string' },
-          example: `${CSV_HEAD_OF_TAGS}\r\nproject,search,12,3400,900,0.002100000,0.000000000\r\n`,
-        },
+        textContent(
+          'text/csv',
+          `${CSV_HEAD_OF_TAGS}\r\nproject,search,12,3400,900,0.002100000,0.000000000\r\n`,
+        ),
       ],
     },
   ],

@@ -9,20 +9,11 @@
  * A caller who leaves pays for the pieces that were written down, and for the one whose words had begun
  * to leave; a failure costs nothing.
  */
-import { expectedSettlement } from '../billing/ledger/ledger.ts';
-import type { RateRule, Sale, Sales } from '../billing/sale.ts';
-import {
-  type Catalog,
-  type CatalogModel,
-  type DeprecationNotice,
-  type Price,
-  chargeFor,
-  requireModel,
-} from '../catalog/catalog.ts';
+import { type CatalogModel, chargeFor } from '../catalog/catalog.ts';
 import type { Clock } from '../core/clock.ts';
 import { Fault } from '../core/faults.ts';
 import { type Log, reasonOf } from '../core/log.ts';
-import { type Nano, formatUsd } from '../core/money.ts';
+import { type Nano } from '../core/money.ts';
 import type { MediaWorkspace, MediaFile, MediaFiles } from '../documents/media-files.ts';
 import type { EngineAnswer, EngineCall, Engines, FailureReason } from '../engines/engines.ts';
 import { type RefusalCodes, mediaEngineFault } from '../engines/media-engine-fault.ts';
@@ -32,27 +23,29 @@ import {
   SPEECH_BYTES_PER_SECOND,
   audioPieces,
 } from '../engines/media/media.ts';
-import { AnswerHeaders } from '../http/answer-headers.ts';
 import { EVENT_STREAM } from '../http/answer-stream.ts';
-import { priceFor, saleRequest } from '../http/model-sale.ts';
 import type { RequestContext } from '../http/request-context.ts';
-import { costOf } from '../http/sell-work.ts';
-import type { Caller } from '../identity/identity.ts';
+import {
+  type HeldWork,
+  type SellingParts,
+  answerWork,
+  costOf,
+  findModel,
+  noteOutcome,
+  sayStreamed,
+  sellWork,
+} from '../http/sell-work.ts';
 import { multipartBody } from '../net/multipart-body.ts';
 import { type Heard, SpeechAnswers, type SpeechOptions, mostCharacters } from './speech-answer.ts';
 import { TranscriptStream } from './transcript-stream.ts';
 
-export interface TranscriptionsParts {
-  readonly catalog: Catalog;
+export interface TranscriptionsParts extends SellingParts {
   readonly engines: Engines;
-  readonly sales: Sales;
   readonly files: MediaFiles;
   readonly media: () => Promise<Media>;
   readonly maxSeconds: number;
   readonly clock: Clock;
   readonly log: Log;
-  readonly serviceName: string;
-  readonly rateOf: (caller: Caller, model: CatalogModel) => RateRule;
 }
 
 /** What a request asks for. */
@@ -101,17 +94,11 @@ const REFUSALS: RefusalCodes = {
 };
 
 /** One run, once its sound is a file and its money is held. */
-interface Run {
+interface Run extends HeldWork {
   readonly parts: TranscriptionsParts;
-  readonly context: RequestContext;
   readonly order: TranscriptionOrder;
-  readonly model: CatalogModel;
-  readonly price: Price;
-  readonly sale: Sale;
   readonly pcmPath: string;
   readonly durationMs: number;
-  readonly deprecation: DeprecationNotice | undefined;
-  readonly rate: RateRule;
   /** Where the answer is sent while it is written. */
   stream: TranscriptStream | undefined;
   /** What was written down so far. */
@@ -128,75 +115,59 @@ export async function sellTranscription(
   context: RequestContext,
   order: TranscriptionOrder,
 ): Promise<void> {
-  const { sales } = parts;
   const { caller } = context;
   const { kind } = TASKS[order.task];
-  const asked = { name: order.model, work: kind };
-  const resolved = requireModel(parts.catalog, 'asr', asked);
-  const { model, deprecation } = resolved;
-  const price = priceFor(context, resolved);
-  const rate = parts.rateOf(caller, model);
-  const wanted = saleRequest(context, { kind, model, price, rate });
-  const sold = await sales.sell(wanted, async (sale) => {
-    context.known = { model, deprecation, sale };
+  const found = findModel(parts, context, 'asr', { name: order.model, work: kind });
+  await sellWork(parts, context, found, { kind }, async (held) => {
+    const { sale, price } = held;
     const isFree = chargeFor({ audioMs: MS_PER_SECOND }, price) === 0n;
-    if (!isFree) await sales.requireCredit(caller);
-    return await parts.files.within(caller.accountId, async (workspace) => {
+    if (!isFree) await parts.sales.requireCredit(caller);
+    await parts.files.within(caller.accountId, async (workspace) => {
       const sound = await soundOf(parts, context, order, workspace);
       const costNano = chargeFor({ audioMs: sound.durationMs }, price);
       await sale.reserve({ minNano: costNano, maxNano: costNano });
       const run: Run = {
-        parts,
-        context,
-        order,
-        model,
-        deprecation,
-        rate,
-        price,
-        sale,
+        ...held,
         ...sound,
+        parts,
+        order,
         stream: undefined,
         doneMs: 0,
         isGivenUp: false,
         replica: undefined,
         attempts: 0,
       };
-      return order.asEvents === true
-        ? await answerStreamed(run, costNano)
-        : await answerWhole(run, costNano);
+      await (order.asEvents === true ? answerStreamed(run, costNano) : answerWhole(run, costNano));
     });
   });
-  if (sold !== undefined) await context.bytes(200, sold.type, sold.body);
 }
 
-async function answerWhole(run: Run, costNano: Nano) {
+async function answerWhole(run: Run, costNano: Nano): Promise<void> {
   const heard = await hearUntilLeft(run);
-  const answer = await run.sale.answer(outcomeOf(run, costNano, 'completed'), ({ after }) => {
-    sayHeaders(run, after.usdNano);
-    return run.order.write(transcriptOf(heard, run.durationMs, run.order));
-  });
-  noteCost(run, costNano);
-  return answer;
+  await answerWork(run, run, outcomeOf(run, costNano, 'completed'), () =>
+    run.order.write(transcriptOf(heard, run.durationMs, run.order)),
+  );
 }
 
 /** Sends the transcript while it is written; its last event leaves when the charge is on disk. */
-async function answerStreamed(run: Run, costNano: Nano): Promise<undefined> {
+async function answerStreamed(run: Run, costNano: Nano): Promise<void> {
   const { parts, context, sale } = run;
   const stream = new TranscriptStream({
     context,
     clock: parts.clock,
-    head: () => sayHeaders(run, expectedSettlement(sale.hold).after.usdNano),
+    head: () => sayStreamed(run, run),
   });
   run.stream = stream;
   try {
     await hearUntilLeft(run);
     // What is kept for retries has the headers.
     if (context.keeper !== undefined) stream.begin();
-    const sold = await sale.answer(outcomeOf(run, costNano, 'completed'), (settled) => {
+    const outcome = outcomeOf(run, costNano, 'completed');
+    const sold = await sale.answer(outcome, (settled) => {
       const last = stream.done(run.durationMs, costOf(settled));
       return { type: EVENT_STREAM, body: stream.kept(last), last };
     });
-    noteCost(run, costNano);
+    noteOutcome(context, outcome);
     stream.end(sold.last);
   } catch (error) {
     // Before the first words an error is a status.
@@ -205,7 +176,6 @@ async function answerStreamed(run: Run, costNano: Nano): Promise<undefined> {
   } finally {
     stream.close();
   }
-  return undefined;
 }
 
 /** Words had left, and no more come: free, unless it is the caller that does not read them. */
@@ -218,18 +188,6 @@ async function endBrokenOff(run: Run, stream: TranscriptStream, error: unknown):
   const reason = reasonOf(fault.options.cause ?? error);
   parts.log.warn({ requestId: context.requestId, reason }, 'A transcript broke off');
   stream.fail({ message: fault.message, code: fault.code });
-}
-
-/** For the log line. */
-function noteCost({ context: { notes }, replica }: Run, costNano: Nano): void {
-  notes.costUsd = formatUsd(costNano);
-  if (replica !== undefined) notes.replica = replica;
-}
-
-function sayHeaders(run: Run, remainingNano: Nano): void {
-  const { parts, context, model, deprecation, rate, sale, replica, attempts } = run;
-  const facts = { model, deprecation, rate, sale, replica, attempts, remainingNano };
-  new AnswerHeaders(parts).answered(facts, context.answerHeaders);
 }
 
 function transcriptOf(

@@ -2,6 +2,7 @@
  * What is said to a transcription server and what comes back, in the spellings of the field. The
  * verbose form tells the language; a server that does not know it is asked for the short one.
  */
+import { parsedJson } from '../json/json-text.ts';
 import { z } from 'zod';
 import type { FileSlice, FormPart } from '../net/multipart-body.ts';
 
@@ -117,7 +118,7 @@ export class SpeechAnswers {
 
   /** Whether it is the text of `ms` of sound, in each of its forms. Silence has an empty one. */
   isUsable(body: Buffer, ms: number): boolean {
-    const answer = parse(body);
+    const answer = Answer.safeParse(parsedJson(String(body))).data;
     if (answer === undefined) return false;
     const most = mostCharacters(ms);
     const { text, segments = [], words = [] } = answer;
@@ -128,7 +129,7 @@ export class SpeechAnswers {
 
   /** What a usable answer says of its piece; `lacks` names the times that it should have and has not. */
   read(body: Buffer, piece: SpeechPiece): Heard & { readonly lacks: Granularity | undefined } {
-    const answer = parse(body);
+    const answer = Answer.safeParse(parsedJson(String(body))).data;
     if (answer === undefined) throw new Error('An answer is read that is not usable');
     const text = answer.text.trim();
     const { times } = this.#options;
@@ -167,15 +168,6 @@ function placed<T extends Stretch>(stretches: readonly T[], { startMs, endMs }: 
     const start = ms(one.start);
     return { ...one, start: start / 1_000, end: Math.max(start, ms(one.end)) / 1_000 };
   });
-}
-
-function parse(body: Buffer): z.infer<typeof Answer> | undefined {
-  try {
-    return Answer.safeParse(JSON.parse(body.toString('utf8'))).data;
-  } catch {
-    // Not JSON: another server may do better.
-    return undefined;
-  }
 }
 
 /** English names of all two-letter languages; OpenAI's own server answers with them. */

@@ -5,6 +5,7 @@
  * It reads what engines stream and writes what callers read; which piece comes next, and what is
  * charged, is `sell-transcription.ts`'s.
  */
+import { parsedJson } from '../json/json-text.ts';
 import { z } from 'zod';
 import type { Clock } from '../core/clock.ts';
 import type {
@@ -221,7 +222,7 @@ class PieceSink implements EngineSink {
       this.#isDone = true;
       return true;
     }
-    const event = parse(data);
+    const event = Event.safeParse(parsedJson(data)).data;
     if (event === undefined) return this.#refuse('An event is no JSON object');
     if (event.error !== undefined && event.error !== null) return this.#refuse('It says an error');
     if (event.type === 'transcript.text.done') {
@@ -245,13 +246,5 @@ class PieceSink implements EngineSink {
     this.#problem = problem;
     this.#parts.abort();
     return true;
-  }
-}
-
-function parse(data: string): z.infer<typeof Event> | undefined {
-  try {
-    return Event.safeParse(JSON.parse(data)).data;
-  } catch {
-    return undefined; // it is no JSON
   }
 }

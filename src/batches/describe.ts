@@ -1,5 +1,12 @@
 /** What the routes of files and batches say of themselves. */
-import { type RouteDescription, jsonAnswer, jsonContent } from '../http/describe.ts';
+import {
+  type RouteDescription,
+  bytesContent,
+  fileField,
+  formContent,
+  jsonAnswer,
+  jsonContent,
+} from '../http/describe.ts';
 import {
   BatchList,
   BatchObject,
@@ -71,32 +78,21 @@ export const UPLOAD_FILE: RouteDescription = {
   about:
     'One request a line, as JSON: `{"custom_id": "…", "method": "POST", "url": "/v1/chat/completions", "body": {…}}`. It is looked at when a batch is made of it. A wallet needs the credit of a priced request to store one.',
   request: [
-    {
-      type: 'multipart/form-data',
-      schema: {
-        type: 'object',
-        required: ['file', 'purpose'],
-        properties: {
-          file: {
-            type: 'string',
-            contentMediaType: 'application/octet-stream',
-            description: 'The lines, in UTF-8.',
-          },
-          purpose: { type: 'string', const: 'batch', description: 'What it is for.' },
-          'expires_after[anchor]': {
-            type: 'string',
-            const: 'created_at',
-            description: 'With `expires_after[seconds]`.',
-          },
-          'expires_after[seconds]': {
-            type: 'integer',
-            minimum: 3_600,
-            maximum: 2_592_000,
-            description: 'After how long it is deleted: one hour to 30 days.',
-          },
-        },
+    formContent(['file', 'purpose'], {
+      file: fileField('The lines, in UTF-8.'),
+      purpose: { type: 'string', const: 'batch', description: 'What it is for.' },
+      'expires_after[anchor]': {
+        type: 'string',
+        const: 'created_at',
+        description: 'With `expires_after[seconds]`.',
       },
-    },
+      'expires_after[seconds]': {
+        type: 'integer',
+        minimum: 3_600,
+        maximum: 2_592_000,
+        description: 'After how long it is deleted: one hour to 30 days.',
+      },
+    }),
   ],
   answers: [jsonAnswer('The file is stored.', FileObject, FILE)],
   refusals: [
@@ -143,12 +139,10 @@ export const FILE_CONTENT: RouteDescription = {
       about: 'The content.',
       headers: ['no-store'],
       content: [
-        {
-          type: 'application/octet-stream',
-          schema: { type: 'string', contentMediaType: 'application/octet-stream' },
-          example:
-            '{"id":"batch_req_1","custom_id":"q1","response":{"status_code":200,"request_id":"…","body":{}},"error":null}\n',
-        },
+        bytesContent(
+          'application/octet-stream',
+          '{"id":"batch_req_1","custom_id":"q1","response":{"status_code":200,"request_id":"…","body":{}},"error":null}\n',
+        ),
       ],
     },
   ],

@@ -3,6 +3,8 @@
  * file that the agent has already. What else stands in the file stays, comments included. Reads and
  * writes nothing itself.
  */
+import { isJsonObject } from '../json/json-scan.ts';
+import { parsedJsonObject } from '../json/json-text.ts';
 
 /** Where the server is and what the agent uses of it. */
 export interface AgentSettings {
@@ -38,25 +40,15 @@ export function claudeEnvironment(settings: AgentSettings): Record<string, strin
 /** Claude Code's `settings.json` with that environment. Throws when the file is no JSON object. */
 export function withClaudeSettings(text: string | undefined, settings: AgentSettings): string {
   const known = text === undefined || text.trim() === '' ? {} : jsonObject(text);
-  const env = isObject(known['env']) ? known['env'] : {};
+  const env = isJsonObject(known['env']) ? known['env'] : {};
   const changed = { ...known, env: { ...env, ...claudeEnvironment(settings) } };
   return `${JSON.stringify(changed, undefined, 2)}\n`;
 }
 
 function jsonObject(text: string): Readonly<Record<string, unknown>> {
-  let value: unknown;
-  try {
-    value = JSON.parse(text);
-  } catch {
-    // Its own words would name a place in a file that nobody here has written.
-    value = undefined;
-  }
-  if (isObject(value)) return value;
-  throw new Error('It is no JSON object');
-}
-
-function isObject(value: unknown): value is Readonly<Record<string, unknown>> {
-  return typeof value === 'object' && value !== null && !Array.isArray(value);
+  const value = parsedJsonObject(text);
+  if (value === undefined) throw new Error('It is no JSON object');
+  return value;
 }
 
 /** What Codex's `config.toml` says before its first table. */

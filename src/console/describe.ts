@@ -1,5 +1,5 @@
 /** What the pages of the console and their files say of themselves. */
-import type { RouteDescription } from '../http/describe.ts';
+import { type RouteDescription, textContent } from '../http/describe.ts';
 
 const PATH_PART = 'A page of the console; the script of the page reads it.';
 
@@ -27,7 +27,7 @@ export function pageDescription(path: string): RouteDescription {
         status: 200,
         about: 'The document, which loads nothing from other servers.',
         headers: ['no-store', 'page-security'],
-        content: [{ type: 'text/html', schema: { type: 'string' } }],
+        content: [textContent('text/html')],
       },
     ],
   };
@@ -55,11 +55,7 @@ export const ASSET: RouteDescription = {
       status: 200,
       about: 'A script, a style or a picture, the same under its name for ever.',
       headers: ['no-store', 'page-security'],
-      content: Object.entries(EXAMPLES).map(([type, example]) => ({
-        type,
-        schema: { type: 'string' },
-        example,
-      })),
+      content: Object.entries(EXAMPLES).map(([type, example]) => textContent(type, example)),
     },
   ],
   refusals: ['NOT_FOUND'],

@@ -3,15 +3,13 @@
  * batches, put the vectors together in order, settle, and only then answer. The body is written in
  * slices, so that thousands of vectors do not hold up other requests.
  */
+import { answerWork, findModel, sellWork } from '../http/sell-work.ts';
 import { NO_TOKENS } from '../billing/ledger/ledger.ts';
-import type { Sale } from '../billing/sale.ts';
 import { boundFor, chargeFor } from '../catalog/catalog.ts';
 import type { Clock } from '../core/clock.ts';
-import { formatUsd, toUsdNumber } from '../core/money.ts';
 import { tokensAbout, tokensAtMost, tokensBehindIds } from '../core/token-count.ts';
 import { engineFault } from '../engines/engine-refusal.ts';
 import type { EngineFailure } from '../engines/engines.ts';
-import { priceFor, saleRequest } from '../http/model-sale.ts';
 import { LARGE_BODY_BYTES } from '../http/read-request.ts';
 import type { RequestContext } from '../http/request-context.ts';
 import { JSON_BODY, type Route } from '../http/route.ts';
@@ -66,79 +64,48 @@ async function embed(
   context: RequestContext,
   request: EmbeddingsRequest,
 ): Promise<void> {
-  const resolved = parts.catalog.require(request.model, 'embedding');
-  const price = priceFor(context, resolved);
-  const { model, deprecation } = resolved;
-  const { caller, workSignal: signal } = context;
+  const found = findModel(parts, context, 'embedding', { name: request.model, work: 'embeddings' });
+  const { model, price } = found;
   const { dimensions = 0, customDimensions = false, tokenIds } = model.embedding ?? {};
   refuseDimensions(request, model.id, { native: dimensions, canCut: customDimensions });
   const { textBytes, tokenIdCount, inputs } = request;
   const behindIds = tokenIds === 'own' ? tokenIdCount : tokensBehindIds(tokenIdCount);
   const tokensBound = tokensAtMost(textBytes) + behindIds + FRAME_TOKENS * inputs.length;
-  const bound = boundFor({ promptTokens: tokensBound }, price);
-  const work = async (sale: Sale): Promise<void> => {
-    const run = {
-      parts,
-      context,
-      signal,
-      request,
-      model,
-      deprecation,
-      price,
-      sale,
-      tokensBound,
-    };
-    context.known = run;
+  const maxNano = boundFor({ promptTokens: tokensBound }, price);
+  const bounds = { minNano: maxNano, maxNano };
+  const order = { kind: 'embeddings', tokensEstimate: tokensOf(request), bounds };
+  await sellWork(parts, context, found, order, async (held) => {
+    const run = { ...held, parts, request, tokensBound };
     const { done, failure } = await runBatches(run, await fitInputs(run));
     if (failure === undefined) return answer(run, done);
     if (failure.reason !== 'aborted') throw engineFault(failure, model.id);
     return settleAborted(run, done, failure);
-  };
-  const wanted = saleRequest(context, {
-    kind: 'embeddings',
-    model,
-    price,
-    rate: parts.rateOf(caller, model),
-    tokensEstimate: tokensOf(request),
-    bounds: { minNano: bound, maxNano: bound },
   });
-  await parts.sales.sell(wanted, work);
 }
 
 async function answer(run: EmbedRun, batches: readonly EmbeddedBatch[]): Promise<void> {
-  const { parts, context, request, model, price, sale } = run;
+  const { parts, request, model, price } = run;
   const joined = joinEmbeddings(batches.map((batch) => batch.embeddings));
   const vectors = await written(joined, request, parts.clock);
   const told = toldTokens(joined, request);
   const promptTokens = Math.min(told ?? tokensOf(request), run.tokensBound);
   const attempts = batches.reduce((sum, batch) => sum + batch.answer.attempts, 0);
-  const costNano = chargeFor({ promptTokens }, price);
   const first = batches[0]?.answer;
   const replica = first?.replica.engine;
-  const { body } = await sale.answer(
-    {
-      costNano,
-      status: 'completed',
-      tokens: { ...NO_TOKENS, prompt: promptTokens },
-      countedBy: told === undefined ? 'bytes' : 'engine',
-      attempts,
-      extras: batches.length > 1 ? { engine_calls: batches.length } : {},
-      ...(first === undefined
-        ? {}
-        : { replica: first.replica.engine, firstTokenMs: first.firstByteMs }),
-    },
-    ({ usdNano, diemNano, after }) => {
-      context.notes.costUsd = formatUsd(costNano);
-      context.notes.promptTokens = promptTokens;
-      const tries = attempts - batches.length + 1;
-      const facts = { ...run, replica, attempts: tries, remainingNano: after.usdNano };
-      parts.headers.answered(facts, context.answerHeaders);
-      const cost = { usd: toUsdNumber(usdNano), diem: toUsdNumber(diemNano) };
-      const end = embeddingsEnd({ model: model.id, promptTokens, cost });
-      return { type: JSON_TYPE, body: Buffer.concat([...vectors, end]) };
-    },
-  );
-  await context.bytes(200, JSON_TYPE, body);
+  const outcome = {
+    costNano: chargeFor({ promptTokens }, price),
+    status: 'completed',
+    tokens: { ...NO_TOKENS, prompt: promptTokens },
+    countedBy: told === undefined ? 'bytes' : 'engine',
+    attempts,
+    extras: batches.length > 1 ? { engine_calls: batches.length } : {},
+    ...(first && { replica: first.replica.engine, firstTokenMs: first.firstByteMs }),
+  } as const;
+  const by = { replica, attempts: attempts - batches.length + 1 };
+  await answerWork(run, by, outcome, (cost) => {
+    const end = embeddingsEnd({ model: model.id, promptTokens, cost });
+    return { type: JSON_TYPE, body: Buffer.concat([...vectors, end]) };
+  });
 }
 
 async function written(

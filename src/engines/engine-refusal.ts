@@ -2,6 +2,7 @@
  * An engine's failure as the caller hears it. The engine's own words are shown only when it calls
  * the request wrong, shortened and without addresses; everything else stays in the log.
  */
+import { parsedJson } from '../json/json-text.ts';
 import type { EngineFailure } from './engines.ts';
 import { Fault } from '../core/faults.ts';
 
@@ -75,19 +76,15 @@ interface EngineWords {
 /** The sentence and the code of an engine's error body, in the spellings of the field. */
 export function engineWords(body: Buffer | null): EngineWords {
   const text = body?.toString('utf8').trim() ?? '';
-  let message = text;
-  let code = '';
-  try {
-    const parsed: unknown = JSON.parse(text);
-    const error = memberOf(parsed, 'error') ?? parsed;
-    const said = memberOf(error, 'message') ?? memberOf(parsed, 'detail') ?? error;
-    message = typeof said === 'string' ? said : JSON.stringify(said);
-    const coded = memberOf(error, 'code') ?? memberOf(error, 'type');
-    code = typeof coded === 'string' || typeof coded === 'number' ? String(coded) : '';
-  } catch {
-    // Plain text: it is the message.
-  }
-  return { message: shown(message), code };
+  const parsed = parsedJson(text);
+  // Plain text is the message.
+  if (parsed === undefined) return { message: shown(text), code: '' };
+  const error = memberOf(parsed, 'error') ?? parsed;
+  const said = memberOf(error, 'message') ?? memberOf(parsed, 'detail') ?? error;
+  const message = typeof said === 'string' ? said : JSON.stringify(said);
+  const coded = memberOf(error, 'code') ?? memberOf(error, 'type');
+  const isCode = typeof coded === 'string' || typeof coded === 'number';
+  return { message: shown(message), code: isCode ? String(coded) : '' };
 }
 
 function memberOf(value: unknown, name: string): unknown {

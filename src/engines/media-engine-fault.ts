@@ -3,6 +3,7 @@
  * catalogue and speak to callers, and are passed on; of others the status is mapped to the code
  * that the endpoint promises, and their words stay in the log.
  */
+import { parsedJsonObject } from '../json/json-text.ts';
 import { FAULTS, Fault, type FaultCode } from '../core/faults.ts';
 import { engineFault } from './engine-refusal.ts';
 import type { EngineFailure } from './engines.ts';
@@ -46,9 +47,9 @@ interface OwnWords {
 /** What an engine of our own has said: a code counts only with the status that belongs to it. */
 function ownWords({ isOwn, status, body }: EngineFailure): OwnWords {
   if (!isOwn) return {};
-  const said = parse(body);
-  const { code } = said;
-  const { message = said.error } = (said.error ?? {}) as { readonly message?: unknown };
+  // A child that dies says nothing more; only the status counts.
+  const { code, error } = parsedJsonObject(String(body)) ?? {};
+  const { message = error } = (error ?? {}) as { readonly message?: unknown };
   return {
     code: isFaultCode(code) && FAULTS[code].status === status ? code : undefined,
     message:
@@ -60,14 +61,4 @@ function ownWords({ isOwn, status, body }: EngineFailure): OwnWords {
 
 function isFaultCode(code: unknown): code is FaultCode {
   return typeof code === 'string' && Object.hasOwn(FAULTS, code);
-}
-
-function parse(body: Buffer | null): { readonly error?: unknown; readonly code?: unknown } {
-  try {
-    const value: unknown = JSON.parse(String(body));
-    return typeof value === 'object' && value !== null ? value : {};
-  } catch {
-    // A child that dies says nothing more; only the status counts.
-    return {};
-  }
 }

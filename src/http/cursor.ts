@@ -2,21 +2,23 @@
  * Lists that are read on from where they ended: the place travels as an opaque text. A page costs the
  * same wherever it lies, and what is added meanwhile moves nothing.
  */
+import { parsedJson } from '../json/json-text.ts';
 import { z } from 'zod';
 import { refuseIssues } from '../json/validation.ts';
+import { listOf } from './describe.ts';
 
 const MAX_CURSOR_CHARS = 1_000;
+
+/** `limit` of a list, as a query parameter. */
+export function pageLimit(max: number, usual: number) {
+  const wanted = z.coerce.number().int().min(1).max(max).default(usual);
+  return wanted.describe(`Items a page, 1 to ${max}.`);
+}
 
 /** `limit` and `cursor` of such a list, as query parameters. */
 export function cursorQuery({ max = 100, usual = 50 } = {}) {
   return {
-    limit: z.coerce
-      .number()
-      .int()
-      .min(1)
-      .max(max)
-      .default(usual)
-      .describe(`Items a page, 1 to ${max}.`),
+    limit: pageLimit(max, usual),
     cursor: z
       .string()
       .max(MAX_CURSOR_CHARS)
@@ -30,6 +32,11 @@ export const NextCursor = z
   .nullable()
   .describe('The `cursor` of the next page; null on the last.');
 
+/** A page of such a list, as its answer shows it. */
+export function pageOf<T extends z.ZodType>(item: T, order = 'Newest first.') {
+  return z.object({ ...listOf(item, order).shape, nextCursor: NextCursor });
+}
+
 type Place = readonly (string | number)[];
 
 export function encodeCursor(place: Place): string {
@@ -42,19 +49,10 @@ export function decodeCursor<T extends z.ZodType<Place>>(
   place: T,
 ): z.infer<T> | undefined {
   if (cursor === undefined) return undefined;
-  const read = place.safeParse(parsed(cursor));
+  const read = place.safeParse(parsedJson(Buffer.from(cursor, 'base64url').toString()));
   if (read.success) return read.data;
   const message = 'Must be the "nextCursor" of the page before, as it stands';
   throw refuseIssues([{ code: 'custom', path: ['cursor'], message }]);
-}
-
-function parsed(cursor: string): unknown {
-  try {
-    return JSON.parse(Buffer.from(cursor, 'base64url').toString());
-  } catch {
-    // Not one of ours: the schema says so.
-    return undefined;
-  }
 }
 
 const TimeAndId = z.tuple([z.number().int(), z.string()]);
@@ -63,6 +61,12 @@ const TimeAndId = z.tuple([z.number().int(), z.string()]);
 type TimePlace<Name extends string> = { readonly createdMs: number } & Readonly<
   Record<Name, string>
 >;
+
+/** Which rows of a list by time are asked for. */
+interface TimePart<Name extends string> {
+  readonly limit: number;
+  readonly after: TimePlace<Name> | undefined;
+}
 
 /** Where a list by time goes on; `undefined` at its beginning. Throws 400 for another cursor. */
 export function decodeTimeCursor<Name extends string>(
@@ -74,12 +78,16 @@ export function decodeTimeCursor<Name extends string>(
   return createdMs === undefined ? undefined : ({ createdMs, [name]: id } as TimePlace<Name>);
 }
 
-/** The rows of a page by time, of which `found` has one more than `limit` where others follow. */
-export function timePage<Name extends string, Row extends TimePlace<Name>>(
-  found: readonly Row[],
-  limit: number,
+/**
+ * A page of a list by time. `find` is asked for one row more than there is room for, which tells
+ * whether others follow. Throws 400 for the cursor of another list.
+ */
+export async function timePage<Name extends string, Row extends TimePlace<Name>>(
+  { limit, cursor }: { readonly limit: number; readonly cursor?: string | undefined },
   name: Name,
-): { readonly rows: readonly Row[]; readonly nextCursor: string | null } {
+  find: (part: TimePart<Name>) => Promise<readonly Row[]>,
+): Promise<{ readonly rows: readonly Row[]; readonly nextCursor: string | null }> {
+  const found = await find({ limit: limit + 1, after: decodeTimeCursor(cursor, name) });
   const rows = found.slice(0, limit);
   const last = found.length > limit ? rows.at(-1) : undefined;
   return {

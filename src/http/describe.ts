@@ -5,7 +5,7 @@
  * What follows from the stages (credentials, body limits, shutdown) is added by the document, so a
  * route names only what is its own.
  */
-import type { z } from 'zod';
+import { z } from 'zod';
 import type { FaultCode } from '../core/faults.ts';
 import type { HEADER_GROUPS } from './openapi/headers.ts';
 
@@ -98,9 +98,42 @@ export interface RouteDescription {
   };
 }
 
+/** A list, as answers show one. */
+export function listOf<T extends z.ZodType>(item: T, order: string) {
+  return z.object({
+    object: z.literal('list').describe('Kind of the object.'),
+    data: z.array(item).describe(order),
+  });
+}
+
 /** One JSON content, the usual case. */
 export function jsonContent(schema: z.ZodType, example: unknown): ContentDescription[] {
   return [{ type: 'application/json', schema, example }];
+}
+
+export function textContent(type: string, example?: string): ContentDescription {
+  return { type, schema: { type: 'string' }, example };
+}
+
+/** A stream of events: what the `data:` of each holds, and some as they are sent. */
+export function eventContent(events: z.ZodType, example: string): ContentDescription {
+  return { ...textContent('text/event-stream', example), events };
+}
+
+export function bytesContent(type: string, example?: string): ContentDescription {
+  return { type, schema: { type: 'string', contentMediaType: type }, example };
+}
+
+/** A form: a file is a `fileField`, other fields are as JSON Schema says them. */
+export function formContent(
+  required: readonly string[],
+  properties: Readonly<Record<string, unknown>>,
+): ContentDescription {
+  return { type: 'multipart/form-data', schema: { type: 'object', required, properties } };
+}
+
+export function fileField(description: string): JsonSchema {
+  return { type: 'string', contentMediaType: 'application/octet-stream', description };
 }
 
 /** The answer of status 200 in JSON; `headers` are its groups beside the standard ones. */

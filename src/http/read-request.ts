@@ -2,6 +2,7 @@
  * Reads query and JSON body through zod schemas, where what does not fit is the 400 with `details`,
  * and says in headers which page of a list an answer is.
  */
+import { pageLimit } from './cursor.ts';
 import { parseJsonBody, parseJsonObject } from '../json/json-scan.ts';
 import { z } from 'zod';
 import { Fault } from '../core/faults.ts';
@@ -69,13 +70,7 @@ const MAX_PAGE = 1_000_000;
 /** `limit` and `page` of a list, as query parameters. */
 export function pageQuery(options: { readonly max: number; readonly usual: number }) {
   return {
-    limit: z.coerce
-      .number()
-      .int()
-      .min(1)
-      .max(options.max)
-      .default(options.usual)
-      .describe(`Items a page, 1 to ${options.max}.`),
+    limit: pageLimit(options.max, options.usual),
     page: z.coerce.number().int().min(1).max(MAX_PAGE).default(1).describe('Page, from 1.'),
   };
 }

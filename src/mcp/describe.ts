@@ -1,6 +1,6 @@
 /** What `/mcp` says of itself. */
 import { z } from 'zod';
-import { type RouteDescription, jsonContent } from '../http/describe.ts';
+import { type RouteDescription, eventContent, jsonContent } from '../http/describe.ts';
 
 const Id = z.union([z.string(), z.int()]);
 
@@ -73,12 +73,10 @@ A call that takes long answers with a stream of events: progress, where the clie
             },
           },
         }),
-        {
-          type: 'text/event-stream',
-          schema: { type: 'string' },
-          example: `event: message\ndata: ${JSON.stringify(PROGRESS)}\n\n`,
-          events: z.union([McpRequest, McpAnswer]),
-        },
+        eventContent(
+          z.union([McpRequest, McpAnswer]),
+          `event: message\ndata: ${JSON.stringify(PROGRESS)}\n\n`,
+        ),
       ],
     },
     { status: 202, about: 'A notification was taken.', headers: ['no-store'] },

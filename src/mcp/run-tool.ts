@@ -5,6 +5,7 @@
  * `_meta["x402/payment-response"]`. They are the payments of the HTTP routes: the same header, the same
  * top-up machine.
  */
+import { parsedJson } from '../json/json-text.ts';
 import type { Clock } from '../core/clock.ts';
 import { type Log, reasonOf } from '../core/log.ts';
 import {
@@ -147,7 +148,7 @@ async function runRoute(
   // 202 is a payment that is still under way.
   if (answer.status < 400 && answer.status !== 202) return answer;
   const bytes = await readAnswer(answer, MAX_REFUSAL_BYTES);
-  throw new RouteRefusal(answer, parsed(bytes.toString()));
+  throw new RouteRefusal(answer, parsedJson(bytes.toString()));
 }
 
 function bytesOf(body: RouteRequest['body']): { type: string; bytes: Buffer } | undefined {
@@ -170,7 +171,7 @@ function headerText(text: string): string {
 function tagsOf(ofCall: unknown, ofRequest: string | undefined): string | undefined {
   if (ofCall === undefined) return ofRequest;
   // Node reads the bytes of a header as Latin-1.
-  const others = parsed(Buffer.from(ofRequest ?? '{}', 'latin1').toString());
+  const others = parsedJson(Buffer.from(ofRequest ?? '{}', 'latin1').toString());
   // Its route says what is wrong with it.
   if (!isJsonObject(others)) return ofRequest;
   const tags = JSON.stringify(isJsonObject(ofCall) ? { ...others, ...ofCall } : ofCall);
@@ -189,16 +190,7 @@ function note({ headers }: InternalAnswer, meta: Record<string, unknown>): void 
 }
 
 function decoded(header: string): unknown {
-  return parsed(Buffer.from(header, 'base64').toString());
-}
-
-function parsed(text: string): unknown {
-  try {
-    return JSON.parse(text);
-  } catch {
-    // Of a proxy or a cut; its status says enough.
-    return undefined;
-  }
+  return parsedJson(Buffer.from(header, 'base64').toString());
 }
 
 /** What the client is told of a tool that has failed. */

@@ -2,6 +2,7 @@
  * What a tool is: its schemas, what it says of itself, and how it runs routes of the server. A tool
  * sells nothing itself: what it does is what the HTTP route does, for the same price.
  */
+import { isJsonObject } from '../json/json-scan.ts';
 import { z } from 'zod';
 import type { Clock } from '../core/clock.ts';
 import { type InternalAnswer, readAnswer } from '../http/internal-call.ts';
@@ -175,9 +176,7 @@ function codeOf(value: unknown): string {
 }
 
 export function asJson(value: unknown): Json {
-  return typeof value === 'object' && value !== null && !Array.isArray(value)
-    ? (value as Json) // an object by the checks above
-    : {};
+  return isJsonObject(value) ? value : {};
 }
 
 /** The objects of a list. */

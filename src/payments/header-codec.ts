@@ -1,6 +1,7 @@
 /**
  * x402 header values: base64 (standard alphabet) of UTF-8 JSON, bounded on the way in.
  */
+import { parsedJsonObject } from '../json/json-text.ts';
 
 /** A payment header with the echoed extensions is under 4 KB; Node bounds all headers to 16 KB. */
 const MAX_HEADER_CHARS = 12_288;
@@ -17,12 +18,7 @@ export function decodeHeader(
 ): Readonly<Record<string, unknown>> | undefined {
   const text = header.trim();
   if (text.length > mostChars || !BASE64.test(text)) return undefined;
-  try {
-    return asObject(JSON.parse(Buffer.from(text, 'base64').toString('utf8')));
-  } catch {
-    // Not JSON: the caller decides which refusal that is.
-    return undefined;
-  }
+  return parsedJsonObject(Buffer.from(text, 'base64').toString('utf8'));
 }
 
 export function asObject(value: unknown): Readonly<Record<string, unknown>> | undefined {

@@ -62,9 +62,9 @@ export function mediaFeature(parts: MediaFeatureParts): Feature {
   const readLargeJson: ReadLargeJson = (bytes, caller) => largeBodies.json(bytes, caller);
   const serviceName = config.service.name;
   const headers = new AnswerHeaders({ serviceName, clock });
-  const common = { catalog, engines, sales, clock, log, rateOf, serviceName, readLargeJson };
+  const common = { catalog, engines, sales, headers, clock, log, rateOf, readLargeJson };
   const forms = { plainReplicas: new ReplicaSet(), wholeReplicas: new ReplicaSet() };
-  const drawing = { ...common, headers, documents, guard, fetchTimeoutMs, forms };
+  const drawing = { ...common, documents, guard, fetchTimeoutMs, forms };
   const hearing = {
     ...common,
     files,
@@ -81,7 +81,7 @@ export function mediaFeature(parts: MediaFeatureParts): Feature {
       imageBackgroundRemoveRoute({ ...drawing, fileLimitBytes: config.http.fileLimitBytes }),
       imagesGenerationsRoute(drawing),
       imagesEditsRoute({ ...drawing, maxFileBytes: config.http.fileLimitBytes }),
-      audioSpeechRoute({ ...common, headers }),
+      audioSpeechRoute(common),
       ...videoRoutes({
         ...common,
         ...reading,
@@ -144,6 +144,7 @@ function openVideo(shared: FeatureParts, media: () => Promise<Media>): Video {
     money: videoMoney(sales),
     folder: join(dataFolder, 'media'),
     ...bounds,
+    maxStoredBytes: shared.config.current.media.maxStoredMb * MB,
     webhooks: sends
       ? { masterSecret: webhookSecret, post: (url, message) => guard.post(url, message) }
       : undefined,

@@ -1,6 +1,6 @@
 /** What the session routes say of themselves. */
 import { z } from 'zod';
-import { type RouteDescription, jsonAnswer, jsonContent } from '../http/describe.ts';
+import { type RouteDescription, jsonAnswer, jsonContent, listOf } from '../http/describe.ts';
 import { PLANS } from '../identity/identity.ts';
 
 const Time = z.string().describe('ISO 8601, UTC.');
@@ -73,25 +73,21 @@ export const LinkRequest = z
   .meta({ id: 'SignInLinkRequest' });
 
 export type SessionListAnswer = z.infer<typeof SessionListAnswer>;
-export const SessionListAnswer = z.object({
-  object: z.literal('list').describe('Kind of the object.'),
-  data: z
-    .array(
-      z.object({
-        id: z.string().describe('Names the session; no secret.'),
-        kind: KIND.describe('What signed in.'),
-        keyId: z.string().nullable().describe('The API key that signed in.'),
-        wallet: z.string().nullable().describe('The wallet that signed in.'),
-        isCurrent: z.boolean().describe('The session that asks.'),
-        createdAt: Time,
-        lastUsedAt: Time.describe('Up to a minute old.'),
-        expiresAt: Time,
-        userAgent: z.string().describe('What the browser called itself at sign-in.'),
-        address: z.string().describe('Where it signed in from.'),
-      }),
-    )
-    .describe('Newest first.'),
-});
+export const SessionListAnswer = listOf(
+  z.object({
+    id: z.string().describe('Names the session; no secret.'),
+    kind: KIND.describe('What signed in.'),
+    keyId: z.string().nullable().describe('The API key that signed in.'),
+    wallet: z.string().nullable().describe('The wallet that signed in.'),
+    isCurrent: z.boolean().describe('The session that asks.'),
+    createdAt: Time,
+    lastUsedAt: Time.describe('Up to a minute old.'),
+    expiresAt: Time,
+    userAgent: z.string().describe('What the browser called itself at sign-in.'),
+    address: z.string().describe('Where it signed in from.'),
+  }),
+  'Newest first.',
+);
 
 const EndedAnswer = z.object({ success: z.literal(true).describe('It has ended.') });
 
@@ -116,27 +112,29 @@ export const CONSOLE: RouteDescription = {
   summary: 'Who is signed in',
   about: 'Always 200, so that a page can ask first. A cookie whose session has ended is cleared.',
   answers: [
-    {
-      status: 200,
-      about: 'The session of the cookie, and what a sign-in needs.',
-      headers: ['session', 'no-store'],
-      content: jsonContent(ConsoleAnswer, {
+    jsonAnswer(
+      'The session of the cookie, and what a sign-in needs.',
+      ConsoleAnswer,
+      {
         object: 'console',
         service: { name: 'svc', title: 'Farebox' },
         publicUrl: 'https://api.example.com',
         session: SESSION,
         wallet: null,
-      }),
-    },
+      },
+      'session',
+      'no-store',
+    ),
   ],
 };
 
-const SIGNED_IN = {
-  status: 200,
-  about: 'The session; its secret is in the cookie and nowhere else.',
-  headers: ['session', 'no-store'],
-  content: jsonContent(SessionAnswer, { session: SESSION }),
-} as const;
+const SIGNED_IN = jsonAnswer(
+  'The session; its secret is in the cookie and nowhere else.',
+  SessionAnswer,
+  { session: SESSION },
+  'session',
+  'no-store',
+);
 
 export const SIGN_IN: RouteDescription = {
   tag: 'Console',
@@ -164,14 +162,7 @@ export const SIGN_OUT: RouteDescription = {
   tag: 'Console',
   summary: 'Sign out',
   about: 'The session is over at once, wherever its cookie is shown.',
-  answers: [
-    {
-      status: 200,
-      about: 'The session has ended.',
-      headers: ['session'],
-      content: jsonContent(EndedAnswer, { success: true }),
-    },
-  ],
+  answers: [jsonAnswer('The session has ended.', EndedAnswer, { success: true }, 'session')],
   refusals: ['SESSION_NOT_FOUND'],
 };
 

@@ -20,7 +20,7 @@ import {
   requirePixels,
 } from '../documents/media-files.ts';
 import type { EngineInput, Media } from '../engines/media/media.ts';
-import { AnswerHeaders } from '../http/answer-headers.ts';
+import type { AnswerHeaders } from '../http/answer-headers.ts';
 import { requireCallbackUrl } from '../http/callback-url.ts';
 import { type ReadLargeJson, readJson } from '../http/read-request.ts';
 import type { RequestContext } from '../http/request-context.ts';
@@ -36,7 +36,8 @@ import {
 import { measureSource } from './quote-video.ts';
 import { type Measured, hasSound, quoteVideo } from './quote.ts';
 import { VideoQueueRequest, mediaUrlsOf } from './video-requests.ts';
-import { type QueuedJob, RESULT_BYTES, type Video } from './video.ts';
+import { RESULT_BYTES } from './result-room.ts';
+import type { QueuedJob, Video } from './video.ts';
 
 export interface QueueVideoParts {
   readonly catalog: Catalog;
@@ -50,7 +51,7 @@ export interface QueueVideoParts {
   readonly takesWebhooks: boolean;
   /** Where a caller reads more. */
   readonly docsUrl: () => string;
-  readonly serviceName: string;
+  readonly headers: AnswerHeaders;
   /** `https://host/api/v1`. */
   readonly publicBase: () => string;
   readonly readLargeJson: ReadLargeJson;
@@ -162,9 +163,9 @@ function setHeaders(
   hold: Hold | undefined,
 ): void {
   if (hold === undefined) throw new Error('A job was queued without its hold');
-  const make = new AnswerHeaders(parts);
-  context.setAll(make.answered({ model, deprecation }));
-  context.setAll(make.balanceHeaders(hold.before, context.caller));
+  const { headers } = parts;
+  context.setAll(headers.answered({ model, deprecation }));
+  context.setAll(headers.balanceHeaders(hold.before, context.caller));
   context.setAll(rateHeaders(counted.window, rate, parts.clock.nowMs()));
   if (context.caller.kind !== 'wallet') return;
   showBalance(context, expectedSettlement(hold).after.usdNano);

@@ -7,7 +7,7 @@ import { Fault } from '../core/faults.ts';
 import type { Ids } from '../core/ids.ts';
 import { toUsdNumber, usdToNano } from '../core/money.ts';
 import { requireCallbackUrl } from '../http/callback-url.ts';
-import { decodeTimeCursor, timePage } from '../http/cursor.ts';
+import { timePage } from '../http/cursor.ts';
 import { readBody, readQuery } from '../http/read-request.ts';
 import type { RequestContext } from '../http/request-context.ts';
 import { type Route, SMALL_JSON_BODY, get } from '../http/route.ts';
@@ -250,10 +250,11 @@ async function requireWebhook(
 }
 
 async function listDeliveries(parts: WebhookRouteParts, context: RequestContext): Promise<void> {
-  const { limit, cursor } = readQuery(context, DeliveriesQuery);
-  const { id } = await requireWebhook(parts, context);
-  const found = await parts.table.deliveries(id, limit + 1, decodeTimeCursor(cursor, 'id'));
-  const { rows, nextCursor } = timePage(found, limit, 'id');
+  const query = readQuery(context, DeliveriesQuery);
+  const webhook = await requireWebhook(parts, context);
+  const { rows, nextCursor } = await timePage(query, 'id', ({ limit, after }) =>
+    parts.table.deliveries(webhook.id, limit, after),
+  );
   const body: DeliveryList = { object: 'list', data: rows.map(deliveryBody), nextCursor };
   await context.json(200, body);
 }

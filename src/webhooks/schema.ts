@@ -1,8 +1,8 @@
 /** The shapes of webhooks on the wire, and what their routes say of themselves. */
 import { z } from 'zod';
 import { TOO_FINE, isExactUsd } from '../core/money.ts';
-import { type RouteDescription, jsonAnswer, jsonContent } from '../http/describe.ts';
-import { NextCursor, cursorQuery } from '../http/cursor.ts';
+import { type RouteDescription, jsonAnswer, jsonContent, listOf } from '../http/describe.ts';
+import { cursorQuery, pageOf } from '../http/cursor.ts';
 import { DELIVERY_STATES, EVENTS, TEST_EVENT } from './webhook.ts';
 
 const MAX_URL_CHARS = 2_048;
@@ -128,12 +128,9 @@ export const RotatedWebhook = CreatedWebhook.extend({
     .describe('Until then messages are signed with the secret before as well; ISO 8601, UTC.'),
 }).meta({ id: 'RotatedWebhook' });
 
-const WebhookList = z
-  .strictObject({
-    object: z.literal('list').describe('Kind of the object.'),
-    data: z.array(WebhookItem).describe('Newest first; all of the account.'),
-  })
-  .meta({ id: 'WebhookList' });
+const WebhookList = listOf(WebhookItem, 'Newest first; all of the account.').meta({
+  id: 'WebhookList',
+});
 
 const DeletedWebhook = z
   .strictObject({
@@ -179,13 +176,9 @@ export const DeliveryItem = z
 export const DeliveriesQuery = z.object(cursorQuery());
 
 export type DeliveryList = z.infer<typeof DeliveryList>;
-const DeliveryList = z
-  .strictObject({
-    object: z.literal('list').describe('Kind of the object.'),
-    data: z.array(DeliveryItem).describe('Newest first; of the last 40 days.'),
-    nextCursor: NextCursor,
-  })
-  .meta({ id: 'WebhookDeliveryList' });
+const DeliveryList = pageOf(DeliveryItem, 'Newest first; of the last 40 days.').meta({
+  id: 'WebhookDeliveryList',
+});
 
 const ID = 'wh_019aa3f1c0de4b7e8c1d2e3f4a5b6c7d';
 const WEBHOOK: WebhookItem = {

@@ -6,7 +6,7 @@ import type { OperatorMove } from '../../billing/ledger/ledger.ts';
 import { isoTime } from '../../core/clock.ts';
 import { Fault } from '../../core/faults.ts';
 import { type Nano, ZERO, decimalUsd, usdToNano } from '../../core/money.ts';
-import { decodeTimeCursor, timePage } from '../../http/cursor.ts';
+import { timePage } from '../../http/cursor.ts';
 import { readBody, readQuery } from '../../http/read-request.ts';
 import type { RequestContext } from '../../http/request-context.ts';
 import { type Route, SMALL_JSON_BODY, get } from '../../http/route.ts';
@@ -97,11 +97,11 @@ export async function accountOf(
 }
 
 async function answerAccounts(parts: AccountParts, context: RequestContext): Promise<void> {
-  const { search, plan, limit, cursor } = readQuery(context, AccountsQuery);
+  const { search, plan, ...part } = readQuery(context, AccountsQuery);
   const { identity } = parts.stores;
-  const wanted = { limit: limit + 1, after: decodeTimeCursor(cursor, 'id') };
-  const found = await identity.searchAccounts({ search, plan }, wanted);
-  const { rows, nextCursor } = timePage(found, limit, 'id');
+  const { rows, nextCursor } = await timePage(part, 'id', (wanted) =>
+    identity.searchAccounts({ search, plan }, wanted),
+  );
   const data = await Promise.all(rows.map((account) => itemOf(parts, account)));
   const body: AccountList = { object: 'list', data, nextCursor };
   await context.json(200, body);

@@ -1,6 +1,6 @@
 /** What the operator's routes about keys say of themselves. */
 import { z } from 'zod';
-import { type RouteDescription, jsonAnswer, jsonContent } from '../../http/describe.ts';
+import { type RouteDescription, jsonAnswer, jsonContent, listOf } from '../../http/describe.ts';
 import {
   ApiKeyItem,
   CreateKeyRequest,
@@ -36,10 +36,7 @@ export const LIST_ACCOUNT_KEYS: RouteDescription = {
   answers: [
     jsonAnswer(
       'Keys, newest first.',
-      z.object({
-        object: z.literal('list').describe('Kind of the object.'),
-        data: z.array(OperatorKey).describe('The keys, newest first.'),
-      }),
+      listOf(OperatorKey, 'The keys, newest first.'),
       { object: 'list', data: [{ ...KEY, limits: ACCOUNT.limits, revokedAt: null }] },
       'page',
     ),

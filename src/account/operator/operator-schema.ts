@@ -1,6 +1,6 @@
 /** What the routes of the operator about accounts say of themselves. Amounts are decimal text. */
 import { z } from 'zod';
-import { NextCursor, cursorQuery } from '../../http/cursor.ts';
+import { cursorQuery, pageOf } from '../../http/cursor.ts';
 import { type RouteDescription, jsonAnswer, jsonContent } from '../../http/describe.ts';
 import { PLANS } from '../../identity/identity.ts';
 import { Amount, DecimalText, Time } from '../api-key-schema.ts';
@@ -109,11 +109,7 @@ export const AccountsQuery = z.object({
 });
 
 export type AccountList = z.infer<typeof AccountList>;
-const AccountList = z.object({
-  object: z.literal('list').describe('Kind of the object.'),
-  data: z.array(AccountItem).describe('Newest first.'),
-  nextCursor: NextCursor,
-});
+const AccountList = pageOf(AccountItem);
 
 export const ACCOUNT_PATH = [
   { name: 'id', in: 'path', about: 'Id of the account.', example: ACCOUNT.id },

@@ -1,6 +1,11 @@
 /** What the operator's routes about usage say of themselves. Amounts are decimal text. */
 import { z } from 'zod';
-import { type RouteDescription, jsonAnswer, jsonContent } from '../../http/describe.ts';
+import {
+  type RouteDescription,
+  jsonAnswer,
+  jsonContent,
+  textContent,
+} from '../../http/describe.ts';
 import {
   ACTIVITY_CSV_HEAD,
   ActivityAnswer,
@@ -47,7 +52,7 @@ export const ACCOUNT_REQUESTS: RouteDescription = {
           data: [RECEIPT_SAMPLE],
           nextCursor: null,
         }),
-        { type: 'text/csv', schema: { type: 'string' }, example: `${ACTIVITY_CSV_HEAD}\r\n` },
+        textContent('text/csv', `${ACTIVITY_CSV_HEAD}\r\n`),
       ],
     },
   ],

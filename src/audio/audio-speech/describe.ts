@@ -1,6 +1,11 @@
 /** What `/audio/speech` answers, and what it says of itself. */
 import { z } from 'zod';
-import { type RouteDescription, jsonContent } from '../../http/describe.ts';
+import {
+  type RouteDescription,
+  bytesContent,
+  eventContent,
+  jsonContent,
+} from '../../http/describe.ts';
 import { Cost } from '../../http/openapi/cost.ts';
 import { ErrorEvent } from '../../http/openapi/error-event.ts';
 import { MODEL_REFUSALS } from '../../http/openapi/refusals.ts';
@@ -62,16 +67,11 @@ export const AUDIO_SPEECH: RouteDescription = {
       about: 'The sound, as `response_format` asks, MP3 unless named.',
       headers: ['model', 'stream'],
       content: [
-        ...Object.values(SPEECH_TYPES).map((type) => ({
-          type,
-          schema: { type: 'string', contentMediaType: type },
-        })),
-        {
-          type: 'text/event-stream',
-          schema: { type: 'string' },
-          example: [DELTA, DONE].map((event) => `data: ${JSON.stringify(event)}\n\n`).join(''),
-          events: SpeechEvent,
-        },
+        ...Object.values(SPEECH_TYPES).map((type) => bytesContent(type)),
+        eventContent(
+          SpeechEvent,
+          [DELTA, DONE].map((event) => `data: ${JSON.stringify(event)}\n\n`).join(''),
+        ),
       ],
     },
   ],

@@ -1,6 +1,13 @@
 /** What `/audio/transcriptions` says of itself. */
 import { z } from 'zod';
-import { type RouteDescription, jsonContent } from '../../http/describe.ts';
+import {
+  type RouteDescription,
+  eventContent,
+  fileField,
+  formContent,
+  jsonContent,
+  textContent,
+} from '../../http/describe.ts';
 import { Cost } from '../../http/openapi/cost.ts';
 import { ErrorEvent } from '../../http/openapi/error-event.ts';
 import { MODEL_REFUSALS } from '../../http/openapi/refusals.ts';
@@ -79,27 +86,16 @@ export const AUDIO_TRANSCRIPTION: RouteDescription = {
   about:
     "What is said in an uploaded sound or video, in OpenAI's form. The same formats, lengths and prices as `/video/transcriptions`, which takes a URL instead.",
   request: [
-    {
-      type: 'multipart/form-data',
-      schema: {
-        type: 'object',
-        required: ['file'],
-        properties: {
-          file: {
-            type: 'string',
-            contentMediaType: 'application/octet-stream',
-            description: 'The file of the sound or video.',
-          },
-          ...FIELDS,
-          stream: {
-            type: 'boolean',
-            description:
-              'Sends the text as events while it is written, with `json` and `text`: `transcript.text.delta`, and at the end `transcript.text.done`.',
-          },
-          'timestamp_granularities[]': TIMES,
-        },
+    formContent(['file'], {
+      file: fileField('The file of the sound or video.'),
+      ...FIELDS,
+      stream: {
+        type: 'boolean',
+        description:
+          'Sends the text as events while it is written, with `json` and `text`: `transcript.text.delta`, and at the end `transcript.text.done`.',
       },
-    },
+      'timestamp_granularities[]': TIMES,
+    }),
   ],
   answers: [
     {
@@ -111,14 +107,12 @@ export const AUDIO_TRANSCRIPTION: RouteDescription = {
           text: 'Good morning.',
           usage: { type: 'duration', seconds: 2 },
         }),
-        { type: 'text/plain', schema: { type: 'string' }, example: 'Good morning.' },
-        { type: 'text/vtt', schema: { type: 'string' }, example: `WEBVTT\n\n${SUBTITLE}` },
-        {
-          type: 'text/event-stream',
-          schema: { type: 'string' },
-          example: [DELTA, DONE].map((event) => `data: ${JSON.stringify(event)}\n\n`).join(''),
-          events: TranscriptEvent,
-        },
+        textContent('text/plain', 'Good morning.'),
+        textContent('text/vtt', `WEBVTT\n\n${SUBTITLE}`),
+        eventContent(
+          TranscriptEvent,
+          [DELTA, DONE].map((event) => `data: ${JSON.stringify(event)}\n\n`).join(''),
+        ),
       ],
     },
   ],

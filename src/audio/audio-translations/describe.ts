@@ -1,6 +1,6 @@
 /** What `/audio/translations` says of itself. */
 import { z } from 'zod';
-import type { RouteDescription } from '../../http/describe.ts';
+import { type RouteDescription, fileField, formContent } from '../../http/describe.ts';
 import { AUDIO_TRANSCRIPTION } from '../audio-transcriptions/describe.ts';
 import { TranslationFields } from './schema.ts';
 
@@ -12,20 +12,9 @@ export const AUDIO_TRANSLATION: RouteDescription = {
   about:
     "What is said in an uploaded sound or video, in English, whatever the language of the speech; in OpenAI's form. The same formats, lengths and prices as `/audio/transcriptions`. The embedded speech model (Whisper) translates; of others it depends on the engine.",
   request: [
-    {
-      type: 'multipart/form-data',
-      schema: {
-        type: 'object',
-        required: ['file'],
-        properties: {
-          file: {
-            type: 'string',
-            contentMediaType: 'application/octet-stream',
-            description: 'The sound or the video.',
-          },
-          ...FIELDS,
-        },
-      },
-    },
+    formContent(['file'], {
+      file: fileField('The sound or the video.'),
+      ...FIELDS,
+    }),
   ],
 };

@@ -1,6 +1,6 @@
 /** What `/video/transcriptions` says of itself. */
 import { z } from 'zod';
-import { type RouteDescription, jsonContent } from '../../http/describe.ts';
+import { type RouteDescription, jsonContent, textContent } from '../../http/describe.ts';
 import { MODEL_REFUSALS } from '../../http/openapi/refusals.ts';
 import { TranscriptionRequest } from './schema.ts';
 
@@ -24,11 +24,7 @@ export const TRANSCRIPTION: RouteDescription = {
             .meta({ id: 'Transcript' }),
           { transcript: 'Good morning.', lang: 'en' },
         ),
-        {
-          type: 'text/plain',
-          schema: { type: 'string' },
-          example: 'Good morning.',
-        },
+        textContent('text/plain', 'Good morning.'),
       ],
     },
   ],

@@ -8,6 +8,7 @@
  * out when none comes. Text is handled as the content of JSON strings: what an engine escaped is
  * passed on as it is.
  */
+import { parsedJsonObject } from '../../json/json-text.ts';
 import type { Fault } from '../../core/faults.ts';
 import { isJsonObject, type JsonObject } from '../../json/json-scan.ts';
 import type { SearchResult } from '../web/web.ts';
@@ -355,11 +356,5 @@ export function textOfJson(json: string): string {
 /** Whether a call's arguments are a whole JSON object. */
 function isComplete({ json }: CallBlock): boolean {
   const text = textOfJson(json).trimEnd();
-  if (!text.endsWith('}')) return false;
-  try {
-    return isJsonObject(JSON.parse(text));
-  } catch {
-    // More of them may come.
-    return false;
-  }
+  return text.endsWith('}') && parsedJsonObject(text) !== undefined;
 }

@@ -5,6 +5,7 @@ import {
   type ParameterDescription,
   type RouteDescription,
   jsonAnswer,
+  listOf,
 } from '../../http/describe.ts';
 
 const CHARACTER = {
@@ -50,10 +51,7 @@ export const CHARACTERS_DESCRIPTION: RouteDescription = {
   answers: [
     jsonAnswer(
       'Characters, without their prompts.',
-      z.strictObject({
-        object: z.literal('list').describe('Kind of the object.'),
-        data: z.array(Character).describe('The characters of this page.'),
-      }),
+      listOf(Character, 'The characters of this page.'),
       { object: 'list', data: [CHARACTER] },
       'page',
     ),

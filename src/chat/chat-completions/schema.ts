@@ -4,9 +4,9 @@
  */
 import { z } from 'zod';
 import type { FaultCode } from '../../core/faults.ts';
-import { type RouteDescription, jsonContent } from '../../http/describe.ts';
+import { type RouteDescription, eventContent, jsonContent } from '../../http/describe.ts';
 import { Cost } from '../../http/openapi/cost.ts';
-import { MODEL_REFUSALS } from '../../http/openapi/refusals.ts';
+import { MODEL_REFUSALS, PICTURE_REFUSALS } from '../../http/openapi/refusals.ts';
 import { ChatBody } from '../wire/chat-schema.ts';
 import { SVC_PARAMETER_DEFAULTS } from '../wire/svc-parameters.ts';
 
@@ -265,11 +265,7 @@ data: [DONE]
 export const CHAT_REFUSALS: readonly FaultCode[] = [
   ...MODEL_REFUSALS,
   'CONTEXT_LENGTH_EXCEEDED',
-  'UNSAFE_URL',
-  'FETCH_FAILED',
-  'CORRUPTED_IMAGE',
-  'IMAGE_TOO_SMALL',
-  'IMAGE_TOO_LARGE',
+  ...PICTURE_REFUSALS,
   'INVALID_AUDIO_FORMAT',
   'INVALID_VIDEO_FORMAT',
   'CHARACTER_NOT_FOUND',
@@ -292,15 +288,7 @@ The worst case of the request is set aside before it runs and the true cost is t
       status: 200,
       about: 'The answer, whole or as a stream.',
       headers: ['model', 'stream'],
-      content: [
-        ...jsonContent(ChatCompletion, ANSWER),
-        {
-          type: 'text/event-stream',
-          schema: { type: 'string' },
-          example: STREAM,
-          events: ChatCompletionEvent,
-        },
-      ],
+      content: [...jsonContent(ChatCompletion, ANSWER), eventContent(ChatCompletionEvent, STREAM)],
     },
   ],
   refusals: CHAT_REFUSALS,

@@ -2,6 +2,7 @@
  * What an engine answers to `/completions`, whole or as events: looked at before it is passed on,
  * counted, and written under our own id and the name that the caller knows.
  */
+import { parsedJsonObject } from '../../json/json-text.ts';
 import { bytesAtMost } from '../../core/token-count.ts';
 import { type ReportedUsage, readUsage, type TokenUsage } from '../../engines/usage.ts';
 import { isJsonObject, type JsonObject } from '../../json/json-scan.ts';
@@ -166,7 +167,7 @@ export class CompletionStream {
       this.isDone = true;
       return '';
     }
-    const chunk = parseObject(text);
+    const chunk = parsedJsonObject(text);
     const error = chunk === undefined ? 'an event that is no JSON' : chunk['error'];
     if (error !== undefined && error !== null) {
       this.failure = typeof error === 'string' ? error : JSON.stringify(error);
@@ -208,14 +209,4 @@ const EMPTY = Buffer.alloc(0);
 
 function eventOf(json: string): string {
   return `data: ${json}\n\n`;
-}
-
-function parseObject(text: string): JsonObject | undefined {
-  try {
-    const value: unknown = JSON.parse(text);
-    return isJsonObject(value) ? value : undefined;
-  } catch {
-    // Told as an answer that is of no use.
-    return undefined;
-  }
 }

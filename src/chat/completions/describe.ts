@@ -1,6 +1,6 @@
 /** What `/completions` answers, and what it says of itself. Engines may add members to a choice. */
 import { z } from 'zod';
-import { type RouteDescription, jsonContent } from '../../http/describe.ts';
+import { type RouteDescription, eventContent, jsonContent } from '../../http/describe.ts';
 import { Cost } from '../../http/openapi/cost.ts';
 import { MODEL_REFUSALS } from '../../http/openapi/refusals.ts';
 import { CompletionBody } from './completion-request.ts';
@@ -89,12 +89,7 @@ With \`stream: true\` the last event before \`[DONE]\` carries \`usage\` and \`c
       headers: ['model', 'stream'],
       content: [
         ...jsonContent(Completion, { ...HEAD, choices: [CHOICE], usage: USAGE, cost: COST }),
-        {
-          type: 'text/event-stream',
-          schema: { type: 'string' },
-          example: `${STREAM}data: [DONE]\n\n`,
-          events: CompletionEvent,
-        },
+        eventContent(CompletionEvent, `${STREAM}data: [DONE]\n\n`),
       ],
     },
   ],

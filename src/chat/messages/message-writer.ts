@@ -3,6 +3,7 @@
  * the blocks one after the other, `message_delta` with the true usage, `message_stop`. What the
  * message of a stream folds to is what the whole answer says.
  */
+import { parsedJsonObject } from '../../json/json-text.ts';
 import type { Fault } from '../../core/faults.ts';
 import type { JsonObject } from '../../json/json-scan.ts';
 import type { TokenUsage } from '../../engines/usage.ts';
@@ -110,7 +111,11 @@ export class MessageWriter implements AnswerWriter {
       case 'reasoning':
         return this.#closeThinking(textOfJson(block.json));
       case 'call':
-        return this.#stop({ ...this.#toolUse(block), input: inputOf(textOfJson(block.json)) });
+        // Where the model broke off, or wrote what is no JSON object, its tool is called with nothing.
+        return this.#stop({
+          ...this.#toolUse(block),
+          input: parsedJsonObject(textOfJson(block.json)) ?? {},
+        });
       case 'search':
         return this.#searched(block);
     }
@@ -263,17 +268,6 @@ const SEARCH_FAILED = { type: 'web_search_tool_result_error', error_code: 'unava
 
 function searchResult({ title, url, date }: SearchResult): JsonObject {
   return { type: 'web_search_result', title, url, encrypted_content: '', page_age: date ?? null };
-}
-
-/** The arguments of a call; what is no JSON object is none. */
-function inputOf(text: string): unknown {
-  try {
-    const input: unknown = JSON.parse(text);
-    return typeof input === 'object' && input !== null && !Array.isArray(input) ? input : {};
-  } catch {
-    // The model broke off or wrote what is no JSON: its tool is called with nothing.
-    return {};
-  }
 }
 
 function event(type: string, members: object): string {

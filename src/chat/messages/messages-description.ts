@@ -1,7 +1,12 @@
 /** What the Messages routes answer, and what they say of themselves. */
 import { z } from 'zod';
 import type { FaultCode } from '../../core/faults.ts';
-import { type RouteDescription, jsonAnswer, jsonContent } from '../../http/describe.ts';
+import {
+  type RouteDescription,
+  eventContent,
+  jsonAnswer,
+  jsonContent,
+} from '../../http/describe.ts';
 import { MODEL_REFUSALS } from '../../http/openapi/refusals.ts';
 import { Cost } from '../../http/openapi/cost.ts';
 import { CHAT_REFUSALS, Echo, ECHO_EXAMPLE } from '../chat-completions/schema.ts';
@@ -296,15 +301,7 @@ With \`stream: true\` \`message_delta\` carries the usage and the \`cost\`. An e
       status: 200,
       about: 'The message, whole or as a stream.',
       headers: ['model', 'stream', 'message'],
-      content: [
-        ...jsonContent(Message, MESSAGE),
-        {
-          type: 'text/event-stream',
-          schema: { type: 'string' },
-          example: STREAM,
-          events: MessageEvent,
-        },
-      ],
+      content: [...jsonContent(Message, MESSAGE), eventContent(MessageEvent, STREAM)],
     },
   ],
   refusals: CHAT_REFUSALS,

@@ -1,6 +1,11 @@
 /** What the routes of `/responses` say of themselves. */
 import { z } from 'zod';
-import { type RouteDescription, jsonAnswer, jsonContent } from '../../http/describe.ts';
+import {
+  type RouteDescription,
+  eventContent,
+  jsonAnswer,
+  jsonContent,
+} from '../../http/describe.ts';
 import { CHAT_REFUSALS } from '../chat-completions/schema.ts';
 import { RESPONSES_ERRORS } from './refusals.ts';
 import { ResponsesBody } from './request-schema.ts';
@@ -84,15 +89,7 @@ With \`stream: true\` the answer is a stream of events, of which the last (\`res
       status: 200,
       about: 'The answer, whole or as a stream.',
       headers: ['model', 'stream'],
-      content: [
-        ...jsonContent(ResponseObject, ANSWER),
-        {
-          type: 'text/event-stream',
-          schema: { type: 'string' },
-          example: STREAM,
-          events: ResponseEvent,
-        },
-      ],
+      content: [...jsonContent(ResponseObject, ANSWER), eventContent(ResponseEvent, STREAM)],
     },
   ],
   refusals: [...CHAT_REFUSALS, 'UNSUPPORTED_PARAMETER', 'PREVIOUS_RESPONSE_NOT_FOUND'],

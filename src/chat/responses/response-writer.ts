@@ -5,6 +5,7 @@
  * What does not change of a response is written once too, since a stream says it three times and the
  * tools of an agent are tens of kilobytes. The text of a block is content of a JSON string already.
  */
+import { parsedJsonObject } from '../../json/json-text.ts';
 import type { Settlement } from '../../billing/ledger/ledger.ts';
 import type { Fault } from '../../core/faults.ts';
 import type { Queryable } from '../../db/db.ts';
@@ -371,13 +372,8 @@ function summaryJson(json: string): string {
 /** What the model wrote for a tool of plain text; models forget the wrapping now and then. */
 function customInput(json: string): string {
   const text = textOfJson(json);
-  try {
-    const given: unknown = JSON.parse(text);
-    return isJsonObject(given) && typeof given['input'] === 'string' ? given['input'] : text;
-  } catch {
-    // No JSON: then it is the input itself.
-    return text;
-  }
+  const input = parsedJsonObject(text)?.['input'];
+  return typeof input === 'string' ? input : text;
 }
 
 function searchMembers({ json, results }: SearchBlock, status: string): string {

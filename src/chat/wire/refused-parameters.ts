@@ -3,6 +3,7 @@
  * OpenAI's `param` and `code`, the lists of pydantic (vLLM, Mistral), and sentences. A refusal of a
  * value, or of a request that is too long, names no parameter here.
  */
+import { parsedJson } from '../../json/json-text.ts';
 import { isJsonObject, type JsonObject } from '../../json/json-scan.ts';
 import type { RefusedParameter } from './engine-dialect.ts';
 
@@ -31,21 +32,12 @@ const PYTHON_ITEM = /'type': '(?:extra_forbidden|value_error\.extra)', 'loc': \(
 /** What the body of a refusal names; empty when it names nothing. */
 export function refusedParameters(body: Buffer): readonly RefusedParameter[] {
   const text = body.toString('utf8');
-  const inMembers = ofJson(parsed(text));
+  const inMembers = ofJson(parsedJson(text));
   const named = inMembers.length > 0 ? inMembers : ofText(text);
   const seen = new Map(
     named.map((one) => [`${one.inMessages} ${one.name} ${one.inner ?? ''}`, one]),
   );
   return [...seen.values()].slice(0, MAX_NAMED);
-}
-
-function parsed(text: string): unknown {
-  try {
-    return JSON.parse(text);
-  } catch {
-    // Plain text may name it as well.
-    return undefined;
-  }
 }
 
 /** Looks into the members where engines put what is wrong; a few levels are enough for all. */
@@ -55,7 +47,7 @@ function ofJson(value: unknown, depth = 0): RefusedParameter[] {
     return value.slice(0, MAX_NAMED).flatMap((item) => ofJson(item, depth + 1));
   }
   if (typeof value === 'string')
-    return value.startsWith('{') ? ofJson(parsed(value), depth + 1) : [];
+    return value.startsWith('{') ? ofJson(parsedJson(value), depth + 1) : [];
   if (!isJsonObject(value)) return [];
   const own = ofItem(value) ?? ofParam(value);
   if (own !== undefined) return [own];

@@ -4,6 +4,7 @@
  * over (`pattern`, `uniqueItems` and others). Properties come in the order of the schema. Everything
  * is bounded.
  */
+import { isJsonObject } from '../../json/json-scan.ts';
 import type { Fault } from '../../core/faults.ts';
 import { numberGrammar } from './number-grammar.ts';
 import { refusal } from './refusal.ts';
@@ -38,6 +39,10 @@ export const SHORT_LIMITS: GrammarLimits = {
 };
 
 const MAX_RULES = 2_000;
+/** Schemas that are looked at, each time anew where several lead to one: rules that are alike are one rule. */
+const MAX_VISITS = 20_000;
+/** The library reads a grammar whole, and follows all of its alternatives with each token. */
+const MAX_GRAMMAR_CHARACTERS = 500_000;
 const MAX_DEPTH = 64;
 /** Longer repetitions are costly to expand; past it a length is left open. */
 export const MAX_REPETITION = 512;
@@ -73,6 +78,7 @@ class GrammarWriter {
   readonly #limits: GrammarLimits;
   #document: unknown;
   #documents = 0;
+  #visits = 0;
 
   constructor(limits: GrammarLimits) {
     this.#limits = limits;
@@ -84,7 +90,9 @@ class GrammarWriter {
     const char = String.raw`[^"\\\x7F\x00-\x1F] | "\\" ( ["\\/bfnrt] | ${escaped} )`;
     const fixed = { root, lead: '[ \\t\\n]{0,4}', ws: this.#limits.whitespace, char };
     const rules = [...this.#rules, ...Object.entries(fixed)];
-    return rules.map(([name, text]) => `${name} ::= ${text}`).join('\n');
+    const grammar = rules.map(([name, text]) => `${name} ::= ${text}`).join('\n');
+    if (grammar.length > MAX_GRAMMAR_CHARACTERS) throw notEnforceable('too large');
+    return grammar;
   }
 
   /** The expression for a schema that is the root of its own `$ref`. */
@@ -97,7 +105,9 @@ class GrammarWriter {
   /** The expression for a schema; large ones become a rule of their own. */
   visit(schema: unknown, depth: number): string {
     if (depth > MAX_DEPTH) throw notEnforceable('nested too deeply');
-    if (!isSchema(schema)) {
+    this.#visits += 1;
+    if (this.#visits > MAX_VISITS) throw notEnforceable('too large');
+    if (!isJsonObject(schema)) {
       if (schema === false) throw notEnforceable('`false` allows no value');
       return this.#anything(0);
     }
@@ -127,8 +137,8 @@ class GrammarWriter {
   #typed(schema: Schema, depth: number): string {
     const type = schema['type'] ?? impliedType(schema);
     if (Array.isArray(type)) {
-      const types: readonly unknown[] = type;
-      return this.#either(types.map((one) => this.#typed({ ...schema, type: one }, depth)));
+      const types = new Set<unknown>(type);
+      return this.#either([...types].map((one) => this.#typed({ ...schema, type: one }, depth)));
     }
     switch (typeof type === 'string' ? type : 'any') {
       case 'object':
@@ -151,7 +161,9 @@ class GrammarWriter {
   }
 
   #object(schema: Schema, depth: number): string {
-    const properties = isSchema(schema['properties']) ? Object.entries(schema['properties']) : [];
+    const properties = isJsonObject(schema['properties'])
+      ? Object.entries(schema['properties'])
+      : [];
     const required = new Set(Array.isArray(schema['required']) ? schema['required'] : []);
     const extra = schema['additionalProperties'];
     const members = properties.map(([key, value]) => ({
@@ -160,7 +172,7 @@ class GrammarWriter {
     }));
     if (members.length === 0) {
       if (extra === false || 'properties' in schema) return literal('{}');
-      const value = isSchema(extra) ? this.visit(extra, depth + 1) : this.#anything(depth + 1);
+      const value = isJsonObject(extra) ? this.visit(extra, depth + 1) : this.#anything(depth + 1);
       return this.#freeObject(value);
     }
     return this.#rule(`"{" ws ${this.#members(members)} ws "}"`);
@@ -244,7 +256,7 @@ class GrammarWriter {
   }
 
   #resolve(schema: unknown): unknown {
-    const reference = isSchema(schema) ? schema['$ref'] : undefined;
+    const reference = isJsonObject(schema) ? schema['$ref'] : undefined;
     return typeof reference === 'string' ? this.#lookUp(reference) : schema;
   }
 
@@ -313,11 +325,8 @@ function notEnforceable(why: string): Fault {
   return refusal('invalid_request', `The JSON schema cannot be enforced: ${why}`, 'schema');
 }
 
-function isSchema(value: unknown): value is Schema {
-  return typeof value === 'object' && value !== null && !Array.isArray(value);
-}
-
-function impliedType(schema: Schema): string | undefined {
+/** The type that the keywords of a schema speak of, where it names none. */
+export function impliedType(schema: Schema): string | undefined {
   if ('properties' in schema || 'additionalProperties' in schema) return 'object';
   if ('items' in schema || 'prefixItems' in schema) return 'array';
   return undefined;
@@ -325,9 +334,9 @@ function impliedType(schema: Schema): string | undefined {
 
 /** Joins two schemas as `allOf` means it, for the keywords that a grammar knows. */
 export function mergeSchemas(left: Schema, right: unknown): Schema {
-  if (!isSchema(right)) return left;
+  if (!isJsonObject(right)) return left;
   const merged: Record<string, unknown> = { ...left, ...right };
-  if (isSchema(left['properties']) && isSchema(right['properties'])) {
+  if (isJsonObject(left['properties']) && isJsonObject(right['properties'])) {
     merged['properties'] = { ...left['properties'], ...right['properties'] };
   }
   if (Array.isArray(left['required']) && Array.isArray(right['required'])) {

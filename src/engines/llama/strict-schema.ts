@@ -5,9 +5,15 @@
  * Invariant: what the grammar of a schema that passes here lets through is valid for the schema. It
  * may let through less: fewer dates, no members beyond those that are named.
  */
+import { isJsonObject } from '../../json/json-scan.ts';
 import { isDeepStrictEqual } from 'node:util';
 import type { Fault } from '../../core/faults.ts';
-import { ENFORCED_FORMATS, MAX_REPETITION, mergeSchemas } from './json-schema-grammar.ts';
+import {
+  ENFORCED_FORMATS,
+  MAX_REPETITION,
+  impliedType,
+  mergeSchemas,
+} from './json-schema-grammar.ts';
 import { numberGrammar } from './number-grammar.ts';
 import { refusal } from './refusal.ts';
 
@@ -36,6 +42,8 @@ const KEYWORDS_OF: Readonly<Record<string, readonly string[]>> = {
   object: ['properties', 'required', 'additionalProperties'],
 };
 const MAX_SCHEMAS = 10_000;
+/** Choices and joined parts are compared with each other. */
+const MAX_COMPARISONS = 50_000;
 
 /** Throws the refusal that names the first keyword which is not enforced, and where it stands. */
 export function refuseUnenforceable(schema: unknown): void {
@@ -45,13 +53,14 @@ export function refuseUnenforceable(schema: unknown): void {
 class StrictCheck {
   readonly #document: unknown;
   readonly #seen = new Set<unknown>();
+  #comparisons = 0;
 
   constructor(document: unknown) {
     this.#document = document;
   }
 
   visit(schema: unknown, path: string): void {
-    if (!isSchema(schema) || this.#seen.has(schema)) return;
+    if (!isJsonObject(schema) || this.#seen.has(schema)) return;
     this.#seen.add(schema);
     if (this.#seen.size > MAX_SCHEMAS) throw unenforced(path, 'the schema is too large');
     for (const keyword of Object.keys(schema)) {
@@ -92,7 +101,8 @@ class StrictCheck {
     if (keyword === 'anyOf') return;
     const resolved = parts.map((part) => this.#resolve(part));
     for (const [index, part] of resolved.entries()) {
-      if (resolved.slice(index + 1).every((other) => areDisjoint(part, other))) continue;
+      if (resolved.slice(index + 1).every((other) => areDisjoint(part, other, this.#isEqual)))
+        continue;
       throw unenforced(path, 'the choices of "oneOf" may overlap; use "anyOf"');
     }
   }
@@ -110,14 +120,14 @@ class StrictCheck {
 
   /** Joined schemas must not say different things of one thing. */
   #requireApart(left: unknown, right: unknown, path: string): void {
-    if (!isSchema(left) || !isSchema(right)) return;
+    if (!isJsonObject(left) || !isJsonObject(right)) return;
     for (const keyword of Object.keys(right)) {
       if (!(keyword in left) || ANNOTATIONS.has(keyword) || keyword === 'required') continue;
       const [one, other] = [left[keyword], right[keyword]];
-      if (keyword === 'properties' && isSchema(one) && isSchema(other)) {
+      if (keyword === 'properties' && isJsonObject(one) && isJsonObject(other)) {
         const shared = Object.keys(other).filter((name) => name in one);
-        if (shared.every((name) => isDeepStrictEqual(one[name], other[name]))) continue;
-      } else if (isDeepStrictEqual(one, other)) continue;
+        if (shared.every((name) => this.#isEqual(one[name], other[name]))) continue;
+      } else if (this.#isEqual(one, other)) continue;
       throw unenforced(path, `"${keyword}" stands in both of two joined schemas`);
     }
     for (const [closed, open] of [
@@ -126,12 +136,18 @@ class StrictCheck {
     ] as const) {
       const allowed = closed['additionalProperties'];
       if (allowed === undefined || allowed === true) continue;
-      const known = isSchema(closed['properties']) ? closed['properties'] : {};
-      const named = isSchema(open['properties']) ? Object.keys(open['properties']) : [];
+      const known = isJsonObject(closed['properties']) ? closed['properties'] : {};
+      const named = isJsonObject(open['properties']) ? Object.keys(open['properties']) : [];
       if (named.every((name) => name in known)) continue;
       throw unenforced(path, '"additionalProperties" closes a schema that is joined with members');
     }
   }
+
+  readonly #isEqual: IsEqual = (one, other) => {
+    this.#comparisons += 1;
+    if (this.#comparisons > MAX_COMPARISONS) throw unenforced('', 'the schema is too large');
+    return isDeepStrictEqual(one, other);
+  };
 
   #visitTyped(schema: Schema, path: string): void {
     const type = schema['type'];
@@ -169,7 +185,7 @@ class StrictCheck {
 
   #visitObject(schema: Schema, path: string): void {
     const { properties, required, additionalProperties } = schema;
-    const known = isSchema(properties) ? properties : {};
+    const known = isJsonObject(properties) ? properties : {};
     const unknown = Array.isArray(required)
       ? required.find((name) => !(String(name) in known))
       : undefined;
@@ -183,12 +199,12 @@ class StrictCheck {
   }
 
   #resolve(schema: unknown): unknown {
-    const reference = isSchema(schema) ? schema['$ref'] : undefined;
+    const reference = isJsonObject(schema) ? schema['$ref'] : undefined;
     if (typeof reference !== 'string' || !reference.startsWith('#')) return schema;
     let target = this.#document;
     for (const step of reference.slice(1).split('/').filter(Boolean)) {
       const key = decodeURIComponent(step).replaceAll('~1', '/').replaceAll('~0', '~');
-      target = isSchema(target) || Array.isArray(target) ? (target as Schema)[key] : undefined; // by index too
+      target = isJsonObject(target) || Array.isArray(target) ? (target as Schema)[key] : undefined; // by index too
     }
     // One that points nowhere is refused where the grammar is written.
     return target;
@@ -213,18 +229,20 @@ function refuseLong(bound: unknown, keyword: string, path: string): void {
   throw unenforced(path, `"${keyword}" above ${MAX_REPETITION} is not enforced`);
 }
 
+type IsEqual = (one: unknown, other: unknown) => boolean;
+
 /** Whether no value is valid for both: their types differ, or a member that tells them apart. */
-function areDisjoint(one: unknown, other: unknown): boolean {
-  if (!isSchema(one) || !isSchema(other)) return false;
+function areDisjoint(one: unknown, other: unknown, isEqual: IsEqual): boolean {
+  if (!isJsonObject(one) || !isJsonObject(other)) return false;
   const [left, right] = [valuesOf(one), valuesOf(other)];
   if (left !== undefined && right !== undefined) {
-    return !left.some((value) => right.some((same) => isDeepStrictEqual(value, same)));
+    return !left.some((value) => right.some((same) => isEqual(value, same)));
   }
   const [types, others] = [typesOf(one), typesOf(other)];
   const shared = types?.filter((type) => others?.includes(type)) ?? [];
   if (types !== undefined && others !== undefined && shared.length === 0) return true;
   const [members, same] = [one['properties'], other['properties']];
-  if (!isSchema(members) || !isSchema(same) || shared.join() !== 'object') return false;
+  if (!isJsonObject(members) || !isJsonObject(same) || shared.join() !== 'object') return false;
   const always = (schema: Schema, name: string) =>
     Array.isArray(schema['required']) && schema['required'].includes(name);
   return Object.keys(members).some(
@@ -232,7 +250,7 @@ function areDisjoint(one: unknown, other: unknown): boolean {
       name in same &&
       always(one, name) &&
       always(other, name) &&
-      areDisjoint(members[name], same[name]),
+      areDisjoint(members[name], same[name], isEqual),
   );
 }
 
@@ -260,16 +278,6 @@ function typeName(value: unknown): string {
 function hasType(value: unknown, type: unknown): boolean {
   const types: readonly unknown[] = Array.isArray(type) ? type : [type];
   return types.includes(typeName(value)) || (types.includes('integer') && Number.isInteger(value));
-}
-
-function impliedType(schema: Schema): string | undefined {
-  if ('properties' in schema || 'additionalProperties' in schema) return 'object';
-  if ('items' in schema || 'prefixItems' in schema) return 'array';
-  return undefined;
-}
-
-function isSchema(value: unknown): value is Schema {
-  return typeof value === 'object' && value !== null && !Array.isArray(value);
 }
 
 function unenforced(path: string, why: string): Fault {

@@ -1,4 +1,5 @@
 /** Media work by the `node-av` library, in a sandboxed Node process for each task. */
+import { parsedJson } from '../../json/json-text.ts';
 import { fileURLToPath } from 'node:url';
 import { z } from 'zod';
 import { compileCache } from '../../core/compile-cache.ts';
@@ -18,15 +19,6 @@ const WorkerLine = z.discriminatedUnion('type', [
   z.object({ type: z.enum(['missing', 'error']), message: z.string() }),
 ]);
 
-/** A native library may print lines of its own. */
-function parseLine(line: string): WorkerLine | undefined {
-  try {
-    return WorkerLine.safeParse(JSON.parse(line)).data;
-  } catch {
-    return undefined;
-  }
-}
-
 /** `node` is the path of the runtime; the package may be in the data folder. */
 export function nodeAvTool(node: string, dataFolder?: string): MediaTool {
   const entry = fileURLToPath(siblingUrl(import.meta.url, 'media-worker'));
@@ -43,7 +35,8 @@ export function nodeAvTool(node: string, dataFolder?: string): MediaTool {
         env: compileCache(),
         ...context,
         onLine: (text) => {
-          const line = parseLine(text);
+          // A native library may print lines of its own.
+          const line = WorkerLine.safeParse(parsedJson(text)).data;
           if (line?.type === 'progress') context.onSeconds(line.seconds);
           else last = line ?? last;
         },

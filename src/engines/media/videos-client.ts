@@ -5,6 +5,7 @@
  * What an engine does wrong is an answer (`away`, `unclear`, `lost`, `refused`), never a throw: the
  * caller is a job that will ask again. The words of an engine are in `detail`, for the log.
  */
+import { parsedJson } from '../../json/json-text.ts';
 import { createWriteStream } from 'node:fs';
 import { once } from 'node:events';
 import { stat } from 'node:fs/promises';
@@ -95,7 +96,10 @@ export type PollAnswer =
   | Told<'failed', { objection: Objection }>
   | EngineDelay;
 
-export type DownloadAnswer = { readonly kind: 'done' | 'lost' } | EngineDelay;
+export type DownloadAnswer =
+  | { readonly kind: 'done' | 'lost' }
+  | { readonly kind: 'too-large'; readonly detail: string }
+  | EngineDelay;
 
 /** What makes videos. None of these throws for what an engine does; a throw is a bug or an abort. */
 export type VideoEngines = Pick<VideosClient, 'create' | 'find' | 'poll' | 'download' | 'remove'>;
@@ -129,7 +133,6 @@ const Listed = z.object({
 
 const MAX_ANSWER_BYTES = 1_000_000;
 const MAX_LIST_BYTES = 4_000_000;
-const MAX_VIDEO_BYTES = 2_000_000_000;
 const MAX_DETAIL_CHARACTERS = 500;
 const POLICY = /policy|moderat|safety|content_filter|nsfw/i;
 /** Codes of our own engine and of others. */
@@ -184,7 +187,7 @@ function failedOrder(failure: EngineFailure): CreateAnswer {
 
 /** Empty for a body that is no error that we know: the status says enough. */
 function codesOf(body: Buffer | null): string {
-  const { error, code } = ErrorBody.safeParse(parseJson(body)).data ?? {};
+  const { error, code } = ErrorBody.safeParse(parsedJson(String(body))).data ?? {};
   if (error === undefined || typeof error === 'string') return code ?? '';
   return `${error.code ?? ''} ${error.type ?? ''}`;
 }
@@ -257,7 +260,7 @@ export class VideosClient {
       maxAttempts: 1,
     });
     if (!answer.ok) return failedOrder(answer);
-    const said = parseJson(answer.body);
+    const said = parsedJson(String(answer.body));
     const created = CreatedBody.safeParse(said);
     if (created.success) return createdAt(answer.replica, created.data.id);
     if (typeof said === 'object' && said !== null) {
@@ -276,7 +279,7 @@ export class VideosClient {
       if (!answer.ok && answer.status === null) silent = away(detailOf(answer));
       if (!answer.ok) continue;
       const key = keyOf(job);
-      const listed = Listed.safeParse(parseJson(answer.body)).data?.data ?? [];
+      const listed = Listed.safeParse(parsedJson(String(answer.body))).data?.data ?? [];
       const found = listed.find(
         (one) => one.idempotency_key === key || one.metadata?.idempotency_key === key,
       );
@@ -307,7 +310,7 @@ export class VideosClient {
   async poll(ref: EngineRef, signal: AbortSignal): Promise<PollAnswer> {
     const answer = await this.#engines.collect(callOf('GET', ...placeOf(ref), signal));
     if (!answer.ok) return isLost(answer) ? { kind: 'lost' } : notNow(answer);
-    const polled = Polled.safeParse(parseJson(answer.body));
+    const polled = Polled.safeParse(parsedJson(String(answer.body)));
     if (!polled.success) return away('no status in the answer');
     const { status, progress, error } = polled.data;
     if (DONE.has(status)) return { kind: 'done' };
@@ -319,8 +322,12 @@ export class VideosClient {
     return { kind: 'running', fraction: Math.max(0, Math.min((progress ?? 0) / 100, 1)) };
   }
 
-  /** Writes the video to `path`. */
-  async download(ref: EngineRef, path: string, signal: AbortSignal): Promise<DownloadAnswer> {
+  /** Writes the video to `path`, as far as there is room for it. */
+  async download(
+    ref: EngineRef,
+    path: string,
+    { maxBytes, signal }: { readonly maxBytes: number; readonly signal: AbortSignal },
+  ): Promise<DownloadAnswer> {
     const file = createWriteStream(path);
     const opened = once(file, 'open');
     let run: EngineRun | undefined;
@@ -329,7 +336,7 @@ export class VideosClient {
     run = this.#engines.run(
       {
         ...callOf('GET', ...placeOf(ref, '/content'), signal),
-        maxResponseBytes: MAX_VIDEO_BYTES,
+        maxResponseBytes: maxBytes,
       },
       {
         // What the file is, its bytes say.
@@ -344,6 +351,7 @@ export class VideosClient {
     if (!file.closed) await once(file, 'close');
     if (file.errored !== null) throw file.errored;
     if (outcome.ok) return { kind: 'done' };
+    if (outcome.reason === 'too-large') return { kind: 'too-large', detail: detailOf(outcome) };
     return isLost(outcome) ? { kind: 'lost' } : notNow(outcome);
   }
 
@@ -385,13 +393,4 @@ function worthOf(answer: CreateAnswer): number {
 /** `Infinity - Infinity` is no order. */
 function byLoad(a: number, b: number): number {
   return a === b ? 0 : a - b;
-}
-
-/** `undefined` for what is not JSON: schemas refuse it. */
-function parseJson(body: Buffer | null): unknown {
-  try {
-    return JSON.parse(String(body));
-  } catch {
-    return undefined;
-  }
 }

@@ -45,6 +45,15 @@ export const MODEL_REFUSALS: readonly FaultCode[] = [
   'REQUEST_TIMEOUT',
 ];
 
+/** Refusals of pictures that a request brings or names by URL. */
+export const PICTURE_REFUSALS: readonly FaultCode[] = [
+  'UNSAFE_URL',
+  'FETCH_FAILED',
+  'CORRUPTED_IMAGE',
+  'IMAGE_TOO_SMALL',
+  'IMAGE_TOO_LARGE',
+];
+
 /** Refusals of a wallet's sign-in. */
 export const SIGN_IN_REFUSALS = Object.keys(FAULTS).filter((code) =>
   /^X402_(?:INVALID_)?SIGN_IN/.test(code),

@@ -1,6 +1,11 @@
 /** What `/image/background-remove` says of itself. */
-import type { RouteDescription } from '../../http/describe.ts';
-import { MODEL_REFUSALS } from '../../http/openapi/refusals.ts';
+import {
+  type RouteDescription,
+  bytesContent,
+  fileField,
+  formContent,
+} from '../../http/describe.ts';
+import { MODEL_REFUSALS, PICTURE_REFUSALS } from '../../http/openapi/refusals.ts';
 import { BackgroundRemoveRequest } from './schema.ts';
 
 export const BACKGROUND_REMOVE: RouteDescription = {
@@ -14,40 +19,21 @@ export const BACKGROUND_REMOVE: RouteDescription = {
       schema: BackgroundRemoveRequest,
       example: { image_url: 'https://example.com/cat.jpg' },
     },
-    {
-      type: 'multipart/form-data',
-      schema: {
-        type: 'object',
-        required: ['image'],
-        properties: {
-          image: {
-            type: 'string',
-            contentMediaType: 'application/octet-stream',
-            description: 'The file of the image.',
-          },
-          model: {
-            type: 'string',
-            description: 'Id of an image model, or a trait. Default: the default model.',
-          },
-        },
+    formContent(['image'], {
+      image: fileField('The file of the image.'),
+      model: {
+        type: 'string',
+        description: 'Id of an image model, or a trait. Default: the default model.',
       },
-    },
+    }),
   ],
   answers: [
     {
       status: 200,
       about: 'A PNG with a transparent background.',
       headers: ['model', 'download'],
-      content: [{ type: 'image/png', schema: { type: 'string', contentMediaType: 'image/png' } }],
+      content: [bytesContent('image/png')],
     },
   ],
-  refusals: [
-    ...MODEL_REFUSALS,
-    'UNSAFE_URL',
-    'FETCH_FAILED',
-    'CORRUPTED_IMAGE',
-    'IMAGE_TOO_SMALL',
-    'IMAGE_TOO_LARGE',
-    'SUBJECT_NOT_FOUND',
-  ],
+  refusals: [...MODEL_REFUSALS, ...PICTURE_REFUSALS, 'SUBJECT_NOT_FOUND'],
 };

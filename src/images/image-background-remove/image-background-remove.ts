@@ -5,44 +5,34 @@
  * PNG is read to its end, and leaves when the charge is on disk. Whatever goes wrong costs nothing,
  * and so does a cutout that shows everything or nothing.
  */
-import { type RateRule, type Sales } from '../../billing/sale.ts';
-import { type Catalog, type CatalogModel, chargeFor, requireModel } from '../../catalog/catalog.ts';
+import { type CatalogModel, chargeFor } from '../../catalog/catalog.ts';
 import { decodeBase64 } from '../../core/event-loop.ts';
-import type { Clock } from '../../core/clock.ts';
 import { Fault, invalidField } from '../../core/faults.ts';
 import type { Log } from '../../core/log.ts';
 import { imageSize, imageType } from '../../core/media-type.ts';
-import { formatUsd } from '../../core/money.ts';
 import type { AlphaShares, Documents, PngFacts } from '../../documents/documents.ts';
 import { MAX_IMAGE_PIXELS, dataUrlBytes, requirePixels } from '../../documents/media-files.ts';
 import type { EngineAnswer, Engines } from '../../engines/engines.ts';
 import { type RefusalCodes, mediaEngineFault } from '../../engines/media-engine-fault.ts';
-import { AnswerHeaders } from '../../http/answer-headers.ts';
-import { priceFor, saleRequest } from '../../http/model-sale.ts';
 import { type ReadLargeJson, readJson } from '../../http/read-request.ts';
 import { isMultipart, readFile, sizeBound } from '../../http/multipart.ts';
 import type { RequestContext } from '../../http/request-context.ts';
 import { JSON_BODY, type Route } from '../../http/route.ts';
-import type { Caller } from '../../identity/identity.ts';
+import { type SellingParts, answerWork, findModel, sellWork } from '../../http/sell-work.ts';
 import type { Guard } from '../../net/guard.ts';
 import { multipartBody } from '../../net/multipart-body.ts';
 import { BACKGROUND_REMOVE } from './describe.ts';
 import { BackgroundRemoveRequest } from './schema.ts';
 
-export interface BackgroundRemoveParts {
-  readonly catalog: Catalog;
+export interface BackgroundRemoveParts extends SellingParts {
   readonly engines: Engines;
-  readonly sales: Sales;
   readonly guard: Guard;
   readonly documents: Documents;
-  readonly clock: Clock;
   readonly log: Log;
-  readonly serviceName: string;
   readonly readLargeJson: ReadLargeJson;
   readonly fetchTimeoutMs: number;
   /** Of an image, in whatever way it comes; the specification's bound holds beside it. */
   readonly fileLimitBytes: number;
-  readonly rateOf: (caller: Caller, model: CatalogModel) => RateRule;
 }
 
 const MAX_IMAGE_BYTES = 25_000_000;
@@ -85,42 +75,31 @@ async function removeBackground(
   parts: BackgroundRemoveParts,
   context: RequestContext,
 ): Promise<void> {
-  const { sales } = parts;
-  const { caller, notes } = context;
   const given = await imageOf(parts, context);
   const wanted = { name: given.model, work: 'background removal' };
-  const resolved = requireModel(parts.catalog, 'inpaint', wanted);
-  const { model, deprecation } = resolved;
-  const price = priceFor(context, resolved);
-  const costNano = chargeFor({ images: 1 }, price);
+  const found = findModel(parts, context, 'inpaint', wanted);
+  const costNano = chargeFor({ images: 1 }, found.price);
   const inline = 'bytes' in given ? given.bytes : await dataUrlBytes(given.url);
   if (inline !== undefined) checkImage(inline, mostBytes(parts));
-  const rate = parts.rateOf(caller, model);
-  const sold = saleRequest(context, { kind: 'cutout', model, price, rate });
-  const cut = await sales.sell(sold, async (sale) => {
-    context.known = { model, deprecation, sale };
+  await sellWork(parts, context, found, { kind: 'cutout' }, async (held) => {
+    const { sale, model } = held;
     // Fetched for those who can pay: the price is known, the image is not here yet.
-    if (inline === undefined && costNano > 0n) await sales.requireCredit(caller);
+    if (inline === undefined && costNano > 0n) await parts.sales.requireCredit(context.caller);
     const image = inline ?? (await fetchImage(parts, 'url' in given ? given.url : '', context));
     await sale.reserve({ minNano: costNano, maxNano: costNano });
     const { body, replica, attempts, head } = await cutOut(parts, context, model, image);
-    const outcome = { costNano, status: 'completed', attempts, replica: replica.engine } as const;
     // What runs behind one id changes: a model that was fetched takes over from that of the box.
     const ran = head.headers['x-model'];
     const hasName = typeof ran === 'string' && MODEL_NAME.test(ran);
-    const router = hasName ? `${replica.engine}/${ran}` : replica.engine;
+    const { engine } = replica;
+    const by = { replica: hasName ? `${engine}/${ran}` : engine, attempts };
     const extras = { images: 1, ...(hasName && { model: ran }) };
-    const answer = await sale.answer({ ...outcome, extras }, ({ after }) => {
-      const facts = { model, deprecation, rate, sale, ...outcome, replica: router };
-      const headers = new AnswerHeaders(parts);
-      headers.answered({ ...facts, remainingNano: after.usdNano }, context.answerHeaders);
+    const outcome = { costNano, status: 'completed', attempts, replica: engine, extras } as const;
+    await answerWork(held, by, outcome, () => {
       context.set('content-disposition', 'inline; filename="cutout.png"');
       return { type: PNG_TYPE, body };
     });
-    Object.assign(notes, { replica: replica.engine, costUsd: formatUsd(costNano) });
-    return answer;
   });
-  if (cut !== undefined) await context.bytes(200, cut.type, cut.body);
 }
 
 type GivenImage = { readonly model: string | undefined } & (

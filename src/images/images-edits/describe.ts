@@ -1,7 +1,7 @@
 /** What `/images/edits` says of itself. */
 import { z } from 'zod';
-import { type RouteDescription, jsonContent } from '../../http/describe.ts';
-import { MODEL_REFUSALS } from '../../http/openapi/refusals.ts';
+import { type RouteDescription, formContent, jsonContent } from '../../http/describe.ts';
+import { MODEL_REFUSALS, PICTURE_REFUSALS } from '../../http/openapi/refusals.ts';
 import { IMAGES_ANSWER } from '../images-generations/describe.ts';
 import { EditFields, EditRequest } from './schema.ts';
 
@@ -16,23 +16,16 @@ export const IMAGES_EDITS: RouteDescription = {
   about:
     "New pictures made from others and a text, in OpenAI's form: one or several pictures, and a mask whose clear pixels say where to paint; as a form with files, or as JSON with their URLs. For image models that list `edits`; priced as the pictures that are made.",
   request: [
-    {
-      type: 'multipart/form-data',
-      schema: {
-        type: 'object',
-        required: ['image', 'prompt'],
-        properties: {
-          image: { ...BYTES, description: 'PNG, JPEG or WebP; for several see `image[]`.' },
-          'image[]': {
-            type: 'array',
-            items: BYTES,
-            description: 'Several images; then `image` is not needed.',
-          },
-          mask: { ...BYTES, description: 'A PNG; its clear pixels are painted anew.' },
-          ...FIELDS,
-        },
+    formContent(['image', 'prompt'], {
+      image: { ...BYTES, description: 'PNG, JPEG or WebP; for several see `image[]`.' },
+      'image[]': {
+        type: 'array',
+        items: BYTES,
+        description: 'Several images; then `image` is not needed.',
       },
-    },
+      mask: { ...BYTES, description: 'A PNG; its clear pixels are painted anew.' },
+      ...FIELDS,
+    }),
     ...jsonContent(EditRequest.meta({ id: 'ImageEditRequest' }), {
       model: 'default',
       prompt: 'Add a lighthouse',
@@ -40,12 +33,5 @@ export const IMAGES_EDITS: RouteDescription = {
     }),
   ],
   answers: [IMAGES_ANSWER],
-  refusals: [
-    ...MODEL_REFUSALS,
-    'UNSAFE_URL',
-    'FETCH_FAILED',
-    'CORRUPTED_IMAGE',
-    'IMAGE_TOO_SMALL',
-    'IMAGE_TOO_LARGE',
-  ],
+  refusals: [...MODEL_REFUSALS, ...PICTURE_REFUSALS],
 };

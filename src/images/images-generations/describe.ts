@@ -2,7 +2,12 @@
 import { z } from 'zod';
 import { Cost } from '../../http/openapi/cost.ts';
 import { ErrorEvent } from '../../http/openapi/error-event.ts';
-import { type AnswerDescription, type RouteDescription, jsonContent } from '../../http/describe.ts';
+import {
+  type AnswerDescription,
+  type RouteDescription,
+  eventContent,
+  jsonContent,
+} from '../../http/describe.ts';
 import { MODEL_REFUSALS } from '../../http/openapi/refusals.ts';
 import { IMAGE_FORMATS } from '../made-image.ts';
 import { ImagesRequest } from './schema.ts';
@@ -86,12 +91,7 @@ export const IMAGES_ANSWER: AnswerDescription = {
       ...FACTS,
       cost: COST,
     }),
-    {
-      type: 'text/event-stream',
-      schema: { type: 'string' },
-      example: `event: ${EVENT.type}\ndata: ${JSON.stringify(EVENT)}\n\n`,
-      events: ImageEvent,
-    },
+    eventContent(ImageEvent, `event: ${EVENT.type}\ndata: ${JSON.stringify(EVENT)}\n\n`),
   ],
 };
 

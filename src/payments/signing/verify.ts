@@ -4,6 +4,7 @@
  * functions of the extension, with keys that the service itself publishes as `did:web`: who signed
  * with another key is somebody else.
  */
+import { parsedJson } from '../../json/json-text.ts';
 import { z } from 'zod';
 import { asObject } from '../header-codec.ts';
 import { DIGEST_PARAMETER, OFFER_RECEIPT, usageDigest } from './signing.ts';
@@ -111,12 +112,7 @@ function found(values: readonly unknown[], usage: Json | undefined): Found {
 /** JSON, or base64 of it, as headers have it. */
 function parsed(text: string): unknown {
   const json = BASE64.test(text) ? Buffer.from(text, 'base64').toString('utf8') : text;
-  try {
-    return JSON.parse(json);
-  } catch {
-    // Not JSON: nothing signed is found in it.
-    return undefined;
-  }
+  return parsedJson(json);
 }
 
 async function claimsOf(signed: Signed): Promise<Json> {

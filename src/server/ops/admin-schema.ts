@@ -1,6 +1,6 @@
 /** What the operator's routes about the running service answer, and what they say of themselves. */
 import { z } from 'zod';
-import { NextCursor, cursorQuery } from '../../http/cursor.ts';
+import { cursorQuery, pageOf } from '../../http/cursor.ts';
 import { type RouteDescription, jsonAnswer } from '../../http/describe.ts';
 import { JobState } from '../../video/job.ts';
 
@@ -120,39 +120,33 @@ export const VideosQuery = z.object({
 });
 
 export type VideosAnswer = z.infer<typeof VideosAnswer>;
-const VideosAnswer = z.object({
-  object: z.literal('list').describe('Kind of the object.'),
-  data: z
-    .array(
-      z
+const VideosAnswer = pageOf(
+  z
+    .object({
+      id: z.string().describe('The `queue_id`.'),
+      accountId: z.string().describe('Who ordered it.'),
+      keyId: z.string().nullable().describe('Null for a wallet.'),
+      model: z.string().describe('Id of the model.'),
+      state: JobState.describe('How far it is.'),
+      quoteUsd: Usd,
+      engine: z.string().nullable().describe('Where it was ordered.'),
+      attempts: Count.describe('Orders that an engine took.'),
+      progress: z.number().describe('0 to 1.'),
+      createdAt: Time,
+      startedAt: Time.nullable().describe('When an engine began; ISO 8601, UTC. Null before.'),
+      finishedAt: Time.nullable().describe('When it was final; ISO 8601, UTC. Null before.'),
+      executionMs: Count.describe('Milliseconds that the engine has worked on it.'),
+      failure: z
         .object({
-          id: z.string().describe('The `queue_id`.'),
-          accountId: z.string().describe('Who ordered it.'),
-          keyId: z.string().nullable().describe('Null for a wallet.'),
-          model: z.string().describe('Id of the model.'),
-          state: JobState.describe('How far it is.'),
-          quoteUsd: Usd,
-          engine: z.string().nullable().describe('Where it was ordered.'),
-          attempts: Count.describe('Orders that an engine took.'),
-          progress: z.number().describe('0 to 1.'),
-          createdAt: Time,
-          startedAt: Time.nullable().describe('When an engine began; ISO 8601, UTC. Null before.'),
-          finishedAt: Time.nullable().describe('When it was final; ISO 8601, UTC. Null before.'),
-          executionMs: Count.describe('Milliseconds that the engine has worked on it.'),
-          failure: z
-            .object({
-              code: z.string().describe('A word for programs, from the error catalogue.'),
-              message: z.string().describe('A sentence for people.'),
-            })
-            .nullable()
-            .describe('Why it failed; null otherwise.'),
-          mediaBytes: Count.describe('Of the video, while it is kept.'),
+          code: z.string().describe('A word for programs, from the error catalogue.'),
+          message: z.string().describe('A sentence for people.'),
         })
-        .meta({ id: 'OperatorVideo' }),
-    )
-    .describe('Newest first.'),
-  nextCursor: NextCursor,
-});
+        .nullable()
+        .describe('Why it failed; null otherwise.'),
+      mediaBytes: Count.describe('Of the video, while it is kept.'),
+    })
+    .meta({ id: 'OperatorVideo' }),
+);
 
 export const VIDEOS: RouteDescription = {
   tag: 'Operator',
@@ -205,11 +199,7 @@ export type TopUpAdminItem = z.infer<typeof TopUpAdminItem>;
 const TopUpAdminItem = z.object(TOP_UP).meta({ id: 'OperatorTopUp' });
 
 export type TopUpsAnswer = z.infer<typeof TopUpsAnswer>;
-const TopUpsAnswer = z.object({
-  object: z.literal('list').describe('Kind of the object.'),
-  data: z.array(TopUpAdminItem).describe('Newest first.'),
-  nextCursor: NextCursor,
-});
+const TopUpsAnswer = pageOf(TopUpAdminItem);
 
 export const TOP_UPS: RouteDescription = {
   tag: 'Operator',

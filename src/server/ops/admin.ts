@@ -16,7 +16,7 @@ import { isoTime } from '../../core/clock.ts';
 import { Fault } from '../../core/faults.ts';
 import { decimalUsd } from '../../core/money.ts';
 import { siblingUrl } from '../../core/sibling.ts';
-import { decodeTimeCursor, timePage } from '../../http/cursor.ts';
+import { timePage } from '../../http/cursor.ts';
 import { readQuery } from '../../http/read-request.ts';
 import type { RequestContext } from '../../http/request-context.ts';
 import { type Route, get } from '../../http/route.ts';
@@ -155,10 +155,10 @@ export function enginesView({ engines, catalog, config }: EnginesParts): Engines
 }
 
 async function answerVideos({ stores }: FeatureParts, context: RequestContext): Promise<void> {
-  const { state, limit, cursor } = readQuery(context, VideosQuery);
-  const wanted = { limit: limit + 1, after: decodeTimeCursor(cursor, 'id') };
-  const found = await listAllJobs(stores.store.readerFor(''), state, wanted);
-  const { rows, nextCursor } = timePage(found, limit, 'id');
+  const { state, ...part } = readQuery(context, VideosQuery);
+  const { rows, nextCursor } = await timePage(part, 'id', (wanted) =>
+    listAllJobs(stores.store.readerFor(''), state, wanted),
+  );
   const body: VideosAnswer = { object: 'list', data: rows.map(videoItem), nextCursor };
   await context.json(200, body);
 }
@@ -190,12 +190,12 @@ function timeOf(ms: number): string | null {
 
 async function answerTopUps(shared: FeatureParts, context: RequestContext): Promise<void> {
   const { stores, clock } = shared;
-  const { state, wallet, stuck, limit, cursor } = readQuery(context, TopUpsQuery);
-  const wanted = { limit: limit + 1, after: decodeTimeCursor(cursor, 'paymentId') };
+  const { state, wallet, stuck, ...part } = readQuery(context, TopUpsQuery);
   const nowMs = clock.nowMs();
   const filter = { state, wallet, stuckAtMs: stuck === 'true' ? nowMs : undefined };
-  const found = await listTopUps(stores.store.readerFor(''), filter, wanted);
-  const { rows, nextCursor } = timePage(found, limit, 'paymentId');
+  const { rows, nextCursor } = await timePage(part, 'paymentId', (wanted) =>
+    listTopUps(stores.store.readerFor(''), filter, wanted),
+  );
   const data = rows.map((one) => topUpItem(one, nowMs));
   const body: TopUpsAnswer = { object: 'list', data, nextCursor };
   await context.json(200, body);

@@ -7,7 +7,7 @@ import { z } from 'zod';
 import type { ConfigInForce } from '../../config/config.ts';
 import type { ConsoleAssets } from '../../console/assets.ts';
 import { assetPath } from '../../console/console.ts';
-import { jsonAnswer } from '../../http/describe.ts';
+import { jsonAnswer, textContent } from '../../http/describe.ts';
 import { docsPage } from '../../http/docs/docs.ts';
 import { type OpenApiDocument, openApiDocument } from '../../http/openapi/openapi.ts';
 import type { Route } from '../../http/route.ts';
@@ -121,7 +121,7 @@ export function documentationRoutes(document: OwnDocument): Route[] {
             status: 200,
             about: 'One page without anything from elsewhere.',
             headers: ['no-store', 'page-security'],
-            content: [{ type: 'text/html', schema: { type: 'string' } }],
+            content: [textContent('text/html')],
           },
         ],
       },

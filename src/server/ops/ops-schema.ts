@@ -1,6 +1,6 @@
 /** What the routes of the operator's tools answer, and what they say of themselves. */
 import { z } from 'zod';
-import { type RouteDescription, jsonAnswer } from '../../http/describe.ts';
+import { type RouteDescription, jsonAnswer, textContent } from '../../http/describe.ts';
 
 export const LivenessBody = z.strictObject({
   status: z.literal('alive').describe('The process runs.'),
@@ -97,12 +97,10 @@ export const METRICS_DESCRIPTION: RouteDescription = {
       about: 'Prometheus text format 0.0.4.',
       headers: ['no-store'],
       content: [
-        {
-          type: 'text/plain',
-          schema: { type: 'string' },
-          example:
-            'farebox_requests_total{method="POST",route="/chat/completions",status="200"} 42\n',
-        },
+        textContent(
+          'text/plain',
+          'farebox_requests_total{method="POST",route="/chat/completions",status="200"} 42\n',
+        ),
       ],
     },
   ],

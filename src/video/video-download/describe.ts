@@ -3,7 +3,7 @@ import { z } from 'zod';
 import {
   type ParameterDescription,
   type RouteDescription,
-  jsonContent,
+  jsonAnswer,
 } from '../../http/describe.ts';
 import { FILMS } from '../video-generation/describe.ts';
 
@@ -56,14 +56,11 @@ export const VIDEO_REVOKE: RouteDescription = {
   summary: 'Revoke a download address',
   parameters: [TOKEN],
   answers: [
-    {
-      status: 200,
-      about: 'The address leads nowhere from now on.',
-      content: jsonContent(
-        z.strictObject({ success: z.literal(true).describe('The file is gone.') }),
-        { success: true },
-      ),
-    },
+    jsonAnswer(
+      'The address leads nowhere from now on.',
+      z.strictObject({ success: z.literal(true).describe('The file is gone.') }),
+      { success: true },
+    ),
   ],
   refusals: ['MEDIA_NOT_FOUND', 'RATE_LIMIT_EXCEEDED'],
 };

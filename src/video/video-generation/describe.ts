@@ -8,8 +8,13 @@ import {
   VideoQuoteRequest,
   VideoRetrieveRequest,
 } from '../video-requests.ts';
-import { type AnswerDescription, type RouteDescription, jsonContent } from '../../http/describe.ts';
-import { MODEL_REFUSALS } from '../../http/openapi/refusals.ts';
+import {
+  type RouteDescription,
+  bytesContent,
+  jsonAnswer,
+  jsonContent,
+} from '../../http/describe.ts';
+import { MODEL_REFUSALS, PICTURE_REFUSALS } from '../../http/openapi/refusals.ts';
 
 const QUEUE_ID = '019aa3f1c0de4b7e8c1d2e3f4a5b6c7d';
 const Usd = z.number().min(0);
@@ -17,27 +22,17 @@ const Milliseconds = z.number().min(0);
 const REFUNDED = z.literal(true).describe('What was set aside is back.');
 
 const SOURCES: readonly FaultCode[] = [
-  'UNSAFE_URL',
-  'FETCH_FAILED',
-  'CORRUPTED_IMAGE',
-  'IMAGE_TOO_SMALL',
-  'IMAGE_TOO_LARGE',
+  ...PICTURE_REFUSALS,
   'INVALID_AUDIO_FORMAT',
   'INVALID_VIDEO_FORMAT',
   'VIDEO_DURATION_TOO_LONG',
   'VIDEO_DURATION_TOO_SHORT',
 ];
 
-function answered(about: string, schema: z.ZodType, example: object): AnswerDescription {
-  return { status: 200, about, content: jsonContent(schema, example) };
-}
-
 /** The types in which films are sold. */
-export const FILMS = ['video/mp4', 'video/quicktime', 'video/webm'].map((type) => ({
-  type,
-  schema: { type: 'string', contentMediaType: type },
-  example: '…',
-}));
+export const FILMS = ['video/mp4', 'video/quicktime', 'video/webm'].map((type) =>
+  bytesContent(type, '…'),
+);
 
 export const VIDEO_QUOTE: RouteDescription = {
   tag: 'Video',
@@ -45,7 +40,7 @@ export const VIDEO_QUOTE: RouteDescription = {
   about: 'Needs no key. What a model takes is in its `constraints` of `GET /models?type=video`.',
   request: jsonContent(VideoQuoteRequest, { model: 'reel-1', duration: '5s', resolution: '720p' }),
   answers: [
-    answered(
+    jsonAnswer(
       'The price in USD.',
       z.strictObject({ quote: Usd.describe('USD that the video would cost.') }),
       { quote: 0.25 },
@@ -95,7 +90,7 @@ export const VIDEO_QUEUE: RouteDescription = {
   }),
   answers: [
     {
-      ...answered('The request is queued.', Queued, {
+      ...jsonAnswer('The request is queued.', Queued, {
         model: 'reel-1',
         queue_id: QUEUE_ID,
         quote: 0.25,
@@ -204,7 +199,7 @@ export const VIDEO_COMPLETE: RouteDescription = {
   destructive: true,
   request: jsonContent(VideoCompleteRequest, { model: 'reel-1', queue_id: QUEUE_ID }),
   answers: [
-    answered(
+    jsonAnswer(
       'The media is removed from storage.',
       z.strictObject({ success: z.boolean().describe('Whether it is gone.') }),
       {
@@ -231,7 +226,7 @@ export const VIDEO_CANCEL: RouteDescription = {
     'Ends a request that is not done: nothing is charged, and what was set aside is back. Once the video is made it is to be paid, and this answers 400. Again is fine.',
   request: jsonContent(VideoCancelRequest, { queue_id: QUEUE_ID }),
   answers: [
-    answered('The request has ended and is not charged.', Cancelled, {
+    jsonAnswer('The request has ended and is not charged.', Cancelled, {
       queue_id: QUEUE_ID,
       status: 'CANCELLED',
       credits_refunded: true,
@@ -278,6 +273,6 @@ export const VIDEO_JOBS: RouteDescription = {
     before: z.string().optional().describe('Only those queued before this ISO 8601 time.'),
   }),
   answers: [
-    answered('Own requests, newest first.', Jobs, { object: 'list', data: [], has_more: false }),
+    jsonAnswer('Own requests, newest first.', Jobs, { object: 'list', data: [], has_more: false }),
   ],
 };

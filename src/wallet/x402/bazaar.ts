@@ -3,6 +3,7 @@
  * asked and what it answers, out of the same descriptions as the OpenAPI document, with a model that
  * this server has. Made once for a route; it goes into its 402 and into the list for indexes.
  */
+import { isJsonObject } from '../../json/json-scan.ts';
 import type { ModelType } from '../../config/config.ts';
 import type { ContentDescription, RouteDescription } from '../../http/describe.ts';
 import { Components, named } from '../../http/openapi/schemas.ts';
@@ -109,7 +110,7 @@ function makeOf({ sells = '' }: Route, { request = [], answers }: RouteDescripti
   const json = request.find(({ type }) => type === 'application/json');
   const content = json ?? request[0];
   const asked = content === undefined ? NOTHING : askedOf(content);
-  const names = isObject(asked.body) && asked.body['model'] !== undefined;
+  const names = isJsonObject(asked.body) && asked.body['model'] !== undefined;
   const told = answers.find(({ status }) => status < 300)?.content ?? [];
   const answer = told.find(({ type }) => type === 'application/json') ?? told[0];
   return {
@@ -124,11 +125,11 @@ const NOTHING: Asked = { bodyType: 'json', body: {}, schema: { type: 'object' } 
 /** The members of the example with their types: the whole schema is larger than a header. */
 function askedOf({ type, schema, example }: ContentDescription): Asked {
   const whole = resolved(schema);
-  const properties = isObject(whole['properties']) ? whole['properties'] : {};
+  const properties = isJsonObject(whole['properties']) ? whole['properties'] : {};
   const required = Array.isArray(whole['required']) ? whole['required'].map(String) : [];
   const bodyType = type === 'multipart/form-data' ? 'form-data' : 'json';
   const body = example ?? Object.fromEntries(required.map((name) => [name, FILE]));
-  if (!isObject(body) || Object.keys(properties).length === 0) {
+  if (!isJsonObject(body) || Object.keys(properties).length === 0) {
     return { bodyType, body, schema: {} };
   }
   const named = Object.keys(body).map((name) => [name, typeOf(properties[name])]);
@@ -144,7 +145,7 @@ function askedOf({ type, schema, example }: ContentDescription): Asked {
 }
 
 function answeredOf({ type, example }: ContentDescription): Answered {
-  return type === 'application/json' && isObject(example)
+  return type === 'application/json' && isJsonObject(example)
     ? { type: 'json', example }
     : { type: type.replace('application/json', 'json') };
 }
@@ -158,7 +159,7 @@ function resolved(schema: ContentDescription['schema']): Json {
 }
 
 function typeOf(property: unknown): Json {
-  const type = isObject(property) ? property['type'] : undefined;
+  const type = isJsonObject(property) ? property['type'] : undefined;
   return type === undefined ? {} : { type };
 }
 
@@ -186,9 +187,5 @@ function schemaOf(method: string, { bodyType, schema }: Asked, hasOutput: boolea
 }
 
 function modelled(example: unknown, model: string): unknown {
-  return isObject(example) && example['model'] !== undefined ? { ...example, model } : example;
-}
-
-function isObject(value: unknown): value is Json {
-  return typeof value === 'object' && value !== null && !Array.isArray(value);
+  return isJsonObject(example) && example['model'] !== undefined ? { ...example, model } : example;
 }

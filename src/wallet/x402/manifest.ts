@@ -1,6 +1,6 @@
 /** `/.well-known/x402.json`: what can be paid for here, and how. */
 import { z } from 'zod';
-import { type RouteDescription, jsonContent } from '../../http/describe.ts';
+import { type RouteDescription, jsonAnswer } from '../../http/describe.ts';
 import type { Route } from '../../http/route.ts';
 import { MANIFEST_PATH, type Payments } from '../../payments/payments.ts';
 import { Open, Texts, Usd, WALLET } from './describe.ts';
@@ -76,11 +76,10 @@ const MANIFEST: RouteDescription = {
   tag: 'Wallets',
   summary: 'What can be paid for',
   answers: [
-    {
-      status: 200,
-      about: 'The x402 manifest of this server.',
-      headers: ['no-store'],
-      content: jsonContent(Manifest, {
+    jsonAnswer(
+      'The x402 manifest of this server.',
+      Manifest,
+      {
         x402Version: 2,
         service: 'Example',
         origin: 'https://api.example.com',
@@ -124,8 +123,9 @@ const MANIFEST: RouteDescription = {
             mimeType: 'application/json',
           },
         ],
-      }),
-    },
+      },
+      'no-store',
+    ),
   ],
 };
 

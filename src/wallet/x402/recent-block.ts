@@ -2,7 +2,7 @@
 import { limitRequests } from '../../http/limit-requests.ts';
 import { z } from 'zod';
 import { Fault } from '../../core/faults.ts';
-import { type RouteDescription, jsonContent } from '../../http/describe.ts';
+import { type RouteDescription, jsonAnswer } from '../../http/describe.ts';
 import type { Route } from '../../http/route.ts';
 import type { Payments, RecentBlock } from '../../payments/payments.ts';
 import { type WalletRouteOptions, requireConfigured } from './route-checks.ts';
@@ -12,25 +12,22 @@ const RECENT_BLOCK: RouteDescription = {
   summary: 'Get a recent block of Solana',
   about: 'A payment on Solana names it; with it a payer needs no node of its own.',
   answers: [
-    {
-      status: 200,
-      about: 'Good for a payment within the next minute.',
-      headers: ['no-store'],
-      content: jsonContent(
-        z
-          .strictObject({
-            blockhash: z.string().describe('The block that the transaction names.'),
-            lastValidBlockHeight: z
-              .string()
-              .describe('Height of the chain from which on the transaction is dead.'),
-          })
-          .meta({ id: 'RecentBlock' }),
-        {
-          blockhash: 'EkSnNWid2cvwEVnVx9aBqawnmiCNiDgp3gUdkDPTKN1N',
-          lastValidBlockHeight: '301234567',
-        },
-      ),
-    },
+    jsonAnswer(
+      'Good for a payment within the next minute.',
+      z
+        .strictObject({
+          blockhash: z.string().describe('The block that the transaction names.'),
+          lastValidBlockHeight: z
+            .string()
+            .describe('Height of the chain from which on the transaction is dead.'),
+        })
+        .meta({ id: 'RecentBlock' }),
+      {
+        blockhash: 'EkSnNWid2cvwEVnVx9aBqawnmiCNiDgp3gUdkDPTKN1N',
+        lastValidBlockHeight: '301234567',
+      },
+      'no-store',
+    ),
   ],
   refusals: ['X402_NOT_CONFIGURED', 'SERVICE_UNAVAILABLE', 'RATE_LIMIT_EXCEEDED'],
 };
