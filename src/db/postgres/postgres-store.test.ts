@@ -10,6 +10,11 @@ import { serversOf } from './hosts.ts';
 import { PostgresStore } from './postgres-store.ts';
 
 const REPLY_TIMEOUT_MS = 500;
+const SLOW_REPLY_TIMEOUT_MS = 3_000;
+/** What a statement may take and this are less than the time for a reply. */
+const SLOW_MS = 1_000;
+/** Of a probe: longer than it may take where replies are quick. */
+const SLOW_PROBE_MS = 2_200;
 
 describe('PostgreSQL out of reach', () => {
   let postgres: TestPostgres;
@@ -29,14 +34,9 @@ describe('PostgreSQL out of reach', () => {
     await postgres.close();
   });
 
-  function open(url: string, maxConnections = 4): PostgresStore {
+  function open(url: string, maxConnections = 4, replyTimeoutMs = REPLY_TIMEOUT_MS): PostgresStore {
     const parts = { clock: systemClock(), ids: systemIds(), log: silentLog };
-    const store = new PostgresStore({
-      ...parts,
-      url,
-      maxConnections,
-      replyTimeoutMs: REPLY_TIMEOUT_MS,
-    });
+    const store = new PostgresStore({ ...parts, url, maxConnections, replyTimeoutMs });
     stores.push(store);
     return store;
   }
@@ -51,7 +51,7 @@ describe('PostgreSQL out of reach', () => {
   }
 
   async function back(store: PostgresStore): Promise<void> {
-    for (let at = 0; at < 100; at += 1) {
+    for (let at = 0; at < 400; at += 1) {
       if (store.unavailable() === undefined) return;
       await systemClock().sleep(50);
     }
@@ -104,8 +104,8 @@ describe('PostgreSQL out of reach', () => {
   test('who waits too long for a connection fails alone: the database is not taken for lost', async () => {
     const store = open(postgres.url('postgres'), 1);
     const slow = store.transaction(async (tx) => {
-      for (let time = 0; time < 4; time += 1) {
-        await tx.query('SELECT pg_sleep($1::float)', [(0.6 * REPLY_TIMEOUT_MS) / SECOND_MS]);
+      for (let time = 0; time < 12; time += 1) {
+        await tx.query('SELECT pg_sleep($1::float)', [(0.1 * REPLY_TIMEOUT_MS) / SECOND_MS]);
       }
     });
     const waited = await timed(() => store.query('SELECT 1 AS one'));
@@ -114,6 +114,32 @@ describe('PostgreSQL out of reach', () => {
     assert.equal(store.unavailable(), undefined);
     assert.equal(store.losses, 0);
     await slow;
+  });
+
+  test('a database that answers slowly is not taken for lost, and is found again as slow as it is', async () => {
+    const store = open(first.url('postgres'), 2, SLOW_REPLY_TIMEOUT_MS);
+    await store.query('CREATE TABLE slow (id int)');
+    const notices = await store.listen(() => undefined);
+    assert.equal(notices.arrive, true);
+    const quick = open(postgres.url('postgres'), 1, 10 * SLOW_REPLY_TIMEOUT_MS);
+    first.slow(SLOW_MS);
+    await quick.transaction(async (tx) => {
+      await tx.query('LOCK TABLE slow');
+      // The server breaks it off, and says so late.
+      const waiting = await timed(() => store.query('SELECT * FROM slow'));
+      assert.ok(waiting.error instanceof StoreUnavailable);
+      assert.match(waiting.error.message, /statement timeout/);
+    });
+    assert.equal(store.losses, 0);
+    assert.equal(notices.arrive, true);
+    const [row] = await store.query<{ pid: bigint }>('SELECT pg_backend_pid() AS pid');
+    first.slow(SLOW_PROBE_MS);
+    await quick.query('SELECT pg_terminate_backend($1::int)', [row?.pid ?? 0n]);
+    while (store.losses === 0) await systemClock().sleep(20);
+    await back(store);
+    first.slow(0);
+    await store.query('SELECT 1 AS one');
+    await quick.query('DROP TABLE slow');
   });
 
   test('work that says so may take longer than a request would wait', async () => {
