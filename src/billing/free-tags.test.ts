@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { DAY_MS } from '../core/clock.ts';
-import { FreeTags, MAX_ROWS, OTHER_VALUES } from './free-tags.ts';
+import { FEW_ROWS, FreeTags, MAX_ALL_ROWS, MAX_ROWS, OTHER_VALUES } from './free-tags.ts';
 
 const USAGE = { accountId: 'a', keyId: 'k', modelId: 'm' };
 
@@ -32,17 +32,29 @@ test('names are bounded apart, since each has a row for what is not told apart',
   assert.deepEqual(tags.bounded(USAGE, { tag3: 'y' }, 0), { tag3: 'y' });
 });
 
-test('what it remembers is bounded: the accounts that came first are forgotten', () => {
+test('however many accounts there are, their rows are bounded, and the last ones still get some', () => {
   const tags = new FreeTags();
-  const fill = (accountId: string) => {
+  let all = 0;
+  const kept = (accountId: string) => {
+    let rows = 0;
     for (let at = 0; at < MAX_ROWS; at += 1) {
-      tags.bounded({ ...USAGE, accountId }, { user: `u${at}` }, 0);
+      const { user } = tags.bounded({ ...USAGE, accountId }, { user: `u${at}` }, 0);
+      if (user !== undefined && user !== OTHER_VALUES) rows += 1;
     }
+    all += rows;
+    return rows;
   };
-  const next = (accountId: string) => tags.bounded({ ...USAGE, accountId }, { user: 'next' }, 0);
-  fill('first');
-  assert.deepEqual(next('first'), { user: OTHER_VALUES });
-  for (let at = 0; at < 100; at += 1) fill(`account${at}`);
-  assert.deepEqual(next('first'), { user: 'next' });
-  assert.deepEqual(next('account99'), { user: OTHER_VALUES });
+  assert.equal(kept('first'), MAX_ROWS);
+  for (let at = 1; at < MAX_ALL_ROWS / 2 / MAX_ROWS; at += 1) kept(`account${at}`);
+  assert.equal(kept('in the second half'), FEW_ROWS);
+  const one = tags.bounded({ ...USAGE, accountId: 'first' }, { user: 'one more' }, 0);
+  assert.deepEqual(one, { user: OTHER_VALUES }, 'what was counted is not forgotten');
+  for (let at = 0; all < MAX_ALL_ROWS; at += 1) {
+    const { user } = tags.bounded({ ...USAGE, accountId: `new${at}` }, { user: 'u' }, 0);
+    if (user === 'u') all += 1;
+    else break;
+  }
+  assert.equal(all, MAX_ALL_ROWS);
+  const late = tags.bounded({ ...USAGE, accountId: 'late' }, { user: 'u' }, 0);
+  assert.deepEqual(late, { [OTHER_VALUES]: OTHER_VALUES });
 });

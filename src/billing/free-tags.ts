@@ -1,9 +1,12 @@
 /**
  * The tags of requests that cost nothing: each value of a tag makes a row of the sums of its day, which
- * nobody pays for here, so an account has so many of them a day. What comes above that counts as one
- * value, in the sums and on the receipt, and no sum changes by it.
+ * nobody pays for here, so an account has so many of them a day, and all of them together have. What comes
+ * above that counts as one value, in the sums and on the receipt, and no sum changes by it.
  *
- * A process counts by itself and from its start: several have the bound each.
+ * Accounts cost nothing either: when half of what all have is taken, an account gets few, so that the rest
+ * is for many of them, and nothing that was counted is forgotten before the day ends.
+ *
+ * A process counts by itself and from its start: several have the bounds each.
  */
 import { dayOf } from '../core/clock.ts';
 import { sha256Hex } from '../core/ids.ts';
@@ -13,10 +16,12 @@ import type { RequestMetadata, SettleRequest, UsageRecord } from './ledger/ledge
 export const OTHER_VALUES = '(other)';
 /** Rows of an account and day: values of a tag, by key and model. */
 export const MAX_ROWS = 1_000;
+/** Of an account that comes when half of those of all are taken. */
+export const FEW_ROWS = 16;
 /** Names of tags of an account and day. */
 const MAX_NAMES = 64;
-/** Rows that are known of all accounts; above it those that came first are forgotten. */
-const MAX_KNOWN = 100_000;
+/** Rows of all accounts on a day. */
+export const MAX_ALL_ROWS = 100_000;
 const ID_HEX = 16;
 
 /** What was seen of an account. */
@@ -28,7 +33,7 @@ interface Seen {
 
 export class FreeTags {
   #day = 0;
-  #known = 0;
+  #rows = 0;
   readonly #accounts = new Map<string, Seen>();
 
   /** A settle as it is recorded: one that costs something stays as it is. */
@@ -57,29 +62,26 @@ export class FreeTags {
 
   #admits({ names, rows }: Seen, name: string, row: string): boolean {
     if (rows.has(row)) return true;
-    if (rows.size >= MAX_ROWS || (names.size >= MAX_NAMES && !names.has(name))) return false;
+    const most = this.#rows < MAX_ALL_ROWS / 2 ? MAX_ROWS : FEW_ROWS;
+    if (rows.size >= most || this.#rows >= MAX_ALL_ROWS) return false;
+    if (names.size >= MAX_NAMES && !names.has(name)) return false;
     names.add(name);
     rows.add(row);
-    this.#known += 1;
+    this.#rows += 1;
     return true;
   }
 
   #seen(accountId: string, day: number): Seen {
     if (day !== this.#day) {
       this.#day = day;
-      this.#known = 0;
+      this.#rows = 0;
       this.#accounts.clear();
     }
-    for (const [id, { rows }] of this.#accounts) {
-      if (this.#known < MAX_KNOWN) break;
-      this.#accounts.delete(id);
-      this.#known -= rows.size;
-    }
-    let seen = this.#accounts.get(accountId);
-    if (seen === undefined) {
-      seen = { names: new Set(), rows: new Set() };
-      this.#accounts.set(accountId, seen);
-    }
+    const known = this.#accounts.get(accountId);
+    if (known !== undefined) return known;
+    const seen = { names: new Set<string>(), rows: new Set<string>() };
+    // One that gets no row needs no place.
+    if (this.#rows < MAX_ALL_ROWS) this.#accounts.set(accountId, seen);
     return seen;
   }
 }

@@ -252,6 +252,13 @@ const BROKEN: readonly (readonly [name: string, yaml: string, problems: readonly
     ],
   ],
   [
+    'a value of the environment that an alias puts elsewhere, without repeating it',
+    'engines:\n  a: { url: http://127.0.0.1/v1, apiKey: &key "${AGENT_KEY:-hunter2}" }\nlog: { level: *key }\n',
+    [
+      'farebox.yaml:3:15: log.level: the given value is not allowed. Allowed: debug, info, warn, error, silent',
+    ],
+  ],
+  [
     'an address that is no URL',
     'engines:\n  a: { url: 127.0.0.1:8000 }\n',
     [

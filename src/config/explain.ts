@@ -5,7 +5,7 @@
 import { z } from 'zod';
 
 import { didYouMean } from '../core/nearest.ts';
-import { type Path, pathKey, type YamlSource } from './yaml-source.ts';
+import type { Path, YamlSource } from './yaml-source.ts';
 
 /** One thing that is wrong with the configuration. */
 export interface ConfigProblem {
@@ -159,7 +159,7 @@ function explain(
     diagnostics.problem(path, `The key "${String(path.at(-1))}" is missing${hint}`);
     return;
   }
-  const isHidden = diagnostics.source.fromEnvironment.has(pathKey(path)) || isSecret(schema, path);
+  const isHidden = diagnostics.source.environmentTexts.has(value) || isSecret(schema, path);
   diagnostics.problem(path, sentenceOf(issue, value, schemaAt(schema, path), isHidden));
 }
 

@@ -37,6 +37,8 @@ export interface YamlSource {
   readonly problems: readonly SourceProblem[];
   /** Paths (joined by `pathKey`) whose text holds a value of the environment. */
   readonly fromEnvironment: ReadonlySet<string>;
+  /** The texts that hold a value of the environment, wherever aliases repeat them. */
+  readonly environmentTexts: ReadonlySet<unknown>;
   /** Where the value, or for `key` its key, stands; the nearest parent when it is missing. */
   positionOf(path: Path, what: 'key' | 'value'): Position;
 }
@@ -61,12 +63,14 @@ export function readYaml(text: string, environment: Environment): YamlSource {
   };
   const problems: SourceProblem[] = [];
   const fromEnvironment = new Set<string>();
+  const environmentTexts = new Set<string>();
   const syntax = document.errors[0];
   if (syntax === undefined) {
     const problem = (path: Path, message: string, node: Node): void => {
       problems.push({ path, message, ...at(node.range?.[0] ?? 0) });
     };
-    resolveScalars(document.contents, [], { environment, fromEnvironment, problem });
+    const resolving = { environment, fromEnvironment, environmentTexts, problem };
+    resolveScalars(document.contents, [], resolving);
   } else {
     // One slip makes a parser complain many times; the first complaint is the true one.
     const message = sentenceOfSyntax(syntax.code, showTokens(syntax.message));
@@ -81,7 +85,7 @@ export function readYaml(text: string, environment: Environment): YamlSource {
     problems.push({ path: [], message, line: 1, column: 1 });
   }
   const positionOf: YamlSource['positionOf'] = (path, what) => at(offsetOf(document, path, what));
-  return { value, problems, fromEnvironment, positionOf };
+  return { value, problems, fromEnvironment, environmentTexts, positionOf };
 }
 
 const SYNTAX: Readonly<Record<string, string>> = {
@@ -101,6 +105,7 @@ function sentenceOfSyntax(code: string, message: string): string {
 interface Resolving {
   readonly environment: Environment;
   readonly fromEnvironment: Set<string>;
+  readonly environmentTexts: Set<string>;
   problem(path: Path, message: string, node: Node): void;
 }
 
@@ -126,7 +131,10 @@ function resolveScalars(node: unknown, path: Path, resolving: Resolving): void {
   } else if (isScalar(node) && typeof node.value === 'string') {
     const resolved = substitute(node.value, resolving.environment);
     node.value = resolved.text;
-    if (resolved.used) resolving.fromEnvironment.add(pathKey(path));
+    if (resolved.used) {
+      resolving.fromEnvironment.add(pathKey(path));
+      resolving.environmentTexts.add(resolved.text);
+    }
     for (const message of resolved.problems) resolving.problem(path, message, node);
   }
 }

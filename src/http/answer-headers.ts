@@ -212,14 +212,12 @@ export class AnswerHeaders {
     return flags;
   }
 
-  /** What an answer of no model says: the limits, and the balances where it was charged. */
-  counted({ hold, window, request }: Sale, remainingNano: Nano | undefined): Headers {
-    const headers: Headers = {};
+  /** Adds what an answer of no model says: the limits, and the balances where it was charged. */
+  counted({ hold, window, request }: Sale, remainingNano: Nano | undefined, headers: Headers) {
     addRateHeaders(headers, window, request.rate, this.#clock.nowMs());
-    if (remainingNano === undefined) return headers;
+    if (remainingNano === undefined) return;
     this.#addAmounts(headers, hold.before);
-    if (request.caller.kind !== 'wallet') return headers;
-    return addRemaining(headers, remainingNano);
+    if (request.caller.kind === 'wallet') addRemaining(headers, remainingNano);
   }
 
   /** The balance of a caller whose answer went through no admission. */

@@ -248,6 +248,11 @@ export abstract class Exchange implements Dispatcher.DispatchHandler, Placed {
     return this.#controller !== null;
   }
 
+  /** Since the call. */
+  protected get tookMs(): number {
+    return this.#pool.clock.monotonicMs() - this.#startedMs;
+  }
+
   pause(): void {
     this.#pausedAtMs ??= this.#pool.clock.monotonicMs();
     this.#controller?.pause();

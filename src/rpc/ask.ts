@@ -71,7 +71,7 @@ export interface AskFault {
   readonly isAborted: boolean;
 }
 
-type OneReply = ItemAnswer | StreamAnswer | AskFault;
+export type OneReply = ItemAnswer | StreamAnswer | AskFault;
 
 interface Matched {
   readonly kind: 'items';
@@ -117,8 +117,6 @@ export class NodePass {
 
   /** Asks one call; `expectedId` is the id that the node should echo. */
   async askOne(body: Buffer, expectedId: Buffer, options: AskOptions): Promise<OneReply> {
-    const { network, settings } = this.#run;
-    const startedMs = settings.clock.monotonicMs();
     const reply = await this.#exchange(body, 1, options);
     if ('kind' in reply) return reply;
     let answer: ItemAnswer | StreamAnswer | UpstreamFault;
@@ -129,10 +127,10 @@ export class NodePass {
       if (isSizeRefusal(reply, item, body)) return this.#refuseSize(body);
       if (item === undefined) return this.#fail(statusFault(reply));
       const isKnownId = isSameId(reply.body, item, expectedId);
-      answer = judgeItem(reply.body, item, reply.status, network.family, isKnownId);
+      answer = judgeItem(reply.body, item, reply.status, this.#run.network.family, isKnownId);
     }
     if (typeof answer === 'string') return this.#fail(answer);
-    this.upstream.noteAnswer(settings.clock.monotonicMs() - startedMs);
+    this.upstream.noteAnswer(reply.tookMs);
     return answer;
   }
 
@@ -142,8 +140,7 @@ export class NodePass {
     expectedIds: readonly number[],
     options: AskOptions,
   ): Promise<ManyReply> {
-    const { caller, network, settings } = this.#run;
-    const startedMs = settings.clock.monotonicMs();
+    const { caller, network } = this.#run;
     const reply = await this.#exchange(body, expectedIds.length, options);
     if ('kind' in reply) return reply;
     const scan = scanReply(reply.body);
@@ -157,7 +154,7 @@ export class NodePass {
       ? matchItems(reply, scan.items, expectedIds, network.family)
       : NO_BATCH;
     const { fault } = matched;
-    if (fault === undefined) this.upstream.noteAnswer(settings.clock.monotonicMs() - startedMs);
+    if (fault === undefined) this.upstream.noteAnswer(reply.tookMs);
     else this.upstream.noteFault(fault, caller);
     const isNothing = fault !== undefined && matched.answers.every((one) => one === undefined);
     return isNothing ? { kind: 'fault', fault, isSent: true, isAborted: false } : matched;

@@ -97,6 +97,8 @@ export interface NodeReply {
   readonly rest: Readable | undefined;
   /** What of the budget is held for `body`; whoever drops the body gives it back. */
   readonly heldBytes: number;
+  /** From the question to the reply, or to its first bytes. */
+  readonly tookMs: number;
 }
 
 export interface NodeFailure {
@@ -184,7 +186,6 @@ class NodeExchange extends Exchange {
   readonly #question: Question;
   readonly #settle: Settle;
   readonly #repeats: number;
-  readonly #startedMs: number;
   #status = 0;
   #chunks: Buffer[] = [];
   #sizeBytes = 0;
@@ -213,7 +214,6 @@ class NodeExchange extends Exchange {
     this.#question = question;
     this.#settle = settle;
     this.#repeats = repeats;
-    this.#startedMs = node.pool.clock.monotonicMs();
   }
 
   protected override onHead(status: number, headers: AnsweredHeaders): void {
@@ -262,7 +262,7 @@ class NodeExchange extends Exchange {
 
   #repeat(): void {
     this.#close();
-    const leftMs = this.limits.totalMs - (this.#node.pool.clock.monotonicMs() - this.#startedMs);
+    const leftMs = this.limits.totalMs - this.tookMs;
     // Not from inside undici, which is still busy with the connection that died.
     queueMicrotask(() => ask(this.#node, this.#question, leftMs, this.#repeats + 1, this.#settle));
   }
@@ -348,7 +348,8 @@ class NodeExchange extends Exchange {
     const isWhole = first !== undefined && this.#chunks.length === 1;
     const body = isWhole ? first : Buffer.concat(this.#chunks);
     this.#chunks = [];
-    this.#settle({ ok: true, status: this.#status, body, rest, heldBytes: this.#heldBytes });
+    const heldBytes = this.#heldBytes;
+    this.#settle({ ok: true, status: this.#status, body, rest, heldBytes, tookMs: this.tookMs });
   }
 
   /** Ends it from our side, also while what has come is still unpacked. */

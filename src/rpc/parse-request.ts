@@ -72,13 +72,12 @@ export function parseRequest(
   const scan = scanned ?? scanRequest(body, MAX_BATCH_ITEMS);
   if (!scan.ok) throw scanFault(scan, body);
   if (scan.items.length === 0) throw refusal('The batch is empty: send 1 to 100 requests');
-  const { isBatch, items } = scan;
   let index = 0;
-  for (const span of items) {
-    checkItem(network, body, span, isBatch ? index : undefined);
+  for (const span of scan.items) {
+    checkItem(network, body, span, scan.isBatch ? index : undefined);
     index += 1;
   }
-  return { network, body, isBatch, ...resolveCalls(catalogue, network, body, items) };
+  return resolveCalls(catalogue, network, body, scan);
 }
 
 /** What an idempotency key is bound to: the exact bytes and the network. */
@@ -147,14 +146,14 @@ function resolveCalls(
   catalogue: Catalogue,
   network: Network,
   body: Buffer,
-  spans: readonly RequestSpan[],
-): Pick<ParsedRequest, 'calls' | 'creditsMax' | 'isWrite'> {
+  { isBatch, items }: RequestScan,
+): ParsedRequest {
   const calls: Call[] = [];
-  const refused = new Map<string, RefusalKind>();
+  let refused: Map<string, RefusalKind> | undefined;
   let creditsMax = 0;
   let isWrite = false;
   let before: Call | undefined;
-  for (const span of spans) {
+  for (const span of items) {
     let method: Method;
     // Most batches repeat one method: its name is then compared, not read.
     if (before !== undefined && isSameMethod(body, span, before.span)) method = before.method;
@@ -162,6 +161,7 @@ function resolveCalls(
       const name = spanString(body, span.methodStart, span.methodEnd) ?? '';
       const resolved = catalogue.resolve(network, name);
       if (typeof resolved === 'string') {
+        refused ??= new Map();
         refused.set(name, resolved);
         continue;
       }
@@ -181,8 +181,8 @@ function resolveCalls(
     isWrite ||= method.retry === 'write-dedupe' || method.retry === 'write-no-retry';
     calls.push(before);
   }
-  if (refused.size > 0) throw methodFault(network, refused);
-  return { calls, creditsMax, isWrite };
+  if (refused !== undefined) throw methodFault(network, refused);
+  return { network, body, isBatch, calls, isWrite, creditsMax };
 }
 
 function isSameMethod(body: Buffer, one: RequestSpan, other: RequestSpan): boolean {

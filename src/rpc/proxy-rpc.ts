@@ -13,7 +13,7 @@ import type {
   StoredAnswer,
 } from '../billing/idempotency/idempotency.ts';
 import { MAX_STORED_BYTES, parseIdempotencyKey } from '../billing/idempotency/idempotency.ts';
-import { expectedSettlement } from '../billing/ledger/ledger.ts';
+import { type Settlement, expectedSettlement } from '../billing/ledger/ledger.ts';
 import type { Caller } from '../identity/identity.ts';
 import { Fault } from '../core/faults.ts';
 import type { Log } from '../core/log.ts';
@@ -86,6 +86,7 @@ const BUCKET = 'crypto-rpc';
 export const RPC_ENDPOINT = 'endpoint:api/v1/crypto/rpc';
 const USAGE_KIND = 'rpc';
 const JSON_TYPE = 'application/json';
+const OWN_LIMIT = { bucket: BUCKET, loggedAs: RPC_ENDPOINT, refusal: requestLimitFault };
 
 /** Runs one request of `POST /crypto/rpc/{network}`. Throws a Fault for every refusal. */
 export function proxyRpc(parts: ProxyRpcParts, call: ProxyRpcCall): Promise<void> {
@@ -133,7 +134,7 @@ export function rpcLimit({ limits }: Pick<ProxyRpcParts, 'limits'>, caller: Call
     caller,
     modelId: BUCKET,
     rate,
-    ownLimit: { bucket: BUCKET, loggedAs: RPC_ENDPOINT, refusal: requestLimitFault },
+    ownLimit: OWN_LIMIT,
   };
 }
 
@@ -177,9 +178,7 @@ async function charge(
     const { rest } = answer;
     if (rest !== undefined) return await sendStream(run, answer, rest);
     // Everything due is on disk before the answer leaves.
-    const remainingNano = await (answer.kind === 'answered'
-      ? settleAnswered(run, answer, answer.body)
-      : settleAborted(run, answer));
+    const remainingNano = await settle(run, answer, answer.body);
     const sending = call.send(call.context, answered(run, answer, remainingNano));
     if (sending !== undefined) await sending;
   } catch (error) {
@@ -202,7 +201,7 @@ async function sendStream(run: Run, answer: RpcAnswer, rest: Readable): Promise<
   };
   keep(answer.body);
   const settleAll = async (): Promise<void> => {
-    await settleAnswered(run, answer, kept && Buffer.concat(kept));
+    await settle(run, answer, kept && Buffer.concat(kept));
   };
   const held = holdLastBytes(rest, settleAll, keep);
   const { after } = expectedSettlement(sale.hold, run.parts.rpc.cost(answer.credits));
@@ -214,7 +213,9 @@ async function sendStream(run: Run, answer: RpcAnswer, rest: Readable): Promise<
     // cause of its own: nobody but the caller ends a stream that way.
     const hasLeft = call.context.leaving.aborted || codeOf(error) === 'ERR_STREAM_PREMATURE_CLOSE';
     if (!hasLeft) throw error;
-    if (sale.state !== 'settled') await settleAborted(run, answer);
+    if (sale.state !== 'settled') {
+      await settle(run, { ...answer, kind: 'abandoned' }, undefined);
+    }
   }
 }
 
@@ -222,24 +223,24 @@ function codeOf(error: unknown): unknown {
   return error instanceof Error && 'code' in error ? error.code : undefined;
 }
 
-async function settleAborted(run: Run, answer: RpcAnswer): Promise<Nano> {
-  const { after } = await run.sale.settle(outcomeOf(run, answer, 'aborted'));
-  await run.parts.credits.correct(run.reservation, answer.credits);
-  return after.usdNano;
-}
-
-/** What a node answered; without a body that it is too large to be kept. */
-async function settleAnswered(
-  run: Run,
-  answer: RpcAnswer,
-  body: Buffer | undefined,
-): Promise<Nano> {
+/** Charges what a node answered, and gives the other credits back; a missing body is too large to be kept. */
+async function settle(run: Run, answer: RpcAnswer, body: Buffer | undefined): Promise<Nano> {
   const { parts, call, sale, token, reservation } = run;
-  const { credits } = answer;
-  if (token !== undefined) {
+  const { credits, kind, retries } = answer;
+  const costNano = parts.rpc.cost(credits);
+  const isAnswered = kind === 'answered';
+  const outcome: Outcome = {
+    costNano,
+    status: isAnswered ? 'completed' : 'aborted',
+    attempts: retries + 1,
+    extras: { credits, items: run.body.calls.length },
+  };
+  let settled: Pick<Settlement, 'after'>;
+  if (token === undefined || !isAnswered) settled = await sale.settle(outcome);
+  else {
     const headers = {
       credits: String(credits),
-      cost: formatRpcCost(parts.rpc.cost(credits)),
+      cost: formatRpcCost(costNano),
       requestId: call.context.requestId,
     };
     const { idempotency } = parts;
@@ -249,26 +250,11 @@ async function settleAnswered(
         token.isSpent = isKept;
       },
     };
+    settled = await sale.answer(outcome, ({ after }) => ({ type: JSON_TYPE, body, after }));
   }
-  const { after } = await sale.answer(outcomeOf(run, answer, 'completed'), (settlement) => {
-    return { type: JSON_TYPE, body, after: settlement.after };
-  });
   const correcting = parts.credits.correct(reservation, credits);
   if (correcting !== undefined) await correcting;
-  return after.usdNano;
-}
-
-function outcomeOf(
-  { parts, body }: Run,
-  { credits, retries }: RpcAnswer,
-  status: 'completed' | 'aborted',
-): Outcome {
-  return {
-    costNano: parts.rpc.cost(credits),
-    status,
-    attempts: retries + 1,
-    extras: { credits, items: body.calls.length },
-  };
+  return settled.after.usdNano;
 }
 
 async function giveCreditsBack(run: Run, after: unknown): Promise<void> {

@@ -22,6 +22,7 @@ import {
   type AskFault,
   type AskOptions,
   NodePass,
+  type OneReply,
   RunContext,
   type RunSettings,
   type StreamAnswer,
@@ -141,11 +142,12 @@ export class RpcRun extends RunContext {
       const open = index === 0 ? calls : calls.filter(isOpen);
       const [only] = open;
       if (upstream === undefined || only === undefined) return;
-      if (settings.clock.monotonicMs() >= deadlineMs) return;
+      if (index > 0 && settings.clock.monotonicMs() >= deadlineMs) return;
       const isLast = index === candidates.length - 1;
       const pass = new NodePass(this, upstream, isLast, isShared);
       this.#whole = undefined;
-      await (open.length === 1 ? this.#askOne(pass, only) : this.#askTogether(pass, open));
+      if (open.length === 1) this.#noteOne(only, await this.#askOne(pass, only));
+      else await this.#askTogether(pass, open);
       let isAnswering = this.#stream !== undefined;
       for (const call of open) {
         const { answer } = call;
@@ -187,7 +189,7 @@ export class RpcRun extends RunContext {
     return isThere ? hash : undefined;
   }
 
-  async #askOne(pass: NodePass, call: Call): Promise<void> {
+  #askOne(pass: NodePass, call: Call): Promise<OneReply> {
     const { body, isBatch } = this.#parsed;
     const { span } = call;
     const hasId = span.idStart >= 0 && body[span.idStart] !== LETTER_N;
@@ -196,8 +198,10 @@ export class RpcRun extends RunContext {
     if (isBatch) sent = body.subarray(span.start, span.end);
     else if (!hasId) sent = joined((slices) => slices.addWithId(body, span, id));
     const canStream = !isBatch && hasId && !pass.isShared;
-    const options = askOptions(pass, [call], canStream);
-    const reply = await pass.askOne(sent, id, options);
+    return pass.askOne(sent, id, askOptions(pass, [call], canStream));
+  }
+
+  #noteOne(call: Call, reply: OneReply): void {
     if (reply.kind === 'answer') noteAnswer(call, reply);
     else this.#note(call, reply);
   }
@@ -257,7 +261,7 @@ export class RpcRun extends RunContext {
     const queue = [...calls];
     const work = async (): Promise<void> => {
       for (let call = queue.shift(); call !== undefined; call = queue.shift())
-        await this.#askOne(pass, call);
+        this.#noteOne(call, await this.#askOne(pass, call));
     };
     await Promise.all(Array.from({ length: Math.min(EXPANDED_AT_ONCE, calls.length) }, work));
   }

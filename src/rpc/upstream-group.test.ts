@@ -41,7 +41,7 @@ function bench(weights: readonly number[]): Bench {
         const isHead = body.includes('eth_blockNumber');
         if (isHead) polls += 1;
         const text = `{"id":1,"result":"${isHead ? heads[index]! : '0x1'}"}`;
-        const reply = { ok: true, rest: undefined, heldBytes: 0 } as const;
+        const reply = { ok: true, rest: undefined, heldBytes: 0, tookMs: 0 } as const;
         if (heads[index] === 'locked') return { ...reply, status: 401, body: Buffer.from('no') };
         return { ...reply, status: 200, body: Buffer.from(text) };
       },

@@ -49,6 +49,10 @@ export class UpstreamGroup {
 
   /** The nodes that may be asked now, best first; empty when there is none. */
   candidates(kind: NodeKind, caller: string): readonly Upstream[] {
+    const [first, second] = this.#upstreams;
+    if (first !== undefined && second === undefined) {
+      return first.settings.kind === kind && first.isOpen() ? this.#upstreams : [];
+    }
     const open = this.#upstreams.filter((one) => one.settings.kind === kind && one.isOpen());
     if (open.length < 2) return open;
     // Nodes that may come back prove themselves beside the traffic while there are others.

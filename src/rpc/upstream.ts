@@ -298,7 +298,6 @@ export class Upstream {
 
   /** The result of a question of our own, or undefined after noting the fault. */
   async #probe(method: string): Promise<unknown> {
-    const startedMs = this.#clock.monotonicMs();
     const reply = await this.client.post({
       body: Buffer.from(`{"jsonrpc":"2.0","id":1,"method":"${method}","params":[]}`),
       timeoutMs: Math.min(PROBE_TIMEOUT_MS, this.settings.timeoutMs),
@@ -319,7 +318,7 @@ export class Upstream {
       // A node that refuses to say who it is is of no use.
       return this.noteFault(fault === 'refused' ? 'broken' : fault, OWN_QUESTION);
     }
-    this.noteAnswer(this.#clock.monotonicMs() - startedMs);
+    this.noteAnswer(reply.tookMs);
     try {
       return JSON.parse(reply.body.toString('utf8', item.resultStart, item.resultEnd));
     } catch {

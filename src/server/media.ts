@@ -144,6 +144,7 @@ function openVideo(shared: FeatureParts, media: () => Promise<Media>): Video {
     money: videoMoney(sales),
     folder: join(dataFolder, 'media'),
     ...bounds,
+    maxStoredBytes: shared.config.current.media.maxStoredMb * MB,
     webhooks: sends
       ? { masterSecret: webhookSecret, post: (url, message) => guard.post(url, message) }
       : undefined,

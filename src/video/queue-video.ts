@@ -36,7 +36,8 @@ import {
 import { measureSource } from './quote-video.ts';
 import { type Measured, hasSound, quoteVideo } from './quote.ts';
 import { VideoQueueRequest, mediaUrlsOf } from './video-requests.ts';
-import { type QueuedJob, RESULT_BYTES, type Video } from './video.ts';
+import { RESULT_BYTES } from './result-room.ts';
+import type { QueuedJob, Video } from './video.ts';
 
 export interface QueueVideoParts {
   readonly catalog: Catalog;

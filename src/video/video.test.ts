@@ -35,13 +35,13 @@ import {
   type QueueJob,
   type QueueSteps,
   type QueuedJob,
-  RESULT_BYTES,
   Video,
+  type VideoOptions,
   percentile,
 } from './video.ts';
 import type { VideoJob } from './job.ts';
+import { RESULT_BYTES } from './result-room.ts';
 import { videoMoney } from './video-money.ts';
-import type { VideoParts } from './worker.ts';
 
 const folders: string[] = [];
 after(() => {
@@ -52,7 +52,7 @@ after(() => {
 class TestVideo extends Video {
   readonly #hold: QueueSteps['hold'];
 
-  constructor(parts: VideoParts, money: TestMoney) {
+  constructor(parts: VideoOptions, money: TestMoney) {
     super(parts);
     this.#hold = (job) => money.hold(job);
   }
@@ -99,11 +99,11 @@ interface Fixture {
     claim: () => Promise<boolean> | boolean,
     withinSeconds?: number,
   ) => Promise<void>;
-  readonly another: (parts?: Partial<VideoParts>) => TestVideo;
+  readonly another: (parts?: Partial<VideoOptions>) => TestVideo;
 }
 
 onEachStore('video jobs', (stores) => {
-  async function open(changed: Partial<VideoParts> = {}): Promise<Fixture> {
+  async function open(changed: Partial<VideoOptions> = {}): Promise<Fixture> {
     const store = await stores.open([...VIDEO_MIGRATIONS, ...TEST_MONEY_MIGRATIONS]);
     const folder = mkdtempSync(join(tmpdir(), 'video-jobs-'));
     folders.push(folder);
@@ -112,7 +112,7 @@ onEachStore('video jobs', (stores) => {
     const money = new TestMoney(store);
     const posts: Fixture['posts'] = [];
     const running: TestVideo[] = [];
-    const another = (parts: Partial<VideoParts> = {}): TestVideo => {
+    const another = (parts: Partial<VideoOptions> = {}): TestVideo => {
       const made = new TestVideo(
         {
           store,
@@ -120,6 +120,7 @@ onEachStore('video jobs', (stores) => {
           checkFilm: anyFilm,
           money,
           folder,
+          maxStoredBytes: 20_000_000_000,
           keepHours: 24,
           maxJobHours: 2,
           maxSilenceMinutes: 10,
@@ -378,7 +379,7 @@ onEachStore('video jobs', (stores) => {
 
   test('whether a film must have sound is kept with its order', async () => {
     const looked: boolean[] = [];
-    const checkFilm: VideoParts['checkFilm'] = async ({ job }) => {
+    const checkFilm: VideoOptions['checkFilm'] = async ({ job }) => {
       looked.push(job.hasSound);
       return { kind: 'fit', mimeType: 'video/mp4' };
     };
@@ -773,6 +774,36 @@ onEachStore('video jobs', (stores) => {
     assert.deepEqual(await video.storedBytes('alice'), { callerBytes: 9, allBytes: 18 });
     await video.complete(lookup(id));
     assert.deepEqual(await video.storedBytes('alice'), { callerBytes: 0, allBytes: 9 });
+  });
+
+  test('films that are written share what is free on the disk, and count meanwhile', async () => {
+    const room = 400_000_000;
+    const { video, engines, until } = await open({ maxStoredBytes: 2 * RESULT_BYTES + room });
+    engines.pollAnswer = { kind: 'done' };
+    const written = Promise.withResolvers<void>();
+    engines.gate = written.promise;
+    await video.queue(jobRequest());
+    await video.queue(jobRequest({ accountId: 'bob' }));
+    video.start();
+    await until(() => engines.bounds.length === 2);
+    const beyond = engines.bounds.map((bytes) => bytes - RESULT_BYTES);
+    assert.deepEqual(beyond, [room / 2, room / 4]);
+    const { allBytes } = await video.storedBytes('alice');
+    assert.equal(allBytes, 2 * RESULT_BYTES + (room * 3) / 4);
+    written.resolve();
+    await until(async () => (await video.storedBytes('alice')).allBytes === 18);
+  });
+
+  test('a film that is larger than there is room for is not sold', async () => {
+    const { video, engines, money, until } = await open();
+    engines.pollAnswer = { kind: 'done' };
+    engines.downloadAnswer = { kind: 'too-large', detail: 'too-large: More than 200000000 bytes' };
+    const { id } = await video.queue(jobRequest());
+    video.start();
+    const isRefunded = async () => (await money.moves(id)).includes('refund');
+    await until(isRefunded);
+    await assert.rejects(video.retrieve(lookup(id)), { code: 'INFERENCE_FAILED' });
+    assert.equal(engines.bounds.length, 1, 'it is not fetched again and again');
   });
 
   test('a webhook is signed with the secret of its account and repeated until it is taken', async () => {

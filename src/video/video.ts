@@ -12,6 +12,7 @@ import { JobTable } from './job-table.ts';
 import { type NewJob, type VideoJob, failureFault, isWallets } from './job.ts';
 import type { EngineInput } from '../engines/media/media.ts';
 import { MediaStore } from './media-store.ts';
+import { ResultRoom } from './result-room.ts';
 import { webhookSecretOf } from './webhooks.ts';
 import { type VideoParts, Worker } from './worker.ts';
 
@@ -90,23 +91,28 @@ const EXPERIENCE_MS = MINUTE_MS;
 const MAX_MODELS_REMEMBERED = 1_000;
 const DOWNLOAD_HOURS = 24;
 const TOKEN_BYTES = 32;
-/** What is set aside on disk for the result of a job; a film of half a minute is smaller. */
-export const RESULT_BYTES = 200_000_000;
 /** Below this the pace says nothing about the rest. */
 const TELLING_FRACTION = 0.05;
+
+export interface VideoOptions extends VideoParts {
+  /** Disk that inputs and results may take altogether. */
+  readonly maxStoredBytes: number;
+}
 
 export class Video {
   readonly #parts: VideoParts;
   readonly #table: JobTable;
   readonly #files: MediaStore;
+  readonly #room: ResultRoom;
   readonly #worker: Worker;
   readonly #experience = new Map<string, { averageMs: number; untilMs: number }>();
 
-  constructor(parts: VideoParts) {
+  constructor(parts: VideoOptions) {
     this.#parts = parts;
     this.#table = new JobTable(parts.store, parts.ids.uuid());
     this.#files = new MediaStore(parts.folder);
-    this.#worker = new Worker(parts, this.#table, this.#files);
+    this.#room = new ResultRoom(this.#table, parts.maxStoredBytes);
+    this.#worker = new Worker(parts, this.#table, this.#files, this.#room);
   }
 
   /**
@@ -238,7 +244,7 @@ export class Video {
 
   /** What jobs hold on disk, of one account and of all. */
   async storedBytes(accountId: string): Promise<{ callerBytes: number; allBytes: number }> {
-    return await this.#table.storedBytes(accountId, RESULT_BYTES);
+    return await this.#room.storedBytes(accountId);
   }
 
   /** A caller's jobs, newest first, created before `beforeMs`. */

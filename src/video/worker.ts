@@ -19,6 +19,7 @@ import type { CheckFilm, FilmVerdict } from './check-film.ts';
 import type { JobTable, JobTrace } from './job-table.ts';
 import { FAILURES, type JobFailure, type VideoJob, isWallets } from './job.ts';
 import type { MediaStore, StoredFile } from './media-store.ts';
+import type { ResultRoom } from './result-room.ts';
 import type { VideoMoney } from './video-money.ts';
 import { WebhookSender } from './webhooks.ts';
 
@@ -72,6 +73,7 @@ export class Worker {
   readonly #parts: VideoParts;
   readonly #table: JobTable;
   readonly #files: MediaStore;
+  readonly #room: ResultRoom;
   readonly #aborter = new AbortController();
   readonly #running = new Map<string, Promise<void>>();
   readonly #webhooks: WebhookSender | undefined;
@@ -87,10 +89,11 @@ export class Worker {
   readonly #unadmitted = new Map<string, number>();
   #stops: (() => void)[] = [];
 
-  constructor(parts: VideoParts, table: JobTable, files: MediaStore) {
+  constructor(parts: VideoParts, table: JobTable, files: MediaStore, room: ResultRoom) {
     this.#parts = parts;
     this.#table = table;
     this.#files = files;
+    this.#room = room;
     this.#bornMs = parts.clock.nowMs();
     this.#inherited = files.namesNow();
     const { webhooks, serviceName, clock, log } = parts;
@@ -299,8 +302,7 @@ export class Worker {
     const tenth = Math.floor(fraction * 10);
     if (tenth <= Math.floor(job.fraction * 10)) return;
     const { clock, log } = this.#parts;
-    const elapsedMs = clock.nowMs() - job.startedMs;
-    const remainingMs = Math.round((elapsedMs * (1 - fraction)) / fraction);
+    const remainingMs = Math.round(((clock.nowMs() - job.startedMs) * (1 - fraction)) / fraction);
     const fields = { job: job.id, model: job.modelId, percent: tenth * 10, remainingMs };
     log.info(fields, 'A video is being made');
   }
@@ -309,13 +311,16 @@ export class Worker {
     const { signal } = this.#aborter;
     let answer: DownloadAnswer | undefined;
     let verdict: FilmVerdict | undefined;
-    const sizeBytes = await this.#files.storeResult(job.id, this.#table.owner, async (path) => {
-      answer = await this.#parts.engines.download(job, path, signal);
-      if (answer.kind === 'done') verdict = await this.#check(job, path);
-      return verdict?.kind === 'fit';
-    });
+    const sizeBytes = await this.#room.within(job.accountId, (maxBytes) =>
+      this.#files.storeResult(job.id, this.#table.owner, async (path) => {
+        answer = await this.#parts.engines.download(job, path, { maxBytes, signal });
+        if (answer.kind === 'done') verdict = await this.#check(job, path);
+        return verdict?.kind === 'fit';
+      }),
+    );
     if (answer?.kind === 'lost') return await this.#missing(job);
     if (answer?.kind === 'busy' || answer?.kind === 'away') return await this.#delayed(job, answer);
+    if (answer?.kind === 'too-large') return await this.#fail(job, FAILURES.unfit, answer.detail);
     // The engine's work is done and maybe billed: another order would be a second one.
     if (verdict?.kind !== 'fit') return await this.#fail(job, FAILURES[verdict?.kind ?? 'unfit']);
     await this.#complete(job, sizeBytes, verdict.mimeType);

@@ -118,7 +118,15 @@ export class TestEngines implements VideoEngines {
     return this.pollAnswer;
   }
 
-  async download(_ref: object, path: string): Promise<DownloadAnswer> {
+  /** What films may have had, in bytes. */
+  readonly bounds: number[] = [];
+
+  async download(
+    _ref: object,
+    path: string,
+    { maxBytes }: { readonly maxBytes: number },
+  ): Promise<DownloadAnswer> {
+    this.bounds.push(maxBytes);
     await this.gate;
     if (this.downloadAnswer.kind === 'done') await writeFile(path, 'the video');
     return this.downloadAnswer;

@@ -34,6 +34,7 @@ export function openVideo(
     checkFilm: anyFilm,
     money,
     folder: place.folder,
+    maxStoredBytes: 20_000_000_000,
     keepHours: 24,
     maxJobHours: 2,
     maxSilenceMinutes: 10,

@@ -54,6 +54,25 @@ onEachStore('caps of budgets', (fixture) => {
     await stop();
   });
 
+  test('of two processes that add them at once pass their bound by what one counts on', async () => {
+    const { budget, stop, ...parts } = await bench();
+    const caller = { parentIds: [], budgets: [await budget('LIFETIME')] };
+    const bounds = { maxValues: 10, countedValues: 2 };
+    const processes = [0, 1].map(() => new BudgetCaps({ ...parts, ...bounds }));
+    const isTaken = async (at: number): Promise<boolean> => {
+      const process = processes[at % 2];
+      assert.ok(process);
+      return await process.open(caller, { user: `u${at}` }).then(
+        () => true,
+        () => false,
+      );
+    };
+    let taken = 0;
+    for (let at = 0; at < 40; at += 1) if (await isTaken(at)) taken += 1;
+    assert.ok(taken >= 10 && taken <= 12, `${taken} values`);
+    await stop();
+  });
+
   test('begin with the limit that holds, whatever a remembered key says of it', async () => {
     const { budget, stop, ...parts } = await bench();
     const { store, identity } = parts;

@@ -28,8 +28,9 @@ export { budgetSpending, changeBudget, createBudget, deleteBudget } from './mana
 const MAX_KNOWN = 10_000;
 /** Values of one budget that have caps: of two periods, or for LIFETIME of all time. */
 const MAX_VALUES = 100_000;
-/** How long a process counts on from what it found: several can pass the bound by what they add in it. */
+/** How long, and how many, a process counts on from what it found: each can pass the bound by so many. */
 const COUNTED_MS = 10 * MINUTE_MS;
+const COUNTED_VALUES = 1_000;
 /** Far less than the time for which the cap of a period that is over is kept. */
 const KNOWN_MS = HOUR_MS;
 
@@ -40,11 +41,14 @@ export interface BudgetCapsParts {
   readonly clock: Clock;
   /** Values of a budget that have caps, at most; tests want few. */
   readonly maxValues?: number;
+  /** Values that are added before they are counted anew; tests want few. */
+  readonly countedValues?: number;
 }
 
 /** How many values of a budget have caps, about. */
 interface CountedValues {
-  count: number;
+  readonly found: number;
+  added: number;
   readonly untilMs: number;
 }
 
@@ -92,18 +96,27 @@ export class BudgetCaps {
   }
 
   async #requireRoom(tx: Queryable, { budget, capId }: BudgetOf, nowMs: number): Promise<void> {
-    const { maxValues = MAX_VALUES } = this.#parts;
-    let counted = this.#counted.get(budget.id);
-    if (counted === undefined || counted.untilMs <= nowMs) {
-      if (this.#counted.size >= MAX_KNOWN) this.#counted.clear();
-      const count = await countBudgetCaps(tx, budget.accountId, budget.id);
-      counted = { count, untilMs: nowMs + COUNTED_MS };
-      this.#counted.set(budget.id, counted);
-    }
-    counted.count += 1;
-    if (counted.count <= maxValues || (await cappedSpending(tx, [capId], nowMs)).has(capId)) return;
+    const { maxValues = MAX_VALUES, countedValues = COUNTED_VALUES } = this.#parts;
+    const known = this.#counted.get(budget.id);
+    const isFresh = known !== undefined && known.untilMs > nowMs && known.added < countedValues;
+    const counted = isFresh ? known : await this.#count(tx, budget, nowMs);
+    counted.added += 1;
+    const hasRoom = counted.found + counted.added <= maxValues;
+    if (hasRoom || (await cappedSpending(tx, [capId], nowMs)).has(capId)) return;
     throw new Fault('BUDGET_LIMIT_REACHED', {
       message: `The budget ${budget.id} counts ${maxValues} values of the tag ${budget.tag ?? ''}, and has room for no other one: send one of those, or delete the budget and make it again, without the values that have spent nothing`,
     });
+  }
+
+  async #count(
+    tx: Queryable,
+    { id, accountId }: BudgetOf['budget'],
+    nowMs: number,
+  ): Promise<CountedValues> {
+    if (this.#counted.size >= MAX_KNOWN) this.#counted.clear();
+    const found = await countBudgetCaps(tx, accountId, id);
+    const counted = { found, added: 0, untilMs: nowMs + COUNTED_MS };
+    this.#counted.set(id, counted);
+    return counted;
   }
 }

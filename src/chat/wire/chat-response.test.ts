@@ -347,6 +347,25 @@ test('what is stripped does not depend on the cuts', () => {
   );
 });
 
+test('text that is held for its closing tag is not looked through with each piece', (t) => {
+  const searched = (pieces: number): number => {
+    let chars = 0;
+    const mocks = (['indexOf', 'includes'] as const).map((method) => {
+      const find: (tag: string) => unknown = Reflect.get(String.prototype, method);
+      return t.mock.method(String.prototype, method, function counted(this: string, tag: string) {
+        chars += this.length;
+        return find.call(this, tag);
+      });
+    });
+    const stripper = new ThinkStripper(true);
+    for (let at = 0; at < pieces; at += 1) assert.equal(stripper.push('thought'), '');
+    for (const { mock } of mocks) mock.restore();
+    assert.equal(stripper.push('</thi') + stripper.push('nk>Hi'), 'Hi');
+    return chars;
+  };
+  assert.ok(searched(2_000) < 3 * searched(1_000));
+});
+
 test('a whole answer loses what stands before a lone closing tag', () => {
   assert.equal(stripThinkTags('secret</think>\nHi'), 'Hi');
   assert.equal(stripThinkTags('a <think>x</think> b'), 'a  b');

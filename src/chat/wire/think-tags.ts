@@ -15,6 +15,8 @@ const CLOSE = '</think>';
 
 export class ThinkStripper {
   #held = '';
+  /** The end of what is held, where a tag may have begun. */
+  #tail = '';
   #isInside = false;
   #isAfterBlock = false;
   #hasVisible = false;
@@ -31,9 +33,12 @@ export class ThinkStripper {
   push(piece: string): string {
     this.#held += piece;
     if (this.#mayBeInside) {
+      // What is held may be long: it is looked through when it has a tag.
+      const recent = this.#tail + piece;
+      this.#tail = recent.slice(1 - CLOSE.length);
+      if (!recent.includes(OPEN) && !recent.includes(CLOSE)) return '';
       const open = this.#held.indexOf(OPEN);
       const close = this.#held.indexOf(CLOSE);
-      if (open === -1 && close === -1) return '';
       this.#mayBeInside = false;
       this.#isInside = close !== -1 && (open === -1 || close < open);
       this.wasOpened = this.#isInside;

@@ -189,6 +189,29 @@ suite('JSON schema grammars', () => {
       assert.throws(() => grammarForSchema(deep, OPEN_LIMITS), Fault);
     });
 
+    test('a small schema that leads to few rules by very many ways is refused', () => {
+      const choice = (at: number, mark: number) => ({
+        allOf: [{ $ref: `#/$defs/s${at + 1}` }],
+        title: `${mark}`,
+      });
+      const levels = 30;
+      const $defs = Object.fromEntries(
+        Array.from({ length: levels }, (_, at) => [
+          `s${at}`,
+          { anyOf: [choice(at, 1), choice(at, 2)] },
+        ]),
+      );
+      const ways = { $ref: '#/$defs/s0', $defs: { ...$defs, [`s${levels}`]: { type: 'string' } } };
+      assert.throws(() => grammarForSchema(ways, OPEN_LIMITS), /too large/);
+      let same: object = { type: 'string' };
+      for (let depth = 0; depth < 30; depth += 1) {
+        same = { type: Array.from({ length: 20 }, () => 'object'), properties: { a: same } };
+      }
+      assert.ok(grammarForSchema(same, OPEN_LIMITS).length < 10_000);
+      const long = { enum: Array.from({ length: 60_000 }, (_, at) => `value ${at}`) };
+      assert.throws(() => grammarForSchema(long, OPEN_LIMITS), /too large/);
+    });
+
     test('real models may write long strings, the demo may not', () => {
       assert.match(grammarForSchema({ type: 'string' }, OPEN_LIMITS), /char\*/);
       assert.match(grammarForSchema({ type: 'string' }, SHORT_LIMITS), /char\{0,48\}/);

@@ -39,6 +39,10 @@ export const SHORT_LIMITS: GrammarLimits = {
 };
 
 const MAX_RULES = 2_000;
+/** Schemas that are looked at, each time anew where several lead to one: rules that are alike are one rule. */
+const MAX_VISITS = 20_000;
+/** The library reads a grammar whole, and follows all of its alternatives with each token. */
+const MAX_GRAMMAR_CHARACTERS = 500_000;
 const MAX_DEPTH = 64;
 /** Longer repetitions are costly to expand; past it a length is left open. */
 export const MAX_REPETITION = 512;
@@ -74,6 +78,7 @@ class GrammarWriter {
   readonly #limits: GrammarLimits;
   #document: unknown;
   #documents = 0;
+  #visits = 0;
 
   constructor(limits: GrammarLimits) {
     this.#limits = limits;
@@ -85,7 +90,9 @@ class GrammarWriter {
     const char = String.raw`[^"\\\x7F\x00-\x1F] | "\\" ( ["\\/bfnrt] | ${escaped} )`;
     const fixed = { root, lead: '[ \\t\\n]{0,4}', ws: this.#limits.whitespace, char };
     const rules = [...this.#rules, ...Object.entries(fixed)];
-    return rules.map(([name, text]) => `${name} ::= ${text}`).join('\n');
+    const grammar = rules.map(([name, text]) => `${name} ::= ${text}`).join('\n');
+    if (grammar.length > MAX_GRAMMAR_CHARACTERS) throw notEnforceable('too large');
+    return grammar;
   }
 
   /** The expression for a schema that is the root of its own `$ref`. */
@@ -98,6 +105,8 @@ class GrammarWriter {
   /** The expression for a schema; large ones become a rule of their own. */
   visit(schema: unknown, depth: number): string {
     if (depth > MAX_DEPTH) throw notEnforceable('nested too deeply');
+    this.#visits += 1;
+    if (this.#visits > MAX_VISITS) throw notEnforceable('too large');
     if (!isJsonObject(schema)) {
       if (schema === false) throw notEnforceable('`false` allows no value');
       return this.#anything(0);
@@ -128,8 +137,8 @@ class GrammarWriter {
   #typed(schema: Schema, depth: number): string {
     const type = schema['type'] ?? impliedType(schema);
     if (Array.isArray(type)) {
-      const types: readonly unknown[] = type;
-      return this.#either(types.map((one) => this.#typed({ ...schema, type: one }, depth)));
+      const types = new Set<unknown>(type);
+      return this.#either([...types].map((one) => this.#typed({ ...schema, type: one }, depth)));
     }
     switch (typeof type === 'string' ? type : 'any') {
       case 'object':

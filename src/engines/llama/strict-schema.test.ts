@@ -32,6 +32,14 @@ const REFUSED: readonly (readonly [schema: object, words: RegExp])[] = [
   [{ enum: [1, 2], minimum: 2 }, /"minimum" beside "enum"/],
   [{ $ref: '#/$defs/a', maximum: 3, $defs: { a: INTEGER } }, /"maximum" beside "\$ref"/],
   [{ oneOf: [INTEGER, { type: 'number' }] }, /may overlap/],
+  [
+    {
+      oneOf: Array.from({ length: 30 }, (_, part) => ({
+        enum: Array.from({ length: 300 }, (_value, at) => `${part} ${at}`),
+      })),
+    },
+    /too large/,
+  ],
   [{ allOf: [{ ...INTEGER, minimum: 1 }, { minimum: 2 }] }, /"minimum" stands in both/],
   [
     { allOf: [object({ a: INTEGER }), { properties: { b: INTEGER }, required: ['b'] }] },

@@ -42,6 +42,8 @@ const KEYWORDS_OF: Readonly<Record<string, readonly string[]>> = {
   object: ['properties', 'required', 'additionalProperties'],
 };
 const MAX_SCHEMAS = 10_000;
+/** Choices and joined parts are compared with each other. */
+const MAX_COMPARISONS = 50_000;
 
 /** Throws the refusal that names the first keyword which is not enforced, and where it stands. */
 export function refuseUnenforceable(schema: unknown): void {
@@ -51,6 +53,7 @@ export function refuseUnenforceable(schema: unknown): void {
 class StrictCheck {
   readonly #document: unknown;
   readonly #seen = new Set<unknown>();
+  #comparisons = 0;
 
   constructor(document: unknown) {
     this.#document = document;
@@ -98,7 +101,8 @@ class StrictCheck {
     if (keyword === 'anyOf') return;
     const resolved = parts.map((part) => this.#resolve(part));
     for (const [index, part] of resolved.entries()) {
-      if (resolved.slice(index + 1).every((other) => areDisjoint(part, other))) continue;
+      if (resolved.slice(index + 1).every((other) => areDisjoint(part, other, this.#isEqual)))
+        continue;
       throw unenforced(path, 'the choices of "oneOf" may overlap; use "anyOf"');
     }
   }
@@ -122,8 +126,8 @@ class StrictCheck {
       const [one, other] = [left[keyword], right[keyword]];
       if (keyword === 'properties' && isJsonObject(one) && isJsonObject(other)) {
         const shared = Object.keys(other).filter((name) => name in one);
-        if (shared.every((name) => isDeepStrictEqual(one[name], other[name]))) continue;
-      } else if (isDeepStrictEqual(one, other)) continue;
+        if (shared.every((name) => this.#isEqual(one[name], other[name]))) continue;
+      } else if (this.#isEqual(one, other)) continue;
       throw unenforced(path, `"${keyword}" stands in both of two joined schemas`);
     }
     for (const [closed, open] of [
@@ -138,6 +142,12 @@ class StrictCheck {
       throw unenforced(path, '"additionalProperties" closes a schema that is joined with members');
     }
   }
+
+  readonly #isEqual: IsEqual = (one, other) => {
+    this.#comparisons += 1;
+    if (this.#comparisons > MAX_COMPARISONS) throw unenforced('', 'the schema is too large');
+    return isDeepStrictEqual(one, other);
+  };
 
   #visitTyped(schema: Schema, path: string): void {
     const type = schema['type'];
@@ -219,12 +229,14 @@ function refuseLong(bound: unknown, keyword: string, path: string): void {
   throw unenforced(path, `"${keyword}" above ${MAX_REPETITION} is not enforced`);
 }
 
+type IsEqual = (one: unknown, other: unknown) => boolean;
+
 /** Whether no value is valid for both: their types differ, or a member that tells them apart. */
-function areDisjoint(one: unknown, other: unknown): boolean {
+function areDisjoint(one: unknown, other: unknown, isEqual: IsEqual): boolean {
   if (!isJsonObject(one) || !isJsonObject(other)) return false;
   const [left, right] = [valuesOf(one), valuesOf(other)];
   if (left !== undefined && right !== undefined) {
-    return !left.some((value) => right.some((same) => isDeepStrictEqual(value, same)));
+    return !left.some((value) => right.some((same) => isEqual(value, same)));
   }
   const [types, others] = [typesOf(one), typesOf(other)];
   const shared = types?.filter((type) => others?.includes(type)) ?? [];
@@ -238,7 +250,7 @@ function areDisjoint(one: unknown, other: unknown): boolean {
       name in same &&
       always(one, name) &&
       always(other, name) &&
-      areDisjoint(members[name], same[name]),
+      areDisjoint(members[name], same[name], isEqual),
   );
 }
 

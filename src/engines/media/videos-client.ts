@@ -96,7 +96,10 @@ export type PollAnswer =
   | Told<'failed', { objection: Objection }>
   | EngineDelay;
 
-export type DownloadAnswer = { readonly kind: 'done' | 'lost' } | EngineDelay;
+export type DownloadAnswer =
+  | { readonly kind: 'done' | 'lost' }
+  | { readonly kind: 'too-large'; readonly detail: string }
+  | EngineDelay;
 
 /** What makes videos. None of these throws for what an engine does; a throw is a bug or an abort. */
 export type VideoEngines = Pick<VideosClient, 'create' | 'find' | 'poll' | 'download' | 'remove'>;
@@ -130,7 +133,6 @@ const Listed = z.object({
 
 const MAX_ANSWER_BYTES = 1_000_000;
 const MAX_LIST_BYTES = 4_000_000;
-const MAX_VIDEO_BYTES = 2_000_000_000;
 const MAX_DETAIL_CHARACTERS = 500;
 const POLICY = /policy|moderat|safety|content_filter|nsfw/i;
 /** Codes of our own engine and of others. */
@@ -320,8 +322,12 @@ export class VideosClient {
     return { kind: 'running', fraction: Math.max(0, Math.min((progress ?? 0) / 100, 1)) };
   }
 
-  /** Writes the video to `path`. */
-  async download(ref: EngineRef, path: string, signal: AbortSignal): Promise<DownloadAnswer> {
+  /** Writes the video to `path`, as far as there is room for it. */
+  async download(
+    ref: EngineRef,
+    path: string,
+    { maxBytes, signal }: { readonly maxBytes: number; readonly signal: AbortSignal },
+  ): Promise<DownloadAnswer> {
     const file = createWriteStream(path);
     const opened = once(file, 'open');
     let run: EngineRun | undefined;
@@ -330,7 +336,7 @@ export class VideosClient {
     run = this.#engines.run(
       {
         ...callOf('GET', ...placeOf(ref, '/content'), signal),
-        maxResponseBytes: MAX_VIDEO_BYTES,
+        maxResponseBytes: maxBytes,
       },
       {
         // What the file is, its bytes say.
@@ -345,6 +351,7 @@ export class VideosClient {
     if (!file.closed) await once(file, 'close');
     if (file.errored !== null) throw file.errored;
     if (outcome.ok) return { kind: 'done' };
+    if (outcome.reason === 'too-large') return { kind: 'too-large', detail: detailOf(outcome) };
     return isLost(outcome) ? { kind: 'lost' } : notNow(outcome);
   }
 

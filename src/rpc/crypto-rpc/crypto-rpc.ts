@@ -33,7 +33,7 @@ export function cryptoRpcRoutes(
     context.set('x-request-id', answer.requestId);
     if (answer.isReplayed) context.set('idempotent-replayed', 'true');
     if (answer.retries > 0) context.set('x-retry-count', answer.retries);
-    context.setAll(make.counted(sale, remainingNano));
+    make.counted(sale, remainingNano, context.answerHeaders);
     if (rest === undefined) return context.bytes(200, JSON_TYPE, body);
     const writable = context.pipe(200, JSON_TYPE);
     writable.write(body);
