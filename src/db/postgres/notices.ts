@@ -10,8 +10,8 @@ import { type Log, reasonOf } from '../../core/log.ts';
 import type { Notices } from '../contract.ts';
 
 const CHANNEL = 'farebox';
-/** How long a word to ourselves may take. */
-const ECHO_TIMEOUT_MS = 2 * SECOND_MS;
+/** How long the first word to ourselves may take: a pooler lets none through. */
+const FIRST_ECHO_MS = 2 * SECOND_MS;
 /** How often the way is tried, and how soon after it was found broken. */
 const CHECK_EVERY_MS = 2 * SECOND_MS;
 /** A way that let nothing through so often is a pooler's: it is tried once in so many times then. */
@@ -24,6 +24,8 @@ export interface NoticesParts {
   readonly connect: () => pg.Client;
   /** Says a word over the pool, as every other process would. */
   readonly say: (word: string) => Promise<unknown>;
+  /** How long the others may take: as long as any reply of a database that has become slow. */
+  readonly patienceMs: number;
   readonly clock: Clock;
   readonly ids: Ids;
   readonly log: Log;
@@ -96,13 +98,13 @@ export class PostgresNotices {
 
   async #check(): Promise<void> {
     if (this.#isClosed) return;
-    const { log, clock, ids, say } = this.#parts;
+    const { log, clock, ids, say, patienceMs } = this.#parts;
     try {
       if (this.#client === undefined) await this.#listen();
       const word = ECHO + ids.uuid();
       const { promise, resolve } = Promise.withResolvers<boolean>();
       this.#echo = { word, resolve: () => resolve(true) };
-      const cancel = clock.after(ECHO_TIMEOUT_MS, () => resolve(false));
+      const cancel = clock.after(this.#isHeard ? patienceMs : FIRST_ECHO_MS, () => resolve(false));
       // By another connection: a pooler hands an own word back on the spot.
       await say(word);
       const isBack = await promise;

@@ -34,13 +34,18 @@ import { serversOf } from './hosts.ts';
 import { PostgresNotices, SAY } from './notices.ts';
 import { ReplicaReader } from './replica-reader.ts';
 
-const CONNECT_TIMEOUT_MS = 3 * SECOND_MS;
 /** A reply that takes longer means that the connection is gone (a cut network sends no reset). */
 export const REPLY_TIMEOUT_MS = 5 * SECOND_MS;
-/** The server breaks a statement off before we stop waiting for it, so that its end is known. */
-const STATEMENT_SHARE = 0.8;
+/**
+ * The server breaks a statement off before we stop waiting for it, so that its end is known also where
+ * the way back takes as long again: one that waited for a lock is no loss of the database.
+ */
+const STATEMENT_SHARE = 1 / 2;
+/** A probe, and what is said on a connection beside the pool, may take as long as a reply, and so long. */
 const PROBE_TIMEOUT_MS = 2 * SECOND_MS;
 const PROBE_EVERY_MS = 500;
+/** Probes on their way: a cut network answers none of them. */
+const PROBES_AT_ONCE = 8;
 const KEEP_ALIVE_AFTER_MS = 5 * SECOND_MS;
 const MAX_ATTEMPTS = 8;
 const RETRY_BASE_MS = 5;
@@ -134,7 +139,7 @@ export class PostgresStore implements SharedStore {
   }
 
   async migrate(migrations: readonly Migration[]): Promise<void> {
-    if (this.#servers.length > 1) await this.#switchToWritable();
+    if (this.#servers.length > 1) this.#use(await this.#findWritable());
     await this.transaction(
       async (tx) => {
         await tx.query('SELECT pg_advisory_xact_lock(8402)');
@@ -150,6 +155,7 @@ export class PostgresStore implements SharedStore {
     this.#notices ??= new PostgresNotices({
       connect: () => this.#openClient(this.#directServers[this.#server] ?? this.#options.url),
       say: (word) => this.query(SAY, [word]),
+      patienceMs: this.#patienceMs,
       clock,
       ids,
       log,
@@ -182,7 +188,7 @@ export class PostgresStore implements SharedStore {
       ...this.#connection(url),
       max: this.#options.maxConnections,
       // Also bounds the wait for a connection that others use.
-      connectionTimeoutMillis: Math.min(CONNECT_TIMEOUT_MS, this.#replyTimeoutMs),
+      connectionTimeoutMillis: this.#replyTimeoutMs,
       query_timeout: this.#replyTimeoutMs,
     });
     // An idle connection that breaks says so here; the next call finds out by itself.
@@ -212,9 +218,13 @@ export class PostgresStore implements SharedStore {
   #openClient(url: string): pg.Client {
     return new pg.Client({
       ...this.#connection(url),
-      connectionTimeoutMillis: PROBE_TIMEOUT_MS,
-      query_timeout: PROBE_TIMEOUT_MS,
+      connectionTimeoutMillis: this.#patienceMs,
+      query_timeout: this.#patienceMs,
     });
+  }
+
+  get #patienceMs(): number {
+    return Math.max(PROBE_TIMEOUT_MS, this.#replyTimeoutMs);
   }
 
   #statementTimeoutMs(timeoutMs: number): number {
@@ -325,26 +335,33 @@ export class PostgresStore implements SharedStore {
     return new StoreUnavailable(reason, { cause: error });
   }
 
-  #probing = false;
+  #probes = 0;
 
   async #probe(): Promise<void> {
-    if (this.#probing) return;
-    this.#probing = true;
+    if (this.#probes === PROBES_AT_ONCE) return;
+    this.#probes += 1;
     try {
-      await this.#switchToWritable();
+      const writable = await this.#findWritable();
+      // Another probe was first.
+      if (this.#down === undefined) return;
+      this.#use(writable);
       this.#down = undefined;
       this.#stopProbe?.();
       this.#options.log.info({}, 'Database back');
     } catch {
       // Still away: the next probe tries again.
     } finally {
-      this.#probing = false;
+      this.#probes -= 1;
     }
   }
 
-  /** Uses the first server that can be written; connections to another one are given up. */
-  async #switchToWritable(): Promise<void> {
-    const writable = await Promise.any(this.#servers.map((url) => this.#checkWritable(url)));
+  /** The first server that can be written. */
+  #findWritable(): Promise<string> {
+    return Promise.any(this.#servers.map((url) => this.#checkWritable(url)));
+  }
+
+  /** Connections to another server are given up. */
+  #use(writable: string): void {
     if (this.#closed) return;
     this.#server = this.#servers.indexOf(writable);
     const old = this.#pool;
