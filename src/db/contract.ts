@@ -136,6 +136,11 @@ export interface FileWork {
   readonly durable: boolean;
 }
 
+/** Places of an `IN (…)` for so many values, of which the first is `$first`. */
+export function placesFrom(first: number, values: readonly unknown[]): string {
+  return values.map((_value, at) => `$${first + at}`).join(', ');
+}
+
 /** One step of the schema. `id` is `<folder>-<number>`, never changed once released. */
 export interface Migration {
   readonly id: string;

@@ -7,6 +7,7 @@
  * parsed nor rounded. base64 is little-endian float32.
  */
 import { nextTurn } from '../core/event-loop.ts';
+import { floatsToBase64, unitVector } from '../core/vectors.ts';
 import { Fault } from '../core/faults.ts';
 import type { EmbeddingEncoding } from './embeddings-request.ts';
 import { childrenOf, isJsonObject } from '../json/json-scan.ts';
@@ -294,19 +295,6 @@ function decodeVector(vector: RawVector): Float32Array {
   const text = vector.bytes.toString('latin1', vector.start, vector.end);
   if (vector.encoding === 'base64') return base64ToFloats(text.slice(1, -1));
   return Float32Array.from(JSON.parse(text) as readonly number[]); // only numbers passed the check
-}
-
-/** A shortened vector is scaled back to length 1, as models of nested dimensions want it. */
-function unitVector(values: Float32Array): Float32Array {
-  let sum = 0;
-  for (const value of values) sum += value * value;
-  const norm = Math.sqrt(sum);
-  return norm === 0 ? values : values.map((value) => value / norm);
-}
-
-/** base64 of the float32 of the values, little-endian as every machine is that this runs on. */
-export function floatsToBase64(values: Float32Array): string {
-  return Buffer.from(values.buffer, values.byteOffset, values.byteLength).toString('base64');
 }
 
 /** The floats of base64 text; a trailing part of a float is left out. */

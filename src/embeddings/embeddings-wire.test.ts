@@ -1,4 +1,5 @@
 /** Embeddings in both encodings, whole and in batches. */
+import { floatsToBase64 } from '../core/vectors.ts';
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import fc from 'fast-check';
@@ -10,7 +11,6 @@ import {
 } from './embeddings-request.ts';
 import {
   base64ToFloats,
-  floatsToBase64,
   joinEmbeddings,
   embeddingsEnd,
   type EmbeddingsEnd,
