@@ -12,13 +12,7 @@ import type { Clock } from '../../core/clock.ts';
 import { InFlight, type Placed } from '../../core/in-flight.ts';
 import type { Log } from '../../core/log.ts';
 import { type Nano, ZERO, nano } from '../../core/money.ts';
-import {
-  type FileStore,
-  type FileTransaction,
-  type FileWork,
-  type Queryable,
-  StoreUnavailable,
-} from '../../db/db.ts';
+import { type FileStore, type FileWork, type Queryable, StoreUnavailable } from '../../db/db.ts';
 import { type BudgetState, type OpenAmounts, planHold } from './hold-plan.ts';
 import { DURABLE_EPOCH, placeHolds } from './place-holds.ts';
 import type {
@@ -158,8 +152,7 @@ export class MemoryHolds implements Holds {
     const { accountId } = request.usage;
     const { allowanceId, budgetIds } = held;
     this.#waiting.push({ request, held, accountId, allowanceId, budgetIds, resolve, reject });
-    if (this.#waiting.length === 1)
-      this.#parts.store.write(new SettleBatch(this, this.#parts, this.#posted));
+    if (this.#waiting.length === 1) this.#parts.store.write(this.#settleWaiting());
     return promise;
   }
 
@@ -260,17 +253,38 @@ export class MemoryHolds implements Holds {
     return { cap, allowance };
   }
 
-  /** Settles of one transaction: everything that has come by then. */
-  takeWaiting(): readonly Waiting[] {
+  /** The settles of one transaction: everything that has come when it begins. */
+  #settleWaiting(): FileWork {
+    let batch: readonly Waiting[] | undefined;
+    let settlements: readonly Settlement[] = [];
+    return {
+      durable: true,
+      run: (tx) => {
+        batch = this.#takeWaiting();
+        settlements = settleHeld(tx, this.#parts, this.#posted, batch);
+      },
+      done: () => {
+        for (const [at, { held, resolve }] of (batch ?? []).entries()) {
+          const settlement = settlements[at];
+          assert(settlement !== undefined, 'each settle has its answer');
+          this.release(held);
+          resolve(settlement);
+        }
+      },
+      // The transaction may not even have begun.
+      failed: (error) => void this.#settleApart(batch ?? this.#takeWaiting(), error),
+    };
+  }
+
+  #takeWaiting(): readonly Waiting[] {
     const all = this.#waiting;
     this.#waiting = all.length > MAX_BATCH ? all.splice(MAX_BATCH) : [];
-    if (this.#waiting.length > 0)
-      this.#parts.store.write(new SettleBatch(this, this.#parts, this.#posted));
+    if (this.#waiting.length > 0) this.#parts.store.write(this.#settleWaiting());
     return all;
   }
 
   /** Settles that failed together. */
-  async settleApart(batch: readonly Waiting[], error: unknown): Promise<void> {
+  async #settleApart(batch: readonly Waiting[], error: unknown): Promise<void> {
     const isLost = error instanceof StoreUnavailable || batch.length === 1;
     for (const { request, held, resolve, reject } of batch) {
       held.settled = undefined;
@@ -299,44 +313,6 @@ export class MemoryHolds implements Holds {
       held.settled = undefined;
       throw error;
     }
-  }
-}
-
-/** The settles of one transaction. */
-class SettleBatch implements FileWork {
-  readonly durable = true;
-  readonly #holds: MemoryHolds;
-  readonly #parts: MemoryHoldsParts;
-  readonly #posted: KeptStates;
-  /** Taken when the transaction begins. */
-  #batch: readonly Waiting[] | undefined;
-  #settlements: readonly Settlement[] = [];
-
-  constructor(holds: MemoryHolds, parts: MemoryHoldsParts, posted: KeptStates) {
-    this.#holds = holds;
-    this.#parts = parts;
-    this.#posted = posted;
-  }
-
-  run(tx: FileTransaction): void {
-    this.#batch = this.#holds.takeWaiting();
-    this.#settlements = settleHeld(tx, this.#parts, this.#posted, this.#batch);
-  }
-
-  done(): void {
-    const batch = this.#batch ?? [];
-    for (let at = 0; at < batch.length; at += 1) {
-      const one = batch[at];
-      const settlement = this.#settlements[at];
-      assert(one !== undefined && settlement !== undefined, 'each settle has its answer');
-      this.#holds.release(one.held);
-      one.resolve(settlement);
-    }
-  }
-
-  failed(error: unknown): void {
-    // The transaction may not even have begun.
-    void this.#holds.settleApart(this.#batch ?? this.#holds.takeWaiting(), error);
   }
 }
 
