@@ -44,7 +44,7 @@ class Listener {
 
   /** Waits until it has been told so; time passes meanwhile. */
   async wait(what: (heard: Heard) => boolean, clock?: TestClock): Promise<Heard> {
-    const untilMs = performance.now() + 10_000;
+    const untilMs = performance.now() + 60_000;
     for (;;) {
       const found = this.heard.find(what);
       if (found !== undefined) return found;
@@ -163,7 +163,7 @@ describe('live events', () => {
     assert.deepEqual([refused.status, refused.body.code], [429, 'RATE_LIMIT_EXCEEDED']);
     await chat(stranger.secret);
     for (const one of open) one.close();
-    const untilMs = performance.now() + 5_000;
+    const untilMs = performance.now() + 60_000;
     let status = 429;
     while (status === 429 && performance.now() < untilMs) {
       const controller = new AbortController();
@@ -203,7 +203,8 @@ describe('live events', () => {
     await listener.wait(({ event }) => event === 'balance');
     const startedMs = performance.now();
     await second.stop();
-    assert.ok(performance.now() - startedMs < 10_000);
+    // A stream that is waited for lasts until the end of the drain.
+    assert.ok(performance.now() - startedMs < 25_000);
     const end = await listener.wait(({ event }) => event === 'end');
     assert.deepEqual(end.data, { reason: 'shutdown' });
   });

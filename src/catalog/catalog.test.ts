@@ -368,9 +368,10 @@ test('ten thousand models cost a lookup no more than ten', async () => {
     Array.from({ length: count }, (_, index) => ({ ...DEMO, id: `vendor/model-${index}.5-7b` }));
   const perLookup = (count: number, name: string): number => {
     catalog.setDiscovered(many(count));
-    const rounds = name === 'no-such-model-at-all' ? 20 : 2_000;
+    const rounds = name === 'no-such-model-at-all' ? 1 : 500;
     found(catalog, name);
-    const samples = Array.from({ length: 5 }, () => {
+    // The least of many: a busy machine takes the core away in the middle of one.
+    const samples = Array.from({ length: 20 }, () => {
       const start = performance.now();
       for (let round = 0; round < rounds; round += 1) found(catalog, name);
       return (performance.now() - start) / rounds;

@@ -127,14 +127,17 @@ async function readFileText(path: string): Promise<string | undefined> {
   }
 }
 
+/** Code made for a schema pays from the second value on, and here is one. */
+const ONCE = { jitless: true };
+
 /** The settings after defaults, or `undefined` with the problems among the diagnostics. */
 function parseSettings(diagnostics: Diagnostics): FileSettings | undefined {
   const schema = fileSchema();
   const value = diagnostics.source.value ?? {};
-  let parsed = schema.safeParse(value);
+  let parsed = schema.safeParse(value, ONCE);
   if (parsed.success) return parsed.data;
   const converted = convertFromEnvironment(value, parsed.error.issues, diagnostics.source);
-  if (converted !== undefined) parsed = schema.safeParse(converted);
+  if (converted !== undefined) parsed = schema.safeParse(converted, ONCE);
   if (parsed.success) return parsed.data;
   explainIssues(parsed.error.issues, schemaTree(schema), diagnostics);
   return undefined;

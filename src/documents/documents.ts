@@ -11,6 +11,7 @@ import type { ReaderJob, ReplyHeader, Unreadable } from './jobs.ts';
 import type { PngFacts } from './read-png.ts';
 import { Tokenizer } from './tokenizer.ts';
 import { type RunOptions, WorkerPool } from './worker-pool.ts';
+import { WorkerStarter } from './worker-starter.ts';
 
 export { type MediaSettings, RequestMedia, requireModestImage } from './media.ts';
 export type { AlphaShares, PngFacts } from './read-png.ts';
@@ -59,6 +60,7 @@ export type PngReading = { readonly ok: true; readonly png: PngFacts } | Unreada
 
 export class Documents {
   readonly #settings: DocumentsOptions;
+  readonly #starter = new WorkerStarter();
   readonly #readers: WorkerPool;
   readonly #counters: WorkerPool;
   readonly tokenizer: Tokenizer;
@@ -66,8 +68,9 @@ export class Documents {
   constructor(options: DocumentsOptions) {
     this.#settings = options;
     const { clock, log, memoryMb, workers } = options;
-    this.#readers = new WorkerPool({ clock, log, memoryMb, role: 'reader', size: workers });
-    this.#counters = new WorkerPool({ clock, log, memoryMb, role: 'tokenizer', size: 1 });
+    const shared = { clock, log, memoryMb, starter: this.#starter };
+    this.#readers = new WorkerPool({ ...shared, role: 'reader', size: workers });
+    this.#counters = new WorkerPool({ ...shared, role: 'tokenizer', size: 1 });
     this.tokenizer = new Tokenizer(this.#counters);
   }
 
@@ -108,6 +111,7 @@ export class Documents {
   /** Ends every worker process. */
   async close(): Promise<void> {
     await Promise.all([this.#readers.close(), this.#counters.close()]);
+    await this.#starter.close();
   }
 
   async #read(

@@ -3,19 +3,17 @@
  * on each job. A job that hangs, crashes or eats memory costs its process and nothing else; the next
  * job gets a fresh one.
  */
-import { type ChildProcess, spawn } from 'node:child_process';
-import type { Readable } from 'node:stream';
-import { fileURLToPath } from 'node:url';
 import type { Clock } from '../core/clock.ts';
 import { Fault } from '../core/faults.ts';
 import { JobQueue } from '../core/job-queue.ts';
 import { type Log, reasonOf } from '../core/log.ts';
-import { siblingUrl } from '../core/sibling.ts';
 import { encodeFrame, type Frame, FrameReader } from './frames.ts';
 import type { Job, JobHeader, SentHeader, WorkerRole } from './jobs.ts';
+import type { StartedWorker, WorkerStarter } from './worker-starter.ts';
 
 export interface WorkerPoolOptions {
   readonly role: WorkerRole;
+  readonly starter: WorkerStarter;
   readonly size: number;
   /** Resident memory at which a process is killed. */
   readonly memoryMb: number;
@@ -47,8 +45,6 @@ const IDLE_MS = 120_000;
 const START_ALLOWANCE_MS = 5_000;
 /** Text is cut long before; a larger reply comes from a broken worker. */
 const MAX_REPLY_BYTES = 160_000_000;
-/** The heap gets this part of the memory; the rest is for buffers. */
-const HEAP_SHARE = 0.6;
 
 export class WorkerPool {
   readonly #options: WorkerPoolOptions;
@@ -113,7 +109,7 @@ export class WorkerPool {
 class WorkerProcess {
   readonly #options: WorkerPoolOptions;
   readonly #onEnd: () => void;
-  readonly #child: ChildProcess;
+  readonly #worker: StartedWorker;
   readonly #gone: Promise<void>;
   #settle: ((outcome: RunOutcome) => void) | undefined;
   #jobs = 0;
@@ -124,31 +120,34 @@ class WorkerProcess {
   constructor(options: WorkerPoolOptions, onEnd: () => void) {
     this.#options = options;
     this.#onEnd = onEnd;
-    this.#child = spawnWorker(options);
-    const { promise, resolve } = Promise.withResolvers<void>();
-    this.#gone = promise;
-    this.#child.once('error', (error) => {
-      this.#crashed(reasonOf(error));
-      resolve();
-    });
-    this.#child.once('close', () => {
+    this.#worker = options.starter.start(options.role, options.memoryMb);
+    this.#gone = this.#follow();
+  }
+
+  /** Takes what the worker answers, until it has ended. Never rejects. */
+  async #follow(): Promise<void> {
+    try {
+      const { input, output } = await this.#worker.pipes;
+      // A pipe of a dying process breaks; its end says all there is to say.
+      input.on('error', () => undefined);
+      output.on('error', () => undefined);
+      const frames = new FrameReader<SentHeader>(MAX_REPLY_BYTES);
+      output.on('data', (chunk: Buffer) => {
+        try {
+          for (const reply of frames.push(chunk)) this.#take(reply);
+        } catch (error) {
+          // What does not parse comes from a worker that is not itself any more.
+          this.#crashed(reasonOf(error));
+        }
+      });
+      if (!output.closed) await new Promise((closed) => output.once('close', closed));
+      input.destroy();
       if (this.#settle !== undefined) this.#crashed('exit');
-      void this.end('crash');
-      resolve();
-    });
-    const frames = new FrameReader<SentHeader>(MAX_REPLY_BYTES);
-    const output = this.#child.stdio[3] as Readable; // descriptor 3 is only written by the child
-    output.on('data', (chunk: Buffer) => {
-      try {
-        for (const reply of frames.push(chunk)) this.#take(reply);
-      } catch (error) {
-        // What does not parse comes from a worker that is not itself any more.
-        this.#crashed(reasonOf(error));
-      }
-    });
-    // A pipe of a dying process breaks; its exit says all there is to say.
-    this.#child.stdin?.on('error', () => undefined);
-    output.on('error', () => undefined);
+      this.#end('crash');
+    } catch (error) {
+      // It could not be started.
+      this.#crashed(reasonOf(error));
+    }
   }
 
   get isIdle(): boolean {
@@ -167,7 +166,12 @@ class WorkerProcess {
     const header: JobHeader = { job, timeoutMs };
     const outcome = await new Promise<RunOutcome>((resolve) => {
       this.#settle = resolve;
-      for (const piece of encodeFrame(header, payload)) this.#child.stdin?.write(piece);
+      this.#worker.pipes.then(
+        ({ input }) => {
+          for (const piece of encodeFrame(header, payload)) input.write(piece);
+        },
+        () => undefined, // said by `follow`
+      );
     });
     signal?.removeEventListener('abort', abort);
     signal?.throwIfAborted();
@@ -176,20 +180,23 @@ class WorkerProcess {
 
   /** Kills the process and resolves when it is gone. */
   async end(reason: 'timeout' | 'crash'): Promise<void> {
-    if (!this.#isEnded) {
-      this.#isEnded = true;
-      this.#stopTimer();
-      this.#child.kill('SIGKILL');
-      this.#onEnd();
-      this.#finish({ ok: false, reason });
-    }
+    this.#end(reason);
     await this.#gone;
+  }
+
+  #end(reason: 'timeout' | 'crash'): void {
+    if (this.#isEnded) return;
+    this.#isEnded = true;
+    this.#stopTimer();
+    this.#worker.kill();
+    this.#onEnd();
+    this.#finish({ ok: false, reason });
   }
 
   #crashed(cause: string): void {
     if (this.#isEnded) return;
     this.#options.log.warn({ role: this.#options.role, cause }, 'A document worker ended');
-    void this.end('crash');
+    this.#end('crash');
   }
 
   #take(reply: Frame<SentHeader>): void {
@@ -205,21 +212,4 @@ class WorkerProcess {
     this.#settle = undefined;
     settle?.(outcome);
   }
-}
-
-function spawnWorker({ role, memoryMb }: WorkerPoolOptions): ChildProcess {
-  const flags = [
-    `--max-old-space-size=${Math.floor(memoryMb * HEAP_SHARE)}`,
-    '--permission',
-    '--allow-fs-read=*',
-    '--allow-worker',
-    '--no-warnings',
-  ];
-  const entry = fileURLToPath(siblingUrl(import.meta.url, 'worker-process'));
-  const parameters = [role, String(memoryMb * 1_000_000), String(process.pid)];
-  return spawn(process.execPath, [...flags, entry, ...parameters], {
-    env: {}, // secrets of the server are none of its business
-    stdio: ['pipe', 'ignore', 'ignore', 'pipe'],
-    windowsHide: true,
-  });
 }

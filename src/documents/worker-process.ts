@@ -6,7 +6,7 @@
  * A second thread of it ends the process when it is too large, too late, or an orphan: it runs while
  * the first is stuck in a parser, which is when it counts.
  *
- * Arguments: role, memory bound in bytes, pid of the server.
+ * Arguments: role, memory bound in bytes, pid of the process that has started it.
  */
 import { once } from 'node:events';
 import { createWriteStream } from 'node:fs';

@@ -5,6 +5,7 @@ import { emptyPostgresDatabase } from '../../test/databases/postgres.ts';
 import { SECOND_MS, systemClock } from '../core/clock.ts';
 import { type Log, silentLog } from '../core/log.ts';
 import { TestClock } from '../../test/support/test-clock.ts';
+import { sameMinute } from '../../test/support/still-clock.ts';
 
 describe('the abuse guard', () => {
   let bench: Bench;
@@ -144,8 +145,8 @@ describe('the abuse guard', () => {
 test('failures at two servers of one database add up, and block at both', async () => {
   const databaseUrl = await emptyPostgresDatabase();
   const [first, second] = [
-    await startWithEngine({ databaseUrl }),
-    await startWithEngine({ databaseUrl }),
+    await startWithEngine({ databaseUrl, clock: sameMinute() }),
+    await startWithEngine({ databaseUrl, clock: sameMinute() }),
   ];
   try {
     const { accountId, secret } = await first.farebox.account('1');
@@ -166,7 +167,7 @@ test('failures at two servers of one database add up, and block at both', async 
       for (const key of [secret, 'SVC_INFERENCE_KEY_wrong']) {
         let answer = await chat(at, key);
         for (let look = 0; look < LOOKS && answer.status !== 429; look += 1) {
-          await systemClock().sleep(500);
+          await systemClock().sleep(500 * (look + 1));
           answer = await chat(at, key);
         }
         assert.deepEqual([answer.status, answer.body.code], [429, 'FAILED_REQUESTS']);
@@ -179,7 +180,10 @@ test('failures at two servers of one database add up, and block at both', async 
   }
 });
 
-/** Servers tell each other four times a second; looks that fail are too few to block by themselves. */
+/**
+ * Servers tell each other four times a second. Looks that fail are too few to block by themselves, so
+ * each waits longer than the one before.
+ */
 const LOOKS = 8;
 
 test('a proxy in front that is not believed is said once, with the setting', async () => {

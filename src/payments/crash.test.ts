@@ -13,18 +13,16 @@ import { startAnvil } from '../../test/chains/anvil.ts';
 import type { AnvilChain } from '../../test/chains/anvil.ts';
 import { startSolana } from '../../test/chains/solana.ts';
 import type { SolanaChain } from '../../test/chains/solana.ts';
-import { Fault } from '../core/faults.ts';
 import { systemIds } from '../core/ids.ts';
 import { usdToNano } from '../core/money.ts';
 import { BASE, SOLANA } from './networks.ts';
 import { killedAt } from '../../test/support/payments-crash.ts';
 import { evmPayment, solanaPayment } from '../../test/support/payers.ts';
 import type { TestPayment } from '../../test/support/payers.ts';
-import { openFixture } from '../../test/support/payments.ts';
+import { openFixture, paidAtLast } from '../../test/support/payments.ts';
 import type { Fixture, FixtureOptions } from '../../test/support/payments.ts';
 
 const payTo: Hex = '0x00000000000000000000000000000000000fa12b';
-const MAX_REPEATS = 20;
 const STEPS = ['opened', 'journaled', 'settled', 'credited'] as const;
 
 describe('kill -9', () => {
@@ -72,18 +70,6 @@ describe('kill -9', () => {
 
   const payment = (rail: 'base' | 'solana', fixture: Fixture): Promise<TestPayment> =>
     rail === 'base' ? evmPayment(anvil, fixture) : solanaPayment(solana, fixture);
-
-  /** A chain may take longer than an answer waits: the same header again, as the answer says. */
-  async function paidAtLast(fixture: Fixture, header: string) {
-    for (let left = MAX_REPEATS; ; left -= 1) {
-      try {
-        return await fixture.payments.topUp(header);
-      } catch (error) {
-        const isPending = error instanceof Fault && error.code === 'SETTLEMENT_PENDING';
-        if (!isPending || left === 0) throw error;
-      }
-    }
-  }
 
   const received = async (rail: 'base' | 'solana'): Promise<bigint> =>
     rail === 'base' ? await anvil.balance(payTo) : await solana.tokens(receiver.address);

@@ -79,7 +79,7 @@ onEachStore('sending webhooks', (fixture) => {
     const states = async (webhook: Webhook) =>
       (await table.deliveries(webhook.id, 100, undefined)).map(({ state }) => state);
     const isDelivered = (state: string): boolean => state === 'delivered';
-    const endMs = clock.monotonicMs() + 20_000;
+    const endMs = clock.monotonicMs() + 60_000;
     while (!(await states(live)).every(isDelivered) && clock.monotonicMs() < endMs)
       await clock.sleep(10);
     // Of an account some at once, and of repeated ones as many as there are places.

@@ -280,7 +280,8 @@ describe('a video engine elsewhere', () => {
     id: unknown,
     isEnd: (status: number, said: Record<string, unknown>) => boolean,
   ) {
-    for (let turn = 0; turn < 400; turn += 1) {
+    const endMs = performance.now() + 60_000;
+    while (performance.now() < endMs) {
       const { status, body, answer } = await post('/video/retrieve', { queue_id: id });
       if (isEnd(status, body)) return { status, body, answer };
       await new Promise((resolve) => setTimeout(resolve, 50));
@@ -429,12 +430,10 @@ describe('a video engine elsewhere', () => {
     const { length } = engine.heard;
     await Promise.all(
       Object.keys(answers).map(async (prompt) => {
-        const startedMs = performance.now();
         const { body } = await post('/video/queue', { ...order, prompt, model: 'fragile' });
         const ended = await until(body['queue_id'], (status) => status !== 200);
         assert.equal(ended.status, 500, JSON.stringify(ended.body));
         assert.doesNotMatch(JSON.stringify(ended.body), /cuda/);
-        assert.ok(performance.now() - startedMs < 60_000);
         const orders = engine.heard.slice(length).filter((one) => promptOf(one) === prompt);
         assert.equal(orders.length, 2, prompt);
         assert.deepEqual(

@@ -448,6 +448,7 @@ describe('the life of a video', () => {
     await until(
       async () => (await send({ path: '/video/retrieve', body: take })).status === 404,
       'that the media is gone',
+      50,
     );
   });
 

@@ -15,6 +15,7 @@ import { usdToNano } from '../../src/core/money.ts';
 import { receiptOf } from '../../src/billing/ledger/ledger.ts';
 import { type TestApp, startTestApp } from '../app/test-app.ts';
 import { type Behaviour, type ScriptedAnswer, TestUpstream } from '../support/test-upstream.ts';
+import { sameMinute } from '../support/still-clock.ts';
 import { pngHead } from '../media/png-head.ts';
 import { TestWeb } from '../web/test-web.ts';
 
@@ -29,6 +30,7 @@ before(async () => {
   const can = 'functionCalling, reasoning, reasoningEffort, responseSchema, vision';
   const more = `capabilities: [${can}], replicas: [{ engine: rack }]`;
   farebox = await startTestApp({
+    clock: sameMinute(),
     yaml: `
 engines: { rack: { url: "${upstream.url}" } }
 models:
@@ -294,7 +296,7 @@ describe('@anthropic-ai/sdk', () => {
     says({ content: 'Hi' });
     await client.messages.create(
       { ...HEAD, max_tokens: 128_000, stream: false },
-      { timeout: 5_000 },
+      { timeout: 60_000 },
     );
     assert.equal(asked()['max_tokens'], 8_000);
   });
@@ -448,7 +450,7 @@ describe('a refusal', () => {
     after: string | null;
   }> {
     try {
-      await clientOf(secret).messages.create({ ...request, stream: false }, { timeout: 9_000 });
+      await clientOf(secret).messages.create({ ...request, stream: false }, { timeout: 60_000 });
     } catch (error) {
       assert.ok(error instanceof Anthropic.APIError);
       const body = error.error as { error: { type: string; message: string }; request_id: string };

@@ -3,6 +3,7 @@ import { once } from 'node:events';
 import { type IncomingHttpHeaders, type ServerResponse, createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { type TestApp, startTestApp } from '../app/test-app.ts';
+import { sameMinute } from '../support/still-clock.ts';
 
 export interface Heard {
   readonly path: string;
@@ -101,7 +102,7 @@ export async function startModelFixture(models: string): Promise<ModelFixture> {
   const yaml = `engines: { studio: { url: "${url}" } }\n${SETTINGS}\nmodels:\n${models}`;
   let farebox: TestApp;
   try {
-    farebox = await startTestApp({ yaml });
+    farebox = await startTestApp({ yaml, clock: sameMinute() });
   } catch (error) {
     // Nothing may stay behind: an open server would keep the test process alive.
     await engine.close();

@@ -15,6 +15,7 @@ import OpenAI, { toFile } from 'openai';
 import sharp from 'sharp';
 import { receiptOf } from '../../src/billing/ledger/ledger.ts';
 import { type CallOptions, type Called, call } from '../app/call.ts';
+import { until } from '../support/until.ts';
 import { toneWav } from '../media/clips.ts';
 import { type ModelFixture, sendEvents, sendJson, startModelFixture } from './model-fixture.ts';
 
@@ -1562,10 +1563,8 @@ function png(width: number, height: number): Promise<Buffer> {
 /** Until no hold of the owner is open. */
 async function settled(): Promise<void> {
   const { ledger } = fixture.farebox.app.stores;
-  for (let turn = 0; turn < 200; turn += 1) {
-    const { heldUsdNano } = await ledger.funds(fixture.farebox.owner.accountId);
-    if (heldUsdNano === 0n) return;
-    await new Promise((resolve) => setTimeout(resolve, 10));
-  }
-  assert.fail('A hold stays open');
+  await until(
+    async () => (await ledger.funds(fixture.farebox.owner.accountId)).heldUsdNano === 0n,
+    'the end of all holds',
+  );
 }

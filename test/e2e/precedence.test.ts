@@ -8,6 +8,7 @@ import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { usdToNano } from '../../src/core/money.ts';
 import { type Bench, type CallOptions, call, chatBody, startWithEngine } from '../app/call.ts';
+import { sameMinute } from '../support/still-clock.ts';
 
 const MODELS = [
   '  - { id: pro-one, type: text, requires: pro, context: 4096, price: { input: 1, output: 2 }, replicas: [{ engine: rack1, model: tiny }] }',
@@ -38,6 +39,7 @@ describe('precedence of errors', () => {
 
   before(async () => {
     bench = await startWithEngine({
+      clock: sameMinute(),
       model: MODELS,
       yaml: 'limits: { guard: { failures: 1000 } }\nhttp: { trustProxy: true, countryHeader: CF-IPCountry }',
     });

@@ -13,6 +13,7 @@ import { type TestApp, startTestApp } from '../app/test-app.ts';
 import { openEngine, sendJson } from '../support/answering-engine.ts';
 import { batchEnd, chatLine, linesOfFile, startBatch } from '../support/batch-client.ts';
 import { fastClock } from '../support/fast-clock.ts';
+import { until } from '../support/until.ts';
 
 const ANSWER = {
   id: 'c1',
@@ -65,13 +66,8 @@ test('what was sold before a reload costs what it did, and ends when its model o
       return usdToNano('10') - usdNano;
     };
     const nextHeld = async (): Promise<ServerResponse> => {
-      const endMs = performance.now() + 20_000;
-      for (;;) {
-        const response = held.shift();
-        if (response !== undefined) return response;
-        assert.ok(performance.now() < endMs, 'The engine was not asked');
-        await new Promise((resolve) => setTimeout(resolve, 5));
-      }
+      await until(() => held.length > 0, 'that the engine is asked');
+      return held.shift()!;
     };
 
     const chat = call(farebox, '/chat/completions', { secret, body: chatBody() });
@@ -104,17 +100,13 @@ test('what was sold before a reload costs what it did, and ends when its model o
     // Half of a hundred times the price: that of batches, when the line was begun.
     const LINE = COST * 50n;
 
-    const endMs = performance.now() + 20_000;
     const lookup = { queue_id: queued.body.queue_id };
-    for (;;) {
+    const hasEnded = async (): Promise<boolean> => {
       const { status, text } = await call(farebox, '/video/retrieve', { secret, body: lookup });
-      if (status !== 200) {
-        assert.match(text, /"credits_refunded":true/);
-        break;
-      }
-      assert.ok(performance.now() < endMs, 'The film of an engine that is gone did not end');
-      await new Promise((resolve) => setTimeout(resolve, 50));
-    }
+      if (status !== 200) assert.match(text, /"credits_refunded":true/);
+      return status !== 200;
+    };
+    await until(hasEnded, 'the end of a film whose engine is gone', 50);
     assert.equal(await spent(), COST + LINE);
     assert.equal((await farebox.app.stores.ledger.funds(accountId)).heldUsdNano, 0n);
     await farebox.audit();

@@ -137,7 +137,7 @@ async function order(given: Buffer | string, request: object = ORDER): Promise<E
   const queued = await post('/video/queue', { ...request, prompt });
   const said = (await queued.json()) as { queue_id?: string };
   assert.equal(queued.status, 200, JSON.stringify(said));
-  for (let turn = 0; turn < 600; turn += 1) {
+  for (let turn = 0; turn < 2_400; turn += 1) {
     const answer = await post('/video/retrieve', { queue_id: said.queue_id });
     const type = answer.headers.get('content-type') ?? '';
     const bytes = Buffer.from(await answer.arrayBuffer());

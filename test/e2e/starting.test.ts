@@ -12,6 +12,8 @@ import { type TestApp, startTestApp } from '../app/test-app.ts';
 import { until } from '../support/until.ts';
 import { openSite, type Site } from '../media/site.ts';
 
+/** Each look is a request, and most of them are refused. */
+const LOOK_MS = 100;
 const folder = mkdtempSync(join(tmpdir(), 'farebox-starting-'));
 let farebox: TestApp;
 let site: Site;
@@ -80,15 +82,17 @@ test('what is asked for while engines start is 503 with the seconds that they ta
     assert.equal(answer.headers.get('retry-after'), '3');
     assert.match(said.error, /engines of this server are starting/);
   }
-  await until(async () => {
-    const hello = { model: 'farebox-demo', messages: [{ role: 'user', content: 'Hi' }] };
-    return (await ask('/chat/completions', { ...hello, max_tokens: 4 })).status === 200;
-  });
+  const hello = { model: 'farebox-demo', messages: [{ role: 'user', content: 'Hi' }] };
+  const isUp = async (): Promise<boolean> =>
+    (await ask('/chat/completions', { ...hello, max_tokens: 4 })).status === 200;
+  await until(isUp, 'the demo', LOOK_MS);
 });
 
 test('a model that cannot be fetched is not listed, says why, and touches no media', async () => {
   await until(
     async () => (await told('farebox-transcription')).offlineReason?.includes('could not') === true,
+    'the fetch that fails',
+    LOOK_MS,
   );
   const { offline, offlineReason } = await told('farebox-transcription');
   assert.equal(offline, true);
@@ -110,7 +114,9 @@ test('a model that cannot be fetched is not listed, says why, and touches no med
 });
 
 test('once all of them were tried, an unknown model is unknown', async () => {
-  await until(async () => (await ask('/embeddings', { model: 'x', input: 'a' })).status === 404);
+  const isUnknown = async (): Promise<boolean> =>
+    (await ask('/embeddings', { model: 'x', input: 'a' })).status === 404;
+  await until(isUnknown, 'the end of the attempts', LOOK_MS);
 });
 
 test('the check of a running server tells of its engines, and starts none', async () => {

@@ -7,6 +7,7 @@ import { after, before, beforeEach, describe, test } from 'node:test';
 import { fastTimers } from '../support/fast-clock.ts';
 import { TestUpstream } from '../support/test-upstream.ts';
 import { type TestApp, startTestApp } from '../app/test-app.ts';
+import { until } from '../support/until.ts';
 
 interface SentSpan {
   readonly traceId: string;
@@ -69,11 +70,10 @@ class Collector {
   }
 
   async until(count: number): Promise<SentSpan[]> {
-    const until = performance.now() + 8_000;
-    while (this.spans.length < count) {
-      assert.ok(performance.now() < until, `${this.spans.length} of ${count} spans came`);
-      await new Promise((resolve) => setTimeout(resolve, 20));
-    }
+    await until(
+      () => this.spans.length >= count,
+      () => `${this.spans.length} spans came, ${count}`,
+    );
     return this.spans.splice(0);
   }
 }

@@ -3,7 +3,7 @@
  * step that it is told. Its settings come as one JSON argument.
  */
 import { nano } from '../../src/core/money.ts';
-import { openFixture } from './payments.ts';
+import { openFixture, paidAtLast } from './payments.ts';
 import type { CrashOrder } from './payments-crash.ts';
 
 const order = JSON.parse(process.argv[2] ?? '{}') as CrashOrder; // written by the test that starts us
@@ -16,7 +16,7 @@ const fixture = await openFixture({
 });
 const { header, wanted } = order;
 if (header === undefined) await fixture.payments.sweep();
-else if (wanted === undefined) await fixture.payments.topUp(header);
+else if (wanted === undefined) await paidAtLast(fixture, header);
 else {
   const proof = { claim: undefined, idempotencyKey: undefined, path: '/x' };
   await (await fixture.payments.offer(header, proof)).take(nano(BigInt(wanted)));

@@ -43,6 +43,9 @@ export const TEST_SETTINGS: PaymentSettings = {
   facilitator: { timeoutSeconds: 10, expose: true },
 };
 
+/** Of a payment that is pending; each waits for a second. */
+const MAX_REPEATS = 60;
+
 export interface FixtureOptions {
   readonly settings: Partial<PaymentSettings>;
   readonly publicUrl?: string;
@@ -301,4 +304,16 @@ function send(
 ): void {
   response.writeHead(status, { 'content-type': 'application/json', ...headers });
   response.end(JSON.stringify(body));
+}
+
+/** A chain may take longer than an answer waits: the same header again, as the answer says. */
+export async function paidAtLast({ payments }: Fixture, header: string) {
+  for (let left = MAX_REPEATS; ; left -= 1) {
+    try {
+      return await payments.topUp(header);
+    } catch (error) {
+      const isPending = error instanceof Fault && error.code === 'SETTLEMENT_PENDING';
+      if (!isPending || left === 0) throw error;
+    }
+  }
 }

@@ -18,3 +18,8 @@ export function stillClock(nowMs = Date.UTC(2026, 10, 21, 12)): StillClock {
   };
   return { clock, pass: (ms) => void (passedMs += ms) };
 }
+
+/** Durations are real, and no minute and no day turns: for limits that count within one. */
+export function sameMinute(nowMs = Date.now()): Clock {
+  return { ...systemClock(), nowMs: () => nowMs };
+}

@@ -19,6 +19,8 @@ export type Behaviour =
       /** Chunks after which the connection is cut, or the engine hangs. */
       readonly cutAfter?: number;
       readonly hangAfter?: number;
+      /** Its last event waits for this. */
+      readonly endsAfter?: Promise<unknown>;
     }
   /** What the model says, streamed when the request asks for it. */
   | ScriptedAnswer
@@ -386,6 +388,7 @@ async function sendStream(
       setTimeout(() => response.destroy(), 5);
       return;
     }
+    if (index === events.length - 1) await behaviour.endsAfter;
     if (!response.write(event)) await writable(response);
     const { everyMs = 0 } = behaviour;
     if (everyMs > 0) await delay(everyMs);

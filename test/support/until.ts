@@ -6,18 +6,20 @@ import assert from 'node:assert/strict';
 import { setTimeout as delay } from 'node:timers/promises';
 
 const MOST_MS = 60_000;
+/** Between two looks; of what counts its callers, more is asked for. */
 const LOOK_MS = 5;
 
 /** Waits until it holds; `what` says what did not come true. */
 export async function until(
   holds: () => boolean | Promise<boolean>,
   what: string | (() => string) = 'it',
+  lookMs = LOOK_MS,
 ): Promise<void> {
   const endMs = performance.now() + MOST_MS;
   while (!(await holds())) {
     if (performance.now() > endMs) {
       assert.fail(`${typeof what === 'string' ? what : what()} did not come true`);
     }
-    await delay(LOOK_MS);
+    await delay(lookMs);
   }
 }

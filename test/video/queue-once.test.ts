@@ -11,7 +11,6 @@ import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
-import { setTimeout as sleep } from 'node:timers/promises';
 import sharp from 'sharp';
 import { systemClock } from '../../src/core/clock.ts';
 import { processAnswers } from '../app/process-answers.ts';
@@ -21,6 +20,7 @@ import { makeClip } from '../media/clips.ts';
 import type { DyingServerGreeting, DyingServerOrder } from './dying-server.ts';
 import { childEnvironment } from '../support/child-environment.ts';
 import { endWithUs } from '../support/end-with-us.ts';
+import { until } from '../support/until.ts';
 
 /** More than the lease of an idempotency key, which a dead process does not give back. */
 const LATER_MS = 61_000;
@@ -170,12 +170,8 @@ async function jobIds(dataFolder: string): Promise<string[]> {
 async function untilAllAreOrdered(dataFolder: string): Promise<void> {
   const store = await openTestStore(`sqlite:${join(dataFolder, 'farebox.db')}`);
   try {
-    for (let turn = 0; turn < 400; turn += 1) {
-      const waiting = await store.query("SELECT id FROM video_job WHERE state = 'queued'");
-      if (waiting.length === 0) return;
-      await sleep(25);
-    }
-    assert.fail('A job is not ordered');
+    const waiting = () => store.query("SELECT id FROM video_job WHERE state = 'queued'");
+    await until(async () => (await waiting()).length === 0, 'that all jobs are ordered');
   } finally {
     await store.close();
   }
@@ -187,7 +183,7 @@ async function chargesOnceEach(farebox: TestApp, ids: readonly string[]): Promis
   const charges = () => store.query<{ id: string; amount_nano: bigint }>(sql);
   const isDone = async (): Promise<boolean> =>
     (await charges()).length >= ids.length && (await ledger.openHolds()).count === 0;
-  for (let turn = 0; turn < 600 && !(await isDone()); turn += 1) await sleep(50);
+  await until(isDone, 'the end of the jobs');
   assert.deepEqual(
     (await charges()).map((row) => [row.id, row.amount_nano]),
     ids.toSorted().map((id) => [id, PRICE_NANO]),

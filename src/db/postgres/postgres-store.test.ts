@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import { type CutProxy, startCutProxy } from '../../../test/databases/cut-proxy.ts';
 import { type TestPostgres, startPostgres } from '../../../test/databases/postgres.ts';
+import { until } from '../../../test/support/until.ts';
 import { SECOND_MS, systemClock } from '../../core/clock.ts';
 import { systemIds } from '../../core/ids.ts';
 import { silentLog } from '../../core/log.ts';
@@ -9,9 +10,11 @@ import { StoreUnavailable } from '../failures.ts';
 import { serversOf } from './hosts.ts';
 import { PostgresStore } from './postgres-store.ts';
 
-const REPLY_TIMEOUT_MS = 500;
-const SLOW_REPLY_TIMEOUT_MS = 3_000;
-/** What a statement may take and this are less than the time for a reply. */
+const REPLY_TIMEOUT_MS = 1_000;
+/** Far above what a busy machine takes; who waits for the network itself waits for minutes. */
+const IN_TIME_MS = 20_000;
+const SLOW_REPLY_TIMEOUT_MS = 8_000;
+/** What a statement may take and this are seconds less than the time for a reply. */
 const SLOW_MS = 1_000;
 /** Of a probe: longer than it may take where replies are quick. */
 const SLOW_PROBE_MS = 2_200;
@@ -51,11 +54,7 @@ describe('PostgreSQL out of reach', () => {
   }
 
   async function back(store: PostgresStore): Promise<void> {
-    for (let at = 0; at < 400; at += 1) {
-      if (store.unavailable() === undefined) return;
-      await systemClock().sleep(50);
-    }
-    assert.fail('The database did not come back');
+    await until(() => store.unavailable() === undefined, 'that the database comes back');
   }
 
   test('a cut network is noticed within the reply time, then refused at once, then left behind', async () => {
@@ -68,10 +67,12 @@ describe('PostgreSQL out of reach', () => {
     );
     for (const { error, tookMs } of noticed) {
       assert.ok(error instanceof StoreUnavailable);
-      assert.ok(tookMs < 4 * REPLY_TIMEOUT_MS, `${tookMs} ms`);
+      assert.ok(tookMs < IN_TIME_MS, `${tookMs} ms`);
     }
-    const next = await timed(() => store.query('SELECT 1 AS one'));
-    assert.ok(next.error instanceof StoreUnavailable && next.tookMs < 50);
+    let refusal: unknown;
+    store.query('SELECT 1 AS one').catch((error: unknown) => (refusal = error));
+    await new Promise(setImmediate);
+    assert.ok(refusal instanceof StoreUnavailable, 'it is not refused at once');
     first.mend();
     await back(store);
     assert.deepEqual([...(await store.query('SELECT 1 AS one'))], [{ one: 1n }]);
@@ -94,9 +95,9 @@ describe('PostgreSQL out of reach', () => {
 
   test('a statement that takes too long fails alone: the database is not taken for lost', async () => {
     const store = open(postgres.url('postgres'), 2);
-    const slow = await timed(() => store.query('SELECT pg_sleep(5)'));
+    const slow = await timed(() => store.query('SELECT pg_sleep(60)'));
     assert.ok(slow.error instanceof StoreUnavailable);
-    assert.ok(slow.tookMs < REPLY_TIMEOUT_MS + 300, `${slow.tookMs} ms`);
+    assert.ok(slow.tookMs < IN_TIME_MS, `${slow.tookMs} ms`);
     assert.equal(store.unavailable(), undefined);
     await store.query('SELECT 1 AS one');
   });
@@ -144,7 +145,7 @@ describe('PostgreSQL out of reach', () => {
 
   test('work that says so may take longer than a request would wait', async () => {
     const store = open(postgres.url('postgres'));
-    await store.transaction((tx) => tx.query('SELECT pg_sleep(0.8)'), { timeoutMs: 5_000 });
+    await store.transaction((tx) => tx.query('SELECT pg_sleep(1.3)'), { timeoutMs: 30_000 });
     assert.equal(store.unavailable(), undefined);
   });
 

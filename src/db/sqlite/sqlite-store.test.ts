@@ -8,6 +8,7 @@ import { TestClock } from '../../../test/support/test-clock.ts';
 import { MINUTE_MS, systemClock } from '../../core/clock.ts';
 import { silentLog } from '../../core/log.ts';
 import { type LogLine, memoryLog } from '../../../test/support/memory-log.ts';
+import { until } from '../../../test/support/until.ts';
 import { StoreUnavailable } from '../failures.ts';
 import { type Flush, type SqliteOptions, SqliteStore, flushFile } from './sqlite-store.ts';
 
@@ -29,34 +30,56 @@ async function withStore(
 
 const INSERT = 'INSERT INTO sample_row (id, body) VALUES ($1, $2)';
 
-test('a durable write waits for the flush, and a slow flush leaves the loop free', async () => {
+/** A disk that is flushed when the test says so, once it is held. */
+function heldDisk() {
+  const waiting: (() => void)[] = [];
+  let isHeld = false;
   let flushes = 0;
-  const slow: Flush = (file, done) => {
+  const flush: Flush = (file, done) => {
     flushes += 1;
-    setTimeout(() => flushFile(file, done), 50);
+    if (isHeld) waiting.push(() => flushFile(file, done));
+    else flushFile(file, done);
   };
-  await withStore({ flush: slow }, async (store) => {
-    flushes = 0;
-    const begun = performance.now();
-    let turns = 0;
-    const ticking = setInterval(() => (turns += 1), 1);
-    await Promise.all(
-      Array.from({ length: 40 }, (_, index) => store.query(INSERT, [`a${index}`, ''])),
+  return {
+    flush,
+    flushes: () => flushes,
+    hold: () => {
+      isHeld = true;
+      flushes = 0;
+    },
+    letGo: () => {
+      isHeld = false;
+      for (const go of waiting.splice(0)) go();
+    },
+  };
+}
+
+const turn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
+
+test('a durable write waits for the flush, and a slow flush leaves the loop free', async () => {
+  const disk = heldDisk();
+  await withStore({ flush: disk.flush }, async (store) => {
+    disk.hold();
+    let resolved = 0;
+    const writes = Array.from({ length: 40 }, (_, index) =>
+      store.query(INSERT, [`a${index}`, '']).then(() => (resolved += 1)),
     );
-    clearInterval(ticking);
-    assert.ok(performance.now() - begun >= 45, 'resolved before the flush');
-    assert.ok(flushes <= 2, `${flushes} flushes for 40 writes`);
-    assert.ok(turns > 10, 'the loop was blocked');
-    const quick = performance.now();
+    await until(() => disk.flushes() === 1, 'a flush');
+    // The loop turns while the disk takes its time.
+    for (let turns = 0; turns < 20; turns += 1) await turn();
+    assert.equal(resolved, 0, 'resolved before the flush');
     await store.transaction((tx) => tx.query(INSERT, ['not-durable', '']), { durable: false });
-    assert.ok(performance.now() - quick < 40, 'a write that need not be durable waited');
+    assert.equal(resolved, 0, 'a write that need not be durable waited');
+    disk.letGo();
+    await Promise.all(writes);
+    assert.ok(disk.flushes() <= 2, `${disk.flushes()} flushes for 40 writes`);
   });
 });
 
 test('what comes while the disk is flushed is one transaction, unless it need not be durable', async () => {
-  const slow: Flush = (file, done) => void setTimeout(() => flushFile(file, done), 50);
-  await withStore({ flush: slow }, async (store) => {
-    const turn = () => new Promise((resolve) => setImmediate(resolve));
+  const disk = heldDisk();
+  await withStore({ flush: disk.flush }, async (store) => {
+    disk.hold();
     const writes = [store.query(INSERT, ['first', ''])];
     await turn();
     const begun = store.commits;
@@ -65,13 +88,16 @@ test('what comes while the disk is flushed is one transaction, unless it need no
       await turn();
     }
     assert.equal(store.commits, begun);
+    disk.letGo();
     await Promise.all(writes);
     assert.equal(store.commits, begun + 1);
+    disk.hold();
     const durable = store.query(INSERT, ['second', '']);
     await turn();
     const waiting = store.query(INSERT, ['third', '']);
     await store.transaction((tx) => tx.query(INSERT, ['soon', '']), { durable: false });
     assert.equal((await store.query('SELECT id FROM sample_row')).length, 14);
+    disk.letGo();
     await Promise.all([durable, waiting]);
   });
 });
@@ -148,14 +174,15 @@ test('a reader of another process that takes its time holds up no commits', asyn
     const reader = new DatabaseSync(path);
     reader.exec('BEGIN; SELECT * FROM sample_row');
     const text = 'x'.repeat(100_000);
-    let slowestMs = 0;
+    // One that waits for the reader waits for seconds, and each of them would: a busy machine holds up few.
+    let slow = 0;
     for (let at = 0; at < 600; at += 1) {
       const begun = performance.now();
       await store.query(INSERT, [`r${at}`, text]);
-      slowestMs = Math.max(slowestMs, performance.now() - begun);
+      if (performance.now() - begun > 1_500) slow += 1;
     }
     reader.close();
-    assert.ok(slowestMs < 1_500, `a write took ${slowestMs} ms`);
+    assert.ok(slow < 10, `${slow} writes were held up`);
   });
 });
 
@@ -250,11 +277,7 @@ test('a full disk makes the store unavailable until it takes writes again', asyn
 
     await store.query('PRAGMA max_page_count = 100000');
     clock.advance(10_000);
-    const until = performance.now() + 5_000;
-    while (store.unavailable() !== undefined) {
-      assert.ok(performance.now() < until, 'the store did not recover');
-      await new Promise((resolve) => setTimeout(resolve, 10));
-    }
+    await until(() => store.unavailable() === undefined, 'that the store recovers');
     await store.query(INSERT, ['large', text]);
     assert.deepEqual(
       lines.map(({ level, message }) => `${level} ${message}`),

@@ -316,12 +316,10 @@ describe('hostile images', () => {
 
   for (const [name, make, status, code] of HOSTILE) {
     test(`${name} ends in ${status} ${code}`, async () => {
-      const startedMs = performance.now();
       const answer = await send(await make());
       const body = JSON.parse(answer.body.toString()) as { error: string; code: string };
       assert.deepEqual([answer.status, body.code], [status, code]);
       assert.match(body.error, /^[A-Z].*[^.]$/);
-      assert.ok(performance.now() - startedMs < 5_000);
     });
   }
 

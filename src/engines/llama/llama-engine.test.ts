@@ -502,8 +502,9 @@ suite('the embedded engine', () => {
       const answer = await complete({ max_tokens: 1 });
       const waitedMs = performance.now() - start;
       assert.equal(answer.usage!.completion_tokens, 1);
-      // Alone it takes 30 to 40 ms; unaborted answers would hold it for twenty seconds.
-      assert.ok(waitedMs < 2_000, `took ${Math.round(waitedMs)} ms`);
+      // Alone it takes 30 to 40 ms; unaborted answers would hold it for twenty seconds, each on a
+      // machine that has nothing else to do.
+      assert.ok(waitedMs < 10_000, `took ${Math.round(waitedMs)} ms`);
     });
   });
 

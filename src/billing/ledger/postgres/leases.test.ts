@@ -73,7 +73,7 @@ describe('leases of several processes', () => {
     }
   });
 
-  async function begin(epochDeadAfterMs = DEAD_AFTER_MS): Promise<Process> {
+  async function begin(epochDeadAfterMs = LIVES_ON_MS): Promise<Process> {
     const [skew, stopped] = [{ ms: 0 }, { is: false }];
     const store = await openTestStore(url);
     const parts = { clock: clockOf(skew, stopped), ids: systemIds(), log: memoryLog(lines) };

@@ -1,0 +1,58 @@
+/**
+ * Entry file of the process that starts document workers for a server. To start a program is to copy the
+ * page tables of whoever starts it: a server of two gigabytes stands still for a fifth of a second, and
+ * whoever leaves while a file of theirs is read costs a worker. This process is small, and holds nothing.
+ *
+ * It ends with the server, and its workers end with it.
+ */
+import { type ChildProcess, spawn } from 'node:child_process';
+import type { Socket } from 'node:net';
+import { fileURLToPath } from 'node:url';
+import { siblingUrl } from '../core/sibling.ts';
+import type { StarterAnswer, StarterOrder } from './worker-starter.ts';
+
+/** The heap gets this part of the memory; the rest is for buffers. */
+const HEAP_SHARE = 0.6;
+
+const workers = new Map<number, ChildProcess>();
+
+process.once('disconnect', () => process.exit(0));
+// A terminal's Ctrl-C reaches the whole group; the server decides when this ends.
+process.on('SIGINT', () => undefined);
+process.on('message', (message: unknown) => {
+  const order = message as StarterOrder; // from the server, of the same version
+  if (order.type === 'stop') workers.get(order.id)?.kill('SIGKILL');
+  else start(order);
+});
+
+function start({ id, role, memoryMb }: StarterOrder & { type: 'start' }): void {
+  const flags = [
+    `--max-old-space-size=${Math.floor(memoryMb * HEAP_SHARE)}`,
+    '--permission',
+    '--allow-fs-read=*',
+    '--allow-worker',
+    '--no-warnings',
+  ];
+  const entry = fileURLToPath(siblingUrl(import.meta.url, 'worker-process'));
+  const parameters = [role, String(memoryMb * 1_000_000), String(process.pid)];
+  const worker = spawn(process.execPath, [...flags, entry, ...parameters], {
+    env: {}, // secrets of the server are none of its business
+    stdio: ['pipe', 'ignore', 'ignore', 'pipe'],
+    windowsHide: true,
+  });
+  workers.set(id, worker);
+  worker.once('error', ({ message }) => answer({ type: 'failed', id, reason: message }));
+  worker.once('exit', () => workers.delete(id));
+  worker.once('spawn', () => {
+    // The pipes of a child are sockets.
+    const [input, , , output] = worker.stdio as unknown as readonly Socket[];
+    answer({ type: 'input', id }, input);
+    answer({ type: 'output', id }, output);
+    // It waits until the pipes before it have arrived, and are closed here.
+    answer({ type: 'started', id });
+  });
+}
+
+function answer(said: StarterAnswer, pipe?: Socket): void {
+  if (process.connected) process.send?.(said, pipe);
+}

@@ -1,0 +1,150 @@
+/**
+ * Starts document workers from a process of its own (`starter-process.ts`), which is started by the first
+ * of them and again when it has died. What a worker reads and writes goes through its own pipes, which
+ * the process hands over.
+ */
+import { type ChildProcess, fork } from 'node:child_process';
+import { once } from 'node:events';
+import type { Socket } from 'node:net';
+import { compileCache } from '../core/compile-cache.ts';
+import { siblingUrl } from '../core/sibling.ts';
+import type { WorkerRole } from './jobs.ts';
+
+export type StarterOrder =
+  | {
+      readonly type: 'start';
+      readonly id: number;
+      readonly role: WorkerRole;
+      readonly memoryMb: number;
+    }
+  | { readonly type: 'stop'; readonly id: number };
+
+export type StarterAnswer =
+  /** Each with its pipe. */
+  | { readonly type: 'input' | 'output'; readonly id: number }
+  /** Nobody else has the pipes any more: what is written arrives, and what is answered is read here. */
+  | { readonly type: 'started'; readonly id: number }
+  | { readonly type: 'failed'; readonly id: number; readonly reason: string };
+
+export interface WorkerPipes {
+  readonly input: Socket;
+  /** Closes when the worker has ended. */
+  readonly output: Socket;
+}
+
+export interface StartedWorker {
+  /** Rejects when it cannot be started. */
+  readonly pipes: Promise<WorkerPipes>;
+  readonly kill: () => void;
+}
+
+const HEAP_MB = 256;
+
+/** A process may die before it is known here that it has; two in a row die of what they are asked. */
+const MAX_TRIES = 2;
+
+interface Starting {
+  readonly order: StarterOrder;
+  readonly pipes: PromiseWithResolvers<WorkerPipes>;
+  child: ChildProcess;
+  tries: number;
+  isKilled: boolean;
+  input?: Socket | undefined;
+  output?: Socket | undefined;
+}
+
+export class WorkerStarter {
+  readonly #starting = new Map<number, Starting>();
+  #child: ChildProcess | undefined;
+  #isClosed = false;
+  #last = 0;
+
+  start(role: WorkerRole, memoryMb: number): StartedWorker {
+    this.#last += 1;
+    const id = this.#last;
+    const order = { type: 'start', id, role, memoryMb } as const;
+    const pipes = Promise.withResolvers<WorkerPipes>();
+    const starting: Starting = { order, pipes, child: this.#process(), tries: 0, isKilled: false };
+    this.#starting.set(id, starting);
+    this.#order(starting);
+    return {
+      pipes: pipes.promise,
+      kill: () => {
+        starting.isKilled = true;
+        tell(starting.child, { type: 'stop', id });
+      },
+    };
+  }
+
+  /** Ends the process, and its workers with it. */
+  async close(): Promise<void> {
+    this.#isClosed = true;
+    const child = this.#child;
+    if (child === undefined) return;
+    const gone = once(child, 'exit');
+    child.kill('SIGKILL');
+    await gone;
+  }
+
+  #order(starting: Starting): void {
+    starting.child = this.#process();
+    starting.tries += 1;
+    tell(starting.child, starting.order);
+  }
+
+  #process(): ChildProcess {
+    if (this.#child !== undefined) return this.#child;
+    const child = fork(siblingUrl(import.meta.url, 'starter-process'), [], {
+      env: compileCache(),
+      execArgv: [`--max-old-space-size=${HEAP_MB}`],
+      stdio: ['ignore', 'ignore', 'ignore', 'ipc'],
+    });
+    child.on('message', (message, pipe) => {
+      const socket = pipe as Socket | undefined; // it sends no other handle
+      // One that has ended may be heard late, of what another is asked by now.
+      if (this.#child !== child) return void socket?.destroy();
+      this.#hear(message as StarterAnswer, socket); // it says nothing else
+    });
+    const end = (): void => {
+      if (this.#child !== child) return;
+      this.#child = undefined;
+      for (const [id, starting] of this.#starting) this.#startAgain(id, starting);
+    };
+    child.once('exit', end);
+    child.on('error', end);
+    this.#child = child;
+    return child;
+  }
+
+  #startAgain(id: number, starting: Starting): void {
+    starting.input?.destroy();
+    starting.output?.destroy();
+    starting.input = undefined;
+    starting.output = undefined;
+    const isWanted = !this.#isClosed && !starting.isKilled;
+    if (isWanted && starting.tries < MAX_TRIES) return this.#order(starting);
+    this.#starting.delete(id);
+    starting.pipes.reject(new Error('The process that starts document workers has ended'));
+  }
+
+  #hear(said: StarterAnswer, pipe: Socket | undefined): void {
+    const starting = this.#starting.get(said.id);
+    if (starting === undefined) return void pipe?.destroy();
+    if (said.type === 'input' || said.type === 'output') {
+      if (pipe !== undefined) starting[said.type] = pipe;
+      return;
+    }
+    this.#starting.delete(said.id);
+    const { pipes, input, output } = starting;
+    if (said.type === 'started' && input !== undefined && output !== undefined) {
+      pipes.resolve({ input, output });
+    } else {
+      pipes.reject(new Error(said.type === 'failed' ? said.reason : 'A pipe was lost'));
+    }
+  }
+}
+
+function tell(child: ChildProcess, order: StarterOrder): void {
+  // That it cannot be told is seen at its end.
+  child.send(order, () => undefined);
+}
