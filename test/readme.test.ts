@@ -12,6 +12,7 @@ import { after, before, describe, test } from 'node:test';
 import { processAnswers } from './app/process-answers.ts';
 import { ROOT, readText } from './tidy/source-tree.ts';
 import { endWithUs } from './support/end-with-us.ts';
+import { until } from './support/until.ts';
 
 const README = readText('README.md');
 const BINARY = join(ROOT, 'bin', 'farebox.mjs');
@@ -85,11 +86,15 @@ describe('the README', () => {
     );
     const body = /-d '([^']+)'/.exec(curl)?.[1] ?? '';
     const target = url.replace(/\/api\/v1$/, '') + shown.pathname;
-    const answer = await fetch(target, { method: 'POST', headers, body });
-    const text = await answer.text();
-    assert.equal(answer.status, 200, text);
+    let text = '';
+    await until(async () => {
+      const answer = await fetch(target, { method: 'POST', headers, body });
+      text = await answer.text();
+      // A model that has just been started says so.
+      return answer.status !== 503;
+    }, 'that the model is there');
     const [expected = ''] = blocks('json');
-    assert.deepEqual(missingFrom(JSON.parse(text), JSON.parse(expected), ''), []);
+    assert.deepEqual(missingFrom(JSON.parse(text), JSON.parse(expected), ''), [], text);
   });
 
   for (const command of commands().filter((line) => line.startsWith('npx farebox '))) {

@@ -60,12 +60,19 @@ const SLOWEST = [
   'test/e2e/sold-films.test.ts',
   'test/e2e/media-room.test.ts',
   'src/billing/ledger/postgres/leases.test.ts',
+  'src/video/video.test.ts',
   'test/e2e/console-media.test.ts',
   'test/e2e/wallets.test.ts',
   'test/e2e/kill.test.ts',
   'test/readme.test.ts',
   'src/cli/cli.test.ts',
   'src/engines/cutout/cutout.test.ts',
+  'src/engines/media/media.test.ts',
+  'src/documents/bombs.test.ts',
+  'src/payments/upto.test.ts',
+  'src/rpc/hostile-callers.test.ts',
+  'src/payments/crash.test.ts',
+  'src/documents/worker-pool.test.ts',
 ];
 const SHOWN_FILES = 15;
 /** Longer than the limit that a file has in its process, from when it was taken. */

@@ -4,7 +4,7 @@
  * `GET` and `POST /api_keys/generate_web3_key`: an API key for the credit of a wallet. The wallet
  * signs a token of ours as text; no ADMIN key is needed, the signature is the owner's word.
  */
-import { type Clock, isoTime } from '../core/clock.ts';
+import { type Clock, isoTime, isoTimeOrNull } from '../core/clock.ts';
 import { Fault } from '../core/faults.ts';
 import { type Nano, decimalUsd, toUsdNumber, usdToNano } from '../core/money.ts';
 import { limitRequests } from '../http/limit-requests.ts';
@@ -13,7 +13,7 @@ import type { RequestContext } from '../http/request-context.ts';
 import { type Route, SMALL_JSON_BODY, get } from '../http/route.ts';
 import { type ApiKey, walletCaller } from '../identity/identity.ts';
 import { refuseIssues } from '../json/validation.ts';
-import type { Payments } from '../payments/payments.ts';
+import { type Payments, requirePayments } from '../payments/payments.ts';
 import type { AccountParts } from './account-parts.ts';
 import {
   type ApiKeyItem,
@@ -126,11 +126,6 @@ function walletKeyRoutes(parts: AccountParts, given: Payments | undefined): Rout
   ];
 }
 
-function requirePayments(payments: Payments | undefined): Payments {
-  if (payments !== undefined) return payments;
-  throw new Fault('X402_NOT_CONFIGURED');
-}
-
 /** The page of keys that a query asks for, with its headers. */
 export async function listPage(
   parts: AccountParts,
@@ -234,7 +229,7 @@ export function createdBody(key: ApiKey, secret: string): CreatedKeyAnswer {
       limitPeriod: key.limitPeriod,
       modelPrivacy: key.modelPrivacy,
       models: modelsOf(key),
-      expiresAt: timeOf(key.expiresMs),
+      expiresAt: isoTimeOrNull(key.expiresMs),
     },
   };
 }
@@ -246,8 +241,8 @@ export function itemOf({ key, trailingSevenDays, currentPeriod }: KeyReport): Ap
     description: key.description,
     parentId: key.parentId ?? null,
     createdAt: isoTime(key.createdMs),
-    expiresAt: timeOf(key.expiresMs),
-    lastUsedAt: timeOf(key.lastUsedMs),
+    expiresAt: isoTimeOrNull(key.expiresMs),
+    lastUsedAt: isoTimeOrNull(key.lastUsedMs),
     last6Chars: key.last6,
     consumptionLimits: limitsOf(key),
     limitPeriod: key.limitPeriod,
@@ -277,8 +272,4 @@ function limitsOf(key: ApiKey): ApiKeyItem['consumptionLimits'] {
 
 function modelsOf(key: ApiKey): string[] | null {
   return key.models === undefined ? null : [...key.models];
-}
-
-function timeOf(ms: number | undefined): string | null {
-  return ms === undefined ? null : isoTime(ms);
 }

@@ -2,9 +2,9 @@
  * `GET /credits` and `GET /key`: what is left, in the shapes that agents, editors and status lines
  * poll already (those of OpenRouter). `GET /billing/balance` says more.
  */
+import { isoTimeOrNull } from '../core/clock.ts';
 import { z } from 'zod';
 import { type Spending, cappedSpending, spentEver } from '../billing/ledger/ledger.ts';
-import { isoTime } from '../core/clock.ts';
 import { type Nano, nano, toUsdNumber } from '../core/money.ts';
 import { type RouteDescription, jsonAnswer } from '../http/describe.ts';
 import type { RequestContext } from '../http/request-context.ts';
@@ -142,7 +142,7 @@ async function keyStateBody(
       usage: toUsdNumber(keySpentNano),
       is_free_tier: leftNano <= 0n && spentNano === 0n,
       is_provisioning_key: keyKind === 'ADMIN',
-      expires_at: key?.expiresMs === undefined ? null : isoTime(key.expiresMs),
+      expires_at: isoTimeOrNull(key?.expiresMs),
     },
   };
 }

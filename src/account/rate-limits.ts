@@ -3,7 +3,7 @@
  * that admission uses; and the log of what a limit refused, under both of its paths.
  */
 import { z } from 'zod';
-import { dayOf, dayStartMs, isoTime } from '../core/clock.ts';
+import { dayOf, dayStartMs, isoTime, isoTimeOrNull } from '../core/clock.ts';
 import { toUsdNumber } from '../core/money.ts';
 import { type WindowState, bucketOf, stateNow } from '../billing/limits/limits.ts';
 import { KEYS_ENDPOINT, creationRate } from './manage-keys.ts';
@@ -185,7 +185,7 @@ async function limitsOf(parts: AccountParts, caller: Caller): Promise<RateLimits
       accessPermitted: isEnough(balances.usdNano + balances.diemNano, parts),
       apiTier: { id: caller.plan, isCharged: true },
       balances: { USD: toUsdNumber(balances.usdNano), DIEM: toUsdNumber(balances.diemNano) },
-      keyExpiration: key?.expiresMs === undefined ? null : isoTime(key.expiresMs),
+      keyExpiration: isoTimeOrNull(key?.expiresMs),
       nextEpochBegins: isoTime(dayStartMs(dayOf(nowMs) + 1)),
       rateLimits,
     },

@@ -1,8 +1,8 @@
 /** How a request that may not run is refused: 429 for its limits, 402 for its money and its caps. */
+import { isoTimeOrNull } from '../core/clock.ts';
 import type { Caller } from '../identity/identity.ts';
-import { isoTime } from '../core/clock.ts';
 import { Fault } from '../core/faults.ts';
-import { type Nano, formatUsd, maxNano, nano, toUsdNumber } from '../core/money.ts';
+import { type Nano, formatUsd, larger, nano, toUsdNumber } from '../core/money.ts';
 import type { HoldRefusal } from './ledger/ledger.ts';
 import { type RateRule, type WindowState, rateHeaders } from './limits/limits.ts';
 
@@ -49,7 +49,7 @@ export async function moneyRefusal(
   if (refusal.reason !== 'balance') {
     return capRefusal(refusal, isWallet ? 'wallet token' : 'API key');
   }
-  const needed = maxNano(minNano, minimumCreditNano());
+  const needed = larger(minNano, minimumCreditNano());
   if (isWallet) return walletRefusal(caller, { balance: refusal.postedNano, needed });
   return new Fault('INSUFFICIENT_BALANCE', {
     message: `The balance is too low for this request: ${formatUsd(refusal.postedNano, 6)} USD is posted and at least ${formatNeeded(needed)} USD is needed; add credit (INSUFFICIENT_BALANCE)`,
@@ -81,7 +81,7 @@ export async function tooDear(
   neededNano: Nano,
 ): Promise<Fault> {
   if (spendableNano >= neededNano) return creditHeld();
-  const needed = maxNano(neededNano, minimumCreditNano());
+  const needed = larger(neededNano, minimumCreditNano());
   if (caller.kind === 'wallet') return walletRefusal(caller, { balance: spendableNano, needed });
   return new Fault('INSUFFICIENT_BALANCE', {
     fields: creditFields(spendableNano, needed),
@@ -105,7 +105,7 @@ function capRefusal(
 ): Fault {
   const isUsd = refusal.reason === 'allowance-usd';
   const currency = isUsd ? 'USD' : 'DIEM';
-  const resetsAt = refusal.resetsAtMs === undefined ? null : isoTime(refusal.resetsAtMs);
+  const resetsAt = isoTimeOrNull(refusal.resetsAtMs);
   const resets = resetsAt === null ? 'it does not reset' : `it resets at ${resetsAt}`;
   const { budgetId, parentId } = refusal;
   const ofKey =

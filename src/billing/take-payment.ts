@@ -2,7 +2,7 @@
  * The payment that came with a request: taken once the request is good, its price is known and its work
  * can begin, and what a caller has without it.
  */
-import { type Nano, ZERO, addNano, maxNano, nano } from '../core/money.ts';
+import { type Nano, ZERO, addNano, larger, nano } from '../core/money.ts';
 import type { Caller } from '../identity/identity.ts';
 import type { CreditWaits } from './credit-waits.ts';
 import type { HoldRefusal, HoldRequest, Ledger } from './ledger/ledger.ts';
@@ -44,7 +44,7 @@ async function lookAhead(
   wanted: HoldRequest,
 ): Promise<{ readonly ok: true; readonly wantedNano: Nano } | HoldRefusal> {
   const { accountId, minNano, maxNano: most, usefulNano = minNano } = wanted;
-  const least = maxNano(minNano, minimumCreditNano());
+  const least = larger(minNano, minimumCreditNano());
   const funds = await ledger.funds(accountId);
   // A debt is paid first, and an account that owes anything spends nothing.
   const { usdNano, diemNano, debtNano, heldUsdNano, heldDiemNano } = funds;
@@ -59,11 +59,11 @@ async function lookAhead(
   const freeNano = nano(paidNano - heldUsdNano - heldDiemNano);
   const useful = usefulNano < most ? usefulNano : most;
   if (freeNano <= 0n || freeNano < (paidNano < useful ? minNano : useful)) {
-    return { ok: false, reason: 'held', availableNano: maxNano(freeNano, ZERO) };
+    return { ok: false, reason: 'held', availableNano: larger(freeNano, ZERO) };
   }
   // What the hold takes beyond the credit that is free; a payment of a fixed amount is taken whole.
-  const lackedNano = nano(maxNano(least, most) - postedNano + heldUsdNano + heldDiemNano);
-  return { ok: true, wantedNano: maxNano(lackedNano, debtNano) };
+  const lackedNano = nano(larger(least, most) - postedNano + heldUsdNano + heldDiemNano);
+  return { ok: true, wantedNano: larger(lackedNano, debtNano) };
 }
 
 export async function postedOf(

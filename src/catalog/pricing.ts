@@ -8,14 +8,16 @@ import { assert } from '../core/assert.ts';
 import { Fault } from '../core/faults.ts';
 import { sha256Hex } from '../core/ids.ts';
 import {
+  type Nano,
+  FEMTO_PER_NANO,
   decimalUsd,
   divideHalfUp,
-  FEMTO_PER_NANO,
   femtoToNano,
   femtoToNanoBound,
-  type Nano,
+  larger,
   nano,
   perMillionToFemto,
+  smaller,
   usdToNano,
 } from '../core/money.ts';
 
@@ -359,14 +361,6 @@ function tokenCount(value: number | undefined): bigint {
   const given = value ?? 0;
   assert(Number.isSafeInteger(given) && given >= 0, 'a usage is a whole number, zero or more');
   return BigInt(given);
-}
-
-function smaller(a: bigint, b: bigint): bigint {
-  return a < b ? a : b;
-}
-
-function larger(a: bigint, b: bigint): bigint {
-  return a > b ? a : b;
 }
 
 /** Nano-USD of `count` units at a price, for surcharges. */

@@ -3,6 +3,7 @@
  * unknown is left out from then on, so that one request pays for it with a second try and no other
  * does. Kept in memory, for as long as the settings of the engine stay.
  */
+import { replicaKey } from '../engines/replica-set.ts';
 import type { Log } from '../core/log.ts';
 import type { EngineFailure, Replica } from '../engines/engines.ts';
 import type { ChatRequest } from './wire/chat-request.ts';
@@ -34,7 +35,7 @@ export class LearnedDialects {
   of(replica: Replica): EngineDialect {
     const configured = this.#configured().get(replica.engine) ?? LOCAL_DIALECT;
     if (this.#learned.size === 0) return configured;
-    const learned = this.#learned.get(keyOf(replica));
+    const learned = this.#learned.get(replicaKey(replica));
     return learned?.from === configured ? learned.dialect : configured;
   }
 
@@ -49,7 +50,7 @@ export class LearnedDialects {
     }
     if (dialect === before) return false;
     const from = this.#configured().get(replica.engine) ?? LOCAL_DIALECT;
-    remember(this.#learned, keyOf(replica), { from, dialect });
+    remember(this.#learned, replicaKey(replica), { from, dialect });
     const { outputCap, leaveOut, leaveOutOfMessages } = dialect;
     const fields = { replica: replica.engine, model: replica.model, outputCap };
     this.#log.info(
@@ -64,7 +65,7 @@ export class LearnedDialects {
    * an answer has shown that it does not.
    */
   mayOpenThinking(replicas: readonly Replica[]): boolean {
-    return replicas.some((replica) => this.#opensThinking.get(keyOf(replica)) !== false);
+    return replicas.some((replica) => this.#opensThinking.get(replicaKey(replica)) !== false);
   }
 
   /**
@@ -72,7 +73,7 @@ export class LearnedDialects {
    * of such a one only a block that was open counts; and a template that has opened one goes on.
    */
   noteThinking(replica: Replica, opens: boolean, isThinking: boolean): void {
-    const key = keyOf(replica);
+    const key = replicaKey(replica);
     if (opens || (!isThinking && !this.#opensThinking.has(key))) {
       remember(this.#opensThinking, key, opens);
     }
@@ -86,8 +87,4 @@ function remember<Value>(into: Map<string, Value>, key: string, value: Value): v
     if (oldest.done !== true) into.delete(oldest.value);
   }
   into.set(key, value);
-}
-
-function keyOf({ engine, model }: Replica): string {
-  return `${engine} ${model}`;
 }

@@ -8,7 +8,7 @@
  * was produced, an engine that fails costs nothing but the text that had left.
  */
 import type { Settlement } from '../billing/ledger/ledger.ts';
-import type { Sale } from '../billing/sale.ts';
+import type { Sale, SoldAnswer } from '../billing/sale.ts';
 import type { EngineAnswer } from '../engines/engines.ts';
 import { priceFor, saleRequest } from '../http/model-sale.ts';
 import { LARGE_BODY_BYTES } from '../http/read-request.ts';
@@ -18,6 +18,7 @@ import { isTagValue } from '../http/tags.ts';
 import { NOTHING_ADDED, NOTHING_PREPARED } from './additions.ts';
 import type { AnswerBlocks } from './agents/answer-blocks.ts';
 import type { AnswerProtocol } from './agents/answer-protocol.ts';
+import type { ChatBill } from './chat-bill.ts';
 import { chatBounds, holdBounds, tokensEstimate } from './chat-bounds.ts';
 import { CHAT_DESCRIPTION } from './chat-completions/schema.ts';
 import {
@@ -175,7 +176,7 @@ function tagsFor({ metadata, promptCacheKey }: ChatRequest, protocol: AnswerProt
   };
 }
 
-/** A chat answer in one piece: collected, counted, settled, then sent. */
+/** A chat answer in one piece: collected, counted, settled, and only then sent. */
 async function wholeAnswer(run: ChatRun): Promise<void> {
   const { parts, context, additions, cancellation } = run;
   const tool = additions.autoSearch?.toolName;
@@ -195,10 +196,13 @@ async function wholeAnswer(run: ChatRun): Promise<void> {
     if (read === undefined) throw new Error('A usable answer was read');
     run.cited = read.cited;
     endRound(run, { reported: read.reported, tally: read.tally, extent: 'whole' }, answer);
-    if (tool === undefined) return await send(run, options, read, answer, blocks);
-    const held = heldRoundOf(read, tool);
-    if (held === undefined || run.round.searches === 0) {
-      return send(run, options, joinedAnswer(read, tool, earlier), answer, blocks);
+    const held = tool === undefined ? undefined : heldRoundOf(read, tool);
+    if (tool === undefined || held === undefined || run.round.searches === 0) {
+      const said = tool === undefined ? read : joinedAnswer(read, tool, earlier);
+      const bill = billOf(run);
+      const { body } = await charge(run, bill, options, said, answer, blocks);
+      noteBill(run, bill, answer.replica.engine);
+      return context.bytes(200, JSON_TYPE, body);
     }
     const shown = additions.autoSearch?.searches.length ?? 0;
     if (blocks === undefined) earlier.push(held);
@@ -217,28 +221,29 @@ async function wholeAnswer(run: ChatRun): Promise<void> {
   }
 }
 
-/** Settles, and only then sends. */
-async function send(
+interface MadeAnswer extends SoldAnswer {
+  readonly body: Buffer | string;
+}
+
+/** Settles, and makes the body out of what was charged. */
+function charge(
   run: ChatRun,
+  bill: ChatBill,
   frame: AnswerFrame,
-  read: ChatAnswer,
+  said: ChatAnswer,
   answer: EngineAnswer,
   blocks: AnswerBlocks | undefined,
-): Promise<void> {
+): Promise<MadeAnswer> {
   const { parts, context } = run;
-  const bill = billOf(run);
-  const replica = answer.replica.engine;
-  const outcome = outcomeOf(run, bill, 'completed', { replica, firstTokenMs: answer.firstByteMs });
-  if (blocks !== undefined) showChoice(read, blocks);
-  const make = (settled: Settlement) => {
+  const from = { replica: answer.replica.engine, firstTokenMs: answer.firstByteMs };
+  if (blocks !== undefined) showChoice(said, blocks);
+  const make = (settled: Settlement): MadeAnswer => {
     parts.headers.answered(factsOf(run, answer.head, settled.after.usdNano), context.answerHeaders);
     const end = answerEnd(run, bill, settled);
-    if (blocks !== undefined) return { type: JSON_TYPE, body: blocks.whole(end) };
-    return { type: JSON_TYPE, body: writeChatAnswer(read, frame, end) };
+    const body = blocks === undefined ? writeChatAnswer(said, frame, end) : blocks.whole(end);
+    return { type: JSON_TYPE, body };
   };
-  const { body } = await run.sale.answer(outcome, make, blocks?.together);
-  noteBill(run, bill, replica);
-  await context.bytes(200, JSON_TYPE, body);
+  return run.sale.answer(outcomeOf(run, bill, 'completed', from), make, blocks?.together);
 }
 
 /** The one choice of the answer as a delta that says everything. */

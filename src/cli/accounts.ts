@@ -1,4 +1,5 @@
 /** `farebox accounts`: who may call, on which plan, with how much daily credit. */
+import { isoTimeOrNull } from '../core/clock.ts';
 import { type Nano, ZERO } from '../core/money.ts';
 import { type Account, PLANS, type Plan } from '../identity/identity.ts';
 import type { Stores } from '../server/stores.ts';
@@ -7,7 +8,6 @@ import {
   type Invocation,
   UsageError,
   findAccount,
-  jsonTime,
   shownTime,
   shownUsd,
   withStores,
@@ -159,6 +159,6 @@ function jsonAccount({ account, balances }: AccountWithBalances) {
     isOperator: account.isOperator,
     balanceUsd: shownUsd(usdNano),
     diemLeftToday: shownUsd(diemNano > 0n ? diemNano : ZERO),
-    createdAt: jsonTime(account.createdMs),
+    createdAt: isoTimeOrNull(account.createdMs),
   };
 }

@@ -1,4 +1,5 @@
 /** `farebox budgets`: what an account may spend in a period, in all or by the tags of its requests. */
+import { isoTimeOrNull } from '../core/clock.ts';
 import {
   budgetSpending,
   changeBudget,
@@ -14,7 +15,6 @@ import {
   type Invocation,
   UsageError,
   findAccount,
-  jsonTime,
   jsonUsd,
   shownTime,
   shownUsd,
@@ -184,6 +184,6 @@ function jsonBudget(budget: Budget, spentNano: Nano | undefined) {
     period: budget.period,
     usd: jsonUsd(budget.usdLimitNano),
     spentUsd: jsonUsd(spentNano),
-    createdAt: jsonTime(budget.createdMs),
+    createdAt: isoTimeOrNull(budget.createdMs),
   };
 }

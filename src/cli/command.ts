@@ -149,11 +149,6 @@ export function shownTime(ms: number | undefined): string {
   return ms === undefined ? '-' : isoTime(ms).slice(0, 16).replace('T', ' ');
 }
 
-/** A time for `--json`. */
-export function jsonTime(ms: number | undefined): string | null {
-  return ms === undefined ? null : isoTime(ms);
-}
-
 /** An amount for `--json`: decimal text, so that no reader rounds it. */
 export function jsonUsd(amount: bigint | undefined): string | null {
   return amount === undefined ? null : shownUsd(amount);

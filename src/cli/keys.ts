@@ -1,6 +1,6 @@
 /** `farebox keys`: makes, lists and revokes API keys. A secret is shown once, when it is made. */
 import type { Config } from '../config/config.ts';
-import { systemClock } from '../core/clock.ts';
+import { isoTimeOrNull, systemClock } from '../core/clock.ts';
 import { type ApiKey, LIMIT_PERIODS, MODEL_PRIVACY, type NewKey } from '../identity/identity.ts';
 import type { Stores } from '../server/stores.ts';
 import {
@@ -9,7 +9,6 @@ import {
   UsageError,
   findAccount,
   futureMs,
-  jsonTime,
   jsonUsd,
   shownTime,
   shownUsd,
@@ -171,10 +170,10 @@ function jsonKey(key: ApiKey) {
     kind: key.kind,
     last6: key.last6,
     description: key.description,
-    createdAt: jsonTime(key.createdMs),
-    expiresAt: jsonTime(key.expiresMs),
-    revokedAt: jsonTime(key.revokedMs),
-    lastUsedAt: jsonTime(key.lastUsedMs),
+    createdAt: isoTimeOrNull(key.createdMs),
+    expiresAt: isoTimeOrNull(key.expiresMs),
+    revokedAt: isoTimeOrNull(key.revokedMs),
+    lastUsedAt: isoTimeOrNull(key.lastUsedMs),
     limitPeriod: key.limitPeriod,
     limitUsd: jsonUsd(key.usdLimitNano),
     limitDiem: jsonUsd(key.diemLimitNano),

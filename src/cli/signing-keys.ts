@@ -5,8 +5,8 @@ import {
   PUBLISHED_BEFORE_MS,
   rotateSigningKey,
 } from '../payments/payments.ts';
-import { MINUTE_MS } from '../core/clock.ts';
-import { type Command, jsonTime, shownTime, withStores } from './command.ts';
+import { MINUTE_MS, isoTimeOrNull } from '../core/clock.ts';
+import { type Command, shownTime, withStores } from './command.ts';
 import { table } from './terminal.ts';
 
 export const signingKeysListCommand: Command = {
@@ -60,5 +60,5 @@ changed there.`,
 };
 
 function jsonOf({ identifier, address, createdMs, isCurrent }: PublishedKey) {
-  return { identifier, address, createdAt: jsonTime(createdMs), signs: isCurrent };
+  return { identifier, address, createdAt: isoTimeOrNull(createdMs), signs: isCurrent };
 }

@@ -64,3 +64,8 @@ export function monthBounds(ms: number): { startMs: number; endMs: number } {
 export function isoTime(ms: number): string {
   return new Date(ms).toISOString();
 }
+
+/** The same of a time that may not be there. */
+export function isoTimeOrNull(ms: number | undefined): string | null {
+  return ms === undefined ? null : isoTime(ms);
+}

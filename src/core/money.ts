@@ -97,11 +97,11 @@ export function toUsdNumber(amount: bigint): number {
   return Number(amount) / 1e9;
 }
 
-export function minNano(a: Nano, b: Nano): Nano {
+export function smaller<T extends bigint>(a: T, b: T): T {
   return a < b ? a : b;
 }
 
-export function maxNano(a: Nano, b: Nano): Nano {
+export function larger<T extends bigint>(a: T, b: T): T {
   return a > b ? a : b;
 }
 

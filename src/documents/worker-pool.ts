@@ -42,7 +42,7 @@ const RETRY_AFTER_SECONDS = 5;
 const MAX_JOBS_PER_PROCESS = 200;
 const IDLE_MS = 120_000;
 /** Loading the libraries comes on top of the first job's own time. */
-const START_ALLOWANCE_MS = 5_000;
+const START_ALLOWANCE_MS = 30_000;
 /** Text is cut long before; a larger reply comes from a broken worker. */
 const MAX_REPLY_BYTES = 160_000_000;
 

@@ -12,7 +12,7 @@ import {
   engineEmbeddings,
   MAX_INPUTS,
 } from './embeddings-request.ts';
-import { type EngineEmbeddings, readEmbeddings } from './embeddings-response.ts';
+import { type EngineEmbeddings, readEmbeddingsInTurns } from './embeddings-response.ts';
 
 /** Batches that run at once: more keep engines busy that a single batch does not fill. */
 const PARALLEL_BATCHES = 4;
@@ -124,9 +124,9 @@ async function runBatch(
     maxResponseBytes: MAX_RESPONSE_BYTES,
     timeLimits: TIME_LIMITS,
     accept: ANSWER_TYPES,
-    isUsable: (body) => {
+    isUsable: async (body) => {
       try {
-        embeddings = readEmbeddings(body, count, model.embedding?.dimensions);
+        embeddings = await readEmbeddingsInTurns(body, count, model.embedding?.dimensions);
         return true;
       } catch {
         // The engines report it as `garbage` when no replica gives a usable answer.

@@ -6,6 +6,8 @@
  * can be. A vector that needs no conversion is copied as the bytes that the engine sent, neither
  * parsed nor rounded. base64 is little-endian float32.
  */
+import { nextTurn } from '../core/event-loop.ts';
+import { floatsToBase64, unitVector } from '../core/vectors.ts';
 import { Fault } from '../core/faults.ts';
 import type { EmbeddingEncoding } from './embeddings-request.ts';
 import { childrenOf, isJsonObject } from '../json/json-scan.ts';
@@ -50,6 +52,9 @@ function garbage(what: string): Fault {
   });
 }
 
+/** So much is looked at before others have a turn: about a millisecond. */
+const TURN_BYTES = 256 * 1024;
+
 /**
  * Reads an engine's answer to `count` inputs, each vector `dimensions` long; without a declared
  * length all must have the same. Throws `INFERENCE_FAILED` for anything else.
@@ -59,27 +64,56 @@ export function readEmbeddings(
   count: number,
   dimensions?: number,
 ): EngineEmbeddings {
+  const steps = reading(bytes, count, dimensions);
+  for (;;) {
+    const step = steps.next();
+    if (step.done === true) return step.value;
+  }
+}
+
+/** The same of an answer that may be large: read in pieces, between which other requests run. */
+export async function readEmbeddingsInTurns(
+  bytes: Buffer,
+  count: number,
+  dimensions?: number,
+): Promise<EngineEmbeddings> {
+  const steps = reading(bytes, count, dimensions);
+  for (let read = 0; ;) {
+    const step = steps.next();
+    if (step.done === true) return step.value;
+    read += step.value;
+    if (read < TURN_BYTES) continue;
+    read = 0;
+    await nextTurn();
+  }
+}
+
+/** Gives the bytes of each vector that it has looked at. */
+function* reading(
+  bytes: Buffer,
+  count: number,
+  dimensions: number | undefined,
+): Generator<number, EngineEmbeddings, undefined> {
   if (bytes[skipSpace(bytes, 0)] !== OPEN_OBJECT) throw garbage('no object');
-  const vectors: RawVector[] = [];
+  const starts: number[] = [];
   let read = 0;
-  // One pass: the vectors are read while they are skipped.
   const readItem = (_key: string, start: number): number => {
     if (bytes[start] !== OPEN_OBJECT) throw garbage('an item that is no object');
-    let vector: RawVector | undefined;
+    let vectorAt: number | undefined;
     const item = childrenOf(bytes, start, {
       read: (key, at) => {
         if (key !== 'embedding') return undefined;
-        vector = readVector(bytes, at);
-        return vector.end;
+        vectorAt = at;
+        return endOfVector(bytes, at);
       },
     });
-    if (vector === undefined) throw garbage('an item without embedding');
+    if (vectorAt === undefined) throw garbage('an item without embedding');
     const given = item.spans.findLast((member) => member.key === 'index');
     const index =
       given === undefined ? read : Number(bytes.toString('latin1', given.valueStart, given.end));
     if (!Number.isSafeInteger(index) || index < 0) throw garbage('an index that is no number');
-    if (index >= count || vectors[index] !== undefined) throw garbage('an index out of range');
-    vectors[index] = vector;
+    if (index >= count || starts[index] !== undefined) throw garbage('an index out of range');
+    starts[index] = vectorAt;
     read += 1;
     return item.end;
   };
@@ -90,11 +124,24 @@ export function readEmbeddings(
         : undefined,
   });
   if (read !== count) throw garbage(`${read} vectors for ${count} inputs`);
+  const vectors: RawVector[] = [];
+  for (const start of starts) {
+    const vector = readVector(bytes, start);
+    vectors.push(vector);
+    yield vector.end - start;
+  }
   const length = dimensions ?? vectors[0]?.length;
   const odd = vectors.find((vector) => vector.length !== length);
   if (odd !== undefined) throw garbage(`a vector of ${odd.length} numbers, not ${length}`);
   const usage = spans.findLast((member) => member.key === 'usage');
   return { vectors, promptTokens: usage && promptTokensOf(bytes, usage.valueStart, usage.end) };
+}
+
+/** Found, not read: a list of numbers ends with the first bracket that closes. */
+function endOfVector(bytes: Buffer, start: number): number {
+  if (bytes[start] !== QUOTE) return bytes.indexOf(CLOSE_ARRAY, start) + 1 || bytes.length;
+  const after = skipLooseString(bytes, start);
+  return after < 0 ? bytes.length : after;
 }
 
 function readVector(bytes: Buffer, start: number): RawVector {
@@ -248,19 +295,6 @@ function decodeVector(vector: RawVector): Float32Array {
   const text = vector.bytes.toString('latin1', vector.start, vector.end);
   if (vector.encoding === 'base64') return base64ToFloats(text.slice(1, -1));
   return Float32Array.from(JSON.parse(text) as readonly number[]); // only numbers passed the check
-}
-
-/** A shortened vector is scaled back to length 1, as models of nested dimensions want it. */
-function unitVector(values: Float32Array): Float32Array {
-  let sum = 0;
-  for (const value of values) sum += value * value;
-  const norm = Math.sqrt(sum);
-  return norm === 0 ? values : values.map((value) => value / norm);
-}
-
-/** base64 of the float32 of the values, little-endian as every machine is that this runs on. */
-export function floatsToBase64(values: Float32Array): string {
-  return Buffer.from(values.buffer, values.byteOffset, values.byteLength).toString('base64');
 }
 
 /** The floats of base64 text; a trailing part of a float is left out. */

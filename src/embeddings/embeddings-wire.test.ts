@@ -1,4 +1,5 @@
 /** Embeddings in both encodings, whole and in batches. */
+import { floatsToBase64 } from '../core/vectors.ts';
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import fc from 'fast-check';
@@ -10,12 +11,12 @@ import {
 } from './embeddings-request.ts';
 import {
   base64ToFloats,
-  floatsToBase64,
   joinEmbeddings,
   embeddingsEnd,
   type EmbeddingsEnd,
   type EngineEmbeddings,
   readEmbeddings,
+  readEmbeddingsInTurns,
   type VectorFormat,
   vectorPieces,
 } from './embeddings-response.ts';
@@ -284,4 +285,24 @@ test('a vector is numbers that a float can be, as many as declared, and as the o
     }),
     { numRuns: 5_000 },
   );
+});
+
+test('a large answer leaves turns to others, and is read as a whole one is', async () => {
+  const vector = Array.from({ length: 4_096 }, (_, at) => at / 7);
+  const bytes = engineAnswer(Array.from({ length: 256 }, () => vector));
+  let turns = 0;
+  let isRead = false;
+  const count = (): void => {
+    if (isRead) return;
+    turns += 1;
+    setImmediate(count);
+  };
+  setImmediate(count);
+  const read = await readEmbeddingsInTurns(bytes, 256, 4_096);
+  isRead = true;
+  assert.deepEqual(read, readEmbeddings(bytes, 256, 4_096));
+  assert.ok(turns >= bytes.length / 1_000_000, `${turns} turns for ${bytes.length} bytes`);
+  const broken = Buffer.from(bytes);
+  broken.write('x', bytes.length - 1_000);
+  await assert.rejects(readEmbeddingsInTurns(broken, 256, 4_096), { code: 'INFERENCE_FAILED' });
 });

@@ -8,14 +8,14 @@ export class ReplicaSet {
   readonly #keys = new Set<string>();
 
   has(replica: Replica): boolean {
-    return this.#keys.has(keyOf(replica));
+    return this.#keys.has(replicaKey(replica));
   }
 
   add(replica: Replica): void {
-    if (this.#keys.size < MAX_REPLICAS) this.#keys.add(keyOf(replica));
+    if (this.#keys.size < MAX_REPLICAS) this.#keys.add(replicaKey(replica));
   }
 }
 
-function keyOf({ engine, model }: Replica): string {
+export function replicaKey({ engine, model }: Replica): string {
   return `${engine} ${model}`;
 }

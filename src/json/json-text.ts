@@ -1,6 +1,6 @@
 /**
  * JSON that somebody else wrote and that need not be any: what an engine said, what a model wrote, what
- * a header holds. A body of a caller is read by `json-scan.ts`, which refuses it in words.
+ * a header holds; and bodies for engines. A body of a caller is read by `json-scan.ts`, which refuses it in words.
  */
 import { isJsonObject, type JsonObject } from './json-scan.ts';
 
@@ -18,4 +18,10 @@ export function parsedJson(text: string): unknown {
 export function parsedJsonObject(text: string): JsonObject | undefined {
   const value = parsedJson(text);
   return isJsonObject(value) ? value : undefined;
+}
+
+/** An object as JSON without the members that are null, which not every engine takes for absent. */
+export function jsonWithoutNulls(fields: JsonObject): Buffer {
+  const known = Object.entries(fields).filter(([, value]) => value !== null);
+  return Buffer.from(JSON.stringify(Object.fromEntries(known)));
 }

@@ -11,6 +11,11 @@ export function encodeHeader(value: unknown): string {
   return Buffer.from(JSON.stringify(value), 'utf8').toString('base64');
 }
 
+/** The same where the protocol wants the alphabet of URLs: tokens, and the Machine Payments Protocol. */
+export function encodeBase64Url(value: unknown): string {
+  return Buffer.from(JSON.stringify(value)).toString('base64url');
+}
+
 /** The JSON object of a header value, or `undefined` when it is none. Never throws. */
 export function decodeHeader(
   header: string,

@@ -32,6 +32,8 @@ const gas = privateKeyToAccount(gasKey).address;
 
 /** For nodes that are slow. */
 const TIMES = 4;
+/** Of an answer that comes long after a caller has its own. */
+const LATE_MS = 3_000;
 /** Runs and gives nothing back. */
 const EMPTY: Hex = '0x00';
 /** Never ends. */
@@ -304,18 +306,13 @@ describe('hostile payers and nodes of Base', () => {
     const fast = await openFast(t);
     const account = await wallet();
     const header = await pay(account);
-    // settleWaitSeconds, the grace, a busy machine
-    const limitMs = (1_000 + 2_000) / TIMES + 1_000;
     proxy.fate = () => ({ delayMs: 1_000 / TIMES });
     const statuses: number[] = [];
     for (let round = 0; round < 30; round += 1) {
-      const startMs = performance.now();
       const status = await fast.payments.topUp(header).then(
         () => 200,
         (error: unknown) => (error instanceof Fault ? error.status : 500),
       );
-      const tookMs = performance.now() - startMs;
-      assert.ok(tookMs < limitMs, `an answer took ${tookMs} ms`);
       statuses.push(status);
       if (status === 200) break;
       assert.ok(status === 503 || status === 202, String(status));
@@ -327,6 +324,11 @@ describe('hostile payers and nodes of Base', () => {
       statuses.toSorted((a, b) => rank(a) - rank(b)),
     );
     assert.equal(await fast.balance(account.address.toLowerCase()), 5_000_000_000n);
+    const unheard = await pay(await wallet());
+    proxy.fate = () => ({ delayMs: LATE_MS });
+    // Many answers, each of them late, would be waited for otherwise.
+    await assert.rejects(fast.payments.topUp(unheard), (error: Fault) => error.status === 503);
+    proxy.fate = () => 'pass';
   });
 
   const rank = (status: number): number => [503, 202, 200].indexOf(status);
@@ -378,10 +380,8 @@ describe('hostile payers and nodes of Base', () => {
     const header = Buffer.from(
       JSON.stringify({ address, message, signature, chainId: 8453 }),
     ).toString('base64');
-    proxy.fate = () => ({ delayMs: 9_000 / TIMES });
-    const startMs = performance.now();
+    proxy.fate = () => ({ delayMs: LATE_MS });
     await assert.rejects(fast.payments.signIn(header), (error: Fault) => error.status === 503);
-    assert.ok(performance.now() - startMs < 6_000 / TIMES + 1_000);
   });
 });
 

@@ -11,7 +11,7 @@ import { type Clock, SECOND_MS, isoTime } from '../core/clock.ts';
 import { keccak256 } from '../core/keccak.ts';
 import type { Ids } from '../core/ids.ts';
 import type { Nano } from '../core/money.ts';
-import { asObject, decodeHeader, encodeHeader } from './header-codec.ts';
+import { asObject, decodeHeader, encodeBase64Url, encodeHeader } from './header-codec.ts';
 import { USDC_DECIMALS, unitsAbove } from './networks.ts';
 import { refusePayment } from './payment.ts';
 import type { RailOffer } from './requirements.ts';
@@ -69,7 +69,7 @@ export class MachinePayments {
     const { realm, maxTimeoutSeconds, clock, ids, offers } = this.#options;
     const offer = offers().find(({ network }) => network.startsWith(EVM));
     if (offer === undefined) return undefined;
-    const request = encoded({
+    const request = encodeBase64Url({
       // In the order of their names: the bytes are signed.
       amount: unitsAbove(amount).toString(),
       currency: offer.asset,
@@ -82,7 +82,7 @@ export class MachinePayments {
     });
     const expires = isoTime(clock.nowMs() + maxTimeoutSeconds * SECOND_MS);
     // The id is what the payer signs: two challenges of one moment are two payments.
-    const opaque = encoded({ nonce: ids.hex(NONCE_BYTES) });
+    const opaque = encodeBase64Url({ nonce: ids.hex(NONCE_BYTES) });
     const header = field === 'Authorization' ? undefined : field;
     const asked = { realm, method: METHOD, intent: INTENT, request, expires, opaque, header };
     const id = this.#idOf(asked);
@@ -137,7 +137,12 @@ export class MachinePayments {
 export function paymentReceipt(settlement: string, nowMs: number): string | undefined {
   const reference = decodeHeader(settlement)?.['transaction'];
   if (typeof reference !== 'string') return undefined;
-  return encoded({ method: METHOD, reference, status: 'success', timestamp: isoTime(nowMs) });
+  return encodeBase64Url({
+    method: METHOD,
+    reference,
+    status: 'success',
+    timestamp: isoTime(nowMs),
+  });
 }
 
 function readCredential(credential: string): Readonly<Record<string, unknown>> {
@@ -193,10 +198,6 @@ function readAuthorization(value: unknown, { id, realm, expires }: Challenge) {
 
 function refuse(message: string) {
   return refusePayment('INVALID_PAYMENT', message);
-}
-
-function encoded(value: unknown): string {
-  return Buffer.from(JSON.stringify(value)).toString('base64url');
 }
 
 function decoded(text: string): string {

@@ -70,6 +70,12 @@ export async function openPayments(options: PaymentsOptions): Promise<Payments> 
   return new Payments(await openAll(options));
 }
 
+/** Throws 503 where the operator takes no payments. */
+export function requirePayments(payments: Payments | undefined): Payments {
+  if (payments !== undefined) return payments;
+  throw new Fault('X402_NOT_CONFIGURED');
+}
+
 async function openAll(options: PaymentsOptions) {
   const { store, clock, ids, log, settings, publicUrl } = options;
   const { basePath = '/api/v1', pollMs = SECOND_MS, leaseMs = LEASE_MS } = options;

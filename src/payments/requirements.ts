@@ -9,7 +9,7 @@
  */
 import { type Clock, isoTime, MINUTE_MS } from '../core/clock.ts';
 import type { Ids } from '../core/ids.ts';
-import { type Nano, maxNano, nano, toUsdNumber } from '../core/money.ts';
+import { type Nano, larger, nano, toUsdNumber } from '../core/money.ts';
 import { encodeHeader } from './header-codec.ts';
 import { slugOf, unitsAbove, USDC_DECIMALS } from './networks.ts';
 import type { Amounts } from './settings.ts';
@@ -239,7 +239,7 @@ export class Requirements {
     // What is paid now has to be enough for this request.
     const short = nano(credit.needed - credit.balance);
     const charge = this.#firstPayment(short);
-    const asked = [maxNano(amounts.suggestedTopUp, short), charge];
+    const asked = [larger(amounts.suggestedTopUp, short), charge];
     const required = await this.#signed(
       this.#required(resource, error, asked, { [SIGN_IN]: challenge }, charge),
     );

@@ -1,6 +1,6 @@
 /** What payments are told: the `payments` section, and what they read out of it. */
 import type { Config } from '../config/config.ts';
-import { type Nano, maxNano, usdToNano } from '../core/money.ts';
+import { type Nano, larger, usdToNano } from '../core/money.ts';
 import { unitsAbove, unitsToNano } from './networks.ts';
 
 type PaymentsSection = Config['payments'];
@@ -66,9 +66,9 @@ export function readAmounts(settings: PaymentSettings): Amounts {
     suggestedTopUp: usdToNano(settings.suggestedTopUpUsd),
     maximumTopUp: usdToNano(settings.maximumTopUpUsd),
     minimumBalance,
-    firstPayment: payable(maxNano(usdToNano(settings.firstPaymentUsd), minimumBalance)),
+    firstPayment: payable(larger(usdToNano(settings.firstPaymentUsd), minimumBalance)),
     firstPaymentVersionOne: payable(
-      maxNano(usdToNano(settings.firstPaymentVersionOneUsd), minimumBalance),
+      larger(usdToNano(settings.firstPaymentVersionOneUsd), minimumBalance),
     ),
   };
 }

@@ -1,4 +1,5 @@
 /** The request of `/rerank`, in the forms of Cohere and Jina, and the bodies that engines get. */
+import { jsonWithoutNulls } from '../json/json-text.ts';
 import { z } from 'zod';
 import { ModelName } from '../http/read-request.ts';
 import { refuseIssues } from '../json/validation.ts';
@@ -68,8 +69,7 @@ export function engineBody(
 ): Buffer {
   const { user: _nobody, rank_fields: _used, ...fields } = request;
   const own = { model, documents: texts, return_documents: false };
-  const known = Object.entries({ ...fields, ...own }).filter(([, value]) => value !== null);
-  return Buffer.from(JSON.stringify(Object.fromEntries(known)));
+  return jsonWithoutNulls({ ...fields, ...own });
 }
 
 /** As Text Embeddings Inference takes it, which knows no other form. */

@@ -22,6 +22,7 @@ import {
   type Signing,
   authOptions,
   openPayments,
+  requirePayments,
   signingOf,
 } from '../payments/payments.ts';
 import { Bazaar, type DefaultModel } from './x402/bazaar.ts';
@@ -30,7 +31,6 @@ import { walletPostings } from './wallet-postings.ts';
 import {
   offerHeaders,
   paymentRequired,
-  requireConfigured,
   setPaymentResponse,
   walletRoutes,
   withPayment,
@@ -153,20 +153,20 @@ export async function openWallets(options: WalletsOptions): Promise<Wallets> {
     tokenPrefix: payments?.sessions.prefix,
     withStake: isStaking ? withStake : undefined,
     callerOfToken: async (token) => {
-      const { wallet, capId } = await requireConfigured(payments).sessions.verify(token);
+      const { wallet, capId } = await requirePayments(payments).sessions.verify(token);
       return callerOf(wallet, capId);
     },
     callerOfWallet: async (wallet, capId = '') => {
       if (capId === '') return callerOf(wallet);
-      await requireConfigured(payments).sessions.requireLive(capId);
+      await requirePayments(payments).sessions.requireLive(capId);
       return callerOf(wallet, capId);
     },
     callerOfSignIn: async (header) => {
-      const { wallet } = await requireConfigured(payments).signIn(header);
+      const { wallet } = await requirePayments(payments).signIn(header);
       return { ...(await callerOf(wallet)), isSigned: true };
     },
     callerOfPayment: async (header, context) => {
-      const configured = requireConfigured(payments);
+      const configured = requirePayments(payments);
       const resource = { path: context.path, description: SOLD };
       const asked = { context, payments: configured, resource, kind: 'discovery', header } as const;
       const offered = await withPayment(asked, (payment) =>
@@ -193,7 +193,7 @@ export async function openWallets(options: WalletsOptions): Promise<Wallets> {
       const known = asked.get(caller);
       const resource =
         known === undefined ? { path: basePath, description: SOLD } : resourceOf(known);
-      const configured = requireConfigured(payments);
+      const configured = requirePayments(payments);
       const answer = await configured.requirements.insufficientCredit(resource, credit);
       // Its sign-in or token stands in the usual field.
       const headers = offerHeaders(configured, answer, 'Payment-Authorization');

@@ -3,7 +3,7 @@
  * once: the key of a delivery is what was crossed and when, and the turn of a balance is one
  * conditional UPDATE in the transaction of its delivery.
  */
-import { type Queryable, type Store, oneAtATime } from '../db/db.ts';
+import { type Queryable, type Store, oneAtATime, placesFrom } from '../db/db.ts';
 import {
   DELIVERY_COLUMNS,
   type Delivery,
@@ -333,8 +333,4 @@ type Crossing = Pick<NewDelivery, 'webhookId' | 'event' | 'subject' | 'period'>;
 
 export function crossingKey({ subject, period }: Pick<Crossing, 'subject' | 'period'>): string {
   return `${subject} ${period}`;
-}
-
-function placesFrom(first: number, values: readonly unknown[]): string {
-  return values.map((_value, at) => `$${first + at}`).join(', ');
 }

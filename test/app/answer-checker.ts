@@ -258,7 +258,8 @@ function headersOfUnknown(document: OpenApiDocument): ReadonlySet<string> {
 export function schemaCompiler(
   document: OpenApiDocument,
 ): (schema: JsonSchema) => ValidateFunction {
-  const ajv = new Ajv2020({ strict: false, validateFormats: false });
+  // That the schemas are good ones is a test of the document, once.
+  const ajv = new Ajv2020({ strict: false, validateFormats: false, validateSchema: false });
   for (const [name, schema] of Object.entries(document.components.schemas)) {
     ajv.addSchema(withNames(schema) as object, `component:${name}`); // a schema stays an object
   }

@@ -127,7 +127,7 @@ export async function startTestApp(options: TestAppOptions = {}): Promise<TestAp
 
 /** Waits until the embedded engine has loaded a model. */
 export async function modelIsThere(farebox: TestApp, id: string): Promise<void> {
-  const until = performance.now() + 30_000;
+  const until = performance.now() + 120_000;
   while (farebox.app.catalog.get(id) === undefined) {
     if (performance.now() > until) throw new Error(`The model ${id} did not load`);
     await new Promise((resolve) => setTimeout(resolve, 20));

@@ -46,7 +46,7 @@ export const USDC_ABI = parseAbi([
 ]);
 /** The first of anvil's own rich accounts. */
 const RICH_KEY: Hex = '0xac0974bec39a17e36ba4a6b4d238ff944bacb478cbed5efcae784d7bf4f2ff80';
-const START_TIMEOUT_MS = 15_000;
+const START_TIMEOUT_MS = 60_000;
 
 function openClient(rpcUrl: string) {
   return createTestClient({

@@ -26,7 +26,7 @@ import pg from 'pg';
 import { endWithUs, removeWithUs } from '../support/end-with-us.ts';
 
 const NOBODY = 65534;
-const START_TIMEOUT_MS = 30_000;
+const START_TIMEOUT_MS = 90_000;
 /** For all processes of a run. */
 const MAX_CONNECTIONS = 400;
 /** Read and enter, for users who are neither the owner nor of its group. */

@@ -92,7 +92,7 @@ export class Visitor {
       reducedMotion: 'reduce',
       permissions: ['clipboard-read', 'clipboard-write'],
     });
-    context.setDefaultTimeout(15_000);
+    context.setDefaultTimeout(60_000);
     if (script !== undefined) await context.addInitScript(script);
     return new Visitor(await context.newPage(), origin, refusals);
   }

@@ -182,7 +182,7 @@ describe('the console over engines of every kind', () => {
       await page.getByRole('button', { name: 'Order for $0.28' }).click();
       const film = page.getByLabel('The film', { exact: true });
       // Asked for every four seconds.
-      await film.waitFor({ timeout: 45_000 });
+      await film.waitFor({ timeout: 120_000 });
       const download = page.waitForEvent('download');
       await page.getByRole('link', { name: 'Download' }).click();
       assert.deepEqual(await bytesOf(await download), clip);

@@ -60,7 +60,7 @@ models:
     price: { input: 1, output: 2 }
     replicas: [{ engine: rack }]
 fetch: { allow: ["127.0.0.1/32"] }
-documents: { workers: 1, memoryMb: 400, timeoutMs: 4000 }
+documents: { workers: 1, memoryMb: 400, timeoutMs: 30000 }
 `,
   });
   client = new OpenAI({ baseURL: farebox.url, apiKey: farebox.owner.secret, maxRetries: 0 });

@@ -55,7 +55,7 @@ for (const [name, folder, says] of [
       spawn(process.execPath, [PROGRAM, 'serve'], {
         cwd,
         env: childEnvironment({ FAREBOX_DATA: folder }),
-        timeout: 20_000,
+        timeout: 120_000,
       }),
     );
     let said = '';

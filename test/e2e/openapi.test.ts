@@ -218,7 +218,10 @@ describe('the OpenAPI document', () => {
     const isValid = ajv.validate(SHAPE, document);
     assert.ok(isValid, JSON.stringify(ajv.errors));
     const compile = schemaCompiler(document);
-    for (const schema of Object.values(document.components.schemas)) compile(schema);
+    for (const [name, schema] of Object.entries(document.components.schemas)) {
+      assert.equal(ajv.validateSchema(schema), true, `${name}: ${JSON.stringify(ajv.errors)}`);
+      compile(schema);
+    }
     for (const [, reference = ''] of JSON.stringify(document).matchAll(/"\$ref":"#([^"]+)"/g)) {
       const parts = reference.slice(1).split('/');
       const found = parts.reduce<unknown>(

@@ -17,7 +17,7 @@ const BODY = { model: 'm', max_completion_tokens: 5, messages: [{ role: 'user', 
 export const COST_USD = 0.00001;
 
 /** How long a busy machine may take for what is seen within a second or two elsewhere. */
-export const PATIENCE_MS = 30_000;
+export const PATIENCE_MS = 60_000;
 /** At once, on a busy machine; what waits for a process to be taken for dead takes half a minute. */
 export const AT_ONCE_MS = 15_000;
 

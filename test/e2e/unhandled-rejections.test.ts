@@ -19,7 +19,7 @@ process.on('SIGUSR2', () => {
 });
 process.on('SIGALRM', () => { throw new TypeError('Cannot read half of it'); });
 `;
-const PATIENCE_MS = 30_000;
+const PATIENCE_MS = 90_000;
 const YAML = `listen: { host: 127.0.0.1, port: 0 }
 embedded: { enabled: false }
 discovery: { enabled: false }

@@ -56,11 +56,11 @@ fetch: { allow: ["127.0.0.0/8"] }
       };
       const thresholds = { balanceUsd: 1_000_000 };
       const { id } = await ask('/webhooks', { url: address, events: ['balance.low'], thresholds });
-      await once(receiver, 'heard', { signal: AbortSignal.timeout(30_000) });
+      await once(receiver, 'heard', { signal: AbortSignal.timeout(120_000) });
       await farebox.stop('SIGKILL');
       answer = (response) => void response.writeHead(204).end();
       farebox = await start();
-      await once(receiver, 'heard', { signal: AbortSignal.timeout(30_000) });
+      await once(receiver, 'heard', { signal: AbortSignal.timeout(120_000) });
       const list = () => ask(`/webhooks/${id}/deliveries`).then(({ data }) => data);
       while ((await list())[0].status === 'pending') await delay(20);
       const [delivery, ...others] = await list();

@@ -18,10 +18,10 @@ import { Frame } from '../../src/http/stream-writer.ts';
 import { parseEmbeddingsRequest } from '../../src/embeddings/embeddings-request.ts';
 import {
   embeddingsEnd,
-  floatsToBase64,
   readEmbeddings,
   vectorPieces,
 } from '../../src/embeddings/embeddings-response.ts';
+import { floatsToBase64 } from '../../src/core/vectors.ts';
 
 const USAGE = {
   promptTokens: 9,

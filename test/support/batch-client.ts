@@ -51,7 +51,7 @@ export async function startBatch(
 const ENDS = new Set(['completed', 'failed', 'expired', 'cancelled']);
 
 /** The batch once it has ended. */
-export async function batchEnd(client: OpenAI, id: string, withinMs = 30_000) {
+export async function batchEnd(client: OpenAI, id: string, withinMs = 120_000) {
   const untilMs = performance.now() + withinMs;
   for (;;) {
     const batch = await client.batches.retrieve(id);

@@ -10,7 +10,7 @@ import { fileURLToPath } from 'node:url';
 import { endWithUs } from './end-with-us.ts';
 
 const ENTRY = fileURLToPath(new URL('./end-with-us-process.ts', import.meta.url));
-const PATIENCE_MS = 20_000;
+const PATIENCE_MS = 60_000;
 
 /** Command lines that hold one of the words. */
 function running(words: readonly string[]): string[] {

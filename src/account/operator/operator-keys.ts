@@ -1,5 +1,5 @@
 /** `/admin/accounts/{id}/keys`: the keys of an account in the hands of the operator. */
-import { isoTime } from '../../core/clock.ts';
+import { isoTimeOrNull } from '../../core/clock.ts';
 import { Fault } from '../../core/faults.ts';
 import { readBody, readQuery } from '../../http/read-request.ts';
 import type { RequestContext } from '../../http/request-context.ts';
@@ -68,7 +68,7 @@ function operatorItem(report: KeyReport): OperatorKey {
   return {
     ...itemOf(report),
     limits: limitsItem(limits),
-    revokedAt: revokedMs === undefined ? null : isoTime(revokedMs),
+    revokedAt: isoTimeOrNull(revokedMs),
   };
 }
 

@@ -6,6 +6,7 @@
  * pays for the text, since all of it is given to the engine at once; an engine that breaks off costs
  * nothing.
  */
+import { jsonWithoutNulls } from '../../json/json-text.ts';
 import type { Outcome } from '../../billing/sale.ts';
 import { chargeFor } from '../../catalog/catalog.ts';
 import type { SpeechFormat } from '../../config/config.ts';
@@ -143,8 +144,7 @@ function charactersIn(text: string): number {
 function engineBody({ request, voice, format }: SpeechOrder, model: string): Buffer {
   const { user: _nobody, stream_format: _ours, ...fields } = request;
   const own = { model, voice, response_format: format };
-  const known = Object.entries({ ...fields, ...own }).filter(([, value]) => value !== null);
-  return Buffer.from(JSON.stringify(Object.fromEntries(known)));
+  return jsonWithoutNulls({ ...fields, ...own });
 }
 
 class SpokenAnswer implements EngineSink {

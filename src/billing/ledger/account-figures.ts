@@ -1,7 +1,7 @@
 /** What accounts have and spend at a moment, and how far their caps are used: for many at once. */
 import { dayOf } from '../../core/clock.ts';
 import { type Nano, nano } from '../../core/money.ts';
-import type { Queryable } from '../../db/db.ts';
+import { type Queryable, placesFrom } from '../../db/db.ts';
 import { type AllowancePeriod, periodStartMs } from './hold-plan.ts';
 
 export interface AccountFigures {
@@ -115,8 +115,4 @@ function useOf(row: CapRow): CapUse {
 
 function percentOf(spentNano: bigint, limitNano: bigint | null): number {
   return limitNano === null || limitNano === 0n ? 0 : Number((spentNano * 100n) / limitNano);
-}
-
-function placesFrom(first: number, values: readonly unknown[]): string {
-  return values.map((_value, at) => `$${first + at}`).join(', ');
 }

@@ -6,7 +6,7 @@
  */
 import { assert } from '../../core/assert.ts';
 import type { Ids } from '../../core/ids.ts';
-import { type Nano, ZERO, maxNano, minNano, nano } from '../../core/money.ts';
+import { type Nano, ZERO, larger, nano, smaller } from '../../core/money.ts';
 import type { Queryable, Store } from '../../db/db.ts';
 import type { HouseAccount } from './records.ts';
 import { insertTransfer } from './states.ts';
@@ -45,7 +45,7 @@ export async function reverseCredit(
   context: PostingContext,
 ): Promise<Reversal> {
   const { free } = await lockAccount(tx, reversal.accountId, context);
-  const takenNano = minNano(maxNano(ZERO, nano(free)), reversal.amountNano);
+  const takenNano = smaller(larger(ZERO, nano(free)), reversal.amountNano);
   const missingNano = nano(reversal.amountNano - takenNano);
   const [after] = await tx.query<{ balance_nano: bigint }>(
     `UPDATE ledger_account SET balance_nano = balance_nano - $2, debt_nano = debt_nano + $3
@@ -78,7 +78,7 @@ export async function payDebt(
   context: PostingContext,
 ): Promise<Nano | undefined> {
   const { free, debt_nano: debt } = await lockAccount(tx, accountId, context);
-  const amountNano = minNano(nano(free), nano(debt));
+  const amountNano = smaller(nano(free), nano(debt));
   if (amountNano <= 0n) return undefined;
   const [after] = await tx.query<{ balance_nano: bigint }>(
     `UPDATE ledger_account SET balance_nano = balance_nano - $2, debt_nano = debt_nano - $2

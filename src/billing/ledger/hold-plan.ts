@@ -4,7 +4,7 @@
  * is always spent before USD.
  */
 import { dayOf, dayStartMs, monthBounds } from '../../core/clock.ts';
-import { type Nano, nano } from '../../core/money.ts';
+import { type Nano, nano, smaller } from '../../core/money.ts';
 
 /** A row of `ledger_account`, as it stands. */
 export interface AccountState {
@@ -220,10 +220,6 @@ export function planHold(
 /** A priced request holds something, or its settle could take nothing. */
 function isBelow(amount: bigint, least: bigint, wanted: WantedHold): boolean {
   return wanted.maxNano > 0n && (amount < least || amount === 0n);
-}
-
-function smaller(a: bigint, b: bigint): bigint {
-  return a < b ? a : b;
 }
 
 function atLeastZero(amount: bigint): bigint {

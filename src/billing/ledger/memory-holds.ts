@@ -1,8 +1,8 @@
 /**
  * Holds of a database that is a file of this process: those of requests live in memory, since a
  * request ends with its process, and a process that dies leaves nothing behind. To place one reads
- * what is posted and adds to a counter; it writes nothing and waits for nothing. What is posted is
- * read in each turn of the event loop: commands run beside the server on the same file.
+ * what is posted and adds to a counter; it writes nothing and waits for nothing. Whether another process
+ * has changed that is asked in each turn of the event loop: commands run beside the server on the file.
  *
  * The settles of a tick are one transaction. A hold counts until its settle is on disk, and a
  * second settle of it repeats the first.
@@ -31,14 +31,7 @@ import type {
   Settlement,
 } from './records.ts';
 import { type HeldAmounts, settleAll, settleHeld } from './settle.ts';
-import {
-  type AccountRow,
-  type AllowanceRow,
-  SELECT_ACCOUNT,
-  SELECT_ALLOWANCE,
-  accountOf,
-  allowanceOf,
-} from './states.ts';
+import { KeptStates } from './states.ts';
 
 /** Settles of one transaction, at most. */
 const MAX_BATCH = 256;
@@ -47,10 +40,6 @@ const MAX_COUNTERS = 10_000;
 
 /** What open holds set aside of an account, or of an allowance. */
 interface Counter {
-  /** Of an account, as it was read last, and when. */
-  row: AccountRow | undefined;
-  turn: number;
-  commits: number;
   open: number;
   usdNano: bigint;
   diemNano: bigint;
@@ -106,17 +95,12 @@ export class MemoryHolds implements Holds {
   readonly #parts: MemoryHoldsParts;
   readonly #accounts = new Map<string, Counter>();
   readonly #allowances = new Map<string, Counter>();
+  readonly #posted: KeptStates;
   #waiting: Waiting[] = [];
-  /** Turns of the event loop in which something was read. */
-  #turn = 0;
-  #isTurning = false;
-  readonly #nextTurn = (): void => {
-    this.#turn += 1;
-    this.#isTurning = false;
-  };
 
   constructor(parts: MemoryHoldsParts) {
     this.#parts = parts;
+    this.#posted = new KeptStates(parts.store);
   }
 
   place(request: HoldRequest): HoldAnswer | Promise<HoldAnswer> {
@@ -125,11 +109,9 @@ export class MemoryHolds implements Holds {
     const away = this.#parts.store.unavailable();
     if (away !== undefined) throw new StoreUnavailable(away);
     const nowMs = this.#parts.clock.nowMs();
-    let account = this.#accounts.get(accountId);
-    const row = this.#rowOf(accountId, account);
-    if (row === undefined) return { ok: false, reason: 'balance', postedNano: ZERO };
-    const state = accountOf(row, nowMs);
-    account ??= counterOf(this.#accounts, accountId);
+    const state = this.#posted.committed(this.#posted.accounts, accountId, nowMs);
+    if (state === undefined) return { ok: false, reason: 'balance', postedNano: ZERO };
+    const account = this.#accounts.get(accountId) ?? counterOf(this.#accounts, accountId);
     if (account.since !== state.dailyDay) beginDay(account, state.dailyDay);
     const capped = allowanceId === undefined ? undefined : this.#capped(allowanceId, nowMs);
     const beside = budgetIds === undefined ? undefined : this.#budgets(budgetIds, nowMs);
@@ -176,7 +158,8 @@ export class MemoryHolds implements Holds {
     const { accountId } = request.usage;
     const { allowanceId, budgetIds } = held;
     this.#waiting.push({ request, held, accountId, allowanceId, budgetIds, resolve, reject });
-    if (this.#waiting.length === 1) this.#parts.store.write(new SettleBatch(this, this.#parts));
+    if (this.#waiting.length === 1)
+      this.#parts.store.write(new SettleBatch(this, this.#parts, this.#posted));
     return promise;
   }
 
@@ -248,25 +231,6 @@ export class MemoryHolds implements Holds {
     // Open holds end with the process.
   }
 
-  /**
-   * What is posted to an account: read once for all that comes in one turn of the event loop, unless
-   * this process has committed since.
-   */
-  #rowOf(accountId: string, account: Counter | undefined): AccountRow | undefined {
-    const { store } = this.#parts;
-    if (account?.turn === this.#turn && account.commits === store.commits) return account.row;
-    const row = store.readNow(SELECT_ACCOUNT, [accountId])[0] as unknown as AccountRow | undefined; // what it selects
-    if (account === undefined) return row;
-    if (!this.#isTurning) {
-      this.#isTurning = true;
-      setImmediate(this.#nextTurn);
-    }
-    account.row = row;
-    account.turn = this.#turn;
-    account.commits = store.commits;
-    return row;
-  }
-
   /** The hold of a job is a row, in whose place one in memory stands until it is there. */
   async #write(request: HoldRequest, hold: MemoryHold, nowMs: number): Promise<HoldAnswer> {
     const { store } = this.#parts;
@@ -289,9 +253,8 @@ export class MemoryHolds implements Holds {
   }
 
   #capped(id: string, nowMs: number) {
-    const [row] = this.#parts.store.readNow(SELECT_ALLOWANCE, [id]);
-    if (row === undefined) return undefined;
-    const cap = allowanceOf(row as unknown as AllowanceRow, nowMs); // what it selects
+    const cap = this.#posted.committed(this.#posted.allowances, id, nowMs);
+    if (cap === undefined) return undefined;
     const allowance = counterOf(this.#allowances, id, new InFlight());
     if (allowance.since !== cap.periodStartMs) beginPeriod(allowance, cap.periodStartMs);
     return { cap, allowance };
@@ -301,7 +264,8 @@ export class MemoryHolds implements Holds {
   takeWaiting(): readonly Waiting[] {
     const all = this.#waiting;
     this.#waiting = all.length > MAX_BATCH ? all.splice(MAX_BATCH) : [];
-    if (this.#waiting.length > 0) this.#parts.store.write(new SettleBatch(this, this.#parts));
+    if (this.#waiting.length > 0)
+      this.#parts.store.write(new SettleBatch(this, this.#parts, this.#posted));
     return all;
   }
 
@@ -343,18 +307,20 @@ class SettleBatch implements FileWork {
   readonly durable = true;
   readonly #holds: MemoryHolds;
   readonly #parts: MemoryHoldsParts;
+  readonly #posted: KeptStates;
   /** Taken when the transaction begins. */
   #batch: readonly Waiting[] | undefined;
   #settlements: readonly Settlement[] = [];
 
-  constructor(holds: MemoryHolds, parts: MemoryHoldsParts) {
+  constructor(holds: MemoryHolds, parts: MemoryHoldsParts, posted: KeptStates) {
     this.#holds = holds;
     this.#parts = parts;
+    this.#posted = posted;
   }
 
   run(tx: FileTransaction): void {
     this.#batch = this.#holds.takeWaiting();
-    this.#settlements = settleHeld(tx, this.#parts, this.#batch);
+    this.#settlements = settleHeld(tx, this.#parts, this.#posted, this.#batch);
   }
 
   done(): void {
@@ -385,8 +351,7 @@ function counterOf(counters: Map<string, Counter>, id: string, holds?: InFlight<
   if (counters.size >= MAX_COUNTERS) {
     for (const [idle, { open }] of counters) if (open === 0) counters.delete(idle);
   }
-  const unread = { row: undefined, turn: -1, commits: -1 };
-  const added = { ...unread, open: 0, usdNano: 0n, diemNano: 0n, since: 0, holds };
+  const added = { open: 0, usdNano: 0n, diemNano: 0n, since: 0, holds };
   counters.set(id, added);
   return added;
 }

@@ -18,11 +18,12 @@ import { noteJob } from './job-charges.ts';
 import { capIdsOf } from './place-holds.ts';
 import type { Balances, Hold, SettleRequest, Settlement, UsageRecord } from './records.ts';
 import {
+  type KeptStates,
   type States,
+  type StatesOf,
   type Writer,
   collected,
   lockStates,
-  readStatesNow,
   writeStates,
 } from './states.ts';
 
@@ -146,24 +147,22 @@ export async function settleAll(
 }
 
 /** A settle whose hold is in memory. */
-export interface HeldSettle {
+export interface HeldSettle extends StatesOf {
   readonly request: SettleRequest;
   readonly held: HeldAmounts;
-  readonly accountId: string;
-  readonly allowanceId: string | undefined;
-  readonly budgetIds: readonly string[] | undefined;
 }
 
 /** The same of holds in memory, inside a transaction on a file: at once. */
 export function settleHeld(
   tx: FileTransaction,
   { log, clock }: Pick<SettleParts, 'log' | 'clock'>,
+  kept: KeptStates,
   settles: readonly HeldSettle[],
 ): Settlement[] {
   const nowMs = clock.nowMs();
   const taking: Taking = {
     log,
-    states: readStatesNow(tx, nowMs, settles),
+    states: kept.ofSettles(tx, nowMs, settles),
     nowMs,
     charges: [],
     jobs: undefined,

@@ -5,8 +5,16 @@
  * account; postings are only ever added.
  */
 import { assert } from '../../core/assert.ts';
-import { dayOf } from '../../core/clock.ts';
-import type { Dialect, FileTransaction, Queryable, Statement } from '../../db/db.ts';
+import { DAY_MS, dayOf, dayStartMs } from '../../core/clock.ts';
+import type {
+  Dialect,
+  FileStore,
+  FileTransaction,
+  Parameter,
+  Queryable,
+  Row,
+  Statement,
+} from '../../db/db.ts';
 import type { Nano } from '../../core/money.ts';
 import {
   type AccountState,
@@ -133,39 +141,6 @@ export async function readStates(
   return { accounts, allowances };
 }
 
-export interface StatesOf {
-  readonly accountId: string;
-  readonly allowanceId: string | undefined;
-  readonly budgetIds: readonly string[] | undefined;
-}
-
-/** The same inside a transaction on a file, at once. */
-export function readStatesNow(
-  tx: FileTransaction,
-  nowMs: number,
-  settles: readonly StatesOf[],
-): States {
-  const accounts = new Map<string, AccountState>();
-  let allowances: Map<string, AllowanceState> | undefined;
-  const cap = (id: string): void => {
-    allowances ??= new Map();
-    if (allowances.has(id)) return;
-    const row = tx.rows(SELECT_ALLOWANCE, [id])[0] as unknown as AllowanceRow | undefined; // what it selects
-    if (row !== undefined) allowances.set(id, allowanceOf(row, nowMs));
-  };
-  for (const { accountId, allowanceId, budgetIds } of settles) {
-    if (!accounts.has(accountId)) {
-      const row = tx.rows(SELECT_ACCOUNT, [accountId])[0] as unknown as AccountRow | undefined; // what it selects
-      if (row !== undefined) accounts.set(accountId, accountOf(row, nowMs));
-    }
-    if (allowanceId !== undefined) cap(allowanceId);
-    if (budgetIds !== undefined) budgetIds.forEach(cap);
-  }
-  return { accounts, allowances: allowances ?? NO_ALLOWANCES };
-}
-
-const NO_ALLOWANCES: ReadonlyMap<string, AllowanceState> = new Map();
-
 /** All in one question, locked in the order of their ids. */
 async function lockRows<T>(
   tx: Queryable,
@@ -177,6 +152,127 @@ async function lockRows<T>(
     ORDER BY id FOR UPDATE`;
   return tx.query<T & { readonly id: string }>(sql, [JSON.stringify(ids)]);
 }
+
+/** Rows of each kind, at most; then all are forgotten. */
+const MAX_ROWS = 10_000;
+
+interface Reader {
+  rows(sql: string, parameters: readonly Parameter[]): readonly Row[];
+}
+
+/** The rows of one kind that are kept, by their id. */
+class KeptRows<Columns, State> {
+  readonly #select: string;
+  readonly #stateOf: (row: Columns, nowMs: number) => State;
+  readonly #kept = new Map<string, { state: State; generation: number }>();
+
+  constructor(select: string, stateOf: (row: Columns, nowMs: number) => State) {
+    this.#select = select;
+    this.#stateOf = stateOf;
+  }
+
+  /** One of an earlier generation is read again. */
+  get(reader: Reader, id: string, nowMs: number, generation: number): State | undefined {
+    const kept = this.#kept.get(id);
+    if (kept?.generation === generation) return kept.state;
+    const state = this.read(reader, id, nowMs);
+    if (state === undefined) return undefined;
+    if (kept === undefined) {
+      if (this.#kept.size >= MAX_ROWS) this.#kept.clear();
+      this.#kept.set(id, { state, generation });
+    } else {
+      kept.state = state;
+      kept.generation = generation;
+    }
+    return state;
+  }
+
+  read(reader: Reader, id: string, nowMs: number): State | undefined {
+    const row = reader.rows(this.#select, [id])[0] as unknown as Columns | undefined; // what it selects
+    return row && this.#stateOf(row, nowMs);
+  }
+}
+
+/** Of a settle, the rows that it changes. */
+export interface StatesOf {
+  readonly accountId: string;
+  readonly allowanceId: string | undefined;
+  readonly budgetIds: readonly string[] | undefined;
+}
+
+/**
+ * The rows of a database that is a file, kept between holds and settles: a settle writes what it changes
+ * and need not read it again.
+ *
+ * Whatever else may have changed a row drops all that is kept, by `FileStore.changes`: each work of
+ * this process but the settles that go through here, all that is undone, and each commit of another
+ * process. So no statement has to be known here that writes one of these rows.
+ */
+export class KeptStates {
+  readonly #store: FileStore;
+  readonly accounts = new KeptRows<AccountRow, AccountState>(SELECT_ACCOUNT, accountOf);
+  readonly allowances = new KeptRows<AllowanceRow, AllowanceState>(SELECT_ALLOWANCE, allowanceOf);
+  readonly #committed: Reader = { rows: (sql, values) => this.#store.readNow(sql, values) };
+  #generation = 0;
+  /** The count of the store's under which the rows of this generation stand. */
+  #changes = -1;
+  /** The day of the states: a cap begins anew with one, as daily credit does. */
+  #fromMs = 0;
+  #untilMs = 0;
+
+  constructor(store: FileStore) {
+    this.#store = store;
+  }
+
+  /** `accounts` or `allowances`: what is posted, or counted, as it was committed last. */
+  committed<Columns, State>(
+    rows: KeptRows<Columns, State>,
+    id: string,
+    nowMs: number,
+  ): Readonly<State> | undefined {
+    // What an open transaction has changed may yet be undone.
+    if (!this.#store.noticeOthers()) return rows.read(this.#committed, id, nowMs);
+    this.#follow(this.#store.changes, nowMs);
+    return rows.get(this.#committed, id, nowMs, this.#generation);
+  }
+
+  /**
+   * For the work of a transaction, and as that has them: what its settles change. The work writes all of
+   * it, and no other of these rows.
+   */
+  ofSettles(tx: FileTransaction, nowMs: number, settles: readonly StatesOf[]): States {
+    // The work itself is counted already.
+    this.#follow(this.#store.changes - 1, nowMs);
+    this.#changes += 1;
+    const accounts = new Map<string, AccountState>();
+    let allowances: Map<string, AllowanceState> | undefined;
+    const cap = (id: string): void => {
+      const state = this.allowances.get(tx, id, nowMs, this.#generation);
+      if (state !== undefined) (allowances ??= new Map()).set(id, state);
+    };
+    for (const { accountId, allowanceId, budgetIds } of settles) {
+      if (!accounts.has(accountId)) {
+        const state = this.accounts.get(tx, accountId, nowMs, this.#generation);
+        if (state !== undefined) accounts.set(accountId, state);
+      }
+      if (allowanceId !== undefined) cap(allowanceId);
+      if (budgetIds !== undefined) budgetIds.forEach(cap);
+    }
+    return { accounts, allowances: allowances ?? NO_ALLOWANCES };
+  }
+
+  /** Begins a generation when anything else has changed a row since the last. */
+  #follow(changes: number, nowMs: number): void {
+    const isSameDay = nowMs >= this.#fromMs && nowMs < this.#untilMs;
+    if (changes === this.#changes && isSameDay) return;
+    this.#changes = changes;
+    this.#fromMs = dayStartMs(dayOf(nowMs));
+    this.#untilMs = this.#fromMs + DAY_MS;
+    this.#generation += 1;
+  }
+}
+
+const NO_ALLOWANCES: ReadonlyMap<string, AllowanceState> = new Map();
 
 /** What takes the statements of a transaction, in their order: one on a file runs them at once. */
 export type Writer = Pick<FileTransaction, 'execute'>;

@@ -2,6 +2,7 @@
  * The request of `/completions`: its schema, what it asks of a model at most, and the body that goes
  * to an engine. A prompt is taken as it stands: no template, no service prompt, nothing added.
  */
+import { jsonWithoutNulls } from '../../json/json-text.ts';
 import { z } from 'zod';
 import type { CatalogModel } from '../../catalog/catalog.ts';
 import { tokensAbout, tokensAtMost } from '../../core/token-count.ts';
@@ -264,6 +265,5 @@ export function engineBody(
     max_tokens: maxTokens,
     stream_options: options,
   };
-  const known = Object.entries({ ...fields, ...own }).filter(([, value]) => value !== null);
-  return Buffer.from(JSON.stringify(Object.fromEntries(known)));
+  return jsonWithoutNulls({ ...fields, ...own });
 }

@@ -8,6 +8,7 @@ import { TestClock } from '../../../test/support/test-clock.ts';
 import { MINUTE_MS, systemClock } from '../../core/clock.ts';
 import { silentLog } from '../../core/log.ts';
 import { type LogLine, memoryLog } from '../../../test/support/memory-log.ts';
+import type { FileWork } from '../contract.ts';
 import { until } from '../../../test/support/until.ts';
 import { StoreUnavailable } from '../failures.ts';
 import { type Flush, type SqliteOptions, SqliteStore, flushFile } from './sqlite-store.ts';
@@ -114,6 +115,34 @@ test('many transactions at once leave the loop its turns', async () => {
     assert.deepEqual([...commits], [1, 2, 3, 4]);
     await Promise.all(writes);
     assert.equal(store.commits, begun + 4);
+  });
+});
+
+test('a work is told once what became of it, also where the commit fails for all', async () => {
+  await withStore({}, async (store) => {
+    await store.query(`CREATE TABLE sample_orphan (id TEXT REFERENCES sample_row (id)
+      DEFERRABLE INITIALLY DEFERRED)`);
+    const told: string[] = [];
+    const work = (name: string, text: string): FileWork => ({
+      durable: true,
+      run: (tx) => tx.execute(text, []),
+      done: () => void told.push(`${name}: done`),
+      failed: (error) => void told.push(`${name}: ${String(error)}`),
+    });
+    const broken = work('broken', 'INSERT INTO sample_nothing VALUES (1)');
+    store.write(broken);
+    store.write(work('sound', "INSERT INTO sample_row (id, body) VALUES ('a', '')"));
+    await store.query(INSERT, ['b', '']);
+    assert.deepEqual(told, ['broken: Error: no such table: sample_nothing', 'sound: done']);
+    told.length = 0;
+    const counted = store.changes;
+    store.write(broken);
+    store.write(work('orphan', "INSERT INTO sample_orphan VALUES ('nobody')"));
+    await assert.rejects(store.query(INSERT, ['c', '']), /FOREIGN KEY/);
+    const reason = 'Error: FOREIGN KEY constraint failed';
+    assert.deepEqual(told, [`broken: ${reason}`, `orphan: ${reason}`]);
+    assert.equal(store.changes, counted + 5, 'three that ran, the first undone, and all');
+    assert.equal((await store.query('SELECT id FROM sample_row')).length, 2);
   });
 });
 

@@ -54,6 +54,12 @@ export type Flush = (fileDescriptor: number, done: (error: Error | null) => void
 
 export const flushFile: Flush = fdatasync;
 
+/** A work whose own writes were undone. */
+interface Refused {
+  readonly work: FileWork;
+  readonly reason: unknown;
+}
+
 /** A transaction whose caller waits for a promise. */
 class BodyWork<T> implements FileWork {
   readonly durable: boolean;
@@ -101,11 +107,17 @@ export interface SqliteOptions {
 export class SqliteStore implements FileStore {
   readonly dialect = 'sqlite';
   readonly #overviews: ReadThread;
+  /** Transactions that were committed. */
   commits = 0;
+  changes = 0;
   readonly #writer: DatabaseSync;
   readonly #reader: DatabaseSync;
   readonly #write: Statements;
   readonly #read: Statements;
+  /** Asks for a number that is another one after a commit of another connection, and only then. */
+  readonly #dataVersion: StatementSync;
+  #seenVersion: unknown;
+  #isNoticed = false;
   readonly #flush: Flush;
   readonly #checkpointer: Checkpointer;
   readonly #logFile: number;
@@ -123,6 +135,9 @@ export class SqliteStore implements FileStore {
     },
   };
   readonly #drainSoon = (): void => void this.#drain();
+  readonly #nextTurn = (): void => {
+    this.#isNoticed = false;
+  };
   #queue: FileWork[] = [];
   #draining = false;
   /** Committed, and waiting for a flush that begins later. */
@@ -148,6 +163,8 @@ export class SqliteStore implements FileStore {
     this.#reader.exec('PRAGMA query_only = 1');
     this.#write = new Statements(this.#writer);
     this.#read = new Statements(this.#reader);
+    this.#dataVersion = this.#writer.prepare('PRAGMA data_version');
+    this.#dataVersion.setReturnArrays(true);
     this.#logFile = openSync(`${options.path}-wal`, 'a+');
     this.#flush = options.flush ?? flushFile;
     this.#checkpointer = new Checkpointer(options.path, options.logLimits);
@@ -170,6 +187,26 @@ export class SqliteStore implements FileStore {
       // A disk that fails can fail a read first.
       throw this.#reasonOf(error);
     }
+  }
+
+  noticeOthers(): boolean {
+    if (this.#writer.isTransaction) return false;
+    if (this.#isNoticed) return true;
+    this.#isNoticed = true;
+    setImmediate(this.#nextTurn);
+    try {
+      this.#countOthers();
+    } catch (error) {
+      throw this.#reasonOf(error);
+    }
+    return true;
+  }
+
+  #countOthers(): void {
+    const [version] = this.#dataVersion.get() as unknown as readonly unknown[]; // an array, as set
+    if (version === this.#seenVersion) return;
+    this.#seenVersion = version;
+    this.changes += 1;
   }
 
   async query<R>(sql: string, parameters: readonly Parameter[] = []): Promise<readonly R[]> {
@@ -231,14 +268,20 @@ export class SqliteStore implements FileStore {
     const group = this.#queue.splice(0, MAX_GROUP);
     try {
       if (!this.#hasBegun(Infinity)) await this.#beginLater();
+      this.#countOthers();
+      const refused: Refused[] = [];
       let done: readonly FileWork[] = group;
       const [only] = group;
       // Alone, a body needs no savepoint: what it undoes is all there is.
-      const running = group.length === 1 ? only?.run(this.#write) : undefined;
-      if (running !== undefined) await running;
-      if (group.length > 1) done = await this.#runInSavepoints(group);
+      if (group.length > 1) done = await this.#runInSavepoints(group, refused);
+      else {
+        this.changes += 1;
+        const running = only?.run(this.#write);
+        if (running !== undefined) await running;
+      }
       this.#write.execute('COMMIT', NOTHING);
       this.commits += 1;
+      for (const { work, reason } of refused) work.failed(reason);
       for (const work of done) {
         if (work.durable) this.#unflushed.push(work);
         else work.done();
@@ -247,6 +290,7 @@ export class SqliteStore implements FileStore {
     } catch (error) {
       // BEGIN, COMMIT or the only body failed: nobody of the group got anything.
       if (this.#writer.isTransaction) this.#writer.exec('ROLLBACK');
+      this.changes += 1;
       const reason = this.#reasonOf(error);
       for (const work of group) work.failed(reason);
     }
@@ -275,12 +319,19 @@ export class SqliteStore implements FileStore {
     while (!this.#hasBegun(untilMs));
   }
 
-  /** A body's writes stand or are undone by themselves; its neighbours stand either way. */
-  async #runInSavepoints(group: readonly FileWork[]): Promise<readonly FileWork[]> {
+  /**
+   * A body's writes stand or are undone by themselves; its neighbours stand either way. What was undone
+   * is added to `refused` and hears of it later, once: the commit may fail for all.
+   */
+  async #runInSavepoints(
+    group: readonly FileWork[],
+    refused: Refused[],
+  ): Promise<readonly FileWork[]> {
     const done: FileWork[] = [];
     for (const work of group) {
       this.#write.execute('SAVEPOINT job', NOTHING);
       try {
+        this.changes += 1;
         const running = work.run(this.#write);
         if (running !== undefined) await running;
         done.push(work);
@@ -289,7 +340,8 @@ export class SqliteStore implements FileStore {
         if (!this.#writer.isTransaction) throw error;
         // The body refused or failed: only its own writes are undone.
         this.#write.execute('ROLLBACK TO job', NOTHING);
-        work.failed(this.#reasonOf(error));
+        this.changes += 1;
+        refused.push({ work, reason: this.#reasonOf(error) });
       }
       this.#write.execute('RELEASE job', NOTHING);
     }

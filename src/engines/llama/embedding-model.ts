@@ -2,6 +2,7 @@
  * A loaded embedding model: vectors of length one for texts or token ids. An input longer than the
  * model's window is cut into windows whose vectors are averaged by their length.
  */
+import { unitVector } from '../../core/vectors.ts';
 import type { LlamaEmbeddingContext, LlamaModel, Token } from 'node-llama-cpp';
 import { z } from 'zod';
 import { parsed } from './chat-request.ts';
@@ -126,30 +127,16 @@ export class EmbeddingModel {
       signal.throwIfAborted();
       const part = tokens.slice(at, at + window);
       const { vector } = await this.#context.getEmbeddingFor([...part]);
-      const unit = normalised(Float32Array.from(vector));
+      const unit = unitVector(Float32Array.from(vector));
       for (const [index, value] of unit.entries()) {
         sum[index] = (sum[index] ?? 0) + value * part.length;
       }
     }
     // Truncating breaks the length of one: it is restored afterwards.
-    return normalised(sum.subarray(0, dimensions));
+    return unitVector(sum.subarray(0, dimensions));
   }
 }
 
 function windowTokensOf(spec: LlamaModelSpec, model: LlamaModel): number {
   return Math.min(spec.contextTokens, model.trainContextSize);
-}
-
-function normalised(vector: Float32Array): Float32Array {
-  let squares = 0;
-  for (const value of vector) squares += value * value;
-  const length = Math.sqrt(squares);
-  return length === 0 ? vector : vector.map((value) => value / length);
-}
-
-/** Little-endian float32, as OpenAI clients decode it. */
-export function base64OfVector(vector: Float32Array): string {
-  const bytes = Buffer.alloc(vector.length * 4);
-  for (const [index, value] of vector.entries()) bytes.writeFloatLE(value, index * 4);
-  return bytes.toString('base64');
 }

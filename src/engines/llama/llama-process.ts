@@ -3,6 +3,7 @@
  * `GET /v1/models`, `POST /v1/chat/completions`, `POST /v1/completions`, `POST /v1/embeddings`. A caller that hangs up
  * aborts its generation.
  */
+import { floatsToBase64 } from '../../core/vectors.ts';
 import type { ServerResponse } from 'node:http';
 import { Fault } from '../../core/faults.ts';
 import { reasonOf } from '../../core/log.ts';
@@ -13,7 +14,7 @@ import { collectedAnswer, newHead, streamedAnswer } from './chat-answer.ts';
 import type { ChatListener } from './chat-model.ts';
 import { type ChatRequest, parseChatRequest } from './chat-request.ts';
 import { CollectedCompletion, completeAll, parseCompletionRequest } from './completion.ts';
-import { base64OfVector, parseEmbeddingRequest } from './embedding-model.ts';
+import { parseEmbeddingRequest } from './embedding-model.ts';
 import type { LlamaCommand, LlamaReport, LlamaSettings } from './llama-engine.ts';
 import type { LlamaModelSpec, LoadedLlamaModel } from './llama-models.ts';
 import type { LoadedModels } from './loaded-models.ts';
@@ -153,7 +154,7 @@ async function embed(
     data: vectors.map((vector, index) => ({
       object: 'embedding',
       index,
-      embedding: request.format === 'base64' ? base64OfVector(vector) : Array.from(vector),
+      embedding: request.format === 'base64' ? floatsToBase64(vector) : Array.from(vector),
     })),
     model: request.model,
     usage: { prompt_tokens: tokens, total_tokens: tokens },

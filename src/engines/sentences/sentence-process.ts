@@ -5,6 +5,7 @@
  * Documents are ranked by the cosine of their vector and that of the query. Neither knows of the other
  * when it is made (a bi-encoder): quick, and coarser than a model that reads both together.
  */
+import { floatsToBase64 } from '../../core/vectors.ts';
 import type { IncomingMessage } from 'node:http';
 import { z } from 'zod';
 import { Fault } from '../../core/faults.ts';
@@ -77,7 +78,7 @@ serveLocal(async (_settings, _report, dataFolder) => {
       const data = vectors.map((vector, index) => ({
         object: 'embedding',
         index,
-        embedding: format === 'base64' ? base64Of(vector) : [...vector],
+        embedding: format === 'base64' ? floatsToBase64(vector) : [...vector],
       }));
       const usage = usageOf(tokens);
       answerJson(response, 200, { object: 'list', model: SENTENCE_MODEL, data, usage });
@@ -111,9 +112,4 @@ function ranked([query, ...documents]: readonly Float32Array[]) {
       return { index, relevance_score };
     })
     .toSorted((a, b) => b.relevance_score - a.relevance_score || a.index - b.index);
-}
-
-/** Little-endian float32, as OpenAI clients decode it. */
-function base64Of({ buffer, byteOffset, byteLength }: Float32Array): string {
-  return Buffer.from(buffer, byteOffset, byteLength).toString('base64');
 }

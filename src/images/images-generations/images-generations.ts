@@ -1,4 +1,5 @@
 /** `POST /images/generations`: pictures of a text, in OpenAI's form. */
+import { jsonWithoutNulls } from '../../json/json-text.ts';
 import { type ReadLargeJson, readJson } from '../../http/read-request.ts';
 import type { RequestContext } from '../../http/request-context.ts';
 import { JSON_BODY, type Route } from '../../http/route.ts';
@@ -92,6 +93,5 @@ function engineBody(
     response_format: isPlain ? undefined : 'b64_json',
     ...(partialImages > 0 && { stream: true, partial_images: partialImages }),
   };
-  const known = Object.entries({ ...fields, ...own }).filter(([, value]) => value !== null);
-  return Buffer.from(JSON.stringify(Object.fromEntries(known)));
+  return jsonWithoutNulls({ ...fields, ...own });
 }

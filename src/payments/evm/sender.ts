@@ -7,6 +7,7 @@
  * The bytes of every number are kept for a day: numbers that the chain has lost (a reorganisation, a
  * node that forgot) are sent again before a later one, which could not be mined without them.
  */
+import { smaller } from '../../core/money.ts';
 import { type Hex, keccak256, parseTransaction } from 'viem';
 import { DAY_MS, SECOND_MS } from '../../core/clock.ts';
 import { reasonOf } from '../../core/log.ts';
@@ -160,7 +161,7 @@ export class EvmSender {
       if (estimate > maxGas) {
         throw new RefusedError(`the call needs ${estimate} gas, above the cap of ${maxGas}`);
       }
-      return least((estimate * GAS_MARGIN_PERCENT) / 100n, maxGas);
+      return smaller((estimate * GAS_MARGIN_PERCENT) / 100n, maxGas);
     } catch (error) {
       if (!isExecutionFailure(error)) throw error;
       // A key that cannot pay for the gas limit reads like a call that needs too much of it.
@@ -180,8 +181,8 @@ export class EvmSender {
     ]);
     const baseFee = block.baseFeePerGas ?? 0n;
     if (baseFee > cap) throw new Error(`The base fee of ${baseFee} wei is above the cap`);
-    const maxFeePerGas = least(baseFee * 2n + tip, cap);
-    return { maxFeePerGas, maxPriorityFeePerGas: least(tip, maxFeePerGas) };
+    const maxFeePerGas = smaller(baseFee * 2n + tip, cap);
+    return { maxFeePerGas, maxPriorityFeePerGas: smaller(tip, maxFeePerGas) };
   }
 
   /** The bytes under which the call of these is sent now: its fee may have been raised. */
@@ -258,8 +259,4 @@ export class EvmSender {
     );
     this.#hasUnusedNumber = false;
   }
-}
-
-function least(a: bigint, b: bigint): bigint {
-  return a < b ? a : b;
 }

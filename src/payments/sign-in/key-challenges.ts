@@ -2,6 +2,7 @@
  * Challenges for wallets that make an API key: a JSON Web Token of ours (HS256) that the wallet
  * signs as text. It proves that the signature is fresh and meant for this service.
  */
+import { encodeBase64Url } from '../header-codec.ts';
 import { type Clock, MINUTE_MS, SECOND_MS } from '../../core/clock.ts';
 import { Fault } from '../../core/faults.ts';
 import type { Ids } from '../../core/ids.ts';
@@ -11,7 +12,7 @@ import type { SignIn } from './sign-in.ts';
 /** How long a challenge can be answered. */
 const LIFE_MS = 15 * MINUTE_MS;
 const MAX_CHARS = 512;
-const HEADER = encode({ alg: 'HS256', typ: 'JWT' });
+const HEADER = encodeBase64Url({ alg: 'HS256', typ: 'JWT' });
 
 export interface KeyProof {
   readonly address: string;
@@ -36,7 +37,7 @@ export class KeyChallenges {
   /** A text of 15 minutes for a wallet that wants an API key to sign. */
   mint(): string {
     const nowMs = this.#clock.nowMs();
-    const claims = encode({
+    const claims = encodeBase64Url({
       iat: Math.floor(nowMs / SECOND_MS),
       exp: Math.floor((nowMs + LIFE_MS) / SECOND_MS),
       jti: this.#ids.hex(16),
@@ -70,10 +71,6 @@ export class KeyChallenges {
   #mac(claims: string): string {
     return macOf(this.#secret, `${HEADER}.${claims}`);
   }
-}
-
-function encode(value: unknown): string {
-  return Buffer.from(JSON.stringify(value)).toString('base64url');
 }
 
 export function refused(message: string): Fault {

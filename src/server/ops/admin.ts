@@ -12,7 +12,7 @@ import {
   diffConfig,
   formatProblem,
 } from '../../config/config.ts';
-import { isoTime } from '../../core/clock.ts';
+import { isoTime, isoTimeOrNull } from '../../core/clock.ts';
 import { Fault } from '../../core/faults.ts';
 import { decimalUsd } from '../../core/money.ts';
 import { siblingUrl } from '../../core/sibling.ts';
@@ -234,7 +234,7 @@ async function answerTopUp(shared: FeatureParts, context: RequestContext): Promi
       startHeight: String(one.startHeight),
       creditedHeight: one.creditedHeight === 0n ? null : String(one.creditedHeight),
       expiresAt: String(one.expiresAt),
-      vanishedAt: one.vanishedMs === undefined ? null : isoTime(one.vanishedMs),
+      vanishedAt: isoTimeOrNull(one.vanishedMs),
       payTo: one.payTo ?? null,
       asset: one.asset ?? null,
       advice: adviceFor(one, isStuck(one, nowMs)),

@@ -4,8 +4,8 @@ import { z } from 'zod';
 import { Fault } from '../../core/faults.ts';
 import { type RouteDescription, jsonAnswer } from '../../http/describe.ts';
 import type { Route } from '../../http/route.ts';
-import type { Payments, RecentBlock } from '../../payments/payments.ts';
-import { type WalletRouteOptions, requireConfigured } from './route-checks.ts';
+import { type Payments, type RecentBlock, requirePayments } from '../../payments/payments.ts';
+import type { WalletRouteOptions } from './route-checks.ts';
 
 const RECENT_BLOCK: RouteDescription = {
   tag: 'Wallets',
@@ -42,7 +42,7 @@ export function recentBlockRoute(options: WalletRouteOptions): Route {
     handle: async (context) => {
       const bucket = `x402-blockhash|${context.countedAddress}`;
       await limitRequests(options, bucket, options.perMinute.topUp);
-      const block = await askForBlock(requireConfigured(options.payments));
+      const block = await askForBlock(requirePayments(options.payments));
       if (block === undefined) throw new Fault('X402_NOT_CONFIGURED');
       context.set('cache-control', 'no-store');
       await context.json(200, {

@@ -32,11 +32,6 @@ export interface WalletRouteOptions {
 /** The path parameter of the wallet endpoints. */
 const WALLET_PATH = /^(?:0x[a-fA-F0-9]{40}|[1-9A-HJ-NP-Za-km-z]{32,44})$/;
 
-export function requireConfigured(payments: Payments | undefined): Payments {
-  if (payments !== undefined) return payments;
-  throw new Fault('X402_NOT_CONFIGURED');
-}
-
 /** Counts a payment against the top-ups of its address, on whatever endpoint it is. Throws 429. */
 export async function limitPayments(
   options: LimitParts,

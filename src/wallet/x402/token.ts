@@ -12,9 +12,9 @@ import { limitRequests } from '../../http/limit-requests.ts';
 import { readQuery } from '../../http/read-request.ts';
 import type { RequestContext } from '../../http/request-context.ts';
 import type { Route } from '../../http/route.ts';
-import type { TokenLimits } from '../../payments/payments.ts';
+import { type TokenLimits, requirePayments } from '../../payments/payments.ts';
 import { TOKEN_LIST, TOKEN_REVOKE, TokenQuery, WALLET_TOKEN } from './token-describe.ts';
-import { type WalletRouteOptions, requireConfigured } from './route-checks.ts';
+import type { WalletRouteOptions } from './route-checks.ts';
 
 export function tokenRoutes(options: WalletRouteOptions): Route[] {
   const common = { path: '/x402/token', auth: 'wallet', about: 'Wallet token' } as const;
@@ -26,7 +26,7 @@ export function tokenRoutes(options: WalletRouteOptions): Route[] {
       handle: async (context) => {
         const wallet = await signedWallet(options, context);
         const limits = limitsOf(readQuery(context, TokenQuery));
-        const { id, token, expiresAt } = await requireConfigured(options.payments).sessions.mint(
+        const { id, token, expiresAt } = await requirePayments(options.payments).sessions.mint(
           wallet,
           limits,
         );
@@ -44,7 +44,7 @@ export function tokenRoutes(options: WalletRouteOptions): Route[] {
       describe: TOKEN_LIST,
       handle: async (context) => {
         const wallet = await signedWallet(options, context);
-        const tokens = await requireConfigured(options.payments).sessions.list(wallet);
+        const tokens = await requirePayments(options.payments).sessions.list(wallet);
         const nowMs = options.clock.nowMs();
         const ids = tokens.map(({ id }) => id);
         const spending = await cappedSpending(options.store, ids, nowMs);
@@ -69,7 +69,7 @@ export function tokenRoutes(options: WalletRouteOptions): Route[] {
       handle: async (context) => {
         const wallet = await signedWallet(options, context);
         const id = context.parameters['id'] ?? '';
-        if (!(await requireConfigured(options.payments).sessions.revoke(wallet, id))) {
+        if (!(await requirePayments(options.payments).sessions.revoke(wallet, id))) {
           throw new Fault('INVALID_REQUEST', {
             message: 'The wallet has no token with this id that can still be used',
           });

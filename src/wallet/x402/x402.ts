@@ -7,9 +7,14 @@ import { parseJsonBody } from '../../json/json-scan.ts';
 import { type Nano, formatUsd, toUsdNumber } from '../../core/money.ts';
 import { paymentCredential, paymentHeader, retryProof } from '../../http/identify.ts';
 import type { Route } from '../../http/route.ts';
-import type { ExposedFacilitator, Payments, TopUpReceipt } from '../../payments/payments.ts';
+import {
+  type ExposedFacilitator,
+  type Payments,
+  type TopUpReceipt,
+  requirePayments,
+} from '../../payments/payments.ts';
 import { FACILITATOR_CALLS, FACILITATOR_SUPPORTED, TOP_UP, WALLET_BALANCE } from './describe.ts';
-import { limitPayments, requireConfigured, requireOwnWallet } from './route-checks.ts';
+import { limitPayments, requireOwnWallet } from './route-checks.ts';
 import type { WalletRouteOptions } from './route-checks.ts';
 import { discoveryRoute } from './discovery.ts';
 import { manifestRoute } from './manifest.ts';
@@ -19,7 +24,7 @@ import { signingKeyRoutes } from './signing-keys.ts';
 import { tokenRoutes } from './token.ts';
 import { transactionsRoute } from './transactions.ts';
 
-export { limitPayments, requireConfigured } from './route-checks.ts';
+export { limitPayments } from './route-checks.ts';
 export { offerHeaders, paymentRequired, setPaymentResponse, withPayment } from './offers.ts';
 
 const TOP_UP_PATH = '/x402/top-up';
@@ -54,7 +59,7 @@ function topUpRoute(options: WalletRouteOptions): Route {
     describe: TOP_UP,
     handle: async (context) => {
       await limitPayments(options, context, options.perMinute.topUp);
-      const payments = requireConfigured(options.payments);
+      const payments = requirePayments(options.payments);
       const header = paymentHeader(context) ?? paymentCredential(context);
       const resource = { path: options.basePath + TOP_UP_PATH, description: 'Wallet credit' };
       if (header === undefined) throw await paymentRequired(context, payments, resource, 'topUp');
@@ -93,7 +98,7 @@ function balanceRoute(options: WalletRouteOptions): Route {
     handle: async (context) => {
       const wallet = requireOwnWallet(context);
       await limitRequests(options, `x402-balance|${wallet}`, options.perMinute.balance);
-      const payments = requireConfigured(options.payments);
+      const payments = requirePayments(options.payments);
       const { usdNano, diemNano } = await options.ledger.balances(context.caller.accountId);
       const staked = await payments.stakedCredit(wallet);
       const isLinked = diemNano > 0n || (staked !== undefined && staked.credit > 0n);
