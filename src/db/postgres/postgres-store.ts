@@ -38,9 +38,12 @@ import { ReplicaReader } from './replica-reader.ts';
 export const REPLY_TIMEOUT_MS = 5 * SECOND_MS;
 /**
  * The server breaks a statement off before we stop waiting for it, so that its end is known also where
- * the way back takes as long again: one that waited for a lock is no loss of the database.
+ * the way back takes as long again: one that waited for a lock is no loss of the database. Of a time
+ * for a reply that is short the statement has most.
  */
 const STATEMENT_SHARE = 1 / 2;
+const SHORT_STATEMENT_SHARE = 0.8;
+const SHORT_STATEMENT_MS = SECOND_MS;
 /** A probe, and what is said on a connection beside the pool, may take as long as a reply, and so long. */
 const PROBE_TIMEOUT_MS = 2 * SECOND_MS;
 const PROBE_EVERY_MS = 500;
@@ -228,7 +231,8 @@ export class PostgresStore implements SharedStore {
   }
 
   #statementTimeoutMs(timeoutMs: number): number {
-    return Math.ceil(timeoutMs * STATEMENT_SHARE);
+    const short = Math.min(SHORT_STATEMENT_SHARE * timeoutMs, SHORT_STATEMENT_MS);
+    return Math.ceil(Math.max(STATEMENT_SHARE * timeoutMs, short));
   }
 
   /** One message, so that a transaction costs no round trip more for its settings. */
