@@ -6,21 +6,20 @@ import type { JobTable } from './job-table.ts';
 
 /** What is set aside for the result of a job; a film of half a minute is smaller. */
 export const RESULT_BYTES = 200_000_000;
-/** No film is larger, whatever room there is. */
-const MAX_RESULT_BYTES = 2_000_000_000;
-/** Of what is free, for one film: the rest is for the media of requests meanwhile. */
+/** Of what is free, for all films together that are written: the rest is for requests meanwhile. */
 const SHARE = 0.5;
 
-/** Room of one film that is written. */
-interface Taken {
+/** A film that is written. */
+interface Written {
   readonly accountId: string;
-  readonly beyondBytes: number;
+  /** What it has beyond what is set aside for it. */
+  beyondBytes: number;
 }
 
 export class ResultRoom {
   readonly #table: Pick<JobTable, 'storedBytes'>;
   readonly #maxStoredBytes: number;
-  readonly #taken = new Set<Taken>();
+  readonly #written = new Set<Written>();
 
   constructor(table: Pick<JobTable, 'storedBytes'>, maxStoredBytes: number) {
     this.#table = table;
@@ -30,27 +29,32 @@ export class ResultRoom {
   /** What jobs hold on disk, of one account and of all. */
   async storedBytes(accountId: string): Promise<{ callerBytes: number; allBytes: number }> {
     const stored = await this.#table.storedBytes(accountId, RESULT_BYTES);
-    for (const { accountId: holder, beyondBytes } of this.#taken) {
+    for (const { accountId: holder, beyondBytes } of this.#written) {
       stored.allBytes += beyondBytes;
       if (holder === accountId) stored.callerBytes += beyondBytes;
     }
     return stored;
   }
 
-  /** Runs `work` with the bytes that a result may have meanwhile. */
-  async within<T>(accountId: string, work: (maxBytes: number) => Promise<T>): Promise<T> {
+  /** Runs `work`, which asks with each piece that it writes whether a result of that size has room. */
+  async within<T>(
+    accountId: string,
+    work: (hasRoom: (sizeBytes: number) => boolean) => Promise<T>,
+  ): Promise<T> {
     const { allBytes } = await this.#table.storedBytes(accountId, RESULT_BYTES);
-    // Nothing is waited for between what others have taken and what is taken now.
-    let free = this.#maxStoredBytes - allBytes;
-    for (const others of this.#taken) free -= others.beyondBytes;
-    free = Math.floor(Math.max(0, free) * SHARE);
-    const beyondBytes = Math.min(free, MAX_RESULT_BYTES - RESULT_BYTES);
-    const taken = { accountId, beyondBytes };
-    this.#taken.add(taken);
+    const mostBytes = SHARE * (this.#maxStoredBytes - allBytes);
+    const own: Written = { accountId, beyondBytes: 0 };
+    this.#written.add(own);
     try {
-      return await work(RESULT_BYTES + beyondBytes);
+      return await work((sizeBytes) => {
+        if (sizeBytes <= RESULT_BYTES) return true;
+        own.beyondBytes = sizeBytes - RESULT_BYTES;
+        let beyondBytes = 0;
+        for (const one of this.#written) beyondBytes += one.beyondBytes;
+        return beyondBytes <= mostBytes;
+      });
     } finally {
-      this.#taken.delete(taken);
+      this.#written.delete(own);
     }
   }
 }

@@ -787,12 +787,17 @@ onEachStore('video jobs', (stores) => {
     await video.queue(jobRequest());
     await video.queue(jobRequest({ accountId: 'bob' }));
     video.start();
-    await until(() => engines.bounds.length === 2);
-    const beyond = engines.bounds.map((bytes) => bytes - RESULT_BYTES);
-    assert.deepEqual(beyond, [room / 2, room / 4]);
-    const { allBytes } = await video.storedBytes('alice');
-    assert.equal(allBytes, 2 * RESULT_BYTES + (room * 3) / 4);
+    await until(() => engines.rooms.length === 2);
+    const beyond = async () => (await video.storedBytes('alice')).allBytes - 2 * RESULT_BYTES;
+    const ofCaller = async (id: string) => (await video.storedBytes(id)).callerBytes - RESULT_BYTES;
+    const [first, second] = engines.rooms as [(size: number) => boolean, (size: number) => boolean];
+    // What is set aside is there, and takes nothing more.
+    const seen: unknown[] = [first(RESULT_BYTES), second(RESULT_BYTES), await beyond()];
+    seen.push(first(RESULT_BYTES + room / 4), await beyond());
+    seen.push([await ofCaller('alice'), await ofCaller('bob')].toSorted((a, b) => a - b));
+    seen.push(second(RESULT_BYTES + room / 4), second(RESULT_BYTES + room / 4 + 1));
     written.resolve();
+    assert.deepEqual(seen, [true, true, 0, true, room / 4, [0, room / 4], true, false]);
     await until(async () => (await video.storedBytes('alice')).allBytes === 18);
   });
 
@@ -805,7 +810,7 @@ onEachStore('video jobs', (stores) => {
     const isRefunded = async () => (await money.moves(id)).includes('refund');
     await until(isRefunded);
     await assert.rejects(video.retrieve(lookup(id)), { code: 'INFERENCE_FAILED' });
-    assert.equal(engines.bounds.length, 1, 'it is not fetched again and again');
+    assert.equal(engines.rooms.length, 1, 'it is not fetched again and again');
   });
 
   test('a webhook is signed with the secret of its account and repeated until it is taken', async () => {

@@ -311,9 +311,9 @@ export class Worker {
     const { signal } = this.#aborter;
     let answer: DownloadAnswer | undefined;
     let verdict: FilmVerdict | undefined;
-    const sizeBytes = await this.#room.within(job.accountId, (maxBytes) =>
+    const sizeBytes = await this.#room.within(job.accountId, (hasRoom) =>
       this.#files.storeResult(job.id, this.#table.owner, async (path) => {
-        answer = await this.#parts.engines.download(job, path, { maxBytes, signal });
+        answer = await this.#parts.engines.download(job, path, { hasRoom, signal });
         if (answer.kind === 'done') verdict = await this.#check(job, path);
         return verdict?.kind === 'fit';
       }),

@@ -8,6 +8,7 @@ import type { Migration, Queryable, Store } from '../../src/db/db.ts';
 import type {
   CreateAnswer,
   DownloadAnswer,
+  DownloadOptions,
   EngineOrder,
   FindAnswer,
   PollAnswer,
@@ -118,15 +119,15 @@ export class TestEngines implements VideoEngines {
     return this.pollAnswer;
   }
 
-  /** What films may have had, in bytes. */
-  readonly bounds: number[] = [];
+  /** Of each film that was fetched, whether there is room for one of some size. */
+  readonly rooms: DownloadOptions['hasRoom'][] = [];
 
   async download(
     _ref: object,
     path: string,
-    { maxBytes }: { readonly maxBytes: number },
+    { hasRoom }: DownloadOptions,
   ): Promise<DownloadAnswer> {
-    this.bounds.push(maxBytes);
+    this.rooms.push(hasRoom);
     await this.gate;
     if (this.downloadAnswer.kind === 'done') await writeFile(path, 'the video');
     return this.downloadAnswer;

@@ -30,6 +30,7 @@ export { videoEngine } from './video-engine.ts';
 export {
   type CreateAnswer,
   type DownloadAnswer,
+  type DownloadOptions,
   type EngineDelay,
   type EngineInput,
   type EngineOrder,

@@ -101,6 +101,12 @@ export type DownloadAnswer =
   | { readonly kind: 'too-large'; readonly detail: string }
   | EngineDelay;
 
+export interface DownloadOptions {
+  /** Whether a film of this size may be kept; asked with each piece of it. */
+  readonly hasRoom: (sizeBytes: number) => boolean;
+  readonly signal: AbortSignal;
+}
+
 /** What makes videos. None of these throws for what an engine does; a throw is a bug or an abort. */
 export type VideoEngines = Pick<VideosClient, 'create' | 'find' | 'poll' | 'download' | 'remove'>;
 
@@ -133,6 +139,8 @@ const Listed = z.object({
 
 const MAX_ANSWER_BYTES = 1_000_000;
 const MAX_LIST_BYTES = 4_000_000;
+/** No film is larger, whatever room there is. */
+const MAX_VIDEO_BYTES = 2_000_000_000;
 const MAX_DETAIL_CHARACTERS = 500;
 const POLICY = /policy|moderat|safety|content_filter|nsfw/i;
 /** Codes of our own engine and of others. */
@@ -322,12 +330,11 @@ export class VideosClient {
     return { kind: 'running', fraction: Math.max(0, Math.min((progress ?? 0) / 100, 1)) };
   }
 
-  /** Writes the video to `path`, as far as there is room for it. */
-  async download(
-    ref: EngineRef,
-    path: string,
-    { maxBytes, signal }: { readonly maxBytes: number; readonly signal: AbortSignal },
-  ): Promise<DownloadAnswer> {
+  /** Writes the video to `path`, while `hasRoom` says so of its size. */
+  async download(ref: EngineRef, path: string, options: DownloadOptions): Promise<DownloadAnswer> {
+    const { hasRoom, signal } = options;
+    let sizeBytes = 0;
+    let isTooLarge = false;
     const file = createWriteStream(path);
     const opened = once(file, 'open');
     let run: EngineRun | undefined;
@@ -336,12 +343,17 @@ export class VideosClient {
     run = this.#engines.run(
       {
         ...callOf('GET', ...placeOf(ref, '/content'), signal),
-        maxResponseBytes: maxBytes,
+        maxResponseBytes: MAX_VIDEO_BYTES,
       },
       {
         // What the file is, its bytes say.
         onHead: () => undefined,
-        onChunk: (chunk) => file.write(chunk),
+        onChunk: (chunk) => {
+          sizeBytes += chunk.length;
+          isTooLarge ||= !hasRoom(sizeBytes);
+          if (isTooLarge) run?.abort();
+          return !isTooLarge && file.write(chunk);
+        },
       },
     );
     // A full disk ends the call; the error itself comes from `finished`.
@@ -350,6 +362,7 @@ export class VideosClient {
     file.end();
     if (!file.closed) await once(file, 'close');
     if (file.errored !== null) throw file.errored;
+    if (isTooLarge) return { kind: 'too-large', detail: `There is no room for ${sizeBytes} bytes` };
     if (outcome.ok) return { kind: 'done' };
     if (outcome.reason === 'too-large') return { kind: 'too-large', detail: detailOf(outcome) };
     return isLost(outcome) ? { kind: 'lost' } : notNow(outcome);

@@ -1,0 +1,59 @@
+/** Films fetched from a server on loopback: what has no room on the disk is not fetched to its end. */
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { Readable } from 'node:stream';
+import { test } from 'node:test';
+import { systemClock } from '../../core/clock.ts';
+import { systemIds } from '../../core/ids.ts';
+import { silentLog } from '../../core/log.ts';
+import { Engines } from '../engines.ts';
+import { VideosClient } from './videos-client.ts';
+
+const ROOM_BYTES = 1_000_000;
+const PIECE = Buffer.alloc(100_000, 'x');
+
+test('a film is fetched while there is room for it, and no further', async (t) => {
+  const folder = mkdtempSync(join(tmpdir(), 'farebox-films-'));
+  const left = Promise.withResolvers<void>();
+  const server = createServer((request, response) => {
+    if (request.url?.includes('small') === true) return void response.end(PIECE);
+    response.on('close', left.resolve);
+    function* endless() {
+      for (;;) yield PIECE;
+    }
+    Readable.from(endless()).pipe(response);
+  });
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const { port } = server.address() as AddressInfo;
+  const engines = new Engines({ clock: systemClock(), ids: systemIds(), log: silentLog });
+  engines.update([{ id: 'studio', protocol: 'openai', url: `http://127.0.0.1:${port}/v1` }]);
+  t.after(async () => {
+    await engines.close();
+    server.close();
+    rmSync(folder, { recursive: true, force: true });
+  });
+  const client = new VideosClient(engines, () => []);
+  const path = join(folder, 'film');
+  const sizes: number[] = [];
+  const hasRoom = (sizeBytes: number): boolean => {
+    sizes.push(sizeBytes);
+    return sizeBytes <= ROOM_BYTES;
+  };
+  const { signal } = new AbortController();
+  const fetched = (engineJobId: string) =>
+    client.download({ engine: 'studio', engineModel: 'm', engineJobId }, path, { hasRoom, signal });
+  assert.deepEqual(await fetched('small'), { kind: 'done' });
+  assert.deepEqual(readFileSync(path), PIECE);
+  sizes.length = 0;
+  const answer = await fetched('endless');
+  assert.equal(answer.kind, 'too-large');
+  await left.promise;
+  assert.ok(readFileSync(path).length <= ROOM_BYTES);
+  assert.equal(sizes.filter((sizeBytes) => sizeBytes > ROOM_BYTES).length, 1, 'and asked no more');
+});
