@@ -33,13 +33,17 @@ export async function proven(database: string, seen: readonly Seen[]): Promise<s
   return `${served.length} answers seen, ${paid.size} charged, audit clean`;
 }
 
-/** A settle that waited in a journal is in the books with the next round of its process. */
+/**
+ * A settle that waited in a journal is in the books with the next round of its process; the row of a
+ * request that was refused goes when its answer has left, and one whose answer was lost some rounds later.
+ */
 async function booksOf(database: string, served: readonly Seen[]) {
   const untilMs = clock.monotonicMs() + PATIENCE_MS;
   for (;;) {
     const books = await readBooks(database);
     const isWhole = served.every(({ requestId }) => books.paid.has(requestId));
-    if (isWhole || clock.monotonicMs() > untilMs) return books;
+    const isOver = isWhole && books.openHolds === 0;
+    if (isOver || clock.monotonicMs() > untilMs) return books;
     await clock.sleep(200);
   }
 }
