@@ -225,7 +225,8 @@ async function sendTest(parts: WebhookRouteParts, context: RequestContext): Prom
       retryAfterSeconds: seconds,
     });
   }
-  const claimed = await table.claimOne(delivery.id, nowMs, RETAKE_MS);
+  // It is due when it was made, which is later than this began.
+  const claimed = await table.claimOne(delivery.id, delivery.createdMs, RETAKE_MS);
   // The minute's round came first, in this moment: what it came to is in the list.
   const pending: Delivery = claimed ?? {
     ...delivery,

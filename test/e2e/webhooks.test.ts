@@ -145,7 +145,12 @@ for (const dialect of ['sqlite', 'postgres'] as const) {
 
     test('a test message arrives signed, once in ten seconds, and no other account sees it', async () => {
       const { id, secret } = await make({ balanceUsd: 1 }, ['balance.low']);
+      // Time goes on while a test is made.
+      const nowMs = clock.nowMs.bind(clock);
+      let passedMs = 0;
+      const ticking = mock.method(clock, 'nowMs', () => nowMs() + (passedMs += 1));
       const tested = await ask(`/webhooks/${id}/test`, { method: 'POST' });
+      ticking.mock.restore();
       assert.deepEqual([tested.status, tested.body.status], [200, 'delivered'], tested.text);
       const message = checked(receiver.heard.at(-1)!, secret);
       assert.deepEqual([message.type, message.data.webhookId], ['webhook.test', id]);

@@ -242,7 +242,9 @@ function Tested({ delivery }: { delivery: Delivery }) {
     <p class={`notice ${TONES[status]}`} role="status">
       {status === 'delivered'
         ? `The test was taken: the address answered with ${responseStatus}.`
-        : `The test did not arrive. ${error ?? ''}`}
+        : status === 'pending'
+          ? 'The test is on its way: the list says what becomes of it.'
+          : `The test did not arrive. ${error ?? ''}`}
     </p>
   );
 }
