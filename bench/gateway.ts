@@ -60,8 +60,7 @@ const app = await startApp({
   version: '00000000.000000',
 });
 const owner = await welcomeOwner(app.stores, loaded.config);
-const accounts = await app.stores.identity.accounts();
-const first = accounts[0];
+const first = await app.stores.identity.oldestAccount();
 if (first === undefined) throw new Error('No account');
 let secret = owner?.secret;
 if (secret === undefined) {

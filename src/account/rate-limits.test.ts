@@ -52,7 +52,7 @@ describe('/api_keys/rate_limits', () => {
   test('what is shown is what admission enforces, for plans, accounts and keys', async () => {
     const { identity } = bench.farebox.app.stores;
     const { accountId, secret } = await bench.farebox.account('2');
-    const [account] = (await identity.accounts()).filter((one) => one.id === accountId);
+    const account = await identity.findAccount(accountId);
     assert.ok(account);
     const chat = () =>
       call(bench.farebox, '/chat/completions', { secret, body: chatBody({ model: 'small' }) });
@@ -69,7 +69,7 @@ describe('/api_keys/rate_limits', () => {
     await check('user', 150, 1_500_000);
     await identity.updateAccount({ ...account, limits: { requestsPerMinute: 3 } });
     await check('user', 3, 750_000);
-    const [key] = await identity.listKeys(accountId);
+    const [key] = await identity.listKeys(accountId, {}, { limit: 1, offset: 0 });
     assert.ok(key);
     await identity.updateKey({ ...key, limits: { requestsPerMinute: 2, tokensPerMinute: 9_000 } });
     await check('api_key', 2, 9_000);
@@ -78,7 +78,7 @@ describe('/api_keys/rate_limits', () => {
   test('a model for pro accounts is a 401 on the paid plan', async () => {
     const { identity } = bench.farebox.app.stores;
     const { accountId, secret } = await bench.farebox.account('2');
-    const [account] = (await identity.accounts()).filter((one) => one.id === accountId);
+    const account = await identity.findAccount(accountId);
     assert.ok(account);
     const body = chatBody({ model: 'pro-one' });
     const refused = await call(bench.farebox, '/chat/completions', { secret, body });

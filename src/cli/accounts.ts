@@ -12,9 +12,10 @@ import {
   shownUsd,
   withStores,
 } from './command.ts';
-import { printableLine, table } from './terminal.ts';
+import { Columns, printableLine } from './terminal.ts';
 
 const MAX_NAME_CHARACTERS = 100;
+const ACCOUNTS_A_PAGE = 500;
 
 export const accountsListCommand: Command = {
   name: 'accounts list',
@@ -23,32 +24,37 @@ export const accountsListCommand: Command = {
   details: '',
   run: (invocation) =>
     withStores(invocation, async ({ stores }) => {
-      const accounts = await stores.identity.accounts();
-      const rows = await Promise.all(
-        accounts.map(async (account) => ({
-          account,
-          balances: await stores.ledger.balances(account.id),
-        })),
-      );
-      invocation.answer(
-        () => rows.map(jsonAccount),
-        () =>
-          table(
-            ['ID', 'NAME', 'PLAN', 'USD', 'DIEM TODAY', 'CREATED', 'STATE'],
-            rows.map(({ account, balances }) => [
-              account.id,
-              account.name,
-              account.plan,
-              shownUsd(balances.usdNano),
-              shownUsd(balances.diemNano),
-              shownTime(account.createdMs),
-              stateOf(account),
-            ]),
-            ['USD', 'DIEM TODAY'],
-          ),
+      await invocation.answerPages(
+        () => accountPages(stores),
+        jsonAccount,
+        new Columns(
+          ['ID', 'NAME', 'PLAN', 'USD', 'DIEM TODAY', 'CREATED', 'STATE'],
+          ['USD', 'DIEM TODAY'],
+        ),
+        ({ account, balances }) => [
+          account.id,
+          account.name,
+          account.plan,
+          shownUsd(balances.usdNano),
+          shownUsd(balances.diemNano),
+          shownTime(account.createdMs),
+          stateOf(account),
+        ],
       );
     }),
 };
+
+/** Every account with its balances, oldest first, a page in memory at a time. */
+async function* accountPages({ identity, ledger }: Stores): AsyncGenerator<AccountWithBalances[]> {
+  for (let after: Account | undefined; ;) {
+    const accounts = await identity.accounts({ limit: ACCOUNTS_A_PAGE, after });
+    after = accounts.at(-1);
+    if (after === undefined) return;
+    yield await Promise.all(
+      accounts.map(async (account) => ({ account, balances: await ledger.balances(account.id) })),
+    );
+  }
+}
 
 export const accountsCreateCommand: Command = {
   name: 'accounts create',

@@ -11,7 +11,7 @@ import { nearestOf } from '../core/nearest.ts';
 import type { Account } from '../identity/identity.ts';
 import { logWriter } from '../observability/log-writer.ts';
 import { type Stores, openStores } from '../server/stores.ts';
-import type { Console } from './terminal.ts';
+import type { Columns, Console } from './terminal.ts';
 
 export interface Command {
   readonly name: string;
@@ -58,6 +58,34 @@ export class Invocation {
   answer(json: () => unknown, text: () => string): void {
     const shown = this.isJson ? `${JSON.stringify(json(), undefined, 2)}\n` : text();
     this.console.stdout.write(shown);
+  }
+
+  /**
+   * The same of a list of any length, page by page: with `--json` one document, else a table. A table
+   * reads the pages twice, for the widths of its columns.
+   */
+  async answerPages<Row>(
+    pages: () => AsyncIterable<readonly Row[]>,
+    json: (row: Row) => unknown,
+    columns: Columns,
+    cells: (row: Row) => readonly string[],
+  ): Promise<void> {
+    const { stdout } = this.console;
+    if (this.isJson) {
+      let before = '[';
+      for await (const page of pages()) {
+        for (const row of page) {
+          const shown = JSON.stringify(json(row), undefined, 2).replaceAll('\n', '\n  ');
+          stdout.write(`${before}\n  ${shown}`);
+          before = ',';
+        }
+      }
+      stdout.write(before === '[' ? '[]\n' : '\n]\n');
+      return;
+    }
+    for await (const page of pages()) columns.fit(page.map(cells));
+    stdout.write(columns.head());
+    for await (const page of pages()) stdout.write(columns.lines(page.map(cells)));
   }
 
   given(name: string): boolean {

@@ -14,9 +14,10 @@ import {
   shownUsd,
   withStores,
 } from './command.ts';
-import { table } from './terminal.ts';
+import { Columns } from './terminal.ts';
 
 const MAX_DESCRIPTION_CHARACTERS = 200;
+const KEYS_A_PAGE = 1_000;
 
 export const keysCreateCommand: Command = {
   name: 'keys create',
@@ -94,20 +95,39 @@ export const keysListCommand: Command = {
     withStores(invocation, async ({ stores }) => {
       const account = await findAccount(stores, invocation.text('account'));
       const revoked = invocation.given('revoked');
-      const keys = await stores.identity.listKeys(account.id, { revoked });
-      invocation.answer(
-        () => keys.map(jsonKey),
-        () =>
-          keys.length === 0
-            ? `The account "${account.name}" has no keys; "farebox keys create" makes one\n`
-            : keyTable(keys, revoked),
+      const pages = () => keyPages(stores, account.id, revoked);
+      const [first] = await stores.identity.listKeys(
+        account.id,
+        { revoked },
+        { limit: 1, offset: 0 },
       );
+      if (first === undefined && !invocation.isJson) {
+        invocation.console.stdout.write(
+          `The account "${account.name}" has no keys; "farebox keys create" makes one\n`,
+        );
+        return;
+      }
+      const titles = ['ID', 'KIND', 'ENDS IN', 'DESCRIPTION', 'CREATED', 'LAST USED', 'EXPIRES'];
+      const columns = new Columns([...titles, 'LIMIT', ...(revoked ? ['REVOKED'] : [])]);
+      await invocation.answerPages(pages, jsonKey, columns, cellsOf);
     }),
 };
 
-function keyTable(keys: readonly ApiKey[], revoked: boolean): string {
-  const titles = ['ID', 'KIND', 'ENDS IN', 'DESCRIPTION', 'CREATED', 'LAST USED', 'EXPIRES'];
-  const rows = keys.map((key) => [
+/** The keys of an account, newest first, a page in memory at a time: any number are expired or revoked. */
+export async function* keyPages(
+  { identity }: Stores,
+  accountId: string,
+  revoked: boolean,
+): AsyncGenerator<ApiKey[]> {
+  for (let offset = 0; ; offset += KEYS_A_PAGE) {
+    const keys = await identity.listKeys(accountId, { revoked }, { limit: KEYS_A_PAGE, offset });
+    if (keys.length > 0) yield keys;
+    if (keys.length < KEYS_A_PAGE) return;
+  }
+}
+
+function cellsOf(key: ApiKey): string[] {
+  return [
     key.id,
     key.kind,
     key.last6,
@@ -117,8 +137,7 @@ function keyTable(keys: readonly ApiKey[], revoked: boolean): string {
     shownTime(key.expiresMs),
     shownLimit(key),
     shownTime(key.revokedMs),
-  ]);
-  return table([...titles, 'LIMIT', ...(revoked ? ['REVOKED'] : [])], rows);
+  ];
 }
 
 export const PERIOD_WORDS = {

@@ -1,5 +1,8 @@
 /** `farebox sign-in`: a link that opens the console, signed in, for whoever sits at this machine. */
+import type { ApiKey } from '../identity/identity.ts';
+import type { Stores } from '../server/stores.ts';
 import { type Command, findAccount, withStores } from './command.ts';
+import { keyPages } from './keys.ts';
 import { signInLink } from './serving.ts';
 
 export const signInCommand: Command = {
@@ -14,11 +17,7 @@ as another key, paste that key on the page. "farebox sign-in" beside a running s
   run: (invocation) =>
     withStores(invocation, async ({ config, stores, clock }) => {
       const account = await findAccount(stores, invocation.text('account'));
-      const nowMs = clock.nowMs();
-      const keys = await stores.identity.listKeys(account.id);
-      const key = keys.find(
-        ({ kind, expiresMs }) => kind === 'ADMIN' && (expiresMs === undefined || expiresMs > nowMs),
-      );
+      const key = await newestAdminKey(stores, account.id, clock.nowMs());
       if (key === undefined) {
         throw new Error(
           `The account "${account.name}" has no ADMIN key; make one with "farebox keys create --admin --account ${account.id}"`,
@@ -32,3 +31,17 @@ as another key, paste that key on the page. "farebox sign-in" beside a running s
       );
     }),
 };
+
+async function newestAdminKey(
+  stores: Stores,
+  accountId: string,
+  nowMs: number,
+): Promise<ApiKey | undefined> {
+  for await (const keys of keyPages(stores, accountId, false)) {
+    const key = keys.find(
+      ({ kind, expiresMs }) => kind === 'ADMIN' && (expiresMs === undefined || expiresMs > nowMs),
+    );
+    if (key !== undefined) return key;
+  }
+  return undefined;
+}

@@ -61,17 +61,48 @@ export function table(
   rows: readonly (readonly string[])[],
   right: readonly string[] = [],
 ): string {
-  const all = [titles, ...rows.map((row) => row.map(printableLine))];
-  const widths = titles.map((_, at) => Math.max(...all.map((row) => (row[at] ?? '').length)));
-  const lines = all.map((row) => {
-    const cells = titles.map((title, at) => {
-      const cell = row[at] ?? '';
-      const width = widths[at] ?? 0;
-      return right.includes(title) ? cell.padStart(width) : cell.padEnd(width);
+  const columns = new Columns(titles, right);
+  columns.fit(rows);
+  return columns.head() + columns.lines(rows);
+}
+
+/** The columns of a table whose rows come page by page: first their widths, then their lines. */
+export class Columns {
+  readonly #titles: readonly string[];
+  readonly #right: readonly string[];
+  #widths: readonly number[];
+
+  constructor(titles: readonly string[], right: readonly string[] = []) {
+    this.#titles = titles;
+    this.#right = right;
+    this.#widths = titles.map(({ length }) => length);
+  }
+
+  /** Makes room for the cells of the rows. */
+  fit(rows: readonly (readonly string[])[]): void {
+    for (const row of rows) {
+      this.#widths = this.#widths.map((width, at) =>
+        Math.max(width, printableLine(row[at] ?? '').length),
+      );
+    }
+  }
+
+  head(): string {
+    return this.lines([this.#titles]);
+  }
+
+  lines(rows: readonly (readonly string[])[]): string {
+    return rows.map((row) => this.#line(row)).join('');
+  }
+
+  #line(row: readonly string[]): string {
+    const cells = this.#titles.map((title, at) => {
+      const cell = printableLine(row[at] ?? '');
+      const width = this.#widths[at] ?? 0;
+      return this.#right.includes(title) ? cell.padStart(width) : cell.padEnd(width);
     });
     return `${cells.join('  ').trimEnd()}\n`;
-  });
-  return lines.join('');
+  }
 }
 
 /** Names and values under each other, the values in one column. */

@@ -136,7 +136,7 @@ onEachStore('keys in use', (fixture) => {
     const expired = await identity.createKey({ ...below, expiresMs: clock.nowMs() + 1 });
     const grandchild = await identity.createKey({ ...below, parentId: child.key.id });
     clock.advance(1);
-    const idsOf = async (page?: { limit: number; offset: number }, more = {}) =>
+    const idsOf = async (page = { limit: 10, offset: 0 }, more = {}) =>
       (await identity.listKeys(accountId, { parentId: parent.id, ...more }, page)).map(
         ({ id }) => id,
       );

@@ -55,10 +55,15 @@ export interface Account {
   readonly createdMs: number;
 }
 
-/** A place in the list of accounts, newest first. */
+/** A place in a list of accounts by time. */
 export interface AccountPlace {
   readonly createdMs: number;
   readonly id: string;
+}
+
+interface AccountPage {
+  readonly limit: number;
+  readonly after?: AccountPlace | undefined;
 }
 
 export interface IdentityParts {
@@ -161,9 +166,12 @@ export class Identity {
     return budgets.length === 0 ? caller : { ...caller, budgets: { parentIds: [], budgets } };
   }
 
-  async accounts(): Promise<Account[]> {
+  /** Accounts, oldest first, from a place on: there may be any number of them. */
+  async accounts({ limit, after }: AccountPage): Promise<Account[]> {
+    const beyond = after === undefined ? '' : 'WHERE (created_ms, id) > ($2, $3)';
     const rows = await this.#parts.store.query(
-      `SELECT ${ACCOUNT_COLUMNS} FROM identity_account ORDER BY created_ms, id`,
+      `SELECT ${ACCOUNT_COLUMNS} FROM identity_account ${beyond} ORDER BY created_ms, id LIMIT $1`,
+      [limit, ...(after === undefined ? [] : [after.createdMs, after.id])],
     );
     return rows.map(accountOf);
   }
@@ -186,10 +194,10 @@ export class Identity {
     return rows.map(accountOf);
   }
 
-  /** Accounts, newest first, from a place on; a search looks at every one of them. */
+  /** Accounts, newest first, from a place on; a search, or a plan, looks at every one of them. */
   async searchAccounts(
     { search, plan }: { readonly search?: string | undefined; readonly plan?: Plan | undefined },
-    page: { readonly limit: number; readonly after?: AccountPlace | undefined },
+    { limit, after }: AccountPage,
   ): Promise<Account[]> {
     const parameters: (string | number)[] = [];
     const wanted: string[] = [];
@@ -201,15 +209,15 @@ export class Identity {
       );
     }
     if (plan !== undefined) wanted.push(`plan = ${add(plan)}`);
-    if (page.after !== undefined) {
-      const time = add(page.after.createdMs);
-      wanted.push(`(created_ms < ${time} OR created_ms = ${time} AND id < ${add(page.after.id)})`);
+    const { store } = this.#parts;
+    const reader = wanted.length === 0 ? store : store.readerFor('');
+    if (after !== undefined) {
+      wanted.push(`(created_ms, id) < (${add(after.createdMs)}, ${add(after.id)})`);
     }
     const where = wanted.length === 0 ? '' : `WHERE ${wanted.join(' AND ')}`;
-    const { store } = this.#parts;
-    const rows = await (search === undefined ? store : store.readerFor('')).query(
+    const rows = await reader.query(
       `SELECT ${ACCOUNT_COLUMNS} FROM identity_account ${where}
-       ORDER BY created_ms DESC, id DESC LIMIT ${add(page.limit)}`,
+       ORDER BY created_ms DESC, id DESC LIMIT ${add(limit)}`,
       parameters,
     );
     return rows.map(accountOf);
@@ -304,8 +312,11 @@ export class Identity {
   }
 
   /** Newest first, a page of them. */
-  async listKeys(accountId: string, wanted: KeyFilter = {}, page?: KeyPage): Promise<ApiKey[]> {
-    const { limit = Number.MAX_SAFE_INTEGER, offset = 0 } = page ?? {};
+  async listKeys(
+    accountId: string,
+    wanted: KeyFilter,
+    { limit, offset }: KeyPage,
+  ): Promise<ApiKey[]> {
     const rows = await this.#parts.store.query(
       `SELECT ${KEY_COLUMNS.join(', ')} FROM identity_key WHERE ${listed(wanted)}
        ORDER BY created_ms DESC, id LIMIT $3 OFFSET $4`,

@@ -26,7 +26,7 @@ onEachStore('crossings', (fixture) => {
     const ids = seededIds(1);
     const clock = new TestClock();
     const identity = {
-      listKeys: async () => [],
+      findKey: async () => undefined,
       budgets: async (accountId: string): Promise<Budget[]> => {
         // Only its id and tag are told.
         return [{ id: `budget_${accountId}`, accountId, tag: 'user' } as unknown as Budget];

@@ -14,7 +14,7 @@ import { type Clock, DAY_MS, dayOf, dayStartMs, isoTime } from '../core/clock.ts
 import type { Ids } from '../core/ids.ts';
 import { ZERO, toUsdNumber } from '../core/money.ts';
 import type { Store } from '../db/db.ts';
-import type { ApiKey, Budget, Identity } from '../identity/identity.ts';
+import type { Budget, Identity } from '../identity/identity.ts';
 import type { NewDelivery, Webhook } from './webhook.ts';
 import { type WebhookTable, crossingKey } from './webhook-table.ts';
 
@@ -33,7 +33,7 @@ const SEEN_MS = 10 * DAY_MS;
 export interface CrossingParts {
   readonly table: WebhookTable;
   readonly store: Store;
-  readonly identity: Pick<Identity, 'listKeys' | 'budgets'>;
+  readonly identity: Pick<Identity, 'findKey' | 'budgets'>;
   readonly clock: Clock;
   readonly ids: Ids;
 }
@@ -218,10 +218,9 @@ function capCrossed(
   ];
 }
 
-/** Whose caps they are, read once for each account that has something to tell. */
+/** Whose caps they are: budgets, which are few, are read once for each account. */
 class CapOwners {
   readonly #identity: CrossingParts['identity'];
-  readonly #keys = new Map<string, Promise<readonly ApiKey[]>>();
   readonly #budgets = new Map<string, Promise<readonly Budget[]>>();
 
   constructor(identity: CrossingParts['identity']) {
@@ -230,9 +229,7 @@ class CapOwners {
 
   /** Revoked keys stay silent. */
   async key({ accountId, id, period }: CapUse): Promise<Data | undefined> {
-    const keys = this.#keys.get(accountId) ?? this.#identity.listKeys(accountId);
-    this.#keys.set(accountId, keys);
-    const key = (await keys).find((one) => one.id === id);
+    const key = await this.#identity.findKey(accountId, id);
     return key && { apiKeyId: id, description: key.description, limitPeriod: period };
   }
 

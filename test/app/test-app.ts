@@ -141,7 +141,7 @@ function embeddedYaml(options: TestAppOptions): string {
 }
 
 async function ownerOf(app: App): Promise<Pick<FirstOwner, 'accountId' | 'secret'>> {
-  const [account] = await app.stores.identity.accounts();
+  const account = await app.stores.identity.oldestAccount();
   if (account === undefined) throw new Error('There is no account');
   return { accountId: account.id, secret: await newKey(app, { accountId: account.id }) };
 }
