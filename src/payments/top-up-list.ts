@@ -89,9 +89,7 @@ export async function listTopUps(
     );
   }
   if (after !== undefined) {
-    const time = add(after.createdMs);
-    const id = add(after.paymentId);
-    wanted.push(`(created_ms < ${time} OR created_ms = ${time} AND payment_id < ${id})`);
+    wanted.push(`(created_ms, payment_id) < (${add(after.createdMs)}, ${add(after.paymentId)})`);
   }
   const where = wanted.length === 0 ? '' : `WHERE ${wanted.join(' AND ')}`;
   const rows = await store.query<ListedRow>(

@@ -399,7 +399,7 @@ export async function listAllJobs(
   if (after !== undefined) {
     const time = `$${parameters.push(after.createdMs)}`;
     const id = `$${parameters.push(after.id)}`;
-    wanted.push(`(created_ms < ${time} OR created_ms = ${time} AND id < ${id})`);
+    wanted.push(`(created_ms, id) < (${time}, ${id})`);
   }
   const where = wanted.length === 0 ? '' : `WHERE ${wanted.join(' AND ')}`;
   const rows = await store.query(
