@@ -8,6 +8,7 @@
  */
 import type { ModelType } from '../config/config.ts';
 import { Fault } from '../core/faults.ts';
+import { percentDecoded } from '../core/percent-decoding.ts';
 import type { CatalogModel } from './model.ts';
 import { NearestId } from './nearest-id.ts';
 
@@ -273,16 +274,7 @@ function splitSuffixes(name: string): Omit<Meaning, 'found'> | undefined {
   const suffixes: Record<string, string> = {};
   for (const part of name.slice(at + 1).split('&')) {
     const equals = part.indexOf('=');
-    if (equals > 0) suffixes[part.slice(0, equals)] = decode(part.slice(equals + 1));
+    if (equals > 0) suffixes[part.slice(0, equals)] = percentDecoded(part.slice(equals + 1));
   }
   return { bare: name.slice(0, at), suffixes };
-}
-
-function decode(text: string): string {
-  try {
-    return decodeURIComponent(text);
-  } catch {
-    // A stray percent sign is text, not an encoding.
-    return text;
-  }
 }

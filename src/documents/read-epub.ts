@@ -1,4 +1,5 @@
 /** The text of an EPUB book: the chapters of its spine, in reading order, as Markdown. */
+import { percentDecoded } from '../core/percent-decoding.ts';
 import { htmlToMarkdown } from './html-markdown.ts';
 import { resolvePath } from './ooxml.ts';
 import { ReaderError } from './reader-error.ts';
@@ -52,13 +53,5 @@ function chapter(zip: ZipArchive, folder: string, href: string | undefined): str
   const bare = href.split('#')[0] ?? '';
   const path = resolvePath(folder, bare);
   if (zip.has(path)) return zip.readText(path) ?? '';
-  return zip.readText(resolvePath(folder, safeDecode(bare))) ?? '';
-}
-
-function safeDecode(text: string): string {
-  try {
-    return decodeURIComponent(text);
-  } catch {
-    return text; // not percent-encoded after all
-  }
+  return zip.readText(resolvePath(folder, percentDecoded(bare))) ?? '';
 }

@@ -6,6 +6,7 @@
  * dropped, never refused.
  */
 import { z } from 'zod';
+import { percentDecoded } from '../../core/percent-decoding.ts';
 import { isJsonObject, type JsonObject } from '../../json/json-scan.ts';
 
 const toggle = z.boolean().nullish();
@@ -134,12 +135,7 @@ function assignKnown(into: Fields, from: JsonObject): void {
 }
 
 function suffixValue(raw: string): unknown {
-  let text = raw;
-  try {
-    text = decodeURIComponent(raw);
-  } catch {
-    // A lone percent sign is not an encoding: the text is meant as it stands.
-  }
+  const text = percentDecoded(raw);
   return text === 'true' || text === 'false' ? text === 'true' : text;
 }
 

@@ -154,7 +154,9 @@ suite('JSON schema grammars', () => {
     }
 
     test('a schema that cannot be enforced is refused in words', async () => {
-      await assert.rejects(produce({ $ref: '#/nowhere' }, 1), OpenAI.BadRequestError);
+      for (const $ref of ['#/nowhere', '#/constructor', '#/%']) {
+        await assert.rejects(produce({ $ref }, 1), OpenAI.BadRequestError, $ref);
+      }
       await assert.rejects(
         produce({ $ref: 'https://example.com/schema' }, 1),
         /not inside the schema/,

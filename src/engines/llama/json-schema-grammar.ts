@@ -6,6 +6,7 @@
  */
 import { isJsonObject } from '../../json/json-scan.ts';
 import type { Fault } from '../../core/faults.ts';
+import { percentDecoded } from '../../core/percent-decoding.ts';
 import { numberGrammar } from './number-grammar.ts';
 import { refusal } from './refusal.ts';
 
@@ -263,12 +264,7 @@ class GrammarWriter {
   #lookUp(reference: string): unknown {
     if (!reference.startsWith('#'))
       throw notEnforceable(`$ref ${reference} is not inside the schema`);
-    let target = this.#document;
-    for (const step of reference.slice(1).split('/').filter(Boolean)) {
-      const key = decodeURIComponent(step).replaceAll('~1', '/').replaceAll('~0', '~');
-      // An array is looked into by its index, which an object lookup also does.
-      target = typeof target === 'object' && target !== null ? (target as Schema)[key] : undefined;
-    }
+    const target = schemaAt(this.#document, reference);
     if (target === undefined) throw notEnforceable(`$ref ${reference} points nowhere`);
     return target;
   }
@@ -320,6 +316,18 @@ const FORMATS: ReadonlyMap<string, string> = new Map([
 ]);
 /** Formats of strings that a grammar enforces. */
 export const ENFORCED_FORMATS: ReadonlySet<string> = new Set(FORMATS.keys());
+
+/** What a `$ref` inside a document (RFC 6901, as a fragment) points at; `undefined` where that is nothing. */
+export function schemaAt(document: unknown, reference: string): unknown {
+  let target = document;
+  for (const step of reference.slice(1).split('/').filter(Boolean)) {
+    // An array is looked into by its index, which an object lookup also does.
+    if (typeof target !== 'object' || target === null) return undefined;
+    const key = percentDecoded(step).replaceAll('~1', '/').replaceAll('~0', '~');
+    target = Object.hasOwn(target, key) ? (target as Schema)[key] : undefined;
+  }
+  return target;
+}
 
 function notEnforceable(why: string): Fault {
   return refusal('invalid_request', `The JSON schema cannot be enforced: ${why}`, 'schema');

@@ -13,6 +13,7 @@ import {
   MAX_REPETITION,
   impliedType,
   mergeSchemas,
+  schemaAt,
 } from './json-schema-grammar.ts';
 import { numberGrammar } from './number-grammar.ts';
 import { refusal } from './refusal.ts';
@@ -201,13 +202,8 @@ class StrictCheck {
   #resolve(schema: unknown): unknown {
     const reference = isJsonObject(schema) ? schema['$ref'] : undefined;
     if (typeof reference !== 'string' || !reference.startsWith('#')) return schema;
-    let target = this.#document;
-    for (const step of reference.slice(1).split('/').filter(Boolean)) {
-      const key = decodeURIComponent(step).replaceAll('~1', '/').replaceAll('~0', '~');
-      target = isJsonObject(target) || Array.isArray(target) ? (target as Schema)[key] : undefined; // by index too
-    }
     // One that points nowhere is refused where the grammar is written.
-    return target;
+    return schemaAt(this.#document, reference);
   }
 }
 
