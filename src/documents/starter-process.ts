@@ -1,6 +1,5 @@
 /**
- * Entry file of the process that starts document workers for a server. To start a program is to copy the
- * page tables of whoever starts it: a server of two gigabytes stands still for a fifth of a second, and
+ * Entry file of the process that starts document workers for a server (`core/spawner.ts` says why):
  * whoever leaves while a file of theirs is read costs a worker. This process is small, and holds nothing.
  *
  * It ends with the server, and its workers end with it.

@@ -1,13 +1,10 @@
 /**
- * Starts document workers from a process of its own (`starter-process.ts`), which is started by the first
- * of them and again when it has died. What a worker reads and writes goes through its own pipes, which
- * the process hands over.
+ * Starts document workers from a process of its own (`starter-process.ts`). What a worker reads and writes
+ * goes through its own pipes, which the process hands over.
  */
-import { type ChildProcess, fork } from 'node:child_process';
-import { once } from 'node:events';
 import type { Socket } from 'node:net';
-import { compileCache } from '../core/compile-cache.ts';
 import { siblingUrl } from '../core/sibling.ts';
+import { Spawner } from '../core/spawner.ts';
 import type { WorkerRole } from './jobs.ts';
 
 export type StarterOrder =
@@ -38,15 +35,12 @@ export interface StartedWorker {
   readonly kill: () => void;
 }
 
-const HEAP_MB = 256;
-
 /** A process may die before it is known here that it has; two in a row die of what they are asked. */
 const MAX_TRIES = 2;
 
 interface Starting {
   readonly order: StarterOrder;
   readonly pipes: PromiseWithResolvers<WorkerPipes>;
-  child: ChildProcess;
   tries: number;
   isKilled: boolean;
   input?: Socket | undefined;
@@ -55,7 +49,13 @@ interface Starting {
 
 export class WorkerStarter {
   readonly #starting = new Map<number, Starting>();
-  #child: ChildProcess | undefined;
+  readonly #spawner = new Spawner<StarterOrder, StarterAnswer>({
+    entry: siblingUrl(import.meta.url, 'starter-process'),
+    hear: (said, pipe) => this.#hear(said, pipe),
+    ended: () => {
+      for (const [id, starting] of this.#starting) this.#startAgain(id, starting);
+    },
+  });
   #isClosed = false;
   #last = 0;
 
@@ -64,14 +64,14 @@ export class WorkerStarter {
     const id = this.#last;
     const order = { type: 'start', id, role, memoryMb } as const;
     const pipes = Promise.withResolvers<WorkerPipes>();
-    const starting: Starting = { order, pipes, child: this.#process(), tries: 0, isKilled: false };
+    const starting: Starting = { order, pipes, tries: 0, isKilled: false };
     this.#starting.set(id, starting);
     this.#order(starting);
     return {
       pipes: pipes.promise,
       kill: () => {
         starting.isKilled = true;
-        tell(starting.child, { type: 'stop', id });
+        this.#spawner.tell({ type: 'stop', id });
       },
     };
   }
@@ -79,41 +79,12 @@ export class WorkerStarter {
   /** Ends the process, and its workers with it. */
   async close(): Promise<void> {
     this.#isClosed = true;
-    const child = this.#child;
-    if (child === undefined) return;
-    const gone = once(child, 'exit');
-    child.kill('SIGKILL');
-    await gone;
+    await this.#spawner.close();
   }
 
   #order(starting: Starting): void {
-    starting.child = this.#process();
     starting.tries += 1;
-    tell(starting.child, starting.order);
-  }
-
-  #process(): ChildProcess {
-    if (this.#child !== undefined) return this.#child;
-    const child = fork(siblingUrl(import.meta.url, 'starter-process'), [], {
-      env: compileCache(),
-      execArgv: [`--max-old-space-size=${HEAP_MB}`],
-      stdio: ['ignore', 'ignore', 'ignore', 'ipc'],
-    });
-    child.on('message', (message, pipe) => {
-      const socket = pipe as Socket | undefined; // it sends no other handle
-      // One that has ended may be heard late, of what another is asked by now.
-      if (this.#child !== child) return void socket?.destroy();
-      this.#hear(message as StarterAnswer, socket); // it says nothing else
-    });
-    const end = (): void => {
-      if (this.#child !== child) return;
-      this.#child = undefined;
-      for (const [id, starting] of this.#starting) this.#startAgain(id, starting);
-    };
-    child.once('exit', end);
-    child.on('error', end);
-    this.#child = child;
-    return child;
+    this.#spawner.order(starting.order);
   }
 
   #startAgain(id: number, starting: Starting): void {
@@ -142,9 +113,4 @@ export class WorkerStarter {
       pipes.reject(new Error(said.type === 'failed' ? said.reason : 'A pipe was lost'));
     }
   }
-}
-
-function tell(child: ChildProcess, order: StarterOrder): void {
-  // That it cannot be told is seen at its end.
-  child.send(order, () => undefined);
 }

@@ -1,11 +1,9 @@
 /**
- * Runs sandboxed programs from a process of its own (`sandbox-process.ts`), which is started by the
- * first of them and again when it has died. The same bounds hold, and the same ends.
+ * Runs sandboxed programs from a process of its own (`sandbox-process.ts`). The same bounds hold, and
+ * the same ends.
  */
-import { type ChildProcess, fork } from 'node:child_process';
-import { once } from 'node:events';
-import { compileCache } from '../../core/compile-cache.ts';
 import { siblingUrl } from '../../core/sibling.ts';
+import { Spawner } from '../../core/spawner.ts';
 import type { SandboxOutcome, SandboxRun } from './sandbox.ts';
 
 export type SandboxOrder =
@@ -20,8 +18,6 @@ export type SandboxAnswer =
   | { readonly type: 'ended'; readonly id: number; readonly outcome: SandboxOutcome }
   | { readonly type: 'failed'; readonly id: number; readonly reason: string };
 
-const HEAP_MB = 256;
-
 interface Running {
   readonly run: SandboxRun;
   readonly ended: PromiseWithResolvers<SandboxOutcome>;
@@ -29,7 +25,15 @@ interface Running {
 
 export class RemoteSandbox {
   readonly #running = new Map<number, Running>();
-  #child: ChildProcess | undefined;
+  readonly #spawner = new Spawner<SandboxOrder, SandboxAnswer>({
+    entry: siblingUrl(import.meta.url, 'sandbox-process'),
+    hear: (said) => this.#hear(said),
+    ended: () => {
+      for (const { ended } of this.#running.values()) {
+        ended.reject(new Error('The process that starts media programs has ended'));
+      }
+    },
+  });
   #last = 0;
 
   /** As `runSandboxed`; rejects as well when the process dies that has started the program. */
@@ -40,11 +44,10 @@ export class RemoteSandbox {
     const id = this.#last;
     const ended = Promise.withResolvers<SandboxOutcome>();
     this.#running.set(id, { run, ended });
-    const stop = (): void => this.#tell({ type: 'stop', id });
+    const stop = (): void => this.#spawner.tell({ type: 'stop', id });
     signal.addEventListener('abort', stop, { once: true });
     try {
-      this.#child ??= this.#start();
-      this.#tell({ type: 'start', id, command, args, env, limits });
+      this.#spawner.order({ type: 'start', id, command, args, env, limits });
       return await ended.promise;
     } catch (error) {
       signal.throwIfAborted();
@@ -57,35 +60,7 @@ export class RemoteSandbox {
 
   /** Ends the process, and what runs. */
   async close(): Promise<void> {
-    const child = this.#child;
-    if (child === undefined) return;
-    const gone = once(child, 'exit');
-    child.kill('SIGKILL');
-    await gone;
-  }
-
-  #tell(order: SandboxOrder): void {
-    // That it cannot be told is seen at its end.
-    this.#child?.send(order, () => undefined);
-  }
-
-  #start(): ChildProcess {
-    const child = fork(siblingUrl(import.meta.url, 'sandbox-process'), [], {
-      env: compileCache(),
-      execArgv: [`--max-old-space-size=${HEAP_MB}`],
-      stdio: ['ignore', 'ignore', 'ignore', 'ipc'],
-    });
-    child.on('message', (message: unknown) => this.#hear(message as SandboxAnswer)); // it says nothing else
-    const end = (): void => {
-      if (this.#child !== child) return;
-      this.#child = undefined;
-      for (const { ended } of this.#running.values()) {
-        ended.reject(new Error('The process that starts media programs has ended'));
-      }
-    };
-    child.once('exit', end);
-    child.on('error', end);
-    return child;
+    await this.#spawner.close();
   }
 
   #hear(said: SandboxAnswer): void {

@@ -1,7 +1,6 @@
 /**
- * Entry file of the process that starts media programs for a server. To start a program is to copy the
- * page tables of whoever starts it: a server of two gigabytes stands still for a fifth of a second,
- * three times for each recording. This process is small, and holds nothing.
+ * Entry file of the process that starts media programs for a server (`core/spawner.ts` says why), three
+ * for each recording. This process is small, and holds nothing.
  *
  * It ends with the server; what it has started ends with it.
  */
