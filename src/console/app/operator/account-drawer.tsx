@@ -19,7 +19,7 @@ import {
 import { Overlay } from '../parts/overlay.tsx';
 import { Copy, Facts, State, Time, Usd } from '../parts/show.tsx';
 import { Empty, Loaded } from '../parts/states.tsx';
-import { Table, aside } from '../parts/table.tsx';
+import { LoadedTable, aside } from '../parts/table.tsx';
 import { useCall } from '../resource.ts';
 import type { ApiKey, Page, Receipt } from '../shapes.ts';
 import type { Account } from './operator-shapes.ts';
@@ -235,48 +235,42 @@ function AccountKeys({ path }: { path: string }) {
         </button>
       </div>
       <Refusal error={action.error} />
-      <Loaded from={keys} rows={2}>
-        {({ data }) =>
-          data.length === 0 ? (
-            <Empty title="It has no key" />
-          ) : (
-            <Table
-              label="Keys of the account"
-              rows={data}
-              keyOf={({ id }) => id}
-              columns={[
-                {
-                  name: 'Key',
-                  show: (key) => (
-                    <>
-                      <span class="text">{key.description}</span>
-                      <span class="under id">…{key.last6Chars}</span>
-                    </>
-                  ),
-                },
-                aside<AdminKey>('Kind', ({ apiKeyType }) => apiKeyType),
-                { name: 'Used', show: (key) => <Caps apiKey={key} /> },
-                {
-                  name: 'State',
-                  show: (key) =>
-                    key.revokedAt === null || key.revokedAt === undefined ? (
-                      <button
-                        type="button"
-                        class="small danger"
-                        disabled={action.isRunning}
-                        onClick={() => revoke(key)}
-                      >
-                        Revoke
-                      </button>
-                    ) : (
-                      <State value="revoked" tone="bad" />
-                    ),
-                },
-              ]}
-            />
-          )
-        }
-      </Loaded>
+      <LoadedTable
+        label="Keys of the account"
+        from={keys}
+        lines={2}
+        empty={<Empty title="It has no key" />}
+        keyOf={({ id }) => id}
+        columns={[
+          {
+            name: 'Key',
+            show: (key) => (
+              <>
+                <span class="text">{key.description}</span>
+                <span class="under id">…{key.last6Chars}</span>
+              </>
+            ),
+          },
+          aside<AdminKey>('Kind', ({ apiKeyType }) => apiKeyType),
+          { name: 'Used', show: (key) => <Caps apiKey={key} /> },
+          {
+            name: 'State',
+            show: (key) =>
+              key.revokedAt === null || key.revokedAt === undefined ? (
+                <button
+                  type="button"
+                  class="small danger"
+                  disabled={action.isRunning}
+                  onClick={() => revoke(key)}
+                >
+                  Revoke
+                </button>
+              ) : (
+                <State value="revoked" tone="bad" />
+              ),
+          },
+        ]}
+      />
       {isMaking.value && (
         <Overlay title="Create a key for the account" close={() => (isMaking.value = false)}>
           <KeyForm

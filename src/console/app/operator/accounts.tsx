@@ -10,7 +10,7 @@ import { Overlay } from '../parts/overlay.tsx';
 import { PageHead } from '../parts/page-head.tsx';
 import { Id, State, Time } from '../parts/show.tsx';
 import { Empty } from '../parts/states.tsx';
-import { type Column, CursorRows, Table, aside, figure } from '../parts/table.tsx';
+import { type Column, CursorTable, aside, figure } from '../parts/table.tsx';
 import { useCursorList } from '../pages-list.ts';
 import { AccountDrawer, AccountState } from './account-drawer.tsx';
 import type { Account } from './operator-shapes.ts';
@@ -67,20 +67,14 @@ export function Accounts() {
         words={search}
         find={(words) => route(path + query({ ...filters, search: words }))}
       />
-      <CursorRows
+      <CursorTable
+        label="Accounts"
         list={list}
         empty={<Empty title={search === '' ? 'There is no account' : 'No account fits'} />}
-      >
-        {(rows) => (
-          <Table
-            label="Accounts"
-            columns={columns}
-            rows={rows}
-            keyOf={({ id }) => id}
-            open={({ id }) => show(id)}
-          />
-        )}
-      </CursorRows>
+        columns={columns}
+        keyOf={({ id }) => id}
+        open={({ id }) => show(id)}
+      />
       {open !== undefined && (
         <AccountDrawer
           id={open}

@@ -1,4 +1,5 @@
 /** Answers of `/admin/…` that several pages read. Amounts are decimal text. */
+import type { TopUp } from '../shapes.ts';
 
 export interface Account {
   readonly id: string;
@@ -30,17 +31,9 @@ export interface RevenueRow {
   readonly diem: string;
 }
 
-export interface AdminTopUp {
-  readonly paymentId: string;
+export interface AdminTopUp extends TopUp {
   readonly wallet: string;
-  readonly network: string;
   readonly amountUsd: string;
-  readonly state: 'open' | 'sent' | 'credited' | 'failed';
-  readonly transaction: string | null;
-  readonly explorerUrl: string | null;
-  readonly failure: string | null;
-  readonly createdAt: string;
-  readonly updatedAt: string;
   readonly isWatched: boolean;
   readonly reversals: number;
   readonly isStuck: boolean;

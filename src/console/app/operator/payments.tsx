@@ -8,7 +8,7 @@ import { Overlay } from '../parts/overlay.tsx';
 import { PageHead } from '../parts/page-head.tsx';
 import { Copy, Facts, Id, State, Time, Usd } from '../parts/show.tsx';
 import { Empty, Loaded } from '../parts/states.tsx';
-import { type Column, CursorRows, Table, aside, figure } from '../parts/table.tsx';
+import { type Column, CursorTable, aside, figure } from '../parts/table.tsx';
 import { usdText } from '../format.ts';
 import { useCursorList } from '../pages-list.ts';
 import { useCall } from '../resource.ts';
@@ -62,20 +62,14 @@ export function Payments() {
           onInput={(one) => route(path + query({ ...filters, state: one }))}
         />
       </SearchForm>
-      <CursorRows
+      <CursorTable
+        label="Payments"
         list={list}
         empty={<Empty title={state === 'stuck' ? 'No payment is stuck' : 'No payment to show'} />}
-      >
-        {(rows) => (
-          <Table
-            label="Payments"
-            columns={columns}
-            rows={rows}
-            keyOf={({ paymentId }) => paymentId}
-            open={({ paymentId }) => show(paymentId)}
-          />
-        )}
-      </CursorRows>
+        columns={columns}
+        keyOf={({ paymentId }) => paymentId}
+        open={({ paymentId }) => show(paymentId)}
+      />
       {open !== undefined && (
         <PaymentDrawer id={open} close={() => route(path + query(filters), true)} />
       )}

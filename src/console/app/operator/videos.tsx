@@ -6,7 +6,7 @@ import { Select } from '../parts/form.tsx';
 import { PageHead } from '../parts/page-head.tsx';
 import { Bar, Id, State, Time } from '../parts/show.tsx';
 import { Empty } from '../parts/states.tsx';
-import { type Column, CursorRows, Table, aside, figure } from '../parts/table.tsx';
+import { type Column, CursorTable, aside, figure } from '../parts/table.tsx';
 import { useCursorList } from '../pages-list.ts';
 
 interface VideoJob {
@@ -82,14 +82,13 @@ export function Videos() {
           />
         </div>
       </PageHead>
-      <CursorRows
+      <CursorTable
+        label="Video jobs"
         list={list}
         empty={<Empty title={state === '' ? 'No video was ordered yet' : `No job is ${state}`} />}
-      >
-        {(rows) => (
-          <Table label="Video jobs" columns={COLUMNS} rows={rows} keyOf={({ id }) => id} />
-        )}
-      </CursorRows>
+        columns={COLUMNS}
+        keyOf={({ id }) => id}
+      />
     </>
   );
 }

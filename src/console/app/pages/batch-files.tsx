@@ -6,7 +6,7 @@ import { BASE } from '../page-facts.ts';
 import type { CursorList } from '../pages-list.ts';
 import { Confirm } from '../parts/confirm.tsx';
 import { Id, Time } from '../parts/show.tsx';
-import { type Column, CursorRows, Table, aside, figure } from '../parts/table.tsx';
+import { type Column, CursorTable, aside, figure } from '../parts/table.tsx';
 import type { StoredFile } from '../shapes.ts';
 
 /** Of Unix seconds. */
@@ -72,9 +72,13 @@ export function Files({ list }: { list: CursorList<StoredFile> }) {
   return (
     <section>
       <h2>Files</h2>
-      <CursorRows list={list} empty={null}>
-        {(rows) => <Table label="Files" columns={columns} rows={rows} keyOf={({ id }) => id} />}
-      </CursorRows>
+      <CursorTable
+        label="Files"
+        list={list}
+        empty={null}
+        columns={columns}
+        keyOf={({ id }) => id}
+      />
       {chosen.value !== undefined && (
         <Confirm
           title="Delete the file"

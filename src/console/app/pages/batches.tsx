@@ -11,7 +11,7 @@ import { Overlay } from '../parts/overlay.tsx';
 import { PageHead } from '../parts/page-head.tsx';
 import { Bar, Copy, Facts, Id, State } from '../parts/show.tsx';
 import { Empty, Loaded } from '../parts/states.tsx';
-import { type Column, CursorRows, Table, figure } from '../parts/table.tsx';
+import { type Column, CursorTable, figure } from '../parts/table.tsx';
 import { useCall } from '../resource.ts';
 import { jsonSamples } from '../samples.ts';
 import type { Batch, StoredFile } from '../shapes.ts';
@@ -49,17 +49,14 @@ export function Batches() {
           Start a batch
         </button>
       </PageHead>
-      <CursorRows list={list} empty={<FirstBatch />}>
-        {() => (
-          <Table
-            label="Batches"
-            columns={columnsOf(show, files.rows)}
-            rows={rows}
-            keyOf={({ id }) => id}
-            open={({ id }) => show(id)}
-          />
-        )}
-      </CursorRows>
+      <CursorTable
+        label="Batches"
+        list={{ ...list, rows }}
+        empty={<FirstBatch />}
+        columns={columnsOf(show, files.rows)}
+        keyOf={({ id }) => id}
+        open={({ id }) => show(id)}
+      />
       {files.rows.length > 0 && <Files list={files} />}
       {open !== undefined && (
         <BatchDrawer

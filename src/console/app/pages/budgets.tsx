@@ -12,7 +12,7 @@ import { Overlay } from '../parts/overlay.tsx';
 import { PageHead } from '../parts/page-head.tsx';
 import { Bar, Time } from '../parts/show.tsx';
 import { Empty, Loaded } from '../parts/states.tsx';
-import { type Column, Table, figure } from '../parts/table.tsx';
+import { type Column, LoadedTable, figure } from '../parts/table.tsx';
 import { PERIODS, PERIOD_CHOICES, SO_FAR, periodEnd, periodStart } from '../periods.ts';
 import { type Resource, useCall } from '../resource.ts';
 import { jsonSamples } from '../samples.ts';
@@ -151,15 +151,14 @@ export function BudgetList({ from, path, empty, isNarrow = false, open }: Budget
   const { kind, budget } = window.value ?? {};
   return (
     <>
-      <Loaded from={from} rows={3}>
-        {({ data }) =>
-          data.length === 0 ? (
-            empty
-          ) : (
-            <Table label="Budgets" columns={columns} rows={data} keyOf={({ id }) => id} />
-          )
-        }
-      </Loaded>
+      <LoadedTable
+        label="Budgets"
+        from={from}
+        lines={3}
+        empty={empty}
+        columns={columns}
+        keyOf={({ id }) => id}
+      />
       {budget !== undefined && kind === 'change' && (
         <ChangeBudget budget={budget} path={path} close={close} done={done} />
       )}
@@ -373,19 +372,20 @@ function Values({ budget, close }: { budget: Budget; close: () => void }) {
         <h3>
           {period === 'LIFETIME' ? `In the last ${MOST_DAYS} days` : `Spent ${SO_FAR[period]}`}
         </h3>
-        <Loaded from={sums} rows={4}>
-          {({ data }) =>
-            data.length === 0 ? (
-              <Empty title="Nothing was spent with this tag">
-                <p>
-                  Send it in the <code>metadata</code> of a request.
-                </p>
-              </Empty>
-            ) : (
-              <Table label="Values" columns={columns} rows={data} keyOf={({ value }) => value} />
-            )
+        <LoadedTable
+          label="Values"
+          from={sums}
+          lines={4}
+          empty={
+            <Empty title="Nothing was spent with this tag">
+              <p>
+                Send it in the <code>metadata</code> of a request.
+              </p>
+            </Empty>
           }
-        </Loaded>
+          columns={columns}
+          keyOf={({ value }) => value}
+        />
       </section>
     </Overlay>
   );

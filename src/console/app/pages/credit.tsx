@@ -11,7 +11,7 @@ import { Days } from '../parts/filters.tsx';
 import { PageHead } from '../parts/page-head.tsx';
 import { Id, State, Tile, Time, Usd } from '../parts/show.tsx';
 import { Empty, Loaded } from '../parts/states.tsx';
-import { type Column, CursorRows, More, Table, aside, figure } from '../parts/table.tsx';
+import { type Column, CursorTable, More, Table, aside, figure } from '../parts/table.tsx';
 import { SafeLink } from '../playground/markdown.tsx';
 import { useCall } from '../resource.ts';
 import { managesAccount, session } from '../session.ts';
@@ -240,11 +240,13 @@ function Statement() {
           />
         </div>
       </div>
-      <CursorRows list={list} empty={<Empty title="Nothing moved in these days" />}>
-        {(rows) => (
-          <Table label="Statement" columns={STATEMENT_COLUMNS} rows={rows} keyOf={({ id }) => id} />
-        )}
-      </CursorRows>
+      <CursorTable
+        label="Statement"
+        list={list}
+        empty={<Empty title="Nothing moved in these days" />}
+        columns={STATEMENT_COLUMNS}
+        keyOf={({ id }) => id}
+      />
     </section>
   );
 }

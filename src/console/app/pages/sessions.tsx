@@ -4,8 +4,7 @@ import { toast } from '../parts/announce.tsx';
 import { useAction } from '../parts/form.tsx';
 import { PageHead } from '../parts/page-head.tsx';
 import { Id, State, Time } from '../parts/show.tsx';
-import { Loaded } from '../parts/states.tsx';
-import { type Column, Table } from '../parts/table.tsx';
+import { type Column, LoadedTable } from '../parts/table.tsx';
 import { useCall } from '../resource.ts';
 import { signOut } from '../session.ts';
 
@@ -86,11 +85,13 @@ export function Sessions() {
         title="Sessions"
         lead="Where you are signed in. A session that is ended is over at once."
       />
-      <Loaded from={sessions} rows={3}>
-        {({ data }) => (
-          <Table label="Sessions" columns={columns} rows={data} keyOf={({ id }) => id} />
-        )}
-      </Loaded>
+      <LoadedTable
+        label="Sessions"
+        from={sessions}
+        lines={3}
+        columns={columns}
+        keyOf={({ id }) => id}
+      />
     </>
   );
 }

@@ -13,7 +13,7 @@ import { Select } from '../parts/form.tsx';
 import { Overlay } from '../parts/overlay.tsx';
 import { Facts } from '../parts/show.tsx';
 import { Empty, Loaded } from '../parts/states.tsx';
-import { type Column, Table, figure } from '../parts/table.tsx';
+import { type Column, LoadedTable, figure } from '../parts/table.tsx';
 import { useCall } from '../resource.ts';
 import { chatSamples } from '../samples.ts';
 import type { Sums, TagRow, TagSums } from '../shapes.ts';
@@ -69,21 +69,14 @@ export function Tags() {
           onInput={(one) => change({ model: one })}
         />
       </div>
-      <Loaded from={sums}>
-        {({ data }) =>
-          data.length === 0 ? (
-            <NoTags isFiltered={search !== ''} clear={() => route(path)} />
-          ) : (
-            <Table
-              label="Usage by tag"
-              columns={columnsOf((row) => (opened.value = row))}
-              rows={data}
-              keyOf={(row) => JSON.stringify([row.tag, row.value])}
-              open={(row) => (opened.value = row)}
-            />
-          )
-        }
-      </Loaded>
+      <LoadedTable
+        label="Usage by tag"
+        from={sums}
+        empty={<NoTags isFiltered={search !== ''} clear={() => route(path)} />}
+        columns={columnsOf((row) => (opened.value = row))}
+        keyOf={(row) => JSON.stringify([row.tag, row.value])}
+        open={(row) => (opened.value = row)}
+      />
       {opened.value !== undefined && (
         <TagDrawer
           row={opened.value}

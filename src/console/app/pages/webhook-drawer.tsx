@@ -11,7 +11,7 @@ import { Overlay } from '../parts/overlay.tsx';
 import { Copy, Facts, Id, State, Time } from '../parts/show.tsx';
 import { ShownOnce } from '../parts/shown-once.tsx';
 import { Empty } from '../parts/states.tsx';
-import { type Column, CursorRows, Table } from '../parts/table.tsx';
+import { type Column, CursorTable } from '../parts/table.tsx';
 import type { Delivery, SecretWebhook, Thresholds, Webhook } from '../shapes.ts';
 import { WebhookForm } from './webhook-form.tsx';
 
@@ -112,23 +112,17 @@ export function WebhookDrawer({ webhook, close, changed, sent }: WebhookDrawerPr
       {tested.value !== undefined && <Tested delivery={tested.value} />}
       <section>
         <h3>Messages of the last 40 days</h3>
-        <CursorRows
+        <CursorTable
+          label="Messages"
           list={list}
           empty={
             <Empty title="Nothing was told yet">
               <p>Thresholds are looked at once a minute. A test is sent at once.</p>
             </Empty>
           }
-        >
-          {(rows) => (
-            <Table
-              label="Messages"
-              columns={messageColumns((delivery) => (window.value = { kind: 'message', delivery }))}
-              rows={rows}
-              keyOf={(row) => row.id}
-            />
-          )}
-        </CursorRows>
+          columns={messageColumns((delivery) => (window.value = { kind: 'message', delivery }))}
+          keyOf={(row) => row.id}
+        />
       </section>
       {window.value !== undefined && (
         <DrawerOverlay

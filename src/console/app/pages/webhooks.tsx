@@ -7,8 +7,8 @@ import { CodeTabs } from '../parts/code.tsx';
 import { Overlay } from '../parts/overlay.tsx';
 import { PageHead } from '../parts/page-head.tsx';
 import { State, Time } from '../parts/show.tsx';
-import { Empty, Loaded } from '../parts/states.tsx';
-import { type Column, Table } from '../parts/table.tsx';
+import { Empty } from '../parts/states.tsx';
+import { type Column, LoadedTable } from '../parts/table.tsx';
 import { useCall } from '../resource.ts';
 import { jsonSamples } from '../samples.ts';
 import type { Delivery, Page, SecretWebhook, Webhook } from '../shapes.ts';
@@ -40,21 +40,15 @@ export function Webhooks() {
           Create a webhook
         </button>
       </PageHead>
-      <Loaded from={webhooks} rows={3}>
-        {({ data }) =>
-          data.length === 0 ? (
-            <FirstWebhook />
-          ) : (
-            <Table
-              label="Webhooks"
-              columns={columnsOf(show, looks.value)}
-              rows={data}
-              keyOf={({ id }) => id}
-              open={show}
-            />
-          )
-        }
-      </Loaded>
+      <LoadedTable
+        label="Webhooks"
+        from={webhooks}
+        lines={3}
+        empty={<FirstWebhook />}
+        columns={columnsOf(show, looks.value)}
+        keyOf={({ id }) => id}
+        open={show}
+      />
       {shown !== undefined && (
         <WebhookDrawer
           key={shown.id}

@@ -1,6 +1,7 @@
 /** Lists as tables that scroll on their own, and the way to more of them. */
 import type { ComponentChildren } from 'preact';
 import type { CursorList } from '../pages-list.ts';
+import type { Resource } from '../resource.ts';
 import { Failure, Loaded } from './states.tsx';
 
 export interface Column<T> {
@@ -93,7 +94,7 @@ interface CursorRowsProps<T> {
   readonly children: (rows: readonly T[]) => ComponentChildren;
 }
 
-/** A list that pages by cursor: its rows, the way to more, and what failed. */
+/** A list that pages by cursor: its rows as they are shown, the way to more, and what failed. */
 export function CursorRows<T>({ list, empty, children }: CursorRowsProps<T>) {
   return (
     <>
@@ -113,5 +114,39 @@ export function CursorRows<T>({ list, empty, children }: CursorRowsProps<T>) {
         }
       </Loaded>
     </>
+  );
+}
+
+interface CursorTableProps<T> extends Omit<TableProps<T>, 'rows'> {
+  readonly list: CursorList<T>;
+  /** Instead of no rows. */
+  readonly empty: ComponentChildren;
+}
+
+/** A list that pages by cursor, as a table. */
+export function CursorTable<T>({ list, empty, ...table }: CursorTableProps<T>) {
+  return (
+    <CursorRows list={list} empty={empty}>
+      {(rows) => <Table {...table} rows={rows} />}
+    </CursorRows>
+  );
+}
+
+interface LoadedTableProps<T> extends Omit<TableProps<T>, 'rows'> {
+  readonly from: Resource<{ readonly data: readonly T[] }>;
+  /** Lines in the place of what is coming. */
+  readonly lines?: number;
+  /** Instead of no rows. */
+  readonly empty?: ComponentChildren;
+}
+
+/** A list that comes whole, as a table. */
+export function LoadedTable<T>({ from, lines = 6, empty, ...table }: LoadedTableProps<T>) {
+  return (
+    <Loaded from={from} rows={lines}>
+      {({ data }) =>
+        data.length === 0 && empty !== undefined ? empty : <Table {...table} rows={data} />
+      }
+    </Loaded>
   );
 }

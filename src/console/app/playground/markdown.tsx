@@ -5,7 +5,7 @@
 import { type Token, type Tokens, lexer } from 'marked';
 import type { ComponentChildren } from 'preact';
 import { useMemo } from 'preact/hooks';
-import { Copy } from '../parts/show.tsx';
+import { CodeBlock } from '../parts/code.tsx';
 
 export function Markdown({ text, citations = 0 }: { text: string; citations?: number }) {
   const tokens = useMemo(() => lexer(withReferences(text, citations)), [text, citations]);
@@ -36,17 +36,7 @@ function Block({ token }: { token: Token }): ComponentChildren {
       return <p class={`h h${(token as Tokens.Heading).depth}`}>{inline(token.tokens)}</p>;
     case 'code': {
       const { text, lang } = token as Tokens.Code;
-      return (
-        <div class="sample">
-          <div class="title">
-            <span>{lang === undefined || lang === '' ? 'code' : lang}</span>
-            <Copy text={text} />
-          </div>
-          <pre tabIndex={0}>
-            <code>{text}</code>
-          </pre>
-        </div>
-      );
+      return <CodeBlock title={lang === undefined || lang === '' ? 'code' : lang} text={text} />;
     }
     case 'blockquote':
       return <blockquote>{blocks(token.tokens ?? [])}</blockquote>;
