@@ -21,7 +21,7 @@ import {
   correctedMinute,
   countTake,
   stateOf,
-} from './in-memory.ts';
+} from './windows.ts';
 import {
   type AskedBucket,
   type AskingTake,

@@ -3,13 +3,12 @@ export { LimitLog } from './limit-log.ts';
 export { LIMITS_MIGRATIONS } from './migrations.ts';
 export { LeasedWindows } from './leased-windows.ts';
 export { SharedSlots } from './shared-slots.ts';
+export { Concurrency, type Slots } from './concurrency.ts';
+export { FailureGuard } from './failure-guard.ts';
 export {
-  Concurrency,
-  FailureGuard,
   MemoryWindows,
   type RateRule,
   type Reservation,
-  type Slots,
   type WindowAnswer,
   type WindowState,
   type WindowTake,
@@ -19,4 +18,4 @@ export {
   rateHeaders,
   stateNow,
   stateOf,
-} from './in-memory.ts';
+} from './windows.ts';
