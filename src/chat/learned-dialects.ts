@@ -3,7 +3,7 @@
  * unknown is left out from then on, so that one request pays for it with a second try and no other
  * does. Kept in memory, for as long as the settings of the engine stay.
  */
-import { replicaKey } from '../engines/replica-set.ts';
+import { replicaKey } from '../engines/learned-replicas.ts';
 import type { Log } from '../core/log.ts';
 import type { EngineFailure, Replica } from '../engines/engines.ts';
 import type { ChatRequest } from './wire/chat-request.ts';

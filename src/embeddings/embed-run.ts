@@ -3,7 +3,7 @@ import { type HeldWork, type SellingParts } from '../http/sell-work.ts';
 import type { Clock } from '../core/clock.ts';
 import type { Tokenizer } from '../documents/documents.ts';
 import type { Engines } from '../engines/engines.ts';
-import type { ReplicaSet } from '../engines/replica-set.ts';
+import type { LearnedReplicas } from '../engines/learned-replicas.ts';
 import type { EmbeddingsRequest } from './embeddings-request.ts';
 
 export interface EmbeddingsParts extends SellingParts {
@@ -11,7 +11,7 @@ export interface EmbeddingsParts extends SellingParts {
   readonly clock: Clock;
   readonly tokenizer: Tokenizer;
   /** Replicas that refused base64 and gave floats. */
-  readonly floatReplicas: ReplicaSet;
+  readonly floatReplicas: LearnedReplicas;
 }
 
 /** One admitted request on its way. */

@@ -4,7 +4,7 @@ import type { Replica } from './contract.ts';
 /** More than any server has; what is not remembered is learned again. */
 const MAX_REPLICAS = 10_000;
 
-export class ReplicaSet {
+export class LearnedReplicas {
   readonly #keys = new Set<string>();
 
   has(replica: Replica): boolean {

@@ -17,7 +17,7 @@ import type {
   Engines,
   Replica,
 } from '../engines/engines.ts';
-import type { ReplicaSet } from '../engines/replica-set.ts';
+import type { LearnedReplicas } from '../engines/learned-replicas.ts';
 import { type ReadLargeJson, readEngineJson } from '../http/read-request.ts';
 import type { AnsweredBy, HeldWork, SellingParts } from '../http/sell-work.ts';
 import { isJsonObject, type JsonObject } from '../json/json-scan.ts';
@@ -75,9 +75,9 @@ const TIME_LIMITS = { firstByteMs: 600_000, totalMs: 1_200_000 };
 /** Replicas that refused a field, and answered without it. */
 export interface KnownForms {
   /** Send base64 without `response_format`. */
-  readonly plainReplicas: ReplicaSet;
+  readonly plainReplicas: LearnedReplicas;
   /** Do not stream pictures. */
-  readonly wholeReplicas: ReplicaSet;
+  readonly wholeReplicas: LearnedReplicas;
 }
 
 /** How one engine is asked. */

@@ -8,7 +8,7 @@ import { boundFor, chargeFor, type Price } from '../catalog/catalog.ts';
 import { tokensAbout, tokensAtMost } from '../core/token-count.ts';
 import { engineFault } from '../engines/engine-refusal.ts';
 import type { EngineFailure, Engines, Replica } from '../engines/engines.ts';
-import type { ReplicaSet } from '../engines/replica-set.ts';
+import type { LearnedReplicas } from '../engines/learned-replicas.ts';
 import { type ReadLargeJson, readEngineJson, readJson } from '../http/read-request.ts';
 import type { RequestContext } from '../http/request-context.ts';
 import { JSON_BODY, type Route } from '../http/route.ts';
@@ -22,7 +22,7 @@ export interface RerankParts extends SellingParts {
   readonly engines: Engines;
   readonly readLargeJson: ReadLargeJson;
   /** Replicas that take `texts` and not `documents`. */
-  readonly textReplicas: ReplicaSet;
+  readonly textReplicas: LearnedReplicas;
 }
 
 const JSON_TYPE = 'application/json; charset=utf-8';

@@ -28,7 +28,7 @@ import { type Clock, isoTime, MINUTE_MS } from '../core/clock.ts';
 import type { Log } from '../core/log.ts';
 import { usdToNano } from '../core/money.ts';
 import { Documents, type MediaSettings } from '../documents/documents.ts';
-import { ReplicaSet } from '../engines/replica-set.ts';
+import { LearnedReplicas } from '../engines/learned-replicas.ts';
 import { embeddingsRoute } from '../embeddings/embeddings.ts';
 import { moderationsRoute } from '../moderations/moderations.ts';
 import { rerankRoutes } from '../rerank/rerank.ts';
@@ -113,10 +113,10 @@ export function chatFeature(
       ...responsesRoutes({ chat, turns, readLarge }),
       ...messagesRoutes(chat, readLarge),
       ...modelRoutes(chat.catalog),
-      embeddingsRoute({ ...chat, tokenizer, floatReplicas: new ReplicaSet() }, (body, caller) =>
+      embeddingsRoute({ ...chat, tokenizer, floatReplicas: new LearnedReplicas() }, (body, caller) =>
         largeBodies.embeddings(body, caller),
       ),
-      ...rerankRoutes({ ...chat, readLargeJson: readLarge, textReplicas: new ReplicaSet() }),
+      ...rerankRoutes({ ...chat, readLargeJson: readLarge, textReplicas: new LearnedReplicas() }),
       moderationsRoute({ ...chat, readLargeJson: readLarge }),
       ...characterRoutes(extras.personas),
     ],

@@ -18,7 +18,7 @@ import { maxDownloadBytes } from '../config/config.ts';
 import type { Documents } from '../documents/documents.ts';
 import { Media, RemoteSandbox, VideosClient } from '../engines/media/media.ts';
 import { AnswerHeaders } from '../http/answer-headers.ts';
-import { ReplicaSet } from '../engines/replica-set.ts';
+import { LearnedReplicas } from '../engines/learned-replicas.ts';
 import { filmCheck } from '../video/check-film.ts';
 import { MediaFiles } from '../documents/media-files.ts';
 import { VideoQuotes } from '../video/quote-video.ts';
@@ -63,7 +63,7 @@ export function mediaFeature(parts: MediaFeatureParts): Feature {
   const serviceName = config.service.name;
   const headers = new AnswerHeaders({ serviceName, clock });
   const common = { catalog, engines, sales, headers, clock, log, rateOf, readLargeJson };
-  const forms = { plainReplicas: new ReplicaSet(), wholeReplicas: new ReplicaSet() };
+  const forms = { plainReplicas: new LearnedReplicas(), wholeReplicas: new LearnedReplicas() };
   const drawing = { ...common, documents, guard, fetchTimeoutMs, forms };
   const hearing = {
     ...common,

@@ -36,7 +36,7 @@ const PUBLIC_FILES = new Set([
   'src/documents/media-files.ts',
   'src/engines/engine-refusal.ts',
   'src/engines/media-engine-fault.ts',
-  'src/engines/replica-set.ts',
+  'src/engines/learned-replicas.ts',
   'src/engines/usage.ts',
 ]);
 
