@@ -81,36 +81,38 @@ export { expectedSettlement } from './settle.ts';
 export { spentEver } from './spent-ever.ts';
 export { type AccountFigures, type CapUse, accountFigures, usedCaps } from './account-figures.ts';
 export {
-  type TransactionRow,
-  type AnyUsageFilter,
-  type UsageFilter,
-  type UsageRow,
-  type UsageTagRow,
-  type UsageTotals,
-  countTransactions,
-  countUsageTags,
-  receiptOf,
-  transactionsOf,
-  usageDays,
-  usageTags,
-  usageTotals,
-} from './history.ts';
-export {
-  type ChargedDay,
   type MovementPlace,
   type MovementRow,
+  type TransactionRow,
+  countTransactions,
+  movementsOf,
+  transactionsOf,
+} from './movements.ts';
+export {
   type ReceiptFilter,
   type ReceiptPlace,
-  type UsageGroup,
-  type UsageGrouping,
-  chargedDays,
+  type UsageRow,
   countReceipts,
-  movementsOf,
   pricesOf,
+  receiptOf,
   receiptsOf,
   rememberPrices,
+} from './receipts.ts';
+export {
+  type AnyUsageFilter,
+  type ChargedDay,
+  type UsageFilter,
+  type UsageGroup,
+  type UsageGrouping,
+  type UsageTagRow,
+  type UsageTotals,
+  chargedDays,
+  countUsageTags,
+  usageDays,
   usageGroups,
-} from './overviews.ts';
+  usageTags,
+  usageTotals,
+} from './usage-sums.ts';
 export {
   type Balances,
   type Hold,

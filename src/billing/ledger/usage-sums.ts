@@ -1,90 +1,5 @@
-/**
- * Reads of the past for people: transactions of an account, receipts, and usage by day. Overviews
- * read the day rollups, never the raw rows.
- */
+/** Sums of usage by day, model, key, account or tag, out of the rollups and never of the receipts. */
 import type { Queryable } from '../../db/db.ts';
-
-export interface TransactionRow {
-  readonly id: string;
-  readonly part: bigint;
-  readonly amount_nano: bigint;
-  readonly balance_after_nano: bigint;
-  readonly kind: string;
-  readonly debit_account: string;
-  readonly credit_account: string;
-  readonly request_id: string | null;
-  readonly model_id: string | null;
-  readonly note: string | null;
-  readonly created_ms: bigint;
-}
-
-/** Newest first, without what an account came to owe: that moves nothing of its own. `limit` and `offset` are checked by the caller. */
-export function transactionsOf(
-  store: Queryable,
-  accountId: string,
-  page: { readonly limit: number; readonly offset: number },
-): Promise<readonly TransactionRow[]> {
-  return store.query<TransactionRow>(
-    `SELECT id, part, amount_nano, balance_after_nano, kind, debit_account, credit_account, request_id,
-     model_id, note, created_ms FROM ledger_transfer WHERE account_id = $1 AND debit_account <> 'house:bad-debt'
-     ORDER BY created_ms DESC, id DESC, part DESC LIMIT $2 OFFSET $3`,
-    [accountId, page.limit, page.offset],
-  );
-}
-
-export async function countTransactions(store: Queryable, accountId: string): Promise<number> {
-  const [row] = await store.query<{ total: bigint }>(
-    `SELECT count(*) AS total FROM ledger_transfer
-     WHERE account_id = $1 AND debit_account <> 'house:bad-debt'`,
-    [accountId],
-  );
-  return Number(row?.total ?? 0n);
-}
-
-export interface UsageRow {
-  readonly request_id: string;
-  readonly created_ms: bigint;
-  readonly key_id: string;
-  readonly kind: string;
-  readonly model_id: string;
-  readonly replica: string | null;
-  readonly attempts: bigint;
-  readonly prompt_tokens: bigint;
-  readonly completion_tokens: bigint;
-  readonly cached_tokens: bigint;
-  readonly cache_write_tokens: bigint;
-  readonly reasoning_tokens: bigint;
-  readonly counted_by: string;
-  readonly price_version: string;
-  readonly usd_nano: bigint;
-  readonly diem_nano: bigint;
-  readonly latency_ms: bigint;
-  readonly first_token_ms: bigint | null;
-  readonly status: string;
-  readonly extras: string | null;
-  readonly reserved_nano: bigint | null;
-  /** A JSON object of texts: what the caller tagged the request with. */
-  readonly metadata: string | null;
-}
-
-/** What is read of a receipt. */
-export const RECEIPT_COLUMNS = `request_id, created_ms, key_id, kind, model_id, replica, attempts,
-  prompt_tokens, completion_tokens, cached_tokens, cache_write_tokens, reasoning_tokens, counted_by,
-  price_version, usd_nano, diem_nano, latency_ms, first_token_ms, status, extras, metadata,
-  reserved_nano`;
-
-/** The receipt of one request, for its owner only. */
-export async function receiptOf(
-  store: Queryable,
-  accountId: string,
-  requestId: string,
-): Promise<UsageRow | undefined> {
-  const [row] = await store.query<UsageRow>(
-    `SELECT ${RECEIPT_COLUMNS} FROM ledger_usage WHERE request_id = $1 AND account_id = $2`,
-    [requestId, accountId],
-  );
-  return row;
-}
 
 export interface UsageSums {
   readonly requests: bigint;
@@ -128,7 +43,7 @@ interface UsagePage {
 
 const SUMS = ['requests', 'errors', 'prompt_tokens', 'completion_tokens', 'usd_nano', 'diem_nano'];
 /** Every sum, added up over a group. */
-export const ADDED_UP = SUMS.map(
+const ADDED_UP = SUMS.map(
   (column) => `CAST(COALESCE(sum(${column}), 0) AS BIGINT) AS ${column}`,
 ).join(', ');
 
@@ -216,4 +131,54 @@ export async function countUsageTags(store: Queryable, filter: UsageFilter): Pro
     parameters,
   );
   return Number(row?.total ?? 0n);
+}
+
+/** What usage is added up by, beside everything. */
+export type UsageGrouping = 'day' | 'model_id' | 'account_id' | 'key_id';
+
+export interface UsageGroup extends UsageSums {
+  readonly day?: bigint;
+  readonly model_id?: string;
+  readonly account_id?: string;
+  readonly key_id?: string;
+}
+
+/** Sums of rollups by what `by` names; without an account those of all. Newest or dearest first. */
+export function usageGroups(
+  store: Queryable,
+  filter: AnyUsageFilter,
+  by: readonly UsageGrouping[],
+  limit: number,
+): Promise<readonly UsageGroup[]> {
+  const { from, parameters } = matching(filter);
+  const columns = by.join(', ');
+  const order = by[0] === 'day' ? 'day DESC, ' : '';
+  return store.query<UsageGroup>(
+    `SELECT ${columns}, ${ADDED_UP} ${from} GROUP BY ${columns}
+     ORDER BY ${order}sum(usd_nano + diem_nano) DESC, ${columns} LIMIT $${parameters.push(limit)}`,
+    parameters,
+  );
+}
+
+export interface ChargedDay {
+  readonly day: bigint;
+  readonly requests: bigint;
+  readonly usd_nano: bigint;
+  readonly diem_nano: bigint;
+}
+
+/** The days on which an account was charged anything, newest first. */
+export function chargedDays(
+  store: Queryable,
+  accountId: string,
+  { fromDay, toDay }: Pick<UsageFilter, 'fromDay' | 'toDay'>,
+  limit: number,
+): Promise<readonly ChargedDay[]> {
+  return store.query<ChargedDay>(
+    `SELECT day, CAST(sum(requests) AS BIGINT) AS requests, CAST(sum(usd_nano) AS BIGINT) AS usd_nano,
+     CAST(sum(diem_nano) AS BIGINT) AS diem_nano FROM ledger_usage_day
+     WHERE account_id = $1 AND day >= $2 AND day <= $3 GROUP BY day
+     HAVING sum(usd_nano + diem_nano) > 0 ORDER BY day DESC LIMIT $4`,
+    [accountId, fromDay, toDay, limit],
+  );
 }

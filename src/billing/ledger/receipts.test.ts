@@ -81,7 +81,7 @@ async function bench(fixture: StoreFixture) {
   return { store, ledger, clock, firstDay, all, credit };
 }
 
-onEachStore('overviews', (fixture) => {
+onEachStore('receipts, sums and movements', (fixture) => {
   let made: ReturnType<typeof bench> | undefined;
   /** One for all: each test reads what the others leave as it was. */
   const shared = (): ReturnType<typeof bench> => (made ??= bench(fixture));

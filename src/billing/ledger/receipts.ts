@@ -1,21 +1,57 @@
 /**
- * Reads of the past for overviews: the receipts of an account page by page, sums of any grouping,
- * the movements beside its charges, and the prices that receipts were made with.
+ * Reads receipts: one, the list of an account page by page, and the prices that they were made with.
  *
  * However many receipts there are, a read touches a bounded number of them: the rollups say on which
  * days there is anything, and what a filter leaves out is passed over in slices.
  */
 import { dayOf, dayStartMs } from '../../core/clock.ts';
 import type { Parameter, Queryable } from '../../db/db.ts';
-import {
-  ADDED_UP,
-  type AnyUsageFilter,
-  RECEIPT_COLUMNS,
-  type UsageFilter,
-  type UsageRow,
-  type UsageSums,
-  matching,
-} from './history.ts';
+import { type UsageFilter, matching } from './usage-sums.ts';
+
+export interface UsageRow {
+  readonly request_id: string;
+  readonly created_ms: bigint;
+  readonly key_id: string;
+  readonly kind: string;
+  readonly model_id: string;
+  readonly replica: string | null;
+  readonly attempts: bigint;
+  readonly prompt_tokens: bigint;
+  readonly completion_tokens: bigint;
+  readonly cached_tokens: bigint;
+  readonly cache_write_tokens: bigint;
+  readonly reasoning_tokens: bigint;
+  readonly counted_by: string;
+  readonly price_version: string;
+  readonly usd_nano: bigint;
+  readonly diem_nano: bigint;
+  readonly latency_ms: bigint;
+  readonly first_token_ms: bigint | null;
+  readonly status: string;
+  readonly extras: string | null;
+  readonly reserved_nano: bigint | null;
+  /** A JSON object of texts: what the caller tagged the request with. */
+  readonly metadata: string | null;
+}
+
+/** What is read of a receipt. */
+export const RECEIPT_COLUMNS = `request_id, created_ms, key_id, kind, model_id, replica, attempts,
+  prompt_tokens, completion_tokens, cached_tokens, cache_write_tokens, reasoning_tokens, counted_by,
+  price_version, usd_nano, diem_nano, latency_ms, first_token_ms, status, extras, metadata,
+  reserved_nano`;
+
+/** The receipt of one request, for its owner only. */
+export async function receiptOf(
+  store: Queryable,
+  accountId: string,
+  requestId: string,
+): Promise<UsageRow | undefined> {
+  const [row] = await store.query<UsageRow>(
+    `SELECT ${RECEIPT_COLUMNS} FROM ledger_usage WHERE request_id = $1 AND account_id = $2`,
+    [requestId, accountId],
+  );
+  return row;
+}
 
 /** Rows that one statement looks at: some milliseconds, for which nothing else runs beside a file. */
 const SLICE_ROWS = 5_000;
@@ -191,98 +227,6 @@ export async function countReceipts(store: Queryable, filter: UsageFilter): Prom
     parameters,
   );
   return Number(row?.total ?? 0n);
-}
-
-/** What usage is added up by, beside everything. */
-export type UsageGrouping = 'day' | 'model_id' | 'account_id' | 'key_id';
-
-export interface UsageGroup extends UsageSums {
-  readonly day?: bigint;
-  readonly model_id?: string;
-  readonly account_id?: string;
-  readonly key_id?: string;
-}
-
-/** Sums of rollups by what `by` names; without an account those of all. Newest or dearest first. */
-export function usageGroups(
-  store: Queryable,
-  filter: AnyUsageFilter,
-  by: readonly UsageGrouping[],
-  limit: number,
-): Promise<readonly UsageGroup[]> {
-  const { from, parameters } = matching(filter);
-  const columns = by.join(', ');
-  const order = by[0] === 'day' ? 'day DESC, ' : '';
-  return store.query<UsageGroup>(
-    `SELECT ${columns}, ${ADDED_UP} ${from} GROUP BY ${columns}
-     ORDER BY ${order}sum(usd_nano + diem_nano) DESC, ${columns} LIMIT $${parameters.push(limit)}`,
-    parameters,
-  );
-}
-
-export interface MovementRow {
-  readonly id: string;
-  readonly part: bigint;
-  readonly kind: string;
-  readonly amount_nano: bigint;
-  readonly balance_after_nano: bigint;
-  readonly debit_account: string;
-  readonly credit_account: string;
-  readonly note: string | null;
-  readonly created_ms: bigint;
-}
-
-/** A place among movements, newest first; without an id every movement of that time comes after it. */
-export interface MovementPlace {
-  readonly createdMs: number;
-  readonly id?: string | undefined;
-  readonly part?: number | undefined;
-}
-
-/** What moved an account's money beside charges, newest first. What it came to owe moves nothing. */
-export function movementsOf(
-  store: Queryable,
-  accountId: string,
-  sinceMs: number,
-  { limit, after }: { readonly limit: number; readonly after: MovementPlace },
-): Promise<readonly MovementRow[]> {
-  const { createdMs, id, part = 0 } = after;
-  const parameters: Parameter[] = [accountId, sinceMs, createdMs, limit];
-  const place =
-    id === undefined
-      ? ''
-      : `AND (created_ms < $3 OR id < $${parameters.push(id)}
-         OR (id = $${parameters.length} AND part < $${parameters.push(part)}))`;
-  return store.query<MovementRow>(
-    `SELECT id, part, kind, amount_nano, balance_after_nano, debit_account, credit_account, note,
-     created_ms FROM ledger_transfer WHERE account_id = $1 AND kind <> 'CHARGE'
-     AND debit_account <> 'house:bad-debt' AND created_ms >= $2 AND created_ms <= $3 ${place}
-     ORDER BY created_ms DESC, id DESC, part DESC LIMIT $4`,
-    parameters,
-  );
-}
-
-export interface ChargedDay {
-  readonly day: bigint;
-  readonly requests: bigint;
-  readonly usd_nano: bigint;
-  readonly diem_nano: bigint;
-}
-
-/** The days on which an account was charged anything, newest first. */
-export function chargedDays(
-  store: Queryable,
-  accountId: string,
-  { fromDay, toDay }: DayRange,
-  limit: number,
-): Promise<readonly ChargedDay[]> {
-  return store.query<ChargedDay>(
-    `SELECT day, CAST(sum(requests) AS BIGINT) AS requests, CAST(sum(usd_nano) AS BIGINT) AS usd_nano,
-     CAST(sum(diem_nano) AS BIGINT) AS diem_nano FROM ledger_usage_day
-     WHERE account_id = $1 AND day >= $2 AND day <= $3 GROUP BY day
-     HAVING sum(usd_nano + diem_nano) > 0 ORDER BY day DESC LIMIT $4`,
-    [accountId, fromDay, toDay, limit],
-  );
 }
 
 /** Keeps the rows that price versions stand for; one that is there stays. */

@@ -1,0 +1,81 @@
+/** What moved the money of an account: every posting, or those beside charges. */
+import type { Parameter, Queryable } from '../../db/db.ts';
+
+export interface TransactionRow {
+  readonly id: string;
+  readonly part: bigint;
+  readonly amount_nano: bigint;
+  readonly balance_after_nano: bigint;
+  readonly kind: string;
+  readonly debit_account: string;
+  readonly credit_account: string;
+  readonly request_id: string | null;
+  readonly model_id: string | null;
+  readonly note: string | null;
+  readonly created_ms: bigint;
+}
+
+/** Newest first, without what an account came to owe: that moves nothing of its own. `limit` and `offset` are checked by the caller. */
+export function transactionsOf(
+  store: Queryable,
+  accountId: string,
+  page: { readonly limit: number; readonly offset: number },
+): Promise<readonly TransactionRow[]> {
+  return store.query<TransactionRow>(
+    `SELECT id, part, amount_nano, balance_after_nano, kind, debit_account, credit_account, request_id,
+     model_id, note, created_ms FROM ledger_transfer WHERE account_id = $1 AND debit_account <> 'house:bad-debt'
+     ORDER BY created_ms DESC, id DESC, part DESC LIMIT $2 OFFSET $3`,
+    [accountId, page.limit, page.offset],
+  );
+}
+
+export async function countTransactions(store: Queryable, accountId: string): Promise<number> {
+  const [row] = await store.query<{ total: bigint }>(
+    `SELECT count(*) AS total FROM ledger_transfer
+     WHERE account_id = $1 AND debit_account <> 'house:bad-debt'`,
+    [accountId],
+  );
+  return Number(row?.total ?? 0n);
+}
+
+export interface MovementRow {
+  readonly id: string;
+  readonly part: bigint;
+  readonly kind: string;
+  readonly amount_nano: bigint;
+  readonly balance_after_nano: bigint;
+  readonly debit_account: string;
+  readonly credit_account: string;
+  readonly note: string | null;
+  readonly created_ms: bigint;
+}
+
+/** A place among movements, newest first; without an id every movement of that time comes after it. */
+export interface MovementPlace {
+  readonly createdMs: number;
+  readonly id?: string | undefined;
+  readonly part?: number | undefined;
+}
+
+/** What moved an account's money beside charges, newest first. What it came to owe moves nothing. */
+export function movementsOf(
+  store: Queryable,
+  accountId: string,
+  sinceMs: number,
+  { limit, after }: { readonly limit: number; readonly after: MovementPlace },
+): Promise<readonly MovementRow[]> {
+  const { createdMs, id, part = 0 } = after;
+  const parameters: Parameter[] = [accountId, sinceMs, createdMs, limit];
+  const place =
+    id === undefined
+      ? ''
+      : `AND (created_ms < $3 OR id < $${parameters.push(id)}
+         OR (id = $${parameters.length} AND part < $${parameters.push(part)}))`;
+  return store.query<MovementRow>(
+    `SELECT id, part, kind, amount_nano, balance_after_nano, debit_account, credit_account, note,
+     created_ms FROM ledger_transfer WHERE account_id = $1 AND kind <> 'CHARGE'
+     AND debit_account <> 'house:bad-debt' AND created_ms >= $2 AND created_ms <= $3 ${place}
+     ORDER BY created_ms DESC, id DESC, part DESC LIMIT $4`,
+    parameters,
+  );
+}
