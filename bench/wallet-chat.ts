@@ -103,13 +103,13 @@ async function signInCost(name: string, wallet: Wallet): Promise<void> {
     isContractSignature: undefined,
   });
   const proofs = Array.from({ length: LOOP_PROOFS }, () => wallet.proof());
-  for (const proof of proofs.splice(0, LOOP_PROOFS / 4)) await signIn.verify(proof);
+  for (const proof of proofs.splice(0, LOOP_PROOFS / 4)) await signIn.verify(proof, '');
   const loopBefore = process.threadCpuUsage();
   const before = process.cpuUsage();
   const count = proofs.length;
   // As many at once as a busy server has: their nonces share a trip to the database.
   while (proofs.length > 0) {
-    await Promise.all(proofs.splice(0, AT_ONCE).map((proof) => signIn.verify(proof)));
+    await Promise.all(proofs.splice(0, AT_ONCE).map((proof) => signIn.verify(proof, '')));
   }
   const each = ({ user, system }: NodeJS.CpuUsage): string => ((user + system) / count).toFixed(0);
   const loop = each(process.threadCpuUsage(loopBefore));

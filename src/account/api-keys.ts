@@ -116,7 +116,7 @@ function walletKeyRoutes(parts: AccountParts, given: Payments | undefined): Rout
         // Whoever makes a wallet gets an account and a key: rows for nothing, by the thousand.
         const { keysPerMinute } = parts.config.current.limits;
         await limitRequests(parts, `wallet-key|${context.countedAddress}`, keysPerMinute);
-        const wallet = await payments.keyChallenges.signerOf(request);
+        const wallet = await payments.keyChallenges.signerOf(request, context.countedAddress);
         await parts.stores.identity.openWalletAccount(wallet);
         const caller = walletCaller(wallet);
         const made = await createKey(parts, caller, request.apiKeyType, settings);

@@ -222,8 +222,9 @@ export function paymentCredential({ headers }: RequestContext): string | undefin
 }
 
 /** What marks a retry of the request that opened a payment. */
-export function retryProof({ headers, path }: RequestContext): RetryProof {
-  return { claim: headers['payment-claim'], idempotencyKey: headers['idempotency-key'], path };
+export function retryProof({ headers, path, countedAddress: asker }: RequestContext): RetryProof {
+  const { 'payment-claim': claim, 'idempotency-key': idempotencyKey } = headers;
+  return { claim, idempotencyKey, path, asker };
 }
 
 function requireKind(caller: Caller, route: Route): void {

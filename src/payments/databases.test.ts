@@ -118,7 +118,9 @@ function bothSuites(fixture: StoreFixture): void {
     );
     const header = encodeSIWxHeader(proof);
     const results = await Promise.allSettled(
-      [0, 1, 0, 1].map(async (index) => await setups[index === 0 ? 0 : 1].payments.signIn(header)),
+      [0, 1, 0, 1].map(
+        async (index) => await setups[index === 0 ? 0 : 1].payments.signIn(header, ''),
+      ),
     );
     assert.equal(results.filter(({ status }) => status === 'fulfilled').length, 1);
   });

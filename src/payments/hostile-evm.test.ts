@@ -15,6 +15,7 @@ import { startAlteredNode } from '../../test/chains/altered-node.ts';
 import { startFaultProxy } from '../../test/chains/fault-proxy.ts';
 import type { FaultProxy } from '../../test/chains/fault-proxy.ts';
 import { Fault } from '../core/faults.ts';
+import type { RetryProof } from './passes.ts';
 import { MINUTE_MS, systemClock } from '../core/clock.ts';
 import { fastTimers } from '../../test/support/fast-clock.ts';
 import { TestClock } from '../../test/support/test-clock.ts';
@@ -133,9 +134,9 @@ describe('hostile payers and nodes of Base', () => {
     return await pay(newAccount(), { from: contract.address });
   }
 
-  async function refusal(header: string): Promise<Fault> {
+  async function refusal(header: string, proof?: RetryProof): Promise<Fault> {
     try {
-      await fixture.payments.topUp(header);
+      await fixture.payments.topUp(header, proof);
     } catch (error) {
       if (error instanceof Fault) return error;
       throw error;
@@ -198,8 +199,10 @@ describe('hostile payers and nodes of Base', () => {
       return 'pass' as const;
     };
     let ended = 0;
-    const refusals = headers.map(async (header) => {
-      const fault = await refusal(header);
+    const refusals = headers.map(async (header, at) => {
+      // Of so many addresses that none has more than its share.
+      const proof = { claim: undefined, idempotencyKey: undefined, path: '', asker: `${at % 8}` };
+      const fault = await refusal(header, proof);
       ended += 1;
       // Those beyond the bound hear so at once; from then on the node answers the others.
       if (ended === headers.length - 32) held.resolve();
@@ -333,6 +336,23 @@ describe('hostile payers and nodes of Base', () => {
 
   const rank = (status: number): number => [503, 202, 200].indexOf(status);
 
+  /** The sign-in of a contract wallet, signed by whoever is said to own it. */
+  async function signInOf(contract: Hex, owner: PrivateKeyAccount): Promise<string> {
+    const message = createSiweMessage({
+      address: contract,
+      chainId: 8453,
+      domain: 'pay.test',
+      nonce: generateSiweNonce(),
+      uri: 'http://pay.test/api/v1/chat/completions',
+      version: '1',
+      issuedAt: new Date(),
+    });
+    const signature = await owner.signMessage({ message });
+    return Buffer.from(
+      JSON.stringify({ address: contract, message, signature, chainId: 8453 }),
+    ).toString('base64');
+  }
+
   for (const fate of [
     'lose-request',
     { status: 429 },
@@ -344,44 +364,45 @@ describe('hostile payers and nodes of Base', () => {
       const owner = newAccount();
       const contract = newAccount().address;
       await chain.placeWallet(contract, owner.address);
-      const message = createSiweMessage({
-        address: contract,
-        chainId: 8453,
-        domain: 'pay.test',
-        nonce: generateSiweNonce(),
-        uri: 'http://pay.test/api/v1/chat/completions',
-        version: '1',
-        issuedAt: new Date(),
-      });
-      const signature = await owner.signMessage({ message });
-      const header = Buffer.from(
-        JSON.stringify({ address: contract, message, signature, chainId: 8453 }),
-      ).toString('base64');
+      const header = await signInOf(contract, owner);
       proxy.fate = () => fate;
-      await assert.rejects(fixture.payments.signIn(header), (error: Fault) => error.status === 503);
+      await assert.rejects(
+        fixture.payments.signIn(header, ''),
+        (error: Fault) => error.status === 503,
+      );
       proxy.fate = () => 'pass';
-      assert.equal((await fixture.payments.signIn(header)).wallet, contract.toLowerCase());
+      assert.equal((await fixture.payments.signIn(header, '')).wallet, contract.toLowerCase());
     });
   }
 
   test('a sign-in does not wait for a slow node either', async (t) => {
     const fast = await openFast(t);
-    const message = createSiweMessage({
-      address: newAccount().address,
-      chainId: 8453,
-      domain: 'pay.test',
-      nonce: generateSiweNonce(),
-      uri: 'http://pay.test/',
-      version: '1',
-      issuedAt: new Date(),
-    });
-    const signature = await newAccount().signMessage({ message });
-    const address = /0x\w{40}/.exec(message)?.[0];
-    const header = Buffer.from(
-      JSON.stringify({ address, message, signature, chainId: 8453 }),
-    ).toString('base64');
+    const header = await signInOf(newAccount().address, newAccount());
     proxy.fate = () => ({ delayMs: LATE_MS });
-    await assert.rejects(fast.payments.signIn(header), (error: Fault) => error.status === 503);
+    await assert.rejects(fast.payments.signIn(header, ''), (error: Fault) => error.status === 503);
+  });
+
+  test('an address that asks about many contract wallets leaves room for others', async () => {
+    const owner = newAccount();
+    const contract = newAccount().address;
+    await chain.placeWallet(contract, owner.address);
+    const stranger = newAccount();
+    const guesses = await Promise.all(
+      Array.from({ length: 40 }, () => signInOf(newAccount().address, stranger)),
+    );
+    const own = await signInOf(contract, owner);
+    proxy.fate = () => ({ delayMs: 500 });
+    const codes = guesses.map((header) =>
+      fixture.payments.signIn(header, 'greedy').then(
+        () => 'good',
+        (error: Fault) => error.code,
+      ),
+    );
+    const { wallet: known } = await fixture.payments.signIn(own, 'other');
+    assert.equal(known, contract.toLowerCase());
+    const counted = Map.groupBy(await Promise.all(codes), (code) => code);
+    assert.equal(counted.get('X402_SIGN_IN_INVALID_SIGNATURE')?.length, 24);
+    assert.equal(counted.get('SERVICE_UNAVAILABLE')?.length, 16);
   });
 });
 

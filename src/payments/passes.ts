@@ -18,9 +18,16 @@ export interface RetryProof {
   readonly idempotencyKey: string | undefined;
   /** Path of the request: a key binds the retries of one request, not of another. */
   readonly path: string;
+  /** The address that shows it, as bounds by address count it. */
+  readonly asker: string;
 }
 
-export const NO_PROOF: RetryProof = { claim: undefined, idempotencyKey: undefined, path: '' };
+export const NO_PROOF: RetryProof = {
+  claim: undefined,
+  idempotencyKey: undefined,
+  path: '',
+  asker: '',
+};
 
 /** As long as answers are kept under an idempotency key. */
 const PASS_MS = DAY_MS;

@@ -257,8 +257,8 @@ export class Payments {
   }
 
   /** The wallet of a `SIGN-IN-WITH-X` header, which is used up. Throws a 401 Fault. */
-  async signIn(header: string): Promise<SignedInWallet> {
-    return await this.#opened.signIn.verify(header);
+  async signIn(header: string, asker: string): Promise<SignedInWallet> {
+    return await this.#opened.signIn.verify(header, asker);
   }
 
   /**

@@ -128,8 +128,11 @@ export interface Rail {
   read(envelope: Envelope): SignedPayment;
   /** Holds a new one, but for its amount, against what is offered today. Rejects with a 400 Fault. */
   checkOffer(payment: SignedPayment, accepted: Envelope['accepted']): Promise<void>;
-  /** Whether its payer signed it, by the key or by the contract. Rejects when the chain has to be asked and does not answer. */
-  isSigned(payment: SignedPayment): Promise<boolean>;
+  /**
+   * Whether its payer signed it, by the key or by the contract that is asked for `asker`. Rejects when
+   * the chain has to be asked and does not answer.
+   */
+  isSigned(payment: SignedPayment, asker: string): Promise<boolean>;
   verify(payment: SignedPayment): Promise<Verdict>;
   position(payment: SignedPayment): Promise<Position>;
   /**

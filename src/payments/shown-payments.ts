@@ -154,7 +154,7 @@ export class ShownPayments {
   }
 
   /** The payment of a header, under the offer of its row or of today. Throws a Fault. */
-  async #read(header: string, { path }: RetryProof, limits: AmountLimits): Promise<Shown> {
+  async #read(header: string, { path, asker }: RetryProof, limits: AmountLimits): Promise<Shown> {
     const { rails, table, settleWaitMs } = this.#services;
     const envelope = readEnvelope(header);
     const rail = rails.get(envelope.network);
@@ -180,7 +180,7 @@ export class ShownPayments {
     const shown = { payment, isNew, leftMs: settleWaitMs + ANSWER_GRACE_MS };
     let isSigned: boolean;
     try {
-      isSigned = await this.#soon(shown, rail.isSigned(payment), tooLate);
+      isSigned = await this.#soon(shown, rail.isSigned(payment, asker), tooLate);
     } catch (error) {
       throw error instanceof Fault ? error : notSent(chainReason(error));
     }

@@ -308,13 +308,13 @@ describe('top-ups on Base', () => {
         address: wallet,
       });
       const signature = await owner.signMessage({ message: text });
-      const signed = await fixture.payments.signIn(encode({ ...fields, signature }));
+      const signed = await fixture.payments.signIn(encode({ ...fields, signature }), '');
       assert.equal(signed.wallet, wallet.toLowerCase());
       const stranger = await privateKeyToAccount(generatePrivateKey()).signMessage({
         message: text,
       });
       await assert.rejects(
-        fixture.payments.signIn(encode({ ...fields, signature: stranger })),
+        fixture.payments.signIn(encode({ ...fields, signature: stranger }), ''),
         /does not verify/,
       );
     });

@@ -66,7 +66,7 @@ export interface Wallets {
   readonly callerOfWallet: (wallet: string, capId?: string) => Promise<Caller>;
   /** Gives the key of a wallet's account the daily credit of its stake; `undefined` without staking. */
   readonly withStake: ((caller: Caller) => Promise<Caller>) | undefined;
-  readonly callerOfSignIn: (header: string) => Promise<Caller>;
+  readonly callerOfSignIn: (header: string, context: RequestContext) => Promise<Caller>;
   readonly callerOfPayment: (header: string, context: RequestContext) => Promise<Caller>;
   readonly discovery: (context: RequestContext, route: Route) => Promise<Fault>;
   /** Told what a wallet asks for, so that a refusal can name it. */
@@ -161,8 +161,8 @@ export async function openWallets(options: WalletsOptions): Promise<Wallets> {
       await requirePayments(payments).sessions.requireLive(capId);
       return callerOf(wallet, capId);
     },
-    callerOfSignIn: async (header) => {
-      const { wallet } = await requirePayments(payments).signIn(header);
+    callerOfSignIn: async (header, { countedAddress }) => {
+      const { wallet } = await requirePayments(payments).signIn(header, countedAddress);
       return { ...(await callerOf(wallet)), isSigned: true };
     },
     callerOfPayment: async (header, context) => {

@@ -22,7 +22,7 @@ export async function take(
   { payments }: Books,
   { header, wanted }: { readonly header: string; readonly wanted: Nano },
 ): Promise<void> {
-  const proof = { claim: undefined, idempotencyKey: undefined, path: '/x' };
+  const proof = { claim: undefined, idempotencyKey: undefined, path: '/x', asker: '' };
   await (await payments.offer(header, proof)).take(wanted);
 }
 

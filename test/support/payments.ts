@@ -244,7 +244,7 @@ async function topUp({ fixture, request, response }: Call): Promise<void> {
 async function balance({ fixture, request, response }: Call, wallet: string): Promise<void> {
   const header = signInHeader(request);
   if (header === undefined) return discovery(fixture, response, `/api/v1/x402/balance/${wallet}`);
-  const signed = await fixture.payments.signIn(header);
+  const signed = await fixture.payments.signIn(header, '');
   if (signed.wallet !== wallet.toLowerCase() && signed.wallet !== wallet) {
     throw new Fault('X402_WALLET_MISMATCH');
   }
@@ -263,7 +263,7 @@ async function chat({ fixture, request, response, number }: Call): Promise<void>
     headers['PAYMENT-RESPONSE'] = receipt.responseHeader;
     wallet = receipt.wallet;
   } else if (proof !== undefined) {
-    wallet = (await fixture.payments.signIn(proof)).wallet;
+    wallet = (await fixture.payments.signIn(proof, '')).wallet;
   } else return discovery(fixture, response, path);
   const credit = await fixture.balance(wallet);
   if (credit < fixture.payments.amounts.minimumBalance) {

@@ -6,7 +6,6 @@
 import { type Hex, hashTypedData, hexToBytes, parseEther, parseGwei } from 'viem';
 import { privateKeyToAccount } from 'viem/accounts';
 import { checksumAddress } from '../../core/addresses.ts';
-import { Fault } from '../../core/faults.ts';
 import { agreedEvidence, leastHeight } from '../agreement.ts';
 import { chainReason } from '../chain-reason.ts';
 import { type Envelope, checkAccepted } from '../envelope.ts';
@@ -34,6 +33,7 @@ import { type BaseSettings, depthFor } from '../settings.ts';
 import { type ContractSignatureCheck, recoverAddress } from '../sign-in/signatures.ts';
 import { openEvmNodes, TOKEN_ABI, trackedClient, transferTypedData } from './chain.ts';
 import type { EvmClient } from './chain.ts';
+import { ContractQuestions } from './contract-questions.ts';
 import { findErc3009Payment, findPermit2Payment, receivedTransfers } from './evidence.ts';
 import { checkPermit2, permit2TypedData, readPermit2, UPTO_PROXY } from './permit2.ts';
 import { checkTransfer, erc3009Of, readErc3009 } from './read.ts';
@@ -51,8 +51,6 @@ const UNCLEAR = [
   'permit2_simulation_failed',
 ];
 const MAX_COLUMN = (1n << 63n) - 1n;
-/** Each costs a call of the chain, and anybody can ask for one; more at once are refused, not queued. */
-const MAX_CONTRACT_CHECKS = 32;
 
 type Depth = ReturnType<typeof depthFor<number | 'safe' | 'finalized'>>;
 
@@ -67,7 +65,7 @@ export class EvmRail implements Rail {
   readonly #each: readonly EvmClient[];
   readonly #sender: EvmSender | undefined;
   #decimals: number | undefined;
-  #contractChecks = 0;
+  readonly #contractQuestions = new ContractQuestions();
 
   constructor(settings: BaseSettings, options: RailOptions) {
     const { client, each } = openEvmNodes(settings.rpcUrl, options.clock);
@@ -131,7 +129,7 @@ export class EvmRail implements Rail {
   }
 
   /** The key of the payer is found without the chain; its contract is asked. */
-  async isSigned(payment: SignedPayment): Promise<boolean> {
+  async isSigned(payment: SignedPayment, asker: string): Promise<boolean> {
     const signature = payment.inner['signature'] as Hex; // checked when it was read
     const { authorization, offer, network } = payment;
     const hash =
@@ -140,28 +138,18 @@ export class EvmRail implements Rail {
         : hashTypedData(transferTypedData(offer, erc3009Of(payment)));
     if (recoverAddress(hexToBytes(hash), hexToBytes(signature)) === payment.wallet) return true;
     const address = payment.wallet as Hex; // an EVM identity
-    return await this.isContractSignature({ address, hash, signature });
+    return await this.isContractSignature({ address, hash, signature, asker });
   }
 
   /** EIP-1271, or ERC-6492 before the contract is deployed. Throws 503 when too many are asked. */
-  readonly isContractSignature: ContractSignatureCheck = async (question) => {
-    if (this.#contractChecks >= MAX_CONTRACT_CHECKS) {
-      throw new Fault('SERVICE_UNAVAILABLE', {
-        message: 'Too many contract wallets are asked about their signatures, try again shortly',
-        retryAfterSeconds: 1,
-      });
-    }
-    this.#contractChecks += 1;
-    try {
+  readonly isContractSignature: ContractSignatureCheck = async ({ asker, ...question }) =>
+    await this.#contractQuestions.ask(asker, async () => {
       const { client, isTroubled } = trackedClient(this.#client);
       // The library alone would say that the signature is bad.
       const isGood = await client.verifyHash(question).catch(() => false);
       if (!isGood && isTroubled()) throw new Error('The node did not answer');
       return isGood;
-    } finally {
-      this.#contractChecks -= 1;
-    }
-  };
+    });
 
   async verify(payment: SignedPayment): Promise<Verdict> {
     const reason = await decimalsProblem(this);

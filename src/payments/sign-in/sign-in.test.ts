@@ -146,7 +146,7 @@ function signInWith(
 
 async function codeOf(header: string, by: SignIn = signIn): Promise<string> {
   try {
-    await by.verify(header);
+    await by.verify(header, '');
   } catch (error) {
     assert.ok(error instanceof Fault, `not a Fault: ${String(error)}`);
     return error.code;
@@ -167,7 +167,7 @@ describe('sign-in', () => {
 
   describe('good proofs', () => {
     test('a structured EVM proof gives the lower-case wallet', async () => {
-      const signed = await signIn.verify(await structured());
+      const signed = await signIn.verify(await structured(), '');
       assert.deepEqual(signed, { wallet: account.address.toLowerCase(), chain: BASE });
     });
 
@@ -190,7 +190,7 @@ describe('sign-in', () => {
     });
 
     test('a Solana proof keeps the case of its address, signature in base58 or base64', async () => {
-      const signed = await signIn.verify(solanaProof());
+      const signed = await signIn.verify(solanaProof(), '');
       assert.deepEqual(signed, { wallet: solanaWallet, chain: SOLANA });
       const fields = fieldsOf({ chainId: SOLANA, type: 'ed25519', address: solanaWallet });
       const bytes = sign(null, Buffer.from(textOf(fields)), solana.privateKey);
@@ -407,7 +407,7 @@ describe('sign-in', () => {
         chains: [BASE],
         isContractSignature: undefined,
       });
-      await pruning.verify(await structured());
+      await pruning.verify(await structured(), '');
       later.advance(6 * MINUTE_MS + 31 * SECOND_MS);
       await pruning.prune();
       const rows = await store.query<{ n: bigint }>('SELECT COUNT(*) AS n FROM payments_nonce');
@@ -474,7 +474,7 @@ describe('sign-in', () => {
         for (let at = 0; at + 20 <= list.length; at += 20) {
           // CPU of this thread: a busy machine makes no proof dearer.
           const before = process.threadCpuUsage();
-          for (const header of list.slice(at, at + 20)) await fast.verify(header);
+          for (const header of list.slice(at, at + 20)) await fast.verify(header, '');
           const { user, system } = process.threadCpuUsage(before);
           times.push((user + system) / 1_000 / 20);
         }

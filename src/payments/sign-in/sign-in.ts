@@ -13,7 +13,12 @@ import { chainReason } from '../chain-reason.ts';
 import { endsWithin } from '../waiting.ts';
 import { SignInNonces } from './nonces.ts';
 import { type Proof, chainOfMessage, readProof, refuseSignIn } from './proof.ts';
-import { type ContractSignatureCheck, isSignedByContract, isSignedByKey } from './signatures.ts';
+import {
+  type ContractSignatureCheck,
+  type SignedText,
+  isSignedByContract,
+  isSignedByKey,
+} from './signatures.ts';
 
 export interface SignInOptions {
   readonly store: Store;
@@ -56,11 +61,15 @@ export class SignIn {
     this.#nonces = new SignInNonces(options.store, options.clock);
   }
 
-  /** Verifies and uses up a proof. Throws a Fault with an `X402_SIGN_IN_*` code, or 503 when a contract wallet cannot be asked. */
-  async verify(header: string): Promise<SignedInWallet> {
+  /**
+   * Verifies and uses up a proof that an address shows. Throws a Fault with an `X402_SIGN_IN_*` code, or 503
+   * when a contract wallet cannot be asked.
+   */
+  async verify(header: string, asker: string): Promise<SignedInWallet> {
     const proof = readProof(header);
     const wallet = this.#checkRules(proof);
-    await this.#checkSigned(wallet, proof.text, proof.signature);
+    const { text, signature } = proof;
+    await this.#checkSigned({ wallet, text, signature, asker });
     // The nonce is used up only by a valid signature: nobody can burn another wallet's nonces.
     // After `expiresMs` its proof is too old anyway.
     const expiresMs = readTime(proof.message.issuedAt) + MAX_AGE_MS + CLOCK_SKEW_MS;
@@ -70,10 +79,10 @@ export class SignIn {
   }
 
   /** The identity of the wallet that signed a text of ours. Throws a Fault with an `X402_SIGN_IN_*` code. */
-  async signerOf(address: string, text: string, signature: string): Promise<string> {
+  async signerOf(address: string, signed: Omit<SignedText, 'wallet'>): Promise<string> {
     if (walletKind(address) === undefined) throw refuseSignIn('INVALID_WALLET');
     const wallet = walletIdentity(address);
-    await this.#checkSigned(wallet, text, signature);
+    await this.#checkSigned({ ...signed, wallet });
     return wallet;
   }
 
@@ -135,17 +144,18 @@ export class SignIn {
     if (notBefore !== undefined && readTime(notBefore) > nowMs) throw refuseSignIn('NOT_BEFORE');
   }
 
-  async #checkSigned(wallet: string, text: string, signature: string): Promise<void> {
+  async #checkSigned(signed: SignedText): Promise<void> {
+    const { wallet, text, signature } = signed;
     if (await isSignedByKey(wallet, text, signature)) return;
-    if (await this.#isSignedByContract(wallet, text, signature)) return;
+    if (await this.#isSignedByContract(signed)) return;
     throw refuseSignIn('INVALID_SIGNATURE');
   }
 
-  async #isSignedByContract(wallet: string, text: string, signature: string): Promise<boolean> {
+  async #isSignedByContract(signed: SignedText): Promise<boolean> {
     const { isContractSignature: check, clock, log } = this.#options;
-    if (check === undefined || !wallet.startsWith('0x')) return false;
+    if (check === undefined || !signed.wallet.startsWith('0x')) return false;
     try {
-      const work = isSignedByContract(wallet, text, signature, check);
+      const work = isSignedByContract(signed, check);
       if (await endsWithin(clock, CONTRACT_CHECK_MS, work)) return await work;
       throw new Error('The node takes too long');
     } catch (error) {
