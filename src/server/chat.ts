@@ -113,8 +113,9 @@ export function chatFeature(
       ...responsesRoutes({ chat, turns, readLarge }),
       ...messagesRoutes(chat, readLarge),
       ...modelRoutes(chat.catalog),
-      embeddingsRoute({ ...chat, tokenizer, floatReplicas: new LearnedReplicas() }, (body, caller) =>
-        largeBodies.embeddings(body, caller),
+      embeddingsRoute(
+        { ...chat, tokenizer, floatReplicas: new LearnedReplicas() },
+        (body, caller) => largeBodies.embeddings(body, caller),
       ),
       ...rerankRoutes({ ...chat, readLargeJson: readLarge, textReplicas: new LearnedReplicas() }),
       moderationsRoute({ ...chat, readLargeJson: readLarge }),
