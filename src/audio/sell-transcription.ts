@@ -13,7 +13,7 @@ import { type CatalogModel, chargeFor } from '../catalog/catalog.ts';
 import type { Clock } from '../core/clock.ts';
 import { Fault } from '../core/faults.ts';
 import { type Log, reasonOf } from '../core/log.ts';
-import { type Nano } from '../core/money.ts';
+import type { Nano } from '../core/money.ts';
 import type { MediaWorkspace, MediaFile, MediaFiles } from '../documents/media-files.ts';
 import type { EngineAnswer, EngineCall, Engines, FailureReason } from '../engines/engines.ts';
 import { type RefusalCodes, mediaEngineFault } from '../engines/media-engine-fault.ts';

@@ -1,5 +1,5 @@
 /** What an embeddings request is on its way: the parts that serve it, and the admitted run. */
-import { type HeldWork, type SellingParts } from '../http/sell-work.ts';
+import type { HeldWork, SellingParts } from '../http/sell-work.ts';
 import type { Clock } from '../core/clock.ts';
 import type { Tokenizer } from '../documents/documents.ts';
 import type { Engines } from '../engines/engines.ts';

@@ -10,7 +10,7 @@
  */
 import { lookup } from 'node:dns/promises';
 import { once } from 'node:events';
-import { type IncomingMessage, type Server, type ServerResponse, createServer } from 'node:http';
+import type { IncomingMessage, Server, ServerResponse } from 'node:http';
 import { type AddressInfo, isIP } from 'node:net';
 import createRouter, { type HTTPMethod } from 'find-my-way';
 import type { Caller } from '../identity/identity.ts';
@@ -20,6 +20,7 @@ import { Fault, type FaultCode } from '../core/faults.ts';
 import type { Ids } from '../core/ids.ts';
 import { type Log, reasonOf } from '../core/log.ts';
 import { targetPath } from '../core/request-target.ts';
+import { createServer } from '../core/node-http.ts';
 import type { AbuseGuard } from './abuse-guard.ts';
 import { BodyMemory } from './body-memory.ts';
 import { countryBy, forwardedBy } from './caller-address.ts';

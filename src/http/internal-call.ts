@@ -10,15 +10,10 @@
  * It owns the way there and back. What is different for such a request (who calls, whether its
  * failures count for the abuse guard) the server asks by `InternalCall`; `http.ts` has those lines.
  */
-import {
-  type IncomingHttpHeaders,
-  type IncomingMessage,
-  type Server,
-  type ServerResponse,
-  request as httpRequest,
-} from 'node:http';
+import type { IncomingHttpHeaders, IncomingMessage, Server, ServerResponse } from 'node:http';
 import { type Duplex, type Readable, duplexPair } from 'node:stream';
 import type { Caller } from '../identity/identity.ts';
+import { request as httpRequest } from '../core/node-http.ts';
 import type { DeliverAnswer } from './request-context.ts';
 import type { Route } from './route.ts';
 

@@ -6,13 +6,14 @@
  * Answers are written straight to the socket: headers and first bytes leave together, and bytes
  * are never encoded twice. What a request does not ask for (signal, query, listeners) is not made.
  */
-import { STATUS_CODES, type IncomingMessage, type ServerResponse } from 'node:http';
+import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Writable } from 'node:stream';
 import { assert } from '../core/assert.ts';
 import { Cancellation, NEVER_CANCELLED } from '../core/cancellation.ts';
 import type { Fault } from '../core/faults.ts';
 import type { Caller } from '../identity/identity.ts';
 import { targetPath, targetQuery } from '../core/request-target.ts';
+import { STATUS_CODES } from '../core/node-http.ts';
 import type {
   FinishedAnswer,
   Idempotency,

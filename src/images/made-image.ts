@@ -3,7 +3,7 @@
  * can be shown. A PNG is unpacked to its last row in the sandbox; of JPEG and WebP the frame is read.
  */
 import { imageSize, imageType } from '../core/media-type.ts';
-import { type Documents } from '../documents/documents.ts';
+import type { Documents } from '../documents/documents.ts';
 import { MAX_IMAGE_PIXELS } from '../documents/media-files.ts';
 
 /** Formats of pictures, in the words of OpenAI. */

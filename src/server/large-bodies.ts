@@ -8,7 +8,7 @@
  *
  * The thread starts with the first large body and ends after a minute without one.
  */
-import { type ParsedObject } from '../json/json-scan.ts';
+import type { ParsedObject } from '../json/json-scan.ts';
 import { Worker } from 'node:worker_threads';
 import type { ChatRequest, ChatRequestOptions } from '../chat/wire/chat-request.ts';
 import { FairQueue } from '../core/fair-queue.ts';

@@ -5,7 +5,7 @@
  * each of its values that needed no rewriting is the very value of `source.body`; the engine's
  * body is spliced from that (`engine-request.ts`). Knows nothing of models and what they can do.
  */
-import { type ChatMessage } from './chat-message.ts';
+import type { ChatMessage } from './chat-message.ts';
 import {
   ChatBody,
   MAX_CHOICES,

@@ -2,7 +2,7 @@
  * What a prompt holds, counted in one walk: the text's size for the bound on its tokens, and the
  * media for the capability gates. Media bytes are not text: they are counted in parts.
  */
-import { type ChatMessage } from './chat-message.ts';
+import type { ChatMessage } from './chat-message.ts';
 import { ChatBody } from './chat-schema.ts';
 import type { JsonObject } from '../../json/json-scan.ts';
 

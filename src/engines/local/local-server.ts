@@ -7,10 +7,11 @@
  */
 import { timingSafeEqual } from 'node:crypto';
 import { once } from 'node:events';
-import { type IncomingMessage, type Server, type ServerResponse, createServer } from 'node:http';
+import type { IncomingMessage, Server, ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { Fault } from '../../core/faults.ts';
 import { type Log, type LogFields, reasonOf } from '../../core/log.ts';
+import { createServer } from '../../core/node-http.ts';
 import { CALLER_HEADER } from '../contract.ts';
 
 export interface LocalRequest {

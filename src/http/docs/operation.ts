@@ -1,5 +1,4 @@
 /** One route on the page: what it does, what it takes and answers, and a command that calls it. */
-import { STATUS_CODES } from 'node:http';
 import type {
   OpenApiDocument,
   WholeOperation,
@@ -7,6 +6,7 @@ import type {
   OperationParameter,
   OperationResponse,
 } from '../openapi/openapi.ts';
+import { STATUS_CODES } from '../../core/node-http.ts';
 import { type PageOperation, samplesFor, tryFacts } from './calls.ts';
 import { fieldsOf, kindOf } from './fields.ts';
 import { type Html, html, line, prose } from './html.ts';

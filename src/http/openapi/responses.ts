@@ -2,8 +2,8 @@
  * The responses of an operation: its answers, and the refusals of its stages by status. What several
  * operations answer alike is said once, among the components.
  */
-import { STATUS_CODES } from 'node:http';
 import { FAULTS, type FaultCode } from '../../core/faults.ts';
+import { STATUS_CODES } from '../../core/node-http.ts';
 import type {
   AnswerDescription,
   ContentDescription,
