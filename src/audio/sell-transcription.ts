@@ -36,7 +36,12 @@ import {
   sellWork,
 } from '../http/sell-work.ts';
 import { multipartBody } from '../net/multipart-body.ts';
-import { type Heard, SpeechAnswers, type SpeechOptions, mostCharacters } from './speech-answer.ts';
+import {
+  type Heard,
+  TranscriptionAnswers,
+  type TranscriptionOptions,
+  mostCharacters,
+} from './transcription-engine.ts';
 import { TranscriptStream } from './transcript-stream.ts';
 
 export interface TranscriptionsParts extends SellingParts {
@@ -54,7 +59,7 @@ export interface TranscriptionOrder {
   readonly model: string | undefined;
   /** Written down in the language of the speech, or in English. */
   readonly task: SpeechTask;
-  readonly options: SpeechOptions;
+  readonly options: TranscriptionOptions;
   /** Puts the media into a file of the request. Called once the caller is known to have credit. */
   readonly take: (workspace: MediaWorkspace, signal: AbortSignal) => Promise<MediaFile>;
   /** The answer's body and its content type. */
@@ -249,7 +254,7 @@ function outcomeOf(run: Run, costNano: Nano, status: 'completed' | 'aborted') {
 async function hearAll(run: Run): Promise<Heard[]> {
   const { parts, context, durationMs } = run;
   const heard: Heard[] = [];
-  const answers = new SpeechAnswers(run.order.options);
+  const answers = new TranscriptionAnswers(run.order.options);
   const startedMs = parts.clock.monotonicMs();
   for await (const piece of audioPieces(run.pcmPath, PIECE_SECONDS, CUT_SECONDS)) {
     if (run.stream === undefined) {
@@ -274,7 +279,7 @@ async function hearAll(run: Run): Promise<Heard[]> {
 async function hearStreamed(
   run: Run,
   stream: TranscriptStream,
-  answers: SpeechAnswers,
+  answers: TranscriptionAnswers,
   piece: AudioPiece,
 ): Promise<void> {
   const ms = piece.endMs - piece.startMs;
@@ -315,7 +320,7 @@ const WITHOUT_STREAM: ReadonlySet<FailureReason> = new Set(['refused', 'failed',
 
 function callOf(
   { context, model, order, pcmPath }: Run,
-  answers: SpeechAnswers,
+  answers: TranscriptionAnswers,
   piece: AudioPiece,
   asStream: boolean,
 ): EngineCall {
@@ -336,7 +341,11 @@ function callOf(
   };
 }
 
-async function ask(run: Run, answers: SpeechAnswers, piece: AudioPiece): Promise<EngineAnswer> {
+async function ask(
+  run: Run,
+  answers: TranscriptionAnswers,
+  piece: AudioPiece,
+): Promise<EngineAnswer> {
   const { parts, model } = run;
   for (;;) {
     const answer = await parts.engines.collect({

@@ -1,7 +1,7 @@
 /** A transcript as OpenAI's formats write it: JSON, text, subtitles. */
 import type { Transcript } from './sell-transcription.ts';
 import { durationUsage } from './transcript-stream.ts';
-import type { HeardSegment, Granularity } from './speech-answer.ts';
+import type { HeardSegment, Granularity } from './transcription-engine.ts';
 
 export type TranscriptFormat = 'json' | 'text' | 'srt' | 'vtt' | 'verbose_json';
 

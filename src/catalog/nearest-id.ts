@@ -2,7 +2,7 @@
  * The model id closest to a mistyped one, among thousands, without looking at each: three-letter
  * pieces find the few candidates, edit distance picks among them.
  */
-import { editDistance } from '../core/nearest.ts';
+import { editDistance } from '../core/nearest-word.ts';
 
 const CANDIDATES = 8;
 /** Longest name that is compared; a longer one is no model id. */

@@ -4,7 +4,7 @@
  */
 import { type ParseArgsConfig, parseArgs } from 'node:util';
 import { reasonOf } from '../core/log.ts';
-import { nearestOf } from '../core/nearest.ts';
+import { nearestOf } from '../core/nearest-word.ts';
 import { accountsCreateCommand, accountsListCommand, accountsUpdateCommand } from './accounts.ts';
 import { agentsClaudeCommand, agentsCodexCommand } from './agents.ts';
 import { auditCommand } from './audit.ts';
@@ -24,7 +24,7 @@ import { modelsCommand, modelsPullCommand } from './models.ts';
 import { moveCommand } from './move.ts';
 import { refundCommand } from './refund.ts';
 import { serveCommand } from './serve.ts';
-import { revision, version } from './serving.ts';
+import { revision, version } from './server-start.ts';
 import { signInCommand } from './sign-in.ts';
 import { signingKeysListCommand, signingKeysRotateCommand } from './signing-keys.ts';
 import { type Console, printableConsole } from './terminal.ts';

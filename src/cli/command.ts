@@ -7,7 +7,7 @@ import { type Clock, DAY_MS, HOUR_MS, MINUTE_MS, isoTime, systemClock } from '..
 import { type Ids, systemIds } from '../core/ids.ts';
 import type { Log } from '../core/log.ts';
 import { type Nano, formatUsd, usdToNano } from '../core/money.ts';
-import { nearestOf } from '../core/nearest.ts';
+import { nearestOf } from '../core/nearest-word.ts';
 import type { Account } from '../identity/identity.ts';
 import { logWriter } from '../observability/log-writer.ts';
 import { type Stores, openStores } from '../server/stores.ts';

@@ -15,7 +15,7 @@ import {
 } from '../engines/local/engine-packages.ts';
 import { fetchPackages } from '../engines/local/package-fetch.ts';
 import { type Command, type Invocation, UsageError, guessOf, requireSettings } from './command.ts';
-import { fetchWith, stoppable } from './fetching.ts';
+import { fetchWith, stoppable } from './fetch-command.ts';
 import { table } from './terminal.ts';
 
 const WIDTH = Math.max(...ENGINE_SETS.map((name) => name.length));

@@ -11,7 +11,7 @@ import { downloadFile } from '../engines/local/model-download.ts';
 import { hasModel, modelPath } from '../engines/local/model-files.ts';
 import { BASE_PATH } from '../server/server.ts';
 import { type Command, type Invocation, UsageError, guessOf, requireSettings } from './command.ts';
-import { fetchWith, stoppable } from './fetching.ts';
+import { fetchWith, stoppable } from './fetch-command.ts';
 import { table } from './terminal.ts';
 
 export const modelsCommand: Command = {

@@ -13,7 +13,7 @@ import { type Clock, MINUTE_MS, SECOND_MS, systemClock } from '../core/clock.ts'
 import { systemIds } from '../core/ids.ts';
 import type { Log } from '../core/log.ts';
 import { siblingUrl } from '../core/sibling.ts';
-import { downloadView, greeting, hearRejections, stopSignal } from './serving.ts';
+import { downloadView, greeting, hearRejections, stopSignal } from './server-start.ts';
 import type { Console } from './terminal.ts';
 import type { OwnView } from '../server/server.ts';
 import type { FromWorker, ToWorker } from './worker.ts';

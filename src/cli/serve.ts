@@ -13,7 +13,7 @@ import {
   startServer,
   stopSignal,
   watchSettings,
-} from './serving.ts';
+} from './server-start.ts';
 import { runWorker } from './worker.ts';
 
 /** The embedded engine is up within two seconds; a slow machine sees the greeting all the same. */

@@ -3,7 +3,7 @@ import type { ApiKey } from '../identity/identity.ts';
 import type { Stores } from '../server/stores.ts';
 import { type Command, findAccount, withStores } from './command.ts';
 import { keyPages } from './keys.ts';
-import { signInLink } from './serving.ts';
+import { signInLink } from './server-start.ts';
 
 export const signInCommand: Command = {
   name: 'sign-in',

@@ -9,7 +9,7 @@ import { systemIds } from '../core/ids.ts';
 import { type EngineNews, SharedEngines } from '../engines/shared-engines.ts';
 import type { App, OwnView, Siblings } from '../server/server.ts';
 import { requireSettings } from './command.ts';
-import { logFor, operationsOf, startServer, watchSettings } from './serving.ts';
+import { logFor, operationsOf, startServer, watchSettings } from './server-start.ts';
 import type { Console } from './terminal.ts';
 
 /** What the first process tells its workers. */

@@ -27,7 +27,7 @@ import {
 import { type Environment, type Path, pathKey, readYaml, type YamlSource } from './yaml-source.ts';
 
 export type { BatchesSection } from './batches-section.ts';
-export { describeConfig } from './describe-config.ts';
+export { describeConfig } from './effective-config.ts';
 export type { DownloadSettings } from './download-settings.ts';
 export { formatProblem } from './explain.ts';
 export { type LimitsSection, type PlanLimits } from './limits-section.ts';

@@ -4,7 +4,7 @@
  */
 import { compile } from '@fastify/proxy-addr';
 import { isWithoutChecksum, walletIdentity } from '../core/addresses.ts';
-import { didYouMean } from '../core/nearest.ts';
+import { didYouMean } from '../core/nearest-word.ts';
 import type { Diagnostics } from './explain.ts';
 import type { ModelSettings, PriceSettings } from './models-section.ts';
 import type { PaymentsSection } from './payments-section.ts';

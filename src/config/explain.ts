@@ -4,7 +4,7 @@
  */
 import { z } from 'zod';
 
-import { didYouMean } from '../core/nearest.ts';
+import { didYouMean } from '../core/nearest-word.ts';
 import type { Path, YamlSource } from './yaml-source.ts';
 
 /** One thing that is wrong with the configuration. */

@@ -4,7 +4,7 @@
  * such as `1.5e-07`; they are read from the digits of the file, never through a double.
  */
 import { divideHalfUp, formatUsd, parseDecimal } from '../core/money.ts';
-import { didYouMean } from '../core/nearest.ts';
+import { didYouMean } from '../core/nearest-word.ts';
 import type { Capability, ModelType, PriceSettings } from './models-section.ts';
 
 /** What the price file knows about one model, and what could not be taken over as it stands. */

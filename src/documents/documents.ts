@@ -13,7 +13,7 @@ import { Tokenizer } from './tokenizer.ts';
 import { type RunOptions, WorkerPool } from './worker-pool.ts';
 import { WorkerStarter } from './worker-starter.ts';
 
-export { type MediaSettings, RequestMedia, requireModestImage } from './media.ts';
+export { type MediaSettings, RequestMedia, requireModestImage } from './request-media.ts';
 export type { AlphaShares, PngFacts } from './read-png.ts';
 export type { Tokenizer } from './tokenizer.ts';
 

@@ -7,7 +7,7 @@ import type { Clock } from '../core/clock.ts';
 import { Fault } from '../core/faults.ts';
 import { JobQueue } from '../core/job-queue.ts';
 import { type Log, reasonOf } from '../core/log.ts';
-import { encodeFrame, type Frame, FrameReader } from './frames.ts';
+import { encodeFrame, type Frame, FrameReader } from './pipe-frames.ts';
 import type { Job, JobHeader, SentHeader, WorkerRole } from './jobs.ts';
 import type { StartedWorker, WorkerStarter } from './worker-starter.ts';
 

@@ -12,7 +12,7 @@ import { once } from 'node:events';
 import { createWriteStream } from 'node:fs';
 import { Worker, isMainThread, parentPort, workerData } from 'node:worker_threads';
 import { assert } from '../core/assert.ts';
-import { encodeFrame, FrameReader } from './frames.ts';
+import { encodeFrame, FrameReader } from './pipe-frames.ts';
 import type { JobHeader, RunJob, SentHeader } from './jobs.ts';
 
 /** The second thread strikes this much after the server should have. */

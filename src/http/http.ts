@@ -32,7 +32,7 @@ import { type InternalCall, InternalCalls } from './internal-call.ts';
 import { type HeaderRecord, RequestContext } from './request-context.ts';
 import { readBytes, readDecoded, requireMediaType } from './body-bytes.ts';
 import { JSON_BODY, type Route } from './route.ts';
-import { shareConnections } from './share-connections.ts';
+import { limitConnections } from './connection-limits.ts';
 import type { StandardHeaders } from './answer-headers.ts';
 import { limitWrites } from './write-timeout.ts';
 
@@ -226,7 +226,7 @@ export class HttpServer {
       requireHostHeader: false,
     });
     const { maxConnections, trustProxy } = settings;
-    shareConnections(server, { clock, log, maxConnections, isShared: trustProxy === false });
+    limitConnections(server, { clock, log, maxConnections, isShared: trustProxy === false });
     server.on('request', this.#receive);
     // Node would answer 417 by itself, without our headers: an expectation that we do not know is
     // one that we need not meet (RFC 9110 §10.1.1).

@@ -43,7 +43,7 @@ import { PAYMENT_CAPABILITY, runTool } from './run-tool.ts';
 import { serviceTools } from './service-tools.ts';
 import { textTools } from './text-tools.ts';
 import { type Tool, asJson } from './tool.ts';
-import { paidTools } from './discovered.ts';
+import { paidTools } from './bazaar.ts';
 import { videoTools } from './video-tools.ts';
 
 export interface McpParts {

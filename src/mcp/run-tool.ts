@@ -18,7 +18,7 @@ import type { RequestContext } from '../http/request-context.ts';
 import type { ConfigInForce } from '../config/config.ts';
 import type { Caller } from '../identity/identity.ts';
 import { isJsonObject } from '../json/json-scan.ts';
-import { discovered } from './discovered.ts';
+import { discovered } from './bazaar.ts';
 import { challengeMeta, credentialHeader, receiptMeta } from './machine-payment.ts';
 import {
   INTERNAL_ERROR,

@@ -25,7 +25,7 @@ export { type Verification, type VerifiedItem, verifySigned } from './signing/ve
 import { type Signing, openSigning } from './signing/signing.ts';
 import { type OfferedPayment, ShownPayments } from './shown-payments.ts';
 import { KeyChallenges } from './sign-in/key-challenges.ts';
-import { WalletSessions } from './sign-in/sessions.ts';
+import { WalletTokens } from './sign-in/wallet-tokens.ts';
 import { type SignedInWallet, SignIn } from './sign-in/sign-in.ts';
 import type { StakingReader } from './staking.ts';
 import type { TopUpReceipt } from './top-up-records.ts';
@@ -53,7 +53,7 @@ export type { RefundState } from './refunds.ts';
 export { authOptions, MANIFEST_PATH } from './requirements.ts';
 export type { Discovered, OfferKind, PaymentRequiredAnswer, Resource } from './requirements.ts';
 export type { PaymentSettings } from './settings.ts';
-export type { TokenLimits } from './sign-in/sessions.ts';
+export type { TokenLimits } from './sign-in/wallet-tokens.ts';
 export { type CredentialField, isPaymentCredential, paymentReceipt } from './mpp.ts';
 export type { LedgerPostings, PaymentsOptions } from './payment-options.ts';
 export type { CreditEntry, TopUpReceipt } from './top-up-records.ts';
@@ -158,10 +158,10 @@ async function openAll(options: PaymentsOptions) {
   };
 }
 
-function sessionsOf(options: PaymentsOptions, secret: string): WalletSessions {
+function sessionsOf(options: PaymentsOptions, secret: string): WalletTokens {
   const { store, clock, ids, settings, tokenCaps: caps, tokenPrefix: prefix } = options;
   const lifeMs = settings.sessionMinutes * MINUTE_MS;
-  return new WalletSessions({ store, clock, ids, secret, caps, lifeMs, prefix });
+  return new WalletTokens({ store, clock, ids, secret, caps, lifeMs, prefix });
 }
 
 function machinePayments(
@@ -206,7 +206,7 @@ export class Payments {
   readonly requirements: Requirements;
   /** `undefined` where the settings ask for no signatures. */
   readonly signing: Signing | undefined;
-  readonly sessions: WalletSessions;
+  readonly sessions: WalletTokens;
   readonly refunds: Refunds;
   readonly keyChallenges: KeyChallenges;
   /** The same payments in other words; `undefined` unless the configuration offers them. */

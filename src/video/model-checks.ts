@@ -5,7 +5,7 @@
 import type { VideoModelSettings } from '../config/config.ts';
 import { Fault } from '../core/faults.ts';
 import { type FlatIssue, refuseIssues } from '../json/validation.ts';
-import { DEFAULT_FACTOR, type Measured, frameSize, outputMs } from './quote.ts';
+import { DEFAULT_FACTOR, type Measured, frameSize, outputMs } from './video-pricing.ts';
 import {
   type PricedRequest,
   type VideoQueueRequest,

@@ -34,7 +34,7 @@ import {
   requireVideoSettings,
 } from './model-checks.ts';
 import { measureSource } from './quote-video.ts';
-import { type Measured, hasSound, quoteVideo } from './quote.ts';
+import { type Measured, hasSound, quoteVideo } from './video-pricing.ts';
 import { VideoQueueRequest, mediaUrlsOf } from './video-requests.ts';
 import { RESULT_BYTES } from './result-room.ts';
 import type { QueuedJob, Video } from './video.ts';

@@ -13,7 +13,7 @@ import type { Media, MediaCall } from '../engines/media/media.ts';
 import { type ReadLargeJson, readJson } from '../http/read-request.ts';
 import type { RequestContext } from '../http/request-context.ts';
 import { checkQuote, requireVideoSettings } from './model-checks.ts';
-import { type SourceFacts, quoteVideo } from './quote.ts';
+import { type SourceFacts, quoteVideo } from './video-pricing.ts';
 import { VideoQuoteRequest } from './video-requests.ts';
 
 export interface QuoteVideoParts {

@@ -13,7 +13,7 @@ import { type NewJob, type VideoJob, failureFault, isWallets } from './job.ts';
 import type { EngineInput } from '../engines/media/media.ts';
 import { MediaStore } from './media-store.ts';
 import { ResultRoom } from './result-room.ts';
-import { webhookSecretOf } from './webhooks.ts';
+import { webhookSecretOf } from './job-webhooks.ts';
 import { type VideoParts, Worker } from './worker.ts';
 
 /** What is asked for. An empty `keyId` is a wallet's; `request` is for the engine, without media. */

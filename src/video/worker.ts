@@ -21,7 +21,7 @@ import { FAILURES, type JobFailure, type VideoJob, isWallets } from './job.ts';
 import type { MediaStore, StoredFile } from './media-store.ts';
 import type { ResultRoom } from './result-room.ts';
 import type { VideoMoney } from './video-money.ts';
-import { WebhookSender } from './webhooks.ts';
+import { WebhookSender } from './job-webhooks.ts';
 
 export interface VideoParts {
   readonly store: Store;

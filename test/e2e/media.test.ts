@@ -16,7 +16,7 @@ import { portraitMaskSvg, portraitSvg } from '../../scripts/draw-portrait.ts';
 import { type TestApp, startTestApp } from '../app/test-app.ts';
 import { receiptOf, transactionsOf } from '../../src/billing/ledger/ledger.ts';
 import { wavHeader } from '../../src/engines/media/wav.ts';
-import { webhookSignature } from '../../src/video/webhooks.ts';
+import { webhookSignature } from '../../src/video/job-webhooks.ts';
 import { makeClip, openMedia, portraitJpeg, toneWav, toySpeech } from '../media/clips.ts';
 import { pngHead } from '../media/png-head.ts';
 import { type Site, endless, openSite } from '../media/site.ts';

@@ -33,7 +33,7 @@ import {
   type LimitsItem,
   type MoveAnswer,
   MoveRequest,
-} from './operator-schema.ts';
+} from './operator-accounts-schema.ts';
 import { ACCOUNT_DAYS, ACCOUNT_REQUESTS, ACCOUNT_STATEMENT } from './operator-usage-schema.ts';
 
 const PATH = '/admin/accounts';

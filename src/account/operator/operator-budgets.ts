@@ -4,7 +4,7 @@ import type { Route } from '../../http/route.ts';
 import type { AccountParts } from '../account-parts.ts';
 import { BUDGET_DESCRIPTIONS, budgetRoutesAt } from '../budgets.ts';
 import { accountOf } from './operator-accounts.ts';
-import { ACCOUNT_PATH } from './operator-schema.ts';
+import { ACCOUNT_PATH } from './operator-accounts-schema.ts';
 
 const BUDGET_PATH = [
   ...ACCOUNT_PATH,

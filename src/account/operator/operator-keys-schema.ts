@@ -11,7 +11,7 @@ import {
   Time,
   UpdateKeyRequest,
 } from '../api-key-schema.ts';
-import { ACCOUNT, ACCOUNT_PATH, LimitsChange, LimitsItem } from './operator-schema.ts';
+import { ACCOUNT, ACCOUNT_PATH, LimitsChange, LimitsItem } from './operator-accounts-schema.ts';
 
 const KEY_PATH = [
   ...ACCOUNT_PATH,

@@ -16,7 +16,7 @@ import {
 import { DecimalText } from '../api-key-schema.ts';
 import { StatementAnswer, StatementQuery } from '../statement.ts';
 import { DAYS_HEAD, Day, RANGE, RECEIPT_SAMPLE, SUMS_SAMPLE } from '../usage-schema.ts';
-import { ACCOUNT_PATH } from './operator-schema.ts';
+import { ACCOUNT_PATH } from './operator-accounts-schema.ts';
 
 const DAYS_SAMPLE = { from: '2026-10-23', to: '2026-11-21' };
 

@@ -4,7 +4,7 @@ import { checked } from '../../http/read-request.ts';
 import type { RequestContext } from '../../http/request-context.ts';
 import { FORM_BODY, type Route } from '../../http/route.ts';
 import { type TranscriptionsParts, sellTranscription } from '../sell-transcription.ts';
-import type { Granularity } from '../speech-answer.ts';
+import type { Granularity } from '../transcription-engine.ts';
 import { writtenAs } from '../transcript-forms.ts';
 import { AUDIO_TRANSCRIPTION } from './describe.ts';
 import { TranscriptionFields } from './schema.ts';

@@ -9,7 +9,7 @@ import {
   type TranscriptionsParts,
   sellTranscription,
 } from '../sell-transcription.ts';
-import { NO_OPTIONS } from '../speech-answer.ts';
+import { NO_OPTIONS } from '../transcription-engine.ts';
 import { jsonBody, textBody } from '../transcript-forms.ts';
 import { TRANSCRIPTION } from './describe.ts';
 import { TranscriptionRequest } from './schema.ts';

@@ -14,7 +14,7 @@ import { reasonOf } from '../../core/log.ts';
 import { packagePath } from '../../core/package-root.ts';
 import { nativePackage, useEnginePackages } from '../local/engine-loader.ts';
 import { type LocalRequest, answerBytes, serveLocal } from '../local/local-server.ts';
-import { isMultipart, readBody, readUpload } from '../local/upload.ts';
+import { isMultipart, readBody, readUpload } from '../local/request-body.ts';
 import { applyMatte } from './matte.ts';
 import { MAX_IMAGE_BYTES, PhotoEditor, type Sharp } from './photo.ts';
 import { type LoadedModel, type Onnx, Segmenter } from './segmenter.ts';

@@ -9,7 +9,7 @@ import { Fault } from '../../core/faults.ts';
 import { reasonOf } from '../../core/log.ts';
 import { useEnginePackages } from '../local/engine-loader.ts';
 import { type LocalRequest, answerJson, serveLocal } from '../local/local-server.ts';
-import { readBody } from '../local/upload.ts';
+import { readBody } from '../local/request-body.ts';
 import { collectedAnswer, newHead, streamedAnswer } from './chat-answer.ts';
 import type { ChatListener } from './chat-model.ts';
 import { type ChatRequest, parseChatRequest } from './chat-request.ts';

@@ -19,7 +19,7 @@ import type { Ids } from '../../core/ids.ts';
 import { reasonOf } from '../../core/log.ts';
 import { type LocalRequest, type LocalService, answerJson } from '../local/local-server.ts';
 import { JobQueue } from '../../core/job-queue.ts';
-import { type Upload, fieldsIn, isMultipart, readUpload } from '../local/upload.ts';
+import { type Upload, fieldsIn, isMultipart, readUpload } from '../local/request-body.ts';
 import type { Kept, StillMove } from './media-task.ts';
 import type { Media } from './media.ts';
 

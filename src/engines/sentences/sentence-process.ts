@@ -12,7 +12,7 @@ import { Fault } from '../../core/faults.ts';
 import { JobQueue } from '../../core/job-queue.ts';
 import { useEnginePackages } from '../local/engine-loader.ts';
 import { answerJson, serveLocal } from '../local/local-server.ts';
-import { readBody } from '../local/upload.ts';
+import { readBody } from '../local/request-body.ts';
 import { SentenceModel, type Turn } from './sentence-model.ts';
 import { MAX_RERANKED, RERANK_MODEL, SENTENCE_MODEL } from './sentences.ts';
 

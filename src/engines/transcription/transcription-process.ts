@@ -22,7 +22,7 @@ import {
   childLog,
   serveLocal,
 } from '../local/local-server.ts';
-import { fieldsIn, isMultipart, readUpload } from '../local/upload.ts';
+import { fieldsIn, isMultipart, readUpload } from '../local/request-body.ts';
 import { Media } from '../media/media.ts';
 import { type Hearing, Recognizer, type Segment, type Sherpa, SpeechModel } from './recognizer.ts';
 

@@ -36,7 +36,7 @@ import type { EvmClient } from './chain.ts';
 import { ContractQuestions } from './contract-questions.ts';
 import { findErc3009Payment, findPermit2Payment, receivedTransfers } from './evidence.ts';
 import { checkPermit2, permit2TypedData, readPermit2, UPTO_PROXY } from './permit2.ts';
-import { checkTransfer, erc3009Of, readErc3009 } from './read.ts';
+import { checkTransfer, erc3009Of, readErc3009 } from './payload.ts';
 import { evmRefunds } from './refunds.ts';
 import { ExposedEvmScheme, trackedScheme } from './scheme.ts';
 import type { SchemeOptions, TrackedScheme } from './scheme.ts';

@@ -23,7 +23,7 @@ import {
   refusePayment,
 } from '../payment.ts';
 import type { RailOffer } from '../requirements.ts';
-import { checkTransfer, readAddress, readUint, SIGNATURE } from './read.ts';
+import { checkTransfer, readAddress, readUint, SIGNATURE } from './payload.ts';
 
 type Fields = NonNullable<ReturnType<typeof asObject>>;
 

@@ -21,7 +21,7 @@ import { checksumAddress } from '../../core/addresses.ts';
 import { PAYMENTS_MIGRATIONS } from '../migrations.ts';
 import { BASE, SOLANA } from '../networks.ts';
 import { buildMessage } from './message.ts';
-import { WalletSessions } from './sessions.ts';
+import { WalletTokens } from './wallet-tokens.ts';
 import { SignIn } from './sign-in.ts';
 
 const clock = new TestClock();
@@ -425,12 +425,12 @@ describe('sign-in', () => {
         caps: { set: async () => undefined, drop: async () => undefined },
       };
       const free = { usdNano: undefined, diemNano: undefined };
-      const sessions = new WalletSessions({ ...options, secret: 'one' });
+      const sessions = new WalletTokens({ ...options, secret: 'one' });
       const { token, expiresAt } = await sessions.mint(solanaWallet, free);
       assert.ok(token.startsWith('svc_wallet_'));
       assert.equal(expiresAt, isoTime(NOW + 15 * MINUTE_MS));
       assert.equal((await sessions.verify(token)).wallet, solanaWallet);
-      const stranger = new WalletSessions({ ...options, secret: 'two' });
+      const stranger = new WalletTokens({ ...options, secret: 'two' });
       for (const bad of [
         `${token}x`,
         token.slice(0, -1),

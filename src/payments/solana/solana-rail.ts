@@ -46,7 +46,7 @@ import {
 } from './chain.ts';
 import type { SolanaNodes } from './chain.ts';
 import { BLOCKHASH_LIFE_BLOCKS, findSolanaPayment, receivedTransfers } from './evidence.ts';
-import { checkTransfer, readSolanaPayment, solanaOf } from './read.ts';
+import { checkTransfer, readSolanaPayment, solanaOf } from './payload.ts';
 import { solanaRefunds } from './refunds.ts';
 
 /** After this answer the status of the transaction decides: its structure was found good before. */

@@ -11,7 +11,7 @@ import { PageHead } from '../parts/page-head.tsx';
 import { Id, State, Time } from '../parts/show.tsx';
 import { Empty } from '../parts/states.tsx';
 import { type Column, CursorTable, aside, figure } from '../parts/table.tsx';
-import { useCursorList } from '../pages-list.ts';
+import { useCursorList } from '../cursor-list.ts';
 import { AccountDrawer, AccountState } from './account-drawer.tsx';
 import type { Account } from './operator-shapes.ts';
 

@@ -10,7 +10,7 @@ import { Copy, Facts, Id, State, Time, Usd } from '../parts/show.tsx';
 import { Empty, Loaded } from '../parts/states.tsx';
 import { type Column, CursorTable, aside, figure } from '../parts/table.tsx';
 import { usdText } from '../format.ts';
-import { useCursorList } from '../pages-list.ts';
+import { useCursorList } from '../cursor-list.ts';
 import { useCall } from '../resource.ts';
 import type { AdminTopUp } from './operator-shapes.ts';
 

@@ -7,7 +7,7 @@ import { PageHead } from '../parts/page-head.tsx';
 import { Bar, Id, State, Time } from '../parts/show.tsx';
 import { Empty } from '../parts/states.tsx';
 import { type Column, CursorTable, aside, figure } from '../parts/table.tsx';
-import { useCursorList } from '../pages-list.ts';
+import { useCursorList } from '../cursor-list.ts';
 
 interface VideoJob {
   readonly id: string;

@@ -6,7 +6,7 @@ import { query } from '../api.ts';
 import { today } from '../live.ts';
 import { useKeyNames, useModels } from '../lookups.ts';
 import { BASE } from '../page-facts.ts';
-import { useCursorList } from '../pages-list.ts';
+import { useCursorList } from '../cursor-list.ts';
 import { type Choices, Days, SearchField, choices } from '../parts/filters.tsx';
 import { Form, Select } from '../parts/form.tsx';
 import { Empty } from '../parts/states.tsx';

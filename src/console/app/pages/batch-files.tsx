@@ -3,7 +3,7 @@ import { useSignal } from '@preact/signals';
 import { call } from '../api.ts';
 import { bytesText } from '../format.ts';
 import { BASE } from '../page-facts.ts';
-import type { CursorList } from '../pages-list.ts';
+import type { CursorList } from '../cursor-list.ts';
 import { Confirm } from '../parts/confirm.tsx';
 import { Id, Time } from '../parts/show.tsx';
 import { type Column, CursorTable, aside, figure } from '../parts/table.tsx';

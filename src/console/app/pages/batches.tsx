@@ -4,7 +4,7 @@ import { useLocation } from 'preact-iso';
 import { useEffect } from 'preact/hooks';
 import { call, query } from '../api.ts';
 import { countText, percentText, usdText } from '../format.ts';
-import { type CursorList, useCursorList } from '../pages-list.ts';
+import { type CursorList, useCursorList } from '../cursor-list.ts';
 import { CodeBlock, CodeTabs } from '../parts/code.tsx';
 import { Confirm } from '../parts/confirm.tsx';
 import { Overlay } from '../parts/overlay.tsx';

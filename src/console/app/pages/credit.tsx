@@ -6,7 +6,7 @@ import { query } from '../api.ts';
 import { shortDay, usdText } from '../format.ts';
 import { balance, lastTopUp } from '../live.ts';
 import { RAILS } from '../page-facts.ts';
-import { useCursorList } from '../pages-list.ts';
+import { useCursorList } from '../cursor-list.ts';
 import { Days } from '../parts/filters.tsx';
 import { PageHead } from '../parts/page-head.tsx';
 import { Id, State, Tile, Time, Usd } from '../parts/show.tsx';

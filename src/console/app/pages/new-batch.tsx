@@ -5,7 +5,7 @@ import { call } from '../api.ts';
 import { type BatchFile, estimateOf, readBatchFile } from '../batch-file.ts';
 import { bytesText, countText, percentText, roughUsd } from '../format.ts';
 import { useModels } from '../lookups.ts';
-import { Drop } from '../parts/drop.tsx';
+import { Drop } from '../parts/file-drop.tsx';
 import { Form, Refusal, useAction } from '../parts/form.tsx';
 import { Overlay } from '../parts/overlay.tsx';
 import { Bar, Facts } from '../parts/show.tsx';

@@ -2,7 +2,7 @@
 import { useSignal } from '@preact/signals';
 import { call } from '../api.ts';
 import { usdText } from '../format.ts';
-import { useCursorList } from '../pages-list.ts';
+import { useCursorList } from '../cursor-list.ts';
 import { toast } from '../parts/announce.tsx';
 import { CodeBlock } from '../parts/code.tsx';
 import { Confirm } from '../parts/confirm.tsx';

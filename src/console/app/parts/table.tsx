@@ -1,6 +1,6 @@
 /** Lists as tables that scroll on their own, and the way to more of them. */
 import type { ComponentChildren } from 'preact';
-import type { CursorList } from '../pages-list.ts';
+import type { CursorList } from '../cursor-list.ts';
 import type { Resource } from '../resource.ts';
 import { Failure, Loaded } from './states.tsx';
 

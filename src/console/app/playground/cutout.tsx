@@ -4,7 +4,7 @@ import { useId } from 'preact/hooks';
 import { request } from '../api.ts';
 import { bytesText, durationText } from '../format.ts';
 import { Refusal, useAction } from '../parts/form.tsx';
-import { Drop } from '../parts/drop.tsx';
+import { Drop } from '../parts/file-drop.tsx';
 import { Empty } from '../parts/states.tsx';
 import { formSamples } from '../samples.ts';
 import { CodeButton, ReceiptCost, useObjectUrl } from './parts.tsx';

@@ -1,7 +1,7 @@
 /** Transcription: a recording, of the web or a file, as text. */
 import { useSignal } from '@preact/signals';
 import { request } from '../api.ts';
-import { Drop } from '../parts/drop.tsx';
+import { Drop } from '../parts/file-drop.tsx';
 import { Field, Form, Refusal, useAction } from '../parts/form.tsx';
 import { Copy } from '../parts/show.tsx';
 import { Empty } from '../parts/states.tsx';

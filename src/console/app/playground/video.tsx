@@ -3,7 +3,7 @@ import { useSignal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';
 import { ApiError, call, refusalOf, send } from '../api.ts';
 import { durationText, percentText, usdText } from '../format.ts';
-import { Drop } from '../parts/drop.tsx';
+import { Drop } from '../parts/file-drop.tsx';
 import { Field, Form, Refusal, Select, useAction } from '../parts/form.tsx';
 import { Bar, State, Time } from '../parts/show.tsx';
 import { Empty, Loaded } from '../parts/states.tsx';

@@ -3,7 +3,7 @@ import { describe, test } from 'node:test';
 import { VideoModelSettings } from '../config/config.ts';
 import { Fault } from '../core/faults.ts';
 import { checkQueue, checkQuote, videoConstraints } from './model-checks.ts';
-import { type Measured, frameSize, quoteVideo } from './quote.ts';
+import { type Measured, frameSize, quoteVideo } from './video-pricing.ts';
 import { type PricedRequest, VideoQueueRequest, VideoQuoteRequest } from './video-requests.ts';
 
 const RATIOS = ['16:9', '9:16', '1:1', '21:9', '4:5', 'adaptive'];

@@ -9,7 +9,7 @@ import { Fault, type FaultCode } from '../core/faults.ts';
 import { imageSize, sniffMedia } from '../core/media-type.ts';
 import { Guard } from '../net/guard.ts';
 import { parseDataUrl } from './data-url.ts';
-import { RequestMedia } from './media.ts';
+import { RequestMedia } from './request-media.ts';
 
 const PATH = ['messages', '0', 'content', '1', 'image_url', 'url'];
 

@@ -6,7 +6,7 @@ import { afterEach, describe, test } from 'node:test';
 import { TestClock } from '../../test/support/test-clock.ts';
 import { type LogLine, memoryLog } from '../../test/support/memory-log.ts';
 import { until } from '../../test/support/until.ts';
-import { shareConnections } from './share-connections.ts';
+import { limitConnections } from './connection-limits.ts';
 
 const MAX = 8;
 const sockets: Socket[] = [];
@@ -20,7 +20,7 @@ async function listen(isShared: boolean): Promise<LogLine[]> {
     setImmediate(() => socket.destroyed || socket.write('x'));
   });
   const clock = new TestClock();
-  shareConnections(server, { clock, log: memoryLog(lines), maxConnections: MAX, isShared });
+  limitConnections(server, { clock, log: memoryLog(lines), maxConnections: MAX, isShared });
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
   return lines;
 }

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
-import { editDistance, nearestOf } from './nearest.ts';
+import { editDistance, nearestOf } from './nearest-word.ts';
 
 test('the edit distance counts inserts, deletes, replacements and swaps', () => {
   assert.equal(editDistance('', 'abc'), 3);

@@ -9,7 +9,7 @@ import type { FileSlice, FormPart } from '../net/multipart-body.ts';
 export type Granularity = 'segment' | 'word';
 
 /** What a caller asks of the engine beside the text. */
-export interface SpeechOptions {
+export interface TranscriptionOptions {
   /** Of the speech, ISO 639; otherwise the engine finds out. */
   readonly language?: string | undefined;
   /** From 0 to 1. */
@@ -18,7 +18,7 @@ export interface SpeechOptions {
   /** Of what the times are asked for. */
   readonly times: readonly Granularity[];
 }
-export const NO_OPTIONS: SpeechOptions = { times: [] };
+export const NO_OPTIONS: TranscriptionOptions = { times: [] };
 
 /** A stretch of speech, in seconds from the start of the media. */
 export interface Stretch {
@@ -78,12 +78,12 @@ interface SpeechPiece {
   readonly endMs: number;
 }
 
-export class SpeechAnswers {
+export class TranscriptionAnswers {
   #format: 'verbose_json' | 'json' = 'verbose_json';
   readonly #codes = new Map<string, string>();
-  readonly #options: SpeechOptions;
+  readonly #options: TranscriptionOptions;
 
-  constructor(options: SpeechOptions) {
+  constructor(options: TranscriptionOptions) {
     this.#options = options;
   }
 

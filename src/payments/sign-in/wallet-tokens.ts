@@ -62,7 +62,7 @@ const MAX_REMEMBERED = 10_000;
 const KEEP_ENDED_MS = DAY_MS;
 const PRUNED_AT_ONCE = 500;
 
-export class WalletSessions {
+export class WalletTokens {
   readonly #options: SessionOptions;
   readonly #known = new Map<string, { readonly isCapped: boolean; readonly untilMs: number }>();
   /** For example `svc_wallet_`. */

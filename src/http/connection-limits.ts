@@ -10,7 +10,7 @@ import { countedAddress } from './caller-address.ts';
 /** What is left when so many are open is for addresses that have less than the rest of them. */
 const SHARE_FOR_ALL = 3 / 4;
 
-export interface ShareConnectionsParts {
+export interface ConnectionLimitsParts {
   readonly clock: Clock;
   readonly log: Log;
   readonly maxConnections: number;
@@ -19,7 +19,7 @@ export interface ShareConnectionsParts {
 }
 
 /** Closes new connections of a server that are too many; says so once a minute. */
-export function shareConnections(server: Server, parts: ShareConnectionsParts): void {
+export function limitConnections(server: Server, parts: ConnectionLimitsParts): void {
   const { clock, log, maxConnections, isShared } = parts;
   const open = new Map<string, number>();
   let all = 0;
