@@ -78,14 +78,16 @@ export function standardHeaders(clock: Clock, options: StandardHeaderOptions) {
   /** Those that are known as soon as a request begins. */
   const of = (request: IncomingHttpHeaders, requestId: string): Headers => {
     const { origin, 'cf-ray': ray } = request;
+    // The names of the service are set one by one: computed in the literal, they make an object that
+    // takes twice as long to fill and to write.
     const headers: Headers = {
       // A proxy in front that gave the request an id keeps it.
       'CF-RAY': typeof ray === 'string' && RAY.test(ray) ? ray : requestId,
       'x-request-id': requestId,
-      [versionName]: version,
-      // What callers and engines made is shown as what it says it is, never as a page.
-      'x-content-type-options': 'nosniff',
     };
+    headers[versionName] = version;
+    // What callers and engines made is shown as what it says it is, never as a page.
+    headers['x-content-type-options'] = 'nosniff';
     if (timestamps) headers[timestampName] = isoTime(clock.nowMs());
     if (origin !== undefined && (anyOrigin || corsOrigins.includes(origin))) {
       headers['access-control-allow-origin'] = anyOrigin ? '*' : origin;

@@ -128,29 +128,24 @@ export function withMembers(
 
 /**
  * The same for a document that is short enough to be one text, in one pass and without a copy: `text`
- * has a character for each byte (latin1), and so has the result. The texts are ASCII.
+ * has a character for each byte (latin1), and so has the result. The texts are ASCII. `undefined` when
+ * the keys do not stand in it one by one as in `body`: one is there twice, or spelled in another way.
  */
 export function textWithMembers(
   text: string,
   body: JsonObject,
   texts: Readonly<Record<string, string | undefined>>,
-): string {
-  let names = 0;
-  for (const _name in body) names += 1;
+): string | undefined {
   let written = '{';
   let separator = '';
-  let members = 0;
   let keptStart = -1;
   let keptEnd = -1;
+  let at = 0;
   // A key, its value up to a comma or the last bracket, and the next key.
-  for (let at = text.indexOf('"'); at !== -1; at = text.indexOf('"', at)) {
-    const start = at;
-    at = text.indexOf('"', start + 1);
-    let key = text.slice(start + 1, at);
-    if (SPELLED.test(key)) {
-      at = closingQuote(text, start);
-      key = String(JSON.parse(Buffer.from(text.slice(start, at + 1), 'latin1').toString()));
-    }
+  for (const key in body) {
+    const start = text.indexOf('"', at);
+    at = start + key.length + 1;
+    if (!text.startsWith(key, start + 1) || text.charCodeAt(at) !== QUOTE) return undefined;
     let depth = 0;
     let end = at;
     for (at += 1; at < text.length; at += 1) {
@@ -164,7 +159,6 @@ export function textWithMembers(
       else if (code === CLOSE_OBJECT || code === CLOSE_ARRAY) depth -= 1;
       if (code > SPACE) end = at + 1;
     }
-    members += 1;
     if (!Object.hasOwn(texts, key)) {
       if (keptStart === -1) {
         written += separator;
@@ -181,8 +175,7 @@ export function textWithMembers(
     written += separator + changed;
     separator = ',';
   }
-  // A key that is there twice would have to be found in both places.
-  if (names !== members) return writtenWith(body, texts).toString('latin1');
+  if (text.charCodeAt(at) !== CLOSE_OBJECT) return undefined;
   if (keptStart !== -1) written += text.slice(keptStart, keptEnd);
   for (const key in texts) {
     const added = texts[key];
@@ -194,8 +187,6 @@ export function textWithMembers(
 }
 
 const SPACE = 0x20;
-/** What of a key says something else than it shows: an escape, or a byte of a longer character. */
-const SPELLED = /[^ -[\]-~]/;
 
 /** Of the string that begins at `from`: a quote after an even run of backslashes. */
 function closingQuote(text: string, from: number): number {

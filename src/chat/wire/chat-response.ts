@@ -252,14 +252,14 @@ export function writeChatAnswer(
   const isUnchanged = shown === body['choices'];
   // Of a request that asks for nothing of ours.
   const isUsual = end.parameters === SVC_PARAMETER_DEFAULTS && end.citations.length === 0;
-  if (isUnchanged && isUsual && text !== undefined && ASCII.test(frame.model)) {
-    return textWithMembers(text, body, membersText(body, frame, end, USUAL_ECHO));
-  }
-  const parsed = { bytes, body, members: childrenOf(bytes).spans };
   if (isUnchanged) {
     const echo = isUsual ? USUAL_ECHO : JSON.stringify(echoOf(end.parameters, end.citations));
-    return withMembers(parsed, membersText(body, frame, end, echo));
+    const texts = membersText(body, frame, end, echo);
+    const isText = text !== undefined && isUsual && ASCII.test(frame.model);
+    const written = isText ? textWithMembers(text, body, texts) : undefined;
+    return written ?? withMembers({ bytes, body, members: childrenOf(bytes).spans }, texts);
   }
+  const parsed = { bytes, body, members: childrenOf(bytes).spans };
   const { usage, cost, ...echo } = endMembers(frame.serviceName, end);
   return spliceObject(parsed, {
     ...body,
