@@ -14,7 +14,7 @@ import {
   type UpstreamRequest,
 } from '../net/upstream-pool.ts';
 import type { WholeCall } from './contract.ts';
-import type { Target } from './router.ts';
+import type { Target } from './engine-state.ts';
 import { type Verdict, verdictOfFailure, verdictOfStatus } from './verdict.ts';
 
 /** Of a refusal's body: enough for any error object, too little to hurt. */

@@ -23,8 +23,14 @@ import type {
   Replica,
   WholeCall,
 } from './contract.ts';
-import type { EngineState, Waiter } from './engine-state.ts';
-import { type Chooser, hashText, type Router, Target } from './router.ts';
+import {
+  type Chooser,
+  type EngineState,
+  hashText,
+  type Router,
+  Target,
+  type Waiter,
+} from './engine-state.ts';
 import { GARBAGE, outweighs, type Verdict, verdictOfFailure } from './verdict.ts';
 
 /** Tries on one replica; with more replicas each gets one, up to the larger bound. */

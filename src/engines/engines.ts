@@ -26,9 +26,8 @@ import type {
   WholeCall,
 } from './contract.ts';
 import { EngineRun, type RunContext } from './engine-run.ts';
-import { EngineState } from './engine-state.ts';
+import { EngineState, Router } from './engine-state.ts';
 import { isReachable, probeEngine } from './probe.ts';
-import { Router } from './router.ts';
 
 export type {
   EngineAnswer,

@@ -21,7 +21,7 @@ import {
   correctedMinute,
   countTake,
   stateOf,
-} from './windows.ts';
+} from './process-limits.ts';
 import {
   type AskedBucket,
   type AskingTake,

@@ -3,12 +3,13 @@ export { LimitLog } from './limit-log.ts';
 export { LIMITS_MIGRATIONS } from './migrations.ts';
 export { LeasedWindows } from './leased-windows.ts';
 export { SharedSlots } from './shared-slots.ts';
-export { Concurrency, type Slots } from './concurrency.ts';
-export { FailureGuard } from './failure-guard.ts';
 export {
+  Concurrency,
+  FailureGuard,
   MemoryWindows,
   type RateRule,
   type Reservation,
+  type Slots,
   type WindowAnswer,
   type WindowState,
   type WindowTake,
@@ -18,4 +19,4 @@ export {
   rateHeaders,
   stateNow,
   stateOf,
-} from './windows.ts';
+} from './process-limits.ts';

@@ -10,7 +10,7 @@
  */
 import { type Clock, SECOND_MS } from '../../core/clock.ts';
 import { type Notices, SHARED_NOW_MS, type SharedStore, flushedIf } from '../../db/db.ts';
-import type { Slots } from './concurrency.ts';
+import type { Slots } from './process-limits.ts';
 
 /** What is not renewed for so long is nobody's. */
 const LEASE_MS = 30 * SECOND_MS;

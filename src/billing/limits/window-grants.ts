@@ -15,7 +15,7 @@ import {
   type WindowTake,
   countTake,
   tokensOf,
-} from './windows.ts';
+} from './process-limits.ts';
 
 /** A lease of fewer requests is not worth it. */
 const LEAST_REQUESTS = 4;

@@ -1,8 +1,11 @@
 /**
- * Rate limits per bucket (caller and model) in fixed windows of one UTC minute, of one process: room for
- * tokens is reserved at admission by an estimate and corrected at settle, and what a request used above
- * its estimate counts even when its minute is over, then in the minute that runs. Processes that share a
- * database count there, by the same contract (`leased-windows.ts`).
+ * What one process counts of a caller. Rate limits per bucket (caller and model) in fixed windows of
+ * one UTC minute: room for tokens is reserved at admission by an estimate and corrected at settle,
+ * and what a request used above its estimate counts even when its minute is over, then in the minute
+ * that runs. Processes that share a database count there, by the same contract (`leased-windows.ts`).
+ *
+ * Requests in flight (`shared-slots.ts` counts them for several processes), and failed requests: the
+ * guard against them protects a process, not a balance.
  */
 import { MINUTE_MS } from '../../core/clock.ts';
 import type { Caller } from '../../identity/identity.ts';
@@ -205,4 +208,125 @@ export function rateHeaders(
   const headers: Record<string, string> = {};
   addRateHeaders(headers, state, rate, nowMs);
   return headers;
+}
+
+/** Callers that have nothing in flight are forgotten when there are so many. */
+const MAX_CALLERS = 10_000;
+
+interface InFlightOfCaller {
+  count: number;
+  readonly leave: () => void;
+}
+
+/** Requests in flight per caller: of this process, or of all that share a database. */
+export interface Slots {
+  /** A function that gives the slot back, or `undefined` when `limit` requests are in flight. */
+  enter(
+    caller: string,
+    limit: number,
+  ): (() => void) | undefined | Promise<(() => void) | undefined>;
+  /** Another process has ended for sure: its slots are free at once. */
+  processEnded(processId: string): void | Promise<void>;
+  close(): void | Promise<void>;
+}
+
+/** Requests in flight per caller, of one process. */
+export class Concurrency implements Slots {
+  /** Entries stay: a request changes a number here, not the map. */
+  readonly #callers = new Map<string, InFlightOfCaller>();
+
+  /**
+   * A function that gives the slot back, to be called once, or `undefined` when `limit` requests are
+   * in flight.
+   */
+  enter(caller: string, limit: number): (() => void) | undefined {
+    const running = this.#callers.get(caller) ?? this.#add(caller);
+    if (running.count >= limit) return undefined;
+    running.count += 1;
+    return running.leave;
+  }
+
+  processEnded(): void {
+    // Nobody else counts.
+  }
+
+  close(): void {
+    // The same.
+  }
+
+  #add(caller: string): InFlightOfCaller {
+    if (this.#callers.size >= MAX_CALLERS) {
+      for (const [id, { count }] of this.#callers) if (count === 0) this.#callers.delete(id);
+    }
+    const added: InFlightOfCaller = { count: 0, leave: () => void (added.count -= 1) };
+    this.#callers.set(caller, added);
+    return added;
+  }
+}
+
+export interface GuardSettings {
+  readonly failures: number;
+  readonly windowMs: number;
+  readonly blockMs: number;
+}
+
+interface Bucket {
+  /** Times of the failures in the window, oldest first. */
+  failedAtMs: number[];
+  blockedUntilMs: number;
+}
+
+/** Callers that are watched at once; past that the one whose last failure is oldest is forgotten. */
+const MAX_BUCKETS = 50_000;
+
+/**
+ * A caller with more than `failures` failed requests within `windowMs` is blocked for `blockMs`.
+ * The guard's own answers do not count.
+ */
+export class FailureGuard {
+  readonly #settings: () => GuardSettings;
+  readonly #buckets = new Map<string, Bucket>();
+
+  constructor(settings: () => GuardSettings) {
+    this.#settings = settings;
+  }
+
+  /** Until when the caller is blocked; `undefined` when it is not. */
+  blockedUntilMs(caller: string, nowMs: number): number | undefined {
+    const until = this.#buckets.get(caller)?.blockedUntilMs ?? 0;
+    return until > nowMs ? until : undefined;
+  }
+
+  /** Counts failed requests; returns true when they block the caller. */
+  failed(caller: string, nowMs: number, count = 1): boolean {
+    const { failures, windowMs, blockMs } = this.#settings();
+    const bucket = this.#buckets.get(caller) ?? { failedAtMs: [], blockedUntilMs: 0 };
+    // The order of the map is that of the last failures.
+    this.#buckets.delete(caller);
+    this.#buckets.set(caller, bucket);
+    this.#forgetAbove(MAX_BUCKETS);
+    const recent = bucket.failedAtMs.filter((atMs) => atMs > nowMs - windowMs);
+    for (let at = 0; at < count && recent.length <= failures; at += 1) recent.push(nowMs);
+    bucket.failedAtMs = recent;
+    if (recent.length <= failures) return false;
+    bucket.failedAtMs = [];
+    bucket.blockedUntilMs = nowMs + blockMs;
+    return true;
+  }
+
+  /** Forgets callers without a recent failure or a block. */
+  prune(nowMs: number): void {
+    const { windowMs } = this.#settings();
+    for (const [caller, bucket] of this.#buckets) {
+      const last = bucket.failedAtMs.at(-1) ?? 0;
+      if (bucket.blockedUntilMs <= nowMs && last <= nowMs - windowMs) this.#buckets.delete(caller);
+    }
+  }
+
+  #forgetAbove(most: number): void {
+    for (const caller of this.#buckets.keys()) {
+      if (this.#buckets.size <= most) return;
+      this.#buckets.delete(caller);
+    }
+  }
 }
