@@ -23,7 +23,6 @@ import {
 } from './chunk-template.ts';
 import type { HeldRound } from './held-calls.ts';
 import { isJsonObject, type JsonObject } from '../../json/json-scan.ts';
-import { parsedJsonObject } from '../../json/json-text.ts';
 import {
   addTally,
   noOutput,
@@ -303,7 +302,7 @@ export class ChatStream {
       this.#isDone = true;
       return;
     }
-    const chunk = parsedJsonObject(text);
+    const chunk = parseChunk(text);
     if (chunk === undefined) {
       this.failure = BROKEN_STREAM;
       return;
@@ -443,5 +442,16 @@ function hasText(choice: JsonObject): boolean {
 /** An event cut by the end of the stream is not shown; `[DONE]` and whole JSON are. */
 function isWhole(data: SseData): boolean {
   const text = data.bytes.toString('utf8', data.start, data.end).trim();
-  return text === DONE || parsedJsonObject(text) !== undefined;
+  return text === DONE || parseChunk(text) !== undefined;
+}
+
+/** `undefined` for what is no JSON object. */
+function parseChunk(text: string): JsonObject | undefined {
+  try {
+    const chunk: unknown = JSON.parse(text);
+    return isJsonObject(chunk) ? chunk : undefined;
+  } catch {
+    // Reported as a failure of the engine; the bytes stay inside.
+    return undefined;
+  }
 }
