@@ -11,7 +11,7 @@ declare module 'secp256k1' {
       compressed: boolean,
     ): Uint8Array;
     publicKeyCreate(privateKey: Uint8Array, compressed: boolean): Uint8Array;
-    /** A signature of 64 bytes and its recovery id. */
+    /** A signature of 64 bytes, by RFC 6979 and of the lower s, and its recovery id. */
     ecdsaSign(
       digest: Uint8Array,
       privateKey: Uint8Array,

@@ -4,11 +4,11 @@
  * found by the chain's own evidence in all of them.
  */
 import { type Hex, hashTypedData, hexToBytes, parseEther, parseGwei } from 'viem';
-import { privateKeyToAccount } from 'viem/accounts';
 import { checksumAddress } from '../../core/addresses.ts';
 import { agreedEvidence, leastHeight } from '../agreement.ts';
 import { chainReason } from '../chain-reason.ts';
 import { type Envelope, checkAccepted } from '../envelope.ts';
+import { EvmKey } from '../evm-key.ts';
 import { decimalsProblem, unitsToNano, USDC_DECIMALS, usdcOf } from '../networks.ts';
 import { chainProblems } from '../nodes.ts';
 import { NO_PENDING_STORE, officialRequest, verdictOf } from '../official-scheme.ts';
@@ -82,7 +82,7 @@ export class EvmRail implements Rail {
             ...options,
             client,
             chainId: Number(settings.network.slice('eip155:'.length)),
-            account: privateKeyToAccount(settings.gasKey as Hex), // checked by the configuration
+            key: new EvmKey(hexToBytes(settings.gasKey as Hex)), // checked by the configuration
             maxGas: BigInt(settings.maxGas),
             maxFeePerGas: this.#maxFeePerGas(),
           });

@@ -6,11 +6,13 @@
  * any number of processes writes them; fees stay below the configured cap. Which of the two was
  * mined, the chain says by the log of the authorization that both carry.
  */
-import { type Hex, type PrivateKeyAccount, keccak256, parseTransaction } from 'viem';
+import { type Hex, keccak256, parseTransaction } from 'viem';
 import { SECOND_MS } from '../../core/clock.ts';
 import { chainReason } from '../chain-reason.ts';
+import type { EvmKey } from '../evm-key.ts';
 import type { RailOptions } from '../rail.ts';
 import type { EvmClient } from './chain.ts';
+import { signTransaction } from './sign-transaction.ts';
 
 /** Base makes a block every two seconds: what is not in one by now waits for a lower price. */
 const STUCK_AFTER_MS = 30 * SECOND_MS;
@@ -27,7 +29,7 @@ export interface Fees {
 /** The key whose transactions wait, and what they may cost. */
 export interface GasKeyOptions extends Pick<RailOptions, 'store' | 'clock' | 'log'> {
   readonly client: EvmClient;
-  readonly account: PrivateKeyAccount;
+  readonly key: EvmKey;
   readonly maxFeePerGas: bigint;
 }
 
@@ -59,9 +61,9 @@ export class FeeReplacement {
   }
 
   async #look(): Promise<void> {
-    const { client, account } = this.#options;
+    const { client, key } = this.#options;
     if ((await this.#waiting()).length === 0) return;
-    this.#mined = await client.getTransactionCount({ address: account.address });
+    this.#mined = await client.getTransactionCount({ address: key.address });
     const rows = await this.#waiting();
     if (rows.length === 0) return;
     const market = await this.#marketFees();
@@ -78,7 +80,7 @@ export class FeeReplacement {
   }
 
   async #raise(row: WaitingRow, market: Fees): Promise<void> {
-    const { account, log, maxFeePerGas: cap } = this.#options;
+    const { key, log, maxFeePerGas: cap } = this.#options;
     const old = parseTransaction(row.raw_tx);
     if (old.type !== 'eip1559') throw new Error('A journaled transaction has another type');
     const noted = { number: Number(row.number), transaction: keccak256(row.raw_tx) };
@@ -91,7 +93,7 @@ export class FeeReplacement {
       return;
     }
     const { r: _r, s: _s, v: _v, yParity: _y, ...call } = old;
-    const raw = await account.signTransaction({ ...call, ...fees });
+    const raw = signTransaction(key, { ...call, ...fees });
     if (!(await this.#keep(row, raw))) return;
     log.warn(
       { ...noted, replacement: keccak256(raw), maxFeePerGas: fees.maxFeePerGas.toString() },

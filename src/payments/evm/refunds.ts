@@ -3,9 +3,9 @@
  * from the refund's id. So a refund can happen at most once whatever is sent how often, and it is
  * found on the chain exactly as a top-up is.
  */
-import { type Hex, encodeFunctionData, parseSignature } from 'viem';
-import { privateKeyToAccount } from 'viem/accounts';
+import { type Hex, encodeFunctionData, hashTypedData, hexToBytes, parseSignature } from 'viem';
 import { sha256Hex } from '../../core/ids.ts';
+import { EvmKey } from '../evm-key.ts';
 import type { Erc3009 } from '../payment.ts';
 import type { Attempt, Evidence, RefundRail } from '../rail.ts';
 import type { RailOffer } from '../requirements.ts';
@@ -39,15 +39,16 @@ export interface EvmRefundOptions {
 export function evmRefunds(options: EvmRefundOptions): RefundRail | undefined {
   const { refundKey, client, sender, offer, find } = options;
   if (refundKey === undefined || sender === undefined) return undefined;
-  const account = privateKeyToAccount(refundKey);
+  const key = new EvmKey(hexToBytes(refundKey));
   return {
     authorize: async (refundId, wallet, value) => {
       const block = await client.getBlock();
       const validBefore = block.timestamp + VALID_SECONDS;
-      const from = account.address;
+      const from = key.address;
       const to = wallet as Hex; // an EVM identity, checked by the caller
       const nonce: Hex = `0x${sha256Hex(`farebox-refund:${refundId}`)}`;
       const transfer = { from, to, value, validAfter: 0n, validBefore, nonce };
+      const digest = hashTypedData(transferTypedData(offer, transfer));
       const signed: Signed = {
         id: refundId,
         from,
@@ -55,7 +56,7 @@ export function evmRefunds(options: EvmRefundOptions): RefundRail | undefined {
         value: value.toString(),
         validBefore: validBefore.toString(),
         nonce,
-        signature: await account.signTypedData(transferTypedData(offer, transfer)),
+        signature: key.sign(hexToBytes(digest)),
       };
       return { text: JSON.stringify(signed), startHeight: block.number, expiresAt: validBefore };
     },

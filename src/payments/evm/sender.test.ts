@@ -1,32 +1,33 @@
 /** The numbers of a gas key, on a private Base: each that was dealt is used, or dealt again. */
 import assert from 'node:assert/strict';
+import { randomBytes } from 'node:crypto';
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { parseTransaction } from 'viem';
 import type { Hex } from 'viem';
-import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
 import { type AnvilChain, startAnvil } from '../../../test/chains/anvil.ts';
 import { openTestStore } from '../../../test/databases/stores.ts';
 import { systemClock } from '../../core/clock.ts';
 import { silentLog } from '../../core/log.ts';
 import type { Store } from '../../db/db.ts';
 import { PAYMENTS_MIGRATIONS } from '../migrations.ts';
+import { EvmKey } from '../evm-key.ts';
 import { openEvmNodes } from './chain.ts';
 import { EvmSender } from './sender.ts';
 
 describe('the sender of a gas key', () => {
   const folder = mkdtempSync(join(tmpdir(), 'farebox-sender-'));
   const clock = systemClock();
-  const account = privateKeyToAccount(generatePrivateKey());
-  const call = { to: account.address, data: '0x' } as const;
+  const key = new EvmKey(randomBytes(32));
+  const call = { to: key.address, data: '0x' } as const;
   let chain: AnvilChain;
   let store: Store;
 
   before(async () => {
     chain = await startAnvil();
-    await chain.fund(account.address, 10n ** 18n);
+    await chain.fund(key.address, 10n ** 18n);
     store = await openTestStore(`sqlite:${join(folder, 'test.db')}`);
     await store.migrate(PAYMENTS_MIGRATIONS);
   });
@@ -42,13 +43,13 @@ describe('the sender of a gas key', () => {
       clock,
       log: silentLog,
       client: openEvmNodes([chain.rpcUrl], clock).client,
-      account,
+      key,
       chainId: 8453,
       maxGas: 300_000n,
       maxFeePerGas: 50_000_000_000n,
     });
   // A number that waits for one before it is not among them.
-  const sent = { address: account.address, blockTag: 'pending' } as const;
+  const sent = { address: key.address, blockTag: 'pending' } as const;
   const numberOf = (raw: Hex): number => parseTransaction(raw).nonce ?? 0;
 
   test('a number whose transaction could not be written down is dealt again', async () => {

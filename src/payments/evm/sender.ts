@@ -14,6 +14,7 @@ import { reasonOf } from '../../core/log.ts';
 import { chainReason } from '../chain-reason.ts';
 import { isExecutionFailure, isKnownTransaction } from './chain.ts';
 import { type Fees, type GasKeyOptions, FeeReplacement } from './fee-replacement.ts';
+import { signTransaction } from './sign-transaction.ts';
 
 export interface EvmSenderOptions extends GasKeyOptions {
   readonly chainId: number;
@@ -58,12 +59,12 @@ export class EvmSender {
 
   constructor(options: EvmSenderOptions) {
     this.#options = options;
-    this.#gasKey = `eip155:${options.chainId}/${options.account.address.toLowerCase()}`;
+    this.#gasKey = `eip155:${options.chainId}/${options.key.address.toLowerCase()}`;
     this.#replacement = new FeeReplacement(options, this.#gasKey, () => this.#marketFees());
   }
 
   get address(): Hex {
-    return this.#options.account.address;
+    return this.#options.key.address;
   }
 
   /**
@@ -99,11 +100,11 @@ export class EvmSender {
   }
 
   async #send(call: Call, journal: JournalCall): Promise<Hex> {
-    const { client, account, chainId, log } = this.#options;
+    const { client, key, chainId, log } = this.#options;
     const price = await this.#price(call);
     for (let tries = 1; ; tries += 1) {
       const nonce = await this.#nextNumber();
-      const raw = await account.signTransaction({
+      const raw = signTransaction(key, {
         ...call,
         ...price,
         type: 'eip1559',
@@ -149,8 +150,8 @@ export class EvmSender {
    * cap as its limit. The code of a contract wallet runs inside it, so what fails here is not sent.
    */
   async #gas(call: Call, fees: Fees): Promise<bigint> {
-    const { client, account, maxGas } = this.#options;
-    const { address } = account;
+    const { client, key, maxGas } = this.#options;
+    const { address } = key;
     try {
       const estimate = await client.estimateGas({
         account: address,
@@ -199,9 +200,9 @@ export class EvmSender {
 
   async #nextNumber(): Promise<number> {
     if (this.#hasUnusedNumber) await this.#forgetNumber();
-    const { client, account, store, clock } = this.#options;
+    const { client, key, store, clock } = this.#options;
     const pending = await client.getTransactionCount({
-      address: account.address,
+      address: key.address,
       blockTag: 'pending',
     });
     const nowMs = clock.nowMs();

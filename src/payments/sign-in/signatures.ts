@@ -10,6 +10,7 @@ import secp256k1 from 'secp256k1';
 import { base58Decode } from '../../core/base58.ts';
 import { isSmallOrder } from '../../core/ed25519.ts';
 import { keccak256 } from '../../core/keccak.ts';
+import { addressOf } from '../evm-key.ts';
 
 /** Asks the contract at an address (EIP-1271, or ERC-6492 before it is deployed); rejects when the chain cannot be asked, with a Fault when it is asked too much. */
 export type ContractSignatureCheck = (question: {
@@ -49,7 +50,7 @@ export function recoverAddress(digest: Uint8Array, signature: Uint8Array): strin
   if (recovery > 1) return undefined;
   try {
     const key = secp256k1.ecdsaRecover(signature.subarray(0, 64), recovery, digest, false);
-    return `0x${keccak256(key.subarray(1)).toString('hex', 12)}`;
+    return addressOf(key);
   } catch {
     // The library throws on values that no key can have produced.
     return undefined;

@@ -14,14 +14,12 @@ import {
   generateKeyPairSync,
   sign,
 } from 'node:crypto';
-import secp256k1 from 'secp256k1';
-import { checksumAddress } from '../../core/addresses.ts';
 import { assert } from '../../core/assert.ts';
 import { base58Decode, base58Encode } from '../../core/base58.ts';
 import { type Clock, MINUTE_MS } from '../../core/clock.ts';
-import { keccak256 } from '../../core/keccak.ts';
 import { ed25519KeyOf } from '../../core/wallet-keys.ts';
 import type { Store } from '../../db/db.ts';
+import { EvmKey } from '../evm-key.ts';
 import { sharedSecret } from '../secrets.ts';
 
 /** The public half of a key, as it is published. */
@@ -45,9 +43,8 @@ interface KeyRow {
 
 interface SigningPair {
   readonly identifier: string;
-  readonly address: string;
   readonly ed25519: KeyObject;
-  readonly secp256k1: Buffer;
+  readonly evm: EvmKey;
 }
 
 export interface SigningKeysOptions {
@@ -113,9 +110,7 @@ export class SigningKeys {
 
   /** secp256k1 over a digest of 32 bytes, `0x` and 65 bytes in hex. */
   signDigest(digest: Uint8Array): `0x${string}` {
-    const { signature, recid } = secp256k1.ecdsaSign(digest, this.#signing().secp256k1);
-    const recovery = Buffer.from([27 + recid]);
-    return `0x${Buffer.concat([signature, recovery]).toString('hex')}`;
+    return this.#signing().evm.sign(digest);
   }
 
   #signing(): SigningPair {
@@ -152,8 +147,8 @@ export async function rotateSigningKey(store: Store, nowMs: number): Promise<Pub
   const pem = newKey();
   const pair = pairOf(createPrivateKey(pem));
   await keep(store, pair, nowMs, pem);
-  const { identifier, address } = pair;
-  return { identifier, address, createdMs: nowMs, isCurrent: false };
+  const { identifier, evm } = pair;
+  return { identifier, address: evm.address, createdMs: nowMs, isCurrent: false };
 }
 
 /** Every process finds the same first key: whoever writes its secret first decides. */
@@ -165,14 +160,14 @@ async function firstKey(store: Store, clock: Clock): Promise<void> {
 
 async function keep(
   store: Store,
-  { identifier, address }: SigningPair,
+  { identifier, evm }: SigningPair,
   nowMs: number,
   pem: string | null,
 ): Promise<void> {
   await store.query(
     `INSERT INTO payments_signing_key (identifier, address, private_key, created_ms)
      VALUES ($1, $2, $3, $4) ON CONFLICT (identifier) DO NOTHING`,
-    [identifier, address, pem, nowMs],
+    [identifier, evm.address, pem, nowMs],
   );
 }
 
@@ -211,12 +206,5 @@ function pairOf(ed25519: KeyObject): SigningPair {
   const { x = '' } = createPublicKey(ed25519).export({ format: 'jwk' });
   const publicBytes = Buffer.concat([ED25519_CODEC, Buffer.from(x, 'base64url')]);
   const evm = createHmac('sha256', Buffer.from(d, 'base64url')).update(EIP712_KEY).digest();
-  const point = secp256k1.publicKeyCreate(evm, false).subarray(1);
-  const digest = keccak256(Buffer.from(point));
-  return {
-    identifier: `z${base58Encode(publicBytes)}`,
-    address: checksumAddress(`0x${digest.subarray(-20).toString('hex')}`),
-    ed25519,
-    secp256k1: evm,
-  };
+  return { identifier: `z${base58Encode(publicBytes)}`, ed25519, evm: new EvmKey(evm) };
 }
