@@ -15,6 +15,7 @@ import { crc32, deflateSync } from 'node:zlib';
 import type { AVPixelFormat } from 'node-av/constants';
 import sharp from 'sharp';
 import { portraitSvg } from '../../../scripts/draw-portrait.ts';
+import { telephoneHeader } from '../../../test/media/clips.ts';
 import { systemClock } from '../../core/clock.ts';
 import { Fault } from '../../core/faults.ts';
 import { silentLog } from '../../core/log.ts';
@@ -159,8 +160,23 @@ describe('the life of a clip', () => {
       if (pcm.readInt16LE(i - 2) < 0 !== pcm.readInt16LE(i) < 0) crossings += 1;
     }
     assert.ok(Math.abs(crossings - 880) < 20, `${crossings} zero crossings in a second`);
-    const cut = await media.extractAudio(at('tone.wav'), at('cut.pcm'), 0.5, call);
+    const cut = await media.extractAudio(at('clip.mp4'), at('cut.pcm'), 0.5, call);
     assert.equal(cut.durationMs, 500);
+  });
+
+  test('sound of another rate is brought to that of speech, whole', async () => {
+    const seconds = 100;
+    const samples = Buffer.alloc(seconds * 16_000);
+    writeFileSync(at('telephone.wav'), Buffer.concat([telephoneHeader(samples.length), samples]));
+    const facts = await media.probe(at('telephone.wav'), call);
+    assert.deepEqual(facts, { durationSeconds: seconds, video: null, hasAudio: true });
+    const told: number[] = [];
+    const onProgress = (fraction: number): void => void told.push(fraction);
+    const heard = { ...call, onProgress };
+    const { durationMs } = await media.extractAudio(at('telephone.wav'), at('t.pcm'), 600, heard);
+    assert.equal(durationMs, seconds * 1_000);
+    // One word each ten seconds, not one for each frame.
+    assert.ok(told.length >= 5 && told.length <= 10, `told ${told.length} times`);
   });
 });
 
@@ -252,9 +268,9 @@ const HOSTILE: [string, () => Buffer | string, RegExp][] = [
   ],
 ];
 
-/** Silence of 18 hours, in a file with a hole. */
+/** Silence of 37 hours, in a file with a hole. */
 function writeLongSound(path: string): void {
-  writeFileSync(path, wavHeader(0x7fff_0000));
+  writeFileSync(path, telephoneHeader(0x7fff_0000));
   truncateSync(path, 0x7fff_0000);
 }
 
