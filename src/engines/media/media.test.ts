@@ -164,6 +164,37 @@ describe('the life of a clip', () => {
     assert.equal(cut.durationMs, 500);
   });
 
+  test('a WAV of speech audio is what is wanted already: nothing decodes it', async () => {
+    const run = (): Promise<never> => Promise.reject(new Error('A process was started'));
+    const idle = await Media.open({ searchPath: '', run, log: silentLog, clock: systemClock() });
+    const [wav, pcm] = [at('tone.wav'), at('samples.pcm')];
+    assert.deepEqual(await idle.probe(wav, call), {
+      durationSeconds: 2,
+      video: null,
+      hasAudio: true,
+    });
+    for (const [seconds, durationMs] of [
+      [600, 2_000],
+      [0.5, 500],
+    ] as const) {
+      assert.deepEqual(await idle.extractAudio(wav, pcm, seconds, call), { durationMs });
+      assert.ok(readFileSync(pcm).equals(tone(2).subarray(44, 44 + durationMs * 32)));
+    }
+    // Another rate, a byte too many, a header that says too little, none behind it.
+    const others = [
+      Buffer.concat([telephoneHeader(32_000), Buffer.alloc(32_000)]),
+      Buffer.concat([wavHeader(32_001), Buffer.alloc(32_001)]),
+      Buffer.concat([wavHeader(32_000), Buffer.alloc(32_002)]),
+      wavHeader(0),
+    ];
+    for (const bytes of others) {
+      writeFileSync(at('other.wav'), bytes);
+      await assert.rejects(idle.probe(at('other.wav'), call), /process was started/);
+    }
+    const aborted = { signal: AbortSignal.abort() };
+    await assert.rejects(idle.extractAudio(wav, pcm, 600, aborted), { name: 'AbortError' });
+  });
+
   test('sound of another rate is brought to that of speech, whole', async () => {
     const seconds = 100;
     const samples = Buffer.alloc(seconds * 16_000);
