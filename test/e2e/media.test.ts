@@ -17,7 +17,14 @@ import { type TestApp, startTestApp } from '../app/test-app.ts';
 import { receiptOf, transactionsOf } from '../../src/billing/ledger/ledger.ts';
 import { wavHeader } from '../../src/engines/media/wav.ts';
 import { webhookSignature } from '../../src/video/job-webhooks.ts';
-import { makeClip, openMedia, portraitJpeg, toneWav, toySpeech } from '../media/clips.ts';
+import {
+  makeClip,
+  openMedia,
+  portraitJpeg,
+  telephoneHeader,
+  toneWav,
+  toySpeech,
+} from '../media/clips.ts';
 import { pngHead } from '../media/png-head.ts';
 import { type Site, endless, openSite } from '../media/site.ts';
 import { fastClock } from '../support/fast-clock.ts';
@@ -676,7 +683,7 @@ describe('POST /video/transcriptions', () => {
     ['an error page', () => (response) => void response.writeHead(500).end(), [400]],
     [
       'a minute and two seconds of silence',
-      () => Buffer.concat([wavHeader(62 * 32_000), Buffer.alloc(62 * 32_000)]),
+      () => Buffer.concat([telephoneHeader(62 * 16_000), Buffer.alloc(62 * 16_000)]),
       [422],
     ],
   ];

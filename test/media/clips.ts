@@ -32,7 +32,8 @@ export function portraitJpeg(): Promise<Buffer> {
 export function toneWav(letters: string): Buffer {
   const parts = letters.split('').map((letter) => {
     const hertz = letter === 'a' || letter === 'b' ? TOY_SPEECH_TONES[letter] : 0;
-    const samples = Buffer.alloc(hertz === 0 ? 2 * RATE : RATE);
+    if (hertz === 0) return Buffer.alloc(2 * RATE);
+    const samples = Buffer.alloc(RATE);
     for (let i = 0; i < samples.length / 2; i += 1) {
       samples.writeInt16LE(Math.round(12_000 * Math.sin((i * hertz * 2 * Math.PI) / RATE)), i * 2);
     }
@@ -40,6 +41,16 @@ export function toneWav(letters: string): Buffer {
   });
   const pcm = Buffer.concat(parts);
   return Buffer.concat([wavHeader(pcm.length), pcm]);
+}
+
+const TELEPHONE_RATE = 8_000;
+
+/** The header of a WAV file at 8 kHz: other than that at the rate of speech models it is decoded. */
+export function telephoneHeader(dataBytes: number): Buffer {
+  const header = wavHeader(dataBytes);
+  header.writeUInt32LE(TELEPHONE_RATE, 24);
+  header.writeUInt32LE(TELEPHONE_RATE * 2, 28);
+  return header;
 }
 
 export interface ClipOptions {

@@ -3,6 +3,9 @@
  * as its arguments, works, prints lines of JSON (`progress`, then `result` or `error`) and ends. It
  * holds foreign data and native decoders, and nothing else: no network, no secrets, and of an
  * environment only where compiled modules are.
+ *
+ * What only reads calls the library synchronously: nobody else waits in this process, and for each
+ * packet to go to another thread and back takes several times as long as to decode it.
  */
 import { closeSync, openSync, writeSync } from 'node:fs';
 import type * as api from 'node-av/api';
@@ -35,6 +38,10 @@ const DISPLAY_MATRIX_BYTES = 36;
 const MAX_PACKETS = 5_000_000;
 /** Of a packet or a frame that does not say when it is shown: less than any time. */
 const NO_TIME = -(2n ** 62n);
+/** Packets or frames; what they held is let go of between two turns of the loop only. */
+const MAX_PIECES_PER_TURN = 256;
+/** Of sound that is taken out, between two words of how far it is. */
+const PROGRESS_SECONDS = 10;
 /** Of each decoder of a check. */
 const CHECK_THREADS = 2;
 
@@ -102,23 +109,35 @@ function videoFacts(av: Av, stream: lib.Stream, counted: Measured): MediaFacts['
   return shownVideo({ width, height, rate, degrees: degreesOf(av, stream) }, counted);
 }
 
+async function endTurn(): Promise<void> {
+  await new Promise((resolve) => setImmediate(resolve));
+}
+
+/** What one step of a packet's times is; nothing where its stream is not known. */
+function secondsPerTick(input: api.Demuxer, streamIndex: number): number {
+  const { num, den } = input.getStream(streamIndex)?.timeBase ?? { num: 0, den: 1 };
+  return num / den;
+}
+
 /** Walks through all packets: what the header says about length and rate is only a claim. */
 async function measure(input: api.Demuxer, videoIndex: number | undefined): Promise<Measured> {
-  const spans = new Map<number, { low: number; high: number }>();
+  const spans = new Map<number, { unit: number; low: number; high: number }>();
   let packets = 0;
   let frames = 0;
-  for await (const packet of input.packets()) {
+  for (const packet of input.packetsSync()) {
     if (packet === null) continue;
-    const stream = input.getStream(packet.streamIndex);
     packets += 1;
+    if (packets % MAX_PIECES_PER_TURN === 0) await endTurn();
     if (packet.streamIndex === videoIndex) frames += 1;
     if (packets > MAX_PACKETS) throw new Error('The file has too many packets');
-    if (stream !== undefined && packet.pts > NO_TIME) {
-      const unit = stream.timeBase.num / stream.timeBase.den;
+    if (packet.pts > NO_TIME) {
+      const known = spans.get(packet.streamIndex);
+      // A stream is asked once: what it says is made anew each time.
+      const unit = known?.unit ?? secondsPerTick(input, packet.streamIndex);
       const at = Number(packet.pts) * unit;
-      const { low, high } = spans.get(packet.streamIndex) ?? { low: at, high: at };
+      const { low, high } = known ?? { low: at, high: at };
       const end = at + Number(packet.duration) * unit;
-      spans.set(packet.streamIndex, { low: Math.min(low, at), high: Math.max(high, end) });
+      spans.set(packet.streamIndex, { unit, low: Math.min(low, at), high: Math.max(high, end) });
     }
     packet.free();
   }
@@ -143,7 +162,7 @@ function headerSeconds({ duration }: api.Demuxer): number {
 
 interface StrictDecoder {
   /** `null` after the last packet. */
-  readonly take: (packet: lib.Packet | null) => Promise<void>;
+  readonly take: (packet: lib.Packet | null) => void;
   readonly measured: () => Measured;
 }
 
@@ -170,8 +189,8 @@ async function strictDecoder(av: Av, stream: lib.Stream): Promise<StrictDecoder>
     high = Math.max(high, (Number(pts) + Number(duration)) * unit);
   };
   return {
-    take: async (packet) => {
-      for (const frame of await decoder.decodeAll(packet)) {
+    take: (packet) => {
+      for (const frame of decoder.decodeAllSync(packet)) {
         look(frame);
         frame.free();
       }
@@ -189,14 +208,15 @@ async function decodeWhole(
   const context = input.getFormatContext();
   const packet = new av.lib.Packet();
   packet.alloc();
-  for (;;) {
-    const code = await context.readFrame(packet);
+  for (let packets = 1; ; packets += 1) {
+    const code = context.readFrameSync(packet);
     if (code === av.constants.AVERROR_EOF) break;
     av.lib.FFmpegError.throwIfError(code, 'The file cannot be read to its end');
-    await decoders.get(packet.streamIndex)?.take(packet);
+    decoders.get(packet.streamIndex)?.take(packet);
     packet.unref();
+    if (packets % MAX_PIECES_PER_TURN === 0) await endTurn();
   }
-  for (const decoder of decoders.values()) await decoder.take(null);
+  for (const decoder of decoders.values()) decoder.take(null);
 }
 
 async function check(av: Av, task: LookTask): Promise<MediaFacts> {
@@ -226,12 +246,20 @@ async function extractAudio(av: Av, task: AudioTask): Promise<void> {
   const file = openSync(task.output, 'w');
   const maxBytes = Math.floor(task.maxSeconds * SPEECH_RATE) * 2;
   let written = 0;
-  for await (const frame of filter.frames(decoder.frames(input.packets(stream.index)))) {
+  let toldSeconds = 0;
+  let frames = 0;
+  for (const frame of filter.framesSync(decoder.framesSync(input.packetsSync(stream.index)))) {
     if (frame === null) continue;
+    frames += 1;
+    if (frames % MAX_PIECES_PER_TURN === 0) await endTurn();
     const samples = frame.data?.[0]?.subarray(0, Math.min(frame.nbSamples * 2, maxBytes - written));
     if (samples !== undefined) written += writeSync(file, samples);
     frame.free();
-    print({ type: 'progress', seconds: written / SPEECH_BYTES_PER_SECOND });
+    const seconds = written / SPEECH_BYTES_PER_SECOND;
+    if (seconds >= toldSeconds + PROGRESS_SECONDS) {
+      toldSeconds = seconds;
+      print({ type: 'progress', seconds });
+    }
     if (written >= maxBytes) break;
   }
   closeSync(file);

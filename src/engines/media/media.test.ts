@@ -15,6 +15,7 @@ import { crc32, deflateSync } from 'node:zlib';
 import type { AVPixelFormat } from 'node-av/constants';
 import sharp from 'sharp';
 import { portraitSvg } from '../../../scripts/draw-portrait.ts';
+import { telephoneHeader } from '../../../test/media/clips.ts';
 import { systemClock } from '../../core/clock.ts';
 import { Fault } from '../../core/faults.ts';
 import { silentLog } from '../../core/log.ts';
@@ -159,8 +160,54 @@ describe('the life of a clip', () => {
       if (pcm.readInt16LE(i - 2) < 0 !== pcm.readInt16LE(i) < 0) crossings += 1;
     }
     assert.ok(Math.abs(crossings - 880) < 20, `${crossings} zero crossings in a second`);
-    const cut = await media.extractAudio(at('tone.wav'), at('cut.pcm'), 0.5, call);
+    const cut = await media.extractAudio(at('clip.mp4'), at('cut.pcm'), 0.5, call);
     assert.equal(cut.durationMs, 500);
+  });
+
+  test('a WAV of speech audio is what is wanted already: nothing decodes it', async () => {
+    const run = (): Promise<never> => Promise.reject(new Error('A process was started'));
+    const idle = await Media.open({ searchPath: '', run, log: silentLog, clock: systemClock() });
+    const [wav, pcm] = [at('tone.wav'), at('samples.pcm')];
+    assert.deepEqual(await idle.probe(wav, call), {
+      durationSeconds: 2,
+      video: null,
+      hasAudio: true,
+    });
+    for (const [seconds, durationMs] of [
+      [600, 2_000],
+      [0.5, 500],
+    ] as const) {
+      assert.deepEqual(await idle.extractAudio(wav, pcm, seconds, call), { durationMs });
+      assert.ok(readFileSync(pcm).equals(tone(2).subarray(44, 44 + durationMs * 32)));
+    }
+    // Another rate, a byte too many, a header that says too little, none behind it.
+    const others = [
+      Buffer.concat([telephoneHeader(32_000), Buffer.alloc(32_000)]),
+      Buffer.concat([wavHeader(32_001), Buffer.alloc(32_001)]),
+      Buffer.concat([wavHeader(32_000), Buffer.alloc(32_002)]),
+      wavHeader(0),
+    ];
+    for (const bytes of others) {
+      writeFileSync(at('other.wav'), bytes);
+      await assert.rejects(idle.probe(at('other.wav'), call), /process was started/);
+    }
+    const aborted = { signal: AbortSignal.abort() };
+    await assert.rejects(idle.extractAudio(wav, pcm, 600, aborted), { name: 'AbortError' });
+  });
+
+  test('sound of another rate is brought to that of speech, whole', async () => {
+    const seconds = 100;
+    const samples = Buffer.alloc(seconds * 16_000);
+    writeFileSync(at('telephone.wav'), Buffer.concat([telephoneHeader(samples.length), samples]));
+    const facts = await media.probe(at('telephone.wav'), call);
+    assert.deepEqual(facts, { durationSeconds: seconds, video: null, hasAudio: true });
+    const told: number[] = [];
+    const onProgress = (fraction: number): void => void told.push(fraction);
+    const heard = { ...call, onProgress };
+    const { durationMs } = await media.extractAudio(at('telephone.wav'), at('t.pcm'), 600, heard);
+    assert.equal(durationMs, seconds * 1_000);
+    // One word each ten seconds, not one for each frame.
+    assert.ok(told.length >= 5 && told.length <= 10, `told ${told.length} times`);
   });
 });
 
@@ -252,9 +299,9 @@ const HOSTILE: [string, () => Buffer | string, RegExp][] = [
   ],
 ];
 
-/** Silence of 18 hours, in a file with a hole. */
+/** Silence of 37 hours, in a file with a hole. */
 function writeLongSound(path: string): void {
-  writeFileSync(path, wavHeader(0x7fff_0000));
+  writeFileSync(path, telephoneHeader(0x7fff_0000));
   truncateSync(path, 0x7fff_0000);
 }
 

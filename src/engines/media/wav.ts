@@ -2,10 +2,15 @@
  * WAV files of speech audio (signed 16-bit, 16 kHz, one channel), and the cutting of long audio
  * into pieces at its quietest places, so that no word is cut in two.
  */
+import { createReadStream, createWriteStream } from 'node:fs';
 import { type FileHandle, open } from 'node:fs/promises';
+import { pipeline } from 'node:stream/promises';
 import { SPEECH_BYTES_PER_SECOND, SPEECH_RATE } from './media-task.ts';
 
 const HEADER_BYTES = 44;
+const SAMPLE_BYTES = 2;
+/** The header counts in 32 bits. */
+const MAX_DATA_BYTES = 2 ** 32 - HEADER_BYTES;
 
 /** The header of a WAV file with `dataBytes` of samples. */
 export function wavHeader(dataBytes: number): Buffer {
@@ -23,6 +28,34 @@ export function wavHeader(dataBytes: number): Buffer {
   header.write('data', 36, 'latin1');
   header.writeUInt32LE(dataBytes, 40);
   return header;
+}
+
+/**
+ * How many bytes of samples are in a WAV file of speech audio, as `wavHeader` begins it; `undefined`
+ * for every other file. One that is known by its whole header needs no decoder.
+ */
+export async function speechWavBytes(path: string): Promise<number | undefined> {
+  const file = await open(path, 'r');
+  try {
+    const dataBytes = (await file.stat()).size - HEADER_BYTES;
+    const isWhole = dataBytes > 0 && dataBytes % SAMPLE_BYTES === 0;
+    if (!isWhole || dataBytes > MAX_DATA_BYTES) return undefined;
+    const { buffer } = await file.read(Buffer.alloc(HEADER_BYTES), 0, HEADER_BYTES, 0);
+    return buffer.equals(wavHeader(dataBytes)) ? dataBytes : undefined;
+  } finally {
+    await file.close();
+  }
+}
+
+/** Writes the first `bytes` of the samples of such a file to `outputPath`. */
+export async function copySamples(
+  path: string,
+  outputPath: string,
+  bytes: number,
+  signal: AbortSignal,
+): Promise<void> {
+  const samples = createReadStream(path, { start: HEADER_BYTES, end: HEADER_BYTES + bytes - 1 });
+  await pipeline(samples, createWriteStream(outputPath), { signal });
 }
 
 export interface AudioPiece {
