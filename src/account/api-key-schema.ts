@@ -6,7 +6,9 @@ import { SIGN_IN_REFUSALS } from '../http/openapi/refusals.ts';
 import { pageQuery } from '../http/read-request.ts';
 import { isDay } from './usage-schema.ts';
 
-const KIND = z.enum(['INFERENCE', 'ADMIN']);
+const KIND = z
+  .enum(['INFERENCE', 'ADMIN'])
+  .describe('INFERENCE keys call models; ADMIN keys also manage the account.');
 export const PERIOD = z.enum(['EPOCH', 'WEEK', 'MONTH', 'LIFETIME']);
 const PRIVACY = z.enum(['ALL', 'PRIVATE_TEXT', 'PRIVATE_ONLY']);
 
@@ -59,7 +61,7 @@ function isExpiry(text: string): boolean {
 export type CreateKeyRequest = z.infer<typeof CreateKeyRequest>;
 export const CreateKeyRequest = z
   .object({
-    apiKeyType: KIND.describe('INFERENCE keys call models; ADMIN keys also manage the account.'),
+    apiKeyType: KIND,
     description: Description,
     consumptionLimit: ConsumptionLimit.nullish().describe(
       'What the key may spend a period; null is no limit.',
@@ -122,11 +124,25 @@ export const DecimalText = z
   .string()
   .describe('Decimal text of at least 4 and at most 9 decimals.');
 
+/** What answers say of the bounds of a key, beside its limits. */
+const Bounds = {
+  limitPeriod: PERIOD.describe(
+    'When spending starts again from zero: each day (EPOCH), each week on Monday, each month, never. All in UTC.',
+  ),
+  modelPrivacy: PRIVACY.describe(
+    'Which models by their privacy: every one, text models that are private, or private ones only.',
+  ),
+  models: z
+    .array(z.string())
+    .nullable()
+    .describe('Ids of the only models that the key may use; null is every model.'),
+};
+
 export type ApiKeyItem = z.infer<typeof ApiKeyItem>;
 export const ApiKeyItem = z
   .object({
     id: z.string().describe('Id of the key; it is no secret.'),
-    apiKeyType: KIND.describe('INFERENCE keys call models; ADMIN keys also manage the account.'),
+    apiKeyType: KIND,
     description: z.string().describe('What the key is for.'),
     parentId: z
       .string()
@@ -137,16 +153,7 @@ export const ApiKeyItem = z
     lastUsedAt: Time.nullable().describe('Up to 20 seconds old where several servers run.'),
     last6Chars: z.string().describe('End of the secret, to tell keys apart.'),
     consumptionLimits: Limits.describe('What the key may spend a period.'),
-    limitPeriod: PERIOD.describe(
-      'When spending starts again from zero: each day (EPOCH), each week on Monday, each month, never. All in UTC.',
-    ),
-    modelPrivacy: PRIVACY.describe(
-      'Which models by their privacy: every one, text models that are private, or private ones only.',
-    ),
-    models: z
-      .array(z.string())
-      .nullable()
-      .describe('Ids of the only models that the key may use; null is every model.'),
+    ...Bounds,
     usage: z
       .object({
         trailingSevenDays: z
@@ -184,19 +191,10 @@ export const CreatedKeyAnswer = z.object({
     .object({
       id: z.string().describe('Id of the key; it is no secret.'),
       apiKey: z.string().describe('The secret. It is shown here once and stored nowhere.'),
-      apiKeyType: KIND.describe('INFERENCE keys call models; ADMIN keys also manage the account.'),
+      apiKeyType: KIND,
       description: z.string().describe('What the key is for.'),
       consumptionLimit: Limits.describe('What the key may spend a period.'),
-      limitPeriod: PERIOD.describe(
-        'When spending starts again from zero: each day (EPOCH), each month, never. All in UTC.',
-      ),
-      modelPrivacy: PRIVACY.describe(
-        'Which models by their privacy: every one, text models that are private, or private ones only.',
-      ),
-      models: z
-        .array(z.string())
-        .nullable()
-        .describe('Ids of the only models that the key may use; null is every model.'),
+      ...Bounds,
       expiresAt: Time.nullable().describe('When it stops; ISO 8601, UTC. Null is never.'),
     })
     .describe('The new key, with its secret.'),

@@ -3,7 +3,7 @@ import { type Clock, DAY_MS, HOUR_MS, SECOND_MS } from '../core/clock.ts';
 import { Fault, invalidField } from '../core/faults.ts';
 import { readBody, readQuery } from '../http/read-request.ts';
 import type { RequestContext } from '../http/request-context.ts';
-import { type Route, SMALL_JSON_BODY, get } from '../http/route.ts';
+import { get, JSON_TYPE, type Route, SMALL_JSON_BODY } from '../http/route.ts';
 import type { Caller } from '../identity/identity.ts';
 import { type Batch, type NewBatch, batchBody } from './batch.ts';
 import { NO_USE } from './batch-use.ts';
@@ -22,7 +22,6 @@ export interface BatchRouteParts extends FilesParts {
 
 const WINDOW_MS = 24 * HOUR_MS;
 const OPEN_RETRY_SECONDS = 60;
-const JSON_TYPE = 'application/json; charset=utf-8';
 
 export function batchRoutes(parts: BatchRouteParts): Route[] {
   const auth = 'key-or-wallet';

@@ -3,7 +3,7 @@
  * batches, a few at a time. Vectors keep the order of the inputs. The first batch that fails ends
  * the others.
  */
-import type { EngineAnswer, EngineFailure, Replica } from '../engines/engines.ts';
+import type { EngineAnswer, EngineCall, EngineFailure, Replica } from '../engines/engines.ts';
 import type { EmbedRun } from './embed-run.ts';
 import {
   type EmbeddingEncoding,
@@ -20,7 +20,6 @@ const PARALLEL_BATCHES = 4;
 const MAX_RESPONSE_BYTES = 256 * 1024 * 1024;
 /** A large batch is answered when all of it is done. */
 const TIME_LIMITS = { firstByteMs: 600_000 };
-const ANSWER_TYPES = ['application/json'];
 
 export interface EmbeddedBatch {
   readonly embeddings: EngineEmbeddings;
@@ -97,8 +96,7 @@ async function runBatch(
   const { floatReplicas } = parts;
   let count = 0;
   let askedAgain: Replica | undefined;
-  let embeddings: EngineEmbeddings | undefined;
-  const answer = await parts.engines.collect({
+  const call: EngineCall = {
     work: 'embeddings',
     replicas: model.replicas,
     method: 'POST',
@@ -123,19 +121,12 @@ async function runBatch(
     signal,
     maxResponseBytes: MAX_RESPONSE_BYTES,
     timeLimits: TIME_LIMITS,
-    accept: ANSWER_TYPES,
-    isUsable: async (body) => {
-      try {
-        embeddings = await readEmbeddingsInTurns(body, count, model.embedding?.dimensions);
-        return true;
-      } catch {
-        // The engines report it as `garbage` when no replica gives a usable answer.
-        return false;
-      }
-    },
-  });
+  };
+  const answer = await parts.engines.collectRead(call, (body) =>
+    // The engines report it as `garbage` when no replica gives a usable answer.
+    readEmbeddingsInTurns(body, count, model.embedding?.dimensions).catch(() => undefined),
+  );
   if (!answer.ok) return answer;
-  if (embeddings === undefined) throw new Error('A usable answer was read');
   if (askedAgain === answer.replica) floatReplicas.add(askedAgain);
-  return { embeddings, answer };
+  return { embeddings: answer.read, answer };
 }

@@ -12,7 +12,7 @@ import { engineFault } from '../engines/engine-refusal.ts';
 import type { EngineFailure } from '../engines/engines.ts';
 import { LARGE_BODY_BYTES } from '../http/read-request.ts';
 import type { RequestContext } from '../http/request-context.ts';
-import { JSON_BODY, type Route } from '../http/route.ts';
+import { JSON_BODY, JSON_TYPE, type Route } from '../http/route.ts';
 import { EMBEDDINGS_DESCRIPTION } from './describe.ts';
 import { type EmbeddedBatch, runBatches } from './embed-batches.ts';
 import { fitInputs } from './embed-inputs.ts';
@@ -30,7 +30,6 @@ import {
   vectorPieces,
 } from './embeddings-response.ts';
 
-const JSON_TYPE = 'application/json; charset=utf-8';
 /** Time that writing a body may take at a stretch. */
 const SLICE_MS = 5;
 /** Begin and end marks that models put around an input. */

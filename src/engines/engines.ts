@@ -7,6 +7,7 @@
  * It does not know prices, accounts or what a request means.
  */
 import { isDeepStrictEqual } from 'node:util';
+import { assert } from '../core/assert.ts';
 import type { Clock } from '../core/clock.ts';
 import type { Ids } from '../core/ids.ts';
 import { InFlight } from '../core/in-flight.ts';
@@ -65,6 +66,7 @@ export interface ObservedCall {
 }
 
 const CLOSE_POLL_MS = 20;
+const JSON_TYPES = ['application/json'];
 const NO_ENGINES: ReadonlyMap<string, EngineState> = new Map();
 
 export class Engines {
@@ -125,6 +127,22 @@ export class Engines {
   collect(call: WholeCall): Promise<EngineAnswer | EngineFailure> {
     // A run without a sink ends with the answer that it kept.
     return this.run(call, null).outcome as Promise<EngineAnswer | EngineFailure>;
+  }
+
+  /** The same of an answer in JSON, with what `read` makes of it; it is `garbage` where that is `undefined`. */
+  async collectRead<T extends object>(
+    call: EngineCall,
+    read: (body: Buffer) => Promise<T | undefined>,
+  ): Promise<(EngineAnswer & { readonly read: T }) | EngineFailure> {
+    let last: T | undefined;
+    const isUsable = async (body: Buffer): Promise<boolean> => {
+      last = await read(body);
+      return last !== undefined;
+    };
+    const answer = await this.collect({ accept: JSON_TYPES, ...call, isUsable });
+    if (!answer.ok) return answer;
+    assert(last !== undefined, 'a usable answer was read');
+    return { ...answer, read: last };
   }
 
   /** Health and load of every engine and of every replica that was used since it is configured. */

@@ -51,6 +51,9 @@ export interface Route extends RouteName {
   handle(context: RequestContext): void | Promise<void>;
 }
 
+/** Of every answer that is JSON. */
+export const JSON_TYPE = 'application/json; charset=utf-8';
+
 /** As large as `http.jsonLimitBytes` allows. */
 export const JSON_BODY: RouteBody = { types: ['application/json'] };
 /** A form with a file, as large as `http.fileLimitBytes` allows. */

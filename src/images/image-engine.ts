@@ -69,7 +69,6 @@ export const MAX_IMAGE_BASE64 = 64 * 1024 * 1024;
 const MAX_RESPONSE_BYTES = 256 * 1024 * 1024;
 const MIN_RESPONSE_BYTES = 1024 * 1024;
 /** A large picture takes minutes on a small machine. */
-const ANSWER_TYPES = ['application/json'];
 const TIME_LIMITS = { firstByteMs: 600_000, totalMs: 1_200_000 };
 
 /** Replicas that refused a field, and answered without it. */
@@ -281,21 +280,15 @@ export async function soldImages(
   const { engines, log, forms } = parts;
   const { requestId } = held.context;
   const form = new FormOfCall(forms, order);
-  let made: Made | undefined;
-  const answer = await engines.collect({
-    ...imagesCall(form, order, held),
-    accept: ANSWER_TYPES,
-    isUsable: async (body) => {
-      const read = await readMade(body, order, readingOf(parts, held));
-      made = typeof read === 'string' ? undefined : read;
-      if (typeof read === 'string') log.warn({ requestId, reason: read }, 'Images are not sold');
-      return made !== undefined;
-    },
+  const answer = await engines.collectRead(imagesCall(form, order, held), async (body) => {
+    const read = await readMade(body, order, readingOf(parts, held));
+    if (typeof read !== 'string') return read;
+    log.warn({ requestId, reason: read }, 'Images are not sold');
+    return undefined;
   });
   if (!answer.ok) throw engineFault(answer, held.model.id);
-  if (made === undefined) throw new Error('A usable answer was read');
   form.learn(answer.replica);
-  return saleOf(parts, order, held, { made, head: answer.head });
+  return saleOf(parts, order, held, { made: answer.read, head: answer.head });
 }
 
 export function readingOf(

@@ -7,6 +7,7 @@ import { dearestImage, surcharge } from '../catalog/catalog.ts';
 import { Fault } from '../core/faults.ts';
 import { nano } from '../core/money.ts';
 import type { RequestContext } from '../http/request-context.ts';
+import { JSON_TYPE } from '../http/route.ts';
 import {
   answerWork,
   type ChargedCost,
@@ -24,7 +25,6 @@ import {
 } from './image-engine.ts';
 import { answerAsEvents } from './image-events.ts';
 
-const JSON_TYPE = 'application/json; charset=utf-8';
 const DEFAULT_PROMPT_CHARACTERS = 32_000;
 const DEFAULT_MAX_IMAGES = 10;
 

@@ -12,11 +12,11 @@ import {
 } from '../core/token-count.ts';
 import { requireModestImage } from '../documents/documents.ts';
 import { engineFault } from '../engines/engine-refusal.ts';
-import type { Engines } from '../engines/engines.ts';
+import type { EngineCall, Engines } from '../engines/engines.ts';
 import { readUsage } from '../engines/usage.ts';
 import { type ReadLargeJson, readEngineJson, readJson } from '../http/read-request.ts';
 import type { RequestContext } from '../http/request-context.ts';
-import { JSON_BODY, type Route } from '../http/route.ts';
+import { JSON_BODY, JSON_TYPE, type Route } from '../http/route.ts';
 import { answerWork, findModel, sellWork, type SellingParts } from '../http/sell-work.ts';
 import { z } from 'zod';
 import { MODERATIONS, ModerationResult } from './describe.ts';
@@ -27,8 +27,6 @@ export interface ModerationsParts extends SellingParts {
   readonly readLargeJson: ReadLargeJson;
 }
 
-const JSON_TYPE = 'application/json; charset=utf-8';
-const ANSWER_TYPES = ['application/json'];
 const MAX_RESPONSE_BYTES = 8 * 1024 * 1024;
 /** Marks and instructions that a guard model puts around an input. */
 const FRAME_TOKENS = 2_048;
@@ -93,8 +91,7 @@ async function moderate(parts: ModerationsParts, context: RequestContext): Promi
   const maxNano = boundFor(priced({ promptTokens: mostTokens }, price), price);
   const order = { kind: 'moderation', bounds: { minNano: maxNano, maxNano } };
   await sellWork(parts, context, found, order, async (held) => {
-    let read: ReadModeration | undefined;
-    const answer = await parts.engines.collect({
+    const call: EngineCall = {
       work: 'moderation',
       replicas: model.replicas,
       method: 'POST',
@@ -105,17 +102,14 @@ async function moderate(parts: ModerationsParts, context: RequestContext): Promi
       caller: context.caller.accountId,
       signal: held.signal,
       maxResponseBytes: MAX_RESPONSE_BYTES,
-      accept: ANSWER_TYPES,
-      isUsable: async (body) => {
-        const { accountId } = context.caller;
-        const value = await readEngineJson(body, accountId, parts.readLargeJson);
-        read = readModeration(value, size.results);
-        return read !== undefined;
-      },
+    };
+    const answer = await parts.engines.collectRead(call, async (body) => {
+      const { accountId } = context.caller;
+      const value = await readEngineJson(body, accountId, parts.readLargeJson);
+      return readModeration(value, size.results);
     });
     if (!answer.ok) throw engineFault(answer, model.id);
-    if (read === undefined) throw new Error('A usable answer was read');
-    const { results, promptTokens: told = 0 } = read;
+    const { results, promptTokens: told = 0 } = answer.read;
     // Some that do not count say a zero.
     const isTold = told > 0 && told <= mostTokens;
     const promptTokens = isTold ? told : aboutTokens;

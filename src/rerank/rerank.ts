@@ -7,12 +7,18 @@ import { NO_TOKENS } from '../billing/ledger/ledger.ts';
 import { boundFor, chargeFor, type Price } from '../catalog/catalog.ts';
 import { tokensAbout, tokensAtMost } from '../core/token-count.ts';
 import { engineFault } from '../engines/engine-refusal.ts';
-import type { EngineFailure, Engines, Replica } from '../engines/engines.ts';
+import type { EngineCall, EngineFailure, Engines, Replica } from '../engines/engines.ts';
 import type { LearnedReplicas } from '../engines/learned-replicas.ts';
 import { type ReadLargeJson, readEngineJson, readJson } from '../http/read-request.ts';
 import type { RequestContext } from '../http/request-context.ts';
-import { JSON_BODY, type Route } from '../http/route.ts';
-import { answerWork, findModel, sellWork, type SellingParts } from '../http/sell-work.ts';
+import { JSON_BODY, JSON_TYPE, type Route } from '../http/route.ts';
+import {
+  answerWork,
+  findModel,
+  type HeldWork,
+  sellWork,
+  type SellingParts,
+} from '../http/sell-work.ts';
 import { refuseIssues } from '../json/validation.ts';
 import { RERANK, RERANK_BY_VERSION } from './describe.ts';
 import { type ReadRanking, readRanking } from './rerank-answer.ts';
@@ -25,8 +31,6 @@ export interface RerankParts extends SellingParts {
   readonly textReplicas: LearnedReplicas;
 }
 
-const JSON_TYPE = 'application/json; charset=utf-8';
-const ANSWER_TYPES = ['application/json'];
 const DEFAULT_MAX_DOCUMENTS = 1_000;
 /** Cohere's search unit. */
 const DOCUMENTS_PER_SEARCH = 100;
@@ -103,8 +107,8 @@ async function rerank(parts: RerankParts, context: RequestContext): Promise<void
   const maxNano = boundFor(unitsOf(order, order.mostTokens, price), price);
   const terms = { kind: 'rerank', bounds: { minNano: maxNano, maxNano } };
   await sellWork(parts, context, found, terms, async (held) => {
-    const { answer, read } = await rank(parts, context, order, held);
-    const { tokens: told = 0 } = read;
+    const answer = await rank(parts, context, order, held);
+    const { tokens: told = 0 } = answer.read;
     // Some that do not count say a zero.
     const isTold = told > 0 && told <= order.mostTokens;
     const promptTokens = isTold ? told : tokensAbout(order.textBytes);
@@ -125,7 +129,7 @@ async function rerank(parts: RerankParts, context: RequestContext): Promise<void
         id: context.requestId,
         object: 'list',
         model: model.id,
-        results: resultsOf(read, order),
+        results: resultsOf(answer.read, order),
         usage: { prompt_tokens: promptTokens, completion_tokens: 0, total_tokens: promptTokens },
         meta: {
           api_version: { version: '2' },
@@ -152,11 +156,10 @@ async function rank(
   { engines, textReplicas, readLargeJson }: RerankParts,
   context: RequestContext,
   { request, texts, wanted, textBytes }: RerankOrder,
-  { model, signal }: Pick<Parameters<Parameters<typeof sellWork>[4]>[0], 'model' | 'signal'>,
+  { model, signal }: Pick<HeldWork, 'model' | 'signal'>,
 ) {
-  let read: ReadRanking | undefined;
   let learned: Replica | undefined;
-  const answer = await engines.collect({
+  const call: EngineCall = {
     work: 'rerank',
     replicas: model.replicas,
     method: 'POST',
@@ -180,17 +183,14 @@ async function rank(
       MIN_RESPONSE_BYTES + textBytes * RESPONSE_BYTES_PER_TEXT_BYTE,
     ),
     timeLimits: TIME_LIMITS,
-    accept: ANSWER_TYPES,
-    isUsable: async (body) => {
-      const value = await readEngineJson(body, context.caller.accountId, readLargeJson);
-      read = readRanking(value, texts.length, wanted);
-      return read !== undefined;
-    },
+  };
+  const answer = await engines.collectRead(call, async (body) => {
+    const value = await readEngineJson(body, context.caller.accountId, readLargeJson);
+    return readRanking(value, texts.length, wanted);
   });
   if (!answer.ok) throw engineFault(answer, model.id);
-  if (read === undefined) throw new Error('A usable answer was read');
   if (learned === answer.replica) textReplicas.add(learned);
-  return { answer, read };
+  return answer;
 }
 
 /** Whether an engine refuses the form: its validation names the field that it lacks. */

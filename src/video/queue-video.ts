@@ -24,6 +24,7 @@ import type { AnswerHeaders } from '../http/answer-headers.ts';
 import { requireCallbackUrl } from '../http/callback-url.ts';
 import { type ReadLargeJson, readJson } from '../http/read-request.ts';
 import type { RequestContext } from '../http/request-context.ts';
+import { JSON_TYPE } from '../http/route.ts';
 import type { Caller } from '../identity/identity.ts';
 import type { Guard } from '../net/guard.ts';
 import { requireConsent } from './consent.ts';
@@ -67,7 +68,6 @@ interface Priced extends ResolvedModel {
 }
 
 const WALLET_DECIMALS = 6;
-const JSON_TYPE = 'application/json; charset=utf-8';
 
 interface Kind {
   readonly want: 'image' | 'video' | 'audio' | 'document';

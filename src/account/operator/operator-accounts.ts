@@ -9,7 +9,7 @@ import { type Nano, ZERO, decimalUsd, usdToNano } from '../../core/money.ts';
 import { timePage } from '../../http/cursor.ts';
 import { readBody, readQuery } from '../../http/read-request.ts';
 import type { RequestContext } from '../../http/request-context.ts';
-import { type Route, SMALL_JSON_BODY, get } from '../../http/route.ts';
+import { JSON_TYPE, type Route, SMALL_JSON_BODY, get } from '../../http/route.ts';
 import type { Account, LimitOverrides } from '../../identity/identity.ts';
 import { refuseIssues } from '../../json/validation.ts';
 import type { Queryable } from '../../db/db.ts';
@@ -178,7 +178,7 @@ export async function keepAnswer(
 ): Promise<void> {
   if (keeper === undefined) return;
   const body = Buffer.from(JSON.stringify(answer));
-  const isKept = await keeper.keep(tx, { type: 'application/json; charset=utf-8', body });
+  const isKept = await keeper.keep(tx, { type: JSON_TYPE, body });
   // Another request has the key by now: this one must not happen beside it.
   if (!isKept) throw new Fault('REQUEST_IN_PROGRESS');
 }

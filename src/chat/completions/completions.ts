@@ -22,7 +22,7 @@ import { engineFault, saysContextOverflow } from '../../engines/engine-refusal.t
 import { AnswerStream, KEEP_ALIVE } from '../../http/answer-stream.ts';
 import { type ReadLargeJson, LARGE_BODY_BYTES, readEngineJson } from '../../http/read-request.ts';
 import type { RequestContext } from '../../http/request-context.ts';
-import { JSON_BODY, type Route } from '../../http/route.ts';
+import { JSON_BODY, JSON_TYPE, type Route } from '../../http/route.ts';
 import {
   type AnsweredBy,
   answerWork,
@@ -42,7 +42,6 @@ import { measurePrompt } from '../wire/prompt-facts.ts';
 import {
   type CompletionEnd,
   type CompletionFrame,
-  type ReadCompletion,
   CompletionStream,
   completionJson,
   readCompletion,
@@ -57,7 +56,6 @@ import {
 } from './completion-request.ts';
 import { COMPLETIONS_DESCRIPTION } from './describe.ts';
 
-const JSON_TYPE = 'application/json; charset=utf-8';
 const EVENT_STREAM = 'text/event-stream; charset=utf-8';
 /** An answer in one piece has its first byte when all of it is there. */
 const WHOLE_LIMITS = { firstByteMs: 600_000 };
@@ -231,21 +229,15 @@ async function settleUnseen(run: CompletionRun, failure: EngineFailure): Promise
 }
 
 async function answerWhole(run: CompletionRun): Promise<void> {
-  let read: ReadCompletion | undefined;
-  const answer = await run.chat.engines.collect({
-    ...callOf(run),
-    isUsable: async (body) => {
-      const { accountId } = run.context.caller;
-      read = readCompletion(await readEngineJson(body, accountId, run.readLarge), run.frame);
-      return read !== undefined;
-    },
+  const answer = await run.chat.engines.collectRead(callOf(run), async (body) => {
+    const { accountId } = run.context.caller;
+    return readCompletion(await readEngineJson(body, accountId, run.readLarge), run.frame);
   });
   if (!answer.ok) {
     if (answer.reason === 'aborted') return settleUnseen(run, answer);
     throw faultOf(run, answer);
   }
-  if (read === undefined) throw new Error('A usable answer was read');
-  const { choices, outputBytes, reported } = read;
+  const { choices, outputBytes, reported } = answer.read;
   const use = useOf(run, endOf(outputBytes, { reported, extent: 'whole' }));
   const outcome = {
     ...outcomeOf(run, use, 'completed', answer),

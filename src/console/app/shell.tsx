@@ -12,8 +12,8 @@ import { Announcements, toast } from './parts/announce.tsx';
 import { Segments } from './parts/form.tsx';
 import { Mark } from './parts/mark.tsx';
 import { PageHead } from './parts/page-head.tsx';
-import { Id } from './parts/show.tsx';
-import { Empty, Failure, Loading } from './parts/states.tsx';
+import { Id } from './parts/values.tsx';
+import { Empty, Failure, Loading } from './parts/loaded.tsx';
 import { findSession, isOperator, managesAccount, session, signOut } from './session.ts';
 import { type Theme, chooseTheme, theme } from './theme.ts';
 

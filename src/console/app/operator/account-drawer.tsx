@@ -17,8 +17,8 @@ import {
   useForm,
 } from '../parts/form.tsx';
 import { Overlay } from '../parts/overlay.tsx';
-import { Copy, Facts, State, Time, Usd } from '../parts/show.tsx';
-import { Empty, Loaded } from '../parts/states.tsx';
+import { Copy, Facts, State, Time, Usd } from '../parts/values.tsx';
+import { Empty, Loaded } from '../parts/loaded.tsx';
 import { LoadedTable, aside } from '../parts/table.tsx';
 import { useCall } from '../resource.ts';
 import type { ApiKey, Page, Receipt } from '../shapes.ts';

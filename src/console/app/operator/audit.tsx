@@ -1,8 +1,8 @@
 /** The audit: every balance counted again from the postings. */
 import { countText, usdText } from '../format.ts';
 import { PageHead } from '../parts/page-head.tsx';
-import { Tile } from '../parts/show.tsx';
-import { Loaded } from '../parts/states.tsx';
+import { Tile } from '../parts/values.tsx';
+import { Loaded } from '../parts/loaded.tsx';
 import { type Column, Table, figure } from '../parts/table.tsx';
 import { useCall } from '../resource.ts';
 

@@ -1,8 +1,8 @@
 /** The configuration in force and what a reload would change; and `check`, what is wrong with it. */
 import { CodeBlock } from '../parts/code.tsx';
 import { PageHead } from '../parts/page-head.tsx';
-import { State } from '../parts/show.tsx';
-import { Loaded, Notice } from '../parts/states.tsx';
+import { State } from '../parts/values.tsx';
+import { Loaded, Notice } from '../parts/loaded.tsx';
 import { useCall } from '../resource.ts';
 
 interface ConfigAnswer {

@@ -5,8 +5,8 @@
 import { useEffect } from 'preact/hooks';
 import { countText, durationText, percentText } from '../format.ts';
 import { PageHead } from '../parts/page-head.tsx';
-import { State, Tile } from '../parts/show.tsx';
-import { Empty, Loaded } from '../parts/states.tsx';
+import { State, Tile } from '../parts/values.tsx';
+import { Empty, Loaded } from '../parts/loaded.tsx';
 import { type Column, Table, aside, figure } from '../parts/table.tsx';
 import { useCall } from '../resource.ts';
 

@@ -4,8 +4,8 @@ import { query } from '../api.ts';
 import { bytesText, durationText, usdText } from '../format.ts';
 import { Select } from '../parts/form.tsx';
 import { PageHead } from '../parts/page-head.tsx';
-import { Bar, Id, State, Time } from '../parts/show.tsx';
-import { Empty } from '../parts/states.tsx';
+import { Bar, Id, State, Time } from '../parts/values.tsx';
+import { Empty } from '../parts/loaded.tsx';
 import { type Column, CursorTable, aside, figure } from '../parts/table.tsx';
 import { useCursorList } from '../cursor-list.ts';
 

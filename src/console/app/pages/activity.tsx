@@ -9,7 +9,7 @@ import { BASE } from '../page-facts.ts';
 import { useCursorList } from '../cursor-list.ts';
 import { type Choices, Days, SearchField, choices } from '../parts/filters.tsx';
 import { Form, Select } from '../parts/form.tsx';
-import { Empty } from '../parts/states.tsx';
+import { Empty, NothingFits } from '../parts/loaded.tsx';
 import { CursorRows } from '../parts/table.tsx';
 import { managesAccount } from '../session.ts';
 import type { Receipt } from '../shapes.ts';
@@ -62,15 +62,7 @@ function Requests() {
 }
 
 function Nothing({ isFiltered, clear }: { isFiltered: boolean; clear: () => void }) {
-  if (isFiltered) {
-    return (
-      <Empty title="No request fits these filters">
-        <button type="button" onClick={clear}>
-          Show all
-        </button>
-      </Empty>
-    );
-  }
+  if (isFiltered) return <NothingFits title="No request fits these filters" clear={clear} />;
   const quiet = (today.value?.requests ?? 0) === 0;
   return (
     <Empty title={`No request in the last ${USUAL_DAYS} days`}>

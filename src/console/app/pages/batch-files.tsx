@@ -5,7 +5,7 @@ import { bytesText } from '../format.ts';
 import { BASE } from '../page-facts.ts';
 import type { CursorList } from '../cursor-list.ts';
 import { Confirm } from '../parts/confirm.tsx';
-import { Id, Time } from '../parts/show.tsx';
+import { Id, Time } from '../parts/values.tsx';
 import { type Column, CursorTable, aside, figure } from '../parts/table.tsx';
 import type { StoredFile } from '../shapes.ts';
 

@@ -8,7 +8,7 @@ import { useModels } from '../lookups.ts';
 import { Drop } from '../parts/file-drop.tsx';
 import { Form, Refusal, useAction } from '../parts/form.tsx';
 import { Overlay } from '../parts/overlay.tsx';
-import { Bar, Facts } from '../parts/show.tsx';
+import { Bar, Facts } from '../parts/values.tsx';
 import type { Batch, StoredFile } from '../shapes.ts';
 import { upload } from '../upload.ts';
 

@@ -8,7 +8,7 @@ import { Payments } from '../operator/payments.tsx';
 import { Revenue } from '../operator/revenue.tsx';
 import { Videos } from '../operator/videos.tsx';
 import { PageHead } from '../parts/page-head.tsx';
-import { Empty } from '../parts/states.tsx';
+import { Empty } from '../parts/loaded.tsx';
 import { isOperator } from '../session.ts';
 
 const PAGES: Readonly<Record<string, () => preact.JSX.Element>> = {

@@ -2,8 +2,8 @@
 import { useEffect } from 'preact/hooks';
 import { countText, durationText, usdText } from '../format.ts';
 import { Overlay } from '../parts/overlay.tsx';
-import { Copy, Facts, Id, State, Time, Usd } from '../parts/show.tsx';
-import { Loaded } from '../parts/states.tsx';
+import { Copy, Facts, Id, State, Time, Usd } from '../parts/values.tsx';
+import { Loaded } from '../parts/loaded.tsx';
 import { type Column, Table, aside, figure } from '../parts/table.tsx';
 import { useCall } from '../resource.ts';
 import type { Receipt } from '../shapes.ts';

@@ -3,7 +3,7 @@ import { ApiError, call } from '../api.ts';
 import { toast } from '../parts/announce.tsx';
 import { useAction } from '../parts/form.tsx';
 import { PageHead } from '../parts/page-head.tsx';
-import { Id, State, Time } from '../parts/show.tsx';
+import { Id, State, Time } from '../parts/values.tsx';
 import { type Column, LoadedTable } from '../parts/table.tsx';
 import { useCall } from '../resource.ts';
 import { signOut } from '../session.ts';

@@ -8,7 +8,7 @@ import { RAILS, TITLE } from '../page-facts.ts';
 import { Field, Form, Refusal, useAction } from '../parts/form.tsx';
 import { Mark } from '../parts/mark.tsx';
 import { useTitle } from '../parts/page-head.tsx';
-import { Notice } from '../parts/states.tsx';
+import { Notice } from '../parts/loaded.tsx';
 import { endedBecause, session, signInByKey, signInByLink } from '../session.ts';
 import { WalletSignIn } from './wallet-sign-in.tsx';
 

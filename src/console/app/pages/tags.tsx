@@ -11,8 +11,8 @@ import { CodeTabs } from '../parts/code.tsx';
 import { Days, choices } from '../parts/filters.tsx';
 import { Select } from '../parts/form.tsx';
 import { Overlay } from '../parts/overlay.tsx';
-import { Facts } from '../parts/show.tsx';
-import { Empty, Loaded } from '../parts/states.tsx';
+import { Facts } from '../parts/values.tsx';
+import { Empty, Loaded, NothingFits } from '../parts/loaded.tsx';
 import { type Column, LoadedTable, figure } from '../parts/table.tsx';
 import { useCall } from '../resource.ts';
 import { chatSamples } from '../samples.ts';
@@ -89,15 +89,7 @@ export function Tags() {
 }
 
 function NoTags({ isFiltered, clear }: { isFiltered: boolean; clear: () => void }) {
-  if (isFiltered) {
-    return (
-      <Empty title="No tagged request fits these filters">
-        <button type="button" onClick={clear}>
-          Show all
-        </button>
-      </Empty>
-    );
-  }
+  if (isFiltered) return <NothingFits title="No tagged request fits these filters" clear={clear} />;
   return (
     <>
       <Empty title="No request was tagged in these days">

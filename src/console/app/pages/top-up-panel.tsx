@@ -6,7 +6,7 @@ import type { Rail } from '../page-facts.ts';
 import { toast } from '../parts/announce.tsx';
 import { AmountField, Refusal, Segments, useAction } from '../parts/form.tsx';
 import { Overlay } from '../parts/overlay.tsx';
-import { Id } from '../parts/show.tsx';
+import { Id } from '../parts/values.tsx';
 import { useResource } from '../resource.ts';
 import {
   abandonTopUp,

@@ -1,6 +1,6 @@
 /** Samples of code, one of several languages at a time, to be copied. */
 import { useId, useState } from 'preact/hooks';
-import { Copy } from './show.tsx';
+import { Copy } from './values.tsx';
 
 export interface Sample {
   readonly name: string;

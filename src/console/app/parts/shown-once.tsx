@@ -1,7 +1,7 @@
 /** A window with a secret that is shown this one time. */
 import type { ComponentChildren } from 'preact';
 import { Overlay } from './overlay.tsx';
-import { Copy } from './show.tsx';
+import { Copy } from './values.tsx';
 
 interface ShownOnceProps {
   readonly title: string;

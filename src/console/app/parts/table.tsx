@@ -2,7 +2,7 @@
 import type { ComponentChildren } from 'preact';
 import type { CursorList } from '../cursor-list.ts';
 import type { Resource } from '../resource.ts';
-import { Failure, Loaded } from './states.tsx';
+import { Failure, Loaded } from './loaded.tsx';
 
 export interface Column<T> {
   readonly name: string;

@@ -4,7 +4,7 @@ import { useEffect, useRef } from 'preact/hooks';
 import { chatSamples } from '../samples.ts';
 import { bytesText, countText, durationText, usdText } from '../format.ts';
 import { toast } from '../parts/announce.tsx';
-import { Failure } from '../parts/states.tsx';
+import { Failure } from '../parts/loaded.tsx';
 import type { Model } from '../shapes.ts';
 import { ChatSettings, type Settings, parametersOf, settings } from './chat-settings.tsx';
 import {

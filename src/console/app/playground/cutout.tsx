@@ -5,7 +5,7 @@ import { request } from '../api.ts';
 import { bytesText, durationText } from '../format.ts';
 import { Refusal, useAction } from '../parts/form.tsx';
 import { Drop } from '../parts/file-drop.tsx';
-import { Empty } from '../parts/states.tsx';
+import { Empty } from '../parts/loaded.tsx';
 import { formSamples } from '../samples.ts';
 import { CodeButton, ReceiptCost, useObjectUrl } from './parts.tsx';
 

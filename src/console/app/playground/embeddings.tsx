@@ -3,7 +3,7 @@ import { signal, useSignal } from '@preact/signals';
 import { call } from '../api.ts';
 import { countText } from '../format.ts';
 import { Field, Form, Refusal, useAction } from '../parts/form.tsx';
-import { Empty } from '../parts/states.tsx';
+import { Empty } from '../parts/loaded.tsx';
 import { jsonSamples } from '../samples.ts';
 import type { Cost } from '../shapes.ts';
 import { CodeButton, ModelSelect, costText, useModelChoice } from './parts.tsx';

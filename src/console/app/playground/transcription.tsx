@@ -3,8 +3,8 @@ import { useSignal } from '@preact/signals';
 import { request } from '../api.ts';
 import { Drop } from '../parts/file-drop.tsx';
 import { Field, Form, Refusal, useAction } from '../parts/form.tsx';
-import { Copy } from '../parts/show.tsx';
-import { Empty } from '../parts/states.tsx';
+import { Copy } from '../parts/values.tsx';
+import { Empty } from '../parts/loaded.tsx';
 import { formSamples, jsonSamples } from '../samples.ts';
 import { CodeButton, ReceiptCost } from './parts.tsx';
 

@@ -3,7 +3,7 @@ import type { ComponentChildren } from 'preact';
 import type { ApiError } from '../api.ts';
 import type { Resource } from '../resource.ts';
 import { durationText } from '../format.ts';
-import { Copy } from './show.tsx';
+import { Copy } from './values.tsx';
 
 export function Empty({ title, children }: { title: string; children?: ComponentChildren }) {
   return (
@@ -11,6 +11,17 @@ export function Empty({ title, children }: { title: string; children?: Component
       <p class="title">{title}</p>
       {children}
     </div>
+  );
+}
+
+/** A list whose filters leave nothing of it. */
+export function NothingFits({ title, clear }: { title: string; clear: () => void }) {
+  return (
+    <Empty title={title}>
+      <button type="button" onClick={clear}>
+        Show all
+      </button>
+    </Empty>
   );
 }
 
