@@ -25,6 +25,7 @@ export type {
 } from './contract.ts';
 export { SHARED_NOW_MS, flushedIf, isShared, placesFrom } from './contract.ts';
 export {
+  ReadTooLong,
   StoreUnavailable,
   isDatabaseError,
   isUniqueViolation,

@@ -8,6 +8,17 @@ export class StoreUnavailable extends Error {
   override readonly name = 'StoreUnavailable';
 }
 
+/** A read of very many rows that was given up, so that others have their turn: asked for again it is too long again. */
+export class ReadTooLong extends Error {
+  override readonly name = 'ReadTooLong';
+  readonly limitMs: number;
+
+  constructor(limitMs: number, options?: ErrorOptions) {
+    super('The read took too long', options);
+    this.limitMs = limitMs;
+  }
+}
+
 const CONFLICTS = new Set(['40001', '40P01', '55P03', 'CR000']);
 
 export function isSerializationFailure(error: unknown): boolean {
@@ -57,6 +68,11 @@ export function isOverload(error: unknown): boolean {
   return OVERLOADS.has(codeOf(error));
 }
 
+/** The server has broken a statement off that took longer than it may. */
+export function isStatementTimeout(error: unknown): boolean {
+  return codeOf(error) === STATEMENT_TIMEOUT;
+}
+
 /** PostgreSQL stores no NUL in a text; whatever has one came from outside. */
 export function isUnstorableText(error: unknown): boolean {
   return codeOf(error) === '22021';
@@ -69,8 +85,9 @@ export function isLostStatement(error: unknown): boolean {
 
 const LOST_STATEMENTS = new Set(['26000', '42P05']);
 
+const STATEMENT_TIMEOUT = '57014';
 /** A statement that took too long, and a server whose connections are all taken. */
-const OVERLOADS = new Set(['57014', '53300']);
+const OVERLOADS = new Set([STATEMENT_TIMEOUT, '53300']);
 
 export interface DiskFailure {
   readonly told: string;

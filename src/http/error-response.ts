@@ -3,8 +3,9 @@
  * is a bug or a lost database, and gives a sentence that tells nothing of our insides.
  */
 import type { Socket } from 'node:net';
+import { SECOND_MS } from '../core/clock.ts';
 import { FAULTS, Fault, type FaultCode } from '../core/faults.ts';
-import { StoreUnavailable, isUnstorableText } from '../db/db.ts';
+import { ReadTooLong, StoreUnavailable, isUnstorableText } from '../db/db.ts';
 import { type RequestContext, REASON_PHRASES } from './request-context.ts';
 
 /** How long a caller waits before it asks a server whose database is away again. */
@@ -47,6 +48,12 @@ function asFault(error: unknown): Fault {
   if (error instanceof StoreUnavailable) {
     return new Fault('SERVICE_UNAVAILABLE', {
       retryAfterSeconds: DATABASE_RETRY_SECONDS,
+      cause: error,
+    });
+  }
+  if (error instanceof ReadTooLong) {
+    return new Fault('INVALID_REQUEST', {
+      message: `This takes longer to read than the ${error.limitMs / SECOND_MS} seconds that it may; ask for less, such as fewer days`,
       cause: error,
     });
   }

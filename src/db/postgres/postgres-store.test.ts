@@ -6,7 +6,8 @@ import { until } from '../../../test/support/until.ts';
 import { SECOND_MS, systemClock } from '../../core/clock.ts';
 import { systemIds } from '../../core/ids.ts';
 import { silentLog } from '../../core/log.ts';
-import { StoreUnavailable } from '../failures.ts';
+import { ReadTooLong, StoreUnavailable } from '../failures.ts';
+import { MAX_READ_MS } from '../read-turns.ts';
 import { serversOf } from './hosts.ts';
 import { PostgresStore } from './postgres-store.ts';
 
@@ -147,6 +148,33 @@ describe('PostgreSQL out of reach', () => {
     const store = open(postgres.url('postgres'));
     await store.transaction((tx) => tx.query('SELECT pg_sleep(1.3)'), { timeoutMs: 30_000 });
     assert.equal(store.unavailable(), undefined);
+  });
+
+  test('an overview may take longer than a request would wait, up to a bound of its own', async () => {
+    const store = open(postgres.url('postgres'));
+    const sleep = (seconds: number) => () =>
+      store.readerFor('a').query('SELECT pg_sleep($1::float)', [seconds]);
+    assert.equal((await timed(sleep(1.3))).error, undefined);
+    const { error, tookMs } = await timed(sleep(60));
+    assert.ok(error instanceof ReadTooLong, String(error));
+    assert.ok(tookMs < MAX_READ_MS + IN_TIME_MS, `${tookMs} ms`);
+    assert.equal(store.unavailable(), undefined);
+  });
+
+  test('overviews take turns, and leave connections to others', async () => {
+    const store = open(postgres.url('postgres'), 4);
+    const ended: string[] = [];
+    const read = async (caller: string) => {
+      await store.readerFor(caller).query('SELECT pg_sleep(0.1)');
+      ended.push(caller);
+    };
+    const heavy = Array.from({ length: 17 }, () => read('heavy'));
+    const light = read('light');
+    await assert.rejects(read('heavy'), StoreUnavailable);
+    await store.query('SELECT 1 AS one');
+    assert.ok(ended.length < heavy.length / 2, `${ended.length} overviews went before`);
+    await Promise.all([...heavy, light]);
+    assert.equal(ended.indexOf('light'), 2, 'after the one that ran and one of the other');
   });
 
   test('a connection that breaks in the middle of a transaction fails that transaction alone', async () => {

@@ -23,13 +23,16 @@ import type {
   WriteOptions,
 } from '../contract.ts';
 import {
+  ReadTooLong,
   StoreUnavailable,
   isConnectionFailure,
   isLostStatement,
   isOverload,
   isPoolWait,
   isSerializationFailure,
+  isStatementTimeout,
 } from '../failures.ts';
+import { MAX_READ_MS, ReadTurns } from '../read-turns.ts';
 import { serversOf } from './hosts.ts';
 import { PostgresNotices, SAY } from './notices.ts';
 import { ReplicaReader } from './replica-reader.ts';
@@ -56,6 +59,8 @@ const RETRY_BASE_MS = 5;
 const WAITING_PER_CONNECTION = 1_024;
 /** Connections to each replica, of those to the primary. */
 const REPLICA_SHARE = 1 / 2;
+/** Connections that overviews may have, of those to the primary. */
+const OVERVIEW_SHARE = 1 / 4;
 const MIGRATION_TIMEOUT_MS = 600 * SECOND_MS;
 
 export interface PostgresOptions {
@@ -76,8 +81,8 @@ export interface PostgresOptions {
 
 export class PostgresStore implements SharedStore {
   readonly dialect = 'postgres';
-  readonly #reader: Queryable;
-  readonly #replicas: readonly PostgresStore[];
+  readonly #replicas: ReplicaReader | undefined;
+  readonly #turns: ReadTurns;
   readonly #options: PostgresOptions;
   readonly #servers: readonly string[];
   readonly #replyTimeoutMs: number;
@@ -101,16 +106,37 @@ export class PostgresStore implements SharedStore {
     this.#replyTimeoutMs = options.replyTimeoutMs ?? REPLY_TIMEOUT_MS;
     this.#pool = this.#openPool(this.#servers[0] ?? options.url);
     const { replicaUrls = [], maxConnections } = options;
-    this.#replicas = replicaUrls.map((url) => {
+    const share = options.isReplica === true ? 1 : OVERVIEW_SHARE;
+    this.#turns = new ReadTurns(Math.ceil(maxConnections * share));
+    const replicas = replicaUrls.map((url) => {
       const connections = Math.ceil(maxConnections * REPLICA_SHARE);
       const parts = { ...options, url, replicaUrls: [], maxConnections: connections };
       return new PostgresStore({ ...parts, isReplica: true });
     });
-    this.#reader = this.#replicas.length === 0 ? this : new ReplicaReader(this, this.#replicas);
+    const primary = { readerFor: (caller: string) => this.#overviewsOf(caller) };
+    this.#replicas = replicas.length === 0 ? undefined : new ReplicaReader(primary, replicas);
   }
 
-  readerFor(): Queryable {
-    return this.#reader;
+  readerFor(caller: string): Queryable {
+    return this.#replicas?.of(caller) ?? this.#overviewsOf(caller);
+  }
+
+  /** One read takes a connection for seconds: the others are for what is sold. */
+  #overviewsOf(caller: string): Queryable {
+    return {
+      query: (sql, parameters) => this.#turns.run(caller, () => this.#readLong(sql, parameters)),
+      run: (statements) => this.run(statements),
+    };
+  }
+
+  async #readLong<R>(sql: string, parameters?: readonly Parameter[]): Promise<readonly R[]> {
+    try {
+      const timeoutMs = MAX_READ_MS / STATEMENT_SHARE;
+      return await this.transaction((tx) => tx.query<R>(sql, parameters), { timeoutMs });
+    } catch (error) {
+      if (!(error instanceof StoreUnavailable) || !isStatementTimeout(error.cause)) throw error;
+      throw new ReadTooLong(MAX_READ_MS, { cause: error });
+    }
   }
 
   async query<R>(sql: string, parameters: readonly Parameter[] = []): Promise<readonly R[]> {
@@ -182,7 +208,7 @@ export class PostgresStore implements SharedStore {
     this.#closed = true;
     this.#stopProbe?.();
     await this.#notices?.close();
-    for (const replica of this.#replicas) await replica.close();
+    await this.#replicas?.close();
     if (!this.#pool.ended) await this.#pool.end();
   }
 

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { Queryable, Store } from '../contract.ts';
-import { StoreUnavailable } from '../failures.ts';
+import { ReadTooLong, StoreUnavailable } from '../failures.ts';
 import { ReplicaReader } from './replica-reader.ts';
 
 /** Answers with its name, or as `state` says. */
@@ -14,19 +14,24 @@ function server(name: string, state: { down?: string; error?: Error } = {}) {
   };
   const unavailable = () => state.down;
   const run = async (): Promise<void> => undefined;
-  return { asked, state, store: { query, run, unavailable } as unknown as Store & Queryable }; // what is asked
+  const reader = { query, run } as unknown as Queryable; // it answers each question alike
+  const store = { readerFor: () => reader, unavailable } as unknown as Store; // what is asked
+  return { asked, state, store };
 }
 
 test('replicas answer in turn, one that is away or fails is passed over, and the primary is the last', async () => {
   const primary = server('primary');
   const [one, two] = [server('one'), server('two')];
   const reader = new ReplicaReader(primary.store, [one.store, two.store]);
-  const ask = async () => [...(await reader.query<unknown>('SELECT 1'))][0];
+  const ask = async () => [...(await reader.of('').query<unknown>('SELECT 1'))][0];
   assert.deepEqual(new Set([await ask(), await ask()]), new Set(['one', 'two']));
   one.state.down = 'away';
   assert.deepEqual([await ask(), await ask()], ['two', 'two']);
   two.state.error = new StoreUnavailable('lost on the way');
   assert.equal(await ask(), 'primary');
+  // One that is too long for a replica is not begun anew on the primary.
+  two.state.error = new ReadTooLong(1);
+  await assert.rejects(ask(), ReadTooLong);
   two.state.error = new TypeError('a bug of ours');
   await assert.rejects(ask(), TypeError);
 });

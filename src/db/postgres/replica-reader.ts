@@ -2,36 +2,51 @@
  * Reads that may be a moment old, from replicas that follow the primary: overviews of usage, which
  * read many rows. A replica that fails is passed over; the primary answers when none does.
  */
-import type { Parameter, Queryable, Statement, Store } from '../contract.ts';
+import type { Parameter, Queryable, Store } from '../contract.ts';
 import { isDatabaseError } from '../failures.ts';
 
-export class ReplicaReader implements Queryable {
-  readonly #primary: Queryable;
+export class ReplicaReader {
+  readonly #primary: Pick<Store, 'readerFor'>;
   readonly #replicas: readonly Store[];
   #next = 0;
 
-  constructor(primary: Queryable, replicas: readonly Store[]) {
+  constructor(primary: Pick<Store, 'readerFor'>, replicas: readonly Store[]) {
     this.#primary = primary;
     this.#replicas = replicas;
   }
 
-  async query<R>(sql: string, parameters?: readonly Parameter[]): Promise<readonly R[]> {
+  /** Reads in the turns of a caller. */
+  of(caller: string): Queryable {
+    const primary = this.#primary.readerFor(caller);
+    return {
+      query: <R>(sql: string, parameters?: readonly Parameter[]) =>
+        this.#query<R>(caller, primary, sql, parameters),
+      run: (statements) => primary.run(statements),
+    };
+  }
+
+  async close(): Promise<void> {
+    for (const replica of this.#replicas) await replica.close();
+  }
+
+  async #query<R>(
+    caller: string,
+    primary: Queryable,
+    sql: string,
+    parameters?: readonly Parameter[],
+  ): Promise<readonly R[]> {
     const count = this.#replicas.length;
     for (let tried = 0; tried < count; tried += 1) {
       this.#next = (this.#next + 1) % count;
       const replica = this.#replicas[this.#next];
       if (replica === undefined || replica.unavailable() !== undefined) continue;
       try {
-        return await replica.query<R>(sql, parameters);
+        return await replica.readerFor(caller).query<R>(sql, parameters);
       } catch (error) {
         // It is away, or has broken the query off because the primary changed what it reads.
         if (!isDatabaseError(error)) throw error;
       }
     }
-    return this.#primary.query<R>(sql, parameters);
-  }
-
-  run(statements: readonly Statement[]): Promise<void> {
-    return this.#primary.run(statements);
+    return primary.query<R>(sql, parameters);
   }
 }

@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict';
+import { execFileSync } from 'node:child_process';
 import { mkdtempSync, renameSync, rmSync, statSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
@@ -10,7 +11,8 @@ import { silentLog } from '../../core/log.ts';
 import { type LogLine, memoryLog } from '../../../test/support/memory-log.ts';
 import type { FileWork } from '../contract.ts';
 import { until } from '../../../test/support/until.ts';
-import { StoreUnavailable } from '../failures.ts';
+import { ReadTooLong, StoreUnavailable } from '../failures.ts';
+import { MAX_READ_MS } from '../read-turns.ts';
 import { type Flush, type SqliteOptions, SqliteStore, flushFile } from './sqlite-store.ts';
 
 async function withStore(
@@ -372,5 +374,46 @@ test('callers of long reads take turns, and those of one are bounded', async () 
     await assert.rejects(read('heavy'), StoreUnavailable);
     await Promise.all([...heavy, light]);
     assert.equal(ended.indexOf('light'), 2, 'after the one that ran and one of the other');
+  });
+});
+
+test('a read that takes too long is given up, and those behind it have their turn', async () => {
+  const clock = new TestClock();
+  await withStore({ clock }, async (store) => {
+    const endless = `WITH RECURSIVE n(at) AS (SELECT 1 UNION ALL SELECT at + 1 FROM n)
+      SELECT sum(at) AS total FROM n`;
+    const long = store.readerFor('heavy').query(endless);
+    const next = store.readerFor('light').query<{ one: bigint }>('SELECT 1 AS one');
+    clock.advance(MAX_READ_MS);
+    await assert.rejects(long, ReadTooLong);
+    assert.deepEqual(await next, [{ one: 1n }]);
+    // Nor does one hold up the end of the store.
+    const last = store.readerFor('heavy').query(endless);
+    const behind = store.readerFor('heavy').query(endless);
+    await Promise.all([store.close(), assert.rejects(last), assert.rejects(behind)]);
+  });
+});
+
+test('a process of long reads that dies fails one read, which is not read beside the event loop', async () => {
+  await withStore({}, async (store) => {
+    const pid = () =>
+      Number(
+        execFileSync('ps', ['-o', 'pid=,args=', '--ppid', String(process.pid)])
+          .toString()
+          .split('\n')
+          .find((line) => line.includes('overview-process'))
+          ?.trim()
+          .split(' ')[0],
+      );
+    const read = () => store.readerFor('').query<{ one: bigint }>('SELECT 1 AS one');
+    await read();
+    const long = store
+      .readerFor('')
+      .query(
+        `WITH RECURSIVE n(at) AS (SELECT 1 UNION ALL SELECT at + 1 FROM n) SELECT sum(at) FROM n`,
+      );
+    process.kill(pid(), 'SIGKILL');
+    await assert.rejects(long, StoreUnavailable);
+    assert.deepEqual(await read(), [{ one: 1n }]);
   });
 });

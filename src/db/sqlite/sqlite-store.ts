@@ -37,7 +37,7 @@ import type {
 } from '../contract.ts';
 import { Checkpointer, type LogLimits } from './checkpointer.ts';
 import { BUSY_TIMEOUT_MS, openConnection } from './connection.ts';
-import { ReadThread } from './read-thread.ts';
+import { OverviewReader } from './overview-reader.ts';
 
 /** Transactions that share one commit, at most: bounds how long the loop works in one go. */
 const MAX_GROUP = 256;
@@ -106,7 +106,7 @@ export interface SqliteOptions {
 
 export class SqliteStore implements FileStore {
   readonly dialect = 'sqlite';
-  readonly #overviews: ReadThread;
+  readonly #overviews: OverviewReader;
   /** Transactions that were committed. */
   commits = 0;
   changes = 0;
@@ -168,7 +168,7 @@ export class SqliteStore implements FileStore {
     this.#logFile = openSync(`${options.path}-wal`, 'a+');
     this.#flush = options.flush ?? flushFile;
     this.#checkpointer = new Checkpointer(options.path, options.logLimits);
-    this.#overviews = new ReadThread(options.path, this, options.clock);
+    this.#overviews = new OverviewReader(options.path, this, options.clock);
   }
 
   readerFor(caller: string): Queryable {

@@ -1,0 +1,125 @@
+/**
+ * Reads of very many rows, such as a year of usage by the tags of its requests, in a process of their
+ * own: they take seconds, in which the event loop would serve nobody else. What is read was committed.
+ *
+ * One read runs at a time, in the turns of its callers. One that takes too long is given up, by the
+ * death of the process: nothing else ends a statement of SQLite.
+ *
+ * The process starts with the first read and ends after a minute without one.
+ */
+import { type ChildProcess, fork } from 'node:child_process';
+import { once } from 'node:events';
+import { type Clock, MINUTE_MS } from '../../core/clock.ts';
+import { compileCache } from '../../core/compile-cache.ts';
+import { siblingUrl } from '../../core/sibling.ts';
+import type { Parameter, Queryable, Row } from '../contract.ts';
+import { ReadTooLong, StoreUnavailable } from '../failures.ts';
+import { MAX_READ_MS, ReadTurns } from '../read-turns.ts';
+
+export interface ReadQuestion {
+  readonly sql: string;
+  readonly parameters: readonly Parameter[];
+}
+
+const CLOSED = 'The store is closed';
+
+/** `undefined`: it failed. */
+export type ReadAnswer = readonly Row[] | undefined;
+
+export class OverviewReader {
+  readonly #path: string;
+  readonly #store: Queryable;
+  readonly #clock: Clock;
+  readonly #turns = new ReadTurns(1);
+  #reading: PromiseWithResolvers<ReadAnswer> | undefined;
+  #child: ChildProcess | undefined;
+  #wasAsked = false;
+  #isClosed = false;
+
+  constructor(path: string, store: Queryable, clock: Clock) {
+    this.#path = path;
+    this.#store = store;
+    this.#clock = clock;
+  }
+
+  /** Reads in the turns of a caller. Rejects with `ReadTooLong`, and `StoreUnavailable` when too many wait. */
+  of(caller: string): Queryable {
+    return {
+      query: <R>(sql: string, parameters: readonly Parameter[] = []) =>
+        this.#turns.run(caller, async () => {
+          if (this.#isClosed) throw new StoreUnavailable(CLOSED);
+          const rows = await this.#read({ sql, parameters });
+          // The store says what is wrong, in its words.
+          if (rows === undefined) return this.#store.query<R>(sql, parameters);
+          return rows as unknown as R[]; // the caller names its row
+        }),
+      run: (statements) => this.#store.run(statements),
+    };
+  }
+
+  async close(): Promise<void> {
+    this.#isClosed = true;
+    this.#reading?.reject(new StoreUnavailable(CLOSED));
+    await this.#end();
+  }
+
+  async #read(question: ReadQuestion): Promise<ReadAnswer> {
+    const reading = Promise.withResolvers<ReadAnswer>();
+    const child = (this.#child ??= this.#start());
+    this.#reading = reading;
+    this.#wasAsked = true;
+    const cancel = this.#clock.after(MAX_READ_MS, () => {
+      reading.reject(new ReadTooLong(MAX_READ_MS));
+      void this.#end();
+    });
+    child.ref();
+    child.channel?.ref();
+    // One that has just ended cannot be told anything; its end is handled on its own.
+    child.send(question, () => undefined);
+    try {
+      return await reading.promise;
+    } finally {
+      cancel();
+      this.#reading = undefined;
+      child.unref();
+      child.channel?.unref();
+    }
+  }
+
+  #start(): ChildProcess {
+    const child = fork(siblingUrl(import.meta.url, './overview-process'), [this.#path], {
+      env: compileCache(),
+      stdio: ['ignore', 'ignore', 'ignore', 'ipc'],
+      // Integers of 64 bits and bytes come over as they are.
+      serialization: 'advanced',
+    });
+    child.on('message', (rows) => {
+      if (this.#child !== child) return;
+      this.#reading?.resolve((rows ?? undefined) as ReadAnswer); // it says nothing else
+    });
+    const stopLooking = this.#clock.every(MINUTE_MS, () => {
+      if (!this.#wasAsked && this.#reading === undefined) void this.#end();
+      this.#wasAsked = false;
+    });
+    const ended = (): void => {
+      stopLooking();
+      if (this.#child !== child) return;
+      this.#child = undefined;
+      // What it has read is not read again here: it may be why it ended.
+      this.#reading?.reject(new StoreUnavailable('The process that reads overviews has ended'));
+    };
+    child.once('exit', ended);
+    // A process that was never made has no exit.
+    child.on('error', ended);
+    return child;
+  }
+
+  async #end(): Promise<void> {
+    const child = this.#child;
+    this.#child = undefined;
+    if (child?.pid === undefined || child.exitCode !== null || child.signalCode !== null) return;
+    const gone = once(child, 'exit');
+    child.kill('SIGKILL');
+    await gone;
+  }
+}

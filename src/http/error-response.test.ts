@@ -1,0 +1,16 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { ReadTooLong } from '../db/db.ts';
+import { errorAnswer } from './error-response.ts';
+
+test('an overview that takes too long says what would be right, and that the same will not do', () => {
+  const { status, body, headers } = errorAnswer(new ReadTooLong(10_000), false);
+  assert.equal(status, 400);
+  assert.deepEqual(body, {
+    error:
+      'This takes longer to read than the 10 seconds that it may; ask for less, such as fewer days',
+    code: 'INVALID_REQUEST',
+    details: undefined,
+  });
+  assert.equal(headers['x-should-retry'], 'false');
+});
