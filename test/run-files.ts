@@ -8,14 +8,16 @@
  */
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { suite, test } from 'node:test';
 import { pathToFileURL } from 'node:url';
+import { scopeTests } from './support/test-scopes.ts';
 
 /** Of one file: several times what the longest takes. A test that is not done by then is named. */
 const TIMEOUT_MS = 240_000;
 /** Of this process: to start another one copies the table of its pages. */
 const MAX_RESIDENT_BYTES = 700_000_000;
 
+scopeTests();
+const { suite, test } = await import('node:test');
 const [list = '', taken = ''] = process.argv.slice(2);
 const files = readFileSync(list, 'utf8').split('\n').filter(Boolean);
 

@@ -20,7 +20,11 @@ export default async function* fileReport(
   for await (const event of events) {
     // Files are one level down, below the test that takes them; its own events say nothing.
     const { type, data } = event;
-    if (data === undefined || !('nesting' in data) || data.nesting === 0) continue;
+    if (data === undefined || !('nesting' in data)) continue;
+    // An error that belongs to no running test; it fails the process.
+    if (type === 'test:diagnostic' && data.message.startsWith('Error: '))
+      text += `${data.message}\n`;
+    if (data.nesting === 0) continue;
     const { nesting } = data;
     if (type === 'test:dequeue') running.add(data.name);
     if (type === 'test:complete') running.delete(data.name);
