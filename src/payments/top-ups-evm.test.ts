@@ -22,8 +22,9 @@ import type { AnvilChain } from '../../test/chains/anvil.ts';
 import { startFaultProxy } from '../../test/chains/fault-proxy.ts';
 import type { FaultProxy } from '../../test/chains/fault-proxy.ts';
 import { usdToNano } from '../core/money.ts';
-import { openFixture, paidAtLast, startPaymentServer } from '../../test/support/payments.ts';
-import type { PaymentServer, Fixture, FixtureOptions } from '../../test/support/payments.ts';
+import { type PaymentServer, startPaymentServer } from '../../test/support/payment-server.ts';
+import { openFixture, paidAtLast } from '../../test/support/payments.ts';
+import type { Fixture, FixtureOptions } from '../../test/support/payments.ts';
 import { until } from '../../test/support/until.ts';
 
 const ETH = 10n ** 18n;

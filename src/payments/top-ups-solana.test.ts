@@ -18,8 +18,9 @@ import type { SolanaChain } from '../../test/chains/solana.ts';
 import { systemIds } from '../core/ids.ts';
 import { usdToNano } from '../core/money.ts';
 import { SOLANA } from './networks.ts';
-import { openFixture, startPaymentServer } from '../../test/support/payments.ts';
-import type { PaymentServer, Fixture, FixtureOptions } from '../../test/support/payments.ts';
+import { type PaymentServer, startPaymentServer } from '../../test/support/payment-server.ts';
+import { openFixture } from '../../test/support/payments.ts';
+import type { Fixture, FixtureOptions } from '../../test/support/payments.ts';
 
 const SOL = 1_000_000_000n;
 
