@@ -91,40 +91,43 @@ export function withMembers(
   for (const _name in body) names += 1;
   // A key that is there twice would have to be found in both places.
   if (names !== members.length) return writtenWith(body, texts);
-  // Before each run of bytes that stay is a text; a comma between two of them stays with them.
-  const before: string[] = [];
-  const kept: Span[] = [];
-  let text = '{';
-  let separator = '';
+  let mostBytes = bytes.length + 2;
+  for (const key in texts) mostBytes += 1 + MOST_UTF8_BYTES * (texts[key]?.length ?? 0);
+  const out = Buffer.allocUnsafe(mostBytes);
+  out[0] = OPEN_OBJECT;
+  let size = 1;
+  // Between two neighbours that stay are a comma and white space: copied along.
   let keptStart = -1;
   let keptEnd = -1;
   for (const { key, start, end } of members) {
     if (!Object.hasOwn(texts, key)) {
       if (keptStart === -1) {
-        before.push(text + separator);
-        text = '';
-        separator = ',';
+        if (size > 1) out[size++] = COMMA;
         keptStart = start;
       }
       keptEnd = end;
       continue;
     }
-    if (keptStart !== -1) kept.push({ start: keptStart, end: keptEnd });
+    if (keptStart !== -1) size += bytes.copy(out, size, keptStart, keptEnd);
     keptStart = -1;
     const changed = texts[key];
     if (changed === undefined) continue;
-    text += separator + changed;
-    separator = ',';
+    if (size > 1) out[size++] = COMMA;
+    size += out.write(changed, size);
   }
-  if (keptStart !== -1) kept.push({ start: keptStart, end: keptEnd });
+  if (keptStart !== -1) size += bytes.copy(out, size, keptStart, keptEnd);
   for (const key in texts) {
     const added = texts[key];
     if (added === undefined || Object.hasOwn(body, key)) continue;
-    text += separator + added;
-    separator = ',';
+    if (size > 1) out[size++] = COMMA;
+    size += out.write(added, size);
   }
-  return joinedAfter(before, kept, `${text}}`, bytes);
+  out[size++] = CLOSE_OBJECT;
+  return out.subarray(0, size);
 }
+
+/** Of one unit of a text. */
+const MOST_UTF8_BYTES = 3;
 
 /**
  * The same for a document that is short enough to be one text, in one pass and without a copy: `text`
@@ -195,27 +198,6 @@ function closingQuote(text: string, from: number): number {
     while (run > from + 1 && text.charCodeAt(run - 1) === BACKSLASH) run -= 1;
     if ((quote - run) % 2 === 0) return quote;
   }
-}
-
-/** Each text with the run of bytes after it, then the last text. */
-function joinedAfter(
-  before: readonly string[],
-  kept: readonly Span[],
-  last: string,
-  bytes: Buffer,
-): Buffer {
-  let size = Buffer.byteLength(last);
-  for (const text of before) size += Buffer.byteLength(text);
-  for (const { start, end } of kept) size += end - start;
-  const out = Buffer.allocUnsafe(size);
-  let at = 0;
-  for (let index = 0; index < kept.length; index += 1) {
-    const span = kept[index];
-    at += out.write(before[index] ?? '', at);
-    if (span !== undefined) at += bytes.copy(out, at, span.start, span.end);
-  }
-  out.write(last, at);
-  return out;
 }
 
 function writtenWith(
