@@ -135,12 +135,16 @@ export interface ChatRun extends ChatPlan {
 
 const NO_USES: readonly RoundUse[] = [];
 
-/** A run whose first engine call is planned, now that its prompt is known; rejects with 402 when it is too dear. */
+/**
+ * Plans the first engine call, now that its prompt is known, and has the run answered; rejects with
+ * 402 when it is too dear.
+ */
 export function startRun(
   plan: ChatPlan,
   sale: Sale,
   prepared: PreparedAdditions,
-): ChatRun | Promise<never> {
+  answer: (run: ChatRun) => Promise<void>,
+): Promise<void> {
   const { request, bounds, systemPrompt } = plan;
   let round: Round | Promise<never>;
   if (request.isPlain && sale.hold.grantedNano === sale.request.price?.maxNano) {
@@ -150,7 +154,8 @@ export function startRun(
     round = { messages: undefined, searches: 0, promptBytes, promptTokens, outputTokens };
   } else round = firstRound(plan, sale, prepared);
   if (round instanceof Promise) return round;
-  return { ...plan, sale, prepared, round, uses: NO_USES, attempts: 0, cited: NOTHING_CITED };
+  const cited = NOTHING_CITED;
+  return answer({ ...plan, sale, prepared, round, uses: NO_USES, attempts: 0, cited });
 }
 
 /** As much as the hold covers. */

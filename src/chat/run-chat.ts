@@ -135,8 +135,8 @@ export function runChat(
     context.known = { model, deprecation, sale };
     const { prepare } = additions;
     const answer = request.stream ? streamAnswer : wholeAnswer;
-    if (prepare === undefined) return answerRun(startRun(plan, sale, NOTHING_PREPARED), answer);
-    return prepare().then((prepared) => answerRun(startRun(plan, sale, prepared), answer));
+    if (prepare === undefined) return startRun(plan, sale, NOTHING_PREPARED, answer);
+    return prepare().then((prepared) => startRun(plan, sale, prepared, answer));
   };
   const wanted = saleRequest(context, {
     kind: 'chat',
@@ -149,13 +149,6 @@ export function runChat(
     metadata: request.isPlain && protocol === undefined ? undefined : tagsFor(request, protocol),
   });
   return parts.sales.sell(wanted, work);
-}
-
-function answerRun(
-  run: ChatRun | Promise<never>,
-  answer: (run: ChatRun) => Promise<void>,
-): Promise<void> {
-  return run instanceof Promise ? run : answer(run);
 }
 
 /** Agents ask for as much as they can think of: their caps are lowered where a chat's are refused. */
