@@ -309,16 +309,7 @@ export class HttpServer {
         isAdmitted = true;
         if (route.sells === undefined) await this.#countUnsold(context, route);
         else if (this.#parts.headers.tagsHeader in context.headers) readTags(context, this.#parts);
-        // Once for all requests with its idempotency key, where it has one.
-        const isOnce =
-          context.headers['idempotency-key'] !== undefined && route.ownIdempotency !== true;
-        const { once: runOnce } = this.#parts;
-        let handling: void | Promise<void>;
-        if (this.#within !== undefined) {
-          const work = (): void | Promise<void> =>
-            isOnce ? runOnce(context, route) : route.handle(context);
-          handling = this.#within(context, work);
-        } else handling = isOnce ? runOnce(context, route) : route.handle(context);
+        const handling = this.#handle(context, route);
         if (handling !== undefined) await handling;
       }
     } catch (error) {
@@ -331,6 +322,15 @@ export class HttpServer {
       if (!context.answered) context.destroy();
       context.finish();
     }
+  }
+
+  /** Runs the handler: once for all requests with its idempotency key, where it has one. */
+  #handle(context: RequestContext, route: Route): void | Promise<void> {
+    const isOnce =
+      context.headers['idempotency-key'] !== undefined && route.ownIdempotency !== true;
+    const { once: runOnce } = this.#parts;
+    if (this.#within === undefined) return isOnce ? runOnce(context, route) : route.handle(context);
+    return this.#within(context, () => (isOnce ? runOnce(context, route) : route.handle(context)));
   }
 
   /**
