@@ -187,8 +187,9 @@ export function holdBounds(inputs: HoldInputs): Required<PriceBounds> {
   const surcharges = uses.length === 0 ? ZERO : surchargesOf(uses);
   const leastUseful = inputs.protocol?.leastOutputTokens ?? MIN_OUTPUT_TOKENS;
   const leastOutput = Math.min(outputTokens, leastUseful);
-  const least = { promptTokens, maxOutputTokens: leastOutput, choices: request.choiceCount };
-  const minNano = boundFor({ ...least, surcharges }, price);
+  const choices = request.choiceCount;
+  const least = { choices, promptTokens, maxOutputTokens: leastOutput, surcharges };
+  const minNano = boundFor(least, price);
   const maxNano = mostNano(inputs, surcharges, outputTokens, searches);
   const isPlain = searches === 0 && additions.textBytesBound === 0;
   let usefulNano = maxNano;

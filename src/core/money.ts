@@ -77,7 +77,8 @@ export function formatUsd(amount: bigint, decimals = 9): string {
   assert(decimals >= 0 && decimals <= 9, 'decimals of USD run from 0 to 9');
   const negative = amount < 0n;
   const unit = UNITS[decimals] ?? 1n;
-  const rounded = divideHalfUp(negative ? -amount : amount, unit);
+  const magnitude = negative ? -amount : amount;
+  const rounded = unit === 1n ? magnitude : divideHalfUp(magnitude, unit);
   const digits = rounded.toString().padStart(decimals + 1, '0');
   const whole = digits.slice(0, digits.length - decimals);
   const text = decimals === 0 ? whole : `${whole}.${digits.slice(-decimals)}`;

@@ -103,7 +103,7 @@ export function plainRequest(source: ParsedObject): ChatRequest | undefined {
   for (const key in body) if (!isPlainMember(key, body[key])) return undefined;
   // A member that is there has the type that was looked for.
   const given = body as ChatBody & { readonly messages: readonly ChatMessage[] };
-  const { user: _discarded, ...fields } = given;
+  const fields = given.user === undefined ? given : withoutUser(given);
   return {
     isPlain: true,
     model,
@@ -135,6 +135,10 @@ export function plainRequest(source: ParsedObject): ChatRequest | undefined {
     fields,
     source,
   };
+}
+
+function withoutUser({ user: _discarded, ...fields }: JsonObject): JsonObject {
+  return fields;
 }
 
 const NO_TOOLS: readonly ChatTool[] = [];
