@@ -1,11 +1,10 @@
-/** The public file of limits: rate windows, concurrency, the abuse guard, and the log of refusals. */
+/** The public file of limits: rate windows, concurrency, and the log of refusals. */
 export { LimitLog } from './limit-log.ts';
 export { LIMITS_MIGRATIONS } from './migrations.ts';
 export { LeasedWindows } from './leased-windows.ts';
 export { SharedSlots } from './shared-slots.ts';
 export {
   Concurrency,
-  FailureGuard,
   MemoryWindows,
   type RateRule,
   type Reservation,

@@ -4,8 +4,7 @@
  * and what a request used above its estimate counts even when its minute is over, then in the minute
  * that runs. Processes that share a database count there, by the same contract (`leased-windows.ts`).
  *
- * Requests in flight (`shared-slots.ts` counts them for several processes), and failed requests: the
- * guard against them protects a process, not a balance.
+ * And requests in flight; `shared-slots.ts` counts them for several processes.
  */
 import { MINUTE_MS } from '../../core/clock.ts';
 import type { Caller } from '../../identity/identity.ts';
@@ -261,72 +260,5 @@ export class Concurrency implements Slots {
     const added: InFlightOfCaller = { count: 0, leave: () => void (added.count -= 1) };
     this.#callers.set(caller, added);
     return added;
-  }
-}
-
-export interface GuardSettings {
-  readonly failures: number;
-  readonly windowMs: number;
-  readonly blockMs: number;
-}
-
-interface Bucket {
-  /** Times of the failures in the window, oldest first. */
-  failedAtMs: number[];
-  blockedUntilMs: number;
-}
-
-/** Callers that are watched at once; past that the one whose last failure is oldest is forgotten. */
-const MAX_BUCKETS = 50_000;
-
-/**
- * A caller with more than `failures` failed requests within `windowMs` is blocked for `blockMs`.
- * The guard's own answers do not count.
- */
-export class FailureGuard {
-  readonly #settings: () => GuardSettings;
-  readonly #buckets = new Map<string, Bucket>();
-
-  constructor(settings: () => GuardSettings) {
-    this.#settings = settings;
-  }
-
-  /** Until when the caller is blocked; `undefined` when it is not. */
-  blockedUntilMs(caller: string, nowMs: number): number | undefined {
-    const until = this.#buckets.get(caller)?.blockedUntilMs ?? 0;
-    return until > nowMs ? until : undefined;
-  }
-
-  /** Counts failed requests; returns true when they block the caller. */
-  failed(caller: string, nowMs: number, count = 1): boolean {
-    const { failures, windowMs, blockMs } = this.#settings();
-    const bucket = this.#buckets.get(caller) ?? { failedAtMs: [], blockedUntilMs: 0 };
-    // The order of the map is that of the last failures.
-    this.#buckets.delete(caller);
-    this.#buckets.set(caller, bucket);
-    this.#forgetAbove(MAX_BUCKETS);
-    const recent = bucket.failedAtMs.filter((atMs) => atMs > nowMs - windowMs);
-    for (let at = 0; at < count && recent.length <= failures; at += 1) recent.push(nowMs);
-    bucket.failedAtMs = recent;
-    if (recent.length <= failures) return false;
-    bucket.failedAtMs = [];
-    bucket.blockedUntilMs = nowMs + blockMs;
-    return true;
-  }
-
-  /** Forgets callers without a recent failure or a block. */
-  prune(nowMs: number): void {
-    const { windowMs } = this.#settings();
-    for (const [caller, bucket] of this.#buckets) {
-      const last = bucket.failedAtMs.at(-1) ?? 0;
-      if (bucket.blockedUntilMs <= nowMs && last <= nowMs - windowMs) this.#buckets.delete(caller);
-    }
-  }
-
-  #forgetAbove(most: number): void {
-    for (const caller of this.#buckets.keys()) {
-      if (this.#buckets.size <= most) return;
-      this.#buckets.delete(caller);
-    }
   }
 }

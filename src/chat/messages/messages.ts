@@ -12,11 +12,11 @@ import { parseJsonObject, isJsonObject, type JsonObject } from '../../json/json-
 import type { AnswerProtocol, WriterFrame } from '../agents/answer-protocol.ts';
 import { promptTokensAbout } from '../agents/prompt-count.ts';
 import type { ChatParts } from '../chat-run.ts';
-import { runChat } from '../run-chat.ts';
+import { sellChat } from '../sell-chat.ts';
 import { type ChatRequest, chatRequestOf } from '../wire/chat-request.ts';
 import { messageError, messageErrors, REQUEST_ID_HEADER } from './message-errors.ts';
 import { MessageWriter } from './message-writer.ts';
-import { COUNT_TOKENS_DESCRIPTION, MESSAGES_DESCRIPTION } from './messages-description.ts';
+import { COUNT_TOKENS_DESCRIPTION, MESSAGES_DESCRIPTION } from './describe.ts';
 import { type MessagesRequest, readMessagesRequest } from './messages-request.ts';
 
 /** A client that was cut below this asks again for more, so money that short is refused instead. */
@@ -87,7 +87,7 @@ async function answer(parts: ChatParts, context: RequestContext, body: JsonObjec
   const { given, request } = read(parts, context, body);
   const contextTokens = contextOf(parts.catalog, request);
   try {
-    await runChat(parts, context, request, protocolOf(parts, context, given, contextTokens));
+    await sellChat(parts, context, request, protocolOf(parts, context, given, contextTokens));
   } catch (error) {
     if (!(error instanceof Fault) || error.code !== 'CONTEXT_LENGTH_EXCEEDED') throw error;
     // The refusal has figures that are known here only.

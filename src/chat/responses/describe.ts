@@ -6,7 +6,7 @@ import {
   jsonAnswer,
   jsonContent,
 } from '../../http/describe.ts';
-import { CHAT_REFUSALS } from '../chat-completions/schema.ts';
+import { CHAT_REFUSALS } from '../chat-completions/describe.ts';
 import { RESPONSES_ERRORS } from './refusals.ts';
 import { ResponsesBody } from './request-schema.ts';
 import { Count, nullable, ResponseEvent, ResponseObject } from './response-schema.ts';

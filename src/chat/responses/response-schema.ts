@@ -4,7 +4,7 @@
  */
 import { z } from 'zod';
 import { Cost } from '../../http/openapi/cost.ts';
-import { Echo } from '../chat-completions/schema.ts';
+import { Echo } from '../chat-completions/describe.ts';
 
 export const Count = z.int().min(0);
 const Status = z.enum(['in_progress', 'completed', 'incomplete']);

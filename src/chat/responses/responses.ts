@@ -10,7 +10,7 @@ import { isJsonObject, type JsonObject } from '../../json/json-scan.ts';
 import type { AnswerProtocol, WriterFrame } from '../agents/answer-protocol.ts';
 import { promptTokensAbout } from '../agents/prompt-count.ts';
 import type { ChatParts } from '../chat-run.ts';
-import { runChat } from '../run-chat.ts';
+import { sellChat } from '../sell-chat.ts';
 import { responsesErrors } from './refusals.ts';
 import { ResponsesBody } from './request-schema.ts';
 import { ResponseWriter, type TurnKeeper } from './response-writer.ts';
@@ -102,7 +102,7 @@ export function responsesRoutes(parts: ResponsesParts): Route[] {
 async function respond(parts: ResponsesParts, context: RequestContext): Promise<void> {
   const turn = await turnOf(parts, context);
   const keeper = await keeperOf(parts, context, turn);
-  await runChat(parts.chat, context, turn.request, protocolOf(parts, context, turn, keeper));
+  await sellChat(parts.chat, context, turn.request, protocolOf(parts, context, turn, keeper));
 }
 
 async function turnOf({ chat, turns, readLarge }: ResponsesParts, context: RequestContext) {

@@ -20,7 +20,7 @@ import type { AnswerBlocks } from './agents/answer-blocks.ts';
 import type { AnswerProtocol } from './agents/answer-protocol.ts';
 import type { ChatBill } from './chat-bill.ts';
 import { chatBounds, holdBounds, tokensEstimate } from './chat-bounds.ts';
-import { CHAT_DESCRIPTION } from './chat-completions/schema.ts';
+import { CHAT_DESCRIPTION } from './chat-completions/describe.ts';
 import {
   answerBlocks,
   answerEnd,
@@ -73,9 +73,9 @@ export function chatCompletionsRoute(parts: ChatParts, readLarge: ReadLargeChat)
     handle: (context) => {
       const { body } = context;
       return body.length < LARGE_BODY_BYTES
-        ? runChat(parts, context, parseChatRequest(body, options))
+        ? sellChat(parts, context, parseChatRequest(body, options))
         : readLarge(body, context.caller.accountId, options).then((request) =>
-            runChat(parts, context, request),
+            sellChat(parts, context, request),
           );
     },
   };
@@ -85,7 +85,7 @@ export function chatCompletionsRoute(parts: ChatParts, readLarge: ReadLargeChat)
  * Runs a chat; a refusal says what was learned before it. `protocol` is how its answer is said, when
  * that is not as chat completions.
  */
-export function runChat(
+export function sellChat(
   parts: ChatParts,
   context: RequestContext,
   asked: ChatRequest,

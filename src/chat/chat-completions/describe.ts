@@ -1,6 +1,6 @@
 /**
  * What `/chat/completions` answers, and what it says of itself. Engines may add members, so the
- * shapes are open; what is named here is always as it says. The route is in `../run-chat.ts`.
+ * shapes are open; what is named here is always as it says. The route is in `../sell-chat.ts`.
  */
 import { z } from 'zod';
 import type { FaultCode } from '../../core/faults.ts';

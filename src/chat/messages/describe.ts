@@ -9,7 +9,7 @@ import {
 } from '../../http/describe.ts';
 import { MODEL_REFUSALS } from '../../http/openapi/refusals.ts';
 import { Cost } from '../../http/openapi/cost.ts';
-import { CHAT_REFUSALS, Echo, ECHO_EXAMPLE } from '../chat-completions/schema.ts';
+import { CHAT_REFUSALS, Echo, ECHO_EXAMPLE } from '../chat-completions/describe.ts';
 import { errorTypeOf } from './message-errors.ts';
 import { MessagesBody } from './messages-schema.ts';
 
