@@ -92,38 +92,49 @@ export interface FilmOptions extends ClipOptions {
 
 /** A film as other people's engines write it: MP4 and MOV hold H.264 and AAC, WebM VP9 and Opus. */
 export async function makeFilm(folder: string, options: FilmOptions): Promise<Buffer> {
-  const { container, ...clip } = options;
-  const source = await makeClip(folder, clip);
-  if (container === 'mp4') return source;
+  const { container, letters, width, height, seconds, framesPerSecond } = options;
   useEnginePackages('media', undefined);
-  const { Decoder, Demuxer, Encoder, Muxer, pipeline } = await import('node-av/api');
+  const { Decoder, Demuxer, Encoder, FilterAPI, Muxer, pipeline } = await import('node-av/api');
   const { Log } = await import('node-av/lib');
   const { AV_LOG_ERROR } = await import('node-av/constants');
   Log.setLevel(AV_LOG_ERROR);
   const path = join(folder, `film.${container}`);
-  const input = await Demuxer.open(join(folder, 'clip.mp4'));
+  const { picture, sound, quick } = CODECS[container];
+  // Each frame differs in all places, and has its share of the file.
+  const shape = `size=${width}x${height}:rate=${framesPerSecond}:duration=${seconds}`;
+  const drawn = `testsrc=${shape},noise=alls=20:allf=t`;
+  const input = await Demuxer.open(drawn, { format: 'lavfi' });
+  const audio = letters === undefined ? undefined : await Demuxer.open(toneWav(letters));
   const output = await Muxer.open(path, { format: container });
-  const recode = async (stream: ReturnType<typeof input.video>, codec: string) => {
-    if (stream === undefined) throw new Error('A clip has the streams that it was made with');
+  const stages = async (
+    stream: ReturnType<typeof input.video>,
+    codec: string,
+    how: Parameters<typeof Encoder.create>[1],
+  ) => {
+    if (stream === undefined) throw new Error('A source has the stream that it was opened for');
     const decoder = await Decoder.create(stream);
     // A name of the library's list.
-    const encoder = await Encoder.create(codec as never, { decoder, autoResample: true });
-    return [decoder, encoder];
+    return { decoder, encoder: await Encoder.create(codec as never, { decoder, ...how }) };
   };
-  const [picture, sound] = CODECS[container];
-  const video = await recode(input.video(), picture);
+  const filter = FilterAPI.create('format=yuv420p');
+  const { decoder, encoder } = await stages(input.video(), picture, { filter, options: quick });
+  const video = [decoder, filter, encoder];
+  const heard = audio && (await stages(audio.audio(), sound, { autoResample: true }));
   const run =
-    clip.letters === undefined
+    audio === undefined || heard === undefined
       ? pipeline({ video: input }, { video }, output)
-      : pipeline(
-          { video: input, audio: input },
-          { video, audio: await recode(input.audio(), sound) },
-          output,
-        );
+      : pipeline({ video: input, audio }, { video, audio: [heard.decoder, heard.encoder] }, output);
   await run.completion;
   await output.close();
   await input.close();
+  await audio?.close();
   return readFile(path);
 }
 
-const CODECS = { mov: ['libx264', 'aac'], webm: ['libvpx-vp9', 'libopus'] } as const;
+const H264 = { picture: 'libx264', sound: 'aac', quick: { preset: 'veryfast', crf: '20' } };
+const VP9 = { deadline: 'realtime', 'cpu-used': '8' };
+const CODECS = {
+  mp4: H264,
+  mov: H264,
+  webm: { picture: 'libvpx-vp9', sound: 'libopus', quick: VP9 },
+} as const;

@@ -111,7 +111,9 @@ function between(line: Float32Array, left: number, share: number): number {
 
 /** One of the colour planes of an image, from 0 to 1. */
 function colour({ width, height, data }: Rgba, channel: 0 | 1 | 2): Float32Array {
-  return new Float32Array(width * height).map((_, i) => (data[i * 4 + channel] ?? 0) / 255);
+  const values = new Float32Array(width * height);
+  for (let i = 0; i < values.length; i += 1) values[i] = (data[i * 4 + channel] ?? 0) / 255;
+  return values;
 }
 
 /**
@@ -122,8 +124,12 @@ function coefficients(guide: Rgba, mask: Plane): readonly [Plane, Plane, Plane, 
   const { width, height } = guide;
   const radius = Math.max(2, Math.round(Math.max(width, height) * RADIUS_SHARE));
   const mean = (values: Float32Array): Float32Array => boxMean(values, width, height, radius);
-  const meanOfProduct = (a: Float32Array, b: Float32Array): Float32Array =>
-    mean(a.map((value, index) => value * (b[index] ?? 0)));
+  // A function called for each value would take as long as all else.
+  const product = new Float32Array(width * height);
+  const meanOfProduct = (a: Float32Array, b: Float32Array): Float32Array => {
+    for (let i = 0; i < product.length; i += 1) product[i] = (a[i] ?? 0) * (b[i] ?? 0);
+    return mean(product);
+  };
   const [red, green, blue] = [colour(guide, 0), colour(guide, 1), colour(guide, 2)];
   const [meanR, meanG, meanB, meanP] = [mean(red), mean(green), mean(blue), mean(mask.values)];
   const crossR = meanOfProduct(red, mask.values);
