@@ -77,8 +77,7 @@ function rpcOf(
   closing.unshift(() => rpc.close());
   return {
     lines,
-    ask: async (body, caller = 'mallory') =>
-      rpc.run(rpc.parse(network, Buffer.from(JSON.stringify(body))), { caller }),
+    ask: async (body, caller = 'mallory') => rpc.run(rpc.parse(network, bytesOf(body)), { caller }),
   };
 }
 
@@ -113,15 +112,21 @@ async function drowsyNode(
   return { url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`, methods };
 }
 
+const bytesOf = (body: unknown): Buffer =>
+  Buffer.isBuffer(body) ? body : Buffer.from(JSON.stringify(body));
+
 const large = (megabytes: number): object =>
   call('eth_call', 1, [`0x${'ab'.repeat((megabytes * MEGABYTE) / 2)}`]);
 
 describe('sizes', () => {
   test('a node that refuses early is heard every time, and what it refuses is a 413 in words', async () => {
+    const body = bytesOf(large(6));
     for (const refusal of [TOO_LARGE, TOO_LARGE.replace('\r\n', '\r\nconnection: close\r\n')]) {
+      const url = await refusingNode(MEGABYTE, refusal);
       for (let round = 0; round < 12; round += 1) {
-        const { ask, lines } = rpcOf([{ url: await refusingNode(MEGABYTE, refusal) }]);
-        const refused = await fault(ask(large(6)));
+        // Nothing is known of the node yet.
+        const { ask, lines } = rpcOf([{ url }]);
+        const refused = await fault(ask(body));
         assert.equal(refused.status, 413);
         assert.match(refused.message, /^The request of \d+ bytes .* send at most \d+ bytes$/);
         assert.equal(json(await ask(call('eth_call'), 'alice')).result, 'eth_call done');
@@ -132,8 +137,9 @@ describe('sizes', () => {
 
   test('a node that closes without a word is never taken out for it', async () => {
     const { ask, lines } = rpcOf([{ url: await refusingNode(MEGABYTE, '') }]);
+    const body = bytesOf(large(8));
     for (let round = 0; round < 30; round += 1) {
-      const refused = await fault(ask(large(8), `mallory ${round % 5}`));
+      const refused = await fault(ask(body, `mallory ${round % 5}`));
       assert.equal(refused.code, 'RPC_UPSTREAM_FAILED');
       assert.match(refused.message, /^The node closed the connection before it had read/);
       assert.equal(json(await ask(call('eth_call'), 'alice')).result, 'eth_call done');
@@ -147,8 +153,9 @@ describe('sizes', () => {
       { url: urls[0], weight: 1e6 },
       { url: urls[1], weight: 1e-6 },
     ]);
+    const body = bytesOf(large(3));
     for (let round = 0; round < 3; round += 1) {
-      const answer = await ask(large(3), `caller ${round}`);
+      const answer = await ask(body, `caller ${round}`);
       assert.equal(json(answer).result, 'eth_call done');
       assert.equal(answer.credits, 20);
       // What the first one refused it is not sent again.
