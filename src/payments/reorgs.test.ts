@@ -8,8 +8,7 @@ import { after, before, describe, test } from 'node:test';
 import { createWalletClient, http, parseSignature } from 'viem';
 import type { Hex } from 'viem';
 import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
-import { base } from 'viem/chains';
-import { startAnvil } from '../../test/chains/anvil.ts';
+import { BASE_CHAIN, startAnvil } from '../../test/chains/anvil.ts';
 import type { AnvilChain } from '../../test/chains/anvil.ts';
 import { startFaultProxy } from '../../test/chains/fault-proxy.ts';
 import type { FaultProxy } from '../../test/chains/fault-proxy.ts';
@@ -147,7 +146,11 @@ describe('reorganisations', () => {
     const { wallet } = await paid();
     const { tx_id: transaction } = await rowOf(wallet);
     await chain.reorg(1);
-    const other = createWalletClient({ account: gas, chain: base, transport: http(chain.rpcUrl) });
+    const other = createWalletClient({
+      account: gas,
+      chain: BASE_CHAIN,
+      transport: http(chain.rpcUrl),
+    });
     await other.sendTransaction({ to: elsewhere, value: 1n });
     await look();
     await look();

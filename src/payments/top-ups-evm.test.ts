@@ -17,7 +17,7 @@ import { encodeFunctionData, parseAbi, parseSignature } from 'viem';
 import type { Hex } from 'viem';
 import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
 import type { PrivateKeyAccount } from 'viem/accounts';
-import { MULTICALL, startAnvil, USDC, USDC_ABI } from '../../test/chains/anvil.ts';
+import { BASE_CHAIN, MULTICALL, startAnvil, USDC, USDC_ABI } from '../../test/chains/anvil.ts';
 import type { AnvilChain } from '../../test/chains/anvil.ts';
 import { startFaultProxy } from '../../test/chains/fault-proxy.ts';
 import type { FaultProxy } from '../../test/chains/fault-proxy.ts';
@@ -574,8 +574,11 @@ describe('top-ups on Base', () => {
       }));
       await chain.fund(account.address, ETH);
       const { createWalletClient, http } = await import('viem');
-      const { base } = await import('viem/chains');
-      const wallet = createWalletClient({ account, chain: base, transport: http(chain.rpcUrl) });
+      const wallet = createWalletClient({
+        account,
+        chain: BASE_CHAIN,
+        transport: http(chain.rpcUrl),
+      });
       const hash = await wallet.writeContract({
         address: MULTICALL,
         abi: parseAbi([
@@ -637,8 +640,11 @@ describe('top-ups on Base', () => {
       await chain.client.setAutomine(false);
       // The payer's own transfer is mined first: it offers more for its place.
       const { createWalletClient, http } = await import('viem');
-      const { base } = await import('viem/chains');
-      const wallet = createWalletClient({ account, chain: base, transport: http(chain.rpcUrl) });
+      const wallet = createWalletClient({
+        account,
+        chain: BASE_CHAIN,
+        transport: http(chain.rpcUrl),
+      });
       const posted = post(header);
       await untilPending();
       await wallet.writeContract({

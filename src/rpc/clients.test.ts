@@ -9,7 +9,7 @@ import * as ethers from 'ethers';
 import { RpcProvider } from 'starknet';
 import { createPublicClient, createWalletClient, http, parseEther } from 'viem';
 import { privateKeyToAccount } from 'viem/accounts';
-import { mainnet } from 'viem/chains';
+import { BASE_CHAIN } from '../../test/chains/anvil.ts';
 import { startAnvil } from '../../test/rpc/anvil.ts';
 import { makeRpc } from '../../test/rpc/bench.ts';
 import { startRpcServer } from '../../test/rpc/rpc-server.ts';
@@ -18,6 +18,8 @@ import { sendJson, sendText, startNode } from '../../test/rpc/node.ts';
 import { systemClock } from '../core/clock.ts';
 import { seededIds } from '../../test/support/seeded-ids.ts';
 import { silentLog } from '../core/log.ts';
+
+const mainnet = { ...BASE_CHAIN, id: 1, name: 'Ethereum' };
 
 const closing: (() => Promise<unknown>)[] = [];
 after(async () => {

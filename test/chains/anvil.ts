@@ -23,11 +23,17 @@ import {
   walletActions,
 } from 'viem';
 import type { Hex } from 'viem';
-import { base } from 'viem/chains';
 import { readFixture } from './compile.ts';
 import { readPermit2Fixture } from './permit2.ts';
 import { endWithUs } from '../support/end-with-us.ts';
 
+/** Of all chains that `viem/chains` names it would load nine hundred modules. */
+export const BASE_CHAIN = {
+  id: 8453,
+  name: 'Base',
+  nativeCurrency: { name: 'Ether', symbol: 'ETH', decimals: 18 },
+  rpcUrls: { default: { http: [] } },
+} as const;
 export const USDC: Hex = '0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913';
 export const MULTICALL: Hex = '0xcA11bde05977b3631167028862bE2a173976CA11';
 export const STAKING: Hex = '0x5747a6e000000000000000000000000000000001';
@@ -51,7 +57,7 @@ const START_TIMEOUT_MS = 60_000;
 function openClient(rpcUrl: string) {
   return createTestClient({
     mode: 'anvil',
-    chain: base,
+    chain: BASE_CHAIN,
     transport: http(rpcUrl),
     pollingInterval: 20,
   })

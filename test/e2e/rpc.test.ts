@@ -6,7 +6,6 @@ import { after, before, describe, test } from 'node:test';
 import { receiptOf } from '../../src/billing/ledger/ledger.ts';
 import { JsonRpcProvider } from 'ethers';
 import { http, createPublicClient } from 'viem';
-import { mainnet } from 'viem/chains';
 import { type TestApp, startTestApp } from '../app/test-app.ts';
 import { startAnvil } from '../rpc/anvil.ts';
 
@@ -91,7 +90,6 @@ describe('POST /crypto/rpc/{network}', () => {
     const url = `${farebox.url}/crypto/rpc/ethereum-mainnet`;
     const headers = { Authorization: `Bearer ${farebox.owner.secret}` };
     const viem = createPublicClient({
-      chain: mainnet,
       transport: http(url, { fetchOptions: { headers }, batch: { batchSize: 100 } }),
     });
     const [block, chainId] = await Promise.all([viem.getBlockNumber(), viem.getChainId()]);

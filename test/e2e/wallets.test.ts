@@ -25,13 +25,13 @@ import OpenAI from 'openai';
 import { batchEnd, chatLine, linesOfFile, startBatch } from '../support/batch-client.ts';
 import { VeniceClient } from 'venice-x402-client';
 import { createWalletClient, http, publicActions } from 'viem';
-import { base } from 'viem/chains';
 import { wrapFetchWithPayment as wrapFetchVersionOne } from 'x402-fetch';
 import { type PrivateKeyAccount, generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
 import { runCommand } from '../../src/cli/cli.ts';
 import { systemClock } from '../../src/core/clock.ts';
 import { decimalUsd } from '../../src/core/money.ts';
 import { type TestApp, startTestApp } from '../app/test-app.ts';
+import { BASE_CHAIN } from '../chains/anvil.ts';
 import {
   BASE,
   CHAT,
@@ -98,7 +98,7 @@ describe('wallets', () => {
   function versionOneSigner(account: PrivateKeyAccount): never {
     const client = createWalletClient({
       account,
-      chain: base,
+      chain: BASE_CHAIN,
       transport: http(fixture.anvil.rpcUrl),
     });
     return client.extend(publicActions) as never; // typed by another version of viem
