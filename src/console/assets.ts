@@ -35,10 +35,10 @@ const TYPES: Readonly<Record<string, string>> = {
 };
 
 /** Opens the bundle when it is first asked for; what failed is tried again with the next. */
-export function assetsOnDemand(load = openAssets): () => Promise<ConsoleAssets> {
+export function assetsOnDemand(): () => Promise<ConsoleAssets> {
   let opening: Promise<ConsoleAssets> | undefined;
   return async () => {
-    opening ??= load();
+    opening ??= openAssets();
     try {
       return await opening;
     } catch (error) {

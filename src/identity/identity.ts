@@ -370,12 +370,8 @@ export class Identity {
     return rows.map(budgetOf);
   }
 
-  async findBudget(
-    accountId: string,
-    id: string,
-    tx: Queryable = this.#parts.store,
-  ): Promise<Budget | undefined> {
-    const [row] = await tx.query(
+  async findBudget(accountId: string, id: string): Promise<Budget | undefined> {
+    const [row] = await this.#parts.store.query(
       `SELECT ${BUDGET_COLUMNS} FROM identity_budget WHERE account_id = $1 AND id = $2`,
       [accountId, id],
     );

@@ -83,8 +83,9 @@ const DAY_OF_YEAR = new Intl.DateTimeFormat('en-GB', {
 });
 
 /** `14:03:22` of today, `21 Nov 14:03` of this year, `21 Nov 2025` before. */
-export function timeText(iso: string, now = new Date()): string {
+export function timeText(iso: string): string {
   const time = new Date(iso);
+  const now = new Date();
   if (Number.isNaN(time.getTime())) return '–';
   if (time.toDateString() === now.toDateString()) return CLOCK.format(time);
   if (time.getFullYear() !== now.getFullYear()) return DAY_OF_YEAR.format(time);
@@ -99,16 +100,16 @@ export function utcText(iso: string): string {
 }
 
 /** `3 min ago`, `in 4 d`. */
-export function agoText(iso: string, nowMs = Date.now()): string {
-  const ms = nowMs - Date.parse(iso);
+export function agoText(iso: string): string {
+  const ms = Date.now() - Date.parse(iso);
   if (Math.abs(ms) < 5_000) return 'just now';
   const text = durationText(Math.abs(ms)).replace(/\.\d s/, ' s');
   return ms > 0 ? `${text} ago` : `in ${text}`;
 }
 
 /** A UTC day, `YYYY-MM-DD`, so many days before today. */
-export function dayBefore(days: number, nowMs = Date.now()): string {
-  return new Date(nowMs - days * DAY_MS).toISOString().slice(0, 10);
+export function dayBefore(days: number): string {
+  return new Date(Date.now() - days * DAY_MS).toISOString().slice(0, 10);
 }
 
 export function shortDay(day: string): string {

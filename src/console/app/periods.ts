@@ -27,16 +27,16 @@ const DAY_MS = 86_400_000;
 const MONDAY_OFFSET = 3;
 
 /** The first day of the running period, `YYYY-MM-DD`; `undefined` for the one that has none. */
-export function periodStart(period: Period, nowMs = Date.now()): string | undefined {
-  const day = Math.floor(nowMs / DAY_MS);
+export function periodStart(period: Period): string | undefined {
+  const day = Math.floor(Date.now() / DAY_MS);
   if (period === 'EPOCH') return dayText(day);
   if (period === 'WEEK') return dayText(day - ((day + MONDAY_OFFSET) % 7));
   return period === 'MONTH' ? `${dayText(day).slice(0, 7)}-01` : undefined;
 }
 
 /** When spending starts again from zero, in ISO 8601; `undefined`: never. */
-export function periodEnd(period: Period, nowMs = Date.now()): string | undefined {
-  const start = periodStart(period, nowMs);
+export function periodEnd(period: Period): string | undefined {
+  const start = periodStart(period);
   if (start === undefined) return undefined;
   const end = new Date(`${start}T00:00:00Z`);
   if (period === 'MONTH') end.setUTCMonth(end.getUTCMonth() + 1);

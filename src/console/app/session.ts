@@ -6,7 +6,6 @@ import type { Session, SignInChallenge } from './shapes.ts';
 interface ConsoleAnswer {
   readonly session: Session | null;
   readonly wallet: SignInChallenge | null;
-  readonly publicUrl: string;
 }
 
 /** `undefined` until the server has answered. */

@@ -35,7 +35,6 @@ export interface SignInChallenge {
 
 export interface Balance {
   readonly canConsume: boolean;
-  readonly consumptionCurrency: 'DIEM' | 'USD' | null;
   readonly balances: Cost;
   readonly diemEpochAllocation: number;
   readonly held: Cost;
@@ -148,7 +147,6 @@ export interface Amount {
 export interface Model {
   readonly id: string;
   readonly created: number;
-  readonly owned_by: string;
   readonly type: string;
   readonly context_length?: number;
   readonly model_spec: {
@@ -156,13 +154,10 @@ export interface Model {
     readonly description: string;
     readonly privacy: string;
     readonly offline: boolean;
-    readonly beta: boolean;
     readonly traits: readonly string[];
-    readonly modelSource: string;
     readonly regionRestrictions: readonly string[];
     readonly deprecation?: { readonly date: string; readonly replacementModelId?: string };
     readonly pricing?: Readonly<Record<string, Amount | object>>;
-    readonly availableContextTokens?: number;
     readonly maxCompletionTokens?: number;
     readonly capabilities?: Readonly<Record<string, unknown>>;
     readonly constraints?: Readonly<Record<string, unknown>>;

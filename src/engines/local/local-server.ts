@@ -127,9 +127,9 @@ function createLocalServer(service: LocalService, apiKey: string): Server {
 }
 
 /** A log that writes lines to standard error, which the parent takes into its own log. */
-export function childLog(bound: LogFields = {}): Log {
+export function childLog(): Log {
   const write = (fields: LogFields, message: string): void => {
-    process.stderr.write(`${JSON.stringify({ message, ...bound, ...fields })}\n`);
+    process.stderr.write(`${JSON.stringify({ message, ...fields })}\n`);
   };
   return {
     debug: () => undefined,

@@ -12,7 +12,6 @@ export interface Account {
   readonly balance: {
     readonly usd: string;
     readonly heldUsd: string;
-    readonly leasedUsd: string;
     readonly availableUsd: string;
     readonly debtUsd: string;
     readonly diem: string;
@@ -34,7 +33,6 @@ export interface RevenueRow {
 export interface AdminTopUp extends TopUp {
   readonly wallet: string;
   readonly amountUsd: string;
-  readonly isWatched: boolean;
   readonly reversals: number;
   readonly isStuck: boolean;
 }

@@ -37,7 +37,6 @@ interface LimitsAnswer {
 interface Refusal {
   readonly apiKeyId: string;
   readonly modelId: string;
-  readonly rateLimitTier: string;
   readonly rateLimitType: string;
   readonly timestamp: string;
 }
