@@ -4,7 +4,8 @@
  * sane depth and size; all others go through the linear converter.
  */
 import { Readability } from '@mozilla/readability';
-import { parseHTML } from 'linkedom';
+// In one file: its many modules would take each worker a tenth of a second of CPU.
+import { parseHTML } from 'linkedom/worker';
 import { decodeText, htmlCharset } from './charset.ts';
 import { htmlToMarkdown, type Markdown, measureHtml } from './html-markdown.ts';
 import { ReaderError } from './reader-error.ts';
