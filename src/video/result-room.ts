@@ -6,7 +6,13 @@ import type { JobTable } from './job-table.ts';
 
 /** What is set aside for the result of a job; a film of half a minute is smaller. */
 export const RESULT_BYTES = 200_000_000;
-/** Of what is free, for all films together that are written: the rest is for requests meanwhile. */
+/**
+ * Of what is free, for all films together that are written: the rest is for requests meanwhile, and for
+ * what is not counted. That is a film between its last byte and its row, which counts as what is set
+ * aside: less than this share, so that it and the next films fit. And films of other processes: of two
+ * on one folder each may give its share; more of them can pass the bound by so many shares, until rows
+ * say what the films hold, and that is what an engine writes, never what a caller asks for.
+ */
 const SHARE = 0.5;
 
 /** A film that is written. */

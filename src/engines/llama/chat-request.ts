@@ -12,6 +12,8 @@ import { refuseUnenforceable } from './strict-schema.ts';
 const MAX_CHOICES = 16;
 const MAX_STOPS = 4;
 const MAX_TOP_LOGPROBS = 20;
+/** Each is looked up for every token of the answer, and for those of others meanwhile. */
+const MAX_BIASES = 1_024;
 
 const part = z.looseObject({ type: z.string(), text: z.string().optional() });
 const content = z.union([z.string(), z.array(part)]).nullish();
@@ -57,7 +59,10 @@ const body = z.looseObject({
   repetition_penalty: number(0, 10),
   frequency_penalty: number(-2, 2),
   presence_penalty: number(-2, 2),
-  logit_bias: z.record(z.string(), z.number().min(-100).max(100)).nullish(),
+  logit_bias: z
+    .record(z.string(), z.number().min(-100).max(100))
+    .refine((bias) => Object.keys(bias).length <= MAX_BIASES, `Has at most ${MAX_BIASES} entries`)
+    .nullish(),
   max_tokens: tokenCount,
   max_completion_tokens: tokenCount,
   stop: z.union([z.string(), z.array(z.string()).max(MAX_STOPS)]).nullish(),

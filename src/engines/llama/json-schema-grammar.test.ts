@@ -13,6 +13,8 @@ import { Fault } from '../../core/faults.ts';
 import { grammarForSchema, OPEN_LIMITS, SHORT_LIMITS } from './json-schema-grammar.ts';
 import { startTestLlama, type TestLlama } from '../../../test/support/test-llama.ts';
 
+const ALTERNATIVES = /more than 1000 alternatives are open at one place/;
+
 suite('JSON schema grammars', () => {
   let llama: TestLlama;
   let client: OpenAI;
@@ -204,14 +206,85 @@ suite('JSON schema grammars', () => {
         ]),
       );
       const ways = { $ref: '#/$defs/s0', $defs: { ...$defs, [`s${levels}`]: { type: 'string' } } };
-      assert.throws(() => grammarForSchema(ways, OPEN_LIMITS), /too large/);
+      assert.throws(() => grammarForSchema(ways, OPEN_LIMITS), ALTERNATIVES);
       let same: object = { type: 'string' };
       for (let depth = 0; depth < 30; depth += 1) {
         same = { type: Array.from({ length: 20 }, () => 'object'), properties: { a: same } };
       }
       assert.ok(grammarForSchema(same, OPEN_LIMITS).length < 10_000);
-      const long = { enum: Array.from({ length: 60_000 }, (_, at) => `value ${at}`) };
-      assert.throws(() => grammarForSchema(long, OPEN_LIMITS), /too large/);
+      const wide = { type: 'array', prefixItems: Array.from({ length: 20_001 }, () => ({})) };
+      assert.throws(() => grammarForSchema(wide, OPEN_LIMITS), /too large/);
+    });
+
+    test('alternatives at one place are bounded, and no others', () => {
+      const takes = (schema: object) => grammarForSchema(schema, OPEN_LIMITS);
+      const names = (count: number) => Array.from({ length: count }, (_, at) => `n${at}`);
+      assert.ok(takes({ enum: names(1_000) }));
+      assert.throws(() => takes({ enum: names(1_001) }), ALTERNATIVES);
+      const flags = Object.fromEntries(names(1_500).map((name) => [name, { type: 'boolean' }]));
+      const object = { type: 'object', properties: flags };
+      assert.ok(takes({ ...object, required: names(1_500) }));
+      assert.throws(() => takes({ ...object, required: ['n0'] }), ALTERNATIVES);
+      // Those that begin alike multiply with what nests in them, those that do not stand alone.
+      const rows = (minItems: number) => ({
+        type: 'array',
+        minItems,
+        items: { enum: names(200) },
+      });
+      assert.ok(takes({ anyOf: [1, 2, 3].map(rows) }));
+      assert.throws(() => takes({ anyOf: [1, 2, 3, 4, 5, 6].map(rows) }), ALTERNATIVES);
+      const kinds = [1, 2, 3, 4, 5, 6].map((kind) => ({
+        type: 'object',
+        properties: { kind: { const: kind }, rows: rows(1) },
+        required: ['kind', 'rows'],
+      }));
+      assert.ok(takes({ anyOf: kinds }));
+    });
+
+    test('a schema may lead to itself unless each time doubles what is open', () => {
+      const takes = (x: object, more: object = {}) =>
+        grammarForSchema({ $ref: '#/$defs/x', $defs: { x, ...more } }, OPEN_LIMITS);
+      const self = { $ref: '#/$defs/x' };
+      const list = (items: object, minItems: number) => ({ type: 'array', items, minItems });
+      assert.throws(() => takes({ anyOf: [list(self, 1), list(self, 2)] }), ALTERNATIVES);
+      // By way of another that is known by then.
+      const through = { y: { type: 'object', properties: { x: self }, required: ['x'] } };
+      const other = { $ref: '#/$defs/y' };
+      const hidden = {
+        type: 'object',
+        properties: { first: other, second: { anyOf: [list(other, 1), list(other, 2)] } },
+        required: ['first', 'second'],
+      };
+      assert.throws(() => takes(hidden, through), ALTERNATIVES);
+
+      assert.ok(takes({ anyOf: [{ type: 'string' }, { type: 'null' }, list(self, 0)] }));
+      const node = { type: 'object', properties: { next: { anyOf: [self, { type: 'null' }] } } };
+      assert.ok(takes(node));
+      const kind = (name: string, properties: object) => ({
+        type: 'object',
+        properties: { id: { type: 'string' }, kind: { const: name }, ...properties },
+        required: ['id', 'kind', ...Object.keys(properties)],
+      });
+      const sum = kind('sum', { left: self, right: self });
+      const product = kind('product', { factors: list(self, 2) });
+      assert.ok(takes({ anyOf: [sum, product, kind('number', { value: { type: 'number' } })] }));
+    });
+
+    test('lengths are written out, and bounded in all', () => {
+      const texts = (count: number) => ({
+        type: 'object',
+        properties: Object.fromEntries(
+          Array.from({ length: count }, (_, at) => [
+            `p${at}`,
+            { type: 'string', minLength: at, maxLength: 512 },
+          ]),
+        ),
+        required: Array.from({ length: count }, (_, at) => `p${at}`),
+      });
+      assert.ok(grammarForSchema(texts(128), OPEN_LIMITS));
+      assert.throws(() => grammarForSchema(texts(129), OPEN_LIMITS), /lengths add up to more/);
+      const alike = Array.from({ length: 1_000 }, () => ({ type: 'string', maxLength: 500 }));
+      assert.ok(grammarForSchema({ type: 'array', prefixItems: alike }, OPEN_LIMITS));
     });
 
     test('real models may write long strings, the demo may not', () => {

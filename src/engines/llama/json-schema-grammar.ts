@@ -5,10 +5,11 @@
  * is bounded.
  */
 import { isJsonObject } from '../../json/json-scan.ts';
-import type { Fault } from '../../core/faults.ts';
 import { percentDecoded } from '../../core/percent-decoding.ts';
+import { Alternatives, alikeCounts, impliedType } from './alternatives.ts';
 import { numberGrammar } from './number-grammar.ts';
-import { refusal } from './refusal.ts';
+import { notEnforceable } from './refusal.ts';
+import { FORMATS } from './string-formats.ts';
 
 /** How long the parts that a schema leaves open may become. */
 export interface GrammarLimits {
@@ -42,8 +43,9 @@ export const SHORT_LIMITS: GrammarLimits = {
 const MAX_RULES = 2_000;
 /** Schemas that are looked at, each time anew where several lead to one: rules that are alike are one rule. */
 const MAX_VISITS = 20_000;
-/** The library reads a grammar whole, and follows all of its alternatives with each token. */
 const MAX_GRAMMAR_CHARACTERS = 500_000;
+/** The library writes repetitions out: a copy for each time. */
+const MAX_COPIES = 65_536;
 const MAX_DEPTH = 64;
 /** Longer repetitions are costly to expand; past it a length is left open. */
 export const MAX_REPETITION = 512;
@@ -63,6 +65,7 @@ export function grammarForToolCall(
   limits: GrammarLimits,
 ): string {
   const writer = new GrammarWriter(limits);
+  writer.alternatives.follow(tools.length);
   const calls = tools.map((tool) => {
     const schema = tool.parameters ?? { type: 'object', properties: {} };
     const parameters = writer.visitDocument(schema);
@@ -80,6 +83,8 @@ class GrammarWriter {
   #document: unknown;
   #documents = 0;
   #visits = 0;
+  #copies = 0;
+  readonly alternatives = new Alternatives();
 
   constructor(limits: GrammarLimits) {
     this.#limits = limits;
@@ -120,18 +125,15 @@ class GrammarWriter {
     const choices = schema['anyOf'] ?? schema['oneOf'];
     if (Array.isArray(choices)) {
       const { anyOf: _any, oneOf: _one, ...common } = schema;
-      return this.#either(
-        choices.map((choice) => this.visit(mergeSchemas(common, choice), depth + 1)),
+      this.alternatives.follow(choices.length);
+      const merged = choices.map((choice) => mergeSchemas(common, choice));
+      const counts = alikeCounts(merged, (one) => this.#flat(one));
+      const expressions = merged.map((choice, at) =>
+        this.alternatives.beside(counts[at] ?? 1, () => this.visit(choice, depth + 1)),
       );
+      return this.#either(expressions);
     }
-    const all = schema['allOf'];
-    if (Array.isArray(all)) {
-      const { allOf: _all, ...rest } = schema;
-      return this.visit(
-        all.map((part) => this.#resolve(part)).reduce(mergeSchemas, rest),
-        depth + 1,
-      );
-    }
+    if (Array.isArray(schema['allOf'])) return this.visit(this.#joined(schema), depth + 1);
     return this.#typed(schema, depth);
   }
 
@@ -171,6 +173,7 @@ class GrammarWriter {
       text: `${literal(`${JSON.stringify(key)}:`)} ws ${this.visit(value, depth + 1)}`,
       isRequired: required.has(key),
     }));
+    this.alternatives.follow(members.filter(({ isRequired }) => !isRequired).length);
     if (members.length === 0) {
       if (extra === false || 'properties' in schema) return literal('{}');
       const value = isJsonObject(extra) ? this.visit(extra, depth + 1) : this.#anything(depth + 1);
@@ -218,7 +221,7 @@ class GrammarWriter {
     const high = count(schema['maxItems']) ?? Math.max(low, this.#limits.items);
     if (high === 0) return literal('[]');
     const list = several(this.#rule(item), low, high);
-    return this.#rule(`"[" ws ${low > 0 ? list : `( ${list} )?`} ws "]"`);
+    return this.#repeating(low, high, `"[" ws ${low > 0 ? list : `( ${list} )?`} ws "]"`);
   }
 
   #string(schema: Schema): string {
@@ -226,7 +229,7 @@ class GrammarWriter {
     if (format !== undefined) return this.#rule(`"\\"" ${format} "\\""`);
     const low = count(schema['minLength']) ?? 0;
     const high = count(schema['maxLength']) ?? Math.max(low, this.#limits.stringLength);
-    return this.#rule(`"\\"" char${repeat(low, high)} "\\""`);
+    return this.#repeating(low, high, `"\\"" char${repeat(low, high)} "\\""`);
   }
 
   #number(schema: Schema, isFractional: boolean): string {
@@ -249,11 +252,30 @@ class GrammarWriter {
   #reference(reference: string, depth: number): string {
     const key = `${this.#documents} ${reference}`;
     const known = this.#references.get(key);
-    if (known !== undefined) return known;
+    if (known !== undefined) {
+      this.alternatives.again(key);
+      return known;
+    }
     const name = `ref-${this.#references.size}`;
     this.#references.set(key, name);
-    this.#rules.set(name, this.visit(this.#lookUp(reference), depth + 1));
+    const text = this.alternatives.inside(key, () =>
+      this.visit(this.#lookUp(reference), depth + 1),
+    );
+    this.#rules.set(name, text);
     return name;
+  }
+
+  /** `allOf` as one schema. */
+  #joined(schema: Schema): Schema {
+    const { allOf, ...rest } = schema;
+    const parts: unknown[] = Array.isArray(allOf) ? allOf : [];
+    return parts.map((part) => this.#resolve(part)).reduce(mergeSchemas, rest);
+  }
+
+  /** What a schema says where it stands: a reference followed, `allOf` joined. */
+  #flat(schema: unknown): unknown {
+    const here = this.#resolve(schema);
+    return isJsonObject(here) && Array.isArray(here['allOf']) ? this.#joined(here) : here;
   }
 
   #resolve(schema: unknown): unknown {
@@ -271,7 +293,21 @@ class GrammarWriter {
 
   #either(choices: readonly string[]): string {
     if (choices.length === 0) throw notEnforceable('a list of choices is empty');
+    this.alternatives.follow(choices.length);
     return this.#rule(choices.join(' | '));
+  }
+
+  /** A rule that repeats a part; the same again costs nothing more. */
+  #repeating(low: number, high: number, text: string): string {
+    if (!this.#names.has(text)) {
+      this.#copies += Math.min(high > MAX_REPETITION ? low : high, MAX_REPETITION);
+      if (this.#copies > MAX_COPIES) {
+        throw notEnforceable(
+          `its lengths add up to more than ${MAX_COPIES}; leave out minLength and maxLength, minItems and maxItems where they matter less`,
+        );
+      }
+    }
+    return this.#rule(text);
   }
 
   #rule(text: string): string {
@@ -290,33 +326,6 @@ function hasBounds(schema: Schema): boolean {
   return keywords.some((keyword) => typeof schema[keyword] === 'number');
 }
 
-const DAY = '( "0" [1-9] | [12] [0-9] )';
-/** Without 29 February, which needs a look at the year. */
-const DATE = `[0-9]{4} "-" ( ( "0" [13578] | "1" [02] ) "-" ( ${DAY} | "3" [01] ) | ( "0" [469] | "11" ) "-" ( ${DAY} | "30" ) | "02-" ( "0" [1-9] | "1" [0-9] | "2" [0-8] ) )`;
-const TIME = '( [01] [0-9] | "2" [0-3] ) ":" [0-5] [0-9] ":" [0-5] [0-9] "Z"';
-const HEX_4 = '[0-9a-f]{4} "-"';
-const BYTE = '( [0-9] | [1-9] [0-9] | "1" [0-9]{2} | "2" [0-4] [0-9] | "25" [0-5] )';
-const LABEL = '[a-z] [a-z0-9]{0,20}';
-const HOST = `${LABEL} ( "." ${LABEL} ){1,3}`;
-/** What stands between the quotes; of most formats a part that is enough to write all that is meant. */
-const FORMATS: ReadonlyMap<string, string> = new Map([
-  ['date', DATE],
-  ['time', TIME],
-  ['date-time', `${DATE} "T" ${TIME}`],
-  [
-    'duration',
-    '"P" ( [1-9] [0-9]{0,2} "D" ( "T" [1-9] [0-9]? "H" )? | "T" [1-9] [0-9]{0,2} [HMS] )',
-  ],
-  ['uuid', `[0-9a-f]{8} "-" ${HEX_4} ${HEX_4} ${HEX_4} [0-9a-f]{12}`],
-  ['hostname', HOST],
-  ['email', `[a-z0-9] [a-z0-9_-]{0,20} ( "." [a-z0-9_-]{1,20} ){0,2} "@" ${HOST}`],
-  ['ipv4', `${BYTE} ( "." ${BYTE} ){3}`],
-  ['ipv6', '[0-9a-f]{1,4} ( ":" [0-9a-f]{1,4} ){7}'],
-  ['uri', `"http" "s"? "://" ${HOST} ( "/" [a-zA-Z0-9._~-]{0,40} ){0,6}`],
-]);
-/** Formats of strings that a grammar enforces. */
-export const ENFORCED_FORMATS: ReadonlySet<string> = new Set(FORMATS.keys());
-
 /** What a `$ref` inside a document (RFC 6901, as a fragment) points at; `undefined` where that is nothing. */
 export function schemaAt(document: unknown, reference: string): unknown {
   let target = document;
@@ -327,17 +336,6 @@ export function schemaAt(document: unknown, reference: string): unknown {
     target = Object.hasOwn(target, key) ? (target as Schema)[key] : undefined;
   }
   return target;
-}
-
-function notEnforceable(why: string): Fault {
-  return refusal('invalid_request', `The JSON schema cannot be enforced: ${why}`, 'schema');
-}
-
-/** The type that the keywords of a schema speak of, where it names none. */
-export function impliedType(schema: Schema): string | undefined {
-  if ('properties' in schema || 'additionalProperties' in schema) return 'object';
-  if ('items' in schema || 'prefixItems' in schema) return 'array';
-  return undefined;
 }
 
 /** Joins two schemas as `allOf` means it, for the keywords that a grammar knows. */

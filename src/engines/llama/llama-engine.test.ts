@@ -55,6 +55,15 @@ suite('the embedded engine', () => {
   }
 
   suite('chat through the openai SDK', () => {
+    test('as many token biases are taken as cost little', async () => {
+      const biased = (count: number) => ({
+        max_tokens: 1,
+        logit_bias: Object.fromEntries(Array.from({ length: count }, (_, at) => [String(at), 1])),
+      });
+      assert.equal((await complete(biased(1_024))).choices.length, 1);
+      await assert.rejects(complete(biased(1_025)), /logit_bias: Has at most 1024 entries/);
+    });
+
     test('a completion ends by itself at the end of a sentence and counts its tokens', async () => {
       const answer = await complete({ seed: 3 });
       const choice = answer.choices[0]!;

@@ -33,3 +33,7 @@ export function refusal(
 export function overloaded(): Fault {
   return refusal('overloaded', 'Too many requests wait for this model, try again soon');
 }
+
+export function notEnforceable(why: string): Fault {
+  return refusal('invalid_request', `The JSON schema cannot be enforced: ${why}`, 'schema');
+}

@@ -8,13 +8,9 @@
 import { isJsonObject } from '../../json/json-scan.ts';
 import { isDeepStrictEqual } from 'node:util';
 import type { Fault } from '../../core/faults.ts';
-import {
-  ENFORCED_FORMATS,
-  MAX_REPETITION,
-  impliedType,
-  mergeSchemas,
-  schemaAt,
-} from './json-schema-grammar.ts';
+import { impliedType } from './alternatives.ts';
+import { MAX_REPETITION, mergeSchemas, schemaAt } from './json-schema-grammar.ts';
+import { ENFORCED_FORMATS } from './string-formats.ts';
 import { numberGrammar } from './number-grammar.ts';
 import { refusal } from './refusal.ts';
 
