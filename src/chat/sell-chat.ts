@@ -13,7 +13,7 @@ import type { EngineAnswer } from '../engines/engines.ts';
 import { priceFor, saleRequest } from '../http/model-sale.ts';
 import { LARGE_BODY_BYTES } from '../http/read-request.ts';
 import type { RequestContext } from '../http/request-context.ts';
-import { JSON_BODY, type Route } from '../http/route.ts';
+import { JSON_BODY, JSON_TYPE, type Route } from '../http/route.ts';
 import { isTagValue } from '../http/tags.ts';
 import { NOTHING_ADDED, NOTHING_PREPARED } from './additions.ts';
 import type { AnswerBlocks } from './agents/answer-blocks.ts';
@@ -50,8 +50,6 @@ import {
 } from './wire/chat-request.ts';
 import { type AnswerFrame, type ChatAnswer, writeChatAnswer } from './wire/chat-response.ts';
 import { type HeldRound, heldRoundOf, joinedAnswer } from './wire/held-calls.ts';
-
-const JSON_TYPE = 'application/json; charset=utf-8';
 
 /** `parseChatRequest` for a body that would hold up the event loop. */
 export type ReadLargeChat = (
