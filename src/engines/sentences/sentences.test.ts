@@ -143,9 +143,9 @@ describe('the sentence encoder', () => {
     await Promise.all([first, ...many, of('few')]);
     // In the order of their coming it would be the last.
     assert.ok(order.indexOf('few') <= 7, order.join(' '));
-    // Nor does anybody wait for the end of a long request.
+    // Nor does anybody wait for the end of a long request: this one has twenty turns.
     order.length = 0;
-    const long = of('many', 400);
+    const long = of('many', 160);
     await of('few');
     assert.deepEqual(order, ['few']);
     await long;
