@@ -223,6 +223,30 @@ describe('linked staking', () => {
     assert.equal(await creditOf(wallet), GIVES);
   });
 
+  test('a crowd of new wallets asks the node a bounded number of questions at once', async () => {
+    await at(dayStartMs(day) + MINUTE_MS);
+    assert.ok(await read(newWallet()));
+    const held = Promise.withResolvers<void>();
+    let asking = 0;
+    node.alter = async (_call, ask) => {
+      asking += 1;
+      await held.promise;
+      return await ask();
+    };
+    const crowd = Array.from({ length: 40 }, newWallet);
+    let unknown = 0;
+    const reads = crowd.map(async (wallet) => {
+      const stake = await read(wallet);
+      if (stake !== undefined) return;
+      unknown += 1;
+      // Those beyond the bound hear so at once; from then on the node answers the others.
+      if (unknown === 8) held.resolve();
+    });
+    await Promise.all(reads);
+    assert.deepEqual([unknown, asking], [8, 32]);
+    assert.ok(await read(crowd.at(-1) ?? ''), 'it is asked about by its next request');
+  });
+
   test('a Solana wallet has no stake there', async () => {
     assert.equal(await read('FVen3X669xLzsi6N2V91DoiyzHzg1uAgqiT8jZ9nS96Z'), undefined);
   });

@@ -34,6 +34,8 @@ const MAX_STEPS = 128;
 const MAX_WALLETS = 10_000;
 /** A request waits that long, not for a slow node; the answer then comes to the next one. */
 const WAIT_MS = 3 * SECOND_MS;
+/** Wallets that are asked about at once: a new one, which anybody makes, is a call of the chain. */
+const MAX_ASKED = 32;
 /** A question that failed is not asked again for that long. */
 const RETRY_MS = 15 * SECOND_MS;
 const ANYBODY: Hex = '0x0000000000000000000000000000000000000001';
@@ -143,7 +145,10 @@ export function openStakingReader(
     return await snapshot.block;
   }
 
+  let asked = 0;
+
   async function ask(wallet: string, entry: Entry): Promise<void> {
+    asked += 1;
     try {
       // An EVM identity is hex.
       entry.credit = await stakes.creditAt(wallet as Hex, await blockOf(entry.day));
@@ -151,10 +156,12 @@ export function openStakingReader(
       // No credit by stake today, or only later: what is not known is not given.
       log.warn({ reason: chainReason(error) }, 'The stake of a wallet could not be read');
     }
+    asked -= 1;
     entry.done = undefined;
   }
 
-  function entryOf(wallet: string): Entry {
+  /** `undefined` while too many others are asked about: its next request asks. */
+  function entryOf(wallet: string): Entry | undefined {
     const nowMs = clock.nowMs();
     const day = dayOf(nowMs);
     const known = wallets.get(wallet);
@@ -162,6 +169,7 @@ export function openStakingReader(
       known?.day === day &&
       (known.credit !== undefined || known.done !== undefined || nowMs < known.askedMs + RETRY_MS);
     if (isUsable) return known;
+    if (asked >= MAX_ASKED) return undefined;
     const entry: Entry = { day, askedMs: nowMs, done: undefined, credit: undefined };
     entry.done = ask(wallet, entry);
     remember(wallets, wallet, entry, MAX_WALLETS);
@@ -171,7 +179,7 @@ export function openStakingReader(
   return async (wallet) => {
     if (!wallet.startsWith('0x')) return undefined;
     const entry = entryOf(wallet);
-    if (entry.done !== undefined) await endsWithin(clock, WAIT_MS, entry.done);
-    return entry.credit === undefined ? undefined : { day: entry.day, credit: entry.credit };
+    if (entry?.done !== undefined) await endsWithin(clock, WAIT_MS, entry.done);
+    return entry?.credit === undefined ? undefined : { day: entry.day, credit: entry.credit };
   };
 }
