@@ -18,6 +18,8 @@ const WRITER = new URL('write-answers.ts', import.meta.url).href;
 
 /** A document of some hundred kilobytes takes as long as half a start. By what servers start with. */
 const documents = new Map<string, OpenApiDocument>();
+/** What is another one of each server, and which no document is made of. */
+const OWN = /^database: .*$|(?<=127\.0\.0\.1:)\d+/gm;
 
 export interface ProcessAnswers {
   /** What the process needs in its environment. */
@@ -57,10 +59,11 @@ export function processAnswers(): ProcessAnswers {
     assertFitting,
     env: { [ANSWERS_FILE]: file, NODE_OPTIONS: `--import=${WRITER}` },
     follow: async (url, settings) => {
-      document = settings === undefined ? undefined : documents.get(settings);
+      const key = settings?.replaceAll(OWN, '');
+      document = key === undefined ? undefined : documents.get(key);
       isAsked = document === undefined;
       document ??= await documentOf(url);
-      if (settings !== undefined) documents.set(settings, document);
+      if (key !== undefined) documents.set(key, document);
       basePath = new URL(url).pathname;
     },
   };

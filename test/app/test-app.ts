@@ -16,7 +16,7 @@ import { systemIds } from '../../src/core/ids.ts';
 import { type Log, silentLog } from '../../src/core/log.ts';
 import { usdToNano } from '../../src/core/money.ts';
 import { makeSqliteDatabase } from '../databases/stores.ts';
-import { type AnswerCheck, checkAnswers } from './check-answers.ts';
+import type { AnswerCheck } from './check-answers.ts';
 import { ANSWERS_FILE } from './write-answers.ts';
 
 export interface TestAppOptions {
@@ -92,10 +92,12 @@ export async function startTestApp(options: TestAppOptions = {}): Promise<TestAp
   });
   const { service, payments } = config;
   const takesWallets = payments.base !== undefined || payments.solana !== undefined;
-  // Where they are written to a file, who reads it checks them: to make the document and to compile
-  // it takes a short process longer than its work.
+  // Where they are written to a file, who reads it checks them: to load the checker, to make the
+  // document and to compile it takes a short process longer than its work.
   const isRead = process.env[ANSWERS_FILE] !== undefined;
-  const answers = isRead ? READ : checkAnswers(app, BASE_PATH, { service, takesWallets });
+  const answers = isRead
+    ? READ
+    : (await import('./check-answers.ts')).checkAnswers(app, BASE_PATH, { service, takesWallets });
   const made = await welcomeOwner(app.stores, config);
   const owner = { creditNano: usdToNano('0'), ...made, ...(await ownerOf(app)) };
   return {

@@ -16,6 +16,7 @@ import {
   startWalletFixture,
   topUp,
 } from './wallet-fixture.ts';
+import { childEnvironment } from '../support/child-environment.ts';
 import { endWithUs } from '../support/end-with-us.ts';
 
 const LEFT_NANO = 4_999_978_000n;
@@ -38,7 +39,7 @@ describe('the wallet examples', () => {
     const file = new URL(`../../examples/wallet/${name}.ts`, import.meta.url).pathname;
     const child = endWithUs(
       spawn(process.execPath, [file], {
-        env: { PATH: '', BASE_URL: farebox.url, MODEL: 'm', ...env },
+        env: childEnvironment({ PATH: '', BASE_URL: farebox.url, MODEL: 'm', ...env }),
         stdio: ['ignore', 'pipe', 'pipe'],
       }),
     );

@@ -3,6 +3,7 @@
  * the next request asked its database: a test walks n over every place where it can die.
  */
 import { AsyncLocalStorage } from 'node:async_hooks';
+import { flushCompileCache } from 'node:module';
 import { systemClock } from '../../src/core/clock.ts';
 import type { Store } from '../../src/db/db.ts';
 import { startTestApp } from '../app/test-app.ts';
@@ -42,6 +43,8 @@ async function serve({ dataFolder, yaml, aheadMs }: DyingServerOrder): Promise<v
     next = { left: Number(message) };
     process.send?.('armed');
   });
+  // A process that is killed writes down nothing of what it has compiled.
+  flushCompileCache();
   process.send?.({ url, secret: owner.secret });
 }
 

@@ -15,6 +15,7 @@ import { after, before, test } from 'node:test';
 import { type Clock, systemClock } from '../../src/core/clock.ts';
 import { onEachStore, openTestStore } from '../databases/stores.ts';
 import { type Place, openVideo } from './open-video.ts';
+import { childEnvironment } from '../support/child-environment.ts';
 import { endWithUs } from '../support/end-with-us.ts';
 import { fastClock } from '../support/fast-clock.ts';
 
@@ -76,7 +77,7 @@ async function killedAfterOrder(place: Place): Promise<string> {
   const owner: ChildProcess = endWithUs(
     fork(new URL('./owner-process.ts', import.meta.url), [], {
       // Not a part of the test run that starts it.
-      env: {},
+      env: childEnvironment(),
       execArgv: [],
     }),
   );

@@ -2,6 +2,7 @@
  * A process that owns a video job until a test kills it: opens the database, queues one job for the
  * engine that it is told, and reports each state that the job reaches.
  */
+import { flushCompileCache } from 'node:module';
 import { systemClock } from '../../src/core/clock.ts';
 import { nano } from '../../src/core/money.ts';
 import { TEST_MONEY_MIGRATIONS } from '../support/test-video-engines.ts';
@@ -23,6 +24,8 @@ async function run(order: Order): Promise<void> {
   const store = await openTestStore(order.databaseUrl);
   await store.migrate([...VIDEO_MIGRATIONS, ...TEST_MONEY_MIGRATIONS]);
   const { video, money } = openVideo(order, store, clock);
+  // A process that is killed writes down nothing of what it has compiled.
+  flushCompileCache();
   const wanted = {
     accountId: 'alice',
     keyId: '',

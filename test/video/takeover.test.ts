@@ -14,6 +14,7 @@ import { systemIds } from '../../src/core/ids.ts';
 import { silentLog } from '../../src/core/log.ts';
 import { openTestStore } from '../databases/stores.ts';
 import { type Place, openVideo } from './open-video.ts';
+import { childEnvironment } from '../support/child-environment.ts';
 import { endWithUs } from '../support/end-with-us.ts';
 import { fastClock } from '../support/fast-clock.ts';
 
@@ -42,7 +43,7 @@ async function killedIn(state: string, place: Place): Promise<string> {
   const owner: ChildProcess = endWithUs(
     fork(new URL('./owner-process.ts', import.meta.url), [], {
       // Not a part of the test run that starts it.
-      env: {},
+      env: childEnvironment(),
       execArgv: [],
     }),
   );
