@@ -82,7 +82,7 @@ async function linesDone(store: Store, count: number): Promise<void> {
   for (;;) {
     const rows = await store.query("SELECT seq FROM batches_piece WHERE content_id LIKE 'batch_%'");
     if (rows.length >= count) return;
-    await delay(5);
+    await delay(20);
   }
 }
 

@@ -2,8 +2,8 @@
 import { test } from 'node:test';
 import { runScenario } from './lease-scenarios.ts';
 
-/** Of a dozen callers for each process: some are under way all the time. */
-const PAUSE_MS = 40;
+/** Of a dozen callers for each process, whose engine thinks. */
+const PAUSE_MS = 90;
 
 test('a process that is stopped past its death and continued counts nothing twice', async () => {
   await runScenario('stopped', 1, PAUSE_MS);

@@ -20,6 +20,7 @@ import {
   ProcessFixture,
   type Question,
   type Seen,
+  THINKING,
   ask,
   burst,
   count,
@@ -423,6 +424,7 @@ export async function runScenario(name: string, rounds: number, pauseMs = 0): Pr
   const scenario = SCENARIOS[name];
   assert.ok(scenario !== undefined, `There is no scenario ${name}`);
   const servers = await ProcessFixture.open();
+  if (pauseMs > 0) servers.upstream.otherwise = THINKING;
   const postgres = await startPostgres();
   const ends: (() => Promise<unknown>)[] = [];
   const fixture = { servers, postgres, database: postgres.url('postgres'), ends, pauseMs };

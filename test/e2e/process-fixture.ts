@@ -16,6 +16,18 @@ const BODY = { model: 'm', max_completion_tokens: 5, messages: [{ role: 'user', 
 /** Five output tokens at 2 USD a million: what is held is what it costs. */
 export const COST_USD = 0.00001;
 
+/**
+ * Of an engine whose callers rest between two requests: some of a dozen are under way all the time,
+ * and the machine has work for others too.
+ */
+export const THINKING = {
+  kind: 'answer',
+  afterMs: 30,
+  content: 'Hi',
+  promptTokens: 1,
+  completionTokens: 5,
+} as const;
+
 /** How long a busy machine may take for what is seen within a second or two elsewhere. */
 export const PATIENCE_MS = 60_000;
 /** At once, on a busy machine; what waits for a process to be taken for dead takes half a minute. */
