@@ -54,8 +54,8 @@ export async function serveWorkers(options: FleetOptions): Promise<number> {
     return 1;
   }
   if (address !== 'stop') {
-    console.stdout.write(greeting(address, config, owner));
     console.onSignal('SIGHUP', () => fleet.tell({ kind: 'reload' }));
+    console.stdout.write(greeting(address, config, owner));
     await stopped;
   }
   await fleet.stop();

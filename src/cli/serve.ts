@@ -54,9 +54,11 @@ async function serve(invocation: Invocation): Promise<number> {
   const owner = await welcomeOwner(app.stores, config);
   // The command that is printed works as it stands, so its engine gets a moment to come up.
   await withinMoment(app.localReady);
-  console.stdout.write(greeting(app.address, config, owner));
+  // Who reads the greeting may stop it at once, or have it read its settings.
   const watch = watchSettings(console, app, settings, log);
-  await stopSignal(console, () => app.server.hurry());
+  const stopped = stopSignal(console, () => app.server.hurry());
+  console.stdout.write(greeting(app.address, config, owner));
+  await stopped;
   watch.stop();
   await app.close();
   return 0;

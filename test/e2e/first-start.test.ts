@@ -39,6 +39,22 @@ test('the data folder is its user’s alone, and the link that is printed signs 
   }
 });
 
+test('a server that is told to stop while it greets ends well', async () => {
+  const code = `const { stdout } = process;
+    const write = stdout.write.bind(stdout);
+    stdout.write = (text) => {
+      if (text.includes('listens on')) process.kill(process.pid, 'SIGTERM');
+      return write(text);
+    };`;
+  const nodeOptions = `--import=data:text/javascript,${encodeURIComponent(code)}`;
+  const farebox = await startFarebox({ yaml: YAML, nodeOptions, uncheckedAnswers: true });
+  try {
+    assert.equal(await farebox.stop(), 0);
+  } finally {
+    rmSync(farebox.folder, { recursive: true, force: true });
+  }
+});
+
 for (const [name, folder, says] of [
   [
     'a folder where none can be',
