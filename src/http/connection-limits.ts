@@ -4,11 +4,9 @@
  */
 import type { Server, Socket } from 'node:net';
 import { type Clock, MINUTE_MS } from '../core/clock.ts';
+import { FairShare } from '../core/fair-share.ts';
 import type { Log } from '../core/log.ts';
 import { countedAddress } from './caller-address.ts';
-
-/** What is left when so many are open is for addresses that have less than the rest of them. */
-const SHARE_FOR_ALL = 3 / 4;
 
 export interface ConnectionLimitsParts {
   readonly clock: Clock;
@@ -21,30 +19,25 @@ export interface ConnectionLimitsParts {
 /** Closes new connections of a server that are too many; says so once a minute. */
 export function limitConnections(server: Server, parts: ConnectionLimitsParts): void {
   const { clock, log, maxConnections, isShared } = parts;
-  const open = new Map<string, number>();
-  let all = 0;
+  const open = new FairShare(maxConnections);
   let quietUntilMs = 0;
-  const refused = (message: string): void => {
+  const refused = (message: string, count: number): void => {
     if (clock.monotonicMs() < quietUntilMs) return;
     quietUntilMs = clock.monotonicMs() + MINUTE_MS;
-    log.warn({ open: all, maxConnections }, message);
+    log.warn({ open: count, maxConnections }, message);
   };
   server.maxConnections = maxConnections;
-  server.on('drop', () => refused('New connections are refused: as many are open as may be'));
+  const full = 'New connections are refused: as many are open as may be';
+  server.on('drop', () => refused(full, maxConnections));
+  if (!isShared) return;
   server.on('connection', (socket: Socket) => {
     const host = countedAddress(socket.remoteAddress ?? '');
-    const own = (open.get(host) ?? 0) + 1;
-    open.set(host, own);
-    all += 1;
-    socket.on('close', () => {
-      const left = (open.get(host) ?? 0) - 1;
-      if (left > 0) open.set(host, left);
-      else open.delete(host);
-      all -= 1;
-    });
-    const isGreedy = own > maxConnections * (1 - SHARE_FOR_ALL);
-    if (!isShared || !isGreedy || all <= maxConnections * SHARE_FOR_ALL) return;
-    refused('New connections are refused to an address that has many, so that others get in');
+    if (open.take(host)) {
+      socket.on('close', () => open.giveBack(host));
+      return;
+    }
+    const greedy = 'New connections are refused to an address that has many, so that others get in';
+    refused(greedy, open.all);
     socket.destroy();
   });
 }

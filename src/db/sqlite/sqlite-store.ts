@@ -6,7 +6,7 @@
  * (`synchronous = NORMAL`); the answer of a durable transaction waits for one shared `fdatasync`
  * on the thread pool: one at a time, and whoever committed before it began is covered by it. What
  * comes during one waits for its end in any case, so it is committed then, together.
- * Checkpoints run on a worker thread, and so do reads of very many rows. So the event loop never waits
+ * Checkpoints run on a worker thread, reads of very many rows in a process. So the event loop never waits
  * for the disk, and a promise that has resolved is on it. Nor does it wait for the lock of another
  * process: that is asked for again and again, and whoever comes meanwhile is answered after it.
  *
