@@ -18,7 +18,7 @@ import { until } from '../support/until.ts';
 import { silentLog } from '../../src/core/log.ts';
 import { startFarebox } from './farebox-process.ts';
 
-const KILLS = 10;
+const KILLS = 20;
 const CLIENTS = 24;
 const SEED = Number(process.env['SEED'] ?? String(Date.now() % 100_000));
 
@@ -28,7 +28,7 @@ interface SeenAnswer {
   readonly usd: number;
 }
 
-test('10 kills under load: audits are clean and every full answer is settled once', async () => {
+test('20 kills under load: audits are clean and every full answer is settled once', async () => {
   const random = seededIds(SEED);
   const folder = mkdtempSync(join(tmpdir(), 'farebox-kill-'));
   const upstream = await TestUpstream.start();
