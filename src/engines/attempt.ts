@@ -6,8 +6,8 @@
 import type { Clock } from '../core/clock.ts';
 import type { Ticket } from '../net/circuit-breaker.ts';
 import { retryAfterMs } from '../net/retry.ts';
+import type { AnsweredHeaders } from '../net/upstream-connection.ts';
 import {
-  type AnsweredHeaders,
   Exchange,
   headerText,
   type UpstreamFailureKind,
@@ -58,8 +58,17 @@ export class Attempt extends Exchange {
     this.headers = headers;
     this.#isSuccess = status < 300;
     if (!this.#isSuccess) return;
-    const complaint = complaintAbout(headers, this.#call.accept);
-    if (complaint !== null) this.fail('garbage', complaint);
+    const encoding = headers['content-encoding'];
+    if (encoding !== undefined && encoding !== 'identity') {
+      const message = `The engine answered in the encoding "${String(encoding)}", which was not asked for`;
+      return this.fail('garbage', message);
+    }
+    const type = headers['content-type'];
+    const { accept } = this.#call;
+    if (accept === undefined || type === undefined) return;
+    const given = type.toString().toLowerCase();
+    for (const start of accept) if (given.startsWith(start)) return;
+    this.fail('garbage', `The engine answered with the content type "${given}"`);
   }
 
   protected override onData(chunk: Buffer): void {
@@ -72,21 +81,20 @@ export class Attempt extends Exchange {
   }
 
   protected override onEnd(): void {
-    if (!this.#isSuccess) {
-      return this.#run.failed(this, this.#verdict, `HTTP ${this.status}`);
-    }
-    if (!this.#hasAnswered) this.#run.answered(this);
-    this.#run.succeeded(this);
+    if (this.#isSuccess) {
+      if (!this.#hasAnswered) this.#run.answered(this);
+      this.#run.succeeded(this);
+    } else this.#run.failed(this, this.#verdict, `HTTP ${this.status}`);
+    this.target.engine.freeSlot();
   }
 
   protected override onFailure(kind: UpstreamFailureKind, message: string): void {
-    if (kind === 'stale') return this.#run.wentStale(this);
-    const isAnswer = this.status >= 300 && kind !== 'aborted';
-    const verdict = isAnswer ? this.#verdict : verdictOfFailure(kind);
-    this.#run.failed(this, verdict, message, kind !== 'connect');
-  }
-
-  protected override onReleased(): void {
+    if (kind === 'stale') this.#run.wentStale(this);
+    else {
+      const isAnswer = this.status >= 300 && kind !== 'aborted';
+      const verdict = isAnswer ? this.#verdict : verdictOfFailure(kind);
+      this.#run.failed(this, verdict, message, kind !== 'connect');
+    }
     this.target.engine.freeSlot();
   }
 
@@ -113,19 +121,4 @@ export class Attempt extends Exchange {
     this.#errorBytes += chunk.length;
     if (this.#errorBytes > MAX_ERROR_BODY_BYTES) this.fail('cut', `HTTP ${this.status}`);
   }
-}
-
-/** Why a 2xx head cannot be what was asked for, or null when it can. */
-function complaintAbout(
-  headers: AnsweredHeaders,
-  accept: readonly string[] | undefined,
-): string | null {
-  const encoding = headerText(headers, 'content-encoding');
-  if (encoding !== undefined && encoding !== 'identity') {
-    return `The engine answered in the encoding "${encoding}", which was not asked for`;
-  }
-  const type = headerText(headers, 'content-type')?.toLowerCase();
-  if (accept === undefined || type === undefined) return null;
-  for (const start of accept) if (type.startsWith(start)) return null;
-  return `The engine answered with the content type "${type}"`;
 }

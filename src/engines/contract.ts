@@ -21,7 +21,8 @@
  */
 import type { Cancelling } from '../core/cancellation.ts';
 import type { BreakerState } from '../net/circuit-breaker.ts';
-import type { AnsweredHeaders, StreamedBody, TimeLimits } from '../net/upstream-pool.ts';
+import type { AnsweredHeaders, StreamedBody } from '../net/upstream-connection.ts';
+import type { TimeLimits } from '../net/upstream-pool.ts';
 
 export type EngineWork =
   | 'chat'

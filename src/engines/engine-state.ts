@@ -137,13 +137,12 @@ export class EngineState {
   }
 
   status(): EngineStatus {
-    const { connected, running, queued } = this.pool.stats;
     return {
       id: this.settings.id,
       inFlight: this.inFlight,
       queued: this.#waiters.size,
-      connections: connected,
-      busy: running + queued,
+      connections: this.pool.connected,
+      busy: this.pool.running.size,
       replicas: [...this.#replicas.values()].map((replica) => replica.status(this.settings.id)),
     };
   }

@@ -39,7 +39,7 @@ export async function probeEngine(engine: EngineState, clock: Clock): Promise<Pr
  * our own is started when it is called. Never rejects.
  */
 export async function isReachable(engine: EngineState, clock: Clock): Promise<boolean> {
-  if (engine.settings.isOwn === true || engine.pool.stats.connected > 0) return true;
+  if (engine.settings.isOwn === true || engine.pool.connected > 0) return true;
   const probe = await probeEngine(engine, clock);
   return probe.ok || probe.reason !== 'unreachable';
 }

@@ -1,69 +1,72 @@
-/**
- * Opens the connections of an undici pool: it knows which of them died idle, and hears a server
- * that answers before it has read the whole request, and closes.
- *
- * Such a server resets the connection while we still write. Node then destroys the socket for the
- * failed write, although the answer (413, 401, ...) lies in it unread. Here a failed write waits:
- * after a reset the read side always ends by itself, and what was sent before that is read first.
- *
- * A server may also close a connection that it thinks idle while we write to it: then the request
- * was most likely never read. Whether it may be sent again is the caller's to decide.
- */
-import type { Socket } from 'node:net';
-import type { Readable } from 'node:stream';
-import { buildConnector } from 'undici';
+/** Opens the connections of a pool: TCP, TLS or a Unix socket. */
+import { connect as connectTcp, isIP, type Socket } from 'node:net';
+import { connect as connectTls } from 'node:tls';
+import type { Clock } from '../core/clock.ts';
+import type { UpstreamTarget } from '../core/upstream-url.ts';
 
-/** Idle connections that die together (a restart, a lost NAT entry) are no failures of the server. */
-export const MAX_STALE_RETRIES = 3;
-/** Requests from this size on are written in pieces of it. */
-export const LARGE_REQUEST_BYTES = 262_144;
+const READ_BYTES = 65_536;
+const TCP_KEEP_ALIVE_MS = 60_000;
 
-/** One for each pool. */
+/** Of all connections: what was read is taken or copied before the next read, in a later callback. */
+export const READ_BUFFER = Buffer.allocUnsafeSlow(READ_BYTES);
+
+/** The way to one origin. Of TLS it keeps the session, which makes the next handshake short. */
 export class Connector {
-  readonly open: buildConnector.connector;
-  /** Errors of sockets that had served an answer before. */
-  readonly #errors = new WeakSet<Error>();
+  readonly clock: Clock;
+  /** Bound of one TCP and TLS handshake. */
+  readonly connectMs: number;
+  readonly #url: URL;
+  readonly #socketPath: string | null;
+  #session: Buffer | undefined;
 
-  /** `socketPath`: of a Unix socket in place of host and port. */
-  constructor(timeoutMs: number, socketPath: string | null) {
-    const connect = buildConnector({
-      timeout: timeoutMs,
-      allowH2: false,
-      ...(socketPath === null ? {} : { socketPath }),
-    });
-    this.open = (options, callback) => {
-      connect(options, (...result) => {
-        const [error, socket] = result;
-        if (error === null) {
-          readBeforeReset(socket);
-          socket.on('error', (late) => {
-            if (socket.bytesRead > 0) this.#errors.add(late);
-          });
-        }
-        callback(...result);
-      });
+  constructor(target: UpstreamTarget, connectMs: number, clock: Clock) {
+    this.clock = clock;
+    this.connectMs = connectMs;
+    this.#url = new URL(target.origin);
+    this.#socketPath = target.socketPath;
+  }
+
+  get host(): string {
+    return this.#url.host;
+  }
+
+  /** `callback` hears how much of `READ_BUFFER` was read, until it gives false. */
+  open(callback: (size: number) => boolean, connected: () => void): Socket {
+    const { hostname, port, protocol } = this.#url;
+    const host = hostname.replace(/^\[|\]$/g, '');
+    const options = {
+      noDelay: true,
+      keepAlive: true,
+      keepAliveInitialDelay: TCP_KEEP_ALIVE_MS,
+      onread: { buffer: READ_BUFFER, callback },
     };
+    if (this.#socketPath !== null) {
+      return connectTcp({ ...options, path: this.#socketPath }, connected);
+    }
+    if (protocol === 'http:') {
+      return connectTcp({ ...options, host, port: Number(port || 80) }, connected);
+    }
+    const secure = {
+      host,
+      port: Number(port || 443),
+      ALPNProtocols: ['http/1.1'],
+      ...(isIP(host) === 0 && { servername: host }),
+      ...(this.#session !== undefined && { session: this.#session }),
+    };
+    const socket = connectTls({ ...options, ...secure }, connected);
+    socket.on('session', (session) => (this.#session = session));
+    return socket;
   }
-
-  /** Of an error before the first byte of an answer: whether its connection had served another. */
-  isStale(error: Error): boolean {
-    // What is not HTTP was sent by somebody who is there.
-    if (error.name === 'HTTPParserError') return false;
-    return this.#errors.has(error) || bytesReadOf(error) > 0;
-  }
-}
-
-/** undici's SocketError says how much its socket had read: more than nothing means reused. */
-function bytesReadOf(error: Error): number {
-  if (!('socket' in error) || typeof error.socket !== 'object' || error.socket === null) return 0;
-  const { socket } = error;
-  return 'bytesRead' in socket && typeof socket.bytesRead === 'number' ? socket.bytesRead : 0;
 }
 
 type WriteEnd = (error?: Error | null) => void;
 
-/** Lets failed writes of a socket wait for its read side. */
-function readBeforeReset(socket: Socket): void {
+/**
+ * Lets failed writes of a socket wait for its read side: a server that answers before it has read
+ * the whole request, and closes, resets the connection while we still write. Node then destroys the
+ * socket for the failed write, although the answer (413, 401, ...) lies in it unread.
+ */
+export function readBeforeReset(socket: Socket): void {
   const write = socket._write.bind(socket);
   const writev = socket._writev?.bind(socket);
   // A stream has one write on its way, so that one function ends them all.
@@ -82,40 +85,4 @@ function readBeforeReset(socket: Socket): void {
     done = callback;
     writev(chunks, end);
   };
-}
-
-/**
- * A body in pieces. A connection whose server answered before it took all of them is closed by
- * undici, where one with a whole buffer on its way would be used again.
- */
-export class BodyPieces implements Iterable<Buffer> {
-  readonly #body: Buffer;
-  #taken = 0;
-
-  constructor(body: Buffer) {
-    this.#body = body;
-  }
-
-  get sizeBytes(): number {
-    return this.#body.length;
-  }
-
-  /** Whether all of it was written: before that no server can have acted on it. */
-  get isWritten(): boolean {
-    return this.#taken >= this.#body.length;
-  }
-
-  /** For undici, which takes every iterable though its types name streams only. */
-  asBody(): Readable {
-    // The only members of a stream that undici asks an iterable for are those of an iterable.
-    return this as unknown as Readable;
-  }
-
-  *[Symbol.iterator](): Generator<Buffer> {
-    while (this.#taken < this.#body.length) {
-      const from = this.#taken;
-      this.#taken = Math.min(this.#body.length, from + LARGE_REQUEST_BYTES);
-      yield this.#body.subarray(from, this.#taken);
-    }
-  }
 }

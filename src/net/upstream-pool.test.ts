@@ -1,12 +1,8 @@
 import assert from 'node:assert/strict';
-import { once } from 'node:events';
-import { createServer } from 'node:net';
-import type { Server, Socket } from 'node:net';
-import type { AddressInfo } from 'node:net';
 import { test } from 'node:test';
 import type { TestContext } from 'node:test';
 
-import type { Dispatcher } from 'undici';
+import { rawServer } from '../../test/support/raw-server.ts';
 import { stillClock } from '../../test/support/still-clock.ts';
 import { TestClock } from '../../test/support/test-clock.ts';
 import { until } from '../../test/support/until.ts';
@@ -22,23 +18,6 @@ import {
 
 const LIMITS: TimeLimits = { connectMs: 1_000, firstByteMs: 1_000, idleMs: 1_000, totalMs: 5_000 };
 
-/** A TCP server that does with each connection what the test says. */
-async function serverFor(t: TestContext, serve: (socket: Socket) => void): Promise<string> {
-  const sockets = new Set<Socket>();
-  const server: Server = createServer((socket) => {
-    sockets.add(socket);
-    socket.on('error', () => undefined); // the client may leave as it likes
-    serve(socket);
-  });
-  server.listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  t.after(() => {
-    server.close();
-    for (const socket of sockets) socket.destroy();
-  });
-  return `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
-}
-
 function poolFor(t: TestContext, url: string, connectMs = 1_000): UpstreamPool {
   const pool = new UpstreamPool({ url, maxConnections: 4, connectMs, clock: systemClock() });
   t.after(() => pool.destroy());
@@ -50,7 +29,6 @@ class Recorder extends Exchange {
   readonly calls: string[] = [];
   readonly failures: UpstreamFailureKind[] = [];
   readonly ending = Promise.withResolvers<'end' | UpstreamFailureKind>();
-  readonly released = Promise.withResolvers<void>();
 
   protected override onHead(status: number): void {
     this.calls.push(`head ${status}`);
@@ -69,11 +47,6 @@ class Recorder extends Exchange {
     this.calls.push('failure');
     this.failures.push(kind);
     this.ending.resolve(kind);
-  }
-
-  protected override onReleased(): void {
-    this.calls.push('released');
-    this.released.resolve();
   }
 }
 
@@ -97,18 +70,18 @@ function get(pool: UpstreamPool, limits: Partial<TimeLimits> = {}): Recorder {
 
 async function kindOf(recorder: Recorder): Promise<string> {
   const kind = await recorder.ending.promise;
-  await recorder.released.promise;
   // A connection takes its next request one turn after its last answer.
   await new Promise((resolve) => setImmediate(resolve));
   return kind;
 }
 
 const GARBAGE = '220 mail ready\r\n';
+const LAST = 'HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 2\r\n\r\nok';
 const OK = 'HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok';
 
 test('a connection is used again', async (t) => {
   let connections = 0;
-  const url = await serverFor(t, (socket) => {
+  const url = await rawServer(t, (socket) => {
     connections += 1;
     socket.on('data', () => socket.write(OK));
   });
@@ -119,7 +92,7 @@ test('a connection is used again', async (t) => {
 });
 
 test('a reused connection that dies without a byte is stale, a fresh one is reset', async (t) => {
-  const url = await serverFor(t, (socket) => {
+  const url = await rawServer(t, (socket) => {
     let requests = 0;
     socket.on('data', () => {
       requests += 1;
@@ -132,13 +105,13 @@ test('a reused connection that dies without a byte is stale, a fresh one is rese
   assert.equal(await kindOf(get(pool)), 'stale');
   const dying = poolFor(
     t,
-    await serverFor(t, (socket) => socket.on('data', () => socket.resetAndDestroy())),
+    await rawServer(t, (socket) => socket.on('data', () => socket.resetAndDestroy())),
   );
   assert.equal(await kindOf(get(dying)), 'reset');
 });
 
 test('a reused connection that is reset is stale too', async (t) => {
-  const url = await serverFor(t, (socket) => {
+  const url = await rawServer(t, (socket) => {
     let requests = 0;
     socket.on('data', () => {
       requests += 1;
@@ -154,17 +127,17 @@ test('a reused connection that is reset is stale too', async (t) => {
 test('a body that stops short is cut, by length and by chunks', async (t) => {
   for (const head of ['content-length: 9', 'transfer-encoding: chunked']) {
     const body = head.startsWith('content') ? 'part' : '4\r\npart\r\n';
-    const url = await serverFor(t, (socket) =>
+    const url = await rawServer(t, (socket) =>
       socket.on('data', () => socket.end(`HTTP/1.1 200 OK\r\n${head}\r\n\r\n${body}`)),
     );
     const watch = get(poolFor(t, url));
     assert.equal(await kindOf(watch), 'cut', head);
-    assert.deepEqual(watch.calls, ['head 200', 'data', 'failure', 'released']);
+    assert.deepEqual(watch.calls, ['head 200', 'data', 'failure']);
   }
 });
 
 test('an answer that is not HTTP is garbage', async (t) => {
-  const url = await serverFor(t, (socket) => socket.on('data', () => socket.end(GARBAGE)));
+  const url = await rawServer(t, (socket) => socket.on('data', () => socket.end(GARBAGE)));
   assert.equal(await kindOf(get(poolFor(t, url))), 'garbage');
 });
 
@@ -173,7 +146,7 @@ test('a reused connection that begins an answer and dies is no stale one', async
     [GARBAGE, 'garbage'],
     ['HTTP/1.1 200 OK\r\nx', 'reset'],
   ] as const) {
-    const url = await serverFor(t, (socket) => {
+    const url = await rawServer(t, (socket) => {
       let requests = 0;
       socket.on('data', () => {
         requests += 1;
@@ -188,21 +161,21 @@ test('a reused connection that begins an answer and dies is no stale one', async
 });
 
 test('the limits end what is too slow', async (t) => {
-  const silent = await serverFor(t, () => undefined);
+  const silent = await rawServer(t, () => undefined);
   assert.equal(await kindOf(get(poolFor(t, silent), { firstByteMs: 60 })), 'first-byte-timeout');
-  const headOnly = await serverFor(t, (socket) =>
+  const headOnly = await rawServer(t, (socket) =>
     socket.on('data', () => socket.write('HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n')),
   );
   assert.equal(await kindOf(get(poolFor(t, headOnly), { firstByteMs: 60 })), 'first-byte-timeout');
-  const stuck = await serverFor(t, (socket) =>
+  const stuck = await rawServer(t, (socket) =>
     socket.on('data', () => socket.write('HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\npart')),
   );
   assert.equal(await kindOf(get(poolFor(t, stuck), { idleMs: 60 })), 'idle-timeout');
   assert.equal(await kindOf(get(poolFor(t, silent), { totalMs: 60 })), 'total-timeout');
 });
 
-test('a queue place that was left is released when the library lets go of it', async (t) => {
-  const url = await serverFor(t, (socket) =>
+test('a place among those that wait for a connection is given up at once', async (t) => {
+  const url = await rawServer(t, (socket) =>
     socket.on('data', () => setTimeout(() => socket.write(OK), 20)),
   );
   const pool = poolFor(t, url);
@@ -217,7 +190,7 @@ test('a queue place that was left is released when the library lets go of it', a
 });
 
 test('a closed pool fails new exchanges and lets running ones end', async (t) => {
-  const url = await serverFor(t, (socket) =>
+  const url = await rawServer(t, (socket) =>
     socket.on('data', () => setTimeout(() => socket.write(OK), 20)),
   );
   const pool = poolFor(t, url);
@@ -229,7 +202,7 @@ test('a closed pool fails new exchanges and lets running ones end', async (t) =>
 });
 
 test('a destroyed pool ends running exchanges as closed', async (t) => {
-  const url = await serverFor(t, () => undefined);
+  const url = await rawServer(t, () => undefined);
   const pool = poolFor(t, url);
   const running = get(pool);
   await pool.destroy();
@@ -238,14 +211,14 @@ test('a destroyed pool ends running exchanges as closed', async (t) => {
 });
 
 test('a streamed body is read as it is written, and no more of it than the engine takes', async (t) => {
-  const url = await serverFor(t, (socket) => {
+  const url = await rawServer(t, (socket) => {
     let seen = '';
     let taken = 0;
     socket.on('data', (chunk) => {
       taken += chunk.length;
       if (seen.length < 1_000) seen += chunk.toString('latin1');
       if (seen.includes('/refused')) socket.write('HTTP/1.1 413 No\r\ncontent-length: 0\r\n\r\n');
-      else if (taken > 50_000_000) socket.end(OK);
+      else if (taken > 50_000_000) socket.end(LAST);
       if (seen.includes('/stalled')) socket.pause();
     });
   });
@@ -285,7 +258,7 @@ test('a streamed body is read as it is written, and no more of it than the engin
 
 test('an early answer is heard when a short last piece meets the reset', async (t) => {
   const reset = Promise.withResolvers<void>();
-  const url = await serverFor(t, (socket) => {
+  const url = await rawServer(t, (socket) => {
     const refusal = 'HTTP/1.1 413 No\r\ncontent-length: 2\r\n\r\nno';
     socket.once('data', () => {
       socket.write(refusal, () => {
@@ -315,15 +288,6 @@ function streaming() {
   const clock = new TestClock(0);
   const url = 'http://127.0.0.1:9';
   const pool = new UpstreamPool({ url, maxConnections: 1, connectMs: 1_000, clock });
-  let isPaused = false;
-  const controller = {
-    get paused() {
-      return isPaused;
-    },
-    pause: () => (isPaused = true),
-    resume: () => (isPaused = false),
-    abort: () => undefined,
-  } as unknown as Dispatcher.DispatchController; // what an exchange uses of it
   const exchange = new Recorder(pool, {
     method: 'POST',
     path: '/',
@@ -332,9 +296,9 @@ function streaming() {
     limits: { ...LIMITS, totalMs: 10_000 },
     maxResponseBytes: 1_000,
   });
-  exchange.onRequestStart(controller);
-  exchange.onResponseStart(controller, 200, {});
-  const data = (): void => exchange.onResponseData(controller, Buffer.from('x'));
+  exchange.sent();
+  exchange.answered(200, {});
+  const data = (): void => exchange.received(Buffer.from('x'));
   data();
   const at = (ms: number): void => {
     clock.advance(ms - clock.monotonicMs());
@@ -346,7 +310,7 @@ function streaming() {
 test('what an engine sent while this process stood still is read before it is judged', async (t) => {
   let send = (): void => undefined;
   const asked = Promise.withResolvers<void>();
-  const url = await serverFor(t, (socket) =>
+  const url = await rawServer(t, (socket) =>
     socket.on('data', () => {
       send = () => void socket.write(OK);
       asked.resolve();
@@ -354,8 +318,9 @@ test('what an engine sent while this process stood still is read before it is ju
   );
   const still = stillClock();
   let sweep = (): void => undefined;
-  const every: Clock['every'] = (_ms, work) => {
-    sweep = work;
+  const every: Clock['every'] = (ms, work) => {
+    // The other looks for idle connections.
+    if (ms < 1_000) sweep = work;
     return () => undefined;
   };
   const clock = { ...still.clock, every };
@@ -409,7 +374,7 @@ test('pauses have a limit of their own, over all of them', () => {
 });
 
 test('fetchWhole() gives an answer of any status, and says why there is none', async (t) => {
-  const url = await serverFor(t, (socket) =>
+  const url = await rawServer(t, (socket) =>
     socket.once('data', (asked) => {
       const isCut = asked.includes('/cut');
       socket.end(isCut ? 'HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\npart' : NOT_FOUND);

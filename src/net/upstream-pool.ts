@@ -1,5 +1,5 @@
 /**
- * Outgoing HTTP to one origin over keep-alive connections: `undici.Pool.dispatch`, no streams.
+ * Outgoing HTTP to one origin over keep-alive connections (`upstream-connection.ts`).
  *
  * Invariants: every exchange ends exactly once, by `onEnd` or by one `onFailure`; every bound
  * (connect, first byte, idle, total, bytes) is explicit at the call; an abort closes the
@@ -8,14 +8,21 @@
  * It does not retry, and it does not know what is fetched: it names the way an exchange failed.
  * Callers bound how many run at once.
  */
-import { Readable } from 'node:stream';
-import { Pool } from 'undici';
-import type { Dispatcher } from 'undici';
 import type { Clock } from '../core/clock.ts';
 import { InFlight, type Placed } from '../core/in-flight.ts';
-import { BodyPieces, Connector, LARGE_REQUEST_BYTES } from './connector.ts';
 import { parseUpstreamUrl } from '../core/upstream-url.ts';
+import { Connector } from './connector.ts';
+import {
+  type AnsweredHeaders,
+  type BrokenKind,
+  type ConnectionHolder,
+  type ConnectionUser,
+  type StreamedBody,
+  UpstreamConnection,
+} from './upstream-connection.ts';
 
+/** Idle connections that die together (a restart, a lost NAT entry) are no failures of the server. */
+export const MAX_STALE_RETRIES = 3;
 /** How often the time limits are looked at: a limit may be overrun by this much. */
 const SWEEP_MS = 50;
 /** A sweep that comes later than this finds a process that stood still, and judges nobody by it. */
@@ -26,12 +33,19 @@ const KEEP_ALIVE_HTTP_MS = 4_000;
 const KEEP_ALIVE_TLS_MS = 30_000;
 /** Ceiling for a keep-alive time that the server itself names. */
 const KEEP_ALIVE_MAX_MS = 600_000;
-const MAX_HEADER_BYTES = 64 * 1024;
+/** So much before that time a request may be too late. */
+const KEEP_ALIVE_MARGIN_MS = 2_000;
+/** How often connections that were idle for too long are looked for. */
+const IDLE_SWEEP_MS = 1_000;
 /** What a reader may pause in all, however slowly it reads: a server keeps work in memory for it. */
 const MAX_PAUSED_MS = 1_800_000;
 
-/** Headers of an answer as undici gives them: one that came twice is a list. */
-export type AnsweredHeaders = Readonly<Record<string, string | string[] | undefined>>;
+/** RFC 9110 §5.6.2 and §5.5: nothing else may come into the head of a request. */
+const PATH = /^[\x21-\x7e]+$/;
+const NAME = /^[\w!#$%&'*+.^`|~-]+$/;
+const VALUE = /^[\t\x20-\x7e\x80-\xff]*$/;
+/** What says where a request ends is ours to say. */
+const FRAMING = /^(?:connection|content-length|expect|keep-alive|transfer-encoding|upgrade)$/i;
 
 /** Limits in milliseconds, each counted from the event that its name implies. */
 export interface TimeLimits {
@@ -48,18 +62,11 @@ export interface TimeLimits {
   readonly totalMs: number;
 }
 
-/** A body that is read while it is written, so that its size costs no memory. */
-export interface StreamedBody {
-  readonly sizeBytes: number;
-  /** Called once for each try. */
-  open(): AsyncIterable<Buffer>;
-}
-
 export interface UpstreamRequest {
   readonly method: 'GET' | 'POST' | 'DELETE';
   /** Appended to the base path of the pool. */
   readonly path: string;
-  /** Flat: name, value, name, value. */
+  /** Flat: name, value, name, value. A list that is sent again and again is read once. */
   readonly headers: readonly string[];
   readonly body: Buffer | StreamedBody | null;
   readonly limits: TimeLimits;
@@ -68,17 +75,12 @@ export interface UpstreamRequest {
 
 /** How an exchange failed. */
 export type UpstreamFailureKind =
-  | 'connect' // no connection: refused, unknown host, TLS, time limit
-  | 'stale' // the server closed an idle connection as we reused it; it never saw the request
-  | 'reset' // the connection died before the first body byte
-  | 'unread' // the same, before a large request was written: the server may not want all of it
+  | BrokenKind
   | 'first-byte-timeout' // a time limit, as the next two
   | 'idle-timeout'
   | 'total-timeout'
   | 'paused-timeout' // the reader paused for too long
-  | 'cut' // the connection died inside the body
   | 'too-large' // more bytes than allowed
-  | 'garbage' // the answer is not HTTP
   | 'aborted' // the caller left
   | 'closed'; // the pool is closed
 
@@ -93,14 +95,27 @@ export interface UpstreamPoolOptions {
 }
 
 /** The connections to one origin. Close it, or its sockets live until they are idle. */
-export class UpstreamPool {
+export class UpstreamPool implements ConnectionHolder {
   readonly clock: Clock;
   /** Exchanges that have not ended. */
   readonly running = new InFlight<Exchange>();
-  readonly #pool: Pool;
   readonly #basePath: string;
   readonly #connector: Connector;
+  readonly #maxConnections: number;
+  readonly #keepAliveMs: number;
+  readonly #connections = new Set<UpstreamConnection>();
+  /** The one that was used last at the end. */
+  readonly #idle: UpstreamConnection[] = [];
+  /** Freed in this turn of the event loop, in which a server that closes all the same may be heard. */
+  readonly #resting: UpstreamConnection[] = [];
+  /** For a connection, in the order in which they came. */
+  readonly #waiting: Exchange[] = [];
+  /** Of the request before: most have the headers of their engine alone. */
+  #headers: readonly string[] | undefined;
+  #fields: string | undefined;
+  #closed: PromiseWithResolvers<void> | undefined;
   #stopSweep: (() => void) | undefined;
+  #stopIdleSweep: (() => void) | undefined;
   #sweptMs = 0;
   #wasLate = false;
 
@@ -109,68 +124,100 @@ export class UpstreamPool {
     const isTls = target.origin.startsWith('https:');
     this.clock = options.clock;
     this.#basePath = target.basePath;
-    this.#connector = new Connector(options.connectMs, target.socketPath);
-    this.#pool = new Pool(target.origin, {
-      connections: options.maxConnections,
-      pipelining: 1,
-      connect: this.#connector.open,
-      // The sweep keeps the limits; undici's own timers are coarser and would be a second truth.
-      headersTimeout: 0,
-      bodyTimeout: 0,
-      keepAliveTimeout: options.keepAliveMs ?? (isTls ? KEEP_ALIVE_TLS_MS : KEEP_ALIVE_HTTP_MS),
-      keepAliveMaxTimeout: KEEP_ALIVE_MAX_MS,
-      maxHeaderSize: MAX_HEADER_BYTES,
-      allowH2: false,
-    });
+    this.#connector = new Connector(target, options.connectMs, options.clock);
+    this.#maxConnections = options.maxConnections;
+    this.#keepAliveMs = options.keepAliveMs ?? (isTls ? KEEP_ALIVE_TLS_MS : KEEP_ALIVE_HTTP_MS);
   }
 
-  /** Sockets and requests that the client library holds, for tests and status pages. */
-  get stats(): Pool['stats'] {
-    return this.#pool.stats;
+  /** Connections that stand, busy or idle. */
+  get connected(): number {
+    let count = 0;
+    for (const { isOpen } of this.#connections) if (isOpen) count += 1;
+    return count;
   }
 
-  /** Starts an exchange. A closed pool fails it at once, all else is heard later. */
+  /** Starts an exchange. A closed pool fails it at once, as what cannot be sent; all else is heard later. */
   dispatch(exchange: Exchange): void {
-    const { body, headers, method, path } = exchange.request;
     this.running.add(exchange);
+    if (this.#closed !== undefined) return exchange.fail('closed', 'The pool is closed');
+    const { headers, method, path } = exchange.request;
+    if (headers !== this.#headers) {
+      this.#fields = fieldsOf(headers, this.#connector.host);
+      this.#headers = headers;
+    }
+    const target = this.#basePath + path;
+    if (this.#fields === undefined || !PATH.test(target)) {
+      return exchange.fail('connect', 'Its path or its headers cannot be sent');
+    }
+    exchange.head = `${method} ${target} HTTP/1.1\r\n${this.#fields}`;
     if (this.#stopSweep === undefined) this.#startSweep();
-    const isWhole = body === null || Buffer.isBuffer(body);
-    const { pieces } = exchange;
-    const sent = pieces?.asBody() ?? (isWhole ? body : Readable.from(body.open(), BYTES));
-    // What is written in pieces has a length all the same.
-    const sizeBytes = pieces?.sizeBytes ?? (isWhole ? undefined : body.sizeBytes);
-    this.#pool.dispatch(
-      {
-        method,
-        path: this.#basePath + path,
-        // undici reads the flat list and never writes to it.
-        headers:
-          sizeBytes === undefined
-            ? (headers as string[])
-            : [...headers, 'content-length', String(sizeBytes)],
-        body: sent,
-      },
-      exchange,
-    );
+    if (this.#waiting.push(exchange) === 1) setImmediate(this.#connect);
   }
 
-  /** Of an error before the first byte of an answer: whether its connection had served another. */
-  isStale(error: Error): boolean {
-    return this.#connector.isStale(error);
+  // Called by its connections.
+
+  freed(connection: UpstreamConnection, keepAliveMs: number | undefined): void {
+    const namedMs = keepAliveMs === undefined ? undefined : keepAliveMs - KEEP_ALIVE_MARGIN_MS;
+    const idleMs = Math.min(namedMs ?? this.#keepAliveMs, KEEP_ALIVE_MAX_MS);
+    if (idleMs <= 0) return connection.destroy();
+    connection.idleUntilMs = this.clock.monotonicMs() + idleMs;
+    if (this.#resting.push(connection) === 1) setImmediate(this.#connect);
+  }
+
+  closed(connection: UpstreamConnection): void {
+    this.#connections.delete(connection);
+    const place = this.#idle.indexOf(connection);
+    if (place >= 0) this.#idle.splice(place, 1);
+    if (this.#waiting.length > 0) setImmediate(this.#connect);
+    else this.#endClose();
   }
 
   /** Ends without cutting: running exchanges finish, idle sockets close. New ones fail. */
   async close(): Promise<void> {
-    if (!this.#pool.closed && !this.#pool.destroyed) await this.#pool.close();
-    this.#stop();
+    this.#closed ??= Promise.withResolvers();
+    this.#closeIdle(Infinity);
+    this.#endClose();
+    await this.#closed.promise;
   }
 
   /** Ends at once: running exchanges fail as `closed`. */
   async destroy(): Promise<void> {
+    const closed = this.close();
+    this.#waiting.length = 0;
     for (const exchange of this.running.all()) exchange.fail('closed', 'The pool was closed');
-    await this.#pool.destroy();
-    this.#stop();
+    for (const connection of this.#connections) connection.destroy();
+    await closed;
   }
+
+  /** Sends what waits at the end of the turn, all of it at once: a server that sleeps wakes up once. */
+  readonly #connect = (): void => {
+    const nowMs = this.clock.monotonicMs();
+    let sent = 0;
+    for (const exchange of this.#waiting) {
+      let idle = this.#idle.pop();
+      while (idle !== undefined && idle.idleUntilMs <= nowMs) {
+        idle.destroy();
+        idle = this.#idle.pop();
+      }
+      if (exchange.place < 0) {
+        // It has ended meanwhile.
+        if (idle !== undefined) this.#idle.push(idle);
+      } else if (idle !== undefined) idle.send(exchange);
+      else if (this.#connections.size < this.#maxConnections) {
+        this.#connections.add(new UpstreamConnection(this.#connector, this, exchange));
+      } else break;
+      sent += 1;
+    }
+    this.#waiting.splice(0, sent);
+    for (const connection of this.#resting.splice(0)) {
+      if (!connection.isClosed) this.#idle.push(connection);
+    }
+    if (this.#waiting.length > 0 && this.#idle.length > 0) setImmediate(this.#connect);
+    else if (this.#closed !== undefined) {
+      this.#closeIdle(Infinity);
+      this.#endClose();
+    } else if (this.#stopIdleSweep === undefined) this.#startIdleSweep();
+  };
 
   #startSweep(): void {
     this.#sweptMs = this.clock.monotonicMs();
@@ -178,7 +225,11 @@ export class UpstreamPool {
   }
 
   #sweep(): void {
-    if (this.running.size === 0) return this.#stop();
+    if (this.running.size === 0) {
+      this.#stopSweep?.();
+      this.#stopSweep = undefined;
+      return;
+    }
     const nowMs = this.clock.monotonicMs();
     // What came meanwhile is read before the next sweep, which judges however late it is.
     this.#wasLate = !this.#wasLate && nowMs - this.#sweptMs > LATE_SWEEP_MS;
@@ -187,46 +238,63 @@ export class UpstreamPool {
     for (const exchange of this.running.all()) exchange.checkLimits(nowMs);
   }
 
-  #stop(): void {
+  #startIdleSweep(): void {
+    this.#stopIdleSweep = this.clock.every(IDLE_SWEEP_MS, () => {
+      this.#closeIdle(this.clock.monotonicMs());
+      if (this.#idle.length > 0) return;
+      this.#stopIdleSweep?.();
+      this.#stopIdleSweep = undefined;
+    });
+  }
+
+  #closeIdle(nowMs: number): void {
+    for (const connection of this.#idle.slice()) {
+      if (connection.idleUntilMs <= nowMs) connection.destroy();
+    }
+  }
+
+  /** A pool that closes has closed when nothing runs. */
+  #endClose(): void {
+    const isBusy = this.#connections.size > 0 || this.#waiting.length > 0;
+    if (this.#closed === undefined || isBusy) return;
     this.#stopSweep?.();
+    this.#stopIdleSweep?.();
     this.#stopSweep = undefined;
+    this.#stopIdleSweep = undefined;
+    this.#closed.resolve();
   }
 }
-
-const BYTES = { objectMode: false };
 
 /**
  * One request and its response on a pooled connection. Whoever sends extends it by what it does
  * with the response. `onEnd` and `onFailure` exclude each other, and each comes at most once.
  */
-export abstract class Exchange implements Dispatcher.DispatchHandler, Placed {
+export abstract class Exchange implements ConnectionUser, Placed {
   place = -1;
   readonly request: UpstreamRequest;
-  /** Of a large request. */
-  readonly pieces: BodyPieces | undefined;
+  /** Its request as text, made by the pool. */
+  head = '';
+  connection: UpstreamConnection | null = null;
   /** May be replaced while it runs. */
   limits: TimeLimits;
+  isWritten = false;
+  isPaused = false;
+  /** Whether any of the request may have been read. */
+  protected isSent = false;
   readonly #pool: UpstreamPool;
   readonly #startedMs: number;
-  #controller: Dispatcher.DispatchController | null = null;
-  #phase: 'waiting' | 'sent' | 'head' | 'body' | 'ended' = 'waiting';
-  #isReleased = false;
+  #phase: 'waiting' | 'sent' | 'body' | 'ended' = 'waiting';
   /** When the phase began; in the body, when the sweep last saw it move. */
   #markMs: number;
   #hasMoved = false;
   /** Since when the reader pauses, and how long it has before. */
   #pausedAtMs: number | null = null;
   #pausedMs = 0;
-  /** Whether any byte of a response came, be it half a head. */
-  #hasByte = false;
   #bytes = 0;
 
   constructor(pool: UpstreamPool, request: UpstreamRequest) {
-    const { body } = request;
-    const isLarge = Buffer.isBuffer(body) && body.length >= LARGE_REQUEST_BYTES;
     this.request = request;
     this.limits = request.limits;
-    this.pieces = isLarge ? new BodyPieces(body) : undefined;
     this.#pool = pool;
     this.#startedMs = pool.clock.monotonicMs();
     this.#markMs = this.#startedMs;
@@ -238,31 +306,23 @@ export abstract class Exchange implements Dispatcher.DispatchHandler, Placed {
   /** `message` is for the log; it can hold addresses, so it is never shown to a caller. */
   protected abstract onFailure(kind: UpstreamFailureKind, message: string): void;
 
-  /** Nothing of the exchange is held any more: the connection or the queue place is free. */
-  protected onReleased(): void {
-    // Most have nothing to give back.
-  }
-
-  /** Whether any of the request may have been read. */
-  protected get isSent(): boolean {
-    return this.#controller !== null;
-  }
-
   /** Since the call. */
   protected get tookMs(): number {
     return this.#pool.clock.monotonicMs() - this.#startedMs;
   }
 
   pause(): void {
+    this.isPaused = true;
     this.#pausedAtMs ??= this.#pool.clock.monotonicMs();
-    this.#controller?.pause();
+    this.connection?.pause();
   }
 
   resume(): void {
     this.#hasMoved = true;
     this.#pausedMs = this.#pausedUntil(this.#pool.clock.monotonicMs());
     this.#pausedAtMs = null;
-    this.#controller?.resume();
+    this.isPaused = false;
+    this.connection?.resume();
   }
 
   #pausedUntil(nowMs: number): number {
@@ -295,7 +355,7 @@ export abstract class Exchange implements Dispatcher.DispatchHandler, Placed {
   }
 
   #checkIdle(nowMs: number, idleMs: number): void {
-    if (this.#hasMoved || this.#controller?.paused === true) {
+    if (this.#hasMoved || this.isPaused) {
       this.#hasMoved = false;
       this.#markMs = nowMs;
     } else if (nowMs - this.#markMs > idleMs) {
@@ -306,95 +366,49 @@ export abstract class Exchange implements Dispatcher.DispatchHandler, Placed {
   /** Ends it from our side, unless it has ended. */
   fail(kind: UpstreamFailureKind, message: string): void {
     if (this.#phase === 'ended') return;
-    this.#end();
-    this.onFailure(kind, message);
-    // A request that undici still queues is released when undici lets go of it.
-    if (this.#controller === null) return;
-    this.#controller.abort(new Error(message));
-    this.#release();
+    const { connection } = this;
+    this.connection = null;
+    this.broke(kind, message, connection);
   }
 
-  // Called by undici from here on.
+  // Called by its connection from here on.
 
-  onRequestStart(controller: Dispatcher.DispatchController): void {
-    if (this.#phase === 'ended') {
-      // Thrown, not aborted: an abort would also close the fresh connection.
-      throw new Error('The exchange ended before its request was written');
-    }
-    this.#controller = controller;
+  sent(): void {
+    this.isSent = true;
     this.#phase = 'sent';
     this.#markMs = this.#pool.clock.monotonicMs();
   }
 
-  onResponseStarted(): void {
-    this.#hasByte = true;
-  }
-
-  onResponseStart(
-    _controller: Dispatcher.DispatchController,
-    status: number,
-    headers: AnsweredHeaders,
-  ): void {
-    if (this.#phase === 'ended' || status < 200) return;
+  answered(status: number, headers: AnsweredHeaders): void {
     const declaredBytes = Number(headers['content-length'] ?? 0);
     if (declaredBytes > this.request.maxResponseBytes) return this.#failTooLarge();
-    this.#phase = 'head';
     this.onHead(status, headers);
   }
 
-  onResponseData(_controller: Dispatcher.DispatchController, chunk: Buffer): void {
-    if (this.#phase === 'ended') return;
-    this.#bytes += chunk.length;
+  received(bytes: Buffer): void {
+    this.#bytes += bytes.length;
     if (this.#bytes > this.request.maxResponseBytes) return this.#failTooLarge();
     this.#phase = 'body';
     // The sweep notes when.
     this.#hasMoved = true;
-    this.onData(chunk);
+    this.onData(bytes);
   }
 
-  onResponseEnd(): void {
-    if (this.#phase !== 'ended') {
-      this.#end();
-      this.onEnd();
-    }
-    this.#release();
+  completed(): void {
+    this.#phase = 'ended';
+    this.#pool.running.delete(this);
+    this.onEnd();
   }
 
-  onResponseError(_controller: Dispatcher.DispatchController | null, error: Error): void {
-    if (this.#phase !== 'ended') {
-      const kind = this.#kindOf(error);
-      this.#end();
-      this.onFailure(kind, messageOf(error));
-    }
-    this.#release();
-  }
-
-  #kindOf(error: Error): UpstreamFailureKind {
-    const code = codeOf(error);
-    if (code === 'UND_ERR_DESTROYED' || code === 'UND_ERR_CLOSED') return 'closed';
-    if (this.#phase === 'waiting') return 'connect';
-    if (this.#phase === 'body') return 'cut';
-    if (error.name === 'HTTPParserError' || code === 'UND_ERR_HEADERS_OVERFLOW') return 'garbage';
-    if (this.#hasByte) return 'reset';
-    // An idle connection may close on a large request as on any other.
-    if (this.#pool.isStale(error)) return 'stale';
-    return this.pieces?.isWritten === false ? 'unread' : 'reset';
+  broke(kind: UpstreamFailureKind, message: string, connection?: UpstreamConnection | null): void {
+    this.#phase = 'ended';
+    this.#pool.running.delete(this);
+    this.onFailure(kind, message);
+    connection?.destroy();
   }
 
   #failTooLarge(): void {
     this.fail('too-large', `More than ${this.request.maxResponseBytes} bytes`);
-  }
-
-  #end(): void {
-    this.#phase = 'ended';
-    this.#pool.running.delete(this);
-  }
-
-  #release(): void {
-    if (this.#isReleased) return;
-    this.#isReleased = true;
-    this.#controller = null;
-    this.onReleased();
   }
 }
 
@@ -441,14 +455,17 @@ class WholeExchange extends Exchange {
   }
 }
 
-/** With the code in it, once: undici's own messages lack it, those of the system begin with it. */
-function messageOf(error: Error): string {
-  const code = codeOf(error);
-  return error.message.includes(code) ? error.message : `${code} ${error.message}`;
-}
-
-function codeOf(error: Error): string {
-  return 'code' in error && typeof error.code === 'string' ? error.code : '';
+/** The headers as text; `undefined` when one of them cannot be sent, or would say where a request ends. */
+function fieldsOf(headers: readonly string[], host: string): string | undefined {
+  let text = '';
+  let hasHost = false;
+  for (let at = 0; at < headers.length; at += 2) {
+    const [name = '', value = ''] = [headers[at], headers[at + 1]];
+    if (!NAME.test(name) || !VALUE.test(value) || FRAMING.test(name)) return undefined;
+    hasHost ||= name.toLowerCase() === 'host';
+    text += `${name}: ${value}\r\n`;
+  }
+  return hasHost ? text : `host: ${host}\r\n${text}`;
 }
 
 /** The value of a header; those of one that came more than once as the one list that they are (RFC 9110 §5.3). */

@@ -10,11 +10,12 @@ import { unescape } from 'node:querystring';
 import { Readable } from 'node:stream';
 import { createGunzip, type Gunzip } from 'node:zlib';
 import type { Clock } from '../core/clock.ts';
-import { MAX_STALE_RETRIES } from '../net/connector.ts';
+
+import type { AnsweredHeaders } from '../net/upstream-connection.ts';
 import {
-  type AnsweredHeaders,
   Exchange,
   headerText,
+  MAX_STALE_RETRIES,
   type TimeLimits,
   type UpstreamFailureKind,
   UpstreamPool,
@@ -235,7 +236,7 @@ class NodeExchange extends Exchange {
 
   protected override onFailure(kind: UpstreamFailureKind): void {
     if (this.#isOver) return;
-    const isUnread = this.pieces?.isWritten === false && (kind === 'stale' || kind === 'unread');
+    const isUnread = !this.isWritten && (kind === 'stale' || kind === 'unread');
     const mayRepeat = this.#question.mayRepeat || isUnread;
     if (kind === 'stale' && mayRepeat && this.#repeats < MAX_STALE_RETRIES) return this.#repeat();
     // The status of a refusal says enough, however little of its text came.
@@ -263,7 +264,7 @@ class NodeExchange extends Exchange {
   #repeat(): void {
     this.#close();
     const leftMs = this.limits.totalMs - this.tookMs;
-    // Not from inside undici, which is still busy with the connection that died.
+    // The connection that died is given up first.
     queueMicrotask(() => ask(this.#node, this.#question, leftMs, this.#repeats + 1, this.#settle));
   }
 

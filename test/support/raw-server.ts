@@ -1,0 +1,28 @@
+/** A TCP server that does with each connection what a test says. */
+import { once } from 'node:events';
+import { type AddressInfo, createServer, type Server, type Socket } from 'node:net';
+import type { TestContext } from 'node:test';
+import { createServer as createTlsServer, type TlsOptions } from 'node:tls';
+
+/** Its address; it ends with the test. `tls`: it speaks TLS. */
+export async function rawServer(
+  t: TestContext,
+  serve: (socket: Socket) => void,
+  tls?: TlsOptions,
+): Promise<string> {
+  const sockets = new Set<Socket>();
+  const accept = (socket: Socket): void => {
+    sockets.add(socket);
+    socket.on('error', () => undefined); // the client may leave as it likes
+    serve(socket);
+  };
+  const server: Server = tls === undefined ? createServer(accept) : createTlsServer(tls, accept);
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  t.after(() => {
+    server.close();
+    for (const socket of sockets) socket.destroy();
+  });
+  const { port } = server.address() as AddressInfo;
+  return tls === undefined ? `http://127.0.0.1:${port}` : `https://localhost:${port}`;
+}
