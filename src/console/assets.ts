@@ -8,6 +8,7 @@ import { mkdtemp, readFile, readdir, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { onDemand } from '../core/on-demand.ts';
 import type { BundleIndex } from './bundle.ts';
 
 /** Of the package; a checkout has none. */
@@ -34,19 +35,9 @@ const TYPES: Readonly<Record<string, string>> = {
   svg: 'image/svg+xml',
 };
 
-/** Opens the bundle when it is first asked for; what failed is tried again with the next. */
+/** Opens the bundle when it is first asked for. */
 export function assetsOnDemand(): () => Promise<ConsoleAssets> {
-  let opening: Promise<ConsoleAssets> | undefined;
-  return async () => {
-    opening ??= openAssets();
-    try {
-      return await opening;
-    } catch (error) {
-      // The next request tries again.
-      opening = undefined;
-      throw error;
-    }
-  };
+  return onDemand(openAssets);
 }
 
 /** Reads or makes the bundle. Rejects when it can be neither. */

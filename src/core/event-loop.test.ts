@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import { test } from 'node:test';
-import { decodeBase64 } from './event-loop.ts';
+import { atOnce, decodeBase64, inTurns } from './event-loop.ts';
 
 test('long base64 is decoded as at once, with line breaks, in URL letters and without padding', async () => {
   for (const size of [0, 1, 1_572_863, 1_572_864, 1_572_865, 5_000_002]) {
@@ -31,4 +31,18 @@ test('others are served while it is decoded', async () => {
   await decodeBase64(text);
   isDone = true;
   assert.ok(turns >= 15, `${turns} turns`);
+});
+
+test('work that pauses lets others be served, and gives the same without a pause', async () => {
+  const events: string[] = [];
+  function* work(): Generator<undefined, number> {
+    events.push('first');
+    yield;
+    events.push('second');
+    return 7;
+  }
+  setImmediate(() => events.push('other'));
+  assert.equal(await inTurns(work()), 7);
+  assert.deepEqual(events, ['first', 'other', 'second']);
+  assert.equal(atOnce(work()), 7);
 });

@@ -1,4 +1,4 @@
-/** Long work in pieces, hashing and base64: between two of them the event loop serves others. */
+/** Long work in pieces, such as hashing and base64: between two of them the event loop serves others. */
 import type { Hash } from 'node:crypto';
 
 /** Some 6 ms of work. */
@@ -9,6 +9,23 @@ export function nextTurn(): Promise<void> {
   return new Promise((resolve) => {
     setImmediate(resolve);
   });
+}
+
+/** The result of work that pauses wherever it yields. */
+export async function inTurns<T>(work: Generator<undefined, T>): Promise<T> {
+  for (;;) {
+    const { done, value } = work.next();
+    if (done === true) return value;
+    await nextTurn();
+  }
+}
+
+/** The result of the same work without a pause. */
+export function atOnce<T>(work: Generator<undefined, T>): T {
+  for (;;) {
+    const { done, value } = work.next();
+    if (done === true) return value;
+  }
 }
 
 /** `hash.update(bytes)`, in several turns when there are many. */

@@ -38,6 +38,7 @@ import { videoConstraints } from '../video/model-checks.ts';
 import type { Engines } from '../engines/engines.ts';
 import type { Clock } from '../core/clock.ts';
 import type { Ids } from '../core/ids.ts';
+import { atOnce } from '../core/event-loop.ts';
 import { type Log, reasonOf } from '../core/log.ts';
 import { enginesView } from './ops/admin.ts';
 import { LimitLog } from '../billing/limits/limits.ts';
@@ -168,7 +169,7 @@ export async function startApp(parts: AppParts): Promise<App> {
     localReady: localEngines.start(),
     server,
     address,
-    openApi: () => document.openApi(),
+    openApi: () => atOnce(document.openApi()),
     routes,
     readiness: () => readinessOf(stores, registry.count, server.isClosing),
     ownView: async (of) =>

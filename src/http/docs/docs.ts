@@ -20,7 +20,11 @@ export interface PageParts {
 
 const METHODS = ['get', 'head', 'post', 'put', 'patch', 'delete'] as const;
 
-export function docsPage(document: OpenApiDocument, parts: PageParts): string {
+/** The page, in pieces of some milliseconds. */
+export function* docsPage(
+  document: OpenApiDocument,
+  parts: PageParts,
+): Generator<undefined, string> {
   const base = document.servers[0]?.url ?? '';
   const operations = operationsOf(document, base);
   const groups = document.tags.map((tag) => ({
@@ -28,9 +32,15 @@ export function docsPage(document: OpenApiDocument, parts: PageParts): string {
     id: idOf(tag.name),
     operations: operations.filter(({ operation }) => operation.tags[0] === tag.name),
   }));
+  const sections = new Map<PageOperation, Html>();
+  for (const one of operations) {
+    sections.set(one, operationSection(one, document));
+    yield;
+  }
   const { title, version, description } = document.info;
   const [lead = '', ...others] = description.split('\n\n');
   const start = startBlocks(base, title, parts.serviceName);
+  yield;
   const body = html`<a class="skip" href="#content">Skip to the content</a>
     <div class="page">
       ${navigation(title, start, groups)}
@@ -51,7 +61,7 @@ export function docsPage(document: OpenApiDocument, parts: PageParts): string {
             html`<section>
               <h2 id="${group.id}">${group.name}</h2>
               <p class="soft">${line(group.description)}</p>
-              ${group.operations.map((one) => operationSection(one, document))}
+              ${group.operations.map((one) => sections.get(one))}
             </section>`,
         )}
         ${errorSection(others.join('\n\n'))}

@@ -40,7 +40,8 @@ export interface OpenApiOptions {
 }
 
 /** An OpenAPI document; its shape is checked by the test. */
-export type OpenApiDocument = ReturnType<typeof openApiDocument>;
+export type OpenApiDocument =
+  ReturnType<typeof openApiDocument> extends Generator<undefined, infer Made> ? Made : never;
 
 export interface Operation {
   readonly operationId: string;
@@ -62,12 +63,19 @@ export interface Operation {
 
 export type OperationParameter = ReturnType<typeof parameterOf>;
 
-/** The whole document. Throws when a route does not describe itself. */
-export function openApiDocument(routes: readonly Route[], options: OpenApiOptions) {
+/**
+ * The whole document, in pieces of some milliseconds: schemas are made from zod. Throws when a route
+ * does not describe itself.
+ */
+export function* openApiDocument(routes: readonly Route[], options: OpenApiOptions) {
   const components = new Components();
   for (const [name, schema] of Object.entries(ERROR_SCHEMAS)) components.define(name, schema);
-  const operations = routes.map((route) => operationOf(route, components, options));
-  const shared = shareParts(operations);
+  const operations: WholeOperation[] = [];
+  for (const route of routes) {
+    operations.push(operationOf(route, components, options));
+    yield;
+  }
+  const shared = yield* shareParts(operations);
   const paths: Record<string, Record<string, Operation>> = {};
   for (const [at, route] of routes.entries()) {
     const path = route.path.replaceAll(/:([A-Za-z]+)/g, '{$1}');
@@ -78,6 +86,7 @@ export function openApiDocument(routes: readonly Route[], options: OpenApiOption
       [route.method.toLowerCase()]: shared.operations[at] as Operation, // one for each route
     };
   }
+  yield;
   const document = {
     openapi: '3.1.0',
     info: infoOf(options),
@@ -99,7 +108,8 @@ export function openApiDocument(routes: readonly Route[], options: OpenApiOption
     },
     'x-common-headers': commonHeaders(),
   };
-  return named(document, options.serviceName);
+  yield;
+  return yield* named(document, options.serviceName);
 }
 
 /** An operation with what it shares with others in it. */
@@ -150,15 +160,19 @@ function sharedParameter(one: OperationParameter): OperationParameter | Referenc
 }
 
 /** The operations with references in the place of what several of them have. */
-function shareParts(operations: readonly WholeOperation[]): {
-  readonly operations: readonly Operation[];
-  readonly responses: Readonly<Record<string, OperationResponse>>;
-} {
+function* shareParts(operations: readonly WholeOperation[]): Generator<
+  undefined,
+  {
+    readonly operations: readonly Operation[];
+    readonly responses: Readonly<Record<string, OperationResponse>>;
+  }
+> {
   const shared = new SharedResponses();
   for (const { responses, 'x-pending-payment': pending } of operations) {
     for (const [status, response] of refusalsAmong(responses)) shared.add(status, response);
     if (pending !== undefined) shared.add('202', pending);
   }
+  yield;
   const { components, referenced } = shared.components();
   const leaner = operations.map((operation): Operation => {
     const { parameters, responses, 'x-pending-payment': pending } = operation;

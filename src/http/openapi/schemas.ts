@@ -83,11 +83,14 @@ function withoutId(value: unknown): unknown {
 }
 
 /** Members and texts of the wire's `svc` under the service's own name, letters and digits all. */
-export function named<T>(node: T, serviceName: string): T {
+export function* named<T>(node: T, serviceName: string): Generator<undefined, T> {
   if (serviceName === 'svc') return node;
-  const text = JSON.stringify(node)
+  const written = JSON.stringify(node);
+  yield;
+  const text = written
     .replaceAll('svc_', `${serviceName}_`)
     .replaceAll('x-svc-', `x-${serviceName}-`)
     .replaceAll('SVC_', `${serviceName.toUpperCase()}_`);
+  yield;
   return JSON.parse(text) as T; // renaming keeps the shape
 }

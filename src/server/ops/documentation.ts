@@ -5,6 +5,8 @@
  */
 import { z } from 'zod';
 import type { ConfigInForce } from '../../config/config.ts';
+import { inTurns, nextTurn } from '../../core/event-loop.ts';
+import { onDemand } from '../../core/on-demand.ts';
 import type { ConsoleAssets } from '../../console/assets.ts';
 import { assetPath } from '../../console/console.ts';
 import { jsonAnswer, textContent } from '../../http/describe.ts';
@@ -49,7 +51,8 @@ export class OwnDocument {
     return this.#parts.config.current.service.name;
   }
 
-  openApi(): OpenApiDocument {
+  /** In pieces of some milliseconds. */
+  openApi(): Generator<undefined, OpenApiDocument> {
     const { config, version, basePath } = this.#parts;
     const { service, publicUrl, payments } = config.current;
     // With port 0 only the listening server knows its address.
@@ -88,8 +91,22 @@ const PAGE_HEADERS = {
 };
 
 export function documentationRoutes(document: OwnDocument): Route[] {
-  let json: Buffer | undefined;
-  let page: Buffer | undefined;
+  const json = onDemand(async () => {
+    const made = await inTurns(document.openApi());
+    await nextTurn();
+    return Buffer.from(JSON.stringify(made));
+  });
+  const page = onDemand(async () => {
+    const { reference, icon } = (await document.assets()).index;
+    const { script, style } = reference;
+    const parts = {
+      serviceName: document.serviceName,
+      scriptUrl: assetPath(script),
+      styleUrl: assetPath(style),
+      iconUrl: assetPath(icon),
+    };
+    return Buffer.from(await inTurns(docsPage(await inTurns(document.openApi()), parts)));
+  });
   return [
     {
       method: 'GET',
@@ -102,9 +119,9 @@ export function documentationRoutes(document: OwnDocument): Route[] {
         answers: [jsonAnswer('The document.', Document, { openapi: '3.1.0' }, 'no-store')],
       },
       handle: async (context) => {
-        json ??= Buffer.from(JSON.stringify(document.openApi()));
+        const made = await json();
         context.setAll(CACHED);
-        await context.json(200, json);
+        await context.json(200, made);
       },
     },
     {
@@ -126,18 +143,9 @@ export function documentationRoutes(document: OwnDocument): Route[] {
         ],
       },
       handle: async (context) => {
-        const { reference, icon } = (await document.assets()).index;
-        const { script, style } = reference;
-        page ??= Buffer.from(
-          docsPage(document.openApi(), {
-            serviceName: document.serviceName,
-            scriptUrl: assetPath(script),
-            styleUrl: assetPath(style),
-            iconUrl: assetPath(icon),
-          }),
-        );
+        const made = await page();
         context.setAll(PAGE_HEADERS);
-        await context.bytes(200, 'text/html; charset=utf-8', page);
+        await context.bytes(200, 'text/html; charset=utf-8', made);
       },
     },
   ];

@@ -3,6 +3,7 @@
  * asked and what it answers, out of the same descriptions as the OpenAPI document, with a model that
  * this server has. Made once for a route; it goes into its 402 and into the list for indexes.
  */
+import { atOnce } from '../../core/event-loop.ts';
 import { isJsonObject } from '../../json/json-scan.ts';
 import type { ModelType } from '../../config/config.ts';
 import type { ContentDescription, RouteDescription } from '../../http/describe.ts';
@@ -77,7 +78,7 @@ export class Bazaar {
     if (describe?.request === undefined) return undefined;
     let made = this.#made.get(route);
     if (made === undefined)
-      this.#made.set(route, (made = named(makeOf(route, describe), serviceName)));
+      this.#made.set(route, (made = atOnce(named(makeOf(route, describe), serviceName))));
     const { asked, answered } = this.#withModel(made);
     const hasParameters = Object.keys(parameters).length > 0;
     const input = {
