@@ -30,7 +30,7 @@ export class Connector {
     return this.#url.host;
   }
 
-  /** `callback` hears how much of `READ_BUFFER` was read, until it gives false. */
+  /** `callback` hears how much of `READ_BUFFER` was read; `connected` that a request can be written. */
   open(callback: (size: number) => boolean, connected: () => void): Socket {
     const { hostname, port, protocol } = this.#url;
     const host = hostname.replace(/^\[|\]$/g, '');

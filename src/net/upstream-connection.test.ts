@@ -512,6 +512,13 @@ test('an error of who listens ends the exchange, not the process', async (t) => 
   });
   pool.dispatch(faulty);
   assert.equal((await faulty.heard.promise).end, 'cut');
+  class FaultyAtTheEnd extends Listener {
+    protected override onEnd(): void {
+      throw new Error('a bug');
+    }
+  }
+  pool.dispatch(new FaultyAtTheEnd(pool, faulty.request));
+  await until(() => pool.running.size === 0 && pool.connected === 0, 'the end of its connection');
   assert.equal((await ask(pool)).end, 'end');
 });
 

@@ -245,11 +245,11 @@ export class UpstreamConnection {
         if (this.#leftBytes === 0) this.#expected = 'nothing';
       } else at = this.#takeChunks(user, bytes, at, end);
       if (at < end) this.#canStay = false;
+      // A reader that pauses at the last bytes waits for the end too.
+      if (this.#user === user && this.#expected === 'nothing' && !user.isPaused) this.#complete();
     } catch (error) {
       this.#break(messageOf(error), error instanceof NotHttp);
     }
-    // Bytes that came in one read are one piece: a reader that pauses at it waits for the end too.
-    if (this.#user === user && this.#expected === 'nothing' && !user.isPaused) this.#complete();
     return true;
   };
 

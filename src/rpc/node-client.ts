@@ -10,7 +10,6 @@ import { unescape } from 'node:querystring';
 import { Readable } from 'node:stream';
 import { createGunzip, type Gunzip } from 'node:zlib';
 import type { Clock } from '../core/clock.ts';
-
 import type { AnsweredHeaders } from '../net/upstream-connection.ts';
 import {
   Exchange,
