@@ -23,6 +23,7 @@ import { filmCheck } from '../video/check-film.ts';
 import { MediaFiles } from '../documents/media-files.ts';
 import { VideoQuotes } from '../video/quote-video.ts';
 import { videoMoney } from '../video/video-money.ts';
+import { onDemand } from '../core/on-demand.ts';
 import { SECOND_MS } from '../core/clock.ts';
 import { Video } from '../video/video.ts';
 import type { Feature } from '../http/route.ts';
@@ -45,14 +46,15 @@ export function mediaFeature(parts: MediaFeatureParts): Feature {
   const { shared, documents, basePath, largeBodies } = parts;
   const { catalog, engines, sales, rateOf, windows, guard, clock, log } = shared;
   const config = shared.config.current;
-  const work = once(() => openWorkFolder(join(config.dataFolder, 'work'), shared));
+  let folder: ReturnType<typeof openWorkFolder> | undefined;
+  const work = onDemand(() => (folder = openWorkFolder(join(config.dataFolder, 'work'), shared)));
   const sandbox = new RemoteSandbox();
-  const media = once(() => openMedia(shared, sandbox));
+  const media = onDemand(() => openMedia(shared, sandbox));
   const fetchTimeoutMs = config.media.downloadTimeoutSeconds * SECOND_MS;
-  const video = openVideo(shared, media.get);
+  const video = openVideo(shared, media);
   const files = new MediaFiles({
     guard,
-    folder: async () => (await work.get()).path,
+    folder: async () => (await work()).path,
     timeoutMs: fetchTimeoutMs,
     maxBytes: config.media.maxStoredMb * MB,
     maxCallerBytes: config.media.maxStoredMbPerCaller * MB,
@@ -68,14 +70,14 @@ export function mediaFeature(parts: MediaFeatureParts): Feature {
   const hearing = {
     ...common,
     files,
-    media: media.get,
+    media: media,
     maxSeconds: config.media.maxTranscriptionSeconds,
   };
   const hearingFiles = {
     ...hearing,
     maxFileBytes: Math.min(config.http.fileLimitBytes, maxBytes),
   };
-  const reading = { files, media: media.get, maxBytes };
+  const reading = { files, media: media, maxBytes };
   return {
     routes: [
       imageBackgroundRemoveRoute({ ...drawing, fileLimitBytes: config.http.fileLimitBytes }),
@@ -108,7 +110,7 @@ export function mediaFeature(parts: MediaFeatureParts): Feature {
         await video.stop();
         await sandbox.close();
       } finally {
-        await (await work.made())?.remove();
+        await (await folder?.catch(() => undefined))?.remove();
       }
     },
   };
@@ -157,21 +159,3 @@ function openVideo(shared: FeatureParts, media: () => Promise<Media>): Video {
 }
 
 const NO_REPLICAS: [] = [];
-
-/** Makes something when it is first asked for; a failure is tried again by the next. */
-function once<T>(make: () => Promise<T>) {
-  let making: Promise<T> | undefined;
-  return {
-    get: async (): Promise<T> => {
-      making ??= make();
-      try {
-        return await making;
-      } catch (error) {
-        making = undefined;
-        throw error;
-      }
-    },
-    /** What was made, if anything was. */
-    made: async (): Promise<T | undefined> => making,
-  };
-}
