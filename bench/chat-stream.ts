@@ -9,12 +9,14 @@ import {
   type Target,
   cpuOf,
   median,
+  report,
   residentMegabytes,
   startProcess,
   stopAll,
   temporaryFolder,
   warmUp,
 } from './harness.ts';
+import { compareByWrk, missingForWrk } from './wrk.ts';
 
 const ROUNDS = Number(process.env['ROUNDS'] ?? '3');
 const STREAMS = 512;
@@ -127,7 +129,7 @@ async function idle(target: Target): Promise<number> {
   return grown;
 }
 
-async function pair(paceMs: number): Promise<Target[]> {
+async function pair(paceMs: number): Promise<{ targets: Target[]; upstreamPid: number }> {
   const upstream = await startProcess('./upstream.ts', { env: { PACE_MS: String(paceMs) } });
   const bare = await startProcess('./bare-proxy.ts', { args: [upstream.url] });
   const gateway = await startProcess('./gateway.ts', {
@@ -135,14 +137,15 @@ async function pair(paceMs: number): Promise<Target[]> {
     env: { FAREBOX_DATA: temporaryFolder() },
   });
   const headers = { authorization: `Bearer ${gateway.extra['key']}` };
-  return [
+  const targets = [
     { name: 'bare', ...bare },
     { name: 'farebox', ...gateway, headers },
   ];
+  return { targets, upstreamPid: upstream.pid };
 }
 
 async function compareSaturated(): Promise<void> {
-  const targets = await pair(0);
+  const { targets, upstreamPid } = await pair(0);
   const load = { path: '/chat/completions', body: BODY, connections: 64, windowMs: 500 };
   for (const target of targets) await warmUp(target, load);
   const all = targets.map((): { perSecond: number; cpu: number }[] => []);
@@ -159,10 +162,16 @@ async function compareSaturated(): Promise<void> {
         `   ${median(mine.map((one) => one.cpu)).toFixed(1)} µs CPU a chunk`,
     );
   }
+  const missing = missingForWrk();
+  if (missing !== undefined) return console.log(`\nNo figures by wrk: ${missing}`);
+  report(
+    'whole streams, saturated, by wrk, one core for the server',
+    await compareByWrk(targets, upstreamPid, { ...load, windowMs: 2_000 }, ROUNDS),
+  );
 }
 
 async function comparePaced(): Promise<void> {
-  const targets = await pair(PACE_MS);
+  const { targets } = await pair(PACE_MS);
   for (const target of targets) await paced(target);
   console.log(`\n${STREAMS} streams, a chunk every ${PACE_MS} ms`);
   for (const target of [...targets, ...targets]) {
@@ -181,7 +190,7 @@ async function comparePaced(): Promise<void> {
 }
 
 async function compareIdle(): Promise<void> {
-  const targets = await pair(600_000);
+  const { targets } = await pair(600_000);
   console.log(`\n${IDLE_STREAMS} streams that wait`);
   for (const target of targets) {
     console.log(`${target.name.padEnd(10)}${(await idle(target)).toFixed(1)} MB resident more`);
