@@ -15,7 +15,7 @@ import { startAlteredNode } from '../../test/chains/altered-node.ts';
 import { startFaultProxy } from '../../test/chains/fault-proxy.ts';
 import type { FaultProxy } from '../../test/chains/fault-proxy.ts';
 import { Fault } from '../core/faults.ts';
-import type { RetryProof } from './passes.ts';
+import type { RetryProof } from './payment-passes.ts';
 import { MINUTE_MS, systemClock } from '../core/clock.ts';
 import { fastTimers } from '../../test/support/fast-clock.ts';
 import { TestClock } from '../../test/support/test-clock.ts';

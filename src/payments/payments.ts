@@ -13,7 +13,7 @@ import type { ExposedFacilitator } from './facilitator.ts';
 import { USDC_DECIMALS, wrongDecimals } from './networks.ts';
 import { MachinePayments } from './mpp.ts';
 import { openRails } from './open-rails.ts';
-import { type RetryProof, NO_PROOF, Passes } from './passes.ts';
+import { type RetryProof, NO_PROOF, PaymentPasses } from './payment-passes.ts';
 import { RailMonitor } from './rail-monitor.ts';
 import type { Rail, RailHealth, RecentBlock } from './rail.ts';
 import { Refunds } from './refunds.ts';
@@ -23,7 +23,7 @@ import type { PaymentsOptions } from './payment-options.ts';
 import { type Amounts, type PaymentSettings, readAmounts } from './settings.ts';
 export { type Verification, type VerifiedItem, verifySigned } from './signing/verify.ts';
 import { type Signing, openSigning } from './signing/signing.ts';
-import { type OfferedPayment, ShownPayments } from './shown-payments.ts';
+import { type OfferedPayment, PaymentHeaders } from './payment-headers.ts';
 import { KeyChallenges } from './sign-in/key-challenges.ts';
 import { WalletTokens } from './sign-in/wallet-tokens.ts';
 import { type SignedInWallet, SignIn } from './sign-in/sign-in.ts';
@@ -39,7 +39,7 @@ export { auditChains } from './chain-audit.ts';
 export type { ChainAuditReport } from './chain-audit.ts';
 export { PAYMENTS_MIGRATIONS } from './migrations.ts';
 export type { ExposedFacilitator } from './facilitator.ts';
-export type { RetryProof } from './passes.ts';
+export type { RetryProof } from './payment-passes.ts';
 export { remember } from './remember.ts';
 export {
   type PublishedKey,
@@ -82,7 +82,8 @@ async function openAll(options: PaymentsOptions) {
   const { rails, evm } = await openRails({ store, clock, log, settings, pollMs });
   if (rails.size === 0) throw new Fault('X402_NOT_CONFIGURED');
   for (const rail of rails.values()) await checkDecimals(rail);
-  const newSecret = (): string => ids.bytes(32).toString('base64url');
+  const secretFor = (use: string): Promise<string> =>
+    sharedSecret(store, use, () => ids.bytes(32).toString('base64url'));
   const owner = ids.hex(8);
   const amounts = readAmounts(settings);
   const railMonitor = new RailMonitor(rails, log);
@@ -109,7 +110,7 @@ async function openAll(options: PaymentsOptions) {
     chains: [...rails.keys()],
     isContractSignature: evm?.isContractSignature,
   });
-  const passes = new Passes(store, clock, await sharedSecret(store, 'payment-claim', newSecret));
+  const passes = new PaymentPasses(store, clock, await secretFor('payment-claim'));
   return {
     clock,
     log,
@@ -121,7 +122,7 @@ async function openAll(options: PaymentsOptions) {
     topUps,
     passes,
     railMonitor,
-    shown: new ShownPayments(services, topUps, passes),
+    headers: new PaymentHeaders(services, topUps, passes),
     creditMonitor: new CreditMonitor(services),
     requirements: new Requirements({
       ...options,
@@ -136,16 +137,11 @@ async function openAll(options: PaymentsOptions) {
       offers: () => railMonitor.offers(),
     }),
     mpp: settings.mpp
-      ? machinePayments(options, railMonitor, await sharedSecret(store, 'mpp-challenge', newSecret))
+      ? machinePayments(options, railMonitor, await secretFor('mpp-challenge'))
       : undefined,
     signIn,
-    sessions: sessionsOf(options, await sharedSecret(store, 'wallet-token', newSecret)),
-    keyChallenges: new KeyChallenges(
-      await sharedSecret(store, 'key-challenge', newSecret),
-      signIn,
-      clock,
-      ids,
-    ),
+    sessions: sessionsOf(options, await secretFor('wallet-token')),
+    keyChallenges: new KeyChallenges(await secretFor('key-challenge'), signIn, clock, ids),
     refunds: new Refunds(services),
     // Both load large libraries: only where they are configured.
     staking:
@@ -267,7 +263,7 @@ export class Payments {
    * header that is only shown again has no balance.
    */
   async topUp(header: string, proof = NO_PROOF): Promise<TopUpReceipt> {
-    return await this.#opened.shown.topUp(header, proof);
+    return await this.#opened.headers.topUp(header, proof);
   }
 
   /**
@@ -276,7 +272,7 @@ export class Payments {
    * Throws what `topUp` throws, and 409 for a payment that somebody else may have opened.
    */
   async offer(header: string, proof: RetryProof): Promise<OfferedPayment> {
-    return await this.#opened.shown.offer(header, proof);
+    return await this.#opened.headers.offer(header, proof);
   }
 
   /** Today's credit that a wallet's stake gives; `undefined` without a configured contract or a stake that can be read. */

@@ -4,7 +4,7 @@
 import { Readable } from 'node:stream';
 import { Fault } from '../core/faults.ts';
 import type { ParsedRequest } from './parse-request.ts';
-import type { AskFault } from './ask.ts';
+import type { AttemptFault } from './node-attempt.ts';
 import type { UpstreamFault } from './classify.ts';
 
 export interface RpcAnswer {
@@ -72,7 +72,7 @@ export function requestTooLarge(parsed: ParsedRequest, limitBytes: number | unde
  * The fault of a run that no node answered; it names no node. 503 when the network has no node
  * left that could be asked, 504 when the last one took too long, 500 when it failed otherwise.
  */
-export function unansweredFault(last: AskFault | undefined, isAnyOpen: boolean): Fault {
+export function unansweredFault(last: AttemptFault | undefined, isAnyOpen: boolean): Fault {
   if (last === undefined) return new Fault('RPC_NETWORK_UNAVAILABLE');
   const { fault } = last;
   if (fault === 'timeout') return new Fault('RPC_TIMEOUT');

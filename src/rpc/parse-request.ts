@@ -15,7 +15,7 @@ import {
   spanString,
 } from '../json/json-spans.ts';
 import { updateInTurns } from '../core/event-loop.ts';
-import type { AskFault } from './ask.ts';
+import type { AttemptFault } from './node-attempt.ts';
 import type { ItemAnswer } from './classify.ts';
 import type { Catalogue, Method, Network, RefusalKind } from './catalogue.ts';
 import { isSpan } from './splice.ts';
@@ -37,7 +37,7 @@ export interface Call {
   /** Result bytes of our own: from the cache, or a recognised broadcast. */
   result: Buffer | undefined;
   /** How the last node failed that did not answer it. */
-  fault: AskFault | undefined;
+  fault: AttemptFault | undefined;
   wasSecondOpinionAsked: boolean;
 }
 

@@ -17,7 +17,7 @@ import { AnswerCache } from './answer-cache.ts';
 import type { RpcAnswer } from './answer.ts';
 import { Catalogue, type Network } from './catalogue.ts';
 import { ByteBudget, nodeClient } from './node-client.ts';
-import type { RunSettings } from './ask.ts';
+import type { RunSettings } from './node-attempt.ts';
 import { RpcRun, type RunOptions } from './run.ts';
 import { UpstreamGroup } from './upstream-group.ts';
 import { Upstream } from './upstream.ts';

@@ -19,14 +19,14 @@ import {
   unansweredFault,
 } from './answer.ts';
 import {
-  type AskFault,
-  type AskOptions,
-  NodePass,
+  type AttemptFault,
+  type AttemptOptions,
+  NodeAttempt,
   type OneReply,
   RunContext,
   type RunSettings,
   type StreamAnswer,
-} from './ask.ts';
+} from './node-attempt.ts';
 import { broadcastVerdict, transactionHash } from './broadcast.ts';
 import type { NodeKind } from './catalogue.ts';
 import type { ItemAnswer, NodeError } from './classify.ts';
@@ -144,17 +144,17 @@ export class RpcRun extends RunContext {
       if (upstream === undefined || only === undefined) return;
       if (index > 0 && settings.clock.monotonicMs() >= deadlineMs) return;
       const isLast = index === candidates.length - 1;
-      const pass = new NodePass(this, upstream, isLast, isShared);
+      const attempt = new NodeAttempt(this, upstream, isLast, isShared);
       this.#whole = undefined;
-      if (open.length === 1) this.#noteOne(only, await this.#askOne(pass, only));
-      else await this.#askTogether(pass, open);
+      if (open.length === 1) this.#noteOne(only, await this.#askOne(attempt, only));
+      else await this.#askTogether(attempt, open);
       let isAnswering = this.#stream !== undefined;
       for (const call of open) {
         const { answer } = call;
         // A second opinion that knows no more has left the null of the node before.
         if (answer === undefined || (answer.isNull && call.wasSecondOpinionAsked)) continue;
         isAnswering = true;
-        if (answer.error !== undefined) await this.#recognise(pass, call, answer.error);
+        if (answer.error !== undefined) await this.#recognise(attempt, call, answer.error);
       }
       if (isAnswering && (index === 0 || open.length === calls.length))
         this.#group.stick(kind, caller, upstream);
@@ -163,15 +163,19 @@ export class RpcRun extends RunContext {
   }
 
   /** Answers a broadcast that the node refused only because it has the transaction already. */
-  async #recognise(pass: NodePass, call: Call, error: NodeError): Promise<void> {
-    const hash = await this.#recognisedHash(pass, call, error);
+  async #recognise(attempt: NodeAttempt, call: Call, error: NodeError): Promise<void> {
+    const hash = await this.#recognisedHash(attempt, call, error);
     if (hash === undefined) return;
     call.result = Buffer.from(`"${hash}"`);
     this.#whole = undefined;
   }
 
   /** The hash of a raw transaction that the node refused only because it has it already. */
-  async #recognisedHash(pass: NodePass, call: Call, error: NodeError): Promise<string | undefined> {
+  async #recognisedHash(
+    attempt: NodeAttempt,
+    call: Call,
+    error: NodeError,
+  ): Promise<string | undefined> {
     const verdict = broadcastVerdict(call, error);
     if (verdict === 'no') return undefined;
     const hash = await transactionHash(this.#parsed.body, call);
@@ -179,7 +183,7 @@ export class RpcRun extends RunContext {
     const question = Buffer.from(
       `{"jsonrpc":"2.0","id":1,"method":"eth_getTransactionByHash","params":["${hash}"]}`,
     );
-    const reply = await pass.askOne(question, PROBE_ID, {
+    const reply = await attempt.askOne(question, PROBE_ID, {
       canStream: false,
       mayRepeat: true,
       timeoutMs: Infinity,
@@ -189,7 +193,7 @@ export class RpcRun extends RunContext {
     return isThere ? hash : undefined;
   }
 
-  #askOne(pass: NodePass, call: Call): Promise<OneReply> {
+  #askOne(attempt: NodeAttempt, call: Call): Promise<OneReply> {
     const { body, isBatch } = this.#parsed;
     const { span } = call;
     const hasId = span.idStart >= 0 && body[span.idStart] !== LETTER_N;
@@ -197,8 +201,8 @@ export class RpcRun extends RunContext {
     let sent = body;
     if (isBatch) sent = body.subarray(span.start, span.end);
     else if (!hasId) sent = joined((slices) => slices.addWithId(body, span, id));
-    const canStream = !isBatch && hasId && !pass.isShared;
-    return pass.askOne(sent, id, askOptions(pass, [call], canStream));
+    const canStream = !isBatch && hasId && !attempt.isShared;
+    return attempt.askOne(sent, id, attemptOptions(attempt, [call], canStream));
   }
 
   #noteOne(call: Call, reply: OneReply): void {
@@ -206,30 +210,30 @@ export class RpcRun extends RunContext {
     else this.#note(call, reply);
   }
 
-  #askTogether(pass: NodePass, calls: readonly Call[]): Promise<unknown> {
-    const { upstream } = pass;
+  #askTogether(attempt: NodeAttempt, calls: readonly Call[]): Promise<unknown> {
+    const { upstream } = attempt;
     const { maxBatch } = upstream.settings;
     const { body } = this.#parsed;
     if (calls.length <= maxBatch && upstream.takesBytes(body.length))
-      return this.#askChunk(pass, calls);
+      return this.#askChunk(attempt, calls);
     return Promise.all(
-      chunks(calls, Math.max(1, maxBatch), upstream).map((chunk) => this.#askPart(pass, chunk)),
+      chunks(calls, Math.max(1, maxBatch), upstream).map((chunk) => this.#askPart(attempt, chunk)),
     );
   }
 
-  #askPart(pass: NodePass, calls: readonly Call[]): Promise<void> {
-    return calls.length === 1 ? this.#askEach(pass, calls) : this.#askChunk(pass, calls);
+  #askPart(attempt: NodeAttempt, calls: readonly Call[]): Promise<void> {
+    return calls.length === 1 ? this.#askEach(attempt, calls) : this.#askChunk(attempt, calls);
   }
 
-  async #askChunk(pass: NodePass, calls: readonly Call[]): Promise<void> {
+  async #askChunk(attempt: NodeAttempt, calls: readonly Call[]): Promise<void> {
     const isAll = calls.length === this.#parsed.calls.length;
     const ownIds = isAll ? plainIds(this.#parsed) : undefined;
     const body = ownIds === undefined ? this.#withOurIds(calls) : this.#parsed.body;
     const ids = ownIds ?? calls.map((_, position) => position);
-    const options = askOptions(pass, calls, false);
-    const reply = await pass.askMany(body, ids, options);
+    const options = attemptOptions(attempt, calls, false);
+    const reply = await attempt.askMany(body, ids, options);
     if (reply.kind === 'fault') {
-      if (reply.fault === 'request-too-large') return this.#askHalves(pass, calls);
+      if (reply.fault === 'request-too-large') return this.#askHalves(attempt, calls);
       for (const call of calls) this.#note(call, reply);
       return;
     }
@@ -244,24 +248,24 @@ export class RpcRun extends RunContext {
     }
     if (reply.isIrregular) {
       const missing = calls.filter((call) => call.answer === undefined && call.method.mayRepeat);
-      await this.#askEach(pass, missing);
+      await this.#askEach(attempt, missing);
     }
     if (isFirst && ownIds !== undefined) this.#whole = reply.whole;
   }
 
   /** What a node does not take in one request it may take in two: it has read none of it. */
-  async #askHalves(pass: NodePass, calls: readonly Call[]): Promise<void> {
+  async #askHalves(attempt: NodeAttempt, calls: readonly Call[]): Promise<void> {
     const middle = Math.ceil(calls.length / 2);
     const halves = [calls.slice(0, middle), calls.slice(middle)];
-    await Promise.all(halves.map((half) => this.#askPart(pass, half)));
+    await Promise.all(halves.map((half) => this.#askPart(attempt, half)));
   }
 
   /** Asks calls one by one; whatever comes is noted on them. */
-  async #askEach(pass: NodePass, calls: readonly Call[]): Promise<void> {
+  async #askEach(attempt: NodeAttempt, calls: readonly Call[]): Promise<void> {
     const queue = [...calls];
     const work = async (): Promise<void> => {
       for (let call = queue.shift(); call !== undefined; call = queue.shift())
-        this.#noteOne(call, await this.#askOne(pass, call));
+        this.#noteOne(call, await this.#askOne(attempt, call));
     };
     await Promise.all(Array.from({ length: Math.min(EXPANDED_AT_ONCE, calls.length) }, work));
   }
@@ -274,7 +278,7 @@ export class RpcRun extends RunContext {
     });
   }
 
-  #note(call: Call, reply: AskFault | StreamAnswer): void {
+  #note(call: Call, reply: AttemptFault | StreamAnswer): void {
     if (reply.kind === 'stream') this.#stream = reply;
     // What a node refused as such stays refused, whatever the next node fails of.
     else if (call.fault?.fault !== 'refused') call.fault = reply;
@@ -326,7 +330,11 @@ function isOpen({ answer, fault, method, wasSecondOpinionAsked }: Call): boolean
   return fault.fault !== 'too-large' && (!fault.isSent || method.mayRepeat);
 }
 
-function askOptions(pass: NodePass, calls: readonly Call[], canStream: boolean): AskOptions {
+function attemptOptions(
+  attempt: NodeAttempt,
+  calls: readonly Call[],
+  canStream: boolean,
+): AttemptOptions {
   let isSecondOpinion = true;
   let mayRepeat = true;
   for (const call of calls) {
@@ -338,7 +346,7 @@ function askOptions(pass: NodePass, calls: readonly Call[], canStream: boolean):
     canStream,
     mayRepeat,
     timeoutMs: isSecondOpinion ? SECOND_OPINION_MS : Infinity,
-    mayWait: pass.isLast && !pass.isShared && !isSecondOpinion,
+    mayWait: attempt.isLast && !attempt.isShared && !isSecondOpinion,
   };
 }
 

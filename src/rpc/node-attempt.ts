@@ -63,7 +63,7 @@ export interface StreamAnswer {
   readonly rest: Readable;
 }
 
-export interface AskFault {
+export interface AttemptFault {
   readonly kind: 'fault';
   readonly fault: UpstreamFault;
   /** Whether the node may have acted on the request. */
@@ -71,7 +71,7 @@ export interface AskFault {
   readonly isAborted: boolean;
 }
 
-export type OneReply = ItemAnswer | StreamAnswer | AskFault;
+export type OneReply = ItemAnswer | StreamAnswer | AttemptFault;
 
 interface Matched {
   readonly kind: 'items';
@@ -85,9 +85,9 @@ interface Matched {
   readonly fault: UpstreamFault | undefined;
 }
 
-type ManyReply = Matched | AskFault;
+type ManyReply = Matched | AttemptFault;
 
-export interface AskOptions {
+export interface AttemptOptions {
   readonly canStream: boolean;
   /** Whether the node may get it twice, when its connection dies before an answer begins. */
   readonly mayRepeat: boolean;
@@ -100,7 +100,7 @@ export interface AskOptions {
 const LETTER_N = 0x6e;
 
 /** What one node is asked in a run. */
-export class NodePass {
+export class NodeAttempt {
   readonly upstream: Upstream;
   /** There is no other node after it. */
   readonly isLast: boolean;
@@ -116,7 +116,7 @@ export class NodePass {
   }
 
   /** Asks one call; `expectedId` is the id that the node should echo. */
-  async askOne(body: Buffer, expectedId: Buffer, options: AskOptions): Promise<OneReply> {
+  async askOne(body: Buffer, expectedId: Buffer, options: AttemptOptions): Promise<OneReply> {
     const reply = await this.#exchange(body, 1, options);
     if ('kind' in reply) return reply;
     let answer: ItemAnswer | StreamAnswer | UpstreamFault;
@@ -138,7 +138,7 @@ export class NodePass {
   async askMany(
     body: Buffer,
     expectedIds: readonly number[],
-    options: AskOptions,
+    options: AttemptOptions,
   ): Promise<ManyReply> {
     const { caller, network } = this.#run;
     const reply = await this.#exchange(body, expectedIds.length, options);
@@ -160,7 +160,11 @@ export class NodePass {
     return isNothing ? { kind: 'fault', fault, isSent: true, isAborted: false } : matched;
   }
 
-  #exchange(body: Buffer, calls: number, options: AskOptions): Promise<NodeReply | AskFault> {
+  #exchange(
+    body: Buffer,
+    calls: number,
+    options: AttemptOptions,
+  ): Promise<NodeReply | AttemptFault> {
     const { upstream } = this;
     // What is learnt spares a node where there is another; it refuses nobody by itself.
     const isRefused = options.mayWait
@@ -175,7 +179,7 @@ export class NodePass {
   }
 
   /** A place at a node that was not asked yet, or that has none at once. */
-  async #admit(calls: number, options: AskOptions): Promise<Holder | AskFault> {
+  async #admit(calls: number, options: AttemptOptions): Promise<Holder | AttemptFault> {
     const { upstream } = this;
     if (!upstream.isVerified && !(await upstream.verify())) return unsent('transport');
     const { caller, deadlineMs, settings } = this.#run;
@@ -192,9 +196,9 @@ export class NodePass {
   #send(
     body: Buffer,
     calls: number,
-    options: AskOptions,
+    options: AttemptOptions,
     holder: Holder,
-  ): Promise<NodeReply | AskFault> {
+  ): Promise<NodeReply | AttemptFault> {
     const { upstream } = this;
     const run = this.#run;
     const { caller, deadlineMs, settings } = run;
@@ -217,7 +221,11 @@ export class NodePass {
     return upstream.client.post(question).then((reply) => this.#received(reply, body, holder));
   }
 
-  #received(reply: NodeReply | NodeFailure, body: Buffer, holder: Holder): NodeReply | AskFault {
+  #received(
+    reply: NodeReply | NodeFailure,
+    body: Buffer,
+    holder: Holder,
+  ): NodeReply | AttemptFault {
     const { upstream } = this;
     const { share } = upstream;
     if (reply.ok && reply.rest !== undefined) reply.rest.once('close', () => share.give(holder));
@@ -237,13 +245,13 @@ export class NodePass {
     return this.isShared ? undefined : this.#run.signal;
   }
 
-  #refuseSize(body: Buffer): AskFault {
+  #refuseSize(body: Buffer): AttemptFault {
     this.upstream.noteTooLarge(body.length);
     // A request that was refused unread has done nothing.
     return unsent('request-too-large');
   }
 
-  #fail(fault: UpstreamFault): AskFault {
+  #fail(fault: UpstreamFault): AttemptFault {
     this.upstream.noteFault(fault, this.#run.caller);
     return { kind: 'fault', fault, isSent: true, isAborted: false };
   }
@@ -329,6 +337,6 @@ function statusFault({ status }: NodeReply): UpstreamFault {
   return status >= 200 && status < 300 ? 'broken' : faultOfStatus(status);
 }
 
-function unsent(fault: UpstreamFault): AskFault {
+function unsent(fault: UpstreamFault): AttemptFault {
   return { kind: 'fault', fault, isSent: false, isAborted: false };
 }

@@ -34,7 +34,7 @@ const PASS_MS = DAY_MS;
 /** Shorter keys are counters and words, which an observer can guess. */
 const MIN_KEY_CHARS = 16;
 
-export class Passes {
+export class PaymentPasses {
   readonly #store: Store;
   readonly #clock: Clock;
   readonly #secret: string;

@@ -15,7 +15,7 @@ import { chainReason } from './chain-reason.ts';
 import { type AmountLimits, checkAmount, mostUnder, readEnvelope, usdOf } from './envelope.ts';
 import { encodeHeader } from './header-codec.ts';
 import { nanoToUnits, unitsAbove, unitsToNano } from './networks.ts';
-import type { Passes, RetryProof } from './passes.ts';
+import type { PaymentPasses, RetryProof } from './payment-passes.ts';
 import { type SignedPayment, refusePayment } from './payment.ts';
 import type { PaymentServices } from './payment-options.ts';
 import {
@@ -62,14 +62,14 @@ interface Shown {
   leftMs: number;
 }
 
-export class ShownPayments {
+export class PaymentHeaders {
   readonly #services: PaymentServices;
   readonly #topUps: TopUps;
-  readonly #passes: Passes;
+  readonly #passes: PaymentPasses;
   /** What a top-up may be, and a payment on an endpoint that sells something. */
   readonly #limits: Readonly<Record<'topUp' | 'offer', AmountLimits>>;
 
-  constructor(services: PaymentServices, topUps: TopUps, passes: Passes) {
+  constructor(services: PaymentServices, topUps: TopUps, passes: PaymentPasses) {
     this.#services = services;
     this.#topUps = topUps;
     this.#passes = passes;
