@@ -9,6 +9,8 @@
  * - A crash costs one child. It is started again with the same secret and, when it is free, on the
  *   same port, so that an address stays good; after repeated crashes only after a pause. A child
  *   that says itself why it cannot start is left alone until somebody asks for it.
+ * - A child whose event loop stands still for minutes hangs, and is ended as if it had crashed. The
+ *   arithmetic of a model runs beside the loop, for as long as it takes.
  */
 import { type ChildProcess, fork } from 'node:child_process';
 import { type Clock, SECOND_MS } from '../../core/clock.ts';
@@ -70,6 +72,13 @@ const LONGEST_PAUSE_MS = 60_000;
 /** Between a crash and the start of the next child. */
 const RESTART_MS = 100;
 const CLOSE_GRACE_MS = 2_000;
+/** Between two questions whether a child is alive. */
+const ALIVE_CHECK_MS = 15_000;
+/**
+ * Questions without an answer after which a child hangs: two minutes. They are counted, and no clock
+ * is looked at, so that a pause of this process or of the machine is nothing that a child has to answer for.
+ */
+const MOST_UNANSWERED = 8;
 /** The last words of a child that ended. */
 const KEPT_OUTPUT_CHARACTERS = 2_000;
 
@@ -87,6 +96,8 @@ interface Running {
   readonly startedMs: number;
   output: string;
   isReady: boolean;
+  /** Questions whether it is alive since it last said something. */
+  unanswered: number;
 }
 
 export class LocalChild {
@@ -195,6 +206,7 @@ export class LocalChild {
       startedMs: clock.monotonicMs(),
       output: '',
       isReady: false,
+      unanswered: 0,
     };
     for (const stream of [child.stdout, child.stderr]) {
       stream?.setEncoding('utf8').on('data', (text: string) => {
@@ -212,7 +224,9 @@ export class LocalChild {
     // Whoever waits for the address sees the failure; without a waiter it is in the log.
     running.started.promise.then(cancel, cancel);
     child.on('message', (message: unknown) => this.#hear(running, message, fail));
+    const stopChecks = clock.every(ALIVE_CHECK_MS, () => this.#checkAlive(running));
     const end = (how: string | number | null, reason: string): void => {
+      stopChecks();
       fail(reason);
       this.#exited(running, how);
       running.exited.resolve();
@@ -230,10 +244,27 @@ export class LocalChild {
     return running;
   }
 
+  /** How long a start may take has a limit of its own. */
+  #checkAlive(running: Running): void {
+    if (!running.isReady) return;
+    if (running.unanswered < MOST_UNANSWERED) {
+      running.unanswered += 1;
+      this.send({ type: 'are-you-alive' });
+      return;
+    }
+    const seconds = (MOST_UNANSWERED * ALIVE_CHECK_MS) / SECOND_MS;
+    const { name, log } = this.#options;
+    log.error({ engine: name, seconds }, 'An engine process does not answer and is ended');
+    running.child.kill('SIGKILL');
+  }
+
   #hear(running: Running, message: unknown, fail: (reason: string) => void): void {
     const { name, log, onChange, onMessage } = this.#options;
     const said = (message ?? {}) as ChildMessage;
+    running.unanswered = 0;
     switch (said.type) {
+      case 'alive':
+        return;
       case 'ready':
         this.#port = Number(said.port);
         running.isReady = true;

@@ -59,7 +59,8 @@ export function serveLocal(create: CreateService): void {
     if (service === undefined) {
       service = start(create, message as Start);
       service.catch(fail);
-    } else
+    } else if ((message as { type?: unknown }).type === 'are-you-alive') report({ type: 'alive' });
+    else
       void service.then(
         (started) => started.onMessage?.(message),
         () => undefined,

@@ -113,6 +113,37 @@ describe('LocalChild', () => {
     await child.close();
   });
 
+  test('a child that hangs is ended and started again; one that answers is left alone', async () => {
+    const clock = new TestClock();
+    let echo = Promise.withResolvers<unknown>();
+    const child = childOf(
+      `import { serveLocal } from '${SERVER}';
+       serveLocal(async (settings, report) => ({ handle: async () => {}, onMessage: report }));`,
+      clock,
+      (message) => echo.resolve(message),
+    );
+    const before = await child.address();
+    const { pid } = child;
+    for (let check = 0; check < 20; check += 1) {
+      clock.advance(15_000);
+      // What it answers comes in order.
+      echo = Promise.withResolvers();
+      child.send({ type: 'echo' });
+      await echo.promise;
+    }
+    assert.equal(child.pid, pid);
+    process.kill(pid!, 'SIGSTOP');
+    clock.advance(8 * 15_000);
+    assert.equal(child.pid, pid, 'it has its time');
+    clock.advance(15_000);
+    while (child.pid === pid) await new Promise(setImmediate);
+    assert.equal(child.runningAt, undefined);
+    clock.advance(100);
+    assert.deepEqual(await child.address(), before);
+    assert.notEqual(child.pid, pid);
+    await child.close();
+  });
+
   test('pauses after repeated crashes, longer each time', async () => {
     const clock = new TestClock();
     const child = childOf('', clock);
