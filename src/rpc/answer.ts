@@ -2,10 +2,12 @@
  * What a run gives back, and the sentences of the items that Farebox answers itself.
  */
 import { Readable } from 'node:stream';
+import { MAX_STORED_BYTES } from '../billing/idempotency/idempotency.ts';
 import { Fault } from '../core/faults.ts';
 import type { ParsedRequest } from './parse-request.ts';
 import type { AttemptFault } from './node-attempt.ts';
 import type { UpstreamFault } from './classify.ts';
+import type { ByteBudget } from './node-client.ts';
 
 export interface RpcAnswer {
   /** `abandoned`: the caller left while a node worked; the full price is due, nobody reads. */
@@ -82,28 +84,67 @@ export function unansweredFault(last: AttemptFault | undefined, isAnyOpen: boole
 }
 
 /**
+ * What is kept of a long answer for the retries by its key: all of it, or nothing when it is larger
+ * than an answer may be or than what the memory for replies leaves to the caller. Drop it at the end.
+ */
+export class KeptAnswer {
+  readonly #budget: ByteBudget;
+  readonly #caller: string;
+  #chunks: Buffer[] | undefined = [];
+  #heldBytes = 0;
+
+  constructor(budget: ByteBudget, caller: string) {
+    this.#budget = budget;
+    this.#caller = caller;
+  }
+
+  get isWhole(): boolean {
+    return this.#chunks !== undefined;
+  }
+
+  add(chunk: Buffer): void {
+    if (this.#chunks === undefined) return;
+    const hasRoom =
+      this.#heldBytes + chunk.length <= MAX_STORED_BYTES &&
+      this.#budget.take(this.#caller, chunk.length);
+    if (!hasRoom) return this.drop();
+    this.#heldBytes += chunk.length;
+    this.#chunks.push(chunk);
+  }
+
+  /** All bytes, unless they were dropped. */
+  body(): Buffer | undefined {
+    return this.#chunks && Buffer.concat(this.#chunks);
+  }
+
+  drop(): void {
+    this.#chunks = undefined;
+    this.#budget.give(this.#caller, this.#heldBytes);
+    this.#heldBytes = 0;
+  }
+}
+
+/**
  * The same bytes as `rest`, but the last of them leave only after `beforeEnd` resolved: an answer
  * is settled before it is complete. `seen` gets every chunk on its way. When `rest` or `beforeEnd`
- * fails, so does the result.
+ * fails, so does the result; whoever leaves it destroys `rest`, or reads what is left of it.
  */
 export function holdLastBytes(
   rest: Readable,
   beforeEnd: () => Promise<void>,
   seen: (chunk: Buffer) => void = () => undefined,
 ): Readable {
-  const held = Readable.from(allButLast(rest, beforeEnd, seen), { objectMode: false });
-  // A generator that was never read does not run its own end.
-  held.once('close', () => rest.destroy());
-  return held;
+  return Readable.from(allButLast(rest, beforeEnd, seen), { objectMode: false });
 }
 
 async function* allButLast(
-  rest: AsyncIterable<Buffer>,
+  rest: Readable,
   beforeEnd: () => Promise<void>,
   seen: (chunk: Buffer) => void,
 ): AsyncGenerator<Buffer> {
   let last: Buffer | undefined;
-  for await (const chunk of rest) {
+  const chunks: AsyncIterable<Buffer> = rest.iterator({ destroyOnReturn: false });
+  for await (const chunk of chunks) {
     seen(chunk);
     if (last !== undefined) yield last;
     last = chunk;

@@ -25,6 +25,7 @@ import type { RequestContext } from '../http/request-context.ts';
 import { BudgetCaps } from '../billing/budgets/budgets.ts';
 import { Sales } from '../billing/sale.ts';
 import { proxyRpc } from './proxy-rpc.ts';
+import type { Rpc } from './rpc.ts';
 import type { ProxyRpcAnswer, ProxyRpcLimits } from './proxy-rpc.ts';
 
 const NETWORK = 'ethereum-mainnet';
@@ -44,6 +45,7 @@ onEachStore('proxy rpc', (fixture) => {
   interface Bench {
     readonly node: TestNode;
     readonly usdNano: () => Promise<bigint>;
+    readonly rpc: Rpc;
     readonly cap: CreditCap;
     readonly ask: (
       body: unknown,
@@ -117,6 +119,7 @@ onEachStore('proxy rpc', (fixture) => {
     };
     return {
       node,
+      rpc,
       cap,
       usdNano: async () => (await ledger.balances(ALICE.accountId)).usdNano,
       ask: async (body, options = {}) =>
@@ -242,6 +245,7 @@ onEachStore('proxy rpc', (fixture) => {
   });
 
   const MEGABYTES_3 = 3_145_728;
+  const REPLY_MEMORY_BYTES = 268_435_456;
   function large(isCut: boolean): NodeAnswer {
     return (_request, response) => {
       response.writeHead(200, { 'content-length': MEGABYTES_3 + 40 });
@@ -285,6 +289,17 @@ onEachStore('proxy rpc', (fixture) => {
     assert.equal(await left.usdNano(), nano(usdToNano('1') - 20n * 625n));
   });
 
+  test('a long answer that is left under a key is kept and charged once', async (t) => {
+    const b = await bench(t, large(false));
+    const answer = await b.ask(call('eth_getLogs'), { key: 'k' });
+    answer.rest?.destroy();
+    const again = await b.ask(call('eth_getLogs'), { key: 'k' });
+    assert.equal(await read(again), MEGABYTES_3 + 40);
+    assert.equal(again.isReplayed, true);
+    assert.equal(b.node.asked.length, 1);
+    assert.equal(await b.usdNano(), usdToNano('1') - 20n * 625n);
+  });
+
   test('a caller that takes too long over a long answer has left: it is due', async (t) => {
     const clock = systemClock();
     const after: Clock['after'] = (ms, work) => clock.after(ms === 600_000 ? 200 : ms, work);
@@ -294,5 +309,25 @@ onEachStore('proxy rpc', (fixture) => {
     await assert.rejects(read(answer));
     await until(async () => (await slow.usdNano()) < usdToNano('1'));
     assert.equal(await slow.usdNano(), nano(usdToNano('1') - 20n * 625n));
+    // Under a key too, and no retry pays for it again.
+    const kept = await slow.ask(call('eth_getLogs'), { key: 'k' });
+    await clock.sleep(500);
+    await assert.rejects(read(kept));
+    assert.equal((await fault(slow.ask(call('eth_getLogs'), { key: 'k' }))).status, 410);
+    assert.equal(await slow.usdNano(), nano(usdToNano('1') - 40n * 625n));
+  });
+
+  test('a long answer for which there is no memory is charged once and not kept', async (t) => {
+    const b = await bench(t, large(false));
+    let freeBytes = REPLY_MEMORY_BYTES;
+    for (let other = 0; freeBytes > 4_194_304; other += 1) {
+      freeBytes /= 2;
+      assert.ok(b.rpc.budget.take(`other-${other}`, freeBytes));
+    }
+    const answer = await b.ask(call('eth_getLogs'), { key: 'k' });
+    assert.equal(await read(answer), MEGABYTES_3 + 40);
+    assert.equal((await fault(b.ask(call('eth_getLogs'), { key: 'k' }))).status, 410);
+    assert.ok(b.rpc.budget.take('a-last-one', freeBytes / 2), 'nothing of it is held');
+    assert.equal(await b.usdNano(), usdToNano('1') - 20n * 625n);
   });
 });

@@ -12,7 +12,7 @@ import type {
   IdempotencyToken,
   StoredAnswer,
 } from '../billing/idempotency/idempotency.ts';
-import { MAX_STORED_BYTES, parseIdempotencyKey } from '../billing/idempotency/idempotency.ts';
+import { parseIdempotencyKey } from '../billing/idempotency/idempotency.ts';
 import { type Settlement, expectedSettlement } from '../billing/ledger/ledger.ts';
 import type { Caller } from '../identity/identity.ts';
 import { Fault } from '../core/faults.ts';
@@ -30,7 +30,7 @@ import type {
   Rpc,
   RpcAnswer,
 } from './rpc.ts';
-import { requestFingerprint, formatRpcCost, holdLastBytes } from './rpc.ts';
+import { requestFingerprint, formatRpcCost, holdLastBytes, KeptAnswer } from './rpc.ts';
 import type { LimitOf, Outcome, RateRule, Sale, SaleRequest, Sales } from '../billing/sale.ts';
 
 export interface ProxyRpcLimits {
@@ -191,20 +191,17 @@ async function charge(
 /** A long answer settles when its last bytes are here, and leaves after that. */
 async function sendStream(run: Run, answer: RpcAnswer, rest: Readable): Promise<void> {
   const { sale, call, token } = run;
-  // For the retries by its key: all of the answer up to a size, beyond it nothing.
-  let kept: Buffer[] | undefined = token === undefined ? undefined : [];
-  let keptBytes = 0;
-  const keep = (chunk: Buffer): void => {
-    keptBytes += chunk.length;
-    if (keptBytes > MAX_STORED_BYTES) kept = undefined;
-    kept?.push(chunk);
-  };
-  keep(answer.body);
+  const { rpc } = run.parts;
+  const kept = new KeptAnswer(rpc.budget, sale.request.caller.accountId);
+  if (token === undefined) kept.drop();
+  kept.add(answer.body);
+  let settling: Promise<unknown> | undefined;
   const settleAll = async (): Promise<void> => {
-    await settle(run, answer, kept && Buffer.concat(kept));
+    settling ??= settle(run, answer, kept.body());
+    await settling;
   };
-  const held = holdLastBytes(rest, settleAll, keep);
-  const { after } = expectedSettlement(sale.hold, run.parts.rpc.cost(answer.credits));
+  const held = holdLastBytes(rest, settleAll, (chunk) => kept.add(chunk));
+  const { after } = expectedSettlement(sale.hold, rpc.cost(answer.credits));
   try {
     await call.send(call.context, answered(run, { ...answer, rest: held }, after.usdNano));
   } catch (error) {
@@ -213,9 +210,25 @@ async function sendStream(run: Run, answer: RpcAnswer, rest: Readable): Promise<
     // cause of its own: nobody but the caller ends a stream that way.
     const hasLeft = call.context.leaving.aborted || codeOf(error) === 'ERR_STREAM_PREMATURE_CLOSE';
     if (!hasLeft) throw error;
-    if (sale.state !== 'settled') {
-      await settle(run, { ...answer, kind: 'abandoned' }, undefined);
-    }
+    if (token !== undefined) {
+      await keepRest(rest, kept);
+      await settleAll();
+    } else if (settling !== undefined) await settling;
+    else await settle(run, { ...answer, kind: 'abandoned' }, undefined);
+  } finally {
+    rest.destroy();
+    kept.drop();
+  }
+}
+
+/** A retry will ask by its key for what its caller left, and pays no second time: not for a part either. */
+async function keepRest(rest: Readable, kept: KeptAnswer): Promise<void> {
+  if (rest.readableEnded) return;
+  // Its caller took all the time that there is.
+  if (rest.destroyed) return kept.drop();
+  for await (const chunk of rest) {
+    kept.add(chunk);
+    if (!kept.isWhole) return;
   }
 }
 

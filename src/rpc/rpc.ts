@@ -22,7 +22,7 @@ import { RpcRun, type RunOptions } from './run.ts';
 import { UpstreamGroup } from './upstream-group.ts';
 import { Upstream } from './upstream.ts';
 
-export { holdLastBytes } from './answer.ts';
+export { holdLastBytes, KeptAnswer } from './answer.ts';
 export type { RpcAnswer } from './answer.ts';
 export {
   type ParsedRequest,
@@ -67,6 +67,8 @@ const OWN_CONNECTIONS = 2;
 export class Rpc {
   /** Names the price of a credit in usage records. */
   readonly priceVersion: string;
+  /** The memory for replies, shared by the callers. */
+  readonly budget: ByteBudget;
   readonly #nanoPerCredit: bigint;
   readonly #settings: RpcSettings;
   readonly #dependencies: RpcDependencies;
@@ -84,9 +86,10 @@ export class Rpc {
     this.#dependencies = dependencies;
     this.#catalogue = new Catalogue(settings.allow);
     this.#cache = new AnswerCache({ isMerging: mergeHeadReads, maxBytes: cacheBytes }, clock);
+    this.budget = new ByteBudget(settings.replyMemoryBytes);
     this.#runSettings = {
       clock,
-      budget: new ByteBudget(settings.replyMemoryBytes),
+      budget: this.budget,
       maxReplyBytes: settings.maxReplyBytes,
       maxBatchReplyBytes: settings.maxBatchReplyBytes,
       totalTimeoutMs: settings.totalTimeoutMs,
