@@ -15,7 +15,9 @@ const MAX_WAITING_OF_ACCOUNT = 32;
 const MAX_WAITING = 1_024;
 
 interface Waiting {
-  wake: () => void;
+  /** Whether it has something to try: what ends while it tries tells it so as well. */
+  isWoken: boolean;
+  resume: () => void;
 }
 
 /** Of a hold, or of a look ahead at one. */
@@ -33,7 +35,7 @@ export class CreditWaits {
 
   /** A hold of the account has ended: its first request that waits tries again. */
   ended(accountId: string): void {
-    this.#lines.get(accountId)?.[0]?.wake();
+    wakeFirst(this.#lines.get(accountId));
   }
 
   /** Tries until the answer is more than held credit, the wait is over, or the caller left. */
@@ -46,7 +48,8 @@ export class CreditWaits {
     if (!isHeld(refused)) return refused;
     const line = this.#lines.get(accountId) ?? [];
     if (line.length >= MAX_WAITING_OF_ACCOUNT || this.count >= MAX_WAITING) return refused;
-    const waiting: Waiting = { wake: () => undefined };
+    // What ended between the refusal and now has told nobody.
+    const waiting: Waiting = { isWoken: true, resume: () => undefined };
     this.#lines.set(accountId, line);
     line.push(waiting);
     this.count += 1;
@@ -56,7 +59,8 @@ export class CreditWaits {
       while (isHeld(answer)) {
         const leftMs = untilMs - this.#clock.monotonicMs();
         if (leftMs <= 0 || cancellation?.aborted === true) break;
-        await this.#pause(waiting, Math.min(leftMs, POLL_MS));
+        if (!waiting.isWoken) await this.#pause(waiting, Math.min(leftMs, POLL_MS));
+        waiting.isWoken = false;
         answer = await place();
       }
       return answer;
@@ -65,17 +69,24 @@ export class CreditWaits {
       this.count -= 1;
       if (line.length === 0) this.#lines.delete(accountId);
       // What this one left may do for the next.
-      else line[0]?.wake();
+      else wakeFirst(line);
     }
   }
 
   async #pause(waiting: Waiting, ms: number): Promise<void> {
     const { promise, resolve } = Promise.withResolvers<void>();
     const cancel = this.#clock.after(ms, resolve);
-    waiting.wake = resolve;
+    waiting.resume = resolve;
     await promise;
     cancel();
   }
+}
+
+function wakeFirst(line: readonly Waiting[] | undefined): void {
+  const [first] = line ?? [];
+  if (first === undefined) return;
+  first.isWoken = true;
+  first.resume();
 }
 
 /** Whether nothing but open holds stands in the way. */

@@ -154,6 +154,7 @@ personas:
       });
       await send.click();
       await form.locator('.cost').getByText('$0.00005', { exact: true }).waitFor();
+      await form.locator('.said', { hasText: HOSTILE }).waitFor(); // a frame later
       assert.equal(await form.locator('.said').textContent(), HOSTILE);
       await form.getByText(/^Events/).click();
       await form.getByLabel('Events').getByText('[DONE]').waitFor();

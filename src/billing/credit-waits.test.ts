@@ -1,0 +1,57 @@
+/** Who waits for credit that others hold hears of every hold that ends. */
+import assert from 'node:assert/strict';
+import { describe, test } from 'node:test';
+import { setImmediate } from 'node:timers/promises';
+import { TestClock } from '../../test/support/test-clock.ts';
+import { nano } from '../core/money.ts';
+import { CreditWaits } from './credit-waits.ts';
+
+const HELD = { ok: false, reason: 'held', availableNano: nano(0n) } as const;
+const PLACED = { ok: true } as const;
+
+/** One account whose credit others hold until `end` is called; `look` answers after a turn. */
+function heldCredit() {
+  const waits = new CreditWaits(new TestClock());
+  let isHeld = true;
+  const state = {
+    waits,
+    looks: 0,
+    end: () => {
+      isHeld = false;
+      waits.ended('account');
+    },
+    look: async () => {
+      state.looks += 1;
+      const answer = isHeld ? HELD : PLACED;
+      await setImmediate();
+      return answer;
+    },
+    wait: () => waits.retry<typeof HELD | typeof PLACED>('account', HELD, state.look, undefined),
+  };
+  return state;
+}
+
+describe('waiting for credit', () => {
+  test('a hold that ended before its first look is seen at once', async () => {
+    const credit = heldCredit();
+    credit.end();
+    assert.deepEqual(await credit.wait(), PLACED);
+  });
+
+  test('a hold that ends while it looks is looked for again', async () => {
+    const credit = heldCredit();
+    const waiting = credit.wait();
+    credit.end();
+    assert.deepEqual(await waiting, PLACED);
+    assert.equal(credit.looks, 2);
+  });
+
+  test('a hold that ends while it waits wakes it, and it the next one', async () => {
+    const credit = heldCredit();
+    const all = Promise.all([credit.wait(), credit.wait()]);
+    for (let turn = 0; turn < 5; turn += 1) await setImmediate();
+    credit.end();
+    assert.deepEqual(await all, [PLACED, PLACED]);
+    assert.equal(credit.waits.count, 0);
+  });
+});
