@@ -305,6 +305,8 @@ class NodeExchange extends Exchange {
         done(error);
       },
     });
+    // Its reader hears of an error whenever it comes; before that nobody else does.
+    stream.on('error', () => undefined);
     this.limits = STREAM_LIMITS;
     this.#cancelTimer = this.#node.pool.clock.after(STREAM_TOTAL_MS, () => {
       // The node waits for the reader: that is the slow one, and ends as one that has left.

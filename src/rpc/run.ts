@@ -158,6 +158,8 @@ export class RpcRun extends RunContext {
       }
       if (isAnswering && (index === 0 || open.length === calls.length))
         this.#group.stick(kind, caller, upstream);
+      // A stream is the answer, and has one reader.
+      if (this.#stream !== undefined) return;
       for (const call of open) if (call.fault?.isAborted === true) return;
     }
   }
