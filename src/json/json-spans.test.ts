@@ -45,6 +45,8 @@ test('members of any request are found where JSON.parse sees them', () => {
           assert.deepEqual(slice(bytes, item.paramsStart, item.paramsEnd), parsed['params']);
           assert.deepEqual(slice(bytes, item.idStart, item.idEnd), parsed['id']);
           assert.deepEqual(slice(bytes, item.versionStart, item.versionEnd), parsed['jsonrpc']);
+          const known = ['jsonrpc', 'method', 'params', 'id'];
+          assert.equal(item.hasMore, !Object.keys(parsed).every((name) => known.includes(name)));
           assert.deepEqual(parsed, JSON.parse(JSON.stringify(items[index])));
         }
       },
@@ -223,8 +225,11 @@ test('a plain spelling is read as the scanner reads it, whatever breaks in it', 
           assert.equal(scanned.position, plain.position + shift, text);
           continue;
         }
-        const item: Record<string, number> = { ...plain.items[1] };
-        const moved = Object.entries(item).map(([name, at]) => [name, at < 0 ? at : at + shift]);
+        const item: Record<string, number | boolean> = { ...plain.items[1] };
+        const moved = Object.entries(item).map(([name, at]) => [
+          name,
+          typeof at === 'boolean' || at < 0 ? at : at + shift,
+        ]);
         assert.deepEqual(scanned.ok && scanned.items[1], Object.fromEntries(moved), text);
       }
     }),

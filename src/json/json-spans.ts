@@ -37,6 +37,8 @@ export interface RequestSpan {
   readonly paramsEnd: number;
   readonly idStart: number;
   readonly idEnd: number;
+  /** Whether it has members that JSON-RPC does not know. */
+  readonly hasMore: boolean;
 }
 
 export interface ReplySpan {
@@ -238,6 +240,7 @@ function requestItem(
     paramsEnd: found[5] ?? -1,
     idStart: found[6] ?? -1,
     idEnd: found[7] ?? -1,
+    hasMore: found[8] === 1,
   };
 }
 
@@ -263,8 +266,8 @@ function replyItem(
 }
 
 /**
- * Puts start and end of each known member at twice its place, -1 for those that are not there; gives
- * the offset after the object.
+ * Puts start and end of each known member at twice its place, -1 for those that are not there, and
+ * behind them 1 when there are others; gives the offset after the object.
  */
 function scanMembers(
   bytes: Buffer,
@@ -274,7 +277,7 @@ function scanMembers(
   found: number[],
 ): number | ScanFailure {
   const { members, plain } = kind;
-  for (let index = 0; index < 2 * members.length; index += 1) found[index] = -1;
+  for (let index = 0; index <= 2 * members.length; index += 1) found[index] = -1;
   let at = bytes[from + 1] === QUOTE ? from + 1 : skipSpace(bytes, from + 1);
   if (bytes[at] === CLOSE_OBJECT) return at + 1;
   for (;;) {
@@ -306,7 +309,7 @@ function scanMembers(
       if ((found[2 * member] ?? -1) >= 0) return failure(keyStart, 'member', members[member]);
       found[2 * member] = start;
       found[2 * member + 1] = end;
-    }
+    } else found[2 * members.length] = 1;
     at = end;
     if (bytes[at] !== COMMA && bytes[at] !== CLOSE_OBJECT) at = skipSpace(bytes, at);
     if (bytes[at] === CLOSE_OBJECT) return at + 1;

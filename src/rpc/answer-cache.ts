@@ -3,7 +3,8 @@
  * and blocks named by their hash. A shared answer is billed like any other.
  *
  * Invariant: only successes are kept, bounded in bytes and time; a key is the exact method and
- * params as sent, so two calls share an answer only when a node could not tell them apart.
+ * params as sent, and a call with any other member has none (some nodes take a network there), so
+ * two calls share an answer only when a node could not tell them apart.
  */
 import type { Clock } from '../core/clock.ts';
 import type { ParsedRequest, Call } from './parse-request.ts';
@@ -41,9 +42,9 @@ export class AnswerCache {
 
   /** Under what a call may share its answer; undefined when it may not. */
   keyOf({ body, network }: ParsedRequest, { method, span }: Call): string | undefined {
-    const { paramsStart, paramsEnd } = span;
+    const { hasMore, paramsStart, paramsEnd } = span;
     const isOn = method.sharing === 'head' ? this.#settings.isMerging : this.#settings.maxBytes > 0;
-    if (method.sharing === undefined || !isOn) return undefined;
+    if (method.sharing === undefined || !isOn || hasMore) return undefined;
     if (paramsEnd - paramsStart > MAX_PARAMS_BYTES) return undefined;
     const params = paramsStart < 0 ? '' : body.toString('latin1', paramsStart, paramsEnd);
     return `${network.slug} ${method.name} ${params}`;

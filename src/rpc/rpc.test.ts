@@ -644,6 +644,28 @@ describe('sharing', () => {
     assert.equal(off.nodes[0]!.asked.length, 3);
   });
 
+  test('a call with members of its own shares no answer with others', async () => {
+    // As eRPC does, it takes the network of a call from the body.
+    const one = await bench([
+      plainly((asked) => Reflect.get(asked, 'networkId') ?? `${asked.method} done`),
+    ]);
+    for (const method of ['net_version', 'eth_getBlockByHash']) {
+      const plain = call(method, 1, ['0xaa', false]);
+      const foreign = { ...plain, networkId: 'evm:666' };
+      assert.equal(json(await one.ask(foreign, 'mallory')).result, 'evm:666');
+      assert.equal(list(await one.ask([foreign], 'mallory'))[0]!.result, 'evm:666');
+      assert.equal(json(await one.ask(plain)).result, `${method} done`);
+      assert.equal(list(await one.ask([plain]))[0]!.result, `${method} done`);
+      assert.equal(json(await one.ask(foreign, 'mallory')).result, 'evm:666');
+    }
+    const [merged, own] = await Promise.all([
+      one.ask({ ...call('eth_gasPrice', 1), networkId: 'evm:666' }, 'mallory'),
+      one.ask(call('eth_gasPrice', 2)),
+    ]);
+    assert.equal(json(merged).result, 'evm:666');
+    assert.equal(json(own).result, 'eth_gasPrice done');
+  });
+
   test('bundler methods go to the bundler, all others never', async () => {
     const node = await startNode(
       '0x1',
@@ -733,6 +755,30 @@ describe('sizes', () => {
         assert.ok(chunk);
     });
     assert.equal(settled, false);
+  });
+
+  test('a long answer is asked of one node', async () => {
+    const two = await bench([huge(3), huge(3)]);
+    for (const method of ['eth_call', 'eth_sendRawTransaction']) {
+      const answer = await two.ask(call(method));
+      assert.equal(answer.retries, 0);
+      for await (const chunk of answer.rest!) assert.ok(chunk);
+    }
+    assert.deepEqual(
+      two.nodes.map(({ asked }) => asked.length),
+      [2, 0],
+    );
+  });
+
+  test('a stream that breaks before its reader begins ends that answer, not the process', async () => {
+    const one = await bench([huge(3)]);
+    const answer = await one.ask(call('eth_call'));
+    await one.rpc.close();
+    // Time for an error that nobody hears.
+    await new Promise((resolve) => setImmediate(resolve));
+    await assert.rejects(async () => {
+      for await (const chunk of answer.rest!) assert.ok(chunk);
+    }, /did not send its reply to the end/);
   });
 
   test('a stream carries the id of the caller when the node spells it otherwise', async () => {
