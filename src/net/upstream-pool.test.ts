@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict';
+import type { Socket } from 'node:net';
 import { test } from 'node:test';
 import type { TestContext } from 'node:test';
 
@@ -75,6 +76,11 @@ async function kindOf(recorder: Recorder): Promise<string> {
   return kind;
 }
 
+async function* piecesWithoutEnd(): AsyncGenerator<Buffer> {
+  yield Buffer.from('a');
+  await new Promise<never>(() => undefined);
+}
+
 const GARBAGE = '220 mail ready\r\n';
 const LAST = 'HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 2\r\n\r\nok';
 const OK = 'HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok';
@@ -122,6 +128,35 @@ test('a reused connection that is reset is stale too', async (t) => {
   const pool = poolFor(t, url);
   assert.equal(await kindOf(get(pool)), 'end');
   assert.equal(await kindOf(get(pool)), 'stale');
+});
+
+test('a reused connection that dies late died on the request', async (t) => {
+  let second: Socket | undefined;
+  const url = await rawServer(t, (socket) => {
+    let requests = 0;
+    socket.on('data', () => {
+      requests += 1;
+      if (requests === 1) socket.write(OK);
+      else second = socket;
+    });
+  });
+  const clock = new TestClock(0);
+  const pool = new UpstreamPool({ url, maxConnections: 4, connectMs: 1_000, clock });
+  t.after(() => pool.destroy());
+  for (const [large, kind] of [
+    [false, 'reset'],
+    [true, 'unread'],
+  ] as const) {
+    assert.equal(await kindOf(get(pool)), 'end');
+    second = undefined;
+    const body = { sizeBytes: 2, open: () => piecesWithoutEnd() };
+    const limits = { ...LIMITS, firstByteMs: 60_000, totalMs: 60_000 };
+    const watch = send(pool, { limits, ...(large && { body }) });
+    await until(() => second !== undefined, 'the second request');
+    clock.advance(1_100);
+    second!.destroy();
+    assert.equal(await kindOf(watch), kind);
+  }
 });
 
 test('a body that stops short is cut, by length and by chunks', async (t) => {

@@ -23,6 +23,11 @@ import {
 
 /** Idle connections that die together (a restart, a lost NAT entry) are no failures of the server. */
 export const MAX_STALE_RETRIES = 3;
+/**
+ * An idle connection that the server closed says so within a way there and back. What dies later
+ * died on the request: a server that it ends is not asked again and again without a word.
+ */
+const STALE_WITHIN_MS = 1_000;
 /** How often the time limits are looked at: a limit may be overrun by this much. */
 const SWEEP_MS = 50;
 /** A sweep that comes later than this finds a process that stood still, and judges nobody by it. */
@@ -403,8 +408,13 @@ export abstract class Exchange implements ConnectionUser, Placed {
   broke(kind: UpstreamFailureKind, message: string, connection?: UpstreamConnection | null): void {
     this.#phase = 'ended';
     this.#pool.running.delete(this);
-    this.onFailure(kind, message);
+    this.onFailure(kind === 'stale' ? this.#staleKind() : kind, message);
     connection?.destroy();
+  }
+
+  #staleKind(): BrokenKind {
+    if (this.#pool.clock.monotonicMs() - this.#markMs <= STALE_WITHIN_MS) return 'stale';
+    return this.isWritten ? 'reset' : 'unread';
   }
 
   #failTooLarge(): void {
