@@ -350,6 +350,26 @@ test('a connection serves one after another, and not after what leaves it in dou
   }
 });
 
+test('a body that a 204 must not have comes into no other answer', async (t) => {
+  for (const framing of ['transfer-encoding: chunked', 'content-length: 5']) {
+    let connections = 0;
+    const url = await rawServer(t, (socket) => {
+      connections += 1;
+      let late = '';
+      socket.on('data', () => {
+        socket.write(`${late}HTTP/1.1 204 No Content\r\n${framing}\r\n\r\n`);
+        late = '0\r\n\r\n';
+      });
+    });
+    const pool = poolFor(t, url);
+    for (let count = 0; count < 3; count += 1) {
+      assert.equal((await ask(pool)).end, 'end', framing);
+      await new Promise((resolve) => setImmediate(resolve));
+    }
+    assert.equal(connections, 3);
+  }
+});
+
 test('what comes on an idle connection closes it', async (t) => {
   const sockets: Socket[] = [];
   const url = await rawServer(t, (socket) => {

@@ -317,6 +317,8 @@ export class UpstreamConnection {
       this.#leftBytes = Infinity;
     }
     if (status !== 204 && status !== 304) return;
+    // Such an answer has no body (RFC 9112 §6.3). A server that names one of a 204 may send it all the same.
+    if (status === 204 && this.#expected !== 'close' && length !== '0') this.#canStay = false;
     this.#expected = 'bytes';
     this.#leftBytes = 0;
   }
