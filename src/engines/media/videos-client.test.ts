@@ -8,6 +8,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { Readable } from 'node:stream';
 import { test } from 'node:test';
+import { TestClock } from '../../../test/support/test-clock.ts';
+import { until } from '../../../test/support/until.ts';
 import { systemClock } from '../../core/clock.ts';
 import { systemIds } from '../../core/ids.ts';
 import { silentLog } from '../../core/log.ts';
@@ -56,4 +58,36 @@ test('a film is fetched while there is room for it, and no further', async (t) =
   await left.promise;
   assert.ok(readFileSync(path).length <= ROOM_BYTES);
   assert.equal(sizes.filter((sizeBytes) => sizeBytes > ROOM_BYTES).length, 1, 'and asked no more');
+});
+
+test('an engine that hangs keeps nobody who only asks it for minutes', async (t) => {
+  let asked = 0;
+  const server = createServer(() => void (asked += 1));
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const { port } = server.address() as AddressInfo;
+  const clock = new TestClock();
+  const engines = new Engines({ clock, ids: systemIds(), log: silentLog });
+  engines.update([{ id: 'studio', protocol: 'openai', url: `http://127.0.0.1:${port}/v1` }]);
+  t.after(async () => {
+    await engines.close();
+    server.close();
+  });
+  const client = new VideosClient(engines, () => []);
+  const ref = { engine: 'studio', engineModel: 'm', engineJobId: 'v' };
+  const job = { ...ref, id: 'j', modelId: 'm', attempts: 0, request: {} };
+  const { signal } = new AbortController();
+  for (const [ask, kind] of [
+    [() => client.poll(ref, signal), 'away'],
+    [() => client.find(job, signal), 'away'],
+    [() => client.remove(ref), undefined],
+  ] as const) {
+    const before = asked;
+    const answer = ask();
+    await until(() => asked > before, 'the question');
+    clock.advance(31_000);
+    assert.equal((await answer)?.kind, kind);
+    // Its breaker lets the next one through.
+    clock.advance(60_000);
+  }
 });

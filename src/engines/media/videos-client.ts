@@ -141,6 +141,11 @@ const MAX_ANSWER_BYTES = 1_000_000;
 const MAX_LIST_BYTES = 4_000_000;
 /** No film is larger, whatever room there is. */
 const MAX_VIDEO_BYTES = 2_000_000_000;
+/**
+ * Of a question that costs an engine nothing: one that hangs must not keep the worker, which has a few
+ * steps at once for the jobs of all engines, nor a caller who cancels.
+ */
+const QUESTION_LIMITS = { firstByteMs: 30_000, idleMs: 30_000, totalMs: 60_000 };
 const MAX_DETAIL_CHARACTERS = 500;
 const POLICY = /policy|moderat|safety|content_filter|nsfw/i;
 /** Codes of our own engine and of others. */
@@ -281,7 +286,7 @@ export class VideosClient {
   async find(job: OrderedJob, signal: AbortSignal): Promise<FindAnswer> {
     let silent: Away | undefined;
     for (const replica of this.#placesOf(job)) {
-      const call = callOf('GET', replica, `/videos?limit=${LISTED}&order=desc`, signal);
+      const call = questionOf('GET', replica, `/videos?limit=${LISTED}&order=desc`, signal);
       const answer = await this.#engines.collect({ ...call, maxResponseBytes: MAX_LIST_BYTES });
       // Any answer but a list: it keeps none, or does not show it.
       if (!answer.ok && answer.status === null) silent = away(detailOf(answer));
@@ -316,7 +321,7 @@ export class VideosClient {
 
   /** How far a job is. */
   async poll(ref: EngineRef, signal: AbortSignal): Promise<PollAnswer> {
-    const answer = await this.#engines.collect(callOf('GET', ...placeOf(ref), signal));
+    const answer = await this.#engines.collect(questionOf('GET', ...placeOf(ref), signal));
     if (!answer.ok) return isLost(answer) ? { kind: 'lost' } : notNow(answer);
     const polled = Polled.safeParse(parsedJson(String(answer.body)));
     if (!polled.success) return away('no status in the answer');
@@ -370,7 +375,7 @@ export class VideosClient {
 
   /** Lets the engine forget a job; that it does not answer is no matter. */
   async remove(ref: EngineRef): Promise<void> {
-    await this.#engines.collect(callOf('DELETE', ...placeOf(ref), undefined));
+    await this.#engines.collect(questionOf('DELETE', ...placeOf(ref), undefined));
   }
 }
 
@@ -382,6 +387,10 @@ function callOf(
 ) {
   const maxResponseBytes = MAX_ANSWER_BYTES;
   return { work: 'video' as const, replicas: [replica], method, path, maxResponseBytes, signal };
+}
+
+function questionOf(...call: Parameters<typeof callOf>) {
+  return { ...callOf(...call), timeLimits: QUESTION_LIMITS };
 }
 
 /** Where a job is asked for. */
