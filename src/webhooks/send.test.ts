@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { onEachStore } from '../../test/databases/stores.ts';
 import { seededIds } from '../../test/support/seeded-ids.ts';
+import { TestClock } from '../../test/support/test-clock.ts';
 import { systemClock } from '../core/clock.ts';
 import { silentLog } from '../core/log.ts';
 import { STORE_MIGRATIONS } from '../db/db.ts';
@@ -88,5 +89,22 @@ onEachStore('sending webhooks', (fixture) => {
     await round;
     assert.deepEqual(new Set(await states(live)), new Set(['delivered']));
     assert.deepEqual(new Set(await states(partlyDeaf)), new Set(['pending']));
+  });
+
+  test('a message whose webhook is gone is not tried for ever', async () => {
+    const store = await fixture.open([...STORE_MIGRATIONS, ...WEBHOOKS_MIGRATIONS]);
+    const table = new WebhookTable(store);
+    const clock = new TestClock();
+    const createdMs = clock.nowMs();
+    await store.query(
+      `INSERT INTO webhooks_delivery (id, webhook_id, account_id, event, subject, period, body, state,
+         attempts, due_ms, created_ms, ended_ms)
+       VALUES ('msg_1', 'wh_gone', 'ada', 'spend.daily', '', 1, '{}', 'pending', 0, $1, $1, 0)`,
+      [createdMs],
+    );
+    const guard = { post: () => Promise.reject(new Error('Nothing is sent')) };
+    const find = () => Promise.resolve(undefined);
+    await sendDue({ table, guard, clock, log: silentLog }, find, new AbortController().signal);
+    assert.deepEqual(await table.deliveries('wh_gone', 9, undefined), []);
   });
 });

@@ -61,8 +61,9 @@ async function sendLane(
   const send = async (delivery: Delivery): Promise<void> => {
     try {
       const webhook = await find(delivery);
-      // Deleted meanwhile, and its deliveries with it.
       if (webhook !== undefined) await sendOne(parts, webhook, delivery, signal);
+      // Deleted meanwhile, and its deliveries with it, but for one that was being added.
+      else await table.forget(delivery.id);
     } catch (error) {
       failure ??= { reason: error }; // the database is away: nothing more is taken up
     }

@@ -301,6 +301,11 @@ export class WebhookTable {
     );
   }
 
+  /** Drops a delivery whose webhook is gone. */
+  async forget(id: string): Promise<void> {
+    await this.#store.query('DELETE FROM webhooks_delivery WHERE id = $1', [id]);
+  }
+
   /** The deliveries of a webhook, newest first, from a place on. */
   async deliveries(
     webhookId: string,
