@@ -117,6 +117,29 @@ describe('holds in memory', () => {
     assert.deepEqual((await server.audit()).differences, []);
   });
 
+  test('a cap counts every hold, however many caps there are', async () => {
+    const store = await fixture.open(LEDGER_MIGRATIONS);
+    const ledger = ledgerOn(store);
+    await fund(store, ledger, usdToNano('1'));
+    const caps = 10_001;
+    await store.query(
+      `WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < $1 - 1)
+       INSERT INTO ledger_allowance (id, account_id, period, period_start_ms, usd_limit_nano,
+         usd_spent_nano, usd_held_nano, diem_spent_nano, diem_held_nano, budget_id)
+       SELECT 'cap-' || i, 'a', 'LIFETIME', 0, $2, 0, 0, 0, 0, iif(i = 0, NULL, 'cap-' || i) FROM n`,
+      [caps, usdToNano('0.1')],
+    );
+    // All of them but the last are known, and nothing is held under them.
+    for (let cap = 0; cap < caps - 1; cap += 1) {
+      const request = { ...wanted('first', usdToNano('0.01')), allowanceId: `cap-${cap}` };
+      ledger.holds.release(await place(ledger, request));
+    }
+    const most = { ...wanted('most', usdToNano('0.1')), allowanceId: 'cap-0' };
+    await place(ledger, { ...most, budgetIds: [`cap-${caps - 1}`] });
+    const beyond = await ledger.holds.place({ ...most, requestId: 'beyond' });
+    assert.equal(beyond.ok, false);
+  });
+
   test('what an older version held for requests is given back, and what it held for jobs is not', async () => {
     const url = await fixture.freshUrl();
     const before = LEDGER_MIGRATIONS.filter(({ id }) => id < 'ledger-0007');

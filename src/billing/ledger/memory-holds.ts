@@ -29,7 +29,7 @@ import { KeptStates } from './states.ts';
 
 /** Settles of one transaction, at most. */
 const MAX_BATCH = 256;
-/** Accounts with a counter; past that those without an open hold are forgotten. */
+/** Accounts, and caps, with a counter; past that those without an open hold are forgotten. */
 const MAX_COUNTERS = 10_000;
 
 /** What open holds set aside of an account, or of an allowance. */
@@ -105,6 +105,9 @@ export class MemoryHolds implements Holds {
     const nowMs = this.#parts.clock.nowMs();
     const state = this.#posted.committed(this.#posted.accounts, accountId, nowMs);
     if (state === undefined) return { ok: false, reason: 'balance', postedNano: ZERO };
+    // Before this hold has any of them: one that is not counted on yet looks idle.
+    if (this.#accounts.size >= MAX_COUNTERS) forgetIdle(this.#accounts);
+    if (this.#allowances.size >= MAX_COUNTERS) forgetIdle(this.#allowances);
     const account = this.#accounts.get(accountId) ?? counterOf(this.#accounts, accountId);
     if (account.since !== state.dailyDay) beginDay(account, state.dailyDay);
     const capped = allowanceId === undefined ? undefined : this.#capped(allowanceId, nowMs);
@@ -324,12 +327,13 @@ async function repeated(settled: Promise<Settlement>): Promise<Settlement> {
 function counterOf(counters: Map<string, Counter>, id: string, holds?: InFlight<Counted>): Counter {
   const counter = counters.get(id);
   if (counter !== undefined) return counter;
-  if (counters.size >= MAX_COUNTERS) {
-    for (const [idle, { open }] of counters) if (open === 0) counters.delete(idle);
-  }
   const added = { open: 0, usdNano: 0n, diemNano: 0n, since: 0, holds };
   counters.set(id, added);
   return added;
+}
+
+function forgetIdle(counters: Map<string, Counter>): void {
+  for (const [id, { open }] of counters) if (open === 0) counters.delete(id);
 }
 
 function addTo(allowance: Counter, hold: Counted): void {
