@@ -34,6 +34,18 @@ describe('credits in memory', () => {
     assert.deepEqual(await rowOf(store, 'alice'), [CAP, CAP]);
   });
 
+  test('what comes together with many others is counted, however many callers there are', async () => {
+    const store = await fixture.open(RPC_MIGRATIONS);
+    const credits = new MemoryCredits(store, new TestClock());
+    const others = Array.from({ length: 9_999 }, async (_, at) => credits.used(`other-${at}`));
+    await Promise.all(others);
+    const callers = ['alice', 'bob', 'carol'];
+    await Promise.all(callers.map(async (caller) => credits.reserve(caller, 600, CAP)));
+    for (const caller of callers) assert.equal(await credits.used(caller), 600, caller);
+    await credits.close();
+    for (const caller of callers) assert.deepEqual(await rowOf(store, caller), [600, 600]);
+  });
+
   test('what was counted is written within a moment, and a restart knows it', async () => {
     const store = await fixture.open(RPC_MIGRATIONS);
     const clock = new TestClock();

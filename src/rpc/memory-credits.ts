@@ -51,7 +51,8 @@ export class MemoryCredits implements Credits {
   reserve(caller: string, credits: number, cap: number): CreditOutcome | Promise<CreditOutcome> {
     const window = this.#current(caller);
     if (window === undefined) {
-      return this.#open(caller).then((opened) => this.#take(opened, credits, cap));
+      // Asked again: one that comes beside it may have had it forgotten.
+      return this.#open(caller).then(() => this.reserve(caller, credits, cap));
     }
     return this.#take(window, credits, cap);
   }
@@ -154,7 +155,8 @@ export class MemoryCredits implements Credits {
 
   /** To a minute that has ended, as far as this one knows. */
   async #giveBack(caller: string, minute: number, back: number): Promise<void> {
-    const window = this.#current(caller) ?? (await this.#open(caller));
+    let window = this.#current(caller);
+    for (; window === undefined; window = this.#current(caller)) await this.#open(caller);
     if (window.minute === minute) window.current -= back;
     this.#add(window, -back);
     if (window.minute === minute) return;
