@@ -246,6 +246,8 @@ class StreamedAnswer implements EngineSink {
   #keepAlive(): void {
     // A caller that does not read needs no comment.
     if (this.#isBlocked) return;
+    // An engine that has said all of it has a moment to end its answer.
+    if (this.#isRoundOpen && this.#stream.isOver) this.#engineRun?.abort();
     this.#quietChecks += 1;
     if (this.#quietChecks * CHECK_MS <= KEEP_ALIVE_MS || this.#run.cancellation.aborted) return;
     this.#quietChecks = 1;
@@ -259,11 +261,12 @@ class StreamedAnswer implements EngineSink {
     const { failure, isCutOff } = this.#stream;
     if (isCutOff) return undefined;
     if (failure !== undefined) return new Fault('INFERENCE_FAILED', { cause: failure.message });
-    if (!outcome.ok) return chatFault(this.#run, outcome);
     if (!this.#stream.isOver) {
+      if (!outcome.ok) return chatFault(this.#run, outcome);
       const rest = this.#stream.flush();
       if (rest.length > 0) this.#write(this.#begin(), rest);
     }
+    // What becomes of the connection behind `[DONE]` takes nothing from the answer.
     if (this.#stream.isComplete) return undefined;
     return new Fault('INFERENCE_FAILED', { cause: 'the stream ended early' });
   }

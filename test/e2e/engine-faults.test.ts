@@ -1,6 +1,8 @@
 /** Engines that fail before the first byte and in mid-stream: failover, statuses and bills. */
 import assert from 'node:assert/strict';
 import { after, before, beforeEach, describe, test } from 'node:test';
+import { openEngine } from '../support/answering-engine.ts';
+import { fastClock } from '../support/fast-clock.ts';
 import { TestUpstream } from '../support/test-upstream.ts';
 import { type TestApp, startTestApp } from '../app/test-app.ts';
 import { until } from '../support/until.ts';
@@ -194,6 +196,65 @@ models: [{ id: m, type: text, context: 4096, price: { input: 1, output: 2 }, rep
     const body = (await answer.json()) as { error: { code: string } };
     assert.deepEqual([answer.status, body.error.code], [400, 'context_length_exceeded']);
   });
+});
+
+test('what becomes of the connection behind [DONE] takes nothing from the answer', async (t) => {
+  const engine = await openEngine();
+  const clock = fastClock(50);
+  const farebox = await startTestApp({
+    clock,
+    yaml: `
+engines: { one: { url: ${engine.url} } }
+models: [{ id: m, type: text, context: 4096, price: { input: 1, output: 2 }, replicas: [{ engine: one }] }]
+`,
+  });
+  t.after(async () => {
+    await farebox.stop();
+    await engine.close();
+  });
+  for (const [path, isCut] of [
+    ['/chat/completions', true],
+    ['/completions', true],
+    ['/chat/completions', false],
+  ] as const) {
+    const isChat = path === '/chat/completions';
+    const said = (text: string) => (isChat ? { delta: { content: text } } : { text });
+    const events = [
+      ...['Hel', 'lo'].map((text) => ({ choices: [{ index: 0, ...said(text) }] })),
+      { choices: [{ index: 0, ...said(''), finish_reason: 'stop' }] },
+      { choices: [], usage: { prompt_tokens: 7, completion_tokens: 5 } },
+    ];
+    const whole = events.map((event) => `data: ${JSON.stringify(event)}\n\n`).join('');
+    engine.answer = (_heard, response) => {
+      response.writeHead(200, { 'content-type': 'text/event-stream' });
+      response.write(`${whole}data: [DONE]\n\n`, () => {
+        if (isCut) response.destroy();
+      });
+    };
+    const sinceMs = clock.monotonicMs();
+    const answer = await fetch(`${farebox.url}${path}`, {
+      method: 'POST',
+      headers: {
+        authorization: `Bearer ${farebox.owner.secret}`,
+        'content-type': 'application/json',
+      },
+      body: JSON.stringify({
+        model: 'm',
+        stream: true,
+        ...(isChat ? { messages: [{ role: 'user', content: 'Hi' }] } : { prompt: 'Hi' }),
+      }),
+    });
+    const text = await answer.text();
+    assert.doesNotMatch(text, /error/);
+    assert.match(text, /"completion_tokens":5/);
+    assert.ok(text.endsWith('data: [DONE]\n\n'));
+    // One that stays open keeps its caller for seconds, and not until the engine's limit.
+    assert.ok(clock.monotonicMs() - sinceMs < 60_000);
+  }
+  await farebox.audit();
+  const { ledger } = farebox.app.stores;
+  const { usdNano } = await ledger.balances(farebox.owner.accountId);
+  assert.equal(farebox.owner.creditNano - usdNano, 3n * 17_000n);
 });
 
 interface Pair {

@@ -295,10 +295,11 @@ class StreamedCompletion implements EngineSink {
   }
 
   #problemOf(outcome: EngineOutcome): Fault | undefined {
-    const { failure, isCutOff, isComplete } = this.#events;
+    const { failure, isCutOff, isComplete, isDone } = this.#events;
     if (isCutOff) return undefined;
     if (failure !== undefined) return new Fault('INFERENCE_FAILED', { cause: failure });
-    if (!outcome.ok) return faultOf(this.#run, outcome);
+    // What becomes of the connection behind `[DONE]` takes nothing from the answer.
+    if (!outcome.ok && !isDone) return faultOf(this.#run, outcome);
     if (isComplete) return undefined;
     return new Fault('INFERENCE_FAILED', { cause: 'the stream ended early' });
   }
