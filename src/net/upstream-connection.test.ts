@@ -370,6 +370,20 @@ test('a body that a 204 must not have comes into no other answer', async (t) => 
   }
 });
 
+test('a body in tiny chunks with long extensions takes no more memory than it has bytes', async (t) => {
+  const chunk = `1;${'x'.repeat(4_000)}\r\na\r\n`;
+  const count = 2_000;
+  const url = await rawServer(t, (socket) => {
+    socket.once('data', () => socket.end(`${CHUNKED}${chunk.repeat(count)}0\r\n\r\n`));
+  });
+  const listener = begin(poolFor(t, url));
+  const { body, end } = await listener.heard.promise;
+  assert.deepEqual([body, end], ['a'.repeat(count), 'end']);
+  const held = new Set(listener.pieces.map(({ buffer }) => buffer));
+  const heldBytes = [...held].reduce((sum, { byteLength }) => sum + byteLength, 0);
+  assert.ok(heldBytes < 200_000, `${heldBytes} bytes`);
+});
+
 test('what comes on an idle connection closes it', async (t) => {
   const sockets: Socket[] = [];
   const url = await rawServer(t, (socket) => {

@@ -354,7 +354,7 @@ export class UpstreamConnection {
     } finally {
       if (size > 0) {
         this.#hasData = true;
-        user.received(data.subarray(0, size));
+        user.received(2 * size < data.length ? fitted(data, size) : data.subarray(0, size));
       }
     }
     return at;
@@ -424,6 +424,13 @@ export class UpstreamConnection {
 
 /** What cannot be read as an answer. */
 class NotHttp extends Error {}
+
+/** The first bytes alone: those of tiny chunks with long extensions must not hold all that was read. */
+function fitted(data: Buffer, size: number): Buffer {
+  const bytes = Buffer.allocUnsafeSlow(size);
+  data.copy(bytes, 0, 0, size);
+  return bytes;
+}
 
 function* piecesOf(body: Buffer): Generator<Buffer> {
   for (let at = 0; at < body.length; at += LARGE_REQUEST_BYTES) {
