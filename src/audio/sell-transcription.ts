@@ -295,15 +295,16 @@ async function hearStreamed(
       run.attempts = attempts + head.attempts;
     },
   });
-  const { outcome, body, problem } = heard;
+  const { outcome, body, problem, isWhole } = heard;
   run.attempts = attempts + outcome.attempts;
   // All of the piece was given to the engine at once.
   if (stream.hasPiece) run.doneMs = piece.endMs;
+  const { aborted } = run.context.workSignal;
+  if (isWhole && problem === undefined && !aborted) return;
   if (outcome.ok && problem === undefined) {
     if (body === undefined) return;
     if (answers.isUsable(body, ms)) return void stream.say(answers.read(body, piece).text);
   }
-  const { aborted } = run.context.workSignal;
   if (!aborted && !stream.hasPiece && (outcome.ok || WITHOUT_STREAM.has(outcome.reason))) {
     const whole = await ask(run, answers, piece);
     return void stream.say(answers.read(whole.body, piece).text);

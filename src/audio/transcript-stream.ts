@@ -67,6 +67,8 @@ export interface StreamedPiece {
   readonly body: Buffer | undefined;
   /** Why what was streamed is no transcript. */
   readonly problem: string | undefined;
+  /** The stream has said that it has ended: what its connection does then is nothing to it. */
+  readonly isWhole: boolean;
 }
 
 export class TranscriptStream {
@@ -198,14 +200,14 @@ class PieceSink implements EngineSink {
   }
 
   /** What is left at the end of the answer; a stream has to say that it has ended. */
-  end(isComplete: boolean): Pick<StreamedPiece, 'body' | 'problem'> {
+  end(isComplete: boolean): Omit<StreamedPiece, 'outcome'> {
     const body = this.#whole && Buffer.concat(this.#whole);
     if (isComplete && body === undefined && this.#problem === undefined) {
       const last = this.#events.finish();
       if (last !== undefined) this.#take(last.bytes.toString('utf8', last.start, last.end));
       if (!this.#isDone) this.#problem ??= 'The transcript broke off';
     }
-    return { body, problem: this.#problem };
+    return { body, problem: this.#problem, isWhole: this.#isDone };
   }
 
   #takeAll(): boolean {

@@ -1168,6 +1168,19 @@ describe('POST /audio/transcriptions as a stream', () => {
     }
   });
 
+  test('a connection that is cut behind the end takes nothing from a transcript', async () => {
+    fixture.engine.on(path, (_heard, response) => {
+      response.writeHead(200, { 'content-type': 'text/event-stream' });
+      const events = [delta('Good'), done('Good')].map((one) => `data: ${JSON.stringify(one)}\n\n`);
+      response.write(events.join(''), () => response.destroy());
+    });
+    const [{ deltas, last, failure }, nano] = await cost(() => heard());
+    assert.equal(failure, undefined);
+    assert.deepEqual(deltas, ['Good']);
+    assert.equal(last?.type, 'transcript.text.done');
+    assert.equal(nano, 1_000_000n);
+  });
+
   test('an engine that does not stream gives its text as one, also one that refuses the field', async () => {
     const whole = { text: ' Good morning. ', language: 'english' };
     fixture.engine.onJson(path, whole);
