@@ -23,15 +23,16 @@ import {
 
 /** Idle connections that die together (a restart, a lost NAT entry) are no failures of the server. */
 export const MAX_STALE_RETRIES = 3;
-/**
- * An idle connection that the server closed says so within a way there and back. What dies later
- * died on the request: a server that it ends is not asked again and again without a word.
- */
-const STALE_WITHIN_MS = 1_000;
 /** How often the time limits are looked at: a limit may be overrun by this much. */
 const SWEEP_MS = 50;
 /** A sweep that comes later than this finds a process that stood still, and judges nobody by it. */
 const LATE_SWEEP_MS = 2 * SWEEP_MS;
+/**
+ * An idle connection that the server closed says so within a way there and back, a second at most.
+ * What dies later died on the request: a server that it ends is not asked again and again without a
+ * word. Sweeps are counted, so that a pause of this process makes nothing late.
+ */
+const STALE_SWEEPS = 1_000 / SWEEP_MS;
 /** uvicorn and node:http drop idle connections after 5 s and often do not say so. */
 const KEEP_ALIVE_HTTP_MS = 4_000;
 /** A TLS handshake is dear, and public edges keep idle connections for a minute or more. */
@@ -292,6 +293,8 @@ export abstract class Exchange implements ConnectionUser, Placed {
   /** When the phase began; in the body, when the sweep last saw it move. */
   #markMs: number;
   #hasMoved = false;
+  /** Since it was sent. */
+  #sweeps = 0;
   /** Since when the reader pauses, and how long it has before. */
   #pausedAtMs: number | null = null;
   #pausedMs = 0;
@@ -354,7 +357,10 @@ export abstract class Exchange implements ConnectionUser, Placed {
       if (waitedMs > limits.connectMs) {
         this.fail('connect', `No connection within ${limits.connectMs} ms`);
       }
-    } else if (waitedMs > limits.firstByteMs) {
+      return;
+    }
+    this.#sweeps += 1;
+    if (waitedMs > limits.firstByteMs) {
       this.fail('first-byte-timeout', `No first byte within ${limits.firstByteMs} ms`);
     }
   }
@@ -413,7 +419,7 @@ export abstract class Exchange implements ConnectionUser, Placed {
   }
 
   #staleKind(): BrokenKind {
-    if (this.#pool.clock.monotonicMs() - this.#markMs <= STALE_WITHIN_MS) return 'stale';
+    if (this.#sweeps < STALE_SWEEPS) return 'stale';
     return this.isWritten ? 'reset' : 'unread';
   }
 
