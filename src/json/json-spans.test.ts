@@ -177,6 +177,13 @@ test('every cut of a reply is seen as cut', () => {
   assert.equal(scanReply(Buffer.from('{"id":1,"result":1,"result":2}')).ok, false);
 });
 
+test('a reply has no more items than any batch could have', () => {
+  const reply = (items: number): Buffer => Buffer.from(`[${'{},'.repeat(items - 1)}{}]`);
+  assert.ok(scanReply(reply(1_000)).ok);
+  const scan = scanReply(reply(1_001));
+  assert.ok(!scan.ok && scan.reason === 'count');
+});
+
 test('the first bytes of a long reply tell result from error', () => {
   assert.equal(peekReply(Buffer.from('{"jsonrpc":"2.0","id":7,"result":"0xabc')).first, 'result');
   assert.equal(peekReply(Buffer.from('{"error":{"code":3,"data":"0x')).first, 'error');

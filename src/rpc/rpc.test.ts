@@ -770,6 +770,17 @@ describe('sizes', () => {
     );
   });
 
+  test('a batch that is answered with items without end is asked of the next node', async () => {
+    const flooding: NodeAnswer = (request, response) => {
+      const items = answersOf(request.calls).map((item) => JSON.stringify(item));
+      sendText(response, `[${items.join(',')}${',{}'.repeat(1_000_000)}]`);
+    };
+    const two = await bench([flooding, plainly()]);
+    const answer = await two.ask(THREE);
+    assertThree(answer);
+    assert.equal(answer.retries, 1);
+  });
+
   test('a stream that breaks before its reader begins ends that answer, not the process', async () => {
     const one = await bench([huge(3)]);
     const answer = await one.ask(call('eth_call'));
