@@ -184,6 +184,16 @@ test('headers come in lower case, without the space around them, and one that ca
   ]);
 });
 
+test('a head of one name a thousand times over costs no more than another', async (t) => {
+  const head = 'a:\r\n'.repeat(16_000);
+  const pool = poolFor(t, await answersOf(t, [`${OK}${head}content-length: 0\r\n\r\n`]));
+  const before = process.cpuUsage();
+  const { headers } = await ask(pool);
+  assert.equal(headers['a']?.length, 16_000);
+  // It took two seconds.
+  assert.ok(process.cpuUsage(before).user < 500_000);
+});
+
 /** What undici makes of the one answer of a server. */
 async function undiciAsk(url: string): Promise<Pick<Heard, 'status' | 'body'> | undefined> {
   const client = new Client(url, { maxHeaderSize: 65_536 });

@@ -281,7 +281,8 @@ export class UpstreamConnection {
       const name = head.slice(at, colon).toLowerCase();
       const value = head.slice(colon + 1, lineEnd).trim();
       const before = headers[name];
-      headers[name] = before === undefined ? value : [before, value].flat();
+      if (Array.isArray(before)) before.push(value);
+      else headers[name] = before === undefined ? value : [before, value];
       at = lineEnd + 2;
     }
     this.#frame(status, headers, head.startsWith('HTTP/1.1'));
