@@ -1,6 +1,6 @@
 /**
  * `farebox check`: is the configuration valid, do the engines answer, is the database usable, can
- * the payment rails settle?
+ * the payment rails settle, do search and RPC nodes work?
  * Changes nothing: a database that is not there yet is not made.
  */
 import { once } from 'node:events';
@@ -17,7 +17,10 @@ import { configuredEngines } from '../engines/registry.ts';
 import { Engines } from '../engines/engines.ts';
 import { type EngineProbe, probeEmbedded } from '../engines/embedded-probe.ts';
 import { ENGINE_PACKAGES, missingPackages } from '../engines/local/engine-packages.ts';
+import { readPersonaFolder } from '../chat/personas/personas.ts';
+import { SearchClient } from '../chat/web/web.ts';
 import { type RailHealth, askRails, askStaking } from '../payments/payments.ts';
+import { Rpc } from '../rpc/rpc.ts';
 import { BASE_PATH } from '../server/server.ts';
 import { type Command, requireSettings } from './command.ts';
 import { table } from './terminal.ts';
@@ -38,12 +41,13 @@ function finding(what: string, state: Finding['state'], says: string): Finding {
 
 export const checkCommand: Command = {
   name: 'check',
-  summary: 'Check the settings, the address, the database, every engine and payment rail',
+  summary:
+    'Check the settings, the address, the database, engines, RPC nodes, web search and payments',
   usage: 'check',
   details: `
 Prints the settings in force, secrets masked, then one line for each thing that was checked. Ends
-with exit code 1 when something is wrong. Each embedded engine is started once; nothing is fetched. The
-server may run meanwhile.`,
+with exit code 1 when something is wrong. Each embedded engine is started once; nothing is fetched. Each
+configured RPC node gets one call, and the search provider gets one query. The server may run meanwhile.`,
   run: async (invocation) => {
     const { config } = await requireSettings(invocation.console);
     const findings = await findingsOf(config);
@@ -72,6 +76,9 @@ export async function findingsOf(
     ...(await engineFindings(config)),
     ...(await embeddedFindings(config, running)),
     modelFinding(config),
+    ...(await personaFindings(config)),
+    ...(await searchFindings(config)),
+    ...(await nodeFindings(config)),
     ...(await paymentFindings(config)),
   ];
 }
@@ -240,6 +247,53 @@ function unwritable(folder: string): string | undefined {
 function modelFinding({ models }: Config): Finding {
   if (models.length > 0) return finding('models', 'ok', `${models.length} configured`);
   return finding('models', 'note', 'none configured: embedded and discovered models are offered');
+}
+
+/** The folder of personas: the server does not start without it, and skips files that are invalid. */
+async function personaFindings({ personas: { folder } }: Config): Promise<Finding[]> {
+  if (folder === undefined) return [];
+  try {
+    const files = await readPersonaFolder(folder);
+    const invalid = files.filter((file) => !file.ok);
+    const says = `${folder} has ${files.length - invalid.length} personas`;
+    return [
+      finding('personas', 'ok', says),
+      ...invalid.map(({ file, reason }) => finding(`persona ${file}`, 'wrong', reason)),
+    ];
+  } catch (error) {
+    return [finding('personas', 'wrong', `personas.folder cannot be read: ${reasonOf(error)}`)];
+  }
+}
+
+/** Runs one search: providers have no free call that proves address and key. */
+async function searchFindings({ search }: Config): Promise<Finding[]> {
+  if (search === undefined) return [];
+  const client = new SearchClient(search, silentLog);
+  try {
+    const what = `search ${search.provider}`;
+    const outcome = await client.search('test');
+    if (outcome.ok) return [finding(what, 'ok', `found ${outcome.results.length} results`)];
+    const says = `${outcome.reason}: ${outcome.cause ?? 'check search.url'}`;
+    return [finding(what, 'wrong', says)];
+  } finally {
+    await client.close();
+  }
+}
+
+/** Calls each configured RPC node once. Public nodes are not called. */
+async function nodeFindings({ rpc: settings }: Config): Promise<Finding[]> {
+  if (!settings.enabled) return [];
+  const rpc = new Rpc(settings, { clock: systemClock(), ids: systemIds(), log: silentLog });
+  try {
+    const nodes = await rpc.probeNodes();
+    return nodes.map(({ network, node, problem }) => {
+      const what = `rpc ${node ?? network}`;
+      if (problem !== undefined) return finding(what, 'wrong', problem);
+      return finding(what, 'ok', `answers for ${network}`);
+    });
+  } finally {
+    await rpc.close();
+  }
 }
 
 const COINS = {

@@ -361,6 +361,35 @@ describe('commands without a server', () => {
     assert.match(wrong.err, /farebox\.yaml:1.*engines/s);
   });
 
+  test('check ends with 1 for an unknown RPC network, dead nodes, a dead search provider and a missing persona folder', async () => {
+    const yaml = `${LOCAL}personas: { folder: ./nowhere }
+search: { provider: searxng, url: http://127.0.0.1:1 }
+rpc:
+  publicNodes: false
+  networks:
+    ethereum-mainet: { upstreams: [{ url: http://127.0.0.1:1 }] }
+    base-mainnet: { upstreams: [{ url: http://127.0.0.1:1, name: mine }] }
+`;
+    writeFileSync(join(folder, 'farebox.yaml'), yaml);
+    const { code, out } = await farebox(folder, 'check');
+    assert.equal(code, 1);
+    assert.match(out, /personas +wrong +personas\.folder cannot be read: .*nowhere/);
+    assert.match(out, /search searxng +wrong +The search provider did not answer: .*ECONNREFUSED/);
+    assert.match(out, /rpc ethereum-mainet +wrong +.*did you mean "ethereum-mainnet"/);
+    assert.match(out, /rpc mine +wrong +Gives no usable response to eth_chainId/);
+  });
+
+  test('check warns of a price per token where a price per million tokens is wanted', async () => {
+    const yaml = `${LOCAL}models:
+  - { id: a, context: 8000, price: { input: 0.0000003, output: 1.2 }, replicas: [] }
+`;
+    writeFileSync(join(folder, 'farebox.yaml'), yaml);
+    const { code, out, err } = await farebox(folder, 'check');
+    assert.equal(code, 0, out);
+    assert.match(err, /models\[0\]\.price\.input: 3e-7 USD per 1,000,000 tokens .*multiplied by/);
+    assert.ok(!err.includes('price.output'));
+  });
+
   test('check refuses what serve refuses, with its line, and so does serve', async () => {
     const yaml = `${LOCAL}http: { trustProxy: [10.0.0.0/8, nonsense] }\ncluster: { workers: 4 }\n`;
     writeFileSync(join(folder, 'farebox.yaml'), yaml);

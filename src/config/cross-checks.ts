@@ -58,6 +58,7 @@ export function crossCheck(settings: FileSettings, diagnostics: Diagnostics): vo
     const path = ['models', index];
     checkNeeds(model, path, diagnostics);
     checkPrice(model, path, diagnostics);
+    checkUsualPrice(model, path, diagnostics);
     checkReplicas(model, path, engines, diagnostics);
     checkDeprecation(model, path, ids, diagnostics);
   }
@@ -178,6 +179,41 @@ function checkPrice(model: ModelSettings, path: Path, diagnostics: Diagnostics):
   if (above !== undefined && model.context !== undefined && above >= model.context) {
     const message = `No prompt is longer than the context of ${model.context} tokens`;
     diagnostics.warning([...path, 'price', 'extended', 'above'], message);
+  }
+}
+
+/**
+ * The prices that are in use today, in USD per the unit of the setting, with a margin of ten on
+ * both sides. A price outside of them is most often a price per token instead of per million.
+ */
+const USUAL_PRICES: Partial<
+  Record<
+    Exclude<keyof PriceSettings, 'extended' | 'imageRates'>,
+    { readonly least: number; readonly most: number; readonly unit: string }
+  >
+> = {
+  input: { least: 0.001, most: 1_000, unit: '1,000,000 tokens' },
+  output: { least: 0.001, most: 3_000, unit: '1,000,000 tokens' },
+  cacheInput: { least: 0.0001, most: 1_000, unit: '1,000,000 tokens' },
+  cacheWrite: { least: 0.001, most: 1_000, unit: '1,000,000 tokens' },
+  perImage: { least: 0.000_01, most: 20, unit: 'image' },
+  perSecond: { least: 0.000_001, most: 1, unit: 'second' },
+  perMillionCharacters: { least: 0.01, most: 3_000, unit: '1,000,000 characters' },
+};
+
+/** Warns of prices that are far outside of what anybody charges; 0 is a gift and no mistake. */
+function checkUsualPrice({ price }: ModelSettings, path: Path, diagnostics: Diagnostics): void {
+  if (price === undefined) return;
+  for (const [key, { least, most, unit }] of Object.entries(USUAL_PRICES)) {
+    const value = price[key as keyof typeof USUAL_PRICES]; // a key of the table
+    const usd = value === undefined ? 0 : Number(value);
+    if (usd === 0 || (usd >= least && usd <= most)) continue;
+    const isPerToken = usd < least && unit === '1,000,000 tokens';
+    const hint = isPerToken ? `; a price per token must be multiplied by 1,000,000` : '';
+    diagnostics.warning(
+      [...path, 'price', key],
+      `${value} USD per ${unit} is far outside the usual ${least} to ${most}${hint}`,
+    );
   }
 }
 

@@ -12,6 +12,7 @@ import { Fault } from '../core/faults.ts';
 import type { Ids } from '../core/ids.ts';
 import type { Log } from '../core/log.ts';
 import { formatUsd, type Nano, nano, usdToNano } from '../core/money.ts';
+import { didYouMean } from '../core/nearest-word.ts';
 import { type ParsedRequest, parseRequest, type BodyScan } from './parse-request.ts';
 import { AnswerCache } from './answer-cache.ts';
 import type { RpcAnswer } from './answer.ts';
@@ -51,6 +52,15 @@ export interface RpcDependencies {
   readonly log: Log;
 }
 
+/** The state of one configured node, or of a configured network that does not exist. */
+export interface NodeHealth {
+  readonly network: string;
+  /** Name of the node; `undefined` if the network itself is unknown. */
+  readonly node: string | undefined;
+  /** A sentence for the operator; `undefined` if the node can be used. */
+  readonly problem: string | undefined;
+}
+
 /** Public nodes are shared: small batches, few calls. */
 const PUBLIC_UPSTREAM = {
   kind: 'node',
@@ -85,6 +95,11 @@ export class Rpc {
     this.priceVersion = `rpc-${this.#nanoPerCredit}`;
     this.#dependencies = dependencies;
     this.#catalogue = new Catalogue(settings.allow);
+    for (const slug of Object.keys(settings.networks)) {
+      const problem = this.#unknownNetwork(slug);
+      if (problem !== undefined)
+        dependencies.log.warn({ network: slug }, `rpc.networks: ${problem}`);
+    }
     this.#cache = new AnswerCache({ isMerging: mergeHeadReads, maxBytes: cacheBytes }, clock);
     this.budget = new ByteBudget(settings.replyMemoryBytes);
     this.#runSettings = {
@@ -122,6 +137,28 @@ export class Rpc {
     if (!(await this.#group(network).isAnswering())) throw new Fault('RPC_NETWORK_UNAVAILABLE');
   }
 
+  /**
+   * Sends one identity call to each configured node and returns their states. Public nodes are not
+   * called. Never throws.
+   */
+  async probeNodes(): Promise<NodeHealth[]> {
+    const networks = Object.entries(this.#settings.networks).map(async ([slug, { upstreams }]) => {
+      const network = this.#catalogue.network(slug);
+      if (network === undefined) {
+        return [{ network: slug, node: undefined, problem: this.#unknownNetwork(slug) }];
+      }
+      const nodes = this.#configured(network, upstreams);
+      return await Promise.all(
+        nodes.map(async (node) => {
+          const problem = await node.probe();
+          await node.close();
+          return { network: slug, node: node.settings.name, problem };
+        }),
+      );
+    });
+    return (await Promise.all(networks)).flat();
+  }
+
   /** Closes all connections; runs in flight fail. */
   async close(): Promise<void> {
     await Promise.all([...this.#groups.values()].map((group) => group.close()));
@@ -135,7 +172,7 @@ export class Rpc {
     const own = networks[network.slug]?.upstreams ?? [];
     const isPublic = publicNodes && !own.some(({ kind }) => kind === 'node');
     const upstreams = [
-      ...own.map((one, at) => this.#upstream(network, one, `${network.slug}#${at + 1}`)),
+      ...this.#configured(network, own),
       ...(isPublic ? network.publicNodes : []).map((url, at) =>
         this.#upstream(network, { url, ...PUBLIC_UPSTREAM }, `${network.slug} public#${at + 1}`),
       ),
@@ -144,6 +181,16 @@ export class Rpc {
     group = new UpstreamGroup(network, upstreams, clock, ids);
     this.#groups.set(network.slug, group);
     return group;
+  }
+
+  /** A sentence about a configured network that does not exist; `undefined` for one that does. */
+  #unknownNetwork(slug: string): string | undefined {
+    if (this.#catalogue.network(slug) !== undefined) return undefined;
+    return `There is no network "${slug}"${didYouMean(slug, this.#catalogue.slugs)}`;
+  }
+
+  #configured(network: Network, own: readonly RpcUpstream[]): Upstream[] {
+    return own.map((one, at) => this.#upstream(network, one, `${network.slug}#${at + 1}`));
   }
 
   #upstream(network: Network, settings: RpcUpstream, name: string): Upstream {

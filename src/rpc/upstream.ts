@@ -132,6 +132,14 @@ export class Upstream {
     return this.#verifying;
   }
 
+  /** Calls the node once. Returns a sentence about what is wrong, or `undefined` if it can be used. */
+  async probe(): Promise<string | undefined> {
+    if (await this.#checkIdentity()) return undefined;
+    const { slug } = this.#network;
+    if (this.#refusedUntilMs > 0) return `Serves another chain than ${slug}: correct its url`;
+    return `Gives no usable response to ${IDENTITY_METHOD[this.#network.family]}: check url, key and node`;
+  }
+
   /** Asks who it is, whether or not that is known: it answers now, and is of the right chain. */
   isAnswering(): Promise<boolean> {
     return this.#checkIdentity();

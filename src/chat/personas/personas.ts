@@ -10,6 +10,7 @@ import { type CharacterPage, listCharacters } from './list-characters.ts';
 import type { CharacterQuery, Persona } from './persona.ts';
 import { type PersonaFile, readPersonaFolder } from './persona-files.ts';
 
+export { readPersonaFolder } from './persona-files.ts';
 export { DEFAULT_LIMIT } from './list-characters.ts';
 export { Character, CHARACTER_SORTS, CharacterQuery, type Persona } from './persona.ts';
 

@@ -12,7 +12,7 @@ export type SearchSettings = NonNullable<Config['search']>;
 
 export type SearchOutcome =
   | { readonly ok: true; readonly query: string; readonly results: readonly SearchResult[] }
-  | { readonly ok: false; readonly reason: string };
+  | { readonly ok: false; readonly reason: string; readonly cause?: string };
 
 /** Brave refuses longer queries; SearXNG hands them to engines that do. */
 const MAX_QUERY_CHARS = 400;
@@ -52,12 +52,10 @@ export class SearchClient {
       return { ok: true, query: words, results };
     } catch (error) {
       if (signal?.aborted === true) throw error;
-      // Whatever went wrong with the provider is for the operator, not for the caller.
-      this.#log.warn(
-        { provider: this.#settings.provider, cause: reasonOf(error) },
-        'A search failed',
-      );
-      return { ok: false, reason: 'The search provider did not answer' };
+      // The cause is for the operator alone: a caller does not see it.
+      const cause = reasonOf(error);
+      this.#log.warn({ provider: this.#settings.provider, cause }, 'A search failed');
+      return { ok: false, reason: 'The search provider did not answer', cause };
     }
   }
 

@@ -21,7 +21,7 @@ export {
   searchToolMessage,
   webSearchTool,
 } from './prompts.ts';
-export { type SearchOutcome, type SearchSettings, shortenQuery } from './search.ts';
+export { SearchClient, type SearchOutcome, type SearchSettings, shortenQuery } from './search.ts';
 export {
   cleanResults,
   documentsOf,
