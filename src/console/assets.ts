@@ -4,10 +4,11 @@
  */
 import { createHash } from 'node:crypto';
 import { existsSync } from 'node:fs';
-import { mkdtemp, readFile, readdir, rm } from 'node:fs/promises';
+import { mkdir, mkdtemp, readFile, readdir, rm, stat, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { type Clock, DAY_MS } from '../core/clock.ts';
 import { onDemand } from '../core/on-demand.ts';
 import type { BundleIndex } from './bundle.ts';
 
@@ -27,6 +28,8 @@ export interface ConsoleFile {
 export interface ConsoleAssets {
   readonly index: BundleIndex;
   readonly files: ReadonlyMap<string, ConsoleFile>;
+  /** A file of an earlier build, for tabs that were opened before an upgrade. */
+  readonly earlier: (name: string) => Promise<ConsoleFile | undefined>;
 }
 
 const TYPES: Readonly<Record<string, string>> = {
@@ -35,13 +38,54 @@ const TYPES: Readonly<Record<string, string>> = {
   svg: 'image/svg+xml',
 };
 
-/** Opens the bundle when it is first asked for. */
-export function assetsOnDemand(): () => Promise<ConsoleAssets> {
-  return onDemand(openAssets);
+/** Names that `bundle.ts` gives: a word and a hash of the contents. */
+const FILE_NAME = /^[a-z][a-z-]{0,40}-[A-Z0-9]{8}\.(?:js|css|svg)$/;
+const PACKED = ['', '.br', '.gz'] as const;
+/** How long the files of an earlier build are kept after they were last part of the current one. */
+const KEPT_MS = 30 * DAY_MS;
+
+/** Opens the bundle when it is first asked for. `keepIn`: the folder for files of earlier builds. */
+export function assetsOnDemand(keepIn: string, clock: Clock): () => Promise<ConsoleAssets> {
+  return onDemand(async () => {
+    const bundle = await openBundle();
+    try {
+      await keepFiles(bundle, keepIn, clock);
+    } catch {
+      // A full disk, or another process that deletes the same file: the console works without.
+    }
+    return { ...bundle, earlier: (name) => readEarlier(keepIn, name) };
+  });
+}
+
+type Bundle = Pick<ConsoleAssets, 'index' | 'files'>;
+
+/** Copies the files of this build to `folder` and deletes what has not been in use for long. */
+async function keepFiles({ files }: Bundle, folder: string, clock: Clock): Promise<void> {
+  await mkdir(folder, { recursive: true });
+  for (const [name, { plain, brotli, gzip }] of files) {
+    const bytes = [plain, brotli, gzip];
+    await Promise.all(
+      PACKED.map((ending, at) => writeFile(join(folder, name + ending), bytes[at] ?? EMPTY)),
+    );
+  }
+  for (const name of await readdir(folder)) {
+    const path = join(folder, name);
+    if (clock.nowMs() - (await stat(path)).mtimeMs > KEPT_MS) await rm(path, { force: true });
+  }
+}
+
+async function readEarlier(folder: string, name: string): Promise<ConsoleFile | undefined> {
+  if (!FILE_NAME.test(name)) return undefined;
+  try {
+    return await readConsoleFile(folder, name);
+  } catch {
+    // No build of the last weeks had it.
+    return undefined;
+  }
 }
 
 /** Reads or makes the bundle. Rejects when it can be neither. */
-async function openAssets(): Promise<ConsoleAssets> {
+async function openBundle(): Promise<Bundle> {
   if (existsSync(join(BUILT, 'index.json'))) return readBundle(BUILT);
   const { writeBundle } = await import('./bundle.ts');
   const kept = join(PACKAGES, '.cache', 'farebox', `console-${await sourceHash()}`);
@@ -68,20 +112,24 @@ function isDenied(error: unknown): boolean {
   return code === 'EACCES' || code === 'EROFS' || code === 'EPERM' || code === 'ENOSPC';
 }
 
-async function readBundle(folder: string): Promise<ConsoleAssets> {
+async function readBundle(folder: string): Promise<Bundle> {
   const text = await readFile(join(folder, 'index.json'), 'utf8');
   const index = JSON.parse(text) as BundleIndex; // written by `bundle.ts`
   const files = await Promise.all(
-    index.files.map(async (name): Promise<[string, ConsoleFile]> => {
-      const path = join(folder, name);
-      const [plain, brotli, gzip] = await Promise.all(
-        [path, `${path}.br`, `${path}.gz`].map((one) => readFile(one)),
-      );
-      const type = TYPES[name.slice(name.lastIndexOf('.') + 1)] ?? 'application/octet-stream';
-      return [name, { type, plain: plain ?? EMPTY, brotli: brotli ?? EMPTY, gzip: gzip ?? EMPTY }];
-    }),
+    index.files.map(async (name): Promise<[string, ConsoleFile]> => [
+      name,
+      await readConsoleFile(folder, name),
+    ]),
   );
   return { index, files: new Map(files) };
+}
+
+async function readConsoleFile(folder: string, name: string): Promise<ConsoleFile> {
+  const [plain, brotli, gzip] = await Promise.all(
+    PACKED.map((ending) => readFile(join(folder, name + ending))),
+  );
+  const type = TYPES[name.slice(name.lastIndexOf('.') + 1)] ?? 'application/octet-stream';
+  return { type, plain: plain ?? EMPTY, brotli: brotli ?? EMPTY, gzip: gzip ?? EMPTY };
 }
 
 const EMPTY = Buffer.alloc(0);

@@ -70,8 +70,9 @@ export function consolePages(parts: ConsoleParts): Feature {
 }
 
 /** A file never changes under its name. */
-async function answerFile(context: RequestContext, { files }: ConsoleAssets): Promise<void> {
-  const file = files.get(context.parameters['file'] ?? '');
+async function answerFile(context: RequestContext, assets: ConsoleAssets): Promise<void> {
+  const name = context.parameters['file'] ?? '';
+  const file = assets.files.get(name) ?? (await assets.earlier(name));
   if (file === undefined) throw new Fault('NOT_FOUND');
   context.setAll(SECURITY);
   context.set('cache-control', `public, max-age=${YEAR_SECONDS}, immutable`);

@@ -2,6 +2,7 @@
  * The only composition root: builds every part from the configuration and hands each what it
  * needs. Two apps in one process share nothing.
  */
+import { join } from 'node:path';
 import { LargeBodies } from './large-bodies.ts';
 import type { OpenApiDocument } from '../http/openapi/openapi.ts';
 import type { HttpServer } from '../http/http.ts';
@@ -132,7 +133,7 @@ export async function startApp(parts: AppParts): Promise<App> {
   await startSale(shared);
   const serving = { shared, basePath: BASE_PATH, version, wallets, slots, idempotency, observers };
   const server = openHttpServer(serving);
-  const assets = assetsOnDemand();
+  const assets = assetsOnDemand(join(config.current.dataFolder, 'console'), shared.clock);
   const told = { config, version, basePath: BASE_PATH, assets };
   const document = new OwnDocument({ ...told, routes: () => routes });
 

@@ -2,16 +2,13 @@
  * The API as the pages call it: paths below the base, JSON both ways, the token of the session on
  * writes, and refusals as `ApiError`. The cookie goes by itself and is never seen here.
  */
-import { signal } from '@preact/signals';
 import { BASE } from './page-facts.ts';
+import { isReachable, untilReachable } from './server-state.ts';
 
 /** Of the session; only in memory. */
 let csrfToken: string | undefined;
 /** Called when the server says that the session is over. */
 let whenSignedOut: (() => void) | undefined;
-
-/** Whether the last call reached the server. */
-export const isReachable = signal(true);
 
 export function useCsrfToken(token: string | undefined): void {
   csrfToken = token;
@@ -75,6 +72,7 @@ export async function send(path: string, options: CallOptions = {}): Promise<Res
   } catch (error) {
     if (abort?.aborted === true) throw error;
     isReachable.value = false;
+    void untilReachable();
     throw new ApiError(0, 'OFFLINE', 'The server cannot be reached');
   }
 }

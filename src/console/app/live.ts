@@ -4,6 +4,7 @@
  */
 import { type Signal, effect, signal } from '@preact/signals';
 import { BASE } from './page-facts.ts';
+import { untilReachable } from './server-state.ts';
 import { leave, session } from './session.ts';
 import type { Balance, Receipt, Sums, TopUp } from './shapes.ts';
 
@@ -24,6 +25,7 @@ export function startLive(): void {
   document.addEventListener('visibilitychange', () => {
     isSeen.value = !document.hidden;
   });
+  addEventListener('offline', () => void untilReachable());
   effect(() => {
     const id = session.value?.id;
     if (id === undefined) {
@@ -47,6 +49,7 @@ function follow(): () => void {
     source.addEventListener('open', () => (liveState.value = 'on'));
     source.addEventListener('error', () => {
       liveState.value = 'connecting';
+      void untilReachable();
       // A refusal closes it for good, such as too many streams.
       if (source?.readyState === EventSource.CLOSED) retry = setTimeout(open, RETRY_MS);
     });

@@ -1,7 +1,7 @@
 /** The frame of every page: navigation, the offline bar, and the page of the address. */
 import { ErrorBoundary, Route, Router, lazy, useLocation } from 'preact-iso';
 import { useEffect, useRef, useState } from 'preact/hooks';
-import { ApiError, isReachable } from './api.ts';
+import { ApiError } from './api.ts';
 import { usdText } from './format.ts';
 import { balance, liveState } from './live.ts';
 import { TITLE } from './page-facts.ts';
@@ -14,20 +14,23 @@ import { Mark } from './parts/mark.tsx';
 import { PageHead } from './parts/page-head.tsx';
 import { Id } from './parts/values.tsx';
 import { Empty, Failure, Loading } from './parts/loaded.tsx';
+import { isOutdated, isReachable, loadPage } from './server-state.ts';
 import { findSession, isOperator, managesAccount, session, signOut } from './session.ts';
 import { type Theme, chooseTheme, theme } from './theme.ts';
 
-const Activity = lazy(async () => (await import('./pages/activity.tsx')).Activity);
-const Keys = lazy(async () => (await import('./pages/keys.tsx')).Keys);
-const Batches = lazy(async () => (await import('./pages/batches.tsx')).Batches);
-const Budgets = lazy(async () => (await import('./pages/budgets.tsx')).Budgets);
-const Webhooks = lazy(async () => (await import('./pages/webhooks.tsx')).Webhooks);
-const Credit = lazy(async () => (await import('./pages/credit.tsx')).Credit);
-const Playground = lazy(async () => (await import('./pages/playground.tsx')).Playground);
-const Models = lazy(async () => (await import('./pages/models.tsx')).Models);
-const Limits = lazy(async () => (await import('./pages/limits.tsx')).Limits);
-const Sessions = lazy(async () => (await import('./pages/sessions.tsx')).Sessions);
-const Operator = lazy(async () => (await import('./pages/operator.tsx')).Operator);
+const Activity = lazy(async () => (await loadPage(() => import('./pages/activity.tsx'))).Activity);
+const Keys = lazy(async () => (await loadPage(() => import('./pages/keys.tsx'))).Keys);
+const Batches = lazy(async () => (await loadPage(() => import('./pages/batches.tsx'))).Batches);
+const Budgets = lazy(async () => (await loadPage(() => import('./pages/budgets.tsx'))).Budgets);
+const Webhooks = lazy(async () => (await loadPage(() => import('./pages/webhooks.tsx'))).Webhooks);
+const Credit = lazy(async () => (await loadPage(() => import('./pages/credit.tsx'))).Credit);
+const Playground = lazy(
+  async () => (await loadPage(() => import('./pages/playground.tsx'))).Playground,
+);
+const Models = lazy(async () => (await loadPage(() => import('./pages/models.tsx'))).Models);
+const Limits = lazy(async () => (await loadPage(() => import('./pages/limits.tsx'))).Limits);
+const Sessions = lazy(async () => (await loadPage(() => import('./pages/sessions.tsx'))).Sessions);
+const Operator = lazy(async () => (await loadPage(() => import('./pages/operator.tsx'))).Operator);
 
 type Link = readonly [path: string, name: string];
 
@@ -94,6 +97,8 @@ function SignedIn() {
   const first = useRef(true);
   const seen = useRef(path);
   useEffect(() => {
+    // The next page comes from the newer build.
+    if (seen.current !== path && isOutdated.peek()) location.reload();
     // A new page begins at its top, and is read from there.
     if (!first.current && seen.current !== path) {
       main.current?.focus({ preventScroll: true });
@@ -109,7 +114,7 @@ function SignedIn() {
       </a>
       <Navigation path={path} />
       <main id="content" ref={main} tabIndex={-1}>
-        <Offline />
+        <ServerNotice />
         <ErrorBoundary onError={(error) => toast(error.message, 'bad')}>
           <Router>
             <Route path="/console" component={Overview} />
@@ -145,11 +150,21 @@ function NoPage() {
   );
 }
 
-function Offline() {
-  if (isReachable.value) return null;
+function ServerNotice() {
+  if (!isReachable.value) {
+    return (
+      <div class="offline" role="status">
+        The server cannot be reached. This page shows the last known data and continues by itself.
+      </div>
+    );
+  }
+  if (!isOutdated.value) return null;
   return (
-    <div class="offline" role="status">
-      The server cannot be reached. What you see is what was last known; it goes on by itself.
+    <div class="offline row" role="status">
+      <span>The server runs a newer version of the console.</span>
+      <button type="button" class="small" onClick={() => location.reload()}>
+        Reload
+      </button>
     </div>
   );
 }

@@ -3,7 +3,7 @@
  * after `#` and is cleared before it is used. A key is sent once and kept nowhere.
  */
 import { useLocation } from 'preact-iso';
-import { useEffect, useRef, useState } from 'preact/hooks';
+import { useEffect, useState } from 'preact/hooks';
 import { RAILS, TITLE } from '../page-facts.ts';
 import { Field, Form, Refusal, useAction } from '../parts/form.tsx';
 import { Mark } from '../parts/mark.tsx';
@@ -36,17 +36,14 @@ export function SignIn() {
   const [key, setKey] = useState('');
   const byKey = useAction();
   const byLink = useAction();
-  const token = useRef<string>(undefined);
-  const isLink = token.current !== undefined;
   const go = (): void => {
     if (path === PAGE) route(safeNext(query.next), true);
   };
   useEffect(() => {
     const enter = (): void => {
-      token.current = takeToken();
-      const { current } = token;
-      if (current !== undefined) {
-        void byLink.run(() => signInByLink(current)).then((isIn) => isIn && go());
+      const token = takeToken();
+      if (token !== undefined) {
+        void byLink.run(() => signInByLink(token)).then((isIn) => isIn && go());
       } else if (session.peek() !== null) go();
     };
     enter();
@@ -92,7 +89,7 @@ export function SignIn() {
             )}
           </Field>
           <Refusal error={byKey.error} />
-          <button type="submit" class="primary wide" disabled={byKey.isRunning || isLink}>
+          <button type="submit" class="primary wide" disabled={byKey.isRunning || byLink.isRunning}>
             {byKey.isRunning ? 'Signing in…' : 'Sign in'}
           </button>
         </Form>

@@ -1,4 +1,7 @@
-/** Windows over the page: a drawer at its side, a dialog in its middle. The browser keeps the focus. */
+/**
+ * Windows over the page: a drawer at its side, a dialog in its middle. When one closes, the focus
+ * returns to the element that opened it, or to the content if that element is gone.
+ */
 import type { ComponentChildren } from 'preact';
 import { useEffect, useId, useRef } from 'preact/hooks';
 
@@ -14,8 +17,17 @@ export function Overlay({ title, kind = 'dialog', close, children }: OverlayProp
   const heading = useId();
   useEffect(() => {
     const dialog = box.current;
+    const opener = document.activeElement;
     dialog?.showModal();
-    return () => dialog?.close();
+    return () => {
+      dialog?.close();
+      // The page may render its rows again in the same step, so the opener is looked up after it.
+      setTimeout(() => {
+        if (document.activeElement !== document.body) return;
+        const isThere = opener instanceof HTMLElement && opener.isConnected;
+        (isThere ? opener : document.getElementById('content'))?.focus();
+      });
+    };
   }, []);
   return (
     <dialog
