@@ -91,6 +91,7 @@ export class Attempt extends Exchange {
   protected override onFailure(kind: UpstreamFailureKind, message: string): void {
     if (kind === 'stale') this.#run.wentStale(this);
     else {
+      if (kind === 'doubtful') this.#forget();
       const isAnswer = this.status >= 300 && kind !== 'aborted';
       const verdict = isAnswer ? this.#verdict : verdictOfFailure(kind);
       this.#run.failed(this, verdict, message, kind !== 'connect');
@@ -114,6 +115,13 @@ export class Attempt extends Exchange {
   retryAfterMs(clock: Clock): number | null {
     if (this.status < 300) return null;
     return retryAfterMs(headerText(this.headers, 'retry-after'), clock.nowMs());
+  }
+
+  /** A refusal that may be of another request says nothing of this one. */
+  #forget(): void {
+    this.status = 0;
+    this.headers = NO_HEADERS;
+    this.#errorChunks = null;
   }
 
   #keepError(chunk: Buffer): void {

@@ -212,6 +212,8 @@ export interface EngineStatus {
   /** Open sockets, and those of them that serve a request or are being opened for one. */
   readonly connections: number;
   readonly busy: number;
+  /** Whether connections are reused; `false` since the engine sent bytes that belong to no request. */
+  readonly keepsAlive: boolean;
   readonly replicas: readonly ReplicaStatus[];
 }
 

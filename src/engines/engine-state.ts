@@ -11,6 +11,7 @@
 import type { Clock } from '../core/clock.ts';
 import { FairQueue } from '../core/fair-queue.ts';
 import { type BreakerSettings, CircuitBreaker, type Ticket } from '../net/circuit-breaker.ts';
+import type { Origins } from '../net/origins.ts';
 import { type TimeLimits, UpstreamPool } from '../net/upstream-pool.ts';
 import {
   CALLER_HEADER,
@@ -57,7 +58,7 @@ export class EngineState {
   /** Slots that are taken; `freeSlot` gives one back. */
   inFlight = 0;
 
-  constructor(settings: EngineSettings, clock: Clock) {
+  constructor(settings: EngineSettings, clock: Clock, origins: Origins) {
     const maxConnections = settings.maxConnections ?? DEFAULT_MAX_CONNECTIONS;
     this.settings = settings;
     this.limits = { ...DEFAULT_TIME_LIMITS, ...settings.timeLimits };
@@ -72,6 +73,7 @@ export class EngineState {
       maxConnections,
       connectMs: this.limits.connectMs,
       clock,
+      origins,
     });
   }
 
@@ -143,6 +145,7 @@ export class EngineState {
       queued: this.#waiters.size,
       connections: this.pool.connected,
       busy: this.pool.running.size,
+      keepsAlive: this.pool.keepsAlive,
       replicas: [...this.#replicas.values()].map((replica) => replica.status(this.settings.id)),
     };
   }

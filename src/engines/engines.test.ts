@@ -22,6 +22,8 @@ import type {
 } from './engines.ts';
 import { TestUpstream } from '../../test/support/test-upstream.ts';
 import { freePort } from '../../test/support/free-port.ts';
+import { type LogLine, memoryLog } from '../../test/support/memory-log.ts';
+import { rawServer } from '../../test/support/raw-server.ts';
 import { stillClock } from '../../test/support/still-clock.ts';
 import { TestClock } from '../../test/support/test-clock.ts';
 import { until } from '../../test/support/until.ts';
@@ -453,6 +455,45 @@ test('an idle connection that the engine closed is not a failure', async (t) => 
     upstream.dropIdle();
   }
   assert.equal(engines.status()[0]!.replicas[0]!.failures, 0);
+});
+
+test('an engine that sends a second response loses keep-alive for good, which is logged once', async (t) => {
+  const url = await rawServer(t, (socket) => {
+    let text = '';
+    socket.on('data', (chunk) => {
+      text += chunk.toString();
+      const id = /"id":"([a-z0-9]+)"\}/.exec(text)?.[1];
+      if (id === undefined) return;
+      text = '';
+      const body = JSON.stringify({ id });
+      const answer = `HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: ${body.length}\r\n\r\n${body}`;
+      socket.write(answer);
+      setImmediate(() => socket.writable && socket.write(answer));
+    });
+  });
+  const lines: LogLine[] = [];
+  const engines = new Engines({ clock: systemClock(), ids: seededIds(1), log: memoryLog(lines) });
+  t.after(() => engines.close());
+  engines.update([engine('a', url)]);
+  const get = async (id: string): Promise<string> => {
+    const answer = await engines.collect(
+      callTo(ON_A, { buildBody: () => Buffer.from(`{"id":"${id}"}`) }),
+    );
+    return answer.ok ? JSON.parse(answer.body.toString()).id : answer.reason;
+  };
+  assert.equal(await get('first'), 'first');
+  await until(() => engines.status()[0]?.keepsAlive === false, 'the loss of keep-alive');
+  // Other settings open other connections, and the origin is the same.
+  engines.update([engine('a', url, { concurrency: 200 })]);
+  assert.equal(engines.status()[0]?.keepsAlive, false);
+  const ids = Array.from({ length: 300 }, (_, at) => `n${at}`);
+  assert.deepEqual(await Promise.all(ids.map(get)), ids);
+  const { isHealthy, failures } = engines.status()[0]!.replicas[0]!;
+  assert.deepEqual([isHealthy, failures], [true, 0]);
+  assert.deepEqual(
+    lines.map(({ level, fields }) => [level, fields]),
+    [['warn', { origin: url }]],
+  );
 });
 
 test('a call of one attempt is written once, and its failure says whether it was', async (t) => {

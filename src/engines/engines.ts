@@ -13,6 +13,7 @@ import type { Ids } from '../core/ids.ts';
 import { InFlight } from '../core/in-flight.ts';
 import { isAny } from '../core/is-any.ts';
 import { type Log, reasonOf } from '../core/log.ts';
+import { Origins } from '../net/origins.ts';
 import type {
   EngineAnswer,
   EngineCall,
@@ -73,12 +74,18 @@ export class Engines {
   readonly #options: EnginesOptions;
   readonly #context: RunContext;
   readonly #retiring = new Set<EngineState>();
+  readonly #origins: Origins;
   #engines = NO_ENGINES;
   #isClosed = false;
 
   constructor(options: EnginesOptions) {
     const { clock, ids } = options;
     this.#options = options;
+    this.#origins = new Origins(({ name }) => {
+      const message =
+        'An engine sent bytes that belong to no request; from now on each request to it has a connection of its own';
+      options.log.warn({ origin: name }, message);
+    });
     this.#context = { clock, ids, running: new InFlight(), router: new Router(NO_ENGINES) };
   }
 
@@ -94,7 +101,7 @@ export class Engines {
       if (next.has(one.id)) throw new RangeError(`The engine "${one.id}" is there twice`);
       const old = this.#engines.get(one.id);
       const isSame = old !== undefined && isDeepStrictEqual(old.settings, one);
-      next.set(one.id, isSame ? old : new EngineState(one, this.#options.clock));
+      next.set(one.id, isSame ? old : new EngineState(one, this.#options.clock, this.#origins));
     }
     const before = this.#engines;
     this.#engines = next;

@@ -79,6 +79,8 @@ const OF_FAILURE: Readonly<Record<UpstreamFailureKind, Verdict>> = {
   'paused-timeout': verdict('timeout', 'never', 'unknown'),
   cut: verdict('broken', 'anywhere', 'failure', DEAD),
   garbage: GARBAGE,
+  // Keep-alive has ended with it: another try has a connection of its own.
+  doubtful: verdict('garbage', 'anywhere', 'unknown'),
   'too-large': verdict('too-large', 'never', 'unknown'),
   aborted: verdict('aborted', 'never', 'unknown'),
 };

@@ -3,9 +3,13 @@
  *
  * Invariants: one exchange at a time hears its answer in order (head, data, end), or once how it
  * broke. A connection of which it is in doubt where an answer ends is closed: after an answer to a
- * request that is not yet written, after bytes that nobody asked for, after what is not HTTP/1.1 as
- * RFC 9112 has it (lines end in CRLF, no folded lines, one framing). Of an answer one read at a time
- * is in memory, and a head that is bounded.
+ * request that is not yet written, after bytes that belong to no request, after what is not HTTP/1.1
+ * as RFC 9112 has it (lines end in CRLF, no folded lines, one framing). Of an answer one read at a
+ * time is in memory, and a head that is bounded.
+ *
+ * Bytes that belong to no request are reported to the holder. On a connection that has served another
+ * request before, the response in front of them may be the late one and they the true one: such an
+ * exchange breaks as `doubtful`.
  *
  * It knows no pool and no limit of time but that of its handshake. It is our own because every
  * request passes it: docs/decisions/0011-upstream-http.md has the figures.
@@ -32,6 +36,7 @@ const LENGTH = /^\d{1,15}$/;
 const CHUNK_SIZE = /^([\da-f]{1,12})(?:[\t ]*;[\t\x20-\x7e\x80-\xff]*)?\r\n$/i;
 const TRAILER = /^[\w!#$%&'*+.^`|~-]+:[\t\x20-\x7e\x80-\xff]*\r\n$/;
 const LF = 10;
+const DOUBTFUL = 'The response may belong to an earlier request of the connection';
 
 const NO_BYTES = Buffer.alloc(0);
 
@@ -45,7 +50,8 @@ export type BrokenKind =
   | 'reset' // the connection died before the first body byte
   | 'unread' // the same, before a large request was written: the server may not want all of it
   | 'cut' // the connection died inside the body
-  | 'garbage'; // the answer is not HTTP
+  | 'garbage' // the answer is not HTTP
+  | 'doubtful'; // the response may belong to an earlier request of the connection
 
 /** A body that is read while it is written, so that its size costs no memory. */
 export interface StreamedBody {
@@ -80,6 +86,8 @@ export interface ConnectionHolder {
   /** It can take another request, within so many ms when the server has said how many. */
   freed(connection: UpstreamConnection, keepAliveMs: number | undefined): void;
   closed(connection: UpstreamConnection): void;
+  /** The server sent bytes that belong to no request. */
+  strayed(): void;
 }
 
 export class UpstreamConnection {
@@ -105,6 +113,8 @@ export class UpstreamConnection {
   #hasByte = false;
   #hasData = false;
   #canStay = true;
+  /** Bytes that belong to no request came with the response. */
+  #isDoubtful = false;
   #keepAliveMs: number | undefined;
 
   /** Opens it for a first request. */
@@ -138,6 +148,7 @@ export class UpstreamConnection {
     this.#expected = 'head';
     this.#hasByte = false;
     this.#hasData = false;
+    this.#isDoubtful = false;
     const { body } = user.request;
     user.sent();
     if (body === null) {
@@ -212,10 +223,10 @@ export class UpstreamConnection {
   /** Takes what was read. Always gives true: reading is stopped by `pause`. */
   readonly #read = (size: number): boolean => {
     const user = this.#user;
+    if (this.isClosed) return true;
     if (user === null || this.#expected === 'nothing') {
-      // Nobody asked for it.
+      this.#stray();
       if (user === null) this.destroy();
-      this.#canStay = false;
       return true;
     }
     let bytes = READ_BUFFER;
@@ -244,14 +255,31 @@ export class UpstreamConnection {
         }
         if (this.#leftBytes === 0) this.#expected = 'nothing';
       } else at = this.#takeChunks(user, bytes, at, end);
-      if (at < end) this.#canStay = false;
+      if (at < end) this.#stray();
       // A reader that pauses at the last bytes waits for the end too.
       if (this.#user === user && this.#expected === 'nothing' && !user.isPaused) this.#complete();
     } catch (error) {
-      this.#break(messageOf(error), error instanceof NotHttp);
+      const isNotHttp = error instanceof NotHttp;
+      // Behind a response that was read in full, these are bytes of that response's server, not a head.
+      if (isNotHttp && this.#isReused && this.#expected === 'head') this.#stray();
+      this.#break(messageOf(error), isNotHttp);
     }
     return true;
   };
+
+  /** Notes bytes that belong to no request. The connection serves no further one. */
+  #stray(): void {
+    this.#canStay = false;
+    this.#isDoubtful = this.#isReused;
+    this.#holder.strayed();
+  }
+
+  /** Breaks an exchange that waits for its first byte on a connection that served another before. */
+  doubt(): void {
+    if (!this.#isReused || this.#hasByte || this.#user === null) return;
+    this.#isDoubtful = true;
+    this.#break(DOUBTFUL);
+  }
 
   /** Where the head ends, or -1 when it is not all here. */
   #takeHead(user: ConnectionUser, bytes: Buffer, start: number, end: number): number {
@@ -273,6 +301,11 @@ export class UpstreamConnection {
     // An interim answer; another protocol was not asked for.
     if (status === 101) throw new NotHttp('The answer changes the protocol');
     if (status < 200) return start + length + HEAD_END.length;
+    // No server can have handled a request that it has not got.
+    if (this.#isReused && !user.isWritten && status < 300) {
+      this.#stray();
+      throw new NotHttp(DOUBTFUL);
+    }
     // Without a prototype: any name may come.
     const headers = Object.create(null) as Record<string, string | string[] | undefined>;
     for (let at = head.indexOf('\r\n') + 2; at < head.length;) {
@@ -378,6 +411,10 @@ export class UpstreamConnection {
   #complete(): void {
     const user = this.#user;
     if (user === null) return;
+    if (this.#isDoubtful) {
+      this.#expected = 'head';
+      return this.#break(DOUBTFUL);
+    }
     this.#user = null;
     user.connection = null;
     const isSent = user.isWritten && this.#socket.writableLength === 0;
@@ -410,10 +447,12 @@ export class UpstreamConnection {
     this.destroy();
     if (user === null) return;
     user.connection = null;
-    user.broke(isGarbage && !this.#hasData ? 'garbage' : this.#brokenKind(user), message);
+    const isNoAnswer = isGarbage && !this.#hasData && !this.#isDoubtful;
+    user.broke(isNoAnswer ? 'garbage' : this.#brokenKind(user), message);
   }
 
   #brokenKind({ isWritten }: ConnectionUser): BrokenKind {
+    if (this.#isDoubtful) return 'doubtful';
     if (!this.isOpen) return 'connect';
     if (this.#hasData) return 'cut';
     if (this.#hasByte) return 'reset';

@@ -178,7 +178,8 @@ test('an answer that is not HTTP is garbage', async (t) => {
 
 test('a reused connection that begins an answer and dies is no stale one', async (t) => {
   for (const [part, kind] of [
-    [GARBAGE, 'garbage'],
+    // What is no head may be the rest of the response before.
+    [GARBAGE, 'doubtful'],
     ['HTTP/1.1 200 OK\r\nx', 'reset'],
   ] as const) {
     const url = await rawServer(t, (socket) => {

@@ -12,6 +12,7 @@ import type { Clock } from '../core/clock.ts';
 import { InFlight, type Placed } from '../core/in-flight.ts';
 import { parseUpstreamUrl } from '../core/upstream-url.ts';
 import { Connector } from './connector.ts';
+import { type Origin, Origins } from './origins.ts';
 import {
   type AnsweredHeaders,
   type BrokenKind,
@@ -50,6 +51,7 @@ const MAX_PAUSED_MS = 1_800_000;
 const PATH = /^[\x21-\x7e]+$/;
 const NAME = /^[\w!#$%&'*+.^`|~-]+$/;
 const VALUE = /^[\t\x20-\x7e\x80-\xff]*$/;
+const CLOSE_FIELD = 'connection: close\r\n';
 /** What says where a request ends is ours to say. */
 const FRAMING = /^(?:connection|content-length|expect|keep-alive|transfer-encoding|upgrade)$/i;
 
@@ -98,6 +100,8 @@ export interface UpstreamPoolOptions {
   readonly connectMs: number;
   readonly keepAliveMs?: number;
   readonly clock: Clock;
+  /** Which origins have lost keep-alive; by default those of this pool alone. */
+  readonly origins?: Origins;
 }
 
 /** The connections to one origin. Close it, or its sockets live until they are idle. */
@@ -105,6 +109,8 @@ export class UpstreamPool implements ConnectionHolder {
   readonly clock: Clock;
   /** Exchanges that have not ended. */
   readonly running = new InFlight<Exchange>();
+  readonly #origin: Origin;
+  readonly #stopWatching: () => void;
   readonly #basePath: string;
   readonly #connector: Connector;
   readonly #maxConnections: number;
@@ -129,6 +135,8 @@ export class UpstreamPool implements ConnectionHolder {
     const target = parseUpstreamUrl(options.url);
     const isTls = target.origin.startsWith('https:');
     this.clock = options.clock;
+    this.#origin = (options.origins ?? new Origins(() => undefined)).of(target);
+    this.#stopWatching = this.#origin.watch(() => this.#dropReused());
     this.#basePath = target.basePath;
     this.#connector = new Connector(target, options.connectMs, options.clock);
     this.#maxConnections = options.maxConnections;
@@ -140,6 +148,11 @@ export class UpstreamPool implements ConnectionHolder {
     let count = 0;
     for (const { isOpen } of this.#connections) if (isOpen) count += 1;
     return count;
+  }
+
+  /** Whether connections serve more than one request; `false` for good after bytes of no request. */
+  get keepsAlive(): boolean {
+    return this.#origin.keepsAlive;
   }
 
   /** Starts an exchange. A closed pool fails it at once, as what cannot be sent; all else is heard later. */
@@ -156,13 +169,19 @@ export class UpstreamPool implements ConnectionHolder {
       return exchange.fail('connect', 'Its path or its headers cannot be sent');
     }
     exchange.head = `${method} ${target} HTTP/1.1\r\n${this.#fields}`;
+    if (!this.#origin.keepsAlive) exchange.head += CLOSE_FIELD;
     if (this.#stopSweep === undefined) this.#startSweep();
     if (this.#waiting.push(exchange) === 1) setImmediate(this.#connect);
   }
 
   // Called by its connections.
 
+  strayed(): void {
+    this.#origin.loseKeepAlive();
+  }
+
   freed(connection: UpstreamConnection, keepAliveMs: number | undefined): void {
+    if (!this.#origin.keepsAlive) return connection.destroy();
     const namedMs = keepAliveMs === undefined ? undefined : keepAliveMs - KEEP_ALIVE_MARGIN_MS;
     const idleMs = Math.min(namedMs ?? this.#keepAliveMs, KEEP_ALIVE_MAX_MS);
     if (idleMs <= 0) return connection.destroy();
@@ -184,6 +203,7 @@ export class UpstreamPool implements ConnectionHolder {
     this.#closeIdle(Infinity);
     this.#endClose();
     await this.#closed.promise;
+    this.#stopWatching();
   }
 
   /** Ends at once: running exchanges fail as `closed`. */
@@ -193,6 +213,15 @@ export class UpstreamPool implements ConnectionHolder {
     for (const exchange of this.running.all()) exchange.fail('closed', 'The pool was closed');
     for (const connection of this.#connections) connection.destroy();
     await closed;
+  }
+
+  /**
+   * Closes idle connections, and breaks what waits for its first byte on a connection that was used
+   * before. A response whose first byte has come stays: it cannot be taken back.
+   */
+  #dropReused(): void {
+    for (const connection of [...this.#idle, ...this.#resting]) connection.destroy();
+    for (const connection of [...this.#connections]) connection.doubt();
   }
 
   /** Sends what waits at the end of the turn, all of it at once: a server that sleeps wakes up once. */

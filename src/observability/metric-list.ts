@@ -95,6 +95,11 @@ export const METRICS = {
     'Calls that wait for a slot of an engine.',
   ),
   engineConnections: gauge('farebox_engine_connections', ['engine'], 'Open sockets to an engine.'),
+  engineKeepAlive: gauge(
+    'farebox_engine_keep_alive',
+    ['engine'],
+    '1 when connections to an engine serve more than one request, 0 since it sent bytes that belong to no request.',
+  ),
   replicaHealthy: gauge(
     'farebox_replica_healthy',
     ['engine', 'model'],

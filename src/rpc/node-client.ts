@@ -10,6 +10,7 @@ import { unescape } from 'node:querystring';
 import { Readable } from 'node:stream';
 import { createGunzip, type Gunzip } from 'node:zlib';
 import type { Clock } from '../core/clock.ts';
+import type { Origins } from '../net/origins.ts';
 import type { AnsweredHeaders } from '../net/upstream-connection.ts';
 import {
   Exchange,
@@ -127,6 +128,7 @@ export function nodeClient(
   headers: Readonly<Record<string, string>>,
   connections: number,
   clock: Clock,
+  origins?: Origins,
 ): NodeClient {
   const url = new URL(address);
   const pool = new UpstreamPool({
@@ -135,6 +137,7 @@ export function nodeClient(
     connectMs: CONNECT_TIMEOUT_MS,
     keepAliveMs: KEEP_ALIVE_MS,
     clock,
+    ...(origins === undefined ? {} : { origins }),
   });
   const node = { pool, path: `${url.pathname}${url.search}`, headers: headerList(url, headers) };
   return {
@@ -237,7 +240,8 @@ class NodeExchange extends Exchange {
     if (this.#isOver) return;
     const isUnread = !this.isWritten && (kind === 'stale' || kind === 'unread');
     const mayRepeat = this.#question.mayRepeat || isUnread;
-    if (kind === 'stale' && mayRepeat && this.#repeats < MAX_STALE_RETRIES) return this.#repeat();
+    const isOfConnection = kind === 'stale' || kind === 'doubtful';
+    if (isOfConnection && mayRepeat && this.#repeats < MAX_STALE_RETRIES) return this.#repeat();
     // The status of a refusal says enough, however little of its text came.
     if (this.#status >= 400 && this.#stream === undefined && BROKEN.has(kind)) {
       this.#gunzip?.destroy();

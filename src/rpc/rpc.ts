@@ -11,6 +11,7 @@ import type { Clock } from '../core/clock.ts';
 import { Fault } from '../core/faults.ts';
 import type { Ids } from '../core/ids.ts';
 import type { Log } from '../core/log.ts';
+import { Origins } from '../net/origins.ts';
 import { formatUsd, type Nano, nano, usdToNano } from '../core/money.ts';
 import { didYouMean } from '../core/nearest-word.ts';
 import { type ParsedRequest, parseRequest, type BodyScan } from './parse-request.ts';
@@ -196,7 +197,12 @@ export class Rpc {
   #upstream(network: Network, settings: RpcUpstream, name: string): Upstream {
     const { clock, log } = this.#dependencies;
     const connections = CONNECTIONS_PER_UPSTREAM + OWN_CONNECTIONS;
-    const client = nodeClient(settings.url, settings.headers ?? {}, connections, clock);
+    const origins = new Origins(() => {
+      const message =
+        'A node sent bytes that belong to no request; from now on each request to it has a connection of its own';
+      log.warn({ node: settings.name ?? name }, message);
+    });
+    const client = nodeClient(settings.url, settings.headers ?? {}, connections, clock, origins);
     const { maxBatch, ratePerSecond } = settings;
     // A batch borrows no more than a second of the others'.
     const perSecond = ratePerSecond === 0 ? maxBatch : Math.max(1, Math.floor(ratePerSecond));

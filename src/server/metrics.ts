@@ -250,6 +250,7 @@ export class ServerMetrics implements RequestObserver {
       gauges.set('engineInFlight', engine.inFlight, engine.id);
       gauges.set('engineQueued', engine.queued, engine.id);
       gauges.set('engineConnections', engine.connections, engine.id);
+      gauges.set('engineKeepAlive', Number(engine.keepsAlive), engine.id);
       for (const { model, isHealthy, calls, failures, breaker } of engine.replicas) {
         gauges.set('replicaHealthy', Number(isHealthy), engine.id, model);
         gauges.set('replicaCalls', calls, engine.id, model);
@@ -316,6 +317,7 @@ const ENGINE_GAUGES = [
   'engineInFlight',
   'engineQueued',
   'engineConnections',
+  'engineKeepAlive',
   'replicaHealthy',
   'replicaCalls',
   'replicaFailures',

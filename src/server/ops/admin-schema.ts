@@ -22,6 +22,11 @@ const EnginesView = z
           inFlight: Count.describe('Calls that run.'),
           queued: Count.describe('Calls that wait for a slot.'),
           connections: Count.describe('Open sockets.'),
+          keepsAlive: z
+            .boolean()
+            .describe(
+              'Whether connections serve more than one request; false since the engine sent bytes that belong to no request.',
+            ),
           replicas: z
             .array(
               z.object({
@@ -88,6 +93,7 @@ export const ENGINES: RouteDescription = {
           inFlight: 2,
           queued: 0,
           connections: 4,
+          keepsAlive: true,
           replicas: [
             {
               model: 'atlas-24b',

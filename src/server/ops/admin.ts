@@ -135,6 +135,7 @@ export function enginesView({ engines, catalog, config }: EnginesParts): Engines
       inFlight: engine.inFlight,
       queued: engine.queued,
       connections: engine.connections,
+      keepsAlive: engine.keepsAlive,
       replicas: engine.replicas.map((replica) => ({
         model: replica.model,
         isHealthy: replica.isHealthy,
