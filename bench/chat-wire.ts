@@ -13,7 +13,7 @@ import { parseChatRequest } from '../src/chat/wire/chat-request.ts';
 import { readChatAnswer, writeChatAnswer } from '../src/chat/wire/chat-response.ts';
 import { ChatStream } from '../src/chat/wire/chat-stream.ts';
 import { Frame } from '../src/http/stream-writer.ts';
-import { LOCAL_DIALECT } from '../src/chat/wire/engine-dialect.ts';
+import { localDialect } from '../src/chat/wire/engine-dialect.ts';
 import { engineRequest } from '../src/chat/wire/engine-request.ts';
 import {
   embeddingsEnd,
@@ -72,7 +72,7 @@ function chatBody(sizeBytes: number, messages: number): Buffer {
 const ABILITIES = { capabilities: new Set<never>() };
 const TARGET = {
   model: 'mistral-small',
-  dialect: LOCAL_DIALECT,
+  dialect: localDialect('llama.cpp'),
   abilities: ABILITIES,
   maxOutputTokens: 256,
 };

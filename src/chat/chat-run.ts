@@ -48,6 +48,7 @@ import {
   leastOfRound,
   planRound,
 } from './chat-bounds.ts';
+import type { CacheScope } from './cache-scope.ts';
 import type { LearnedDialects } from './learned-dialects.ts';
 import { userText } from './message-content.ts';
 import { type RawResult, type SearchResult, cleanResults } from './web/web.ts';
@@ -93,6 +94,8 @@ export interface ChatParts {
   readonly layouts: ChunkLayouts;
   /** Seals the reasoning that agents keep between turns. */
   readonly sealer: Sealer;
+  /** Keeps the prompt caches of engines apart by account. */
+  readonly cacheScope: CacheScope;
   /** Whether this server can search the web. */
   readonly canSearch: boolean;
   /** Persona, search, scraping, files: what is added to a request, and what it costs at most. */
@@ -285,8 +288,9 @@ export class ChatCall implements WholeCall {
     this.#run = run;
     this.#options = options;
     this.replicas = model.replicas;
-    this.affinityKey = request.promptCacheKey;
     this.caller = run.context.caller.accountId;
+    const key = request.promptCacheKey;
+    this.affinityKey = key === undefined ? undefined : run.parts.cacheScope.keyOf(this.caller, key);
     this.signal = run.cancellation;
     // Figures of the prompt's tokens are as long as the prompt.
     const isUnbounded = Object.hasOwn(request.fields, 'prompt_logprobs');
@@ -301,11 +305,16 @@ export class ChatCall implements WholeCall {
 
   buildBody(replica: Replica, refusal?: EngineFailure): Buffer | undefined {
     const { request, model, parts, additions, round, systemPrompt } = this.#run;
-    const { dialects } = parts;
+    const { dialects, cacheScope } = parts;
     if (refusal !== undefined && !dialects.learn(replica, request, refusal)) return undefined;
+    const dialect = dialects.of(replica);
+    const { cache_salt: salt } = request.fields;
+    const isSalted = dialect.cacheSalt || salt !== undefined;
     return engineRequest(request, {
       model: replica.model,
-      dialect: dialects.of(replica),
+      dialect,
+      promptCacheKey: this.affinityKey,
+      cacheSalt: isSalted ? cacheScope.saltOf(this.caller, salt) : undefined,
       abilities: model,
       maxOutputTokens: round.outputTokens,
       systemPrompt,

@@ -59,7 +59,7 @@ describe('learned dialects', () => {
     const second = await chat();
     assert.equal(second.status, 200);
     assert.equal(second.headers.get('x-retry-count'), null);
-    const without = ['max_completion_tokens', 'messages', 'model'];
+    const without = ['cache_salt', 'max_completion_tokens', 'messages', 'model'];
     assert.deepEqual(sent(), [[...without, 'max_tokens'].toSorted(), without, without]);
   });
 

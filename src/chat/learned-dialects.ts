@@ -7,7 +7,12 @@ import { replicaKey } from '../engines/learned-replicas.ts';
 import type { Log } from '../core/log.ts';
 import type { EngineFailure, Replica } from '../engines/engines.ts';
 import type { ChatRequest } from './wire/chat-request.ts';
-import { type EngineDialect, LOCAL_DIALECT, withoutRefused } from './wire/engine-dialect.ts';
+import {
+  type EngineDialect,
+  localDialect,
+  type RefusedParameter,
+  withoutRefused,
+} from './wire/engine-dialect.ts';
 import { mayHave } from './wire/engine-request.ts';
 import { refusedParameters } from './wire/refused-parameters.ts';
 
@@ -33,26 +38,43 @@ export class LearnedDialects {
   }
 
   of(replica: Replica): EngineDialect {
-    const configured = this.#configured().get(replica.engine) ?? LOCAL_DIALECT;
+    const configured = this.#configuredOf(replica);
     if (this.#learned.size === 0) return configured;
     const learned = this.#learned.get(replicaKey(replica));
     return learned?.from === configured ? learned.dialect : configured;
   }
 
   /** Whether a refusal teaches something, so that the request may pass when it is written anew. */
-  learn(replica: Replica, request: ChatRequest, { body, isOwn }: EngineFailure): boolean {
+  learn(replica: Replica, request: ChatRequest, refusal: EngineFailure): boolean {
+    return this.#learnOf(replica, refusal, (parameter) => mayHave(request, parameter));
+  }
+
+  /** The same for a body that is written without a dialect but for the salt. */
+  learnSalt(replica: Replica, refusal: EngineFailure): boolean {
+    return this.#learnOf(replica, refusal, ({ name }) => name === 'cache_salt');
+  }
+
+  #configuredOf({ engine }: Replica): EngineDialect {
+    return this.#configured().get(engine) ?? localDialect(engine);
+  }
+
+  #learnOf(
+    replica: Replica,
+    { body, isOwn }: EngineFailure,
+    wasSent: (parameter: RefusedParameter) => boolean,
+  ): boolean {
     // Our own engine knows what we send: what it refuses is wrong.
     if (body === null || isOwn) return false;
     const before = this.of(replica);
     let dialect = before;
     for (const parameter of refusedParameters(body)) {
-      if (mayHave(request, parameter)) dialect = withoutRefused(dialect, parameter) ?? dialect;
+      if (wasSent(parameter)) dialect = withoutRefused(dialect, parameter) ?? dialect;
     }
     if (dialect === before) return false;
-    const from = this.#configured().get(replica.engine) ?? LOCAL_DIALECT;
+    const from = this.#configuredOf(replica);
     remember(this.#learned, replicaKey(replica), { from, dialect });
-    const { outputCap, leaveOut, leaveOutOfMessages } = dialect;
-    const fields = { replica: replica.engine, model: replica.model, outputCap };
+    const { outputCap, cacheSalt, leaveOut, leaveOutOfMessages } = dialect;
+    const fields = { replica: replica.engine, model: replica.model, outputCap, cacheSalt };
     this.#log.info(
       { ...fields, leaveOut, leaveOutOfMessages },
       'An engine refused a parameter by its name; it is left out from now on',

@@ -25,6 +25,12 @@ const Quirks = z
       .boolean()
       .optional()
       .describe('Reads `chat_template_kwargs.enable_thinking`. Default: self-hosted engines only.'),
+    cacheSalt: z
+      .boolean()
+      .optional()
+      .describe(
+        'Reads `cache_salt`, which parts its prompt cache by account (vLLM, SGLang). Default: self-hosted engines, until one refuses it; of the engines found on local ports only vLLM.',
+      ),
     leaveOut: z.array(z.string()).optional().describe('Members of a body that it refuses.'),
     leaveOutOfMessages: z
       .array(z.string())

@@ -1,10 +1,10 @@
 /**
- * The sections `search`, `scraping`, `fetch`, `documents`, `content`, `responses` and `personas`: what
+ * The sections `search`, `scraping`, `fetch`, `documents`, `content`, `promptCaches`, `responses` and `personas`: what
  * Farebox fetches from the web, reads from files and keeps for callers, and who it can speak as.
  * Every figure has a default.
  */
 import { z } from 'zod';
-import { Text, usd, whole } from './setting-kinds.ts';
+import { Text, flag, usd, whole } from './setting-kinds.ts';
 
 const SEARCH_LIMITS = {
   maxResults: whole(8, 20).describe('Results handed to the model.'),
@@ -84,6 +84,13 @@ export const ContentSection = z.strictObject({
   maxFileBytes: whole(25_000_000, 1_000_000_000).describe('Size of a file.'),
   maxRequestBytes: whole(100_000_000, 4_000_000_000).describe(
     'Size of all media that one request has fetched.',
+  ),
+});
+
+/** Prompt caches of model servers. */
+export const PromptCachesSection = z.strictObject({
+  perAccount: flag(true).describe(
+    'Keep the prompt caches of accounts apart, so that cached-token counts and speed tell no account what another one sent: the `prompt_cache_key` of a caller is replaced by a keyed hash of account and key, and engines with a salt field get a `cache_salt` per account (`quirks.cacheSalt`). `false` when all accounts belong to one tenant.',
   ),
 });
 

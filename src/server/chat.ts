@@ -8,6 +8,7 @@ import type { ReadLargeJson } from '../http/read-request.ts';
 import { characterRoutes } from '../chat/characters/characters.ts';
 import {
   type AdditionParts,
+  type CacheScope,
   chatCompletionsRoute,
   type ChatParts,
   ChunkLayouts,
@@ -52,6 +53,7 @@ export interface Extras {
 /** What of it the chat needs, and what is there with the database. */
 export interface ChatExtras extends Extras {
   readonly sealer: Sealer;
+  readonly cacheScope: CacheScope;
 }
 
 /** Opens everything; rejects when the folder of personas cannot be read. */
@@ -149,6 +151,7 @@ function chatParts(shared: FeatureParts, extras: ChatExtras): ChatParts {
     dialects: new LearnedDialects(dialects, log),
     layouts: new ChunkLayouts(),
     sealer: extras.sealer,
+    cacheScope: extras.cacheScope,
     canSearch: extras.web.canSearch,
     planAdditions: (inputs) => planAdditions(additions, inputs),
   };

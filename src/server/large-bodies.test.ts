@@ -5,7 +5,7 @@ import { Fault } from '../core/faults.ts';
 import { scanRequest } from '../json/json-spans.ts';
 import { parseChatRequest } from '../chat/wire/chat-request.ts';
 import { parseEmbeddingsRequest } from '../embeddings/embeddings-request.ts';
-import { LOCAL_DIALECT } from '../chat/wire/engine-dialect.ts';
+import { localDialect } from '../chat/wire/engine-dialect.ts';
 import { engineRequest } from '../chat/wire/engine-request.ts';
 import { LARGE_BODY_BYTES } from '../http/read-request.ts';
 import { LargeBodies } from './large-bodies.ts';
@@ -43,7 +43,7 @@ test('a large chat is read as a small one is, and its engine gets the same bytes
   assert.ok(there.source.bytes.equals(here.source.bytes));
   const target = {
     model: 'engine-model',
-    dialect: LOCAL_DIALECT,
+    dialect: localDialect('embedded'),
     abilities: { capabilities: new Set<never>() },
     maxOutputTokens: 7,
     systemPrompt: 'First of all',

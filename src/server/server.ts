@@ -7,7 +7,7 @@ import { LargeBodies } from './large-bodies.ts';
 import type { OpenApiDocument } from '../http/openapi/openapi.ts';
 import type { HttpServer } from '../http/http.ts';
 import type { Feature, Route } from '../http/route.ts';
-import { openSealer } from '../chat/chat.ts';
+import { openCacheScope, openSealer } from '../chat/chat.ts';
 import { accountFeature } from '../account/account.ts';
 import { batches } from './batches.ts';
 import { accountParts } from './endpoint-limits.ts';
@@ -120,6 +120,7 @@ export async function startApp(parts: AppParts): Promise<App> {
   const { store, ledger } = stores;
   await ledger.start();
   const sealer = await openSealer(store, ids);
+  const cacheScope = await openCacheScope(store, ids, () => config.current.promptCaches.perAccount);
   const extras = await openExtras(config.current, clock, log);
   const modelOf = (type: ModelType): string | undefined => catalog.holderOf('default', type)?.id;
   const wallets = await openWallets({ ...parts, stores, basePath: BASE_PATH, modelOf });
@@ -143,7 +144,7 @@ export async function startApp(parts: AppParts): Promise<App> {
   const features: readonly Feature[] = [
     { routes: [], leaderJob: () => idempotency.prune(), close: () => closeSale(shared) },
     { routes: [], perProcessJob: () => largeBodies.rest(), close: () => largeBodies.close() },
-    chatFeature(shared, { ...extras, sealer }, largeBodies),
+    chatFeature(shared, { ...extras, sealer, cacheScope }, largeBodies),
     rpcFeature(shared, credits, idempotency, largeBodies),
     accountFeature(accountParts(shared, server, credits), payments, wallets.signing),
     consoleFeature(shared, wallets),

@@ -154,7 +154,8 @@ describe('responses', () => {
     assert.equal(given.temperature, 0.5);
     assert.equal(given.reasoning_effort, 'max');
     assert.equal(given.verbosity, 'low');
-    assert.equal(given.prompt_cache_key, 'thread-1');
+    // Scoped to the account.
+    assert.match(given.prompt_cache_key, /^[\w-]{32}$/);
     assert.equal(given.response_format.json_schema.name, 'thing');
     assert.deepEqual(given.tool_choice, { type: 'function', function: { name: 'read' } });
     assert.equal(given.parallel_tool_calls, false);

@@ -8,26 +8,17 @@
 import { createCipheriv, createDecipheriv, createHmac } from 'node:crypto';
 import type { Ids } from '../../core/ids.ts';
 import type { Store } from '../../db/db.ts';
+import { storedKey } from './stored-key.ts';
 
 const PREFIX = 'fbx1.';
 const CIPHER = 'aes-256-gcm';
-const KEY_BYTES = 32;
 const NONCE_BYTES = 12;
 const TAG_BYTES = 16;
 const KEY_NAME = 'seal';
 
 /** The sealer of this database: its key is made once and shared by all processes. */
 export async function openSealer(store: Store, ids: Ids): Promise<Sealer> {
-  await store.query(
-    'INSERT INTO agents_key (name, secret_hex) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING',
-    [KEY_NAME, ids.bytes(KEY_BYTES).toString('hex')],
-  );
-  const [row] = await store.query<{ readonly secret_hex: string }>(
-    'SELECT secret_hex FROM agents_key WHERE name = $1',
-    [KEY_NAME],
-  );
-  if (row === undefined) throw new Error('The key of sealed reasoning was not written');
-  return new Sealer(Buffer.from(row.secret_hex, 'hex'), ids);
+  return new Sealer(await storedKey(store, ids, KEY_NAME), ids);
 }
 
 export class Sealer {

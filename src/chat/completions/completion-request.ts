@@ -249,11 +249,20 @@ export function completionEstimate(
   return tokensAbout(promptBytes) + outputTokens * madeChoices;
 }
 
+/** What goes to an engine in the place of what the caller sent. */
+export interface CompletionTarget {
+  /** The engine's own name of the model. */
+  readonly model: string;
+  readonly maxTokens: number;
+  /** Scoped to the account; `undefined` leaves what the caller sent, which may be nothing. */
+  readonly promptCacheKey: string | undefined;
+  readonly cacheSalt: string | undefined;
+}
+
 /** The engine's body: what the caller sent, with the name and the cap that are true. */
 export function engineBody(
   { body, prompt, stream }: CompletionRequest,
-  model: string,
-  maxTokens: number,
+  { model, maxTokens, promptCacheKey, cacheSalt }: CompletionTarget,
 ): Buffer {
   const { best_of, stream_options: given, metadata: _ours, user: _nobody, ...fields } = body;
   const options = stream ? { ...given, include_usage: true } : undefined;
@@ -264,6 +273,8 @@ export function engineBody(
     model,
     max_tokens: maxTokens,
     stream_options: options,
+    ...(promptCacheKey === undefined ? {} : { prompt_cache_key: promptCacheKey }),
+    ...(cacheSalt === undefined ? {} : { cache_salt: cacheSalt }),
   };
   return jsonWithoutNulls({ ...fields, ...own });
 }

@@ -156,7 +156,12 @@ function frameOf(
   };
 }
 
-function callOf({ request, bounds, model, context, signal, frame }: CompletionRun): EngineCall {
+function callOf(run: CompletionRun): EngineCall {
+  const { request, bounds, model, context, signal, frame, chat } = run;
+  const { accountId } = context.caller;
+  const { prompt_cache_key: key, cache_salt: salt } = request.body;
+  const promptCacheKey =
+    typeof key === 'string' ? chat.cacheScope.keyOf(accountId, key) : undefined;
   const tokens = bounds.outputTokens * request.madeChoices;
   const echoed = request.echo ? bounds.promptTokens * request.shownChoices : 0;
   const bytes =
@@ -167,9 +172,17 @@ function callOf({ request, bounds, model, context, signal, frame }: CompletionRu
     method: 'POST',
     path: '/completions',
     contentType: 'application/json',
-    buildBody: (replica) => engineBody(request, replica.model, bounds.outputTokens),
+    buildBody: (replica, refusal) => {
+      if (refusal !== undefined && !chat.dialects.learnSalt(replica, refusal)) return undefined;
+      const isSalted = chat.dialects.of(replica).cacheSalt || salt !== undefined;
+      const cacheSalt = isSalted ? chat.cacheScope.saltOf(accountId, salt) : undefined;
+      const maxTokens = bounds.outputTokens;
+      return engineBody(request, { model: replica.model, maxTokens, promptCacheKey, cacheSalt });
+    },
+    canAmend: true,
+    affinityKey: promptCacheKey,
     mayLackPath: true,
-    caller: context.caller.accountId,
+    caller: accountId,
     signal,
     maxResponseBytes: Math.min(MAX_RESPONSE_BYTES, bytes),
     timeLimits: request.stream ? undefined : WHOLE_LIMITS,

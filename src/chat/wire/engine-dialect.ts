@@ -18,6 +18,8 @@ export interface EngineDialect {
   readonly padding: boolean;
   /** Whether each chunk is asked to carry the usage until then (vLLM, SGLang). */
   readonly continuousUsage: boolean;
+  /** Reads `cache_salt`: its prompt cache is parted by it. */
+  readonly cacheSalt: boolean;
   /** Members of the body that it refuses. */
   readonly leaveOut: readonly string[];
   /** Members of messages that it refuses. */
@@ -36,6 +38,7 @@ const SELF_HOSTED: EngineDialect = {
   thinkingSwitch: true,
   padding: false,
   continuousUsage: false,
+  cacheSalt: true,
   leaveOut: [],
   leaveOutOfMessages: [],
 };
@@ -44,6 +47,7 @@ const HOSTED: EngineDialect = {
   ...SELF_HOSTED,
   outputCap: 'max_completion_tokens',
   thinkingSwitch: false,
+  cacheSalt: false,
 };
 const OLDER_CAP: EngineDialect = { ...HOSTED, outputCap: 'max_tokens' };
 
@@ -71,8 +75,14 @@ const HOSTS: readonly (readonly [host: RegExp, preset: Preset])[] = [
   [/^api\.x\.ai$/, 'xai'],
 ];
 
-/** Of an engine that nobody has configured. */
-export const LOCAL_DIALECT = SELF_HOSTED;
+/** Ollama, llama.cpp and LM Studio have no salt. */
+const WITHOUT_SALT: EngineDialect = { ...SELF_HOSTED, cacheSalt: false };
+const UNSALTED: ReadonlySet<string> = new Set(['ollama', 'llama.cpp', 'lm-studio']);
+
+/** The dialect of an engine that nobody has configured: embedded, or found on a local port. */
+export function localDialect(engineId: string): EngineDialect {
+  return UNSALTED.has(engineId) ? WITHOUT_SALT : SELF_HOSTED;
+}
 
 /** The dialect of an engine by its settings. */
 export function engineDialect({
@@ -130,6 +140,7 @@ export function withoutRefused(
   if (inner === 'continuous_usage_stats' && dialect.continuousUsage) {
     return { ...dialect, continuousUsage: false };
   }
+  if (name === 'cache_salt' && dialect.cacheSalt) return { ...dialect, cacheSalt: false };
   if (inner === 'include_obfuscation' && dialect.padding) return { ...dialect, padding: false };
   if (ESSENTIAL.has(name) || dialect.leaveOut.includes(name)) return undefined;
   return { ...dialect, leaveOut: [...dialect.leaveOut, name] };

@@ -31,6 +31,10 @@ export interface EngineTarget {
   readonly messages?: readonly ChatMessage[] | undefined;
   /** Added to the caller's tools. */
   readonly extraTool?: ChatTool | undefined;
+  /** In the place of the caller's `prompt_cache_key`, when it sent one. */
+  readonly promptCacheKey?: string | undefined;
+  /** Parts the prompt cache of the engine; needs no escapes. */
+  readonly cacheSalt?: string | undefined;
   /** Further members, over the caller's: what the engine's own search wants. */
   readonly extraMembers?: JsonObject | undefined;
 }
@@ -49,6 +53,7 @@ export const BEYOND_HOLD = {
   n_cmpl: undefined,
   n_predict: undefined,
   num_predict: undefined,
+  session_params: undefined,
   use_beam_search: undefined,
 };
 
@@ -83,6 +88,7 @@ function plainChanges(
     user: undefined,
     stream_options: undefined,
   };
+  if (target.cacheSalt !== undefined) texts['cache_salt'] = `"cache_salt":"${target.cacheSalt}"`;
   if (!stream) return texts;
   const options = streamOptions(fields['stream_options'], dialect);
   texts['stream_options'] = `"stream_options":${JSON.stringify(options)}`;
@@ -114,6 +120,8 @@ export function engineFields(request: ChatRequest, target: EngineTarget): JsonOb
     if (!dialect.fallbacks) fields['fallbacks'] = undefined;
     fields['verbosity'] = request.verbosity;
   }
+  if (target.promptCacheKey !== undefined) fields['prompt_cache_key'] = target.promptCacheKey;
+  if (target.cacheSalt !== undefined) fields['cache_salt'] = target.cacheSalt;
   if (target.extraTool !== undefined) fields['tools'] = [...request.tools, target.extraTool];
   if (target.extraMembers !== undefined) Object.assign(fields, target.extraMembers);
   for (const name of dialect.leaveOut) fields[name] = undefined;
@@ -128,6 +136,7 @@ const ADDED = new Set([
   'reasoning_effort',
   'chat_template_kwargs',
   'verbosity',
+  'cache_salt',
 ]);
 
 /** Whether the body may have what an engine refuses; otherwise the refusal means something else. */

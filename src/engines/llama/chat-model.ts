@@ -118,7 +118,8 @@ export class ChatModel {
     listener.onStart();
     const seed = request.seed ?? randomInt(MAX_SEED);
     const choices = Array.from({ length: request.choices }, async (_, index) => {
-      const end = await this.#pool.use(prompt.tokens, turn, async (sequence) =>
+      const owned = { tokens: prompt.tokens, salt: request.cacheSalt };
+      const end = await this.#pool.use(owned, turn, async (sequence) =>
         generateChoice(sequence, {
           ...grammars,
           markTexts: this.#markTexts,
@@ -211,13 +212,20 @@ export class ChatModel {
   }
 }
 
+interface SaltedPrompt {
+  readonly tokens: Token[];
+  readonly salt: string;
+}
+
 /**
  * The sequences of one context: each holds the state of one conversation and runs in the same
  * decode batches as the others. A free sequence that already holds the beginning of the prompt is
- * preferred, so that a conversation goes on without reading it all again.
+ * preferred, so that a conversation goes on without reading it all again. The state that a prompt with
+ * one salt left is never used for a prompt with another.
  */
 class SequencePool {
   readonly #free: LlamaContextSequence[];
+  readonly #salts = new WeakMap<LlamaContextSequence, string>();
   readonly #queue: JobQueue;
 
   constructor(sequences: readonly LlamaContextSequence[]) {
@@ -237,14 +245,16 @@ class SequencePool {
 
   /** Runs `work` with a sequence; gives it back afterwards. Rejects when `signal` aborts before. */
   async use<Result>(
-    tokens: Token[],
+    prompt: SaltedPrompt,
     { caller, signal }: CallerTurn,
     work: (sequence: LlamaContextSequence) => Promise<Result>,
   ): Promise<Result> {
     return await this.#queue.run(
       async () => {
-        const sequence = this.#takeBest(tokens);
+        const sequence = this.#takeBest(prompt);
         try {
+          if (this.#salts.get(sequence) !== prompt.salt) await sequence.clearHistory();
+          this.#salts.set(sequence, prompt.salt);
           return await work(sequence);
         } finally {
           this.#free.push(sequence);
@@ -255,12 +265,13 @@ class SequencePool {
     );
   }
 
-  #takeBest(tokens: Token[]): LlamaContextSequence {
+  #takeBest({ tokens, salt }: SaltedPrompt): LlamaContextSequence {
     let best = 0;
     let bestWorth = -1;
     for (const [index, sequence] of this.#free.entries()) {
       const held = sequence.nextTokenIndex;
-      const shared = held === 0 ? 0 : sequence.compareContextTokens(tokens).firstDifferentIndex;
+      const isOwn = held > 0 && this.#salts.get(sequence) === salt;
+      const shared = !isOwn ? 0 : sequence.compareContextTokens(tokens).firstDifferentIndex;
       // Among sequences that share nothing, an empty one: a full one may still serve its caller.
       const worth = shared > 0 ? shared + 1 : Number(held === 0);
       if (worth > bestWorth) [best, bestWorth] = [index, worth];

@@ -68,6 +68,7 @@ const body = z.looseObject({
   stop: z.union([z.string(), z.array(z.string()).max(MAX_STOPS)]).nullish(),
   stop_token_ids: z.array(z.number().int()).nullish(),
   seed: z.number().int().nullish(),
+  cache_salt: z.string().nullish(),
   logprobs: z.boolean().nullish(),
   top_logprobs: z.number().int().min(0).max(MAX_TOP_LOGPROBS).nullish(),
   response_format: z
@@ -114,6 +115,8 @@ export function parseChatRequest(input: unknown) {
     stops: [request.stop ?? []].flat().filter((text) => text !== ''),
     stopTokens: new Set(request.stop_token_ids),
     seed: request.seed,
+    /** Prompts with different salts share no cached state. */
+    cacheSalt: request.cache_salt ?? '',
     logprobs: request.logprobs ?? false,
     topLogprobs: request.top_logprobs ?? 0,
     /** What the content must be; undefined leaves it open. */

@@ -218,6 +218,24 @@ suite('the embedded engine', () => {
       assert.equal(details.cached_tokens, again.usage!.prompt_tokens - 1);
     });
 
+    test('prompts with different salts share no cached state', async () => {
+      const messages = [
+        { role: 'user' as const, content: `Tell me about the salts. ${'x '.repeat(40)}` },
+      ];
+      const cachedWith = async (cache_salt?: string): Promise<number> => {
+        const salted = { messages, max_tokens: 2, ...(cache_salt && { cache_salt }) };
+        const answer = await complete(salted);
+        return answer.usage!.prompt_tokens_details!.cached_tokens!;
+      };
+      assert.equal(await cachedWith('one'), 0);
+      assert.ok((await cachedWith('one')) > 40);
+      assert.equal(await cachedWith('two'), 0);
+      // Without a salt it may begin as other prompts without one do.
+      assert.ok((await cachedWith()) < 40);
+      // Each sequence is taken by another salt now, and none has the prompt of the first.
+      for (let at = 0; at < 8; at += 1) assert.equal(await cachedWith(`other-${at}`), 0);
+    });
+
     test('all roles and text parts are understood', async () => {
       const answer = await complete({
         messages: [

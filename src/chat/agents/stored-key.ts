@@ -1,0 +1,19 @@
+/** Secrets of an installation: made at its first start, then the same for all processes and restarts. */
+import type { Ids } from '../../core/ids.ts';
+import type { Store } from '../../db/db.ts';
+
+const KEY_BYTES = 32;
+
+/** The key of that name, which is written when there is none yet. */
+export async function storedKey(store: Store, ids: Ids, name: string): Promise<Buffer> {
+  await store.query(
+    'INSERT INTO agents_key (name, secret_hex) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING',
+    [name, ids.bytes(KEY_BYTES).toString('hex')],
+  );
+  const [row] = await store.query<{ readonly secret_hex: string }>(
+    'SELECT secret_hex FROM agents_key WHERE name = $1',
+    [name],
+  );
+  if (row === undefined) throw new Error(`The key "${name}" was not written`);
+  return Buffer.from(row.secret_hex, 'hex');
+}

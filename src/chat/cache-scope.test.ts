@@ -1,0 +1,48 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { CacheScope } from './cache-scope.ts';
+
+const KEY = Buffer.alloc(32, 7);
+
+test('keys and salts differ by account and by installation, and stay the same for one', () => {
+  const scope = new CacheScope(KEY, () => true);
+  const restarted = new CacheScope(Buffer.from(KEY), () => true);
+  const other = new CacheScope(Buffer.alloc(32, 8), () => true);
+  const texts = [
+    scope.keyOf('a', 'thread'),
+    scope.keyOf('b', 'thread'),
+    scope.keyOf('a', 'other'),
+    other.keyOf('a', 'thread'),
+    scope.saltOf('a'),
+    scope.saltOf('b'),
+    other.saltOf('a'),
+    // A salt that a caller chose is one of its account.
+    scope.saltOf('a', 'mine'),
+    scope.saltOf('b', 'mine'),
+    scope.saltOf('a', ''),
+  ];
+  assert.equal(new Set(texts).size, texts.length);
+  for (const text of texts) assert.match(text ?? '', /^[\w-]{32}$/);
+  assert.equal(restarted.keyOf('a', 'thread'), texts[0]);
+  assert.equal(restarted.saltOf('a'), texts[4]);
+  assert.equal(scope.saltOf('a'), texts[4]);
+  // What is no text parts nothing further.
+  assert.equal(scope.saltOf('a', ['x']), texts[4]);
+});
+
+test('without a scope keys pass as they are, and there is no salt', () => {
+  let isPerAccount = false;
+  const scope = new CacheScope(KEY, () => isPerAccount);
+  assert.equal(scope.keyOf('a', 'thread'), 'thread');
+  assert.equal(scope.saltOf('a'), undefined);
+  isPerAccount = true;
+  assert.notEqual(scope.keyOf('a', 'thread'), 'thread');
+  assert.notEqual(scope.saltOf('a'), undefined);
+});
+
+test('salts of more accounts than are kept are the same when they are computed again', () => {
+  const scope = new CacheScope(KEY, () => true);
+  const first = scope.saltOf('account-0');
+  for (let at = 1; at < 10_002; at += 1) scope.saltOf(`account-${at}`);
+  assert.equal(scope.saltOf('account-0'), first);
+});
