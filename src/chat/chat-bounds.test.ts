@@ -99,6 +99,22 @@ test('the bounds of a prompt and of its answer', () => {
   }
 });
 
+test('a long template and a search of the engine are in the bound of the prompt', () => {
+  const rows: [number, number, number, number[]][] = [
+    [0, 0, 0, [116, 1_000]],
+    [800, 0, 0, [916, 1_000]],
+    [800, 9_000, 0, [9_916, 1_000]],
+    [800, 9_000, 5_000, [5_000, 1_000]],
+    // The results of the search are the engine's to fit in.
+    [256, 9_000, 1_000, [1_000, 628]],
+  ];
+  for (const [templateTokens, searchTokens, context, [promptTokens, outputTokens]] of rows) {
+    const extras = { templateTokens, searchTokens };
+    const bounds = chatBounds(chat(100), room(context, 1_000), 0, extras);
+    assert.deepEqual(bounds, { promptTokens, outputTokens });
+  }
+});
+
 test('what cannot fit by any count is refused, and what might is not', () => {
   assert.ok(chatBounds(chat(16 * 300 + 15), room(300, 100), 0));
   for (const [bytes, added] of [
@@ -282,12 +298,16 @@ test('a hold of the most covers everything that was asked for', () => {
     cacheWrite: fc.constantFrom('0.5', '4'),
   });
   const asked = fc.record({ max_tokens: fc.nat(3_000), n: fc.integer({ min: 1, max: 4 }) });
+  const beside = fc.record({
+    templateTokens: fc.constantFrom(0, 256, 4_096),
+    searchTokens: fc.constantFrom(0, 32_768),
+  });
   fc.assert(
-    fc.property(bytes, context, price, asked, (textBytes, size, row, more) => {
+    fc.property(bytes, context, price, asked, beside, (textBytes, size, row, more, extras) => {
       const request = chat(textBytes, more);
       const model = room(size, 2_000);
       fc.pre(size === 0 || textBytes <= 16 * size);
-      const bounds = chatBounds(request, model, 0);
+      const bounds = chatBounds(request, model, 0, extras);
       const compiled = compilePrice(row);
       const inputs = { request, model, price: compiled, bounds, additions: NOTHING };
       const { minNano, usefulNano, maxNano } = holdBounds(inputs);

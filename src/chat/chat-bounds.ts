@@ -26,11 +26,10 @@ import {
   tokensMostly,
 } from '../core/token-count.ts';
 import { type ExtraUse, type RoundLimits, surchargesOf } from './chat-bill.ts';
+import { USUAL_TEMPLATE_TOKENS } from './learned-templates.ts';
 import type { ChatRequest } from './wire/chat-request.ts';
 import type { ChatMessage } from './wire/chat-message.ts';
 
-/** Tokens that a chat template adds: system defaults, role marks, the opening of the answer. */
-const TEMPLATE_TOKENS = 256;
 const TOKENS_PER_MESSAGE = 16;
 /** Instructions that templates add when tools are offered. */
 const TOOL_TEMPLATE_TOKENS = 512;
@@ -58,23 +57,37 @@ export interface ChatBounds {
   readonly outputTokens: number;
 }
 
+/** Tokens of a prompt that come from no text of the request, at most. */
+export interface PromptExtras {
+  /** Of the chat template: system defaults, role marks, the opening of the answer. */
+  readonly templateTokens: number;
+  /** What a search of the engine's own reads. */
+  readonly searchTokens: number;
+}
+
+export const USUAL_EXTRAS: PromptExtras = {
+  templateTokens: USUAL_TEMPLATE_TOKENS,
+  searchTokens: 0,
+};
+
 /** `addedBytes`: text that the service adds to the prompt. Throws 400 for what cannot fit. */
 export function chatBounds(
   request: ChatRequest,
   model: ModelLimits,
   addedBytes: number,
+  extras: PromptExtras = USUAL_EXTRAS,
 ): ChatBounds {
   const { facts } = request;
   const knownBytes = facts.textBytes + addedBytes;
   refuseOverflow(knownBytes, model);
   const textBytes = knownBytes + facts.unknownBytes;
   const template =
-    TEMPLATE_TOKENS +
+    extras.templateTokens +
     TOKENS_PER_MESSAGE * facts.messageCount +
     (request.tools.length > 0 ? TOOL_TEMPLATE_TOKENS : 0);
   const hasMedia = facts.imageCount + facts.audioCount + facts.videoCount > 0;
   const mediaTokens = hasMedia ? mediaTokensAtMost(facts) : 0;
-  const bound = tokensAtMost(textBytes) + mediaTokens + template;
+  const bound = tokensAtMost(textBytes) + mediaTokens + template + extras.searchTokens;
   const promptTokens = hasMedia && model.context > 0 ? model.context : withinContext(bound, model);
   const cap = model.maxCompletionTokens || model.context || FALLBACK_OUTPUT_TOKENS;
   let outputTokens = cap;

@@ -40,6 +40,7 @@ import {
 } from './chat-bill.ts';
 import {
   type ChatBounds,
+  type PromptExtras,
   type Round,
   type RoundInputs,
   chatBounds,
@@ -50,6 +51,7 @@ import {
 } from './chat-bounds.ts';
 import type { CacheScope } from './cache-scope.ts';
 import type { LearnedDialects } from './learned-dialects.ts';
+import type { LearnedTemplates } from './learned-templates.ts';
 import { userText } from './message-content.ts';
 import { type RawResult, type SearchResult, cleanResults } from './web/web.ts';
 import { noOutput } from './wire/chat-choice.ts';
@@ -94,6 +96,10 @@ export interface ChatParts {
   readonly layouts: ChunkLayouts;
   /** Seals the reasoning that agents keep between turns. */
   readonly sealer: Sealer;
+  /** How long the chat templates of models are. */
+  readonly templates: LearnedTemplates;
+  /** Prompt tokens that a search of an engine's own may add, at most. */
+  readonly searchPromptTokens: () => number;
   /** Keeps the prompt caches of engines apart by account. */
   readonly cacheScope: CacheScope;
   /** Whether this server can search the web. */
@@ -116,6 +122,7 @@ export interface ChatPlan {
   readonly additions: AdditionsPlan;
   /** The service's own, and what was added to it; empty for none. */
   readonly systemPrompt: string;
+  readonly extras: PromptExtras;
   /** Of the request as it came, with the system prompt. */
   readonly bounds: ChatBounds;
   /** How the answer is said; `undefined` for chat completions. */
@@ -167,7 +174,7 @@ function firstRound(
   sale: Sale,
   prepared: PreparedAdditions,
 ): Round | Promise<never> {
-  const { request, model, price, bounds, additions } = plan;
+  const { request, model, price, bounds, additions, extras } = plan;
   const addedBytes = Buffer.byteLength(plan.systemPrompt) + prepared.textBytes;
   const social = additions.socialSearch;
   const surcharges = surchargesOf(social ? [...prepared.uses, social.bound] : prepared.uses);
@@ -176,7 +183,7 @@ function firstRound(
     model,
     price,
     messages: prepared.messages,
-    bounds: prepared.textBytes === 0 ? bounds : chatBounds(request, model, addedBytes),
+    bounds: prepared.textBytes === 0 ? bounds : chatBounds(request, model, addedBytes, extras),
     addedBytes,
     leftNano: nano(sale.hold.grantedNano - surcharges),
     usedOutputTokens: 0,
@@ -188,7 +195,7 @@ function firstRound(
 
 /** Answers the calls of the round that has ended, and plans the next; rejects on abort. */
 export async function searchRound(run: ChatRun, held: HeldRound): Promise<void> {
-  const { request, model, price, prepared, sale, systemPrompt } = run;
+  const { request, model, price, prepared, sale, systemPrompt, extras } = run;
   const auto = run.additions.autoSearch;
   assert(auto !== undefined, 'calls are held only where searches are offered');
   await auto.search(held, run.round.searches, run.cancellation.signal);
@@ -199,7 +206,7 @@ export async function searchRound(run: ChatRun, held: HeldRound): Promise<void> 
     model,
     price,
     messages: [...(prepared.messages ?? request.messages), ...auto.messages],
-    bounds: chatBounds(request, model, addedBytes),
+    bounds: chatBounds(request, model, addedBytes, extras),
     addedBytes,
     // The other nano covers what rounding took off.
     leftNano: nano(sale.hold.grantedNano - costNano - 1n),
@@ -401,12 +408,16 @@ export function endRound(run: ChatRun, end: RoundEnd, outcome: Attempted): void 
   const use = roundUse(end, run.round, run.request);
   run.uses = run.uses.length === 0 ? [use] : [...run.uses, use];
   run.attempts += outcome.attempts;
-  if (!use.isImpossible) return;
   const { promptTokens, completionTokens } = end.reported?.usage ?? {};
+  if (promptTokens !== undefined && run.request.isPlain && end.extent === 'whole') {
+    const { promptBytes } = run.round;
+    run.parts.templates.note(run.model, { promptBytes, promptTokens });
+  }
+  if (!use.isImpossible) return;
   const said = { replica: outcome.replica?.engine, promptTokens, completionTokens };
   run.parts.log.warn(
     { requestId: run.context.requestId, ...said },
-    'An engine reported more tokens than it can have used; it is not believed',
+    'An engine reported more tokens than the hold of the request covers; only those are billed. The settings templateTokens of a model and socialSearch.maxPromptTokens raise the hold',
   );
 }
 

@@ -6,6 +6,7 @@
 export { type AdditionParts, planAdditions } from './additions.ts';
 export { AGENTS_MIGRATIONS } from './agents/migrations.ts';
 export { openSealer, type Sealer } from './agents/sealed-text.ts';
+export { LearnedTemplates } from './learned-templates.ts';
 export { type CacheScope, openCacheScope } from './cache-scope.ts';
 export type { ChatParts } from './chat-run.ts';
 export { LearnedDialects } from './learned-dialects.ts';

@@ -15,11 +15,18 @@ import { LARGE_BODY_BYTES } from '../http/read-request.ts';
 import type { RequestContext } from '../http/request-context.ts';
 import { JSON_BODY, JSON_TYPE, type Route } from '../http/route.ts';
 import { isTagValue } from '../http/tags.ts';
-import { NOTHING_ADDED, NOTHING_PREPARED } from './additions.ts';
+import type { CatalogModel } from '../catalog/catalog.ts';
+import { type AdditionsPlan, NOTHING_ADDED, NOTHING_PREPARED } from './additions.ts';
 import type { AnswerBlocks } from './agents/answer-blocks.ts';
 import type { AnswerProtocol } from './agents/answer-protocol.ts';
 import type { ChatBill } from './chat-bill.ts';
-import { chatBounds, holdBounds, tokensEstimate } from './chat-bounds.ts';
+import {
+  chatBounds,
+  holdBounds,
+  type PromptExtras,
+  tokensEstimate,
+  USUAL_EXTRAS,
+} from './chat-bounds.ts';
 import { CHAT_DESCRIPTION } from './chat-completions/describe.ts';
 import {
   answerBlocks,
@@ -49,6 +56,7 @@ import {
   parseChatRequest,
 } from './wire/chat-request.ts';
 import { type AnswerFrame, type ChatAnswer, writeChatAnswer } from './wire/chat-response.ts';
+import { mayEngineSearch } from './wire/engine-request.ts';
 import { type HeldRound, heldRoundOf, joinedAnswer } from './wire/held-calls.ts';
 
 /** `parseChatRequest` for a body that would hold up the event loop. */
@@ -115,7 +123,8 @@ export function sellChat(
     const all = [systemPrompt, ...additions.systemPrompts];
     systemPrompt = all.filter((text) => text !== '').join('\n\n');
   }
-  const bounds = chatBounds(request, model, Buffer.byteLength(systemPrompt));
+  const extras = extrasOf(parts, request, model, additions);
+  const bounds = chatBounds(request, model, Buffer.byteLength(systemPrompt), extras);
   const plan: ChatPlan = {
     parts,
     context,
@@ -126,6 +135,7 @@ export function sellChat(
     price,
     additions,
     systemPrompt,
+    extras,
     bounds,
     protocol,
   };
@@ -147,6 +157,19 @@ export function sellChat(
     metadata: request.isPlain && protocol === undefined ? undefined : tagsFor(request, protocol),
   });
   return parts.sales.sell(wanted, work);
+}
+
+/** What the prompt has beside its text. */
+function extrasOf(
+  { templates, searchPromptTokens }: ChatParts,
+  { isPlain, fields }: ChatRequest,
+  model: CatalogModel,
+  { socialSearch }: AdditionsPlan,
+): PromptExtras {
+  const templateTokens = templates.tokensOf(model);
+  const searches = socialSearch !== undefined || (!isPlain && mayEngineSearch(fields));
+  if (!searches && templateTokens === USUAL_EXTRAS.templateTokens) return USUAL_EXTRAS;
+  return { templateTokens, searchTokens: searches ? searchPromptTokens() : 0 };
 }
 
 /** Agents ask for as much as they can think of: their caps are lowered where a chat's are refused. */

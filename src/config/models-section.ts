@@ -192,6 +192,11 @@ export const ModelSettings = z.strictObject({
   defaultReasoningEffort: z.enum(REASONING_EFFORTS).optional().describe('Its default effort.'),
   maxImages: count().optional().describe('Images in one request.'),
   maxVideos: count().optional().describe('Videos in one request.'),
+  templateTokens: count()
+    .optional()
+    .describe(
+      'Upper bound of the tokens that the chat template adds to a prompt: a default system prompt, role marks, the opening of the answer. Holds include it, and no more is billed. Default: 256, raised to what the engines report for short prompts, up to 4096.',
+    ),
   imageTokens: whole(2_048).describe('Upper bound of the prompt tokens of one image.'),
   audioTokensPerSecond: whole(64).describe('Upper bound for audio input.'),
   videoTokensPerSecond: whole(1_024).describe('Upper bound for video input.'),

@@ -49,6 +49,9 @@ export const SocialSearchSection = z.strictObject({
   usdPerResult: usd('0.01').describe(
     'Price of one result; a search that names no number is one result.',
   ),
+  maxPromptTokens: whole(32_768, 10_000_000).describe(
+    'Upper bound of the prompt tokens that the results of such a search add to one request. Holds include it, and no more is billed.',
+  ),
 });
 
 /** The guard of every fetch of a caller's URL. */

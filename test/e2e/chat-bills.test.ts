@@ -76,6 +76,11 @@ describe('the bill of a chat', () => {
 engines: { one: { url: ${engine.url}, idleTimeoutMs: 600 } }
 models:
   - { id: m, type: text, context: 100000, maxCompletionTokens: 50000, capabilities: [vision, functionCalling, reasoning], price: { input: 1, output: 2, cacheInput: 0.1 }, replicas: [{ engine: one }] }
+  - { id: long, type: text, context: 100000, maxCompletionTokens: 1000, price: { input: 1, output: 2 }, replicas: [{ engine: one }] }
+  - { id: told, type: text, context: 100000, maxCompletionTokens: 1000, templateTokens: 1000, price: { input: 1, output: 2 }, replicas: [{ engine: one }] }
+  - { id: liar, type: text, context: 100000, maxCompletionTokens: 1000, price: { input: 1, output: 2 }, replicas: [{ engine: one }] }
+  - { id: finder, type: text, context: 100000, maxCompletionTokens: 1000, capabilities: [xSearch], price: { input: 1, output: 2 }, replicas: [{ engine: one }] }
+socialSearch: { maxResults: 2, usdPerResult: 0.001, maxPromptTokens: 20000 }
 limits: { plans: { staff: { text: { XS: &wide { requestsPerMinute: 100000, tokensPerMinute: 100000000 }, S: *wide, M: *wide, L: *wide } } }, guard: { failures: 100000 } }
 `,
     });
@@ -518,4 +523,74 @@ limits: { plans: { staff: { text: { XS: &wide { requestsPerMinute: 100000, token
       }
     });
   }
+
+  describe('a prompt count that is far above the text', () => {
+    const usageOf = (prompt_tokens: number) => ({ usage: { prompt_tokens, completion_tokens: 1 } });
+    /** What one request may be billed without anything learned: bytes, template, one message. */
+    const usualBound = PROMPT.length + 256 + 16;
+
+    test('two short prompts teach a long template, and from then on it is billed', async () => {
+      const billed: number[] = [];
+      for (let at = 0; at < 4; at += 1) {
+        const { usage, paid } = await whole({ content: 'ok' }, usageOf(800), { model: 'long' });
+        assert.equal(paid, BigInt(usage.prompt_tokens * INPUT_NANO + OUTPUT_NANO));
+        billed.push(usage.prompt_tokens);
+      }
+      assert.deepEqual(billed, [usualBound, usualBound, 800, 800]);
+      const streamed = await stream([text('ok'), event([], usageOf(800))], { model: 'long' });
+      assert.equal(streamed.usage.prompt_tokens, 800);
+    });
+
+    test('the setting of a model holds for its first request, and nothing is learned beyond it', async () => {
+      const model = 'told';
+      assert.equal(
+        (await whole({ content: 'ok' }, usageOf(800), { model })).usage.prompt_tokens,
+        800,
+      );
+      for (let at = 0; at < 3; at += 1) {
+        const { usage } = await whole({ content: 'ok' }, usageOf(2_000), { model });
+        assert.equal(usage.prompt_tokens, PROMPT.length + 1_000 + 16);
+      }
+    });
+
+    test('an engine that reports any number is billed within a bound that stands still', async () => {
+      for (let at = 0; at < 6; at += 1) {
+        const { usage, paid } = await whole({ content: 'ok' }, usageOf(90_000), { model: 'liar' });
+        assert.ok(usage.prompt_tokens <= PROMPT.length + 4_096 + 16, `${usage.prompt_tokens}`);
+        assert.equal(paid, BigInt(usage.prompt_tokens * INPUT_NANO + OUTPUT_NANO));
+      }
+    });
+
+    test('what the search of an engine reads is billed, up to its own bound', async () => {
+      const asked = { model: 'finder', svc_parameters: { enable_x_search: true } };
+      const found = { num_sources_used: 1 };
+      const searched = async (prompt_tokens: number) =>
+        whole({ content: 'ok' }, { usage: { ...usageOf(prompt_tokens).usage, ...found } }, asked);
+      const one = await searched(9_000);
+      assert.equal(one.usage.prompt_tokens, 9_000);
+      assert.equal(one.paid, BigInt(9_000 * INPUT_NANO + OUTPUT_NANO) + 1_000_000n);
+      const most = await searched(90_000);
+      assert.equal(most.usage.prompt_tokens, usualBound + 20_000);
+    });
+
+    test('a search that a caller switches on by a member of the engine is billed too', async () => {
+      const options = { web_search_options: { search_context_size: 'low' } };
+      const { usage } = await whole({ content: 'ok' }, usageOf(9_000), { model: 'm', ...options });
+      assert.equal(usage.prompt_tokens, 9_000);
+    });
+
+    test('credit that does not cover what a search may read is refused before the engine is called', async () => {
+      const { secret } = await farebox.account('0.01');
+      const response = await fetch(`${farebox.url}/chat/completions`, {
+        method: 'POST',
+        headers: { authorization: `Bearer ${secret}`, 'content-type': 'application/json' },
+        body: JSON.stringify({
+          model: 'finder',
+          messages: [{ role: 'user', content: PROMPT }],
+          svc_parameters: { enable_x_search: true },
+        }),
+      });
+      assert.equal(response.status, 402);
+    });
+  });
 });

@@ -57,6 +57,20 @@ export const BEYOND_HOLD = {
   use_beam_search: undefined,
 };
 
+/** By these names callers switch on the own search of an engine, whose results become its prompt. */
+const SEARCH_MEMBERS = [
+  'enable_search',
+  'plugins',
+  'search_options',
+  'search_parameters',
+  'web_search_options',
+];
+
+/** Whether the members of a body may make an engine search by itself. */
+export function mayEngineSearch(fields: JsonObject): boolean {
+  return SEARCH_MEMBERS.some((name) => (fields[name] ?? false) !== false);
+}
+
 /** Members of the caller that never pass. */
 const LEFT_OUT = { ...BEYOND_HOLD, metadata: undefined, text: undefined, reasoning: undefined };
 

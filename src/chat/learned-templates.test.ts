@@ -1,0 +1,59 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import fc from 'fast-check';
+import { type LogLine, memoryLog } from '../../test/support/memory-log.ts';
+import { silentLog } from '../core/log.ts';
+import { LearnedTemplates } from './learned-templates.ts';
+
+const MODEL = { id: 'm', templateTokens: undefined };
+const prompt = (promptTokens: number, promptBytes = 16) => ({ promptTokens, promptBytes });
+
+test('two short prompts in a row teach the length of a template', () => {
+  const lines: LogLine[] = [];
+  const templates = new LearnedTemplates(memoryLog(lines));
+  assert.equal(templates.tokensOf(MODEL), 256);
+  templates.note(MODEL, prompt(801));
+  assert.equal(templates.tokensOf(MODEL), 256, 'one teaches nothing');
+  templates.note(MODEL, prompt(811));
+  assert.equal(templates.tokensOf(MODEL), 800, 'the lesser of both, without the text');
+  assert.deepEqual(
+    lines.map(({ fields }) => fields),
+    [{ model: 'm', templateTokens: 800 }],
+  );
+  // What needs less forgets nothing, and other models have learned nothing.
+  templates.note(MODEL, prompt(20));
+  assert.equal(templates.tokensOf(MODEL), 800);
+  assert.equal(templates.tokensOf({ ...MODEL, id: 'other' }), 256);
+});
+
+test('a count that comes once, or with a long prompt, teaches nothing', () => {
+  const templates = new LearnedTemplates(silentLog);
+  for (let round = 0; round < 5; round += 1) {
+    templates.note(MODEL, prompt(3_000));
+    templates.note(MODEL, prompt(40));
+    templates.note(MODEL, prompt(3_000, 257));
+  }
+  assert.equal(templates.tokensOf(MODEL), 256);
+});
+
+test('what an operator has set is not learned', () => {
+  const templates = new LearnedTemplates(silentLog);
+  const model = { id: 'm', templateTokens: 20 };
+  for (let round = 0; round < 3; round += 1) templates.note(model, prompt(900));
+  assert.equal(templates.tokensOf(model), 20);
+});
+
+test('an engine with any counts stays bounded, and the bound never falls', () => {
+  fc.assert(
+    fc.property(fc.array(fc.tuple(fc.nat(), fc.nat(400))), (reports) => {
+      const templates = new LearnedTemplates(silentLog);
+      let before = templates.tokensOf(MODEL);
+      for (const [tokens, bytes] of reports) {
+        templates.note(MODEL, prompt(tokens, bytes));
+        const after = templates.tokensOf(MODEL);
+        assert.ok(after >= before && after <= 4_096);
+        before = after;
+      }
+    }),
+  );
+});
