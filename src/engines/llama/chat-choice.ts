@@ -15,6 +15,7 @@ import {
 import { type AnswerPiece, AnswerSplitter } from './answer-splitter.ts';
 import type { ChatRequest } from './chat-request.ts';
 import type { SamplingDefaults } from './llama-models.ts';
+import { RawSampler } from './raw-sampler.ts';
 
 /** Small, so that a long prompt lets others in between and a leaving caller is noticed at once. */
 const PROMPT_SLICE_TOKENS = 64;
@@ -69,14 +70,59 @@ export async function generateChoice(
 ): Promise<ChoiceEnd> {
   const cachedTokens = await readPrompt(sequence, task);
   const run = new ChoiceRun(sequence.model, task);
-  const { logprobs, topLogprobs } = task.request;
-  const metadata = { confidence: logprobs, probabilities: logprobs && topLogprobs > 0 };
   const last = task.prompt.slice(-1);
-  for await (const output of sequence.evaluateWithMetadata(last, metadata, run.samplerOptions())) {
-    task.signal.throwIfAborted();
-    if (!run.take(output)) break;
+  const sampler = run.rawSampler();
+  if (sampler !== undefined) await generateRaw(sequence, last, run, sampler, task.signal);
+  else {
+    const { logprobs } = task.request;
+    const options = run.samplerOptions();
+    const metadata = { probabilities: logprobs };
+    for await (const output of sequence.evaluateWithMetadata(last, metadata, options)) {
+      task.signal.throwIfAborted();
+      if (!run.take(logprobs ? unscaled(output, options.temperature ?? 0) : output)) break;
+    }
   }
   return { ...run.end(), cachedTokens };
+}
+
+/** Takes the temperature out of the probabilities of the tokens that sampling has left. */
+function unscaled({ token, probabilities }: TokenOutput, temperature: number): TokenOutput {
+  if (probabilities === undefined || temperature === 0 || temperature === 1) {
+    return { token, confidence: probabilities?.get(token) ?? 0, probabilities };
+  }
+  let sum = 0;
+  for (const chance of probabilities.values()) sum += chance ** temperature;
+  const open = new Map<Token, number>();
+  for (const [one, chance] of probabilities) open.set(one, chance ** temperature / sum);
+  return { token, confidence: open.get(token) ?? 0, probabilities: open };
+}
+
+/** Greedy sampling changes no probability: the library hands out those of the model. */
+const RAW_OPTIONS: SequenceEvaluateOptions = { temperature: 0, yieldEogToken: true };
+
+/** The same where the token is picked out of the raw distribution, which is told with it. */
+async function generateRaw(
+  sequence: LlamaContextSequence,
+  last: Token[],
+  run: ChoiceRun,
+  sampler: RawSampler<Token>,
+  signal: AbortSignal,
+): Promise<void> {
+  const outputs = sequence.evaluateWithMetadata(last, { probabilities: true }, RAW_OPTIONS);
+  try {
+    let next = await outputs.next();
+    while (next.done !== true) {
+      signal.throwIfAborted();
+      const { probabilities } = next.value;
+      const token = sampler.pick(probabilities, run.countedTokens) ?? next.value.token;
+      if (sequence.model.isEogToken(token)) return;
+      const confidence = probabilities.get(token) ?? 0;
+      if (!run.take({ token, confidence, probabilities })) return;
+      next = await outputs.next(token);
+    }
+  } finally {
+    await outputs.return();
+  }
 }
 
 /** Evaluates all but the last prompt token; returns how many were there already. */
@@ -95,7 +141,7 @@ async function readPrompt(sequence: LlamaContextSequence, task: ChoiceTask): Pro
 interface TokenOutput {
   readonly token: Token;
   readonly confidence?: number;
-  readonly probabilities?: Map<Token, number>;
+  readonly probabilities?: Map<Token, number> | undefined;
 }
 
 class ChoiceRun {
@@ -150,6 +196,35 @@ class ChoiceRun {
       completionTokens: this.#generated.length,
       reasoningTokens: this.#reasoningTokens,
     };
+  }
+
+  /** The tokens that frequency and presence penalties count. */
+  get countedTokens(): readonly Token[] {
+    return this.#generated.slice(-PENALTY_WINDOW_TOKENS);
+  }
+
+  /**
+   * For a request with logprobs. Not where a grammar or the repetition penalty, which only the library
+   * has, rules tokens out: there the log probabilities are of the tokens that are left.
+   */
+  rawSampler(): RawSampler<Token> | undefined {
+    const { request, defaults, contentGrammar, callGrammar, seed } = this.#task;
+    const { sampling, logprobs } = request;
+    const isOpen = contentGrammar === undefined && callGrammar === undefined;
+    if (!logprobs || !isOpen || sampling.repetitionPenalty !== 1) return undefined;
+    const { frequencyPenalty, presencePenalty, logitBias } = sampling;
+    return new RawSampler(
+      {
+        temperature: sampling.temperature ?? defaults.temperature,
+        topP: sampling.topP ?? defaults.topP,
+        topK: sampling.topK ?? defaults.topK,
+        minP: sampling.minP ?? defaults.minP,
+        frequencyPenalty,
+        presencePenalty,
+        logitBias,
+      },
+      seed,
+    );
   }
 
   samplerOptions(): SequenceEvaluateOptions {

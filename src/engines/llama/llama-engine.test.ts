@@ -208,6 +208,65 @@ suite('the embedded engine', () => {
       assert.equal(tokens[0]!.top_logprobs.length, 3);
     });
 
+    test('logprobs are those of the model, whatever the sampling', async () => {
+      const messages = [{ role: 'user' as const, content: 'Tell me about the ledger.' }];
+      const scored = async (more: object) => {
+        const asked = { messages, max_tokens: 1, logprobs: true, top_logprobs: 5, ...more };
+        const answer = await complete(asked);
+        return answer.choices[0]!.logprobs!.content![0]!;
+      };
+      const rounded = (list: readonly { token: string; logprob: number }[]) =>
+        list.map(({ token, logprob }) => [token, logprob.toFixed(3)]);
+      const raw = await scored({ temperature: 0 });
+      const samplings = [
+        { temperature: 0.3, seed: 1 },
+        { temperature: 2, seed: 2 },
+        { temperature: 1, seed: 3, top_p: 0.1 },
+        { temperature: 1, seed: 4, top_k: 1 },
+        { temperature: 1.5, seed: 5, logit_bias: { 5: 1 }, presence_penalty: 1 },
+      ];
+      for (const sampling of samplings) {
+        const one = await scored(sampling);
+        assert.deepEqual(rounded(one.top_logprobs), rounded(raw.top_logprobs));
+        const known = raw.top_logprobs.find(({ token }) => token === one.token);
+        if (known !== undefined) assert.equal(one.logprob.toFixed(3), known.logprob.toFixed(3));
+        // The likeliest few leave the others out.
+        if ('top_p' in sampling || 'top_k' in sampling) assert.equal(one.token, raw.token);
+      }
+      const again = await scored({ temperature: 2, seed: 2 });
+      assert.equal(again.token, (await scored({ temperature: 2, seed: 2 })).token);
+    });
+
+    test('where a format leaves tokens out, logprobs are of the others, without the temperature', async () => {
+      const schema = { type: 'string', enum: ['red', 'blue', 'green'] };
+      const scored = async (temperature: number) => {
+        const answer = await complete({
+          temperature,
+          seed: 1,
+          max_tokens: 2,
+          logprobs: true,
+          top_logprobs: 3,
+          response_format: { type: 'json_schema', json_schema: { name: 'colour', schema } },
+        });
+        const [first] = answer.choices[0]!.logprobs!.content!;
+        return first!.top_logprobs.map(({ token, logprob }) => [token, logprob.toFixed(2)]);
+      };
+      const open = await scored(1);
+      assert.deepEqual(await scored(0.5), open);
+      assert.deepEqual(await scored(1.7), open);
+    });
+
+    test('with logprobs an answer ends where one without them does', async () => {
+      const asked = { temperature: 0, max_tokens: 200 };
+      const plain = await complete(asked);
+      const scored = await complete({ ...asked, logprobs: true });
+      assert.deepEqual(
+        [scored.choices[0]!.message.content, scored.choices[0]!.finish_reason],
+        [plain.choices[0]!.message.content, plain.choices[0]!.finish_reason],
+      );
+      assert.deepEqual(scored.usage!.completion_tokens, plain.usage!.completion_tokens);
+    });
+
     test('a prompt that was seen before is read from the cache', async () => {
       const messages = [
         { role: 'user' as const, content: `Tell me about the ledger. ${'x '.repeat(40)}` },

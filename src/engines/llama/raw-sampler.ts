@@ -1,0 +1,112 @@
+/**
+ * Picks the next token out of the raw distribution of a model. The library reports probabilities only
+ * after its own sampler has scaled and truncated them, while `logprobs` are of the model's distribution
+ * as it is. So for requests with `logprobs` the library hands out that distribution, and the token is
+ * picked here: bias and penalties, then `top_k`, `top_p`, `min_p` and the temperature, as in the library.
+ *
+ * It has no repetition penalty, which depends on the sign of logits that no probability shows, and no
+ * grammar.
+ */
+
+export interface RawSampling {
+  /** 0 picks the likeliest token. */
+  readonly temperature: number;
+  /** 1 keeps all tokens, as do a `topK` and a `minP` of 0. */
+  readonly topP: number;
+  readonly topK: number;
+  readonly minP: number;
+  readonly frequencyPenalty: number;
+  readonly presencePenalty: number;
+  /** What is added to the logit of a token. */
+  readonly logitBias: ReadonlyMap<number, number>;
+}
+
+interface Candidate<Token> {
+  readonly token: Token;
+  /** Up to a constant, which is the same for all tokens. */
+  readonly logit: number;
+}
+
+export class RawSampler<Token extends number> {
+  readonly #sampling: RawSampling;
+  #state: number;
+
+  /** The same seed picks the same tokens. */
+  constructor(sampling: RawSampling, seed: number) {
+    this.#sampling = sampling;
+    this.#state = seed >>> 0;
+  }
+
+  /**
+   * `probabilities` of the whole vocabulary, the likeliest first; `recent`: the tokens that penalties
+   * count. `undefined` when no token has a chance.
+   */
+  pick(probabilities: ReadonlyMap<Token, number>, recent: readonly Token[]): Token | undefined {
+    const { temperature, topK } = this.#sampling;
+    const all = this.#candidates(probabilities, recent);
+    if (temperature === 0) return all[0]?.token;
+    const kept = this.#likeliest(topK > 0 ? all.slice(0, topK) : all);
+    const weights = weightsOf(kept, temperature);
+    let left = this.#fraction() * weights.reduce((sum, weight) => sum + weight, 0);
+    for (const [at, weight] of weights.entries()) {
+      left -= weight;
+      if (left < 0) return kept[at]?.token;
+    }
+    return kept.at(-1)?.token;
+  }
+
+  /** The tokens with a chance, the likeliest first. */
+  #candidates(
+    probabilities: ReadonlyMap<Token, number>,
+    recent: readonly Token[],
+  ): Candidate<Token>[] {
+    const { frequencyPenalty, presencePenalty, logitBias } = this.#sampling;
+    const changes = new Map<number, number>(logitBias);
+    if (frequencyPenalty !== 0 || presencePenalty !== 0) {
+      const counts = new Map<number, number>();
+      for (const token of recent) counts.set(token, (counts.get(token) ?? 0) + 1);
+      for (const [token, count] of counts) {
+        const penalty = count * frequencyPenalty + presencePenalty;
+        changes.set(token, (changes.get(token) ?? 0) - penalty);
+      }
+    }
+    const candidates: Candidate<Token>[] = [];
+    for (const [token, chance] of probabilities) {
+      if (chance <= 0) continue;
+      candidates.push({ token, logit: Math.log(chance) + (changes.get(token) ?? 0) });
+    }
+    if (changes.size > 0) candidates.sort((one, other) => other.logit - one.logit);
+    return candidates;
+  }
+
+  /** What `top_p` and `min_p` leave; at least the likeliest. */
+  #likeliest(candidates: Candidate<Token>[]): Candidate<Token>[] {
+    const { topP, minP } = this.#sampling;
+    let kept = candidates;
+    if (topP < 1) {
+      const weights = weightsOf(kept, 1);
+      let left = topP * weights.reduce((sum, weight) => sum + weight, 0);
+      let count = 0;
+      while (count < kept.length && (count === 0 || left > 0)) left -= weights[count++] ?? 0;
+      kept = kept.slice(0, count);
+    }
+    if (minP <= 0) return kept;
+    const least = (kept[0]?.logit ?? 0) + Math.log(minP);
+    return kept.filter(({ logit }, at) => at === 0 || logit >= least);
+  }
+
+  /** Mulberry32: 0 to below 1. */
+  #fraction(): number {
+    this.#state = (this.#state + 0x6d2b79f5) >>> 0;
+    let mixed = this.#state;
+    mixed = Math.imul(mixed ^ (mixed >>> 15), mixed | 1);
+    mixed ^= mixed + Math.imul(mixed ^ (mixed >>> 7), mixed | 61);
+    return ((mixed ^ (mixed >>> 14)) >>> 0) / 4_294_967_296;
+  }
+}
+
+/** Relative to the likeliest, so that none overflows. */
+function weightsOf(candidates: readonly Candidate<number>[], temperature: number): number[] {
+  const most = candidates[0]?.logit ?? 0;
+  return candidates.map(({ logit }) => Math.exp((logit - most) / temperature));
+}
