@@ -7,7 +7,7 @@ import { bytesAtMost } from '../../core/token-count.ts';
 import { type ReportedUsage, readUsage, type TokenUsage } from '../../engines/usage.ts';
 import { isJsonObject, type JsonObject } from '../../json/json-scan.ts';
 import type { ChargedCost } from '../../http/sell-work.ts';
-import { textBytes } from '../wire/chat-choice.ts';
+import { textBytes, withoutUsage } from '../wire/chat-choice.ts';
 import { SseEvents } from '../../http/sse-events.ts';
 import { DONE_EVENT } from '../wire/stream-events.ts';
 
@@ -73,7 +73,7 @@ function shownChoice(
   const { finish_reason: said, logprobs } = choice;
   const isKnown = typeof said === 'string' && FINISHES.has(said);
   return {
-    ...choice,
+    ...withoutUsage(choice),
     text: choice['text'],
     index,
     logprobs: wantsLogprobs && isJsonObject(logprobs) ? logprobs : null,

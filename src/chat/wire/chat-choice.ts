@@ -99,6 +99,13 @@ export function argumentsText(value: unknown): string {
   return value === undefined || value === null ? '' : JSON.stringify(value);
 }
 
+/** The choice without the usage that some engines put into it: the caller gets ours, with its cost. */
+export function withoutUsage(choice: JsonObject): JsonObject {
+  if (!Object.hasOwn(choice, 'usage')) return choice;
+  const { usage: _engines, ...others } = choice;
+  return others;
+}
+
 export type TextKind = 'content' | 'reasoning' | 'tool';
 
 /** UTF-8 bytes of the text of an answer, or of one of its choices. */

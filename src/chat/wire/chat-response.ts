@@ -21,6 +21,7 @@ import {
   tallyOf,
   toolCallsOf,
   canonicalMessage,
+  withoutUsage,
 } from './chat-choice.ts';
 import { childrenOf, isJsonObject, type JsonObject } from '../../json/json-scan.ts';
 import { spliceObject, textWithMembers, withMembers } from '../../json/json-splice.ts';
@@ -190,11 +191,13 @@ function readChoice(
   const isSame =
     message === original &&
     reason === given &&
+    choice['usage'] === undefined &&
     choice['index'] === index &&
     choice['logprobs'] !== undefined &&
     choice['stop_reason'] !== undefined;
   if (isSame) return choice;
-  const filled: Record<string, unknown> = { logprobs: null, stop_reason: null, ...choice };
+  const others = withoutUsage(choice);
+  const filled: Record<string, unknown> = { logprobs: null, stop_reason: null, ...others };
   // They would be longer than the text that is left.
   if (isCut) filled['logprobs'] = null;
   return { ...filled, index, message, finish_reason: reason };

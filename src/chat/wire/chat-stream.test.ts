@@ -624,3 +624,70 @@ test('a text that takes the fast path after an empty one is known to be shown', 
     true,
   );
 });
+
+const ROLE = vllm([delta({ role: 'assistant', content: '' })]);
+const TEXT = vllm([delta({ content: 'Hello' })]);
+
+/** Whether an object has a usage of an engine: one that is not null and has no cost beside it. */
+function hasUsageAlone(value: unknown): boolean {
+  if (typeof value !== 'object' || value === null) return false;
+  const object = value as Record<string, unknown>;
+  const usage = object['usage'];
+  if (usage !== undefined && usage !== null && object['cost'] === undefined) return true;
+  return Object.values(object).some(hasUsageAlone);
+}
+
+test('no chunk with the usage of an engine leaves, wherever the engine puts it and however it ends', () => {
+  const usage = { prompt_tokens: 9, completion_tokens: 4, total_tokens: 13 };
+  const usages = fc.constantFrom(undefined, null, usage, { ...usage, prompt_tokens: 10 });
+  const texts = fc.constantFrom('', 'a', 'word', '"usage":{}');
+  const piece = fc.record({ content: texts, usage: usages, ofChoice: usages, twice: fc.boolean() });
+  const written = ({ content, usage: said, ofChoice, twice }: fc.TypeOfArbitrary<typeof piece>) => {
+    const choice = {
+      ...delta(content === '' ? {} : { content }),
+      ...(ofChoice !== undefined && { usage: ofChoice }),
+    };
+    const event = vllm([choice], said === undefined ? {} : { usage: said });
+    // A key that is there twice: parsers take the last.
+    return twice ? event.replace('"id":', `"usage":${JSON.stringify(usage)},"id":`) : event;
+  };
+  const ends = fc.constantFrom(
+    [vllm([delta({}, 'stop')]), vllm([], { usage }), 'data: [DONE]\n\n'],
+    [vllm([delta({}, 'stop')], { usage }), 'data: [DONE]\n\n'],
+    [vllm([{ ...delta({}, 'stop'), usage }])],
+    [vllm([delta({ content: 'end' }, 'stop')], { usage }), vllm([], { usage })],
+    [vllm([], { usage })],
+    [vllm([delta({}, null, 9)], { usage }), 'data: [DONE]\n\n'],
+    [vllm([], { usage, error: { message: 'no' } })],
+    ['data: {"usage":'],
+    [],
+  );
+  const stream = fc.tuple(
+    fc.array(piece, { maxLength: 6 }),
+    ends,
+    fc.array(fc.nat(), { maxLength: 4 }),
+  );
+  fc.assert(
+    fc.property(fc.array(stream, { minLength: 1, maxLength: 4 }), (streams) => {
+      // They learn from each other.
+      const layouts = new ChunkLayouts();
+      for (const [pieces, end, cuts] of streams) {
+        const source = [ROLE, ...pieces.map(written), ...end].join('');
+        const { chunks, stream: read, text } = run(source, { layouts }, cuts);
+        for (const chunk of chunks) assert.ok(!hasUsageAlone(chunk), text);
+        const failed = JSON.parse(read.usageChunk(CLOSING).toString().slice(6));
+        assert.ok(!hasUsageAlone(failed) && failed.usage !== undefined);
+      }
+    }),
+    { numRuns: 500 },
+  );
+});
+
+test('a usage that stands in the choice is read, and the one of the chunk comes first', () => {
+  const usage = { prompt_tokens: 9, completion_tokens: 4 };
+  const inChoice = vllm([{ ...delta({}, 'stop'), usage }]);
+  const { stream } = run(ROLE + TEXT + inChoice);
+  assert.equal(stream.reported?.usage.promptTokens, 9);
+  const both = vllm([{ ...delta({}, 'stop'), usage }], { usage: { ...usage, prompt_tokens: 5 } });
+  assert.equal(run(ROLE + TEXT + both).stream.reported?.usage.promptTokens, 5);
+});

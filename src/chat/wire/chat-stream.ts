@@ -316,7 +316,7 @@ export class ChatStream {
     const isEmpty = !Array.isArray(choices) || choices.length === 0;
     const given = isEmpty ? NO_CHOICES : this.#showChoices(choices, shown);
     // The usage beside a text includes it.
-    const saidUsage = chunk['usage'] ?? undefined;
+    const saidUsage = chunk['usage'] ?? (isEmpty ? undefined : usageOfChoice(choices));
     const usage = saidUsage === undefined ? undefined : readUsage(saidUsage);
     if (usage !== undefined) {
       let atBytes = 0;
@@ -437,6 +437,11 @@ const NO_CHOICES: readonly JsonObject[] = [];
 
 function hasText(choice: JsonObject): boolean {
   return isJsonObject(choice['delta']) && outputBytes(tallyOf(choice['delta'])) > 0;
+}
+
+/** Some engines put their usage into the last chunk of a choice. */
+function usageOfChoice([choice]: readonly unknown[]): unknown {
+  return isJsonObject(choice) ? (choice['usage'] ?? undefined) : undefined;
 }
 
 /** An event cut by the end of the stream is not shown; `[DONE]` and whole JSON are. */

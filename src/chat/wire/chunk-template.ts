@@ -335,8 +335,9 @@ export function learnLayout(
       patches.push({ start: member.start, end: nameEnd, text: '"reasoning_content"' });
     }
   }
-  // Each of the three is there, and once.
+  // Each of the three is there, and nothing twice: the bytes pass, and who reads them may take either.
   for (const key in named) if (find(members, key) === undefined) return undefined;
+  if (new Set(members.map(({ key }) => key)).size < members.length) return undefined;
   const given: Buffer[] = [];
   const shown: string[] = [];
   let at = 0;
@@ -449,7 +450,7 @@ export function stepOf(chunk: JsonObject, hasDocuments: boolean): ChunkStep | un
   if ((chunk['usage'] ?? null) !== null || chunk['object'] !== CHUNK_OBJECT) return undefined;
   const { index, delta, finish_reason: reason } = choice;
   if (typeof index !== 'number' || !Number.isSafeInteger(index) || index < 0) return undefined;
-  if ((choice['logprobs'] ?? null) !== null) return undefined;
+  if ((choice['logprobs'] ?? null) !== null || Object.hasOwn(choice, 'usage')) return undefined;
   const ofChoice = { choice: index, saysRole: typeof delta['role'] === 'string' };
   const { reasoning, tool_calls: calls } = delta;
   let carried = 0;

@@ -18,6 +18,7 @@ import {
   type TextKind,
   toolCallsOf,
   canonicalMessage,
+  withoutUsage,
 } from './chat-choice.ts';
 import type { BoundaryLayout } from './chunk-template.ts';
 import { type HeldRound, ROUND_BREAK } from './held-calls.ts';
@@ -196,7 +197,8 @@ export class StreamChoice {
       return undefined;
     }
     const logprobs = this.isCut ? { logprobs: null } : undefined;
-    return { ...choice, ...logprobs, index: this.index, delta, finish_reason: reason };
+    const others = withoutUsage(choice);
+    return { ...others, ...logprobs, index: this.index, delta, finish_reason: reason };
   }
 
   /**
@@ -216,7 +218,7 @@ export class StreamChoice {
     this.#endReason = ended;
     if (!carriesText(delta)) return undefined;
     if (typeof delta['role'] === 'string') this.hasRole = true;
-    return { ...choice, index: this.index, delta, finish_reason: null };
+    return { ...withoutUsage(choice), index: this.index, delta, finish_reason: null };
   }
 
   /** The last chunk of a choice that the engine left open. */
