@@ -221,7 +221,7 @@ export class UpstreamPool implements ConnectionHolder {
    */
   #dropReused(): void {
     for (const connection of [...this.#idle, ...this.#resting]) connection.destroy();
-    for (const connection of [...this.#connections]) connection.doubt();
+    for (const connection of this.#connections) connection.doubt();
   }
 
   /** Sends what waits at the end of the turn, all of it at once: a server that sleeps wakes up once. */

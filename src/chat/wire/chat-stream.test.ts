@@ -628,6 +628,14 @@ test('a text that takes the fast path after an empty one is known to be shown', 
 const ROLE = vllm([delta({ role: 'assistant', content: '' })]);
 const TEXT = vllm([delta({ content: 'Hello' })]);
 
+interface Piece {
+  readonly content: string;
+  /** Of the chunk, and of its choice. */
+  readonly usage: object | null | undefined;
+  readonly ofChoice: object | null | undefined;
+  readonly twice: boolean;
+}
+
 /** Whether an object has a usage of an engine: one that is not null and has no cost beside it. */
 function hasUsageAlone(value: unknown): boolean {
   if (typeof value !== 'object' || value === null) return false;
@@ -642,7 +650,7 @@ test('no chunk with the usage of an engine leaves, wherever the engine puts it a
   const usages = fc.constantFrom(undefined, null, usage, { ...usage, prompt_tokens: 10 });
   const texts = fc.constantFrom('', 'a', 'word', '"usage":{}');
   const piece = fc.record({ content: texts, usage: usages, ofChoice: usages, twice: fc.boolean() });
-  const written = ({ content, usage: said, ofChoice, twice }: fc.TypeOfArbitrary<typeof piece>) => {
+  const written = ({ content, usage: said, ofChoice, twice }: Piece) => {
     const choice = {
       ...delta(content === '' ? {} : { content }),
       ...(ofChoice !== undefined && { usage: ofChoice }),

@@ -60,5 +60,5 @@ export const promptCacheKey = z
   .string()
   .nullish()
   .describe(
-    'Requests with the same key go to the same replica, whose cache then knows their beginning.',
+    'Requests of your account with the same key go to the same replica, whose cache then knows their beginning.',
   );
