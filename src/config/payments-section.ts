@@ -13,12 +13,12 @@ import { isEvmKey, solanaKeyBytes } from '../core/wallet-keys.ts';
 
 const Usd = z.number().nonnegative().max(1_000_000).refine(isExactUsd, TOO_FINE);
 const HttpUrl = z.url({ protocol: /^https?$/ });
-/** Public nodes are asked in parallel about a payment: a few witnesses are enough. */
+/** Nodes are asked in parallel about a payment: a few witnesses are enough. */
 const MAX_NODES = 8;
 const Nodes = z
   .union([HttpUrl, z.array(HttpUrl).min(1).max(MAX_NODES)])
   .describe(
-    'A node, or a list of nodes: the next one is asked when one fails, and all about money',
+    'A node, or a list of nodes: the next one is asked when one fails, and two must agree about money',
   );
 const EvmAddress = z.string().superRefine(rejectWith(evmAddressProblem));
 const EvmKey = z

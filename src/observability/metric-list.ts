@@ -70,6 +70,11 @@ export const METRICS = {
     ['state'],
     'Credits of wallet payments: `watched` (the chain could still undo them), `vanished` (not on the chain now), `reversed` (since the beginning).',
   ),
+  nodeContradictions: counter(
+    'farebox_node_contradictions_total',
+    ['network'],
+    'Answers about payments in which the nodes of a network contradicted each other: nothing was credited or given up on them. Nodes that differ by a block do so for a moment.',
+  ),
   batches: shared('farebox_batches', ['state'], 'Batches that have not ended, by their state.'),
   batchRequests: counter(
     'farebox_batch_requests_total',

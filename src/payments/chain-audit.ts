@@ -35,6 +35,8 @@ export interface ChainDifference {
   readonly network: string;
   /** Of a payment or a refund; missing for the sums of a whole chain. */
   readonly paymentId: string | undefined;
+  /** Of a payment that has arrived and is not credited: `Payments.recover` credits it. */
+  readonly recoverKey: string | undefined;
   readonly transaction: string | undefined;
   readonly amountNano: Nano;
 }
@@ -59,6 +61,7 @@ export interface ChainAuditReport {
   readonly unknown: readonly UnknownTransfer[];
 }
 
+const NOT_CREDITED = 'on the chain, but not credited';
 const PAGE_ROWS = 200;
 /** Questions to the nodes at a time. */
 const PARALLEL = 8;
@@ -68,7 +71,7 @@ const CHAINS = ['eip155:', 'solana:'];
 export async function auditChains(options: ChainAuditOptions): Promise<ChainAuditReport> {
   // Nothing is sent, so nothing is polled.
   const { rails } = await openRails({ ...options, pollMs: 0 });
-  for (const rail of rails.values()) await rail.heights();
+  for (const rail of rails.values()) await rail.newestHeight();
   const audit = new ChainAudit(options, rails);
   await audit.compareTopUps();
   await audit.compareRefunds();
@@ -136,10 +139,10 @@ class ChainAudit {
         this.#counts.underWay += 1;
         return undefined;
       }
-      const evidence = await rail.findPayment(payment, attemptOf(row));
+      const evidence = await rail.findPayment(payment, attemptOf(row), 'credit');
       const isPaid = evidence.kind === 'paid';
       if (row.state === 'credited' && !isPaid) return 'credited, but not on the chain';
-      return row.state === 'failed' && isPaid ? 'on the chain, but not credited' : undefined;
+      return row.state === 'failed' && isPaid ? NOT_CREDITED : undefined;
     } catch (error) {
       // An answer that is missing proves nothing.
       return `the chain cannot tell: ${chainReason(error)}`;
@@ -153,7 +156,7 @@ class ChainAudit {
       [row.payment_key],
     );
     if (now?.state !== row.state || now.reversals !== row.reversals) return;
-    this.#note(what, row.payment_id, row);
+    this.#note(what, row.payment_id, row, what === NOT_CREDITED ? row.payment_key : undefined);
   }
 
   #noteReceiver(rail: Rail, offer: RailOffer, fromHeight: bigint): void {
@@ -198,11 +201,13 @@ class ChainAudit {
     what: string,
     paymentId: string,
     row: Pick<RefundRow, 'network' | 'tx_id' | 'amount_units'>,
+    recoverKey?: string,
   ): void {
     this.#differences.push({
       what,
       network: row.network,
       paymentId,
+      recoverKey,
       transaction: row.tx_id ?? undefined,
       amountNano: unitsToNano(row.amount_units),
     });
@@ -223,6 +228,7 @@ class ChainAudit {
         what: 'the ledger has more (or, below zero, less) than its payments',
         network: `${prefix}*`,
         paymentId: undefined,
+        recoverKey: undefined,
         transaction: undefined,
         amountNano: nano(missingNano),
       });

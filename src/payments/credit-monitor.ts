@@ -1,13 +1,16 @@
 /**
- * Watches credited payments until the chain cannot undo them. One that a reorganisation took away
- * is sent again, from the kept bytes or as a new transaction of the same single-use authorization;
- * one that has not come back in time is reversed in the ledger, in the database transaction that
- * flips its row. What is reversed and can still be paid is a pending payment again.
+ * Watches payments until the chain cannot undo what was decided about them.
+ *
+ * - A credited one that a reorganisation took away is sent again, from the kept bytes or as a new
+ *   transaction of the same single-use authorization; one that has not come back in time is reversed in
+ *   the ledger, in the database transaction that flips its row, and is a pending payment again.
+ * - A failed one is never sent again by itself. When the block that refused it is gone and the chain
+ *   shows it as paid, its row is revived, and `top-ups.ts` credits it.
  */
 import { MINUTE_MS, SECOND_MS } from '../core/clock.ts';
 import { chainReason } from './chain-reason.ts';
 import type { SignedPayment } from './payment.ts';
-import type { Evidence, Heights, Paid, Rail } from './rail.ts';
+import type { Evidence, Paid, Rail } from './rail.ts';
 import type { PaymentServices } from './payment-options.ts';
 import { attemptOf, entryOf, paymentOf } from './top-up-records.ts';
 import type { TopUpRow } from './top-up-table.ts';
@@ -30,51 +33,70 @@ export class CreditMonitor {
     this.#options = options;
   }
 
-  /** Looks at the credits that are due. */
+  /** Looks at the payments that are due. */
   async sweep(): Promise<void> {
+    await this.#lookAt(await this.#options.table.watched(SWEEP_ROWS));
+  }
+
+  /** Looks now at the credits of a wallet that are not final. */
+  async lookAtCreditsOf(wallet: string): Promise<void> {
+    await this.#lookAt(await this.#options.table.notFinal(wallet));
+  }
+
+  async #lookAt(rows: readonly TopUpRow[]): Promise<void> {
     const { table, rails, clock } = this.#options;
-    const heights = new Map<string, Heights | undefined>();
-    for (const due of await table.watched(SWEEP_ROWS)) {
+    for (const due of rows) {
       const row = await table.claimWatched(due, clock.nowMs() + CLAIM_MS);
       const rail = rails.get(due.network);
-      if (row === undefined || rail === undefined) continue;
-      // Before the evidence: what is then found at or below the final height stays there.
-      if (!heights.has(rail.network)) {
-        const answer = rail.heights().catch((error: unknown) => this.#noAnswer(rail, error));
-        heights.set(rail.network, await answer);
-      }
-      const known = heights.get(rail.network);
-      if (known !== undefined) await this.#look(rail, row, known);
+      if (row !== undefined && rail !== undefined) await this.#look(rail, row);
     }
   }
 
-  async #look(rail: Rail, row: TopUpRow, heights: Heights): Promise<void> {
-    // A node that is behind knows nothing of this block yet.
-    if (heights.latest < row.credited_height) return;
+  async #look(rail: Rail, row: TopUpRow): Promise<void> {
     let payment: SignedPayment;
     let evidence: Evidence;
     try {
       payment = paymentOf(rail, row);
-      evidence = await rail.findPayment(payment, attemptOf(row));
+      const attempt = { ...attemptOf(row), seenHeight: row.credited_height };
+      evidence = await rail.findPayment(payment, attempt, 'final');
     } catch (error) {
       this.#noAnswer(rail, error);
       return;
     }
-    if (evidence.kind === 'paid') return await this.#seen(row, evidence, heights);
+    if (row.state === 'failed') return await this.#failed(row, evidence);
+    if (evidence.kind === 'paid') return await this.#seen(row, evidence);
     const sinceMs = await this.#missing(row, evidence);
     if (evidence.kind === 'open' && evidence.attempt !== 'waiting') {
       await this.#sendAgain(rail, payment, row);
     }
     if (this.#options.clock.nowMs() - sinceMs < RETURN_WITHIN_MS) return;
-    await this.#reverse(row, evidence.kind === 'final' ? evidence.reason : null);
+    await this.#reverse(row);
   }
 
-  async #seen(row: TopUpRow, paid: Paid, heights: Heights): Promise<void> {
-    const { table, clock, log } = this.#options;
-    const { transaction, height } = paid;
+  /** When the row is looked at next: ever more rarely. */
+  #nextCheckMs(row: TopUpRow): number {
     const looks = Math.min(Number(row.attempts), 10);
-    const nextCheckMs = clock.nowMs() + Math.min(FIRST_LOOK_MS * 2 ** looks, MAX_LOOK_MS);
-    const isFinal = height <= heights.final;
+    return this.#options.clock.nowMs() + Math.min(FIRST_LOOK_MS * 2 ** looks, MAX_LOOK_MS);
+  }
+
+  async #failed(row: TopUpRow, evidence: Evidence): Promise<void> {
+    const { table, log } = this.#options;
+    const { payment_key: key, payment_id: paymentId, network, failure } = row;
+    if (evidence.kind !== 'paid') {
+      const isFinal = evidence.kind === 'final' && evidence.isConfirmed;
+      return await table.stillFailed(key, isFinal, this.#nextCheckMs(row));
+    }
+    if (!(await table.revive(key))) return;
+    log.warn(
+      { paymentId, network, transaction: evidence.transaction, failure },
+      'A payment that had failed is on the chain after all: it is credited once it is deep enough',
+    );
+  }
+
+  async #seen(row: TopUpRow, paid: Paid): Promise<void> {
+    const { table, log } = this.#options;
+    const { transaction, height, isConfirmed: isFinal } = paid;
+    const nextCheckMs = this.#nextCheckMs(row);
     await table.seen(row.payment_key, { transaction, height, isFinal, nextCheckMs });
     if (row.vanished_ms === null) return;
     const { payment_id: paymentId, network } = row;
@@ -117,15 +139,15 @@ export class CreditMonitor {
     await onStep?.('resent');
   }
 
-  async #reverse(row: TopUpRow, failure: string | null): Promise<void> {
+  async #reverse(row: TopUpRow): Promise<void> {
     const { table, reverse, log, onStep } = this.#options;
-    const missing = await table.reverse(row.payment_key, failure, async (tx, current) => {
+    const missing = await table.reverse(row.payment_key, async (tx, current) => {
       return await reverse(tx, entryOf(current, current.tx_id ?? '', 'reversal'));
     });
     if (missing === undefined) return;
     const { payment_id: paymentId, network, wallet, tx_id: transaction } = row;
     log.error(
-      { paymentId, network, wallet, transaction, failure, owedNano: missing.toString() },
+      { paymentId, network, wallet, transaction, owedNano: missing.toString() },
       missing > 0n
         ? 'A credit was reversed and its account owes what was spent of it: it spends nothing until that is paid'
         : 'A credit was reversed: its payment is not on the chain any more',
@@ -133,8 +155,8 @@ export class CreditMonitor {
     await onStep?.('reversed');
   }
 
-  #noAnswer({ network }: Rail, error: unknown): undefined {
+  #noAnswer({ network }: Rail, error: unknown): void {
     const note = { network, reason: chainReason(error) };
-    this.#options.log.warn(note, 'The chain could not be asked about credited payments');
+    this.#options.log.warn(note, 'The chain could not be asked about a watched payment');
   }
 }

@@ -170,6 +170,7 @@ function bothSuites(fixture: StoreFixture): void {
   test('a refund of one process is not paid again by the sweep of the other', async () => {
     const { header, wallet } = await pay();
     await setups[0].payments.topUp(header);
+    await chain.client.mine({ blocks: 70 });
     const before = await chain.balance(wallet);
     const [refund] = await Promise.all([
       setups[0].payments.refunds.refund(wallet, usdToNano(3)),

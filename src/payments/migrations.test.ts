@@ -6,7 +6,7 @@ import { PAYMENTS_MIGRATIONS } from './payments.ts';
 const HOUR_MS = 3_600_000;
 
 onEachStore('an upgrade of payments', (fixture) => {
-  test('watches the credits of the last hour, and takes older ones for final', async () => {
+  test('watches credits and failures of the last hour, and takes older ones for final', async () => {
     const store = await fixture.open(PAYMENTS_MIGRATIONS.slice(0, 1));
     const nowMs = 1_790_000_000_000;
     const rows = [
@@ -14,6 +14,8 @@ onEachStore('an upgrade of payments', (fixture) => {
       ['new', 'credited', nowMs - HOUR_MS / 2],
       ['newest', 'credited', nowMs],
       ['pending', 'sent', nowMs],
+      ['failed', 'failed', nowMs - HOUR_MS / 2],
+      ['failed-old', 'failed', nowMs - 2 * HOUR_MS],
     ] as const;
     for (const [key, state, updatedMs] of rows) {
       await store.query(
@@ -30,7 +32,7 @@ onEachStore('an upgrade of payments', (fixture) => {
     );
     assert.deepEqual(
       watched.map((row) => row.payment_key),
-      ['new', 'newest'],
+      ['failed', 'new', 'newest'],
     );
   });
 });

@@ -148,4 +148,13 @@ export const PAYMENTS_MIGRATIONS: readonly Migration[] = [
         created_ms BIGINT NOT NULL
       );`,
   },
+  {
+    // Failed payments are watched until the blocks that refused them are final; so are those that
+    // failed in the last hour before this step. Older ones are final on every chain that is supported.
+    id: 'payments-0008',
+    up: `
+      UPDATE payments_topup SET is_watched = 1, attempts = 0, next_check_ms = 0
+      WHERE state = 'failed'
+        AND updated_ms > (SELECT max(updated_ms) FROM payments_topup) - 3600000;`,
+  },
 ];

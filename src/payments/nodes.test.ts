@@ -1,4 +1,4 @@
-/** Several nodes of a chain: the next is asked when one fails, and no one alone is believed. */
+/** Several nodes of a chain: the next is asked when one fails, and two must agree about money. */
 import assert from 'node:assert/strict';
 import { after, afterEach, before, describe, test } from 'node:test';
 import { createKeyPairSignerFromPrivateKeyBytes, generateKeyPairSigner } from '@solana/kit';
@@ -14,12 +14,16 @@ import { startAnvil } from '../../test/chains/anvil.ts';
 import type { AnvilChain } from '../../test/chains/anvil.ts';
 import { startSolana } from '../../test/chains/solana.ts';
 import type { SolanaChain } from '../../test/chains/solana.ts';
-import { systemClock } from '../core/clock.ts';
+import { fastTimers } from '../../test/support/fast-clock.ts';
+import { type Clock, systemClock } from '../core/clock.ts';
 import { Fault } from '../core/faults.ts';
 import { systemIds } from '../core/ids.ts';
 import { usdToNano } from '../core/money.ts';
+import { silentLog } from '../core/log.ts';
 import { BASE, SOLANA } from './networks.ts';
-import { openFixture } from '../../test/support/payments.ts';
+import { openRails } from './open-rails.ts';
+import { until } from '../../test/support/until.ts';
+import { openFixture, paidAtLast, TEST_SETTINGS } from '../../test/support/payments.ts';
 import type { Fixture, FixtureOptions } from '../../test/support/payments.ts';
 
 const payTo: Hex = '0x00000000000000000000000000000000000fa12b';
@@ -30,8 +34,8 @@ let laterMs = 0;
 const clock = { ...systemClock(), nowMs: () => Date.now() + laterMs };
 const opened: Fixture[] = [];
 
-async function open(settings: FixtureOptions['settings']): Promise<Fixture> {
-  const fixture = await openFixture({ settings, clock });
+async function open(settings: FixtureOptions['settings'], by: Clock = clock): Promise<Fixture> {
+  const fixture = await openFixture({ settings, clock: by });
   opened.push(fixture);
   return fixture;
 }
@@ -59,29 +63,40 @@ describe('nodes of Base', () => {
   let other: AnvilChain;
   let first: AlteredNode;
   let second: AlteredNode;
-  const gasKey = generatePrivateKey();
+  /** Two more nodes of the first chain. */
+  let third: AlteredNode;
+  let fourth: AlteredNode;
 
   before(async () => {
     [one, other] = await Promise.all([startAnvil(), startAnvil()]);
     first = await startAlteredNode(one.rpcUrl);
     second = await startAlteredNode(other.rpcUrl);
-    for (const chain of [one, other]) {
-      await chain.fund(privateKeyToAccount(gasKey).address, 10n ** 18n);
-    }
+    third = await startAlteredNode(one.rpcUrl);
+    fourth = await startAlteredNode(one.rpcUrl);
   });
   afterEach(() => {
-    for (const node of [first, second]) node.alter = async (_call, ask) => await ask();
+    for (const node of [first, second, third, fourth]) {
+      node.alter = async (_call, ask) => await ask();
+    }
   });
   after(async () => {
-    await first.stop();
-    await second.stop();
+    for (const node of [first, second, third, fourth]) await node.stop();
     await one.stop();
     await other.stop();
   });
 
   async function openBase(...rpcUrl: string[]): Promise<Fixture> {
+    return await open(await baseOf(rpcUrl));
+  }
+
+  /** With a gas key whose numbers are the same on both chains. */
+  async function baseOf(rpcUrl: readonly string[]): Promise<FixtureOptions['settings']> {
+    const gasKey = generatePrivateKey();
+    for (const chain of [one, other]) {
+      await chain.fund(privateKeyToAccount(gasKey).address, 10n ** 18n);
+    }
     const base = { network: BASE, payTo, rpcUrl, gasKey, maxGas: 300_000 } as const;
-    return await open({ base: { ...base, maxFeeGwei: 50, warnBelowEth: 0 } });
+    return { base: { ...base, maxFeeGwei: 50, warnBelowEth: 0 } };
   }
 
   async function payment(fixture: Fixture): Promise<{ header: string; wallet: string }> {
@@ -100,21 +115,112 @@ describe('nodes of Base', () => {
     await assert.rejects(fixture.payments.topUp(header), isPending);
     await assert.rejects(fixture.payments.topUp(header), isPending);
     assert.equal(await fixture.balance(wallet), 0n);
-    assert.ok(fixture.log.some(({ fields }) => JSON.stringify(fields).includes('contradict')));
+    assert.ok(fixture.log.some(({ message }) => message.includes('contradict')));
+    assert.ok((fixture.payments.contradictions.get(BASE) ?? 0) >= 2);
     const [row] = await fixture.store.query<{ raw_tx: Hex }>('SELECT raw_tx FROM payments_topup');
     await other.client.sendRawTransaction({ serializedTransaction: row!.raw_tx });
     await fixture.payments.topUp(header);
     assert.equal(await fixture.balance(wallet), usdToNano(5));
   });
 
-  test('a node that lags does not contradict', async () => {
-    const fixture = await openBase(first.url, second.url);
+  test('a node that lies is not money while the honest one is slow', async () => {
+    // Of the time that a look waits for the others a twentieth passes.
+    const fixture = await open(await baseOf([second.url, first.url]), fastTimers(20));
+    const { header, wallet } = await payment(fixture);
+    const before = await one.balance(payTo);
+    first.alter = async (_call, ask) => {
+      await systemClock().sleep(300);
+      return await ask();
+    };
+    await assert.rejects(fixture.payments.topUp(header), isPending);
+    await until(
+      () => (fixture.payments.contradictions.get(BASE) ?? 0) > 0,
+      'the honest node to contradict',
+    );
+    assert.equal(await one.balance(payTo), before, 'nothing arrived');
+    assert.equal(await fixture.balance(wallet), 0n);
+    const [row] = await fixture.store.query<{ state: string; raw_tx: Hex }>(
+      'SELECT state, raw_tx FROM payments_topup',
+    );
+    assert.equal(row!.state, 'sent', 'it is watched');
+    await one.client.sendRawTransaction({ serializedTransaction: row!.raw_tx });
+    await paidAtLast(fixture, header);
+    assert.equal(await fixture.balance(wallet), usdToNano(5));
+  });
+
+  test('a node that lies is not money while the honest one is down: 202 until two agree', async () => {
+    const fixture = await openBase(second.url, first.url);
+    const { header, wallet } = await payment(fixture);
+    const before = await one.balance(payTo);
+    first.alter = async () => await Promise.reject(new Error('gone'));
+    await assert.rejects(fixture.payments.topUp(header), isPending);
+    await fixture.store.query('UPDATE payments_topup SET next_check_ms = 0, lease_until_ms = 0');
+    await fixture.payments.sweep();
+    assert.equal(await fixture.balance(wallet), 0n);
+    assert.equal(await one.balance(payTo), before);
+    assert.equal(fixture.payments.contradictions.get(BASE), 0);
+    first.alter = async (_call, ask) => await ask();
+    const [row] = await fixture.store.query<{ raw_tx: Hex }>('SELECT raw_tx FROM payments_topup');
+    await one.client.sendRawTransaction({ serializedTransaction: row!.raw_tx });
+    await fixture.store.query('UPDATE payments_topup SET next_check_ms = 0, lease_until_ms = 0');
+    await fixture.payments.sweep();
+    assert.equal(await fixture.balance(wallet), usdToNano(5));
+  });
+
+  test('a node that lags does not contradict two that agree', async () => {
+    const fixture = await openBase(first.url, second.url, third.url);
     const { header, wallet } = await payment(fixture);
     laterMs = 90_000;
     const timestamp = BigInt(Math.floor(clock.nowMs() / 1000));
     await one.client.setNextBlockTimestamp({ timestamp });
     await fixture.payments.topUp(header);
     assert.equal(await fixture.balance(wallet), usdToNano(5));
+    assert.equal(fixture.payments.contradictions.get(BASE), 0);
+  });
+
+  test('the exposed facilitator reports no payment that one node alone shows', async () => {
+    const fixture = await openBase(second.url, first.url);
+    const { header } = await payment(fixture);
+    const paymentPayload = JSON.parse(Buffer.from(header, 'base64').toString()) as {
+      accepted: object;
+    };
+    const body = { paymentPayload, paymentRequirements: paymentPayload.accepted };
+    const settled = (await fixture.payments.facilitator!.settle(body)) as { success: boolean };
+    assert.equal(settled.success, false);
+    assert.ok((fixture.payments.contradictions.get(BASE) ?? 0) >= 1);
+    const agreeing = await openBase(first.url, third.url);
+    const other = await payment(agreeing);
+    const payload = JSON.parse(
+      Buffer.from(other.header, 'base64').toString(),
+    ) as typeof paymentPayload;
+    const answer = await agreeing.payments.facilitator!.settle({
+      paymentPayload: payload,
+      paymentRequirements: payload.accepted,
+    });
+    assert.equal((answer as { success: boolean }).success, true, JSON.stringify(answer));
+  });
+
+  test('the signature of a contract that one node alone knows is not believed', async () => {
+    const owner = privateKeyToAccount(generatePrivateKey());
+    const address = privateKeyToAccount(generatePrivateKey()).address;
+    await other.placeWallet(address, owner.address);
+    const hash = `0x${'5a'.repeat(32)}` as const;
+    const signature = await owner.sign({ hash });
+    const fixture = await openBase(first.url);
+    const { evm } = await openRails({
+      settings: { ...TEST_SETTINGS, ...(await baseOf([second.url, first.url])) },
+      store: fixture.store,
+      clock,
+      log: silentLog,
+      pollMs: 100,
+    });
+    const question = { address, hash, signature, asker: 'x' };
+    await assert.rejects(evm!.isContractSignature(question), /contradict/);
+    first.alter = async () => await Promise.reject(new Error('gone'));
+    await assert.rejects(evm!.isContractSignature(question), /two must agree/);
+    first.alter = async (_call, ask) => await ask();
+    await one.placeWallet(address, owner.address);
+    assert.equal(await evm!.isContractSignature(question), true);
   });
 
   const refusals: [string, AlteredNode['alter']][] = [
@@ -124,13 +230,13 @@ describe('nodes of Base', () => {
   ];
   for (const [what, alter] of refusals) {
     test(`the next node is asked when the first ${what}, and the first is left alone then`, async () => {
-      const fixture = await openBase(first.url, second.url);
+      const fixture = await openBase(first.url, third.url, fourth.url);
       const { header, wallet } = await payment(fixture);
       first.alter = alter;
-      first.seen.length = 0;
+      for (const node of [first, third]) node.seen.length = 0;
       await fixture.payments.topUp(header);
       assert.equal(await fixture.balance(wallet), usdToNano(5));
-      const looks = second.seen.filter(({ method }) => method === 'eth_getTransactionReceipt');
+      const looks = third.seen.filter(({ method }) => method === 'eth_getTransactionReceipt');
       assert.ok(first.seen.length <= looks.length + 2, `asked ${first.seen.length} times`);
     });
   }
@@ -165,15 +271,19 @@ describe('nodes of Solana', () => {
   let one: SolanaChain;
   let other: SolanaChain;
   let second: AlteredNode;
+  /** Another node of the first chain. */
+  let third: AlteredNode;
   const feePayerKey = systemIds().hex(32);
 
   before(async () => {
     one = await startSolana();
     other = await startSolana();
     second = await startAlteredNode(other.rpcUrl);
+    third = await startAlteredNode(one.rpcUrl);
   });
   after(async () => {
     await second.stop();
+    await third.stop();
     await one.stop();
     await other.stop();
   });
@@ -205,23 +315,31 @@ describe('nodes of Solana', () => {
     return { fixture, header: await headerOf(fixture, client, SOLANA), wallet: payer.address };
   }
 
-  test('a payment that one node alone shows is not credited, unless the other one lags', async () => {
+  test('a payment that one node alone shows is not credited, before a second one shows it', async () => {
     second.alter = async (_call, ask) => await ask();
     const { fixture, header, wallet } = await paid(one.rpcUrl, second.url);
     await assert.rejects(fixture.payments.topUp(header), isPending);
     assert.equal(await fixture.balance(wallet), 0n);
+    assert.ok((fixture.payments.contradictions.get(SOLANA) ?? 0) >= 1);
+    second.alter = async () => await Promise.reject(new Error('gone'));
+    await assert.rejects(fixture.payments.topUp(header), isPending);
+    assert.equal(await fixture.balance(wallet), 0n);
+  });
+
+  test('a node that lags does not contradict two that agree', async () => {
     second.alter = async ({ method }, ask) =>
       method === 'getBlockTime' ? { result: Math.floor(Date.now() / 1000) - 600 } : await ask();
+    const { fixture, header, wallet } = await paid(one.rpcUrl, second.url, third.url);
     await fixture.payments.topUp(header);
     assert.equal(await fixture.balance(wallet), usdToNano(5));
   });
 
   test('the next node is asked when the first fails', async () => {
-    const { fixture, header, wallet } = await paid('http://127.0.0.1:9/', one.rpcUrl);
+    const { fixture, header, wallet } = await paid('http://127.0.0.1:9/', one.rpcUrl, third.url);
     await fixture.payments.topUp(header);
     assert.equal(await fixture.balance(wallet), usdToNano(5));
     second.alter = async () => await Promise.resolve(rpcError(-32_005, 'Node is behind'));
-    const behind = await paid(second.url, one.rpcUrl);
+    const behind = await paid(second.url, one.rpcUrl, third.url);
     await behind.fixture.payments.topUp(behind.header);
     assert.equal(await behind.fixture.balance(behind.wallet), usdToNano(5));
   });

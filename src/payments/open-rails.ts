@@ -6,6 +6,7 @@
 import { type Clock, SECOND_MS } from '../core/clock.ts';
 import type { Log } from '../core/log.ts';
 import type { Store } from '../db/db.ts';
+import { Contradictions } from './contradictions.ts';
 import { chainReason } from './chain-reason.ts';
 import type { EvmRail } from './evm/evm-rail.ts';
 import { ExternalFacilitator } from './external-facilitator.ts';
@@ -18,6 +19,8 @@ export interface OpenedRails {
   readonly evm: EvmRail | undefined;
   /** `undefined` where the embedded one settles. */
   readonly external: ExternalFacilitator | undefined;
+  /** What the nodes of all rails have contradicted each other about. */
+  readonly contradictions: Contradictions;
 }
 
 export interface OpenRailsOptions extends Pick<RailOptions, 'store' | 'clock' | 'log' | 'pollMs'> {
@@ -29,7 +32,13 @@ export async function openRails(options: OpenRailsOptions): Promise<OpenedRails>
   const { settings, store, clock, log, pollMs } = options;
   const { url, ...facilitator } = settings.facilitator;
   const external = url === undefined ? undefined : new ExternalFacilitator(url, facilitator);
+  const networks = [settings.base?.network, settings.solana?.network];
+  const contradictions = new Contradictions(
+    log,
+    networks.filter((network) => network !== undefined),
+  );
   const railOptions: RailOptions = {
+    contradictions,
     store,
     clock,
     log,
@@ -50,7 +59,7 @@ export async function openRails(options: OpenRailsOptions): Promise<OpenedRails>
     const solana = await openSolanaRail(settings.solana, railOptions);
     rails.set(solana.network, solana);
   }
-  return { rails, evm, external };
+  return { rails, evm, external, contradictions };
 }
 
 export interface AskRailsOptions {
@@ -82,10 +91,10 @@ const NO_STORE: Store = {
 export async function askStaking(
   options: Omit<AskRailsOptions, 'openStore'>,
 ): Promise<string | undefined> {
-  const { staking } = options.settings;
-  if (staking === undefined) return undefined;
+  const { settings, clock, log } = options;
+  if (settings.staking === undefined) return undefined;
   const { stakingProblem } = await import('./staking.ts');
-  return await stakingProblem(staking, options.clock);
+  return await stakingProblem(settings.staking, clock, new Contradictions(log, []));
 }
 
 /** The state of every configured rail; one that cannot be asked is not ready. Never rejects. */
@@ -133,7 +142,7 @@ async function strangersAt(
   try {
     store = await open();
     const known = store === undefined ? undefined : await topUpTransactions(store, rail.network);
-    const { latest } = await rail.heights();
+    const latest = await rail.newestHeight();
     const recent = rail.network.startsWith('solana:') ? RECENT.solana : RECENT.eip155;
     const [first, ...others] = await rail.received({
       offer: rail.offer,

@@ -24,7 +24,10 @@ export interface LedgerPostings {
   readonly credit: (tx: Queryable, entry: CreditEntry) => Promise<Nano>;
   /** Takes a credit back; gives what the balance did not cover, which is a debt now. */
   readonly reverse: (tx: Queryable, entry: CreditEntry) => Promise<Nano>;
-  /** Throws a Fault (`INSUFFICIENT_BALANCE`) when the credit does not cover it. */
+  /**
+   * Gives what the wallet has left that no open request holds. Throws a Fault (`INSUFFICIENT_BALANCE`)
+   * when the credit does not cover it.
+   */
   readonly debitRefund: (tx: Queryable, entry: RefundEntry) => Promise<Nano>;
   /** Takes the debit back after a refund that can never arrive. */
   readonly restoreRefund: (tx: Queryable, entry: RefundEntry) => Promise<Nano>;

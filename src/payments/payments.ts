@@ -8,6 +8,7 @@
 import { MINUTE_MS, SECOND_MS } from '../core/clock.ts';
 import { Fault } from '../core/faults.ts';
 import { chainReason } from './chain-reason.ts';
+import type { Contradictions } from './contradictions.ts';
 import { CreditMonitor } from './credit-monitor.ts';
 import type { ExposedFacilitator } from './facilitator.ts';
 import { USDC_DECIMALS, wrongDecimals } from './networks.ts';
@@ -49,7 +50,7 @@ export {
   rotateSigningKey,
 } from './signing/signing.ts';
 export type { RailHealth, RecentBlock } from './rail.ts';
-export type { RefundState } from './refunds.ts';
+export { type OpenCredit, type RefundState, sumOf } from './refunds.ts';
 export { authOptions, MANIFEST_PATH } from './requirements.ts';
 export type { Discovered, OfferKind, PaymentRequiredAnswer, Resource } from './requirements.ts';
 export type { PaymentSettings } from './settings.ts';
@@ -79,7 +80,7 @@ export function requirePayments(payments: Payments | undefined): Payments {
 async function openAll(options: PaymentsOptions) {
   const { store, clock, ids, log, settings, publicUrl } = options;
   const { basePath = '/api/v1', pollMs = SECOND_MS, leaseMs = LEASE_MS } = options;
-  const { rails, evm } = await openRails({ store, clock, log, settings, pollMs });
+  const { rails, evm, contradictions } = await openRails({ store, clock, log, settings, pollMs });
   if (rails.size === 0) throw new Fault('X402_NOT_CONFIGURED');
   for (const rail of rails.values()) await checkDecimals(rail);
   const secretFor = (use: string): Promise<string> =>
@@ -102,6 +103,7 @@ async function openAll(options: PaymentsOptions) {
     leaseMs,
   };
   const topUps = new TopUps(services);
+  const creditMonitor = new CreditMonitor(services);
   const signIn = new SignIn({
     store,
     clock,
@@ -123,7 +125,8 @@ async function openAll(options: PaymentsOptions) {
     passes,
     railMonitor,
     headers: new PaymentHeaders(services, topUps, passes),
-    creditMonitor: new CreditMonitor(services),
+    creditMonitor,
+    contradictions,
     requirements: new Requirements({
       ...options,
       basePath,
@@ -142,16 +145,23 @@ async function openAll(options: PaymentsOptions) {
     signIn,
     sessions: sessionsOf(options, await secretFor('wallet-token')),
     keyChallenges: new KeyChallenges(await secretFor('key-challenge'), signIn, clock, ids),
-    refunds: new Refunds(services),
-    // Both load large libraries: only where they are configured.
-    staking:
-      settings.staking === undefined
-        ? undefined
-        : (await import('./staking.ts')).openStakingReader(settings.staking, clock, log),
+    refunds: new Refunds(services, creditMonitor),
+    staking: await stakingOf(options, contradictions),
     facilitator: settings.facilitator.expose
-      ? new (await import('./facilitator.ts')).ExposedFacilitator(services)
+      ? // Loads large libraries.
+        new (await import('./facilitator.ts')).ExposedFacilitator(services)
       : undefined,
   };
+}
+
+/** Loads large libraries: only where a contract is configured. */
+async function stakingOf(
+  { settings: { staking }, clock, log }: PaymentsOptions,
+  contradictions: Contradictions,
+): Promise<StakingReader | undefined> {
+  if (staking === undefined) return undefined;
+  const { openStakingReader } = await import('./staking.ts');
+  return openStakingReader(staking, clock, log, contradictions);
 }
 
 function sessionsOf(options: PaymentsOptions, secret: string): WalletTokens {
@@ -287,6 +297,19 @@ export class Payments {
   /** Credits that the chain could still undo, and what it has undone. */
   async creditCounts(): Promise<CreditCounts> {
     return await this.#opened.table.counts();
+  }
+
+  /** How often nodes of a network have contradicted each other since this process started. */
+  get contradictions(): ReadonlyMap<string, number> {
+    return this.#opened.contradictions.counts;
+  }
+
+  /**
+   * Credits a failed payment that the chain shows as paid; the operator asks for it after an audit.
+   * Throws the Fault that a caller would receive when it is not deep enough or not there.
+   */
+  async recover(paymentKey: string): Promise<TopUpReceipt> {
+    return await this.#opened.topUps.recover(paymentKey);
   }
 
   /** Asks the rails now; `start` does it every five minutes. */

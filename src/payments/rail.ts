@@ -5,6 +5,7 @@
 import type { SchemeNetworkFacilitator } from '@x402/core/types';
 import type { Clock } from '../core/clock.ts';
 import type { Log } from '../core/log.ts';
+import type { Contradictions } from './contradictions.ts';
 import type { Store } from '../db/db.ts';
 import type { Envelope } from './envelope.ts';
 import type { ExternalFacilitator } from './external-facilitator.ts';
@@ -28,8 +29,13 @@ export const FAILED_ON_CHAIN = 'transaction_failed_on_chain';
 /** What the chain shows about a payment. Rejecting means that the chain could not be asked. */
 export type Evidence =
   | Paid
-  /** It can never be paid any more. */
-  | { readonly kind: 'final'; readonly reason: string }
+  /** It can never be paid any more, as long as the blocks stay that show it. */
+  | {
+      readonly kind: 'final';
+      readonly reason: string;
+      /** Whether these blocks are as deep as was asked for. */
+      readonly isConfirmed: boolean;
+    }
   /** Not paid so far, and it still can be. */
   | { readonly kind: 'open'; readonly attempt: 'none' | 'waiting' | 'unseen' | 'reverted' };
 
@@ -38,15 +44,12 @@ export interface Paid {
   readonly transaction: string;
   /** Where it is: the number of the block, on Solana the slot. */
   readonly height: bigint;
-  /** Whether it is deep enough for its amount to be credited. */
+  /** Whether that is as deep as was asked for. */
   readonly isConfirmed: boolean;
 }
 
-/** Where the chain ends, and up to where it cannot be reorganised any more. */
-export interface Heights {
-  readonly latest: bigint;
-  readonly final: bigint;
-}
+/** How deep evidence has to be: as a credit of its amount, or so that no reorganisation undoes it. */
+export type EvidenceDepth = 'credit' | 'final';
 
 /** Tokens that came to a receiver. */
 export interface Received {
@@ -76,6 +79,8 @@ export interface Position {
 export interface Attempt extends Position {
   readonly transaction: string | undefined;
   readonly raw: string | undefined;
+  /** Where the payment was seen before: a node below this height is behind and has no say. */
+  readonly seenHeight?: bigint | undefined;
 }
 
 /** The transaction was tried without sending it, and the chain refuses it: sending it costs gas for nothing. */
@@ -103,6 +108,7 @@ export interface RailOptions {
   readonly maxTimeoutSeconds: number;
   readonly settleWaitMs: number;
   readonly pollMs: number;
+  readonly contradictions: Contradictions;
   /** Settles in place of the embedded facilitator. */
   readonly external: ExternalFacilitator | undefined;
 }
@@ -141,8 +147,9 @@ export interface Rail {
    */
   settle(payment: SignedPayment, journal: Journal): Promise<void>;
   /** A use of the authorization that is older than the attempt is no payment: `final`. */
-  findPayment(payment: SignedPayment, attempt: Attempt): Promise<Evidence>;
-  heights(): Promise<Heights>;
+  findPayment(payment: SignedPayment, attempt: Attempt, depth: EvidenceDepth): Promise<Evidence>;
+  /** Where the chain ends. Rejects when no node tells. */
+  newestHeight(): Promise<bigint>;
   /** What a payment has to name; missing where payments name no block. Rejects without a node. */
   recentBlock?(): Promise<RecentBlock>;
   /** Of its token, read until it is known. Rejects when the chain cannot be asked. */
@@ -162,5 +169,6 @@ export interface RefundRail {
   /** Signs a transfer to a wallet that can happen at most once. */
   authorize(refundId: string, wallet: string, amountUnits: bigint): Promise<RefundAuthorization>;
   send(text: string, journal: Journal): Promise<void>;
+  /** Confirmed is what no reorganisation undoes. */
   find(text: string, attempt: Attempt): Promise<Evidence>;
 }

@@ -1,7 +1,9 @@
 /**
- * Refunds of unused credit to the wallet that paid: debited in the ledger in the database
+ * Refunds of unused credit to the wallet that paid, as far as that credit is final: a payment that the
+ * chain could still take back stays covered by the balance. A refund is debited in the ledger in the database
  * transaction that opens the row, signed once as a transfer that can happen at most once, found on
- * the chain as top-ups are. A refund that can never arrive any more is credited back.
+ * the chain as top-ups are. A refund that can never arrive any more is credited back, once the blocks
+ * that say so are final.
  *
  * States: open -> sent(transaction) -> paid | failed. A paid one is watched until the chain cannot
  * undo it; when a reorganisation takes it away it is sent again.
@@ -10,9 +12,10 @@ import { walletIdentity, walletKind } from '../core/addresses.ts';
 import { assert } from '../core/assert.ts';
 import { MINUTE_MS, SECOND_MS } from '../core/clock.ts';
 import { Fault } from '../core/faults.ts';
-import type { Nano } from '../core/money.ts';
+import { type Nano, formatUsd, nano } from '../core/money.ts';
 import type { Queryable } from '../db/db.ts';
 import { chainReason } from './chain-reason.ts';
+import type { CreditMonitor } from './credit-monitor.ts';
 import { nanoToUnits, unitsToNano } from './networks.ts';
 import type { Evidence, Journal, RefundRail } from './rail.ts';
 import type { PaymentServices } from './payment-options.ts';
@@ -26,6 +29,13 @@ export interface RefundState {
   readonly state: 'open' | 'sent' | 'paid' | 'failed';
   readonly transaction: string | undefined;
   readonly failure: string | undefined;
+}
+
+/** A credited payment that the chain could still take back. */
+export interface OpenCredit {
+  readonly paymentId: string;
+  readonly transaction: string | undefined;
+  readonly amountNano: Nano;
 }
 
 export interface RefundRow {
@@ -59,20 +69,28 @@ const SWEEP_ROWS = 20;
 
 export class Refunds {
   readonly #options: PaymentServices;
+  readonly #monitor: CreditMonitor;
 
-  constructor(options: PaymentServices) {
+  constructor(options: PaymentServices, monitor: CreditMonitor) {
     this.#options = options;
+    this.#monitor = monitor;
   }
 
-  /** Pays credit back. Fractions of a token unit stay as credit. Throws a Fault when nothing was debited. */
+  /** The credits of a wallet that are not final, as the chain has them now. Throws a Fault for no wallet. */
+  async openCredits(address: string): Promise<readonly OpenCredit[]> {
+    const wallet = walletOf(address);
+    await this.#monitor.lookAtCreditsOf(wallet);
+    return await this.#openCredits(wallet);
+  }
+
+  /**
+   * Pays credit back that is final. Fractions of a token unit stay as credit. Throws a Fault when
+   * nothing was debited.
+   */
   async refund(address: string, amountNano: Nano): Promise<RefundState> {
     const { store, clock, ids, debitRefund, owner, leaseMs, settleWaitMs } = this.#options;
-    if (walletKind(address) === undefined) {
-      throw new Fault('INVALID_REQUEST', {
-        message: 'The wallet must be an EVM or a Solana address',
-      });
-    }
-    const wallet = walletIdentity(address);
+    const wallet = walletOf(address);
+    await this.#monitor.lookAtCreditsOf(wallet);
     const { network, refunds } = this.#railOf(wallet);
     const units = nanoToUnits(amountNano);
     if (units <= 0n) {
@@ -84,7 +102,9 @@ export class Refunds {
     const untilMs = nowMs + leaseMs + settleWaitMs;
     const row = [refundId, network, wallet, units, text, startHeight, expiresAt, owner, untilMs];
     await store.transaction(async (tx) => {
-      await debitRefund(tx, { wallet, amountNano: unitsToNano(units), refundId });
+      const leftNano = await debitRefund(tx, { wallet, amountNano: unitsToNano(units), refundId });
+      const open = await this.#openCredits(wallet, tx);
+      if (leftNano < sumOf(open)) throw notFinal(wallet, open);
       await tx.query(
         `INSERT INTO payments_refund (refund_id, network, wallet, amount_units, state,
            authorization_text, start_height, expires_at, lease_owner, lease_until_ms, next_check_ms,
@@ -147,14 +167,12 @@ export class Refunds {
         refundId,
         nowMs + MONITOR_MS,
       ]);
-      const rail = rails.get(network);
-      if (rail?.refunds === undefined) continue;
-      // Before the evidence: what is then found at or below the final height stays there.
-      const heights = await rail.heights().catch(() => undefined); // asked again in a minute
-      const evidence = await this.#look(row, rail.refunds);
-      if (heights === undefined || evidence === undefined) continue;
+      const refunds = rails.get(network)?.refunds;
+      if (refunds === undefined) continue;
+      const evidence = await this.#look(row, refunds);
+      if (evidence === undefined) continue;
       if (evidence.kind === 'paid') {
-        if (evidence.height > heights.final) continue;
+        if (!evidence.isConfirmed) continue;
         await store.query('UPDATE payments_refund SET is_watched = 0 WHERE refund_id = $1', [
           refundId,
         ]);
@@ -181,7 +199,9 @@ export class Refunds {
       if (row === undefined || row.state === 'paid' || row.state === 'failed') return;
       const evidence = await this.#look(row, refunds);
       if (evidence?.kind === 'paid') return await this.#finish(row, evidence.transaction);
-      if (evidence?.kind === 'final') return await this.#giveUp(row, evidence.reason);
+      if (evidence?.kind === 'final' && evidence.isConfirmed) {
+        return await this.#giveUp(row, evidence.reason);
+      }
       if (evidence?.kind === 'open' && evidence.attempt !== 'waiting' && !isSent) {
         isSent = true;
         try {
@@ -255,6 +275,15 @@ export class Refunds {
     );
   }
 
+  async #openCredits(wallet: string, tx?: Queryable): Promise<readonly OpenCredit[]> {
+    const rows = await this.#options.table.notFinal(wallet, tx);
+    return rows.map((row) => ({
+      paymentId: row.payment_id,
+      transaction: row.tx_id ?? undefined,
+      amountNano: unitsToNano(row.amount_units),
+    }));
+  }
+
   async #find(refundId: string): Promise<RefundRow | undefined> {
     const [row] = await this.#options.store.query<RefundRow>(
       'SELECT * FROM payments_refund WHERE refund_id = $1',
@@ -273,4 +302,23 @@ export class Refunds {
         'Refunds to this kind of wallet need a refund key and a gas key in the configuration',
     });
   }
+}
+
+/** The identity of an address. Throws a Fault. */
+function walletOf(address: string): string {
+  if (walletKind(address) !== undefined) return walletIdentity(address);
+  throw new Fault('INVALID_REQUEST', { message: 'The wallet must be an EVM or a Solana address' });
+}
+
+export function sumOf(open: readonly OpenCredit[]): Nano {
+  return nano(open.reduce((sum, { amountNano }) => sum + amountNano, 0n));
+}
+
+function notFinal(wallet: string, open: readonly OpenCredit[]): Fault {
+  const named = open.map(
+    ({ paymentId, amountNano }) => `${paymentId} (${formatUsd(amountNano, 6)} USD)`,
+  );
+  return new Fault('INSUFFICIENT_BALANCE', {
+    message: `The wallet ${wallet} has less final credit than that: the chain could still take back ${named.join(', ')}. Refund these when they are final, or a smaller amount now`,
+  });
 }

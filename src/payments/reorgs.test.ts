@@ -8,14 +8,15 @@ import { after, before, describe, test } from 'node:test';
 import { createWalletClient, http, parseSignature } from 'viem';
 import type { Hex } from 'viem';
 import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
-import { BASE_CHAIN, startAnvil } from '../../test/chains/anvil.ts';
+import { BASE_CHAIN, startAnvil, USDC } from '../../test/chains/anvil.ts';
 import type { AnvilChain } from '../../test/chains/anvil.ts';
 import { startFaultProxy } from '../../test/chains/fault-proxy.ts';
 import type { FaultProxy } from '../../test/chains/fault-proxy.ts';
 import type { Fault } from '../core/faults.ts';
 import { usdToNano } from '../core/money.ts';
+import { transferTypedData } from './evm/chain.ts';
 import { BASE } from './networks.ts';
-import { authorizationOf, evmPayment } from '../../test/support/payers.ts';
+import { authorizationOf, cancelAuthorization, evmPayment } from '../../test/support/payers.ts';
 import { killedAt } from '../../test/support/payments-crash.ts';
 import { openFixture } from '../../test/support/payments.ts';
 import type { Fixture, FixtureOptions } from '../../test/support/payments.ts';
@@ -206,6 +207,108 @@ describe('reorganisations', () => {
     assert.equal((await rowOf(next.wallet)).state, 'credited');
   }
 
+  /** The same authorization, signed for another amount. */
+  async function withOtherAmount(key: Hex, header: string, value: bigint): Promise<string> {
+    const payment = JSON.parse(Buffer.from(header, 'base64').toString()) as {
+      payload: { authorization: object };
+    };
+    const { authorization } = authorizationOf(header);
+    const { from, to, nonce } = authorization;
+    const [validAfter, validBefore] = [authorization.validAfter, authorization.validBefore].map(
+      BigInt,
+    ) as [bigint, bigint];
+    const offer = { network: BASE, asset: USDC, payTo, extra: { name: 'USD Coin', version: '2' } };
+    const typed = transferTypedData(offer, { from, to, value, validAfter, validBefore, nonce });
+    const signature = await privateKeyToAccount(key).signTypedData(typed);
+    const payload = { authorization: { ...authorization, value: value.toString() }, signature };
+    return Buffer.from(JSON.stringify({ ...payment, payload })).toString('base64');
+  }
+
+  describe('a payment that its payer cancels after it was sent', () => {
+    /** Sent, not mined, and cancelled in the newest block. */
+    async function cancelled(on: Fixture): Promise<{
+      readonly header: string;
+      readonly wallet: string;
+      readonly raw: Hex;
+      readonly key: Hex;
+    }> {
+      const key = generatePrivateKey();
+      const { header, wallet } = await evmPayment(chain, on, key);
+      proxy.fate = (method) => (method === 'eth_sendRawTransaction' ? 'lose-request' : 'pass');
+      await assert.rejects(on.payments.topUp(header), /not confirmed yet/);
+      proxy.fate = () => 'pass';
+      await cancelAuthorization(chain, key, header);
+      const [row] = await on.store.query<{ raw_tx: Hex }>(
+        'SELECT raw_tx FROM payments_topup WHERE wallet = $1',
+        [wallet],
+      );
+      return { header, wallet, raw: row!.raw_tx, key };
+    }
+
+    test('is credited when a reorganisation drops the cancellation and our transaction is mined', async () => {
+      const { header, wallet, raw } = await cancelled(fixture);
+      await assert.rejects(fixture.payments.topUp(header), /authorization_cancelled/);
+      assert.equal((await rowOf(wallet)).state, 'failed');
+      const before = await chain.balance(payTo);
+      await chain.reorg(1, [[raw, 0]]);
+      await look();
+      await look();
+      assert.equal(await fixture.balance(wallet), usdToNano(5));
+      assert.equal((await chain.balance(payTo)) - before, 5_000_000n);
+      assert.equal((await fixture.payments.topUp(header)).amountNano, usdToNano(5));
+      assert.ok(
+        fixture.log.some((line) => /had failed is on the chain after all/.test(line.message)),
+      );
+    });
+
+    test('stays failed, and is watched until the cancellation is final', async () => {
+      const { header, wallet } = await cancelled(fixture);
+      await assert.rejects(fixture.payments.topUp(header), /authorization_cancelled/);
+      await look();
+      assert.equal((await rowOf(wallet)).is_watched, 1n);
+      assert.equal((await fixture.payments.creditCounts()).vanished, 0);
+      await chain.client.mine({ blocks: 70 });
+      await look();
+      const { state, is_watched: isWatched } = await rowOf(wallet);
+      assert.deepEqual([state, isWatched], ['failed', 0n]);
+      assert.equal(await fixture.balance(wallet), 0n);
+      await fillGap();
+    });
+
+    test('keeps its place until it is final: no other content under the same authorization', async () => {
+      const { header, wallet, raw, key } = await cancelled(fixture);
+      await assert.rejects(fixture.payments.topUp(header), /authorization_cancelled/);
+      await chain.reorg(1);
+      const changed = await withOtherAmount(key, header, 6_000_000n);
+      await assert.rejects(
+        fixture.payments.topUp(changed),
+        (error: Fault) => error.code === 'PAYMENT_IN_PROGRESS',
+      );
+      await chain.client.sendRawTransaction({ serializedTransaction: raw });
+      await look();
+      await look();
+      assert.equal(await fixture.balance(wallet), usdToNano(5));
+    });
+
+    test('is pending until the cancellation is as deep as a credit has to be', async () => {
+      const confirmations = [{ fromUsd: 0, wait: 3 }];
+      const deep = await openFixture({ settings: settingsWith({ confirmations }) });
+      const { header, wallet, raw } = await cancelled(deep);
+      await assert.rejects(deep.payments.topUp(header), /not confirmed yet/);
+      await chain.client.mine({ blocks: 1 });
+      await assert.rejects(deep.payments.topUp(header), /not confirmed yet/);
+      await chain.reorg(2, [[raw, 0]]);
+      await chain.client.mine({ blocks: 2 });
+      await deep.payments.topUp(header);
+      assert.equal(await deep.balance(wallet), usdToNano(5));
+      const other = await cancelled(deep);
+      await chain.client.mine({ blocks: 2 });
+      await assert.rejects(deep.payments.topUp(other.header), /authorization_cancelled/);
+      await deep.close();
+      await fillGap();
+    });
+  });
+
   describe('the depth that an amount asks for', () => {
     const rules = [
       { fromUsd: 0, wait: 1 },
@@ -287,7 +390,7 @@ describe('reorganisations', () => {
     const treasury = await openFixture({ settings: settingsWith({ refundKey: treasuryKey }) });
     const { header, wallet } = await evmPayment(chain, treasury);
     await treasury.payments.topUp(header);
-    await chain.client.mine({ blocks: 1 });
+    await chain.client.mine({ blocks: 70 });
     const before = await chain.balance(wallet as Hex);
     const refund = await treasury.payments.refunds.refund(wallet, usdToNano(2));
     assert.equal(refund.state, 'paid');
@@ -353,6 +456,7 @@ describe('reorganisations', () => {
     await chain.client.increaseTime({ seconds: 1_000 });
     await chain.client.mine({ blocks: 1 });
     await look(1);
+    await look();
     proxy.fate = () => 'pass';
     const row = await rowOf(wallet);
     assert.deepEqual([row.state, row.reversals], ['failed', 1n]);

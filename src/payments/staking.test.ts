@@ -11,6 +11,7 @@ import { DAY_MS, HOUR_MS, MINUTE_MS, dayOf, dayStartMs } from '../core/clock.ts'
 import { silentLog } from '../core/log.ts';
 import { usdToNano } from '../core/money.ts';
 import { TestClock } from '../../test/support/test-clock.ts';
+import { Contradictions } from './contradictions.ts';
 import { openStakingReader } from './staking.ts';
 import type { StakingReader } from './staking.ts';
 
@@ -57,7 +58,7 @@ describe('linked staking', () => {
       decimals: 6,
       usdPerUnit: 1,
     };
-    return openStakingReader(settings, clock, silentLog);
+    return openStakingReader(settings, clock, silentLog, new Contradictions(silentLog, []));
   }
 
   /** Moves the clock and the chain to a time of the day before or of the day. */
@@ -209,18 +210,26 @@ describe('linked staking', () => {
     while (!(await isSo())) await new Promise((resolve) => setImmediate(resolve));
   }
 
-  test('of several nodes those that answer must agree', async () => {
+  test('of several nodes two must agree, and none that answers contradict', async () => {
     const wallet = newWallet();
     await at(dayStartMs(day) - HOUR_MS);
     await anvil.mint(wallet, HELD);
     await at(dayStartMs(day) + HOUR_MS);
-    read = reader(USDC, 'balanceOf', [node.url, anvil.rpcUrl]);
+    const third = await startAlteredNode(anvil.rpcUrl);
+    read = reader(USDC, 'balanceOf', [node.url, anvil.rpcUrl, third.url]);
     node.alter = async ({ method }, ask) =>
       method === 'eth_call' ? { result: `0x${'f'.repeat(64)}` } : await ask();
     assert.equal(await creditOf(wallet), undefined);
+    third.alter = async () => await Promise.reject(new Error('gone'));
     clock.advance(MINUTE_MS);
+    assert.equal(await creditOf(wallet), undefined, 'one that lies and one that does not');
     node.alter = async () => await Promise.reject(new Error('gone'));
+    clock.advance(MINUTE_MS);
+    assert.equal(await creditOf(wallet), undefined, 'one alone');
+    third.alter = async (_call, ask) => await ask();
+    clock.advance(MINUTE_MS);
     assert.equal(await creditOf(wallet), GIVES);
+    await third.stop();
   });
 
   test('a crowd of new wallets asks the node a bounded number of questions at once', async () => {

@@ -11,6 +11,8 @@ import { type Hex, parseAbi } from 'viem';
 import { type Clock, MINUTE_MS, SECOND_MS, dayOf, dayStartMs } from '../core/clock.ts';
 import type { Log } from '../core/log.ts';
 import { type Nano, nano, usdToNano } from '../core/money.ts';
+import { Agreement } from './agreement.ts';
+import type { Contradictions } from './contradictions.ts';
 import { chainReason } from './chain-reason.ts';
 import { type EvmClient, openEvmNodes } from './evm/chain.ts';
 import { remember } from './remember.ts';
@@ -38,6 +40,8 @@ const WAIT_MS = 3 * SECOND_MS;
 const MAX_ASKED = 32;
 /** A question that failed is not asked again for that long. */
 const RETRY_MS = 15 * SECOND_MS;
+/** The chain of a contract has no name in the configuration: what its contradictions are counted under. */
+export const STAKING_NETWORK = 'staking';
 const ANYBODY: Hex = '0x0000000000000000000000000000000000000001';
 
 interface Entry {
@@ -49,14 +53,20 @@ interface Entry {
 }
 
 /** The two questions to the chain. Both reject when it cannot be asked. */
-function openStakes(settings: StakingSettings, clock: Clock) {
-  const { each } = openEvmNodes(settings.rpcUrl, clock);
+function openStakes(settings: StakingSettings, clock: Clock, contradictions: Contradictions) {
+  const agreement = new Agreement({
+    network: STAKING_NETWORK,
+    nodes: openEvmNodes(settings.rpcUrl, clock).each,
+    clock,
+    contradictions,
+    newestSeconds: async (node) => Number((await node.getBlock()).timestamp),
+  });
   const abi = parseAbi([`function ${settings.function}(address) view returns (uint256)`]);
   const usdPerUnit = usdToNano(settings.usdPerUnit);
   return {
     snapshotBlock: async (day: number): Promise<bigint> => {
       const seconds = BigInt(Math.floor((dayStartMs(day) - LEAD_MS) / SECOND_MS));
-      return await sameOfAll(each, (node) => lastBlockAt(node, seconds));
+      return await agreement.value('the block of a day', (node) => lastBlockAt(node, seconds));
     },
     creditAt: async (wallet: Hex, block: bigint): Promise<Nano> => {
       const call = {
@@ -66,23 +76,10 @@ function openStakes(settings: StakingSettings, clock: Clock) {
         args: [wallet],
         blockNumber: block,
       } as const;
-      const stake = await sameOfAll(each, (node) => node.readContract(call));
+      const stake = await agreement.value('a stake', (node) => node.readContract(call));
       return nano((stake * usdPerUnit) / 10n ** BigInt(settings.decimals));
     },
   };
-}
-
-/** What every node that answers says; rejects when none does, and when they contradict each other. */
-async function sameOfAll(
-  nodes: readonly EvmClient[],
-  ask: (node: EvmClient) => Promise<bigint>,
-): Promise<bigint> {
-  const answers = await Promise.allSettled(nodes.map(ask));
-  const values = answers.flatMap((one) => (one.status === 'fulfilled' ? [one.value] : []));
-  const [first] = values;
-  if (first === undefined) throw answers.find((one) => one.status === 'rejected')?.reason;
-  if (values.some((value) => value !== first)) throw new Error('The nodes contradict each other');
-  return first;
 }
 
 /**
@@ -113,8 +110,9 @@ async function lastBlockAt(client: EvmClient, seconds: bigint): Promise<bigint> 
 export async function stakingProblem(
   settings: StakingSettings,
   clock: Clock,
+  contradictions: Contradictions,
 ): Promise<string | undefined> {
-  const stakes = openStakes(settings, clock);
+  const stakes = openStakes(settings, clock, contradictions);
   try {
     await stakes.creditAt(ANYBODY, await stakes.snapshotBlock(dayOf(clock.nowMs())));
     return undefined;
@@ -128,8 +126,9 @@ export function openStakingReader(
   settings: StakingSettings,
   clock: Clock,
   log: Log,
+  contradictions: Contradictions,
 ): StakingReader {
-  const stakes = openStakes(settings, clock);
+  const stakes = openStakes(settings, clock, contradictions);
   const wallets = new Map<string, Entry>();
   let snapshot: { readonly day: number; readonly atMs: number; readonly block: Promise<bigint> };
 

@@ -48,7 +48,7 @@ export interface TopUpDetail {
   readonly creditedHeight: bigint;
   /** When the authorization ends: Unix seconds on Base, a block height on Solana. */
   readonly expiresAt: bigint;
-  /** The chain could still undo the credit. */
+  /** The chain could still undo the credit, or show a failed payment as paid. */
   readonly isWatched: boolean;
   /** Since when a watched credit is missing on the chain. */
   readonly vanishedMs: number | undefined;

@@ -1,11 +1,13 @@
 /**
- * The rows of top-ups: open -> sent(transaction) -> credited | failed. A credit is watched until
- * the chain cannot undo it; one whose money is gone is reversed: back to sent, or failed.
+ * The rows of top-ups: open -> sent(transaction) -> credited | failed. Both ends are watched until
+ * the chain cannot undo what they say: a credit whose money is gone is reversed and a failed payment
+ * that has arrived is revived, each back to sent.
  *
  * Invariants: one row a signed authorization (the primary key); `tx_id` is never cleared; a row is
  * changed by who holds its lease, except for the flips to and from `credited`, which are
  * conditional on the state alone, so that one of any number of processes wins them; a credited row
- * that is not watched never changes again.
+ * that is not watched never changes again, and a failed one only when an operator asks for it or
+ * another payment takes its place.
  */
 import { assert } from '../core/assert.ts';
 import type { Clock } from '../core/clock.ts';
@@ -39,7 +41,7 @@ export interface TopUpRow {
   /** JSON of the offer that it was made under; missing in rows of an older version. */
   readonly offer: string | null;
   readonly credited_height: bigint;
-  /** 1 while the chain could still undo the credit. */
+  /** 1 while the chain could still undo the credit, or show a failed payment as paid. */
   readonly is_watched: bigint;
   /** Since when a watched credit is missing on the chain. */
   readonly vanished_ms: bigint | null;
@@ -76,8 +78,8 @@ export class TopUpTable {
   }
 
   /**
-   * Inserts an `open` row with our lease, or puts the payment in the place of a failed one under the
-   * same authorization. `undefined` when there is another row. Throws a Fault when the wallet has
+   * Inserts an `open` row with our lease, or puts the payment in the place of one under the same
+   * authorization that has failed and is not watched any more. `undefined` when there is another row. Throws a Fault when the wallet has
    * used the identifier for another payment.
    */
   async open(payment: SignedPayment, position: Position): Promise<TopUpRow | undefined> {
@@ -92,7 +94,8 @@ export class TopUpTable {
            payload_hash = $7, start_height = $9, expires_at = $10, lease_owner = $11,
            lease_until_ms = $12, attempts = 0, updated_ms = $13, start_block = $14, offer = $15,
            failure = NULL
-         WHERE payments_topup.state = 'failed' AND payments_topup.payload_hash <> $7 RETURNING *`,
+         WHERE payments_topup.state = 'failed' AND payments_topup.is_watched = 0
+           AND payments_topup.payload_hash <> $7 RETURNING *`,
         [
           payment.key,
           payment.id,
@@ -187,14 +190,39 @@ export class TopUpTable {
     );
   }
 
-  /** Ends a row for good; the identifier becomes free for another payment. */
-  async fail(key: string, failure: string): Promise<void> {
+  /** Ends a row, which is watched from `nextCheckMs` on; the identifier becomes free for another payment. */
+  async fail(key: string, failure: string, nextCheckMs: number): Promise<void> {
     await this.#store.query(
       `UPDATE payments_topup SET state = 'failed', failure = $2, identifier = NULL,
-         lease_owner = NULL, lease_until_ms = 0, updated_ms = $3
+         lease_owner = NULL, lease_until_ms = 0, updated_ms = $3, attempts = 0, is_watched = 1,
+         next_check_ms = $4
        WHERE payment_key = $1 AND state IN ('open', 'sent')`,
-      [key, failure, this.#clock.nowMs()],
+      [key, failure, this.#clock.nowMs(), nextCheckMs],
     );
+  }
+
+  /** A watched failure stands; `isFinal` ends the watch. */
+  async stillFailed(key: string, isFinal: boolean, nextCheckMs: number): Promise<void> {
+    await this.#store.query(
+      `UPDATE payments_topup SET is_watched = $2, next_check_ms = $3
+       WHERE payment_key = $1 AND is_watched = 1 AND state = 'failed'`,
+      [key, isFinal ? 0 : 1, nextCheckMs],
+    );
+  }
+
+  /**
+   * Makes a failed row one that is looked for and, because it keeps its failure, never sent again by
+   * itself: its payer was told that it has failed. `false` when it is not failed any more.
+   */
+  async revive(key: string): Promise<boolean> {
+    const nowMs = this.#clock.nowMs();
+    const row = await this.#row(
+      `UPDATE payments_topup SET state = 'sent', is_watched = 0, attempts = 0, next_check_ms = $2,
+         updated_ms = $2
+       WHERE payment_key = $1 AND state = 'failed' RETURNING *`,
+      [key, nowMs],
+    );
+    return row !== undefined;
   }
 
   /**
@@ -225,7 +253,7 @@ export class TopUpTable {
     });
   }
 
-  /** Credits that the chain could still undo and that are due for a look. */
+  /** Credits and failures that the chain could still undo and that are due for a look. */
   async watched(limit: number): Promise<readonly TopUpRow[]> {
     return await this.#store.query<TopUpRow>(
       `SELECT * FROM payments_topup WHERE is_watched = 1 AND next_check_ms <= $1
@@ -235,7 +263,7 @@ export class TopUpTable {
   }
 
   /**
-   * Takes a watched credit until `untilMs`, for one of any number of processes; a process that
+   * Takes a watched row until `untilMs`, for one of any number of processes; a process that
    * dies leaves it to the next look. `undefined` when another one was faster.
    */
   async claimWatched(row: TopUpRow, untilMs: number): Promise<TopUpRow | undefined> {
@@ -255,7 +283,7 @@ export class TopUpTable {
     await this.#store.query(
       `UPDATE payments_topup SET tx_id = $2, credited_height = $3, is_watched = $4,
          vanished_ms = NULL, next_check_ms = $5, updated_ms = $6
-       WHERE payment_key = $1 AND is_watched = 1`,
+       WHERE payment_key = $1 AND is_watched = 1 AND state = 'credited'`,
       [key, transaction, height, isFinal ? 0 : 1, nextCheckMs, this.#clock.nowMs()],
     );
   }
@@ -264,7 +292,7 @@ export class TopUpTable {
   async vanished(key: string, sinceMs: number, nextCheckMs: number): Promise<void> {
     await this.#store.query(
       `UPDATE payments_topup SET vanished_ms = $2, next_check_ms = $3, updated_ms = $4
-       WHERE payment_key = $1 AND is_watched = 1`,
+       WHERE payment_key = $1 AND is_watched = 1 AND state = 'credited'`,
       [key, sinceMs, nextCheckMs, this.#clock.nowMs()],
     );
   }
@@ -273,30 +301,30 @@ export class TopUpTable {
   async journalVanished(key: string, transaction: string, raw: string): Promise<void> {
     const row = await this.#row(
       `UPDATE payments_topup SET tx_id = $2, raw_tx = $3, updated_ms = $4
-       WHERE payment_key = $1 AND is_watched = 1 AND vanished_ms IS NOT NULL RETURNING *`,
+       WHERE payment_key = $1 AND state = 'credited' AND is_watched = 1
+         AND vanished_ms IS NOT NULL RETURNING *`,
       [key, transaction, raw, this.#clock.nowMs()],
     );
     assert(row !== undefined, 'a credit came back before its payment was sent again');
   }
 
   /**
-   * Flips a credited row back and runs `post` in the same database transaction. With a failure
-   * it is over; without, the payment may still come back and is pursued as one that was sent.
-   * `undefined` when another process reversed it, or saw it come back.
+   * Flips a credited row back to `sent` and runs `post` in the same database transaction: the payment
+   * is pursued, and fails when the chain says so. `undefined` when another process reversed it, or saw
+   * it come back.
    */
   async reverse(
     key: string,
-    failure: string | null,
     post: (tx: Queryable, row: TopUpRow) => Promise<Nano>,
   ): Promise<Nano | undefined> {
     return await this.#store.transaction(async (tx) => {
       const nowMs = this.#clock.nowMs();
       const [row] = await tx.query<TopUpRow>(
-        `UPDATE payments_topup SET state = $2, failure = $3, is_watched = 0, vanished_ms = NULL,
-           attempts = 0, next_check_ms = $4, updated_ms = $4,
-           identifier = CASE WHEN $2 = 'failed' THEN NULL ELSE identifier END
-         WHERE payment_key = $1 AND is_watched = 1 AND vanished_ms IS NOT NULL RETURNING *`,
-        [key, failure === null ? 'sent' : 'failed', failure, nowMs],
+        `UPDATE payments_topup SET state = 'sent', is_watched = 0, vanished_ms = NULL, attempts = 0,
+           next_check_ms = $2, updated_ms = $2
+         WHERE payment_key = $1 AND state = 'credited' AND is_watched = 1
+           AND vanished_ms IS NOT NULL RETURNING *`,
+        [key, nowMs],
       );
       if (row === undefined) return undefined;
       const missing = await post(tx, row);
@@ -307,9 +335,18 @@ export class TopUpTable {
     });
   }
 
+  /** Credits of a wallet that the chain could still undo. */
+  async notFinal(wallet: string, tx: Queryable = this.#store): Promise<readonly TopUpRow[]> {
+    return await tx.query<TopUpRow>(
+      `SELECT * FROM payments_topup WHERE is_watched = 1 AND state = 'credited' AND wallet = $1
+       ORDER BY created_ms, payment_id`,
+      [wallet],
+    );
+  }
+
   async counts(): Promise<CreditCounts> {
     const [row] = await this.#store.query<Record<keyof CreditCounts, bigint>>(
-      `SELECT (SELECT count(*) FROM payments_topup WHERE is_watched = 1) AS watched,
+      `SELECT (SELECT count(*) FROM payments_topup WHERE is_watched = 1 AND state = 'credited') AS watched,
         (SELECT count(*) FROM payments_topup WHERE is_watched = 1 AND vanished_ms IS NOT NULL) AS vanished,
         (SELECT COALESCE(sum(reversals), 0) FROM payments_topup WHERE reversals > 0) AS reversed`,
     );

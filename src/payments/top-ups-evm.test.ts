@@ -690,6 +690,7 @@ describe('top-ups on Base', () => {
     test('a refund pays unused credit back, once, and the ledger follows', async () => {
       const account = await buyer();
       await post((await signPayment(account)).header);
+      await chain.client.mine({ blocks: 70 });
       const treasury = privateKeyToAccount(treasuryKey).address;
       await chain.mint(treasury, 50_000_000n);
       const wallet = account.address.toLowerCase();
@@ -705,9 +706,62 @@ describe('top-ups on Base', () => {
       assert.equal(await fixture.balance(wallet), usdToNano('3.5'));
     });
 
+    test('a refund takes no credit that the chain could still take back', async () => {
+      const account = await buyer();
+      const wallet = account.address.toLowerCase();
+      await chain.mint(privateKeyToAccount(treasuryKey).address, 50_000_000n);
+      const { refunds } = fixture.payments;
+      await post((await signPayment(account)).header);
+      await assert.rejects(
+        refunds.refund(wallet, usdToNano(1)),
+        /could still take back x402-\w+ \(5\.000000 USD\)/,
+      );
+      assert.equal(await fixture.balance(wallet), usdToNano(5));
+      await chain.client.mine({ blocks: 70 });
+      await post((await signPayment(account)).header);
+      const [open, ...others] = await refunds.openCredits(account.address);
+      assert.deepEqual([open?.amountNano, others], [usdToNano(5), []]);
+      await assert.rejects(refunds.refund(wallet, usdToNano('5.000001')), /less final credit/);
+      assert.equal((await refunds.refund(wallet, usdToNano(5))).state, 'paid');
+      await assert.rejects(refunds.refund(wallet, usdToNano('0.000001')), /less final credit/);
+      await chain.client.mine({ blocks: 70 });
+      assert.deepEqual(await refunds.openCredits(account.address), []);
+      assert.equal((await refunds.refund(wallet, usdToNano(5))).state, 'paid');
+      assert.equal(await fixture.balance(wallet), 0n);
+    });
+
+    test('a refund that expired is credited back when the blocks that say so are final', async () => {
+      const account = await buyer();
+      const wallet = account.address.toLowerCase();
+      await post((await signPayment(account)).header);
+      await chain.client.mine({ blocks: 70 });
+      await chain.mint(privateKeyToAccount(treasuryKey).address, 50_000_000n);
+      const before = await chain.balance(account.address);
+      const look = async (): Promise<void> => {
+        await fixture.store.query(
+          'UPDATE payments_refund SET next_check_ms = 0, lease_until_ms = 0',
+        );
+        await fixture.payments.sweep();
+      };
+      proxy.fate = (method) => (method === 'eth_sendRawTransaction' ? 'lose-request' : 'pass');
+      const { refundId } = await fixture.payments.refunds.refund(wallet, usdToNano(2));
+      await chain.client.increaseTime({ seconds: 2 * 86_400 });
+      await chain.client.mine({ blocks: 1 });
+      await look();
+      assert.equal((await fixture.payments.refunds.state(refundId)).state, 'sent');
+      assert.equal(await fixture.balance(wallet), usdToNano(3));
+      await chain.client.mine({ blocks: 70 });
+      await look();
+      proxy.fate = () => 'pass';
+      assert.equal((await fixture.payments.refunds.state(refundId)).state, 'failed');
+      assert.equal(await fixture.balance(wallet), usdToNano(5));
+      assert.equal(await chain.balance(account.address), before);
+    });
+
     test('a refund whose broadcast was lost is finished by the sweep, once', async () => {
       const account = await buyer();
       await post((await signPayment(account)).header);
+      await chain.client.mine({ blocks: 70 });
       await chain.mint(privateKeyToAccount(treasuryKey).address, 50_000_000n);
       const before = await chain.balance(account.address);
       proxy.fate = (method) => (method === 'eth_sendRawTransaction' ? 'lose-request' : 'pass');

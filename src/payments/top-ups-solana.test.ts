@@ -311,6 +311,7 @@ describe('top-ups on Solana', () => {
     await look();
     assert.equal((await rowOf(signer.address)).state, 'credited', 'not before it could be back');
     await look(1);
+    await look();
     const row = await rowOf(signer.address);
     assert.deepEqual([row.state, row.failure], ['failed', 'blockhash_expired']);
     assert.equal(await fixture.balance(signer.address), 0n);
@@ -380,6 +381,82 @@ describe('top-ups on Solana', () => {
     assert.equal((await fixture.payments.refunds.state(second.refundId)).state, 'paid');
     assert.equal((await chain.tokens(signer.address)) - before, 3_000_000n);
     assert.equal(await fixture.balance(signer.address), usdToNano(2));
+  });
+
+  test('a refund takes no credit that the cluster could still take back', async () => {
+    const treasury = await createKeyPairSignerFromPrivateKeyBytes(Buffer.from(refundKey, 'hex'));
+    await chain.setTokens(treasury.address, 50_000_000n);
+    const signer = await buyer();
+    chain.unfinal = true;
+    assert.equal((await post(await sign(signer))).status, 200);
+    await assert.rejects(
+      fixture.payments.refunds.refund(signer.address, usdToNano(2)),
+      /could still take back/,
+    );
+    chain.unfinal = false;
+    assert.equal(
+      (await fixture.payments.refunds.refund(signer.address, usdToNano(2))).state,
+      'paid',
+    );
+  });
+
+  test('a payment that failed on a fork is credited when the other fork has it', async () => {
+    const signer = await buyer();
+    const header = await sign(signer);
+    const funds = await chain.tokens(signer.address);
+    chain.unfinal = true;
+    proxy.fate = async (method) => {
+      // The payer's tokens are gone between the check and the block.
+      if (method === 'sendTransaction') await chain.setTokens(signer.address, 0n);
+      return 'pass' as const;
+    };
+    assert.equal((await post(header)).status, 402);
+    proxy.fate = () => 'pass';
+    const rowOf = async () => {
+      const [row] = await fixture.store.query<{
+        state: string;
+        is_watched: bigint;
+        tx_id: string;
+        raw_tx: string;
+      }>('SELECT * FROM payments_topup WHERE wallet = $1', [signer.address]);
+      return row!;
+    };
+    const { state, is_watched: isWatched, tx_id: transaction, raw_tx: wire } = await rowOf();
+    assert.deepEqual([state, isWatched], ['failed', 1n]);
+    chain.drop(transaction);
+    await chain.setTokens(signer.address, funds);
+    const call = {
+      jsonrpc: '2.0',
+      id: 1,
+      method: 'sendTransaction',
+      params: [wire, { encoding: 'base64' }],
+    };
+    await fetch(chain.rpcUrl, { method: 'POST', body: JSON.stringify(call) });
+    for (let round = 0; round < 2; round += 1) {
+      await fixture.store.query('UPDATE payments_topup SET next_check_ms = 0, lease_until_ms = 0');
+      await fixture.payments.sweep();
+    }
+    assert.equal((await rowOf()).state, 'credited');
+    assert.equal(await fixture.balance(signer.address), usdToNano(5));
+    chain.unfinal = false;
+  });
+
+  test('a payment that failed is watched until the cluster is final', async () => {
+    const signer = await buyer();
+    const header = await sign(signer);
+    proxy.fate = async (method) => {
+      if (method === 'sendTransaction') await chain.setTokens(signer.address, 0n);
+      return 'pass' as const;
+    };
+    assert.equal((await post(header)).status, 402);
+    proxy.fate = () => 'pass';
+    await fixture.store.query('UPDATE payments_topup SET next_check_ms = 0');
+    await fixture.payments.sweep();
+    const rows = await fixture.store.query(
+      'SELECT state, is_watched FROM payments_topup WHERE wallet = $1',
+      [signer.address],
+    );
+    assert.deepEqual(rows, [{ state: 'failed', is_watched: 0n }]);
   });
 
   test('a refund that expires unsent is credited back', async () => {

@@ -10,6 +10,8 @@
  *   answer to a broadcast; the credit is written in the database transaction that flips the row,
  *   once it is as deep as its amount asks. `credit-monitor.ts` watches it from there.
  * - Unknown is not failed: it answers `SETTLEMENT_PENDING` and the sweep finishes it.
+ * - A payment fails once the blocks that refuse it are as deep as a credit has to be;
+ *   `credit-monitor.ts` watches a failed one too, until these blocks are final.
  */
 import { assert } from '../core/assert.ts';
 import { MINUTE_MS, SECOND_MS } from '../core/clock.ts';
@@ -101,6 +103,19 @@ export class TopUps {
     return await this.#track(payment, this.#pay(payment, onOpened));
   }
 
+  /** Looks for a failed payment again, and credits it once it is found. Throws a Fault otherwise. */
+  async recover(paymentKey: string): Promise<TopUpReceipt> {
+    const { table, rails } = this.#options;
+    await table.revive(paymentKey);
+    const row = await table.lease(paymentKey);
+    const current = row ?? (await table.find(paymentKey));
+    if (current?.state === 'credited') return receiptOf(current);
+    const rail = rails.get(current?.network ?? '');
+    if (row === undefined || rail === undefined) throw inProgress();
+    const payment = paymentOf(rail, row);
+    return await this.#track(payment, this.#finish(payment, row, 'look', true));
+  }
+
   /** Finishes payments that were left behind, by this process or by one that died. */
   async sweep(): Promise<void> {
     if (this.#isSweeping) return;
@@ -141,7 +156,8 @@ export class TopUps {
     if (row?.state === 'credited') {
       throw invalidPayment('The authorization was already used by another payment');
     }
-    if (row !== undefined && row.state !== 'failed') throw inProgress();
+    // The transaction of a failed row that is watched may still be mined.
+    if (row !== undefined && (row.state !== 'failed' || row.is_watched === 1n)) throw inProgress();
     return await this.#open(payment, row, onOpened);
   }
 
@@ -184,7 +200,7 @@ export class TopUps {
     if (kind === 'rejected') return rejected(reason);
     let evidence: Evidence;
     try {
-      evidence = await this.#railOf(payment).findPayment(payment, NO_ATTEMPT);
+      evidence = await this.#railOf(payment).findPayment(payment, NO_ATTEMPT, 'credit');
     } catch (error) {
       return notSent(chainReason(error));
     }
@@ -218,8 +234,8 @@ export class TopUps {
 
   /**
    * Works on a row that is leased: looks at the chain, sends what is not there once, looks again.
-   * Ends with a credit, a refusal or "pending"; a payment that has arrived is waited for until it is
-   * deep enough, except in a sweep, where others would wait too.
+   * Ends with a credit, a refusal or "pending"; one that has arrived or was refused in a block is
+   * waited for until that is deep enough, except in a sweep, where others would wait too.
    */
   async #finish(
     payment: SignedPayment,
@@ -235,9 +251,12 @@ export class TopUps {
       begin === 'send' ? { kind: 'open', attempt: 'none' } : await this.#look(payment, leased);
     for (;;) {
       const { row, refusal } = state;
-      const arrived = evidence?.kind === 'paid' ? evidence : undefined;
-      if (arrived?.isConfirmed === true) return await this.#credit(payment, arrived);
-      if (evidence?.kind === 'final') throw await this.#fail(payment, row, evidence.reason);
+      if (evidence?.kind === 'paid' && evidence.isConfirmed) {
+        return await this.#credit(payment, evidence);
+      }
+      if (evidence?.kind === 'final' && evidence.isConfirmed) {
+        throw await this.#fail(payment, row, evidence.reason);
+      }
       if (evidence?.kind === 'open') {
         if (!isSent) {
           isSent = true;
@@ -249,10 +268,10 @@ export class TopUps {
         if (refusal !== undefined) throw await this.#refuse(payment, row, refusal);
         if (evidence.attempt === 'reverted') throw await this.#reverted(payment, row);
       }
-      const hasArrived = arrived !== undefined;
-      const waits = state.isUnderWay || (hasArrived && !isSweep);
+      const isDecided = evidence?.kind === 'paid' || evidence?.kind === 'final';
+      const waits = state.isUnderWay || (isDecided && !isSweep);
       if (clock.monotonicMs() - startMs >= (waits ? settleWaitMs : 0)) {
-        throw await this.#leave(payment, row, hasArrived);
+        throw await this.#leave(payment, row, isDecided);
       }
       await clock.sleep(pollMs);
       evidence = await this.#look(payment, row);
@@ -316,7 +335,7 @@ export class TopUps {
 
   async #look(payment: SignedPayment, row: TopUpRow): Promise<Evidence | undefined> {
     try {
-      return await this.#railOf(payment).findPayment(payment, attemptOf(row));
+      return await this.#railOf(payment).findPayment(payment, attemptOf(row), 'credit');
     } catch (error) {
       const note = { reason: chainReason(error), paymentId: payment.id };
       this.#options.log.warn(note, 'The chain could not be asked about a payment');
@@ -341,16 +360,17 @@ export class TopUps {
   }
 
   /** Leaves an unfinished row to the sweep and gives the Fault to throw. */
-  async #leave(payment: SignedPayment, row: TopUpRow, hasArrived: boolean): Promise<Fault> {
+  async #leave(payment: SignedPayment, row: TopUpRow, isDecided: boolean): Promise<Fault> {
     await this.#release(row, row.failure);
-    if (row.state === 'sent' || hasArrived) return pending(payment, row.tx_id);
+    if (row.state === 'sent' || isDecided) return pending(payment, row.tx_id);
     return notSent('the transaction was not sent');
   }
 
   async #fail(payment: SignedPayment, row: TopUpRow, reason: string): Promise<Fault> {
     if (reason === FAILED_ON_CHAIN) this.#backoff.reverted(payment.wallet);
-    await this.#options.table.fail(payment.key, reason);
-    this.#options.log.info({ paymentId: payment.id, reason }, 'A payment has failed for good');
+    const { table, clock, log } = this.#options;
+    await table.fail(payment.key, reason, clock.nowMs() + FIRST_LOOK_MS);
+    log.info({ paymentId: payment.id, reason }, 'A payment has failed');
     return settlementFailed(payment, row.tx_id, reason);
   }
 

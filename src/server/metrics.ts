@@ -220,7 +220,7 @@ export class ServerMetrics implements RequestObserver {
   }
 
   #readProcess(gauges: Gauges, server: ServerState): void {
-    const { version, traces } = this.#parts;
+    const { version, traces, payments } = this.#parts;
     const memory = process.memoryUsage();
     const cpu = process.cpuUsage();
     gauges.set('requestsOpen', server.open);
@@ -234,6 +234,10 @@ export class ServerMetrics implements RequestObserver {
     gauges.set('unhandledRejections', this.unhandledRejections);
     gauges.set('spansSent', traces?.counts.sent ?? 0);
     gauges.set('spansDropped', traces?.counts.dropped ?? 0);
+    gauges.show('nodeContradictions');
+    for (const [network, count] of payments?.contradictions ?? []) {
+      gauges.set('nodeContradictions', count, network);
+    }
     if (this.#loopFigures.length === 0) this.#loopFigures = loopFigures(this.#loop);
     for (const [percentile, seconds] of this.#loopFigures) {
       gauges.set('loopDelay', seconds, percentile);

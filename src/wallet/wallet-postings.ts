@@ -2,7 +2,7 @@
 import { walletAccountId } from '../identity/identity.ts';
 import { Fault } from '../core/faults.ts';
 import { formatUsd } from '../core/money.ts';
-import type { Ledger } from '../billing/ledger/ledger.ts';
+import { type Ledger, availableIn } from '../billing/ledger/ledger.ts';
 import type { LedgerPostings } from '../payments/payments.ts';
 
 export function walletPostings(ledger: Ledger): LedgerPostings {
@@ -28,14 +28,17 @@ export function walletPostings(ledger: Ledger): LedgerPostings {
       return missingNano;
     },
     debitRefund: async (tx, entry) => {
+      const accountId = walletAccountId(entry.wallet);
       const balance = await ledger.debitIn(tx, {
-        accountId: walletAccountId(entry.wallet),
+        accountId,
         amountNano: entry.amountNano,
         to: payoutAccount(entry.wallet),
         kind: 'PAYOUT',
         id: entry.refundId,
       });
-      if (balance !== undefined) return balance;
+      if (balance !== undefined) {
+        return await availableIn(tx, accountId, { heldOf: (id) => ledger.holds.heldOf(id) });
+      }
       throw new Fault('INSUFFICIENT_BALANCE', {
         message: `The wallet ${entry.wallet} has less than ${formatUsd(entry.amountNano, 6)} USD of unused credit`,
       });

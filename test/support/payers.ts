@@ -7,8 +7,9 @@ import { x402Client } from '@x402/core/client';
 import { decodePaymentRequiredHeader } from '@x402/core/http';
 import { ExactEvmScheme } from '@x402/evm/exact/client';
 import { ExactSvmScheme } from '@x402/svm/exact/client';
+import { type Hex, parseSignature } from 'viem';
 import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
-import type { AnvilChain } from '../chains/anvil.ts';
+import { type AnvilChain, BASE_CHAIN, USDC } from '../chains/anvil.ts';
 import type { SolanaChain } from '../chains/solana.ts';
 import { BASE, SOLANA } from '../../src/payments/networks.ts';
 import type { Fixture } from './payments.ts';
@@ -21,9 +22,13 @@ export interface TestPayment {
 
 const TOKENS = 20_000_000n;
 
-/** A payment of 5 USD by a new wallet of Base. */
-export async function evmPayment(chain: AnvilChain, fixture: Fixture): Promise<TestPayment> {
-  const account = privateKeyToAccount(generatePrivateKey());
+/** A payment of 5 USD by a wallet of Base, a new one by default. */
+export async function evmPayment(
+  chain: AnvilChain,
+  fixture: Fixture,
+  privateKey = generatePrivateKey(),
+): Promise<TestPayment> {
+  const account = privateKeyToAccount(privateKey);
   await chain.mint(account.address, TOKENS);
   const client = new x402Client().register(BASE, new ExactEvmScheme(account));
   return { header: await headerOf(client, fixture), wallet: account.address.toLowerCase() };
@@ -57,4 +62,27 @@ export function authorizationOf(header: string): {
     payload: ReturnType<typeof authorizationOf>;
   };
   return payload.payload;
+}
+
+/** Cancels the authorization of a header in the next block. */
+export async function cancelAuthorization(
+  chain: AnvilChain,
+  privateKey: Hex,
+  header: string,
+): Promise<void> {
+  const account = privateKeyToAccount(privateKey);
+  const { nonce } = authorizationOf(header).authorization;
+  const cancel = await account.signTypedData({
+    domain: { name: 'USD Coin', version: '2', chainId: BASE_CHAIN.id, verifyingContract: USDC },
+    types: {
+      CancelAuthorization: [
+        { name: 'authorizer', type: 'address' },
+        { name: 'nonce', type: 'bytes32' },
+      ],
+    },
+    primaryType: 'CancelAuthorization',
+    message: { authorizer: account.address, nonce },
+  });
+  const { r, s, yParity } = parseSignature(cancel);
+  await chain.callToken('cancelAuthorization', [account.address, nonce, 27 + yParity, r, s]);
 }

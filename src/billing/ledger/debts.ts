@@ -38,6 +38,15 @@ interface LockedAccount {
   readonly debt_nano: bigint;
 }
 
+/** What a debit could take from an account, which is locked for the rest of the transaction. */
+export async function availableIn(
+  tx: Queryable,
+  accountId: string,
+  context: Pick<PostingContext, 'heldOf'>,
+): Promise<Nano> {
+  return nano((await lockAccount(tx, accountId, context)).free);
+}
+
 /** Takes what is not held, down to zero, and makes the rest a debt of the account. */
 export async function reverseCredit(
   tx: Queryable,
@@ -105,7 +114,7 @@ export async function payDebt(
 async function lockAccount(
   tx: Queryable,
   accountId: string,
-  { heldOf }: PostingContext,
+  { heldOf }: Pick<PostingContext, 'heldOf'>,
 ): Promise<LockedAccount> {
   const [row] = await tx.query<LockedAccount>(
     `UPDATE ledger_account SET debt_nano = debt_nano WHERE id = $1

@@ -64,7 +64,7 @@ import { type AccountRow, SELECT_ACCOUNT, accountOf, insertTransfer } from './st
 export { LEDGER_MIGRATIONS } from './migrations.ts';
 export { type AllowancePeriod, type HoldRefusal } from './hold-plan.ts';
 export type { AuditReport } from './audit.ts';
-export type { Debt, Reversal, ReversalRequest } from './debts.ts';
+export { type Debt, type Reversal, type ReversalRequest, availableIn } from './debts.ts';
 export {
   type AllowanceSettings,
   NOTHING_SPENT,
@@ -273,6 +273,15 @@ export class Ledger {
     const nowMs = this.#clock.nowMs();
     await insertTransfer(tx, { ...debit, ...sides, part: 0, balanceAfterNano, nowMs });
     return balanceAfterNano;
+  }
+
+  /** What a debit could still take from an account, as a transaction that has debited it reads it. */
+  async availableIn(tx: Queryable, accountId: string): Promise<Nano> {
+    const [row] = await tx.query<{ available_nano: bigint }>(
+      'SELECT balance_nano - held_nano AS available_nano FROM ledger_account WHERE id = $1',
+      [accountId],
+    );
+    return nano((row?.available_nano ?? 0n) - this.holds.heldOf(accountId));
   }
 
   /** What an operator credits or takes back, once for each reference. */

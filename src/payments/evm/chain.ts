@@ -69,7 +69,8 @@ export interface EvmNodes {
 }
 
 export function openEvmNodes(rpcUrl: string | readonly string[], clock: Clock): EvmNodes {
-  const urls = [rpcUrl].flat();
+  // A node that is named twice is one witness.
+  const urls = [...new Set([rpcUrl].flat())];
   const isAlone = urls.length === 1;
   const each = urls.map((url) =>
     createPublicClient({

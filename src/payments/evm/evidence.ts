@@ -34,9 +34,32 @@ const MAX_RANGES = 45;
 /** Nodes behind one address differ by some blocks: expired means expired for all of them. */
 const EXPIRY_MARGIN_SECONDS = 60n;
 
+const USED_OTHERWISE = 'authorization_used_for_another_transfer';
+
 const TRANSFER_TOPIC = toEventSelector('Transfer(address,address,uint256)');
 const USED_TOPIC = toEventSelector('AuthorizationUsed(address,bytes32)');
 const CANCELED_TOPIC = toEventSelector('AuthorizationCanceled(address,bytes32)');
+
+/** Blocks, the newest one counted as the first, or a block that the chain names. */
+export type BlockDepth = number | 'safe' | 'finalized';
+
+/** What is deep enough: everything up to this height, whose block has this time (Unix seconds). */
+interface Deep {
+  readonly height: bigint;
+  readonly seconds: () => Promise<bigint>;
+}
+
+/** What to look for on a node, and how deep it has to be. */
+export interface Search {
+  readonly attempt: Attempt;
+  readonly depth: BlockDepth;
+}
+
+interface OpenedSearch {
+  readonly attempt: Attempt;
+  /** `undefined`: the newest block is deep enough. */
+  readonly deep: Deep | undefined;
+}
 
 /** How one kind of authorization shows on the chain. */
 interface Traces {
@@ -45,17 +68,23 @@ interface Traces {
   readonly isUsed: () => Promise<boolean>;
   readonly isPaidBy: (receipt: TransactionReceipt) => boolean | Promise<boolean>;
   /** What has become of one that is used, as of this block. */
-  readonly findUse: (block: { number: bigint; isPastEnd: boolean }) => Promise<Evidence>;
+  readonly findUse: (block: UsedBlock, search: OpenedSearch) => Promise<Evidence>;
 }
 
-/** A paid one is confirmed as far as this goes; how deep it must be is the caller's to ask. */
+interface UsedBlock {
+  readonly number: bigint;
+  /** Whether the authorization has ended by this block, and by one that is deep enough. */
+  readonly isPastEnd: boolean;
+  readonly isEndDeep: () => Promise<boolean>;
+}
+
 export async function findErc3009Payment(
   client: EvmClient,
   token: Hex,
   payment: Erc3009,
-  attempt: Attempt,
+  search: Search,
 ): Promise<Evidence> {
-  return await findPayment(client, attempt, {
+  return await findPayment(client, search, {
     until: payment.validBefore,
     isPaidBy: (receipt) => paysExactly(receipt, token, payment),
     isUsed: async () =>
@@ -65,8 +94,7 @@ export async function findErc3009Payment(
         functionName: 'authorizationState',
         args: [payment.from, payment.nonce],
       }),
-    findUse: async ({ number }) =>
-      await findUse(client, token, payment, attempt.startHeight, number),
+    findUse: async ({ number }, opened) => await findUse(client, token, payment, number, opened),
   });
 }
 
@@ -77,10 +105,10 @@ type Settlement = Permit2 & { readonly units: bigint };
 export async function findPermit2Payment(
   client: EvmClient,
   payment: Settlement,
-  attempt: Attempt,
+  search: Search,
 ): Promise<Evidence> {
   const { from, nonce, deadline } = payment;
-  return await findPayment(client, attempt, {
+  return await findPayment(client, search, {
     until: deadline,
     isPaidBy: async (receipt) => await settles(client, receipt, payment),
     isUsed: async () => {
@@ -92,23 +120,57 @@ export async function findPermit2Payment(
       });
       return ((bitmap >> (nonce & 0xffn)) & 1n) === 1n;
     },
-    findUse: async (block) => await findSettlement(client, payment, attempt, block),
+    findUse: async (block, opened) => await findSettlement(client, payment, block, opened),
   });
 }
 
-async function findPayment(client: EvmClient, attempt: Attempt, traces: Traces): Promise<Evidence> {
+async function findPayment(client: EvmClient, search: Search, traces: Traces): Promise<Evidence> {
+  const { attempt } = search;
+  const { seenHeight } = attempt;
+  if (seenHeight !== undefined && (await client.getBlockNumber()) < seenHeight) {
+    throw new Error('The node is behind the block of the payment');
+  }
+  // Before the evidence: what is then found at or below this height is as deep as that.
+  const deep = await deepOf(client, search.depth);
   const transaction = attempt.transaction as Hex | undefined; // journaled by this rail
   const receipt = transaction === undefined ? undefined : await receiptOf(client, transaction);
-  if (receipt !== undefined && (await traces.isPaidBy(receipt))) return paidBy(receipt);
+  if (receipt !== undefined && (await traces.isPaidBy(receipt))) return paidBy(receipt, deep);
   // The block first, the state second: an unused state that is younger than the expiry is final.
   const { number, timestamp } = await client.getBlock();
-  const isPastEnd = timestamp > traces.until + EXPIRY_MARGIN_SECONDS;
-  if (await traces.isUsed()) return await traces.findUse({ number, isPastEnd });
-  if (isPastEnd) return { kind: 'final', reason: 'authorization_expired' };
+  const isPast = (seconds: bigint): boolean => seconds > traces.until + EXPIRY_MARGIN_SECONDS;
+  const isPastEnd = isPast(timestamp);
+  const isEndDeep = async (): Promise<boolean> =>
+    deep === undefined || isPast(await deep.seconds());
+  if (await traces.isUsed()) {
+    return await traces.findUse({ number, isPastEnd, isEndDeep }, { attempt, deep });
+  }
+  if (isPastEnd) {
+    return { kind: 'final', reason: 'authorization_expired', isConfirmed: await isEndDeep() };
+  }
   if (transaction === undefined) return { kind: 'open', attempt: 'none' };
   if (receipt !== undefined) return { kind: 'open', attempt: 'reverted' };
   const isKnown = await isKnownTransaction(client, transaction);
   return { kind: 'open', attempt: isKnown ? 'waiting' : 'unseen' };
+}
+
+async function deepOf(client: EvmClient, depth: BlockDepth): Promise<Deep | undefined> {
+  if (depth === 1) return undefined;
+  if (typeof depth === 'number') {
+    const height = (await client.getBlockNumber()) - BigInt(depth - 1);
+    const blockNumber = height > 0n ? height : 0n;
+    return { height, seconds: async () => (await client.getBlock({ blockNumber })).timestamp };
+  }
+  try {
+    const { number, timestamp } = await client.getBlock({ blockTag: depth });
+    return { height: number, seconds: async () => timestamp };
+  } catch {
+    // A node that names no such block confirms nothing, and still shows what there is.
+    return { height: -1n, seconds: async () => 0n };
+  }
+}
+
+function isDeep(height: bigint, deep: Deep | undefined): boolean {
+  return deep === undefined || height <= deep.height;
 }
 
 /**
@@ -119,23 +181,24 @@ async function findUse(
   client: EvmClient,
   token: Hex,
   payment: Erc3009,
-  startHeight: bigint,
   latest: bigint,
+  { attempt: { startHeight }, deep }: OpenedSearch,
 ): Promise<Evidence> {
   const topics = [[USED_TOPIC, CANCELED_TOPIC], pad(payment.from), payment.nonce];
   for await (const log of logsSince(client, { address: token, topics }, startHeight, latest)) {
     if (log.topics[0] === CANCELED_TOPIC) {
-      return { kind: 'final', reason: 'authorization_cancelled' };
+      const isConfirmed = log.blockNumber !== null && isDeep(BigInt(log.blockNumber), deep);
+      return { kind: 'final', reason: 'authorization_cancelled', isConfirmed };
     }
     const hash = log.transactionHash;
     const receipt = hash === null ? undefined : await receiptOf(client, hash);
     if (receipt === undefined) break;
-    return paysExactly(receipt, token, payment)
-      ? paidBy(receipt)
-      : { kind: 'final', reason: 'authorization_used_for_another_transfer' };
+    if (paysExactly(receipt, token, payment)) return paidBy(receipt, deep);
+    const isConfirmed = isDeep(receipt.blockNumber, deep);
+    return { kind: 'final', reason: USED_OTHERWISE, isConfirmed };
   }
   // It was never seen here: whenever it was used, that was before.
-  if (startHeight === 0n) return { kind: 'final', reason: USED_BEFORE };
+  if (startHeight === 0n) return { kind: 'final', reason: USED_BEFORE, isConfirmed: true };
   throw new Error('The authorization is used, but its log is not found yet');
 }
 
@@ -180,10 +243,10 @@ async function* logsSince(
 async function findSettlement(
   client: EvmClient,
   payment: Settlement,
-  { startHeight, transaction }: Attempt,
-  block: { readonly number: bigint; readonly isPastEnd: boolean },
+  block: UsedBlock,
+  { attempt: { startHeight, transaction }, deep }: OpenedSearch,
 ): Promise<Evidence> {
-  if (startHeight === 0n) return { kind: 'final', reason: USED_BEFORE };
+  if (startHeight === 0n) return { kind: 'final', reason: USED_BEFORE, isConfirmed: true };
   const { token: address, from, to } = payment;
   const topics = [TRANSFER_TOPIC, pad(from), pad(to)];
   // What was never signed by us was not paid to us.
@@ -194,10 +257,15 @@ async function findSettlement(
   for await (const { transactionHash: hash, data } of logs) {
     if (hash === null || BigInt(data) !== payment.units) continue;
     const receipt = await receiptOf(client, hash);
-    if (receipt !== undefined && (await settles(client, receipt, payment))) return paidBy(receipt);
+    if (receipt !== undefined && (await settles(client, receipt, payment))) {
+      return paidBy(receipt, deep);
+    }
   }
-  if (transaction === undefined || block.isPastEnd) {
-    return { kind: 'final', reason: 'authorization_used_for_another_transfer' };
+  if (transaction === undefined) {
+    return { kind: 'final', reason: USED_OTHERWISE, isConfirmed: true };
+  }
+  if (block.isPastEnd) {
+    return { kind: 'final', reason: USED_OTHERWISE, isConfirmed: await block.isEndDeep() };
   }
   throw new Error('The authorization is used, but its settlement is not found yet');
 }
@@ -243,8 +311,11 @@ function endOfRange(from: bigint, latest: bigint): bigint {
   return last < latest ? last : latest;
 }
 
-function paidBy({ transactionHash: transaction, blockNumber: height }: TransactionReceipt): Paid {
-  return { kind: 'paid', transaction, height, isConfirmed: true };
+function paidBy(
+  { transactionHash: transaction, blockNumber: height }: TransactionReceipt,
+  deep: Deep | undefined,
+): Paid {
+  return { kind: 'paid', transaction, height, isConfirmed: isDeep(height, deep) };
 }
 
 /** Whether the receipt shows this very authorization followed by its transfer. */

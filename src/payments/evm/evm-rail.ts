@@ -3,9 +3,10 @@
  * official schemes through the journaled sender, or, `exact` alone, sent by an external facilitator;
  * found by the chain's own evidence in all of them.
  */
-import { type Hex, hashTypedData, hexToBytes, parseEther, parseGwei } from 'viem';
+import { hashTypedData, hexToBytes, parseEther, parseGwei } from 'viem';
+import type { Hex, TransactionReceipt } from 'viem';
 import { checksumAddress } from '../../core/addresses.ts';
-import { agreedEvidence, leastHeight } from '../agreement.ts';
+import { Agreement } from '../agreement.ts';
 import { chainReason } from '../chain-reason.ts';
 import { type Envelope, checkAccepted } from '../envelope.ts';
 import { EvmKey } from '../evm-key.ts';
@@ -17,7 +18,7 @@ import { SettlementRefused, USED_BEFORE } from '../rail.ts';
 import type {
   Attempt,
   Evidence,
-  Heights,
+  EvidenceDepth,
   Journal,
   Position,
   Rail,
@@ -31,10 +32,11 @@ import type {
 import type { RailOffer } from '../requirements.ts';
 import { type BaseSettings, depthFor } from '../settings.ts';
 import { type ContractSignatureCheck, recoverAddress } from '../sign-in/signatures.ts';
-import { openEvmNodes, TOKEN_ABI, trackedClient, transferTypedData } from './chain.ts';
+import { openEvmNodes, receiptOf, TOKEN_ABI, trackedClient, transferTypedData } from './chain.ts';
 import type { EvmClient } from './chain.ts';
 import { ContractQuestions } from './contract-questions.ts';
 import { findErc3009Payment, findPermit2Payment, receivedTransfers } from './evidence.ts';
+import type { BlockDepth } from './evidence.ts';
 import { checkPermit2, permit2TypedData, readPermit2, UPTO_PROXY } from './permit2.ts';
 import { checkTransfer, erc3009Of, readErc3009 } from './payload.ts';
 import { evmRefunds } from './refunds.ts';
@@ -52,8 +54,6 @@ const UNCLEAR = [
 ];
 const MAX_COLUMN = (1n << 63n) - 1n;
 
-type Depth = ReturnType<typeof depthFor<number | 'safe' | 'finalized'>>;
-
 export class EvmRail implements Rail {
   readonly network: string;
   readonly offer: RailOffer;
@@ -63,6 +63,7 @@ export class EvmRail implements Rail {
   /** Asks the nodes in their order; each of them alone is a witness. */
   readonly #client: EvmClient;
   readonly #each: readonly EvmClient[];
+  readonly #agreement: Agreement<EvmClient>;
   readonly #sender: EvmSender | undefined;
   #decimals: number | undefined;
   readonly #contractQuestions = new ContractQuestions();
@@ -75,6 +76,13 @@ export class EvmRail implements Rail {
     this.#options = options;
     this.#client = client;
     this.#each = each;
+    this.#agreement = new Agreement({
+      network: settings.network,
+      nodes: each,
+      clock: options.clock,
+      contradictions: options.contradictions,
+      newestSeconds: async (node) => Number((await node.getBlock()).timestamp),
+    });
     this.#sender =
       settings.gasKey === undefined
         ? undefined
@@ -105,8 +113,11 @@ export class EvmRail implements Rail {
       sender: this.#sender,
       offer: this.offer,
       find: async (payment, attempt) =>
-        await this.#agreed((node) =>
-          findErc3009Payment(node, this.offer.asset as Hex, payment, attempt),
+        await this.#agreement.evidence((node) =>
+          findErc3009Payment(node, this.offer.asset as Hex, payment, {
+            attempt,
+            depth: 'finalized',
+          }),
         ),
     });
   }
@@ -143,13 +154,17 @@ export class EvmRail implements Rail {
 
   /** EIP-1271, or ERC-6492 before the contract is deployed. Throws 503 when too many are asked. */
   readonly isContractSignature: ContractSignatureCheck = async ({ asker, ...question }) =>
-    await this.#contractQuestions.ask(asker, async () => {
-      const { client, isTroubled } = trackedClient(this.#client);
-      // The library alone would say that the signature is bad.
-      const isGood = await client.verifyHash(question).catch(() => false);
-      if (!isGood && isTroubled()) throw new Error('The node did not answer');
-      return isGood;
-    });
+    await this.#contractQuestions.ask(
+      asker,
+      async () =>
+        await this.#agreement.value('the signature of a contract', async (node) => {
+          const { client, isTroubled } = trackedClient(node);
+          // The library alone would say that the signature is bad.
+          const isGood = await client.verifyHash(question).catch(() => false);
+          if (!isGood && isTroubled()) throw new Error('The node did not answer');
+          return isGood;
+        }),
+    );
 
   async verify(payment: SignedPayment): Promise<Verdict> {
     const reason = await decimalsProblem(this);
@@ -200,14 +215,17 @@ export class EvmRail implements Rail {
     return { startHeight: number, startBlock: hash, expiresAt };
   }
 
-  async findPayment(payment: SignedPayment, attempt: Attempt): Promise<Evidence> {
-    const depth = depthFor(this.#settings.confirmations, unitsToNano(payment.amountUnits));
-    return await this.#agreed((node) => lookAt(node, payment, attempt, depth));
+  async findPayment(
+    payment: SignedPayment,
+    attempt: Attempt,
+    depth: EvidenceDepth,
+  ): Promise<Evidence> {
+    const blocks = depth === 'final' ? 'finalized' : this.#creditDepth(payment);
+    return await this.#agreement.evidence((node) => lookAt(node, payment, attempt, blocks));
   }
 
-  async heights(): Promise<Heights> {
-    const final = await leastHeight(this.#each, (node) => heightOf(node, 'finalized'));
-    return { final, latest: await this.#client.getBlockNumber() };
+  async newestHeight(): Promise<bigint> {
+    return await this.#client.getBlockNumber();
   }
 
   async received(search: ReceivedSearch): Promise<readonly Received[]> {
@@ -247,11 +265,11 @@ export class EvmRail implements Rail {
       problems.push(`The gas key ${gasAddress} holds less than ${warnBelowEth} ETH`);
     }
     try {
-      await heightOf(this.#client, 'finalized');
+      await this.#client.getBlock({ blockTag: 'finalized' });
     } catch (error) {
       // Everything but this is well: payments go on, and the operator has to know.
       problems.push(
-        `The node does not tell which block is final, so credits are watched without end: ${chainReason(error)}`,
+        `The node does not tell which block is final, so credits and failed payments are watched without end, and no credit is refunded: ${chainReason(error)}`,
       );
     }
     // One settlement at the fee cap is the least that makes an offer honest.
@@ -271,7 +289,29 @@ export class EvmRail implements Rail {
   exposedScheme(): ExposedEvmScheme {
     const send: SchemeOptions['send'] = async (call) =>
       await this.#sent(call, async () => undefined);
-    return new ExposedEvmScheme(this.#schemeOptions(send));
+    const options = this.#schemeOptions(send);
+    // Others are told that they were paid, so two nodes must show it.
+    return new ExposedEvmScheme({
+      ...options,
+      receiptOf: async (hash) => await this.#agreedReceipt(hash),
+    });
+  }
+
+  async #agreedReceipt(hash: Hex): Promise<TransactionReceipt | undefined> {
+    const receipts = new Map<string, TransactionReceipt>();
+    const agreed = await this.#agreement.value('a receipt', async (node) => {
+      const receipt = await receiptOf(node, hash);
+      if (receipt === undefined) return '';
+      const { blockHash, status, logs } = receipt;
+      const key = JSON.stringify([
+        blockHash,
+        status,
+        logs.map(({ address, topics, data }) => [address, topics, data]),
+      ]);
+      receipts.set(key, receipt);
+      return key;
+    });
+    return receipts.get(agreed);
   }
 
   #scheme({ authorization }: SignedPayment, send: SchemeOptions['send']): TrackedScheme {
@@ -281,7 +321,14 @@ export class EvmRail implements Rail {
 
   #schemeOptions(send: SchemeOptions['send']): Omit<SchemeOptions, 'pending' | 'name'> {
     const gasAddress = this.#sender?.address;
-    return { client: this.#client, wait: this.#options, gasAddress, send };
+    const client = this.#client;
+    return {
+      client,
+      receiptOf: async (hash) => await receiptOf(client, hash),
+      wait: this.#options,
+      gasAddress,
+      send,
+    };
   }
 
   async #sent(...[call, journal]: Parameters<EvmSender['send']>): Promise<Hex> {
@@ -289,10 +336,8 @@ export class EvmRail implements Rail {
     return await this.#sender.send(call, journal);
   }
 
-  async #agreed(look: (node: EvmClient) => Promise<Evidence>): Promise<Evidence> {
-    return await agreedEvidence(this.#each, this.#options.clock, look, async (node) =>
-      Number((await node.getBlock()).timestamp),
-    );
+  #creditDepth({ amountUnits }: SignedPayment): BlockDepth {
+    return depthFor(this.#settings.confirmations, unitsToNano(amountUnits)) ?? 1;
   }
 
   #maxFeePerGas(): bigint {
@@ -300,32 +345,27 @@ export class EvmRail implements Rail {
   }
 }
 
-/** What one node shows: whether it is as deep as its amount asks, and was not there before us. */
+/** What one node shows of a payment that was not there before us. */
 async function lookAt(
   client: EvmClient,
   payment: SignedPayment,
   attempt: Attempt,
-  depth: Depth,
+  depth: BlockDepth,
 ): Promise<Evidence> {
   const { authorization, amountUnits, offer } = payment;
   const token = offer.asset as Hex; // of an offer of this rail
+  const search = { attempt, depth };
   const evidence =
     authorization.kind === 'permit2'
-      ? await findPermit2Payment(client, { ...authorization, units: amountUnits }, attempt)
-      : await findErc3009Payment(client, token, erc3009Of(payment), attempt);
+      ? await findPermit2Payment(client, { ...authorization, units: amountUnits }, search)
+      : await findErc3009Payment(client, token, erc3009Of(payment), search);
   if (evidence.kind !== 'paid') return evidence;
   // Our own transaction was signed after the row was opened, so it proves that we came first.
   const isOurs = evidence.transaction === attempt.transaction;
   if (!isOurs && (await wasBefore(client, evidence.height, attempt))) {
-    return { kind: 'final', reason: USED_BEFORE };
+    return { kind: 'final', reason: USED_BEFORE, isConfirmed: evidence.isConfirmed };
   }
-  return { ...evidence, isConfirmed: await isDeep(client, evidence.height, depth) };
-}
-
-async function isDeep(client: EvmClient, height: bigint, depth: Depth = 1): Promise<boolean> {
-  if (depth === 1) return true;
-  if (typeof depth === 'string') return (await heightOf(client, depth)) >= height;
-  return (await client.getBlockNumber()) - height + 1n >= BigInt(depth);
+  return evidence;
 }
 
 /**
@@ -341,8 +381,4 @@ async function wasBefore(client: EvmClient, height: bigint, attempt: Attempt): P
 
 async function hasCode(client: EvmClient, address: Hex): Promise<boolean> {
   return ((await client.getCode({ address })) ?? '0x') !== '0x';
-}
-
-async function heightOf(client: EvmClient, blockTag: 'safe' | 'finalized'): Promise<bigint> {
-  return (await client.getBlock({ blockTag })).number;
 }

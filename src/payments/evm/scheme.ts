@@ -6,11 +6,11 @@
 import type { SchemeNetworkFacilitator } from '@x402/core/types';
 import { ExactEvmScheme } from '@x402/evm/exact/facilitator';
 import { UptoEvmScheme } from '@x402/evm/upto/facilitator';
-import { type Abi, type Hex, encodeFunctionData } from 'viem';
+import { type Abi, type Hex, type TransactionReceipt, encodeFunctionData } from 'viem';
 import { Fault } from '../../core/faults.ts';
 import type { RailOptions } from '../rail.ts';
 import { remember } from '../remember.ts';
-import { type EvmClient, receiptOf, trackedClient } from './chain.ts';
+import { type EvmClient, trackedClient } from './chain.ts';
 import type { Call } from './sender.ts';
 
 type PendingStore = NonNullable<
@@ -19,6 +19,8 @@ type PendingStore = NonNullable<
 
 export interface SchemeOptions {
   readonly client: EvmClient;
+  /** The receipt of a transaction, `undefined` while it is not in a block. */
+  readonly receiptOf: (hash: Hex) => Promise<TransactionReceipt | undefined>;
   readonly wait: Pick<RailOptions, 'clock' | 'settleWaitMs' | 'pollMs'>;
   readonly gasAddress: Hex | undefined;
   readonly send: (call: Call) => Promise<Hex>;
@@ -68,10 +70,10 @@ export function trackedScheme(options: SchemeOptions): TrackedScheme {
   return { scheme, isTroubled };
 }
 
-async function waitForReceipt({ client, wait }: SchemeOptions, hash: Hex): Promise<never> {
+async function waitForReceipt({ receiptOf, wait }: SchemeOptions, hash: Hex): Promise<never> {
   const deadlineMs = wait.clock.monotonicMs() + wait.settleWaitMs;
   for (;;) {
-    const receipt = await receiptOf(client, hash).catch(() => undefined); // asked again below
+    const receipt = await receiptOf(hash).catch(() => undefined); // asked again below
     if (receipt !== undefined) return receipt as never; // viem's receipt is what the scheme expects
     if (wait.clock.monotonicMs() >= deadlineMs) {
       throw new Error('The transaction is not in a block yet');

@@ -37,14 +37,14 @@ export interface SolanaNodes {
 }
 
 export function openSolanaNodes(rpcUrl: string | readonly string[], clock: Clock): SolanaNodes {
-  const transports = [rpcUrl].flat().map((url) => transportTo(url));
-  const each = transports.map((node) => createSolanaRpcFromTransport(within(RPC_TIMEOUT_MS, node)));
+  // A node that is named twice is one witness.
+  const urls = [...new Set([rpcUrl].flat())];
+  const limitMs = urls.length === 1 ? RPC_TIMEOUT_MS : NODE_TIMEOUT_MS;
+  const transports = urls.map((url) => within(limitMs, transportTo(url)));
+  const each = transports.map((node) => createSolanaRpcFromTransport(node));
   const [only] = each;
   if (only !== undefined && each.length === 1) return { rpc: only, each };
-  const failover = new Failover(
-    transports.map((node) => within(NODE_TIMEOUT_MS, node)),
-    clock,
-  );
+  const failover = new Failover(transports, clock);
   const transport: RpcTransport = async (call) =>
     await failover.ask(
       async (node) => {
@@ -101,10 +101,14 @@ export async function newestSeconds(rpc: SolanaRpc): Promise<number> {
   return Number(await rpc.getBlockTime(slot).send());
 }
 
-/** What the cluster says of a transaction id. `confirmed` has run, in that slot. */
+/** What the cluster reports of a transaction id: `confirmed` and `failed` have run, in that slot. */
 export type SignatureStatus =
-  | { readonly kind: 'unknown' | 'seen' | 'failed' }
-  | { readonly kind: 'confirmed'; readonly slot: bigint; readonly isFinal: boolean };
+  | { readonly kind: 'unknown' | 'seen' }
+  | {
+      readonly kind: 'confirmed' | 'failed';
+      readonly slot: bigint;
+      readonly isFinal: boolean;
+    };
 
 export async function statusOf(rpc: SolanaRpc, transaction: string): Promise<SignatureStatus> {
   const { value } = await rpc
@@ -114,8 +118,8 @@ export async function statusOf(rpc: SolanaRpc, transaction: string): Promise<Sig
   if (entry === null || entry === undefined) return { kind: 'unknown' };
   const level = entry.confirmationStatus;
   if (level !== 'confirmed' && level !== 'finalized') return { kind: 'seen' };
-  if (entry.err !== null) return { kind: 'failed' };
-  return { kind: 'confirmed', slot: entry.slot, isFinal: level === 'finalized' };
+  const kind = entry.err === null ? 'confirmed' : 'failed';
+  return { kind, slot: entry.slot, isFinal: level === 'finalized' };
 }
 
 export async function sendWire(rpc: SolanaRpc, wire: string): Promise<void> {

@@ -32,13 +32,20 @@ export async function findSolanaPayment(
   attempt: Attempt,
   depth: SolanaDepth,
 ): Promise<Evidence> {
+  const { seenHeight } = attempt;
+  if (seenHeight !== undefined) {
+    const slot = await rpc.getSlot({ commitment: 'confirmed' }).send();
+    if (slot < seenHeight) throw new Error('The node is behind the slot of the payment');
+  }
   // The height first, the status second: unknown after the last valid height is final.
   const height = await rpc.getBlockHeight({ commitment: 'finalized' }).send();
   const id = attempt.transaction ?? (await searchId(rpc, payment, attempt.startHeight));
   if (id !== undefined) {
     const status = await statusOf(rpc, id);
     if (status.kind === 'confirmed') return paidBy(id, status, depth);
-    if (status.kind === 'failed') return { kind: 'final', reason: FAILED_ON_CHAIN };
+    if (status.kind === 'failed') {
+      return { kind: 'final', reason: FAILED_ON_CHAIN, isConfirmed: isDeep(status, depth) };
+    }
     if (status.kind === 'seen') return { kind: 'open', attempt: 'waiting' };
   }
   if (height > attempt.expiresAt + EXPIRY_MARGIN_BLOCKS) {
@@ -49,18 +56,20 @@ export async function findSolanaPayment(
         : await searchId(rpc, payment, attempt.startHeight);
     const status = landed === undefined ? undefined : await statusOf(rpc, landed);
     if (landed !== undefined && status?.kind === 'confirmed') return paidBy(landed, status, depth);
-    return { kind: 'final', reason: 'blockhash_expired' };
+    // The height is one of the finalized chain.
+    return { kind: 'final', reason: 'blockhash_expired', isConfirmed: true };
   }
   return { kind: 'open', attempt: attempt.transaction === undefined ? 'none' : 'unseen' };
 }
 
-function paidBy(
-  transaction: string,
-  status: Extract<SignatureStatus, { kind: 'confirmed' }>,
-  depth: SolanaDepth,
-): Evidence {
-  const isConfirmed = depth === 'confirmed' || status.isFinal;
-  return { kind: 'paid', transaction, height: status.slot, isConfirmed };
+type Executed = Extract<SignatureStatus, { kind: 'confirmed' | 'failed' }>;
+
+function paidBy(transaction: string, status: Executed, depth: SolanaDepth): Evidence {
+  return { kind: 'paid', transaction, height: status.slot, isConfirmed: isDeep(status, depth) };
+}
+
+function isDeep(status: Executed, depth: SolanaDepth): boolean {
+  return depth === 'confirmed' || status.isFinal;
 }
 
 async function searchId(

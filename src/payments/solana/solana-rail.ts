@@ -6,7 +6,7 @@ import { type FacilitatorSvmSigner, SettlementCache, toFacilitatorSvmSigner } fr
 import { ExactSvmScheme } from '@x402/svm/exact/facilitator';
 import { type KeyPairSigner, address } from '@solana/kit';
 import { fetchMint, findAssociatedTokenPda, TOKEN_PROGRAM_ADDRESS } from '@solana-program/token';
-import { agreedEvidence, leastHeight } from '../agreement.ts';
+import { Agreement } from '../agreement.ts';
 import { chainReason } from '../chain-reason.ts';
 import { type Envelope, checkAccepted } from '../envelope.ts';
 import type { ExternalFacilitator } from '../external-facilitator.ts';
@@ -18,7 +18,7 @@ import { USED_BEFORE } from '../rail.ts';
 import type {
   Attempt,
   Evidence,
-  Heights,
+  EvidenceDepth,
   Journal,
   Position,
   Rail,
@@ -46,6 +46,7 @@ import {
 } from './chain.ts';
 import type { SolanaNodes } from './chain.ts';
 import { BLOCKHASH_LIFE_BLOCKS, findSolanaPayment, receivedTransfers } from './evidence.ts';
+import type { SolanaDepth } from './evidence.ts';
 import { checkTransfer, readSolanaPayment, solanaOf } from './payload.ts';
 import { solanaRefunds } from './refunds.ts';
 
@@ -74,21 +75,23 @@ async function openAll(settings: SolanaSettings, options: RailOptions) {
   const { feePayerKey, refundKey, network } = settings;
   const feePayer = feePayerKey === undefined ? undefined : await readSolanaKey(feePayerKey);
   const offer = await solanaOffer(settings, options.external, feePayer);
+  const agreement = new Agreement({
+    network,
+    nodes: nodes.each,
+    clock: options.clock,
+    contradictions: options.contradictions,
+    newestSeconds,
+  });
   const refunds = await solanaRefunds({
     treasury: refundKey === undefined ? undefined : await readSolanaKey(refundKey),
     rpc: nodes.rpc,
     feePayer,
     offer,
     find: async (payment, attempt) =>
-      await agreedEvidence(
-        nodes.each,
-        options.clock,
-        (node) => findSolanaPayment(node, payment, attempt, 'confirmed'),
-        newestSeconds,
-      ),
+      await agreement.evidence((node) => findSolanaPayment(node, payment, attempt, 'finalized')),
   });
   const signer = facilitatorSigner(nodes, network, feePayer, offer);
-  return { settings, options, nodes, feePayer, offer, refunds, signer };
+  return { settings, options, nodes, agreement, feePayer, offer, refunds, signer };
 }
 
 type OpenedSolana = Awaited<ReturnType<typeof openAll>>;
@@ -175,30 +178,32 @@ export class SolanaRail implements Rail {
     return { startHeight: slot, startBlock: undefined, expiresAt: height + BLOCKHASH_LIFE_BLOCKS };
   }
 
-  async findPayment(payment: SignedPayment, attempt: Attempt): Promise<Evidence> {
-    const { settings, nodes, options } = this.#opened;
+  async findPayment(
+    payment: SignedPayment,
+    attempt: Attempt,
+    depth: EvidenceDepth,
+  ): Promise<Evidence> {
+    const { agreement } = this.#opened;
     const known = await this.#withId(payment, attempt);
-    const depth = depthFor(settings.confirmations, unitsToNano(payment.amountUnits)) ?? 'confirmed';
-    const evidence = await agreedEvidence(
-      nodes.each,
-      options.clock,
-      (node) => findSolanaPayment(node, solanaOf(payment), known, depth),
-      newestSeconds,
+    const level = depth === 'final' ? 'finalized' : this.#creditDepth(payment);
+    const evidence = await agreement.evidence((node) =>
+      findSolanaPayment(node, solanaOf(payment), known, level),
     );
     // Two ledgers with one fee payer make the same id, so the slot alone tells who came first.
     if (evidence.kind === 'paid' && evidence.height < attempt.startHeight) {
-      return { kind: 'final', reason: USED_BEFORE };
+      return { kind: 'final', reason: USED_BEFORE, isConfirmed: evidence.isConfirmed };
     }
     if (evidence.kind !== 'open' || attempt.transaction !== undefined) return evidence;
     return { kind: 'open', attempt: evidence.attempt === 'waiting' ? 'waiting' : 'none' };
   }
 
-  async heights(): Promise<Heights> {
-    const { rpc, each } = this.#opened.nodes;
-    const final = await leastHeight(each, (node) =>
-      node.getSlot({ commitment: 'finalized' }).send(),
-    );
-    return { final, latest: await rpc.getSlot({ commitment: 'confirmed' }).send() };
+  #creditDepth({ amountUnits }: SignedPayment): SolanaDepth {
+    const { confirmations } = this.#opened.settings;
+    return depthFor(confirmations, unitsToNano(amountUnits)) ?? 'confirmed';
+  }
+
+  async newestHeight(): Promise<bigint> {
+    return await this.#opened.nodes.rpc.getSlot({ commitment: 'confirmed' }).send();
   }
 
   async received(search: ReceivedSearch): Promise<readonly Received[]> {
@@ -246,7 +251,20 @@ export class SolanaRail implements Rail {
 
   /** The official scheme on the shared fee payer, for the exposed facilitator. */
   exposedScheme(): ExactSvmScheme {
-    return new ExactSvmScheme(this.#opened.signer, undefined, this.#limits());
+    const { signer, agreement } = this.#opened;
+    const agreeing: FacilitatorSvmSigner = {
+      ...signer,
+      confirmTransaction: async (id, network) => {
+        await signer.confirmTransaction(id, network);
+        // Others are told that they were paid, so two nodes must show it.
+        const isConfirmed = await agreement.value(
+          'a settlement',
+          async (node) => (await statusOf(node, id)).kind === 'confirmed',
+        );
+        if (!isConfirmed) throw new Error('The transaction is not confirmed');
+      },
+    };
+    return new ExactSvmScheme(agreeing, undefined, this.#limits());
   }
 
   async #receiverProblem(): Promise<string | undefined> {

@@ -196,7 +196,9 @@ const TOP_UP = {
   failure: z.string().nullable().describe('Why it failed, or what the last look at it met.'),
   createdAt: Time,
   updatedAt: Time,
-  isWatched: z.boolean().describe('The chain could still undo the credit.'),
+  isWatched: z
+    .boolean()
+    .describe('The chain could still undo the credit, or show a failed payment as paid.'),
   reversals: Count.describe('How often its chain took it back.'),
   isStuck: z.boolean().describe('Wants somebody to look.'),
 };

@@ -253,7 +253,9 @@ function adviceFor(
     return 'The credit is missing on its chain; it is sent again, or taken back with what was credited. Look the transaction up';
   }
   if (state === 'failed') {
-    return 'It is over and nothing was credited; the payer signs a new payment';
+    return isWatched
+      ? 'It has failed and nothing was credited; it is watched until its chain cannot undo that, and credited when it arrives after all'
+      : 'It is over and nothing was credited; the payer signs a new payment';
   }
   if (state === 'credited') {
     return isWatched
