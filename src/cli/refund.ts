@@ -3,9 +3,9 @@
  * and its end are in the database, so a refund that is cut short is finished by the server.
  */
 import type { Ledger } from '../billing/ledger/ledger.ts';
-import { type Nano, formatUsd, usdToNano } from '../core/money.ts';
+import { type Nano, formatUsd, nano, usdToNano } from '../core/money.ts';
 import { walletAccountId } from '../identity/identity.ts';
-import type { Payments, RefundState } from '../payments/payments.ts';
+import { type OpenCredit, type Payments, type RefundState, sumOf } from '../payments/payments.ts';
 import { openWalletPayments } from '../wallet/wallet.ts';
 import { type Command, type Invocation, UsageError, withStores } from './command.ts';
 
@@ -17,6 +17,9 @@ export const refundCommand: Command = {
   details: `
   --state <refund id>   look at a refund that was on its way, and finish it
 
+Only final credit is paid back: what the chain could still take back is named and stays as credit
+(on Base for about 20 minutes after a payment, on Solana for 15 seconds).
+
 Needs \`refundKey\` (holds the USDC) and the gas key of the rail in the configuration. The server may
 run meanwhile. A refund that can never arrive becomes credit again.
 
@@ -26,12 +29,12 @@ Example: farebox refund 0x2f3C…91aB 4.50`,
     return withStores(invocation, async (context) => {
       const payments = await openWalletPayments({ ...context, basePath: '/api/v1' });
       if (payments === undefined) throw new Error('The configuration has no payment rail');
-      const state = await refund(payments, context.stores.ledger, wanted);
+      const { state, left } = await refund(payments, context.stores.ledger, wanted);
       await payments.stop();
       const { amountNano, ...json } = state;
       invocation.answer(
-        () => ({ ...json, amountUsd: formatUsd(amountNano, 6) }),
-        () => sentenceOf(state),
+        () => ({ ...json, amountUsd: formatUsd(amountNano, 6), notFinal: left.map(jsonOf) }),
+        () => sentenceOf(state) + sentenceOfLeft(left),
       );
       return state.state === 'failed' ? 1 : 0;
     });
@@ -56,19 +59,40 @@ function wantedRefund(invocation: Invocation): WantedRefund {
   return { wallet, amount: usdToNano(amount) };
 }
 
-async function refund(
-  payments: Payments,
-  ledger: Ledger,
-  wanted: WantedRefund,
-): Promise<RefundState> {
+interface Refunded {
+  readonly state: RefundState;
+  /** What was not paid back, because the chain could still take it back. */
+  readonly left: readonly OpenCredit[];
+}
+
+async function refund(payments: Payments, ledger: Ledger, wanted: WantedRefund): Promise<Refunded> {
+  const { refunds } = payments;
   if ('refundId' in wanted) {
     await payments.sweep();
-    return payments.refunds.state(wanted.refundId);
+    return { state: await refunds.state(wanted.refundId), left: [] };
   }
   const { wallet, amount } = wanted;
-  if (amount !== 'all') return payments.refunds.refund(wallet, amount);
+  if (amount !== 'all') return { state: await refunds.refund(wallet, amount), left: [] };
+  const left = await refunds.openCredits(wallet);
   const { usdNano } = await ledger.balances(walletAccountId(wallet));
-  return payments.refunds.refund(wallet, usdNano);
+  const finalNano = nano(usdNano - sumOf(left));
+  if (left.length > 0 && finalNano <= 0n) {
+    throw new Error(`Nothing was paid back. ${sentenceOfLeft(left).trimEnd()}`);
+  }
+  return { state: await refunds.refund(wallet, finalNano), left };
+}
+
+function jsonOf({ amountNano, ...credit }: OpenCredit): Record<string, unknown> {
+  return { ...credit, amountUsd: formatUsd(amountNano, 6) };
+}
+
+function sentenceOfLeft(left: readonly OpenCredit[]): string {
+  if (left.length === 0) return '';
+  const named = left.map(
+    ({ paymentId, amountNano, transaction = 'no transaction' }) =>
+      `${formatUsd(amountNano, 6)} USD of ${paymentId} (${transaction})`,
+  );
+  return `Not final yet, so it stays as credit: ${named.join(', ')}\n`;
 }
 
 function sentenceOf(state: RefundState): string {

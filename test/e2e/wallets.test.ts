@@ -719,6 +719,13 @@ describe('wallets', () => {
     const [tooMuch, why] = await refund(account.address, '5');
     assert.equal(tooMuch, 1);
     assert.match(why, /less than 5\.000000 USD of unused credit/);
+    const [tooEarly, named] = await refund(account.address, 'all');
+    assert.equal(tooEarly, 1);
+    assert.match(
+      named,
+      /Nothing was paid back\. Not final yet, so it stays as credit: 5\.000000 USD of x402-\w+ \(0x\w+\)/,
+    );
+    await fixture.anvil.client.mine({ blocks: 70 });
     const [paid, said] = await refund(account.address, 'all');
     assert.equal(paid, 0, said);
     assert.match(said, /^Paid 4\.999978 USD to 0x/);
