@@ -1,10 +1,13 @@
 /**
  * `farebox audit`: recomputes all money from the postings and names every difference. With
- * `--chain` it also asks the chains about every payment, and names the transfers that are none.
+ * `--chain` it also asks the chains about every payment, and names the transfers that are none; with
+ * `--repair` it credits payments that have arrived and never were credited.
  */
 import type { AuditReport } from '../billing/ledger/ledger.ts';
-import { silentLog } from '../core/log.ts';
+import { reasonOf, silentLog } from '../core/log.ts';
+import type { Nano } from '../core/money.ts';
 import { type ChainAuditReport, auditChains } from '../payments/payments.ts';
+import { openWalletPayments } from '../wallet/wallet.ts';
 import { topUpAccount } from '../wallet/wallet-postings.ts';
 import {
   type Command,
@@ -22,20 +25,30 @@ import { listing, table } from './terminal.ts';
 export const auditCommand: Command = {
   name: 'audit',
   summary: 'Recompute every balance from the postings',
-  usage: 'audit [--chain] [--since <date or span>]',
+  usage: 'audit [--chain] [--since <date or span>] [--repair]',
   details: `
   --chain                 also ask the chains about every wallet payment and every paid refund, and
                           list transfers to the receivers that no payment here knows
   --since <date or span>  only payments since then, such as 2027-01-31 or 30d (default: all)
+  --repair                with --chain: credit each payment that is on its chain and was never
+                          credited, then compare again; run it without first, and read what it lists
 
 Ends with exit code 1 when a stored amount differs from the recomputed one by a single nano-USD, or
 a payment from its chain. It reads one consistent state, so it can run at any time beside a busy
-server.`,
+server. Without --repair it changes nothing.`,
   run: (invocation) => {
     if (invocation.text('since') !== undefined && !invocation.given('chain')) {
       throw new UsageError('--since goes with --chain: the postings are always read whole');
     }
+    if (invocation.given('repair') && !invocation.given('chain')) {
+      throw new UsageError(
+        '--repair goes with --chain: only a chain shows what was never credited',
+      );
+    }
     return withStores(invocation, async (context) => {
+      const repair = invocation.given('repair')
+        ? await repairChains(invocation, context)
+        : undefined;
       const report = await context.stores.ledger.audit();
       const chains = invocation.given('chain') ? await askChains(invocation, context) : undefined;
       const isOk = report.ok && chains?.ok !== false;
@@ -44,13 +57,62 @@ server.`,
           ...jsonOf(report),
           ok: isOk,
           ...(chains === undefined ? {} : { chain: jsonOfChains(chains) }),
+          ...(repair === undefined ? {} : { repaired: repair.map(jsonOfRepair) }),
         }),
-        () => shownLedger(report) + (chains === undefined ? '' : shownChains(chains)),
+        () =>
+          shownLedger(report) +
+          (repair === undefined ? '' : shownRepair(repair)) +
+          (chains === undefined ? '' : shownChains(chains)),
       );
       return isOk ? 0 : 1;
     });
   },
 };
+
+/** What became of a payment that was on its chain and not credited. */
+interface Repair {
+  readonly paymentId: string;
+  readonly amountNano: Nano;
+  /** `undefined` when it was credited. */
+  readonly problem: string | undefined;
+}
+
+/** Credits what the chains show and the books do not have. */
+async function repairChains(
+  invocation: Invocation,
+  context: CommandContext,
+): Promise<readonly Repair[]> {
+  const { differences } = await askChains(invocation, context);
+  const found = differences.filter(({ recoverKey }) => recoverKey !== undefined);
+  if (found.length === 0) return [];
+  const payments = await openWalletPayments({ ...context, basePath: '/api/v1' });
+  if (payments === undefined) throw new Error('The configuration has no payment rail');
+  const repairs: Repair[] = [];
+  for (const { recoverKey = '', paymentId = '', amountNano } of found) {
+    const problem = await payments.recover(recoverKey).then(
+      () => undefined,
+      // The reason is the answer, and the comparison that follows names the payment again.
+      (error: unknown) => reasonOf(error),
+    );
+    repairs.push({ paymentId, amountNano, problem });
+  }
+  await payments.stop();
+  return repairs;
+}
+
+function jsonOfRepair({ paymentId, amountNano, problem }: Repair): Record<string, unknown> {
+  return { paymentId, amountUsd: jsonUsd(amountNano), credited: problem === undefined, problem };
+}
+
+function shownRepair(repairs: readonly Repair[]): string {
+  if (repairs.length === 0) return '\nNo payment is on its chain without a credit\n';
+  const rows = repairs.map(({ paymentId, amountNano, problem }) => [
+    paymentId,
+    shownUsd(amountNano),
+    problem ?? 'credited',
+  ]);
+  return `\n${table(['PAYMENT', 'USD', 'REPAIR'], rows, ['USD'])}`;
+}
 
 async function askChains(
   invocation: Invocation,
@@ -96,8 +158,11 @@ function jsonOf(report: AuditReport): Record<string, unknown> {
 function jsonOfChains(chains: ChainAuditReport): Record<string, unknown> {
   const withUsd = <T extends { readonly amountNano?: bigint | undefined }>(rows: readonly T[]) =>
     rows.map(({ amountNano, ...row }) => ({ ...row, amountUsd: jsonUsd(amountNano) }));
-  const { differences, unknown } = chains;
-  return { ...chains, differences: withUsd(differences), unknown: withUsd(unknown) };
+  const differences = chains.differences.map(({ recoverKey, ...difference }) => ({
+    ...difference,
+    canRepair: recoverKey !== undefined,
+  }));
+  return { ...chains, differences: withUsd(differences), unknown: withUsd(chains.unknown) };
 }
 
 function shownLedger(report: AuditReport): string {
@@ -147,7 +212,9 @@ function shownChains(chains: ChainAuditReport): string {
     difference.transaction ?? '-',
   ]);
   const differences = table(['NETWORK', 'PAYMENT', 'WHAT', 'USD', 'TRANSACTION'], rows, ['USD']);
-  return `\n${figures}${others}\n${differences}\n${counted(rows)} between books and chains\n`;
+  const canRepair = chains.differences.some(({ recoverKey }) => recoverKey !== undefined);
+  const next = canRepair ? '; "farebox audit --chain --repair" credits what has arrived' : '';
+  return `\n${figures}${others}\n${differences}\n${counted(rows)} between books and chains${next}\n`;
 }
 
 function counted({ length }: readonly unknown[]): string {

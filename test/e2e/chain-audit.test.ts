@@ -9,6 +9,9 @@ import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { decodePaymentRequiredHeader, encodePaymentSignatureHeader } from '@x402/core/http';
 import { runCommand } from '../../src/cli/cli.ts';
+import { usdToNano } from '../../src/core/money.ts';
+import { walletAccountId } from '../../src/identity/identity.ts';
+import { topUpAccount } from '../../src/wallet/wallet-postings.ts';
 import type { TestApp } from '../app/test-app.ts';
 import {
   PAY_TO,
@@ -223,5 +226,44 @@ describe('the books and the chains', () => {
     assert.equal(await creditOf(farebox, account.address), left);
     assert.equal((await chat(fixture.origin, await sign())).status, 200);
     await farebox.audit();
+  });
+
+  test('a payment that has arrived and was never credited is named, and credited by --repair', async () => {
+    const account = await payBase();
+    const wallet = account.address.toLowerCase();
+    const { store, ledger } = farebox.app.stores;
+    // As an older version left it: failed in a block that a reorganisation dropped, and not watched.
+    const [row] = await store.query<{ payment_id: string; amount_units: bigint }>(
+      `UPDATE payments_topup SET state = 'failed', failure = 'authorization_cancelled', settlement = NULL,
+         is_watched = 0, reversals = 1
+       WHERE wallet = $1 RETURNING payment_id, amount_units`,
+      [wallet],
+    );
+    await store.transaction(async (tx) => {
+      await ledger.reverseIn(tx, {
+        accountId: walletAccountId(account.address),
+        amountNano: usdToNano(5),
+        to: topUpAccount('eip155:8453'),
+        id: `${row!.payment_id}-reversed`,
+      });
+    });
+    assert.equal(await creditOf(farebox, account.address), 0n);
+    const before = await run('audit', '--chain');
+    assert.equal(before.code, 1);
+    assert.match(before.out, /on the chain, but not credited/);
+    assert.match(before.out, /"farebox audit --chain --repair" credits what has arrived\n$/);
+    assert.equal(await creditOf(farebox, account.address), 0n, 'an audit changes nothing');
+    const { code, repaired } = (await audit('--repair')) as ChainReport & {
+      readonly code: number;
+      readonly repaired: unknown;
+    };
+    assert.equal(code, 0);
+    assert.deepEqual(repaired, [{ paymentId: row!.payment_id, amountUsd: '5.00', credited: true }]);
+    assert.equal(await creditOf(farebox, account.address), FIVE_USD);
+    const again = await run('audit', '--chain', '--repair');
+    assert.equal(again.code, 0);
+    assert.match(again.out, /No payment is on its chain without a credit\n/);
+    assert.equal(await creditOf(farebox, account.address), FIVE_USD, 'once');
+    assert.equal((await run('audit', '--repair')).code, 2);
   });
 });
