@@ -1,5 +1,5 @@
 /**
- * Payments of both schemes under random faults: lost broadcasts, front-runners, strangers' transfers, kill -9 at
+ * Payments of both schemes under random faults: lost broadcasts, front-runners, cancellations, strangers' transfers, kill -9 at
  * every step, and reorganisations that take back payments, the money that pays them, and what was
  * sent again. At the end the audit is clean, the books are the chain, and `audit --chain` names
  * exactly what was planted. The seed is printed; the order of everything follows from it.
@@ -23,6 +23,7 @@ import { type FaultProxy, startFaultProxy } from '../chains/fault-proxy.ts';
 import { type Books, openBooks, take } from './payment-books.ts';
 import { PAY_TO, evmPayment, uptoPayment } from './wallet-fixture.ts';
 import { endWithUs } from '../support/end-with-us.ts';
+import { cancelAuthorization } from '../support/payers.ts';
 
 const PAYMENTS = 20;
 const STEPS = ['opened', 'journaled', 'settled', 'credited'] as const;
@@ -70,6 +71,7 @@ const FAULTS = [
   'deaf node',
   'front-run',
   'used before',
+  'cancelled',
   'stranger',
   'killed',
   'spends',
@@ -117,11 +119,13 @@ async function oneRound(all: Chaos, index: number): Promise<void> {
   // The audit begins with the first payment: of what strangers did before it nothing is known.
   const fault = index === 0 ? 'none' : (drawn ?? 'none');
   count(all, fault);
-  const account = privateKeyToAccount(generatePrivateKey());
+  const key = generatePrivateKey();
+  const account = privateKeyToAccount(key);
   await anvil.mint(account.address, 20_000_000n);
   const payment = await paymentOf(all, account);
   all.payments.push(payment);
-  if (fault === 'lost request' || fault === 'front-run') lose(proxy, 'lose-request');
+  const isLost = fault === 'lost request' || fault === 'front-run' || fault === 'cancelled';
+  if (isLost) lose(proxy, 'lose-request');
   if (fault === 'lost reply') lose(proxy, 'lose-reply');
   if (fault === 'deaf node') {
     let isSent = false;
@@ -136,6 +140,7 @@ async function oneRound(all: Chaos, index: number): Promise<void> {
   else await take(all.books, payment).catch(() => undefined); // compared at the end
   if (fault === 'front-run') await useElsewhere(all, payment);
   proxy.fate = () => 'pass';
+  if (fault === 'cancelled') await cancel(all, key, payment);
   if (fault === 'spends') await spend(all, account.address.toLowerCase(), index);
   if (random() < 0.25) await reorganise(all);
   if (random() < 0.3) await look(all, random() < 0.3 ? 1 : 0);
@@ -188,6 +193,27 @@ async function useElsewhere({ anvil }: Chaos, { payer, header }: Payment): Promi
   const args = [one['from'], one['to'], ...numbers, one['nonce'], 27 + yParity, r, s];
   // It fails where the payment has been made already.
   await anvil.callToken('transferWithAuthorization', args).catch(() => undefined);
+}
+
+/**
+ * Its payer cancels what was sent and is not mined, so that it fails; then, mostly, a reorganisation drops
+ * the cancellation and the transaction is mined after all.
+ */
+async function cancel(all: Chaos, key: Hex, payment: Payment): Promise<void> {
+  const { anvil, books } = all;
+  const isCeiling = Buffer.from(payment.header, 'base64').includes('permit2Authorization');
+  if (isCeiling) await useElsewhere(all, payment);
+  else await cancelAuthorization(anvil, key, payment.header);
+  await take(books, payment).catch(() => undefined); // compared at the end
+  if (all.random() < 0.3) return;
+  const [row] = await books.stores.store.query<{ raw_tx: Hex | null }>(
+    'SELECT raw_tx FROM payments_topup WHERE wallet = $1',
+    [payment.payer.toLowerCase()],
+  );
+  const raw = row?.raw_tx ?? undefined;
+  count(all, 'cancellation dropped');
+  // Where earlier numbers of the gas key are missing too, the bytes cannot be mined yet.
+  await anvil.reorg(1, raw === undefined ? [] : [[raw, 0]]).catch(() => anvil.reorg(1));
 }
 
 async function child(all: Chaos, dieAt: string, payment?: Payment): Promise<void> {
