@@ -275,15 +275,6 @@ export class Ledger {
     return balanceAfterNano;
   }
 
-  /** What a debit could still take from an account, as a transaction that has debited it reads it. */
-  async availableIn(tx: Queryable, accountId: string): Promise<Nano> {
-    const [row] = await tx.query<{ available_nano: bigint }>(
-      'SELECT balance_nano - held_nano AS available_nano FROM ledger_account WHERE id = $1',
-      [accountId],
-    );
-    return nano((row?.available_nano ?? 0n) - this.holds.heldOf(accountId));
-  }
-
   /** What an operator credits or takes back, once for each reference. */
   moveOnce(move: OperatorMove): Promise<OperatorMoveAnswer> {
     const { direction, accountId, amountNano, note } = move;
