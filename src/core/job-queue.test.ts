@@ -20,13 +20,14 @@ describe('JobQueue', () => {
     assert.equal(await queue.run(async () => 'later', calm), 'later');
   });
 
-  test('what was let in goes on in turns with others, also past a full line', async () => {
+  test('the pieces of a request take turns with others, also past a full line', async () => {
     const queue = new JobQueue(limits);
     const order: string[] = [];
     const turn = (name: string, isLetIn: boolean) =>
       queue.run(async () => void order.push(name), calm, name, isLetIn);
     const long = async (): Promise<void> => {
-      for (let piece = 0; piece < 3; piece += 1) await turn('long', piece > 0);
+      const next = queue.turnsOf('long', calm);
+      for (let piece = 0; piece < 3; piece += 1) await next(async () => void order.push('long'));
     };
     const gate = Promise.withResolvers<void>();
     const first = queue.run(() => gate.promise, calm, 'first');

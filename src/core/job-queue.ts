@@ -16,6 +16,9 @@ export interface JobQueueLimits {
   readonly retryAfterSeconds: number;
 }
 
+/** Runs one piece of the work of a request, when it is the turn of its caller. */
+export type Turn = <T>(work: () => Promise<T>) => Promise<T>;
+
 interface Waiter {
   readonly line: string;
   readonly start: () => void;
@@ -66,6 +69,19 @@ export class JobQueue {
       this.#running.splice(this.#running.indexOf(line), 1);
       this.#startNext();
     }
+  }
+
+  /**
+   * Splits the work of one request into turns, so that others run between two pieces of a long one.
+   * Only the first piece can be rejected because the line is full.
+   */
+  turnsOf(caller: string, signal: AbortSignal): Turn {
+    let isLetIn = false;
+    return (work) => {
+      const goesOn = isLetIn;
+      isLetIn = true;
+      return this.run(work, signal, caller, goesOn);
+    };
   }
 
   #lineOfNobody(): string {

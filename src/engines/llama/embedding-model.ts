@@ -2,9 +2,11 @@
  * A loaded embedding model: vectors of length one for texts or token ids. An input longer than the
  * model's window is cut into windows whose vectors are averaged by their length.
  */
+import { JobQueue, type Turn } from '../../core/job-queue.ts';
 import { unitVector } from '../../core/vectors.ts';
 import type { LlamaEmbeddingContext, LlamaModel, Token } from 'node-llama-cpp';
 import { z } from 'zod';
+import type { LocalRequest } from '../local/local-server.ts';
 import { parsed } from './chat-request.ts';
 import type { LlamaModelSpec, LoadedLlamaModel } from './llama-models.ts';
 import { overloaded, refusal } from './refusal.ts';
@@ -13,8 +15,10 @@ import { overloaded, refusal } from './refusal.ts';
 const MAX_INPUTS = 2_048;
 /** Room for the begin and end tokens that the model wants around each window. */
 const FRAME_TOKENS = 2;
-/** Requests at once, waiting ones included; more are refused with 429. */
-const MAX_REQUESTS = 64;
+/** Requests that wait; more are rejected with 429. */
+const MAX_WAITING = 64;
+/** The rest is for others. */
+const MAX_WAITING_OF_CALLER = 48;
 
 const tokenIds = z.array(z.number().int().min(0)).min(1);
 const body = z.looseObject({
@@ -53,7 +57,12 @@ export class EmbeddingModel {
   readonly #model: LlamaModel;
   readonly #context: LlamaEmbeddingContext;
   readonly #windowTokens: number;
-  #requests = 0;
+  readonly #queue = new JobQueue({
+    running: 1,
+    waiting: MAX_WAITING,
+    waitingOfCaller: MAX_WAITING_OF_CALLER,
+    retryAfterSeconds: 0,
+  });
 
   private constructor(spec: LlamaModelSpec, model: LlamaModel, context: LlamaEmbeddingContext) {
     this.#spec = spec;
@@ -88,7 +97,7 @@ export class EmbeddingModel {
   /** One vector per input, in order, and the tokens of all inputs. */
   async embed(
     request: EmbeddingRequest,
-    signal: AbortSignal,
+    { caller, signal }: Pick<LocalRequest, 'caller' | 'signal'>,
   ): Promise<{ vectors: Float32Array[]; tokens: number }> {
     const size = this.#model.embeddingVectorSize;
     const dimensions = request.dimensions ?? size;
@@ -96,16 +105,13 @@ export class EmbeddingModel {
       const message = `dimensions is ${dimensions}, vectors of ${this.#spec.id} have ${size}`;
       throw refusal('invalid_request', message, 'dimensions');
     }
-    if (this.#requests >= MAX_REQUESTS) throw overloaded();
-    this.#requests += 1;
-    try {
-      const inputs = request.inputs.map((input) => this.#tokensOf(input));
-      const vectors: Float32Array[] = [];
-      for (const tokens of inputs) vectors.push(await this.#vector(tokens, dimensions, signal));
-      return { vectors, tokens: inputs.reduce((sum, tokens) => sum + tokens.length, 0) };
-    } finally {
-      this.#requests -= 1;
-    }
+    if (!this.#queue.hasRoom(caller)) throw overloaded();
+    const inputs = request.inputs.map((input) => this.#tokensOf(input));
+    // A turn has one window: a request of thousands does not block others.
+    const turn = this.#queue.turnsOf(caller, signal);
+    const vectors: Float32Array[] = [];
+    for (const tokens of inputs) vectors.push(await this.#vector(tokens, dimensions, turn));
+    return { vectors, tokens: inputs.reduce((sum, tokens) => sum + tokens.length, 0) };
   }
 
   #tokensOf(input: string | readonly number[]): Token[] {
@@ -120,13 +126,12 @@ export class EmbeddingModel {
     return [...input] as Token[];
   }
 
-  async #vector(tokens: Token[], dimensions: number, signal: AbortSignal): Promise<Float32Array> {
+  async #vector(tokens: Token[], dimensions: number, turn: Turn): Promise<Float32Array> {
     const window = this.#windowTokens - FRAME_TOKENS;
     const sum = new Float32Array(this.#model.embeddingVectorSize);
     for (let at = 0; at < tokens.length; at += window) {
-      signal.throwIfAborted();
       const part = tokens.slice(at, at + window);
-      const { vector } = await this.#context.getEmbeddingFor([...part]);
+      const { vector } = await turn(() => this.#context.getEmbeddingFor([...part]));
       const unit = unitVector(Float32Array.from(vector));
       for (const [index, value] of unit.entries()) {
         sum[index] = (sum[index] ?? 0) + value * part.length;

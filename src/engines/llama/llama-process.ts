@@ -144,11 +144,11 @@ function beginStream(response: ServerResponse): void {
 
 async function embed(
   models: LoadedModels,
-  { raw, signal }: LocalRequest,
+  turn: LocalRequest,
   response: ServerResponse,
 ): Promise<void> {
-  const request = parseEmbeddingRequest(await readJson({ raw }));
-  const { vectors, tokens } = await models.embeddings(request.model).embed(request, signal);
+  const request = parseEmbeddingRequest(await readJson(turn));
+  const { vectors, tokens } = await models.embeddings(request.model).embed(request, turn);
   answerJson(response, 200, {
     object: 'list',
     data: vectors.map((vector, index) => ({

@@ -230,7 +230,7 @@ export class VideoService implements LocalService {
     });
   }
 
-  #workOf({ fields, directory, aborter }: Job, upload: Upload): Work {
+  #workOf({ fields, directory, aborter, caller }: Job, upload: Upload): Work {
     const { media } = this.#parts;
     const needed = (name: string): string => {
       const path = upload.files.get(name)?.path;
@@ -239,7 +239,7 @@ export class VideoService implements LocalService {
       throw new Fault('INVALID_REQUEST', { message });
     };
     const outputPath = join(directory, 'output.mp4');
-    const call = { signal: aborter.signal };
+    const call = { signal: aborter.signal, holder: caller };
     if (fields.model === 'upscale') {
       const source = needed('input_video');
       const factor = fields.upscale_factor;

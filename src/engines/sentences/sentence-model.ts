@@ -8,6 +8,7 @@
  */
 import type { EmbeddingsModel, initModel } from '@energetic-ai/embeddings';
 import { nextTurn } from '../../core/event-loop.ts';
+import type { Turn } from '../../core/job-queue.ts';
 import { nativePackage } from '../local/engine-loader.ts';
 import { SENTENCE_DIMENSIONS } from './sentences.ts';
 
@@ -26,9 +27,6 @@ interface Window {
   readonly input: number;
   readonly text: string;
 }
-
-/** Runs one piece of the work of a request, when it is the turn of its caller. */
-export type Turn = <T>(work: () => Promise<T>) => Promise<T>;
 
 interface Encoder {
   readonly initModel: typeof initModel;

@@ -13,7 +13,7 @@ import { JobQueue } from '../../core/job-queue.ts';
 import { useEnginePackages } from '../local/engine-loader.ts';
 import { answerJson, serveLocal } from '../local/local-server.ts';
 import { readBody } from '../local/request-body.ts';
-import { SentenceModel, type Turn } from './sentence-model.ts';
+import { SentenceModel } from './sentence-model.ts';
 import { MAX_RERANKED, RERANK_MODEL, SENTENCE_MODEL } from './sentences.ts';
 
 /** OpenAI's bound for one request. */
@@ -58,13 +58,8 @@ serveLocal(async (_settings, _report, dataFolder) => {
       const isRerank = path === '/v1/rerank';
       if (!isRerank && path !== '/v1/embeddings') throw new Fault('NOT_FOUND');
       if (method !== 'POST') throw new Fault('METHOD_NOT_ALLOWED');
-      // In turns of some texts each: a request of thousands holds nobody else up.
-      let isLetIn = false;
-      const turn: Turn = (work) => {
-        const goesOn = isLetIn;
-        isLetIn = true;
-        return queue.run(work, signal, caller, goesOn);
-      };
+      // A turn has a few texts: a request of thousands does not block others.
+      const turn = queue.turnsOf(caller, signal);
       if (isRerank) {
         const { query, documents, top_n: most } = await bodyOf(raw, RerankBody);
         const texts = documents.map((text) => text.slice(0, MAX_DOCUMENT_CHARACTERS));

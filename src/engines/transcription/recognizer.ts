@@ -5,6 +5,7 @@
 import type { FileHandle } from 'node:fs/promises';
 import { z } from 'zod';
 import { Fault } from '../../core/faults.ts';
+import type { Turn } from '../../core/job-queue.ts';
 import { SPEECH_RATE } from '../media/media-task.ts';
 import { type SpeechRange, readSamples, speechRanges } from './speech-ranges.ts';
 
@@ -48,6 +49,10 @@ const FEATURE_BINS = 80;
 /** The window that Silero was trained for. */
 const VAD_WINDOW = 512;
 const VAD_BUFFER_SECONDS = 60;
+/** Windows between two reads, about a second: the event loop runs in between. */
+const VAD_STEP_WINDOWS = 31;
+/** Audio in one turn of speech detection; recognition of one range takes at most this much too. */
+const TURN_SECONDS = 30;
 
 /** The multilingual Whisper models' own list. Its decoder ends the process for any other. */
 const WHISPER_LANGUAGES = new Set(
@@ -140,11 +145,15 @@ export class Recognizer {
     throw new Fault('INVALID_REQUEST', { message });
   }
 
-  /** What is said in a file of raw samples, told piece by piece as it is heard. Not reentrant. */
+  /**
+   * Transcribes a file of raw samples and calls `onSegment` with each segment. Each step has at most
+   * `TURN_SECONDS` of audio and runs in a `turn`, so that short files are done between the steps of
+   * a long one. Turns must not overlap. Rejects with the reason of an abort at the next turn.
+   */
   async recognizeFile(
     file: FileHandle,
     hearing: Hearing,
-    signal: AbortSignal,
+    turn: Turn,
     onSegment?: (segment: Segment) => void,
   ): Promise<Segment[]> {
     const samples = Math.floor((await file.stat()).size / 2);
@@ -152,12 +161,12 @@ export class Recognizer {
     const ranges =
       vadPath === undefined
         ? await speechRanges(file, samples, MAX_RANGE_SECONDS)
-        : await this.#sileroRanges(file, samples, vadPath, signal);
+        : this.#sileroRanges(file, samples, vadPath, turn);
     const segments: Segment[] = [];
-    for (const range of ranges) {
-      // Between pieces is where a caller that left is noticed.
-      signal.throwIfAborted();
-      const heard = await this.#recognize(await readSamples(file, range), hearing);
+    for await (const range of ranges) {
+      const heard = await turn(async () =>
+        this.#recognize(await readSamples(file, range), hearing),
+      );
       if (heard.text === '') continue;
       const [start, end] = [range.start / SPEECH_RATE, range.end / SPEECH_RATE];
       const segment = { id: segments.length, start, end, ...heard };
@@ -185,12 +194,12 @@ export class Recognizer {
     return { text: result.text.trim(), language: found || language };
   }
 
-  async #sileroRanges(
+  async *#sileroRanges(
     file: FileHandle,
     samples: number,
     model: string,
-    signal: AbortSignal,
-  ): Promise<SpeechRange[]> {
+    turn: Turn,
+  ): AsyncGenerator<SpeechRange> {
     const sileroVad = {
       model,
       threshold: 0.5,
@@ -201,25 +210,29 @@ export class Recognizer {
     };
     const config = { sileroVad, sampleRate: SPEECH_RATE, numThreads: 1, provider: 'cpu', debug: 0 };
     const vad = new this.#sherpa.Vad(config, VAD_BUFFER_SECONDS);
-    const ranges: SpeechRange[] = [];
+    const found: SpeechRange[] = [];
     const take = (): void => {
       for (; !vad.isEmpty(); vad.pop()) {
         const { start, samples: speech } = vad.front(false);
-        ranges.push({ start, end: Math.min(start + speech.length, samples) });
+        found.push({ start, end: Math.min(start + speech.length, samples) });
       }
     };
-    // A second at a time: short enough to leave the loop free, long enough to be quick.
-    const step = VAD_WINDOW * 31;
-    for (let start = 0; start < samples; start += step) {
-      signal.throwIfAborted();
-      const second = await readSamples(file, { start, end: Math.min(start + step, samples) });
-      for (let at = 0; at + VAD_WINDOW <= second.length; at += VAD_WINDOW) {
-        vad.acceptWaveform(second.subarray(at, at + VAD_WINDOW));
-      }
-      take();
+    const step = VAD_WINDOW * VAD_STEP_WINDOWS;
+    const stepsInTurn = Math.floor((TURN_SECONDS * SPEECH_RATE) / step);
+    for (let from = 0; from < samples; from += step * stepsInTurn) {
+      const to = Math.min(from + step * stepsInTurn, samples);
+      await turn(async () => {
+        for (let start = from; start < to; start += step) {
+          const second = await readSamples(file, { start, end: Math.min(start + step, to) });
+          for (let at = 0; at + VAD_WINDOW <= second.length; at += VAD_WINDOW) {
+            vad.acceptWaveform(second.subarray(at, at + VAD_WINDOW));
+          }
+          take();
+        }
+        if (to === samples) vad.flush();
+        take();
+      });
+      yield* found.splice(0);
     }
-    vad.flush();
-    take();
-    return ranges;
   }
 }

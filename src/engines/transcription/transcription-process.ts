@@ -28,7 +28,10 @@ import { type Hearing, Recognizer, type Segment, type Sherpa, SpeechModel } from
 
 const MAX_UPLOAD_BYTES = 500_000_000;
 const RETRY_AFTER_SECONDS = 10;
-/** One recording at a time. What a caller may not fill of the line is for others. */
+/**
+ * One step of one recording at a time: recordings take turns in steps of at most 30 seconds of
+ * audio, caller by caller. A caller fills only part of the line.
+ */
 const QUEUE = {
   running: 1,
   waiting: 16,
@@ -108,12 +111,15 @@ serveLocal(async (given, report, dataFolder) => {
     const hearing = { language, task };
     recognizer.requireAble(hearing);
     const pcm = join(directory, 'speech.pcm');
-    const { durationMs } = await media.extractAudio(path, pcm, maxSeconds, { signal });
+    const { durationMs } = await media.extractAudio(path, pcm, maxSeconds, {
+      signal,
+      holder: caller,
+    });
     const file = await open(pcm, 'r');
     try {
       const tell = stream === 'true' ? segmentEvents(response) : undefined;
-      const work = (): Promise<Segment[]> => recognizer.recognizeFile(file, hearing, signal, tell);
-      const segments = await queue.run(work, signal, caller);
+      const turn = queue.turnsOf(caller, signal);
+      const segments = await recognizer.recognizeFile(file, hearing, turn, tell);
       if (stream === 'true') endEvents(response, segments);
       else answer(response, { format, task, durationMs }, segments);
     } finally {

@@ -11,14 +11,16 @@ import {
   toySpeechModel,
 } from '../../../scripts/build-toy-models.ts';
 import { portraitSvg } from '../../../scripts/draw-portrait.ts';
+import { until } from '../../../test/support/until.ts';
 import { systemClock } from '../../core/clock.ts';
 import { systemIds } from '../../core/ids.ts';
+import { JobQueue } from '../../core/job-queue.ts';
 import { silentLog } from '../../core/log.ts';
 import type { LocalChild } from '../local/local-child.ts';
 import type { FetchModel } from '../local/model-files.ts';
 import { Media } from '../media/media.ts';
 import { wavHeader } from '../media/wav.ts';
-import { Recognizer, type Sherpa } from './recognizer.ts';
+import { Recognizer, type Segment, type Sherpa } from './recognizer.ts';
 import { readSamples, speechRanges } from './speech-ranges.ts';
 import { type TranscriptionOptions, transcriptionEngine } from './transcription.ts';
 
@@ -110,9 +112,9 @@ test('a model is told to translate, and told again only when that changes', asyn
   writeFileSync(path, speech('a b'));
   const file = await open(path);
   try {
-    const { signal } = new AbortController();
     for (const task of ['transcribe', 'translate', 'translate', 'transcribe'] as const) {
-      const [segment] = await recognizer.recognizeFile(file, { language: '', task }, signal);
+      const hearing = { language: '', task };
+      const [segment] = await recognizer.recognizeFile(file, hearing, (work) => work());
       assert.equal(segment?.text, 'Good morning.');
     }
   } finally {
@@ -122,6 +124,104 @@ test('a model is told to translate, and told again only when that changes', asyn
     (config) => (config as { modelConfig: { whisper: { task: string } } }).modelConfig.whisper.task,
   );
   assert.deepEqual(tasks, ['translate', 'transcribe']);
+});
+
+describe('recordings take turns', () => {
+  const hearing = { language: '', task: 'transcribe' } as const;
+  const model = { kind: 'whisper', encoder: 'e', decoder: 'd', tokens: 't' } as const;
+  const { signal } = new AbortController();
+
+  test('a short recording is done between the pieces of a long one', async () => {
+    const gate = Promise.withResolvers<void>();
+    const native = {
+      createStream: () => ({ acceptWaveform: () => undefined }),
+      decodeAsync: async () => {
+        await gate.promise;
+        return { text: 'words' };
+      },
+      setConfig: () => undefined,
+    };
+    const sherpa = {
+      OfflineRecognizer: { createAsync: () => Promise.resolve(native) },
+    } as unknown as Sherpa;
+    const recognizer = await Recognizer.load(sherpa, { model, threads: 1, vadPath: undefined });
+    writeFileSync(at('long.pcm'), speech('a '.repeat(20)));
+    writeFileSync(at('short.pcm'), speech('b'));
+    const queue = new JobQueue({ running: 1, waiting: 1, retryAfterSeconds: 1 });
+    const order: string[] = [];
+    const recognize = async (caller: string): Promise<Segment[]> => {
+      const file = await open(at(`${caller}.pcm`));
+      const turn = queue.turnsOf(caller, signal);
+      try {
+        return await recognizer.recognizeFile(file, hearing, turn, () => order.push(caller));
+      } finally {
+        await file.close();
+      }
+    };
+    const long = recognize('long');
+    await until(() => !queue.hasRoom('', 2), 'the first piece of the long recording');
+    const short = recognize('short');
+    await until(() => !queue.hasRoom(), 'the short recording in the queue');
+    gate.resolve();
+    await Promise.all([long, short]);
+    assert.equal(order.length, 21);
+    assert.equal(order.indexOf('short'), 1, order.join());
+  });
+
+  test('no turn has more than 30 seconds of audio', async () => {
+    let audio = 0;
+    const found: { start: number; samples: Float32Array }[] = [];
+    class Vad {
+      #at = 0;
+      acceptWaveform(samples: Float32Array): void {
+        audio += samples.length;
+        this.#at += samples.length;
+        // Speech without a pause, cut where a model can take no more.
+        if (this.#at % (28 * 16_000) < samples.length) this.flush();
+      }
+      isEmpty(): boolean {
+        return found.length === 0;
+      }
+      front() {
+        return found[0]!;
+      }
+      pop(): void {
+        found.shift();
+      }
+      flush(): void {
+        const start = Math.max(0, this.#at - 28 * 16_000);
+        found.push({ start, samples: new Float32Array(this.#at - start) });
+      }
+    }
+    const native = {
+      createStream: () => ({
+        acceptWaveform: ({ samples }: { samples: Float32Array }) => (audio += samples.length),
+      }),
+      decodeAsync: () => Promise.resolve({ text: 'words' }),
+      setConfig: () => undefined,
+    };
+    const sherpa = {
+      OfflineRecognizer: { createAsync: () => Promise.resolve(native) },
+      Vad,
+    } as unknown as Sherpa;
+    const recognizer = await Recognizer.load(sherpa, { model, threads: 1, vadPath: 'vad' });
+    writeFileSync(at('minutes.pcm'), Buffer.alloc(130 * 32_000));
+    const file = await open(at('minutes.pcm'));
+    const turns: number[] = [];
+    try {
+      const segments = await recognizer.recognizeFile(file, hearing, async (work) => {
+        audio = 0;
+        const result = await work();
+        turns.push(audio / 16_000);
+        return result;
+      });
+      assert.ok(segments.length >= 4);
+    } finally {
+      await file.close();
+    }
+    assert.ok(turns.length >= 9, turns.join());
+    assert.ok(Math.max(...turns) <= 30, turns.join());
+  });
 });
 
 describe('the transcription engine with the toy model', () => {
@@ -201,11 +301,11 @@ describe('a model that has to be fetched', () => {
       assert.equal(early.status, 503);
       assert.match(early.text, /being fetched: \d+ %/);
       assert.ok(Number(early.retryAfter) >= 1);
-      while (files.length === 0) await new Promise(setImmediate);
+      await until(() => files.length > 0, 'the fetch');
       assert.equal(fetched.progress()?.state, 'fetching');
       assert.ok(fetched.progress()!.fraction > 0.08);
       gate.resolve();
-      while (fetched.progress()?.state !== 'failed') await new Promise(setImmediate);
+      await until(() => fetched.progress()?.state === 'failed', 'the end of the fetch');
       assert.equal(fetched.progress()?.error, 'the mirror is gone');
     } finally {
       await fetched.close();
