@@ -142,7 +142,7 @@ const Embedding = z.strictObject({
     .enum(['cl100k', 'o200k', 'own'])
     .optional()
     .describe(
-      'What token ids in a request mean: a public vocabulary, turned into text for the engine, or the own vocabulary of the model, passed through. Default: `cl100k`, as clients send them.',
+      'What token ids in a request mean: a public vocabulary, turned into text for the engine, or the own vocabulary of the model, passed through. Default: `cl100k`, as clients send them. The length of texts is counted in the same public vocabulary, and in `cl100k` for `own`.',
     ),
 });
 

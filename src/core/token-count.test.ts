@@ -2,14 +2,14 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import fc from 'fast-check';
 import { countTokens as countCl100k } from 'gpt-tokenizer/encoding/cl100k_base';
-import { countTokens as countO200k } from 'gpt-tokenizer/encoding/o200k_base';
+import { countTokens as countO200k, decode as decodeO200k } from 'gpt-tokenizer/encoding/o200k_base';
 import { decode } from 'gpt-tokenizer/encoding/cl100k_base';
 import {
+  bytesOfTokens,
   tokensAbout,
   tokensAtLeast,
   tokensAtMost,
   tokensBehindIds,
-  tokensByRule,
 } from './token-count.ts';
 import { anyCharacter } from '../../test/support/any-character.ts';
 
@@ -41,16 +41,14 @@ test('the fair count is near the truth for prose, and the least is below it', ()
   assert.ok(tokensAtLeast(prose.length) <= truth);
 });
 
-test('the rule of the specification ends where its limit test does', () => {
-  assert.equal(tokensByRule(27_594), 8_192); // ceil(27594 / 3.2 * 0.95)
-  assert.equal(tokensByRule(27_596), 8_193);
-  assert.equal(tokensByRule(0), 0);
-});
-
-test('no token of the vocabulary has more bytes than the bound behind ids allows', () => {
+test('no token of a public vocabulary has more bytes than the bounds allow', () => {
   let longest = 0;
   for (let id = 0; id < 100_256; id += 1) {
     longest = Math.max(longest, Buffer.byteLength(decode([id])));
   }
+  for (let id = 0; id < 199_998; id += 1) {
+    longest = Math.max(longest, Buffer.byteLength(decodeO200k([id])));
+  }
   assert.ok(longest <= tokensBehindIds(1), `${longest}`);
+  assert.ok(longest <= bytesOfTokens(1), `${longest}`);
 });

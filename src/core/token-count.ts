@@ -27,8 +27,6 @@ const USUAL_TOKENS_PER_AUDIO = 1_500;
 const USUAL_TOKENS_PER_VIDEO = 4_096;
 /** The cap of Qwen-VL for one picture. */
 const MOST_TOKENS_PER_MEDIUM = 16_384;
-/** A token has 3.2 characters. In tenths, so that 0.95 is the only factor that is no integer. */
-const CHARS_PER_TOKEN_TENTHS = 32;
 
 /** The most tokens that any BPE vocabulary makes of a text, without template. */
 export function tokensAtMost(textBytes: number): number {
@@ -81,9 +79,9 @@ export function mediaTokensAtMost(media: MediaCounts): number {
   return (media.imageCount + media.audioCount + media.videoCount) * MOST_TOKENS_PER_MEDIUM;
 }
 
-/** `ceil(chars / 3.2 * 0.95)`, for limits that are said in tokens; `chars` are UTF-16 code units. */
-export function tokensByRule(chars: number): number {
-  return Math.ceil((chars * 10 * 0.95) / CHARS_PER_TOKEN_TENTHS);
+/** The longest text that `tokens` tokens of cl100k or o200k can have: any longer one has more tokens. */
+export function bytesOfTokens(tokens: number): number {
+  return tokens * MOST_BYTES_OF_ONE_TOKEN;
 }
 
 /** The most tokens that another vocabulary makes of the text behind `count` token ids. */

@@ -8,7 +8,7 @@
  */
 import { z } from 'zod';
 import { Fault } from '../core/faults.ts';
-import { tokensByRule } from '../core/token-count.ts';
+import { bytesOfTokens } from '../core/token-count.ts';
 import { type ParsedObject, parseJsonObject, type JsonObject } from '../json/json-scan.ts';
 import { spliceObject } from '../json/json-splice.ts';
 import { invalidRequest, refuseIssues } from '../json/validation.ts';
@@ -116,9 +116,11 @@ function readTexts(list: readonly unknown[], isSingle: boolean): Inputs {
     const path = isSingle ? [] : [index];
     if (typeof text !== 'string') throw refused(path, 'invalid_type', 'Expected a string');
     if (text === '') throw refused(path, 'too_small', 'The input must not be empty');
-    if (tokensByRule(text.length) > MAX_INPUT_TOKENS) throw tooLong(path);
+    const bytes = Buffer.byteLength(text);
+    // A shorter text is counted by the tokenizer, once its caller has credit.
+    if (bytes > bytesOfTokens(MAX_INPUT_TOKENS)) throw tooLong(path);
     inputs.push(text);
-    textBytes += Buffer.byteLength(text);
+    textBytes += bytes;
   }
   return { inputs, hasTokenIds: false, textBytes, tokenIdCount: 0 };
 }

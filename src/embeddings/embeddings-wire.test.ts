@@ -113,9 +113,9 @@ test('what is empty, too long, too many or of no kind is refused', () => {
   }
   assert.match(refusal(Array.from({ length: 2049 }, () => 'a')), /2048/);
   assert.equal(refusal(Array.from({ length: 2048 }, () => 'a')), 'taken');
-  // ceil(27594 / 3.2 * 0.95) = 8192, one more is 8193.
-  assert.equal(refusal('a'.repeat(27_594)), 'taken');
-  assert.match(refusal(['a', 'a'.repeat(27_596)]), /^TOO_MANY_TOKENS Input 1 /);
+  // 8192 tokens of 128 bytes: a shorter text is counted later, by the tokenizer.
+  assert.equal(refusal('a'.repeat(1_048_576)), 'taken');
+  assert.match(refusal(['a', 'a'.repeat(1_048_577)]), /^TOO_MANY_TOKENS Input 1 /);
   assert.equal(refusal(Array.from({ length: 8192 }, () => 1)), 'taken');
   assert.match(refusal(Array.from({ length: 8193 }, () => 1)), /^TOO_MANY_TOKENS/);
   assert.match(refusal('a', { dimensions: 0 }), /dimensions/);

@@ -8,7 +8,7 @@ import { after, before, beforeEach, describe, test } from 'node:test';
 import { createOpenAICompatible } from '@ai-sdk/openai-compatible';
 import { OpenAIEmbeddings } from '@langchain/openai';
 import { embedMany } from 'ai';
-import { encode } from 'gpt-tokenizer/encoding/cl100k_base';
+import { countTokens, encode } from 'gpt-tokenizer/encoding/cl100k_base';
 import OpenAI from 'openai';
 import { TestUpstream } from '../support/test-upstream.ts';
 import { receiptOf } from '../../src/billing/ledger/ledger.ts';
@@ -44,7 +44,12 @@ models:
   - id: own-ids
     type: embedding
     price: { input: 1 }
-    embedding: { dimensions: 3, tokenIds: own }
+    embedding: { dimensions: 3, tokenIds: own, maxInputTokens: 4096 }
+    replicas: [{ engine: rack }]
+  - id: new-vocabulary
+    type: embedding
+    price: { input: 1 }
+    embedding: { dimensions: 3, tokenIds: o200k }
     replicas: [{ engine: rack }]
 `,
   });
@@ -283,16 +288,42 @@ describe('the flow', () => {
     assert.equal((await farebox.app.stores.ledger.audit()).openHolds, 0);
   });
 
-  test('a text that only the tokenizer finds too long is refused, and the loop is not held', async () => {
-    // 27,000 letters pass the rule of characters; rare symbols take several tokens each.
+  test('the limit of an input is counted in tokens, and the loop is not held', async () => {
+    // Rare symbols take several tokens each.
     const dense = '\u{1F9EC}'.repeat(13_000);
     await holdsNoLoop(() =>
       assert.rejects(
         client.embeddings.create({ model: 'small-batches', input: dense }),
-        /longer than 8192 tokens; it has about \d+/,
+        /longer than 8192 tokens; it has \d+ of cl100k/,
       ),
     );
-    await client.embeddings.create({ model: 'small-batches', input: 'a'.repeat(27_000) });
+    const prose = 'The quick brown fox jumps over the lazy dog and runs into the forest. ';
+    for (const text of ['a'.repeat(27_000), ' the'.repeat(8_192), prose.repeat(480)]) {
+      assert.ok(countTokens(text) <= 8_192);
+      await client.embeddings.create({ model: 'small-batches', input: ['short', text] });
+    }
+    await assert.rejects(
+      client.embeddings.create({ model: 'small-batches', input: ['a', ' the'.repeat(8_193)] }),
+      /Input 1 is longer than 8192 tokens; it has 8193 of cl100k/,
+    );
+  });
+
+  test("the limit is counted in the model's vocabulary, and in its own ids", async () => {
+    // Two tokens of o200k, and six of cl100k.
+    const word = ' здравствуйте';
+    assert.ok(countTokens(word.repeat(2_500)) > 8_192);
+    const input = word.repeat(2_500);
+    await client.embeddings.create({ model: 'new-vocabulary', input });
+    await assert.rejects(
+      client.embeddings.create({ model: 'small-batches', input }),
+      /it has \d+ of cl100k/,
+    );
+    const ids = Array.from({ length: 4_097 }, () => 1);
+    await client.embeddings.create({ model: 'own-ids', input: ids.slice(1) });
+    await assert.rejects(
+      client.embeddings.create({ model: 'own-ids', input: ids }),
+      /Input 0 is longer than 4096 tokens/,
+    );
   });
 
   test('a caller who leaves frees the engine and leaves no hold', async () => {
