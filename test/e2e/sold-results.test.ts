@@ -193,7 +193,8 @@ describe('a cutout', () => {
 
   for (const [name, kept, words] of [
     ['that kept nothing', 0, /kept nothing/],
-    ['that removed nothing', width, /removed nothing/],
+    ['that removed nothing', width, /removed less than 2 % of this image/],
+    ['that removed less than 2 %', Math.ceil(width * 0.981), /removed less than 2 %/],
   ] as const) {
     test(`${name} is a refusal that says what the model can do`, async () => {
       engine.answer = async (response) => response.end(await cut(kept).png().toBuffer());
@@ -208,7 +209,7 @@ describe('a cutout', () => {
     const ways = [
       right,
       await cut(1).png().toBuffer(),
-      await cut(width - 1)
+      await cut(Math.floor(width * 0.979))
         .png()
         .toBuffer(),
       await cut(100).png({ progressive: true }).toBuffer(),

@@ -3,7 +3,7 @@
  *
  * The image is checked by its header, the price of one image is set aside, an engine cuts it out, the
  * PNG is read to its end, and leaves when the charge is on disk. Whatever goes wrong costs nothing,
- * and so does a cutout that shows everything or nothing.
+ * and so does a cutout that shows nothing or removes less than 2 % of the image.
  */
 import { type CatalogModel, chargeFor } from '../../catalog/catalog.ts';
 import { decodeBase64 } from '../../core/event-loop.ts';
@@ -40,11 +40,10 @@ const MIN_PIXELS = 65_536;
 /** Four bytes a pixel, should nothing of it compress. */
 const MAX_PNG_BYTES = MAX_IMAGE_PIXELS * 4 + 1_000_000;
 const MAX_REDIRECTS = 5;
-/**
- * Of all pixels, the least that a cutout shows and the least that it clears: a disc of 24 pixels in
- * one megapixel.
- */
-const MIN_SHARE = 0.000_5;
+/** Share of all pixels that a cutout shows at least: a disc of 24 pixels in one megapixel. */
+const MIN_SEEN_SHARE = 0.000_5;
+/** Share of all pixels that a cutout removes at least. Less is noise of a model without a subject. */
+const MIN_CLEAR_SHARE = 0.02;
 /** What an engine may call its model in a header of ours. */
 const MODEL_NAME = /^[\w. -]{1,64}$/;
 const PNG_TYPE = 'image/png';
@@ -218,8 +217,10 @@ function isOfSize(got: PngFacts, image: Buffer): boolean {
 
 /** What is wrong with a cutout that is whole; `undefined` for one that can be used. */
 function uselessness({ seen, clear }: AlphaShares): string | undefined {
-  if (seen < MIN_SHARE) return 'kept nothing of this image';
-  return clear < MIN_SHARE ? 'removed nothing from this image' : undefined;
+  if (seen < MIN_SEEN_SHARE) return 'kept nothing of this image';
+  return clear < MIN_CLEAR_SHARE
+    ? `removed less than ${MIN_CLEAR_SHARE * 100} % of this image`
+    : undefined;
 }
 
 /** A mask without a subject is the model's honest answer, and of no use to the caller. */
