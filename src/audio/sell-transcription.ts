@@ -216,7 +216,8 @@ async function soundOf(
   const file = await order.take(workspace, signal);
   const media = await parts.media();
   const looked = { signal, holder: caller.accountId };
-  const { durationSeconds } = await media.probe(file.path, looked);
+  const { durationSeconds, hasAudio } = await media.probe(file.path, looked);
+  if (!hasAudio) throw noSound();
   if (durationSeconds > maxSeconds) throw tooLong(durationSeconds, maxSeconds);
   // Its sound lies beside it.
   await workspace.reserve(Math.ceil(durationSeconds * SPEECH_BYTES_PER_SECOND));
@@ -225,6 +226,11 @@ async function soundOf(
   // A header may lie in both directions; the samples do not.
   if (durationMs > maxSeconds * MS_PER_SECOND) throw tooLong(durationMs / 1_000, maxSeconds);
   return { pcmPath, durationMs };
+}
+
+function noSound(): Fault {
+  const message = 'The video has no audio track: send media with sound';
+  return new Fault('ASR_UPSTREAM_VALIDATION_FAILED', { message });
 }
 
 function tooLong(seconds: number, maxSeconds: number): Fault {

@@ -623,6 +623,22 @@ describe('the examples of docs/callers/media.md', () => {
 describe('POST /video/transcriptions', () => {
   const path = '/video/transcriptions';
 
+  test('a video without an audio track is told so and costs nothing', async () => {
+    const size = { width: 64, height: 64, seconds: 1, framesPerSecond: 4 };
+    const mute = mkdtempSync(join(folder, 'mute-'));
+    site.pages.set('/mute.mp4', await makeClip(mute, size));
+    const before = await ownerSpent();
+    const byUrl = await send({ path, body: { url: `${site.url}/mute.mp4` } });
+    const form = formWith('file', readFileSync(join(mute, 'clip.mp4')));
+    const byFile = await send({ path: '/audio/transcriptions', body: form });
+    for (const answer of [byUrl, byFile]) {
+      const { code, error } = await json(answer);
+      assert.deepEqual([answer.status, code], [422, 'ASR_UPSTREAM_VALIDATION_FAILED']);
+      assert.match(String(error), /The video has no audio track/);
+    }
+    assert.equal(await ownerSpent(), before);
+  });
+
   test('a clip is written down, as JSON and as text, for its exact length', async () => {
     const before = await ownerSpent();
     const answer = await send({ path, body: { url: `${site.url}/clip.mp4` } });
