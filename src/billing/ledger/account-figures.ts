@@ -3,11 +3,12 @@ import { dayOf } from '../../core/clock.ts';
 import { type Nano, nano } from '../../core/money.ts';
 import { type Queryable, placesFrom } from '../../db/db.ts';
 import { type AllowancePeriod, periodStartMs } from './hold-plan.ts';
+import { NET_DIEM, NET_USD } from './usage-sums.ts';
 
 export interface AccountFigures {
   /** Posted USD; what open requests hold is not taken off. */
   readonly balanceNano: Nano;
-  /** Charged since 00:00 UTC, daily credit included. */
+  /** Charged since 00:00 UTC and not given back, daily credit included. */
   readonly spentTodayNano: Nano;
 }
 
@@ -18,7 +19,7 @@ export async function accountFigures(
   nowMs: number,
 ): Promise<ReadonlyMap<string, AccountFigures>> {
   const rows = await store.query<{ id: string; balance_nano: bigint; spent: bigint }>(
-    `SELECT id, balance_nano, (SELECT CAST(COALESCE(sum(usd_nano + diem_nano), 0) AS BIGINT)
+    `SELECT id, balance_nano, (SELECT CAST(COALESCE(sum(${NET_USD} + ${NET_DIEM}), 0) AS BIGINT)
        FROM ledger_usage_day WHERE account_id = ledger_account.id AND day = $1) AS spent
      FROM ledger_account WHERE id IN (${placesFrom(2, accountIds)})`,
     [dayOf(nowMs), ...accountIds],

@@ -8,6 +8,7 @@ import { DAY_MS, dayOf } from '../../core/clock.ts';
 import { type Nano, nano } from '../../core/money.ts';
 import type { Dialect, Queryable } from '../../db/db.ts';
 import { type AllowancePeriod, periodStartMs } from './hold-plan.ts';
+import { NET_DIEM, NET_USD } from './usage-sums.ts';
 
 export interface AllowanceSettings {
   readonly id: string;
@@ -286,7 +287,7 @@ export async function spendingSince(
   fromDay: number,
 ): Promise<ReadonlyMap<string, Spending>> {
   const rows = await store.query<SumRow>(
-    `SELECT key_id, CAST(sum(usd_nano) AS BIGINT) AS usd, CAST(sum(diem_nano) AS BIGINT) AS diem
+    `SELECT key_id, CAST(sum(${NET_USD}) AS BIGINT) AS usd, CAST(sum(${NET_DIEM}) AS BIGINT) AS diem
      FROM ledger_usage_day WHERE account_id = $1 AND day >= $2 GROUP BY key_id`,
     [accountId, fromDay],
   );
@@ -322,7 +323,7 @@ async function tagSpendingSince(
   tag: { readonly name: string; readonly value: string },
 ): Promise<ReadonlyMap<string, Spending>> {
   const rows = await tx.query<SumRow>(
-    `SELECT key_id, CAST(sum(usd_nano) AS BIGINT) AS usd, CAST(sum(diem_nano) AS BIGINT) AS diem
+    `SELECT key_id, CAST(sum(${NET_USD}) AS BIGINT) AS usd, CAST(sum(${NET_DIEM}) AS BIGINT) AS diem
      FROM ledger_usage_tag WHERE account_id = $1 AND name = $2 AND day >= $3 AND value = $4
      GROUP BY key_id`,
     [accountId, tag.name, fromDay, tag.value],

@@ -5,17 +5,23 @@ import { onEachStore } from '../../../test/databases/stores.ts';
 import { ledgerBench } from '../../../test/support/ledger-bench.ts';
 import { TestClock } from '../../../test/support/test-clock.ts';
 import { TestLedger, bill } from '../../../test/support/test-ledger.ts';
-import { DAY_MS } from '../../core/clock.ts';
+import { DAY_MS, dayOf } from '../../core/clock.ts';
 import { systemIds } from '../../core/ids.ts';
 import { silentLog } from '../../core/log.ts';
 import { usdToNano } from '../../core/money.ts';
+import type { Store } from '../../db/db.ts';
 import {
   LEDGER_MIGRATIONS,
   type UsageRecord,
+  accountFigures,
   cappedSpending,
   receiptOf,
   spentEver,
   transactionsOf,
+  usageDays,
+  usageGroups,
+  usageTags,
+  usageTotals,
 } from './ledger.ts';
 
 onEachStore('charges of jobs', (fixture) => {
@@ -69,6 +75,96 @@ onEachStore('charges of jobs', (fixture) => {
     assert.deepEqual([receipt?.status, receipt?.attempts], ['failed', 2n]);
     assert.equal((await b.ledger.audit()).revenueNano, 0n);
     await b.clean();
+  });
+
+  test('one that fails counts as an error and with no money in the sums of its day and tags', async () => {
+    const b = await ledgerBench(fixture);
+    const jobs = async (requestId: string, status: 'failed' | 'completed') => {
+      const quoteNano = usdToNano('0.35');
+      const amounts = { minNano: quoteNano, maxNano: quoteNano, floorNano: usdToNano('0') };
+      const of = { requestId, accountId: 'a', allowanceId: 'k', lifetime: 'durable' } as const;
+      assert.ok((await b.ledger.hold({ ...of, ...amounts })).ok);
+      const { usage, costNano } = b.billed(requestId, '0.35');
+      const metadata = { team: 'film' };
+      const running = { ...usage, kind: 'video', status: 'running', metadata } as const;
+      await b.store.transaction((tx) => b.ledger.settleIn(tx, { costNano, usage: running }));
+      return () =>
+        b.store.transaction((tx) =>
+          status === 'failed'
+            ? b.ledger.refundIn(tx, { ...running, status })
+            : b.ledger.closeIn(tx, { ...running, status }),
+        );
+    };
+    const ends = [await jobs('failed', 'failed'), await jobs('made', 'completed')];
+    const day = dayOf(b.clock.nowMs());
+    const days = { accountId: 'a', fromDay: day, toDay: day };
+    const page = { limit: 10, offset: 0 };
+    const sums = async () => {
+      const rows = [
+        ...(await usageDays(b.store, days, page)),
+        ...(await usageDays(b.store, { ...days, tag: 'team' }, page)),
+        ...(await usageTags(b.store, days, page)),
+        ...(await usageGroups(b.store, days, ['model_id'], 10)),
+        await usageTotals(b.store, days),
+      ];
+      return rows.map(({ requests, errors, usd_nano }) => [requests, errors, usd_nano]);
+    };
+    assert.deepEqual(await sums(), Array(5).fill([2n, 0n, usdToNano('0.7')]));
+    for (const end of ends) assert.equal(await end(), true);
+    assert.deepEqual(await sums(), Array(5).fill([2n, 1n, usdToNano('0.35')]));
+    const figures = await accountFigures(b.store, ['a'], b.clock.nowMs());
+    assert.equal(figures.get('a')?.spentTodayNano, usdToNano('0.35'));
+    // A cap that is made now counts what was kept, by key and by tag.
+    await b.cap('5', 'MONTH', { id: 'late', counts: {} });
+    await b.cap('5', 'MONTH', { id: 'tagged', counts: { tag: { name: 'team', value: 'film' } } });
+    const caps = await cappedSpending(b.store, ['late', 'tagged'], b.clock.nowMs());
+    assert.deepEqual(
+      [...caps.values()].map(({ usdNano }) => usdNano),
+      [usdToNano('0.35'), usdToNano('0.35')],
+    );
+    await b.audit();
+  });
+
+  test('refunds of an older version are taken off the sums of their days', async () => {
+    const url = await fixture.freshUrl();
+    const old = await fixture.open(
+      LEDGER_MIGRATIONS.filter(({ id }) => id < 'ledger-0021'),
+      url,
+    );
+    const clock = new TestClock();
+    const nowMs = clock.nowMs();
+    const day = dayOf(nowMs);
+    const ledgerOf = (store: Store) =>
+      new TestLedger({ store, clock, ids: systemIds(), log: silentLog });
+    await ledgerOf(old).prepareDays(day, day + 1);
+    const move = `INSERT INTO ledger_transfer (id, part, day, account_id, debit_account,
+      credit_account, amount_nano, balance_after_nano, kind, request_id, model_id, note, created_ms)
+      VALUES ('job:refund', 0, $1, 'a', 'house:revenue', 'a', 7, 7, 'REFUND', 'job', 'm', NULL, $2)`;
+    await old.query(move, [day, nowMs]);
+    await old.query(
+      `INSERT INTO ledger_usage (request_id, day, created_ms, account_id, key_id, kind, model_id,
+       replica, attempts, prompt_tokens, completion_tokens, cached_tokens, cache_write_tokens,
+       reasoning_tokens, counted_by, price_version, usd_nano, diem_nano, latency_ms, first_token_ms,
+       status, extras, metadata, reserved_nano) VALUES ('job', $1, $2, 'a', 'k', 'video', 'm', NULL,
+       1, 0, 0, 0, 0, 0, 'none', 'v', 7, 0, 0, NULL, 'failed', NULL, NULL, 7)`,
+      [day, nowMs],
+    );
+    await old.query(
+      `INSERT INTO ledger_usage_day (account_id, day, key_id, model_id, requests, errors,
+       prompt_tokens, completion_tokens, usd_nano, diem_nano)
+       VALUES ('a', $1, 'k', 'm', 2, 0, 0, 0, 10, 0), ('a', $1, 'k', 'n', 1, 0, 0, 0, 5, 0)`,
+      [day],
+    );
+    const store = await fixture.open(LEDGER_MIGRATIONS, url);
+    const days = { accountId: 'a', fromDay: day, toDay: day };
+    const rows = await usageDays(store, days, { limit: 10, offset: 0 });
+    assert.deepEqual(
+      rows.map((row) => [row.model_id, row.usd_nano]),
+      [
+        ['m', 3n],
+        ['n', 5n],
+      ],
+    );
   });
 
   test('one that ends well keeps its charge', async () => {

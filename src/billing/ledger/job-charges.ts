@@ -3,21 +3,24 @@
  * ends well keeps its charge; one that fails gets it back by a posting of its own, once, since only a
  * running receipt can be closed.
  *
- * The receipt of a refunded job goes on naming what was charged, as its posting does.
+ * The receipt of a refunded job goes on naming what was charged, as its posting does. The sums of its
+ * day and tags keep the charge and the refund beside each other, and show the difference.
  */
 import { dayOf } from '../../core/clock.ts';
 import { type Nano, nano } from '../../core/money.ts';
 import type { Queryable } from '../../db/db.ts';
-import type { Balances, UsageRecord } from './records.ts';
+import type { Balances, RequestMetadata, UsageRecord } from './records.ts';
 import { type Writer, insertTransfer } from './states.ts';
 
 const CLOSE = `UPDATE ledger_usage SET status = $4, attempts = $5, latency_ms = $6, replica = $7,
   extras = $8 WHERE request_id = $1 AND day = $2 AND account_id = $3 AND status = 'running'
-  RETURNING usd_nano, diem_nano`;
+  RETURNING usd_nano, diem_nano, metadata`;
 
 /** What a job was charged, and the caps that the charge counts in. */
 export interface ChargedJob extends Balances {
   readonly capIds: readonly string[];
+  /** Tags in whose sums the charge counts. */
+  readonly tags: RequestMetadata;
 }
 
 /** Ends the receipt of a running job; `undefined` when it was not charged, or has ended. */
@@ -26,7 +29,7 @@ export async function closeCharge(
   usage: UsageRecord,
 ): Promise<ChargedJob | undefined> {
   const { requestId, createdMs, accountId, extras } = usage;
-  const [row] = await tx.query<{ usd_nano: bigint; diem_nano: bigint }>(CLOSE, [
+  const [row] = await tx.query<{ usd_nano: bigint; diem_nano: bigint; metadata: string | null }>(CLOSE, [
     requestId,
     dayOf(createdMs),
     accountId,
@@ -43,7 +46,8 @@ export async function closeCharge(
   );
   // An older version noted none: it counted in the cap of its key.
   const capIds = job === undefined ? [usage.keyId] : (JSON.parse(job.cap_ids) as string[]); // ours
-  return { usdNano: nano(row.usd_nano), diemNano: nano(row.diem_nano), capIds };
+  const tags = JSON.parse(row.metadata ?? '{}') as RequestMetadata; // ours
+  return { usdNano: nano(row.usd_nano), diemNano: nano(row.diem_nano), capIds, tags };
 }
 
 /** Notes which caps the charge of a job counts in, for its refund. */
@@ -110,12 +114,23 @@ export async function refundDaily(
   return true;
 }
 
-/** Adds what was given back to the sums of a key, which go on naming the charge. */
+/** What a refund adds to a sum in which the charge counts. */
+const REFUNDED = `errors = errors + 1, refunded_usd_nano = refunded_usd_nano + $5,
+  refunded_diem_nano = refunded_diem_nano + $6
+  WHERE account_id = $1 AND day = $2 AND key_id = $3 AND model_id = $4`;
+
+/** Adds what was given back to the sums of the day, the tags and the key, which go on naming the charge. */
 export async function countRefund(
   tx: Queryable,
-  { accountId, keyId }: UsageRecord,
-  { usdNano, diemNano }: Balances,
+  { accountId, keyId, modelId, createdMs }: UsageRecord,
+  { usdNano, diemNano, tags }: Balances & Pick<ChargedJob, 'tags'>,
 ): Promise<void> {
+  const sums = [accountId, dayOf(createdMs), keyId, modelId, usdNano, diemNano];
+  await tx.query(`UPDATE ledger_usage_day SET ${REFUNDED}`, sums);
+  for (const [name, value] of Object.entries(tags)) {
+    const sql = `UPDATE ledger_usage_tag SET ${REFUNDED} AND name = $7 AND value = $8`;
+    await tx.query(sql, [...sums, name, value]);
+  }
   await tx.query(
     `INSERT INTO ledger_refund (account_id, key_id, usd_nano, diem_nano) VALUES ($1, $2, $3, $4)
      ON CONFLICT (account_id, key_id) DO UPDATE SET

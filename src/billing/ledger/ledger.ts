@@ -206,7 +206,7 @@ export class Ledger {
     const charged = await closeCharge(tx, usage);
     if (charged === undefined) return false;
     const { requestId, accountId } = usage;
-    const { usdNano, diemNano } = charged;
+    const { usdNano, diemNano, tags } = charged;
     const id = `${requestId}:refund`;
     if (usdNano > 0n) {
       const from = 'house:revenue';
@@ -221,7 +221,7 @@ export class Ledger {
     }
     const daily = { id, amountNano: diemNano, nowMs: this.#clock.nowMs() };
     const isDailyBack = diemNano > 0n && (await refundDaily(tx, usage, daily));
-    await countRefund(tx, usage, { usdNano, diemNano: isDailyBack ? diemNano : ZERO });
+    await countRefund(tx, usage, { usdNano, diemNano: isDailyBack ? diemNano : ZERO, tags });
     await uncountCharge(tx, usage, charged);
     return true;
   }

@@ -380,4 +380,24 @@ CREATE UNIQUE INDEX ledger_transfer_id ON ledger_transfer (id, part, day)
   WHERE part = 1 OR kind <> 'CHARGE';`,
     },
   },
+  {
+    // What was given back of the charges of a day: sums show the rest. Tags of refunds before it stay as
+    // they were, since their receipts are text.
+    id: 'ledger-0021',
+    up: `
+ALTER TABLE ledger_usage_day ADD COLUMN refunded_usd_nano BIGINT NOT NULL DEFAULT 0;
+ALTER TABLE ledger_usage_day ADD COLUMN refunded_diem_nano BIGINT NOT NULL DEFAULT 0;
+ALTER TABLE ledger_usage_tag ADD COLUMN refunded_usd_nano BIGINT NOT NULL DEFAULT 0;
+ALTER TABLE ledger_usage_tag ADD COLUMN refunded_diem_nano BIGINT NOT NULL DEFAULT 0;
+UPDATE ledger_usage_day SET refunded_usd_nano = r.usd, refunded_diem_nano = r.diem
+FROM (SELECT u.account_id, u.day, u.key_id, u.model_id,
+    CAST(sum(CASE WHEN t.credit_account = t.account_id THEN t.amount_nano ELSE 0 END) AS BIGINT) AS usd,
+    CAST(sum(CASE WHEN t.credit_account = t.account_id THEN 0 ELSE t.amount_nano END) AS BIGINT) AS diem
+  FROM ledger_transfer t
+  JOIN ledger_usage u ON u.request_id = t.request_id AND u.account_id = t.account_id
+  WHERE t.kind = 'REFUND' AND t.debit_account = 'house:revenue'
+  GROUP BY u.account_id, u.day, u.key_id, u.model_id) r
+WHERE ledger_usage_day.account_id = r.account_id AND ledger_usage_day.day = r.day
+  AND ledger_usage_day.key_id = r.key_id AND ledger_usage_day.model_id = r.model_id;`,
+  },
 ];

@@ -1,4 +1,7 @@
-/** Sums of usage by day, model, key, account or tag, out of the rollups and never of the receipts. */
+/**
+ * Sums of usage by day, model, key, account or tag, out of the rollups and never of the receipts. A job
+ * that failed and got its charge back counts as a request, as an error, and with no money.
+ */
 import type { Queryable } from '../../db/db.ts';
 
 export interface UsageSums {
@@ -41,10 +44,20 @@ interface UsagePage {
   readonly offset: number;
 }
 
-const SUMS = ['requests', 'errors', 'prompt_tokens', 'completion_tokens', 'usd_nano', 'diem_nano'];
+/** What a row was charged, less what was given back of it. */
+export const NET_USD = '(usd_nano - refunded_usd_nano)';
+export const NET_DIEM = '(diem_nano - refunded_diem_nano)';
+const NET_SPENT = `sum(${NET_USD} + ${NET_DIEM})`;
+const SUMS = [
+  ...['requests', 'errors', 'prompt_tokens', 'completion_tokens'].map((name) => [name, name]),
+  ['usd_nano', NET_USD],
+  ['diem_nano', NET_DIEM],
+];
+/** Every sum of one row. */
+const OF_ROW = SUMS.map(([name, sum]) => `${sum} AS ${name}`).join(', ');
 /** Every sum, added up over a group. */
 const ADDED_UP = SUMS.map(
-  (column) => `CAST(COALESCE(sum(${column}), 0) AS BIGINT) AS ${column}`,
+  ([name, sum]) => `CAST(COALESCE(sum(${sum}), 0) AS BIGINT) AS ${name}`,
 ).join(', ');
 
 /**
@@ -78,7 +91,7 @@ export function usageDays(
   const value = filter.tag === undefined ? 'NULL' : 'value';
   const after = filter.tag === undefined ? '' : ', value';
   return store.query<UsageDayRow>(
-    `SELECT day, key_id, model_id, ${value} AS tag_value, ${SUMS.join(', ')} ${from}
+    `SELECT day, key_id, model_id, ${value} AS tag_value, ${OF_ROW} ${from}
      ORDER BY day DESC, model_id, key_id${after} ${pageOf(page, parameters)}`,
     parameters,
   );
@@ -118,7 +131,7 @@ export function usageTags(
   const { from, parameters } = matching(filter, true);
   return store.query<UsageTagRow>(
     `SELECT name, value, ${ADDED_UP} ${from} GROUP BY name, value
-     ORDER BY name, sum(usd_nano + diem_nano) DESC, value ${pageOf(page, parameters)}`,
+     ORDER BY name, ${NET_SPENT} DESC, value ${pageOf(page, parameters)}`,
     parameters,
   );
 }
@@ -155,7 +168,7 @@ export function usageGroups(
   const order = by[0] === 'day' ? 'day DESC, ' : '';
   return store.query<UsageGroup>(
     `SELECT ${columns}, ${ADDED_UP} ${from} GROUP BY ${columns}
-     ORDER BY ${order}sum(usd_nano + diem_nano) DESC, ${columns} LIMIT $${parameters.push(limit)}`,
+     ORDER BY ${order}${NET_SPENT} DESC, ${columns} LIMIT $${parameters.push(limit)}`,
     parameters,
   );
 }
@@ -167,7 +180,7 @@ export interface ChargedDay {
   readonly diem_nano: bigint;
 }
 
-/** The days on which an account was charged anything, newest first. */
+/** The days on which an account was charged anything, newest first. Refunds are movements of their own. */
 export function chargedDays(
   store: Queryable,
   accountId: string,
