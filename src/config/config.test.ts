@@ -2,7 +2,14 @@ import assert from 'node:assert/strict';
 import { join } from 'node:path';
 import { test } from 'node:test';
 
-import { type Config, describeConfig, formatProblem, loadConfig, reloadConfig } from './config.ts';
+import {
+  type Config,
+  describeConfig,
+  formatProblem,
+  loadConfig,
+  maxCallerMb,
+  reloadConfig,
+} from './config.ts';
 import { diffConfig, type LoadedConfig } from './sections.ts';
 
 const ROOT = join(import.meta.dirname, '..', '..');
@@ -399,6 +406,27 @@ test('an engine that no model uses is a warning', async () => {
   assert.deepEqual(result.warnings.map(formatProblem), [
     'farebox.yaml:2:6: engines.a: No model has a replica here',
   ]);
+});
+
+test('open jobs of a caller have room on the disk, or a warning says that they have not', async () => {
+  const room = async (text: string) => {
+    const result = await load(text);
+    assert.ok(result.ok);
+    const { media, video } = result.config;
+    const warnings = result.warnings.map(formatProblem);
+    return { mb: maxCallerMb(media, video.maxOpenJobs), warnings };
+  };
+  assert.deepEqual(await room(''), { mb: 5_000, warnings: [] });
+  assert.deepEqual(await room('video: { maxOpenJobs: 40 }\n'), { mb: 10_000, warnings: [] });
+  const low =
+    'media: { maxStoredMbPerCaller: 5000, maxStoredMb: 6000 }\nvideo: { maxOpenJobs: 40 }\n';
+  assert.deepEqual(await room(low), {
+    mb: 5_000,
+    warnings: [
+      'farebox.yaml:2:23: video.maxOpenJobs: media.maxStoredMbPerCaller has room for 25 open jobs of 200 MB each: set it to 8000 or more, or lower this',
+      'farebox.yaml:2:23: video.maxOpenJobs: media.maxStoredMb has room for 30 open jobs of 200 MB each: set it to 8000 or more, or lower this',
+    ],
+  });
 });
 
 test('a description holds no secret', async () => {

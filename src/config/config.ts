@@ -32,7 +32,7 @@ export type { DownloadSettings } from './download-settings.ts';
 export { formatProblem } from './explain.ts';
 export { type LimitsSection, type PlanLimits } from './limits-section.ts';
 export { type Tier, TIERS } from './limits-section.ts';
-export { maxDownloadBytes } from './media-section.ts';
+export { VIDEO_RESULT_MB, maxCallerMb, maxDownloadBytes } from './media-section.ts';
 export { SPEECH_FORMATS, SPEECH_SPEEDS, type SpeechFormat } from './media-model-sections.ts';
 export {
   CAPABILITIES,

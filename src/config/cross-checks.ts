@@ -6,6 +6,7 @@ import { compile } from '@fastify/proxy-addr';
 import { isWithoutChecksum, walletIdentity } from '../core/addresses.ts';
 import { didYouMean } from '../core/nearest-word.ts';
 import type { Diagnostics } from './explain.ts';
+import { VIDEO_RESULT_MB, maxCallerMb } from './media-section.ts';
 import type { ModelSettings, PriceSettings } from './models-section.ts';
 import type { PaymentsSection } from './payments-section.ts';
 import type { PriceFile } from './price-file.ts';
@@ -67,7 +68,25 @@ export function crossCheck(settings: FileSettings, diagnostics: Diagnostics): vo
     if (!used.has(name)) diagnostics.warning(['engines', name], 'No model has a replica here');
   }
   checkPayments(settings.payments, diagnostics);
+  checkVideoRoom(settings, diagnostics);
   checkServer(settings, diagnostics);
+}
+
+/** Open jobs that have no room on the disk are rejected before `video.maxOpenJobs` is reached. */
+function checkVideoRoom({ media, video }: FileSettings, diagnostics: Diagnostics): void {
+  const neededMb = video.maxOpenJobs * VIDEO_RESULT_MB;
+  const rooms = [
+    ['maxStoredMbPerCaller', maxCallerMb(media, video.maxOpenJobs)],
+    ['maxStoredMb', media.maxStoredMb],
+  ] as const;
+  for (const [name, roomMb] of rooms) {
+    if (roomMb >= neededMb) continue;
+    const jobs = Math.floor(roomMb / VIDEO_RESULT_MB);
+    diagnostics.warning(
+      ['video', 'maxOpenJobs'],
+      `media.${name} has room for ${jobs} open jobs of ${VIDEO_RESULT_MB} MB each: set it to ${neededMb} or more, or lower this`,
+    );
+  }
 }
 
 /** What would stop the server when it starts. */

@@ -7,6 +7,11 @@ import { z } from 'zod';
 import { Text, whole } from './setting-kinds.ts';
 
 const MB = 1_000_000;
+/** Disk that is set aside for the result of a video job; a video of half a minute is smaller. */
+export const VIDEO_RESULT_MB = 200;
+/** Of the default for one caller: its result, and media that it starts from. */
+const MB_PER_OPEN_JOB = 250;
+const MIN_DEFAULT_CALLER_MB = 5_000;
 
 export type MediaSection = z.infer<typeof MediaSection>;
 export const MediaSection = z
@@ -26,9 +31,13 @@ export const MediaSection = z
     maxStoredMb: whole(20_000).describe(
       'Disk that media of callers and results may take altogether; more is 503.',
     ),
-    maxStoredMbPerCaller: whole(5_000).describe(
-      'Disk that the media and results of one caller may take; more is 429.',
-    ),
+    maxStoredMbPerCaller: z
+      .int()
+      .min(1)
+      .optional()
+      .describe(
+        'Disk that the media and results of one caller may take; more is 429. Default: 250 for each of `video.maxOpenJobs`, at least 5000.',
+      ),
     downloadTimeoutSeconds: whole(300).describe(
       'Limit for fetching one media file that a caller names by URL.',
     ),
@@ -56,6 +65,12 @@ export const MediaSection = z
     ),
   })
   .prefault({});
+
+/** Disk in MB that the media and results of one caller may take. */
+export function maxCallerMb(section: MediaSection, maxOpenJobs: number): number {
+  const byJobs = Math.max(MIN_DEFAULT_CALLER_MB, maxOpenJobs * MB_PER_OPEN_JOB);
+  return section.maxStoredMbPerCaller ?? byJobs;
+}
 
 /** `maxDownloadMb` in bytes. */
 export function maxDownloadBytes(section: MediaSection): number {

@@ -14,7 +14,7 @@ import { videoTranscriptionsRoute } from '../audio/video-transcriptions/video-tr
 import { audioSpeechRoute } from '../audio/audio-speech/audio-speech.ts';
 import { audioTranslationsRoute } from '../audio/audio-translations/audio-translations.ts';
 import { audioTranscriptionsRoute } from '../audio/audio-transcriptions/audio-transcriptions.ts';
-import { maxDownloadBytes } from '../config/config.ts';
+import { maxCallerMb, maxDownloadBytes } from '../config/config.ts';
 import type { Documents } from '../documents/documents.ts';
 import { Media, RemoteSandbox, VideosClient } from '../engines/media/media.ts';
 import { AnswerHeaders } from '../http/answer-headers.ts';
@@ -57,7 +57,7 @@ export function mediaFeature(parts: MediaFeatureParts): Feature {
     folder: async () => (await work()).path,
     timeoutMs: fetchTimeoutMs,
     maxBytes: config.media.maxStoredMb * MB,
-    maxCallerBytes: config.media.maxStoredMbPerCaller * MB,
+    maxCallerBytes: maxCallerMb(config.media, config.video.maxOpenJobs) * MB,
     stored: (holder) => video.storedBytes(holder),
   });
   const maxBytes = maxDownloadBytes(config.media);

@@ -2,10 +2,12 @@
  * The room for results on the disk. Each job has `RESULT_BYTES` set aside from when it is admitted; a film
  * that is larger takes more of what is free while it is written, and is not taken where there is none.
  */
+import { VIDEO_RESULT_MB } from '../config/config.ts';
 import type { JobTable } from './job-table.ts';
 
-/** What is set aside for the result of a job; a film of half a minute is smaller. */
-export const RESULT_BYTES = 200_000_000;
+const MB = 1_000_000;
+/** What is set aside for the result of a job. */
+export const RESULT_BYTES = VIDEO_RESULT_MB * MB;
 /**
  * Of what is free, for all films together that are written: the rest is for requests meanwhile, and for
  * what is not counted. That is a film between its last byte and its row, which counts as what is set

@@ -60,6 +60,50 @@ test('a film is fetched while there is room for it, and no further', async (t) =
   assert.equal(sizes.filter((sizeBytes) => sizeBytes > ROOM_BYTES).length, 1, 'and asked no more');
 });
 
+test('a status is read in every spelling, and an unknown one holds no job', async (t) => {
+  let body: object = {};
+  const server = createServer((_request, response) => {
+    response.setHeader('content-type', 'application/json');
+    response.end(JSON.stringify(body));
+  });
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const { port } = server.address() as AddressInfo;
+  const engines = new Engines({ clock: systemClock(), ids: systemIds(), log: silentLog });
+  engines.update([{ id: 'studio', protocol: 'openai', url: `http://127.0.0.1:${port}/v1` }]);
+  t.after(async () => {
+    await engines.close();
+    server.close();
+  });
+  const client = new VideosClient(engines, () => []);
+  const ref = { engine: 'studio', engineModel: 'm', engineJobId: 'v' };
+  const { signal } = new AbortController();
+  const oom = { message: 'out of memory', code: 500 };
+  for (const [given, kind] of [
+    [{ status: 'completed' }, 'done'],
+    [{ status: 'SUCCEEDED', error: null }, 'done'],
+    [{ status: 'queued' }, 'running'],
+    [{ status: 'IN_PROGRESS', progress: '40 %' }, 'running'],
+    ...['failed', 'error', 'ERROR', 'cancelled', 'canceled', 'expired', 'timed_out'].map(
+      (status) => [{ status, error: 'out of memory' }, 'failed'] as const,
+    ),
+    [{ status: 'error', error: oom }, 'failed'],
+    [{ status: 'error' }, 'failed'],
+    [{ status: 'kaput', error: oom }, 'failed'],
+    [{ status: 'kaput', error: null }, 'away'],
+    [{ status: '' }, 'away'],
+    [{}, 'away'],
+  ] as const) {
+    body = given;
+    const answer = await client.poll(ref, signal);
+    assert.equal(answer.kind, kind, JSON.stringify(given));
+    if (answer.kind === 'failed' && 'error' in given) assert.match(answer.detail, /out of memory/);
+  }
+  body = { status: 'error', error: { code: 'content_policy_violation' } };
+  const refused = await client.poll(ref, signal);
+  assert.equal(refused.kind === 'failed' && refused.objection, 'policy');
+});
+
 test('an engine that hangs keeps nobody who only asks it for minutes', async (t) => {
   let asked = 0;
   const server = createServer(() => void (asked += 1));

@@ -112,14 +112,19 @@ export type VideoEngines = Pick<VideosClient, 'create' | 'find' | 'poll' | 'down
 
 const CreatedBody = z.object({ id: z.string().min(1).max(500) });
 const ErrorWords = z.object({
-  message: z.string().nullish(),
-  code: z.string().nullish(),
-  type: z.string().nullish(),
+  message: z.string().nullish().catch(null),
+  code: z.coerce.string().nullish().catch(null),
+  type: z.string().nullish().catch(null),
 });
 const Polled = z.object({
-  status: z.string(),
-  progress: z.number().nullish(),
-  error: ErrorWords.nullish(),
+  status: z.string().transform((status) => status.trim().toLowerCase()),
+  progress: z.number().nullish().catch(null),
+  error: z
+    .string()
+    .transform((message) => ({ message, code: null, type: null }))
+    .or(ErrorWords)
+    .nullish()
+    .catch(null),
 });
 /** Both shapes of error bodies: `{error: {message}}` and `{error, code}`. */
 const ErrorBody = z.object({
@@ -157,8 +162,17 @@ const FILE_FIELDS: Readonly<Record<string, string>> = {
   video_url: 'input_video',
   audio_url: 'input_audio',
 };
-const DONE = new Set(['completed', 'succeeded']);
-const ENDED = new Set(['failed', 'cancelled', 'canceled', 'expired']);
+/** Statuses in the spellings of OpenAI and of other servers, in lower case. */
+const DONE = new Set(['completed', 'complete', 'succeeded', 'success', 'done', 'finished']);
+const ENDED = new Set([
+  ...['failed', 'failure', 'error', 'errored', 'cancelled', 'canceled', 'aborted', 'expired'],
+  ...['timeout', 'timed_out', 'rejected', 'refused', 'moderated', 'content_moderated', 'deleted'],
+]);
+const RUNNING = new Set([
+  ...['queued', 'in_queue', 'pending', 'waiting', 'scheduled', 'accepted', 'created', 'submitted'],
+  ...['starting', 'started', 'preparing', 'in_progress', 'running', 'processing', 'generating'],
+  ...['rendering', 'encoding', 'uploading'],
+]);
 /** The newest orders of an engine, when one of them is looked for. */
 const LISTED = 100;
 
@@ -327,7 +341,11 @@ export class VideosClient {
     if (!polled.success) return away('no status in the answer');
     const { status, progress, error } = polled.data;
     if (DONE.has(status)) return { kind: 'done' };
-    if (ENDED.has(status)) {
+    // A status that nobody knows counts as no answer, unless the engine names an error beside it.
+    const isUnknown = !RUNNING.has(status) && !ENDED.has(status);
+    const hasError = Boolean(error?.message ?? error?.code);
+    if (isUnknown && !hasError) return away(`the status "${status}" is not known`);
+    if (ENDED.has(status) || isUnknown) {
       const objection = objectionOf(`${error?.code ?? ''} ${error?.type ?? ''}`, 'engine');
       const detail = `${status}: ${error?.code ?? ''} ${error?.message ?? ''}`;
       return { kind: 'failed', objection, detail: detail.slice(0, MAX_DETAIL_CHARACTERS) };
