@@ -5,6 +5,7 @@ import { setImmediate } from 'node:timers/promises';
 import { TestClock } from '../../test/support/test-clock.ts';
 import { nano } from '../core/money.ts';
 import { CreditWaits } from './credit-waits.ts';
+import { until } from '../../test/support/until.ts';
 
 const HELD = { ok: false, reason: 'held', availableNano: nano(0n) } as const;
 const PLACED = { ok: true } as const;
@@ -16,6 +17,7 @@ function heldCredit() {
   const state = {
     waits,
     looks: 0,
+    refusals: 0,
     end: () => {
       isHeld = false;
       waits.ended('account');
@@ -24,6 +26,7 @@ function heldCredit() {
       state.looks += 1;
       const answer = isHeld ? HELD : PLACED;
       await setImmediate();
+      if (answer === HELD) state.refusals += 1;
       return answer;
     },
     wait: () => waits.retry<typeof HELD | typeof PLACED>('account', HELD, state.look, undefined),
@@ -49,7 +52,7 @@ describe('waiting for credit', () => {
   test('a hold that ends while it waits wakes it, and it the next one', async () => {
     const credit = heldCredit();
     const all = Promise.all([credit.wait(), credit.wait()]);
-    for (let turn = 0; turn < 5; turn += 1) await setImmediate();
+    await until(() => credit.refusals === 2, 'two that wait');
     credit.end();
     assert.deepEqual(await all, [PLACED, PLACED]);
     assert.equal(credit.waits.count, 0);

@@ -2,7 +2,10 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import fc from 'fast-check';
 import { countTokens as countCl100k } from 'gpt-tokenizer/encoding/cl100k_base';
-import { countTokens as countO200k, decode as decodeO200k } from 'gpt-tokenizer/encoding/o200k_base';
+import {
+  countTokens as countO200k,
+  decode as decodeO200k,
+} from 'gpt-tokenizer/encoding/o200k_base';
 import { decode } from 'gpt-tokenizer/encoding/cl100k_base';
 import {
   bytesOfTokens,

@@ -34,7 +34,7 @@ describe('room for bodies', () => {
     const { bodyMemory } = bench.farebox.app.server;
     const heldBytes = bodyMemory.heldBytes + LARGE_BYTES;
     sending.write(large().slice(0, -1));
-    while (bodyMemory.heldBytes < heldBytes) await new Promise(setImmediate);
+    await until(() => bodyMemory.heldBytes >= heldBytes, 'the body');
     return sending;
   }
 

@@ -14,6 +14,7 @@ import { TestClock } from '../../test/support/test-clock.ts';
 import { Contradictions } from './contradictions.ts';
 import { openStakingReader } from './staking.ts';
 import type { StakingReader } from './staking.ts';
+import { until } from '../../test/support/until.ts';
 
 const UNIT = 1_000_000n;
 const HELD = 25n * UNIT;
@@ -207,7 +208,7 @@ describe('linked staking', () => {
   }
 
   async function settled(isSo: () => Promise<boolean>): Promise<void> {
-    while (!(await isSo())) await new Promise((resolve) => setImmediate(resolve));
+    await until(isSo);
   }
 
   test('of several nodes two must agree, and none that answers contradict', async () => {

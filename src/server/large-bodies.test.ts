@@ -9,6 +9,7 @@ import { localDialect } from '../chat/wire/engine-dialect.ts';
 import { engineRequest } from '../chat/wire/engine-request.ts';
 import { LARGE_BODY_BYTES } from '../http/read-request.ts';
 import { LargeBodies } from './large-bodies.ts';
+import { until } from '../../test/support/until.ts';
 
 const OPTIONS = { serviceName: 'svc' };
 const CALLER = 'account';
@@ -158,7 +159,7 @@ test('what waits behind a body that ends the thread is read by another', async (
   t.after(() => bodies.close());
   const first = assert.rejects(bodies.chat(chatOf({}), 'one', OPTIONS), /ended/);
   const second = bodies.chat(chatOf({ model: 'second' }), 'two', OPTIONS);
-  while (started.length === 0) await new Promise(setImmediate);
+  await until(() => started.length > 0, 'the thread');
   await started[0]?.terminate();
   await first;
   assert.equal((await second).model, 'second');
@@ -199,7 +200,7 @@ test('a thread that is ended fails what waits for it', async (t) => {
   const bodies = new LargeBodies();
   const waiting = bodies.chat(chatOf({}), CALLER, OPTIONS);
   const failed = assert.rejects(waiting, /The thread of large bodies ended/);
-  while (started.length === 0) await new Promise(setImmediate);
+  await until(() => started.length > 0, 'the thread');
   await bodies.close();
   await failed;
 });

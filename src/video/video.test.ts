@@ -20,6 +20,7 @@ import { seededIds } from '../../test/support/seeded-ids.ts';
 import { silentLog } from '../core/log.ts';
 import { ZERO, nano } from '../core/money.ts';
 import { TestClock } from '../../test/support/test-clock.ts';
+import { until as untilTrue } from '../../test/support/until.ts';
 import type { Store } from '../db/db.ts';
 import {
   TEST_MONEY_MIGRATIONS,
@@ -82,7 +83,7 @@ async function heldByTheDead(video: TestVideo, money: TestMoney): Promise<string
     };
     void video.queue({ ...order, accountId: 'alice', keyId: '', withDownload: false }, { hold });
   });
-  while ((await money.moves(id)).length === 0) await new Promise(setImmediate);
+  await untilTrue(async () => (await money.moves(id)).length > 0, 'the hold');
   return id;
 }
 
@@ -94,7 +95,7 @@ interface Fixture {
   readonly video: TestVideo;
   readonly folder: string;
   readonly posts: { url: string; body: string; headers: Readonly<Record<string, string>> }[];
-  /** Lets time go on in seconds until `claim` holds. */
+  /** Lets at most `withinSeconds` pass until `claim` holds; what the disk does may take longer. */
   readonly until: (
     claim: () => Promise<boolean> | boolean,
     withinSeconds?: number,
@@ -148,16 +149,17 @@ onEachStore('video jobs', (stores) => {
     const until: Fixture['until'] = async (claim, withinSeconds = 1_000) => {
       const startedMs = clock.nowMs();
       const soonMs = startedMs + 60_000;
-      while (clock.nowMs() < startedMs + withinSeconds * 1_000) {
-        if (await claim()) return;
+      const lastMs = startedMs + withinSeconds * 1_000;
+      const isTrue = async (): Promise<boolean> => {
+        if (await claim()) return true;
+        // Real I/O may take longer than this time: from its end on, the clock stands and the disk works.
         // What takes minutes waits for an engine, and looks at it less and less often.
-        clock.advance(clock.nowMs() < soonMs ? 500 : 5_000);
-        // Real I/O of the database and the disk needs real turns of the loop, and time goes on no
-        // faster than the database answers.
+        if (clock.nowMs() < lastMs) clock.advance(clock.nowMs() < soonMs ? 500 : 5_000);
+        // Time goes on no faster than the database answers.
         await store.query('SELECT 1 AS one');
-        await new Promise((resolve) => setTimeout(resolve, 1));
-      }
-      assert.fail('it never came to be');
+        return false;
+      };
+      await untilTrue(isTrue, 'it', 1);
     };
     after(async () => {
       for (const one of running) await one.stop();

@@ -8,7 +8,6 @@ import { connect } from 'node:net';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { after, before, describe, test } from 'node:test';
-import { setTimeout as delay } from 'node:timers/promises';
 import OpenAI, { toFile } from 'openai';
 import { type Bench, call, startWithEngine } from '../app/call.ts';
 import {
@@ -20,6 +19,7 @@ import {
 } from '../support/batch-client.ts';
 import type { Behaviour } from '../support/test-upstream.ts';
 import { usdToNano } from '../../src/core/money.ts';
+import { until } from '../support/until.ts';
 
 /** 12 tokens of prompt and 5 of answer, as the fake engine counts, at half of 1 and 2 USD a million. */
 const HALF_COST = usdToNano('0.000011');
@@ -226,7 +226,7 @@ describe('batches', () => {
     bench.upstream.otherwise = answer(gate.promise);
     const lines = Array.from({ length: 100 }, (_, at) => chatLine(`c-${at}`));
     const started = await startBatch(other, lines);
-    while ((await spent(id)) < HALF_COST * 10n) await delay(5);
+    await until(async () => (await spent(id)) >= HALF_COST * 10n, 'ten charges');
     const cancelling = await other.batches.cancel(started.id);
     assert.equal(cancelling.status, 'cancelling');
     assert.equal((await other.batches.cancel(started.id)).id, started.id);
@@ -379,9 +379,9 @@ describe('batches', () => {
     const pieces = async (): Promise<number> =>
       (await store.query('SELECT seq FROM batches_piece')).length;
     const before = await pieces();
-    while ((await rows()) === 0 || (await pieces()) < before + 2) await delay(5);
+    await until(async () => (await rows()) > 0 && (await pieces()) >= before + 2, 'two pieces');
     socket.destroy();
-    while ((await rows()) > 0) await delay(5);
+    await until(async () => (await rows()) === 0, 'the end of the file');
     assert.equal(await pieces(), before);
   });
 
@@ -435,7 +435,7 @@ describe('batches', () => {
     const client2 = new OpenAI({ baseURL: bench.farebox.url, apiKey: rich, maxRetries: 0 });
     const lines = Array.from({ length: 60 }, (_, at) => chatLine(`k-${at}`));
     const started = await startBatch(client2, lines);
-    while ((await spent(richId)) < HALF_COST * 5n) await delay(5);
+    await until(async () => (await spent(richId)) >= HALF_COST * 5n, 'five charges');
     const { keyId } = await identity.keys.callerOf(rich);
     await identity.revokeKey(richId, keyId);
     gate.resolve();

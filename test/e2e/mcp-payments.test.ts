@@ -32,6 +32,7 @@ import {
   startWalletFixture,
   topUp,
 } from './wallet-fixture.ts';
+import { until } from '../support/until.ts';
 
 const INFO = { name: 'test', version: '1' };
 const CHAT = { name: 'chat', arguments: { prompt: 'Hi', model: 'm' } };
@@ -247,7 +248,7 @@ describe('tools that a wallet pays for', () => {
       // Before the payment it is only asked whether it is there.
       const isAsked = () =>
         fixture.upstream.seen.slice(asked).some(({ method }) => method === 'POST');
-      while (!isAsked()) await new Promise((done) => setTimeout(done, 10));
+      await until(isAsked, 'the request at the engine');
       await running.stop('SIGKILL');
       assert.ok((await cut) instanceof Error);
       running = await startFarebox({ folder, yaml });

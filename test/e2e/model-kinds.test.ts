@@ -541,8 +541,7 @@ describe('POST /images/generations', () => {
       const leave = new AbortController();
       const asked = fixture.engine.heard.length;
       const gone = post(path, body, { signal: leave.signal });
-      while (fixture.engine.heard.length === asked)
-        await new Promise((resolve) => setTimeout(resolve, 5));
+      await until(() => fixture.engine.heard.length > asked, 'the request at the engine');
       leave.abort();
       await assert.rejects(gone);
       await settled();

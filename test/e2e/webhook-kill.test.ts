@@ -10,10 +10,10 @@ import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { test } from 'node:test';
-import { setTimeout as delay } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { emptyPostgresDatabase } from '../databases/postgres.ts';
 import { type FareboxProcess, startFarebox } from './farebox-process.ts';
+import { until } from '../support/until.ts';
 
 const FAST_MINUTES = fileURLToPath(new URL('../support/fast-minutes.ts', import.meta.url));
 
@@ -62,7 +62,7 @@ fetch: { allow: ["127.0.0.0/8"] }
       farebox = await start();
       await once(receiver, 'heard', { signal: AbortSignal.timeout(120_000) });
       const list = () => ask(`/webhooks/${id}/deliveries`).then(({ data }) => data);
-      while ((await list())[0].status === 'pending') await delay(20);
+      await until(async () => (await list())[0].status !== 'pending', 'the delivery');
       const [delivery, ...others] = await list();
       assert.deepEqual([delivery.status, others], ['delivered', []]);
       assert.ok(delivery.attempts >= 2, 'the attempt that was cut off counts');

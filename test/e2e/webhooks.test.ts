@@ -303,8 +303,11 @@ for (const dialect of ['sqlite', 'postgres'] as const) {
       const day = told.find(({ type }) => type === 'spend.daily');
       assert.deepEqual([day.data.date, day.data.spentUsd], ['2026-11-21', 0.000022]);
       const ids = new Set(receiver.heard.map(({ headers }) => headers['webhook-id']));
-      await minutes(3);
-      const all: { id: string; status: string }[] = await sent(id);
+      let all: { id: string; status: string }[] = [];
+      await inMinutes(async () => {
+        all = await sent(id);
+        return all.every(({ status }) => status === 'delivered');
+      });
       assert.deepEqual(new Set(all.map((one) => one.id)), ids, 'the same id in every attempt');
       assert.ok(all.every(({ status }) => status === 'delivered'));
       await ask(`/api_keys?id=${keyId}`, { method: 'DELETE' });

@@ -18,6 +18,7 @@ import { type Place, openVideo } from './open-video.ts';
 import { childEnvironment } from '../support/child-environment.ts';
 import { endWithUs } from '../support/end-with-us.ts';
 import { fastClock } from '../support/fast-clock.ts';
+import { until } from '../support/until.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'kill-order-'));
 const clock = systemClock();
@@ -112,11 +113,12 @@ onEachStore('an order whose server is killed', (stores) => {
     const { video, engines, money } = openVideo(place, store, later);
     try {
       video.start();
-      let moves = await money.moves(id);
-      while (moves.length < 2) {
-        await clock.sleep(50);
-        moves = await money.moves(id);
-      }
+      let moves: string[] = [];
+      await until(
+        async () => (moves = await money.moves(id)).length >= 2,
+        'the end of the job',
+        50,
+      );
       assert.deepEqual(new Set(keys), new Set([`${id}-0`]));
       return { orders: keys.length, moves };
     } finally {

@@ -17,6 +17,7 @@ import { type Place, openVideo } from './open-video.ts';
 import { childEnvironment } from '../support/child-environment.ts';
 import { endWithUs } from '../support/end-with-us.ts';
 import { fastClock } from '../support/fast-clock.ts';
+import { until } from '../support/until.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'takeover-'));
 const clock = systemClock();
@@ -77,11 +78,9 @@ async function finish(name: string, state: string, disturb: () => Promise<void>)
   try {
     assert.deepEqual(await money.moves(id), ['hold']);
     video.start();
-    let now = await video.retrieve({ accountId: 'alice', queueId: id });
-    while (now.kind === 'processing') {
-      await clock.sleep(50);
-      now = await video.retrieve({ accountId: 'alice', queueId: id });
-    }
+    const look = () => video.retrieve({ accountId: 'alice', queueId: id });
+    let now = await look();
+    await until(async () => (now = await look()).kind !== 'processing', 'the end of the job', 50);
     assert.ok(now.kind === 'media');
     const media = await Media.open({ searchPath: '', log: silentLog, clock });
     const facts = await media.probe(now.media.path, { signal: new AbortController().signal });
@@ -105,7 +104,7 @@ test('a job whose owner and engine are both killed is made again and charged onc
     const { pid } = engine;
     assert.ok(pid !== undefined);
     process.kill(pid, 'SIGKILL');
-    while (engine.pid !== undefined) await clock.sleep(5);
+    await until(() => engine.pid === undefined, 'the end of the process');
   });
 });
 

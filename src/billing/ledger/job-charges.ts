@@ -29,16 +29,19 @@ export async function closeCharge(
   usage: UsageRecord,
 ): Promise<ChargedJob | undefined> {
   const { requestId, createdMs, accountId, extras } = usage;
-  const [row] = await tx.query<{ usd_nano: bigint; diem_nano: bigint; metadata: string | null }>(CLOSE, [
-    requestId,
-    dayOf(createdMs),
-    accountId,
-    usage.status,
-    usage.attempts,
-    Math.round(usage.latencyMs),
-    usage.replica ?? null,
-    extras === undefined ? null : JSON.stringify(extras),
-  ]);
+  const [row] = await tx.query<{ usd_nano: bigint; diem_nano: bigint; metadata: string | null }>(
+    CLOSE,
+    [
+      requestId,
+      dayOf(createdMs),
+      accountId,
+      usage.status,
+      usage.attempts,
+      Math.round(usage.latencyMs),
+      usage.replica ?? null,
+      extras === undefined ? null : JSON.stringify(extras),
+    ],
+  );
   if (row === undefined) return undefined;
   const [job] = await tx.query<{ cap_ids: string }>(
     'DELETE FROM ledger_job WHERE request_id = $1 RETURNING cap_ids',

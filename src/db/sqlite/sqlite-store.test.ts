@@ -84,7 +84,7 @@ test('what comes while the disk is flushed is one transaction, unless it need no
   await withStore({ flush: disk.flush }, async (store) => {
     disk.hold();
     const writes = [store.query(INSERT, ['first', ''])];
-    await turn();
+    await until(() => disk.flushes() === 1, 'a flush');
     const begun = store.commits;
     for (let at = 0; at < 10; at += 1) {
       writes.push(store.query(INSERT, [`a${at}`, '']));
@@ -96,7 +96,7 @@ test('what comes while the disk is flushed is one transaction, unless it need no
     assert.equal(store.commits, begun + 1);
     disk.hold();
     const durable = store.query(INSERT, ['second', '']);
-    await turn();
+    await until(() => disk.flushes() === 1, 'a flush');
     const waiting = store.query(INSERT, ['third', '']);
     await store.transaction((tx) => tx.query(INSERT, ['soon', '']), { durable: false });
     assert.equal((await store.query('SELECT id FROM sample_row')).length, 14);
@@ -269,8 +269,7 @@ test('a lock that is not given back makes the store unavailable until it is', as
     assert.deepEqual(await store.query('SELECT id FROM sample_row'), []);
     other.exec('ROLLBACK');
     other.close();
-    while (store.unavailable() !== undefined)
-      await new Promise((resolve) => setTimeout(resolve, 1));
+    await until(() => store.unavailable() === undefined, 'that the store recovers');
     isOver = true;
     await passing;
     await store.query(INSERT, ['a', '']);

@@ -14,6 +14,7 @@ import { silentLog } from '../../core/log.ts';
 import type { LocalChild } from '../local/local-child.ts';
 import type { FetchModel } from '../local/model-files.ts';
 import { cutoutEngine } from './cutout.ts';
+import { until } from '../../../test/support/until.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'cutout-'));
 
@@ -394,7 +395,7 @@ describe('the general model', () => {
       );
       assert.equal(general.progress()?.state, 'ready');
       process.kill(general.pid!, 'SIGKILL');
-      while (general.pid !== undefined) await new Promise(setImmediate);
+      await until(() => general.pid === undefined, 'the end of the process');
       assert.equal((await send(picture, undefined, general)).model, 'u2netp');
     } finally {
       await general.close();
@@ -423,7 +424,7 @@ describe('the general model', () => {
     const offline = engineWith('u2netp', noFetch);
     try {
       assert.equal((await send(portrait, undefined, offline)).model, 'person');
-      while (offline.progress()?.state !== 'failed') await new Promise(setImmediate);
+      await until(() => offline.progress()?.state === 'failed', 'the end of the fetch');
       assert.equal(offline.progress()?.error, 'no network here');
       assert.equal((await send(portrait, undefined, offline)).status, 200);
     } finally {

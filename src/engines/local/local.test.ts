@@ -13,6 +13,7 @@ import { TestClock } from '../../../test/support/test-clock.ts';
 import { LocalChild } from './local-child.ts';
 import { FetchPace, fetchingOutage, ModelFetch, type ModelFile } from './model-files.ts';
 import { findPackages, missingPackages, packageSet } from './engine-packages.ts';
+import { until } from '../../../test/support/until.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'local-'));
 after(() => rmSync(folder, { recursive: true }));
@@ -88,7 +89,7 @@ describe('LocalChild', () => {
         ({ status }) => status,
         () => 0,
       );
-    while ((await comesBack()) !== 200) await new Promise(setImmediate);
+    await until(async () => (await comesBack()) === 200, 'the next process');
     assert.deepEqual(await child.address(), before);
     const { pid } = child;
     await child.close();
@@ -136,7 +137,7 @@ describe('LocalChild', () => {
     clock.advance(8 * 15_000);
     assert.equal(child.pid, pid, 'it has its time');
     clock.advance(15_000);
-    while (child.pid === pid) await new Promise(setImmediate);
+    await until(() => child.pid !== pid, 'the end of the process');
     assert.equal(child.runningAt, undefined);
     clock.advance(100);
     assert.deepEqual(await child.address(), before);
@@ -149,7 +150,7 @@ describe('LocalChild', () => {
     const child = childOf('', clock);
     const message = async (): Promise<string> => {
       const error: unknown = await child.address().catch((caught: unknown) => caught);
-      while (child.pid !== undefined) await new Promise(setImmediate);
+      await until(() => child.pid === undefined, 'the end of the process');
       return error instanceof Error ? error.message : '';
     };
     assert.match(await message(), /it ended while it started/);
@@ -199,9 +200,9 @@ describe('ModelFetch', () => {
     assert.equal(fetch.progress().fraction, 0.25);
     assert.equal(fetch.progress().remainingMs, 6_000);
     gates[0]!.resolve('/models/a');
-    await new Promise(setImmediate);
+    await until(() => steps.length === 2, 'the second file');
     gates[1]!.resolve('/models/b');
-    await new Promise(setImmediate);
+    await until(() => ready.length > 0, 'the end of the fetch');
     assert.deepEqual(ready, [['/models/a', '/models/b']]);
     assert.deepEqual([fetch.progress().state, fetch.progress().fraction], ['ready', 1]);
   });
@@ -218,7 +219,7 @@ describe('ModelFetch', () => {
       clock,
     });
     fetch.start();
-    await new Promise(setImmediate);
+    await until(() => fetch.progress().state === 'failed', 'the end of the fetch');
     assert.deepEqual([fetch.progress().state, fetch.progress().error], ['failed', 'no network 1']);
     fetch.start();
     clock.advance(599_999);

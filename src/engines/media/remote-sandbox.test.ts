@@ -3,6 +3,7 @@ import { readFileSync } from 'node:fs';
 import { after, test } from 'node:test';
 import { systemClock } from '../../core/clock.ts';
 import { RemoteSandbox } from './remote-sandbox.ts';
+import { until } from '../../../test/support/until.ts';
 
 const sandbox = new RemoteSandbox();
 after(() => sandbox.close());
@@ -41,14 +42,14 @@ async function shell(
 }
 
 async function gone(pid: number): Promise<void> {
-  for (;;) {
+  await until(() => {
     try {
       process.kill(pid, 0);
+      return false;
     } catch {
-      return; // ESRCH: it is gone
+      return true; // ESRCH: it is gone
     }
-    await new Promise(setImmediate);
-  }
+  }, 'the end of the program');
 }
 
 test('a program ends with its code, all its lines in order and its last words', async () => {

@@ -7,6 +7,7 @@ import { join } from 'node:path';
 import { after, test } from 'node:test';
 import { systemClock } from '../../core/clock.ts';
 import { type SandboxLimits, type SandboxOutcome, runSandboxed } from './sandbox.ts';
+import { until } from '../../../test/support/until.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'sandbox-'));
 after(() => rmSync(folder, { recursive: true }));
@@ -47,7 +48,7 @@ function isAlive(pid: number): boolean {
 }
 
 async function gone(pid: number): Promise<void> {
-  while (isAlive(pid)) await new Promise(setImmediate);
+  await until(() => !isAlive(pid), 'the end of the program');
 }
 
 test('a program ends with its code, its lines and its last words', async () => {

@@ -14,6 +14,7 @@ import { TestLedger, bill } from '../../../../test/support/test-ledger.ts';
 import { type Store, StoreUnavailable } from '../../../db/db.ts';
 import { Heartbeats } from './epochs.ts';
 import { LEDGER_MIGRATIONS } from '../ledger.ts';
+import { until } from '../../../../test/support/until.ts';
 
 const DEAD_AFTER_MS = 6_000;
 
@@ -66,13 +67,12 @@ describe('a process in the ledger (postgres)', () => {
   }
 
   /** Lets the clock run until `look` is content; the work of a tick needs real time. */
-  async function until(clock: TestClock, look: () => Promise<boolean>): Promise<void> {
-    for (let tick = 0; tick < 200; tick += 1) {
-      if (await look()) return;
+  async function inTime(clock: TestClock, look: () => Promise<boolean>): Promise<void> {
+    await until(async () => {
+      if (await look()) return true;
       clock.advance(DEAD_AFTER_MS / 6);
-      await new Promise((resolve) => setTimeout(resolve, 5));
-    }
-    assert.fail('It did not come to pass');
+      return false;
+    });
   }
 
   /** Leases and holds. */
@@ -100,7 +100,7 @@ describe('a process in the ledger (postgres)', () => {
     // Of the first request a row, of the job one, and the lease that the hold is out of.
     assert.equal(await rowsOf(real), 3);
     assert.equal(await openHolds(ledger), 3);
-    await until(clock, async () => (await rowsOf(real)) === 1);
+    await inTime(clock, async () => (await rowsOf(real)) === 1);
     assert.ok((await ledger.settle(bill(clock, 'kept', CENT))).fresh);
     assert.deepEqual((await ledger.audit()).differences, []);
   });
@@ -117,7 +117,7 @@ describe('a process in the ledger (postgres)', () => {
     const settlement = await ledger.settle(bill(clock, 'r1', CENT), answer.hold);
     assert.equal(settlement.usdNano, CENT);
     assert.equal(ledger.holds.journaled, 1);
-    await until(clock, async () => ledger.holds.journaled === 0);
+    await inTime(clock, async () => ledger.holds.journaled === 0);
     assert.equal((await ledger.balances('a')).usdNano, usdToNano('99.99'));
     assert.deepEqual((await ledger.audit()).differences, []);
   });
@@ -137,7 +137,7 @@ describe('a process in the ledger (postgres)', () => {
     // Its folder lock goes as it would with the process; nothing else is tidied up.
     lose('ledger_usage');
     await ended.stop();
-    await until(clock, async () => (await rowsOf(store)) === 0);
+    await inTime(clock, async () => (await rowsOf(store)) === 0);
     assert.equal((await other.balances('a')).usdNano, usdToNano('99.99'));
     assert.deepEqual((await other.audit()).differences, []);
   });
@@ -192,7 +192,7 @@ describe('a process in the ledger (postgres)', () => {
     const ledger = new TestLedger({ ...parts, epochDeadAfterMs: DEAD_AFTER_MS });
     await ledger.start();
     ledgers.push(ledger);
-    await until(clock, async () => lines.length === 2);
+    await inTime(clock, async () => lines.length === 2);
     const [off, right] = lines;
     assert.match(`${off?.level} ${off?.message}`, /^warn The clock of this machine is not that/);
     assert.ok(Number(off?.fields['aheadSeconds']) < -50, JSON.stringify(off));
@@ -213,9 +213,9 @@ describe('a process in the ledger (postgres)', () => {
     const clock = new TestClock();
     await open(store, clock);
     await open(store, clock);
-    await until(clock, async () => (await rowsOf(store)) === 0);
+    await inTime(clock, async () => (await rowsOf(store)) === 0);
     // Their time runs fast: one that was late is taken for dead too, and begins anew.
-    await until(clock, async () => {
+    await inTime(clock, async () => {
       return (await store.query('SELECT id FROM ledger_epoch')).length === 2;
     });
     assert.deepEqual((await dead.audit()).differences, []);
