@@ -83,7 +83,7 @@ export function mediaFeature(parts: MediaFeatureParts): Feature {
       imageBackgroundRemoveRoute({ ...drawing, fileLimitBytes: config.http.fileLimitBytes }),
       imagesGenerationsRoute(drawing),
       imagesEditsRoute({ ...drawing, maxFileBytes: config.http.fileLimitBytes }),
-      audioSpeechRoute(common),
+      audioSpeechRoute({ ...common, files, media }),
       ...videoRoutes({
         ...common,
         ...reading,

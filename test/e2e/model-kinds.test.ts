@@ -3,7 +3,10 @@
  * what a caller and an unmodified client get, and what is charged, to the nano-dollar.
  */
 import assert from 'node:assert/strict';
+import { mkdtempSync, rmSync } from 'node:fs';
 import type { ServerResponse } from 'node:http';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { createCohere } from '@ai-sdk/cohere';
 import { createOpenAI } from '@ai-sdk/openai';
@@ -16,7 +19,7 @@ import sharp from 'sharp';
 import { receiptOf } from '../../src/billing/ledger/ledger.ts';
 import { type CallOptions, type Called, call } from '../app/call.ts';
 import { until } from '../support/until.ts';
-import { toneWav } from '../media/clips.ts';
+import { makeSound, toneWav } from '../media/clips.ts';
 import { type ModelFixture, sendEvents, sendJson, startModelFixture } from './model-fixture.ts';
 
 const MODELS = `
@@ -951,7 +954,12 @@ describe('POST /images/edits', () => {
 describe('POST /audio/speech', () => {
   const path = '/audio/speech';
   const body = { model: 'speaker', input: 'Good morning 👋', voice: 'nova' };
-  const mp3 = Buffer.concat([Buffer.from('ID3\x04\0\0\0\0\0\0'), Buffer.alloc(9_000, 7)]);
+  const sounds = mkdtempSync(join(tmpdir(), 'farebox-speech-'));
+  let mp3: Buffer;
+  before(async () => {
+    mp3 = await makeSound(sounds, 'ab ba', 'mp3');
+  });
+  after(() => rmSync(sounds, { recursive: true, force: true }));
   const speakWith = (bytes: Buffer, type = 'audio/mpeg', pieces = 3): void =>
     fixture.engine.on(path, async (_heard, response) => {
       response.writeHead(200, { 'content-type': type });
@@ -995,27 +1003,54 @@ describe('POST /audio/speech', () => {
   });
 
   test('the format is the one that was asked for, or nothing is sold', async () => {
-    const wav = Buffer.concat([
-      Buffer.from('RIFF\xff\xff\xff\xffWAVEfmt ', 'latin1'),
-      Buffer.alloc(400),
-    ]);
+    const wav = toneWav('ab');
+    // Who sends a sound while it is made does not know its length.
+    for (const at of [4, 40]) wav.writeUInt32LE(0xffff_ffff, at);
     speakWith(wav, 'audio/wav', 1);
     const spoken = await ask({ response_format: 'wav' });
     assert.equal(spoken.headers.get('content-type'), 'audio/wav');
     assert.deepEqual(Buffer.from(await spoken.arrayBuffer()), wav);
-    speakWith(Buffer.alloc(100), 'audio/pcm', 7);
-    assert.equal((await (await ask({ response_format: 'pcm' })).arrayBuffer()).byteLength, 100);
+    speakWith(Buffer.alloc(48_000), 'audio/pcm', 7);
+    assert.equal((await (await ask({ response_format: 'pcm' })).arrayBuffer()).byteLength, 48_000);
     const wrong: readonly (readonly [Buffer, object])[] = [
       [wav, {}],
       [mp3, { response_format: 'wav' }],
       [Buffer.alloc(0), {}],
       [wav.subarray(0, 44), { response_format: 'wav' }],
-      [Buffer.alloc(101), { response_format: 'pcm' }],
+      [Buffer.alloc(48_001), { response_format: 'pcm' }],
     ];
     for (const [bytes, more] of wrong) {
       speakWith(bytes, 'application/octet-stream', 1);
       await refused(path, { ...body, ...more }, 500, /INFERENCE_FAILED/);
     }
+  });
+
+  test('a sound that is cut off, cannot be decoded, or is too short for its text is not sold', async () => {
+    const head = Buffer.concat([Buffer.from('ID3\x04\0\0\0\0\0\0'), Buffer.alloc(9_000, 7)]);
+    const long = { input: 'a'.repeat(100) };
+    const wav = { response_format: 'wav' };
+    const bad: readonly (readonly [Buffer, object])[] = [
+      [mp3.subarray(0, 70), long],
+      [mp3.subarray(0, mp3.length / 2), {}],
+      [mp3.subarray(0, -5), {}],
+      [head, {}],
+      [toneWav('a'), { ...wav, ...long }],
+      [toneWav('ab').subarray(0, 20_000), wav],
+      [Buffer.alloc(40_000), { response_format: 'pcm', ...long }],
+    ];
+    for (const [bytes, more] of bad) {
+      speakWith(bytes, 'application/octet-stream', 1);
+      await refused(path, { ...body, ...more }, 500, /INFERENCE_FAILED/);
+    }
+    // What has left already is broken off, and an event says so.
+    speakWith(mp3.subarray(0, mp3.length / 2));
+    const [, broken] = await cost(async () => {
+      await assert.rejects(ask({}).then((spoken) => spoken.arrayBuffer()));
+      const events = await (await ask({ stream_format: 'sse' })).text();
+      assert.match(events, /"type":"error","error":\{[^}]*INFERENCE_FAILED/);
+      await settled();
+    });
+    assert.equal(broken, 0n);
   });
 
   test('what a model does not speak is a 400 that says what it does', async () => {

@@ -9,7 +9,7 @@ import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import sharp from 'sharp';
-import { makeClip } from '../media/clips.ts';
+import { SOUND_KINDS, makeClip, makeSound } from '../media/clips.ts';
 
 export interface MediaEngine {
   readonly url: string;
@@ -19,14 +19,26 @@ export interface MediaEngine {
 /** Five seconds with sound, of a size that is near enough to 480p and to 720p. */
 const FILM = { width: 960, height: 540, seconds: 5, framesPerSecond: 4, letters: 'a b a b' };
 
+/** Nine seconds, long enough for the longest text that its model takes. */
+const SPEECH = 'a b a b a b';
+
+interface Made {
+  readonly film: Buffer;
+  /** By the name of their format. */
+  readonly sounds: ReadonlyMap<string, Buffer>;
+}
+
 export async function startMediaEngine(): Promise<MediaEngine> {
   const folder = await mkdtemp(join(tmpdir(), 'farebox-film-'));
   const film = await makeClip(folder, FILM);
+  const sounds = new Map<string, Buffer>();
+  for (const kind of SOUND_KINDS) sounds.set(kind, await makeSound(folder, SPEECH, kind));
+  const made = { film, sounds };
   await rm(folder, { recursive: true });
   const server = createServer((request, response) => {
     const chunks: Buffer[] = [];
     request.on('data', (chunk: Buffer) => chunks.push(chunk));
-    request.on('end', () => void answer(request, Buffer.concat(chunks), response, film));
+    request.on('end', () => void answer(request, Buffer.concat(chunks), response, made));
   });
   server.listen(0, '127.0.0.1');
   await once(server, 'listening');
@@ -45,7 +57,7 @@ async function answer(
   request: IncomingMessage,
   body: Buffer,
   response: ServerResponse,
-  film: Buffer,
+  { film, sounds }: Made,
 ) {
   const { url = '', method } = request;
   if (url.endsWith('/api/remove')) return cutOut(request, body, response);
@@ -53,7 +65,7 @@ async function answer(
   if (url.endsWith('/images/edits')) {
     return makeImages(Object.fromEntries(await formOf(request, body)), response);
   }
-  if (url.endsWith('/audio/speech')) return speak(JSON.parse(String(body)), response);
+  if (url.endsWith('/audio/speech')) return speak(JSON.parse(String(body)), response, sounds);
   if (url.endsWith('/moderations')) return moderate(JSON.parse(String(body)), response);
   if (url.endsWith('/rerank')) {
     const { documents } = JSON.parse(String(body)) as { readonly documents: readonly unknown[] };
@@ -91,19 +103,14 @@ async function makeImages(request: Record<string, unknown>, response: ServerResp
   response.end(events.map((event) => `data: ${JSON.stringify(event)}\n\n`).join(''));
 }
 
-/** What a sound of each format begins with. */
-const SOUNDS: Readonly<Record<string, string>> = {
-  mp3: 'ID3',
-  opus: 'OggS',
-  aac: '\xff\xf1',
-  flac: 'fLaC',
-  wav: 'RIFF\0\0\0\0WAVE',
-};
-
-function speak({ response_format: format }: Record<string, unknown>, response: ServerResponse) {
-  const head = Buffer.from(SOUNDS[String(format)] ?? '', 'latin1');
+/** Raw samples where they were asked for. */
+function speak(
+  { response_format: format }: Record<string, unknown>,
+  response: ServerResponse,
+  sounds: ReadonlyMap<string, Buffer>,
+) {
   response.writeHead(200, { 'content-type': 'audio/mpeg' });
-  response.end(Buffer.concat([head, Buffer.alloc(1_000 - head.length)]));
+  response.end(sounds.get(String(format)) ?? Buffer.alloc(480_000));
 }
 
 function moderate({ input }: Record<string, unknown>, response: ServerResponse) {

@@ -131,6 +131,44 @@ export async function makeFilm(folder: string, options: FilmOptions): Promise<Bu
   return readFile(path);
 }
 
+const SOUNDS = {
+  mp3: ['libmp3lame', 'mp3', 's16p', 24_000],
+  opus: ['libopus', 'ogg', 's16', 48_000],
+  aac: ['aac', 'adts', 'fltp', 24_000],
+  flac: ['flac', 'flac', 's16', 24_000],
+  wav: ['pcm_s16le', 'wav', 's16', 24_000],
+} as const;
+
+export const SOUND_KINDS = ['mp3', 'opus', 'aac', 'flac', 'wav'] as const;
+
+/** The tones of `letters` as engines that speak send them. */
+export async function makeSound(
+  folder: string,
+  letters: string,
+  kind: keyof typeof SOUNDS,
+): Promise<Buffer> {
+  useEnginePackages('media', undefined);
+  const { Decoder, Demuxer, Encoder, FilterAPI, Muxer, pipeline } = await import('node-av/api');
+  const { Log } = await import('node-av/lib');
+  const { AV_LOG_ERROR } = await import('node-av/constants');
+  Log.setLevel(AV_LOG_ERROR);
+  const [codec, format, samples, rate] = SOUNDS[kind];
+  const path = join(folder, `sound.${kind}`);
+  const input = await Demuxer.open(toneWav(letters));
+  const stream = input.audio();
+  if (stream === undefined) throw new Error('A WAV has a sound');
+  const decoder = await Decoder.create(stream);
+  const shape = `aformat=sample_fmts=${samples}:sample_rates=${rate}:channel_layouts=mono`;
+  const filter = FilterAPI.create(shape);
+  // A name of the library's list.
+  const encoder = await Encoder.create(codec as never, { decoder, filter });
+  const output = await Muxer.open(path, { format });
+  await pipeline({ audio: input }, { audio: [decoder, filter, encoder] }, output).completion;
+  await output.close();
+  await input.close();
+  return readFile(path);
+}
+
 const H264 = { picture: 'libx264', sound: 'aac', quick: { preset: 'veryfast', crf: '20' } };
 const VP9 = { deadline: 'realtime', 'cpu-used': '8' };
 const CODECS = {

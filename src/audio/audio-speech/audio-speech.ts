@@ -1,11 +1,14 @@
 /**
  * `POST /audio/speech`: a text spoken by an engine, sent while it is made, charged by its characters.
  *
- * The first bytes are looked at before any leave: what is not of the format that was asked for is not
- * sold. The last bytes leave when the charge is on disk. A caller who has left after the first sound
- * pays for the text, since all of it is given to the engine at once; an engine that breaks off costs
- * nothing.
+ * The first bytes are checked before any leave: what is not of the format that was asked for is not
+ * sold. Meanwhile the sound is written to a file, which is decoded to its end before the charge; the last
+ * bytes leave when the charge is on disk. A sound that is cut off, or too short for its text, costs
+ * nothing. A caller who has left after the first sound pays for the text, since all of it is given to the
+ * engine at once; an engine that breaks off costs nothing.
  */
+import { type WriteStream, createWriteStream } from 'node:fs';
+import { finished } from 'node:stream/promises';
 import { jsonWithoutNulls } from '../../json/json-text.ts';
 import type { Outcome } from '../../billing/sale.ts';
 import { chargeFor } from '../../catalog/catalog.ts';
@@ -15,6 +18,7 @@ import { Fault } from '../../core/faults.ts';
 import { type Log, reasonOf } from '../../core/log.ts';
 import { sniffMedia } from '../../core/media-type.ts';
 import { tokensAbout } from '../../core/token-count.ts';
+import type { MediaFiles, MediaWorkspace } from '../../documents/media-files.ts';
 import { engineFault } from '../../engines/engine-refusal.ts';
 import type {
   EngineCall,
@@ -24,6 +28,7 @@ import type {
   EngineSink,
   Engines,
 } from '../../engines/engines.ts';
+import type { Media } from '../../engines/media/media.ts';
 import { AnswerStream, dataEvent, EVENT_STREAM, KEEP_ALIVE } from '../../http/answer-stream.ts';
 import { type ReadLargeJson, readJson } from '../../http/read-request.ts';
 import type { RequestContext } from '../../http/request-context.ts';
@@ -48,6 +53,8 @@ export interface AudioSpeechParts extends SellingParts {
   readonly clock: Clock;
   readonly log: Log;
   readonly readLargeJson: ReadLargeJson;
+  readonly files: MediaFiles;
+  readonly media: () => Promise<Media>;
 }
 
 const DEFAULT_MAX_CHARACTERS = 4_096;
@@ -56,6 +63,7 @@ const MAX_BYTES_PER_CHARACTER = 64 * 1024;
 const MIN_RESPONSE_BYTES = 4 * 1024 * 1024;
 const MAX_RESPONSE_BYTES = 256 * 1024 * 1024;
 const TIME_LIMITS = { firstByteMs: 300_000 };
+const RETRY_SECONDS = 30;
 const ANSWER_TYPES = ['audio/', 'application/octet-stream', 'application/ogg', 'binary/'];
 /** What tells a format; fewer are no sound: a WAV of nothing is its head of 44. */
 const HEAD_BYTES = 64;
@@ -68,6 +76,11 @@ const SNIFFED: Readonly<Record<Exclude<SpeechFormat, 'pcm'>, string>> = {
   wav: 'audio/wav',
 };
 const EMPTY = Buffer.alloc(0);
+/** Samples without a head are 16 bits of one channel at 24 kHz. */
+const PCM_BYTES_PER_SECOND = 48_000;
+/** Four times as fast as people speak is 60: a sound with more letters a second lacks some of its text. */
+const MOST_LETTERS_PER_SECOND = 100;
+const LETTERS = /[\p{L}\p{N}]/u;
 
 export function audioSpeechRoute(parts: AudioSpeechParts): Route {
   return {
@@ -100,7 +113,9 @@ async function speak(parts: AudioSpeechParts, context: RequestContext): Promise<
   const costNano = chargeFor({ characters: order.characters }, found.price);
   const bounds = { minNano: costNano, maxNano: costNano };
   await sellWork(parts, context, found, { kind: 'speech', bounds }, (held) =>
-    new SpokenAnswer(parts, held, order).run(),
+    parts.files.within(context.caller.accountId, (workspace) =>
+      new SpokenAnswer(parts, held, order, workspace).run(),
+    ),
   );
 }
 
@@ -141,6 +156,13 @@ function charactersIn(text: string): number {
   return count;
 }
 
+/** The shortest sound that can hold the text. */
+function leastSeconds(text: string): number {
+  let letters = 0;
+  for (const character of text) if (LETTERS.test(character)) letters += 1;
+  return letters / MOST_LETTERS_PER_SECOND;
+}
+
 function engineBody({ request, voice, format }: SpeechOrder, model: string): Buffer {
   const { user: _nobody, stream_format: _ours, ...fields } = request;
   const own = { model, voice, response_format: format };
@@ -152,6 +174,12 @@ class SpokenAnswer implements EngineSink {
   readonly #held: HeldWork;
   readonly #order: SpeechOrder;
   readonly #answer: AnswerStream;
+  readonly #workspace: MediaWorkspace;
+  readonly #path: string;
+  /** The sound, for its check; raw samples need none. */
+  readonly #file: WriteStream | undefined;
+  /** What of the disk is being counted. */
+  #reserving: Promise<void> = Promise.resolve();
   #engineRun: EngineRun | undefined;
   #head: EngineHead | undefined;
   /** What came last: it leaves when more comes, or when it is paid. */
@@ -161,19 +189,27 @@ class SpokenAnswer implements EngineSink {
   /** Sound has left. */
   #isHeard = false;
   /** Why it is not what was asked for. */
-  #problem: string | undefined;
+  #problem: string | Fault | undefined;
 
-  constructor(parts: AudioSpeechParts, held: HeldWork, order: SpeechOrder) {
+  constructor(
+    parts: AudioSpeechParts,
+    held: HeldWork,
+    order: SpeechOrder,
+    workspace: MediaWorkspace,
+  ) {
     this.#parts = parts;
     this.#held = held;
     this.#order = order;
+    this.#workspace = workspace;
+    this.#path = workspace.newPath();
     const { format, asEvents } = order;
+    this.#file = format === 'pcm' ? undefined : this.#openFile();
     this.#answer = new AnswerStream({
       context: held.context,
       clock: parts.clock,
       type: asEvents ? EVENT_STREAM : SPEECH_TYPES[format],
       head: () => sayStreamed(held, this.#answeredBy()),
-      resume: () => this.#engineRun?.resume(),
+      resume: () => this.#resume(),
       keepAlive: asEvents ? KEEP_ALIVE : undefined,
     });
   }
@@ -182,11 +218,81 @@ class SpokenAnswer implements EngineSink {
     try {
       this.#engineRun = this.#parts.engines.run(this.#call(), this);
       const outcome = await this.#engineRun.outcome;
+      await this.#closeFile();
       if (this.#held.signal.aborted) return await this.#leave(outcome);
-      const fault = this.#problemOf(outcome);
+      const fault = this.#problemOf(outcome) ?? (await this.#checked());
+      if (this.#held.signal.aborted) return await this.#leave(outcome);
       await (fault === undefined ? this.#complete(outcome) : this.#fail(fault, outcome));
     } finally {
+      this.#file?.destroy();
       this.#answer.close();
+      await this.#reserving;
+    }
+  }
+
+  #openFile(): WriteStream {
+    const file = createWriteStream(this.#path);
+    file.on('drain', () => this.#resume());
+    // A full disk: the sound cannot be checked, and is not sold.
+    file.on('error', (cause) => {
+      this.#refuse(new Fault('SERVICE_UNAVAILABLE', { cause, retryAfterSeconds: RETRY_SECONDS }));
+    });
+    return file;
+  }
+
+  /** The engine goes on when both its readers can take more. */
+  #resume(): void {
+    if (this.#answer.isBlocked || this.#file?.writableNeedDrain === true) return;
+    this.#engineRun?.resume();
+  }
+
+  #refuse(problem: string | Fault): void {
+    this.#problem ??= problem;
+    this.#engineRun?.abort();
+  }
+
+  /** Writes a piece of sound for its check; false when the disk is slower than the engine. */
+  #store(chunk: Buffer): boolean {
+    if (this.#file === undefined || this.#file.destroyed) return true;
+    this.#reserving = this.#reserving
+      .then(() => this.#workspace.reserve(chunk.length))
+      .catch((error: unknown) => {
+        // No room on the disk: 429 or 503, by whose it is.
+        this.#refuse(error instanceof Fault ? error : new Fault('UNKNOWN_ERROR', { cause: error }));
+      });
+    return this.#file.write(chunk);
+  }
+
+  async #closeFile(): Promise<void> {
+    await this.#reserving;
+    if (this.#file === undefined || this.#file.destroyed) return;
+    this.#file.end();
+    // Its error has become the problem already.
+    await finished(this.#file).catch(() => undefined);
+  }
+
+  /** Decodes the sound to its end. Returns why it is not sold; `undefined` when it is. */
+  async #checked(): Promise<Fault | undefined> {
+    const { signal, context } = this.#held;
+    const least = leastSeconds(this.#order.request.input);
+    try {
+      const seconds =
+        this.#file === undefined
+          ? this.#audioBytes / PCM_BYTES_PER_SECOND
+          : await (
+              await this.#parts.media()
+            ).checkSound(this.#path, { signal, holder: context.caller.accountId });
+      if (seconds > 0 && seconds >= least) return undefined;
+      const cause = `The sound has ${seconds.toFixed(2)} seconds, its text needs ${least.toFixed(2)}`;
+      return new Fault('INFERENCE_FAILED', { cause });
+    } catch (error) {
+      // The caller left while it was decoded.
+      if (signal.aborted) return undefined;
+      const isUnusable = error instanceof Fault && error.code === 'INVALID_VIDEO_FORMAT';
+      if (isUnusable) return new Fault('INFERENCE_FAILED', { cause: error.message });
+      // This machine cannot decode now, or not at all: nothing is sold unchecked.
+      if (error instanceof Fault) return error;
+      throw error;
     }
   }
 
@@ -196,16 +302,17 @@ class SpokenAnswer implements EngineSink {
 
   onChunk(chunk: Buffer): boolean {
     this.#audioBytes += chunk.length;
+    if (this.#problem !== undefined) return true;
+    const isStored = this.#store(chunk);
     if (!this.#isLookedAt) {
       this.#last = Buffer.concat([this.#last, chunk]);
       if (this.#last.length >= HEAD_BYTES) this.#look();
-      return true;
+      return isStored;
     }
-    if (this.#problem !== undefined) return true;
     const before = this.#last;
     this.#last = chunk;
     this.#isHeard = true;
-    return this.#answer.write(this.#shown(before));
+    return this.#answer.write(this.#shown(before)) && isStored;
   }
 
   #look(): void {
@@ -214,8 +321,7 @@ class SpokenAnswer implements EngineSink {
     if (format === 'pcm') return;
     const type = sniffMedia(this.#last);
     if (type === SNIFFED[format]) return;
-    this.#problem = `The sound is ${type ?? 'of no known format'}, not ${format}`;
-    this.#engineRun?.abort();
+    this.#refuse(`The sound is ${type ?? 'of no known format'}, not ${format}`);
   }
 
   #shown(bytes: Buffer): Buffer {
@@ -254,7 +360,8 @@ class SpokenAnswer implements EngineSink {
       if (!this.#isLookedAt) problem = 'There is no sound';
       if (this.#order.format === 'pcm' && this.#audioBytes % 2 === 1) problem = 'Half a sample';
     }
-    return problem === undefined ? undefined : new Fault('INFERENCE_FAILED', { cause: problem });
+    if (problem === undefined || problem instanceof Fault) return problem;
+    return new Fault('INFERENCE_FAILED', { cause: problem });
   }
 
   #outcome(outcome: EngineOutcome, status: Outcome['status']): Outcome {

@@ -147,7 +147,7 @@ export async function endsWhole(path: string, type: FilmType): Promise<boolean> 
 }
 
 /** Heads that lie close together are read at once. */
-class FileWindow {
+export class FileWindow {
   readonly #file: FileHandle;
   readonly #bytes = Buffer.alloc(WINDOW_BYTES);
   #start = 0;
@@ -157,17 +157,16 @@ class FileWindow {
     this.#file = file;
   }
 
-  /** The bytes at an offset, fewer at the end of the file. */
-  async at(offset: number): Promise<Buffer> {
-    const isThere =
-      offset >= this.#start && offset + ELEMENT_HEAD_BYTES <= this.#start + this.#length;
+  /** So many bytes at an offset, fewer at the end of the file. */
+  async at(offset: number, bytes = ELEMENT_HEAD_BYTES): Promise<Buffer> {
+    const isThere = offset >= this.#start && offset + bytes <= this.#start + this.#length;
     if (!isThere) {
       const { bytesRead } = await this.#file.read(this.#bytes, 0, WINDOW_BYTES, offset);
       this.#start = offset;
       this.#length = bytesRead;
     }
     const from = offset - this.#start;
-    return this.#bytes.subarray(from, Math.min(from + ELEMENT_HEAD_BYTES, this.#length));
+    return this.#bytes.subarray(from, Math.min(from + bytes, this.#length));
   }
 }
 

@@ -13,6 +13,7 @@ import {
   progressSeconds,
   readProbe,
   scaleArguments,
+  soundArguments,
   stillArguments,
 } from './ffmpeg.ts';
 import { Media } from './media.ts';
@@ -46,6 +47,7 @@ test('every input is bound to the file protocol, one format and a path that is n
     measureArguments(input),
     checkArguments(input, 'video'),
     checkArguments(input, 'audio'),
+    soundArguments(input),
     audioArguments({ kind: 'audio', input, output: '/data/out', maxSeconds: 9 }),
     scaleArguments(scale, 'libx264'),
     stillArguments(still, 'mpeg4'),

@@ -77,6 +77,11 @@ export function checkArguments(input: MediaInput, stream: 'video' | 'audio'): st
   return [...START, ...strict, ...BOUND, ...source(input), ...words(`-map ${map} -f null -`)];
 }
 
+/** Decodes the first sound to its end, also after errors, and writes nothing. */
+export function soundArguments(input: MediaInput): string[] {
+  return [...START, ...BOUND, ...source(input), ...words('-map 0:a:0 -f null -')];
+}
+
 export function audioArguments(task: AudioTask): string[] {
   const shape = `-map 0:a:0 -vn -sn -dn -ac 1 -ar ${SPEECH_RATE} -t ${task.maxSeconds} -f s16le -y`;
   return [...START, ...source(task.input), ...words(shape), `file:${task.output}`];
@@ -188,6 +193,10 @@ async function look(
   const { measured } = await program(ffmpeg, measureArguments(input), context);
   const facts = readFacts(answer, measured);
   if (kind === 'probe') return facts;
+  if (kind === 'sound') {
+    const { measured: sound } = await program(ffmpeg, soundArguments(input), context);
+    return { ...facts, decoded: sound };
+  }
   const { measured: decoded } = await program(ffmpeg, checkArguments(input, 'video'), context);
   if (facts.hasAudio) await program(ffmpeg, checkArguments(input, 'audio'), context);
   return { ...facts, decoded };

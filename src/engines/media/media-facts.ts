@@ -15,7 +15,7 @@ export const MediaFacts = z.object({
   durationSeconds: z.number().min(0),
   video: VideoFacts.nullable(),
   hasAudio: z.boolean(),
-  /** What decoding the video gave, after a check; a probe decodes nothing. */
+  /** What decoding gave: the video after a check, the sound after `sound`. A probe decodes nothing. */
   decoded: z.object({ seconds: z.number().min(0), frames: z.int().min(0) }).optional(),
 });
 export type MediaFacts = z.infer<typeof MediaFacts>;

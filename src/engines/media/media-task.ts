@@ -15,9 +15,12 @@ export const SPEECH_BYTES_PER_SECOND = SPEECH_RATE * 2;
 /** A frame larger than this is a bomb: 8K, as for images. */
 export const MAX_FRAME_PIXELS = 33_177_600;
 
-/** `check` decodes the first video and the first sound to their ends; any error of either ends it. */
+/**
+ * `check` decodes the first video and the first sound to their ends; any error of either ends it.
+ * `sound` decodes the first sound and goes on after an error, as players do.
+ */
 export interface LookTask {
-  readonly kind: 'probe' | 'check';
+  readonly kind: 'probe' | 'check' | 'sound';
   readonly input: MediaInput;
 }
 

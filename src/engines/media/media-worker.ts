@@ -237,6 +237,22 @@ async function check(av: Av, task: LookTask): Promise<MediaFacts> {
   };
 }
 
+async function listen(av: Av, task: LookTask): Promise<MediaFacts> {
+  const input = await openInput(av, task.input);
+  const stream = audioOf(input);
+  const decoder = await av.Decoder.create(stream, { threadCount: 1, exitOnError: false });
+  let [seconds, frames] = [0, 0];
+  for (const frame of decoder.framesSync(input.packetsSync(stream.index))) {
+    if (frame === null) continue;
+    frames += 1;
+    if (frames % MAX_PIECES_PER_TURN === 0) await endTurn();
+    if (frame.sampleRate > 0) seconds += frame.nbSamples / frame.sampleRate;
+    frame.free();
+  }
+  const decoded = { seconds, frames };
+  return { durationSeconds: headerSeconds(input), video: null, hasAudio: true, decoded };
+}
+
 async function extractAudio(av: Av, task: AudioTask): Promise<void> {
   const input = await openInput(av, task.input);
   const stream = audioOf(input);
@@ -342,6 +358,8 @@ async function run(av: Av, task: MediaTask): Promise<MediaFacts | void> {
       return await probe(av, task);
     case 'check':
       return await check(av, task);
+    case 'sound':
+      return await listen(av, task);
     case 'audio':
       return await extractAudio(av, task);
     case 'scale':

@@ -10,6 +10,7 @@ import { Fault } from '../../core/faults.ts';
 import { type Log, reasonOf } from '../../core/log.ts';
 import { JobQueue } from '../../core/job-queue.ts';
 import { endsWhole, filmTypeOf, inspectMedia } from './container.ts';
+import { isSoundCut } from './sound-pieces.ts';
 import { type VideoEncoder, ffmpegTool } from './ffmpeg.ts';
 import type { MediaFacts } from './media-facts.ts';
 import {
@@ -83,6 +84,8 @@ const CPU_FACTOR = 2;
 const VERSION_TIMEOUT_MS = 10_000;
 /** Each check keeps some cores busy; more wait than all workers of a process bring. */
 const CHECKS = { running: 2, waiting: 256, retryAfterSeconds: 10 };
+/** What the header of a FLAC may claim beyond its last sample. */
+const CLAIM_SLACK_SECONDS = 0.5;
 /** Beside the limit for looking at a file: decoding 4K on a small machine is as slow as this. */
 const CHECK_MS_PER_SECOND = 6_000;
 
@@ -191,6 +194,22 @@ export class Media {
     const { width, height } = video;
     const { durationSeconds: claimedSeconds, hasAudio: hasSound } = facts;
     return { type, claimedSeconds, ...decoded, width, height, hasSound };
+  }
+
+  /**
+   * Decodes a sound file to its end and returns its length in seconds. Damaged places are skipped, as
+   * players do. Faults: INVALID_VIDEO_FORMAT for a file that is no sound or is cut off;
+   * SERVICE_UNAVAILABLE.
+   */
+  async checkSound(path: string, call: MediaCall): Promise<number> {
+    const input = await inspectMedia(path, 'av');
+    if (await isSoundCut(input)) throw unusable('The sound is cut off');
+    const facts = await this.#run({ kind: 'sound', input }, call, 1, 'sound');
+    const seconds = facts?.decoded?.seconds ?? 0;
+    // Its frames do not say how long they are: the header says how many samples there are.
+    const isShort = (facts?.durationSeconds ?? 0) > seconds + CLAIM_SLACK_SECONDS;
+    if (input.format === 'flac' && isShort) throw unusable('The sound is cut off');
+    return seconds;
   }
 
   /**

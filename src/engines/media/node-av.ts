@@ -46,7 +46,7 @@ export function nodeAvTool(node: string, dataFolder?: string): MediaTool {
       if (outcome.ended !== 'exit') throw toolFailure(outcome);
       if (said?.type === 'error') throw new ToolFailure('unusable', said.message);
       if (said?.type !== 'result') throw toolFailure(outcome);
-      return task.kind === 'probe' || task.kind === 'check' ? MediaFacts.parse(said.result) : null;
+      return 'output' in task ? null : MediaFacts.parse(said.result);
     },
   };
 }
