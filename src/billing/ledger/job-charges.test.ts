@@ -109,9 +109,10 @@ onEachStore('charges of jobs', (fixture) => {
       ];
       return rows.map(({ requests, errors, usd_nano }) => [requests, errors, usd_nano]);
     };
-    assert.deepEqual(await sums(), Array(5).fill([2n, 0n, usdToNano('0.7')]));
+    const five = (sum: bigint[]) => Array.from({ length: 5 }, () => sum);
+    assert.deepEqual(await sums(), five([2n, 0n, usdToNano('0.7')]));
     for (const end of ends) assert.equal(await end(), true);
-    assert.deepEqual(await sums(), Array(5).fill([2n, 1n, usdToNano('0.35')]));
+    assert.deepEqual(await sums(), five([2n, 1n, usdToNano('0.35')]));
     const figures = await accountFigures(b.store, ['a'], b.clock.nowMs());
     assert.equal(figures.get('a')?.spentTodayNano, usdToNano('0.35'));
     // A cap that is made now counts what was kept, by key and by tag.

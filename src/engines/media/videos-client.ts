@@ -164,15 +164,18 @@ const FILE_FIELDS: Readonly<Record<string, string>> = {
 };
 /** Statuses in the spellings of OpenAI and of other servers, in lower case. */
 const DONE = new Set(['completed', 'complete', 'succeeded', 'success', 'done', 'finished']);
-const ENDED = new Set([
-  ...['failed', 'failure', 'error', 'errored', 'cancelled', 'canceled', 'aborted', 'expired'],
-  ...['timeout', 'timed_out', 'rejected', 'refused', 'moderated', 'content_moderated', 'deleted'],
-]);
-const RUNNING = new Set([
-  ...['queued', 'in_queue', 'pending', 'waiting', 'scheduled', 'accepted', 'created', 'submitted'],
-  ...['starting', 'started', 'preparing', 'in_progress', 'running', 'processing', 'generating'],
-  ...['rendering', 'encoding', 'uploading'],
-]);
+const ENDED = new Set(
+  (
+    'failed failure error errored cancelled canceled aborted expired ' +
+    'timeout timed_out rejected refused moderated content_moderated deleted'
+  ).split(' '),
+);
+const RUNNING = new Set(
+  (
+    'queued in_queue pending waiting scheduled accepted created submitted starting ' +
+    'started preparing in_progress running processing generating rendering encoding uploading'
+  ).split(' '),
+);
 /** The newest orders of an engine, when one of them is looked for. */
 const LISTED = 100;
 
