@@ -1,27 +1,32 @@
 /**
- * Who may ask a node now: its connections and its calls per second, shared by the callers.
+ * Who may call a node now: its connections and its calls per second, shared by the callers.
  *
- * Invariant: a caller holds at most as many connections as are left free. However many slow calls
- * a few callers have, some stay free, and a further caller goes ahead at once. What must wait
- * waits in turns over the callers, bounded. It knows no node and no request.
+ * Invariants: a caller holds at most as many connections as are left free, so that a further caller
+ * goes ahead at once however many slow calls a few callers have. Requests that must wait go in an
+ * order that is fair by calls (weighted fair queueing): each caller has a count of the calls that it
+ * was served, and the request goes first that leaves the lowest count. So a single call waits for
+ * no batch of another caller that has not begun. The queue is bounded. It knows no node and no request.
  */
 import type { Cancelling } from '../core/cancellation.ts';
 import type { Clock } from '../core/clock.ts';
-import { FairQueue } from '../core/fair-queue.ts';
 
-/** Calls that wait for one node; above it the newest of whoever waits for most gives way. */
+/** Requests that wait for one node; above it the newest of the caller with most of them gives way. */
 const MAX_WAITING = 4_096;
 /** Callers remembered; above it those that hold nothing are forgotten. */
 const MAX_HOLDERS = 10_000;
 const SECOND_MS = 1_000;
 
-/** A caller, and how many connections it holds. */
-export interface Holder {
-  held: number;
+/** A caller at a node. */
+export class Holder {
+  /** Connections that it holds. */
+  held = 0;
+  /** Calls served, on the scale of `NodeShare.#servedCalls`. */
+  servedCalls = 0;
+  /** Requests that wait, the next one first. */
+  readonly waiting: Waiter[] = [];
 }
 
 interface Waiter {
-  readonly holder: Holder;
   readonly calls: number;
   go(isAdmitted: boolean): void;
 }
@@ -29,14 +34,17 @@ interface Waiter {
 export class NodeShare {
   readonly #clock: Clock;
   readonly #ratePerSecond: number;
-  readonly #queue = new FairQueue<Waiter>();
   /** Entries stay: a request changes a number here, not the map. */
   readonly #holders = new Map<string, Holder>();
+  /** The callers with requests that wait. */
+  readonly #queue: Holder[] = [];
+  #waiting = 0;
+  /** The lowest count of those that wait: where a caller starts that was idle. It never falls. */
+  #servedCalls = 0;
   #free: number;
   #tokens: number;
   #tokensAtMs: number;
   #cancelTimer: (() => void) | undefined;
-  readonly #mayHold = (caller: string): boolean => this.#holder(caller).held < this.#free;
 
   /** `ratePerSecond` counts the items of a batch; 0 is unlimited. */
   constructor(connections: number, ratePerSecond: number, clock: Clock) {
@@ -47,11 +55,13 @@ export class NodeShare {
     this.#tokensAtMs = clock.monotonicMs();
   }
 
-  /** Takes a connection and `calls` of this second when there is room now. Give it back once. */
+  /** Takes a connection and `calls` of this second if both are free now. Give it back once. */
   take(caller: string, calls: number): Holder | undefined {
     const holder = this.#holder(caller);
     if (holder.held >= this.#free) return undefined;
-    if (this.#ratePerSecond > 0 && (this.#queue.size > 0 || !this.#hasToken())) return undefined;
+    if (this.#ratePerSecond > 0 && (this.#waiting > 0 || !this.#hasToken())) return undefined;
+    // Nobody waits for the rate: whoever was served most sets the count.
+    this.#servedCalls = this.#countOf(holder);
     this.#admit(holder, calls);
     return holder;
   }
@@ -64,20 +74,15 @@ export class NodeShare {
     signal: Cancelling | undefined,
   ): Promise<Holder | undefined> {
     if (signal?.aborted === true) return undefined;
-    if (this.#queue.size >= MAX_WAITING) {
-      const last = this.#queue.takeLastOfLongest(caller);
-      if (last === undefined) return undefined;
-      last.go(false);
-    }
     const holder = this.#holder(caller);
+    if (this.#waiting >= MAX_WAITING && !this.#giveWay(holder)) return undefined;
     return new Promise((resolve) => {
       const leave = (): void => {
-        this.#queue.remove(caller, waiter);
+        this.#remove(holder, waiter);
         waiter.go(false);
       };
       const cancel = this.#clock.after(timeoutMs, leave);
       const waiter: Waiter = {
-        holder,
         calls,
         go: (isAdmitted) => {
           cancel();
@@ -86,7 +91,7 @@ export class NodeShare {
         },
       };
       signal?.addEventListener('abort', leave);
-      this.#queue.add(caller, waiter);
+      this.#add(holder, waiter);
       this.#serve();
     });
   }
@@ -95,25 +100,84 @@ export class NodeShare {
   give(holder: Holder): void {
     holder.held -= 1;
     this.#free += 1;
-    if (this.#queue.size > 0) this.#serve();
+    if (this.#waiting > 0) this.#serve();
   }
 
   /** Ends all waiting. */
   close(): void {
     this.#cancelTimer?.();
     this.#cancelTimer = undefined;
-    for (let next = this.#queue.next(); next !== undefined; next = this.#queue.next())
-      next.go(false);
+    this.#waiting = 0;
+    for (const { waiting } of this.#queue.splice(0))
+      for (const waiter of waiting.splice(0)) waiter.go(false);
   }
 
   #serve(): void {
-    while (this.#queue.size > 0) {
+    while (this.#waiting > 0) {
       if (this.#ratePerSecond > 0 && !this.#hasToken()) return this.#serveLater();
-      const waiter = this.#queue.next(this.#mayHold);
-      if (waiter === undefined) return;
-      this.#admit(waiter.holder, waiter.calls);
+      const holder = this.#next();
+      const waiter = holder?.waiting[0];
+      if (holder === undefined || waiter === undefined) return;
+      this.#raise();
+      this.#remove(holder, waiter);
+      this.#admit(holder, waiter.calls);
       waiter.go(true);
     }
+  }
+
+  /** The caller whose next request leaves the lowest count, of those that may hold a connection. */
+  #next(): Holder | undefined {
+    let next: Holder | undefined;
+    let lowest = Infinity;
+    for (const holder of this.#queue) {
+      const after = this.#countOf(holder) + (holder.waiting[0]?.calls ?? 0);
+      if (after >= lowest || holder.held >= this.#free) continue;
+      next = holder;
+      lowest = after;
+    }
+    return next;
+  }
+
+  /** Raises the count at which idle callers start to the lowest of those that wait for the rate. */
+  #raise(): void {
+    let lowest = Infinity;
+    for (const holder of this.#queue)
+      if (holder.held < this.#free) lowest = Math.min(lowest, this.#countOf(holder));
+    if (lowest < Infinity) this.#servedCalls = lowest;
+  }
+
+  /** Time without requests, or without a free connection, saves nothing up. */
+  #countOf({ servedCalls }: Holder): number {
+    return Math.max(servedCalls, this.#servedCalls);
+  }
+
+  #add(holder: Holder, waiter: Waiter): void {
+    if (holder.waiting.push(waiter) === 1) {
+      this.#raise();
+      holder.servedCalls = this.#countOf(holder);
+      this.#queue.push(holder);
+    }
+    this.#waiting += 1;
+  }
+
+  /** Removes a request that waits no longer, unless it is gone. */
+  #remove(holder: Holder, waiter: Waiter): void {
+    const at = holder.waiting.indexOf(waiter);
+    if (at < 0) return;
+    holder.waiting.splice(at, 1);
+    this.#waiting -= 1;
+    if (holder.waiting.length === 0) this.#queue.splice(this.#queue.indexOf(holder), 1);
+  }
+
+  /** Ends the newest request of the caller with most of them, if that has more than `holder` would. */
+  #giveWay(holder: Holder): boolean {
+    let longest = holder;
+    for (const one of this.#queue) if (one.waiting.length > longest.waiting.length) longest = one;
+    const last = longest.waiting.at(-1);
+    if (last === undefined || longest.waiting.length <= holder.waiting.length + 1) return false;
+    this.#remove(longest, last);
+    last.go(false);
+    return true;
   }
 
   #serveLater(): void {
@@ -126,6 +190,7 @@ export class NodeShare {
 
   #admit(holder: Holder, calls: number): void {
     holder.held += 1;
+    holder.servedCalls = this.#countOf(holder) + calls;
     this.#free -= 1;
     // A batch may borrow from the next second.
     if (this.#ratePerSecond > 0) this.#tokens -= calls;
@@ -144,13 +209,14 @@ export class NodeShare {
     let holder = this.#holders.get(caller);
     if (holder !== undefined) return holder;
     if (this.#holders.size >= MAX_HOLDERS) this.#forget();
-    holder = { held: 0 };
+    holder = new Holder();
     this.#holders.set(caller, holder);
     return holder;
   }
 
   #forget(): void {
-    for (const [caller, { held }] of this.#holders)
-      if (held === 0 && this.#queue.sizeOf(caller) === 0) this.#holders.delete(caller);
+    for (const [caller, { held, waiting, servedCalls }] of this.#holders)
+      if (held === 0 && waiting.length === 0 && servedCalls <= this.#servedCalls)
+        this.#holders.delete(caller);
   }
 }
