@@ -4,12 +4,15 @@
  * gets by the weights of `Accept-Encoding`.
  */
 import type { IncomingMessage } from 'node:http';
+import type { Transform } from 'node:stream';
 import { promisify } from 'node:util';
 import {
   brotliCompress,
   brotliCompressSync,
   brotliDecompress,
   constants,
+  createBrotliCompress,
+  createGzip,
   gunzip,
   gzip,
   gzipSync,
@@ -190,6 +193,13 @@ export function encoded(coding: Coding, body: Buffer): Buffer | Promise<Buffer> 
   if (!isSmall) return brotliAsync(body, { params });
   params[BROTLI_PARAM_LGWIN] = AT_ONCE_WINDOW.br;
   return brotliCompressSync(body, { chunkSize: body.length, params });
+}
+
+/** Encodes a response that is not all here yet, with the effort of another thread. */
+export function encoder(coding: Coding): Transform {
+  if (coding === 'gzip') return createGzip({ level: GZIP_LEVEL.elsewhere });
+  const params = { [constants.BROTLI_PARAM_QUALITY]: BROTLI_QUALITY.elsewhere };
+  return createBrotliCompress({ params });
 }
 
 const DECODERS = {

@@ -7,7 +7,8 @@
  * are never encoded twice. What a request does not ask for (signal, query, listeners) is not made.
  */
 import type { IncomingMessage, ServerResponse } from 'node:http';
-import type { Writable } from 'node:stream';
+import type { Readable, Writable } from 'node:stream';
+import { pipeline } from 'node:stream/promises';
 import { assert } from '../core/assert.ts';
 import { Cancellation, NEVER_CANCELLED } from '../core/cancellation.ts';
 import type { Fault } from '../core/faults.ts';
@@ -22,7 +23,7 @@ import type {
 import type { AnswerKeeper, LimitOf, SoldAnswer, SoldFor } from '../billing/sale.ts';
 import type { Queryable } from '../db/db.ts';
 import type { KnownFacts } from './answer-headers.ts';
-import { codingFor, encoded } from './body-bytes.ts';
+import { codingFor, encoded, encoder } from './body-bytes.ts';
 import { countedAddress } from './caller-address.ts';
 import { StreamWriter } from './stream-writer.ts';
 
@@ -287,8 +288,7 @@ export class RequestContext {
     const headers = this.answerHeaders;
     headers['content-type'] = contentType;
     if (!COMPRESSIBLE.test(contentType)) return this.#end(status, body);
-    const { vary } = headers;
-    headers['vary'] = vary === undefined ? 'Accept-Encoding' : `${vary}, Accept-Encoding`;
+    this.#varyByCoding();
     if (body.length < COMPRESS_FROM_BYTES) return this.#end(status, body);
     const coding = codingFor(this.headers['accept-encoding']);
     if (coding === undefined) return this.#end(status, body);
@@ -308,6 +308,21 @@ export class RequestContext {
     return new StreamWriter(this.#writeHead(status));
   }
 
+  /** Answers with `head` and all that `rest` reads, compressed when the caller asked for it. */
+  sendAll(status: number, contentType: string, head: Buffer, rest: Readable): Promise<void> {
+    this.#varyByCoding();
+    const coding = codingFor(this.headers['accept-encoding']);
+    if (coding !== undefined) this.answerHeaders['content-encoding'] = coding;
+    const writable = this.pipe(status, contentType);
+    if (coding === undefined) {
+      writable.write(head);
+      return pipeline(rest, writable);
+    }
+    const encoding = encoder(coding);
+    encoding.write(head);
+    return pipeline(rest, encoding, writable);
+  }
+
   /** Begins an answer that a pipeline writes and ends. */
   pipe(status: number, contentType: string): Writable {
     this.answerHeaders['content-type'] = contentType;
@@ -317,6 +332,12 @@ export class RequestContext {
   /** Ends an answer that has begun and cannot be completed. */
   destroy(): void {
     this.#response.destroy();
+  }
+
+  #varyByCoding(): void {
+    const { vary } = this.answerHeaders;
+    this.answerHeaders['vary'] =
+      vary === undefined ? 'Accept-Encoding' : `${vary}, Accept-Encoding`;
   }
 
   #end(status: number, body: Buffer | string): void {
