@@ -6,9 +6,9 @@ const RESULT = `"result":"0x${'0'.repeat(40)}d3c21bcecceda1000000aabb"}`;
 const ID = /"id":(\d+)/g;
 
 function answerTo(body: string): string {
-  // Whoever asks for the chain before sending it anything.
-  if (body.includes('eth_chainId')) return '{"jsonrpc":"2.0","id":1,"result":"0x1"}';
   const ids = Array.from(body.matchAll(ID), ([, id]) => id);
+  // Whoever asks for the chain before sending it anything.
+  if (body.includes('eth_chainId')) return `{"jsonrpc":"2.0","id":${ids[0]},"result":"0x1"}`;
   const results = ids.map((id) => `{"jsonrpc":"2.0","id":${id},${RESULT}`);
   return body.startsWith('[') ? `[${results.join(',')}]` : (results[0] ?? '');
 }

@@ -347,10 +347,6 @@ export const FAULTS = {
   }),
   ...refusals(500, {
     INFERENCE_FAILED: ['The inference failed', 'Try again; nothing was charged.'],
-    RPC_UPSTREAM_FAILED: [
-      'No node answered',
-      'Read what the message says of the nodes; try again. Nothing was charged.',
-    ],
     UNKNOWN_ERROR: [
       'Something went wrong on our side',
       'Try again, and give the request id to the operator if it stays.',
@@ -367,7 +363,18 @@ export const FAULTS = {
       'Try again after the time in `Retry-After`.',
     ],
     SHUTTING_DOWN: ['The server is shutting down', 'Try again; another server answers.'],
-    RPC_NETWORK_UNAVAILABLE: ['The network has no healthy node', 'Try again later.'],
+    RPC_NETWORK_UNAVAILABLE: [
+      'The network has no healthy node',
+      'Try again after the time in `Retry-After`.',
+    ],
+    RPC_TIMEOUT: [
+      'No node answered in time; ask for less in one request',
+      'Ask for less in one request, or try again after the time in `Retry-After`; nothing was charged.',
+    ],
+    RPC_UPSTREAM_FAILED: [
+      'No node answered',
+      'Read what the message says of the nodes; try again after the time in `Retry-After`. Nothing was charged.',
+    ],
   }),
   ...refusals(
     503,
@@ -378,10 +385,6 @@ export const FAULTS = {
   ),
   ...refusals(504, {
     REQUEST_TIMEOUT: ['The engine took too long', 'Use `stream: true` for long answers.'],
-    RPC_TIMEOUT: [
-      'No node answered in time; ask for less in one request',
-      'Ask for less in one request, or try again; nothing was charged.',
-    ],
     SETTLEMENT_TIMEOUT: [
       'The payment is not confirmed yet',
       'Send the same header again; do not sign a new one.',

@@ -7,7 +7,7 @@
  * two calls share an answer only when a node could not tell them apart.
  */
 import type { Clock } from '../core/clock.ts';
-import type { ParsedRequest, Call } from './parse-request.ts';
+import { type Call, hasParams, type ParsedRequest } from './parse-request.ts';
 import type { Method } from './catalogue.ts';
 import type { ItemAnswer } from './classify.ts';
 
@@ -46,7 +46,8 @@ export class AnswerCache {
     const isOn = method.sharing === 'head' ? this.#settings.isMerging : this.#settings.maxBytes > 0;
     if (method.sharing === undefined || !isOn || hasMore) return undefined;
     if (paramsEnd - paramsStart > MAX_PARAMS_BYTES) return undefined;
-    const params = paramsStart < 0 ? '' : body.toString('latin1', paramsStart, paramsEnd);
+    const isGiven = hasParams(body, span);
+    const params = isGiven ? body.toString('latin1', paramsStart, paramsEnd) : '';
     return `${network.slug} ${method.name} ${params}`;
   }
 

@@ -10,7 +10,7 @@ import type { UpstreamFault } from './classify.ts';
 import type { ByteBudget } from './node-client.ts';
 
 export interface RpcAnswer {
-  /** `abandoned`: the caller left while a node worked; the full price is due, nobody reads. */
+  /** `abandoned`: the caller left before there was an answer; nothing is due. */
   readonly kind: 'answered' | 'abandoned';
   /** The whole body, or its first bytes when `rest` is there. */
   readonly body: Buffer;
@@ -22,6 +22,8 @@ export interface RpcAnswer {
   readonly retries: number;
 }
 
+/** A node that was taken out or rests is asked again after two seconds at the earliest. */
+export const RETRY_AFTER_SECONDS = 5;
 const INTERNAL_ERROR_CODE = -32603;
 const INVALID_REQUEST_CODE = -32600;
 
@@ -34,6 +36,7 @@ const REASONS: Readonly<Record<UpstreamFault, string>> = {
   quota: 'The nodes take no further request at the moment; try again later',
   auth: 'The nodes do not serve this service at the moment; its operator can tell why',
   broken: 'What the node sent is no answer to the request',
+  stray: 'What the node sent is no answer to the request',
   refused: 'The node refused this request',
   'too-large': 'The answer is larger than the limit of this service; ask for less',
   'request-too-large': 'No node takes a request of this size; send smaller parameters',
@@ -71,16 +74,19 @@ export function requestTooLarge(parsed: ParsedRequest, limitBytes: number | unde
 }
 
 /**
- * The fault of a run that no node answered; it names no node. 503 when the network has no node
- * left that could be asked, 504 when the last one took too long, 500 when it failed otherwise.
+ * The fault of a run that no node answered: 503, and when to try again. It names no node.
  */
 export function unansweredFault(last: AttemptFault | undefined, isAnyOpen: boolean): Fault {
-  if (last === undefined) return new Fault('RPC_NETWORK_UNAVAILABLE');
+  const later = { retryAfterSeconds: RETRY_AFTER_SECONDS };
+  if (last === undefined) return new Fault('RPC_NETWORK_UNAVAILABLE', later);
   const { fault } = last;
-  if (fault === 'timeout') return new Fault('RPC_TIMEOUT');
-  // Of a large answer, the size is the matter whatever became of the node.
-  if (!isAnyOpen && fault !== 'too-large') return new Fault('RPC_NETWORK_UNAVAILABLE');
-  return new Fault('RPC_UPSTREAM_FAILED', { message: REASONS[fault] });
+  if (fault === 'timeout') return new Fault('RPC_TIMEOUT', later);
+  // The same answer is as large the next time, whatever became of the node.
+  if (fault === 'too-large') {
+    return new Fault('RPC_UPSTREAM_FAILED', { message: REASONS[fault], canRetry: false });
+  }
+  if (!isAnyOpen) return new Fault('RPC_NETWORK_UNAVAILABLE', later);
+  return new Fault('RPC_UPSTREAM_FAILED', { message: REASONS[fault], ...later });
 }
 
 /**

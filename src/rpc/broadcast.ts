@@ -3,7 +3,7 @@
  * known" confirms it, and one that says "nonce too low" is asked whether the very same transaction
  * is on the chain. The hash comes from the signed bytes, so no answer of a node is believed.
  */
-import type { Call } from './parse-request.ts';
+import { type Call, hasParams } from './parse-request.ts';
 import { RAW_BROADCAST } from './catalogue.ts';
 import type { NodeError } from './classify.ts';
 
@@ -29,7 +29,7 @@ export function broadcastVerdict(call: Call, error: NodeError): 'known' | 'ask' 
 /** The hash of the transaction in the params of a call, or undefined when it has another form. */
 export async function transactionHash(body: Buffer, call: Call): Promise<string | undefined> {
   const { paramsStart, paramsEnd } = call.span;
-  if (paramsStart < 0) return undefined;
+  if (!hasParams(body, call.span)) return undefined;
   // ParsedRequest checked that the span is a JSON array.
   const [raw] = JSON.parse(body.toString('utf8', paramsStart, paramsEnd)) as readonly unknown[];
   if (typeof raw !== 'string' || !RAW_TRANSACTION.test(raw)) return undefined;

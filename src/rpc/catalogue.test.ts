@@ -171,7 +171,8 @@ describe('parseRequest()', () => {
       [call('eth_call', { id: true }), /number or a string/],
       [call('eth_call', { id: {} }), /number or a string/],
       [call('eth_call', { params: { a: 1 } }), /"params" must be an array/],
-      [call('eth_call', { params: null }), /"params" must be an array/],
+      [call('eth_call', { params: 'a' }), /"params" must be an array/],
+      [[call('eth_call', { params: 5 })], /"params" of item 0 must be an array/],
       [[call('eth_call'), { jsonrpc: '2.0', method: 'eth_call' }], /"id" of item 1 is required/],
       [[call('eth_call', { id: null })], /"id" of item 0 is required/],
       [[5], /JSON object/],
@@ -214,16 +215,19 @@ describe('parseRequest()', () => {
     );
   });
 
-  test('a WebSocket-only method fails first, alone, with its own sentence', () => {
-    const fault = refusal('ethereum-mainnet', [call('eth_foo'), call('eth_subscribe')]);
-    assert.match(fault.message, /eth_subscribe/);
-    assert.doesNotMatch(fault.message, /eth_foo/);
-    assert.match(fault.message, /WebSocket/);
-    assert.match(refusal('solana-mainnet', call('slotSubscribe')).message, /WebSocket/);
+  test('`params: null` is the same as no params, alone and in a batch', () => {
+    for (const network of ['base-mainnet', 'solana-mainnet', 'starknet-mainnet']) {
+      const family = { 'solana-mainnet': 'getSlot', 'starknet-mainnet': 'starknet_chainId' };
+      const method = family[network as keyof typeof family] ?? 'eth_chainId';
+      const one = call(method, { params: null });
+      assert.equal(admit(network, one).calls.length, 1);
+      assert.equal(admit(network, [one, one]).calls.length, 2);
+    }
   });
 
-  test('all other refused methods are named in one fault, with advice', () => {
+  test('every refused method is named in one fault, with advice for its kind', () => {
     const names = [
+      'eth_subscribe',
       'eth_newFilter',
       'eth_sign',
       'debug_setHead',
@@ -237,8 +241,10 @@ describe('parseRequest()', () => {
     ]);
     assert.equal(fault.code, 'UNSUPPORTED_METHOD');
     for (const name of names) assert.match(fault.message, new RegExp(name));
-    assert.match(fault.message, /eth_getLogs/);
+    assert.match(fault.message, /eth_subscribe \(WebSocket-only, and this proxy is HTTP-only/);
+    assert.match(fault.message, /eth_newFilter \([^)]*eth_getLogs/);
     assert.doesNotMatch(fault.message, /eth_call\b/);
+    assert.match(refusal('solana-mainnet', call('slotSubscribe')).message, /WebSocket-only/);
   });
 });
 

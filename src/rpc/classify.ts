@@ -13,7 +13,7 @@ import type { Family } from './catalogue.ts';
 /**
  * What is wrong with an upstream. `refused`: it refused the request as such (a plain 4xx);
  * `request-too-large`: it takes no request of this size; `unread`: it closed the connection before
- * it had read a large one.
+ * it had read a large one; `stray`: it sent the reply to another call.
  */
 export type UpstreamFault =
   | 'transport'
@@ -22,6 +22,7 @@ export type UpstreamFault =
   | 'quota'
   | 'auth'
   | 'broken'
+  | 'stray'
   | 'refused'
   | 'too-large'
   | 'request-too-large';
@@ -79,18 +80,21 @@ const PROVIDER_FAULTS: ReadonlyMap<number, readonly [RegExp, UpstreamFault]> = n
   [19, [/^temporary internal error/i, 'broken']],
 ]);
 
-/** Judges one item; `status` is that of the HTTP reply that carried it. */
+/**
+ * Judges one item of a reply. `status` is that of the HTTP response that carried it; `hasId` is false
+ * for an item without an id.
+ */
 export function judgeItem(
   bytes: Buffer,
   span: ReplySpan,
   status: number,
   family: Family,
-  isKnownId: boolean,
+  hasId: boolean,
 ): ItemAnswer | UpstreamFault {
   if (span.errorStart < 0 || bytes[span.errorStart] === LETTER_N) {
     if (span.resultStart < 0) return 'broken';
     const isNull = bytes[span.resultStart] === LETTER_N;
-    const outcome = isKnownId ? 'success' : 'unknown-id';
+    const outcome = hasId ? 'success' : 'unknown-id';
     return { kind: 'answer', outcome, bytes, span, isNull, error: undefined };
   }
   const error = readError(bytes, span.errorStart, span.errorEnd);

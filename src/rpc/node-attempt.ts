@@ -8,17 +8,19 @@
 import type { Cancelling } from '../core/cancellation.ts';
 import type { Readable } from 'node:stream';
 import type { Clock } from '../core/clock.ts';
-import { peekReply, type ReplySpan, scanReply, spanString } from '../json/json-spans.ts';
+import { peekReply, type ReplySpan, scanReply } from '../json/json-spans.ts';
+import { type CallIds, whoseId } from './call-ids.ts';
 import type { Family, Network } from './catalogue.ts';
 import { faultOfStatus, type ItemAnswer, judgeItem, type UpstreamFault } from './classify.ts';
 import type { ByteBudget, NodeFailure, NodeReply } from './node-client.ts';
 import type { Holder } from './node-share.ts';
-import { isSpan, plainId } from './splice.ts';
+import { plainId } from './splice.ts';
 import { MIN_LIMIT_BYTES, type Upstream } from './upstream.ts';
 
 /** What all runs share. */
 export interface RunSettings {
   readonly clock: Clock;
+  readonly callIds: CallIds;
   readonly budget: ByteBudget;
   readonly maxReplyBytes: number;
   readonly maxBatchReplyBytes: number;
@@ -56,10 +58,12 @@ export class RunContext {
 
 export interface StreamAnswer {
   readonly kind: 'stream';
-  readonly outcome: 'success' | 'error';
+  readonly outcome: ItemAnswer['outcome'];
   readonly head: Buffer;
+  /** Where the head has our id; -1 where it follows the result, in `rest`. */
   readonly idStart: number;
   readonly idEnd: number;
+  readonly ownId: number;
   readonly rest: Readable;
 }
 
@@ -68,6 +72,7 @@ export interface AttemptFault {
   readonly fault: UpstreamFault;
   /** Whether the node may have acted on the request. */
   readonly isSent: boolean;
+  /** The caller left; the fault is `timeout` when it had waited longer than the node normally takes. */
   readonly isAborted: boolean;
 }
 
@@ -79,8 +84,6 @@ interface Matched {
   readonly answers: readonly (ItemAnswer | undefined)[];
   /** The node does not keep to the batch rules: ask what is missing one by one. */
   readonly isIrregular: boolean;
-  /** The reply itself when it holds exactly the answers in order. */
-  readonly whole: Buffer | undefined;
   /** Of the last item that told one. */
   readonly fault: UpstreamFault | undefined;
 }
@@ -97,7 +100,11 @@ export interface AttemptOptions {
   readonly mayWait: boolean;
 }
 
-const LETTER_N = 0x6e;
+/** Consecutive ids of ours. */
+interface IdRange {
+  readonly firstId: number;
+  readonly count: number;
+}
 
 /** What one node is asked in a run. */
 export class NodeAttempt {
@@ -115,44 +122,41 @@ export class NodeAttempt {
     this.isShared = isShared;
   }
 
-  /** Asks one call; `expectedId` is the id that the node should echo. */
-  async askOne(body: Buffer, expectedId: Buffer, options: AttemptOptions): Promise<OneReply> {
+  /** Sends one call, which carries `ownId`. */
+  async askOne(body: Buffer, ownId: number, options: AttemptOptions): Promise<OneReply> {
     const reply = await this.#exchange(body, 1, options);
     if ('kind' in reply) return reply;
     let answer: ItemAnswer | StreamAnswer | UpstreamFault;
-    if (reply.rest !== undefined) answer = judgeStream(reply, reply.rest);
+    if (reply.rest !== undefined) answer = judgeStream(reply, reply.rest, ownId);
     else {
       const scan = scanReply(reply.body);
       const item = scan.ok && !scan.isBatch ? scan.items[0] : undefined;
-      if (isSizeRefusal(reply, item, body)) return this.#refuseSize(body);
+      const whose = item === undefined ? 'none' : whoseId(reply.body, item, ownId);
+      if (whose === 'none' && isSizeRefusal(reply, body)) return this.#refuseSize(body);
       if (item === undefined) return this.#fail(statusFault(reply));
-      const isKnownId = isSameId(reply.body, item, expectedId);
-      answer = judgeItem(reply.body, item, reply.status, this.#run.network.family, isKnownId);
+      answer = judgeItem(reply.body, item, reply.status, this.#run.network.family, whose === 'own');
+      // The late reply to another call must not reach this caller.
+      if (whose === 'other' && typeof answer !== 'string') answer = 'stray';
     }
     if (typeof answer === 'string') return this.#fail(answer);
     this.upstream.noteAnswer(reply.tookMs);
     return answer;
   }
 
-  /** Asks a batch whose items carry `expectedIds`, distinct integers in their plain spelling. */
-  async askMany(
-    body: Buffer,
-    expectedIds: readonly number[],
-    options: AttemptOptions,
-  ): Promise<ManyReply> {
+  /** Sends a batch, whose calls carry consecutive ids of ours. */
+  async askMany(body: Buffer, ids: IdRange, options: AttemptOptions): Promise<ManyReply> {
     const { caller, network } = this.#run;
-    const reply = await this.#exchange(body, expectedIds.length, options);
+    const reply = await this.#exchange(body, ids.count, options);
     if ('kind' in reply) return reply;
     const scan = scanReply(reply.body);
     const first = scan.ok && !scan.isBatch ? scan.items[0] : undefined;
-    if (isSizeRefusal(reply, first, body)) return this.#refuseSize(body);
+    const whose = first === undefined ? 'none' : whoseId(reply.body, first, ids.firstId);
+    if (whose === 'none' && isSizeRefusal(reply, body)) return this.#refuseSize(body);
     if (!scan.ok) return this.#fail(statusFault(reply));
     // One object for a batch: the trouble of the node, or a node that takes no batches.
     const alone = first && judgeItem(reply.body, first, reply.status, network.family, false);
     if (typeof alone === 'string') return this.#fail(alone);
-    const matched = scan.isBatch
-      ? matchItems(reply, scan.items, expectedIds, network.family)
-      : NO_BATCH;
+    const matched = scan.isBatch ? matchItems(reply, scan.items, ids, network.family) : NO_BATCH;
     const { fault } = matched;
     if (fault === undefined) this.upstream.noteAnswer(reply.tookMs);
     else this.upstream.noteFault(fault, caller);
@@ -231,8 +235,11 @@ export class NodeAttempt {
     if (reply.ok && reply.rest !== undefined) reply.rest.once('close', () => share.give(holder));
     else share.give(holder);
     if (!reply.ok) {
-      const { fault, isSent, isAborted } = reply;
-      if (!reply.isBlameless) upstream.noteFault(fault, this.#run.caller);
+      const { isSent, isAborted, tookMs } = reply;
+      // A caller that gave up waiting saw a node that is too slow.
+      const isLate = isAborted && isSent && tookMs > upstream.normalMs;
+      const fault = isLate ? 'timeout' : reply.fault;
+      if (isLate || !reply.isBlameless) upstream.noteFault(fault, this.#run.caller);
       return { kind: 'fault', fault, isSent, isAborted };
     }
     this.#run.heldBytes += reply.heldBytes;
@@ -258,39 +265,23 @@ export class NodeAttempt {
 }
 
 /** A node that answered a batch with one object. */
-const NO_BATCH: Matched = {
-  kind: 'items',
-  answers: [],
-  isIrregular: true,
-  whole: undefined,
-  fault: undefined,
-};
+const NO_BATCH: Matched = { kind: 'items', answers: [], isIrregular: true, fault: undefined };
 
 function matchItems(
   { body, status }: NodeReply,
   items: readonly ReplySpan[],
-  expectedIds: readonly number[],
+  { firstId, count }: IdRange,
   family: Family,
 ): Matched {
-  const answers = Array.from<ItemAnswer | undefined>({ length: expectedIds.length });
-  const seen = new Uint8Array(expectedIds.length);
-  let positions: Map<number, number> | undefined;
-  let isIrregular = items.length !== expectedIds.length;
-  let isInOrder = !isIrregular;
+  const answers = Array.from<ItemAnswer | undefined>({ length: count });
+  const seen = new Uint8Array(count);
+  let isIrregular = items.length !== count;
   let fault: UpstreamFault | undefined;
-  let index = -1;
   for (const item of items) {
-    index += 1;
-    const id = plainId(body, item.idStart, item.idEnd);
-    let position: number | undefined = index;
-    if (id < 0 || id !== expectedIds[index]) {
-      isInOrder = false;
-      positions ??= new Map(expectedIds.map((expected, at) => [expected, at]));
-      position = positions.get(id);
-    }
-    if (position === undefined || seen[position] === 1) {
-      // An answer to nobody, or a second answer: neither may be trusted to be the right one.
-      if (position !== undefined) answers[position] = undefined;
+    const position = plainId(body, item.idStart, item.idEnd) - firstId;
+    // An answer to nobody, or a second answer: neither may be trusted to be the right one.
+    if (position < 0 || position >= count || seen[position] === 1) {
+      if (position >= 0 && position < count) answers[position] = undefined;
       isIrregular = true;
       continue;
     }
@@ -299,37 +290,32 @@ function matchItems(
     if (typeof answer === 'string') fault = answer;
     else answers[position] = answer;
   }
-  const isWhole = isInOrder && fault === undefined && !isIrregular;
-  return { kind: 'items', answers, isIrregular, whole: isWhole ? body : undefined, fault };
+  return { kind: 'items', answers, isIrregular, fault };
 }
 
 /**
- * Whether a node refused a request for its size before it read it. An object with the caller's id
- * is an answer to the call: QuickNode says that a range of blocks is too large in that way.
+ * Whether a node refused a request for its size before it read it; not asked about an object with
+ * an id, which answers a call: QuickNode says that a range of blocks is too large in that way.
  */
-function isSizeRefusal(reply: NodeReply, item: ReplySpan | undefined, body: Buffer): boolean {
-  if (reply.status !== 413 || body.length < MIN_LIMIT_BYTES) return false;
-  return item === undefined || item.idStart < 0 || reply.body[item.idStart] === LETTER_N;
+function isSizeRefusal({ status }: NodeReply, body: Buffer): boolean {
+  return status === 413 && body.length >= MIN_LIMIT_BYTES;
 }
 
-function judgeStream(reply: NodeReply, rest: Readable): StreamAnswer | UpstreamFault {
+function judgeStream(
+  reply: NodeReply,
+  rest: Readable,
+  ownId: number,
+): StreamAnswer | UpstreamFault {
   const { first, idStart, idEnd } = peekReply(reply.body);
-  if (first === 'none') {
+  // An id that follows the result is checked at the end of the stream.
+  const whose = idStart < 0 ? 'own' : whoseId(reply.body, { idStart, idEnd }, ownId);
+  if (first === 'none' || whose === 'other') {
     rest.destroy();
-    return statusFault(reply);
+    return whose === 'other' ? 'stray' : statusFault(reply);
   }
-  const outcome = first === 'result' ? 'success' : 'error';
-  return { kind: 'stream', outcome, head: reply.body, idStart, idEnd, rest };
-}
-
-/** The same id, be it spelled otherwise or rounded to a double on its way through the node. */
-function isSameId(bytes: Buffer, span: ReplySpan, expected: Buffer): boolean {
-  if (isSpan(bytes, span.idStart, span.idEnd, expected)) return true;
-  if (span.idStart < 0) return false;
-  const text = spanString(expected, 0, expected.length);
-  if (text !== undefined) return spanString(bytes, span.idStart, span.idEnd) === text;
-  const given = Number(bytes.toString('latin1', span.idStart, span.idEnd));
-  return given === Number(expected.toString('latin1'));
+  const success = whose === 'own' ? 'success' : 'unknown-id';
+  const outcome = first === 'result' ? success : 'error';
+  return { kind: 'stream', outcome, head: reply.body, idStart, idEnd, ownId, rest };
 }
 
 function statusFault({ status }: NodeReply): UpstreamFault {

@@ -114,6 +114,8 @@ export interface NodeFailure {
    * nothing about the node.
    */
   readonly isBlameless: boolean;
+  /** From the question to the failure. */
+  readonly tookMs: number;
 }
 
 /** The connections to one node. */
@@ -261,6 +263,7 @@ class NodeExchange extends Exchange {
       isSent: (this.isSent || this.#status > 0) && !isUnread,
       isAborted: kind === 'aborted',
       isBlameless: kind === 'aborted' || isUnread || this.#isOutOfMemory,
+      tookMs: this.tookMs,
     });
   }
 

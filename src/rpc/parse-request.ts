@@ -129,11 +129,17 @@ function checkItem(
     const size = span.idEnd - span.idStart;
     throw itemFault(index, 'id', `must be at most ${MAX_ID_BYTES} bytes long, not ${size}`);
   }
-  const first = span.paramsStart < 0 ? OPEN_ARRAY : body[span.paramsStart];
+  const first = span.paramsStart < 0 ? LETTER_N : body[span.paramsStart];
   // Starknet's own interface takes params by name too, and starknet.js sends no others.
-  if (first !== OPEN_ARRAY && !(first === OPEN_OBJECT && network.family === 'starknet')) {
+  const isByName = first === OPEN_OBJECT && network.family === 'starknet';
+  if (first !== LETTER_N && first !== OPEN_ARRAY && !isByName) {
     throw itemFault(index, 'params', 'must be an array');
   }
+}
+
+/** Whether a call has params: `null` is the same as none. */
+export function hasParams(body: Buffer, { paramsStart }: RequestSpan): boolean {
+  return paramsStart >= 0 && body[paramsStart] !== LETTER_N;
 }
 
 function itemFault(index: number | undefined, field: string, rule: string): Fault {
@@ -196,6 +202,10 @@ function isSameMethod(body: Buffer, one: RequestSpan, other: RequestSpan): boole
 
 /** The advice for each kind of refused method, in the order in which it is given. */
 const ADVICE: readonly (readonly [RefusalKind, string])[] = [
+  [
+    'websocket',
+    'WebSocket-only, and this proxy is HTTP-only: poll instead, for example with eth_getLogs or getSignatureStatuses',
+  ],
   ['filter', 'filters need a node that remembers the caller: use eth_getLogs instead'],
   [
     'key',
@@ -207,13 +217,8 @@ const ADVICE: readonly (readonly [RefusalKind, string])[] = [
   ['unlisted', 'see the list of methods in the documentation'],
 ];
 
+/** One error that names every refused method of the request. */
 function methodFault(network: Network, refused: ReadonlyMap<string, RefusalKind>): Fault {
-  const websocket = namesOf(refused, 'websocket');
-  if (websocket !== '') {
-    return new Fault('UNSUPPORTED_METHOD', {
-      message: `WebSocket-only method: ${websocket}. This proxy speaks HTTP: poll instead, for example with eth_getLogs or getSignatureStatuses`,
-    });
-  }
   const parts = ADVICE.map(([kind, advice]) => [namesOf(refused, kind), advice] as const)
     .filter(([names]) => names !== '')
     .map(([names, advice]) => `${names} (${advice})`);

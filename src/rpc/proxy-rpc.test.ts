@@ -178,7 +178,7 @@ onEachStore('proxy rpc', (fixture) => {
       if (isDead) response.destroy();
       else plainly()(request, response);
     });
-    assert.equal((await fault(b.ask(call('eth_call'), { key: 'k' }))).status, 500);
+    assert.equal((await fault(b.ask(call('eth_call'), { key: 'k' }))).status, 503);
     assert.equal(await b.usdNano(), usdToNano('1'));
     assert.equal(await b.cap.used(ALICE.accountId), 0);
     isDead = false;
@@ -247,10 +247,11 @@ onEachStore('proxy rpc', (fixture) => {
   const MEGABYTES_3 = 3_145_728;
   const REPLY_MEMORY_BYTES = 268_435_456;
   function large(isCut: boolean): NodeAnswer {
-    return (_request, response) => {
-      response.writeHead(200, { 'content-length': MEGABYTES_3 + 40 });
-      response.write('{"jsonrpc":"2.0","id":1,"result":"');
+    return ({ calls }, response) => {
+      const head = `{"jsonrpc":"2.0","id":${calls[0]!.id},"result":"`;
       const rest = Buffer.alloc(MEGABYTES_3 + 40 - 34 - 2, 0x61);
+      response.writeHead(200, { 'content-length': head.length + rest.length + 2 });
+      response.write(head);
       if (isCut) response.write(rest.subarray(1_000_000), () => response.destroy());
       else {
         response.write(rest);

@@ -3,8 +3,9 @@
  * aside, ask the nodes, and settle by what came back.
  *
  * Order of refusals: body and methods (400), idempotency key (400), requests a minute (429), a
- * stored answer (200, nothing is charged), credits a day (429), balance (402), nodes (500, 503).
- * What is not answered by a node costs nothing and is not stored under the key.
+ * stored answer (200, nothing is charged), credits a day (429), balance (402), nodes (503).
+ * What is not answered by a node costs nothing and is not stored under the key, whoever gave up
+ * first. An answer of which nothing was sent costs nothing either, unless a key keeps it for a retry.
  */
 import type { Readable } from 'node:stream';
 import type {
@@ -175,7 +176,11 @@ async function charge(
       // What changes the chain, and what a retry will ask for by its key, ends without its caller.
       signal: token === undefined && !body.isWrite ? call.context.leaving : undefined,
     });
-    const { rest } = answer;
+    const { kind, rest } = answer;
+    if (kind === 'abandoned' || (token === undefined && call.context.leaving.aborted)) {
+      rest?.destroy();
+      return await release(run, answer);
+    }
     if (rest !== undefined) return await sendStream(run, answer, rest);
     // Everything due is on disk before the answer leaves.
     const remainingNano = await settle(run, answer, answer.body);
@@ -206,15 +211,16 @@ async function sendStream(run: Run, answer: RpcAnswer, rest: Readable): Promise<
     await call.send(call.context, answered(run, { ...answer, rest: held }, after.usdNano));
   } catch (error) {
     held.destroy();
-    // A node's fault is free, the work of a node for a caller who left is due. Destroyed without a
-    // cause of its own: nobody but the caller ends a stream that way.
-    const hasLeft = call.context.leaving.aborted || codeOf(error) === 'ERR_STREAM_PREMATURE_CLOSE';
+    // A node that broke off ended the response, so that the caller looks as if it had left.
+    if (rest.errored !== null && !isPrematureClose(rest.errored)) throw error;
+    if (settling !== undefined) await settling;
+    // Destroyed without a cause of its own: nobody but the caller ends a stream that way.
+    const hasLeft = call.context.leaving.aborted || isPrematureClose(error);
     if (!hasLeft) throw error;
-    if (token !== undefined) {
-      await keepRest(rest, kept);
-      await settleAll();
-    } else if (settling !== undefined) await settling;
-    else await settle(run, { ...answer, kind: 'abandoned' }, undefined);
+    if (settling !== undefined) return;
+    if (token === undefined) return void (await settle(run, answer, undefined, 'aborted'));
+    await keepRest(rest, kept);
+    await settleAll();
   } finally {
     rest.destroy();
     kept.drop();
@@ -232,24 +238,26 @@ async function keepRest(rest: Readable, kept: KeptAnswer): Promise<void> {
   }
 }
 
-function codeOf(error: unknown): unknown {
-  return error instanceof Error && 'code' in error ? error.code : undefined;
+function isPrematureClose(error: unknown): boolean {
+  return error instanceof Error && 'code' in error && error.code === 'ERR_STREAM_PREMATURE_CLOSE';
 }
 
-/** Charges what a node answered, and gives the other credits back; a missing body is too large to be kept. */
-async function settle(run: Run, answer: RpcAnswer, body: Buffer | undefined): Promise<Nano> {
-  const { parts, call, sale, token, reservation } = run;
-  const { credits, kind, retries } = answer;
+/**
+ * Charges what a node answered, and gives the other credits back. A missing body is too large to be
+ * kept. `aborted`: the caller left after the first bytes of an answer that no key keeps.
+ */
+async function settle(
+  run: Run,
+  answer: RpcAnswer,
+  body: Buffer | undefined,
+  status: 'completed' | 'aborted' = 'completed',
+): Promise<Nano> {
+  const { parts, call, sale, token } = run;
+  const { credits } = answer;
   const costNano = parts.rpc.cost(credits);
-  const isAnswered = kind === 'answered';
-  const outcome: Outcome = {
-    costNano,
-    status: isAnswered ? 'completed' : 'aborted',
-    attempts: retries + 1,
-    extras: { credits, items: run.body.calls.length },
-  };
+  const outcome: Outcome = { costNano, status, ...countsOf(run, answer) };
   let settled: Pick<Settlement, 'after'>;
-  if (token === undefined || !isAnswered) settled = await sale.settle(outcome);
+  if (token === undefined) settled = await sale.settle(outcome);
   else {
     const headers = {
       credits: String(credits),
@@ -265,9 +273,23 @@ async function settle(run: Run, answer: RpcAnswer, body: Buffer | undefined): Pr
     };
     settled = await sale.answer(outcome, ({ after }) => ({ type: JSON_TYPE, body, after }));
   }
-  const correcting = parts.credits.correct(reservation, credits);
+  const correcting = parts.credits.correct(run.reservation, credits);
   if (correcting !== undefined) await correcting;
   return settled.after.usdNano;
+}
+
+/** Ends a request whose caller left before any of an answer was sent: nothing is charged. */
+async function release(run: Run, answer: RpcAnswer): Promise<void> {
+  const counts = countsOf(run, { ...answer, credits: 0 });
+  await run.sale.release({ status: 'aborted', ...counts });
+  await run.parts.credits.correct(run.reservation, 0);
+}
+
+function countsOf(
+  { body }: Run,
+  { credits, retries }: RpcAnswer,
+): Pick<Outcome, 'attempts' | 'extras'> {
+  return { attempts: retries + 1, extras: { credits, items: body.calls.length } };
 }
 
 async function giveCreditsBack(run: Run, after: unknown): Promise<void> {

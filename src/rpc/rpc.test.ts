@@ -29,6 +29,7 @@ import type { RpcAnswer } from './rpc.ts';
 const { bench, closing, close } = benches();
 after(close);
 
+const MEGABYTE = 1_048_576;
 const dead: NodeAnswer = (_request, response) => response.destroy();
 const THREE = [call('eth_call', 'a'), call('eth_getBalance', 7), call('eth_getCode', 7)];
 
@@ -47,44 +48,72 @@ function assertThree(answer: RpcAnswer): void {
 }
 
 describe('bytes', () => {
-  test('a single call and its reply travel untouched', async () => {
-    const sent =
-      ' {"id" : 9007199254740993,"jsonrpc":"2.0", "method":"eth_call","params":[18446744073709551615, 1.50]}\n';
-    const reply =
-      '{"jsonrpc":"2.0", "id":9007199254740993,"result":{"rentEpoch":18446744073709551615,"x":1.50}}\n';
-    const one = await bench([(_request, response) => sendText(response, reply)]);
-    const answer = await one.ask(sent);
-    assert.equal(answer.body.toString(), reply);
-    assert.equal(one.nodes[0]!.asked[0]!.text, sent);
+  test('only the ids of a single call and of its reply change on the way', async () => {
+    const params = '"method":"eth_call","params":[18446744073709551615, 1.50]}';
+    const result = '"result":{"rentEpoch":18446744073709551615,"x":1.50}}\n';
+    const one = await bench([
+      ({ calls }, response) =>
+        sendText(response, `{"jsonrpc":"2.0", "id":${calls[0]!.id},${result}`),
+    ]);
+    const answer = await one.ask(` {"id" : 9007199254740993,"jsonrpc":"2.0", ${params}\n`);
+    assert.equal(answer.body.toString(), `{"jsonrpc":"2.0", "id":9007199254740993,${result}`);
+    const sent = one.nodes[0]!.asked[0]!;
+    assert.equal(sent.text, `{"id" : ${sent.calls[0]!.id},"jsonrpc":"2.0", ${params}`);
     assert.equal(answer.credits, 20);
     assert.equal(answer.retries, 0);
+  });
+
+  test('a node sees ids of ours, and no two calls have the same', async () => {
+    const one = await bench([plainly(), plainly()], { upstream: { weight: 1 } });
+    const ids = [1, 1, '1', null, 'x'.repeat(40), 2 ** 60];
+    for (const id of ids) {
+      assert.equal(json(await one.ask(call('eth_call', id))).id, id);
+      const batch = [call('eth_call', 1), call('eth_call', 1)];
+      assert.deepEqual(
+        list(await one.ask(batch)).map((item) => item.id),
+        [1, 1],
+      );
+    }
+    const sent = one.nodes.flatMap(({ asked }) => asked.flatMap(({ calls }) => calls));
+    const seen = new Set(sent.map(({ id }) => id));
+    assert.equal(seen.size, 3 * ids.length);
+    for (const id of seen) assert.match(String(id), /^\d{13}$/);
   });
 
   test('a call without an id is answered with null, and the node sees an id', async () => {
     const one = await bench([plainly()]);
     const answer = await one.ask('{"jsonrpc":"2.0","method":"eth_call"}');
     assert.deepEqual(json(answer), { jsonrpc: '2.0', id: null, result: 'eth_call done' });
-    assert.deepEqual(one.nodes[0]!.asked[0]!.calls[0]!.id, 0);
+    assert.match(one.nodes[0]!.asked[0]!.text, /^\{"id":\d{13},"jsonrpc"/);
     const explicit = await one.ask('{"jsonrpc":"2.0","id":null,"method":"eth_call"}');
     assert.equal(json(explicit).id, null);
   });
 
-  test('an id that the node rounded or lost comes back as the caller sent it', async () => {
-    const rounded = await bench([
-      (_request, response) => sendText(response, '{"id":9007199254740992,"result":1}'),
-    ]);
-    const exact = await rounded.ask('{"jsonrpc":"2.0","id":9007199254740993,"method":"eth_call"}');
-    assert.equal(exact.body.toString(), '{"id":9007199254740993,"result":1}');
-    assert.equal(exact.credits, 20);
-    const lost = await bench([
-      (_request, response) => sendText(response, '{"jsonrpc":"2.0","result":1}'),
-    ]);
-    const found = await lost.ask(call('eth_call', 'x'));
-    assert.deepEqual(json(found), { id: 'x', jsonrpc: '2.0', result: 1 });
-    assert.equal(found.credits, 5);
+  test('an id that the node spells otherwise or lost comes back as the caller sent it', async () => {
+    const spellings: readonly ((id: unknown) => string)[] = [
+      (id) => `"${id}"`,
+      (id) => Number(id).toExponential(),
+      (id) => `${id}.0`,
+    ];
+    for (const spelled of spellings) {
+      const other = await bench([
+        ({ calls }, response) => sendText(response, `{"id":${spelled(calls[0]!.id)},"result":1}`),
+      ]);
+      const exact = await other.ask('{"jsonrpc":"2.0","id":9007199254740993,"method":"eth_call"}');
+      assert.equal(exact.body.toString(), '{"id":9007199254740993,"result":1}');
+      assert.equal(exact.credits, 20);
+    }
+    for (const id of ['', '"id":null,']) {
+      const lost = await bench([
+        (_request, response) => sendText(response, `{${id}"jsonrpc":"2.0","result":1}`),
+      ]);
+      const found = await lost.ask(call('eth_call', 'x'));
+      assert.deepEqual(json(found), { id: 'x', jsonrpc: '2.0', result: 1 });
+      assert.equal(found.credits, 5);
+    }
   });
 
-  test('batches keep exact integers and caller ids, with and without ids of our own', async () => {
+  test('batches keep exact integers and the ids of the caller', async () => {
     const big: NodeAnswer = (request, response) => {
       const items = request.calls.map(
         (one) => `{"jsonrpc":"2.0","result":18446744073709551615,"id":${JSON.stringify(one.id)}}`,
@@ -92,21 +121,43 @@ describe('bytes', () => {
       sendText(response, `[${items.join(',')}]`);
     };
     const one = await bench([big]);
-    const plain =
-      '[{"jsonrpc":"2.0","id":4,"method":"eth_call"},{"jsonrpc":"2.0","id":5,"method":"eth_call"}]';
-    const untouched = await one.ask(plain);
-    assert.equal(one.nodes[0]!.asked[0]!.text, plain);
-    assert.equal(
-      untouched.body.toString(),
-      '[{"jsonrpc":"2.0","result":18446744073709551615,"id":4},{"jsonrpc":"2.0","result":18446744073709551615,"id":5}]',
+    for (const [first, second] of [
+      ['4', '5'],
+      ['"é\\u0041"', '9007199254740993'],
+      ['-1.5e3', '-1.5e3'],
+    ]) {
+      const answer = await one.ask(
+        `[ {"jsonrpc":"2.0","id":${first},"method":"eth_call"} ,\n{"jsonrpc":"2.0","method":"eth_call","id":${second}}]`,
+      );
+      assert.equal(
+        answer.body.toString(),
+        `[{"jsonrpc":"2.0","result":18446744073709551615,"id":${first}},{"jsonrpc":"2.0","result":18446744073709551615,"id":${second}}]`,
+      );
+      assert.equal(answer.credits, 40);
+    }
+  });
+
+  test('`params: null` reaches a node as an empty list', async () => {
+    const one = await bench([plainly((asked) => asked.params)]);
+    const calls = [
+      '{"id":1,"params": null ,"jsonrpc":"2.0","method":"eth_call"}',
+      '{"jsonrpc":"2.0","method":"eth_call","id":"b","params":null}',
+      '{"jsonrpc":"2.0","method":"eth_call","id":"c","params":[null]}',
+    ];
+    const answer = await one.ask(`[${calls.join(',')}]`);
+    assert.deepEqual(
+      list(answer).map(({ id, result }) => [id, result]),
+      [
+        [1, []],
+        ['b', []],
+        ['c', [null]],
+      ],
     );
-    const odd = await one.ask(
-      '[{"jsonrpc":"2.0","id":"é\\u0041","method":"eth_call"},{"jsonrpc":"2.0","id":9007199254740993,"method":"eth_call"}]',
-    );
-    assert.equal(
-      odd.body.toString(),
-      '[{"jsonrpc":"2.0","result":18446744073709551615,"id":"é\\u0041"},{"jsonrpc":"2.0","result":18446744073709551615,"id":9007199254740993}]',
-    );
+    for (const text of calls.slice(0, 2)) assert.deepEqual(json(await one.ask(text)).result, []);
+    const bare = await one.ask('{"jsonrpc":"2.0","method":"eth_call","params":null}');
+    assert.deepEqual(json(bare).result, []);
+    const raw = await one.ask(call('eth_sendRawTransaction', 1, null as unknown as []));
+    assert.deepEqual(json(raw).result, []);
   });
 
   test('replies are asked for and read in gzip, whatever the case of its name', async () => {
@@ -115,11 +166,74 @@ describe('bytes', () => {
         (request, response) => {
           assert.equal(request.headers['accept-encoding'], 'gzip');
           response.writeHead(200, { 'content-encoding': encoding });
-          response.end(gzipSync(JSON.stringify({ jsonrpc: '2.0', id: 1, result: 'zip' })));
+          const { id } = request.calls[0]!;
+          response.end(gzipSync(JSON.stringify({ jsonrpc: '2.0', id, result: 'zip' })));
         },
       ]);
       assert.equal(json(await one.ask(call('eth_call'))).result, 'zip', encoding);
     }
+  });
+});
+
+describe('stray replies', () => {
+  /** Sends the reply to the call before, as after a late second response on the connection. */
+  function lateNode(isLate: (count: number) => boolean): NodeAnswer {
+    let before: string | undefined;
+    let count = 0;
+    return (request, response) => {
+      const items = answersOf(request.calls);
+      const reply = JSON.stringify(request.isBatch ? items : items[0]);
+      count += 1;
+      sendText(response, before !== undefined && isLate(count) ? before : reply);
+      before = reply;
+    };
+  }
+  const asSecret = (one: Awaited<ReturnType<typeof bench>>): Promise<RpcAnswer> =>
+    one.ask(call('eth_getBalance', 1), 'bob');
+
+  test("the reply to another call is nobody else's: the call goes out again", async () => {
+    const one = await bench([lateNode((count) => count === 2)]);
+    await asSecret(one);
+    const answer = await one.ask(call('eth_call', 1));
+    assert.deepEqual(json(answer), { jsonrpc: '2.0', id: 1, result: 'eth_call done' });
+    assert.deepEqual([answer.credits, one.nodes[0]!.asked.length], [20, 3]);
+  });
+
+  test('a node that is one reply behind for good answers no call, and costs nothing', async () => {
+    const one = await bench([lateNode(() => true)]);
+    await asSecret(one);
+    for (const body of [call('eth_call', 1), call('eth_sendRawTransaction', 1)]) {
+      const refused = await fault(one.ask(body));
+      assert.deepEqual([refused.code, refused.status], ['RPC_UPSTREAM_FAILED', 503]);
+    }
+    const two = await bench([lateNode(() => true), plainly()]);
+    await asSecret(two);
+    const answer = await two.ask(call('eth_call', 1), 'alice');
+    assert.equal(json(answer).result, 'eth_call done');
+  });
+
+  test('a batch takes nothing from the reply to another batch', async () => {
+    const one = await bench([lateNode((count) => count === 2)]);
+    await one.ask([call('eth_getBalance', 1), call('eth_getBalance', 2)], 'bob');
+    const answer = await one.ask([call('eth_call', 1), call('eth_call', 2)], 'alice');
+    assert.deepEqual(
+      list(answer).map(({ result }) => result),
+      ['eth_call done', 'eth_call done'],
+    );
+  });
+
+  test('an error of another call and a long result of another call are refused as well', async () => {
+    const error = { code: 3, message: 'execution reverted: secret' };
+    const other = await bench([(_request, response) => sendJson(response, { id: 7, error })]);
+    assert.equal((await fault(other.ask(call('eth_call')))).code, 'RPC_UPSTREAM_FAILED');
+    const unknown = await bench([(_request, response) => sendJson(response, { id: null, error })]);
+    assert.equal((await unknown.ask(call('eth_call'))).credits, 5);
+    const result = 's'.repeat(2 * MEGABYTE);
+    const head = await bench([(_request, response) => sendJson(response, { id: 7, result })]);
+    assert.equal((await fault(head.ask(call('eth_call')))).code, 'RPC_UPSTREAM_FAILED');
+    const tail = await bench([(_request, response) => sendJson(response, { result, id: 7 })]);
+    const streamed = await tail.ask(call('eth_call'));
+    await assert.rejects(streamed.rest!.toArray(), /without the id of the call/);
   });
 });
 
@@ -327,7 +441,8 @@ describe('failover', () => {
       const one = await bench([answer], isSlow ? { upstream: { timeoutMs: 150 } } : {});
       const refused = await fault(one.ask(call('eth_call')));
       assert.equal(refused.code, isSlow ? 'RPC_TIMEOUT' : 'RPC_UPSTREAM_FAILED');
-      assert.equal(refused.status, isSlow ? 504 : 500);
+      assert.equal(refused.status, 503);
+      assert.equal(refused.options.retryAfterSeconds, 5);
       assert.match(refused.message, said);
       assert.equal((await fault(one.ask(THREE))).code, refused.code);
       const told = JSON.stringify([refused.message, refused.options, one.lines]);
@@ -432,6 +547,7 @@ describe('failover', () => {
     const body = Buffer.from(JSON.stringify(call('eth_call')));
     const unavailable = await fault(rpc.run(rpc.parse(NETWORK, body), { caller: 'a' }));
     assert.equal(unavailable.status, 503);
+    assert.equal(unavailable.options.retryAfterSeconds, 5);
     const closed = await startNode('0x1');
     await closed.close();
     const open = await startNode('0x1');
@@ -695,23 +811,22 @@ describe('sharing', () => {
   });
 });
 
-const MEGABYTE = 1_048_576;
-
 describe('sizes', () => {
   /** Sends `megabytes` of result without ever holding them. */
   const huge =
-    (megabytes: number, head = '{"jsonrpc":"2.0","id":1,"result":"'): NodeAnswer =>
-    (_request, response) => {
+    (megabytes: number, head = '{"jsonrpc":"2.0","id":OURS,"result":"', end = '"}'): NodeAnswer =>
+    ({ calls }, response) => {
+      const id = String(calls[0]!.id);
       const chunk = Buffer.alloc(MEGABYTE, 0x61);
       let left = megabytes;
       response.writeHead(200, { 'content-type': 'application/json' });
-      response.write(head);
+      response.write(head.replace('OURS', id));
       const send = (): void => {
         while (left > 0) {
           left -= 1;
           if (!response.write(chunk)) return void response.once('drain', send);
         }
-        response.end('"}');
+        response.end(end.replace('OURS', id));
       };
       send();
     };
@@ -737,14 +852,14 @@ describe('sizes', () => {
   });
 
   test('a long error is billed as one, and a long reply that breaks off fails the stream', async () => {
-    const error = await bench([huge(2, '{"error":{"code":3,"message":"x"},"id":1,"more":"')]);
+    const error = await bench([huge(2, '{"id":OURS,"error":{"code":3,"message":"x"},"more":"')]);
     const answer = await error.ask(call('eth_call'));
     assert.equal(answer.credits, 5);
     for await (const chunk of answer.rest!) assert.ok(chunk);
     const broken = await bench([
-      (_request, response) => {
+      ({ calls }, response) => {
         response.writeHead(200, { 'content-length': 3 * MEGABYTE });
-        response.write('{"jsonrpc":"2.0","id":1,"result":"');
+        response.write(`{"jsonrpc":"2.0","id":${calls[0]!.id},"result":"`);
         response.write(Buffer.alloc(2 * MEGABYTE, 0x61), () => response.destroy());
       },
     ]);
@@ -792,14 +907,47 @@ describe('sizes', () => {
     }, /did not send its reply to the end/);
   });
 
-  test('a stream carries the id of the caller when the node spells it otherwise', async () => {
-    const one = await bench([huge(2, '{"jsonrpc":"2.0","id":9007199254740992,"result":"')]);
-    const answer = await one.ask('{"jsonrpc":"2.0","id":9007199254740993,"method":"eth_call"}');
-    assert.match(
-      answer.body.toString('latin1', 0, 60),
-      /^\{"jsonrpc":"2.0","id":9007199254740993,"result":"a/,
-    );
-    answer.rest!.destroy();
+  const read = async (answer: RpcAnswer): Promise<string> =>
+    Buffer.concat([answer.body, ...(await answer.rest!.toArray())]).toString('latin1');
+  const big = '{"jsonrpc":"2.0","id":9007199254740993,"method":"eth_call"}';
+
+  test('a stream carries the id of the caller, however the node spells and places ours', async () => {
+    for (const [head, end, shown] of [
+      [
+        '{"jsonrpc":"2.0", "id": OURS ,"result":"',
+        '"}\n',
+        '{"jsonrpc":"2.0", "id": ID ,"result":"',
+      ],
+      ['{"id":"OURS","result":"', '"}', '{"id":ID,"result":"'],
+      ['{"jsonrpc":"2.0","result":"', '","id":OURS}', '{"jsonrpc":"2.0","result":"'],
+      ['{"result":"', '","id" : "OURS" , "more":1}\n', '{"result":"'],
+    ] as const) {
+      const one = await bench([huge(2, head, end)]);
+      const text = await read(await one.ask(big));
+      assert.ok(text.startsWith(shown.replace('ID', '9007199254740993')), text.slice(0, 80));
+      const tail = end.replace(/:[^,}]*OURS[^,}]*/, ':9007199254740993');
+      assert.ok(text.endsWith(`aaaa${tail}`), text.slice(-80));
+      assert.equal(JSON.parse(text).result, 'a'.repeat(2 * MEGABYTE));
+    }
+  });
+
+  test('an id behind the result is found wherever the chunks of the reply are cut', async () => {
+    const result = 'a'.repeat(MEGABYTE);
+    for (const cut of [0, 1, 5, 12, 13, 20, 25, 26]) {
+      const one = await bench([
+        ({ calls }, response) => {
+          const tail = `","id":${calls[0]!.id}}`;
+          response.writeHead(200);
+          response.write(`{"jsonrpc":"2.0","result":"${result}${tail.slice(0, cut)}`);
+          setImmediate(() => {
+            for (const letter of tail.slice(cut)) response.write(letter);
+            response.end();
+          });
+        },
+      ]);
+      const answer = await one.ask(call('eth_call', 'x'));
+      assert.deepEqual(JSON.parse(await read(answer)), { jsonrpc: '2.0', result, id: 'x' });
+    }
   });
 
   test('replies over the limits end the exchange: single, batch, gzip bomb, memory of all', async () => {
@@ -821,7 +969,7 @@ describe('sizes', () => {
           response.end(
             gzipSync(
               Buffer.concat([
-                Buffer.from('[{"id":0,"result":"'),
+                Buffer.from('[{"id":1,"result":"'),
                 Buffer.alloc(64 * MEGABYTE, 0x61),
               ]),
             ),
@@ -839,7 +987,7 @@ describe('sizes', () => {
 });
 
 describe('leaving and lateness', () => {
-  test('a caller that leaves ends the exchange, and owes what the node began', async () => {
+  test('a caller that leaves before an answer ends the exchange, and owes nothing', async () => {
     let began: () => void = () => undefined;
     const beginning = new Promise<void>((resolve) => {
       began = resolve;
@@ -859,7 +1007,7 @@ describe('leaving and lateness', () => {
     const running = one.rpc.run(parsed, { caller: 'alice', signal: controller.signal });
     await beginning;
     controller.abort();
-    assert.deepEqual([(await running).kind, (await running).credits], ['abandoned', 20]);
+    assert.deepEqual([(await running).kind, (await running).credits], ['abandoned', 0]);
     await leaving;
   });
 
@@ -904,7 +1052,7 @@ describe('leaving and lateness', () => {
       { clock: systemClock(), ids: seededIds(1), log: memoryLog([]) },
     );
     const parsed = rpc.parse(NETWORK, Buffer.from(JSON.stringify(call('eth_call'))));
-    assert.equal((await fault(rpc.run(parsed, { caller: 'a' }))).status, 500);
+    assert.equal((await fault(rpc.run(parsed, { caller: 'a' }))).status, 503);
     await rpc.close();
     for (const socket of sockets) socket.destroy();
     mute.close();

@@ -8,7 +8,6 @@
  */
 import type { RpcSection } from '../config/config.ts';
 import type { Clock } from '../core/clock.ts';
-import { Fault } from '../core/faults.ts';
 import type { Ids } from '../core/ids.ts';
 import type { Log } from '../core/log.ts';
 import { Origins } from '../net/origins.ts';
@@ -16,7 +15,8 @@ import { formatUsd, type Nano, nano, usdToNano } from '../core/money.ts';
 import { didYouMean } from '../core/nearest-word.ts';
 import { type ParsedRequest, parseRequest, type BodyScan } from './parse-request.ts';
 import { AnswerCache } from './answer-cache.ts';
-import type { RpcAnswer } from './answer.ts';
+import { CallIds } from './call-ids.ts';
+import { type RpcAnswer, unansweredFault } from './answer.ts';
 import { Catalogue, type Network } from './catalogue.ts';
 import { ByteBudget, nodeClient } from './node-client.ts';
 import type { RunSettings } from './node-attempt.ts';
@@ -85,6 +85,7 @@ export class Rpc {
   readonly #dependencies: RpcDependencies;
   readonly #catalogue: Catalogue;
   readonly #cache: AnswerCache;
+  readonly #callIds: CallIds;
   readonly #runSettings: RunSettings;
   readonly #groups = new Map<string, UpstreamGroup>();
 
@@ -103,8 +104,10 @@ export class Rpc {
     }
     this.#cache = new AnswerCache({ isMerging: mergeHeadReads, maxBytes: cacheBytes }, clock);
     this.budget = new ByteBudget(settings.replyMemoryBytes);
+    this.#callIds = new CallIds(dependencies.ids.fraction());
     this.#runSettings = {
       clock,
+      callIds: this.#callIds,
       budget: this.budget,
       maxReplyBytes: settings.maxReplyBytes,
       maxBatchReplyBytes: settings.maxBatchReplyBytes,
@@ -127,7 +130,7 @@ export class Rpc {
     return nano(BigInt(credits) * this.#nanoPerCredit);
   }
 
-  /** Runs a parsed request. Throws a Fault (500, 503) when no node answered: 0 credits then. */
+  /** Runs a parsed request. Throws a Fault (503) when no node answered: 0 credits then. */
   run(parsed: ParsedRequest, options: RunOptions): Promise<RpcAnswer> {
     const group = this.#group(parsed.network);
     return new RpcRun(this.#runSettings, group, this.#cache, parsed, options).answer();
@@ -135,7 +138,7 @@ export class Rpc {
 
   /** Asks the nodes of a parsed request whether they answer. Throws a Fault (503) when none does. */
   async requireNode({ network }: ParsedRequest): Promise<void> {
-    if (!(await this.#group(network).isAnswering())) throw new Fault('RPC_NETWORK_UNAVAILABLE');
+    if (!(await this.#group(network).isAnswering())) throw unansweredFault(undefined, false);
   }
 
   /**
@@ -213,7 +216,7 @@ export class Rpc {
         maxBatch: Math.min(maxBatch, perSecond),
         connections: CONNECTIONS_PER_UPSTREAM,
       },
-      { network, client, clock, log },
+      { network, client, callIds: this.#callIds, clock, log },
     );
   }
 }

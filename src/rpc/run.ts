@@ -4,12 +4,11 @@
  * class of a method allows. Calls of a batch that no node answered carry an error of ours and cost
  * nothing; a request of which no node answered anything is a Fault.
  *
- * A request that is one object travels untouched, and its answer but for the id.
+ * Only the ids of a request and of its answer change on the way.
  */
 import type { Cancelling } from '../core/cancellation.ts';
-import { assert } from '../core/assert.ts';
 import type { Fault } from '../core/faults.ts';
-import { type ParsedRequest, type Call, callerId, MAX_BATCH_ITEMS } from './parse-request.ts';
+import { type ParsedRequest, type Call, callerId } from './parse-request.ts';
 import type { AnswerCache } from './answer-cache.ts';
 import {
   errorOf,
@@ -29,8 +28,11 @@ import {
 } from './node-attempt.ts';
 import { broadcastVerdict, transactionHash } from './broadcast.ts';
 import type { NodeKind } from './catalogue.ts';
-import type { ItemAnswer, NodeError } from './classify.ts';
-import { isSpan, joinBatch, joined, plainId, type Slices } from './splice.ts';
+import type { RequestSpan } from '../json/json-spans.ts';
+import type { ItemAnswer, NodeError, UpstreamFault } from './classify.ts';
+import { batchRequest, callRequest } from './request-bytes.ts';
+import { joinBatch, joined, type Slices } from './splice.ts';
+import { withIdAtEnd } from './stream-id.ts';
 import type { UpstreamGroup } from './upstream-group.ts';
 import type { Upstream } from './upstream.ts';
 
@@ -38,21 +40,15 @@ import type { Upstream } from './upstream.ts';
 const SECOND_OPINION_MS = 3_000;
 /** Calls asked one by one at the same time when a node does not keep to the batch rules. */
 const EXPANDED_AT_ONCE = 8;
-/** What a call may grow by in a batch of our making. */
-const ID_ROOM_BYTES = 16;
-const LETTER_N = 0x6e;
-/** Put where the caller sent no id; a node would not answer a call without one. */
-const OWN_ID = Buffer.from('0');
-const PROBE_ID = Buffer.from('1');
-/** The ids that we give the calls of a batch: their positions. */
-const OUR_IDS: readonly Buffer[] = Array.from({ length: MAX_BATCH_ITEMS }, (_, position) =>
-  Buffer.from(String(position)),
-);
+/** What an id of ours may add to a call. */
+const ID_ROOM_BYTES = 20;
+/** How often a read is sent to the same node again after a stray reply: the connection is spent. */
+const MAX_STRAY_REPEATS = 1;
 
 export interface RunOptions {
   /** Whose request it is: the same caller stays with the same node for a few seconds. */
   readonly caller: string;
-  /** Aborts when the caller left; the work that a node has begun is then due in full. */
+  /** Aborts when the caller left: then nothing is due. */
   readonly signal?: Cancelling | undefined;
 }
 
@@ -61,8 +57,6 @@ export class RpcRun extends RunContext {
   readonly #cache: AnswerCache;
   readonly #parsed: ParsedRequest;
   #stream: StreamAnswer | undefined;
-  /** A node's reply to a batch that can be passed on as it is. */
-  #whole: Buffer | undefined;
 
   constructor(
     settings: RunSettings,
@@ -136,7 +130,7 @@ export class RpcRun extends RunContext {
   /** Asks the nodes of one kind in turn, each for all that is open. */
   async #askNodes(kind: NodeKind, calls: readonly Call[], isShared: boolean): Promise<void> {
     const { caller, deadlineMs, settings } = this;
-    const candidates = this.#group.candidates(kind, caller);
+    const candidates = this.#group.candidates(kind, caller, calls);
     for (let index = 0; index < candidates.length; index += 1) {
       const upstream = candidates[index];
       const open = index === 0 ? calls : calls.filter(isOpen);
@@ -145,8 +139,7 @@ export class RpcRun extends RunContext {
       if (index > 0 && settings.clock.monotonicMs() >= deadlineMs) return;
       const isLast = index === candidates.length - 1;
       const attempt = new NodeAttempt(this, upstream, isLast, isShared);
-      this.#whole = undefined;
-      if (open.length === 1) this.#noteOne(only, await this.#askOne(attempt, only));
+      if (open.length === 1) this.#noteOne(attempt, only, await this.#askOne(attempt, only));
       else await this.#askTogether(attempt, open);
       let isAnswering = this.#stream !== undefined;
       for (const call of open) {
@@ -169,7 +162,6 @@ export class RpcRun extends RunContext {
     const hash = await this.#recognisedHash(attempt, call, error);
     if (hash === undefined) return;
     call.result = Buffer.from(`"${hash}"`);
-    this.#whole = undefined;
   }
 
   /** The hash of a raw transaction that the node refused only because it has it already. */
@@ -182,10 +174,11 @@ export class RpcRun extends RunContext {
     if (verdict === 'no') return undefined;
     const hash = await transactionHash(this.#parsed.body, call);
     if (hash === undefined || verdict === 'known') return hash;
+    const id = this.settings.callIds.take();
     const question = Buffer.from(
-      `{"jsonrpc":"2.0","id":1,"method":"eth_getTransactionByHash","params":["${hash}"]}`,
+      `{"jsonrpc":"2.0","id":${id},"method":"eth_getTransactionByHash","params":["${hash}"]}`,
     );
-    const reply = await attempt.askOne(question, PROBE_ID, {
+    const reply = await attempt.askOne(question, id, {
       canStream: false,
       mayRepeat: true,
       timeoutMs: Infinity,
@@ -195,19 +188,20 @@ export class RpcRun extends RunContext {
     return isThere ? hash : undefined;
   }
 
-  #askOne(attempt: NodeAttempt, call: Call): Promise<OneReply> {
+  async #askOne(attempt: NodeAttempt, call: Call): Promise<OneReply> {
     const { body, isBatch } = this.#parsed;
-    const { span } = call;
-    const hasId = span.idStart >= 0 && body[span.idStart] !== LETTER_N;
-    const id = hasId ? callerId(body, span) : OWN_ID;
-    let sent = body;
-    if (isBatch) sent = body.subarray(span.start, span.end);
-    else if (!hasId) sent = joined((slices) => slices.addWithId(body, span, id));
-    const canStream = !isBatch && hasId && !attempt.isShared;
-    return attempt.askOne(sent, id, attemptOptions(attempt, [call], canStream));
+    const canStream = !isBatch && !attempt.isShared;
+    const options = attemptOptions(attempt, [call], canStream);
+    for (let repeats = 0; ; repeats += 1) {
+      const id = this.settings.callIds.take();
+      const reply = await attempt.askOne(callRequest(body, call, id), id, options);
+      const isStray = reply.kind === 'fault' && reply.fault === 'stray';
+      if (!isStray || !options.mayRepeat || repeats === MAX_STRAY_REPEATS) return reply;
+    }
   }
 
-  #noteOne(call: Call, reply: OneReply): void {
+  #noteOne(attempt: NodeAttempt, call: Call, reply: OneReply): void {
+    noteTime(attempt, this.caller, [call], reply);
     if (reply.kind === 'answer') noteAnswer(call, reply);
     else this.#note(call, reply);
   }
@@ -215,12 +209,8 @@ export class RpcRun extends RunContext {
   #askTogether(attempt: NodeAttempt, calls: readonly Call[]): Promise<unknown> {
     const { upstream } = attempt;
     const { maxBatch } = upstream.settings;
-    const { body } = this.#parsed;
-    if (calls.length <= maxBatch && upstream.takesBytes(body.length))
-      return this.#askChunk(attempt, calls);
-    return Promise.all(
-      chunks(calls, Math.max(1, maxBatch), upstream).map((chunk) => this.#askPart(attempt, chunk)),
-    );
+    const parts = chunks(calls, Math.max(1, maxBatch), upstream);
+    return Promise.all(parts.map((chunk) => this.#askPart(attempt, chunk)));
   }
 
   #askPart(attempt: NodeAttempt, calls: readonly Call[]): Promise<void> {
@@ -228,31 +218,25 @@ export class RpcRun extends RunContext {
   }
 
   async #askChunk(attempt: NodeAttempt, calls: readonly Call[]): Promise<void> {
-    const isAll = calls.length === this.#parsed.calls.length;
-    const ownIds = isAll ? plainIds(this.#parsed) : undefined;
-    const body = ownIds === undefined ? this.#withOurIds(calls) : this.#parsed.body;
-    const ids = ownIds ?? calls.map((_, position) => position);
-    const options = attemptOptions(attempt, calls, false);
-    const reply = await attempt.askMany(body, ids, options);
+    const ids = { firstId: this.settings.callIds.take(), count: calls.length };
+    const body = batchRequest(this.#parsed.body, calls, ids.firstId);
+    const reply = await attempt.askMany(body, ids, attemptOptions(attempt, calls, false));
+    noteTime(attempt, this.caller, calls, reply);
     if (reply.kind === 'fault') {
       if (reply.fault === 'request-too-large') return this.#askHalves(attempt, calls);
       for (const call of calls) this.#note(call, reply);
       return;
     }
     let position = 0;
-    let isFirst = true;
     for (const call of calls) {
       const answer = reply.answers[position];
       position += 1;
-      if (call.answer !== undefined) isFirst = false;
       if (answer !== undefined && call.answer === undefined) call.answer = answer;
       else noteAnswer(call, answer);
     }
-    if (reply.isIrregular) {
-      const missing = calls.filter((call) => call.answer === undefined && call.method.mayRepeat);
-      await this.#askEach(attempt, missing);
-    }
-    if (isFirst && ownIds !== undefined) this.#whole = reply.whole;
+    if (!reply.isIrregular) return;
+    const missing = calls.filter((call) => call.answer === undefined && call.method.mayRepeat);
+    await this.#askEach(attempt, missing);
   }
 
   /** What a node does not take in one request it may take in two: it has read none of it. */
@@ -267,17 +251,9 @@ export class RpcRun extends RunContext {
     const queue = [...calls];
     const work = async (): Promise<void> => {
       for (let call = queue.shift(); call !== undefined; call = queue.shift())
-        this.#noteOne(call, await this.#askOne(attempt, call));
+        this.#noteOne(attempt, call, await this.#askOne(attempt, call));
     };
     await Promise.all(Array.from({ length: Math.min(EXPANDED_AT_ONCE, calls.length) }, work));
-  }
-
-  #withOurIds(calls: readonly Call[]): Buffer {
-    return joinBatch(calls, (slices, call, position) => {
-      const id = OUR_IDS[position];
-      assert(id !== undefined, 'a batch has at most 100 items');
-      slices.addWithId(this.#parsed.body, call.span, id);
-    });
   }
 
   #note(call: Call, reply: AttemptFault | StreamAnswer): void {
@@ -290,8 +266,12 @@ export class RpcRun extends RunContext {
     const { body, calls, isBatch } = this.#parsed;
     const { attempts, signal } = this;
     const stream = this.#stream;
-    const hasLeft = signal?.aborted === true && calls.some((call) => call.fault?.isAborted);
-    let isAnswered = stream !== undefined || hasLeft;
+    const retries = Math.max(0, attempts - 1);
+    if (signal?.aborted === true && calls.some((call) => call.fault?.isAborted)) {
+      stream?.rest.destroy();
+      return { kind: 'abandoned', body: Buffer.alloc(0), rest: undefined, credits: 0, retries };
+    }
+    let isAnswered = stream !== undefined;
     let credits = 0;
     for (const call of calls) {
       // Billing extra: a plain 4xx of the node is billed like an error item.
@@ -300,16 +280,11 @@ export class RpcRun extends RunContext {
       credits += isPlain ? call.credits : creditsOf(call, stream);
     }
     if (!isAnswered) throw this.#unanswered();
-    const retries = Math.max(0, attempts - 1);
-    const rest = stream?.rest;
-    if (hasLeft) return { kind: 'abandoned', body: Buffer.alloc(0), rest, credits, retries };
     const [only] = calls;
-    let shown: Buffer;
-    if (isBatch || only === undefined) {
-      shown = this.#whole ?? joinBatch(calls, (slices, call) => writeItem(slices, body, call));
-    } else if (stream === undefined) shown = oneReply(body, only);
-    else shown = streamHead(body, only, stream);
-    return { kind: 'answered', body: shown, rest, credits, retries };
+    const answered = { kind: 'answered', rest: undefined, credits, retries } as const;
+    if (isBatch || only === undefined) return { ...answered, body: batchReply(body, calls) };
+    if (stream === undefined) return { ...answered, body: oneReply(body, only) };
+    return { ...answered, ...streamReply(callerId(body, only.span), stream) };
   }
 
   #unanswered(): Fault {
@@ -320,7 +295,9 @@ export class RpcRun extends RunContext {
       return unansweredFault(last, this.#group.hasOpen());
     }
     const kind = this.#group.kindFor(large.method.node);
-    return requestTooLarge(this.#parsed, this.#group.requestLimitBytes(kind));
+    const limitBytes = this.#group.requestLimitBytes(kind);
+    // The node counts our ids.
+    return requestTooLarge(this.#parsed, limitBytes && limitBytes - calls.length * ID_ROOM_BYTES);
   }
 }
 
@@ -361,58 +338,72 @@ function noteAnswer(call: Call, answer: ItemAnswer | undefined): void {
   }
 }
 
+/** Records for which of the methods the node was too slow, and for which it is no longer. */
+function noteTime(
+  { upstream: { slowMethods } }: NodeAttempt,
+  caller: string,
+  calls: readonly Call[],
+  reply: { readonly kind: string; readonly fault?: UpstreamFault | undefined },
+): void {
+  const isSlow = reply.kind === 'fault' && reply.fault === 'timeout';
+  if (!isSlow && !slowMethods.hasAny) return;
+  for (const { method } of calls) {
+    if (isSlow) slowMethods.note(method.name, caller);
+    else if (reply.kind !== 'fault') slowMethods.forget(method.name, caller);
+  }
+}
+
 function creditsOf(call: Call, stream: StreamAnswer | undefined): number {
   const { answer, credits, fault, result } = call;
   if (result !== undefined) return credits;
   const outcome = answer?.outcome ?? stream?.outcome;
   if (outcome !== undefined) return itemCredits(outcome, credits);
-  // The caller left while a node worked on it: the node's work is due.
-  if (fault?.isAborted === true && fault.isSent) return credits;
   return itemCredits(fault?.fault === 'refused' ? 'error' : 'unanswered', credits);
 }
 
+/** The answer to a batch: one item for each call, in order, under the caller's ids. */
+function batchReply(body: Buffer, calls: readonly Call[]): Buffer {
+  return joinBatch(calls, (slices, call) => writeItem(slices, body, call));
+}
+
 function writeItem(slices: Slices, body: Buffer, { answer, fault, result, span }: Call): void {
-  const id = callerId(body, span);
-  if (result !== undefined) slices.addResult(id, result);
-  else if (answer !== undefined) slices.addWithId(answer.bytes, answer.span, id);
-  else slices.addError(id, ...errorOf(fault?.fault));
-}
-
-/** The answer to a request that is one object: the node's own bytes where they carry the id. */
-function oneReply(body: Buffer, call: Call): Buffer {
-  const { answer, result, span } = call;
   if (answer !== undefined && result === undefined) {
-    const { idStart, idEnd } = answer.span;
-    if (isSpan(answer.bytes, idStart, idEnd, callerId(body, span))) return answer.bytes;
+    slices.addBeforeId(answer.bytes, answer.span);
+    addCallerId(slices, body, span);
+    return slices.addAfterId(answer.bytes, answer.span);
   }
-  return joined((slices) => writeItem(slices, body, call));
+  const id = callerId(body, span);
+  if (result === undefined) slices.addError(id, ...errorOf(fault?.fault));
+  else slices.addResult(id, result);
 }
 
-/** The first bytes of a stream; an id that stands before the result is made the caller's. */
-function streamHead(body: Buffer, { span }: Call, { head, idStart, idEnd }: StreamAnswer): Buffer {
-  const id = callerId(body, span);
-  if (idStart < 0 || isSpan(head, idStart, idEnd, id)) return head;
+function addCallerId(slices: Slices, body: Buffer, span: RequestSpan): void {
+  if (span.idStart < 0) slices.add(callerId(body, span));
+  else slices.add(body, span.idStart, span.idEnd);
+}
+
+/** The answer to a request that is one object: the node's own bytes but for the id. */
+function oneReply(body: Buffer, call: Call): Buffer {
+  const { answer, result } = call;
   return joined((slices) => {
+    if (answer === undefined || result !== undefined) return writeItem(slices, body, call);
+    const { bytes, span } = answer;
+    slices.add(bytes, 0, span.start);
+    writeItem(slices, body, call);
+    slices.add(bytes, span.end);
+  });
+}
+
+/** A long answer: our id becomes the caller's in its first bytes, or in its last ones. */
+function streamReply(id: Buffer, stream: StreamAnswer): Pick<RpcAnswer, 'body' | 'rest'> {
+  const { head, idStart, idEnd, ownId, rest } = stream;
+  if (idStart < 0) return withIdAtEnd(head, rest, ownId, id);
+  const body = joined((slices) => {
     slices.add(head, 0, idStart);
     slices.add(id);
     slices.add(head, idEnd);
   });
-}
-
-/**
- * The caller's ids when they are growing integers in their plain spelling, as most clients send
- * them: then no node can confuse them, and the caller's own bytes can travel.
- */
-function plainIds({ body, calls }: ParsedRequest): readonly number[] | undefined {
-  const ids: number[] = [];
-  let before = -1;
-  for (const { span } of calls) {
-    const id = plainId(body, span.idStart, span.idEnd);
-    if (id <= before) return undefined;
-    ids.push(id);
-    before = id;
-  }
-  return ids;
+  return { body, rest };
 }
 
 /** Calls for one request each, by their number and by the bytes that the node takes. */
@@ -422,7 +413,7 @@ function chunks(calls: readonly Call[], size: number, upstream: Upstream): (read
   let partBytes = 0;
   for (const call of calls) {
     const { start, end } = call.span;
-    // With its comma, and room for an id of our own.
+    // With its comma, and room for our id.
     const bytes = end - start + ID_ROOM_BYTES;
     if (part.length === size || (part.length > 0 && !upstream.takesBytes(partBytes + bytes))) {
       parts.push(part);

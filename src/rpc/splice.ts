@@ -1,6 +1,7 @@
 /**
- * Bytes out of bytes: requests with another id, answers with the caller's id, and the items that
- * Farebox itself has to answer. Nothing is parsed; everything but the id span is copied as it is.
+ * Bytes out of bytes: requests with ids of our own, responses with the caller's ids, and the items
+ * that Farebox itself answers. Params, results and errors are never parsed; everything but the id
+ * is copied as it is.
  */
 
 /** Pieces up to this size are copied in a loop: cheaper than a native call for a few bytes. */
@@ -12,6 +13,7 @@ const ID_MEMBER = Buffer.from('"id":');
 const ITEM_HEAD = Buffer.from('{"jsonrpc":"2.0","id":');
 const RESULT_HEAD = Buffer.from(',"result":');
 const ITEM_END = Buffer.from('}');
+const NO_BYTES = Buffer.alloc(0);
 
 /** Of a request or a reply; an `idStart` of -1 says that it has no id. */
 interface IdSpan {
@@ -28,25 +30,30 @@ export class Slices {
   #sizeBytes = 0;
 
   add(source: Buffer, start = 0, end: number = source.length): void {
-    this.#sources.push(source);
-    this.#bounds.push(start, end);
     this.#sizeBytes += end - start;
-  }
-
-  /** Adds a request or a reply with `id` in place of its own; one without an id gets it. */
-  addWithId(bytes: Buffer, span: IdSpan, id: Buffer): void {
-    if (span.idStart < 0) {
-      // After the opening brace; a request and a judged reply have at least one member more.
-      this.add(bytes, span.start, span.start + 1);
-      this.add(ID_MEMBER);
-      this.add(id);
-      this.add(COMMA);
-      this.add(bytes, span.start + 1, span.end);
+    const last = this.#sources.length - 1;
+    // What follows the slice before it is one copy with it.
+    if (this.#sources[last] === source && this.#bounds[2 * last + 1] === start) {
+      this.#bounds[2 * last + 1] = end;
       return;
     }
-    this.add(bytes, span.start, span.idStart);
-    this.add(id);
-    this.add(bytes, span.idEnd, span.end);
+    this.#sources.push(source);
+    this.#bounds.push(start, end);
+  }
+
+  /** Adds the item up to where its id stands; one without an id gets it as its first member. */
+  addBeforeId(bytes: Buffer, { start, idStart }: IdSpan): void {
+    if (idStart >= 0) return this.add(bytes, start, idStart);
+    this.add(bytes, start, start + 1);
+    this.add(ID_MEMBER);
+  }
+
+  /** Adds the rest of an item, after its id. */
+  addAfterId(bytes: Buffer, { start, end, idStart, idEnd }: IdSpan): void {
+    if (idStart >= 0) return this.add(bytes, idEnd, end);
+    // A request and a judged reply have at least one member more.
+    this.add(COMMA);
+    this.add(bytes, start + 1, end);
   }
 
   /** Adds a success with the given result bytes. */
@@ -68,7 +75,8 @@ export class Slices {
   join(): Buffer {
     const target = Buffer.allocUnsafe(this.#sizeBytes);
     let at = 0;
-    for (const [index, source] of this.#sources.entries()) {
+    for (let index = 0; index < this.#sources.length; index += 1) {
+      const source = this.#sources[index] ?? NO_BYTES;
       const start = this.#bounds[2 * index] ?? 0;
       const end = this.#bounds[2 * index + 1] ?? 0;
       if (end - start > LOOP_COPY_BYTES) source.copy(target, at, start, end);
@@ -94,10 +102,11 @@ export function joinBatch<T>(
   write: (slices: Slices, item: T, index: number) => void,
 ): Buffer {
   return joined((slices) => {
-    slices.add(OPEN_BATCH);
-    for (const [index, item] of items.entries()) {
-      if (index > 0) slices.add(COMMA);
+    let index = 0;
+    for (const item of items) {
+      slices.add(index === 0 ? OPEN_BATCH : COMMA);
       write(slices, item, index);
+      index += 1;
     }
     slices.add(CLOSE_BATCH);
   });

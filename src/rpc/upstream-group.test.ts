@@ -4,6 +4,7 @@ import { test } from 'node:test';
 import { seededIds } from '../../test/support/seeded-ids.ts';
 import { silentLog } from '../core/log.ts';
 import { TestClock } from '../../test/support/test-clock.ts';
+import { CallIds } from './call-ids.ts';
 import { Catalogue } from './catalogue.ts';
 import type { NodeClient } from './node-client.ts';
 import { UpstreamGroup } from './upstream-group.ts';
@@ -17,6 +18,7 @@ const UNREACHABLE = {
   isSent: false,
   isAborted: false,
   isBlameless: false,
+  tookMs: 0,
 } as const;
 
 interface Bench {
@@ -32,6 +34,7 @@ interface Bench {
 /** Nodes behind a transport that answers identity and head questions from `heads`. */
 function bench(weights: readonly number[]): Bench {
   const clock = new TestClock();
+  const callIds = new CallIds(0.5);
   const heads = weights.map(() => '0x64');
   let polls = 0;
   const upstreams = weights.map((weight, index) => {
@@ -40,7 +43,8 @@ function bench(weights: readonly number[]): Bench {
         if (heads[index] === 'dead') return UNREACHABLE;
         const isHead = body.includes('eth_blockNumber');
         if (isHead) polls += 1;
-        const text = `{"id":1,"result":"${isHead ? heads[index]! : '0x1'}"}`;
+        const { id } = JSON.parse(body.toString()) as { id: number };
+        const text = `{"id":${id},"result":"${isHead ? heads[index]! : '0x1'}"}`;
         const reply = { ok: true, rest: undefined, heldBytes: 0, tookMs: 0 } as const;
         if (heads[index] === 'locked') return { ...reply, status: 401, body: Buffer.from('no') };
         return { ...reply, status: 200, body: Buffer.from(text) };
@@ -57,7 +61,7 @@ function bench(weights: readonly number[]): Bench {
       connections: 8,
       maxRequestBytes: 0,
     } as const;
-    return new Upstream(settings, { network: NETWORK, client, clock, log: silentLog });
+    return new Upstream(settings, { network: NETWORK, client, callIds, clock, log: silentLog });
   });
   const group = new UpstreamGroup(NETWORK, upstreams, clock, seededIds(5));
   return {
@@ -69,7 +73,7 @@ function bench(weights: readonly number[]): Bench {
     share: (draws = 400) => {
       const counts = weights.map(() => 0);
       for (let draw = 0; draw < draws; draw += 1) {
-        const [first] = group.candidates('node', `caller ${draw}`);
+        const [first] = group.candidates('node', `caller ${draw}`, []);
         const index = first === undefined ? -1 : upstreams.indexOf(first);
         if (index >= 0) counts[index]! += 1;
       }
@@ -99,9 +103,9 @@ test('a lagging node is asked last, one that syncs after all others', async () =
   for (const upstream of b.upstreams) await upstream.verify();
   b.heads[1] = '0x62';
   b.heads[2] = '0x1';
-  b.group.candidates('node', 'a');
+  b.group.candidates('node', 'a', []);
   await polled();
-  const names = b.group.candidates('node', 'b').map((one) => one.settings.name);
+  const names = b.group.candidates('node', 'b', []).map((one) => one.settings.name);
   assert.deepEqual(names, ['node 0', 'node 1', 'node 2']);
 });
 
@@ -123,7 +127,7 @@ test('a caller stays for five seconds, unless the node falls behind or out', () 
   const b = bench([1, 1]);
   const [, second] = b.upstreams;
   b.group.stick('node', 'alice', second!);
-  const first = (): boolean => b.group.candidates('node', 'alice')[0] === second;
+  const first = (): boolean => b.group.candidates('node', 'alice', [])[0] === second;
   for (let draw = 0; draw < 50; draw += 1) assert.ok(first());
   second!.noteFault('quota', 'bob');
   assert.equal(first(), false);
@@ -174,9 +178,9 @@ test('a node whose faults several callers see is asked last, and still asked', a
     first!.noteFault('broken', `caller ${fault % 9}`);
     await polled();
   }
-  assert.deepEqual(b.group.candidates('node', 'alice'), [second, first]);
+  assert.deepEqual(b.group.candidates('node', 'alice', []), [second, first]);
   b.clock.advance(10_000);
-  assert.deepEqual(b.group.candidates('node', 'bob'), [first, second]);
+  assert.deepEqual(b.group.candidates('node', 'bob', []), [first, second]);
 });
 
 test('what one caller sees opens nothing while the node answers us, however often', async () => {
@@ -227,7 +231,7 @@ test('a node that may come back is asked by us beside the traffic of the others'
   await polled();
   b.heads[0] = '0x64';
   b.clock.advance(2_000);
-  assert.deepEqual(b.group.candidates('node', 'alice'), [second]);
+  assert.deepEqual(b.group.candidates('node', 'alice', []), [second]);
   await polled();
-  assert.equal(b.group.candidates('node', 'alice').length, 2);
+  assert.equal(b.group.candidates('node', 'alice', []).length, 2);
 });

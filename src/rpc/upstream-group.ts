@@ -9,6 +9,7 @@ import type { Clock } from '../core/clock.ts';
 import type { Ids } from '../core/ids.ts';
 import { isAny } from '../core/is-any.ts';
 import type { Network, NodeKind } from './catalogue.ts';
+import type { Call } from './parse-request.ts';
 import type { Upstream } from './upstream.ts';
 
 /** How long a caller stays with the node that answered it last. */
@@ -23,6 +24,14 @@ const MIN_LATENCY_SHARE = 0.1;
 interface Sticky {
   readonly upstream: Upstream;
   readonly untilMs: number;
+}
+
+/** What the nodes are put in order for. */
+interface Asked {
+  readonly caller: string;
+  readonly calls: readonly Call[];
+  /** The node that answered the caller last. */
+  readonly preferred: Upstream | undefined;
 }
 
 export class UpstreamGroup {
@@ -47,8 +56,8 @@ export class UpstreamGroup {
     return kind === 'bundler' && this.#hasBundler ? 'bundler' : 'node';
   }
 
-  /** The nodes that may be asked now, best first; empty when there is none. */
-  candidates(kind: NodeKind, caller: string): readonly Upstream[] {
+  /** The nodes that may be asked for `calls` now, best first; empty when there is none. */
+  candidates(kind: NodeKind, caller: string, calls: readonly Call[]): readonly Upstream[] {
     const [first, second] = this.#upstreams;
     if (first !== undefined && second === undefined) {
       return first.settings.kind === kind && first.isOpen() ? this.#upstreams : [];
@@ -63,7 +72,8 @@ export class UpstreamGroup {
     if (kind === 'node') this.#pollHeads(chosen);
     const sticky = this.#sticky.get(stickyKey(kind, caller));
     const isSticky = sticky !== undefined && sticky.untilMs > this.#clock.monotonicMs();
-    return this.#order(chosen, isSticky ? sticky.upstream : undefined);
+    const asked = { caller, calls, preferred: isSticky ? sticky.upstream : undefined };
+    return this.#order(chosen, asked);
   }
 
   /** The largest request that a node of the kind takes; undefined when one may take any. */
@@ -108,25 +118,28 @@ export class UpstreamGroup {
     await Promise.all(this.#upstreams.map(async (upstream) => upstream.close()));
   }
 
-  #order(open: readonly Upstream[], preferred: Upstream | undefined): Upstream[] {
+  #order(open: readonly Upstream[], asked: Asked): Upstream[] {
     const best = Math.max(...open.map((one) => one.head ?? 0));
     const fastest = Math.min(...open.map((one) => one.latencyMs ?? Infinity));
     const ranked = open.map((upstream) => {
-      const rank = this.#rankOf(upstream, best);
+      const rank = this.#rankOf(upstream, best, asked);
       // Sampling without replacement: the key u^(1/w) sorts as weighted draws would.
       const weight = upstream.settings.weight * factorOf(upstream, fastest);
       const key = Math.max(this.#ids.fraction(), Number.MIN_VALUE) ** (1 / weight);
-      return { upstream, rank: upstream === preferred && rank < 2 ? -1 : rank, key };
+      return { upstream, rank: upstream === asked.preferred && rank < 2 ? -1 : rank, key };
     });
     ranked.sort((a, b) => a.rank - b.rank || b.key - a.key);
     return ranked.map((one) => one.upstream);
   }
 
-  /** 0 healthy, 1 lagging, 2 resting after a quota or account problem, 3 still syncing. */
-  #rankOf(upstream: Upstream, best: number): number {
+  /** 0 healthy, 1 lagging, 2 resting after a problem of quota, account or time, 3 still syncing. */
+  #rankOf(upstream: Upstream, best: number, { caller, calls }: Asked): number {
     const lag = upstream.head === undefined ? 0 : best - upstream.head;
     if (lag > this.network.syncingBlocks) return 3;
     if (upstream.isResting) return 2;
+    const { slowMethods } = upstream;
+    if (slowMethods.hasAny)
+      for (const { method } of calls) if (slowMethods.isResting(method.name, caller)) return 2;
     return lag > this.network.laggingBlocks ? 1 : 0;
   }
 

@@ -14,10 +14,12 @@ import type { Clock } from '../core/clock.ts';
 import type { Log } from '../core/log.ts';
 import { scanReply } from '../json/json-spans.ts';
 import { CircuitBreaker } from '../net/circuit-breaker.ts';
+import { type CallIds, whoseId } from './call-ids.ts';
 import type { Family, Network } from './catalogue.ts';
 import { faultOfStatus, judgeItem, type UpstreamFault } from './classify.ts';
 import { ByteBudget, type NodeClient } from './node-client.ts';
 import { NodeShare } from './node-share.ts';
+import { SlowMethods } from './slow-methods.ts';
 
 type Configured = RpcSection['networks'][string]['upstreams'][number];
 
@@ -31,6 +33,7 @@ export interface UpstreamSettings extends Omit<Configured, 'headers' | 'url'> {
 export interface UpstreamDependencies {
   readonly network: Network;
   readonly client: NodeClient;
+  readonly callIds: CallIds;
   readonly clock: Clock;
   readonly log: Log;
 }
@@ -60,6 +63,9 @@ const BREAKER = { openMs: 2_000, maxOpenMs: 30_000 };
 const QUOTA_REST_MS = 2_000;
 const FAULT_REST_MS = 10_000;
 const AUTH_REST_MS = 60_000;
+/** A node takes this long at least, and this many times its mean latency, before it counts as slow. */
+const MIN_NORMAL_MS = 1_000;
+const NORMAL_LATENCIES = 4;
 /** Weight of a new latency in the moving average. */
 const LATENCY_ALPHA = 0.2;
 
@@ -78,7 +84,9 @@ export class Upstream {
   readonly settings: UpstreamSettings;
   readonly client: NodeClient;
   readonly share: NodeShare;
+  readonly slowMethods: SlowMethods;
   readonly #network: Network;
+  readonly #callIds: CallIds;
   readonly #clock: Clock;
   readonly #log: Log;
   #isVerified = false;
@@ -102,10 +110,12 @@ export class Upstream {
     this.settings = settings;
     this.client = dependencies.client;
     this.#network = dependencies.network;
+    this.#callIds = dependencies.callIds;
     this.#clock = clock;
     this.#log = dependencies.log;
     this.#breaker = new CircuitBreaker(clock, BREAKER);
     this.share = new NodeShare(settings.connections, settings.ratePerSecond, clock);
+    this.slowMethods = new SlowMethods(clock);
   }
 
   /** Whether it may be asked now: neither of a wrong chain nor cut off by its breaker. */
@@ -187,6 +197,11 @@ export class Upstream {
 
   get latencyMs(): number | undefined {
     return this.#latencyMs;
+  }
+
+  /** How long a response may take before a caller that gives up speaks against the node. */
+  get normalMs(): number {
+    return Math.max(MIN_NORMAL_MS, NORMAL_LATENCIES * (this.#latencyMs ?? 0));
   }
 
   /** Share of faults in the last exchanges, 0 to 1. */
@@ -306,8 +321,9 @@ export class Upstream {
 
   /** The result of a question of our own, or undefined after noting the fault. */
   async #probe(method: string): Promise<unknown> {
+    const id = this.#callIds.take();
     const reply = await this.client.post({
-      body: Buffer.from(`{"jsonrpc":"2.0","id":1,"method":"${method}","params":[]}`),
+      body: Buffer.from(`{"jsonrpc":"2.0","id":${id},"method":"${method}","params":[]}`),
       timeoutMs: Math.min(PROBE_TIMEOUT_MS, this.settings.timeoutMs),
       maxBytes: PROBE_MAX_BYTES,
       canStream: false,
@@ -320,7 +336,10 @@ export class Upstream {
     const scan = scanReply(reply.body);
     const item = scan.ok && !scan.isBatch ? scan.items[0] : undefined;
     const { family } = this.#network;
-    const verdict = item && judgeItem(reply.body, item, reply.status, family, true);
+    const isStray = item !== undefined && whoseId(reply.body, item, id) === 'other';
+    const verdict = isStray
+      ? 'stray'
+      : item && judgeItem(reply.body, item, reply.status, family, true);
     if (item === undefined || typeof verdict === 'string' || verdict?.outcome !== 'success') {
       const fault = typeof verdict === 'string' ? verdict : faultOfStatus(reply.status);
       // A node that refuses to say who it is is of no use.

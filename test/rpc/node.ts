@@ -71,13 +71,13 @@ export async function startNode(
       const isBatch = Array.isArray(parsed);
       const calls = isBatch ? parsed : [parsed];
       const [first] = calls;
-      if (!isBatch && first?.id === 1 && first.params?.length === 0 && IDENTITY.has(first.method)) {
-        sendJson(response, { jsonrpc: '2.0', id: 1, result: chainId });
-        return;
+      const { id = null, method = '', params } = first ?? {};
+      const isProbe = !isBatch && params?.length === 0;
+      if (isProbe && IDENTITY.has(method)) {
+        return sendJson(response, { jsonrpc: '2.0', id, result: chainId });
       }
-      if (!isBatch && first?.id === 1 && first.params?.length === 0 && HEAD.has(first.method)) {
-        sendJson(response, { jsonrpc: '2.0', id: 1, result: '0x10' });
-        return;
+      if (isProbe && HEAD.has(method)) {
+        return sendJson(response, { jsonrpc: '2.0', id, result: '0x10' });
       }
       const seen = { text, calls, isBatch, headers: request.headers };
       asked.push(seen);

@@ -1,5 +1,4 @@
 /** `POST /crypto/rpc/{network}` and `GET /crypto/rpc/networks`. */
-import { pipeline } from 'node:stream/promises';
 import { type ProxyRpcAnswer, type ProxyRpcParts, proxyRpc, rpcLimit } from '../proxy-rpc.ts';
 import type { Clock } from '../../core/clock.ts';
 import { MAX_BATCH_ITEMS } from '../rpc.ts';
@@ -35,9 +34,7 @@ export function cryptoRpcRoutes(
     if (answer.retries > 0) context.set('x-retry-count', answer.retries);
     make.counted(sale, remainingNano, context.answerHeaders);
     if (rest === undefined) return context.bytes(200, JSON_TYPE, body);
-    const writable = context.pipe(200, JSON_TYPE);
-    writable.write(body);
-    return pipeline(rest, writable);
+    return context.sendAll(200, JSON_TYPE, body, rest);
   }
   function run(
     context: RequestContext,

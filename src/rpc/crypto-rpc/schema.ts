@@ -14,8 +14,8 @@ const Request = z
     method: z.string().describe('Method of the network, such as `eth_blockNumber`.'),
     params: z
       .union([z.array(z.unknown()), z.record(z.string(), z.unknown())])
-      .optional()
-      .describe('Its parameters, in order or by name.'),
+      .nullish()
+      .describe('Its parameters, in order or by name; `null` is the same as none.'),
     id: Id.optional().describe('Echoed; tells the items of a batch apart. At most 1,024 bytes.'),
   })
   .meta({ id: 'JsonRpcRequest' });
@@ -73,8 +73,8 @@ viem, ethers and web3 work unmodified with this URL and the header of the key.`,
     'UNSUPPORTED_METHOD',
     'UNSUPPORTED_RPC_NETWORK',
     'PAYLOAD_TOO_LARGE',
-    'RPC_UPSTREAM_FAILED',
     'RPC_NETWORK_UNAVAILABLE',
     'RPC_TIMEOUT',
+    'RPC_UPSTREAM_FAILED',
   ],
 };
