@@ -49,7 +49,7 @@ onEachStore('proxy rpc', (fixture) => {
     readonly cap: CreditCap;
     readonly ask: (
       body: unknown,
-      options?: { key?: string; caller?: Caller },
+      options?: { key?: string; caller?: Caller; leaving?: Cancellation },
     ) => Promise<ProxyRpcAnswer>;
   }
 
@@ -130,7 +130,7 @@ onEachStore('proxy rpc', (fixture) => {
               caller: options.caller ?? ALICE,
               tags: undefined,
               headers: { 'idempotency-key': options.key },
-              leaving: new Cancellation(),
+              leaving: options.leaving ?? new Cancellation(),
             } as unknown as RequestContext, // what the flow reads of it
             network: NETWORK,
             body: Buffer.from(JSON.stringify(body)),
@@ -138,7 +138,7 @@ onEachStore('proxy rpc', (fixture) => {
               resolve(answer);
               if (answer.rest !== undefined) await finished(answer.rest);
             },
-          }).catch(reject);
+          }).then(() => reject(new Error('nothing was sent')), reject);
         }),
     };
   }
@@ -298,6 +298,29 @@ onEachStore('proxy rpc', (fixture) => {
     assert.equal(await read(again), MEGABYTES_3 + 40);
     assert.equal(again.isReplayed, true);
     assert.equal(b.node.asked.length, 1);
+    assert.equal(await b.usdNano(), usdToNano('1') - 20n * 625n);
+  });
+
+  test('a caller that leaves before an answer is charged nothing, whatever became of the call', async (t) => {
+    const leaving: Cancellation[] = [];
+    const leaveAndAnswer: NodeAnswer = (request, response) => {
+      leaving.at(-1)?.abort();
+      plainly()(request, response);
+    };
+    const b = await bench(t, leaveAndAnswer);
+    for (const method of ['eth_call', 'eth_sendRawTransaction', 'eth_gasPrice']) {
+      const caller = new Cancellation();
+      leaving.push(caller);
+      await assert.rejects(b.ask(call(method), { leaving: caller }), /nothing was sent/);
+      assert.equal(await b.usdNano(), usdToNano('1'), method);
+      assert.equal(await b.cap.used(ALICE.accountId), 0);
+    }
+    assert.equal(b.node.asked.length, 3);
+    // What a key keeps is due, since a retry gets it.
+    const caller = new Cancellation();
+    leaving.push(caller);
+    await b.ask(call('eth_call'), { leaving: caller, key: 'k' });
+    assert.equal((await b.ask(call('eth_call'), { key: 'k' })).isReplayed, true);
     assert.equal(await b.usdNano(), usdToNano('1') - 20n * 625n);
   });
 
