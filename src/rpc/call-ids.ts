@@ -4,9 +4,10 @@
  * The ids of callers never reach a node.
  */
 import { spanString } from '../json/json-spans.ts';
-import { MAX_BATCH_ITEMS } from './parse-request.ts';
 import { plainId } from './splice.ts';
 
+/** Limit of the specification: items per batch. An exchange takes an id for each of them. */
+export const MAX_BATCH_ITEMS = 100;
 /** Every id has this many digits: few enough for a node that keeps ids as doubles. */
 export const OWN_ID_DIGITS = 13;
 /** Blocks of one id for each item of a batch are numbered from here to ten times that. */
@@ -29,18 +30,13 @@ export class CallIds {
   }
 }
 
-/** `count` consecutive ids as they stand in a request, `OWN_ID_DIGITS` bytes each. */
-export function idBytes(firstId: number, count: number): Buffer {
-  const bytes = Buffer.allocUnsafe(count * OWN_ID_DIGITS);
-  for (let item = 0; item < count; item += 1) {
-    let left = firstId + item;
-    for (let at = (item + 1) * OWN_ID_DIGITS - 1; at >= item * OWN_ID_DIGITS; at -= 1) {
-      const rest = Math.floor(left / 10);
-      bytes[at] = DIGIT_0 + left - rest * 10;
-      left = rest;
-    }
-  }
-  return bytes;
+/** Writes the id that is `offset` behind `firstId`, and returns where it ends. */
+export function writeOwnId(target: Buffer, at: number, firstId: string, offset: number): number {
+  // A block of ids differs in the last two digits.
+  target.write(firstId, at, 'latin1');
+  target[at + OWN_ID_DIGITS - 2] = DIGIT_0 + Math.floor(offset / 10);
+  target[at + OWN_ID_DIGITS - 1] = DIGIT_0 + (offset % 10);
+  return at + OWN_ID_DIGITS;
 }
 
 /** Whether the id of a reply is ours (in any spelling), missing or null, or that of another call. */

@@ -16,12 +16,11 @@ import {
 } from '../json/json-spans.ts';
 import { updateInTurns } from '../core/event-loop.ts';
 import type { AttemptFault } from './node-attempt.ts';
+import { MAX_BATCH_ITEMS } from './call-ids.ts';
 import type { ItemAnswer } from './classify.ts';
 import type { Catalogue, Method, Network, RefusalKind } from './catalogue.ts';
 import { isSpan } from './splice.ts';
 
-/** Limit of the specification: items per batch. */
-export const MAX_BATCH_ITEMS = 100;
 /** A node echoes the id before its result, so a long one pushes the result out of our sight. */
 const MAX_ID_BYTES = 1_024;
 /** Names longer than this are cut in an error text. */

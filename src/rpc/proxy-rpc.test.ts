@@ -248,7 +248,7 @@ onEachStore('proxy rpc', (fixture) => {
   const REPLY_MEMORY_BYTES = 268_435_456;
   function large(isCut: boolean): NodeAnswer {
     return ({ calls }, response) => {
-      const head = `{"jsonrpc":"2.0","id":${calls[0]!.id},"result":"`;
+      const head = `{"jsonrpc":"2.0","id":${JSON.stringify(calls[0]!.id)},"result":"`;
       const rest = Buffer.alloc(MEGABYTES_3 + 40 - 34 - 2, 0x61);
       response.writeHead(200, { 'content-length': head.length + rest.length + 2 });
       response.write(head);

@@ -2,32 +2,45 @@
  * The requests as a node gets them: the caller's own bytes with an id of ours in place of the
  * caller's. `params: null` means no params, which not every node knows: an empty list stands there.
  */
-import { idBytes, OWN_ID_DIGITS } from './call-ids.ts';
+import { OWN_ID_DIGITS, writeOwnId } from './call-ids.ts';
 import { type Call, hasParams } from './parse-request.ts';
-import { joinBatch, joined, type Slices } from './splice.ts';
+import { joinBatch, joined, type Slices, spliceBatch } from './splice.ts';
 
 const NO_PARAMS = Buffer.from('[]');
 
 /** One call with `id` as its id. */
 export function callRequest(body: Buffer, call: Call, id: number): Buffer {
-  const ids = idBytes(id, 1);
-  return joined((slices) => addCall(slices, body, call, ids));
+  return joined((slices) => addCall(slices, body, call, Buffer.from(String(id), 'latin1')));
 }
 
 /** A batch of calls with consecutive ids from `firstId` on. */
 export function batchRequest(body: Buffer, calls: readonly Call[], firstId: number): Buffer {
-  const ids = idBytes(firstId, calls.length);
-  return joinBatch(calls, (slices, call, position) =>
-    addCall(slices, body, call, ids, position * OWN_ID_DIGITS),
+  const id = String(firstId);
+  const hasNull = calls.some((call) => hasNullParams(body, call));
+  const spliced = hasNull
+    ? undefined
+    : spliceBatch(
+        body,
+        calls.map(({ span }) => span),
+        calls.length * OWN_ID_DIGITS,
+        (target, at, index) => writeOwnId(target, at, id, index),
+      );
+  return (
+    spliced ??
+    joinBatch(calls, (slices, call, index) =>
+      addCall(slices, body, call, Buffer.from(String(firstId + index), 'latin1')),
+    )
   );
 }
 
-function addCall(slices: Slices, body: Buffer, call: Call, ids: Buffer, idAt = 0): void {
-  const isNull = call.span.paramsStart >= 0 && !hasParams(body, call.span);
+function addCall(slices: Slices, body: Buffer, call: Call, id: Buffer): void {
+  const isNull = hasNullParams(body, call);
   const { bytes, span } = isNull ? withEmptyParams(body, call) : { bytes: body, span: call.span };
-  slices.addBeforeId(bytes, span);
-  slices.add(ids, idAt, idAt + OWN_ID_DIGITS);
-  slices.addAfterId(bytes, span);
+  slices.addWithId(bytes, span, id);
+}
+
+function hasNullParams(body: Buffer, { span }: Call): boolean {
+  return span.paramsStart >= 0 && !hasParams(body, span);
 }
 
 /** The call by itself, with an empty list of params in place of `null`. */

@@ -53,12 +53,15 @@ describe('bytes', () => {
     const result = '"result":{"rentEpoch":18446744073709551615,"x":1.50}}\n';
     const one = await bench([
       ({ calls }, response) =>
-        sendText(response, `{"jsonrpc":"2.0", "id":${calls[0]!.id},${result}`),
+        sendText(response, `{"jsonrpc":"2.0", "id":${JSON.stringify(calls[0]!.id)},${result}`),
     ]);
     const answer = await one.ask(` {"id" : 9007199254740993,"jsonrpc":"2.0", ${params}\n`);
     assert.equal(answer.body.toString(), `{"jsonrpc":"2.0", "id":9007199254740993,${result}`);
     const sent = one.nodes[0]!.asked[0]!;
-    assert.equal(sent.text, `{"id" : ${sent.calls[0]!.id},"jsonrpc":"2.0", ${params}`);
+    assert.equal(
+      sent.text,
+      `{"id" : ${JSON.stringify(sent.calls[0]!.id)},"jsonrpc":"2.0", ${params}`,
+    );
     assert.equal(answer.credits, 20);
     assert.equal(answer.retries, 0);
   });
@@ -90,14 +93,15 @@ describe('bytes', () => {
   });
 
   test('an id that the node spells otherwise or lost comes back as the caller sent it', async () => {
-    const spellings: readonly ((id: unknown) => string)[] = [
+    const spellings: readonly ((id: number) => string)[] = [
       (id) => `"${id}"`,
-      (id) => Number(id).toExponential(),
+      (id) => id.toExponential(),
       (id) => `${id}.0`,
     ];
     for (const spelled of spellings) {
       const other = await bench([
-        ({ calls }, response) => sendText(response, `{"id":${spelled(calls[0]!.id)},"result":1}`),
+        ({ calls }, response) =>
+          sendText(response, `{"id":${spelled(Number(calls[0]!.id))},"result":1}`),
       ]);
       const exact = await other.ask('{"jsonrpc":"2.0","id":9007199254740993,"method":"eth_call"}');
       assert.equal(exact.body.toString(), '{"id":9007199254740993,"result":1}');
@@ -859,7 +863,7 @@ describe('sizes', () => {
     const broken = await bench([
       ({ calls }, response) => {
         response.writeHead(200, { 'content-length': 3 * MEGABYTE });
-        response.write(`{"jsonrpc":"2.0","id":${calls[0]!.id},"result":"`);
+        response.write(`{"jsonrpc":"2.0","id":${JSON.stringify(calls[0]!.id)},"result":"`);
         response.write(Buffer.alloc(2 * MEGABYTE, 0x61), () => response.destroy());
       },
     ]);
@@ -936,7 +940,7 @@ describe('sizes', () => {
     for (const cut of [0, 1, 5, 12, 13, 20, 25, 26]) {
       const one = await bench([
         ({ calls }, response) => {
-          const tail = `","id":${calls[0]!.id}}`;
+          const tail = `","id":${JSON.stringify(calls[0]!.id)}}`;
           response.writeHead(200);
           response.write(`{"jsonrpc":"2.0","result":"${result}${tail.slice(0, cut)}`);
           setImmediate(() => {

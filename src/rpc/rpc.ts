@@ -26,12 +26,8 @@ import { Upstream } from './upstream.ts';
 
 export { holdLastBytes, KeptAnswer } from './answer.ts';
 export type { RpcAnswer } from './answer.ts';
-export {
-  type ParsedRequest,
-  requestFingerprint,
-  type BodyScan,
-  MAX_BATCH_ITEMS,
-} from './parse-request.ts';
+export { type ParsedRequest, requestFingerprint, type BodyScan } from './parse-request.ts';
+export { MAX_BATCH_ITEMS } from './call-ids.ts';
 export {
   CreditCap,
   type CreditOutcome,

@@ -28,10 +28,10 @@ import {
 } from './node-attempt.ts';
 import { broadcastVerdict, transactionHash } from './broadcast.ts';
 import type { NodeKind } from './catalogue.ts';
-import type { RequestSpan } from '../json/json-spans.ts';
+import type { ReplySpan } from '../json/json-spans.ts';
 import type { ItemAnswer, NodeError, UpstreamFault } from './classify.ts';
 import { batchRequest, callRequest } from './request-bytes.ts';
-import { joinBatch, joined, type Slices } from './splice.ts';
+import { joinBatch, joined, type Slices, spliceBatch } from './splice.ts';
 import { withIdAtEnd } from './stream-id.ts';
 import type { UpstreamGroup } from './upstream-group.ts';
 import type { Upstream } from './upstream.ts';
@@ -363,23 +363,31 @@ function creditsOf(call: Call, stream: StreamAnswer | undefined): number {
 
 /** The answer to a batch: one item for each call, in order, under the caller's ids. */
 function batchReply(body: Buffer, calls: readonly Call[]): Buffer {
+  const spans: ReplySpan[] = [];
+  let idsBytes = 0;
+  const bytes = calls[0]?.answer?.bytes;
+  for (const { answer, result, span } of calls) {
+    if (answer === undefined || result !== undefined || answer.bytes !== bytes) break;
+    spans.push(answer.span);
+    idsBytes += span.idEnd - span.idStart;
+  }
+  if (bytes !== undefined && spans.length === calls.length) {
+    const spliced = spliceBatch(bytes, spans, idsBytes, (target, at, index) => {
+      const { idStart = 0, idEnd = 0 } = calls[index]?.span ?? {};
+      for (let from = idStart, to = at; from < idEnd; from += 1, to += 1)
+        target[to] = body[from] ?? 0;
+      return at + idEnd - idStart;
+    });
+    if (spliced !== undefined) return spliced;
+  }
   return joinBatch(calls, (slices, call) => writeItem(slices, body, call));
 }
 
 function writeItem(slices: Slices, body: Buffer, { answer, fault, result, span }: Call): void {
-  if (answer !== undefined && result === undefined) {
-    slices.addBeforeId(answer.bytes, answer.span);
-    addCallerId(slices, body, span);
-    return slices.addAfterId(answer.bytes, answer.span);
-  }
   const id = callerId(body, span);
-  if (result === undefined) slices.addError(id, ...errorOf(fault?.fault));
-  else slices.addResult(id, result);
-}
-
-function addCallerId(slices: Slices, body: Buffer, span: RequestSpan): void {
-  if (span.idStart < 0) slices.add(callerId(body, span));
-  else slices.add(body, span.idStart, span.idEnd);
+  if (result !== undefined) slices.addResult(id, result);
+  else if (answer !== undefined) slices.addWithId(answer.bytes, answer.span, id);
+  else slices.addError(id, ...errorOf(fault?.fault));
 }
 
 /** The answer to a request that is one object: the node's own bytes but for the id. */

@@ -14,6 +14,8 @@ const ITEM_HEAD = Buffer.from('{"jsonrpc":"2.0","id":');
 const RESULT_HEAD = Buffer.from(',"result":');
 const ITEM_END = Buffer.from('}');
 const NO_BYTES = Buffer.alloc(0);
+const BRACKET_OPEN = 0x5b;
+const BRACKET_CLOSE = 0x5d;
 
 /** Of a request or a reply; an `idStart` of -1 says that it has no id. */
 interface IdSpan {
@@ -23,6 +25,8 @@ interface IdSpan {
   readonly idEnd: number;
 }
 
+const NO_SPAN: IdSpan = { start: 0, end: 0, idStart: 0, idEnd: 0 };
+
 /** A growing list of slices, joined once. */
 export class Slices {
   readonly #sources: Buffer[] = [];
@@ -30,30 +34,25 @@ export class Slices {
   #sizeBytes = 0;
 
   add(source: Buffer, start = 0, end: number = source.length): void {
-    this.#sizeBytes += end - start;
-    const last = this.#sources.length - 1;
-    // What follows the slice before it is one copy with it.
-    if (this.#sources[last] === source && this.#bounds[2 * last + 1] === start) {
-      this.#bounds[2 * last + 1] = end;
-      return;
-    }
     this.#sources.push(source);
     this.#bounds.push(start, end);
+    this.#sizeBytes += end - start;
   }
 
-  /** Adds the item up to where its id stands; one without an id gets it as its first member. */
-  addBeforeId(bytes: Buffer, { start, idStart }: IdSpan): void {
-    if (idStart >= 0) return this.add(bytes, start, idStart);
-    this.add(bytes, start, start + 1);
-    this.add(ID_MEMBER);
-  }
-
-  /** Adds the rest of an item, after its id. */
-  addAfterId(bytes: Buffer, { start, end, idStart, idEnd }: IdSpan): void {
-    if (idStart >= 0) return this.add(bytes, idEnd, end);
-    // A request and a judged reply have at least one member more.
-    this.add(COMMA);
-    this.add(bytes, start + 1, end);
+  /** Adds a request or a reply with `id` in place of its own; one without an id gets it. */
+  addWithId(bytes: Buffer, span: IdSpan, id: Buffer): void {
+    if (span.idStart < 0) {
+      // After the opening brace; a request and a judged reply have at least one member more.
+      this.add(bytes, span.start, span.start + 1);
+      this.add(ID_MEMBER);
+      this.add(id);
+      this.add(COMMA);
+      this.add(bytes, span.start + 1, span.end);
+      return;
+    }
+    this.add(bytes, span.start, span.idStart);
+    this.add(id);
+    this.add(bytes, span.idEnd, span.end);
   }
 
   /** Adds a success with the given result bytes. */
@@ -110,6 +109,43 @@ export function joinBatch<T>(
     }
     slices.add(CLOSE_BATCH);
   });
+}
+
+/** Writes the new id of an item to `target` from `at` on, and returns where it ends. */
+type WriteId = (target: Buffer, at: number, index: number) => number;
+
+/**
+ * A batch of items that stand side by side in `bytes`, each with a new id; `idsBytes` is the size of
+ * all new ids. `undefined` for items that do not stand so: then `joinBatch` makes the batch. This
+ * copies all that stands between two ids at once.
+ */
+export function spliceBatch(
+  bytes: Buffer,
+  spans: readonly IdSpan[],
+  idsBytes: number,
+  writeId: WriteId,
+): Buffer | undefined {
+  let sizeBytes = idsBytes + 1;
+  let from = spans[0]?.start ?? 0;
+  for (const { start, end, idStart, idEnd } of spans) {
+    if (start !== from || idStart < 0) return undefined;
+    sizeBytes += end - start - (idEnd - idStart) + 1;
+    // Behind the comma.
+    from = end + 1;
+  }
+  const target = Buffer.allocUnsafe(sizeBytes);
+  target[0] = BRACKET_OPEN;
+  let at = 1;
+  from = spans[0]?.start ?? 0;
+  for (let index = 0; index < spans.length; index += 1) {
+    const { idStart, idEnd } = spans[index] ?? NO_SPAN;
+    target.set(bytes.subarray(from, idStart), at);
+    at = writeId(target, at + idStart - from, index);
+    from = idEnd;
+  }
+  target.set(bytes.subarray(from, spans.at(-1)?.end), at);
+  target[sizeBytes - 1] = BRACKET_CLOSE;
+  return target;
 }
 
 /** Whether the bytes of a span are exactly `expected`. */

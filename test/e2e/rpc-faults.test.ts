@@ -64,18 +64,20 @@ describe('POST /crypto/rpc/{network} with nodes that fail', () => {
 
   const large: NodeAnswer = ({ calls }, response) => {
     response.writeHead(200, { 'content-type': 'application/json' });
-    response.end(`{"jsonrpc":"2.0","id":${calls[0]!.id},"result":"${'a'.repeat(3 * MEGABYTE)}"}`);
+    response.end(
+      `{"jsonrpc":"2.0","id":${JSON.stringify(calls[0]!.id)},"result":"${'a'.repeat(3 * MEGABYTE)}"}`,
+    );
   };
   const cut: NodeAnswer = ({ calls }, response) => {
     response.writeHead(200, { 'content-length': 4 * MEGABYTE });
-    response.write(`{"jsonrpc":"2.0","id":${calls[0]!.id},"result":"`);
+    response.write(`{"jsonrpc":"2.0","id":${JSON.stringify(calls[0]!.id)},"result":"`);
     response.write('a'.repeat(3 * MEGABYTE), () => response.destroy());
   };
 
   test('a long answer that the node cuts costs nothing, and its key runs again', async () => {
     for (const node of nodes) node.answer = cut;
     for (const more of [{ 'idempotency-key': 'cut' }, {}, { 'accept-encoding': 'identity' }]) {
-      const answer = await send('eth_getLogs', more as Record<string, string>);
+      const answer = await send('eth_getLogs', more);
       await assert.rejects(answer.text());
       await until(async () => (await held()) === 0n, 'the end of the hold');
       assert.equal(await chargedCredits(), 0n);
