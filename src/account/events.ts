@@ -286,9 +286,10 @@ class LiveEvents {
     const wallet = walletOfAccount(watch.accountId);
     if (wallet === undefined || watch.keyId !== undefined) return;
     const { stores, clock } = this.#parts;
-    // Rows of other processes' clocks may be a little behind.
-    const changedSinceMs = watch.topUpsSinceMs - HEARTBEAT_EVERY_MS;
-    watch.topUpsSinceMs = clock.nowMs();
+    const nowMs = clock.nowMs();
+    // Clocks of other processes may be a little behind, and this one may have been set back.
+    const changedSinceMs = Math.min(watch.topUpsSinceMs, nowMs) - HEARTBEAT_EVERY_MS;
+    watch.topUpsSinceMs = nowMs;
     const filter = { wallet, changedSinceMs };
     const found = await listTopUps(stores.store, filter, { limit: MAX_TOP_UPS });
     for (const one of found.toReversed()) {

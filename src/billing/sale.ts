@@ -240,6 +240,8 @@ export class Sale implements Counted {
   window: WindowState;
   readonly reserved: Reservation;
   readonly startedMs: number;
+  /** The same of the monotonic clock, by which the latency is measured. */
+  readonly #sinceMs: number;
   /** The money that is set aside: nothing before its price is known. */
   hold: Hold;
   state: 'counted' | 'held' | 'settled';
@@ -263,6 +265,7 @@ export class Sale implements Counted {
     this.window = state;
     this.reserved = reserved;
     this.startedMs = startedMs;
+    this.#sinceMs = context.clock.monotonicMs();
   }
 
   /**
@@ -336,13 +339,12 @@ export class Sale implements Counted {
     outcome: Outcome,
     together?: (tx: Queryable, settlement: Settlement) => Promise<void>,
   ): Promise<Settlement> {
-    const { ledger, waits, observers, freeTags } = this.#context;
+    const { ledger, waits, observers, freeTags, clock } = this.#context;
     const { requestId, caller, kind, modelId, priceVersion, metadata, paid } = this.request;
     const isDelivery = this.keeper?.isDelivery === true;
     // Nobody gets what was produced until then.
     if (isDelivery && together === undefined) outcome = undelivered(outcome);
     const tokens = outcome.tokens ?? NO_TOKENS;
-    const nowMs = this.#context.clock.nowMs();
     const usage: UsageRecord = {
       requestId,
       createdMs: this.startedMs,
@@ -354,7 +356,7 @@ export class Sale implements Counted {
       tokens,
       countedBy: outcome.countedBy ?? 'none',
       priceVersion,
-      latencyMs: nowMs - this.startedMs,
+      latencyMs: Math.round(clock.monotonicMs() - this.#sinceMs),
       status: outcome.status,
       replica: outcome.replica,
       firstTokenMs: outcome.firstTokenMs,
@@ -363,7 +365,7 @@ export class Sale implements Counted {
     };
     const { allowanceId } = caller;
     const charged = { costNano: outcome.costNano, usage, allowanceId, budgetIds: this.#budgetIds };
-    const request = metadata === undefined ? charged : freeTags.recorded(charged, nowMs);
+    const request = metadata === undefined ? charged : freeTags.recorded(charged, clock.nowMs());
     const room = this.#correctRoom(tokens.prompt + tokens.completion);
     let settlement: Settlement;
     if (together === undefined) settlement = await ledger.holds.settle(request, this.hold);

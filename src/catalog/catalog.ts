@@ -149,7 +149,7 @@ export class Catalog {
       return lookup.refuse(name, type);
     }
     const { id, offline, replicas, outage } = resolved.model;
-    if (outage !== undefined) throw outageFault(id, outage, this.#clock.nowMs());
+    if (outage !== undefined) throw outageFault(id, outage, this.#clock.monotonicMs());
     if (!offline && replicas.length > 0) return resolved;
     throw new Fault('MODEL_OFFLINE', { message: `The model "${id}" is offline`, modelId: id });
   }

@@ -18,7 +18,7 @@ import type { ModelPrivacy } from '../identity/identity.ts';
 export interface ModelOutage {
   /** For callers, after the name of the model: `is being fetched: 12 %`. */
   readonly reason: string;
-  /** Unix milliseconds at which it should serve; missing when waiting does not help. */
+  /** The time of the monotonic clock, in milliseconds, at which it should serve; missing when waiting does not help. */
   readonly backAtMs?: number;
 }
 

@@ -49,13 +49,13 @@ export class PaidResults {
 
   get(key: string): Found | undefined {
     const kept = this.#kept.get(key);
-    return kept === undefined || kept.untilMs < this.#clock.nowMs() ? undefined : kept.found;
+    return kept === undefined || kept.untilMs < this.#clock.monotonicMs() ? undefined : kept.found;
   }
 
   keep(key: string, account: string, found: Found): void {
     const sizeBytes = Buffer.byteLength(JSON.stringify(found));
     this.#forget(key);
-    this.#kept.set(key, { account, found, sizeBytes, untilMs: this.#clock.nowMs() + KEPT_MS });
+    this.#kept.set(key, { account, found, sizeBytes, untilMs: this.#clock.monotonicMs() + KEPT_MS });
     this.#sizeBytes += sizeBytes;
     const own = [...this.#kept].filter(([, one]) => one.account === account);
     for (const [oldest] of own.slice(0, -MAX_OF_ACCOUNT)) this.#forget(oldest);

@@ -20,6 +20,18 @@ onEachStore('leases', (fixture) => {
     assert.equal(await takers.find((taker) => taker !== winner)?.take('prune', 1_000), false);
   });
 
+  test('a lease from before the clock was set back is taken over, and none of a clock that is ahead', async () => {
+    const store = await fixture.open(STORE_MIGRATIONS);
+    const clock = new TestClock();
+    const first = new Leases({ store, clock, holder: 'first' });
+    const second = new Leases({ store, clock, holder: 'second' });
+    assert.equal(await first.take('prune', 1_000), true);
+    clock.setWallBack(30_000);
+    assert.equal(await second.take('prune', 1_000), false);
+    clock.setWallBack(600_000);
+    assert.equal(await second.take('prune', 1_000), true);
+  });
+
   test('the lease of a dead holder is taken over when it expires, or when it is released', async () => {
     const store = await fixture.open(STORE_MIGRATIONS);
     const clock = new TestClock();

@@ -3,14 +3,19 @@
  * again; one that died loses it when it expires, and anybody takes over.
  *
  * Expiry is judged by the clocks of the processes, so the work must tolerate two holders for as
- * long as clocks differ: a lease saves work, it does not guard money.
+ * long as clocks differ: a lease saves work, it does not guard money. A lease that ends long after one
+ * taken now would end was taken before the clock was set back, and anybody takes it over.
  */
-import type { Clock } from '../core/clock.ts';
+import { type Clock, MINUTE_MS } from '../core/clock.ts';
 import type { Queryable, Store } from './contract.ts';
+
+/** How far the clocks of processes may differ before a lease counts as taken by a wrong one. */
+const CLOCKS_DIFFER_MS = MINUTE_MS;
 
 const TAKE = `INSERT INTO store_lease (name, holder, expires_ms) VALUES ($1, $2, $3)
   ON CONFLICT (name) DO UPDATE SET holder = excluded.holder, expires_ms = excluded.expires_ms
   WHERE store_lease.holder = excluded.holder OR store_lease.expires_ms <= $4
+    OR store_lease.expires_ms > excluded.expires_ms + $5
   RETURNING holder`;
 
 export class Leases {
@@ -28,7 +33,7 @@ export class Leases {
   /** Takes or keeps the lease for `durationMs`; `false` when another process holds it. */
   async take(name: string, durationMs: number): Promise<boolean> {
     const nowMs = this.#clock.nowMs();
-    const parameters = [name, this.#holder, nowMs + durationMs, nowMs];
+    const parameters = [name, this.#holder, nowMs + durationMs, nowMs, CLOCKS_DIFFER_MS];
     const rows = await this.#store.transaction((tx) => tx.query(TAKE, parameters), {
       durable: false,
     });

@@ -23,6 +23,7 @@ const MAX_JOB_BYTES = 140_000_000;
 /** A process that keeps more of its memory than this gets no other job. */
 const KEPT_SHARE = 0.6;
 const REPLY_DESCRIPTOR = 3;
+const NANO_PER_MS = 1_000_000;
 
 const [, , role, maxBytes, parentPid] = process.argv;
 if (isMainThread) await work();
@@ -42,7 +43,7 @@ async function work(): Promise<void> {
   for await (const chunk of process.stdin) {
     assert(Buffer.isBuffer(chunk), 'stdin gives bytes');
     for (const { header, payload } of frames.push(chunk)) {
-      Atomics.store(deadline, 0, BigInt(Date.now() + header.timeoutMs + GRACE_MS));
+      Atomics.store(deadline, 0, BigInt(Math.ceil(monotonicMs() + header.timeoutMs + GRACE_MS)));
       const reply = await runJob(header.job, payload);
       Atomics.store(deadline, 0, 0n);
       // What one job leaves behind is not counted against the next, which may be another caller's.
@@ -52,6 +53,11 @@ async function work(): Promise<void> {
     }
   }
   process.exit(0); // stdin has ended: the server is gone or wants no more
+}
+
+/** Milliseconds of the monotonic clock; threads of a process share its origin, unlike `performance.now`. */
+function monotonicMs(): number {
+  return Number(process.hrtime.bigint()) / NANO_PER_MS;
 }
 
 async function loadRole(): Promise<RunJob> {
@@ -67,11 +73,11 @@ function dropPermissions(): void {
   for (const scope of ['fs.read', 'worker']) permission?.drop?.(scope);
 }
 
-/** `deadline` is the Unix time in milliseconds at which the present job is overdue; 0 when idle. */
+/** `deadline` is the `monotonicMs` at which the present job is overdue; 0 when idle. */
 function watch(deadline: BigInt64Array): void {
   setInterval(() => {
     const dueMs = Number(Atomics.load(deadline, 0));
-    const isLate = dueMs !== 0 && Date.now() > dueMs;
+    const isLate = dueMs !== 0 && monotonicMs() > dueMs;
     const isOrphan = process.ppid !== Number(parentPid);
     if (isLate || isOrphan || process.memoryUsage.rss() > Number(maxBytes)) {
       process.kill(process.pid, 'SIGKILL');

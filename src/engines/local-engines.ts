@@ -274,7 +274,7 @@ export class LocalEngines implements LocalEngineSource {
           const fetchModel = modelFetcher(this.#parts, () => model.title);
           await fetchModel(model.file, this.#awaiting(model), signal);
         }
-        this.#await(model, { reason: 'is being loaded', backAtMs: this.#parts.clock.nowMs() });
+        this.#await(model, { reason: 'is being loaded', backAtMs: this.#parts.clock.monotonicMs() });
         await llama.load(librarySpec(dataFolder, model));
         this.#awaited.delete(model.id);
         this.#parts.onChange();
@@ -292,13 +292,13 @@ export class LocalEngines implements LocalEngineSource {
     const { clock } = this.#parts;
     const pace = new FetchPace(model.file.sizeBytes, clock);
     let toldMs = 0;
-    this.#await(model, fetchingOutage(pace, clock.nowMs()));
+    this.#await(model, fetchingOutage(pace, clock.monotonicMs()));
     return (receivedBytes) => {
       pace.saw(receivedBytes);
       const nowMs = clock.monotonicMs();
       if (nowMs - toldMs < TELL_MS) return;
       toldMs = nowMs;
-      this.#await(model, fetchingOutage(pace, clock.nowMs()));
+      this.#await(model, fetchingOutage(pace, clock.monotonicMs()));
     };
   }
 

@@ -243,7 +243,7 @@ export class MediaEngines {
     const look = (): void => {
       const before = offer.outage?.reason;
       offer.child.fetchModel();
-      offer.outage = outageOfFetch(offer.child.progress(), clock.nowMs());
+      offer.outage = outageOfFetch(offer.child.progress(), clock.monotonicMs());
       if (offer.outage === undefined) stop();
       if (offer.outage?.reason !== before && !this.#isStopped) onChange();
     };

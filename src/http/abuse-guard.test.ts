@@ -59,6 +59,15 @@ describe('the abuse guard', () => {
     assert.equal(log.body.data[0].modelId, 'endpoint:api/v1/chat/completions');
   });
 
+  test('a system clock that is set back by 10 minutes prolongs no block', async () => {
+    const { secret } = await bench.farebox.account('1');
+    await fail(secret, 21, 400);
+    clock.setWallBack(600 * SECOND_MS);
+    assert.equal((await chat(secret)).headers.get('retry-after'), '30');
+    clock.advance(30 * SECOND_MS);
+    assert.equal((await chat(secret)).status, 200);
+  });
+
   test('failures further apart than the window do not add up', async () => {
     const { secret } = await bench.farebox.account('1');
     await fail(secret, 20, 400);

@@ -6,6 +6,7 @@
  * credentials alone, by address and beginning of the credential, and by address for all of them; so
  * a scanner blocks its own guesses, and neither a valid key nor a request without one at the same
  * address. Public routes are open to everybody. Processes that share a database tell each other.
+ * All times are of the monotonic clock: a system clock that is set back prolongs no block.
  */
 import type { ConfigInForce } from '../config/config.ts';
 import { type Clock, MINUTE_MS, SECOND_MS } from '../core/clock.ts';
@@ -75,7 +76,7 @@ export class AbuseGuard {
     if (route.auth === 'public') return;
     const { clock } = this.#parts;
     const { callerIfKnown: caller, failedCredential } = context;
-    const nowMs = clock.nowMs();
+    const nowMs = clock.monotonicMs();
     let untilMs: number | undefined;
     if (caller !== undefined)
       untilMs = this.#callers.blockedUntilMs(caller.keyId || caller.accountId, nowMs);
@@ -134,7 +135,7 @@ export class AbuseGuard {
 
   #failed(guard: string, bucket: string): void {
     const { clock } = this.#parts;
-    this.#guardOf(guard)?.failed(bucket, clock.nowMs());
+    this.#guardOf(guard)?.failed(bucket, clock.monotonicMs());
     if (this.#notices === undefined) return;
     if (this.#untold.size === 0) clock.after(TELL_AFTER_MS, () => this.#tell());
     const name = `${guard} ${bucket}`;
@@ -152,7 +153,7 @@ export class AbuseGuard {
   #heard(word: string): void {
     const [what, from = '', ...rest] = word.split(' ');
     if (what !== FAILED || from === this.#parts.processId) return;
-    const nowMs = this.#parts.clock.nowMs();
+    const nowMs = this.#parts.clock.monotonicMs();
     const failures = JSON.parse(rest.join(' ')) as readonly (readonly [string, number])[]; // ours
     for (const [name, count] of failures) {
       const [guard = '', ...bucket] = name.split(' ');
@@ -166,7 +167,7 @@ export class AbuseGuard {
   }
 
   #prune(): void {
-    const nowMs = this.#parts.clock.nowMs();
+    const nowMs = this.#parts.clock.monotonicMs();
     for (const guard of [this.#callers, this.#credentials, this.#addresses]) guard.prune(nowMs);
   }
 }

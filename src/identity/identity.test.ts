@@ -39,6 +39,17 @@ onEachStore('keys in use', (fixture) => {
     return { store, clock, identity, other, accountId, keys };
   }
 
+  test('are forgotten as soon after a revocation when the system clock is set back', async () => {
+    const { clock, identity, other, accountId, keys } = await open();
+    const [one] = keys;
+    assert.ok(one);
+    await identity.keys.callerOf(one.secret);
+    await other.revokeKey(accountId, one.key.id);
+    clock.setWallBack(600_000);
+    clock.advance(3_001);
+    await assert.rejects(async () => identity.keys.callerOf(one.secret), INACTIVE);
+  });
+
   test('are read anew together where the database is shared', async (t) => {
     const { store, clock, identity, keys } = await open();
     const useAll = () =>

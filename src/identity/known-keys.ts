@@ -23,7 +23,9 @@ const MAX_SECRET_LENGTH = 200;
 
 interface Remembered {
   readonly caller: Caller;
+  /** Unix time: what the owner of the key has set. */
   readonly expiresMs: number | undefined;
+  /** Of the monotonic clock: how long it is trusted does not depend on the system clock. */
   readonly untilMs: number;
   /** Since it was read. */
   wasUsed: boolean;
@@ -51,23 +53,23 @@ export class KnownKeys {
   callerOf(secret: string): Caller | Promise<Caller> {
     if (secret.length === 0 || secret.length > MAX_SECRET_LENGTH) throw unknownKey();
     const digest = sha256Hex(secret);
-    const nowMs = this.#parts.clock.nowMs();
+    const atMs = this.#parts.clock.monotonicMs();
     const known = this.#remembered.get(digest);
-    if (known !== undefined && known.untilMs >= nowMs) return this.#used(known, nowMs);
+    if (known !== undefined && known.untilMs >= atMs) return this.#used(known);
     const found =
       known !== undefined && isShared(this.#parts.store)
-        ? this.#renew(digest, nowMs)
-        : this.#lookUp('secret_sha256', digest, nowMs);
-    return found.then((one) => this.#used(one, nowMs));
+        ? this.#renew(digest, atMs)
+        : this.#lookUp('secret_sha256', digest);
+    return found.then((one) => this.#used(one));
   }
 
   /** As `callerOf` for the key of that id, as it is now: of work that was asked for before. */
   async callerOfId(keyId: string): Promise<Caller> {
-    const nowMs = this.#parts.clock.nowMs();
-    return this.#used(await this.#lookUp('id', keyId, nowMs), nowMs);
+    return this.#used(await this.#lookUp('id', keyId));
   }
 
-  #used(remembered: Remembered, nowMs: number): Caller {
+  #used(remembered: Remembered): Caller {
+    const nowMs = this.#parts.clock.nowMs();
     const { caller, expiresMs } = remembered;
     if (expiresMs !== undefined && expiresMs <= nowMs) throw inactiveKey();
     remembered.wasUsed = true;
@@ -113,10 +115,11 @@ export class KnownKeys {
     await store.transaction((tx) => tx.query(NOTE_USES_IN_FILE, [items]), { durable: false });
   }
 
-  async #lookUp(by: 'secret_sha256' | 'id', value: string, nowMs: number): Promise<Remembered> {
+  async #lookUp(by: 'secret_sha256' | 'id', value: string): Promise<Remembered> {
     const generation = this.#generation;
+    const atMs = this.#parts.clock.monotonicMs();
     const read = await this.#read(`k.${by} = $1`, value);
-    const remembered = presentable(read.find(value, nowMs));
+    const remembered = presentable(read.find(value, atMs));
     if (by === 'secret_sha256') this.#remember(value, remembered, generation);
     return remembered;
   }
@@ -128,7 +131,7 @@ export class KnownKeys {
   bounded(
     keyId: string,
   ): Promise<{ readonly caller: Caller; readonly expiresMs: number | undefined }> {
-    return this.#lookUp('id', keyId, this.#parts.clock.nowMs());
+    return this.#lookUp('id', keyId);
   }
 
   /** The keys above a key, nearest first. Throws when one of them is revoked or gone. */
@@ -146,23 +149,23 @@ export class KnownKeys {
   }
 
   /** Reads a key anew, and with it those in use that will soon have to be. */
-  async #renew(digest: string, nowMs: number): Promise<Remembered> {
-    const read = await (this.#renewals.get(digest) ?? this.#renewWith(digest, nowMs));
+  async #renew(digest: string, atMs: number): Promise<Remembered> {
+    const read = await (this.#renewals.get(digest) ?? this.#renewWith(digest, atMs));
     const known = this.#remembered.get(digest);
-    return known !== undefined && known.untilMs > nowMs
+    return known !== undefined && known.untilMs > atMs
       ? known
-      : presentable(read.find(digest, nowMs));
+      : presentable(read.find(digest, atMs));
   }
 
-  async #renewWith(digest: string, nowMs: number): Promise<ReadKeys> {
+  async #renewWith(digest: string, atMs: number): Promise<ReadKeys> {
     const digests = [digest];
     for (const [other, { untilMs, wasUsed }] of this.#remembered) {
-      if (untilMs - RENEW_EARLY_MS > nowMs || digests.length >= RENEWED_AT_ONCE) break;
+      if (untilMs - RENEW_EARLY_MS > atMs || digests.length >= RENEWED_AT_ONCE) break;
       if (other === digest || this.#renewals.has(other)) continue;
       if (wasUsed) digests.push(other);
-      else if (untilMs < nowMs) this.#remembered.delete(other);
+      else if (untilMs < atMs) this.#remembered.delete(other);
     }
-    const reading = this.#readAnew(digests, nowMs);
+    const reading = this.#readAnew(digests, atMs);
     for (const one of digests) this.#renewals.set(one, reading);
     try {
       return await reading;
@@ -171,12 +174,12 @@ export class KnownKeys {
     }
   }
 
-  async #readAnew(digests: readonly string[], nowMs: number): Promise<ReadKeys> {
+  async #readAnew(digests: readonly string[], atMs: number): Promise<ReadKeys> {
     const generation = this.#generation;
     const which = 'k.secret_sha256 IN (SELECT json_array_elements_text($1::json))';
     const read = await this.#read(which, JSON.stringify(digests));
     for (const digest of digests) {
-      const key = read.find(digest, nowMs);
+      const key = read.find(digest, atMs);
       // What may not be used any more is told to who presents it.
       if (typeof key === 'string') this.#remembered.delete(digest);
       else this.#remember(digest, key, generation);
@@ -212,8 +215,8 @@ class ReadKeys {
     }
   }
 
-  /** The key of an id or a digest with all that bounds it. */
-  find(name: string, nowMs: number): Remembered | Refusal {
+  /** The key of an id or a digest with all that bounds it, read at that time of the monotonic clock. */
+  find(name: string, atMs: number): Remembered | Refusal {
     const row = this.#rows.get(name);
     if (row === undefined) return 'unknown';
     if (row['disabled'] !== 0n) return 'disabled';
@@ -221,7 +224,7 @@ class ReadKeys {
     const above = this.above(key);
     if (key.revokedMs !== undefined || above === undefined) return 'inactive';
     const caller = callerOfKey(key, row);
-    const remembered = { untilMs: nowMs + REMEMBER_MS, wasUsed: false };
+    const remembered = { untilMs: atMs + REMEMBER_MS, wasUsed: false };
     const budgets = this.#budgets.get(key.accountId) ?? [];
     if (above.length === 0 && budgets.length === 0) {
       return { ...remembered, caller, expiresMs: key.expiresMs };

@@ -25,7 +25,7 @@ export class RevertBackoff {
 
   /** How long nothing is sent for this payer. */
   waitMs(wallet: string): number {
-    return Math.max(0, (this.#payers.get(wallet)?.untilMs ?? 0) - this.#clock.nowMs());
+    return Math.max(0, (this.#payers.get(wallet)?.untilMs ?? 0) - this.#clock.monotonicMs());
   }
 
   /** The 429 while nothing is sent for this payer. */
@@ -42,7 +42,7 @@ export class RevertBackoff {
   reverted(wallet: string): void {
     const reverts = (this.#payers.get(wallet)?.reverts ?? 0) + 1;
     const waitMs = Math.min(FIRST_MS * 2 ** (reverts - 1), MAX_MS);
-    remember(this.#payers, wallet, { reverts, untilMs: this.#clock.nowMs() + waitMs }, MAX_PAYERS);
+    remember(this.#payers, wallet, { reverts, untilMs: this.#clock.monotonicMs() + waitMs }, MAX_PAYERS);
   }
 
   paid(wallet: string): void {

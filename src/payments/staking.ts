@@ -134,7 +134,7 @@ export function openStakingReader(
 
   /** The block of a day is searched once; a search that failed is repeated later. */
   async function blockOf(day: number): Promise<bigint> {
-    const nowMs = clock.nowMs();
+    const nowMs = clock.monotonicMs();
     if (snapshot?.day !== day || nowMs >= snapshot.atMs + RETRY_MS) {
       const before = snapshot?.day === day ? snapshot.block : undefined;
       const search = async (): Promise<bigint> => await stakes.snapshotBlock(day);
@@ -161,8 +161,8 @@ export function openStakingReader(
 
   /** `undefined` while too many others are asked about: its next request asks. */
   function entryOf(wallet: string): Entry | undefined {
-    const nowMs = clock.nowMs();
-    const day = dayOf(nowMs);
+    const nowMs = clock.monotonicMs();
+    const day = dayOf(clock.nowMs());
     const known = wallets.get(wallet);
     const isUsable =
       known?.day === day &&

@@ -150,6 +150,8 @@ class RequestTrace {
   readonly #state: string | undefined;
   readonly #own: TraceParent;
   readonly #startMs: number;
+  /** On the monotonic clock. */
+  readonly #startedMs: number;
   readonly #calls: Span[] = [];
   #usage: Attributes = {};
 
@@ -164,6 +166,7 @@ class RequestTrace {
     this.#state = parent && passableTraceState(header('tracestate'));
     this.#own = { traceId, spanId: ids.hex(SPAN_ID_BYTES), isSampled };
     this.#startMs = clock.nowMs();
+    this.#startedMs = clock.monotonicMs();
   }
 
   /** Begins the span of an engine call, with flat request headers for the engine. */
@@ -173,8 +176,9 @@ class RequestTrace {
     const headers = ['traceparent', formatTraceParent(own)];
     if (this.#state !== undefined) headers.push('tracestate', this.#state);
     const startMs = clock.nowMs();
+    const startedMs = clock.monotonicMs();
     const end = (name: string, attributes: Attributes, isError: boolean): void => {
-      const times = { startMs, endMs: clock.nowMs() };
+      const times = { startMs, endMs: endOf(startMs, clock.monotonicMs() - startedMs) };
       const parentSpanId = this.#own.spanId;
       this.#calls.push({
         ...own,
@@ -203,7 +207,8 @@ class RequestTrace {
       const usage = call === last ? this.#usage : {};
       exporter.add({ ...call, attributes: { ...call.attributes, ...usage } });
     }
-    const times = { startMs: this.#startMs, endMs: clock.nowMs() };
+    const tookMs = clock.monotonicMs() - this.#startedMs;
+    const times = { startMs: this.#startMs, endMs: endOf(this.#startMs, tookMs) };
     const parentSpanId = this.#parent?.spanId;
     exporter.add({
       ...this.#own,
@@ -215,6 +220,11 @@ class RequestTrace {
       isError,
     });
   }
+}
+
+/** The end of a span in Unix milliseconds: a system clock that is set back cannot put it before the start. */
+function endOf(startMs: number, tookMs: number): number {
+  return startMs + Math.round(tookMs);
 }
 
 const RATIO_DIGITS = 13;

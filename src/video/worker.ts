@@ -85,7 +85,7 @@ export class Worker {
   /** Files that were there before this process: when it is alone, a dead one left them. */
   readonly #inherited: ReadonlySet<string>;
   #isAlone = false;
-  /** Jobs that this process could not admit, by when that was. */
+  /** Jobs that this process could not admit, with the monotonic time of the attempt. */
   readonly #unadmitted = new Map<string, number>();
   #stops: (() => void)[] = [];
 
@@ -162,7 +162,7 @@ export class Worker {
       for (const job of jobs) if (!this.#running.has(job.id)) this.#take(job);
     }
     for (const [id, sinceMs] of this.#unadmitted) {
-      if (clock.nowMs() - sinceMs < DOUBT_MS) continue;
+      if (clock.monotonicMs() - sinceMs < DOUBT_MS) continue;
       await this.#abandon(id);
       this.#unadmitted.delete(id);
     }
@@ -379,7 +379,7 @@ export class Worker {
    * away that waits; when this process dies, the sweep of another finds the job.
    */
   giveBackSoon(id: string): void {
-    this.#unadmitted.set(id, this.#parts.clock.nowMs());
+    this.#unadmitted.set(id, this.#parts.clock.monotonicMs());
   }
 
   async #abandon(id: string): Promise<void> {

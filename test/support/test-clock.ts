@@ -2,6 +2,8 @@
  * A clock that stands still until a test moves it. Timers fire in order of their time while
  * `advance` walks towards the new time; over a long way one that repeats misses turns, as on a machine
  * that was asleep.
+ *
+ * Timers and the monotonic time follow `advance` alone; `setWallBack` moves the system clock.
  */
 import type { Clock } from '../../src/core/clock.ts';
 
@@ -15,7 +17,10 @@ interface Timer {
 }
 
 export class TestClock implements Clock {
+  /** The monotonic time. */
   #nowMs: number;
+  /** How far the system clock is behind it. */
+  #behindMs = 0;
   readonly #timers = new Set<Timer>();
 
   constructor(nowMs = Date.UTC(2026, 10, 21, 12)) {
@@ -23,7 +28,12 @@ export class TestClock implements Clock {
   }
 
   nowMs(): number {
-    return this.#nowMs;
+    return this.#nowMs - this.#behindMs;
+  }
+
+  /** Sets the system clock back by `ms`, as an operator or NTP does. */
+  setWallBack(ms: number): void {
+    this.#behindMs += ms;
   }
 
   monotonicMs(): number {

@@ -3,6 +3,7 @@ import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import { emptyPostgresDatabase } from '../../../test/databases/postgres.ts';
 import { openTestStore } from '../../../test/databases/stores.ts';
+import { until } from '../../../test/support/until.ts';
 import { TestClock } from '../../../test/support/test-clock.ts';
 import { MINUTE_MS } from '../../core/clock.ts';
 import { type Store, isShared } from '../../db/db.ts';
@@ -88,6 +89,62 @@ describe('leased rate windows', () => {
     assert.ok(next.ok);
     assert.equal(next.state.tokensLeft, 1_000 - 100 - 10);
   });
+
+  test('each process shows what is left within what the others have leased', async () => {
+    const [first, second] = [await begin(2), await begin(2)];
+    const wanted = take('shown', 100);
+    for (let at = 0; at < 10; at += 1) {
+      assert.ok((await first.windows.take(wanted, clock.nowMs())).ok);
+    }
+    let left = 90;
+    for (; left > 30; left -= 1) {
+      assert.ok((await second.windows.take(wanted, clock.nowMs())).ok);
+    }
+    // A lease is at most a quarter of what is left, for each of two processes.
+    const leaseOf = (most: number) => Math.floor(most / 4);
+    const shown = async (windows: LeasedWindows) => {
+      const counted = await windows.counted(['shown'], clock.nowMs());
+      return 100 - (counted.get('shown')?.requests ?? 0);
+    };
+    await until(async () => {
+      clock.advance(20);
+      return (await shown(first.windows)) <= 30;
+    }, 'the first process is told');
+    for (const { windows } of [first, second]) {
+      const says = await shown(windows);
+      assert.ok(says <= left && says >= left - leaseOf(100), `${says} where ${left} are left`);
+    }
+    const next = await first.windows.take(wanted, clock.nowMs());
+    assert.ok(next.ok);
+    const says = next.state.requestsLeft;
+    assert.ok(says <= 29 && says >= 29 - leaseOf(100), `${says} where 29 are left`);
+  });
+
+  for (const backMs of [61_000, 10 * MINUTE_MS]) {
+    test(`a clock set back by ${backMs / 1_000} s opens no second window and closes none for longer`, async () => {
+      const all = [await begin(2), await begin(2)];
+      const wanted = take(`back ${backMs}`, 20);
+      let passed = 0;
+      const takeAll = async (times: number): Promise<void> => {
+        for (let at = 0; at < times; at += 1) {
+          for (const { windows } of all) {
+            if ((await windows.take(wanted, clock.nowMs())).ok) passed += 1;
+          }
+        }
+      };
+      await takeAll(5);
+      clock.setWallBack(backMs);
+      await takeAll(10);
+      assert.equal(passed, 20);
+      const refused = await all[0]?.windows.take(wanted, clock.nowMs());
+      assert.ok(refused?.ok === false);
+      const waitMs = refused.state.resetsAtMs - clock.nowMs();
+      assert.ok(waitMs > 0 && waitMs <= MINUTE_MS, `a wait of ${waitMs} ms`);
+      clock.advance(waitMs);
+      await takeAll(20);
+      assert.equal(passed, 40);
+    });
+  }
 
   test('takes ask in one statement, in two where another process was there before', async (t) => {
     const [first, second] = [await begin(2), await begin(2)];

@@ -5,6 +5,9 @@
  * too small each take is counted under the lock of the row. A take that does not fit while others
  * have room leased calls that back first. What is left of a lease ends with its minute.
  *
+ * What is shown as left counts what others have leased as used. A process that takes of a bucket in
+ * which others have leased room tells them, so that they show it within `TELL_AFTER_MS`.
+ *
  * Buckets are locked in order of name. Nothing here waits for the disk: a window that a crash
  * forgets costs nobody money.
  */
@@ -40,8 +43,14 @@ const TAKES_OF_BUCKET = 512;
 /** How long others may take to give back what they have leased. */
 const RECALL_MS = 100;
 
+/** How long what was granted is gathered before the others are told. */
+const TELL_AFTER_MS = 20;
+/** Buckets in one notification, which takes at most 8,000 bytes; the others are told when they ask. */
+const BUCKETS_OF_WORD = 32;
+
 const RECALL = 'window-recall';
 const FREED = 'window-freed';
+const COUNTED = 'window-counted';
 
 export interface LeasedWindowsParts {
   readonly store: SharedStore;
@@ -56,7 +65,12 @@ export class LeasedWindows implements Windows {
   readonly #parts: LeasedWindowsParts;
   readonly #buckets = new Map<string, Bucket>();
   readonly #recalls = new Map<string, { readonly done: Promise<void>; readonly end: () => void }>();
-  #minute = 0;
+  /** The latest minute that was seen: above the one that runs when the clock was set back. */
+  #latestMinute = 0;
+  /** The minute in which buckets were forgotten last. */
+  #forgotIn = 0;
+  /** What is counted in the rows of buckets, for the others. */
+  readonly #untold = new Map<string, Readonly<Counters>>();
   #notices: Notices | undefined;
   readonly #due = new DueQueue<Bucket, Bucket>({
     maxInFlight: ASKS_IN_FLIGHT,
@@ -115,7 +129,7 @@ export class LeasedWindows implements Windows {
     return undefined;
   }
 
-  /** Of a bucket that is leased elsewhere only, all that is leased counts. */
+  /** What others have leased counts as used. */
   async counted(
     buckets: readonly string[],
     nowMs: number,
@@ -124,9 +138,10 @@ export class LeasedWindows implements Windows {
     const counted = new Map<string, Readonly<Counters>>();
     const elsewhere: string[] = [];
     for (const name of buckets) {
-      const counters = this.#buckets.get(name)?.counters;
-      if (counters?.minute === minute) counted.set(name, counters);
-      else elsewhere.push(name);
+      const bucket = this.#buckets.get(name);
+      if (bucket?.counters.minute === minute && this.#isTold(bucket, minute)) {
+        counted.set(name, bucket.counters);
+      } else elsewhere.push(name);
     }
     if (elsewhere.length === 0) return counted;
     const rows = await this.#parts.store.query<{
@@ -135,7 +150,7 @@ export class LeasedWindows implements Windows {
       readonly tokens: bigint;
     }>(
       `SELECT bucket, requests, tokens FROM limits_window
-       WHERE bucket IN (SELECT json_array_elements_text($1::json)) AND minute = $2`,
+       WHERE bucket IN (SELECT json_array_elements_text($1::json)) AND minute >= $2`,
       [JSON.stringify(elsewhere), minute],
     );
     for (const { bucket, requests, tokens } of rows) {
@@ -151,7 +166,7 @@ export class LeasedWindows implements Windows {
   }
 
   #open({ bucket: name, requestLimit, tokenLimit }: WindowTake, minute: number): Bucket {
-    if (minute > this.#minute) this.#forgetBefore(minute);
+    if (minute !== this.#forgotIn) this.#forgetOthers(minute);
     const bucket: Bucket = {
       name,
       counters: { minute: 0, requests: 0, tokens: 0 },
@@ -177,11 +192,19 @@ export class LeasedWindows implements Windows {
     return bucket;
   }
 
-  #forgetBefore(minute: number): void {
-    this.#minute = minute;
+  /** Forgets the buckets of other minutes than this and the one before: their rows are in the database. */
+  #forgetOthers(minute: number): void {
+    this.#forgotIn = minute;
     for (const [name, { counters, isBusy, isDue }] of this.#buckets) {
-      if (counters.minute < minute - 1 && !isBusy && !isDue) this.#buckets.delete(name);
+      const isNear = counters.minute === minute || counters.minute === minute - 1;
+      if (!isNear && !isBusy && !isDue) this.#buckets.delete(name);
     }
+  }
+
+  /** Whether what this process knows of a bucket in this minute is what the others have counted. */
+  #isTold(bucket: Bucket, minute: number): boolean {
+    if (bucket.fullMinute === minute) return true;
+    return isLeasing(bucket) && this.#notices?.arrive === true;
   }
 
   #ask(bucket: Bucket, take: WindowTake, minute: number): Promise<WindowAnswer> {
@@ -201,7 +224,9 @@ export class LeasedWindows implements Windows {
     });
     const isHeard = this.#notices?.arrive === true;
     const minute = Math.floor(this.#parts.clock.nowMs() / MINUTE_MS);
-    const context = { minute, isHeard, processes: this.#parts.processes() };
+    this.#latestMinute = Math.max(this.#latestMinute, minute);
+    const latestMinute = this.#latestMinute;
+    const context = { minute, latestMinute, isHeard, processes: this.#parts.processes() };
     try {
       const answers = await grantWindows(this.#parts.store, context, asked);
       const answered = asked.map((one, index) => {
@@ -248,6 +273,7 @@ export class LeasedWindows implements Windows {
       bucket.tokenLimit = last.tokenLimit;
     }
     if (asked.isFreeing) this.#tellFreed(bucket);
+    if (isLeasedElsewhere) this.#tellCounted(bucket.name, granted.row);
     for (const [index, entry] of entries.entries()) {
       const answer = answers[index];
       assert(answer !== undefined, 'each take has its answer');
@@ -294,7 +320,9 @@ export class LeasedWindows implements Windows {
 
   #heard(word: string): void {
     const [what, from, ...name] = word.split(' ');
-    if (from === this.#parts.holder || (what !== RECALL && what !== FREED)) return;
+    if (from === this.#parts.holder) return;
+    if (what === COUNTED) return this.#heardCounted(name.join(' '));
+    if (what !== RECALL && what !== FREED) return;
     const bucket = this.#buckets.get(name.join(' '));
     if (bucket === undefined) return;
     if (what === RECALL) return this.#comply(bucket);
@@ -308,6 +336,30 @@ export class LeasedWindows implements Windows {
       bucket.mustFree = true;
       this.#due.add(bucket);
     } else if (bucket.isUntold) this.#tellFreed(bucket);
+  }
+
+  #tellCounted(name: string, { minute, requests, tokens }: Readonly<Counters>): void {
+    if (this.#untold.size === 0) this.#parts.clock.after(TELL_AFTER_MS, () => this.#tellAll());
+    if (this.#untold.size >= BUCKETS_OF_WORD && !this.#untold.has(name)) return;
+    this.#untold.set(name, { minute, requests, tokens });
+  }
+
+  #tellAll(): void {
+    const counted = JSON.stringify([...this.#untold]);
+    this.#untold.clear();
+    // Who is not told shows what it knew until it asks.
+    this.#notices?.say(`${COUNTED} ${this.#parts.holder} ${counted}`).catch(() => undefined);
+  }
+
+  /** Shows what others have counted. What is leased here stays leased. */
+  #heardCounted(text: string): void {
+    const all = JSON.parse(text) as readonly (readonly [string, Readonly<Counters>])[]; // ours
+    for (const [name, { minute, requests, tokens }] of all) {
+      const bucket = this.#buckets.get(name);
+      if (bucket === undefined || bucket.isBusy || bucket.counters.minute !== minute) continue;
+      bucket.counters.requests = Math.max(0, requests - bucket.requestsLeft);
+      bucket.counters.tokens = Math.max(0, tokens - bucket.tokensLeft);
+    }
   }
 
   #tellFreed(bucket: Bucket): void {

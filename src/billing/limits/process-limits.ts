@@ -111,10 +111,13 @@ export function stateOf(
   };
 }
 
-/** The window that a correction falls into: its own, or the one that runs for a use above it. */
+/**
+ * The window that a correction falls into: its own, or the one that runs for a use above it. A window
+ * of a minute to come goes on as the one that runs.
+ */
 export function correctedMinute(reservation: Reservation, usedTokens: number, nowMs: number) {
-  const isAbove = usedTokens > reservation.tokens;
-  return isAbove ? Math.floor(nowMs / MINUTE_MS) : reservation.minute;
+  const minute = Math.floor(nowMs / MINUTE_MS);
+  return usedTokens > reservation.tokens ? minute : Math.min(minute, reservation.minute);
 }
 
 /** Counts one take, or says which limit stands in its way; pure but for `counters`. */
@@ -126,20 +129,33 @@ export function countTake(take: WindowTake, counters: Counters): WindowAnswer {
   if (take.tokenLimit > 0 && counters.tokens + tokens > take.tokenLimit) {
     return { ok: false, reason: 'tokens', state: stateOf(take, counters) };
   }
+  return addTake(take, counters);
+}
+
+/** Counts a take that has room. */
+export function addTake(
+  take: WindowTake,
+  counters: Counters,
+): WindowAnswer & { readonly ok: true } {
+  const tokens = tokensOf(take);
   counters.requests += 1;
   counters.tokens += tokens;
   const reserved = { bucket: take.bucket, minute: counters.minute, tokens };
   return { ok: true, state: stateOf(take, counters), reserved };
 }
 
-/** Windows of one process: no other process counts against the same limits. */
+/**
+ * Windows of one process: no other process counts against the same limits. A window of a minute to
+ * come was opened before the system clock was set back; it goes on as the window of the minute that
+ * runs, so that no minute is counted from 0 twice.
+ */
 export class MemoryWindows implements Windows {
   readonly #counters = new Map<string, Counters>();
 
   take(take: WindowTake, nowMs: number): WindowAnswer {
     const minute = Math.floor(nowMs / MINUTE_MS);
-    let counters = this.#counters.get(take.bucket);
-    if (counters === undefined || counters.minute !== minute) {
+    let counters = this.#known(take.bucket, minute);
+    if (counters?.minute !== minute) {
       counters = { minute, requests: 0, tokens: 0 };
       this.#counters.set(take.bucket, counters);
     }
@@ -149,7 +165,7 @@ export class MemoryWindows implements Windows {
   correct(reservation: Reservation, usedTokens: number, nowMs: number): Counters | undefined {
     const change = usedTokens - reservation.tokens;
     const minute = correctedMinute(reservation, usedTokens, nowMs);
-    let counters = this.#counters.get(reservation.bucket);
+    let counters = this.#known(reservation.bucket, Math.floor(nowMs / MINUTE_MS));
     if (change > 0 && (counters === undefined || counters.minute < minute)) {
       counters = { minute, requests: 0, tokens: 0 };
       this.#counters.set(reservation.bucket, counters);
@@ -162,7 +178,7 @@ export class MemoryWindows implements Windows {
     const minute = Math.floor(nowMs / MINUTE_MS);
     const counted = new Map<string, Counters>();
     for (const bucket of buckets) {
-      const counters = this.#counters.get(bucket);
+      const counters = this.#known(bucket, minute);
       if (counters?.minute === minute) counted.set(bucket, counters);
     }
     return counted;
@@ -170,9 +186,17 @@ export class MemoryWindows implements Windows {
 
   async prune(nowMs: number): Promise<void> {
     const minute = Math.floor(nowMs / MINUTE_MS);
-    for (const [bucket, counters] of this.#counters) {
-      if (counters.minute < minute) this.#counters.delete(bucket);
+    for (const bucket of this.#counters.keys()) {
+      const counters = this.#known(bucket, minute);
+      if (counters?.minute !== minute) this.#counters.delete(bucket);
     }
+  }
+
+  /** The last window of a bucket, of this minute or an earlier one. */
+  #known(bucket: string, minute: number): Counters | undefined {
+    const counters = this.#counters.get(bucket);
+    if (counters !== undefined && counters.minute > minute) counters.minute = minute;
+    return counters;
   }
 }
 

@@ -13,6 +13,7 @@ import {
   type Counters,
   type WindowAnswer,
   type WindowTake,
+  addTake,
   countTake,
   tokensOf,
 } from './process-limits.ts';
@@ -85,6 +86,12 @@ export interface GrantedWindow {
 
 interface GrantContext {
   readonly minute: number;
+  /**
+   * The latest minute that this process has seen. A row above `minute` and up to it was written before
+   * the clock was set back, and goes on as the window of `minute`; a row above it is of a process
+   * whose clock is ahead, which the others follow.
+   */
+  readonly latestMinute: number;
   readonly isHeard: boolean;
   readonly processes: number;
 }
@@ -269,18 +276,19 @@ function grantOne(
   { bucket, entries, requestsLeft, tokensLeft, correction }: AskedBucket,
   row: WindowRow,
 ): GrantedWindow {
-  const minute = Math.max(row.minute, context.minute);
-  const isRunning = row.minute === minute;
+  const isAhead = row.minute > context.latestMinute;
+  const minute = isAhead ? row.minute : context.minute;
+  const isRunning = row.minute >= minute;
   const counters: Counters = {
     minute,
     requests: isRunning ? row.requests : 0,
     tokens: isRunning ? row.tokens : 0,
   };
   // What others have leased, and what is left of the own lease.
-  const isLeased = isRunning && row.leasedMinute === minute;
+  const isLeased = isRunning && row.leasedMinute === row.minute;
   let requestsElsewhere = isLeased ? row.leasedRequests : 0;
   let tokensElsewhere = isLeased ? row.leasedTokens : 0;
-  if (bucket.counters.minute === minute) {
+  if (isRunning && bucket.counters.minute === row.minute) {
     requestsElsewhere = Math.max(0, requestsElsewhere - bucket.requestsLeased);
     tokensElsewhere = Math.max(0, tokensElsewhere - bucket.tokensLeased);
     counters.requests = Math.max(0, counters.requests - requestsLeft);
@@ -335,5 +343,6 @@ export function hasRoom(bucket: Bucket, take: WindowTake): boolean {
 export function countHere(bucket: Bucket, take: WindowTake): WindowAnswer {
   if (take.requestLimit > 0) bucket.requestsLeft -= 1;
   if (take.tokenLimit > 0) bucket.tokensLeft -= tokensOf(take);
-  return countTake(take, bucket.counters);
+  // The lease has room, whatever others have used meanwhile.
+  return addTake(take, bucket.counters);
 }

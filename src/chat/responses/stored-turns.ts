@@ -80,14 +80,14 @@ export class StoredTurns {
     if (this.#keepMs() === 0) return false;
     const { clock } = this.#parts;
     const known = this.#rooms.get(accountId);
-    if (known !== undefined && clock.nowMs() < known.untilMs) return known.hasRoom;
+    if (known !== undefined && clock.monotonicMs() < known.untilMs) return known.hasRoom;
     const [row] = await this.#parts.store.query<{ readonly total: bigint | null }>(
       'SELECT CAST(SUM(size_bytes) AS BIGINT) AS total FROM responses_turn WHERE account_id = $1',
       [accountId],
     );
     const hasRoom = Number(row?.total ?? 0) < MAX_ACCOUNT_BYTES;
     this.#rooms.delete(accountId);
-    this.#rooms.set(accountId, { hasRoom, untilMs: clock.nowMs() + ROOM_KNOWN_MS });
+    this.#rooms.set(accountId, { hasRoom, untilMs: clock.monotonicMs() + ROOM_KNOWN_MS });
     for (const oldest of this.#rooms.keys()) {
       if (this.#rooms.size <= MAX_ROOMS) break;
       this.#rooms.delete(oldest);

@@ -172,12 +172,12 @@ export class WalletTokens {
   /** Whether a token has a limit; `undefined` when it was revoked. */
   async #hasLimit(id: string): Promise<boolean | undefined> {
     const { store, clock } = this.#options;
-    const nowMs = clock.nowMs();
+    const nowMs = clock.monotonicMs();
     const known = this.#known.get(id);
     if (known !== undefined && known.untilMs > nowMs) return known.isCapped;
     const [row] = await store.query<TokenRow>(
       'SELECT * FROM payments_wallet_token WHERE id = $1 AND expires_ms > $2',
-      [id, nowMs],
+      [id, clock.nowMs()],
     );
     if (row === undefined) return undefined;
     const isCapped = hasLimit(limitsOf(row));

@@ -99,7 +99,7 @@ export class Epoch {
 
   /** A durable hold outlives the epoch, so it has to be looked for by its id. */
   doubt(requestId: string): void {
-    this.#doubtful.set(requestId, this.#parts.clock.nowMs());
+    this.#doubtful.set(requestId, this.#parts.clock.monotonicMs());
   }
 
   async start(): Promise<void> {
@@ -260,13 +260,14 @@ export class Epoch {
   async #releaseOrphans(): Promise<void> {
     const { store, clock, log, deadAfterMs, isKnown } = this.#parts;
     const nowMs = clock.nowMs();
-    const beforeMs = nowMs - deadAfterMs * ORPHAN_SHARE;
+    const orphanMs = deadAfterMs * ORPHAN_SHARE;
     const placed = await store.query<{ id: string; amount: bigint }>(
       `SELECT request_id AS id, usd_nano + daily_nano AS amount FROM ledger_hold
        WHERE epoch_id = $1 AND created_ms < $2`,
-      [this.#id, beforeMs],
+      [this.#id, nowMs - orphanMs],
     );
-    const doubtful = [...this.#doubtful].filter(([, sinceMs]) => sinceMs < beforeMs);
+    const doubtfulMs = clock.monotonicMs() - orphanMs;
+    const doubtful = [...this.#doubtful].filter(([, sinceMs]) => sinceMs < doubtfulMs);
     for (const [id] of doubtful) this.#doubtful.delete(id);
     const known = isKnown();
     const unknown = placed.filter(({ id }) => !known.has(id));
