@@ -235,6 +235,17 @@ onEachStore('proxy rpc', (fixture) => {
     assert.equal(b.node.asked.length, 1);
   });
 
+  test('the credit cap of a key counts the requests of that key alone', async (t) => {
+    const b = await bench(t, plainly(), { creditsPerDay: 50 });
+    const capped = { ...ALICE, keyId: 'capped', keyLimits: { rpcCreditsPerDay: 30 } };
+    const below = { ...capped, keyId: 'below', limitKeyId: 'capped' };
+    await b.ask([call('eth_call', 1), call('eth_call', 2)]);
+    await b.ask(call('eth_call'), { caller: capped });
+    const refused = await fault(b.ask(call('eth_call'), { caller: below }));
+    assert.match(String(refused.options.fields?.['customMessage']), /cap of 30 RPC .* 20 are used/);
+    assert.deepEqual([await b.cap.used(ALICE.accountId), await b.cap.used('capped')], [40, 20]);
+  });
+
   test('a balance below the full tiers is 402, and gives the credits and the key back', async (t) => {
     const b = await bench(t);
     const poor = { ...ALICE, accountId: 'poor' };

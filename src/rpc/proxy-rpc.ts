@@ -349,12 +349,17 @@ function requestLimitFault(state: WindowState): Fault {
   });
 }
 
-/** Credits of 24 hours. A key has no window of its own: its cap is a part of the account's. */
-export function creditsPerDay(
+/**
+ * The cap on credits of 24 hours, and whose requests count against it: those of a key with a cap of
+ * its own, with those of the keys that have it from that key, or else those of the account.
+ */
+export function creditCap(
   { limits }: Pick<ProxyRpcParts, 'limits'>,
-  { keyLimits, accountLimits }: Caller,
-): number {
-  return keyLimits.rpcCreditsPerDay ?? accountLimits.rpcCreditsPerDay ?? limits().creditsPerDay;
+  { accountId, keyId, limitKeyId = keyId, keyLimits, accountLimits }: Caller,
+): { readonly counted: string; readonly cap: number } {
+  const { rpcCreditsPerDay: capOfKey } = keyLimits;
+  if (capOfKey !== undefined) return { counted: limitKeyId, cap: capOfKey };
+  return { counted: accountId, cap: accountLimits.rpcCreditsPerDay ?? limits().creditsPerDay };
 }
 
 function reserveCredits(
@@ -362,8 +367,8 @@ function reserveCredits(
   caller: Caller,
   body: ParsedRequest,
 ): CreditReservation | Promise<CreditReservation> {
-  const cap = creditsPerDay(parts, caller);
-  const outcome = parts.credits.reserve(caller.accountId, body.creditsMax, cap);
+  const { counted, cap } = creditCap(parts, caller);
+  const outcome = parts.credits.reserve(counted, body.creditsMax, cap);
   if (outcome instanceof Promise)
     return outcome.then((one) => granted(parts, caller, body, cap, one));
   return granted(parts, caller, body, cap, outcome);

@@ -8,7 +8,7 @@ import { type LimitOf, limitRefusal } from '../billing/sale.ts';
 import type { Config } from '../config/config.ts';
 import type { Clock } from '../core/clock.ts';
 import type { Caller } from '../identity/identity.ts';
-import { creditsPerDay, RPC_ENDPOINT, rpcLimit } from '../rpc/proxy-rpc.ts';
+import { creditCap, RPC_ENDPOINT, rpcLimit } from '../rpc/proxy-rpc.ts';
 import type { Credits } from '../rpc/rpc.ts';
 import { retrieveLimit } from '../video/video-generation/video-generation.ts';
 import type { FeatureParts } from './feature-parts.ts';
@@ -57,8 +57,8 @@ function endpointLimits({ config, clock }: FeatureParts, credits: Credits): Endp
     credits: async (caller) => {
       const { rpc } = config.current;
       if (!rpc.enabled) return undefined;
-      const amount = creditsPerDay({ limits: () => rpc }, caller);
-      return { endpoint: RPC_ENDPOINT, amount, used: await credits.used(caller.accountId) };
+      const { counted, cap: amount } = creditCap({ limits: () => rpc }, caller);
+      return { endpoint: RPC_ENDPOINT, amount, used: await credits.used(counted) };
     },
   };
 }
