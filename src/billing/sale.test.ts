@@ -16,7 +16,7 @@ import { LEDGER_MIGRATIONS, Ledger, NO_TOKENS, usageTags } from './ledger/ledger
 import { STORE_MIGRATIONS, StoreUnavailable, claimOnce, isShared } from '../db/db.ts';
 import { LIMITS_MIGRATIONS, LeasedWindows, LimitLog, MemoryWindows } from './limits/limits.ts';
 import { type AnswerKeeper, type Sale, type SaleRequest, Sales } from './sale.ts';
-import { MAX_ROWS, OTHER_VALUES } from './free-tags.ts';
+import { MAX_ROWS, OTHER_VALUES } from './tag-bounds.ts';
 import { BudgetCaps } from './budgets/budgets.ts';
 
 const WALLET = walletCaller('0x00000000000000000000000000000000000000aa');

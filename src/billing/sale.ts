@@ -23,7 +23,7 @@ import {
 } from './ledger/ledger.ts';
 import type { BudgetCaps } from './budgets/budgets.ts';
 import { CreditWaits } from './credit-waits.ts';
-import { FreeTags } from './free-tags.ts';
+import { TagBounds } from './tag-bounds.ts';
 import {
   type MoneyRefusals,
   limitRefusal,
@@ -92,7 +92,7 @@ export interface SaleObserver {
 
 interface SaleContext extends SalesParts {
   readonly waits: CreditWaits;
-  readonly freeTags: FreeTags;
+  readonly tagBounds: TagBounds;
 }
 
 /** Sells the work of one server. */
@@ -101,7 +101,7 @@ export class Sales {
 
   constructor(parts: SalesParts) {
     const waits = new CreditWaits(parts.clock);
-    this.#context = { ...parts, waits, freeTags: new FreeTags() };
+    this.#context = { ...parts, waits, tagBounds: new TagBounds() };
   }
 
   /**
@@ -211,8 +211,8 @@ export class Sales {
   /** Ends the hold of a job inside the transaction that makes the job final; a cost of 0 releases it. */
   settleJob(tx: Queryable, request: SettleRequest): Promise<Settlement> {
     // Whoever waits for its credit looks again by the clock: this transaction is still open.
-    const { ledger, freeTags, clock } = this.#context;
-    return ledger.settleIn(tx, freeTags.recorded(request, clock.nowMs()));
+    const { ledger, tagBounds, clock } = this.#context;
+    return ledger.settleIn(tx, tagBounds.recorded(request, clock.nowMs()));
   }
 
   /**
@@ -339,7 +339,7 @@ export class Sale implements Counted {
     outcome: Outcome,
     together?: (tx: Queryable, settlement: Settlement) => Promise<void>,
   ): Promise<Settlement> {
-    const { ledger, waits, observers, freeTags, clock } = this.#context;
+    const { ledger, waits, observers, tagBounds, clock } = this.#context;
     const { requestId, caller, kind, modelId, priceVersion, metadata, paid } = this.request;
     const isDelivery = this.keeper?.isDelivery === true;
     // Nobody gets what was produced until then.
@@ -365,7 +365,7 @@ export class Sale implements Counted {
     };
     const { allowanceId } = caller;
     const charged = { costNano: outcome.costNano, usage, allowanceId, budgetIds: this.#budgetIds };
-    const request = metadata === undefined ? charged : freeTags.recorded(charged, clock.nowMs());
+    const request = metadata === undefined ? charged : tagBounds.recorded(charged, clock.nowMs());
     const room = this.#correctRoom(tokens.prompt + tokens.completion);
     let settlement: Settlement;
     if (together === undefined) settlement = await ledger.holds.settle(request, this.hold);

@@ -16,7 +16,7 @@ for (const dialect of ['sqlite', 'postgres'] as const) {
     const { stores } = app.app;
     const clock = new TestClock(Date.now());
     const ids = systemIds();
-    const limitLog = new LimitLog({ store: stores.store, clock, ids });
+    const limitLog = new LimitLog({ store: stores.store, clock });
     const done: string[] = [];
     const keeper = (name: string): Maintenance =>
       new Maintenance({

@@ -239,7 +239,7 @@ function openShared(parts: AppParts, { config, stores, extras, wallets }: OpenPa
     unhandledRejections: parts.unhandledRejections ?? NO_REJECTIONS,
     siblings: parts.siblings,
   });
-  const limitLog = new LimitLog({ store: stores.store, clock, ids });
+  const limitLog = new LimitLog({ store: stores.store, clock });
   const observers = traces === undefined ? [metrics] : [metrics, traces];
   const served = { config, stores, catalog, engines };
   const sale = openSale({ ...served, limitLog, clock, ids, log, wallets, observers });

@@ -54,7 +54,7 @@ interface CountedValues {
 
 export class BudgetCaps {
   readonly #parts: BudgetCapsParts;
-  /** By id, until when. */
+  /** By id, until which time of the monotonic clock. */
   readonly #known = new Map<string, number>();
   /** By id of the budget. */
   readonly #counted = new Map<string, CountedValues>();
@@ -73,36 +73,36 @@ export class BudgetCaps {
   ): Promise<readonly string[] | undefined> {
     if (caller === undefined) return undefined;
     const matched = budgetsFor(caller, tags);
-    const nowMs = this.#parts.clock.nowMs();
-    const unknown = matched.filter(({ capId }) => (this.#known.get(capId) ?? 0) <= nowMs);
-    if (unknown.length > 0) await this.#make(unknown, nowMs);
+    const atMs = this.#parts.clock.monotonicMs();
+    const unknown = matched.filter(({ capId }) => (this.#known.get(capId) ?? -1) <= atMs);
+    if (unknown.length > 0) await this.#make(unknown, atMs);
     const ids = [...caller.parentIds, ...matched.map(({ capId }) => capId)];
     return ids.length === 0 ? undefined : ids;
   }
 
-  async #make(budgets: readonly BudgetOf[], nowMs: number): Promise<void> {
+  async #make(budgets: readonly BudgetOf[], atMs: number): Promise<void> {
     const { store, ledger, identity } = this.#parts;
     await store.transaction(async (tx) => {
       for (const one of budgets) {
         // A key is remembered for a moment: its budget may be another one by now, or gone.
         const budget = await identity.lockBudget(one.budget, tx);
         if (budget === undefined) continue;
-        if (isEachValue(budget)) await this.#requireRoom(tx, one, nowMs);
+        if (isEachValue(budget)) await this.#requireRoom(tx, one, atMs);
         await setBudgetCap(ledger, tx, { ...one, budget });
       }
     });
     if (this.#known.size >= MAX_KNOWN) this.#known.clear();
-    for (const { capId } of budgets) this.#known.set(capId, nowMs + KNOWN_MS);
+    for (const { capId } of budgets) this.#known.set(capId, atMs + KNOWN_MS);
   }
 
-  async #requireRoom(tx: Queryable, { budget, capId }: BudgetOf, nowMs: number): Promise<void> {
+  async #requireRoom(tx: Queryable, { budget, capId }: BudgetOf, atMs: number): Promise<void> {
     const { maxValues = MAX_VALUES, countedValues = COUNTED_VALUES } = this.#parts;
     const known = this.#counted.get(budget.id);
-    const isFresh = known !== undefined && known.untilMs > nowMs && known.added < countedValues;
-    const counted = isFresh ? known : await this.#count(tx, budget, nowMs);
+    const isFresh = known !== undefined && known.untilMs > atMs && known.added < countedValues;
+    const counted = isFresh ? known : await this.#count(tx, budget, atMs);
     counted.added += 1;
     const hasRoom = counted.found + counted.added <= maxValues;
-    if (hasRoom || (await cappedSpending(tx, [capId], nowMs)).has(capId)) return;
+    if (hasRoom || (await cappedSpending(tx, [capId], this.#parts.clock.nowMs())).has(capId)) return;
     throw new Fault('BUDGET_LIMIT_REACHED', {
       message: `The budget ${budget.id} counts ${maxValues} values of the tag ${budget.tag ?? ''}, and has room for no other one: send one of those, or delete the budget and make it again, without the values that have spent nothing`,
     });
@@ -111,11 +111,11 @@ export class BudgetCaps {
   async #count(
     tx: Queryable,
     { id, accountId }: BudgetOf['budget'],
-    nowMs: number,
+    atMs: number,
   ): Promise<CountedValues> {
     if (this.#counted.size >= MAX_KNOWN) this.#counted.clear();
     const found = await countBudgetCaps(tx, accountId, id);
-    const counted = { found, added: 0, untilMs: nowMs + COUNTED_MS };
+    const counted = { found, added: 0, untilMs: atMs + COUNTED_MS };
     this.#counted.set(id, counted);
     return counted;
   }

@@ -1,6 +1,10 @@
-/** The log of refusals by a limit: written in the background, the last 50 shown to their owner. */
-import { type Clock, DAY_MS, dayStartMs } from '../../core/clock.ts';
-import type { Ids } from '../../core/ids.ts';
+/**
+ * The log of refusals by a limit: written in the background, the last 50 shown to their owner. Refusals
+ * of one key, model and kind in a minute are one row with their number, and an account adds a bounded
+ * number of rows a day: a caller that ignores its 429s fills no disk.
+ */
+import { type Clock, DAY_MS, MINUTE_MS, SECOND_MS, dayOf, dayStartMs } from '../../core/clock.ts';
+import { sha256Hex } from '../../core/ids.ts';
 import {
   type Queryable,
   type Store,
@@ -8,6 +12,7 @@ import {
   dropDayPartition,
   makeDayPartitions,
 } from '../../db/db.ts';
+import { DailyRows } from './daily-rows.ts';
 
 export type LimitType = 'RPM' | 'TPM' | 'RPD' | 'FAILED_REQUESTS' | 'UNSUPPORTED_FEATURE_REQUESTS';
 
@@ -20,6 +25,7 @@ export interface LimitHit {
 }
 
 export interface LoggedHit extends LimitHit {
+  /** Of hits in one minute, the time of the last. */
   readonly createdMs: number;
 }
 
@@ -27,39 +33,94 @@ const LOG_TABLE = { table: 'limits_log', column: 'created_ms', unitsPerDay: DAY_
 
 /** Of the log that callers read: the last 50, newest first. */
 const SHOWN = 50;
-const FLUSH_AFTER_MS = 250;
-/** Hits that wait to be written, at most: a flood of refusals must not fill memory. */
+const FLUSH_AFTER_MS = SECOND_MS;
+/** Rows that wait to be written: refusals of many keys must not fill memory. */
 const MAX_WAITING = 1_000;
+/**
+ * Rows of a day. A row takes about 400 bytes with its indexes, so an account has 2 MB of them a day, and
+ * all accounts together 40 MB.
+ */
+export const MAX_ROWS_OF_ACCOUNT = 5_000;
+const FEW_ROWS_OF_ACCOUNT = 50;
+const MAX_ROWS_OF_ALL = 100_000;
+const ID_HEX = 32;
+
+/** Refusals of one key, model and kind in a minute. */
+interface Waiting {
+  readonly hit: LimitHit;
+  readonly minuteMs: number;
+  hits: number;
+  lastMs: number;
+}
 
 export class LimitLog {
   readonly #store: Store;
   readonly #clock: Clock;
-  readonly #ids: Ids;
-  #waiting: LoggedHit[] = [];
-  #scheduled = false;
+  readonly #rows = new DailyRows({
+    ofAccount: MAX_ROWS_OF_ACCOUNT,
+    few: FEW_ROWS_OF_ACCOUNT,
+    ofAll: MAX_ROWS_OF_ALL,
+  });
+  readonly #waiting = new Map<string, Waiting>();
+  /** Rows of the minute that runs. */
+  readonly #ofMinute = new Set<string>();
+  #minuteMs = 0;
+  #isScheduled = false;
+  #writing: Promise<void> = Promise.resolve();
 
-  constructor(parts: { readonly store: Store; readonly clock: Clock; readonly ids: Ids }) {
+  constructor(parts: { readonly store: Store; readonly clock: Clock }) {
     this.#store = parts.store;
     this.#clock = parts.clock;
-    this.#ids = parts.ids;
   }
 
   add(hit: LimitHit): void {
-    if (this.#waiting.length >= MAX_WAITING) return;
-    this.#waiting.push({ ...hit, createdMs: this.#clock.nowMs() });
-    if (this.#scheduled) return;
-    this.#scheduled = true;
+    const nowMs = this.#clock.nowMs();
+    const minuteMs = nowMs - (nowMs % MINUTE_MS);
+    if (minuteMs !== this.#minuteMs) {
+      this.#minuteMs = minuteMs;
+      this.#ofMinute.clear();
+    }
+    const name = `${minuteMs} ${nameOf(hit)}`;
+    const waiting = this.#waiting.get(name);
+    if (waiting !== undefined) {
+      waiting.hits += 1;
+      waiting.lastMs = nowMs;
+      return;
+    }
+    if (this.#waiting.size >= MAX_WAITING) return;
+    if (!this.#ofMinute.has(name)) {
+      if (!this.#rows.take(hit.accountId, dayOf(nowMs))) return;
+      this.#ofMinute.add(name);
+    }
+    this.#waiting.set(name, { hit, minuteMs, hits: 1, lastMs: nowMs });
+    if (this.#isScheduled) return;
+    this.#isScheduled = true;
     this.#clock.after(FLUSH_AFTER_MS, () => {
       this.flush().catch(() => undefined); // a lost log line costs nobody money
     });
   }
 
+  /** Writes what was added so far; writes follow each other. */
   async flush(): Promise<void> {
-    this.#scheduled = false;
-    const hits = this.#waiting;
-    this.#waiting = [];
-    if (hits.length === 0) return;
-    await this.#store.transaction((tx) => this.#insert(tx, hits), { durable: false });
+    this.#isScheduled = false;
+    const rows = [...this.#waiting.values()].map((one) => ({ ...one, id: idOf(one.hit) }));
+    this.#waiting.clear();
+    const written = this.#writing.then(() => this.#write(rows));
+    this.#writing = written.catch(() => undefined); // told to the caller of this flush
+    await written;
+  }
+
+  async #write(rows: (Waiting & { readonly id: string })[]): Promise<void> {
+    if (rows.length === 0) return;
+    // In one order for all processes, so that two transactions cannot wait for each other.
+    rows.sort((a, b) => (a.id < b.id ? -1 : 1));
+    const write = async (tx: Queryable): Promise<void> => {
+      for (const { id, hit, minuteMs, hits, lastMs } of rows) {
+        const { accountId, keyId, modelId, tier, type } = hit;
+        await tx.query(ADD, [id, accountId, keyId, modelId, tier, type, minuteMs, hits, lastMs]);
+      }
+    };
+    await this.#store.transaction(write, { durable: false });
   }
 
   /** The last hits of an account, newest first; with `keyId` those of one of its keys. */
@@ -71,21 +132,26 @@ export class LimitLog {
       model_id: string;
       tier: string;
       type: LimitType;
-      created_ms: bigint;
+      hits: bigint;
+      last_ms: bigint;
     }>(
-      `SELECT account_id, key_id, model_id, tier, type, created_ms FROM limits_log
-       WHERE account_id = $1 AND ($2 = '*' OR key_id = $3)
-       ORDER BY created_ms DESC, id DESC LIMIT ${SHOWN}`,
+      `SELECT account_id, key_id, model_id, tier, type, hits, COALESCE(last_ms, created_ms) AS last_ms
+       FROM limits_log WHERE account_id = $1 AND ($2 = '*' OR key_id = $3)
+       ORDER BY created_ms DESC, last_ms DESC, id DESC LIMIT ${SHOWN}`,
       [accountId, keyId === undefined ? '*' : '=', keyId ?? ''],
     );
-    return rows.map((row) => ({
-      accountId: row.account_id,
-      keyId: row.key_id,
-      modelId: row.model_id,
-      tier: row.tier,
-      type: row.type,
-      createdMs: Number(row.created_ms),
-    }));
+    const hits = rows.flatMap((row) => {
+      const hit: LoggedHit = {
+        accountId: row.account_id,
+        keyId: row.key_id,
+        modelId: row.model_id,
+        tier: row.tier,
+        type: row.type,
+        createdMs: Number(row.last_ms),
+      };
+      return Array.from({ length: Math.min(SHOWN, Number(row.hits)) }, () => hit);
+    });
+    return hits.sort((a, b) => b.createdMs - a.createdMs).slice(0, SHOWN);
   }
 
   /** Makes the partitions of the coming days; nothing on SQLite. */
@@ -104,24 +170,21 @@ export class LimitLog {
       dayStartMs(beforeDay),
     ]);
   }
+}
 
-  async #insert(tx: Queryable, hits: readonly LoggedHit[]): Promise<void> {
-    for (const hit of hits) {
-      await tx.query(
-        `INSERT INTO limits_log (id, account_id, key_id, model_id, tier, type, created_ms)
-         VALUES ($1, $2, $3, $4, $5, $6, $7)`,
-        [
-          this.#ids.uuid(),
-          hit.accountId,
-          hit.keyId,
-          hit.modelId,
-          hit.tier,
-          hit.type,
-          hit.createdMs,
-        ],
-      );
-    }
-  }
+const ADD = `INSERT INTO limits_log (id, account_id, key_id, model_id, tier, type, created_ms, hits, last_ms)
+  VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
+  ON CONFLICT (id, created_ms) DO UPDATE SET hits = limits_log.hits + excluded.hits,
+    last_ms = CASE WHEN limits_log.last_ms > excluded.last_ms THEN limits_log.last_ms
+      ELSE excluded.last_ms END`;
+
+function nameOf({ accountId, keyId, modelId, type }: LimitHit): string {
+  return `${accountId} ${keyId} ${type} ${modelId}`;
+}
+
+/** The same for all processes: they count in one row. */
+function idOf(hit: LimitHit): string {
+  return sha256Hex(nameOf(hit)).slice(0, ID_HEX);
 }
 
 async function existingDays(store: Store): Promise<number[]> {

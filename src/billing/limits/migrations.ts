@@ -96,4 +96,12 @@ CREATE FUNCTION limits_lease_slots(of_caller TEXT, by_holder TEXT, had BIGINT, m
 `,
     },
   },
+  {
+    // Refusals of a minute are one row with their number. Rows of versions before have no `last_ms`.
+    id: 'limits-0006',
+    up: `
+ALTER TABLE limits_log ADD COLUMN hits BIGINT NOT NULL DEFAULT 1;
+ALTER TABLE limits_log ADD COLUMN last_ms BIGINT;
+`,
+  },
 ];

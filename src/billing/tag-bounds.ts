@@ -1,0 +1,134 @@
+/**
+ * What the tags of requests may take of the disk. Each value of a tag makes a row of the sums of its
+ * day, by key and model, and all tags of a request stand on its receipt. An account may add some rows a
+ * day for nothing, and more in proportion to what it is charged; tags that are larger than a receipt
+ * count as rows there. What comes above that counts as one value, in the sums and on the receipt, and no
+ * sum changes by it.
+ *
+ * A process counts by itself and from its start: several have the bounds each.
+ */
+import { dayOf } from '../core/clock.ts';
+import { sha256Hex } from '../core/ids.ts';
+import type { RequestMetadata, SettleRequest, UsageRecord } from './ledger/ledger.ts';
+import { DailyRows } from './limits/limits.ts';
+
+/** The value of a tag that is not told from others; also the name, where that is one too many. */
+export const OTHER_VALUES = '(other)';
+/** Rows of an account and day that cost nothing: values of a tag, by key and model. */
+export const MAX_ROWS = 1_000;
+/** The same of an account when half of those of all accounts are taken. */
+export const FEW_ROWS = 16;
+/** Rows of all accounts on a day that cost nothing. */
+export const MAX_ALL_ROWS = 100_000;
+/** What each further row costs, in nano-USD: 0.75 GB for a dollar. */
+export const ROW_NANO = 2_000;
+/** What the largest row takes with its index, in bytes. */
+export const ROW_BYTES = 1_500;
+/** Tags on a receipt that count for nothing, in bytes: the receipt and its posting are larger. */
+const SMALL_TAGS_BYTES = 256;
+/** Rows of an account and day, and of all, for values that are not told apart: by name, key and model. */
+export const MAX_OTHER_ROWS = 200;
+const MAX_ALL_OTHER_ROWS = 20_000;
+/** Rows and accounts that are remembered; a row that is not counts again when it comes again. */
+const MAX_REMEMBERED = 200_000;
+const MAX_ACCOUNTS = 50_000;
+const ID_HEX = 16;
+
+const NOT_TOLD_APART: RequestMetadata = { [OTHER_VALUES]: OTHER_VALUES };
+
+/** What was seen of an account on a day. */
+interface Seen {
+  readonly accountId: string;
+  /** Digests of key, model, name and value. */
+  readonly rows: Set<string>;
+  /** Charges that no row has used yet, in nano-USD. */
+  chargedNano: number;
+}
+
+export class TagBounds {
+  #day = 0;
+  #remembered = 0;
+  readonly #accounts = new Map<string, Seen>();
+  readonly #freeRows = new DailyRows({ ofAccount: MAX_ROWS, few: FEW_ROWS, ofAll: MAX_ALL_ROWS });
+  readonly #otherRows = new DailyRows({
+    ofAccount: MAX_OTHER_ROWS,
+    few: FEW_ROWS,
+    ofAll: MAX_ALL_OTHER_ROWS,
+  });
+
+  /** A settle as it is recorded. */
+  recorded(request: SettleRequest, nowMs: number): SettleRequest {
+    const { costNano, usage } = request;
+    if (usage.metadata === undefined) return request;
+    const metadata = this.bounded(usage, usage.metadata, costNano, nowMs);
+    return { ...request, usage: { ...usage, metadata } };
+  }
+
+  /** The tags that a request of that cost is recorded with. */
+  bounded(
+    { accountId, keyId, modelId }: Pick<UsageRecord, 'accountId' | 'keyId' | 'modelId'>,
+    tags: RequestMetadata,
+    costNano: bigint,
+    nowMs: number,
+  ): RequestMetadata {
+    const seen = this.#seen(accountId, dayOf(nowMs));
+    seen.chargedNano += Number(costNano);
+    const bytes = sizeOf(tags);
+    const isLarge = bytes > SMALL_TAGS_BYTES;
+    if (isLarge && !this.#take(seen, Math.ceil(bytes / ROW_BYTES))) return NOT_TOLD_APART;
+    const rowOf = (name: string, value: string): string =>
+      sha256Hex(JSON.stringify([keyId, modelId, name, value])).slice(0, ID_HEX);
+    const takeOther = (): boolean => this.#otherRows.take(accountId, this.#day);
+    return Object.fromEntries(
+      Object.entries(tags).map(([name, value]) => {
+        if (this.#admits(seen, rowOf(name, value), () => this.#take(seen, 1))) return [name, value];
+        const isNamed = this.#admits(seen, rowOf(name, OTHER_VALUES), takeOther);
+        return [isNamed ? name : OTHER_VALUES, OTHER_VALUES];
+      }),
+    );
+  }
+
+  #admits({ rows }: Seen, row: string, take: () => boolean): boolean {
+    if (rows.has(row)) return true;
+    if (!take()) return false;
+    if (this.#remembered < MAX_REMEMBERED) {
+      rows.add(row);
+      this.#remembered += 1;
+    }
+    return true;
+  }
+
+  /** Takes rows that were paid for, or else free ones. */
+  #take(seen: Seen, rows: number): boolean {
+    if (seen.chargedNano >= rows * ROW_NANO) {
+      seen.chargedNano -= rows * ROW_NANO;
+      return true;
+    }
+    for (let taken = 0; taken < rows; taken += 1) {
+      if (!this.#freeRows.take(seen.accountId, this.#day)) return false;
+    }
+    return true;
+  }
+
+  #seen(accountId: string, day: number): Seen {
+    // A day that was counted does not begin again when the clock is set back.
+    if (day > this.#day) {
+      this.#day = day;
+      this.#remembered = 0;
+      this.#accounts.clear();
+    }
+    const known = this.#accounts.get(accountId);
+    if (known !== undefined) return known;
+    const seen = { accountId, rows: new Set<string>(), chargedNano: 0 };
+    if (this.#accounts.size < MAX_ACCOUNTS) this.#accounts.set(accountId, seen);
+    return seen;
+  }
+}
+
+function sizeOf(tags: RequestMetadata): number {
+  let bytes = 0;
+  for (const [name, value] of Object.entries(tags)) {
+    bytes += Buffer.byteLength(name) + Buffer.byteLength(value);
+  }
+  return bytes;
+}
