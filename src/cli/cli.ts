@@ -20,6 +20,7 @@ import { type Command, Invocation, UsageError } from './command.ts';
 import { creditCommand, debitCommand } from './credit.ts';
 import { enginesCommand, enginesPullCommand } from './engines.ts';
 import { keysCreateCommand, keysListCommand, keysRevokeCommand } from './keys.ts';
+import { accountsLimitCommand, keysLimitCommand } from './limits.ts';
 import { modelsCommand, modelsPullCommand } from './models.ts';
 import { moveCommand } from './move.ts';
 import { refundCommand } from './refund.ts';
@@ -37,10 +38,12 @@ export const COMMANDS: readonly Command[] = [
   signInCommand,
   keysCreateCommand,
   keysListCommand,
+  keysLimitCommand,
   keysRevokeCommand,
   accountsListCommand,
   accountsCreateCommand,
   accountsUpdateCommand,
+  accountsLimitCommand,
   budgetsListCommand,
   budgetsCreateCommand,
   budgetsUpdateCommand,
