@@ -72,7 +72,9 @@ const Refusal = z.object({
     .describe(
       'Which limit: requests a minute or a day, tokens a minute, failed requests, or requests that ask for what a model cannot do.',
     ),
-  timestamp: Time,
+  timestamp: Time.describe(
+    'ISO 8601, UTC. Refusals of one key, model and kind in a minute have the time of the last of them.',
+  ),
 });
 
 export type RateLimitLogAnswer = z.infer<typeof RateLimitLogAnswer>;
@@ -91,7 +93,8 @@ const RPC_RATES = [
 const RATE_LIMITS: RouteDescription = {
   tag: 'API keys',
   summary: 'Limits in force',
-  about: 'By the same rules that requests are admitted with: this is the authoritative source.',
+  about:
+    'By the same rules that requests are admitted with: this is the authoritative source. Where several processes share the limits, `left` is below what is left by at most what the other processes have leased and not used.',
   answers: [
     jsonAnswer('Limits by model, and the balances.', RateLimitsAnswer, {
       data: {

@@ -55,7 +55,12 @@ export class PaidResults {
   keep(key: string, account: string, found: Found): void {
     const sizeBytes = Buffer.byteLength(JSON.stringify(found));
     this.#forget(key);
-    this.#kept.set(key, { account, found, sizeBytes, untilMs: this.#clock.monotonicMs() + KEPT_MS });
+    this.#kept.set(key, {
+      account,
+      found,
+      sizeBytes,
+      untilMs: this.#clock.monotonicMs() + KEPT_MS,
+    });
     this.#sizeBytes += sizeBytes;
     const own = [...this.#kept].filter(([, one]) => one.account === account);
     for (const [oldest] of own.slice(0, -MAX_OF_ACCOUNT)) this.#forget(oldest);

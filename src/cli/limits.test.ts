@@ -90,7 +90,13 @@ describe('limits from the command line', () => {
   test('what is no limit, no account or no key is named', async () => {
     const { accountId } = await bench.farebox.account('1');
     for (const word of ['0', '-1', '1.5', '10000000000', 'many']) {
-      const { code, err } = await farebox('accounts', 'limit', accountId, '--tokens-per-minute', word);
+      const { code, err } = await farebox(
+        'accounts',
+        'limit',
+        accountId,
+        '--tokens-per-minute',
+        word,
+      );
       assert.deepEqual([code, /must be a whole number from 1/.test(err)], [2, true], word);
     }
     assert.equal((await farebox('accounts', 'limit')).code, 2);

@@ -274,7 +274,10 @@ export class LocalEngines implements LocalEngineSource {
           const fetchModel = modelFetcher(this.#parts, () => model.title);
           await fetchModel(model.file, this.#awaiting(model), signal);
         }
-        this.#await(model, { reason: 'is being loaded', backAtMs: this.#parts.clock.monotonicMs() });
+        this.#await(model, {
+          reason: 'is being loaded',
+          backAtMs: this.#parts.clock.monotonicMs(),
+        });
         await llama.load(librarySpec(dataFolder, model));
         this.#awaited.delete(model.id);
         this.#parts.onChange();

@@ -42,7 +42,12 @@ export class RevertBackoff {
   reverted(wallet: string): void {
     const reverts = (this.#payers.get(wallet)?.reverts ?? 0) + 1;
     const waitMs = Math.min(FIRST_MS * 2 ** (reverts - 1), MAX_MS);
-    remember(this.#payers, wallet, { reverts, untilMs: this.#clock.monotonicMs() + waitMs }, MAX_PAYERS);
+    remember(
+      this.#payers,
+      wallet,
+      { reverts, untilMs: this.#clock.monotonicMs() + waitMs },
+      MAX_PAYERS,
+    );
   }
 
   paid(wallet: string): void {

@@ -102,7 +102,8 @@ export class BudgetCaps {
     const counted = isFresh ? known : await this.#count(tx, budget, atMs);
     counted.added += 1;
     const hasRoom = counted.found + counted.added <= maxValues;
-    if (hasRoom || (await cappedSpending(tx, [capId], this.#parts.clock.nowMs())).has(capId)) return;
+    if (hasRoom || (await cappedSpending(tx, [capId], this.#parts.clock.nowMs())).has(capId))
+      return;
     throw new Fault('BUDGET_LIMIT_REACHED', {
       message: `The budget ${budget.id} counts ${maxValues} values of the tag ${budget.tag ?? ''}, and has room for no other one: send one of those, or delete the budget and make it again, without the values that have spent nothing`,
     });

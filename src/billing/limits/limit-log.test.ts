@@ -52,7 +52,9 @@ onEachStore('the log of refusals', (fixture) => {
     const all = await log.last('a');
     assert.equal(all.length, 50);
     assert.deepEqual(
-      all.slice(0, 5).map(({ keyId, type, createdMs }) => `${keyId} ${type} ${createdMs - startMs}`),
+      all
+        .slice(0, 5)
+        .map(({ keyId, type, createdMs }) => `${keyId} ${type} ${createdMs - startMs}`),
       ['k RPM 66000', ...Array.from({ length: 3 }, () => 'second TPM 6000'), 'first RPM 5900'],
     );
     assert.equal((await log.last('a', 'second')).length, 3);
