@@ -153,9 +153,13 @@ export class Sales {
   }
 
   /** Rate-limit headers of what is left now, for an answer that counted nothing. */
-  async limitHeaders(limit: LimitOf): Promise<Record<string, string>> {
+  async limitHeaders({
+    caller,
+    modelId,
+    rate,
+    ownLimit,
+  }: LimitOf): Promise<Record<string, string>> {
     const { windows, clock } = this.#context;
-    const { caller, modelId, rate, ownLimit } = limit;
     const nowMs = clock.nowMs();
     const bucket = bucketOf(caller, rate, ownLimit?.bucket ?? modelId);
     const counted = await windows.counted([bucket], nowMs);
@@ -240,8 +244,7 @@ export class Sale implements Counted {
   window: WindowState;
   readonly reserved: Reservation;
   readonly startedMs: number;
-  /** The same of the monotonic clock, by which the latency is measured. */
-  readonly #sinceMs: number;
+  readonly #startedMonotonicMs: number;
   /** The money that is set aside: nothing before its price is known. */
   hold: Hold;
   state: 'counted' | 'held' | 'settled';
@@ -265,7 +268,7 @@ export class Sale implements Counted {
     this.window = state;
     this.reserved = reserved;
     this.startedMs = startedMs;
-    this.#sinceMs = context.clock.monotonicMs();
+    this.#startedMonotonicMs = context.clock.monotonicMs();
   }
 
   /**
@@ -356,7 +359,7 @@ export class Sale implements Counted {
       tokens,
       countedBy: outcome.countedBy ?? 'none',
       priceVersion,
-      latencyMs: Math.round(clock.monotonicMs() - this.#sinceMs),
+      latencyMs: Math.round(clock.monotonicMs() - this.#startedMonotonicMs),
       status: outcome.status,
       replica: outcome.replica,
       firstTokenMs: outcome.firstTokenMs,

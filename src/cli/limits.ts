@@ -31,7 +31,7 @@ const OPTION_LINES = `
 const FOLLOWS = 'A running server follows within three seconds.';
 
 /** For each limit that was named its number, or `null` for none of its own. */
-type Change = { readonly [name in keyof LimitOverrides]: number | null };
+type Change = Partial<Record<keyof LimitOverrides, number | null>>;
 
 export const accountsLimitCommand: Command = {
   name: 'accounts limit',
@@ -87,22 +87,28 @@ Example: farebox keys limit key_019aa3f1c0de --tokens-per-minute 20000`,
 
 /** The limits that the options name. Throws a UsageError for one that is no limit. */
 function wantedChange(invocation: Invocation): Change {
-  const given = OPTIONS.flatMap(({ name, option }) => {
+  const change: Change = {};
+  for (const { name, option } of OPTIONS) {
     const text = invocation.text(option);
-    if (text === undefined) return [];
-    if (text.toLowerCase() === NO_LIMIT_OF_ITS_OWN) return [[name, null] as const];
-    const limit = /^\d{1,10}$/.test(text) ? Number(text) : 0;
-    if (limit >= 1 && limit <= MAX_LIMIT) return [[name, limit] as const];
-    throw new UsageError(
-      `--${option} must be a whole number from 1 to ${MAX_LIMIT}, or "${NO_LIMIT_OF_ITS_OWN}", not "${text}"`,
-    );
-  });
-  return Object.fromEntries(given);
+    if (text !== undefined) change[name] = limitOf(text, option);
+  }
+  return change;
+}
+
+function limitOf(text: string, option: string): number | null {
+  if (text.toLowerCase() === NO_LIMIT_OF_ITS_OWN) return null;
+  const limit = /^\d{1,10}$/.test(text) ? Number(text) : 0;
+  if (limit >= 1 && limit <= MAX_LIMIT) return limit;
+  throw new UsageError(
+    `--${option} must be a whole number from 1 to ${MAX_LIMIT}, or "${NO_LIMIT_OF_ITS_OWN}", not "${text}"`,
+  );
 }
 
 function changed(before: LimitOverrides, change: Change): LimitOverrides {
-  const after = Object.entries({ ...before, ...change }).filter(([, limit]) => limit !== null);
-  return Object.fromEntries(after);
+  const after = Object.entries({ ...before, ...change });
+  return Object.fromEntries(
+    after.flatMap(([name, limit]) => (limit === null ? [] : [[name, limit]])),
+  );
 }
 
 function changeAccount(
