@@ -2,7 +2,7 @@
 import type { Caller } from '../identity/identity.ts';
 import type { Cancelling } from '../core/cancellation.ts';
 import type { Fault } from '../core/faults.ts';
-import type { Nano } from '../core/money.ts';
+import { type Nano, ZERO } from '../core/money.ts';
 import type { Queryable } from '../db/db.ts';
 import type {
   RequestMetadata,
@@ -123,4 +123,9 @@ export interface Outcome {
   readonly replica?: string;
   readonly firstTokenMs?: number;
   readonly extras?: Readonly<Record<string, unknown>>;
+}
+
+/** The outcome of a request whose result nobody receives: it is released in place of a charge. */
+export function undelivered(outcome: Outcome): Outcome {
+  return { ...outcome, costNano: ZERO, status: 'failed' };
 }

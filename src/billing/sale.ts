@@ -31,16 +31,17 @@ import {
   tooDear,
   withHeaders,
 } from './refusals.ts';
-import type {
-  AnswerKeeper,
-  Counted,
-  CountRequest,
-  JobOrder,
-  LimitOf,
-  Outcome,
-  PriceBounds,
-  SaleRequest,
-  SoldAnswer,
+import {
+  type AnswerKeeper,
+  type Counted,
+  type CountRequest,
+  type JobOrder,
+  type LimitOf,
+  type Outcome,
+  type PriceBounds,
+  type SaleRequest,
+  type SoldAnswer,
+  undelivered,
 } from './sale-request.ts';
 import { postedOf, takePayment } from './take-payment.ts';
 import type { Queryable } from '../db/db.ts';
@@ -153,13 +154,9 @@ export class Sales {
   }
 
   /** Rate-limit headers of what is left now, for an answer that counted nothing. */
-  async limitHeaders({
-    caller,
-    modelId,
-    rate,
-    ownLimit,
-  }: LimitOf): Promise<Record<string, string>> {
+  async limitHeaders(limit: LimitOf): Promise<Record<string, string>> {
     const { windows, clock } = this.#context;
+    const { caller, modelId, rate, ownLimit } = limit;
     const nowMs = clock.nowMs();
     const bucket = bucketOf(caller, rate, ownLimit?.bucket ?? modelId);
     const counted = await windows.counted([bucket], nowMs);
@@ -453,11 +450,6 @@ const NO_HOLD: Hold = {
   spendableNano: ZERO,
   before: { usdNano: ZERO, diemNano: ZERO },
 };
-
-/** What is released in place of a charge. */
-function undelivered(outcome: Outcome): Outcome {
-  return { ...outcome, costNano: ZERO, status: 'failed' };
-}
 
 /** Work of a batch runs when there is room to spare: the limits of a minute are not for it. */
 const UNCOUNTED: WindowAnswer & { readonly ok: true } = {
