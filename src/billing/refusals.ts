@@ -4,6 +4,7 @@ import type { Caller } from '../identity/identity.ts';
 import { Fault } from '../core/faults.ts';
 import { type Nano, formatUsd, larger, nano, toUsdNumber } from '../core/money.ts';
 import type { HoldRefusal } from './ledger/ledger.ts';
+import type { PaymentTooSmall } from './take-payment.ts';
 import { type RateRule, type WindowState, rateHeaders } from './limits/limits.ts';
 
 /** The wait for credit is over: the caller's own retry comes soon, and waits again. */
@@ -11,7 +12,12 @@ const HELD_RETRY_SECONDS = 1;
 
 export type WalletRefusal = (
   caller: Caller,
-  credit: { readonly balance: Nano; readonly needed: Nano },
+  credit: {
+    readonly balance: Nano;
+    readonly needed: Nano;
+    /** The most that the payment of the request may spend; missing where the account pays. */
+    readonly signed?: Nano | undefined;
+  },
 ) => Promise<Fault>;
 
 export interface MoneyRefusals {
@@ -42,14 +48,18 @@ export async function moneyRefusal(
   { minimumCreditNano, walletRefusal }: MoneyRefusals,
   caller: Caller,
   minNano: Nano,
-  refusal: HoldRefusal,
+  refusal: HoldRefusal | PaymentTooSmall,
 ): Promise<Fault> {
   if (refusal.reason === 'held') return creditHeld();
   const isWallet = caller.kind === 'wallet';
+  const needed = larger(minNano, minimumCreditNano());
+  if (refusal.reason === 'payment') {
+    const { limitNano: signed } = refusal;
+    return walletRefusal(caller, { balance: signed, needed, signed });
+  }
   if (refusal.reason !== 'balance') {
     return capRefusal(refusal, isWallet ? 'wallet token' : 'API key');
   }
-  const needed = larger(minNano, minimumCreditNano());
   if (isWallet) return walletRefusal(caller, { balance: refusal.postedNano, needed });
   return new Fault('INSUFFICIENT_BALANCE', {
     message: `The balance is too low for this request: ${formatUsd(refusal.postedNano, 6)} USD is posted and at least ${formatNeeded(needed)} USD is needed; add credit (INSUFFICIENT_BALANCE)`,
@@ -82,7 +92,10 @@ export async function tooDear(
 ): Promise<Fault> {
   if (spendableNano >= neededNano) return creditHeld();
   const needed = larger(neededNano, minimumCreditNano());
-  if (caller.kind === 'wallet') return walletRefusal(caller, { balance: spendableNano, needed });
+  if (caller.kind === 'wallet') {
+    const signed = caller.payment?.limitNano;
+    return walletRefusal(caller, { balance: spendableNano, needed, signed });
+  }
   return new Fault('INSUFFICIENT_BALANCE', {
     fields: creditFields(spendableNano, needed),
     message: `The balance is too low for this request: with its files, pages and search results it can cost ${formatNeeded(neededNano)} USD and ${formatUsd(spendableNano, 6)} USD are available; add credit (INSUFFICIENT_BALANCE)`,

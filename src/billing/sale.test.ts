@@ -327,6 +327,38 @@ for (const dialect of ['sqlite', 'postgres'] as const) {
       assert.equal((await ledger.audit()).ok, true);
     });
 
+    test('a request with a payment alone holds at most the payment, whatever the credit is', async () => {
+      const { ledger, sales, credit } = await open();
+      await credit('old', usdToNano('30'));
+      let paid = 0;
+      const take = () => credit(`paid ${(paid += 1)}`, usdToNano('1'));
+      const payer = paying('1', take, '1');
+      const price = (minNano: Nano, maxNano: Nano) => ({ price: { minNano, maxNano } });
+      const expensive = {
+        ...requestOf('a', payer, 10),
+        ...price(usdToNano('18.01'), usdToNano('18.01')),
+      };
+      await assert.rejects(
+        sales.sell(expensive, () => assert.fail('nothing is sold')),
+        (error) => error instanceof Fault && error.code === 'PAYMENT_REQUIRED',
+      );
+      assert.equal((await ledger.balances(WALLET.accountId)).usdNano, usdToNano('30'));
+      const long = { ...requestOf('b', payer, 10), ...price(CENT, usdToNano('18.01')) };
+      const named = { ...long, price: { ...long.price, maxIsNamed: true } };
+      const granted = await sales.sell(named, async (sale) => {
+        await assert.rejects(sale.refuseTooDear(usdToNano('1.01')), Fault);
+        return sale.hold.grantedNano;
+      });
+      assert.equal(granted, usdToNano('1'));
+      // A sign-in in the same request spends the credit of the wallet.
+      const owner = paying('1', take);
+      const sold = await sales.sell({ ...named, requestId: 'c', caller: owner }, async (sale) =>
+        sale.settle({ costNano: usdToNano('18.01'), status: 'completed' }),
+      );
+      assert.equal(sold?.usdNano, usdToNano('18.01'));
+      assert.equal((await ledger.audit()).ok, true);
+    });
+
     test('a payment that is refused gives the room of its request back', async () => {
       const { sales, tokensLeft } = await open();
       const refused = paying('1', () => Promise.reject(new Fault('SETTLEMENT_FAILED')));
@@ -345,8 +377,10 @@ for (const dialect of ['sqlite', 'postgres'] as const) {
   });
 }
 
-function paying(usd: string, take: (wanted: Nano) => Promise<void>): Caller {
-  return { ...WALLET, payment: { amountNano: usdToNano(usd), take } };
+/** A wallet that pays; without a limit it has signed in too. */
+function paying(usd: string, take: (wanted: Nano) => Promise<void>, limit?: string): Caller {
+  const limitNano = limit === undefined ? undefined : usdToNano(limit);
+  return { ...WALLET, payment: { amountNano: usdToNano(usd), limitNano, take } };
 }
 
 function requestOf(

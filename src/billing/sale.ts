@@ -43,7 +43,7 @@ import {
   type SoldAnswer,
   undelivered,
 } from './sale-request.ts';
-import { postedOf, takePayment } from './take-payment.ts';
+import { type PaymentTooSmall, postedOf, takePayment, withinPayment } from './take-payment.ts';
 import type { Queryable } from '../db/db.ts';
 import {
   type LimitLog,
@@ -297,7 +297,7 @@ export class Sale implements Counted {
     placed?: HoldAnswer | Promise<HoldAnswer>,
   ): Promise<void> {
     const { caller, rate, ownLimit, cancellation } = this.request;
-    let answer: HoldAnswer;
+    let answer: HoldAnswer | PaymentTooSmall;
     try {
       // What is free counts against none, and makes no row for the values of its tags.
       if (caller.budgets !== undefined && price.maxNano > 0n) {
@@ -328,7 +328,9 @@ export class Sale implements Counted {
    * `neededNano` would be covered without the holds of others. Releases nothing.
    */
   async refuseTooDear(neededNano: Nano): Promise<never> {
-    throw await tooDear(this.#context, this.request.caller, this.hold.spendableNano, neededNano);
+    const { caller } = this.request;
+    const spendableNano = withinPayment(caller, this.hold.spendableNano);
+    throw await tooDear(this.#context, caller, spendableNano, neededNano);
   }
 
   /**
@@ -480,7 +482,7 @@ function holdOf(
     accountId: caller.accountId,
     minNano: price.minNano,
     usefulNano: price.usefulNano,
-    maxNano: price.maxNano,
+    maxNano: caller.payment === undefined ? price.maxNano : withinPayment(caller, price.maxNano),
     maxIsNamed: price.maxIsNamed,
     // A free model needs no credit.
     floorNano: price.maxNano > 0n ? minimumCreditNano() : ZERO,

@@ -1,8 +1,11 @@
 /**
  * The payment that came with a request: taken once the request is good, its price is known and its work
  * can begin, and what a caller has without it.
+ *
+ * Another shop can obtain a signed payment that goes to this receiver and send it here. A request that
+ * shows nothing but a payment therefore spends at most the signed amount, whatever credit the wallet has.
  */
-import { type Nano, ZERO, addNano, larger, nano } from '../core/money.ts';
+import { type Nano, ZERO, addNano, larger, nano, smaller } from '../core/money.ts';
 import type { Caller } from '../identity/identity.ts';
 import type { CreditWaits } from './credit-waits.ts';
 import type { HoldRefusal, HoldRequest, Ledger } from './ledger/ledger.ts';
@@ -13,6 +16,13 @@ interface PaymentContext {
   readonly waits: CreditWaits;
   readonly minimumCreditNano: () => Nano;
   readonly requireModel: (modelId: string) => Promise<void>;
+}
+
+/** The payment signs less than the request needs, and nothing in the request opens other credit. */
+export interface PaymentTooSmall {
+  readonly ok: false;
+  readonly reason: 'payment';
+  readonly limitNano: Nano;
 }
 
 type PaidRequest = Pick<SaleRequest, 'caller' | 'modelId' | 'requireReady' | 'cancellation'>;
@@ -27,8 +37,12 @@ export async function takePayment(
   context: PaymentContext,
   { caller: { payment }, modelId, requireReady, cancellation }: PaidRequest,
   wanted: HoldRequest,
-): Promise<HoldRefusal | undefined> {
+): Promise<HoldRefusal | PaymentTooSmall | undefined> {
   if (payment === undefined) return undefined;
+  const { limitNano } = payment;
+  if (limitNano !== undefined && wanted.maxNano > 0n && wanted.minNano > limitNano) {
+    return { ok: false, reason: 'payment', limitNano };
+  }
   const look = () => lookAhead(context, payment, wanted);
   const answer = await context.waits.retry(wanted.accountId, await look(), look, cancellation);
   if (!answer.ok) return answer;
@@ -64,6 +78,12 @@ async function lookAhead(
   // What the hold takes beyond the credit that is free; a payment of a fixed amount is taken whole.
   const lackedNano = nano(larger(least, most) - postedNano + heldUsdNano + heldDiemNano);
   return { ok: true, wantedNano: larger(lackedNano, debtNano) };
+}
+
+/** An amount of a caller, at most what its payment lets it spend. */
+export function withinPayment({ payment }: Caller, amount: Nano): Nano {
+  const limitNano = payment?.limitNano;
+  return limitNano === undefined ? amount : nano(smaller(amount, limitNano));
 }
 
 export async function postedOf(

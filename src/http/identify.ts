@@ -1,6 +1,7 @@
 /**
  * Stage "identify": who calls, by the route's rule. A wallet header that is good beats Bearer where
- * wallets are welcome; without any credential the answer is the 402 that tells how to get one.
+ * wallets are welcome; without any credential the answer is the 402 that tells how to get one. A payment
+ * header authenticates its payer for the signed amount only.
  */
 import type { Caller } from '../identity/identity.ts';
 import { Fault } from '../core/faults.ts';
@@ -135,7 +136,7 @@ function callerOf(
   const payment =
     paymentHeader(context) ?? (token === undefined ? paymentCredential(context) : undefined);
   if (payment !== undefined && auth === 'key-or-wallet' && sells !== undefined) {
-    return payingCaller(parts, context, payment, signIn);
+    return payingCaller(parts, context, payment, { signIn, token });
   }
   if (signIn !== undefined && auth.includes('wallet')) {
     return signingCaller(parts, context, signIn, token);
@@ -187,19 +188,52 @@ function signInHeader({ headers }: RequestContext): string | undefined {
   return headers['sign-in-with-x'] ?? headers['x-sign-in-with-x'];
 }
 
-/** A payment that somebody else may have opened lets nobody in; a sign-in beside it does. */
+/** What a request carries in addition to a payment. */
+interface Proofs {
+  readonly signIn: string | undefined;
+  /** An API key or a wallet token. */
+  readonly token: string | undefined;
+}
+
+/**
+ * The payer, who may spend what it signed and no more: another shop can have obtained the signature. A
+ * sign-in, a wallet token or an API key of the payer in the same request opens the rest of its credit,
+ * within the limits of that key or token. A used payment does not authenticate its sender; a sign-in
+ * in the same request does.
+ */
 async function payingCaller(
   parts: IdentifyParts,
   context: RequestContext,
-  payment: string,
-  signIn: string | undefined,
+  header: string,
+  proofs: Proofs,
 ): Promise<Caller> {
+  let payer: Caller;
   try {
-    return await parts.callerOfPayment(payment, context);
+    payer = await parts.callerOfPayment(header, context);
   } catch (error) {
     const isUsed = error instanceof Fault && error.code === 'PAYMENT_ALREADY_CREDITED';
-    if (!isUsed || signIn === undefined) throw error;
-    return parts.callerOfSignIn(signIn, context);
+    if (!isUsed || proofs.signIn === undefined) throw error;
+    return parts.callerOfSignIn(proofs.signIn, context);
+  }
+  const owner = await provenCaller(parts, context, proofs);
+  const { payment } = payer;
+  if (payment === undefined || owner?.accountId !== payer.accountId) return payer;
+  return { ...owner, payment: { ...payment, limitNano: undefined } };
+}
+
+/** The caller of a sign-in or a token; `undefined` if none of them is valid. */
+async function provenCaller(
+  parts: IdentifyParts,
+  context: RequestContext,
+  { signIn, token }: Proofs,
+): Promise<Caller | undefined> {
+  try {
+    if (signIn !== undefined) return await signingCaller(parts, context, signIn, token);
+    return token === undefined ? undefined : await parts.callerOfBearer(token);
+  } catch (error) {
+    // The payment is good by itself, for what it signs.
+    if (error instanceof Fault) return undefined;
+    throw error;
   }
 }
 

@@ -28,6 +28,11 @@ export interface CallerPayment {
   /** The most that it can move. */
   readonly amountNano: bigint;
   /**
+   * The most that its request may spend: what the payer signed. `undefined` if the request also carries a
+   * sign-in, a wallet token or an API key of the payer, which spends the credit of the account.
+   */
+  readonly limitNano: Nano | undefined;
+  /**
    * Moves the money and credits it: all of it, or as much as is wanted where the payer signed a ceiling.
    * Throws a Fault; a second call gives the answer of the first.
    */

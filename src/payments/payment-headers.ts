@@ -10,7 +10,7 @@
  */
 import { SECOND_MS } from '../core/clock.ts';
 import { Fault } from '../core/faults.ts';
-import type { Nano } from '../core/money.ts';
+import { type Nano, smaller } from '../core/money.ts';
 import { chainReason } from './chain-reason.ts';
 import { type AmountLimits, checkAmount, mostUnder, readEnvelope, usdOf } from './envelope.ts';
 import { encodeHeader } from './header-codec.ts';
@@ -37,6 +37,8 @@ export interface OfferedPayment {
   readonly wallet: string;
   /** The most that it can move. */
   readonly amountNano: Nano;
+  /** What the payer signed, at most the largest payment: a ceiling is more than a retry of it moves. */
+  readonly signedNano: Nano;
   /**
    * Settles and credits it: all of it, or of the scheme `upto` as much as is wanted and at least the
    * least payment, but nothing when nothing is wanted. Gives the value of the `PAYMENT-RESPONSE` header.
@@ -84,7 +86,7 @@ export class PaymentHeaders {
     let isOwn = await passes.isRetry(key, proof);
     const receipt = await this.#pay(shown, async () => {
       isOwn = true;
-      await passes.open(key, proof, true);
+      await passes.open(key, proof, 'top-up');
     }).catch((error: unknown) => {
       throw isOwn ? withClaim(error, passes.claimOf(key)) : error;
     });
@@ -106,15 +108,21 @@ export class PaymentHeaders {
     return {
       wallet: payment.wallet,
       amountNano: unitsToNano(payment.amountUnits),
+      signedNano: this.#signedNano(payment),
       take: async (wanted) => {
         if (isCeiling && wanted <= 0n) return await this.#moveNothing(payment, proof);
         if (isCeiling) {
-          if (await passes.isSpent(payment.key)) throw servedAlready();
+          if (!(await passes.reserve(payment.key, proof))) throw servedAlready();
           shown.payment = { ...payment, amountUnits: this.#unitsOf(payment, wanted) };
         }
         return (await this.#take(shown, proof)).responseHeader;
       },
     };
+  }
+
+  #signedNano({ authorization, amountUnits }: SignedPayment): Nano {
+    if (authorization.kind !== 'permit2') return unitsToNano(amountUnits);
+    return unitsToNano(smaller(authorization.ceiling, this.#limits.offer.maximumUnits));
   }
 
   /** Lets in a retry of the request that a ceiling has served, whose answer may be kept. Throws 409. */
@@ -140,12 +148,14 @@ export class PaymentHeaders {
 
   async #take(shown: Shown, proof: RetryProof): Promise<TopUpReceipt> {
     const passes = this.#passes;
-    const { key } = shown.payment;
+    const { key, authorization } = shown.payment;
+    const isCeiling = authorization.kind === 'permit2';
     let isOwn = !shown.isNew || (await passes.isRetry(key, proof));
     const receipt = await this.#pay(shown, async () => {
       isOwn = true;
-      await passes.open(key, proof, false);
-    }).catch((error: unknown) => {
+      await passes.open(key, proof, isCeiling ? 'ceiling' : 'request');
+    }).catch(async (error: unknown) => {
+      if (isCeiling) await passes.unreserve(key);
       // It was checked before anybody could read it on the chain: whoever brought it is the payer.
       throw withClaim(error, passes.claimOf(key));
     });

@@ -34,6 +34,12 @@ const PASS_MS = DAY_MS;
 /** Shorter keys are counters and words, which an observer can guess. */
 const MIN_KEY_CHARS = 16;
 
+/** States of a pass, as the column `used` has them. */
+const UNUSED = 0;
+const USED = 1;
+/** Tokens of a signed ceiling are moved for a request, so that no other request is served by it. */
+const MOVING = 2;
+
 export class PaymentPasses {
   readonly #store: Store;
   readonly #clock: Clock;
@@ -45,12 +51,17 @@ export class PaymentPasses {
     this.#secret = secret;
   }
 
-  /** The payment was opened by this request. `isUsed`: the request sells nothing, so the pass is spent. */
-  async open(paymentKey: string, proof: RetryProof, isUsed: boolean): Promise<void> {
+  /** The payment was opened by this request: a top-up sells nothing, so its pass is spent. */
+  async open(
+    paymentKey: string,
+    proof: RetryProof,
+    kind: 'top-up' | 'request' | 'ceiling',
+  ): Promise<void> {
+    const used = { 'top-up': USED, request: UNUSED, ceiling: MOVING }[kind];
     await this.#store.query(
       `INSERT INTO payments_pass (payment_key, key_hash, used, created_ms) VALUES ($1, $2, $3, $4)
        ON CONFLICT (payment_key) DO UPDATE SET key_hash = $2, used = $3, created_ms = $4`,
-      [paymentKey, this.#keyHash(paymentKey, proof) ?? null, isUsed ? 1 : 0, this.#clock.nowMs()],
+      [paymentKey, this.#keyHash(paymentKey, proof) ?? null, used, this.#clock.nowMs()],
     );
   }
 
@@ -68,7 +79,7 @@ export class PaymentPasses {
   /** Spends the pass; `false` when it was spent before. */
   async use(paymentKey: string): Promise<boolean> {
     const rows = await this.#store.query(
-      'UPDATE payments_pass SET used = 1 WHERE payment_key = $1 AND used = 0 RETURNING payment_key',
+      'UPDATE payments_pass SET used = 1 WHERE payment_key = $1 AND used <> 1 RETURNING payment_key',
       [paymentKey],
     );
     return rows.length === 1;
@@ -83,6 +94,29 @@ export class PaymentPasses {
       [paymentKey, this.#keyHash(paymentKey, proof) ?? null, this.#clock.nowMs()],
     );
     return rows.length === 1;
+  }
+
+  /**
+   * Reserves a ceiling whose tokens are about to be moved: a concurrent request cannot spend it without
+   * moving any. Returns `false` if it has served a request.
+   */
+  async reserve(paymentKey: string, proof: RetryProof): Promise<boolean> {
+    const rows = await this.#store.query(
+      `INSERT INTO payments_pass (payment_key, key_hash, used, created_ms) VALUES ($1, $2, $3, $4)
+       ON CONFLICT (payment_key) DO UPDATE SET used = $3
+       WHERE payments_pass.used <> 1 RETURNING payment_key`,
+      [paymentKey, this.#keyHash(paymentKey, proof) ?? null, MOVING, this.#clock.nowMs()],
+    );
+    return rows.length === 1;
+  }
+
+  /** Ends the reservation of a ceiling that was not sent to the chain. */
+  async unreserve(paymentKey: string): Promise<void> {
+    await this.#store.query(
+      `DELETE FROM payments_pass WHERE payment_key = $1 AND used = $2
+       AND NOT EXISTS (SELECT 1 FROM payments_topup WHERE payments_topup.payment_key = $1)`,
+      [paymentKey, MOVING],
+    );
   }
 
   async isSpent(paymentKey: string): Promise<boolean> {

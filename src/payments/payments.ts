@@ -52,7 +52,13 @@ export {
 export type { RailHealth, RecentBlock } from './rail.ts';
 export { type OpenCredit, type RefundState, sumOf } from './refunds.ts';
 export { authOptions, MANIFEST_PATH } from './requirements.ts';
-export type { Discovered, OfferKind, PaymentRequiredAnswer, Resource } from './requirements.ts';
+export type {
+  Discovered,
+  OfferKind,
+  PaymentRequiredAnswer,
+  Resource,
+  WalletCredit,
+} from './requirements.ts';
 export type { PaymentSettings } from './settings.ts';
 export type { TokenLimits } from './sign-in/wallet-tokens.ts';
 export { type CredentialField, isPaymentCredential, paymentReceipt } from './mpp.ts';

@@ -77,6 +77,14 @@ export interface Discovered {
   readonly slim: Json;
 }
 
+/** What a wallet has for a request, and what the request needs. */
+export interface WalletCredit {
+  readonly balance: Nano;
+  readonly needed: Nano;
+  /** What the payment of the request signs, where that is the most that it may spend. */
+  readonly signed?: Nano | undefined;
+}
+
 /** What an offer is for: credit by itself, or a request that is sold. */
 export type OfferKind = 'topUp' | 'discovery';
 
@@ -199,10 +207,13 @@ export class Requirements {
     return { body: signed, header: this.#header(signed, resource), charge: minimumTopUp };
   }
 
-  /** The 402 for a signed-in wallet whose credit does not cover the request. */
+  /**
+   * The 402 for a wallet whose credit does not cover the request, or whose payment signs less than the
+   * request needs: nothing is then said of the credit.
+   */
   async insufficientCredit(
     resource: Resource,
-    credit: { readonly balance: Nano; readonly needed: Nano },
+    credit: WalletCredit,
   ): Promise<PaymentRequiredAnswer> {
     const { amounts, basePath, offers: offersNow } = this.#options;
     const offers = offersNow();
@@ -216,7 +227,10 @@ export class Requirements {
       error,
       code: 'PAYMENT_REQUIRED',
       reason: 'insufficient_balance',
-      message: `The wallet credit of ${balanceUsd} USD is below the ${neededUsd} USD that this request needs`,
+      message:
+        credit.signed === undefined
+          ? `The wallet credit of ${balanceUsd} USD is below the ${neededUsd} USD that this request needs`
+          : `The payment of ${toUsdNumber(credit.signed)} USD is below the ${neededUsd} USD that this request needs: sign that much, or send SIGN-IN-WITH-X or an API key of the wallet with the request, which spends the credit of the wallet as well`,
       currentBalanceUsd: balanceUsd,
       minimumBalanceUsd: neededUsd,
       description: resource.description,
@@ -237,7 +251,8 @@ export class Requirements {
       siwxChallenge: challenge,
     };
     // What is paid now has to be enough for this request.
-    const short = nano(credit.needed - credit.balance);
+    const short =
+      credit.signed === undefined ? nano(credit.needed - credit.balance) : credit.needed;
     const charge = this.#firstPayment(short);
     const asked = [larger(amounts.suggestedTopUp, short), charge];
     const required = await this.#signed(

@@ -20,6 +20,7 @@ import {
   type Payments,
   type Resource,
   type Signing,
+  type WalletCredit,
   authOptions,
   openPayments,
   requirePayments,
@@ -72,11 +73,6 @@ export interface Wallets {
   /** Told what a wallet asks for, so that a refusal can name it. */
   readonly entered: (wallet: Caller, context: RequestContext, route: Route) => void;
   readonly refusal: (caller: Caller, credit: WalletCredit) => Promise<Fault>;
-}
-
-interface WalletCredit {
-  readonly balance: Nano;
-  readonly needed: Nano;
 }
 
 const SOLD = 'Paid API';
@@ -179,6 +175,7 @@ export async function openWallets(options: WalletsOptions): Promise<Wallets> {
       };
       const payment = {
         amountNano: offered.amountNano,
+        limitNano: offered.signedNano,
         take: (wanted: Nano) => (taken ??= take(wanted)),
       };
       return { ...(await callerOf(offered.wallet)), payment };

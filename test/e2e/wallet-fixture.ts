@@ -38,6 +38,8 @@ export interface WalletFixture {
   readonly solana: SolanaChain;
   readonly upstream: TestUpstream;
   readonly receiver: KeyPairSigner;
+  /** Sends the settlements on Base. */
+  readonly gasAddress: Hex;
   /** Holds the USDC of refunds on Base. */
   readonly treasury: PrivateKeyAccount;
   readonly port: number;
@@ -84,6 +86,7 @@ ${paymentSettings}`;
     solana,
     upstream,
     receiver,
+    gasAddress: privateKeyToAccount(gasKey).address,
     treasury,
     port,
     origin: `http://127.0.0.1:${port}`,
