@@ -345,6 +345,20 @@ describe('top-ups on Base', () => {
       assert.equal(await fixture.balance(account.address.toLowerCase()), usdToNano('7.25'));
     });
 
+    test('a signature that ends with 0 or 1 is credited like one that ends with 27 or 28', async () => {
+      const account = await buyer();
+      const { authorization, signature } = await signPayment(account);
+      const accepted = { scheme: 'exact', network: 'eip155:8453' };
+      const headerOf = (given: string) =>
+        encode({ x402Version: 2, accepted, payload: { authorization, signature: given } });
+      const short = `${signature.slice(0, -2)}${signature.endsWith('1b') ? '00' : '01'}`;
+      const first = await post(headerOf(short));
+      assert.equal(first.status, 200, JSON.stringify(first.body));
+      const again = await post(headerOf(signature));
+      assert.equal(again.body.data?.['alreadyCredited' as never], true);
+      assert.equal(await fixture.balance(account.address.toLowerCase()), usdToNano(5));
+    });
+
     test('the same header three times at once is credited once', async () => {
       const account = await buyer();
       const { header } = await signPayment(account);
@@ -799,6 +813,13 @@ describe('top-ups on Base', () => {
       assert.equal(((await facilitator.verify(body)) as { isValid: boolean }).isValid, true);
       assert.equal(((await facilitator.settle(body)) as { success: boolean }).success, true);
       assert.equal(await chain.balance(shop), 5_000_000n);
+      const next = await signPayment(account, { to: shop });
+      const last = next.signature.endsWith('1b') ? '00' : '01';
+      const short = { ...next, signature: `${next.signature.slice(0, -2)}${last}` };
+      const payload = { authorization: short.authorization, signature: short.signature };
+      const other = { ...body, paymentPayload: { ...body.paymentPayload, payload } };
+      assert.equal(((await facilitator.verify(other)) as { isValid: boolean }).isValid, true);
+      assert.equal(((await facilitator.settle(other)) as { success: boolean }).success, true);
       for (const bad of [
         undefined,
         {},

@@ -469,6 +469,21 @@ describe('upto on Base', () => {
       assert.equal(await chain.approved(account.address), USD - 300_000n);
     });
 
+    test('signatures that end with 0 or 1 are taken, of the ceiling and of the approval', async () => {
+      const short = (signature: string) =>
+        `${signature.slice(0, -2)}${signature.endsWith('1b') ? '00' : '01'}`;
+      const account = await buyer(0n);
+      const header = await sponsoredHeader(account);
+      const approved = withApproval(header, {
+        signature: short(approvalOf(header)['signature'] ?? ''),
+      });
+      const payment = decode(approved) as { payload: Record<string, unknown> };
+      const signature = short(String(payment.payload['signature']));
+      const sent = { ...payment, payload: { ...payment.payload, signature } };
+      await pay(encode(sent), usdToNano('0.3'));
+      assert.equal(await balanceOf(account), usdToNano('0.3'));
+    });
+
     test('one that the client gives back as it was said is none, and one that is not needed does no harm', async () => {
       const account = await buyer();
       const header = await officialHeader(account);

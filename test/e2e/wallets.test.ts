@@ -329,7 +329,8 @@ describe('wallets', () => {
     assert.ok(spent > 0n && spent <= 360_000n, String(spent));
     const whole = (await (await tokens('POST')).json()) as { data: { id: string; token: string } };
     const wholeBearer = { authorization: `Bearer ${whole.data.token}` };
-    for (const path of ['/webhooks', '/billing/statement', '/billing/transactions']) {
+    const own = `/x402/transactions/${account.address}`;
+    for (const path of ['/webhooks', '/billing/statement', '/billing/transactions', own]) {
       const statusFor = async (headers: Record<string, string>) =>
         (await fetch(`${fixture.origin}/api/v1${path}`, { headers })).status;
       assert.deepEqual([await statusFor(bearer), await statusFor(wholeBearer)], [401, 200], path);

@@ -43,6 +43,7 @@ import { evmRefunds } from './refunds.ts';
 import { ExposedEvmScheme, trackedScheme } from './scheme.ts';
 import type { SchemeOptions, TrackedScheme } from './scheme.ts';
 import { EvmSender, RefusedError } from './sender.ts';
+import { contractForm } from './signature-form.ts';
 
 /** Answers of the check after which the chain decides whether the payment was made. */
 const UNCLEAR = [
@@ -142,11 +143,7 @@ export class EvmRail implements Rail {
   /** The key of the payer is found without the chain; its contract is asked. */
   async isSigned(payment: SignedPayment, asker: string): Promise<boolean> {
     const signature = payment.inner['signature'] as Hex; // checked when it was read
-    const { authorization, offer, network } = payment;
-    const hash =
-      authorization.kind === 'permit2'
-        ? hashTypedData(permit2TypedData(network, authorization))
-        : hashTypedData(transferTypedData(offer, erc3009Of(payment)));
+    const hash = signedHash(payment);
     if (recoverAddress(hexToBytes(hash), hexToBytes(signature)) === payment.wallet) return true;
     const address = payment.wallet as Hex; // an EVM identity
     return await this.isContractSignature({ address, hash, signature, asker });
@@ -167,18 +164,19 @@ export class EvmRail implements Rail {
     );
 
   async verify(payment: SignedPayment): Promise<Verdict> {
+    const { maxTimeoutSeconds } = this.#options;
     const reason = await decimalsProblem(this);
     if (reason !== undefined) return { kind: 'unclear', reason };
     const { scheme, isTroubled } = this.#scheme(payment, async () => {
       throw new Error('A check sends nothing');
     });
-    const request = officialRequest(payment, 'verify', this.#options.maxTimeoutSeconds);
+    const request = officialRequest(inContractForm(payment), 'verify', maxTimeoutSeconds);
     return await verdictOf(scheme.verify(...request), UNCLEAR, isTroubled);
   }
 
   async settle(payment: SignedPayment, journal: Journal): Promise<void> {
     const { external, log, maxTimeoutSeconds } = this.#options;
-    const request = officialRequest(payment, 'settle', maxTimeoutSeconds);
+    const request = officialRequest(inContractForm(payment), 'settle', maxTimeoutSeconds);
     if (external !== undefined) {
       await external.settle(...request);
       return;
@@ -343,6 +341,21 @@ export class EvmRail implements Rail {
   #maxFeePerGas(): bigint {
     return parseGwei(this.#settings.maxFeeGwei.toFixed(9));
   }
+}
+
+/** The EIP-712 hash that the payer of a payment signs. */
+function signedHash(payment: SignedPayment): Hex {
+  const { authorization, offer, network } = payment;
+  return authorization.kind === 'permit2'
+    ? hashTypedData(permit2TypedData(network, authorization))
+    : hashTypedData(transferTypedData(offer, erc3009Of(payment)));
+}
+
+/** The payment with its signature as the contracts of the chain require it. */
+function inContractForm(payment: SignedPayment): SignedPayment {
+  const given = payment.inner['signature'] as Hex; // checked when it was read
+  const signature = contractForm(given, signedHash(payment), payment.wallet);
+  return signature === given ? payment : { ...payment, inner: { ...payment.inner, signature } };
 }
 
 /** What one node shows of a payment that was not there before us. */

@@ -24,6 +24,7 @@ import {
 } from '../payment.ts';
 import type { RailOffer } from '../requirements.ts';
 import { checkTransfer, readAddress, readUint, SIGNATURE } from './payload.ts';
+import { keyForm } from './signature-form.ts';
 
 type Fields = NonNullable<ReturnType<typeof asObject>>;
 
@@ -191,7 +192,7 @@ function readApproval(
     amount: ceiling.toString(),
     nonce: readUint(info, 'nonce', 'INVALID_PAYMENT', APPROVAL).toString(),
     deadline: readUint(info, 'deadline', 'INVALID_PAYMENT', APPROVAL).toString(),
-    signature,
+    signature: keyForm(signature),
     version: '1',
   };
 }

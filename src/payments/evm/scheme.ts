@@ -3,15 +3,27 @@
  * by `EvmSender`, receipts are waited for within a bound. A scheme is made anew for each verify or
  * settle, so that a chain that could not be asked is told apart from a bad payment.
  */
-import type { SchemeNetworkFacilitator } from '@x402/core/types';
+import type {
+  PaymentPayload,
+  PaymentRequirements,
+  SchemeNetworkFacilitator,
+} from '@x402/core/types';
 import { ExactEvmScheme } from '@x402/evm/exact/facilitator';
 import { UptoEvmScheme } from '@x402/evm/upto/facilitator';
-import { type Abi, type Hex, type TransactionReceipt, encodeFunctionData } from 'viem';
+import {
+  type Abi,
+  type Hex,
+  type TransactionReceipt,
+  encodeFunctionData,
+  hashTypedData,
+} from 'viem';
 import { Fault } from '../../core/faults.ts';
 import type { RailOptions } from '../rail.ts';
 import { remember } from '../remember.ts';
-import { type EvmClient, trackedClient } from './chain.ts';
+import { type EvmClient, trackedClient, transferTypedData } from './chain.ts';
+import { erc3009Of, readErc3009 } from './payload.ts';
 import type { Call } from './sender.ts';
+import { contractForm } from './signature-form.ts';
 
 type PendingStore = NonNullable<
   NonNullable<ConstructorParameters<typeof ExactEvmScheme>[1]>['pendingSettlementStore']
@@ -116,16 +128,16 @@ export class ExposedEvmScheme implements SchemeNetworkFacilitator {
   }
 
   /** Throws 503 when the chain could not be asked. */
-  readonly verify: SchemeNetworkFacilitator['verify'] = async (...request) =>
+  readonly verify: SchemeNetworkFacilitator['verify'] = async (payload, requirements) =>
     await this.#ask(
-      (scheme) => scheme.verify(...request),
+      (scheme) => scheme.verify(inContractForm(payload, requirements), requirements),
       ({ isValid }) => isValid,
     );
 
   /** Throws 503 when nothing was sent because the chain could not be asked. */
-  readonly settle: SchemeNetworkFacilitator['settle'] = async (...request) =>
+  readonly settle: SchemeNetworkFacilitator['settle'] = async (payload, requirements) =>
     await this.#ask(
-      (scheme) => scheme.settle(...request),
+      (scheme) => scheme.settle(inContractForm(payload, requirements), requirements),
       ({ success, transaction }) => success || transaction !== '',
     );
 
@@ -140,5 +152,27 @@ export class ExposedEvmScheme implements SchemeNetworkFacilitator {
       message: 'The chain could not be asked about the payment; send the same request again',
       retryAfterSeconds: RETRY_AFTER_SECONDS,
     });
+  }
+}
+
+/**
+ * The payment of another server with its signature as the token requires it. A payload that cannot be
+ * read is returned unchanged: the scheme names what is wrong with it.
+ */
+function inContractForm(payment: PaymentPayload, requirements: PaymentRequirements) {
+  try {
+    const { network, asset, payTo, extra } = requirements;
+    const accepted = { scheme: 'exact', network, asset, payTo };
+    const inner = payment.payload;
+    const offer = { network, asset, payTo, extra: extra as Readonly<Record<string, string>> }; // hashed as text
+    const envelope = { network, accepted, inner, identifier: undefined };
+    const read = readErc3009(envelope, offer);
+    const given = inner['signature'] as Hex; // checked by the reader
+    const hash = hashTypedData(transferTypedData(offer, erc3009Of(read)));
+    const signature = contractForm(given, hash, read.wallet);
+    return signature === given ? payment : { ...payment, payload: { ...inner, signature } };
+  } catch {
+    // The readers throw on what is malformed.
+    return payment;
   }
 }

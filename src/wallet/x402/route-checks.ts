@@ -29,6 +29,18 @@ export interface WalletRouteOptions {
   readonly paidTools: () => Promise<readonly Resource[]>;
 }
 
+/**
+ * Throws 401 for a wallet token with a limit: its holder may spend a part of the credit, and must not read
+ * what the wallet does, as with `/billing/transactions`.
+ */
+export function refuseLimitedToken({ caller }: RequestContext): void {
+  if (caller.allowanceId === undefined) return;
+  throw new Fault('AUTHENTICATION_FAILED', {
+    message:
+      'A wallet token with a limit does not read the transactions of its wallet; send the signature of the wallet in SIGN-IN-WITH-X',
+  });
+}
+
 /** The path parameter of the wallet endpoints. */
 const WALLET_PATH = /^(?:0x[a-fA-F0-9]{40}|[1-9A-HJ-NP-Za-km-z]{32,44})$/;
 

@@ -10,7 +10,7 @@ import { limitRequests } from '../../http/limit-requests.ts';
 import type { RequestContext } from '../../http/request-context.ts';
 import type { Route } from '../../http/route.ts';
 import { WALLET_TRANSACTIONS } from './describe.ts';
-import { type WalletRouteOptions, requireOwnWallet } from './route-checks.ts';
+import { type WalletRouteOptions, refuseLimitedToken, requireOwnWallet } from './route-checks.ts';
 
 const DEFAULT_LIMIT = 50;
 const MAX_LIMIT = 100;
@@ -25,6 +25,7 @@ export function transactionsRoute(options: WalletRouteOptions): Route {
     describe: WALLET_TRANSACTIONS,
     handle: async (context) => {
       const wallet = requireOwnWallet(context);
+      refuseLimitedToken(context);
       await limitRequests(options, `x402-transactions|${wallet}`, options.perMinute.transactions);
       const limit = whole(context, 'limit', { least: 1, most: MAX_LIMIT }) ?? DEFAULT_LIMIT;
       const offset = whole(context, 'offset', { least: 0, most: MAX_OFFSET }) ?? 0;
