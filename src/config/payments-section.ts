@@ -154,9 +154,9 @@ export const PaymentsSection = z.strictObject({
     .int()
     .min(2_800)
     .max(8_000)
-    .default(3_600)
+    .default(3_500)
     .describe(
-      'Most that a `PAYMENT-REQUIRED` header has; what does not fit stands in the body alone. Raise it where the proxies in front take larger headers',
+      'Most bytes of the payment headers of a 402 together, `PAYMENT-REQUIRED` and `WWW-Authenticate`: proxies have 4 KB for all headers by default, and the others of a 402 take about 450 bytes. A known caller has 250 bytes more of them and less of these. What does not fit stands in the body alone. Raise it where the proxies in front take larger headers',
     ),
   routesPerMinute: RoutesPerMinute.prefault({}),
   base: BaseRail.optional(),

@@ -5,6 +5,7 @@
 import type { Socket } from 'node:net';
 import { SECOND_MS } from '../core/clock.ts';
 import { FAULTS, Fault, type FaultCode } from '../core/faults.ts';
+import { isJsonObject } from '../json/json-scan.ts';
 import { ReadTooLong, StoreUnavailable, isUnstorableText } from '../db/db.ts';
 import { type RequestContext, REASON_PHRASES } from './request-context.ts';
 
@@ -20,7 +21,7 @@ interface ErrorAnswer {
 
 /**
  * `openAiShape` is the opt-in error object of OpenAI's clients. The route of `context` may have a
- * form of its own, which comes first.
+ * form of its own, which comes first. Neither changes an x402 offer.
  */
 export function errorAnswer(
   error: unknown,
@@ -36,10 +37,11 @@ export function errorAnswer(
   if (!(options.canRetry ?? FAULTS[fault.code].canRetry)) headers['x-should-retry'] = 'false';
   const own = context?.route?.errors?.(fault, context);
   if (own !== undefined) {
-    const { status = fault.status, body } = own;
+    const { status = fault.status } = own;
+    const body = status === fault.status && isOffer(fault) ? standardBody(fault) : own.body;
     return { status, headers: { ...headers, ...own.headers }, body, fault };
   }
-  const body = openAiShape ? openAiBody(fault) : standardBody(fault);
+  const body = openAiShape && !isOffer(fault) ? openAiBody(fault) : standardBody(fault);
   return { status: fault.status, headers, body, fault };
 }
 
@@ -64,6 +66,14 @@ function asFault(error: unknown): Fault {
     });
   }
   return new Fault('UNKNOWN_ERROR', { cause: error });
+}
+
+/** Whether the body is an x402 offer: it has one published shape, on every route and for every client. */
+function isOffer({ options: { body } }: Fault): boolean {
+  if (!isJsonObject(body) || body['x402Version'] === undefined) return false;
+  const { accepts } = body;
+  // A server that only knows API keys offers nothing to pay.
+  return Array.isArray(accepts) && accepts.length > 0;
 }
 
 /** What is undefined in a body is not on the wire. */

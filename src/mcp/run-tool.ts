@@ -57,6 +57,7 @@ const PAYMENT_RESPONSE = 'x402/payment-response';
 /** The names that these have among the headers of HTTP. */
 const CLAIM = 'payment-claim';
 const IDEMPOTENCY = 'idempotency-key';
+const BOUND_NONCE = 'bound-nonce';
 const PAYMENT_EXTENSION = 'org.x402/payment';
 /** More than any payment header may have: what was cut is refused by whoever reads it. */
 const MAX_PAYMENT_CHARS = 16_384;
@@ -238,7 +239,9 @@ function paymentRequired({ tool, message }: ToolRun, offer: Json): Json {
   const url = `mcp://tool/${name}`;
   const resource = { ...asJson(offer['resource']), url, description, mimeType: 'application/json' };
   // The route says of itself how it is asked over HTTP.
-  const extensions = { ...asJson(offer['extensions']), bazaar: discovered(tool) };
+  // A nonce is bound to the URL of the route, which this resource does not name.
+  const { [BOUND_NONCE]: _, ...offered } = asJson(offer['extensions']);
+  const extensions = { ...offered, bazaar: discovered(tool) };
   const required = { ...offer, resource, extensions };
   const { extensions: known } = message.capabilities;
   if (message.isModern && asJson(known)[PAYMENT_EXTENSION] !== undefined) {

@@ -7,6 +7,7 @@
  * malformed input; whatever a caller sends ends in an envelope or in a 400 Fault.
  */
 import type { Fault } from '../core/faults.ts';
+import { readSalt } from './bound-nonce.ts';
 import { asObject, decodeHeader } from './header-codec.ts';
 import { toCaip2 } from './networks.ts';
 import { refusePayment } from './payment.ts';
@@ -19,6 +20,8 @@ export interface Envelope {
   /** The payload, and as `eip2612` what the extension says of the approval of a Permit2 payment. */
   readonly inner: Readonly<Record<string, unknown>>;
   readonly identifier: string | undefined;
+  /** Of a nonce that is bound to this server: the extension `bound-nonce`. */
+  readonly salt?: string | undefined;
 }
 
 /** Decodes `PAYMENT-SIGNATURE`, `X-402-Payment` or `X-PAYMENT`. Throws a 400 Fault. */
@@ -50,6 +53,7 @@ export function readEnvelope(header: string): Envelope {
     accepted,
     inner: { ...inner, eip2612: asObject(extensions?.[GAS_SPONSORING])?.['info'] },
     identifier: readIdentifier(extensions),
+    salt: readSalt(extensions),
   };
 }
 

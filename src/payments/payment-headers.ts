@@ -11,6 +11,7 @@
 import { SECOND_MS } from '../core/clock.ts';
 import { Fault } from '../core/faults.ts';
 import { type Nano, smaller } from '../core/money.ts';
+import { checkBoundNonce } from './bound-nonce.ts';
 import { chainReason } from './chain-reason.ts';
 import { type AmountLimits, checkAmount, mostUnder, readEnvelope, usdOf } from './envelope.ts';
 import { encodeHeader } from './header-codec.ts';
@@ -27,7 +28,7 @@ import {
   withClaim,
 } from './top-up-faults.ts';
 import { type OnOpened, type TopUpReceipt, receiptOf, underItsOffer } from './top-up-records.ts';
-import { MAX_PATH_CHARS } from './requirements.ts';
+import { MAX_PATH_CHARS, resourceUrl } from './requirements.ts';
 import type { Amounts } from './settings.ts';
 import type { TopUps } from './top-ups.ts';
 import { endsWithin } from './waiting.ts';
@@ -165,7 +166,7 @@ export class PaymentHeaders {
 
   /** The payment of a header, under the offer of its row or of today. Throws a Fault. */
   async #read(header: string, { path, asker }: RetryProof, limits: AmountLimits): Promise<Shown> {
-    const { rails, table, settleWaitMs } = this.#services;
+    const { rails, table, settleWaitMs, publicUrl } = this.#services;
     const envelope = readEnvelope(header);
     const rail = rails.get(envelope.network);
     if (rail === undefined) {
@@ -173,6 +174,7 @@ export class PaymentHeaders {
       throw refusePayment('UNSUPPORTED_NETWORK', `The payment network must be one of ${names}`);
     }
     let payment = rail.read(envelope);
+    checkBoundNonce(payment, envelope.salt, resourceUrl(publicUrl, path));
     const row = await table.find(payment.key);
     const isSame = row?.payload_hash === payment.hash;
     if (isSame) payment = underItsOffer(payment, row);

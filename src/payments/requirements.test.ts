@@ -16,7 +16,8 @@ import { openTestStore } from '../../test/databases/stores.ts';
 import { systemClock } from '../core/clock.ts';
 import { usdToNano } from '../core/money.ts';
 import { PAYMENTS_MIGRATIONS } from './migrations.ts';
-import { BASE, SOLANA } from './networks.ts';
+import { MachinePayments } from './mpp.ts';
+import { BASE, SOLANA, unitsAbove } from './networks.ts';
 import { Requirements } from './requirements.ts';
 import type { RailOffer } from './requirements.ts';
 import { Signing, openSigning } from './signing/signing.ts';
@@ -57,7 +58,7 @@ const options = {
   maxTimeoutSeconds: 300,
   signing: undefined,
   refundNetworks: [BASE],
-  headerBytes: 3_600,
+  headerBytes: 3_500,
   clock: { nowMs: () => Date.UTC(2026, 10, 21) },
   ids: { hex: () => 'ab'.repeat(16) },
   offers: () => offers,
@@ -221,11 +222,50 @@ describe('payment required', () => {
       const option = findAcceptsObjectFromSignedOffer(offer, required.accepts);
       assert.equal(option, required.accepts[offer.acceptIndex ?? -1]);
     }
-    assert.equal((await offersIn(offers, 3_600)).offers.length, 0);
-    assert.equal((await offersIn(offers.slice(0, 1), 3_600)).offers.length, 2);
+    assert.equal((await offersIn(offers, 3_500)).offers.length, 0);
+    assert.equal((await offersIn(offers.slice(0, 1), 3_500)).offers.length, 2);
     assert.equal((await offersIn(offers.slice(0, 1), 8_000)).offers.length, 4);
     await store.close();
     rmSync(folder, { recursive: true });
+  });
+
+  test('the payment headers together stay within their bound; a client can still pay and sign in', async () => {
+    const upto = {
+      facilitatorAddress: '0x2222222222222222222222222222222222222222',
+      takesApproval: true,
+    };
+    const rails = offers.map((offer) => (offer.network === BASE ? { ...offer, upto } : offer));
+    const made = new Requirements({ ...options, offers: () => rails });
+    const discovered = { full: { words: 'x'.repeat(1_500) }, slim: { words: 'x'.repeat(250) } };
+    const mpp = new MachinePayments({
+      ...options,
+      secret: 'secret',
+      realm: 'api.example.com',
+      offers: () => rails,
+    });
+    for (const path of [resource.path, `/api/v1/crypto/rpc/${'x'.repeat(300)}`]) {
+      const asked = { ...resource, path, discovered, tags: ['Chat'] };
+      const credit = { balance: usdToNano('0.5'), needed: usdToNano('12.345678') };
+      for (const [answer, least] of [
+        [await made.discovery(asked), usdToNano(1)],
+        [await made.topUp(asked), usdToNano(1)],
+        [await made.insufficientCredit(asked, credit), usdToNano('11.845678')],
+      ] as const) {
+        const challenge = mpp.challenge(answer.charge, 'Payment-Authorization') ?? '';
+        const beside = `www-authenticate: ${challenge}\r\n`.length;
+        const header = answer.headerBeside(beside);
+        assert.ok(beside > 500);
+        assert.ok(sizeBytes(header) + beside <= 3_500, `${sizeBytes(header) + beside} bytes`);
+        assert.ok(sizeBytes(answer.header) <= 3_500);
+        const decoded = decodePaymentRequiredHeader(header);
+        assert.ok(PaymentRequiredV2Schema.safeParse(decoded).success);
+        assert.ok('sign-in-with-x' in (decoded.extensions ?? {}));
+        const networks = new Set(decoded.accepts.map(({ network }) => network));
+        assert.deepEqual(networks, new Set([BASE, SOLANA]));
+        const amounts = decoded.accepts.map(({ amount }) => BigInt(amount));
+        assert.ok(amounts.every((amount) => amount >= unitsAbove(least)));
+      }
+    }
   });
 
   test('the manifest names the receivers and the paid endpoints of the configured origin', () => {
@@ -243,12 +283,14 @@ describe('payment required', () => {
       'sign-in-with-x',
       'payment-identifier',
       'refund-policy',
+      'bound-nonce',
       'offer-receipt',
     ]);
     assert.deepEqual(extensionsOf(undefined), [
       'sign-in-with-x',
       'payment-identifier',
       'refund-policy',
+      'bound-nonce',
     ]);
     const { refundPolicy } = requirements.manifest([]);
     assert.deepEqual(refundPolicy, {

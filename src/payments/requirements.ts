@@ -3,13 +3,14 @@
  * version 1 body and `/.well-known/x402.json`.
  *
  * Invariants: every URL comes from the configured public origin, never from a request header;
- * networks are CAIP-2; `accepts` is never empty; all x402 headers of an answer stay under 4 KB
- * (a proxy's default buffer) unless the settings allow more, so the sign-in extension carries no
- * JSON schema, and what does not fit stands in the body alone.
+ * networks are CAIP-2; `accepts` is never empty; the payment headers of a response together stay within
+ * `headerBytes`, since proxies by default have 4 KB for all headers. The sign-in extension therefore
+ * carries no JSON schema, and what does not fit stands in the body alone.
  */
 import { type Clock, isoTime, MINUTE_MS } from '../core/clock.ts';
 import type { Ids } from '../core/ids.ts';
 import { type Nano, larger, nano, toUsdNumber } from '../core/money.ts';
+import { BOUND_NONCE, BOUND_NONCE_OFFER } from './bound-nonce.ts';
 import { encodeHeader } from './header-codec.ts';
 import { slugOf, unitsAbove, USDC_DECIMALS } from './networks.ts';
 import type { Amounts } from './settings.ts';
@@ -51,7 +52,7 @@ export interface RequirementOptions {
   readonly signing: Signing | undefined;
   /** Networks on which unused credit can be paid back. */
   readonly refundNetworks: readonly string[];
-  /** Most characters of a `PAYMENT-REQUIRED` header. */
+  /** Most bytes of the payment headers of a response together, with their names. */
   readonly headerBytes: number;
   readonly clock: Pick<Clock, 'nowMs'>;
   readonly ids: Pick<Ids, 'hex'>;
@@ -90,19 +91,26 @@ export type OfferKind = 'topUp' | 'discovery';
 
 type Json = Readonly<Record<string, unknown>>;
 
+interface PaymentOption extends OfferedOption {
+  readonly extra: Json;
+}
+
 /** The object of a 402, as its header has it. */
 interface Required402 extends Json {
   readonly resource: Json & { readonly url: string };
-  readonly accepts: readonly OfferedOption[];
+  readonly accepts: readonly PaymentOption[];
   readonly extensions: Json & {
     readonly [OFFER_RECEIPT]?: { readonly info: { readonly offers: readonly SignedOffer[] } };
   };
 }
 
-/** A 402 answer: its body and the value of its `PAYMENT-REQUIRED` header. */
+/** A 402 response: its body and the value of its `PAYMENT-REQUIRED` header. */
 export interface PaymentRequiredAnswer {
   readonly body: Json;
+  /** Without another payment header. */
   readonly header: string;
+  /** The header beside other payment headers of so many bytes, names included. */
+  headerBeside(bytes: number): string;
   /** What a single charge should be, for protocols that offer one amount. */
   readonly charge: Nano;
 }
@@ -111,6 +119,10 @@ export interface PaymentRequiredAnswer {
 const SERVICE_NAME = /^[\x20-\x7e]{1,32}$/;
 /** Paths go into a header whose size is bounded. */
 export const MAX_PATH_CHARS = 200;
+/** Of a header line: the name, the separator and the end. */
+const HEADER_FRAME_BYTES = 'PAYMENT-REQUIRED: \r\n'.length;
+/** Headers of the balance and of limits, which only the response to a known caller has. */
+const CALLER_HEADERS_BYTES = 250;
 const CHALLENGE_MS = 5 * MINUTE_MS;
 const NONCE_BYTES = 16;
 const SIGN_IN = 'sign-in-with-x';
@@ -143,6 +155,11 @@ const PAYMENT_IDENTIFIER = {
     required: ['required'],
   },
 } as const;
+
+/** The URL that a 402 and a bound nonce name for a path. */
+export function resourceUrl(publicUrl: string, path: string): string {
+  return publicUrl + path.slice(0, MAX_PATH_CHARS);
+}
 
 export function authOptions(getKey: string, docs: string, basePath: string): Json {
   return {
@@ -183,11 +200,8 @@ export class Requirements {
     );
     const ways = authOptions(keysUrl, docs, basePath);
     const signed = await this.#signed(required);
-    return {
-      body: { ...signed, authOptions: ways },
-      header: this.#header(signed, resource),
-      charge: amounts.firstPayment,
-    };
+    const whole = { ...signed, authOptions: ways };
+    return this.#answer(whole, signed, resource, amounts.firstPayment);
   }
 
   /** The 402 of `POST /x402/top-up` without a payment header. */
@@ -204,7 +218,7 @@ export class Requirements {
       extensions,
     );
     const signed = await this.#signed(body);
-    return { body: signed, header: this.#header(signed, resource), charge: minimumTopUp };
+    return this.#answer(signed, signed, resource, minimumTopUp);
   }
 
   /**
@@ -258,7 +272,7 @@ export class Requirements {
     const required = await this.#signed(
       this.#required(resource, error, asked, { [SIGN_IN]: challenge }, charge),
     );
-    return { body: { ...required, ...body }, header: this.#header(required, resource), charge };
+    return this.#answer({ ...required, ...body }, required, resource, charge, CALLER_HEADERS_BYTES);
   }
 
   /** The version 1 body, for clients that read nothing else; amounts and networks as v1 names them. */
@@ -303,6 +317,7 @@ export class Requirements {
         SIGN_IN,
         IDENTIFIER,
         REFUNDS,
+        ...(this.#takesBase() ? [BOUND_NONCE] : []),
         ...(this.#takesApproval() ? [GAS_SPONSORING] : []),
         ...(signing === undefined ? [] : [OFFER_RECEIPT]),
       ],
@@ -366,25 +381,23 @@ export class Requirements {
     return { ...required, extensions: { ...extensions, [OFFER_RECEIPT]: { info: { offers } } } };
   }
 
-  /** As much of a 402 as fits; the body has all of it. */
-  #header(required: Required402, { discovered }: Resource): string {
-    const { headerBytes } = this.#options;
-    const { [OFFER_RECEIPT]: offered, ...unsigned } = required.extensions;
-    const { [BAZAAR]: _, ...least } = unsigned;
-    const described = discovered === undefined ? [] : [{ ...least, [BAZAAR]: discovered.slim }];
-    // In the shorter of their forms, then with less for indexes.
-    const offers = offered?.info.offers.filter(({ format }) => format === 'eip712') ?? [];
-    const oneForm = { [OFFER_RECEIPT]: { info: { offers } } };
-    const signed =
-      offered === undefined
-        ? []
-        : [unsigned, ...described].map((rest) => ({ ...rest, ...oneForm }));
-    let header = '';
-    for (const extensions of [required.extensions, ...signed, unsigned, ...described, least]) {
-      header = encodeHeader({ ...required, extensions });
-      if (header.length <= headerBytes) break;
-    }
-    return header;
+  #answer(
+    body: Json,
+    required: Required402,
+    resource: Resource,
+    charge: Nano,
+    otherBytes = 0,
+  ): PaymentRequiredAnswer {
+    const mostBytes = this.#options.headerBytes - otherBytes - HEADER_FRAME_BYTES;
+    const headerBeside = (bytes: number): string => fitted(required, resource, mostBytes - bytes);
+    return {
+      body,
+      charge,
+      headerBeside,
+      get header() {
+        return headerBeside(0);
+      },
+    };
   }
 
   #required(
@@ -403,6 +416,7 @@ export class Requirements {
       extensions: {
         ...extensions,
         ...(ceiling !== undefined && this.#takesApproval() ? GAS_SPONSORED : {}),
+        ...(this.#takesBase() ? BOUND_NONCE_OFFER : {}),
         [REFUNDS]: this.#refunds,
         ...(resource.discovered === undefined ? {} : { [BAZAAR]: resource.discovered.full }),
       },
@@ -454,6 +468,10 @@ export class Requirements {
     return [...exact, ...ceilings];
   }
 
+  #takesBase(): boolean {
+    return this.#options.offers().some(({ network }) => network.startsWith('eip155:'));
+  }
+
   #takesApproval(): boolean {
     return this.#options.offers().some(({ upto }) => upto?.takesApproval === true);
   }
@@ -485,6 +503,58 @@ export class Requirements {
   }
 
   #urlOf(path: string): string {
-    return this.#options.publicUrl + path.slice(0, MAX_PATH_CHARS);
+    return resourceUrl(this.#options.publicUrl, path);
   }
+}
+
+/** As much of a 402 as fits into so many bytes; the body has all of it. */
+function fitted(required: Required402, resource: Resource, mostBytes: number): string {
+  let header = '';
+  for (const form of headerForms(required, resource)) {
+    header = encodeHeader(form);
+    if (header.length <= mostBytes) break;
+  }
+  return header;
+}
+
+/**
+ * A 402 with ever less in it. Signed offers go first, then what indexes read, then the terms and hints, and
+ * last the options with the larger amount: with what is left a client can still pay and sign in.
+ */
+function* headerForms(required: Required402, { discovered }: Resource): Generator<Json> {
+  const { [OFFER_RECEIPT]: offered, ...unsigned } = required.extensions;
+  const { [BAZAAR]: _bazaar, ...least } = unsigned;
+  const described = discovered === undefined ? [] : [{ ...least, [BAZAAR]: discovered.slim }];
+  // Signed offers in the shorter of their forms, then with less for indexes.
+  const offers = offered?.info.offers.filter(({ format }) => format === 'eip712') ?? [];
+  const oneForm = { [OFFER_RECEIPT]: { info: { offers } } };
+  const signed =
+    offered === undefined ? [] : [unsigned, ...described].map((rest) => ({ ...rest, ...oneForm }));
+  for (const extensions of [required.extensions, ...signed, unsigned, ...described, least]) {
+    yield { ...required, extensions };
+  }
+  const { [REFUNDS]: _refunds, ...extensions } = least;
+  yield { ...required, extensions };
+  const accepts = required.accepts.map(withoutHints);
+  yield { ...required, extensions, accepts };
+  const smaller = { ...required, extensions, accepts: smallest(accepts) };
+  yield smaller;
+  const { [BOUND_NONCE]: _bound, ...fewest } = extensions;
+  const { serviceName: _name, tags: _tags, ...resource } = required.resource;
+  yield { ...smaller, extensions: fewest, resource };
+}
+
+/** An option without the amounts of top-ups, which are not signed. */
+function withoutHints(option: PaymentOption): PaymentOption {
+  const { minimumTopUpUsd: _least, suggestedTopUpUsd: _suggested, ...extra } = option.extra;
+  return { ...option, extra };
+}
+
+/** The options with the smallest amount of each network and scheme. */
+function smallest(options: readonly PaymentOption[]): readonly PaymentOption[] {
+  const isOf = (option: PaymentOption) => (other: PaymentOption) =>
+    other.network === option.network && other.scheme === option.scheme;
+  return options.filter((option) =>
+    options.filter(isOf(option)).every(({ amount }) => BigInt(option.amount) <= BigInt(amount)),
+  );
 }

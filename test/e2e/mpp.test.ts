@@ -4,6 +4,8 @@
  */
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { type IncomingMessage, request } from 'node:http';
 import { tmpdir } from 'node:os';
 import { after, before, describe, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
@@ -136,6 +138,36 @@ describe('payments of the Machine Payments Protocol', () => {
     assert.deepEqual([receipt['method'], receipt['status']], ['evm', 'success']);
     assert.ok((await creditOf(farebox, account.address)) > 0n);
     await client.close();
+  });
+
+  test('all headers of a 402 fit into the 4 KB that nginx has by default', async () => {
+    const account = await fixture.evmWallet();
+    const proof = await signIn(account, fixture.origin);
+    for (const [path, headers] of [
+      ['/chat/completions', {}],
+      ['/chat/completions', { 'sign-in-with-x': proof }],
+      ['/responses', {}],
+      ['/messages', {}],
+      ['/embeddings', {}],
+      ['/x402/top-up', {}],
+    ] as const) {
+      const asked = request(`${farebox.url}${path}`, {
+        method: 'POST',
+        headers: { 'content-type': 'application/json', ...headers },
+      });
+      asked.end(CHAT);
+      const [answer] = (await once(asked, 'response')) as [IncomingMessage];
+      answer.resume();
+      assert.equal(answer.statusCode, 402, path);
+      const { rawHeaders } = answer;
+      let bytes = 'HTTP/1.1 402 Payment Required\r\n\r\n'.length;
+      for (let at = 0; at < rawHeaders.length; at += 2) {
+        bytes += `${rawHeaders[at]}: ${rawHeaders[at + 1]}\r\n`.length;
+      }
+      assert.ok(answer.headers['www-authenticate'] !== undefined);
+      assert.ok(answer.headers['payment-required'] !== undefined);
+      assert.ok(bytes < 4_096, `${path}: ${bytes} bytes`);
+    }
   });
 
   test('the same 402 offers x402, and its challenge says the smaller payment', async () => {

@@ -7,6 +7,7 @@ import assert from 'node:assert/strict';
 import { after, afterEach, before, describe, test } from 'node:test';
 import { decodePaymentRequiredHeader } from '@x402/core/http';
 import type { PrivateKeyAccount } from 'viem/accounts';
+import { boundNonce } from '../../src/payments/bound-nonce.ts';
 import { type TestApp, startTestApp } from '../app/test-app.ts';
 import {
   type WalletFixture,
@@ -191,6 +192,31 @@ describe('what a payment spends', () => {
       const spent = before + credited - (await creditOf(farebox, account.address));
       assert.ok(spent > limit - 30_000_000n && spent <= limit, String(spent));
     }
+  });
+
+  test('a nonce that is bound to another resource, or not at all, is refused before anything moves', async () => {
+    const account = await customer();
+    const salt = `0x${'5a'.repeat(32)}`;
+    const pay = async (nonce: string) => {
+      const extensions = { 'bound-nonce': { info: { hash: 'keccak256', salt } } };
+      const payment = await evmPayment(account, {
+        authorization: { value: '1000000', nonce },
+        envelope: { extensions },
+      });
+      return chat(fixture.origin, { 'PAYMENT-SIGNATURE': payment });
+    };
+    const resource = `${fixture.origin}/api/v1/chat/completions`;
+    for (const nonce of [
+      `0x${'11'.repeat(32)}`,
+      boundNonce('https://shop.example', resource, salt),
+      boundNonce(fixture.origin, `${fixture.origin}/api/v1/embeddings`, salt),
+    ]) {
+      const refused = await pay(nonce);
+      assert.equal(refused.status, 400);
+      assert.match(await refused.text(), /must be the hash of the origin, the resource/);
+    }
+    assert.equal(await fixture.anvil.balance(account.address), 80_000_000n);
+    assert.equal((await pay(boundNonce(fixture.origin, resource, salt))).status, 200);
   });
 
   test('one payment serves one of the requests that show it at the same time', async () => {

@@ -7,6 +7,7 @@ import { after, before, describe, test } from 'node:test';
 import { createKeyPairSignerFromPrivateKeyBytes } from '@solana/kit';
 import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
 import { systemIds } from '../../src/core/ids.ts';
+import { boundNonce } from '../../src/payments/bound-nonce.ts';
 import type { TestApp } from '../app/test-app.ts';
 import {
   type WalletFixture,
@@ -68,6 +69,18 @@ describe('the wallet examples', () => {
       await assertLedgerIsChain(farebox, fixture);
     });
   }
+
+  test('bound-nonce.ts pays with a nonce that is bound to this server', async () => {
+    const key = generatePrivateKey();
+    const { address } = privateKeyToAccount(key);
+    await fixture.anvil.mint(address, 20_000_000n);
+    const output = await run('bound-nonce', { PRIVATE_KEY: key });
+    assert.match(output, /chat 200/);
+    const [, salt = '', nonce] = /salt (0x[0-9a-f]{64}) nonce (0x[0-9a-f]{64})/.exec(output) ?? [];
+    const resource = `${fixture.origin}/api/v1/chat/completions`;
+    assert.equal(nonce, boundNonce(fixture.origin, resource, salt));
+    assert.equal(await creditOf(farebox, address), 999_978_000n);
+  });
 
   test('discovery.ts lists what is sold', async () => {
     const output = await run('discovery', {});

@@ -537,6 +537,39 @@ describe('wallets', () => {
     assert.equal(decodePaymentRequiredHeader(topHeader).accepts[0]?.amount, '5000000');
   });
 
+  test('a 402 with payment options has the published shape on every route, whatever error format is asked for', async () => {
+    const account = await fixture.evmWallet();
+    for (const path of ['/chat/completions', '/responses', '/messages']) {
+      for (const headers of [
+        {},
+        { 'x-svc-error-format': 'openai' },
+        { 'SIGN-IN-WITH-X': await signIn(account, fixture.origin) },
+      ]) {
+        const answer = await fetch(`${fixture.origin}/api/v1${path}`, {
+          method: 'POST',
+          headers: { 'content-type': 'application/json', ...headers },
+          body: JSON.stringify({ ...JSON.parse(CHAT), max_tokens: 5, input: 'Hi' }),
+        });
+        const body = (await answer.json()) as Record<string, unknown>;
+
+        assert.equal(answer.status, 402, `${path} ${JSON.stringify(body)}`);
+        PaymentRequiredV2Schema.parse(body);
+        assert.equal(typeof body['error'], 'string');
+        assert.equal(body['request_id'], undefined);
+      }
+      const old = await fetch(`${fixture.origin}/api/v1${path}?x402Version=1`, {
+        method: 'POST',
+        headers: { 'content-type': 'application/json' },
+        body: CHAT,
+      });
+      assert.deepEqual(Object.keys((await old.json()) as object), [
+        'x402Version',
+        'error',
+        'accepts',
+      ]);
+    }
+  });
+
   test('too little credit: every field of the specification, and the header beside it', async () => {
     const account = await fixture.evmWallet();
     const answer = await chat(fixture.origin, {

@@ -231,7 +231,7 @@ const MessageEvent = z
 
 const REQUEST_ID = '019aa3f1c0de4b7e8c1d2e3f4a5b6c7d';
 
-/** How refusals look: beside the error stands what a payment needs, on a 402. */
+/** How refusals look; a 402 with payment options is the body of x402 instead. */
 const MessageError = {
   schema: z
     .looseObject({

@@ -93,7 +93,7 @@ export const RESPONSES_ERRORS: NonNullable<RouteDescription['refusalBody']> = {
         .describe('The refusal; all its members are texts.'),
     })
     .describe(
-      "OpenAI's error object. Of a 402 the payment options of a wallet stand beside `error`; to clients that say `originator: codex…` it is a 429 with the code `insufficient_quota`.",
+      "OpenAI's error object. A 402 with payment options is the body of x402 instead; to clients that say `originator: codex…` a 402 is a 429 with the code `insufficient_quota`.",
     )
     .meta({ id: 'ResponsesError' }),
   example: (message, code) => {

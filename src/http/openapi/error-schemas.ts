@@ -111,6 +111,13 @@ const PAYMENT_REQUIRED = {
             'The wallet may sign its approval of Permit2 (EIP-2612) beside a payment of the scheme `upto`.',
         },
       ),
+      'bound-nonce': object(
+        { info: texts({ hash: 'The hash: `keccak256`.' }, 'How the nonce is made.') },
+        {
+          description:
+            'Payments on Base: the nonce may be the hash of the lines `x402 bound nonce v1`, origin, `resource.url` and `salt`, with `info.salt` (0x and 64 hex digits) added to the extension of the payment.',
+        },
+      ),
       bazaar: {
         type: 'object',
         description: 'For indexes: a request, its answer, and their schema.',

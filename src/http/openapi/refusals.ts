@@ -132,15 +132,19 @@ export function errorSchema(route: Route, codes: readonly FaultCode[]): JsonSche
   const shapes = [narrowed('Error', 'code', codes), reference('OpenAiError')];
   const ofPayments = paysHere(route) ? codes.filter(isOfPayment) : [];
   if (ofPayments.length > 0) shapes.push(narrowed('PaymentRefused', 'error', ofPayments));
-  if (codes.includes('PAYMENT_REQUIRED')) {
-    shapes.push(reference('PaymentRequired'), reference('PaymentRequiredV1'));
-    if (takesWallets(route)) shapes.push(reference('InsufficientCredit'));
-  }
+  if (codes.includes('PAYMENT_REQUIRED')) shapes.push(...paymentOffers(route));
   return { anyOf: shapes };
+}
+
+/** The bodies of x402, which are the same in every protocol. */
+function paymentOffers(route: Route): JsonSchema[] {
+  const offers = [reference('PaymentRequired'), reference('PaymentRequiredV1')];
+  return takesWallets(route) ? [...offers, reference('InsufficientCredit')] : offers;
 }
 
 /** In the form of the route's protocol; a path that cannot be read is of no route yet. */
 export function ownError(route: Route, status: number, own: JsonSchema): JsonSchema {
+  if (status === 402 && takesWallets(route)) return { anyOf: [own, ...paymentOffers(route)] };
   const isPathRead = status !== 400 || !route.path.includes(':');
   return isPathRead ? own : { anyOf: [own, reference('Error'), reference('OpenAiError')] };
 }

@@ -41,13 +41,14 @@ export async function paymentRequired(
 /** The headers of a 402. A challenge is for one use and for now, so nothing may keep it. */
 export function offerHeaders(
   { mpp }: Payments,
-  { header, charge }: PaymentRequiredAnswer,
+  answer: PaymentRequiredAnswer,
   field: CredentialField,
 ): Readonly<Record<string, string>> {
-  const challenge = mpp?.challenge(charge, field);
-  if (challenge === undefined) return { 'PAYMENT-REQUIRED': header };
+  const challenge = mpp?.challenge(answer.charge, field);
+  if (challenge === undefined) return { 'PAYMENT-REQUIRED': answer.header };
+  const besideBytes = `www-authenticate: ${challenge}\r\n`.length;
   return {
-    'PAYMENT-REQUIRED': header,
+    'PAYMENT-REQUIRED': answer.headerBeside(besideBytes),
     'www-authenticate': challenge,
     'cache-control': 'no-store',
   };

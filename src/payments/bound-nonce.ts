@@ -1,0 +1,53 @@
+/**
+ * A nonce that binds a signed payment to this server: the extension `bound-nonce` of a 402.
+ *
+ * A payment on Base signs a receiver and an amount, and says nothing of the shop that the payer was at. A
+ * client can make its nonce the hash of the origin that it calls, of the resource and of a fresh salt, and
+ * send the salt with the payment. The server refuses a payment whose salt does not give its nonce; the
+ * payer can prove later, with the salt, what the payment was for. Random nonces are accepted as well.
+ */
+import { keccak256 } from '../core/keccak.ts';
+import { asObject } from './header-codec.ts';
+import { type SignedPayment, invalidPayment, refusePayment } from './payment.ts';
+
+export const BOUND_NONCE = 'bound-nonce';
+/** First line of the hashed text, so that it is the hash of nothing else. */
+const PURPOSE = 'x402 bound nonce v1';
+const SALT = /^0x[0-9a-f]{64}$/;
+
+/** What the 402 says of it. */
+export const BOUND_NONCE_OFFER = { [BOUND_NONCE]: { info: { hash: 'keccak256' } } } as const;
+
+/** The salt of a payment's extensions; `undefined` for a nonce that is not bound. Throws a 400 Fault. */
+export function readSalt(extensions: ReturnType<typeof asObject>): string | undefined {
+  const salt = asObject(asObject(extensions?.[BOUND_NONCE])?.['info'])?.['salt'];
+  if (salt === undefined || salt === null) return undefined;
+  if (typeof salt === 'string' && SALT.test(salt)) return salt;
+  throw refusePayment(
+    'INVALID_PAYMENT_FORMAT',
+    `The salt of ${BOUND_NONCE} must be 0x and 64 hex digits in lower case`,
+  );
+}
+
+/** The nonce of a payment to `resource`, a URL without its query, at `origin`: 0x and 64 hex digits. */
+export function boundNonce(origin: string, resource: string, salt: string): `0x${string}` {
+  const text = [PURPOSE, origin, resource, salt].join('\n');
+  return `0x${keccak256(Buffer.from(text)).toString('hex')}`;
+}
+
+/** Throws a 400 Fault for a payment that is bound to another server, resource or salt. */
+export function checkBoundNonce(
+  { authorization }: SignedPayment,
+  salt: string | undefined,
+  resource: string,
+): void {
+  if (salt === undefined) return;
+  if (authorization.kind === 'solana') {
+    throw invalidPayment(`The extension ${BOUND_NONCE} is for payments on Base`);
+  }
+  const wanted = boundNonce(new URL(resource).origin, resource, salt);
+  if (BigInt(authorization.nonce) === BigInt(wanted)) return;
+  throw invalidPayment(
+    `The nonce of the payment must be the hash of the origin, the resource ${resource} and the salt`,
+  );
+}
