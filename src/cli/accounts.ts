@@ -1,13 +1,13 @@
 /** `farebox accounts`: who may call, on which plan, with how much daily credit. */
 import { isoTimeOrNull } from '../core/clock.ts';
 import { type Nano, ZERO } from '../core/money.ts';
-import { type Account, PLANS, type Plan } from '../identity/identity.ts';
+import { type Account, type LimitOverrides, PLANS, type Plan } from '../identity/identity.ts';
 import type { Stores } from '../server/stores.ts';
 import {
   type Command,
   type Invocation,
   UsageError,
-  findAccount,
+  openedAccount,
   shownTime,
   shownUsd,
   withStores,
@@ -19,13 +19,14 @@ const ACCOUNTS_A_PAGE = 500;
 
 export const accountsListCommand: Command = {
   name: 'accounts list',
-  summary: 'List the accounts with their balances',
-  usage: 'accounts list',
-  details: '',
+  summary: 'List the accounts with their balances, wallets included',
+  usage: 'accounts list [--search <text>]',
+  details: `
+  --search <text>   the beginning of an id, or a part of a name or of a wallet address`,
   run: (invocation) =>
     withStores(invocation, async ({ stores }) => {
       await invocation.answerPages(
-        () => accountPages(stores),
+        () => accountPages(stores, invocation.text('search')),
         jsonAccount,
         new Columns(
           ['ID', 'NAME', 'PLAN', 'USD', 'DIEM TODAY', 'CREATED', 'STATE'],
@@ -44,10 +45,20 @@ export const accountsListCommand: Command = {
     }),
 };
 
-/** Every account with its balances, oldest first, a page in memory at a time. */
-async function* accountPages({ identity, ledger }: Stores): AsyncGenerator<AccountWithBalances[]> {
+/**
+ * Every account with its balances, oldest first, or those that a search finds, newest first; a page in
+ * memory at a time.
+ */
+async function* accountPages(
+  { identity, ledger }: Stores,
+  search: string | undefined,
+): AsyncGenerator<AccountWithBalances[]> {
   for (let after: Account | undefined; ;) {
-    const accounts = await identity.accounts({ limit: ACCOUNTS_A_PAGE, after });
+    const page = { limit: ACCOUNTS_A_PAGE, after };
+    const accounts =
+      search === undefined
+        ? await identity.accounts(page)
+        : await identity.searchAccounts({ search }, page);
     after = accounts.at(-1);
     if (after === undefined) return;
     yield await Promise.all(
@@ -89,11 +100,15 @@ Next: farebox keys create --account <name>, farebox credit 25 --account <name>`,
 export const accountsUpdateCommand: Command = {
   name: 'accounts update',
   takesWords: true,
-  summary: 'Change the plan, daily credit or access of an account',
-  usage: 'accounts update <id or name> [options]',
+  summary: 'Change the plan, limits, daily credit or access of an account',
+  usage: 'accounts update <id, name or wallet address> [options]',
   details: `
-  --plan <plan>           ${PLANS.join(', ')}
-  --daily-diem <amount>   daily credit in DIEM; 0 for none
+  --plan <plan>                    ${PLANS.join(', ')}
+  --requests-per-minute <n>        requests a minute to each model; "plan" is the limit of the plan
+  --tokens-per-minute <n>          tokens a minute to each model
+  --rpc-requests-per-minute <n>    blockchain RPC: requests a minute
+  --rpc-credits-per-day <n>        blockchain RPC: credits a day
+  --daily-diem <amount>            daily credit in DIEM; 0 for none
   --disable               refuse every request of its keys
   --enable                take its requests again
   --operator              its ADMIN keys run the service
@@ -108,15 +123,22 @@ A running server follows within three seconds.`,
     const noOperator = invocation.given('no-operator');
     if (operator && noOperator) throw new UsageError('Choose --operator or --no-operator');
     const { name, plan, daily } = wantedAccount(invocation);
-    const isSwitched = disable || enable || operator || noOperator;
+    const limits = wantedLimits(invocation);
+    const isSwitched = disable || enable || operator || noOperator || limits.length > 0;
     if (plan === undefined && daily === undefined && !isSwitched) {
       throw new UsageError('Say what to change');
     }
     return withStores(invocation, async ({ stores }) => {
-      const before = await findAccount(stores, name);
+      const before = await openedAccount(stores, name);
       const disabled = disable || (before.disabled && !enable);
       const isOperator = operator || (before.isOperator && !noOperator);
-      const account: Account = { ...before, plan: plan ?? before.plan, disabled, isOperator };
+      const account: Account = {
+        ...before,
+        plan: plan ?? before.plan,
+        limits: limitsAfter(before.limits, limits),
+        disabled,
+        isOperator,
+      };
       await stores.identity.updateAccount(account);
       if (daily !== undefined) await stores.ledger.setDailyAllocation(account.id, daily);
       const balances = await stores.ledger.balances(account.id);
@@ -146,6 +168,40 @@ function wantedAccount(invocation: Invocation): {
   return { name, plan: invocation.word('plan', PLANS), daily: invocation.amount('daily-diem') };
 }
 
+const LIMITS = {
+  'requests-per-minute': 'requestsPerMinute',
+  'tokens-per-minute': 'tokensPerMinute',
+  'rpc-requests-per-minute': 'rpcRequestsPerMinute',
+  'rpc-credits-per-day': 'rpcCreditsPerDay',
+} as const;
+const MAX_LIMIT = 1_000_000_000;
+const OF_PLAN = 'plan';
+
+/** A limit to set; without a value it is that of the plan again. */
+interface LimitChange {
+  readonly name: keyof LimitOverrides;
+  readonly value: number | undefined;
+}
+
+function wantedLimits(invocation: Invocation): readonly LimitChange[] {
+  return Object.entries(LIMITS).flatMap(([option, name]): LimitChange[] => {
+    const text = invocation.text(option);
+    if (text === undefined) return [];
+    if (text === OF_PLAN) return [{ name, value: undefined }];
+    const value = /^\d{1,10}$/.test(text) ? Number(text) : 0;
+    if (value >= 1 && value <= MAX_LIMIT) return [{ name, value }];
+    throw new UsageError(
+      `--${option} must be a whole number from 1 to ${MAX_LIMIT}, or "${OF_PLAN}", not "${text}"`,
+    );
+  });
+}
+
+function limitsAfter(before: LimitOverrides, changes: readonly LimitChange[]): LimitOverrides {
+  const given = changes.map(({ name, value }) => [name, value] as const);
+  const after = Object.entries({ ...before, ...Object.fromEntries(given) });
+  return Object.fromEntries(after.filter(([, value]) => value !== undefined));
+}
+
 function stateOf({ disabled }: Account): string {
   return disabled ? 'disabled' : 'active';
 }
@@ -163,6 +219,7 @@ function jsonAccount({ account, balances }: AccountWithBalances) {
     plan: account.plan,
     disabled: account.disabled,
     isOperator: account.isOperator,
+    limits: account.limits,
     balanceUsd: shownUsd(usdNano),
     diemLeftToday: shownUsd(diemNano > 0n ? diemNano : ZERO),
     createdAt: isoTimeOrNull(account.createdMs),

@@ -8,7 +8,8 @@ import { type Ids, systemIds } from '../core/ids.ts';
 import type { Log } from '../core/log.ts';
 import { type Nano, formatUsd, usdToNano } from '../core/money.ts';
 import { nearestOf } from '../core/nearest-word.ts';
-import type { Account } from '../identity/identity.ts';
+import { walletKind } from '../core/addresses.ts';
+import { type Account, accountIdOf, walletOfAccount } from '../identity/identity.ts';
 import { logWriter } from '../observability/log-writer.ts';
 import { type Stores, openStores } from '../server/stores.ts';
 import type { Columns, Console } from './terminal.ts';
@@ -247,7 +248,20 @@ const MAX_NAMESAKES = 10;
 /** The newest accounts whose names are compared with one that nobody has. */
 const MAX_GUESSED = 1_000;
 
-/** The account with this id or name; `undefined` means the owner, the oldest account. */
+/** What people write for an account. */
+export const ACCOUNT_WORDS = 'id, name or wallet address';
+
+/** The account as `findAccount` finds it; a wallet that has none yet gets one. */
+export async function openedAccount(stores: Stores, wanted: string | undefined): Promise<Account> {
+  const { identity, ledger } = stores;
+  const wallet = wanted === undefined ? undefined : walletOfAccount(accountIdOf(wanted));
+  if (wallet !== undefined && walletKind(wallet) !== undefined) {
+    await ledger.openAccount(await identity.openWalletAccount(wallet));
+  }
+  return findAccount(stores, wanted);
+}
+
+/** The account with this id, name or wallet address; `undefined` means the owner, the oldest account. */
 export async function findAccount(
   { identity }: Stores,
   wanted: string | undefined,
@@ -257,7 +271,7 @@ export async function findAccount(
     throw new Error('There is no account yet: start the server once with "farebox serve"');
   }
   if (wanted === undefined) return owner;
-  const byId = await identity.findAccount(wanted);
+  const byId = await identity.findAccount(accountIdOf(wanted));
   if (byId !== undefined) return byId;
   const named = await identity.accountsNamed(wanted, MAX_NAMESAKES);
   const [account] = named;

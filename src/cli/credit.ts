@@ -10,6 +10,7 @@ import {
   UsageError,
   amountNano,
   findAccount,
+  openedAccount,
   shownUsd,
   withStores,
 } from './command.ts';
@@ -18,7 +19,7 @@ const MAX_NOTE_CHARACTERS = 200;
 const REFERENCE = /^[A-Za-z0-9._:-]{1,100}$/;
 
 const OPTION_HELP = `
-  --account <id or name>   whose balance (default: the owner)
+  --account <account>      whose balance: an id, a name or a wallet address (default: the owner)
   --note <text>            shown in the account's transactions
   --reference <text>       your own id of this movement: repeated with the same amount it changes nothing`;
 
@@ -48,7 +49,8 @@ function move(invocation: Invocation, direction: 'credit' | 'debit'): Promise<vo
   const { amount, note, reference } = wantedMovement(invocation, direction);
   return withStores(invocation, async ({ stores, ids }) => {
     const { ledger } = stores;
-    const account = await findAccount(stores, invocation.text('account'));
+    const find = direction === 'credit' ? openedAccount : findAccount;
+    const account = await find(stores, invocation.text('account'));
     const answer = await ledger.moveOnce({
       direction,
       accountId: account.id,

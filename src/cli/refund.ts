@@ -4,7 +4,7 @@
  */
 import type { Ledger } from '../billing/ledger/ledger.ts';
 import { type Nano, formatUsd, nano, usdToNano } from '../core/money.ts';
-import { walletAccountId } from '../identity/identity.ts';
+import { accountIdOf, walletAccountId, walletOfAccount } from '../identity/identity.ts';
 import { type OpenCredit, type Payments, type RefundState, sumOf } from '../payments/payments.ts';
 import { openWalletPayments } from '../wallet/wallet.ts';
 import { type Command, type Invocation, UsageError, withStores } from './command.ts';
@@ -48,10 +48,11 @@ type WantedRefund =
 function wantedRefund(invocation: Invocation): WantedRefund {
   const refundId = invocation.text('state');
   if (refundId !== undefined) return { refundId };
-  const [wallet, amount, ...rest] = invocation.positionals;
-  if (wallet === undefined || amount === undefined || rest.length > 0) {
+  const [given, amount, ...rest] = invocation.positionals;
+  if (given === undefined || amount === undefined || rest.length > 0) {
     throw new UsageError('Give a wallet and an amount in USD');
   }
+  const wallet = walletOfAccount(accountIdOf(given)) ?? given;
   if (amount === 'all') return { wallet, amount };
   if (!/^\d+(?:\.\d{1,6})?$/.test(amount) || /^[0.]+$/.test(amount)) {
     throw new UsageError(`The amount must be USD such as 4.50, or all, not "${amount}"`);

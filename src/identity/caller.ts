@@ -3,6 +3,7 @@
  * identification need to know of it, and nothing secret.
  */
 
+import { walletKind } from '../core/addresses.ts';
 import type { Nano } from '../core/money.ts';
 import type { CallerBudgets } from './budgets.ts';
 
@@ -91,6 +92,15 @@ export interface Caller {
 /** The account id of a wallet: EVM addresses in lower case, base58 as it is. */
 export function walletAccountId(address: string): string {
   return `wallet:${address.startsWith('0x') ? address.toLowerCase() : address}`;
+}
+
+/**
+ * The id of an account as operators write it: a wallet also by its address alone, in any spelling. Other
+ * text is returned unchanged.
+ */
+export function accountIdOf(text: string): string {
+  const address = walletOfAccount(text) ?? text;
+  return walletKind(address) === undefined ? text : walletAccountId(address);
 }
 
 /** The wallet whose account it is, or `undefined`. */

@@ -21,6 +21,7 @@ export {
   type ModelPrivacy,
   PLANS,
   type Plan,
+  accountIdOf,
   walletAccountId,
   walletOfAccount,
   walletCaller,
@@ -139,31 +140,42 @@ export class Identity {
     });
   }
 
-  /** The account of a wallet, made when it has none: only a wallet that makes a key needs one. */
-  async openWalletAccount(address: string): Promise<string> {
+  /** The account of a wallet, made when it has none: with its first credit or its first key. */
+  async openWalletAccount(
+    address: string,
+    tx: Queryable = this.#parts.store,
+    createdMs = this.#parts.clock.nowMs(),
+  ): Promise<string> {
     const id = walletAccountId(address);
-    await this.#parts.store.query(
+    await tx.query(
       `INSERT INTO identity_account (id, name, plan, disabled, limits, created_ms)
        VALUES ($1, $2, 'paid', 0, '{}', $3) ON CONFLICT (id) DO NOTHING`,
-      [id, address, this.#parts.clock.nowMs()],
+      [id, id.slice(walletAccountId('').length), createdMs],
     );
     return id;
   }
 
   /**
-   * A wallet with the budgets of its account. One that never made a key has no account, and so none.
-   * Throws `API_ACCESS_DISABLED`.
+   * A wallet with the plan, the limits and the budgets of its account. A wallet without an account, which
+   * never had credit, keeps those of the caller. Throws `API_ACCESS_DISABLED`.
    */
   async boundedWallet(caller: Caller): Promise<Caller> {
     const rows = await this.#parts.store.query(
-      `SELECT a.disabled AS disabled, b.* FROM identity_account a
+      `SELECT a.disabled AS disabled, a.plan AS plan, a.limits AS limits, b.* FROM identity_account a
        LEFT JOIN (SELECT ${BUDGET_COLUMNS} FROM identity_budget WHERE account_id = $1) b ON 1 = 1
        WHERE a.id = $1 ORDER BY b.created_ms, b.id`,
       [caller.accountId],
     );
     if (rows.some(({ disabled }) => disabled !== 0n)) throw new Fault('API_ACCESS_DISABLED');
+    const [account] = rows;
+    if (account === undefined) return caller;
+    const owner: Caller = {
+      ...caller,
+      plan: account['plan'] as Plan, // written by this class
+      accountLimits: JSON.parse(String(account['limits'] ?? '{}')) as LimitOverrides, // the same
+    };
     const budgets = rows.filter(({ id }) => id !== null).map(budgetOf);
-    return budgets.length === 0 ? caller : { ...caller, budgets: { parentIds: [], budgets } };
+    return budgets.length === 0 ? owner : { ...owner, budgets: { parentIds: [], budgets } };
   }
 
   /** Accounts, oldest first, from a place on: there may be any number of them. */
@@ -176,10 +188,11 @@ export class Identity {
     return rows.map(accountOf);
   }
 
-  /** The first one that was made: the owner's. */
+  /** The first one that was made and is of no wallet: the owner's. */
   async oldestAccount(): Promise<Account | undefined> {
     const [row] = await this.#parts.store.query(
-      `SELECT ${ACCOUNT_COLUMNS} FROM identity_account ORDER BY created_ms, id LIMIT 1`,
+      `SELECT ${ACCOUNT_COLUMNS} FROM identity_account WHERE id NOT LIKE 'wallet:%'
+       ORDER BY created_ms, id LIMIT 1`,
     );
     return row === undefined ? undefined : accountOf(row);
   }

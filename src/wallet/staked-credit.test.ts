@@ -17,7 +17,9 @@ onEachStore('staked credit', (fixture) => {
     const ledger = new Ledger({ store, clock, ids: systemIds(), log: silentLog });
     await ledger.start();
     let known: Nano | undefined = usdToNano('2.5');
-    const staked = new StakedCredit(ledger, async () =>
+    const opened: string[] = [];
+    const identity = { openWalletAccount: async (wallet: string) => (opened.push(wallet), wallet) };
+    const staked = new StakedCredit({ ledger, identity }, async () =>
       known === undefined ? undefined : { day: dayOf(clock.nowMs()), credit: known },
     );
     const credit = async (): Promise<bigint> => {
@@ -33,5 +35,6 @@ onEachStore('staked credit', (fixture) => {
     assert.equal(await credit(), usdToNano('2.5'), 'the same stake is written for each day');
     known = usdToNano('0');
     assert.equal(await credit(), 0n);
+    assert.deepEqual(new Set(opened), new Set(['0xa']), 'a wallet with daily credit is an account');
   });
 });

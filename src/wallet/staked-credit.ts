@@ -5,6 +5,7 @@
  */
 import type { Nano } from '../core/money.ts';
 import type { Ledger } from '../billing/ledger/ledger.ts';
+import type { Identity } from '../identity/identity.ts';
 import { remember } from '../payments/payments.ts';
 
 /** Wallets whose last written allocation is remembered; the oldest goes first. */
@@ -15,13 +16,23 @@ interface DailyStake {
   readonly credit: Nano;
 }
 
+export interface StakedCreditParts {
+  readonly ledger: Ledger;
+  readonly identity: Pick<Identity, 'openWalletAccount'>;
+}
+
 export class StakedCredit {
   readonly #ledger: Ledger;
+  readonly #identity: StakedCreditParts['identity'];
   readonly #stakeOf: (wallet: string) => Promise<DailyStake | undefined>;
   readonly #written = new Map<string, DailyStake>();
 
-  constructor(ledger: Ledger, stakeOf: (wallet: string) => Promise<DailyStake | undefined>) {
+  constructor(
+    { ledger, identity }: StakedCreditParts,
+    stakeOf: (wallet: string) => Promise<DailyStake | undefined>,
+  ) {
     this.#ledger = ledger;
+    this.#identity = identity;
     this.#stakeOf = stakeOf;
   }
 
@@ -33,6 +44,7 @@ export class StakedCredit {
     if (before?.day === stake.day && before.credit === stake.credit) return;
     // A wallet that never staked gets no row.
     if (stake.credit > 0n || (await this.#hasCredit(accountId))) {
+      await this.#identity.openWalletAccount(wallet);
       await this.#ledger.setDailyAllocation(accountId, stake.credit, stake.day);
     }
     remember(this.#written, wallet, stake, MAX_WALLETS);

@@ -1,15 +1,21 @@
 /** How payments change the ledger: credits, refunds, and refunds that never arrived. */
-import { walletAccountId } from '../identity/identity.ts';
+import { type Identity, walletAccountId } from '../identity/identity.ts';
 import { Fault } from '../core/faults.ts';
 import { formatUsd } from '../core/money.ts';
 import { type Ledger, availableIn } from '../billing/ledger/ledger.ts';
 import type { LedgerPostings } from '../payments/payments.ts';
 
-export function walletPostings(ledger: Ledger): LedgerPostings {
+interface PostingParts {
+  readonly ledger: Ledger;
+  readonly identity: Pick<Identity, 'openWalletAccount'>;
+}
+
+export function walletPostings({ ledger, identity }: PostingParts): LedgerPostings {
   return {
-    credit: (tx, entry) =>
+    credit: async (tx, entry) =>
       ledger.creditIn(tx, {
-        accountId: walletAccountId(entry.wallet),
+        // A wallet is an account from its first credit on.
+        accountId: await identity.openWalletAccount(entry.wallet, tx),
         amountNano: entry.amountNano,
         from: topUpAccount(entry.network),
         kind: 'TOP_UP',

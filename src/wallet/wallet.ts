@@ -28,6 +28,7 @@ import {
 } from '../payments/payments.ts';
 import { Bazaar, type DefaultModel } from './x402/bazaar.ts';
 import { StakedCredit } from './staked-credit.ts';
+import { openWalletAccounts } from './wallet-accounts.ts';
 import { walletPostings } from './wallet-postings.ts';
 import {
   offerHeaders,
@@ -40,6 +41,7 @@ import {
 interface WalletStores {
   readonly store: Store;
   readonly ledger: Ledger;
+  readonly identity: Pick<Identity, 'boundedWallet' | 'openWalletAccount'>;
 }
 
 export interface WalletOptions {
@@ -94,7 +96,7 @@ export async function openWalletPayments(options: WalletOptions): Promise<Paymen
     tokenPrefix: `${config.service.name}_wallet_`,
     docsUrl,
     keysUrl: docsUrl,
-    ...walletPostings(stores.ledger),
+    ...walletPostings(stores),
   });
 }
 
@@ -112,16 +114,16 @@ async function signingAlone({
 
 interface WalletsOptions extends WalletOptions {
   readonly modelOf: DefaultModel;
-  readonly stores: WalletStores & { readonly identity: Pick<Identity, 'boundedWallet'> };
 }
 
 /** Without rails the wallet side says so. */
 export async function openWallets(options: WalletsOptions): Promise<Wallets> {
   const { config, stores, clock, basePath } = options;
+  await openWalletAccounts(stores);
   const payments = await openWalletPayments(options);
   const signing = payments === undefined ? await signingAlone(options) : payments.signing;
   const isStaking = payments !== undefined && config.payments.staking !== undefined;
-  const staked = new StakedCredit(stores.ledger, async (wallet) => payments?.stakedCredit(wallet));
+  const staked = new StakedCredit(stores, async (wallet) => payments?.stakedCredit(wallet));
   const asked = new WeakMap<Caller, Asked>();
   const bazaar = new Bazaar({
     basePath,

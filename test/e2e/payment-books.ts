@@ -37,7 +37,7 @@ export async function openBooks(
   const stores = await openStores({ config, ...parts });
   const payments = await openPayments({
     ...parts,
-    ...walletPostings(stores.ledger),
+    ...walletPostings(stores),
     store: stores.store,
     settings: { ...config.payments, minimumBalanceUsd: 0.1 },
     publicUrl: 'http://pay.test',

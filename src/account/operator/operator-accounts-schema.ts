@@ -48,8 +48,16 @@ export const LimitsChange = z
 export type AccountItem = z.infer<typeof AccountItem>;
 export const AccountItem = z
   .object({
-    id: z.string().describe('Id of the account.'),
-    name: z.string().describe('Its name, such as a mail address; no two accounts have the same.'),
+    id: z
+      .string()
+      .describe(
+        'Id of the account; of a wallet, `wallet:` and its address, which stand for it in paths.',
+      ),
+    name: z
+      .string()
+      .describe(
+        'Its name, such as a mail address or that of a wallet; no two accounts have the same.',
+      ),
     plan: z.enum(PLANS).describe('Its plan, which sets its limits.'),
     disabled: z.boolean().describe('Every request of its keys is refused.'),
     isOperator: z.boolean().describe('Its ADMIN keys run the service.'),
@@ -103,7 +111,7 @@ export const AccountsQuery = z.object({
     .min(1)
     .max(100)
     .optional()
-    .describe('Beginning of the id, or part of the name.'),
+    .describe('Beginning of the id, or part of the name or of the address of a wallet.'),
   plan: z.enum(PLANS).optional().describe('Only accounts of this plan.'),
   ...cursorQuery(),
 });

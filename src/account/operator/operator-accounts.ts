@@ -3,6 +3,7 @@
  * operator's own back office: a sign-up page, a payment provider's webhook.
  */
 import type { OperatorMove } from '../../billing/ledger/ledger.ts';
+import { walletKind } from '../../core/addresses.ts';
 import { isoTime } from '../../core/clock.ts';
 import { Fault } from '../../core/faults.ts';
 import { type Nano, ZERO, decimalUsd, usdToNano } from '../../core/money.ts';
@@ -10,7 +11,12 @@ import { timePage } from '../../http/cursor.ts';
 import { readBody, readQuery } from '../../http/read-request.ts';
 import type { RequestContext } from '../../http/request-context.ts';
 import { JSON_TYPE, type Route, SMALL_JSON_BODY, get } from '../../http/route.ts';
-import type { Account, LimitOverrides } from '../../identity/identity.ts';
+import {
+  type Account,
+  type LimitOverrides,
+  accountIdOf,
+  walletOfAccount,
+} from '../../identity/identity.ts';
 import { refuseIssues } from '../../json/validation.ts';
 import type { Queryable } from '../../db/db.ts';
 import type { AccountParts } from '../account-parts.ts';
@@ -86,14 +92,26 @@ async function scopeOf(parts: AccountParts, context: RequestContext) {
   return { accountId: id, keyId: context.query.get('key') ?? undefined };
 }
 
-/** The account of the path. Throws 404. */
+/** The account of the path: an id, or the address of a wallet. Throws 404. */
 export async function accountOf(
   { stores }: AccountParts,
   { parameters }: RequestContext,
 ): Promise<Account> {
-  const account = await stores.identity.findAccount(parameters['id'] ?? '');
+  const account = await stores.identity.findAccount(accountIdOf(parameters['id'] ?? ''));
   if (account !== undefined) return account;
   throw new Fault('ACCOUNT_NOT_FOUND');
+}
+
+/** The same for a request that changes it: a wallet that was never here gets an account. */
+async function openedAccountOf(parts: AccountParts, context: RequestContext): Promise<Account> {
+  const wallet = walletOfAccount(accountIdOf(context.parameters['id'] ?? ''));
+  if (wallet !== undefined && walletKind(wallet) !== undefined) {
+    const { identity, ledger, store } = parts.stores;
+    await store.transaction(async (tx) =>
+      ledger.openAccount(await identity.openWalletAccount(wallet, tx), tx),
+    );
+  }
+  return accountOf(parts, context);
 }
 
 async function answerAccounts(parts: AccountParts, context: RequestContext): Promise<void> {
@@ -208,7 +226,7 @@ function newItem(account: Account, dailyNano: Nano): AccountItem {
 
 async function changeAccount(parts: AccountParts, context: RequestContext): Promise<void> {
   const change = readBody(context, ChangeAccountRequest);
-  const { id } = await accountOf(parts, context);
+  const { id } = await openedAccountOf(parts, context);
   if (change.disabled === true && id === context.caller.accountId) {
     const message = 'Must not lock the operator out: this is the account that asks';
     throw refuseIssues([{ code: 'custom', path: ['disabled'], message }]);
@@ -247,7 +265,8 @@ async function move(
     const message = 'Must be above zero';
     throw refuseIssues([{ code: 'custom', path: ['amountUsd'], message }]);
   }
-  const { id: accountId } = await accountOf(parts, context);
+  const find = direction === 'credit' ? openedAccountOf : accountOf;
+  const { id: accountId } = await find(parts, context);
   const { ledger } = parts.stores;
   const wanted = { direction, accountId, amountNano, reference, note };
   const answer = await ledger.moveOnce(wanted);

@@ -237,6 +237,23 @@ export class Ledger {
     );
   }
 
+  /** Wallets with a row of the ledger, in the order of their ids: a page from an id on. */
+  async walletAccounts(
+    tx: Queryable,
+    { after, limit }: { readonly after: string; readonly limit: number },
+  ): Promise<{ readonly id: string; readonly wallet: string; readonly createdMs: number }[]> {
+    const rows = await tx.query<{ id: string; created_ms: bigint }>(
+      `SELECT id, created_ms FROM ledger_account WHERE id LIKE 'wallet:%' AND id > $1
+       ORDER BY id LIMIT $2`,
+      [after, limit],
+    );
+    return rows.map(({ id, created_ms: createdMs }) => ({
+      id,
+      wallet: id.slice('wallet:'.length),
+      createdMs: Number(createdMs),
+    }));
+  }
+
   /** Adds money in the caller's transaction, to its debt first; returns the new balance. */
   async creditIn(tx: Queryable, credit: CreditRequest): Promise<Nano> {
     const { accountId, amountNano, from, id } = credit;

@@ -1,0 +1,32 @@
+/**
+ * Opens the accounts of wallets that had credit before each credit opened one, so that operators find
+ * every wallet among the accounts. Runs once for a database.
+ */
+import type { Ledger } from '../billing/ledger/ledger.ts';
+import { type Store, claimOnce } from '../db/db.ts';
+import type { Identity } from '../identity/identity.ts';
+
+const ACCOUNTS_A_PAGE = 500;
+
+export interface WalletAccountParts {
+  readonly store: Store;
+  readonly ledger: Pick<Ledger, 'walletAccounts'>;
+  readonly identity: Pick<Identity, 'openWalletAccount'>;
+}
+
+/** Resolves when every wallet of the ledger has an account, in one transaction. */
+export async function openWalletAccounts(parts: WalletAccountParts): Promise<void> {
+  const { store, ledger, identity } = parts;
+  await store.transaction(async (tx) => {
+    if (!(await claimOnce(tx, 'wallet accounts', 0))) return;
+    for (let after = ''; ;) {
+      const page = await ledger.walletAccounts(tx, { after, limit: ACCOUNTS_A_PAGE });
+      for (const { wallet, createdMs } of page) {
+        await identity.openWalletAccount(wallet, tx, createdMs);
+      }
+      const last = page.at(-1);
+      if (last === undefined || page.length < ACCOUNTS_A_PAGE) return;
+      after = last.id;
+    }
+  });
+}
