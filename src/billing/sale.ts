@@ -186,7 +186,9 @@ export class Sales {
    */
   async requireCredit(caller: Caller): Promise<void> {
     // Its payment is good for the least top-up, and is taken when the price is known.
-    if (caller.payment !== undefined) return;
+    const { payment } = caller;
+    if (payment?.quote !== undefined) throw await payment.quote(this.#context.minimumCreditNano());
+    if (payment !== undefined) return;
     const postedNano = await postedOf(this.#context, caller.accountId);
     if (postedNano >= this.#context.minimumCreditNano()) return;
     throw await moneyRefusal(this.#context, caller, ZERO, {

@@ -39,16 +39,26 @@ export async function takePayment(
   wanted: HoldRequest,
 ): Promise<HoldRefusal | PaymentTooSmall | undefined> {
   if (payment === undefined) return undefined;
+  const { requireModel } = context;
   const { limitNano } = payment;
   if (limitNano !== undefined && wanted.maxNano > 0n && wanted.minNano > limitNano) {
     return { ok: false, reason: 'payment', limitNano };
   }
+  if (payment.quote !== undefined) {
+    await (requireReady === undefined ? requireModel(modelId) : requireReady());
+    throw await payment.quote(priceOf(wanted));
+  }
   const look = () => lookAhead(context, payment, wanted);
   const answer = await context.waits.retry(wanted.accountId, await look(), look, cancellation);
   if (!answer.ok) return answer;
-  await (requireReady === undefined ? context.requireModel(modelId) : requireReady());
+  await (requireReady === undefined ? requireModel(modelId) : requireReady());
   await payment.take(answer.wantedNano);
   return undefined;
+}
+
+/** What buys a request: all that it can cost where the caller named its size, else a useful answer. */
+function priceOf({ minNano, usefulNano = minNano, maxNano, maxIsNamed }: HoldRequest): Nano {
+  return maxIsNamed === true ? maxNano : smaller(larger(minNano, usefulNano), maxNano);
 }
 
 /** How much of the payment is wanted, or why the request would be refused with all of it. */

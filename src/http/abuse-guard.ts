@@ -119,6 +119,8 @@ export class AbuseGuard {
     if (status === 429 || route?.operational === true) return;
     if (caller !== undefined) {
       if (status < 400 || status >= 500) return;
+      // A price is asked for as often as the discovery answer.
+      if (status === 402 && caller.payment?.quote !== undefined) return;
       // By its key, or the wallet of who has none.
       this.#failed('callers', caller.keyId || caller.accountId);
     } else if (failedCredential !== undefined) {

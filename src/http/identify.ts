@@ -25,6 +25,11 @@ export interface IdentifyParts {
    * 403 for a request that does not come from a page of this origin.
    */
   readonly callerOfCookie: (header: string, context: RequestContext) => Promise<Caller> | undefined;
+  /**
+   * The caller of an anonymous request that is priced instead of served, so that its 402 can name the
+   * price; `undefined` where the discovery answer is given at once.
+   */
+  readonly callerOfQuote: (context: RequestContext, route: Route) => Promise<Caller | undefined>;
   /** The 402 discovery answer. */
   readonly discovery: (context: RequestContext, route: Route) => Promise<Fault>;
   /** Refuses a caller with too many requests in flight; leaves when it has ended. */
@@ -83,8 +88,11 @@ async function withoutCaller(
   parts: IdentifyParts,
   context: RequestContext,
   route: Route,
-): Promise<never> {
-  throw await parts.discovery(context, route);
+): Promise<void> {
+  const quoted = await parts.callerOfQuote(context, route);
+  if (quoted === undefined) throw await parts.discovery(context, route);
+  context.callerIfKnown = quoted;
+  await parts.enter(context, quoted, route);
 }
 
 /** A public route shows more to a known caller, and does not mind an unknown one. */

@@ -38,6 +38,11 @@ export interface CallerPayment {
    * Throws a Fault; a second call gives the answer of the first.
    */
   take(wanted: Nano): Promise<void>;
+  /**
+   * Set for an anonymous request that wants to know its price: the error that names the price, thrown in
+   * place of taking a payment.
+   */
+  readonly quote?: (price: Nano) => Promise<Error>;
 }
 
 /** A session of the console: who signed in, when, and from where. */

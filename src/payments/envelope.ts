@@ -104,11 +104,9 @@ function isSameAddress(value: unknown, address: string): boolean {
 export function checkAmount(units: bigint, limits: AmountLimits): void {
   const { minimumUnits, maximumUnits, smaller } = limits;
   if (units <= 0n) throw refusePayment('INVALID_AMOUNT', 'The payment amount must be above zero');
-  if (units < minimumUnits && !smaller.isOne(units)) {
-    throw refusePayment(
-      'AMOUNT_TOO_LOW',
-      `Pay at least ${usdOf(minimumUnits)} USD, or ${smaller.words}`,
-    );
+  if (units < minimumUnits && smaller?.isOne(units) !== true) {
+    const words = smaller === undefined ? '' : `, or ${smaller.words}`;
+    throw refusePayment('AMOUNT_TOO_LOW', `Pay at least ${usdOf(minimumUnits)} USD${words}`);
   }
   if (units > maximumUnits) {
     throw refusePayment('AMOUNT_TOO_HIGH', `Pay at most ${usdOf(maximumUnits)} USD`);
@@ -140,6 +138,6 @@ export interface AmountLimits {
   readonly maximumUnits: bigint;
   /** The least that a payment of the scheme `upto` moves; missing where that pays for nothing. */
   readonly leastUnits?: bigint;
-  /** Amounts below the minimum that are offered all the same. */
-  readonly smaller: { readonly isOne: (units: bigint) => boolean; readonly words: string };
+  /** Amounts below the minimum that are offered all the same; missing where there are none. */
+  readonly smaller?: { readonly isOne: (units: bigint) => boolean; readonly words: string };
 }

@@ -223,7 +223,7 @@ function offeredFor(payment: SignedPayment, path: string): SignedPayment {
   return { ...payment, offer: { ...payment.offer, path: path.slice(0, MAX_PATH_CHARS) } };
 }
 
-/** The first payment is a top-up too; what is sold may also cost several of them. */
+/** The first payment is a top-up too; a request is paid for with its price. */
 function limitsOf(amounts: Amounts): Readonly<Record<'topUp' | 'offer', AmountLimits>> {
   const minimumUnits = nanoToUnits(amounts.minimumTopUp);
   const maximumUnits = nanoToUnits(amounts.maximumTopUp);
@@ -236,13 +236,10 @@ function limitsOf(amounts: Amounts): Readonly<Record<'topUp' | 'offer', AmountLi
       smaller: { isOne: (units) => units === first, words: `exactly ${usdOf(first)} USD` },
     },
     offer: {
-      minimumUnits,
+      // What is sold has any price.
+      minimumUnits: smaller(versionOne, minimumUnits),
       maximumUnits,
       leastUnits: versionOne,
-      smaller: {
-        isOne: (units) => units === versionOne || units % first === 0n,
-        words: `${usdOf(first)} USD or several times that`,
-      },
     },
   };
 }

@@ -9,7 +9,7 @@
  */
 import { type Clock, isoTime, MINUTE_MS } from '../core/clock.ts';
 import type { Ids } from '../core/ids.ts';
-import { type Nano, larger, nano, toUsdNumber } from '../core/money.ts';
+import { type Nano, ZERO, larger, nano, toUsdNumber } from '../core/money.ts';
 import { BOUND_NONCE, BOUND_NONCE_OFFER } from './bound-nonce.ts';
 import { encodeHeader } from './header-codec.ts';
 import { slugOf, unitsAbove, USDC_DECIMALS } from './networks.ts';
@@ -275,11 +275,16 @@ export class Requirements {
     return this.#answer({ ...required, ...body }, required, resource, charge, CALLER_HEADERS_BYTES);
   }
 
-  /** The version 1 body, for clients that read nothing else; amounts and networks as v1 names them. */
-  versionOne(resource: Resource, kind: OfferKind): Json {
+  /**
+   * The version 1 body, for clients that read nothing else; amounts and networks as v1 names them. The
+   * first entry of each network is the price of the request where it is known, and never less than the
+   * first payment.
+   */
+  versionOne(resource: Resource, kind: OfferKind, price: Nano = ZERO): Json {
     const { minimumTopUp, firstPaymentVersionOne } = this.#options.amounts;
+    const least = larger(price, firstPaymentVersionOne);
     // Its stock clients take the first entry of their network, and refuse it when it is too much.
-    const asked = kind === 'topUp' ? [minimumTopUp] : [firstPaymentVersionOne, minimumTopUp];
+    const asked = kind === 'topUp' ? [minimumTopUp] : [least, larger(minimumTopUp, least)];
     const { url, description, mimeType } = this.#described(resource);
     return {
       x402Version: 1,

@@ -4,6 +4,7 @@ import { AbuseGuard } from '../http/abuse-guard.ts';
 import { AnswerHeaders, standardHeaders } from '../http/answer-headers.ts';
 import { HttpServer, type RequestObserver, type ServerParts } from '../http/http.ts';
 import type { RequestContext } from '../http/request-context.ts';
+import { limitRequests } from '../http/limit-requests.ts';
 import { idempotentStage } from '../http/idempotent.ts';
 import { type IdentifyParts, identifyStage } from '../http/identify.ts';
 import type { Slots } from '../billing/limits/limits.ts';
@@ -130,6 +131,13 @@ function callersOf(shared: FeatureParts, wallets: Wallets, slots: Slots): Identi
       await limitPayments(shared, context, config.current.payments.routesPerMinute.topUp);
       return wallets.callerOfPayment(header, context);
     },
+    callerOfQuote: async (context, route) => {
+      const caller = wallets.callerOfQuote(context, route);
+      if (caller === undefined) return undefined;
+      // Above the limit the 402 names the first payment in place of the price.
+      const { topUp } = config.current.payments.routesPerMinute;
+      return (await isWithinQuotes(shared, context, topUp)) ? caller : undefined;
+    },
     discovery: wallets.discovery,
     enter: (context, caller, route) => {
       const isWallet = caller.kind === 'wallet';
@@ -148,6 +156,21 @@ function callersOf(shared: FeatureParts, wallets: Wallets, slots: Slots): Identi
       if (entering === undefined) throw tooManyAtOnce(caller, limit);
     },
   };
+}
+
+/** Counts a request whose body is read and priced for an anonymous caller. */
+async function isWithinQuotes(
+  parts: FeatureParts,
+  context: RequestContext,
+  perMinute: number,
+): Promise<boolean> {
+  try {
+    await limitRequests(parts, `x402-quote|${context.countedAddress}`, perMinute);
+    return true;
+  } catch (error) {
+    if (error instanceof Fault && error.status === 429) return false;
+    throw error;
+  }
 }
 
 /** The refusal of a caller who has no slot. */

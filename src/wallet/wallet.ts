@@ -10,7 +10,7 @@ import type { Clock } from '../core/clock.ts';
 import { Fault } from '../core/faults.ts';
 import type { Ids } from '../core/ids.ts';
 import type { Log } from '../core/log.ts';
-import type { Nano } from '../core/money.ts';
+import { type Nano, ZERO } from '../core/money.ts';
 import type { Store } from '../db/db.ts';
 import type { Feature, Route } from '../http/route.ts';
 import { retryProof } from '../http/identify.ts';
@@ -31,6 +31,7 @@ import { StakedCredit } from './staked-credit.ts';
 import { openWalletAccounts } from './wallet-accounts.ts';
 import { walletPostings } from './wallet-postings.ts';
 import {
+  isVersionOne,
   offerHeaders,
   paymentRequired,
   setPaymentResponse,
@@ -71,6 +72,8 @@ export interface Wallets {
   readonly withStake: ((caller: Caller) => Promise<Caller>) | undefined;
   readonly callerOfSignIn: (header: string, context: RequestContext) => Promise<Caller>;
   readonly callerOfPayment: (header: string, context: RequestContext) => Promise<Caller>;
+  /** The caller of an anonymous request of x402 version 1, which gets its price in place of its response. */
+  readonly callerOfQuote: (context: RequestContext, route: Route) => Caller | undefined;
   readonly discovery: (context: RequestContext, route: Route) => Promise<Fault>;
   /** Told what a wallet asks for, so that a refusal can name it. */
   readonly entered: (wallet: Caller, context: RequestContext, route: Route) => void;
@@ -182,6 +185,15 @@ export async function openWallets(options: WalletsOptions): Promise<Wallets> {
       };
       return { ...(await callerOf(offered.wallet)), payment };
     },
+    callerOfQuote: (context, route) => {
+      if (payments === undefined || !isVersionOne(context) || !isPricedAtOnce(context, route)) {
+        return undefined;
+      }
+      return quotedCaller(context, async (price) => {
+        const resource = resourceOf(askedFor(context, route));
+        return paymentRequired(context, payments, resource, 'discovery', price);
+      });
+    },
     discovery: async (context, route) => {
       if (payments === undefined) return keyOnlyDiscovery(context, config.publicUrl, basePath);
       const resource = resourceOf(askedFor(context, route));
@@ -196,7 +208,11 @@ export async function openWallets(options: WalletsOptions): Promise<Wallets> {
       const answer = await configured.requirements.insufficientCredit(resource, credit);
       // Its sign-in or token stands in the usual field.
       const headers = offerHeaders(configured, answer, 'Payment-Authorization');
-      return new Fault('PAYMENT_REQUIRED', { body: answer.body, headers });
+      const body =
+        known?.isVersionOne === true
+          ? configured.requirements.versionOne(resource, 'discovery', credit.needed)
+          : answer.body;
+      return new Fault('PAYMENT_REQUIRED', { body, headers });
     },
   };
 }
@@ -226,10 +242,28 @@ interface Asked {
   readonly path: string;
   readonly parameters: Readonly<Record<string, string>>;
   readonly route: Route;
+  readonly isVersionOne: boolean;
 }
 
-function askedFor({ path, parameters }: RequestContext, route: Route): Asked {
-  return { path, parameters, route };
+function askedFor(context: RequestContext, route: Route): Asked {
+  const { path, parameters } = context;
+  return { path, parameters, route, isVersionOne: isVersionOne(context) };
+}
+
+/** Whether the price of a request is in its body: a form would have to be unpacked and measured first. */
+function isPricedAtOnce({ headers }: RequestContext, route: Route): boolean {
+  const isJson = headers['content-type']?.toLowerCase().startsWith('application/json') === true;
+  return route.sells !== undefined && route.auth === 'key-or-wallet' && isJson;
+}
+
+/** A caller without an account, whose request ends with its price. */
+function quotedCaller(
+  { countedAddress }: RequestContext,
+  quote: (price: Nano) => Promise<Fault>,
+): Caller {
+  const take = () => Promise.reject(new Error('A priced request takes no payment'));
+  const payment = { amountNano: ZERO, limitNano: undefined, take, quote };
+  return { ...walletCaller(''), accountId: `quote:${countedAddress}`, payment };
 }
 
 function resourceAt(path: string, { about, describe }: Route): Resource {

@@ -6,9 +6,13 @@
 import assert from 'node:assert/strict';
 import { after, afterEach, before, describe, test } from 'node:test';
 import { decodePaymentRequiredHeader } from '@x402/core/http';
+import { PaymentRequiredV1Schema } from '@x402/core/schemas';
+import { createWalletClient, http, publicActions } from 'viem';
+import { wrapFetchWithPayment as wrapFetchVersionOne } from 'x402-fetch';
 import type { PrivateKeyAccount } from 'viem/accounts';
 import { boundNonce } from '../../src/payments/bound-nonce.ts';
 import { type TestApp, startTestApp } from '../app/test-app.ts';
+import { BASE_CHAIN } from '../chains/anvil.ts';
 import {
   type WalletFixture,
   assertLedgerIsChain,
@@ -217,6 +221,53 @@ describe('what a payment spends', () => {
     }
     assert.equal(await fixture.anvil.balance(account.address), 80_000_000n);
     assert.equal((await pay(boundNonce(fixture.origin, resource, salt))).status, 200);
+  });
+
+  test('a client of version 1 buys a request above 0.10 USD: its 402 names the price', async () => {
+    const account = await fixture.evmWallet();
+    const url = `${fixture.origin}/api/v1/chat/completions?x402Version=1`;
+    const post = (body: string, headers: Record<string, string> = {}): RequestInit => ({
+      method: 'POST',
+      headers: { 'content-type': 'application/json', ...headers },
+      body,
+    });
+    const pricesOf = async (answer: Response): Promise<number[]> => {
+      assert.equal(answer.status, 402);
+      const { accepts } = PaymentRequiredV1Schema.parse(await answer.json());
+      return accepts.map(({ maxAmountRequired }) => Number(maxAmountRequired));
+    };
+    const named = JSON.stringify({ ...JSON.parse(chatBody('output')), max_tokens: 50 });
+    const asked = await fetch(url, post(named));
+    assert.ok(asked.headers.get('PAYMENT-REQUIRED'), 'version 2 reads its header');
+    const [price = 0] = await pricesOf(asked);
+    assert.ok(price > 1_000_000 && price < 1_010_000, String(price));
+    const [useful = 0] = await pricesOf(await fetch(url, post(chatBody('output'))));
+    assert.ok(useful > 100_000 && useful <= 1_290_000, String(useful));
+    assert.equal((await pricesOf(await fetch(url, post(chatBody('m')))))[0], 100_000);
+    const [most = 0] = await pricesOf(await fetch(url, post(chatBody('prompt'))));
+    const signer = createWalletClient({
+      account,
+      chain: BASE_CHAIN,
+      transport: http(fixture.anvil.rpcUrl),
+    }).extend(publicActions) as never; // typed by another version of viem
+    const pay = wrapFetchVersionOne(fetch, signer, BigInt(most));
+    assert.equal((await pay(url, post(named))).status, 200);
+    assert.equal(await fixture.anvil.balance(account.address), 100_000_000n - BigInt(price));
+    const served = await pay(url, post(chatBody('prompt')));
+    assert.equal(served.status, 200, await served.clone().text());
+    assert.equal(await fixture.anvil.balance(account.address), 100_000_000n - BigInt(price + most));
+    // A payment that is too small is answered with the price, in the same layout.
+    const small = await evmPayment(account, { authorization: { value: '150000' } });
+    const refused = await fetch(url, post(named, { 'X-PAYMENT': small }));
+    assert.ok(((await pricesOf(refused))[0] ?? 0) >= 300_000);
+    // What cannot be served is said before anything is paid.
+    assert.equal((await fetch(url, post(chatBody('nobody')))).status, 404);
+    assert.equal((await fetch(url, post('{'))).status, 400);
+    const form = new FormData();
+    form.set('model', 'm');
+    const unpriced = `${fixture.origin}/api/v1/audio/transcriptions?x402Version=1`;
+    const plain = await fetch(unpriced, { method: 'POST', body: form });
+    assert.deepEqual((await pricesOf(plain))[0], 100_000);
   });
 
   test('one payment serves one of the requests that show it at the same time', async () => {

@@ -4,6 +4,7 @@
  * offered; behind them is one payment.
  */
 import { Fault } from '../../core/faults.ts';
+import type { Nano } from '../../core/money.ts';
 import { paymentCredential, paymentHeader } from '../../http/identify.ts';
 import type { RequestContext } from '../../http/request-context.ts';
 import { isJsonObject } from '../../json/json-scan.ts';
@@ -22,18 +23,26 @@ const OWN_FIELD = 'Payment-Authorization';
 const NOT_OFFERED =
   'The authorization scheme Payment is not offered here: pay with x402, or send an API key as Bearer';
 
-/** The 402 of an offer, in the layout of version 1 for clients that ask for it. */
+/** Whether the client asks for the 402 body of x402 version 1. */
+export function isVersionOne({ query }: RequestContext): boolean {
+  return query.get('x402Version') === '1';
+}
+
+/**
+ * The 402 of an offer, in the layout of version 1 for clients that ask for it, with the price of the
+ * request where it is known.
+ */
 export async function paymentRequired(
   context: RequestContext,
   payments: Payments,
   resource: Resource,
   kind: OfferKind,
+  price?: Nano,
 ): Promise<Fault> {
   const { requirements } = payments;
   const answer = await requirements[kind](resource);
-  const wantsFirst = context.query.get('x402Version') === '1';
   return new Fault('PAYMENT_REQUIRED', {
-    body: wantsFirst ? requirements.versionOne(resource, kind) : answer.body,
+    body: isVersionOne(context) ? requirements.versionOne(resource, kind, price) : answer.body,
     headers: offerHeaders(payments, answer, 'Authorization'),
   });
 }
