@@ -114,7 +114,7 @@ describe('limit headers', () => {
     for (const left of [2, 1, 0]) {
       const answer = await rpc('eth_blockNumber');
       // No node answers; the request is counted all the same.
-      assert.deepEqual([answer.status, requests(answer)], [500, [3, left]]);
+      assert.deepEqual([answer.status, requests(answer)], [503, [3, left]]);
     }
     const refused = await rpc('eth_blockNumber');
     assert.deepEqual([refused.status, requests(refused)], [429, [3, 0]]);
