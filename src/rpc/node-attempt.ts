@@ -12,7 +12,13 @@ import { peekReply, type ReplySpan, scanReply } from '../json/json-spans.ts';
 import { type CallIds, whoseId } from './call-ids.ts';
 import type { Family, Network } from './catalogue.ts';
 import { faultOfStatus, type ItemAnswer, judgeItem, type UpstreamFault } from './classify.ts';
-import type { ByteBudget, NodeFailure, NodeReply } from './node-client.ts';
+import {
+  type ByteBudget,
+  type NodeFailure,
+  type NodeReply,
+  type RequestBody,
+  sizeOf,
+} from './node-client.ts';
 import type { Holder } from './node-share.ts';
 import { plainId } from './splice.ts';
 import { MIN_LIMIT_BYTES, type Upstream } from './upstream.ts';
@@ -123,7 +129,7 @@ export class NodeAttempt {
   }
 
   /** Sends one call, which carries `ownId`. */
-  async askOne(body: Buffer, ownId: number, options: AttemptOptions): Promise<OneReply> {
+  async askOne(body: RequestBody, ownId: number, options: AttemptOptions): Promise<OneReply> {
     const reply = await this.#exchange(body, 1, options);
     if ('kind' in reply) return reply;
     let answer: ItemAnswer | StreamAnswer | UpstreamFault;
@@ -144,7 +150,7 @@ export class NodeAttempt {
   }
 
   /** Sends a batch, whose calls carry consecutive ids of ours. */
-  async askMany(body: Buffer, ids: IdRange, options: AttemptOptions): Promise<ManyReply> {
+  async askMany(body: RequestBody, ids: IdRange, options: AttemptOptions): Promise<ManyReply> {
     const { caller, network } = this.#run;
     const reply = await this.#exchange(body, ids.count, options);
     if ('kind' in reply) return reply;
@@ -165,15 +171,15 @@ export class NodeAttempt {
   }
 
   #exchange(
-    body: Buffer,
+    body: RequestBody,
     calls: number,
     options: AttemptOptions,
   ): Promise<NodeReply | AttemptFault> {
     const { upstream } = this;
     // What is learnt spares a node where there is another; it refuses nobody by itself.
     const isRefused = options.mayWait
-      ? upstream.refusesBytes(body.length)
-      : !upstream.takesBytes(body.length);
+      ? upstream.refusesBytes(sizeOf(body))
+      : !upstream.takesBytes(sizeOf(body));
     if (isRefused) return Promise.resolve(unsent('request-too-large'));
     const holder = upstream.isVerified ? upstream.share.take(this.#run.caller, calls) : undefined;
     if (holder !== undefined) return this.#send(body, calls, options, holder);
@@ -198,7 +204,7 @@ export class NodeAttempt {
   }
 
   #send(
-    body: Buffer,
+    body: RequestBody,
     calls: number,
     options: AttemptOptions,
     holder: Holder,
@@ -227,7 +233,7 @@ export class NodeAttempt {
 
   #received(
     reply: NodeReply | NodeFailure,
-    body: Buffer,
+    body: RequestBody,
     holder: Holder,
   ): NodeReply | AttemptFault {
     const { upstream } = this;
@@ -243,7 +249,8 @@ export class NodeAttempt {
       return { kind: 'fault', fault, isSent, isAborted };
     }
     this.#run.heldBytes += reply.heldBytes;
-    if (reply.status < 300 && body.length >= MIN_LIMIT_BYTES) upstream.noteTaken(body.length);
+    const sizeBytes = sizeOf(body);
+    if (reply.status < 300 && sizeBytes >= MIN_LIMIT_BYTES) upstream.noteTaken(sizeBytes);
     return reply;
   }
 
@@ -252,8 +259,8 @@ export class NodeAttempt {
     return this.isShared ? undefined : this.#run.signal;
   }
 
-  #refuseSize(body: Buffer): AttemptFault {
-    this.upstream.noteTooLarge(body.length);
+  #refuseSize(body: RequestBody): AttemptFault {
+    this.upstream.noteTooLarge(sizeOf(body));
     // A request that was refused unread has done nothing.
     return unsent('request-too-large');
   }
@@ -297,8 +304,8 @@ function matchItems(
  * Whether a node refused a request for its size before it read it; not asked about an object with
  * an id, which answers a call: QuickNode says that a range of blocks is too large in that way.
  */
-function isSizeRefusal({ status }: NodeReply, body: Buffer): boolean {
-  return status === 413 && body.length >= MIN_LIMIT_BYTES;
+function isSizeRefusal({ status }: NodeReply, body: RequestBody): boolean {
+  return status === 413 && sizeOf(body) >= MIN_LIMIT_BYTES;
 }
 
 function judgeStream(

@@ -11,7 +11,7 @@ import { Readable } from 'node:stream';
 import { createGunzip, type Gunzip } from 'node:zlib';
 import type { Clock } from '../core/clock.ts';
 import type { Origins } from '../net/origins.ts';
-import type { AnsweredHeaders } from '../net/upstream-connection.ts';
+import type { AnsweredHeaders, StreamedBody } from '../net/upstream-connection.ts';
 import {
   Exchange,
   headerText,
@@ -76,8 +76,15 @@ export class ByteBudget {
   }
 }
 
+/** A large request is written in pieces. */
+export type RequestBody = Buffer | StreamedBody;
+
+export function sizeOf(body: RequestBody): number {
+  return Buffer.isBuffer(body) ? body.length : body.sizeBytes;
+}
+
 export interface Question {
-  readonly body: Buffer;
+  readonly body: RequestBody;
   readonly timeoutMs: number;
   readonly maxBytes: number;
   /** Whether a reply longer than `HEAD_BYTES` becomes a stream. */

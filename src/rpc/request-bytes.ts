@@ -1,36 +1,54 @@
 /**
  * The requests as a node gets them: the caller's own bytes with an id of ours in place of the
  * caller's. `params: null` means no params, which not every node knows: an empty list stands there.
+ * A large request is not copied but written in pieces of the caller's bytes.
  */
 import { OWN_ID_DIGITS, writeOwnId } from './call-ids.ts';
 import { type Call, hasParams } from './parse-request.ts';
-import { joinBatch, joined, type Slices, spliceBatch } from './splice.ts';
+import { MAX_COPY_BYTES, sliced, slicedBatch, type Slices, spliceBatch } from './splice.ts';
+import type { RequestBody } from './node-client.ts';
 
 const NO_PARAMS = Buffer.from('[]');
 
 /** One call with `id` as its id. */
-export function callRequest(body: Buffer, call: Call, id: number): Buffer {
-  return joined((slices) => addCall(slices, body, call, Buffer.from(String(id), 'latin1')));
+export function callRequest(body: Buffer, call: Call, id: number): RequestBody {
+  const ownId = Buffer.from(String(id), 'latin1');
+  return bodyOf(sliced((slices) => addCall(slices, body, call, ownId)));
 }
 
 /** A batch of calls with consecutive ids from `firstId` on. */
-export function batchRequest(body: Buffer, calls: readonly Call[], firstId: number): Buffer {
-  const id = String(firstId);
-  const hasNull = calls.some((call) => hasNullParams(body, call));
-  const spliced = hasNull
-    ? undefined
-    : spliceBatch(
-        body,
-        calls.map(({ span }) => span),
-        calls.length * OWN_ID_DIGITS,
-        (target, at, index) => writeOwnId(target, at, id, index),
-      );
+export function batchRequest(body: Buffer, calls: readonly Call[], firstId: number): RequestBody {
   return (
-    spliced ??
-    joinBatch(calls, (slices, call, index) =>
-      addCall(slices, body, call, Buffer.from(String(firstId + index), 'latin1')),
+    splicedRequest(body, calls, firstId) ??
+    bodyOf(
+      slicedBatch(calls, (slices, call, index) =>
+        addCall(slices, body, call, Buffer.from(String(firstId + index), 'latin1')),
+      ),
     )
   );
+}
+
+function splicedRequest(body: Buffer, calls: readonly Call[], firstId: number): Buffer | undefined {
+  const spans: Call['span'][] = [];
+  for (const call of calls) {
+    if (hasNullParams(body, call)) return undefined;
+    spans.push(call.span);
+  }
+  const id = String(firstId);
+  return spliceBatch(body, spans, calls.length * OWN_ID_DIGITS, (target, at, index) =>
+    writeOwnId(target, at, id, index),
+  );
+}
+
+function bodyOf(slices: Slices): RequestBody {
+  const { sizeBytes } = slices;
+  if (sizeBytes <= MAX_COPY_BYTES) return slices.join();
+  return {
+    sizeBytes,
+    open: async function* () {
+      yield* slices.pieces();
+    },
+  };
 }
 
 function addCall(slices: Slices, body: Buffer, call: Call, id: Buffer): void {
@@ -52,11 +70,11 @@ function withEmptyParams(
   readonly span: Pick<Call['span'], 'start' | 'end' | 'idStart' | 'idEnd'>;
 } {
   const { start, end, idStart, idEnd, paramsStart, paramsEnd } = span;
-  const bytes = joined((slices) => {
+  const bytes = sliced((slices) => {
     slices.add(body, start, paramsStart);
     slices.add(NO_PARAMS);
     slices.add(body, paramsEnd, end);
-  });
+  }).join();
   const shorter = paramsEnd - paramsStart - NO_PARAMS.length;
   const moved = start + (idStart > paramsStart ? shorter : 0);
   const hasId = idStart >= 0;

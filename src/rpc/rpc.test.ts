@@ -17,6 +17,7 @@ import {
 } from '../../test/rpc/bench.ts';
 import { plainly, sendJson, sendText, startNode } from '../../test/rpc/node.ts';
 import type { NodeAnswer } from '../../test/rpc/node.ts';
+import { Cancellation } from '../core/cancellation.ts';
 import { systemClock } from '../core/clock.ts';
 import { stillClock } from '../../test/support/still-clock.ts';
 import { seededIds } from '../../test/support/seeded-ids.ts';
@@ -935,6 +936,26 @@ describe('sizes', () => {
     }
   });
 
+  test('a large request is written in pieces, and a large batch is answered in pieces', async () => {
+    const params = [`0x${'ab'.repeat(2 * MEGABYTE)}`];
+    const one = await bench([plainly((asked) => asked.params)]);
+    const single = await one.ask(call('eth_call', 'x', params));
+    assert.deepEqual(JSON.parse(await read(single)), { jsonrpc: '2.0', id: 'x', result: params });
+    const null1 = { jsonrpc: '2.0', id: 'null', method: 'eth_call', params: null };
+    for (const calls of [
+      [call('eth_call', 1, params), call('eth_call', 'b')],
+      [null1, call('eth_call', 'b', params)],
+    ]) {
+      const answer = await one.ask(calls);
+      assert.equal(answer.credits, 40);
+      const items = JSON.parse(await read(answer)) as { id: unknown; result: unknown }[];
+      assert.deepEqual(
+        items.map(({ id, result }) => [id, result]),
+        (calls as { id: unknown; params: unknown }[]).map((one) => [one.id, one.params ?? []]),
+      );
+    }
+  });
+
   test('an id behind the result is found wherever the chunks of the reply are cut', async () => {
     const result = 'a'.repeat(MEGABYTE);
     for (const cut of [0, 1, 5, 12, 13, 20, 25, 26]) {
@@ -1013,6 +1034,29 @@ describe('leaving and lateness', () => {
     controller.abort();
     assert.deepEqual([(await running).kind, (await running).credits], ['abandoned', 0]);
     await leaving;
+  });
+
+  test('a node that three callers gave up on late is asked last, and not after early ones', async () => {
+    for (const waitedMs of [500, 2_000]) {
+      const { clock, pass } = stillClock();
+      const hanging: NodeAnswer = () => undefined;
+      const two = await bench([hanging, plainly()], { clock });
+      const isAsked = (count: number): Promise<void> =>
+        until(() => two.nodes[0]!.asked.length === count);
+      for (let caller = 1; caller <= 3; caller += 1) {
+        const signal = new Cancellation();
+        const parsed = two.rpc.parse(NETWORK, Buffer.from(JSON.stringify(call('eth_getLogs'))));
+        const running = two.rpc.run(parsed, { caller: `caller ${caller}`, signal });
+        await isAsked(caller);
+        pass(waitedMs);
+        signal.abort();
+        assert.deepEqual([(await running).kind, (await running).credits], ['abandoned', 0]);
+      }
+      const next = two.ask(call('eth_getLogs'), 'somebody else');
+      if (waitedMs < 1_000) await isAsked(4);
+      else assert.equal(json(await next).result, 'eth_getLogs done');
+      next.catch(() => undefined); // the node still hangs when it is closed
+    }
   });
 
   test('a caller that leaves a batch before a node has it owes nothing', async () => {

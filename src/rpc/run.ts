@@ -6,6 +6,7 @@
  *
  * Only the ids of a request and of its answer change on the way.
  */
+import { Readable } from 'node:stream';
 import type { Cancelling } from '../core/cancellation.ts';
 import type { Fault } from '../core/faults.ts';
 import { type ParsedRequest, type Call, callerId } from './parse-request.ts';
@@ -31,7 +32,7 @@ import type { NodeKind } from './catalogue.ts';
 import type { ReplySpan } from '../json/json-spans.ts';
 import type { ItemAnswer, NodeError, UpstreamFault } from './classify.ts';
 import { batchRequest, callRequest } from './request-bytes.ts';
-import { joinBatch, joined, type Slices, spliceBatch } from './splice.ts';
+import { MAX_COPY_BYTES, sliced, slicedBatch, type Slices, spliceBatch } from './splice.ts';
 import { withIdAtEnd } from './stream-id.ts';
 import type { UpstreamGroup } from './upstream-group.ts';
 import type { Upstream } from './upstream.ts';
@@ -44,6 +45,8 @@ const EXPANDED_AT_ONCE = 8;
 const ID_ROOM_BYTES = 20;
 /** How often a read is sent to the same node again after a stray reply: the connection is spent. */
 const MAX_STRAY_REPEATS = 1;
+
+const NO_BYTES = Buffer.alloc(0);
 
 export interface RunOptions {
   /** Whose request it is: the same caller stays with the same node for a few seconds. */
@@ -269,7 +272,7 @@ export class RpcRun extends RunContext {
     const retries = Math.max(0, attempts - 1);
     if (signal?.aborted === true && calls.some((call) => call.fault?.isAborted)) {
       stream?.rest.destroy();
-      return { kind: 'abandoned', body: Buffer.alloc(0), rest: undefined, credits: 0, retries };
+      return { kind: 'abandoned', body: NO_BYTES, rest: undefined, credits: 0, retries };
     }
     let isAnswered = stream !== undefined;
     let credits = 0;
@@ -282,7 +285,7 @@ export class RpcRun extends RunContext {
     if (!isAnswered) throw this.#unanswered();
     const [only] = calls;
     const answered = { kind: 'answered', rest: undefined, credits, retries } as const;
-    if (isBatch || only === undefined) return { ...answered, body: batchReply(body, calls) };
+    if (isBatch || only === undefined) return { ...answered, ...batchReply(body, calls) };
     if (stream === undefined) return { ...answered, body: oneReply(body, only) };
     return { ...answered, ...streamReply(callerId(body, only.span), stream) };
   }
@@ -362,7 +365,7 @@ function creditsOf(call: Call, stream: StreamAnswer | undefined): number {
 }
 
 /** The answer to a batch: one item for each call, in order, under the caller's ids. */
-function batchReply(body: Buffer, calls: readonly Call[]): Buffer {
+function batchReply(body: Buffer, calls: readonly Call[]): Pick<RpcAnswer, 'body' | 'rest'> {
   const spans: ReplySpan[] = [];
   let idsBytes = 0;
   const bytes = calls[0]?.answer?.bytes;
@@ -378,9 +381,11 @@ function batchReply(body: Buffer, calls: readonly Call[]): Buffer {
         target[to] = body[from] ?? 0;
       return at + idEnd - idStart;
     });
-    if (spliced !== undefined) return spliced;
+    if (spliced !== undefined) return { body: spliced, rest: undefined };
   }
-  return joinBatch(calls, (slices, call) => writeItem(slices, body, call));
+  const slices = slicedBatch(calls, (into, call) => writeItem(into, body, call));
+  if (slices.sizeBytes <= MAX_COPY_BYTES) return { body: slices.join(), rest: undefined };
+  return { body: NO_BYTES, rest: Readable.from(slices.pieces(), { objectMode: false }) };
 }
 
 function writeItem(slices: Slices, body: Buffer, { answer, fault, result, span }: Call): void {
@@ -393,24 +398,24 @@ function writeItem(slices: Slices, body: Buffer, { answer, fault, result, span }
 /** The answer to a request that is one object: the node's own bytes but for the id. */
 function oneReply(body: Buffer, call: Call): Buffer {
   const { answer, result } = call;
-  return joined((slices) => {
+  return sliced((slices) => {
     if (answer === undefined || result !== undefined) return writeItem(slices, body, call);
     const { bytes, span } = answer;
     slices.add(bytes, 0, span.start);
     writeItem(slices, body, call);
     slices.add(bytes, span.end);
-  });
+  }).join();
 }
 
 /** A long answer: our id becomes the caller's in its first bytes, or in its last ones. */
 function streamReply(id: Buffer, stream: StreamAnswer): Pick<RpcAnswer, 'body' | 'rest'> {
   const { head, idStart, idEnd, ownId, rest } = stream;
   if (idStart < 0) return withIdAtEnd(head, rest, ownId, id);
-  const body = joined((slices) => {
+  const body = sliced((slices) => {
     slices.add(head, 0, idStart);
     slices.add(id);
     slices.add(head, idEnd);
-  });
+  }).join();
   return { body, rest };
 }
 

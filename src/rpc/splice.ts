@@ -4,6 +4,9 @@
  * is copied as it is.
  */
 
+/** Up to this size bytes are copied at once; more would hold up all other requests. */
+export const MAX_COPY_BYTES = 2_097_152;
+const PIECE_BYTES = 262_144;
 /** Pieces up to this size are copied in a loop: cheaper than a native call for a few bytes. */
 const LOOP_COPY_BYTES = 40;
 const COMMA = Buffer.from(',');
@@ -71,6 +74,20 @@ export class Slices {
     this.add(Buffer.from(`,"error":${JSON.stringify({ code, message })}}`));
   }
 
+  get sizeBytes(): number {
+    return this.#sizeBytes;
+  }
+
+  /** All bytes, in pieces of a bounded size that are no copies. */
+  *pieces(): Generator<Buffer> {
+    for (let index = 0; index < this.#sources.length; index += 1) {
+      const source = this.#sources[index] ?? NO_BYTES;
+      const end = this.#bounds[2 * index + 1] ?? 0;
+      for (let at = this.#bounds[2 * index] ?? 0; at < end; at += PIECE_BYTES)
+        yield source.subarray(at, Math.min(end, at + PIECE_BYTES));
+    }
+  }
+
   join(): Buffer {
     const target = Buffer.allocUnsafe(this.#sizeBytes);
     let at = 0;
@@ -88,19 +105,19 @@ export class Slices {
   }
 }
 
-/** What `write` adds, joined. */
-export function joined(write: (slices: Slices) => void): Buffer {
+/** What `write` adds. */
+export function sliced(write: (slices: Slices) => void): Slices {
   const slices = new Slices();
   write(slices);
-  return slices.join();
+  return slices;
 }
 
 /** A batch of items: `write` adds each, this adds what stands around them. */
-export function joinBatch<T>(
+export function slicedBatch<T>(
   items: readonly T[],
   write: (slices: Slices, item: T, index: number) => void,
-): Buffer {
-  return joined((slices) => {
+): Slices {
+  return sliced((slices) => {
     let index = 0;
     for (const item of items) {
       slices.add(index === 0 ? OPEN_BATCH : COMMA);
@@ -116,8 +133,8 @@ type WriteId = (target: Buffer, at: number, index: number) => number;
 
 /**
  * A batch of items that stand side by side in `bytes`, each with a new id; `idsBytes` is the size of
- * all new ids. `undefined` for items that do not stand so: then `joinBatch` makes the batch. This
- * copies all that stands between two ids at once.
+ * all new ids. `undefined` for items that do not stand so, and for too many bytes to copy: then
+ * `slicedBatch` makes the batch. This copies all that stands between two ids at once.
  */
 export function spliceBatch(
   bytes: Buffer,
@@ -133,6 +150,7 @@ export function spliceBatch(
     // Behind the comma.
     from = end + 1;
   }
+  if (sizeBytes > MAX_COPY_BYTES) return undefined;
   const target = Buffer.allocUnsafe(sizeBytes);
   target[0] = BRACKET_OPEN;
   let at = 1;

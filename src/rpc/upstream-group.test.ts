@@ -41,13 +41,14 @@ function bench(weights: readonly number[]): Bench {
     const client: NodeClient = {
       post: async ({ body }) => {
         if (heads[index] === 'dead') return UNREACHABLE;
-        const isHead = body.includes('eth_blockNumber');
+        const text = body instanceof Buffer ? body.toString() : '';
+        const isHead = text.includes('eth_blockNumber');
         if (isHead) polls += 1;
-        const { id } = JSON.parse(body.toString()) as { id: number };
-        const text = `{"id":${id},"result":"${isHead ? heads[index]! : '0x1'}"}`;
+        const { id } = JSON.parse(text) as { id: number };
+        const result = `{"id":${id},"result":"${isHead ? heads[index]! : '0x1'}"}`;
         const reply = { ok: true, rest: undefined, heldBytes: 0, tookMs: 0 } as const;
         if (heads[index] === 'locked') return { ...reply, status: 401, body: Buffer.from('no') };
-        return { ...reply, status: 200, body: Buffer.from(text) };
+        return { ...reply, status: 200, body: Buffer.from(result) };
       },
       close: async () => undefined,
     };

@@ -1,0 +1,59 @@
+/** Which methods a node is asked last for, by whom and for how long. */
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { TestClock } from '../../test/support/test-clock.ts';
+import { SlowMethods } from './slow-methods.ts';
+
+const SECOND_MS = 1_000;
+
+test('a caller that got no response rests the method for itself alone', () => {
+  const clock = new TestClock();
+  const slow = new SlowMethods(clock);
+  assert.equal(slow.hasAny, false);
+  slow.note('eth_getLogs', 'alice');
+  assert.equal(slow.isResting('eth_getLogs', 'alice'), true);
+  assert.equal(slow.isResting('eth_getLogs', 'bob'), false);
+  assert.equal(slow.isResting('eth_call', 'alice'), false);
+  clock.advance(10 * SECOND_MS);
+  assert.equal(slow.isResting('eth_getLogs', 'alice'), false);
+});
+
+test('the rest doubles up to five minutes, and calls under way together count once', () => {
+  const clock = new TestClock();
+  const slow = new SlowMethods(clock);
+  for (const seconds of [10, 20, 40, 80, 160, 300, 300]) {
+    for (let together = 0; together < 5; together += 1) slow.note('eth_getLogs', 'alice');
+    clock.advance(seconds * SECOND_MS - 1);
+    assert.equal(slow.isResting('eth_getLogs', 'alice'), true, `${seconds} s`);
+    clock.advance(1);
+    assert.equal(slow.isResting('eth_getLogs', 'alice'), false, `${seconds} s`);
+  }
+  slow.forget('eth_getLogs', 'alice');
+  assert.equal(slow.hasAny, false);
+  slow.note('eth_getLogs', 'alice');
+  clock.advance(10 * SECOND_MS);
+  assert.equal(slow.isResting('eth_getLogs', 'alice'), false);
+});
+
+test('three callers rest a method for everybody, until one of them gets a response', () => {
+  const slow = new SlowMethods(new TestClock());
+  slow.note('eth_getLogs', 'alice');
+  slow.note('eth_getLogs', 'bob');
+  assert.equal(slow.isResting('eth_getLogs', 'carol'), false);
+  slow.note('eth_getLogs', 'dave');
+  assert.equal(slow.isResting('eth_getLogs', 'carol'), true);
+  slow.forget('eth_getLogs', 'bob');
+  assert.equal(slow.isResting('eth_getLogs', 'carol'), false);
+  assert.equal(slow.isResting('eth_getLogs', 'alice'), true);
+});
+
+test('methods and callers are remembered up to a bound, the newest of them', () => {
+  const slow = new SlowMethods(new TestClock());
+  for (let at = 0; at < 1_000; at += 1) slow.note(`zks_${at}`, 'alice');
+  assert.equal(slow.isResting('zks_0', 'alice'), false);
+  assert.equal(slow.isResting('zks_999', 'alice'), true);
+  const other = new SlowMethods(new TestClock());
+  for (let at = 0; at < 1_000; at += 1) other.note('eth_call', `caller ${at}`);
+  for (let at = 900; at < 1_000; at += 1) other.forget('eth_call', `caller ${at}`);
+  assert.equal(other.hasAny, false);
+});
