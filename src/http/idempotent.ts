@@ -18,6 +18,7 @@ import {
 import type { Caller } from '../identity/identity.ts';
 import { MINUTE_MS } from '../core/clock.ts';
 import { updateInTurns } from '../core/event-loop.ts';
+import { boundariesIn, boundaryOf } from './multipart-boundary.ts';
 import type { RequestContext } from './request-context.ts';
 import type { Route } from './route.ts';
 
@@ -84,29 +85,20 @@ async function replay(
   context.stream(answer.status, contentType).end(answer.body);
 }
 
-/** What makes a request another one: method, path and body. */
+/** The digest that tells one request from another: of method, path and body. */
 async function fingerprintOf(context: RequestContext): Promise<string> {
-  const hash = createHash('sha256').update(`${context.request.method} ${context.path}\n`);
-  for (const part of partsOf(context)) {
-    await updateInTurns(hash, part);
-    hash.update('\n');
-  }
-  return hash.digest('hex');
-}
-
-/** A form of several parts has a random boundary, which differs from retry to retry. */
-function partsOf(context: RequestContext): Buffer[] {
   const { body } = context;
-  const type = context.header('content-type') ?? '';
-  const boundary = /^multipart\/.*;\s*boundary="?([^";]{1,100})/i.exec(type)?.[1];
-  if (boundary === undefined) return [body];
-  const parts: Buffer[] = [];
+  const hash = createHash('sha256').update(`${context.request.method} ${context.path}\n`);
+  // The boundary of a form is random and differs from retry to retry, so it is left out.
+  const boundary = boundaryOf(context.headers['content-type']);
   let start = 0;
-  for (;;) {
-    const at = body.indexOf(boundary, start);
-    if (at < 0) break;
-    parts.push(body.subarray(start, at));
-    start = at + boundary.length;
+  if (boundary !== undefined) {
+    for (const at of await boundariesIn(body, boundary)) {
+      await updateInTurns(hash, body.subarray(start, at));
+      hash.update('\n');
+      start = at + boundary.length;
+    }
   }
-  return [...parts, body.subarray(start)];
+  await updateInTurns(hash, body.subarray(start));
+  return hash.update('\n').digest('hex');
 }

@@ -8,6 +8,7 @@ import { Busboy, type BusboyInstance } from '@fastify/busboy';
 import { Fault, invalidField } from '../core/faults.ts';
 import { refuseCoding } from './body-bytes.ts';
 import { nextTurn } from '../core/event-loop.ts';
+import { MAX_PARTS } from './multipart-boundary.ts';
 import type { RequestContext } from './request-context.ts';
 
 export interface MultipartFile {
@@ -20,7 +21,8 @@ const MAX_FIELDS = 16;
 const MAX_FIELD_BYTES = 4_096;
 const MAX_HEADER_PAIRS = 32;
 const BYTES_PER_MB = 1_000_000;
-const PARSED_AT_ONCE_BYTES = 256 * 1024;
+/** About 15 ms of work for a body that consists of nothing but empty parts. */
+const PARSED_AT_ONCE_BYTES = 32 * 1024;
 /** Room for each of several files before it is known how large it is. */
 const FIRST_FILE_BYTES = 64 * 1024;
 /** What a form has around its file, at most: the other fields and the heads of the parts. */
@@ -184,6 +186,8 @@ async function parse(
   let longField: string | undefined;
   let isCut = false;
   const parser = createParser(context, limits);
+  // The rest of the body is not parsed: each part costs the parser several objects.
+  parser.on('partsLimit', () => parser.destroy(tooManyParts()));
   parser.on('field', (field: string, value: string, _isNameCut: boolean, isValueCut: boolean) => {
     if (isValueCut) longField = field;
     fields.append(field, value);
@@ -204,6 +208,7 @@ async function parse(
   try {
     await pipeline(body, parser);
   } catch (error) {
+    if (error instanceof Fault) throw error;
     // Busboy's sentences are about its own parser; the caller needs to know that the body ends early.
     throw malformed(error);
   }
@@ -230,7 +235,7 @@ export function sizeBound(maxBytes: number): string {
   return `less than ${tooMuch / BYTES_PER_MB} MB`;
 }
 
-/** A body full of line ends costs the parser milliseconds a piece: others are served between two. */
+/** Pauses between two pieces, so that a body that is slow to parse does not block other requests. */
 async function* piecesOf(body: Buffer): AsyncGenerator<Buffer> {
   for (let at = 0; at < body.length; at += PARSED_AT_ONCE_BYTES) {
     if (at > 0) await nextTurn();
@@ -254,6 +259,7 @@ function createParser(
         fields: MAX_FIELDS,
         fieldSize: maxFieldBytes,
         headerPairs: MAX_HEADER_PAIRS,
+        parts: MAX_PARTS,
       },
     });
   } catch (error) {
@@ -263,9 +269,13 @@ function createParser(
 }
 
 function malformed(cause: unknown): Fault {
-  return new Fault('INVALID_REQUEST', {
-    message: 'The multipart body is not well formed',
-    details: { _errors: ['The multipart body is not well formed'] },
-    cause,
-  });
+  return badForm('The multipart body is not well formed', cause);
+}
+
+function tooManyParts(): Fault {
+  return badForm(`The multipart body must have at most ${MAX_PARTS} parts`);
+}
+
+function badForm(message: string, cause?: unknown): Fault {
+  return new Fault('INVALID_REQUEST', { message, details: { _errors: [message] }, cause });
 }
