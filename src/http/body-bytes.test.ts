@@ -3,7 +3,10 @@ import { randomBytes } from 'node:crypto';
 import { describe, test } from 'node:test';
 import { brotliCompressSync, deflateSync, gzipSync } from 'node:zlib';
 import { Fault, type FaultCode } from '../core/faults.ts';
-import { codingFor, decoded, encoded } from './body-bytes.ts';
+import { codingFor, decoded as decodedWith, encoded } from './body-bytes.ts';
+
+const decoded = (coding: string, body: Buffer, limitBytes: number) =>
+  decodedWith(coding, body, limitBytes, () => undefined);
 
 describe('the coding of an answer', () => {
   const cases: readonly (readonly [accept: string | undefined, coding: string | undefined])[] = [
@@ -73,6 +76,18 @@ describe('the body of a request', () => {
       decoded('gzip', gzipSync(body), body.length - 1),
       isFault('PAYLOAD_TOO_LARGE'),
     );
+  });
+
+  test('is counted while it is unpacked, and unpacked no further than there is memory for', async () => {
+    const packed = brotliCompressSync(Buffer.alloc(1_000_000));
+    const sizes: number[] = [];
+    const refusal = new Fault('SERVICE_UNAVAILABLE');
+    const decoding = decodedWith('br', packed, 1_000_000, (sizeBytes) => {
+      sizes.push(sizeBytes);
+      if (sizeBytes > 100_000) throw refusal;
+    });
+    await assert.rejects(decoding, refusal);
+    assert.ok(sizes.length > 3 && (sizes.at(-1) ?? 0) < 150_000, String(sizes));
   });
 
   test('is 400 when it is not what it says, 415 in a coding that is not read', async () => {

@@ -9,14 +9,14 @@ import { promisify } from 'node:util';
 import {
   brotliCompress,
   brotliCompressSync,
-  brotliDecompress,
   constants,
   createBrotliCompress,
+  createBrotliDecompress,
+  createGunzip,
   createGzip,
-  gunzip,
+  createInflate,
   gzip,
   gzipSync,
-  inflate,
 } from 'node:zlib';
 import { Fault } from '../core/faults.ts';
 
@@ -52,11 +52,18 @@ interface Receiver {
   readonly headers: Readonly<Record<string, string | undefined>>;
   /** What `BodyMemory` counts of the body. */
   readonly heldBodyBytes: number;
+  /** The caller left. */
+  readonly isGone: boolean;
 }
 
 /** Holds bytes of a body in memory until its request ends; says why it does not. */
 interface Room<R extends Receiver> {
   hold(receiver: R, bytes: number): Fault | undefined;
+}
+
+interface DecodingRoom<R extends Receiver> extends Room<R> {
+  /** Runs `work` when a decoder is free. */
+  decode<T>(receiver: R, work: () => Promise<T>): Promise<T>;
 }
 
 /**
@@ -103,17 +110,25 @@ export function readBytes<R extends Receiver>(
   return promise;
 }
 
-/** The same of a body that was sent in a content coding. Faults besides: what `decoded` throws. */
+/**
+ * The same of a body that was sent in a content coding; its bytes are counted as they are unpacked.
+ * Faults besides: what `decoded` throws.
+ */
 export async function readDecoded<R extends Receiver>(
   receiver: R,
   limitBytes: number,
-  room: Room<R>,
+  room: DecodingRoom<R>,
 ): Promise<Buffer> {
   const sent = await readBytes(receiver, limitBytes, room);
-  const bytes = await decoded(receiver.headers['content-encoding'] ?? '', sent, limitBytes);
-  const refusal = room.hold(receiver, Math.max(0, bytes.length - sent.length));
-  if (refusal !== undefined) throw refusal;
-  return bytes;
+  const sentBytes = receiver.heldBodyBytes;
+  return room.decode(receiver, () => {
+    if (receiver.isGone) throw new Error('The caller left');
+    const coding = receiver.headers['content-encoding'] ?? '';
+    return decoded(coding, sent, limitBytes, (sizeBytes) => {
+      const refusal = room.hold(receiver, sentBytes + sizeBytes - receiver.heldBodyBytes);
+      if (refusal !== undefined) throw refusal;
+    });
+  });
 }
 
 const gzipAsync = promisify(gzip);
@@ -203,10 +218,10 @@ export function encoder(coding: Coding): Transform {
 }
 
 const DECODERS = {
-  gzip: promisify(gunzip),
-  'x-gzip': promisify(gunzip),
-  deflate: promisify(inflate),
-  br: promisify(brotliDecompress),
+  gzip: createGunzip,
+  'x-gzip': createGunzip,
+  deflate: createInflate,
+  br: createBrotliDecompress,
 };
 const READ = 'gzip, deflate, br';
 
@@ -227,10 +242,16 @@ export function refuseCoding(coding: string | undefined): void {
 }
 
 /**
- * The body that a request sent in this coding. Faults: 400 for what is not in it, 413 for more than
- * `limitBytes`, 415 for a coding that is not read.
+ * The body that a request sent in this coding. `grow` is called with the size so far, for each 16 KB
+ * but the first; what it throws ends the decoding. Faults: 400 for what is not in the coding, 413 for
+ * more than `limitBytes`, 415 for a coding that is not read.
  */
-export async function decoded(coding: string, body: Buffer, limitBytes: number): Promise<Buffer> {
+export async function decoded(
+  coding: string,
+  body: Buffer,
+  limitBytes: number,
+  grow: (sizeBytes: number) => void,
+): Promise<Buffer> {
   const name = codingName(coding);
   if (name === '') return body;
   if (!Object.hasOwn(DECODERS, name)) {
@@ -239,15 +260,24 @@ export async function decoded(coding: string, body: Buffer, limitBytes: number):
       headers: { 'accept-encoding': READ },
     });
   }
-  const decode = DECODERS[name as keyof typeof DECODERS]; // one of its own names
+  const decoder = DECODERS[name as keyof typeof DECODERS](); // one of its own names
+  const chunks: Buffer[] = [];
+  let sizeBytes = 0;
+  decoder.end(body);
   try {
-    return await decode(body, { maxOutputLength: limitBytes });
+    for await (const chunk of decoder as AsyncIterable<Buffer>) {
+      sizeBytes += chunk.length;
+      if (sizeBytes > limitBytes) throw new Fault('PAYLOAD_TOO_LARGE');
+      if (chunks.length > 0) grow(sizeBytes);
+      chunks.push(chunk);
+    }
   } catch (cause) {
-    const { code } = cause as NodeJS.ErrnoException; // zlib throws nothing else
-    if (code === 'ERR_BUFFER_TOO_LARGE') throw new Fault('PAYLOAD_TOO_LARGE');
+    if (cause instanceof Fault) throw cause;
     throw new Fault('INVALID_REQUEST', {
       message: `The body is not the ${name} that its Content-Encoding says`,
       cause,
     });
   }
+  const only = chunks.length === 1 ? chunks[0] : undefined;
+  return only ?? Buffer.concat(chunks, sizeBytes);
 }

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { type ClientRequest, type IncomingMessage, request } from 'node:http';
 import { after, before, describe, test } from 'node:test';
-import { gzipSync } from 'node:zlib';
+import { brotliCompressSync, gzipSync } from 'node:zlib';
 import { type Bench, call, chatBody, startWithEngine } from '../../test/app/call.ts';
 import { until } from '../../test/support/until.ts';
 
@@ -83,4 +83,73 @@ describe('room for bodies', () => {
     assert.equal((await pack(LARGE_BYTES)).status, 404);
     assert.equal((await pack(2 * LARGE_BYTES)).status, 429);
   });
+});
+
+describe('small bodies that unpack to large ones', () => {
+  const BODIES = 60;
+  const BODY_BYTES = 7_900_000;
+  const MEMORY_MB = 32;
+  let bench: Bench;
+  before(async () => {
+    bench = await startWithEngine({
+      yaml: `http: { bodiesMb: ${MEMORY_MB}, jsonLimitBytes: 8000000 }\nlimits: { keyConcurrency: 100, guard: { failures: 1000 } }`,
+    });
+  });
+  after(() => bench.stop());
+
+  const packed = brotliCompressSync(
+    JSON.stringify(chatBody({ model: 'nothing', filler: ' '.repeat(BODY_BYTES) })),
+  );
+
+  /** Sends all of them at once; the statuses, and the most memory that was held and used meanwhile. */
+  async function sendAll(secrets: readonly string[]) {
+    const { bodyMemory } = bench.farebox.app.server;
+    const usedBytes = process.memoryUsage().arrayBuffers;
+    let heldBytes = 0;
+    let grownBytes = 0;
+    const look = setInterval(() => {
+      heldBytes = Math.max(heldBytes, bodyMemory.heldBytes);
+      grownBytes = Math.max(grownBytes, process.memoryUsage().arrayBuffers - usedBytes);
+    }, 1);
+    try {
+      const answers = await Promise.all(
+        Array.from({ length: BODIES }, (_, at) =>
+          fetch(`${bench.farebox.url}/chat/completions`, {
+            method: 'POST',
+            headers: {
+              authorization: `Bearer ${secrets[at % secrets.length]}`,
+              'content-type': 'application/json',
+              'content-encoding': 'br',
+            },
+            body: new Uint8Array(packed),
+          }),
+        ),
+      );
+      const statuses = answers.map(({ status }) => status);
+      for (const answer of answers) await answer.arrayBuffer();
+      return { statuses, heldBytes, grownBytes };
+    } finally {
+      clearInterval(look);
+    }
+  }
+
+  for (const accounts of [1, 6]) {
+    test(`of ${accounts} accounts never exceed the memory for bodies, and all are answered`, async () => {
+      assert.ok(packed.length < 200, String(packed.length));
+      const secrets: string[] = [];
+      for (let at = 0; at < accounts; at += 1) {
+        secrets.push((await bench.farebox.account('5')).secret);
+      }
+      const { statuses, heldBytes, grownBytes } = await sendAll(secrets);
+      const served = statuses.filter((status) => status === 404).length;
+      const refused = statuses.filter((status) => status === 429 || status === 503).length;
+      assert.equal(served + refused, BODIES, String(statuses));
+      assert.ok(served > 0);
+      const boundBytes = MEMORY_MB * 1024 * 1024;
+      assert.ok(heldBytes <= (accounts === 1 ? boundBytes / 2 : boundBytes), String(heldBytes));
+      // Unpacked, joined and waiting for the garbage collector; all of them together are 474 MB.
+      assert.ok(grownBytes < 6 * boundBytes, String(grownBytes));
+      assert.equal(bench.farebox.app.server.bodyMemory.heldBytes, 0);
+    });
+  }
 });

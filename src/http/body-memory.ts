@@ -7,6 +7,7 @@
  */
 import { totalmem } from 'node:os';
 import { Fault } from '../core/faults.ts';
+import { JobQueue } from '../core/job-queue.ts';
 import type { RequestContext } from './request-context.ts';
 
 const MEGABYTE = 1024 * 1024;
@@ -14,12 +15,20 @@ const MEGABYTE = 1024 * 1024;
 const SHARE_OF_MEMORY = 1 / 8;
 const LEAST_BYTES = 256 * MEGABYTE;
 const RETRY_SECONDS = 2;
+/** As many as Node has threads for; each has a window of up to 16 MB, which is not counted. */
+const MAX_DECODERS = 4;
 
 export class BodyMemory {
   readonly #maxBytes: number;
   /** Of all callers. */
   heldBytes = 0;
   readonly #callers = new Map<string, number>();
+  /** Each waiting body holds its own memory already, so the line needs no bound of its own. */
+  readonly #decoders = new JobQueue({
+    running: MAX_DECODERS,
+    waiting: Infinity,
+    retryAfterSeconds: RETRY_SECONDS,
+  });
 
   /** Default: an eighth of the memory that the process may use, and 256 MB at least. */
   constructor(maxMb: number | undefined) {
@@ -46,6 +55,11 @@ export class BodyMemory {
     this.heldBytes += bytes;
     context.heldBodyBytes += bytes;
     return undefined;
+  }
+
+  /** Runs the decoding of a body when a decoder is free; callers take turns. */
+  decode<T>(context: RequestContext, work: () => Promise<T>): Promise<T> {
+    return this.#decoders.run(work, undefined, callerOf(context));
   }
 
   /** The request has ended. */
