@@ -11,8 +11,12 @@ Every refusal has a status, a stable code and a sentence. The sentence of an ans
 precise than the one below: it names the field, the limit or the model. A caller branches on the code.
 
 - The body is \`{"error": "<sentence>", "code": "<CODE>"}\`; an invalid request adds \`details\`, one key
-  for each field that is wrong. With the header \`x-svc-error-format: openai\` it is an object of
-  message, type and code as OpenAI's clients expect it. The 402 of a wallet caller has the body of x402.
+  for each field that is wrong.
+- SDKs of the OpenAI protocol get \`{"error": {"message", "type", "param", "code"}}\` on the routes of that
+  protocol: they are recognized by \`User-Agent\` and \`x-stainless-lang\`, and \`Vary\` names both. The
+  request header \`x-svc-error-format\` decides for any client: \`openai\` for this object, \`svc\` for the
+  standard body.
+- A 402 that says how to pay has the body of x402 in every form, on every route.
 - \`x-request-id\` names the request; give it to the operator when you ask.
 - \`Retry-After\` says when to try again. \`x-should-retry: false\` says that the same request cannot
   succeed.

@@ -10,6 +10,7 @@ import type { CatalogModel, DeprecationNotice } from '../catalog/catalog.ts';
 import { type Clock, isoTime } from '../core/clock.ts';
 import { type Nano, formatUsd } from '../core/money.ts';
 import type { Caller } from '../identity/identity.ts';
+import type { ErrorFormats } from './error-format.ts';
 
 type Headers = Record<string, string>;
 
@@ -62,10 +63,10 @@ export type StandardHeaders = ReturnType<typeof standardHeaders>;
 export function standardHeaders(clock: Clock, options: StandardHeaderOptions) {
   const { serviceName, version, hostName, timestamps, corsOrigins } = options;
   const prefix = `x-${serviceName}-`;
-  const errorFormatHeader = `${prefix}error-format`;
+  const errorFormats: ErrorFormats = { header: `${prefix}error-format`, serviceName };
   const exposed = [...EXPOSED, ...words(OWN_EXPOSED).map((name) => prefix + name)].join(', ');
   const tagsHeader = `${prefix}metadata`;
-  const own = [errorFormatHeader, tagsHeader, `${prefix}request-timestamp-ms`];
+  const own = [errorFormats.header, tagsHeader, `${prefix}request-timestamp-ms`];
   const allowed = [...words(REQUEST_HEADERS), ...own];
   const echoed: Readonly<Record<string, RegExp>> = {
     [`${prefix}request-timestamp-ms`]: /^\d{1,16}$/,
@@ -113,7 +114,7 @@ export function standardHeaders(clock: Clock, options: StandardHeaderOptions) {
   };
   /** What an answer that is a failure has besides. */
   const failed: Headers = { [`${prefix}host-name`]: hostName };
-  return { errorFormatHeader, tagsHeader, of, preflight, failed };
+  return { errorFormats, tagsHeader, of, preflight, failed };
 }
 
 /** What is known of an answer, or so far, for a refusal. */
@@ -140,6 +141,8 @@ export interface AnswerFacts extends KnownFacts {
 
 /** Wallet balances are shown with 6 decimals. */
 const WALLET_DECIMALS = 6;
+/** The usual balance of daily credit. */
+const ZERO = formatUsd(0n, WALLET_DECIMALS);
 
 const UNPRINTED = /[^\x20-\x7e]/;
 const FLAG =
@@ -229,10 +232,11 @@ export class AnswerHeaders {
     return caller.kind === 'wallet' ? addRemaining(headers, balances.usdNano) : headers;
   }
 
-  /** Balances before the request, when they are not zero. */
+  /** Balances before the request. */
   #addAmounts(headers: Headers, { usdNano, diemNano }: Balances): void {
-    if (usdNano > 0n) headers[this.#names.balanceUsd] = formatUsd(usdNano, WALLET_DECIMALS);
-    if (diemNano > 0n) headers[this.#names.balanceDiem] = formatUsd(diemNano, WALLET_DECIMALS);
+    headers[this.#names.balanceUsd] = usdNano === 0n ? ZERO : formatUsd(usdNano, WALLET_DECIMALS);
+    headers[this.#names.balanceDiem] =
+      diemNano === 0n ? ZERO : formatUsd(diemNano, WALLET_DECIMALS);
   }
 }
 

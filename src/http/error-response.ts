@@ -20,7 +20,7 @@ interface ErrorAnswer {
 }
 
 /**
- * `openAiShape` is the opt-in error object of OpenAI's clients. The route of `context` may have a
+ * `openAiShape` is the error object of OpenAI's clients. The route of `context` may have a
  * form of its own, which comes first. Neither changes an x402 offer.
  */
 export function errorAnswer(

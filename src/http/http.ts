@@ -24,6 +24,7 @@ import { createServer } from '../core/node-http.ts';
 import type { AbuseGuard } from './abuse-guard.ts';
 import { BodyMemory } from './body-memory.ts';
 import { countryBy, forwardedBy } from './caller-address.ts';
+import { errorVary, wantsOpenAi } from './error-format.ts';
 import { errorAnswer, refuseConnection } from './error-response.ts';
 import type { RunOnce } from './idempotent.ts';
 import { readTags } from './tags.ts';
@@ -344,7 +345,7 @@ export class HttpServer {
     known: Caller | undefined,
   ): void | Promise<void> {
     const { identify, guard } = this.#parts;
-    requireOneHost(context.request);
+    requireClearHead(context.request);
     if (route.operational === true) return;
     if (this.isClosing) throw new Fault('SHUTTING_DOWN', { retryAfterSeconds: RETRY_SECONDS });
     if (known !== undefined) return identifyAs(context, route, known);
@@ -388,7 +389,7 @@ export class HttpServer {
     const others = [...this.#methods].map((one) => ({ one, found: this.#find(one, url) }));
     const isUnreadable = found !== null || others.every((other) => other.found?.store === null);
     if (isUnreadable) throw new Fault('INVALID_REQUEST', { message: 'The request is malformed' });
-    requireOneHost(context.request);
+    requireClearHead(context.request);
     const methods = others.flatMap((other) => (other.found === null ? [] : [other.one])).sort();
     if (method === 'OPTIONS') {
       context.setAll(this.#parts.headers.preflight(context.request.headers, methods));
@@ -423,8 +424,7 @@ export class HttpServer {
 
   async #fail(context: RequestContext, error: unknown): Promise<void> {
     const { headers, log } = this.#parts;
-    const wantsOpenAi = context.headers[headers.errorFormatHeader] === 'openai';
-    const answer = errorAnswer(error, wantsOpenAi, context);
+    const answer = errorAnswer(error, wantsOpenAi(context, headers.errorFormats), context);
     context.notes.code = answer.fault.code;
     if (answer.status >= 500 && !NO_FAILURES.has(answer.fault.code)) {
       const { cause } = answer.fault.options;
@@ -437,7 +437,10 @@ export class HttpServer {
     // It says that what was paid for is served; the settlement stands in `PAYMENT-RESPONSE`.
     context.drop('Payment-Receipt');
     // A payment that is still under way (202) is no failure.
-    if (answer.status >= 400) context.setAll(headers.failed);
+    if (answer.status >= 400) {
+      context.setAll(headers.failed);
+      context.addVary(errorVary(context, headers.errorFormats));
+    }
     context.setAll(answer.headers);
     try {
       context.setMissing(await this.#parts.refusalHeaders(context, answer.fault));
@@ -480,19 +483,38 @@ function addressOf(server: Server): AddressInfo {
 }
 
 /**
- * RFC 9112 §3.2: a request without a Host, or with several, is refused. Two of them are how one
- * server in a row is made to see another address than the next.
+ * RFC 9112 §3.2: a request without a Host, with several, or with one that is no host is refused. Two
+ * of them are how one server in a row is made to see another address than the next; of two
+ * credentials each server could read another one.
  */
-function requireOneHost({ rawHeaders, httpVersionMinor }: IncomingMessage): void {
+function requireClearHead({ rawHeaders, headers, httpVersionMinor }: IncomingMessage): void {
   let hosts = 0;
+  let credentials = 0;
   for (let at = 0; at < rawHeaders.length; at += 2) {
-    const name = rawHeaders[at];
-    if (name?.length === HOST.length && name.toLowerCase() === HOST) hosts += 1;
+    const name = rawHeaders[at] ?? '';
+    if (name.length === HOST.length && name.toLowerCase() === HOST) hosts += 1;
+    else if (name.length === CREDENTIAL.length && name.toLowerCase() === CREDENTIAL) {
+      credentials += 1;
+    }
   }
-  if (hosts === 1 || (hosts === 0 && httpVersionMinor === 0)) return;
-  throw new Fault('INVALID_REQUEST', {
-    message: `The request has ${hosts === 0 ? 'no' : 'more than one'} Host header; send exactly one`,
-  });
+  if (hosts > 1 || (hosts === 0 && httpVersionMinor !== 0)) {
+    throw new Fault('INVALID_REQUEST', {
+      message: `The request has ${hosts === 0 ? 'no' : 'more than one'} Host header; send exactly one`,
+    });
+  }
+  if (!HOST_VALUE.test(headers.host ?? '')) {
+    throw new Fault('INVALID_REQUEST', {
+      message: 'The Host header is malformed; send a host name or address, and a port if needed',
+    });
+  }
+  if (credentials > 1) {
+    throw new Fault('INVALID_REQUEST', {
+      message: 'The request has more than one Authorization header; send one',
+    });
+  }
 }
 
 const HOST = 'host';
+const CREDENTIAL = 'authorization';
+/** RFC 3986 §3.2.2: an IPv6 address in brackets, or a name or IPv4 address; then a port. */
+const HOST_VALUE = /^(?:\[[\da-f:.]+\]|[\w.~!$&'()*+,;=%-]*)(?::\d*)?$/i;

@@ -230,6 +230,12 @@ export class RequestContext {
     Reflect.deleteProperty(this.answerHeaders, name);
   }
 
+  /** Adds names of request headers that the answer depends on. */
+  addVary(names: string): void {
+    const { vary } = this.answerHeaders;
+    this.answerHeaders['vary'] = vary === undefined ? names : `${vary}, ${names}`;
+  }
+
   has(name: string): boolean {
     return this.answerHeaders[name] !== undefined;
   }
@@ -288,7 +294,7 @@ export class RequestContext {
     const headers = this.answerHeaders;
     headers['content-type'] = contentType;
     if (!COMPRESSIBLE.test(contentType)) return this.#end(status, body);
-    this.#varyByCoding();
+    this.addVary('Accept-Encoding');
     if (body.length < COMPRESS_FROM_BYTES) return this.#end(status, body);
     const coding = codingFor(this.headers['accept-encoding']);
     if (coding === undefined) return this.#end(status, body);
@@ -310,7 +316,7 @@ export class RequestContext {
 
   /** Answers with `head` and all that `rest` reads, compressed when the caller asked for it. */
   sendAll(status: number, contentType: string, head: Buffer, rest: Readable): Promise<void> {
-    this.#varyByCoding();
+    this.addVary('Accept-Encoding');
     const coding = codingFor(this.headers['accept-encoding']);
     if (coding !== undefined) this.answerHeaders['content-encoding'] = coding;
     const writable = this.pipe(status, contentType);
@@ -332,12 +338,6 @@ export class RequestContext {
   /** Ends an answer that has begun and cannot be completed. */
   destroy(): void {
     this.#response.destroy();
-  }
-
-  #varyByCoding(): void {
-    const { vary } = this.answerHeaders;
-    this.answerHeaders['vary'] =
-      vary === undefined ? 'Accept-Encoding' : `${vary}, Accept-Encoding`;
   }
 
   #end(status: number, body: Buffer | string): void {

@@ -153,7 +153,12 @@ describe('response headers', () => {
       header: 'x-acme-balance-usd',
       sent: () => chat({}, { secret: rich }),
       value: /^5\.000000$/,
-      absent: () => ask('/api_keys/rate_limits', { secret: penniless }),
+      absent: models,
+    },
+    {
+      header: 'x-acme-balance-usd',
+      sent: () => ask('/api_keys/rate_limits', { secret: penniless }),
+      value: /^0\.000000$/,
     },
     {
       header: 'x-acme-balance-usd',
@@ -170,7 +175,12 @@ describe('response headers', () => {
       header: 'x-acme-balance-diem',
       sent: () => ask('/billing/balance', { secret: rich }),
       value: /^2\.999\d{3}$/,
-      absent: chat,
+      absent: models,
+    },
+    {
+      header: 'x-acme-balance-diem',
+      sent: chat,
+      value: /^0\.000000$/,
     },
     flag('is-blurred'),
     flag('is-content-violation'),

@@ -322,6 +322,30 @@ describe('the OpenAPI document', () => {
     assert.match(JSON.stringify(pending), /"SETTLEMENT_PENDING"/);
   });
 
+  test('names the headers of a known caller, and those of RPC, at their operations', () => {
+    const headersOf = (path: string, method: 'get' | 'post', status: string): string[] => {
+      const found = operations.find(({ name }) => name === `${method} ${path}`);
+      return Object.keys(found?.one.responses[status]?.headers ?? {});
+    };
+    const rpc = '/crypto/rpc/{network}';
+    for (const [path, method] of [
+      ['/chat/completions', 'post'],
+      ['/video/complete', 'post'],
+      ['/billing/balance', 'get'],
+      [rpc, 'post'],
+    ] as const) {
+      const names = headersOf(path, method, '200');
+      for (const name of ['x-balance-remaining', 'x-acme-balance-diem', 'x-ratelimit-type']) {
+        assert.ok(names.includes(name), `${path}: ${name}`);
+      }
+    }
+    assert.ok(!headersOf('/models', 'get', '200').includes('x-balance-remaining'));
+    assert.ok(headersOf(rpc, 'post', '200').includes('x-request-id'));
+    for (const name of ['x-request-id', 'x-ratelimit-limit', 'x-ratelimit-reset']) {
+      assert.ok(headersOf(rpc, 'post', '429').includes(name), name);
+    }
+  });
+
   test('names credentials and the refusals of stages where they belong', () => {
     for (const { name, one } of operations) {
       const isPublic = one.security?.some((scheme) => Object.keys(scheme).length === 0);

@@ -269,6 +269,19 @@ models: [{ id: m, type: text, context: 4096, price: { input: 1, output: 2 }, rep
     ['a request without a Host', 'GET /livez HTTP/1.1\r\n\r\n', 400],
     ['a request with two Hosts', 'GET /livez HTTP/1.1\r\nHost: a\r\nhost: b\r\n\r\n', 400],
     ['an unknown path with two Hosts', 'GET /x HTTP/1.1\r\nHost: a\r\nHost: a\r\n\r\n', 400],
+    ['a Host with a space', 'GET /livez HTTP/1.1\r\nHost: x y\r\n\r\n', 400],
+    ['a Host that is a URL', 'GET /x HTTP/1.1\r\nHost: http://x/\r\n\r\n', 400],
+    ['a Host with a port in words', 'GET /livez HTTP/1.1\r\nHost: x:http\r\n\r\n', 400],
+    [
+      'a request with two Authorization headers',
+      'GET /api/v1/models HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer a\r\nauthorization: Bearer a\r\n\r\n',
+      400,
+    ],
+    [
+      'an unknown path with two Authorization headers',
+      'GET /x HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer a\r\nAuthorization: Bearer b\r\n\r\n',
+      400,
+    ],
   ] as const) {
     test(`${name} is a ${status} in our words`, async () => {
       const socket = connect(Number(new URL(origin).port), '127.0.0.1');
@@ -286,6 +299,22 @@ models: [{ id: m, type: text, context: 4096, price: { input: 1, output: 2 }, rep
       assert.match(text, /"error":"[A-Z][^"]+","code":"[A-Z_]+"/);
       assert.match(text, /\r\nx-content-type-options: nosniff\r\n/);
     });
+  }
+});
+
+test('every form of a host is taken in the Host header', async () => {
+  const farebox = await startTestApp();
+  try {
+    const port = Number(new URL(farebox.url).port);
+    for (const host of ['api.example', 'my_host:8080', '10.0.0.1:80', '[::1]:8080', 'x:', '']) {
+      const socket = connect(port, '127.0.0.1');
+      socket.end(`GET /livez HTTP/1.1\r\nHost: ${host}\r\nConnection: close\r\n\r\n`);
+      const [head] = (await once(socket, 'data')) as [Buffer]; // its one argument
+      assert.match(head.toString(), /^HTTP\/1\.1 200 /, host);
+      socket.destroy();
+    }
+  } finally {
+    await farebox.stop();
   }
 });
 

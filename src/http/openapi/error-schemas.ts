@@ -235,7 +235,7 @@ export const ERROR_SCHEMAS: Readonly<Record<string, JsonSchema>> = {
     },
     {
       description:
-        "OpenAI's shape: with the header `x-svc-error-format: openai`. What a refusal of a payment says else stands beside `error`.",
+        "OpenAI's shape, for SDKs of that protocol and with the header `x-svc-error-format: openai`. What a refusal of a payment says else stands beside `error`.",
       required: ['error'],
     },
   ),

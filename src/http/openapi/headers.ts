@@ -70,6 +70,9 @@ export const HEADER_GROUPS = {
     some('x-should-retry', '`false` when the same request cannot succeed.', 'false'),
     some('x-retry-count', 'Further engines that were asked.', '1'),
     some('accept-encoding', 'With a 415 for a `Content-Encoding`: those that are read.', 'gzip'),
+  ],
+  id: [always('x-request-id', 'Id of the request, 32 characters.', REQUEST_ID)],
+  'rpc-limit': [
     some('x-ratelimit-limit', 'Blockchain RPC, with a 429: most requests a minute.', '100'),
     some('x-ratelimit-remaining', 'Blockchain RPC, with a 429: requests that are left.', '0'),
     some(
@@ -120,8 +123,8 @@ export const HEADER_GROUPS = {
     some('x-ratelimit-type', 'Whose limit it is: `user`, `api_key` or `global`.', 'user'),
   ],
   balance: [
-    some('x-svc-balance-usd', 'USD credit before the request; not sent when zero.', '12.345678'),
-    some('x-svc-balance-diem', 'Daily credit before the request; not sent when zero.', '3.000000'),
+    some('x-svc-balance-usd', 'USD credit before the request.', '12.345678'),
+    some('x-svc-balance-diem', 'Daily credit before the request.', '3.000000'),
     some('x-balance-remaining', 'Wallets: USD credit after the request.', '12.340000'),
   ],
   rpc: [

@@ -99,9 +99,10 @@ function answerOf(
   };
 }
 
-/** Headers that follow from who calls and what is sold, beside those of every known caller. */
+/** Headers that follow from who calls and what is sold. */
 function callerGroups(route: Route): HeaderGroup[] {
-  const groups: HeaderGroup[] = [];
+  const groups: HeaderGroup[] = route.auth === 'public' ? [] : ['balance', 'rate'];
+  if (isRpc(route)) groups.push('id');
   if (takesWallets(route) || paysHere(route)) groups.push('payment');
   if (takesIdempotencyKey(route)) groups.push('replay');
   return groups;
@@ -130,6 +131,10 @@ export function refusalOf(
   };
 }
 
+function isRpc({ describe }: Route): boolean {
+  return describe?.answers.some(({ headers }) => headers?.includes('rpc') === true) === true;
+}
+
 function refusalHeaders(route: Route, status: number): Record<string, HeaderReference> {
   return {
     ...headerReferences([
@@ -137,6 +142,7 @@ function refusalHeaders(route: Route, status: number): Record<string, HeaderRefe
       // How to pay is told to whoever came without credentials, wherever it asked.
       ...(status === 402 ? (['payment'] as const) : []),
       ...(status === 401 ? (['authenticate'] as const) : []),
+      ...(status === 429 && isRpc(route) ? (['rpc-limit'] as const) : []),
       ...(status === 416 ? (['range', 'download'] as const) : []),
     ]),
   };
