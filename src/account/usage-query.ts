@@ -41,7 +41,7 @@ export function wantsCsv(
   { format }: { readonly format?: 'json' | 'csv' | undefined },
 ): boolean {
   if (format !== undefined) return format === 'csv';
-  return /(?:^|,)\s*text\/csv\b/i.test(context.header('accept') ?? '');
+  return /(?:^|[,\s])text\/csv\b/i.test(context.header('accept') ?? '');
 }
 
 /** RFC 4180 quoting; a leading formula sign is put in quotes as text for spreadsheets. */

@@ -45,7 +45,7 @@ const SHOWN_CHARACTERS = 100;
 export const CLAUDE_PREFIX = 'claude-';
 
 /** `claude-sonnet-4-5-20250929`, `claude-3-5-haiku-latest`, with a vendor before it or without. */
-const CLAUDE = /^(?:[a-z\d.-]+\/)?claude-(?:[\d.-]+-)?(opus|sonnet|haiku)(?:[-@.\d]|$)/;
+const CLAUDE = /^(?:[a-z\d.-]{1,40}\/)?claude-[\d.-]{0,9}(opus|sonnet|haiku)(?:[-@.\d]|$)/;
 
 /** The model of a server that comes nearest to each line of that family. */
 const CLAUDE_TRAITS: Readonly<Record<string, string>> = {

@@ -44,5 +44,5 @@ function parseUnix(rest: string): UpstreamTarget {
 }
 
 function trimSlash(path: string): string {
-  return path.replace(/\/+$/, '');
+  return path.replace(/\/{1,9}$/, '');
 }

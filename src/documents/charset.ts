@@ -25,7 +25,11 @@ export function decodeText(bytes: Uint8Array, charset?: string): string {
 /** The charset that an HTML page declares in its first bytes. */
 export function htmlCharset(bytes: Uint8Array): string | undefined {
   const head = new TextDecoder('latin1').decode(bytes.subarray(0, 2_048));
-  return /<meta[^>]{0,200}charset\s*=\s*["']?\s*([\w:.-]{2,40})/i.exec(head)?.[1];
+  for (const [tag] of head.matchAll(/<meta[^<>]*/gi)) {
+    const charset = /charset\s{0,9}=\s{0,9}["']?([\w:.-]{2,40})/i.exec(tag)?.[1];
+    if (charset !== undefined) return charset;
+  }
+  return undefined;
 }
 
 function decoderFor(charset: string): TextDecoder | undefined {

@@ -57,5 +57,6 @@ async function readPage(document: Document, number: number): Promise<string> {
     if ('str' in item) text += item.hasEOL ? `${item.str}\n` : item.str;
   }
   page.cleanup();
-  return text.replace(/[ \t]+\n/g, '\n').trim();
+  const lines = text.split('\n').map((line) => line.trimEnd());
+  return lines.join('\n').trim();
 }

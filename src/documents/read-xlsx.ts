@@ -107,7 +107,7 @@ function readDateStyles(zip: ZipArchive): boolean[] {
 }
 
 function isDateFormat(code: string): boolean {
-  const bare = code.slice(0, 300).replace(/"[^"]*"|\[[^\]]*\]|\\./g, '');
+  const bare = code.slice(0, 300).replace(/"[^"]*(?:"|$)|\[[^\]]*(?:\]|$)|\\./g, '');
   return /[dmyhs]/i.test(bare) && !/general/i.test(bare);
 }
 

@@ -162,7 +162,7 @@ const DETAILS: Readonly<Record<LocalEngine, AskDetails>> = {
         const show = await askFor(OllamaShow, `${origin}/api/show`, signal, { model });
         const { capabilities, model_info = {}, parameters = '' } = show ?? {};
         // What the operator has set is what Ollama serves, whatever the model could do.
-        const set = /^num_ctx\s+(\d+)/m.exec(parameters)?.[1];
+        const set = /^num_ctx\s{1,40}(\d{1,15})/m.exec(parameters)?.[1];
         const known = Object.entries(model_info);
         const [, length] = known.find(([key]) => key.endsWith('.context_length')) ?? [];
         const contextTokens = Tokens.parse(set === undefined ? length : Number(set));

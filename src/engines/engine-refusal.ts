@@ -94,14 +94,14 @@ function memberOf(value: unknown, name: string): unknown {
 
 /** What speaks of the machine or the program, and not of the request. */
 const INTERNAL =
-  /\bcuda|out of memory|traceback|exception|errno|\bE(?:CONN|PIPE|IO)|0x[\da-f]{4,}|\.(?:py|cpp|cu|so|rs)\b|(?:^|[\s"'(])\/(?:usr|home|root|srv|opt|var|tmp|etc|mnt|app|workspace)\//i;
+  /\bcuda|out of memory|traceback|exception|errno|\bE(?:CONN|PIPE|IO)|0x[\da-f]{4}|\.(?:py|cpp|cu|so|rs)\b|(?:^|[\s"'(])\/(?:usr|home|root|srv|opt|var|tmp|etc|mnt|app|workspace)\//i;
 
 /** One line, short, and without addresses of our engines; nothing of what goes on inside them. */
 function shown(message: string): string {
   if (INTERNAL.test(message)) return 'it gave no reason';
   const flat = message
     .replaceAll(/https?:\/\/\S+/g, '[address]')
-    .replaceAll(/\b\d{1,3}(?:\.\d{1,3}){3}(?::\d+)?\b/g, '[address]')
+    .replaceAll(/\b\d{1,3}\.\d{1,3}\.\d{1,3}\.\d{1,3}(?::\d{1,5})?\b/g, '[address]')
     .replaceAll(/\s+/g, ' ')
     .trim();
   if (flat === '') return 'it gave no reason';

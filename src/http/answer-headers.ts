@@ -146,7 +146,7 @@ const ZERO = formatUsd(0n, WALLET_DECIMALS);
 
 const UNPRINTED = /[^\x20-\x7e]/;
 const FLAG =
-  /^x-([a-z\d]+)-(is-blurred|is-content-violation|is-adult-model-content-violation|contains-minor|control-instance)$/;
+  /^x-([a-z\d]{1,64})-(is-blurred|is-content-violation|is-adult-model-content-violation|contains-minor|control-instance)$/;
 
 /** The names that begin with the service's own. */
 function ownNames(serviceName: string) {

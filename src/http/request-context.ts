@@ -364,7 +364,8 @@ export class RequestContext {
 }
 
 /** Headers of one answer that are not true of its replay. */
-const VOLATILE = /^(?:x-ratelimit-.*|x-.*balance-.*|vary|content-encoding|content-length)$/;
+const VOLATILE =
+  /^(?:x-ratelimit-|x-(?:[a-z\d]{1,64}-)?balance-|(?:vary|content-encoding|content-length)$)/;
 const EMPTY = Buffer.alloc(0);
 
 /** Some clients show nothing but the reason phrase, so it always says something. */

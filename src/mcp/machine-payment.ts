@@ -9,7 +9,7 @@ import type { Json } from './protocol.ts';
 const CREDENTIAL = 'org.paymentauth/credential';
 const REQUIRED = 'org.paymentauth/payment-required';
 const RECEIPT = 'org.paymentauth/receipt';
-const PARAMETER = /([a-z]+)="([^"]*)"/g;
+const PARAMETER = /\b([a-z]+)="([^"]*)"/g;
 
 /** The name and the value of the header for a credential that a call has with it. */
 export function credentialHeader(meta: Json): readonly [name: string, value: string] | undefined {

@@ -359,7 +359,7 @@ function clientOf(context: RequestContext): string | undefined {
   return `${caller === undefined ? address : `${caller.accountId}|${caller.keyId}`}|${session}`;
 }
 
-const LOOPBACK = /^https?:\/\/(?:localhost|127\.0\.0\.1|\[::1\])(?::\d+)?$/;
+const LOOPBACK = /^https?:\/\/(?:localhost|127\.0\.0\.1|\[::1\])(?::\d{1,5})?$/;
 
 /**
  * Against DNS rebinding: a page of another origin is no client, unless the settings name its origin.

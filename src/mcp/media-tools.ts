@@ -33,7 +33,7 @@ const MAX_SOUND_BYTES = 256 * 1024 * 1024;
 /** The largest picture that the route answers: four bytes a pixel, should nothing of it compress. */
 const MAX_PNG_BYTES = 134_000_000;
 const URL_START = /^https?:\/\//i;
-const DATA_URL = /^data:([\w.+-]+\/[\w.+-]+)?[^,]{0,200};base64,/i;
+const DATA_URL = /^data:[^,]{0,200};base64,/i;
 const BASE64 = /^[A-Za-z0-9+/_=\s-]+$/;
 
 const Model = z.string().min(1).max(256).optional();

@@ -68,7 +68,7 @@ const MAX_REFUSAL_BYTES = 1024 * 1024;
 
 /** A payment that is not good: another one may be. Not one whose money may have moved. */
 const BAD_PAYMENT =
-  /^(?:INVALID_PAYMENT(?:_.+)?|UNSUPPORTED_(?:NETWORK|TOKEN|SCHEME)|INVALID_AMOUNT|AMOUNT_TOO_(?:LOW|HIGH)|PAYMENT_VERIFICATION_FAILED|SETTLEMENT_FAILED)$/;
+  /^INVALID_PAYMENT(?:$|_)|^(?:UNSUPPORTED_(?:NETWORK|TOKEN|SCHEME)|INVALID_AMOUNT|AMOUNT_TOO_(?:LOW|HIGH)|PAYMENT_VERIFICATION_FAILED|SETTLEMENT_FAILED)$/;
 
 /** The payment of a call as a header, whichever protocol wrote it. */
 function paymentOf(meta: Json): Readonly<Record<string, string>> | undefined {

@@ -373,7 +373,7 @@ function readHead(response: Dispatcher.ResponseData, url: URL, wanted: FetchOpti
       message: `The URL gives ${mediaType || 'no media type'}, expected ${wanted.accept.join(', ')}`,
     });
   }
-  const charset = /charset\s*=\s*"?([\w.:-]{1,40})/i.exec(contentType)?.[1]?.toLowerCase();
+  const charset = /charset\s{0,9}=\s{0,9}"?([\w.:-]{1,40})/i.exec(contentType)?.[1]?.toLowerCase();
   return { url: url.href, mediaType, charset };
 }
 

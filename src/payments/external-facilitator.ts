@@ -18,7 +18,7 @@ export class ExternalFacilitator {
 
   constructor(url: string, settings: Omit<PaymentSettings['facilitator'], 'url'>) {
     const { authorization, timeoutSeconds } = settings;
-    this.#url = url.replace(/\/+$/, '');
+    this.#url = url.replace(/\/{1,9}$/, '');
     this.#headers = {
       'content-type': 'application/json',
       ...(authorization === undefined ? {} : { authorization }),

@@ -82,7 +82,7 @@ interface RefusedNames {
 const PLAIN_NAME = /^[A-Za-z0-9_]{1,100}$/;
 /** WebSocket-only names of all families, listed or not. */
 const WEBSOCKET_NAME =
-  /^(eth_(un)?subscribe|starknet_(subscri(be|ption)[A-Z].*|unsubscribe)|[a-z][A-Za-z]*(Subscribe|Unsubscribe))$/;
+  /^(?:(?:eth_(?:un)?|starknet_un)subscribe$|starknet_subscri(?:be|ption)[A-Z]|[a-z][A-Za-z]{0,99}(?:Subs|Unsubs)cribe$)/;
 /** The broadcast of a signed EVM transaction. */
 export const RAW_BROADCAST = 'eth_sendRawTransaction';
 /** Verbs of unlisted names that change the chain: such a call is never sent twice. */

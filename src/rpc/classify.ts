@@ -61,7 +61,7 @@ const PROVIDER_FAULTS: ReadonlyMap<number, readonly [RegExp, UpstreamFault]> = n
   // 1RPC.
   [-32001, [/^you've reached the usage limit for your current plan/i, 'quota']],
   // QuickNode; Besu: the sender is not authorized.
-  [-32007, [/^\d+\/(second|minute) request limit reached/i, 'quota']],
+  [-32007, [/^\d{1,12}\/(second|minute) request limit reached/i, 'quota']],
   // QuickNode; Besu: the gas price is too low.
   [-32009, [/^trace requests limited to \d/i, 'quota']],
   // proxyd (Base, OP); Nethermind: the transaction is refused.

@@ -48,6 +48,8 @@ export function countRejections(source: RejectionSource, log: Log, clock: Clock)
 }
 
 const MAX_MESSAGE_CHARS = 200;
+/** A longer word may be a key or a signature. */
+const MIN_SECRET_CHARS = 24;
 const MAX_FRAMES = 30;
 const MAX_CAUSES = 3;
 
@@ -77,8 +79,8 @@ function withoutSecrets(message: string): string {
   const [line = ''] = message.split('\n', 1);
   return line
     .slice(0, 4 * MAX_MESSAGE_CHARS)
-    .replaceAll(/\b[a-z][a-z0-9+.-]*:\/\/\S+/gi, '<url>')
-    .replaceAll(/\b(?:Bearer|Basic)\s+\S+/gi, '<credential>')
-    .replaceAll(/[A-Za-z0-9+/_=-]{24,}/g, '<redacted>')
+    .replaceAll(/\b\w+:\/\/\S+/g, '<url>')
+    .replaceAll(/\b(?:[Bb]earer|[Bb]asic)\s\S+/g, '<credential>')
+    .replaceAll(/[\w+/=-]+/g, (word) => (word.length < MIN_SECRET_CHARS ? word : '<redacted>'))
     .slice(0, MAX_MESSAGE_CHARS);
 }

@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { holdsNoLoop } from '../../test/app/held-loop.ts';
 import {
   VideoCompleteRequest,
   VideoQueueRequest,
@@ -121,4 +122,32 @@ test('mediaUrlsOf() finds every media field with its place, and nothing else', (
       'keyframes.0.image_url',
     ],
   );
+});
+
+test('mediaUrlsOf() knows a media field by the last word of its name', () => {
+  const base = { model: 'm', prompt: 'p', duration: '5s' };
+  const rolesOf = (fields: object) =>
+    mediaUrlsOf(VideoQueueRequest.parse({ ...base, ...fields })).map(({ role }) => role);
+  const named = { a_url: url, _url: url, aBc_image_url: url, 'x.y_urls': [url], b_url: { 3: url } };
+  assert.deepEqual(rolesOf({ extra: named }), [
+    'extra.a_url',
+    'extra._url',
+    'extra.aBc_image_url',
+    'extra.x.y_urls.0',
+    'extra.b_url.3',
+  ]);
+  const others = { url, aBc_url: url, a_url_b: url, a_URL: url, 'a_url.b': url, é_url: url };
+  assert.deepEqual(rolesOf({ extra: others }), []);
+});
+
+test('mediaUrlsOf() reads long names in linear time', async () => {
+  const base = { model: 'm', prompt: 'p', duration: '5s' };
+  const children = Object.fromEntries(Array.from({ length: 20_000 }, (_, at) => [`k${at}`, url]));
+  const names = [`${'_'.repeat(1_000_000)}-`, `${'a_url'.repeat(200_000)}!`, '1.'.repeat(500_000)];
+  for (const name of names) {
+    for (const value of [url, children]) {
+      const request = VideoQueueRequest.parse({ ...base, [name]: value });
+      assert.deepEqual(await holdsNoLoop(async () => mediaUrlsOf(request)), []);
+    }
+  }
 });

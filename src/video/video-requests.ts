@@ -264,16 +264,28 @@ export const VideoCancelRequest = z.preprocess(dropNulls, Lookup);
 /** Every media field of a queue call with its place, such as `elements.0.video_url`. */
 export function mediaUrlsOf(request: VideoQueueRequest): { role: string; url: string }[] {
   const found: { role: string; url: string }[] = [];
-  const walk = (value: unknown, path: string): void => {
-    if (typeof value === 'string' && /(^|[._])[a-z_]*_urls?(\.\d+)?$/.test(path)) {
+  // `name` is the last member of the path that is not the place of an item in a list.
+  const walk = (value: unknown, path: string, name: string): void => {
+    if (typeof value === 'string' && isMediaMember(name)) {
       if (path !== 'webhook_url' && isMediaUrl(value)) found.push({ role: path, url: value });
     } else if (typeof value === 'object' && value !== null) {
       for (const [key, field] of Object.entries(value)) {
-        walk(field, path === '' ? key : `${path}.${key}`);
+        walk(field, path === '' ? key : `${path}.${key}`, /^\d+$/.test(key) ? name : key);
       }
     }
   };
   const { consents: _consents, ...rest } = request;
-  walk(rest, '');
+  walk(rest, '', '');
   return found;
 }
+
+/** Whether a member has the name of a media field: `image_url`, `reference_video_urls`, `_url`. */
+function isMediaMember(name: string): boolean {
+  const suffix = MEDIA_SUFFIXES.find((one) => name.endsWith(one));
+  if (suffix === undefined) return false;
+  const stem = name.slice(0, -suffix.length);
+  const lastWord = Math.max(stem.lastIndexOf('.'), stem.lastIndexOf('_')) + 1;
+  return /^[a-z]*$/.test(stem.slice(lastWord));
+}
+
+const MEDIA_SUFFIXES = ['_url', '_urls'];

@@ -14,6 +14,7 @@ import { Client } from '@modelcontextprotocol/sdk/client/index.js';
 import { StreamableHTTPClientTransport } from '@modelcontextprotocol/sdk/client/streamableHttp.js';
 import sharp from 'sharp';
 import { usdToNano } from '../../src/core/money.ts';
+import { holdsNoLoop } from '../app/held-loop.ts';
 import { type TestApp, startTestApp } from '../app/test-app.ts';
 import { makeClip, toneWav } from '../media/clips.ts';
 import { type Site, openSite } from '../media/site.ts';
@@ -199,6 +200,10 @@ models:
     const both = await ask('transcribe', { media: `${site.url}/hello.wav`, language: 'en' });
     assert.equal(both.isError, true);
     assert.equal((await ask('transcribe', { media: 'no base64!' })).isError, true);
+    for (const media of [`data:${'a'.repeat(2_000_000)}`, `data:a/${'a'.repeat(2_000_000)}`]) {
+      const refused = await holdsNoLoop(() => ask('transcribe', { media }));
+      assert.equal(refused.isError, true);
+    }
   });
 
   test('a video is queued, looked at, waited for and fetched', async () => {

@@ -9,23 +9,20 @@ import type { RefusedParameter } from './engine-dialect.ts';
 
 /** A refusal names a handful at most. */
 const MAX_NAMED = 16;
-const NAME = '[\'"`]?([A-Za-z_][A-Za-z0-9_]*)[\'"`]?';
 
 const UNKNOWN_CODES =
   /^(?:unsupported|unknown|unrecognized|invalid_parameter_combination|extra_forbidden)/;
 
-const MEMBER = '(?:parameter|argument|keyword argument|field|key|name|property|member)';
-
 /** Sentences that name a parameter as one that is not known or not taken. */
 const SENTENCES: readonly RegExp[] = [
-  `(?:unsupported|unknown|unrecognized|unexpected) (?:request )?${MEMBER}s?(?: supplied)?(?:: ?| (?=['"\`]))${NAME}`,
-  `${MEMBER} ${NAME} is (?:not (?:supported|permitted|allowed|known|recognized)|unsupported|unknown|unrecognized)`,
-  `argument not supported on this model: ${NAME}`,
-  `\\(${NAME} was unexpected\\)`,
-  `${NAME} and ['"\`]?max_completion_tokens['"\`]? (?:cannot be set )?at the same time`,
+  /(?:unsupported|unknown|unrecognized|unexpected) (?:request )?(?:parameter|argument|keyword argument|field|key|name|property|member)s?(?: supplied)?(?:: ?| (?=['"`]))['"`]?([A-Za-z_][A-Za-z0-9_]{0,49})['"`]?/gi,
+  /(?:parameter|argument|keyword argument|field|key|name|property|member) ['"`]?([A-Za-z_][A-Za-z0-9_]{0,49})['"`]? is (?:not (?:supported|permitted|allowed|known|recognized)|unsupported|unknown|unrecognized)/gi,
+  /argument not supported on this model: ['"`]?([A-Za-z_][A-Za-z0-9_]{0,49})['"`]?/gi,
+  /\(['"`]?([A-Za-z_][A-Za-z0-9_]{0,49})['"`]? was unexpected\)/gi,
+  /['"`]?([A-Za-z_][A-Za-z0-9_]{0,49})['"`]? and ['"`]?max_completion_tokens['"`]? (?:cannot be set )?at the same time/gi,
   // Only the value that is the default is taken: leaving the parameter out is that.
-  `${NAME} does not support .{1,40} with this model\\. Only the default`,
-].map((sentence) => new RegExp(sentence, 'gi'));
+  /['"`]?([A-Za-z_][A-Za-z0-9_]{0,49})['"`]? does not support .{1,40} with this model\. Only the default/gi,
+];
 /** A list of pydantic as Python writes it. */
 const PYTHON_ITEM = /'type': '(?:extra_forbidden|value_error\.extra)', 'loc': \(([^)]{1,200})\)/g;
 

@@ -85,7 +85,7 @@ export function effectiveParameters(input: SvcParametersInput | undefined): SvcP
 const PARAMETER_NAMES: ReadonlySet<string> = new Set(Object.keys(SvcParametersInput.shape));
 
 /** Ids such as `qwen3:0.6b` hold colons too: suffixes begin where a `name=` follows. */
-const SUFFIXES = /:(?=[A-Za-z_][A-Za-z0-9_]*=)/;
+const SUFFIXES = /:(?=[A-Za-z_][A-Za-z0-9_]{0,99}=)/;
 
 type Fields = Record<string, unknown>;
 

@@ -79,7 +79,7 @@ function containerOf(head: Buffer): ContainerFormat | undefined {
 }
 
 const PLAYLIST =
-  /^\uFEFF?\s*(#EXTM3U|ffconcat|\[playlist\]|<\?xml|<MPD|<smil|v=0|#EXT|\[Reference\])/i;
+  /^\uFEFF?\s{0,99}(#EXTM3U|ffconcat|\[playlist\]|<\?xml|<MPD|<smil|v=0|#EXT|\[Reference\])/i;
 
 async function readHead(path: string): Promise<Buffer> {
   const file = await open(path, 'r');

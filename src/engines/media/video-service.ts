@@ -53,11 +53,11 @@ const CreateFields = z.object({
 
 /** Words of a prompt that choose a move, in the order in which they are looked for. */
 const MOVES: readonly (readonly [RegExp, StillMove])[] = [
-  [/\b(zoom|pull|dolly)(s|ing)?\s+(out|back)\b/i, 'out'],
-  [/\b(pan|move|slide|track)(s|ning|ing)?\s+(to the\s+)?left\b/i, 'left'],
-  [/\b(pan|move|slide|track)(s|ning|ing)?\s+(to the\s+)?right\b/i, 'right'],
-  [/\b(tilt|pan|move)(s|ing|ning)?\s+up\b/i, 'up'],
-  [/\b(tilt|pan|move)(s|ing|ning)?\s+down\b/i, 'down'],
+  [/\b(zoom|pull|dolly)(s|ing)?\s{1,4}(out|back)\b/i, 'out'],
+  [/\b(pan|move|slide|track)(s|ning|ing)?\s{1,4}(to the\s{1,4})?left\b/i, 'left'],
+  [/\b(pan|move|slide|track)(s|ning|ing)?\s{1,4}(to the\s{1,4})?right\b/i, 'right'],
+  [/\b(tilt|pan|move)(s|ing|ning)?\s{1,4}up\b/i, 'up'],
+  [/\b(tilt|pan|move)(s|ing|ning)?\s{1,4}down\b/i, 'down'],
 ];
 
 /** The move that a prompt asks for; without one it zooms in. */

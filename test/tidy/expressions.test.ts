@@ -1,0 +1,94 @@
+/**
+ * No regular expression that sees a text of others takes more than linear time: a caller, a model
+ * server, a node or a web page could stop the event loop with it.
+ */
+import assert from 'node:assert/strict';
+import { describe, test } from 'node:test';
+import { expressionsOf, timeProblem } from './expressions.ts';
+import { isTestFile } from './layers.ts';
+import { readSources } from './source-tree.ts';
+
+/** Folders that see no text of others. */
+const OWN_TEXT: Readonly<Record<string, string>> = {
+  'src/cli/': 'arguments and files of the operator',
+  'src/config/': 'the configuration of the operator',
+  'src/console/': 'runs in the browser of its user, who only delays itself',
+  'src/db/': 'our own statements, and the connection string of the operator',
+  'src/http/docs/': 'our own texts, and the browser of the reader',
+};
+
+/** Expressions that may take longer, each with the bound on the length of its text. */
+const EXCEPTIONS: Readonly<Record<string, string>> = {};
+
+/** Expressions that are made from a text, each with why its time is bounded. */
+const MADE: Readonly<Record<string, string>> = {
+  'src/json/json-spans.ts': 'sticky, for batches of at most `PLAIN_BATCH_BYTES`',
+  'src/observability/log-writer.ts': 'one class, without repetition',
+  'src/observability/exporter.ts': 'the endpoint that the operator has set',
+  'src/engines/local/package-fetch.ts': 'names of files in packages with a known digest',
+  'src/http/session-cookie.ts': 'between the semicolons of a cookie, each character is read once',
+};
+
+const checked = [...readSources(['src']).values()]
+  .filter(({ path }) => !isTestFile(path))
+  .filter(({ path }) => !Object.keys(OWN_TEXT).some((folder) => path.startsWith(folder)))
+  .map(({ path, text }) => ({ path, ...expressionsOf(path, text) }));
+
+test('every expression takes time linear in its text', () => {
+  const all = checked.flatMap(({ literals }) => literals);
+  assert.ok(all.length > 200, 'the expressions are found');
+  const different = Map.groupBy(all, ({ pattern, flags }) => `/${pattern}/${flags}`);
+  const problems = [...different].flatMap(([text, [one, ...others]]) => {
+    const problem = one === undefined || EXCEPTIONS[text] ? undefined : timeProblem(one);
+    return problem === undefined ? [] : [problem, ...others.map(({ place }) => place)];
+  });
+  assert.deepEqual(problems, []);
+  const unused = Object.keys(EXCEPTIONS).filter((text) => !different.has(text));
+  assert.deepEqual(unused, []);
+});
+
+test('no expression is made from a text, but for those with a reason', () => {
+  const made = checked.filter(({ made: places }) => places.length > 0);
+  assert.deepEqual(made.map(({ path }) => path).toSorted(), Object.keys(MADE).toSorted());
+});
+
+describe('the check of an expression', () => {
+  const literalOf = (text: string) => {
+    const [found] = expressionsOf('a.ts', `const x = ${text};`).literals;
+    assert.ok(found !== undefined);
+    return found;
+  };
+
+  for (const text of [
+    String.raw`/(^|[._])[a-z_]*_urls?(\.\d+)?$/`,
+    String.raw`/[ \t]+\n/g`,
+    '/^(?:a|a)*$/',
+    '/^(?:a?){40}$/',
+    '/a+$/',
+  ]) {
+    test(`finds that ${text} takes longer`, () => {
+      assert.match(timeProblem(literalOf(text)) ?? '', /^a\.ts:1: .*(?:polynomial|exponential)/);
+    });
+  }
+
+  for (const text of [
+    '/^a+$/',
+    String.raw`/\b[a-z]{1,64}-(?:one|two)\b/i`,
+    String.raw`/"[^"]*(?:"|$)/g`,
+  ]) {
+    test(`passes ${text}`, () => {
+      assert.equal(timeProblem(literalOf(text)), undefined);
+    });
+  }
+
+  test('reads literals in every place, and what makes an expression', () => {
+    const text =
+      "f(/a/g, `${/b/.test('/c/')}`); // /d/\nconst e = new RegExp('f'), g = RegExp(`h`);";
+    const { literals, made } = expressionsOf('a.ts', text);
+    assert.deepEqual(
+      literals.map(({ pattern, flags }) => pattern + flags),
+      ['ag', 'b'],
+    );
+    assert.deepEqual(made, ['a.ts:2', 'a.ts:2']);
+  });
+});

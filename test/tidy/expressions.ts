@@ -1,0 +1,76 @@
+/**
+ * The regular expressions of a source file, and whether the time that each one takes is linear in the
+ * length of the text.
+ */
+import { createRequire } from 'node:module';
+import { Visitor, parseSync } from 'oxc-parser';
+
+type CheckSync = typeof import('recheck').checkSync;
+
+/** The backend in plain JavaScript: the other entry looks for native programs first. */
+const { checkSync } = createRequire(import.meta.url)('recheck/lib/browser.js') as {
+  readonly checkSync: CheckSync; // its declared type is that of the package
+};
+
+export interface Expression {
+  /** `path:line`. */
+  readonly place: string;
+  readonly pattern: string;
+  readonly flags: string;
+}
+
+/** The literals of a file, and the places at which it makes an expression from a text. */
+export function expressionsOf(path: string, text: string) {
+  const literals: Expression[] = [];
+  const made: string[] = [];
+  const placeOf = (start: number): string => `${path}:${text.slice(0, start).split('\n').length}`;
+  const { program, errors } = parseSync(path, text);
+  if (errors.length > 0) throw new Error(`${path}: ${errors[0]?.message ?? ''}`);
+  const noteMade = (node: { readonly callee: object; readonly start: number }): void => {
+    if ('name' in node.callee && node.callee.name === 'RegExp') made.push(placeOf(node.start));
+  };
+  new Visitor({
+    Literal(node) {
+      if (!('regex' in node)) return;
+      literals.push({ place: placeOf(node.start), ...node.regex });
+    },
+    NewExpression: noteMade,
+    CallExpression: noteMade,
+  }).visit(program);
+  return { literals, made };
+}
+
+/** One expression may take so long to check; a longer one is simplified. */
+const CHECK_TIMEOUT_MS = 20_000;
+
+/** What is wrong with an expression; `undefined` for one that takes linear time. */
+export function timeProblem({ place, pattern, flags }: Expression): string | undefined {
+  if (isBounded(pattern)) return undefined;
+  const found = checkSync(pattern, flags, { timeout: CHECK_TIMEOUT_MS });
+  if (found.status === 'safe') return undefined;
+  const why =
+    found.status === 'vulnerable'
+      ? `${found.complexity.summary}, by ${JSON.stringify(found.attack.string).slice(0, 100)}`
+      : `not decided (${found.error.kind}); write it in a simpler way`;
+  return `${place}: /${pattern}/${flags}: ${why}`;
+}
+
+/** Ways to match from one place of the text, by the most that each repetition allows. */
+const MAX_WAYS = 10_000;
+const ESCAPE = /\\(?:[pPu]\{[^}]*\}|[\s\S])/g;
+const CLASS = /\[[^\]]*\]/g;
+const GROUP_START = /\(\?(?:<?[=!]|:|<\w+>)/g;
+const UNBOUNDED_OR_GROUP = /[*+]|\{\d+,\}|\)\{/;
+const REPETITION = /\{(?:\d+,)?(\d+)\}|\?/g;
+
+/**
+ * Whether an expression repeats nothing without bound and no group: from each place of the text it
+ * tries at most `MAX_WAYS`, so its time is linear and the slow check is not needed.
+ */
+function isBounded(pattern: string): boolean {
+  const bare = pattern.replace(ESCAPE, 'e').replace(CLASS, 'e').replace(GROUP_START, '(');
+  if (UNBOUNDED_OR_GROUP.test(bare)) return false;
+  let ways = 1;
+  for (const [, most = '2'] of bare.matchAll(REPETITION)) ways *= Number(most);
+  return ways <= MAX_WAYS;
+}
