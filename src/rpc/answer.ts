@@ -23,7 +23,7 @@ export interface RpcAnswer {
 }
 
 /** A node that was taken out or rests is asked again after two seconds at the earliest. */
-export const RETRY_AFTER_SECONDS = 5;
+const RETRY_AFTER_SECONDS = 5;
 const INTERNAL_ERROR_CODE = -32603;
 const INVALID_REQUEST_CODE = -32600;
 

@@ -129,6 +129,8 @@ export interface NodeFailure {
 export interface NodeClient {
   /** Never rejects. */
   post(question: Question): Promise<NodeReply | NodeFailure>;
+  /** Ends keep-alive: the node has sent a reply that belongs to no call of its connection. */
+  loseKeepAlive(): void;
   close(): Promise<void>;
 }
 
@@ -152,6 +154,7 @@ export function nodeClient(
   return {
     post: (question) =>
       new Promise((resolve) => ask(node, question, question.timeoutMs, 0, resolve)),
+    loseKeepAlive: () => pool.strayed(),
     close: () => pool.destroy(),
   };
 }

@@ -202,6 +202,10 @@ describe('stray replies', () => {
     const answer = await one.ask(call('eth_call', 1));
     assert.deepEqual(json(answer), { jsonrpc: '2.0', id: 1, result: 'eth_call done' });
     assert.deepEqual([answer.credits, one.nodes[0]!.asked.length], [20, 3]);
+    // Its connections are trusted no more.
+    await one.ask(call('eth_call', 2));
+    const connections = one.nodes[0]!.asked.map(({ headers }) => headers.connection);
+    assert.deepEqual(connections, [undefined, undefined, 'close', 'close']);
   });
 
   test('a node that is one reply behind for good answers no call, and costs nothing', async () => {

@@ -50,6 +50,7 @@ function bench(weights: readonly number[]): Bench {
         if (heads[index] === 'locked') return { ...reply, status: 401, body: Buffer.from('no') };
         return { ...reply, status: 200, body: Buffer.from(result) };
       },
+      loseKeepAlive: () => undefined,
       close: async () => undefined,
     };
     const settings = {

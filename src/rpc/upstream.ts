@@ -221,6 +221,7 @@ export class Upstream {
   /** Keeps a fault that `caller` saw. */
   noteFault(fault: UpstreamFault, caller: string): void {
     if (fault === 'refused' || fault === 'too-large' || fault === 'request-too-large') return;
+    if (fault === 'stray') this.client.loseKeepAlive();
     // The node lives and says so; it is asked last for a while, and still asked.
     if (fault === 'quota') return this.#rest(QUOTA_REST_MS);
     const isOwn = caller === OWN_QUESTION;
