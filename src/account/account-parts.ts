@@ -8,6 +8,7 @@ import type { Clock } from '../core/clock.ts';
 import { usdToNano } from '../core/money.ts';
 import type { Store } from '../db/db.ts';
 import type { Caller, Identity } from '../identity/identity.ts';
+import type { AccountsStorage } from './storage-item.ts';
 
 /** The limits that are not those of a model. */
 export interface EndpointLimits {
@@ -27,6 +28,7 @@ export interface AccountParts {
   readonly windows: Windows;
   readonly limitLog: LimitLog;
   readonly endpointLimits: EndpointLimits;
+  readonly idempotency: AccountsStorage;
   readonly clock: Clock;
 }
 

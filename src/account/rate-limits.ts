@@ -12,6 +12,7 @@ import { type RouteDescription, jsonAnswer, listOf } from '../http/describe.ts';
 import { type Route, get } from '../http/route.ts';
 import type { Caller } from '../identity/identity.ts';
 import { type AccountParts, isEnough } from './account-parts.ts';
+import { STORAGE, StorageItem, storageOf } from './storage-item.ts';
 
 const Time = z.string().describe('ISO 8601, UTC.');
 
@@ -58,6 +59,7 @@ export const RateLimitsAnswer = z
             }),
           )
           .describe('Limits by model and endpoint.'),
+        storage: StorageItem,
       })
       .describe('The limits and what they stand on.'),
   })
@@ -107,6 +109,7 @@ const RATE_LIMITS: RouteDescription = {
           { apiModelId: 'atlas-24b', rateLimits: RATES },
           { apiModelId: 'endpoint:api/v1/crypto/rpc', rateLimits: RPC_RATES },
         ],
+        storage: STORAGE,
       },
     }),
   ],
@@ -165,7 +168,7 @@ async function limitsOf(parts: AccountParts, caller: Caller): Promise<RateLimits
     })),
     { apiModelId: KEYS_ENDPOINT, bucket: KEYS_ENDPOINT, rate: creationRate(limits) },
   ].map((one) => ({ ...one, bucket: bucketOf(caller, one.rate, one.bucket) }));
-  const [balances, key, counted, credits] = await Promise.all([
+  const [balances, key, counted, credits, storage] = await Promise.all([
     parts.stores.ledger.balances(caller.accountId),
     parts.stores.identity.findKey(caller.accountId, caller.keyId),
     windows.counted(
@@ -173,6 +176,7 @@ async function limitsOf(parts: AccountParts, caller: Caller): Promise<RateLimits
       nowMs,
     ),
     endpointLimits.credits(caller),
+    storageOf(parts, caller.accountId),
   ]);
   const rateLimits = all.map(({ apiModelId, bucket, rate }) => {
     const rates = ratesOf(stateNow(rate, counted.get(bucket), nowMs));
@@ -191,6 +195,7 @@ async function limitsOf(parts: AccountParts, caller: Caller): Promise<RateLimits
       keyExpiration: isoTimeOrNull(key?.expiresMs),
       nextEpochBegins: isoTime(dayStartMs(dayOf(nowMs) + 1)),
       rateLimits,
+      storage,
     },
   };
 }

@@ -82,13 +82,10 @@ async function create(parts: BatchRouteParts, context: RequestContext): Promise<
       throw tooManyOpen(settings.maxOpenBatches);
     }
     const answer = Buffer.from(JSON.stringify(batchBody(fresh(batch))));
-    if (keeper !== undefined && !(await keeper.keep(tx, { type: JSON_TYPE, body: answer }))) {
-      // Another request has the key by now: this one must not happen beside it.
-      throw new Fault('REQUEST_IN_PROGRESS');
-    }
+    await keeper?.keep(tx, { type: JSON_TYPE, body: answer });
     return answer;
   });
-  keeper?.kept(true);
+  keeper?.kept();
   parts.nudge(batch.id);
   await context.bytes(200, JSON_TYPE, body);
 }

@@ -4,6 +4,7 @@ import type { Cancelling } from '../core/cancellation.ts';
 import type { Fault } from '../core/faults.ts';
 import { type Nano, ZERO } from '../core/money.ts';
 import type { Queryable } from '../db/db.ts';
+import type { KeyFence } from './idempotency/idempotency.ts';
 import type {
   RequestMetadata,
   Settlement,
@@ -66,20 +67,28 @@ export interface SoldFor {
   readonly outcome: Outcome;
 }
 
-/** Keeps the answer of a request, in the transaction that settles it. */
+/** Keeps the response of a request, in the transaction that settles it. */
 export interface AnswerKeeper {
   /**
-   * Writes the answer, with what is known of its headers; false when another request has its key, and
-   * it goes out without being kept. What it throws undoes the settle.
+   * Writes the response, with what is known of its headers. Throws 409 if another request has its key;
+   * what it throws undoes the settle.
    */
-  keep(tx: Queryable, answer: SoldAnswer, sold?: SoldFor): Promise<boolean>;
-  /** Told whether the answer is kept, once the transaction has ended well. */
-  kept(isKept: boolean): void;
+  keep(tx: Queryable, answer: SoldAnswer, sold?: SoldFor): Promise<void>;
+  /** Called when the transaction has been committed. */
+  kept(): void;
   /**
-   * What is kept is all that the caller gets (a line of a batch): without it nothing is charged, also
-   * while the database is away.
+   * The key that a charge without a complete response spends. Missing if the kept response is all that
+   * the caller gets (a line of a batch): then nothing is charged without it.
    */
-  readonly isDelivery?: boolean;
+  readonly charged?: ChargedKey;
+}
+
+/** An idempotency key whose request is charged for a response that broke off. */
+export interface ChargedKey {
+  /** For the settle journal. */
+  readonly fence: KeyFence;
+  /** Marks the key as spent. Throws 409 if another request has it, which undoes the charge. */
+  spend(tx: Queryable, paidNano: Nano): Promise<void>;
 }
 
 export interface SaleRequest extends CountRequest {

@@ -78,7 +78,7 @@ for (const dialect of ['sqlite', 'postgres'] as const) {
         const counted = await sales.count(requestOf('count', WALLET, 0));
         return counted.window.tokensLeft;
       };
-      return { store, ledger, sales, credit, tokensLeft };
+      return { store, ledger, sales, credit, tokensLeft, clock: parts.clock };
     }
 
     test('a settle that fails gives room back once, not again with the release', async (t) => {
@@ -291,7 +291,7 @@ for (const dialect of ['sqlite', 'postgres'] as const) {
         sales.sell(
           {
             ...requestOf(id, { ...WALLET, isBatch: true }, 5_000, CENT),
-            keeper: { keep, kept: () => undefined, isDelivery: true },
+            keeper: { keep, kept: () => undefined },
           },
           work,
         );
@@ -301,7 +301,9 @@ for (const dialect of ['sqlite', 'postgres'] as const) {
         const { usdNano } = await ledger.balances(WALLET.accountId);
         return (usdToNano('1') - usdNano) / CENT;
       };
-      const deliver: AnswerKeeper['keep'] = (tx) => claimOnce(tx, 'delivered', 0);
+      const deliver: AnswerKeeper['keep'] = async (tx) => {
+        await claimOnce(tx, 'delivered', 0);
+      };
       const isDelivered = async () =>
         !(await store.transaction((tx) => claimOnce(tx, 'delivered', 0)));
 
@@ -358,6 +360,65 @@ for (const dialect of ['sqlite', 'postgres'] as const) {
       assert.equal(sold?.usdNano, usdToNano('18.01'));
       assert.equal((await ledger.audit()).ok, true);
     });
+
+    if (dialect === 'postgres') {
+      test('a settle under a key waits for its database, and charges nothing if that stays away', async (t) => {
+        const { store, ledger, sales, credit, clock } = await open();
+        await credit('first', usdToNano('1'));
+        const spent = async () => {
+          const { usdNano } = await ledger.balances(WALLET.accountId);
+          return (usdToNano('1') - usdNano) / CENT;
+        };
+        let kept = 0;
+        const keeper: AnswerKeeper = {
+          keep: async (tx) => {
+            await claimOnce(tx, 'kept', 0);
+          },
+          kept: () => (kept += 1),
+          charged: { fence: { caller: 'c', key: 'k', token: 't' }, spend: () => assert.fail() },
+        };
+        const sell = (id: string) =>
+          sales.sell({ ...requestOf(id, WALLET, 0, CENT), keeper }, (sale) =>
+            sale.answer({ costNano: CENT, status: 'completed' }, () => {
+              return { type: 'text/plain', body: id };
+            }),
+          );
+        const transaction = store.transaction.bind(store);
+        const tries = { away: 0, lost: 0 };
+        t.mock.method(store, 'transaction', async (body: never) => {
+          if (tries.away > 0) {
+            tries.away -= 1;
+            throw new StoreUnavailable('away');
+          }
+          const value = await transaction(body);
+          if (tries.lost === 0) return value;
+          tries.lost -= 1;
+          throw new StoreUnavailable('The reply was lost');
+        });
+        /** Time passes until the sale has ended. */
+        const ended = async (selling: Promise<unknown>) => {
+          let isOver = false;
+          const over = (): void => void (isOver = true);
+          selling.then(over, over);
+          while (!isOver) {
+            await setImmediate();
+            clock.advance(10);
+          }
+          return selling;
+        };
+        tries.away = 3;
+        await ended(sell('back'));
+        assert.deepEqual([await spent(), kept], [1n, 1]);
+        tries.lost = 1;
+        await ended(sell('lost'));
+        assert.deepEqual([await spent(), kept], [2n, 2]);
+        tries.away = Infinity;
+        await assert.rejects(ended(sell('gone')), StoreUnavailable);
+        tries.away = 0;
+        assert.deepEqual([await spent(), kept, (await ledger.openHolds()).count], [2n, 2, 0]);
+        assert.equal((await ledger.audit()).ok, true);
+      });
+    }
 
     test('a payment that is refused gives the room of its request back', async () => {
       const { sales, tokensLeft } = await open();

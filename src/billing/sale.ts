@@ -20,6 +20,7 @@ import {
   type SettleRequest,
   type Settlement,
   type UsageRecord,
+  type WhileAway,
 } from './ledger/ledger.ts';
 import type { BudgetCaps } from './budgets/budgets.ts';
 import { CreditWaits } from './credit-waits.ts';
@@ -31,18 +32,18 @@ import {
   tooDear,
   withHeaders,
 } from './refusals.ts';
-import {
-  type AnswerKeeper,
-  type Counted,
-  type CountRequest,
-  type JobOrder,
-  type LimitOf,
-  type Outcome,
-  type PriceBounds,
-  type SaleRequest,
-  type SoldAnswer,
-  undelivered,
+import type {
+  AnswerKeeper,
+  Counted,
+  CountRequest,
+  JobOrder,
+  LimitOf,
+  Outcome,
+  PriceBounds,
+  SaleRequest,
+  SoldAnswer,
 } from './sale-request.ts';
+import { type Together, keptSettle } from './kept-settle.ts';
 import { type PaymentTooSmall, postedOf, takePayment, withinPayment } from './take-payment.ts';
 import type { Queryable } from '../db/db.ts';
 import {
@@ -60,8 +61,10 @@ import {
 
 export { type RateRule, addRateHeaders, rateHeaders } from './limits/limits.ts';
 export { limitRefusal } from './refusals.ts';
+export { paidFor } from './kept-settle.ts';
 export type {
   AnswerKeeper,
+  ChargedKey,
   Counted,
   CountRequest,
   LimitOf,
@@ -337,17 +340,17 @@ export class Sale implements Counted {
 
   /**
    * Takes the cost, writes the receipt, gives unused room back. Durable when it resolves. What is
-   * done `together` exists exactly when the charge does, and is done maybe twice.
+   * done `together` exists exactly when the charge does, and is done maybe twice. A request with an
+   * idempotency key is charged in the transaction that spends its key.
    */
-  async settle(
-    outcome: Outcome,
-    together?: (tx: Queryable, settlement: Settlement) => Promise<void>,
-  ): Promise<Settlement> {
+  async settle(outcome: Outcome, together?: Together): Promise<Settlement> {
     const { ledger, waits, observers, tagBounds, clock } = this.#context;
     const { requestId, caller, kind, modelId, priceVersion, metadata, paid } = this.request;
-    const isDelivery = this.keeper?.isDelivery === true;
-    // Nobody gets what was produced until then.
-    if (isDelivery && together === undefined) outcome = undelivered(outcome);
+    const { keeper } = this;
+    let whileAway: WhileAway | undefined;
+    if (keeper !== undefined) {
+      ({ outcome, together, whileAway } = keptSettle(keeper, outcome, together));
+    }
     const tokens = outcome.tokens ?? NO_TOKENS;
     const usage: UsageRecord = {
       requestId,
@@ -368,15 +371,16 @@ export class Sale implements Counted {
       extras: outcome.extras,
     };
     const { allowanceId } = caller;
-    const charged = { costNano: outcome.costNano, usage, allowanceId, budgetIds: this.#budgetIds };
-    const request = metadata === undefined ? charged : tagBounds.recorded(charged, clock.nowMs());
+    const cost = { costNano: outcome.costNano, usage, allowanceId, budgetIds: this.#budgetIds };
+    const request = metadata === undefined ? cost : tagBounds.recorded(cost, clock.nowMs());
     const room = this.#correctRoom(tokens.prompt + tokens.completion);
     let settlement: Settlement;
     if (together === undefined) settlement = await ledger.holds.settle(request, this.hold);
     else {
       // What is kept shows the room that is left.
       await room;
-      settlement = await ledger.holds.settleWith(request, this.hold, together, isDelivery);
+      settlement = await ledger.holds.settleWith(request, this.hold, together, whileAway);
+      keeper?.kept();
     }
     this.state = 'settled';
     if (waits.count > 0) waits.ended(caller.accountId);
@@ -388,14 +392,15 @@ export class Sale implements Counted {
   }
 
   /**
-   * Settles and makes the answer out of what was charged. An answer that is kept for retries is
-   * written in the transaction of the settle, and so made in it; while the database is away it is
-   * not kept. What is done `together` follows the making in that transaction, as in `settle`.
+   * Settles and makes the response out of what was charged. A response that is kept for retries is
+   * written in the transaction of the settle, and so made in it: while the database is unreachable the
+   * settle waits for it, and then fails without a charge. Throws 409 if another request has its key.
+   * What is done `together` follows the making in that transaction, as in `settle`.
    */
   answer<A extends SoldAnswer>(
     outcome: Outcome,
     make: (settlement: Settlement) => A,
-    together?: (tx: Queryable, settlement: Settlement) => Promise<void>,
+    together?: Together,
   ): Promise<A> {
     if (this.keeper === undefined && together === undefined) return this.settle(outcome).then(make);
     return this.#answerTogether(outcome, make, together);
@@ -404,17 +409,16 @@ export class Sale implements Counted {
   async #answerTogether<A extends SoldAnswer>(
     outcome: Outcome,
     make: (settlement: Settlement) => A,
-    together?: (tx: Queryable, settlement: Settlement) => Promise<void>,
+    together?: Together,
   ): Promise<A> {
     const { keeper } = this;
     let made: A | undefined;
-    let isKept = false;
     const settlement = await this.settle(outcome, async (tx, settled) => {
-      made = make(settled);
+      // A repeated settle has charged before: what was made of it then is kept.
+      if (made === undefined || settled.fresh) made = make(settled);
       await together?.(tx, settled);
-      if (keeper !== undefined) isKept = await keeper.keep(tx, made, { settled, outcome });
+      await keeper?.keep(tx, made, { settled, outcome });
     });
-    keeper?.kept(isKept);
     return made ?? make(settlement);
   }
 

@@ -9,6 +9,7 @@ import { Fault } from '../core/faults.ts';
 import { reasonOf } from '../core/log.ts';
 import type { EngineHead, EngineOutcome, EngineRun, EngineSink } from '../engines/engines.ts';
 import { KEEP_ALIVE, StreamCopy } from '../http/answer-stream.ts';
+import { asFault } from '../http/error-response.ts';
 import type { StreamWriter } from '../http/stream-writer.ts';
 import type { ChatBill } from './chat-bill.ts';
 import {
@@ -68,6 +69,8 @@ class StreamedAnswer implements EngineSink {
   #head: EngineHead | undefined;
   /** The engine was asked, and what it used is not noted. */
   #isRoundOpen = false;
+  /** The engine is done, and what it made is charged. */
+  #isSettling = false;
 
   constructor(run: ChatRun) {
     const { parts, additions, context, model } = run;
@@ -93,11 +96,36 @@ class StreamedAnswer implements EngineSink {
     try {
       while (await this.#round());
     } catch (error) {
-      await this.#settleShown();
-      throw error;
+      const settling = this.#settleShown();
+      if (!this.#isSettling || this.#writer === undefined) {
+        await settling;
+        throw error;
+      }
+      await this.#endUnsettled(this.#writer, settling, error);
     } finally {
       stopKeepAlive();
     }
+  }
+
+  /** The charge of all the text failed: the stream is not complete, and its end says so. */
+  async #endUnsettled(
+    writer: StreamWriter,
+    settling: Promise<void>,
+    error: unknown,
+  ): Promise<void> {
+    const { parts, context } = this.#run;
+    const { requestId } = context;
+    try {
+      await settling;
+      parts.log.warn({ requestId, reason: reasonOf(error) }, 'A stream ended without its charge');
+    } catch (failure) {
+      // Another request has its key and is charged, or the charge cannot be written at all.
+      const fields = { requestId, reason: reasonOf(failure) };
+      parts.log.warn(fields, 'A stream ended and is not charged');
+    }
+    const fault = asFault(error);
+    const failed = this.#blocks?.failed(fault, undefined);
+    writer.end(failed === undefined ? streamErrorEvents(fault) : Buffer.from(failed));
   }
 
   /** Before an error goes on that no failure of an engine explains. */
@@ -277,6 +305,7 @@ class StreamedAnswer implements EngineSink {
     const bill = billOf(run);
     // What is kept is a stream that has begun.
     if (this.#copy !== undefined) this.#begin();
+    this.#isSettling = true;
     let last: Buffer | undefined;
     const make = (settled: Settlement) => {
       // Finishing the stream changes it, so its end is made once, whoever asks first. Documents of

@@ -99,6 +99,9 @@ export const LimitsSection = z
     ),
     starterCreditUsd: usd('5').describe('Credit of the owner account at the first start.'),
     keysPerAccount: whole(500).describe('Active API keys per account.'),
+    keptResponsesMb: whole(32).describe(
+      'Storage of one account for responses that are kept under an `Idempotency-Key`, in MiB, and 200 MB more for each dollar that was charged for them. An account that was charged nothing for them has a sixteenth of it. Above it the oldest responses are dropped.',
+    ),
     unsoldPerMinute: whole(3000).describe(
       'Requests per account and minute on everything that sells nothing: keys, usage, billing, lists of models.',
     ),

@@ -293,8 +293,8 @@ export const FAULTS = {
   ),
   ...refusals(410, {
     IDEMPOTENT_ANSWER_NOT_KEPT: [
-      'The request with this idempotency key ran and was charged once; its answer was larger than 16 MiB and is not kept. Use a new key to run it, and pay for it, again',
-      'Use a new key, and a smaller request or `stream: true`, and read the answer to its end.',
+      'The request with this idempotency key ran and was charged once; its response is not kept. Use a new key to run it, and pay for it, again',
+      'The message says why: the response was larger than 16 MiB, broke off, or was dropped for newer ones of the account. Use a new key.',
     ],
     MODEL_RETIRED: ['The model is retired', 'Use the replacement that the message names.'],
     VIDEO_CANCELLED: ['The video was cancelled', 'Queue it again.'],
@@ -342,6 +342,10 @@ export const FAULTS = {
       'Try again after the time in `Retry-After`, or send a smaller `max_completion_tokens`.',
     ],
     FAILED_REQUESTS: ['Too many failed requests', 'Wait 30 seconds, then correct the request.'],
+    IDEMPOTENCY_STORAGE_FULL: [
+      'The idempotency keys of this account take all the storage that it has for kept responses',
+      'Send the request without `Idempotency-Key`, or wait until keys are 24 hours old.',
+    ],
     MODEL_OVERLOADED: ['The model is overloaded', 'Try again after the time in `Retry-After`.'],
     X402_CONCURRENCY_LIMIT: ['Too many concurrent requests', 'Wait for one to end.'],
   }),

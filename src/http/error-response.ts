@@ -45,7 +45,8 @@ export function errorAnswer(
   return { status: fault.status, headers, body, fault };
 }
 
-function asFault(error: unknown): Fault {
+/** What a caller is told of something that was thrown. */
+export function asFault(error: unknown): Fault {
   if (error instanceof Fault) return error;
   if (error instanceof StoreUnavailable) {
     return new Fault('SERVICE_UNAVAILABLE', {

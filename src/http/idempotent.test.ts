@@ -7,6 +7,7 @@ import { type Bench, call, chatBody, startWithEngine } from '../../test/app/call
 import { emptyPostgresDatabase } from '../../test/databases/postgres.ts';
 import { DAY_MS } from '../core/clock.ts';
 import { usdToNano } from '../core/money.ts';
+import { until } from '../../test/support/until.ts';
 import { TestClock } from '../../test/support/test-clock.ts';
 
 const COST = usdToNano('0.000022');
@@ -168,17 +169,71 @@ for (const dialect of ['sqlite', 'postgres'] as const) {
       });
     }
 
-    test('a stream that fails after its first byte is not kept', async () => {
+    test('a stream that breaks off after text is charged for that once, and spends its key', async () => {
       const { accountId, secret } = await bench.farebox.account('1');
       bench.upstream.script.push({ kind: 'stream', chunks: 5, cutAfter: 3 });
       const broken = await chat(secret, 'g-1', { stream: true });
       assert.match(broken.text, /"error":/);
-      bench.upstream.script.push({ kind: 'stream', chunks: 5 });
-      const next = await chat(secret, 'g-1', { stream: true });
-      assert.equal(next.headers.get('idempotent-replayed'), null);
-      assert.doesNotMatch(next.text, /"error":/);
       // `Hello` and ` w0 w1` that had come: two tokens each.
-      assert.equal(await spent(accountId), COST + 2n * 1_000n + 2n * 2_000n);
+      const partial = 2n * 1_000n + 2n * 2_000n;
+      assert.equal(await spent(accountId), partial);
+      const calls = bench.upstream.seen.length;
+      const next = await chat(secret, 'g-1', { stream: true });
+      assert.equal(next.status, 410);
+      assert.match(next.text, /broke off/);
+      assert.equal(bench.upstream.seen.length, calls);
+      assert.equal(await spent(accountId), partial);
+    });
+
+    /** As another process does that has taken the key over from this one. */
+    async function takenOver(key: string, state: 'running' | 'done', body: string) {
+      const { store } = bench.farebox.app.stores;
+      const find = `SELECT 1 FROM idempotency_entry WHERE entry_key = $1 AND state = 'running'`;
+      await until(async () => (await store.query(find, [key])).length === 1);
+      await store.query(
+        `UPDATE idempotency_entry SET token = 'other:1', state = $2, status = 200, headers = $3,
+         body = $4, expires_ms = expires_ms + 60000 WHERE entry_key = $1`,
+        [key, state, '{"content-type":"application/json"}', Buffer.from(body)],
+      );
+    }
+
+    for (const state of ['running', 'done'] as const) {
+      test(`a request whose key another process has (${state}) is not charged, and says so`, async () => {
+        const { text: other } = await chat((await bench.farebox.account('1')).secret, 'other');
+        const { accountId, secret } = await bench.farebox.account('1');
+        for (const stream of [false, true]) {
+          const key = `h-${state}-${stream}`;
+          bench.upstream.script.push(
+            stream
+              ? { kind: 'stream', chunks: 20, everyMs: 20 }
+              : { kind: 'answer', afterMs: 300, content: 'Hi' },
+          );
+          const sent = chat(secret, key, { stream });
+          await takenOver(key, state, other);
+          const seen = await sent;
+          assert.equal(await spent(accountId), 0n);
+          if (stream) {
+            assert.match(seen.text, /REQUEST_IN_PROGRESS|another request/i);
+            assert.doesNotMatch(seen.text, /"usage":\{/);
+          } else if (state === 'done') {
+            assert.equal(seen.text, other);
+            assert.equal(seen.headers.get('idempotent-replayed'), 'true');
+          } else assert.equal(seen.body.code, 'REQUEST_IN_PROGRESS');
+        }
+      });
+    }
+
+    test('kept responses are counted for the owner and the operator', async () => {
+      const { accountId, secret } = await bench.farebox.account('1');
+      await chat(secret, 'i-1');
+      const limits = await call(bench.farebox, '/api_keys/rate_limits', { secret });
+      const { keptResponses } = limits.body.data.storage;
+      assert.ok(keptResponses.usedBytes > 512 && keptResponses.usedBytes < 5_000);
+      assert.equal(keptResponses.limitBytes, 32 * 1_048_576 + 4_400);
+      const owner = await call(bench.farebox, `/admin/accounts/${accountId}`, {
+        secret: await bench.farebox.key({ kind: 'ADMIN' }),
+      });
+      assert.deepEqual(owner.body.data.storage, { keptResponses });
     });
   });
 }

@@ -4,10 +4,11 @@
  * ones that come meanwhile wait for it, and another body is a 400. An answer too large to be kept
  * spends the key all the same: later ones are 410 and pay nothing.
  *
- * Only success is kept: after a refusal or a failure the next request with the key runs. A request
- * with a key goes on when its caller leaves, since the retry will ask for its answer; so it is
- * charged once, whatever happens to the connection, and since the sale keeps the answer in the
- * transaction of its settle, even across a crash.
+ * Only success is kept: after a refusal or a failure the next request with the key runs. A stream that
+ * breaks off after text that is paid for spends its key: later ones are 410. A request with a key goes
+ * on when its caller leaves, since the retry will ask for its answer. The sale spends the key in the
+ * transaction of its charge, so that one key is charged once: a request whose key another one has taken
+ * over is not charged, and gets the response of the other, or 409.
  */
 import { createHash } from 'node:crypto';
 import {
@@ -57,10 +58,12 @@ async function handleOnce(
     {
       requestId: context.requestId,
       caller: `answers:${context.caller.accountId}`,
+      accountId: context.caller.accountId,
       key,
       fingerprint: await fingerprintOf(context),
       signal: context.signal,
       maxWaitMs: MAX_WAIT_MS,
+      hasBegun: () => context.answered,
     },
     async (token) => {
       context.keepFor(token, parts.idempotency);

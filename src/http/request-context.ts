@@ -20,7 +20,13 @@ import type {
   Idempotency,
   IdempotencyToken,
 } from '../billing/idempotency/idempotency.ts';
-import type { AnswerKeeper, LimitOf, SoldAnswer, SoldFor } from '../billing/sale.ts';
+import {
+  type AnswerKeeper,
+  type LimitOf,
+  type SoldAnswer,
+  type SoldFor,
+  paidFor,
+} from '../billing/sale.ts';
 import type { Queryable } from '../db/db.ts';
 import type { KnownFacts } from './answer-headers.ts';
 import { codingFor, encoded, encoder } from './body-bytes.ts';
@@ -245,10 +251,12 @@ export class RequestContext {
     const finished = this.#finisher();
     this.cancellation = NEVER_CANCELLED;
     this.keeper = {
-      keep: (tx, answer) => idempotency.complete(token, finished(answer), tx),
-      kept: (isKept) => {
-        token.isSpent = isKept;
+      keep: (tx, answer, sold) =>
+        idempotency.complete(token, finished(answer), tx, sold && paidFor(sold)),
+      kept: () => {
+        token.isSpent = true;
       },
+      charged: { fence: token, spend: (tx, paidNano) => idempotency.spend(token, tx, paidNano) },
     };
   }
 
@@ -257,11 +265,9 @@ export class RequestContext {
     const finished = this.#finisher();
     this.cancellation = NEVER_CANCELLED;
     this.keeper = {
-      isDelivery: true,
       keep: async (tx, answer, sold) => {
         assert(sold !== undefined, 'what is delivered was sold');
         await deliver(tx, finished(answer), sold);
-        return true;
       },
       kept: () => undefined,
     };

@@ -37,6 +37,9 @@ const MIGRATIONS = [
 ];
 const ALICE: Caller = { ...walletCaller(`0x${'a'.repeat(40)}`), kind: 'key', keyId: 'key-1' };
 
+/** Room for two long answers. */
+const KEPT_BYTES = 7_000_000;
+
 function call(method: string, id: unknown = 1, params: readonly unknown[] = []): object {
   return { jsonrpc: '2.0', id, method, params };
 }
@@ -45,6 +48,8 @@ onEachStore('proxy rpc', (fixture) => {
   interface Bench {
     readonly node: TestNode;
     readonly usdNano: () => Promise<bigint>;
+    /** Bytes of the responses that are kept. */
+    readonly keptBytes: () => Promise<number>;
     readonly rpc: Rpc;
     readonly cap: CreditCap;
     readonly ask: (
@@ -75,7 +80,11 @@ onEachStore('proxy rpc', (fixture) => {
     const node = await startNode('0x1', answer);
     const rpc = makeRpc({ networks: { [NETWORK]: { upstreams: [{ url: node.url }] } } }, parts);
     const limitLog = new LimitLog(parts);
-    const idempotency = new Idempotency({ ...parts, processId: 'one' });
+    const idempotency = new Idempotency({
+      ...parts,
+      processId: 'one',
+      keptBytes: () => KEPT_BYTES,
+    });
     const cap = new CreditCap(store, parts.clock);
     const sales = new Sales({
       ledger,
@@ -122,6 +131,12 @@ onEachStore('proxy rpc', (fixture) => {
       rpc,
       cap,
       usdNano: async () => (await ledger.balances(ALICE.accountId)).usdNano,
+      keptBytes: async () => {
+        const [row] = await store.query<{ bytes: bigint }>(
+          'SELECT CAST(sum(length(body)) AS BIGINT) AS bytes FROM idempotency_entry',
+        );
+        return Number(row?.bytes);
+      },
       ask: async (body, options = {}) =>
         new Promise((resolve, reject) => {
           proxyRpc(flow, {
@@ -299,6 +314,24 @@ onEachStore('proxy rpc', (fixture) => {
     answer.rest?.destroy();
     await until(async () => (await left.usdNano()) < usdToNano('1'));
     assert.equal(await left.usdNano(), nano(usdToNano('1') - 20n * 625n));
+  });
+
+  test('long answers under many keys take the storage of their account, and no more', async (t) => {
+    const b = await bench(t, large(false));
+    const keys = ['k1', 'k2', 'k3', 'k4', 'k5'];
+    for (const key of keys) await read(await b.ask(call('eth_getLogs'), { key }));
+    assert.ok((await b.keptBytes()) <= KEPT_BYTES);
+    const paid = await b.usdNano();
+    for (const key of ['k1', 'k3']) {
+      const { code, message } = await fault(b.ask(call('eth_getLogs'), { key }));
+      assert.equal(code, 'IDEMPOTENT_ANSWER_NOT_KEPT');
+      assert.match(message, /dropped for newer ones/);
+    }
+    for (const key of ['k4', 'k5']) {
+      const again = await b.ask(call('eth_getLogs'), { key });
+      assert.deepEqual([again.isReplayed, again.body.length], [true, MEGABYTES_3 + 40]);
+    }
+    assert.equal(await b.usdNano(), paid);
   });
 
   test('a long answer that is left under a key is kept and charged once', async (t) => {

@@ -32,7 +32,17 @@ import type {
   RpcAnswer,
 } from './rpc.ts';
 import { requestFingerprint, formatRpcCost, holdLastBytes, KeptAnswer } from './rpc.ts';
-import type { LimitOf, Outcome, RateRule, Sale, SaleRequest, Sales } from '../billing/sale.ts';
+import {
+  type AnswerKeeper,
+  type LimitOf,
+  type Outcome,
+  type RateRule,
+  type Sale,
+  type SaleRequest,
+  type Sales,
+  paidFor,
+} from '../billing/sale.ts';
+import { assert } from '../core/assert.ts';
 
 export interface ProxyRpcLimits {
   readonly requestsPerMinute: number;
@@ -112,9 +122,11 @@ async function chargeOnce(
     {
       requestId,
       caller: caller.accountId,
+      accountId: caller.accountId,
       key,
       fingerprint: await requestFingerprint(body),
       signal: leaving.signal,
+      hasBegun: () => call.context.answered,
     },
     (token) => charge(parts, call, body, { sale, token }),
   );
@@ -166,6 +178,7 @@ async function charge(
   const reserving = reserveCredits(parts, sale.request.caller, body);
   const reservation = reserving instanceof Promise ? await reserving : reserving;
   const run: Run = { parts, call, body, sale, token, reservation };
+  if (token !== undefined) sale.keeper = keeperOf(run, token);
   try {
     // The balance must cover the full tiers before anything is forwarded.
     const fullNano = parts.rpc.cost(body.creditsMax);
@@ -252,27 +265,13 @@ async function settle(
   body: Buffer | undefined,
   status: 'completed' | 'aborted' = 'completed',
 ): Promise<Nano> {
-  const { parts, call, sale, token } = run;
+  const { parts, sale, token } = run;
   const { credits } = answer;
   const costNano = parts.rpc.cost(credits);
   const outcome: Outcome = { costNano, status, ...countsOf(run, answer) };
   let settled: Pick<Settlement, 'after'>;
   if (token === undefined) settled = await sale.settle(outcome);
-  else {
-    const headers = {
-      credits: String(credits),
-      cost: formatRpcCost(costNano),
-      requestId: call.context.requestId,
-    };
-    const { idempotency } = parts;
-    sale.keeper = {
-      keep: (tx) => idempotency.complete(token, { status: 200, headers, body }, tx),
-      kept: (isKept) => {
-        token.isSpent = isKept;
-      },
-    };
-    settled = await sale.answer(outcome, ({ after }) => ({ type: JSON_TYPE, body, after }));
-  }
+  else settled = await sale.answer(outcome, ({ after }) => ({ type: JSON_TYPE, body, after }));
   const correcting = parts.credits.correct(run.reservation, credits);
   if (correcting !== undefined) await correcting;
   return settled.after.usdNano;
@@ -290,6 +289,28 @@ function countsOf(
   { credits, retries }: RpcAnswer,
 ): Pick<Outcome, 'attempts' | 'extras'> {
   return { attempts: retries + 1, extras: { credits, items: body.calls.length } };
+}
+
+/** Keeps what a node answered under the key of the request, in the transaction that charges it. */
+function keeperOf({ parts, call }: Run, token: IdempotencyToken): AnswerKeeper {
+  const { idempotency } = parts;
+  return {
+    keep: (tx, { body: given }, sold) => {
+      assert(sold !== undefined, 'the response of a node is sold');
+      const { costNano, extras } = sold.outcome;
+      const headers = {
+        credits: String(extras?.['credits']),
+        cost: formatRpcCost(costNano),
+        requestId: call.context.requestId,
+      };
+      const body = typeof given === 'string' ? Buffer.from(given, 'latin1') : given;
+      return idempotency.complete(token, { status: 200, headers, body }, tx, paidFor(sold));
+    },
+    kept: () => {
+      token.isSpent = true;
+    },
+    charged: { fence: token, spend: (tx, paidNano) => idempotency.spend(token, tx, paidNano) },
+  };
 }
 
 async function giveCreditsBack(run: Run, after: unknown): Promise<void> {

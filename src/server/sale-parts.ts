@@ -52,6 +52,8 @@ export interface SaleParts {
   readonly rateOf: (caller: Caller, model: CatalogModel) => RateRule;
 }
 
+const BYTES_PER_MIB = 1_048_576;
+
 const NOT_TRIED = {
   message: 'No engine would take it, so its payment is not taken',
   status: null,
@@ -63,7 +65,14 @@ export function openSale(setup: SaleSetup): SaleParts {
   const { config, stores, limitLog, clock, ids, log, wallets, catalog, engines, observers } = setup;
   const { store, processId } = stores;
   const { windows, slots } = countersOn(stores, clock);
-  const idempotency = new Idempotency({ store, processId, clock, ids, log });
+  const idempotency = new Idempotency({
+    store,
+    processId,
+    clock,
+    ids,
+    log,
+    keptBytes: () => config.current.limits.keptResponsesMb * BYTES_PER_MIB,
+  });
   const sales = new Sales({
     ledger: stores.ledger,
     windows,

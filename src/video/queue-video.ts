@@ -143,8 +143,7 @@ export async function queue(parts: QueueVideoParts, context: RequestContext): Pr
           if (keeper === undefined) return;
           setHeaders(parts, context, priced, hold);
           const body = Buffer.from(JSON.stringify(answerOf(parts, priced, queued)));
-          const isKept = await keeper.keep(tx, { type: JSON_TYPE, body });
-          if (!isKept) throw new Fault('REQUEST_IN_PROGRESS');
+          await keeper.keep(tx, { type: JSON_TYPE, body });
         },
       },
     );
@@ -152,7 +151,7 @@ export async function queue(parts: QueueVideoParts, context: RequestContext): Pr
     setHeaders(parts, context, priced, hold);
     return answerOf(parts, priced, job);
   });
-  keeper?.kept(true);
+  keeper?.kept();
   await context.json(200, answer);
 }
 

@@ -12,3 +12,7 @@ test('a process that is stopped past its death and continued counts nothing twic
 test('a synchronous standby that is promoted under load has every settle that was seen', async () => {
   await runScenario('standby', 1, PAUSE_MS);
 });
+
+test('a process that stands still past the lease of its keys charges none of them a second time', async () => {
+  await runScenario('keys', 1);
+});

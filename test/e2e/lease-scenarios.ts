@@ -15,6 +15,7 @@ import { openTestStore } from '../databases/stores.ts';
 import type { FareboxProcess } from './farebox-process.ts';
 import { DEAD_AFTER_MS, type Fixture, deadHaveNothing, proven, statuses } from './lease-books.ts';
 import { caps } from './lease-caps.ts';
+import { underKeys } from './lease-keys.ts';
 import {
   PATIENCE_MS,
   ProcessFixture,
@@ -411,6 +412,7 @@ export const SCENARIOS: Readonly<
   'caps-2': (fixture, rounds) => caps(fixture, rounds, 2),
   'caps-4': (fixture, rounds) => caps(fixture, rounds, 4),
   stopped,
+  keys: underKeys,
   cut,
   slow,
   database,

@@ -4,6 +4,7 @@ import { cursorQuery, pageOf } from '../../http/cursor.ts';
 import { type RouteDescription, jsonAnswer, jsonContent } from '../../http/describe.ts';
 import { PLANS } from '../../identity/identity.ts';
 import { Amount, DecimalText, Time } from '../api-key-schema.ts';
+import { STORAGE, StorageItem } from '../storage-item.ts';
 
 const MAX_NAME_CHARS = 100;
 const MAX_NOTE_CHARS = 200;
@@ -164,7 +165,12 @@ export const ChangeAccountRequest = z
   .describe('A missing member stays as it is.')
   .meta({ id: 'ChangeAccountRequest' });
 
-const AccountAnswer = z.object({ data: AccountItem.describe('The account.') });
+export type AccountAnswer = z.infer<typeof AccountAnswer>;
+const AccountAnswer = z.object({
+  data: AccountItem.extend({ storage: StorageItem })
+    .meta({ id: 'AccountWithStorage' })
+    .describe('The account.'),
+});
 export type ChangedAccount = z.infer<typeof ChangedAccount>;
 const ChangedAccount = z.object({
   success: z.literal(true).describe('It was made, or changed.'),
@@ -184,7 +190,7 @@ export const GET_ACCOUNT: RouteDescription = {
   tag: 'Operator',
   summary: 'Get an account',
   parameters: ACCOUNT_PATH,
-  answers: [jsonAnswer('The account.', AccountAnswer, { data: ACCOUNT })],
+  answers: [jsonAnswer('The account.', AccountAnswer, { data: { ...ACCOUNT, storage: STORAGE } })],
   refusals: ['ACCOUNT_NOT_FOUND'],
 };
 

@@ -22,7 +22,9 @@ import type { Queryable } from '../../db/db.ts';
 import type { AccountParts } from '../account-parts.ts';
 import { answerActivity, answerDays } from '../activity.ts';
 import { answerStatement } from '../statement.ts';
+import { storageOf } from '../storage-item.ts';
 import {
+  type AccountAnswer,
   type AccountItem,
   type AccountList,
   AccountsQuery,
@@ -56,9 +58,12 @@ export function operatorAccountRoutes(parts: AccountParts): Route[] {
       keepsAnswer: true,
       handle: (context) => createAccount(parts, context),
     },
-    get(`${PATH}/:id`, 'operator', GET_ACCOUNT, async (context) =>
-      context.json(200, { data: await itemOf(parts, await accountOf(parts, context)) }),
-    ),
+    get(`${PATH}/:id`, 'operator', GET_ACCOUNT, async (context) => {
+      const account = await accountOf(parts, context);
+      const item = await itemOf(parts, account);
+      const data = { ...item, storage: await storageOf(parts, account.id) };
+      await context.json(200, { data } satisfies AccountAnswer);
+    }),
     {
       method: 'PATCH',
       path: `${PATH}/:id`,
@@ -184,7 +189,7 @@ async function createAccount(parts: AccountParts, context: RequestContext): Prom
     await keepAnswer(context, answer, tx);
     return answer;
   });
-  keeper?.kept(true);
+  keeper?.kept();
   await context.json(200, body);
 }
 
@@ -196,9 +201,7 @@ export async function keepAnswer(
 ): Promise<void> {
   if (keeper === undefined) return;
   const body = Buffer.from(JSON.stringify(answer));
-  const isKept = await keeper.keep(tx, { type: JSON_TYPE, body });
-  // Another request has the key by now: this one must not happen beside it.
-  if (!isKept) throw new Fault('REQUEST_IN_PROGRESS');
+  await keeper.keep(tx, { type: JSON_TYPE, body });
 }
 
 function newItem(account: Account, dailyNano: Nano): AccountItem {

@@ -85,7 +85,7 @@ async function createKey(parts: AccountParts, context: RequestContext): Promise<
     await keepAnswer(context, kept, tx);
     return answer;
   });
-  context.keeper?.kept(true);
+  context.keeper?.kept();
   context.set('cache-control', 'no-store');
   await context.json(200, body);
 }

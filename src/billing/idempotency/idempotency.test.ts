@@ -10,7 +10,9 @@ import { silentLog } from '../../core/log.ts';
 import { type LogLine, memoryLog } from '../../../test/support/memory-log.ts';
 import { TestClock } from '../../../test/support/test-clock.ts';
 import type { Store } from '../../db/db.ts';
+import { type Nano, ZERO, nano, usdToNano } from '../../core/money.ts';
 import {
+  type FinishedAnswer,
   Idempotency,
   IDEMPOTENCY_MIGRATIONS,
   MAX_STORED_BYTES,
@@ -23,9 +25,26 @@ const ANSWER = {
   body: Buffer.from('{"ok":1}'),
 };
 
-function open(store: Store, clock: Clock, seed = 1): Idempotency {
+const CENT = usdToNano('0.01');
+const KEPT_BYTES = 64 * 1_048_576;
+
+function open(store: Store, clock: Clock, seed = 1, keptBytes = KEPT_BYTES): Idempotency {
   const processId = `process-${seed}`;
-  return new Idempotency({ store, processId, clock, ids: seededIds(seed), log: silentLog });
+  return new Idempotency({
+    store,
+    processId,
+    clock,
+    ids: seededIds(seed),
+    log: silentLog,
+    keptBytes: () => keptBytes,
+  });
+}
+
+const isLost = (error: unknown): boolean =>
+  error instanceof Fault && error.code === 'REQUEST_IN_PROGRESS';
+
+function wanted(accountId: string, key: string, fingerprint: string) {
+  return { caller: accountId, accountId, key, fingerprint };
 }
 
 describe('idempotency key', () => {
@@ -47,15 +66,18 @@ onEachStore('idempotency', (fixture) => {
     const clock = new TestClock();
     const store = await fixture.open(IDEMPOTENCY_MIGRATIONS, url);
     const first = open(store, clock);
-    const begun = await first.begin('alice', 'k', 'f');
+    const begun = await first.begin(wanted('alice', 'k', 'f'));
     assert.ok(begun.state === 'new');
-    assert.equal(await first.complete(begun.token, ANSWER), true);
+    await first.complete(begun.token, ANSWER);
     const restarted = open(await fixture.open(IDEMPOTENCY_MIGRATIONS, url), clock, 2);
-    assert.deepEqual(await restarted.begin('alice', 'k', 'f'), { state: 'replay', answer: ANSWER });
-    assert.equal((await restarted.begin('alice', 'k', 'other')).state, 'conflict');
-    assert.equal((await restarted.begin('bob', 'k', 'other')).state, 'new');
+    assert.deepEqual(await restarted.begin(wanted('alice', 'k', 'f')), {
+      state: 'replay',
+      answer: ANSWER,
+    });
+    assert.equal((await restarted.begin(wanted('alice', 'k', 'other'))).state, 'conflict');
+    assert.equal((await restarted.begin(wanted('bob', 'k', 'other'))).state, 'new');
     await pass(store, clock, DAY_MS);
-    assert.equal((await restarted.begin('alice', 'k', 'other')).state, 'new');
+    assert.equal((await restarted.begin(wanted('alice', 'k', 'other'))).state, 'new');
     await first.close();
     await restarted.close();
   });
@@ -65,7 +87,12 @@ onEachStore('idempotency', (fixture) => {
     let runs = 0;
     const bodies = await Promise.all(
       Array.from({ length: 12 }, async () => {
-        const got = await idempotency.acquire({ caller: 'alice', key: 'k', fingerprint: 'f' });
+        const got = await idempotency.acquire({
+          caller: 'alice',
+          accountId: 'alice',
+          key: 'k',
+          fingerprint: 'f',
+        });
         if (got.state === 'replay') return got.answer.body.toString();
         runs += 1;
         await idempotency.complete(got.token, ANSWER);
@@ -80,14 +107,19 @@ onEachStore('idempotency', (fixture) => {
     const url = await fixture.freshUrl();
     const here = open(await fixture.open(IDEMPOTENCY_MIGRATIONS, url), systemClock());
     const there = open(await fixture.open(IDEMPOTENCY_MIGRATIONS, url), systemClock(), 2);
-    const begun = await here.begin('alice', 'k', 'f');
+    const begun = await here.begin(wanted('alice', 'k', 'f'));
     assert.ok(begun.state === 'new');
-    const waiting = there.acquire({ caller: 'alice', key: 'k', fingerprint: 'f' });
+    const waiting = there.acquire({
+      caller: 'alice',
+      accountId: 'alice',
+      key: 'k',
+      fingerprint: 'f',
+    });
     await here.abandon(begun.token);
     const got = await waiting;
     assert.ok(got.state === 'new');
-    assert.equal(await there.complete(got.token, ANSWER), true);
-    assert.equal(await here.complete(begun.token, ANSWER), false);
+    await there.complete(got.token, ANSWER);
+    await assert.rejects(here.complete(begun.token, ANSWER), isLost);
   });
 
   test('a living holder keeps its lease, a dead one loses it', async () => {
@@ -96,7 +128,7 @@ onEachStore('idempotency', (fixture) => {
     const store = await fixture.open(IDEMPOTENCY_MIGRATIONS, url);
     const holder = open(store, clock);
     const other = open(await fixture.open(IDEMPOTENCY_MIGRATIONS, url), clock, 2);
-    const begun = await holder.begin('alice', 'k', 'f');
+    const begun = await holder.begin(wanted('alice', 'k', 'f'));
     assert.ok(begun.state === 'new');
     for (let round = 0; round < 6; round += 1) {
       await age(store, 5_000);
@@ -104,36 +136,43 @@ onEachStore('idempotency', (fixture) => {
       clock.advance(5_000);
       await renewed(store, before);
     }
-    assert.equal((await other.begin('alice', 'k', 'f')).state, 'wait');
+    assert.equal((await other.begin(wanted('alice', 'k', 'f'))).state, 'wait');
     await age(store, 21_000);
     const deadClock = new TestClock(clock.nowMs() + 21_000);
     const later = open(store, deadClock, 3);
-    const taken = await later.begin('alice', 'k', 'f');
+    const taken = await later.begin(wanted('alice', 'k', 'f'));
     assert.ok(taken.state === 'new');
-    assert.equal(await holder.complete(begun.token, ANSWER), false);
-    assert.equal(await later.complete(taken.token, ANSWER), true);
+    await assert.rejects(holder.complete(begun.token, ANSWER), isLost);
+    await later.complete(taken.token, ANSWER);
   });
 
   test('beside a file a start frees what a dead process held, and keeps answers', async () => {
     const store = await fixture.open(IDEMPOTENCY_MIGRATIONS);
     const clock = new TestClock();
     const dead = open(store, clock);
-    assert.equal((await dead.begin('alice', 'k', 'f')).state, 'new');
-    const done = await dead.begin('alice', 'kept', 'f');
+    assert.equal((await dead.begin(wanted('alice', 'k', 'f'))).state, 'new');
+    const done = await dead.begin(wanted('alice', 'kept', 'f'));
     assert.ok(done.state === 'new');
     await dead.complete(done.token, ANSWER);
     const next = open(store, clock, 2);
     await next.start();
     const expected = store.dialect === 'sqlite' ? 'new' : 'wait';
-    assert.equal((await next.begin('alice', 'k', 'f')).state, expected);
-    assert.equal((await next.begin('alice', 'kept', 'f')).state, 'replay');
+    assert.equal((await next.begin(wanted('alice', 'k', 'f'))).state, expected);
+    assert.equal((await next.begin(wanted('alice', 'kept', 'f'))).state, 'replay');
   });
 
   test('a key that could not be given back is free when its lease runs out', async (t) => {
     const clock = new TestClock();
     const store = await fixture.open(IDEMPOTENCY_MIGRATIONS);
     const idempotency = open(store, clock);
-    const options = { caller: 'alice', key: 'k', fingerprint: 'f', requestId: 'r' };
+    const options = {
+      caller: 'alice',
+      accountId: 'alice',
+      key: 'k',
+      fingerprint: 'f',
+      requestId: 'r',
+      hasBegun: () => false,
+    };
     await idempotency.once(options, async () => {
       t.mock.method(store, 'query', () => Promise.reject(new Error('away')));
     });
@@ -143,7 +182,7 @@ onEachStore('idempotency', (fixture) => {
       // A renewal would have queued before this statement.
       await store.transaction(async (tx) => tx.query('SELECT 1 AS one'));
     }
-    assert.equal((await idempotency.begin('alice', 'k', 'f')).state, 'new');
+    assert.equal((await idempotency.begin(wanted('alice', 'k', 'f'))).state, 'new');
     await idempotency.close();
   });
 
@@ -153,9 +192,10 @@ onEachStore('idempotency', (fixture) => {
     const lines: LogLine[] = [];
     const log = memoryLog(lines);
     const parts = { store, processId: 'one', clock, ids: seededIds(1), log };
-    const idempotency = new Idempotency(parts);
-    await idempotency.begin('alice', 'k', 'f');
-    await idempotency.begin('alice', 'other', 'f');
+    const keptBytes = () => KEPT_BYTES;
+    const idempotency = new Idempotency({ ...parts, keptBytes });
+    await idempotency.begin(wanted('alice', 'k', 'f'));
+    await idempotency.begin(wanted('alice', 'other', 'f'));
     t.mock.method(store, 'query', () => Promise.reject(new Error('away')));
     await idempotency.close();
     t.mock.restoreAll();
@@ -164,7 +204,7 @@ onEachStore('idempotency', (fixture) => {
       ['Idempotency keys could not be given back'],
     );
     await pass(store, clock, 75_000);
-    assert.equal((await open(store, clock, 2).begin('alice', 'k', 'f')).state, 'new');
+    assert.equal((await open(store, clock, 2).begin(wanted('alice', 'k', 'f'))).state, 'new');
   });
 
   test('keys of a process that has ended for sure are free at once, its answers and those of others stay', async () => {
@@ -175,15 +215,15 @@ onEachStore('idempotency', (fixture) => {
       open(store, clock, 2),
       open(store, clock, 11),
     ];
-    assert.equal((await one.begin('alice', 'running', 'f')).state, 'new');
-    assert.equal((await eleven.begin('alice', 'of another', 'f')).state, 'new');
-    const done = await one.begin('alice', 'done', 'f');
+    assert.equal((await one.begin(wanted('alice', 'running', 'f'))).state, 'new');
+    assert.equal((await eleven.begin(wanted('alice', 'of another', 'f'))).state, 'new');
+    const done = await one.begin(wanted('alice', 'done', 'f'));
     assert.ok(done.state === 'new');
     await one.complete(done.token, ANSWER);
     await two.processEnded('process-1');
-    assert.equal((await two.begin('alice', 'running', 'f')).state, 'new');
-    assert.equal((await two.begin('alice', 'of another', 'f')).state, 'wait');
-    assert.equal((await two.begin('alice', 'done', 'f')).state, 'replay');
+    assert.equal((await two.begin(wanted('alice', 'running', 'f'))).state, 'new');
+    assert.equal((await two.begin(wanted('alice', 'of another', 'f'))).state, 'wait');
+    assert.equal((await two.begin(wanted('alice', 'done', 'f'))).state, 'replay');
     for (const each of [one, two, eleven]) await each.close();
   });
 
@@ -192,15 +232,15 @@ onEachStore('idempotency', (fixture) => {
       const store = await fixture.open(IDEMPOTENCY_MIGRATIONS);
       const behind = open(store, new TestClock(Date.now() - 600_000), 1);
       const ahead = open(store, new TestClock(Date.now() + 600_000), 2);
-      const begun = await behind.begin('alice', 'k', 'f');
+      const begun = await behind.begin(wanted('alice', 'k', 'f'));
       assert.ok(begun.state === 'new');
       assert.equal(await ahead.prune(), 0);
-      assert.equal((await ahead.begin('alice', 'k', 'f')).state, 'wait');
-      assert.equal(await behind.complete(begun.token, ANSWER), true);
-      assert.equal((await ahead.begin('alice', 'k', 'f')).state, 'replay');
-      assert.equal((await ahead.begin('alice', 'other', 'f')).state, 'new');
+      assert.equal((await ahead.begin(wanted('alice', 'k', 'f'))).state, 'wait');
+      await behind.complete(begun.token, ANSWER);
+      assert.equal((await ahead.begin(wanted('alice', 'k', 'f'))).state, 'replay');
+      assert.equal((await ahead.begin(wanted('alice', 'other', 'f'))).state, 'new');
       await behind.processEnded('process-2');
-      assert.equal((await behind.begin('alice', 'other', 'f')).state, 'new');
+      assert.equal((await behind.begin(wanted('alice', 'other', 'f'))).state, 'new');
       for (const each of [behind, ahead]) await each.close();
     });
 
@@ -208,7 +248,7 @@ onEachStore('idempotency', (fixture) => {
       const clock = new TestClock();
       const store = await fixture.open(IDEMPOTENCY_MIGRATIONS);
       const [one, two] = [open(store, clock, 1), open(store, clock, 2)];
-      const begun = await one.begin('alice', 'k', 'f');
+      const begun = await one.begin(wanted('alice', 'k', 'f'));
       assert.ok(begun.state === 'new');
       let freed: Promise<void> | undefined;
       let isFree = false;
@@ -221,7 +261,7 @@ onEachStore('idempotency', (fixture) => {
         assert.equal(isFree, false);
       });
       await freed;
-      assert.equal((await two.begin('alice', 'k', 'f')).state, 'replay');
+      assert.equal((await two.begin(wanted('alice', 'k', 'f'))).state, 'replay');
       for (const each of [one, two]) await each.close();
     });
   }
@@ -229,17 +269,23 @@ onEachStore('idempotency', (fixture) => {
   test('a wait ends with 409, another body with 400', async () => {
     const clock = new TestClock();
     const idempotency = open(await fixture.open(IDEMPOTENCY_MIGRATIONS), clock);
-    await idempotency.begin('alice', 'k', 'f');
+    await idempotency.begin(wanted('alice', 'k', 'f'));
     await assert.rejects(
-      idempotency.acquire({ caller: 'alice', key: 'k', fingerprint: 'f', maxWaitMs: 0 }),
+      idempotency.acquire({
+        caller: 'alice',
+        accountId: 'alice',
+        key: 'k',
+        fingerprint: 'f',
+        maxWaitMs: 0,
+      }),
       (error) => error instanceof Fault && error.code === 'REQUEST_IN_PROGRESS',
     );
     await assert.rejects(
-      idempotency.acquire({ caller: 'alice', key: 'k', fingerprint: 'g' }),
+      idempotency.acquire({ caller: 'alice', accountId: 'alice', key: 'k', fingerprint: 'g' }),
       (error) => error instanceof Fault && error.code === 'IDEMPOTENCY_KEY_REUSED',
     );
     await idempotency.close();
-    assert.equal((await idempotency.begin('alice', 'k', 'g')).state, 'new');
+    assert.equal((await idempotency.begin(wanted('alice', 'k', 'g'))).state, 'new');
     await idempotency.close();
   });
 
@@ -249,22 +295,186 @@ onEachStore('idempotency', (fixture) => {
     const idempotency = open(store, clock);
     const bodies = { measured: Buffer.alloc(MAX_STORED_BYTES + 1), given_up: undefined };
     for (const [key, body] of Object.entries(bodies)) {
-      const begun = await idempotency.begin('alice', key, 'f');
+      const begun = await idempotency.begin(wanted('alice', key, 'f'));
       assert.ok(begun.state === 'new');
-      assert.equal(await idempotency.complete(begun.token, { ...ANSWER, body }), true);
-      assert.deepEqual(await idempotency.begin('alice', key, 'f'), { state: 'too-large' });
+      await idempotency.complete(begun.token, { ...ANSWER, body });
+      assert.deepEqual(await idempotency.begin(wanted('alice', key, 'f')), { state: 'too-large' });
       await assert.rejects(
-        idempotency.acquire({ caller: 'alice', key, fingerprint: 'f' }),
+        idempotency.acquire({ caller: 'alice', accountId: 'alice', key, fingerprint: 'f' }),
         (error) => error instanceof Fault && error.code === 'IDEMPOTENT_ANSWER_NOT_KEPT',
       );
     }
-    const kept = await idempotency.begin('alice', 'kept', 'f');
+    const kept = await idempotency.begin(wanted('alice', 'kept', 'f'));
     assert.ok(kept.state === 'new');
     await idempotency.complete(kept.token, ANSWER);
     assert.equal(await idempotency.prune(), 0);
     await idempotency.close();
     await pass(store, clock, DAY_MS);
     assert.equal(await idempotency.prune(), 3);
+  });
+
+  test('storing again after a lost reply keeps the response, and a key without a response stays spent', async () => {
+    const store = await fixture.open(IDEMPOTENCY_MIGRATIONS);
+    const idempotency = open(store, new TestClock());
+    const begun = await idempotency.begin(wanted('alice', 'k', 'f'));
+    assert.ok(begun.state === 'new');
+    await idempotency.complete(begun.token, ANSWER);
+    await idempotency.complete(begun.token, { ...ANSWER, body: Buffer.from('another') });
+    const again = await idempotency.begin(wanted('alice', 'k', 'f'));
+    assert.deepEqual(again, { state: 'replay', answer: ANSWER });
+    const broken = await idempotency.begin(wanted('alice', 'broken', 'f'));
+    assert.ok(broken.state === 'new');
+    await idempotency.spend(broken.token, store, CENT);
+    const retry = idempotency.acquire(wanted('alice', 'broken', 'f'));
+    await assert.rejects(retry, /broke off/);
+    await idempotency.close();
+  });
+
+  test('a request whose key was taken over gets the response of the other, or 409', async () => {
+    const store = await fixture.open(IDEMPOTENCY_MIGRATIONS);
+    const idempotency = open(store, new TestClock());
+    const took = (key: string, state: string) =>
+      store.query(
+        `UPDATE idempotency_entry SET token = 'other:1', state = $2, status = 200, headers = $3,
+         body = $4 WHERE entry_key = $1`,
+        [key, state, JSON.stringify(ANSWER.headers), ANSWER.body],
+      );
+    const run = (key: string, state: string, hasBegun: boolean) =>
+      idempotency.once(
+        { ...wanted('alice', key, 'f'), requestId: 'r', hasBegun: () => hasBegun },
+        async (token) => {
+          await took(key, state);
+          await idempotency.complete(token, { ...ANSWER, body: Buffer.from('mine') });
+        },
+      );
+    assert.deepEqual(await run('done', 'done', false), ANSWER);
+    await assert.rejects(run('begun', 'done', true), isLost);
+    await assert.rejects(run('running', 'running', false), isLost);
+    // What the other has is not given back.
+    const other = await store.query("SELECT 1 FROM idempotency_entry WHERE token = 'other:1'");
+    assert.equal(other.length, 3);
+    await idempotency.close();
+  });
+
+  test('a process does not take over what it runs itself, however long it stood still', async () => {
+    const clock = new TestClock();
+    const store = await fixture.open(IDEMPOTENCY_MIGRATIONS);
+    const idempotency = open(store, clock);
+    const begun = await idempotency.begin(wanted('alice', 'k', 'f'));
+    assert.ok(begun.state === 'new');
+    await age(store, 3_600_000);
+    assert.equal((await idempotency.begin(wanted('alice', 'k', 'f'))).state, 'wait');
+    await idempotency.complete(begun.token, ANSWER);
+    await idempotency.close();
+  });
+
+  describe('storage of an account', () => {
+    const LIMIT = 100_000;
+    /** Ten times this is all of it. */
+    const LARGE = { ...ANSWER, body: Buffer.alloc(9_000) };
+
+    async function keep(
+      idempotency: Idempotency,
+      key: string,
+      paidNano: Nano | undefined,
+      answer: FinishedAnswer = LARGE,
+      account = 'alice',
+    ): Promise<void> {
+      const options = { ...wanted(account, key, 'f'), requestId: 'r', hasBegun: () => false };
+      const replayed = await idempotency.once(options, async (token) => {
+        await idempotency.complete(token, answer, undefined, paidNano);
+        token.isSpent = true;
+      });
+      assert.equal(replayed, undefined);
+    }
+    const states = async (idempotency: Idempotency, keys: readonly string[]) => {
+      const all: string[] = [];
+      for (const key of keys) {
+        all.push((await idempotency.begin(wanted('alice', key, 'f'))).state);
+      }
+      return all;
+    };
+
+    test('is counted, and above its limit the oldest responses go and their keys stay spent', async () => {
+      const clock = new TestClock();
+      const store = await fixture.open(IDEMPOTENCY_MIGRATIONS);
+      const idempotency = open(store, clock, 1, LIMIT);
+      for (let at = 0; at < 14; at += 1) {
+        await keep(idempotency, `k${at}`, nano(1n));
+        await pass(store, clock, 60_000);
+      }
+      const { bytes, limitBytes } = await idempotency.storageOf('alice');
+      // And a fifth of a byte for each nano-USD.
+      assert.equal(limitBytes, LIMIT + 2);
+      assert.ok(bytes <= limitBytes && bytes > LIMIT - 10_000, String(bytes));
+      const found = await states(idempotency, ['k0', 'k3', 'k4', 'k5', 'k13']);
+      assert.deepEqual(found, ['dropped', 'dropped', 'replay', 'replay', 'replay']);
+      await assert.rejects(idempotency.acquire(wanted('alice', 'k0', 'f')), /dropped for newer/);
+      const [row] = await store.query<{ bytes: bigint }>(
+        'SELECT CAST(sum(coalesce(length(body), 0)) AS BIGINT) AS bytes FROM idempotency_entry',
+      );
+      assert.ok(Number(row?.bytes) < LIMIT);
+      // Another account is not concerned.
+      await keep(idempotency, 'k0', nano(1n), LARGE, 'bob');
+      assert.ok((await idempotency.storageOf('bob')).bytes < 10_000);
+      await idempotency.close();
+    });
+
+    test('grows with what was charged, and is small for an account that was charged nothing', async () => {
+      const clock = new TestClock();
+      const store = await fixture.open(IDEMPOTENCY_MIGRATIONS);
+      const idempotency = open(store, clock, 1, LIMIT);
+      assert.equal((await idempotency.storageOf('alice')).limitBytes, LIMIT / 16);
+      const small = { ...ANSWER, body: Buffer.alloc(2_000) };
+      for (const key of ['free1', 'free2', 'free3', 'free4']) {
+        await keep(idempotency, key, ZERO, small);
+        await pass(store, clock, 60_000);
+      }
+      // What was free may run again.
+      assert.deepEqual(await states(idempotency, ['free1', 'free2', 'free4']), [
+        'new',
+        'new',
+        'replay',
+      ]);
+      await keep(idempotency, 'paid', usdToNano('2'), LARGE, 'bob');
+      const { limitBytes } = await idempotency.storageOf('bob');
+      assert.equal(limitBytes, LIMIT + 400_000_000);
+      await idempotency.close();
+    });
+
+    test('a response larger than all of it is not kept, and its key is spent', async () => {
+      const idempotency = open(
+        await fixture.open(IDEMPOTENCY_MIGRATIONS),
+        new TestClock(),
+        1,
+        LIMIT,
+      );
+      await keep(idempotency, 'huge', nano(1n), { ...ANSWER, body: Buffer.alloc(2 * LIMIT) });
+      assert.deepEqual(await states(idempotency, ['huge']), ['dropped']);
+      assert.equal((await idempotency.storageOf('alice')).bytes, 512);
+      await idempotency.close();
+    });
+
+    test('when spent keys take all of it, further keys are refused until those expire', async () => {
+      const clock = new TestClock();
+      const store = await fixture.open(IDEMPOTENCY_MIGRATIONS);
+      const idempotency = open(store, clock, 1, 5_000);
+      for (let at = 0; at < 10; at += 1) await keep(idempotency, `k${at}`, nano(1n));
+      const next = idempotency.begin(wanted('alice', 'next', 'f'));
+      await assert.rejects(next, (error) => {
+        return error instanceof Fault && error.code === 'IDEMPOTENCY_STORAGE_FULL';
+      });
+      assert.equal((await idempotency.begin(wanted('bob', 'next', 'f'))).state, 'new');
+      await idempotency.close();
+      await pass(store, clock, 26 * 3_600_000);
+      if (store.dialect === 'postgres') {
+        await store.query('UPDATE idempotency_hour SET hour = hour - 26');
+      }
+      await idempotency.prune();
+      assert.deepEqual(await store.query('SELECT 1 FROM idempotency_hour'), []);
+      assert.equal((await idempotency.begin(wanted('alice', 'next', 'f'))).state, 'new');
+      await idempotency.close();
+    });
   });
 });
 

@@ -3,28 +3,36 @@
  * fingerprint get its stored answer, ones that come meanwhile wait, and another fingerprint is a
  * conflict. Holds across processes and restarts.
  *
- * Invariant: at most one live holder of (caller, key). A holder proves that it lives by renewing
- * its lease; when its process dies the lease runs out and the next request takes the key over. In a
- * shared database its clock says so, and no process's own: one that is ahead would take what runs.
- * What is stored (only answers that a retry must not repeat) is the flow's decision.
+ * Invariant: a request with a key is charged in the transaction that marks its key as spent, and in no
+ * other one. `complete` and `spend` update the row of the key only while it has the token of the
+ * request, and throw otherwise, which undoes the charge. So one key is charged once, whatever became
+ * of the processes, of the network or of the lease.
+ *
+ * The lease only saves work: a holder renews it, and once it has expired the next request takes the
+ * key over and runs again. In a shared database its clock decides, and not that of a process: one that
+ * is ahead would take over what still runs.
  */
 import type { Clock } from '../../core/clock.ts';
-import { DAY_MS } from '../../core/clock.ts';
 import { Fault } from '../../core/faults.ts';
 import type { Ids } from '../../core/ids.ts';
 import type { Log } from '../../core/log.ts';
 import { reasonOf } from '../../core/log.ts';
+import type { Nano } from '../../core/money.ts';
 import { type Dialect, type Queryable, SHARED_NOW_MS, type Store } from '../../db/db.ts';
+import { AccountStorage, type KeptStorage, ROW_BYTES } from './kept-storage.ts';
+import { type KeyEnd, type KeyFence, type NotKept, endKey, withoutResponse } from './key-fence.ts';
 
 export { IDEMPOTENCY_MIGRATIONS } from './migrations.ts';
+export type { KeptStorage } from './kept-storage.ts';
+export { type KeyFence, type NotKept, spendJournaled } from './key-fence.ts';
 
 /** The right to run the request of a key, until it is completed or abandoned. */
-export interface IdempotencyToken {
-  readonly caller: string;
-  readonly key: string;
-  readonly token: string;
-  /** Set when its answer is kept: no other request runs under the key. */
+export interface IdempotencyToken extends KeyFence {
+  readonly accountId: string;
+  /** Set when the transaction that spends the key has been committed. */
   isSpent: boolean;
+  /** Set when another request was found to have the key: this one is not charged. */
+  isLost: boolean;
 }
 
 export interface StoredAnswer {
@@ -39,12 +47,15 @@ export type FinishedAnswer = Omit<StoredAnswer, 'body'> & { readonly body: Buffe
 export type IdempotencyState =
   | { readonly state: 'new'; readonly token: IdempotencyToken }
   | { readonly state: 'replay'; readonly answer: StoredAnswer }
-  | { readonly state: 'too-large' }
+  | { readonly state: NotKept }
   | { readonly state: 'conflict' }
   | { readonly state: 'wait' };
 
 export interface AcquireOptions {
+  /** Keys of one caller are its own: the account, after the name of another set of keys of it. */
   readonly caller: string;
+  /** Whose storage a kept response takes. */
+  readonly accountId: string;
   readonly key: string;
   /** What the key is bound to: a hash over everything that makes the request another one. */
   readonly fingerprint: string;
@@ -60,11 +71,13 @@ interface Dependencies {
   readonly log: Log;
   /** Begins each token of this process. */
   readonly processId: string;
+  /** What the kept responses of an account may take, before what it was charged for them adds to it. */
+  readonly keptBytes: () => number;
 }
 
 interface EntryRow {
   readonly fingerprint: string;
-  readonly state: string;
+  readonly state: 'running' | 'done' | NotKept;
   readonly status: bigint | null;
   readonly headers: string | null;
   readonly body: Buffer | null;
@@ -72,11 +85,9 @@ interface EntryRow {
 
 /** Limit of the specification. */
 const KEY_PATTERN = /^[A-Za-z0-9_-]{1,255}$/;
-const KEPT_MS = DAY_MS;
 /**
  * How long a holder that stopped renewing still holds, and how often it renews. Longer than a database
- * needs to come back, since a request that goes on and has lost its key runs twice and is charged twice;
- * and shorter than the time until a process counts as dead (`cluster.deadAfterSeconds`), so that its
+ * needs to come back, since a request that has lost its key worked for nothing; and shorter than the time until a process counts as dead (`cluster.deadAfterSeconds`), so that its
  * death, which others only infer from its silence, would free no key sooner.
  */
 const LEASE_MS = 20_000;
@@ -89,6 +100,16 @@ export const MAX_STORED_BYTES = 16_777_216;
 /** Rows that one round of pruning removes at most. */
 const PRUNE_ROWS = 5_000;
 const NOT_DURABLE = { durable: false } as const;
+/** Counted for what was not sold: only a response that was sold for nothing may be made again. */
+const NOT_SOLD = 1n as Nano; // the least amount
+const LOST =
+  'Another request has taken over this idempotency key; this one was not charged. Send the same request again to get the response of the other';
+/** By state, what a retry is told after "ran and was charged once". */
+const WHY_NOT_KEPT: Readonly<Record<NotKept, string>> = {
+  'too-large': 'its response was larger than 16 MiB and is not kept',
+  incomplete: 'its response broke off and is not kept',
+  dropped: 'its response was dropped for newer ones, which take all the storage of the account',
+};
 
 /** The key of a header, or undefined when there is none; throws a Fault 400 when it is malformed. */
 export function parseIdempotencyKey(header: string | undefined): string | undefined {
@@ -104,6 +125,8 @@ export class Idempotency {
   readonly #log: Log;
   readonly #processId: string;
   readonly #sql: Statements;
+  readonly #storage: AccountStorage;
+  /** By caller and key: what this process runs is not taken over in it, also after a pause. */
   readonly #live = new Map<string, IdempotencyToken>();
   #stopRenewing: (() => void) | undefined;
   #renewing = false;
@@ -116,6 +139,7 @@ export class Idempotency {
     this.#log = dependencies.log;
     this.#processId = dependencies.processId;
     this.#sql = STATEMENTS[dependencies.store.dialect];
+    this.#storage = new AccountStorage(dependencies.store.dialect, dependencies.keptBytes);
   }
 
   /**
@@ -136,47 +160,63 @@ export class Idempotency {
     await this.#store.query(this.#sql.free, [processId, ...this.#now()]);
   }
 
-  /** Asks for the key once: run, replay, refuse, or wait and ask again. */
-  async begin(caller: string, key: string, fingerprint: string): Promise<IdempotencyState> {
+  /** Requests the key once: run, replay, reject, or wait and request it again. Throws a Fault 429. */
+  async begin(wanted: Omit<AcquireOptions, 'signal' | 'maxWaitMs'>): Promise<IdempotencyState> {
+    const { caller, accountId, key, fingerprint } = wanted;
     const token = `${this.#processId}:${this.#ids.hex(16)}`;
     // A crash that loses this row loses the request that wrote it as well.
     const state = await this.#store.transaction<IdempotencyState>(async (tx) => {
-      const taken = await tx.query(this.#sql.take, [
-        caller,
-        key,
-        fingerprint,
-        token,
-        ...this.#now(),
-      ]);
-      if (taken.length > 0) return { state: 'new', token: { caller, key, token, isSpent: false } };
-      const [row] = await tx.query<EntryRow>(
-        'SELECT fingerprint, state, status, headers, body FROM idempotency_entry WHERE caller = $1 AND entry_key = $2',
-        [caller, key],
-      );
-      // It was abandoned between the two statements: the next question gets it.
+      if (!this.#live.has(placeOf(wanted))) {
+        const values = [caller, key, fingerprint, token, accountId, ...this.#now()];
+        const taken = await tx.query(this.#sql.take, values);
+        if (taken.length > 0) {
+          await this.#requireStorage(tx, accountId);
+          const held = { caller, accountId, key, token, isSpent: false, isLost: false };
+          return { state: 'new', token: held };
+        }
+      }
+      const row = await find(tx, caller, key);
+      // It was abandoned between the two statements: the next request gets it.
       if (row === undefined) return { state: 'wait' };
       if (row.fingerprint !== fingerprint) return { state: 'conflict' };
-      if (row.state === 'too-large') return { state: 'too-large' };
-      return row.state === 'done' ? { state: 'replay', answer: answerOf(row) } : { state: 'wait' };
+      if (row.state === 'running') return { state: 'wait' };
+      return row.state === 'done'
+        ? { state: 'replay', answer: answerOf(row) }
+        : { state: row.state };
     }, NOT_DURABLE);
     if (state.state === 'new') this.#hold(state.token);
     return state;
   }
 
+  /** Throws a Fault 429 if the spent keys alone take all the storage of the account. */
+  async #requireStorage(tx: Queryable, accountId: string): Promise<void> {
+    const nowMs = this.#clock.nowMs();
+    let storage = await this.#storage.of(tx, accountId, nowMs);
+    if (storage.bytes <= storage.limitBytes) return;
+    // The limit may have been lowered since.
+    storage = await this.#storage.fit(tx, accountId, nowMs);
+    if (storage.bytes > storage.limitBytes) throw new Fault('IDEMPOTENCY_STORAGE_FULL');
+  }
+
+  /** What the kept responses of an account take, and what they may take. */
+  storageOf(accountId: string): Promise<KeptStorage> {
+    return this.#storage.of(this.#store, accountId, this.#clock.nowMs());
+  }
+
   /**
    * Asks for the key and waits for a running duplicate. Throws a Fault: 400 when the key belongs
-   * to another request, 409 when the duplicate outlasts the wait, 410 when the answer was too large
-   * to be kept.
+   * to another request, 409 when the duplicate outlasts the wait, 410 when the response is not kept,
+   * 429 when spent keys take all the storage of the account.
    */
   async acquire(
     options: AcquireOptions,
   ): Promise<Extract<IdempotencyState, { state: 'new' | 'replay' }>> {
     const deadlineMs = this.#clock.monotonicMs() + (options.maxWaitMs ?? DEFAULT_WAIT_MS);
     for (;;) {
-      const state = await this.begin(options.caller, options.key, options.fingerprint);
+      const state = await this.begin(options);
       if (state.state === 'conflict') throw new Fault('IDEMPOTENCY_KEY_REUSED');
-      if (state.state === 'too-large') throw new Fault('IDEMPOTENT_ANSWER_NOT_KEPT');
-      if (state.state !== 'wait') return state;
+      if (state.state === 'new' || state.state === 'replay') return state;
+      if (state.state !== 'wait') throw notKept(state.state);
       options.signal?.throwIfAborted();
       if (this.#clock.monotonicMs() >= deadlineMs) throw new Fault('REQUEST_IN_PROGRESS');
       await this.#clock.sleep(POLL_MS);
@@ -184,11 +224,12 @@ export class Idempotency {
   }
 
   /**
-   * Runs the request of a key, or gives the answer that is stored for it. A request that has not
-   * spent its key when it ends gives it back.
+   * Runs the request of a key, or returns the response that is stored for it. A request that has not
+   * spent its key when it ends gives it back. One that has lost its key throws 409, or returns the
+   * response of the request that has it; `hasBegun` says that it cannot send another one any more.
    */
   async once(
-    options: AcquireOptions & { readonly requestId: string },
+    options: AcquireOptions & { readonly requestId: string; readonly hasBegun: () => boolean },
     run: (token: IdempotencyToken) => Promise<void>,
   ): Promise<StoredAnswer | undefined> {
     const state = await this.acquire(options);
@@ -196,8 +237,13 @@ export class Idempotency {
     const { token } = state;
     try {
       await run(token);
+    } catch (error) {
+      if (!token.isLost || options.hasBegun()) throw error;
+      const row = await find(this.#store, options.caller, options.key);
+      if (row?.state !== 'done' || row.fingerprint !== options.fingerprint) throw error;
+      return answerOf(row);
     } finally {
-      if (token.isSpent) this.#live.delete(token.token);
+      if (token.isSpent || token.isLost) this.#drop(token);
       else await this.#giveBack(token, options.requestId);
     }
     return undefined;
@@ -214,34 +260,50 @@ export class Idempotency {
   }
 
   /**
-   * Stores the answer for 24 hours, or that there was one too large to be stored. Give the
-   * transaction of the settle, so that a crash cannot come between charge and answer. False when
-   * the lease was lost.
+   * Stores the response for 24 hours, or that there was one too large to be stored. Pass the transaction
+   * of the settle: throws a Fault 409 if another request has the key, which undoes the charge. Storing
+   * again after a lost reply of the database does nothing. `paidNano` is what the response was sold for;
+   * without it the response is of something that must not happen twice.
    */
   async complete(
     token: IdempotencyToken,
     answer: FinishedAnswer,
     tx: Queryable = this.#store,
-  ): Promise<boolean> {
+    paidNano: Nano = NOT_SOLD,
+  ): Promise<void> {
     const { status, headers, body } = answer;
     const isTooLarge = body === undefined || body.length > MAX_STORED_BYTES;
-    const rows = await tx.query(this.#sql.complete, [
-      token.caller,
-      token.key,
-      token.token,
-      status,
-      JSON.stringify(headers),
-      isTooLarge ? null : body,
-      isTooLarge ? 'too-large' : 'done',
-      ...this.#now(),
-    ]);
-    return rows.length > 0;
+    if (isTooLarge) return this.#end(tx, token, withoutResponse('too-large', paidNano));
+    const written = JSON.stringify(headers);
+    const bytes = ROW_BYTES + written.length + body.length;
+    await this.#end(tx, token, { state: 'done', status, headers: written, body, bytes, paidNano });
+  }
+
+  /** Marks the key as spent without a response: the request was charged and broke off. As `complete`. */
+  spend(token: IdempotencyToken, tx: Queryable, paidNano: Nano): Promise<void> {
+    return this.#end(tx, token, withoutResponse('incomplete', paidNano));
+  }
+
+  async #end(tx: Queryable, token: IdempotencyToken, end: KeyEnd): Promise<void> {
+    const nowMs = this.#clock.nowMs();
+    const ended = await endKey(tx, { dialect: this.#store.dialect, nowMs }, token, end);
+    if (ended === 'spent') return;
+    if (ended === 'lost') {
+      token.isLost = true;
+      throw new Fault('REQUEST_IN_PROGRESS', { message: LOST });
+    }
+    const { bytes, paidNano } = end;
+    await this.#storage.add(
+      tx,
+      { accountId: token.accountId, bytes, paidNano, expiresMs: ended },
+      nowMs,
+    );
   }
 
   /** Gives the key back without an answer: the next request with it runs. */
   async abandon(token: IdempotencyToken): Promise<void> {
     // First: when the database is away, the lease is not renewed and runs out.
-    this.#live.delete(token.token);
+    this.#drop(token);
     await this.#store.query(
       `DELETE FROM idempotency_entry WHERE caller = $1 AND entry_key = $2 AND token = $3 AND state = 'running'`,
       [token.caller, token.key, token.token],
@@ -251,6 +313,7 @@ export class Idempotency {
   /** Removes entries that have run out, oldest first; for the periodic round. */
   async prune(): Promise<number> {
     const rows = await this.#store.query(this.#sql.prune, this.#now());
+    await this.#storage.prune(this.#store, this.#clock.nowMs());
     return rows.length;
   }
 
@@ -267,8 +330,12 @@ export class Idempotency {
   }
 
   #hold(token: IdempotencyToken): void {
-    this.#live.set(token.token, token);
+    this.#live.set(placeOf(token), token);
     this.#stopRenewing ??= this.#clock.every(RENEW_MS, () => void this.#renewOnce());
+  }
+
+  #drop(token: IdempotencyToken): void {
+    if (this.#live.get(placeOf(token)) === token) this.#live.delete(placeOf(token));
   }
 
   /** One round at a time: rounds that pile up would take every connection of the process. */
@@ -313,18 +380,17 @@ type Statements = ReturnType<typeof statementsOf>;
 /** `now` says the time, where that is the parameter of this place. */
 function statementsOf(now: (place: number) => string) {
   return {
-    take: `INSERT INTO idempotency_entry (caller, entry_key, fingerprint, token, state, expires_ms)
-      VALUES ($1, $2, $3, $4, 'running', ${now(5)} + ${LEASE_MS})
+    take: `INSERT INTO idempotency_entry (caller, entry_key, fingerprint, token, state, account_id,
+        expires_ms)
+      VALUES ($1, $2, $3, $4, 'running', $5, ${now(6)} + ${LEASE_MS})
       ON CONFLICT (caller, entry_key) DO UPDATE SET
         fingerprint = excluded.fingerprint, token = excluded.token, state = excluded.state,
-        expires_ms = excluded.expires_ms, status = NULL, headers = NULL, body = NULL
-      WHERE idempotency_entry.expires_ms <= ${now(5)}
+        account_id = excluded.account_id, expires_ms = excluded.expires_ms, status = NULL,
+        headers = NULL, body = NULL, kept_bytes = 0, paid_nano = 0
+      WHERE idempotency_entry.expires_ms <= ${now(6)}
       RETURNING token`,
     renew: `UPDATE idempotency_entry SET expires_ms = ${now(4)} + ${LEASE_MS}
       WHERE caller = $1 AND entry_key = $2 AND token = $3 AND state = 'running'`,
-    complete: `UPDATE idempotency_entry
-      SET state = $7, expires_ms = ${now(8)} + ${KEPT_MS}, status = $4, headers = $5, body = $6
-      WHERE caller = $1 AND entry_key = $2 AND token = $3 AND state = 'running' RETURNING token`,
     free: `DELETE FROM idempotency_entry WHERE expires_ms <= ${now(2)} + ${2 * LEASE_MS}
       AND token LIKE $1 || ':%' AND state = 'running'`,
     prune: `DELETE FROM idempotency_entry WHERE (caller, entry_key) IN
@@ -338,6 +404,24 @@ const STATEMENTS: Readonly<Record<Dialect, Statements>> = {
   sqlite: statementsOf((place) => `$${place}`),
   postgres: statementsOf(() => SHARED_NOW_MS),
 };
+
+function placeOf({ caller, key }: Pick<AcquireOptions, 'caller' | 'key'>): string {
+  return `${caller}\n${key}`;
+}
+
+async function find(tx: Queryable, caller: string, key: string): Promise<EntryRow | undefined> {
+  const [row] = await tx.query<EntryRow>(
+    'SELECT fingerprint, state, status, headers, body FROM idempotency_entry WHERE caller = $1 AND entry_key = $2',
+    [caller, key],
+  );
+  return row;
+}
+
+function notKept(state: NotKept): Fault {
+  return new Fault('IDEMPOTENT_ANSWER_NOT_KEPT', {
+    message: `The request with this idempotency key ran and was charged once; ${WHY_NOT_KEPT[state]}. Use a new key to run it, and pay for it, again`,
+  });
+}
 
 function answerOf(row: EntryRow): StoredAnswer {
   return {

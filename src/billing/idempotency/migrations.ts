@@ -1,4 +1,4 @@
-/** The table of idempotency: one row for each key of a caller, running or answered. */
+/** The tables of idempotency: one row for each key of a caller, and what the responses of an account take. */
 import type { Migration } from '../../db/db.ts';
 
 export const IDEMPOTENCY_MIGRATIONS: readonly Migration[] = [
@@ -18,6 +18,24 @@ CREATE TABLE idempotency_entry (
   PRIMARY KEY (caller, entry_key)
 );
 CREATE INDEX idempotency_entry_expiry ON idempotency_entry (expires_ms);
+`,
+  },
+  {
+    // An entry of an earlier version has no account: it is not counted, and expires within a day.
+    id: 'idempotency-0002',
+    up: `
+ALTER TABLE idempotency_entry ADD COLUMN account_id TEXT NOT NULL DEFAULT '';
+ALTER TABLE idempotency_entry ADD COLUMN kept_bytes BIGINT NOT NULL DEFAULT 0;
+ALTER TABLE idempotency_entry ADD COLUMN paid_nano BIGINT NOT NULL DEFAULT 0;
+CREATE INDEX idempotency_entry_account ON idempotency_entry (account_id, expires_ms);
+CREATE TABLE idempotency_hour (
+  account_id TEXT NOT NULL,
+  hour BIGINT NOT NULL,
+  kept_bytes BIGINT NOT NULL,
+  paid_nano BIGINT NOT NULL,
+  PRIMARY KEY (account_id, hour)
+);
+CREATE INDEX idempotency_hour_hour ON idempotency_hour (hour);
 `,
   },
 ];

@@ -127,6 +127,7 @@ export {
   type TokenCounts,
   type UsageRecord,
   type UsageStatus,
+  type WhileAway,
 } from './records.ts';
 
 export interface LedgerParts {

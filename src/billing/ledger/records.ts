@@ -1,6 +1,7 @@
 /**
  * The shapes that go in and out of the ledger, and the usage record that each settle writes.
  */
+import type { KeyFence } from '../idempotency/idempotency.ts';
 import type { Nano } from '../../core/money.ts';
 import type { Queryable } from '../../db/db.ts';
 import type { HoldRefusal, OpenAmounts, WantedHold } from './hold-plan.ts';
@@ -131,6 +132,14 @@ export interface HoldFigures {
 }
 
 /**
+ * What becomes of a settle with further work while a shared database is unreachable: it goes to the
+ * journal without the work (the default), fails, or waits for the database for a while and then fails.
+ * With an idempotency key it goes to the journal as well, and is charged from there only if the request
+ * still has its key.
+ */
+export type WhileAway = 'drop-work' | 'fail' | 'wait' | KeyFence;
+
+/**
  * Where the holds of requests live: in memory, set aside from what is posted where the database is a
  * file of this process, and from what this process has leased where it is shared.
  */
@@ -141,14 +150,13 @@ export interface Holds {
   settle(request: SettleRequest, hold: Hold): Promise<Settlement>;
   /**
    * Settles and does further work in the same transaction, so that neither happens without the
-   * other. `work` may run twice, and has no effect outside `tx`. While the database is away the settle
-   * goes without the work where it can wait for that; where the work `isNeeded` it fails.
+   * other. `work` may run twice, and has no effect outside `tx`.
    */
   settleWith(
     request: SettleRequest,
     hold: Hold,
     work: (tx: Queryable, settlement: Settlement) => Promise<void>,
-    isNeeded?: boolean,
+    whileAway?: WhileAway,
   ): Promise<Settlement>;
   /** Gives a hold back whose settle has failed for good. */
   release(hold: Hold): void;

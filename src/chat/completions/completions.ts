@@ -20,6 +20,7 @@ import type {
 } from '../../engines/engines.ts';
 import { engineFault, saysContextOverflow } from '../../engines/engine-refusal.ts';
 import { AnswerStream, KEEP_ALIVE } from '../../http/answer-stream.ts';
+import { asFault } from '../../http/error-response.ts';
 import { type ReadLargeJson, LARGE_BODY_BYTES, readEngineJson } from '../../http/read-request.ts';
 import type { RequestContext } from '../../http/request-context.ts';
 import { JSON_BODY, JSON_TYPE, type Route } from '../../http/route.ts';
@@ -335,13 +336,19 @@ class StreamedCompletion implements EngineSink {
     const use = this.#use(this.#events.isCutOff ? 'partial' : 'whole');
     const charge = this.#outcome(use, 'completed', outcome);
     if (context.keeper !== undefined) this.#answer.begin();
-    const sold = await sale.answer(charge, (settled) => {
-      const end: CompletionEnd = { usage: use, cost: costOf(settled) };
-      const last = this.#events.closing(end);
-      return { type: EVENT_STREAM, body: this.#answer.kept(last), last };
-    });
+    let last: Buffer;
+    try {
+      ({ last } = await sale.answer(charge, (settled) => {
+        const end: CompletionEnd = { usage: use, cost: costOf(settled) };
+        const closing = this.#events.closing(end);
+        return { type: EVENT_STREAM, body: this.#answer.kept(closing), last: closing };
+      }));
+    } catch (error) {
+      // The stream is not complete without its charge, and its end says so.
+      return this.#fail(asFault(error), outcome);
+    }
     noteOutcome(context, charge);
-    this.#answer.end(sold.last);
+    this.#answer.end(last);
   }
 
   /** The caller has left and pays for what was made for it. */

@@ -104,6 +104,7 @@ export function refusalsOf(route: Route): FaultCode[] {
         'IDEMPOTENCY_KEY_REUSED',
         'IDEMPOTENT_ANSWER_NOT_KEPT',
         'REQUEST_IN_PROGRESS',
+        'IDEMPOTENCY_STORAGE_FULL',
       ],
     ],
   ];

@@ -2,11 +2,16 @@
  * Settles what was held out of leases: those of a tick in one statement that the answers wait for.
  * What finds its lease gone is settled late, under a lock, by what the usage records say. While the
  * database is away settles wait in a local journal.
+ *
+ * A settle that spends an idempotency key is one transaction with the row of the key. It cannot be
+ * confirmed without the database, because another process may have taken the key over: a complete
+ * response waits for the database and is not charged if that stays away, and a response that broke off,
+ * whose caller was told so, is charged from the journal only if the request still has its key.
  */
 import { assert } from '../../../core/assert.ts';
-import type { Clock } from '../../../core/clock.ts';
+import { type Clock, SECOND_MS } from '../../../core/clock.ts';
 import { type Log, reasonOf } from '../../../core/log.ts';
-import { formatUsd } from '../../../core/money.ts';
+import { ZERO, formatUsd } from '../../../core/money.ts';
 import {
   Batcher,
   type Queryable,
@@ -15,7 +20,8 @@ import {
   isDatabaseError,
   isUniqueViolation,
 } from '../../../db/db.ts';
-import type { SettleRequest, Settlement } from '../records.ts';
+import { type KeyFence, spendJournaled } from '../../idempotency/idempotency.ts';
+import type { SettleRequest, Settlement, WhileAway } from '../records.ts';
 import { ABOVE_HOLD, expectedSettlement, settleRows } from '../settle.ts';
 import type { LeasedHold } from './lease.ts';
 import type { Leases } from './leases.ts';
@@ -29,6 +35,12 @@ const LEAST_BESIDE = 48;
 /** Settles that wait when a statement comes back; fewer go on at once. */
 const PAUSE_FROM = 4;
 const LATE_SETTLES = { maxInFlight: 1, maxItems: 64 };
+/**
+ * How long a settle waits for a database that is away: as long as a failover takes, and shorter than
+ * clients wait for a response.
+ */
+const AWAY_WAIT_MS = 30 * SECOND_MS;
+const AWAY_POLL_MS = 250;
 
 export interface LeaseSettlesParts {
   readonly store: SharedStore;
@@ -69,15 +81,14 @@ export class LeaseSettles {
     return held.settled;
   }
 
-  /** While the database is away the settle goes to the journal without the work, or fails with it. */
   settleWith(
     request: SettleRequest,
     held: LeasedHold,
-    work: (tx: Queryable, settlement: Settlement) => Promise<void>,
-    isNeeded: boolean,
+    work: Work,
+    whileAway: WhileAway,
   ): Promise<Settlement> {
     if (held.settled !== undefined) return repeated(held.settled);
-    held.settled = this.#settleInOne(request, held, work, isNeeded);
+    held.settled = this.#settleInOne(request, held, work, whileAway);
     return held.settled;
   }
 
@@ -101,11 +112,12 @@ export class LeaseSettles {
     journal: SettleJournal,
     request: SettleRequest,
     held: LeasedHold,
+    key?: KeyFence,
   ): Promise<Settlement> {
     const { requestId } = held;
     this.#journaled.set(requestId, held);
     try {
-      await journal.add(this.#settleOf(request, held));
+      await journal.add({ ...this.#settleOf(request, held), key });
     } catch (error) {
       this.#journaled.delete(requestId);
       held.settled = undefined;
@@ -117,33 +129,56 @@ export class LeaseSettles {
   async #settleInOne(
     request: SettleRequest,
     held: LeasedHold,
-    work: (tx: Queryable, settlement: Settlement) => Promise<void>,
-    isNeeded: boolean,
+    work: Work,
+    whileAway: WhileAway,
   ): Promise<Settlement> {
-    const { store, clock } = this.#parts;
+    const { clock, journal, leases } = this.#parts;
     const settle = this.#settleOf(request, held);
-    try {
-      let isFromLease = false;
-      const settlement = await store.transaction(async (tx) => {
-        const fresh = await settleFromLeases(tx, [settle], clock.nowMs());
-        const early = fresh.get(request.usage.requestId);
-        isFromLease = early !== undefined;
-        const [settled = early] =
-          early === undefined ? await settleRows(tx, this.#parts, [request]) : [];
-        assert(settled !== undefined, 'each settle has its answer');
-        await work(tx, settled);
-        return settled;
-      });
-      this.#parts.leases.ended(held, settlement, isFromLease);
-      return settlement;
-    } catch (error) {
-      if (error instanceof StoreUnavailable) {
-        this.#parts.leases.doubt(held);
-        if (!isNeeded) return this.#settleOrNote(request, held);
+    const untilMs = clock.monotonicMs() + AWAY_WAIT_MS;
+    for (let isAgain = false; ; isAgain = true) {
+      try {
+        const settlement = await this.#settleAtOnce(settle, held, work);
+        // The reply to an earlier commit was lost: that one was this settle.
+        return isAgain ? { ...settlement, fresh: true } : settlement;
+      } catch (error) {
+        const isAway = error instanceof StoreUnavailable;
+        if (isAway) {
+          leases.doubt(held);
+          if (whileAway === 'drop-work') return this.#settleOrNote(request, held);
+          if (typeof whileAway === 'object' && journal !== undefined) {
+            return this.#note(journal, request, held, whileAway);
+          }
+        }
+        if (!isAway || whileAway !== 'wait' || clock.monotonicMs() >= untilMs) {
+          held.settled = undefined;
+          throw error;
+        }
+        await clock.sleep(AWAY_POLL_MS);
       }
-      held.settled = undefined;
-      throw error;
     }
+  }
+
+  /** In one transaction with the work. */
+  async #settleAtOnce(
+    settle: LeaseSettle,
+    held: LeasedHold | undefined,
+    work: Work,
+  ): Promise<Settlement> {
+    const { store, clock, leases } = this.#parts;
+    const { request } = settle;
+    let isFromLease = false;
+    const settlement = await store.transaction(async (tx) => {
+      const fresh = await settleFromLeases(tx, [settle], clock.nowMs());
+      const early = fresh.get(request.usage.requestId);
+      isFromLease = early !== undefined;
+      const [settled = early] =
+        early === undefined ? await settleRows(tx, this.#parts, [request]) : [];
+      assert(settled !== undefined, 'each settle has its answer');
+      await work(tx, settled);
+      return settled;
+    });
+    if (held !== undefined) leases.ended(held, settlement, isFromLease);
+    return settlement;
   }
 
   /** What of the cost is daily credit, and that it is not above the hold. */
@@ -231,14 +266,43 @@ export class LeaseSettles {
   }
 
   /** What waited in the journal of this process, or of one that has ended. */
-  async settleJournaled({ request, ...entry }: JournaledSettle): Promise<void> {
+  async settleJournaled({ request, key, ...entry }: JournaledSettle): Promise<void> {
     const { requestId } = request.usage;
     const held = this.#journaled.get(requestId);
-    if (entry.leaseId === undefined) await this.#lateSettles.add(request);
-    else await this.#settles.add({ request, ...entry, leaseId: entry.leaseId, held });
+    const { leaseId } = entry;
+    if (leaseId === undefined) await this.#lateSettles.add(request);
+    else if (key === undefined) await this.#settles.add({ request, ...entry, leaseId, held });
+    else await this.#settleFenced({ request, ...entry, leaseId }, held, key);
     this.#journaled.delete(requestId);
   }
+
+  /** Charges what was journaled with an idempotency key, if the request still has that. */
+  async #settleFenced(
+    settle: LeaseSettle,
+    held: LeasedHold | undefined,
+    key: KeyFence,
+  ): Promise<void> {
+    const { store, clock, leases, log } = this.#parts;
+    const { requestId, accountId } = settle.request.usage;
+    try {
+      await this.#settleAtOnce(settle, held, async (tx, { usdNano, diemNano }) => {
+        const context = { dialect: store.dialect, nowMs: clock.nowMs() };
+        const charged = { accountId, paidNano: usdNano + diemNano };
+        if (!(await spendJournaled(tx, context, key, charged))) throw new KeyLost();
+      });
+    } catch (error) {
+      if (!(error instanceof KeyLost)) throw error;
+      // The request that has the key is charged.
+      if (held !== undefined) leases.end(held, ZERO);
+      log.warn({ requestId }, 'Not charged: another request has taken over its idempotency key');
+    }
+  }
 }
+
+type Work = (tx: Queryable, settlement: Settlement) => Promise<void>;
+
+/** Undoes a settle whose key another request has. */
+class KeyLost extends Error {}
 
 const LATE = 'Settled after the lease of its process was closed: out of what was available';
 const LATE_AND_SHORT =

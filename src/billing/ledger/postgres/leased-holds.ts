@@ -20,6 +20,7 @@ import type {
   Holds,
   SettleRequest,
   Settlement,
+  WhileAway,
 } from '../records.ts';
 import { Epoch } from './epochs.ts';
 import { LeaseSettles } from './lease-settles.ts';
@@ -95,9 +96,9 @@ export class LeasedHolds implements Holds {
     request: SettleRequest,
     hold: Hold,
     work: (tx: Queryable, settlement: Settlement) => Promise<void>,
-    isNeeded = false,
+    whileAway: WhileAway = 'drop-work',
   ): Promise<Settlement> {
-    return this.#settles.settleWith(request, hold as LeasedHold, work, isNeeded); // the same
+    return this.#settles.settleWith(request, hold as LeasedHold, work, whileAway); // the same
   }
 
   release(hold: Hold): void {

@@ -12,6 +12,7 @@ import { type FileHandle, mkdir, open, readFile, readdir, rm, writeFile } from '
 import { join } from 'node:path';
 import { nano } from '../../../core/money.ts';
 import { type ServerLock, lockFile } from '../../../db/db.ts';
+import type { KeyFence } from '../../idempotency/idempotency.ts';
 import type { SettleRequest } from '../records.ts';
 import type { LeaseSettle } from './settle-item.ts';
 
@@ -21,8 +22,14 @@ const MAX_ENTRIES = 1_000_000;
 const MAX_FILES = 1_024;
 const FILE_NAME = /^settles-(\d{1,4})\.journal$/;
 
-/** A settle with the lease that it comes out of; one of an earlier version has none. */
-export type JournaledSettle = Omit<LeaseSettle, 'leaseId'> & { readonly leaseId?: string };
+/** A settle that waits for the database. */
+export interface NotedSettle extends LeaseSettle {
+  /** The idempotency key that it spends: it is charged only if its request still has the key. */
+  readonly key?: KeyFence | undefined;
+}
+
+/** With the lease that it comes out of; one of an earlier version has none. */
+export type JournaledSettle = Omit<NotedSettle, 'leaseId'> & { readonly leaseId?: string };
 
 type Settle = (entry: JournaledSettle) => Promise<unknown>;
 
@@ -75,7 +82,7 @@ export class SettleJournal {
   }
 
   /** Resolves when the settle is on the local disk. Rejects when the journal is full. */
-  async add(entry: LeaseSettle): Promise<void> {
+  async add(entry: NotedSettle): Promise<void> {
     if (this.#file === undefined) throw new Error('The settle journal is not open');
     if (this.#waiting.size >= MAX_ENTRIES) throw new Error('The settle journal is full');
     this.#waiting.set(entry.request.usage.requestId, entry);
@@ -204,12 +211,14 @@ function bigintsAsText(_key: string, value: unknown): unknown {
 }
 
 /** The request as earlier versions write it too, and beside it what it comes out of. */
-function lineOf({ request, ...from }: LeaseSettle): string {
-  return JSON.stringify({ ...request, from }, bigintsAsText);
+function lineOf({ request, key, ...from }: NotedSettle): string {
+  const fence = key && { caller: key.caller, key: key.key, token: key.token };
+  return JSON.stringify({ ...request, from, fence }, bigintsAsText);
 }
 
 interface Line extends Omit<SettleRequest, 'costNano'> {
   readonly costNano: string;
+  readonly fence?: KeyFence;
   readonly from?: {
     readonly leaseId: string;
     readonly allowanceId?: string;
@@ -225,7 +234,7 @@ interface Line extends Omit<SettleRequest, 'costNano'> {
 function parseLine(line: string): JournaledSettle | undefined {
   if (line === '') return undefined;
   try {
-    const { costNano, from, ...rest } = JSON.parse(line) as Line; // ours
+    const { costNano, from, fence: key, ...rest } = JSON.parse(line) as Line; // ours
     const request = { ...rest, costNano: nano(BigInt(costNano)) };
     if (from === undefined) {
       const none = { usdNano: 0n, dailyNano: 0n, reservedNano: 0n };
@@ -236,7 +245,8 @@ function parseLine(line: string): JournaledSettle | undefined {
     const dailyNano = BigInt(from.dailyNano);
     const reservedNano = BigInt(from.reservedNano);
     const caps = { allowanceId, budgetIds };
-    return { request, leaseId, ...caps, isLast, usdNano, dailyNano, reservedNano };
+    const amounts = { usdNano, dailyNano, reservedNano };
+    return { request, leaseId, ...caps, isLast, ...amounts, ...(key && { key }) };
   } catch {
     // The torn last line of a killed process.
     return undefined;

@@ -1,0 +1,172 @@
+/**
+ * The storage that kept responses take, per account: counted in the transaction that keeps a response,
+ * and limited there. Above the limit the oldest responses of the account are dropped; their keys stay
+ * spent, so a retry receives 410 and is not charged again.
+ *
+ * The sums stand in one row per account and hour of expiry. They expire with their entries, so a round
+ * of pruning does not have to correct them.
+ */
+import { DAY_MS } from '../../core/clock.ts';
+import { type Dialect, type Queryable, SHARED_NOW_MS } from '../../db/db.ts';
+
+const HOUR_MS = DAY_MS / 24;
+/** What a row takes beside its headers and its body: its columns, and its part of two indexes. */
+export const ROW_BYTES = 512;
+/** Of the gigabyte that a dollar may take, beside receipts and tags: for each one charged for responses. */
+const BYTES_PER_USD = 200_000_000n;
+const NANO_PER_USD = 1_000_000_000n;
+/** An account that was charged nothing for them has this part of the setting. */
+const UNPAID_SHARE = 1 / 16;
+/** Entries that one statement drops, at most. */
+const DROP_ROWS = 256;
+
+/** The storage of one account. */
+export interface KeptStorage {
+  readonly bytes: number;
+  readonly limitBytes: number;
+}
+
+/** One kept response, as it is counted. */
+export interface KeptSize {
+  readonly accountId: string;
+  readonly bytes: number;
+  readonly paidNano: bigint;
+  readonly expiresMs: number;
+}
+
+interface SumRow {
+  readonly bytes: bigint | null;
+  readonly paid: bigint | null;
+}
+
+interface OldRow {
+  readonly caller: string;
+  readonly entry_key: string;
+  readonly kept_bytes: bigint;
+  readonly paid_nano: bigint;
+  readonly expires_ms: bigint;
+}
+
+const ADD = `INSERT INTO idempotency_hour (account_id, hour, kept_bytes, paid_nano)
+  VALUES ($1, $2, $3, $4)
+  ON CONFLICT (account_id, hour) DO UPDATE SET
+    kept_bytes = idempotency_hour.kept_bytes + excluded.kept_bytes,
+    paid_nano = idempotency_hour.paid_nano + excluded.paid_nano`;
+
+export class AccountStorage {
+  readonly #dialect: Dialect;
+  readonly #baseBytes: () => number;
+  readonly #sql: Statements;
+
+  constructor(dialect: Dialect, baseBytes: () => number) {
+    this.#dialect = dialect;
+    this.#baseBytes = baseBytes;
+    this.#sql = STATEMENTS[dialect];
+  }
+
+  /** What the responses of an account take at `nowMs`; a shared database has its own clock. */
+  async of(tx: Queryable, accountId: string, nowMs: number): Promise<KeptStorage> {
+    const [row] = await tx.query<SumRow>(this.#sql.sum, [accountId, ...this.#now(nowMs)]);
+    const paidNano = row?.paid ?? 0n;
+    const share = paidNano > 0n ? 1 : UNPAID_SHARE;
+    const paidBytes = Number((paidNano * BYTES_PER_USD) / NANO_PER_USD);
+    const limitBytes = Math.floor(this.#baseBytes() * share) + paidBytes;
+    return { bytes: Number(row?.bytes ?? 0n), limitBytes };
+  }
+
+  /** Counts a response that was just stored, and drops the oldest ones above the limit. */
+  async add(tx: Queryable, kept: KeptSize, nowMs: number): Promise<void> {
+    await addToHour(tx, kept);
+    await this.fit(tx, kept.accountId, nowMs);
+  }
+
+  /** Drops the oldest responses of an account until the others fit; returns what is left. */
+  async fit(tx: Queryable, accountId: string, nowMs: number): Promise<KeptStorage> {
+    for (;;) {
+      const storage = await this.of(tx, accountId, nowMs);
+      const overBytes = storage.bytes - storage.limitBytes;
+      if (overBytes <= 0 || !(await this.#drop(tx, accountId, overBytes, nowMs))) return storage;
+    }
+  }
+
+  /** `false` if there is nothing left to drop. */
+  async #drop(
+    tx: Queryable,
+    accountId: string,
+    overBytes: number,
+    nowMs: number,
+  ): Promise<boolean> {
+    const now = this.#now(nowMs);
+    const oldest = await tx.query<OldRow>(this.#sql.oldest, [accountId, ...now]);
+    const hours = new Map<number, KeptSize>();
+    const spent: string[][] = [];
+    const free: string[][] = [];
+    let freedBytes = 0;
+    for (const { caller, entry_key: key, kept_bytes, paid_nano, expires_ms } of oldest) {
+      if (freedBytes >= overBytes) break;
+      // Running a free request again charges nothing, so that nothing of it has to stay.
+      const isFree = paid_nano === 0n;
+      (isFree ? free : spent).push([caller, key]);
+      const bytes = Number(kept_bytes) - (isFree ? 0 : ROW_BYTES);
+      freedBytes += bytes;
+      const hour = hourOf(Number(expires_ms));
+      const before = hours.get(hour)?.bytes ?? 0;
+      const size = { accountId, bytes: before - bytes, paidNano: 0n };
+      hours.set(hour, { ...size, expiresMs: Number(expires_ms) });
+    }
+    if (spent.length > 0) await tx.query(this.#sql.drop, [JSON.stringify(spent), ROW_BYTES]);
+    if (free.length > 0) await tx.query(this.#sql.remove, [JSON.stringify(free)]);
+    for (const size of hours.values()) await addToHour(tx, size);
+    return oldest.length > 0;
+  }
+
+  /** Removes the sums of hours that are over. */
+  async prune(tx: Queryable, nowMs: number): Promise<void> {
+    await tx.query(this.#sql.prune, this.#now(nowMs));
+  }
+
+  #now(nowMs: number): readonly number[] {
+    return this.#dialect === 'sqlite' ? [nowMs] : [];
+  }
+}
+
+/** Adds to the sums of the hour in which an entry expires. */
+export async function addToHour(
+  tx: Queryable,
+  { accountId, bytes, paidNano, expiresMs }: KeptSize,
+): Promise<void> {
+  await tx.query(ADD, [accountId, hourOf(expiresMs), bytes, paidNano]);
+}
+
+function hourOf(expiresMs: number): number {
+  return Math.floor(expiresMs / HOUR_MS);
+}
+
+type Statements = ReturnType<typeof statementsOf>;
+
+/** `now` is the time, where that is the parameter of this place. */
+function statementsOf(dialect: Dialect, now: (place: number) => string) {
+  const keys =
+    dialect === 'sqlite'
+      ? "SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]') FROM json_each($1)"
+      : 'SELECT pair ->> 0, pair ->> 1 FROM json_array_elements($1::json) AS pair';
+  return {
+    sum: `SELECT CAST(sum(kept_bytes) AS BIGINT) AS bytes, CAST(sum(paid_nano) AS BIGINT) AS paid
+      FROM idempotency_hour WHERE account_id = $1 AND hour >= ${now(2)} / ${HOUR_MS}`,
+    oldest: `SELECT caller, entry_key, kept_bytes, paid_nano, expires_ms FROM idempotency_entry
+      WHERE account_id = $1 AND expires_ms > ${now(2)}
+        AND (state = 'done' OR state <> 'running' AND paid_nano = 0)
+      ORDER BY expires_ms LIMIT ${DROP_ROWS}`,
+    drop: `UPDATE idempotency_entry
+      SET state = 'dropped', headers = NULL, body = NULL, kept_bytes = $2
+      WHERE (caller, entry_key) IN (${keys})`,
+    remove: `DELETE FROM idempotency_entry WHERE (caller, entry_key) IN (${keys})`,
+    prune: `DELETE FROM idempotency_hour WHERE hour < ${now(1)} / ${HOUR_MS}`,
+  };
+}
+
+const STATEMENTS: Readonly<Record<Dialect, Statements>> = {
+  // A number is bound as a fraction, and an hour is whole.
+  sqlite: statementsOf('sqlite', (place) => `CAST($${place} AS INTEGER)`),
+  postgres: statementsOf('postgres', () => SHARED_NOW_MS),
+};

@@ -1,0 +1,133 @@
+/**
+ * The way of one process to its database, with what happens to processes and networks: the process
+ * stands still, is cut off, or is killed. Everything else is the real store.
+ */
+import {
+  type Queryable,
+  type SharedStore,
+  type Statement,
+  StoreUnavailable,
+} from '../../src/db/db.ts';
+
+type Query = Queryable['query'];
+
+export class FaultyWay {
+  readonly store: SharedStore;
+  #isCut = false;
+  #isKilled = false;
+  #resumed: PromiseWithResolvers<void> | undefined;
+  /** Commits whose replies are lost from now on. */
+  #repliesToLose = 0;
+
+  constructor(real: SharedStore) {
+    this.store = new Proxy(real, {
+      get: (target, name) => {
+        if (name === 'query') return this.#querying(target);
+        if (name === 'transaction') return this.#transacting(target);
+        if (name === 'run') {
+          return (statements: readonly Statement[]) =>
+            this.store.transaction((tx) => tx.run(statements));
+        }
+        const value: unknown = Reflect.get(target, name, target);
+        return typeof value === 'function' ? value.bind(target) : value;
+      },
+    });
+  }
+
+  get isPaused(): boolean {
+    return this.#resumed !== undefined;
+  }
+
+  get isKilled(): boolean {
+    return this.#isKilled;
+  }
+
+  pause(): void {
+    this.#resumed ??= Promise.withResolvers<void>();
+  }
+
+  resume(): void {
+    this.#resumed?.resolve();
+    this.#resumed = undefined;
+  }
+
+  cut(): void {
+    this.#isCut = true;
+  }
+
+  mend(): void {
+    this.#isCut = false;
+  }
+
+  /** From now on nothing reaches the database: what is open there is rolled back. */
+  kill(): void {
+    this.#isKilled = true;
+    this.resume();
+  }
+
+  loseReply(): void {
+    this.#repliesToLose += 1;
+  }
+
+  /** A process that stands still goes on here when it is resumed. */
+  async standing(): Promise<void> {
+    await this.#resumed?.promise;
+  }
+
+  #check(): void {
+    if (this.#isKilled) throw new StoreUnavailable('The process was killed');
+    if (this.#isCut) throw new StoreUnavailable('The network is cut');
+  }
+
+  async #answered<T>(value: T, isCommit: boolean): Promise<T> {
+    await this.standing();
+    this.#check();
+    if (!isCommit || this.#repliesToLose === 0) return value;
+    this.#repliesToLose -= 1;
+    throw new StoreUnavailable('The reply was lost');
+  }
+
+  #querying(real: SharedStore): Query {
+    return async (sql, parameters) => {
+      await this.standing();
+      this.#check();
+      return this.#answered(await real.query(sql, parameters), false);
+    };
+  }
+
+  #transacting(real: SharedStore): SharedStore['transaction'] {
+    return async (body, options) => {
+      await this.standing();
+      this.#check();
+      try {
+        const value = await real.transaction((tx) => body(this.#inside(tx)), options);
+        return await this.#answered(value, true);
+      } catch (error) {
+        // The database has rolled back what a process that stands still had begun.
+        await this.standing();
+        throw error;
+      }
+    };
+  }
+
+  #inside(tx: Queryable): Queryable {
+    const check = (): void => {
+      this.#check();
+      // It stands still for longer than the database lets a transaction idle.
+      if (this.isPaused) throw new StoreUnavailable('The session was ended: idle in transaction');
+    };
+    return {
+      query: async (sql, parameters) => {
+        check();
+        const rows = await tx.query(sql, parameters);
+        check();
+        return rows as never; // the caller names its row
+      },
+      run: async (statements) => {
+        check();
+        await tx.run(statements);
+        check();
+      },
+    };
+  }
+}
