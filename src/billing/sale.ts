@@ -44,7 +44,13 @@ import type {
   SoldAnswer,
 } from './sale-request.ts';
 import { type Together, keptSettle } from './kept-settle.ts';
-import { type PaymentTooSmall, postedOf, takePayment, withinPayment } from './take-payment.ts';
+import {
+  type PaymentTooSmall,
+  holdOf,
+  postedOf,
+  takePayment,
+  withinPayment,
+} from './take-payment.ts';
 import type { Queryable } from '../db/db.ts';
 import {
   type LimitLog,
@@ -474,25 +480,6 @@ function takeOf(request: CountRequest): WindowTake {
     tokens: request.tokensEstimate,
     requestLimit: rate.requestsPerMinute,
     tokenLimit: rate.tokensPerMinute,
-  };
-}
-
-function holdOf(
-  { minimumCreditNano }: SaleContext,
-  requestId: string,
-  caller: Caller,
-  price: PriceBounds,
-): HoldRequest {
-  return {
-    requestId,
-    accountId: caller.accountId,
-    minNano: price.minNano,
-    usefulNano: price.usefulNano,
-    maxNano: caller.payment === undefined ? price.maxNano : withinPayment(caller, price.maxNano),
-    maxIsNamed: price.maxIsNamed,
-    // A free model needs no credit.
-    floorNano: price.maxNano > 0n ? minimumCreditNano() : ZERO,
-    allowanceId: caller.allowanceId,
   };
 }
 

@@ -9,7 +9,7 @@ import { type Nano, ZERO, addNano, larger, nano, smaller } from '../core/money.t
 import type { Caller } from '../identity/identity.ts';
 import type { CreditWaits } from './credit-waits.ts';
 import type { HoldRefusal, HoldRequest, Ledger } from './ledger/ledger.ts';
-import type { SaleRequest } from './sale-request.ts';
+import type { PriceBounds, SaleRequest } from './sale-request.ts';
 
 interface PaymentContext {
   readonly ledger: Ledger;
@@ -88,6 +88,26 @@ async function lookAhead(
   // What the hold takes beyond the credit that is free; a payment of a fixed amount is taken whole.
   const lackedNano = nano(larger(least, most) - postedNano + heldUsdNano + heldDiemNano);
   return { ok: true, wantedNano: larger(lackedNano, debtNano) };
+}
+
+/** The hold of a request: what its price needs, at most what a payment alone may spend. */
+export function holdOf(
+  { minimumCreditNano }: Pick<PaymentContext, 'minimumCreditNano'>,
+  requestId: string,
+  caller: Caller,
+  price: PriceBounds,
+): HoldRequest {
+  return {
+    requestId,
+    accountId: caller.accountId,
+    minNano: price.minNano,
+    usefulNano: price.usefulNano,
+    maxNano: caller.payment === undefined ? price.maxNano : withinPayment(caller, price.maxNano),
+    maxIsNamed: price.maxIsNamed,
+    // A free model needs no credit.
+    floorNano: price.maxNano > 0n ? minimumCreditNano() : ZERO,
+    allowanceId: caller.allowanceId,
+  };
 }
 
 /** An amount of a caller, at most what its payment lets it spend. */

@@ -6,12 +6,14 @@ import type { Clock } from '../core/clock.ts';
 import { Fault } from '../core/faults.ts';
 import { type Ids, sha256Hex } from '../core/ids.ts';
 import { type Queryable, type Row, type Store, oneAtATime } from '../db/db.ts';
-import { type Caller, type LimitOverrides, type Plan, walletAccountId } from './caller.ts';
+import { ACCOUNT_COLUMNS, type Account, accountOf, rulesOf } from './accounts.ts';
+import { type Caller, type Plan, walletAccountId } from './caller.ts';
 import { type ApiKey, KEY_COLUMNS, OWNER_COLUMNS, keyOf, newSecret, ownerValues } from './keys.ts';
 import { KnownKeys } from './known-keys.ts';
 import { BUDGET_COLUMNS, type Budget, budgetOf } from './budgets.ts';
 import { Sessions } from './sessions.ts';
 
+export type { Account } from './accounts.ts';
 export {
   type Caller,
   type ConsoleSession,
@@ -42,19 +44,6 @@ export { IDENTITY_MIGRATIONS } from './migrations.ts';
 export { SESSION_LIFE_MS, type SessionOwner, type Sessions } from './sessions.ts';
 
 const NOTE_LAST_USE_EVERY_MS = 20_000;
-
-const ACCOUNT_COLUMNS = 'id, name, plan, disabled, is_operator, limits, created_ms';
-
-export interface Account {
-  readonly id: string;
-  readonly name: string;
-  readonly plan: Plan;
-  readonly disabled: boolean;
-  /** The operator's own: ADMIN keys of it run the service. */
-  readonly isOperator: boolean;
-  readonly limits: LimitOverrides;
-  readonly createdMs: number;
-}
 
 /** A place in a list of accounts by time. */
 export interface AccountPlace {
@@ -169,11 +158,8 @@ export class Identity {
     if (rows.some(({ disabled }) => disabled !== 0n)) throw new Fault('API_ACCESS_DISABLED');
     const [account] = rows;
     if (account === undefined) return caller;
-    const owner: Caller = {
-      ...caller,
-      plan: account['plan'] as Plan, // written by this class
-      accountLimits: JSON.parse(String(account['limits'] ?? '{}')) as LimitOverrides, // the same
-    };
+    const { plan, limits: accountLimits } = rulesOf(account);
+    const owner = { ...caller, plan, accountLimits };
     const budgets = rows.filter(({ id }) => id !== null).map(budgetOf);
     return budgets.length === 0 ? owner : { ...owner, budgets: { parentIds: [], budgets } };
   }
@@ -490,16 +476,4 @@ const FROM_KEY = `WITH RECURSIVE below AS (
 function listed({ revoked = false, parentId }: KeyFilter): string {
   const which = parentId === undefined ? `$2 = ''` : 'parent_id = $2';
   return `account_id = $1 AND ${which}${revoked ? '' : ' AND revoked_ms IS NULL'}`;
-}
-
-function accountOf(row: Row): Account {
-  return {
-    id: String(row['id']),
-    name: String(row['name']),
-    plan: String(row['plan']) as Plan, // written by this folder only
-    disabled: row['disabled'] !== 0n,
-    isOperator: row['is_operator'] === 1n,
-    limits: JSON.parse(String(row['limits'] ?? '{}')) as LimitOverrides, // ours
-    createdMs: Number(row['created_ms']),
-  };
 }

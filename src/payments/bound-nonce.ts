@@ -9,14 +9,11 @@
 import { keccak256 } from '../core/keccak.ts';
 import { asObject } from './header-codec.ts';
 import { type SignedPayment, invalidPayment, refusePayment } from './payment.ts';
+import { BOUND_NONCE } from './required-header.ts';
 
-export const BOUND_NONCE = 'bound-nonce';
 /** First line of the hashed text, so that it is the hash of nothing else. */
 const PURPOSE = 'x402 bound nonce v1';
 const SALT = /^0x[0-9a-f]{64}$/;
-
-/** What the 402 says of it. */
-export const BOUND_NONCE_OFFER = { [BOUND_NONCE]: { info: { hash: 'keccak256' } } } as const;
 
 /** The salt of a payment's extensions; `undefined` for a nonce that is not bound. Throws a 400 Fault. */
 export function readSalt(extensions: ReturnType<typeof asObject>): string | undefined {

@@ -10,17 +10,17 @@
 import { type Clock, isoTime, MINUTE_MS } from '../core/clock.ts';
 import type { Ids } from '../core/ids.ts';
 import { type Nano, ZERO, larger, nano, toUsdNumber } from '../core/money.ts';
-import { BOUND_NONCE, BOUND_NONCE_OFFER } from './bound-nonce.ts';
-import { encodeHeader } from './header-codec.ts';
 import { slugOf, unitsAbove, USDC_DECIMALS } from './networks.ts';
-import type { Amounts } from './settings.ts';
 import {
-  DID_DOCUMENT,
-  OFFER_RECEIPT,
-  type OfferedOption,
-  type SignedOffer,
-  type Signing,
-} from './signing/signing.ts';
+  BAZAAR,
+  BOUND_NONCE,
+  HEADER_FRAME_BYTES,
+  REFUNDS,
+  type Required402,
+  fittedHeader,
+} from './required-header.ts';
+import type { Amounts } from './settings.ts';
+import { DID_DOCUMENT, OFFER_RECEIPT, type Signing } from './signing/signing.ts';
 
 /** One payment option without its amount. */
 export interface RailOffer {
@@ -91,19 +91,6 @@ export type OfferKind = 'topUp' | 'discovery';
 
 type Json = Readonly<Record<string, unknown>>;
 
-interface PaymentOption extends OfferedOption {
-  readonly extra: Json;
-}
-
-/** The object of a 402, as its header has it. */
-interface Required402 extends Json {
-  readonly resource: Json & { readonly url: string };
-  readonly accepts: readonly PaymentOption[];
-  readonly extensions: Json & {
-    readonly [OFFER_RECEIPT]?: { readonly info: { readonly offers: readonly SignedOffer[] } };
-  };
-}
-
 /** A 402 response: its body and the value of its `PAYMENT-REQUIRED` header. */
 export interface PaymentRequiredAnswer {
   readonly body: Json;
@@ -119,19 +106,17 @@ export interface PaymentRequiredAnswer {
 const SERVICE_NAME = /^[\x20-\x7e]{1,32}$/;
 /** Paths go into a header whose size is bounded. */
 export const MAX_PATH_CHARS = 200;
-/** Of a header line: the name, the separator and the end. */
-const HEADER_FRAME_BYTES = 'PAYMENT-REQUIRED: \r\n'.length;
 /** Headers of the balance and of limits, which only the response to a known caller has. */
 const CALLER_HEADERS_BYTES = 250;
 const CHALLENGE_MS = 5 * MINUTE_MS;
 const NONCE_BYTES = 16;
 const SIGN_IN = 'sign-in-with-x';
 const IDENTIFIER = 'payment-identifier';
-const REFUNDS = 'refund-policy';
-const BAZAAR = 'bazaar';
 /** Name of the extension by which a wallet signs its approval of Permit2, which costs our gas alone. */
 export const GAS_SPONSORING = 'eip2612GasSponsoring';
 const GAS_SPONSORED = { [GAS_SPONSORING]: { info: { version: '1' } } } as const;
+/** A client may bind its nonce to this server: `bound-nonce.ts`. */
+const BOUND_NONCE_OFFER = { [BOUND_NONCE]: { info: { hash: 'keccak256' } } } as const;
 /** At the origin. */
 export const MANIFEST_PATH = '/.well-known/x402.json';
 /** The same for every operator: how the ledger works. */
@@ -394,7 +379,8 @@ export class Requirements {
     otherBytes = 0,
   ): PaymentRequiredAnswer {
     const mostBytes = this.#options.headerBytes - otherBytes - HEADER_FRAME_BYTES;
-    const headerBeside = (bytes: number): string => fitted(required, resource, mostBytes - bytes);
+    const headerBeside = (bytes: number): string =>
+      fittedHeader(required, resource.discovered, mostBytes - bytes);
     return {
       body,
       charge,
@@ -510,56 +496,4 @@ export class Requirements {
   #urlOf(path: string): string {
     return resourceUrl(this.#options.publicUrl, path);
   }
-}
-
-/** As much of a 402 as fits into so many bytes; the body has all of it. */
-function fitted(required: Required402, resource: Resource, mostBytes: number): string {
-  let header = '';
-  for (const form of headerForms(required, resource)) {
-    header = encodeHeader(form);
-    if (header.length <= mostBytes) break;
-  }
-  return header;
-}
-
-/**
- * A 402 with ever less in it. Signed offers go first, then what indexes read, then the terms and hints, and
- * last the options with the larger amount: with what is left a client can still pay and sign in.
- */
-function* headerForms(required: Required402, { discovered }: Resource): Generator<Json> {
-  const { [OFFER_RECEIPT]: offered, ...unsigned } = required.extensions;
-  const { [BAZAAR]: _bazaar, ...least } = unsigned;
-  const described = discovered === undefined ? [] : [{ ...least, [BAZAAR]: discovered.slim }];
-  // Signed offers in the shorter of their forms, then with less for indexes.
-  const offers = offered?.info.offers.filter(({ format }) => format === 'eip712') ?? [];
-  const oneForm = { [OFFER_RECEIPT]: { info: { offers } } };
-  const signed =
-    offered === undefined ? [] : [unsigned, ...described].map((rest) => ({ ...rest, ...oneForm }));
-  for (const extensions of [required.extensions, ...signed, unsigned, ...described, least]) {
-    yield { ...required, extensions };
-  }
-  const { [REFUNDS]: _refunds, ...extensions } = least;
-  yield { ...required, extensions };
-  const accepts = required.accepts.map(withoutHints);
-  yield { ...required, extensions, accepts };
-  const smaller = { ...required, extensions, accepts: smallest(accepts) };
-  yield smaller;
-  const { [BOUND_NONCE]: _bound, ...fewest } = extensions;
-  const { serviceName: _name, tags: _tags, ...resource } = required.resource;
-  yield { ...smaller, extensions: fewest, resource };
-}
-
-/** An option without the amounts of top-ups, which are not signed. */
-function withoutHints(option: PaymentOption): PaymentOption {
-  const { minimumTopUpUsd: _least, suggestedTopUpUsd: _suggested, ...extra } = option.extra;
-  return { ...option, extra };
-}
-
-/** The options with the smallest amount of each network and scheme. */
-function smallest(options: readonly PaymentOption[]): readonly PaymentOption[] {
-  const isOf = (option: PaymentOption) => (other: PaymentOption) =>
-    other.network === option.network && other.scheme === option.scheme;
-  return options.filter((option) =>
-    options.filter(isOf(option)).every(({ amount }) => BigInt(option.amount) <= BigInt(amount)),
-  );
 }

@@ -34,13 +34,13 @@ onEachStore('wallets of an older database', (fixture) => {
     const openedMs = clock.nowMs();
     clock.advance(1_000);
     await identity.openWalletAccount(wallets[0] ?? '');
-    await openWalletAccounts({ store, ledger, identity });
+    await openWalletAccounts({ store, identity });
     const accounts = await identity.accounts({ limit: 2 * WALLETS });
     assert.equal(accounts.length, WALLETS);
     assert.deepEqual(new Set(accounts.map(({ name }) => name)), new Set(wallets));
     assert.equal(accounts.filter(({ createdMs }) => createdMs === openedMs).length, WALLETS - 1);
     await ledger.openAccount('wallet:0xlater');
-    await openWalletAccounts({ store, ledger, identity });
+    await openWalletAccounts({ store, identity });
     assert.equal((await identity.accounts({ limit: 2 * WALLETS })).length, WALLETS);
     await identity.stop();
   });

@@ -2,7 +2,7 @@
  * Opens the accounts of wallets that had credit before each credit opened one, so that operators find
  * every wallet among the accounts. Runs once for a database.
  */
-import type { Ledger } from '../billing/ledger/ledger.ts';
+import { walletAccounts } from '../billing/ledger/ledger.ts';
 import { type Store, claimOnce } from '../db/db.ts';
 import type { Identity } from '../identity/identity.ts';
 
@@ -10,17 +10,15 @@ const ACCOUNTS_A_PAGE = 500;
 
 export interface WalletAccountParts {
   readonly store: Store;
-  readonly ledger: Pick<Ledger, 'walletAccounts'>;
   readonly identity: Pick<Identity, 'openWalletAccount'>;
 }
 
 /** Resolves when every wallet of the ledger has an account, in one transaction. */
-export async function openWalletAccounts(parts: WalletAccountParts): Promise<void> {
-  const { store, ledger, identity } = parts;
+export async function openWalletAccounts({ store, identity }: WalletAccountParts): Promise<void> {
   await store.transaction(async (tx) => {
     if (!(await claimOnce(tx, 'wallet accounts', 0))) return;
     for (let after = ''; ;) {
-      const page = await ledger.walletAccounts(tx, { after, limit: ACCOUNTS_A_PAGE });
+      const page = await walletAccounts(tx, { after, limit: ACCOUNTS_A_PAGE });
       for (const { wallet, createdMs } of page) {
         await identity.openWalletAccount(wallet, tx, createdMs);
       }

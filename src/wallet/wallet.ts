@@ -204,17 +204,25 @@ export async function openWallets(options: WalletsOptions): Promise<Wallets> {
       const known = asked.get(caller);
       const resource =
         known === undefined ? { path: basePath, description: SOLD } : resourceOf(known);
-      const configured = requirePayments(payments);
-      const answer = await configured.requirements.insufficientCredit(resource, credit);
-      // Its sign-in or token stands in the usual field.
-      const headers = offerHeaders(configured, answer, 'Payment-Authorization');
-      const body =
-        known?.isVersionOne === true
-          ? configured.requirements.versionOne(resource, 'discovery', credit.needed)
-          : answer.body;
-      return new Fault('PAYMENT_REQUIRED', { body, headers });
+      return tooLittleCredit(requirePayments(payments), resource, credit, known);
     },
   };
+}
+
+/** The 402 of a wallet whose credit, or whose payment, is too small for a request. */
+async function tooLittleCredit(
+  payments: Payments,
+  resource: Resource,
+  credit: WalletCredit,
+  known: Asked | undefined,
+): Promise<Fault> {
+  const { requirements } = payments;
+  const answer = await requirements.insufficientCredit(resource, credit);
+  // Its sign-in or token stands in the usual field.
+  const headers = offerHeaders(payments, answer, 'Payment-Authorization');
+  const isOld = known?.isVersionOne === true;
+  const body = isOld ? requirements.versionOne(resource, 'discovery', credit.needed) : answer.body;
+  return new Fault('PAYMENT_REQUIRED', { body, headers });
 }
 
 /** The 402 of a server that only knows API keys. */

@@ -117,3 +117,20 @@ function useOf(row: CapRow): CapUse {
 function percentOf(spentNano: bigint, limitNano: bigint | null): number {
   return limitNano === null || limitNano === 0n ? 0 : Number((spentNano * 100n) / limitNano);
 }
+
+/** Wallets with a row of the ledger, in the order of their ids: a page from an id on. */
+export async function walletAccounts(
+  tx: Queryable,
+  { after, limit }: { readonly after: string; readonly limit: number },
+): Promise<{ readonly id: string; readonly wallet: string; readonly createdMs: number }[]> {
+  const rows = await tx.query<{ id: string; created_ms: bigint }>(
+    `SELECT id, created_ms FROM ledger_account WHERE id LIKE 'wallet:%' AND id > $1
+     ORDER BY id LIMIT $2`,
+    [after, limit],
+  );
+  return rows.map(({ id, created_ms: createdMs }) => ({
+    id,
+    wallet: id.slice('wallet:'.length),
+    createdMs: Number(createdMs),
+  }));
+}

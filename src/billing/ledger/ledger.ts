@@ -62,7 +62,7 @@ import { settleRows } from './settle.ts';
 import { type AccountRow, SELECT_ACCOUNT, accountOf, insertTransfer } from './states.ts';
 
 export { LEDGER_MIGRATIONS } from './migrations.ts';
-export { type AllowancePeriod, type HoldRefusal } from './hold-plan.ts';
+export type { AllowancePeriod, HoldRefusal } from './hold-plan.ts';
 export type { AuditReport } from './audit.ts';
 export { type Debt, type Reversal, type ReversalRequest, availableIn } from './debts.ts';
 export {
@@ -79,7 +79,8 @@ export type { OperatorMove, OperatorMoveAnswer } from './operator-moves.ts';
 export type { KeptFrom } from './retention.ts';
 export { expectedSettlement } from './settle.ts';
 export { spentEver } from './spent-ever.ts';
-export { type AccountFigures, type CapUse, accountFigures, usedCaps } from './account-figures.ts';
+export type { AccountFigures, CapUse } from './account-figures.ts';
+export { accountFigures, usedCaps, walletAccounts } from './account-figures.ts';
 export {
   type MovementPlace,
   type MovementRow,
@@ -236,23 +237,6 @@ export class Ledger {
        ON CONFLICT (id) DO NOTHING`,
       [id, dayOf(nowMs), nowMs],
     );
-  }
-
-  /** Wallets with a row of the ledger, in the order of their ids: a page from an id on. */
-  async walletAccounts(
-    tx: Queryable,
-    { after, limit }: { readonly after: string; readonly limit: number },
-  ): Promise<{ readonly id: string; readonly wallet: string; readonly createdMs: number }[]> {
-    const rows = await tx.query<{ id: string; created_ms: bigint }>(
-      `SELECT id, created_ms FROM ledger_account WHERE id LIKE 'wallet:%' AND id > $1
-       ORDER BY id LIMIT $2`,
-      [after, limit],
-    );
-    return rows.map(({ id, created_ms: createdMs }) => ({
-      id,
-      wallet: id.slice('wallet:'.length),
-      createdMs: Number(createdMs),
-    }));
   }
 
   /** Adds money in the caller's transaction, to its debt first; returns the new balance. */
