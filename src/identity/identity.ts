@@ -16,6 +16,7 @@ import { Sessions } from './sessions.ts';
 export type { Account } from './accounts.ts';
 export {
   type Caller,
+  type CallerPayment,
   type ConsoleSession,
   type KeyKind,
   type LimitOverrides,

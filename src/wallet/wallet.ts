@@ -15,7 +15,13 @@ import type { Store } from '../db/db.ts';
 import type { Feature, Route } from '../http/route.ts';
 import { retryProof } from '../http/identify.ts';
 import type { RequestContext } from '../http/request-context.ts';
-import { type Caller, type Identity, walletCaller, walletOfAccount } from '../identity/identity.ts';
+import {
+  type Caller,
+  type CallerPayment,
+  type Identity,
+  walletCaller,
+  walletOfAccount,
+} from '../identity/identity.ts';
 import {
   type Payments,
   type Resource,
@@ -168,22 +174,8 @@ export async function openWallets(options: WalletsOptions): Promise<Wallets> {
     },
     callerOfPayment: async (header, context) => {
       const configured = requirePayments(payments);
-      const resource = { path: context.path, description: SOLD };
-      const asked = { context, payments: configured, resource, kind: 'discovery', header } as const;
-      const offered = await withPayment(asked, (payment) =>
-        configured.offer(payment, retryProof(context)),
-      );
-      let taken: Promise<void> | undefined;
-      const take = async (wanted: Nano): Promise<void> => {
-        const response = await withPayment(asked, () => offered.take(wanted));
-        setPaymentResponse(context, response, clock.nowMs());
-      };
-      const payment = {
-        amountNano: offered.amountNano,
-        limitNano: offered.signedNano,
-        take: (wanted: Nano) => (taken ??= take(wanted)),
-      };
-      return { ...(await callerOf(offered.wallet)), payment };
+      const { wallet, payment } = await offeredPayment(configured, header, context, clock);
+      return { ...(await callerOf(wallet)), payment };
     },
     callerOfQuote: (context, route) => {
       if (payments === undefined || !isVersionOne(context) || !isPricedAtOnce(context, route)) {
@@ -207,6 +199,31 @@ export async function openWallets(options: WalletsOptions): Promise<Wallets> {
       return tooLittleCredit(requirePayments(payments), resource, credit, known);
     },
   };
+}
+
+/** The payment of a request, checked, and who it is of: taken once, when the request is admitted. */
+async function offeredPayment(
+  payments: Payments,
+  header: string,
+  context: RequestContext,
+  clock: Clock,
+): Promise<{ readonly wallet: string; readonly payment: CallerPayment }> {
+  const resource = { path: context.path, description: SOLD };
+  const asked = { context, payments, resource, kind: 'discovery', header } as const;
+  const offered = await withPayment(asked, (payment) =>
+    payments.offer(payment, retryProof(context)),
+  );
+  let taken: Promise<void> | undefined;
+  const take = async (wanted: Nano): Promise<void> => {
+    const response = await withPayment(asked, () => offered.take(wanted));
+    setPaymentResponse(context, response, clock.nowMs());
+  };
+  const payment = {
+    amountNano: offered.amountNano,
+    limitNano: offered.signedNano,
+    take: (wanted: Nano) => (taken ??= take(wanted)),
+  };
+  return { wallet: offered.wallet, payment };
 }
 
 /** The 402 of a wallet whose credit, or whose payment, is too small for a request. */

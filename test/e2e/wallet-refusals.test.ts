@@ -321,7 +321,7 @@ describe('wallet refusals', () => {
     ['a negative value', 'INVALID_AMOUNT', value('-5000000')],
     ['a value of zero', 'INVALID_AMOUNT', value('0')],
     ['a value above 256 bits', 'INVALID_AMOUNT', value('9'.repeat(78))],
-    ['4.999999 USD', 'AMOUNT_TOO_LOW', value('4999999')],
+    ['0.099999 USD', 'AMOUNT_TOO_LOW', value('99999')],
     ['10,000.000001 USD', 'AMOUNT_TOO_HIGH', value('10000000001')],
     [
       'another receiver',

@@ -539,6 +539,7 @@ describe('wallets', () => {
 
   test('a 402 with payment options has the published shape on every route, whatever error format is asked for', async () => {
     const account = await fixture.evmWallet();
+    const valid = JSON.stringify({ ...JSON.parse(CHAT), max_tokens: 5, input: 'Hi' });
     for (const path of ['/chat/completions', '/responses', '/messages']) {
       for (const headers of [
         {},
@@ -548,7 +549,7 @@ describe('wallets', () => {
         const answer = await fetch(`${fixture.origin}/api/v1${path}`, {
           method: 'POST',
           headers: { 'content-type': 'application/json', ...headers },
-          body: JSON.stringify({ ...JSON.parse(CHAT), max_tokens: 5, input: 'Hi' }),
+          body: valid,
         });
         const body = (await answer.json()) as Record<string, unknown>;
 
@@ -560,7 +561,7 @@ describe('wallets', () => {
       const old = await fetch(`${fixture.origin}/api/v1${path}?x402Version=1`, {
         method: 'POST',
         headers: { 'content-type': 'application/json' },
-        body: CHAT,
+        body: valid,
       });
       assert.deepEqual(Object.keys((await old.json()) as object), [
         'x402Version',
