@@ -51,6 +51,7 @@ import {
   takePayment,
   withinPayment,
 } from './take-payment.ts';
+import { UNCOUNTED, takeOf } from './window-take.ts';
 import type { Queryable } from '../db/db.ts';
 import {
   type LimitLog,
@@ -58,7 +59,6 @@ import {
   type WindowAnswer,
   type WindowState,
   type Windows,
-  type WindowTake,
   bucketOf,
   rateHeaders,
   stateNow,
@@ -464,24 +464,6 @@ const NO_HOLD: Hold = {
   spendableNano: ZERO,
   before: { usdNano: ZERO, diemNano: ZERO },
 };
-
-/** Work of a batch runs when there is room to spare: the limits of a minute are not for it. */
-const UNCOUNTED: WindowAnswer & { readonly ok: true } = {
-  ok: true,
-  state: { requestLimit: 0, requestsLeft: 0, tokenLimit: 0, tokensLeft: 0, resetsAtMs: 0 },
-  reserved: { bucket: '', minute: 0, tokens: 0 },
-};
-
-function takeOf(request: CountRequest): WindowTake {
-  const { caller, modelId, rate, ownLimit } = request;
-  return {
-    // As `bucketOf`: this is on the way of every request.
-    bucket: `${rate.type === 'api_key' ? (caller.limitKeyId ?? caller.keyId) : caller.accountId}|${ownLimit?.bucket ?? modelId}`,
-    tokens: request.tokensEstimate,
-    requestLimit: rate.requestsPerMinute,
-    tokenLimit: rate.tokensPerMinute,
-  };
-}
 
 async function placeHold(
   { ledger, waits }: SaleContext,
