@@ -1,7 +1,7 @@
 /** `farebox accounts`: who may call, on which plan, with how much daily credit. */
 import { isoTimeOrNull } from '../core/clock.ts';
 import { type Nano, ZERO } from '../core/money.ts';
-import { type Account, type LimitOverrides, PLANS, type Plan } from '../identity/identity.ts';
+import { type Account, PLANS, type Plan } from '../identity/identity.ts';
 import type { Stores } from '../server/stores.ts';
 import {
   type Command,
@@ -100,15 +100,11 @@ Next: farebox keys create --account <name>, farebox credit 25 --account <name>`,
 export const accountsUpdateCommand: Command = {
   name: 'accounts update',
   takesWords: true,
-  summary: 'Change the plan, limits, daily credit or access of an account',
+  summary: 'Change the plan, daily credit or access of an account',
   usage: 'accounts update <id, name or wallet address> [options]',
   details: `
-  --plan <plan>                    ${PLANS.join(', ')}
-  --requests-per-minute <n>        requests a minute to each model; "plan" is the limit of the plan
-  --tokens-per-minute <n>          tokens a minute to each model
-  --rpc-requests-per-minute <n>    blockchain RPC: requests a minute
-  --rpc-credits-per-day <n>        blockchain RPC: credits a day
-  --daily-diem <amount>            daily credit in DIEM; 0 for none
+  --plan <plan>           ${PLANS.join(', ')}
+  --daily-diem <amount>   daily credit in DIEM; 0 for none
   --disable               refuse every request of its keys
   --enable                take its requests again
   --operator              its ADMIN keys run the service
@@ -123,8 +119,7 @@ A running server follows within three seconds.`,
     const noOperator = invocation.given('no-operator');
     if (operator && noOperator) throw new UsageError('Choose --operator or --no-operator');
     const { name, plan, daily } = wantedAccount(invocation);
-    const limits = wantedLimits(invocation);
-    const isSwitched = disable || enable || operator || noOperator || limits.length > 0;
+    const isSwitched = disable || enable || operator || noOperator;
     if (plan === undefined && daily === undefined && !isSwitched) {
       throw new UsageError('Say what to change');
     }
@@ -132,13 +127,7 @@ A running server follows within three seconds.`,
       const before = await openedAccount(stores, name);
       const disabled = disable || (before.disabled && !enable);
       const isOperator = operator || (before.isOperator && !noOperator);
-      const account: Account = {
-        ...before,
-        plan: plan ?? before.plan,
-        limits: limitsAfter(before.limits, limits),
-        disabled,
-        isOperator,
-      };
+      const account: Account = { ...before, plan: plan ?? before.plan, disabled, isOperator };
       await stores.identity.updateAccount(account);
       if (daily !== undefined) await stores.ledger.setDailyAllocation(account.id, daily);
       const balances = await stores.ledger.balances(account.id);
@@ -168,40 +157,6 @@ function wantedAccount(invocation: Invocation): {
   return { name, plan: invocation.word('plan', PLANS), daily: invocation.amount('daily-diem') };
 }
 
-const LIMITS = {
-  'requests-per-minute': 'requestsPerMinute',
-  'tokens-per-minute': 'tokensPerMinute',
-  'rpc-requests-per-minute': 'rpcRequestsPerMinute',
-  'rpc-credits-per-day': 'rpcCreditsPerDay',
-} as const;
-const MAX_LIMIT = 1_000_000_000;
-const OF_PLAN = 'plan';
-
-/** A limit to set; without a value it is that of the plan again. */
-interface LimitChange {
-  readonly name: keyof LimitOverrides;
-  readonly value: number | undefined;
-}
-
-function wantedLimits(invocation: Invocation): readonly LimitChange[] {
-  return Object.entries(LIMITS).flatMap(([option, name]): LimitChange[] => {
-    const text = invocation.text(option);
-    if (text === undefined) return [];
-    if (text === OF_PLAN) return [{ name, value: undefined }];
-    const value = /^\d{1,10}$/.test(text) ? Number(text) : 0;
-    if (value >= 1 && value <= MAX_LIMIT) return [{ name, value }];
-    throw new UsageError(
-      `--${option} must be a whole number from 1 to ${MAX_LIMIT}, or "${OF_PLAN}", not "${text}"`,
-    );
-  });
-}
-
-function limitsAfter(before: LimitOverrides, changes: readonly LimitChange[]): LimitOverrides {
-  const given = changes.map(({ name, value }) => [name, value] as const);
-  const after = Object.entries({ ...before, ...Object.fromEntries(given) });
-  return Object.fromEntries(after.filter(([, value]) => value !== undefined));
-}
-
 function stateOf({ disabled }: Account): string {
   return disabled ? 'disabled' : 'active';
 }
@@ -219,7 +174,6 @@ function jsonAccount({ account, balances }: AccountWithBalances) {
     plan: account.plan,
     disabled: account.disabled,
     isOperator: account.isOperator,
-    limits: account.limits,
     balanceUsd: shownUsd(usdNano),
     diemLeftToday: shownUsd(diemNano > 0n ? diemNano : ZERO),
     createdAt: isoTimeOrNull(account.createdMs),

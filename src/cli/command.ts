@@ -248,9 +248,6 @@ const MAX_NAMESAKES = 10;
 /** The newest accounts whose names are compared with one that nobody has. */
 const MAX_GUESSED = 1_000;
 
-/** What people write for an account. */
-export const ACCOUNT_WORDS = 'id, name or wallet address';
-
 /** The account as `findAccount` finds it; a wallet that has none yet gets one. */
 export async function openedAccount(stores: Stores, wanted: string | undefined): Promise<Account> {
   const { identity, ledger } = stores;

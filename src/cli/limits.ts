@@ -9,6 +9,7 @@ import {
   type Invocation,
   UsageError,
   findAccount,
+  openedAccount,
   withStores,
 } from './command.ts';
 
@@ -37,7 +38,7 @@ export const accountsLimitCommand: Command = {
   name: 'accounts limit',
   takesWords: true,
   summary: 'Show or set the rate limits of an account',
-  usage: 'accounts limit <id or name> [options]',
+  usage: 'accounts limit <id, name or wallet address> [options]',
   details: `${OPTION_LINES}
 
 The word ${NO_LIMIT_OF_ITS_OWN} in place of a number takes the account back to the limits of its plan.
@@ -48,7 +49,8 @@ Example: farebox accounts limit alice --requests-per-minute 60`,
     const wanted = invocation.only('Name one account');
     const change = wantedChange(invocation);
     return withStores(invocation, async (context) => {
-      const { id, name } = await findAccount(context.stores, wanted);
+      const find = Object.keys(change).length > 0 ? openedAccount : findAccount;
+      const { id, name } = await find(context.stores, wanted);
       const limits = await changeAccount(context, id, change);
       invocation.answer(
         () => ({ accountId: id, limits: jsonLimits(limits) }),

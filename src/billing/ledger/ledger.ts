@@ -120,7 +120,6 @@ export {
   type HoldAnswer,
   type HoldRequest,
   type Holds,
-  type HouseAccount,
   NO_TOKENS,
   type RequestMetadata,
   type SettleRequest,
