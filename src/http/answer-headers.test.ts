@@ -6,15 +6,18 @@ import { AnswerHeaders } from './answer-headers.ts';
 
 const NOTHING = { usdNano: nano(0n), diemNano: nano(0n) };
 
-test('a wallet always hears what remains, with six decimals; a key never does', () => {
+test('balances are sent at zero too, and what remains to wallets only, with six decimals', () => {
   const headers = new AnswerHeaders({ serviceName: 'svc', clock: systemClock() });
   const balances = { usdNano: usdToNano('4.23'), diemNano: nano(0n) };
   assert.deepEqual(headers.balanceHeaders(balances, { kind: 'wallet' }), {
     'x-svc-balance-usd': '4.230000',
+    'x-svc-balance-diem': '0.000000',
     'x-balance-remaining': '4.230000',
   });
+  const zero = { 'x-svc-balance-usd': '0.000000', 'x-svc-balance-diem': '0.000000' };
   assert.deepEqual(headers.balanceHeaders(NOTHING, { kind: 'wallet' }), {
+    ...zero,
     'x-balance-remaining': '0.000000',
   });
-  assert.deepEqual(headers.balanceHeaders(NOTHING, { kind: 'key' }), {});
+  assert.deepEqual(headers.balanceHeaders(NOTHING, { kind: 'key' }), zero);
 });

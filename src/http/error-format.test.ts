@@ -6,7 +6,7 @@ import { type Bench, call, chatBody, startWithEngine } from '../../test/app/call
 import { OPENAI_PATHS, wantsOpenAi } from './error-format.ts';
 
 const FORMATS = { header: 'x-acme-error-format', serviceName: 'acme' };
-const CHAT = { method: 'POST', path: '/chat/completions' } as const;
+const CHAT = { path: '/chat/completions' };
 
 const AGENTS: readonly (readonly [agent: string | undefined, isOpenAi: boolean])[] = [
   ['OpenAI/Python 2.8.1', true],
@@ -32,7 +32,7 @@ describe('the error object of OpenAI', () => {
     test(`${isOpenAi ? 'is' : 'is not'} for ${agent ?? 'no agent'}`, () => {
       const asking = { headers: { 'user-agent': agent }, route: CHAT };
       assert.equal(wantsOpenAi(asking, FORMATS), isOpenAi);
-      const elsewhere = { ...asking, route: { method: 'POST', path: '/video/queue' } as const };
+      const elsewhere = { ...asking, route: { path: '/video/queue' } };
       assert.equal(wantsOpenAi(elsewhere, FORMATS), false);
       for (const [asked, expected] of [
         ['openai', true],

@@ -2,10 +2,13 @@
  * Which form the error of a response has: the standard one, or the error object of the OpenAI
  * protocol. `error-response.ts` writes both.
  */
-import type { RequestContext, RouteName } from './request-context.ts';
 
 /** What the choice needs to know of a request. */
-export type Asking = Pick<RequestContext, 'headers'> & { readonly route?: RouteName | undefined };
+interface Asking {
+  readonly headers: Readonly<Record<string, string | undefined>>;
+  /** Missing for a path that no route has. */
+  readonly route?: { readonly path: string } | undefined;
+}
 
 /** Routes of the OpenAI protocol whose errors have no form of their own. */
 export const OPENAI_PATHS: ReadonlySet<string> = new Set([
@@ -57,6 +60,6 @@ export function errorVary({ route }: Asking, { header }: ErrorFormats): string {
 }
 
 /** A path that no route has is the usual mistake of an SDK with a wrong base URL. */
-function isOpenAiPath(route: RouteName | undefined): boolean {
+function isOpenAiPath(route: Asking['route']): boolean {
   return route === undefined || OPENAI_PATHS.has(route.path);
 }
