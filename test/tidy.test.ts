@@ -30,7 +30,7 @@ const TABLE_PREFIXES: Readonly<Record<string, string>> = { db: 'store' };
 const LONG_FILES: Readonly<Record<string, string>> = {};
 
 /** What runs in the browser is bundled from here. */
-const BROWSER_ENTRIES = ['src/console/app/main.tsx', 'src/http/docs/page/main.ts'];
+const BROWSER_ENTRIES = ['src/console/app/main.tsx', 'src/console/reference/main.ts'];
 
 const sources = readSources(CODE_FOLDERS);
 const files = filesBelow('');
@@ -96,8 +96,8 @@ test('the environment is read by the configuration and the entry alone', () => {
   const entries = ['src/main.ts', ...childEntries.filter((path) => path.startsWith('src/cli/'))];
   const strangers = program.filter(
     ({ path }) =>
-      // The samples of the reference only tell callers to read theirs.
-      !entries.includes(path) && !/^src\/(?:config|http\/docs)\//.test(path),
+      // The code samples of the console read the environment of the caller.
+      !entries.includes(path) && !/^src\/(?:config\/|console\/app\/code-samples)/.test(path),
   );
   none(search(strangers, /process\.env\b/), 'The environment is read outside config/');
 });

@@ -15,7 +15,7 @@ import type { BundleIndex } from './bundle.ts';
 /** Of the package; a checkout has none. */
 const BUILT = fileURLToPath(new URL('./bundle/', import.meta.url));
 /** Folders of what the bundle is made of. */
-const SOURCES = ['./app/', '../http/docs/page/'];
+const SOURCES = ['./app/', './reference/'];
 const PACKAGES = fileURLToPath(new URL('../../node_modules/', import.meta.url));
 
 export interface ConsoleFile {
@@ -145,7 +145,7 @@ async function sourceHash(): Promise<string> {
     .flat()
     .filter((entry) => entry.isFile())
     .map((entry) => join(entry.parentPath, entry.name));
-  const others = ['./bundle.ts', '../http/docs/samples.ts', '../../package-lock.json'];
+  const others = ['./bundle.ts', '../../package-lock.json'];
   paths.push(...others.map(here));
   for (const path of paths.sort()) hash.update(path).update(await readFile(path));
   return hash.digest('hex').slice(0, 16);

@@ -4,7 +4,7 @@
  */
 import { Fault } from '../core/faults.ts';
 import type { ConfigInForce } from '../config/config.ts';
-import { escapeHtml } from '../http/docs/html.ts';
+import { escapeHtml } from '../http/escape-html.ts';
 import type { RequestContext } from '../http/request-context.ts';
 import type { Feature, Route } from '../http/route.ts';
 import type { ConsoleAssets } from './assets.ts';

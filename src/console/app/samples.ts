@@ -1,5 +1,5 @@
 /** What the console asks as code that its viewer can run, with a key in place of the session. */
-import { type Credential, type Sample, samplesOf, sdkMethod } from '../../http/docs/samples.ts';
+import { type Credential, type Sample, samplesOf, sdkMethod } from './code-samples.ts';
 import { API_URL, SERVICE } from './page-facts.ts';
 
 export function chatSamples(body: Readonly<Record<string, unknown>>): readonly Sample[] {
@@ -13,7 +13,6 @@ export function jsonSamples(
   credential: Credential = 'API_KEY',
 ): readonly Sample[] {
   return samplesOf({
-    method: 'POST',
     url: API_URL + path,
     credential,
     body: { kind: 'json', value: shortened(body) },
@@ -32,18 +31,17 @@ export function formSamples(
   // Optional on the wire, and the SDKs insist on it.
   if (sdk !== undefined) fields.push({ name: 'model', value: 'default', isFile: false });
   return samplesOf({
-    method: 'POST',
     url: API_URL + path,
     credential: 'API_KEY',
     body: { kind: 'form', fields },
-    answer: output === undefined ? undefined : { file: output },
+    output,
     sdk,
   });
 }
 
 function sdkOf(path: string) {
-  const method = sdkMethod('POST', path);
-  return method && { baseUrl: API_URL, method, ids: [], isBeyond };
+  const method = sdkMethod(path);
+  return method && { baseUrl: API_URL, method, isBeyond };
 }
 
 /** Parameters that the SDKs do not know go beside the others. */

@@ -8,9 +8,10 @@ import type { ConfigInForce } from '../../config/config.ts';
 import { inTurns, nextTurn } from '../../core/event-loop.ts';
 import { onDemand } from '../../core/on-demand.ts';
 import type { ConsoleAssets } from '../../console/assets.ts';
+import type { BundleIndex } from '../../console/bundle.ts';
 import { assetPath } from '../../console/console.ts';
 import { jsonAnswer, textContent } from '../../http/describe.ts';
-import { docsPage } from '../../http/docs/docs.ts';
+import { escapeHtml } from '../../http/escape-html.ts';
 import { type OpenApiDocument, openApiDocument } from '../../http/openapi/openapi.ts';
 import type { Route } from '../../http/route.ts';
 
@@ -47,8 +48,12 @@ export class OwnDocument {
     return this.#parts.assets();
   }
 
-  get serviceName(): string {
-    return this.#parts.config.current.service.name;
+  get title(): string {
+    return this.#parts.config.current.service.title;
+  }
+
+  get basePath(): string {
+    return this.#parts.basePath;
   }
 
   /** In pieces of some milliseconds. */
@@ -68,8 +73,8 @@ const Document = z.looseObject({ openapi: z.literal('3.1.0').describe('Version o
 const HOUR_SECONDS = 3_600;
 const CACHED = { 'cache-control': `public, max-age=${HOUR_SECONDS}` };
 /**
- * Nothing but the page's own files runs or loads, and nothing frames it. It asks this server alone;
- * `blob:` is what the service answered with.
+ * The page runs and loads files of this server alone, and cannot be framed. Trusted types are not
+ * required: Swagger UI cleans Markdown with DOMPurify and then sets it as markup.
  */
 const PAGE_POLICY = [
   "default-src 'none'",
@@ -81,7 +86,6 @@ const PAGE_POLICY = [
   "base-uri 'none'",
   "form-action 'none'",
   "frame-ancestors 'none'",
-  "require-trusted-types-for 'script'",
 ].join('; ');
 const PAGE_HEADERS = {
   'content-security-policy': PAGE_POLICY,
@@ -96,17 +100,9 @@ export function documentationRoutes(document: OwnDocument): Route[] {
     await nextTurn();
     return Buffer.from(JSON.stringify(made));
   });
-  const page = onDemand(async () => {
-    const { reference, icon } = (await document.assets()).index;
-    const { script, style } = reference;
-    const parts = {
-      serviceName: document.serviceName,
-      scriptUrl: assetPath(script),
-      styleUrl: assetPath(style),
-      iconUrl: assetPath(icon),
-    };
-    return Buffer.from(await inTurns(docsPage(await inTurns(document.openApi()), parts)));
-  });
+  const page = onDemand(async () =>
+    Buffer.from(referencePage(document, (await document.assets()).index)),
+  );
   return [
     {
       method: 'GET',
@@ -149,4 +145,9 @@ export function documentationRoutes(document: OwnDocument): Route[] {
       },
     },
   ];
+}
+
+function referencePage({ title, basePath }: OwnDocument, { reference, icon }: BundleIndex): string {
+  const url = escapeHtml(`${basePath}/openapi.json`);
+  return `<!doctype html><html lang="en" data-openapi="${url}"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1"><meta name="color-scheme" content="light dark"><title>${escapeHtml(title)} API</title><link rel="icon" href="${assetPath(icon)}"><link rel="stylesheet" href="${assetPath(reference.style)}"><script type="module" src="${assetPath(reference.script)}"></script></head><body><main id="reference"></main><noscript><p>The reference runs in the browser; without JavaScript read <a href="${url}">the OpenAPI document</a>.</p></noscript></body></html>`;
 }

@@ -1,10 +1,35 @@
-/** Reads a stream of events as they come: the `data:` of each, until `[DONE]`. */
-import { dataOfEvents } from '../../../http/docs/page/event-stream.ts';
+/** Reads server-sent events of a streamed response. */
 
-/** Yields each JSON object; ends with the stream. */
+/** Longest event; a stream with a longer one is not made of events. */
+const MAX_EVENT_CHARS = 16 * 1024 * 1024;
+
+/** Yields the JSON of each event until `[DONE]` or the end of the stream. */
 export async function* eventsOf(body: ReadableStream<Uint8Array>): AsyncGenerator {
-  for await (const data of dataOfEvents(body)) {
-    if (data === '[DONE]') return;
-    yield JSON.parse(data);
+  const reader = body.getReader();
+  const decoder = new TextDecoder();
+  let rest = '';
+  try {
+    for (;;) {
+      const { done, value } = await reader.read();
+      if (done) return;
+      rest += decoder.decode(value, { stream: true });
+      const events = rest.split(/\r?\n\r?\n/);
+      rest = events.pop() ?? '';
+      for (const data of events.map(dataOf)) {
+        if (data === '[DONE]') return;
+        if (data !== '') yield JSON.parse(data);
+      }
+      if (rest.length > MAX_EVENT_CHARS) throw new Error('The stream is not made of events');
+    }
+  } finally {
+    await reader.cancel().catch(() => undefined); // it is over anyway
   }
+}
+
+function dataOf(event: string): string {
+  return event
+    .split(/\r?\n/)
+    .filter((line) => line.startsWith('data:'))
+    .map((line) => line.slice(5).trimStart())
+    .join('\n');
 }

@@ -1,0 +1,296 @@
+/**
+ * Writes a POST request as code for curl, Python and TypeScript. Routes of the OpenAI API use the
+ * OpenAI SDK, others plain HTTP. The code reads the API key from the environment.
+ */
+
+export interface Sample {
+  readonly name: 'curl' | 'Python' | 'TypeScript';
+  readonly text: string;
+}
+
+/** Environment variables that samples read. */
+export type Credential = 'API_KEY' | 'ADMIN_KEY';
+
+export interface FormField {
+  readonly name: string;
+  readonly value: string;
+  /** The value names a file. */
+  readonly isFile: boolean;
+}
+
+export type SampleBody =
+  | { readonly kind: 'json'; readonly value: unknown }
+  | { readonly kind: 'form'; readonly fields: readonly FormField[] };
+
+export interface SampleRequest {
+  readonly url: string;
+  readonly credential: Credential;
+  readonly body: SampleBody;
+  /** File name for a binary response; without it the response is JSON. */
+  readonly output?: string | undefined;
+  readonly sdk?: SdkUse | undefined;
+}
+
+/** A request that a method of the OpenAI SDKs makes. */
+export interface SdkUse {
+  readonly baseUrl: string;
+  readonly method: SdkMethod;
+  /** Members of the body that the SDKs do not know. */
+  readonly isBeyond?: (member: string) => boolean;
+}
+
+interface SdkMethod {
+  /** Below the client, in Python's spelling. */
+  readonly call: string;
+  /** What is worth printing of the `answer`, in Python and in TypeScript. */
+  readonly shows?: string | readonly [python: string, typescript: string];
+}
+
+const OPENAI: Readonly<Record<string, SdkMethod>> = {
+  '/chat/completions': {
+    call: 'chat.completions.create',
+    shows: ['answer.choices[0].message.content', 'answer.choices[0]?.message.content'],
+  },
+  '/embeddings': {
+    call: 'embeddings.create',
+    shows: ['answer.data[0].embedding', 'answer.data[0]?.embedding'],
+  },
+  '/audio/transcriptions': { call: 'audio.transcriptions.create', shows: 'answer.text' },
+  '/batches': { call: 'batches.create', shows: 'answer.id' },
+};
+
+/** The method of the OpenAI SDKs for a POST to this path below the base path. */
+export function sdkMethod(path: string): SdkMethod | undefined {
+  return OPENAI[path];
+}
+
+export function samplesOf(request: SampleRequest): readonly Sample[] {
+  const { sdk } = request;
+  return [
+    { name: 'curl', text: curlOf(request) },
+    {
+      name: 'Python',
+      text: sdk === undefined ? pythonRequest(request) : pythonSdk(request, sdk),
+    },
+    {
+      name: 'TypeScript',
+      text: sdk === undefined ? scriptRequest(request) : scriptSdk(request, sdk),
+    },
+  ];
+}
+
+/** Characters of a body that fit beside `-d`. */
+const SHORT_BODY = 44;
+
+function curlOf({ url, credential, body, output }: SampleRequest): string {
+  const lines = [`curl ${isStream(body) ? '-N ' : ''}${shellQuote(url)}`];
+  lines.push(`-H "Authorization: Bearer $${credential}"`);
+  if (body.kind === 'json') {
+    lines.push("-H 'Content-Type: application/json'", `-d ${shellQuote(curlJson(body.value))}`);
+  }
+  for (const { name, value, isFile } of body.kind === 'form' ? body.fields : []) {
+    lines.push(`-F ${shellQuote(`${name}=${isFile ? '@' : ''}${value}`)}`);
+  }
+  if (output !== undefined) lines.push(`-o ${output}`);
+  return lines.join(' \\\n  ');
+}
+
+/** On one line when it fits, else indented under the command. */
+function curlJson(value: unknown): string {
+  const short = JSON.stringify(value) ?? '';
+  if (short.length <= SHORT_BODY) return short;
+  return JSON.stringify(value, null, 2).replaceAll('\n', '\n  ');
+}
+
+function shellQuote(text: string): string {
+  return `'${text.replaceAll("'", String.raw`'\''`)}'`;
+}
+
+function isStream(body: SampleBody): boolean {
+  return body.kind === 'json' && (body.value as { stream?: unknown } | null)?.stream === true; // any JSON
+}
+
+function pythonRequest({ url, credential, body, output }: SampleRequest): string {
+  const args = [PYTHON.string(url)];
+  args.push(`headers={"Authorization": f"Bearer {os.environ['${credential}']}"}`);
+  if (body.kind === 'json') args.push(`json=${literal(body.value, PYTHON, 1)}`);
+  else args.push(...pythonForm(body.fields));
+  const tail =
+    output === undefined
+      ? 'print(answer.json())'
+      : `with open(${PYTHON.string(output)}, "wb") as file:\n    file.write(answer.content)`;
+  return `import os\nimport requests\n\nanswer = requests.post(${spread(args, '    ')})\nanswer.raise_for_status()\n${tail}`;
+}
+
+function pythonForm(fields: readonly FormField[]): string[] {
+  const files = fields.filter((field) => field.isFile);
+  const texts = fields.filter((field) => !field.isFile);
+  const open = files.map(({ name, value }) => {
+    return `${PYTHON.string(name)}: open(${PYTHON.string(value)}, "rb")`;
+  });
+  const data = Object.fromEntries(texts.map(({ name, value }) => [name, value]));
+  const args = open.length > 0 ? [`files={${open.join(', ')}}`] : [];
+  return texts.length > 0 ? [...args, `data=${literal(data, PYTHON, 1)}`] : args;
+}
+
+function pythonSdk({ body, output }: SampleRequest, sdk: SdkUse): string {
+  const call = `client.${sdk.method.call}(${spread(pythonArguments(body, sdk), '    ')})`;
+  const key = 'api_key=os.environ["API_KEY"]';
+  const head = `import os\nfrom openai import OpenAI\n\nclient = OpenAI(base_url=${PYTHON.string(sdk.baseUrl)}, ${key})\n`;
+  const tail = isStream(body)
+    ? 'for chunk in answer:\n    if chunk.choices:\n        print(chunk.choices[0].delta.content or "", end="", flush=True)'
+    : output === undefined
+      ? `print(${shownOf(sdk.method, 0)})`
+      : `answer.write_to_file(${PYTHON.string(output)})`;
+  return `${head}answer = ${call}\n${tail}`;
+}
+
+function pythonArguments(body: SampleBody, sdk: SdkUse): string[] {
+  if (body.kind === 'form') {
+    return body.fields.map(({ name, value, isFile }) => {
+      const text = PYTHON.string(value);
+      return `${name}=${isFile ? `open(${text}, "rb")` : text}`;
+    });
+  }
+  const [known, beyond] = members(body, sdk);
+  const args = known.map(([name, value]) => `${name}=${literal(value, PYTHON, 1)}`);
+  if (beyond.length === 0) return args;
+  return [...args, `extra_body=${literal(Object.fromEntries(beyond), PYTHON, 1)}`];
+}
+
+function scriptRequest({ url, credential, body, output }: SampleRequest): string {
+  const headers = [`authorization: \`Bearer \${process.env.${credential}}\``];
+  if (body.kind === 'json') headers.push("'content-type': 'application/json'");
+  const options = [
+    `method: 'POST'`,
+    `headers: {${spread(headers, '    ', '  ')}}`,
+    body.kind === 'json' ? `body: JSON.stringify(${literal(body.value, SCRIPT, 1)})` : 'body: form',
+  ];
+  const imports = scriptImports(body, output, "import { openAsBlob } from 'node:fs';");
+  const form = body.kind === 'form' ? `${scriptForm(body.fields)}\n` : '';
+  const tail = scriptTail(output, 'await answer.json()');
+  const head = imports === '' ? '' : `${imports}\n`;
+  return `${head}${form}const answer = await fetch(${SCRIPT.string(url)}, {${spread(options, '  ')}});\nif (!answer.ok) throw new Error(await answer.text());\n${tail}`;
+}
+
+/** Import lines for files that the code reads and writes. */
+function scriptImports(body: SampleBody, output: string | undefined, reader: string): string {
+  const reads = body.kind === 'form' && body.fields.some(({ isFile }) => isFile);
+  const writer = "import { writeFile } from 'node:fs/promises';";
+  return `${reads ? `${reader}\n` : ''}${output === undefined ? '' : `${writer}\n`}`;
+}
+
+function scriptTail(output: string | undefined, shown: string): string {
+  if (output === undefined) return `console.log(${shown});`;
+  return `await writeFile('${output}', Buffer.from(await answer.arrayBuffer()));`;
+}
+
+function scriptForm(fields: readonly FormField[]): string {
+  const lines = fields.map(({ name, value, isFile }) => {
+    const [field, text] = [SCRIPT.string(name), SCRIPT.string(value)];
+    return isFile
+      ? `form.set(${field}, await openAsBlob(${text}), ${text});`
+      : `form.set(${field}, ${text});`;
+  });
+  return ['const form = new FormData();', ...lines].join('\n');
+}
+
+function scriptSdk({ body, output }: SampleRequest, sdk: SdkUse): string {
+  const { method, baseUrl } = sdk;
+  const imports = scriptImports(body, output, "import { createReadStream } from 'node:fs';");
+  const head = `${imports}import OpenAI from 'openai';\n\nconst client = new OpenAI({\n  baseURL: ${SCRIPT.string(baseUrl)},\n  apiKey: process.env.API_KEY,\n});\n`;
+  const call = `client.${method.call}({${spread(scriptArguments(body, sdk), '  ')}})`;
+  const tail = isStream(body)
+    ? "for await (const chunk of answer) {\n  process.stdout.write(chunk.choices[0]?.delta.content ?? '');\n}"
+    : scriptTail(output, shownOf(method, 1));
+  return `${head}const answer = await ${call};\n${tail}`;
+}
+
+function scriptArguments(body: SampleBody, sdk: SdkUse): string[] {
+  if (body.kind === 'form') {
+    return body.fields.map(({ name, value, isFile }) => {
+      const text = SCRIPT.string(value);
+      return `${name}: ${isFile ? `createReadStream(${text})` : text}`;
+    });
+  }
+  const [known, beyond] = members(body, sdk);
+  const written = ([name, value]: [string, unknown]): string =>
+    `${SCRIPT.key(name)}: ${literal(value, SCRIPT, 1)}`;
+  if (beyond.length === 0) return known.map(written);
+  const [first = '', ...rest] = beyond.map(written);
+  const marked = `// @ts-expect-error beyond the types of the SDK\n  ${first}`;
+  return [...known.map(written), marked, ...rest];
+}
+
+function shownOf({ shows = 'answer' }: SdkMethod, at: 0 | 1): string {
+  return typeof shows === 'string' ? shows : shows[at];
+}
+
+type Members = [string, unknown][];
+
+function members(body: SampleBody, { isBeyond }: SdkUse): [Members, Members] {
+  const all = body.kind === 'json' ? Object.entries(body.value as object) : []; // the SDKs send objects
+  return [
+    all.filter(([name]) => isBeyond?.(name) !== true),
+    all.filter(([name]) => isBeyond?.(name) === true),
+  ];
+}
+
+/** How a language writes what JSON can say. */
+interface Language {
+  readonly indent: string;
+  readonly words: Readonly<Record<'true' | 'false' | 'null', string>>;
+  readonly string: (text: string) => string;
+  readonly key: (name: string) => string;
+  /** Spaces inside the braces of an object on one line. */
+  readonly space: string;
+}
+
+const PYTHON: Language = {
+  indent: '    ',
+  words: { true: 'True', false: 'False', null: 'None' },
+  string: (text) => JSON.stringify(text),
+  key: (name) => JSON.stringify(name),
+  space: '',
+};
+
+const SCRIPT: Language = {
+  indent: '  ',
+  words: { true: 'true', false: 'false', null: 'null' },
+  string: (text) => {
+    const inner = JSON.stringify(text).slice(1, -1);
+    return `'${inner.replaceAll(String.raw`\"`, '"').replaceAll("'", String.raw`\'`)}'`;
+  },
+  key: (name) => (/^[A-Za-z_]\w*$/.test(name) ? name : SCRIPT.string(name)),
+  space: ' ',
+};
+
+/** Characters of a list or an object that stay on one line. */
+const LINE_CHARS = 64;
+
+function literal(value: unknown, language: Language, level: number): string {
+  const { words, indent, space } = language;
+  if (typeof value === 'string') return language.string(value);
+  if (typeof value === 'number') return String(value);
+  if (typeof value !== 'object' || value === null) {
+    return words[value === true ? 'true' : value === false ? 'false' : 'null'];
+  }
+  const isList = Array.isArray(value);
+  const parts = isList
+    ? value.map((one) => literal(one, language, level + 1))
+    : Object.entries(value).map(
+        ([name, one]) => `${language.key(name)}: ${literal(one, language, level + 1)}`,
+      );
+  const [open, close] = isList ? ['[', ']'] : [`{${space}`, `${space}}`];
+  if (parts.length === 0) return isList ? '[]' : '{}';
+  const short = open + parts.join(', ') + close;
+  if (short.length <= LINE_CHARS && !short.includes('\n')) return short;
+  const inner = `\n${indent.repeat(level + 1)}`;
+  return `${open.trim()}${inner}${parts.join(`,${inner}`)},\n${indent.repeat(level)}${close.trim()}`;
+}
+
+/** Arguments or members, each on a line of its own; nothing where there are none. */
+function spread(parts: readonly string[], indent: string, outer = ''): string {
+  if (parts.length === 0) return '';
+  return `\n${indent}${parts.join(`,\n${indent}`)},\n${outer}`;
+}
