@@ -51,17 +51,33 @@ if (runtime === undefined && !isNewEnough) {
 const compileCache =
   process.env.NODE_COMPILE_CACHE ?? join(root, 'node_modules', '.cache', 'farebox');
 
-if (runtime === undefined || runtime === process.execPath) {
+async function runHere() {
   module.enableCompileCache?.(compileCache);
   await import(pathToFileURL(entry).href);
+}
+
+if (runtime === undefined || runtime === process.execPath) {
+  await runHere();
 } else {
   const child = spawn(runtime, [entry, ...process.argv.slice(2)], {
     stdio: 'inherit',
     env: { ...process.env, NODE_COMPILE_CACHE: compileCache },
   });
   // The child decides how to end; the signals that ask for it are passed on.
-  for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'])
-    process.on(signal, () => child.kill(signal));
+  const signals = ['SIGINT', 'SIGTERM', 'SIGHUP'];
+  const passOn = (signal) => child.kill(signal);
+  for (const signal of signals) process.on(signal, passOn);
+  // The runtime needs glibc and a file system that allows programs.
+  child.on('error', (error) => {
+    for (const signal of signals) process.off(signal, passOn);
+    const problem = `The Node ${runtime} cannot run here (${error.code ?? error.message})`;
+    if (!isNewEnough) {
+      console.error(`${problem}, and Farebox needs Node 24.12 or newer: install one`);
+      process.exit(1);
+    }
+    console.error(`${problem}: using ${process.execPath}, Node ${process.versions.node}`);
+    void runHere();
+  });
   child.on('exit', (code, signal) => {
     if (signal !== null) process.kill(process.pid, signal);
     else process.exit(code ?? 1);
