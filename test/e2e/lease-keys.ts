@@ -5,6 +5,7 @@
 import assert from 'node:assert/strict';
 import { Pool } from 'undici';
 import { systemClock } from '../../src/core/clock.ts';
+import { until } from '../support/until.ts';
 import { type CutProxy, startCutProxy } from '../databases/cut-proxy.ts';
 import { openTestStore } from '../databases/stores.ts';
 import type { FareboxProcess } from './farebox-process.ts';
@@ -12,7 +13,7 @@ import type { Fixture } from './lease-books.ts';
 import { type Seen, ask, readBooks } from './process-fixture.ts';
 
 const clock = systemClock();
-/** Longer than the lease of a key. */
+/** Longer than the lease of a key. The first pause lasts on until a key was taken over. */
 const FIRST_PAUSE_MS = 23_000;
 const MAX_FAULT_MS = 60_000;
 /** After so long a client sends its request to the other process too. */
@@ -31,6 +32,8 @@ interface Place {
 /** One key, with what was seen under it. */
 interface Tried {
   readonly key: string;
+  /** Which process has its first request. */
+  readonly first: number;
   readonly seen: Seen[];
 }
 
@@ -52,11 +55,13 @@ export async function underKeys(fixture: Fixture, rounds: number): Promise<strin
   const asking = { isOver: false };
   const clients = Array.from({ length: CLIENTS }, async (_, client) => {
     while (!asking.isOver) {
-      const tried = { key: `key-${client}-${all.length}`, seen: [] };
+      const tried = { key: `key-${client}-${all.length}`, first: client % 2, seen: [] };
       all.push(tried);
       await tryKey(places, secret, tried);
     }
   });
+  const isServing = () => all.some(({ first, seen }) => first === 0 && seen.length > 0);
+  await until(isServing, 'that the first process serves');
   for (let round = 0; round < rounds; round += 1) {
     await clock.sleep(QUIET_MS);
     const place = places[round % 2];
@@ -65,7 +70,13 @@ export async function underKeys(fixture: Fixture, rounds: number): Promise<strin
     const ms = round === 0 ? FIRST_PAUSE_MS : 1_000 + Math.random() * (MAX_FAULT_MS - 1_000);
     if (kind === 'pause') {
       place.process.child.kill('SIGSTOP');
+      const stuck = all.filter(({ first, seen }) => first === round % 2 && seen.length === 0);
       await clock.sleep(ms);
+      if (round === 0) {
+        const isTakenOver = () =>
+          stuck.some(({ seen }) => seen.some(({ status }) => status === 200));
+        await until(isTakenOver, 'that another process takes a key over');
+      }
       place.process.child.kill('SIGCONT');
     } else if (kind === 'cut') {
       place.proxy.cut();
@@ -90,7 +101,7 @@ async function tryKey(places: readonly Place[], secret: string, tried: Tried): P
   const { seen } = tried;
   const open: Promise<unknown>[] = [];
   for (let tries = 0; tries < MAX_TRIES; tries += 1) {
-    const place = places[(tried.key.length + tries) % 2];
+    const place = places[(tried.first + tries) % 2];
     if (place?.process === undefined) {
       await clock.sleep(100);
       continue;
