@@ -10,7 +10,7 @@ import { type CutProxy, startCutProxy } from '../databases/cut-proxy.ts';
 import { openTestStore } from '../databases/stores.ts';
 import type { FareboxProcess } from './farebox-process.ts';
 import type { Fixture } from './lease-books.ts';
-import { type Seen, ask, readBooks } from './process-fixture.ts';
+import { PATIENCE_MS, type Seen, ask, readBooks, soon } from './process-fixture.ts';
 
 const clock = systemClock();
 /** Longer than the lease of a key. The first pause lasts on until a key was taken over. */
@@ -93,6 +93,10 @@ export async function underKeys(fixture: Fixture, rounds: number): Promise<strin
   await clock.sleep(QUIET_MS);
   asking.isOver = true;
   await Promise.all(clients);
+  // What a process had that was killed in the last round is given back by the others.
+  await soon('nothing is held', PATIENCE_MS, async () => {
+    return (await readBooks(fixture.database)).openHolds === 0 ? true : undefined;
+  });
   for (const { process: one } of places) if (one !== undefined) await servers.end(one);
   return checked(fixture.database, all);
 }
