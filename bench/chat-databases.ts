@@ -73,7 +73,7 @@ async function gateway(
 ): Promise<readonly Measured[]> {
   const yaml = yamlOf(database === undefined ? 'sqlite:./farebox.db' : postgres.url(database));
   const args = processes === 1 ? [] : ['--workers', String(processes)];
-  const farebox = await startFarebox({ yaml, args, quiet: true, uncheckedAnswers: true });
+  const farebox = await startFarebox({ yaml, args, quiet: true, uncheckedResponses: true });
   running.push(farebox);
   const pid = farebox.child.pid ?? 0;
   const target = { name, url: farebox.url, pid, pids: childrenOf(pid), processes };

@@ -4,13 +4,13 @@
  * parse and write JSON in the plain way.
  * Run: node bench/chat-wire.ts
  */
-import { AnswerBlocks } from '../src/chat/agents/answer-blocks.ts';
+import { ResponseBlocks } from '../src/chat/agents/response-blocks.ts';
 import { MessageWriter } from '../src/chat/messages/message-writer.ts';
 import { ResponsesBody } from '../src/chat/responses/request-schema.ts';
 import { ResponseWriter } from '../src/chat/responses/response-writer.ts';
 import { planTools } from '../src/chat/responses/tools.ts';
 import { parseChatRequest } from '../src/chat/wire/chat-request.ts';
-import { readChatAnswer, writeChatAnswer } from '../src/chat/wire/chat-response.ts';
+import { readChatResponse, writeChatResponse } from '../src/chat/wire/chat-response.ts';
 import { ChatStream } from '../src/chat/wire/chat-stream.ts';
 import { Frame } from '../src/http/stream-writer.ts';
 import { localDialect } from '../src/chat/wire/engine-dialect.ts';
@@ -141,8 +141,8 @@ measure('answer 1.5 KB: parse and stringify', () => {
   Buffer.from(JSON.stringify({ ...JSON.parse(answer.toString()), id: 'x' }));
 });
 measure('answer 1.5 KB: ours', () => {
-  writeChatAnswer(
-    readChatAnswer(answer, keep),
+  writeChatResponse(
+    readChatResponse(answer, keep),
     { id: 'chatcmpl-x', model: 'm', createdS: 1, serviceName: 'svc' },
     { usage, cost, parameters, citations: [] },
   );
@@ -176,7 +176,7 @@ function streamOptions(stripThinkTags: boolean): ConstructorParameters<typeof Ch
   };
 }
 
-function messageBlocks(): AnswerBlocks {
+function messageBlocks(): ResponseBlocks {
   const frame = { ...streamOptions(false), requestId: '1'.repeat(32), promptTokens: 10 };
   const writer = new MessageWriter(frame, {
     thinking: 'hidden',
@@ -186,10 +186,10 @@ function messageBlocks(): AnswerBlocks {
     contextTokens: 0,
   });
   const newCallId = (): string => 'toolu_1';
-  return new AnswerBlocks({ writer, sources: undefined, takenCallIds: new Set(), newCallId });
+  return new ResponseBlocks({ writer, sources: undefined, takenCallIds: new Set(), newCallId });
 }
 
-function responseBlocks(): AnswerBlocks {
+function responseBlocks(): ResponseBlocks {
   const frame = { ...streamOptions(false), requestId: '1'.repeat(32), promptTokens: 10 };
   const body = ResponsesBody.parse({ model: 'atlas-24b', input: 'Hello' });
   const request = parseChatRequest(chatBody(900, 3), OPTIONS);
@@ -197,7 +197,7 @@ function responseBlocks(): AnswerBlocks {
   const nowS = (): number => 1;
   const writer = new ResponseWriter({ turn, frame, keeper: undefined, seal: undefined, nowS });
   const newCallId = (): string => 'call_1';
-  return new AnswerBlocks({ writer, sources: undefined, takenCallIds: new Set(), newCallId });
+  return new ResponseBlocks({ writer, sources: undefined, takenCallIds: new Set(), newCallId });
 }
 
 for (const [label, pieces] of [

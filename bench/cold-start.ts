@@ -25,7 +25,7 @@ async function freePort(): Promise<number> {
   return typeof address === 'object' && address !== null ? address.port : 0;
 }
 
-async function firstAnswer(url: string): Promise<void> {
+async function firstResponse(url: string): Promise<void> {
   for (;;) {
     const answer = await fetch(url).catch(() => undefined); // not listening yet
     if (answer !== undefined) {
@@ -55,7 +55,7 @@ async function start(): Promise<{ readonly ms: number; readonly megabytes: numbe
     },
     stdio: 'ignore',
   });
-  await firstAnswer(`http://127.0.0.1:${port}/api/v1/models`);
+  await firstResponse(`http://127.0.0.1:${port}/api/v1/models`);
   const ms = performance.now() - from;
   await delay(IDLE_MS);
   const megabytes = residentMegabytes(child.pid ?? 0);

@@ -4,7 +4,7 @@
  */
 import { createServer, type Socket } from 'node:net';
 import { announce } from './announce.ts';
-import { ANSWER } from './fixed-answer.ts';
+import { ANSWER } from './fixed-response.ts';
 
 const HEAD_END = Buffer.from('\r\n\r\n');
 const RESPONSE = Buffer.concat([

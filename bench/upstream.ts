@@ -1,7 +1,7 @@
 /** A fast OpenAI-shaped upstream: a fixed answer of 1.5 KB, or a stream of chunks. */
 import { createServer } from 'node:http';
 import { announce } from './announce.ts';
-import { ANSWER } from './fixed-answer.ts';
+import { ANSWER } from './fixed-response.ts';
 
 const CHUNKS = Number(process.env['WORDS'] ?? '64');
 const chunk = (delta: unknown, finish: string | null): string =>

@@ -9,7 +9,7 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
-import { processAnswers } from './app/process-answers.ts';
+import { processResponses } from './app/process-responses.ts';
 import { ROOT, readText } from './tidy/source-tree.ts';
 import { endWithUs } from './support/end-with-us.ts';
 import { until } from './support/until.ts';
@@ -29,7 +29,7 @@ function commands(): string[] {
 describe('the README', () => {
   const folder = mkdtempSync(join(tmpdir(), 'farebox-readme-'));
   const env = { ...process.env, FAREBOX_DATA: join(folder, 'data'), PORT: '0' };
-  const answers = processAnswers();
+  const answers = processResponses();
   let server: ChildProcess;
   let url = '';
   let key = '';

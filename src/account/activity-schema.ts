@@ -1,7 +1,7 @@
 /** What the lists of requests and of days say of themselves. */
 import { z } from 'zod';
 import { RECEIPT_KINDS, RECEIPT_STATUSES } from '../core/receipt-words.ts';
-import { type RouteDescription, jsonAnswer, jsonContent, textContent } from '../http/describe.ts';
+import { type RouteDescription, jsonResponse, jsonContent, textContent } from '../http/describe.ts';
 import { NextCursor, cursorQuery } from '../http/cursor.ts';
 import {
   DAYS_HEAD,
@@ -32,8 +32,8 @@ export const ActivityQuery = z.object({
   ...cursorQuery(),
 });
 
-export type ActivityAnswer = z.infer<typeof ActivityAnswer>;
-export const ActivityAnswer = z
+export type ActivityResponse = z.infer<typeof ActivityResponse>;
+export const ActivityResponse = z
   .object({
     ...DAYS_HEAD,
     data: z
@@ -58,7 +58,7 @@ export const ACTIVITY: RouteDescription = {
       about: 'Receipts; as JSON pages or as one CSV file of the whole range.',
       headers: ['download'],
       content: [
-        ...jsonContent(ActivityAnswer, {
+        ...jsonContent(ActivityResponse, {
           object: 'list',
           from: '2026-10-23',
           to: '2026-11-21',
@@ -73,8 +73,8 @@ export const ACTIVITY: RouteDescription = {
 
 export const DaysQuery = z.object({ ...RANGE, ...OF_MODEL });
 
-export type DaysAnswer = z.infer<typeof DaysAnswer>;
-export const DaysAnswer = z
+export type DaysResponse = z.infer<typeof DaysResponse>;
+export const DaysResponse = z
   .object({
     ...DAYS_HEAD,
     totals: z.object(Sums).describe('Of every row that matches.'),
@@ -97,7 +97,7 @@ export const DAYS: RouteDescription = {
     'Sums over all keys, for charts. A wallet and an ADMIN key see the account, another key sees itself.',
   query: DaysQuery,
   answers: [
-    jsonAnswer('One row for each day and model.', DaysAnswer, {
+    jsonResponse('One row for each day and model.', DaysResponse, {
       object: 'list',
       from: '2026-10-23',
       to: '2026-11-21',

@@ -5,10 +5,10 @@ import { type Bench, call, chatBody, startWithEngine } from '../../test/app/call
 import { DAY_MS } from '../core/clock.ts';
 import { usdToNano } from '../core/money.ts';
 import { TestClock } from '../../test/support/test-clock.ts';
-import { ACTIVITY_CSV_HEAD, ActivityAnswer, DaysAnswer } from './activity-schema.ts';
-import { BalanceAnswer } from './billing.ts';
-import { StatementAnswer, TopUpsAnswer } from './statement.ts';
-import { ReceiptAnswer } from './usage-schema.ts';
+import { ACTIVITY_CSV_HEAD, ActivityResponse, DaysResponse } from './activity-schema.ts';
+import { BalanceResponse } from './billing.ts';
+import { StatementResponse, TopUpsResponse } from './statement.ts';
+import { ReceiptResponse } from './usage-schema.ts';
 
 // 12 tokens in at 1 USD, 5 out at 2 USD per million.
 const COST = 0.000022;
@@ -47,8 +47,8 @@ describe('activity, days and the statement', () => {
   }
   const get = (path: string, secret = admin) => call(bench.farebox, path, { secret });
   const activity = async (query = '', secret = admin) =>
-    ActivityAnswer.parse((await get(`/usage/requests${query}`, secret)).body);
-  const idsOf = ({ data }: ActivityAnswer): string[] => data.map(({ requestId }) => requestId);
+    ActivityResponse.parse((await get(`/usage/requests${query}`, secret)).body);
+  const idsOf = ({ data }: ActivityResponse): string[] => data.map(({ requestId }) => requestId);
 
   test('requests are listed newest first, page by page, by every filter', async () => {
     assert.deepEqual(idsOf(await activity()), ids);
@@ -75,7 +75,7 @@ describe('activity, days and the statement', () => {
     const page = await activity('?limit=1');
     const stolen = await activity(`?limit=10&cursor=${page.nextCursor}`, other.secret);
     assert.ok(stolen.data.every(({ requestId }) => !ids.includes(requestId)));
-    const days = DaysAnswer.parse((await get('/usage/days', other.secret)).body);
+    const days = DaysResponse.parse((await get('/usage/days', other.secret)).body);
     assert.equal(days.totals.requests, 1);
     const statement = await get('/billing/statement', other.secret);
     assert.doesNotMatch(statement.text, new RegExp(mine.accountId));
@@ -110,13 +110,13 @@ describe('activity, days and the statement', () => {
   });
 
   test('a receipt names its reservation and its prices', async () => {
-    const receipt = ReceiptAnswer.parse((await get(`/usage/${ids[0]}`)).body);
+    const receipt = ReceiptResponse.parse((await get(`/usage/${ids[0]}`)).body);
     assert.deepEqual(receipt.unitPrices, { input: '1', output: '2' });
     assert.ok((receipt.reserved ?? 0) > COST, 'the worst case was set aside');
   });
 
   test('days are sums over all keys', async () => {
-    const days = DaysAnswer.parse((await get('/usage/days')).body);
+    const days = DaysResponse.parse((await get('/usage/days')).body);
     assert.deepEqual(
       days.data.map(({ date, model, requests }) => [date, model, requests]),
       [
@@ -140,7 +140,7 @@ describe('activity, days and the statement', () => {
         note: 'Thanks',
       }),
     );
-    const all = StatementAnswer.parse((await get('/billing/statement')).body);
+    const all = StatementResponse.parse((await get('/billing/statement')).body);
     assert.deepEqual(
       all.data.map(({ type, date, amount, note }) => [type, date, amount.usd, note]),
       [
@@ -154,12 +154,12 @@ describe('activity, days and the statement', () => {
     let cursor: string | null = '';
     while (cursor !== null) {
       const query: string = cursor === '' ? '' : `&cursor=${cursor}`;
-      const page = StatementAnswer.parse((await get(`/billing/statement?limit=1${query}`)).body);
+      const page = StatementResponse.parse((await get(`/billing/statement?limit=1${query}`)).body);
       paged.push(...page.data);
       cursor = page.nextCursor;
     }
     assert.deepEqual(paged, all.data);
-    const day = StatementAnswer.parse((await get('/billing/statement?to=2026-11-21')).body);
+    const day = StatementResponse.parse((await get('/billing/statement?to=2026-11-21')).body);
     assert.equal(day.data.length, 2);
   });
 
@@ -175,7 +175,7 @@ describe('activity, days and the statement', () => {
       floorNano: usdToNano('0'),
     });
     assert.ok(hold.ok);
-    const balance = BalanceAnswer.parse((await get('/billing/balance', secret)).body);
+    const balance = BalanceResponse.parse((await get('/billing/balance', secret)).body);
     assert.deepEqual(
       [balance.balances.usd, balance.held.usd, balance.available.usd],
       [1, 0.4, 0.6],
@@ -185,6 +185,6 @@ describe('activity, days and the statement', () => {
   });
 
   test('an account without a wallet has no top-ups', async () => {
-    assert.deepEqual(TopUpsAnswer.parse((await get('/billing/top-ups')).body).data, []);
+    assert.deepEqual(TopUpsResponse.parse((await get('/billing/top-ups')).body).data, []);
   });
 });

@@ -25,10 +25,10 @@ import { type AccountParts, requestIdOf } from './account-parts.ts';
 import {
   ACTIVITY,
   ACTIVITY_CSV_HEAD,
-  type ActivityAnswer,
+  type ActivityResponse,
   ActivityQuery,
   DAYS,
-  type DaysAnswer,
+  type DaysResponse,
   DaysQuery,
 } from './activity-schema.ts';
 import { receiptBody } from './receipts.ts';
@@ -85,7 +85,7 @@ export async function answerActivity(
     query.requestId === undefined
       ? await receiptsOf(store, filter, { limit, after })
       : { rows: await oneReceipt(parts, filter, query.requestId), next: undefined };
-  const body: ActivityAnswer = {
+  const body: ActivityResponse = {
     object: 'list',
     from: dayText(range.fromDay),
     to: dayText(range.toDay),
@@ -183,7 +183,7 @@ export async function answerDays(
     usageGroups(store, filter, ['day', 'model_id'], MAX_DAY_ROWS),
     usageTotals(store, filter),
   ]);
-  const body: DaysAnswer = {
+  const body: DaysResponse = {
     object: 'list',
     from: dayText(range.fromDay),
     to: dayText(range.toDay),

@@ -1,7 +1,7 @@
 /** What `/api_keys` says of itself: what is asked and what is answered. Amounts are USD and DIEM. */
 import { z } from 'zod';
 import { TOO_FINE, isExactUsd } from '../core/money.ts';
-import { type RouteDescription, jsonAnswer, jsonContent, listOf } from '../http/describe.ts';
+import { type RouteDescription, jsonResponse, jsonContent, listOf } from '../http/describe.ts';
 import { SIGN_IN_REFUSALS } from '../http/openapi/refusals.ts';
 import { pageQuery } from '../http/read-request.ts';
 import { isDay } from './usage-schema.ts';
@@ -175,17 +175,17 @@ export const ApiKeyItem = z
   .meta({ id: 'ApiKey' });
 
 export const ApiKeyList = listOf(ApiKeyItem, 'The keys, newest first.');
-export const ApiKeyAnswer = z.object({ data: ApiKeyItem.describe('The key.') });
-export const UpdatedKeyAnswer = z.object({
+export const ApiKeyResponse = z.object({ data: ApiKeyItem.describe('The key.') });
+export const UpdatedKeyResponse = z.object({
   success: z.literal(true).describe('It was changed.'),
   data: ApiKeyItem.describe('The key as it is now.'),
 });
-export const DeletedKeyAnswer = z.object({
+export const DeletedKeyResponse = z.object({
   success: z.literal(true).describe('It was revoked, or had been.'),
 });
 
-export type CreatedKeyAnswer = z.infer<typeof CreatedKeyAnswer>;
-export const CreatedKeyAnswer = z.object({
+export type CreatedKeyResponse = z.infer<typeof CreatedKeyResponse>;
+export const CreatedKeyResponse = z.object({
   success: z.literal(true).describe('It was made.'),
   data: z
     .object({
@@ -229,7 +229,7 @@ export const LIST_KEYS: RouteDescription = {
   summary: 'List keys',
   query: ListKeysQuery,
   answers: [
-    jsonAnswer(
+    jsonResponse(
       'Keys that are not revoked, newest first.',
       ApiKeyList,
       { object: 'list', data: [KEY] },
@@ -239,8 +239,8 @@ export const LIST_KEYS: RouteDescription = {
 };
 
 /** The answer with a new key; `different` from one without limits that a wallet made. */
-function createdKey(different: Partial<CreatedKeyAnswer['data']>) {
-  const data: CreatedKeyAnswer['data'] = {
+function createdKey(different: Partial<CreatedKeyResponse['data']>) {
+  const data: CreatedKeyResponse['data'] = {
     id: KEY.id,
     apiKey: 'SVC_INFERENCE_KEY_…',
     apiKeyType: 'INFERENCE',
@@ -252,8 +252,10 @@ function createdKey(different: Partial<CreatedKeyAnswer['data']>) {
     expiresAt: null,
     ...different,
   };
-  const example: CreatedKeyAnswer = { success: true, data };
-  return [jsonAnswer('The key, with its secret.', CreatedKeyAnswer, example, 'no-store', 'rate')];
+  const example: CreatedKeyResponse = { success: true, data };
+  return [
+    jsonResponse('The key, with its secret.', CreatedKeyResponse, example, 'no-store', 'rate'),
+  ];
 }
 
 export const CREATE_KEY: RouteDescription = {
@@ -278,7 +280,9 @@ export const UPDATE_KEY: RouteDescription = {
   tag: 'API keys',
   summary: 'Change a key',
   request: jsonContent(UpdateKeyRequest, { id: KEY.id, consumptionLimit: { usd: 75 } }),
-  answers: [jsonAnswer('The key as it is now.', UpdatedKeyAnswer, { success: true, data: KEY })],
+  answers: [
+    jsonResponse('The key as it is now.', UpdatedKeyResponse, { success: true, data: KEY }),
+  ],
   refusals: ['API_KEY_NOT_FOUND'],
 };
 
@@ -287,7 +291,7 @@ export const DELETE_KEY: RouteDescription = {
   summary: 'Revoke a key',
   about: 'All keys below it are revoked with it.',
   query: DeleteKeyQuery,
-  answers: [jsonAnswer('The key is refused from now on.', DeletedKeyAnswer, { success: true })],
+  answers: [jsonResponse('The key is refused from now on.', DeletedKeyResponse, { success: true })],
   refusals: ['API_KEY_NOT_FOUND'],
 };
 
@@ -295,7 +299,7 @@ export const GET_KEY: RouteDescription = {
   tag: 'API keys',
   summary: 'Get a key',
   parameters: [{ name: 'id', in: 'path', about: 'Id of the key.', example: KEY.id }],
-  answers: [jsonAnswer('The key.', ApiKeyAnswer, { data: KEY })],
+  answers: [jsonResponse('The key.', ApiKeyResponse, { data: KEY })],
   refusals: ['API_KEY_NOT_FOUND'],
 };
 
@@ -303,7 +307,7 @@ export const KEY_CHALLENGE: RouteDescription = {
   tag: 'API keys',
   summary: 'Get a text for a wallet to sign',
   answers: [
-    jsonAnswer(
+    jsonResponse(
       'A token of 15 minutes.',
       z.strictObject({
         success: z.literal(true).describe('It was made.'),

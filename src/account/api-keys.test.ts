@@ -3,7 +3,12 @@ import { after, before, describe, test } from 'node:test';
 import { type Bench, call, chatBody, startWithEngine } from '../../test/app/call.ts';
 import { SECOND_MS } from '../core/clock.ts';
 import { TestClock } from '../../test/support/test-clock.ts';
-import { ApiKeyAnswer, ApiKeyList, CreatedKeyAnswer, UpdatedKeyAnswer } from './api-key-schema.ts';
+import {
+  ApiKeyResponse,
+  ApiKeyList,
+  CreatedKeyResponse,
+  UpdatedKeyResponse,
+} from './api-key-schema.ts';
 
 describe('/api_keys', () => {
   let bench: Bench;
@@ -28,13 +33,13 @@ describe('/api_keys', () => {
       ...settings,
     });
     assert.equal(made.status, 200, made.text);
-    const { data } = CreatedKeyAnswer.parse(made.body);
+    const { data } = CreatedKeyResponse.parse(made.body);
     return { ...data, headers: made.headers };
   };
   const chat = (secret: string, extra = {}) =>
     call(bench.farebox, '/chat/completions', { secret, body: chatBody(extra) });
   const get = async (id: string) =>
-    ApiKeyAnswer.parse((await manage('GET', `/api_keys/${id}`)).body).data;
+    ApiKeyResponse.parse((await manage('GET', `/api_keys/${id}`)).body).data;
 
   test('a made key works, and its secret is shown nowhere else', async () => {
     const made = await make({ expiresAt: '' });
@@ -79,7 +84,7 @@ describe('/api_keys', () => {
       id: made.id,
       consumptionLimit: { usd: 0.000022 },
     });
-    assert.equal(UpdatedKeyAnswer.parse(lowered.body).data.currentPeriodUsage.usd, '0.000022');
+    assert.equal(UpdatedKeyResponse.parse(lowered.body).data.currentPeriodUsage.usd, '0.000022');
     const refused = await chat(made.apiKey);
     assert.equal(refused.status, 402);
     assert.equal(refused.body['code'], 'API_KEY_USD_SPEND_LIMIT_EXCEEDED');
@@ -94,7 +99,7 @@ describe('/api_keys', () => {
     assert.equal((await chat(made.apiKey)).status, 200);
     assert.equal((await get(made.id)).currentPeriodUsage.usd, '0.000044');
     const free = await manage('PATCH', '/api_keys', { id: made.id, consumptionLimit: null });
-    assert.equal(UpdatedKeyAnswer.parse(free.body).data.consumptionLimits.usd, null);
+    assert.equal(UpdatedKeyResponse.parse(free.body).data.consumptionLimits.usd, null);
     assert.equal((await chat(made.apiKey)).status, 200);
     await manage('PATCH', '/api_keys', { id: made.id, consumptionLimit: { usd: 0.00006 } });
     assert.equal((await chat(made.apiKey)).status, 402);
@@ -130,7 +135,7 @@ describe('/api_keys', () => {
     assert.equal(refused.status, 403);
     assert.equal(refused.body['code'], 'MODEL_NOT_ALLOWED');
     const open = await manage('PATCH', '/api_keys', { id: made.id, models: null });
-    assert.equal(UpdatedKeyAnswer.parse(open.body).data.models, null);
+    assert.equal(UpdatedKeyResponse.parse(open.body).data.models, null);
   });
 
   test('an expired key is refused, and expiry takes its three forms', async () => {
@@ -155,7 +160,7 @@ describe('/api_keys', () => {
     assert.equal(refused.status, 401);
     assert.equal(refused.body['code'], 'AUTHENTICATION_FAILED_INACTIVE_KEY');
     const forever = await manage('PATCH', '/api_keys', { id: made.id, expiresAt: null });
-    assert.equal(UpdatedKeyAnswer.parse(forever.body).data.expiresAt, null);
+    assert.equal(UpdatedKeyResponse.parse(forever.body).data.expiresAt, null);
     assert.equal((await chat(made.apiKey)).status, 200);
   });
 

@@ -20,7 +20,7 @@ import {
   CREATE_KEY,
   CREATE_WALLET_KEY,
   CreateKeyRequest,
-  type CreatedKeyAnswer,
+  type CreatedKeyResponse,
   CreateWalletKeyRequest,
   DELETE_KEY,
   DeleteKeyQuery,
@@ -217,7 +217,7 @@ export async function answerCreated(
   await context.json(200, createdBody(key, secret));
 }
 
-export function createdBody(key: ApiKey, secret: string): CreatedKeyAnswer {
+export function createdBody(key: ApiKey, secret: string): CreatedKeyResponse {
   return {
     success: true,
     data: {

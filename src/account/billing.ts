@@ -12,7 +12,7 @@ import {
 import { isoTime } from '../core/clock.ts';
 import { toUsdNumber } from '../core/money.ts';
 import type { Queryable } from '../db/db.ts';
-import { type RouteDescription, jsonAnswer } from '../http/describe.ts';
+import { type RouteDescription, jsonResponse } from '../http/describe.ts';
 import { offsetOf, pageHeaders, pageQuery, readQuery } from '../http/read-request.ts';
 import type { RequestContext } from '../http/request-context.ts';
 import { type Route, get } from '../http/route.ts';
@@ -24,8 +24,8 @@ const Amounts = z.object({
   usd: z.number().describe('USD.'),
 });
 
-export type BalanceAnswer = z.infer<typeof BalanceAnswer>;
-export const BalanceAnswer = z
+export type BalanceResponse = z.infer<typeof BalanceResponse>;
+export const BalanceResponse = z
   .object({
     canConsume: z.boolean().describe('Whether the credit is enough for a priced request.'),
     consumptionCurrency: z
@@ -48,7 +48,7 @@ const BALANCE: RouteDescription = {
   tag: 'Usage and billing',
   summary: 'Get the balance',
   answers: [
-    jsonAnswer('Posted amounts; requests in flight are not taken off yet.', BalanceAnswer, {
+    jsonResponse('Posted amounts; requests in flight are not taken off yet.', BalanceResponse, {
       canConsume: true,
       consumptionCurrency: 'USD',
       balances: { diem: 0, usd: 50.23 },
@@ -84,8 +84,8 @@ const Transaction = z.object({
   note: z.string().nullable().describe('What was written beside it; null without a note.'),
 });
 
-export type TransactionsAnswer = z.infer<typeof TransactionsAnswer>;
-export const TransactionsAnswer = z
+export type TransactionsResponse = z.infer<typeof TransactionsResponse>;
+export const TransactionsResponse = z
   .object({
     object: z.literal('list').describe('Kind of the object.'),
     data: z.array(Transaction).describe('Newest first.'),
@@ -116,9 +116,9 @@ const TRANSACTIONS: RouteDescription = {
   summary: 'List transactions',
   query: TransactionsQuery,
   answers: [
-    jsonAnswer(
+    jsonResponse(
       'Movements of the account, newest first.',
-      TransactionsAnswer,
+      TransactionsResponse,
       {
         object: 'list',
         data: [CHARGE],
@@ -145,7 +145,10 @@ export function billingRoutes(parts: AccountParts): Route[] {
 }
 
 /** What an account has, as its owner reads it. */
-export async function balanceBody(parts: AccountParts, accountId: string): Promise<BalanceAnswer> {
+export async function balanceBody(
+  parts: AccountParts,
+  accountId: string,
+): Promise<BalanceResponse> {
   const funds = await parts.stores.ledger.funds(accountId);
   const { usdNano, diemNano, heldUsdNano, heldDiemNano } = funds;
   return {
@@ -169,7 +172,7 @@ async function answerTransactions(store: Queryable, context: RequestContext): Pr
     transactionsOf(store, accountId, { limit: page.limit, offset }),
     countTransactions(store, accountId),
   ]);
-  const body: TransactionsAnswer = {
+  const body: TransactionsResponse = {
     object: 'list',
     data: rows.map((row) => transactionOf(row, accountId)),
     pagination: { ...page, total, hasMore: offset + rows.length < total },

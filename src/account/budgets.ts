@@ -12,7 +12,7 @@ import {
 import { isoTime } from '../core/clock.ts';
 import { Fault } from '../core/faults.ts';
 import { toUsdNumber, usdToNano } from '../core/money.ts';
-import { type RouteDescription, jsonAnswer, jsonContent, listOf } from '../http/describe.ts';
+import { type RouteDescription, jsonResponse, jsonContent, listOf } from '../http/describe.ts';
 import { readBody, readQuery } from '../http/read-request.ts';
 import type { RequestContext } from '../http/request-context.ts';
 import { type Route, SMALL_JSON_BODY, get } from '../http/route.ts';
@@ -72,7 +72,7 @@ const BudgetItem = z
   })
   .meta({ id: 'Budget' });
 
-const BudgetAnswer = z.object({ data: BudgetItem.describe('The budget.') });
+const BudgetResponse = z.object({ data: BudgetItem.describe('The budget.') });
 const BudgetList = listOf(BudgetItem, 'The budgets, oldest first.');
 
 const EXAMPLE: BudgetItem = {
@@ -89,7 +89,7 @@ const ID = [{ name: 'id', in: 'path', about: 'Id of the budget.', example: EXAMP
 const list: RouteDescription = {
   tag: 'API keys',
   summary: 'List budgets',
-  answers: [jsonAnswer('All of the account.', BudgetList, { object: 'list', data: [EXAMPLE] })],
+  answers: [jsonResponse('All of the account.', BudgetList, { object: 'list', data: [EXAMPLE] })],
 };
 const create: RouteDescription = {
   tag: 'API keys',
@@ -97,7 +97,7 @@ const create: RouteDescription = {
   about:
     'Begins with what was spent in the running period so far. A request that a budget does not cover is refused with 402 like one above the limit of its key; the message names the budget and when it starts again.',
   request: jsonContent(CreateBudgetRequest, { tag: 'user', period: 'EPOCH', usd: 2 }),
-  answers: [jsonAnswer('The budget.', BudgetAnswer, { data: EXAMPLE })],
+  answers: [jsonResponse('The budget.', BudgetResponse, { data: EXAMPLE })],
   refusals: ['BUDGET_LIMIT_REACHED'],
 };
 const UsageQuery = z.object({
@@ -108,7 +108,7 @@ const getOne: RouteDescription = {
   summary: 'Get a budget',
   parameters: ID,
   query: UsageQuery,
-  answers: [jsonAnswer('With what was spent of it.', BudgetAnswer, { data: EXAMPLE })],
+  answers: [jsonResponse('With what was spent of it.', BudgetResponse, { data: EXAMPLE })],
   refusals: ['BUDGET_NOT_FOUND'],
 };
 const update: RouteDescription = {
@@ -116,7 +116,7 @@ const update: RouteDescription = {
   summary: 'Change the amount of a budget',
   parameters: ID,
   request: jsonContent(UpdateBudgetRequest, { usd: 5 }),
-  answers: [jsonAnswer('The budget as it is now.', BudgetAnswer, { data: EXAMPLE })],
+  answers: [jsonResponse('The budget as it is now.', BudgetResponse, { data: EXAMPLE })],
   refusals: ['BUDGET_NOT_FOUND'],
 };
 const remove: RouteDescription = {
@@ -124,7 +124,7 @@ const remove: RouteDescription = {
   summary: 'Take a budget away',
   parameters: ID,
   answers: [
-    jsonAnswer(
+    jsonResponse(
       'It bounds nothing any more.',
       z.object({ success: z.literal(true).describe('It is gone.') }),
       { success: true },

@@ -4,7 +4,7 @@
  * and ends with it.
  */
 import { Fault } from '../core/faults.ts';
-import { type RouteDescription, jsonAnswer, jsonContent } from '../http/describe.ts';
+import { type RouteDescription, jsonResponse, jsonContent } from '../http/describe.ts';
 import { readBody, readQuery } from '../http/read-request.ts';
 import { type Route, SMALL_JSON_BODY, get } from '../http/route.ts';
 import type { ApiKey, Caller } from '../identity/identity.ts';
@@ -36,7 +36,7 @@ const LIST: RouteDescription = {
   summary: 'List the keys that this key has made',
   query: ListKeysQuery,
   answers: [
-    jsonAnswer(
+    jsonResponse(
       'Its own children, newest first.',
       ApiKeyList,
       { object: 'list', data: [KEY] },

@@ -6,14 +6,14 @@ import { isoTimeOrNull } from '../core/clock.ts';
 import { z } from 'zod';
 import { type Spending, cappedSpending, spentEver } from '../billing/ledger/ledger.ts';
 import { type Nano, nano, toUsdNumber } from '../core/money.ts';
-import { type RouteDescription, jsonAnswer } from '../http/describe.ts';
+import { type RouteDescription, jsonResponse } from '../http/describe.ts';
 import type { RequestContext } from '../http/request-context.ts';
 import { type Route, get } from '../http/route.ts';
 import type { Caller } from '../identity/identity.ts';
 import type { AccountParts } from './account-parts.ts';
 
-export type CreditsAnswer = z.infer<typeof CreditsAnswer>;
-export const CreditsAnswer = z
+export type CreditsResponse = z.infer<typeof CreditsResponse>;
+export const CreditsResponse = z
   .strictObject({
     data: z
       .strictObject({
@@ -34,14 +34,14 @@ const CREDITS: RouteDescription = {
   tag: 'Usage and billing',
   summary: 'Get what is left, for tools',
   answers: [
-    jsonAnswer('Of the account or wallet, in USD.', CreditsAnswer, {
+    jsonResponse('Of the account or wallet, in USD.', CreditsResponse, {
       data: { total_credits: 50.25, total_usage: 0.02 },
     }),
   ],
 };
 
-export type KeyStateAnswer = z.infer<typeof KeyStateAnswer>;
-export const KeyStateAnswer = z
+export type KeyStateResponse = z.infer<typeof KeyStateResponse>;
+export const KeyStateResponse = z
   .strictObject({
     data: z
       .strictObject({
@@ -72,7 +72,7 @@ const KEY_STATE: RouteDescription = {
   tag: 'API keys',
   summary: 'Get the limit and the spending of the key that asks',
   answers: [
-    jsonAnswer('Amounts in USD.', KeyStateAnswer, {
+    jsonResponse('Amounts in USD.', KeyStateResponse, {
       data: {
         label: '...3f9a2c',
         limit: 10,
@@ -95,7 +95,7 @@ export function creditRoutes(parts: AccountParts): Route[] {
         total_credits: toUsdNumber(nano(spentNano + leftNano)),
         total_usage: toUsdNumber(spentNano),
       };
-      await context.json(200, { data } satisfies CreditsAnswer);
+      await context.json(200, { data } satisfies CreditsResponse);
     }),
     get('/key', 'key-or-wallet', KEY_STATE, async (context) =>
       context.json(200, await keyStateBody(parts, context)),
@@ -120,7 +120,7 @@ async function sumsOf(
 async function keyStateBody(
   parts: AccountParts,
   { caller }: RequestContext,
-): Promise<KeyStateAnswer> {
+): Promise<KeyStateResponse> {
   const { accountId, keyId, keyKind } = caller;
   const { store, identity } = parts.stores;
   const key = keyId === '' ? undefined : await identity.findKey(accountId, keyId);

@@ -18,7 +18,7 @@ import type { StreamWriter } from '../http/stream-writer.ts';
 import { type Caller, walletOfAccount } from '../identity/identity.ts';
 import { listTopUps } from '../payments/payments.ts';
 import type { AccountParts } from './account-parts.ts';
-import { BalanceAnswer, balanceBody } from './billing.ts';
+import { BalanceResponse, balanceBody } from './billing.ts';
 import { receiptBody } from './receipts.ts';
 import { TopUpItem, topUpItem } from './statement.ts';
 import { dayText, sumsOf, visibleKey } from './usage-query.ts';
@@ -58,7 +58,7 @@ const EVENTS: RouteDescription = {
       headers: ['stream'],
       content: [
         eventContent(
-          z.union([BalanceAnswer, Today, Receipt, TopUpItem, End]),
+          z.union([BalanceResponse, Today, Receipt, TopUpItem, End]),
           'event: usage\ndata: {"date":"2026-11-21","requests":12,"errors":0,"promptTokens":3400,"completionTokens":900,"cost":{"usd":0.0021,"diem":0}}\n\n',
         ),
       ],

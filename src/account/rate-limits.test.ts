@@ -3,7 +3,7 @@ import { after, before, describe, test } from 'node:test';
 import { type Bench, call, chatBody, startWithEngine } from '../../test/app/call.ts';
 import { MINUTE_MS } from '../core/clock.ts';
 import { TestClock } from '../../test/support/test-clock.ts';
-import { RateLimitLogAnswer, RateLimitsAnswer } from './rate-limits.ts';
+import { RateLimitLogResponse, RateLimitsResponse } from './rate-limits.ts';
 
 describe('/api_keys/rate_limits', () => {
   let bench: Bench;
@@ -24,7 +24,7 @@ describe('/api_keys/rate_limits', () => {
   const limits = async (secret: string) => {
     const answer = await call(bench.farebox, '/api_keys/rate_limits', { secret });
     assert.equal(answer.status, 200, answer.text);
-    const { data } = RateLimitsAnswer.parse(answer.body);
+    const { data } = RateLimitsResponse.parse(answer.body);
     const of = (id: string) =>
       Object.fromEntries(
         (data.rateLimits.find((row) => row.apiModelId === id)?.rateLimits ?? []).map((rate) => [
@@ -112,7 +112,7 @@ describe('/api_keys/rate_limits', () => {
     );
     assert.equal(headers.get('x-ratelimit-reset-tokens'), '60');
     for (const path of ['/api_keys/rate_limits/log', '/api_keys/rate_limit_logs']) {
-      const log = RateLimitLogAnswer.parse(
+      const log = RateLimitLogResponse.parse(
         (await call(bench.farebox, path, { secret: admin })).body,
       );
       assert.equal(log.data.length, 50);
@@ -123,9 +123,9 @@ describe('/api_keys/rate_limits', () => {
       assert.deepEqual(times, [...times].sort().reverse());
     }
     const own = await call(bench.farebox, '/api_keys/rate_limit_logs', { secret });
-    assert.equal(RateLimitLogAnswer.parse(own.body).data.length, 50);
+    assert.equal(RateLimitLogResponse.parse(own.body).data.length, 50);
     const other = await call(bench.farebox, '/api_keys/rate_limit_logs', { secret: quiet });
-    assert.equal(RateLimitLogAnswer.parse(other.body).data.length, 0);
+    assert.equal(RateLimitLogResponse.parse(other.body).data.length, 0);
   });
 
   test('no key is 402, a wrong one 401', async () => {

@@ -8,7 +8,7 @@ import { toUsdNumber } from '../core/money.ts';
 import { type WindowState, bucketOf, stateNow } from '../billing/limits/limits.ts';
 import { KEYS_ENDPOINT, creationRate } from './manage-keys.ts';
 import { callerRate } from '../http/model-sale.ts';
-import { type RouteDescription, jsonAnswer, listOf } from '../http/describe.ts';
+import { type RouteDescription, jsonResponse, listOf } from '../http/describe.ts';
 import { type Route, get } from '../http/route.ts';
 import type { Caller } from '../identity/identity.ts';
 import { type AccountParts, isEnough } from './account-parts.ts';
@@ -27,8 +27,8 @@ const Rate = z.object({
 });
 type Rate = z.infer<typeof Rate>;
 
-export type RateLimitsAnswer = z.infer<typeof RateLimitsAnswer>;
-export const RateLimitsAnswer = z
+export type RateLimitsResponse = z.infer<typeof RateLimitsResponse>;
+export const RateLimitsResponse = z
   .object({
     data: z
       .object({
@@ -79,8 +79,8 @@ const Refusal = z.object({
   ),
 });
 
-export type RateLimitLogAnswer = z.infer<typeof RateLimitLogAnswer>;
-export const RateLimitLogAnswer = listOf(Refusal, 'The last 50, newest first.').meta({
+export type RateLimitLogResponse = z.infer<typeof RateLimitLogResponse>;
+export const RateLimitLogResponse = listOf(Refusal, 'The last 50, newest first.').meta({
   id: 'RateLimitLog',
 });
 
@@ -98,7 +98,7 @@ const RATE_LIMITS: RouteDescription = {
   about:
     'By the same rules that requests are admitted with: this is the authoritative source. Where several processes share the limits, `left` is below what is left by at most what the other processes have leased and not used.',
   answers: [
-    jsonAnswer('Limits by model, and the balances.', RateLimitsAnswer, {
+    jsonResponse('Limits by model, and the balances.', RateLimitsResponse, {
       data: {
         accessPermitted: true,
         apiTier: { id: 'paid', isCharged: true },
@@ -127,7 +127,7 @@ const RATE_LIMIT_LOG: RouteDescription = {
   summary: 'Requests that a limit refused',
   about: 'An ADMIN key sees the account, another key itself. Two paths, one answer.',
   answers: [
-    jsonAnswer('The last 50, newest first.', RateLimitLogAnswer, {
+    jsonResponse('The last 50, newest first.', RateLimitLogResponse, {
       object: 'list',
       data: [LOGGED],
     }),
@@ -148,7 +148,7 @@ export function rateLimitRoutes(parts: AccountParts): Route[] {
   ];
 }
 
-async function limitsOf(parts: AccountParts, caller: Caller): Promise<RateLimitsAnswer> {
+async function limitsOf(parts: AccountParts, caller: Caller): Promise<RateLimitsResponse> {
   const { endpointLimits, windows, clock } = parts;
   const { limits } = parts.config.current;
   const nowMs = clock.nowMs();
@@ -212,7 +212,7 @@ function rateOf(type: Rate['type'], unit: Rate['unit'], amount: number, left: nu
 }
 
 /** An ADMIN key sees the whole account, another key itself. */
-async function logOf(parts: AccountParts, caller: Caller): Promise<RateLimitLogAnswer> {
+async function logOf(parts: AccountParts, caller: Caller): Promise<RateLimitLogResponse> {
   const { accountId, keyId, keyKind } = caller;
   const hits = await parts.limitLog.last(accountId, keyKind === 'ADMIN' ? undefined : keyId);
   return {

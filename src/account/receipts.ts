@@ -5,7 +5,7 @@ import { formatUsd, toUsdNumber } from '../core/money.ts';
 import type { Config } from '../config/config.ts';
 import type { AccountParts } from './account-parts.ts';
 import { walletOfAccount } from '../identity/identity.ts';
-import type { Receipt, ReceiptAnswer, SignedReceipt } from './usage-schema.ts';
+import type { Receipt, ReceiptResponse, SignedReceipt } from './usage-schema.ts';
 
 /** In place of a network, for credit that came otherwise. */
 const PREPAID = 'ledger:prepaid';
@@ -42,7 +42,7 @@ export function receiptBody(row: UsageRow): Receipt {
 /** What a signed receipt says: all that decides the cost, amounts as decimal text. */
 export function signedUsage(
   row: UsageRow,
-  unitPrices: ReceiptAnswer['unitPrices'],
+  unitPrices: ReceiptResponse['unitPrices'],
 ): SignedReceipt['usage'] {
   const { requestId, createdAt, kind, model, status, tokens, priceVersion, extras } =
     receiptBody(row);
@@ -79,7 +79,7 @@ const OWN_PRICE = /^(rpc|quote)-(\d{1,18})$/;
 export async function unitPricesOf(
   { catalog, stores }: AccountParts,
   { model_id: model, price_version: version }: UsageRow,
-): Promise<ReceiptAnswer['unitPrices']> {
+): Promise<ReceiptResponse['unitPrices']> {
   const [, kind, amount] = OWN_PRICE.exec(version) ?? [];
   if (amount !== undefined) {
     return { [kind === 'rpc' ? 'perCredit' : 'quote']: formatUsd(BigInt(amount)) };

@@ -12,7 +12,7 @@ import {
 import { dayOf, dayStartMs, isoTime } from '../core/clock.ts';
 import { toUsdNumber } from '../core/money.ts';
 import { cursorQuery, decodeCursor, encodeCursor, pageOf, timePage } from '../http/cursor.ts';
-import { type RouteDescription, jsonAnswer } from '../http/describe.ts';
+import { type RouteDescription, jsonResponse } from '../http/describe.ts';
 import { readQuery } from '../http/read-request.ts';
 import type { RequestContext } from '../http/request-context.ts';
 import { walletOfAccount } from '../identity/identity.ts';
@@ -51,8 +51,8 @@ const Entry = z.object({
   explorerUrl: ExplorerUrl,
 });
 
-export type StatementAnswer = z.infer<typeof StatementAnswer>;
-export const StatementAnswer = pageOf(Entry).meta({ id: 'BillingStatement' });
+export type StatementResponse = z.infer<typeof StatementResponse>;
+export const StatementResponse = pageOf(Entry).meta({ id: 'BillingStatement' });
 
 export const STATEMENT: RouteDescription = {
   tag: 'Usage and billing',
@@ -60,7 +60,7 @@ export const STATEMENT: RouteDescription = {
   about: 'Every movement of the account beside charges, and the charges of each day as one.',
   query: StatementQuery,
   answers: [
-    jsonAnswer('Movements and days, newest first.', StatementAnswer, {
+    jsonResponse('Movements and days, newest first.', StatementResponse, {
       object: 'list',
       data: [
         {
@@ -114,7 +114,7 @@ export async function answerStatement(
   ].toSorted((a, b) => b.ms - a.ms);
   const shown = lines.slice(0, query.limit);
   const last = lines.length > query.limit ? shown.at(-1) : undefined;
-  const body: StatementAnswer = {
+  const body: StatementResponse = {
     object: 'list',
     data: shown.map(({ day, movement }) =>
       movement === undefined ? chargesOf(day) : movementOf(parts, accountId, movement),
@@ -197,8 +197,8 @@ export const TopUpItem = z
   })
   .meta({ id: 'WalletPayment' });
 
-export type TopUpsAnswer = z.infer<typeof TopUpsAnswer>;
-export const TopUpsAnswer = pageOf(TopUpItem);
+export type TopUpsResponse = z.infer<typeof TopUpsResponse>;
+export const TopUpsResponse = pageOf(TopUpItem);
 
 const TopUpsQuery = z.object(cursorQuery());
 
@@ -209,7 +209,7 @@ export const TOP_UPS: RouteDescription = {
     "The payments of the wallet whose account it is, with those under way; an account without a wallet has none. A payment that is open or sent is finished by the server, whatever becomes of its payer's connection.",
   query: TopUpsQuery,
   answers: [
-    jsonAnswer('Payments, newest first.', TopUpsAnswer, {
+    jsonResponse('Payments, newest first.', TopUpsResponse, {
       object: 'list',
       data: [
         {
@@ -237,7 +237,7 @@ export async function answerTopUps(parts: AccountParts, context: RequestContext)
   const { rows, nextCursor } = await timePage(query, 'paymentId', async (wanted) =>
     wallet === undefined ? [] : await listTopUps(store, { wallet }, wanted),
   );
-  const body: TopUpsAnswer = { object: 'list', data: rows.map(topUpItem), nextCursor };
+  const body: TopUpsResponse = { object: 'list', data: rows.map(topUpItem), nextCursor };
   await context.json(200, body);
 }
 

@@ -6,7 +6,7 @@ import { formatUsd, toUsdNumber } from '../core/money.ts';
 import type { RequestContext } from '../http/request-context.ts';
 import type { Caller } from '../identity/identity.ts';
 import { refuseIssues } from '../json/validation.ts';
-import type { UsageAnswer } from './usage-schema.ts';
+import type { UsageResponse } from './usage-schema.ts';
 
 const USUAL_DAYS = 30;
 const MAX_DAYS = 366;
@@ -57,7 +57,7 @@ export function csvSums(row: SumsRow): (string | bigint)[] {
   return [requests, prompt_tokens, completion_tokens, formatUsd(usd_nano), formatUsd(diem_nano)];
 }
 
-export function sumsOf(row: SumsRow): UsageAnswer['totals'] {
+export function sumsOf(row: SumsRow): UsageResponse['totals'] {
   return {
     requests: Number(row.requests),
     errors: Number(row.errors),

@@ -1,7 +1,7 @@
 /** What `/usage` says of itself: rollups by day, model and key, and the receipt of one request. */
 import { z } from 'zod';
 import { RECEIPT_KINDS, RECEIPT_STATUSES } from '../core/receipt-words.ts';
-import { type RouteDescription, jsonAnswer, jsonContent, textContent } from '../http/describe.ts';
+import { type RouteDescription, jsonResponse, jsonContent, textContent } from '../http/describe.ts';
 import { pageQuery } from '../http/read-request.ts';
 
 export const Day = z
@@ -90,8 +90,8 @@ const UsageTagRow = z
   })
   .meta({ id: 'UsageTagRow' });
 
-export type UsageAnswer = z.infer<typeof UsageAnswer>;
-export const UsageAnswer = z
+export type UsageResponse = z.infer<typeof UsageResponse>;
+export const UsageResponse = z
   .object({
     ...DAYS_HEAD,
     totals: z.object(Sums).describe('Of every row that matches, on all pages.'),
@@ -99,8 +99,8 @@ export const UsageAnswer = z
   })
   .meta({ id: 'Usage' });
 
-export type UsageTagsAnswer = z.infer<typeof UsageTagsAnswer>;
-export const UsageTagsAnswer = z
+export type UsageTagsResponse = z.infer<typeof UsageTagsResponse>;
+export const UsageTagsResponse = z
   .object({
     ...DAYS_HEAD,
     data: z.array(UsageTagRow).describe('By tag, its dearest value first.'),
@@ -206,8 +206,8 @@ export const Receipt = z
   })
   .meta({ id: 'Receipt' });
 
-export type ReceiptAnswer = z.infer<typeof ReceiptAnswer>;
-export const ReceiptAnswer = Receipt.extend({
+export type ReceiptResponse = z.infer<typeof ReceiptResponse>;
+export const ReceiptResponse = Receipt.extend({
   unitPrices: z
     .record(z.string(), z.unknown())
     .nullable()
@@ -243,7 +243,7 @@ export const SignedReceipt = z
           priceVersion: true,
           extras: true,
         }).shape,
-        unitPrices: ReceiptAnswer.shape.unitPrices,
+        unitPrices: ReceiptResponse.shape.unitPrices,
         cost: z
           .object({
             usd: z.string().describe('USD, decimal.'),
@@ -283,7 +283,7 @@ export const USAGE: RouteDescription = {
       headers: ['download'],
       someHeaders: ['page'],
       content: [
-        ...jsonContent(UsageAnswer, {
+        ...jsonContent(UsageResponse, {
           object: 'list',
           from: '2026-10-23',
           to: '2026-11-21',
@@ -319,7 +319,7 @@ export const USAGE_TAGS: RouteDescription = {
       headers: ['download'],
       someHeaders: ['page'],
       content: [
-        ...jsonContent(UsageTagsAnswer, {
+        ...jsonContent(UsageTagsResponse, {
           object: 'list',
           from: '2026-10-23',
           to: '2026-11-21',
@@ -373,7 +373,7 @@ export const RECEIPT: RouteDescription = {
     },
   ],
   answers: [
-    jsonAnswer('What the request used and cost.', ReceiptAnswer, {
+    jsonResponse('What the request used and cost.', ReceiptResponse, {
       ...RECEIPT_SAMPLE,
       unitPrices: { input: '0.30', output: '1.20' },
     }),
@@ -419,6 +419,6 @@ export const SIGNED_RECEIPT: RouteDescription = {
   about:
     'For a dispute: what the request used and cost, signed by this service as the offer-receipt extension of x402 says. `farebox verify` checks it, and so does every implementation of the extension.',
   parameters: RECEIPT.parameters ?? [],
-  answers: [jsonAnswer('The receipt, signed twice.', SignedReceipt, SIGNED_SAMPLE)],
+  answers: [jsonResponse('The receipt, signed twice.', SignedReceipt, SIGNED_SAMPLE)],
   refusals: ['REQUEST_ID_NOT_FOUND'],
 };

@@ -4,9 +4,9 @@ import { type Bench, call, chatBody, startWithEngine } from '../../test/app/call
 import { DAY_MS } from '../core/clock.ts';
 import { usdToNano } from '../core/money.ts';
 import { TestClock } from '../../test/support/test-clock.ts';
-import { BalanceAnswer, TransactionsAnswer } from './billing.ts';
-import { CreditsAnswer, KeyStateAnswer } from './credits.ts';
-import { ReceiptAnswer, UsageAnswer, UsageTagsAnswer } from './usage-schema.ts';
+import { BalanceResponse, TransactionsResponse } from './billing.ts';
+import { CreditsResponse, KeyStateResponse } from './credits.ts';
+import { ReceiptResponse, UsageResponse, UsageTagsResponse } from './usage-schema.ts';
 
 // 12 tokens in at 1 USD, 5 out at 2 USD per million.
 const COST = 0.000022;
@@ -49,7 +49,7 @@ describe('/usage and /billing', () => {
 
   test('usage is a row for each day, model and key, with totals and pages', async () => {
     const answer = await get('/usage');
-    const usage = UsageAnswer.parse(answer.body);
+    const usage = UsageResponse.parse(answer.body);
     assert.equal(usage.to, '2026-11-22');
     assert.equal(usage.from, '2026-10-24');
     assert.deepEqual(usage.totals, {
@@ -64,28 +64,31 @@ describe('/usage and /billing', () => {
     assert.deepEqual(new Set(rows), new Set(expected));
     assert.equal(answer.headers.get('x-pagination-total'), '3');
     const paged = await get('/usage?limit=2&page=2');
-    assert.equal(UsageAnswer.parse(paged.body).data.length, 1);
+    assert.equal(UsageResponse.parse(paged.body).data.length, 1);
     assert.equal(paged.headers.get('x-pagination-total-pages'), '2');
-    const today = UsageAnswer.parse((await get('/usage?from=2026-11-22')).body);
+    const today = UsageResponse.parse((await get('/usage?from=2026-11-22')).body);
     assert.equal(today.totals.requests, 3);
-    const other = UsageAnswer.parse((await get('/usage?model=other')).body);
+    const other = UsageResponse.parse((await get('/usage?model=other')).body);
     assert.deepEqual([other.totals.requests, other.data], [0, []]);
     const one = usage.data.find((row) => row.requests === 2);
-    const ofKey = UsageAnswer.parse((await get(`/usage?key=${one?.apiKeyId}`)).body);
+    const ofKey = UsageResponse.parse((await get(`/usage?key=${one?.apiKeyId}`)).body);
     assert.equal(ofKey.totals.requests, 2);
   });
 
   test('a key that is no ADMIN key sees itself only, another account nothing', async () => {
-    assert.equal(UsageAnswer.parse((await get('/usage', second)).body).totals.requests, 2);
-    const asked = UsageAnswer.parse((await get('/usage', admin)).body).data.map(
+    assert.equal(UsageResponse.parse((await get('/usage', second)).body).totals.requests, 2);
+    const asked = UsageResponse.parse((await get('/usage', admin)).body).data.map(
       (row) => row.apiKeyId,
     );
     for (const key of asked) {
-      const seen = UsageAnswer.parse((await get(`/usage?key=${key}`, second)).body);
+      const seen = UsageResponse.parse((await get(`/usage?key=${key}`, second)).body);
       assert.equal(seen.totals.requests, 2);
     }
     const stranger = await bench.farebox.account('1', { kind: 'ADMIN' });
-    assert.equal(UsageAnswer.parse((await get('/usage', stranger.secret)).body).totals.requests, 0);
+    assert.equal(
+      UsageResponse.parse((await get('/usage', stranger.secret)).body).totals.requests,
+      0,
+    );
     for (const secret of [second, stranger.secret]) {
       const refused = await get(`/usage/${requestId}`, secret);
       assert.equal(refused.status, 400);
@@ -115,7 +118,7 @@ describe('/usage and /billing', () => {
     const byAccept = await get('/usage', admin, { accept: 'text/csv' });
     assert.equal(byAccept.text, byFormat.text);
     const json = await get('/usage?format=json', admin, { accept: 'text/csv' });
-    assert.equal(UsageAnswer.parse(json.body).data.length, 3);
+    assert.equal(UsageResponse.parse(json.body).data.length, 3);
     assert.equal(json.headers.get('content-disposition'), null);
   });
 
@@ -136,7 +139,7 @@ describe('/usage and /billing', () => {
   test('a receipt says what was used, counted by whom, and what it cost', async () => {
     for (const prefix of ['', 'chatcmpl-', 'msg_', 'resp_']) {
       const id = prefix + requestId;
-      const receipt = ReceiptAnswer.parse((await get(`/usage/${id}`, owner.secret)).body);
+      const receipt = ReceiptResponse.parse((await get(`/usage/${id}`, owner.secret)).body);
       assert.equal(receipt.requestId, requestId);
       assert.equal(receipt.model, 'atlas');
       assert.equal(receipt.kind, 'chat');
@@ -171,10 +174,10 @@ describe('/usage and /billing', () => {
     await ask({ user: 'anna' });
     await ask({ user: 'bert' });
     await chat(secret);
-    const receipt = ReceiptAnswer.parse((await get(`/usage/${id}`, secret)).body);
+    const receipt = ReceiptResponse.parse((await get(`/usage/${id}`, secret)).body);
     assert.deepEqual(receipt.metadata, { user: 'anna', project: '=x' });
     const tags = await get('/usage/tags', secret);
-    const rows = UsageTagsAnswer.parse(tags.body).data;
+    const rows = UsageTagsResponse.parse(tags.body).data;
     assert.deepEqual(
       rows.map(({ tag, value, requests, cost }) => [tag, value, requests, cost.usd]),
       [
@@ -186,11 +189,11 @@ describe('/usage and /billing', () => {
     assert.equal(tags.headers.get('x-pagination-total'), '3');
     const page = await get('/usage/tags?tag=user&limit=1&page=2', secret);
     assert.deepEqual(
-      UsageTagsAnswer.parse(page.body).data.map((row) => row.value),
+      UsageTagsResponse.parse(page.body).data.map((row) => row.value),
       ['bert'],
     );
     assert.equal(page.headers.get('x-pagination-total-pages'), '2');
-    const anna = UsageAnswer.parse((await get('/usage?tag=user&tagValue=anna', secret)).body);
+    const anna = UsageResponse.parse((await get('/usage?tag=user&tagValue=anna', secret)).body);
     assert.deepEqual(anna.totals.requests, 2);
     assert.deepEqual(
       anna.data.map((row) => row.tagValue),
@@ -214,7 +217,7 @@ describe('/usage and /billing', () => {
   test('the balance tells both currencies and whether the credit is enough', async () => {
     const { accountId } = owner;
     await bench.farebox.app.stores.ledger.setDailyAllocation(accountId, usdToNano('2'));
-    const answer = BalanceAnswer.parse((await get('/billing/balance')).body);
+    const answer = BalanceResponse.parse((await get('/billing/balance')).body);
     assert.deepEqual(answer, {
       canConsume: true,
       consumptionCurrency: 'DIEM',
@@ -225,17 +228,17 @@ describe('/usage and /billing', () => {
     });
     await bench.farebox.app.stores.ledger.setDailyAllocation(accountId, usdToNano('0'));
     const poor = await bench.farebox.account('0.01');
-    const low = BalanceAnswer.parse((await get('/billing/balance', poor.secret)).body);
+    const low = BalanceResponse.parse((await get('/billing/balance', poor.secret)).body);
     assert.deepEqual([low.canConsume, low.consumptionCurrency], [false, 'USD']);
   });
 
   test('tools that poll for credit read it in their shapes', async () => {
-    const { data } = CreditsAnswer.parse((await get('/credits')).body);
+    const { data } = CreditsResponse.parse((await get('/credits')).body);
     assert.deepEqual(data, { total_credits: 5, total_usage: 0.000088 });
     const settings = { usdLimitNano: usdToNano('0.5'), limitPeriod: 'MONTH' } as const;
     const capped = await bench.farebox.account('1', settings);
     await chat(capped.secret);
-    const state = KeyStateAnswer.parse((await get('/key', capped.secret)).body).data;
+    const state = KeyStateResponse.parse((await get('/key', capped.secret)).body).data;
     assert.deepEqual(state, {
       label: `...${capped.secret.slice(-6)}`,
       limit: 0.5,
@@ -246,7 +249,7 @@ describe('/usage and /billing', () => {
       is_provisioning_key: false,
       expires_at: null,
     });
-    const open = KeyStateAnswer.parse((await get('/key')).body).data;
+    const open = KeyStateResponse.parse((await get('/key')).body).data;
     assert.deepEqual(
       [open.limit, open.limit_remaining, open.is_provisioning_key],
       [null, null, true],
@@ -255,7 +258,7 @@ describe('/usage and /billing', () => {
 
   test('transactions are newest first, in pages, for ADMIN keys', async () => {
     const answer = await get('/billing/transactions?limit=2');
-    const first = TransactionsAnswer.parse(answer.body);
+    const first = TransactionsResponse.parse(answer.body);
     assert.deepEqual(
       first.data.map((row) => [row.type, row.amount, row.currency]),
       [
@@ -265,7 +268,9 @@ describe('/usage and /billing', () => {
     );
     assert.deepEqual(first.pagination, { limit: 2, page: 1, total: 5, hasMore: true });
     assert.equal(answer.headers.get('x-pagination-total-pages'), '3');
-    const last = TransactionsAnswer.parse((await get('/billing/transactions?limit=2&page=3')).body);
+    const last = TransactionsResponse.parse(
+      (await get('/billing/transactions?limit=2&page=3')).body,
+    );
     assert.deepEqual(
       last.data.map((row) => [row.type, row.amount, row.balanceAfter]),
       [['CREDIT', 5, 5]],

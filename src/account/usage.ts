@@ -35,14 +35,14 @@ import {
   CSV_HEAD_OF_TAG,
   CSV_HEAD_OF_TAGS,
   RECEIPT,
-  type ReceiptAnswer,
+  type ReceiptResponse,
   SIGNED_RECEIPT,
   type SignedReceipt,
   USAGE,
   USAGE_TAGS,
-  type UsageAnswer,
+  type UsageResponse,
   UsageQuery,
-  type UsageTagsAnswer,
+  type UsageTagsResponse,
 } from './usage-schema.ts';
 
 /** A download is made in memory; a year of a busy account fits in it many times. */
@@ -82,7 +82,7 @@ async function answerUsage(parts: AccountParts, context: RequestContext): Promis
     usageDays(store, filter, { limit: query.limit, offset: offsetOf(query) }),
     usageTotals(store, filter),
   ]);
-  const body: UsageAnswer = {
+  const body: UsageResponse = {
     object: 'list',
     from: dayText(filter.fromDay),
     to: dayText(filter.toDay),
@@ -115,7 +115,7 @@ async function answerTags(parts: AccountParts, context: RequestContext): Promise
     usageTags(store, filter, { limit: query.limit, offset: offsetOf(query) }),
     countUsageTags(store, filter),
   ]);
-  const body: UsageTagsAnswer = {
+  const body: UsageTagsResponse = {
     object: 'list',
     from: dayText(filter.fromDay),
     to: dayText(filter.toDay),
@@ -160,7 +160,7 @@ async function answerCsv<Row>(
 async function answerReceipt(parts: AccountParts, context: RequestContext): Promise<void> {
   const receipt = await ownReceipt(parts, context);
   const unitPrices = await unitPricesOf(parts, receipt);
-  const body: ReceiptAnswer = { ...receiptBody(receipt), unitPrices };
+  const body: ReceiptResponse = { ...receiptBody(receipt), unitPrices };
   await context.json(200, body);
 }
 

@@ -15,7 +15,7 @@ import { Fault } from '../core/faults.ts';
 import { type Log, reasonOf } from '../core/log.ts';
 import type { Nano } from '../core/money.ts';
 import type { MediaWorkspace, MediaFile, MediaFiles } from '../documents/media-files.ts';
-import type { EngineAnswer, EngineCall, Engines, FailureReason } from '../engines/engines.ts';
+import type { EngineResponse, EngineCall, Engines, FailureReason } from '../engines/engines.ts';
 import { type RefusalCodes, mediaEngineFault } from '../engines/media-engine-fault.ts';
 import {
   type AudioPiece,
@@ -23,7 +23,7 @@ import {
   SPEECH_BYTES_PER_SECOND,
   audioPieces,
 } from '../engines/media/media.ts';
-import { EVENT_STREAM } from '../http/answer-stream.ts';
+import { EVENT_STREAM } from '../http/response-stream.ts';
 import type { RequestContext } from '../http/request-context.ts';
 import {
   type HeldWork,
@@ -38,7 +38,7 @@ import {
 import { multipartBody } from '../net/multipart-body.ts';
 import {
   type Heard,
-  TranscriptionAnswers,
+  TranscriptionResponses,
   type TranscriptionOptions,
   mostCharacters,
 } from './transcription-engine.ts';
@@ -260,7 +260,7 @@ function outcomeOf(run: Run, costNano: Nano, status: 'completed' | 'aborted') {
 async function hearAll(run: Run): Promise<Heard[]> {
   const { parts, context, durationMs } = run;
   const heard: Heard[] = [];
-  const answers = new TranscriptionAnswers(run.order.options);
+  const answers = new TranscriptionResponses(run.order.options);
   const startedMs = parts.clock.monotonicMs();
   for await (const piece of audioPieces(run.pcmPath, PIECE_SECONDS, CUT_SECONDS)) {
     if (run.stream === undefined) {
@@ -285,7 +285,7 @@ async function hearAll(run: Run): Promise<Heard[]> {
 async function hearStreamed(
   run: Run,
   stream: TranscriptStream,
-  answers: TranscriptionAnswers,
+  answers: TranscriptionResponses,
   piece: AudioPiece,
 ): Promise<void> {
   const ms = piece.endMs - piece.startMs;
@@ -327,7 +327,7 @@ const WITHOUT_STREAM: ReadonlySet<FailureReason> = new Set(['refused', 'failed',
 
 function callOf(
   { context, model, order, pcmPath }: Run,
-  answers: TranscriptionAnswers,
+  answers: TranscriptionResponses,
   piece: AudioPiece,
   asStream: boolean,
 ): EngineCall {
@@ -350,9 +350,9 @@ function callOf(
 
 async function ask(
   run: Run,
-  answers: TranscriptionAnswers,
+  answers: TranscriptionResponses,
   piece: AudioPiece,
-): Promise<EngineAnswer> {
+): Promise<EngineResponse> {
   const { parts, model } = run;
   for (;;) {
     const answer = await parts.engines.collect({

@@ -16,7 +16,7 @@ import type {
   EngineSink,
   Engines,
 } from '../engines/engines.ts';
-import { AnswerStream, dataEvent, EVENT_STREAM, KEEP_ALIVE } from '../http/answer-stream.ts';
+import { ResponseStream, dataEvent, EVENT_STREAM, KEEP_ALIVE } from '../http/response-stream.ts';
 import type { RequestContext } from '../http/request-context.ts';
 import { SseEvents } from '../http/sse-events.ts';
 
@@ -72,7 +72,7 @@ export interface StreamedPiece {
 }
 
 export class TranscriptStream {
-  readonly #answer: AnswerStream;
+  readonly #answer: ResponseStream;
   #engineRun: EngineRun | undefined;
   /** What has left: the events together. */
   text = '';
@@ -82,7 +82,7 @@ export class TranscriptStream {
   #space = '';
 
   constructor({ context, clock, head }: TranscriptStreamOptions) {
-    this.#answer = new AnswerStream({
+    this.#answer = new ResponseStream({
       context,
       clock,
       head,

@@ -1,12 +1,12 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { NO_OPTIONS, TranscriptionAnswers } from './transcription-engine.ts';
+import { NO_OPTIONS, TranscriptionResponses } from './transcription-engine.ts';
 
 const answer = (language: unknown): Buffer =>
   Buffer.from(JSON.stringify({ text: ' x ', language }));
 
 test('names, codes and regions of languages become one code', () => {
-  const answers = new TranscriptionAnswers(NO_OPTIONS);
+  const answers = new TranscriptionResponses(NO_OPTIONS);
   for (const [given, code] of [
     ['english', 'en'],
     ['German', 'de'],
@@ -24,7 +24,7 @@ test('names, codes and regions of languages become one code', () => {
 });
 
 test('only JSON with a text that somebody can have spoken is usable', () => {
-  const answers = new TranscriptionAnswers(NO_OPTIONS);
+  const answers = new TranscriptionResponses(NO_OPTIONS);
   const said = (text: string): Buffer => Buffer.from(JSON.stringify({ text }));
   assert.equal(answers.isUsable(said(''), 1_000), true);
   assert.equal(answers.isUsable(Buffer.from('{"text":"a","error":null}'), 1_000), true);
@@ -45,7 +45,7 @@ test('only JSON with a text that somebody can have spoken is usable', () => {
 });
 
 test('times of a piece become times of the media, within the piece', () => {
-  const answers = new TranscriptionAnswers({ times: ['segment', 'word'] });
+  const answers = new TranscriptionResponses({ times: ['segment', 'word'] });
   const body = {
     text: 'x y',
     segments: [{ start: -1, end: 2.0004, text: ' x ', tokens: [1], avg_logprob: -0.5 }],

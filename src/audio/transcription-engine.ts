@@ -78,7 +78,7 @@ interface SpeechPiece {
   readonly endMs: number;
 }
 
-export class TranscriptionAnswers {
+export class TranscriptionResponses {
   #format: 'verbose_json' | 'json' = 'verbose_json';
   readonly #codes = new Map<string, string>();
   readonly #options: TranscriptionOptions;

@@ -31,7 +31,7 @@ export function batchRoutes(parts: BatchRouteParts): Route[] {
       path: '/batches',
       auth,
       body: SMALL_JSON_BODY,
-      keepsAnswer: true,
+      keepsResponse: true,
       describe: DESCRIPTIONS.CREATE_BATCH,
       handle: (context) => create(parts, context),
     },

@@ -16,7 +16,7 @@ import {
   type BatchHost,
   BatchRun,
   LEASE_MS,
-  type LineAnswer,
+  type LineResponse,
   type LineCall,
   type LineResult,
 } from './batch-run.ts';
@@ -71,7 +71,7 @@ function useOfSold(lines: number): BatchUse {
 }
 
 /** What an engine does with a line, by its `custom_id`. */
-type Answer = (model: string, attempt: number) => Partial<LineAnswer> | Buffer;
+type Answer = (model: string, attempt: number) => Partial<LineResponse> | Buffer;
 
 /** One process. */
 class Fixture {
@@ -165,7 +165,7 @@ class Fixture {
     };
   }
 
-  async #call({ body, deliver }: LineCall): Promise<LineAnswer> {
+  async #call({ body, deliver }: LineCall): Promise<LineResponse> {
     const { model } = JSON.parse(body.toString()) as { model: string };
     const attempt = (this.attempts.get(model) ?? 0) + 1;
     this.attempts.set(model, attempt);

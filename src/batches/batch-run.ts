@@ -14,7 +14,7 @@ import type { Ids } from '../core/ids.ts';
 import type { JobQueue } from '../core/job-queue.ts';
 import { type Log, reasonOf } from '../core/log.ts';
 import type { Queryable, Store } from '../db/db.ts';
-import type { DeliverAnswer } from '../http/request-context.ts';
+import type { DeliverResponse } from '../http/request-context.ts';
 import type { Batch, BatchEnd } from './batch.ts';
 import type { BatchTable, Made } from './batch-table.ts';
 import { type BatchUse, NO_USE, sumOfUses, useOf } from './batch-use.ts';
@@ -36,10 +36,10 @@ export interface LineCall {
   readonly path: string;
   readonly body: Buffer;
   /** Takes the answer over in the transaction that charges it. */
-  readonly deliver: DeliverAnswer;
+  readonly deliver: DeliverResponse;
 }
 
-export interface LineAnswer {
+export interface LineResponse {
   readonly status: number;
   readonly requestId: string;
   /** Whether the same request can succeed later. */
@@ -57,7 +57,7 @@ export interface BatchHost {
   /** Whether an engine of the model has room to spare; true for one that nobody serves. */
   readonly hasRoom: (path: string, model: string) => boolean;
   /** Runs a request as its caller would, at the price of batches. */
-  readonly call: (call: LineCall) => Promise<LineAnswer>;
+  readonly call: (call: LineCall) => Promise<LineResponse>;
   /** No further line is begun. */
   readonly isClosing: () => boolean;
   /** Told of each line of a result that was written. */
@@ -335,7 +335,7 @@ export class BatchRun {
   }
 
   /** The refusal of a line; `undefined` when it has its result, or is not begun any more. */
-  async #whenThereIsRoom(request: LineRequest): Promise<LineAnswer | undefined> {
+  async #whenThereIsRoom(request: LineRequest): Promise<LineResponse | undefined> {
     const { host, lines } = this.#parts;
     for (;;) {
       if (this.#stopped() !== undefined) return undefined;
@@ -353,7 +353,7 @@ export class BatchRun {
     }
   }
 
-  async #ask(request: LineRequest): Promise<LineAnswer | undefined> {
+  async #ask(request: LineRequest): Promise<LineResponse | undefined> {
     const { host, settings } = this.#parts;
     const { number: seq, customId, body } = request;
     if (this.#besideBytes + this.#resultBytes > settings.maxStoredMbPerCaller * MB) {
@@ -363,7 +363,7 @@ export class BatchRun {
       return undefined;
     }
     let delivered: Piece | undefined;
-    const deliver: DeliverAnswer = async (tx, kept, { settled, outcome }) => {
+    const deliver: DeliverResponse = async (tx, kept, { settled, outcome }) => {
       const lineId = this.#lineId();
       const line = keptLine(lineId, customId, kept);
       const piece = {

@@ -17,7 +17,7 @@ import { type FilesParts, fileRoutes } from './files.ts';
 import { Worker, sweep } from './worker.ts';
 
 export type { Batch } from './batch.ts';
-export type { BatchHost, LineAnswer, LineCall, LineResult } from './batch-run.ts';
+export type { BatchHost, LineResponse, LineCall, LineResult } from './batch-run.ts';
 export type { Endpoint } from './lines.ts';
 export { BATCHES_MIGRATIONS } from './migrations.ts';
 

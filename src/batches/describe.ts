@@ -4,7 +4,7 @@ import {
   bytesContent,
   fileField,
   formContent,
-  jsonAnswer,
+  jsonResponse,
   jsonContent,
 } from '../http/describe.ts';
 import {
@@ -94,7 +94,7 @@ export const UPLOAD_FILE: RouteDescription = {
       },
     }),
   ],
-  answers: [jsonAnswer('The file is stored.', FileObject, FILE)],
+  answers: [jsonResponse('The file is stored.', FileObject, FILE)],
   refusals: [
     'INSUFFICIENT_BALANCE',
     'PAYLOAD_TOO_LARGE',
@@ -109,7 +109,7 @@ export const LIST_FILES: RouteDescription = {
   about: 'The files of your account, with the results of its batches.',
   query: FilesQuery,
   answers: [
-    jsonAnswer('A page of files.', FileList, {
+    jsonResponse('A page of files.', FileList, {
       object: 'list',
       data: [FILE],
       first_id: FILE_ID,
@@ -124,7 +124,7 @@ export const READ_FILE: RouteDescription = {
   tag: 'Batches',
   summary: 'Describe a file',
   parameters: [fileId],
-  answers: [jsonAnswer('The file, without its content.', FileObject, FILE)],
+  answers: [jsonResponse('The file, without its content.', FileObject, FILE)],
   refusals: ['FILE_NOT_FOUND'],
 };
 
@@ -155,7 +155,11 @@ export const DELETE_FILE: RouteDescription = {
   about: 'Its content is gone when this answers. A file that a batch still reads stays: 409.',
   parameters: [fileId],
   answers: [
-    jsonAnswer('The file is deleted.', DeletedFile, { id: FILE_ID, object: 'file', deleted: true }),
+    jsonResponse('The file is deleted.', DeletedFile, {
+      id: FILE_ID,
+      object: 'file',
+      deleted: true,
+    }),
   ],
   refusals: ['FILE_NOT_FOUND', 'FILE_IN_USE'],
 };
@@ -172,7 +176,7 @@ export const CREATE_BATCH: RouteDescription = {
     metadata: { run: 'nightly' },
   }),
   answers: [
-    jsonAnswer(
+    jsonResponse(
       'The batch is queued.',
       BatchObject,
       {
@@ -204,7 +208,7 @@ export const LIST_BATCHES: RouteDescription = {
   about: 'The batches of your account, newest first.',
   query: BatchesQuery,
   answers: [
-    jsonAnswer('A page of batches.', BatchList, {
+    jsonResponse('A page of batches.', BatchList, {
       object: 'list',
       data: [BATCH],
       first_id: BATCH_ID,
@@ -219,7 +223,7 @@ export const READ_BATCH: RouteDescription = {
   tag: 'Batches',
   summary: 'Look at a batch',
   parameters: [batchId],
-  answers: [jsonAnswer('The batch as it is now.', BatchObject, BATCH)],
+  answers: [jsonResponse('The batch as it is now.', BatchObject, BATCH)],
   refusals: ['BATCH_NOT_FOUND'],
 };
 
@@ -231,7 +235,7 @@ export const CANCEL_BATCH: RouteDescription = {
     'Requests that run come to their end and are charged; the others do not run. What has been answered by then is in the output file.',
   parameters: [batchId],
   answers: [
-    jsonAnswer('The batch is ending.', BatchObject, {
+    jsonResponse('The batch is ending.', BatchObject, {
       ...BATCH,
       status: 'cancelling',
       output_file_id: null,

@@ -1,5 +1,5 @@
 /** The lines of a batch's two result files, in OpenAI's form. */
-import type { FinishedAnswer } from '../billing/idempotency/idempotency.ts';
+import type { FinishedResponse } from '../billing/idempotency/idempotency.ts';
 
 /** An answer that is larger is not kept: its line says so in the error file. */
 export const MAX_ANSWER_BYTES = 16_777_216;
@@ -53,7 +53,7 @@ export function unansweredLine(id: string, customId: string, error: LineError): 
 }
 
 /** The line of an answer as its sale keeps it. */
-export function keptLine(id: string, customId: string, kept: FinishedAnswer): Buffer | undefined {
+export function keptLine(id: string, customId: string, kept: FinishedResponse): Buffer | undefined {
   const { status, headers, body } = kept;
   if (body === undefined || body.length > MAX_ANSWER_BYTES) return undefined;
   return answeredLine(id, customId, { status, requestId: headers['x-request-id'] ?? '', body });

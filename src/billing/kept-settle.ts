@@ -5,7 +5,7 @@
 import { type Nano, ZERO, nano } from '../core/money.ts';
 import type { Queryable } from '../db/db.ts';
 import type { Settlement, WhileAway } from './ledger/ledger.ts';
-import { type AnswerKeeper, type Outcome, type SoldFor, undelivered } from './sale-request.ts';
+import { type ResponseKeeper, type Outcome, type SoldFor, undelivered } from './sale-request.ts';
 
 /** Work of the transaction that settles a sale. */
 export type Together = (tx: Queryable, settlement: Settlement) => Promise<void>;
@@ -18,7 +18,7 @@ interface KeptSettle {
 
 /** What is settled, with which work; without `together` there is no complete response to keep. */
 export function keptSettle(
-  { charged: key }: AnswerKeeper,
+  { charged: key }: ResponseKeeper,
   outcome: Outcome,
   together: Together | undefined,
 ): KeptSettle {

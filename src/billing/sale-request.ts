@@ -56,7 +56,7 @@ export interface PriceBounds {
  * The answer of a sale: missing bytes are too many to be kept for retries, and a text has a character
  * for each of them (latin1).
  */
-export interface SoldAnswer {
+export interface SoldResponse {
   readonly type: string;
   readonly body: Buffer | string | undefined;
 }
@@ -68,12 +68,12 @@ export interface SoldFor {
 }
 
 /** Keeps the response of a request, in the transaction that settles it. */
-export interface AnswerKeeper {
+export interface ResponseKeeper {
   /**
    * Writes the response, with what is known of its headers. Throws 409 if another request has its key;
    * what it throws undoes the settle.
    */
-  keep(tx: Queryable, answer: SoldAnswer, sold?: SoldFor): Promise<void>;
+  keep(tx: Queryable, answer: SoldResponse, sold?: SoldFor): Promise<void>;
   /** Called when the transaction has been committed. */
   kept(): void;
   /**
@@ -110,7 +110,7 @@ export interface SaleRequest extends CountRequest {
   /** Told when the request is charged something. */
   readonly paid?: (() => void) | undefined;
   /** Set when the answer is kept for retries. */
-  readonly keeper?: AnswerKeeper | undefined;
+  readonly keeper?: ResponseKeeper | undefined;
 }
 
 /** A job whose price is held until it ends. */

@@ -15,7 +15,7 @@ import { type Caller, walletCaller } from '../identity/identity.ts';
 import { LEDGER_MIGRATIONS, Ledger, NO_TOKENS, usageTags } from './ledger/ledger.ts';
 import { STORE_MIGRATIONS, StoreUnavailable, claimOnce, isShared } from '../db/db.ts';
 import { LIMITS_MIGRATIONS, LeasedWindows, LimitLog, MemoryWindows } from './limits/limits.ts';
-import { type AnswerKeeper, type Sale, type SaleRequest, Sales } from './sale.ts';
+import { type ResponseKeeper, type Sale, type SaleRequest, Sales } from './sale.ts';
 import { MAX_ROWS, OTHER_VALUES } from './tag-bounds.ts';
 import { BudgetCaps } from './budgets/budgets.ts';
 
@@ -285,7 +285,7 @@ for (const dialect of ['sqlite', 'postgres'] as const) {
       const sold = { type: 'text/plain', body: Buffer.from('answer') };
       const sell = (
         id: string,
-        keep: AnswerKeeper['keep'],
+        keep: ResponseKeeper['keep'],
         work: (sale: Sale) => Promise<unknown>,
       ) =>
         sales.sell(
@@ -301,7 +301,7 @@ for (const dialect of ['sqlite', 'postgres'] as const) {
         const { usdNano } = await ledger.balances(WALLET.accountId);
         return (usdToNano('1') - usdNano) / CENT;
       };
-      const deliver: AnswerKeeper['keep'] = async (tx) => {
+      const deliver: ResponseKeeper['keep'] = async (tx) => {
         await claimOnce(tx, 'delivered', 0);
       };
       const isDelivered = async () =>
@@ -370,7 +370,7 @@ for (const dialect of ['sqlite', 'postgres'] as const) {
           return (usdToNano('1') - usdNano) / CENT;
         };
         let kept = 0;
-        const keeper: AnswerKeeper = {
+        const keeper: ResponseKeeper = {
           keep: async (tx) => {
             await claimOnce(tx, 'kept', 0);
           },

@@ -13,7 +13,7 @@ import { type Log, reasonOf } from '../core/log.ts';
 import { type Nano, ZERO, nano } from '../core/money.ts';
 import {
   type Hold,
-  type HoldAnswer,
+  type HoldResult,
   type HoldRequest,
   type Ledger,
   NO_TOKENS,
@@ -33,7 +33,7 @@ import {
   withHeaders,
 } from './refusals.ts';
 import type {
-  AnswerKeeper,
+  ResponseKeeper,
   Counted,
   CountRequest,
   JobOrder,
@@ -41,7 +41,7 @@ import type {
   Outcome,
   PriceBounds,
   SaleRequest,
-  SoldAnswer,
+  SoldResponse,
 } from './sale-request.ts';
 import { type Together, keptSettle } from './kept-settle.ts';
 import {
@@ -56,7 +56,7 @@ import type { Queryable } from '../db/db.ts';
 import {
   type LimitLog,
   type Reservation,
-  type WindowAnswer,
+  type WindowResult,
   type WindowState,
   type Windows,
   bucketOf,
@@ -69,15 +69,14 @@ export { type RateRule, addRateHeaders, rateHeaders } from './limits/limits.ts';
 export { limitRefusal } from './refusals.ts';
 export { paidFor } from './kept-settle.ts';
 export type {
-  AnswerKeeper,
-  ChargedKey,
+  ResponseKeeper,
   Counted,
   CountRequest,
   LimitOf,
   Outcome,
   PriceBounds,
   SaleRequest,
-  SoldAnswer,
+  SoldResponse,
   SoldFor,
 } from './sale-request.ts';
 
@@ -174,7 +173,7 @@ export class Sales {
 
   #limited(
     request: CountRequest,
-    { reason, state }: WindowAnswer & { readonly ok: false },
+    { reason, state }: WindowResult & { readonly ok: false },
     nowMs: number,
   ): Fault {
     const { caller, modelId, rate, ownLimit } = request;
@@ -257,7 +256,7 @@ export class Sale implements Counted {
   hold: Hold;
   state: 'counted' | 'held' | 'settled';
   /** Set when the answer is kept for retries: in the transaction that settles the sale. */
-  keeper: AnswerKeeper | undefined;
+  keeper: ResponseKeeper | undefined;
   #isRoomCorrected = false;
   #budgetIds: readonly string[] | undefined;
   readonly #context: SaleContext;
@@ -265,7 +264,7 @@ export class Sale implements Counted {
   constructor(
     context: SaleContext,
     request: SaleRequest,
-    { state, reserved }: WindowAnswer & { readonly ok: true },
+    { state, reserved }: WindowResult & { readonly ok: true },
     startedMs: number,
   ) {
     this.#context = context;
@@ -291,7 +290,7 @@ export class Sale implements Counted {
     if (payment !== undefined || (budgets !== undefined && price.maxNano > 0n)) {
       return this.#reserveLater(price, wanted);
     }
-    let placed: HoldAnswer | Promise<HoldAnswer>;
+    let placed: HoldResult | Promise<HoldResult>;
     try {
       placed = this.#context.ledger.holds.place(wanted);
     } catch (error) {
@@ -305,10 +304,10 @@ export class Sale implements Counted {
   async #reserveLater(
     price: PriceBounds,
     wanted: HoldRequest,
-    placed?: HoldAnswer | Promise<HoldAnswer>,
+    placed?: HoldResult | Promise<HoldResult>,
   ): Promise<void> {
     const { caller, rate, ownLimit, cancellation } = this.request;
-    let answer: HoldAnswer | PaymentTooSmall;
+    let answer: HoldResult | PaymentTooSmall;
     try {
       // What is free counts against none, and makes no row for the values of its tags.
       if (caller.budgets !== undefined && price.maxNano > 0n) {
@@ -403,7 +402,7 @@ export class Sale implements Counted {
    * settle waits for it, and then fails without a charge. Throws 409 if another request has its key.
    * What is done `together` follows the making in that transaction, as in `settle`.
    */
-  answer<A extends SoldAnswer>(
+  answer<A extends SoldResponse>(
     outcome: Outcome,
     make: (settlement: Settlement) => A,
     together?: Together,
@@ -412,7 +411,7 @@ export class Sale implements Counted {
     return this.#answerTogether(outcome, make, together);
   }
 
-  async #answerTogether<A extends SoldAnswer>(
+  async #answerTogether<A extends SoldResponse>(
     outcome: Outcome,
     make: (settlement: Settlement) => A,
     together?: Together,
@@ -468,9 +467,9 @@ const NO_HOLD: Hold = {
 async function placeHold(
   { ledger, waits }: SaleContext,
   wanted: HoldRequest,
-  placed?: HoldAnswer | Promise<HoldAnswer>,
+  placed?: HoldResult | Promise<HoldResult>,
   cancellation?: SaleRequest['cancellation'],
-): Promise<HoldAnswer> {
+): Promise<HoldResult> {
   const answer = await (placed ?? ledger.holds.place(wanted));
   // Where only open holds stand in the way, one of them may end in a moment.
   const again = () => ledger.holds.place(wanted);

@@ -1,9 +1,9 @@
 /** What a request takes from the window of its rate limit. */
-import type { WindowAnswer, WindowTake } from './limits/limits.ts';
+import type { WindowResult, WindowTake } from './limits/limits.ts';
 import type { CountRequest } from './sale-request.ts';
 
 /** Work of a batch runs when there is room to spare: the limits of a minute are not for it. */
-export const UNCOUNTED: WindowAnswer & { readonly ok: true } = {
+export const UNCOUNTED: WindowResult & { readonly ok: true } = {
   ok: true,
   state: { requestLimit: 0, requestsLeft: 0, tokenLimit: 0, tokensLeft: 0, resetsAtMs: 0 },
   reserved: { bucket: '', minute: 0, tokens: 0 },

@@ -19,12 +19,12 @@ import type {
   WholeCall,
 } from '../engines/engines.ts';
 import { engineFault, saysContextOverflow } from '../engines/engine-refusal.ts';
-import type { AnswerFacts, AnswerHeaders } from '../http/answer-headers.ts';
+import type { ResponseFacts, ResponseHeaders } from '../http/response-headers.ts';
 import type { RequestContext } from '../http/request-context.ts';
 import type { Caller } from '../identity/identity.ts';
 import type { TimeLimits } from '../net/upstream-pool.ts';
-import { AnswerBlocks } from './agents/answer-blocks.ts';
-import type { AnswerProtocol } from './agents/answer-protocol.ts';
+import { ResponseBlocks } from './agents/response-blocks.ts';
+import type { ResponseProtocol } from './agents/response-protocol.ts';
 import { promptTokensAbout } from './agents/prompt-count.ts';
 import type { Sealer } from './agents/sealed-text.ts';
 import type { AdditionInputs, AdditionsPlan, PreparedAdditions } from './additions.ts';
@@ -58,11 +58,11 @@ import { noOutput } from './wire/chat-choice.ts';
 import type { ChunkLayouts } from './wire/chunk-template.ts';
 import type { ChatRequest } from './wire/chat-request.ts';
 import {
-  type AnswerEnd,
-  type AnswerFrame,
-  type AnswerOptions,
-  type ChatAnswer,
-  readChatAnswer,
+  type ResponseEnd,
+  type ResponseFrame,
+  type ResponseOptions,
+  type ChatResponse,
+  readChatResponse,
 } from './wire/chat-response.ts';
 import { NOTHING_CITED } from './wire/engine-citations.ts';
 import { engineRequest } from './wire/engine-request.ts';
@@ -86,7 +86,7 @@ export interface ChatParts {
   readonly clock: Clock;
   readonly ids: Ids;
   readonly log: Log;
-  readonly headers: AnswerHeaders;
+  readonly headers: ResponseHeaders;
   readonly serviceName: string;
   /** The service's own system prompt; empty for none. */
   readonly systemPrompt: () => string;
@@ -126,7 +126,7 @@ export interface ChatPlan {
   /** Of the request as it came, with the system prompt. */
   readonly bounds: ChatBounds;
   /** How the answer is said; `undefined` for chat completions. */
-  readonly protocol: AnswerProtocol | undefined;
+  readonly protocol: ResponseProtocol | undefined;
 }
 
 /** A request that runs. */
@@ -249,7 +249,7 @@ export function citationsOf({ prepared, additions, cited }: ChatRun): readonly S
 }
 
 /** What an answer shows of what the engine says, and under what names. */
-export function answerOptions(run: ChatRun): AnswerOptions & AnswerFrame {
+export function answerOptions(run: ChatRun): ResponseOptions & ResponseFrame {
   const { parts, context, request, model, prepared, additions, round } = run;
   const { disable_thinking, strip_thinking_response } = request.parameters;
   return {
@@ -285,12 +285,12 @@ export class ChatCall implements WholeCall {
   readonly timeLimits: Partial<TimeLimits> | undefined;
   readonly accept: readonly string[];
   /** The usable answer that came last, of a call whose answer is read whole. */
-  read: ChatAnswer | undefined = undefined;
+  read: ChatResponse | undefined = undefined;
   readonly #run: ChatRun;
-  readonly #options: AnswerOptions | undefined;
+  readonly #options: ResponseOptions | undefined;
 
   /** `options`: how an answer that is taken whole is read. */
-  constructor(run: ChatRun, options?: AnswerOptions) {
+  constructor(run: ChatRun, options?: ResponseOptions) {
     const { request, model, round } = run;
     this.#run = run;
     this.#options = options;
@@ -335,7 +335,7 @@ export class ChatCall implements WholeCall {
   isUsable(body: Buffer): boolean {
     if (this.#options === undefined) return true;
     try {
-      this.read = readChatAnswer(body, this.#options);
+      this.read = readChatResponse(body, this.#options);
       return true;
     } catch {
       // The engines report it as `garbage` when no replica gives a usable answer.
@@ -345,24 +345,24 @@ export class ChatCall implements WholeCall {
 }
 
 /** The blocks of the answer, for a protocol that shows it in blocks; what `on` found is in them. */
-export function answerBlocks(run: ChatRun, protocol: AnswerProtocol): AnswerBlocks {
+export function answerBlocks(run: ChatRun, protocol: ResponseProtocol): ResponseBlocks {
   const { id: _chats, ...frame } = answerOptions(run);
   const { requestId } = run.context;
   const promptTokens = promptTokensAbout(run.request);
   const sources = run.request.parameters.enable_web_citations ? () => citationsOf(run) : undefined;
   const { takenCallIds, newCallId } = protocol;
   const writer = protocol.writer({ ...frame, requestId, promptTokens });
-  return new AnswerBlocks({ writer, sources, takenCallIds, newCallId });
+  return new ResponseBlocks({ writer, sources, takenCallIds, newCallId });
 }
 
 /** Shows the search that was made before the answer, when one was. */
-export function showPrepared({ prepared, request }: ChatRun, blocks: AnswerBlocks): string {
+export function showPrepared({ prepared, request }: ChatRun, blocks: ResponseBlocks): string {
   if (!prepared.uses.some(({ name }) => name === 'web_search')) return '';
   return blocks.searched(userText(request.messages).trim(), prepared.citations);
 }
 
 /** Shows the searches of the model that are not shown yet. */
-export function showSearches(run: ChatRun, blocks: AnswerBlocks, shown: number): string {
+export function showSearches(run: ChatRun, blocks: ResponseBlocks, shown: number): string {
   const searches = run.additions.autoSearch?.searches.slice(shown) ?? [];
   return searches.map(({ query, results }) => blocks.searched(query, results)).join('');
 }
@@ -372,7 +372,7 @@ export function answerEnd(
   run: ChatRun,
   { usage }: ChatBill,
   { usdNano, diemNano }: { readonly usdNano: bigint; readonly diemNano: bigint },
-): AnswerEnd {
+): ResponseEnd {
   const cost = { usd: toUsdNumber(usdNano), diem: toUsdNumber(diemNano) };
   return { usage, cost, parameters: run.request.parameters, citations: citationsOf(run) };
 }
@@ -438,8 +438,8 @@ export function chatFault(run: ChatRun, failure: EngineFailure): Error {
 export function factsOf(
   { model, deprecation, sale, parts }: ChatRun,
   head: EngineHead | undefined,
-  remainingNano: AnswerFacts['remainingNano'],
-): AnswerFacts {
+  remainingNano: ResponseFacts['remainingNano'],
+): ResponseFacts {
   const flags = head && parts.headers.flagsOf(head.headers);
   const replica = head?.replica.engine;
   const attempts = head?.attempts ?? 1;

@@ -1,7 +1,7 @@
 /**
  * What other folders take of the chat. A chat begins in `sell-chat.ts`; `chat-run.ts` carries it through
  * its engine calls, `chat-bounds.ts` and `chat-bill.ts` say what it costs at most and in the end, and its
- * answer is written in `sell-chat.ts` in one piece, in `streamed-answer.ts` as a stream.
+ * answer is written in `sell-chat.ts` in one piece, in `streamed-response.ts` as a stream.
  */
 export { type AdditionParts, planAdditions } from './additions.ts';
 export { AGENTS_MIGRATIONS } from './agents/migrations.ts';

@@ -2,14 +2,14 @@
  * `POST /chat/completions`, and a chat from its parsed request on, whatever protocol it came in:
  * resolve the model, check what it can do, set the money aside, run the engine, and settle before
  * the last byte leaves. `docs/architecture.md` draws its stages. An answer in one piece is made here,
- * a stream in `streamed-answer.ts`.
+ * a stream in `streamed-response.ts`.
  *
  * Whatever ends a request ends its hold: an answer settles it, a caller who leaves pays for what
  * was produced, an engine that fails costs nothing but the text that had left.
  */
 import type { Settlement } from '../billing/ledger/ledger.ts';
-import type { Sale, SoldAnswer } from '../billing/sale.ts';
-import type { EngineAnswer } from '../engines/engines.ts';
+import type { Sale, SoldResponse } from '../billing/sale.ts';
+import type { EngineResponse } from '../engines/engines.ts';
 import { priceFor, saleRequest } from '../http/model-sale.ts';
 import { LARGE_BODY_BYTES } from '../http/read-request.ts';
 import type { RequestContext } from '../http/request-context.ts';
@@ -17,8 +17,8 @@ import { JSON_BODY, JSON_TYPE, type Route } from '../http/route.ts';
 import { isTagValue } from '../http/tags.ts';
 import type { CatalogModel } from '../catalog/catalog.ts';
 import { type AdditionsPlan, NOTHING_ADDED, NOTHING_PREPARED } from './additions.ts';
-import type { AnswerBlocks } from './agents/answer-blocks.ts';
-import type { AnswerProtocol } from './agents/answer-protocol.ts';
+import type { ResponseBlocks } from './agents/response-blocks.ts';
+import type { ResponseProtocol } from './agents/response-protocol.ts';
 import type { ChatBill } from './chat-bill.ts';
 import {
   chatBounds,
@@ -48,16 +48,16 @@ import {
   showSearches,
   startRun,
 } from './chat-run.ts';
-import { streamAnswer } from './streamed-answer.ts';
+import { streamResponse } from './streamed-response.ts';
 import { fitToModel } from './wire/capability-gates.ts';
 import {
   type ChatRequest,
   type ChatRequestOptions,
   parseChatRequest,
 } from './wire/chat-request.ts';
-import { type AnswerFrame, type ChatAnswer, writeChatAnswer } from './wire/chat-response.ts';
+import { type ResponseFrame, type ChatResponse, writeChatResponse } from './wire/chat-response.ts';
 import { mayEngineSearch } from './wire/engine-request.ts';
-import { type HeldRound, heldRoundOf, joinedAnswer } from './wire/held-calls.ts';
+import { type HeldRound, heldRoundOf, joinedResponse } from './wire/held-calls.ts';
 
 /** `parseChatRequest` for a body that would hold up the event loop. */
 export type ReadLargeChat = (
@@ -95,7 +95,7 @@ export function sellChat(
   parts: ChatParts,
   context: RequestContext,
   asked: ChatRequest,
-  protocol?: AnswerProtocol,
+  protocol?: ResponseProtocol,
 ): Promise<void> {
   const resolved = parts.catalog.require(asked.model, 'text');
   const price = priceFor(context, resolved);
@@ -142,7 +142,7 @@ export function sellChat(
   const work = (sale: Sale): Promise<void> => {
     context.known = { model, deprecation, sale };
     const { prepare } = additions;
-    const answer = request.stream ? streamAnswer : wholeAnswer;
+    const answer = request.stream ? streamResponse : wholeResponseText;
     if (prepare === undefined) return startRun(plan, sale, NOTHING_PREPARED, answer);
     return prepare().then((prepared) => startRun(plan, sale, prepared, answer));
   };
@@ -179,7 +179,10 @@ function withinCap(request: ChatRequest, most: number): ChatRequest {
 }
 
 /** By which a session of an agent is summed up, beside what the caller tags it with. */
-function tagsFor({ metadata, promptCacheKey }: ChatRequest, protocol: AnswerProtocol | undefined) {
+function tagsFor(
+  { metadata, promptCacheKey }: ChatRequest,
+  protocol: ResponseProtocol | undefined,
+) {
   const session = promptCacheKey ?? '';
   const hasSession = session !== '' && isTagValue(session);
   if (protocol === undefined && !hasSession) return metadata;
@@ -191,7 +194,7 @@ function tagsFor({ metadata, promptCacheKey }: ChatRequest, protocol: AnswerProt
 }
 
 /** A chat answer in one piece: collected, counted, settled, and only then sent. */
-async function wholeAnswer(run: ChatRun): Promise<void> {
+async function wholeResponseText(run: ChatRun): Promise<void> {
   const { parts, context, additions, cancellation } = run;
   const tool = additions.autoSearch?.toolName;
   const earlier: HeldRound[] = [];
@@ -212,7 +215,7 @@ async function wholeAnswer(run: ChatRun): Promise<void> {
     endRound(run, { reported: read.reported, tally: read.tally, extent: 'whole' }, answer);
     const held = tool === undefined ? undefined : heldRoundOf(read, tool);
     if (tool === undefined || held === undefined || run.round.searches === 0) {
-      const said = tool === undefined ? read : joinedAnswer(read, tool, earlier);
+      const said = tool === undefined ? read : joinedResponse(read, tool, earlier);
       const bill = billOf(run);
       const { body } = await charge(run, bill, options, said, answer, blocks);
       noteBill(run, bill, answer.replica.engine);
@@ -235,7 +238,7 @@ async function wholeAnswer(run: ChatRun): Promise<void> {
   }
 }
 
-interface MadeAnswer extends SoldAnswer {
+interface MadeResponse extends SoldResponse {
   readonly body: Buffer | string;
 }
 
@@ -243,25 +246,25 @@ interface MadeAnswer extends SoldAnswer {
 function charge(
   run: ChatRun,
   bill: ChatBill,
-  frame: AnswerFrame,
-  said: ChatAnswer,
-  answer: EngineAnswer,
-  blocks: AnswerBlocks | undefined,
-): Promise<MadeAnswer> {
+  frame: ResponseFrame,
+  said: ChatResponse,
+  answer: EngineResponse,
+  blocks: ResponseBlocks | undefined,
+): Promise<MadeResponse> {
   const { parts, context } = run;
   const from = { replica: answer.replica.engine, firstTokenMs: answer.firstByteMs };
   if (blocks !== undefined) showChoice(said, blocks);
-  const make = (settled: Settlement): MadeAnswer => {
+  const make = (settled: Settlement): MadeResponse => {
     parts.headers.answered(factsOf(run, answer.head, settled.after.usdNano), context.answerHeaders);
     const end = answerEnd(run, bill, settled);
-    const body = blocks === undefined ? writeChatAnswer(said, frame, end) : blocks.whole(end);
+    const body = blocks === undefined ? writeChatResponse(said, frame, end) : blocks.whole(end);
     return { type: JSON_TYPE, body };
   };
   return run.sale.answer(outcomeOf(run, bill, 'completed', from), make, blocks?.together);
 }
 
 /** The one choice of the answer as a delta that says everything. */
-function showChoice({ choices: [choice] }: ChatAnswer, blocks: AnswerBlocks): void {
+function showChoice({ choices: [choice] }: ChatResponse, blocks: ResponseBlocks): void {
   if (choice === undefined) return;
   const { message, ...rest } = choice;
   blocks.choice({ ...rest, delta: message });

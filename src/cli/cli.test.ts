@@ -15,7 +15,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { DatabaseSync } from 'node:sqlite';
-import { type ProcessAnswers, processAnswers } from '../../test/app/process-answers.ts';
+import { type ProcessResponses, processResponses } from '../../test/app/process-responses.ts';
 import { freePort } from '../../test/support/free-port.ts';
 import { TestUpstream } from '../../test/support/test-upstream.ts';
 import { COMMANDS, runCommand } from './cli.ts';
@@ -94,8 +94,8 @@ async function inProcess(...argv: string[]): Promise<Ended> {
 
 async function startServer(
   folder: string,
-): Promise<{ url: string; key: string; child: ChildProcess; answers: ProcessAnswers }> {
-  const answers = processAnswers();
+): Promise<{ url: string; key: string; child: ChildProcess; answers: ProcessResponses }> {
+  const answers = processResponses();
   const env = { ...process.env, FAREBOX_DATA: join(folder, 'data'), PORT: '0', ...answers.env };
   const child = spawn(process.execPath, [BINARY, 'serve'], { cwd: folder, env });
   let said = '';

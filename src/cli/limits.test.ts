@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import { type Bench, call, chatBody, startWithEngine } from '../../test/app/call.ts';
 import { TestClock } from '../../test/support/test-clock.ts';
-import { RateLimitsAnswer } from '../account/rate-limits.ts';
+import { RateLimitsResponse } from '../account/rate-limits.ts';
 import { runCommand } from './cli.ts';
 
 const NONE = {
@@ -80,7 +80,7 @@ describe('limits from the command line', () => {
     assert.deepEqual(await limitsOf(...command, ...words), limits);
     assert.deepEqual((await enforced(secret)).slice(0, 1), ['7']);
     const answer = await call(bench.farebox, '/api_keys/rate_limits', { secret });
-    const { data } = RateLimitsAnswer.parse(answer.body);
+    const { data } = RateLimitsResponse.parse(answer.body);
     const rates = data.rateLimits.find(({ apiModelId }) => apiModelId === 'atlas')?.rateLimits;
     assert.equal(rates?.find(({ type }) => type === 'RPM')?.amount, 7);
     const { out } = await farebox(...command);

@@ -8,7 +8,7 @@ import { type ChildProcess, spawn } from 'node:child_process';
 import type { Socket } from 'node:net';
 import { fileURLToPath } from 'node:url';
 import { siblingUrl } from '../core/sibling.ts';
-import type { StarterAnswer, StarterOrder } from './worker-starter.ts';
+import type { StarterResult, StarterOrder } from './worker-starter.ts';
 
 /** The heap gets this part of the memory; the rest is for buffers. */
 const HEAP_SHARE = 0.6;
@@ -52,6 +52,6 @@ function start({ id, role, memoryMb }: StarterOrder & { type: 'start' }): void {
   });
 }
 
-function answer(said: StarterAnswer, pipe?: Socket): void {
+function answer(said: StarterResult, pipe?: Socket): void {
   if (process.connected) process.send?.(said, pipe);
 }

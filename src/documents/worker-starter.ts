@@ -16,7 +16,7 @@ export type StarterOrder =
     }
   | { readonly type: 'stop'; readonly id: number };
 
-export type StarterAnswer =
+export type StarterResult =
   /** Each with its pipe. */
   | { readonly type: 'input' | 'output'; readonly id: number }
   /** Nobody else has the pipes any more: what is written arrives, and what is answered is read here. */
@@ -49,7 +49,7 @@ interface Starting {
 
 export class WorkerStarter {
   readonly #starting = new Map<number, Starting>();
-  readonly #spawner = new Spawner<StarterOrder, StarterAnswer>({
+  readonly #spawner = new Spawner<StarterOrder, StarterResult>({
     entry: siblingUrl(import.meta.url, 'starter-process'),
     hear: (said, pipe) => this.#hear(said, pipe),
     ended: () => {
@@ -98,7 +98,7 @@ export class WorkerStarter {
     starting.pipes.reject(new Error('The process that starts document workers has ended'));
   }
 
-  #hear(said: StarterAnswer, pipe: Socket | undefined): void {
+  #hear(said: StarterResult, pipe: Socket | undefined): void {
     const starting = this.#starting.get(said.id);
     if (starting === undefined) return void pipe?.destroy();
     if (said.type === 'input' || said.type === 'output') {

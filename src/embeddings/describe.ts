@@ -1,7 +1,7 @@
 /** What `/embeddings` says of itself. */
 import { z } from 'zod';
 import { EmbeddingsBody } from './embeddings-request.ts';
-import { type RouteDescription, jsonAnswer, jsonContent } from '../http/describe.ts';
+import { type RouteDescription, jsonResponse, jsonContent } from '../http/describe.ts';
 import { MODEL_REFUSALS } from '../http/openapi/refusals.ts';
 
 const Count = z.int().min(0);
@@ -45,6 +45,6 @@ export const EMBEDDINGS_DESCRIPTION: RouteDescription = {
     model: 'default',
     input: ['The quick brown fox'],
   }),
-  answers: [jsonAnswer('One vector for each input, in order.', Embeddings, EXAMPLE, 'model')],
+  answers: [jsonResponse('One vector for each input, in order.', Embeddings, EXAMPLE, 'model')],
   refusals: [...MODEL_REFUSALS, 'TOO_MANY_TOKENS'],
 };

@@ -3,7 +3,7 @@
  * batches, a few at a time. Vectors keep the order of the inputs. The first batch that fails ends
  * the others.
  */
-import type { EngineAnswer, EngineCall, EngineFailure, Replica } from '../engines/engines.ts';
+import type { EngineResponse, EngineCall, EngineFailure, Replica } from '../engines/engines.ts';
 import type { EmbedRun } from './embed-run.ts';
 import {
   type EmbeddingEncoding,
@@ -23,7 +23,7 @@ const TIME_LIMITS = { firstByteMs: 600_000 };
 
 export interface EmbeddedBatch {
   readonly embeddings: EngineEmbeddings;
-  readonly answer: EngineAnswer;
+  readonly answer: EngineResponse;
 }
 
 /** Batches in the order of their inputs, without those that failed or were not run. */

@@ -50,7 +50,7 @@ function refusal(input: unknown, more: object = {}): string {
   return 'taken';
 }
 
-function engineAnswer(
+function engineResponse(
   embeddings: readonly unknown[],
   indexes = embeddings.map((_, at) => at),
 ): Buffer {
@@ -168,13 +168,13 @@ test('floats and base64 turn into each other without loss', () => {
       fc.float32Array({ minLength: 1, noNaN: true, noDefaultInfinity: true }),
       (values) => {
         assert.deepEqual(base64ToFloats(floatsToBase64(values)), values);
-        const asFloats = written(engineAnswer([floatsToBase64(values)]), 1);
+        const asFloats = written(engineResponse([floatsToBase64(values)]), 1);
         assert.deepEqual(
           Float32Array.from(asFloats.data[0]?.embedding as number[]).map((v) => v + 0),
           values.map((v) => v + 0),
         );
         const plain = [...values].map((value) => value + 0);
-        const asBase64 = written(engineAnswer([plain]), 1, { encoding: 'base64' });
+        const asBase64 = written(engineResponse([plain]), 1, { encoding: 'base64' });
         assert.deepEqual(
           base64ToFloats(asBase64.data[0]?.embedding as string).map((v) => v + 0),
           values.map((v) => v + 0),
@@ -199,8 +199,8 @@ test('a vector in the right encoding keeps its text', () => {
 });
 
 test('vectors are put in order, within an answer and over batches', () => {
-  const first = readEmbeddings(engineAnswer([[2], [1]], [1, 0]), 2);
-  const second = readEmbeddings(engineAnswer([[3]]), 1);
+  const first = readEmbeddings(engineResponse([[2], [1]], [1, 0]), 2);
+  const second = readEmbeddings(engineResponse([[3]]), 1);
   const joined = joinEmbeddings([first, second]);
   assert.equal(joined.promptTokens, 4);
   const body = JSON.parse(writeEmbeddings(joined, FRAME).toString());
@@ -218,11 +218,11 @@ test('vectors are put in order, within an answer and over batches', () => {
 });
 
 test('dimensions cut a longer vector and scale it to length 1', () => {
-  const body = written(engineAnswer([[3, 4, 12]]), 1, { dimensions: 2 });
+  const body = written(engineResponse([[3, 4, 12]]), 1, { dimensions: 2 });
   const [x, y] = body.data[0]!.embedding as number[];
   assert.ok(Math.abs((x ?? 0) - 0.6) < 1e-6 && Math.abs((y ?? 0) - 0.8) < 1e-6);
   assert.deepEqual(
-    written(engineAnswer([[3, 4]]), 1, { dimensions: 2 }).data[0]?.embedding,
+    written(engineResponse([[3, 4]]), 1, { dimensions: 2 }).data[0]?.embedding,
     [3, 4],
   );
 });
@@ -289,7 +289,7 @@ test('a vector is numbers that a float can be, as many as declared, and as the o
 
 test('a large answer leaves turns to others, and is read as a whole one is', async () => {
   const vector = Array.from({ length: 4_096 }, (_, at) => at / 7);
-  const bytes = engineAnswer(Array.from({ length: 256 }, () => vector));
+  const bytes = engineResponse(Array.from({ length: 256 }, () => vector));
   let turns = 0;
   let isRead = false;
   const count = (): void => {

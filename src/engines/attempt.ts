@@ -6,7 +6,7 @@
 import type { Clock } from '../core/clock.ts';
 import type { Ticket } from '../net/circuit-breaker.ts';
 import { retryAfterMs } from '../net/retry.ts';
-import type { AnsweredHeaders } from '../net/upstream-connection.ts';
+import type { ReceivedHeaders } from '../net/upstream-connection.ts';
 import {
   Exchange,
   headerText,
@@ -31,7 +31,7 @@ export interface AttemptOwner {
   wentStale(attempt: Attempt): void;
 }
 
-const NO_HEADERS: AnsweredHeaders = {};
+const NO_HEADERS: ReceivedHeaders = {};
 
 export class Attempt extends Exchange {
   readonly target: Target;
@@ -53,7 +53,7 @@ export class Attempt extends Exchange {
     this.ticket = target.state.begin();
   }
 
-  protected override onHead(status: number, headers: AnsweredHeaders): void {
+  protected override onHead(status: number, headers: ReceivedHeaders): void {
     this.status = status;
     this.headers = headers;
     this.#isSuccess = status < 300;

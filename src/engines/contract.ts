@@ -21,7 +21,7 @@
  */
 import type { Cancelling } from '../core/cancellation.ts';
 import type { BreakerState } from '../net/circuit-breaker.ts';
-import type { AnsweredHeaders, StreamedBody } from '../net/upstream-connection.ts';
+import type { ReceivedHeaders, StreamedBody } from '../net/upstream-connection.ts';
 import type { TimeLimits } from '../net/upstream-pool.ts';
 
 export type EngineWork =
@@ -115,7 +115,7 @@ export interface EngineCall {
 
 export interface EngineHead {
   readonly status: number;
-  readonly headers: AnsweredHeaders;
+  readonly headers: ReceivedHeaders;
   readonly replica: Replica;
   /** 1 when the first try answered. */
   readonly attempts: number;
@@ -188,7 +188,7 @@ export interface WholeCall extends EngineCall {
 }
 
 /** A whole answer, for work that is not streamed. */
-export interface EngineAnswer extends EngineSuccess {
+export interface EngineResponse extends EngineSuccess {
   readonly head: EngineHead;
   readonly body: Buffer;
 }

@@ -14,7 +14,7 @@ import type { StreamedBody } from '../net/upstream-connection.ts';
 import { MAX_STALE_RETRIES } from '../net/upstream-pool.ts';
 import { Attempt, type AttemptOwner } from './attempt.ts';
 import type {
-  EngineAnswer,
+  EngineResponse,
   EngineFailure,
   EngineHead,
   EngineOutcome,
@@ -271,7 +271,7 @@ export class EngineRun implements AttemptOwner, Waiter, Chooser, Placed {
     const { replica, attempts, firstByteMs } = head;
     const success = { ok: true, bytes: this.#bytes, attempts, replica, firstByteMs } as const;
     if (this.#sink !== null) return this.#finish(success);
-    const answer: EngineAnswer = { ...success, head, body: this.#wholeBody() };
+    const answer: EngineResponse = { ...success, head, body: this.#wholeBody() };
     this.#finish(answer);
   }
 

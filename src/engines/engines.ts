@@ -15,7 +15,7 @@ import { isAny } from '../core/is-any.ts';
 import { type Log, reasonOf } from '../core/log.ts';
 import { Origins } from '../net/origins.ts';
 import type {
-  EngineAnswer,
+  EngineResponse,
   EngineCall,
   EngineFailure,
   EngineOutcome,
@@ -32,7 +32,7 @@ import { EngineState, Router } from './engine-state.ts';
 import { isReachable, probeEngine } from './probe.ts';
 
 export type {
-  EngineAnswer,
+  EngineResponse,
   EngineCall,
   EngineFailure,
   EngineHead,
@@ -131,16 +131,16 @@ export class Engines {
   }
 
   /** Makes a call and gives its whole answer, at most `maxResponseBytes` of it. */
-  collect(call: WholeCall): Promise<EngineAnswer | EngineFailure> {
+  collect(call: WholeCall): Promise<EngineResponse | EngineFailure> {
     // A run without a sink ends with the answer that it kept.
-    return this.run(call, null).outcome as Promise<EngineAnswer | EngineFailure>;
+    return this.run(call, null).outcome as Promise<EngineResponse | EngineFailure>;
   }
 
   /** The same of an answer in JSON, with what `read` makes of it; it is `garbage` where that is `undefined`. */
   async collectRead<T extends object>(
     call: EngineCall,
     read: (body: Buffer) => Promise<T | undefined>,
-  ): Promise<(EngineAnswer & { readonly read: T }) | EngineFailure> {
+  ): Promise<(EngineResponse & { readonly read: T }) | EngineFailure> {
     let last: T | undefined;
     const isUsable = async (body: Buffer): Promise<boolean> => {
       last = await read(body);

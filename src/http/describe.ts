@@ -52,7 +52,7 @@ type HeaderGroup = Exclude<
   'standard' | 'error' | 'allow' | 'authenticate'
 >;
 
-export interface AnswerDescription {
+export interface ResponseDescription {
   readonly status: number;
   readonly about: string;
   readonly content?: readonly ContentDescription[];
@@ -86,7 +86,7 @@ export interface RouteDescription {
    * saying. Tools ask before they call it.
    */
   readonly destructive?: true;
-  readonly answers: readonly AnswerDescription[];
+  readonly answers: readonly ResponseDescription[];
   /** Codes of the route's own refusals. */
   readonly refusals?: readonly FaultCode[];
   /** The body of every refusal, where the route's protocol has a form of its own. */
@@ -137,11 +137,11 @@ export function fileField(description: string): JsonSchema {
 }
 
 /** The answer of status 200 in JSON; `headers` are its groups beside the standard ones. */
-export function jsonAnswer(
+export function jsonResponse(
   about: string,
   schema: z.ZodType,
   example: unknown,
   ...headers: readonly HeaderGroup[]
-): AnswerDescription {
+): ResponseDescription {
   return { status: 200, about, headers, content: jsonContent(schema, example) };
 }

@@ -1,10 +1,10 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { ReadTooLong } from '../db/db.ts';
-import { errorAnswer } from './error-response.ts';
+import { errorResponse } from './error-response.ts';
 
 test('an overview that takes too long says what would be right, and that the same will not do', () => {
-  const { status, body, headers } = errorAnswer(new ReadTooLong(10_000), false);
+  const { status, body, headers } = errorResponse(new ReadTooLong(10_000), false);
   assert.equal(status, 400);
   assert.deepEqual(body, {
     error:

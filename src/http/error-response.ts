@@ -12,7 +12,7 @@ import { type RequestContext, REASON_PHRASES } from './request-context.ts';
 /** How long a caller waits before it asks a server whose database is away again. */
 const DATABASE_RETRY_SECONDS = 5;
 
-interface ErrorAnswer {
+interface ErrorResponseParts {
   readonly status: number;
   readonly headers: Readonly<Record<string, string>>;
   readonly body: unknown;
@@ -23,11 +23,11 @@ interface ErrorAnswer {
  * `openAiShape` is the error object of OpenAI's clients. The route of `context` may have a
  * form of its own, which comes first. Neither changes an x402 offer.
  */
-export function errorAnswer(
+export function errorResponse(
   error: unknown,
   openAiShape: boolean,
   context?: RequestContext,
-): ErrorAnswer {
+): ErrorResponseParts {
   const fault = asFault(error);
   const { options } = fault;
   const headers: Record<string, string> = { ...options.headers };
@@ -120,7 +120,7 @@ export function refuseConnection(error: { readonly code?: string }, socket: Sock
     return;
   }
   const code = PARSER_CODES[error.code ?? ''] ?? 'MALFORMED_REQUEST';
-  const answer = errorAnswer(new Fault(code, { canRetry: false }), false);
+  const answer = errorResponse(new Fault(code, { canRetry: false }), false);
   const body = JSON.stringify(answer.body);
   const head = [
     `HTTP/1.1 ${answer.status} ${REASON_PHRASES[answer.status] ?? 'Unknown'}`,

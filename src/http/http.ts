@@ -25,7 +25,7 @@ import type { AbuseGuard } from './abuse-guard.ts';
 import { BodyMemory } from './body-memory.ts';
 import { countryBy, forwardedBy } from './caller-address.ts';
 import { errorVary, wantsOpenAi } from './error-format.ts';
-import { errorAnswer, refuseConnection } from './error-response.ts';
+import { errorResponse, refuseConnection } from './error-response.ts';
 import type { RunOnce } from './idempotent.ts';
 import { readTags } from './tags.ts';
 import { identifyAs } from './identify.ts';
@@ -35,7 +35,7 @@ import { requireClearHead } from './request-head.ts';
 import { readBytes, readDecoded, requireMediaType } from './body-bytes.ts';
 import { JSON_BODY, type Route } from './route.ts';
 import { limitConnections } from './connection-limits.ts';
-import type { StandardHeaders } from './answer-headers.ts';
+import type { StandardHeaders } from './response-headers.ts';
 import { limitWrites } from './write-timeout.ts';
 
 /** Told of every request; it cannot fail one. */
@@ -425,7 +425,7 @@ export class HttpServer {
 
   async #fail(context: RequestContext, error: unknown): Promise<void> {
     const { headers, log } = this.#parts;
-    const answer = errorAnswer(error, wantsOpenAi(context, headers.errorFormats), context);
+    const answer = errorResponse(error, wantsOpenAi(context, headers.errorFormats), context);
     context.notes.code = answer.fault.code;
     if (answer.status >= 500 && !NO_FAILURES.has(answer.fault.code)) {
       const { cause } = answer.fault.options;

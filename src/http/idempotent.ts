@@ -13,7 +13,7 @@
 import { createHash } from 'node:crypto';
 import {
   type Idempotency,
-  type StoredAnswer,
+  type StoredResponse,
   parseIdempotencyKey,
 } from '../billing/idempotency/idempotency.ts';
 import type { Caller } from '../identity/identity.ts';
@@ -36,8 +36,8 @@ export interface IdempotentParts {
 }
 
 /** Whether a request of the route may have a key; some of these read it themselves. */
-export function takesIdempotencyKey({ sells, keepsAnswer, method }: Route): boolean {
-  return (sells !== undefined || keepsAnswer === true) && method === 'POST';
+export function takesIdempotencyKey({ sells, keepsResponse, method }: Route): boolean {
+  return (sells !== undefined || keepsResponse === true) && method === 'POST';
 }
 
 export function idempotentStage(parts: IdempotentParts): RunOnce {
@@ -76,7 +76,7 @@ async function handleOnce(
 async function replay(
   parts: IdempotentParts,
   context: RequestContext,
-  answer: StoredAnswer,
+  answer: StoredResponse,
 ): Promise<void> {
   const { 'content-type': contentType = 'application/json', ...headers } = answer.headers;
   context.setAll(headers);

@@ -4,7 +4,7 @@ import { type Bench, call, chatBody, startWithEngine } from '../../test/app/call
 import { until } from '../../test/support/until.ts';
 import { usdToNano } from '../core/money.ts';
 import type { Caller } from '../identity/identity.ts';
-import { type InternalAnswer, type InternalCall, readAnswer } from './internal-call.ts';
+import { type InternalResponse, type InternalCall, readResponse } from './internal-call.ts';
 
 const COST = usdToNano('0.000022');
 const MOST_BYTES = 1024 * 1024;
@@ -29,7 +29,7 @@ describe('a route that is called in the process', () => {
   const run = (
     body: unknown,
     further: Partial<InternalCall> & { readonly key?: string } = {},
-  ): Promise<InternalAnswer> => {
+  ): Promise<InternalResponse> => {
     const { key, ...rest } = further;
     return bench.farebox.app.server.internal.run({
       caller,
@@ -49,8 +49,8 @@ describe('a route that is called in the process', () => {
     const { status } = await call(bench.farebox, '/chat/completions', { secret, body: chatBody() });
     return status;
   };
-  const json = async (answer: InternalAnswer) =>
-    JSON.parse((await readAnswer(answer, MOST_BYTES)).toString());
+  const json = async (answer: InternalResponse) =>
+    JSON.parse((await readResponse(answer, MOST_BYTES)).toString());
   const spent = async (accountId: string) =>
     usdToNano('1') - (await bench.farebox.app.stores.ledger.balances(accountId)).usdNano;
 
@@ -124,7 +124,7 @@ describe('a route that is called in the process', () => {
     await account();
     bench.upstream.script.push({ kind: 'stream', chunks: 1_000, everyMs: 5 });
     const answer = await run(chatBody({ stream: true, max_completion_tokens: 2_000 }));
-    await assert.rejects(readAnswer(answer, 500), { name: 'AnswerTooLarge' });
+    await assert.rejects(readResponse(answer, 500), { name: 'ResponseTooLarge' });
     await until(async () => bench.farebox.app.server.open === 0);
   });
 

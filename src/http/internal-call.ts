@@ -14,7 +14,7 @@ import type { IncomingHttpHeaders, IncomingMessage, Server, ServerResponse } fro
 import { type Duplex, type Readable, duplexPair } from 'node:stream';
 import type { Caller } from '../identity/identity.ts';
 import { request as httpRequest } from '../core/node-http.ts';
-import type { DeliverAnswer } from './request-context.ts';
+import type { DeliverResponse } from './request-context.ts';
 import type { Route } from './route.ts';
 
 export interface InternalCall {
@@ -43,10 +43,10 @@ export interface InternalCall {
    */
   readonly countsFailures: boolean;
   /** Takes the answer over in the transaction that settles it: without it nothing is charged. */
-  readonly deliver?: DeliverAnswer;
+  readonly deliver?: DeliverResponse;
 }
 
-export interface InternalAnswer {
+export interface InternalResponse {
   readonly status: number;
   readonly headers: IncomingHttpHeaders;
   /** Must be read to its end or destroyed, which is leaving. Fails when the answer breaks off. */
@@ -54,7 +54,7 @@ export interface InternalAnswer {
 }
 
 /** Runs a route. Rejects when the signal aborts, or when the answer breaks off before its head. */
-export type CallRoute = (call: InternalCall) => Promise<InternalAnswer>;
+export type CallRoute = (call: InternalCall) => Promise<InternalResponse>;
 
 export class InternalCalls {
   readonly #server: Server;
@@ -119,21 +119,21 @@ export class InternalCalls {
  * The body of an answer. Rejects when it is larger than `maxBytes`, which cuts it off, and when it
  * breaks off.
  */
-export async function readAnswer({ body }: InternalAnswer, maxBytes: number): Promise<Buffer> {
+export async function readResponse({ body }: InternalResponse, maxBytes: number): Promise<Buffer> {
   const pieces: Buffer[] = [];
   let sizeBytes = 0;
   for await (const piece of body as AsyncIterable<Buffer>) {
     sizeBytes += piece.length;
     // Leaving the loop destroys the stream.
-    if (sizeBytes > maxBytes) throw new AnswerTooLarge(maxBytes);
+    if (sizeBytes > maxBytes) throw new ResponseTooLarge(maxBytes);
     pieces.push(piece);
   }
   return Buffer.concat(pieces, sizeBytes);
 }
 
 /** An answer with more bytes than its reader takes. */
-export class AnswerTooLarge extends Error {
-  override readonly name = 'AnswerTooLarge';
+export class ResponseTooLarge extends Error {
+  override readonly name = 'ResponseTooLarge';
 
   constructor(maxBytes: number) {
     super(`The answer has more than ${maxBytes} bytes`);

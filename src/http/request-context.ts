@@ -16,19 +16,19 @@ import type { Caller } from '../identity/identity.ts';
 import { targetPath, targetQuery } from '../core/request-target.ts';
 import { STATUS_CODES } from '../core/node-http.ts';
 import type {
-  FinishedAnswer,
+  FinishedResponse,
   Idempotency,
   IdempotencyToken,
 } from '../billing/idempotency/idempotency.ts';
 import {
-  type AnswerKeeper,
+  type ResponseKeeper,
   type LimitOf,
-  type SoldAnswer,
+  type SoldResponse,
   type SoldFor,
   paidFor,
 } from '../billing/sale.ts';
 import type { Queryable } from '../db/db.ts';
-import type { KnownFacts } from './answer-headers.ts';
+import type { KnownFacts } from './response-headers.ts';
 import { codingFor, encoded, encoder } from './body-bytes.ts';
 import { countedAddress } from './caller-address.ts';
 import { StreamWriter } from './stream-writer.ts';
@@ -66,7 +66,11 @@ export interface RouteName {
 }
 
 /** Takes an answer over in the transaction that settles it; what it throws undoes the settle. */
-export type DeliverAnswer = (tx: Queryable, answer: FinishedAnswer, sold: SoldFor) => Promise<void>;
+export type DeliverResponse = (
+  tx: Queryable,
+  answer: FinishedResponse,
+  sold: SoldFor,
+) => Promise<void>;
 
 /** Headers of an answer in the order in which they leave. */
 export type HeaderRecord = Record<string, string>;
@@ -126,7 +130,7 @@ export class RequestContext {
   /** What is known of the model and of the sale by now, for the headers of a refusal. */
   known: KnownFacts | undefined;
   /** Set when the answer is kept for the retries of this request. */
-  keeper: AnswerKeeper | undefined;
+  keeper: ResponseKeeper | undefined;
   /** Of the header, where the request sells something; never empty. */
   tags: Readonly<Record<string, string>> | undefined;
   /** Gives back what the caller has in flight, once the answer and the handler have ended. */
@@ -261,7 +265,7 @@ export class RequestContext {
   }
 
   /** The answer goes to `deliver`, in the transaction that settles it; without it nothing is charged. */
-  deliverTo(deliver: DeliverAnswer): void {
+  deliverTo(deliver: DeliverResponse): void {
     const finished = this.#finisher();
     this.cancellation = NEVER_CANCELLED;
     this.keeper = {
@@ -274,7 +278,7 @@ export class RequestContext {
   }
 
   /** Makes what is kept of an answer: with the headers that are added from now on. */
-  #finisher(): (answer: SoldAnswer) => FinishedAnswer {
+  #finisher(): (answer: SoldResponse) => FinishedResponse {
     const earlier = new Set(Object.keys(this.answerHeaders));
     return ({ type, body: given }) => {
       const body = typeof given === 'string' ? Buffer.from(given, 'latin1') : given;

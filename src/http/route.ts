@@ -45,7 +45,7 @@ export interface Route extends RouteName {
   /** The handler reads `Idempotency-Key` itself; otherwise the stage does for all that sells. */
   readonly ownIdempotency?: boolean;
   /** Sells nothing, and keeps its answer under an `Idempotency-Key` in its own transaction. */
-  readonly keepsAnswer?: boolean;
+  readonly keepsResponse?: boolean;
   /** What the route says of itself; a route without it fails the test of the document. */
   readonly describe?: RouteDescription;
   handle(context: RequestContext): void | Promise<void>;

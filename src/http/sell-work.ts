@@ -4,7 +4,7 @@
  * most and what it has cost in the end are the route's.
  */
 import { type Settlement, expectedSettlement } from '../billing/ledger/ledger.ts';
-import type { Outcome, RateRule, Sale, Sales, SoldAnswer } from '../billing/sale.ts';
+import type { Outcome, RateRule, Sale, Sales, SoldResponse } from '../billing/sale.ts';
 import {
   type Catalog,
   type CatalogModel,
@@ -15,14 +15,14 @@ import {
 import type { ModelType } from '../config/config.ts';
 import { formatUsd, type Nano, toUsdNumber } from '../core/money.ts';
 import type { Caller } from '../identity/identity.ts';
-import type { AnswerHeaders, KnownFacts } from './answer-headers.ts';
+import type { ResponseHeaders, KnownFacts } from './response-headers.ts';
 import { priceFor, type SaleTerms, saleRequest } from './model-sale.ts';
 import type { RequestContext } from './request-context.ts';
 
 export interface SellingParts {
   readonly catalog: Catalog;
   readonly sales: Sales;
-  readonly headers: AnswerHeaders;
+  readonly headers: ResponseHeaders;
   readonly rateOf: (caller: Caller, model: CatalogModel) => RateRule;
 }
 
@@ -43,7 +43,7 @@ export interface HeldWork extends FoundModel {
 }
 
 /** Which engine answered, after how many tries, and what it says of the content. */
-export type AnsweredBy = Required<Pick<KnownFacts, 'replica' | 'attempts'>> &
+export type ServedBy = Required<Pick<KnownFacts, 'replica' | 'attempts'>> &
   Pick<KnownFacts, 'flags'>;
 
 /** What was charged, as bodies show it. */
@@ -87,9 +87,9 @@ export async function sellWork(
 /** Settles work that is done, and answers with what `write` makes of its cost. */
 export async function answerWork(
   held: HeldWork,
-  by: AnsweredBy,
+  by: ServedBy,
   outcome: Outcome,
-  write: (cost: ChargedCost) => SoldAnswer & { readonly body: Buffer },
+  write: (cost: ChargedCost) => SoldResponse & { readonly body: Buffer },
 ): Promise<void> {
   const { context, sale } = held;
   const { type, body } = await sale.answer(outcome, (settled) => {
@@ -101,7 +101,7 @@ export async function answerWork(
 }
 
 /** The headers of a stream, which begins before its charge: of the balance they say what is left at least. */
-export function sayStreamed(held: HeldWork, by: AnsweredBy): void {
+export function sayStreamed(held: HeldWork, by: ServedBy): void {
   sayAnswered(held, by, expectedSettlement(held.sale.hold).after.usdNano);
 }
 
@@ -119,7 +119,7 @@ export function noteOutcome({ notes }: RequestContext, outcome: Outcome): void {
   notes.completionTokens = tokens.completion;
 }
 
-function sayAnswered(held: HeldWork, by: AnsweredBy, remainingNano: Nano): void {
+function sayAnswered(held: HeldWork, by: ServedBy, remainingNano: Nano): void {
   const { parts, context, model, deprecation, sale } = held;
   parts.headers.answered({ model, deprecation, sale, ...by, remainingNano }, context.answerHeaders);
 }

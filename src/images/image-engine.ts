@@ -19,7 +19,7 @@ import type {
 } from '../engines/engines.ts';
 import type { LearnedReplicas } from '../engines/learned-replicas.ts';
 import { type ReadLargeJson, readEngineJson } from '../http/read-request.ts';
-import type { AnsweredBy, HeldWork, SellingParts } from '../http/sell-work.ts';
+import type { ServedBy, HeldWork, SellingParts } from '../http/sell-work.ts';
 import { isJsonObject, type JsonObject } from '../json/json-scan.ts';
 import { type ImageFormat, type MadeImage, madeImage } from './made-image.ts';
 
@@ -242,7 +242,7 @@ export function costOfImages(
 
 export interface SoldImages {
   readonly made: Made;
-  readonly by: AnsweredBy;
+  readonly by: ServedBy;
   readonly outcome: Outcome;
 }
 

@@ -11,10 +11,10 @@ import { Fault } from '../core/faults.ts';
 import { reasonOf } from '../core/log.ts';
 import { engineFault } from '../engines/engine-refusal.ts';
 import type { EngineHead, EngineOutcome, EngineRun, EngineSink } from '../engines/engines.ts';
-import { AnswerStream, EVENT_STREAM, KEEP_ALIVE } from '../http/answer-stream.ts';
+import { ResponseStream, EVENT_STREAM, KEEP_ALIVE } from '../http/response-stream.ts';
 import { readEngineJson } from '../http/read-request.ts';
 import {
-  type AnsweredBy,
+  type ServedBy,
   type ChargedCost,
   costOf,
   type HeldWork,
@@ -54,9 +54,9 @@ export async function answerAsEvents(
   held: HeldWork,
 ): Promise<void> {
   const { context, signal, sale } = held;
-  let by: AnsweredBy = { replica: undefined, attempts: 1 };
+  let by: ServedBy = { replica: undefined, attempts: 1 };
   let partial: PartialImages | undefined;
-  const stream: AnswerStream = new AnswerStream({
+  const stream: ResponseStream = new ResponseStream({
     context,
     clock: parts.clock,
     type: EVENT_STREAM,
@@ -99,7 +99,7 @@ class PartialImages implements EngineSink {
   readonly #parts: MakeImagesParts;
   readonly #order: ImageOrder;
   readonly #held: HeldWork;
-  readonly #answer: AnswerStream;
+  readonly #answer: ResponseStream;
   readonly #reading: Reading;
   readonly #events = new SseEvents(MAX_IMAGE_BASE64 + EVENT_FRAME_BYTES);
   #engineRun: EngineRun | undefined;
@@ -115,7 +115,7 @@ class PartialImages implements EngineSink {
   #shownCount = 0;
   #shown: { readonly size: string; readonly quality: string | undefined } | undefined;
 
-  constructor(parts: MakeImagesParts, order: ImageOrder, held: HeldWork, answer: AnswerStream) {
+  constructor(parts: MakeImagesParts, order: ImageOrder, held: HeldWork, answer: ResponseStream) {
     this.#parts = parts;
     this.#order = order;
     this.#held = held;
@@ -123,7 +123,7 @@ class PartialImages implements EngineSink {
     this.#reading = readingOf(parts, held);
   }
 
-  answeredBy(): AnsweredBy | undefined {
+  answeredBy(): ServedBy | undefined {
     const head = this.#head;
     if (head === undefined) return undefined;
     const flags = this.#parts.headers.flagsOf(head.headers);

@@ -140,7 +140,7 @@ async function answer(
   wanted: z.infer<typeof ChatInput>,
 ): Promise<ToolResult> {
   const body = bodyOf(wanted, parts.serviceName);
-  const folded = new FoldedAnswer();
+  const folded = new FoldedResponse();
   const { body: stream } = await call.run({ path: '/chat/completions', body });
   for await (const data of eventsOf(stream)) {
     if (data === DONE) break;
@@ -179,7 +179,7 @@ function bodyOf(wanted: z.infer<typeof ChatInput>, serviceName: string): Json {
 }
 
 /** The chunks of a streamed answer, put together. */
-class FoldedAnswer {
+class FoldedResponse {
   readonly #text: string[] = [];
   #last: Json = {};
   #finish: unknown;

@@ -19,7 +19,7 @@ import { LARGE_BODY_BYTES, type ReadLargeJson } from '../http/read-request.ts';
 import type { RequestContext } from '../http/request-context.ts';
 import type { Feature, Route } from '../http/route.ts';
 import type { Resource } from '../payments/payments.ts';
-import { CallAnswer } from './call-answer.ts';
+import { CallResult } from './call-response.ts';
 import { chatTools } from './chat-tools.ts';
 import { MCP_DESCRIPTION } from './describe.ts';
 import { mediaTools } from './media-tools.ts';
@@ -208,7 +208,7 @@ class McpServer {
     message: Message,
     id: NonNullable<Message['id']>,
   ): Promise<void> {
-    const answer = new CallAnswer(context, this.#parts.clock, message.meta['progressToken']);
+    const answer = new CallResult(context, this.#parts.clock, message.meta['progressToken']);
     const cancellable = this.calls.begin(clientOf(context), id);
     const signal =
       cancellable === undefined

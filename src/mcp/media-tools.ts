@@ -4,7 +4,7 @@ import type { Catalog } from '../catalog/catalog.ts';
 import { SPEECH_FORMATS, SPEECH_SPEEDS } from '../config/config.ts';
 import { decodeBase64 } from '../core/event-loop.ts';
 import type { Ids } from '../core/ids.ts';
-import { readAnswer } from '../http/internal-call.ts';
+import { readResponse } from '../http/internal-call.ts';
 import { multipartBody } from '../net/multipart-body.ts';
 import { priceOf } from './prices.ts';
 import {
@@ -14,7 +14,7 @@ import {
   defineTool,
   failure,
   listOf,
-  readJsonAnswer,
+  readJsonResponse,
   structured,
   withContent,
 } from './tool.ts';
@@ -82,7 +82,7 @@ function imageTool({ catalog }: MediaToolParts): Tool {
     },
     run: async (body, call) => {
       const answer = await call.run({ path: '/images/generations', body });
-      const made = await readJsonAnswer(answer, MAX_IMAGES_BYTES);
+      const made = await readJsonResponse(answer, MAX_IMAGES_BYTES);
       const { data, size, output_format: format, cost } = made;
       const mimeType = `image/${String(format)}`;
       const images = listOf(data).map(({ b64_json: picture }) => {
@@ -119,7 +119,7 @@ function cutoutTool({ catalog }: MediaToolParts): Tool {
         path: '/image/background-remove',
         body: { ...given, model },
       });
-      const png = await readAnswer(answer, MAX_PNG_BYTES);
+      const png = await readResponse(answer, MAX_PNG_BYTES);
       const mimeType = 'image/png';
       const picture = { type: 'image', data: png.toString('base64'), mimeType } as const;
       return withContent([picture], { mime_type: mimeType, size_bytes: png.length });
@@ -152,7 +152,7 @@ function speechTool({ catalog }: MediaToolParts): Tool {
         path: '/audio/speech',
         body: { input, response_format, ...rest },
       });
-      const sound = await readAnswer(answer, MAX_SOUND_BYTES);
+      const sound = await readResponse(answer, MAX_SOUND_BYTES);
       const mimeType = answer.headers['content-type'] ?? 'application/octet-stream';
       const audio = { type: 'audio', data: sound.toString('base64'), mimeType } as const;
       return withContent([audio], { mime_type: mimeType, size_bytes: sound.length });
@@ -185,7 +185,9 @@ function transcribeTool({ catalog, ids }: MediaToolParts): Tool {
       if (URL_START.test(media)) {
         if (language !== undefined) return failure('language: Leave it out for a URL');
         const body = { url: media, model, response_format: 'json' };
-        const heard = await readJsonAnswer(await call.run({ path: '/video/transcriptions', body }));
+        const heard = await readJsonResponse(
+          await call.run({ path: '/video/transcriptions', body }),
+        );
         return structured(Transcript.parse({ text: heard['transcript'], language: heard['lang'] }));
       }
       const prefix = DATA_URL.exec(media)?.[0] ?? '';
@@ -210,7 +212,7 @@ function transcribeTool({ catalog, ids }: MediaToolParts): Tool {
         body: { type: `multipart/form-data; boundary=${boundary}`, bytes: Buffer.concat(pieces) },
       });
       // The form with a language wants times too, which not every engine can give.
-      const { text, usage } = await readJsonAnswer(answer);
+      const { text, usage } = await readJsonResponse(answer);
       const { seconds } = asJson(usage);
       return structured(Transcript.parse({ text, duration_seconds: seconds }));
     },

@@ -9,10 +9,10 @@ import { parsedJson } from '../json/json-text.ts';
 import type { Clock } from '../core/clock.ts';
 import { type Log, reasonOf } from '../core/log.ts';
 import {
-  AnswerTooLarge,
+  ResponseTooLarge,
   type CallRoute,
-  type InternalAnswer,
-  readAnswer,
+  type InternalResponse,
+  readResponse,
 } from '../http/internal-call.ts';
 import type { RequestContext } from '../http/request-context.ts';
 import type { ConfigInForce } from '../config/config.ts';
@@ -114,7 +114,8 @@ function attempted(parts: RunToolParts, attempt: Attempt): Promise<ToolResult> {
   const { tool, message, progress, signal } = attempt;
   const { arguments: given = {} } = message.params;
   if (!isJsonObject(given)) throw invalidParams('params.arguments must be an object');
-  const run = (request: RouteRequest): Promise<InternalAnswer> => runRoute(parts, attempt, request);
+  const run = (request: RouteRequest): Promise<InternalResponse> =>
+    runRoute(parts, attempt, request);
   return tool.run(given, { run, progress, signal, clock: parts.clock });
 }
 
@@ -122,7 +123,7 @@ async function runRoute(
   { call, config }: RunToolParts,
   { message, context, signal, caller, payment, meta }: Attempt,
   { method = 'POST', path, body }: RouteRequest,
-): Promise<InternalAnswer> {
+): Promise<InternalResponse> {
   const tagsName = `x-${config.current.service.name}-metadata`;
   const tags = tagsOf(message.meta[tagsName], context.header(tagsName));
   const key = message.meta[IDEMPOTENCY] ?? context.header(IDEMPOTENCY);
@@ -148,7 +149,7 @@ async function runRoute(
   note(answer, meta);
   // 202 is a payment that is still under way.
   if (answer.status < 400 && answer.status !== 202) return answer;
-  const bytes = await readAnswer(answer, MAX_REFUSAL_BYTES);
+  const bytes = await readResponse(answer, MAX_REFUSAL_BYTES);
   throw new RouteRefusal(answer, parsedJson(bytes.toString()));
 }
 
@@ -181,7 +182,7 @@ function tagsOf(ofCall: unknown, ofRequest: string | undefined): string | undefi
 }
 
 /** What the headers of an answer tell a client of HTTP. */
-function note({ headers }: InternalAnswer, meta: Record<string, unknown>): void {
+function note({ headers }: InternalResponse, meta: Record<string, unknown>): void {
   const { 'x-request-id': id, 'payment-response': settlement, [CLAIM]: claim } = headers;
   if (id !== undefined) meta['x-request-id'] = id;
   if (typeof settlement === 'string') meta[PAYMENT_RESPONSE] = decoded(settlement);
@@ -197,7 +198,7 @@ function decoded(header: string): unknown {
 /** What the client is told of a tool that has failed. */
 async function refused(parts: RunToolParts, attempt: Attempt, error: unknown): Promise<Json> {
   const { tool, payment } = attempt;
-  if (error instanceof AnswerTooLarge) return { ...failure(error.message) };
+  if (error instanceof ResponseTooLarge) return { ...failure(error.message) };
   if (!(error instanceof RouteRefusal)) {
     parts.log.error({ tool: tool.name, reason: reasonOf(error) }, 'A tool has failed');
     throw new ProtocolError(INTERNAL_ERROR, 'Something went wrong on our side');

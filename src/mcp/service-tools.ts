@@ -8,7 +8,7 @@ import {
   defineTool,
   failure,
   listOf,
-  readJsonAnswer,
+  readJsonResponse,
   structured,
 } from './tool.ts';
 
@@ -78,7 +78,7 @@ function rpcTool({ rpc }: ServiceToolParts): Tool {
     run: async ({ network, method, params }, call) => {
       const body = { jsonrpc: '2.0', id: 1, method, params };
       const path = `/crypto/rpc/${encodeURIComponent(network)}`;
-      const { result, error } = await readJsonAnswer(await call.run({ path, body }));
+      const { result, error } = await readJsonResponse(await call.run({ path, body }));
       if (error !== undefined) return failure(`The node answered: ${JSON.stringify(error)}`);
       return structured({ result: result ?? null });
     },
@@ -95,7 +95,7 @@ function balanceTool(): Tool {
     about: () => 'Says what credit is left. It needs an API key or a wallet token. Price: free.',
     run: async (_input, call) => {
       const answer = await call.run({ method: 'GET', path: '/billing/balance' });
-      const { canConsume, balances, available } = await readJsonAnswer(answer);
+      const { canConsume, balances, available } = await readJsonResponse(answer);
       const { usd, diem } = asJson(balances);
       return structured(
         Balance.parse({
@@ -120,7 +120,7 @@ function modelsTool(): Tool {
     output: Models,
     about: () => 'Lists the models with what they can do and what they cost. Price: free.',
     run: async ({ type }, call) => {
-      const { data } = await readJsonAnswer(
+      const { data } = await readJsonResponse(
         await call.run({ method: 'GET', path: `/models?type=${type}` }),
       );
       return structured(Models.parse({ models: listOf(data).map(rowOf) }));

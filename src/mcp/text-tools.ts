@@ -8,7 +8,7 @@ import {
   asJson,
   defineTool,
   listOf,
-  readJsonAnswer,
+  readJsonResponse,
   structured,
 } from './tool.ts';
 
@@ -73,7 +73,7 @@ function embeddingsTool(catalog: Catalog): Tool {
     },
     run: async ({ texts, model, dimensions }, call) => {
       const body = { model, input: texts, dimensions };
-      const answer = await readJsonAnswer(await call.run({ path: '/embeddings', body }));
+      const answer = await readJsonResponse(await call.run({ path: '/embeddings', body }));
       const { data, usage } = answer;
       const rows = listOf(data);
       return structured(
@@ -109,7 +109,7 @@ function rerankTool(catalog: Catalog): Tool {
       return price && `Puts documents in the order in which they fit a query. ${price}`;
     },
     run: async (body, call) => {
-      const answer = await readJsonAnswer(await call.run({ path: '/rerank', body }));
+      const answer = await readJsonResponse(await call.run({ path: '/rerank', body }));
       const results = listOf(answer['results']).map(({ index, relevance_score: score }) => {
         return { index, score };
       });
@@ -134,7 +134,7 @@ function moderationTool(catalog: Catalog): Tool {
     },
     run: async ({ texts: input, model }, call) => {
       const body = { input, model };
-      const answer = await readJsonAnswer(await call.run({ path: '/moderations', body }));
+      const answer = await readJsonResponse(await call.run({ path: '/moderations', body }));
       const results = listOf(answer['results']).map((one) => ({
         flagged: one['flagged'],
         categories: Object.entries(asJson(one['categories'])).flatMap(([name, applies]) => {

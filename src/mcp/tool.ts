@@ -5,7 +5,7 @@
 import { isJsonObject } from '../json/json-scan.ts';
 import { z } from 'zod';
 import type { Clock } from '../core/clock.ts';
-import { type InternalAnswer, readAnswer } from '../http/internal-call.ts';
+import { type InternalResponse, readResponse } from '../http/internal-call.ts';
 import type { Json } from './protocol.ts';
 
 export type Content =
@@ -35,7 +35,7 @@ export interface RouteRequest {
 /** One call of a tool, as the tool sees it. */
 export interface ToolCall {
   /** Runs a route for whoever calls the tool. Throws `RouteRefusal`, and when the caller leaves. */
-  run(request: RouteRequest): Promise<InternalAnswer>;
+  run(request: RouteRequest): Promise<InternalResponse>;
   /** Says how far it is, where the client asked for that; `progress` only grows. */
   progress(progress: number, message: string, total?: number): void;
   /** Aborts when the caller leaves or cancels. */
@@ -141,11 +141,11 @@ export function withContent(made: readonly Content[], value: Json): ToolResult {
 /** A route said no. */
 export class RouteRefusal extends Error {
   override readonly name = 'RouteRefusal';
-  readonly answer: Pick<InternalAnswer, 'status' | 'headers'>;
+  readonly answer: Pick<InternalResponse, 'status' | 'headers'>;
   /** Of the catalogue of refusals; empty when the answer has none. */
   readonly code: string;
 
-  constructor(answer: InternalAnswer, body: unknown) {
+  constructor(answer: InternalResponse, body: unknown) {
     const { message, code } = wordsOf(body, answer.status);
     super(message);
     this.answer = answer;
@@ -187,9 +187,9 @@ export function listOf(value: unknown): Json[] {
 /** As large as the largest answer of a JSON route that a tool asks, but for pictures. */
 const MAX_JSON_BYTES = 64 * 1024 * 1024;
 
-export async function readJsonAnswer(
-  answer: InternalAnswer,
+export async function readJsonResponse(
+  answer: InternalResponse,
   maxBytes = MAX_JSON_BYTES,
 ): Promise<Json> {
-  return asJson(JSON.parse((await readAnswer(answer, maxBytes)).toString()));
+  return asJson(JSON.parse((await readResponse(answer, maxBytes)).toString()));
 }

@@ -6,14 +6,14 @@ import { z } from 'zod';
 import type { Catalog } from '../catalog/catalog.ts';
 import { SECOND_MS } from '../core/clock.ts';
 import { VIDEO_ASPECT_RATIOS, VIDEO_RESOLUTIONS } from '../config/config.ts';
-import { type InternalAnswer, readAnswer } from '../http/internal-call.ts';
+import { type InternalResponse, readResponse } from '../http/internal-call.ts';
 import {
   type Tool,
   type ToolCall,
   type ToolResult,
   defineTool,
   failure,
-  readJsonAnswer,
+  readJsonResponse,
   structured,
   withContent,
 } from './tool.ts';
@@ -99,7 +99,7 @@ function quoteTool(catalog: Catalog, about: About): Tool {
     about: about('Says what a video would cost, in USD. Price: free.'),
     run: async ({ model, ...input }, call) => {
       const body = { ...input, model: modelOf(catalog, model) };
-      const { quote } = await readJsonAnswer(await call.run({ path: '/video/quote', body }));
+      const { quote } = await readJsonResponse(await call.run({ path: '/video/quote', body }));
       return structured(Quote.parse({ quote_usd: quote }));
     },
   });
@@ -123,7 +123,7 @@ function generateTool(catalog: Catalog, about: About): Tool {
     ),
     run: async ({ model, ...input }, call) => {
       const body = { ...input, model: modelOf(catalog, model) };
-      const queued = await readJsonAnswer(await call.run({ path: '/video/queue', body }));
+      const queued = await readJsonResponse(await call.run({ path: '/video/queue', body }));
       const { queue_id, quote: quote_usd, download_url } = queued;
       return structured(
         Queued.parse({ queue_id, model: queued['model'], quote_usd, download_url }),
@@ -158,7 +158,7 @@ function cancelTool(about: About): Tool {
     output: Cancelled,
     about: about('Ends a video that is not done; what was set aside is back. Price: free.'),
     run: async (body, call) => {
-      const answer = await readJsonAnswer(await call.run({ path: '/video/cancel', body }));
+      const answer = await readJsonResponse(await call.run({ path: '/video/cancel', body }));
       return structured(
         Cancelled.parse({ queue_id: answer['queue_id'], status: answer['status'] }),
       );
@@ -178,7 +178,7 @@ async function videoStatus(
     const answer = await call.run({ path: '/video/retrieve', body: { queue_id: queueId } });
     const mimeType = answer.headers['content-type'] ?? '';
     if (!mimeType.startsWith('application/json')) return finished(input, mimeType, answer);
-    const { status, progress = null } = await readJsonAnswer(answer);
+    const { status, progress = null } = await readJsonResponse(answer);
     // Where it is fetched by its secret address only.
     if (status === 'COMPLETED') return told(State.parse({ queue_id: queueId, status }));
     const nowMs = clock.monotonicMs();
@@ -194,7 +194,7 @@ async function videoStatus(
 async function finished(
   { queue_id: queueId, include_video: isWanted }: z.infer<typeof StatusInput>,
   mimeType: string,
-  answer: InternalAnswer,
+  answer: InternalResponse,
 ): Promise<ToolResult> {
   const sizeBytes = Number(answer.headers['content-length']);
   const state = State.parse({
@@ -213,7 +213,7 @@ async function finished(
       `The video has ${sizeBytes} bytes, and a tool returns at most ${MAX_FILM_BYTES}: fetch the download_url of generate_video`,
     );
   }
-  const film = await readAnswer(answer, MAX_FILM_BYTES);
+  const film = await readResponse(answer, MAX_FILM_BYTES);
   const resource = { uri: `video:${queueId}`, mimeType, blob: film.toString('base64') };
   return withContent([{ type: 'resource', resource }], state);
 }

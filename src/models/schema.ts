@@ -2,7 +2,11 @@
 import { z } from 'zod';
 import { LIST_TYPES } from '../catalog/catalog.ts';
 import { type Capability, MODEL_TYPES } from '../config/config.ts';
-import { type ParameterDescription, type RouteDescription, jsonAnswer } from '../http/describe.ts';
+import {
+  type ParameterDescription,
+  type RouteDescription,
+  jsonResponse,
+} from '../http/describe.ts';
 import { capabilities, Model } from './model-schema.ts';
 
 const ListType = z.enum(LIST_TYPES);
@@ -115,7 +119,7 @@ export const MODELS_DESCRIPTION: RouteDescription = {
   parameters: [ANTHROPIC_VERSION],
   query: ListQuery,
   answers: [
-    jsonAnswer('The models of one type.', z.union([ModelList, AnthropicModelList]), {
+    jsonResponse('The models of one type.', z.union([ModelList, AnthropicModelList]), {
       object: 'list',
       type: 'text',
       data: [MODEL],
@@ -132,7 +136,7 @@ export const MODEL_DESCRIPTION: RouteDescription = {
     { name: 'id', in: 'path', about: 'Id, trait or compatibility name', example: 'atlas-24b' },
     ANTHROPIC_VERSION,
   ],
-  answers: [jsonAnswer('The model.', z.union([Model, AnthropicModel]), MODEL)],
+  answers: [jsonResponse('The model.', z.union([Model, AnthropicModel]), MODEL)],
   refusals: ['MODEL_NOT_FOUND', 'INVALID_MODEL', 'MODEL_RETIRED'],
 };
 
@@ -191,7 +195,7 @@ export const CODEX_MODELS_DESCRIPTION: RouteDescription = {
     client_version: z.string().optional().describe('Sent by the agent; not read.'),
   }),
   answers: [
-    jsonAnswer(
+    jsonResponse(
       'The catalogue.',
       z.strictObject({ models: z.array(CodexModel).describe('The models, best first.') }),
       {
@@ -230,7 +234,7 @@ export const TRAITS_DESCRIPTION: RouteDescription = {
   about: 'A trait is a name for the best model of a kind; requests can use it as `model`.',
   query: TypeQuery,
   answers: [
-    jsonAnswer('Traits and their models.', NameMap, {
+    jsonResponse('Traits and their models.', NameMap, {
       object: 'list',
       type: 'text',
       data: { default: 'atlas-24b', fastest: 'atlas-3b' },
@@ -244,7 +248,7 @@ export const MAPPING_DESCRIPTION: RouteDescription = {
   about: 'Names of well-known models that are served by a model of this server.',
   query: TypeQuery,
   answers: [
-    jsonAnswer('Names and their models.', NameMap, {
+    jsonResponse('Names and their models.', NameMap, {
       object: 'list',
       type: 'text',
       data: { 'gpt-4o': 'atlas-24b' },

@@ -1,6 +1,6 @@
 /** What `/moderations` answers, and what it says of itself. */
 import { z } from 'zod';
-import { type RouteDescription, jsonAnswer, jsonContent } from '../http/describe.ts';
+import { type RouteDescription, jsonResponse, jsonContent } from '../http/describe.ts';
 import { Cost } from '../http/openapi/cost.ts';
 import { MODEL_REFUSALS } from '../http/openapi/refusals.ts';
 import { ModerationRequest } from './schema.ts';
@@ -47,7 +47,7 @@ export const MODERATIONS: RouteDescription = {
     input: 'Good morning.',
   }),
   answers: [
-    jsonAnswer(
+    jsonResponse(
       'What the model says of each input.',
       Moderation,
       {

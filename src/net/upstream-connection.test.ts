@@ -8,7 +8,7 @@ import { seededIds } from '../../test/support/seeded-ids.ts';
 import { TestClock } from '../../test/support/test-clock.ts';
 import { until } from '../../test/support/until.ts';
 import { systemClock } from '../core/clock.ts';
-import type { AnsweredHeaders } from './upstream-connection.ts';
+import type { ReceivedHeaders } from './upstream-connection.ts';
 import {
   Exchange,
   type UpstreamFailureKind,
@@ -20,7 +20,7 @@ const LIMITS = { connectMs: 5_000, firstByteMs: 5_000, idleMs: 5_000, totalMs: 2
 
 interface Heard {
   readonly status: number;
-  readonly headers: AnsweredHeaders;
+  readonly headers: ReceivedHeaders;
   readonly body: string;
   /** The end, or how it broke. */
   readonly end: 'end' | UpstreamFailureKind;
@@ -30,10 +30,10 @@ interface Heard {
 class Listener extends Exchange {
   readonly heard = Promise.withResolvers<Heard>();
   status = 0;
-  headers: AnsweredHeaders = {};
+  headers: ReceivedHeaders = {};
   readonly pieces: Buffer[] = [];
 
-  protected override onHead(status: number, headers: AnsweredHeaders): void {
+  protected override onHead(status: number, headers: ReceivedHeaders): void {
     this.status = status;
     this.headers = headers;
   }

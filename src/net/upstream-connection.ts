@@ -41,7 +41,7 @@ const DOUBTFUL = 'The response may belong to an earlier request of the connectio
 const NO_BYTES = Buffer.alloc(0);
 
 /** Headers of an answer, names in lower case: one that came more than once is a list. */
-export type AnsweredHeaders = Readonly<Record<string, string | string[] | undefined>>;
+export type ReceivedHeaders = Readonly<Record<string, string | string[] | undefined>>;
 
 /** How a connection ended under an exchange. */
 export type BrokenKind =
@@ -74,7 +74,7 @@ export interface ConnectionUser {
   /** A connection stands, and the request is written to it. */
   sent(): void;
   /** Interim answers (1xx) are not told. */
-  answered(status: number, headers: AnsweredHeaders): void;
+  answered(status: number, headers: ReceivedHeaders): void;
   /** The bytes are the user's to keep. */
   received(bytes: Buffer): void;
   completed(): void;
@@ -324,7 +324,7 @@ export class UpstreamConnection {
   }
 
   /** How long the answer is (RFC 9112 §6.3), and whether the connection stays (§9.3). */
-  #frame(status: number, headers: AnsweredHeaders, isPersistent: boolean): void {
+  #frame(status: number, headers: ReceivedHeaders, isPersistent: boolean): void {
     const length = headers['content-length'];
     const coding = headers['transfer-encoding'];
     this.#leftBytes = 0;

@@ -14,7 +14,7 @@ import { parseUpstreamUrl } from '../core/upstream-url.ts';
 import { Connector } from './connector.ts';
 import { type Origin, Origins } from './origins.ts';
 import {
-  type AnsweredHeaders,
+  type ReceivedHeaders,
   type BrokenKind,
   type ConnectionHolder,
   type ConnectionUser,
@@ -337,7 +337,7 @@ export abstract class Exchange implements ConnectionUser, Placed {
     this.#markMs = this.#startedMs;
   }
 
-  protected abstract onHead(status: number, headers: AnsweredHeaders): void;
+  protected abstract onHead(status: number, headers: ReceivedHeaders): void;
   protected abstract onData(chunk: Buffer): void;
   protected abstract onEnd(): void;
   /** `message` is for the log; it can hold addresses, so it is never shown to a caller. */
@@ -419,7 +419,7 @@ export abstract class Exchange implements ConnectionUser, Placed {
     this.#markMs = this.#pool.clock.monotonicMs();
   }
 
-  answered(status: number, headers: AnsweredHeaders): void {
+  answered(status: number, headers: ReceivedHeaders): void {
     const declaredBytes = Number(headers['content-length'] ?? 0);
     if (declaredBytes > this.request.maxResponseBytes) return this.#failTooLarge();
     this.onHead(status, headers);
@@ -514,7 +514,7 @@ function fieldsOf(headers: readonly string[], host: string): string | undefined 
 }
 
 /** The value of a header; those of one that came more than once as the one list that they are (RFC 9110 §5.3). */
-export function headerText(headers: AnsweredHeaders, name: string): string | undefined {
+export function headerText(headers: ReceivedHeaders, name: string): string | undefined {
   const value = headers[name];
   return Array.isArray(value) ? value.join(', ') : value;
 }

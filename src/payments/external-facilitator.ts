@@ -4,7 +4,7 @@
  */
 import type { PaymentPayload, PaymentRequirements } from '@x402/core/types';
 import { SECOND_MS } from '../core/clock.ts';
-import { boundedText } from './bounded-answer.ts';
+import { boundedText } from './bounded-response.ts';
 import { asObject } from './header-codec.ts';
 import type { PaymentSettings } from './settings.ts';
 

@@ -55,7 +55,7 @@ export { authOptions, MANIFEST_PATH } from './requirements.ts';
 export type {
   Discovered,
   OfferKind,
-  PaymentRequiredAnswer,
+  PaymentRequiredResponse,
   Resource,
   WalletCredit,
 } from './requirements.ts';

@@ -92,7 +92,7 @@ export type OfferKind = 'topUp' | 'discovery';
 type Json = Readonly<Record<string, unknown>>;
 
 /** A 402 response: its body and the value of its `PAYMENT-REQUIRED` header. */
-export interface PaymentRequiredAnswer {
+export interface PaymentRequiredResponse {
   readonly body: Json;
   /** Without another payment header. */
   readonly header: string;
@@ -174,7 +174,7 @@ export class Requirements {
   }
 
   /** The 402 for a caller without credentials. */
-  async discovery(resource: Resource): Promise<PaymentRequiredAnswer> {
+  async discovery(resource: Resource): Promise<PaymentRequiredResponse> {
     const { amounts, keysUrl, docsUrl: docs, basePath } = this.#options;
     const required = this.#required(
       resource,
@@ -190,7 +190,7 @@ export class Requirements {
   }
 
   /** The 402 of `POST /x402/top-up` without a payment header. */
-  async topUp(resource: Resource): Promise<PaymentRequiredAnswer> {
+  async topUp(resource: Resource): Promise<PaymentRequiredResponse> {
     const { minimumTopUp, firstPayment } = this.#options.amounts;
     const extensions = {
       [SIGN_IN]: this.#challenge(resource),
@@ -213,7 +213,7 @@ export class Requirements {
   async insufficientCredit(
     resource: Resource,
     credit: WalletCredit,
-  ): Promise<PaymentRequiredAnswer> {
+  ): Promise<PaymentRequiredResponse> {
     const { amounts, basePath, offers: offersNow } = this.#options;
     const offers = offersNow();
     const base = offers.find((offer) => offer.network.startsWith('eip155:')) ?? offers[0];
@@ -377,7 +377,7 @@ export class Requirements {
     resource: Resource,
     charge: Nano,
     otherBytes = 0,
-  ): PaymentRequiredAnswer {
+  ): PaymentRequiredResponse {
     const mostBytes = this.#options.headerBytes - otherBytes - HEADER_FRAME_BYTES;
     const headerBeside = (bytes: number): string =>
       fittedHeader(required, resource.discovered, mostBytes - bytes);

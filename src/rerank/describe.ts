@@ -1,6 +1,6 @@
 /** What `/rerank` answers, and what it says of itself. */
 import { z } from 'zod';
-import { type RouteDescription, jsonAnswer, jsonContent } from '../http/describe.ts';
+import { type RouteDescription, jsonResponse, jsonContent } from '../http/describe.ts';
 import { Cost } from '../http/openapi/cost.ts';
 import { MODEL_REFUSALS } from '../http/openapi/refusals.ts';
 import { RerankRequest } from './rerank-request.ts';
@@ -66,7 +66,7 @@ export const RERANK: RouteDescription = {
     top_n: 1,
   }),
   answers: [
-    jsonAnswer(
+    jsonResponse(
       'The documents in order.',
       Ranking,
       {

@@ -21,7 +21,7 @@ import {
 } from '../http/sell-work.ts';
 import { refuseIssues } from '../json/validation.ts';
 import { RERANK, RERANK_BY_VERSION } from './describe.ts';
-import { type ReadRanking, readRanking } from './rerank-answer.ts';
+import { type ReadRanking, readRanking } from './rerank-response.ts';
 import { engineBody, RerankRequest, textsBody, textsOf } from './rerank-request.ts';
 
 export interface RerankParts extends SellingParts {

@@ -7,7 +7,7 @@ import { systemIds } from '../core/ids.ts';
 import { silentLog } from '../core/log.ts';
 import { parseRequest, callerId } from './parse-request.ts';
 import { makeRpc } from '../../test/rpc/bench.ts';
-import { itemCredits } from './answer.ts';
+import { itemCredits } from './rpc-response.ts';
 import { Catalogue } from './catalogue.ts';
 import { formatRpcCost } from './rpc.ts';
 import methodData from './methods.json' with { type: 'json' };

@@ -28,7 +28,7 @@ export type UpstreamFault =
   | 'request-too-large';
 
 /** The answer of a node to one call. */
-export interface ItemAnswer {
+export interface ItemResponse {
   readonly kind: 'answer';
   readonly outcome: 'success' | 'error' | 'unknown-id';
   readonly bytes: Buffer;
@@ -90,7 +90,7 @@ export function judgeItem(
   status: number,
   family: Family,
   hasId: boolean,
-): ItemAnswer | UpstreamFault {
+): ItemResponse | UpstreamFault {
   if (span.errorStart < 0 || bytes[span.errorStart] === LETTER_N) {
     if (span.resultStart < 0) return 'broken';
     const isNull = bytes[span.resultStart] === LETTER_N;

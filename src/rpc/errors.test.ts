@@ -6,7 +6,7 @@ import assert from 'node:assert/strict';
 import { after, describe, test } from 'node:test';
 import { benches, call, fault, json, list } from '../../test/rpc/bench.ts';
 import { plainly, sendText } from '../../test/rpc/node.ts';
-import type { NodeAnswer } from '../../test/rpc/node.ts';
+import type { NodeResponse } from '../../test/rpc/node.ts';
 
 const { bench, close } = benches();
 after(close);
@@ -311,7 +311,7 @@ function reply({ code, message, data }: Known, id: unknown): string {
 }
 
 const saying =
-  (known: Known): NodeAnswer =>
+  (known: Known): NodeResponse =>
   (request, response) => {
     const items = request.calls.map((one) => reply(known, one.id));
     sendText(response, request.isBatch ? `[${items.join(',')}]` : items[0]!, known.status);

@@ -17,7 +17,7 @@ import {
   type TestUpstream,
 } from '../../test/rpc/bench.ts';
 import { plainly, sendJson, sendText } from '../../test/rpc/node.ts';
-import type { NodeAnswer } from '../../test/rpc/node.ts';
+import type { NodeResponse } from '../../test/rpc/node.ts';
 import { systemClock } from '../core/clock.ts';
 import { stillClock } from '../../test/support/still-clock.ts';
 import { until } from '../../test/support/until.ts';
@@ -165,7 +165,7 @@ describe('sizes', () => {
   });
 
   test('a size that one caller was refused for is not refused to the next', async () => {
-    const odd: NodeAnswer = (request, response) => {
+    const odd: NodeResponse = (request, response) => {
       if (request.text.includes('trouble')) sendText(response, 'response too large', 413);
       else plainly()(request, response);
     };
@@ -216,7 +216,7 @@ describe('sizes', () => {
   });
 
   test('a 413 that answers the call is an answer, and a small one an error item', async () => {
-    const range: NodeAnswer = (request, response) =>
+    const range: NodeResponse = (request, response) =>
       sendJson(
         response,
         { jsonrpc: '2.0', id: request.calls[0]!.id, error: { code: -32614, message: 'range' } },
@@ -263,7 +263,7 @@ describe('a connection that the node closes as the next request is written', () 
 
 describe('faults', () => {
   /** Fails whatever asks for trouble, and answers everybody else. */
-  const poisoned: NodeAnswer = (request, response) => {
+  const poisoned: NodeResponse = (request, response) => {
     if (request.text.includes('trouble')) response.destroy();
     else plainly()(request, response);
   };
@@ -298,7 +298,7 @@ describe('shares', () => {
   function slowNode() {
     const waiting: (() => void)[] = [];
     let isLet = false;
-    const answer: NodeAnswer = (request, response) => {
+    const answer: NodeResponse = (request, response) => {
       const isSlow = request.calls[0]!.method === 'debug_traceTransaction';
       if (isSlow && !isLet) waiting.push(() => plainly()(request, response));
       else plainly()(request, response);
@@ -372,12 +372,12 @@ describe('shares', () => {
   });
 
   test('one caller cannot take the memory of all replies', async () => {
-    const big: NodeAnswer = (request, response) =>
+    const big: NodeResponse = (request, response) =>
       sendJson(
         response,
         request.calls.map(({ id }) => ({ id, result: 'x'.repeat(MEGABYTE / 2) })),
       );
-    const held: NodeAnswer = (request, response) => {
+    const held: NodeResponse = (request, response) => {
       if (!request.isBatch) return plainly(() => 'x'.repeat(100_000))(request, response);
       response.write(`[{"id":1,"result":"${'x'.repeat(MEGABYTE / 2 - 100)}"`);
     };

@@ -11,7 +11,7 @@ import type { Clock } from '../core/clock.ts';
 import { peekReply, type ReplySpan, scanReply } from '../json/json-spans.ts';
 import { type CallIds, whoseId } from './call-ids.ts';
 import type { Family, Network } from './catalogue.ts';
-import { faultOfStatus, type ItemAnswer, judgeItem, type UpstreamFault } from './classify.ts';
+import { faultOfStatus, type ItemResponse, judgeItem, type UpstreamFault } from './classify.ts';
 import {
   type ByteBudget,
   type NodeFailure,
@@ -62,9 +62,9 @@ export class RunContext {
   }
 }
 
-export interface StreamAnswer {
+export interface StreamResponse {
   readonly kind: 'stream';
-  readonly outcome: ItemAnswer['outcome'];
+  readonly outcome: ItemResponse['outcome'];
   readonly head: Buffer;
   /** Where the head has our id; -1 where it follows the result, in `rest`. */
   readonly idStart: number;
@@ -82,12 +82,12 @@ export interface AttemptFault {
   readonly isAborted: boolean;
 }
 
-export type OneReply = ItemAnswer | StreamAnswer | AttemptFault;
+export type OneReply = ItemResponse | StreamResponse | AttemptFault;
 
 interface Matched {
   readonly kind: 'items';
   /** By position of the question; undefined where no usable answer came. */
-  readonly answers: readonly (ItemAnswer | undefined)[];
+  readonly answers: readonly (ItemResponse | undefined)[];
   /** The node does not keep to the batch rules: ask what is missing one by one. */
   readonly isIrregular: boolean;
   /** Of the last item that told one. */
@@ -132,7 +132,7 @@ export class NodeAttempt {
   async askOne(body: RequestBody, ownId: number, options: AttemptOptions): Promise<OneReply> {
     const reply = await this.#exchange(body, 1, options);
     if ('kind' in reply) return reply;
-    let answer: ItemAnswer | StreamAnswer | UpstreamFault;
+    let answer: ItemResponse | StreamResponse | UpstreamFault;
     if (reply.rest !== undefined) answer = judgeStream(reply, reply.rest, ownId);
     else {
       const scan = scanReply(reply.body);
@@ -145,7 +145,7 @@ export class NodeAttempt {
       if (whose === 'other' && typeof answer !== 'string') answer = 'stray';
     }
     if (typeof answer === 'string') return this.#fail(answer);
-    this.upstream.noteAnswer(reply.tookMs);
+    this.upstream.noteResponse(reply.tookMs);
     return answer;
   }
 
@@ -164,7 +164,7 @@ export class NodeAttempt {
     if (typeof alone === 'string') return this.#fail(alone);
     const matched = scan.isBatch ? matchItems(reply, scan.items, ids, network.family) : NO_BATCH;
     const { fault } = matched;
-    if (fault === undefined) this.upstream.noteAnswer(reply.tookMs);
+    if (fault === undefined) this.upstream.noteResponse(reply.tookMs);
     else this.upstream.noteFault(fault, caller);
     const isNothing = fault !== undefined && matched.answers.every((one) => one === undefined);
     return isNothing ? { kind: 'fault', fault, isSent: true, isAborted: false } : matched;
@@ -280,7 +280,7 @@ function matchItems(
   { firstId, count }: IdRange,
   family: Family,
 ): Matched {
-  const answers = Array.from<ItemAnswer | undefined>({ length: count });
+  const answers = Array.from<ItemResponse | undefined>({ length: count });
   const seen = new Uint8Array(count);
   let isIrregular = items.length !== count;
   let fault: UpstreamFault | undefined;
@@ -312,7 +312,7 @@ function judgeStream(
   reply: NodeReply,
   rest: Readable,
   ownId: number,
-): StreamAnswer | UpstreamFault {
+): StreamResponse | UpstreamFault {
   const { first, idStart, idEnd } = peekReply(reply.body);
   // An id that follows the result is checked at the end of the stream.
   const whose = idStart < 0 ? 'own' : whoseId(reply.body, { idStart, idEnd }, ownId);

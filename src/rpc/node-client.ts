@@ -11,7 +11,7 @@ import { Readable } from 'node:stream';
 import { createGunzip, type Gunzip } from 'node:zlib';
 import type { Clock } from '../core/clock.ts';
 import type { Origins } from '../net/origins.ts';
-import type { AnsweredHeaders, StreamedBody } from '../net/upstream-connection.ts';
+import type { ReceivedHeaders, StreamedBody } from '../net/upstream-connection.ts';
 import {
   Exchange,
   headerText,
@@ -231,7 +231,7 @@ class NodeExchange extends Exchange {
     this.#repeats = repeats;
   }
 
-  protected override onHead(status: number, headers: AnsweredHeaders): void {
+  protected override onHead(status: number, headers: ReceivedHeaders): void {
     this.#status = status;
     const encoding = headerText(headers, 'content-encoding')?.trim().toLowerCase() ?? '';
     if (encoding === 'gzip' || encoding === 'x-gzip') this.#openGunzip();

@@ -17,7 +17,7 @@ import {
 import { updateInTurns } from '../core/event-loop.ts';
 import type { AttemptFault } from './node-attempt.ts';
 import { MAX_BATCH_ITEMS } from './call-ids.ts';
-import type { ItemAnswer } from './classify.ts';
+import type { ItemResponse } from './classify.ts';
 import type { Catalogue, Method, Network, RefusalKind } from './catalogue.ts';
 import { isSpan } from './splice.ts';
 
@@ -32,7 +32,7 @@ export interface Call {
   readonly method: Method;
   /** Credits when it succeeds. */
   readonly credits: number;
-  answer: ItemAnswer | undefined;
+  answer: ItemResponse | undefined;
   /** Result bytes of our own: from the cache, or a recognised broadcast. */
   result: Buffer | undefined;
   /** How the last node failed that did not answer it. */

@@ -9,7 +9,7 @@ import { until } from '../../test/support/until.ts';
 import { onEachStore } from '../../test/databases/stores.ts';
 import { makeRpc } from '../../test/rpc/bench.ts';
 import { plainly, sendJson, startNode } from '../../test/rpc/node.ts';
-import type { NodeAnswer, TestNode } from '../../test/rpc/node.ts';
+import type { NodeResponse, TestNode } from '../../test/rpc/node.ts';
 import { Idempotency, IDEMPOTENCY_MIGRATIONS } from '../billing/idempotency/idempotency.ts';
 import { walletCaller } from '../identity/identity.ts';
 import type { Caller } from '../identity/identity.ts';
@@ -26,7 +26,7 @@ import { BudgetCaps } from '../billing/budgets/budgets.ts';
 import { Sales } from '../billing/sale.ts';
 import { proxyRpc } from './proxy-rpc.ts';
 import type { Rpc } from './rpc.ts';
-import type { ProxyRpcAnswer, ProxyRpcLimits } from './proxy-rpc.ts';
+import type { ProxyRpcResponse, ProxyRpcLimits } from './proxy-rpc.ts';
 
 const NETWORK = 'ethereum-mainnet';
 const MIGRATIONS = [
@@ -55,12 +55,12 @@ onEachStore('proxy rpc', (fixture) => {
     readonly ask: (
       body: unknown,
       options?: { key?: string; caller?: Caller; leaving?: Cancellation },
-    ) => Promise<ProxyRpcAnswer>;
+    ) => Promise<ProxyRpcResponse>;
   }
 
   async function bench(
     t: TestContext,
-    answer: NodeAnswer = plainly(),
+    answer: NodeResponse = plainly(),
     limits: Partial<ProxyRpcLimits> = {},
     clock = systemClock(),
   ): Promise<Bench> {
@@ -168,7 +168,7 @@ onEachStore('proxy rpc', (fixture) => {
     return assert.fail('no fault');
   }
 
-  const oneError: NodeAnswer = (request, response) => {
+  const oneError: NodeResponse = (request, response) => {
     const items = request.calls.map((one) =>
       one.method === 'eth_call'
         ? { jsonrpc: '2.0', id: one.id, error: { code: -32602, message: 'bad' } }
@@ -272,7 +272,7 @@ onEachStore('proxy rpc', (fixture) => {
 
   const MEGABYTES_3 = 3_145_728;
   const REPLY_MEMORY_BYTES = 268_435_456;
-  function large(isCut: boolean): NodeAnswer {
+  function large(isCut: boolean): NodeResponse {
     return ({ calls }, response) => {
       const head = `{"jsonrpc":"2.0","id":${JSON.stringify(calls[0]!.id)},"result":"`;
       const rest = Buffer.alloc(MEGABYTES_3 + 40 - 34 - 2, 0x61);
@@ -286,7 +286,7 @@ onEachStore('proxy rpc', (fixture) => {
     };
   }
 
-  async function read(answer: ProxyRpcAnswer): Promise<number> {
+  async function read(answer: ProxyRpcResponse): Promise<number> {
     let sizeBytes = answer.body.length;
     for await (const chunk of answer.rest ?? []) sizeBytes += Buffer.from(chunk).length;
     return sizeBytes;
@@ -347,7 +347,7 @@ onEachStore('proxy rpc', (fixture) => {
 
   test('a caller that leaves before an answer is charged nothing, whatever became of the call', async (t) => {
     const leaving: Cancellation[] = [];
-    const leaveAndAnswer: NodeAnswer = (request, response) => {
+    const leaveAndAnswer: NodeResponse = (request, response) => {
       leaving.at(-1)?.abort();
       plainly()(request, response);
     };

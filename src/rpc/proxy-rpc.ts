@@ -11,7 +11,7 @@ import type { Readable } from 'node:stream';
 import type {
   Idempotency,
   IdempotencyToken,
-  StoredAnswer,
+  StoredResponse,
 } from '../billing/idempotency/idempotency.ts';
 import { parseIdempotencyKey } from '../billing/idempotency/idempotency.ts';
 import { type Settlement, expectedSettlement } from '../billing/ledger/ledger.ts';
@@ -29,11 +29,11 @@ import type {
   Credits,
   CreditReservation,
   Rpc,
-  RpcAnswer,
+  RpcResponse,
 } from './rpc.ts';
-import { requestFingerprint, formatRpcCost, holdLastBytes, KeptAnswer } from './rpc.ts';
+import { requestFingerprint, formatRpcCost, holdLastBytes, KeptResponse } from './rpc.ts';
 import {
-  type AnswerKeeper,
+  type ResponseKeeper,
   type LimitOf,
   type Outcome,
   type RateRule,
@@ -67,11 +67,11 @@ export interface ProxyRpcCall {
   /** Of a body that was scanned already. */
   readonly scanned?: BodyScan | undefined;
   /** Sends the answer; of a long one, until its last byte has left. */
-  readonly send: (context: RequestContext, answer: ProxyRpcAnswer) => void | Promise<void>;
+  readonly send: (context: RequestContext, answer: ProxyRpcResponse) => void | Promise<void>;
 }
 
 /** What the answer of the route is made of; the status is 200. */
-export interface ProxyRpcAnswer extends Omit<RpcAnswer, 'kind'> {
+export interface ProxyRpcResponse extends Omit<RpcResponse, 'kind'> {
   /** USD with eight decimals. */
   readonly costUsd: string;
   /** The id of the request that a node answered: of the first one, for a replay. */
@@ -207,10 +207,10 @@ async function charge(
 }
 
 /** A long answer settles when its last bytes are here, and leaves after that. */
-async function sendStream(run: Run, answer: RpcAnswer, rest: Readable): Promise<void> {
+async function sendStream(run: Run, answer: RpcResponse, rest: Readable): Promise<void> {
   const { sale, call, token } = run;
   const { rpc } = run.parts;
-  const kept = new KeptAnswer(rpc.budget, sale.request.caller.accountId);
+  const kept = new KeptResponse(rpc.budget, sale.request.caller.accountId);
   if (token === undefined) kept.drop();
   kept.add(answer.body);
   let settling: Promise<unknown> | undefined;
@@ -241,7 +241,7 @@ async function sendStream(run: Run, answer: RpcAnswer, rest: Readable): Promise<
 }
 
 /** A retry will ask by its key for what its caller left, and pays no second time: not for a part either. */
-async function keepRest(rest: Readable, kept: KeptAnswer): Promise<void> {
+async function keepRest(rest: Readable, kept: KeptResponse): Promise<void> {
   if (rest.readableEnded) return;
   // Its caller took all the time that there is.
   if (rest.destroyed) return kept.drop();
@@ -261,7 +261,7 @@ function isPrematureClose(error: unknown): boolean {
  */
 async function settle(
   run: Run,
-  answer: RpcAnswer,
+  answer: RpcResponse,
   body: Buffer | undefined,
   status: 'completed' | 'aborted' = 'completed',
 ): Promise<Nano> {
@@ -278,7 +278,7 @@ async function settle(
 }
 
 /** Ends a request whose caller left before any of an answer was sent: nothing is charged. */
-async function release(run: Run, answer: RpcAnswer): Promise<void> {
+async function release(run: Run, answer: RpcResponse): Promise<void> {
   const counts = countsOf(run, { ...answer, credits: 0 });
   await run.sale.release({ status: 'aborted', ...counts });
   await run.parts.credits.correct(run.reservation, 0);
@@ -286,13 +286,13 @@ async function release(run: Run, answer: RpcAnswer): Promise<void> {
 
 function countsOf(
   { body }: Run,
-  { credits, retries }: RpcAnswer,
+  { credits, retries }: RpcResponse,
 ): Pick<Outcome, 'attempts' | 'extras'> {
   return { attempts: retries + 1, extras: { credits, items: body.calls.length } };
 }
 
 /** Keeps what a node answered under the key of the request, in the transaction that charges it. */
-function keeperOf({ parts, call }: Run, token: IdempotencyToken): AnswerKeeper {
+function keeperOf({ parts, call }: Run, token: IdempotencyToken): ResponseKeeper {
   const { idempotency } = parts;
   return {
     keep: (tx, { body: given }, sold) => {
@@ -329,7 +329,7 @@ async function giveCreditsBack(run: Run, after: unknown): Promise<void> {
   }
 }
 
-function answered(run: Run, answer: RpcAnswer, remainingNano: Nano): ProxyRpcAnswer {
+function answered(run: Run, answer: RpcResponse, remainingNano: Nano): ProxyRpcResponse {
   return {
     ...answer,
     costUsd: formatRpcCost(run.parts.rpc.cost(answer.credits)),
@@ -340,7 +340,7 @@ function answered(run: Run, answer: RpcAnswer, remainingNano: Nano): ProxyRpcAns
   };
 }
 
-function replayed(stored: StoredAnswer, sale: Sale): ProxyRpcAnswer {
+function replayed(stored: StoredResponse, sale: Sale): ProxyRpcResponse {
   return {
     body: stored.body,
     rest: undefined,

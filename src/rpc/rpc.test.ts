@@ -16,7 +16,7 @@ import {
   NETWORK,
 } from '../../test/rpc/bench.ts';
 import { plainly, sendJson, sendText, startNode } from '../../test/rpc/node.ts';
-import type { NodeAnswer } from '../../test/rpc/node.ts';
+import type { NodeResponse } from '../../test/rpc/node.ts';
 import { Cancellation } from '../core/cancellation.ts';
 import { systemClock } from '../core/clock.ts';
 import { stillClock } from '../../test/support/still-clock.ts';
@@ -25,17 +25,17 @@ import { memoryLog } from '../../test/support/memory-log.ts';
 import type { LogLine } from '../../test/support/memory-log.ts';
 import { until } from '../../test/support/until.ts';
 import { holdLastBytes } from './rpc.ts';
-import type { RpcAnswer } from './rpc.ts';
+import type { RpcResponse } from './rpc.ts';
 
 const { bench, closing, close } = benches();
 after(close);
 
 const MEGABYTE = 1_048_576;
-const dead: NodeAnswer = (_request, response) => response.destroy();
+const dead: NodeResponse = (_request, response) => response.destroy();
 const THREE = [call('eth_call', 'a'), call('eth_getBalance', 7), call('eth_getCode', 7)];
 
 /** Three calls with their methods as results, under the callers' ids and in their order. */
-function assertThree(answer: RpcAnswer): void {
+function assertThree(answer: RpcResponse): void {
   const items = list(answer);
   assert.deepEqual(
     items.map((item) => [item.id, item.result]),
@@ -119,7 +119,7 @@ describe('bytes', () => {
   });
 
   test('batches keep exact integers and the ids of the caller', async () => {
-    const big: NodeAnswer = (request, response) => {
+    const big: NodeResponse = (request, response) => {
       const items = request.calls.map(
         (one) => `{"jsonrpc":"2.0","result":18446744073709551615,"id":${JSON.stringify(one.id)}}`,
       );
@@ -182,7 +182,7 @@ describe('bytes', () => {
 
 describe('stray replies', () => {
   /** Sends the reply to the call before, as after a late second response on the connection. */
-  function lateNode(isLate: (count: number) => boolean): NodeAnswer {
+  function lateNode(isLate: (count: number) => boolean): NodeResponse {
     let before: string | undefined;
     let count = 0;
     return (request, response) => {
@@ -193,7 +193,7 @@ describe('stray replies', () => {
       before = reply;
     };
   }
-  const asSecret = (one: Awaited<ReturnType<typeof bench>>): Promise<RpcAnswer> =>
+  const asSecret = (one: Awaited<ReturnType<typeof bench>>): Promise<RpcResponse> =>
     one.ask(call('eth_getBalance', 1), 'bob');
 
   test("the reply to another call is nobody else's: the call goes out again", async () => {
@@ -247,7 +247,7 @@ describe('stray replies', () => {
 });
 
 describe('batch invariants', () => {
-  const shapes: Readonly<Record<string, NodeAnswer>> = {
+  const shapes: Readonly<Record<string, NodeResponse>> = {
     reordered: (request, response) => sendJson(response, answersOf(request.calls).reverse()),
     'one dropped': (request, response) => {
       if (request.isBatch) sendJson(response, answersOf(request.calls).slice(1));
@@ -320,7 +320,7 @@ describe('batch invariants', () => {
   });
 
   test('items that no node answers carry our error, cost nothing, and leave the rest as it is', async () => {
-    const partly: NodeAnswer = (request, response) => {
+    const partly: NodeResponse = (request, response) => {
       if (!request.isBatch) dead(request, response);
       else sendJson(response, answersOf(request.calls).slice(0, 2));
     };
@@ -333,7 +333,7 @@ describe('batch invariants', () => {
   });
 
   test('error items cost five credits and reach the caller as they are', async () => {
-    const mixed: NodeAnswer = (request, response) =>
+    const mixed: NodeResponse = (request, response) =>
       sendJson(
         response,
         request.calls.map((one, index) =>
@@ -354,7 +354,7 @@ describe('batch invariants', () => {
   });
 
   test('the part that one node left open goes to the next', async () => {
-    const limited: NodeAnswer = (request, response) =>
+    const limited: NodeResponse = (request, response) =>
       sendJson(
         response,
         answersOf(request.calls).map((item, index) =>
@@ -377,7 +377,7 @@ function answersOf(
 }
 
 describe('failover', () => {
-  const faulty: Readonly<Record<string, NodeAnswer>> = {
+  const faulty: Readonly<Record<string, NodeResponse>> = {
     'that drops the connection': dead,
     'that answers text with 200': (_request, response) =>
       sendText(response, 'invalid host specified'),
@@ -634,7 +634,7 @@ describe('nulls and writes', () => {
   const RAW = `0x02f8${'ab'.repeat(120)}`;
   const HASH = keccak256(RAW as `0x${string}`);
   const failing =
-    (message: string): NodeAnswer =>
+    (message: string): NodeResponse =>
     (request, response) => {
       const [one] = request.calls;
       if (one!.method === 'eth_getTransactionByHash')
@@ -674,7 +674,7 @@ describe('nulls and writes', () => {
       for (const node of [
         dead,
         (_request, response) => sendText(response, 'busy', 429),
-      ] as NodeAnswer[]) {
+      ] as NodeResponse[]) {
         const two = await bench([node, plainly()], { network });
         assert.equal((await fault(two.ask(call(method)))).code, 'RPC_UPSTREAM_FAILED');
         assert.equal(two.nodes[0]!.asked.length + two.nodes[1]!.asked.length, 1);
@@ -717,7 +717,7 @@ describe('nulls and writes', () => {
 
 describe('sharing', () => {
   test('identical head reads in flight are merged, each under its own id and at its own price', async () => {
-    const slow: NodeAnswer = (request, response) =>
+    const slow: NodeResponse = (request, response) =>
       void setTimeout(() => plainly(() => '0x9')(request, response), 30);
     const one = await bench([slow]);
     const answers = await Promise.all(
@@ -823,7 +823,7 @@ describe('sharing', () => {
 describe('sizes', () => {
   /** Sends `megabytes` of result without ever holding them. */
   const huge =
-    (megabytes: number, head = '{"jsonrpc":"2.0","id":OURS,"result":"', end = '"}'): NodeAnswer =>
+    (megabytes: number, head = '{"jsonrpc":"2.0","id":OURS,"result":"', end = '"}'): NodeResponse =>
     ({ calls }, response) => {
       const id = String(calls[0]!.id);
       const chunk = Buffer.alloc(MEGABYTE, 0x61);
@@ -895,7 +895,7 @@ describe('sizes', () => {
   });
 
   test('a batch that is answered with items without end is asked of the next node', async () => {
-    const flooding: NodeAnswer = (request, response) => {
+    const flooding: NodeResponse = (request, response) => {
       const items = answersOf(request.calls).map((item) => JSON.stringify(item));
       sendText(response, `[${items.join(',')}${',{}'.repeat(1_000_000)}]`);
     };
@@ -916,7 +916,7 @@ describe('sizes', () => {
     }, /did not send its reply to the end/);
   });
 
-  const read = async (answer: RpcAnswer): Promise<string> =>
+  const read = async (answer: RpcResponse): Promise<string> =>
     Buffer.concat([answer.body, ...(await answer.rest!.toArray())]).toString('latin1');
   const big = '{"jsonrpc":"2.0","id":9007199254740993,"method":"eth_call"}';
 
@@ -1043,7 +1043,7 @@ describe('leaving and lateness', () => {
   test('a node that three callers gave up on late is asked last, and not after early ones', async () => {
     for (const waitedMs of [500, 2_000]) {
       const { clock, pass } = stillClock();
-      const hanging: NodeAnswer = () => undefined;
+      const hanging: NodeResponse = () => undefined;
       const two = await bench([hanging, plainly()], { clock });
       const isAsked = (count: number): Promise<void> =>
         until(() => two.nodes[0]!.asked.length === count);
@@ -1073,7 +1073,7 @@ describe('leaving and lateness', () => {
 
   test('items of a slow part become errors of ours when the time is over', async () => {
     const answered = Promise.withResolvers<void>();
-    const slow: NodeAnswer = (request, response) => {
+    const slow: NodeResponse = (request, response) => {
       if (request.calls[0]!.method === 'eth_getLogs') return;
       plainly()(request, response);
       if (request.calls[0]!.method === 'eth_call') response.once('finish', answered.resolve);

@@ -14,9 +14,9 @@ import { Origins } from '../net/origins.ts';
 import { formatUsd, type Nano, nano, usdToNano } from '../core/money.ts';
 import { didYouMean } from '../core/nearest-word.ts';
 import { type ParsedRequest, parseRequest, type BodyScan } from './parse-request.ts';
-import { AnswerCache } from './answer-cache.ts';
+import { ResponseCache } from './response-cache.ts';
 import { CallIds } from './call-ids.ts';
-import { type RpcAnswer, unansweredFault } from './answer.ts';
+import { type RpcResponse, unansweredFault } from './rpc-response.ts';
 import { Catalogue, type Network } from './catalogue.ts';
 import { ByteBudget, nodeClient } from './node-client.ts';
 import type { RunSettings } from './node-attempt.ts';
@@ -24,8 +24,8 @@ import { RpcRun, type RunOptions } from './run.ts';
 import { UpstreamGroup } from './upstream-group.ts';
 import { Upstream } from './upstream.ts';
 
-export { holdLastBytes, KeptAnswer } from './answer.ts';
-export type { RpcAnswer } from './answer.ts';
+export { holdLastBytes, KeptResponse } from './rpc-response.ts';
+export type { RpcResponse } from './rpc-response.ts';
 export { type ParsedRequest, requestFingerprint, type BodyScan } from './parse-request.ts';
 export { MAX_BATCH_ITEMS } from './call-ids.ts';
 export {
@@ -80,7 +80,7 @@ export class Rpc {
   readonly #settings: RpcSettings;
   readonly #dependencies: RpcDependencies;
   readonly #catalogue: Catalogue;
-  readonly #cache: AnswerCache;
+  readonly #cache: ResponseCache;
   readonly #callIds: CallIds;
   readonly #runSettings: RunSettings;
   readonly #groups = new Map<string, UpstreamGroup>();
@@ -98,7 +98,7 @@ export class Rpc {
       if (problem !== undefined)
         dependencies.log.warn({ network: slug }, `rpc.networks: ${problem}`);
     }
-    this.#cache = new AnswerCache({ isMerging: mergeHeadReads, maxBytes: cacheBytes }, clock);
+    this.#cache = new ResponseCache({ isMerging: mergeHeadReads, maxBytes: cacheBytes }, clock);
     this.budget = new ByteBudget(settings.replyMemoryBytes);
     this.#callIds = new CallIds(dependencies.ids.fraction());
     this.#runSettings = {
@@ -127,14 +127,14 @@ export class Rpc {
   }
 
   /** Runs a parsed request. Throws a Fault (503) when no node answered: 0 credits then. */
-  run(parsed: ParsedRequest, options: RunOptions): Promise<RpcAnswer> {
+  run(parsed: ParsedRequest, options: RunOptions): Promise<RpcResponse> {
     const group = this.#group(parsed.network);
     return new RpcRun(this.#runSettings, group, this.#cache, parsed, options).answer();
   }
 
   /** Asks the nodes of a parsed request whether they answer. Throws a Fault (503) when none does. */
   async requireNode({ network }: ParsedRequest): Promise<void> {
-    if (!(await this.#group(network).isAnswering())) throw unansweredFault(undefined, false);
+    if (!(await this.#group(network).isResponding())) throw unansweredFault(undefined, false);
   }
 
   /**

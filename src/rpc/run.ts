@@ -10,14 +10,14 @@ import { Readable } from 'node:stream';
 import type { Cancelling } from '../core/cancellation.ts';
 import type { Fault } from '../core/faults.ts';
 import { type ParsedRequest, type Call, callerId } from './parse-request.ts';
-import type { AnswerCache } from './answer-cache.ts';
+import type { ResponseCache } from './response-cache.ts';
 import {
   errorOf,
   itemCredits,
   requestTooLarge,
-  type RpcAnswer,
+  type RpcResponse,
   unansweredFault,
-} from './answer.ts';
+} from './rpc-response.ts';
 import {
   type AttemptFault,
   type AttemptOptions,
@@ -25,12 +25,12 @@ import {
   type OneReply,
   RunContext,
   type RunSettings,
-  type StreamAnswer,
+  type StreamResponse,
 } from './node-attempt.ts';
 import { broadcastVerdict, transactionHash } from './broadcast.ts';
 import type { NodeKind } from './catalogue.ts';
 import type { ReplySpan } from '../json/json-spans.ts';
-import type { ItemAnswer, NodeError, UpstreamFault } from './classify.ts';
+import type { ItemResponse, NodeError, UpstreamFault } from './classify.ts';
 import { batchRequest, callRequest } from './request-bytes.ts';
 import { MAX_COPY_BYTES, sliced, slicedBatch, type Slices, spliceBatch } from './splice.ts';
 import { withIdAtEnd } from './stream-id.ts';
@@ -57,14 +57,14 @@ export interface RunOptions {
 
 export class RpcRun extends RunContext {
   readonly #group: UpstreamGroup;
-  readonly #cache: AnswerCache;
+  readonly #cache: ResponseCache;
   readonly #parsed: ParsedRequest;
-  #stream: StreamAnswer | undefined;
+  #stream: StreamResponse | undefined;
 
   constructor(
     settings: RunSettings,
     group: UpstreamGroup,
-    cache: AnswerCache,
+    cache: ResponseCache,
     parsed: ParsedRequest,
     { caller, signal }: RunOptions,
   ) {
@@ -75,7 +75,7 @@ export class RpcRun extends RunContext {
   }
 
   /** Throws a Fault when no node answered any of it. */
-  async answer(): Promise<RpcAnswer> {
+  async answer(): Promise<RpcResponse> {
     const { calls, isBatch } = this.#parsed;
     const [only] = calls;
     try {
@@ -144,15 +144,15 @@ export class RpcRun extends RunContext {
       const attempt = new NodeAttempt(this, upstream, isLast, isShared);
       if (open.length === 1) this.#noteOne(attempt, only, await this.#askOne(attempt, only));
       else await this.#askTogether(attempt, open);
-      let isAnswering = this.#stream !== undefined;
+      let isResponding = this.#stream !== undefined;
       for (const call of open) {
         const { answer } = call;
         // A second opinion that knows no more has left the null of the node before.
         if (answer === undefined || (answer.isNull && call.wasSecondOpinionAsked)) continue;
-        isAnswering = true;
+        isResponding = true;
         if (answer.error !== undefined) await this.#recognise(attempt, call, answer.error);
       }
-      if (isAnswering && (index === 0 || open.length === calls.length))
+      if (isResponding && (index === 0 || open.length === calls.length))
         this.#group.stick(kind, caller, upstream);
       // A stream is the answer, and has one reader.
       if (this.#stream !== undefined) return;
@@ -205,7 +205,7 @@ export class RpcRun extends RunContext {
 
   #noteOne(attempt: NodeAttempt, call: Call, reply: OneReply): void {
     noteTime(attempt, this.caller, [call], reply);
-    if (reply.kind === 'answer') noteAnswer(call, reply);
+    if (reply.kind === 'answer') noteResponse(call, reply);
     else this.#note(call, reply);
   }
 
@@ -235,7 +235,7 @@ export class RpcRun extends RunContext {
       const answer = reply.answers[position];
       position += 1;
       if (answer !== undefined && call.answer === undefined) call.answer = answer;
-      else noteAnswer(call, answer);
+      else noteResponse(call, answer);
     }
     if (!reply.isIrregular) return;
     const missing = calls.filter((call) => call.answer === undefined && call.method.mayRepeat);
@@ -259,13 +259,13 @@ export class RpcRun extends RunContext {
     await Promise.all(Array.from({ length: Math.min(EXPANDED_AT_ONCE, calls.length) }, work));
   }
 
-  #note(call: Call, reply: AttemptFault | StreamAnswer): void {
+  #note(call: Call, reply: AttemptFault | StreamResponse): void {
     if (reply.kind === 'stream') this.#stream = reply;
     // What a node refused as such stays refused, whatever the next node fails of.
     else if (call.fault?.fault !== 'refused') call.fault = reply;
   }
 
-  #finish(): RpcAnswer {
+  #finish(): RpcResponse {
     const { body, calls, isBatch } = this.#parsed;
     const { attempts, signal } = this;
     const stream = this.#stream;
@@ -332,7 +332,7 @@ function attemptOptions(
   };
 }
 
-function noteAnswer(call: Call, answer: ItemAnswer | undefined): void {
+function noteResponse(call: Call, answer: ItemResponse | undefined): void {
   if (answer === undefined) {
     call.fault = { kind: 'fault', fault: 'broken', isSent: true, isAborted: false };
   } else if (call.answer === undefined || (answer.outcome === 'success' && !answer.isNull)) {
@@ -356,7 +356,7 @@ function noteTime(
   }
 }
 
-function creditsOf(call: Call, stream: StreamAnswer | undefined): number {
+function creditsOf(call: Call, stream: StreamResponse | undefined): number {
   const { answer, credits, fault, result } = call;
   if (result !== undefined) return credits;
   const outcome = answer?.outcome ?? stream?.outcome;
@@ -365,7 +365,7 @@ function creditsOf(call: Call, stream: StreamAnswer | undefined): number {
 }
 
 /** The answer to a batch: one item for each call, in order, under the caller's ids. */
-function batchReply(body: Buffer, calls: readonly Call[]): Pick<RpcAnswer, 'body' | 'rest'> {
+function batchReply(body: Buffer, calls: readonly Call[]): Pick<RpcResponse, 'body' | 'rest'> {
   const spans: ReplySpan[] = [];
   let idsBytes = 0;
   const bytes = calls[0]?.answer?.bytes;
@@ -408,7 +408,7 @@ function oneReply(body: Buffer, call: Call): Buffer {
 }
 
 /** A long answer: our id becomes the caller's in its first bytes, or in its last ones. */
-function streamReply(id: Buffer, stream: StreamAnswer): Pick<RpcAnswer, 'body' | 'rest'> {
+function streamReply(id: Buffer, stream: StreamResponse): Pick<RpcResponse, 'body' | 'rest'> {
   const { head, idStart, idEnd, ownId, rest } = stream;
   if (idStart < 0) return withIdAtEnd(head, rest, ownId, id);
   const body = sliced((slices) => {

@@ -94,8 +94,8 @@ test('nodes are drawn by weight, and slow or erring ones less', () => {
   const weighted = bench([3, 1]).share();
   assert.ok(weighted[0]! > 260 && weighted[0]! < 340, String(weighted));
   const slow = bench([1, 1]);
-  slow.upstreams[0]!.noteAnswer(10);
-  slow.upstreams[1]!.noteAnswer(90);
+  slow.upstreams[0]!.noteResponse(10);
+  slow.upstreams[1]!.noteResponse(90);
   const counts = slow.share();
   assert.ok(counts[0]! > 320, String(counts));
 });
@@ -163,7 +163,7 @@ test('the breaker opens and closes by questions of our own alone', async () => {
   b.clock.advance(10_000);
   for (let round = 0; round < 19; round += 1) {
     only!.noteFault('broken', `caller ${round % 3}`);
-    only!.noteAnswer(0);
+    only!.noteResponse(0);
   }
   assert.equal(only!.isResting, false);
   only!.noteFault('broken', 'caller 1');

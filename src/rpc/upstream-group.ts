@@ -94,9 +94,9 @@ export class UpstreamGroup {
   }
 
   /** Whether a node answers now; asks those that may be asked. */
-  async isAnswering(): Promise<boolean> {
+  async isResponding(): Promise<boolean> {
     const open = this.#upstreams.filter((upstream) => upstream.isOpen());
-    return await isAny(open.map((upstream) => upstream.isAnswering()));
+    return await isAny(open.map((upstream) => upstream.isResponding()));
   }
 
   /** Remembers which node answered a caller. */

@@ -151,7 +151,7 @@ export class Upstream {
   }
 
   /** Asks who it is, whether or not that is known: it answers now, and is of the right chain. */
-  isAnswering(): Promise<boolean> {
+  isResponding(): Promise<boolean> {
     return this.#checkIdentity();
   }
 
@@ -210,7 +210,7 @@ export class Upstream {
   }
 
   /** Keeps that an exchange brought an answer. */
-  noteAnswer(latencyMs: number): void {
+  noteResponse(latencyMs: number): void {
     if (this.isOut) this.#forgive();
     this.#keep(undefined);
     this.#faultsInARow = 0;
@@ -346,7 +346,7 @@ export class Upstream {
       // A node that refuses to say who it is is of no use.
       return this.noteFault(fault === 'refused' ? 'broken' : fault, OWN_QUESTION);
     }
-    this.noteAnswer(reply.tookMs);
+    this.noteResponse(reply.tookMs);
     try {
       return JSON.parse(reply.body.toString('utf8', item.resultStart, item.resultEnd));
     } catch {

@@ -6,15 +6,15 @@ import {
   type Batch,
   type BatchHost,
   type Endpoint,
-  type LineAnswer,
+  type LineResponse,
   type LineCall,
   batchesFeature,
 } from '../batches/batches.ts';
 import type { BatchType } from '../catalog/catalog.ts';
 import { Fault } from '../core/faults.ts';
-import { errorAnswer } from '../http/error-response.ts';
+import { errorResponse } from '../http/error-response.ts';
 import type { HttpServer } from '../http/http.ts';
-import { readAnswer } from '../http/internal-call.ts';
+import { readResponse } from '../http/internal-call.ts';
 import type { Feature } from '../http/route.ts';
 import { type Caller, walletOfAccount } from '../identity/identity.ts';
 import type { Wallets } from '../wallet/wallet.ts';
@@ -109,14 +109,14 @@ async function run(
   server: HttpServer,
   wallets: Wallets,
   { batch, path, body, deliver }: LineCall,
-): Promise<LineAnswer> {
+): Promise<LineResponse> {
   let caller: Caller;
   try {
     caller = await callerOf(shared, wallets, batch);
   } catch (error) {
     if (!(error instanceof Fault)) throw error;
     // A key that was revoked, an account that was disabled: its requests are refused, one by one.
-    const refusal = errorAnswer(error, true);
+    const refusal = errorResponse(error, true);
     const { status } = refusal;
     const refused = Buffer.from(JSON.stringify(refusal.body));
     return { status, requestId: '', canRetry: false, body: refused };
@@ -147,7 +147,7 @@ async function run(
     status,
     requestId,
     canRetry: canPass && headers['x-should-retry'] !== 'false',
-    body: await readAnswer(answer, MAX_REFUSAL_BYTES),
+    body: await readResponse(answer, MAX_REFUSAL_BYTES),
   };
 }
 

@@ -34,7 +34,7 @@ import { LearnedReplicas } from '../engines/learned-replicas.ts';
 import { embeddingsRoute } from '../embeddings/embeddings.ts';
 import { moderationsRoute } from '../moderations/moderations.ts';
 import { rerankRoutes } from '../rerank/rerank.ts';
-import { AnswerHeaders } from '../http/answer-headers.ts';
+import { ResponseHeaders } from '../http/response-headers.ts';
 import type { Feature } from '../http/route.ts';
 import { modelRoutes } from '../models/models.ts';
 import { Guard } from '../net/guard.ts';
@@ -145,7 +145,7 @@ function chatParts(shared: FeatureParts, extras: ChatExtras): ChatParts {
     clock,
     ids,
     log,
-    headers: new AnswerHeaders({ serviceName, clock }),
+    headers: new ResponseHeaders({ serviceName, clock }),
     serviceName,
     systemPrompt: perConfig(config, ({ service }) => service.systemPrompt ?? ''),
     rateOf,

@@ -1,7 +1,7 @@
 /** The HTTP server, wired: who calls, how many at once, and who is told of each request. */
 import { hostname } from 'node:os';
 import { AbuseGuard } from '../http/abuse-guard.ts';
-import { AnswerHeaders, standardHeaders } from '../http/answer-headers.ts';
+import { ResponseHeaders, standardHeaders } from '../http/response-headers.ts';
 import { HttpServer, type RequestObserver, type ServerParts } from '../http/http.ts';
 import type { RequestContext } from '../http/request-context.ts';
 import { limitRequests } from '../http/limit-requests.ts';
@@ -46,7 +46,7 @@ export function openHttpServer(parts: HttpServerParts): HttpServer {
     store: stores.store,
     processId: stores.processId,
   });
-  const make = new AnswerHeaders({ serviceName: service.name, clock });
+  const make = new ResponseHeaders({ serviceName: service.name, clock });
   // What can be spent: what jobs and running requests hold is spoken for.
   const balanceHeaders: ServerParts['balanceHeaders'] = async (caller) => {
     const { usdNano, diemNano, heldUsdNano, heldDiemNano } = await stores.ledger.funds(

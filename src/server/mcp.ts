@@ -1,5 +1,5 @@
 /** The MCP server, wired: its tools run the routes of this very server. */
-import { type CallRoute, readAnswer } from '../http/internal-call.ts';
+import { type CallRoute, readResponse } from '../http/internal-call.ts';
 import { type McpFeature, mcpFeature } from '../mcp/mcp.ts';
 import type { Wallets } from '../wallet/wallet.ts';
 import type { FeatureParts } from './feature-parts.ts';
@@ -39,7 +39,7 @@ export function mcpEndpoint(
 async function networksOf(call: CallRoute): Promise<readonly string[]> {
   const path = '/crypto/rpc/networks';
   const answer = await call({ method: 'GET', path, address: '', countsFailures: false });
-  const bytes = await readAnswer(answer, MAX_NETWORKS_BYTES);
+  const bytes = await readResponse(answer, MAX_NETWORKS_BYTES);
   const { networks } = JSON.parse(bytes.toString()) as { networks: string[] }; // our own route's
   return networks;
 }

@@ -17,7 +17,7 @@ import { audioTranscriptionsRoute } from '../audio/audio-transcriptions/audio-tr
 import { maxCallerMb, maxDownloadBytes } from '../config/config.ts';
 import type { Documents } from '../documents/documents.ts';
 import { Media, RemoteSandbox, VideosClient } from '../engines/media/media.ts';
-import { AnswerHeaders } from '../http/answer-headers.ts';
+import { ResponseHeaders } from '../http/response-headers.ts';
 import { LearnedReplicas } from '../engines/learned-replicas.ts';
 import { filmCheck } from '../video/check-film.ts';
 import { MediaFiles } from '../documents/media-files.ts';
@@ -63,7 +63,7 @@ export function mediaFeature(parts: MediaFeatureParts): Feature {
   const maxBytes = maxDownloadBytes(config.media);
   const readLargeJson: ReadLargeJson = (bytes, caller) => largeBodies.json(bytes, caller);
   const serviceName = config.service.name;
-  const headers = new AnswerHeaders({ serviceName, clock });
+  const headers = new ResponseHeaders({ serviceName, clock });
   const common = { catalog, engines, sales, headers, clock, log, rateOf, readLargeJson };
   const forms = { plainReplicas: new LearnedReplicas(), wholeReplicas: new LearnedReplicas() };
   const drawing = { ...common, documents, guard, fetchTimeoutMs, forms };

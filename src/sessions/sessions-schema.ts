@@ -1,6 +1,6 @@
 /** What the session routes say of themselves. */
 import { z } from 'zod';
-import { type RouteDescription, jsonAnswer, jsonContent, listOf } from '../http/describe.ts';
+import { type RouteDescription, jsonResponse, jsonContent, listOf } from '../http/describe.ts';
 import { PLANS } from '../identity/identity.ts';
 
 const Time = z.string().describe('ISO 8601, UTC.');
@@ -50,8 +50,8 @@ const Challenge = z
   })
   .describe('What a wallet signs for the header `SIGN-IN-WITH-X`.');
 
-export type ConsoleAnswer = z.infer<typeof ConsoleAnswer>;
-export const ConsoleAnswer = z
+export type ConsoleResponse = z.infer<typeof ConsoleResponse>;
+export const ConsoleResponse = z
   .object({
     object: z.literal('console').describe('Kind of the object.'),
     service: z
@@ -66,14 +66,14 @@ export const ConsoleAnswer = z
   })
   .meta({ id: 'Console' });
 
-export const SessionAnswer = z.object({ session: SessionItem });
+export const SessionResponse = z.object({ session: SessionItem });
 
 export const LinkRequest = z
   .object({ token: z.string().min(1).max(200).describe('What stands after `#` in the link.') })
   .meta({ id: 'SignInLinkRequest' });
 
-export type SessionListAnswer = z.infer<typeof SessionListAnswer>;
-export const SessionListAnswer = listOf(
+export type SessionListResponse = z.infer<typeof SessionListResponse>;
+export const SessionListResponse = listOf(
   z.object({
     id: z.string().describe('Names the session; no secret.'),
     kind: KIND.describe('What signed in.'),
@@ -89,7 +89,7 @@ export const SessionListAnswer = listOf(
   'Newest first.',
 );
 
-const EndedAnswer = z.object({ success: z.literal(true).describe('It has ended.') });
+const EndedResponse = z.object({ success: z.literal(true).describe('It has ended.') });
 
 const ID = 'session_019aa3f1c0de4b7e8c1d2e3f';
 const SESSION: SessionItem = {
@@ -112,9 +112,9 @@ export const CONSOLE: RouteDescription = {
   summary: 'Who is signed in',
   about: 'Always 200, so that a page can ask first. A cookie whose session has ended is cleared.',
   answers: [
-    jsonAnswer(
+    jsonResponse(
       'The session of the cookie, and what a sign-in needs.',
-      ConsoleAnswer,
+      ConsoleResponse,
       {
         object: 'console',
         service: { name: 'svc', title: 'Farebox' },
@@ -128,9 +128,9 @@ export const CONSOLE: RouteDescription = {
   ],
 };
 
-const SIGNED_IN = jsonAnswer(
+const SIGNED_IN = jsonResponse(
   'The session; its secret is in the cookie and nowhere else.',
-  SessionAnswer,
+  SessionResponse,
   { session: SESSION },
   'session',
   'no-store',
@@ -162,7 +162,7 @@ export const SIGN_OUT: RouteDescription = {
   tag: 'Console',
   summary: 'Sign out',
   about: 'The session is over at once, wherever its cookie is shown.',
-  answers: [jsonAnswer('The session has ended.', EndedAnswer, { success: true }, 'session')],
+  answers: [jsonResponse('The session has ended.', EndedResponse, { success: true }, 'session')],
   refusals: ['SESSION_NOT_FOUND'],
 };
 
@@ -171,7 +171,7 @@ export const LIST_SESSIONS: RouteDescription = {
   summary: 'List sessions',
   about: 'Those of this key or wallet; an ADMIN key sees all of its account.',
   answers: [
-    jsonAnswer('Sessions that stand, newest first.', SessionListAnswer, {
+    jsonResponse('Sessions that stand, newest first.', SessionListResponse, {
       object: 'list',
       data: [
         {
@@ -195,6 +195,6 @@ export const END_SESSION: RouteDescription = {
   tag: 'Console',
   summary: 'End a session',
   parameters: [{ name: 'id', in: 'path', about: 'Id of the session.', example: ID }],
-  answers: [jsonAnswer('The session has ended.', EndedAnswer, { success: true })],
+  answers: [jsonResponse('The session has ended.', EndedResponse, { success: true })],
   refusals: ['SESSION_NOT_FOUND'],
 };

@@ -16,7 +16,7 @@ import {
 } from '../../test/app/call.ts';
 import { DAY_MS, MINUTE_MS } from '../core/clock.ts';
 import { TestClock } from '../../test/support/test-clock.ts';
-import { ConsoleAnswer, SessionAnswer, SessionListAnswer } from './sessions-schema.ts';
+import { ConsoleResponse, SessionResponse, SessionListResponse } from './sessions-schema.ts';
 
 /** A rail whose chain nobody asks: signing in needs none. */
 const YAML = `
@@ -58,7 +58,7 @@ describe('console sessions', () => {
   }
 
   function signedIn(headers: Headers, body: unknown): SignedIn {
-    const { session } = SessionAnswer.parse(body);
+    const { session } = SessionResponse.parse(body);
     const set = headers.get('set-cookie') ?? '';
     assert.match(
       set,
@@ -79,7 +79,7 @@ describe('console sessions', () => {
 
   test('a key signs in, and its session does what the key does', async () => {
     const session = await signIn({ secret: inference });
-    const console = ConsoleAnswer.parse((await ask('/console/session', session)).body);
+    const console = ConsoleResponse.parse((await ask('/console/session', session)).body);
     assert.equal(console.session?.kind, 'key');
     assert.equal(console.session?.keyKind, 'INFERENCE');
     assert.equal(console.session?.isOperator, false);
@@ -95,7 +95,7 @@ describe('console sessions', () => {
 
   test('nobody is signed in without a cookie, and that is no error', async () => {
     const answer = await call(bench.farebox, '/console/session');
-    const body = ConsoleAnswer.parse(answer.body);
+    const body = ConsoleResponse.parse(answer.body);
     assert.equal(body.session, null);
     assert.equal(answer.headers.get('set-cookie'), null);
     assert.equal(body.wallet?.info.domain, new URL(bench.farebox.config.publicUrl).host);
@@ -180,7 +180,7 @@ describe('console sessions', () => {
       await signIn({ secret: other.secret }),
     ];
     const ids = async (session: SignedIn) =>
-      SessionListAnswer.parse((await ask('/console/sessions', session)).body).data.map(
+      SessionListResponse.parse((await ask('/console/sessions', session)).body).data.map(
         ({ id }) => id,
       );
     assert.deepEqual(await ids(strange), [strange.id]);
@@ -265,7 +265,7 @@ describe('console sessions', () => {
       return { 'sign-in-with-x': Buffer.from(JSON.stringify(made)).toString('base64') };
     };
     const session = await signIn({ headers: await proof() });
-    const console = ConsoleAnswer.parse((await ask('/console/session', session)).body);
+    const console = ConsoleResponse.parse((await ask('/console/session', session)).body);
     const wallet = account.address.toLowerCase();
     assert.deepEqual([console.session?.kind, console.session?.wallet], ['wallet', wallet]);
     const balance = await ask(`/x402/balance/${account.address}`, session);

@@ -21,7 +21,7 @@ import {
 } from '../identity/identity.ts';
 import {
   CONSOLE,
-  type ConsoleAnswer,
+  type ConsoleResponse,
   END_SESSION,
   LINK,
   LIST_SESSIONS,
@@ -29,7 +29,7 @@ import {
   SIGN_IN,
   SIGN_OUT,
   type SessionItem,
-  type SessionListAnswer,
+  type SessionListResponse,
 } from './sessions-schema.ts';
 
 const SESSION_PATH = '/console/session';
@@ -43,7 +43,7 @@ export interface SessionsOptions {
   readonly clock: Clock;
   readonly cookie: () => SessionCookie;
   /** What a wallet signs; `undefined` without rails. */
-  readonly challenge: () => ConsoleAnswer['wallet'] | undefined;
+  readonly challenge: () => ConsoleResponse['wallet'] | undefined;
 }
 
 export function sessionsFeature(options: SessionsOptions): Feature {
@@ -97,7 +97,7 @@ function sessionRoutes(options: SessionsOptions): Route[] {
       const { accountId, session } = context.caller;
       const open = await sessions.list(accountId, visibleKey(context.caller));
       const data = open.map((one) => listed(one, session?.id));
-      await context.json(200, { object: 'list', data } satisfies SessionListAnswer);
+      await context.json(200, { object: 'list', data } satisfies SessionListResponse);
     }),
     {
       method: 'DELETE',
@@ -177,7 +177,7 @@ async function answerConsole(options: SessionsOptions, context: RequestContext):
   if (session === undefined && hasCookie && cookie().isSameOrigin(context)) {
     context.set('set-cookie', cookie().clear);
   }
-  const body: ConsoleAnswer = {
+  const body: ConsoleResponse = {
     object: 'console',
     service: { name: service.name, title: service.title },
     publicUrl,
@@ -211,7 +211,10 @@ async function itemOf(
   };
 }
 
-function listed(one: ConsoleSession, currentId: string | undefined): SessionListAnswer['data'][0] {
+function listed(
+  one: ConsoleSession,
+  currentId: string | undefined,
+): SessionListResponse['data'][0] {
   return {
     id: one.id,
     kind: one.keyId === '' ? 'wallet' : 'key',

@@ -20,7 +20,7 @@ import {
   requirePixels,
 } from '../documents/media-files.ts';
 import type { EngineInput, Media } from '../engines/media/media.ts';
-import type { AnswerHeaders } from '../http/answer-headers.ts';
+import type { ResponseHeaders } from '../http/response-headers.ts';
 import { requireCallbackUrl } from '../http/callback-url.ts';
 import { type ReadLargeJson, readJson } from '../http/read-request.ts';
 import type { RequestContext } from '../http/request-context.ts';
@@ -52,7 +52,7 @@ export interface QueueVideoParts {
   readonly takesWebhooks: boolean;
   /** Where a caller reads more. */
   readonly docsUrl: () => string;
-  readonly headers: AnswerHeaders;
+  readonly headers: ResponseHeaders;
   /** `https://host/api/v1`. */
   readonly publicBase: () => string;
   readonly readLargeJson: ReadLargeJson;

@@ -208,7 +208,7 @@ onEachStore('video jobs', (stores) => {
     assert.equal(await money.charges(id), 1);
     await assert.rejects(video.complete(lookup(id)), { code: 'INVALID_REQUEST' });
 
-    engines.pollAnswer = { kind: 'done' };
+    engines.pollResult = { kind: 'done' };
     await until(async () => (await video.retrieve(lookup(id))).kind === 'media');
     const done = await video.retrieve(lookup(id));
     assert.ok(done.kind === 'media');
@@ -312,7 +312,7 @@ onEachStore('video jobs', (stores) => {
   test('an engine that refuses refunds once and tells why', async () => {
     const { video, engines, money, until } = await open();
     video.start();
-    engines.createAnswer = {
+    engines.createResult = {
       kind: 'refused',
       objection: 'policy',
       detail: 'No harbours at 10.0.0.7',
@@ -337,7 +337,7 @@ onEachStore('video jobs', (stores) => {
   test('an engine that fails half-way refunds once and answers 500', async () => {
     const { video, engines, money, until } = await open();
     video.start();
-    engines.pollAnswer = {
+    engines.pollResult = {
       kind: 'failed',
       objection: 'engine',
       detail: 'cuda out of memory at 0x7f',
@@ -369,7 +369,7 @@ onEachStore('video jobs', (stores) => {
       writeFileSync(join(folder, 'source.mp4'), 'the source');
       const path = join(folder, 'source.mp4');
       const inputs = [{ role: 'video_url', path, mimeType: 'video/mp4' }];
-      engines.pollAnswer = { kind: 'done' };
+      engines.pollResult = { kind: 'done' };
       const { id } = await video.queue(jobRequest({ inputs }));
       await until(async () => (await money.moves(id)).includes('refund'));
       const failed = await video.retrieve(lookup(id)).catch((error: unknown) => error);
@@ -392,7 +392,7 @@ onEachStore('video jobs', (stores) => {
     };
     const { video, engines, until } = await open({ checkFilm });
     video.start();
-    engines.pollAnswer = { kind: 'done' };
+    engines.pollResult = { kind: 'done' };
     for (const hasSound of [true, false]) {
       await video.queue(jobRequest({ hasSound }));
       await until(() => looked.at(-1) === hasSound);
@@ -404,7 +404,7 @@ onEachStore('video jobs', (stores) => {
     for (const objection of ['request', 'media'] as const) {
       const { video, engines, money, until } = await open();
       video.start();
-      engines.createAnswer = { kind: 'refused', objection, detail: 'tensor 3 of /srv/wan2' };
+      engines.createResult = { kind: 'refused', objection, detail: 'tensor 3 of /srv/wan2' };
       const { id } = await video.queue(jobRequest());
       await until(async () => (await money.moves(id)).includes('refund'));
       await assert.rejects(video.retrieve(lookup(id)), (error: unknown) => {
@@ -424,7 +424,7 @@ onEachStore('video jobs', (stores) => {
   test('an engine that is busy is asked again for as long as a job may take', async () => {
     const { video, engines, money, until, clock } = await open();
     video.start();
-    engines.createAnswer = { kind: 'busy', retryAfterMs: 20_000, detail: 'busy' };
+    engines.createResult = { kind: 'busy', retryAfterMs: 20_000, detail: 'busy' };
     const { id } = await video.queue(jobRequest());
     await until(() => engines.orders.length >= 2);
     // Longer than a silent engine is waited for; no lease runs out on the way.
@@ -439,9 +439,9 @@ onEachStore('video jobs', (stores) => {
 
   test('an engine that does not answer holds the money for ten minutes, before and after', async () => {
     const away = { kind: 'away', detail: 'ECONNREFUSED' } as const;
-    for (const step of ['createAnswer', 'pollAnswer', 'downloadAnswer'] as const) {
+    for (const step of ['createResult', 'pollResult', 'downloadResult'] as const) {
       const { video, engines, money, until, clock } = await open();
-      if (step === 'downloadAnswer') engines.pollAnswer = { kind: 'done' };
+      if (step === 'downloadResult') engines.pollResult = { kind: 'done' };
       engines[step] = away;
       const startedMs = clock.nowMs();
       video.start();
@@ -456,7 +456,7 @@ onEachStore('video jobs', (stores) => {
 
   test('a time without a server is no silence of an engine', async () => {
     const { video, another, engines, money, until, clock } = await open();
-    engines.pollAnswer = { kind: 'away', detail: 'reset' };
+    engines.pollResult = { kind: 'away', detail: 'reset' };
     video.start();
     const { id } = await video.queue(jobRequest());
     const untilMs = clock.nowMs() + 60_000;
@@ -475,10 +475,10 @@ onEachStore('video jobs', (stores) => {
     video.start();
     const { id } = await video.queue(jobRequest());
     for (let turn = 0; turn < 3; turn += 1) {
-      engines.pollAnswer = { kind: 'away', detail: 'reset' };
+      engines.pollResult = { kind: 'away', detail: 'reset' };
       const untilMs = clock.nowMs() + 400_000;
       await until(() => clock.nowMs() > untilMs);
-      engines.pollAnswer = { kind: 'running', fraction: 0.3 + turn / 10 };
+      engines.pollResult = { kind: 'running', fraction: 0.3 + turn / 10 };
       await until(async () => {
         const now = await video.retrieve(lookup(id));
         return now.kind === 'processing' && now.fraction === 0.3 + turn / 10;
@@ -488,7 +488,7 @@ onEachStore('video jobs', (stores) => {
 
   test('an order without a clear answer is looked for, given once more, and then ends', async () => {
     const { video, engines, money, until, clock } = await open();
-    engines.createAnswer = { kind: 'unclear', detail: 'HTTP 500' };
+    engines.createResult = { kind: 'unclear', detail: 'HTTP 500' };
     const startedMs = clock.nowMs();
     video.start();
     const { id } = await video.queue(jobRequest());
@@ -510,9 +510,9 @@ onEachStore('video jobs', (stores) => {
   test('an order that is found again is not given twice', async () => {
     const { video, engines, money, until } = await open();
     video.start();
-    engines.createAnswer = { kind: 'unclear', detail: 'timeout' };
-    engines.findAnswer = { kind: 'created', engine: 'e', engineModel: 'm', engineJobId: 'found' };
-    engines.pollAnswer = { kind: 'done' };
+    engines.createResult = { kind: 'unclear', detail: 'timeout' };
+    engines.findResult = { kind: 'created', engine: 'e', engineModel: 'm', engineJobId: 'found' };
+    engines.pollResult = { kind: 'done' };
     const { id } = await video.queue(jobRequest());
     await until(async () => (await video.retrieve(lookup(id))).kind === 'media');
     assert.equal(engines.orders.length, 1);
@@ -529,12 +529,12 @@ onEachStore('video jobs', (stores) => {
     const { id } = await dead.queue(jobRequest());
     await until(() => engines.orders.length === 1);
     engines.createGate = Promise.resolve();
-    engines.createAnswer = { kind: 'unclear', detail: 'HTTP 500' };
+    engines.createResult = { kind: 'unclear', detail: 'HTTP 500' };
     video.start();
     await until(async () => (await money.moves(id)).includes('refund'));
     assert.equal(engines.orders.length, 2);
     // What the dead one hears at last moves nothing.
-    engines.createAnswer = undefined;
+    engines.createResult = undefined;
     gate.resolve();
     await until(() => engines.removed.includes('job-1'));
     await dead.stop();
@@ -562,7 +562,7 @@ onEachStore('video jobs', (stores) => {
       await assert.rejects(video.retrieve(lookup(id)), { code: 'VIDEO_CANCELLED', status: 410 });
       assert.deepEqual(await money.moves(id), ['hold', 'refund']);
     }
-    engines.pollAnswer = { kind: 'done' };
+    engines.pollResult = { kind: 'done' };
     const { id: done } = await video.queue(jobRequest());
     await until(async () => (await video.retrieve(lookup(done))).kind === 'media');
     await assert.rejects(video.cancel(lookup(done)), { code: 'INVALID_REQUEST' });
@@ -588,11 +588,11 @@ onEachStore('video jobs', (stores) => {
     const outcomes = new Set<string>();
     // The cancel comes a little later each time, until the completion was first as well.
     for (let turn = 0; turn < 40 || (outcomes.size < 2 && turn < 400); turn += 1) {
-      engines.pollAnswer = { kind: 'running', fraction: 0.5 };
+      engines.pollResult = { kind: 'running', fraction: 0.5 };
       const { id } = await video.queue(jobRequest());
       const states = async () => (await video.list('alice', Number.MAX_SAFE_INTEGER, 1))[0]?.state;
       await until(async () => (await states()) === 'running');
-      engines.pollAnswer = { kind: 'done' };
+      engines.pollResult = { kind: 'done' };
       clock.advance(2_000);
       await new Promise((resolve) => setTimeout(resolve, turn / 2));
       const isCancelled = await video.cancel(lookup(id)).then(
@@ -610,7 +610,7 @@ onEachStore('video jobs', (stores) => {
   test('an engine that loses a job gets it again, three times at most', async () => {
     const { video, engines, money, until } = await open();
     video.start();
-    engines.pollAnswer = { kind: 'lost' };
+    engines.pollResult = { kind: 'lost' };
     const { id } = await video.queue(jobRequest());
     await until(async () => (await money.moves(id)).includes('refund'));
     assert.equal(engines.orders.length, 3);
@@ -621,7 +621,7 @@ onEachStore('video jobs', (stores) => {
     const { video, another, engines, money, until, clock } = await open();
     const gate = Promise.withResolvers<void>();
     engines.gate = gate.promise;
-    engines.pollAnswer = { kind: 'done' };
+    engines.pollResult = { kind: 'done' };
     // The first worker hangs in its download; its renewals fail with the store that it is given.
     const dead = another({ clock: new TestClock(clock.nowMs()) });
     dead.start();
@@ -640,7 +640,7 @@ onEachStore('video jobs', (stores) => {
   test('a settle that fails leaves the job where it was, and the next try charges once', async () => {
     const { video, engines, money, until } = await open();
     video.start();
-    engines.pollAnswer = { kind: 'done' };
+    engines.pollResult = { kind: 'done' };
     const settle = money.settle.bind(money);
     let failures = 2;
     money.settle = async (tx, job) => {
@@ -694,7 +694,7 @@ onEachStore('video jobs', (stores) => {
   test('a download token opens the media for 24 hours, and a revoked one is gone', async () => {
     const { video, engines, until, clock } = await open({ keepHours: 100 });
     video.start();
-    engines.pollAnswer = { kind: 'done' };
+    engines.pollResult = { kind: 'done' };
     const first = await video.queue(jobRequest({ withDownload: true }));
     const token = first.downloadToken!;
     assert.match(token, /^[A-Za-z0-9_-]{43}$/);
@@ -714,7 +714,7 @@ onEachStore('video jobs', (stores) => {
   test('media expires, and files that nobody claims go', async () => {
     const { video, engines, until, clock, folder } = await open({ keepHours: 1 });
     video.start();
-    engines.pollAnswer = { kind: 'done' };
+    engines.pollResult = { kind: 'done' };
     const { id } = await video.queue(jobRequest());
     await until(async () => (await video.retrieve(lookup(id))).kind === 'media');
     const orphan = join(folder, 'results', 'f00d');
@@ -733,13 +733,13 @@ onEachStore('video jobs', (stores) => {
   test('what a killed process left of ended jobs goes at the next start', async () => {
     const { video, another, engines, until, folder, clock } = await open();
     video.start();
-    engines.pollAnswer = { kind: 'done' };
+    engines.pollResult = { kind: 'done' };
     const { id: done } = await video.queue(jobRequest());
     await until(async () => (await video.retrieve(lookup(done))).kind === 'media');
     const { id: ended } = await video.queue(jobRequest());
     await video.cancel(lookup(ended));
     await video.stop();
-    engines.pollAnswer = { kind: 'running', fraction: 0.1 };
+    engines.pollResult = { kind: 'running', fraction: 0.1 };
     const { id: waiting } = await video.queue(jobRequest());
     // As if it had died between the end of a job and the removal of its files.
     for (const name of [ended, waiting])
@@ -775,7 +775,7 @@ onEachStore('video jobs', (stores) => {
       callerBytes: each + 1_000,
       allBytes: 2 * each + 1_030,
     });
-    engines.pollAnswer = { kind: 'done' };
+    engines.pollResult = { kind: 'done' };
     video.start();
     await until(async () => (await video.storedBytes('bob')).allBytes === 18);
     assert.deepEqual(await video.storedBytes('alice'), { callerBytes: 9, allBytes: 18 });
@@ -786,7 +786,7 @@ onEachStore('video jobs', (stores) => {
   test('films that are written share what is free on the disk, and count meanwhile', async () => {
     const room = 400_000_000;
     const { video, engines, until } = await open({ maxStoredBytes: 2 * RESULT_BYTES + room });
-    engines.pollAnswer = { kind: 'done' };
+    engines.pollResult = { kind: 'done' };
     const written = Promise.withResolvers<void>();
     engines.gate = written.promise;
     await video.queue(jobRequest());
@@ -808,8 +808,8 @@ onEachStore('video jobs', (stores) => {
 
   test('a film that is larger than there is room for is not sold', async () => {
     const { video, engines, money, until } = await open();
-    engines.pollAnswer = { kind: 'done' };
-    engines.downloadAnswer = { kind: 'too-large', detail: 'too-large: More than 200000000 bytes' };
+    engines.pollResult = { kind: 'done' };
+    engines.downloadResult = { kind: 'too-large', detail: 'too-large: More than 200000000 bytes' };
     const { id } = await video.queue(jobRequest());
     video.start();
     const isRefunded = async () => (await money.moves(id)).includes('refund');
@@ -821,7 +821,7 @@ onEachStore('video jobs', (stores) => {
   test('a webhook is signed with the secret of its account and repeated until it is taken', async () => {
     const { video, engines, until, posts } = await open();
     video.start();
-    engines.pollAnswer = { kind: 'done' };
+    engines.pollResult = { kind: 'done' };
     const webhookUrl = 'https://caller.example/hook';
     const { id, webhookSecret } = await video.queue(jobRequest({ webhookUrl }));
     await until(() => posts.length === 2);
@@ -840,7 +840,7 @@ onEachStore('video jobs', (stores) => {
     const other = await video.queue(jobRequest({ accountId: 'bob', webhookUrl }));
     assert.notEqual(other.webhookSecret, webhookSecret);
     await until(() => posts.length === 3);
-    engines.pollAnswer = {
+    engines.pollResult = {
       kind: 'failed',
       objection: 'engine',
       detail: 'cuda out of memory at 0x7f',
@@ -852,7 +852,7 @@ onEachStore('video jobs', (stores) => {
       [failed.event, failed.status, failed.error],
       ['video.failed', 'FAILED', 'The engine could not make the video; it costs nothing'],
     );
-    engines.pollAnswer = { kind: 'running', fraction: 0.1 };
+    engines.pollResult = { kind: 'running', fraction: 0.1 };
     await video.cancel(lookup((await video.queue(jobRequest({ webhookUrl }))).id));
     await until(() => posts.length === 5);
     assert.equal(JSON.parse(posts[4]!.body).event, 'video.cancelled');
@@ -863,7 +863,7 @@ onEachStore('video jobs', (stores) => {
     const webhooks = { masterSecret: 'master', post };
     const opened = await open({ maxOpenJobs: 5, webhooks });
     opened.video.start();
-    opened.engines.pollAnswer = { kind: 'done' };
+    opened.engines.pollResult = { kind: 'done' };
     for (let jobs = 0; jobs < 5; jobs += 1) {
       await opened.video.queue(jobRequest({ webhookUrl: 'https://deaf.example/hook' }));
     }
@@ -911,7 +911,7 @@ onEachStore('video jobs', (stores) => {
   test('the average execution time is the P80 of the model', async () => {
     const { video, engines, until, store } = await open({ ids: seededIds(7) });
     video.start();
-    engines.pollAnswer = { kind: 'done' };
+    engines.pollResult = { kind: 'done' };
     const { id } = await video.queue(jobRequest());
     await until(
       async () => (await video.list('alice', Number.MAX_SAFE_INTEGER, 1))[0]?.state === 'completed',

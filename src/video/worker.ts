@@ -8,7 +8,7 @@ import type { Ids } from '../core/ids.ts';
 import { type Log, reasonOf } from '../core/log.ts';
 import type { Store } from '../db/db.ts';
 import type {
-  DownloadAnswer,
+  DownloadResult,
   EngineDelay,
   EnginePlace,
   EngineRef,
@@ -309,7 +309,7 @@ export class Worker {
 
   async #store(job: VideoJob): Promise<void> {
     const { signal } = this.#aborter;
-    let answer: DownloadAnswer | undefined;
+    let answer: DownloadResult | undefined;
     let verdict: FilmVerdict | undefined;
     const sizeBytes = await this.#room.within(job.accountId, (hasRoom) =>
       this.#files.storeResult(job.id, this.#table.owner, async (path) => {

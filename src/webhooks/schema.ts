@@ -1,7 +1,7 @@
 /** The shapes of webhooks on the wire, and what their routes say of themselves. */
 import { z } from 'zod';
 import { TOO_FINE, isExactUsd } from '../core/money.ts';
-import { type RouteDescription, jsonAnswer, jsonContent, listOf } from '../http/describe.ts';
+import { type RouteDescription, jsonResponse, jsonContent, listOf } from '../http/describe.ts';
 import { cursorQuery, pageOf } from '../http/cursor.ts';
 import { DELIVERY_STATES, EVENTS, TEST_EVENT } from './webhook.ts';
 
@@ -223,7 +223,7 @@ export const CREATE_WEBHOOK: RouteDescription = {
     thresholds: { balanceUsd: 5, dailySpendUsd: 20 },
   }),
   answers: [
-    jsonAnswer('The webhook with its secret, which is shown nowhere else.', CreatedWebhook, {
+    jsonResponse('The webhook with its secret, which is shown nowhere else.', CreatedWebhook, {
       ...WEBHOOK,
       secret: 'whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw',
     }),
@@ -234,7 +234,9 @@ export const CREATE_WEBHOOK: RouteDescription = {
 export const LIST_WEBHOOKS: RouteDescription = {
   tag,
   summary: 'List webhooks',
-  answers: [jsonAnswer('Without their secrets.', WebhookList, { object: 'list', data: [WEBHOOK] })],
+  answers: [
+    jsonResponse('Without their secrets.', WebhookList, { object: 'list', data: [WEBHOOK] }),
+  ],
 };
 
 export const UPDATE_WEBHOOK: RouteDescription = {
@@ -244,7 +246,7 @@ export const UPDATE_WEBHOOK: RouteDescription = {
   parameters,
   request: jsonContent(UpdateWebhook, { thresholds: { balanceUsd: 10, dailySpendUsd: null } }),
   answers: [
-    jsonAnswer('As it is now.', WebhookItem, {
+    jsonResponse('As it is now.', WebhookItem, {
       ...WEBHOOK,
       events: ['balance.low'],
       thresholds: { ...WEBHOOK.thresholds, balanceUsd: 10, dailySpendUsd: null },
@@ -260,7 +262,7 @@ export const ROTATE_SECRET: RouteDescription = {
     'For 24 hours each message has two signatures, of the new secret and of the one before, so that a receiver that knows either believes it. The secret is in this answer and nowhere else.',
   parameters,
   answers: [
-    jsonAnswer('With its new secret.', RotatedWebhook, {
+    jsonResponse('With its new secret.', RotatedWebhook, {
       ...WEBHOOK,
       secret: 'whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw',
       previousSecretUntil: '2026-11-22T04:00:00.000Z',
@@ -274,7 +276,7 @@ export const DELETE_WEBHOOK: RouteDescription = {
   summary: 'Delete a webhook',
   parameters,
   answers: [
-    jsonAnswer('Nothing more is sent.', DeletedWebhook, {
+    jsonResponse('Nothing more is sent.', DeletedWebhook, {
       id: ID,
       object: 'webhook',
       deleted: true,
@@ -290,7 +292,7 @@ export const TEST_WEBHOOK: RouteDescription = {
     'Posts the event `webhook.test` at once, one time, and says what the address answered. Once in 10 seconds.',
   parameters,
   answers: [
-    jsonAnswer('What became of it; `failed` is no error of this request.', DeliveryItem, {
+    jsonResponse('What became of it; `failed` is no error of this request.', DeliveryItem, {
       ...DELIVERY,
       event: 'webhook.test',
       payload: { ...DELIVERY.payload, type: 'webhook.test', data: { webhookId: ID } },
@@ -305,7 +307,7 @@ export const LIST_DELIVERIES: RouteDescription = {
   parameters,
   query: DeliveriesQuery,
   answers: [
-    jsonAnswer('One page.', DeliveryList, { object: 'list', data: [DELIVERY], nextCursor: null }),
+    jsonResponse('One page.', DeliveryList, { object: 'list', data: [DELIVERY], nextCursor: null }),
   ],
   refusals: ['WEBHOOK_NOT_FOUND'],
 };

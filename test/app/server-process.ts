@@ -3,7 +3,7 @@ import { type ChildProcess, spawn } from 'node:child_process';
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { PROGRAM } from './program.ts';
-import { processAnswers } from './process-answers.ts';
+import { processResponses } from './process-responses.ts';
 import { childEnvironment } from '../support/child-environment.ts';
 import { endWithUs } from '../support/end-with-us.ts';
 
@@ -29,7 +29,7 @@ discovery: { enabled: false }
 log: { level: silent }
 ${yaml}`,
   );
-  const answers = processAnswers();
+  const answers = processResponses();
   const child = endWithUs(
     spawn(process.execPath, [PROGRAM, 'serve'], {
       cwd: folder,

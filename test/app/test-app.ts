@@ -16,8 +16,8 @@ import { systemIds } from '../../src/core/ids.ts';
 import { type Log, silentLog } from '../../src/core/log.ts';
 import { usdToNano } from '../../src/core/money.ts';
 import { makeSqliteDatabase } from '../databases/stores.ts';
-import type { AnswerCheck } from './check-answers.ts';
-import { ANSWERS_FILE } from './write-answers.ts';
+import type { ResponseCheck } from './check-responses.ts';
+import { ANSWERS_FILE } from './write-responses.ts';
 
 export interface TestAppOptions {
   /** Sections of `farebox.yaml`; listen address, discovery and embedded engines are set here. */
@@ -49,7 +49,7 @@ export interface TestApp {
   readonly url: string;
   /** The operator's account, with a key for inference and nothing else. */
   readonly owner: Pick<FirstOwner, 'accountId' | 'secret' | 'creditNano'>;
-  readonly answers: AnswerCheck;
+  readonly answers: ResponseCheck;
   /** A key of the owner account, or of another. */
   key(settings?: Partial<NewKey>): Promise<string>;
   /** A further account with credit and one key. */
@@ -60,7 +60,7 @@ export interface TestApp {
   stop(): Promise<void>;
 }
 
-const READ: AnswerCheck = { checked: 0, assertFitting: () => undefined };
+const READ: ResponseCheck = { checked: 0, assertFitting: () => undefined };
 
 export async function startTestApp(options: TestAppOptions = {}): Promise<TestApp> {
   const folder = options.dataFolder ?? mkdtempSync(join(tmpdir(), 'farebox-app-'));
@@ -97,7 +97,10 @@ export async function startTestApp(options: TestAppOptions = {}): Promise<TestAp
   const isRead = process.env[ANSWERS_FILE] !== undefined;
   const answers = isRead
     ? READ
-    : (await import('./check-answers.ts')).checkAnswers(app, BASE_PATH, { service, takesWallets });
+    : (await import('./check-responses.ts')).checkResponses(app, BASE_PATH, {
+        service,
+        takesWallets,
+      });
   const made = await welcomeOwner(app.stores, config);
   const owner = { creditNano: usdToNano('0'), ...made, ...(await ownerOf(app)) };
   return {

@@ -11,7 +11,7 @@ import type { Browser, Download } from 'playwright-core';
 import sharp from 'sharp';
 import { type TestApp, startTestApp } from '../app/test-app.ts';
 import { makeClip, portraitJpeg, toneWav } from '../media/clips.ts';
-import { type AnsweringEngine, openEngine, sendJson } from '../support/answering-engine.ts';
+import { type LoopbackEngine, openEngine, sendJson } from '../support/loopback-engine.ts';
 import { launchChromium } from '../support/chromium.ts';
 import { Visitor } from './console-fixture.ts';
 
@@ -42,7 +42,7 @@ async function bytesOf(download: Download): Promise<Buffer> {
 
 describe('the console over engines of every kind', () => {
   const folder = mkdtempSync(join(tmpdir(), 'farebox-console-'));
-  let engine: AnsweringEngine;
+  let engine: LoopbackEngine;
   let browser: Browser;
   let farebox: TestApp;
   let origin: string;

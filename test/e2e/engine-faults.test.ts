@@ -1,7 +1,7 @@
 /** Engines that fail before the first byte and in mid-stream: failover, statuses and bills. */
 import assert from 'node:assert/strict';
 import { after, before, beforeEach, describe, test } from 'node:test';
-import { openEngine } from '../support/answering-engine.ts';
+import { openEngine } from '../support/loopback-engine.ts';
 import { fastClock } from '../support/fast-clock.ts';
 import { TestUpstream } from '../support/test-upstream.ts';
 import { type TestApp, startTestApp } from '../app/test-app.ts';

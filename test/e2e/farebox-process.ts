@@ -4,7 +4,7 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { PROGRAM } from '../app/program.ts';
-import { processAnswers } from '../app/process-answers.ts';
+import { processResponses } from '../app/process-responses.ts';
 import { childEnvironment } from '../support/child-environment.ts';
 import { endWithUs } from '../support/end-with-us.ts';
 
@@ -30,7 +30,7 @@ export interface FareboxOptions {
   /** Default: a new folder. */
   readonly folder?: string;
   /** Default: the answers are checked, which costs load whose speed is measured a little. */
-  readonly uncheckedAnswers?: true;
+  readonly uncheckedResponses?: true;
   /** Besides what the check of the answers needs. */
   readonly nodeOptions?: string;
   /** Another program than the source of this checkout, such as an installed one. */
@@ -43,7 +43,7 @@ export interface FareboxOptions {
 export async function startFarebox(options: FareboxOptions): Promise<FareboxProcess> {
   const folder = options.folder ?? mkdtempSync(join(tmpdir(), 'farebox-process-'));
   writeFileSync(join(folder, 'farebox.yaml'), options.yaml);
-  const answers = options.uncheckedAnswers === true ? undefined : processAnswers();
+  const answers = options.uncheckedResponses === true ? undefined : processResponses();
   const added = [answers?.env['NODE_OPTIONS'], options.nodeOptions].filter(Boolean).join(' ');
   const nodeOptions = added === '' ? {} : { NODE_OPTIONS: added };
   const child = endWithUs(

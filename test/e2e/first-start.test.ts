@@ -47,7 +47,7 @@ test('a server that is told to stop while it greets ends well', async () => {
       return write(text);
     };`;
   const nodeOptions = `--import=data:text/javascript,${encodeURIComponent(code)}`;
-  const farebox = await startFarebox({ yaml: YAML, nodeOptions, uncheckedAnswers: true });
+  const farebox = await startFarebox({ yaml: YAML, nodeOptions, uncheckedResponses: true });
   try {
     assert.equal(await farebox.stop(), 0);
   } finally {

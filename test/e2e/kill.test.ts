@@ -23,7 +23,7 @@ const CLIENTS = 24;
 const SEED = Number(process.env['SEED'] ?? String(Date.now() % 100_000));
 
 /** What a client saw in full: the request and the cost that the answer named. */
-interface SeenAnswer {
+interface SeenResponse {
   readonly requestId: string;
   readonly usd: number;
 }
@@ -37,7 +37,7 @@ test('20 kills under load: audits are clean and every full answer is settled onc
     await upstream.kill();
     rmSync(folder, { recursive: true, force: true });
   });
-  const seen: SeenAnswer[] = [];
+  const seen: SeenResponse[] = [];
   let secret: string | undefined;
   for (let kill = 0; kill < KILLS; kill += 1) {
     const running = await startFarebox({ folder, yaml: yaml(upstream.url) });
@@ -66,7 +66,7 @@ limits: { starterCreditUsd: 100000, plans: { staff: { text: { XS: &wide { reques
 }
 
 /** Clients that ask until the server is gone. */
-async function runLoad(url: string, secret: string, seen: SeenAnswer[]): Promise<void> {
+async function runLoad(url: string, secret: string, seen: SeenResponse[]): Promise<void> {
   const pool = new Pool(new URL(url).origin, { connections: CLIENTS, pipelining: 1 });
   const client = async (): Promise<void> => {
     for (;;) {
@@ -93,7 +93,7 @@ async function runLoad(url: string, secret: string, seen: SeenAnswer[]): Promise
 
 async function assertSettled(
   folder: string,
-  seen: readonly SeenAnswer[],
+  seen: readonly SeenResponse[],
   when: string,
 ): Promise<void> {
   const store = await openTestStore(`sqlite:${join(folder, 'data/farebox.db')}`);

@@ -16,11 +16,11 @@ import { makeClip, portraitJpeg, toneWav } from '../media/clips.ts';
 import { type Site, openSite } from '../media/site.ts';
 import {
   type Answer,
-  type AnsweringEngine,
+  type LoopbackEngine,
   type Heard,
   openEngine,
   sendJson,
-} from '../support/answering-engine.ts';
+} from '../support/loopback-engine.ts';
 import { fastClock } from '../support/fast-clock.ts';
 
 const MODELS = `
@@ -87,7 +87,7 @@ models:
 `;
 
 const folder = mkdtempSync(join(tmpdir(), 'farebox-engines-'));
-let engine: AnsweringEngine;
+let engine: LoopbackEngine;
 let site: Site;
 let farebox: TestApp;
 

@@ -14,7 +14,7 @@ import { z } from 'zod';
 import { usdToNano } from '../../src/core/money.ts';
 import { receiptOf } from '../../src/billing/ledger/ledger.ts';
 import { type TestApp, startTestApp } from '../app/test-app.ts';
-import { type Behaviour, type ScriptedAnswer, TestUpstream } from '../support/test-upstream.ts';
+import { type Behaviour, type ScriptedResponse, TestUpstream } from '../support/test-upstream.ts';
 import { sameMinute } from '../support/still-clock.ts';
 import { pngHead } from '../media/png-head.ts';
 import { TestWeb } from '../web/test-web.ts';
@@ -65,7 +65,7 @@ function clientOf(secret: string, maxRetries = 0): Anthropic {
   return new Anthropic({ baseURL, apiKey: secret, authToken: null, maxRetries });
 }
 
-function says(answer: Omit<ScriptedAnswer, 'kind'>): void {
+function says(answer: Omit<ScriptedResponse, 'kind'>): void {
   upstream.script.push({ kind: 'answer', ...answer });
 }
 

@@ -1,6 +1,6 @@
 /**
  * The OpenAPI document: valid 3.1, every route, status, header and example in it, its version the
- * build's. `app/check-answers.ts` holds the answers of all tests against it.
+ * build's. `app/check-responses.ts` holds the answers of all tests against it.
  */
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
@@ -10,7 +10,7 @@ import {
   type WholeOperation,
   wholeOperation,
 } from '../../src/http/openapi/openapi.ts';
-import { schemaCompiler } from '../app/answer-checker.ts';
+import { schemaCompiler } from '../app/response-checker.ts';
 import { type TestApp, startTestApp } from '../app/test-app.ts';
 
 /** What OpenAPI 3.1 asks of the parts that we write; schemas are JSON Schema 2020-12. */

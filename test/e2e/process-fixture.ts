@@ -54,7 +54,7 @@ export class ProcessFixture {
       args,
       ...(folder === undefined ? {} : { folder }),
       ...(program === undefined ? {} : { binary: program }),
-      ...(program === undefined && isUnchecked !== true ? {} : { uncheckedAnswers: true }),
+      ...(program === undefined && isUnchecked !== true ? {} : { uncheckedResponses: true }),
     });
     this.running.add(farebox);
     return farebox;

@@ -10,7 +10,7 @@ import { formatProblem, loadConfig } from '../../src/config/config.ts';
 import { usdToNano } from '../../src/core/money.ts';
 import { call, chatBody } from '../app/call.ts';
 import { type TestApp, startTestApp } from '../app/test-app.ts';
-import { openEngine, sendJson } from '../support/answering-engine.ts';
+import { openEngine, sendJson } from '../support/loopback-engine.ts';
 import { batchEnd, chatLine, linesOfFile, startBatch } from '../support/batch-client.ts';
 import { fastClock } from '../support/fast-clock.ts';
 import { until } from '../support/until.ts';

@@ -11,7 +11,7 @@ import { APICallError, generateText, isStepCount, jsonSchema, Output, streamText
 import OpenAI from 'openai';
 import { zodTextFormat } from 'openai/helpers/zod';
 import { z } from 'zod';
-import type { ScriptedAnswer } from '../support/test-upstream.ts';
+import type { ScriptedResponse } from '../support/test-upstream.ts';
 import { type Bench, startWithEngine } from '../app/call.ts';
 import { TestWeb } from '../web/test-web.ts';
 
@@ -64,7 +64,7 @@ describe('clients of the Responses protocol', () => {
     bench.upstream.seen.length = 0;
   });
 
-  const says = (...answers: readonly Omit<ScriptedAnswer, 'kind'>[]) => {
+  const says = (...answers: readonly Omit<ScriptedResponse, 'kind'>[]) => {
     for (const answer of answers) bench.upstream.script.push({ kind: 'answer', ...answer });
   };
   const asked = () => JSON.parse(bench.upstream.seen.at(-1)?.body ?? '{}');

@@ -5,7 +5,7 @@ import { type IncomingMessage, request } from 'node:http';
 import { after, before, beforeEach, describe, test } from 'node:test';
 import { brotliDecompressSync, gunzipSync } from 'node:zlib';
 import { type TestApp, startTestApp } from '../app/test-app.ts';
-import { type TestNode, type NodeAnswer, plainly, startNode } from '../rpc/node.ts';
+import { type TestNode, type NodeResponse, plainly, startNode } from '../rpc/node.ts';
 import { stillClock } from '../support/still-clock.ts';
 import { until } from '../support/until.ts';
 
@@ -62,13 +62,13 @@ describe('POST /crypto/rpc/{network} with nodes that fail', () => {
       ...(signal && { signal }),
     });
 
-  const large: NodeAnswer = ({ calls }, response) => {
+  const large: NodeResponse = ({ calls }, response) => {
     response.writeHead(200, { 'content-type': 'application/json' });
     response.end(
       `{"jsonrpc":"2.0","id":${JSON.stringify(calls[0]!.id)},"result":"${'a'.repeat(3 * MEGABYTE)}"}`,
     );
   };
-  const cut: NodeAnswer = ({ calls }, response) => {
+  const cut: NodeResponse = ({ calls }, response) => {
     response.writeHead(200, { 'content-length': 4 * MEGABYTE });
     response.write(`{"jsonrpc":"2.0","id":${JSON.stringify(calls[0]!.id)},"result":"`);
     response.write('a'.repeat(3 * MEGABYTE), () => response.destroy());

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import type { ServerResponse } from 'node:http';
 import { after, before, describe, test } from 'node:test';
-import { type AnsweringEngine, openEngine } from '../support/answering-engine.ts';
+import { type LoopbackEngine, openEngine } from '../support/loopback-engine.ts';
 import { type TestApp, startTestApp } from '../app/test-app.ts';
 
 const USAGE = { prompt_tokens: 20, completion_tokens: 4, total_tokens: 24 };
@@ -85,7 +85,7 @@ function withUsage(value: unknown): Record<string, unknown>[] {
 }
 
 describe('usage and cost', () => {
-  let engine: AnsweringEngine;
+  let engine: LoopbackEngine;
   let farebox: TestApp;
   let ending: Ending;
 

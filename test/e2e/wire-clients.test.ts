@@ -12,7 +12,7 @@ import OpenAI from 'openai';
 import { zodResponseFormat } from 'openai/helpers/zod';
 import { z } from 'zod';
 import { parseChatRequest, type ChatRequest } from '../../src/chat/wire/chat-request.ts';
-import { readChatAnswer, writeChatAnswer } from '../../src/chat/wire/chat-response.ts';
+import { readChatResponse, writeChatResponse } from '../../src/chat/wire/chat-response.ts';
 import { ChatStream } from '../../src/chat/wire/chat-stream.ts';
 import { Frame } from '../../src/http/stream-writer.ts';
 import { parseEmbeddingsRequest } from '../../src/embeddings/embeddings-request.ts';
@@ -74,8 +74,8 @@ function whole(request: ChatRequest, { content, call }: ReturnType<Reply>): Buff
     model: 'u',
     choices: [{ index: 0, message, finish_reason: 'stop' }],
   };
-  const written = writeChatAnswer(
-    readChatAnswer(Buffer.from(JSON.stringify(upstream)), KEEP),
+  const written = writeChatResponse(
+    readChatResponse(Buffer.from(JSON.stringify(upstream)), KEEP),
     { id: ID, model: request.model, createdS: 1, serviceName: 'svc' },
     { usage: USAGE, cost: COST, parameters: request.parameters, citations: [] },
   );

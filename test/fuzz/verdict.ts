@@ -6,8 +6,8 @@ import { brotliDecompressSync, gunzipSync } from 'node:zlib';
 import type { OpenApiDocument } from '../../src/http/openapi/openapi.ts';
 import { targetPath } from '../../src/core/request-target.ts';
 import { FAULTS, type FaultCode } from '../../src/core/faults.ts';
-import { type AnswerChecker, checkerFor } from '../app/answer-checker.ts';
-import type { SentAnswer } from '../app/sent-answers.ts';
+import { type ResponseChecker, checkerFor } from '../app/response-checker.ts';
+import type { SentResponse } from '../app/sent-responses.ts';
 import type { FuzzRequest } from './requests.ts';
 import type { Answer } from './send.ts';
 
@@ -53,7 +53,7 @@ const DOCUMENTS = /\/(?:docs|openapi\.json)$/;
 
 export class Verdict {
   readonly #options: VerdictOptions;
-  readonly #checker: AnswerChecker;
+  readonly #checker: ResponseChecker;
 
   constructor(options: VerdictOptions) {
     this.#options = options;
@@ -148,7 +148,7 @@ export class Verdict {
   }
 }
 
-function sentAs(request: FuzzRequest, { status, headers, body }: Answer): SentAnswer {
+function sentAs(request: FuzzRequest, { status, headers, body }: Answer): SentResponse {
   return {
     method: request.method,
     path: targetPath(request.target),

@@ -16,7 +16,7 @@ import {
 } from '../../src/billing/idempotency/idempotency.ts';
 import { LEDGER_MIGRATIONS, Ledger } from '../../src/billing/ledger/ledger.ts';
 import { LIMITS_MIGRATIONS, LimitLog, MemoryWindows } from '../../src/billing/limits/limits.ts';
-import { type AnswerKeeper, type Sale, Sales, paidFor } from '../../src/billing/sale.ts';
+import { type ResponseKeeper, type Sale, Sales, paidFor } from '../../src/billing/sale.ts';
 import { Fault } from '../../src/core/faults.ts';
 import type { Log } from '../../src/core/log.ts';
 import { ZERO, usdToNano } from '../../src/core/money.ts';
@@ -158,7 +158,7 @@ class SellingProcess {
     work: (sale: Sale) => Promise<void>,
   ): Promise<void> {
     const idempotency = this.#idempotency;
-    const keeper: AnswerKeeper = {
+    const keeper: ResponseKeeper = {
       keep: (tx, { body }, sold) => {
         assert.ok(sold !== undefined && typeof body === 'string');
         const answer = { status: 200, headers: {}, body: Buffer.from(body) };

@@ -57,7 +57,7 @@ describe('the installed package', () => {
     farebox = await startFarebox({
       binary: join(program, 'dist/main.js'),
       folder: server,
-      uncheckedAnswers: true,
+      uncheckedResponses: true,
       yaml: `
 listen: { port: ${fixture.port} }
 data: ./data

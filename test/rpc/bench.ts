@@ -7,9 +7,9 @@ import { memoryLog } from '../support/memory-log.ts';
 import type { LogLine } from '../support/memory-log.ts';
 import { RpcSection } from '../../src/config/rpc-section.ts';
 import { Rpc } from '../../src/rpc/rpc.ts';
-import type { RpcAnswer, RpcDependencies, RpcSettings } from '../../src/rpc/rpc.ts';
+import type { RpcResponse, RpcDependencies, RpcSettings } from '../../src/rpc/rpc.ts';
 import { startNode } from './node.ts';
-import type { NodeAnswer, TestNode } from './node.ts';
+import type { NodeResponse, TestNode } from './node.ts';
 
 export const NETWORK = 'ethereum-mainnet';
 export const CHAINS: Readonly<Record<string, string>> = {
@@ -43,7 +43,7 @@ export interface Bench {
   readonly rpc: Rpc;
   readonly nodes: readonly TestNode[];
   readonly lines: LogLine[];
-  ask(body: unknown, caller?: string): Promise<RpcAnswer>;
+  ask(body: unknown, caller?: string): Promise<RpcResponse>;
 }
 
 export interface BenchOptions extends Partial<Omit<RpcSettings, 'networks'>> {
@@ -54,7 +54,7 @@ export interface BenchOptions extends Partial<Omit<RpcSettings, 'networks'>> {
 
 /** Makes benches; `close` ends all that it made and what was put into `closing`. */
 export function benches(): {
-  readonly bench: (answers: readonly NodeAnswer[], options?: BenchOptions) => Promise<Bench>;
+  readonly bench: (answers: readonly NodeResponse[], options?: BenchOptions) => Promise<Bench>;
   readonly closing: (() => Promise<void>)[];
   readonly close: () => Promise<void>;
 } {
@@ -75,7 +75,7 @@ export function benches(): {
   };
 }
 
-async function makeBench(answers: readonly NodeAnswer[], options: BenchOptions): Promise<Bench> {
+async function makeBench(answers: readonly NodeResponse[], options: BenchOptions): Promise<Bench> {
   const network = options.network ?? NETWORK;
   const nodes = await Promise.all(
     answers.map(async (answer) => startNode(CHAINS[network]!, answer)),
@@ -112,12 +112,12 @@ export interface ReplyItem {
   readonly error: { readonly code: number; readonly message: string };
 }
 
-export function json(answer: RpcAnswer): ReplyItem {
+export function json(answer: RpcResponse): ReplyItem {
   assert.equal(answer.rest, undefined);
   return JSON.parse(answer.body.toString()) as ReplyItem; // what the assertions then look into
 }
 
-export function list(answer: RpcAnswer): ReplyItem[] {
+export function list(answer: RpcResponse): ReplyItem[] {
   const items: unknown = json(answer);
   assert.ok(Array.isArray(items));
   return items as ReplyItem[]; // what the assertions then look into

@@ -20,20 +20,20 @@ export interface NodeRequest {
   readonly headers: IncomingMessage['headers'];
 }
 
-export type NodeAnswer = (request: NodeRequest, response: ServerResponse) => void;
+export type NodeResponse = (request: NodeRequest, response: ServerResponse) => void;
 
 export interface TestNode {
   readonly url: string;
   /** What callers asked, identity and head questions left out. */
   readonly asked: NodeRequest[];
-  answer: NodeAnswer;
+  answer: NodeResponse;
   readonly close: () => Promise<void>;
 }
 
 /** Answers every call with `result(call)`, in order, as a well-behaved node does. */
 export function plainly(
   result: (call: JsonRpcCall) => unknown = (call) => `${call.method} done`,
-): NodeAnswer {
+): NodeResponse {
   return (request, response) => {
     const items = request.calls.map((call) => ({
       jsonrpc: '2.0',
@@ -59,7 +59,7 @@ const HEAD = new Set(['eth_blockNumber', 'starknet_blockNumber', 'getSlot']);
 /** Starts a node of the given chain on a free port of the loopback. */
 export async function startNode(
   chainId: string,
-  answer: NodeAnswer = plainly(),
+  answer: NodeResponse = plainly(),
 ): Promise<TestNode> {
   const asked: NodeRequest[] = [];
   const server = createServer((request, response) => {

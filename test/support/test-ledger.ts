@@ -1,7 +1,7 @@
 /** A ledger whose requests settle by their id, as their sales settle by their hold. */
 import {
   type Hold,
-  type HoldAnswer,
+  type HoldResult,
   type HoldRequest,
   Ledger,
   NO_TOKENS,
@@ -40,7 +40,7 @@ export function bill(
 export class TestLedger extends Ledger {
   readonly #holds = new Map<string, Hold>();
 
-  async hold(request: HoldRequest): Promise<HoldAnswer> {
+  async hold(request: HoldRequest): Promise<HoldResult> {
     const answer = await this.holds.place(request);
     if (answer.ok) this.#holds.set(request.requestId, answer.hold);
     return answer;

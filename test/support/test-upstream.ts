@@ -23,7 +23,7 @@ export type Behaviour =
       readonly endsAfter?: Promise<unknown>;
     }
   /** What the model says, streamed when the request asks for it. */
-  | ScriptedAnswer
+  | ScriptedResponse
   /** A vector for each input: its length or first id, its place, and 1. */
   | { readonly kind: 'embeddings'; readonly maxBatch?: number; readonly usage?: boolean | number }
   /** Whatever a test writes. */
@@ -43,7 +43,7 @@ export type Behaviour =
   | { readonly kind: 'not-http' }
   | { readonly kind: 'half-json' };
 
-export interface ScriptedAnswer {
+export interface ScriptedResponse {
   readonly kind: 'answer';
   /** How long the model thinks before it says anything. */
   readonly afterMs?: number;
@@ -198,7 +198,7 @@ export async function behave(
     case 'answer':
       if (behaviour.afterMs !== undefined) await delay(behaviour.afterMs);
       await behaviour.after;
-      return sendAnswer(response, model, behaviour, /"stream":\s*true/.test(body));
+      return sendResponse(response, model, behaviour, /"stream":\s*true/.test(body));
     case 'embeddings':
       return sendEmbeddings(response, JSON.parse(body), behaviour);
     case 'own':
@@ -279,10 +279,10 @@ export function chatEvents(model: string, chunks: number, hasUsage: boolean): st
   return [role, ...words, delta({}, 'stop'), ...usage, 'data: [DONE]\n\n'];
 }
 
-function sendAnswer(
+function sendResponse(
   response: ServerResponse,
   model: string,
-  answer: ScriptedAnswer,
+  answer: ScriptedResponse,
   isStream: boolean,
 ): void {
   const { promptTokens = 100, completionTokens = 10, extraUsage = {} } = answer;

@@ -6,12 +6,12 @@
 import { writeFile } from 'node:fs/promises';
 import type { Migration, Queryable, Store } from '../../src/db/db.ts';
 import type {
-  CreateAnswer,
-  DownloadAnswer,
+  CreateResult,
+  DownloadResult,
   DownloadOptions,
   EngineOrder,
-  FindAnswer,
-  PollAnswer,
+  FindResult,
+  PollResult,
   VideoEngines,
 } from '../../src/engines/media/media.ts';
 import type { CheckFilm } from '../../src/video/check-film.ts';
@@ -93,30 +93,30 @@ export class TestEngines implements VideoEngines {
   readonly removed: string[] = [];
   /** Ids of jobs that were looked for. */
   readonly sought: string[] = [];
-  findAnswer: FindAnswer = { kind: 'unknown' };
-  createAnswer: CreateAnswer | undefined;
-  pollAnswer: PollAnswer = { kind: 'running', fraction: 0.25 };
-  downloadAnswer: DownloadAnswer = { kind: 'done' };
+  findResult: FindResult = { kind: 'unknown' };
+  createResult: CreateResult | undefined;
+  pollResult: PollResult = { kind: 'running', fraction: 0.25 };
+  downloadResult: DownloadResult = { kind: 'done' };
   /** Awaited by `create` before it answers. */
   createGate: Promise<void> = Promise.resolve();
   /** Awaited by `download` before it answers. */
   gate: Promise<void> = Promise.resolve();
 
-  async create(order: EngineOrder): Promise<CreateAnswer> {
+  async create(order: EngineOrder): Promise<CreateResult> {
     if (!(await order.beforeOrder({ engine: 'e', engineModel: 'm' }))) return { kind: 'not-ours' };
     this.orders.push(order);
     const engineJobId = `job-${this.orders.length}`;
     await this.createGate;
-    return this.createAnswer ?? { kind: 'created', engine: 'e', engineModel: 'm', engineJobId };
+    return this.createResult ?? { kind: 'created', engine: 'e', engineModel: 'm', engineJobId };
   }
 
-  async find({ id }: { id: string }): Promise<FindAnswer> {
+  async find({ id }: { id: string }): Promise<FindResult> {
     this.sought.push(id);
-    return this.findAnswer;
+    return this.findResult;
   }
 
-  async poll(): Promise<PollAnswer> {
-    return this.pollAnswer;
+  async poll(): Promise<PollResult> {
+    return this.pollResult;
   }
 
   /** Of each film that was fetched, whether there is room for one of some size. */
@@ -126,11 +126,11 @@ export class TestEngines implements VideoEngines {
     _ref: object,
     path: string,
     { hasRoom }: DownloadOptions,
-  ): Promise<DownloadAnswer> {
+  ): Promise<DownloadResult> {
     this.rooms.push(hasRoom);
     await this.gate;
-    if (this.downloadAnswer.kind === 'done') await writeFile(path, 'the video');
-    return this.downloadAnswer;
+    if (this.downloadResult.kind === 'done') await writeFile(path, 'the video');
+    return this.downloadResult;
   }
 
   async remove({ engineJobId }: { engineJobId: string }): Promise<void> {

@@ -13,7 +13,7 @@ import { join } from 'node:path';
 import { after, before, test } from 'node:test';
 import sharp from 'sharp';
 import { systemClock } from '../../src/core/clock.ts';
-import { processAnswers } from '../app/process-answers.ts';
+import { processResponses } from '../app/process-responses.ts';
 import { type TestApp, startTestApp } from '../app/test-app.ts';
 import { openTestStore } from '../databases/stores.ts';
 import { makeClip } from '../media/clips.ts';
@@ -94,7 +94,7 @@ interface Mortal extends DyingServerGreeting {
 }
 
 async function startMortal(order: DyingServerOrder): Promise<Mortal> {
-  const answers = processAnswers();
+  const answers = processResponses();
   const child = endWithUs(
     fork(new URL('./dying-server.ts', import.meta.url), [], {
       // Not a part of the test run that starts it.

@@ -1,7 +1,7 @@
 /** What the routes of the operator about accounts say of themselves. Amounts are decimal text. */
 import { z } from 'zod';
 import { cursorQuery, pageOf } from '../../http/cursor.ts';
-import { type RouteDescription, jsonAnswer, jsonContent } from '../../http/describe.ts';
+import { type RouteDescription, jsonResponse, jsonContent } from '../../http/describe.ts';
 import { PLANS } from '../../identity/identity.ts';
 import { Amount, DecimalText, Time } from '../api-key-schema.ts';
 import { STORAGE, StorageItem } from '../storage-item.ts';
@@ -129,7 +129,7 @@ export const LIST_ACCOUNTS: RouteDescription = {
   summary: 'List accounts',
   query: AccountsQuery,
   answers: [
-    jsonAnswer('Accounts, newest first.', AccountList, {
+    jsonResponse('Accounts, newest first.', AccountList, {
       object: 'list',
       data: [ACCOUNT],
       nextCursor: null,
@@ -165,8 +165,8 @@ export const ChangeAccountRequest = z
   .describe('A missing member stays as it is.')
   .meta({ id: 'ChangeAccountRequest' });
 
-export type AccountAnswer = z.infer<typeof AccountAnswer>;
-const AccountAnswer = z.object({
+export type AccountResponse = z.infer<typeof AccountResponse>;
+const AccountResponse = z.object({
   data: AccountItem.extend({ storage: StorageItem })
     .meta({ id: 'AccountWithStorage' })
     .describe('The account.'),
@@ -182,7 +182,7 @@ export const CREATE_ACCOUNT: RouteDescription = {
   summary: 'Create an account',
   about: 'It has no credit and no key yet.',
   request: jsonContent(CreateAccountRequest, { name: ACCOUNT.name }),
-  answers: [jsonAnswer('The account.', ChangedAccount, { success: true, data: ACCOUNT })],
+  answers: [jsonResponse('The account.', ChangedAccount, { success: true, data: ACCOUNT })],
   refusals: ['ACCOUNT_EXISTS'],
 };
 
@@ -190,7 +190,9 @@ export const GET_ACCOUNT: RouteDescription = {
   tag: 'Operator',
   summary: 'Get an account',
   parameters: ACCOUNT_PATH,
-  answers: [jsonAnswer('The account.', AccountAnswer, { data: { ...ACCOUNT, storage: STORAGE } })],
+  answers: [
+    jsonResponse('The account.', AccountResponse, { data: { ...ACCOUNT, storage: STORAGE } }),
+  ],
   refusals: ['ACCOUNT_NOT_FOUND'],
 };
 
@@ -201,7 +203,7 @@ export const CHANGE_ACCOUNT: RouteDescription = {
   parameters: ACCOUNT_PATH,
   request: jsonContent(ChangeAccountRequest, { plan: 'pro', limits: { requestsPerMinute: 500 } }),
   answers: [
-    jsonAnswer('The account as it is now.', ChangedAccount, { success: true, data: ACCOUNT }),
+    jsonResponse('The account as it is now.', ChangedAccount, { success: true, data: ACCOUNT }),
   ],
   refusals: ['ACCOUNT_NOT_FOUND', 'ACCOUNT_EXISTS'],
 };
@@ -219,8 +221,8 @@ export const MoveRequest = z
   })
   .meta({ id: 'MoveRequest' });
 
-export type MoveAnswer = z.infer<typeof MoveAnswer>;
-const MoveAnswer = z
+export type MoveResponse = z.infer<typeof MoveResponse>;
+const MoveResponse = z
   .object({
     success: z.literal(true).describe('The movement stands.'),
     data: z
@@ -244,7 +246,7 @@ function movement(summary: string, about: string): RouteDescription {
     parameters: ACCOUNT_PATH,
     request: jsonContent(MoveRequest, { amountUsd: '25', reference: 'evt_1Q2w3E' }),
     answers: [
-      jsonAnswer('The movement, now or before.', MoveAnswer, {
+      jsonResponse('The movement, now or before.', MoveResponse, {
         success: true,
         data: {
           accountId: ACCOUNT.id,

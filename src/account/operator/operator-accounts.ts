@@ -24,7 +24,7 @@ import { answerActivity, answerDays } from '../activity.ts';
 import { answerStatement } from '../statement.ts';
 import { storageOf } from '../storage-item.ts';
 import {
-  type AccountAnswer,
+  type AccountResponse,
   type AccountItem,
   type AccountList,
   AccountsQuery,
@@ -39,7 +39,7 @@ import {
   LIST_ACCOUNTS,
   type LimitsChange,
   type LimitsItem,
-  type MoveAnswer,
+  type MoveResponse,
   MoveRequest,
 } from './operator-accounts-schema.ts';
 import { ACCOUNT_DAYS, ACCOUNT_REQUESTS, ACCOUNT_STATEMENT } from './operator-usage-schema.ts';
@@ -55,14 +55,14 @@ export function operatorAccountRoutes(parts: AccountParts): Route[] {
       auth: 'operator',
       describe: CREATE_ACCOUNT,
       body: SMALL_JSON_BODY,
-      keepsAnswer: true,
+      keepsResponse: true,
       handle: (context) => createAccount(parts, context),
     },
     get(`${PATH}/:id`, 'operator', GET_ACCOUNT, async (context) => {
       const account = await accountOf(parts, context);
       const item = await itemOf(parts, account);
       const data = { ...item, storage: await storageOf(parts, account.id) };
-      await context.json(200, { data } satisfies AccountAnswer);
+      await context.json(200, { data } satisfies AccountResponse);
     }),
     {
       method: 'PATCH',
@@ -186,7 +186,7 @@ async function createAccount(parts: AccountParts, context: RequestContext): Prom
     if (dailyNano > 0n) await ledger.allocateDailyIn(tx, account.id, dailyNano);
     const item = newItem(account, dailyNano);
     const answer = { success: true, data: item } satisfies ChangedAccount;
-    await keepAnswer(context, answer, tx);
+    await keepResponse(context, answer, tx);
     return answer;
   });
   keeper?.kept();
@@ -194,7 +194,7 @@ async function createAccount(parts: AccountParts, context: RequestContext): Prom
 }
 
 /** Keeps an answer for the retries of its request, in the transaction that it is true by. */
-export async function keepAnswer(
+export async function keepResponse(
   { keeper }: RequestContext,
   answer: unknown,
   tx: Queryable,
@@ -285,7 +285,7 @@ async function move(
       message: `The account has ${decimalUsd(usdNano - heldUsdNano)} USD that is not held; take that or less`,
     });
   }
-  const body: MoveAnswer = {
+  const body: MoveResponse = {
     success: true,
     data: {
       accountId,

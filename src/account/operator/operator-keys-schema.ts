@@ -1,11 +1,11 @@
 /** What the operator's routes about keys say of themselves. */
 import { z } from 'zod';
-import { type RouteDescription, jsonAnswer, jsonContent, listOf } from '../../http/describe.ts';
+import { type RouteDescription, jsonResponse, jsonContent, listOf } from '../../http/describe.ts';
 import {
   ApiKeyItem,
   CreateKeyRequest,
-  CreatedKeyAnswer,
-  DeletedKeyAnswer,
+  CreatedKeyResponse,
+  DeletedKeyResponse,
   KEY,
   ListKeysQuery,
   Time,
@@ -34,7 +34,7 @@ export const LIST_ACCOUNT_KEYS: RouteDescription = {
   parameters: ACCOUNT_PATH,
   query: OperatorKeysQuery,
   answers: [
-    jsonAnswer(
+    jsonResponse(
       'Keys, newest first.',
       listOf(OperatorKey, 'The keys, newest first.'),
       { object: 'list', data: [{ ...KEY, limits: ACCOUNT.limits, revokedAt: null }] },
@@ -49,8 +49,8 @@ export const CreateAccountKeyRequest = CreateKeyRequest.extend({
 }).meta({ id: 'CreateAccountKeyRequest' });
 
 export type CreatedAccountKey = z.infer<typeof CreatedAccountKey>;
-const CreatedAccountKey = CreatedKeyAnswer.extend({
-  data: CreatedKeyAnswer.shape.data
+const CreatedAccountKey = CreatedKeyResponse.extend({
+  data: CreatedKeyResponse.shape.data
     .extend({
       apiKey: z
         .string()
@@ -68,7 +68,7 @@ export const CREATE_ACCOUNT_KEY: RouteDescription = {
   parameters: ACCOUNT_PATH,
   request: jsonContent(CreateAccountKeyRequest, { apiKeyType: 'INFERENCE', description: 'first' }),
   answers: [
-    jsonAnswer(
+    jsonResponse(
       'The key, with its secret.',
       CreatedAccountKey,
       {
@@ -102,7 +102,7 @@ export const CHANGE_ACCOUNT_KEY: RouteDescription = {
   parameters: KEY_PATH,
   request: jsonContent(ChangeAccountKeyRequest, { limits: { requestsPerMinute: 10 } }),
   answers: [
-    jsonAnswer(
+    jsonResponse(
       'The key as it is now.',
       z.object({
         success: z.literal(true).describe('It was changed.'),
@@ -121,6 +121,6 @@ export const REVOKE_ACCOUNT_KEY: RouteDescription = {
   tag: 'Operator',
   summary: 'Revoke a key of an account',
   parameters: KEY_PATH,
-  answers: [jsonAnswer('The key is revoked.', DeletedKeyAnswer, { success: true })],
+  answers: [jsonResponse('The key is revoked.', DeletedKeyResponse, { success: true })],
   refusals: ['ACCOUNT_NOT_FOUND', 'API_KEY_NOT_FOUND'],
 };

@@ -7,7 +7,7 @@ import { type Route, SMALL_JSON_BODY, get } from '../../http/route.ts';
 import type { AccountParts } from '../account-parts.ts';
 import { changeOf, createdBody, itemOf, listPage, settingsOf } from '../api-keys.ts';
 import { type KeyReport, makeKey, reportKeys, updateKey, withKnownModels } from '../manage-keys.ts';
-import { accountOf, changedLimits, keepAnswer, limitsItem } from './operator-accounts.ts';
+import { accountOf, changedLimits, keepResponse, limitsItem } from './operator-accounts.ts';
 import {
   CHANGE_ACCOUNT_KEY,
   CREATE_ACCOUNT_KEY,
@@ -37,7 +37,7 @@ export function operatorKeyRoutes(parts: AccountParts): Route[] {
       method: 'POST',
       path: PATH,
       describe: CREATE_ACCOUNT_KEY,
-      keepsAnswer: true,
+      keepsResponse: true,
       handle: (context) => createKey(parts, context),
     },
     {
@@ -82,7 +82,7 @@ async function createKey(parts: AccountParts, context: RequestContext): Promise<
     const { key, secret } = await makeKey(parts, tx, { ...settings, kind, accountId, limits });
     const answer = createdBody(key, secret);
     const kept = { ...answer, data: { ...answer.data, apiKey: null } } satisfies CreatedAccountKey;
-    await keepAnswer(context, kept, tx);
+    await keepResponse(context, kept, tx);
     return answer;
   });
   context.keeper?.kept();

@@ -2,19 +2,19 @@
 import { z } from 'zod';
 import {
   type RouteDescription,
-  jsonAnswer,
+  jsonResponse,
   jsonContent,
   textContent,
 } from '../../http/describe.ts';
 import {
   ACTIVITY_CSV_HEAD,
-  ActivityAnswer,
+  ActivityResponse,
   ActivityQuery,
-  DaysAnswer,
+  DaysResponse,
   DaysQuery,
 } from '../activity-schema.ts';
 import { DecimalText } from '../api-key-schema.ts';
-import { StatementAnswer, StatementQuery } from '../statement.ts';
+import { StatementResponse, StatementQuery } from '../statement.ts';
 import { DAYS_HEAD, Day, RANGE, RECEIPT_SAMPLE, SUMS_SAMPLE } from '../usage-schema.ts';
 import { ACCOUNT_PATH } from './operator-accounts-schema.ts';
 
@@ -26,7 +26,7 @@ export const ACCOUNT_STATEMENT: RouteDescription = {
   parameters: ACCOUNT_PATH,
   query: StatementQuery,
   answers: [
-    jsonAnswer('As `GET /billing/statement`.', StatementAnswer, {
+    jsonResponse('As `GET /billing/statement`.', StatementResponse, {
       object: 'list',
       data: [],
       nextCursor: null,
@@ -46,7 +46,7 @@ export const ACCOUNT_REQUESTS: RouteDescription = {
       about: 'As `GET /usage/requests`.',
       headers: ['download'],
       content: [
-        ...jsonContent(ActivityAnswer, {
+        ...jsonContent(ActivityResponse, {
           object: 'list',
           ...DAYS_SAMPLE,
           data: [RECEIPT_SAMPLE],
@@ -65,7 +65,7 @@ export const ACCOUNT_DAYS: RouteDescription = {
   parameters: ACCOUNT_PATH,
   query: DaysQuery,
   answers: [
-    jsonAnswer('As `GET /usage/days`.', DaysAnswer, {
+    jsonResponse('As `GET /usage/days`.', DaysResponse, {
       object: 'list',
       ...DAYS_SAMPLE,
       totals: SUMS_SAMPLE,
@@ -127,8 +127,8 @@ const GroupRow = z.object({
   ...TextSums,
 });
 
-export type GroupsAnswer = z.infer<typeof GroupsAnswer>;
-const GroupsAnswer = z
+export type GroupsResponse = z.infer<typeof GroupsResponse>;
+const GroupsResponse = z
   .object({
     ...DAYS_HEAD,
     totals: z.object(TextSums).describe('Of everything that matches.'),
@@ -141,7 +141,7 @@ export const OPERATOR_USAGE: RouteDescription = {
   summary: 'Usage of the service',
   query: OperatorUsageQuery,
   answers: [
-    jsonAnswer('Sums, the dearest first; by day the newest first.', GroupsAnswer, {
+    jsonResponse('Sums, the dearest first; by day the newest first.', GroupsResponse, {
       object: 'list',
       ...DAYS_SAMPLE,
       totals: TEXT_SUMS_SAMPLE,
@@ -155,7 +155,7 @@ export const REVENUE: RouteDescription = {
   summary: 'Revenue by day and model',
   query: RevenueQuery,
   answers: [
-    jsonAnswer('One row for each day and model, newest first.', GroupsAnswer, {
+    jsonResponse('One row for each day and model, newest first.', GroupsResponse, {
       object: 'list',
       ...DAYS_SAMPLE,
       totals: TEXT_SUMS_SAMPLE,

@@ -15,7 +15,7 @@ import { type Route, get } from '../../http/route.ts';
 import type { AccountParts } from '../account-parts.ts';
 import { type DayQuery, dayText, rangeOf } from '../usage-query.ts';
 import {
-  type GroupsAnswer,
+  type GroupsResponse,
   OPERATOR_USAGE,
   OperatorUsageQuery,
   REVENUE,
@@ -68,7 +68,7 @@ async function answer(
   rows: readonly (UsageGroup | UsageTagRow)[],
 ): Promise<void> {
   const totals = await usageTotals(stores.store.readerFor(''), filter);
-  const body: GroupsAnswer = {
+  const body: GroupsResponse = {
     object: 'list',
     from: dayText(filter.fromDay),
     to: dayText(filter.toDay),
@@ -79,7 +79,7 @@ async function answer(
 }
 
 /** What a row was made by, and nothing else. */
-function membersOf(row: UsageGroup | UsageTagRow): Partial<GroupsAnswer['data'][0]> {
+function membersOf(row: UsageGroup | UsageTagRow): Partial<GroupsResponse['data'][0]> {
   if ('name' in row) return { tag: row.name, value: row.value };
   const { day, model_id: model, account_id: accountId, key_id: keyId } = row;
   return {
@@ -95,7 +95,7 @@ type SumsRow = Pick<
   'requests' | 'errors' | 'prompt_tokens' | 'completion_tokens' | 'usd_nano' | 'diem_nano'
 >;
 
-function sumsOf(row: SumsRow): GroupsAnswer['totals'] {
+function sumsOf(row: SumsRow): GroupsResponse['totals'] {
   return {
     requests: Number(row.requests),
     errors: Number(row.errors),

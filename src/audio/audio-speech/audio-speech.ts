@@ -29,12 +29,12 @@ import type {
   Engines,
 } from '../../engines/engines.ts';
 import type { Media } from '../../engines/media/media.ts';
-import { AnswerStream, dataEvent, EVENT_STREAM, KEEP_ALIVE } from '../../http/answer-stream.ts';
+import { ResponseStream, dataEvent, EVENT_STREAM, KEEP_ALIVE } from '../../http/response-stream.ts';
 import { type ReadLargeJson, readJson } from '../../http/read-request.ts';
 import type { RequestContext } from '../../http/request-context.ts';
 import { JSON_BODY, type Route } from '../../http/route.ts';
 import {
-  type AnsweredBy,
+  type ServedBy,
   costOf,
   findModel,
   type FoundModel,
@@ -114,7 +114,7 @@ async function speak(parts: AudioSpeechParts, context: RequestContext): Promise<
   const bounds = { minNano: costNano, maxNano: costNano };
   await sellWork(parts, context, found, { kind: 'speech', bounds }, (held) =>
     parts.files.within(context.caller.accountId, (workspace) =>
-      new SpokenAnswer(parts, held, order, workspace).run(),
+      new SpokenResponse(parts, held, order, workspace).run(),
     ),
   );
 }
@@ -169,11 +169,11 @@ function engineBody({ request, voice, format }: SpeechOrder, model: string): Buf
   return jsonWithoutNulls({ ...fields, ...own });
 }
 
-class SpokenAnswer implements EngineSink {
+class SpokenResponse implements EngineSink {
   readonly #parts: AudioSpeechParts;
   readonly #held: HeldWork;
   readonly #order: SpeechOrder;
-  readonly #answer: AnswerStream;
+  readonly #answer: ResponseStream;
   readonly #workspace: MediaWorkspace;
   readonly #path: string;
   /** The sound, for its check; raw samples need none. */
@@ -204,7 +204,7 @@ class SpokenAnswer implements EngineSink {
     this.#path = workspace.newPath();
     const { format, asEvents } = order;
     this.#file = format === 'pcm' ? undefined : this.#openFile();
-    this.#answer = new AnswerStream({
+    this.#answer = new ResponseStream({
       context: held.context,
       clock: parts.clock,
       type: asEvents ? EVENT_STREAM : SPEECH_TYPES[format],
@@ -348,7 +348,7 @@ class SpokenAnswer implements EngineSink {
     };
   }
 
-  #answeredBy(): AnsweredBy {
+  #answeredBy(): ServedBy {
     const head = this.#head;
     return { replica: head?.replica.engine, attempts: head?.attempts ?? 1 };
   }

@@ -12,7 +12,7 @@ import { TestClock } from '../../../test/support/test-clock.ts';
 import type { Store } from '../../db/db.ts';
 import { type Nano, ZERO, nano, usdToNano } from '../../core/money.ts';
 import {
-  type FinishedAnswer,
+  type FinishedResponse,
   Idempotency,
   IDEMPOTENCY_MIGRATIONS,
   MAX_STORED_BYTES,
@@ -377,7 +377,7 @@ onEachStore('idempotency', (fixture) => {
       idempotency: Idempotency,
       key: string,
       paidNano: Nano | undefined,
-      answer: FinishedAnswer = LARGE,
+      answer: FinishedResponse = LARGE,
       account = 'alice',
     ): Promise<void> {
       const options = { ...wanted(account, key, 'f'), requestId: 'r', hasBegun: () => false };

@@ -35,18 +35,18 @@ export interface IdempotencyToken extends KeyFence {
   isLost: boolean;
 }
 
-export interface StoredAnswer {
+export interface StoredResponse {
   readonly status: number;
   readonly headers: Readonly<Record<string, string>>;
   readonly body: Buffer;
 }
 
 /** An answer that is to be kept; without a body it is known to be too large for that. */
-export type FinishedAnswer = Omit<StoredAnswer, 'body'> & { readonly body: Buffer | undefined };
+export type FinishedResponse = Omit<StoredResponse, 'body'> & { readonly body: Buffer | undefined };
 
 export type IdempotencyState =
   | { readonly state: 'new'; readonly token: IdempotencyToken }
-  | { readonly state: 'replay'; readonly answer: StoredAnswer }
+  | { readonly state: 'replay'; readonly answer: StoredResponse }
   | { readonly state: NotKept }
   | { readonly state: 'conflict' }
   | { readonly state: 'wait' };
@@ -231,7 +231,7 @@ export class Idempotency {
   async once(
     options: AcquireOptions & { readonly requestId: string; readonly hasBegun: () => boolean },
     run: (token: IdempotencyToken) => Promise<void>,
-  ): Promise<StoredAnswer | undefined> {
+  ): Promise<StoredResponse | undefined> {
     const state = await this.acquire(options);
     if (state.state === 'replay') return state.answer;
     const { token } = state;
@@ -267,7 +267,7 @@ export class Idempotency {
    */
   async complete(
     token: IdempotencyToken,
-    answer: FinishedAnswer,
+    answer: FinishedResponse,
     tx: Queryable = this.#store,
     paidNano: Nano = NOT_SOLD,
   ): Promise<void> {
@@ -423,7 +423,7 @@ function notKept(state: NotKept): Fault {
   });
 }
 
-function answerOf(row: EntryRow): StoredAnswer {
+function answerOf(row: EntryRow): StoredResponse {
   return {
     status: Number(row.status ?? 200n),
     // Written by `complete` as an object of strings.

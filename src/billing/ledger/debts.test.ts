@@ -7,7 +7,7 @@ import { silentLog } from '../../core/log.ts';
 import { usdToNano } from '../../core/money.ts';
 import { TestClock } from '../../../test/support/test-clock.ts';
 import { TestLedger, bill } from '../../../test/support/test-ledger.ts';
-import { type HoldAnswer, LEDGER_MIGRATIONS } from './ledger.ts';
+import { type HoldResult, LEDGER_MIGRATIONS } from './ledger.ts';
 
 const HOUSE = 'house:top-up:base';
 
@@ -31,7 +31,7 @@ onEachStore('reversed credits', (fixture) => {
       store.transaction((tx) =>
         ledger.reverseIn(tx, { accountId: 'a', amountNano: usdToNano(usd), to: HOUSE, id }),
       );
-    const hold = (requestId: string, usd: string): Promise<HoldAnswer> =>
+    const hold = (requestId: string, usd: string): Promise<HoldResult> =>
       ledger.hold({
         requestId,
         accountId: 'a',

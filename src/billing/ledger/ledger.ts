@@ -55,7 +55,7 @@ import type {
   TransferKind,
   UsageRecord,
 } from './records.ts';
-import { type OperatorMove, type OperatorMoveAnswer, moveOnce } from './operator-moves.ts';
+import { type OperatorMove, type OperatorMoveResult, moveOnce } from './operator-moves.ts';
 import { type KeptFrom, dropOld, firstDay, prepareDays } from './retention.ts';
 import { refusalByCap } from './place-holds.ts';
 import { settleRows } from './settle.ts';
@@ -75,7 +75,7 @@ export {
   spendingOfCap,
   spendingSince,
 } from './allowances.ts';
-export type { OperatorMove, OperatorMoveAnswer } from './operator-moves.ts';
+export type { OperatorMove, OperatorMoveResult } from './operator-moves.ts';
 export type { KeptFrom } from './retention.ts';
 export { expectedSettlement } from './settle.ts';
 export { spentEver } from './spent-ever.ts';
@@ -117,7 +117,7 @@ export {
 export {
   type Balances,
   type Hold,
-  type HoldAnswer,
+  type HoldResult,
   type HoldRequest,
   type Holds,
   NO_TOKENS,
@@ -277,7 +277,7 @@ export class Ledger {
   }
 
   /** What an operator credits or takes back, once for each reference. */
-  moveOnce(move: OperatorMove): Promise<OperatorMoveAnswer> {
+  moveOnce(move: OperatorMove): Promise<OperatorMoveResult> {
     const { direction, accountId, amountNano, note } = move;
     const house = 'house:operator-credit';
     return this.#store.transaction((tx) =>

@@ -17,7 +17,7 @@ import { type BudgetState, type OpenAmounts, planHold } from './hold-plan.ts';
 import { DURABLE_EPOCH, placeHolds } from './place-holds.ts';
 import type {
   Hold,
-  HoldAnswer,
+  HoldResult,
   HoldFigures,
   HoldRequest,
   Holds,
@@ -97,7 +97,7 @@ export class MemoryHolds implements Holds {
     this.#posted = new KeptStates(parts.store);
   }
 
-  place(request: HoldRequest): HoldAnswer | Promise<HoldAnswer> {
+  place(request: HoldRequest): HoldResult | Promise<HoldResult> {
     const { requestId, accountId, allowanceId, budgetIds, lifetime } = request;
     // What cannot be settled is not begun: a stream would be given away, and engines work for nobody.
     const away = this.#parts.store.unavailable();
@@ -228,7 +228,7 @@ export class MemoryHolds implements Holds {
   }
 
   /** The hold of a job is a row, in whose place one in memory stands until it is there. */
-  async #write(request: HoldRequest, hold: MemoryHold, nowMs: number): Promise<HoldAnswer> {
+  async #write(request: HoldRequest, hold: MemoryHold, nowMs: number): Promise<HoldResult> {
     const { store } = this.#parts;
     const context = { dialect: store.dialect, epochId: DURABLE_EPOCH, nowMs };
     try {

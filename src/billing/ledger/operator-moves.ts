@@ -15,7 +15,7 @@ export interface OperatorMove {
 }
 
 /** What became of it; `was` is the movement that has the reference. */
-export type OperatorMoveAnswer =
+export type OperatorMoveResult =
   | { readonly state: 'done' | 'repeated'; readonly balanceNano: Nano; readonly createdMs: number }
   | {
       readonly state: 'reused';
@@ -39,7 +39,7 @@ export async function moveOnce(
   { direction, accountId, amountNano, reference }: OperatorMove,
   nowMs: number,
   post: (id: string) => Promise<Nano | undefined>,
-): Promise<OperatorMoveAnswer> {
+): Promise<OperatorMoveResult> {
   const id = `${direction}-${reference}`;
   const taken = await tx.query(
     `INSERT INTO ledger_reference (id, account_id, amount_nano, balance_after_nano, created_ms)
@@ -64,7 +64,7 @@ async function earlier(
   id: string,
   accountId: string,
   amountNano: Nano,
-): Promise<OperatorMoveAnswer> {
+): Promise<OperatorMoveResult> {
   const [row] = await tx.query<ReferenceRow>('SELECT * FROM ledger_reference WHERE id = $1', [id]);
   if (row === undefined) throw new Error('A reference that is taken has a row');
   if (row.account_id !== accountId || row.amount_nano !== amountNano) {

@@ -6,7 +6,7 @@
 import { type Nano, ZERO, nano } from '../../core/money.ts';
 import type { Dialect, Queryable, Statement } from '../../db/db.ts';
 import { type AccountState, type BudgetState, type HoldRefusal, planHold } from './hold-plan.ts';
-import type { Balances, HoldAnswer, HoldRequest } from './records.ts';
+import type { Balances, HoldResult, HoldRequest } from './records.ts';
 import { type States, lockStates, readStates, saveStates } from './states.ts';
 
 export const INSERT_HOLD = `INSERT INTO ledger_hold (request_id, account_id, allowance_id,
@@ -26,7 +26,7 @@ export async function placeHolds(
   tx: Queryable,
   context: HoldContext,
   requests: readonly HoldRequest[],
-): Promise<HoldAnswer[]> {
+): Promise<HoldResult[]> {
   const accountIds = requests.map((request) => request.accountId);
   const allowanceIds = requests.flatMap((request) => capIdsOf(request));
   const states = await lockStates(tx, context, accountIds, allowanceIds);
@@ -145,7 +145,7 @@ export function insertHold(
   { epochId }: Pick<HoldContext, 'epochId'>,
   { requestId, accountId, allowanceId, budgetIds, lifetime }: HoldRequest,
   planned: PlannedHold,
-): HoldAnswer & { readonly ok: true } {
+): HoldResult & { readonly ok: true } {
   const { usdNano, dailyNano, dailyDay, allowanceStartMs, createdMs, spendableNano, before } =
     planned;
   inserts.push({

@@ -58,7 +58,7 @@ export interface Balances {
   readonly diemNano: Nano;
 }
 
-export type HoldAnswer = { readonly ok: true; readonly hold: Hold } | HoldRefusal;
+export type HoldResult = { readonly ok: true; readonly hold: Hold } | HoldRefusal;
 
 /** Tokens by kind; `prompt` includes cached and cache-write tokens, `completion` the reasoning. */
 export interface TokenCounts {
@@ -145,7 +145,7 @@ export type WhileAway = 'drop-work' | 'fail' | 'wait' | KeyFence;
  */
 export interface Holds {
   /** Sets money aside for a request, or says why not. A crash undoes it, unless it is durable. */
-  place(request: HoldRequest): HoldAnswer | Promise<HoldAnswer>;
+  place(request: HoldRequest): HoldResult | Promise<HoldResult>;
   /** Takes the cost and writes the receipt; resolves when both are on disk. */
   settle(request: SettleRequest, hold: Hold): Promise<Settlement>;
   /**

@@ -7,7 +7,7 @@ import { until } from '../../../test/support/until.ts';
 import { TestClock } from '../../../test/support/test-clock.ts';
 import { MINUTE_MS } from '../../core/clock.ts';
 import { type Store, isShared } from '../../db/db.ts';
-import { LIMITS_MIGRATIONS, LeasedWindows, type WindowAnswer } from './limits.ts';
+import { LIMITS_MIGRATIONS, LeasedWindows, type WindowResult } from './limits.ts';
 
 describe('leased rate windows', () => {
   const stores: Store[] = [];
@@ -63,7 +63,7 @@ describe('leased rate windows', () => {
   test('room that a silent process has leased is called back before a 429', async () => {
     const [first, second] = [await begin(2), await begin(2)];
     assert.ok((await first.windows.take(take('silent', 100), clock.nowMs())).ok);
-    const answers: WindowAnswer[] = [];
+    const answers: WindowResult[] = [];
     for (let at = 0; at < 100; at += 1) {
       answers.push(await second.windows.take(take('silent', 100), clock.nowMs()));
     }

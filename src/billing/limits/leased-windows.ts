@@ -18,7 +18,7 @@ import type { Notices, SharedStore } from '../../db/db.ts';
 import {
   type Counters,
   type Reservation,
-  type WindowAnswer,
+  type WindowResult,
   type WindowTake,
   type Windows,
   correctedMinute,
@@ -88,7 +88,7 @@ export class LeasedWindows implements Windows {
       });
   }
 
-  take(take: WindowTake, nowMs: number): WindowAnswer | Promise<WindowAnswer> {
+  take(take: WindowTake, nowMs: number): WindowResult | Promise<WindowResult> {
     const minute = Math.floor(nowMs / MINUTE_MS);
     if (take.requestLimit === 0 && take.tokenLimit === 0) {
       return countTake(take, { minute, requests: 0, tokens: 0 });
@@ -207,8 +207,8 @@ export class LeasedWindows implements Windows {
     return isLeasing(bucket) && this.#notices?.arrive === true;
   }
 
-  #ask(bucket: Bucket, take: WindowTake, minute: number): Promise<WindowAnswer> {
-    const { promise, resolve, reject } = Promise.withResolvers<WindowAnswer>();
+  #ask(bucket: Bucket, take: WindowTake, minute: number): Promise<WindowResult> {
+    const { promise, resolve, reject } = Promise.withResolvers<WindowResult>();
     bucket.asking.push({ take, minute, resolve, reject, waitsUntilMs: 0 });
     this.#due.add(bucket);
     return promise;

@@ -10,7 +10,7 @@ export {
   type RateRule,
   type Reservation,
   type Slots,
-  type WindowAnswer,
+  type WindowResult,
   type WindowState,
   type WindowTake,
   type Windows,

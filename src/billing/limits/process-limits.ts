@@ -27,7 +27,7 @@ export interface WindowState {
   readonly resetsAtMs: number;
 }
 
-export type WindowAnswer =
+export type WindowResult =
   | { readonly ok: true; readonly state: WindowState; readonly reserved: Reservation }
   | { readonly ok: false; readonly reason: 'requests' | 'tokens'; readonly state: WindowState };
 
@@ -40,7 +40,7 @@ export interface Reservation {
 
 /** In memory both are done at once; a database takes a promise's time. */
 export interface Windows {
-  take(take: WindowTake, nowMs: number): WindowAnswer | Promise<WindowAnswer>;
+  take(take: WindowTake, nowMs: number): WindowResult | Promise<WindowResult>;
   /** Replaces the reserved tokens by the used ones; what is counted now, where that is known. */
   correct(
     reservation: Reservation,
@@ -121,7 +121,7 @@ export function correctedMinute(reservation: Reservation, usedTokens: number, no
 }
 
 /** Counts one take, or says which limit stands in its way; pure but for `counters`. */
-export function countTake(take: WindowTake, counters: Counters): WindowAnswer {
+export function countTake(take: WindowTake, counters: Counters): WindowResult {
   const tokens = tokensOf(take);
   if (take.requestLimit > 0 && counters.requests + 1 > take.requestLimit) {
     return { ok: false, reason: 'requests', state: stateOf(take, counters) };
@@ -136,7 +136,7 @@ export function countTake(take: WindowTake, counters: Counters): WindowAnswer {
 export function addTake(
   take: WindowTake,
   counters: Counters,
-): WindowAnswer & { readonly ok: true } {
+): WindowResult & { readonly ok: true } {
   const tokens = tokensOf(take);
   counters.requests += 1;
   counters.tokens += tokens;
@@ -152,7 +152,7 @@ export function addTake(
 export class MemoryWindows implements Windows {
   readonly #counters = new Map<string, Counters>();
 
-  take(take: WindowTake, nowMs: number): WindowAnswer {
+  take(take: WindowTake, nowMs: number): WindowResult {
     const minute = Math.floor(nowMs / MINUTE_MS);
     let counters = this.#known(take.bucket, minute);
     if (counters?.minute !== minute) {

@@ -11,7 +11,7 @@ import type { Due, DueGroup } from '../../core/due-queue.ts';
 import { type Queryable, type SharedStore, flushedIf } from '../../db/db.ts';
 import {
   type Counters,
-  type WindowAnswer,
+  type WindowResult,
   type WindowTake,
   addTake,
   countTake,
@@ -26,7 +26,7 @@ const TRIES = 2;
 export interface AskingTake {
   readonly take: WindowTake;
   readonly minute: number;
-  readonly resolve: (answer: WindowAnswer) => void;
+  readonly resolve: (answer: WindowResult) => void;
   readonly reject: (error: unknown) => void;
   /** Until when it waits for what others have leased; 0 before they are asked. */
   waitsUntilMs: number;
@@ -78,7 +78,7 @@ export interface GrantedWindow {
   readonly counters: Counters;
   /** What it is in the database from now on. */
   readonly row: WindowRow;
-  readonly answers: readonly WindowAnswer[];
+  readonly answers: readonly WindowResult[];
   readonly requestsLeased: number;
   readonly tokensLeased: number;
   readonly isLeasedElsewhere: boolean;
@@ -340,7 +340,7 @@ export function hasRoom(bucket: Bucket, take: WindowTake): boolean {
   return take.tokenLimit === 0 || bucket.tokensLeft >= tokensOf(take);
 }
 
-export function countHere(bucket: Bucket, take: WindowTake): WindowAnswer {
+export function countHere(bucket: Bucket, take: WindowTake): WindowResult {
   if (take.requestLimit > 0) bucket.requestsLeft -= 1;
   if (take.tokenLimit > 0) bucket.tokensLeft -= tokensOf(take);
   // The lease has room, whatever others have used meanwhile.

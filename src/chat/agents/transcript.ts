@@ -45,7 +45,7 @@ export class Transcript {
   readonly #turns: (UserTurn | Answer)[] = [];
   #hasAnswers = false;
   /** Whether a further piece of an answer belongs to the last one. */
-  #isAnswering = false;
+  #isResponding = false;
   /** Ids of all calls. */
   readonly callIds = new Set<string>();
   /** Those without a result, by their id, the last one last. */
@@ -81,7 +81,7 @@ export class Transcript {
 
   /** What a tool gave for the last call of that id that has no result yet. */
   result(callId: string, parts: readonly ContentPart[]): void {
-    this.#isAnswering = false;
+    this.#isResponding = false;
     this.#hasAnswers = true;
     const call = this.#openCalls.get(callId)?.pop();
     if (call !== undefined) call.result = parts;
@@ -109,7 +109,7 @@ export class Transcript {
   }
 
   #addUser(parts: readonly ContentPart[], isUsers: boolean): void {
-    this.#isAnswering = false;
+    this.#isResponding = false;
     const last = this.#turns.at(-1);
     if (last?.role !== 'user') this.#turns.push({ role: 'user', parts: [...parts], isUsers });
     else {
@@ -120,10 +120,10 @@ export class Transcript {
 
   #answer(): Answer {
     const last = this.#turns.at(-1);
-    if (this.#isAnswering && last?.role === 'assistant') return last;
+    if (this.#isResponding && last?.role === 'assistant') return last;
     const answer: Answer = { role: 'assistant', texts: [], reasoning: [], calls: [] };
     this.#turns.push(answer);
-    this.#isAnswering = true;
+    this.#isResponding = true;
     this.#hasAnswers = true;
     return answer;
   }

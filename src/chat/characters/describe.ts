@@ -4,7 +4,7 @@ import { Character, CHARACTER_SORTS } from '../personas/personas.ts';
 import {
   type ParameterDescription,
   type RouteDescription,
-  jsonAnswer,
+  jsonResponse,
   listOf,
 } from '../../http/describe.ts';
 
@@ -49,7 +49,7 @@ export const CHARACTERS_DESCRIPTION: RouteDescription = {
     query('offset', 'How many to leave out.', z.int().min(0).max(1_000_000)),
   ],
   answers: [
-    jsonAnswer(
+    jsonResponse(
       'Characters, without their prompts.',
       listOf(Character, 'The characters of this page.'),
       { object: 'list', data: [CHARACTER] },
@@ -63,7 +63,7 @@ export const CHARACTER_DESCRIPTION: RouteDescription = {
   summary: 'Get a character',
   parameters: [{ name: 'slug', in: 'path', about: 'Its public id.', example: 'harbour-pilot' }],
   answers: [
-    jsonAnswer(
+    jsonResponse(
       'The character, without its prompt.',
       z.strictObject({
         object: z.literal('character').describe('Kind of the object.'),

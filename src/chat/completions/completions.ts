@@ -19,13 +19,13 @@ import type {
   EngineSink,
 } from '../../engines/engines.ts';
 import { engineFault, saysContextOverflow } from '../../engines/engine-refusal.ts';
-import { AnswerStream, KEEP_ALIVE } from '../../http/answer-stream.ts';
+import { ResponseStream, KEEP_ALIVE } from '../../http/response-stream.ts';
 import { asFault } from '../../http/error-response.ts';
 import { type ReadLargeJson, LARGE_BODY_BYTES, readEngineJson } from '../../http/read-request.ts';
 import type { RequestContext } from '../../http/request-context.ts';
 import { JSON_BODY, JSON_TYPE, type Route } from '../../http/route.ts';
 import {
-  type AnsweredBy,
+  type ServedBy,
   answerWork,
   costOf,
   findModel,
@@ -46,7 +46,7 @@ import {
   CompletionStream,
   completionJson,
   readCompletion,
-} from './completion-answer.ts';
+} from './completion-response.ts';
 import {
   type CompletionBounds,
   type CompletionRequest,
@@ -229,7 +229,7 @@ function faultOf({ model }: CompletionRun, failure: EngineFailure): Fault {
   return engineFault(failure, model.id);
 }
 
-function answeredBy({ chat }: CompletionRun, head: EngineHead | undefined): AnsweredBy {
+function answeredBy({ chat }: CompletionRun, head: EngineHead | undefined): ServedBy {
   if (head === undefined) return { replica: undefined, attempts: 1 };
   const { replica, attempts, headers } = head;
   return { replica: replica.engine, attempts, flags: chat.headers.flagsOf(headers) };
@@ -266,14 +266,14 @@ async function answerWhole(run: CompletionRun): Promise<void> {
 class StreamedCompletion implements EngineSink {
   readonly #run: CompletionRun;
   readonly #events: CompletionStream;
-  readonly #answer: AnswerStream;
+  readonly #answer: ResponseStream;
   #engineRun: EngineRun | undefined;
   #head: EngineHead | undefined;
 
   constructor(run: CompletionRun) {
     this.#run = run;
     this.#events = new CompletionStream(run.frame);
-    this.#answer = new AnswerStream({
+    this.#answer = new ResponseStream({
       context: run.context,
       clock: run.chat.clock,
       type: EVENT_STREAM,

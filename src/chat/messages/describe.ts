@@ -4,7 +4,7 @@ import type { FaultCode } from '../../core/faults.ts';
 import {
   type RouteDescription,
   eventContent,
-  jsonAnswer,
+  jsonResponse,
   jsonContent,
 } from '../../http/describe.ts';
 import { MODEL_REFUSALS } from '../../http/openapi/refusals.ts';
@@ -314,7 +314,7 @@ export const COUNT_TOKENS_DESCRIPTION: RouteDescription = {
   about: 'Free. An estimate: what is charged is what the engine has counted.',
   request: jsonContent(MessagesBody.meta({ id: 'MessageRequest' }), REQUEST_EXAMPLE),
   answers: [
-    jsonAnswer(
+    jsonResponse(
       'About how many tokens the prompt has.',
       z.strictObject({ input_tokens: Count.describe('About how many tokens the request has.') }),
       { input_tokens: 9 },

@@ -6,10 +6,10 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import fc from 'fast-check';
 import { Fault } from '../../core/faults.ts';
-import { AnswerBlocks } from '../agents/answer-blocks.ts';
+import { ResponseBlocks } from '../agents/response-blocks.ts';
 import { ChatStream } from '../wire/chat-stream.ts';
 import { Frame } from '../../http/stream-writer.ts';
-import type { AnswerEnd } from '../wire/chat-response.ts';
+import type { ResponseEnd } from '../wire/chat-response.ts';
 import { SVC_PARAMETER_DEFAULTS } from '../wire/svc-parameters.ts';
 import { MessageWriter } from './message-writer.ts';
 import type { ThinkingShown } from './messages-request.ts';
@@ -25,7 +25,7 @@ const FRAME = {
   promptTokens: 12,
 };
 
-const END: AnswerEnd = {
+const END: ResponseEnd = {
   usage: {
     promptTokens: 30,
     completionTokens: 5,
@@ -38,7 +38,7 @@ const END: AnswerEnd = {
   citations: [],
 };
 
-function blocksOf(thinking: ThinkingShown): AnswerBlocks {
+function blocksOf(thinking: ThinkingShown): ResponseBlocks {
   let ids = 0;
   const writer = new MessageWriter(FRAME, {
     thinking,
@@ -48,7 +48,7 @@ function blocksOf(thinking: ThinkingShown): AnswerBlocks {
     contextTokens: 2_000,
   });
   const newCallId = () => `toolu_${(ids += 1)}`;
-  return new AnswerBlocks({
+  return new ResponseBlocks({
     writer,
     sources: undefined,
     takenCallIds: new Set(['taken']),
@@ -104,7 +104,7 @@ function* enginePieces({ deltas, finish, stopReason, cut }: Script): Iterable<Bu
   for (let at = 0; at < sent.length; at += cut) yield sent.subarray(at, at + cut);
 }
 
-function streamed(given: Script, blocks: AnswerBlocks): ChatStream {
+function streamed(given: Script, blocks: ResponseBlocks): ChatStream {
   return new ChatStream({
     ...FRAME,
     id: 'x',

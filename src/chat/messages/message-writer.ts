@@ -7,9 +7,9 @@ import { parsedJsonObject } from '../../json/json-text.ts';
 import type { Fault } from '../../core/faults.ts';
 import type { JsonObject } from '../../json/json-scan.ts';
 import type { TokenUsage } from '../../engines/usage.ts';
-import { jsonContent, textOfJson } from '../agents/answer-blocks.ts';
+import { jsonContent, textOfJson } from '../agents/response-blocks.ts';
 import type {
-  AnswerWriter,
+  ProtocolWriter,
   Block,
   CallBlock,
   Citation,
@@ -17,9 +17,9 @@ import type {
   TextBlock,
   WriterFrame,
   WrittenEnd,
-} from '../agents/answer-protocol.ts';
+} from '../agents/response-protocol.ts';
 import type { SearchResult } from '../web/web.ts';
-import { type AnswerEnd, endMembers } from '../wire/chat-response.ts';
+import { type ResponseEnd, endMembers } from '../wire/chat-response.ts';
 import { messageError } from './message-errors.ts';
 import type { ThinkingShown } from './messages-request.ts';
 
@@ -39,7 +39,7 @@ const PING = 'event: ping\ndata: {"type":"ping"}\n\n';
 /** Of the text of a source, in a citation of it. */
 const CITED_CHARACTERS = 150;
 
-export class MessageWriter implements AnswerWriter {
+export class MessageWriter implements ProtocolWriter {
   readonly #frame: WriterFrame;
   readonly #options: MessageWriterOptions;
   /** Of the message, as far as it has got: what the events fold to. */
@@ -139,7 +139,7 @@ export class MessageWriter implements AnswerWriter {
     return Buffer.from(JSON.stringify({ ...message, ...more }));
   }
 
-  failed(fault: Fault, end: AnswerEnd | undefined): string {
+  failed(fault: Fault, end: ResponseEnd | undefined): string {
     const { requestId, promptTokens } = this.#frame;
     const { contextTokens } = this.#options;
     const error = messageError(fault, { requestId, promptTokens, contextTokens });
@@ -224,7 +224,7 @@ export class MessageWriter implements AnswerWriter {
   }
 
   /** The usage in the API's words, the cost and the echo in ours. */
-  #members(end: AnswerEnd) {
+  #members(end: ResponseEnd) {
     const { usage: _ours, ...more } = endMembers(this.#frame.serviceName, end);
     return { usage: usageOf(end.usage, this.#searches), ...more };
   }

@@ -9,7 +9,7 @@ import { LARGE_BODY_BYTES, type ReadLargeJson } from '../../http/read-request.ts
 import type { RequestContext } from '../../http/request-context.ts';
 import { JSON_BODY, type Route } from '../../http/route.ts';
 import { parseJsonObject, isJsonObject, type JsonObject } from '../../json/json-scan.ts';
-import type { AnswerProtocol, WriterFrame } from '../agents/answer-protocol.ts';
+import type { ResponseProtocol, WriterFrame } from '../agents/response-protocol.ts';
 import { promptTokensAbout } from '../agents/prompt-count.ts';
 import type { ChatParts } from '../chat-run.ts';
 import { sellChat } from '../sell-chat.ts';
@@ -108,7 +108,7 @@ function protocolOf(
   { caller }: RequestContext,
   given: MessagesRequest,
   contextTokens: number,
-): AnswerProtocol {
+): ResponseProtocol {
   const { thinking, stopSequences, toolNames } = given;
   const seal = (text: string): string => sealer.seal(text, caller.accountId);
   const options = { thinking, stopSequences, toolNames, seal, contextTokens };

@@ -3,7 +3,7 @@ import { z } from 'zod';
 import {
   type RouteDescription,
   eventContent,
-  jsonAnswer,
+  jsonResponse,
   jsonContent,
 } from '../../http/describe.ts';
 import { CHAT_REFUSALS } from '../chat-completions/describe.ts';
@@ -100,7 +100,7 @@ export const GET_RESPONSE_DESCRIPTION: RouteDescription = {
   tag: 'Responses',
   summary: 'Read a stored answer',
   parameters: [ID_PARAMETER],
-  answers: [jsonAnswer('The answer as it was given.', ResponseObject, ANSWER)],
+  answers: [jsonResponse('The answer as it was given.', ResponseObject, ANSWER)],
   refusals: ['NOT_FOUND'],
   refusalBody: RESPONSES_ERRORS,
 };
@@ -111,7 +111,7 @@ export const DELETE_RESPONSE_DESCRIPTION: RouteDescription = {
   about: 'What continues it cannot be continued any more.',
   parameters: [ID_PARAMETER],
   answers: [
-    jsonAnswer(
+    jsonResponse(
       'It is removed.',
       z.strictObject({
         id: z.string().describe('Id of the answer.'),
@@ -159,7 +159,7 @@ export const INPUT_ITEMS_DESCRIPTION: RouteDescription = {
   parameters: [ID_PARAMETER],
   query: InputItemsQuery,
   answers: [
-    jsonAnswer('The items.', ItemList, {
+    jsonResponse('The items.', ItemList, {
       object: 'list',
       data: [INPUT_ITEM],
       first_id: INPUT_ITEM.id,
@@ -177,7 +177,7 @@ export const INPUT_TOKENS_DESCRIPTION: RouteDescription = {
   about: 'About how many, by the size of the text: no model is asked, and nothing is charged.',
   request: jsonContent(ResponsesBody, REQUEST),
   answers: [
-    jsonAnswer(
+    jsonResponse(
       'The count.',
       z.strictObject({
         object: z.literal('response.input_tokens').describe('Kind of the object.'),

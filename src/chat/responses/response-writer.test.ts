@@ -7,10 +7,10 @@ import { test } from 'node:test';
 import fc from 'fast-check';
 import { Fault } from '../../core/faults.ts';
 import { eventProblems, responseProblems } from '../../../test/support/open-responses.ts';
-import { AnswerBlocks } from '../agents/answer-blocks.ts';
+import { ResponseBlocks } from '../agents/response-blocks.ts';
 import { isJsonObject } from '../../json/json-scan.ts';
 import { chatRequestOf } from '../wire/chat-request.ts';
-import type { AnswerEnd } from '../wire/chat-response.ts';
+import type { ResponseEnd } from '../wire/chat-response.ts';
 import { ChatStream } from '../wire/chat-stream.ts';
 import { Frame } from '../../http/stream-writer.ts';
 import { SVC_PARAMETER_DEFAULTS } from '../wire/svc-parameters.ts';
@@ -19,7 +19,7 @@ import { ResponseWriter } from './response-writer.ts';
 import { planTools } from './tools.ts';
 import type { Turn } from './turn.ts';
 
-const END: AnswerEnd = {
+const END: ResponseEnd = {
   usage: {
     promptTokens: 9,
     completionTokens: 4,
@@ -68,7 +68,7 @@ function writing() {
     nowS: () => 2,
   });
   let calls = 0;
-  const blocks = new AnswerBlocks({
+  const blocks = new ResponseBlocks({
     writer,
     sources: undefined,
     takenCallIds: new Set(['call_0']),

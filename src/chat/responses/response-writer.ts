@@ -10,9 +10,9 @@ import type { Settlement } from '../../billing/ledger/ledger.ts';
 import type { Fault } from '../../core/faults.ts';
 import type { Queryable } from '../../db/db.ts';
 import { isJsonObject, type JsonObject } from '../../json/json-scan.ts';
-import { jsonContent, textOfJson } from '../agents/answer-blocks.ts';
+import { jsonContent, textOfJson } from '../agents/response-blocks.ts';
 import type {
-  AnswerWriter,
+  ProtocolWriter,
   Block,
   CallBlock,
   Citation,
@@ -20,8 +20,8 @@ import type {
   TextBlock,
   WriterFrame,
   WrittenEnd,
-} from '../agents/answer-protocol.ts';
-import type { AnswerEnd } from '../wire/chat-response.ts';
+} from '../agents/response-protocol.ts';
+import type { ResponseEnd } from '../wire/chat-response.ts';
 import { failureCode } from './refusals.ts';
 import type { ResponsesBody } from './request-schema.ts';
 import type { DeclaredTool } from './tools.ts';
@@ -56,14 +56,14 @@ interface ResponseState {
   readonly completedS?: number;
   readonly error?: { readonly code: string; readonly message: string };
   readonly incomplete?: string | undefined;
-  readonly end?: AnswerEnd | undefined;
+  readonly end?: ResponseEnd | undefined;
   readonly isStored: boolean;
 }
 
 const ID_PREFIXES = { text: 'msg', reasoning: 'rs', call: 'fc', search: 'ws' } as const;
 const CUSTOM_PREFIX = 'ctc';
 
-export class ResponseWriter implements AnswerWriter {
+export class ResponseWriter implements ProtocolWriter {
   readonly #options: ResponseWriterOptions;
   /** Members of the response that stay, without braces. */
   readonly #fixed: string;
@@ -80,7 +80,7 @@ export class ResponseWriter implements AnswerWriter {
   #logprobs: string[] = [];
   /** Once the answer is complete and can be kept. */
   #kept: { readonly responseJson: string; readonly status: string } | undefined;
-  readonly together: AnswerWriter['together'];
+  readonly together: ProtocolWriter['together'];
 
   constructor(options: ResponseWriterOptions) {
     this.#options = options;
@@ -239,7 +239,7 @@ export class ResponseWriter implements AnswerWriter {
     return Buffer.from(this.#finished(end).json);
   }
 
-  failed(fault: Fault, end: AnswerEnd | undefined): string {
+  failed(fault: Fault, end: ResponseEnd | undefined): string {
     const error = { code: failureCode(fault), message: fault.message };
     const response = this.#response({ status: 'failed', error, end, isStored: false });
     return this.#event('response.failed', `"response":${response}`);
@@ -384,7 +384,7 @@ function searchMembers({ json, results }: SearchBlock, status: string): string {
   return `,"type":"web_search_call","status":"${shown}","action":${action}}`;
 }
 
-function usageOf({ usage }: AnswerEnd) {
+function usageOf({ usage }: ResponseEnd) {
   const { promptTokens, completionTokens, cachedTokens, reasoningTokens } = usage;
   return {
     input_tokens: promptTokens,
@@ -396,7 +396,7 @@ function usageOf({ usage }: AnswerEnd) {
 }
 
 /** What the answer cost, and the parameters of the service that were in force. */
-function endMembers(serviceName: string, { cost, parameters, citations }: AnswerEnd) {
+function endMembers(serviceName: string, { cost, parameters, citations }: ResponseEnd) {
   return {
     cost,
     [`${serviceName}_parameters`]: { ...parameters, web_search_citations: citations },

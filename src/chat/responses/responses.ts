@@ -7,7 +7,7 @@ import { type ReadLargeJson, readJson, readQuery } from '../../http/read-request
 import type { RequestContext } from '../../http/request-context.ts';
 import { JSON_BODY, type Route } from '../../http/route.ts';
 import { isJsonObject, type JsonObject } from '../../json/json-scan.ts';
-import type { AnswerProtocol, WriterFrame } from '../agents/answer-protocol.ts';
+import type { ResponseProtocol, WriterFrame } from '../agents/response-protocol.ts';
 import { promptTokensAbout } from '../agents/prompt-count.ts';
 import type { ChatParts } from '../chat-run.ts';
 import { sellChat } from '../sell-chat.ts';
@@ -115,7 +115,7 @@ function protocolOf(
   context: RequestContext,
   turn: Turn,
   keeper: TurnKeeper | undefined,
-): AnswerProtocol {
+): ResponseProtocol {
   const { ids, clock, sealer } = chat;
   const { accountId } = context.caller;
   const isSealed = turn.body.include?.includes(SEALED_REASONING) === true;

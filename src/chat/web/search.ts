@@ -82,7 +82,7 @@ export class SearchClient {
     }
     if (response.statusCode !== 200) throw new Error(`Status ${response.statusCode}`);
     const answer: unknown = JSON.parse(Buffer.concat(chunks).toString());
-    return readAnswer(this.#settings.provider, answer);
+    return readResponse(this.#settings.provider, answer);
   }
 }
 
@@ -119,7 +119,7 @@ function requestFor(settings: SearchSettings, query: string) {
   return { url, headers: {} };
 }
 
-function readAnswer(provider: SearchSettings['provider'], answer: unknown): RawResult[] {
+function readResponse(provider: SearchSettings['provider'], answer: unknown): RawResult[] {
   const list =
     provider === 'brave' ? field(field(answer, 'web'), 'results') : field(answer, 'results');
   if (!Array.isArray(list)) {

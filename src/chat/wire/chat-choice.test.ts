@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import fc from 'fast-check';
-import { readChatAnswer } from './chat-response.ts';
+import { readChatResponse } from './chat-response.ts';
 import { ChatStream } from './chat-stream.ts';
 import { Frame } from '../../http/stream-writer.ts';
 import type { JsonObject } from '../../json/json-scan.ts';
@@ -65,7 +65,7 @@ test('an answer counts the same whole, and as a stream cut anywhere in any spell
         ],
       };
       const choices = [{ index: 0, message, finish_reason: 'stop' }];
-      const whole = readChatAnswer(Buffer.from(JSON.stringify({ choices })), OPTIONS).tally;
+      const whole = readChatResponse(Buffer.from(JSON.stringify({ choices })), OPTIONS).tally;
       const stream = new ChatStream({
         ...OPTIONS,
         id: 'i',

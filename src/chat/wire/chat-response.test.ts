@@ -3,10 +3,10 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import fc from 'fast-check';
 import {
-  readChatAnswer,
-  writeChatAnswer,
-  type AnswerEnd,
-  type AnswerFrame,
+  readChatResponse,
+  writeChatResponse,
+  type ResponseEnd,
+  type ResponseFrame,
 } from './chat-response.ts';
 import { stripThinkTags, ThinkStripper } from './think-tags.ts';
 import { SVC_PARAMETER_DEFAULTS } from './svc-parameters.ts';
@@ -25,7 +25,7 @@ const USAGE = {
   cacheWriteTokens: 1,
   reasoningTokens: 1,
 };
-const FRAME: AnswerFrame & AnswerEnd = {
+const FRAME: ResponseFrame & ResponseEnd = {
   id: 'chatcmpl-x',
   model: 'shown',
   createdS: 7,
@@ -62,7 +62,7 @@ function shaped(
 
 /** The caller's bytes as a text. */
 function written(bytes: Buffer, options = KEEP, frame = FRAME): string {
-  const body = writeChatAnswer(readChatAnswer(bytes, options), frame, frame);
+  const body = writeChatResponse(readChatResponse(bytes, options), frame, frame);
   return (typeof body === 'string' ? Buffer.from(body, 'latin1') : body).toString();
 }
 
@@ -204,7 +204,7 @@ test('garbage is INFERENCE_FAILED', () => {
     '{"error":{"message":"x"}}',
   ]) {
     assert.throws(
-      () => readChatAnswer(Buffer.from(text), KEEP),
+      () => readChatResponse(Buffer.from(text), KEEP),
       { code: 'INFERENCE_FAILED' },
       text,
     );
@@ -212,7 +212,7 @@ test('garbage is INFERENCE_FAILED', () => {
 });
 
 test('the tally tells what was produced', () => {
-  const full = readChatAnswer(
+  const full = readChatResponse(
     answer({
       content: 'äb',
       reasoning: 'r',

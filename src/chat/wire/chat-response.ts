@@ -1,6 +1,6 @@
 /**
- * A whole chat answer: read from an engine (`readChatAnswer`), then written for the caller
- * (`writeChatAnswer`) once the charge is known.
+ * A whole chat answer: read from an engine (`readChatResponse`), then written for the caller
+ * (`writeChatResponse`) once the charge is known.
  *
  * Only members that differ are written; choices that are already right keep the engine's bytes.
  * An answer that is no chat answer is a Fault, never a body of ours.
@@ -40,15 +40,15 @@ import type { FoundDocument, RawResult, SearchResult } from '../web/web.ts';
 import { citedBy, NOTHING_CITED } from './engine-citations.ts';
 
 /** An answer as it came. */
-interface AnswerSource {
+interface ResponseSource {
   readonly bytes: Buffer;
   readonly body: JsonObject;
   /** Of a short one: a character for each byte (latin1). */
   readonly text: string | undefined;
 }
 
-export interface ChatAnswer {
-  readonly source: AnswerSource;
+export interface ChatResponse {
+  readonly source: ResponseSource;
   readonly choices: readonly JsonObject[];
   /** What the engine says was used; `undefined` when it says nothing. */
   readonly reported: ReportedUsage | undefined;
@@ -58,7 +58,7 @@ export interface ChatAnswer {
 }
 
 /** How much the caller gets of the answer's text, and what it asked to be changed in it. */
-export interface AnswerOptions {
+export interface ResponseOptions {
   /** Choices that were asked for; others are not shown. */
   readonly choiceCount: number;
   /** The grant of one choice: its text is cut where the grant ends. */
@@ -72,7 +72,7 @@ export interface AnswerOptions {
 }
 
 /** What we say of an answer once it is charged, whole or at the end of a stream. */
-export interface AnswerEnd {
+export interface ResponseEnd {
   readonly usage: TokenUsage;
   readonly cost: Cost;
   /** For the echo, with the citations in it: none when no search ran. */
@@ -81,7 +81,7 @@ export interface AnswerEnd {
 }
 
 /** Under what names an answer goes to the caller. */
-export interface AnswerFrame {
+export interface ResponseFrame {
   /** `chatcmpl-` and 32 hex. */
   readonly id: string;
   /** The resolved model id. */
@@ -96,7 +96,7 @@ export interface AnswerFrame {
 /** The members that a service of this name adds to an answer that is charged. */
 export function endMembers(
   serviceName: string,
-  { usage, cost, parameters, citations }: AnswerEnd,
+  { usage, cost, parameters, citations }: ResponseEnd,
 ): JsonObject {
   const echo = echoOf(parameters, citations);
   return { usage: chatUsage(usage), cost, [`${serviceName}_parameters`]: echo };
@@ -126,7 +126,7 @@ function garbage(cause: unknown): Fault {
 const TEXT_BYTES = 8 * 1_024;
 
 /** Reads an engine's answer. Throws `INFERENCE_FAILED` when it is no chat completion. */
-export function readChatAnswer(bytes: Buffer, options: AnswerOptions): ChatAnswer {
+export function readChatResponse(bytes: Buffer, options: ResponseOptions): ChatResponse {
   const text = bytes.length <= TEXT_BYTES ? bytes.toString('latin1') : undefined;
   let body: unknown;
   try {
@@ -170,7 +170,7 @@ interface ReadOutput {
 function readChoice(
   choice: unknown,
   index: number,
-  options: AnswerOptions,
+  options: ResponseOptions,
   output: ReadOutput,
 ): JsonObject {
   if (!isJsonObject(choice) || !isJsonObject(choice['message'])) {
@@ -204,7 +204,7 @@ function readChoice(
 }
 
 /** The message with every member that the SDKs read; the same object when all are there. */
-function safeMessage(message: JsonObject, options: AnswerOptions): JsonObject {
+function safeMessage(message: JsonObject, options: ResponseOptions): JsonObject {
   const given = message['content'] ?? null;
   const isStripped = options.stripThinkTags && typeof given === 'string';
   const content = isStripped ? stripThinkTags(given) : given;
@@ -244,10 +244,10 @@ function safeCall(call: JsonObject, index: number): JsonObject {
  * The caller's bytes: the engine's answer under our id, with usage, cost and the echo. A text has a
  * character for each of them (latin1).
  */
-export function writeChatAnswer(
-  { source, choices }: ChatAnswer,
-  frame: AnswerFrame,
-  end: AnswerEnd,
+export function writeChatResponse(
+  { source, choices }: ChatResponse,
+  frame: ResponseFrame,
+  end: ResponseEnd,
 ): Buffer | string {
   const { bytes, body, text } = source;
   const { documents } = frame;
@@ -281,8 +281,8 @@ export function writeChatAnswer(
 /** The same members as texts, where the choices stay as they are. */
 function membersText(
   body: JsonObject,
-  { id, createdS, model, serviceName }: AnswerFrame,
-  { usage, cost }: AnswerEnd,
+  { id, createdS, model, serviceName }: ResponseFrame,
+  { usage, cost }: ResponseEnd,
   echo: string,
 ): Record<string, string> {
   const texts: Record<string, string> = {
@@ -303,8 +303,8 @@ function membersText(
 
 /** The chunk that ends a stream, with the members of `endMembers`, as JSON. */
 export function usageChunkText(
-  { id, model, createdS, serviceName }: AnswerFrame,
-  { usage, cost, parameters, citations }: AnswerEnd,
+  { id, model, createdS, serviceName }: ResponseFrame,
+  { usage, cost, parameters, citations }: ResponseEnd,
 ): string {
   const isUsual = parameters === SVC_PARAMETER_DEFAULTS && citations.length === 0;
   const echo = isUsual ? USUAL_ECHO : JSON.stringify(echoOf(parameters, citations));
@@ -323,7 +323,7 @@ const USUAL_ECHO = JSON.stringify(echoOf(SVC_PARAMETER_DEFAULTS, []));
 function withDocuments(
   choices: readonly JsonObject[],
   documents: readonly FoundDocument[],
-  { serviceName }: AnswerFrame,
+  { serviceName }: ResponseFrame,
 ): readonly JsonObject[] {
   const [first, ...others] = choices;
   if (first === undefined) return choices;

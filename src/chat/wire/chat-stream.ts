@@ -32,8 +32,8 @@ import {
   type TextKind,
 } from './chat-choice.ts';
 import {
-  type AnswerEnd,
-  type AnswerFrame,
+  type ResponseEnd,
+  type ResponseFrame,
   documentsCall,
   usageChunkText,
 } from './chat-response.ts';
@@ -61,10 +61,10 @@ export interface OtherEvents {
   /** The engine is asked again. */
   nextRound(): void;
   /** What ends a complete stream. */
-  end(end: AnswerEnd): string;
+  end(end: ResponseEnd): string;
 }
 
-export interface ChatStreamOptions extends StreamChoiceOptions, AnswerFrame {
+export interface ChatStreamOptions extends StreamChoiceOptions, ResponseFrame {
   /** Absent: chunks of chat completions. */
   readonly events?: OtherEvents | undefined;
   /** What other streams have learned. */
@@ -197,7 +197,7 @@ export class ChatStream {
    * The end of a complete stream: documents that were found between its rounds, open choices, then
    * usage and cost, then `[DONE]`.
    */
-  closing(end: AnswerEnd, found?: readonly FoundDocument[]): Buffer {
+  closing(end: ResponseEnd, found?: readonly FoundDocument[]): Buffer {
     const { events } = this.#options;
     if (events !== undefined) return Buffer.from(this.#closeChoices(events) + events.end(end));
     let text = '';
@@ -225,7 +225,7 @@ export class ChatStream {
   }
 
   /** The chunk of usage and cost: the last of a complete stream, before the error of another. */
-  usageChunk(end: AnswerEnd): Buffer {
+  usageChunk(end: ResponseEnd): Buffer {
     return Buffer.from(`data: ${usageChunkText(this.#options, end)}\n\n`);
   }
 

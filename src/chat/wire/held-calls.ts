@@ -4,7 +4,7 @@
  * left out.
  */
 import { argumentsText, finishReason, madeBy, nameOf, toolCallsOf } from './chat-choice.ts';
-import type { ChatAnswer } from './chat-response.ts';
+import type { ChatResponse } from './chat-response.ts';
 import type { ChatMessage } from './chat-message.ts';
 import { isJsonObject, type JsonObject } from '../../json/json-scan.ts';
 
@@ -23,7 +23,7 @@ export interface HeldRound {
 }
 
 /** The held round of a whole answer; `undefined` when it is for the caller. */
-export function heldRoundOf(answer: ChatAnswer, tool: string): HeldRound | undefined {
+export function heldRoundOf(answer: ChatResponse, tool: string): HeldRound | undefined {
   const message = firstMessage(answer);
   const calls = toolCallsOf(message);
   if (calls.length === 0 || !calls.every((call) => nameOf(call) === tool)) return undefined;
@@ -35,11 +35,11 @@ export function heldRoundOf(answer: ChatAnswer, tool: string): HeldRound | undef
 }
 
 /** The answer without calls of the tool, and with what was said before it in earlier rounds. */
-export function joinedAnswer(
-  answer: ChatAnswer,
+export function joinedResponse(
+  answer: ChatResponse,
   tool: string,
   earlier: readonly HeldRound[],
-): ChatAnswer {
+): ChatResponse {
   const choices = answer.choices.map((choice, at) => {
     const message = isJsonObject(choice['message']) ? choice['message'] : {};
     const { content, reasoning_content } = message;
@@ -91,7 +91,7 @@ function joined(earlier: readonly string[], last: unknown): unknown {
   return [...said, ...(end === '' ? [] : [end])].join(ROUND_BREAK);
 }
 
-function firstMessage(answer: ChatAnswer): JsonObject {
+function firstMessage(answer: ChatResponse): JsonObject {
   const message = answer.choices[0]?.['message'];
   return isJsonObject(message) ? message : {};
 }

@@ -4,7 +4,7 @@
  * into the delta that the caller gets, or into none, and cuts the choice where its grant ends.
  */
 import { bytesUsually } from '../../core/token-count.ts';
-import type { AnswerOptions } from './chat-response.ts';
+import type { ResponseOptions } from './chat-response.ts';
 import {
   addTally,
   cutMessage,
@@ -26,7 +26,7 @@ import { isJsonObject, type JsonObject } from '../../json/json-scan.ts';
 import { StreamCalls } from './stream-calls.ts';
 import { ThinkStripper } from './think-tags.ts';
 
-export interface StreamChoiceOptions extends AnswerOptions {
+export interface StreamChoiceOptions extends ResponseOptions {
   /** Calls of this tool are held back, and so is the end of an answer that has no other call. */
   readonly heldTool?: string | undefined;
   /** With `stripThinkTags`: the prompt may have opened a block, so that its text is held. */

@@ -3,7 +3,7 @@ import { computed, signal } from '@preact/signals';
 import { call, onSignedOut, useCsrfToken } from './api.ts';
 import type { Session, SignInChallenge } from './shapes.ts';
 
-interface ConsoleAnswer {
+interface ConsoleResponse {
   readonly session: Session | null;
   readonly wallet: SignInChallenge | null;
 }
@@ -34,13 +34,13 @@ export function leave(reason?: string): void {
 
 /** Asks who is signed in. Throws when the server cannot be reached. */
 export async function findSession(): Promise<void> {
-  const { session: found } = await call<ConsoleAnswer>('/console/session');
+  const { session: found } = await call<ConsoleResponse>('/console/session');
   take(found);
 }
 
 /** What a wallet has to sign now; `null` where the service takes no wallets. */
 export async function signInChallenge(): Promise<SignInChallenge | null> {
-  return (await call<ConsoleAnswer>('/console/session')).wallet;
+  return (await call<ConsoleResponse>('/console/session')).wallet;
 }
 
 async function signIn(headers: Readonly<Record<string, string>>): Promise<void> {

@@ -3,7 +3,7 @@
  * killed in the middle of one that takes too long, and ends with the channel to its parent.
  */
 import { openConnection } from './connection.ts';
-import type { ReadAnswer, ReadQuestion } from './overview-reader.ts';
+import type { ReadResult, ReadQuestion } from './overview-reader.ts';
 import { Statements } from './sqlite-store.ts';
 
 const database = openConnection(String(process.argv[2]));
@@ -12,7 +12,7 @@ const statements = new Statements(database);
 
 process.on('message', (question) => {
   const { sql, parameters } = question as ReadQuestion; // the parent sends nothing else
-  let rows: ReadAnswer;
+  let rows: ReadResult;
   try {
     rows = statements.rows(sql, parameters);
   } catch {

@@ -24,14 +24,14 @@ export interface ReadQuestion {
 const CLOSED = 'The store is closed';
 
 /** `undefined`: it failed. */
-export type ReadAnswer = readonly Row[] | undefined;
+export type ReadResult = readonly Row[] | undefined;
 
 export class OverviewReader {
   readonly #path: string;
   readonly #store: Queryable;
   readonly #clock: Clock;
   readonly #turns = new ReadTurns(1);
-  #reading: PromiseWithResolvers<ReadAnswer> | undefined;
+  #reading: PromiseWithResolvers<ReadResult> | undefined;
   #child: ChildProcess | undefined;
   #wasAsked = false;
   #isClosed = false;
@@ -63,8 +63,8 @@ export class OverviewReader {
     await this.#end();
   }
 
-  async #read(question: ReadQuestion): Promise<ReadAnswer> {
-    const reading = Promise.withResolvers<ReadAnswer>();
+  async #read(question: ReadQuestion): Promise<ReadResult> {
+    const reading = Promise.withResolvers<ReadResult>();
     const child = (this.#child ??= this.#start());
     this.#reading = reading;
     this.#wasAsked = true;
@@ -95,7 +95,7 @@ export class OverviewReader {
     });
     child.on('message', (rows) => {
       if (this.#child !== child) return;
-      this.#reading?.resolve((rows ?? undefined) as ReadAnswer); // it says nothing else
+      this.#reading?.resolve((rows ?? undefined) as ReadResult); // it says nothing else
     });
     const stopLooking = this.#clock.every(MINUTE_MS, () => {
       if (!this.#wasAsked && this.#reading === undefined) void this.#end();

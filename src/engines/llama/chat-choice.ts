@@ -12,7 +12,7 @@ import {
   type Token,
   TokenBias,
 } from 'node-llama-cpp';
-import { type AnswerPiece, AnswerSplitter } from './answer-splitter.ts';
+import { type ResponsePiece, ResponseSplitter } from './response-splitter.ts';
 import type { ChatRequest } from './chat-request.ts';
 import type { SamplingDefaults } from './llama-models.ts';
 import { RawSampler } from './raw-sampler.ts';
@@ -53,7 +53,7 @@ export interface ChoiceTask {
   /** For a tool call, from its opening mark to its closing one. */
   readonly callGrammar: LlamaGrammar | undefined;
   readonly signal: AbortSignal;
-  readonly onPieces: (pieces: readonly AnswerPiece[], logprobs: readonly TokenLogprob[]) => void;
+  readonly onPieces: (pieces: readonly ResponsePiece[], logprobs: readonly TokenLogprob[]) => void;
 }
 
 export interface ChoiceEnd {
@@ -148,7 +148,7 @@ class ChoiceRun {
   readonly #model: LlamaModel;
   readonly #task: ChoiceTask;
   readonly #text: TokenText;
-  readonly #splitter: AnswerSplitter;
+  readonly #splitter: ResponseSplitter;
   readonly #logprobs: LogprobTrack | undefined;
   readonly #generated: Token[] = [];
   #reasoningTokens = 0;
@@ -164,7 +164,7 @@ class ChoiceRun {
     this.#text = new TokenText(model, markTexts, prompt);
     const mayCall = callGrammar !== undefined;
     const { stops, logprobs, topLogprobs } = request;
-    this.#splitter = new AnswerSplitter({ start, mayThink: canReason, mayCall, stops });
+    this.#splitter = new ResponseSplitter({ start, mayThink: canReason, mayCall, stops });
     if (logprobs) this.#logprobs = new LogprobTrack(model, topLogprobs);
   }
 
@@ -276,7 +276,7 @@ class ChoiceRun {
     return this.#grammar.state;
   }
 
-  #hand(pieces: readonly AnswerPiece[]): void {
+  #hand(pieces: readonly ResponsePiece[]): void {
     if (pieces.length === 0) return;
     let shown = 0;
     for (const piece of pieces) if (piece.type === 'content') shown += piece.text.length;

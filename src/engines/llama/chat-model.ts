@@ -14,7 +14,7 @@ import { assert } from '../../core/assert.ts';
 import { JobQueue } from '../../core/job-queue.ts';
 import { reasonOf } from '../../core/log.ts';
 import type { LocalRequest } from '../local/local-server.ts';
-import type { AnswerPiece } from './answer-splitter.ts';
+import type { ResponsePiece } from './response-splitter.ts';
 import { type ChoiceEnd, generateChoice, type TokenLogprob } from './chat-choice.ts';
 import type { ChatRequest } from './chat-request.ts';
 import {
@@ -48,7 +48,11 @@ type CallerTurn = Pick<LocalRequest, 'caller' | 'signal'>;
 export interface ChatListener {
   /** The prompt fits and a sequence is taken: the answer begins. */
   onStart(): void;
-  onPieces(choice: number, pieces: readonly AnswerPiece[], logprobs: readonly TokenLogprob[]): void;
+  onPieces(
+    choice: number,
+    pieces: readonly ResponsePiece[],
+    logprobs: readonly TokenLogprob[],
+  ): void;
   onEnd(choice: number, finishReason: ChoiceEnd['finishReason']): void;
 }
 

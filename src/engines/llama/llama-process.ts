@@ -10,7 +10,7 @@ import { reasonOf } from '../../core/log.ts';
 import { useEnginePackages } from '../local/engine-loader.ts';
 import { type LocalRequest, answerJson, serveLocal } from '../local/local-server.ts';
 import { readBody } from '../local/request-body.ts';
-import { collectedAnswer, newHead, streamedAnswer } from './chat-answer.ts';
+import { collectedResponse, newHead, streamedResponse } from './chat-response.ts';
 import type { ChatListener } from './chat-model.ts';
 import { type ChatRequest, parseChatRequest } from './chat-request.ts';
 import { CollectedCompletion, completeAll, parseCompletionRequest } from './completion.ts';
@@ -84,11 +84,11 @@ async function chat(
   const model = models.chat(request.model);
   const head = newHead(request.model, Date.now());
   if (!request.stream) {
-    const collected = collectedAnswer(request.choices, request.logprobs);
+    const collected = collectedResponse(request.choices, request.logprobs);
     const usage = await model.answer(request, collected.listener, turn);
     return answerJson(response, 200, collected.body(head, usage));
   }
-  const streamed = streamedAnswer(head, request.choices, (text) => {
+  const streamed = streamedResponse(head, request.choices, (text) => {
     if (!response.headersSent) beginStream(response);
     response.write(text);
   });

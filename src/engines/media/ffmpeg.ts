@@ -128,7 +128,7 @@ const ProbeStream = z.object({
   side_data_list: z.array(z.object({ rotation: z.number().optional() })).default([]),
 });
 
-const ProbeAnswer = z.object({
+const ProbeResponse = z.object({
   streams: z.array(ProbeStream).default([]),
   format: z.object({ duration: z.string().optional() }).default({}),
 });
@@ -144,7 +144,7 @@ function videoFacts(stream: z.infer<typeof ProbeStream>, measured: Measured): Me
 
 /** The facts in ffprobe's JSON; throws when it is something else. */
 export function readProbe(json: string, measured: Measured): MediaFacts {
-  const { streams, format } = ProbeAnswer.parse(JSON.parse(json));
+  const { streams, format } = ProbeResponse.parse(JSON.parse(json));
   const of = (type: string): z.infer<typeof ProbeStream> | undefined =>
     streams.find((s) => s.codec_type === type && s.disposition?.attached_pic !== 1);
   const video = of('video');

@@ -31,16 +31,16 @@ export { SPEECH_BYTES_PER_SECOND } from './media-task.ts';
 export { RemoteSandbox } from './remote-sandbox.ts';
 export { videoEngine } from './video-engine.ts';
 export {
-  type CreateAnswer,
-  type DownloadAnswer,
+  type CreateResult,
+  type DownloadResult,
   type DownloadOptions,
   type EngineDelay,
   type EngineInput,
   type EngineOrder,
   type EnginePlace,
   type EngineRef,
-  type FindAnswer,
-  type PollAnswer,
+  type FindResult,
+  type PollResult,
   type VideoEngines,
   VideosClient,
 } from './videos-client.ts';

@@ -13,7 +13,7 @@ export type SandboxOrder =
     >)
   | { readonly type: 'stop'; readonly id: number };
 
-export type SandboxAnswer =
+export type SandboxResult =
   | { readonly type: 'lines'; readonly id: number; readonly lines: readonly string[] }
   | { readonly type: 'ended'; readonly id: number; readonly outcome: SandboxOutcome }
   | { readonly type: 'failed'; readonly id: number; readonly reason: string };
@@ -25,7 +25,7 @@ interface Running {
 
 export class RemoteSandbox {
   readonly #running = new Map<number, Running>();
-  readonly #spawner = new Spawner<SandboxOrder, SandboxAnswer>({
+  readonly #spawner = new Spawner<SandboxOrder, SandboxResult>({
     entry: siblingUrl(import.meta.url, 'sandbox-process'),
     hear: (said) => this.#hear(said),
     ended: () => {
@@ -63,7 +63,7 @@ export class RemoteSandbox {
     await this.#spawner.close();
   }
 
-  #hear(said: SandboxAnswer): void {
+  #hear(said: SandboxResult): void {
     const running = this.#running.get(said.id);
     if (running === undefined) return;
     if (said.type === 'lines') for (const line of said.lines) running.run.onLine?.(line);

@@ -6,7 +6,7 @@
  */
 import { systemClock } from '../../core/clock.ts';
 import { reasonOf } from '../../core/log.ts';
-import type { SandboxAnswer, SandboxOrder } from './remote-sandbox.ts';
+import type { SandboxResult, SandboxOrder } from './remote-sandbox.ts';
 import { runSandboxed } from './sandbox.ts';
 
 const clock = systemClock();
@@ -45,6 +45,6 @@ async function start({ id, ...run }: SandboxOrder & { type: 'start' }): Promise<
   }
 }
 
-function answer(said: SandboxAnswer): void {
+function answer(said: SandboxResult): void {
   if (process.connected) process.send?.(said);
 }

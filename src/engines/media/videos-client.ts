@@ -79,7 +79,7 @@ type Refused = Told<'refused', { objection: Objection }>;
  * - `unclear`: it may be making the video, and the answer is lost
  * - `not-ours`: `beforeOrder` said no
  */
-export type CreateAnswer =
+export type CreateResult =
   | Created
   | Refused
   | Told<'unclear'>
@@ -87,16 +87,16 @@ export type CreateAnswer =
   | EngineDelay;
 
 /** `unknown`: no engine shows it; those that keep no list say so too. */
-export type FindAnswer = Created | { readonly kind: 'unknown' } | Away;
+export type FindResult = Created | { readonly kind: 'unknown' } | Away;
 
 /** `lost`: the engine does not know the job (any more). */
-export type PollAnswer =
+export type PollResult =
   | { readonly kind: 'running'; readonly fraction: number }
   | { readonly kind: 'done' | 'lost' }
   | Told<'failed', { objection: Objection }>
   | EngineDelay;
 
-export type DownloadAnswer =
+export type DownloadResult =
   | { readonly kind: 'done' | 'lost' }
   | { readonly kind: 'too-large'; readonly detail: string }
   | EngineDelay;
@@ -202,7 +202,7 @@ function isLost(failure: EngineFailure): boolean {
 }
 
 /** What became of an order that has no good answer. */
-function failedOrder(failure: EngineFailure): CreateAnswer {
+function failedOrder(failure: EngineFailure): CreateResult {
   const detail = detailOf(failure);
   if (!failure.wasSent || failure.reason === 'overloaded') return notNow(failure);
   // The engine did not wait for the whole request.
@@ -263,8 +263,8 @@ export class VideosClient {
    * Orders a video at one of the model's replicas. Another one is asked only when it is certain
    * that the one before it has ordered nothing.
    */
-  async create(order: EngineOrder, signal: AbortSignal): Promise<CreateAnswer> {
-    let best: CreateAnswer | undefined;
+  async create(order: EngineOrder, signal: AbortSignal): Promise<CreateResult> {
+    let best: CreateResult | undefined;
     for (const replica of this.#placesOf(order.job)) {
       const place = { engine: replica.engine, engineModel: replica.model };
       if (!(await order.beforeOrder(place))) return { kind: 'not-ours' };
@@ -277,7 +277,7 @@ export class VideosClient {
     return best ?? away('The model has no engine');
   }
 
-  async #order(order: EngineOrder, replica: Replica, signal: AbortSignal): Promise<CreateAnswer> {
+  async #order(order: EngineOrder, replica: Replica, signal: AbortSignal): Promise<CreateResult> {
     // Nobody who wrote a part knew the id of the job.
     const boundary = `farebox-${order.job.id}`;
     const body = multipartBody(boundary, await formParts(replica.model, order));
@@ -300,7 +300,7 @@ export class VideosClient {
   }
 
   /** Looks for an order whose answer was lost, where it went or at every replica. */
-  async find(job: OrderedJob, signal: AbortSignal): Promise<FindAnswer> {
+  async find(job: OrderedJob, signal: AbortSignal): Promise<FindResult> {
     let silent: Away | undefined;
     for (const replica of this.#placesOf(job)) {
       const call = questionOf('GET', replica, `/videos?limit=${LISTED}&order=desc`, signal);
@@ -337,7 +337,7 @@ export class VideosClient {
   }
 
   /** How far a job is. */
-  async poll(ref: EngineRef, signal: AbortSignal): Promise<PollAnswer> {
+  async poll(ref: EngineRef, signal: AbortSignal): Promise<PollResult> {
     const answer = await this.#engines.collect(questionOf('GET', ...placeOf(ref), signal));
     if (!answer.ok) return isLost(answer) ? { kind: 'lost' } : notNow(answer);
     const polled = Polled.safeParse(parsedJson(String(answer.body)));
@@ -357,7 +357,7 @@ export class VideosClient {
   }
 
   /** Writes the video to `path`, while `hasRoom` says so of its size. */
-  async download(ref: EngineRef, path: string, options: DownloadOptions): Promise<DownloadAnswer> {
+  async download(ref: EngineRef, path: string, options: DownloadOptions): Promise<DownloadResult> {
     const { hasRoom, signal } = options;
     let sizeBytes = 0;
     let isTooLarge = false;
@@ -422,14 +422,14 @@ function placeOf(
   return [{ engine, model }, `/videos/${encodeURIComponent(engineJobId)}${suffix}`];
 }
 
-function createdAt({ engine, model }: Replica, engineJobId: string): CreateAnswer & FindAnswer {
+function createdAt({ engine, model }: Replica, engineJobId: string): CreateResult & FindResult {
   return { kind: 'created', engine, engineModel: model, engineJobId };
 }
 
 /** One that may take it later says more than one that never will. */
 const WORTH: Readonly<Record<string, number>> = { refused: 0, away: 1, busy: 2 };
 
-function worthOf(answer: CreateAnswer): number {
+function worthOf(answer: CreateResult): number {
   return WORTH[answer.kind] ?? 0;
 }
 

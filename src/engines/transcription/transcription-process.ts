@@ -209,7 +209,7 @@ function textOf(segments: readonly Segment[]): string {
   return segments.map(({ text }) => text).join(' ');
 }
 
-interface AnswerForm {
+interface ResponseForm {
   readonly format: z.infer<typeof Fields>['response_format'];
   readonly task: Hearing['task'];
   readonly durationMs: number;
@@ -217,7 +217,7 @@ interface AnswerForm {
 
 function answer(
   response: ServerResponse,
-  { format, task, durationMs }: AnswerForm,
+  { format, task, durationMs }: ResponseForm,
   segments: readonly Segment[],
 ): void {
   const text = textOf(segments);

@@ -5,7 +5,7 @@
 import { FAULTS, type FaultCode } from '../../core/faults.ts';
 import { STATUS_CODES } from '../../core/node-http.ts';
 import type {
-  AnswerDescription,
+  ResponseDescription,
   ContentDescription,
   JsonSchema,
   RouteDescription,
@@ -83,7 +83,7 @@ export function responsesOf(
 
 function answerOf(
   route: Route,
-  answer: AnswerDescription,
+  answer: ResponseDescription,
   components: Components,
 ): OperationResponse {
   const headers = {

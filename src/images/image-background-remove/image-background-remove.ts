@@ -12,7 +12,7 @@ import type { Log } from '../../core/log.ts';
 import { imageSize, imageType } from '../../core/media-type.ts';
 import type { AlphaShares, Documents, PngFacts } from '../../documents/documents.ts';
 import { MAX_IMAGE_PIXELS, dataUrlBytes, requirePixels } from '../../documents/media-files.ts';
-import type { EngineAnswer, Engines } from '../../engines/engines.ts';
+import type { EngineResponse, Engines } from '../../engines/engines.ts';
 import { type RefusalCodes, mediaEngineFault } from '../../engines/media-engine-fault.ts';
 import { type ReadLargeJson, readJson } from '../../http/read-request.ts';
 import { isMultipart, readFile, sizeBound } from '../../http/multipart.ts';
@@ -224,7 +224,7 @@ function uselessness({ seen, clear }: AlphaShares): string | undefined {
 }
 
 /** A mask without a subject is the model's honest answer, and of no use to the caller. */
-function nothingToCutOut(model: CatalogModel, { head }: EngineAnswer, problem: string): Fault {
+function nothingToCutOut(model: CatalogModel, { head }: EngineResponse, problem: string): Fault {
   // The embedded engine tells which of its models has worked.
   const isForPeople = head.headers['x-model'] === 'person';
   const ability = isForPeople ? PERSON_ABILITY : (model.description ?? '').replace(/\.$/, '');

@@ -3,7 +3,7 @@ import { z } from 'zod';
 import { Cost } from '../../http/openapi/cost.ts';
 import { ErrorEvent } from '../../http/openapi/error-event.ts';
 import {
-  type AnswerDescription,
+  type ResponseDescription,
   type RouteDescription,
   eventContent,
   jsonContent,
@@ -80,7 +80,7 @@ const EVENT = {
 };
 
 /** The answer of every route that makes pictures. */
-export const IMAGES_ANSWER: AnswerDescription = {
+export const IMAGES_ANSWER: ResponseDescription = {
   status: 200,
   about: 'The pictures, each as base64 or as a data URL; with `stream: true` each as an event.',
   headers: ['model', 'stream'],

@@ -20,7 +20,7 @@ import {
 import type { Clock } from '../../core/clock.ts';
 import { assert } from '../../core/assert.ts';
 import { SEED_BYTES, solanaKeyBytes } from '../../core/wallet-keys.ts';
-import { boundedText } from '../bounded-answer.ts';
+import { boundedText } from '../bounded-response.ts';
 import { Failover, NODE_TIMEOUT_MS } from '../nodes.ts';
 
 const RPC_TIMEOUT_MS = 10_000;

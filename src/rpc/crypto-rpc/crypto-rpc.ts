@@ -1,8 +1,8 @@
 /** `POST /crypto/rpc/{network}` and `GET /crypto/rpc/networks`. */
-import { type ProxyRpcAnswer, type ProxyRpcParts, proxyRpc, rpcLimit } from '../proxy-rpc.ts';
+import { type ProxyRpcResponse, type ProxyRpcParts, proxyRpc, rpcLimit } from '../proxy-rpc.ts';
 import type { Clock } from '../../core/clock.ts';
 import { MAX_BATCH_ITEMS } from '../rpc.ts';
-import { AnswerHeaders } from '../../http/answer-headers.ts';
+import { ResponseHeaders } from '../../http/response-headers.ts';
 import type { RequestContext } from '../../http/request-context.ts';
 import { LARGE_BODY_BYTES } from '../../http/read-request.ts';
 import type { ScannedBody } from '../../json/json-spans.ts';
@@ -20,10 +20,10 @@ export function cryptoRpcRoutes(
   parts: CryptoRpcParts,
   readLarge: (body: Buffer, caller: string, maxItems: number) => Promise<ScannedBody>,
 ): Route[] {
-  const make = new AnswerHeaders(parts);
+  const make = new ResponseHeaders(parts);
   const creditsHeader = `x-${parts.serviceName}-rpc-credits`;
   const costHeader = `x-${parts.serviceName}-rpc-cost-usd`;
-  function send(context: RequestContext, answer: ProxyRpcAnswer): void | Promise<void> {
+  function send(context: RequestContext, answer: ProxyRpcResponse): void | Promise<void> {
     const { body, sale, remainingNano, costUsd, rest } = answer;
     context.notes.model = sale.request.modelId;
     context.notes.costUsd = costUsd;

@@ -3,7 +3,7 @@
  * own bytes.
  */
 import { z } from 'zod';
-import { type RouteDescription, jsonAnswer, jsonContent } from '../../http/describe.ts';
+import { type RouteDescription, jsonResponse, jsonContent } from '../../http/describe.ts';
 import { MAX_BATCH_ITEMS } from '../rpc.ts';
 
 const Id = z.union([z.number(), z.string(), z.null()]);
@@ -30,7 +30,7 @@ const Answer = z
   })
   .meta({ id: 'JsonRpcAnswer' });
 
-const RpcAnswers = z.union([Answer, z.array(Answer)]);
+const RpcResponses = z.union([Answer, z.array(Answer)]);
 
 const Networks = z.strictObject({
   networks: z.array(z.string()).describe('Names for the path of `POST /crypto/rpc/{network}`.'),
@@ -40,7 +40,7 @@ export const NETWORKS_DESCRIPTION: RouteDescription = {
   tag: 'Blockchain RPC',
   summary: 'List networks',
   answers: [
-    jsonAnswer('Networks that can be asked, in order.', Networks, {
+    jsonResponse('Networks that can be asked, in order.', Networks, {
       networks: ['base-mainnet', 'ethereum-mainnet'],
     }),
   ],
@@ -62,9 +62,9 @@ viem, ethers and web3 work unmodified with this URL and the header of the key.`,
   ],
   request: jsonContent(RpcBody, { jsonrpc: '2.0', id: 1, method: 'eth_blockNumber', params: [] }),
   answers: [
-    jsonAnswer(
+    jsonResponse(
       'What the node answered.',
-      RpcAnswers,
+      RpcResponses,
       { jsonrpc: '2.0', id: 1, result: '0x15f9a3c' },
       'rpc',
     ),

@@ -1,7 +1,7 @@
 /** What the operator's routes about the running service answer, and what they say of themselves. */
 import { z } from 'zod';
 import { cursorQuery, pageOf } from '../../http/cursor.ts';
-import { type RouteDescription, jsonAnswer } from '../../http/describe.ts';
+import { type RouteDescription, jsonResponse } from '../../http/describe.ts';
 import { JobState } from '../../video/job.ts';
 
 const Time = z.string().describe('ISO 8601, UTC.');
@@ -68,8 +68,8 @@ const EnginesView = z
   })
   .meta({ id: 'EnginesOfProcess' });
 
-export type EnginesAnswer = z.infer<typeof EnginesAnswer>;
-const EnginesAnswer = z
+export type EnginesResponse = z.infer<typeof EnginesResponse>;
+const EnginesResponse = z
   .object({
     ...EnginesView.shape,
     others: z
@@ -84,7 +84,7 @@ export const ENGINES: RouteDescription = {
   tag: 'Operator',
   summary: 'Engines and replicas',
   answers: [
-    jsonAnswer('Health and load now, as each process sees it.', EnginesAnswer, {
+    jsonResponse('Health and load now, as each process sees it.', EnginesResponse, {
       process: 'api-1/4711',
       engines: [
         {
@@ -125,8 +125,8 @@ export const VideosQuery = z.object({
   ...cursorQuery(),
 });
 
-export type VideosAnswer = z.infer<typeof VideosAnswer>;
-const VideosAnswer = pageOf(
+export type VideosResponse = z.infer<typeof VideosResponse>;
+const VideosResponse = pageOf(
   z
     .object({
       id: z.string().describe('The `queue_id`.'),
@@ -159,7 +159,7 @@ export const VIDEOS: RouteDescription = {
   summary: 'Video jobs',
   query: VideosQuery,
   answers: [
-    jsonAnswer('Jobs of every account, newest first.', VideosAnswer, {
+    jsonResponse('Jobs of every account, newest first.', VideosResponse, {
       object: 'list',
       data: [],
       nextCursor: null,
@@ -206,15 +206,15 @@ const TOP_UP = {
 export type TopUpAdminItem = z.infer<typeof TopUpAdminItem>;
 const TopUpAdminItem = z.object(TOP_UP).meta({ id: 'OperatorTopUp' });
 
-export type TopUpsAnswer = z.infer<typeof TopUpsAnswer>;
-const TopUpsAnswer = pageOf(TopUpAdminItem);
+export type TopUpsResponse = z.infer<typeof TopUpsResponse>;
+const TopUpsResponse = pageOf(TopUpAdminItem);
 
 export const TOP_UPS: RouteDescription = {
   tag: 'Operator',
   summary: 'Payments',
   query: TopUpsQuery,
   answers: [
-    jsonAnswer('Payments of every wallet, newest first.', TopUpsAnswer, {
+    jsonResponse('Payments of every wallet, newest first.', TopUpsResponse, {
       object: 'list',
       data: [],
       nextCursor: null,
@@ -222,8 +222,8 @@ export const TOP_UPS: RouteDescription = {
   ],
 };
 
-export type TopUpDetailAnswer = z.infer<typeof TopUpDetailAnswer>;
-const TopUpDetailAnswer = z.object({
+export type TopUpDetailResponse = z.infer<typeof TopUpDetailResponse>;
+const TopUpDetailResponse = z.object({
   data: z
     .object({
       ...TOP_UP,
@@ -262,7 +262,7 @@ export const TOP_UP_DETAIL: RouteDescription = {
     { name: 'paymentId', in: 'path', about: 'Id of the payment.', example: 'x402-9f3c2a71' },
   ],
   answers: [
-    jsonAnswer('All that is known of it.', TopUpDetailAnswer, {
+    jsonResponse('All that is known of it.', TopUpDetailResponse, {
       data: {
         paymentId: 'x402-9f3c2a71',
         network: 'eip155:8453',
@@ -293,8 +293,8 @@ export const TOP_UP_DETAIL: RouteDescription = {
   refusals: ['PAYMENT_NOT_FOUND'],
 };
 
-export type AuditAnswer = z.infer<typeof AuditAnswer>;
-const AuditAnswer = z
+export type AuditResponse = z.infer<typeof AuditResponse>;
+const AuditResponse = z
   .object({
     ok: z.boolean().describe('Every stored amount is the sum of its postings.'),
     accounts: Count.describe('Accounts that were recomputed.'),
@@ -327,7 +327,7 @@ export const AUDIT: RouteDescription = {
   about:
     'Recomputes every balance from the postings, as `farebox audit` does. It reads every row and takes as long; who asks meanwhile gets the same answer.',
   answers: [
-    jsonAnswer('What the postings say.', AuditAnswer, {
+    jsonResponse('What the postings say.', AuditResponse, {
       ok: true,
       accounts: 12,
       transfers: 34000,
@@ -341,8 +341,8 @@ export const AUDIT: RouteDescription = {
   ],
 };
 
-export type ConfigAnswer = z.infer<typeof ConfigAnswer>;
-const ConfigAnswer = z
+export type ConfigResponse = z.infer<typeof ConfigResponse>;
+const ConfigResponse = z
   .object({
     yaml: z.string().describe('The settings in force as YAML, secrets masked.'),
     reload: z
@@ -360,9 +360,9 @@ export const CONFIG: RouteDescription = {
   tag: 'Operator',
   summary: 'Configuration in force',
   answers: [
-    jsonAnswer(
+    jsonResponse(
       'The settings, and what a reload would change.',
-      ConfigAnswer,
+      ConfigResponse,
       {
         yaml: 'publicUrl: https://api.example.com\n',
         reload: { ok: true, changed: ['models'], restart: [], problems: [] },
@@ -372,8 +372,8 @@ export const CONFIG: RouteDescription = {
   ],
 };
 
-export type CheckAnswer = z.infer<typeof CheckAnswer>;
-const CheckAnswer = z
+export type CheckResponse = z.infer<typeof CheckResponse>;
+const CheckResponse = z
   .object({
     ok: z.boolean().describe('Nothing is wrong.'),
     findings: z
@@ -393,7 +393,7 @@ export const CHECK: RouteDescription = {
   summary: 'Check',
   about: 'Asks the database, every engine and every payment rail, as `farebox check` does.',
   answers: [
-    jsonAnswer('What was found.', CheckAnswer, {
+    jsonResponse('What was found.', CheckResponse, {
       ok: true,
       findings: [{ what: 'database', state: 'ok', says: 'sqlite answers' }],
     }),

@@ -35,22 +35,22 @@ import type { FeatureParts } from '../feature-parts.ts';
 import type { Siblings } from '../metrics.ts';
 import {
   AUDIT,
-  type AuditAnswer,
+  type AuditResponse,
   CHECK,
   CONFIG,
-  type CheckAnswer,
-  type ConfigAnswer,
+  type CheckResponse,
+  type ConfigResponse,
   ENGINES,
-  type EnginesAnswer,
+  type EnginesResponse,
   type EnginesView,
   TOP_UPS,
   TOP_UP_DETAIL,
   type TopUpAdminItem,
-  type TopUpDetailAnswer,
-  type TopUpsAnswer,
+  type TopUpDetailResponse,
+  type TopUpsResponse,
   TopUpsQuery,
   VIDEOS,
-  type VideosAnswer,
+  type VideosResponse,
   VideosQuery,
 } from './admin-schema.ts';
 
@@ -62,7 +62,7 @@ export interface Operations {
   readonly check: (
     config: Config,
     running: readonly EngineProbe[],
-  ) => Promise<CheckAnswer['findings']>;
+  ) => Promise<CheckResponse['findings']>;
 }
 
 type EnginesParts = Pick<FeatureParts, 'engines' | 'catalog' | 'config'>;
@@ -86,7 +86,7 @@ export function adminRoutes(shared: FeatureParts, parts: AdminParts): Route[] {
         ...enginesView(shared),
         // Written by `enginesView` of another worker.
         others: others.map((text) => JSON.parse(text) as EnginesView),
-      } satisfies EnginesAnswer);
+      } satisfies EnginesResponse);
     }),
     get('/admin/videos', 'operator', VIDEOS, (context) => answerVideos(shared, context)),
     get('/admin/top-ups', 'operator', TOP_UPS, (context) => answerTopUps(shared, context)),
@@ -108,7 +108,7 @@ export function adminRoutes(shared: FeatureParts, parts: AdminParts): Route[] {
     get('/admin/check', 'operator', CHECK, async (context) => {
       const findings = await check();
       const ok = findings.every(({ state }) => state !== 'wrong');
-      await context.json(200, { ok, findings } satisfies CheckAnswer);
+      await context.json(200, { ok, findings } satisfies CheckResponse);
     }),
   ];
 }
@@ -160,11 +160,11 @@ async function answerVideos({ stores }: FeatureParts, context: RequestContext): 
   const { rows, nextCursor } = await timePage(part, 'id', (wanted) =>
     listAllJobs(stores.store.readerFor(''), state, wanted),
   );
-  const body: VideosAnswer = { object: 'list', data: rows.map(videoItem), nextCursor };
+  const body: VideosResponse = { object: 'list', data: rows.map(videoItem), nextCursor };
   await context.json(200, body);
 }
 
-function videoItem(job: VideoJob): VideosAnswer['data'][0] {
+function videoItem(job: VideoJob): VideosResponse['data'][0] {
   return {
     id: job.id,
     accountId: job.accountId,
@@ -198,7 +198,7 @@ async function answerTopUps(shared: FeatureParts, context: RequestContext): Prom
     listTopUps(stores.store.readerFor(''), filter, wanted),
   );
   const data = rows.map((one) => topUpItem(one, nowMs));
-  const body: TopUpsAnswer = { object: 'list', data, nextCursor };
+  const body: TopUpsResponse = { object: 'list', data, nextCursor };
   await context.json(200, body);
 }
 
@@ -226,7 +226,7 @@ async function answerTopUp(shared: FeatureParts, context: RequestContext): Promi
   const one = await topUpById(stores.store, context.parameters['paymentId'] ?? '');
   if (one === undefined) throw new Fault('PAYMENT_NOT_FOUND');
   const nowMs = clock.nowMs();
-  const body: TopUpDetailAnswer = {
+  const body: TopUpDetailResponse = {
     data: {
       ...topUpItem(one, nowMs),
       attempts: one.attempts,
@@ -288,7 +288,7 @@ async function auditOf({ config, stores }: FeatureParts): Promise<AuditReport> {
   }
 }
 
-function auditBody(report: AuditReport): AuditAnswer {
+function auditBody(report: AuditReport): AuditResponse {
   return {
     ok: report.ok,
     accounts: report.accounts,
@@ -307,7 +307,7 @@ function auditBody(report: AuditReport): AuditAnswer {
   };
 }
 
-function configBody(inForce: Config, loaded: LoadedConfig): ConfigAnswer {
+function configBody(inForce: Config, loaded: LoadedConfig): ConfigResponse {
   const yaml = describeConfig(inForce);
   if (!loaded.ok) {
     const problems = loaded.problems.map(formatProblem);

@@ -10,7 +10,7 @@ import { onDemand } from '../../core/on-demand.ts';
 import type { ConsoleAssets } from '../../console/assets.ts';
 import type { BundleIndex } from '../../console/bundle.ts';
 import { assetPath } from '../../console/console.ts';
-import { jsonAnswer, textContent } from '../../http/describe.ts';
+import { jsonResponse, textContent } from '../../http/describe.ts';
 import { escapeHtml } from '../../http/escape-html.ts';
 import { type OpenApiDocument, openApiDocument } from '../../http/openapi/openapi.ts';
 import type { Route } from '../../http/route.ts';
@@ -112,7 +112,7 @@ export function documentationRoutes(document: OwnDocument): Route[] {
         tag: 'Operations',
         summary: 'This document',
         about: 'OpenAPI 3.1, made from the schemas that validate requests.',
-        answers: [jsonAnswer('The document.', Document, { openapi: '3.1.0' }, 'no-store')],
+        answers: [jsonResponse('The document.', Document, { openapi: '3.1.0' }, 'no-store')],
       },
       handle: async (context) => {
         const made = await json();

@@ -1,6 +1,6 @@
 /** What the routes of the operator's tools answer, and what they say of themselves. */
 import { z } from 'zod';
-import { type RouteDescription, jsonAnswer, textContent } from '../../http/describe.ts';
+import { type RouteDescription, jsonResponse, textContent } from '../../http/describe.ts';
 
 export const LivenessBody = z.strictObject({
   status: z.literal('alive').describe('The process runs.'),
@@ -56,7 +56,7 @@ export type ReadinessBody = z.infer<typeof ReadinessBody>;
 export const LIVE_DESCRIPTION: RouteDescription = {
   tag: 'Operations',
   summary: 'Is the process alive?',
-  answers: [jsonAnswer('The process turns.', LivenessBody, { status: 'alive' }, 'no-store')],
+  answers: [jsonResponse('The process turns.', LivenessBody, { status: 'alive' }, 'no-store')],
 };
 
 const PARTS = {
@@ -71,9 +71,9 @@ export const READY_DESCRIPTION: RouteDescription = {
   summary: 'Would a request be served now?',
   about: 'For load balancers: 503 while the server drains, the database is away, or no model runs.',
   answers: [
-    jsonAnswer('Ready.', ReadinessBody, { status: 'ready', parts: PARTS }, 'no-store'),
+    jsonResponse('Ready.', ReadinessBody, { status: 'ready', parts: PARTS }, 'no-store'),
     {
-      ...jsonAnswer(
+      ...jsonResponse(
         'Not ready; the parts say why.',
         ReadinessBody,
         {

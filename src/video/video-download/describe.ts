@@ -3,7 +3,7 @@ import { z } from 'zod';
 import {
   type ParameterDescription,
   type RouteDescription,
-  jsonAnswer,
+  jsonResponse,
 } from '../../http/describe.ts';
 import { FILMS } from '../video-generation/describe.ts';
 
@@ -56,7 +56,7 @@ export const VIDEO_REVOKE: RouteDescription = {
   summary: 'Revoke a download address',
   parameters: [TOKEN],
   answers: [
-    jsonAnswer(
+    jsonResponse(
       'The address leads nowhere from now on.',
       z.strictObject({ success: z.literal(true).describe('The file is gone.') }),
       { success: true },

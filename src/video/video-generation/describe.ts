@@ -11,7 +11,7 @@ import {
 import {
   type RouteDescription,
   bytesContent,
-  jsonAnswer,
+  jsonResponse,
   jsonContent,
 } from '../../http/describe.ts';
 import { MODEL_REFUSALS, PICTURE_REFUSALS } from '../../http/openapi/refusals.ts';
@@ -40,7 +40,7 @@ export const VIDEO_QUOTE: RouteDescription = {
   about: 'Needs no key. What a model takes is in its `constraints` of `GET /models?type=video`.',
   request: jsonContent(VideoQuoteRequest, { model: 'reel-1', duration: '5s', resolution: '720p' }),
   answers: [
-    jsonAnswer(
+    jsonResponse(
       'The price in USD.',
       z.strictObject({ quote: Usd.describe('USD that the video would cost.') }),
       { quote: 0.25 },
@@ -90,7 +90,7 @@ export const VIDEO_QUEUE: RouteDescription = {
   }),
   answers: [
     {
-      ...jsonAnswer('The request is queued.', Queued, {
+      ...jsonResponse('The request is queued.', Queued, {
         model: 'reel-1',
         queue_id: QUEUE_ID,
         quote: 0.25,
@@ -199,7 +199,7 @@ export const VIDEO_COMPLETE: RouteDescription = {
   destructive: true,
   request: jsonContent(VideoCompleteRequest, { model: 'reel-1', queue_id: QUEUE_ID }),
   answers: [
-    jsonAnswer(
+    jsonResponse(
       'The media is removed from storage.',
       z.strictObject({ success: z.boolean().describe('Whether it is gone.') }),
       {
@@ -226,7 +226,7 @@ export const VIDEO_CANCEL: RouteDescription = {
     'Ends a request that is not done: nothing is charged, and what was set aside is back. Once the video is made it is to be paid, and this answers 400. Again is fine.',
   request: jsonContent(VideoCancelRequest, { queue_id: QUEUE_ID }),
   answers: [
-    jsonAnswer('The request has ended and is not charged.', Cancelled, {
+    jsonResponse('The request has ended and is not charged.', Cancelled, {
       queue_id: QUEUE_ID,
       status: 'CANCELLED',
       credits_refunded: true,
@@ -273,6 +273,10 @@ export const VIDEO_JOBS: RouteDescription = {
     before: z.string().optional().describe('Only those queued before this ISO 8601 time.'),
   }),
   answers: [
-    jsonAnswer('Own requests, newest first.', Jobs, { object: 'list', data: [], has_more: false }),
+    jsonResponse('Own requests, newest first.', Jobs, {
+      object: 'list',
+      data: [],
+      has_more: false,
+    }),
   ],
 };

@@ -123,7 +123,7 @@ async function retrieve(parts: VideoRouteParts, context: RequestContext): Promis
   const retrieval = await video.retrieve(lookup(parts, caller, request));
   context.setAll(rateHeaders(counted.window, limit.rate, clock.nowMs()));
   await setBalance(parts, context);
-  if (retrieval.kind !== 'media') return context.json(200, retrieveAnswer(retrieval));
+  if (retrieval.kind !== 'media') return context.json(200, retrieveResponse(retrieval));
   await sendFile(context, retrieval.media);
   // Not before the caller has all of it.
   if (request.delete_media_on_completion && !context.signal.aborted) {
@@ -151,7 +151,7 @@ export function retrieveLimit(
   };
 }
 
-function retrieveAnswer(retrieval: Exclude<Retrieval, { kind: 'media' }>): object {
+function retrieveResponse(retrieval: Exclude<Retrieval, { kind: 'media' }>): object {
   const times = {
     average_execution_time: Math.round(retrieval.averageMs),
     execution_duration: Math.round(retrieval.executionMs),

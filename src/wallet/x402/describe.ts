@@ -1,7 +1,7 @@
 /** What the wallet endpoints say of themselves. */
 import { z } from 'zod';
 import {
-  type AnswerDescription,
+  type ResponseDescription,
   type ContentDescription,
   type ParameterDescription,
   type RouteDescription,
@@ -21,7 +21,7 @@ const OWN_WALLET: ParameterDescription = {
   example: WALLET,
 };
 
-export function answer(about: string, content: ContentDescription[]): AnswerDescription[] {
+export function answer(about: string, content: ContentDescription[]): ResponseDescription[] {
   return [{ status: 200, about, content }];
 }
 

@@ -1,6 +1,6 @@
 /** `GET /x402/discovery/resources`: what can be paid for here, in the form that indexes read. */
 import { z } from 'zod';
-import { type RouteDescription, jsonAnswer } from '../../http/describe.ts';
+import { type RouteDescription, jsonResponse } from '../../http/describe.ts';
 import { readQuery } from '../../http/read-request.ts';
 import type { Route } from '../../http/route.ts';
 import type { Payments } from '../../payments/payments.ts';
@@ -59,7 +59,7 @@ const DISCOVERY: RouteDescription = {
     'For indexes of paid services, such as a bazaar: each endpoint that sells something, and each tool of the MCP server that is paid, with its payment options, an example and its schema. `listResources` of `@x402/extensions/bazaar` reads it, with `<base URL>/x402` as the address.',
   query: DiscoveryQuery,
   answers: [
-    jsonAnswer(
+    jsonResponse(
       'A page of the list.',
       Resources,
       {

@@ -1,6 +1,6 @@
 /** `/.well-known/x402.json`: what can be paid for here, and how. */
 import { z } from 'zod';
-import { type RouteDescription, jsonAnswer } from '../../http/describe.ts';
+import { type RouteDescription, jsonResponse } from '../../http/describe.ts';
 import type { Route } from '../../http/route.ts';
 import { MANIFEST_PATH, type Payments } from '../../payments/payments.ts';
 import { Open, Texts, Usd, WALLET } from './describe.ts';
@@ -76,7 +76,7 @@ const MANIFEST: RouteDescription = {
   tag: 'Wallets',
   summary: 'What can be paid for',
   answers: [
-    jsonAnswer(
+    jsonResponse(
       'The x402 manifest of this server.',
       Manifest,
       {

@@ -11,7 +11,7 @@ import { isJsonObject } from '../../json/json-scan.ts';
 import {
   type CredentialField,
   type OfferKind,
-  type PaymentRequiredAnswer,
+  type PaymentRequiredResponse,
   type Payments,
   type Resource,
   paymentReceipt,
@@ -50,7 +50,7 @@ export async function paymentRequired(
 /** The headers of a 402. A challenge is for one use and for now, so nothing may keep it. */
 export function offerHeaders(
   { mpp }: Payments,
-  answer: PaymentRequiredAnswer,
+  answer: PaymentRequiredResponse,
   field: CredentialField,
 ): Readonly<Record<string, string>> {
   const challenge = mpp?.challenge(answer.charge, field);

@@ -2,7 +2,7 @@
 import { limitRequests } from '../../http/limit-requests.ts';
 import { z } from 'zod';
 import { Fault } from '../../core/faults.ts';
-import { type RouteDescription, jsonAnswer } from '../../http/describe.ts';
+import { type RouteDescription, jsonResponse } from '../../http/describe.ts';
 import type { Route } from '../../http/route.ts';
 import { type Payments, type RecentBlock, requirePayments } from '../../payments/payments.ts';
 import type { WalletRouteOptions } from './route-checks.ts';
@@ -12,7 +12,7 @@ const RECENT_BLOCK: RouteDescription = {
   summary: 'Get a recent block of Solana',
   about: 'A payment on Solana names it; with it a payer needs no node of its own.',
   answers: [
-    jsonAnswer(
+    jsonResponse(
       'Good for a payment within the next minute.',
       z
         .strictObject({

@@ -1,6 +1,6 @@
 /** `/.well-known/did.json` and `/.well-known/jwks.json`: the keys of what this service signs. */
 import { z } from 'zod';
-import { type RouteDescription, jsonAnswer } from '../../http/describe.ts';
+import { type RouteDescription, jsonResponse } from '../../http/describe.ts';
 import type { Route } from '../../http/route.ts';
 import type { Signing } from '../../payments/payments.ts';
 
@@ -66,7 +66,7 @@ const DID_DOCUMENT: RouteDescription = {
   summary: 'The keys of offers and receipts',
   about: `${ABOUT} The document is that of \`did:web\`.`,
   answers: [
-    jsonAnswer(
+    jsonResponse(
       'Every key.',
       DidDocument,
       {
@@ -101,7 +101,7 @@ const JWKS: RouteDescription = {
   summary: 'The keys of offers and receipts, as JWKS',
   about: `${ABOUT} Only the keys of JWS are here.`,
   answers: [
-    jsonAnswer(
+    jsonResponse(
       'Every key.',
       Jwks,
       {

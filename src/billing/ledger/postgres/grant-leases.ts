@@ -69,7 +69,7 @@ export interface LeaseGrant {
   readonly addedNano: bigint;
 }
 
-export interface LeaseAnswer {
+export interface LeaseResult {
   /** In the order of the requests. */
   readonly answers: readonly (PlannedHold | HoldRefusal)[];
   /** The lease that all of the granted holds come out of; without one each has a row of its own. */
@@ -94,7 +94,7 @@ export async function grantLeases(
   tx: Queryable,
   context: GrantContext,
   wants: readonly LeaseWant[],
-): Promise<readonly LeaseAnswer[] | undefined> {
+): Promise<readonly LeaseResult[] | undefined> {
   const { epochId, hasEpoch, nowMs } = context;
   // What is only a hold of its own ends with its request or with this process.
   const mayLease = hasEpoch && wants.some((want) => want.mayLease);
@@ -111,7 +111,7 @@ export async function grantLeases(
     wants.flatMap(({ lease }) => lease?.id ?? []),
   );
   const statements: Statement[] = [];
-  const answers: LeaseAnswer[] = [];
+  const answers: LeaseResult[] = [];
   for (const want of wants) {
     const row = rows.get(want.lease?.id ?? '');
     answers.push(await grantOne(tx, { ...context, processes, states, statements }, want, row));
@@ -181,7 +181,7 @@ async function grantOne(
   granting: Granting,
   want: LeaseWant,
   row: LeaseRow | undefined,
-): Promise<LeaseAnswer> {
+): Promise<LeaseResult> {
   const { states, statements, nowMs, epochId } = granting;
   const { lease, requests, accountId, allowanceId, budgetIds = [] } = want;
   const account = states.accounts.get(accountId);

@@ -15,7 +15,7 @@ import { type PlannedHold, capIdsOf } from '../place-holds.ts';
 import type { HoldRequest } from '../records.ts';
 import {
   type GrantContext,
-  type LeaseAnswer,
+  type LeaseResult,
   type LeaseWant,
   sliceBounds,
 } from './grant-leases.ts';
@@ -139,7 +139,7 @@ export async function grantPlain(
   store: Queryable,
   { epochId, hasEpoch, nowMs }: GrantContext,
   wants: readonly LeaseWant[],
-): Promise<readonly (LeaseAnswer | undefined)[]> {
+): Promise<readonly (LeaseResult | undefined)[]> {
   const items: unknown[] = [];
   const singles: unknown[] = [];
   let hasCaps = false;
@@ -153,7 +153,7 @@ export async function grantPlain(
       singles.push({ seq, request_id: requestId, usd: String(maxNano) });
     }
   }
-  const answers: (LeaseAnswer | undefined)[] = wants.map(() => undefined);
+  const answers: (LeaseResult | undefined)[] = wants.map(() => undefined);
   if (items.length === 0) return answers;
   const parameters = [JSON.stringify(items), JSON.stringify(singles), epochId, dayOf(nowMs), nowMs];
   if (hasCaps) for (const period of PERIODS) parameters.push(periodStartMs(period, nowMs));
@@ -192,7 +192,7 @@ function itemOf(want: LeaseWant, seq: number, hasEpoch: boolean) {
   };
 }
 
-function answerOf(want: LeaseWant, row: GrantedRow, dailyDay: number): LeaseAnswer {
+function answerOf(want: LeaseWant, row: GrantedRow, dailyDay: number): LeaseResult {
   const { requests, lease, newId } = want;
   let total = row.leased ?? 0n;
   const answers = requests.map((request) => {

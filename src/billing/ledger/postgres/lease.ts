@@ -9,7 +9,7 @@ import type { Placed } from '../../../core/in-flight.ts';
 import { type Nano, ZERO } from '../../../core/money.ts';
 import { freeForAll } from '../hold-plan.ts';
 import type { PlannedHold } from '../place-holds.ts';
-import type { Balances, Hold, HoldAnswer, HoldRequest, Settlement } from '../records.ts';
+import type { Balances, Hold, HoldResult, HoldRequest, Settlement } from '../records.ts';
 import type { LeaseGrant, LeaseKind } from './grant-leases.ts';
 
 /** What this process has of an account for requests that count against the same caps, if any. */
@@ -46,7 +46,7 @@ export interface LeasedHold extends Hold, Placed {
 
 export interface Asking {
   readonly request: HoldRequest;
-  readonly resolve: (answer: HoldAnswer) => void;
+  readonly resolve: (answer: HoldResult) => void;
   readonly reject: (error: unknown) => void;
   /** What others had leased was called back for it. */
   isRecalled: boolean;

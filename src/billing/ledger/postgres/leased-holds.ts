@@ -14,7 +14,7 @@ import type { OpenAmounts } from '../hold-plan.ts';
 import { placeHolds } from '../place-holds.ts';
 import type {
   Hold,
-  HoldAnswer,
+  HoldResult,
   HoldFigures,
   HoldRequest,
   Holds,
@@ -82,7 +82,7 @@ export class LeasedHolds implements Holds {
     });
   }
 
-  place(request: HoldRequest): HoldAnswer | Promise<HoldAnswer> {
+  place(request: HoldRequest): HoldResult | Promise<HoldResult> {
     return request.lifetime === 'durable'
       ? this.#placeDurable(request)
       : this.#leases.place(request);
@@ -154,9 +154,9 @@ export class LeasedHolds implements Holds {
   }
 
   /** A durable hold is none of the epoch's. */
-  async #placeDurable(request: HoldRequest): Promise<HoldAnswer> {
+  async #placeDurable(request: HoldRequest): Promise<HoldResult> {
     const { store, clock } = this.#parts;
-    const place = async (): Promise<HoldAnswer> => {
+    const place = async (): Promise<HoldResult> => {
       const context = { dialect: store.dialect, epochId: this.#epoch.id, nowMs: clock.nowMs() };
       const [answer] = await store.transaction((tx) => placeHolds(tx, context, [request]));
       assert(answer !== undefined, 'each request has its answer');

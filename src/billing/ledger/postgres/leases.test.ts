@@ -15,7 +15,7 @@ import { type Nano, ZERO, nano, usdToNano } from '../../../core/money.ts';
 import { type Store, openStore } from '../../../db/db.ts';
 import {
   type Hold,
-  type HoldAnswer,
+  type HoldResult,
   LEDGER_MIGRATIONS,
   Ledger,
   cappedSpending,
@@ -149,7 +149,7 @@ describe('leases of several processes', () => {
   /** One request to its end; a held one asks again, as who waits for credit does. */
   async function buy(process: Process, accountId: string, caps: CapIds = {}) {
     for (;;) {
-      const answer: HoldAnswer = await process.ledger.holds.place(
+      const answer: HoldResult = await process.ledger.holds.place(
         holdRequest(accountId, PRICE, caps),
       );
       if (answer.ok) {

@@ -15,12 +15,12 @@ import { InFlight } from '../../../core/in-flight.ts';
 import { type Nano, ZERO } from '../../../core/money.ts';
 import { type SharedStore, StoreUnavailable } from '../../../db/db.ts';
 import type { OpenAmounts } from '../hold-plan.ts';
-import type { HoldAnswer, HoldFigures, HoldRequest, Settlement } from '../records.ts';
+import type { HoldResult, HoldFigures, HoldRequest, Settlement } from '../records.ts';
 import type { Epoch } from './epochs.ts';
 import {
   type GrantContext,
   LEASE_PREFIX,
-  type LeaseAnswer,
+  type LeaseResult,
   type LeaseWant,
   grantLeases,
 } from './grant-leases.ts';
@@ -86,7 +86,7 @@ export class Leases {
     this.#parts = parts;
   }
 
-  place(request: HoldRequest): HoldAnswer | Promise<HoldAnswer> {
+  place(request: HoldRequest): HoldResult | Promise<HoldResult> {
     const slot = this.#slots.get(slotKeyOf(request));
     const lease = slot?.lease;
     if (lease !== undefined && slot?.account.isBusy === false && this.#isGood(lease)) {
@@ -151,8 +151,8 @@ export class Leases {
     return slot;
   }
 
-  #ask(slot: Slot, request: HoldRequest): Promise<HoldAnswer> {
-    const { promise, resolve, reject } = Promise.withResolvers<HoldAnswer>();
+  #ask(slot: Slot, request: HoldRequest): Promise<HoldResult> {
+    const { promise, resolve, reject } = Promise.withResolvers<HoldResult>();
     slot.asking.push({ request, resolve, reject, isRecalled: false });
     slot.wasUsed = true;
     this.#due.add(slot);
@@ -222,7 +222,7 @@ export class Leases {
     return { slot, want, entries };
   }
 
-  async #grant(wants: readonly LeaseWant[]): Promise<readonly LeaseAnswer[]> {
+  async #grant(wants: readonly LeaseWant[]): Promise<readonly LeaseResult[]> {
     const { store } = this.#parts;
     if (this.#parts.epoch().hasBegun && !this.#parts.epoch().isCertain)
       await this.#parts.epoch().renew();
@@ -242,7 +242,7 @@ export class Leases {
     return { epochId, hasEpoch, nowMs: this.#parts.clock.nowMs() };
   }
 
-  async #grantPlanned(wants: readonly LeaseWant[]): Promise<readonly LeaseAnswer[]> {
+  async #grantPlanned(wants: readonly LeaseWant[]): Promise<readonly LeaseResult[]> {
     for (let attempt = 0; attempt < 2; attempt += 1) {
       const answers = await this.#parts.store.transaction(
         (tx) => grantLeases(tx, this.#context(), wants),
@@ -255,7 +255,7 @@ export class Leases {
     throw new StoreUnavailable('The epoch of this process does not last');
   }
 
-  #answer({ slot, want, entries }: Asked, answer: LeaseAnswer, losses: number): void {
+  #answer({ slot, want, entries }: Asked, answer: LeaseResult, losses: number): void {
     const { grant, answers, holders } = answer;
     const freed = want.lease?.freeNano ?? 0n;
     slot.isPlain = answer.isPlain;

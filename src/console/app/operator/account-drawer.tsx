@@ -2,7 +2,7 @@
 import { useSignal } from '@preact/signals';
 import { call } from '../api.ts';
 import { usdText } from '../format.ts';
-import { BudgetList, type BudgetsAnswer, NewBudget } from '../pages/budgets.tsx';
+import { BudgetList, type BudgetsResponse, NewBudget } from '../pages/budgets.tsx';
 import { Caps, MadeKey, type NewKey } from '../pages/keys.tsx';
 import { KeyForm } from '../pages/key-form.tsx';
 import { RequestTable, ReceiptDrawer } from '../pages/request-table.tsx';
@@ -294,7 +294,7 @@ function AccountKeys({ path }: { path: string }) {
 }
 
 function AccountBudgets({ path }: { path: string }) {
-  const budgets = useCall<BudgetsAnswer>(path);
+  const budgets = useCall<BudgetsResponse>(path);
   const isMaking = useSignal(false);
   return (
     <section>

@@ -6,7 +6,7 @@ import { Loaded } from '../parts/loaded.tsx';
 import { type Column, Table, figure } from '../parts/table.tsx';
 import { useCall } from '../resource.ts';
 
-interface AuditAnswer {
+interface AuditResponse {
   readonly ok: boolean;
   readonly accounts: number;
   readonly transfers: number;
@@ -22,7 +22,7 @@ interface AuditAnswer {
   }[];
 }
 
-const DIFFERENCE_COLUMNS: readonly Column<AuditAnswer['differences'][number]>[] = [
+const DIFFERENCE_COLUMNS: readonly Column<AuditResponse['differences'][number]>[] = [
   { name: 'Account', show: ({ account }) => <code>{account}</code> },
   { name: 'What', show: ({ what }) => <span class="text">{what}</span> },
   figure('Stored', ({ storedUsd }) => usdText(storedUsd)),
@@ -30,7 +30,7 @@ const DIFFERENCE_COLUMNS: readonly Column<AuditAnswer['differences'][number]>[] 
 ];
 
 export function Audit() {
-  const audit = useCall<AuditAnswer>('/admin/audit');
+  const audit = useCall<AuditResponse>('/admin/audit');
   return (
     <>
       <PageHead title="Audit" lead="Every balance, counted again from the postings of the ledger.">

@@ -5,7 +5,7 @@ import { State } from '../parts/values.tsx';
 import { Loaded, Notice } from '../parts/loaded.tsx';
 import { useCall } from '../resource.ts';
 
-interface ConfigAnswer {
+interface ConfigResponse {
   readonly yaml: string;
   readonly reload: {
     readonly ok: boolean;
@@ -16,7 +16,7 @@ interface ConfigAnswer {
 }
 
 export function Configuration() {
-  const config = useCall<ConfigAnswer>('/admin/config');
+  const config = useCall<ConfigResponse>('/admin/config');
   return (
     <>
       <PageHead title="Configuration" lead="What is in force. Secrets are masked.">
@@ -38,7 +38,7 @@ export function Configuration() {
 
 function ReloadNotice({
   reload: { ok, changed, restart, problems },
-}: Pick<ConfigAnswer, 'reload'>) {
+}: Pick<ConfigResponse, 'reload'>) {
   if (!ok) {
     return (
       <Notice tone="bad">
@@ -66,7 +66,7 @@ function ReloadNotice({
   );
 }
 
-interface CheckAnswer {
+interface CheckResponse {
   readonly ok: boolean;
   readonly findings: readonly {
     readonly what: string;
@@ -76,7 +76,7 @@ interface CheckAnswer {
 }
 
 export function Check() {
-  const check = useCall<CheckAnswer>('/admin/check');
+  const check = useCall<CheckResponse>('/admin/check');
   return (
     <>
       <PageHead

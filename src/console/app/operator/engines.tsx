@@ -40,14 +40,14 @@ interface View {
   }[];
 }
 
-interface EnginesAnswer extends View {
+interface EnginesResponse extends View {
   readonly others: readonly View[];
 }
 
 const RENEW_MS = 5_000;
 
 export function Engines() {
-  const engines = useCall<EnginesAnswer>('/admin/engines');
+  const engines = useCall<EnginesResponse>('/admin/engines');
   useEffect(() => {
     const timer = setInterval(() => {
       if (!document.hidden) engines.reload();

@@ -19,7 +19,7 @@ import { jsonSamples } from '../samples.ts';
 import type { Budget, TagRow, TagSums } from '../shapes.ts';
 import { useRenewal } from './overview.tsx';
 
-export interface BudgetsAnswer {
+export interface BudgetsResponse {
   readonly data: readonly Budget[];
 }
 
@@ -27,7 +27,7 @@ export function Budgets() {
   const { query: given, path: page, route } = useLocation();
   const { open } = given;
   const path = '/budgets';
-  const budgets = useCall<BudgetsAnswer>(path);
+  const budgets = useCall<BudgetsResponse>(path);
   const isMaking = useSignal(false);
   useRenewal(budgets.reload);
   const shown = budgets.data?.data.find(({ id }) => id === open);
@@ -85,7 +85,7 @@ function nameOf({ tag, value }: Budget): string {
 }
 
 interface BudgetListProps {
-  readonly from: Resource<BudgetsAnswer>;
+  readonly from: Resource<BudgetsResponse>;
   /** Where they are, below the base. */
   readonly path: string;
   readonly empty: preact.ComponentChildren;

@@ -20,7 +20,7 @@ interface Rate {
   readonly left: number;
 }
 
-interface LimitsAnswer {
+interface LimitsResponse {
   readonly data: {
     readonly accessPermitted: boolean;
     readonly apiTier: { readonly id: string };
@@ -42,7 +42,7 @@ interface Refusal {
 }
 
 export function Limits() {
-  const limits = useCall<LimitsAnswer>('/api_keys/rate_limits');
+  const limits = useCall<LimitsResponse>('/api_keys/rate_limits');
   const log = useCall<{ data: readonly Refusal[] }>('/api_keys/rate_limits/log');
   useRenewal(() => {
     limits.reload();
@@ -104,7 +104,7 @@ export function Limits() {
   );
 }
 
-type ModelRates = LimitsAnswer['data']['rateLimits'][number];
+type ModelRates = LimitsResponse['data']['rateLimits'][number];
 
 const MODEL_COLUMNS: readonly Column<ModelRates>[] = [
   {

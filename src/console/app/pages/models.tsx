@@ -12,7 +12,7 @@ import { type Column, Table, aside, figure } from '../parts/table.tsx';
 import { useCall } from '../resource.ts';
 import type { Amount, Model } from '../shapes.ts';
 
-interface LimitsAnswer {
+interface LimitsResponse {
   readonly data: {
     readonly rateLimits: readonly {
       readonly apiModelId: string;
@@ -23,7 +23,7 @@ interface LimitsAnswer {
 
 export function Models() {
   const models = useCall<{ data: readonly Model[] }>('/models?type=all');
-  const limits = useCall<LimitsAnswer>('/api_keys/rate_limits');
+  const limits = useCall<LimitsResponse>('/api_keys/rate_limits');
   const search = useSignal('');
   const type = useSignal('');
   const opened = useSignal<Model | undefined>(undefined);

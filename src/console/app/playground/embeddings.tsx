@@ -16,7 +16,7 @@ interface Result {
   readonly cost: Partial<Cost> | undefined;
 }
 
-interface EmbeddingsAnswer {
+interface EmbeddingsResponse {
   readonly data: readonly { readonly embedding: readonly number[] }[];
   readonly usage: { readonly total_tokens: number };
   readonly cost?: Partial<Cost>;
@@ -38,7 +38,7 @@ export function Embeddings() {
   const body = { model: choice.model?.id ?? 'default', input: texts };
   const run = (): void => {
     void action.run(async () => {
-      const answer = await call<EmbeddingsAnswer>('/embeddings', { method: 'POST', body });
+      const answer = await call<EmbeddingsResponse>('/embeddings', { method: 'POST', body });
       const { data, usage, cost } = answer;
       const vectors = data.map(({ embedding }) => embedding);
       result.value = {

@@ -1,5 +1,5 @@
 /**
- * Turns the deltas of a chat into blocks for an `AnswerWriter`: reasoning, text, calls and searches,
+ * Turns the deltas of a chat into blocks for an `ProtocolWriter`: reasoning, text, calls and searches,
  * of which one is open at a time. A whole answer goes through as one delta, so that it is by its
  * making what its stream would fold to.
  *
@@ -20,17 +20,17 @@ import {
   type TextKind,
   toolCallsOf,
 } from '../wire/chat-choice.ts';
-import type { AnswerEnd } from '../wire/chat-response.ts';
+import type { ResponseEnd } from '../wire/chat-response.ts';
 import type {
-  AnswerProtocol,
-  AnswerWriter,
+  ResponseProtocol,
+  ProtocolWriter,
   Block,
   CallBlock,
   Citation,
   SearchBlock,
   TextBlock,
   WrittenEnd,
-} from './answer-protocol.ts';
+} from './response-protocol.ts';
 import { CitationMarks } from './citation-marks.ts';
 
 /** One call of the engine on its way into a block. */
@@ -51,16 +51,19 @@ const SAFE_CALL_ID = /^[A-Za-z0-9_-]{1,64}$/;
 /** White space as it stands in JSON strings. */
 const ONLY_SPACE = /^(?:\s|\\[nrt])*$/;
 
-export interface AnswerBlocksOptions extends Pick<AnswerProtocol, 'takenCallIds' | 'newCallId'> {
-  readonly writer: AnswerWriter;
+export interface ResponseBlocksOptions extends Pick<
+  ResponseProtocol,
+  'takenCallIds' | 'newCallId'
+> {
+  readonly writer: ProtocolWriter;
   /** What marks in the text refer to; `undefined` where none are asked for. */
   readonly sources: (() => readonly SearchResult[]) | undefined;
 }
 
-export class AnswerBlocks {
+export class ResponseBlocks {
   readonly blocks: Block[] = [];
-  readonly #options: AnswerBlocksOptions;
-  readonly #writer: AnswerWriter;
+  readonly #options: ResponseBlocksOptions;
+  readonly #writer: ProtocolWriter;
   readonly #callIds = new Set<string>();
   #open: TextBlock | CallBlock | SearchBlock | undefined;
   #calls = new Map<number, EngineCall>();
@@ -74,7 +77,7 @@ export class AnswerBlocks {
   #finish = 'stop';
   #stopReason: unknown;
 
-  constructor(options: AnswerBlocksOptions) {
+  constructor(options: ResponseBlocksOptions) {
     this.#options = options;
     this.#writer = options.writer;
   }
@@ -143,7 +146,7 @@ export class AnswerBlocks {
     return this.#writer.begin();
   }
 
-  get together(): AnswerWriter['together'] {
+  get together(): ProtocolWriter['together'] {
     return this.#writer.together;
   }
 
@@ -152,22 +155,22 @@ export class AnswerBlocks {
   }
 
   /** What ends a stream that failed; what is open stays open. */
-  failed(fault: Fault, end: AnswerEnd | undefined): string {
+  failed(fault: Fault, end: ResponseEnd | undefined): string {
     return this.#writer.failed(fault, end);
   }
 
   /** What ends a stream that is complete. */
-  end(end: AnswerEnd): string {
+  end(end: ResponseEnd): string {
     return this.#finishBlocks() + this.#writer.end(this.#written(end));
   }
 
   /** The body of a whole answer. */
-  whole(end: AnswerEnd): Buffer {
+  whole(end: ResponseEnd): Buffer {
     this.#finishBlocks();
     return this.#writer.whole(this.#written(end));
   }
 
-  #written(end: AnswerEnd): WrittenEnd {
+  #written(end: ResponseEnd): WrittenEnd {
     const { blocks } = this;
     return { ...end, finish: this.#finish, stopReason: this.#stopReason, blocks };
   }

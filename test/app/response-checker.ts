@@ -16,19 +16,19 @@ import {
   wholeOperation,
 } from '../../src/http/openapi/openapi.ts';
 import type { Route } from '../../src/http/route.ts';
-import type { SentAnswer } from './sent-answers.ts';
+import type { SentResponse } from './sent-responses.ts';
 
-const checkers = new Map<string, AnswerChecker>();
-const known = new WeakMap<OpenApiDocument, AnswerChecker>();
+const checkers = new Map<string, ResponseChecker>();
+const known = new WeakMap<OpenApiDocument, ResponseChecker>();
 
 /** Compiling schemas takes longer than most suites; servers with the same document share them. */
-export function checkerFor(document: OpenApiDocument): AnswerChecker {
+export function checkerFor(document: OpenApiDocument): ResponseChecker {
   const same = known.get(document);
   if (same !== undefined) return same;
   const key = JSON.stringify({ ...document, servers: [] }).replaceAll(/127\.0\.0\.1:\d+/g, '');
   let checker = checkers.get(key);
   if (checker === undefined) {
-    checker = new AnswerChecker(document);
+    checker = new ResponseChecker(document);
     checkers.set(key, checker);
   }
   known.set(document, checker);
@@ -36,7 +36,7 @@ export function checkerFor(document: OpenApiDocument): AnswerChecker {
 }
 
 /** By what their documents are made of. */
-const checkersOfRoutes = new Map<string, AnswerChecker>();
+const checkersOfRoutes = new Map<string, ResponseChecker>();
 const schemaNumbers = new WeakMap<z.ZodType, number>();
 let schemas = 0;
 
@@ -47,7 +47,7 @@ let schemas = 0;
 export function checkerOf(
   app: { readonly routes: readonly Route[]; openApi(): OpenApiDocument },
   settings: unknown,
-): AnswerChecker {
+): ResponseChecker {
   const key = JSON.stringify([settings, app.routes], (_name, value: unknown) => {
     if (!(value instanceof z.ZodType)) return value;
     const number = schemaNumbers.get(value) ?? (schemas += 1);
@@ -76,7 +76,7 @@ const UNKNOWN_ERROR: JsonSchema = {
 };
 
 /** One document's rules. */
-export class AnswerChecker {
+export class ResponseChecker {
   readonly #compile: (schema: JsonSchema) => ValidateFunction;
   readonly #paths: readonly KnownPath[];
   readonly #document: OpenApiDocument;
@@ -105,12 +105,12 @@ export class AnswerChecker {
   }
 
   /** What the document says of such an answer: `undefined` for a path, method or status without it. */
-  described(answer: SentAnswer, basePath: string): OperationResponse | undefined {
+  described(answer: SentResponse, basePath: string): OperationResponse | undefined {
     const operation = this.#pathOf(answer, basePath)?.operations[answer.method.toLowerCase()];
     return operation && responseOf(operation, answer.status);
   }
 
-  check(answer: SentAnswer, basePath: string): string[] {
+  check(answer: SentResponse, basePath: string): string[] {
     const { method } = answer;
     const known = this.#pathOf(answer, basePath);
     // Paths and methods that do not exist are refused alike everywhere; CORS has no document.
@@ -122,7 +122,7 @@ export class AnswerChecker {
     return [...this.#checkHeaders(answer, described), ...this.#checkBody(answer, described)];
   }
 
-  #pathOf({ method, path }: SentAnswer, basePath: string): KnownPath | undefined {
+  #pathOf({ method, path }: SentResponse, basePath: string): KnownPath | undefined {
     // The router ignores one slash at the end.
     const root = path === '/' ? path : path.replace(/\/$/, '');
     const below = root.startsWith(basePath) ? root.slice(basePath.length) : '';
@@ -134,7 +134,7 @@ export class AnswerChecker {
     return found.find(has) ?? fixed ?? found[0];
   }
 
-  #checkUnknown(answer: SentAnswer): string[] {
+  #checkUnknown(answer: SentResponse): string[] {
     const { method, status, body } = answer;
     if (method === 'OPTIONS') return [];
     if (![400, 404, 405, 414, 503].includes(status)) {
@@ -152,7 +152,7 @@ export class AnswerChecker {
     ];
   }
 
-  #checkHeaders(answer: SentAnswer, described: OperationResponse): string[] {
+  #checkHeaders(answer: SentResponse, described: OperationResponse): string[] {
     const { every, callers, refusals, pricedRefusals } = this.#document['x-common-headers'];
     // An answer has one example, such as the 503 of a probe; refusals have one for each code.
     const isRefusal = described.content?.['application/json']?.examples !== undefined;
@@ -186,7 +186,7 @@ export class AnswerChecker {
     return this.#document.components.headers[name]?.required === true;
   }
 
-  #checkBody(answer: SentAnswer, described: OperationResponse): string[] {
+  #checkBody(answer: SentResponse, described: OperationResponse): string[] {
     const { method, status, headers, body, isWhole } = answer;
     const { 'content-type': type = '', 'content-encoding': encoding } = headers;
     const media = type.split(';')[0] ?? '';
@@ -234,7 +234,7 @@ function methodIn(operations: KnownPath['operations'], method: string): string {
   return method === 'HEAD' && !('head' in operations) ? 'get' : method.toLowerCase();
 }
 
-function codeOf({ body }: SentAnswer): string {
+function codeOf({ body }: SentResponse): string {
   return `: ${body.toString().slice(0, 200)}`;
 }
 

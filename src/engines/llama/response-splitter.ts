@@ -5,7 +5,7 @@
  */
 import { THINK_CLOSE, THINK_OPEN, TOOL_CLOSE, TOOL_OPEN } from './chat-template.ts';
 
-export type AnswerPiece =
+export type ResponsePiece =
   | { readonly type: 'reasoning'; readonly text: string }
   | { readonly type: 'content'; readonly text: string }
   | { readonly type: 'call-start'; readonly index: number; readonly name: string }
@@ -20,7 +20,7 @@ export interface SplitterOptions {
 
 const ARGUMENTS_KEY = '"arguments":';
 
-export class AnswerSplitter {
+export class ResponseSplitter {
   readonly #options: SplitterOptions;
   #state: 'thought' | 'content' | 'call';
   #held = '';
@@ -49,25 +49,25 @@ export class AnswerSplitter {
   }
 
   /** Takes the next text and returns what has become certain. */
-  push(text: string): AnswerPiece[] {
-    const pieces: AnswerPiece[] = [];
+  push(text: string): ResponsePiece[] {
+    const pieces: ResponsePiece[] = [];
     this.#held += text;
     while (!this.#stopped && this.#step(pieces));
     return pieces;
   }
 
   /** The model has ended: what was held back is text after all. */
-  end(): AnswerPiece[] {
+  end(): ResponsePiece[] {
     const rest = this.#held;
     this.#held = '';
     if (this.#stopped || this.#state === 'call') return [];
-    const pieces: AnswerPiece[] = [];
+    const pieces: ResponsePiece[] = [];
     this.#emit(pieces, rest);
     return pieces;
   }
 
   /** One step over the held text; false when more text is needed. */
-  #step(pieces: AnswerPiece[]): boolean {
+  #step(pieces: ResponsePiece[]): boolean {
     if (this.#state === 'call') return this.#stepCall(pieces);
     const marks = this.#marks();
     const found = firstOf(this.#held, marks);
@@ -96,7 +96,7 @@ export class AnswerSplitter {
     ];
   }
 
-  #emit(pieces: AnswerPiece[], text: string): void {
+  #emit(pieces: ResponsePiece[], text: string): void {
     if (this.#state === 'thought') {
       if (text !== '') pieces.push({ type: 'reasoning', text });
       return;
@@ -109,7 +109,7 @@ export class AnswerSplitter {
     pieces.push({ type: 'content', text: shown });
   }
 
-  #stepCall(pieces: AnswerPiece[]): boolean {
+  #stepCall(pieces: ResponsePiece[]): boolean {
     if (this.#call === undefined) {
       const at = this.#held.indexOf(ARGUMENTS_KEY);
       if (at < 0) return false;

@@ -12,7 +12,7 @@ export interface Heard {
 
 export type Answer = (heard: Heard, response: ServerResponse) => unknown;
 
-export type AnsweringEngine = Awaited<ReturnType<typeof openEngine>>;
+export type LoopbackEngine = Awaited<ReturnType<typeof openEngine>>;
 
 /** An engine whose every answer the test decides. */
 export async function openEngine() {

@@ -1,16 +1,16 @@
 /**
  * How another protocol than chat completions says a chat: what its translation hands to the one chat
  * run. The request comes as a chat request (`wire/chat-request.ts`); the answer leaves through an
- * `AnswerWriter`, block by block, whole or as a stream. Knows no protocol itself.
+ * `ProtocolWriter`, block by block, whole or as a stream. Knows no protocol itself.
  */
 import type { Settlement } from '../../billing/ledger/ledger.ts';
 import type { Fault } from '../../core/faults.ts';
 import type { Queryable } from '../../db/db.ts';
 import type { JsonObject } from '../../json/json-scan.ts';
 import type { SearchResult } from '../web/web.ts';
-import type { AnswerEnd } from '../wire/chat-response.ts';
+import type { ResponseEnd } from '../wire/chat-response.ts';
 
-export interface AnswerProtocol {
+export interface ResponseProtocol {
   /** What receipts and usage records call it, as a tag. */
   readonly name: 'responses' | 'messages';
   /** Less output than these tokens is not worth running: 402 instead. Default: the chat's. */
@@ -21,7 +21,7 @@ export interface AnswerProtocol {
   readonly takenCallIds: ReadonlySet<string>;
   readonly newCallId: () => string;
   /** The writer of one answer, made when its request is admitted. */
-  writer(frame: WriterFrame): AnswerWriter;
+  writer(frame: WriterFrame): ProtocolWriter;
 }
 
 /** Under what names an answer goes to the caller. */
@@ -71,7 +71,7 @@ export interface Citation extends SearchResult {
 }
 
 /** What an answer ends with, once it is charged. */
-export interface WrittenEnd extends AnswerEnd {
+export interface WrittenEnd extends ResponseEnd {
   /** `stop`, `length`, `tool_calls`, `content_filter`. */
   readonly finish: string;
   /** What the engine says of its end beside that: mostly the stop sequence. */
@@ -83,7 +83,7 @@ export interface WrittenEnd extends AnswerEnd {
  * Writes one answer. Blocks come one after the other and at most one is open. For a whole answer
  * `open`, `piece`, `cite` and `close` are called as for a stream and what they give is dropped.
  */
-export interface AnswerWriter {
+export interface ProtocolWriter {
   /** What a stream begins with: it leaves with the engine's head, or after a silence before it. */
   begin(): string;
   open(block: Block): string;
@@ -102,7 +102,7 @@ export interface AnswerWriter {
   /** The body of a whole answer, after the charge. */
   whole(end: WrittenEnd): Buffer;
   /** What a stream ends with that failed after its begin; `end` when something was charged. */
-  failed(fault: Fault, end: AnswerEnd | undefined): string;
+  failed(fault: Fault, end: ResponseEnd | undefined): string;
   /** Rows that exist exactly when the charge does; follows `end` or `whole`, maybe twice. */
   readonly together?: ((tx: Queryable, settlement: Settlement) => Promise<void>) | undefined;
 }

@@ -9,8 +9,8 @@ import { type ServerResponse, createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { after, before, describe, test } from 'node:test';
 import type { OpenApiDocument } from '../../src/http/openapi/openapi.ts';
-import { AnswerChecker } from './answer-checker.ts';
-import { checkAnswers } from './check-answers.ts';
+import { ResponseChecker } from './response-checker.ts';
+import { checkResponses } from './check-responses.ts';
 import { type TestApp, startTestApp } from './test-app.ts';
 import { endWithUs } from '../support/end-with-us.ts';
 
@@ -41,7 +41,7 @@ describe('the check of answers', () => {
   });
 
   test('finds statuses, headers, content types, members and codes that are not documented', () => {
-    const checker = new AnswerChecker(document);
+    const checker = new ResponseChecker(document);
     const found = (status: number, headers: Readonly<Record<string, string>>, body: string) =>
       checker
         .check(
@@ -72,7 +72,7 @@ describe('the check of answers', () => {
   });
 
   test('looks at each event of a stream, and at the complete ones when it was cut', () => {
-    const checker = new AnswerChecker(document);
+    const checker = new ResponseChecker(document);
     const found = (body: string) =>
       checker.check(
         {
@@ -92,7 +92,7 @@ describe('the check of answers', () => {
   });
 
   test('asks paths that no route has for an error and its headers', () => {
-    const checker = new AnswerChecker(document);
+    const checker = new ResponseChecker(document);
     const found = (status: number, headers: Readonly<Record<string, string>>) =>
       checker.check(
         {
@@ -117,7 +117,7 @@ describe('the check of answers', () => {
     };
     const server = createServer((_request, response) => answer(response));
     const app = { server: { server }, routes: [], openApi: () => document };
-    const check = checkAnswers(app, '/api/v1', '');
+    const check = checkResponses(app, '/api/v1', '');
     server.listen(0, '127.0.0.1');
     await once(server, 'listening');
     const { port } = server.address() as AddressInfo; // a TCP server has an address of this kind
@@ -133,10 +133,10 @@ describe('the check of answers', () => {
   test('fails the process when nobody stops the server', async () => {
     const script = `
       import { createServer } from 'node:http';
-      import { checkAnswers } from ${JSON.stringify(new URL('check-answers.ts', import.meta.url))};
+      import { checkResponses } from ${JSON.stringify(new URL('check-responses.ts', import.meta.url))};
       const server = createServer((request, response) => response.end(request.url));
       const document = { paths: {}, components: { schemas: {}, headers: {} } };
-      checkAnswers({ server: { server }, routes: [], openApi: () => document }, '/api/v1', '');
+      checkResponses({ server: { server }, routes: [], openApi: () => document }, '/api/v1', '');
       server.listen(0, '127.0.0.1', async () => {
         await (await fetch('http://127.0.0.1:' + server.address().port + '/odd')).text();
         server.closeAllConnections();

@@ -16,7 +16,7 @@ const NOTHING = Buffer.alloc(0);
 /** A reader that is this far behind is told no more progress. */
 const EVENT_STREAM = 'text/event-stream';
 
-export class CallAnswer {
+export class CallResult {
   readonly #context: RequestContext;
   readonly #clock: Clock;
   readonly #progressToken: string | number | undefined;

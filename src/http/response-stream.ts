@@ -15,7 +15,7 @@ export const EVENT_STREAM = 'text/event-stream; charset=utf-8';
 /** A comment of an event stream: sent while an engine thinks, so that nothing between closes the connection. */
 export const KEEP_ALIVE = Buffer.from(': keep-alive\n\n');
 
-export interface AnswerStreamOptions {
+export interface ResponseStreamOptions {
   readonly context: RequestContext;
   readonly clock: Clock;
   readonly type: string;
@@ -32,15 +32,15 @@ export function dataEvent(data: object): Buffer {
   return Buffer.from(`data: ${JSON.stringify(data)}\n\n`);
 }
 
-export class AnswerStream {
-  readonly #options: AnswerStreamOptions;
+export class ResponseStream {
+  readonly #options: ResponseStreamOptions;
   readonly #copy: StreamCopy | undefined;
   readonly #stopKeepAlive: (() => void) | undefined;
   #writer: StreamWriter | undefined;
   #isBlocked = false;
   #isQuiet = false;
 
-  constructor(options: AnswerStreamOptions) {
+  constructor(options: ResponseStreamOptions) {
     const { context, clock, keepAlive } = options;
     this.#options = options;
     this.#copy = context.keeper === undefined ? undefined : new StreamCopy();

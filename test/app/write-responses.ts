@@ -5,11 +5,11 @@
 import { subscribe } from 'node:diagnostics_channel';
 import { appendFileSync } from 'node:fs';
 import type { IncomingMessage, ServerResponse } from 'node:http';
-import { type SentAnswer, copyAnswer } from './sent-answers.ts';
+import { type SentResponse, copyResponse } from './sent-responses.ts';
 
 export const ANSWERS_FILE = 'ANSWERS_FILE_OF_TEST';
 
-export type WrittenAnswer = Omit<SentAnswer, 'body'> & {
+export type WrittenResponse = Omit<SentResponse, 'body'> & {
   /** base64. */
   readonly body: string;
 };
@@ -23,8 +23,8 @@ function copy(message: unknown, path: string): void {
     readonly request: IncomingMessage;
     readonly response: ServerResponse;
   };
-  copyAnswer(request, response, (answer) => {
-    const written: WrittenAnswer = { ...answer, body: answer.body.toString('base64') };
+  copyResponse(request, response, (answer) => {
+    const written: WrittenResponse = { ...answer, body: answer.body.toString('base64') };
     try {
       appendFileSync(path, `${JSON.stringify(written)}\n`);
     } catch {

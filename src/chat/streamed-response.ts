@@ -8,7 +8,7 @@ import type { Outcome } from '../billing/sale.ts';
 import { Fault } from '../core/faults.ts';
 import { reasonOf } from '../core/log.ts';
 import type { EngineHead, EngineOutcome, EngineRun, EngineSink } from '../engines/engines.ts';
-import { KEEP_ALIVE, StreamCopy } from '../http/answer-stream.ts';
+import { KEEP_ALIVE, StreamCopy } from '../http/response-stream.ts';
 import { asFault } from '../http/error-response.ts';
 import type { StreamWriter } from '../http/stream-writer.ts';
 import type { ChatBill } from './chat-bill.ts';
@@ -31,12 +31,12 @@ import {
   showPrepared,
   showSearches,
 } from './chat-run.ts';
-import type { AnswerBlocks } from './agents/answer-blocks.ts';
+import type { ResponseBlocks } from './agents/response-blocks.ts';
 import { queryOf } from './auto-search.ts';
 import { outputBytes } from './wire/chat-choice.ts';
 import { ChatStream } from './wire/chat-stream.ts';
 import { streamErrorEvents } from './wire/stream-events.ts';
-import type { AnswerEnd } from './wire/chat-response.ts';
+import type { ResponseEnd } from './wire/chat-response.ts';
 import type { HeldRound } from './wire/held-calls.ts';
 
 const EVENT_STREAM = 'text/event-stream; charset=utf-8';
@@ -47,17 +47,17 @@ const KEEP_ALIVE_MS = 10_000;
 /** Silence is counted in checks, so that a piece needs no look at the clock. */
 const CHECK_MS = KEEP_ALIVE_MS / 2;
 
-export function streamAnswer(run: ChatRun): Promise<void> {
-  return new StreamedAnswer(run).run();
+export function streamResponse(run: ChatRun): Promise<void> {
+  return new StreamedResponse(run).run();
 }
 
-class StreamedAnswer implements EngineSink {
+class StreamedResponse implements EngineSink {
   readonly #run: ChatRun;
   readonly #stream: ChatStream;
   /** What was sent, when it is kept for retries of the request. */
   readonly #copy: StreamCopy | undefined;
   /** Of another protocol than chat completions. */
-  readonly #blocks: AnswerBlocks | undefined;
+  readonly #blocks: ResponseBlocks | undefined;
   readonly #stripsThinking: boolean;
   #engineRun: EngineRun | undefined;
   /** Once the stream has begun: its headers have left. */
@@ -346,7 +346,7 @@ class StreamedAnswer implements EngineSink {
     if (this.#writer === undefined) throw error;
     const fault = error instanceof Fault ? error : new Fault('INFERENCE_FAILED', { cause: error });
     const blocks = this.#blocks;
-    let end: AnswerEnd | undefined;
+    let end: ResponseEnd | undefined;
     if (this.#stream.hasShownText) {
       const settlement = await this.#settle(outcome, 'failed');
       end = answerEnd(run, billOf(run), settlement);

@@ -3,21 +3,21 @@
  * server-sent events (role, reasoning, content or tool calls, finish, usage, `[DONE]`).
  */
 import { randomBytes } from 'node:crypto';
-import type { AnswerPiece } from './answer-splitter.ts';
+import type { ResponsePiece } from './response-splitter.ts';
 import type { ChoiceEnd, TokenLogprob } from './chat-choice.ts';
 import type { ChatListener, ChatUsage } from './chat-model.ts';
 
 type FinishReason = ChoiceEnd['finishReason'];
 
 /** Fields that every body and chunk of one answer share. */
-export interface AnswerHead {
+export interface ResponseHead {
   readonly id: string;
   readonly created: number;
   readonly model: string;
 }
 
 /** The head of a new answer; `nowMs` is Unix time. */
-export function newHead(model: string, nowMs: number): AnswerHead {
+export function newHead(model: string, nowMs: number): ResponseHead {
   const id = `chatcmpl-${randomBytes(16).toString('hex')}`;
   return { id, created: Math.floor(nowMs / 1_000), model };
 }
@@ -39,7 +39,7 @@ function usageOnWire(usage: ChatUsage): object {
 }
 
 /** Collects all choices into one body. */
-export function collectedAnswer(choices: number, withLogprobs: boolean) {
+export function collectedResponse(choices: number, withLogprobs: boolean) {
   const collected = Array.from({ length: choices }, () => ({
     content: '',
     reasoning: '',
@@ -69,7 +69,7 @@ export function collectedAnswer(choices: number, withLogprobs: boolean) {
       if (choice !== undefined) choice.finishReason = finishReason;
     },
   };
-  const body = ({ id, created, model }: AnswerHead, usage: ChatUsage): object => ({
+  const body = ({ id, created, model }: ResponseHead, usage: ChatUsage): object => ({
     id,
     object: 'chat.completion',
     created,
@@ -92,7 +92,11 @@ export function collectedAnswer(choices: number, withLogprobs: boolean) {
 }
 
 /** Writes each piece as an event at once. */
-export function streamedAnswer(head: AnswerHead, choices: number, write: (text: string) => void) {
+export function streamedResponse(
+  head: ResponseHead,
+  choices: number,
+  write: (text: string) => void,
+) {
   const { id, created, model } = head;
   const event = (fields: object): void => {
     const chunk = { id, object: 'chat.completion.chunk', created, model, ...fields };
@@ -135,7 +139,7 @@ export function streamedAnswer(head: AnswerHead, choices: number, write: (text: 
   return { listener, finish, fail };
 }
 
-function deltaOf(piece: AnswerPiece): object {
+function deltaOf(piece: ResponsePiece): object {
   switch (piece.type) {
     case 'content':
       return { content: piece.text };

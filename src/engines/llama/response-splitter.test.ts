@@ -1,17 +1,17 @@
 import assert from 'node:assert/strict';
 import { suite, test } from 'node:test';
 
-import { type AnswerPiece, AnswerSplitter, type SplitterOptions } from './answer-splitter.ts';
+import { type ResponsePiece, ResponseSplitter, type SplitterOptions } from './response-splitter.ts';
 
 function split(text: string, size: number, options: Partial<SplitterOptions> = {}) {
-  const splitter = new AnswerSplitter({
+  const splitter = new ResponseSplitter({
     start: 'content',
     mayThink: false,
     mayCall: false,
     stops: [],
     ...options,
   });
-  const pieces: AnswerPiece[] = [];
+  const pieces: ResponsePiece[] = [];
   for (let at = 0; at < text.length && !splitter.isStopped; at += size) {
     pieces.push(...splitter.push(text.slice(at, at + size)));
   }

@@ -5,7 +5,7 @@ import { targetPath } from '../../src/core/request-target.ts';
 /** Of larger bodies nothing is kept. */
 const MAX_BODY_BYTES = 1024 * 1024;
 
-export interface SentAnswer {
+export interface SentResponse {
   readonly method: string;
   /** Without query and fragment. */
   readonly path: string;
@@ -19,10 +19,10 @@ export interface SentAnswer {
 }
 
 /** Calls `done` when the answer has left or its caller has; never when there was none. */
-export function copyAnswer(
+export function copyResponse(
   request: IncomingMessage,
   response: ServerResponse,
-  done: (answer: SentAnswer) => void,
+  done: (answer: SentResponse) => void,
 ): void {
   const chunks: Buffer[] = [];
   let sizeBytes = 0;

@@ -9,7 +9,7 @@ import type { AttemptFault } from './node-attempt.ts';
 import type { UpstreamFault } from './classify.ts';
 import type { ByteBudget } from './node-client.ts';
 
-export interface RpcAnswer {
+export interface RpcResponse {
   /** `abandoned`: the caller left before there was an answer; nothing is due. */
   readonly kind: 'answered' | 'abandoned';
   /** The whole body, or its first bytes when `rest` is there. */
@@ -93,7 +93,7 @@ export function unansweredFault(last: AttemptFault | undefined, isAnyOpen: boole
  * What is kept of a long answer for the retries by its key: all of it, or nothing when it is larger
  * than an answer may be or than what the memory for replies leaves to the caller. Drop it at the end.
  */
-export class KeptAnswer {
+export class KeptResponse {
   readonly #budget: ByteBudget;
   readonly #caller: string;
   #chunks: Buffer[] | undefined = [];

@@ -9,7 +9,7 @@
 import type { Clock } from '../core/clock.ts';
 import { type Call, hasParams, type ParsedRequest } from './parse-request.ts';
 import type { Method } from './catalogue.ts';
-import type { ItemAnswer } from './classify.ts';
+import type { ItemResponse } from './classify.ts';
 
 /** Longer params are never shared: they are not repeated either. */
 const MAX_PARAMS_BYTES = 256;
@@ -22,20 +22,20 @@ interface Kept {
   readonly untilMs: number;
 }
 
-export interface AnswerCacheSettings {
+export interface ResponseCacheSettings {
   readonly isMerging: boolean;
   /** 0 turns the cache off. */
   readonly maxBytes: number;
 }
 
-export class AnswerCache {
-  readonly #settings: AnswerCacheSettings;
+export class ResponseCache {
+  readonly #settings: ResponseCacheSettings;
   readonly #clock: Clock;
   readonly #kept = new Map<string, Kept>();
-  readonly #running = new Map<string, Promise<ItemAnswer | undefined>>();
+  readonly #running = new Map<string, Promise<ItemResponse | undefined>>();
   #sizeBytes = 0;
 
-  constructor(settings: AnswerCacheSettings, clock: Clock) {
+  constructor(settings: ResponseCacheSettings, clock: Clock) {
     this.#settings = settings;
     this.#clock = clock;
   }
@@ -61,7 +61,7 @@ export class AnswerCache {
   }
 
   /** Keeps the result of a success; head reads are merged in flight, never kept. */
-  keep(key: string, { sharing }: Method, answer: ItemAnswer): void {
+  keep(key: string, { sharing }: Method, answer: ItemResponse): void {
     if (sharing === 'head' || answer.outcome !== 'success' || answer.isNull) return;
     const { resultStart, resultEnd } = answer.span;
     const sizeBytes = key.length + resultEnd - resultStart;
@@ -83,8 +83,8 @@ export class AnswerCache {
   /** Runs `ask` once for all who want the same answer at the same time. */
   async merge(
     key: string,
-    ask: () => Promise<ItemAnswer | undefined>,
-  ): Promise<ItemAnswer | undefined> {
+    ask: () => Promise<ItemResponse | undefined>,
+  ): Promise<ItemResponse | undefined> {
     const running = this.#running.get(key);
     if (running !== undefined) return running;
     const started = ask().finally(() => this.#running.delete(key));

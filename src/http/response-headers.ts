@@ -132,7 +132,7 @@ export interface KnownFacts {
 }
 
 /** The same of an inference answer that is complete, whatever the work was. */
-export interface AnswerFacts extends KnownFacts {
+export interface ResponseFacts extends KnownFacts {
   readonly sale: Sale;
   readonly replica: string | undefined;
   readonly attempts: number;
@@ -163,7 +163,7 @@ function ownNames(serviceName: string) {
 }
 
 /** Makes the headers of answers for one service. */
-export class AnswerHeaders {
+export class ResponseHeaders {
   readonly #names: ReturnType<typeof ownNames>;
   readonly #serviceName: string;
   readonly #clock: Clock;

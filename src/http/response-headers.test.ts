@@ -2,12 +2,12 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { nano, usdToNano } from '../core/money.ts';
 import { systemClock } from '../core/clock.ts';
-import { AnswerHeaders } from './answer-headers.ts';
+import { ResponseHeaders } from './response-headers.ts';
 
 const NOTHING = { usdNano: nano(0n), diemNano: nano(0n) };
 
 test('balances are sent at zero too, and what remains to wallets only, with six decimals', () => {
-  const headers = new AnswerHeaders({ serviceName: 'svc', clock: systemClock() });
+  const headers = new ResponseHeaders({ serviceName: 'svc', clock: systemClock() });
   const balances = { usdNano: usdToNano('4.23'), diemNano: nano(0n) };
   assert.deepEqual(headers.balanceHeaders(balances, { kind: 'wallet' }), {
     'x-svc-balance-usd': '4.230000',

@@ -9,19 +9,19 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
 import type { OpenApiDocument } from '../../src/http/openapi/openapi.ts';
-import { checkerFor } from './answer-checker.ts';
-import { askAtExit, assertNone } from './check-answers.ts';
-import type { SentAnswer } from './sent-answers.ts';
-import { ANSWERS_FILE, type WrittenAnswer } from './write-answers.ts';
+import { checkerFor } from './response-checker.ts';
+import { askAtExit, assertNone } from './check-responses.ts';
+import type { SentResponse } from './sent-responses.ts';
+import { ANSWERS_FILE, type WrittenResponse } from './write-responses.ts';
 
-const WRITER = new URL('write-answers.ts', import.meta.url).href;
+const WRITER = new URL('write-responses.ts', import.meta.url).href;
 
 /** A document of some hundred kilobytes takes as long as half a start. By what servers start with. */
 const documents = new Map<string, OpenApiDocument>();
 /** What is another one of each server, and which no document is made of. */
 const OWN = /^database: .*$|(?<=127\.0\.0\.1:)\d+/gm;
 
-export interface ProcessAnswers {
+export interface ProcessResponses {
   /** What the process needs in its environment. */
   readonly env: Readonly<Record<string, string>>;
   /**
@@ -33,14 +33,14 @@ export interface ProcessAnswers {
   assertFitting(): void;
 }
 
-export function processAnswers(): ProcessAnswers {
+export function processResponses(): ProcessResponses {
   const folder = mkdtempSync(join(tmpdir(), 'farebox-answers-'));
   const file = join(folder, 'answers');
   let document: OpenApiDocument | undefined;
   let isAsked = false;
   let basePath = '';
   const assertFitting = (): void => {
-    const answers = readAnswers(file);
+    const answers = readResponses(file);
     rmSync(folder, { recursive: true, force: true });
     if (document === undefined) return;
     assert.ok(
@@ -80,11 +80,11 @@ async function documentOf(url: string): Promise<OpenApiDocument> {
 }
 
 /** A line that is not ended was being written when the process was killed. */
-function readAnswers(file: string): SentAnswer[] {
+function readResponses(file: string): SentResponse[] {
   if (!existsSync(file)) return [];
   const lines = readFileSync(file, 'utf8').split('\n').slice(0, -1);
   return lines.map((line) => {
-    const written = JSON.parse(line) as WrittenAnswer; // written so by `write-answers.ts`
+    const written = JSON.parse(line) as WrittenResponse; // written so by `write-responses.ts`
     return { ...written, body: Buffer.from(written.body, 'base64') };
   });
 }

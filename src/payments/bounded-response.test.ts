@@ -6,7 +6,7 @@ import type { AddressInfo } from 'node:net';
 import { after, before, describe, test } from 'node:test';
 import { gzipSync } from 'node:zlib';
 import { systemClock } from '../core/clock.ts';
-import { MAX_ANSWER_BYTES } from './bounded-answer.ts';
+import { MAX_ANSWER_BYTES } from './bounded-response.ts';
 import { ExternalFacilitator } from './external-facilitator.ts';
 import { openSolanaNodes } from './solana/chain.ts';
 

@@ -7,14 +7,14 @@ import assert from 'node:assert/strict';
 import type { Server } from 'node:http';
 import type { OpenApiDocument } from '../../src/http/openapi/openapi.ts';
 import type { Route } from '../../src/http/route.ts';
-import { type AnswerChecker, checkerOf } from './answer-checker.ts';
-import { copyAnswer } from './sent-answers.ts';
+import { type ResponseChecker, checkerOf } from './response-checker.ts';
+import { copyResponse } from './sent-responses.ts';
 
 /** Most misfits that a failure shows. */
 const MAX_SHOWN = 20;
 
 /** The answers of one server. */
-export interface AnswerCheck {
+export interface ResponseCheck {
   /** How many were checked so far. */
   readonly checked: number;
   /** Throws once for what did not fit since the last call. */
@@ -32,12 +32,16 @@ export interface CheckedApp {
  * Checks every answer of the app from here on. `settings` are those that its document is made of,
  * beside its routes.
  */
-export function checkAnswers(app: CheckedApp, basePath: string, settings: unknown): AnswerCheck {
+export function checkResponses(
+  app: CheckedApp,
+  basePath: string,
+  settings: unknown,
+): ResponseCheck {
   const misfits = askedAtExit();
-  let checker: AnswerChecker | undefined;
+  let checker: ResponseChecker | undefined;
   let checked = 0;
   app.server.server.prependListener('request', (request, response) => {
-    copyAnswer(request, response, (answer) => {
+    copyResponse(request, response, (answer) => {
       checker ??= checkerOf(app, settings);
       checked += 1;
       for (const misfit of checker.check(answer, basePath)) {
