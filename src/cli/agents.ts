@@ -7,8 +7,8 @@ import { homedir } from 'node:os';
 import { dirname, join, resolve } from 'node:path';
 import { type Config, reachableHost } from '../config/config.ts';
 import { isoTime, systemClock } from '../core/clock.ts';
-import { usdToNano } from '../core/money.ts';
-import { LIMIT_PERIODS, type NewKey } from '../identity/identity.ts';
+import { type Nano, usdToNano } from '../core/money.ts';
+import type { LimitPeriod } from '../identity/identity.ts';
 import {
   type AgentSettings,
   CODEX_KEY_VARIABLE,
@@ -17,16 +17,10 @@ import {
   withClaudeSettings,
   withCodexSettings,
 } from './agent-settings.ts';
-import {
-  type Command,
-  type Invocation,
-  UsageError,
-  findAccount,
-  shownUsd,
-  withStores,
-} from './command.ts';
-import { createKey, PERIOD_WORDS } from './keys.ts';
+import { ACCOUNT, type Cli, findAccount, httpAddress, shownUsd, usd } from './command.ts';
+import { createKey, PERIOD, PERIOD_WORDS } from './keys.ts';
 import { offeredModels } from './models.ts';
+import type { Console } from './terminal.ts';
 
 /** What a key may spend unless somebody says otherwise: an agent that runs away costs no more. */
 const DEFAULT_CAP_USD = '5';
@@ -34,7 +28,7 @@ const DEFAULT_CAP_USD = '5';
 interface Agent {
   readonly title: string;
   /** Where its settings stand. */
-  readonly file: (env: Invocation['console']['env']) => string;
+  readonly file: (env: Console['env']) => string;
   /** What the file says with the settings in it. */
   readonly edit: (text: string | undefined, settings: AgentSettings) => string;
   /** For somebody who sets them by hand. */
@@ -59,101 +53,106 @@ const CLAUDE: Agent = {
       .join(''),
 };
 
-function homeOf(env: Invocation['console']['env']): string {
+function homeOf(env: Console['env']): string {
   return env['HOME'] ?? env['USERPROFILE'] ?? homedir();
 }
 
-const OPTIONS = `
-  --write                  put the settings into the file; what it was is copied beside it
-  --model <name>           what the agent uses (default: the server's default model)
-  --url <address>          where the agent reaches the server (default: its public or listen address)
-  --account <id or name>   whose credit it spends (default: the owner)
-  --limit-usd <amount>     the most that its key may spend in a period (default: ${DEFAULT_CAP_USD})
-  --period <period>        EPOCH (a day, from 00:00 UTC), MONTH or LIFETIME (default: EPOCH)`;
-
-export const agentsCodexCommand: Command = {
-  name: 'agents codex',
-  summary: 'Make a key for Codex, and show or write its settings',
-  usage: 'agents codex [--write] [options]',
-  details: `${OPTIONS}
+export function agentsCommands(cli: Cli): void {
+  agentCommand(cli, 'codex', CODEX)
+    .description(`Make a key for Codex, and show or write its settings
 
 The file is config.toml in CODEX_HOME or ~/.codex. With --write the key stands in it; without, the key
-is printed for a variable of the shell.`,
-  run: (invocation) => runFor(CODEX, invocation),
-};
+is printed for a variable of the shell.`);
+  agentCommand(cli, 'claude', CLAUDE)
+    .description(`Make a key for Claude Code, and show or write its settings
 
-export const agentsClaudeCommand: Command = {
-  name: 'agents claude',
-  summary: 'Make a key for Claude Code, and show or write its settings',
-  usage: 'agents claude [--write] [options]',
-  details: `${OPTIONS}
+The file is settings.json in CLAUDE_CONFIG_DIR or ~/.claude; the settings are variables in its "env".`);
+}
 
-The file is settings.json in CLAUDE_CONFIG_DIR or ~/.claude; the settings are variables in its "env".`,
-  run: (invocation) => runFor(CLAUDE, invocation),
-};
+interface AgentOptions {
+  readonly write?: true | undefined;
+  readonly model: string;
+  readonly url?: string | undefined;
+  readonly account?: string | undefined;
+  readonly limitUsd: Nano;
+  readonly period: LimitPeriod;
+}
 
-async function runFor(agent: Agent, invocation: Invocation): Promise<void> {
-  const wanted = wantedKey(agent, invocation);
-  const { env, cwd } = invocation.console;
+function agentCommand(cli: Cli, name: string, agent: Agent) {
+  return cli
+    .group('agents')
+    .command(name)
+    .option('--write', 'put the settings into the file; what it was is copied beside it')
+    .option('--model <name>', 'what the agent uses', 'default')
+    .option(
+      '--url <address>',
+      'where the agent reaches the server (default: its public or listen address)',
+      httpAddress,
+    )
+    .option(ACCOUNT[0], 'whose credit it spends (default: the owner)')
+    .option(
+      '--limit-usd <amount>',
+      `the most that its key may spend in a period (default: ${DEFAULT_CAP_USD})`,
+      usd,
+    )
+    .option(...PERIOD, 'EPOCH')
+    .action((options) =>
+      runFor(agent, cli, { ...options, limitUsd: options.limitUsd ?? usdToNano(DEFAULT_CAP_USD) }),
+    );
+}
+
+async function runFor(agent: Agent, cli: Cli, options: AgentOptions): Promise<void> {
+  const { env, cwd } = cli.console;
+  const isWritten = options.write === true;
   const file = resolve(cwd, agent.file(env));
-  await withStores(invocation, async ({ config, stores }) => {
-    const offered = await settingsOf(config, invocation);
+  await cli.withStores(async ({ config, stores }) => {
+    const offered = await settingsOf(config, options);
     const known = await textOf(file);
-    // A file that cannot be changed is refused before there is a key.
-    if (invocation.given('write')) edited(agent, file, known, { ...offered, secret: '' });
-    const account = await findAccount(stores, invocation.text('account'));
-    const { key, secret } = await createKey(stores, config, { ...wanted, accountId: account.id });
+    // A file that cannot be changed is rejected before there is a key.
+    if (isWritten) edited(agent, file, known, { ...offered, secret: '' });
+    const account = await findAccount(stores, options.account);
+    const { key, secret } = await createKey(stores, config, {
+      accountId: account.id,
+      kind: 'INFERENCE',
+      description: agent.title,
+      expiresMs: undefined,
+      limitPeriod: options.period,
+      usdLimitNano: options.limitUsd,
+      diemLimitNano: undefined,
+      modelPrivacy: 'ALL',
+      models: undefined,
+      limits: {},
+    });
     const settings = { ...offered, secret };
     let backup: string | undefined;
-    if (invocation.given('write')) {
+    if (isWritten) {
       const text = edited(agent, file, known, settings);
       backup = await replaceFile(file, text, known !== undefined);
     }
-    const cap = { limitUsd: shownUsd(wanted.usdLimitNano), limitPeriod: wanted.limitPeriod };
+    const cap = { limitUsd: shownUsd(options.limitUsd), limitPeriod: options.period };
     const { model, origin } = settings;
-    const isWritten = invocation.given('write');
     const about = `# A key for ${agent.title} (${key.id}), which may spend ${cap.limitUsd} USD ${PERIOD_WORDS[cap.limitPeriod]}\n`;
     const copy = backup === undefined ? '' : `What it was: ${backup}\n`;
     const uses = `${agent.title} uses ${model} of ${origin} from now on: ${file}\n${copy}`;
     const made = { agent: agent.title, keyId: key.id, secret, ...cap };
-    invocation.answer(
-      () => ({ ...made, model, url: origin, file, isWritten, backup: backup ?? null }),
-      () => `${about}${isWritten ? uses : `\n${agent.lines(settings, file)}`}`,
+    cli.print(
+      { ...made, model, url: origin, file, isWritten, backup: backup ?? null },
+      `${about}${isWritten ? uses : `\n${agent.lines(settings, file)}`}`,
     );
   });
 }
 
-/** What the words ask for; checked before anything is opened. */
-function wantedKey(agent: Agent, invocation: Invocation) {
-  const url = invocation.text('url');
-  if (url !== undefined && !/^https?:\/\/[^/]/.test(url)) {
-    throw new UsageError(`--url must be an address such as https://api.example.com, not "${url}"`);
-  }
-  return {
-    kind: 'INFERENCE',
-    description: agent.title,
-    expiresMs: undefined,
-    limitPeriod: invocation.word('period', LIMIT_PERIODS) ?? 'EPOCH',
-    usdLimitNano: invocation.amount('limit-usd') ?? usdToNano(DEFAULT_CAP_USD),
-    diemLimitNano: undefined,
-    modelPrivacy: 'ALL',
-    models: undefined,
-    limits: {},
-  } satisfies Omit<NewKey, 'accountId'>;
-}
-
 async function settingsOf(
   config: Config,
-  invocation: Invocation,
+  { model: named, url }: AgentOptions,
 ): Promise<Omit<AgentSettings, 'secret'>> {
   const { server, models } = await offeredModels(config);
   const texts = models.filter(({ type }) => type === 'text');
-  const named = invocation.text('model') ?? 'default';
   const model = texts.find(({ id, traits }) => id === named || traits.includes(named));
   const small = texts.find(({ traits }) => traits.includes('fastest'));
   const { host, port } = config.listen;
   const own = config.service.publicUrl ?? `http://${reachableHost(host)}:${port}`;
-  const given = invocation.text('url') ?? (config.service.publicUrl === undefined ? server : own);
+  const given = url ?? (config.service.publicUrl === undefined ? server : own);
   return {
     origin: new URL(given ?? own).origin,
     model: model?.id ?? named,

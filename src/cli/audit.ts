@@ -9,65 +9,61 @@ import type { Nano } from '../core/money.ts';
 import { type ChainAuditReport, auditChains } from '../payments/payments.ts';
 import { openWalletPayments } from '../wallet/wallet.ts';
 import { topUpAccount } from '../wallet/wallet-postings.ts';
-import {
-  type Command,
-  type CommandContext,
-  type Invocation,
-  UsageError,
-  jsonUsd,
-  pastMs,
-  shownUsd,
-  withStores,
-} from './command.ts';
+import { auditBody } from '../server/ops/admin.ts';
+import { type Cli, type CommandContext, UsageError, jsonUsd, pastMs, shownUsd } from './command.ts';
 import { Progress } from './progress.ts';
 import { listing, table } from './terminal.ts';
 
-export const auditCommand: Command = {
-  name: 'audit',
-  summary: 'Recompute every balance from the postings',
-  usage: 'audit [--chain] [--since <date or span>] [--repair]',
-  details: `
-  --chain                 also ask the chains about every wallet payment and every paid refund, and
-                          list transfers to the receivers that no payment here knows
-  --since <date or span>  only payments since then, such as 2027-01-31 or 30d (default: all)
-  --repair                with --chain: credit each payment that is on its chain and was never
-                          credited, then compare again; run it without first, and read what it lists
+export function auditCommand(cli: Cli): void {
+  cli.program
+    .command('audit')
+    .description(`Recompute every balance from the postings
 
 Ends with exit code 1 when a stored amount differs from the recomputed one by a single nano-USD, or
 a payment from its chain. It reads one consistent state, so it can run at any time beside a busy
-server. Without --repair it changes nothing.`,
-  run: (invocation) => {
-    if (invocation.text('since') !== undefined && !invocation.given('chain')) {
-      throw new UsageError('--since goes with --chain: the postings are always read whole');
-    }
-    if (invocation.given('repair') && !invocation.given('chain')) {
-      throw new UsageError(
-        '--repair goes with --chain: only a chain shows what was never credited',
-      );
-    }
-    return withStores(invocation, async (context) => {
-      const repair = invocation.given('repair')
-        ? await repairChains(invocation, context)
-        : undefined;
-      const report = await context.stores.ledger.audit();
-      const chains = invocation.given('chain') ? await askChains(invocation, context) : undefined;
-      const isOk = report.ok && chains?.ok !== false;
-      invocation.answer(
-        () => ({
-          ...jsonOf(report),
-          ok: isOk,
-          ...(chains === undefined ? {} : { chain: jsonOfChains(chains) }),
-          ...(repair === undefined ? {} : { repaired: repair.map(jsonOfRepair) }),
-        }),
-        () =>
+server. Without --repair it changes nothing.`)
+    .option(
+      '--chain',
+      'also ask the chains about every wallet payment and every paid refund, and list transfers to the receivers that no payment here knows',
+    )
+    .option(
+      '--since <date or span>',
+      'only payments since then, such as 2027-01-31 or 30d (default: all)',
+      pastMs,
+    )
+    .option(
+      '--repair',
+      'with --chain: credit each payment that is on its chain and was never credited, then compare again; run it without first, and read what it lists',
+    )
+    .action(({ chain, since: sinceMs, repair }) => {
+      if (sinceMs !== undefined && chain !== true) {
+        throw new UsageError('--since goes with --chain: the postings are always read whole');
+      }
+      if (repair === true && chain !== true) {
+        throw new UsageError(
+          '--repair goes with --chain: only a chain shows what was never credited',
+        );
+      }
+      return cli.withStores(async (context) => {
+        const repaired = repair === true ? await repairChains(cli, context, sinceMs) : undefined;
+        const report = await context.stores.ledger.audit();
+        const chains = chain === true ? await askChains(cli, context, sinceMs) : undefined;
+        const isOk = report.ok && chains?.ok !== false;
+        cli.print(
+          {
+            ...auditBody(report, shownUsd),
+            ok: isOk,
+            ...(chains && { chain: jsonOfChains(chains) }),
+            ...(repaired && { repaired: repaired.map(jsonOfRepair) }),
+          },
           shownLedger(report) +
-          (repair === undefined ? '' : shownRepair(repair)) +
-          (chains === undefined ? '' : shownChains(chains)),
-      );
-      return isOk ? 0 : 1;
+            (repaired === undefined ? '' : shownRepair(repaired)) +
+            (chains === undefined ? '' : shownChains(chains)),
+        );
+        cli.exitCode = isOk ? 0 : 1;
+      });
     });
-  },
-};
+}
 
 /** What became of a payment that was on its chain and not credited. */
 interface Repair {
@@ -79,10 +75,11 @@ interface Repair {
 
 /** Credits what the chains show and the books do not have. */
 async function repairChains(
-  invocation: Invocation,
+  cli: Cli,
   context: CommandContext,
+  sinceMs: number | undefined,
 ): Promise<readonly Repair[]> {
-  const { differences } = await askChains(invocation, context);
+  const { differences } = await askChains(cli, context, sinceMs);
   const found = differences.filter(({ recoverKey }) => recoverKey !== undefined);
   if (found.length === 0) return [];
   const payments = await openWalletPayments({ ...context, basePath: '/api/v1' });
@@ -115,11 +112,11 @@ function shownRepair(repairs: readonly Repair[]): string {
 }
 
 async function askChains(
-  invocation: Invocation,
+  { isJson, console }: Cli,
   { config, stores, clock }: CommandContext,
+  sinceMs = 0,
 ): Promise<ChainAuditReport> {
-  const since = invocation.text('since');
-  const progress = invocation.isJson ? undefined : new Progress(invocation.console.stderr);
+  const progress = isJson ? undefined : new Progress(console.stderr);
   const report = await auditChains({
     settings: {
       ...config.payments,
@@ -128,31 +125,12 @@ async function askChains(
     store: stores.store,
     clock,
     log: silentLog,
-    sinceMs: since === undefined ? 0 : pastMs(since, clock.nowMs()),
+    sinceMs,
     receivedInLedger: (tx, prefix) => stores.ledger.receivedFrom(topUpAccount(prefix), tx),
     onProgress: (what, done, total) => progress?.count(`Asking about ${what}`, done, total),
   });
   progress?.end();
   return report;
-}
-
-function jsonOf(report: AuditReport): Record<string, unknown> {
-  return {
-    ok: report.ok,
-    accounts: report.accounts,
-    transfers: report.transfers,
-    openHolds: report.openHolds,
-    leasedUsd: shownUsd(report.leasedNano),
-    owedUsd: shownUsd(report.owedNano),
-    debtsUsd: shownUsd(report.debtNano),
-    revenueUsd: shownUsd(report.revenueNano),
-    differences: report.differences.map((difference) => ({
-      account: difference.accountId,
-      what: difference.what,
-      storedUsd: shownUsd(difference.storedNano),
-      recomputedUsd: shownUsd(difference.recomputedNano),
-    })),
-  };
 }
 
 function jsonOfChains(chains: ChainAuditReport): Record<string, unknown> {

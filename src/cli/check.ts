@@ -22,7 +22,7 @@ import { SearchClient } from '../chat/web/web.ts';
 import { type RailHealth, askRails, askStaking } from '../payments/payments.ts';
 import { Rpc } from '../rpc/rpc.ts';
 import { BASE_PATH } from '../server/server.ts';
-import { type Command, requireSettings } from './command.ts';
+import type { Cli } from './command.ts';
 import { table } from './terminal.ts';
 
 /** A server on the same machine answers at once or is not there. */
@@ -39,27 +39,26 @@ function finding(what: string, state: Finding['state'], says: string): Finding {
   return { what, state, says };
 }
 
-export const checkCommand: Command = {
-  name: 'check',
-  summary:
-    'Check the settings, the address, the database, engines, RPC nodes, web search and payments',
-  usage: 'check',
-  details: `
+export function checkCommand(cli: Cli): void {
+  cli.program
+    .command('check')
+    .description(`Check the settings, the address, the database, engines, RPC nodes, web search and payments
+
 Prints the settings in force, secrets masked, then one line for each thing that was checked. Ends
 with exit code 1 when something is wrong. Each embedded engine is started once; nothing is fetched. Each
-configured RPC node gets one call, and the search provider gets one query. The server may run meanwhile.`,
-  run: async (invocation) => {
-    const { config } = await requireSettings(invocation.console);
-    const findings = await findingsOf(config);
-    const ok = findings.every((finding) => finding.state !== 'wrong');
-    const rows = findings.map(({ what, state, says }) => [what, state, says]);
-    invocation.answer(
-      () => ({ ok, findings }),
-      () => `${describeConfig(config)}\n${table(['CHECKED', 'STATE', 'SAYS'], rows)}`,
-    );
-    return ok ? 0 : 1;
-  },
-};
+configured RPC node gets one call, and the search provider gets one query. The server may run meanwhile.`)
+    .action(async () => {
+      const { config } = await cli.settings();
+      const findings = await findingsOf(config);
+      const ok = findings.every((finding) => finding.state !== 'wrong');
+      const rows = findings.map(({ what, state, says }) => [what, state, says]);
+      cli.print(
+        { ok, findings },
+        `${describeConfig(config)}\n${table(['CHECKED', 'STATE', 'SAYS'], rows)}`,
+      );
+      cli.exitCode = ok ? 0 : 1;
+    });
+}
 
 /**
  * What there is to say of everything that a server of this configuration needs. `running`: how the

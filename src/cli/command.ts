@@ -1,7 +1,12 @@
 /**
- * What a command is and what it works with: its name and help, the words that people type, the
- * configuration, and the database, accounts and money.
+ * What every command works with: the terminal and how results are printed, the parsers of option
+ * values, the configuration, and the database with its accounts and money.
  */
+import {
+  Command,
+  type CommandUnknownOpts,
+  InvalidArgumentError,
+} from '@commander-js/extra-typings';
 import { type Config, type ConfigSource, formatProblem, loadConfig } from '../config/config.ts';
 import { type Clock, DAY_MS, HOUR_MS, MINUTE_MS, isoTime, systemClock } from '../core/clock.ts';
 import { type Ids, systemIds } from '../core/ids.ts';
@@ -14,58 +19,63 @@ import { logWriter } from '../observability/log-writer.ts';
 import { type Stores, openStores } from '../server/stores.ts';
 import type { Columns, Console } from './terminal.ts';
 
-export interface Command {
-  readonly name: string;
-  /** One line for the overview. */
-  readonly summary: string;
-  /** Whether words other than options may follow; the others refuse them. */
-  readonly takesWords?: true;
-  /** After `farebox `. */
-  readonly usage: string;
-  /** Examples, and each option in a line that begins with it: these lines say what is taken. */
-  readonly details: string;
-  /** Gives the exit code; without one it is 0. */
-  run(invocation: Invocation): Promise<number | void>;
-}
+/** Options that several commands share, as commander takes them. */
+export const ACCOUNT = ['--account <id or name>', 'whose account (default: the owner)'] as const;
+export const FOLLOWS = 'A running server follows within three seconds.';
 
-/** Wrong words on the command line: answered with the help and exit code 2. */
+/** Wrong words on the command line: the help follows, and the exit code is 2. */
 export class UsageError extends Error {
   override readonly name = 'UsageError';
 }
 
-const AMOUNT = /^\d+(?:\.\d{1,9})?$/;
+/** One run of the command line. Each command adds itself to `program` and prints through this. */
+export class Cli {
+  /** The environment holds what the options `--config` and `--data` say. */
+  console: Console;
+  exitCode = 0;
+  readonly program = new Command('farebox')
+    .description('A paid inference API that you own')
+    .option('--json', 'print JSON; "serve" writes its log lines as JSON')
+    .option('--config <file>', 'the settings (default: FAREBOX_CONFIG, else farebox.yaml)')
+    .option(
+      '--data <folder>',
+      'database, keys, models, media (default: FAREBOX_DATA, else ./data)',
+    );
 
-/** One call of a command: its words, and where it says what. */
-export class Invocation {
-  readonly console: Console;
-  readonly positionals: readonly string[];
-  readonly #values: Readonly<Record<string, unknown>>;
-
-  constructor(
-    console: Console,
-    positionals: readonly string[],
-    values: Readonly<Record<string, unknown>>,
-  ) {
+  constructor(console: Console) {
     this.console = console;
-    this.positionals = positionals;
-    this.#values = values;
+    this.program.hook('preAction', () => {
+      const { config, data } = this.program.opts();
+      this.setEnvironment({ FAREBOX_CONFIG: config, FAREBOX_DATA: data });
+    });
   }
 
   get isJson(): boolean {
-    return this.given('json');
+    return this.program.opts().json === true;
   }
 
-  /** With `--json` one document, indented for people who read it; else what `text` makes. */
-  answer(json: () => unknown, text: () => string): void {
-    const shown = this.isJson ? `${JSON.stringify(json(), undefined, 2)}\n` : text();
-    this.console.stdout.write(shown);
+  /** The command that holds others, such as `keys`; made with the first of them. */
+  group(name: string): CommandUnknownOpts {
+    const known = this.program.commands.find((command) => command.name() === name);
+    return known ?? this.program.command(name);
+  }
+
+  /** Variables that options stand for; those that were not given stay as they are. */
+  setEnvironment(given: Readonly<Record<string, string | undefined>>): void {
+    const set = Object.entries(given).filter(([, value]) => value !== undefined);
+    this.console = { ...this.console, env: { ...this.console.env, ...Object.fromEntries(set) } };
+  }
+
+  /** Prints the JSON document with `--json`, the text without. */
+  print(json: unknown, text: string): void {
+    this.console.stdout.write(this.isJson ? `${JSON.stringify(json, undefined, 2)}\n` : text);
   }
 
   /**
-   * The same of a list of any length, page by page: with `--json` one document, else a table. A table
-   * reads the pages twice, for the widths of its columns.
+   * Prints a list of any length page by page: one JSON document, or a table. A table reads the pages
+   * twice, for the widths of its columns.
    */
-  async answerPages<Row>(
+  async printPages<Row>(
     pages: () => AsyncIterable<readonly Row[]>,
     json: (row: Row) => unknown,
     columns: Columns,
@@ -89,51 +99,97 @@ export class Invocation {
     for await (const page of pages()) stdout.write(columns.lines(page.map(cells)));
   }
 
-  given(name: string): boolean {
-    return this.#values[name] === true;
+  /** The configuration. Throws an error that names every line that is wrong. */
+  async settings(): Promise<Settings> {
+    const { env, cwd, stderr } = this.console;
+    const loaded = await loadConfig({ env, cwd });
+    if (!loaded.ok) {
+      const lines = loaded.problems.map((problem) => formatProblem(problem));
+      throw new Error(`The configuration is not valid:\n${lines.join('\n')}`);
+    }
+    for (const warning of loaded.warnings) stderr.write(`${formatProblem(warning)}\n`);
+    return loaded;
   }
 
-  /** The text of an option, or `undefined` when it was not given. */
-  text(name: string): string | undefined {
-    const value = this.#values[name];
-    return typeof value === 'string' ? value : undefined;
+  /** A log of warnings for the person at the terminal. */
+  warningLog(): Log {
+    const { stderr } = this.console;
+    const write = stderr.draw ?? stderr.write;
+    return logWriter({ level: 'warn', pretty: true, clock: systemClock(), write });
   }
 
-  amount(name: string): Nano | undefined {
-    const text = this.text(name);
-    return text === undefined ? undefined : amountNano(text, `--${name}`);
+  /**
+   * Opens the stores for one command beside a server or without one, and closes them, however the
+   * command ends. It starts no epoch and closes none: holds of a running server stay as they are.
+   */
+  async withStores<T>(work: (context: CommandContext) => Promise<T>): Promise<T> {
+    const { config } = await this.settings();
+    const parts = { config, clock: systemClock(), ids: systemIds(), log: this.warningLog() };
+    const stores = await openStores(parts);
+    try {
+      return await work({ ...parts, stores });
+    } finally {
+      await stores.close();
+    }
   }
 
-  /** One of a set of words, in any case; the set's spelling comes back. */
-  word<Word extends string>(name: string, words: readonly Word[]): Word | undefined {
-    const text = this.text(name);
-    if (text === undefined) return undefined;
-    const found = words.find((word) => word.toLowerCase() === text.toLowerCase());
-    if (found !== undefined) return found;
-    throw new UsageError(`--${name} must be one of ${words.join(', ')}, not "${text}"`);
-  }
-
-  /** `a, b` -> `['a', 'b']`; at least one item. */
-  list(name: string): readonly string[] | undefined {
-    const text = this.text(name);
-    if (text === undefined) return undefined;
-    const items = text.split(',').map((item) => item.trim());
-    if (items.every((item) => item !== '')) return [...new Set(items)];
-    throw new UsageError(`--${name} must be names with commas between them, such as a,b`);
-  }
-
-  /** The one word beside the options. */
-  only(problem: string): string {
-    const [word = '', ...rest] = this.positionals;
-    if (word !== '' && rest.length === 0) return word;
-    throw new UsageError(problem);
+  /** The same with the account that `--account` names. */
+  withAccount<T>(
+    { account: wanted }: { readonly account?: string | undefined },
+    work: (context: CommandContext & { readonly account: Account }) => Promise<T>,
+  ): Promise<T> {
+    return this.withStores(async (context) => {
+      const account = await findAccount(context.stores, wanted);
+      return await work({ ...context, account });
+    });
   }
 }
 
-/** An amount of zero or more with at most 9 decimals. */
-export function amountNano(text: string, what: string): Nano {
+/** The configuration with the files that it came from, for a server that follows them. */
+export interface Settings {
+  readonly config: Config;
+  readonly sources: readonly ConfigSource[];
+}
+
+/** What a command on the database works with; everything is closed when it ends. */
+export interface CommandContext {
+  readonly config: Config;
+  readonly stores: Stores;
+  readonly clock: Clock;
+  readonly ids: Ids;
+  readonly log: Log;
+}
+
+const AMOUNT = /^\d+(?:\.\d{1,9})?$/;
+
+/** Parses an amount of zero or more with at most 9 decimals. */
+export function usd(text: string): Nano {
   if (AMOUNT.test(text)) return usdToNano(text);
-  throw new UsageError(`${what} must be a decimal amount such as 25 or 0.50, not "${text}"`);
+  throw new InvalidArgumentError(`must be a decimal amount such as 25 or 0.50, not "${text}"`);
+}
+
+/** Makes the parser of one of a set of words, in any case; the spelling of the set comes back. */
+export function oneOf<Word extends string>(words: readonly Word[]): (text: string) => Word {
+  return (text) => {
+    const found = words.find((word) => word.toLowerCase() === text.toLowerCase());
+    if (found !== undefined) return found;
+    throw new InvalidArgumentError(`must be one of ${words.join(', ')}, not "${text}"`);
+  };
+}
+
+/** Makes the parser of a text of at most `max` characters. */
+export function shortText(max: number): (text: string) => string {
+  return (text) => {
+    if (text.length <= max) return text;
+    throw new InvalidArgumentError(`has at most ${max} characters`);
+  };
+}
+
+/** Parses an http(s) address; the slashes at its end are cut off. */
+export function httpAddress(text: string): string {
+  const url = URL.parse(text);
+  if (url !== null && /^https?:$/.test(url.protocol)) return text.replace(/\/+$/, '');
+  throw new InvalidArgumentError(`must be an address such as https://example.com, not "${text}"`);
 }
 
 const SPAN = /^(\d{1,6})(m|h|d)$/;
@@ -148,27 +204,29 @@ function timeMs(text: string, nowMs: number, direction: 1 | -1): number {
   return DATE.test(text) ? Date.parse(text) : Number.NaN;
 }
 
-/** A date, a time with its zone, or a span from now; always in the future. */
-export function futureMs(text: string, nowMs: number): number {
+/** Parses a date, a time with its zone, or a span from now; always in the future. */
+export function futureMs(text: string): number {
+  const nowMs = systemClock().nowMs();
   const atMs = timeMs(text, nowMs, 1);
   if (atMs > nowMs) return atMs;
-  throw new UsageError(
+  throw new InvalidArgumentError(
     Number.isNaN(atMs)
-      ? `--expires must be a span such as 12h or 30d, or a date such as 2027-01-31 (00:00 UTC), not "${text}"`
-      : `--expires must be in the future; "${text}" is ${isoTime(atMs)}`,
+      ? `must be a span such as 12h or 30d, or a date such as 2027-01-31 (00:00 UTC), not "${text}"`
+      : `must be in the future; "${text}" is ${isoTime(atMs)}`,
   );
 }
 
-/** A date, a time with its zone, or a span back from now. */
-export function pastMs(text: string, nowMs: number): number {
+/** Parses a date, a time with its zone, or a span back from now. */
+export function pastMs(text: string): number {
+  const nowMs = systemClock().nowMs();
   const atMs = timeMs(text, nowMs, -1);
   if (atMs <= nowMs) return atMs;
-  throw new UsageError(
-    `--since must be a span such as 12h or 30d, or a date that has passed such as 2027-01-31 (00:00 UTC), not "${text}"`,
+  throw new InvalidArgumentError(
+    `must be a span such as 12h or 30d, or a date that has passed such as 2027-01-31 (00:00 UTC), not "${text}"`,
   );
 }
 
-/** Decimal text without the zeros that say nothing, but with cents: `5.00`, `0.000012`. */
+/** Decimal text with cents and without further zeros at its end: `5.00`, `0.000012`. */
 export function shownUsd(amount: bigint): string {
   return formatUsd(amount).replace(/(\.\d\d\d*?)0+$/, '$1');
 }
@@ -189,63 +247,9 @@ export function guessOf(word: string, candidates: Iterable<string>): string {
   return near === undefined ? '' : ` (did you mean "${near}"?)`;
 }
 
-/** The configuration with the files that it came from, for a server that follows them. */
-export interface Settings {
-  readonly config: Config;
-  readonly sources: readonly ConfigSource[];
-}
-
-/** The configuration, or an error that names every line that is wrong. */
-export async function requireSettings(console: Console): Promise<Settings> {
-  const loaded = await loadConfig({ env: console.env, cwd: console.cwd });
-  if (!loaded.ok) {
-    const lines = loaded.problems.map((problem) => formatProblem(problem));
-    throw new Error(`The configuration is not valid:\n${lines.join('\n')}`);
-  }
-  for (const warning of loaded.warnings) console.stderr.write(`${formatProblem(warning)}\n`);
-  return loaded;
-}
-
-/** What a command on the database works with; everything is closed when it ends. */
-export interface CommandContext {
-  readonly config: Config;
-  readonly stores: Stores;
-  readonly clock: Clock;
-  readonly ids: Ids;
-  /** What goes wrong, for the person at the terminal. */
-  readonly log: Log;
-}
-
-export function warningLog({ stderr }: Console): Log {
-  return logWriter({
-    level: 'warn',
-    pretty: true,
-    clock: systemClock(),
-    write: stderr.draw ?? stderr.write,
-  });
-}
-
-/**
- * Opens the stores for one command beside a server or without one, and closes them, however the
- * command ends. It starts no epoch and closes none: holds of a running server stay as they are.
- */
-export async function withStores<T>(
-  { console }: Invocation,
-  work: (context: CommandContext) => Promise<T>,
-): Promise<T> {
-  const { config } = await requireSettings(console);
-  const parts = { config, clock: systemClock(), ids: systemIds(), log: warningLog(console) };
-  const stores = await openStores(parts);
-  try {
-    return await work({ ...parts, stores });
-  } finally {
-    await stores.close();
-  }
-}
-
-/** Accounts of one name that a refusal tells. */
+/** Accounts of one name that an error lists. */
 const MAX_NAMESAKES = 10;
-/** The newest accounts whose names are compared with one that nobody has. */
+/** The newest accounts whose names are compared with an unknown one. */
 const MAX_GUESSED = 1_000;
 
 /** The account as `findAccount` finds it; a wallet that has none yet gets one. */

@@ -1,82 +1,60 @@
-/** `farebox completion`: a script that completes commands and options in a shell. */
-import { type Command, UsageError } from './command.ts';
+/** `farebox completion`: a script that completes commands and options in a shell, from the commands. */
+import type { CommandUnknownOpts } from '@commander-js/extra-typings';
+import { type Cli, UsageError } from './command.ts';
 
-const SHELLS = ['bash', 'zsh', 'fish'] as const;
-type Shell = (typeof SHELLS)[number];
+const SHELLS: Readonly<Record<string, (program: CommandUnknownOpts) => string>> = {
+  bash: bashScript,
+  zsh: (program) => `autoload -U +X bashcompinit && bashcompinit\n${bashScript(program)}`,
+  fish: fishScript,
+};
+const NAMES = Object.keys(SHELLS);
 
-/** What can be typed: the words of a command, and its options. */
-export interface Completable {
-  readonly name: string;
-  readonly summary: string;
-  /** Without their dashes. */
-  readonly options: readonly string[];
-}
+export function completionCommand({ program, console }: Cli): void {
+  program
+    .command('completion')
+    .description(`Print a script that completes commands in your shell
 
-/** The command; what it completes is known to whoever lists the commands. */
-export function completionCommand(all: () => readonly Completable[]): Command {
-  return {
-    name: 'completion',
-    takesWords: true,
-    summary: 'Print a script that completes commands in your shell',
-    usage: `completion <${SHELLS.join('|')}>`,
-    details: `
 Examples:
   source <(farebox completion bash)                                  # ~/.bashrc
   source <(farebox completion zsh)                                   # ~/.zshrc
-  farebox completion fish > ~/.config/fish/completions/farebox.fish`,
-    run: async (invocation) => {
-      const shell = invocation.only(`Name one shell: ${SHELLS.join(', ')}`);
-      const known = SHELLS.find((one) => one === shell);
-      if (known === undefined) {
-        throw new UsageError(
-          `There is no completion for "${shell}"; there is ${SHELLS.join(', ')}`,
-        );
+  farebox completion fish > ~/.config/fish/completions/farebox.fish`)
+    .argument(`<${NAMES.join('|')}>`, `Name one shell: ${NAMES.join(', ')}`)
+    .action((shell) => {
+      const script = SHELLS[shell];
+      if (script === undefined) {
+        throw new UsageError(`There is no completion for "${shell}"; there is ${NAMES.join(', ')}`);
       }
-      invocation.console.stdout.write(scriptFor(known, all()));
-      await Promise.resolve();
-    },
-  };
+      console.stdout.write(script(program));
+    });
 }
 
-function scriptFor(shell: Shell, all: readonly Completable[]): string {
-  if (shell === 'fish') return fishScript(all);
-  const script = bashScript(all);
-  return shell === 'bash' ? script : `autoload -U +X bashcompinit && bashcompinit\n${script}`;
+/** What may follow a command: the commands below it, and its options with those of all commands. */
+function wordsAfter(command: CommandUnknownOpts): string {
+  const { commands, options, parent } = command;
+  const own = parent === null ? options : [...options, ...parentOptions(command)];
+  const words = [...commands.map((one) => one.name()), ...own.map(({ long }) => long ?? '')];
+  return [...words, '--help'].join(' ');
 }
 
-/** The first words, and behind each what may follow it. */
-function bashScript(all: readonly Completable[]): string {
-  const first = [...new Set(all.map(({ name }) => name.split(' ')[0] ?? ''))];
-  const cases = (isTwoWords: boolean): string =>
-    all
-      .filter(({ name }) => name.includes(' ') === isTwoWords)
-      .map(({ name, options }) => {
-        const words = options.map((option) => `--${option}`).join(' ');
-        return `    "${name}") words="${words}" ;;`;
-      })
-      .join('\n');
-  const groups = first.flatMap((word) => {
-    const second = all.flatMap(({ name }) =>
-      name.startsWith(`${word} `) ? [name.split(' ')[1]] : [],
-    );
-    return second.length === 0 ? [] : [`    "${word}") more="${second.join(' ')}" ;;`];
-  });
+function parentOptions({ parent }: CommandUnknownOpts): CommandUnknownOpts['options'] {
+  return parent === null ? [] : [...parent.options, ...parentOptions(parent)];
+}
+
+function bashScript(program: CommandUnknownOpts): string {
+  const cases = program.commands
+    .flatMap((one) => [one, ...one.commands])
+    .map((command) => {
+      const { parent } = command;
+      const name =
+        parent === program ? command.name() : `${parent?.name() ?? ''} ${command.name()}`;
+      return `    "${name}") words="${wordsAfter(command)}" ;;`;
+    });
   return `_farebox() {
-  local current="\${COMP_WORDS[COMP_CWORD]}" words="" more=""
-  if [ "$COMP_CWORD" -eq 1 ]; then
-    COMPREPLY=($(compgen -W "${first.join(' ')} help" -- "$current"))
-    return
-  fi
-  case "\${COMP_WORDS[1]}" in
-${groups.join('\n')}
-  esac
-  case "\${COMP_WORDS[1]} \${COMP_WORDS[2]}" in
-${cases(true)}
-    *) case "\${COMP_WORDS[1]}" in
-${cases(false)}
-    esac ;;
-  esac
-  [ "$COMP_CWORD" -eq 2 ] && words="$words $more"
+  local current="\${COMP_WORDS[COMP_CWORD]}" words="${wordsAfter(program)}" first="\${COMP_WORDS[1]}"
+  local at
+  [ "$COMP_CWORD" -gt 1 ] && for at in "$first" "$first \${COMP_WORDS[2]}"; do case "$at" in
+${cases.join('\n')}
+  esac; done
   COMPREPLY=($(compgen -W "$words" -- "$current"))
   [ "\${#COMPREPLY[@]}" -eq 0 ] && COMPREPLY=($(compgen -f -- "$current"))
 }
@@ -84,16 +62,23 @@ complete -F _farebox farebox
 `;
 }
 
-function fishScript(all: readonly Completable[]): string {
-  const lines = all.flatMap(({ name, summary, options }) => {
-    const [first = '', second] = name.split(' ');
-    const about = summary.replaceAll("'", '');
-    const seen = `__fish_seen_subcommand_from ${first}`;
-    const offer =
-      second === undefined
-        ? `complete -c farebox -n __fish_use_subcommand -f -a ${first} -d '${about}'`
-        : `complete -c farebox -n '${seen}' -f -a ${second} -d '${about}'`;
-    return [offer, ...options.map((option) => `complete -c farebox -n '${seen}' -l ${option}`)];
+function fishScript(program: CommandUnknownOpts): string {
+  const lines = program.commands.flatMap((first) => {
+    const seen = `__fish_seen_subcommand_from ${first.name()}`;
+    const offered = [first, ...first.commands];
+    return [
+      `complete -c farebox -n __fish_use_subcommand -f -a ${first.name()} -d '${aboutOf(first)}'`,
+      ...first.commands.map(
+        (one) => `complete -c farebox -n '${seen}' -f -a ${one.name()} -d '${aboutOf(one)}'`,
+      ),
+      ...[...offered, program]
+        .flatMap(({ options }) => options)
+        .map(({ long }) => `complete -c farebox -n '${seen}' -l ${long?.slice(2) ?? ''}`),
+    ];
   });
   return `${[...new Set(lines)].join('\n')}\n`;
+}
+
+function aboutOf(command: CommandUnknownOpts): string {
+  return (command.description().split('\n', 1)[0] ?? '').replaceAll("'", '');
 }

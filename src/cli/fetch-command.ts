@@ -2,23 +2,29 @@
 import type { Config, DownloadSettings } from '../config/config.ts';
 import { SECOND_MS } from '../core/clock.ts';
 import type { DownloadView } from '../engines/local/model-files.ts';
-import { type Invocation, UsageError } from './command.ts';
+import { httpAddress } from './command.ts';
 import { Progress } from './progress.ts';
 import { type Console, printableLine } from './terminal.ts';
 
-/** Where from, as the options say it, and what is shown meanwhile. */
+export const PROXY = ['--proxy <url>', 'the proxy', httpAddress] as const;
+
+/** Where from, as the options of a command say it. */
+export interface FetchOptions {
+  readonly registry?: string | undefined;
+  readonly mirror?: string | undefined;
+  readonly proxy?: string | undefined;
+}
+
+/** The settings of a download with what the options change, and how its progress is shown. */
 export function fetchWith(
-  invocation: Invocation,
+  { stderr }: Console,
   config: Config,
+  { registry, mirror: modelMirror, proxy }: FetchOptions,
 ): {
   readonly downloads: DownloadSettings;
   readonly viewOf: (title: string) => DownloadView;
   readonly onRetry: (reason: string, delayMs: number) => void;
 } {
-  const { stderr } = invocation.console;
-  const registry = addressOf(invocation, 'registry');
-  const modelMirror = addressOf(invocation, 'mirror');
-  const proxy = addressOf(invocation, 'proxy');
   return {
     downloads: {
       ...config.downloads,
@@ -37,16 +43,8 @@ export function fetchWith(
   };
 }
 
-function addressOf(invocation: Invocation, name: string): string | undefined {
-  const text = invocation.text(name);
-  if (text === undefined) return undefined;
-  const url = URL.parse(text);
-  if (url !== null && /^https?:$/.test(url.protocol)) return text.replace(/\/+$/, '');
-  throw new UsageError(`--${name} must be an address such as https://example.com, not "${text}"`);
-}
-
-/** Runs `work` until it is done or the person at the terminal has enough. */
-export async function stoppable<T>(
+/** Runs `work` until it is done or a signal stops it. */
+export function stoppable<T>(
   console: Console,
   work: (signal: AbortSignal) => Promise<T>,
 ): Promise<T> {
@@ -56,5 +54,5 @@ export async function stoppable<T>(
       stop.abort(new Error('Stopped: the next pull goes on from here')),
     );
   }
-  return await work(stop.signal);
+  return work(stop.signal);
 }

@@ -1,55 +1,138 @@
 /** `farebox keys`: makes, lists and revokes API keys. A secret is shown once, when it is made. */
+import { InvalidArgumentError } from '@commander-js/extra-typings';
 import type { Config } from '../config/config.ts';
-import { isoTimeOrNull, systemClock } from '../core/clock.ts';
+import { isoTimeOrNull } from '../core/clock.ts';
 import { type ApiKey, LIMIT_PERIODS, MODEL_PRIVACY, type NewKey } from '../identity/identity.ts';
 import type { Stores } from '../server/stores.ts';
 import {
-  type Command,
-  type Invocation,
-  UsageError,
-  findAccount,
+  ACCOUNT,
+  type Cli,
   futureMs,
   jsonUsd,
+  oneOf,
+  shortText,
   shownTime,
   shownUsd,
-  withStores,
+  usd,
 } from './command.ts';
 import { Columns } from './terminal.ts';
 
 const MAX_DESCRIPTION_CHARACTERS = 200;
 const KEYS_A_PAGE = 1_000;
+export const PERIOD = [
+  '--period <period>',
+  'EPOCH (a day, from 00:00 UTC), WEEK (from Monday), MONTH or LIFETIME',
+  oneOf(LIMIT_PERIODS),
+] as const;
 
-export const keysCreateCommand: Command = {
-  name: 'keys create',
-  summary: 'Make an API key; its secret is shown once',
-  usage: 'keys create [--account <account>] [options]',
-  details: `
-  --account <id or name>   whose key it is (default: the owner)
-  --description <text>     what it is for
-  --admin                  a key that may also manage keys over the API
-  --expires <when>         12h, 30d, 2027-01-31 or 2027-01-31T12:00:00Z (default: never)
-  --limit-usd <amount>     the most that it may spend in a period
-  --limit-diem <amount>    the most daily credit that it may spend in a period
-  --period <period>        EPOCH (a day, from 00:00 UTC), MONTH or LIFETIME (default: EPOCH)
-  --models <a,b>           the only models that it may use
-  --privacy <kind>         ALL, PRIVATE_TEXT or PRIVATE_ONLY (default: ALL)
+export function keysCommands(cli: Cli): void {
+  createCommand(cli);
+  listCommand(cli);
+  revokeCommand(cli);
+}
 
-Example: farebox keys create --description laptop --limit-usd 5 --period MONTH`,
-  run: (invocation) => {
-    const wanted = wantedKey(invocation);
-    return withStores(invocation, async ({ config, stores }) => {
-      const account = await findAccount(stores, invocation.text('account'));
-      const owned = { ...wanted, accountId: account.id };
-      const { key, secret } = await createKey(stores, config, owned);
-      const what = key.kind === 'ADMIN' ? 'An ADMIN key' : 'A key';
-      invocation.answer(
-        () => ({ ...jsonKey(key), secret }),
-        () =>
+function createCommand(cli: Cli): void {
+  cli
+    .group('keys')
+    .command('create')
+    .description(`Make an API key; its secret is shown once
+
+Example: farebox keys create --description laptop --limit-usd 5 --period MONTH`)
+    .option(...ACCOUNT)
+    .option('--description <text>', 'what it is for', shortText(MAX_DESCRIPTION_CHARACTERS))
+    .option('--admin', 'a key that may also manage keys over the API')
+    .option('--expires <when>', '12h, 30d, 2027-01-31 or 2027-01-31T12:00:00Z', futureMs)
+    .option('--limit-usd <amount>', 'the most that it may spend in a period', usd)
+    .option('--limit-diem <amount>', 'the most daily credit that it may spend in a period', usd)
+    .option(...PERIOD, 'EPOCH')
+    .option('--models <a,b>', 'the only models that it may use', names)
+    .option('--privacy <kind>', 'ALL, PRIVATE_TEXT or PRIVATE_ONLY', oneOf(MODEL_PRIVACY), 'ALL')
+    .action((options) =>
+      cli.withAccount(options, async ({ config, stores, account }) => {
+        const { key, secret } = await createKey(stores, config, {
+          accountId: account.id,
+          kind: options.admin === true ? 'ADMIN' : 'INFERENCE',
+          description: options.description ?? '',
+          expiresMs: options.expires,
+          limitPeriod: options.period,
+          usdLimitNano: options.limitUsd,
+          diemLimitNano: options.limitDiem,
+          modelPrivacy: options.privacy,
+          models: options.models,
+          limits: {},
+        });
+        const what = key.kind === 'ADMIN' ? 'An ADMIN key' : 'A key';
+        cli.print(
+          { ...jsonKey(key), secret },
           `${what} of the account "${account.name}" (${key.id}). It is shown only now:\n\n  ${secret}\n`,
-      );
-    });
-  },
-};
+        );
+      }),
+    );
+}
+
+function listCommand(cli: Cli): void {
+  cli
+    .group('keys')
+    .command('list')
+    .description('List the API keys of an account')
+    .option(...ACCOUNT)
+    .option('--revoked', 'show revoked keys too')
+    .action((options) =>
+      cli.withAccount(options, async ({ stores, account }) => {
+        const { revoked = false } = options;
+        const [first] = await stores.identity.listKeys(
+          account.id,
+          { revoked },
+          { limit: 1, offset: 0 },
+        );
+        if (first === undefined && !cli.isJson) {
+          cli.console.stdout.write(
+            `The account "${account.name}" has no keys; "farebox keys create" makes one\n`,
+          );
+          return;
+        }
+        const titles = ['ID', 'KIND', 'ENDS IN', 'DESCRIPTION', 'CREATED', 'LAST USED', 'EXPIRES'];
+        const columns = new Columns([...titles, 'LIMIT', ...(revoked ? ['REVOKED'] : [])]);
+        await cli.printPages(
+          () => keyPages(stores, account.id, revoked),
+          jsonKey,
+          columns,
+          cellsOf,
+        );
+      }),
+    );
+}
+
+function revokeCommand(cli: Cli): void {
+  cli
+    .group('keys')
+    .command('revoke')
+    .description(`Revoke an API key for good
+
+A running server stops taking the key within three seconds.`)
+    .argument('<key id>', 'Name one key by its id')
+    .option(...ACCOUNT)
+    .action((id, options) =>
+      cli.withAccount(options, async ({ stores, account }) => {
+        if (!(await stores.identity.revokeKey(account.id, id))) throw unknownKey(id, account);
+        await stores.ledger.recall(account.id);
+        cli.print({ id, revoked: true }, `The key ${id} is revoked\n`);
+      }),
+    );
+}
+
+/** Parses `a, b` to `['a', 'b']`; at least one name. */
+function names(text: string): readonly string[] {
+  const items = text.split(',').map((item) => item.trim());
+  if (items.every((item) => item !== '')) return [...new Set(items)];
+  throw new InvalidArgumentError('must be names with commas between them, such as a,b');
+}
+
+export function unknownKey(id: string, { name }: { readonly name: string }): Error {
+  return new Error(
+    `The account "${name}" has no active key "${id}"; "farebox keys list" shows them`,
+  );
+}
 
 /** Makes a key with its caps, in one transaction. Throws when the account has too many. */
 export function createKey(stores: Stores, { limits }: Config, wanted: NewKey) {
@@ -64,56 +147,7 @@ export function createKey(stores: Stores, { limits }: Config, wanted: NewKey) {
   });
 }
 
-/** What the words ask for; checked before anything is opened. */
-function wantedKey(invocation: Invocation): Omit<NewKey, 'accountId'> {
-  const description = invocation.text('description') ?? '';
-  if (description.length > MAX_DESCRIPTION_CHARACTERS) {
-    throw new UsageError(`--description has at most ${MAX_DESCRIPTION_CHARACTERS} characters`);
-  }
-  const expires = invocation.text('expires');
-  return {
-    kind: invocation.given('admin') ? 'ADMIN' : 'INFERENCE',
-    description,
-    expiresMs: expires === undefined ? undefined : futureMs(expires, systemClock().nowMs()),
-    limitPeriod: invocation.word('period', LIMIT_PERIODS) ?? 'EPOCH',
-    usdLimitNano: invocation.amount('limit-usd'),
-    diemLimitNano: invocation.amount('limit-diem'),
-    modelPrivacy: invocation.word('privacy', MODEL_PRIVACY) ?? 'ALL',
-    models: invocation.list('models'),
-    limits: {},
-  };
-}
-
-export const keysListCommand: Command = {
-  name: 'keys list',
-  summary: 'List the API keys of an account',
-  usage: 'keys list [--account <account>] [--revoked]',
-  details: `
-  --account <id or name>   whose keys (default: the owner)
-  --revoked                show revoked keys too`,
-  run: (invocation) =>
-    withStores(invocation, async ({ stores }) => {
-      const account = await findAccount(stores, invocation.text('account'));
-      const revoked = invocation.given('revoked');
-      const pages = () => keyPages(stores, account.id, revoked);
-      const [first] = await stores.identity.listKeys(
-        account.id,
-        { revoked },
-        { limit: 1, offset: 0 },
-      );
-      if (first === undefined && !invocation.isJson) {
-        invocation.console.stdout.write(
-          `The account "${account.name}" has no keys; "farebox keys create" makes one\n`,
-        );
-        return;
-      }
-      const titles = ['ID', 'KIND', 'ENDS IN', 'DESCRIPTION', 'CREATED', 'LAST USED', 'EXPIRES'];
-      const columns = new Columns([...titles, 'LIMIT', ...(revoked ? ['REVOKED'] : [])]);
-      await invocation.answerPages(pages, jsonKey, columns, cellsOf);
-    }),
-};
-
-/** The keys of an account, newest first, a page in memory at a time: any number are expired or revoked. */
+/** The keys of an account, newest first, one page in memory at a time. */
 export async function* keyPages(
   { identity }: Stores,
   accountId: string,
@@ -154,33 +188,6 @@ function shownLimit(key: ApiKey): string {
   ];
   return caps.length === 0 ? '-' : `${caps.join(', ')} ${PERIOD_WORDS[key.limitPeriod]}`;
 }
-
-export const keysRevokeCommand: Command = {
-  name: 'keys revoke',
-  takesWords: true,
-  summary: 'Revoke an API key for good',
-  usage: 'keys revoke <key id> [--account <account>]',
-  details: `
-  --account <id or name>   whose key it is (default: the owner)
-
-A running server stops taking the key within three seconds.`,
-  run: (invocation) => {
-    const id = invocation.only('Name one key by its id');
-    return withStores(invocation, async ({ stores }) => {
-      const account = await findAccount(stores, invocation.text('account'));
-      if (!(await stores.identity.revokeKey(account.id, id))) {
-        throw new Error(
-          `The account "${account.name}" has no active key "${id}"; "farebox keys list" shows them`,
-        );
-      }
-      await stores.ledger.recall(account.id);
-      invocation.answer(
-        () => ({ id, revoked: true }),
-        () => `The key ${id} is revoked\n`,
-      );
-    });
-  },
-};
 
 function jsonKey(key: ApiKey) {
   return {

@@ -10,27 +10,61 @@ import { modelUrl, throughProxy } from '../engines/local/download-routes.ts';
 import { downloadFile } from '../engines/local/model-download.ts';
 import { hasModel, modelPath } from '../engines/local/model-files.ts';
 import { BASE_PATH } from '../server/server.ts';
-import { type Command, type Invocation, UsageError, guessOf, requireSettings } from './command.ts';
-import { fetchWith, stoppable } from './fetch-command.ts';
+import { type Cli, guessOf, httpAddress } from './command.ts';
+import { type FetchOptions, PROXY, fetchWith, stoppable } from './fetch-command.ts';
 import { table } from './terminal.ts';
 
-export const modelsCommand: Command = {
-  name: 'models',
-  summary: 'Show the models on offer, their prices, and where they run',
-  usage: 'models',
-  details: `
+const LIBRARY_IDS = MODEL_LIBRARY.map(({ id }) => id);
+const LIBRARY_ID_WIDTH = Math.max(...LIBRARY_IDS.map((id) => id.length));
+const LIBRARY_LINES = MODEL_LIBRARY.map((model) => {
+  const facts = `${model.title}, ${shownSize(model)}, ${model.file.license}`;
+  return `  ${model.id.padEnd(LIBRARY_ID_WIDTH)}   ${facts}`;
+});
+
+export function modelsCommands(cli: Cli): void {
+  const models = cli.program
+    .command('models')
+    .description(`Show the models on offer, their prices, and where they run
+
 Asks the running server; when none listens, shows what the configuration offers. Prices are USD for
-1 million tokens, or for the unit that the price names.`,
-  run: async (invocation) => {
-    const { config } = await requireSettings(invocation.console);
-    const { server, models } = await offeredModels(config);
-    const shown = models.map((model) => ({ ...model, runsOn: runsOn(config, model.id) }));
-    invocation.answer(
-      () => ({ server: server ?? null, models: shown }),
-      () => `${headingOf(server)}\n\n${shown.length === 0 ? NO_MODELS : modelTable(shown)}`,
-    );
-  },
-};
+1 million tokens, or for the unit that the price names.`)
+    .action(async () => {
+      const { config } = await cli.settings();
+      const { server, models: offered } = await offeredModels(config);
+      const shown = offered.map((model) => ({ ...model, runsOn: runsOn(config, model.id) }));
+      cli.print(
+        { server: server ?? null, models: shown },
+        `${headingOf(server)}\n\n${shown.length === 0 ? NO_MODELS : modelTable(shown)}`,
+      );
+    });
+  models
+    .command('pull')
+    .description(`Fetch a model of the library for the embedded engine
+
+Models of the library:
+${LIBRARY_LINES.join('\n')}
+
+A download that was cut goes on where it stopped, and the file takes its name only when its SHA-256
+is right. The server loads it at its next start.`)
+    .argument('<model>', `Name one model of the library: ${LIBRARY_IDS.join(', ')}`)
+    .option(
+      '--mirror <url>',
+      'takes the place of the host that has the model, such as https://mirror.example/hf',
+      httpAddress,
+    )
+    .option(...PROXY)
+    .action(async (id, options) => {
+      const model = libraryModel(id);
+      const { config } = await cli.settings();
+      const path = modelPath(config.dataFolder, model.file);
+      const isThere = await hasModel(config.dataFolder, model.file);
+      if (!isThere) await fetchModel(cli, config, model, options);
+      cli.print(
+        { id: model.id, path, fetched: !isThere },
+        `${model.title} is ${isThere ? 'already there' : 'ready'}: ${path}\n`,
+      );
+    });
+}
 
 const NO_MODELS =
   'No models. "farebox serve" brings its own and finds engines on local ports;\nconfigured ones go into farebox.yaml\n';
@@ -150,50 +184,17 @@ function modelsOf(body: unknown) {
   }));
 }
 
-const LIBRARY_ID_WIDTH = Math.max(...MODEL_LIBRARY.map(({ id }) => id.length));
-const LIBRARY_LINES = MODEL_LIBRARY.map((model) => {
-  const facts = `${model.title}, ${shownSize(model)}, ${model.file.license}`;
-  return `  ${model.id.padEnd(LIBRARY_ID_WIDTH)}   ${facts}`;
-});
-
-export const modelsPullCommand: Command = {
-  name: 'models pull',
-  takesWords: true,
-  summary: 'Fetch a model of the library for the embedded engine',
-  usage: 'models pull <model> [options]',
-  details: `
-Models of the library:
-${LIBRARY_LINES.join('\n')}
-
-  --mirror <url>   takes the place of the host that has the model, such as https://mirror.example/hf
-  --proxy <url>    the proxy
-
-A download that was cut goes on where it stopped, and the file takes its name only when its SHA-256
-is right. The server loads it at its next start.`,
-  run: async (invocation) => {
-    const model = requireLibraryModel(invocation.positionals);
-    const { config } = await requireSettings(invocation.console);
-    const path = modelPath(config.dataFolder, model.file);
-    const isThere = await hasModel(config.dataFolder, model.file);
-    if (!isThere) await fetchModel(invocation, config, model);
-    invocation.answer(
-      () => ({ id: model.id, path, fetched: !isThere }),
-      () => `${model.title} is ${isThere ? 'already there' : 'ready'}: ${path}\n`,
-    );
-  },
-};
-
-/** Some seconds: whoever waits at a machine without internet is told soon. */
+/** Some seconds: a person at a machine without internet is told soon. */
 const TRIES_WITHOUT_A_BYTE = 4;
 
 async function fetchModel(
-  invocation: Invocation,
+  { console }: Cli,
   config: Config,
   model: LibraryModel,
-): Promise<string> {
-  const { console } = invocation;
+  options: FetchOptions,
+): Promise<void> {
   const path = modelPath(config.dataFolder, model.file);
-  const { downloads, viewOf, onRetry } = fetchWith(invocation, config);
+  const { downloads, viewOf, onRetry } = fetchWith(console, config, options);
   const view = viewOf(model.title);
   const file = { ...model.file, url: modelUrl(model.file.url, downloads) };
   const maxTries = TRIES_WITHOUT_A_BYTE;
@@ -208,17 +209,13 @@ async function fetchModel(
     // The line of the bar is closed before anything else is printed.
     view.end();
   }
-  return path;
 }
 
-function requireLibraryModel([id, ...rest]: readonly string[]): LibraryModel {
-  const ids = MODEL_LIBRARY.map((model) => model.id);
-  if (id === undefined || rest.length > 0) {
-    throw new UsageError(`Name one model of the library: ${ids.join(', ')}`);
-  }
+function libraryModel(id: string): LibraryModel {
   const model = MODEL_LIBRARY.find((one) => one.id === id);
   if (model !== undefined) return model;
-  throw new Error(`The library has no model "${id}"${guessOf(id, ids)}; it has ${ids.join(', ')}`);
+  const guess = guessOf(id, LIBRARY_IDS);
+  throw new Error(`The library has no model "${id}"${guess}; it has ${LIBRARY_IDS.join(', ')}`);
 }
 
 function shownSize(model: LibraryModel): string {

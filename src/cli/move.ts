@@ -5,67 +5,51 @@ import { systemIds } from '../core/ids.ts';
 import { lockDataFolder } from '../db/db.ts';
 import { type MoveReport, moveDatabase } from '../server/move-database.ts';
 import { openStores } from '../server/stores.ts';
-import {
-  type Command,
-  type Invocation,
-  UsageError,
-  requireSettings,
-  shownUsd,
-  warningLog,
-} from './command.ts';
+import { type Cli, UsageError, shownUsd } from './command.ts';
 import { Progress } from './progress.ts';
 import { listing } from './terminal.ts';
 
-export const moveCommand: Command = {
-  name: 'move',
-  summary: 'Copy everything from SQLite to PostgreSQL',
-  usage: 'move --to <postgres://user:password@host/database>',
-  details: `
-  --to <address>   an empty PostgreSQL database
+export function moveCommand(cli: Cli): void {
+  cli.program
+    .command('move')
+    .description(`Copy everything from SQLite to PostgreSQL
 
 Stop the server first. Everything is copied in one transaction: accounts, keys, postings, receipts.
 Then both databases are audited and compared, table by table. The SQLite file stays as it is. When
-the copy is proven, set "database" to the new address and start the server.`,
-  run: async (invocation) => {
-    const to = invocation.text('to');
-    if (to === undefined || !/^postgres(?:ql)?:\/\//.test(to)) {
-      throw new UsageError(
-        '--to must name a PostgreSQL database: postgres://user:password@host/name',
-      );
-    }
-    const { config } = await requireSettings(invocation.console);
-    if (!config.databaseUrl.startsWith('sqlite:')) {
-      throw new Error('The configured database is PostgreSQL already; there is nothing to move');
-    }
-    const lock = lockDataFolder(config.dataFolder);
-    if (lock === undefined) {
-      throw new Error(`A server runs on the data folder ${config.dataFolder}. Stop it first`);
-    }
-    try {
-      const report = await copy(invocation, config, to);
-      invocation.answer(
-        () => jsonOf(report),
-        () => shown(report),
-      );
-      return report.ok ? 0 : 1;
-    } finally {
-      lock.release();
-    }
-  },
-};
+the copy is proven, set "database" to the new address and start the server.`)
+    .option('--to <address>', 'an empty PostgreSQL database: postgres://user:password@host/name')
+    .action(async ({ to }) => {
+      if (to === undefined || !/^postgres(?:ql)?:\/\//.test(to)) {
+        throw new UsageError(
+          '--to must name a PostgreSQL database: postgres://user:password@host/name',
+        );
+      }
+      const { config } = await cli.settings();
+      if (!config.databaseUrl.startsWith('sqlite:')) {
+        throw new Error('The configured database is PostgreSQL already; there is nothing to move');
+      }
+      const lock = lockDataFolder(config.dataFolder);
+      if (lock === undefined) {
+        throw new Error(`A server runs on the data folder ${config.dataFolder}. Stop it first`);
+      }
+      try {
+        const report = await copy(cli, config, to);
+        cli.print(jsonOf(report), shown(report));
+        cli.exitCode = report.ok ? 0 : 1;
+      } finally {
+        lock.release();
+      }
+    });
+}
 
-async function copy(
-  { console, isJson }: Invocation,
-  config: Config,
-  to: string,
-): Promise<MoveReport> {
+async function copy(cli: Cli, config: Config, to: string): Promise<MoveReport> {
   const clock = systemClock();
-  const parts = { clock, ids: systemIds(), log: warningLog(console) };
+  const parts = { clock, ids: systemIds(), log: cli.warningLog() };
   const source = await openStores({ ...parts, config });
   try {
     const target = await openStores({ ...parts, config: { ...config, databaseUrl: to } });
     try {
-      const progress = isJson ? undefined : new Progress(console.stderr);
+      const progress = cli.isJson ? undefined : new Progress(cli.console.stderr);
       const report = await moveDatabase({
         source,
         target,

@@ -7,15 +7,12 @@ import { type Nano, formatUsd, nano, usdToNano } from '../core/money.ts';
 import { accountIdOf, walletAccountId, walletOfAccount } from '../identity/identity.ts';
 import { type OpenCredit, type Payments, type RefundState, sumOf } from '../payments/payments.ts';
 import { openWalletPayments } from '../wallet/wallet.ts';
-import { type Command, type Invocation, UsageError, withStores } from './command.ts';
+import { type Cli, UsageError } from './command.ts';
 
-export const refundCommand: Command = {
-  name: 'refund',
-  takesWords: true,
-  summary: "Pay a wallet's unused credit back to it, in USDC",
-  usage: 'refund <wallet> <amount in USD | all>   or   refund --state <refund id>',
-  details: `
-  --state <refund id>   look at a refund that was on its way, and finish it
+export function refundCommand(cli: Cli): void {
+  cli.program
+    .command('refund')
+    .description(`Pay a wallet's unused credit back to it, in USDC
 
 Only final credit is paid back: what the chain could still take back is named and stays as credit
 (on Base for about 20 minutes after a payment, on Solana for 15 seconds).
@@ -23,33 +20,33 @@ Only final credit is paid back: what the chain could still take back is named an
 Needs \`refundKey\` (holds the USDC) and the gas key of the rail in the configuration. The server may
 run meanwhile. A refund that can never arrive becomes credit again.
 
-Example: farebox refund 0x2f3C…91aB 4.50`,
-  run: (invocation) => {
-    const wanted = wantedRefund(invocation);
-    return withStores(invocation, async (context) => {
-      const payments = await openWalletPayments({ ...context, basePath: '/api/v1' });
-      if (payments === undefined) throw new Error('The configuration has no payment rail');
-      const { state, left } = await refund(payments, context.stores.ledger, wanted);
-      await payments.stop();
-      const { amountNano, ...json } = state;
-      invocation.answer(
-        () => ({ ...json, amountUsd: formatUsd(amountNano, 6), notFinal: left.map(jsonOf) }),
-        () => sentenceOf(state) + sentenceOfLeft(left),
-      );
-      return state.state === 'failed' ? 1 : 0;
+Example: farebox refund 0x2f3C…91aB 4.50`)
+    .argument('[wallet]', 'Give a wallet and an amount in USD')
+    .argument('[amount]', 'in USD, or all')
+    .option('--state <refund id>', 'look at a refund that was on its way, and finish it')
+    .action((wallet, amount, { state: refundId }) => {
+      const wanted = refundId === undefined ? wantedRefund(wallet, amount) : { refundId };
+      return cli.withStores(async (context) => {
+        const payments = await openWalletPayments({ ...context, basePath: '/api/v1' });
+        if (payments === undefined) throw new Error('The configuration has no payment rail');
+        const { state, left } = await refund(payments, context.stores.ledger, wanted);
+        await payments.stop();
+        const { amountNano, ...json } = state;
+        cli.print(
+          { ...json, amountUsd: formatUsd(amountNano, 6), notFinal: left.map(jsonOf) },
+          sentenceOf(state) + sentenceOfLeft(left),
+        );
+        cli.exitCode = state.state === 'failed' ? 1 : 0;
+      });
     });
-  },
-};
+}
 
 type WantedRefund =
   | { readonly refundId: string }
   | { readonly wallet: string; readonly amount: Nano | 'all' };
 
-function wantedRefund(invocation: Invocation): WantedRefund {
-  const refundId = invocation.text('state');
-  if (refundId !== undefined) return { refundId };
-  const [given, amount, ...rest] = invocation.positionals;
-  if (given === undefined || amount === undefined || rest.length > 0) {
+function wantedRefund(given: string | undefined, amount: string | undefined): WantedRefund {
+  if (given === undefined || amount === undefined) {
     throw new UsageError('Give a wallet and an amount in USD');
   }
   const wallet = walletOfAccount(accountIdOf(given)) ?? given;

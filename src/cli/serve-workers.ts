@@ -9,14 +9,13 @@ import { fileURLToPath } from 'node:url';
 import { LocalEngines } from '../engines/local-engines.ts';
 import { type FirstOwner, openStores, welcomeOwner } from '../server/stores.ts';
 import type { Config } from '../config/config.ts';
-import { type Clock, MINUTE_MS, SECOND_MS, systemClock } from '../core/clock.ts';
+import { MINUTE_MS, SECOND_MS, systemClock } from '../core/clock.ts';
 import { systemIds } from '../core/ids.ts';
 import type { Log } from '../core/log.ts';
 import { siblingUrl } from '../core/sibling.ts';
 import { downloadView, greeting, hearRejections, stopSignal } from './server-start.ts';
 import type { Console } from './terminal.ts';
-import type { OwnView } from '../server/server.ts';
-import type { FromWorker, ToWorker } from './worker.ts';
+import { type FromWorker, Questions, type ToWorker } from './worker.ts';
 
 const FIRST_RESTART_MS = SECOND_MS / 2;
 const SLOWEST_RESTART_MS = 30 * SECOND_MS;
@@ -82,7 +81,7 @@ class Fleet {
   readonly #options: FleetOptions;
   readonly #clock = systemClock();
   readonly #slots: Slot[] = [];
-  readonly #inquiries = new Inquiries(this.#clock, () => this.#connected());
+  readonly #views = new Questions<string>();
   readonly #engines: LocalEngines;
   readonly #listening = Promise.withResolvers<string | undefined>();
   readonly #gone = Promise.withResolvers<undefined>();
@@ -167,8 +166,8 @@ class Fleet {
     worker.on('error', (error) => log.debug({ reason: String(error) }, 'Worker channel failed'));
     worker.on('online', () => worker.send(this.#news()));
     worker.on('message', (message: FromWorker) => {
-      if (message.kind === 'views-wanted') return this.#inquiries.start(worker, message);
-      if (message.kind === 'view') return this.#inquiries.take(message.inquiry, message.view);
+      if (message.kind === 'views-wanted') return void this.#collectViews(worker, message);
+      if (message.kind === 'view') return this.#views.answer(message.inquiry, message.view);
       if (message.kind === 'began') {
         processId = message.processId;
         return;
@@ -186,7 +185,25 @@ class Fleet {
     });
   }
 
-  /** Tells one worker that serves; what is lost with it is judged by its silence. */
+  /** Gathers what all other workers see for the one that a request has met. */
+  async #collectViews(
+    asker: Worker,
+    { of, inquiry: asked }: Extract<FromWorker, { kind: 'views-wanted' }>,
+  ): Promise<void> {
+    const others = this.#connected().filter((worker) => worker !== asker);
+    const found = await Promise.all(
+      others.map((worker) =>
+        this.#views.ask(INQUIRY_LIMIT_MS, (inquiry) =>
+          worker.send({ kind: 'view-wanted', of, inquiry } satisfies ToWorker),
+        ),
+      ),
+    );
+    const views = found.filter((view) => view !== undefined);
+    if (asker.isConnected())
+      asker.send({ kind: 'views', inquiry: asked, views } satisfies ToWorker);
+  }
+
+  /** Notifies one worker that serves; if the message is lost, the lease of the process expires. */
   #tellEnded(): void {
     const heir = this.#slots.find((one) => one.isListening && one.worker?.isConnected() === true);
     if (heir === undefined) return;
@@ -226,56 +243,5 @@ class Fleet {
     const [engines, models] = [this.#engines.engines(), this.#engines.models()];
     const news = { engines, models, probes: this.#engines.probes(), areStarting };
     return { kind: 'engines', news };
-  }
-}
-
-interface Inquiry {
-  readonly asker: Worker;
-  /** The asker's own number of it. */
-  readonly number: number;
-  readonly views: string[];
-  missing: number;
-  readonly cancel: () => void;
-}
-
-/** Gathers what all workers see for the one that a request has met. */
-class Inquiries {
-  readonly #clock: Clock;
-  readonly #workers: () => readonly Worker[];
-  readonly #open = new Map<number, Inquiry>();
-  #count = 0;
-
-  constructor(clock: Clock, workers: () => readonly Worker[]) {
-    this.#clock = clock;
-    this.#workers = workers;
-  }
-
-  start(asker: Worker, { of, inquiry: number }: { of: OwnView; inquiry: number }): void {
-    const others = this.#workers().filter((worker) => worker !== asker);
-    this.#count += 1;
-    const inquiry = this.#count;
-    const cancel = this.#clock.after(INQUIRY_LIMIT_MS, () => this.#end(inquiry));
-    this.#open.set(inquiry, { asker, number, views: [], missing: others.length, cancel });
-    const wanted = { kind: 'view-wanted', of, inquiry } satisfies ToWorker;
-    for (const worker of others) worker.send(wanted);
-    if (others.length === 0) this.#end(inquiry);
-  }
-
-  take(inquiry: number, view: string): void {
-    const open = this.#open.get(inquiry);
-    if (open === undefined) return;
-    open.views.push(view);
-    open.missing -= 1;
-    if (open.missing === 0) this.#end(inquiry);
-  }
-
-  #end(inquiry: number): void {
-    const open = this.#open.get(inquiry);
-    if (open === undefined) return;
-    this.#open.delete(inquiry);
-    open.cancel();
-    const { asker, number, views } = open;
-    if (!asker.isConnected()) return;
-    asker.send({ kind: 'views', inquiry: number, views } satisfies ToWorker);
   }
 }

@@ -1,9 +1,9 @@
 /** `farebox serve`: runs the server until it is told to stop. */
 import cluster from 'node:cluster';
+import { InvalidArgumentError } from '@commander-js/extra-typings';
 import { welcomeOwner } from '../server/stores.ts';
-import type { Config } from '../config/config.ts';
 import { systemClock } from '../core/clock.ts';
-import { type Command, type Invocation, UsageError, requireSettings } from './command.ts';
+import type { Cli } from './command.ts';
 import { serveWorkers } from './serve-workers.ts';
 import {
   downloadView,
@@ -19,31 +19,34 @@ import { runWorker } from './worker.ts';
 /** The embedded engine is up within two seconds; a slow machine sees the greeting all the same. */
 const ENGINE_MOMENT_MS = 5_000;
 
-export const serveCommand: Command = {
-  name: 'serve',
-  summary: 'Run the server',
-  usage: 'serve [options]',
-  details: `
-  --port <number>      where it listens (default: PORT, else listen.port, else 8402)
-  --config <file>      the settings (default: FAREBOX_CONFIG, else farebox.yaml)
-  --data <folder>      database, keys, models, media (default: FAREBOX_DATA, else ./data)
-  --workers <number>   processes that share the port; more than one needs PostgreSQL
-  --json               write every log line as JSON
+export function serveCommand(cli: Cli): void {
+  cli.program
+    .command('serve')
+    .description(`Run the server
 
 The first start makes the data folder, the database, an owner account with a starter credit and an
 API key, which is shown once. No setting is needed for it.
 Stop it with Ctrl-C or SIGTERM: open answers finish first, a second one cuts them. SIGHUP reads
-the configuration again.`,
-  run: serve,
-};
+the configuration again.`)
+    .option('--port <number>', 'where it listens (default: PORT, else listen.port, else 8402)')
+    .option(
+      '--workers <number>',
+      'processes that share the port; more than one needs PostgreSQL',
+      workersOf,
+    )
+    .action(async ({ port, workers }) => {
+      cli.setEnvironment({ PORT: port });
+      cli.exitCode = await serve(cli, workers);
+    });
+}
 
-async function serve(invocation: Invocation): Promise<number> {
-  const { console, isJson: json } = invocation;
-  if (cluster.isWorker) return runWorker(console, json);
-  const settings = await requireSettings(console);
+async function serve(cli: Cli, wanted: number | undefined): Promise<number> {
+  const { console, isJson: json } = cli;
+  if (cluster.isWorker) return runWorker(cli);
+  const settings = await cli.settings();
   const { config } = settings;
   const log = logFor(console, config, json);
-  const workers = workersOf(invocation.text('workers'), config);
+  const workers = wanted ?? config.cluster.workers;
   if (workers > 1) return serveWorkers({ console, config, workers, json, log });
   const app = await startServer({
     config,
@@ -54,7 +57,7 @@ async function serve(invocation: Invocation): Promise<number> {
   const owner = await welcomeOwner(app.stores, config);
   // The command that is printed works as it stands, so its engine gets a moment to come up.
   await withinMoment(app.localReady);
-  // Who reads the greeting may stop it at once, or have it read its settings.
+  // Signals are received before the startup banner is printed.
   const watch = watchSettings(console, app, settings, log);
   const stopped = stopSignal(console, () => app.server.hurry());
   console.stdout.write(greeting(app.address, config, owner));
@@ -75,9 +78,8 @@ async function withinMoment(work: Promise<void>): Promise<void> {
 
 const MAX_WORKERS = 256;
 
-function workersOf(wanted: string | undefined, config: Config): number {
-  if (wanted === undefined) return config.cluster.workers;
-  const workers = Number(wanted);
+function workersOf(text: string): number {
+  const workers = Number(text);
   if (Number.isInteger(workers) && workers >= 1 && workers <= MAX_WORKERS) return workers;
-  throw new UsageError(`--workers must be a whole number from 1 to ${MAX_WORKERS}`);
+  throw new InvalidArgumentError(`must be a whole number from 1 to ${MAX_WORKERS}`);
 }

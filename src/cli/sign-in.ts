@@ -1,36 +1,35 @@
-/** `farebox sign-in`: a link that opens the console, signed in, for whoever sits at this machine. */
+/** `farebox sign-in`: a link that opens the console, signed in, for the person at this machine. */
 import type { ApiKey } from '../identity/identity.ts';
 import type { Stores } from '../server/stores.ts';
-import { type Command, findAccount, withStores } from './command.ts';
+import { ACCOUNT, type Cli } from './command.ts';
 import { keyPages } from './keys.ts';
 import { signInLink } from './server-start.ts';
 
-export const signInCommand: Command = {
-  name: 'sign-in',
-  summary: 'Print a link that opens the console, signed in',
-  usage: 'sign-in [--account <account>]',
-  details: `
-  --account <id or name>   whose console (default: the owner)
+export function signInCommand(cli: Cli): void {
+  cli.program
+    .command('sign-in')
+    .description(`Print a link that opens the console, signed in
 
 The link works once, within 15 minutes. It signs in as the newest ADMIN key of the account; to sign in
-as another key, paste that key on the page. "farebox sign-in" beside a running server is enough.`,
-  run: (invocation) =>
-    withStores(invocation, async ({ config, stores, clock }) => {
-      const account = await findAccount(stores, invocation.text('account'));
-      const key = await newestAdminKey(stores, account.id, clock.nowMs());
-      if (key === undefined) {
-        throw new Error(
-          `The account "${account.name}" has no ADMIN key; make one with "farebox keys create --admin --account ${account.id}"`,
+as another key, paste that key on the page. "farebox sign-in" beside a running server is enough.`)
+    .option(...ACCOUNT)
+    .action((options) =>
+      cli.withAccount(options, async ({ config, stores, clock, account }) => {
+        const key = await newestAdminKey(stores, account.id, clock.nowMs());
+        if (key === undefined) {
+          throw new Error(
+            `The account "${account.name}" has no ADMIN key; make one with "farebox keys create --admin --account ${account.id}"`,
+          );
+        }
+        const secret = await stores.identity.sessions.issueLink(account.id, key.id);
+        const link = signInLink(config.publicUrl, secret);
+        cli.print(
+          { link, accountId: account.id, keyId: key.id },
+          `Opens the console as "${account.name}", once, within 15 minutes:\n\n  ${link}\n`,
         );
-      }
-      const secret = await stores.identity.sessions.issueLink(account.id, key.id);
-      const link = signInLink(config.publicUrl, secret);
-      invocation.answer(
-        () => ({ link, accountId: account.id, keyId: key.id }),
-        () => `Opens the console as "${account.name}", once, within 15 minutes:\n\n  ${link}\n`,
-      );
-    }),
-};
+      }),
+    );
+}
 
 async function newestAdminKey(
   stores: Stores,

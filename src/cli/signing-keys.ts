@@ -1,4 +1,4 @@
-/** `farebox signing-keys`: the keys that offers and receipts are signed with, and a new one. */
+/** `farebox signing-keys`: lists the keys that offers and receipts are signed with, and makes a new one. */
 import {
   type PublishedKey,
   listSigningKeys,
@@ -6,22 +6,24 @@ import {
   rotateSigningKey,
 } from '../payments/payments.ts';
 import { MINUTE_MS, isoTimeOrNull } from '../core/clock.ts';
-import { type Command, shownTime, withStores } from './command.ts';
+import { type Cli, shownTime } from './command.ts';
 import { table } from './terminal.ts';
 
-export const signingKeysListCommand: Command = {
-  name: 'signing-keys list',
-  summary: 'List the keys of offers and receipts',
-  usage: 'signing-keys list',
-  details: `
-All of them are published at /.well-known/did.json, so that what an old one signed can be verified.`,
-  run: (invocation) =>
-    withStores(invocation, async ({ config, stores, clock }) => {
-      const { signingKey } = config.payments;
-      const keys = await listSigningKeys(stores.store, clock.nowMs(), signingKey);
-      invocation.answer(
-        () => keys.map(jsonOf),
-        () =>
+const PUBLISHED_MINUTES = PUBLISHED_BEFORE_MS / MINUTE_MS;
+
+export function signingKeysCommands(cli: Cli): void {
+  const signingKeys = cli.group('signing-keys');
+  signingKeys
+    .command('list')
+    .description(`List the keys of offers and receipts
+
+All of them are published at /.well-known/did.json, so that what an old one signed can be verified.`)
+    .action(() =>
+      cli.withStores(async ({ config, stores, clock }) => {
+        const { signingKey } = config.payments;
+        const keys = await listSigningKeys(stores.store, clock.nowMs(), signingKey);
+        cli.print(
+          keys.map(jsonOf),
           table(
             ['KEY', 'EIP-712 ADDRESS', 'MADE', 'SIGNS'],
             keys.map((key) => [
@@ -31,33 +33,31 @@ All of them are published at /.well-known/did.json, so that what an old one sign
               key.isCurrent ? 'yes' : 'no',
             ]),
           ),
-      );
-    }),
-};
-
-export const signingKeysRotateCommand: Command = {
-  name: 'signing-keys rotate',
-  summary: 'Make a new key for offers and receipts',
-  usage: 'signing-keys rotate',
-  details: `
-A running server publishes the new key within a minute and signs with it ${PUBLISHED_BEFORE_MS / MINUTE_MS} minutes after it was made.
-The old key stays published, and signs nothing more. Where payments.signingKey is set, the key is
-changed there.`,
-  run: (invocation) =>
-    withStores(invocation, async ({ config, stores, clock }) => {
-      if (config.payments.signingKey !== undefined) {
-        throw new Error(
-          'The key that signs is the setting payments.signingKey: write another there, and restart',
         );
-      }
-      const key = await rotateSigningKey(stores.store, clock.nowMs());
-      invocation.answer(
-        () => jsonOf(key),
-        () =>
-          `${key.identifier} (EIP-712: ${key.address}) signs in ${PUBLISHED_BEFORE_MS / MINUTE_MS} minutes; the keys before it stay published\n`,
-      );
-    }),
-};
+      }),
+    );
+  signingKeys
+    .command('rotate')
+    .description(`Make a new key for offers and receipts
+
+A running server publishes the new key within a minute and signs with it ${PUBLISHED_MINUTES} minutes after it was made.
+The old key stays published, and signs nothing more. Where payments.signingKey is set, the key is
+changed there.`)
+    .action(() =>
+      cli.withStores(async ({ config, stores, clock }) => {
+        if (config.payments.signingKey !== undefined) {
+          throw new Error(
+            'The key that signs is the setting payments.signingKey: write another there, and restart',
+          );
+        }
+        const key = await rotateSigningKey(stores.store, clock.nowMs());
+        cli.print(
+          jsonOf(key),
+          `${key.identifier} (EIP-712: ${key.address}) signs in ${PUBLISHED_MINUTES} minutes; the keys before it stay published\n`,
+        );
+      }),
+    );
+}
 
 function jsonOf({ identifier, address, createdMs, isCurrent }: PublishedKey) {
   return { identifier, address, createdAt: isoTimeOrNull(createdMs), signs: isCurrent };

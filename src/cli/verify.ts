@@ -5,8 +5,8 @@ import { isoTime, SECOND_MS } from '../core/clock.ts';
 import { reasonOf } from '../core/log.ts';
 import { Guard } from '../net/guard.ts';
 import { type Verification, type VerifiedItem, verifySigned } from '../payments/payments.ts';
-import { type Command, type Invocation, UsageError } from './command.ts';
-import { listing } from './terminal.ts';
+import { type Cli, httpAddress } from './command.ts';
+import { type Console, listing } from './terminal.ts';
 
 /** A 402 with every option signed twice is a tenth of it. */
 const MAX_BYTES = 1024 * 1024;
@@ -16,15 +16,10 @@ const DID_DOCUMENT = '/.well-known/did.json';
 const THIS_MACHINE = ['127.0.0.0/8', '::1/128'];
 const AUTHORIZATION = 'FAREBOX_AUTHORIZATION';
 
-export const verifyCommand: Command = {
-  name: 'verify',
-  summary: 'Check a signed offer or receipt',
-  takesWords: true,
-  usage: 'verify <file|url|-> [--issuer <url>] [--keys <file>]',
-  details: `
-  --issuer <url>   whose signature it must be, such as https://api.example.com (default: the service
-                   that the document names)
-  --keys <file>    the published keys of the service, its /.well-known/did.json (default: fetched)
+export function verifyCommand(cli: Cli): void {
+  cli.program
+    .command('verify')
+    .description(`Check a signed offer or receipt
 
 Takes a signed receipt (GET /usage/{request id}/signed), a PAYMENT-RESPONSE or PAYMENT-REQUIRED
 header, a 402 body, or a compact JWS; - reads it from the standard input. A URL is asked with the
@@ -33,55 +28,52 @@ Authorization header of FAREBOX_AUTHORIZATION, where that is set.
 Ends with exit code 0 when every signature was made by a key that the service publishes and all
 claims are as they were signed, and with 1 when one is not, or the keys cannot be had.
 
-Example: farebox verify receipt.json --issuer https://api.example.com`,
-  run: async (invocation) => {
-    const source = invocation.only('Name one file or URL, or - for the standard input');
-    const issuer = issuerOf(invocation.text('issuer'));
-    const keys = invocation.text('keys');
-    const text = await readSource(invocation, source);
-    const verification = await verifySigned(text, {
-      issuer,
-      keysOf: async (origin) =>
-        JSON.parse(
-          keys === undefined ? await fetchKeys(origin) : await readFileOf(invocation, keys),
-        ),
+Example: farebox verify receipt.json --issuer https://api.example.com`)
+    .argument('<file|url|->', 'Name one file or URL, or - for the standard input')
+    .option(
+      '--issuer <url>',
+      'whose signature it must be, such as https://api.example.com (default: the service that the document names)',
+      (text) => new URL(httpAddress(text)).origin,
+    )
+    .option(
+      '--keys <file>',
+      'the published keys of the service, its /.well-known/did.json (default: fetched)',
+    )
+    .action(async (source, { issuer, keys }) => {
+      const text = await readSource(cli.console, source);
+      const verification = await verifySigned(text, {
+        issuer,
+        keysOf: async (origin) =>
+          JSON.parse(
+            keys === undefined ? await fetchKeys(origin) : await readFileOf(cli.console, keys),
+          ),
+      });
+      cli.print(verification, shown(verification, issuer !== undefined));
+      cli.exitCode = verification.ok ? 0 : 1;
     });
-    invocation.answer(
-      () => verification,
-      () => shown(verification, issuer !== undefined),
-    );
-    return verification.ok ? 0 : 1;
-  },
-};
-
-function issuerOf(text: string | undefined): string | undefined {
-  if (text === undefined) return undefined;
-  const url = URL.parse(text);
-  if (url !== null && /^https?:$/.test(url.protocol)) return url.origin;
-  throw new UsageError(`--issuer must be an address such as https://example.com, not "${text}"`);
 }
 
-async function readSource(invocation: Invocation, source: string): Promise<string> {
-  const { stdin } = invocation.console;
+async function readSource(console: Console, source: string): Promise<string> {
+  const { stdin } = console;
   if (source === '-') {
     if (stdin === undefined) throw new Error('There is no standard input');
     return await readAll(stdin(), 'The standard input');
   }
-  if (/^https?:\/\//i.test(source)) return await fetchTyped(invocation, source);
-  return await readFileOf(invocation, source);
+  if (/^https?:\/\//i.test(source)) return await fetchTyped(console, source);
+  return await readFileOf(console, source);
 }
 
-async function readFileOf({ console }: Invocation, path: string): Promise<string> {
+async function readFileOf({ cwd }: Console, path: string): Promise<string> {
   try {
-    return await readFile(isAbsolute(path) ? path : join(console.cwd, path), 'utf8');
+    return await readFile(isAbsolute(path) ? path : join(cwd, path), 'utf8');
   } catch (error) {
     throw new Error(`The file ${path} cannot be read: ${reasonOf(error)}`, { cause: error });
   }
 }
 
 /** What the person at the terminal named. */
-async function fetchTyped({ console }: Invocation, url: string): Promise<string> {
-  const authorization = console.env[AUTHORIZATION];
+async function fetchTyped({ env }: Console, url: string): Promise<string> {
+  const authorization = env[AUTHORIZATION];
   const response = await fetch(url, {
     headers: authorization === undefined ? {} : { authorization },
     redirect: 'error',

@@ -8,9 +8,8 @@ import { systemClock } from '../core/clock.ts';
 import { systemIds } from '../core/ids.ts';
 import { type EngineNews, SharedEngines } from '../engines/shared-engines.ts';
 import type { App, OwnView, Siblings } from '../server/server.ts';
-import { requireSettings } from './command.ts';
+import type { Cli } from './command.ts';
 import { logFor, operationsOf, startServer, watchSettings } from './server-start.ts';
-import type { Console } from './terminal.ts';
 
 /** What the first process tells its workers. */
 export type ToWorker =
@@ -36,13 +35,21 @@ export type FromWorker =
 const INQUIRY_LIMIT_MS = 1_500;
 
 /** Serves until the first process says so or is gone; gives the exit code. */
-export async function runWorker(console: Console, json: boolean): Promise<number> {
+export async function runWorker(cli: Cli): Promise<number> {
+  const { console, isJson } = cli;
   for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) {
     console.onSignal(signal, () => undefined);
   }
   const given = new SharedEngines();
   const stop = Promise.withResolvers<undefined>();
-  const siblings = new OtherWorkers();
+  const views = new Questions<readonly string[]>();
+  const siblings: Siblings = {
+    worker: cluster.worker?.id ?? 0,
+    ask: async (of) =>
+      (await views.ask(INQUIRY_LIMIT_MS, (inquiry) =>
+        tellFirst({ kind: 'views-wanted', of, inquiry }),
+      )) ?? [],
+  };
   let isStopping = false;
   let reload: () => void = () => undefined;
   let app: App | undefined;
@@ -55,7 +62,7 @@ export async function runWorker(console: Console, json: boolean): Promise<number
       isStopping = true;
       stop.resolve(undefined);
     } else if (message.kind === 'ended') void app?.processEnded(message.processId);
-    else if (message.kind === 'views') siblings.take(message.inquiry, message.views);
+    else if (message.kind === 'views') views.answer(message.inquiry, message.views);
     else {
       const { inquiry, of } = message;
       // One that is not up yet has nothing to say, and is left out.
@@ -64,9 +71,9 @@ export async function runWorker(console: Console, json: boolean): Promise<number
   });
   process.on('disconnect', () => stop.resolve(undefined));
 
-  const settings = await requireSettings(console);
+  const settings = await cli.settings();
   const { config } = settings;
-  const log = logFor(console, config, json);
+  const log = logFor(console, config, isJson);
   const processId = systemIds().uuid();
   tellFirst({ kind: 'began', processId });
   app = await startServer({
@@ -93,25 +100,25 @@ function tellFirst(message: FromWorker): void {
   if (process.connected) process.send?.(message);
 }
 
-/** Asks the other workers for what they see, through the first process. */
-class OtherWorkers implements Siblings {
-  readonly worker = cluster.worker?.id ?? 0;
+/** Questions to another process, each answered by its number or not in time. */
+export class Questions<T> {
   readonly #clock = systemClock();
-  readonly #asked = new Map<number, (views: readonly string[]) => void>();
-  #inquiries = 0;
+  readonly #open = new Map<number, (answer: T | undefined) => void>();
+  #count = 0;
 
-  ask(of: OwnView): Promise<readonly string[]> {
-    this.#inquiries += 1;
-    const inquiry = this.#inquiries;
-    const { promise, resolve } = Promise.withResolvers<readonly string[]>();
-    this.#asked.set(inquiry, resolve);
-    const cancel = this.#clock.after(INQUIRY_LIMIT_MS, () => this.take(inquiry, []));
-    tellFirst({ kind: 'views-wanted', of, inquiry });
+  /** Resolves to `undefined` when no answer comes within `limitMs`. */
+  ask(limitMs: number, send: (question: number) => void): Promise<T | undefined> {
+    this.#count += 1;
+    const question = this.#count;
+    const { promise, resolve } = Promise.withResolvers<T | undefined>();
+    this.#open.set(question, resolve);
+    const cancel = this.#clock.after(limitMs, () => this.answer(question, undefined));
+    send(question);
     return promise.finally(cancel);
   }
 
-  take(inquiry: number, views: readonly string[]): void {
-    this.#asked.get(inquiry)?.(views);
-    this.#asked.delete(inquiry);
+  answer(question: number, answer: T | undefined): void {
+    this.#open.get(question)?.(answer);
+    this.#open.delete(question);
   }
 }

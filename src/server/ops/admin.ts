@@ -94,7 +94,7 @@ export function adminRoutes(shared: FeatureParts, parts: AdminParts): Route[] {
       answerTopUp(shared, context),
     ),
     get('/admin/audit', 'operator', AUDIT, async (context) =>
-      context.json(200, auditBody(await audit())),
+      context.json(200, auditBody(await audit(), decimalUsd)),
     ),
   ];
   if (operations === undefined) return routes;
@@ -288,21 +288,22 @@ async function auditOf({ config, stores }: FeatureParts): Promise<AuditReport> {
   }
 }
 
-function auditBody(report: AuditReport): AuditResponse {
+/** The report as JSON; `usd` writes its amounts. */
+export function auditBody(report: AuditReport, usd: (amount: bigint) => string): AuditResponse {
   return {
     ok: report.ok,
     accounts: report.accounts,
     transfers: report.transfers,
     openHolds: report.openHolds,
-    leasedUsd: decimalUsd(report.leasedNano),
-    owedUsd: decimalUsd(report.owedNano),
-    debtsUsd: decimalUsd(report.debtNano),
-    revenueUsd: decimalUsd(report.revenueNano),
+    leasedUsd: usd(report.leasedNano),
+    owedUsd: usd(report.owedNano),
+    debtsUsd: usd(report.debtNano),
+    revenueUsd: usd(report.revenueNano),
     differences: report.differences.map((one) => ({
       account: one.accountId,
       what: one.what,
-      storedUsd: decimalUsd(one.storedNano),
-      recomputedUsd: decimalUsd(one.recomputedNano),
+      storedUsd: usd(one.storedNano),
+      recomputedUsd: usd(one.recomputedNano),
     })),
   };
 }
