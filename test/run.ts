@@ -69,7 +69,7 @@ const SLOWEST = [
   'src/engines/cutout/cutout.test.ts',
   'src/engines/media/media.test.ts',
   'src/documents/bombs.test.ts',
-  'src/payments/upto.test.ts',
+  'src/payments/extensions/upto.test.ts',
   'src/rpc/hostile-callers.test.ts',
   'src/payments/crash.test.ts',
   'src/documents/worker-pool.test.ts',

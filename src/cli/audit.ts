@@ -86,7 +86,7 @@ async function repairChains(
   if (payments === undefined) throw new Error('The configuration has no payment rail');
   const repairs: Repair[] = [];
   for (const { recoverKey = '', paymentId = '', amountNano } of found) {
-    const problem = await payments.recover(recoverKey).then(
+    const problem = await payments.topUps.recover(recoverKey).then(
       () => undefined,
       // The reason is the answer, and the comparison that follows names the payment again.
       (error: unknown) => reasonOf(error),

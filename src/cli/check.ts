@@ -19,7 +19,7 @@ import { type EngineProbe, probeEmbedded } from '../engines/embedded-probe.ts';
 import { ENGINE_PACKAGES, missingPackages } from '../engines/local/engine-packages.ts';
 import { readPersonaFolder } from '../chat/personas/personas.ts';
 import { SearchClient } from '../chat/web/web.ts';
-import { type RailHealth, askRails, askStaking } from '../payments/payments.ts';
+import { type RailHealth, checkRails, checkStaking } from '../payments/payments.ts';
 import { Rpc } from '../rpc/rpc.ts';
 import { BASE_PATH } from '../server/server.ts';
 import type { Cli } from './command.ts';
@@ -311,7 +311,7 @@ async function paymentFindings(config: Config): Promise<Finding[]> {
   const { payments, limits } = config;
   const settings = { ...payments, minimumBalanceUsd: Number(limits.minimumCreditUsd) };
   const asked = { settings, clock: systemClock(), log: silentLog };
-  const rails = await askRails({
+  const rails = await checkRails({
     ...asked,
     openStore: async () => (missingFile(config) === undefined ? openDatabase(config) : undefined),
   });
@@ -322,7 +322,7 @@ async function paymentFindings(config: Config): Promise<Finding[]> {
     railFinding(rail.network === payments.base?.network ? 'base' : 'solana', rail),
   );
   if (payments.staking === undefined) return findings;
-  return [...findings, stakingFinding(await askStaking(asked))];
+  return [...findings, stakingFinding(await checkStaking(asked))];
 }
 
 function stakingFinding(problem: string | undefined): Finding {

@@ -4,8 +4,8 @@ import { beforeEach, describe, test } from 'node:test';
 import type { LogLine } from '../../test/support/memory-log.ts';
 import { memoryLog } from '../../test/support/memory-log.ts';
 import { TestClock } from '../../test/support/test-clock.ts';
-import { Agreement } from './agreement.ts';
-import { Contradictions } from './contradictions.ts';
+import { Agreement } from './nodes.ts';
+import { Contradictions } from './chain-log.ts';
 import type { Evidence } from './rail.ts';
 
 const PAID: Evidence = { kind: 'paid', transaction: '0x1', height: 7n, isConfirmed: true };

@@ -87,10 +87,10 @@ describe('a changed offer', () => {
       const pending = await pay(rail, first);
       const unsent = await pay(rail, first);
       const late = await pay(rail, first);
-      const receipt = await first.payments.topUp(stored.header);
+      const receipt = await first.payments.headers.topUp(stored.header);
       proxies[rail].fate = (method) => (method === broadcast ? 'lose-request' : 'pass');
-      await assert.rejects(first.payments.topUp(pending.header), /not confirmed yet/);
-      await assert.rejects(first.payments.topUp(unsent.header), /not confirmed yet/);
+      await assert.rejects(first.payments.headers.topUp(pending.header), /not confirmed yet/);
+      await assert.rejects(first.payments.headers.topUp(unsent.header), /not confirmed yet/);
       // As if the process had died before it signed: the row is checked and sent by the next one.
       await first.store.query(
         `UPDATE payments_topup SET state = 'open', tx_id = NULL, raw_tx = NULL, lease_until_ms = 0,
@@ -102,12 +102,16 @@ describe('a changed offer', () => {
       await second.store.query('UPDATE payments_topup SET lease_until_ms = 0, next_check_ms = 0');
       await second.payments.sweep();
       assert.equal(await second.balance(unsent.wallet), usdToNano(5), 'by the sweep');
-      const again = await second.payments.topUp(pending.header);
+      const again = await second.payments.headers.topUp(pending.header);
       assert.equal(again.amountNano, usdToNano(5));
       assert.equal(await second.balance(pending.wallet), usdToNano(5));
-      const repeated = await second.payments.topUp(stored.header);
+      const repeated = await second.payments.headers.topUp(stored.header);
       assert.deepEqual(repeated, { ...receipt, newBalanceNano: undefined }, 'the stored answer');
-      await assert.rejects(second.payments.topUp(late.header), /must go to/, 'never seen before');
+      await assert.rejects(
+        second.payments.headers.topUp(late.header),
+        /must go to/,
+        'never seen before',
+      );
       await second.close();
       await first.close();
     });
@@ -117,14 +121,14 @@ describe('a changed offer', () => {
     const first = await openFixture({ settings: offering(OLD, oldOwner) });
     const pending = await evmPayment(anvil, first);
     proxies.base.fate = (method) => (method === 'eth_sendRawTransaction' ? 'lose-request' : 'pass');
-    await assert.rejects(first.payments.topUp(pending.header), /not confirmed yet/);
+    await assert.rejects(first.payments.headers.topUp(pending.header), /not confirmed yet/);
     proxies.base.fate = () => 'pass';
     await first.store.query(
       `UPDATE payments_topup SET offer = NULL, start_block = NULL, state = 'open', tx_id = NULL,
          raw_tx = NULL, lease_until_ms = 0`,
     );
     const second = await openFixture({ settings: offering(NEW, newOwner), folder: first.folder });
-    const receipt = await second.payments.topUp(pending.header);
+    const receipt = await second.payments.headers.topUp(pending.header);
     assert.equal(receipt.amountNano, usdToNano(5));
     assert.equal(await second.balance(pending.wallet), usdToNano(5));
     await second.close();

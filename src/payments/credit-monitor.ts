@@ -8,7 +8,7 @@
  *   shows it as paid, its row is revived, and `top-ups.ts` credits it.
  */
 import { MINUTE_MS, SECOND_MS } from '../core/clock.ts';
-import { chainReason } from './chain-reason.ts';
+import { chainReason } from './chain-log.ts';
 import type { SignedPayment } from './payment.ts';
 import type { Evidence, Paid, Rail } from './rail.ts';
 import type { PaymentServices } from './payment-options.ts';

@@ -87,13 +87,13 @@ function bothSuites(fixture: StoreFixture): void {
   test('four payments given to both at once are credited once each', async () => {
     const payments = [await pay(), await pay(), await pay(), await pay()];
     const all = payments.flatMap(({ header }) =>
-      setups.map(async (setup) => await setup.payments.topUp(header)),
+      setups.map(async (setup) => await setup.payments.headers.topUp(header)),
     );
     // A collision of gas numbers may leave one pending; the same header finishes it.
     await Promise.allSettled(all);
     for (const { header, wallet } of payments) {
-      const first = await setups[0].payments.topUp(header);
-      const again = await setups[1].payments.topUp(header);
+      const first = await setups[0].payments.headers.topUp(header);
+      const again = await setups[1].payments.headers.topUp(header);
       assert.deepEqual(again, { ...first, newBalanceNano: undefined });
       assert.equal(await setups[1].balance(wallet.toLowerCase()), usdToNano(5));
     }
@@ -119,7 +119,7 @@ function bothSuites(fixture: StoreFixture): void {
     const header = encodeSIWxHeader(proof);
     const results = await Promise.allSettled(
       [0, 1, 0, 1].map(
-        async (index) => await setups[index === 0 ? 0 : 1].payments.signIn(header, ''),
+        async (index) => await setups[index === 0 ? 0 : 1].payments.signIn.verify(header, ''),
       ),
     );
     assert.equal(results.filter(({ status }) => status === 'fulfilled').length, 1);
@@ -136,7 +136,7 @@ function bothSuites(fixture: StoreFixture): void {
 
   test('a credit that vanished is reversed once, and credited once when it is back', async () => {
     const { header, wallet } = await pay();
-    await setups[0].payments.topUp(header);
+    await setups[0].payments.headers.topUp(header);
     const id = wallet.toLowerCase();
     const postings = await setups[0].postings();
     await chain.reorg(1);
@@ -155,12 +155,12 @@ function bothSuites(fixture: StoreFixture): void {
     assert.equal(await setups[1].balance(id), 0n);
     assert.equal(await setups[0].postings(), postings + 1);
     await chain.setTokens(wallet, funds);
-    await Promise.all(setups.map(async (setup) => await setup.payments.topUp(header)));
+    await Promise.all(setups.map(async (setup) => await setup.payments.headers.topUp(header)));
     assert.equal(await setups[0].balance(id), usdToNano(5));
     assert.equal(await setups[0].postings(), postings + 2);
     await chain.client.mine({ blocks: 70 });
     await bothLook();
-    assert.deepEqual(await setups[0].payments.creditCounts(), {
+    assert.deepEqual(await setups[0].payments.table.counts(), {
       watched: 0,
       vanished: 0,
       reversed: 1,
@@ -169,7 +169,7 @@ function bothSuites(fixture: StoreFixture): void {
 
   test('a refund of one process is not paid again by the sweep of the other', async () => {
     const { header, wallet } = await pay();
-    await setups[0].payments.topUp(header);
+    await setups[0].payments.headers.topUp(header);
     await chain.client.mine({ blocks: 70 });
     const before = await chain.balance(wallet);
     const [refund] = await Promise.all([

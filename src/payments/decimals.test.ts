@@ -14,7 +14,7 @@ import type { Fault } from '../core/faults.ts';
 import { silentLog } from '../core/log.ts';
 import { transferTypedData } from './evm/chain.ts';
 import { BASE, SOLANA } from './networks.ts';
-import { askRails } from './payments.ts';
+import { checkRails } from './payments.ts';
 
 const DECIMALS_CALL = '0x313ce567';
 const DECIMALS_ABI = parseAbi(['function decimals() view returns (uint8)']);
@@ -67,7 +67,7 @@ describe('decimals of the token', () => {
       openFixture({ settings: { base: base() } }),
       /has 18 decimals.*counted in 6/,
     );
-    const [health] = await askRails({
+    const [health] = await checkRails({
       settings: { ...TEST_SETTINGS, base: base() },
       clock: systemClock(),
       log: silentLog,
@@ -101,15 +101,18 @@ describe('decimals of the token', () => {
     const payment = { x402Version: 2, accepted, payload: { authorization, signature } };
     const header = Buffer.from(JSON.stringify(payment)).toString('base64');
     const refused = async (): Promise<Fault> =>
-      await fixture.payments.topUp(header).then(
+      await fixture.payments.headers.topUp(header).then(
         () => assert.fail('it was credited'),
         (error: Fault) => error,
       );
     assert.equal((await refused()).status, 503);
-    assert.match((await fixture.payments.checkRails())[0]?.problems.join() ?? '', /cannot be read/);
+    assert.match(
+      (await fixture.payments.railMonitor.check())[0]?.problems.join() ?? '',
+      /cannot be read/,
+    );
     decimals = 9;
     assert.equal((await refused()).status, 503);
-    assert.equal((await fixture.payments.checkRails())[0]?.isReady, false);
+    assert.equal((await fixture.payments.railMonitor.check())[0]?.isReady, false);
     const rows = await fixture.store.query('SELECT payment_key FROM payments_topup');
     assert.deepEqual(rows, []);
     await fixture.close();
@@ -118,7 +121,7 @@ describe('decimals of the token', () => {
   test('Base: a token of 6 decimals is taken', async () => {
     decimals = 6;
     const fixture = await openFixture({ settings: { base: base() } });
-    assert.equal((await fixture.payments.checkRails())[0]?.isReady, true);
+    assert.equal((await fixture.payments.railMonitor.check())[0]?.isReady, true);
     await fixture.close();
   });
 

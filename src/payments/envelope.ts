@@ -7,7 +7,7 @@
  * malformed input; whatever a caller sends ends in an envelope or in a 400 Fault.
  */
 import type { Fault } from '../core/faults.ts';
-import { readSalt } from './bound-nonce.ts';
+import { readSalt } from './extensions/bound-nonce.ts';
 import { asObject, decodeHeader } from './header-codec.ts';
 import { toCaip2 } from './networks.ts';
 import { refusePayment } from './payment.ts';

@@ -3,8 +3,8 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { hashTypedData, hexToBytes } from 'viem';
 import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
-import { permit2TypedData } from './evm/permit2.ts';
-import { signTransaction } from './evm/sign-transaction.ts';
+import { permit2TypedData } from './extensions/upto.ts';
+import { signTransaction } from './evm/fee-replacement.ts';
 import { EvmKey } from './evm-key.ts';
 import { BASE } from './networks.ts';
 

@@ -5,6 +5,7 @@
  */
 import assert from 'node:assert/strict';
 import { type TestContext, after, afterEach, before, describe, test } from 'node:test';
+import { authorizationTypes } from '@x402/evm';
 import { type Hex, toEventSelector } from 'viem';
 import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
 import type { PrivateKeyAccount } from 'viem/accounts';
@@ -19,7 +20,7 @@ import type { RetryProof } from './payment-passes.ts';
 import { MINUTE_MS, systemClock } from '../core/clock.ts';
 import { fastTimers } from '../../test/support/fast-clock.ts';
 import { TestClock } from '../../test/support/test-clock.ts';
-import { openEvmNodes, TRANSFER_TYPES } from './evm/chain.ts';
+import { openEvmNodes } from './evm/chain.ts';
 import { findErc3009Payment } from './evm/evidence.ts';
 import { RevertBackoff } from './revert-backoff.ts';
 import { openFixture } from '../../test/support/payments.ts';
@@ -103,7 +104,7 @@ describe('hostile payers and nodes of Base', () => {
     };
     const signature = await account.signTypedData({
       domain: { name: 'USD Coin', version: '2', chainId: 8453, verifyingContract: USDC },
-      types: TRANSFER_TYPES,
+      types: authorizationTypes,
       primaryType: 'TransferWithAuthorization',
       message,
     });
@@ -136,7 +137,7 @@ describe('hostile payers and nodes of Base', () => {
 
   async function refusal(header: string, proof?: RetryProof): Promise<Fault> {
     try {
-      await fixture.payments.topUp(header, proof);
+      await fixture.payments.headers.topUp(header, proof);
     } catch (error) {
       if (error instanceof Fault) return error;
       throw error;
@@ -155,9 +156,9 @@ describe('hostile payers and nodes of Base', () => {
     test(`an authorization that is valid before ${says} is credited, and its answer repeated`, async () => {
       const account = await wallet();
       const header = await pay(account, terms);
-      const receipt = await fixture.payments.topUp(header);
+      const receipt = await fixture.payments.headers.topUp(header);
       assert.equal(receipt.amountNano, 5_000_000_000n);
-      assert.equal((await fixture.payments.topUp(header)).transaction, receipt.transaction);
+      assert.equal((await fixture.payments.headers.topUp(header)).transaction, receipt.transaction);
       await fixture.payments.sweep();
       assert.equal(await fixture.balance(account.address.toLowerCase()), 5_000_000_000n);
     });
@@ -215,7 +216,7 @@ describe('hostile payers and nodes of Base', () => {
       busy.every(({ status, options }) => status === 503 && options.retryAfterSeconds === 1),
     );
     assert.ok(most <= 32, `${most} questions at once`);
-    await fixture.payments.topUp(await pay(await wallet()));
+    await fixture.payments.headers.topUp(await pay(await wallet()));
   });
 
   for (const [says, code] of [
@@ -256,7 +257,7 @@ describe('hostile payers and nodes of Base', () => {
     }
     assert.equal(await spent(), after);
     const other = await wallet();
-    await fixture.payments.topUp(await pay(other));
+    await fixture.payments.headers.topUp(await pay(other));
   });
 
   test('a payment that others send between its check and our broadcast is credited', async () => {
@@ -283,7 +284,7 @@ describe('hostile payers and nodes of Base', () => {
       return 'pass' as const;
     };
     const before = await spent();
-    const receipt = await fixture.payments.topUp(header);
+    const receipt = await fixture.payments.headers.topUp(header);
     assert.equal(receipt.amountNano, 5_000_000_000n);
     assert.equal(await spent(), before);
   });
@@ -312,7 +313,7 @@ describe('hostile payers and nodes of Base', () => {
     proxy.fate = () => ({ delayMs: 1_000 / TIMES });
     const statuses: number[] = [];
     for (let round = 0; round < 30; round += 1) {
-      const status = await fast.payments.topUp(header).then(
+      const status = await fast.payments.headers.topUp(header).then(
         () => 200,
         (error: unknown) => (error instanceof Fault ? error.status : 500),
       );
@@ -330,7 +331,10 @@ describe('hostile payers and nodes of Base', () => {
     const unheard = await pay(await wallet());
     proxy.fate = () => ({ delayMs: LATE_MS });
     // Many answers, each of them late, would be waited for otherwise.
-    await assert.rejects(fast.payments.topUp(unheard), (error: Fault) => error.status === 503);
+    await assert.rejects(
+      fast.payments.headers.topUp(unheard),
+      (error: Fault) => error.status === 503,
+    );
     proxy.fate = () => 'pass';
   });
 
@@ -367,11 +371,14 @@ describe('hostile payers and nodes of Base', () => {
       const header = await signInOf(contract, owner);
       proxy.fate = () => fate;
       await assert.rejects(
-        fixture.payments.signIn(header, ''),
+        fixture.payments.signIn.verify(header, ''),
         (error: Fault) => error.status === 503,
       );
       proxy.fate = () => 'pass';
-      assert.equal((await fixture.payments.signIn(header, '')).wallet, contract.toLowerCase());
+      assert.equal(
+        (await fixture.payments.signIn.verify(header, '')).wallet,
+        contract.toLowerCase(),
+      );
     });
   }
 
@@ -379,7 +386,10 @@ describe('hostile payers and nodes of Base', () => {
     const fast = await openFast(t);
     const header = await signInOf(newAccount().address, newAccount());
     proxy.fate = () => ({ delayMs: LATE_MS });
-    await assert.rejects(fast.payments.signIn(header, ''), (error: Fault) => error.status === 503);
+    await assert.rejects(
+      fast.payments.signIn.verify(header, ''),
+      (error: Fault) => error.status === 503,
+    );
   });
 
   test('an address that asks about many contract wallets leaves room for others', async () => {
@@ -393,12 +403,12 @@ describe('hostile payers and nodes of Base', () => {
     const own = await signInOf(contract, owner);
     proxy.fate = () => ({ delayMs: 500 });
     const codes = guesses.map((header) =>
-      fixture.payments.signIn(header, 'greedy').then(
+      fixture.payments.signIn.verify(header, 'greedy').then(
         () => 'good',
         (error: Fault) => error.code,
       ),
     );
-    const { wallet: known } = await fixture.payments.signIn(own, 'other');
+    const { wallet: known } = await fixture.payments.signIn.verify(own, 'other');
     assert.equal(known, contract.toLowerCase());
     const counted = Map.groupBy(await Promise.all(codes), (code) => code);
     assert.equal(counted.get('X402_SIGN_IN_INVALID_SIGNATURE')?.length, 24);

@@ -98,7 +98,7 @@ describe('hostile payers and strangers on Solana', () => {
   });
 
   async function refusal(header: string): Promise<Fault> {
-    return await fixture.payments.topUp(header).then(
+    return await fixture.payments.headers.topUp(header).then(
       () => assert.fail('The payment was taken'),
       (error: unknown) => {
         assert.ok(error instanceof Fault, String(error));

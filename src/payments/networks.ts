@@ -1,9 +1,8 @@
 /**
- * The networks that payments know: CAIP-2 names, the slugs of version 1, the USDC of each with its
- * EIP-712 domain. Outgoing objects always carry CAIP-2; slugs are read, and written in v1 only.
+ * The supported networks: CAIP-2 names, the slugs of version 1, USDC with its EIP-712 domain, and its
+ * units. Outgoing objects carry CAIP-2; slugs are read, and written in version 1 only.
  */
 import { type Nano, nano } from '../core/money.ts';
-import { chainReason } from './chain-reason.ts';
 import type { Config } from '../config/config.ts';
 
 export const BASE = 'eip155:8453';
@@ -50,13 +49,13 @@ const NETWORKS: Readonly<Record<Network, NetworkFacts>> = {
   },
 };
 
-/** The USDC of a network, and what an offer in it says of its EIP-712 domain. */
+/** The USDC of a network, with the `extra` of an offer in it. */
 export function usdcOf(network: Network) {
   const { asset, name } = NETWORKS[network];
   return { asset, extra: { name, version: '2' } };
 }
 
-/** Where people look a transaction up; `null` on a network that no page is known of. */
+/** The page of a transaction; `null` on an unknown network. */
 export function explorerUrl(network: string, transaction: string): string | null {
   if (!Object.hasOwn(NETWORKS, network)) return null;
   const { explorer } = NETWORKS[network as Network]; // own key
@@ -78,36 +77,20 @@ export function toCaip2(name: string): string {
 const NANO_PER_UNIT = 1_000n;
 export const USDC_DECIMALS = 6;
 
-/** What a token with other decimals would be: each of its units a thousand or a billion times wrong. */
 export function wrongDecimals(asset: string, decimals: number): string {
   return `The token ${asset} has ${decimals} decimals; payments are counted in ${USDC_DECIMALS}, so name a token that has as many`;
-}
-
-/** Why no amount of a rail's token can be credited now, or `undefined`. Never rejects. */
-export async function decimalsProblem(rail: {
-  readonly offer: { readonly asset: string };
-  decimals(): Promise<number>;
-}): Promise<string | undefined> {
-  const { asset } = rail.offer;
-  try {
-    const decimals = await rail.decimals();
-    return decimals === USDC_DECIMALS ? undefined : wrongDecimals(asset, decimals);
-  } catch (error) {
-    // What is not known is not credited.
-    return `The decimals of the token ${asset} cannot be read: ${chainReason(error)}`;
-  }
 }
 
 export function unitsToNano(units: bigint): Nano {
   return nano(units * NANO_PER_UNIT);
 }
 
-/** Base units of an amount, rounded down: nobody is asked for a fraction of a unit. */
+/** Base units of an amount, rounded down. */
 export function nanoToUnits(amount: bigint): bigint {
   return amount / NANO_PER_UNIT;
 }
 
-/** The least units that are worth an amount. */
+/** Base units of an amount, rounded up. */
 export function unitsAbove(amount: bigint): bigint {
   return (amount + NANO_PER_UNIT - 1n) / NANO_PER_UNIT;
 }

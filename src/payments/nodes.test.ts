@@ -20,7 +20,7 @@ import { systemIds } from '../core/ids.ts';
 import { usdToNano } from '../core/money.ts';
 import { silentLog } from '../core/log.ts';
 import { BASE, SOLANA } from './networks.ts';
-import { openRails } from './open-rails.ts';
+import { openRails } from './rails.ts';
 import { until } from '../../test/support/until.ts';
 import { openFixture, paidAtLast, TEST_SETTINGS } from '../../test/support/payments.ts';
 import type { Fixture, FixtureOptions } from '../../test/support/payments.ts';
@@ -111,14 +111,14 @@ describe('nodes of Base', () => {
   test('a payment that one node alone shows is not credited, before both show it', async () => {
     const fixture = await openBase(first.url, second.url);
     const { header, wallet } = await payment(fixture);
-    await assert.rejects(fixture.payments.topUp(header), isPending);
-    await assert.rejects(fixture.payments.topUp(header), isPending);
+    await assert.rejects(fixture.payments.headers.topUp(header), isPending);
+    await assert.rejects(fixture.payments.headers.topUp(header), isPending);
     assert.equal(await fixture.balance(wallet), 0n);
     assert.ok(fixture.log.some(({ message }) => message.includes('contradict')));
     assert.ok((fixture.payments.contradictions.get(BASE) ?? 0) >= 2);
     const [row] = await fixture.store.query<{ raw_tx: Hex }>('SELECT raw_tx FROM payments_topup');
     await other.client.sendRawTransaction({ serializedTransaction: row!.raw_tx });
-    await fixture.payments.topUp(header);
+    await fixture.payments.headers.topUp(header);
     assert.equal(await fixture.balance(wallet), usdToNano(5));
   });
 
@@ -136,7 +136,7 @@ describe('nodes of Base', () => {
       await real.sleep(300);
       return await ask();
     };
-    await assert.rejects(fixture.payments.topUp(header), isPending);
+    await assert.rejects(fixture.payments.headers.topUp(header), isPending);
     await until(
       () => (fixture.payments.contradictions.get(BASE) ?? 0) > 0,
       'the honest node to contradict',
@@ -157,7 +157,7 @@ describe('nodes of Base', () => {
     const { header, wallet } = await payment(fixture);
     const before = await one.balance(payTo);
     first.alter = async () => await Promise.reject(new Error('gone'));
-    await assert.rejects(fixture.payments.topUp(header), isPending);
+    await assert.rejects(fixture.payments.headers.topUp(header), isPending);
     await fixture.store.query('UPDATE payments_topup SET next_check_ms = 0, lease_until_ms = 0');
     await fixture.payments.sweep();
     assert.equal(await fixture.balance(wallet), 0n);
@@ -177,7 +177,7 @@ describe('nodes of Base', () => {
     laterMs = 90_000;
     const timestamp = BigInt(Math.floor(clock.nowMs() / 1000));
     await one.client.setNextBlockTimestamp({ timestamp });
-    await fixture.payments.topUp(header);
+    await fixture.payments.headers.topUp(header);
     assert.equal(await fixture.balance(wallet), usdToNano(5));
     assert.equal(fixture.payments.contradictions.get(BASE), 0);
   });
@@ -238,7 +238,7 @@ describe('nodes of Base', () => {
       const { header, wallet } = await payment(fixture);
       first.alter = alter;
       for (const node of [first, third]) node.seen.length = 0;
-      await fixture.payments.topUp(header);
+      await fixture.payments.headers.topUp(header);
       assert.equal(await fixture.balance(wallet), usdToNano(5));
       const looks = third.seen.filter(({ method }) => method === 'eth_getTransactionReceipt');
       assert.ok(first.seen.length <= looks.length + 2, `asked ${first.seen.length} times`);
@@ -253,7 +253,7 @@ describe('nodes of Base', () => {
         ? { error: { code: 3, message: 'execution reverted', data: '0x' } }
         : await ask();
     second.seen.length = 0;
-    await assert.rejects(fixture.payments.topUp(header));
+    await assert.rejects(fixture.payments.headers.topUp(header));
     assert.ok(second.seen.every(({ method }) => method !== 'eth_estimateGas'));
   });
 
@@ -261,11 +261,11 @@ describe('nodes of Base', () => {
     const fixture = await openBase(first.url, second.url);
     second.alter = async ({ method }, ask) =>
       method === 'eth_chainId' ? { result: '0x1' } : await ask();
-    const [health] = await fixture.payments.checkRails();
+    const [health] = await fixture.payments.railMonitor.check();
     assert.equal(health?.isReady, false);
     assert.match(health?.problems.join() ?? '', /Node 2 of 2 serves chain 1, not eip155:8453/);
     second.alter = async () => await Promise.reject(new Error('gone'));
-    const [away] = await fixture.payments.checkRails();
+    const [away] = await fixture.payments.railMonitor.check();
     assert.equal(away?.isReady, true);
     assert.match(away?.problems.join() ?? '', /Node 2 of 2 does not answer/);
   });
@@ -322,11 +322,11 @@ describe('nodes of Solana', () => {
   test('a payment that one node alone shows is not credited, before a second one shows it', async () => {
     second.alter = async (_call, ask) => await ask();
     const { fixture, header, wallet } = await paid(one.rpcUrl, second.url);
-    await assert.rejects(fixture.payments.topUp(header), isPending);
+    await assert.rejects(fixture.payments.headers.topUp(header), isPending);
     assert.equal(await fixture.balance(wallet), 0n);
     assert.ok((fixture.payments.contradictions.get(SOLANA) ?? 0) >= 1);
     second.alter = async () => await Promise.reject(new Error('gone'));
-    await assert.rejects(fixture.payments.topUp(header), isPending);
+    await assert.rejects(fixture.payments.headers.topUp(header), isPending);
     assert.equal(await fixture.balance(wallet), 0n);
   });
 
@@ -334,17 +334,17 @@ describe('nodes of Solana', () => {
     second.alter = async ({ method }, ask) =>
       method === 'getBlockTime' ? { result: Math.floor(Date.now() / 1000) - 600 } : await ask();
     const { fixture, header, wallet } = await paid(one.rpcUrl, second.url, third.url);
-    await fixture.payments.topUp(header);
+    await fixture.payments.headers.topUp(header);
     assert.equal(await fixture.balance(wallet), usdToNano(5));
   });
 
   test('the next node is asked when the first fails', async () => {
     const { fixture, header, wallet } = await paid('http://127.0.0.1:9/', one.rpcUrl, third.url);
-    await fixture.payments.topUp(header);
+    await fixture.payments.headers.topUp(header);
     assert.equal(await fixture.balance(wallet), usdToNano(5));
     second.alter = async () => await Promise.resolve(rpcError(-32_005, 'Node is behind'));
     const behind = await paid(second.url, one.rpcUrl, third.url);
-    await behind.fixture.payments.topUp(behind.header);
+    await behind.fixture.payments.headers.topUp(behind.header);
     assert.equal(await behind.fixture.balance(behind.wallet), usdToNano(5));
   });
 });

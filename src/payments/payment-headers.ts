@@ -1,22 +1,21 @@
 /**
- * A payment header as a request shows it: read, its signature checked, and taken as a top-up or as
- * the way into one request.
+ * Takes the payment header of a request as a top-up or as the payment of that request.
  *
- * - Nothing is said about a payment before its signature is checked, of a credited one neither.
- * - Whoever shows a payment that has a row may have read it on the chain. It learns what has become
- *   of the payment, never a balance, and is served only as a retry of the request that opened it.
- * - A ceiling of a wallet with enough credit moves nothing, and serves one request as a sign-in does.
- * - An answer does not wait for a slow node: the work goes on, and the next request joins it.
+ * - A response reports nothing about a payment, credited or not, before its signature is verified.
+ * - A payment with a row may have been read on the chain. Its sender receives the state of the payment,
+ *   never a balance, and is served only as a retry of the request that opened it.
+ * - A ceiling of a wallet with enough credit moves nothing and serves one request, as a sign-in does.
+ * - A response does not wait for a slow node: the work continues, and the next request joins it.
  */
 import { SECOND_MS } from '../core/clock.ts';
 import { Fault } from '../core/faults.ts';
-import { type Nano, smaller } from '../core/money.ts';
-import { checkBoundNonce } from './bound-nonce.ts';
-import { chainReason } from './chain-reason.ts';
+import { type Nano, larger, smaller } from '../core/money.ts';
+import { checkBoundNonce } from './extensions/bound-nonce.ts';
+import { chainReason } from './chain-log.ts';
 import { type AmountLimits, checkAmount, mostUnder, readEnvelope, usdOf } from './envelope.ts';
 import { encodeHeader } from './header-codec.ts';
 import { nanoToUnits, unitsAbove, unitsToNano } from './networks.ts';
-import type { PaymentPasses, RetryProof } from './payment-passes.ts';
+import { NO_PROOF, type PaymentPasses, type RetryProof } from './payment-passes.ts';
 import { type SignedPayment, refusePayment } from './payment.ts';
 import type { PaymentServices } from './payment-options.ts';
 import {
@@ -31,24 +30,24 @@ import { type OnOpened, type TopUpReceipt, receiptOf, underItsOffer } from './to
 import { MAX_PATH_CHARS, resourceUrl } from './requirements.ts';
 import type { Amounts } from './settings.ts';
 import type { TopUps } from './top-ups.ts';
-import { endsWithin } from './waiting.ts';
+import { endsWithin } from './bounded.ts';
 
-/** A payment that is good, and that nothing has been moved of so far. */
+/** A verified payment of which nothing was moved so far. */
 export interface OfferedPayment {
   readonly wallet: string;
   /** The most that it can move. */
   readonly amountNano: Nano;
-  /** What the payer signed, at most the largest payment: a ceiling is more than a retry of it moves. */
+  /** What the payer signed, at most the largest payment. A retry of a ceiling moves less. */
   readonly signedNano: Nano;
   /**
-   * Settles and credits it: all of it, or of the scheme `upto` as much as is wanted and at least the
-   * least payment, but nothing when nothing is wanted. Gives the value of the `PAYMENT-RESPONSE` header.
-   * Throws as a top-up does, and 409 when it has served another request.
+   * Settles and credits it: all of it, or with the scheme `upto` the wanted amount, at least the
+   * smallest payment, and nothing for zero. Returns the value of the `PAYMENT-RESPONSE` header. Throws
+   * what a top-up throws, and 409 if the payment has served another request.
    */
   take(wanted: Nano): Promise<string>;
 }
 
-/** What an answer may take beyond `settleWaitSeconds`. */
+/** Time of a response beyond `settleWaitSeconds`. */
 const ANSWER_GRACE_MS = 2 * SECOND_MS;
 
 const BAD_SIGNATURE = {
@@ -57,11 +56,12 @@ const BAD_SIGNATURE = {
   solana: 'invalid_exact_svm_payload_signature_invalid',
 } as const;
 
-/** A payment of a header, signed by its payer, and how long the answer may still wait for the chain. */
+/** A payment header with a good signature. */
 interface Shown {
   payment: SignedPayment;
   /** Whether it has no row, so that this request may open it. */
   readonly isNew: boolean;
+  /** How long the response may still wait for the chain. */
   leftMs: number;
 }
 
@@ -69,7 +69,7 @@ export class PaymentHeaders {
   readonly #services: PaymentServices;
   readonly #topUps: TopUps;
   readonly #passes: PaymentPasses;
-  /** What a top-up may be, and a payment on an endpoint that sells something. */
+  /** Of top-ups, and of payments on an endpoint that sells something. */
   readonly #limits: Readonly<Record<'topUp' | 'offer', AmountLimits>>;
 
   constructor(services: PaymentServices, topUps: TopUps, passes: PaymentPasses) {
@@ -79,8 +79,12 @@ export class PaymentHeaders {
     this.#limits = limitsOf(services.amounts);
   }
 
-  /** Credits a payment once; the receipt has a balance for the request that opened it. Throws a Fault. */
-  async topUp(header: string, proof: RetryProof): Promise<TopUpReceipt> {
+  /**
+   * Credits a payment once, in any of the three header layouts. Throws a Fault: 400 bad payment, 402
+   * `SETTLEMENT_FAILED`, 202 `SETTLEMENT_PENDING`, 409, 503. The receipt has a balance only for the
+   * request that opened the payment.
+   */
+  async topUp(header: string, proof: RetryProof = NO_PROOF): Promise<TopUpReceipt> {
     const passes = this.#passes;
     const shown = await this.#read(header, proof, this.#limits.topUp);
     const { key } = shown.payment;
@@ -94,7 +98,11 @@ export class PaymentHeaders {
     return isOwn ? receipt : { ...receipt, newBalanceNano: undefined };
   }
 
-  /** Checks a payment that a request brings, and moves nothing. Throws a Fault, 409 for one of others. */
+  /**
+   * Verifies the payment of a request that buys something, and moves nothing yet. It serves the request
+   * that opens it and retries of that request, once. Throws what `topUp` throws, and 409 for a payment
+   * that somebody else may have opened.
+   */
   async offer(header: string, proof: RetryProof): Promise<OfferedPayment> {
     const passes = this.#passes;
     const shown = await this.#read(header, proof, this.#limits.offer);
@@ -103,7 +111,7 @@ export class PaymentHeaders {
     if (isCeiling) await this.#requireUnspent(payment, proof);
     if (isNew) await this.#soon(shown, this.#topUps.check(payment), tooLate);
     else if (!(await passes.isRetry(payment.key, proof))) {
-      // Helps it on its way, and says no more than what has become of it.
+      // Continues its settlement, and reports only its state.
       throw alreadyCredited(await this.#pay(shown));
     }
     return {
@@ -126,25 +134,24 @@ export class PaymentHeaders {
     return unitsToNano(smaller(authorization.ceiling, this.#limits.offer.maximumUnits));
   }
 
-  /** Lets in a retry of the request that a ceiling has served, whose answer may be kept. Throws 409. */
+  /** Throws 409 for a spent ceiling, unless the request is a retry of the one that it has served. */
   async #requireUnspent({ key }: SignedPayment, proof: RetryProof): Promise<void> {
     const passes = this.#passes;
     if ((await passes.isSpent(key)) && !(await passes.isRetry(key, proof))) throw servedAlready();
   }
 
-  /** Serves one request from the credit of the wallet, as the scheme says it: settled with nothing. */
+  /** Spends the signature on one request that the credit of the wallet pays: settled with zero. */
   async #moveNothing(payment: SignedPayment, proof: RetryProof): Promise<string> {
     if (!(await this.#passes.spend(payment.key, proof))) throw servedAlready();
     const { network, wallet: payer } = payment;
     return encodeHeader({ success: true, transaction: '', network, payer, amount: '0' });
   }
 
-  /** How much of an `upto` payment is moved: what is wanted, from the least payment to all of it. */
+  /** How much of an `upto` payment is moved: the wanted amount, between the smallest payment and all. */
   #unitsOf({ amountUnits }: SignedPayment, wanted: Nano): bigint {
     const { leastUnits = 0n } = this.#limits.offer;
     const units = unitsAbove(wanted);
-    if (units > amountUnits) return amountUnits;
-    return units > leastUnits ? units : leastUnits;
+    return units > amountUnits ? amountUnits : larger(units, leastUnits);
   }
 
   async #take(shown: Shown, proof: RetryProof): Promise<TopUpReceipt> {
@@ -157,14 +164,14 @@ export class PaymentHeaders {
       await passes.open(key, proof, isCeiling ? 'ceiling' : 'request');
     }).catch(async (error: unknown) => {
       if (isCeiling) await passes.unreserve(key);
-      // It was checked before anybody could read it on the chain: whoever brought it is the payer.
+      // It was verified before anybody could read it on the chain, so the caller is the payer.
       throw withClaim(error, passes.claimOf(key));
     });
     if (!isOwn || !(await passes.use(key))) throw alreadyCredited(receipt);
     return receipt;
   }
 
-  /** The payment of a header, under the offer of its row or of today. Throws a Fault. */
+  /** Reads a header under the offer of its row, or the current one, and verifies the signature. */
   async #read(header: string, { path, asker }: RetryProof, limits: AmountLimits): Promise<Shown> {
     const { rails, table, settleWaitMs, publicUrl } = this.#services;
     const envelope = readEnvelope(header);
@@ -184,8 +191,10 @@ export class PaymentHeaders {
         const most = mostUnder(payment.amountUnits, limits);
         payment = { ...payment, amountUnits: most };
       } else checkAmount(payment.amountUnits, limits);
-      // Its receipt names what it was paid for, also when another process signs it.
-      if (path !== '') payment = offeredFor(payment, path);
+      // Its receipt names what was paid for, also if another process signs the receipt.
+      const { offer } = payment;
+      if (path !== '')
+        payment = { ...payment, offer: { ...offer, path: path.slice(0, MAX_PATH_CHARS) } };
     }
     // A failed row gives way to another payment under the same authorization key.
     const isNew = row === undefined || (row.state === 'failed' && !isSame);
@@ -209,7 +218,7 @@ export class PaymentHeaders {
     });
   }
 
-  /** Waits for `work`, not for longer than the answer may take; every wait takes from that. */
+  /** Waits for `work` within the time that is left of the response. */
   async #soon<T>(shown: Shown, work: Promise<T>, late: () => Promise<T>): Promise<T> {
     const { clock } = this.#services;
     const startMs = clock.monotonicMs();
@@ -219,11 +228,7 @@ export class PaymentHeaders {
   }
 }
 
-function offeredFor(payment: SignedPayment, path: string): SignedPayment {
-  return { ...payment, offer: { ...payment.offer, path: path.slice(0, MAX_PATH_CHARS) } };
-}
-
-/** The first payment is a top-up too; a request is paid for with its price. */
+/** A top-up may also be exactly the first payment; a request is paid for with its price. */
 function limitsOf(amounts: Amounts): Readonly<Record<'topUp' | 'offer', AmountLimits>> {
   const minimumUnits = nanoToUnits(amounts.minimumTopUp);
   const maximumUnits = nanoToUnits(amounts.maximumTopUp);

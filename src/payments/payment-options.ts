@@ -7,7 +7,7 @@ import type { Queryable, Store } from '../db/db.ts';
 import type { Rail } from './rail.ts';
 import type { RequirementOptions } from './requirements.ts';
 import type { Amounts, PaymentSettings } from './settings.ts';
-import type { Signing } from './signing/signing.ts';
+import type { Signing } from './extensions/signing.ts';
 import type { TokenCaps } from './sign-in/wallet-tokens.ts';
 import type { CreditEntry } from './top-up-records.ts';
 import type { TopUpTable } from './top-up-table.ts';

@@ -14,7 +14,7 @@ import { MINUTE_MS, SECOND_MS } from '../core/clock.ts';
 import { Fault } from '../core/faults.ts';
 import { type Nano, formatUsd, nano } from '../core/money.ts';
 import type { Queryable } from '../db/db.ts';
-import { chainReason } from './chain-reason.ts';
+import { chainReason } from './chain-log.ts';
 import type { CreditMonitor } from './credit-monitor.ts';
 import { nanoToUnits, unitsToNano } from './networks.ts';
 import type { Evidence, Journal, RefundRail } from './rail.ts';

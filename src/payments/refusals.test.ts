@@ -168,7 +168,7 @@ describe('bad payments', () => {
 
   async function codeOf(header: string): Promise<string> {
     try {
-      await fixture.payments.topUp(header);
+      await fixture.payments.headers.topUp(header);
     } catch (error) {
       assert.ok(error instanceof Fault, `not a Fault: ${String(error)}`);
       const body = error.options.body as { error: string; message: string };
@@ -351,7 +351,7 @@ describe('bad payments', () => {
     };
     for (const [reason, shown] of Object.entries(headers)) {
       for (const header of shown) {
-        await assert.rejects(fixture.payments.topUp(header), (error: Fault) => {
+        await assert.rejects(fixture.payments.headers.topUp(header), (error: Fault) => {
           assert.equal(error.code, 'PAYMENT_VERIFICATION_FAILED');
           assert.equal(
             error.message,

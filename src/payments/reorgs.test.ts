@@ -92,7 +92,7 @@ describe('reorganisations', () => {
 
   async function paid(): Promise<{ header: string; wallet: string }> {
     const payment = await evmPayment(chain, fixture);
-    await fixture.payments.topUp(payment.header);
+    await fixture.payments.headers.topUp(payment.header);
     assert.equal(await fixture.balance(payment.wallet), usdToNano(5));
     return payment;
   }
@@ -113,7 +113,7 @@ describe('reorganisations', () => {
       assert.ok(
         fixture.log.some((line) => line.level === 'error' && /not on the chain/.test(line.message)),
       );
-      assert.equal((await fixture.payments.topUp(header)).amountNano, usdToNano(5));
+      assert.equal((await fixture.payments.headers.topUp(header)).amountNano, usdToNano(5));
       assert.equal(await fixture.balance(wallet), usdToNano(5));
       await chain.client.mine({ blocks: 70 });
       await look();
@@ -174,12 +174,12 @@ describe('reorganisations', () => {
     const row = await rowOf(wallet);
     assert.deepEqual([row.state, row.reversals, row.tx_id], ['sent', 1n, transaction]);
     assert.equal(await fixture.balance(wallet), 0n, 'what was left is gone, and no more');
-    await assert.rejects(fixture.payments.topUp(header), (error: Fault) =>
+    await assert.rejects(fixture.payments.headers.topUp(header), (error: Fault) =>
       ['SETTLEMENT_PENDING', 'SETTLEMENT_FAILED'].includes(error.code),
     );
     assert.ok(fixture.log.some((line) => /owes what was spent/.test(line.message)));
     await chain.setTokens(wallet as Hex, balance);
-    await fixture.payments.topUp(header);
+    await fixture.payments.headers.topUp(header);
     assert.equal(await fixture.balance(wallet), usdToNano(5));
     assert.equal((await rowOf(wallet)).state, 'credited');
   });
@@ -235,7 +235,7 @@ describe('reorganisations', () => {
       const key = generatePrivateKey();
       const { header, wallet } = await evmPayment(chain, on, key);
       proxy.fate = (method) => (method === 'eth_sendRawTransaction' ? 'lose-request' : 'pass');
-      await assert.rejects(on.payments.topUp(header), /not confirmed yet/);
+      await assert.rejects(on.payments.headers.topUp(header), /not confirmed yet/);
       proxy.fate = () => 'pass';
       await cancelAuthorization(chain, key, header);
       const [row] = await on.store.query<{ raw_tx: Hex }>(
@@ -247,7 +247,7 @@ describe('reorganisations', () => {
 
     test('is credited when a reorganisation drops the cancellation and our transaction is mined', async () => {
       const { header, wallet, raw } = await cancelled(fixture);
-      await assert.rejects(fixture.payments.topUp(header), /authorization_cancelled/);
+      await assert.rejects(fixture.payments.headers.topUp(header), /authorization_cancelled/);
       assert.equal((await rowOf(wallet)).state, 'failed');
       const before = await chain.balance(payTo);
       await chain.reorg(1, [[raw, 0]]);
@@ -255,7 +255,7 @@ describe('reorganisations', () => {
       await look();
       assert.equal(await fixture.balance(wallet), usdToNano(5));
       assert.equal((await chain.balance(payTo)) - before, 5_000_000n);
-      assert.equal((await fixture.payments.topUp(header)).amountNano, usdToNano(5));
+      assert.equal((await fixture.payments.headers.topUp(header)).amountNano, usdToNano(5));
       assert.ok(
         fixture.log.some((line) => /had failed is on the chain after all/.test(line.message)),
       );
@@ -263,10 +263,10 @@ describe('reorganisations', () => {
 
     test('stays failed, and is watched until the cancellation is final', async () => {
       const { header, wallet } = await cancelled(fixture);
-      await assert.rejects(fixture.payments.topUp(header), /authorization_cancelled/);
+      await assert.rejects(fixture.payments.headers.topUp(header), /authorization_cancelled/);
       await look();
       assert.equal((await rowOf(wallet)).is_watched, 1n);
-      assert.equal((await fixture.payments.creditCounts()).vanished, 0);
+      assert.equal((await fixture.payments.table.counts()).vanished, 0);
       await chain.client.mine({ blocks: 70 });
       await look();
       const { state, is_watched: isWatched } = await rowOf(wallet);
@@ -277,11 +277,11 @@ describe('reorganisations', () => {
 
     test('keeps its place until it is final: no other content under the same authorization', async () => {
       const { header, wallet, raw, key } = await cancelled(fixture);
-      await assert.rejects(fixture.payments.topUp(header), /authorization_cancelled/);
+      await assert.rejects(fixture.payments.headers.topUp(header), /authorization_cancelled/);
       await chain.reorg(1);
       const changed = await withOtherAmount(key, header, 6_000_000n);
       await assert.rejects(
-        fixture.payments.topUp(changed),
+        fixture.payments.headers.topUp(changed),
         (error: Fault) => error.code === 'PAYMENT_IN_PROGRESS',
       );
       await chain.client.sendRawTransaction({ serializedTransaction: raw });
@@ -294,16 +294,16 @@ describe('reorganisations', () => {
       const confirmations = [{ fromUsd: 0, wait: 3 }];
       const deep = await openFixture({ settings: settingsWith({ confirmations }) });
       const { header, wallet, raw } = await cancelled(deep);
-      await assert.rejects(deep.payments.topUp(header), /not confirmed yet/);
+      await assert.rejects(deep.payments.headers.topUp(header), /not confirmed yet/);
       await chain.client.mine({ blocks: 1 });
-      await assert.rejects(deep.payments.topUp(header), /not confirmed yet/);
+      await assert.rejects(deep.payments.headers.topUp(header), /not confirmed yet/);
       await chain.reorg(2, [[raw, 0]]);
       await chain.client.mine({ blocks: 2 });
-      await deep.payments.topUp(header);
+      await deep.payments.headers.topUp(header);
       assert.equal(await deep.balance(wallet), usdToNano(5));
       const other = await cancelled(deep);
       await chain.client.mine({ blocks: 2 });
-      await assert.rejects(deep.payments.topUp(other.header), /authorization_cancelled/);
+      await assert.rejects(deep.payments.headers.topUp(other.header), /authorization_cancelled/);
       await deep.close();
       await fillGap();
     });
@@ -328,12 +328,12 @@ describe('reorganisations', () => {
       await under(rules, async (deep) => {
         const { header, wallet } = await evmPayment(chain, deep);
         const pending = /not confirmed yet/;
-        await assert.rejects(deep.payments.topUp(header), pending);
+        await assert.rejects(deep.payments.headers.topUp(header), pending);
         await chain.client.mine({ blocks: 1 });
-        await assert.rejects(deep.payments.topUp(header), pending);
+        await assert.rejects(deep.payments.headers.topUp(header), pending);
         assert.equal(await deep.balance(wallet), 0n);
         await chain.client.mine({ blocks: 1 });
-        await deep.payments.topUp(header);
+        await deep.payments.headers.topUp(header);
         assert.equal(await deep.balance(wallet), usdToNano(5));
       });
     });
@@ -341,7 +341,7 @@ describe('reorganisations', () => {
     test('a smaller amount is credited at once', async () => {
       await under([rules[0], { fromUsd: 5.000001, wait: 3 }], async (deep) => {
         const { header, wallet } = await evmPayment(chain, deep);
-        await deep.payments.topUp(header);
+        await deep.payments.headers.topUp(header);
         assert.equal(await deep.balance(wallet), usdToNano(5));
       });
     });
@@ -353,7 +353,7 @@ describe('reorganisations', () => {
       test(`${wait}: the sweep credits when the chain says so`, async () => {
         await under([{ fromUsd: 0, wait }], async (deep) => {
           const { header, wallet } = await evmPayment(chain, deep);
-          await assert.rejects(deep.payments.topUp(header), /not confirmed yet/);
+          await assert.rejects(deep.payments.headers.topUp(header), /not confirmed yet/);
           await chain.client.mine({ blocks });
           await deep.store.query('UPDATE payments_topup SET next_check_ms = 0');
           await deep.payments.sweep();
@@ -389,7 +389,7 @@ describe('reorganisations', () => {
     await chain.mint(privateKeyToAccount(treasuryKey).address, 50_000_000n);
     const treasury = await openFixture({ settings: settingsWith({ refundKey: treasuryKey }) });
     const { header, wallet } = await evmPayment(chain, treasury);
-    await treasury.payments.topUp(header);
+    await treasury.payments.headers.topUp(header);
     await chain.client.mine({ blocks: 70 });
     const before = await chain.balance(wallet as Hex);
     const refund = await treasury.payments.refunds.refund(wallet, usdToNano(2));
@@ -417,7 +417,7 @@ describe('reorganisations', () => {
       const first = await openFixture({ settings: settingsWith() });
       const { folder } = first;
       const { header, wallet } = await evmPayment(chain, first);
-      await first.payments.topUp(header);
+      await first.payments.headers.topUp(header);
       const funds = await chain.balance(wallet as Hex);
       await chain.reorg(1);
       if (dieAt === 'reversed') await chain.setTokens(wallet as Hex, 1n);
@@ -463,11 +463,11 @@ describe('reorganisations', () => {
     assert.equal(row.failure, 'authorization_expired');
     assert.equal(await fixture.balance(wallet), 0n);
     await assert.rejects(
-      fixture.payments.topUp(header),
+      fixture.payments.headers.topUp(header),
       /was not settled \(authorization_expired\)/,
     );
     await look();
     assert.equal((await rowOf(wallet)).reversals, 1n, 'once');
-    assert.deepEqual((await fixture.payments.creditCounts()).vanished, 0);
+    assert.deepEqual((await fixture.payments.table.counts()).vanished, 0);
   });
 });

@@ -3,7 +3,7 @@
  * response have. The body of the response has all of it.
  */
 import { encodeHeader } from './header-codec.ts';
-import { OFFER_RECEIPT, type OfferedOption, type SignedOffer } from './signing/signing.ts';
+import { OFFER_RECEIPT, type OfferedOption, type SignedOffer } from './extensions/signing.ts';
 
 type Json = Readonly<Record<string, unknown>>;
 

@@ -16,11 +16,11 @@ import { openTestStore } from '../../test/databases/stores.ts';
 import { systemClock } from '../core/clock.ts';
 import { usdToNano } from '../core/money.ts';
 import { PAYMENTS_MIGRATIONS } from './migrations.ts';
-import { MachinePayments } from './mpp.ts';
+import { MachinePayments } from './extensions/mpp.ts';
 import { BASE, SOLANA, unitsAbove } from './networks.ts';
 import { Requirements } from './requirements.ts';
 import type { RailOffer } from './requirements.ts';
-import { Signing, openSigning } from './signing/signing.ts';
+import { Signing, openSigning } from './extensions/signing.ts';
 
 const offers: RailOffer[] = [
   {

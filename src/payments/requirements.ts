@@ -20,7 +20,7 @@ import {
   fittedHeader,
 } from './required-header.ts';
 import type { Amounts } from './settings.ts';
-import { DID_DOCUMENT, OFFER_RECEIPT, type Signing } from './signing/signing.ts';
+import { DID_DOCUMENT, OFFER_RECEIPT, type Signing } from './extensions/signing.ts';
 
 /** One payment option without its amount. */
 export interface RailOffer {

@@ -7,7 +7,7 @@
  */
 import { type Clock, HOUR_MS, MINUTE_MS, SECOND_MS } from '../core/clock.ts';
 import type { Fault } from '../core/faults.ts';
-import { remember } from './remember.ts';
+import { remember } from './bounded.ts';
 import { backingOff } from './top-up-faults.ts';
 
 const FIRST_MS = MINUTE_MS;

@@ -308,13 +308,13 @@ describe('top-ups on Base', () => {
         address: wallet,
       });
       const signature = await owner.signMessage({ message: text });
-      const signed = await fixture.payments.signIn(encode({ ...fields, signature }), '');
+      const signed = await fixture.payments.signIn.verify(encode({ ...fields, signature }), '');
       assert.equal(signed.wallet, wallet.toLowerCase());
       const stranger = await privateKeyToAccount(generatePrivateKey()).signMessage({
         message: text,
       });
       await assert.rejects(
-        fixture.payments.signIn(encode({ ...fields, signature: stranger }), ''),
+        fixture.payments.signIn.verify(encode({ ...fields, signature: stranger }), ''),
         /does not verify/,
       );
     });
@@ -414,7 +414,8 @@ describe('top-ups on Base', () => {
         headers.push((await signPayment(await buyer())).header);
       const results = await Promise.allSettled(
         headers.map(
-          async (header, index) => await (index % 2 ? second : fixture).payments.topUp(header),
+          async (header, index) =>
+            await (index % 2 ? second : fixture).payments.headers.topUp(header),
         ),
       );
       for (const result of results) {
@@ -422,7 +423,7 @@ describe('top-ups on Base', () => {
           assert.match(String(result.reason), /not confirmed yet|nothing has moved/);
       }
       // Whatever collided is finished by sending the same header again.
-      for (const header of headers) await fixture.payments.topUp(header);
+      for (const header of headers) await fixture.payments.headers.topUp(header);
       await second.close();
     });
 
@@ -533,7 +534,7 @@ describe('top-ups on Base', () => {
       const other = await openFixture({ settings: settingsWith(), publicUrl: paymentServer.url });
       const account = await buyer();
       const { header } = await signPayment(account);
-      await other.payments.topUp(header);
+      await other.payments.headers.topUp(header);
       foreign += 5_000_000n;
       const answer = await post(header);
       assert.equal(answer.status, 400, JSON.stringify(answer.body));
@@ -615,10 +616,10 @@ describe('top-ups on Base', () => {
       const answer = await post(header);
       assert.ok([202, 503].includes(answer.status), `${answer.status}`);
       assert.match(answer.body.message ?? '', /same header/);
-      const health = await fixture.payments.checkRails();
+      const health = await fixture.payments.railMonitor.check();
       assert.equal(health[0]?.isReady, false);
       await chain.fund(gas, ETH);
-      assert.equal((await fixture.payments.checkRails())[0]?.isReady, true);
+      assert.equal((await fixture.payments.railMonitor.check())[0]?.isReady, true);
       assert.equal((await post(header)).status, 200);
     });
 

@@ -191,8 +191,8 @@ describe('top-ups on Solana', () => {
     const signer = await buyer();
     const header = await sign(signer);
     const results = await Promise.all([
-      fixture.payments.topUp(header),
-      second.payments.topUp(header),
+      fixture.payments.headers.topUp(header),
+      second.payments.headers.topUp(header),
     ]);
     const balances = results.map(({ newBalanceNano }) => newBalanceNano);
     assert.deepEqual(new Set(balances), new Set([usdToNano(5), undefined]));
@@ -255,7 +255,7 @@ describe('top-ups on Solana', () => {
     const signer = await buyer();
     const header = await sign(signer);
     assert.equal((await post(header)).status, 200);
-    await assert.rejects(other.payments.topUp(header), /used on the chain before/);
+    await assert.rejects(other.payments.headers.topUp(header), /used on the chain before/);
     assert.equal(await other.balance(signer.address), 0n);
     await other.close();
   });
@@ -332,10 +332,10 @@ describe('top-ups on Solana', () => {
     const signer = await buyer();
     chain.unfinal = true;
     const header = await sign(signer);
-    await assert.rejects(deep.payments.topUp(header), /not confirmed yet/);
+    await assert.rejects(deep.payments.headers.topUp(header), /not confirmed yet/);
     assert.equal(await deep.balance(signer.address), 0n);
     chain.unfinal = false;
-    await deep.payments.topUp(header);
+    await deep.payments.headers.topUp(header);
     assert.equal(await deep.balance(signer.address), usdToNano(5));
     await deep.close();
   });
@@ -355,7 +355,7 @@ describe('top-ups on Solana', () => {
       settings: { solana: { ...settings().solana!, payTo: poor.address } },
       publicUrl: paymentServer.url,
     });
-    const [health] = await other.payments.checkRails();
+    const [health] = await other.payments.railMonitor.check();
     assert.equal(health?.isReady, false);
     assert.match(health?.problems.join() ?? '', /create it/);
     assert.ok(other.log.some((line) => line.level === 'error' && /not offered/.test(line.message)));

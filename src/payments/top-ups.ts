@@ -16,14 +16,14 @@
 import { assert } from '../core/assert.ts';
 import { MINUTE_MS, SECOND_MS } from '../core/clock.ts';
 import { Fault } from '../core/faults.ts';
-import { chainReason } from './chain-reason.ts';
+import { chainReason } from './chain-log.ts';
 import { FIRST_LOOK_MS } from './credit-monitor.ts';
 import { encodeHeader } from './header-codec.ts';
 import { type SignedPayment, invalidPayment } from './payment.ts';
 import { FAILED_ON_CHAIN, SettlementRefused } from './rail.ts';
 import type { Evidence, Paid, Position, Rail, Verdict } from './rail.ts';
 import { RevertBackoff } from './revert-backoff.ts';
-import { OFFER_RECEIPT } from './signing/signing.ts';
+import { OFFER_RECEIPT } from './extensions/signing.ts';
 import type { PaymentServices } from './payment-options.ts';
 import {
   busy,

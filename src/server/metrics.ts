@@ -281,7 +281,7 @@ export class ServerMetrics implements RequestObserver {
     gauges.set('jobHoldsUsd', toUsdNumber(holds.jobs.amountNano));
     gauges.set('leasedUsd', toUsdNumber(holds.leasedNano));
     gauges.set('debtsUsd', toUsdNumber(holds.debtNano));
-    const topUps = payments && (await withinASecond(clock, payments.creditCounts()));
+    const topUps = payments && (await withinASecond(clock, payments.table.counts()));
     for (const [state, count] of Object.entries(topUps ?? {})) gauges.set('topUps', count, state);
     const open = await withinASecond(clock, openBatches(stores.store));
     for (const [state, count] of Object.entries(open ?? {})) gauges.set('batches', count, state);

@@ -29,8 +29,8 @@ import {
   type WalletCredit,
   authOptions,
   openPayments,
+  openSigning,
   requirePayments,
-  signingOf,
 } from '../payments/payments.ts';
 import { Bazaar, type DefaultModel } from './x402/bazaar.ts';
 import { StakedCredit } from './staked-credit.ts';
@@ -116,9 +116,10 @@ async function signingAlone({
   clock,
   basePath,
 }: WalletOptions): Promise<Signing | undefined> {
-  const { payments: settings, publicUrl } = config;
-  if (!settings.receipts) return undefined;
-  return await signingOf({ store: stores.store, clock, settings, publicUrl, basePath });
+  const { payments, publicUrl } = config;
+  if (!payments.receipts) return undefined;
+  const { signingKey: configured } = payments;
+  return await openSigning({ store: stores.store, clock, publicUrl, basePath, configured });
 }
 
 interface WalletsOptions extends WalletOptions {
@@ -169,7 +170,7 @@ export async function openWallets(options: WalletsOptions): Promise<Wallets> {
       return callerOf(wallet, capId);
     },
     callerOfSignIn: async (header, { countedAddress }) => {
-      const { wallet } = await requirePayments(payments).signIn(header, countedAddress);
+      const { wallet } = await requirePayments(payments).signIn.verify(header, countedAddress);
       return { ...(await callerOf(wallet)), isSigned: true };
     },
     callerOfPayment: async (header, context) => {
@@ -211,7 +212,7 @@ async function offeredPayment(
   const resource = { path: context.path, description: SOLD };
   const asked = { context, payments, resource, kind: 'discovery', header } as const;
   const offered = await withPayment(asked, (payment) =>
-    payments.offer(payment, retryProof(context)),
+    payments.headers.offer(payment, retryProof(context)),
   );
   let taken: Promise<void> | undefined;
   const take = async (wanted: Nano): Promise<void> => {

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { PERMIT2_ADDRESS, x402UptoPermit2ProxyAddress } from '@x402/evm';
 import { getContractAddress } from 'viem';
-import { PERMIT2, UPTO_PROXY } from '../../src/payments/evm/permit2.ts';
+import { PERMIT2_ADDRESS as PERMIT2, x402UptoPermit2ProxyAddress as UPTO_PROXY } from '@x402/evm';
 import { compileContracts, readFixture, sourceHash } from './compile.ts';
 import { readPermit2Fixture } from './permit2.ts';
 

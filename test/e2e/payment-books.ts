@@ -23,7 +23,7 @@ export async function take(
   { header, wanted }: { readonly header: string; readonly wanted: Nano },
 ): Promise<void> {
   const proof = { claim: undefined, idempotencyKey: undefined, path: '/x', asker: '' };
-  await (await payments.offer(header, proof)).take(wanted);
+  await (await payments.headers.offer(header, proof)).take(wanted);
 }
 
 export async function openBooks(

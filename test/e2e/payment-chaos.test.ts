@@ -16,7 +16,7 @@ import { type PrivateKeyAccount, generatePrivateKey, privateKeyToAccount } from 
 import { runCommand } from '../../src/cli/cli.ts';
 import { walletAccountId } from '../../src/identity/identity.ts';
 import { type Nano, nano, usdToNano } from '../../src/core/money.ts';
-import { PERMIT2 } from '../../src/payments/evm/permit2.ts';
+import { PERMIT2_ADDRESS as PERMIT2 } from '@x402/evm';
 import { NO_TOKENS, type SettleRequest } from '../../src/billing/ledger/ledger.ts';
 import { type AnvilChain, USDC, startAnvil } from '../chains/anvil.ts';
 import { type FaultProxy, startFaultProxy } from '../chains/fault-proxy.ts';

@@ -10,7 +10,7 @@ import { PaymentRequiredV1Schema } from '@x402/core/schemas';
 import { createWalletClient, http, publicActions } from 'viem';
 import { wrapFetchWithPayment as wrapFetchVersionOne } from 'x402-fetch';
 import type { PrivateKeyAccount } from 'viem/accounts';
-import { boundNonce } from '../../src/payments/bound-nonce.ts';
+import { boundNonce } from '../../src/payments/extensions/bound-nonce.ts';
 import { type TestApp, startTestApp } from '../app/test-app.ts';
 import { BASE_CHAIN } from '../chains/anvil.ts';
 import {

@@ -7,7 +7,7 @@ import { after, before, describe, test } from 'node:test';
 import { createKeyPairSignerFromPrivateKeyBytes } from '@solana/kit';
 import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
 import { systemIds } from '../../src/core/ids.ts';
-import { boundNonce } from '../../src/payments/bound-nonce.ts';
+import { boundNonce } from '../../src/payments/extensions/bound-nonce.ts';
 import type { TestApp } from '../app/test-app.ts';
 import {
   type WalletFixture,

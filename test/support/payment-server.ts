@@ -87,14 +87,14 @@ async function topUp({ fixture, request, response }: Call): Promise<void> {
     const answer = await fixture.payments.requirements.topUp(resource);
     return send(response, 402, answer.body, { 'PAYMENT-REQUIRED': answer.header });
   }
-  const receipt = await fixture.payments.topUp(header);
+  const receipt = await fixture.payments.headers.topUp(header);
   send(response, 200, topUpBody(receipt), { 'PAYMENT-RESPONSE': receipt.responseHeader });
 }
 
 async function balance({ fixture, request, response }: Call, wallet: string): Promise<void> {
   const header = signInHeader(request);
   if (header === undefined) return discovery(fixture, response, `/api/v1/x402/balance/${wallet}`);
-  const signed = await fixture.payments.signIn(header, '');
+  const signed = await fixture.payments.signIn.verify(header, '');
   if (signed.wallet !== wallet.toLowerCase() && signed.wallet !== wallet) {
     throw new Fault('X402_WALLET_MISMATCH');
   }
@@ -109,11 +109,11 @@ async function chat({ fixture, request, response, number }: Call): Promise<void>
   const headers: Record<string, string> = {};
   let wallet: string;
   if (payment !== undefined) {
-    const receipt = await fixture.payments.topUp(payment);
+    const receipt = await fixture.payments.headers.topUp(payment);
     headers['PAYMENT-RESPONSE'] = receipt.responseHeader;
     wallet = receipt.wallet;
   } else if (proof !== undefined) {
-    wallet = (await fixture.payments.signIn(proof, '')).wallet;
+    wallet = (await fixture.payments.signIn.verify(proof, '')).wallet;
   } else return discovery(fixture, response, path);
   const credit = await fixture.balance(wallet);
   if (credit < fixture.payments.amounts.minimumBalance) {

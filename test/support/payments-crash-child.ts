@@ -19,7 +19,7 @@ if (header === undefined) await fixture.payments.sweep();
 else if (wanted === undefined) await paidAtLast(fixture, header);
 else {
   const proof = { claim: undefined, idempotencyKey: undefined, path: '/x', asker: '' };
-  await (await fixture.payments.offer(header, proof)).take(nano(BigInt(wanted)));
+  await (await fixture.payments.headers.offer(header, proof)).take(nano(BigInt(wanted)));
 }
 // Reached only when the step never came: the test sees the exit code.
 process.exit(3);

@@ -160,7 +160,7 @@ async function sum(from: Queryable, wallet: string): Promise<Nano> {
 export async function paidAtLast({ payments }: Fixture, header: string) {
   for (let left = MAX_REPEATS; ; left -= 1) {
     try {
-      return await payments.topUp(header);
+      return await payments.headers.topUp(header);
     } catch (error) {
       const isPending = error instanceof Fault && error.code === 'SETTLEMENT_PENDING';
       if (!isPending || left === 0) throw error;

@@ -2,6 +2,7 @@
  * The EVM chain as payments see it: a viem client with explicit time limits, and the few calls of
  * an ERC-3009 token. Reads only; sending is `sender.ts`.
  */
+import { authorizationTypes } from '@x402/evm';
 import {
   BaseError,
   createPublicClient,
@@ -26,18 +27,6 @@ export const TOKEN_ABI = parseAbi([
   'event Transfer(address indexed from, address indexed to, uint256 value)',
 ]);
 
-/** EIP-712 types of an ERC-3009 transfer. */
-export const TRANSFER_TYPES = {
-  TransferWithAuthorization: [
-    { name: 'from', type: 'address' },
-    { name: 'to', type: 'address' },
-    { name: 'value', type: 'uint256' },
-    { name: 'validAfter', type: 'uint256' },
-    { name: 'validBefore', type: 'uint256' },
-    { name: 'nonce', type: 'bytes32' },
-  ],
-} as const;
-
 /** What the payer of an ERC-3009 transfer signs (EIP-712). */
 export function transferTypedData(offer: RailOffer, transfer: Omit<Erc3009, 'kind'>) {
   const { from, to, value, validAfter, validBefore, nonce } = transfer;
@@ -48,7 +37,7 @@ export function transferTypedData(offer: RailOffer, transfer: Omit<Erc3009, 'kin
       chainId: Number(offer.network.slice('eip155:'.length)),
       verifyingContract: offer.asset as Hex, // a valid EVM address
     },
-    types: TRANSFER_TYPES,
+    types: authorizationTypes,
     primaryType: 'TransferWithAuthorization' as const,
     message: { from, to, value, validAfter, validBefore, nonce },
   };
@@ -87,7 +76,7 @@ export function openEvmNodes(rpcUrl: string | readonly string[], clock: Clock): 
   if (only !== undefined && isAlone) return { client: only, each };
   const failover = new Failover(each, clock);
   const request = async (call: unknown): Promise<unknown> =>
-    await failover.ask(
+    await failover.call(
       // A call of the same library's actions.
       async (node) => await node.request(call as never),
       isChainAnswer,

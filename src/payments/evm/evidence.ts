@@ -11,6 +11,11 @@
  * and in whose receipt the token moved as much as was called for. One that was never sent was not paid.
  */
 import {
+  PERMIT2_ADDRESS,
+  x402UptoPermit2ProxyABI as UPTO_ABI,
+  x402UptoPermit2ProxyAddress as UPTO_PROXY,
+} from '@x402/evm';
+import {
   decodeFunctionData,
   isAddressEqual,
   numberToHex,
@@ -23,7 +28,7 @@ import type { Erc3009, Permit2 } from '../payment.ts';
 import { USED_BEFORE } from '../rail.ts';
 import type { Attempt, Evidence, Paid, Received, ReceivedSearch } from '../rail.ts';
 import { type EvmClient, isKnownTransaction, receiptOf, TOKEN_ABI } from './chain.ts';
-import { PERMIT2, PERMIT2_ABI, UPTO_ABI, UPTO_PROXY } from './permit2.ts';
+import { NONCE_ABI } from '../extensions/upto.ts';
 
 /** A payment may have been sent by others before it was shown to us: about an hour of Base blocks. */
 const LOOKBACK_BLOCKS = 1_800n;
@@ -113,8 +118,8 @@ export async function findPermit2Payment(
     isPaidBy: async (receipt) => await settles(client, receipt, payment),
     isUsed: async () => {
       const bitmap = await client.readContract({
-        address: PERMIT2,
-        abi: PERMIT2_ABI,
+        address: PERMIT2_ADDRESS,
+        abi: NONCE_ABI,
         functionName: 'nonceBitmap',
         args: [from, nonce >> 8n],
       });
@@ -297,6 +302,7 @@ function readSettle(
 ): { readonly nonce: bigint; readonly units: bigint; readonly owner: Hex } | undefined {
   try {
     const { functionName, args } = decodeFunctionData({ abi: UPTO_ABI, data });
+    if (functionName !== 'settle' && functionName !== 'settleWithPermit') return undefined;
     const [{ nonce }, units, owner] =
       functionName === 'settle' ? args : ([args[1], args[2], args[3]] as const);
     return { nonce, units, owner };

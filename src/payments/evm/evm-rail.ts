@@ -1,19 +1,27 @@
 /**
- * The Base rail: ERC-3009 payments (`exact`) and Permit2 payments (`upto`), checked and sent by the
- * official schemes through the journaled sender, or, `exact` alone, sent by an external facilitator;
- * found by the chain's own evidence in all of them.
+ * The Base rail: ERC-3009 payments (`exact`) and Permit2 payments (`upto`). The official schemes check
+ * them and send them through the journaled sender; an external facilitator can send those of `exact`.
  */
+import { x402UptoPermit2ProxyAddress as UPTO_PROXY } from '@x402/evm';
 import { hashTypedData, hexToBytes, parseEther, parseGwei } from 'viem';
 import type { Hex, TransactionReceipt } from 'viem';
 import { checksumAddress } from '../../core/addresses.ts';
-import { Agreement } from '../agreement.ts';
-import { chainReason } from '../chain-reason.ts';
+import { FairShare } from '../../core/fair-share.ts';
+import { Fault } from '../../core/faults.ts';
+import { chainReason } from '../chain-log.ts';
 import { type Envelope, checkAccepted } from '../envelope.ts';
 import { EvmKey } from '../evm-key.ts';
-import { decimalsProblem, unitsToNano, USDC_DECIMALS, usdcOf } from '../networks.ts';
-import { chainProblems } from '../nodes.ts';
-import { NO_PENDING_STORE, officialRequest, verdictOf } from '../official-scheme.ts';
+import { checkPermit2, permit2TypedData, readPermit2 } from '../extensions/upto.ts';
+import { unitsToNano, USDC_DECIMALS, usdcOf } from '../networks.ts';
+import { Agreement } from '../nodes.ts';
 import type { SignedPayment } from '../payment.ts';
+import {
+  NO_PENDING_STORE,
+  decimalsProblem,
+  healthOf,
+  officialRequest,
+  verdictOf,
+} from '../rail-checks.ts';
 import { SettlementRefused, USED_BEFORE } from '../rail.ts';
 import type {
   Attempt,
@@ -34,18 +42,15 @@ import { type BaseSettings, depthFor } from '../settings.ts';
 import { type ContractSignatureCheck, recoverAddress } from '../sign-in/signatures.ts';
 import { openEvmNodes, receiptOf, TOKEN_ABI, trackedClient, transferTypedData } from './chain.ts';
 import type { EvmClient } from './chain.ts';
-import { ContractQuestions } from './contract-questions.ts';
 import { findErc3009Payment, findPermit2Payment, receivedTransfers } from './evidence.ts';
 import type { BlockDepth } from './evidence.ts';
-import { checkPermit2, permit2TypedData, readPermit2, UPTO_PROXY } from './permit2.ts';
-import { checkTransfer, erc3009Of, readErc3009 } from './payload.ts';
+import { checkTransfer, contractForm, erc3009Of, readErc3009 } from './payload.ts';
 import { evmRefunds } from './refunds.ts';
 import { ExposedEvmScheme, trackedScheme } from './scheme.ts';
 import type { SchemeOptions, TrackedScheme } from './scheme.ts';
 import { EvmSender, RefusedError } from './sender.ts';
-import { contractForm } from './signature-form.ts';
 
-/** Answers of the check after which the chain decides whether the payment was made. */
+/** Results of a check after which the chain decides whether the payment was made. */
 const UNCLEAR = [
   'invalid_exact_evm_nonce_already_used',
   'invalid_exact_evm_transaction_simulation_failed',
@@ -54,6 +59,8 @@ const UNCLEAR = [
   'permit2_simulation_failed',
 ];
 const MAX_COLUMN = (1n << 63n) - 1n;
+/** Concurrent calls of contract wallets, which anonymous requests can cause; more are rejected. */
+const MAX_CONTRACT_CALLS = 32;
 
 export class EvmRail implements Rail {
   readonly network: string;
@@ -61,52 +68,52 @@ export class EvmRail implements Rail {
   readonly refunds: RefundRail | undefined;
   readonly #settings: BaseSettings;
   readonly #options: RailOptions;
-  /** Asks the nodes in their order; each of them alone is a witness. */
   readonly #client: EvmClient;
   readonly #each: readonly EvmClient[];
   readonly #agreement: Agreement<EvmClient>;
   readonly #sender: EvmSender | undefined;
+  readonly #contractCalls = new FairShare(MAX_CONTRACT_CALLS);
   #decimals: number | undefined;
-  readonly #contractQuestions = new ContractQuestions();
 
   constructor(settings: BaseSettings, options: RailOptions) {
+    const { network, gasKey } = settings;
     const { client, each } = openEvmNodes(settings.rpcUrl, options.clock);
-    const usdc = usdcOf(settings.network);
-    this.network = settings.network;
+    const usdc = usdcOf(network);
+    this.network = network;
     this.#settings = settings;
     this.#options = options;
     this.#client = client;
     this.#each = each;
     this.#agreement = new Agreement({
-      network: settings.network,
+      ...options,
+      network,
       nodes: each,
-      clock: options.clock,
-      contradictions: options.contradictions,
       newestSeconds: async (node) => Number((await node.getBlock()).timestamp),
     });
     this.#sender =
-      settings.gasKey === undefined
+      gasKey === undefined
         ? undefined
         : new EvmSender({
             ...options,
             client,
-            chainId: Number(settings.network.slice('eip155:'.length)),
-            key: new EvmKey(hexToBytes(settings.gasKey as Hex)), // checked by the configuration
+            chainId: Number(network.slice('eip155:'.length)),
+            key: new EvmKey(hexToBytes(gasKey as Hex)), // checked by the configuration
             maxGas: BigInt(settings.maxGas),
             maxFeePerGas: this.#maxFeePerGas(),
           });
+    const asset = checksumAddress(settings.asset ?? usdc.asset);
+    const isUsdc = asset === usdc.asset;
     const facilitatorAddress = this.#sender?.address;
     const isUpto = settings.upto && options.external === undefined;
     this.offer = {
-      network: settings.network,
-      asset: checksumAddress(settings.asset ?? usdc.asset),
+      network,
+      asset,
       payTo: checksumAddress(settings.payTo),
       extra: usdc.extra,
+      ...(isUpto && facilitatorAddress !== undefined
+        ? { upto: { facilitatorAddress, takesApproval: isUsdc } }
+        : {}),
     };
-    const isUsdc = this.offer.asset === usdc.asset;
-    if (isUpto && facilitatorAddress !== undefined) {
-      this.offer = { ...this.offer, upto: { facilitatorAddress, takesApproval: isUsdc } };
-    }
     this.#decimals = isUsdc ? USDC_DECIMALS : undefined;
     this.refunds = evmRefunds({
       refundKey: settings.refundKey as Hex | undefined, // checked by the configuration
@@ -115,10 +122,7 @@ export class EvmRail implements Rail {
       offer: this.offer,
       find: async (payment, attempt) =>
         await this.#agreement.evidence((node) =>
-          findErc3009Payment(node, this.offer.asset as Hex, payment, {
-            attempt,
-            depth: 'finalized',
-          }),
+          findErc3009Payment(node, asset as Hex, payment, { attempt, depth: 'finalized' }),
         ),
     });
   }
@@ -140,7 +144,7 @@ export class EvmRail implements Rail {
     }
   }
 
-  /** The key of the payer is found without the chain; its contract is asked. */
+  /** The signature of a key is checked without the chain; a contract wallet is called. */
   async isSigned(payment: SignedPayment, asker: string): Promise<boolean> {
     const signature = payment.inner['signature'] as Hex; // checked when it was read
     const hash = signedHash(payment);
@@ -149,19 +153,26 @@ export class EvmRail implements Rail {
     return await this.isContractSignature({ address, hash, signature, asker });
   }
 
-  /** EIP-1271, or ERC-6492 before the contract is deployed. Throws 503 when too many are asked. */
-  readonly isContractSignature: ContractSignatureCheck = async ({ asker, ...question }) =>
-    await this.#contractQuestions.ask(
-      asker,
-      async () =>
-        await this.#agreement.value('the signature of a contract', async (node) => {
-          const { client, isTroubled } = trackedClient(node);
-          // The library alone would say that the signature is bad.
-          const isGood = await client.verifyHash(question).catch(() => false);
-          if (!isGood && isTroubled()) throw new Error('The node did not answer');
-          return isGood;
-        }),
-    );
+  /** EIP-1271, or ERC-6492 before the contract is deployed. Throws 503 beyond the bound of calls. */
+  readonly isContractSignature: ContractSignatureCheck = async ({ asker, ...question }) => {
+    if (!this.#contractCalls.take(asker)) {
+      throw new Fault('SERVICE_UNAVAILABLE', {
+        message: 'Too many contract wallets are asked about their signatures, try again shortly',
+        retryAfterSeconds: 1,
+      });
+    }
+    try {
+      return await this.#agreement.value('the signature of a contract', async (node) => {
+        const { client, isTroubled } = trackedClient(node);
+        // viem alone would report a failed call as a bad signature.
+        const isGood = await client.verifyHash(question).catch(() => false);
+        if (!isGood && isTroubled()) throw new Error('The node did not answer');
+        return isGood;
+      });
+    } finally {
+      this.#contractCalls.giveBack(asker);
+    }
+  };
 
   async verify(payment: SignedPayment): Promise<Verdict> {
     const { maxTimeoutSeconds } = this.#options;
@@ -177,18 +188,15 @@ export class EvmRail implements Rail {
   async settle(payment: SignedPayment, journal: Journal): Promise<void> {
     const { external, log, maxTimeoutSeconds } = this.#options;
     const request = officialRequest(inContractForm(payment), 'settle', maxTimeoutSeconds);
-    if (external !== undefined) {
-      await external.settle(...request);
-      return;
-    }
+    if (external !== undefined) return await external.settle(...request);
     let refused: RefusedError | undefined;
     let wasTried = false;
     const { scheme, isTroubled } = this.#scheme(payment, async (call) => {
       wasTried = true;
       try {
-        return await this.#sent(call, async (id, raw) => await journal(payment.key, id, raw));
+        return await this.#send(call, async (id, raw) => await journal(payment.key, id, raw));
       } catch (error) {
-        // The scheme makes one reason of every failure; this one is for the payer.
+        // The scheme reports every failure alike; this one is for the payer.
         if (error instanceof RefusedError) refused = error;
         throw error;
       }
@@ -197,7 +205,7 @@ export class EvmRail implements Rail {
     if (refused !== undefined) throw new SettlementRefused(refused.message);
     if (result.success) return;
     const reason = chainReason(result.errorReason ?? 'unknown');
-    // The scheme has checked it again, and what was good is not any more.
+    // The scheme verified it again, and a payment that was good is not any more.
     if (!wasTried && !isTroubled() && !UNCLEAR.includes(reason))
       throw new SettlementRefused(reason);
     log.info({ reason, network: payment.network }, 'A settlement was not confirmed at once');
@@ -218,7 +226,9 @@ export class EvmRail implements Rail {
     attempt: Attempt,
     depth: EvidenceDepth,
   ): Promise<Evidence> {
-    const blocks = depth === 'final' ? 'finalized' : this.#creditDepth(payment);
+    const { confirmations } = this.#settings;
+    const creditDepth = depthFor(confirmations, unitsToNano(payment.amountUnits)) ?? 1;
+    const blocks = depth === 'final' ? 'finalized' : creditDepth;
     return await this.#agreement.evidence((node) => lookAt(node, payment, attempt, blocks));
   }
 
@@ -234,7 +244,7 @@ export class EvmRail implements Rail {
     return (await this.#sender?.rebroadcast(raw as Hex)) ?? 'dead'; // journaled by the sender
   }
 
-  /** Raises the fees of transactions that wait for long. Rejects when the chain cannot be asked. */
+  /** Raises the fees of transactions that wait too long. Rejects if the chain does not respond. */
   async replaceStuck(): Promise<void> {
     await this.#sender?.replaceStuck();
   }
@@ -247,50 +257,41 @@ export class EvmRail implements Rail {
   }
 
   async health(): Promise<RailHealth> {
-    const { network } = this;
+    const client = this.#client;
     const { maxGas, warnBelowEth } = this.#settings;
-    const { problems, isRight } = await chainProblems(
-      this.#each,
-      network,
-      async (node) => `eip155:${await node.getChainId()}`,
-    );
-    const tokenProblem = await decimalsProblem(this);
-    if (tokenProblem !== undefined) problems.push(tokenProblem);
     const gasAddress = this.#sender?.address;
     const gasBalance =
-      gasAddress === undefined ? undefined : await this.#client.getBalance({ address: gasAddress });
-    if (gasBalance !== undefined && gasBalance < parseEther(warnBelowEth.toFixed(18))) {
-      problems.push(`The gas key ${gasAddress} holds less than ${warnBelowEth} ETH`);
-    }
-    try {
-      await this.#client.getBlock({ blockTag: 'finalized' });
-    } catch (error) {
-      // Everything but this is well: payments go on, and the operator has to know.
-      problems.push(
+      gasAddress === undefined ? undefined : await client.getBalance({ address: gasAddress });
+    const finality = await client.getBlock({ blockTag: 'finalized' }).then(
+      () => undefined,
+      (error: unknown) =>
         `The node does not tell which block is final, so credits and failed payments are watched without end, and no credit is refunded: ${chainReason(error)}`,
-      );
-    }
-    // One settlement at the fee cap is the least that makes an offer honest.
-    const needed = BigInt(maxGas) * this.#maxFeePerGas();
-    if (this.offer.upto !== undefined && !(await hasCode(this.#client, UPTO_PROXY))) {
-      problems.push(`The chain has no proxy of the scheme upto at ${UPTO_PROXY}`);
-    }
+    );
+    const hasProxy = this.offer.upto === undefined || (await hasCode(client, UPTO_PROXY));
+    // A tenth of a settlement at the fee cap is the least with which an offer is honest.
+    const needed = (BigInt(maxGas) * this.#maxFeePerGas()) / 10n;
     const canPay =
-      this.#options.external !== undefined ||
-      (gasBalance !== undefined && gasBalance >= needed / 10n);
-    if (!canPay) problems.push('The gas key cannot pay for a settlement');
-    const isReady = canPay && isRight && tokenProblem === undefined;
-    return { network, isReady, problems, gasAddress, gasBalance };
+      this.#options.external !== undefined || (gasBalance !== undefined && gasBalance >= needed);
+    return await healthOf(this, {
+      nodes: this.#each,
+      networkOf: async (node) => `eip155:${await node.getChainId()}`,
+      gasAddress,
+      gasBalance,
+      warnBelow: parseEther(warnBelowEth.toFixed(18)),
+      lowProblem: `The gas key ${gasAddress} holds less than ${warnBelowEth} ETH`,
+      blocking: [],
+      warnings: [
+        finality,
+        hasProxy ? undefined : `The chain has no proxy of the scheme upto at ${UPTO_PROXY}`,
+      ],
+      cannotPay: canPay ? undefined : 'The gas key cannot pay for a settlement',
+    });
   }
 
-  /** The official scheme on the shared gas key, for the exposed facilitator. */
   exposedScheme(): ExposedEvmScheme {
-    const send: SchemeOptions['send'] = async (call) =>
-      await this.#sent(call, async () => undefined);
-    const options = this.#schemeOptions(send);
-    // Others are told that they were paid, so two nodes must show it.
     return new ExposedEvmScheme({
-      ...options,
+      ...this.#schemeOptions(async (call) => await this.#send(call, async () => undefined)),
+      // Others are told that they were paid, so two nodes must show it.
       receiptOf: async (hash) => await this.#agreedReceipt(hash),
     });
   }
@@ -301,11 +302,8 @@ export class EvmRail implements Rail {
       const receipt = await receiptOf(node, hash);
       if (receipt === undefined) return '';
       const { blockHash, status, logs } = receipt;
-      const key = JSON.stringify([
-        blockHash,
-        status,
-        logs.map(({ address, topics, data }) => [address, topics, data]),
-      ]);
+      const entries = logs.map(({ address, topics, data }) => [address, topics, data]);
+      const key = JSON.stringify([blockHash, status, entries]);
       receipts.set(key, receipt);
       return key;
     });
@@ -318,24 +316,19 @@ export class EvmRail implements Rail {
   }
 
   #schemeOptions(send: SchemeOptions['send']): Omit<SchemeOptions, 'pending' | 'name'> {
-    const gasAddress = this.#sender?.address;
     const client = this.#client;
     return {
       client,
       receiptOf: async (hash) => await receiptOf(client, hash),
       wait: this.#options,
-      gasAddress,
+      gasAddress: this.#sender?.address,
       send,
     };
   }
 
-  async #sent(...[call, journal]: Parameters<EvmSender['send']>): Promise<Hex> {
+  async #send(...[call, journal]: Parameters<EvmSender['send']>): Promise<Hex> {
     if (this.#sender === undefined) throw new Error('No gas key is configured');
     return await this.#sender.send(call, journal);
-  }
-
-  #creditDepth({ amountUnits }: SignedPayment): BlockDepth {
-    return depthFor(this.#settings.confirmations, unitsToNano(amountUnits)) ?? 1;
   }
 
   #maxFeePerGas(): bigint {
@@ -358,7 +351,7 @@ function inContractForm(payment: SignedPayment): SignedPayment {
   return signature === given ? payment : { ...payment, inner: { ...payment.inner, signature } };
 }
 
-/** What one node shows of a payment that was not there before us. */
+/** What one node shows of a payment since its attempt. */
 async function lookAt(
   client: EvmClient,
   payment: SignedPayment,
@@ -373,7 +366,7 @@ async function lookAt(
       ? await findPermit2Payment(client, { ...authorization, units: amountUnits }, search)
       : await findErc3009Payment(client, token, erc3009Of(payment), search);
   if (evidence.kind !== 'paid') return evidence;
-  // Our own transaction was signed after the row was opened, so it proves that we came first.
+  // Our own transaction was signed after the row was opened, so nobody used the payment before.
   const isOurs = evidence.transaction === attempt.transaction;
   if (!isOurs && (await wasBefore(client, evidence.height, attempt))) {
     return { kind: 'final', reason: USED_BEFORE, isConfirmed: evidence.isConfirmed };
@@ -382,8 +375,8 @@ async function lookAt(
 }
 
 /**
- * Whether a use at this height is older than the attempt. Heights come again when the chain is
- * reorganised: then the check before the row was opened, which found it unused, stands alone.
+ * Whether a use at this height is older than the attempt. After a reorganisation heights repeat; then
+ * the check before the row was opened, which found it unused, decides alone.
  */
 async function wasBefore(client: EvmClient, height: bigint, attempt: Attempt): Promise<boolean> {
   if (height > attempt.startHeight) return false;

@@ -108,7 +108,7 @@ describe('a stuck transaction', () => {
     await mineAt(1n);
     const paid = await payment();
     await chain.client.setAutomine(false);
-    await assert.rejects(fixture.payments.topUp(paid.header), isPending);
+    await assert.rejects(fixture.payments.headers.topUp(paid.header), isPending);
     await mineAt(20n);
     const [row] = await fixture.store.query<{ tx_id: Hex }>(
       'SELECT tx_id FROM payments_topup WHERE wallet = $1',
@@ -152,9 +152,9 @@ describe('a stuck transaction', () => {
     assert.ok(after.maxFeePerGas! > before.maxFeePerGas!);
     assert.ok(after.maxFeePerGas! <= BigInt(CAP_GWEI) * GWEI);
     await mineAt(20n);
-    const receipt = await fixture.payments.topUp(header);
+    const receipt = await fixture.payments.headers.topUp(header);
     assert.notEqual(receipt.transaction, sent, 'the replacement was mined');
-    await fixture.payments.topUp(header);
+    await fixture.payments.headers.topUp(header);
     assert.equal(await fixture.balance(wallet), usdToNano(5));
     assert.equal(await fixture.postings(), 1);
   });
@@ -178,7 +178,7 @@ describe('a stuck transaction', () => {
     await mineAt(0n);
     await chain.client.sendRawTransaction({ serializedTransaction: first!.raw_tx });
     await mineAt(0n);
-    const receipt = await fixture.payments.topUp(header);
+    const receipt = await fixture.payments.headers.topUp(header);
     assert.equal(receipt.transaction, sent);
     assert.equal(await fixture.balance(wallet), usdToNano(5));
     laterMs += 31_000;
@@ -202,11 +202,11 @@ describe('a stuck transaction', () => {
     const fixture = await open();
     const second = await payment();
     const first = await stuck(fixture);
-    await assert.rejects(fixture.payments.topUp(second.header), isPending);
+    await assert.rejects(fixture.payments.headers.topUp(second.header), isPending);
     await fixture.payments.replaceStuck();
     await mineAt(20n);
-    await fixture.payments.topUp(first.header);
-    await fixture.payments.topUp(second.header);
+    await fixture.payments.headers.topUp(first.header);
+    await fixture.payments.headers.topUp(second.header);
     assert.equal(await fixture.postings(), 2);
   });
 
@@ -223,7 +223,7 @@ describe('a stuck transaction', () => {
     assert.ok(parseTransaction(after!.raw_tx).maxFeePerGas! <= 10n * GWEI);
     assert.equal(after!.number, before!.number);
     await mineAt(0n);
-    await fixture.payments.topUp(header);
+    await fixture.payments.headers.topUp(header);
     assert.equal(await fixture.postings(), 1);
   });
 });

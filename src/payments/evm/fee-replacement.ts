@@ -6,13 +6,20 @@
  * any number of processes writes them; fees stay below the configured cap. Which of the two was
  * mined, the chain says by the log of the authorization that both carry.
  */
-import { type Hex, keccak256, parseTransaction } from 'viem';
+import {
+  type Hex,
+  type TransactionSerializable,
+  keccak256,
+  parseSignature,
+  parseTransaction,
+  serializeTransaction,
+} from 'viem';
 import { SECOND_MS } from '../../core/clock.ts';
-import { chainReason } from '../chain-reason.ts';
+import { larger, smaller } from '../../core/money.ts';
+import { chainReason } from '../chain-log.ts';
 import type { EvmKey } from '../evm-key.ts';
 import type { RailOptions } from '../rail.ts';
 import type { EvmClient } from './chain.ts';
-import { signTransaction } from './sign-transaction.ts';
 
 /** Base makes a block every two seconds: what is not in one by now waits for a lower price. */
 const STUCK_AFTER_MS = 30 * SECOND_MS;
@@ -125,15 +132,20 @@ export class FeeReplacement {
   }
 }
 
+/** The bytes of a transaction with the signature of this key; the same each time. */
+export function signTransaction(key: EvmKey, transaction: TransactionSerializable): Hex {
+  const signature = key.sign(keccak256(serializeTransaction(transaction), 'bytes'));
+  return serializeTransaction(transaction, parseSignature(signature));
+}
+
 /** At least an eighth more than before, at least what the market asks; `undefined` above the cap. */
 function raisedFees(old: Fees, market: Fees, cap: bigint): Fees | undefined {
   const leastFee = bumped(old.maxFeePerGas);
   const leastTip = bumped(old.maxPriorityFeePerGas);
-  const wanted = leastFee > market.maxFeePerGas ? leastFee : market.maxFeePerGas;
-  const maxFeePerGas = wanted < cap ? wanted : cap;
+  const maxFeePerGas = smaller(larger(leastFee, market.maxFeePerGas), cap);
   if (maxFeePerGas < leastFee || leastTip > maxFeePerGas) return undefined;
-  const tip = leastTip > market.maxPriorityFeePerGas ? leastTip : market.maxPriorityFeePerGas;
-  return { maxFeePerGas, maxPriorityFeePerGas: tip < maxFeePerGas ? tip : maxFeePerGas };
+  const tip = larger(leastTip, market.maxPriorityFeePerGas);
+  return { maxFeePerGas, maxPriorityFeePerGas: smaller(tip, maxFeePerGas) };
 }
 
 /** Rounded up, and never the same: a tip of zero becomes one wei. */

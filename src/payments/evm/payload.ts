@@ -1,7 +1,8 @@
 /**
  * Reads the inner payload of a payment of the scheme `exact`: `{authorization, signature}` of ERC-3009.
- * The Permit2 shape is refused, because the scheme classes would route on the shape, offered or not.
+ * The Permit2 shape is rejected, because the scheme classes would route on the shape, offered or not.
  */
+import { type Hex, hexToBytes } from 'viem';
 import { walletIdentity, walletKind } from '../../core/addresses.ts';
 import { assert } from '../../core/assert.ts';
 import type { FaultCode } from '../../core/faults.ts';
@@ -16,6 +17,7 @@ import {
   refusePayment,
 } from '../payment.ts';
 import type { RailOffer } from '../requirements.ts';
+import { recoverAddress } from '../sign-in/signatures.ts';
 
 const HEX32 = /^0x[0-9a-fA-F]{64}$/;
 /** 65 bytes, or longer for contract wallets; the header's size bounds it further. */
@@ -114,4 +116,24 @@ export function checkTransfer(
 export function erc3009Of({ authorization }: SignedPayment): Erc3009 {
   assert(authorization.kind === 'erc3009', 'not an EVM payment');
   return authorization;
+}
+
+/** Some wallets end a signature with 0 or 1 where token contracts require 27 or 28 (`v` of ECDSA). */
+const CONTRACT_FORM: Readonly<Record<string, string>> = { '00': '1b', '01': '1c' };
+
+/**
+ * A signature of `hash` by the key of `wallet` with its last byte as contracts require it. Returns every
+ * other signature unchanged, because a contract wallet has a format of its own.
+ */
+export function contractForm(signature: Hex, hash: Hex, wallet: string): Hex {
+  const formed = keyForm(signature);
+  if (formed === signature) return signature;
+  const isOfKey = recoverAddress(hexToBytes(hash), hexToBytes(signature)) === wallet;
+  return isOfKey ? formed : signature;
+}
+
+/** As `contractForm`, for a signature that only a key can have made. */
+export function keyForm(signature: string): Hex {
+  const last = CONTRACT_FORM[signature.slice(-2)] ?? signature.slice(-2);
+  return `${signature.slice(0, -2)}${last}` as Hex; // hex by the callers' checks
 }

@@ -19,11 +19,10 @@ import {
 } from 'viem';
 import { Fault } from '../../core/faults.ts';
 import type { RailOptions } from '../rail.ts';
-import { remember } from '../remember.ts';
+import { remember } from '../bounded.ts';
 import { type EvmClient, trackedClient, transferTypedData } from './chain.ts';
-import { erc3009Of, readErc3009 } from './payload.ts';
+import { contractForm, erc3009Of, readErc3009 } from './payload.ts';
 import type { Call } from './sender.ts';
-import { contractForm } from './signature-form.ts';
 
 type PendingStore = NonNullable<
   NonNullable<ConstructorParameters<typeof ExactEvmScheme>[1]>['pendingSettlementStore']

@@ -11,10 +11,14 @@ import { smaller } from '../../core/money.ts';
 import { type Hex, keccak256, parseTransaction } from 'viem';
 import { DAY_MS, SECOND_MS } from '../../core/clock.ts';
 import { reasonOf } from '../../core/log.ts';
-import { chainReason } from '../chain-reason.ts';
+import { chainReason } from '../chain-log.ts';
 import { isExecutionFailure, isKnownTransaction } from './chain.ts';
-import { type Fees, type GasKeyOptions, FeeReplacement } from './fee-replacement.ts';
-import { signTransaction } from './sign-transaction.ts';
+import {
+  type Fees,
+  type GasKeyOptions,
+  FeeReplacement,
+  signTransaction,
+} from './fee-replacement.ts';
 
 export interface EvmSenderOptions extends GasKeyOptions {
   readonly chainId: number;

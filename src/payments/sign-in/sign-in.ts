@@ -9,8 +9,8 @@ import { type Clock, MINUTE_MS, SECOND_MS } from '../../core/clock.ts';
 import { Fault } from '../../core/faults.ts';
 import type { Log } from '../../core/log.ts';
 import type { Store } from '../../db/db.ts';
-import { chainReason } from '../chain-reason.ts';
-import { endsWithin } from '../waiting.ts';
+import { chainReason } from '../chain-log.ts';
+import { endsWithin } from '../bounded.ts';
 import { SignInNonces } from './nonces.ts';
 import { type Proof, chainOfMessage, readProof, refuseSignIn } from './proof.ts';
 import {

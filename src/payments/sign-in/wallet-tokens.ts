@@ -12,7 +12,7 @@ import { type Nano, nano } from '../../core/money.ts';
 import { assert } from '../../core/assert.ts';
 import { type Queryable, type Store, oneAtATime } from '../../db/db.ts';
 import { isSameMac, macOf } from '../secrets.ts';
-import { remember } from '../remember.ts';
+import { remember } from '../bounded.ts';
 import { refused } from './key-challenges.ts';
 
 /** What a token may spend in its whole life; a missing limit is none. */

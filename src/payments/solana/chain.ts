@@ -13,19 +13,19 @@ import {
   createKeyPairSignerFromBytes,
   createKeyPairSignerFromPrivateKeyBytes,
   createSolanaRpcFromTransport,
+  fetchEncodedAccount,
   getBase58Decoder,
   getTransactionDecoder,
   signature,
 } from '@solana/kit';
+import { fetchMaybeToken } from '@solana-program/token';
 import type { Clock } from '../../core/clock.ts';
 import { assert } from '../../core/assert.ts';
 import { SEED_BYTES, solanaKeyBytes } from '../../core/wallet-keys.ts';
-import { boundedText } from '../bounded-response.ts';
+import { boundedText } from '../bounded.ts';
 import { Failover, NODE_TIMEOUT_MS } from '../nodes.ts';
 
 const RPC_TIMEOUT_MS = 10_000;
-
-const TOKEN_AMOUNT_OFFSET = 64;
 
 export type SolanaRpc = ReturnType<typeof createSolanaRpc>;
 
@@ -46,7 +46,7 @@ export function openSolanaNodes(rpcUrl: string | readonly string[], clock: Clock
   if (only !== undefined && each.length === 1) return { rpc: only, each };
   const failover = new Failover(transports, clock);
   const transport: RpcTransport = async (call) =>
-    await failover.ask(
+    await failover.call(
       async (node) => {
         const answer = await node(call);
         if (hasNodeFault(answer)) throw new Error('The node could not answer');
@@ -132,22 +132,18 @@ export async function sendWire(rpc: SolanaRpc, wire: string): Promise<void> {
     .send();
 }
 
-/** The program that an account belongs to, or `undefined` while there is no such account. */
+const CONFIRMED = { commitment: 'confirmed' } as const;
+
+/** The program that owns an account, or `undefined` if there is no such account. */
 export async function ownerOf(rpc: SolanaRpc, account: Address): Promise<Address | undefined> {
-  const { value } = await rpc
-    .getAccountInfo(account, { encoding: 'base64', commitment: 'confirmed' })
-    .send();
-  return value?.owner;
+  const found = await fetchEncodedAccount(rpc, account, CONFIRMED);
+  return found.exists ? found.programAddress : undefined;
 }
 
-/** What a token account holds, in base units; none while there is no such account. */
+/** Balance of a token account in base units; zero if there is no such account. */
 export async function tokensOf(rpc: SolanaRpc, account: Address): Promise<bigint> {
-  const { value } = await rpc
-    .getAccountInfo(account, { encoding: 'base64', commitment: 'confirmed' })
-    .send();
-  if (value === null) return 0n;
-  // Both token programs keep the amount here, after the mint and the owner.
-  return Buffer.from(value.data[0], 'base64').readBigUInt64LE(TOKEN_AMOUNT_OFFSET);
+  const found = await fetchMaybeToken(rpc, account, CONFIRMED);
+  return found.exists ? found.data.amount : 0n;
 }
 
 /** An account's confirmed transactions, newest first, before `before`; some of them have failed. */
@@ -159,13 +155,13 @@ export async function pageOfIds(
 ): Promise<readonly { readonly id: string; readonly slot: bigint; readonly hasRun: boolean }[]> {
   const page = before === undefined ? {} : { before: signature(before) };
   const entries = await rpc
-    .getSignaturesForAddress(account, { limit, commitment: 'confirmed', ...page })
+    .getSignaturesForAddress(account, { limit, ...CONFIRMED, ...page })
     .send();
   return entries.map(({ signature: id, slot, err }) => ({ id, slot, hasRun: err === null }));
 }
 
-/** Of `getTransaction`, which by itself reads legacy transactions of the finalized chain alone. */
-const CONFIRMED = { commitment: 'confirmed', maxSupportedTransactionVersion: 0 } as const;
+/** `getTransaction` by default reads only legacy transactions of the finalized chain. */
+const ANY_VERSION = { ...CONFIRMED, maxSupportedTransactionVersion: 0 } as const;
 
 interface TokenBalance {
   readonly accountIndex: number;
@@ -179,7 +175,7 @@ export async function tokenChange(
   account: Address,
 ): Promise<bigint | undefined> {
   const found = await rpc
-    .getTransaction(signature(id), { ...CONFIRMED, encoding: 'jsonParsed' })
+    .getTransaction(signature(id), { ...ANY_VERSION, encoding: 'jsonParsed' })
     .send();
   if (found === null || found.meta === null) return undefined;
   const index = found.transaction.message.accountKeys.findIndex(({ pubkey }) => pubkey === account);
@@ -193,7 +189,7 @@ export async function tokenChange(
 /** The wire bytes of a confirmed transaction as base64, or `undefined`. */
 export async function wireOf(rpc: SolanaRpc, id: string): Promise<string | undefined> {
   const found = await rpc
-    .getTransaction(signature(id), { ...CONFIRMED, encoding: 'base64' })
+    .getTransaction(signature(id), { ...ANY_VERSION, encoding: 'base64' })
     .send();
   return found?.transaction[0];
 }

@@ -6,14 +6,19 @@ import { type FacilitatorSvmSigner, SettlementCache, toFacilitatorSvmSigner } fr
 import { ExactSvmScheme } from '@x402/svm/exact/facilitator';
 import { type KeyPairSigner, address } from '@solana/kit';
 import { fetchMint, findAssociatedTokenPda, TOKEN_PROGRAM_ADDRESS } from '@solana-program/token';
-import { Agreement } from '../agreement.ts';
-import { chainReason } from '../chain-reason.ts';
+import { chainReason } from '../chain-log.ts';
 import { type Envelope, checkAccepted } from '../envelope.ts';
-import type { ExternalFacilitator } from '../external-facilitator.ts';
-import { decimalsProblem, unitsToNano, USDC_DECIMALS, usdcOf } from '../networks.ts';
-import { chainProblems } from '../nodes.ts';
-import { NO_PENDING_STORE, officialRequest, verdictOf } from '../official-scheme.ts';
+import type { ExternalFacilitator } from '../extensions/external-facilitator.ts';
+import { unitsToNano, USDC_DECIMALS, usdcOf } from '../networks.ts';
+import { Agreement } from '../nodes.ts';
 import type { SignedPayment } from '../payment.ts';
+import {
+  NO_PENDING_STORE,
+  decimalsProblem,
+  healthOf,
+  officialRequest,
+  verdictOf,
+} from '../rail-checks.ts';
 import { USED_BEFORE } from '../rail.ts';
 import type {
   Attempt,
@@ -26,7 +31,6 @@ import type {
   RailOptions,
   Received,
   ReceivedSearch,
-  RecentBlock,
   RefundRail,
   Verdict,
 } from '../rail.ts';
@@ -50,10 +54,10 @@ import type { SolanaDepth } from './evidence.ts';
 import { checkTransfer, readSolanaPayment, solanaOf } from './payload.ts';
 import { solanaRefunds } from './refunds.ts';
 
-/** After this answer the status of the transaction decides: its structure was found good before. */
+/** After this result the status of the transaction decides, because its structure was good before. */
 const SIMULATION_FAILED = 'invalid_exact_svm_transaction_simulation_failed';
 const UNCLEAR = [SIMULATION_FAILED];
-/** As the scheme of Base says it; that of Solana has no word for it. */
+/** Named as in the scheme of Base; that of Solana has no reason for it. */
 const INSUFFICIENT = 'invalid_exact_svm_insufficient_balance';
 const LAMPORTS_PER_SOL = 1e9;
 /** CAIP-30: a cluster is named by the beginning of its genesis hash. */
@@ -62,7 +66,7 @@ const CAIP2_REFERENCE_CHARS = 32;
 const LEAST_LAMPORTS = 1_000_000n;
 const SYSTEM_PROGRAM = address('11111111111111111111111111111111');
 
-/** Rejects when an external facilitator that must name the fee payer does not answer. */
+/** Rejects if an external facilitator that must name the fee payer does not respond. */
 export async function openSolanaRail(
   settings: SolanaSettings,
   options: RailOptions,
@@ -75,13 +79,7 @@ async function openAll(settings: SolanaSettings, options: RailOptions) {
   const { feePayerKey, refundKey, network } = settings;
   const feePayer = feePayerKey === undefined ? undefined : await readSolanaKey(feePayerKey);
   const offer = await solanaOffer(settings, options.external, feePayer);
-  const agreement = new Agreement({
-    network,
-    nodes: nodes.each,
-    clock: options.clock,
-    contradictions: options.contradictions,
-    newestSeconds,
-  });
+  const agreement = new Agreement({ ...options, network, nodes: nodes.each, newestSeconds });
   const refunds = await solanaRefunds({
     treasury: refundKey === undefined ? undefined : await readSolanaKey(refundKey),
     rpc: nodes.rpc,
@@ -121,7 +119,7 @@ export class SolanaRail implements Rail {
     await checkTransfer(payment, this.offer);
   }
 
-  /** The payer's own signature over the message; the slot of the fee payer is ours to fill. */
+  /** The payer's own signature over the message; the signature of the fee payer is ours. */
   async isSigned(payment: SignedPayment): Promise<boolean> {
     const { messageBytes, signatures } = decodeWire(solanaOf(payment).transaction);
     const signature = signatures[address(payment.wallet)];
@@ -129,7 +127,8 @@ export class SolanaRail implements Rail {
     return await isSignedByEd25519(payment.wallet, Uint8Array.from(messageBytes), signature);
   }
 
-  async recentBlock(): Promise<RecentBlock> {
+  /** The block that a payment names. Rejects if no node responds. */
+  async recentBlock() {
     const { rpc } = this.#opened.nodes;
     const { value } = await rpc.getLatestBlockhash({ commitment: 'confirmed' }).send();
     return value;
@@ -142,11 +141,11 @@ export class SolanaRail implements Rail {
     const request = officialRequest(payment, 'verify', options.maxTimeoutSeconds);
     const verdict = await verdictOf(this.#scheme(signer).verify(...request), UNCLEAR);
     if (verdict.kind !== 'unclear' || verdict.reason !== SIMULATION_FAILED) return verdict;
-    // Still unclear: what the wallet lacks may be gone by this very payment.
+    // Still unclear: this very payment may have taken the tokens.
     return (await this.#lacksTokens(payment)) ? { ...verdict, reason: INSUFFICIENT } : verdict;
   }
 
-  /** Whether the account that pays holds less than it signed; `false` when no node tells. */
+  /** Whether the paying account holds less than it signed; `false` if no node responds. */
   async #lacksTokens(payment: SignedPayment): Promise<boolean> {
     const source = address(solanaOf(payment).source);
     try {
@@ -160,10 +159,7 @@ export class SolanaRail implements Rail {
   async settle(payment: SignedPayment, journal: Journal): Promise<void> {
     const { external, maxTimeoutSeconds } = this.#opened.options;
     const request = officialRequest(payment, 'settle', maxTimeoutSeconds);
-    if (external !== undefined) {
-      await external.settle(...request);
-      return;
-    }
+    if (external !== undefined) return await external.settle(...request);
     const signer = this.#journaledSigner(async (id, wire) => await journal(payment.key, id, wire));
     await this.#scheme(signer).settle(...request);
   }
@@ -223,33 +219,29 @@ export class SolanaRail implements Rail {
 
   async health(): Promise<RailHealth> {
     const { settings, nodes, feePayer } = this.#opened;
-    const { rpc, each } = nodes;
-    const { network } = this;
-    const { problems, isRight } = await chainProblems(each, network, async (node) => {
-      const genesisHash = await node.getGenesisHash().send();
-      return `solana:${genesisHash.slice(0, CAIP2_REFERENCE_CHARS)}`;
-    });
-    const tokenProblem = await decimalsProblem(this);
-    if (tokenProblem !== undefined) problems.push(tokenProblem);
-    const receiverProblem = await this.#receiverProblem();
-    if (receiverProblem !== undefined) problems.push(receiverProblem);
+    const { warnBelowSol } = settings;
     const gasAddress = feePayer?.address;
     const gasBalance =
       gasAddress === undefined
         ? undefined
-        : (await rpc.getBalance(gasAddress, { commitment: 'confirmed' }).send()).value;
-    const warnBelow = BigInt(Math.round(settings.warnBelowSol * LAMPORTS_PER_SOL));
-    if (gasBalance !== undefined && gasBalance < warnBelow) {
-      problems.push(`The fee payer ${gasAddress} holds less than ${settings.warnBelowSol} SOL`);
-    }
+        : (await nodes.rpc.getBalance(gasAddress, { commitment: 'confirmed' }).send()).value;
     const canPay = gasBalance === undefined || gasBalance >= LEAST_LAMPORTS;
-    if (!canPay) problems.push('The fee payer cannot pay for a settlement');
-    const isReady =
-      isRight && canPay && tokenProblem === undefined && receiverProblem === undefined;
-    return { network, isReady, problems, gasAddress, gasBalance };
+    return await healthOf(this, {
+      nodes: nodes.each,
+      networkOf: async (node) => {
+        const genesisHash = await node.getGenesisHash().send();
+        return `solana:${genesisHash.slice(0, CAIP2_REFERENCE_CHARS)}`;
+      },
+      gasAddress,
+      gasBalance,
+      warnBelow: BigInt(Math.round(warnBelowSol * LAMPORTS_PER_SOL)),
+      lowProblem: `The fee payer ${gasAddress} holds less than ${warnBelowSol} SOL`,
+      blocking: [await this.#receiverProblem()],
+      warnings: [],
+      cannotPay: canPay ? undefined : 'The fee payer cannot pay for a settlement',
+    });
   }
 
-  /** The official scheme on the shared fee payer, for the exposed facilitator. */
   exposedScheme(): ExactSvmScheme {
     const { signer, agreement } = this.#opened;
     const agreeing: FacilitatorSvmSigner = {
@@ -295,7 +287,7 @@ export class SolanaRail implements Rail {
     });
   }
 
-  /** Our signature is deterministic, so the id of a payment is known without a journal. */
+  /** Our signature is deterministic, so the id of our transaction is known without a journal. */
   async #withId(payment: SignedPayment, attempt: Attempt): Promise<Attempt> {
     const { signer, feePayer, options } = this.#opened;
     const isOurs =
@@ -307,8 +299,8 @@ export class SolanaRail implements Rail {
   }
 
   /**
-   * The same signer, with the id and the bytes journaled before they are sent. After that it reports
-   * no failure: the scheme would print it with the node's address, and the chain decides anyway.
+   * Journals the id and the bytes before they are sent. After that it reports no failure: the scheme
+   * would print it with the node's address, and the chain decides anyway.
    */
   #journaledSigner(journal: (id: string, wire: string) => Promise<void>): FacilitatorSvmSigner {
     const { signer, nodes, options } = this.#opened;
@@ -355,7 +347,7 @@ async function solanaOffer(
   return { network, asset, payTo, extra: { ...usdc.extra, feePayer: payer } };
 }
 
-/** The official signer on our RPC; without the key of the fee payer it can check but not sign. */
+/** The official signer on our RPC; without the key of the fee payer it verifies but does not sign. */
 function facilitatorSigner(
   nodes: SolanaNodes,
   network: string,
@@ -374,7 +366,7 @@ function facilitatorSigner(
   };
 }
 
-/** The database is what keeps a payment from being settled twice; the memory of the scheme only misleads. */
+/** The database prevents a second settlement; the memory of the scheme would report false duplicates. */
 class NoSettlementCache extends SettlementCache {
   override isDuplicate(): boolean {
     return false;

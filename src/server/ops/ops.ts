@@ -96,7 +96,7 @@ async function readiness(shared: FeatureParts, parts: OpsParts): Promise<Readine
   // A server that sells JSON-RPC alone has no models, and waits for none.
   const sellsNoModels = models.length === 0 && !shared.config.current.embedded.enabled;
   const credits =
-    payments === undefined ? undefined : await withinASecond(clock, payments.creditCounts());
+    payments === undefined ? undefined : await withinASecond(clock, payments.table.counts());
   return {
     server: {
       ok: !server.isClosing,

@@ -4,7 +4,7 @@ import { z } from 'zod';
 import { Fault } from '../../core/faults.ts';
 import { type RouteDescription, jsonResponse } from '../../http/describe.ts';
 import type { Route } from '../../http/route.ts';
-import { type Payments, type RecentBlock, requirePayments } from '../../payments/payments.ts';
+import { requirePayments } from '../../payments/payments.ts';
 import type { WalletRouteOptions } from './route-checks.ts';
 
 const RECENT_BLOCK: RouteDescription = {
@@ -42,25 +42,17 @@ export function recentBlockRoute(options: WalletRouteOptions): Route {
     handle: async (context) => {
       const bucket = `x402-blockhash|${context.countedAddress}`;
       await limitRequests(options, bucket, options.perMinute.topUp);
-      const block = await askForBlock(requirePayments(options.payments));
-      if (block === undefined) throw new Fault('X402_NOT_CONFIGURED');
-      context.set('cache-control', 'no-store');
-      await context.json(200, {
-        blockhash: block.blockhash,
-        lastValidBlockHeight: String(block.lastValidBlockHeight),
+      const { solana } = requirePayments(options.payments);
+      if (solana === undefined) throw new Fault('X402_NOT_CONFIGURED');
+      const { blockhash, lastValidBlockHeight } = await solana.recentBlock().catch((cause) => {
+        throw new Fault('SERVICE_UNAVAILABLE', {
+          message: 'Solana does not answer at the moment; try again',
+          retryAfterSeconds: 5,
+          cause,
+        });
       });
+      context.set('cache-control', 'no-store');
+      await context.json(200, { blockhash, lastValidBlockHeight: String(lastValidBlockHeight) });
     },
   };
-}
-
-async function askForBlock(payments: Payments): Promise<RecentBlock | undefined> {
-  try {
-    return await payments.recentBlock();
-  } catch (cause) {
-    throw new Fault('SERVICE_UNAVAILABLE', {
-      message: 'Solana does not answer at the moment; try again',
-      retryAfterSeconds: 5,
-      cause,
-    });
-  }
 }

@@ -71,7 +71,7 @@ function topUpRoute(options: WalletRouteOptions): Route {
       if (header === undefined) throw await paymentRequired(context, payments, resource, 'topUp');
       const asked = { context, payments, resource, kind: 'topUp', header } as const;
       const receipt = await withPayment(asked, (payment) =>
-        payments.topUp(payment, retryProof(context)),
+        payments.headers.topUp(payment, retryProof(context)),
       );
       setPaymentResponse(context, receipt.responseHeader, options.clock.nowMs());
       await context.json(200, topUpBody(receipt));

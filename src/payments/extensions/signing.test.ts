@@ -19,13 +19,8 @@ import { MINUTE_MS } from '../../core/clock.ts';
 import { systemIds } from '../../core/ids.ts';
 import { type Store, openStore } from '../../db/db.ts';
 import { PAYMENTS_MIGRATIONS } from '../migrations.ts';
-import {
-  PUBLISHED_BEFORE_MS,
-  type Signing,
-  listSigningKeys,
-  openSigning,
-  rotateSigningKey,
-} from './signing.ts';
+import { PUBLISHED_BEFORE_MS, listSigningKeys, rotateSigningKey } from './signing-keys.ts';
+import { type Signing, openSigning } from './signing.ts';
 import { verifySigned } from './verify.ts';
 
 const ORIGIN = 'https://api.example.com';

@@ -15,16 +15,16 @@ import { ExactEvmScheme } from '@x402/evm/exact/client';
 import { ExactSvmScheme } from '@x402/svm/exact/client';
 import type { Hex } from 'viem';
 import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
-import { startAnvil } from '../../test/chains/anvil.ts';
-import type { AnvilChain } from '../../test/chains/anvil.ts';
-import { startSolana } from '../../test/chains/solana.ts';
-import type { SolanaChain } from '../../test/chains/solana.ts';
-import { Fault } from '../core/faults.ts';
-import { systemIds } from '../core/ids.ts';
-import { usdToNano } from '../core/money.ts';
-import { BASE, SOLANA } from './networks.ts';
-import { openFixture } from '../../test/support/payments.ts';
-import type { Fixture, FixtureOptions } from '../../test/support/payments.ts';
+import { startAnvil } from '../../../test/chains/anvil.ts';
+import type { AnvilChain } from '../../../test/chains/anvil.ts';
+import { startSolana } from '../../../test/chains/solana.ts';
+import type { SolanaChain } from '../../../test/chains/solana.ts';
+import { Fault } from '../../core/faults.ts';
+import { systemIds } from '../../core/ids.ts';
+import { usdToNano } from '../../core/money.ts';
+import { BASE, SOLANA } from '../networks.ts';
+import { openFixture } from '../../../test/support/payments.ts';
+import type { Fixture, FixtureOptions } from '../../../test/support/payments.ts';
 
 const payTo: Hex = '0x00000000000000000000000000000000000fa12b';
 
@@ -141,7 +141,7 @@ describe('an external facilitator', () => {
     test(`${rail}: settles, and the credit follows the chain`, async () => {
       answer = 'true';
       const { header, wallet } = await pay(rail);
-      assert.equal((await shop.payments.topUp(header)).wallet, wallet);
+      assert.equal((await shop.payments.headers.topUp(header)).wallet, wallet);
       assert.equal(await shop.balance(wallet), usdToNano(5));
       assert.equal(await facilitator.postings(), 0);
     });
@@ -149,8 +149,8 @@ describe('an external facilitator', () => {
     test(`${rail}: its answer is lost after the money moved: credited all the same`, async () => {
       answer = 'lost';
       const { header, wallet } = await pay(rail);
-      await shop.payments.topUp(header);
-      await shop.payments.topUp(header);
+      await shop.payments.headers.topUp(header);
+      await shop.payments.headers.topUp(header);
       assert.equal(await shop.balance(wallet), usdToNano(5));
     });
 
@@ -158,10 +158,10 @@ describe('an external facilitator', () => {
       answer = 'lie';
       const { header, wallet } = await pay(rail);
       const pending = (error: Fault): boolean => error.code === 'SETTLEMENT_PENDING';
-      await assert.rejects(shop.payments.topUp(header), pending);
+      await assert.rejects(shop.payments.headers.topUp(header), pending);
       assert.equal(await shop.balance(wallet), 0n);
       answer = 'true';
-      await shop.payments.topUp(header);
+      await shop.payments.headers.topUp(header);
       assert.equal(await shop.balance(wallet), usdToNano(5));
     });
   }
@@ -170,9 +170,9 @@ describe('an external facilitator', () => {
     test(`${rail}: a payment that went on the chain before it was shown here is refused`, async () => {
       answer = 'true';
       const { header, wallet } = await pay(rail);
-      await shop.payments.topUp(header);
+      await shop.payments.headers.topUp(header);
       const staging = await openFixture({ settings });
-      await assert.rejects(staging.payments.topUp(header), /used on the chain before/);
+      await assert.rejects(staging.payments.headers.topUp(header), /used on the chain before/);
       assert.equal(await staging.balance(wallet), 0n);
       await staging.close();
     });

@@ -7,15 +7,8 @@
  */
 import { type Clock, MINUTE_MS, SECOND_MS } from '../../core/clock.ts';
 import type { Store } from '../../db/db.ts';
-import { remember } from '../remember.ts';
+import { remember } from '../bounded.ts';
 import { jwkOf, kidOf, type PublishedKey, SigningKeys } from './signing-keys.ts';
-
-export {
-  listSigningKeys,
-  PUBLISHED_BEFORE_MS,
-  type PublishedKey,
-  rotateSigningKey,
-} from './signing-keys.ts';
 
 type Json = Readonly<Record<string, unknown>>;
 

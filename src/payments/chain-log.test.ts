@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { systemClock } from '../core/clock.ts';
-import { chainReason } from './chain-reason.ts';
+import { chainReason } from './chain-log.ts';
 import { openEvmNodes } from './evm/chain.ts';
 
 test('the address of a node, which may carry an access key, is not in a reason', async () => {

@@ -1,15 +1,19 @@
 /**
- * A payment of the scheme `upto`: `{permit2Authorization, signature}`, by which a wallet lets this
- * server move at most what it signed, once. It is read here, held against what is offered, and put into
- * the words that are signed and called; what the chain shows of it is `evidence.ts`.
+ * A payment of the scheme `upto`: `{permit2Authorization, signature}`, which lets this server move at
+ * most the signed amount, once. `evm/evidence.ts` finds it on the chain.
  *
- * A wallet that has not approved Permit2 signs that too (EIP-2612, the extension `eip2612GasSponsoring`),
- * and the one transaction that moves its tokens brings the approval, of the ceiling and no more.
+ * A wallet that has not approved Permit2 signs the approval too (EIP-2612, the extension
+ * `eip2612GasSponsoring`); the transaction that moves the tokens carries it, for the ceiling and no more.
  *
- * Nobody else can move it: Permit2 takes the call of the proxy alone, and the proxy that of the
+ * Only we can move it: Permit2 accepts the call of the proxy alone, and the proxy that of the
  * facilitator in the witness, which is our gas key.
  */
-import { type Hex, parseAbi } from 'viem';
+import {
+  PERMIT2_ADDRESS as PERMIT2,
+  uptoPermit2WitnessTypes,
+  x402UptoPermit2ProxyAddress as UPTO_PROXY,
+} from '@x402/evm';
+import { parseAbi } from 'viem';
 import { walletIdentity } from '../../core/addresses.ts';
 import { HOUR_MS, SECOND_MS } from '../../core/clock.ts';
 import { sha256Hex } from '../../core/ids.ts';
@@ -23,50 +27,17 @@ import {
   refusePayment,
 } from '../payment.ts';
 import type { RailOffer } from '../requirements.ts';
-import { checkTransfer, readAddress, readUint, SIGNATURE } from './payload.ts';
-import { keyForm } from './signature-form.ts';
+import { checkTransfer, keyForm, readAddress, readUint, SIGNATURE } from '../evm/payload.ts';
 
 type Fields = NonNullable<ReturnType<typeof asObject>>;
 
-/** At the same addresses on every chain. */
-export const PERMIT2: Hex = '0x000000000022D473030F116dDEE9F6B43aC78BA3';
-export const UPTO_PROXY: Hex = '0x4020A4f3b7b90ccA423B9fabCc0CE57C6C240002';
-
-export const PERMIT2_ABI = parseAbi([
+export const NONCE_ABI = parseAbi([
   'function nonceBitmap(address owner, uint256 word) view returns (uint256)',
 ]);
-export const UPTO_ABI = parseAbi([
-  'struct TokenPermissions { address token; uint256 amount; }',
-  'struct PermitTransferFrom { TokenPermissions permitted; uint256 nonce; uint256 deadline; }',
-  'struct Witness { address to; address facilitator; uint256 validAfter; }',
-  'struct EIP2612Permit { uint256 value; uint256 deadline; bytes32 r; bytes32 s; uint8 v; }',
-  'function settle(PermitTransferFrom permit, uint256 amount, address owner, Witness witness, bytes signature)',
-  'function settleWithPermit(EIP2612Permit permit2612, PermitTransferFrom permit, uint256 amount, address owner, Witness witness, bytes signature)',
-]);
-
-/** EIP-712 types of what the payer signs. */
-const PERMIT_TYPES = {
-  PermitWitnessTransferFrom: [
-    { name: 'permitted', type: 'TokenPermissions' },
-    { name: 'spender', type: 'address' },
-    { name: 'nonce', type: 'uint256' },
-    { name: 'deadline', type: 'uint256' },
-    { name: 'witness', type: 'Witness' },
-  ],
-  TokenPermissions: [
-    { name: 'token', type: 'address' },
-    { name: 'amount', type: 'uint256' },
-  ],
-  Witness: [
-    { name: 'to', type: 'address' },
-    { name: 'facilitator', type: 'address' },
-    { name: 'validAfter', type: 'uint256' },
-  ],
-} as const;
 
 /**
- * Clients sign for as long as the 402 says, an hour at most. What is used and not found is pursued until
- * then, and a signature that has served a request is remembered for longer (`passes.ts`).
+ * Clients sign for as long as the 402 says, an hour at most. A used permit that is not found is searched
+ * until its deadline; a signature that has served a request is stored for longer (`payment-passes.ts`).
  */
 const MAX_LIFE_MS = 2 * HOUR_MS;
 
@@ -79,7 +50,7 @@ export function permit2TypedData(network: string, permit: Permit2) {
       chainId: Number(network.slice('eip155:'.length)),
       verifyingContract: PERMIT2,
     },
-    types: PERMIT_TYPES,
+    types: uptoPermit2WitnessTypes,
     primaryType: 'PermitWitnessTransferFrom' as const,
     message: {
       permitted: { token, amount },
@@ -91,7 +62,7 @@ export function permit2TypedData(network: string, permit: Permit2) {
   };
 }
 
-/** Of the ceiling, until a request says how much of it is moved. Throws a 400 Fault for anything but a well-formed payment. */
+/** Its amount is the ceiling until a request sets it. Throws a 400 Fault for a malformed payment. */
 export function readPermit2(
   { network, inner, identifier }: Envelope,
   offer: RailOffer,
@@ -149,20 +120,19 @@ export function readPermit2(
       facilitator,
     },
     inner: { permit2Authorization, signature, ...(eip2612 && { eip2612 }) },
-    // The signature is left out: the same authorization may be signed twice. Not so the approval: who
-    // shows a payment again cannot put another one in its place.
+    // Without the signature, because the same authorization may be signed twice; with the approval, which
+    // a repeated header must not replace.
     hash: sha256Hex(JSON.stringify({ ...permit2Authorization, eip2612 }).toLowerCase()),
     identifier,
   };
 }
 
-/** What the token takes: 65 bytes. */
 const APPROVAL_SIGNATURE = /^0x[0-9a-fA-F]{130}$/;
 const APPROVAL = 'approval (eip2612GasSponsoring)';
 
 /**
- * The approval that is signed beside a payment, in the words of the extension; `undefined` for one that
- * gives back what the 402 has said. The proxy takes it for the ceiling alone. Throws a 400 Fault.
+ * The approval that is signed beside a payment; `undefined` for the unsigned echo of the 402. The proxy
+ * accepts it for the exact ceiling only. Throws a 400 Fault.
  */
 function readApproval(
   info: Fields | undefined,
@@ -197,7 +167,7 @@ function readApproval(
   };
 }
 
-/** Holds a new one against what is offered. Throws a 400 Fault. */
+/** Compares a new permit with the offer. Throws a 400 Fault. */
 export function checkPermit2(permit: Permit2, offer: RailOffer, nowMs: number): void {
   const { upto } = offer;
   if (upto === undefined) {

@@ -3,10 +3,10 @@
  * a payment is believed: what it answers to `settle` is a line of the log, and the chain decides.
  */
 import type { PaymentPayload, PaymentRequirements } from '@x402/core/types';
-import { SECOND_MS } from '../core/clock.ts';
-import { boundedText } from './bounded-response.ts';
-import { asObject } from './header-codec.ts';
-import type { PaymentSettings } from './settings.ts';
+import { SECOND_MS } from '../../core/clock.ts';
+import { boundedText } from '../bounded.ts';
+import { asObject } from '../header-codec.ts';
+import type { PaymentSettings } from '../settings.ts';
 
 /** Its answers are some hundred bytes; the kinds of a large one some kilobytes. */
 const MAX_BYTES = 1_000_000;

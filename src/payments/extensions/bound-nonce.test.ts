@@ -2,10 +2,10 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { keccak256, toBytes } from 'viem';
-import { Fault } from '../core/faults.ts';
+import { Fault } from '../../core/faults.ts';
 import { boundNonce, checkBoundNonce, readSalt } from './bound-nonce.ts';
-import type { SignedPayment } from './payment.ts';
-import { BOUND_NONCE } from './required-header.ts';
+import type { SignedPayment } from '../payment.ts';
+import { BOUND_NONCE } from '../required-header.ts';
 
 const SALT = `0x${'0123456789abcdef'.repeat(4)}` as const;
 const RESOURCE = 'https://api.example.com/api/v1/chat/completions';

@@ -7,12 +7,12 @@
  */
 import { x402Facilitator } from '@x402/core/facilitator';
 import type { PaymentPayload, PaymentRequirements } from '@x402/core/types';
-import { SECOND_MS } from '../core/clock.ts';
-import { Fault } from '../core/faults.ts';
-import { chainReason } from './chain-reason.ts';
-import { asObject } from './header-codec.ts';
-import type { PaymentServices } from './payment-options.ts';
-import { endsWithin } from './waiting.ts';
+import { SECOND_MS } from '../../core/clock.ts';
+import { Fault } from '../../core/faults.ts';
+import { chainReason } from '../chain-log.ts';
+import { asObject } from '../header-codec.ts';
+import type { PaymentServices } from '../payment-options.ts';
+import { endsWithin } from '../bounded.ts';
 
 type Request = [PaymentPayload, PaymentRequirements];
 type FacilitatorServices = Pick<PaymentServices, 'rails' | 'clock' | 'log' | 'settleWaitMs'>;

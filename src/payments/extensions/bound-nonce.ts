@@ -6,10 +6,10 @@
  * send the salt with the payment. The server refuses a payment whose salt does not give its nonce; the
  * payer can prove later, with the salt, what the payment was for. Random nonces are accepted as well.
  */
-import { keccak256 } from '../core/keccak.ts';
-import { asObject } from './header-codec.ts';
-import { type SignedPayment, invalidPayment, refusePayment } from './payment.ts';
-import { BOUND_NONCE } from './required-header.ts';
+import { keccak256 } from '../../core/keccak.ts';
+import { asObject } from '../header-codec.ts';
+import { type SignedPayment, invalidPayment, refusePayment } from '../payment.ts';
+import { BOUND_NONCE } from '../required-header.ts';
 
 /** First line of the hashed text, so that it is the hash of nothing else. */
 const PURPOSE = 'x402 bound nonce v1';

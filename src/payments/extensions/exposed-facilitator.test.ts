@@ -2,13 +2,13 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { SchemeNetworkFacilitator, SettleResponse } from '@x402/core/types';
-import { TestClock } from '../../test/support/test-clock.ts';
-import { MINUTE_MS, SECOND_MS } from '../core/clock.ts';
-import type { Fault } from '../core/faults.ts';
-import { silentLog } from '../core/log.ts';
-import { ExposedFacilitator } from './facilitator.ts';
-import { BASE } from './networks.ts';
-import type { Rail } from './rail.ts';
+import { TestClock } from '../../../test/support/test-clock.ts';
+import { MINUTE_MS, SECOND_MS } from '../../core/clock.ts';
+import type { Fault } from '../../core/faults.ts';
+import { silentLog } from '../../core/log.ts';
+import { ExposedFacilitator } from './exposed-facilitator.ts';
+import { BASE } from '../networks.ts';
+import type { Rail } from '../rail.ts';
 
 const accepted = { scheme: 'exact', network: BASE, asset: 'x', amount: '1', payTo: 'y' };
 const body = {

@@ -7,15 +7,15 @@
  * Nothing is stored for a challenge: its id is a MAC of what it says, and the payment is bound to it,
  * because the nonce that the payer signs is the hash of id and realm.
  */
-import { type Clock, SECOND_MS, isoTime } from '../core/clock.ts';
-import { keccak256 } from '../core/keccak.ts';
-import type { Ids } from '../core/ids.ts';
-import type { Nano } from '../core/money.ts';
-import { asObject, decodeHeader, encodeBase64Url, encodeHeader } from './header-codec.ts';
-import { USDC_DECIMALS, unitsAbove } from './networks.ts';
-import { refusePayment } from './payment.ts';
-import type { RailOffer } from './requirements.ts';
-import { isSameMac, macOf } from './secrets.ts';
+import { type Clock, SECOND_MS, isoTime } from '../../core/clock.ts';
+import { keccak256 } from '../../core/keccak.ts';
+import type { Ids } from '../../core/ids.ts';
+import type { Nano } from '../../core/money.ts';
+import { asObject, decodeHeader, encodeBase64Url, encodeHeader } from '../header-codec.ts';
+import { USDC_DECIMALS, unitsAbove } from '../networks.ts';
+import { refusePayment } from '../payment.ts';
+import type { RailOffer } from '../requirements.ts';
+import { isSameMac, macOf } from '../secrets.ts';
 
 /** Where a credential is sent: beside another credential it has a field of its own. */
 export type CredentialField = 'Authorization' | 'Payment-Authorization';

@@ -6,19 +6,24 @@ import assert from 'node:assert/strict';
 import { after, afterEach, before, describe, test } from 'node:test';
 import { x402Client } from '@x402/core/client';
 import { decodePaymentRequiredHeader, decodePaymentResponseHeader } from '@x402/core/http';
+import {
+  PERMIT2_ADDRESS as PERMIT2,
+  x402UptoPermit2ProxyABI as UPTO_ABI,
+  x402UptoPermit2ProxyAddress as UPTO_PROXY,
+} from '@x402/evm';
 import { UptoEvmScheme } from '@x402/evm/upto/client';
 import { type Hex, encodeFunctionData, parseAbi } from 'viem';
 import { type PrivateKeyAccount, generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
-import { type AnvilChain, startAnvil, USDC } from '../../test/chains/anvil.ts';
-import { type FaultProxy, startFaultProxy } from '../../test/chains/fault-proxy.ts';
-import { killedAt } from '../../test/support/payments-crash.ts';
-import { type Fixture, type FixtureOptions, openFixture } from '../../test/support/payments.ts';
-import { systemClock } from '../core/clock.ts';
-import { Fault } from '../core/faults.ts';
-import { type Nano, nano, usdToNano } from '../core/money.ts';
-import { PERMIT2, permit2TypedData, UPTO_ABI, UPTO_PROXY } from './evm/permit2.ts';
-import { BASE } from './networks.ts';
-import type { Permit2 } from './payment.ts';
+import { type AnvilChain, startAnvil, USDC } from '../../../test/chains/anvil.ts';
+import { type FaultProxy, startFaultProxy } from '../../../test/chains/fault-proxy.ts';
+import { killedAt } from '../../../test/support/payments-crash.ts';
+import { type Fixture, type FixtureOptions, openFixture } from '../../../test/support/payments.ts';
+import { systemClock } from '../../core/clock.ts';
+import { Fault } from '../../core/faults.ts';
+import { type Nano, nano, usdToNano } from '../../core/money.ts';
+import { permit2TypedData } from './upto.ts';
+import { BASE } from '../networks.ts';
+import type { Permit2 } from '../payment.ts';
 
 const payTo: Hex = '0x00000000000000000000000000000000000fa12b';
 const gasKey = generatePrivateKey();
@@ -163,7 +168,7 @@ describe('upto on Base', () => {
   }
 
   const pay = async (header: string, wanted: Nano, by = fixture) =>
-    await (await by.payments.offer(header, PROOF)).take(wanted);
+    await (await by.payments.headers.offer(header, PROOF)).take(wanted);
   const balanceOf = async (account: PrivateKeyAccount): Promise<bigint> =>
     await fixture.balance(account.address.toLowerCase());
 
@@ -237,7 +242,7 @@ describe('upto on Base', () => {
     ] as const) {
       test(`of the official client's 1 USD, for a request that wants ${wanted} nano-USD: ${units} units`, async () => {
         const account = await buyer();
-        const offered = await fixture.payments.offer(await officialHeader(account), PROOF);
+        const offered = await fixture.payments.headers.offer(await officialHeader(account), PROOF);
         assert.equal(offered.amountNano, usdToNano(1));
         const response = await offered.take(nano(wanted));
         assert.equal(await balanceOf(account), units * 1_000n);
@@ -253,7 +258,9 @@ describe('upto on Base', () => {
     test('nothing is moved for a request that its credit covers, and the signature serves one', async () => {
       const account = await buyer();
       const header = await signedHeader(account);
-      const offers = await Promise.all([1, 2].map(() => fixture.payments.offer(header, PROOF)));
+      const offers = await Promise.all(
+        [1, 2].map(() => fixture.payments.headers.offer(header, PROOF)),
+      );
       const served = await Promise.allSettled(offers.map((one) => one.take(nano(0n))));
       const [response, ...more] = served.flatMap((one) =>
         one.status === 'fulfilled' ? [one.value] : [],
@@ -282,11 +289,11 @@ describe('upto on Base', () => {
       const account = await buyer();
       const header = await signedHeader(account);
       const own = { ...PROOF, idempotencyKey: 'a-key-that-nobody-guesses' };
-      await (await fixture.payments.offer(header, own)).take(nano(0n));
-      const retry = await fixture.payments.offer(header, own);
+      await (await fixture.payments.headers.offer(header, own)).take(nano(0n));
+      const retry = await fixture.payments.headers.offer(header, own);
       assert.equal((await refusal(retry.take(usdToNano(1)))).code, 'PAYMENT_ALREADY_CREDITED');
       const other = { ...own, path: '/api/v1/embeddings' };
-      await refusal(fixture.payments.offer(header, other));
+      await refusal(fixture.payments.headers.offer(header, other));
       assert.equal(await balanceOf(account), 0n);
     });
 
@@ -295,7 +302,7 @@ describe('upto on Base', () => {
       await chain.mint(account.address, 30_000n * USD);
       await chain.approvePermit2(account.address, 30_000n * USD);
       const header = await signedHeader(account, { ceiling: 20_000n * USD });
-      const offered = await fixture.payments.offer(header, PROOF);
+      const offered = await fixture.payments.headers.offer(header, PROOF);
       assert.equal(offered.amountNano, usdToNano(10_000));
       await offered.take(usdToNano(7));
       assert.equal(await balanceOf(account), usdToNano(7));
@@ -322,7 +329,7 @@ describe('upto on Base', () => {
       await pay(header, usdToNano(2));
       const again = await refusal(pay(header, usdToNano(5)));
       assert.equal(again.code, 'PAYMENT_ALREADY_CREDITED');
-      const topUp = await fixture.payments.topUp(header);
+      const topUp = await fixture.payments.headers.topUp(header);
       assert.deepEqual([topUp.amountNano, topUp.newBalanceNano], [usdToNano(2), undefined]);
       assert.equal(await balanceOf(account), usdToNano(2));
     });
@@ -344,7 +351,9 @@ describe('upto on Base', () => {
       const header = await signedHeader(account);
       const other = await openFixture({ settings: settingsWith(), folder: fixture.folder });
       const offers = await Promise.all(
-        [fixture, fixture, other].map(async ({ payments }) => await payments.offer(header, PROOF)),
+        [fixture, fixture, other].map(
+          async ({ payments }) => await payments.headers.offer(header, PROOF),
+        ),
       );
       const results = await Promise.allSettled(
         offers.map(async (one, index) => await one.take(usdToNano(index + 1))),
@@ -499,7 +508,7 @@ describe('upto on Base', () => {
     test('sent to the token by somebody else before us, it has done its work', async () => {
       const account = await buyer(0n);
       const header = await sponsoredHeader(account);
-      const offered = await fixture.payments.offer(header, PROOF);
+      const offered = await fixture.payments.headers.offer(header, PROOF);
       await chain.permit(account.address, PERMIT2, approvalOf(header));
       await offered.take(usdToNano('0.5'));
       assert.equal(await balanceOf(account), usdToNano('0.5'));
@@ -509,7 +518,7 @@ describe('upto on Base', () => {
       const account = await buyer(0n);
       const header = await sponsoredHeader(account);
       const other = await sponsoredHeader(account);
-      const offered = await fixture.payments.offer(header, PROOF);
+      const offered = await fixture.payments.headers.offer(header, PROOF);
       await chain.permit(account.address, PERMIT2, approvalOf(other));
       await chain.approvePermit2(account.address, 0n);
       const said = await refusal(offered.take(usdToNano('0.5')));
@@ -642,7 +651,7 @@ describe('upto on Base', () => {
       for (const approved of [0n, USD / 2n]) {
         const account = await buyer(approved);
         const header = await officialHeader(account);
-        const said = await refusal(fixture.payments.offer(header, PROOF));
+        const said = await refusal(fixture.payments.headers.offer(header, PROOF));
         assert.equal(said.code, 'PAYMENT_VERIFICATION_FAILED');
         assert.equal(said.reason, 'permit2_allowance_required');
         assert.match(said.message, /not approved the Permit2 contract/);
@@ -656,7 +665,7 @@ describe('upto on Base', () => {
 
     test('an approval that is withdrawn after the check: refused, and nothing is left of it', async () => {
       const account = await buyer();
-      const offered = await fixture.payments.offer(await signedHeader(account), PROOF);
+      const offered = await fixture.payments.headers.offer(await signedHeader(account), PROOF);
       await chain.approvePermit2(account.address, 0n);
       const said = await refusal(offered.take(usdToNano(2)));
       assert.deepEqual(
@@ -669,7 +678,7 @@ describe('upto on Base', () => {
     test('an approval that is withdrawn at the last moment: the transaction is not sent', async () => {
       const account = await buyer();
       const header = await signedHeader(account);
-      const offered = await fixture.payments.offer(header, PROOF);
+      const offered = await fixture.payments.headers.offer(header, PROOF);
       proxy.fate = async (method) => {
         if (method === 'eth_estimateGas') await chain.approvePermit2(account.address, 0n);
         return 'pass' as const;
@@ -684,7 +693,7 @@ describe('upto on Base', () => {
     test('a wallet that holds less than it signed is told so', async () => {
       const account = await buyer(1_000n * USD);
       const header = await signedHeader(account, { ceiling: 101n * USD });
-      const said = await refusal(fixture.payments.offer(header, PROOF));
+      const said = await refusal(fixture.payments.headers.offer(header, PROOF));
       assert.equal(said.reason, 'permit2_insufficient_balance');
     });
 
@@ -846,8 +855,11 @@ describe('upto on Base', () => {
         accepted: { scheme: 'upto', network: BASE },
         payload,
       });
-      assert.equal((await refusal(fixture.payments.offer(wrong, PROOF))).code, 'INVALID_AMOUNT');
-      const said = await refusal(fixture.payments.topUp(await signedHeader(account)));
+      assert.equal(
+        (await refusal(fixture.payments.headers.offer(wrong, PROOF))).code,
+        'INVALID_AMOUNT',
+      );
+      const said = await refusal(fixture.payments.headers.topUp(await signedHeader(account)));
       assert.equal(said.code, 'UNSUPPORTED_SCHEME');
       assert.match(said.message, /upto pays for requests/);
     });

@@ -6,12 +6,12 @@ import type { AddressInfo } from 'node:net';
 import { after, before, describe, test } from 'node:test';
 import { gzipSync } from 'node:zlib';
 import { systemClock } from '../core/clock.ts';
-import { MAX_ANSWER_BYTES } from './bounded-response.ts';
-import { ExternalFacilitator } from './external-facilitator.ts';
+import { MAX_RESPONSE_BYTES } from './bounded.ts';
+import { ExternalFacilitator } from './extensions/external-facilitator.ts';
 import { openSolanaNodes } from './solana/chain.ts';
 
 /** More than sockets hold on their way. */
-const FAR_BEYOND = 5 * MAX_ANSWER_BYTES;
+const FAR_BEYOND = 5 * MAX_RESPONSE_BYTES;
 const PIECE = Buffer.alloc(64 * 1024, ' ');
 
 describe('answers of nodes and facilitators', () => {
@@ -54,17 +54,17 @@ describe('answers of nodes and facilitators', () => {
         };
         more();
       };
-      await assert.rejects(ask(), /The answer is larger than/);
+      await assert.rejects(ask(), /The response is larger than/);
       await gone.promise;
       assert.ok(sentBytes < FAR_BEYOND, `${sentBytes} bytes were taken`);
     });
 
     test(`${name} whose small answer unpacks to a large one is left`, async () => {
-      const bomb = gzipSync(Buffer.alloc(2 * MAX_ANSWER_BYTES, ' '));
+      const bomb = gzipSync(Buffer.alloc(2 * MAX_RESPONSE_BYTES, ' '));
       answer = (_request, response) => {
         response.writeHead(200, { 'content-encoding': 'gzip' }).end(bomb);
       };
-      await assert.rejects(ask(), /The answer is larger than/);
+      await assert.rejects(ask(), /The response is larger than/);
     });
   }
 

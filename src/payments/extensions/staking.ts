@@ -8,16 +8,16 @@
  * would count the same unit for everybody who shows it.
  */
 import { type Hex, parseAbi } from 'viem';
-import { type Clock, MINUTE_MS, SECOND_MS, dayOf, dayStartMs } from '../core/clock.ts';
-import type { Log } from '../core/log.ts';
-import { type Nano, nano, usdToNano } from '../core/money.ts';
-import { Agreement } from './agreement.ts';
-import type { Contradictions } from './contradictions.ts';
-import { chainReason } from './chain-reason.ts';
-import { type EvmClient, openEvmNodes } from './evm/chain.ts';
-import { remember } from './remember.ts';
-import type { StakingSettings } from './settings.ts';
-import { endsWithin } from './waiting.ts';
+import { type Clock, MINUTE_MS, SECOND_MS, dayOf, dayStartMs } from '../../core/clock.ts';
+import type { Log } from '../../core/log.ts';
+import { type Nano, nano, usdToNano } from '../../core/money.ts';
+import { Agreement } from '../nodes.ts';
+import type { Contradictions } from '../chain-log.ts';
+import { chainReason } from '../chain-log.ts';
+import { type EvmClient, openEvmNodes } from '../evm/chain.ts';
+import { remember } from '../bounded.ts';
+import type { StakingSettings } from '../settings.ts';
+import { endsWithin } from '../bounded.ts';
 
 /** What a wallet may spend on one day. */
 export interface DailyStake {

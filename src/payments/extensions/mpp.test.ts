@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { systemIds } from '../core/ids.ts';
-import { nano } from '../core/money.ts';
+import { systemIds } from '../../core/ids.ts';
+import { nano } from '../../core/money.ts';
 import { MachinePayments } from './mpp.ts';
 
 test('challenges of one moment are different ones, since a payer signs their ids', () => {

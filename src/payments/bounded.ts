@@ -1,0 +1,45 @@
+/** Bounds on what payments keep, wait for and read. */
+import type { Clock } from '../core/clock.ts';
+
+/** Sets an entry of a map of at most `most` entries; evicts the entry that was set first. */
+export function remember<K, V>(map: Map<K, V>, key: K, value: V, most: number): void {
+  map.delete(key);
+  map.set(key, value);
+  const oldest = map.keys().next();
+  if (map.size > most && oldest.done !== true) map.delete(oldest.value);
+}
+
+/** Whether `work` settles within `ms`. It goes on either way; the timer keeps no process alive. */
+export async function endsWithin(
+  clock: Clock,
+  ms: number,
+  work: Promise<unknown>,
+): Promise<boolean> {
+  return await new Promise((resolve) => {
+    const cancel = clock.after(ms, () => resolve(false));
+    const ended = (): void => {
+      cancel();
+      resolve(true);
+    };
+    work.then(ended, ended);
+  });
+}
+
+/** A page of a thousand transactions has half a megabyte; viem has the same limit. */
+export const MAX_RESPONSE_BYTES = 10_000_000;
+
+/** The body of a response as text, at most `maxBytes` after decompression. Rejects beyond that. */
+export async function boundedText(
+  response: Response,
+  maxBytes = MAX_RESPONSE_BYTES,
+): Promise<string> {
+  const pieces: Uint8Array[] = [];
+  let bytes = 0;
+  for await (const piece of response.body ?? []) {
+    bytes += piece.byteLength;
+    // Leaving the loop ends the connection.
+    if (bytes > maxBytes) throw new Error(`The response is larger than ${maxBytes} bytes`);
+    pieces.push(piece);
+  }
+  return Buffer.concat(pieces).toString('utf8');
+}

@@ -1,0 +1,196 @@
+/**
+ * The rails of the configuration: opened, watched while the server runs, and checked once for
+ * `farebox check`, without writing to a database or a chain. The chain libraries are large; each is
+ * loaded only if its rail is configured.
+ */
+import { type Clock, SECOND_MS } from '../core/clock.ts';
+import type { Log } from '../core/log.ts';
+import type { Store } from '../db/db.ts';
+import { Contradictions, chainReason } from './chain-log.ts';
+import type { EvmRail } from './evm/evm-rail.ts';
+import { ExternalFacilitator } from './extensions/external-facilitator.ts';
+import type { Rail, RailHealth, RailOptions } from './rail.ts';
+import type { RailOffer } from './requirements.ts';
+import type { PaymentSettings } from './settings.ts';
+import type { SolanaRail } from './solana/solana-rail.ts';
+import { topUpTransactions } from './top-up-table.ts';
+
+interface OpenedRails {
+  readonly rails: ReadonlyMap<string, Rail>;
+  readonly evm: EvmRail | undefined;
+  readonly solana: SolanaRail | undefined;
+  /** `undefined` if the embedded facilitator settles. */
+  readonly external: ExternalFacilitator | undefined;
+  readonly contradictions: Contradictions;
+}
+
+export interface OpenRailsOptions extends Pick<RailOptions, 'store' | 'clock' | 'log' | 'pollMs'> {
+  readonly settings: PaymentSettings;
+}
+
+/** Rejects if an external facilitator that must name the Solana fee payer does not respond. */
+export async function openRails(options: OpenRailsOptions): Promise<OpenedRails> {
+  const { settings, log } = options;
+  const { url, ...facilitator } = settings.facilitator;
+  const external = url === undefined ? undefined : new ExternalFacilitator(url, facilitator);
+  const networks = [settings.base, settings.solana].flatMap((rail) => rail?.network ?? []);
+  const contradictions = new Contradictions(log, networks);
+  const railOptions: RailOptions = {
+    ...options,
+    contradictions,
+    external,
+    maxTimeoutSeconds: settings.maxTimeoutSeconds,
+    settleWaitMs: settings.settleWaitSeconds * SECOND_MS,
+  };
+  const rails = new Map<string, Rail>();
+  let evm: EvmRail | undefined;
+  let solana: SolanaRail | undefined;
+  if (settings.base !== undefined) {
+    const { EvmRail } = await import('./evm/evm-rail.ts');
+    evm = new EvmRail(settings.base, railOptions);
+    rails.set(evm.network, evm);
+  }
+  if (settings.solana !== undefined) {
+    const { openSolanaRail } = await import('./solana/solana-rail.ts');
+    solana = await openSolanaRail(settings.solana, railOptions);
+    rails.set(solana.network, solana);
+  }
+  return { rails, evm, solana, external, contradictions };
+}
+
+/** Checks gas keys, receivers and nodes. A rail that cannot settle is not offered. */
+export class RailMonitor {
+  readonly #rails: ReadonlyMap<string, Rail>;
+  readonly #log: Log;
+  readonly #health = new Map<string, RailHealth>();
+
+  constructor(rails: ReadonlyMap<string, Rail>, log: Log) {
+    this.#rails = rails;
+    this.#log = log;
+  }
+
+  /** Never rejects. */
+  async check(): Promise<readonly RailHealth[]> {
+    return await Promise.all([...this.#rails.values()].map((rail) => this.#check(rail)));
+  }
+
+  /** The rails to offer. If none can settle, all of them: a late settlement beats an empty list. */
+  offers(): readonly RailOffer[] {
+    const all = [...this.#rails.values()];
+    const ready = all.filter((rail) => this.#health.get(rail.network)?.isReady !== false);
+    return (ready.length > 0 ? ready : all).map((rail) => rail.offer);
+  }
+
+  async #check(rail: Rail): Promise<RailHealth> {
+    const before = this.#health.get(rail.network);
+    const health = await rail.health().catch((error: unknown) => ({
+      gasAddress: undefined,
+      gasBalance: undefined,
+      isReady: true,
+      // A node that does not respond says nothing about the keys: what was offered stays offered.
+      ...before,
+      network: rail.network,
+      problems: [`The node does not answer: ${chainReason(error)}`],
+    }));
+    this.#health.set(rail.network, health);
+    const text = health.problems.join('; ');
+    // Each problem is logged once, when it appears.
+    if (before === undefined || before.problems.join('; ') !== text) this.#report(health, text);
+    return health;
+  }
+
+  #report({ network, isReady, gasAddress, gasBalance }: RailHealth, problems: string): void {
+    const fields = { network, gasAddress, gasBalance: gasBalance?.toString() };
+    if (problems === '') this.#log.info(fields, 'A payment rail is ready');
+    else if (isReady) this.#log.warn(fields, `A payment rail needs care: ${problems}`);
+    else this.#log.error(fields, `A payment rail is not offered: ${problems}`);
+  }
+}
+
+interface CheckOptions {
+  readonly settings: PaymentSettings;
+  readonly clock: Clock;
+  readonly log: Log;
+  /** Opens the database of this ledger; resolves to `undefined` before its first start. */
+  readonly openStore: () => Promise<Store | undefined>;
+}
+
+/** About an hour of Base; an hour of Solana has four times as many slots. */
+const RECENT = { eip155: 1_800n, solana: 9_000n } as const;
+const NO_STORE: RailOptions['store'] = {
+  query: async () => {
+    throw new Error('A check of a rail writes nothing');
+  },
+};
+
+/** Why the stake of a wallet cannot be read today; `undefined` if it can, or if none is configured. */
+export async function checkStaking(
+  options: Omit<CheckOptions, 'openStore'>,
+): Promise<string | undefined> {
+  const { settings, clock, log } = options;
+  if (settings.staking === undefined) return undefined;
+  const { stakingProblem } = await import('./extensions/staking.ts');
+  return await stakingProblem(settings.staking, clock, new Contradictions(log, []));
+}
+
+/** The state of every configured rail. Never rejects. */
+export async function checkRails(options: CheckOptions): Promise<readonly RailHealth[]> {
+  const { base, solana, ...rest } = options.settings;
+  const single = [
+    ...(base === undefined ? [] : [{ network: base.network, settings: { ...rest, base } }]),
+    ...(solana === undefined ? [] : [{ network: solana.network, settings: { ...rest, solana } }]),
+  ];
+  return Promise.all(
+    single.map(async ({ network, settings }) => {
+      try {
+        return await checkRail({ ...options, settings }, network);
+      } catch (error) {
+        const problems = [`It cannot be asked: ${chainReason(error)}`];
+        return { network, isReady: false, problems, gasAddress: undefined, gasBalance: undefined };
+      }
+    }),
+  );
+}
+
+async function checkRail(options: CheckOptions, network: string): Promise<RailHealth> {
+  // Nothing is sent, so nothing is polled.
+  const opened = await openRails({ ...options, store: NO_STORE, pollMs: 0 });
+  // Without its facilitator a rail settles nothing, whatever the chain says.
+  await opened.external?.feePayer(network);
+  const rail = opened.rails.get(network);
+  if (rail === undefined) throw new Error(`There is no rail for ${network}`);
+  const health = await rail.health();
+  const foreign = await foreignTransfers(rail, options.openStore);
+  return { ...health, problems: [...health.problems, ...foreign] };
+}
+
+/**
+ * Reports transfers of the last hour to the receiver that this ledger does not know: a second ledger
+ * with the same receiver would credit payments of this one, and this one credits theirs.
+ */
+async function foreignTransfers(
+  rail: Rail,
+  open: CheckOptions['openStore'],
+): Promise<readonly string[]> {
+  let store: Store | undefined;
+  try {
+    store = await open();
+    const known = store === undefined ? undefined : await topUpTransactions(store, rail.network);
+    const latest = await rail.newestHeight();
+    const recent = rail.network.startsWith('solana:') ? RECENT.solana : RECENT.eip155;
+    const [first, ...others] = await rail.received({
+      offer: rail.offer,
+      fromHeight: latest > recent ? latest - recent : 0n,
+      isKnown: (transaction) => known?.has(transaction) ?? false,
+    });
+    if (first === undefined) return [];
+    return [
+      `Transfers of the last hour to ${rail.offer.payTo} that are not of this ledger: ${others.length + 1}, such as ${first.transaction} (a receiver belongs to one ledger)`,
+    ];
+  } catch (error) {
+    // A node that keeps no log, or a database that this version has never opened.
+    return [`The transfers of the last hour cannot be compared: ${chainReason(error)}`];
+  } finally {
+    await store?.close();
+  }
+}
