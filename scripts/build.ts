@@ -21,7 +21,7 @@ import {
 import { dirname, join, relative, sep } from 'node:path';
 import { type Metafile, type Plugin, build } from 'esbuild';
 import { writeBundle } from '../src/console/bundle.ts';
-import { ENGINE_PACKAGES } from '../src/engines/local/engine-packages.ts';
+import { ENGINE_SETS, enginePackages } from '../src/engines/local/engine-packages.ts';
 
 const ROOT = join(import.meta.dirname, '..');
 const SRC = join(ROOT, 'src');
@@ -32,7 +32,7 @@ const BROWSER_FOLDERS = [join(SRC, 'console', 'app'), join(SRC, 'http', 'docs', 
 /** Processes and workers of their own, and the program. */
 const ENTRIES = ['src/main.ts', 'src/**/*-process.ts', 'src/**/*-worker.ts'];
 /** What an engine finds in a folder of its own. */
-const EXTERNAL: readonly string[] = Object.values(ENGINE_PACKAGES).flat();
+const EXTERNAL: readonly string[] = ENGINE_SETS.flatMap(enginePackages);
 /** What packages that are not ECMAScript modules expect to be there. */
 const BANNER = `import { createRequire as __createRequire } from 'node:module';
 const require = __createRequire(import.meta.url);

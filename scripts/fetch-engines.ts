@@ -1,8 +1,10 @@
 /**
- * Puts the packages of the embedded engines beside the code, in `engines/`, where a checkout and an
- * image look for them: `node scripts/fetch-engines.ts [llama cutout speech media]`. What is there
- * already stays.
+ * Fetches the packages of the embedded engines into `engines/`, where a checkout and an image look for
+ * them: `node scripts/fetch-engines.ts [llama cutout speech media]`. Complete sets are kept. A link
+ * `engines/<name>/node_modules` lets the compiler and the linter read the types of the packages.
  */
+import { lstatSync, readlinkSync, rmSync, symlinkSync } from 'node:fs';
+import { basename, join } from 'node:path';
 import { parseArgs } from 'node:util';
 import { loadConfig } from '../src/config/config.ts';
 import { systemClock } from '../src/core/clock.ts';
@@ -19,7 +21,7 @@ if (!loaded.ok) throw new Error('The environment has settings that are not valid
 for (const name of ENGINE_SETS) {
   if (positionals.length > 0 && !positionals.includes(name)) continue;
   const progress = new Progress(process.stdout);
-  await fetchPackages({
+  const folder = await fetchPackages({
     set: packageSet(name),
     into: ownEnginesFolder(),
     downloads: loaded.config.downloads,
@@ -32,4 +34,13 @@ for (const name of ENGINE_SETS) {
     log: silentLog,
     signal: new AbortController().signal,
   });
+  linkTypes(join(ownEnginesFolder(), name), join('..', basename(folder), 'node_modules'));
+}
+
+function linkTypes(engine: string, target: string): void {
+  const link = join(engine, 'node_modules');
+  const isLink = lstatSync(link, { throwIfNoEntry: false })?.isSymbolicLink() === true;
+  if (isLink && readlinkSync(link) === target) return;
+  rmSync(link, { recursive: true, force: true });
+  symlinkSync(target, link, 'junction');
 }

@@ -1,10 +1,10 @@
 /**
- * Makes the tarball that is published: the build, its assets and the lock of the engines, with a
+ * Makes the tarball that is published: the build, its assets and the lock files of the engines, with a
  * package file that names no dependency. `npm publish <tarball>` takes it as it is. It goes into the
  * folder that is named, or the root.
  */
 import { execFileSync } from 'node:child_process';
-import { cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { cpSync, globSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 
@@ -13,7 +13,7 @@ const CONTENTS = [
   'bin',
   'dist',
   'assets',
-  'engines/package-lock.json',
+  ...globSync('engines/*/package-lock.json', { cwd: ROOT }),
   'LICENSE',
   'README.md',
   'CHANGELOG.md',

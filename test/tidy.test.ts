@@ -3,10 +3,12 @@
  * the environment, the clock, sizes, names and words. Each rule prints every place that breaks it.
  */
 import assert from 'node:assert/strict';
+import { globSync } from 'node:fs';
 import { basename } from 'node:path';
 import { test } from 'node:test';
 import { isTestFile, layerProblems } from './tidy/layers.ts';
 import {
+  ROOT,
   type SourceFile,
   filesBelow,
   importCycles,
@@ -197,7 +199,8 @@ function isData(path: string): boolean {
 }
 
 test('the lock files have a checksum for every package and name no registry', () => {
-  const locks = ['package-lock.json', 'engines/package-lock.json', 'test/package-lock.json'];
+  const engines = globSync('engines/*/package-lock.json', { cwd: ROOT });
+  const locks = ['package-lock.json', ...engines, 'test/package-lock.json'];
   const unsafe = locks.flatMap((file) => {
     // The shape is npm's own; what is missing in it is the finding.
     const { packages } = JSON.parse(readText(file)) as {

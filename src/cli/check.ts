@@ -16,7 +16,7 @@ import { type Store, openProblem, openStore } from '../db/db.ts';
 import { configuredEngines } from '../engines/registry.ts';
 import { Engines } from '../engines/engines.ts';
 import { type EngineProbe, probeEmbedded } from '../engines/embedded-probe.ts';
-import { ENGINE_PACKAGES, missingPackages } from '../engines/local/engine-packages.ts';
+import { enginePackages, missingPackages } from '../engines/local/engine-packages.ts';
 import { readPersonaFolder } from '../chat/personas/personas.ts';
 import { SearchClient } from '../chat/web/web.ts';
 import { type RailHealth, checkRails, checkStaking } from '../payments/payments.ts';
@@ -166,7 +166,7 @@ async function embeddedFindings(
     }));
   return probes.map(({ engine, needs, missing, problem, isStarting }) => {
     const what = `engine ${engine}`;
-    const packages = needs.flatMap((set) => [...ENGINE_PACKAGES[set]]).join(', ') || 'ffmpeg';
+    const packages = needs.flatMap(enginePackages).join(', ') || 'ffmpeg';
     if (problem !== undefined) return finding(what, 'wrong', problem);
     if (isStarting === true) return finding(what, 'note', 'is being started');
     if (missing.length === 0) return finding(what, 'ok', `works with ${packages}`);

@@ -5,10 +5,10 @@ import { systemClock } from '../core/clock.ts';
 import { systemIds } from '../core/ids.ts';
 import { silentLog } from '../core/log.ts';
 import {
-  ENGINE_PACKAGES,
   ENGINE_SETS,
   ENGINE_USES,
   type EngineSet,
+  enginePackages,
   enginesFolder,
   findPackages,
   packageSet,
@@ -69,7 +69,7 @@ run. For a machine without internet: pull on one of the same kind, and copy the 
 }
 
 function stateOf(engine: EngineSet, { dataFolder }: Config) {
-  const packages = ENGINE_PACKAGES[engine];
+  const packages = enginePackages(engine);
   const folder = findPackages(packageSet(engine), dataFolder);
   return { engine, use: ENGINE_USES[engine], packages, folder };
 }

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import sharp from 'sharp';
+import { sharp } from '../../test/support/sharp.ts';
 import { imageSize } from './media-type.ts';
 
 const solid = (width: number, height: number) =>

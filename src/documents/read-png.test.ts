@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { crc32, deflateSync } from 'node:zlib';
-import sharp from 'sharp';
+import { sharp } from '../../test/support/sharp.ts';
 import { readPng } from './read-png.ts';
 import { ReaderError } from './reader-error.ts';
 

@@ -12,7 +12,7 @@
 import assert from 'node:assert/strict';
 import { mkdtempSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import sharp from 'sharp';
+import { sharp } from '../support/sharp.ts';
 import { claudeEnvironment } from '../../src/cli/agent-settings.ts';
 import { pdfFile, pdfText } from '../support/test-files.ts';
 import {

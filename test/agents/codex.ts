@@ -10,7 +10,7 @@
 import assert from 'node:assert/strict';
 import { mkdtempSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import sharp from 'sharp';
+import { sharp } from '../support/sharp.ts';
 import { isJsonObject } from '../../src/json/json-scan.ts';
 import { withCodexSettings } from '../../src/cli/agent-settings.ts';
 import {

@@ -8,7 +8,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import type { Browser, Download } from 'playwright-core';
-import sharp from 'sharp';
+import { sharp } from '../support/sharp.ts';
 import { type TestApp, startTestApp } from '../app/test-app.ts';
 import { makeClip, portraitJpeg, toneWav } from '../media/clips.ts';
 import { type LoopbackEngine, openEngine, sendJson } from '../support/loopback-engine.ts';

@@ -15,7 +15,7 @@ import { MetadataMode, TextNode } from '@llamaindex/core/schema';
 import { OpenAI as LlamaOpenAI, OpenAIEmbedding } from '@llamaindex/openai';
 import { embedMany, generateImage, generateText, transcribe } from 'ai';
 import { CohereClient } from 'cohere-ai';
-import sharp from 'sharp';
+import { sharp } from '../support/sharp.ts';
 import { toneWav } from '../media/clips.ts';
 import { type ModelFixture, sendEvents, sendJson, startModelFixture } from './model-fixture.ts';
 

@@ -9,7 +9,7 @@ import type { ServerResponse } from 'node:http';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
-import sharp from 'sharp';
+import { sharp } from '../support/sharp.ts';
 import { receiptOf } from '../../src/billing/ledger/ledger.ts';
 import { type TestApp, startTestApp } from '../app/test-app.ts';
 import { makeClip, portraitJpeg, toneWav } from '../media/clips.ts';

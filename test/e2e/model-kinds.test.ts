@@ -15,7 +15,7 @@ import { OpenAI as LangChainOpenAI } from '@langchain/openai';
 import { generateImage, generateSpeech, generateText, rerank } from 'ai';
 import { CohereClient, CohereClientV2 } from 'cohere-ai';
 import OpenAI, { toFile } from 'openai';
-import sharp from 'sharp';
+import { sharp } from '../support/sharp.ts';
 import { receiptOf } from '../../src/billing/ledger/ledger.ts';
 import { type CallOptions, type Called, call } from '../app/call.ts';
 import { until } from '../support/until.ts';

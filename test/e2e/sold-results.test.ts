@@ -8,7 +8,7 @@ import { type ServerResponse, createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { after, before, describe, test } from 'node:test';
 import { crc32 } from 'node:zlib';
-import sharp from 'sharp';
+import { sharp } from '../support/sharp.ts';
 import { receiptOf } from '../../src/billing/ledger/ledger.ts';
 import { type TestApp, startTestApp } from '../app/test-app.ts';
 import { toneWav } from '../media/clips.ts';

@@ -4,7 +4,7 @@
  * so rich that the rules behind the balance are reached.
  */
 import { createKeyPairSignerFromPrivateKeyBytes, generateKeyPairSigner } from '@solana/kit';
-import sharp from 'sharp';
+import { sharp } from '../support/sharp.ts';
 import { type PrivateKeyAccount, generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
 import { TestUpstream } from '../support/test-upstream.ts';
 import { systemIds } from '../../src/core/ids.ts';

@@ -8,7 +8,7 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import sharp from 'sharp';
+import { sharp } from '../support/sharp.ts';
 import { SOUND_KINDS, makeClip, makeSound } from '../media/clips.ts';
 
 export interface MediaEngine {

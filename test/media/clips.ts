@@ -4,7 +4,7 @@
  */
 import { readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import sharp from 'sharp';
+import { sharp } from '../support/sharp.ts';
 import {
   TOY_SPEECH_TOKENS,
   TOY_SPEECH_TONES,

@@ -11,7 +11,7 @@ import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
-import sharp from 'sharp';
+import { sharp } from '../support/sharp.ts';
 import { systemClock } from '../../src/core/clock.ts';
 import { processResponses } from '../app/process-responses.ts';
 import { type TestApp, startTestApp } from '../app/test-app.ts';

@@ -5,7 +5,7 @@ import { mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, test } from 'node:test';
-import sharp from 'sharp';
+import { sharp } from '../support/sharp.ts';
 import { portraitSvg } from '../../scripts/draw-portrait.ts';
 import { Media } from '../../src/engines/media/media.ts';
 import { videoEngine } from '../../src/engines/media/video-engine.ts';

@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { deflateSync } from 'node:zlib';
-import sharp from 'sharp';
+import { sharp } from '../../../test/support/sharp.ts';
 import { request } from 'undici';
 import { toyCutoutModel } from '../../../scripts/build-toy-models.ts';
 import { portraitMaskSvg, portraitSvg } from '../../../scripts/draw-portrait.ts';

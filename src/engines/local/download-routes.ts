@@ -1,4 +1,4 @@
-/** The way to a file: mirror or host, headers, and proxy. */
+/** The way to a model file: mirror or host, and proxy. */
 import { type Dispatcher, EnvHttpProxyAgent } from 'undici';
 import type { DownloadSettings } from '../../config/config.ts';
 
@@ -9,18 +9,6 @@ export function modelUrl(url: string, { modelMirror, modelHub }: DownloadSetting
   const { origin, pathname, search } = new URL(url);
   const base = modelMirror ?? (origin === HUGGING_FACE ? modelHub : undefined) ?? origin;
   return `${base}${pathname}${search}`;
-}
-
-/** The address of the tarball of a package, and what the registry wants to be sent. */
-export function tarballOf(
-  { name, version }: { readonly name: string; readonly version: string },
-  { registry, registryToken }: DownloadSettings,
-): { readonly url: string; readonly headers: Readonly<Record<string, string>> } {
-  const file = name.slice(name.indexOf('/') + 1);
-  return {
-    url: `${registry}/${name}/-/${file}-${version}.tgz`,
-    headers: registryToken === undefined ? {} : { authorization: `Bearer ${registryToken}` },
-  };
 }
 
 /** Lends the proxy, where there is one, for as long as `work` runs. */

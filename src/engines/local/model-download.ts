@@ -35,19 +35,14 @@ export interface DownloadProgress {
   readonly secondsLeft: number | undefined;
 }
 
-/** Lowercase hex. */
-type Checksum =
-  | { readonly sha256: string; readonly sha512?: never }
-  | { readonly sha512: string; readonly sha256?: never };
-
 export interface DownloadOptions {
   readonly file: {
     readonly url: string;
     /** More bytes are refused. */
     readonly sizeBytes: number;
-    /** Headers for its own host only. */
-    readonly headers?: Readonly<Record<string, string>>;
-  } & Checksum;
+    /** Lowercase hex. */
+    readonly sha256: string;
+  };
   /** A proxy, where there is one. */
   readonly dispatcher?: Dispatcher | undefined;
   /** Tries in a row that may bring no byte. Default: eight, about two minutes. */
@@ -113,12 +108,10 @@ async function tryDownload(options: DownloadOptions, part: string, have: number)
     throw new FinalError(`it has ${total} bytes, at most ${file.sizeBytes} are taken`);
   }
   const sum = await receive(options, part, response.body, start, total);
-  const wanted = file.sha512 ?? file.sha256;
-  if (sum === wanted) return;
+  if (sum === file.sha256) return;
   // The bytes are wrong somewhere: nothing of them can be kept.
   await rm(part, { force: true });
-  const name = file.sha512 === undefined ? 'SHA-256' : 'SHA-512';
-  const message = `its ${name} is ${sum}, it should be ${wanted}`;
+  const message = `its SHA-256 is ${sum}, it should be ${file.sha256}`;
   // A part of an earlier try may have been another's: once anew, then it is the file itself.
   throw isResumed ? new Error(message) : new FinalError(message);
 }
@@ -139,14 +132,12 @@ type Response = Awaited<ReturnType<typeof httpRequest>>;
 async function ask(options: DownloadOptions, have: number): Promise<Response> {
   const { file, signal, dispatcher } = options;
   let { url } = file;
-  const { host } = new URL(url);
   for (let hop = 0; hop <= MAX_REDIRECTS; hop += 1) {
     const response = await httpRequest(url, {
       ...(dispatcher && { dispatcher }),
       headers: {
         'accept-encoding': 'identity',
         ...(have > 0 && { range: `bytes=${have}-` }),
-        ...(new URL(url).host === host && file.headers),
       },
       headersTimeout: HEADERS_LIMIT_MS,
       bodyTimeout: IDLE_LIMIT_MS,
@@ -169,7 +160,7 @@ async function receive(
   start: number,
   total: number | undefined,
 ): Promise<string> {
-  const hash = createHash(file.sha512 === undefined ? 'sha256' : 'sha512');
+  const hash = createHash('sha256');
   if (start > 0) for await (const chunk of createReadStream(part)) hash.update(chunk);
   const target = await open(part, start > 0 ? 'a' : 'w');
   const pace = new Pace(clock, start, total);

@@ -1,19 +1,17 @@
 /**
- * Fetches the packages of an engine: each tarball from the registry, checked against the checksum of
- * the lock, unpacked without what this machine has no use for. No script of a package ever runs.
- * The folder gets its name when all of it is there.
+ * Fetches the packages of an engine with npm's own fetcher: each tarball from the registry, checked
+ * against the lock file, unpacked without the files that no engine uses. No script of a package runs.
+ * The folder of a set gets its name when it is complete.
  */
-import { createReadStream } from 'node:fs';
 import { access, mkdir, readdir, rename, rm, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { pipeline } from 'node:stream/promises';
 import { extract } from 'tar';
 import type { DownloadSettings } from '../../config/config.ts';
-import { type Clock, HOUR_MS, SECOND_MS } from '../../core/clock.ts';
+import { type Clock, HOUR_MS, MINUTE_MS, SECOND_MS } from '../../core/clock.ts';
 import { Fault } from '../../core/faults.ts';
 import type { Ids } from '../../core/ids.ts';
 import { type Log, reasonOf } from '../../core/log.ts';
-import { tarballOf, throughProxy } from './download-routes.ts';
 import {
   ENGINE_USES,
   type EngineSet,
@@ -24,17 +22,15 @@ import {
   missingPackages,
   packageSet,
 } from './engine-packages.ts';
-import { type DownloadProgress, downloadFile } from './model-download.ts';
+import type { DownloadProgress } from './model-download.ts';
 import type { DownloadView, FetchParts } from './model-files.ts';
 
-/** Tarballs on their way at once. */
-const AT_ONCE = 8;
-/** Some seconds: a machine without internet is told soon. */
+const MAX_CONCURRENT = 8;
+/** About seven seconds in all, so that a machine without internet reports it soon. */
 const MAX_TRIES = 4;
-/** More than any of them has. */
-const MAX_TARBALL_BYTES = 400_000_000;
-/** A folder that nobody has finished since is that of a killed process. */
-const LEFT_BEHIND_MS = HOUR_MS;
+const IDLE_LIMIT_MS = MINUTE_MS;
+/** An unfinished folder of this age belongs to a killed process. */
+const ABANDONED_MS = HOUR_MS;
 
 /** Sources, headers and binaries of other machines, by package: their paths below it. */
 const UNUSED: Readonly<Record<string, RegExp>> = {
@@ -46,7 +42,6 @@ const UNUSED: Readonly<Record<string, RegExp>> = {
 };
 /** The folder of a set while it is being filled. */
 const DRAFT = /^\.[a-z]+-[0-9a-f]{16}-[0-9a-f]+$/;
-const MAPS = /\.(?:map|d\.[cm]?ts)$/;
 
 /** What a server's engines are made with, as far as their packages need it. */
 export interface RequireOptions extends FetchParts {
@@ -55,8 +50,8 @@ export interface RequireOptions extends FetchParts {
 }
 
 /**
- * Resolves when the packages of an engine are here, fetching them when that is allowed. Rejects with
- * what is missing and how it is fetched.
+ * Resolves when the packages of an engine are here, after fetching them if the settings allow it.
+ * Rejects with what is missing and the command that fetches it.
  */
 export async function requirePackages(name: EngineSet, options: RequireOptions): Promise<void> {
   const { dataFolder, downloads, embedded } = options.config;
@@ -68,7 +63,7 @@ export async function requirePackages(name: EngineSet, options: RequireOptions):
 
 export interface PackageFetchOptions {
   readonly set: PackageSet;
-  /** Where the folder of the set is made. */
+  /** The folder in which the folder of the set is made. */
   readonly into: string;
   readonly downloads: DownloadSettings;
   readonly viewOf?: ((title: string) => DownloadView) | undefined;
@@ -80,32 +75,30 @@ export interface PackageFetchOptions {
 }
 
 /**
- * Resolves to the folder of the set. Rejects with the signal's reason when aborted, and with a Fault
- * that says what an operator of a closed network can do.
+ * Resolves to the folder of the set. Rejects with the signal's reason when aborted, else with a Fault
+ * that tells the operator of a closed network what to do.
  */
 export async function fetchPackages(options: PackageFetchOptions): Promise<string> {
   const { set, into, ids, log, clock, viewOf, downloads } = options;
   const target = join(into, set.folder);
   if (await exists(target)) return target;
   await mkdir(into, { recursive: true });
-  await sweep(into, clock.nowMs() - LEFT_BEHIND_MS);
+  await sweep(into, clock.nowMs() - ABANDONED_MS);
   const draft = join(into, `.${set.folder}-${ids.hex(4)}`);
   const view = viewOf?.(`Packages for ${ENGINE_USES[set.name]}`);
-  const total = new Total(set.packages.length, clock, (progress) => view?.update(progress));
+  const progress = new SetProgress(set, clock, (state) => view?.update(state));
   log.info(
     { engine: set.name, packages: set.packages.length },
     'Fetching the packages of an engine',
   );
   try {
-    await throughProxy(downloads, async (dispatcher) => {
-      const open = [...set.packages];
-      const work = async (): Promise<void> => {
-        for (let next = open.shift(); next !== undefined; next = open.shift()) {
-          await fetchOne(next, { ...options, draft, total, dispatcher });
-        }
-      };
-      await Promise.all(Array.from({ length: AT_ONCE }, work));
-    });
+    const open = [...set.packages];
+    const work = async (): Promise<void> => {
+      for (let next = open.shift(); next !== undefined; next = open.shift()) {
+        await fetchPackage(next, { ...options, folder: join(draft, next.path), progress });
+      }
+    };
+    await Promise.all(Array.from({ length: MAX_CONCURRENT }, work));
     await rename(draft, target).catch(async (error: unknown) => {
       // Another process was faster: its folder is the same.
       if (!(await exists(target))) throw error;
@@ -122,79 +115,106 @@ export async function fetchPackages(options: PackageFetchOptions): Promise<strin
 }
 
 interface OneOptions extends PackageFetchOptions {
-  readonly draft: string;
-  readonly total: Total;
-  readonly dispatcher: Parameters<typeof downloadFile>[0]['dispatcher'];
+  readonly folder: string;
+  readonly progress: SetProgress;
 }
 
-async function fetchOne(one: LockedPackage, options: OneOptions): Promise<void> {
-  const { draft, total, downloads, dispatcher, clock, log, signal, onRetry } = options;
-  const tarball = join(draft, 'tarballs', one.path.replaceAll('/', '+'));
-  const { url, headers } = tarballOf(one, downloads);
-  const file = { url, headers, sizeBytes: MAX_TARBALL_BYTES, sha512: sumOf(one.integrity) };
-  await downloadFile({
-    file,
-    path: tarball,
-    dispatcher,
-    maxTries: MAX_TRIES,
-    clock,
-    log,
-    signal,
-    ...(onRetry && { onRetry }),
-    onProgress: (progress) => total.add(one.path, progress),
-  });
-  const folder = join(draft, one.path);
+/** Unpacks one package into its folder. A cut connection is tried again from the start. */
+async function fetchPackage(one: LockedPackage, options: OneOptions): Promise<void> {
+  const { folder, downloads, clock, log, signal, onRetry } = options;
   await mkdir(folder, { recursive: true });
+  for (let tries = 1; ; tries += 1) {
+    try {
+      return await unpack(one, options);
+    } catch (error) {
+      signal.throwIfAborted();
+      const reason = `${new URL(downloads.registry).host} did not give ${one.name}: ${reasonOf(error)}`;
+      if (tries === MAX_TRIES || isFinal(error)) throw new Error(reason, { cause: error });
+      const delayMs = SECOND_MS * 2 ** (tries - 1);
+      log.warn({ reason, delayMs }, 'The fetch of a package is tried again');
+      onRetry?.(reason, delayMs);
+      await clock.sleep(delayMs, signal).catch(() => signal.throwIfAborted());
+    }
+  }
+}
+
+async function unpack(one: LockedPackage, options: OneOptions): Promise<void> {
+  const { folder, progress, downloads, signal } = options;
+  const { registry, registryToken, httpProxy, httpsProxy, noProxy } = downloads;
+  // A CommonJS module: its exports are those of its default.
+  const { tarball } = (await import('pacote')).default;
   const unused = UNUSED[one.name];
-  await pipeline(
-    createReadStream(tarball),
+  const unpacker = () =>
     extract({
       cwd: folder,
       strip: 1,
       preserveOwner: false,
       filter: (path) => {
         const inside = path.slice(path.indexOf('/') + 1);
-        return !MAPS.test(inside) && unused?.test(inside) !== true;
+        return !inside.endsWith('.map') && unused?.test(inside) !== true;
       },
-    }),
-  );
-  await rm(tarball);
+    });
+  const source = `${registry}/${one.name}/-/${one.name.replace(/^.*\//, '')}-${one.version}.tgz`;
+  const count = (chunks: AsyncIterable<Buffer>) => progress.count(chunks);
+  await tarball.stream(source, async (stream) => await pipeline(stream, count, unpacker()), {
+    integrity: one.integrity,
+    registry,
+    replaceRegistryHost: 'never',
+    ...(registryToken !== undefined && { forceAuth: { token: registryToken } }),
+    proxy: registry.startsWith('https:') ? httpsProxy : httpProxy,
+    noProxy,
+    fetchRetries: 0,
+    timeout: IDLE_LIMIT_MS,
+    signal,
+  });
+  progress.done();
 }
 
-/** `sha512-…` in Base64 -> hex */
-function sumOf(integrity: string): string {
-  return Buffer.from(integrity.replace(/^sha512-/, ''), 'base64').toString('hex');
+/** Another try cannot help: the registry rejects the request, or its file is another one. */
+function isFinal(error: unknown): boolean {
+  const { code, statusCode } = error as { code?: unknown; statusCode?: number };
+  if (statusCode === undefined) return code === 'EINTEGRITY';
+  return statusCode < 500 && statusCode !== 408 && statusCode !== 429;
 }
 
-/** How far all tarballs of a set are; their sizes are known when all have begun. */
-class Total {
-  readonly #count: number;
-  readonly #parts = new Map<string, DownloadProgress>();
-  readonly #tell: (progress: DownloadProgress) => void;
+/** Progress by packages: the sizes of tarballs are known only when they are here. */
+class SetProgress {
+  readonly #packages: number;
   readonly #clock: Clock;
   readonly #startedMs: number;
+  readonly #onChange: (progress: DownloadProgress) => void;
+  #bytes = 0;
+  #done = 0;
 
-  constructor(count: number, clock: Clock, tell: (progress: DownloadProgress) => void) {
-    this.#count = count;
+  constructor(set: PackageSet, clock: Clock, onChange: (progress: DownloadProgress) => void) {
+    this.#packages = set.packages.length;
     this.#clock = clock;
-    this.#tell = tell;
     this.#startedMs = clock.monotonicMs();
+    this.#onChange = onChange;
   }
 
-  add(path: string, progress: DownloadProgress): void {
-    this.#parts.set(path, progress);
-    const parts = [...this.#parts.values()];
-    const bytesDone = parts.reduce((sum, part) => sum + part.bytesDone, 0);
-    const known = parts.reduce((sum, part) => sum + (part.bytesTotal ?? part.bytesDone), 0);
+  /** Passes the bytes of a tarball through. */
+  async *count(chunks: AsyncIterable<Buffer>): AsyncGenerator<Buffer> {
+    for await (const chunk of chunks) {
+      this.#bytes += chunk.length;
+      this.#report();
+      yield chunk;
+    }
+  }
+
+  done(): void {
+    this.#done += 1;
+    this.#report();
+  }
+
+  #report(): void {
     const seconds = (this.#clock.monotonicMs() - this.#startedMs) / SECOND_MS;
-    const rate = seconds > 0 ? bytesDone / seconds : 0;
-    const hasAll = parts.length === this.#count;
-    this.#tell({
-      fraction: known === 0 ? 0 : (bytesDone / known) * (parts.length / this.#count),
-      bytesDone,
-      bytesTotal: hasAll ? known : undefined,
-      bytesPerSecond: Math.round(rate),
-      secondsLeft: hasAll && rate > 0 ? Math.ceil((known - bytesDone) / rate) : undefined,
+    this.#onChange({
+      fraction: this.#done / this.#packages,
+      bytesDone: this.#bytes,
+      bytesTotal: undefined,
+      bytesPerSecond: seconds > 0 ? Math.round(this.#bytes / seconds) : 0,
+      secondsLeft: undefined,
     });
   }
 }
@@ -215,7 +235,7 @@ async function exists(path: string): Promise<boolean> {
   );
 }
 
-/** Deletes what killed processes left half done. */
+/** Deletes unfinished folders of killed processes. */
 async function sweep(into: string, beforeMs: number): Promise<void> {
   for (const name of await readdir(into)) {
     const path = join(into, name);

@@ -13,7 +13,7 @@ import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { crc32, deflateSync } from 'node:zlib';
 import type { AVPixelFormat } from 'node-av/constants';
-import sharp from 'sharp';
+import { sharp } from '../../../test/support/sharp.ts';
 import { portraitSvg } from '../../../scripts/draw-portrait.ts';
 import { telephoneHeader } from '../../../test/media/clips.ts';
 import { systemClock } from '../../core/clock.ts';

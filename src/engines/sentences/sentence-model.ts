@@ -6,7 +6,6 @@
  * A text longer than the model's window is cut at spaces into windows, whose vectors are averaged by
  * their length.
  */
-import type { EmbeddingsModel, initModel } from '@energetic-ai/embeddings';
 import { nextTurn } from '../../core/event-loop.ts';
 import type { Turn } from '../../core/job-queue.ts';
 import { nativePackage } from '../local/engine-loader.ts';
@@ -28,12 +27,18 @@ interface Window {
   readonly text: string;
 }
 
+/** The parts of `@energetic-ai/embeddings` that are used. */
 interface Encoder {
-  readonly initModel: typeof initModel;
+  readonly initModel: (weights: unknown) => Promise<EmbeddingsModel>;
+}
+
+interface EmbeddingsModel {
+  readonly tokenizer: { readonly encode: (text: string) => readonly number[] };
+  readonly embed: (texts: readonly string[]) => Promise<readonly (readonly number[])[]>;
 }
 
 interface Weights {
-  readonly modelSource: Parameters<typeof initModel>[0];
+  readonly modelSource: unknown;
 }
 
 async function enginePackage<T>(name: string): Promise<T> {

@@ -4,7 +4,7 @@ import { open } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, describe, test } from 'node:test';
-import sharp from 'sharp';
+import { sharp } from '../../../test/support/sharp.ts';
 import {
   TOY_SPEECH_TOKENS,
   TOY_SPEECH_TONES,
