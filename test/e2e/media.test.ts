@@ -12,7 +12,6 @@ import { after, before, describe, test } from 'node:test';
 import { promisify } from 'node:util';
 import OpenAI, { APIError, toFile } from 'openai';
 import { sharp } from '../support/sharp.ts';
-import { portraitMaskSvg, portraitSvg } from '../../scripts/draw-portrait.ts';
 import { type TestApp, startTestApp } from '../app/test-app.ts';
 import { receiptOf, transactionsOf } from '../../src/billing/ledger/ledger.ts';
 import { wavHeader } from '../../src/engines/media/wav.ts';
@@ -29,6 +28,7 @@ import { pngHead } from '../media/png-head.ts';
 import { type Site, endless, openSite } from '../media/site.ts';
 import { fastClock } from '../support/fast-clock.ts';
 import { until } from '../support/until.ts';
+import { portraitMaskSvg, portraitSvg } from '../support/engine-fixtures.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'farebox-media-'));
 /** Far above what a video takes on any machine. */

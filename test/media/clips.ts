@@ -5,17 +5,17 @@
 import { readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { sharp } from '../support/sharp.ts';
-import {
-  TOY_SPEECH_TOKENS,
-  TOY_SPEECH_TONES,
-  toySpeechModel,
-} from '../../scripts/build-toy-models.ts';
-import { portraitSvg } from '../../scripts/draw-portrait.ts';
 import { useEnginePackages } from '../../src/engines/local/engine-loader.ts';
 import { Media } from '../../src/engines/media/media.ts';
 import { wavHeader } from '../../src/engines/media/wav.ts';
 import { systemClock } from '../../src/core/clock.ts';
 import { silentLog } from '../../src/core/log.ts';
+import {
+  TOY_SPEECH_TOKENS,
+  TOY_SPEECH_TONES,
+  toySpeechModel,
+  portraitSvg,
+} from '../support/engine-fixtures.ts';
 
 const RATE = 16_000;
 const call = { signal: new AbortController().signal };

@@ -6,7 +6,6 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, test } from 'node:test';
 import { sharp } from '../support/sharp.ts';
-import { portraitSvg } from '../../scripts/draw-portrait.ts';
 import { Media } from '../../src/engines/media/media.ts';
 import { videoEngine } from '../../src/engines/media/video-engine.ts';
 import { type Clock, systemClock } from '../../src/core/clock.ts';
@@ -18,6 +17,7 @@ import { childEnvironment } from '../support/child-environment.ts';
 import { endWithUs } from '../support/end-with-us.ts';
 import { fastClock } from '../support/fast-clock.ts';
 import { until } from '../support/until.ts';
+import { portraitSvg } from '../support/engine-fixtures.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'takeover-'));
 const clock = systemClock();

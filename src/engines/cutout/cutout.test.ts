@@ -6,8 +6,6 @@ import { after, before, describe, test } from 'node:test';
 import { deflateSync } from 'node:zlib';
 import { sharp } from '../../../test/support/sharp.ts';
 import { request } from 'undici';
-import { toyCutoutModel } from '../../../scripts/build-toy-models.ts';
-import { portraitMaskSvg, portraitSvg } from '../../../scripts/draw-portrait.ts';
 import { systemClock } from '../../core/clock.ts';
 import { systemIds } from '../../core/ids.ts';
 import { silentLog } from '../../core/log.ts';
@@ -15,6 +13,11 @@ import type { LocalChild } from '../local/local-child.ts';
 import type { FetchModel } from '../local/model-files.ts';
 import { cutoutEngine } from './cutout.ts';
 import { until } from '../../../test/support/until.ts';
+import {
+  toyCutoutModel,
+  portraitMaskSvg,
+  portraitSvg,
+} from '../../../test/support/engine-fixtures.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'cutout-'));
 

@@ -23,7 +23,7 @@ export interface ModelRecipe {
 
 /** By the name of the model in the settings and messages of the parent. */
 export const RECIPES = {
-  /** MediaPipe selfie segmentation, as `scripts/build-person-model.ts` converts it. */
+  /** MediaPipe selfie segmentation, the model of the package. */
   person: {
     side: 256,
     mean: [0, 0, 0],

@@ -1,36 +1,17 @@
 /**
- * A thinking model that calls functions of its own accord, as a tiny model file written by the
- * test: its words are known, so that thoughts, calls and their limits can be checked exactly.
+ * Two tiny models with known words: one that thinks and one that calls a function of its own accord, so
+ * that thoughts, calls and their limits are checked exactly.
  */
 import assert from 'node:assert/strict';
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
 import { after, before, suite, test } from 'node:test';
 
 import OpenAI from 'openai';
 
-import { buildDemoModel } from '../../../scripts/build-demo-model.ts';
+import { engineFixture } from '../../../test/support/engine-fixtures.ts';
 import { systemClock } from '../../core/clock.ts';
 import { systemIds } from '../../core/ids.ts';
 import { silentLog } from '../../core/log.ts';
 import { LlamaEngine } from './llama-engine.ts';
-
-const TEMPLATE = `{%- for message in messages %}<|im_start|>{{ message.role }}
-{{ message.content }}<|im_end|>
-{% endfor %}{%- if add_generation_prompt %}<|im_start|>assistant
-{%- if enable_thinking is defined and enable_thinking is false %}
-<think>
-
-</think>{% else %}
-{% endif %}{%- endif %}`;
-const THINKER = `<think>
-I count words.
-</think>So it is.`;
-const CALLER = `I look it up.
-<tool_call>
-{"name": "look_up", "arguments": {"key": "demo"}}
-</tool_call>`;
 
 const LOOK_UP = {
   type: 'function',
@@ -41,17 +22,13 @@ const LOOK_UP = {
 } as const;
 
 suite('thinking and calling', () => {
-  let folder: string;
   let engine: LlamaEngine;
   let client: OpenAI;
 
   before(async () => {
-    folder = mkdtempSync(join(tmpdir(), 'farebox-thinking-'));
-    writeFileSync(join(folder, 'thinker.gguf'), buildDemoModel(THINKER, TEMPLATE));
-    writeFileSync(join(folder, 'caller.gguf'), buildDemoModel(CALLER));
     const models = ['thinker', 'caller'].map((id) => ({
       id,
-      path: join(folder, `${id}.gguf`),
+      path: engineFixture(`${id}.gguf`),
       work: 'chat' as const,
       contextTokens: 1_024,
       sequences: 2,
@@ -66,7 +43,6 @@ suite('thinking and calling', () => {
 
   after(async () => {
     await engine.stop();
-    rmSync(folder, { recursive: true, force: true });
   });
 
   interface Message {

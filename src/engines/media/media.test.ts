@@ -14,7 +14,6 @@ import { after, before, describe, test } from 'node:test';
 import { crc32, deflateSync } from 'node:zlib';
 import type { AVPixelFormat } from 'node-av/constants';
 import { sharp } from '../../../test/support/sharp.ts';
-import { portraitSvg } from '../../../scripts/draw-portrait.ts';
 import { telephoneHeader } from '../../../test/media/clips.ts';
 import { systemClock } from '../../core/clock.ts';
 import { Fault } from '../../core/faults.ts';
@@ -23,6 +22,7 @@ import { useEnginePackages } from '../local/engine-loader.ts';
 import { type Kept, ToolFailure } from './media-task.ts';
 import { Media, type MediaLimits, type StillRequest, toolFault } from './media.ts';
 import { wavHeader } from './wav.ts';
+import { portraitSvg } from '../../../test/support/engine-fixtures.ts';
 
 useEnginePackages('media', undefined);
 const { Decoder, Demuxer } = await import('node-av/api');

@@ -4,13 +4,13 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, describe, test } from 'node:test';
 import { sharp } from '../../../test/support/sharp.ts';
-import { portraitSvg } from '../../../scripts/draw-portrait.ts';
 import { systemClock } from '../../core/clock.ts';
 import { systemIds } from '../../core/ids.ts';
 import { silentLog } from '../../core/log.ts';
 import { Media } from './media.ts';
 import { videoEngine } from './video-engine.ts';
 import { keptOf, moveOf } from './video-service.ts';
+import { portraitSvg } from '../../../test/support/engine-fixtures.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'video-'));
 const clock = systemClock();

@@ -5,12 +5,6 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, describe, test } from 'node:test';
 import { sharp } from '../../../test/support/sharp.ts';
-import {
-  TOY_SPEECH_TOKENS,
-  TOY_SPEECH_TONES,
-  toySpeechModel,
-} from '../../../scripts/build-toy-models.ts';
-import { portraitSvg } from '../../../scripts/draw-portrait.ts';
 import { until } from '../../../test/support/until.ts';
 import { systemClock } from '../../core/clock.ts';
 import { systemIds } from '../../core/ids.ts';
@@ -23,6 +17,12 @@ import { wavHeader } from '../media/wav.ts';
 import { Recognizer, type Segment, type Sherpa } from './recognizer.ts';
 import { readSamples, speechRanges } from './speech-ranges.ts';
 import { type TranscriptionOptions, transcriptionEngine } from './transcription.ts';
+import {
+  TOY_SPEECH_TOKENS,
+  TOY_SPEECH_TONES,
+  toySpeechModel,
+  portraitSvg,
+} from '../../../test/support/engine-fixtures.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'speech-'));
 const at = (name: string): string => join(folder, name);
