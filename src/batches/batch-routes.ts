@@ -6,7 +6,6 @@ import type { RequestContext } from '../http/request-context.ts';
 import { get, JSON_TYPE, type Route, SMALL_JSON_BODY } from '../http/route.ts';
 import type { Caller } from '../identity/identity.ts';
 import { type Batch, type NewBatch, batchBody } from './batch.ts';
-import { NO_USE } from './batch-use.ts';
 import * as DESCRIPTIONS from './describe.ts';
 import type { FilesParts } from './files.ts';
 import { pathOf } from './lines.ts';
@@ -78,12 +77,11 @@ async function create(parts: BatchRouteParts, context: RequestContext): Promise<
       throw invalidField(['input_file_id'], 'The file must have the purpose "batch"');
     }
     await files.keepUntil(tx, file.id, batch.expiresMs + WINDOW_MS);
-    if (!(await batches.insert(tx, batch, settings.maxOpenBatches))) {
-      throw tooManyOpen(settings.maxOpenBatches);
-    }
-    const answer = Buffer.from(JSON.stringify(batchBody(fresh(batch))));
-    await keeper?.keep(tx, { type: JSON_TYPE, body: answer });
-    return answer;
+    const written = await batches.insert(tx, batch, settings.maxOpenBatches);
+    if (written === undefined) throw tooManyOpen(settings.maxOpenBatches);
+    const response = Buffer.from(JSON.stringify(batchBody(written)));
+    await keeper?.keep(tx, { type: JSON_TYPE, body: response });
+    return response;
   });
   keeper?.kept();
   parts.nudge(batch.id);
@@ -107,23 +105,6 @@ function tooManyOpen(maxOpen: number): Fault {
     message: `You may have ${maxOpen} batches that have not ended; wait for one, or cancel it`,
     retryAfterSeconds: OPEN_RETRY_SECONDS,
   });
-}
-
-/** A batch that was written this moment. */
-function fresh(batch: NewBatch): Batch {
-  return {
-    ...batch,
-    state: 'validating',
-    outputFileId: '',
-    errorFileId: '',
-    problems: [],
-    counts: { total: 0, completed: 0, failed: 0 },
-    use: NO_USE,
-    inProgressMs: 0,
-    finalizingMs: 0,
-    cancellingMs: 0,
-    endedMs: 0,
-  };
 }
 
 async function batchOf(parts: BatchRouteParts, context: RequestContext): Promise<Batch> {

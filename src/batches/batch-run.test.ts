@@ -63,10 +63,10 @@ function useOfSold(lines: number): BatchUse {
   return {
     usdNano: 7n * BigInt(lines),
     diemNano: 2n * BigInt(lines),
-    promptTokens: 5 * lines,
-    completionTokens: 3 * lines,
-    cachedTokens: lines,
-    reasoningTokens: 2 * lines,
+    promptTokens: 5n * BigInt(lines),
+    completionTokens: 3n * BigInt(lines),
+    cachedTokens: BigInt(lines),
+    reasoningTokens: 2n * BigInt(lines),
   };
 }
 
@@ -195,7 +195,7 @@ class Fixture {
 
   /** Works on the next batch, while time goes by, until `run` has ended. */
   async work(stepMs: () => number = () => SECOND_MS): Promise<void> {
-    await this.whileTimePasses(this.runOf(await this.take()).run(), stepMs);
+    await this.whileTimePasses(this.run(this.runOf(await this.take())), stepMs);
   }
 
   runOf(batch: Batch): BatchRun {
@@ -205,6 +205,12 @@ class Fixture {
     const host = this.host();
     const parts = { store, files, batches, settings, host, lines, clock, ids, log: silentLog };
     return new BatchRun(parts, batch);
+  }
+
+  /** Keeps the lease meanwhile, as the worker does. */
+  async run(run: BatchRun): Promise<void> {
+    const stop = this.clock.every(2 * SECOND_MS, () => void run.look());
+    await run.run().finally(stop);
   }
 
   async whileTimePasses(work: Promise<void>, stepMs = () => SECOND_MS): Promise<void> {
@@ -317,7 +323,7 @@ onEachStore('a batch', (fixture) => {
     const run = new BatchRun(parts, await setup.take());
     // A database takes a while for so much: its batch has to stay its own meanwhile.
     const stepMs = (): number => SECOND_MS / 10;
-    await setup.whileTimePasses(run.run(), stepMs);
+    await setup.whileTimePasses(setup.run(run), stepMs);
     const errors = await setup.linesOf(id, ERROR_PART);
     assert.deepEqual(
       errors.map(({ custom_id: line, error }) => [line, (error as { code: string }).code]),
@@ -342,7 +348,7 @@ onEachStore('a batch', (fixture) => {
     // The first stands still with lines on their way.
     const gate = Promise.withResolvers<void>();
     one.gate = gate.promise;
-    const first = one.runOf(await one.take()).run();
+    const first = one.run(one.runOf(await one.take()));
     await until(() => one.attempts.size >= 4, 'the attempts');
     await one.store.query('UPDATE batches_batch SET lease_until_ms = 0');
     await two.work();

@@ -81,7 +81,6 @@ export interface RunParts {
 }
 
 export const LEASE_MS = 30 * SECOND_MS;
-const RENEW_MS = 2 * SECOND_MS;
 /** Lines of a batch that wait or run; the rest of them are in the file. */
 export const MAX_PENDING = 32;
 /** Their bytes, unless there is only one. */
@@ -136,12 +135,9 @@ export class BatchRun {
 
   /** Works on the batch until it has ended, or is another's. Rejects when the database is away. */
   async run(): Promise<void> {
-    const { clock } = this.#parts;
-    const stopRenewing = clock.every(RENEW_MS, () => void this.look());
     try {
       await this.#work();
     } finally {
-      stopRenewing();
       this.#aborter.abort();
     }
   }

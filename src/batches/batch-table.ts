@@ -3,13 +3,12 @@
  * UPDATE: it names the state that it leaves and, for a worker, the lease of its process, so that of
  * several processes exactly one moves a batch and a late one moves nothing.
  */
-import { type Queryable, type Store, oneAtATime } from '../db/db.ts';
+import { LeasedTable, NO_LEASE, type Queryable, type Store, oneAtATime } from '../db/db.ts';
 import {
   BATCH_COLUMNS,
   type Batch,
   type BatchEnd,
   type BatchProblem,
-  type BatchRow,
   type BatchState,
   type NewBatch,
   batchOf,
@@ -17,7 +16,6 @@ import {
 import { type BatchUse, NO_USE, USE_COLUMNS, useValues } from './batch-use.ts';
 
 const OPEN = `state IN ('validating', 'in_progress', 'finalizing', 'cancelling')`;
-const FREE = `lease_owner = '', lease_until_ms = 0`;
 /** Batches that one sweep forgets. */
 const FORGOTTEN = 100;
 
@@ -41,26 +39,22 @@ export interface Made {
   readonly lines: number;
 }
 
-export class BatchTable {
-  readonly #store: Store;
-  /** Unique among all processes: who holds the leases of this one. */
-  readonly owner: string;
-
+export class BatchTable extends LeasedTable<Batch> {
   constructor(store: Store, owner: string) {
-    this.#store = store;
-    this.owner = owner;
+    const columns = BATCH_COLUMNS;
+    super({ store, owner, table: 'batches_batch', columns, jobOf: batchOf, open: OPEN });
   }
 
   /** What an account does with its files and batches is done one by one. */
   async alone<T>(accountId: string, work: (tx: Queryable) => Promise<T>): Promise<T> {
-    return await this.#store.transaction(async (tx) => {
-      await oneAtATime(tx, this.#store.dialect, `batches_batch ${accountId}`);
+    return await this.store.transaction(async (tx) => {
+      await oneAtATime(tx, this.store.dialect, `batches_batch ${accountId}`);
       return await work(tx);
     });
   }
 
-  /** Writes a batch, unless its account has `maxOpen` that have not ended; says whether. */
-  async insert(tx: Queryable, batch: NewBatch, maxOpen: number): Promise<boolean> {
+  /** Writes a batch; `undefined` if its account has `maxOpen` that have not ended. */
+  async insert(tx: Queryable, batch: NewBatch, maxOpen: number): Promise<Batch | undefined> {
     const rows = await tx.query(
       `INSERT INTO batches_batch (id, account_id, key_id, cap_id, country, endpoint, input_file_id,
          output_file_id, error_file_id, state, metadata, problems, keep_ms, total, completed, failed,
@@ -69,7 +63,7 @@ export class BatchTable {
        SELECT $1, $2, $3, $4, $5, $6, $7, '', '', 'validating', $8, '[]', $9, 0, 0, 0,
          ${useValues(NO_USE).join(', ')}, 0, $10, $11, 0, 0, 0, 0, $10, '', 0
        WHERE $12 > (SELECT count(*) FROM batches_batch WHERE account_id = $2 AND ${OPEN})
-       RETURNING id`,
+       RETURNING ${BATCH_COLUMNS}`,
       [
         batch.id,
         batch.accountId,
@@ -85,26 +79,22 @@ export class BatchTable {
         maxOpen,
       ],
     );
-    return rows.length === 1;
+    return rows.map(batchOf)[0];
   }
 
   async find(accountId: string, id: string): Promise<Batch | undefined> {
-    const rows = await this.#store.query<BatchRow>(
-      `SELECT ${BATCH_COLUMNS} FROM batches_batch WHERE id = $1 AND account_id = $2`,
-      [id, accountId],
-    );
-    return rows.map(batchOf)[0];
+    const sql = `SELECT ${BATCH_COLUMNS} FROM batches_batch WHERE id = $1 AND account_id = $2`;
+    return (await this.jobs(sql, [id, accountId]))[0];
   }
 
   /** The batches of an account, newest first, from a place on. */
   async list(accountId: string, limit: number, after: BatchPlace | undefined): Promise<Batch[]> {
     const beyond = after === undefined ? '' : 'AND (created_ms, id) < ($3, $4)';
-    const rows = await this.#store.query<BatchRow>(
+    return await this.jobs(
       `SELECT ${BATCH_COLUMNS} FROM batches_batch WHERE account_id = $1 ${beyond}
        ORDER BY created_ms DESC, id DESC LIMIT $2`,
       [accountId, limit, ...(after === undefined ? [] : [after.createdMs, after.id])],
     );
-    return rows.map(batchOf);
   }
 
   /** Whether a batch that has not ended reads a file. */
@@ -119,7 +109,7 @@ export class BatchTable {
   /** Bytes of the results of batches that have not ended, of an account and of all. */
   async resultBytes(accountId: string): Promise<{ callerBytes: number; allBytes: number }> {
     const sum = (of: string): string => `CAST(COALESCE(SUM(${of}), 0) AS BIGINT)`;
-    const [row] = await this.#store.query<{ of_caller: bigint; of_all: bigint }>(
+    const [row] = await this.store.query<{ of_caller: bigint; of_all: bigint }>(
       `SELECT ${sum('CASE WHEN account_id = $1 THEN result_bytes ELSE 0 END')} AS of_caller,
          ${sum('result_bytes')} AS of_all FROM batches_batch WHERE ${OPEN}`,
       [accountId],
@@ -129,31 +119,18 @@ export class BatchTable {
 
   /** Asks a batch to end, in whichever hands it is; `undefined` when it is past that. */
   async cancel(accountId: string, id: string, nowMs: number): Promise<Batch | undefined> {
-    const rows = await this.#store.query<BatchRow>(
+    const [batch] = await this.jobs(
       `UPDATE batches_batch SET state = 'cancelling', cancelling_ms = $3, due_ms = $3
        WHERE id = $1 AND account_id = $2 AND state IN ('validating', 'in_progress')
        RETURNING ${BATCH_COLUMNS}`,
       [id, accountId, nowMs],
     );
-    return rows.map(batchOf)[0];
-  }
-
-  /** Takes up to `limit` batches that want attention and that nobody has. */
-  async claim(nowMs: number, leaseMs: number, limit: number): Promise<Batch[]> {
-    const rows = await this.#store.query<BatchRow>(
-      `UPDATE batches_batch SET lease_owner = $1, lease_until_ms = $2
-       WHERE lease_until_ms <= $3 AND ${OPEN} AND id IN (
-         SELECT id FROM batches_batch WHERE ${OPEN} AND due_ms <= $3 AND lease_until_ms <= $3
-         ORDER BY due_ms LIMIT $4)
-       RETURNING ${BATCH_COLUMNS}`,
-      [this.owner, nowMs + leaseMs, nowMs, limit],
-    );
-    return rows.map(batchOf);
+    return batch;
   }
 
   /** Batches that have not ended, by their state. */
   async openCounts(): Promise<Partial<Record<BatchState, number>>> {
-    const rows = await this.#store.query<{ state: BatchState; batches: bigint }>(
+    const rows = await this.store.query<{ state: BatchState; batches: bigint }>(
       `SELECT state, count(*) AS batches FROM batches_batch WHERE ${OPEN} GROUP BY state`,
     );
     return Object.fromEntries(rows.map(({ state, batches }) => [state, Number(batches)]));
@@ -161,22 +138,17 @@ export class BatchTable {
 
   /** Whether a batch wants attention that nobody gives it. */
   async isAnyDue(nowMs: number): Promise<boolean> {
-    const rows = await this.#store.query(
+    const rows = await this.store.query(
       `SELECT id FROM batches_batch WHERE ${OPEN} AND due_ms <= $1 AND lease_until_ms <= $1 LIMIT 1`,
       [nowMs],
     );
     return rows.length > 0;
   }
 
-  /** Ends every lease: this process is the only one, so that their owners are dead. */
-  async freeAll(): Promise<void> {
-    await this.#store.query(`UPDATE batches_batch SET ${FREE} WHERE lease_owner <> ''`);
-  }
-
   /** Keeps a batch, with how far it is. The state that it is in; `undefined` when it is lost. */
   async renew(id: string, untilMs: number, progress: Progress): Promise<BatchState | undefined> {
     const { completed, failed, resultBytes, use } = progress;
-    const rows = await this.#store.transaction(
+    const rows = await this.store.transaction(
       (tx) =>
         tx.query<{ state: BatchState }>(
           `UPDATE batches_batch SET lease_until_ms = $3, completed = $4, failed = $5,
@@ -189,28 +161,23 @@ export class BatchTable {
     return rows[0]?.state;
   }
 
-  /** Gives a batch back until `dueMs`. */
-  async rest(id: string, dueMs: number): Promise<void> {
-    await this.#step(this.#store, id, `due_ms = $3, ${FREE}`, '', [dueMs]);
-  }
-
   /** validating → in_progress. */
   async begun(id: string, total: number, nowMs: number): Promise<boolean> {
     const set = `state = 'in_progress', total = $3, in_progress_ms = $4`;
-    return await this.#step(this.#store, id, set, `state = 'validating'`, [total, nowMs]);
+    return await this.step(id, set, `state = 'validating'`, [total, nowMs]);
   }
 
   /** validating → failed: the file is not one that can be run. */
   async refused(id: string, problems: readonly BatchProblem[], nowMs: number): Promise<boolean> {
-    const set = `state = 'failed', problems = $3, ended_ms = $4, ${FREE}`;
+    const set = `state = 'failed', problems = $3, ended_ms = $4, ${NO_LEASE}`;
     const values = [JSON.stringify(problems), nowMs];
-    return await this.#step(this.#store, id, set, `state = 'validating'`, values);
+    return await this.step(id, set, `state = 'validating'`, values);
   }
 
   /** in_progress → finalizing: every line has its answer. */
   async finalizing(id: string, nowMs: number): Promise<boolean> {
     const set = `state = 'finalizing', finalizing_ms = $3`;
-    return await this.#step(this.#store, id, set, `state = 'in_progress'`, [nowMs]);
+    return await this.step(id, set, `state = 'in_progress'`, [nowMs]);
   }
 
   /**
@@ -219,7 +186,7 @@ export class BatchTable {
    */
   async isOpen(tx: Queryable, id: string): Promise<boolean> {
     // SQLite has one writer anyway.
-    const lock = this.#store.dialect === 'postgres' ? 'FOR SHARE' : '';
+    const lock = this.store.dialect === 'postgres' ? 'FOR SHARE' : '';
     const sql = `SELECT id FROM batches_batch WHERE id = $1 AND ended_ms = 0 ${lock}`;
     return (await tx.query(sql, [id])).length === 1;
   }
@@ -228,7 +195,7 @@ export class BatchTable {
   async ended(tx: Queryable, id: string, end: BatchEnd, nowMs: number): Promise<boolean> {
     const from = { completed: 'finalizing', cancelled: 'cancelling', expired: 'in_progress' }[end];
     const set = `state = $3, ended_ms = $4, result_bytes = 0`;
-    return await this.#step(tx, id, set, `state = '${from}'`, [end, nowMs]);
+    return await this.step(id, set, `state = '${from}'`, [end, nowMs], tx);
   }
 
   /** What became of it, in the same transaction. */
@@ -241,32 +208,16 @@ export class BatchTable {
     const set = `completed = $3, output_file_id = $4, failed = $5, error_file_id = $6, ${useSet(7)}`;
     const of = (made: Made | undefined) => [made?.lines ?? 0, made?.fileId ?? ''];
     const values = [...of(output), ...of(errors), ...useValues(use)];
-    await this.#step(tx, id, `${set}, ${FREE}`, '', values);
+    await this.step(id, `${set}, ${NO_LEASE}`, '', values, tx);
   }
 
   /** Forgets batches that ended before `beforeMs`: their files have expired by then. */
   async forget(beforeMs: number): Promise<void> {
-    await this.#store.query(
+    await this.store.query(
       `DELETE FROM batches_batch WHERE id IN (
          SELECT id FROM batches_batch WHERE ended_ms > 0 AND ended_ms < $1 LIMIT ${FORGOTTEN})`,
       [beforeMs],
     );
-  }
-
-  /** Changes a batch that this process has, in the state that `from` names; `false` otherwise. */
-  async #step(
-    db: Queryable,
-    id: string,
-    set: string,
-    from: string,
-    values: readonly (string | number | bigint)[],
-  ): Promise<boolean> {
-    const rows = await db.query(
-      `UPDATE batches_batch SET ${set}
-       WHERE id = $1 AND lease_owner = $2 ${from && `AND ${from}`} RETURNING id`,
-      [id, this.owner, ...values],
-    );
-    return rows.length === 1;
   }
 }
 

@@ -1,48 +1,34 @@
 /**
- * What the requests of a batch used and cost. It stands beside each line of the result, written in the
- * transaction that charged it, so that the sum is exact whoever ran the lines.
+ * The usage and cost of the requests of a batch. Each line of the result has its own, written in the
+ * transaction that charges it, so that the sum is exact whichever process ran the lines.
  */
+import { z } from 'zod';
 import { NO_TOKENS, type Settlement, type TokenCounts } from '../billing/ledger/ledger.ts';
 import { nano, toUsdNumber } from '../core/money.ts';
+import { type Row, snakeCase } from '../db/db.ts';
 
-/** Money in nano-USD. */
-export interface BatchUse {
-  readonly usdNano: bigint;
-  readonly diemNano: bigint;
-  readonly promptTokens: number;
-  readonly completionTokens: number;
-  readonly cachedTokens: number;
-  readonly reasoningTokens: number;
-}
+const FIGURES = [
+  'usdNano',
+  'diemNano',
+  'promptTokens',
+  'completionTokens',
+  'cachedTokens',
+  'reasoningTokens',
+] as const;
+type Figure = (typeof FIGURES)[number];
 
-/** The columns of every table that holds a use. */
-export interface UseRow {
-  readonly usd_nano: bigint;
-  readonly diem_nano: bigint;
-  readonly prompt_tokens: bigint;
-  readonly completion_tokens: bigint;
-  readonly cached_tokens: bigint;
-  readonly reasoning_tokens: bigint;
+/** Money in nano-USD, and tokens. */
+export type BatchUse = Readonly<Record<Figure, bigint>>;
+
+function eachFigure<T>(of: (name: Figure) => T): Record<Figure, T> {
+  return Object.fromEntries(FIGURES.map((name) => [name, of(name)])) as Record<Figure, T>; // all
 }
 
 /** In the order of `useValues`. */
-export const USE_COLUMNS = [
-  'usd_nano',
-  'diem_nano',
-  'prompt_tokens',
-  'completion_tokens',
-  'cached_tokens',
-  'reasoning_tokens',
-] as const satisfies readonly (keyof UseRow)[];
-
-export const NO_USE: BatchUse = {
-  usdNano: 0n,
-  diemNano: 0n,
-  promptTokens: 0,
-  completionTokens: 0,
-  cachedTokens: 0,
-  reasoningTokens: 0,
-};
+export const USE_COLUMNS = FIGURES.map(snakeCase);
+/** Of a batch from before its use was counted, the figures are NULL. */
+export const MAYBE_USE_SHAPE = eachFigure(() => z.bigint().nullable());
+export const NO_USE: BatchUse = eachFigure(() => 0n);
 
 export function useOf(
   { usdNano, diemNano }: Pick<Settlement, 'usdNano' | 'diemNano'>,
@@ -51,49 +37,40 @@ export function useOf(
   return {
     usdNano,
     diemNano,
-    promptTokens: prompt,
-    completionTokens: completion,
-    cachedTokens: cached,
-    reasoningTokens: reasoning,
+    promptTokens: BigInt(prompt),
+    completionTokens: BigInt(completion),
+    cachedTokens: BigInt(cached),
+    reasoningTokens: BigInt(reasoning),
   };
 }
 
 export function sumOfUses(a: BatchUse, b: BatchUse): BatchUse {
-  return {
-    usdNano: a.usdNano + b.usdNano,
-    diemNano: a.diemNano + b.diemNano,
-    promptTokens: a.promptTokens + b.promptTokens,
-    completionTokens: a.completionTokens + b.completionTokens,
-    cachedTokens: a.cachedTokens + b.cachedTokens,
-    reasoningTokens: a.reasoningTokens + b.reasoningTokens,
-  };
+  return eachFigure((name) => a[name] + b[name]);
 }
 
-export function useValues(use: BatchUse): (bigint | number)[] {
-  const { usdNano, diemNano, promptTokens, completionTokens, cachedTokens, reasoningTokens } = use;
-  return [usdNano, diemNano, promptTokens, completionTokens, cachedTokens, reasoningTokens];
+export function useValues(use: BatchUse): bigint[] {
+  return FIGURES.map((name) => use[name]);
 }
 
-export function useOfRow(row: UseRow): BatchUse {
-  return {
-    usdNano: row.usd_nano,
-    diemNano: row.diem_nano,
-    promptTokens: Number(row.prompt_tokens),
-    completionTokens: Number(row.completion_tokens),
-    cachedTokens: Number(row.cached_tokens),
-    reasoningTokens: Number(row.reasoning_tokens),
-  };
+/** The use in a row, if it was counted. */
+export function useOfRow(row: Readonly<Record<Figure, bigint | null>>): BatchUse | undefined {
+  return row.usdNano === null ? undefined : eachFigure((name) => row[name] ?? 0n);
+}
+
+/** The sums of `USE_COLUMNS` over lines. */
+export function useOfSums(row: Row): BatchUse {
+  return eachFigure((name) => BigInt(String(row[snakeCase(name)])));
 }
 
 /** Usage in OpenAI's form, and our cost beside it. */
 export function useBody(use: BatchUse) {
-  const { promptTokens: input_tokens, completionTokens: output_tokens } = use;
+  const [input_tokens, output_tokens] = [Number(use.promptTokens), Number(use.completionTokens)];
   return {
     usage: {
       input_tokens,
-      input_tokens_details: { cached_tokens: use.cachedTokens },
+      input_tokens_details: { cached_tokens: Number(use.cachedTokens) },
       output_tokens,
-      output_tokens_details: { reasoning_tokens: use.reasoningTokens },
+      output_tokens_details: { reasoning_tokens: Number(use.reasoningTokens) },
       total_tokens: input_tokens + output_tokens,
     },
     cost: { usd: toUsdNumber(nano(use.usdNano)), diem: toUsdNumber(nano(use.diemNano)) },

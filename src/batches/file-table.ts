@@ -5,32 +5,26 @@
  * A file that is being written counts with the bytes that were announced for it, so that an account
  * never stores more than it may, however many uploads run at once.
  */
+import { z } from 'zod';
 import { nextTurn } from '../core/event-loop.ts';
-import { type Queryable, type Store, oneAtATime } from '../db/db.ts';
-
-import {
-  type BatchUse,
-  NO_USE,
-  USE_COLUMNS,
-  type UseRow,
-  useOfRow,
-  useValues,
-} from './batch-use.ts';
+import { type Queryable, type Store, Whole, oneAtATime, rowShape } from '../db/db.ts';
+import { type BatchUse, NO_USE, USE_COLUMNS, useOfSums, useValues } from './batch-use.ts';
 
 /** Which of the files of a batch a piece belongs to; what was uploaded has one. */
 export const OUTPUT_PART = 0;
 export const ERROR_PART = 1;
 
-export interface StoredFile {
-  readonly id: string;
-  readonly contentId: string;
-  readonly part: number;
-  readonly name: string;
-  readonly purpose: string;
-  readonly sizeBytes: number;
-  readonly createdMs: number;
-  readonly expiresMs: number;
-}
+const FILE = rowShape({
+  id: z.string(),
+  contentId: z.string(),
+  part: Whole,
+  name: z.string(),
+  purpose: z.string(),
+  sizeBytes: Whole,
+  createdMs: Whole,
+  expiresMs: Whole,
+});
+export type StoredFile = ReturnType<typeof FILE.parse>;
 
 export interface NewFile extends StoredFile {
   readonly accountId: string;
@@ -78,7 +72,6 @@ export interface PartSum {
   readonly use: BatchUse;
 }
 
-const COLUMNS = 'id, content_id, part, name, purpose, size_bytes, created_ms, expires_ms';
 /** Pieces that one statement looks at. */
 const PIECES = 256;
 /** Bytes that are read at once; a single piece may be larger. */
@@ -86,17 +79,6 @@ const READ_BYTES = 256 * 1024;
 /** Bytes that are deleted at once: some milliseconds of work beside a file. */
 const REMOVED_BYTES = 4 * 1024 * 1024;
 const EXPIRED_FILES = 100;
-
-interface FileRow {
-  readonly id: string;
-  readonly content_id: string;
-  readonly part: bigint;
-  readonly name: string;
-  readonly purpose: string;
-  readonly size_bytes: bigint;
-  readonly created_ms: bigint;
-  readonly expires_ms: bigint;
-}
 
 export class FileTable {
   readonly #store: Store;
@@ -169,12 +151,12 @@ export class FileTable {
     nowMs: number,
     db: Queryable = this.#store,
   ): Promise<StoredFile | undefined> {
-    const rows = await db.query<FileRow>(
-      `SELECT ${COLUMNS} FROM batches_file
+    const rows = await db.query(
+      `SELECT ${FILE.columns} FROM batches_file
        WHERE id = $1 AND account_id = $2 AND state = 'ready' AND expires_ms > $3`,
       [id, accountId, nowMs],
     );
-    return rows.map(fileOf)[0];
+    return rows.map(FILE.parse)[0];
   }
 
   /** Whole files of the account, from a place on. */
@@ -189,13 +171,13 @@ export class FileTable {
         ? []
         : [`AND (created_ms, id) ${beyond} (${add(after.createdMs)}, ${add(after.id)})`]),
     ];
-    const rows = await this.#store.query<FileRow>(
-      `SELECT ${COLUMNS} FROM batches_file
+    const rows = await this.#store.query(
+      `SELECT ${FILE.columns} FROM batches_file
        WHERE account_id = $1 AND state = 'ready' AND expires_ms > $2 ${wanted.join(' ')}
        ORDER BY created_ms ${order}, id ${order} LIMIT $3`,
       parameters,
     );
-    return rows.map(fileOf);
+    return rows.map(FILE.parse);
   }
 
   /** Takes a file out of sight, inside the transaction that knows that nobody reads it. */
@@ -210,12 +192,12 @@ export class FileTable {
 
   /** Files that are to be deleted: expired, hidden, or never finished. */
   async expired(nowMs: number): Promise<StoredFile[]> {
-    const rows = await this.#store.query<FileRow>(
-      `SELECT ${COLUMNS} FROM batches_file WHERE expires_ms <= $1 ORDER BY expires_ms
+    const rows = await this.#store.query(
+      `SELECT ${FILE.columns} FROM batches_file WHERE expires_ms <= $1 ORDER BY expires_ms
        LIMIT ${EXPIRED_FILES}`,
       [nowMs],
     );
-    return rows.map(fileOf);
+    return rows.map(FILE.parse);
   }
 
   /** Deletes the bytes of a file, then the file: a crash in between leaves it to the next sweep. */
@@ -288,14 +270,14 @@ export class FileTable {
 
   /** How much of the result of a batch is there, in one of its files. */
   async sumOf(contentId: string, part: number, db: Queryable = this.#store): Promise<PartSum> {
-    const [row] = await db.query<{ lines: bigint; bytes: bigint } & UseRow>(
+    const [row] = await db.query(
       `SELECT count(*) AS lines, ${sum('size_bytes')} AS bytes,
          ${USE_COLUMNS.map((name) => `${sum(name)} AS ${name}`).join(', ')} FROM batches_piece
        WHERE content_id = $1 AND part = $2`,
       [contentId, part],
     );
     if (row === undefined) return { lines: 0, sizeBytes: 0, use: NO_USE };
-    return { lines: Number(row.lines), sizeBytes: Number(row.bytes), use: useOfRow(row) };
+    return { lines: Number(row['lines']), sizeBytes: Number(row['bytes']), use: useOfSums(row) };
   }
 
   async hasLine(contentId: string, seq: number): Promise<boolean> {
@@ -360,17 +342,4 @@ async function insert(tx: Queryable, file: NewFile, state: 'writing' | 'ready'):
 /** A whole number on both databases. */
 function sum(of: string): string {
   return `CAST(COALESCE(SUM(${of}), 0) AS BIGINT)`;
-}
-
-function fileOf(row: FileRow): StoredFile {
-  return {
-    id: row.id,
-    contentId: row.content_id,
-    part: Number(row.part),
-    name: row.name,
-    purpose: row.purpose,
-    sizeBytes: Number(row.size_bytes),
-    createdMs: Number(row.created_ms),
-    expiresMs: Number(row.expires_ms),
-  };
 }

@@ -4,11 +4,12 @@
  */
 import { type Clock, DAY_MS, SECOND_MS } from '../core/clock.ts';
 import { JobQueue } from '../core/job-queue.ts';
-import { reasonOf } from '../core/log.ts';
+import { JobWorker } from '../db/db.ts';
 import type { Batch } from './batch.ts';
 import { BatchRun, LEASE_MS, MAX_PENDING, type RunParts } from './batch-run.ts';
 
 const TICK_MS = SECOND_MS;
+const RENEW_MS = 2 * SECOND_MS;
 /** Batches that one process works on at once; each has a few lines in memory. */
 const MAX_RUNNING = 16;
 /** Where more batches wait than a process works on, one gives way to the next after this time. */
@@ -18,108 +19,73 @@ const LATER_MS = 5 * SECOND_MS;
 /** How long lines that run may take to end when the process stops; what is left runs again later. */
 const STOP_MS = 2 * SECOND_MS;
 
-interface Running {
-  readonly run: BatchRun;
-  readonly sinceMs: number;
-  readonly ended: Promise<void>;
-}
-
 export class Worker {
   readonly #parts: RunParts;
-  readonly #running = new Map<string, Running>();
-  #ticking: Promise<void> | undefined;
-  #again = false;
-  #isStopped = true;
-  #stopTicking: (() => void) | undefined;
+  readonly #runs = new Map<string, { readonly run: BatchRun; readonly sinceMs: number }>();
+  readonly #worker: JobWorker<Batch>;
 
-  constructor(parts: Omit<RunParts, 'lines'>) {
-    const { concurrency } = parts.settings;
+  constructor(options: Omit<RunParts, 'lines'>) {
+    const { batches, clock, log } = options;
     const lines = new JobQueue({
-      running: concurrency,
+      running: options.settings.concurrency,
       waiting: MAX_RUNNING * MAX_PENDING,
       retryAfterSeconds: 1,
     });
-    this.#parts = { ...parts, lines };
+    this.#parts = { ...options, lines };
+    this.#worker = new JobWorker({
+      name: 'batches',
+      tickMs: TICK_MS,
+      claim: (running) => this.#claim(running.length),
+      run: (batch, signal) => this.#run(batch, signal),
+      failed: ({ id }) => batches.rest(id, clock.nowMs() + LATER_MS),
+      renew: { everyMs: RENEW_MS, lease: async ({ id }) => await this.#runs.get(id)?.run.look() },
+      clock,
+      log,
+    });
   }
 
   /** `alone` says that no other process can work on these batches. */
   start(alone: boolean): void {
-    const { clock, batches } = this.#parts;
-    this.#isStopped = false;
-    this.#stopTicking = clock.every(TICK_MS, () => this.nudge());
-    // Otherwise the leases of the dead run out by themselves.
-    this.#tickWith(alone ? batches.freeAll() : Promise.resolve());
-    this.#again = true;
+    this.#worker.start(alone ? () => this.#parts.batches.freeAll() : undefined);
   }
 
-  /** Begins no further line, and waits for those that run. */
+  /** Starts no further line, and waits for a while for those that run. */
   async stop(): Promise<void> {
-    this.#isStopped = true;
-    this.#stopTicking?.();
-    await this.#ticking;
-    const running = [...this.#running.values()];
-    for (const { run } of running) run.rest();
     const timer = new AbortController();
     const isOver = this.#parts.clock.sleep(STOP_MS, timer.signal).catch(() => undefined); // ended below
-    await Promise.race([Promise.all(running.map(({ ended }) => ended)), isOver]);
+    await Promise.race([this.#worker.stop(), isOver]);
     timer.abort();
   }
 
-  /** Looks for work soon: a batch was queued, or is to end. */
-  nudge(batchId = ''): void {
-    void this.#running.get(batchId)?.run.look();
-    if (this.#isStopped) return;
-    if (this.#ticking === undefined) this.#tickWith(this.#tick());
-    else this.#again = true;
+  /** Claims batches soon: one was queued, or is to end. */
+  nudge(batchId: string): void {
+    void this.#runs.get(batchId)?.run.look();
+    this.#worker.nudge();
   }
 
-  #tickWith(work: Promise<void>): void {
-    this.#ticking = work
-      .catch((error: unknown) => {
-        // The next tick tries again; the batches are in the table.
-        this.#parts.log.warn({ reason: reasonOf(error) }, 'Batches could not be read');
-      })
-      .finally(() => {
-        this.#ticking = undefined;
-        if (!this.#again) return;
-        this.#again = false;
-        this.nudge();
-      });
-  }
-
-  async #tick(): Promise<void> {
+  async #claim(running: number): Promise<Batch[]> {
     const { batches, clock, host } = this.#parts;
-    if (host.isClosing()) return;
     const nowMs = clock.nowMs();
-    const room = MAX_RUNNING - this.#running.size;
-    if (room <= 0) return await this.#giveWay(nowMs);
-    for (const batch of await batches.claim(nowMs, LEASE_MS, room)) {
-      // A database that stood still let a lease of our own run out: its work is still going on.
-      if (!this.#running.has(batch.id)) this.#take(batch, nowMs);
-    }
+    if (host.isClosing()) return [];
+    if (running < MAX_RUNNING) return await batches.claim(nowMs, LEASE_MS, MAX_RUNNING - running);
+    const [longest] = this.#runs.values();
+    const isLong = longest !== undefined && nowMs - longest.sinceMs >= TURN_MS;
+    if (isLong && (await batches.isAnyDue(nowMs))) longest.run.rest();
+    return [];
   }
 
-  async #giveWay(nowMs: number): Promise<void> {
-    const [longest] = this.#running.values();
-    if (longest === undefined || nowMs - longest.sinceMs < TURN_MS) return;
-    if (await this.#parts.batches.isAnyDue(nowMs)) longest.run.rest();
-  }
-
-  #take(batch: Batch, nowMs: number): void {
-    const { batches, clock, log } = this.#parts;
+  async #run(batch: Batch, signal: AbortSignal): Promise<void> {
     const run = new BatchRun(this.#parts, batch);
-    const ended = run
-      .run()
-      .catch(async (error: unknown) => {
-        log.warn({ batch: batch.id, reason: reasonOf(error) }, 'A step of a batch failed');
-        // While the database is away its lease runs out.
-        await batches.rest(batch.id, clock.nowMs() + LATER_MS).catch(() => undefined);
-      })
-      .finally(() => {
-        this.#running.delete(batch.id);
-        this.nudge();
-      });
-    this.#running.set(batch.id, { run, sinceMs: nowMs, ended });
+    const rest = (): void => run.rest();
+    this.#runs.set(batch.id, { run, sinceMs: this.#parts.clock.nowMs() });
+    signal.addEventListener('abort', rest);
+    if (signal.aborted) rest();
+    try {
+      await run.run();
+    } finally {
+      signal.removeEventListener('abort', rest);
+      this.#runs.delete(batch.id);
+    }
   }
 }
 

@@ -33,8 +33,10 @@ export {
 } from './failures.ts';
 export { Batcher } from './batcher.ts';
 export { Leases, claimOnce } from './lease.ts';
+export { JobWorker, LeasedTable, NO_LEASE } from './leased-jobs.ts';
 export { STORE_MIGRATIONS } from './migrations.ts';
 export { openProblem } from './open-problem.ts';
+export { Flag, Whole, jsonText, maybe, rowShape, snakeCase } from './row-shape.ts';
 export { oneAtATime } from './one-at-a-time.ts';
 export {
   type PartitionedTable,

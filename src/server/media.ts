@@ -25,6 +25,7 @@ import { VideoQuotes } from '../video/quote-video.ts';
 import { videoMoney } from '../video/video-money.ts';
 import { onDemand } from '../core/on-demand.ts';
 import { SECOND_MS } from '../core/clock.ts';
+import type { VideoCallbacks } from '../video/job.ts';
 import { Video } from '../video/video.ts';
 import type { Feature } from '../http/route.ts';
 import type { FeatureParts } from './feature-parts.ts';
@@ -35,15 +36,15 @@ const MB = 1_000_000;
 const USUAL_SECONDS = 120;
 
 export interface MediaFeatureParts {
-  readonly shared: FeatureParts;
   readonly documents: Documents;
+  readonly callbacks: VideoCallbacks | undefined;
   /** Stands before every path that a caller is told. */
   readonly basePath: string;
   readonly largeBodies: LargeBodies;
 }
 
-export function mediaFeature(parts: MediaFeatureParts): Feature {
-  const { shared, documents, basePath, largeBodies } = parts;
+export function mediaFeature(shared: FeatureParts, parts: MediaFeatureParts): Feature {
+  const { documents, callbacks, basePath, largeBodies } = parts;
   const { catalog, engines, sales, rateOf, windows, guard, clock, log } = shared;
   const config = shared.config.current;
   let folder: ReturnType<typeof openWorkFolder> | undefined;
@@ -51,7 +52,7 @@ export function mediaFeature(parts: MediaFeatureParts): Feature {
   const sandbox = new RemoteSandbox();
   const media = onDemand(() => openMedia(shared, sandbox));
   const fetchTimeoutMs = config.media.downloadTimeoutSeconds * SECOND_MS;
-  const video = openVideo(shared, media);
+  const video = openVideo(shared, media, callbacks);
   const files = new MediaFiles({
     guard,
     folder: async () => (await work()).path,
@@ -90,7 +91,7 @@ export function mediaFeature(parts: MediaFeatureParts): Feature {
         guard,
         video,
         quotes: new VideoQuotes({ ...common, ...reading, windows }),
-        takesWebhooks: config.video.webhooks,
+        takesWebhooks: callbacks !== undefined,
         docsUrl: () => {
           const { service, publicUrl } = shared.config.current;
           return service.docsUrl ?? `${publicUrl}/docs`;
@@ -134,23 +135,22 @@ function openMedia({ config, clock, log }: FeatureParts, { run }: RemoteSandbox)
   });
 }
 
-function openVideo(shared: FeatureParts, media: () => Promise<Media>): Video {
-  const { catalog, engines, guard, stores, sales, clock, ids, log } = shared;
-  const { dataFolder, service, video } = shared.config.current;
-  const { webhooks, webhookSecret, ...bounds } = video;
-  const sends = webhooks && webhookSecret !== undefined;
+function openVideo(
+  shared: FeatureParts,
+  media: () => Promise<Media>,
+  callbacks: VideoCallbacks | undefined,
+): Video {
+  const { catalog, engines, stores, sales, clock, ids, log } = shared;
+  const { dataFolder, video } = shared.config.current;
   return new Video({
     store: stores.store,
     engines: new VideosClient(engines, (modelId) => catalog.get(modelId)?.replicas ?? NO_REPLICAS),
     checkFilm: filmCheck(media),
     money: videoMoney(sales),
     folder: join(dataFolder, 'media'),
-    ...bounds,
+    ...video,
     maxStoredBytes: shared.config.current.media.maxStoredMb * MB,
-    webhooks: sends
-      ? { masterSecret: webhookSecret, post: (url, message) => guard.post(url, message) }
-      : undefined,
-    serviceName: service.name,
+    callbacks,
     expectedSeconds: (modelId) => catalog.get(modelId)?.video?.expectedSeconds ?? USUAL_SECONDS,
     clock,
     ids,

@@ -15,6 +15,7 @@ import { assetsOnDemand } from '../console/assets.ts';
 import { consolePages } from '../console/console.ts';
 import { type Extras, chatFeature, openExtras } from './chat.ts';
 import { consoleFeature } from './console.ts';
+import type { FeatureParts } from './feature-parts.ts';
 import type { DownloadView } from '../engines/local/model-files.ts';
 import { EngineRegistry } from '../engines/registry.ts';
 import { openHttpServer } from './http-server.ts';
@@ -30,7 +31,7 @@ import { closeSale, freeProcess, openSale, startSale } from './sale-parts.ts';
 import { openTraces } from './traces.ts';
 import type { RejectionFigures } from './unhandled-rejections.ts';
 import { Maintenance } from './maintenance.ts';
-import { webhooksFeature } from '../webhooks/webhooks.ts';
+import { type WebhooksFeature, webhooksFeature } from '../webhooks/webhooks.ts';
 import { type Wallets, openWallets, walletsFeature } from '../wallet/wallet.ts';
 import { type OwnView, ServerMetrics, type Siblings } from './metrics.ts';
 import type { Catalog } from '../catalog/catalog.ts';
@@ -130,7 +131,7 @@ export async function startApp(parts: AppParts): Promise<App> {
   const { catalog, engines, localEngines } = registry;
   const largeBodies = new LargeBodies();
   const { idempotency, slots } = shared;
-  const credits = openCredits(shared);
+  const [credits, webhooks] = [openCredits(shared), openWebhooks(shared)];
   await startSale(shared);
   const serving = { shared, basePath: BASE_PATH, version, wallets, slots, idempotency, observers };
   const server = openHttpServer(serving);
@@ -149,9 +150,9 @@ export async function startApp(parts: AppParts): Promise<App> {
     accountFeature(accountParts(shared, server, credits), payments, wallets.signing),
     consoleFeature(shared, wallets),
     consolePages({ config, basePath: BASE_PATH, assets }),
-    mediaFeature({ shared, documents: extras.documents, basePath: BASE_PATH, largeBodies }),
+    mediaFeature(shared, { ...extras, ...webhooks, basePath: BASE_PATH, largeBodies }),
     batches(shared, { server, wallets, metrics }),
-    webhooksFeature(shared),
+    webhooks,
     walletsFeature(shared, wallets, { routes: () => routes, paidTools: mcp.paidTools }),
     mcp,
     opsFeature(shared, document, { ...parts, server, metrics, payments, localEngines }),
@@ -194,6 +195,12 @@ export async function startApp(parts: AppParts): Promise<App> {
         () => lock?.release(),
       ]),
   };
+}
+
+function openWebhooks(shared: FeatureParts): WebhooksFeature {
+  const { service, video } = shared.config.current;
+  const callbackSecret = video.webhooks ? video.webhookSecret : undefined;
+  return webhooksFeature({ ...shared, callbackSecret, serviceName: service.name });
 }
 
 function readinessOf({ store, ledger }: Stores, engines: number, isClosing: boolean): Readiness {

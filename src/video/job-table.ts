@@ -3,7 +3,7 @@
  * UPDATE: it names the state that it leaves and, for a worker, the lease of its process, so that of
  * several processes exactly one moves a job and a late one moves nothing.
  */
-import { type Queryable, type Store, oneAtATime } from '../db/db.ts';
+import { LeasedTable, NO_LEASE, type Queryable, type Store, oneAtATime } from '../db/db.ts';
 import type { EnginePlace, EngineRef } from '../engines/media/media.ts';
 import {
   JOB_COLUMNS,
@@ -20,7 +20,6 @@ const BATCH = 100;
 /** The states in which an engine or this server has work to do. */
 const OPEN = `state IN ('queued', 'submitted', 'running', 'storing')`;
 const AT_ENGINE = `state IN ('submitted', 'running')`;
-const FREE = `lease_owner = '', lease_until_ms = 0`;
 
 export interface StoredMedia {
   readonly sizeBytes: number;
@@ -28,29 +27,21 @@ export interface StoredMedia {
   readonly untilMs: number;
 }
 
-/** Webhooks taken at once of one account, whose next ones wait for the end of these. */
-const WEBHOOKS_PER_ACCOUNT = 4;
-
 /** What the sweep of files asks of a job. */
 export interface JobTrace {
   readonly state: JobState;
   readonly hasMedia: boolean;
 }
 
-export class JobTable {
-  readonly #store: Store;
-  /** Unique among all processes: who holds the leases of this one. */
-  readonly owner: string;
-
+export class JobTable extends LeasedTable<VideoJob> {
   constructor(store: Store, owner: string) {
-    this.#store = store;
-    this.owner = owner;
+    super({ store, owner, table: 'video_job', columns: JOB_COLUMNS, jobOf, open: OPEN });
   }
 
   /** Writes a job, unless its account has `maxOpen` jobs that have not ended; says whether. */
   async insert(job: NewJob, maxOpen: number): Promise<boolean> {
-    return await this.#store.transaction(async (tx) => {
-      await oneAtATime(tx, this.#store.dialect, `video_job ${job.accountId}`);
+    return await this.store.transaction(async (tx) => {
+      await oneAtATime(tx, this.store.dialect, `video_job ${job.accountId}`);
       const rows = await tx.query(
         `INSERT INTO video_job (id, account_id, key_id, model_id, state, quote_nano, request, inputs,
            engine, engine_model, engine_job_id, attempts, progress_ppm, created_ms, started_ms,
@@ -95,17 +86,17 @@ export class JobTable {
 
   /** Takes back a job whose money was refused. */
   async withdraw(id: string): Promise<void> {
-    await this.#store.query(`DELETE FROM video_job WHERE id = $1 AND state = 'admitting'`, [id]);
+    await this.store.query(`DELETE FROM video_job WHERE id = $1 AND state = 'admitting'`, [id]);
   }
 
   async find(by: 'id' | 'download_hash', value: string): Promise<VideoJob | undefined> {
     const sql = `SELECT ${JOB_COLUMNS} FROM video_job WHERE ${by} = $1`;
-    return (await this.#jobs(sql, [value]))[0];
+    return (await this.jobs(sql, [value]))[0];
   }
 
   /** A caller's jobs, newest first, from before `beforeMs`. */
   async list(accountId: string, beforeMs: number, limit: number): Promise<VideoJob[]> {
-    return await this.#jobs(
+    return await this.jobs(
       `SELECT ${JOB_COLUMNS} FROM video_job WHERE account_id = $1 AND created_ms < $2 AND state <> 'admitting'
        ORDER BY created_ms DESC, id LIMIT $3`,
       [accountId, beforeMs, limit],
@@ -122,7 +113,7 @@ export class JobTable {
   ): Promise<{ callerBytes: number; allBytes: number }> {
     const sum = (condition: string): string =>
       `CAST(COALESCE(SUM(CASE WHEN ${condition} THEN bytes ELSE 0 END), 0) AS BIGINT)`;
-    const [row] = await this.#store.query<{ of_caller: bigint; of_all: bigint }>(
+    const [row] = await this.store.query<{ of_caller: bigint; of_all: bigint }>(
       `SELECT ${sum('account_id = $1')} AS of_caller, ${sum('1 = 1')} AS of_all FROM (
          SELECT account_id, input_bytes + $2 AS bytes FROM video_job
          WHERE state = 'admitting' OR ${OPEN}
@@ -134,36 +125,13 @@ export class JobTable {
     return { callerBytes: Number(row?.of_caller ?? 0n), allBytes: Number(row?.of_all ?? 0n) };
   }
 
-  /** Takes up to `limit` jobs that want attention and that nobody has. */
-  async claim(nowMs: number, leaseMs: number, limit: number): Promise<VideoJob[]> {
-    return await this.#jobs(
-      `UPDATE video_job SET lease_owner = $1, lease_until_ms = $2
-       WHERE lease_until_ms <= $3 AND ${OPEN} AND id IN (
-         SELECT id FROM video_job
-         WHERE ${OPEN} AND due_ms <= $3 AND lease_until_ms <= $3
-         ORDER BY due_ms LIMIT $4)
-       RETURNING ${JOB_COLUMNS}`,
-      [this.owner, nowMs + leaseMs, nowMs, limit],
-    );
-  }
-
-  /** Ends every lease: this process is the only one, so that their owners are dead. */
-  async freeAll(): Promise<void> {
-    await this.#store.query(`UPDATE video_job SET ${FREE} WHERE lease_owner <> ''`);
-  }
-
   async renew(id: string, untilMs: number): Promise<void> {
-    await this.#step(id, 'lease_until_ms = $3', '', untilMs);
-  }
-
-  /** Gives a job back until `dueMs`. */
-  async rest(id: string, dueMs: number): Promise<void> {
-    await this.#step(id, `due_ms = $3, ${FREE}`, '', dueMs);
+    await this.step(id, 'lease_until_ms = $3', '', [untilMs]);
   }
 
   /** Notes since when the engine of a job does not answer; 0 when it does. */
   async silentSince(id: string, sinceMs: number): Promise<void> {
-    await this.#step(id, 'silent_since_ms = $3', '', sinceMs);
+    await this.step(id, 'silent_since_ms = $3', '', [sinceMs]);
   }
 
   /**
@@ -172,7 +140,7 @@ export class JobTable {
    */
   async ordering(id: string, at: EnginePlace, added: number): Promise<boolean> {
     const set = 'engine = $3, engine_model = $4, unclear = unclear + $5';
-    return await this.#step(id, set, `state = 'queued'`, at.engine, at.engineModel, added);
+    return await this.step(id, set, `state = 'queued'`, [at.engine, at.engineModel, added]);
   }
 
   /** Takes one such note back: the engine has ordered nothing. */
@@ -180,7 +148,7 @@ export class JobTable {
     const set = `unclear = unclear - 1,
       engine = CASE WHEN unclear = 1 THEN '' ELSE engine END,
       engine_model = CASE WHEN unclear = 1 THEN '' ELSE engine_model END`;
-    await this.#step(id, set, `state = 'queued' AND unclear > 0`);
+    await this.step(id, set, `state = 'queued' AND unclear > 0`);
   }
 
   /** queued → submitted. */
@@ -190,26 +158,26 @@ export class JobTable {
       started_ms = CASE WHEN started_ms = 0 THEN $6 ELSE started_ms END`;
     const { engine, engineModel, engineJobId } = at;
     const values = [engine, engineModel, engineJobId, nowMs];
-    return await this.#stepIn(tx, id, set, `state = 'queued'`, values);
+    return await this.step(id, set, `state = 'queued'`, values, tx);
   }
 
   /** submitted → running, or running on; progress never goes back. */
   async progressed(id: string, fraction: number): Promise<void> {
     const set = `state = 'running', silent_since_ms = 0,
       progress_ppm = CASE WHEN progress_ppm > $3 THEN progress_ppm ELSE $3 END`;
-    await this.#step(id, set, AT_ENGINE, Math.round(fraction * PPM));
+    await this.step(id, set, AT_ENGINE, [Math.round(fraction * PPM)]);
   }
 
   /** submitted or running → storing: the engine is done. */
   async storing(id: string): Promise<boolean> {
-    return await this.#step(id, `state = 'storing', silent_since_ms = 0`, AT_ENGINE);
+    return await this.step(id, `state = 'storing', silent_since_ms = 0`, AT_ENGINE);
   }
 
   /** Back to queued: the engine lost the job. */
   async requeued(id: string, dueMs: number): Promise<void> {
     const set = `state = 'queued', engine = '', engine_model = '', engine_job_id = '',
-      due_ms = $3, ${FREE}, silent_since_ms = 0`;
-    await this.#step(id, set, `(${AT_ENGINE} OR state = 'storing')`, dueMs);
+      due_ms = $3, ${NO_LEASE}, silent_since_ms = 0`;
+    await this.step(id, set, `(${AT_ENGINE} OR state = 'storing')`, [dueMs]);
   }
 
   /** storing → completed. The job, when this call is the one that did it. */
@@ -222,7 +190,7 @@ export class JobTable {
     const rows = await tx.query(
       `UPDATE video_job SET state = 'completed', progress_ppm = 1000000, finished_ms = $3,
          execution_ms = $3 - started_ms, media_bytes = $4, media_type = $5, media_until_ms = $6,
-         has_media = 1, inputs = '[]', ${FREE},
+         has_media = 1, inputs = '[]', ${NO_LEASE},
          webhook_due_ms = CASE WHEN webhook_url = '' THEN 0 ELSE $3 END
        WHERE id = $1 AND lease_owner = $2 AND state = 'storing' RETURNING ${JOB_COLUMNS}`,
       [id, this.owner, nowMs, media.sizeBytes, media.mimeType, media.untilMs],
@@ -252,7 +220,7 @@ export class JobTable {
     const rows = await tx.query(
       `UPDATE video_job SET state = 'failed', finished_ms = $2, failure = $3, inputs = '[]',
          request = '{}', execution_ms = CASE WHEN started_ms = 0 THEN 0 ELSE $2 - started_ms END,
-         ${FREE}, webhook_due_ms = ${tells}
+         ${NO_LEASE}, webhook_due_ms = ${tells}
        WHERE id = $1 AND ${condition} RETURNING ${JOB_COLUMNS}`,
       [id, nowMs, JSON.stringify(failure), ...(by === 'worker' ? [this.owner] : [])],
     );
@@ -262,7 +230,7 @@ export class JobTable {
   /** Jobs that a dead process left while it held their money. */
   async abandoned(beforeMs: number): Promise<VideoJob[]> {
     const sql = `SELECT ${JOB_COLUMNS} FROM video_job WHERE state = 'admitting' AND created_ms < $1 LIMIT ${BATCH}`;
-    return await this.#jobs(sql, [beforeMs]);
+    return await this.jobs(sql, [beforeMs]);
   }
 
   /** Says that the media of a job is gone, and forgets its prompt. `true` when it was there. */
@@ -277,7 +245,7 @@ export class JobTable {
   }
 
   async #mediaGone(condition: string, value: string | number): Promise<string[]> {
-    const rows = await this.#store.query<{ id: string }>(
+    const rows = await this.store.query<{ id: string }>(
       `UPDATE video_job SET has_media = 0, download_hash = NULL, request = '{}'
        WHERE has_media = 1 AND ${condition} RETURNING id`,
       [value],
@@ -286,12 +254,12 @@ export class JobTable {
   }
 
   async revokeDownload(id: string): Promise<void> {
-    await this.#store.query('UPDATE video_job SET download_hash = NULL WHERE id = $1', [id]);
+    await this.store.query('UPDATE video_job SET download_hash = NULL WHERE id = $1', [id]);
   }
 
   /** Forgets jobs that ended before `beforeMs` and whose media is gone. */
   async forget(beforeMs: number): Promise<void> {
-    await this.#store.query(
+    await this.store.query(
       `DELETE FROM video_job WHERE id IN (
          SELECT id FROM video_job
          WHERE finished_ms > 0 AND finished_ms < $1 AND has_media = 0 AND webhook_due_ms = 0
@@ -302,7 +270,7 @@ export class JobTable {
 
   /** Execution times of the last `limit` completed jobs of a model, unsorted. */
   async executionTimes(modelId: string, limit: number): Promise<number[]> {
-    const rows = await this.#store.query<{ execution_ms: bigint }>(
+    const rows = await this.store.query<{ execution_ms: bigint }>(
       `SELECT execution_ms FROM video_job WHERE model_id = $1 AND state = 'completed'
        ORDER BY finished_ms DESC LIMIT $2`,
       [modelId, limit],
@@ -310,74 +278,25 @@ export class JobTable {
     return rows.map((row) => Number(row.execution_ms));
   }
 
-  /** Takes webhooks that are due, some of each account; after `dueMs` a crash repeats them. */
-  async claimWebhooks({
-    nowMs,
-    dueMs,
-    most,
-    busyAccountIds: busy,
-  }: {
-    readonly nowMs: number;
-    readonly dueMs: number;
-    readonly most: number;
-    readonly busyAccountIds: readonly string[];
-  }): Promise<VideoJob[]> {
-    const places = busy.map((_id, at) => `$${at + 5}`).join(', ');
-    const isFree = busy.length === 0 ? '' : `AND account_id NOT IN (${places})`;
-    return await this.#jobs(
-      `UPDATE video_job SET webhook_attempts = webhook_attempts + 1, webhook_due_ms = $2
-       WHERE webhook_due_ms > 0 AND webhook_due_ms <= $1 AND id IN (
-         SELECT id FROM (
-           SELECT id, webhook_due_ms,
-             row_number() OVER (PARTITION BY account_id ORDER BY webhook_due_ms, id) AS place
-           FROM video_job
-           WHERE webhook_due_ms > 0 AND webhook_due_ms <= $1 ${isFree}) AS due
-         WHERE place <= $3 ORDER BY place, webhook_due_ms LIMIT $4)
-       RETURNING ${JOB_COLUMNS}`,
-      [nowMs, dueMs, WEBHOOKS_PER_ACCOUNT, most, ...busy],
+  /** Takes the jobs that have ended and whose callback is not yet a delivery. */
+  async takeCallbacks(tx: Queryable): Promise<VideoJob[]> {
+    const rows = await tx.query(
+      `UPDATE video_job SET webhook_due_ms = 0 WHERE webhook_due_ms > 0 RETURNING ${JOB_COLUMNS}`,
     );
-  }
-
-  /** The next try of a webhook; 0 ends it. */
-  async webhookDue(id: string, dueMs: number): Promise<void> {
-    await this.#store.query('UPDATE video_job SET webhook_due_ms = $2 WHERE id = $1', [id, dueMs]);
+    return rows.map(jobOf);
   }
 
   /** The state of each of `ids` that exists. */
   async states(ids: readonly string[]): Promise<Map<string, JobTrace>> {
     if (ids.length === 0) return new Map();
     const places = ids.map((_, index) => `$${index + 1}`).join(', ');
-    const rows = await this.#store.query<{ id: string; state: JobState; has_media: bigint }>(
+    const rows = await this.store.query<{ id: string; state: JobState; has_media: bigint }>(
       `SELECT id, state, has_media FROM video_job WHERE id IN (${places})`,
       ids,
     );
     return new Map(
       rows.map((row) => [row.id, { state: row.state, hasMedia: row.has_media === 1n }]),
     );
-  }
-
-  async #jobs(sql: string, values: Parameters<Store['query']>[1]): Promise<VideoJob[]> {
-    return (await this.#store.query(sql, values)).map(jobOf);
-  }
-
-  /** Changes a job that this process has, in one of the states that `from` names; `false` otherwise. */
-  #step(id: string, set: string, from: string, ...values: (string | number)[]): Promise<boolean> {
-    return this.#stepIn(this.#store, id, set, from, values);
-  }
-
-  async #stepIn(
-    db: Queryable,
-    id: string,
-    set: string,
-    from: string,
-    values: readonly (string | number)[],
-  ): Promise<boolean> {
-    const rows = await db.query(
-      `UPDATE video_job SET ${set}
-       WHERE id = $1 AND lease_owner = $2 ${from && `AND ${from}`} RETURNING id`,
-      [id, this.owner, ...values],
-    );
-    return rows.length === 1;
   }
 }
 

@@ -9,8 +9,9 @@
  */
 import { z } from 'zod';
 import { FAULTS, Fault, type FaultCode } from '../core/faults.ts';
+import { isoTime } from '../core/clock.ts';
 import { nano } from '../core/money.ts';
-import type { Row } from '../db/db.ts';
+import { Flag, type Queryable, type Row, Whole, jsonText, maybe, rowShape } from '../db/db.ts';
 
 export const JobState = z.enum([
   'admitting',
@@ -71,15 +72,8 @@ export const FAILURES = {
   cancelled: failure('VIDEO_CANCELLED', 'The video was cancelled'),
 } as const satisfies Record<string, JobFailure>;
 
-const Count = z.bigint().transform(Number);
-const json = <T extends z.ZodType>(schema: T) =>
-  z
-    .string()
-    .transform((text): unknown => JSON.parse(text))
-    .pipe(schema);
-
-/** The columns of `video_job` that make a job, in our spelling. */
-const Columns = z.object({
+/** The columns of `video_job` that make a job. */
+const SHAPE = rowShape({
   /** The `queue_id` of the wire. */
   id: z.string(),
   accountId: z.string(),
@@ -89,55 +83,47 @@ const Columns = z.object({
   state: JobState,
   quoteNano: z.bigint().transform(nano),
   /** The request without its media. */
-  request: json(z.record(z.string(), z.unknown())),
-  inputs: json(z.array(JobInput)),
+  request: jsonText(z.record(z.string(), z.unknown())),
+  inputs: jsonText(z.array(JobInput)),
   /** Where it was ordered, and as what; empty before. */
   engine: z.string(),
   engineModel: z.string(),
   engineJobId: z.string(),
   /** Orders that an engine took. */
-  attempts: Count,
+  attempts: Whole,
   /** Orders that may have reached an engine and whose answer is lost. */
-  unclear: Count,
+  unclear: Whole,
   /** When the engine fell silent; 0 while it answers. */
-  silentSinceMs: Count,
-  progressPpm: Count,
-  createdMs: Count,
+  silentSinceMs: Whole,
+  progressPpm: Whole,
+  createdMs: Whole,
   /** When the engine took it; 0 before. */
-  startedMs: Count,
-  finishedMs: Count,
-  executionMs: Count,
+  startedMs: Whole,
+  finishedMs: Whole,
+  executionMs: Whole,
   failure: z
     .literal('')
     .transform(() => null)
-    .or(json(JobFailure)),
-  mediaBytes: Count,
+    .or(jsonText(JobFailure)),
+  mediaBytes: Whole,
   mediaType: z.string(),
-  mediaUntilMs: Count,
-  hasMedia: z.bigint().transform((value) => value === 1n),
+  mediaUntilMs: Whole,
+  hasMedia: Flag,
   downloadHash: z.string().nullable(),
   /** The price is that of a film with sound. */
-  hasSound: z.bigint().transform((value) => value === 1n),
+  hasSound: Flag,
   webhookUrl: z.string(),
-  webhookAttempts: Count,
   /** What the request was tagged with. */
-  tags: json(z.record(z.string(), z.string()))
-    .nullable()
-    .transform((tags) => tags ?? undefined),
+  tags: maybe(jsonText(z.record(z.string(), z.string()))),
 });
 
-/** What a query gives for `jobOf`. */
-export const JOB_COLUMNS = Object.keys(Columns.shape)
-  .map(
-    (name) => `${name.replaceAll(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`)} AS "${name}"`,
-  )
-  .join(', ');
+export const JOB_COLUMNS = SHAPE.columns;
 
 export type VideoJob = Readonly<ReturnType<typeof jobOf>>;
 
 /** Builds a job from a row of `JOB_COLUMNS`. */
 export function jobOf(row: Row) {
-  const { progressPpm, downloadHash, ...job } = Columns.parse(row);
+  const { progressPpm, downloadHash, ...job } = SHAPE.parse(row);
   // The fraction is from 0 to 1.
   return { ...job, fraction: progressPpm / 1e6, hasDownload: downloadHash !== null };
 }
@@ -178,4 +164,40 @@ export function failureFault({ code, message, isPolicy }: JobFailure): Fault {
   const type = isPolicy ? 'provider_content_policy' : 'provider_request_refused';
   const error = { message, type, credits_refunded: true };
   return new Fault(code, { message, body: { error }, canRetry: false });
+}
+
+/** The delivery of signed messages to the `webhook_url` of a job. */
+export interface VideoCallbacks {
+  /** The secret that signs the messages of an account. */
+  readonly secretOf: (accountId: string) => string;
+  /** Queues a message, once for each event of a subject. */
+  readonly add: (tx: Queryable, message: VideoMessage) => Promise<unknown>;
+  /** Sends queued messages soon. */
+  readonly nudge: () => void;
+}
+
+export interface VideoMessage {
+  readonly accountId: string;
+  readonly url: string;
+  readonly event: `video.${string}`;
+  /** The id of the job. */
+  readonly subject: string;
+  readonly body: string;
+}
+
+/** What the caller of a job receives when the job has ended. */
+export function messageOf(job: VideoJob): VideoMessage {
+  const status = statusOf(job);
+  const event = `video.${status.toLowerCase()}` as const;
+  const body = JSON.stringify({
+    event,
+    queue_id: job.id,
+    model: job.modelId,
+    status,
+    created_at: isoTime(job.createdMs),
+    finished_at: isoTime(job.finishedMs),
+    execution_duration: job.executionMs,
+    ...(job.failure !== null && { error: job.failure.message, credits_refunded: true }),
+  });
+  return { accountId: job.accountId, url: job.webhookUrl, event, subject: job.id, body };
 }

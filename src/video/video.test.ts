@@ -1,5 +1,4 @@
 import assert from 'node:assert/strict';
-import { createHmac } from 'node:crypto';
 import {
   existsSync,
   mkdirSync,
@@ -28,7 +27,6 @@ import {
   TestMoney,
   anyFilm,
 } from '../../test/support/test-video-engines.ts';
-import type { Guard } from '../net/guard.ts';
 import type { FilmVerdict } from './check-film.ts';
 import type { Sales } from '../billing/sale.ts';
 import { VIDEO_MIGRATIONS } from './migrations.ts';
@@ -40,7 +38,7 @@ import {
   type VideoOptions,
   percentile,
 } from './video.ts';
-import type { VideoJob } from './job.ts';
+import type { VideoJob, VideoMessage } from './job.ts';
 import { RESULT_BYTES } from './result-room.ts';
 import { videoMoney } from './video-money.ts';
 
@@ -61,14 +59,6 @@ class TestVideo extends Video {
   override async queue(wanted: QueueJob, steps: Partial<QueueSteps> = {}): Promise<QueuedJob> {
     return await super.queue(wanted, { hold: this.#hold, ...steps });
   }
-}
-
-/** An address that never answers. */
-async function untilAborted(signal: AbortSignal | undefined): Promise<number> {
-  signal?.throwIfAborted();
-  return await new Promise<number>((_answered, failed) => {
-    signal?.addEventListener('abort', () => failed(new Error('The server ends')));
-  });
 }
 
 /** A job whose process ends between its hold and its admission. */
@@ -94,7 +84,8 @@ interface Fixture {
   readonly money: TestMoney;
   readonly video: TestVideo;
   readonly folder: string;
-  readonly posts: { url: string; body: string; headers: Readonly<Record<string, string>> }[];
+  /** Callbacks that were queued. */
+  readonly messages: VideoMessage[];
   /** Lets at most `withinSeconds` pass until `claim` holds; what the disk does may take longer. */
   readonly until: (
     claim: () => Promise<boolean> | boolean,
@@ -111,7 +102,7 @@ onEachStore('video jobs', (stores) => {
     const clock = new TestClock();
     const engines = new TestEngines();
     const money = new TestMoney(store);
-    const posts: Fixture['posts'] = [];
+    const messages: VideoMessage[] = [];
     const running: TestVideo[] = [];
     const another = (parts: Partial<VideoOptions> = {}): TestVideo => {
       const made = new TestVideo(
@@ -126,14 +117,11 @@ onEachStore('video jobs', (stores) => {
           maxJobHours: 2,
           maxSilenceMinutes: 10,
           maxOpenJobs: 3,
-          webhooks: {
-            masterSecret: 'master',
-            post: async (url, { body, headers }) => {
-              posts.push({ url, body, headers });
-              return posts.length === 1 ? 500 : 204;
-            },
+          callbacks: {
+            secretOf: (accountId) => `secret of ${accountId}`,
+            add: async (_tx, message) => void messages.push(message),
+            nudge: () => undefined,
           },
-          serviceName: 'svc',
           expectedSeconds: () => 90,
           clock,
           ids: systemIds(),
@@ -164,7 +152,7 @@ onEachStore('video jobs', (stores) => {
     after(async () => {
       for (const one of running) await one.stop();
     });
-    return { store, clock, engines, money, folder, posts, until, another, video: another() };
+    return { store, clock, engines, money, folder, messages, until, another, video: another() };
   }
 
   const jobRequest = (changed: Partial<QueueJob> = {}): QueueJob => ({
@@ -818,94 +806,39 @@ onEachStore('video jobs', (stores) => {
     assert.equal(engines.rooms.length, 1, 'it is not fetched again and again');
   });
 
-  test('a webhook is signed with the secret of its account and repeated until it is taken', async () => {
-    const { video, engines, until, posts } = await open();
+  test('a callback is queued once when a job has ended, also by the process after a crash', async () => {
+    const { video, engines, until, messages, store } = await open();
     video.start();
     engines.pollResult = { kind: 'done' };
     const webhookUrl = 'https://caller.example/hook';
     const { id, webhookSecret } = await video.queue(jobRequest({ webhookUrl }));
-    await until(() => posts.length === 2);
-    const { url, body, headers } = posts[1]!;
-    assert.equal(url, webhookUrl);
-    const told = JSON.parse(body);
+    assert.equal(webhookSecret, 'secret of alice');
+    assert.equal((await video.queue(jobRequest())).webhookSecret, undefined);
+    await until(() => messages.length === 1);
+    const { body, ...told } = messages[0]!;
+    const expected = { accountId: 'alice', url: webhookUrl, event: 'video.completed', subject: id };
+    assert.deepEqual(told, expected);
+    const completed = JSON.parse(body);
     assert.deepEqual(
-      [told.event, told.queue_id, told.status],
+      [completed.event, completed.queue_id, completed.status],
       ['video.completed', id, 'COMPLETED'],
     );
-    const [, seconds, mac] = /^t=(\d+),v1=([0-9a-f]{64})$/.exec(headers['x-svc-signature']!)!;
-    assert.equal(
-      mac,
-      createHmac('sha256', webhookSecret!).update(`${seconds}.${body}`).digest('hex'),
-    );
-    const other = await video.queue(jobRequest({ accountId: 'bob', webhookUrl }));
-    assert.notEqual(other.webhookSecret, webhookSecret);
-    await until(() => posts.length === 3);
-    engines.pollResult = {
-      kind: 'failed',
-      objection: 'engine',
-      detail: 'cuda out of memory at 0x7f',
-    };
+    engines.pollResult = { kind: 'failed', objection: 'engine', detail: 'cuda out of memory' };
     await video.queue(jobRequest({ webhookUrl }));
-    await until(() => posts.length === 4);
-    const failed = JSON.parse(posts[3]!.body);
+    await until(() => messages.length === 2);
+    const failed = JSON.parse(messages[1]!.body);
     assert.deepEqual(
       [failed.event, failed.status, failed.error],
       ['video.failed', 'FAILED', 'The engine could not make the video; it costs nothing'],
     );
     engines.pollResult = { kind: 'running', fraction: 0.1 };
     await video.cancel(lookup((await video.queue(jobRequest({ webhookUrl }))).id));
-    await until(() => posts.length === 5);
-    assert.equal(JSON.parse(posts[4]!.body).event, 'video.cancelled');
-  });
+    await until(() => messages.length === 3);
+    assert.equal(JSON.parse(messages[2]!.body).event, 'video.cancelled');
 
-  /** Jobs that are soon done, with one webhook more than an account has on their way at once. */
-  async function openDeaf(post: Guard['post']): Promise<Fixture> {
-    const webhooks = { masterSecret: 'master', post };
-    const opened = await open({ maxOpenJobs: 5, webhooks });
-    opened.video.start();
-    opened.engines.pollResult = { kind: 'done' };
-    for (let jobs = 0; jobs < 5; jobs += 1) {
-      await opened.video.queue(jobRequest({ webhookUrl: 'https://deaf.example/hook' }));
-    }
-    return opened;
-  }
-
-  test('an address that never answers holds up neither jobs nor webhooks of others', async () => {
-    const told: string[] = [];
-    let deaf = 0;
-    const post: Guard['post'] = async (url, { body, signal }) => {
-      if (!url.includes('deaf')) {
-        told.push(JSON.parse(body).queue_id);
-        return 204;
-      }
-      deaf += 1;
-      return await untilAborted(signal);
-    };
-    const { video, until } = await openDeaf(post);
-    await until(() => deaf > 0);
-    const webhookUrl = 'https://live.example/hook';
-    const { id } = await video.queue(jobRequest({ accountId: 'bob', webhookUrl }));
-    await until(() => told.includes(id), 60);
-    assert.ok(deaf <= 4, `${deaf} of one account at once`);
-  });
-
-  test('a server that ends begins no call of a webhook', async () => {
-    let calls = 0;
-    const post: Guard['post'] = async (_url, { signal }) => {
-      calls += 1;
-      return await untilAborted(signal);
-    };
-    const { video, clock, until } = await openDeaf(post);
-    await until(() => calls > 0);
-    await until(async () => {
-      const jobs = await video.list('alice', Number.MAX_SAFE_INTEGER, 5);
-      return jobs.every(({ state }) => state === 'completed');
-    });
-    const before = calls;
-    // It looks for work, and is told to end while the database answers.
-    clock.advance(1_000);
-    await video.stop();
-    assert.equal(calls, before);
+    await store.query('UPDATE video_job SET webhook_due_ms = 1 WHERE id = $1', [id]);
+    await until(() => messages.length === 4);
+    assert.equal(messages[3]!.body, body);
   });
 
   test('the average execution time is the P80 of the model', async () => {

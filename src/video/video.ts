@@ -13,7 +13,6 @@ import { type NewJob, type VideoJob, failureFault, isWallets } from './job.ts';
 import type { EngineInput } from '../engines/media/media.ts';
 import { MediaStore } from './media-store.ts';
 import { ResultRoom } from './result-room.ts';
-import { webhookSecretOf } from './job-webhooks.ts';
 import { type VideoParts, Worker } from './worker.ts';
 
 /** What is asked for. An empty `keyId` is a wallet's; `request` is for the engine, without media. */
@@ -133,16 +132,19 @@ export class Video {
    * of the steps.
    */
   async queue(wanted: QueueJob, steps: QueueSteps): Promise<QueuedJob> {
-    const { ids, clock, maxOpenJobs, webhooks } = this.#parts;
+    const { ids, clock, maxOpenJobs, callbacks } = this.#parts;
     const { inputs: given, webhookUrl, withDownload, ...job } = wanted;
     const id = ids.uuid();
     const downloadToken = withDownload ? ids.bytes(TOKEN_BYTES).toString('base64url') : undefined;
     const { inputs, sizeBytes: inputBytes } = await this.#files.adopt(id, given);
     const downloadHash = downloadToken === undefined ? null : sha256Hex(downloadToken);
-    const told = webhooks && webhookUrl !== undefined ? { webhookUrl, ...webhooks } : undefined;
     try {
       const isNew = { id, inputs, inputBytes, createdMs: clock.nowMs(), downloadHash };
-      const written = { ...job, ...isNew, webhookUrl: told?.webhookUrl ?? '' };
+      const written = {
+        ...job,
+        ...isNew,
+        webhookUrl: callbacks === undefined ? '' : (webhookUrl ?? ''),
+      };
       if (!(await this.#table.insert(written, maxOpenJobs))) {
         const message = `At most ${maxOpenJobs} videos of one caller wait or run at once`;
         throw new Fault('RATE_LIMIT_EXCEEDED', { message, retryAfterSeconds: 30 });
@@ -153,7 +155,7 @@ export class Video {
       throw error;
     }
     steps.written?.();
-    const webhookSecret = told && webhookSecretOf(told.masterSecret, job.accountId);
+    const webhookSecret = webhookUrl === undefined ? undefined : callbacks?.secretOf(job.accountId);
     const queued = { id, downloadToken, webhookSecret };
     const held = await this.#hold(id, steps);
     await this.#admit(held, queued, steps);

@@ -6,7 +6,7 @@
 import { type Clock, DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS } from '../core/clock.ts';
 import type { Ids } from '../core/ids.ts';
 import { type Log, reasonOf } from '../core/log.ts';
-import type { Store } from '../db/db.ts';
+import { JobWorker, type Store } from '../db/db.ts';
 import type {
   DownloadResult,
   EngineDelay,
@@ -14,14 +14,19 @@ import type {
   EngineRef,
   VideoEngines,
 } from '../engines/media/media.ts';
-import type { Guard } from '../net/guard.ts';
 import type { CheckFilm, FilmVerdict } from './check-film.ts';
 import type { JobTable, JobTrace } from './job-table.ts';
-import { FAILURES, type JobFailure, type VideoJob, isWallets } from './job.ts';
+import {
+  FAILURES,
+  type JobFailure,
+  type VideoCallbacks,
+  type VideoJob,
+  isWallets,
+  messageOf,
+} from './job.ts';
 import type { MediaStore, StoredFile } from './media-store.ts';
 import type { ResultRoom } from './result-room.ts';
 import type { VideoMoney } from './video-money.ts';
-import { WebhookSender } from './job-webhooks.ts';
 
 export interface VideoParts {
   readonly store: Store;
@@ -35,10 +40,8 @@ export interface VideoParts {
   /** For so long a job waits for an engine that does not answer. */
   readonly maxSilenceMinutes: number;
   readonly maxOpenJobs: number;
-  /** `undefined` sends no webhooks. */
-  readonly webhooks: { readonly masterSecret: string; readonly post: Guard['post'] } | undefined;
-  /** The service's word in header names, for example `svc`. */
-  readonly serviceName: string;
+  /** `undefined` sends no callbacks. */
+  readonly callbacks: VideoCallbacks | undefined;
   /** `expectedSeconds` of a model, told until there is experience. */
   readonly expectedSeconds: (modelId: string) => number;
   readonly clock: Clock;
@@ -74,11 +77,7 @@ export class Worker {
   readonly #table: JobTable;
   readonly #files: MediaStore;
   readonly #room: ResultRoom;
-  readonly #aborter = new AbortController();
-  readonly #running = new Map<string, Promise<void>>();
-  readonly #webhooks: WebhookSender | undefined;
-  #ticking: Promise<void> | undefined;
-  #again = false;
+  readonly #worker: JobWorker<VideoJob>;
   #isSweeping = false;
   /** Jobs that were admitting before are nobody's: their process is dead. */
   readonly #bornMs: number;
@@ -87,109 +86,63 @@ export class Worker {
   #isAlone = false;
   /** Jobs that this process could not admit, with the monotonic time of the attempt. */
   readonly #unadmitted = new Map<string, number>();
-  #stops: (() => void)[] = [];
+  #stopSweeping: (() => void) | undefined;
 
   constructor(parts: VideoParts, table: JobTable, files: MediaStore, room: ResultRoom) {
     this.#parts = parts;
     this.#table = table;
     this.#files = files;
     this.#room = room;
-    this.#bornMs = parts.clock.nowMs();
+    const { clock, log } = parts;
+    this.#bornMs = clock.nowMs();
     this.#inherited = files.namesNow();
-    const { webhooks, serviceName, clock, log } = parts;
-    this.#webhooks =
-      webhooks &&
-      new WebhookSender({ ...webhooks, table, serviceName, clock, log }, this.#aborter.signal);
+    this.#worker = new JobWorker({
+      name: 'video',
+      tickMs: TICK_MS,
+      claim: (running) => this.#claim(running.length),
+      run: (job) => this.#step(job),
+      failed: (job) => this.#rest(job, LATER_MS),
+      renew: {
+        everyMs: RENEW_MS,
+        lease: ({ id }) => table.renew(id, clock.nowMs() + LEASE_MS),
+      },
+      clock,
+      log,
+    });
   }
 
   /** `alone` says that no other process can work on these jobs. */
   start(alone: boolean): void {
-    const { clock, log } = this.#parts;
     this.#isAlone = alone;
-    this.#stops = [
-      clock.every(TICK_MS, () => this.nudge()),
-      clock.every(SWEEP_MS, () => void this.#sweep()),
-    ];
-    if (alone) {
-      this.#tickWith(this.#table.freeAll(), (reason) => {
-        // The leases run out by themselves.
-        log.warn({ reason }, 'Leases of dead workers could not be ended');
-      });
-    }
+    this.#stopSweeping = this.#parts.clock.every(SWEEP_MS, () => void this.#sweep());
+    this.#worker.start(alone ? () => this.#table.freeAll() : undefined);
     void this.#sweep();
-    this.nudge();
   }
 
-  /** Stops taking jobs, lets go of those in hand, and waits for their steps to end. */
+  /** Stops taking jobs, gives back those in hand, and waits for their steps to end. */
   async stop(): Promise<void> {
-    for (const stop of this.#stops) stop();
-    this.#aborter.abort();
-    await this.#ticking;
-    await Promise.all(this.#running.values());
-    await this.#webhooks?.ended();
+    this.#stopSweeping?.();
+    await this.#worker.stop();
   }
 
-  /** Looks for work soon: a job was queued. A worker that is not started leaves it to others. */
+  /** Claims jobs soon: one was queued. A worker that is not started leaves it to others. */
   nudge(): void {
-    if (this.#stops.length === 0 || this.#aborter.signal.aborted) return;
-    if (this.#ticking !== undefined) {
-      this.#again = true;
-      return;
-    }
-    this.#tickWith(this.#tick(), (reason) => {
-      // The next tick tries again; the jobs are in the table.
-      this.#parts.log.warn({ reason }, 'Video jobs could not be read');
-    });
+    this.#worker.nudge();
   }
 
-  #tickWith(work: Promise<void>, onFailure: (reason: string) => void): void {
-    this.#ticking = work
-      .catch((error: unknown) => onFailure(reasonOf(error)))
-      .finally(() => {
-        this.#ticking = undefined;
-        if (!this.#again) return;
-        this.#again = false;
-        this.nudge();
-      });
+  get #signal(): AbortSignal {
+    return this.#worker.signal;
   }
 
-  async #tick(): Promise<void> {
+  async #claim(running: number): Promise<VideoJob[]> {
     const { clock } = this.#parts;
-    const room = MAX_RUNNING - this.#running.size;
-    if (room > 0) {
-      const jobs = await this.#table.claim(clock.nowMs(), LEASE_MS, room);
-      // A database that stood still let a lease of our own run out: its step is still going on.
-      for (const job of jobs) if (!this.#running.has(job.id)) this.#take(job);
-    }
     for (const [id, sinceMs] of this.#unadmitted) {
       if (clock.monotonicMs() - sinceMs < DOUBT_MS) continue;
       await this.#abandon(id);
       this.#unadmitted.delete(id);
     }
-    await this.#webhooks?.send();
-  }
-
-  #take(job: VideoJob): void {
-    const { clock, log } = this.#parts;
-    const stopRenewing = clock.every(RENEW_MS, () => {
-      this.#table.renew(job.id, clock.nowMs() + LEASE_MS).catch((error: unknown) => {
-        // The lease runs out, and another worker goes on.
-        log.debug({ job: job.id, reason: reasonOf(error) }, 'A video lease was not renewed');
-      });
-    });
-    const work = this.#step(job)
-      .catch(async (error: unknown) => {
-        // An abort, a full disk, a database away: the job rests and is taken up again.
-        if (!this.#aborter.signal.aborted) {
-          log.warn({ job: job.id, reason: reasonOf(error) }, 'A step of a video job failed');
-        }
-        await this.#rest(job, LATER_MS).catch(() => undefined);
-      })
-      .finally(() => {
-        stopRenewing();
-        this.#running.delete(job.id);
-      });
-    this.#running.set(job.id, work);
+    if (running >= MAX_RUNNING) return [];
+    return await this.#table.claim(clock.nowMs(), LEASE_MS, MAX_RUNNING - running);
   }
 
   async #rest(job: VideoJob, pauseMs: number): Promise<void> {
@@ -219,7 +172,7 @@ export class Worker {
 
   async #submit(job: VideoJob): Promise<void> {
     if (job.unclear === 0) return await this.#order(job);
-    const found = await this.#parts.engines.find(job, this.#aborter.signal);
+    const found = await this.#parts.engines.find(job, this.#signal);
     switch (found.kind) {
       case 'created':
         return await this.#submitted(job, found);
@@ -243,7 +196,7 @@ export class Worker {
       return isOurs;
     };
     const order = { job, inputs, beforeOrder };
-    const answer = await this.#parts.engines.create(order, this.#aborter.signal);
+    const answer = await this.#parts.engines.create(order, this.#signal);
     switch (answer.kind) {
       case 'created':
         return await this.#submitted(job, answer);
@@ -278,7 +231,7 @@ export class Worker {
   }
 
   async #poll(job: VideoJob): Promise<void> {
-    const answer = await this.#parts.engines.poll(job, this.#aborter.signal);
+    const answer = await this.#parts.engines.poll(job, this.#signal);
     switch (answer.kind) {
       case 'running':
         await this.#table.progressed(job.id, answer.fraction);
@@ -308,7 +261,7 @@ export class Worker {
   }
 
   async #store(job: VideoJob): Promise<void> {
-    const { signal } = this.#aborter;
+    const signal = this.#signal;
     let answer: DownloadResult | undefined;
     let verdict: FilmVerdict | undefined;
     const sizeBytes = await this.#room.within(job.accountId, (hasRoom) =>
@@ -330,7 +283,7 @@ export class Worker {
   async #check(job: VideoJob, path: string): Promise<FilmVerdict> {
     const source = job.inputs.find(({ role }) => role === 'video_url');
     const sourcePath = source && this.#files.pathOf('inputs', source.file);
-    const verdict = await this.#parts.checkFilm({ job, path, sourcePath }, this.#aborter.signal);
+    const verdict = await this.#parts.checkFilm({ job, path, sourcePath }, this.#signal);
     if (verdict.kind !== 'fit') {
       const fields = { job: job.id, model: job.modelId, engine: job.engine };
       this.#parts.log.warn({ ...fields, reason: verdict.reason }, 'A video is not sold');
@@ -408,7 +361,7 @@ export class Worker {
 
   /** A video that is done and whose content is not there: unless the job is gone too, it may come. */
   async #missing(job: VideoJob): Promise<void> {
-    const answer = await this.#parts.engines.poll(job, this.#aborter.signal);
+    const answer = await this.#parts.engines.poll(job, this.#signal);
     if (answer.kind === 'lost') return await this.#lost(job);
     await this.#delayed(job, { kind: 'away', detail: 'the video is done and has no content' });
   }
@@ -426,7 +379,7 @@ export class Worker {
       return await this.#rest(job, Math.min(delay.retryAfterMs ?? LATER_MS, MAX_LATER_MS));
     }
     // Ended by our own stop: it was not silent.
-    if (this.#aborter.signal.aborted) return await this.#rest(job, 0);
+    if (this.#signal.aborted) return await this.#rest(job, 0);
     const nowMs = clock.nowMs();
     // While no process asked, it was not silent either.
     const sinceMs = job.silentSinceMs === 0 ? nowMs : Math.max(job.silentSinceMs, this.#bornMs);
@@ -439,8 +392,20 @@ export class Worker {
   }
 
   async #clean(job: VideoJob): Promise<void> {
+    if (job.webhookUrl !== '') await this.#announce();
     await this.#files.remove('inputs', job.id);
     if (job.engineJobId !== '') await this.#parts.engines.remove(job);
+  }
+
+  /** Queues the callbacks of jobs that have ended; the sweep repeats it after a crash. */
+  async #announce(): Promise<void> {
+    const { store, callbacks } = this.#parts;
+    if (callbacks === undefined) return;
+    await store.transaction(async (tx) => {
+      for (const job of await this.#table.takeCallbacks(tx))
+        await callbacks.add(tx, messageOf(job));
+    });
+    callbacks.nudge();
   }
 
   /** Deletes what has expired and what nobody claims; gives back what a dead process held. */
@@ -450,6 +415,7 @@ export class Worker {
     this.#isSweeping = true;
     try {
       const nowMs = this.#parts.clock.nowMs();
+      await this.#announce();
       for (const id of await this.#table.expireMedia(nowMs))
         await this.#files.remove('results', id);
       await this.#table.forget(nowMs - REMEMBERED_MS);

@@ -66,4 +66,9 @@ ALTER TABLE webhooks_webhook ADD COLUMN old_secret_until_ms BIGINT;`,
     id: 'webhooks-0005',
     up: 'CREATE INDEX webhooks_delivery_waiting ON webhooks_delivery (webhook_id) WHERE due_ms > 0;',
   },
+  {
+    // The address of a message that belongs to no webhook: the callback of a video.
+    id: 'webhooks-0006',
+    up: 'ALTER TABLE webhooks_delivery ADD COLUMN url TEXT;',
+  },
 ];

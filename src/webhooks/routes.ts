@@ -230,6 +230,7 @@ async function sendTest(parts: WebhookRouteParts, context: RequestContext): Prom
   // The minute's round came first, in this moment: what it came to is in the list.
   const pending: Delivery = claimed ?? {
     ...delivery,
+    url: undefined,
     state: 'pending',
     attempts: 1,
     dueMs: nowMs,
@@ -294,7 +295,7 @@ function deliveryBody(delivery: Delivery): DeliveryItem {
   return {
     id,
     object: 'webhook.delivery',
-    event,
+    event: event as DeliveryItem['event'], // a webhook has no callbacks
     status: state,
     attempts,
     nextAttemptAt: dueMs === 0 ? null : isoTime(dueMs),

@@ -1,19 +1,25 @@
 import assert from 'node:assert/strict';
+import { createHmac } from 'node:crypto';
 import { test } from 'node:test';
 import { onEachStore } from '../../test/databases/stores.ts';
 import { seededIds } from '../../test/support/seeded-ids.ts';
 import { TestClock } from '../../test/support/test-clock.ts';
-import { systemClock } from '../core/clock.ts';
+import { until } from '../../test/support/until.ts';
+import { MINUTE_MS, systemClock } from '../core/clock.ts';
 import { silentLog } from '../core/log.ts';
 import { STORE_MIGRATIONS } from '../db/db.ts';
+import type { Identity } from '../identity/identity.ts';
+import type { Guard } from '../net/guard.ts';
 import { WEBHOOKS_MIGRATIONS } from './migrations.ts';
-import { sendDue } from './send.ts';
+import { deliveryWorker } from './send.ts';
 import { type Webhook, newSecret } from './webhook.ts';
 import { WebhookTable } from './webhook-table.ts';
+import { webhooksFeature } from './webhooks.ts';
 
 /** More than are sent at once. */
 const DEAF_ACCOUNTS = 40;
 const MESSAGES = 9;
+const NO_CALLBACKS = { callbackSecret: undefined, serviceName: 'svc' };
 
 onEachStore('sending webhooks', (fixture) => {
   test('addresses that never answer hold up neither other accounts nor first attempts', async () => {
@@ -60,23 +66,19 @@ onEachStore('sending webhooks', (fixture) => {
     const live = await open('live', 'https://live.example/');
     await add(live, MESSAGES, 0);
 
-    const aborter = new AbortController();
     let deaf = 0;
-    const guard = {
-      async post(url: string) {
+    const guard: Pick<Guard, 'post'> = {
+      async post(url, { signal }) {
         if (url === live.url) return 204;
         deaf += 1;
-        aborter.signal.throwIfAborted();
+        signal?.throwIfAborted();
         return await new Promise<number>((_answered, failed) => {
-          aborter.signal.addEventListener('abort', () => failed(new Error('The server ends')));
+          signal?.addEventListener('abort', () => failed(new Error('The server ends')));
         });
       },
     };
-    const round = sendDue(
-      { table, guard, clock, log: silentLog },
-      ({ accountId, webhookId }) => table.find(accountId, webhookId),
-      aborter.signal,
-    );
+    const worker = deliveryWorker({ table, guard, ...NO_CALLBACKS, clock, log: silentLog });
+    worker.start();
     const states = async (webhook: Webhook) =>
       (await table.deliveries(webhook.id, 100, undefined)).map(({ state }) => state);
     const isDelivered = (state: string): boolean => state === 'delivered';
@@ -85,8 +87,11 @@ onEachStore('sending webhooks', (fixture) => {
       await clock.sleep(10);
     // Of an account some at once, and of repeated ones as many as there are places.
     assert.ok(deaf <= 4 + 32, `${deaf} wait for their addresses`);
-    aborter.abort();
-    await round;
+    const before = deaf;
+    const isStopped = worker.stop();
+    worker.nudge();
+    await isStopped;
+    assert.equal(deaf, before, 'a server that ends begins no call');
     assert.deepEqual(new Set(await states(live)), new Set(['delivered']));
     assert.deepEqual(new Set(await states(partlyDeaf)), new Set(['pending']));
   });
@@ -103,8 +108,56 @@ onEachStore('sending webhooks', (fixture) => {
       [createdMs],
     );
     const guard = { post: () => Promise.reject(new Error('Nothing is sent')) };
-    const find = () => Promise.resolve(undefined);
-    await sendDue({ table, guard, clock, log: silentLog }, find, new AbortController().signal);
-    assert.deepEqual(await table.deliveries('wh_gone', 9, undefined), []);
+    const worker = deliveryWorker({ table, guard, ...NO_CALLBACKS, clock, log: silentLog });
+    worker.start();
+    const isGone = async () => (await table.deliveries('wh_gone', 9, undefined)).length === 0;
+    await until(isGone, 'the end of the message');
+    await worker.stop();
+  });
+
+  test('a callback has both signatures, and is repeated under the same id', async () => {
+    const store = await fixture.open([...STORE_MIGRATIONS, ...WEBHOOKS_MIGRATIONS]);
+    const clock = new TestClock();
+    const posts: Parameters<Guard['post']>[] = [];
+    const guard = {
+      post: async (...post: Parameters<Guard['post']>) => (posts.push(post) === 1 ? 500 : 204),
+      check: async () => undefined,
+    };
+    const { callbacks, ...feature } = webhooksFeature({
+      stores: { store, identity: {} as Identity }, // nothing crosses a threshold
+      guard: guard as unknown as Guard, // all that is called
+      callbackSecret: 'master',
+      serviceName: 'svc',
+      clock,
+      ids: seededIds(1),
+      log: silentLog,
+    });
+    assert.ok(callbacks !== undefined);
+    feature.start?.();
+    const url = 'https://caller.example/hook';
+    const message = { accountId: 'ada', url, event: 'video.completed', subject: 'job' } as const;
+    const add = () => store.transaction((tx) => callbacks.add(tx, { ...message, body: '{}' }));
+    assert.deepEqual([await add(), await add()], [true, false]);
+    callbacks.nudge();
+    await until(() => posts.length === 1, 'the first attempt');
+    const attempted = 'SELECT id FROM webhooks_delivery WHERE attempts = 1 AND status = 500';
+    await until(async () => (await store.query(attempted)).length === 1, 'its end');
+    clock.advance(MINUTE_MS);
+    callbacks.nudge();
+    await until(() => posts.length === 2, 'the second attempt');
+    const [[, first], [address, { headers }]] = posts as [(typeof posts)[0], (typeof posts)[0]];
+    assert.equal(address, url);
+    assert.equal(first.headers['webhook-id'], headers['webhook-id']);
+    const seconds = headers['webhook-timestamp'];
+    const secret = callbacks.secretOf('ada');
+    assert.match(secret, /^[0-9a-f]{64}$/);
+    assert.notEqual(secret, callbacks.secretOf('bob'));
+    const key = Buffer.from(secret, 'base64');
+    const mac = createHmac('sha256', key).update(`${headers['webhook-id']}.${seconds}.{}`);
+    assert.equal(headers['webhook-signature'], `v1,${mac.digest('base64')}`);
+    const older = createHmac('sha256', secret).update(`${seconds}.{}`).digest('hex');
+    assert.equal(headers['x-svc-signature'], `t=${seconds},v1=${older}`);
+    assert.equal(headers['x-svc-event-id'], 'job');
+    await feature.close?.();
   });
 });

@@ -6,8 +6,16 @@
 import { type Clock, MINUTE_MS, SECOND_MS } from '../core/clock.ts';
 import { Fault } from '../core/faults.ts';
 import { type Log, reasonOf } from '../core/log.ts';
+import { JobWorker } from '../db/db.ts';
 import type { Guard } from '../net/guard.ts';
-import { type Delivery, TEST_EVENT, type Webhook, signaturesOf } from './webhook.ts';
+import {
+  type Delivery,
+  type Receiver,
+  TEST_EVENT,
+  callbackSecretOf,
+  callbackSignature,
+  signaturesOf,
+} from './webhook.ts';
 import type { Attempted, Claim, WebhookTable } from './webhook-table.ts';
 
 const TIMEOUT_MS = 10 * SECOND_MS;
@@ -19,10 +27,6 @@ const PAUSE_FACTOR = 4;
 export const RETAKE_MS = 2 * MINUTE_MS;
 /** First attempts at once, and as many repeated ones. */
 const AT_ONCE = 32;
-/** How long one round may take up new ones. */
-const ROUND_MS = 45 * SECOND_MS;
-/** While some wait for slow addresses, free places are filled so often. */
-const REFILL_MS = 250;
 /** The address does not want to hear of us again. */
 const GONE = 410;
 
@@ -30,89 +34,69 @@ export interface SendParts {
   readonly table: WebhookTable;
   /** Posts to a public address only. */
   readonly guard: Pick<Guard, 'post'>;
+  /** `undefined` sends no callbacks. */
+  readonly callbackSecret: string | undefined;
+  /** The service's word in header names. */
+  readonly serviceName: string;
   readonly clock: Clock;
   readonly log: Log;
 }
 
-type Find = (delivery: Delivery) => Promise<Webhook | undefined>;
-
 /**
- * Sends what is due, for some time at most; what is left is sent in the next round. What was never
- * tried has places of its own, which no address that failed before can keep.
+ * Sends what is due, when it is nudged. First attempts have places of their own, which no address
+ * that failed before can keep. A slow address keeps its own place and its account's turn.
  */
-export async function sendDue(parts: SendParts, find: Find, signal: AbortSignal): Promise<void> {
-  await Promise.all([
-    sendLane(parts, find, signal, 'first'),
-    sendLane(parts, find, signal, 'repeated'),
-  ]);
-}
-
-/** A slow address keeps its own place and its account's turn; every other place is filled again. */
-async function sendLane(
-  parts: SendParts,
-  find: Find,
-  signal: AbortSignal,
-  attempt: Claim['attempt'],
-): Promise<void> {
-  const { table, clock } = parts;
-  const untilMs = clock.monotonicMs() + ROUND_MS;
-  const running = new Map<Promise<void>, string>();
-  let failure: { readonly reason: unknown } | undefined;
-  const send = async (delivery: Delivery): Promise<void> => {
-    try {
-      const webhook = await find(delivery);
-      if (webhook !== undefined) await sendOne(parts, webhook, delivery, signal);
-      // Deleted meanwhile, and its deliveries with it, but for one that was being added.
+export function deliveryWorker(parts: SendParts): JobWorker<Delivery> {
+  const { table, clock, log } = parts;
+  return new JobWorker({
+    name: 'webhooks',
+    claim: async (running) => {
+      const lane = (attempt: Claim['attempt']): Promise<Delivery[]> => {
+        const own = running.filter(({ attempts }) => (attempt === 'first') === (attempts === 1));
+        const busyAccountIds = [...new Set(own.map(({ accountId }) => accountId))];
+        const times = { nowMs: clock.nowMs(), laterMs: RETAKE_MS };
+        return table.claim({ attempt, ...times, most: AT_ONCE - own.length, busyAccountIds });
+      };
+      return [...(await lane('first')), ...(await lane('repeated'))];
+    },
+    run: async (delivery, signal) => {
+      const receiver = await receiverOf(parts, delivery);
+      if (receiver !== undefined) await sendOne(parts, receiver, delivery, signal);
+      // Deleted meanwhile, and its deliveries with it, except for one that was being added.
       else await table.forget(delivery.id);
-    } catch (error) {
-      failure ??= { reason: error }; // the database is away: nothing more is taken up
-    }
-  };
-  while (!signal.aborted && clock.monotonicMs() < untilMs) {
-    const due = await table.claim({
-      attempt,
-      nowMs: clock.nowMs(),
-      laterMs: RETAKE_MS,
-      most: AT_ONCE - running.size,
-      busyAccountIds: [...new Set(running.values())],
-    });
-    for (const delivery of due) {
-      const one = send(delivery).finally(() => running.delete(one));
-      running.set(one, delivery.accountId);
-    }
-    if (running.size === 0 || failure !== undefined) break;
-    await someTime(clock, Promise.all(running.keys()));
-  }
-  await Promise.all(running.keys());
-  if (failure !== undefined) throw failure.reason;
+    },
+    clock,
+    log,
+  });
 }
 
-/** Until the work is done, or a moment: places that are free by then are filled. */
-async function someTime(clock: Clock, work: Promise<unknown>): Promise<void> {
-  const timer = new AbortController();
-  const moment = clock.sleep(REFILL_MS, timer.signal).catch(() => undefined); // done before
-  await Promise.race([work, moment]);
-  timer.abort();
+async function receiverOf(
+  { table, callbackSecret }: SendParts,
+  { accountId, webhookId, url }: Delivery,
+): Promise<Receiver | undefined> {
+  if (url === undefined) return await table.find(accountId, webhookId);
+  if (callbackSecret === undefined) return undefined;
+  return { url, secret: callbackSecretOf(callbackSecret, accountId), oldSecret: undefined };
 }
 
 /** Makes one attempt and writes down what it came to; returns that. */
 export async function sendOne(
   parts: SendParts,
-  webhook: Webhook,
+  receiver: Receiver,
   delivery: Delivery,
   signal: AbortSignal,
 ): Promise<Delivery> {
   const { table, log } = parts;
-  const answer = await post(parts, webhook, delivery, signal);
+  const response = await post(parts, receiver, delivery, signal);
   // The server ends: the attempt is repeated when another one runs.
   if (signal.aborted) return delivery;
-  const attempted = outcomeOf(parts, delivery, answer);
+  const attempted = outcomeOf(parts, delivery, response);
   if (attempted.state === 'failed') log.info({ delivery: delivery.id }, 'A webhook was given up');
   await table.attempted(delivery.id, attempted);
   return { ...delivery, ...attempted };
 }
 
-interface Answer {
+interface Response {
   readonly status: number | undefined;
   /** `undefined`: it was taken. */
   readonly problem: string | undefined;
@@ -121,7 +105,7 @@ interface Answer {
 function outcomeOf(
   { clock }: SendParts,
   { event, attempts }: Delivery,
-  { status, problem }: Answer,
+  { status, problem }: Response,
 ): Attempted {
   const nowMs = clock.nowMs();
   if (problem === undefined) {
@@ -134,20 +118,25 @@ function outcomeOf(
 }
 
 async function post(
-  { guard, clock, log }: SendParts,
-  webhook: Webhook,
-  { id, body }: Delivery,
+  { guard, serviceName, clock, log }: SendParts,
+  receiver: Receiver,
+  { id, url: callbackUrl, subject, body }: Delivery,
   signal: AbortSignal,
-): Promise<Answer> {
+): Promise<Response> {
   const unixSeconds = Math.floor(clock.nowMs() / SECOND_MS);
+  const signed = { id, unixSeconds, body };
   const headers = {
     'content-type': 'application/json',
     'webhook-id': id,
     'webhook-timestamp': String(unixSeconds),
-    'webhook-signature': signaturesOf(webhook, { id, unixSeconds, body }),
+    'webhook-signature': signaturesOf(receiver, signed),
+    ...(callbackUrl !== undefined && {
+      [`x-${serviceName}-signature`]: callbackSignature(receiver.secret, signed),
+      [`x-${serviceName}-event-id`]: subject,
+    }),
   };
   try {
-    const status = await guard.post(webhook.url, { body, headers, timeoutMs: TIMEOUT_MS, signal });
+    const status = await guard.post(receiver.url, { body, headers, timeoutMs: TIMEOUT_MS, signal });
     const isTaken = status >= 200 && status < 300;
     return { status, problem: isTaken ? undefined : `The address answered with ${status}` };
   } catch (error) {

@@ -208,13 +208,13 @@ export class WebhookTable {
 
   /** Puts a delivery on its way, once for what it tells; says whether it was new. */
   async add(delivery: NewDelivery, tx: Queryable = this.#store): Promise<boolean> {
-    const { id, webhookId, accountId, event, subject, period, body, createdMs } = delivery;
+    const { id, webhookId, accountId, event, subject, period, body, createdMs, url } = delivery;
     const rows = await tx.query(
       `INSERT INTO webhooks_delivery (${DELIVERY_COLUMNS})
-       SELECT $1, $2, $3, $4, $5, $6, $7, 'pending', 0, $8, NULL, NULL, $8, 0
-       WHERE EXISTS (SELECT 1 FROM webhooks_webhook WHERE id = $2)
+       SELECT $1, $2, $3, $4, $5, $6, $7, 'pending', 0, $8, NULL, NULL, $8, 0, $9
+       WHERE $2 = '' OR EXISTS (SELECT 1 FROM webhooks_webhook WHERE id = $2)
        ON CONFLICT (webhook_id, event, subject, period) DO NOTHING RETURNING id`,
-      [id, webhookId, accountId, event, subject, period, body, createdMs],
+      [id, webhookId, accountId, event, subject, period, body, createdMs, url ?? null],
     );
     return rows.length === 1;
   }

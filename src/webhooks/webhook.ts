@@ -16,7 +16,8 @@ export const EVENTS = [
 ] as const;
 /** What a caller asks for itself, to see whether it arrives. */
 export const TEST_EVENT = 'webhook.test';
-export type DeliveryEvent = (typeof EVENTS)[number] | typeof TEST_EVENT;
+/** A callback is an event of its own: the caller of one request named the address in it. */
+export type DeliveryEvent = (typeof EVENTS)[number] | typeof TEST_EVENT | `video.${string}`;
 
 const SECRET_BYTES = 24;
 const SECRET_PREFIX = 'whsec_';
@@ -48,7 +49,10 @@ type DeliveryState = (typeof DELIVERY_STATES)[number];
 export interface Delivery {
   /** The same in every attempt: `webhook-id`. */
   readonly id: string;
+  /** Empty for a callback. */
   readonly webhookId: string;
+  /** The address of a callback. */
+  readonly url: string | undefined;
   readonly accountId: string;
   readonly event: DeliveryEvent;
   /** What has come to which threshold: the cap of a key or budget, or the spending of the account. */
@@ -68,10 +72,12 @@ export interface Delivery {
   readonly endedMs: number;
 }
 
-export type NewDelivery = Pick<
+export interface NewDelivery extends Pick<
   Delivery,
   'id' | 'webhookId' | 'accountId' | 'event' | 'subject' | 'period' | 'body' | 'createdMs'
->;
+> {
+  readonly url?: string;
+}
 
 export function newSecret(ids: Ids): string {
   return SECRET_PREFIX + ids.bytes(SECRET_BYTES).toString('base64');
@@ -83,17 +89,34 @@ interface Signed {
   readonly body: string;
 }
 
-/** The value of `webhook-signature`: for a while after the secret was changed by both of them. */
-export function signaturesOf({ secret, oldSecret }: Webhook, signed: Signed): string {
+/** Where a delivery goes, and which secrets sign it. */
+export type Receiver = Pick<Webhook, 'url' | 'secret' | 'oldSecret'>;
+
+/** The value of `webhook-signature`, with both signatures while the previous secret is valid. */
+export function signaturesOf({ secret, oldSecret }: Receiver, signed: Signed): string {
   const isOldGood = oldSecret !== undefined && signed.unixSeconds * SECOND_MS < oldSecret.untilMs;
-  const current = signatureOf(secret, signed);
-  return isOldGood ? `${current} ${signatureOf(oldSecret.secret, signed)}` : current;
+  const secrets = isOldGood ? [secret, oldSecret.secret] : [secret];
+  return secrets.map((one) => signatureOf(one, signed)).join(' ');
 }
 
 function signatureOf(secret: string, { id, unixSeconds, body }: Signed): string {
-  const key = Buffer.from(secret.slice(SECRET_PREFIX.length), 'base64');
+  const key = Buffer.from(secret.replace(SECRET_PREFIX, ''), 'base64');
   const mac = createHmac('sha256', key).update(`${id}.${unixSeconds}.${body}`);
   return `v1,${mac.digest('base64')}`;
+}
+
+/**
+ * The secret that signs the callbacks of one account. Its 64 hex digits are valid base64, so that
+ * the packages of Standard Webhooks take it as it is.
+ */
+export function callbackSecretOf(masterSecret: string, accountId: string): string {
+  return createHmac('sha256', masterSecret).update(`webhook:${accountId}`).digest('hex');
+}
+
+/** The older signature of callbacks, `t=<unix seconds>,v1=<hex>`, which is sent beside the other. */
+export function callbackSignature(secret: string, { unixSeconds, body }: Signed): string {
+  const mac = createHmac('sha256', secret).update(`${unixSeconds}.${body}`).digest('hex');
+  return `t=${unixSeconds},v1=${mac}`;
 }
 
 export const WEBHOOK_COLUMNS = `id, account_id, url, secret, old_secret, old_secret_until_ms,
@@ -120,7 +143,7 @@ export function webhookOf(row: Row): Webhook {
 }
 
 export const DELIVERY_COLUMNS =
-  'id, webhook_id, account_id, event, subject, period, body, state, attempts, due_ms, status, problem, created_ms, ended_ms';
+  'id, webhook_id, account_id, event, subject, period, body, state, attempts, due_ms, status, problem, created_ms, ended_ms, url';
 
 export function deliveryOf(row: Row): Delivery {
   return {
@@ -138,6 +161,7 @@ export function deliveryOf(row: Row): Delivery {
     problem: typeof row['problem'] === 'string' ? row['problem'] : undefined,
     createdMs: Number(row['created_ms']),
     endedMs: Number(row['ended_ms']),
+    url: typeof row['url'] === 'string' ? row['url'] : undefined,
   };
 }
 

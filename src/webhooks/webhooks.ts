@@ -1,18 +1,19 @@
 /**
- * Webhooks of an account at thresholds of its balance, its keys' caps and its spending of a day,
- * wired: the routes, and the job of the leader that finds crossings and sends what is due.
+ * The public file of webhooks: signed messages of an account at thresholds of its balance, its keys'
+ * caps and its spending of a day, and the callbacks that a request names. One queue delivers both.
  */
 import type { Clock } from '../core/clock.ts';
 import { DAY_MS } from '../core/clock.ts';
 import type { Ids } from '../core/ids.ts';
-import { type Log, reasonOf } from '../core/log.ts';
-import type { Store } from '../db/db.ts';
+import type { Log } from '../core/log.ts';
+import type { Queryable, Store } from '../db/db.ts';
 import type { Feature } from '../http/route.ts';
 import type { Identity } from '../identity/identity.ts';
 import type { Guard } from '../net/guard.ts';
 import { type CapPlaces, findCrossings } from './crossings.ts';
 import { webhookRoutes } from './routes.ts';
-import { sendDue } from './send.ts';
+import { deliveryWorker } from './send.ts';
+import { type NewDelivery, callbackSecretOf } from './webhook.ts';
 import { WebhookTable } from './webhook-table.ts';
 
 export { WEBHOOKS_MIGRATIONS } from './migrations.ts';
@@ -23,43 +24,59 @@ const KEPT_MS = 40 * DAY_MS;
 export interface WebhooksParts {
   readonly stores: { readonly store: Store; readonly identity: Identity };
   readonly guard: Guard;
+  /** What the secrets of callbacks are derived from; `undefined` sends none. */
+  readonly callbackSecret: string | undefined;
+  readonly serviceName: string;
   readonly clock: Clock;
   readonly ids: Ids;
   readonly log: Log;
 }
 
-export function webhooksFeature({ stores, guard, clock, ids, log }: WebhooksParts): Feature {
+/** A message to an address that a caller named in one request. */
+export type Callback = Pick<NewDelivery, 'accountId' | 'event' | 'subject' | 'body'> & {
+  readonly url: string;
+};
+
+export interface Callbacks {
+  /** The secret that signs the callbacks of an account. */
+  readonly secretOf: (accountId: string) => string;
+  /** Queues a callback, once for each event of a subject; says whether it was new. */
+  readonly add: (tx: Queryable, callback: Callback) => Promise<boolean>;
+  /** Sends queued messages soon. */
+  readonly nudge: () => void;
+}
+
+export interface WebhooksFeature extends Feature {
+  readonly callbacks: Callbacks | undefined;
+}
+
+export function webhooksFeature(parts: WebhooksParts): WebhooksFeature {
+  const { stores, callbackSecret, clock, ids } = parts;
   const { store, identity } = stores;
   const table = new WebhookTable(store);
-  const aborter = new AbortController();
-  const { signal } = aborter;
+  const worker = deliveryWorker({ ...parts, table });
+  const nudge = () => worker.nudge();
   let places: CapPlaces = new Map();
-  let sending: Promise<void> | undefined;
-  const send = (): void => {
-    // Not waited for: slow addresses of callers hold up no other job.
-    sending ??= sendDue(
-      { table, guard, clock, log },
-      ({ accountId, webhookId }) => table.find(accountId, webhookId),
-      signal,
-    )
-      .catch((error: unknown) => {
-        // The database is away: the next minute tries again.
-        log.warn({ reason: reasonOf(error) }, 'Webhooks are not sent');
-      })
-      .finally(() => {
-        sending = undefined;
-      });
-  };
   return {
-    routes: webhookRoutes({ table, guard, clock, ids, log, signal }),
+    routes: webhookRoutes({ ...parts, table, signal: worker.signal }),
+    start: () => worker.start(),
     leaderJob: async () => {
       places = await findCrossings({ table, store, identity, clock, ids }, places);
       await table.prune(clock.nowMs() - KEPT_MS);
-      send();
+      nudge();
     },
-    close: async () => {
-      aborter.abort(new Error('The server ends'));
-      await sending;
-    },
+    close: () => worker.stop(),
+    callbacks:
+      callbackSecret === undefined
+        ? undefined
+        : {
+            secretOf: (accountId) => callbackSecretOf(callbackSecret, accountId),
+            add: async (tx, callback) => {
+              const createdMs = clock.nowMs();
+              const id = `msg_${ids.ordered(createdMs)}`;
+              return await table.add({ ...callback, id, webhookId: '', period: 0, createdMs }, tx);
+            },
+            nudge,
+          },
   };
 }

@@ -15,7 +15,6 @@ import { sharp } from '../support/sharp.ts';
 import { type TestApp, startTestApp } from '../app/test-app.ts';
 import { receiptOf, transactionsOf } from '../../src/billing/ledger/ledger.ts';
 import { wavHeader } from '../../src/engines/media/wav.ts';
-import { webhookSignature } from '../../src/video/job-webhooks.ts';
 import {
   makeClip,
   openMedia,
@@ -483,7 +482,6 @@ describe('the life of a video', () => {
     }
     const told = await queued({ ...(await still()), webhook_url: 'https://127.0.0.1:1/hook' });
     assert.match(String(told['webhook_secret']), /^[0-9a-f]{64}$/);
-    assert.match(webhookSignature('s', 1, '{}'), /^t=1,v1=[0-9a-f]{64}$/);
     await finished({ queue_id: told['queue_id'] });
   });
 

@@ -1,0 +1,192 @@
+/**
+ * Background jobs that are rows of a table, for any number of processes. A process takes a job with
+ * a lease, runs it, and gives it back or ends it. A lease that is not renewed ends, and another
+ * process takes the job.
+ */
+import type { Clock } from '../core/clock.ts';
+import { type Log, reasonOf } from '../core/log.ts';
+import type { Parameter, Queryable, Row, Store } from './contract.ts';
+
+/** The columns of a job that no process has. */
+export const NO_LEASE = `lease_owner = '', lease_until_ms = 0`;
+
+export interface LeasedTableParts<Job> {
+  readonly store: Store;
+  /** It has the columns `id`, `due_ms`, `lease_owner` and `lease_until_ms`. */
+  readonly table: string;
+  readonly columns: string;
+  readonly jobOf: (row: Row) => Job;
+  /** The condition of a row that has work left. */
+  readonly open: string;
+  /** Identifies this process; unique among all processes. */
+  readonly owner: string;
+}
+
+/** The part of a table that is the same for all leased jobs. */
+export class LeasedTable<Job> {
+  readonly #parts: LeasedTableParts<Job>;
+  readonly owner: string;
+  protected readonly store: Store;
+
+  constructor(parts: LeasedTableParts<Job>) {
+    this.#parts = parts;
+    this.owner = parts.owner;
+    this.store = parts.store;
+  }
+
+  /** Takes up to `limit` jobs that are due and that no process has. */
+  async claim(nowMs: number, leaseMs: number, limit: number): Promise<Job[]> {
+    const { table, open } = this.#parts;
+    return await this.jobs(
+      `UPDATE ${table} SET lease_owner = $1, lease_until_ms = $2
+       WHERE lease_until_ms <= $3 AND ${open} AND id IN (
+         SELECT id FROM ${table} WHERE ${open} AND due_ms <= $3 AND lease_until_ms <= $3
+         ORDER BY due_ms LIMIT $4)
+       RETURNING ${this.#parts.columns}`,
+      [this.owner, nowMs + leaseMs, nowMs, limit],
+    );
+  }
+
+  /** Ends the leases of all other owners, for a process that knows that they are dead. */
+  async freeAll(): Promise<void> {
+    const sql = `UPDATE ${this.#parts.table} SET ${NO_LEASE} WHERE lease_owner NOT IN ('', $1)`;
+    await this.store.query(sql, [this.owner]);
+  }
+
+  /** Gives a job back until `dueMs`. */
+  async rest(id: string, dueMs: number): Promise<void> {
+    await this.step(id, `due_ms = $3, ${NO_LEASE}`, '', [dueMs]);
+  }
+
+  protected async jobs(sql: string, values: readonly Parameter[]): Promise<Job[]> {
+    return (await this.store.query(sql, values)).map(this.#parts.jobOf);
+  }
+
+  /**
+   * Changes a job whose lease this process has, if the condition `from` holds (empty for any state).
+   * The values are `$3` and the following. Returns `false` if nothing was changed.
+   */
+  protected async step(
+    id: string,
+    set: string,
+    from: string,
+    values: readonly Parameter[] = [],
+    db: Queryable = this.store,
+  ): Promise<boolean> {
+    const rows = await db.query(
+      `UPDATE ${this.#parts.table} SET ${set}
+       WHERE id = $1 AND lease_owner = $2 ${from && `AND ${from}`} RETURNING id`,
+      [id, this.owner, ...values],
+    );
+    return rows.length === 1;
+  }
+}
+
+export interface JobWorkerParts<Job> {
+  /** For the log. */
+  readonly name: string;
+  /** How often it looks for jobs. Default: only at `nudge()` and after a job has ended. */
+  readonly tickMs?: number;
+  readonly claim: (running: readonly Job[]) => Promise<readonly Job[]>;
+  /** Runs a job until it is given back or has ended; the signal aborts when the worker stops. */
+  readonly run: (job: Job, signal: AbortSignal) => Promise<void>;
+  /** Called after `run` has failed. */
+  readonly failed?: (job: Job) => Promise<void>;
+  /** Keeps the lease of a job that runs. */
+  readonly renew?: { readonly everyMs: number; readonly lease: (job: Job) => Promise<unknown> };
+  readonly clock: Clock;
+  readonly log: Log;
+}
+
+/** Claims jobs and runs them, each once at a time in this process. */
+export class JobWorker<Job extends { readonly id: string }> {
+  readonly #parts: JobWorkerParts<Job>;
+  readonly #aborter = new AbortController();
+  readonly #running = new Map<string, { readonly job: Job; readonly ended: Promise<void> }>();
+  #claiming: Promise<void> | undefined;
+  #isNudged = false;
+  /** `undefined` before the start. */
+  #stopTicking: (() => void) | undefined;
+
+  constructor(parts: JobWorkerParts<Job>) {
+    this.#parts = parts;
+  }
+
+  /** Aborts when the worker stops. */
+  get signal(): AbortSignal {
+    return this.#aborter.signal;
+  }
+
+  /** Starts to claim jobs, after `freeAll` has ended the leases of dead processes. */
+  start(freeAll: () => Promise<void> = () => Promise.resolve()): void {
+    const { clock, tickMs } = this.#parts;
+    this.#stopTicking =
+      tickMs === undefined ? () => undefined : clock.every(tickMs, () => this.nudge());
+    this.#claiming = freeAll()
+      // The leases expire by themselves.
+      .catch((error: unknown) => this.#warn(error, 'Leases of dead processes were not ended'))
+      .finally(() => {
+        this.#claiming = undefined;
+        this.nudge();
+      });
+  }
+
+  /** Claims jobs soon. Does nothing before the start and after the stop. */
+  nudge(): void {
+    if (this.#stopTicking === undefined || this.signal.aborted) return;
+    this.#isNudged = true;
+    this.#claiming ??= this.#claimWhileNudged();
+  }
+
+  /** Claims no further job, aborts `signal`, and resolves when all runs have ended. */
+  async stop(): Promise<void> {
+    this.#stopTicking?.();
+    this.#aborter.abort(new Error('The server stops'));
+    await this.#claiming;
+    await Promise.all([...this.#running.values()].map(({ ended }) => ended));
+  }
+
+  async #claimWhileNudged(): Promise<void> {
+    while (this.#isNudged && !this.signal.aborted) {
+      this.#isNudged = false;
+      try {
+        const running = [...this.#running.values()].map(({ job }) => job);
+        // A lease of this process can expire while the database is slow; the job still runs.
+        for (const job of await this.#parts.claim(running))
+          if (!this.#running.has(job.id)) this.#take(job);
+      } catch (error) {
+        // The jobs stay in the table until the next tick.
+        this.#warn(error, 'Jobs could not be claimed');
+      }
+    }
+    this.#claiming = undefined;
+  }
+
+  #take(job: Job): void {
+    const { run, renew, failed, clock, log, name } = this.#parts;
+    const renewLease = (): void => {
+      renew?.lease(job).catch((error: unknown) => {
+        // The lease ends, and another worker continues.
+        log.debug({ worker: name, job: job.id, reason: reasonOf(error) }, 'No lease was renewed');
+      });
+    };
+    const stopRenewing = renew && clock.every(renew.everyMs, renewLease);
+    const ended = run(job, this.signal)
+      .catch(async (error: unknown) => {
+        // An abort, a full disk, an unreachable database: the job is taken again later.
+        if (!this.signal.aborted) this.#warn(error, 'A job failed', job.id);
+        await failed?.(job).catch(() => undefined); // its lease ends by itself
+      })
+      .finally(() => {
+        stopRenewing?.();
+        this.#running.delete(job.id);
+        this.nudge();
+      });
+    this.#running.set(job.id, { job, ended });
+  }
+
+  #warn(error: unknown, message: string, job?: string): void {
+    const { log, name: worker } = this.#parts;
+    log.warn({ worker, job, reason: reasonOf(error) }, message);
+  }
+}

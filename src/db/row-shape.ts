@@ -1,0 +1,31 @@
+/** Rows of a table as values: column names are `snake_case` in SQL and `camelCase` in code. */
+import { z } from 'zod';
+import type { Row } from './contract.ts';
+
+/** A count, a size or a time: a whole number that a JavaScript number holds. */
+export const Whole = z.bigint().transform(Number);
+/** A boolean, stored as 0 or 1. */
+export const Flag = z.bigint().transform((value) => value !== 0n);
+/** A column that is `undefined` where it is NULL. */
+export const maybe = <T extends z.ZodType>(column: T) =>
+  column.nullable().transform((value) => value ?? undefined);
+/** JSON text. */
+export const jsonText = <T extends z.ZodType>(schema: T) =>
+  z
+    .string()
+    .transform((text): unknown => JSON.parse(text))
+    .pipe(schema);
+
+export function snakeCase(name: string): string {
+  return name.replaceAll(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
+}
+
+/** What a SELECT or RETURNING names for a shape, and the function that makes a value of a row. */
+export function rowShape<S extends z.ZodRawShape>(shape: S) {
+  const schema = z.object(shape);
+  const columns = Object.keys(shape).map((name) => `${snakeCase(name)} AS "${name}"`);
+  return {
+    columns: columns.join(', '),
+    parse: (row: Row): Readonly<z.infer<typeof schema>> => schema.parse(row),
+  };
+}
