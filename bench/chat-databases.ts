@@ -126,7 +126,7 @@ async function makeKeys(yaml: string, folder: string, bound: Bound): Promise<str
     });
     if (bound === 'cap') {
       await stores.store.transaction((tx) =>
-        stores.ledger.setAllowance(tx, { id: key.id, accountId, period: 'EPOCH', ...limits }),
+        stores.ledger.setCap(tx, { id: key.id, accountId, period: 'EPOCH', ...limits }),
       );
     }
     keys.push(secret);

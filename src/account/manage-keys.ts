@@ -139,7 +139,7 @@ async function setCap({ stores }: AccountParts, tx: Queryable, key: ApiKey): Pro
   const { id, accountId, limitPeriod: period, usdLimitNano, diemLimitNano } = key;
   const counts = { keyIds: await stores.identity.idsFrom(accountId, id, tx) };
   const cap = { id, accountId, period, usdLimitNano, diemLimitNano, counts };
-  await stores.ledger.setAllowance(tx, cap);
+  await stores.ledger.setCap(tx, cap);
 }
 
 /** The ids of the models that the names of an allow-list mean. */

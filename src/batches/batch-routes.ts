@@ -89,8 +89,8 @@ async function create(parts: BatchRouteParts, context: RequestContext): Promise<
 }
 
 /** The cap of a wallet's token; that of a key goes with the key. */
-function capOf({ kind, allowanceId }: Caller): string {
-  return kind === 'wallet' ? (allowanceId ?? '') : '';
+function capOf({ kind, capId }: Caller): string {
+  return kind === 'wallet' ? (capId ?? '') : '';
 }
 
 function requireEndpoint({ endpoints }: BatchRouteParts, endpoint: string): void {

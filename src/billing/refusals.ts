@@ -3,7 +3,7 @@ import { isoTimeOrNull } from '../core/clock.ts';
 import type { Caller } from '../identity/identity.ts';
 import { Fault } from '../core/faults.ts';
 import { type Nano, formatUsd, larger, nano, toUsdNumber } from '../core/money.ts';
-import type { HoldRefusal } from './ledger/ledger.ts';
+import type { CapRefusal, HoldRefusal } from './ledger/ledger.ts';
 import type { PaymentTooSmall } from './take-payment.ts';
 import { type RateRule, type WindowState, rateHeaders } from './limits/limits.ts';
 
@@ -58,7 +58,7 @@ export async function moneyRefusal(
     return walletRefusal(caller, { balance: signed, needed, signed });
   }
   if (refusal.reason !== 'balance') {
-    return capRefusal(refusal, isWallet ? 'wallet token' : 'API key');
+    return capRefusal(refusal, caller);
   }
   if (isWallet) return walletRefusal(caller, { balance: refusal.postedNano, needed });
   return new Fault('INSUFFICIENT_BALANCE', {
@@ -113,18 +113,18 @@ function creditHeld(): Fault {
 }
 
 function capRefusal(
-  refusal: Exclude<HoldRefusal, { reason: 'balance' | 'held' }>,
-  holder: 'wallet token' | 'API key',
+  refusal: CapRefusal,
+  { kind, capId: ownId }: Pick<Caller, 'kind' | 'capId'>,
 ): Fault {
-  const isUsd = refusal.reason === 'allowance-usd';
+  const isUsd = refusal.reason === 'cap-usd';
   const currency = isUsd ? 'USD' : 'DIEM';
   const resetsAt = isoTimeOrNull(refusal.resetsAtMs);
   const resets = resetsAt === null ? 'it does not reset' : `it resets at ${resetsAt}`;
-  const { budgetId, parentId } = refusal;
+  const { budgetId, capId } = refusal;
   const ofKey =
-    parentId === undefined
-      ? `spend limit of this ${holder}`
-      : `spend limit of the API key ${parentId}, which made this one,`;
+    capId === ownId
+      ? `spend limit of this ${kind === 'wallet' ? 'wallet token' : 'API key'}`
+      : `spend limit of the API key ${capId}, which made this one,`;
   const what = budgetId === undefined ? ofKey : `budget ${budgetId}`;
   const amount = formatUsd(refusal.limitNano, 6);
   const spent = formatUsd(refusal.spentNano, 6);

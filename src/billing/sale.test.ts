@@ -4,7 +4,7 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, describe, test } from 'node:test';
-import { setImmediate } from 'node:timers/promises';
+import { setImmediate, setTimeout } from 'node:timers/promises';
 import { storeFixture } from '../../test/databases/stores.ts';
 import { seededIds } from '../../test/support/seeded-ids.ts';
 import { TestClock } from '../../test/support/test-clock.ts';
@@ -312,18 +312,24 @@ for (const dialect of ['sqlite', 'postgres'] as const) {
       await sell('left', deliver, (sale) => sale.settle({ costNano: CENT, status: 'aborted' }));
       assert.equal(await spent(), 0n);
       const transaction = store.transaction.bind(store);
-      const away = t.mock.method(store, 'transaction', () => {
-        away.mock.restore();
-        return Promise.reject(new StoreUnavailable('away'));
-      });
-      await assert.rejects(sell('away', deliver, answer), StoreUnavailable);
+      const awayAnswer = (sale: Sale) => {
+        const away = t.mock.method(store, 'transaction', () => {
+          away.mock.restore();
+          return Promise.reject(new StoreUnavailable('away'));
+        });
+        return answer(sale);
+      };
+      await assert.rejects(sell('away', deliver, awayAnswer), StoreUnavailable);
       assert.deepEqual([await spent(), ledger.holds.journaled], [0n, 0]);
-      const lost = t.mock.method(store, 'transaction', async (body: never) => {
-        lost.mock.restore();
-        await transaction(body);
-        throw new StoreUnavailable('The reply was lost');
-      });
-      await assert.rejects(sell('lost', deliver, answer), StoreUnavailable);
+      const lostAnswer = (sale: Sale) => {
+        const lost = t.mock.method(store, 'transaction', async (body: never) => {
+          lost.mock.restore();
+          await transaction(body);
+          throw new StoreUnavailable('The reply was lost');
+        });
+        return answer(sale);
+      };
+      await assert.rejects(sell('lost', deliver, lostAnswer), StoreUnavailable);
       assert.deepEqual([await spent(), await isDelivered()], [1n, true]);
       assert.equal((await ledger.openHolds()).count, 0);
       assert.equal((await ledger.audit()).ok, true);
@@ -377,12 +383,13 @@ for (const dialect of ['sqlite', 'postgres'] as const) {
           kept: () => (kept += 1),
           charged: { fence: { caller: 'c', key: 'k', token: 't' }, spend: () => assert.fail() },
         };
-        const sell = (id: string) =>
-          sales.sell({ ...requestOf(id, WALLET, 0, CENT), keeper }, (sale) =>
-            sale.answer({ costNano: CENT, status: 'completed' }, () => {
+        const sell = (id: string, fails: Partial<typeof tries>) =>
+          sales.sell({ ...requestOf(id, WALLET, 0, CENT), keeper }, (sale) => {
+            Object.assign(tries, fails);
+            return sale.answer({ costNano: CENT, status: 'completed' }, () => {
               return { type: 'text/plain', body: id };
-            }),
-          );
+            });
+          });
         const transaction = store.transaction.bind(store);
         const tries = { away: 0, lost: 0 };
         t.mock.method(store, 'transaction', async (body: never) => {
@@ -401,19 +408,17 @@ for (const dialect of ['sqlite', 'postgres'] as const) {
           const over = (): void => void (isOver = true);
           selling.then(over, over);
           while (!isOver) {
-            await setImmediate();
-            clock.advance(10);
+            // The work of the database needs real time.
+            await setTimeout(1);
+            clock.advance(50);
           }
           return selling;
         };
-        tries.away = 3;
-        await ended(sell('back'));
+        await ended(sell('back', { away: 3 }));
         assert.deepEqual([await spent(), kept], [1n, 1]);
-        tries.lost = 1;
-        await ended(sell('lost'));
+        await ended(sell('lost', { lost: 1 }));
         assert.deepEqual([await spent(), kept], [2n, 2]);
-        tries.away = Infinity;
-        await assert.rejects(ended(sell('gone')), StoreUnavailable);
+        await assert.rejects(ended(sell('gone', { away: Infinity })), StoreUnavailable);
         tries.away = 0;
         assert.deepEqual([await spent(), kept, (await ledger.openHolds()).count], [2n, 2, 0]);
         assert.equal((await ledger.audit()).ok, true);

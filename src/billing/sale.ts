@@ -17,6 +17,7 @@ import {
   type HoldRequest,
   type Ledger,
   NO_TOKENS,
+  type RequestMetadata,
   type SettleRequest,
   type Settlement,
   type UsageRecord,
@@ -210,9 +211,13 @@ export class Sales {
   async holdForJob(order: JobOrder): Promise<Hold> {
     const { id, caller, priceNano, tags } = order;
     const price = { minNano: priceNano, maxNano: priceNano };
-    const budgetIds = await this.#context.budgets.open(caller.budgets, tags);
-    const wanted = holdOf(this.#context, id, caller, price);
-    const durable = { ...wanted, budgetIds, lifetime: 'durable' } as const;
+    const wanted = await withBudgets(
+      this.#context,
+      holdOf(this.#context, id, caller, price),
+      caller,
+      tags,
+    );
+    const durable = { ...wanted, lifetime: 'durable' } as const;
     const refused = await takePayment(this.#context, order, durable);
     const answer = refused ?? (await placeHold(this.#context, durable));
     if (answer.ok) return answer.hold;
@@ -258,7 +263,8 @@ export class Sale implements Counted {
   /** Set when the answer is kept for retries: in the transaction that settles the sale. */
   keeper: ResponseKeeper | undefined;
   #isRoomCorrected = false;
-  #budgetIds: readonly string[] | undefined;
+  /** Caps that a settle without its hold counts in. */
+  #capIds: readonly string[] | undefined;
   readonly #context: SaleContext;
 
   constructor(
@@ -287,6 +293,7 @@ export class Sale implements Counted {
     const { requestId, caller } = this.request;
     const wanted = holdOf(this.#context, requestId, caller, price);
     const { payment, budgets } = caller;
+    this.#capIds = wanted.capIds;
     if (payment !== undefined || (budgets !== undefined && price.maxNano > 0n)) {
       return this.#reserveLater(price, wanted);
     }
@@ -312,8 +319,9 @@ export class Sale implements Counted {
       // What is free counts against none, and makes no row for the values of its tags.
       if (caller.budgets !== undefined && price.maxNano > 0n) {
         const { metadata } = this.request;
-        this.#budgetIds = await this.#context.budgets.open(caller.budgets, metadata);
-        wanted = { ...wanted, budgetIds: this.#budgetIds };
+        wanted = await withBudgets(this.#context, wanted, caller, metadata);
+        const ids = wanted.capIds;
+        this.#capIds = caller.capId === undefined && ids ? [caller.keyId, ...ids] : ids;
       }
       const refused = caller.payment && (await takePayment(this.#context, this.request, wanted));
       answer = refused ?? (await placeHold(this.#context, wanted, placed, cancellation));
@@ -375,8 +383,7 @@ export class Sale implements Counted {
       metadata,
       extras: outcome.extras,
     };
-    const { allowanceId } = caller;
-    const cost = { costNano: outcome.costNano, usage, allowanceId, budgetIds: this.#budgetIds };
+    const cost = { costNano: outcome.costNano, usage, capIds: this.#capIds };
     const request = metadata === undefined ? cost : tagBounds.recorded(cost, clock.nowMs());
     const room = this.#correctRoom(tokens.prompt + tokens.completion);
     let settlement: Settlement;
@@ -463,6 +470,17 @@ const NO_HOLD: Hold = {
   spendableNano: ZERO,
   before: { usdNano: ZERO, diemNano: ZERO },
 };
+
+/** The hold counts against the budgets of its caller as well. */
+async function withBudgets(
+  { budgets }: SaleContext,
+  wanted: HoldRequest,
+  caller: Caller,
+  tags: RequestMetadata | undefined,
+): Promise<HoldRequest> {
+  const ids = await budgets.open(caller.budgets, tags);
+  return ids === undefined ? wanted : { ...wanted, capIds: [...(wanted.capIds ?? []), ...ids] };
+}
 
 async function placeHold(
   { ledger, waits }: SaleContext,

@@ -106,7 +106,7 @@ export function holdOf(
     maxIsNamed: price.maxIsNamed,
     // A free model needs no credit.
     floorNano: price.maxNano > 0n ? minimumCreditNano() : ZERO,
-    allowanceId: caller.allowanceId,
+    capIds: caller.capId === undefined ? undefined : [caller.capId],
   };
 }
 

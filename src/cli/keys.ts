@@ -141,7 +141,7 @@ export function createKey(stores: Stores, { limits }: Config, wanted: NewKey) {
     const { usdLimitNano, diemLimitNano, limitPeriod, accountId } = wanted;
     if (usdLimitNano !== undefined || diemLimitNano !== undefined) {
       const cap = { id: made.key.id, accountId, usdLimitNano, diemLimitNano };
-      await stores.ledger.setAllowance(tx, { ...cap, period: limitPeriod });
+      await stores.ledger.setCap(tx, { ...cap, period: limitPeriod });
     }
     return made;
   });

@@ -3,6 +3,8 @@
  *
  * - Placeholders are `$1`, `$2`, … on both. Integers come back as `bigint`, text as `string`, bytes
  *   as `Buffer`; booleans are stored as 0 and 1 in BIGINT columns.
+ * - `FOR UPDATE` locks rows in a shared database and is left out for a file. A list of texts is the
+ *   parameter `$n` of `SELECT json_array_elements_text($n::json)`, as JSON.
  * - A promise of `query` (for a writing statement) or `transaction` resolves when the change is
  *   durable on disk, unless the call says `{ durable: false }`.
  * - A transaction body awaits nothing but its own `tx`: on SQLite no other one writes meanwhile.
@@ -28,7 +30,11 @@ export interface Statement {
 export interface Queryable {
   /** Runs one statement; rows of a SELECT or a RETURNING clause. */
   query<R = Row>(sql: string, parameters?: readonly Parameter[]): Promise<readonly R[]>;
-  /** Runs statements one after the other, for what they change. */
+  /**
+   * Runs statements one after the other, for what they change. Those of equal text that follow each
+   * other may run as one, so that each changes another row. Within a transaction, one that fails may
+   * reject only the transaction.
+   */
   run(statements: readonly Statement[]): Promise<void>;
 }
 

@@ -301,6 +301,6 @@ function requireKind(caller: Caller, route: Route): void {
 }
 
 /** Whoever has it was given a part of what the wallet may, like the holder of an INFERENCE key. */
-function isLimitedToken({ kind, allowanceId }: Caller): boolean {
-  return kind === 'wallet' && allowanceId !== undefined;
+function isLimitedToken({ kind, capId }: Caller): boolean {
+  return kind === 'wallet' && capId !== undefined;
 }

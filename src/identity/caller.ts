@@ -70,7 +70,7 @@ export interface Caller {
   readonly keyKind: KeyKind;
   readonly plan: Plan;
   /** Set when the key has a consumption limit: the ledger's cap that its requests count against. */
-  readonly allowanceId: string | undefined;
+  readonly capId: string | undefined;
   readonly modelPrivacy: ModelPrivacy;
   /** Ids of the models that the key may use; `undefined` is all. */
   readonly models: ReadonlySet<string> | undefined;
@@ -114,14 +114,14 @@ export function walletOfAccount(accountId: string): string | undefined {
 }
 
 /** The caller that a verified wallet signature, or a token with a cap, stands for. */
-export function walletCaller(address: string, allowanceId?: string): Caller {
+export function walletCaller(address: string, capId?: string): Caller {
   return {
     kind: 'wallet',
     accountId: walletAccountId(address),
     keyId: '',
     keyKind: 'INFERENCE',
     plan: 'paid',
-    allowanceId,
+    capId,
     modelPrivacy: 'ALL',
     models: undefined,
     accountLimits: {},

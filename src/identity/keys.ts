@@ -80,7 +80,7 @@ export function callerOfKey(key: ApiKey, row: Row): Caller {
     keyId: key.id,
     keyKind: key.kind,
     plan: String(row['plan']) as Plan, // written by this folder only
-    allowanceId: capped ? key.id : undefined,
+    capId: capped ? key.id : undefined,
     modelPrivacy: key.modelPrivacy,
     models: key.models === undefined ? undefined : new Set(key.models),
     accountLimits: JSON.parse(String(row['account_limits'] ?? '{}')) as LimitOverrides, // ours

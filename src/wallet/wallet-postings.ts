@@ -59,14 +59,14 @@ export function walletPostings({ ledger, identity }: PostingParts): LedgerPostin
       }),
     tokenCaps: {
       set: (tx, id, wallet, limits) =>
-        ledger.setAllowance(tx, {
+        ledger.setCap(tx, {
           id,
           accountId: walletAccountId(wallet),
           period: 'LIFETIME',
           usdLimitNano: limits.usdNano,
           diemLimitNano: limits.diemNano,
         }),
-      drop: (tx, ids) => ledger.dropAllowances(tx, ids),
+      drop: (tx, ids) => ledger.dropCaps(tx, ids),
     },
   };
 }

@@ -170,7 +170,7 @@ async function newKey(
   const { key, secret } = await app.stores.identity.createKey(wanted);
   if (key.usdLimitNano !== undefined || key.diemLimitNano !== undefined) {
     await app.stores.store.transaction((tx) =>
-      app.stores.ledger.setAllowance(tx, {
+      app.stores.ledger.setCap(tx, {
         id: key.id,
         accountId: key.accountId,
         period: key.limitPeriod,

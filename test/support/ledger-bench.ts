@@ -1,8 +1,8 @@
 /** A ledger on a new database, with 100 USD on account `a`, and what requests of it do. */
 import assert from 'node:assert/strict';
 import {
-  type AllowancePeriod,
-  type AllowanceSettings,
+  type CapPeriod,
+  type CapSettings,
   LEDGER_MIGRATIONS,
 } from '../../src/billing/ledger/ledger.ts';
 import { systemIds } from '../../src/core/ids.ts';
@@ -27,8 +27,8 @@ export async function ledgerBench(fixture: StoreFixture) {
     }),
   );
   let requests = 0;
-  /** Holds exactly that, under the cap of a key and those of budgets. */
-  const hold = async (usd: string, allowanceId?: string, budgetIds?: readonly string[]) => {
+  /** Holds exactly that, under some caps. */
+  const hold = async (usd: string, ...capIds: readonly string[]) => {
     requests += 1;
     const requestId = `r${requests}`;
     const amountNano = usdToNano(usd);
@@ -38,25 +38,24 @@ export async function ledgerBench(fixture: StoreFixture) {
       minNano: amountNano,
       maxNano: amountNano,
       floorNano: usdToNano('0'),
-      allowanceId,
-      budgetIds,
+      capIds: capIds.length === 0 ? undefined : capIds,
     });
     return { requestId, answer };
   };
   const billed = (requestId: string, usd: string) => bill(clock, requestId, usdToNano(usd));
   const settle = (requestId: string, usd: string) => ledger.settle(billed(requestId, usd));
-  const spend = async (usd: string, allowanceId?: string) => {
-    const { requestId } = await hold(usd, allowanceId);
+  const spend = async (usd: string, ...capIds: readonly string[]) => {
+    const { requestId } = await hold(usd, ...capIds);
     await settle(requestId, usd);
   };
   /** Sets the cap of key `k`, or another one; no amount takes it away. */
   const cap = (
     usd: string | undefined,
-    period: AllowancePeriod = 'EPOCH',
-    { id = 'k', ...of }: Pick<Partial<AllowanceSettings>, 'id' | 'counts' | 'budgetId'> = {},
+    period: CapPeriod = 'EPOCH',
+    { id = 'k', ...of }: Pick<Partial<CapSettings>, 'id' | 'counts' | 'budgetId'> = {},
   ) =>
     store.transaction((tx) =>
-      ledger.setAllowance(tx, {
+      ledger.setCap(tx, {
         id,
         accountId: 'a',
         period,

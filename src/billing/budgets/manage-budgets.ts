@@ -12,7 +12,7 @@ import {
   budgetCap,
   isEachValue,
 } from '../../identity/identity.ts';
-import { type AllowanceSettings, type Ledger, spendingOfCap } from '../ledger/ledger.ts';
+import { type CapSettings, type Ledger, spendingOfCap } from '../ledger/ledger.ts';
 
 const MAX_BUDGETS = 50;
 
@@ -90,10 +90,10 @@ export async function budgetSpending(
 
 /** Makes the cap of a budget, or gives it the limit of today. */
 export function setBudgetCap(ledger: Ledger, tx: Queryable, cap: BudgetOf): Promise<void> {
-  return ledger.setAllowance(tx, settingsOf(cap));
+  return ledger.setCap(tx, settingsOf(cap));
 }
 
-function settingsOf({ budget, value, capId }: BudgetOf): AllowanceSettings {
+function settingsOf({ budget, value, capId }: BudgetOf): CapSettings {
   const { id, accountId, period, usdLimitNano, tag } = budget;
   const counts = tag === undefined ? {} : { tag: { name: tag, value: value ?? '' } };
   return {

@@ -2,7 +2,7 @@
 import { dayOf } from '../../core/clock.ts';
 import { type Nano, nano } from '../../core/money.ts';
 import { type Queryable, placesFrom } from '../../db/db.ts';
-import { type AllowancePeriod, periodStartMs } from './hold-plan.ts';
+import { type CapPeriod, periodStartMs } from '../rules/plan.ts';
 import { NET_DIEM, NET_USD } from './usage-sums.ts';
 
 export interface AccountFigures {
@@ -39,7 +39,7 @@ export interface CapUse {
   /** The budget that it is the cap of, and of which value of its tag; a cap of a key has none. */
   readonly budgetId: string | undefined;
   readonly tagValue: string | undefined;
-  readonly period: AllowancePeriod;
+  readonly period: CapPeriod;
   /** 0 for LIFETIME. */
   readonly periodStartMs: number;
   readonly usdLimitNano: Nano | undefined;
@@ -53,7 +53,7 @@ interface CapRow {
   readonly account_id: string;
   readonly budget_id: string | null;
   readonly tag_value: string | null;
-  readonly period: AllowancePeriod;
+  readonly period: CapPeriod;
   readonly period_start_ms: bigint;
   readonly usd_limit_nano: bigint | null;
   readonly diem_limit_nano: bigint | null;

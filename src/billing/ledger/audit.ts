@@ -5,7 +5,7 @@
  */
 import { type Nano, nano } from '../../core/money.ts';
 import type { Store } from '../../db/db.ts';
-import { DURABLE_EPOCH } from './place-holds.ts';
+import { DURABLE_EPOCH } from './row-holds.ts';
 import type { HoldFigures, Holds } from './records.ts';
 
 export interface AuditDifference {
@@ -84,19 +84,15 @@ const CHECKS: readonly { readonly what: string; readonly sql: string }[] = [
       WHERE NOT EXISTS (SELECT 1 FROM ledger_account a WHERE a.id = t.account_id) GROUP BY t.account_id`,
   },
   {
-    what: 'held against the cap of a key',
-    sql: `SELECT w.id AS id, w.usd_held_nano + w.diem_held_nano AS stored, COALESCE(h.total, 0) AS recomputed
+    what: 'held against caps',
+    sql: `SELECT w.id AS id, w.usd_held_nano + w.diem_held_nano AS stored, COALESCE(c.total, 0) AS recomputed
       FROM ledger_allowance w
-      LEFT JOIN (SELECT id, start_ms, sum(total) AS total FROM (
-        SELECT allowance_id AS id, allowance_start_ms AS start_ms, usd_nano + daily_nano AS total
-        FROM ledger_hold WHERE allowance_id IS NOT NULL
-        UNION ALL SELECT b.id, b.period_start_ms, l.usd_nano + l.daily_nano
-        FROM ledger_hold l JOIN ledger_allowance b ON b.account_id = l.account_id
-          AND l.created_ms >= b.period_start_ms
-          AND replace(l.budget_ids, '"' || b.id || '"', '') <> l.budget_ids
-        WHERE l.budget_ids IS NOT NULL) counted GROUP BY id, start_ms) h
-        ON h.id = w.id AND h.start_ms = w.period_start_ms
-      WHERE w.usd_held_nano + w.diem_held_nano <> COALESCE(h.total, 0)`,
+      LEFT JOIN (SELECT b.id AS id, sum(h.usd_nano + h.daily_nano) AS total
+        FROM ledger_hold h JOIN ledger_allowance b ON b.account_id = h.account_id
+          AND h.created_ms >= b.period_start_ms
+          AND (h.allowance_id = b.id OR replace(h.budget_ids, '"' || b.id || '"', '') <> h.budget_ids)
+        GROUP BY b.id) c ON c.id = w.id
+      WHERE w.usd_held_nano + w.diem_held_nano <> COALESCE(c.total, 0)`,
   },
   {
     what: 'debts of accounts against the postings of bad debt',

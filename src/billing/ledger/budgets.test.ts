@@ -4,19 +4,18 @@ import { type StoreFixture, onEachStore } from '../../../test/databases/stores.t
 import { ledgerBench } from '../../../test/support/ledger-bench.ts';
 import { DAY_MS } from '../../core/clock.ts';
 import { nano, usdToNano } from '../../core/money.ts';
-import type { CountedCharges } from './allowances.ts';
-import type { AllowancePeriod } from './ledger.ts';
+import type { CountedCharges } from './caps.ts';
+import type { CapPeriod } from './ledger.ts';
 
 const SATURDAY = 6;
 
 async function bench(fixture: StoreFixture) {
   const b = await ledgerBench(fixture);
-  const hold = (usd: string, budgetIds?: readonly string[], allowanceId?: string) =>
-    b.hold(usd, allowanceId, budgetIds);
+  const { hold } = b;
   const cap = (
     id: string,
     usd: string,
-    period?: AllowancePeriod,
+    period?: CapPeriod,
     counts: CountedCharges = {},
     budgetId = id,
   ) => b.cap(usd, period, { id, counts, budgetId });
@@ -31,17 +30,17 @@ onEachStore('budgets', (fixture) => {
     await cap('day', '1');
     await cap('week', '2', 'WEEK');
     const both = ['day', 'week'];
-    const first = await hold('0.6', both, 'k');
+    const first = await hold('0.6', 'k', ...both);
     assert.ok(first.answer.ok);
-    const beside = await hold('0.6', both, 'k');
+    const beside = await hold('0.6', 'k', ...both);
     assert.equal(beside.answer.ok, false);
     assert.equal(!beside.answer.ok && beside.answer.reason, 'held');
     await settle(first.requestId, '0.5');
-    const second = await hold('0.5', both, 'k');
+    const second = await hold('0.5', 'k', ...both);
     assert.ok(second.answer.ok);
     await settle(second.requestId, '0.5');
-    const refused = await hold('0.1', both, 'k');
-    assert.ok(!refused.answer.ok && refused.answer.reason === 'allowance-usd');
+    const refused = await hold('0.1', 'k', ...both);
+    assert.ok(!refused.answer.ok && refused.answer.reason === 'cap-usd');
     assert.equal(refused.answer.budgetId, 'day');
     assert.equal(refused.answer.spentNano, usdToNano('1'));
     await audit();
@@ -53,7 +52,7 @@ onEachStore('budgets', (fixture) => {
     await cap('day', '1');
     await cap('week', '1.5', 'WEEK');
     const spend = async (usd: string) => {
-      const { requestId, answer } = await hold(usd, ['day', 'week']);
+      const { requestId, answer } = await hold(usd, 'day', 'week');
       if (answer.ok) await settle(requestId, usd);
       return answer.ok ? 'ok' : 'budgetId' in answer ? answer.budgetId : answer.reason;
     };
@@ -84,9 +83,9 @@ onEachStore('budgets', (fixture) => {
     await cap('family', '2.5', 'EPOCH', { keyIds: ['parent', 'child'] });
     await cap('all', '3.5');
     for (const id of ['anna', 'family', 'all']) {
-      const { answer } = await hold('0.6', [id]);
-      assert.ok(!answer.ok && answer.reason === 'allowance-usd', id);
-      const fits = await hold('0.5', [id]);
+      const { answer } = await hold('0.6', id);
+      assert.ok(!answer.ok && answer.reason === 'cap-usd', id);
+      const fits = await hold('0.5', id);
       assert.ok(fits.answer.ok, id);
       await settle(fits.requestId, '0');
     }
@@ -96,12 +95,12 @@ onEachStore('budgets', (fixture) => {
   test('of requests at the same moment exactly those that a budget covers run', async () => {
     const { hold, settle, cap, audit, ledger } = await bench(fixture);
     await cap('b', '1');
-    const answers = await Promise.all(Array.from({ length: 60 }, () => hold('0.1', ['b'])));
+    const answers = await Promise.all(Array.from({ length: 60 }, () => hold('0.1', 'b')));
     const granted = answers.filter(({ answer }) => answer.ok);
     assert.equal(granted.length, 10);
     await Promise.all(granted.map(({ requestId }) => settle(requestId, '0.1')));
-    const { answer } = await hold('0.1', ['b']);
-    assert.ok(!answer.ok && answer.reason === 'allowance-usd');
+    const { answer } = await hold('0.1', 'b');
+    assert.ok(!answer.ok && answer.reason === 'cap-usd');
     assert.equal(answer.limitNano, nano(usdToNano('1')));
     await audit();
     await ledger.stop();
@@ -126,7 +125,7 @@ onEachStore('budgets', (fixture) => {
       minNano: usdToNano('0.5'),
       maxNano: usdToNano('0.5'),
       floorNano: usdToNano('0'),
-      budgetIds: ['budget_w:anna'],
+      capIds: ['budget_w:anna'],
       lifetime: 'durable',
     });
     assert.ok(held.ok);
@@ -153,8 +152,8 @@ onEachStore('budgets', (fixture) => {
     const tagged = b.billed(requestId, '0.75');
     await b.ledger.settle({ ...tagged, usage: { ...tagged.usage, metadata: { user: 'anna' } } });
     await anna();
-    assert.equal((await b.hold('0.5', ['budget_d:anna'])).answer.ok, false);
-    assert.equal((await b.hold('0.25', ['budget_d:anna'])).answer.ok, true);
+    assert.equal((await b.hold('0.5', 'budget_d:anna')).answer.ok, false);
+    assert.equal((await b.hold('0.25', 'budget_d:anna')).answer.ok, true);
     await b.audit();
     await b.ledger.stop();
   });

@@ -1,7 +1,7 @@
 /**
  * Credits that are taken back because their money is gone, and what accounts owe after that. A
  * balance never goes below zero: what it does not cover is a debt, posted from `house:bad-debt`,
- * and an account with a debt spends nothing (`hold-plan.ts`) until a credit or a balance that
+ * and an account with a debt spends nothing (`rules/plan.ts`) until a credit or a balance that
  * becomes free again has made it good.
  */
 import { assert } from '../../core/assert.ts';

@@ -37,7 +37,7 @@ onEachStore('charges of jobs', (fixture) => {
     await ledger.setDailyAllocation('a', usdToNano(dailyUsd));
     const quoteNano = usdToNano('0.35');
     const amounts = { minNano: quoteNano, maxNano: quoteNano, floorNano: usdToNano('0') };
-    const hold = { requestId: 'job', accountId: 'a', allowanceId: 'k', ...amounts } as const;
+    const hold = { requestId: 'job', accountId: 'a', capIds: ['k'], ...amounts } as const;
     assert.ok((await ledger.hold({ ...hold, lifetime: 'durable' })).ok);
     const { usage } = bill(clock, 'job', quoteNano);
     const running: UsageRecord = { ...usage, kind: 'video', status: 'running' };
@@ -82,7 +82,7 @@ onEachStore('charges of jobs', (fixture) => {
     const jobs = async (requestId: string, status: 'failed' | 'completed') => {
       const quoteNano = usdToNano('0.35');
       const amounts = { minNano: quoteNano, maxNano: quoteNano, floorNano: usdToNano('0') };
-      const of = { requestId, accountId: 'a', allowanceId: 'k', lifetime: 'durable' } as const;
+      const of = { requestId, accountId: 'a', capIds: ['k'], lifetime: 'durable' } as const;
       assert.ok((await b.ledger.hold({ ...of, ...amounts })).ok);
       const { usage, costNano } = b.billed(requestId, '0.35');
       const metadata = { team: 'film' };
@@ -181,7 +181,7 @@ onEachStore('charges of jobs', (fixture) => {
     const charge = async (requestId: string) => {
       const amountNano = usdToNano('0.35');
       const amounts = { minNano: amountNano, maxNano: amountNano, floorNano: usdToNano('0') };
-      const caps = { allowanceId: 'k', budgetIds: ['parent', 'day', 'month'] };
+      const caps = { capIds: ['k', 'parent', 'day', 'month'] };
       const of = { requestId, accountId: 'a', lifetime: 'durable' } as const;
       assert.ok((await b.ledger.hold({ ...of, ...amounts, ...caps })).ok);
       const { usage, costNano } = b.billed(requestId, '0.35');

@@ -205,16 +205,16 @@ onEachStore('ledger', (fixture) => {
     await fund(b, 'a', '5');
     const cap = { id: 'k', accountId: 'a', period: 'LIFETIME', diemLimitNano: undefined } as const;
     await b.store.transaction((tx) =>
-      b.ledger.setAllowance(tx, { ...cap, usdLimitNano: usdToNano('1') }),
+      b.ledger.setCap(tx, { ...cap, usdLimitNano: usdToNano('1') }),
     );
     const capped = (id: string, usd: string) =>
-      b.ledger.hold({ ...holdRequest(id, usd), allowanceId: 'k' });
+      b.ledger.hold({ ...holdRequest(id, usd), capIds: ['k'] });
     assert.ok((await capped('r1', '0.8')).ok);
     const held = await capped('r2', '0.5');
     assert.deepEqual(held, { ok: false, reason: 'held', availableNano: usdToNano('0.2') });
     await b.ledger.settle(bill(b.clock, 'r1', usdToNano('0.8')));
     const spent = await capped('r3', '0.5');
-    assert.ok(!spent.ok && spent.reason === 'allowance-usd');
+    assert.ok(!spent.ok && spent.reason === 'cap-usd');
     await assertClean(b.ledger);
   });
 
@@ -300,7 +300,7 @@ onEachStore('ledger', (fixture) => {
     await fund(b, 'a', '5');
     for (const id of ['k', 'token']) {
       await b.store.transaction((tx) =>
-        b.ledger.setAllowance(tx, {
+        b.ledger.setCap(tx, {
           id,
           accountId: 'a',
           period: 'EPOCH',
@@ -312,7 +312,7 @@ onEachStore('ledger', (fixture) => {
     const yesterday = bill(b.clock, 'r1', usdToNano('0.5'));
     b.clock.advance(DAY_MS);
     const ofKey = bill(b.clock, 'r2', usdToNano('0.4'));
-    const ofToken = { ...bill(b.clock, 'r3', usdToNano('0.3')), allowanceId: 'token' };
+    const ofToken = { ...bill(b.clock, 'r3', usdToNano('0.3')), capIds: ['token'] };
     for (const request of [yesterday, ofKey, ofToken, ofKey]) {
       await b.store.transaction(async (tx) => b.ledger.settleIn(tx, request));
     }
@@ -326,7 +326,7 @@ onEachStore('ledger', (fixture) => {
     const b = await bench(fixture);
     await fund(b, 'a', '5');
     await b.store.transaction((tx) =>
-      b.ledger.setAllowance(tx, {
+      b.ledger.setCap(tx, {
         id: 'k',
         accountId: 'a',
         period: 'EPOCH',
@@ -334,16 +334,18 @@ onEachStore('ledger', (fixture) => {
         diemLimitNano: undefined,
       }),
     );
-    const capped = (id: string, usd: string) => ({ ...holdRequest(id, usd), allowanceId: 'k' });
+    const capped = (id: string, usd: string) => ({ ...holdRequest(id, usd), capIds: ['k'] });
     assert.ok((await b.ledger.hold(capped('r1', '0.8'))).ok);
     await b.ledger.settle(bill(b.clock, 'r1', usdToNano('0.7')));
     const refused = await b.ledger.hold(capped('r2', '0.5'));
     assert.deepEqual(refused, {
       ok: false,
-      reason: 'allowance-usd',
+      reason: 'cap-usd',
       limitNano: usdToNano('1'),
       spentNano: usdToNano('0.7'),
       resetsAtMs: (dayOf(b.clock.nowMs()) + 1) * DAY_MS,
+      capId: 'k',
+      budgetId: undefined,
     });
     b.clock.advance(DAY_MS);
     assert.ok((await b.ledger.hold(capped('r3', '0.5'))).ok);

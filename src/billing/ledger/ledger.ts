@@ -12,15 +12,15 @@ import type { Log } from '../../core/log.ts';
 import { type Nano, ZERO, nano } from '../../core/money.ts';
 import { type FileStore, type Queryable, type Store, isShared } from '../../db/db.ts';
 import {
-  type AllowanceSettings,
-  dropAllowances,
+  type CapSettings,
   dropBudget,
+  dropCaps,
   dropEndedBudgets,
   isOtherwiseAllocated,
   isOtherwiseHeld,
-  setAllowance,
   setBudgetLimit,
-} from './allowances.ts';
+  setCap,
+} from './caps.ts';
 import {
   type AuditReport,
   type OpenHoldFigures,
@@ -39,7 +39,7 @@ import {
   receivedFrom,
   reverseCredit,
 } from './debts.ts';
-import { type HoldRefusal, dailyLeft } from './hold-plan.ts';
+import { type HoldRefusal, dailyLeft } from '../rules/plan.ts';
 import { closeCharge, countRefund, refundDaily, uncountCharge } from './job-charges.ts';
 import { EPOCH_DEAD_AFTER_MS } from './postgres/epochs.ts';
 import { MemoryHolds } from './memory-holds.ts';
@@ -57,16 +57,16 @@ import type {
 } from './records.ts';
 import { type OperatorMove, type OperatorMoveResult, moveOnce } from './operator-moves.ts';
 import { type KeptFrom, dropOld, firstDay, prepareDays } from './retention.ts';
-import { refusalByCap } from './place-holds.ts';
+import { refusalByCap } from './row-holds.ts';
 import { settleRows } from './settle.ts';
 import { type AccountRow, SELECT_ACCOUNT, accountOf, insertTransfer } from './states.ts';
 
 export { LEDGER_MIGRATIONS } from './migrations.ts';
-export type { AllowancePeriod, HoldRefusal } from './hold-plan.ts';
+export type { CapPeriod, CapRefusal, HoldRefusal } from '../rules/plan.ts';
 export type { AuditReport } from './audit.ts';
 export { type Debt, type Reversal, type ReversalRequest, availableIn } from './debts.ts';
 export {
-  type AllowanceSettings,
+  type CapSettings,
   NOTHING_SPENT,
   type Spending,
   cappedSpending,
@@ -74,7 +74,7 @@ export {
   periodStartDay,
   spendingOfCap,
   spendingSince,
-} from './allowances.ts';
+} from './caps.ts';
 export type { OperatorMove, OperatorMoveResult } from './operator-moves.ts';
 export type { KeptFrom } from './retention.ts';
 export { expectedSettlement } from './settle.ts';
@@ -191,10 +191,10 @@ export class Ledger {
    * money.
    */
   async settleIn(tx: Queryable, request: SettleRequest): Promise<Settlement> {
-    const parts = { store: this.#store, clock: this.#clock, log: this.#log };
-    const [settlement] = await settleRows(tx, parts, [request]);
-    if (settlement === undefined) throw new Error('A settle gave no answer');
-    return settlement;
+    const parts = { clock: this.#clock, log: this.#log };
+    const [settled] = await settleRows(tx, parts, [{ request }], false);
+    assert(settled !== undefined, 'each settle has its result');
+    return settled.settlement;
   }
 
   /** Ends the receipt of a job that was charged; false when it was not, or has ended. */
@@ -330,9 +330,7 @@ export class Ledger {
     await this.openAccount(accountId, tx);
     // What is leased was granted under the allocation of before.
     const allocation = { accountId, allocationNano, day };
-    if (isShared(this.#store) && (await isOtherwiseAllocated(tx, allocation))) {
-      await this.holds.recall(accountId);
-    }
+    if (await isOtherwiseAllocated(tx, allocation)) await this.holds.recall(accountId);
     await tx.query(
       `UPDATE ledger_account SET daily_allocation_nano = $2, daily_allocation_day = $3
        WHERE id = $1`,
@@ -350,15 +348,11 @@ export class Ledger {
   }
 
   /** Makes or changes the cap of a key; what the key spent in the running period stays counted. */
-  async setAllowance(tx: Queryable, settings: AllowanceSettings): Promise<void> {
-    const { dialect } = this.#store;
+  async setCap(tx: Queryable, settings: CapSettings): Promise<void> {
     // What is leased of it was granted under the limits of before.
-    if (dialect === 'postgres' && (await isOtherwiseHeld(tx, settings))) {
-      await this.holds.recall(settings.accountId);
-    }
-    const nowMs = this.#clock.nowMs();
-    const isOther = await setAllowance({ tx, dialect, nowMs }, settings);
-    // Who has leased between the two goes by the limits of before.
+    if (await isOtherwiseHeld(tx, settings)) await this.holds.recall(settings.accountId);
+    const isOther = await setCap(tx, settings, this.#clock.nowMs());
+    // A process that has leased between the two goes by the limits of before.
     if (isOther) await this.#changed(tx, settings.accountId);
   }
 
@@ -396,8 +390,8 @@ export class Ledger {
   }
 
   /** Forgets caps of keys that are gone; one that requests still hold something of stays. */
-  async dropAllowances(tx: Queryable, ids: readonly string[]): Promise<void> {
-    await dropAllowances(tx, ids);
+  async dropCaps(tx: Queryable, ids: readonly string[]): Promise<void> {
+    await dropCaps(tx, ids);
   }
 
   /** What is posted, and what is left of today's credit; zeroes for an unknown account. */

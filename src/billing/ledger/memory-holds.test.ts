@@ -131,11 +131,11 @@ describe('holds in memory', () => {
     );
     // All of them but the last are known, and nothing is held under them.
     for (let cap = 0; cap < caps - 1; cap += 1) {
-      const request = { ...wanted('first', usdToNano('0.01')), allowanceId: `cap-${cap}` };
+      const request = { ...wanted('first', usdToNano('0.01')), capIds: [`cap-${cap}`] };
       ledger.holds.release(await place(ledger, request));
     }
-    const most = { ...wanted('most', usdToNano('0.1')), allowanceId: 'cap-0' };
-    await place(ledger, { ...most, budgetIds: [`cap-${caps - 1}`] });
+    const most = { ...wanted('most', usdToNano('0.1')), capIds: ['cap-0'] };
+    await place(ledger, { ...most, capIds: ['cap-0', `cap-${caps - 1}`] });
     const beyond = await ledger.holds.place({ ...most, requestId: 'beyond' });
     assert.equal(beyond.ok, false);
   });
@@ -154,11 +154,12 @@ describe('holds in memory', () => {
       "INSERT INTO ledger_allowance VALUES ('k', 'a', 'LIFETIME', 0, $1, NULL, 0, 0, 0, 0, NULL)",
       [usdToNano('0.9')],
     );
-    const capped = { ...wanted('job', usdToNano('0.7')), allowanceId: 'k' };
+    const capped = { ...wanted('job', usdToNano('0.7')), capIds: ['k'] };
     assert.ok((await old.holds.place({ ...capped, lifetime: 'durable' })).ok);
     // As the version before wrote the hold of a request: 0.2 USD and 0.1 of today's credit.
     const [usd, daily] = [usdToNano('0.2'), usdToNano('0.1')];
     await store.run([
+      { sql: "UPDATE ledger_hold SET allowance_id = 'k', budget_ids = NULL", parameters: [] },
       {
         sql: `INSERT INTO ledger_hold SELECT 'killed', account_id, allowance_id, allowance_start_ms,
           $1, $2, daily_day, 'epoch-of-it', created_ms, NULL FROM ledger_hold`,

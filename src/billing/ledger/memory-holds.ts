@@ -13,8 +13,8 @@ import { InFlight, type Placed } from '../../core/in-flight.ts';
 import type { Log } from '../../core/log.ts';
 import { type Nano, ZERO, nano } from '../../core/money.ts';
 import { type FileStore, type FileWork, type Queryable, StoreUnavailable } from '../../db/db.ts';
-import { type BudgetState, type OpenAmounts, planHold } from './hold-plan.ts';
-import { DURABLE_EPOCH, placeHolds } from './place-holds.ts';
+import { type CountedCap, NO_CAPS, type OpenAmounts, planHold } from '../rules/plan.ts';
+import type { HeldAmounts } from '../rules/take.ts';
 import type {
   Hold,
   HoldResult,
@@ -24,7 +24,8 @@ import type {
   SettleRequest,
   Settlement,
 } from './records.ts';
-import { type HeldAmounts, settleAll, settleHeld } from './settle.ts';
+import { placeDurable } from './row-holds.ts';
+import { settleHeld, settleOneHeld } from './settle.ts';
 import { KeptStates } from './states.ts';
 
 /** Settles of one transaction, at most. */
@@ -32,38 +33,33 @@ const MAX_BATCH = 256;
 /** Accounts, and caps, with a counter; past that those without an open hold are forgotten. */
 const MAX_COUNTERS = 10_000;
 
-/** What open holds set aside of an account, or of an allowance. */
+/** What open holds set aside of an account, or of a cap. */
 interface Counter {
   open: number;
   usdNano: bigint;
   diemNano: bigint;
-  /** The day of the daily credit, or the beginning of the allowance's period. */
+  /** The day of the daily credit, or the start of the period of the cap. */
   since: number;
-  /** Of an allowance, whose period can be changed while they are open. */
-  readonly holds: InFlight<Counted> | undefined;
+  /** Of a cap, whose period can be changed while they are open. */
+  readonly holds: InFlight<CountedHold> | undefined;
 }
 
-/** What is counted of a hold under a cap. */
-interface Counted extends Placed {
+/** A hold under one cap. */
+interface CountedHold extends Placed {
+  readonly counter: Counter;
   readonly usdNano: bigint;
   readonly dailyNano: bigint;
-  readonly allowanceMs: number;
-}
-
-/** A hold under a further cap: a place in one more list. */
-interface CountedBudget extends Counted {
-  readonly counter: Counter;
+  readonly sinceMs: number;
 }
 
 /** A hold, with what its settle and its end need. */
-interface MemoryHold extends Hold, HeldAmounts, Counted {
+interface MemoryHold extends Hold, HeldAmounts {
   readonly dailyNano: Nano;
   readonly account: Counter;
-  readonly allowance: Counter | undefined;
-  /** Missing without further caps, as nearly all are. */
-  readonly budgets: readonly CountedBudget[] | undefined;
+  /** Missing without caps, as for most holds. */
+  readonly counted: readonly CountedHold[] | undefined;
   isOpen: boolean;
-  /** The settle, once it was asked for; none again when it failed. */
+  /** The settle, once it was requested; `undefined` again when it failed. */
   settled: Promise<Settlement> | undefined;
 }
 
@@ -71,8 +67,7 @@ interface Waiting {
   readonly request: SettleRequest;
   readonly held: MemoryHold;
   readonly accountId: string;
-  readonly allowanceId: string | undefined;
-  readonly budgetIds: readonly string[] | undefined;
+  readonly capIds: readonly string[] | undefined;
   readonly resolve: (settlement: Settlement) => void;
   readonly reject: (error: unknown) => void;
 }
@@ -88,7 +83,7 @@ export class MemoryHolds implements Holds {
   readonly processes = 1;
   readonly #parts: MemoryHoldsParts;
   readonly #accounts = new Map<string, Counter>();
-  readonly #allowances = new Map<string, Counter>();
+  readonly #caps = new Map<string, Counter>();
   readonly #posted: KeptStates;
   #waiting: Waiting[] = [];
 
@@ -98,26 +93,22 @@ export class MemoryHolds implements Holds {
   }
 
   place(request: HoldRequest): HoldResult | Promise<HoldResult> {
-    const { requestId, accountId, allowanceId, budgetIds, lifetime } = request;
-    // What cannot be settled is not begun: a stream would be given away, and engines work for nobody.
+    const { requestId, accountId, capIds, lifetime } = request;
+    // A request whose settle cannot be written must not begin: its response would be given away.
     const away = this.#parts.store.unavailable();
     if (away !== undefined) throw new StoreUnavailable(away);
     const nowMs = this.#parts.clock.nowMs();
     const state = this.#posted.committed(this.#posted.accounts, accountId, nowMs);
     if (state === undefined) return { ok: false, reason: 'balance', postedNano: ZERO };
-    // Before this hold has any of them: one that is not counted on yet looks idle.
+    // Before this hold has any counter: a counter without a hold looks idle.
     if (this.#accounts.size >= MAX_COUNTERS) forgetIdle(this.#accounts);
-    if (this.#allowances.size >= MAX_COUNTERS) forgetIdle(this.#allowances);
+    if (this.#caps.size >= MAX_COUNTERS) forgetIdle(this.#caps);
     const account = this.#accounts.get(accountId) ?? counterOf(this.#accounts, accountId);
     if (account.since !== state.dailyDay) beginDay(account, state.dailyDay);
-    const capped = allowanceId === undefined ? undefined : this.#capped(allowanceId, nowMs);
-    const beside = budgetIds === undefined ? undefined : this.#budgets(budgetIds, nowMs);
-    const plan = planHold(state, capped?.cap, request, nowMs, account, capped?.allowance, beside);
+    const caps = capIds === undefined ? undefined : this.#countedCaps(capIds, nowMs);
+    const plan = planHold(state, request, nowMs, caps ?? NO_CAPS, account);
     if (!plan.ok) return plan;
     const { usdNano, dailyNano, spendableNano, before } = plan;
-    const budgets = beside?.map(({ beside: counter }): CountedBudget => {
-      return { counter, usdNano, dailyNano, allowanceMs: nowMs, place: -1 };
-    });
     account.open += 1;
     account.usdNano += usdNano;
     account.diemNano += dailyNano;
@@ -130,20 +121,16 @@ export class MemoryHolds implements Holds {
       usdNano,
       dailyNano,
       dailyDay: state.dailyDay,
-      allowanceId: capped === undefined ? undefined : allowanceId,
-      allowanceMs: nowMs,
-      budgetIds,
-      budgetsMs: nowMs,
-      isRow: false,
+      capIds,
+      capsMs: nowMs,
+      from: 'memory',
       account,
-      allowance: capped?.allowance,
-      budgets,
-      place: -1,
+      counted: caps?.map(({ beside: counter }) => {
+        return addTo(counter, { counter, usdNano, dailyNano, sinceMs: nowMs, place: -1 });
+      }),
       isOpen: true,
       settled: undefined,
     };
-    if (capped !== undefined) addTo(capped.allowance, hold);
-    if (budgets !== undefined) for (const one of budgets) addTo(one.counter, one);
     return lifetime === 'durable' ? this.#write(request, hold, nowMs) : { ok: true, hold };
   }
 
@@ -153,8 +140,7 @@ export class MemoryHolds implements Holds {
     const { promise, resolve, reject } = Promise.withResolvers<Settlement>();
     held.settled = promise;
     const { accountId } = request.usage;
-    const { allowanceId, budgetIds } = held;
-    this.#waiting.push({ request, held, accountId, allowanceId, budgetIds, resolve, reject });
+    this.#waiting.push({ request, held, accountId, capIds: held.capIds, resolve, reject });
     if (this.#waiting.length === 1) this.#parts.store.write(this.#settleWaiting());
     return promise;
   }
@@ -174,12 +160,12 @@ export class MemoryHolds implements Holds {
     const held = hold as MemoryHold; // `place` makes no other
     if (!held.isOpen) return;
     held.isOpen = false;
-    const { account, allowance, budgets, usdNano, dailyNano } = held;
+    const { account, counted, usdNano, dailyNano } = held;
     account.open -= 1;
     account.usdNano -= usdNano;
     if (account.since === held.dailyDay) account.diemNano -= dailyNano;
-    if (allowance !== undefined) takeFrom(allowance, held);
-    if (budgets !== undefined) for (const one of budgets) takeFrom(one.counter, one);
+    counted?.forEach(takeFrom);
+    assert(account.open >= 0 && account.usdNano >= 0n, 'a hold is released once');
   }
 
   recall(): undefined {
@@ -229,31 +215,24 @@ export class MemoryHolds implements Holds {
 
   /** The hold of a job is a row, in whose place one in memory stands until it is there. */
   async #write(request: HoldRequest, hold: MemoryHold, nowMs: number): Promise<HoldResult> {
-    const { store } = this.#parts;
-    const context = { dialect: store.dialect, epochId: DURABLE_EPOCH, nowMs };
     try {
-      const [answer] = await store.transaction((tx) => placeHolds(tx, context, [request]));
-      assert(answer !== undefined, 'each request has its answer');
-      return answer;
+      return await this.#parts.store.transaction((tx) => placeDurable(tx, request, nowMs));
     } finally {
       this.release(hold);
     }
   }
 
-  #budgets(ids: readonly string[], nowMs: number): (BudgetState & { readonly beside: Counter })[] {
-    return ids.flatMap((id) => {
-      const capped = this.#capped(id, nowMs);
-      // One that was deleted bounds nothing.
-      return capped === undefined ? [] : { id, state: capped.cap, beside: capped.allowance };
-    });
-  }
-
-  #capped(id: string, nowMs: number) {
-    const cap = this.#posted.committed(this.#posted.allowances, id, nowMs);
-    if (cap === undefined) return undefined;
-    const allowance = counterOf(this.#allowances, id, new InFlight());
-    if (allowance.since !== cap.periodStartMs) beginPeriod(allowance, cap.periodStartMs);
-    return { cap, allowance };
+  #countedCaps(ids: readonly string[], nowMs: number) {
+    const counted: (CountedCap & { readonly beside: Counter })[] = [];
+    for (const id of ids) {
+      const state = this.#posted.committed(this.#posted.caps, id, nowMs);
+      // A cap that was deleted bounds nothing.
+      if (state === undefined) continue;
+      const beside = counterOf(this.#caps, id, new InFlight());
+      if (beside.since !== state.periodStartMs) beginPeriod(beside, state.periodStartMs);
+      counted.push({ id, state, beside });
+    }
+    return counted;
   }
 
   /** The settles of one transaction: everything that has come when it begins. */
@@ -304,8 +283,7 @@ export class MemoryHolds implements Holds {
   ): Promise<Settlement> {
     try {
       const settled = await this.#parts.store.transaction(async (tx) => {
-        const [settlement] = await settleAll(tx, this.#parts, [{ request, held }]);
-        assert(settlement !== undefined, 'each settle has its answer');
+        const settlement = await settleOneHeld(tx, this.#parts, request, held);
         await work?.(tx, settlement);
         return settlement;
       });
@@ -324,7 +302,11 @@ async function repeated(settled: Promise<Settlement>): Promise<Settlement> {
   return { ...(await settled), fresh: false };
 }
 
-function counterOf(counters: Map<string, Counter>, id: string, holds?: InFlight<Counted>): Counter {
+function counterOf(
+  counters: Map<string, Counter>,
+  id: string,
+  holds?: InFlight<CountedHold>,
+): Counter {
   const counter = counters.get(id);
   if (counter !== undefined) return counter;
   const added = { open: 0, usdNano: 0n, diemNano: 0n, since: 0, holds };
@@ -336,19 +318,21 @@ function forgetIdle(counters: Map<string, Counter>): void {
   for (const [id, { open }] of counters) if (open === 0) counters.delete(id);
 }
 
-function addTo(allowance: Counter, hold: Counted): void {
-  allowance.open += 1;
-  allowance.usdNano += hold.usdNano;
-  allowance.diemNano += hold.dailyNano;
-  allowance.holds?.add(hold);
+function addTo(counter: Counter, hold: CountedHold): CountedHold {
+  counter.open += 1;
+  counter.usdNano += hold.usdNano;
+  counter.diemNano += hold.dailyNano;
+  counter.holds?.add(hold);
+  return hold;
 }
 
-function takeFrom(allowance: Counter, hold: Counted): void {
-  allowance.open -= 1;
-  allowance.holds?.delete(hold);
-  if (hold.allowanceMs < allowance.since) return;
-  allowance.usdNano -= hold.usdNano;
-  allowance.diemNano -= hold.dailyNano;
+function takeFrom(hold: CountedHold): void {
+  const { counter, sinceMs, usdNano, dailyNano } = hold;
+  counter.open -= 1;
+  counter.holds?.delete(hold);
+  if (sinceMs < counter.since) return;
+  counter.usdNano -= usdNano;
+  counter.diemNano -= dailyNano;
 }
 
 /** Credit of another day is another credit. */
@@ -357,14 +341,14 @@ function beginDay(account: Counter, day: number): void {
   account.diemNano = 0n;
 }
 
-/** Another period runs: holds from before it are not concerned. */
-function beginPeriod(allowance: Counter, startMs: number): void {
-  allowance.since = startMs;
-  allowance.usdNano = 0n;
-  allowance.diemNano = 0n;
-  for (const { allowanceMs, usdNano, dailyNano } of allowance.holds?.all() ?? []) {
-    if (allowanceMs < startMs) continue;
-    allowance.usdNano += usdNano;
-    allowance.diemNano += dailyNano;
+/** Another period runs: holds from before it do not count in it. */
+function beginPeriod(counter: Counter, startMs: number): void {
+  counter.since = startMs;
+  counter.usdNano = 0n;
+  counter.diemNano = 0n;
+  for (const { sinceMs, usdNano, dailyNano } of counter.holds?.all() ?? []) {
+    if (sinceMs < startMs) continue;
+    counter.usdNano += usdNano;
+    counter.diemNano += dailyNano;
   }
 }

@@ -4,7 +4,7 @@
 import type { KeyFence } from '../idempotency/idempotency.ts';
 import type { Nano } from '../../core/money.ts';
 import type { Queryable } from '../../db/db.ts';
-import type { HoldRefusal, OpenAmounts, WantedHold } from './hold-plan.ts';
+import type { HoldRefusal, OpenAmounts, WantedHold } from '../rules/plan.ts';
 
 /** Where an amount comes from or goes to when it is not a caller's account. */
 export type HouseAccount =
@@ -31,11 +31,9 @@ export type TransferKind =
 export interface HoldRequest extends WantedHold {
   readonly requestId: string;
   readonly accountId: string;
-  /** The cap of the key that pays, when it has one. */
-  readonly allowanceId?: string | undefined;
-  /** Further caps that it counts against: those of the keys above its key, and budgets. */
-  readonly budgetIds?: readonly string[] | undefined;
-  /** `durable` holds (queued jobs) outlive the process; the others die with its epoch. */
+  /** Caps that it counts against: of its key, of the keys above that, of budgets. Never empty. */
+  readonly capIds?: readonly string[] | undefined;
+  /** Holds of queued jobs outlive the process; the others end with its epoch. */
   readonly lifetime?: 'process' | 'durable';
 }
 
@@ -111,10 +109,8 @@ export interface UsageRecord {
 export interface SettleRequest {
   readonly costNano: Nano;
   readonly usage: UsageRecord;
-  /** The cap that a charge counts toward when its hold is gone; default: that of the key. */
-  readonly allowanceId?: string | undefined;
-  /** The budgets that it counts toward then. */
-  readonly budgetIds?: readonly string[] | undefined;
+  /** Caps that the charge counts in when its hold is gone; default: that of its key. */
+  readonly capIds?: readonly string[] | undefined;
 }
 
 export interface Settlement {

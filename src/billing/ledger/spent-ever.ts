@@ -9,7 +9,7 @@
 import { DAY_MS, dayOf } from '../../core/clock.ts';
 import { nano } from '../../core/money.ts';
 import type { Queryable, Store } from '../../db/db.ts';
-import { NOTHING_SPENT, type Spending } from './allowances.ts';
+import { NOTHING_SPENT, type Spending } from './caps.ts';
 
 /** Days before today that may still be charged in silence: requests run over midnight. */
 const OPEN_DAYS = 1;
@@ -75,8 +75,7 @@ export async function spentEver(
 async function addUp(store: Store, accountId: string, untilDay: number): Promise<boolean> {
   return store.transaction(async (tx) => {
     // Settles hold the row of the account: each has ended, or comes after this and sees it.
-    const lock = store.dialect === 'postgres' ? ' FOR UPDATE' : '';
-    const sql = `SELECT id FROM ledger_account WHERE id = $1${lock}`;
+    const sql = 'SELECT id FROM ledger_account WHERE id = $1 FOR UPDATE';
     const [account] = await tx.query(sql, [accountId]);
     if (account === undefined) return false;
     const fromDay = await addedUntil(tx, accountId, untilDay);

@@ -70,13 +70,13 @@ test('after each step every balance is what its postings add up to, and a hold s
   let charged = 0n;
 
   const capsOf = (accountId: string) => {
-    if (accountId === 'capped') return { allowanceId: 'key-capped' };
-    return accountId === 'budget' ? { allowanceId: 'key-budget', budgetIds: ['all'] } : {};
+    if (accountId === 'capped') return { capIds: ['key-capped'] };
+    return accountId === 'budget' ? { capIds: ['key-budget', 'all'] } : {};
   };
   async function setCap(ledger: Ledger, on: Store, id: string, accountId: string, limit: number) {
     const usdLimitNano = nano(limit);
     const cap = { id, accountId, period: 'EPOCH', usdLimitNano, diemLimitNano: undefined } as const;
-    await again(() => on.transaction((tx) => ledger.setAllowance(tx, cap)));
+    await again(() => on.transaction((tx) => ledger.setCap(tx, cap)));
   }
   async function place(lifetime: 'process' | 'durable' = 'process'): Promise<Open | undefined> {
     const ledger = one(ledgers);

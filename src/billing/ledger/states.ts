@@ -1,13 +1,12 @@
 /**
- * The rows that money moves on, inside a transaction: accounts and allowances are read once (locked
- * on PostgreSQL, accounts first, each in order of id, so that no two processes wait for each other),
- * changed in memory, and written once. A posting moves one amount from the debited to the credited
- * account; postings are only ever added.
+ * The rows that money moves on, inside a transaction: accounts and caps are read once (locked in a
+ * shared database: accounts first, each in order of id, so that no two processes deadlock), changed in
+ * memory, and written once. A posting moves one amount from the debited to the credited account;
+ * postings are only ever added.
  */
 import { assert } from '../../core/assert.ts';
 import { DAY_MS, dayOf, dayStartMs } from '../../core/clock.ts';
 import type {
-  Dialect,
   FileStore,
   FileTransaction,
   Parameter,
@@ -16,12 +15,7 @@ import type {
   Statement,
 } from '../../db/db.ts';
 import type { Nano } from '../../core/money.ts';
-import {
-  type AccountState,
-  type AllowancePeriod,
-  type AllowanceState,
-  periodStartMs,
-} from './hold-plan.ts';
+import { type AccountState, type CapPeriod, type CapState, periodStartMs } from '../rules/plan.ts';
 import type { HouseAccount, TransferKind } from './records.ts';
 
 export interface AccountRow {
@@ -35,8 +29,8 @@ export interface AccountRow {
   readonly debt_nano: bigint;
 }
 
-export interface AllowanceRow {
-  readonly period: AllowancePeriod;
+export interface CapRow {
+  readonly period: CapPeriod;
   readonly period_start_ms: bigint;
   readonly usd_limit_nano: bigint | null;
   readonly diem_limit_nano: bigint | null;
@@ -52,10 +46,10 @@ const ACCOUNTS = `id, balance_nano, held_nano, daily_allocation_nano, daily_allo
 export const SELECT_ACCOUNT = `SELECT ${ACCOUNTS} WHERE id = $1`;
 const UPDATE_ACCOUNT = `UPDATE ledger_account SET balance_nano = $1, held_nano = $2, daily_day = $3,
   daily_spent_nano = $4, daily_held_nano = $5 WHERE id = $6`;
-const ALLOWANCES = `id, period, period_start_ms, usd_limit_nano, diem_limit_nano, usd_spent_nano,
+const CAPS = `id, period, period_start_ms, usd_limit_nano, diem_limit_nano, usd_spent_nano,
   usd_held_nano, diem_spent_nano, diem_held_nano, budget_id FROM ledger_allowance`;
-export const SELECT_ALLOWANCE = `SELECT ${ALLOWANCES} WHERE id = $1`;
-const UPDATE_ALLOWANCE = `UPDATE ledger_allowance SET period_start_ms = $1, usd_spent_nano = $2,
+const SELECT_CAP = `SELECT ${CAPS} WHERE id = $1`;
+const UPDATE_CAP = `UPDATE ledger_allowance SET period_start_ms = $1, usd_spent_nano = $2,
   usd_held_nano = $3, diem_spent_nano = $4, diem_held_nano = $5 WHERE id = $6`;
 
 /** An account on the day of `nowMs`: a new day begins with nothing spent and nothing held of it. */
@@ -77,8 +71,8 @@ export function accountOf(row: AccountRow, nowMs: number): AccountState {
   };
 }
 
-/** The same of an allowance and its period. */
-export function allowanceOf(row: AllowanceRow, nowMs: number): AllowanceState {
+/** A cap in the period of `nowMs`: a new period begins with nothing spent and nothing held. */
+function capOf(row: CapRow, nowMs: number): CapState {
   const startMs = periodStartMs(row.period, nowMs);
   const isCurrent = Number(row.period_start_ms) >= startMs;
   return {
@@ -96,61 +90,43 @@ export function allowanceOf(row: AllowanceRow, nowMs: number): AllowanceState {
 
 export interface States {
   readonly accounts: ReadonlyMap<string, AccountState>;
-  readonly allowances: ReadonlyMap<string, AllowanceState>;
+  readonly caps: ReadonlyMap<string, CapState>;
 }
 
-/** As they stand, locked until the transaction ends. */
-export async function lockStates(
-  tx: Queryable,
-  { dialect, nowMs }: { readonly dialect: Dialect; readonly nowMs: number },
-  accountIds: readonly string[],
-  allowanceIds: readonly string[],
-): Promise<States> {
-  // Nobody else writes to a file.
-  if (dialect === 'sqlite') return await readStates(tx, nowMs, accountIds, allowanceIds);
-  const accounts = new Map<string, AccountState>();
-  const allowances = new Map<string, AllowanceState>();
-  for (const row of await lockRows<AccountRow>(tx, ACCOUNTS, accountIds)) {
-    accounts.set(row.id, accountOf(row, nowMs));
-  }
-  for (const row of await lockRows<AllowanceRow>(tx, ALLOWANCES, allowanceIds)) {
-    allowances.set(row.id, allowanceOf(row, nowMs));
-  }
-  return { accounts, allowances };
+/** Which rows, by their ids. */
+export interface StateIds {
+  readonly accountIds: readonly string[];
+  readonly capIds: readonly string[];
 }
 
-/** As they stand at that time, without a lock: row by row, which in a file takes a few microseconds. */
+const OF_IDS = 'WHERE id IN (SELECT json_array_elements_text($1::json)) ORDER BY id';
+
+/** Reads the rows and locks them until the transaction ends. */
+export async function lockStates(tx: Queryable, nowMs: number, ids: StateIds): Promise<States> {
+  return readStates(tx, nowMs, ids, ' FOR UPDATE');
+}
+
+/** Reads the rows without a lock. */
 export async function readStates(
   tx: Queryable,
   nowMs: number,
-  accountIds: readonly string[],
-  allowanceIds: readonly string[],
+  { accountIds, capIds }: StateIds,
+  lock = '',
 ): Promise<States> {
-  const accounts = new Map<string, AccountState>();
-  const allowances = new Map<string, AllowanceState>();
-  for (const id of accountIds) {
-    if (accounts.has(id)) continue;
-    const [row] = await tx.query<AccountRow>(SELECT_ACCOUNT, [id]);
-    if (row !== undefined) accounts.set(id, accountOf(row, nowMs));
-  }
-  for (const id of allowanceIds) {
-    if (allowances.has(id)) continue;
-    const [row] = await tx.query<AllowanceRow>(SELECT_ALLOWANCE, [id]);
-    if (row !== undefined) allowances.set(id, allowanceOf(row, nowMs));
-  }
-  return { accounts, allowances };
-}
-
-/** All in one question, locked in the order of their ids. */
-async function lockRows<T>(
-  tx: Queryable,
-  what: string,
-  ids: readonly string[],
-): Promise<readonly (T & { readonly id: string })[]> {
-  if (ids.length === 0) return [];
-  const sql = `SELECT ${what} WHERE id IN (SELECT json_array_elements_text($1::json))
-    ORDER BY id FOR UPDATE`;
-  return tx.query<T & { readonly id: string }>(sql, [JSON.stringify(ids)]);
+  const read = <R>(columns: string, ids: readonly string[]) =>
+    ids.length === 0
+      ? []
+      : tx.query<R & { readonly id: string }>(`SELECT ${columns} ${OF_IDS}${lock}`, [
+          JSON.stringify(ids),
+        ]);
+  const [accounts, caps] = await Promise.all([
+    read<AccountRow>(ACCOUNTS, accountIds),
+    read<CapRow>(CAPS, capIds),
+  ]);
+  return {
+    accounts: new Map(accounts.map((row) => [row.id, accountOf(row, nowMs)])),
+    caps: new Map(caps.map((row) => [row.id, capOf(row, nowMs)])),
+  };
 }
 
 /** Rows of each kind, at most; then all are forgotten. */
@@ -193,11 +169,10 @@ class KeptRows<Columns, State> {
   }
 }
 
-/** Of a settle, the rows that it changes. */
+/** The rows that a settle changes. */
 export interface StatesOf {
   readonly accountId: string;
-  readonly allowanceId: string | undefined;
-  readonly budgetIds: readonly string[] | undefined;
+  readonly capIds: readonly string[] | undefined;
 }
 
 /**
@@ -211,7 +186,7 @@ export interface StatesOf {
 export class KeptStates {
   readonly #store: FileStore;
   readonly accounts = new KeptRows<AccountRow, AccountState>(SELECT_ACCOUNT, accountOf);
-  readonly allowances = new KeptRows<AllowanceRow, AllowanceState>(SELECT_ALLOWANCE, allowanceOf);
+  readonly caps = new KeptRows<CapRow, CapState>(SELECT_CAP, capOf);
   readonly #committed: Reader = { rows: (sql, values) => this.#store.readNow(sql, values) };
   #generation = 0;
   /** The count of the store's under which the rows of this generation stand. */
@@ -224,7 +199,7 @@ export class KeptStates {
     this.#store = store;
   }
 
-  /** `accounts` or `allowances`: what is posted, or counted, as it was committed last. */
+  /** A row of `accounts` or of `caps` as it was committed last. */
   committed<Columns, State>(
     rows: KeptRows<Columns, State>,
     id: string,
@@ -245,20 +220,19 @@ export class KeptStates {
     this.#follow(this.#store.changes - 1, nowMs);
     this.#changes += 1;
     const accounts = new Map<string, AccountState>();
-    let allowances: Map<string, AllowanceState> | undefined;
-    const cap = (id: string): void => {
-      const state = this.allowances.get(tx, id, nowMs, this.#generation);
-      if (state !== undefined) (allowances ??= new Map()).set(id, state);
-    };
-    for (const { accountId, allowanceId, budgetIds } of settles) {
+    let caps: Map<string, CapState> | undefined;
+    for (const { accountId, capIds } of settles) {
       if (!accounts.has(accountId)) {
         const state = this.accounts.get(tx, accountId, nowMs, this.#generation);
         if (state !== undefined) accounts.set(accountId, state);
       }
-      if (allowanceId !== undefined) cap(allowanceId);
-      if (budgetIds !== undefined) budgetIds.forEach(cap);
+      if (capIds === undefined) continue;
+      for (const id of capIds) {
+        const state = this.caps.get(tx, id, nowMs, this.#generation);
+        if (state !== undefined) (caps ??= new Map()).set(id, state);
+      }
     }
-    return { accounts, allowances: allowances ?? NO_ALLOWANCES };
+    return { accounts, caps: caps ?? NO_CAPS };
   }
 
   /** Begins a generation when anything else has changed a row since the last. */
@@ -272,7 +246,7 @@ export class KeptStates {
   }
 }
 
-const NO_ALLOWANCES: ReadonlyMap<string, AllowanceState> = new Map();
+const NO_CAPS: ReadonlyMap<string, CapState> = new Map();
 
 /** What takes the statements of a transaction, in their order: one on a file runs them at once. */
 export type Writer = Pick<FileTransaction, 'execute'>;
@@ -282,13 +256,8 @@ export function collected(statements: Statement[]): Writer {
   return { execute: (sql, parameters) => void statements.push({ sql, parameters }) };
 }
 
-/** Adds what writes every row that was read. */
-export function saveStates(statements: Statement[], states: States): void {
-  writeStates(collected(statements), states);
-}
-
 /** Writes every row that was read. */
-export function writeStates(writer: Writer, { accounts, allowances }: States): void {
+export function writeStates(writer: Writer, { accounts, caps }: States): void {
   for (const [id, state] of accounts) {
     const { balanceNano, heldNano, dailyDay, dailySpentNano, dailyHeldNano } = state;
     assert(balanceNano >= 0n, 'no balance goes below zero');
@@ -302,10 +271,10 @@ export function writeStates(writer: Writer, { accounts, allowances }: States): v
       id,
     ]);
   }
-  for (const [id, state] of allowances) {
+  for (const [id, state] of caps) {
     const { usdSpentNano, usdHeldNano, diemSpentNano, diemHeldNano } = state;
     const amounts = [usdSpentNano, usdHeldNano, diemSpentNano, diemHeldNano];
-    writer.execute(UPDATE_ALLOWANCE, [state.periodStartMs, ...amounts, id]);
+    writer.execute(UPDATE_CAP, [state.periodStartMs, ...amounts, id]);
   }
 }
 
@@ -318,7 +287,7 @@ export interface Transfer {
   readonly debitAccount: HouseAccount | (string & {});
   readonly creditAccount: HouseAccount | (string & {});
   readonly amountNano: Nano;
-  readonly balanceAfterNano: Nano;
+  readonly balanceAfterNano: bigint;
   readonly kind: TransferKind;
   readonly requestId?: string;
   readonly modelId?: string;

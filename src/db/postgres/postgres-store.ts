@@ -33,9 +33,11 @@ import {
   isStatementTimeout,
 } from '../failures.ts';
 import { MAX_READ_MS, ReadTurns } from '../read-turns.ts';
+import { Bulk } from './bulk.ts';
 import { serversOf } from './hosts.ts';
 import { PostgresNotices, SAY } from './notices.ts';
 import { ReplicaReader } from './replica-reader.ts';
+import { TurnSocket } from './turn-socket.ts';
 
 /** A reply that takes longer means that the connection is gone (a cut network sends no reset). */
 export const REPLY_TIMEOUT_MS = 5 * SECOND_MS;
@@ -87,6 +89,7 @@ export class PostgresStore implements SharedStore {
   readonly #servers: readonly string[];
   readonly #replyTimeoutMs: number;
   readonly #names = new Map<string, string>();
+  readonly #bulk = new Bulk();
   readonly #directServers: readonly string[];
   #losses = 0;
   /** Which of the servers is in use. */
@@ -153,17 +156,31 @@ export class PostgresStore implements SharedStore {
   ): Promise<T> {
     const timeoutMs = options.timeoutMs ?? this.#replyTimeoutMs;
     return this.#attempt(async (client) => {
-      await client.query(this.#beginning(options));
-      const value = await body({
-        query: (sql, parameters = []) => this.#run(client, sql, parameters, timeoutMs),
-        run: async (statements) => {
-          for (const { sql, parameters } of statements) {
-            await this.#run(client, sql, parameters, timeoutMs);
-          }
-        },
-      });
-      await client.query('COMMIT');
-      return value;
+      const sent: Promise<unknown>[] = [];
+      const send = <R>(reply: Promise<R>): Promise<R> => {
+        reply.catch(() => undefined); // told below
+        sent.push(reply);
+        return reply;
+      };
+      const query = <R>(sql: string, parameters: readonly Parameter[] = []) =>
+        send(this.#run<R>(client, sql, parameters, timeoutMs));
+      try {
+        void send(client.query(this.#beginning(options)));
+        const value = await body({
+          query,
+          run: async (statements) => {
+            for (const { sql, parameters } of this.#bulk.of(statements))
+              void query(sql, parameters);
+          },
+        });
+        await send(client.query('COMMIT'));
+        await Promise.all(sent);
+        return value;
+      } catch (error) {
+        // Statements after the one that failed fail because of it.
+        await Promise.all(sent);
+        throw error;
+      }
     });
   }
 
@@ -219,6 +236,9 @@ export class PostgresStore implements SharedStore {
       // Also bounds the wait for a connection that others use.
       connectionTimeoutMillis: this.#replyTimeoutMs,
       query_timeout: this.#replyTimeoutMs,
+      // Statements of a transaction travel together where none needs the rows of another.
+      pipeline: true,
+      stream: () => new TurnSocket(),
     });
     // An idle connection that breaks says so here; the next call finds out by itself.
     pool.on('error', (error) => {

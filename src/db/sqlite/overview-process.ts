@@ -4,7 +4,7 @@
  */
 import { openConnection } from './connection.ts';
 import type { ReadResult, ReadQuestion } from './overview-reader.ts';
-import { Statements } from './sqlite-store.ts';
+import { Statements } from './statements.ts';
 
 const database = openConnection(String(process.argv[2]));
 database.exec('PRAGMA query_only = 1');

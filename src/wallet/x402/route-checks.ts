@@ -34,7 +34,7 @@ export interface WalletRouteOptions {
  * what the wallet does, as with `/billing/transactions`.
  */
 export function refuseLimitedToken({ caller }: RequestContext): void {
-  if (caller.allowanceId === undefined) return;
+  if (caller.capId === undefined) return;
   throw new Fault('AUTHENTICATION_FAILED', {
     message:
       'A wallet token with a limit does not read the transactions of its wallet; send the signature of the wallet in SIGN-IN-WITH-X',

@@ -13,10 +13,8 @@
  */
 import { type Clock, SECOND_MS } from '../../../core/clock.ts';
 import type { Log } from '../../../core/log.ts';
-import { type Queryable, SHARED_NOW_MS, type Statement, type Store } from '../../../db/db.ts';
-import { DURABLE_EPOCH } from '../place-holds.ts';
-import { HOLD_COLUMNS, type HoldRow, budgetIdsOf, giveBack, heldInRow } from '../settle.ts';
-import { lockStates, saveStates } from '../states.ts';
+import { SHARED_NOW_MS, type Store } from '../../../db/db.ts';
+import { DURABLE_EPOCH, releaseHolds } from '../row-holds.ts';
 import type { JournaledSettle, SettleJournal } from './settle-journal.ts';
 
 /** An epoch that was not renewed for this long belongs to a dead process. */
@@ -30,9 +28,6 @@ const RENEWALS_PER_LIFE = 6;
 const ORPHAN_SHARE = 1 / 3;
 /** Journals of ended processes are looked for once in so many renewals. */
 const ADOPT_EVERY = 12;
-/** Holds given back in one transaction, at most. */
-const RELEASE_BATCH = 500;
-
 /** Clocks that differ by more than this are told: minutes and days begin by them. */
 const CLOCK_OFF_MS = 10 * SECOND_MS;
 /** A process may take itself for alive so long after a renewal, of the time until it is dead. */
@@ -253,7 +248,7 @@ export class Epoch {
   async #release(id: string): Promise<number> {
     const { store, clock } = this.#parts;
     await store.query('DELETE FROM ledger_epoch WHERE id = $1 AND id <> $2', [id, DURABLE_EPOCH]);
-    return releaseHolds(store, clock.nowMs(), 'epoch_id = $1', id);
+    return releaseAll(store, clock.nowMs(), 'epoch_id = $1', id);
   }
 
   /** Rows that nothing here stands for: unconfirmed ones, and leases that have served. */
@@ -274,7 +269,7 @@ export class Epoch {
     const orphans = [...unknown.map(({ id }) => id), ...doubtful.map(([id]) => id)];
     if (orphans.length === 0) return;
     const which = 'request_id IN (SELECT json_array_elements_text($1::json))';
-    const released = await releaseHolds(store, nowMs, which, JSON.stringify(orphans));
+    const released = await releaseAll(store, nowMs, which, JSON.stringify(orphans));
     const held = unknown.filter(({ amount }) => amount > 0n).length;
     if (held + doubtful.length === 0) return;
     log.info({ released }, 'Gave back what was held and nothing stands for');
@@ -338,50 +333,17 @@ export class Heartbeats {
   }
 }
 
-/** Gives holds back, some in each transaction; returns how many were still there. */
-async function releaseHolds(
+/** Gives holds back, some in each transaction; returns how many there were. */
+async function releaseAll(
   store: Store,
   nowMs: number,
-  which: string,
+  condition: string,
   parameter: string,
 ): Promise<number> {
   let released = 0;
   for (;;) {
-    const batch = await store.transaction((tx) => releaseBatch(tx, nowMs, which, parameter));
+    const batch = await store.transaction((tx) => releaseHolds(tx, nowMs, condition, parameter));
     if (batch === 0) return released;
     released += batch;
   }
-}
-
-/** Locked in the order of every statement of money: accounts, caps, holds. */
-async function releaseBatch(
-  tx: Queryable,
-  nowMs: number,
-  which: string,
-  parameter: string,
-): Promise<number> {
-  const found = await tx.query<HoldRow>(
-    `SELECT ${HOLD_COLUMNS} FROM ledger_hold WHERE ${which} ORDER BY request_id LIMIT ${RELEASE_BATCH}`,
-    [parameter],
-  );
-  if (found.length === 0) return 0;
-  const accountIds = found.map((row) => row.account_id);
-  const allowanceIds = found.flatMap((row) =>
-    [row.allowance_id ?? [], budgetIdsOf(row) ?? []].flat(),
-  );
-  const states = await lockStates(tx, { dialect: 'postgres', nowMs }, accountIds, allowanceIds);
-  const rows = await tx.query<HoldRow>(
-    `DELETE FROM ledger_hold WHERE request_id IN (SELECT json_array_elements_text($1::json))
-     RETURNING ${HOLD_COLUMNS}`,
-    [JSON.stringify(found.map((row) => row.request_id))],
-  );
-  for (const row of rows) {
-    const account = states.accounts.get(row.account_id);
-    if (account !== undefined) giveBack(states, account, heldInRow(row));
-  }
-  const statements: Statement[] = [];
-  saveStates(statements, states);
-  await tx.run(statements);
-  // Those that another process gave back meanwhile are gone as well.
-  return found.length;
 }

@@ -1,12 +1,11 @@
 /**
- * Settles what was held out of leases: those of a tick in one statement that the answers wait for.
- * What finds its lease gone is settled late, under a lock, by what the usage records say. While the
- * database is away settles wait in a local journal.
+ * Settles what was held out of leases: those of a tick in one transaction that the responses wait for.
+ * While the database is unreachable settles wait in a local journal.
  *
  * A settle that spends an idempotency key is one transaction with the row of the key. It cannot be
  * confirmed without the database, because another process may have taken the key over: a complete
  * response waits for the database and is not charged if that stays away, and a response that broke off,
- * whose caller was told so, is charged from the journal only if the request still has its key.
+ * which its caller has received, is charged from the journal only if the request still has its key.
  */
 import { assert } from '../../../core/assert.ts';
 import { type Clock, SECOND_MS } from '../../../core/clock.ts';
@@ -21,20 +20,18 @@ import {
   isUniqueViolation,
 } from '../../../db/db.ts';
 import { type KeyFence, spendJournaled } from '../../idempotency/idempotency.ts';
+import { divideCost } from '../../rules/take.ts';
 import type { SettleRequest, Settlement, WhileAway } from '../records.ts';
-import { ABOVE_HOLD, expectedSettlement, settleRows } from '../settle.ts';
+import { type RowSettle, type RowSettlement, expectedSettlement, settleRows } from '../settle.ts';
 import type { LeasedHold } from './lease.ts';
 import type { Leases } from './leases.ts';
 import type { JournaledSettle, SettleJournal } from './settle-journal.ts';
-import type { LeaseSettle } from './settle-item.ts';
-import { settleFromLeases } from './settle-statement.ts';
 
-/** Settles of one statement, at most, and statements on their way. */
+/** Settles of one transaction, at most, and transactions in flight. */
 const SETTLES = { maxInFlight: 2, maxItems: 256 };
 const LEAST_BESIDE = 48;
-/** Settles that wait when a statement comes back; fewer go on at once. */
+/** Settles that wait when a transaction ends; fewer go on at once. */
 const PAUSE_FROM = 4;
-const LATE_SETTLES = { maxInFlight: 1, maxItems: 64 };
 /**
  * How long a settle waits for a database that is away: as long as a failover takes, and shorter than
  * clients wait for a response.
@@ -51,7 +48,7 @@ export interface LeaseSettlesParts {
   readonly journal: SettleJournal | undefined;
 }
 
-interface Settling extends LeaseSettle {
+interface Settling extends RowSettle {
   /** Missing for what another process had journaled. */
   readonly held: LeasedHold | undefined;
 }
@@ -61,7 +58,6 @@ export class LeaseSettles {
   /** Holds whose settles wait in the journal. */
   readonly #journaled = new Map<string, LeasedHold>();
   readonly #settles: Batcher<Settling, Settlement>;
-  readonly #lateSettles: Batcher<SettleRequest, Settlement>;
 
   constructor(parts: LeaseSettlesParts) {
     this.#parts = parts;
@@ -71,10 +67,9 @@ export class LeaseSettles {
       // The row of an account is locked until a settle of it is on disk.
       keyOf: ({ request }) => request.usage.accountId,
     });
-    this.#lateSettles = new Batcher((requests) => settleEach(parts, requests), LATE_SETTLES);
   }
 
-  /** While the database is away the settle goes to the journal, and the answer is the expected one. */
+  /** While the database is away the settle goes to the journal, and the result is the expected one. */
   settle(request: SettleRequest, held: LeasedHold): Promise<Settlement> {
     if (held.settled !== undefined) return repeated(held.settled);
     held.settled = this.#settleOrNote(request, held);
@@ -94,8 +89,7 @@ export class LeaseSettles {
 
   async #settleOrNote(request: SettleRequest, held: LeasedHold): Promise<Settlement> {
     try {
-      const settlement = await this.#settles.add({ ...this.#settleOf(request, held), held });
-      return settlement;
+      return await this.#settles.add(settlingOf(request, held));
     } catch (error) {
       const { journal } = this.#parts;
       if (journal === undefined || !isDatabaseError(error)) {
@@ -114,10 +108,13 @@ export class LeaseSettles {
     held: LeasedHold,
     key?: KeyFence,
   ): Promise<Settlement> {
-    const { requestId } = held;
+    const { requestId } = request.usage;
     this.#journaled.set(requestId, held);
     try {
-      await journal.add({ ...this.#settleOf(request, held), key });
+      const { lease } = settlingOf(request, held);
+      // It takes what is reported now, and no more.
+      const taken = lease && { ...lease, ...amountsOf(request, held) };
+      await journal.add({ request, lease: taken, key });
     } catch (error) {
       this.#journaled.delete(requestId);
       held.settled = undefined;
@@ -132,18 +129,18 @@ export class LeaseSettles {
     work: Work,
     whileAway: WhileAway,
   ): Promise<Settlement> {
-    const { clock, journal, leases } = this.#parts;
-    const settle = this.#settleOf(request, held);
+    const { clock, journal } = this.#parts;
+    const settling = settlingOf(request, held);
     const untilMs = clock.monotonicMs() + AWAY_WAIT_MS;
     for (let isAgain = false; ; isAgain = true) {
       try {
-        const settlement = await this.#settleAtOnce(settle, held, work);
-        // The reply to an earlier commit was lost: that one was this settle.
+        const [settlement] = await this.#settleTogether([settling], true, work);
+        assert(settlement !== undefined, 'each settle has its result');
+        // The reply to an earlier commit was lost: that commit was this settle.
         return isAgain ? { ...settlement, fresh: true } : settlement;
       } catch (error) {
         const isAway = error instanceof StoreUnavailable;
         if (isAway) {
-          leases.doubt(held);
           if (whileAway === 'drop-work') return this.#settleOrNote(request, held);
           if (typeof whileAway === 'object' && journal !== undefined) {
             return this.#note(journal, request, held, whileAway);
@@ -158,134 +155,82 @@ export class LeaseSettles {
     }
   }
 
-  /** In one transaction with the work. */
-  async #settleAtOnce(
-    settle: LeaseSettle,
-    held: LeasedHold | undefined,
-    work: Work,
-  ): Promise<Settlement> {
-    const { store, clock, leases } = this.#parts;
-    const { request } = settle;
-    let isFromLease = false;
-    const settlement = await store.transaction(async (tx) => {
-      const fresh = await settleFromLeases(tx, [settle], clock.nowMs());
-      const early = fresh.get(request.usage.requestId);
-      isFromLease = early !== undefined;
-      const [settled = early] =
-        early === undefined ? await settleRows(tx, this.#parts, [request]) : [];
-      assert(settled !== undefined, 'each settle has its answer');
-      await work(tx, settled);
-      return settled;
-    });
-    if (held !== undefined) leases.ended(held, settlement, isFromLease);
-    return settlement;
-  }
-
-  /** What of the cost is daily credit, and that it is not above the hold. */
-  #settleOf(request: SettleRequest, held: LeasedHold): LeaseSettle {
-    const { costNano } = request;
-    const { grantedNano, dailyNano, lease, requestId, allowanceId, budgetIds } = held;
-    let taken: bigint = costNano;
-    if (costNano > grantedNano) {
-      taken = grantedNano;
-      const fields = { requestId, cost: formatUsd(costNano) };
-      this.#parts.log.error({ ...fields, taken: formatUsd(grantedNano) }, ABOVE_HOLD);
+  async #settleBatch(settles: readonly Settling[]): Promise<readonly (Settlement | Error)[]> {
+    try {
+      return await this.#settleTogether(settles, false);
+    } catch (error) {
+      const isRepeat = isUniqueViolation(error);
+      if (error instanceof StoreUnavailable || (settles.length === 1 && !isRepeat)) throw error;
+      // One record that the database refuses must not stop its neighbours, nor one that it has.
+      if (!isRepeat) {
+        const { log } = this.#parts;
+        log.error({ reason: reasonOf(error) }, 'A batch of settles failed; they go one by one');
+      }
     }
-    const diem = taken < dailyNano ? taken : dailyNano;
-    return {
-      request,
-      leaseId: lease?.id ?? requestId,
-      allowanceId,
-      budgetIds,
-      isLast: lease === undefined,
-      usdNano: taken - diem,
-      dailyNano: diem,
-      reservedNano: grantedNano,
-    };
+    const results: (Settlement | Error)[] = [];
+    for (const one of settles) {
+      try {
+        results.push(...(await this.#settleTogether([one], true)));
+      } catch (error) {
+        results.push(error instanceof Error ? error : new Error(reasonOf(error)));
+      }
+    }
+    return results;
   }
 
-  async #settleBatch(
+  /** In one transaction, with the work if there is any; `isChecked` as in `settleRows`. */
+  async #settleTogether(
     settles: readonly Settling[],
-  ): Promise<readonly (Settlement | Promise<Settlement>)[]> {
-    const first = new Map(settles.map((one) => [one.request.usage.requestId, one]));
-    const once = first.size === settles.length ? settles : [...first.values()];
-    const settled = await this.#settleTogether(once);
-    return settles.map((one) => {
-      const { requestId } = one.request.usage;
-      const settlement = first.get(requestId) === one ? settled.get(requestId) : undefined;
-      if (settlement === undefined) return this.#settleLateOne(one);
-      if (one.held !== undefined) this.#parts.leases.ended(one.held, settlement, true);
+    isChecked: boolean,
+    work?: Work,
+  ): Promise<Settlement[]> {
+    const { store, leases } = this.#parts;
+    let done: readonly RowSettlement[];
+    try {
+      done = await store.transaction(async (tx) => {
+        const settled = await settleRows(tx, this.#parts, settles, isChecked);
+        for (const { settlement } of settled) await work?.(tx, settlement);
+        return settled;
+      });
+    } catch (error) {
+      if (error instanceof StoreUnavailable) for (const { held } of settles) leases.doubt(held);
+      throw error;
+    }
+    return done.map(({ settlement, isFromHold }, at) => {
+      const { request, held } = settles[at] as Settling; // each has its result
+      if (!isFromHold) {
+        leases.doubt(held);
+        if (settlement.fresh) this.#logLate(request, settlement);
+      }
+      if (held !== undefined) leases.ended(held, settlement, isFromHold);
       return settlement;
     });
   }
 
-  async #settleTogether(settles: readonly Settling[]): Promise<ReadonlyMap<string, Settlement>> {
-    const { store, clock, log } = this.#parts;
-    try {
-      return await settleFromLeases(store, settles, clock.nowMs());
-    } catch (error) {
-      if (error instanceof StoreUnavailable) {
-        for (const { held } of settles) if (held !== undefined) this.#parts.leases.doubt(held);
-        throw error;
-      }
-      if (settles.length === 1) throw error;
-      // One record that the database refuses must not stop its neighbours, nor one that it has.
-      if (!isUniqueViolation(error)) {
-        log.error({ reason: reasonOf(error) }, 'A batch of settles failed; they go one by one');
-      }
-    }
-    const settled = new Map<string, Settlement>();
-    for (const one of settles) {
-      const alone = await this.#settleTogether([one]).catch((error: unknown) => {
-        log.error(
-          { requestId: one.request.usage.requestId, reason: reasonOf(error) },
-          'Not settled',
-        );
-        return undefined;
-      });
-      for (const [id, settlement] of alone ?? []) settled.set(id, settlement);
-    }
-    return settled;
+  #logLate({ costNano, usage }: SettleRequest, { usdNano, diemNano }: Settlement): void {
+    const { log } = this.#parts;
+    const { requestId } = usage;
+    const taken = formatUsd(usdNano + diemNano);
+    const fields = { requestId, cost: formatUsd(costNano), taken };
+    if (usdNano + diemNano < costNano) log.error(fields, LATE_AND_SHORT);
+    else log.warn(fields, LATE);
   }
 
-  /** Its lease is gone, or it was settled before: the usage record decides. */
-  async #settleLateOne({ request, held }: Settling): Promise<Settlement> {
-    const settlement = await this.#lateSettles.add(request);
-    if (held !== undefined) {
-      this.#parts.leases.doubt(held);
-      this.#parts.leases.ended(held, settlement, false);
-    }
-    if (!settlement.fresh) return settlement;
-    const { requestId } = request.usage;
-    const taken = formatUsd(settlement.usdNano + settlement.diemNano);
-    const fields = { requestId, cost: formatUsd(request.costNano), taken };
-    const isShort = settlement.usdNano + settlement.diemNano < request.costNano;
-    if (isShort) this.#parts.log.error(fields, LATE_AND_SHORT);
-    else this.#parts.log.warn(fields, LATE);
-    return settlement;
-  }
-
-  /** What waited in the journal of this process, or of one that has ended. */
-  async settleJournaled({ request, key, ...entry }: JournaledSettle): Promise<void> {
-    const { requestId } = request.usage;
-    const held = this.#journaled.get(requestId);
-    const { leaseId } = entry;
-    if (leaseId === undefined) await this.#lateSettles.add(request);
-    else if (key === undefined) await this.#settles.add({ request, ...entry, leaseId, held });
-    else await this.#settleFenced({ request, ...entry, leaseId }, held, key);
+  /** Settles what waited in the journal of this process, or of one that has ended. */
+  async settleJournaled({ key, ...settle }: JournaledSettle): Promise<void> {
+    const { requestId } = settle.request.usage;
+    const settling = { ...settle, held: this.#journaled.get(requestId) };
+    if (key === undefined) await this.#settles.add(settling);
+    else await this.#settleFenced(settling, key);
     this.#journaled.delete(requestId);
   }
 
   /** Charges what was journaled with an idempotency key, if the request still has that. */
-  async #settleFenced(
-    settle: LeaseSettle,
-    held: LeasedHold | undefined,
-    key: KeyFence,
-  ): Promise<void> {
+  async #settleFenced(settling: Settling, key: KeyFence): Promise<void> {
     const { store, clock, leases, log } = this.#parts;
-    const { requestId, accountId } = settle.request.usage;
+    const { requestId, accountId } = settling.request.usage;
     try {
-      await this.#settleAtOnce(settle, held, async (tx, { usdNano, diemNano }) => {
+      await this.#settleTogether([settling], true, async (tx, { usdNano, diemNano }) => {
         const context = { dialect: store.dialect, nowMs: clock.nowMs() };
         const charged = { accountId, paidNano: usdNano + diemNano };
         if (!(await spendJournaled(tx, context, key, charged))) throw new KeyLost();
@@ -293,10 +238,21 @@ export class LeaseSettles {
     } catch (error) {
       if (!(error instanceof KeyLost)) throw error;
       // The request that has the key is charged.
-      if (held !== undefined) leases.end(held, ZERO);
+      if (settling.held !== undefined) leases.end(settling.held, ZERO);
       log.warn({ requestId }, 'Not charged: another request has taken over its idempotency key');
     }
   }
+}
+
+function settlingOf(request: SettleRequest, held: LeasedHold): Settling {
+  const { lease, usdNano, dailyNano, grantedNano: reservedNano } = held;
+  if (lease === undefined) return { request, held };
+  return { request, held, lease: { id: lease.id, usdNano, dailyNano, reservedNano } };
+}
+
+function amountsOf({ costNano }: SettleRequest, held: LeasedHold) {
+  const { usdNano, diemNano: dailyNano } = divideCost(costNano, held);
+  return { usdNano, dailyNano };
 }
 
 type Work = (tx: Queryable, settlement: Settlement) => Promise<void>;
@@ -307,29 +263,6 @@ class KeyLost extends Error {}
 const LATE = 'Settled after the lease of its process was closed: out of what was available';
 const LATE_AND_SHORT =
   'Settled after the lease of its process was closed, and less was available than it cost';
-
-/** In one transaction; when that fails for one of them, each in its own. */
-async function settleEach(
-  parts: LeaseSettlesParts,
-  requests: readonly SettleRequest[],
-): Promise<readonly (Settlement | Error)[]> {
-  const together = (some: readonly SettleRequest[]) =>
-    parts.store.transaction((tx) => settleRows(tx, parts, some));
-  try {
-    return await together(requests);
-  } catch (error) {
-    if (error instanceof StoreUnavailable || requests.length === 1) throw error;
-    const outcomes = await Promise.allSettled(requests.map((one) => together([one])));
-    return outcomes.map((outcome) => {
-      if (outcome.status === 'rejected') return asError(outcome.reason);
-      return outcome.value[0] ?? new Error('A settle gave no answer');
-    });
-  }
-}
-
-function asError(reason: unknown): Error {
-  return reason instanceof Error ? reason : new Error(String(reason));
-}
 
 /** A second settle charges nothing and repeats the first. */
 async function repeated(settled: Promise<Settlement>): Promise<Settlement> {

@@ -1,22 +1,21 @@
 /**
  * What a process knows of its leases: the lease of an account, or of what counts against the same caps
- * in it, its open holds, and the requests that ask for more. Plain records and what is worked out of
- * them.
+ * in it, its open holds, and the requests that need more. Plain records and what is worked out of them.
  */
 import { dayOf } from '../../../core/clock.ts';
 import type { Due, DueGroup } from '../../../core/due-queue.ts';
 import type { Placed } from '../../../core/in-flight.ts';
 import { type Nano, ZERO } from '../../../core/money.ts';
-import { freeForAll } from '../hold-plan.ts';
-import type { PlannedHold } from '../place-holds.ts';
+import { type CreditKind, freeForAll } from '../../rules/plan.ts';
 import type { Balances, Hold, HoldResult, HoldRequest, Settlement } from '../records.ts';
-import type { LeaseGrant, LeaseKind } from './grant-leases.ts';
+import type { PlannedHold } from '../row-holds.ts';
+import type { LeaseGrant } from './grants.ts';
 
-/** What this process has of an account for requests that count against the same caps, if any. */
+/** What this process has of an account for requests that count against the same caps. */
 export interface Lease extends Placed {
   readonly id: string;
-  readonly kind: LeaseKind;
-  /** Credit of another day is another credit, and a cap may count anew. */
+  readonly kind: CreditKind;
+  /** Credit of another day is another credit, and a cap may have another period. */
   readonly day: number;
   /** How often the database had been lost when it was granted. */
   readonly losses: number;
@@ -24,7 +23,7 @@ export interface Lease extends Placed {
   nano: bigint;
   heldNano: bigint;
   open: number;
-  /** What was posted on the account, and what a request could spend, when that was last heard. */
+  /** What was posted on the account, and what a request could spend, as last reported. */
   posted: Balances;
   spendableNano: Nano;
   /** A cap bounds what a request can spend; else what is posted does. */
@@ -37,10 +36,9 @@ export interface LeasedHold extends Hold, Placed {
   /** Without one the hold is a row of its own, by the id of the request. */
   readonly lease: Lease | undefined;
   readonly usdNano: bigint;
-  readonly allowanceId: string | undefined;
-  readonly budgetIds: readonly string[] | undefined;
+  readonly capIds: readonly string[] | undefined;
   isOpen: boolean;
-  /** The settle, once it was asked for; none again when it failed. */
+  /** The settle, once it was requested; `undefined` again when it failed. */
   settled: Promise<Settlement> | undefined;
 }
 
@@ -56,14 +54,11 @@ export interface Asking {
 export interface Slot extends Due {
   readonly key: string;
   readonly account: LeasedAccount;
-  readonly allowanceId: string | undefined;
-  readonly budgetIds: readonly string[] | undefined;
+  readonly capIds: readonly string[] | undefined;
   lease: Lease | undefined;
   /** Requests that wait to be asked for. */
   asking: Asking[];
   wasUsed: boolean;
-  /** Whether it was last granted without a plan. */
-  isPlain: boolean;
   /** Who asks once has a hold of its own; who comes back gets a lease. */
   hasAsked: boolean;
 }
@@ -99,24 +94,20 @@ export function newLease(
   };
 }
 
-/** Ids of accounts, of keys and of budgets are different ids, and none has a comma. */
-export function slotKeyOf({ accountId, allowanceId = accountId, budgetIds }: HoldRequest): string {
-  return budgetIds === undefined ? allowanceId : `${allowanceId},${budgetIds.join()}`;
+/** Ids of accounts and of caps are different ids, and none has a comma. */
+export function slotKeyOf({ accountId, capIds }: HoldRequest): string {
+  return capIds === undefined ? accountId : capIds.join();
 }
 
 export function newSlot(account: LeasedAccount, request: HoldRequest): Slot {
-  const { allowanceId, budgetIds } = request;
-  const key = slotKeyOf(request);
   const slot: Slot = {
-    key,
+    key: slotKeyOf(request),
     account,
-    allowanceId,
-    budgetIds,
+    capIds: request.capIds,
     lease: undefined,
     asking: [],
     isDue: false,
     wasUsed: true,
-    isPlain: true,
     hasAsked: false,
   };
   account.slots.push(slot);
@@ -125,7 +116,7 @@ export function newSlot(account: LeasedAccount, request: HoldRequest): Slot {
 
 /** Holds all that a request can use, where the lease has room for it and all its shares. */
 export function reserve(lease: Lease, request: HoldRequest): LeasedHold | undefined {
-  const { requestId, accountId, allowanceId, budgetIds, floorNano, maxNano } = request;
+  const { requestId, accountId, capIds, floorNano, maxNano } = request;
   // What is leased is posted; whether more is, memory does not know.
   if (lease.nano - lease.heldNano < freeForAll(request) || lease.nano < floorNano) return undefined;
   const isDaily = lease.kind === 'daily';
@@ -140,8 +131,7 @@ export function reserve(lease: Lease, request: HoldRequest): LeasedHold | undefi
     spendableNano: lease.spendableNano,
     before: lease.posted,
     lease,
-    allowanceId,
-    budgetIds,
+    capIds,
     isOpen: true,
     settled: undefined,
     place: -1,
@@ -151,8 +141,8 @@ export function reserve(lease: Lease, request: HoldRequest): LeasedHold | undefi
 /** A hold that the database has granted: out of the lease, or a row of its own. */
 export function grantedHold(
   lease: Lease | undefined,
-  { requestId, accountId, allowanceId, budgetIds }: HoldRequest,
-  { usdNano, dailyNano, spendableNano, before, allowanceStartMs }: PlannedHold,
+  { requestId, accountId, capIds }: HoldRequest,
+  { usdNano, dailyNano, spendableNano, before }: PlannedHold,
 ): LeasedHold {
   const grantedNano = (usdNano + dailyNano) as Nano; // both are nano-USD
   if (lease !== undefined) {
@@ -170,8 +160,7 @@ export function grantedHold(
     spendableNano,
     before,
     lease,
-    allowanceId: allowanceStartMs === undefined ? undefined : allowanceId,
-    budgetIds,
+    capIds,
     isOpen: true,
     settled: undefined,
     place: -1,

@@ -4,14 +4,13 @@
  * held in memory, at once (`leases.ts`); the settles of a tick are one statement that the answers
  * wait for (`lease-settles.ts`).
  */
-import { assert } from '../../../core/assert.ts';
 import type { Clock } from '../../../core/clock.ts';
 import type { Ids } from '../../../core/ids.ts';
 import type { Log } from '../../../core/log.ts';
 import { ZERO } from '../../../core/money.ts';
 import type { Notices, Queryable, SharedStore } from '../../../db/db.ts';
-import type { OpenAmounts } from '../hold-plan.ts';
-import { placeHolds } from '../place-holds.ts';
+import type { OpenAmounts } from '../../rules/plan.ts';
+
 import type {
   Hold,
   HoldResult,
@@ -22,6 +21,7 @@ import type {
   Settlement,
   WhileAway,
 } from '../records.ts';
+import { placeDurable } from '../row-holds.ts';
 import { Epoch } from './epochs.ts';
 import { LeaseSettles } from './lease-settles.ts';
 import type { LeasedHold } from './lease.ts';
@@ -156,12 +156,8 @@ export class LeasedHolds implements Holds {
   /** A durable hold is none of the epoch's. */
   async #placeDurable(request: HoldRequest): Promise<HoldResult> {
     const { store, clock } = this.#parts;
-    const place = async (): Promise<HoldResult> => {
-      const context = { dialect: store.dialect, epochId: this.#epoch.id, nowMs: clock.nowMs() };
-      const [answer] = await store.transaction((tx) => placeHolds(tx, context, [request]));
-      assert(answer !== undefined, 'each request has its answer');
-      return answer;
-    };
+    const place = (): Promise<HoldResult> =>
+      store.transaction((tx) => placeDurable(tx, request, clock.nowMs()));
     try {
       const answer = await place();
       if (answer.ok || answer.reason !== 'held') return answer;

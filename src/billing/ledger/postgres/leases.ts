@@ -14,17 +14,10 @@ import type { Ids } from '../../../core/ids.ts';
 import { InFlight } from '../../../core/in-flight.ts';
 import { type Nano, ZERO } from '../../../core/money.ts';
 import { type SharedStore, StoreUnavailable } from '../../../db/db.ts';
-import type { OpenAmounts } from '../hold-plan.ts';
+import type { OpenAmounts } from '../../rules/plan.ts';
 import type { HoldResult, HoldFigures, HoldRequest, Settlement } from '../records.ts';
 import type { Epoch } from './epochs.ts';
-import {
-  type GrantContext,
-  LEASE_PREFIX,
-  type LeaseResult,
-  type LeaseWant,
-  grantLeases,
-} from './grant-leases.ts';
-import { grantPlain } from './grant-statement.ts';
+import { LEASE_PREFIX, type LeaseResult, type LeaseWant, grantLeases } from './grants.ts';
 import {
   type Asking,
   type Lease,
@@ -206,8 +199,7 @@ export class Leases {
     this.#coming.add(newId);
     const want: LeaseWant = {
       accountId: account.id,
-      allowanceId: slot.allowanceId,
-      budgetIds: slot.budgetIds,
+      capIds: slot.capIds,
       lease: current && {
         id: current.id,
         kind: current.kind,
@@ -217,48 +209,32 @@ export class Leases {
       mayLease: isUsed && !isContested && this.#parts.isHeard(),
       mayWait: this.#parts.isHeard() && entries.every(({ isRecalled }) => !isRecalled),
       newId,
-      isPlain: slot.isPlain,
     };
     return { slot, want, entries };
   }
 
   async #grant(wants: readonly LeaseWant[]): Promise<readonly LeaseResult[]> {
-    const { store } = this.#parts;
-    if (this.#parts.epoch().hasBegun && !this.#parts.epoch().isCertain)
-      await this.#parts.epoch().renew();
-    const answers = await grantPlain(store, this.#context(), wants);
-    const left = wants.filter((_, at) => answers[at] === undefined);
-    const planned = left.length === 0 ? [] : await this.#grantPlanned(left);
-    let at = 0;
-    return answers.map((answer) => {
-      const one = answer ?? planned[at++];
-      assert(one !== undefined, 'each want has its answer');
-      return one;
-    });
-  }
-
-  #context(): GrantContext {
-    const { id: epochId, hasBegun: hasEpoch } = this.#parts.epoch();
-    return { epochId, hasEpoch, nowMs: this.#parts.clock.nowMs() };
-  }
-
-  async #grantPlanned(wants: readonly LeaseWant[]): Promise<readonly LeaseResult[]> {
+    const epoch = this.#parts.epoch();
+    if (epoch.hasBegun && !epoch.isCertain) await epoch.renew();
     for (let attempt = 0; attempt < 2; attempt += 1) {
-      const answers = await this.#parts.store.transaction(
-        (tx) => grantLeases(tx, this.#context(), wants),
-        { durable: false },
-      );
-      if (answers !== undefined) return answers;
+      const context = {
+        epochId: epoch.id,
+        hasEpoch: epoch.hasBegun,
+        nowMs: this.#parts.clock.nowMs(),
+      };
+      const results = await this.#parts.store.transaction((tx) => grantLeases(tx, context, wants), {
+        durable: false,
+      });
+      if (results !== undefined) return results;
       // Another process took this one for dead: it goes on as a new one.
-      await this.#parts.epoch().renew();
+      await epoch.renew();
     }
     throw new StoreUnavailable('The epoch of this process does not last');
   }
 
   #answer({ slot, want, entries }: Asked, answer: LeaseResult, losses: number): void {
-    const { grant, answers, holders } = answer;
+    const { grant, results, holders } = answer;
     const freed = want.lease?.freeNano ?? 0n;
-    slot.isPlain = answer.isPlain;
     if (answer.isLost) this.#endLease(slot);
     const before = slot.lease;
     if (grant !== undefined && before !== undefined && grant.id === before.id) {
@@ -267,13 +243,13 @@ export class Leases {
       if (before !== undefined) before.nano -= freed;
       if (grant !== undefined) {
         this.#endLease(slot);
-        const isCapped = slot.allowanceId !== undefined || slot.budgetIds !== undefined;
+        const isCapped = slot.capIds !== undefined;
         slot.lease = newLease(grant, isCapped, this.#parts.clock.nowMs(), losses);
       }
     }
     const hasOwn = (): boolean => slot.account.slots.some((one) => one !== slot && hasFree(one));
     for (const [index, entry] of entries.entries()) {
-      const planned = answers[index];
+      const planned = results[index];
       assert(planned !== undefined, 'each request has its answer');
       if (planned.ok) {
         const lease = grant === undefined ? undefined : slot.lease;
@@ -383,7 +359,7 @@ export class Leases {
   }
 
   /** Whether a settle was made is not known: nothing more comes out of its lease. */
-  doubt({ lease }: LeasedHold): void {
-    if (lease !== undefined) lease.isOver = true;
+  doubt(held: LeasedHold | undefined): void {
+    if (held?.lease !== undefined) held.lease.isOver = true;
   }
 }

@@ -5,7 +5,7 @@
  */
 import type { Clock } from '../../../core/clock.ts';
 import type { Notices, SharedStore } from '../../../db/db.ts';
-import { holdersOf } from './grant-leases.ts';
+import { holdersOf } from './grants.ts';
 import type { Leases } from './leases.ts';
 
 /** How long the answers of the others may take. */

@@ -6,12 +6,12 @@ import { after, test } from 'node:test';
 import { nano } from '../../../core/money.ts';
 import { NO_TOKENS } from '../ledger.ts';
 import { SettleJournal } from './settle-journal.ts';
-import type { LeaseSettle } from './settle-item.ts';
+import type { RowSettle } from '../settle.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'settle-journal-'));
 after(() => rmSync(folder, { recursive: true }));
 
-function settleOf(requestId: string): LeaseSettle {
+function settleOf(requestId: string): RowSettle {
   const usage = {
     requestId,
     accountId: 'a',
@@ -28,13 +28,7 @@ function settleOf(requestId: string): LeaseSettle {
   } as const;
   return {
     request: { usage, costNano: nano(1n) },
-    leaseId: 'lease:1',
-    allowanceId: undefined,
-    budgetIds: undefined,
-    isLast: false,
-    usdNano: 1n,
-    dailyNano: 0n,
-    reservedNano: 1n,
+    lease: { id: 'lease:1', usdNano: 1n, dailyNano: 0n, reservedNano: 1n },
   };
 }
 

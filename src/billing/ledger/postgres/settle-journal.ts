@@ -14,7 +14,7 @@ import { nano } from '../../../core/money.ts';
 import { type ServerLock, lockFile } from '../../../db/db.ts';
 import type { KeyFence } from '../../idempotency/idempotency.ts';
 import type { SettleRequest } from '../records.ts';
-import type { LeaseSettle } from './settle-item.ts';
+import type { RowSettle } from '../settle.ts';
 
 /** About an hour of a busy process. */
 const MAX_ENTRIES = 1_000_000;
@@ -23,13 +23,10 @@ const MAX_FILES = 1_024;
 const FILE_NAME = /^settles-(\d{1,4})\.journal$/;
 
 /** A settle that waits for the database. */
-export interface NotedSettle extends LeaseSettle {
+export interface JournaledSettle extends RowSettle {
   /** The idempotency key that it spends: it is charged only if its request still has the key. */
   readonly key?: KeyFence | undefined;
 }
-
-/** With the lease that it comes out of; one of an earlier version has none. */
-export type JournaledSettle = Omit<NotedSettle, 'leaseId'> & { readonly leaseId?: string };
 
 type Settle = (entry: JournaledSettle) => Promise<unknown>;
 
@@ -82,7 +79,7 @@ export class SettleJournal {
   }
 
   /** Resolves when the settle is on the local disk. Rejects when the journal is full. */
-  async add(entry: NotedSettle): Promise<void> {
+  async add(entry: JournaledSettle): Promise<void> {
     if (this.#file === undefined) throw new Error('The settle journal is not open');
     if (this.#waiting.size >= MAX_ENTRIES) throw new Error('The settle journal is full');
     this.#waiting.set(entry.request.usage.requestId, entry);
@@ -210,19 +207,29 @@ function bigintsAsText(_key: string, value: unknown): unknown {
   return typeof value === 'bigint' ? String(value) : value;
 }
 
-/** The request as earlier versions write it too, and beside it what it comes out of. */
-function lineOf({ request, key, ...from }: NotedSettle): string {
+/** Earlier versions read these lines too: to them, all caps are budgets. */
+function lineOf({ request: { capIds, ...request }, lease, key }: JournaledSettle): string {
   const fence = key && { caller: key.caller, key: key.key, token: key.token };
-  return JSON.stringify({ ...request, from, fence }, bigintsAsText);
+  const from = {
+    leaseId: lease?.id ?? request.usage.requestId,
+    isLast: lease === undefined,
+    usdNano: lease?.usdNano ?? request.costNano,
+    dailyNano: lease?.dailyNano ?? 0n,
+    reservedNano: lease?.reservedNano ?? request.costNano,
+    budgetIds: capIds,
+  };
+  return JSON.stringify({ ...request, budgetIds: capIds, from, fence }, bigintsAsText);
 }
 
-interface Line extends Omit<SettleRequest, 'costNano'> {
+interface Line extends Omit<SettleRequest, 'costNano' | 'capIds'> {
   readonly costNano: string;
+  /** Of earlier versions. */
+  readonly allowanceId?: string;
+  readonly budgetIds?: readonly string[];
   readonly fence?: KeyFence;
+  /** Missing in lines of earlier versions. */
   readonly from?: {
     readonly leaseId: string;
-    readonly allowanceId?: string;
-    readonly budgetIds?: readonly string[];
     readonly isLast: boolean;
     readonly usdNano: string;
     readonly dailyNano: string;
@@ -230,23 +237,24 @@ interface Line extends Omit<SettleRequest, 'costNano'> {
   };
 }
 
-/** A line that a crash cut short is not a settle: its caller heard nothing. */
+/** A line that a crash cut short is not a settle: its caller received nothing. */
 function parseLine(line: string): JournaledSettle | undefined {
   if (line === '') return undefined;
   try {
-    const { costNano, from, fence: key, ...rest } = JSON.parse(line) as Line; // ours
-    const request = { ...rest, costNano: nano(BigInt(costNano)) };
-    if (from === undefined) {
-      const none = { usdNano: 0n, dailyNano: 0n, reservedNano: 0n };
-      return { request, allowanceId: undefined, budgetIds: undefined, isLast: true, ...none };
-    }
-    const { leaseId, allowanceId, budgetIds, isLast } = from;
-    const usdNano = BigInt(from.usdNano);
-    const dailyNano = BigInt(from.dailyNano);
-    const reservedNano = BigInt(from.reservedNano);
-    const caps = { allowanceId, budgetIds };
-    const amounts = { usdNano, dailyNano, reservedNano };
-    return { request, leaseId, ...caps, isLast, ...amounts, ...(key && { key }) };
+    const parsed = JSON.parse(line) as Line; // ours
+    const { costNano, usage, allowanceId = usage.keyId, budgetIds, from, fence: key } = parsed;
+    const capIds = [...new Set([allowanceId, ...(budgetIds ?? [])])];
+    const request = { usage, costNano: nano(BigInt(costNano)), capIds };
+    const lease =
+      from === undefined || from.isLast
+        ? undefined
+        : {
+            id: from.leaseId,
+            usdNano: BigInt(from.usdNano),
+            dailyNano: BigInt(from.dailyNano),
+            reservedNano: BigInt(from.reservedNano),
+          };
+    return { request, lease, key };
   } catch {
     // The torn last line of a killed process.
     return undefined;

@@ -1,19 +1,20 @@
 /**
- * The caps of keys, and budgets: caps of several keys, or of what is tagged alike. A cap counts what its
- * key spent in the running period, whenever the cap was made: a new cap, a cap that comes back, and a
- * cap whose period changes start from the day rollups. Requests that run at that moment without a cap
- * are counted by no cap. And what keys have spent, for people: since a day, and in the running period.
+ * The table of caps: of keys, and of budgets (several keys, or what is tagged alike). A cap counts what
+ * was spent in its running period, whenever the cap was made: a new cap, a cap that comes back, and a cap
+ * whose period changes start from the day rollups. Requests that run at that moment without a cap are
+ * counted by none. And what keys have spent, for people: since a day, and in the running period.
  */
+import { assert } from '../../core/assert.ts';
 import { DAY_MS, dayOf } from '../../core/clock.ts';
 import { type Nano, nano } from '../../core/money.ts';
-import type { Dialect, Queryable } from '../../db/db.ts';
-import { type AllowancePeriod, periodStartMs } from './hold-plan.ts';
+import type { Queryable } from '../../db/db.ts';
+import { type CapPeriod, periodStartMs } from '../rules/plan.ts';
 import { NET_DIEM, NET_USD } from './usage-sums.ts';
 
-export interface AllowanceSettings {
+export interface CapSettings {
   readonly id: string;
   readonly accountId: string;
-  readonly period: AllowancePeriod;
+  readonly period: CapPeriod;
   /** Missing limits are none; a cap without any limit counts nothing. */
   readonly usdLimitNano: Nano | undefined;
   readonly diemLimitNano: Nano | undefined;
@@ -30,48 +31,45 @@ export interface CountedCharges {
 }
 
 interface CapRow {
-  readonly period: AllowancePeriod;
+  readonly period: CapPeriod;
   readonly period_start_ms: bigint;
   readonly usd_limit_nano: bigint | null;
   readonly diem_limit_nano: bigint | null;
 }
 
-export interface AllowanceContext {
-  readonly tx: Queryable;
-  readonly dialect: Dialect;
-  readonly nowMs: number;
-}
-
-/** Makes or changes a cap in the caller's transaction; whether requests counted under another one. */
-export async function setAllowance(
-  context: AllowanceContext,
-  settings: AllowanceSettings,
+/** Makes or changes a cap; returns whether requests counted under other limits or another period. */
+export async function setCap(
+  tx: Queryable,
+  settings: CapSettings,
+  nowMs: number,
 ): Promise<boolean> {
-  const { tx, nowMs } = context;
-  const before = await lockedCap(context, settings);
-  const { id, usdLimitNano, diemLimitNano, budgetId, counts } = settings;
+  const before = await lockCap(tx, settings, nowMs);
+  const { id, period, usdLimitNano, diemLimitNano, budgetId, counts } = settings;
   await tx.query(
     `UPDATE ledger_allowance SET usd_limit_nano = $2, diem_limit_nano = $3, budget_id = $4,
      tag_value = $5 WHERE id = $1`,
     [id, usdLimitNano ?? null, diemLimitNano ?? null, budgetId ?? null, counts?.tag?.value ?? null],
   );
   const wasCounting = before.usd_limit_nano !== null || before.diem_limit_nano !== null;
-  if (!wasCounting || before.period !== settings.period) {
+  if (!wasCounting || before.period !== period) {
     await countFromRollups(tx, settings, nowMs);
     return wasCounting;
   }
-  const isOther =
-    before.usd_limit_nano !== (usdLimitNano ?? null) ||
-    before.diem_limit_nano !== (diemLimitNano ?? null);
-  const startMs = periodStartMs(before.period, nowMs);
-  if (Number(before.period_start_ms) >= startMs) return isOther;
-  // Nothing was spent in the period that runs. It begins here, so that the cap is not dropped.
-  await tx.query(
-    `UPDATE ledger_allowance SET period_start_ms = $2, usd_spent_nano = 0, usd_held_nano = 0,
-     diem_spent_nano = 0, diem_held_nano = 0 WHERE id = $1`,
-    [id, startMs],
-  );
-  return isOther;
+  const startMs = periodStartMs(period, nowMs);
+  if (Number(before.period_start_ms) < startMs) {
+    // Nothing was spent in the period that runs. It begins here, so that the cap is not dropped.
+    await beginPeriod(tx, settings, startMs, NOTHING_SPENT, NOTHING_SPENT);
+  }
+  return isOther(before, settings);
+}
+
+/** Whether a cap had other limits, or another period. */
+function isOther(
+  { period, usd_limit_nano: usd, diem_limit_nano: diem }: CapRow,
+  settings: CapSettings,
+): boolean {
+  const { usdLimitNano = null, diemLimitNano = null } = settings;
+  return usd !== usdLimitNano || diem !== diemLimitNano || period !== settings.period;
 }
 
 /** Rows that one run drops of each kind of period, at most. */
@@ -95,24 +93,17 @@ export async function dropEndedBudgets(store: Queryable, nowMs: number): Promise
   }
 }
 
-/** Whether requests or leases hold something of a cap that had other limits, or another period. */
-export async function isOtherwiseHeld(
-  tx: Queryable,
-  { id, period, usdLimitNano, diemLimitNano }: AllowanceSettings,
-): Promise<boolean> {
+/** Whether requests or leases hold something of a cap that has other limits, or another period. */
+export async function isOtherwiseHeld(tx: Queryable, settings: CapSettings): Promise<boolean> {
   const [row] = await tx.query<CapRow>(
-    `SELECT period, usd_limit_nano, diem_limit_nano FROM ledger_allowance
+    `SELECT period, period_start_ms, usd_limit_nano, diem_limit_nano FROM ledger_allowance
      WHERE id = $1 AND usd_held_nano + diem_held_nano > 0`,
-    [id],
+    [settings.id],
   );
-  if (row === undefined) return false;
-  const { usd_limit_nano: usd, diem_limit_nano: diem } = row;
-  return (
-    usd !== (usdLimitNano ?? null) || diem !== (diemLimitNano ?? null) || row.period !== period
-  );
+  return row !== undefined && isOther(row, settings);
 }
 
-/** The same of an account that had another daily allocation. */
+/** Whether requests or leases hold something of an account that has another daily allocation. */
 export async function isOtherwiseAllocated(
   tx: Queryable,
   of: {
@@ -169,7 +160,7 @@ export async function dropBudget(
 }
 
 /** Forgets caps that nothing is held of. */
-export async function dropAllowances(tx: Queryable, ids: readonly string[]): Promise<void> {
+export async function dropCaps(tx: Queryable, ids: readonly string[]): Promise<void> {
   for (const id of ids) {
     await tx.query(
       'DELETE FROM ledger_allowance WHERE id = $1 AND usd_held_nano = 0 AND diem_held_nano = 0',
@@ -178,60 +169,60 @@ export async function dropAllowances(tx: Queryable, ids: readonly string[]): Pro
   }
 }
 
-/** The row of the cap, locked; a new one has no limit yet, so that its spending is looked up. */
-async function lockedCap(
-  { tx, dialect, nowMs }: AllowanceContext,
-  settings: AllowanceSettings,
+/** Locks the row of the cap; a new one has no limit yet, so that its spending is looked up. */
+async function lockCap(
+  tx: Queryable,
+  { id, accountId, period }: CapSettings,
+  nowMs: number,
 ): Promise<CapRow> {
   await tx.query(
     `INSERT INTO ledger_allowance (id, account_id, period, period_start_ms, usd_limit_nano,
      diem_limit_nano, usd_spent_nano, usd_held_nano, diem_spent_nano, diem_held_nano)
      VALUES ($1, $2, $3, $4, NULL, NULL, 0, 0, 0, 0) ON CONFLICT (id) DO NOTHING`,
-    [settings.id, settings.accountId, settings.period, periodStartMs(settings.period, nowMs)],
+    [id, accountId, period, periodStartMs(period, nowMs)],
   );
-  const lock = dialect === 'postgres' ? ' FOR UPDATE' : '';
   const [row] = await tx.query<CapRow>(
     `SELECT period, period_start_ms, usd_limit_nano, diem_limit_nano FROM ledger_allowance
-     WHERE id = $1${lock}`,
-    [settings.id],
+     WHERE id = $1 FOR UPDATE`,
+    [id],
   );
-  if (row === undefined) throw new Error('A cap that was just made is not there');
+  assert(row !== undefined, 'a cap that was just made is there');
   return row;
 }
 
-/** Starts the period anew with what the key spent in it; open holds move into it. */
+/** Begins the period that runs with what was spent in it, and what is held of it. */
 async function countFromRollups(
   tx: Queryable,
-  settings: AllowanceSettings,
+  settings: CapSettings,
   nowMs: number,
 ): Promise<void> {
-  const startMs = periodStartMs(settings.period, nowMs);
-  const startDay = periodStartDay(settings.period, nowMs);
+  const { id, accountId, period } = settings;
+  const startMs = periodStartMs(period, nowMs);
   await countJobs(tx, settings, startMs);
-  const spent = await countedSince(tx, settings, startDay);
-  const ofKey = await tx.query<{ usd_nano: bigint; daily_nano: bigint }>(
-    `UPDATE ledger_hold SET allowance_start_ms = $2 WHERE allowance_id = $1
-     RETURNING usd_nano, daily_nano`,
-    [settings.id, startMs],
-  );
-  const ofBudget = await tx.query<{ usd_nano: bigint; daily_nano: bigint }>(
+  const spent = await countedSince(tx, settings, periodStartDay(period, nowMs));
+  const holds = await tx.query<{ usd_nano: bigint; daily_nano: bigint }>(
     `SELECT usd_nano, daily_nano FROM ledger_hold WHERE account_id = $1 AND created_ms >= $2
-     AND budget_ids IS NOT NULL AND replace(budget_ids, $3, '') <> budget_ids`,
-    [settings.accountId, startMs, JSON.stringify(settings.id)],
+     AND (allowance_id = $3 OR replace(budget_ids, $4, '') <> budget_ids)`,
+    [accountId, startMs, id, JSON.stringify(id)],
   );
-  const held = [...ofKey, ...ofBudget];
+  const held = spendingOf(
+    holds.reduce((sum, row) => sum + row.usd_nano, 0n),
+    holds.reduce((sum, row) => sum + row.daily_nano, 0n),
+  );
+  await beginPeriod(tx, settings, startMs, spent, held);
+}
+
+async function beginPeriod(
+  tx: Queryable,
+  { id, period }: CapSettings,
+  startMs: number,
+  spent: Spending,
+  held: Spending,
+): Promise<void> {
   await tx.query(
     `UPDATE ledger_allowance SET period = $2, period_start_ms = $3, usd_spent_nano = $4,
      diem_spent_nano = $5, usd_held_nano = $6, diem_held_nano = $7 WHERE id = $1`,
-    [
-      settings.id,
-      settings.period,
-      startMs,
-      spent.usdNano,
-      spent.diemNano,
-      held.reduce((sum, row) => sum + row.usd_nano, 0n),
-      held.reduce((sum, row) => sum + row.daily_nano, 0n),
-    ],
+    [id, period, startMs, spent.usdNano, spent.diemNano, held.usdNano, held.diemNano],
   );
 }
 
@@ -245,7 +236,7 @@ interface JobRow {
 /** Notes for charges of running jobs that they count in the cap from now on: a refund takes them off. */
 async function countJobs(
   tx: Queryable,
-  { id, accountId, counts = { keyIds: [id] } }: AllowanceSettings,
+  { id, accountId, counts = { keyIds: [id] } }: CapSettings,
   sinceMs: number,
 ): Promise<void> {
   const { keyIds, tag } = counts;
@@ -285,62 +276,47 @@ export async function spendingSince(
   store: Queryable,
   accountId: string,
   fromDay: number,
+  tag?: { readonly name: string; readonly value: string },
 ): Promise<ReadonlyMap<string, Spending>> {
-  const rows = await store.query<SumRow>(
-    `SELECT key_id, CAST(sum(${NET_USD}) AS BIGINT) AS usd, CAST(sum(${NET_DIEM}) AS BIGINT) AS diem
-     FROM ledger_usage_day WHERE account_id = $1 AND day >= $2 GROUP BY key_id`,
-    [accountId, fromDay],
-  );
+  const sums = `SELECT key_id, CAST(sum(${NET_USD}) AS BIGINT) AS usd,
+    CAST(sum(${NET_DIEM}) AS BIGINT) AS diem`;
+  const rows =
+    tag === undefined
+      ? await store.query<SumRow>(
+          `${sums} FROM ledger_usage_day WHERE account_id = $1 AND day >= $2 GROUP BY key_id`,
+          [accountId, fromDay],
+        )
+      : await store.query<SumRow>(
+          `${sums} FROM ledger_usage_tag
+           WHERE account_id = $1 AND day >= $2 AND name = $3 AND value = $4 GROUP BY key_id`,
+          [accountId, fromDay, tag.name, tag.value],
+        );
   return new Map(rows.map((row) => [row.key_id, spendingOf(row.usd, row.diem)]));
 }
 
 /** What a cap counts since a day: that of a key, of several, or of a tag. */
 async function countedSince(
   tx: Queryable,
-  { id, accountId, counts = { keyIds: [id] } }: AllowanceSettings,
+  { id, accountId, counts = { keyIds: [id] } }: CapSettings,
   fromDay: number,
 ): Promise<Spending> {
-  const { tag } = counts;
-  const keyIds = counts.keyIds && new Set(counts.keyIds);
-  const ofKeys =
-    tag === undefined
-      ? await spendingSince(tx, accountId, fromDay)
-      : await tagSpendingSince(tx, accountId, fromDay, tag);
+  const { keyIds, tag } = counts;
   let [usd, diem] = [0n, 0n];
-  for (const [keyId, { usdNano, diemNano }] of ofKeys) {
-    if (keyIds?.has(keyId) === false) continue;
-    usd += usdNano;
-    diem += diemNano;
+  for (const [keyId, spent] of await spendingSince(tx, accountId, fromDay, tag)) {
+    if (keyIds?.includes(keyId) === false) continue;
+    usd += spent.usdNano;
+    diem += spent.diemNano;
   }
   return spendingOf(usd, diem);
 }
 
-/** By key. */
-async function tagSpendingSince(
-  tx: Queryable,
-  accountId: string,
-  fromDay: number,
-  tag: { readonly name: string; readonly value: string },
-): Promise<ReadonlyMap<string, Spending>> {
-  const rows = await tx.query<SumRow>(
-    `SELECT key_id, CAST(sum(${NET_USD}) AS BIGINT) AS usd, CAST(sum(${NET_DIEM}) AS BIGINT) AS diem
-     FROM ledger_usage_tag WHERE account_id = $1 AND name = $2 AND day >= $3 AND value = $4
-     GROUP BY key_id`,
-    [accountId, tag.name, fromDay, tag.value],
-  );
-  return new Map(rows.map((row) => [row.key_id, spendingOf(row.usd, row.diem)]));
-}
-
 interface CappedRow {
   readonly id: string;
-  readonly period: AllowancePeriod;
+  readonly period: CapPeriod;
   readonly period_start_ms: bigint;
   readonly usd_spent_nano: bigint;
   readonly diem_spent_nano: bigint;
 }
-
-/** Ids in one question: more than an account has keys. */
-const MAX_IDS = 500;
 
 /**
  * What counts against those of the caps that have a limit, in the period that runs at `nowMs`. They are
@@ -351,17 +327,12 @@ export async function cappedSpending(
   ids: readonly string[],
   nowMs: number,
 ): Promise<ReadonlyMap<string, Spending>> {
-  const rows: CappedRow[] = [];
-  for (let from = 0; from < ids.length; from += MAX_IDS) {
-    const some = ids.slice(from, from + MAX_IDS);
-    const places = some.map((_, at) => `$${at + 1}`).join(', ');
-    const found = await store.query<CappedRow>(
-      `SELECT id, period, period_start_ms, usd_spent_nano, diem_spent_nano FROM ledger_allowance
-       WHERE id IN (${places}) AND (usd_limit_nano IS NOT NULL OR diem_limit_nano IS NOT NULL)`,
-      some,
-    );
-    rows.push(...found);
-  }
+  const rows = await store.query<CappedRow>(
+    `SELECT id, period, period_start_ms, usd_spent_nano, diem_spent_nano FROM ledger_allowance
+     WHERE id IN (SELECT json_array_elements_text($1::json))
+       AND (usd_limit_nano IS NOT NULL OR diem_limit_nano IS NOT NULL)`,
+    [JSON.stringify(ids)],
+  );
   return new Map(
     rows.map((row) => {
       const isCurrent = Number(row.period_start_ms) >= periodStartMs(row.period, nowMs);
@@ -376,7 +347,7 @@ export async function cappedSpending(
 /** What counts against a cap in the period that runs at `nowMs`, also before a request has made its row. */
 export async function spendingOfCap(
   store: Queryable,
-  settings: AllowanceSettings,
+  settings: CapSettings,
   nowMs: number,
 ): Promise<Spending> {
   const capped = await cappedSpending(store, [settings.id], nowMs);
@@ -387,7 +358,7 @@ export async function spendingOfCap(
 }
 
 /** The first day of the period that runs at `nowMs`; 0 for LIFETIME. */
-export function periodStartDay(period: AllowancePeriod, nowMs: number): number {
+export function periodStartDay(period: CapPeriod, nowMs: number): number {
   return dayOf(periodStartMs(period, nowMs));
 }
 

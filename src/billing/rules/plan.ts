@@ -1,12 +1,12 @@
 /**
- * The arithmetic of a hold: what an account and an allowance (the cap of a key) can still cover,
- * how much of it a request gets, and how it divides into daily credit and USD. Pure; daily credit
- * is always spent before USD.
+ * How much a request may hold: what its account and its caps can still cover, how much of that the
+ * request gets, and how the amount divides into daily credit and USD. Pure functions; the only place
+ * that decides the amount of a hold. Daily credit is spent before USD.
  */
 import { dayOf, dayStartMs, monthBounds } from '../../core/clock.ts';
 import { type Nano, nano, smaller } from '../../core/money.ts';
 
-/** A row of `ledger_account`, as it stands. */
+/** A row of `ledger_account` on its day. */
 export interface AccountState {
   balanceNano: bigint;
   heldNano: bigint;
@@ -19,11 +19,14 @@ export interface AccountState {
 }
 
 /** EPOCH is a day, WEEK begins on Monday; all begin at 00:00 UTC. */
-export type AllowancePeriod = 'EPOCH' | 'WEEK' | 'MONTH' | 'LIFETIME';
+export type CapPeriod = 'EPOCH' | 'WEEK' | 'MONTH' | 'LIFETIME';
 
-/** A row of `ledger_allowance`, as it stands; a missing limit is no limit. */
-export interface AllowanceState {
-  readonly period: AllowancePeriod;
+/**
+ * A cap in its running period (a row of `ledger_allowance`): of a key, or of a budget. A missing limit
+ * is no limit.
+ */
+export interface CapState {
+  readonly period: CapPeriod;
   readonly periodStartMs: number;
   readonly usdLimitNano: bigint | undefined;
   readonly diemLimitNano: bigint | undefined;
@@ -31,11 +34,11 @@ export interface AllowanceState {
   usdHeldNano: bigint;
   diemSpentNano: bigint;
   diemHeldNano: bigint;
-  /** The budget that it is a cap of; a cap of a key has none. */
+  /** Missing for the cap of a key. */
   readonly budgetId: string | undefined;
 }
 
-/** What a request asks for: at least `minNano` to run at all, at most `maxNano`. */
+/** The size of a hold: at least `minNano` to run at all, at most `maxNano`. */
 export interface WantedHold {
   readonly minNano: Nano;
   /** What a useful answer takes: held before the share begins. Default: `minNano`. */
@@ -51,18 +54,19 @@ export type HoldRefusal =
   | { readonly ok: false; readonly reason: 'balance'; readonly postedNano: Nano }
   /** Posted credit and caps would cover it; open holds stand in the way. */
   | { readonly ok: false; readonly reason: 'held'; readonly availableNano: Nano }
-  | {
-      readonly ok: false;
-      readonly reason: 'allowance-usd' | 'allowance-diem';
-      readonly limitNano: Nano;
-      readonly spentNano: Nano;
-      /** When the period ends; absent for LIFETIME. */
-      readonly resetsAtMs: number | undefined;
-      /** The budget that is spent; missing where it is the cap of a key. */
-      readonly budgetId?: string;
-      /** The key above that is spent; missing where it is the key itself. */
-      readonly parentId?: string;
-    };
+  | CapRefusal;
+
+export interface CapRefusal {
+  readonly ok: false;
+  readonly reason: 'cap-usd' | 'cap-diem';
+  readonly limitNano: Nano;
+  readonly spentNano: Nano;
+  /** When the period ends; `undefined` for LIFETIME. */
+  readonly resetsAtMs: number | undefined;
+  readonly capId: string;
+  /** Missing for the cap of a key. */
+  readonly budgetId: string | undefined;
+}
 
 export type HoldPlan =
   | {
@@ -76,42 +80,39 @@ export type HoldPlan =
     }
   | HoldRefusal;
 
-/** What open holds that are no rows set aside. */
+/** What open holds that are not rows set aside. */
 export interface OpenAmounts {
   readonly usdNano: bigint;
   readonly diemNano: bigint;
 }
 
-/** A further cap that a request counts against beside that of its key: of a key above, or a budget. */
-export interface BudgetState {
+/** A cap that a request counts against. */
+export interface CountedCap {
   readonly id: string;
-  readonly state: AllowanceState;
-  /** What open holds that are no rows set aside of it. */
+  readonly state: CapState;
+  /** Holds of this cap that are not in `state`. */
   readonly beside: OpenAmounts;
 }
 
-const NO_BUDGETS: readonly BudgetState[] = [];
-const NONE: OpenAmounts = { usdNano: 0n, diemNano: 0n };
+export const NO_CAPS: readonly CountedCap[] = [];
+export const NOTHING_BESIDE: OpenAmounts = { usdNano: 0n, diemNano: 0n };
 
 /**
- * Beyond what a useful answer takes, one hold gets at most one part in four of what is free, so
- * that requests which run together each have room.
+ * Beyond what a useful answer takes, one hold gets at most one part in four of what is free, so that
+ * concurrent requests of an account can all run.
  */
 const SHARE_PARTS = 4n;
 
-/**
- * Daily credit that is not spent, whether or not it is held. A day that another process has begun by a
- * clock that is ahead is the day of the account for all.
- */
+/** Unspent daily credit, held or not. An account is on a later day if the clock of a process is ahead. */
 export function dailyLeft(account: AccountState, nowMs: number): bigint {
   const { dailyAllocationNano, dailySpentNano } = account;
   if (account.dailyDay < dayOf(nowMs)) return dailyAllocationNano;
   // An allocation that was lowered during the day can be less than was spent.
-  return dailyAllocationNano > dailySpentNano ? dailyAllocationNano - dailySpentNano : 0n;
+  return atLeastZero(dailyAllocationNano - dailySpentNano);
 }
 
-/** First millisecond of the allowance period that contains `nowMs`; 0 for LIFETIME. */
-export function periodStartMs(period: AllowancePeriod, nowMs: number): number {
+/** First millisecond of the period that contains `nowMs`; 0 for LIFETIME. */
+export function periodStartMs(period: CapPeriod, nowMs: number): number {
   switch (period) {
     case 'EPOCH':
       return dayStartMs(dayOf(nowMs));
@@ -124,8 +125,8 @@ export function periodStartMs(period: AllowancePeriod, nowMs: number): number {
   }
 }
 
-/** When the allowance period that contains `nowMs` ends; `undefined` for LIFETIME. */
-export function periodEndMs(period: AllowancePeriod, nowMs: number): number | undefined {
+/** When the period that contains `nowMs` ends; `undefined` for LIFETIME. */
+export function periodEndMs(period: CapPeriod, nowMs: number): number | undefined {
   switch (period) {
     case 'EPOCH':
       return dayStartMs(dayOf(nowMs) + 1);
@@ -146,16 +147,14 @@ function mondayOf(day: number): number {
   return day - ((day + FROM_MONDAY_TO_DAY_ZERO) % DAYS_OF_WEEK);
 }
 
-/** Divides what a request may hold into daily credit and USD, or says what stands in its way. */
+/** Divides what a request may hold into daily credit and USD, or returns why it may hold nothing. */
 export function planHold(
   account: AccountState,
-  allowance: AllowanceState | undefined,
   wanted: WantedHold,
   nowMs: number,
-  /** Of the account, on its day, and of the allowance, in its period. */
-  besideAccount: OpenAmounts = NONE,
-  besideAllowance: OpenAmounts = NONE,
-  budgets: readonly BudgetState[] = NO_BUDGETS,
+  caps: readonly CountedCap[] = NO_CAPS,
+  /** Holds of the account that are not in its state. */
+  beside: OpenAmounts = NOTHING_BESIDE,
 ): HoldPlan {
   // An account with a debt spends nothing.
   const isOwing = account.debtNano > 0n;
@@ -165,45 +164,31 @@ export function planHold(
   if (postedNano < wanted.floorNano || postedNano < wanted.minNano) {
     return { ok: false, reason: 'balance', postedNano };
   }
-  let freeUsd = usd - account.heldNano - besideAccount.usdNano;
-  let freeDaily = daily - account.dailyHeldNano - besideAccount.diemNano;
+  let freeUsd = usd - account.heldNano - beside.usdNano;
+  let freeDaily = daily - account.dailyHeldNano - beside.diemNano;
   let spendableNano = postedNano;
   let usdUnspent = usd;
   let dailyUnspent = daily;
-  if (allowance !== undefined) {
-    const caps = capsOf(allowance, besideAllowance, nowMs);
-    usdUnspent = smaller(usd, caps.usd.unspent);
-    dailyUnspent = smaller(daily, caps.diem.unspent);
+  for (const cap of caps) {
+    const left = leftOf(cap.state, cap.beside, nowMs);
+    usdUnspent = smaller(usdUnspent, left.usd.unspent);
+    dailyUnspent = smaller(dailyUnspent, left.diem.unspent);
     spendableNano = nano(dailyUnspent + usdUnspent);
-    if (isBelow(spendableNano, wanted.minNano, wanted))
-      return allowanceRefusal(allowance, caps, nowMs);
-    freeDaily = smaller(freeDaily, caps.diem.free);
-    freeUsd = smaller(freeUsd, caps.usd.free);
-  }
-  for (const { id, state, beside } of budgets) {
-    const caps = capsOf(state, beside, nowMs);
-    usdUnspent = smaller(usdUnspent, caps.usd.unspent);
-    dailyUnspent = smaller(dailyUnspent, caps.diem.unspent);
-    spendableNano = nano(dailyUnspent + usdUnspent);
-    if (isBelow(spendableNano, wanted.minNano, wanted)) {
-      const refusal = allowanceRefusal(state, caps, nowMs);
-      return state.budgetId === undefined ? { ...refusal, parentId: id } : refusal;
-    }
-    freeDaily = smaller(freeDaily, caps.diem.free);
-    freeUsd = smaller(freeUsd, caps.usd.free);
+    if (isBelow(spendableNano, wanted.minNano, wanted)) return capRefusal(cap, left, nowMs);
+    freeDaily = smaller(freeDaily, left.diem.free);
+    freeUsd = smaller(freeUsd, left.usd.free);
   }
   // A command beside the server, or a lower allocation, can leave less than is held.
   if (freeUsd < 0n) freeUsd = 0n;
   if (freeDaily < 0n) freeDaily = 0n;
   const freeNano = freeDaily + freeUsd;
-  const least = wanted.usefulNano ?? wanted.minNano;
-  const useful = least < wanted.maxNano ? least : wanted.maxNano;
+  const { maxNano, maxIsNamed } = wanted;
+  const useful = smaller(wanted.usefulNano ?? wanted.minNano, maxNano);
   if (isBelow(freeNano, spendableNano < useful ? wanted.minNano : useful, wanted)) {
     return spendableNano > 0n
       ? { ok: false, reason: 'held', availableNano: nano(freeNano) }
       : { ok: false, reason: 'balance', postedNano };
   }
-  const { maxNano, maxIsNamed } = wanted;
   const isAll = freeNano <= useful || (maxIsNamed === true && freeNano >= maxNano);
   const share = isAll ? freeNano : useful + (freeNano - useful) / SHARE_PARTS;
   const granted = share < maxNano ? share : maxNano;
@@ -237,72 +222,69 @@ export function freeForAll({
   return usefulNano + SHARE_PARTS * (maxNano - usefulNano);
 }
 
+export type CreditKind = 'usd' | 'daily';
+
 /** What an account and its caps have free of one kind of credit. */
 export function freeOf(
-  kind: 'usd' | 'daily',
+  kind: CreditKind,
   account: AccountState,
-  allowances: readonly AllowanceState[],
+  caps: readonly CountedCap[],
   nowMs: number,
 ): bigint {
   let free =
     kind === 'usd'
       ? account.balanceNano - account.heldNano
       : dailyLeft(account, nowMs) - account.dailyHeldNano;
-  for (const allowance of allowances) {
-    const { usd, diem } = capsOf(allowance, NONE, nowMs);
+  for (const { state, beside } of caps) {
+    const { usd, diem } = leftOf(state, beside, nowMs);
     free = smaller(free, kind === 'usd' ? usd.free : diem.free);
   }
   return atLeastZero(free);
 }
 
-/** What remains of a cap: what is not spent, and what of that is not held. */
-interface Remaining {
+/** What is left of a limit: unspent, and of that neither spent nor held. */
+interface Left {
   readonly unspent: bigint;
   readonly free: bigint;
 }
 
-interface Caps {
-  readonly usd: Remaining;
-  readonly diem: Remaining;
+interface LeftOfCap {
+  readonly usd: Left;
+  readonly diem: Left;
 }
 
 const UNLIMITED = 9_000_000_000_000_000_000n;
-const NO_CAP: Remaining = { unspent: UNLIMITED, free: UNLIMITED };
+const NO_LIMIT: Left = { unspent: UNLIMITED, free: UNLIMITED };
 
-function capsOf(allowance: AllowanceState, beside: OpenAmounts, nowMs: number): Caps {
-  const { usdLimitNano, diemLimitNano } = allowance;
-  if (allowance.periodStartMs < periodStartMs(allowance.period, nowMs)) {
-    return { usd: remainingOf(usdLimitNano, 0n, 0n), diem: remainingOf(diemLimitNano, 0n, 0n) };
+function leftOf(cap: CapState, beside: OpenAmounts, nowMs: number): LeftOfCap {
+  const { usdLimitNano, diemLimitNano } = cap;
+  if (cap.periodStartMs < periodStartMs(cap.period, nowMs)) {
+    return { usd: leftOfLimit(usdLimitNano, 0n, 0n), diem: leftOfLimit(diemLimitNano, 0n, 0n) };
   }
-  const usdHeld = allowance.usdHeldNano + beside.usdNano;
-  const diemHeld = allowance.diemHeldNano + beside.diemNano;
   return {
-    usd: remainingOf(usdLimitNano, allowance.usdSpentNano, usdHeld),
-    diem: remainingOf(diemLimitNano, allowance.diemSpentNano, diemHeld),
+    usd: leftOfLimit(usdLimitNano, cap.usdSpentNano, cap.usdHeldNano + beside.usdNano),
+    diem: leftOfLimit(diemLimitNano, cap.diemSpentNano, cap.diemHeldNano + beside.diemNano),
   };
 }
 
-function remainingOf(limit: bigint | undefined, spent: bigint, held: bigint): Remaining {
-  if (limit === undefined) return NO_CAP;
+function leftOfLimit(limit: bigint | undefined, spent: bigint, held: bigint): Left {
+  if (limit === undefined) return NO_LIMIT;
   const unspent = atLeastZero(limit - spent);
   return { unspent, free: atLeastZero(unspent - held) };
 }
 
-function allowanceRefusal(
-  allowance: AllowanceState,
-  caps: Caps,
-  nowMs: number,
-): HoldRefusal & { readonly reason: 'allowance-usd' | 'allowance-diem' } {
-  // The tighter of the two caps is the one that the caller has to raise.
-  const usdTrips = caps.usd.unspent <= caps.diem.unspent;
-  const current = allowance.periodStartMs >= periodStartMs(allowance.period, nowMs);
-  const spent = usdTrips ? allowance.usdSpentNano : allowance.diemSpentNano;
+function capRefusal({ id: capId, state }: CountedCap, left: LeftOfCap, nowMs: number): CapRefusal {
+  // The tighter of the two limits is the one that the caller has to raise.
+  const isUsd = left.usd.unspent <= left.diem.unspent;
+  const isCurrent = state.periodStartMs >= periodStartMs(state.period, nowMs);
+  const spent = isUsd ? state.usdSpentNano : state.diemSpentNano;
   return {
     ok: false,
-    reason: usdTrips ? 'allowance-usd' : 'allowance-diem',
-    limitNano: nano((usdTrips ? allowance.usdLimitNano : allowance.diemLimitNano) ?? 0n),
-    spentNano: nano(current ? spent : 0n),
-    resetsAtMs: periodEndMs(allowance.period, Math.max(nowMs, allowance.periodStartMs)),
-    ...(allowance.budgetId === undefined ? {} : { budgetId: allowance.budgetId }),
+    reason: isUsd ? 'cap-usd' : 'cap-diem',
+    limitNano: nano((isUsd ? state.usdLimitNano : state.diemLimitNano) ?? 0n),
+    spentNano: nano(isCurrent ? spent : 0n),
+    resetsAtMs: periodEndMs(state.period, Math.max(nowMs, state.periodStartMs)),
+    capId,
+    budgetId: state.budgetId,
   };
 }

@@ -1,0 +1,126 @@
+/**
+ * Many statements as one: those of equal text become one statement for many rows, and the writes that
+ * follow each other one statement with a part for each text. PostgreSQL and its client need as long for
+ * a statement as for some ten rows of one.
+ *
+ * A nullable column that is not a text has a `CAST` in the statement, since a list of nulls has no type.
+ */
+import { assert } from '../../core/assert.ts';
+import type { Parameter, Statement } from '../contract.ts';
+
+const MAX_TEXTS = 1_000;
+const NUMBERED = /\$(\d+)/g;
+const WRITES = /^(?:INSERT|UPDATE|DELETE)\b/;
+const ROW_OF_INSERT = /VALUES\s*\(([\s\S]*?)\)(?=\s*(?:ON CONFLICT[\s\S]*)?$)/;
+
+/** Statements of equal text that follow each other. */
+interface Part {
+  readonly sql: string;
+  readonly rows: (readonly Parameter[])[];
+}
+
+export class Bulk {
+  readonly #texts = new Map<string, string>();
+  readonly #numbers = new Map<string, number>();
+
+  of(statements: readonly Statement[]): readonly Statement[] {
+    const bulk: Statement[] = [];
+    let parts: Part[] = [];
+    const end = (): void => {
+      if (parts.length > 0) bulk.push(this.#together(parts));
+      parts = [];
+    };
+    for (const one of statements) {
+      const last = parts.at(-1);
+      if (!WRITES.test(one.sql)) {
+        end();
+        bulk.push(one);
+      } else if (last?.sql === one.sql) last.rows.push(one.parameters);
+      else parts.push({ sql: one.sql, rows: [one.parameters] });
+    }
+    end();
+    return bulk;
+  }
+
+  #together(parts: readonly Part[]): Statement {
+    const parameters: Parameter[] = [];
+    const types = parts.map(({ rows }) => {
+      const [first = []] = rows;
+      if (rows.length === 1) {
+        parameters.push(...first);
+        return undefined;
+      }
+      const ofColumns = first.map((_, column) => typeOf(rows, column));
+      for (const [column, type] of ofColumns.entries()) {
+        parameters.push(listOf(rows, column, type));
+      }
+      return ofColumns.join();
+    });
+    const key = parts.map(({ sql }, at) => `${this.#numberOf(sql)} ${types[at] ?? ''}`).join('; ');
+    let sql = this.#texts.get(key);
+    if (sql === undefined) {
+      if (this.#texts.size >= MAX_TEXTS) this.#texts.clear();
+      this.#texts.set(key, (sql = textOf(parts, types)));
+    }
+    return { sql, parameters };
+  }
+
+  #numberOf(sql: string): number {
+    let number = this.#numbers.get(sql);
+    if (number === undefined) this.#numbers.set(sql, (number = this.#numbers.size));
+    return number;
+  }
+}
+
+function typeOf(rows: Part['rows'], column: number): 'text' | 'bigint' {
+  const value = rows.find((row) => row[column] !== null)?.[column];
+  return typeof value === 'bigint' || typeof value === 'number' ? 'bigint' : 'text';
+}
+
+/** The literal of an array. */
+function listOf(rows: Part['rows'], column: number, type: 'text' | 'bigint'): string {
+  let text = '{';
+  for (const row of rows) {
+    const value = row[column] ?? null;
+    if (text.length > 1) text += ',';
+    if (value === null) text += 'NULL';
+    else if (type === 'bigint') text += String(value);
+    else text += `"${escaped(String(value))}"`;
+  }
+  return `${text}}`;
+}
+
+function escaped(text: string): string {
+  // Nearly no text has one, and to look for a letter is quicker.
+  if (!text.includes('"') && !text.includes('\\')) return text;
+  return text.replaceAll(/["\\]/g, String.raw`\$&`);
+}
+
+function textOf(parts: readonly Part[], types: readonly (string | undefined)[]): string {
+  let first = 1;
+  const texts = parts.map(({ sql, rows }, at) => {
+    const from = first;
+    first += rows[0]?.length ?? 0;
+    const ofColumns = types[at];
+    if (ofColumns !== undefined) return manyText(sql, ofColumns.split(','), from);
+    return sql.replaceAll(NUMBERED, (_match, number: string) => `$${from - 1 + Number(number)}`);
+  });
+  const [only = ''] = texts;
+  if (texts.length === 1) return only;
+  return `WITH ${texts.map((text, at) => `part${at} AS (${text})`).join(', ')} SELECT 1`;
+}
+
+/** A statement that changes one row, for the rows in lists. */
+function manyText(sql: string, types: readonly string[], first: number): string {
+  const lists = types.map((type, at) => `$${first + at}::${type}[]`).join(', ');
+  const names = types.map((_, at) => `p${at + 1}`).join(', ');
+  const source = `unnest(${lists}) AS v (${names})`;
+  const named = sql.replaceAll(NUMBERED, 'v.p$1');
+  if (sql.startsWith('INSERT')) {
+    assert(ROW_OF_INSERT.test(named), 'an insert has the values of one row');
+    return named.replace(ROW_OF_INSERT, (_match, row: string) => `SELECT ${row} FROM ${source}`);
+  }
+  const where = named.lastIndexOf('WHERE');
+  const joined = sql.startsWith('DELETE') ? 'USING' : 'FROM';
+  return `${named.slice(0, where)} ${joined} ${source} ${named.slice(where)}`;
+}
