@@ -1,10 +1,11 @@
 /** What the lists of requests and of days say of themselves. */
 import { z } from 'zod';
 import { RECEIPT_KINDS, RECEIPT_STATUSES } from '../core/receipt-words.ts';
-import { type RouteDescription, jsonResponse, jsonContent, textContent } from '../http/describe.ts';
+import { type RouteDescription, jsonResponse } from '../http/describe.ts';
 import { NextCursor, cursorQuery } from '../http/cursor.ts';
 import {
   DAYS_HEAD,
+  DAYS_SAMPLE,
   Day,
   OF_MODEL,
   RANGE,
@@ -12,6 +13,7 @@ import {
   Receipt,
   SUMS_SAMPLE,
   Sums,
+  jsonOrCsv,
 } from './usage-schema.ts';
 
 export type ActivityQuery = z.infer<typeof ActivityQuery>;
@@ -52,23 +54,12 @@ export const ACTIVITY: RouteDescription = {
   about:
     'The receipt of every request that was admitted, newest first. A wallet and an ADMIN key see the account, another key sees itself.',
   query: ActivityQuery,
-  answers: [
-    {
-      status: 200,
-      about: 'Receipts; as JSON pages or as one CSV file of the whole range.',
-      headers: ['download'],
-      content: [
-        ...jsonContent(ActivityResponse, {
-          object: 'list',
-          from: '2026-10-23',
-          to: '2026-11-21',
-          data: [RECEIPT_SAMPLE],
-          nextCursor: null,
-        }),
-        textContent('text/csv', `${ACTIVITY_CSV_HEAD}\r\n`),
-      ],
-    },
-  ],
+  response: jsonOrCsv(
+    'Receipts; as JSON pages or as one CSV file of the whole range.',
+    ActivityResponse,
+    { ...DAYS_SAMPLE, data: [RECEIPT_SAMPLE], nextCursor: null },
+    `${ACTIVITY_CSV_HEAD}\r\n`,
+  ),
 };
 
 export const DaysQuery = z.object({ ...RANGE, ...OF_MODEL });
@@ -96,13 +87,9 @@ export const DAYS: RouteDescription = {
   about:
     'Sums over all keys, for charts. A wallet and an ADMIN key see the account, another key sees itself.',
   query: DaysQuery,
-  answers: [
-    jsonResponse('One row for each day and model.', DaysResponse, {
-      object: 'list',
-      from: '2026-10-23',
-      to: '2026-11-21',
-      totals: SUMS_SAMPLE,
-      data: [{ date: '2026-11-21', model: 'atlas-24b', ...SUMS_SAMPLE }],
-    }),
-  ],
+  response: jsonResponse('One row for each day and model.', DaysResponse, {
+    ...DAYS_SAMPLE,
+    totals: SUMS_SAMPLE,
+    data: [{ date: '2026-11-21', model: 'atlas-24b', ...SUMS_SAMPLE }],
+  }),
 };

@@ -228,18 +228,19 @@ export const LIST_KEYS: RouteDescription = {
   tag: 'API keys',
   summary: 'List keys',
   query: ListKeysQuery,
-  answers: [
-    jsonResponse(
-      'Keys that are not revoked, newest first.',
-      ApiKeyList,
-      { object: 'list', data: [KEY] },
-      'page',
-    ),
-  ],
+  response: jsonResponse(
+    'Keys that are not revoked, newest first.',
+    ApiKeyList,
+    { object: 'list', data: [KEY] },
+    'page',
+  ),
 };
 
-/** The answer with a new key; `different` from one without limits that a wallet made. */
-function createdKey(different: Partial<CreatedKeyResponse['data']>) {
+/** The response with a new key; `different` from a key without limits. */
+export function createdKey(
+  different: Partial<CreatedKeyResponse['data']>,
+  schema: z.ZodType = CreatedKeyResponse,
+) {
   const data: CreatedKeyResponse['data'] = {
     id: KEY.id,
     apiKey: 'SVC_INFERENCE_KEY_…',
@@ -253,9 +254,7 @@ function createdKey(different: Partial<CreatedKeyResponse['data']>) {
     ...different,
   };
   const example: CreatedKeyResponse = { success: true, data };
-  return [
-    jsonResponse('The key, with its secret.', CreatedKeyResponse, example, 'no-store', 'rate'),
-  ];
+  return [jsonResponse('The key, with its secret.', schema, example, 'no-store', 'rate')];
 }
 
 export const CREATE_KEY: RouteDescription = {
@@ -268,7 +267,7 @@ export const CREATE_KEY: RouteDescription = {
     consumptionLimit: { usd: 50 },
     limitPeriod: 'MONTH',
   }),
-  answers: createdKey({
+  response: createdKey({
     description: 'ci',
     consumptionLimit: KEY.consumptionLimits,
     limitPeriod: 'MONTH',
@@ -280,9 +279,7 @@ export const UPDATE_KEY: RouteDescription = {
   tag: 'API keys',
   summary: 'Change a key',
   request: jsonContent(UpdateKeyRequest, { id: KEY.id, consumptionLimit: { usd: 75 } }),
-  answers: [
-    jsonResponse('The key as it is now.', UpdatedKeyResponse, { success: true, data: KEY }),
-  ],
+  response: jsonResponse('The key as it is now.', UpdatedKeyResponse, { success: true, data: KEY }),
   refusals: ['API_KEY_NOT_FOUND'],
 };
 
@@ -291,7 +288,7 @@ export const DELETE_KEY: RouteDescription = {
   summary: 'Revoke a key',
   about: 'All keys below it are revoked with it.',
   query: DeleteKeyQuery,
-  answers: [jsonResponse('The key is refused from now on.', DeletedKeyResponse, { success: true })],
+  response: jsonResponse('The key is refused from now on.', DeletedKeyResponse, { success: true }),
   refusals: ['API_KEY_NOT_FOUND'],
 };
 
@@ -299,28 +296,26 @@ export const GET_KEY: RouteDescription = {
   tag: 'API keys',
   summary: 'Get a key',
   parameters: [{ name: 'id', in: 'path', about: 'Id of the key.', example: KEY.id }],
-  answers: [jsonResponse('The key.', ApiKeyResponse, { data: KEY })],
+  response: jsonResponse('The key.', ApiKeyResponse, { data: KEY }),
   refusals: ['API_KEY_NOT_FOUND'],
 };
 
 export const KEY_CHALLENGE: RouteDescription = {
   tag: 'API keys',
   summary: 'Get a text for a wallet to sign',
-  answers: [
-    jsonResponse(
-      'A token of 15 minutes.',
-      z.strictObject({
-        success: z.literal(true).describe('It was made.'),
-        data: z
-          .strictObject({
-            token: z.string().describe('The text to sign, good once and for a few minutes.'),
-          })
-          .describe('What the wallet signs.'),
-      }),
-      { success: true, data: { token: 'eyJ…' } },
-      'no-store',
-    ),
-  ],
+  response: jsonResponse(
+    'A token of 15 minutes.',
+    z.strictObject({
+      success: z.literal(true).describe('It was made.'),
+      data: z
+        .strictObject({
+          token: z.string().describe('The text to sign, good once and for a few minutes.'),
+        })
+        .describe('What the wallet signs.'),
+    }),
+    { success: true, data: { token: 'eyJ…' } },
+    'no-store',
+  ),
   refusals: ['X402_NOT_CONFIGURED'],
 };
 
@@ -335,7 +330,7 @@ export const CREATE_WALLET_KEY: RouteDescription = {
     token: 'eyJ…',
     signature: '0x…',
   }),
-  answers: createdKey({}),
+  response: createdKey({}),
   refusals: [
     ...SIGN_IN_REFUSALS,
     'X402_NOT_CONFIGURED',

@@ -10,7 +10,7 @@ import { type Nano, decimalUsd, toUsdNumber, usdToNano } from '../core/money.ts'
 import { limitRequests } from '../http/limit-requests.ts';
 import { offsetOf, pageHeaders, readBody, readQuery } from '../http/read-request.ts';
 import type { RequestContext } from '../http/request-context.ts';
-import { type Route, SMALL_JSON_BODY, get } from '../http/route.ts';
+import { type Route, get, post, patch, remove } from '../http/route.ts';
 import { type ApiKey, walletCaller } from '../identity/identity.ts';
 import { refuseIssues } from '../json/validation.ts';
 import { type Payments, requirePayments } from '../payments/payments.ts';
@@ -51,43 +51,23 @@ export function apiKeyRoutes(parts: AccountParts, payments: Payments | undefined
       const reports = await listPage(parts, context, context.caller.accountId);
       await context.json(200, { object: 'list', data: reports.map(itemOf) });
     }),
-    {
-      method: 'POST',
-      path: PATH,
-      auth: 'admin',
-      describe: CREATE_KEY,
-      body: SMALL_JSON_BODY,
-      handle: async (context) => {
-        const request = readBody(context, CreateKeyRequest);
-        const settings = settingsOf(request, parts.clock);
-        const { wallet } = context.caller;
-        if (wallet !== undefined) await identity.openWalletAccount(wallet);
-        const made = await createKey(parts, context.caller, request.apiKeyType, settings);
-        await answerCreated(context, made);
-      },
-    },
-    {
-      method: 'PATCH',
-      path: PATH,
-      auth: 'admin',
-      describe: UPDATE_KEY,
-      body: SMALL_JSON_BODY,
-      handle: (context) => answerUpdate(parts, context),
-    },
-    {
-      method: 'DELETE',
-      path: PATH,
-      auth: 'admin',
-      describe: DELETE_KEY,
-      handle: async (context) => {
-        const { id } = readQuery(context, DeleteKeyQuery);
-        const isRevoked = await identity.revokeKey(context.caller.accountId, id);
-        if (!isRevoked) throw new Fault('API_KEY_NOT_FOUND');
-        // What processes have leased of its cap, they give back.
-        await parts.stores.ledger.recall(context.caller.accountId);
-        await context.json(200, { success: true });
-      },
-    },
+    post(PATH, 'admin', CREATE_KEY, async (context) => {
+      const request = readBody(context, CreateKeyRequest);
+      const settings = settingsOf(request, parts.clock);
+      const { wallet } = context.caller;
+      if (wallet !== undefined) await identity.openWalletAccount(wallet);
+      const made = await createKey(parts, context.caller, request.apiKeyType, settings);
+      await answerCreated(context, made);
+    }),
+    patch(PATH, 'admin', UPDATE_KEY, (context) => answerUpdate(parts, context)),
+    remove(PATH, 'admin', DELETE_KEY, async (context) => {
+      const { id } = readQuery(context, DeleteKeyQuery);
+      const isRevoked = await identity.revokeKey(context.caller.accountId, id);
+      if (!isRevoked) throw new Fault('API_KEY_NOT_FOUND');
+      // What processes have leased of its cap, they give back.
+      await parts.stores.ledger.recall(context.caller.accountId);
+      await context.json(200, { success: true });
+    }),
     get(`${PATH}/:id`, 'admin', GET_KEY, async (context) => {
       const key = await identity.findKey(context.caller.accountId, context.parameters['id'] ?? '');
       await context.json(200, { data: await reportOf(parts, key) });
@@ -103,26 +83,19 @@ function walletKeyRoutes(parts: AccountParts, given: Payments | undefined): Rout
       context.set('cache-control', 'no-store');
       await context.json(200, { success: true, data: { token } });
     }),
-    {
-      method: 'POST',
-      path: WALLET_PATH,
-      auth: 'public',
-      describe: CREATE_WALLET_KEY,
-      body: SMALL_JSON_BODY,
-      handle: async (context) => {
-        const payments = requirePayments(given);
-        const request = readBody(context, CreateWalletKeyRequest);
-        const settings = settingsOf(request, parts.clock);
-        // Whoever makes a wallet gets an account and a key: rows for nothing, by the thousand.
-        const { keysPerMinute } = parts.config.current.limits;
-        await limitRequests(parts, `wallet-key|${context.countedAddress}`, keysPerMinute);
-        const wallet = await payments.keyChallenges.signerOf(request, context.countedAddress);
-        await parts.stores.identity.openWalletAccount(wallet);
-        const caller = walletCaller(wallet);
-        const made = await createKey(parts, caller, request.apiKeyType, settings);
-        await answerCreated(context, made);
-      },
-    },
+    post(WALLET_PATH, 'public', CREATE_WALLET_KEY, async (context) => {
+      const payments = requirePayments(given);
+      const request = readBody(context, CreateWalletKeyRequest);
+      const settings = settingsOf(request, parts.clock);
+      // Whoever makes a wallet gets an account and a key: rows for nothing, by the thousand.
+      const { keysPerMinute } = parts.config.current.limits;
+      await limitRequests(parts, `wallet-key|${context.countedAddress}`, keysPerMinute);
+      const wallet = await payments.keyChallenges.signerOf(request, context.countedAddress);
+      await parts.stores.identity.openWalletAccount(wallet);
+      const caller = walletCaller(wallet);
+      const made = await createKey(parts, caller, request.apiKeyType, settings);
+      await answerCreated(context, made);
+    }),
   ];
 }
 

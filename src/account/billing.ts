@@ -47,16 +47,18 @@ export const BalanceResponse = z
 const BALANCE: RouteDescription = {
   tag: 'Usage and billing',
   summary: 'Get the balance',
-  answers: [
-    jsonResponse('Posted amounts; requests in flight are not taken off yet.', BalanceResponse, {
+  response: jsonResponse(
+    'Posted amounts; requests in flight are not taken off yet.',
+    BalanceResponse,
+    {
       canConsume: true,
       consumptionCurrency: 'USD',
       balances: { diem: 0, usd: 50.23 },
       diemEpochAllocation: 0,
       held: { diem: 0, usd: 0.23 },
       available: { diem: 0, usd: 50 },
-    }),
-  ],
+    },
+  ),
 };
 
 const TransactionsQuery = z.object(pageQuery({ max: 100, usual: 50 }));
@@ -115,18 +117,16 @@ const TRANSACTIONS: RouteDescription = {
   tag: 'Usage and billing',
   summary: 'List transactions',
   query: TransactionsQuery,
-  answers: [
-    jsonResponse(
-      'Movements of the account, newest first.',
-      TransactionsResponse,
-      {
-        object: 'list',
-        data: [CHARGE],
-        pagination: { limit: 50, page: 1, total: 1, hasMore: false },
-      },
-      'page',
-    ),
-  ],
+  response: jsonResponse(
+    'Movements of the account, newest first.',
+    TransactionsResponse,
+    {
+      object: 'list',
+      data: [CHARGE],
+      pagination: { limit: 50, page: 1, total: 1, hasMore: false },
+    },
+    'page',
+  ),
 };
 
 export function billingRoutes(parts: AccountParts): Route[] {

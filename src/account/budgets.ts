@@ -15,7 +15,7 @@ import { toUsdNumber, usdToNano } from '../core/money.ts';
 import { type RouteDescription, jsonResponse, jsonContent, listOf } from '../http/describe.ts';
 import { readBody, readQuery } from '../http/read-request.ts';
 import type { RequestContext } from '../http/request-context.ts';
-import { type Route, SMALL_JSON_BODY, get } from '../http/route.ts';
+import { type Route, get, post, patch, remove } from '../http/route.ts';
 import type { Budget } from '../identity/identity.ts';
 import { isTagName, isTagValue, MAX_TAG_NAME_BYTES, MAX_TAG_VALUE_BYTES } from '../http/tags.ts';
 import { refuseIssues } from '../json/validation.ts';
@@ -89,7 +89,7 @@ const ID = [{ name: 'id', in: 'path', about: 'Id of the budget.', example: EXAMP
 const list: RouteDescription = {
   tag: 'API keys',
   summary: 'List budgets',
-  answers: [jsonResponse('All of the account.', BudgetList, { object: 'list', data: [EXAMPLE] })],
+  response: jsonResponse('All of the account.', BudgetList, { object: 'list', data: [EXAMPLE] }),
 };
 const create: RouteDescription = {
   tag: 'API keys',
@@ -97,7 +97,7 @@ const create: RouteDescription = {
   about:
     'Begins with what was spent in the running period so far. A request that a budget does not cover is refused with 402 like one above the limit of its key; the message names the budget and when it starts again.',
   request: jsonContent(CreateBudgetRequest, { tag: 'user', period: 'EPOCH', usd: 2 }),
-  answers: [jsonResponse('The budget.', BudgetResponse, { data: EXAMPLE })],
+  response: jsonResponse('The budget.', BudgetResponse, { data: EXAMPLE }),
   refusals: ['BUDGET_LIMIT_REACHED'],
 };
 const UsageQuery = z.object({
@@ -108,7 +108,7 @@ const getOne: RouteDescription = {
   summary: 'Get a budget',
   parameters: ID,
   query: UsageQuery,
-  answers: [jsonResponse('With what was spent of it.', BudgetResponse, { data: EXAMPLE })],
+  response: jsonResponse('With what was spent of it.', BudgetResponse, { data: EXAMPLE }),
   refusals: ['BUDGET_NOT_FOUND'],
 };
 const update: RouteDescription = {
@@ -116,24 +116,28 @@ const update: RouteDescription = {
   summary: 'Change the amount of a budget',
   parameters: ID,
   request: jsonContent(UpdateBudgetRequest, { usd: 5 }),
-  answers: [jsonResponse('The budget as it is now.', BudgetResponse, { data: EXAMPLE })],
+  response: jsonResponse('The budget as it is now.', BudgetResponse, { data: EXAMPLE }),
   refusals: ['BUDGET_NOT_FOUND'],
 };
-const remove: RouteDescription = {
+const deleteOne: RouteDescription = {
   tag: 'API keys',
   summary: 'Take a budget away',
   parameters: ID,
-  answers: [
-    jsonResponse(
-      'It bounds nothing any more.',
-      z.object({ success: z.literal(true).describe('It is gone.') }),
-      { success: true },
-    ),
-  ],
+  response: jsonResponse(
+    'It bounds nothing any more.',
+    z.object({ success: z.literal(true).describe('It is gone.') }),
+    { success: true },
+  ),
   refusals: ['BUDGET_NOT_FOUND'],
 };
 
-export const BUDGET_DESCRIPTIONS = { list, create, get: getOne, update, delete: remove } as const;
+export const BUDGET_DESCRIPTIONS = {
+  list,
+  create,
+  get: getOne,
+  update,
+  delete: deleteOne,
+} as const;
 
 /** Whose budgets routes are about, and how they say it. */
 export interface BudgetPlace {
@@ -170,50 +174,30 @@ export function budgetRoutesAt(parts: AccountParts, place: BudgetPlace): Route[]
       const data = await Promise.all(budgets.map((budget) => reportOf(parts, budget)));
       await context.json(200, { object: 'list', data });
     }),
-    {
-      method: 'POST',
-      path,
-      auth,
-      describe: describe.create,
-      body: SMALL_JSON_BODY,
-      handle: async (context) => {
-        const wanted = wantedBudget(readBody(context, CreateBudgetRequest));
-        const accountId = await accountOf(context);
-        const { wallet } = context.caller;
-        if (wallet !== undefined) await stores.identity.openWalletAccount(wallet);
-        const made = await createBudget(stores, { ...wanted, accountId });
-        await context.json(200, { data: await reportOf(parts, made) });
-      },
-    },
+    post(path, auth, describe.create, async (context) => {
+      const wanted = wantedBudget(readBody(context, CreateBudgetRequest));
+      const accountId = await accountOf(context);
+      const { wallet } = context.caller;
+      if (wallet !== undefined) await stores.identity.openWalletAccount(wallet);
+      const made = await createBudget(stores, { ...wanted, accountId });
+      await context.json(200, { data: await reportOf(parts, made) });
+    }),
     get(`${path}/:${idName}`, auth, describe.get, async (context) => {
       const { value } = readQuery(context, UsageQuery);
       const { accountId, id } = await idOf(context);
       const found = known(await stores.identity.findBudget(accountId, id));
       await context.json(200, { data: await reportOf(parts, found, value) });
     }),
-    {
-      method: 'PATCH',
-      path: `${path}/:${idName}`,
-      auth,
-      describe: describe.update,
-      body: SMALL_JSON_BODY,
-      handle: async (context) => {
-        const { usd } = readBody(context, UpdateBudgetRequest);
-        const changed = known(await changeBudget(stores, await idOf(context), usdToNano(usd)));
-        await context.json(200, { data: await reportOf(parts, changed) });
-      },
-    },
-    {
-      method: 'DELETE',
-      path: `${path}/:${idName}`,
-      auth,
-      describe: describe.delete,
-      handle: async (context) => {
-        const isDeleted = await deleteBudget(stores, await idOf(context));
-        if (!isDeleted) throw new Fault('BUDGET_NOT_FOUND');
-        await context.json(200, { success: true });
-      },
-    },
+    patch(`${path}/:${idName}`, auth, describe.update, async (context) => {
+      const { usd } = readBody(context, UpdateBudgetRequest);
+      const changed = known(await changeBudget(stores, await idOf(context), usdToNano(usd)));
+      await context.json(200, { data: await reportOf(parts, changed) });
+    }),
+    remove(`${path}/:${idName}`, auth, describe.delete, async (context) => {
+      const isDeleted = await deleteBudget(stores, await idOf(context));
+      if (!isDeleted) throw new Fault('BUDGET_NOT_FOUND');
+      await context.json(200, { success: true });
+    }),
   ];
 }
 

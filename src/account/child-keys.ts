@@ -4,20 +4,18 @@
  * and ends with it.
  */
 import { Fault } from '../core/faults.ts';
-import { type RouteDescription, jsonResponse, jsonContent } from '../http/describe.ts';
+import { type RouteDescription, jsonContent } from '../http/describe.ts';
 import { readBody, readQuery } from '../http/read-request.ts';
-import { type Route, SMALL_JSON_BODY, get } from '../http/route.ts';
+import { type Route, get, post, remove } from '../http/route.ts';
 import type { ApiKey, Caller } from '../identity/identity.ts';
 import { refuseIssues } from '../json/validation.ts';
 import type { AccountParts } from './account-parts.ts';
 import {
-  ApiKeyList,
   CREATE_KEY,
   CreateKeyRequest,
   DELETE_KEY,
   DeleteKeyQuery,
-  KEY,
-  ListKeysQuery,
+  LIST_KEYS,
 } from './api-key-schema.ts';
 import { answerCreated, itemOf, listPage, settingsOf } from './api-keys.ts';
 import { type KeySettings, createKey } from './manage-keys.ts';
@@ -31,19 +29,7 @@ const CreateChildRequest = CreateKeyRequest.omit({ apiKeyType: true }).meta({
   examples: [{ description: 'helper', consumptionLimit: { usd: 1 }, expiresAt: '2027-01-31' }],
 });
 
-const LIST: RouteDescription = {
-  tag: 'API keys',
-  summary: 'List the keys that this key has made',
-  query: ListKeysQuery,
-  answers: [
-    jsonResponse(
-      'Its own children, newest first.',
-      ApiKeyList,
-      { object: 'list', data: [KEY] },
-      'page',
-    ),
-  ],
-};
+const LIST = { ...LIST_KEYS, summary: 'List the keys that this key has made' };
 
 const CREATE: RouteDescription = {
   ...CREATE_KEY,
@@ -71,38 +57,25 @@ export function childKeyRoutes(parts: AccountParts): Route[] {
       const reports = await listPage(parts, context, accountId, { parentId: keyId });
       await context.json(200, { object: 'list', data: reports.map(itemOf) });
     }),
-    {
-      method: 'POST',
-      path: PATH,
-      auth: 'key',
-      describe: CREATE,
-      body: SMALL_JSON_BODY,
-      handle: async (context) => {
-        const { caller } = context;
-        const request = readBody(context, CreateChildRequest);
-        const asked = settingsOf({ ...request, apiKeyType: 'INFERENCE' }, parts.clock);
-        const parent = await identity.findKey(caller.accountId, caller.keyId);
-        if (parent === undefined) throw new Fault('AUTHENTICATION_FAILED_INACTIVE_KEY');
-        const settings = await boundedBy(parts, caller, parent, asked);
-        await answerCreated(context, await createKey(parts, caller, 'INFERENCE', settings));
-      },
-    },
-    {
-      method: 'DELETE',
-      path: PATH,
-      auth: 'key',
-      describe: REVOKE,
-      handle: async (context) => {
-        const { id } = readQuery(context, DeleteKeyQuery);
-        const { accountId, keyId } = context.caller;
-        const key = await identity.findKey(accountId, id);
-        if (key?.parentId !== keyId || !(await identity.revokeKey(accountId, id))) {
-          throw new Fault('API_KEY_NOT_FOUND');
-        }
-        await ledger.recall(accountId);
-        await context.json(200, { success: true });
-      },
-    },
+    post(PATH, 'key', CREATE, async (context) => {
+      const { caller } = context;
+      const request = readBody(context, CreateChildRequest);
+      const asked = settingsOf({ ...request, apiKeyType: 'INFERENCE' }, parts.clock);
+      const parent = await identity.findKey(caller.accountId, caller.keyId);
+      if (parent === undefined) throw new Fault('AUTHENTICATION_FAILED_INACTIVE_KEY');
+      const settings = await boundedBy(parts, caller, parent, asked);
+      await answerCreated(context, await createKey(parts, caller, 'INFERENCE', settings));
+    }),
+    remove(PATH, 'key', REVOKE, async (context) => {
+      const { id } = readQuery(context, DeleteKeyQuery);
+      const { accountId, keyId } = context.caller;
+      const key = await identity.findKey(accountId, id);
+      if (key?.parentId !== keyId || !(await identity.revokeKey(accountId, id))) {
+        throw new Fault('API_KEY_NOT_FOUND');
+      }
+      await ledger.recall(accountId);
+      await context.json(200, { success: true });
+    }),
   ];
 }
 

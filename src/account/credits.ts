@@ -33,11 +33,9 @@ export const CreditsResponse = z
 const CREDITS: RouteDescription = {
   tag: 'Usage and billing',
   summary: 'Get what is left, for tools',
-  answers: [
-    jsonResponse('Of the account or wallet, in USD.', CreditsResponse, {
-      data: { total_credits: 50.25, total_usage: 0.02 },
-    }),
-  ],
+  response: jsonResponse('Of the account or wallet, in USD.', CreditsResponse, {
+    data: { total_credits: 50.25, total_usage: 0.02 },
+  }),
 };
 
 export type KeyStateResponse = z.infer<typeof KeyStateResponse>;
@@ -71,20 +69,18 @@ export const KeyStateResponse = z
 const KEY_STATE: RouteDescription = {
   tag: 'API keys',
   summary: 'Get the limit and the spending of the key that asks',
-  answers: [
-    jsonResponse('Amounts in USD.', KeyStateResponse, {
-      data: {
-        label: '...3f9a2c',
-        limit: 10,
-        limit_remaining: 9.98,
-        limit_reset: 'monthly',
-        usage: 0.02,
-        is_free_tier: false,
-        is_provisioning_key: false,
-        expires_at: null,
-      },
-    }),
-  ],
+  response: jsonResponse('Amounts in USD.', KeyStateResponse, {
+    data: {
+      label: '...3f9a2c',
+      limit: 10,
+      limit_remaining: 9.98,
+      limit_reset: 'monthly',
+      usage: 0.02,
+      is_free_tier: false,
+      is_provisioning_key: false,
+      expires_at: null,
+    },
+  }),
 };
 
 export function creditRoutes(parts: AccountParts): Route[] {

@@ -51,19 +51,17 @@ const EVENTS: RouteDescription = {
   summary: 'Live events',
   about:
     'Server-sent events of the account: `balance` and `usage` (the sums of today) first and whenever they change, `request` for each request that is settled, `top_up` for each step of a payment of its wallet, and `end`. A wallet and an ADMIN key hear the account, another key itself and the balance. At most 10 streams an account and 100 an address; one lasts an hour at most.',
-  answers: [
-    {
-      status: 200,
-      about: 'A stream; a comment every 15 seconds keeps it open.',
-      headers: ['stream'],
-      content: [
-        eventContent(
-          z.union([BalanceResponse, Today, Receipt, TopUpItem, End]),
-          'event: usage\ndata: {"date":"2026-11-21","requests":12,"errors":0,"promptTokens":3400,"completionTokens":900,"cost":{"usd":0.0021,"diem":0}}\n\n',
-        ),
-      ],
-    },
-  ],
+  response: {
+    status: 200,
+    about: 'A stream; a comment every 15 seconds keeps it open.',
+    headers: ['stream'],
+    content: [
+      eventContent(
+        z.union([BalanceResponse, Today, Receipt, TopUpItem, End]),
+        'event: usage\ndata: {"date":"2026-11-21","requests":12,"errors":0,"promptTokens":3400,"completionTokens":900,"cost":{"usd":0.0021,"diem":0}}\n\n',
+      ),
+    ],
+  },
 };
 
 export interface EventParts extends AccountParts {

@@ -97,22 +97,20 @@ const RATE_LIMITS: RouteDescription = {
   summary: 'Limits in force',
   about:
     'By the same rules that requests are admitted with: this is the authoritative source. Where several processes share the limits, `left` is below what is left by at most what the other processes have leased and not used.',
-  answers: [
-    jsonResponse('Limits by model, and the balances.', RateLimitsResponse, {
-      data: {
-        accessPermitted: true,
-        apiTier: { id: 'paid', isCharged: true },
-        balances: { USD: 50.23, DIEM: 0 },
-        keyExpiration: null,
-        nextEpochBegins: '2026-11-22T00:00:00.000Z',
-        rateLimits: [
-          { apiModelId: 'atlas-24b', rateLimits: RATES },
-          { apiModelId: 'endpoint:api/v1/crypto/rpc', rateLimits: RPC_RATES },
-        ],
-        storage: STORAGE,
-      },
-    }),
-  ],
+  response: jsonResponse('Limits by model, and the balances.', RateLimitsResponse, {
+    data: {
+      accessPermitted: true,
+      apiTier: { id: 'paid', isCharged: true },
+      balances: { USD: 50.23, DIEM: 0 },
+      keyExpiration: null,
+      nextEpochBegins: '2026-11-22T00:00:00.000Z',
+      rateLimits: [
+        { apiModelId: 'atlas-24b', rateLimits: RATES },
+        { apiModelId: 'endpoint:api/v1/crypto/rpc', rateLimits: RPC_RATES },
+      ],
+      storage: STORAGE,
+    },
+  }),
 };
 
 const LOGGED = {
@@ -126,12 +124,10 @@ const RATE_LIMIT_LOG: RouteDescription = {
   tag: 'API keys',
   summary: 'Requests that a limit refused',
   about: 'An ADMIN key sees the account, another key itself. Two paths, one answer.',
-  answers: [
-    jsonResponse('The last 50, newest first.', RateLimitLogResponse, {
-      object: 'list',
-      data: [LOGGED],
-    }),
-  ],
+  response: jsonResponse('The last 50, newest first.', RateLimitLogResponse, {
+    object: 'list',
+    data: [LOGGED],
+  }),
 };
 
 export function rateLimitRoutes(parts: AccountParts): Route[] {

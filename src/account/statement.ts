@@ -59,27 +59,25 @@ export const STATEMENT: RouteDescription = {
   summary: 'Get the statement',
   about: 'Every movement of the account beside charges, and the charges of each day as one.',
   query: StatementQuery,
-  answers: [
-    jsonResponse('Movements and days, newest first.', StatementResponse, {
-      object: 'list',
-      data: [
-        {
-          id: 'charges-2026-11-21',
-          type: 'CHARGES',
-          date: '2026-11-21',
-          createdAt: null,
-          amount: { usd: -0.0021, diem: 0 },
-          balanceAfter: null,
-          requests: 12,
-          note: null,
-          network: null,
-          transaction: null,
-          explorerUrl: null,
-        },
-      ],
-      nextCursor: null,
-    }),
-  ],
+  response: jsonResponse('Movements and days, newest first.', StatementResponse, {
+    object: 'list',
+    data: [
+      {
+        id: 'charges-2026-11-21',
+        type: 'CHARGES',
+        date: '2026-11-21',
+        createdAt: null,
+        amount: { usd: -0.0021, diem: 0 },
+        balanceAfter: null,
+        requests: 12,
+        note: null,
+        network: null,
+        transaction: null,
+        explorerUrl: null,
+      },
+    ],
+    nextCursor: null,
+  }),
 };
 
 const Place = z.tuple([z.number().int(), z.string(), z.number().int()]);
@@ -208,25 +206,23 @@ export const TOP_UPS: RouteDescription = {
   about:
     "The payments of the wallet whose account it is, with those under way; an account without a wallet has none. A payment that is open or sent is finished by the server, whatever becomes of its payer's connection.",
   query: TopUpsQuery,
-  answers: [
-    jsonResponse('Payments, newest first.', TopUpsResponse, {
-      object: 'list',
-      data: [
-        {
-          paymentId: 'x402-9f3c2a71',
-          network: 'eip155:8453',
-          amountUsd: 10,
-          state: 'credited',
-          transaction: '0x5e1f…',
-          explorerUrl: 'https://basescan.org/tx/0x5e1f…',
-          failure: null,
-          createdAt: '2026-11-21T04:00:00.000Z',
-          updatedAt: '2026-11-21T04:00:03.000Z',
-        },
-      ],
-      nextCursor: null,
-    }),
-  ],
+  response: jsonResponse('Payments, newest first.', TopUpsResponse, {
+    object: 'list',
+    data: [
+      {
+        paymentId: 'x402-9f3c2a71',
+        network: 'eip155:8453',
+        amountUsd: 10,
+        state: 'credited',
+        transaction: '0x5e1f…',
+        explorerUrl: 'https://basescan.org/tx/0x5e1f…',
+        failure: null,
+        createdAt: '2026-11-21T04:00:00.000Z',
+        updatedAt: '2026-11-21T04:00:03.000Z',
+      },
+    ],
+    nextCursor: null,
+  }),
 };
 
 export async function answerTopUps(parts: AccountParts, context: RequestContext): Promise<void> {

@@ -1,7 +1,13 @@
 /** What `/usage` says of itself: rollups by day, model and key, and the receipt of one request. */
 import { z } from 'zod';
 import { RECEIPT_KINDS, RECEIPT_STATUSES } from '../core/receipt-words.ts';
-import { type RouteDescription, jsonResponse, jsonContent, textContent } from '../http/describe.ts';
+import {
+  type ResponseDescription,
+  type RouteDescription,
+  jsonContent,
+  jsonResponse,
+  textContent,
+} from '../http/describe.ts';
 import { pageQuery } from '../http/read-request.ts';
 
 export const Day = z
@@ -38,6 +44,19 @@ export const DAYS_HEAD = {
   from: Day.describe('First day, UTC.'),
   to: Day.describe('Last day, UTC.'),
 };
+
+export const DAYS_SAMPLE = { object: 'list', from: '2026-10-23', to: '2026-11-21' };
+
+/** A list that is also had as one CSV file; `csv` is how that begins. */
+export function jsonOrCsv(
+  about: string,
+  schema: z.ZodType,
+  example: unknown,
+  csv: string,
+): ResponseDescription {
+  const content = [...jsonContent(schema, example), textContent('text/csv', csv)];
+  return { status: 200, about, headers: ['download'], content };
+}
 
 const MAX_ROWS = 1_000;
 
@@ -276,34 +295,26 @@ export const USAGE: RouteDescription = {
   about:
     'A wallet and an ADMIN key see the account, another key sees itself. With `tag` the rows are also by the value of that member of `metadata`.',
   query: UsageQuery,
-  answers: [
-    {
-      status: 200,
-      about: 'One row for each day, model and key; as JSON pages or as one CSV file.',
-      headers: ['download'],
-      someHeaders: ['page'],
-      content: [
-        ...jsonContent(UsageResponse, {
-          object: 'list',
-          from: '2026-10-23',
-          to: '2026-11-21',
-          totals: SUMS_SAMPLE,
-          data: [
-            {
-              date: '2026-11-21',
-              model: 'atlas-24b',
-              apiKeyId: 'key_019aa3f1c0de',
-              ...SUMS_SAMPLE,
-            },
-          ],
-        }),
-        textContent(
-          'text/csv',
-          `${CSV_HEAD}\r\n2026-11-21,atlas-24b,key_019aa3f1c0de,12,3400,900,0.002100000,0.000000000\r\n`,
-        ),
-      ],
-    },
-  ],
+  response: {
+    ...jsonOrCsv(
+      'One row for each day, model and key; as JSON pages or as one CSV file.',
+      UsageResponse,
+      {
+        ...DAYS_SAMPLE,
+        totals: SUMS_SAMPLE,
+        data: [
+          {
+            date: '2026-11-21',
+            model: 'atlas-24b',
+            apiKeyId: 'key_019aa3f1c0de',
+            ...SUMS_SAMPLE,
+          },
+        ],
+      },
+      `${CSV_HEAD}\r\n2026-11-21,atlas-24b,key_019aa3f1c0de,12,3400,900,0.002100000,0.000000000\r\n`,
+    ),
+    someHeaders: ['page'],
+  },
 };
 
 export const USAGE_TAGS: RouteDescription = {
@@ -312,26 +323,15 @@ export const USAGE_TAGS: RouteDescription = {
   about:
     'Sums of the requests that carry a tag, which is a member of the `metadata` of a request: a user, a project. A request with several tags counts in each. Kept as long as receipts.',
   query: UsageQuery,
-  answers: [
-    {
-      status: 200,
-      about: 'One row for each tag and value; as JSON pages or as one CSV file.',
-      headers: ['download'],
-      someHeaders: ['page'],
-      content: [
-        ...jsonContent(UsageTagsResponse, {
-          object: 'list',
-          from: '2026-10-23',
-          to: '2026-11-21',
-          data: [{ tag: 'project', value: 'search', ...SUMS_SAMPLE }],
-        }),
-        textContent(
-          'text/csv',
-          `${CSV_HEAD_OF_TAGS}\r\nproject,search,12,3400,900,0.002100000,0.000000000\r\n`,
-        ),
-      ],
-    },
-  ],
+  response: {
+    ...jsonOrCsv(
+      'One row for each tag and value; as JSON pages or as one CSV file.',
+      UsageTagsResponse,
+      { ...DAYS_SAMPLE, data: [{ tag: 'project', value: 'search', ...SUMS_SAMPLE }] },
+      `${CSV_HEAD_OF_TAGS}\r\nproject,search,12,3400,900,0.002100000,0.000000000\r\n`,
+    ),
+    someHeaders: ['page'],
+  },
 };
 
 export const RECEIPT_SAMPLE: Receipt = {
@@ -372,12 +372,10 @@ export const RECEIPT: RouteDescription = {
       example: REQUEST_ID,
     },
   ],
-  answers: [
-    jsonResponse('What the request used and cost.', ReceiptResponse, {
-      ...RECEIPT_SAMPLE,
-      unitPrices: { input: '0.30', output: '1.20' },
-    }),
-  ],
+  response: jsonResponse('What the request used and cost.', ReceiptResponse, {
+    ...RECEIPT_SAMPLE,
+    unitPrices: { input: '0.30', output: '1.20' },
+  }),
   refusals: ['REQUEST_ID_NOT_FOUND'],
 };
 
@@ -419,6 +417,6 @@ export const SIGNED_RECEIPT: RouteDescription = {
   about:
     'For a dispute: what the request used and cost, signed by this service as the offer-receipt extension of x402 says. `farebox verify` checks it, and so does every implementation of the extension.',
   parameters: RECEIPT.parameters ?? [],
-  answers: [jsonResponse('The receipt, signed twice.', SignedReceipt, SIGNED_SAMPLE)],
+  response: jsonResponse('The receipt, signed twice.', SignedReceipt, SIGNED_SAMPLE),
   refusals: ['REQUEST_ID_NOT_FOUND'],
 };

@@ -94,7 +94,7 @@ export const UPLOAD_FILE: RouteDescription = {
       },
     }),
   ],
-  answers: [jsonResponse('The file is stored.', FileObject, FILE)],
+  response: jsonResponse('The file is stored.', FileObject, FILE),
   refusals: [
     'INSUFFICIENT_BALANCE',
     'PAYLOAD_TOO_LARGE',
@@ -108,15 +108,13 @@ export const LIST_FILES: RouteDescription = {
   summary: 'List files',
   about: 'The files of your account, with the results of its batches.',
   query: FilesQuery,
-  answers: [
-    jsonResponse('A page of files.', FileList, {
-      object: 'list',
-      data: [FILE],
-      first_id: FILE_ID,
-      last_id: FILE_ID,
-      has_more: false,
-    }),
-  ],
+  response: jsonResponse('A page of files.', FileList, {
+    object: 'list',
+    data: [FILE],
+    first_id: FILE_ID,
+    last_id: FILE_ID,
+    has_more: false,
+  }),
   refusals: ['FILE_NOT_FOUND'],
 };
 
@@ -124,7 +122,7 @@ export const READ_FILE: RouteDescription = {
   tag: 'Batches',
   summary: 'Describe a file',
   parameters: [fileId],
-  answers: [jsonResponse('The file, without its content.', FileObject, FILE)],
+  response: jsonResponse('The file, without its content.', FileObject, FILE),
   refusals: ['FILE_NOT_FOUND'],
 };
 
@@ -133,19 +131,17 @@ export const FILE_CONTENT: RouteDescription = {
   summary: 'Download a file',
   about: 'The bytes of a file: what you uploaded, or the lines of a result.',
   parameters: [fileId],
-  answers: [
-    {
-      status: 200,
-      about: 'The content.',
-      headers: ['no-store'],
-      content: [
-        bytesContent(
-          'application/octet-stream',
-          '{"id":"batch_req_1","custom_id":"q1","response":{"status_code":200,"request_id":"…","body":{}},"error":null}\n',
-        ),
-      ],
-    },
-  ],
+  response: {
+    status: 200,
+    about: 'The content.',
+    headers: ['no-store'],
+    content: [
+      bytesContent(
+        'application/octet-stream',
+        '{"id":"batch_req_1","custom_id":"q1","response":{"status_code":200,"request_id":"…","body":{}},"error":null}\n',
+      ),
+    ],
+  },
   refusals: ['FILE_NOT_FOUND'],
 };
 
@@ -154,13 +150,11 @@ export const DELETE_FILE: RouteDescription = {
   summary: 'Delete a file',
   about: 'Its content is gone when this answers. A file that a batch still reads stays: 409.',
   parameters: [fileId],
-  answers: [
-    jsonResponse('The file is deleted.', DeletedFile, {
-      id: FILE_ID,
-      object: 'file',
-      deleted: true,
-    }),
-  ],
+  response: jsonResponse('The file is deleted.', DeletedFile, {
+    id: FILE_ID,
+    object: 'file',
+    deleted: true,
+  }),
   refusals: ['FILE_NOT_FOUND', 'FILE_IN_USE'],
 };
 
@@ -175,30 +169,28 @@ export const CREATE_BATCH: RouteDescription = {
     completion_window: '24h',
     metadata: { run: 'nightly' },
   }),
-  answers: [
-    jsonResponse(
-      'The batch is queued.',
-      BatchObject,
-      {
-        ...BATCH,
-        status: 'validating',
-        output_file_id: null,
-        in_progress_at: null,
-        finalizing_at: null,
-        completed_at: null,
-        request_counts: { total: 0, completed: 0, failed: 0 },
-        usage: {
-          input_tokens: 0,
-          input_tokens_details: { cached_tokens: 0 },
-          output_tokens: 0,
-          output_tokens_details: { reasoning_tokens: 0 },
-          total_tokens: 0,
-        },
-        cost: { usd: 0, diem: 0 },
+  response: jsonResponse(
+    'The batch is queued.',
+    BatchObject,
+    {
+      ...BATCH,
+      status: 'validating',
+      output_file_id: null,
+      in_progress_at: null,
+      finalizing_at: null,
+      completed_at: null,
+      request_counts: { total: 0, completed: 0, failed: 0 },
+      usage: {
+        input_tokens: 0,
+        input_tokens_details: { cached_tokens: 0 },
+        output_tokens: 0,
+        output_tokens_details: { reasoning_tokens: 0 },
+        total_tokens: 0,
       },
-      'replay',
-    ),
-  ],
+      cost: { usd: 0, diem: 0 },
+    },
+    'replay',
+  ),
   refusals: ['FILE_NOT_FOUND', 'RATE_LIMIT_EXCEEDED'],
 };
 
@@ -207,15 +199,13 @@ export const LIST_BATCHES: RouteDescription = {
   summary: 'List batches',
   about: 'The batches of your account, newest first.',
   query: BatchesQuery,
-  answers: [
-    jsonResponse('A page of batches.', BatchList, {
-      object: 'list',
-      data: [BATCH],
-      first_id: BATCH_ID,
-      last_id: BATCH_ID,
-      has_more: false,
-    }),
-  ],
+  response: jsonResponse('A page of batches.', BatchList, {
+    object: 'list',
+    data: [BATCH],
+    first_id: BATCH_ID,
+    last_id: BATCH_ID,
+    has_more: false,
+  }),
   refusals: ['BATCH_NOT_FOUND'],
 };
 
@@ -223,7 +213,7 @@ export const READ_BATCH: RouteDescription = {
   tag: 'Batches',
   summary: 'Look at a batch',
   parameters: [batchId],
-  answers: [jsonResponse('The batch as it is now.', BatchObject, BATCH)],
+  response: jsonResponse('The batch as it is now.', BatchObject, BATCH),
   refusals: ['BATCH_NOT_FOUND'],
 };
 
@@ -234,16 +224,14 @@ export const CANCEL_BATCH: RouteDescription = {
   about:
     'Requests that run come to their end and are charged; the others do not run. What has been answered by then is in the output file.',
   parameters: [batchId],
-  answers: [
-    jsonResponse('The batch is ending.', BatchObject, {
-      ...BATCH,
-      status: 'cancelling',
-      output_file_id: null,
-      finalizing_at: null,
-      completed_at: null,
-      cancelling_at: 1_795_233_900,
-      request_counts: { total: 120, completed: 48, failed: 0 },
-    }),
-  ],
+  response: jsonResponse('The batch is ending.', BatchObject, {
+    ...BATCH,
+    status: 'cancelling',
+    output_file_id: null,
+    finalizing_at: null,
+    completed_at: null,
+    cancelling_at: 1_795_233_900,
+    request_counts: { total: 120, completed: 48, failed: 0 },
+  }),
   refusals: ['BATCH_NOT_FOUND', 'BATCH_HAS_ENDED'],
 };

@@ -12,7 +12,7 @@ import type { Ids } from '../core/ids.ts';
 import { type StreamedFile, streamFile } from '../http/multipart.ts';
 import { checked, readQuery } from '../http/read-request.ts';
 import type { RequestContext } from '../http/request-context.ts';
-import { STREAMED_FORM_BODY, type Route, get } from '../http/route.ts';
+import { STREAMED_FORM_BODY, type Route, get, remove } from '../http/route.ts';
 import type { Caller } from '../identity/identity.ts';
 import { seconds } from './batch.ts';
 import type { BatchTable } from './batch-table.ts';
@@ -54,13 +54,7 @@ export function fileRoutes(parts: FilesParts): Route[] {
       await context.json(200, fileBody(await fileOf(parts, context)));
     }),
     get('/files/:id/content', auth, DESCRIPTIONS.FILE_CONTENT, (context) => send(parts, context)),
-    {
-      method: 'DELETE',
-      path: '/files/:id',
-      auth,
-      describe: DESCRIPTIONS.DELETE_FILE,
-      handle: (context) => remove(parts, context),
-    },
+    remove('/files/:id', auth, DESCRIPTIONS.DELETE_FILE, (context) => removeFile(parts, context)),
   ];
 }
 
@@ -231,7 +225,7 @@ async function* whole(content: AsyncIterable<Buffer>, sizeBytes: number): AsyncG
   if (left > 0) throw new Deleted();
 }
 
-async function remove(parts: FilesParts, context: RequestContext): Promise<void> {
+async function removeFile(parts: FilesParts, context: RequestContext): Promise<void> {
   const { files, batches } = parts;
   const file = await fileOf(parts, context);
   const { accountId } = context.caller;

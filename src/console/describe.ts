@@ -22,14 +22,12 @@ export function pageDescription(path: string): RouteDescription {
     summary: SUMMARIES[path] ?? 'The console',
     about: 'One document for every page; its script asks the routes that are described here.',
     ...(parameters.length === 0 ? {} : { parameters }),
-    answers: [
-      {
-        status: 200,
-        about: 'The document, which loads nothing from other servers.',
-        headers: ['no-store', 'page-security'],
-        content: [textContent('text/html')],
-      },
-    ],
+    response: {
+      status: 200,
+      about: 'The document, which loads nothing from other servers.',
+      headers: ['no-store', 'page-security'],
+      content: [textContent('text/html')],
+    },
   };
 }
 
@@ -50,13 +48,11 @@ export const ASSET: RouteDescription = {
       example: 'console-3GEAIXXD.js',
     },
   ],
-  answers: [
-    {
-      status: 200,
-      about: 'A script, a style or a picture, the same under its name for ever.',
-      headers: ['no-store', 'page-security'],
-      content: Object.entries(EXAMPLES).map(([type, example]) => textContent(type, example)),
-    },
-  ],
+  response: {
+    status: 200,
+    about: 'A script, a style or a picture, the same under its name for ever.',
+    headers: ['no-store', 'page-security'],
+    content: Object.entries(EXAMPLES).map(([type, example]) => textContent(type, example)),
+  },
   refusals: ['NOT_FOUND'],
 };

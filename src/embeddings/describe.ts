@@ -45,6 +45,6 @@ export const EMBEDDINGS_DESCRIPTION: RouteDescription = {
     model: 'default',
     input: ['The quick brown fox'],
   }),
-  answers: [jsonResponse('One vector for each input, in order.', Embeddings, EXAMPLE, 'model')],
+  response: jsonResponse('One vector for each input, in order.', Embeddings, EXAMPLE, 'model'),
   refusals: [...MODEL_REFUSALS, 'TOO_MANY_TOKENS'],
 };

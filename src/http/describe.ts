@@ -86,7 +86,8 @@ export interface RouteDescription {
    * saying. Tools ask before they call it.
    */
   readonly destructive?: true;
-  readonly answers: readonly ResponseDescription[];
+  /** One for each status of success, and for those that are a result and no error. */
+  readonly response: ResponseDescription | readonly ResponseDescription[];
   /** Codes of the route's own refusals. */
   readonly refusals?: readonly FaultCode[];
   /** The body of every refusal, where the route's protocol has a form of its own. */

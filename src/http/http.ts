@@ -138,7 +138,7 @@ export class HttpServer {
     });
     // Nobody is slow at the other end of it, and it listens nowhere.
     const server = createServer({ maxHeaderSize: MAX_HEADER_BYTES, requestTimeout: 0 });
-    this.internal = new InternalCalls(server, parts.basePath, this.#receiveInternal);
+    this.internal = new InternalCalls(server, parts.basePath, this.#receive);
   }
 
   /** The one that listens. */
@@ -237,59 +237,45 @@ export class HttpServer {
     return server;
   }
 
-  readonly #receive = (request: IncomingMessage, response: ServerResponse): void => {
-    const { ids, clock, headers, observers } = this.#parts;
-    const found = this.#find(request.method, request.url);
-    const requestId = ids.ordered(clock.nowMs());
-    const isForwarded = request.headers['x-forwarded-for'] !== undefined;
-    const forwarded = isForwarded ? this.#forwarded?.(request) : undefined;
-    const context = new RequestContext({
-      requestId,
-      request,
-      response,
-      route: found?.store ?? undefined,
-      parameters: found?.params ?? NO_PARAMETERS,
-      address: forwarded ?? request.socket.remoteAddress ?? '',
-      startedMs: clock.monotonicMs(),
-      answerHeaders: headers.of(request.headers, requestId),
-      countryOf: this.#country,
-      ended: this.#ended,
-    });
-    this.open += 1;
-    for (let at = 0; at < observers.length; at += 1) observers[at]?.begun?.(context);
-    // A client of a server that shuts down opens its next connection elsewhere.
-    if (this.isClosing) context.set('connection', 'close');
-    void this.#serve(context, found);
-  };
-
-  readonly #receiveInternal = (
-    call: InternalCall,
+  /** Serves a request that came over the network, or an internal one. */
+  readonly #receive = (
     request: IncomingMessage,
     response: ServerResponse,
+    call?: InternalCall,
   ): void => {
     const { ids, clock, headers, observers, guard } = this.#parts;
     const found = this.#find(request.method, request.url);
     const requestId = ids.ordered(clock.nowMs());
-    const told = call.countsFailures
-      ? observers
-      : observers.filter((observer) => observer !== guard);
+    const isCounted = call === undefined || call.countsFailures;
+    const notified = isCounted ? observers : observers.filter((observer) => observer !== guard);
     const context = new RequestContext({
       requestId,
       request,
       response,
       route: found?.store ?? undefined,
       parameters: found?.params ?? NO_PARAMETERS,
-      address: call.address,
+      address: call === undefined ? this.#addressOf(request) : call.address,
       startedMs: clock.monotonicMs(),
       answerHeaders: headers.of(request.headers, requestId),
-      countryOf: this.#country === undefined ? undefined : () => call.country ?? '',
-      ended: (ended) => this.#ended(ended, told),
+      countryOf:
+        call === undefined || this.#country === undefined
+          ? this.#country
+          : () => call.country ?? '',
+      ended: isCounted ? this.#ended : (ended) => this.#ended(ended, notified),
     });
-    if (call.deliver !== undefined) context.deliverTo(call.deliver);
+    if (call?.deliver !== undefined) context.deliverTo(call.deliver);
     this.open += 1;
-    for (const observer of told) observer.begun?.(context);
-    void this.#serve(context, found, call.caller);
+    for (let at = 0; at < notified.length; at += 1) notified[at]?.begun?.(context);
+    // A client of a server that shuts down opens its next connection elsewhere.
+    if (call === undefined && this.isClosing) context.set('connection', 'close');
+    void this.#serve(context, found, call?.caller);
   };
+
+  #addressOf(request: IncomingMessage): string {
+    const isForwarded = request.headers['x-forwarded-for'] !== undefined;
+    const forwarded = isForwarded ? this.#forwarded?.(request) : undefined;
+    return forwarded ?? request.socket.remoteAddress ?? '';
+  }
 
   /** What the router says: a route, `null` for none, and no store for a path that it cannot read. */
   #find(method = '', url = ''): Found | null {

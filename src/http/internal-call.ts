@@ -66,14 +66,14 @@ export class InternalCalls {
   constructor(
     server: Server,
     basePath: string,
-    receive: (call: InternalCall, request: IncomingMessage, response: ServerResponse) => void,
+    receive: (request: IncomingMessage, response: ServerResponse, call: InternalCall) => void,
   ) {
     this.#server = server;
     this.#basePath = basePath;
     server.on('request', (request, response) => {
       const call = this.#calls.get(request.socket);
       if (call === undefined) response.destroy();
-      else receive(call, request, response);
+      else receive(request, response, call);
     });
   }
 

@@ -76,7 +76,7 @@ export interface Feature {
   readonly close?: () => Promise<void>;
 }
 
-/** A route that only answers: no body, no price. */
+/** A route that reads: no body, no price. */
 export function get(
   path: string,
   auth: RouteAuth,
@@ -84,4 +84,19 @@ export function get(
   handle: Route['handle'],
 ): Route {
   return { method: 'GET', path, auth, describe, handle };
+}
+
+/** A management route that writes: a small JSON body, no price. */
+export function post(...route: Parameters<typeof get>): Route {
+  return { ...get(...route), method: 'POST', body: SMALL_JSON_BODY };
+}
+
+/** As `post`, for a change. */
+export function patch(...route: Parameters<typeof get>): Route {
+  return { ...post(...route), method: 'PATCH' };
+}
+
+/** A management route that deletes: no body, no price. */
+export function remove(...route: Parameters<typeof get>): Route {
+  return { ...get(...route), method: 'DELETE' };
 }

@@ -52,7 +52,7 @@ export const MCP_DESCRIPTION: RouteDescription = {
 
 A call that takes long answers with a stream of events: progress, where the client asked for it, and the answer as the last.`,
   request: jsonContent(z.union([McpRequest, z.array(McpRequest)]), CALL),
-  answers: [
+  response: [
     {
       status: 200,
       about: 'The answer to a request, and a refusal by its method.',

@@ -118,13 +118,11 @@ export const MODELS_DESCRIPTION: RouteDescription = {
     "Needs no key. With a key, only what it may use is listed: see its `models` and `modelPrivacy`. With the header `anthropic-version` the text models are listed in the form of Anthropic's API, each also as `claude-<id>`, a name that every request may use.",
   parameters: [ANTHROPIC_VERSION],
   query: ListQuery,
-  answers: [
-    jsonResponse('The models of one type.', z.union([ModelList, AnthropicModelList]), {
-      object: 'list',
-      type: 'text',
-      data: [MODEL],
-    }),
-  ],
+  response: jsonResponse('The models of one type.', z.union([ModelList, AnthropicModelList]), {
+    object: 'list',
+    type: 'text',
+    data: [MODEL],
+  }),
 };
 
 export const MODEL_DESCRIPTION: RouteDescription = {
@@ -136,7 +134,7 @@ export const MODEL_DESCRIPTION: RouteDescription = {
     { name: 'id', in: 'path', about: 'Id, trait or compatibility name', example: 'atlas-24b' },
     ANTHROPIC_VERSION,
   ],
-  answers: [jsonResponse('The model.', z.union([Model, AnthropicModel]), MODEL)],
+  response: jsonResponse('The model.', z.union([Model, AnthropicModel]), MODEL),
   refusals: ['MODEL_NOT_FOUND', 'INVALID_MODEL', 'MODEL_RETIRED'],
 };
 
@@ -194,38 +192,36 @@ export const CODEX_MODELS_DESCRIPTION: RouteDescription = {
   query: z.object({
     client_version: z.string().optional().describe('Sent by the agent; not read.'),
   }),
-  answers: [
-    jsonResponse(
-      'The catalogue.',
-      z.strictObject({ models: z.array(CodexModel).describe('The models, best first.') }),
-      {
-        models: [
-          {
-            slug: 'atlas-24b',
-            display_name: 'Atlas 24B',
-            description: null,
-            default_reasoning_level: null,
-            supported_reasoning_levels: [],
-            shell_type: 'shell_command',
-            visibility: 'list',
-            supported_in_api: true,
-            priority: 0,
-            upgrade: null,
-            base_instructions: 'You are a coding agent in a terminal.',
-            supports_reasoning_summaries: false,
-            support_verbosity: false,
-            default_verbosity: null,
-            apply_patch_tool_type: 'freeform',
-            truncation_policy: { mode: 'tokens', limit: 10_000 },
-            supports_parallel_tool_calls: true,
-            context_window: 65_536,
-            experimental_supported_tools: [],
-            input_modalities: ['text'],
-          },
-        ],
-      },
-    ),
-  ],
+  response: jsonResponse(
+    'The catalogue.',
+    z.strictObject({ models: z.array(CodexModel).describe('The models, best first.') }),
+    {
+      models: [
+        {
+          slug: 'atlas-24b',
+          display_name: 'Atlas 24B',
+          description: null,
+          default_reasoning_level: null,
+          supported_reasoning_levels: [],
+          shell_type: 'shell_command',
+          visibility: 'list',
+          supported_in_api: true,
+          priority: 0,
+          upgrade: null,
+          base_instructions: 'You are a coding agent in a terminal.',
+          supports_reasoning_summaries: false,
+          support_verbosity: false,
+          default_verbosity: null,
+          apply_patch_tool_type: 'freeform',
+          truncation_policy: { mode: 'tokens', limit: 10_000 },
+          supports_parallel_tool_calls: true,
+          context_window: 65_536,
+          experimental_supported_tools: [],
+          input_modalities: ['text'],
+        },
+      ],
+    },
+  ),
 };
 
 export const TRAITS_DESCRIPTION: RouteDescription = {
@@ -233,13 +229,11 @@ export const TRAITS_DESCRIPTION: RouteDescription = {
   summary: 'List traits',
   about: 'A trait is a name for the best model of a kind; requests can use it as `model`.',
   query: TypeQuery,
-  answers: [
-    jsonResponse('Traits and their models.', NameMap, {
-      object: 'list',
-      type: 'text',
-      data: { default: 'atlas-24b', fastest: 'atlas-3b' },
-    }),
-  ],
+  response: jsonResponse('Traits and their models.', NameMap, {
+    object: 'list',
+    type: 'text',
+    data: { default: 'atlas-24b', fastest: 'atlas-3b' },
+  }),
 };
 
 export const MAPPING_DESCRIPTION: RouteDescription = {
@@ -247,11 +241,9 @@ export const MAPPING_DESCRIPTION: RouteDescription = {
   summary: 'List compatibility names',
   about: 'Names of well-known models that are served by a model of this server.',
   query: TypeQuery,
-  answers: [
-    jsonResponse('Names and their models.', NameMap, {
-      object: 'list',
-      type: 'text',
-      data: { 'gpt-4o': 'atlas-24b' },
-    }),
-  ],
+  response: jsonResponse('Names and their models.', NameMap, {
+    object: 'list',
+    type: 'text',
+    data: { 'gpt-4o': 'atlas-24b' },
+  }),
 };

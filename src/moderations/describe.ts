@@ -46,24 +46,22 @@ export const MODERATIONS: RouteDescription = {
     model: 'default',
     input: 'Good morning.',
   }),
-  answers: [
-    jsonResponse(
-      'What the model says of each input.',
-      Moderation,
-      {
-        id: 'modr-019aa3f1c0de4b7e8c1d2e3f4a5b6c7d',
-        model: 'guard',
-        results: [
-          {
-            flagged: false,
-            categories: { violence: false },
-            category_scores: { violence: 0.0012 },
-          },
-        ],
-        cost: { usd: 0.0000004, diem: 0 },
-      },
-      'model',
-    ),
-  ],
+  response: jsonResponse(
+    'What the model says of each input.',
+    Moderation,
+    {
+      id: 'modr-019aa3f1c0de4b7e8c1d2e3f4a5b6c7d',
+      model: 'guard',
+      results: [
+        {
+          flagged: false,
+          categories: { violence: false },
+          category_scores: { violence: 0.0012 },
+        },
+      ],
+      cost: { usd: 0.0000004, diem: 0 },
+    },
+    'model',
+  ),
   refusals: [...MODEL_REFUSALS, 'IMAGE_TOO_LARGE'],
 };

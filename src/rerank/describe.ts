@@ -65,26 +65,24 @@ export const RERANK: RouteDescription = {
     documents: ['Neap tides are weak.', TEXT],
     top_n: 1,
   }),
-  answers: [
-    jsonResponse(
-      'The documents in order.',
-      Ranking,
-      {
-        id: '019aa3f1c0de4b7e8c1d2e3f4a5b6c7d',
-        object: 'list',
-        model: 'sorter',
-        results: [{ index: 1, relevance_score: 0.98, document: { text: TEXT } }],
-        usage: { prompt_tokens: 24, completion_tokens: 0, total_tokens: 24 },
-        meta: {
-          api_version: { version: '2' },
-          billed_units: { search_units: 1 },
-          tokens: { input_tokens: 24, output_tokens: 0 },
-        },
-        cost: { usd: 0.002, diem: 0 },
+  response: jsonResponse(
+    'The documents in order.',
+    Ranking,
+    {
+      id: '019aa3f1c0de4b7e8c1d2e3f4a5b6c7d',
+      object: 'list',
+      model: 'sorter',
+      results: [{ index: 1, relevance_score: 0.98, document: { text: TEXT } }],
+      usage: { prompt_tokens: 24, completion_tokens: 0, total_tokens: 24 },
+      meta: {
+        api_version: { version: '2' },
+        billed_units: { search_units: 1 },
+        tokens: { input_tokens: 24, output_tokens: 0 },
       },
-      'model',
-    ),
-  ],
+      cost: { usd: 0.002, diem: 0 },
+    },
+    'model',
+  ),
   refusals: MODEL_REFUSALS,
 };
 

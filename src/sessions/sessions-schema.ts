@@ -111,21 +111,19 @@ export const CONSOLE: RouteDescription = {
   tag: 'Console',
   summary: 'Who is signed in',
   about: 'Always 200, so that a page can ask first. A cookie whose session has ended is cleared.',
-  answers: [
-    jsonResponse(
-      'The session of the cookie, and what a sign-in needs.',
-      ConsoleResponse,
-      {
-        object: 'console',
-        service: { name: 'svc', title: 'Farebox' },
-        publicUrl: 'https://api.example.com',
-        session: SESSION,
-        wallet: null,
-      },
-      'session',
-      'no-store',
-    ),
-  ],
+  response: jsonResponse(
+    'The session of the cookie, and what a sign-in needs.',
+    ConsoleResponse,
+    {
+      object: 'console',
+      service: { name: 'svc', title: 'Farebox' },
+      publicUrl: 'https://api.example.com',
+      session: SESSION,
+      wallet: null,
+    },
+    'session',
+    'no-store',
+  ),
 };
 
 const SIGNED_IN = jsonResponse(
@@ -141,7 +139,7 @@ export const SIGN_IN: RouteDescription = {
   summary: 'Sign in',
   about:
     'Exchanges the credential of this request for a session: an API key (`Authorization: Bearer`), or the signature of a wallet (`SIGN-IN-WITH-X`). A session lives for seven days and ends with its key; an older session of the browser ends.',
-  answers: [SIGNED_IN],
+  response: SIGNED_IN,
 };
 
 export const LINK: RouteDescription = {
@@ -149,7 +147,7 @@ export const LINK: RouteDescription = {
   summary: 'Sign in by a link',
   about: 'Uses up the link that the terminal printed. A link lives for 15 minutes.',
   request: jsonContent(LinkRequest, { token: 'q3Jz0hXw7cM5b1uYk9eTnVfR2sAoLdP6iGxZ8mKtWQE' }),
-  answers: [SIGNED_IN],
+  response: SIGNED_IN,
   refusals: [
     'AUTHENTICATION_FAILED',
     'API_ACCESS_DISABLED',
@@ -162,7 +160,7 @@ export const SIGN_OUT: RouteDescription = {
   tag: 'Console',
   summary: 'Sign out',
   about: 'The session is over at once, wherever its cookie is shown.',
-  answers: [jsonResponse('The session has ended.', EndedResponse, { success: true }, 'session')],
+  response: jsonResponse('The session has ended.', EndedResponse, { success: true }, 'session'),
   refusals: ['SESSION_NOT_FOUND'],
 };
 
@@ -170,31 +168,29 @@ export const LIST_SESSIONS: RouteDescription = {
   tag: 'Console',
   summary: 'List sessions',
   about: 'Those of this key or wallet; an ADMIN key sees all of its account.',
-  answers: [
-    jsonResponse('Sessions that stand, newest first.', SessionListResponse, {
-      object: 'list',
-      data: [
-        {
-          id: ID,
-          kind: 'key',
-          keyId: 'key_019aa3f1c0de',
-          wallet: null,
-          isCurrent: true,
-          createdAt: '2026-11-21T04:00:00.000Z',
-          lastUsedAt: '2026-11-21T04:10:00.000Z',
-          expiresAt: '2026-11-28T04:00:00.000Z',
-          userAgent: 'Mozilla/5.0',
-          address: '203.0.113.7',
-        },
-      ],
-    }),
-  ],
+  response: jsonResponse('Sessions that stand, newest first.', SessionListResponse, {
+    object: 'list',
+    data: [
+      {
+        id: ID,
+        kind: 'key',
+        keyId: 'key_019aa3f1c0de',
+        wallet: null,
+        isCurrent: true,
+        createdAt: '2026-11-21T04:00:00.000Z',
+        lastUsedAt: '2026-11-21T04:10:00.000Z',
+        expiresAt: '2026-11-28T04:00:00.000Z',
+        userAgent: 'Mozilla/5.0',
+        address: '203.0.113.7',
+      },
+    ],
+  }),
 };
 
 export const END_SESSION: RouteDescription = {
   tag: 'Console',
   summary: 'End a session',
   parameters: [{ name: 'id', in: 'path', about: 'Id of the session.', example: ID }],
-  answers: [jsonResponse('The session has ended.', EndedResponse, { success: true })],
+  response: jsonResponse('The session has ended.', EndedResponse, { success: true }),
   refusals: ['SESSION_NOT_FOUND'],
 };

@@ -10,7 +10,7 @@ import { Fault } from '../core/faults.ts';
 import { limitRequests } from '../http/limit-requests.ts';
 import { readBody } from '../http/read-request.ts';
 import type { RequestContext } from '../http/request-context.ts';
-import { type Feature, type Route, SMALL_JSON_BODY, get } from '../http/route.ts';
+import { type Feature, type Route, get, post, remove } from '../http/route.ts';
 import type { SessionCookie } from '../http/session-cookie.ts';
 import {
   type Caller,
@@ -67,54 +67,35 @@ function sessionRoutes(options: SessionsOptions): Route[] {
         await beginSession(options, context, caller);
       },
     },
-    {
-      method: 'POST',
-      path: `${SESSION_PATH}/link`,
-      auth: 'public',
-      describe: LINK,
-      body: SMALL_JSON_BODY,
-      handle: async (context) => {
-        options.cookie().requireSameOrigin(context);
-        await limitRequests(options, `sign-in-link|${context.countedAddress}`, LINKS_PER_MINUTE);
-        const { token } = readBody(context, LinkRequest);
-        await beginSession(options, context, await sessions.takeLink(token));
-      },
-    },
-    {
-      method: 'DELETE',
-      path: SESSION_PATH,
-      auth: 'key-or-wallet',
-      describe: SIGN_OUT,
-      handle: async (context) => {
-        const { session } = context.caller;
-        if (session === undefined) throw new Fault('SESSION_NOT_FOUND');
-        await sessions.end(session.accountId, session.keyId, session.id);
-        context.set('set-cookie', options.cookie().clear);
-        await context.json(200, { success: true });
-      },
-    },
+    post(`${SESSION_PATH}/link`, 'public', LINK, async (context) => {
+      options.cookie().requireSameOrigin(context);
+      await limitRequests(options, `sign-in-link|${context.countedAddress}`, LINKS_PER_MINUTE);
+      const { token } = readBody(context, LinkRequest);
+      await beginSession(options, context, await sessions.takeLink(token));
+    }),
+    remove(SESSION_PATH, 'key-or-wallet', SIGN_OUT, async (context) => {
+      const { session } = context.caller;
+      if (session === undefined) throw new Fault('SESSION_NOT_FOUND');
+      await sessions.end(session.accountId, session.keyId, session.id);
+      context.set('set-cookie', options.cookie().clear);
+      await context.json(200, { success: true });
+    }),
     get('/console/sessions', 'key-or-wallet', LIST_SESSIONS, async (context) => {
       const { accountId, session } = context.caller;
       const open = await sessions.list(accountId, visibleKey(context.caller));
       const data = open.map((one) => listed(one, session?.id));
       await context.json(200, { object: 'list', data } satisfies SessionListResponse);
     }),
-    {
-      method: 'DELETE',
-      path: '/console/sessions/:id',
-      auth: 'key-or-wallet',
-      describe: END_SESSION,
-      handle: async (context) => {
-        const { caller, parameters } = context;
-        const isEnded = await sessions.end(
-          caller.accountId,
-          visibleKey(caller),
-          parameters['id'] ?? '',
-        );
-        if (!isEnded) throw new Fault('SESSION_NOT_FOUND');
-        await context.json(200, { success: true });
-      },
-    },
+    remove('/console/sessions/:id', 'key-or-wallet', END_SESSION, async (context) => {
+      const { caller, parameters } = context;
+      const isEnded = await sessions.end(
+        caller.accountId,
+        visibleKey(caller),
+        parameters['id'] ?? '',
+      );
+      if (!isEnded) throw new Fault('SESSION_NOT_FOUND');
+      await context.json(200, { success: true });
+    }),
   ];
 }
 

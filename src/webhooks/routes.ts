@@ -10,7 +10,7 @@ import { requireCallbackUrl } from '../http/callback-url.ts';
 import { timePage } from '../http/cursor.ts';
 import { readBody, readQuery } from '../http/read-request.ts';
 import type { RequestContext } from '../http/request-context.ts';
-import { type Route, SMALL_JSON_BODY, get } from '../http/route.ts';
+import { type Route, get, post, patch, remove } from '../http/route.ts';
 import { refuseIssues } from '../json/validation.ts';
 import type { Guard } from '../net/guard.ts';
 import { deliveryOf } from './crossings.ts';
@@ -46,26 +46,12 @@ export function webhookRoutes(parts: WebhookRouteParts): Route[] {
   /** Accounts. */
   const testing = new Set<string>();
   return [
-    {
-      method: 'POST',
-      path: '/webhooks',
-      auth,
-      body: SMALL_JSON_BODY,
-      describe: DESCRIPTIONS.CREATE_WEBHOOK,
-      handle: (context) => create(parts, context),
-    },
+    post('/webhooks', auth, DESCRIPTIONS.CREATE_WEBHOOK, (context) => create(parts, context)),
     get('/webhooks', auth, DESCRIPTIONS.LIST_WEBHOOKS, async (context) => {
       const found = await table.list(context.caller.accountId);
       await context.json(200, { object: 'list', data: found.map(itemOf) });
     }),
-    {
-      method: 'PATCH',
-      path: '/webhooks/:id',
-      auth,
-      body: SMALL_JSON_BODY,
-      describe: DESCRIPTIONS.UPDATE_WEBHOOK,
-      handle: (context) => update(parts, context),
-    },
+    patch('/webhooks/:id', auth, DESCRIPTIONS.UPDATE_WEBHOOK, (context) => update(parts, context)),
     {
       method: 'POST',
       path: '/webhooks/:id/secret/rotate',
@@ -73,18 +59,12 @@ export function webhookRoutes(parts: WebhookRouteParts): Route[] {
       describe: DESCRIPTIONS.ROTATE_SECRET,
       handle: (context) => rotate(parts, context),
     },
-    {
-      method: 'DELETE',
-      path: '/webhooks/:id',
-      auth,
-      describe: DESCRIPTIONS.DELETE_WEBHOOK,
-      handle: async (context) => {
-        const id = context.parameters['id'] ?? '';
-        const isRemoved = await table.remove(context.caller.accountId, id);
-        if (!isRemoved) throw new Fault('WEBHOOK_NOT_FOUND');
-        await context.json(200, { id, object: 'webhook', deleted: true });
-      },
-    },
+    remove('/webhooks/:id', auth, DESCRIPTIONS.DELETE_WEBHOOK, async (context) => {
+      const id = context.parameters['id'] ?? '';
+      const isRemoved = await table.remove(context.caller.accountId, id);
+      if (!isRemoved) throw new Fault('WEBHOOK_NOT_FOUND');
+      await context.json(200, { id, object: 'webhook', deleted: true });
+    }),
     {
       method: 'POST',
       path: '/webhooks/:id/test',

@@ -222,21 +222,24 @@ export const CREATE_WEBHOOK: RouteDescription = {
     events: WEBHOOK.events,
     thresholds: { balanceUsd: 5, dailySpendUsd: 20 },
   }),
-  answers: [
-    jsonResponse('The webhook with its secret, which is shown nowhere else.', CreatedWebhook, {
+  response: jsonResponse(
+    'The webhook with its secret, which is shown nowhere else.',
+    CreatedWebhook,
+    {
       ...WEBHOOK,
       secret: 'whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw',
-    }),
-  ],
+    },
+  ),
   refusals: ['WEBHOOK_LIMIT_REACHED'],
 };
 
 export const LIST_WEBHOOKS: RouteDescription = {
   tag,
   summary: 'List webhooks',
-  answers: [
-    jsonResponse('Without their secrets.', WebhookList, { object: 'list', data: [WEBHOOK] }),
-  ],
+  response: jsonResponse('Without their secrets.', WebhookList, {
+    object: 'list',
+    data: [WEBHOOK],
+  }),
 };
 
 export const UPDATE_WEBHOOK: RouteDescription = {
@@ -245,13 +248,11 @@ export const UPDATE_WEBHOOK: RouteDescription = {
   about: 'What is on its way goes to the new address. A changed threshold is told of anew.',
   parameters,
   request: jsonContent(UpdateWebhook, { thresholds: { balanceUsd: 10, dailySpendUsd: null } }),
-  answers: [
-    jsonResponse('As it is now.', WebhookItem, {
-      ...WEBHOOK,
-      events: ['balance.low'],
-      thresholds: { ...WEBHOOK.thresholds, balanceUsd: 10, dailySpendUsd: null },
-    }),
-  ],
+  response: jsonResponse('As it is now.', WebhookItem, {
+    ...WEBHOOK,
+    events: ['balance.low'],
+    thresholds: { ...WEBHOOK.thresholds, balanceUsd: 10, dailySpendUsd: null },
+  }),
   refusals: ['WEBHOOK_NOT_FOUND'],
 };
 
@@ -261,13 +262,11 @@ export const ROTATE_SECRET: RouteDescription = {
   about:
     'For 24 hours each message has two signatures, of the new secret and of the one before, so that a receiver that knows either believes it. The secret is in this answer and nowhere else.',
   parameters,
-  answers: [
-    jsonResponse('With its new secret.', RotatedWebhook, {
-      ...WEBHOOK,
-      secret: 'whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw',
-      previousSecretUntil: '2026-11-22T04:00:00.000Z',
-    }),
-  ],
+  response: jsonResponse('With its new secret.', RotatedWebhook, {
+    ...WEBHOOK,
+    secret: 'whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw',
+    previousSecretUntil: '2026-11-22T04:00:00.000Z',
+  }),
   refusals: ['WEBHOOK_NOT_FOUND'],
 };
 
@@ -275,13 +274,11 @@ export const DELETE_WEBHOOK: RouteDescription = {
   tag,
   summary: 'Delete a webhook',
   parameters,
-  answers: [
-    jsonResponse('Nothing more is sent.', DeletedWebhook, {
-      id: ID,
-      object: 'webhook',
-      deleted: true,
-    }),
-  ],
+  response: jsonResponse('Nothing more is sent.', DeletedWebhook, {
+    id: ID,
+    object: 'webhook',
+    deleted: true,
+  }),
   refusals: ['WEBHOOK_NOT_FOUND'],
 };
 
@@ -291,13 +288,11 @@ export const TEST_WEBHOOK: RouteDescription = {
   about:
     'Posts the event `webhook.test` at once, one time, and says what the address answered. Once in 10 seconds.',
   parameters,
-  answers: [
-    jsonResponse('What became of it; `failed` is no error of this request.', DeliveryItem, {
-      ...DELIVERY,
-      event: 'webhook.test',
-      payload: { ...DELIVERY.payload, type: 'webhook.test', data: { webhookId: ID } },
-    }),
-  ],
+  response: jsonResponse('What became of it; `failed` is no error of this request.', DeliveryItem, {
+    ...DELIVERY,
+    event: 'webhook.test',
+    payload: { ...DELIVERY.payload, type: 'webhook.test', data: { webhookId: ID } },
+  }),
   refusals: ['WEBHOOK_NOT_FOUND', 'RATE_LIMIT_EXCEEDED', 'SERVICE_UNAVAILABLE'],
 };
 
@@ -306,8 +301,10 @@ export const LIST_DELIVERIES: RouteDescription = {
   summary: 'List what a webhook was sent',
   parameters,
   query: DeliveriesQuery,
-  answers: [
-    jsonResponse('One page.', DeliveryList, { object: 'list', data: [DELIVERY], nextCursor: null }),
-  ],
+  response: jsonResponse('One page.', DeliveryList, {
+    object: 'list',
+    data: [DELIVERY],
+    nextCursor: null,
+  }),
   refusals: ['WEBHOOK_NOT_FOUND'],
 };

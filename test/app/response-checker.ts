@@ -9,12 +9,11 @@ import type { JsonSchema } from '../../src/http/describe.ts';
 import {
   HEADER_GROUPS,
   type OpenApiDocument,
-  type WholeOperation,
   type OperationContent,
   type OperationResponse,
   PROTOCOL_HEADERS,
-  wholeOperation,
 } from '../../src/http/openapi/openapi.ts';
+import { type WholeOperation, wholeOperation } from './whole-operation.ts';
 import type { Route } from '../../src/http/route.ts';
 import type { SentResponse } from './sent-responses.ts';
 

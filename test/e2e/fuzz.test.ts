@@ -11,7 +11,7 @@ import { isDeepStrictEqual } from 'node:util';
 import { crc32 } from 'node:zlib';
 import { after, before, describe, test } from 'node:test';
 import fc from 'fast-check';
-import { wholeOperation } from '../../src/http/openapi/openapi.ts';
+import { wholeOperation } from '../app/whole-operation.ts';
 import { BASE_PATH } from '../../src/server/server.ts';
 import { chatBody } from '../app/call.ts';
 import { heads } from '../fuzz/heads.ts';

@@ -5,11 +5,8 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import { Ajv2020 } from 'ajv/dist/2020.js';
-import {
-  type OpenApiDocument,
-  type WholeOperation,
-  wholeOperation,
-} from '../../src/http/openapi/openapi.ts';
+import { type OpenApiDocument } from '../../src/http/openapi/openapi.ts';
+import { type WholeOperation, wholeOperation } from '../app/whole-operation.ts';
 import { schemaCompiler } from '../app/response-checker.ts';
 import { type TestApp, startTestApp } from '../app/test-app.ts';
 

@@ -3,7 +3,8 @@
  * so that the others are reached, and now and then wrong in its own way.
  */
 import fc from 'fast-check';
-import type { OperationParameter, WholeOperation } from '../../src/http/openapi/openapi.ts';
+import type { OperationParameter } from '../../src/http/openapi/openapi.ts';
+import { type WholeOperation } from '../app/whole-operation.ts';
 import { type Body, brokenJsonBody, encoded, formBody, jsonBody, partsBodies } from './bodies.ts';
 import { HOSTILE_TEXTS, hostileText, hostileValue } from './hostile.ts';
 import { type ValueSource, fitting, nearly } from './values.ts';

@@ -124,17 +124,25 @@ export const ACCOUNT_PATH = [
   { name: 'id', in: 'path', about: 'Id of the account.', example: ACCOUNT.id },
 ] as const;
 
+/** A route of an account about itself, as the operator's route about any account describes it. */
+export function ofAccount(
+  description: RouteDescription,
+  summary: string,
+  parameters: RouteDescription['parameters'] = ACCOUNT_PATH,
+): RouteDescription {
+  const refusals = ['ACCOUNT_NOT_FOUND', ...(description.refusals ?? [])] as const;
+  return { ...description, tag: 'Operator', summary, parameters, refusals };
+}
+
 export const LIST_ACCOUNTS: RouteDescription = {
   tag: 'Operator',
   summary: 'List accounts',
   query: AccountsQuery,
-  answers: [
-    jsonResponse('Accounts, newest first.', AccountList, {
-      object: 'list',
-      data: [ACCOUNT],
-      nextCursor: null,
-    }),
-  ],
+  response: jsonResponse('Accounts, newest first.', AccountList, {
+    object: 'list',
+    data: [ACCOUNT],
+    nextCursor: null,
+  }),
 };
 
 const Name = z
@@ -182,7 +190,7 @@ export const CREATE_ACCOUNT: RouteDescription = {
   summary: 'Create an account',
   about: 'It has no credit and no key yet.',
   request: jsonContent(CreateAccountRequest, { name: ACCOUNT.name }),
-  answers: [jsonResponse('The account.', ChangedAccount, { success: true, data: ACCOUNT })],
+  response: jsonResponse('The account.', ChangedAccount, { success: true, data: ACCOUNT }),
   refusals: ['ACCOUNT_EXISTS'],
 };
 
@@ -190,9 +198,9 @@ export const GET_ACCOUNT: RouteDescription = {
   tag: 'Operator',
   summary: 'Get an account',
   parameters: ACCOUNT_PATH,
-  answers: [
-    jsonResponse('The account.', AccountResponse, { data: { ...ACCOUNT, storage: STORAGE } }),
-  ],
+  response: jsonResponse('The account.', AccountResponse, {
+    data: { ...ACCOUNT, storage: STORAGE },
+  }),
   refusals: ['ACCOUNT_NOT_FOUND'],
 };
 
@@ -202,9 +210,10 @@ export const CHANGE_ACCOUNT: RouteDescription = {
   about: 'Other processes follow within three seconds.',
   parameters: ACCOUNT_PATH,
   request: jsonContent(ChangeAccountRequest, { plan: 'pro', limits: { requestsPerMinute: 500 } }),
-  answers: [
-    jsonResponse('The account as it is now.', ChangedAccount, { success: true, data: ACCOUNT }),
-  ],
+  response: jsonResponse('The account as it is now.', ChangedAccount, {
+    success: true,
+    data: ACCOUNT,
+  }),
   refusals: ['ACCOUNT_NOT_FOUND', 'ACCOUNT_EXISTS'],
 };
 
@@ -245,19 +254,17 @@ function movement(summary: string, about: string): RouteDescription {
     about,
     parameters: ACCOUNT_PATH,
     request: jsonContent(MoveRequest, { amountUsd: '25', reference: 'evt_1Q2w3E' }),
-    answers: [
-      jsonResponse('The movement, now or before.', MoveResponse, {
-        success: true,
-        data: {
-          accountId: ACCOUNT.id,
-          reference: 'evt_1Q2w3E',
-          amountUsd: '25.0000',
-          balanceUsd: '75.2300',
-          createdAt: '2026-11-21T04:00:00.000Z',
-          isRepeat: false,
-        },
-      }),
-    ],
+    response: jsonResponse('The movement, now or before.', MoveResponse, {
+      success: true,
+      data: {
+        accountId: ACCOUNT.id,
+        reference: 'evt_1Q2w3E',
+        amountUsd: '25.0000',
+        balanceUsd: '75.2300',
+        createdAt: '2026-11-21T04:00:00.000Z',
+        isRepeat: false,
+      },
+    }),
     refusals: ['ACCOUNT_NOT_FOUND', 'REFERENCE_REUSED'],
   };
 }

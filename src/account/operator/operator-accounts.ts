@@ -6,11 +6,11 @@ import type { OperatorMove } from '../../billing/ledger/ledger.ts';
 import { walletKind } from '../../core/addresses.ts';
 import { isoTime } from '../../core/clock.ts';
 import { Fault } from '../../core/faults.ts';
-import { type Nano, ZERO, decimalUsd, usdToNano } from '../../core/money.ts';
+import { ZERO, decimalUsd, usdToNano } from '../../core/money.ts';
 import { timePage } from '../../http/cursor.ts';
 import { readBody, readQuery } from '../../http/read-request.ts';
 import type { RequestContext } from '../../http/request-context.ts';
-import { JSON_TYPE, type Route, SMALL_JSON_BODY, get } from '../../http/route.ts';
+import { JSON_TYPE, type Route, SMALL_JSON_BODY, get, patch, post } from '../../http/route.ts';
 import {
   type Account,
   type LimitOverrides,
@@ -46,6 +46,16 @@ import { ACCOUNT_DAYS, ACCOUNT_REQUESTS, ACCOUNT_STATEMENT } from './operator-us
 
 const PATH = '/admin/accounts';
 
+type Funds = Awaited<ReturnType<AccountParts['stores']['ledger']['funds']>>;
+/** Of an account that was just made. */
+const NO_FUNDS = {
+  usdNano: ZERO,
+  heldUsdNano: ZERO,
+  leasedUsdNano: ZERO,
+  heldDiemNano: ZERO,
+  debtNano: ZERO,
+} as const;
+
 export function operatorAccountRoutes(parts: AccountParts): Route[] {
   return [
     get(PATH, 'operator', LIST_ACCOUNTS, (context) => answerAccounts(parts, context)),
@@ -64,22 +74,15 @@ export function operatorAccountRoutes(parts: AccountParts): Route[] {
       const data = { ...item, storage: await storageOf(parts, account.id) };
       await context.json(200, { data } satisfies AccountResponse);
     }),
-    {
-      method: 'PATCH',
-      path: `${PATH}/:id`,
-      auth: 'operator',
-      describe: CHANGE_ACCOUNT,
-      body: SMALL_JSON_BODY,
-      handle: (context) => changeAccount(parts, context),
-    },
-    ...(['credit', 'debit'] as const).map((direction): Route => ({
-      method: 'POST',
-      path: `${PATH}/:id/${direction}`,
-      auth: 'operator',
-      describe: direction === 'credit' ? CREDIT_ACCOUNT : DEBIT_ACCOUNT,
-      body: SMALL_JSON_BODY,
-      handle: (context) => move(parts, context, direction),
-    })),
+    patch(`${PATH}/:id`, 'operator', CHANGE_ACCOUNT, (context) => changeAccount(parts, context)),
+    ...(['credit', 'debit'] as const).map((direction): Route =>
+      post(
+        `${PATH}/:id/${direction}`,
+        'operator',
+        direction === 'credit' ? CREDIT_ACCOUNT : DEBIT_ACCOUNT,
+        (context) => move(parts, context, direction),
+      ),
+    ),
     get(`${PATH}/:id/statement`, 'operator', ACCOUNT_STATEMENT, async (context) =>
       answerStatement(parts, context, (await accountOf(parts, context)).id),
     ),
@@ -131,7 +134,10 @@ async function answerAccounts(parts: AccountParts, context: RequestContext): Pro
 }
 
 async function itemOf({ stores }: AccountParts, account: Account): Promise<AccountItem> {
-  const funds = await stores.ledger.funds(account.id);
+  return itemWith(account, await stores.ledger.funds(account.id));
+}
+
+function itemWith(account: Account, funds: Funds): AccountItem {
   const { usdNano, heldUsdNano, leasedUsdNano, debtNano, diemNano, allocationNano } = funds;
   return {
     id: account.id,
@@ -184,7 +190,7 @@ async function createAccount(parts: AccountParts, context: RequestContext): Prom
     await ledger.openAccount(account.id, tx);
     const dailyNano = dailyDiem === undefined ? ZERO : usdToNano(dailyDiem);
     if (dailyNano > 0n) await ledger.allocateDailyIn(tx, account.id, dailyNano);
-    const item = newItem(account, dailyNano);
+    const item = itemWith(account, { ...NO_FUNDS, diemNano: dailyNano, allocationNano: dailyNano });
     const answer = { success: true, data: item } satisfies ChangedAccount;
     await keepResponse(context, answer, tx);
     return answer;
@@ -202,29 +208,6 @@ export async function keepResponse(
   if (keeper === undefined) return;
   const body = Buffer.from(JSON.stringify(answer));
   await keeper.keep(tx, { type: JSON_TYPE, body });
-}
-
-function newItem(account: Account, dailyNano: Nano): AccountItem {
-  const none = decimalUsd(0n);
-  const daily = decimalUsd(dailyNano);
-  return {
-    id: account.id,
-    name: account.name,
-    plan: account.plan,
-    disabled: false,
-    isOperator: false,
-    limits: limitsItem(account.limits),
-    createdAt: isoTime(account.createdMs),
-    balance: {
-      usd: none,
-      heldUsd: none,
-      leasedUsd: none,
-      availableUsd: none,
-      debtUsd: none,
-      diem: daily,
-      dailyAllocation: daily,
-    },
-  };
 }
 
 async function changeAccount(parts: AccountParts, context: RequestContext): Promise<void> {

@@ -7,11 +7,19 @@ import {
   CreatedKeyResponse,
   DeletedKeyResponse,
   KEY,
+  LIST_KEYS,
   ListKeysQuery,
   Time,
   UpdateKeyRequest,
+  createdKey,
 } from '../api-key-schema.ts';
-import { ACCOUNT, ACCOUNT_PATH, LimitsChange, LimitsItem } from './operator-accounts-schema.ts';
+import {
+  ACCOUNT,
+  ACCOUNT_PATH,
+  LimitsChange,
+  LimitsItem,
+  ofAccount,
+} from './operator-accounts-schema.ts';
 
 const KEY_PATH = [
   ...ACCOUNT_PATH,
@@ -28,20 +36,17 @@ export const OperatorKeysQuery = ListKeysQuery.extend({
   revoked: z.enum(['true', 'false']).optional().describe('`true` shows revoked keys too.'),
 });
 
+const SAMPLE: OperatorKey = { ...KEY, limits: ACCOUNT.limits, revokedAt: null };
+
 export const LIST_ACCOUNT_KEYS: RouteDescription = {
-  tag: 'Operator',
-  summary: 'List keys of an account',
-  parameters: ACCOUNT_PATH,
+  ...ofAccount(LIST_KEYS, 'List keys of an account'),
   query: OperatorKeysQuery,
-  answers: [
-    jsonResponse(
-      'Keys, newest first.',
-      listOf(OperatorKey, 'The keys, newest first.'),
-      { object: 'list', data: [{ ...KEY, limits: ACCOUNT.limits, revokedAt: null }] },
-      'page',
-    ),
-  ],
-  refusals: ['ACCOUNT_NOT_FOUND'],
+  response: jsonResponse(
+    'Keys, newest first.',
+    listOf(OperatorKey, 'The keys, newest first.'),
+    { object: 'list', data: [SAMPLE] },
+    'page',
+  ),
 };
 
 export const CreateAccountKeyRequest = CreateKeyRequest.extend({
@@ -67,27 +72,7 @@ export const CREATE_ACCOUNT_KEY: RouteDescription = {
   summary: 'Create a key for an account',
   parameters: ACCOUNT_PATH,
   request: jsonContent(CreateAccountKeyRequest, { apiKeyType: 'INFERENCE', description: 'first' }),
-  answers: [
-    jsonResponse(
-      'The key, with its secret.',
-      CreatedAccountKey,
-      {
-        success: true,
-        data: {
-          id: KEY.id,
-          apiKey: 'SVC_INFERENCE_KEY_…',
-          apiKeyType: 'INFERENCE',
-          description: 'first',
-          consumptionLimit: { usd: null, diem: null, vcu: null },
-          limitPeriod: 'EPOCH',
-          modelPrivacy: 'ALL',
-          models: null,
-          expiresAt: null,
-        },
-      },
-      'no-store',
-    ),
-  ],
+  response: createdKey({ description: 'first' }, CreatedAccountKey),
   refusals: ['ACCOUNT_NOT_FOUND', 'API_KEY_LIMIT_REACHED'],
 };
 
@@ -101,19 +86,14 @@ export const CHANGE_ACCOUNT_KEY: RouteDescription = {
   about: 'Also its limits, which its owner cannot change.',
   parameters: KEY_PATH,
   request: jsonContent(ChangeAccountKeyRequest, { limits: { requestsPerMinute: 10 } }),
-  answers: [
-    jsonResponse(
-      'The key as it is now.',
-      z.object({
-        success: z.literal(true).describe('It was changed.'),
-        data: OperatorKey.describe('The key as it is now.'),
-      }),
-      {
-        success: true,
-        data: { ...KEY, limits: ACCOUNT.limits, revokedAt: null },
-      },
-    ),
-  ],
+  response: jsonResponse(
+    'The key as it is now.',
+    z.object({
+      success: z.literal(true).describe('It was changed.'),
+      data: OperatorKey.describe('The key as it is now.'),
+    }),
+    { success: true, data: SAMPLE },
+  ),
   refusals: ['ACCOUNT_NOT_FOUND', 'API_KEY_NOT_FOUND'],
 };
 
@@ -121,6 +101,6 @@ export const REVOKE_ACCOUNT_KEY: RouteDescription = {
   tag: 'Operator',
   summary: 'Revoke a key of an account',
   parameters: KEY_PATH,
-  answers: [jsonResponse('The key is revoked.', DeletedKeyResponse, { success: true })],
+  response: jsonResponse('The key is revoked.', DeletedKeyResponse, { success: true }),
   refusals: ['ACCOUNT_NOT_FOUND', 'API_KEY_NOT_FOUND'],
 };

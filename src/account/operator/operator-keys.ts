@@ -3,7 +3,7 @@ import { isoTimeOrNull } from '../../core/clock.ts';
 import { Fault } from '../../core/faults.ts';
 import { readBody, readQuery } from '../../http/read-request.ts';
 import type { RequestContext } from '../../http/request-context.ts';
-import { type Route, SMALL_JSON_BODY, get } from '../../http/route.ts';
+import { type Route, SMALL_JSON_BODY, get, remove } from '../../http/route.ts';
 import type { AccountParts } from '../account-parts.ts';
 import { changeOf, createdBody, itemOf, listPage, settingsOf } from '../api-keys.ts';
 import { type KeyReport, makeKey, reportKeys, updateKey, withKnownModels } from '../manage-keys.ts';
@@ -47,19 +47,13 @@ export function operatorKeyRoutes(parts: AccountParts): Route[] {
       describe: CHANGE_ACCOUNT_KEY,
       handle: (context) => changeKey(parts, context),
     },
-    {
-      method: 'DELETE',
-      path: `${PATH}/:keyId`,
-      auth: 'operator',
-      describe: REVOKE_ACCOUNT_KEY,
-      handle: async (context) => {
-        const { id } = await accountOf(parts, context);
-        const isRevoked = await identity.revokeKey(id, context.parameters['keyId'] ?? '');
-        if (!isRevoked) throw new Fault('API_KEY_NOT_FOUND');
-        await parts.stores.ledger.recall(id);
-        await context.json(200, { success: true });
-      },
-    },
+    remove(`${PATH}/:keyId`, 'operator', REVOKE_ACCOUNT_KEY, async (context) => {
+      const { id } = await accountOf(parts, context);
+      const isRevoked = await identity.revokeKey(id, context.parameters['keyId'] ?? '');
+      if (!isRevoked) throw new Fault('API_KEY_NOT_FOUND');
+      await parts.stores.ledger.recall(id);
+      await context.json(200, { success: true });
+    }),
   ];
 }
 

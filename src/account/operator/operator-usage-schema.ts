@@ -1,79 +1,21 @@
 /** What the operator's routes about usage say of themselves. Amounts are decimal text. */
 import { z } from 'zod';
-import {
-  type RouteDescription,
-  jsonResponse,
-  jsonContent,
-  textContent,
-} from '../../http/describe.ts';
-import {
-  ACTIVITY_CSV_HEAD,
-  ActivityResponse,
-  ActivityQuery,
-  DaysResponse,
-  DaysQuery,
-} from '../activity-schema.ts';
+import { type RouteDescription, jsonResponse } from '../../http/describe.ts';
+import { ACTIVITY, DAYS } from '../activity-schema.ts';
 import { DecimalText } from '../api-key-schema.ts';
-import { StatementResponse, StatementQuery } from '../statement.ts';
-import { DAYS_HEAD, Day, RANGE, RECEIPT_SAMPLE, SUMS_SAMPLE } from '../usage-schema.ts';
-import { ACCOUNT_PATH } from './operator-accounts-schema.ts';
+import { STATEMENT } from '../statement.ts';
+import { DAYS_HEAD, DAYS_SAMPLE, Day, RANGE } from '../usage-schema.ts';
+import { ofAccount } from './operator-accounts-schema.ts';
 
-const DAYS_SAMPLE = { from: '2026-10-23', to: '2026-11-21' };
-
-export const ACCOUNT_STATEMENT: RouteDescription = {
-  tag: 'Operator',
-  summary: 'Statement of an account',
-  parameters: ACCOUNT_PATH,
-  query: StatementQuery,
-  answers: [
-    jsonResponse('As `GET /billing/statement`.', StatementResponse, {
-      object: 'list',
-      data: [],
-      nextCursor: null,
-    }),
-  ],
-  refusals: ['ACCOUNT_NOT_FOUND'],
-};
-
-export const ACCOUNT_REQUESTS: RouteDescription = {
-  tag: 'Operator',
-  summary: 'Requests of an account',
-  parameters: ACCOUNT_PATH,
-  query: ActivityQuery,
-  answers: [
-    {
-      status: 200,
-      about: 'As `GET /usage/requests`.',
-      headers: ['download'],
-      content: [
-        ...jsonContent(ActivityResponse, {
-          object: 'list',
-          ...DAYS_SAMPLE,
-          data: [RECEIPT_SAMPLE],
-          nextCursor: null,
-        }),
-        textContent('text/csv', `${ACTIVITY_CSV_HEAD}\r\n`),
-      ],
-    },
-  ],
-  refusals: ['ACCOUNT_NOT_FOUND'],
-};
-
-export const ACCOUNT_DAYS: RouteDescription = {
-  tag: 'Operator',
-  summary: 'Usage of an account by day and model',
-  parameters: ACCOUNT_PATH,
-  query: DaysQuery,
-  answers: [
-    jsonResponse('As `GET /usage/days`.', DaysResponse, {
-      object: 'list',
-      ...DAYS_SAMPLE,
-      totals: SUMS_SAMPLE,
-      data: [{ date: '2026-11-21', model: 'atlas-24b', ...SUMS_SAMPLE }],
-    }),
-  ],
-  refusals: ['ACCOUNT_NOT_FOUND'],
-};
+export const ACCOUNT_STATEMENT = ofAccount(STATEMENT, 'Statement of an account');
+export const ACCOUNT_REQUESTS = ofAccount(
+  { ...ACTIVITY, about: 'As `GET /usage/requests`.' },
+  'Requests of an account',
+);
+export const ACCOUNT_DAYS = ofAccount(
+  { ...DAYS, about: 'As `GET /usage/days`.' },
+  'Usage of an account by day and model',
+);
 
 const GROUPINGS = ['day', 'model', 'account', 'key', 'tag'] as const;
 const WANTED = {
@@ -140,26 +82,20 @@ export const OPERATOR_USAGE: RouteDescription = {
   tag: 'Operator',
   summary: 'Usage of the service',
   query: OperatorUsageQuery,
-  answers: [
-    jsonResponse('Sums, the dearest first; by day the newest first.', GroupsResponse, {
-      object: 'list',
-      ...DAYS_SAMPLE,
-      totals: TEXT_SUMS_SAMPLE,
-      data: [{ accountId: 'acct_019aa3f1c0de', ...TEXT_SUMS_SAMPLE }],
-    }),
-  ],
+  response: jsonResponse('Sums, the dearest first; by day the newest first.', GroupsResponse, {
+    ...DAYS_SAMPLE,
+    totals: TEXT_SUMS_SAMPLE,
+    data: [{ accountId: 'acct_019aa3f1c0de', ...TEXT_SUMS_SAMPLE }],
+  }),
 };
 
 export const REVENUE: RouteDescription = {
   tag: 'Operator',
   summary: 'Revenue by day and model',
   query: RevenueQuery,
-  answers: [
-    jsonResponse('One row for each day and model, newest first.', GroupsResponse, {
-      object: 'list',
-      ...DAYS_SAMPLE,
-      totals: TEXT_SUMS_SAMPLE,
-      data: [{ date: '2026-11-21', model: 'atlas-24b', ...TEXT_SUMS_SAMPLE }],
-    }),
-  ],
+  response: jsonResponse('One row for each day and model, newest first.', GroupsResponse, {
+    ...DAYS_SAMPLE,
+    totals: TEXT_SUMS_SAMPLE,
+    data: [{ date: '2026-11-21', model: 'atlas-24b', ...TEXT_SUMS_SAMPLE }],
+  }),
 };

@@ -61,19 +61,17 @@ export const AUDIO_SPEECH: RouteDescription = {
     input: 'Good morning.',
     voice: 'alloy',
   }),
-  answers: [
-    {
-      status: 200,
-      about: 'The sound, as `response_format` asks, MP3 unless named.',
-      headers: ['model', 'stream'],
-      content: [
-        ...Object.values(SPEECH_TYPES).map((type) => bytesContent(type)),
-        eventContent(
-          SpeechEvent,
-          [DELTA, DONE].map((event) => `data: ${JSON.stringify(event)}\n\n`).join(''),
-        ),
-      ],
-    },
-  ],
+  response: {
+    status: 200,
+    about: 'The sound, as `response_format` asks, MP3 unless named.',
+    headers: ['model', 'stream'],
+    content: [
+      ...Object.values(SPEECH_TYPES).map((type) => bytesContent(type)),
+      eventContent(
+        SpeechEvent,
+        [DELTA, DONE].map((event) => `data: ${JSON.stringify(event)}\n\n`).join(''),
+      ),
+    ],
+  },
   refusals: MODEL_REFUSALS,
 };

@@ -97,25 +97,23 @@ export const AUDIO_TRANSCRIPTION: RouteDescription = {
       'timestamp_granularities[]': TIMES,
     }),
   ],
-  answers: [
-    {
-      status: 200,
-      about: 'The transcript, as `response_format` asks.',
-      headers: ['model', 'stream'],
-      content: [
-        ...jsonContent(z.union([Transcription, VerboseTranscription]), {
-          text: 'Good morning.',
-          usage: { type: 'duration', seconds: 2 },
-        }),
-        textContent('text/plain', 'Good morning.'),
-        textContent('text/vtt', `WEBVTT\n\n${SUBTITLE}`),
-        eventContent(
-          TranscriptEvent,
-          [DELTA, DONE].map((event) => `data: ${JSON.stringify(event)}\n\n`).join(''),
-        ),
-      ],
-    },
-  ],
+  response: {
+    status: 200,
+    about: 'The transcript, as `response_format` asks.',
+    headers: ['model', 'stream'],
+    content: [
+      ...jsonContent(z.union([Transcription, VerboseTranscription]), {
+        text: 'Good morning.',
+        usage: { type: 'duration', seconds: 2 },
+      }),
+      textContent('text/plain', 'Good morning.'),
+      textContent('text/vtt', `WEBVTT\n\n${SUBTITLE}`),
+      eventContent(
+        TranscriptEvent,
+        [DELTA, DONE].map((event) => `data: ${JSON.stringify(event)}\n\n`).join(''),
+      ),
+    ],
+  },
   refusals: [
     ...MODEL_REFUSALS,
     'INVALID_VIDEO_FORMAT',

@@ -9,25 +9,23 @@ export const TRANSCRIPTION: RouteDescription = {
   summary: 'Transcribe a video',
   about: 'What is said in the media of a public URL: up to two hours and 500 MB.',
   request: jsonContent(TranscriptionRequest, { url: 'https://example.com/talk.mp4' }),
-  answers: [
-    {
-      status: 200,
-      about: 'The transcript.',
-      headers: ['model'],
-      content: [
-        ...jsonContent(
-          z
-            .strictObject({
-              transcript: z.string().describe('What is said.'),
-              lang: z.string().describe('Language code.'),
-            })
-            .meta({ id: 'Transcript' }),
-          { transcript: 'Good morning.', lang: 'en' },
-        ),
-        textContent('text/plain', 'Good morning.'),
-      ],
-    },
-  ],
+  response: {
+    status: 200,
+    about: 'The transcript.',
+    headers: ['model'],
+    content: [
+      ...jsonContent(
+        z
+          .strictObject({
+            transcript: z.string().describe('What is said.'),
+            lang: z.string().describe('Language code.'),
+          })
+          .meta({ id: 'Transcript' }),
+        { transcript: 'Good morning.', lang: 'en' },
+      ),
+      textContent('text/plain', 'Good morning.'),
+    ],
+  },
   refusals: [
     ...MODEL_REFUSALS,
     'UNSAFE_URL',

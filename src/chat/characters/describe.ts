@@ -48,29 +48,25 @@ export const CHARACTERS_DESCRIPTION: RouteDescription = {
     query('limit', '50 when absent.', z.int().min(1).max(100)),
     query('offset', 'How many to leave out.', z.int().min(0).max(1_000_000)),
   ],
-  answers: [
-    jsonResponse(
-      'Characters, without their prompts.',
-      listOf(Character, 'The characters of this page.'),
-      { object: 'list', data: [CHARACTER] },
-      'page',
-    ),
-  ],
+  response: jsonResponse(
+    'Characters, without their prompts.',
+    listOf(Character, 'The characters of this page.'),
+    { object: 'list', data: [CHARACTER] },
+    'page',
+  ),
 };
 
 export const CHARACTER_DESCRIPTION: RouteDescription = {
   tag: 'Characters',
   summary: 'Get a character',
   parameters: [{ name: 'slug', in: 'path', about: 'Its public id.', example: 'harbour-pilot' }],
-  answers: [
-    jsonResponse(
-      'The character, without its prompt.',
-      z.strictObject({
-        object: z.literal('character').describe('Kind of the object.'),
-        data: Character,
-      }),
-      { object: 'character', data: CHARACTER },
-    ),
-  ],
+  response: jsonResponse(
+    'The character, without its prompt.',
+    z.strictObject({
+      object: z.literal('character').describe('Kind of the object.'),
+      data: Character,
+    }),
+    { object: 'character', data: CHARACTER },
+  ),
   refusals: ['CHARACTER_NOT_FOUND'],
 };

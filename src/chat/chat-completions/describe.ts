@@ -283,13 +283,11 @@ The worst case of the request is set aside before it runs and the true cost is t
     model: 'default',
     messages: [{ role: 'user', content: 'Hello' }],
   }),
-  answers: [
-    {
-      status: 200,
-      about: 'The answer, whole or as a stream.',
-      headers: ['model', 'stream'],
-      content: [...jsonContent(ChatCompletion, ANSWER), eventContent(ChatCompletionEvent, STREAM)],
-    },
-  ],
+  response: {
+    status: 200,
+    about: 'The answer, whole or as a stream.',
+    headers: ['model', 'stream'],
+    content: [...jsonContent(ChatCompletion, ANSWER), eventContent(ChatCompletionEvent, STREAM)],
+  },
   refusals: CHAT_REFUSALS,
 };

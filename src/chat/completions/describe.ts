@@ -82,16 +82,14 @@ With \`stream: true\` the last event before \`[DONE]\` carries \`usage\` and \`c
     prompt: 'The sky is',
     max_tokens: 8,
   }),
-  answers: [
-    {
-      status: 200,
-      about: 'The text, whole or as a stream.',
-      headers: ['model', 'stream'],
-      content: [
-        ...jsonContent(Completion, { ...HEAD, choices: [CHOICE], usage: USAGE, cost: COST }),
-        eventContent(CompletionEvent, `${STREAM}data: [DONE]\n\n`),
-      ],
-    },
-  ],
+  response: {
+    status: 200,
+    about: 'The text, whole or as a stream.',
+    headers: ['model', 'stream'],
+    content: [
+      ...jsonContent(Completion, { ...HEAD, choices: [CHOICE], usage: USAGE, cost: COST }),
+      eventContent(CompletionEvent, `${STREAM}data: [DONE]\n\n`),
+    ],
+  },
   refusals: [...MODEL_REFUSALS, 'CONTEXT_LENGTH_EXCEEDED'],
 };

@@ -296,14 +296,12 @@ Tools, images, documents, thinking, structured output and the hosted \`web_searc
 
 With \`stream: true\` \`message_delta\` carries the usage and the \`cost\`. An error after the first byte is an event; text that had come before it is paid for, and the event says so.`,
   request: jsonContent(MessagesBody.meta({ id: 'MessageRequest' }), REQUEST_EXAMPLE),
-  answers: [
-    {
-      status: 200,
-      about: 'The message, whole or as a stream.',
-      headers: ['model', 'stream', 'message'],
-      content: [...jsonContent(Message, MESSAGE), eventContent(MessageEvent, STREAM)],
-    },
-  ],
+  response: {
+    status: 200,
+    about: 'The message, whole or as a stream.',
+    headers: ['model', 'stream', 'message'],
+    content: [...jsonContent(Message, MESSAGE), eventContent(MessageEvent, STREAM)],
+  },
   refusals: CHAT_REFUSALS,
   refusalBody: MessageError,
 };
@@ -313,14 +311,12 @@ export const COUNT_TOKENS_DESCRIPTION: RouteDescription = {
   summary: 'Count the tokens of a message request',
   about: 'Free. An estimate: what is charged is what the engine has counted.',
   request: jsonContent(MessagesBody.meta({ id: 'MessageRequest' }), REQUEST_EXAMPLE),
-  answers: [
-    jsonResponse(
-      'About how many tokens the prompt has.',
-      z.strictObject({ input_tokens: Count.describe('About how many tokens the request has.') }),
-      { input_tokens: 9 },
-      'message',
-    ),
-  ],
+  response: jsonResponse(
+    'About how many tokens the prompt has.',
+    z.strictObject({ input_tokens: Count.describe('About how many tokens the request has.') }),
+    { input_tokens: 9 },
+    'message',
+  ),
   refusals: MODEL_REFUSALS,
   refusalBody: MessageError,
 };

@@ -84,14 +84,12 @@ Tools: \`function\`, \`custom\` (its grammar is told to the model), \`namespace\
 
 With \`stream: true\` the answer is a stream of events, of which the last (\`response.completed\`, \`.incomplete\` or \`.failed\`) leaves when the answer is charged. Unless \`store\` is false an answer can be continued by \`previous_response_id\` for the time that the operator sets.`,
   request: jsonContent(ResponsesBody.meta({ id: 'ResponsesRequest' }), REQUEST),
-  answers: [
-    {
-      status: 200,
-      about: 'The answer, whole or as a stream.',
-      headers: ['model', 'stream'],
-      content: [...jsonContent(ResponseObject, ANSWER), eventContent(ResponseEvent, STREAM)],
-    },
-  ],
+  response: {
+    status: 200,
+    about: 'The answer, whole or as a stream.',
+    headers: ['model', 'stream'],
+    content: [...jsonContent(ResponseObject, ANSWER), eventContent(ResponseEvent, STREAM)],
+  },
   refusals: [...CHAT_REFUSALS, 'UNSUPPORTED_PARAMETER', 'PREVIOUS_RESPONSE_NOT_FOUND'],
   refusalBody: RESPONSES_ERRORS,
 };
@@ -100,7 +98,7 @@ export const GET_RESPONSE_DESCRIPTION: RouteDescription = {
   tag: 'Responses',
   summary: 'Read a stored answer',
   parameters: [ID_PARAMETER],
-  answers: [jsonResponse('The answer as it was given.', ResponseObject, ANSWER)],
+  response: jsonResponse('The answer as it was given.', ResponseObject, ANSWER),
   refusals: ['NOT_FOUND'],
   refusalBody: RESPONSES_ERRORS,
 };
@@ -110,17 +108,15 @@ export const DELETE_RESPONSE_DESCRIPTION: RouteDescription = {
   summary: 'Remove a stored answer',
   about: 'What continues it cannot be continued any more.',
   parameters: [ID_PARAMETER],
-  answers: [
-    jsonResponse(
-      'It is removed.',
-      z.strictObject({
-        id: z.string().describe('Id of the answer.'),
-        object: z.literal('response').describe('Kind of the object.'),
-        deleted: z.literal(true).describe('It is gone.'),
-      }),
-      { id: ID, object: 'response', deleted: true },
-    ),
-  ],
+  response: jsonResponse(
+    'It is removed.',
+    z.strictObject({
+      id: z.string().describe('Id of the answer.'),
+      object: z.literal('response').describe('Kind of the object.'),
+      deleted: z.literal(true).describe('It is gone.'),
+    }),
+    { id: ID, object: 'response', deleted: true },
+  ),
   refusals: ['NOT_FOUND'],
   refusalBody: RESPONSES_ERRORS,
 };
@@ -158,15 +154,13 @@ export const INPUT_ITEMS_DESCRIPTION: RouteDescription = {
   summary: 'List what was new in the input of a stored answer',
   parameters: [ID_PARAMETER],
   query: InputItemsQuery,
-  answers: [
-    jsonResponse('The items.', ItemList, {
-      object: 'list',
-      data: [INPUT_ITEM],
-      first_id: INPUT_ITEM.id,
-      last_id: INPUT_ITEM.id,
-      has_more: false,
-    }),
-  ],
+  response: jsonResponse('The items.', ItemList, {
+    object: 'list',
+    data: [INPUT_ITEM],
+    first_id: INPUT_ITEM.id,
+    last_id: INPUT_ITEM.id,
+    has_more: false,
+  }),
   refusals: ['NOT_FOUND'],
   refusalBody: RESPONSES_ERRORS,
 };
@@ -176,16 +170,14 @@ export const INPUT_TOKENS_DESCRIPTION: RouteDescription = {
   summary: 'Count the tokens of an input',
   about: 'About how many, by the size of the text: no model is asked, and nothing is charged.',
   request: jsonContent(ResponsesBody, REQUEST),
-  answers: [
-    jsonResponse(
-      'The count.',
-      z.strictObject({
-        object: z.literal('response.input_tokens').describe('Kind of the object.'),
-        input_tokens: Count.describe('About how many tokens the input has.'),
-      }),
-      { object: 'response.input_tokens', input_tokens: 9 },
-    ),
-  ],
+  response: jsonResponse(
+    'The count.',
+    z.strictObject({
+      object: z.literal('response.input_tokens').describe('Kind of the object.'),
+      input_tokens: Count.describe('About how many tokens the input has.'),
+    }),
+    { object: 'response.input_tokens', input_tokens: 9 },
+  ),
   refusals: ['UNSUPPORTED_PARAMETER', 'PREVIOUS_RESPONSE_NOT_FOUND'],
   refusalBody: RESPONSES_ERRORS,
 };

@@ -69,24 +69,19 @@ export type OperationParameter = ReturnType<typeof parameterOf>;
  */
 export function* openApiDocument(routes: readonly Route[], options: OpenApiOptions) {
   const components = new Components();
+  const shared = new SharedResponses();
   for (const [name, schema] of Object.entries(ERROR_SCHEMAS)) components.define(name, schema);
-  const operations: WholeOperation[] = [];
-  for (const route of routes) {
-    operations.push(operationOf(route, components, options));
-    yield;
-  }
-  const shared = yield* shareParts(operations);
   const paths: Record<string, Record<string, Operation>> = {};
-  for (const [at, route] of routes.entries()) {
+  for (const route of routes) {
     const path = route.path.replaceAll(/:([A-Za-z]+)/g, '{$1}');
     paths[path] = {
       ...paths[path],
       // The base path does not stand before these.
       ...(route.root === true ? { servers: [{ url: options.publicUrl }] as never } : {}),
-      [route.method.toLowerCase()]: shared.operations[at] as Operation, // one for each route
+      [route.method.toLowerCase()]: operationOf(route, { components, shared, options }),
     };
+    yield;
   }
-  yield;
   const document = {
     openapi: '3.1.0',
     info: infoOf(options),
@@ -95,13 +90,11 @@ export function* openApiDocument(routes: readonly Route[], options: OpenApiOptio
     paths,
     components: {
       schemas: components.all(),
-      responses: shared.responses,
-      parameters: Object.fromEntries(
-        Object.entries(SHARED_PARAMETERS).map(([name, one]) => [
-          name,
-          parameterOf(one, components),
-        ]),
-      ),
+      responses: shared.all,
+      parameters: {
+        IdempotencyKey: parameterOf(IDEMPOTENCY_KEY, components),
+        Metadata: parameterOf(METADATA, components),
+      },
       examples: exampleComponents(routes),
       headers: headerComponents(),
       securitySchemes: securitySchemes(options),
@@ -110,96 +103,6 @@ export function* openApiDocument(routes: readonly Route[], options: OpenApiOptio
   };
   yield;
   return yield* named(document, options.serviceName);
-}
-
-/** An operation with what it shares with others in it. */
-export interface WholeOperation extends Operation {
-  readonly parameters?: readonly OperationParameter[];
-  readonly responses: Readonly<Record<string, OperationResponse>>;
-  readonly 'x-pending-payment'?: OperationResponse;
-}
-
-/** The operation with the components that it refers to, schemas and headers aside, in their places. */
-export function wholeOperation(operation: Operation, document: OpenApiDocument): WholeOperation {
-  const { parameters, responses, 'x-pending-payment': pending } = operation;
-  const entries = Object.entries(responses).map(([status, response]) => [
-    status,
-    wholeResponse(response, document),
-  ]);
-  return {
-    ...operation,
-    ...(parameters && { parameters: parameters.map((one) => resolved(one, document)) }),
-    responses: Object.fromEntries(entries) as WholeOperation['responses'], // the same statuses
-    ...(pending && { 'x-pending-payment': wholeResponse(pending, document) }),
-  } as WholeOperation; // each part above is whole
-}
-
-function wholeResponse(
-  response: OperationResponse | Reference,
-  document: OpenApiDocument,
-): OperationResponse {
-  const { content, ...others } = resolved(response, document);
-  if (content === undefined) return others;
-  const entries = Object.entries(content).map(([type, { examples, ...rest }]) => {
-    const shown = Object.entries(examples ?? {}).map(([name, one]) => [
-      name,
-      resolved(one, document),
-    ]);
-    return [type, { ...rest, ...(examples && { examples: Object.fromEntries(shown) }) }];
-  });
-  return { ...others, content: Object.fromEntries(entries) as OperationContent }; // the same types
-}
-
-function refusalsAmong(responses: WholeOperation['responses']): [string, OperationResponse][] {
-  return Object.entries(responses).filter(([status]) => Number(status) >= 400);
-}
-
-function sharedParameter(one: OperationParameter): OperationParameter | Reference {
-  const found = Object.entries(SHARED_PARAMETERS).find(([, { name }]) => name === one.name);
-  return found === undefined ? one : { $ref: `#/components/parameters/${found[0]}` };
-}
-
-/** The operations with references in the place of what several of them have. */
-function* shareParts(operations: readonly WholeOperation[]): Generator<
-  undefined,
-  {
-    readonly operations: readonly Operation[];
-    readonly responses: Readonly<Record<string, OperationResponse>>;
-  }
-> {
-  const shared = new SharedResponses();
-  for (const { responses, 'x-pending-payment': pending } of operations) {
-    for (const [status, response] of refusalsAmong(responses)) shared.add(status, response);
-    if (pending !== undefined) shared.add('202', pending);
-  }
-  yield;
-  const { components, referenced } = shared.components();
-  const leaner = operations.map((operation): Operation => {
-    const { parameters, responses, 'x-pending-payment': pending } = operation;
-    const refusals = refusalsAmong(responses).map(([status, response]) => [
-      status,
-      referenced(status, response),
-    ]);
-    return {
-      ...operation,
-      ...(parameters && { parameters: parameters.map(sharedParameter) }),
-      responses: { ...responses, ...Object.fromEntries(refusals) },
-      ...(pending === undefined ? {} : { 'x-pending-payment': referenced('202', pending) }),
-    };
-  });
-  return { operations: leaner, responses: components };
-}
-
-/** The component that a reference stands for, or the part itself. */
-function resolved<T extends object>(part: T | Reference, document: OpenApiDocument): T {
-  if (!('$ref' in part)) return part;
-  const names = part.$ref.split('/').slice(1);
-  const found = names.reduce<unknown>(
-    (node, name) => (node as Record<string, unknown> | undefined)?.[name], // a node of JSON
-    document,
-  );
-  if (found === undefined) throw new Error(`The document has no ${part.$ref}`);
-  return found as T; // references lead to parts of their own kind
 }
 
 /** Refusals before a path and its method are known. */
@@ -260,11 +163,13 @@ function descriptionOf(route: Route): RouteDescription {
   throw new Error(`The route ${route.method} ${route.path} does not describe itself`);
 }
 
-function operationOf(
-  route: Route,
-  components: Components,
-  options: OpenApiOptions,
-): WholeOperation {
+interface DocumentParts {
+  readonly components: Components;
+  readonly shared: SharedResponses;
+  readonly options: OpenApiOptions;
+}
+
+function operationOf(route: Route, { components, shared, options }: DocumentParts): Operation {
   const about = descriptionOf(route);
   const isPaidHere = route.sells !== undefined && paysHere(route);
   const parameters = parametersOf(route, about, components);
@@ -272,19 +177,20 @@ function operationOf(
     operationId: operationId(route),
     tags: [about.tag],
     summary: about.summary,
-    ...(about.about === undefined ? {} : { description: about.about }),
+    ...(about.about !== undefined && { description: about.about }),
     security: securityOf(route, options),
-    ...(about.destructive === true || route.method === 'DELETE' ? { 'x-destructive': true } : {}),
-    ...(parameters.length === 0 ? {} : { parameters }),
-    ...(about.request === undefined
-      ? {}
-      : {
-          requestBody: { required: true, content: contentOf(about.request, 'input', components) },
-        }),
-    responses: responsesOf(route, about, components),
-    ...(isPaidHere
-      ? { 'x-pending-payment': refusalOf(route, 202, ['SETTLEMENT_PENDING'], components) }
-      : {}),
+    ...((about.destructive === true || route.method === 'DELETE') && { 'x-destructive': true }),
+    ...(parameters.length > 0 && { parameters }),
+    ...(about.request && {
+      requestBody: { required: true, content: contentOf(about.request, 'input', components) },
+    }),
+    responses: responsesOf(route, about, components, shared),
+    ...(isPaidHere && {
+      'x-pending-payment': shared.refer(
+        202,
+        refusalOf(route, 202, ['SETTLEMENT_PENDING'], components),
+      ),
+    }),
   };
 }
 
@@ -334,28 +240,25 @@ const METADATA: ParameterDescription = {
   schema: z.string(),
   example: '{"user":"anna"}',
 };
-/** Headers that many operations take, by the names of their components. */
-const SHARED_PARAMETERS = { IdempotencyKey: IDEMPOTENCY_KEY, Metadata: METADATA };
 
 function parametersOf(
   route: Route,
   about: RouteDescription,
   components: Components,
-): OperationParameter[] {
+): (OperationParameter | Reference)[] {
   const given = about.parameters ?? [];
   const inPath = [...route.path.matchAll(/:([A-Za-z]+)/g)].map(([, name = '']) => {
     const described = given.find((one) => one.in === 'path' && one.name === name);
     return described ?? { name, in: 'path' as const, about: 'Part of the path' };
   });
   const others = given.filter((one) => one.in !== 'path');
-  const all = [
-    ...inPath,
-    ...others,
-    ...(takesIdempotencyKey(route) ? [IDEMPOTENCY_KEY] : []),
-    ...(route.sells === undefined ? [] : [METADATA]),
+  const shared = [
+    ...(takesIdempotencyKey(route) ? ['IdempotencyKey'] : []),
+    ...(route.sells === undefined ? [] : ['Metadata']),
   ];
   return [
-    ...all.map((one) => parameterOf(one, components)),
+    ...[...inPath, ...others].map((one) => parameterOf(one, components)),
+    ...shared.map((name) => ({ $ref: `#/components/parameters/${name}` })),
     ...(about.query === undefined ? [] : queryParameters(about.query, components)),
   ];
 }

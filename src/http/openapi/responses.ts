@@ -65,38 +65,41 @@ export function responsesOf(
   route: Route,
   about: RouteDescription,
   components: Components,
-): Record<string, OperationResponse> {
-  const responses: Record<string, OperationResponse> = {};
-  for (const answer of about.answers) {
-    responses[String(answer.status)] = answerOf(route, answer, components);
-  }
-  for (const [status, codes] of byStatus(refusalsOf(route), about.refusalBody?.statuses)) {
-    // Said by `x-pending-payment`.
-    if (status === 202 && route.sells !== undefined) continue;
-    // A 503 of /readyz is an answer, and what stages refuse comes beside it.
-    const own = responses[String(status)];
-    const refusal = refusalOf(route, status, codes, components);
-    responses[String(status)] = own === undefined ? refusal : merged(own, refusal);
-  }
-  return responses;
+  shared: SharedResponses,
+): Record<string, OperationResponse | Reference> {
+  const own = new Map(
+    [about.response].flat().map((one) => [one.status, describedResponse(route, one, components)]),
+  );
+  const responses = [...own].map(([status, response]) => [status, response] as const);
+  const errors = byStatus(refusalsOf(route), about.refusalBody?.statuses)
+    // A 202 of what is sold is in `x-pending-payment`.
+    .filter(([status]) => status !== 202 || route.sells === undefined)
+    .map(([status, codes]) => {
+      const error = refusalOf(route, status, codes, components);
+      // A 503 of /readyz is a result, and the errors of stages come beside it.
+      const result = own.get(status);
+      return [status, shared.refer(status, result ? merged(result, error) : error)] as const;
+    });
+  return Object.fromEntries([...responses, ...errors]);
 }
 
-function answerOf(
+function describedResponse(
   route: Route,
-  answer: ResponseDescription,
+  { about, headers = [], someHeaders = [], content }: ResponseDescription,
   components: Components,
 ): OperationResponse {
-  const headers = {
-    ...headerReferences([...(answer.headers ?? []), ...callerGroups(route)]),
-    ...headerReferences(answer.someHeaders ?? [], 'sometimes'),
-  };
   return {
-    description: answer.about,
-    ...(Object.keys(headers).length === 0 ? {} : { headers }),
-    ...(answer.content === undefined
-      ? {}
-      : { content: contentOf(answer.content, 'output', components) }),
+    description: about,
+    ...headersOf({
+      ...headerReferences([...headers, ...callerGroups(route)]),
+      ...headerReferences(someHeaders, 'sometimes'),
+    }),
+    ...(content && { content: contentOf(content, 'output', components) }),
   };
+}
+
+function headersOf(headers: Record<string, HeaderReference>) {
+  return Object.keys(headers).length === 0 ? {} : { headers };
 }
 
 /** Headers that follow from who calls and what is sold. */
@@ -115,10 +118,9 @@ export function refusalOf(
   components: Components,
 ): OperationResponse {
   const own = route.describe?.refusalBody;
-  const headers = refusalHeaders(route, status);
   return {
     description: codes.map((code) => `\`${code}\`: ${FAULTS[code].message}`).join('\n\n'),
-    ...(Object.keys(headers).length === 0 ? {} : { headers }),
+    ...headersOf(refusalHeaders(route, status)),
     content: {
       'application/json': {
         schema:
@@ -132,20 +134,17 @@ export function refusalOf(
 }
 
 function isRpc({ describe }: Route): boolean {
-  return describe?.answers.some(({ headers }) => headers?.includes('rpc') === true) === true;
+  return [describe?.response ?? []].flat().some(({ headers }) => headers?.includes('rpc') === true);
 }
 
 function refusalHeaders(route: Route, status: number): Record<string, HeaderReference> {
-  return {
-    ...headerReferences([
-      ...callerGroups(route),
-      // How to pay is told to whoever came without credentials, wherever it asked.
-      ...(status === 402 ? (['payment'] as const) : []),
-      ...(status === 401 ? (['authenticate'] as const) : []),
-      ...(status === 429 && isRpc(route) ? (['rpc-limit'] as const) : []),
-      ...(status === 416 ? (['range', 'download'] as const) : []),
-    ]),
-  };
+  const groups = callerGroups(route);
+  // Every caller without credentials gets the payment options, on every route.
+  if (status === 402) groups.push('payment');
+  if (status === 401) groups.push('authenticate');
+  if (status === 429 && isRpc(route)) groups.push('rpc-limit');
+  if (status === 416) groups.push('range', 'download');
+  return headerReferences(groups);
 }
 
 function merged(own: OperationResponse, refusal: OperationResponse): OperationResponse {
@@ -199,46 +198,26 @@ export function exampleComponents(routes: readonly Route[]): Record<string, Oper
 }
 
 /** Reason phrases that name a response for people better than those of HTTP do. */
-const RESPONSE_NAMES: Readonly<Record<string, string>> = {
+const RESPONSE_NAMES: Readonly<Record<number, string>> = {
   202: 'PaymentPending',
   422: 'UnprocessableContent',
 };
 
-/** Gathers the responses that several operations have: each of these becomes a component. */
+/** Error responses, each of them once among the components. */
 export class SharedResponses {
-  readonly #seen = new Map<string, { readonly response: OperationResponse; count: number }>();
+  readonly all: Record<string, OperationResponse> = {};
+  readonly #names = new Map<string, string>();
 
-  add(status: string, response: OperationResponse): void {
-    const key = keyOf(status, response);
-    const seen = this.#seen.get(key);
-    if (seen === undefined) this.#seen.set(key, { response, count: 1 });
-    else seen.count += 1;
-  }
-
-  /** The components, and what gives a reference for a response that is one. */
-  components() {
-    const names = new Map<string, string>();
-    const components: Record<string, OperationResponse> = {};
-    const taken = new Map<string, number>();
-    for (const [key, { response, count }] of this.#seen) {
-      if (count === 1) continue;
-      const [status = ''] = key.split(' ', 1);
-      const words = RESPONSE_NAMES[status] ?? STATUS_CODES[status] ?? status;
-      const name = words.replaceAll(/[^A-Za-z]/g, '');
-      const number = (taken.get(name) ?? 0) + 1;
-      taken.set(name, number);
-      const numbered = number === 1 ? name : `${name}${number}`;
-      names.set(key, numbered);
-      components[numbered] = response;
+  /** The reference to a response, named after its status and numbered from the second on. */
+  refer(status: number, response: OperationResponse): Reference {
+    const key = `${status} ${JSON.stringify(response)}`;
+    const words = RESPONSE_NAMES[status] ?? STATUS_CODES[status] ?? String(status);
+    let name = this.#names.get(key) ?? words.replaceAll(/[^A-Za-z]/g, '');
+    for (let number = 2; !this.#names.has(key); number += 1) {
+      if (this.all[name] === undefined) this.#names.set(key, name);
+      else name = `${name.replace(/\d+$/, '')}${number}`;
     }
-    const referenced = (status: string, response: OperationResponse) => {
-      const name = names.get(keyOf(status, response));
-      return name === undefined ? response : { $ref: `#/components/responses/${name}` };
-    };
-    return { components, referenced };
+    this.all[name] = response;
+    return { $ref: `#/components/responses/${name}` };
   }
-}
-
-function keyOf(status: string, response: OperationResponse): string {
-  return `${status} ${JSON.stringify(response)}`;
 }

@@ -27,13 +27,11 @@ export const BACKGROUND_REMOVE: RouteDescription = {
       },
     }),
   ],
-  answers: [
-    {
-      status: 200,
-      about: 'A PNG with a transparent background.',
-      headers: ['model', 'download'],
-      content: [bytesContent('image/png')],
-    },
-  ],
+  response: {
+    status: 200,
+    about: 'A PNG with a transparent background.',
+    headers: ['model', 'download'],
+    content: [bytesContent('image/png')],
+  },
   refusals: [...MODEL_REFUSALS, ...PICTURE_REFUSALS, 'SUBJECT_NOT_FOUND'],
 };

@@ -32,6 +32,6 @@ export const IMAGES_EDITS: RouteDescription = {
       images: [{ image_url: 'https://example.com/bay.png' }],
     }),
   ],
-  answers: [IMAGES_ANSWER],
+  response: IMAGES_ANSWER,
   refusals: [...MODEL_REFUSALS, ...PICTURE_REFUSALS],
 };

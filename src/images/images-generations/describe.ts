@@ -105,6 +105,6 @@ export const IMAGES_GENERATIONS: RouteDescription = {
     prompt: 'A lighthouse at dusk',
     size: '1024x1024',
   }),
-  answers: [IMAGES_ANSWER],
+  response: IMAGES_ANSWER,
   refusals: MODEL_REFUSALS,
 };

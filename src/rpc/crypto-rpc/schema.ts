@@ -39,11 +39,9 @@ const Networks = z.strictObject({
 export const NETWORKS_DESCRIPTION: RouteDescription = {
   tag: 'Blockchain RPC',
   summary: 'List networks',
-  answers: [
-    jsonResponse('Networks that can be asked, in order.', Networks, {
-      networks: ['base-mainnet', 'ethereum-mainnet'],
-    }),
-  ],
+  response: jsonResponse('Networks that can be asked, in order.', Networks, {
+    networks: ['base-mainnet', 'ethereum-mainnet'],
+  }),
 };
 
 export const RPC_DESCRIPTION: RouteDescription = {
@@ -61,14 +59,12 @@ viem, ethers and web3 work unmodified with this URL and the header of the key.`,
     },
   ],
   request: jsonContent(RpcBody, { jsonrpc: '2.0', id: 1, method: 'eth_blockNumber', params: [] }),
-  answers: [
-    jsonResponse(
-      'What the node answered.',
-      RpcResponses,
-      { jsonrpc: '2.0', id: 1, result: '0x15f9a3c' },
-      'rpc',
-    ),
-  ],
+  response: jsonResponse(
+    'What the node answered.',
+    RpcResponses,
+    { jsonrpc: '2.0', id: 1, result: '0x15f9a3c' },
+    'rpc',
+  ),
   refusals: [
     'UNSUPPORTED_METHOD',
     'UNSUPPORTED_RPC_NETWORK',

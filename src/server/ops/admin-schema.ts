@@ -83,41 +83,39 @@ const EnginesResponse = z
 export const ENGINES: RouteDescription = {
   tag: 'Operator',
   summary: 'Engines and replicas',
-  answers: [
-    jsonResponse('Health and load now, as each process sees it.', EnginesResponse, {
-      process: 'api-1/4711',
-      engines: [
-        {
-          id: 'rack1',
-          source: 'configured',
-          inFlight: 2,
-          queued: 0,
-          connections: 4,
-          keepsAlive: true,
-          replicas: [
-            {
-              model: 'atlas-24b',
-              isHealthy: true,
-              breaker: 'closed',
-              inFlight: 2,
-              calls: 1200,
-              failures: 3,
-              latencyMs: 84,
-            },
-          ],
-        },
-      ],
-      models: [
-        {
-          id: 'atlas-24b',
-          type: 'text',
-          isReady: true,
-          replicas: [{ engine: 'rack1', model: 'atlas-24b' }],
-        },
-      ],
-      others: [],
-    }),
-  ],
+  response: jsonResponse('Health and load now, as each process sees it.', EnginesResponse, {
+    process: 'api-1/4711',
+    engines: [
+      {
+        id: 'rack1',
+        source: 'configured',
+        inFlight: 2,
+        queued: 0,
+        connections: 4,
+        keepsAlive: true,
+        replicas: [
+          {
+            model: 'atlas-24b',
+            isHealthy: true,
+            breaker: 'closed',
+            inFlight: 2,
+            calls: 1200,
+            failures: 3,
+            latencyMs: 84,
+          },
+        ],
+      },
+    ],
+    models: [
+      {
+        id: 'atlas-24b',
+        type: 'text',
+        isReady: true,
+        replicas: [{ engine: 'rack1', model: 'atlas-24b' }],
+      },
+    ],
+    others: [],
+  }),
 };
 
 export const VideosQuery = z.object({
@@ -158,13 +156,11 @@ export const VIDEOS: RouteDescription = {
   tag: 'Operator',
   summary: 'Video jobs',
   query: VideosQuery,
-  answers: [
-    jsonResponse('Jobs of every account, newest first.', VideosResponse, {
-      object: 'list',
-      data: [],
-      nextCursor: null,
-    }),
-  ],
+  response: jsonResponse('Jobs of every account, newest first.', VideosResponse, {
+    object: 'list',
+    data: [],
+    nextCursor: null,
+  }),
 };
 
 const TOP_UP_STATE = z.enum(['open', 'sent', 'credited', 'failed']);
@@ -213,13 +209,11 @@ export const TOP_UPS: RouteDescription = {
   tag: 'Operator',
   summary: 'Payments',
   query: TopUpsQuery,
-  answers: [
-    jsonResponse('Payments of every wallet, newest first.', TopUpsResponse, {
-      object: 'list',
-      data: [],
-      nextCursor: null,
-    }),
-  ],
+  response: jsonResponse('Payments of every wallet, newest first.', TopUpsResponse, {
+    object: 'list',
+    data: [],
+    nextCursor: null,
+  }),
 };
 
 export type TopUpDetailResponse = z.infer<typeof TopUpDetailResponse>;
@@ -261,35 +255,33 @@ export const TOP_UP_DETAIL: RouteDescription = {
   parameters: [
     { name: 'paymentId', in: 'path', about: 'Id of the payment.', example: 'x402-9f3c2a71' },
   ],
-  answers: [
-    jsonResponse('All that is known of it.', TopUpDetailResponse, {
-      data: {
-        paymentId: 'x402-9f3c2a71',
-        network: 'eip155:8453',
-        wallet: '0x2f3c0000000000000000000000000000000091ab',
-        amountUsd: '10.0000',
-        state: 'sent',
-        transaction: '0x5e1f…',
-        explorerUrl: 'https://basescan.org/tx/0x5e1f…',
-        failure: null,
-        createdAt: '2026-11-21T04:00:00.000Z',
-        updatedAt: '2026-11-21T04:00:03.000Z',
-        isWatched: false,
-        reversals: 0,
-        isStuck: true,
-        attempts: 12,
-        nextCheckAt: '2026-11-21T04:20:00.000Z',
-        leaseUntil: null,
-        startHeight: '38211004',
-        creditedHeight: null,
-        expiresAt: '1795234500',
-        vanishedAt: null,
-        payTo: '0x1111111111111111111111111111111111111111',
-        asset: '0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913',
-        advice: 'The transaction is sent and not mined; it is looked at again by itself',
-      },
-    }),
-  ],
+  response: jsonResponse('All that is known of it.', TopUpDetailResponse, {
+    data: {
+      paymentId: 'x402-9f3c2a71',
+      network: 'eip155:8453',
+      wallet: '0x2f3c0000000000000000000000000000000091ab',
+      amountUsd: '10.0000',
+      state: 'sent',
+      transaction: '0x5e1f…',
+      explorerUrl: 'https://basescan.org/tx/0x5e1f…',
+      failure: null,
+      createdAt: '2026-11-21T04:00:00.000Z',
+      updatedAt: '2026-11-21T04:00:03.000Z',
+      isWatched: false,
+      reversals: 0,
+      isStuck: true,
+      attempts: 12,
+      nextCheckAt: '2026-11-21T04:20:00.000Z',
+      leaseUntil: null,
+      startHeight: '38211004',
+      creditedHeight: null,
+      expiresAt: '1795234500',
+      vanishedAt: null,
+      payTo: '0x1111111111111111111111111111111111111111',
+      asset: '0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913',
+      advice: 'The transaction is sent and not mined; it is looked at again by itself',
+    },
+  }),
   refusals: ['PAYMENT_NOT_FOUND'],
 };
 
@@ -326,19 +318,17 @@ export const AUDIT: RouteDescription = {
   summary: 'Audit',
   about:
     'Recomputes every balance from the postings, as `farebox audit` does. It reads every row and takes as long; who asks meanwhile gets the same answer.',
-  answers: [
-    jsonResponse('What the postings say.', AuditResponse, {
-      ok: true,
-      accounts: 12,
-      transfers: 34000,
-      openHolds: 2,
-      leasedUsd: '0.0000',
-      owedUsd: '1203.4500',
-      debtsUsd: '0.0000',
-      revenueUsd: '8120.1100',
-      differences: [],
-    }),
-  ],
+  response: jsonResponse('What the postings say.', AuditResponse, {
+    ok: true,
+    accounts: 12,
+    transfers: 34000,
+    openHolds: 2,
+    leasedUsd: '0.0000',
+    owedUsd: '1203.4500',
+    debtsUsd: '0.0000',
+    revenueUsd: '8120.1100',
+    differences: [],
+  }),
 };
 
 export type ConfigResponse = z.infer<typeof ConfigResponse>;
@@ -359,17 +349,15 @@ const ConfigResponse = z
 export const CONFIG: RouteDescription = {
   tag: 'Operator',
   summary: 'Configuration in force',
-  answers: [
-    jsonResponse(
-      'The settings, and what a reload would change.',
-      ConfigResponse,
-      {
-        yaml: 'publicUrl: https://api.example.com\n',
-        reload: { ok: true, changed: ['models'], restart: [], problems: [] },
-      },
-      'no-store',
-    ),
-  ],
+  response: jsonResponse(
+    'The settings, and what a reload would change.',
+    ConfigResponse,
+    {
+      yaml: 'publicUrl: https://api.example.com\n',
+      reload: { ok: true, changed: ['models'], restart: [], problems: [] },
+    },
+    'no-store',
+  ),
 };
 
 export type CheckResponse = z.infer<typeof CheckResponse>;
@@ -392,10 +380,8 @@ export const CHECK: RouteDescription = {
   tag: 'Operator',
   summary: 'Check',
   about: 'Asks the database, every engine and every payment rail, as `farebox check` does.',
-  answers: [
-    jsonResponse('What was found.', CheckResponse, {
-      ok: true,
-      findings: [{ what: 'database', state: 'ok', says: 'sqlite answers' }],
-    }),
-  ],
+  response: jsonResponse('What was found.', CheckResponse, {
+    ok: true,
+    findings: [{ what: 'database', state: 'ok', says: 'sqlite answers' }],
+  }),
 };

@@ -13,7 +13,7 @@ import { assetPath } from '../../console/console.ts';
 import { jsonResponse, textContent } from '../../http/describe.ts';
 import { escapeHtml } from '../../http/escape-html.ts';
 import { type OpenApiDocument, openApiDocument } from '../../http/openapi/openapi.ts';
-import type { Route } from '../../http/route.ts';
+import { type Route, get } from '../../http/route.ts';
 
 export interface OwnDocumentParts {
   readonly config: ConfigInForce;
@@ -104,22 +104,21 @@ export function documentationRoutes(document: OwnDocument): Route[] {
     Buffer.from(referencePage(document, (await document.assets()).index)),
   );
   return [
-    {
-      method: 'GET',
-      path: '/openapi.json',
-      auth: 'public',
-      describe: {
+    get(
+      '/openapi.json',
+      'public',
+      {
         tag: 'Operations',
         summary: 'This document',
         about: 'OpenAPI 3.1, made from the schemas that validate requests.',
-        answers: [jsonResponse('The document.', Document, { openapi: '3.1.0' }, 'no-store')],
+        response: jsonResponse('The document.', Document, { openapi: '3.1.0' }, 'no-store'),
       },
-      handle: async (context) => {
+      async (context) => {
         const made = await json();
         context.setAll(CACHED);
         await context.json(200, made);
       },
-    },
+    ),
     {
       method: 'GET',
       path: '/docs',
@@ -129,14 +128,12 @@ export function documentationRoutes(document: OwnDocument): Route[] {
       describe: {
         tag: 'Operations',
         summary: 'The API for people',
-        answers: [
-          {
-            status: 200,
-            about: 'One page without anything from elsewhere.',
-            headers: ['no-store', 'page-security'],
-            content: [textContent('text/html')],
-          },
-        ],
+        response: {
+          status: 200,
+          about: 'One page without anything from elsewhere.',
+          headers: ['no-store', 'page-security'],
+          content: [textContent('text/html')],
+        },
       },
       handle: async (context) => {
         const made = await page();

@@ -56,7 +56,7 @@ export type ReadinessBody = z.infer<typeof ReadinessBody>;
 export const LIVE_DESCRIPTION: RouteDescription = {
   tag: 'Operations',
   summary: 'Is the process alive?',
-  answers: [jsonResponse('The process turns.', LivenessBody, { status: 'alive' }, 'no-store')],
+  response: jsonResponse('The process turns.', LivenessBody, { status: 'alive' }, 'no-store'),
 };
 
 const PARTS = {
@@ -70,7 +70,7 @@ export const READY_DESCRIPTION: RouteDescription = {
   tag: 'Operations',
   summary: 'Would a request be served now?',
   about: 'For load balancers: 503 while the server drains, the database is away, or no model runs.',
-  answers: [
+  response: [
     jsonResponse('Ready.', ReadinessBody, { status: 'ready', parts: PARTS }, 'no-store'),
     {
       ...jsonResponse(
@@ -91,19 +91,17 @@ export const METRICS_DESCRIPTION: RouteDescription = {
   tag: 'Operations',
   summary: 'Metrics for Prometheus',
   about: 'Asks for a token when `metrics.token` is set; 404 when `metrics.enabled` is false.',
-  answers: [
-    {
-      status: 200,
-      about: 'Prometheus text format 0.0.4.',
-      headers: ['no-store'],
-      content: [
-        textContent(
-          'text/plain',
-          'farebox_requests_total{method="POST",route="/chat/completions",status="200"} 42\n',
-        ),
-      ],
-    },
-  ],
+  response: {
+    status: 200,
+    about: 'Prometheus text format 0.0.4.',
+    headers: ['no-store'],
+    content: [
+      textContent(
+        'text/plain',
+        'farebox_requests_total{method="POST",route="/chat/completions",status="200"} 42\n',
+      ),
+    ],
+  },
   refusals: ['AUTHENTICATION_FAILED', 'NOT_FOUND'],
 };
 
@@ -111,5 +109,5 @@ export const HELLO_DESCRIPTION: RouteDescription = {
   tag: 'Operations',
   summary: 'Is there a server at this address?',
   about: 'Coding agents ask so before their first request, without credentials. An empty answer.',
-  answers: [{ status: 204, about: 'There is.' }],
+  response: { status: 204, about: 'There is.' },
 };

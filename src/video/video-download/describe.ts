@@ -34,7 +34,7 @@ export const VIDEO_DOWNLOAD: RouteDescription = {
       example: '"0b6f0c2e-4a52-4c0e-9a3c-5d4f6b1c7e10"',
     },
   ],
-  answers: [
+  response: [
     {
       status: 200,
       about: 'The video.',
@@ -55,12 +55,10 @@ export const VIDEO_REVOKE: RouteDescription = {
   tag: 'Video',
   summary: 'Revoke a download address',
   parameters: [TOKEN],
-  answers: [
-    jsonResponse(
-      'The address leads nowhere from now on.',
-      z.strictObject({ success: z.literal(true).describe('The file is gone.') }),
-      { success: true },
-    ),
-  ],
+  response: jsonResponse(
+    'The address leads nowhere from now on.',
+    z.strictObject({ success: z.literal(true).describe('The file is gone.') }),
+    { success: true },
+  ),
   refusals: ['MEDIA_NOT_FOUND', 'RATE_LIMIT_EXCEEDED'],
 };

@@ -7,7 +7,7 @@ import type { Clock } from '../../core/clock.ts';
 import type { Windows } from '../../billing/limits/limits.ts';
 import type { Video } from '../video.ts';
 import type { RequestContext } from '../../http/request-context.ts';
-import type { Route } from '../../http/route.ts';
+import { type Route, get, remove } from '../../http/route.ts';
 import { VIDEO_DOWNLOAD, VIDEO_REVOKE } from './describe.ts';
 import { sendFile } from '../../http/send-file.ts';
 
@@ -29,28 +29,16 @@ const EXTENSIONS: Readonly<Record<string, string>> = {
 
 export function videoDownloadRoutes(parts: VideoDownloadParts): Route[] {
   return [
-    {
-      method: 'GET',
-      path: PATH,
-      auth: 'public',
-      describe: VIDEO_DOWNLOAD,
-      handle: async (context) => {
-        const media = await parts.video.openDownload(await tokenOf(parts, context));
-        const extension = EXTENSIONS[media.mimeType] ?? 'mp4';
-        context.set('content-disposition', `attachment; filename="video.${extension}"`);
-        await sendFile(context, media);
-      },
-    },
-    {
-      method: 'DELETE',
-      path: PATH,
-      auth: 'public',
-      describe: VIDEO_REVOKE,
-      handle: async (context) => {
-        await parts.video.revokeDownload(await tokenOf(parts, context));
-        await context.json(200, { success: true });
-      },
-    },
+    get(PATH, 'public', VIDEO_DOWNLOAD, async (context) => {
+      const media = await parts.video.openDownload(await tokenOf(parts, context));
+      const extension = EXTENSIONS[media.mimeType] ?? 'mp4';
+      context.set('content-disposition', `attachment; filename="video.${extension}"`);
+      await sendFile(context, media);
+    }),
+    remove(PATH, 'public', VIDEO_REVOKE, async (context) => {
+      await parts.video.revokeDownload(await tokenOf(parts, context));
+      await context.json(200, { success: true });
+    }),
   ];
 }
 

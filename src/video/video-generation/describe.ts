@@ -39,13 +39,11 @@ export const VIDEO_QUOTE: RouteDescription = {
   summary: 'Quote a price',
   about: 'Needs no key. What a model takes is in its `constraints` of `GET /models?type=video`.',
   request: jsonContent(VideoQuoteRequest, { model: 'reel-1', duration: '5s', resolution: '720p' }),
-  answers: [
-    jsonResponse(
-      'The price in USD.',
-      z.strictObject({ quote: Usd.describe('USD that the video would cost.') }),
-      { quote: 0.25 },
-    ),
-  ],
+  response: jsonResponse(
+    'The price in USD.',
+    z.strictObject({ quote: Usd.describe('USD that the video would cost.') }),
+    { quote: 0.25 },
+  ),
   refusals: [...MODEL_REFUSALS, ...SOURCES, 'RATE_LIMIT_EXCEEDED'],
 };
 
@@ -88,7 +86,7 @@ export const VIDEO_QUEUE: RouteDescription = {
     prompt: 'A lighthouse at dawn',
     duration: '5s',
   }),
-  answers: [
+  response: [
     {
       ...jsonResponse('The request is queued.', Queued, {
         model: 'reel-1',
@@ -160,7 +158,7 @@ export const VIDEO_RETRIEVE: RouteDescription = {
   about:
     'JSON while it is being made, then the video itself. `delete_media_on_completion` removes it once it was sent.',
   request: jsonContent(VideoRetrieveRequest, { model: 'reel-1', queue_id: QUEUE_ID }),
-  answers: [
+  response: [
     {
       status: 200,
       about: 'How far it is, or the video.',
@@ -198,15 +196,13 @@ export const VIDEO_COMPLETE: RouteDescription = {
   summary: 'Remove a finished video',
   destructive: true,
   request: jsonContent(VideoCompleteRequest, { model: 'reel-1', queue_id: QUEUE_ID }),
-  answers: [
-    jsonResponse(
-      'The media is removed from storage.',
-      z.strictObject({ success: z.boolean().describe('Whether it is gone.') }),
-      {
-        success: true,
-      },
-    ),
-  ],
+  response: jsonResponse(
+    'The media is removed from storage.',
+    z.strictObject({ success: z.boolean().describe('Whether it is gone.') }),
+    {
+      success: true,
+    },
+  ),
   refusals: ['MEDIA_NOT_FOUND', 'REQUEST_ID_NOT_FOUND', 'INFERENCE_FAILED'],
 };
 
@@ -225,13 +221,11 @@ export const VIDEO_CANCEL: RouteDescription = {
   about:
     'Ends a request that is not done: nothing is charged, and what was set aside is back. Once the video is made it is to be paid, and this answers 400. Again is fine.',
   request: jsonContent(VideoCancelRequest, { queue_id: QUEUE_ID }),
-  answers: [
-    jsonResponse('The request has ended and is not charged.', Cancelled, {
-      queue_id: QUEUE_ID,
-      status: 'CANCELLED',
-      credits_refunded: true,
-    }),
-  ],
+  response: jsonResponse('The request has ended and is not charged.', Cancelled, {
+    queue_id: QUEUE_ID,
+    status: 'CANCELLED',
+    credits_refunded: true,
+  }),
   refusals: ['MEDIA_NOT_FOUND', 'INVALID_MODEL', 'MODEL_NOT_FOUND'],
 };
 
@@ -272,11 +266,9 @@ export const VIDEO_JOBS: RouteDescription = {
     limit: z.coerce.number().int().min(1).max(100).default(20).describe('Items.'),
     before: z.string().optional().describe('Only those queued before this ISO 8601 time.'),
   }),
-  answers: [
-    jsonResponse('Own requests, newest first.', Jobs, {
-      object: 'list',
-      data: [],
-      has_more: false,
-    }),
-  ],
+  response: jsonResponse('Own requests, newest first.', Jobs, {
+    object: 'list',
+    data: [],
+    has_more: false,
+  }),
 };

@@ -11,7 +11,7 @@ import { toUsdNumber } from '../../core/money.ts';
 import { readJson } from '../../http/read-request.ts';
 import type { RequestContext } from '../../http/request-context.ts';
 import { sendFile } from '../../http/send-file.ts';
-import { JSON_BODY, type Route } from '../../http/route.ts';
+import { JSON_BODY, type Route, get } from '../../http/route.ts';
 import type { Caller } from '../../identity/identity.ts';
 import { invalidRequest } from '../../json/validation.ts';
 import { type VideoJob, statusOf } from '../job.ts';
@@ -88,13 +88,9 @@ export function videoRoutes(parts: VideoRouteParts): Route[] {
         await context.json(200, { queue_id: job.id, status, credits_refunded: true });
       },
     },
-    {
-      method: 'GET',
-      path: '/video/jobs',
-      auth: 'key-or-wallet',
-      describe: DESCRIPTIONS.VIDEO_JOBS,
-      handle: (context) => listJobs(parts, context),
-    },
+    get('/video/jobs', 'key-or-wallet', DESCRIPTIONS.VIDEO_JOBS, (context) =>
+      listJobs(parts, context),
+    ),
   ];
 }
 

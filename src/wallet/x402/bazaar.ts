@@ -107,12 +107,12 @@ export class Bazaar {
   }
 }
 
-function makeOf({ sells = '' }: Route, { request = [], answers }: RouteDescription): Made {
+function makeOf({ sells = '' }: Route, { request = [], response }: RouteDescription): Made {
   const json = request.find(({ type }) => type === 'application/json');
   const content = json ?? request[0];
   const asked = content === undefined ? NOTHING : askedOf(content);
   const names = isJsonObject(asked.body) && asked.body['model'] !== undefined;
-  const told = answers.find(({ status }) => status < 300)?.content ?? [];
+  const told = [response].flat().find(({ status }) => status < 300)?.content ?? [];
   const answer = told.find(({ type }) => type === 'application/json') ?? told[0];
   return {
     asked,

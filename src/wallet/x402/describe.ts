@@ -59,27 +59,25 @@ One payment is credited once, however often it is sent. When the network is slow
   query: z.object({
     x402Version: z.enum(['1', '2']).optional().describe('`1` for the older shape of the 402.'),
   }),
-  answers: [
-    {
-      status: 200,
-      about: 'The credit is there.',
-      headers: ['payment'],
-      content: success(
-        'TopUp',
-        z.strictObject({
-          walletAddress: z.string().describe('The wallet whose credit it is.'),
-          amountCredited: Usd.describe('USD that were credited.'),
-          newBalance: Usd.optional().describe('USD that the wallet has now.'),
-          alreadyCredited: z
-            .literal(true)
-            .optional()
-            .describe('In place of the balance, for a payment that is shown again.'),
-          paymentId: z.string().describe('Id of the payment, for support.'),
-        }),
-        { walletAddress: WALLET, amountCredited: 5, newBalance: 5, paymentId: 'p_1' },
-      ),
-    },
-  ],
+  response: {
+    status: 200,
+    about: 'The credit is there.',
+    headers: ['payment'],
+    content: success(
+      'TopUp',
+      z.strictObject({
+        walletAddress: z.string().describe('The wallet whose credit it is.'),
+        amountCredited: Usd.describe('USD that were credited.'),
+        newBalance: Usd.optional().describe('USD that the wallet has now.'),
+        alreadyCredited: z
+          .literal(true)
+          .optional()
+          .describe('In place of the balance, for a payment that is shown again.'),
+        paymentId: z.string().describe('Id of the payment, for support.'),
+      }),
+      { walletAddress: WALLET, amountCredited: 5, newBalance: 5, paymentId: 'p_1' },
+    ),
+  },
   refusals: [...PAYMENT_REFUSALS, 'PAYMENT_REQUIRED', 'X402_NOT_CONFIGURED', 'RATE_LIMIT_EXCEEDED'],
 };
 
@@ -87,7 +85,7 @@ export const WALLET_BALANCE: RouteDescription = {
   tag: 'Wallets',
   summary: 'Get the balance of a wallet',
   parameters: [OWN_WALLET],
-  answers: answer(
+  response: answer(
     'Posted credit.',
     success(
       'WalletBalance',
@@ -119,7 +117,7 @@ export const WALLET_TRANSACTIONS: RouteDescription = {
     limit: z.coerce.number().int().min(1).max(100).default(50).describe('Items.'),
     offset: z.coerce.number().int().min(0).max(1_000_000).default(0).describe('Items before them.'),
   }),
-  answers: answer(
+  response: answer(
     'Newest first. What comes in is above zero.',
     success(
       'WalletTransactions',
@@ -184,7 +182,7 @@ export const FACILITATOR_SUPPORTED: RouteDescription = {
   tag: 'Wallets',
   summary: 'What the facilitator settles',
   about: 'Only where the operator exposes the embedded x402 facilitator.',
-  answers: answer(
+  response: answer(
     'Schemes by network.',
     jsonContent(
       z
@@ -259,7 +257,7 @@ function facilitatorCall(summary: string, body: z.ZodType, example: object): Rou
       paymentPayload: {},
       paymentRequirements: {},
     }),
-    answers: answer(
+    response: answer(
       'As the x402 protocol says; malformed input is an answer too.',
       jsonContent(body, example),
     ),

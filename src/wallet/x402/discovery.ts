@@ -2,7 +2,7 @@
 import { z } from 'zod';
 import { type RouteDescription, jsonResponse } from '../../http/describe.ts';
 import { readQuery } from '../../http/read-request.ts';
-import type { Route } from '../../http/route.ts';
+import { type Route, get } from '../../http/route.ts';
 import type { Payments } from '../../payments/payments.ts';
 import { Open, WALLET } from './describe.ts';
 import { PaymentOption } from './manifest.ts';
@@ -58,73 +58,65 @@ const DISCOVERY: RouteDescription = {
   about:
     'For indexes of paid services, such as a bazaar: each endpoint that sells something, and each tool of the MCP server that is paid, with its payment options, an example and its schema. `listResources` of `@x402/extensions/bazaar` reads it, with `<base URL>/x402` as the address.',
   query: DiscoveryQuery,
-  answers: [
-    jsonResponse(
-      'A page of the list.',
-      Resources,
-      {
-        x402Version: 2,
-        items: [
-          {
-            resource: 'https://api.example.com/api/v1/embeddings',
-            type: 'http',
-            x402Version: 2,
-            accepts: [
-              {
-                scheme: 'exact',
-                network: 'eip155:8453',
-                asset: '0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913',
-                amount: '1000000',
-                payTo: WALLET,
-                maxTimeoutSeconds: 300,
-                extra: { name: 'USD Coin', version: '2' },
-              },
-            ],
-            lastUpdated: '2026-11-21T04:00:00.000Z',
-            description: 'Embeddings',
-            mimeType: 'application/json',
-            serviceName: 'Example',
-            tags: ['Embeddings'],
-            extensions: {},
-          },
-        ],
-        pagination: { limit: 100, offset: 0, total: 1 },
-      },
-      'no-store',
-    ),
-  ],
+  response: jsonResponse(
+    'A page of the list.',
+    Resources,
+    {
+      x402Version: 2,
+      items: [
+        {
+          resource: 'https://api.example.com/api/v1/embeddings',
+          type: 'http',
+          x402Version: 2,
+          accepts: [
+            {
+              scheme: 'exact',
+              network: 'eip155:8453',
+              asset: '0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913',
+              amount: '1000000',
+              payTo: WALLET,
+              maxTimeoutSeconds: 300,
+              extra: { name: 'USD Coin', version: '2' },
+            },
+          ],
+          lastUpdated: '2026-11-21T04:00:00.000Z',
+          description: 'Embeddings',
+          mimeType: 'application/json',
+          serviceName: 'Example',
+          tags: ['Embeddings'],
+          extensions: {},
+        },
+      ],
+      pagination: { limit: 100, offset: 0, total: 1 },
+    },
+    'no-store',
+  ),
 };
 
 export function discoveryRoute(
   { resources, paidTools }: WalletRouteOptions,
   { requirements }: Payments,
 ): Route {
-  return {
-    method: 'GET',
-    path: '/x402/discovery/resources',
-    auth: 'public',
-    describe: DISCOVERY,
-    handle: async (context) => {
-      const { limit, offset, ...wanted } = readQuery(context, DiscoveryQuery);
-      const sold = [...resources(), ...(await paidTools())];
-      const items = requirements.discoverable(sold).flatMap((item) => {
-        const accepts = item.accepts.filter((option) =>
-          (['network', 'scheme', 'payTo'] as const).every(
-            (name) => wanted[name] === undefined || option[name] === wanted[name],
-          ),
-        );
-        const fits =
-          accepts.length > 0 &&
-          (wanted.type === undefined || wanted.type === item.type) &&
-          (wanted.extensions === undefined || Object.hasOwn(item.extensions, wanted.extensions));
-        return fits ? [{ ...item, accepts }] : [];
-      });
-      context.set('cache-control', `public, max-age=${LIST_AGE_SECONDS}`);
-      await context.json(200, {
-        x402Version: 2,
-        items: items.slice(offset, offset + limit),
-        pagination: { limit, offset, total: items.length },
-      });
-    },
-  };
+  return get('/x402/discovery/resources', 'public', DISCOVERY, async (context) => {
+    const { limit, offset, ...wanted } = readQuery(context, DiscoveryQuery);
+    const sold = [...resources(), ...(await paidTools())];
+    const items = requirements.discoverable(sold).flatMap((item) => {
+      const accepts = item.accepts.filter((option) =>
+        (['network', 'scheme', 'payTo'] as const).every(
+          (name) => wanted[name] === undefined || option[name] === wanted[name],
+        ),
+      );
+      const fits =
+        accepts.length > 0 &&
+        (wanted.type === undefined || wanted.type === item.type) &&
+        (wanted.extensions === undefined || Object.hasOwn(item.extensions, wanted.extensions));
+      return fits ? [{ ...item, accepts }] : [];
+    });
+    context.set('cache-control', `public, max-age=${LIST_AGE_SECONDS}`);
+    await context.json(200, {
+      x402Version: 2,
+      items: items.slice(offset, offset + limit),
+      pagination: { limit, offset, total: items.length },
+    });
+  });
 }

@@ -75,58 +75,56 @@ const Manifest = z
 const MANIFEST: RouteDescription = {
   tag: 'Wallets',
   summary: 'What can be paid for',
-  answers: [
-    jsonResponse(
-      'The x402 manifest of this server.',
-      Manifest,
-      {
-        x402Version: 2,
-        service: 'Example',
-        origin: 'https://api.example.com',
-        topUp: 'https://api.example.com/api/v1/x402/top-up',
-        balance: 'https://api.example.com/api/v1/x402/balance/{walletAddress}',
-        minimumTopUpUsd: 5,
-        maximumTopUpUsd: 1000,
-        firstPaymentUsd: 1,
-        accepts: [
-          {
-            scheme: 'exact',
-            network: 'eip155:8453',
-            asset: '0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913',
-            amount: '5000000',
-            payTo: WALLET,
-            maxTimeoutSeconds: 300,
-            extra: {
-              name: 'USD Coin',
-              version: '2',
-              minimumTopUpUsd: 5,
-              suggestedTopUpUsd: 10,
-            },
+  response: jsonResponse(
+    'The x402 manifest of this server.',
+    Manifest,
+    {
+      x402Version: 2,
+      service: 'Example',
+      origin: 'https://api.example.com',
+      topUp: 'https://api.example.com/api/v1/x402/top-up',
+      balance: 'https://api.example.com/api/v1/x402/balance/{walletAddress}',
+      minimumTopUpUsd: 5,
+      maximumTopUpUsd: 1000,
+      firstPaymentUsd: 1,
+      accepts: [
+        {
+          scheme: 'exact',
+          network: 'eip155:8453',
+          asset: '0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913',
+          amount: '5000000',
+          payTo: WALLET,
+          maxTimeoutSeconds: 300,
+          extra: {
+            name: 'USD Coin',
+            version: '2',
+            minimumTopUpUsd: 5,
+            suggestedTopUpUsd: 10,
           },
-        ],
-        refundPolicy: {
-          unservedRequest: 'credit-at-once',
-          partlyServedRequest: 'pays-what-was-delivered',
-          restOfPayment: 'credit-at-once',
-          creditExpires: false,
-          creditToWallet: 'on-request',
-          creditToWalletNetworks: ['eip155:8453'],
-          receipt: 'https://api.example.com/api/v1/usage/{requestId}/signed',
-          keys: 'https://api.example.com/.well-known/did.json',
-          docs: 'https://api.example.com/docs',
         },
-        extensions: ['sign-in-with-x'],
-        resources: [
-          {
-            url: 'https://api.example.com/api/v1/chat/completions',
-            description: 'Chat',
-            mimeType: 'application/json',
-          },
-        ],
+      ],
+      refundPolicy: {
+        unservedRequest: 'credit-at-once',
+        partlyServedRequest: 'pays-what-was-delivered',
+        restOfPayment: 'credit-at-once',
+        creditExpires: false,
+        creditToWallet: 'on-request',
+        creditToWalletNetworks: ['eip155:8453'],
+        receipt: 'https://api.example.com/api/v1/usage/{requestId}/signed',
+        keys: 'https://api.example.com/.well-known/did.json',
+        docs: 'https://api.example.com/docs',
       },
-      'no-store',
-    ),
-  ],
+      extensions: ['sign-in-with-x'],
+      resources: [
+        {
+          url: 'https://api.example.com/api/v1/chat/completions',
+          description: 'Chat',
+          mimeType: 'application/json',
+        },
+      ],
+    },
+    'no-store',
+  ),
 };
 
 /** At the origin: what can be paid for here, and how. */

@@ -11,8 +11,7 @@ const RECENT_BLOCK: RouteDescription = {
   tag: 'Wallets',
   summary: 'Get a recent block of Solana',
   about: 'A payment on Solana names it; with it a payer needs no node of its own.',
-  answers: [
-    jsonResponse(
+  response: jsonResponse(
       'Good for a payment within the next minute.',
       z
         .strictObject({
@@ -28,7 +27,6 @@ const RECENT_BLOCK: RouteDescription = {
       },
       'no-store',
     ),
-  ],
   refusals: ['X402_NOT_CONFIGURED', 'SERVICE_UNAVAILABLE', 'RATE_LIMIT_EXCEEDED'],
 };
 

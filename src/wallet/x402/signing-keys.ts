@@ -65,51 +65,44 @@ const DID_DOCUMENT: RouteDescription = {
   tag: 'Wallets',
   summary: 'The keys of offers and receipts',
   about: `${ABOUT} The document is that of \`did:web\`.`,
-  answers: [
-    jsonResponse(
-      'Every key.',
-      DidDocument,
-      {
-        '@context': [
-          'https://www.w3.org/ns/did/v1',
-          'https://w3id.org/security/suites/jws-2020/v1',
-        ],
-        id: DID,
-        verificationMethod: [
-          {
-            id: `${DID}#${IDENTIFIER}`,
-            type: 'JsonWebKey2020',
-            controller: DID,
-            publicKeyJwk: JWK,
-          },
-          {
-            id: `${DID}#${ADDRESS}`,
-            type: 'EcdsaSecp256k1RecoveryMethod2020',
-            controller: DID,
-            blockchainAccountId: `eip155:1:${ADDRESS}`,
-          },
-        ],
-        assertionMethod: [`${DID}#${IDENTIFIER}`, `${DID}#${ADDRESS}`],
-      },
-      'no-store',
-    ),
-  ],
+  response: jsonResponse(
+    'Every key.',
+    DidDocument,
+    {
+      '@context': ['https://www.w3.org/ns/did/v1', 'https://w3id.org/security/suites/jws-2020/v1'],
+      id: DID,
+      verificationMethod: [
+        {
+          id: `${DID}#${IDENTIFIER}`,
+          type: 'JsonWebKey2020',
+          controller: DID,
+          publicKeyJwk: JWK,
+        },
+        {
+          id: `${DID}#${ADDRESS}`,
+          type: 'EcdsaSecp256k1RecoveryMethod2020',
+          controller: DID,
+          blockchainAccountId: `eip155:1:${ADDRESS}`,
+        },
+      ],
+      assertionMethod: [`${DID}#${IDENTIFIER}`, `${DID}#${ADDRESS}`],
+    },
+    'no-store',
+  ),
 };
 
 const JWKS: RouteDescription = {
   tag: 'Wallets',
   summary: 'The keys of offers and receipts, as JWKS',
   about: `${ABOUT} Only the keys of JWS are here.`,
-  answers: [
-    jsonResponse(
-      'Every key.',
-      Jwks,
-      {
-        keys: [{ ...JWK, kid: `did:key:${IDENTIFIER}#${IDENTIFIER}`, use: 'sig', alg: 'EdDSA' }],
-      },
-      'no-store',
-    ),
-  ],
+  response: jsonResponse(
+    'Every key.',
+    Jwks,
+    {
+      keys: [{ ...JWK, kid: `did:key:${IDENTIFIER}#${IDENTIFIER}`, use: 'sig', alg: 'EdDSA' }],
+    },
+    'no-store',
+  ),
 };
 
 export function signingKeyRoutes(signing: Signing): Route[] {

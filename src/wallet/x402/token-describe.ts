@@ -30,7 +30,7 @@ export const TOKEN_LIST: RouteDescription = {
   tag: 'Wallets',
   summary: 'List the tokens of a wallet',
   about: 'Tokens of the wallet that signed which can still be used, newest first. Takes a sign-in.',
-  answers: answer(
+  response: answer(
     'The tokens, without their secrets.',
     success(
       'WalletTokenList',
@@ -69,7 +69,7 @@ export const TOKEN_REVOKE: RouteDescription = {
       example: TOKEN_ID,
     },
   ],
-  answers: answer(
+  response: answer(
     'Revoked.',
     jsonContent(
       z
@@ -88,30 +88,28 @@ export const WALLET_TOKEN: RouteDescription = {
   about:
     'For clients that cannot sign each request, such as the OpenAI SDKs: one sign-in gives a short-lived Bearer token, with a spend limit if you like. A request beyond the limit is a 402 with the code `API_KEY_USD_SPEND_LIMIT_EXCEEDED` or `API_KEY_DIEM_SPEND_LIMIT_EXCEEDED`.',
   query: TokenQuery,
-  answers: [
-    {
-      status: 200,
-      about: 'The token.',
-      headers: ['no-store'],
-      content: success(
-        'WalletToken',
-        z.strictObject({
-          walletAddress: z.string().describe('The wallet that signed.'),
-          id: z.string().describe('Names the token in the list; no secret.'),
-          token: z
-            .string()
-            .describe('The secret, for `Authorization: Bearer`. It is shown here once.'),
-          tokenType: z.literal('Bearer').describe('How it is sent.'),
-          expiresAt: z.string().describe('Until when it can be used; ISO 8601, UTC.'),
-        }),
-        {
-          walletAddress: WALLET,
-          id: TOKEN_ID,
-          token: 'eyJ…',
-          tokenType: 'Bearer',
-          expiresAt: '2026-11-21T05:00:00.000Z',
-        },
-      ),
-    },
-  ],
+  response: {
+    status: 200,
+    about: 'The token.',
+    headers: ['no-store'],
+    content: success(
+      'WalletToken',
+      z.strictObject({
+        walletAddress: z.string().describe('The wallet that signed.'),
+        id: z.string().describe('Names the token in the list; no secret.'),
+        token: z
+          .string()
+          .describe('The secret, for `Authorization: Bearer`. It is shown here once.'),
+        tokenType: z.literal('Bearer').describe('How it is sent.'),
+        expiresAt: z.string().describe('Until when it can be used; ISO 8601, UTC.'),
+      }),
+      {
+        walletAddress: WALLET,
+        id: TOKEN_ID,
+        token: 'eyJ…',
+        tokenType: 'Bearer',
+        expiresAt: '2026-11-21T05:00:00.000Z',
+      },
+    ),
+  },
 };

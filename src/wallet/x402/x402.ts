@@ -6,7 +6,7 @@ import { limitRequests } from '../../http/limit-requests.ts';
 import { parseJsonBody } from '../../json/json-scan.ts';
 import { type Nano, formatUsd, toUsdNumber } from '../../core/money.ts';
 import { paymentCredential, paymentHeader, retryProof } from '../../http/identify.ts';
-import type { Route } from '../../http/route.ts';
+import { type Route, get } from '../../http/route.ts';
 import {
   type ExposedFacilitator,
   type Payments,
@@ -148,12 +148,11 @@ function facilitatorRoutes(options: WalletRouteOptions, facilitator: ExposedFaci
       await context.json(200, await facilitator[name](parseJsonBody(context.body)));
     },
   });
-  const supported: Route = {
-    method: 'GET',
-    path: '/x402/facilitator/supported',
-    auth: 'public',
-    describe: FACILITATOR_SUPPORTED,
-    handle: (context) => context.json(200, facilitator.supported()),
-  };
+  const supported: Route = get(
+    '/x402/facilitator/supported',
+    'public',
+    FACILITATOR_SUPPORTED,
+    (context) => context.json(200, facilitator.supported()),
+  );
   return [supported, call('verify'), call('settle')];
 }
