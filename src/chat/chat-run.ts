@@ -22,7 +22,7 @@ import { engineFault, saysContextOverflow } from '../engines/engine-refusal.ts';
 import type { ResponseFacts, ResponseHeaders } from '../http/response-headers.ts';
 import type { RequestContext } from '../http/request-context.ts';
 import type { Caller } from '../identity/identity.ts';
-import type { TimeLimits } from '../net/upstream-pool.ts';
+import type { TimeLimits } from '../net/exchange.ts';
 import { ResponseBlocks } from './agents/response-blocks.ts';
 import type { ResponseProtocol } from './agents/response-protocol.ts';
 import { promptTokensAbout } from './agents/prompt-count.ts';

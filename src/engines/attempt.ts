@@ -6,13 +6,13 @@
 import type { Clock } from '../core/clock.ts';
 import type { Ticket } from '../net/circuit-breaker.ts';
 import { retryAfterMs } from '../net/retry.ts';
-import type { ReceivedHeaders } from '../net/upstream-connection.ts';
 import {
   Exchange,
-  headerText,
+  type ReceivedHeaders,
   type UpstreamFailureKind,
   type UpstreamRequest,
-} from '../net/upstream-pool.ts';
+  headerText,
+} from '../net/exchange.ts';
 import type { WholeCall } from './contract.ts';
 import type { Target } from './engine-state.ts';
 import { type Verdict, verdictOfFailure, verdictOfStatus } from './verdict.ts';
@@ -71,7 +71,7 @@ export class Attempt extends Exchange {
     this.fail('garbage', `The engine answered with the content type "${given}"`);
   }
 
-  protected override onData(chunk: Buffer): void {
+  protected override onChunk(chunk: Buffer): void {
     if (!this.#isSuccess) return this.#keepError(chunk);
     if (!this.#hasAnswered) {
       this.#hasAnswered = true;

@@ -21,8 +21,7 @@
  */
 import type { Cancelling } from '../core/cancellation.ts';
 import type { BreakerState } from '../net/circuit-breaker.ts';
-import type { ReceivedHeaders, StreamedBody } from '../net/upstream-connection.ts';
-import type { TimeLimits } from '../net/upstream-pool.ts';
+import type { ReceivedHeaders, StreamedBody, TimeLimits } from '../net/exchange.ts';
 
 export type EngineWork =
   | 'chat'

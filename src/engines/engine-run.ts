@@ -10,8 +10,7 @@ import type { Clock } from '../core/clock.ts';
 import type { Ids } from '../core/ids.ts';
 import type { InFlight, Placed } from '../core/in-flight.ts';
 import { backoffMs } from '../net/retry.ts';
-import type { StreamedBody } from '../net/upstream-connection.ts';
-import { MAX_STALE_RETRIES } from '../net/upstream-pool.ts';
+import { MAX_STALE_RETRIES, type StreamedBody } from '../net/exchange.ts';
 import { Attempt, type AttemptOwner } from './attempt.ts';
 import type {
   EngineResponse,

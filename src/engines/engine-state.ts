@@ -12,7 +12,8 @@ import type { Clock } from '../core/clock.ts';
 import { FairQueue } from '../core/fair-queue.ts';
 import { type BreakerSettings, CircuitBreaker, type Ticket } from '../net/circuit-breaker.ts';
 import type { Origins } from '../net/origins.ts';
-import { type TimeLimits, UpstreamPool } from '../net/upstream-pool.ts';
+import type { TimeLimits } from '../net/exchange.ts';
+import { UpstreamPool } from '../net/upstream-pool.ts';
 import {
   CALLER_HEADER,
   type EngineSettings,

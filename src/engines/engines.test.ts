@@ -496,6 +496,27 @@ test('an engine that sends a second response loses keep-alive for good, which is
   );
 });
 
+test('a response that is not HTTP/1.1 is refused at once, and the next engine takes the call', async (t) => {
+  const b = await upstreamFor(t);
+  const ok = 'HTTP/1.1 200 OK\r\n';
+  for (const response of [
+    'HTTP/1.1 200 OK\nContent-Type: application/json\nContent-Length: 2\n\n{}',
+    `${ok}transfer-encoding: chunked\r\n\r\nx\r\n{}\r\n0\r\n\r\n`,
+    `${ok}content-length: 2\r\ncontent-length: 3\r\n\r\n{}`,
+    `${ok}content-length: 2\r\ntransfer-encoding: chunked\r\n\r\n{}`,
+    `${ok}x: a\r\n folded\r\ncontent-length: 2\r\n\r\n{}`,
+  ]) {
+    const url = await rawServer(t, (socket) => socket.on('data', () => socket.write(response)));
+    const engines = enginesFor(t, [engine('a', url), engine('b', b.url)]);
+    const startedMs = performance.now();
+    const failure = failureOf(await engines.collect(callTo(ON_A)));
+    assert.deepEqual([failure.reason, failure.attempts], ['garbage', 1], response);
+    const { outcome } = await runTo(engines, callTo(ON_A_AND_B));
+    assert.ok(outcome.ok && outcome.replica.engine === 'b', response);
+    assert.ok(performance.now() - startedMs < 1_000, response);
+  }
+});
+
 test('a call of one attempt is written once, and its failure says whether it was', async (t) => {
   let connections = 0;
   let answers = 0;

@@ -4,7 +4,8 @@
  */
 import { z } from 'zod';
 import type { Clock } from '../core/clock.ts';
-import { fetchWhole, type TimeLimits } from '../net/upstream-pool.ts';
+import type { TimeLimits } from '../net/exchange.ts';
+import { fetchWhole } from '../net/upstream-pool.ts';
 import type { ProbeResult } from './contract.ts';
 import type { EngineState } from './engine-state.ts';
 import { verdictOfFailure, verdictOfStatus } from './verdict.ts';

@@ -2,7 +2,7 @@
  * What a failed attempt means: the reason that the flow hears, whether another attempt may follow
  * and where, and what the breaker learns. Pure, so that the whole table is tested.
  */
-import type { UpstreamFailureKind } from '../net/upstream-pool.ts';
+import type { UpstreamFailureKind } from '../net/exchange.ts';
 import type { FailureReason } from './contract.ts';
 
 export interface Verdict {

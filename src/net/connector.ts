@@ -1,78 +1,89 @@
-/** Opens the connections of a pool: TCP, TLS or a Unix socket. */
-import { connect as connectTcp, isIP, type Socket } from 'node:net';
-import { connect as connectTls } from 'node:tls';
-import type { Clock } from '../core/clock.ts';
-import type { UpstreamTarget } from '../core/upstream-url.ts';
+/** Opens connections to one origin: TCP, TLS or a Unix socket, directly or through an HTTP proxy. */
+import type { Socket } from 'node:net';
+import { buildConnector, Pool } from 'undici';
 
-const READ_BYTES = 65_536;
-const TCP_KEEP_ALIVE_MS = 60_000;
+/** Certificates in PEM. */
+export interface TlsMaterial {
+  /** Authorities to trust in place of those of the system. */
+  readonly ca?: string | undefined;
+  /** The client certificate and its private key. */
+  readonly cert?: string | undefined;
+  readonly key?: string | undefined;
+}
 
-/** Of all connections: what was read is taken or copied before the next read, in a later callback. */
-export const READ_BUFFER = Buffer.allocUnsafeSlow(READ_BYTES);
+/** How an origin is reached. */
+export interface Route {
+  /** `http(s)://[user:password@]host[:port]` of a proxy. */
+  readonly proxy?: string | undefined;
+  readonly tls?: TlsMaterial | undefined;
+}
 
-/** The way to one origin. Of TLS it keeps the session, which makes the next handshake short. */
-export class Connector {
-  readonly clock: Clock;
-  /** Bound of one TCP and TLS handshake. */
-  readonly connectMs: number;
-  readonly #url: URL;
-  readonly #socketPath: string | null;
-  #session: Buffer | undefined;
+/** `timeoutMs` bounds the TCP and TLS handshakes, and the proxy's response. */
+export function connectorOf(
+  { proxy, tls = {} }: Route,
+  timeout: number,
+  socketPath: string | null,
+): buildConnector.connector {
+  const { ca, cert, key } = tls;
+  const trusted = ca === undefined ? {} : { ca };
+  const secure = cert === undefined ? trusted : { ...trusted, cert, key: key ?? cert };
+  if (socketPath !== null) return buildConnector({ timeout, allowH2: false, socketPath });
+  const direct = buildConnector({ timeout, allowH2: false, ...secure });
+  return proxy === undefined ? direct : tunnel(new URL(proxy), trusted, direct, timeout);
+}
 
-  constructor(target: UpstreamTarget, connectMs: number, clock: Clock) {
-    this.clock = clock;
-    this.connectMs = connectMs;
-    this.#url = new URL(target.origin);
-    this.#socketPath = target.socketPath;
-  }
-
-  get host(): string {
-    return this.#url.host;
-  }
-
-  /** `callback` hears how much of `READ_BUFFER` was read; `connected` that a request can be written. */
-  open(callback: (size: number) => boolean, connected: () => void): Socket {
-    const { hostname, port, protocol } = this.#url;
-    const host = hostname.replace(/^\[|\]$/g, '');
-    const options = {
-      noDelay: true,
-      keepAlive: true,
-      keepAliveInitialDelay: TCP_KEEP_ALIVE_MS,
-      onread: { buffer: READ_BUFFER, callback },
-    };
-    if (this.#socketPath !== null) {
-      return connectTcp({ ...options, path: this.#socketPath }, connected);
-    }
-    if (protocol === 'http:') {
-      return connectTcp({ ...options, host, port: Number(port || 80) }, connected);
-    }
-    const secure = {
-      host,
-      port: Number(port || 443),
-      ALPNProtocols: ['http/1.1'],
-      ...(isIP(host) === 0 && { servername: host }),
-      ...(this.#session !== undefined && { session: this.#session }),
-    };
-    const socket = connectTls({ ...options, ...secure }, connected);
-    socket.on('session', (session) => (this.#session = session));
-    return socket;
-  }
+/**
+ * Connects through a CONNECT tunnel. `undici.ProxyAgent` does the same, but copies the headers of each
+ * request, and connects again without end to a proxy that closes the connection.
+ */
+function tunnel(
+  { origin, username, password }: URL,
+  trusted: { ca?: string },
+  secure: buildConnector.connector,
+  timeout: number,
+): buildConnector.connector {
+  const proxy = new Pool(origin, {
+    connect: { timeout, allowH2: false, ...trusted },
+    headersTimeout: timeout,
+  });
+  const credentials = `${decodeURIComponent(username)}:${decodeURIComponent(password)}`;
+  const authorization =
+    credentials === ':'
+      ? {}
+      : { 'proxy-authorization': `Basic ${Buffer.from(credentials).toString('base64')}` };
+  return (options, callback) => {
+    const { hostname, port, protocol } = options;
+    const name = hostname.includes(':') ? `[${hostname}]` : hostname;
+    const host = `${name}:${port || (protocol === 'https:' ? 443 : 80)}`;
+    proxy.connect({ path: host, headers: { host, ...authorization } }, (error, response) => {
+      // An error of our own: undici would connect again after its socket errors.
+      if (error !== null) return callback(new Error(`No tunnel: ${error.message}`), null);
+      // undici gives the socket under the type of its base class.
+      const httpSocket = response.socket as Socket;
+      if (response.statusCode !== 200) {
+        httpSocket.on('error', () => undefined).destroy(); // nobody reads it any more
+        const message = `The proxy answered CONNECT with status ${response.statusCode}`;
+        callback(new Error(message), null);
+      } else if (protocol === 'https:') secure({ ...options, httpSocket }, callback);
+      else callback(null, httpSocket);
+    });
+  };
 }
 
 type WriteEnd = (error?: Error | null) => void;
 
 /**
- * Lets failed writes of a socket wait for its read side: a server that answers before it has read
- * the whole request, and closes, resets the connection while we still write. Node then destroys the
- * socket for the failed write, although the answer (413, 401, ...) lies in it unread.
+ * Lets failed writes of a socket wait for its read side. A server that responds before it has read
+ * the whole request, and closes, resets the connection while the request is still being written.
+ * Node then destroys the socket for the failed write, with the response (413, 401, ...) unread in it.
  */
 export function readBeforeReset(socket: Socket): void {
   const write = socket._write.bind(socket);
   const writev = socket._writev?.bind(socket);
-  // A stream has one write on its way, so that one function ends them all.
+  // A stream has one write in flight, so that one function ends them all.
   let done: WriteEnd = () => undefined;
   const end: WriteEnd = (error) => {
-    // A write that failed by a reset never ends: the read side does, and closes the socket.
+    // After a reset the read side ends by itself, and closes the socket.
     const code: unknown = error instanceof Error ? Reflect.get(error, 'code') : undefined;
     if (code !== 'EPIPE' && code !== 'ECONNRESET') done(error);
   };

@@ -13,7 +13,7 @@ import { buildConnector, Client, type Dispatcher } from 'undici';
 import { Fault } from '../core/faults.ts';
 import { addressRule, type AddressRule } from './guard-address.ts';
 import { ACCEPTED_ENCODINGS, drainBody, type Sink, tooLarge } from './guard-body.ts';
-import { headerText } from './upstream-pool.ts';
+import { headerText } from './exchange.ts';
 import { type GuardedUrl, parseGuardedUrl, unsafe } from './guard-url.ts';
 
 /** Every address of a name, as text; rejects or gives none when the name does not exist. */

@@ -3,7 +3,7 @@
  * as a whole, and its length is known before the first byte leaves.
  */
 import { createReadStream } from 'node:fs';
-import type { StreamedBody } from './upstream-connection.ts';
+import type { StreamedBody } from './exchange.ts';
 
 export interface FormPart {
   readonly name: string;

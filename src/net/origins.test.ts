@@ -4,7 +4,8 @@ import { test, type TestContext } from 'node:test';
 import { rawServer } from '../../test/support/raw-server.ts';
 import { until } from '../../test/support/until.ts';
 import { systemClock } from '../core/clock.ts';
-import { type Fetched, fetchWhole, UpstreamPool, type UpstreamRequest } from './upstream-pool.ts';
+import type { UpstreamRequest } from './exchange.ts';
+import { type Fetched, UpstreamPool, fetchWhole } from './upstream-pool.ts';
 import { Origins } from './origins.ts';
 
 const LIMITS = { connectMs: 5_000, firstByteMs: 5_000, idleMs: 5_000, totalMs: 20_000 };
@@ -119,12 +120,12 @@ test('bytes on an idle connection, behind the end of a response and in front of 
       socket.write(responseWith(body));
       setImmediate(() => socket.write('x'));
     },
-    ({ socket, body }) => socket.write(`${responseWith(body)}\r\n`),
+    ({ socket, body }) => socket.write(`${responseWith(body)}HTTP`),
     ({ socket, body }) =>
       socket.write(
         `HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n${body.length}\r\n${body}\r\n0\r\n\r\nx`,
       ),
-    ({ socket, body, before }) => socket.write(`${before > 0 ? '\r\n' : ''}${responseWith(body)}`),
+    ({ socket, body, before }) => socket.write(`${before > 0 ? '0\r\n' : ''}${responseWith(body)}`),
   ];
   for (const [at, answer] of cases.entries()) {
     const { url } = await server(t, answer);

@@ -10,12 +10,11 @@ import { until } from '../../test/support/until.ts';
 import { type Clock, systemClock } from '../core/clock.ts';
 import {
   Exchange,
-  fetchWhole,
   type TimeLimits,
   type UpstreamFailureKind,
-  UpstreamPool,
   type UpstreamRequest,
-} from './upstream-pool.ts';
+} from './exchange.ts';
+import { UpstreamPool, fetchWhole } from './upstream-pool.ts';
 
 const LIMITS: TimeLimits = { connectMs: 1_000, firstByteMs: 1_000, idleMs: 1_000, totalMs: 5_000 };
 
@@ -35,7 +34,7 @@ class Recorder extends Exchange {
     this.calls.push(`head ${status}`);
   }
 
-  protected override onData(): void {
+  protected override onChunk(): void {
     this.calls.push('data');
   }
 
@@ -332,9 +331,10 @@ function streaming() {
     limits: { ...LIMITS, totalMs: 10_000 },
     maxResponseBytes: 1_000,
   });
-  exchange.sent();
-  exchange.answered(200, {});
-  const data = (): void => exchange.received(Buffer.from('x'));
+  const controller = { pause: () => undefined, resume: () => undefined, abort: () => undefined };
+  exchange.onRequestStart(controller as never);
+  exchange.onResponseStart(controller as never, 200, {});
+  const data = (): void => exchange.onResponseData(controller as never, Buffer.from('x'));
   data();
   const at = (ms: number): void => {
     clock.advance(ms - clock.monotonicMs());

@@ -6,7 +6,7 @@
  */
 import { type Clock, SECOND_MS } from '../core/clock.ts';
 import type { Log } from '../core/log.ts';
-import { fetchWhole, UpstreamPool } from '../net/upstream-pool.ts';
+import { UpstreamPool, fetchWhole } from '../net/upstream-pool.ts';
 
 const MAX_QUEUED = 4_096;
 const MAX_BATCH = 512;

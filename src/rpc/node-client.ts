@@ -11,15 +11,16 @@ import { Readable } from 'node:stream';
 import { createGunzip, type Gunzip } from 'node:zlib';
 import type { Clock } from '../core/clock.ts';
 import type { Origins } from '../net/origins.ts';
-import type { ReceivedHeaders, StreamedBody } from '../net/upstream-connection.ts';
 import {
   Exchange,
-  headerText,
   MAX_STALE_RETRIES,
+  type ReceivedHeaders,
+  type StreamedBody,
   type TimeLimits,
   type UpstreamFailureKind,
-  UpstreamPool,
-} from '../net/upstream-pool.ts';
+  headerText,
+} from '../net/exchange.ts';
+import { UpstreamPool } from '../net/upstream-pool.ts';
 
 const CONNECT_TIMEOUT_MS = 5_000;
 const KEEP_ALIVE_MS = 30_000;
@@ -238,7 +239,7 @@ class NodeExchange extends Exchange {
     else if (encoding !== '' && encoding !== 'identity') this.#stop('closed');
   }
 
-  protected override onData(chunk: Buffer): void {
+  protected override onChunk(chunk: Buffer): void {
     if (this.#gunzip === undefined) this.#take(chunk);
     else if (!this.#gunzip.write(chunk)) this.pause();
   }

@@ -205,7 +205,7 @@ describe('stray replies', () => {
     // Its connections are trusted no more.
     await one.ask(call('eth_call', 2));
     const connections = one.nodes[0]!.asked.map(({ headers }) => headers.connection);
-    assert.deepEqual(connections, [undefined, undefined, 'close', 'close']);
+    assert.deepEqual(connections, ['keep-alive', 'keep-alive', 'close', 'close']);
   });
 
   test('a node that is one reply behind for good answers no call, and costs nothing', async () => {

@@ -12,7 +12,7 @@ import { type Dispatcher, request as httpRequest } from 'undici';
 import { type Clock, MINUTE_MS, SECOND_MS } from '../../core/clock.ts';
 import { Fault } from '../../core/faults.ts';
 import { type Log, reasonOf } from '../../core/log.ts';
-import { headerText } from '../../net/upstream-pool.ts';
+import { headerText } from '../../net/exchange.ts';
 
 const MAX_REDIRECTS = 5;
 const HEADERS_LIMIT_MS = 30 * SECOND_MS;

@@ -1,0 +1,106 @@
+import assert from 'node:assert/strict';
+import { createServer, type IncomingMessage } from 'node:http';
+import { connect, type AddressInfo, type Socket } from 'node:net';
+import { test, type TestContext } from 'node:test';
+import { rawServer } from '../../test/support/raw-server.ts';
+import { TEST_CERTIFICATE, TEST_KEY } from '../../test/support/test-certificate.ts';
+import { systemClock } from '../core/clock.ts';
+import type { Route } from './connector.ts';
+import { UpstreamPool, fetchWhole } from './upstream-pool.ts';
+
+const OK = 'HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok';
+const LIMITS = { connectMs: 2_000, firstByteMs: 2_000, idleMs: 2_000, totalMs: 5_000 };
+
+/** Sends a request over `route`: the body of the response, or why it failed. */
+async function send(t: TestContext, url: string, route: Route): Promise<string> {
+  const clock = systemClock();
+  const pool = new UpstreamPool({ url, maxConnections: 2, connectMs: 2_000, clock, ...route });
+  t.after(() => pool.destroy());
+  const fetched = await fetchWhole(pool, {
+    method: 'GET',
+    path: '/',
+    headers: [],
+    body: null,
+    limits: LIMITS,
+    maxResponseBytes: 1_000,
+  });
+  return fetched.ok ? fetched.body.toString() : `${fetched.kind}: ${fetched.message}`;
+}
+
+/** A proxy that opens tunnels, or responds to CONNECT with `status`. */
+async function proxyServer(t: TestContext, status = 200) {
+  const seen: { target: string | undefined; authorization: string | undefined }[] = [];
+  const sockets: Socket[] = [];
+  const server = createServer();
+  server.on('connect', (request: IncomingMessage, client: Socket) => {
+    seen.push({ target: request.url, authorization: request.headers['proxy-authorization'] });
+    sockets.push(client);
+    client.on('error', () => undefined);
+    if (status !== 200) return void client.end(`HTTP/1.1 ${status} No\r\n\r\n`);
+    const { hostname, port } = new URL(`http://${request.url}`);
+    const upstream = connect(Number(port), hostname, () => {
+      client.write('HTTP/1.1 200 Connection established\r\n\r\n');
+      upstream.pipe(client).pipe(upstream);
+    });
+    upstream.on('error', () => client.destroy());
+    sockets.push(upstream);
+  });
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  t.after(() => {
+    server.close();
+    for (const socket of sockets) socket.destroy();
+  });
+  return { host: `127.0.0.1:${(server.address() as AddressInfo).port}`, seen };
+}
+
+const serveOk = (socket: Socket): void => void socket.on('data', () => socket.write(OK));
+
+test('a proxy opens a tunnel to http and https, with the credentials of its address', async (t) => {
+  const { host, seen } = await proxyServer(t);
+  const plain = await rawServer(t, serveOk);
+  const secure = await rawServer(t, serveOk, { key: TEST_KEY, cert: TEST_CERTIFICATE });
+  const tls = { ca: TEST_CERTIFICATE };
+  assert.equal(await send(t, plain, { proxy: `http://${host}` }), 'ok');
+  assert.equal(await send(t, secure, { proxy: `http://anna:a%40b@${host}`, tls }), 'ok');
+  const authorization = `Basic ${Buffer.from('anna:a@b').toString('base64')}`;
+  assert.deepEqual(seen, [
+    { target: new URL(plain).host, authorization: undefined },
+    { target: new URL(secure).host, authorization },
+  ]);
+});
+
+test('a proxy that refuses, closes or is not there fails the connection at once, without its password', async (t) => {
+  const url = await rawServer(t, serveOk);
+  const { host } = await proxyServer(t, 407);
+  let connections = 0;
+  const closing = await rawServer(t, (socket) => {
+    connections += 1;
+    socket.once('data', () => socket.destroy());
+  });
+  for (const proxy of [
+    `http://anna:secret@${host}`,
+    closing.replace('http://', 'http://anna:secret@'),
+    'http://anna:secret@127.0.0.1:1',
+  ]) {
+    const startedMs = Date.now();
+    const failure = await send(t, url, { proxy });
+    assert.match(failure, /^connect: .*proxy|^connect: No tunnel/);
+    assert.doesNotMatch(failure, /secret|anna/);
+    assert.ok(Date.now() - startedMs < 1_000, failure);
+  }
+  assert.equal(connections, 1);
+});
+
+test('an authority of the operator is trusted, and a client certificate is sent', async (t) => {
+  const url = await rawServer(t, serveOk, {
+    key: TEST_KEY,
+    cert: TEST_CERTIFICATE,
+    ca: TEST_CERTIFICATE,
+    requestCert: true,
+  });
+  const ca = TEST_CERTIFICATE;
+  assert.match(await send(t, url, {}), /^connect: .*self-signed certificate/);
+  assert.match(await send(t, url, { tls: { ca } }), /^(?!ok)/);
+  const tls = { ca, cert: TEST_CERTIFICATE, key: TEST_KEY };
+  assert.equal(await send(t, url, { tls }), 'ok');
+});

@@ -1,0 +1,405 @@
+/**
+ * One request to an upstream and its response, as the handler object that undici calls.
+ *
+ * Invariants: it ends exactly once, by `onEnd` or by one `onFailure`; nothing is called after that. Its
+ * pool calls `checkLimits` regularly. A failure names its kind; whether to repeat is up to the caller.
+ */
+import type { Socket } from 'node:net';
+import type { Readable } from 'node:stream';
+import type { Dispatcher } from 'undici';
+import type { Clock } from '../core/clock.ts';
+import type { InFlight, Placed } from '../core/in-flight.ts';
+
+/** How often a pool checks the limits: a limit may be overrun by this much. */
+export const SWEEP_MS = 50;
+/**
+ * A server that has closed an idle connection says so within one round trip, a second at most. A
+ * connection that dies later died on the request, which is then not repeated as if it were unread.
+ * Sweeps are counted, so that a pause of this process makes no connection late.
+ */
+const STALE_SWEEPS = 1_000 / SWEEP_MS;
+/** Idle connections that die together (a restart, a lost NAT entry) are no failures of the server. */
+export const MAX_STALE_RETRIES = 3;
+/** Requests from this size on are written in pieces of it. */
+const LARGE_REQUEST_BYTES = 262_144;
+/** What a reader may pause in total: the server keeps work in memory for it. */
+const MAX_PAUSED_MS = 1_800_000;
+/** A chunk smaller than this part of the read that contains it is copied, to free the rest. */
+const SPARSE_PART = 16;
+const DOUBTFUL = 'The response may belong to an earlier request of the connection';
+
+/** Headers of a response, names in lower case: one that came more than once is a list. */
+export type ReceivedHeaders = Readonly<Record<string, string | string[] | undefined>>;
+
+/** Limits in milliseconds, each counted from the event that its name implies. */
+export interface TimeLimits {
+  /** From the call until a connection is open and the request is written to it. */
+  readonly connectMs: number;
+  /** From there until the first byte of the response body. */
+  readonly firstByteMs: number;
+  /** Between two pieces of the body; time in which the reader paused does not count. */
+  readonly idleMs: number;
+  /**
+   * From the call until the last byte. Time in which the reader paused does not count; it has a
+   * limit of its own.
+   */
+  readonly totalMs: number;
+}
+
+/** A body that is read while it is written, so that its size costs no memory. */
+export interface StreamedBody {
+  readonly sizeBytes: number;
+  /** Called once for each try. */
+  open(): AsyncIterable<Buffer>;
+}
+
+export interface UpstreamRequest {
+  readonly method: 'GET' | 'POST' | 'DELETE';
+  /** Appended to the base path of the pool. */
+  readonly path: string;
+  /** Flat: name, value, name, value. */
+  readonly headers: readonly string[];
+  readonly body: Buffer | StreamedBody | null;
+  readonly limits: TimeLimits;
+  readonly maxResponseBytes: number;
+}
+
+/** How an exchange failed. */
+export type UpstreamFailureKind =
+  | 'connect' // no connection: refused, unknown host, TLS, proxy, time limit
+  | 'stale' // the server closed an idle connection as we reused it; it never saw the request
+  | 'reset' // the connection died before the first body byte
+  | 'unread' // the same, before a large request was written: the server may not want all of it
+  | 'cut' // the connection died inside the body
+  | 'garbage' // the response is not HTTP/1.1
+  | 'doubtful' // the response may belong to an earlier request of the connection
+  | 'first-byte-timeout' // a time limit, as the next two
+  | 'idle-timeout'
+  | 'total-timeout'
+  | 'paused-timeout' // the reader paused for too long
+  | 'too-large' // more bytes than allowed
+  | 'aborted' // the caller left
+  | 'closed'; // the pool is closed
+
+/** The pool that an exchange belongs to. */
+interface ExchangePool {
+  readonly clock: Clock;
+  /** Exchanges that have not ended. */
+  readonly running: InFlight<Exchange>;
+  /** The server sent bytes that belong to no request. */
+  strayed(): void;
+}
+
+/** The connection that sends an exchange. */
+interface ExchangeConnection {
+  readonly socket: Socket | null;
+  /** Responses that came on the open socket. */
+  served: number;
+  isIdle: boolean;
+}
+
+/**
+ * One request and its response on a pooled connection. A caller extends it by what it does with the
+ * response. `onEnd` and `onFailure` exclude each other, and each comes at most once.
+ */
+export abstract class Exchange implements Dispatcher.DispatchHandler, Placed {
+  place = -1;
+  readonly request: UpstreamRequest;
+  /** Set by the connection that sends it. */
+  connection: ExchangeConnection | null = null;
+  /** May be replaced while it runs. */
+  limits: TimeLimits;
+  /** Set once all of it was given to the socket: no server can have acted on less. */
+  isWritten = false;
+  isPaused = false;
+  readonly #pool: ExchangePool;
+  readonly #startedMs: number;
+  #controller: Dispatcher.DispatchController | null = null;
+  #phase: 'waiting' | 'sent' | 'body' | 'ended' = 'waiting';
+  /** When the phase began; in the body, when the sweep last saw it move. */
+  #markMs: number;
+  #hasMoved = false;
+  /** Since it was sent. */
+  #sweeps = 0;
+  /** Since when the reader pauses, and how long it has before. */
+  #pausedAtMs: number | null = null;
+  #pausedMs = 0;
+  /** Whether any byte of a response came, be it half a head. */
+  #hasByte = false;
+  #bytes = 0;
+  /** As the head declares it. */
+  #bodyBytes = Infinity;
+  /** How a response ended while the reader paused. */
+  #endWaits: { readonly isDoubtful: boolean } | null = null;
+
+  constructor(pool: ExchangePool, request: UpstreamRequest) {
+    this.request = request;
+    this.limits = request.limits;
+    this.#pool = pool;
+    this.#startedMs = pool.clock.monotonicMs();
+    this.#markMs = this.#startedMs;
+  }
+
+  protected abstract onHead(status: number, headers: ReceivedHeaders): void;
+  protected abstract onChunk(chunk: Buffer): void;
+  protected abstract onEnd(): void;
+  /** `message` is for the log; it can contain addresses, so it is never shown to a caller. */
+  protected abstract onFailure(kind: UpstreamFailureKind, message: string): void;
+
+  get hasEnded(): boolean {
+    return this.#phase === 'ended';
+  }
+
+  /** Whether any of the request may have been read. */
+  protected get isSent(): boolean {
+    return this.#controller !== null;
+  }
+
+  /** Since the call. */
+  protected get tookMs(): number {
+    return this.#pool.clock.monotonicMs() - this.#startedMs;
+  }
+
+  /** The size of a body that is written in pieces. */
+  get sizeBytes(): number | null {
+    const { body } = this.request;
+    if (body === null) return null;
+    if (!Buffer.isBuffer(body)) return body.sizeBytes;
+    return body.length < LARGE_REQUEST_BYTES ? null : body.length;
+  }
+
+  /** The body for undici, which takes every iterable although its types name streams only. */
+  get body(): Buffer | Readable | null {
+    const { body } = this.request;
+    if (body === null || (Buffer.isBuffer(body) && this.sizeBytes === null)) return body;
+    return this.#pieces(body) as unknown as Readable; // undici calls its iterator, nothing else
+  }
+
+  async *#pieces(body: Buffer | StreamedBody): AsyncGenerator<Buffer> {
+    let leftBytes = this.sizeBytes ?? 0;
+    for await (const piece of Buffer.isBuffer(body) ? piecesOf(body) : body.open()) {
+      leftBytes -= piece.length;
+      this.isWritten = leftBytes === 0;
+      yield piece;
+    }
+  }
+
+  pause(): void {
+    this.isPaused = true;
+    this.#pausedAtMs ??= this.#pool.clock.monotonicMs();
+    this.#controller?.pause();
+  }
+
+  resume(): void {
+    this.#hasMoved = true;
+    this.#pausedMs = this.#pausedUntil(this.#pool.clock.monotonicMs());
+    this.#pausedAtMs = null;
+    this.isPaused = false;
+    this.#controller?.resume();
+    if (this.#endWaits !== null) this.complete(this.#endWaits.isDoubtful);
+  }
+
+  #pausedUntil(nowMs: number): number {
+    return this.#pausedMs + (this.#pausedAtMs === null ? 0 : nowMs - this.#pausedAtMs);
+  }
+
+  /** Closes the connection at once; `onFailure` is called with `aborted` before this returns. */
+  abort(): void {
+    this.fail('aborted', 'The caller left');
+  }
+
+  checkLimits(nowMs: number): void {
+    const { limits } = this;
+    const pausedMs = this.#pausedUntil(nowMs);
+    if (nowMs - this.#startedMs - pausedMs > limits.totalMs) {
+      return this.fail('total-timeout', `No end within ${limits.totalMs} ms`);
+    }
+    if (pausedMs > MAX_PAUSED_MS) {
+      return this.fail('paused-timeout', `The reader paused for ${MAX_PAUSED_MS} ms`);
+    }
+    if (this.#phase === 'body') return this.#checkIdle(nowMs, limits.idleMs);
+    const waitedMs = nowMs - this.#markMs;
+    if (this.#phase === 'waiting') {
+      if (waitedMs > limits.connectMs) {
+        this.fail('connect', `No connection within ${limits.connectMs} ms`);
+      }
+      return;
+    }
+    this.#sweeps += 1;
+    if (waitedMs > limits.firstByteMs) {
+      this.fail('first-byte-timeout', `No first byte within ${limits.firstByteMs} ms`);
+    }
+  }
+
+  #checkIdle(nowMs: number, idleMs: number): void {
+    if (this.#hasMoved || this.isPaused) {
+      this.#hasMoved = false;
+      this.#markMs = nowMs;
+    } else if (nowMs - this.#markMs > idleMs) {
+      this.fail('idle-timeout', `No byte for ${idleMs} ms`);
+    }
+  }
+
+  /** Ends it from our side, unless it has ended. */
+  fail(kind: UpstreamFailureKind, message: string): void {
+    if (this.#phase === 'ended') return;
+    this.#end();
+    this.onFailure(kind, message);
+    this.#controller?.abort(new Error(message));
+  }
+
+  /** Fails an exchange that waits for its first byte on a connection that was used before. */
+  doubt(): void {
+    if (this.#isReused && this.#phase === 'sent' && !this.#hasByte) this.fail('doubtful', DOUBTFUL);
+  }
+
+  // Called by undici from here on.
+
+  onRequestStart(controller: Dispatcher.DispatchController): void {
+    // Thrown, not aborted: an abort would also close the new connection.
+    if (this.#phase === 'ended') throw new Error('The exchange ended before it was written');
+    this.#controller = controller;
+    this.#phase = 'sent';
+    this.#markMs = this.#pool.clock.monotonicMs();
+    this.isWritten = this.sizeBytes === null;
+    if (this.connection !== null) this.connection.isIdle = false;
+  }
+
+  onResponseStarted(): void {
+    this.#hasByte = true;
+  }
+
+  onResponseStart(
+    _controller: Dispatcher.DispatchController,
+    status: number,
+    headers: ReceivedHeaders,
+  ): void {
+    if (this.#phase === 'ended' || status < 200) return;
+    // No server can have handled a request that it has not received.
+    if (this.#isReused && !this.isWritten && status < 300) {
+      this.#pool.strayed();
+      return this.fail('doubtful', DOUBTFUL);
+    }
+    this.#bodyBytes = Number(headers['content-length'] ?? Infinity);
+    const isTooLarge = this.#bodyBytes > this.request.maxResponseBytes;
+    if (isTooLarge && this.#bodyBytes !== Infinity) return this.#failTooLarge();
+    this.onHead(status, headers);
+  }
+
+  onResponseData(controller: Dispatcher.DispatchController, chunk: Buffer): void {
+    if (this.#phase === 'ended') return;
+    this.#bytes += chunk.length;
+    if (this.#bytes > this.request.maxResponseBytes) return this.#failTooLarge();
+    this.#phase = 'body';
+    // The sweep notes when.
+    this.#hasMoved = true;
+    const isSparse = chunk.length * SPARSE_PART < chunk.buffer.byteLength;
+    this.onChunk(isSparse ? Buffer.from(chunk) : chunk);
+    // Behind the last byte the end waits here: undici takes a close meanwhile for a response cut short.
+    if (this.#bytes === this.#bodyBytes) controller.resume();
+  }
+
+  onResponseEnd(): void {
+    const { connection } = this;
+    const isReused = this.#isReused;
+    if (connection !== null) {
+      connection.isIdle = true;
+      connection.served += 1;
+    }
+    // Whether further bytes came with the response is known when undici has parsed all of the read.
+    if (isReused) process.nextTick(endReused, this);
+    else this.complete();
+  }
+
+  onResponseError(_controller: Dispatcher.DispatchController | null, error: Error): void {
+    if (this.#phase === 'ended') return;
+    const kind = this.#kindOf(error);
+    if (kind === 'doubtful') this.#pool.strayed();
+    this.#end();
+    this.onFailure(kind, messageOf(error));
+  }
+
+  /** The response is complete; `isDoubtful`: and followed by bytes that belong to no request. */
+  complete(isDoubtful = false): void {
+    if (this.#phase === 'ended') return;
+    if (this.isPaused) {
+      this.#endWaits = { isDoubtful };
+      return;
+    }
+    this.#end();
+    if (!isDoubtful) return this.onEnd();
+    this.#pool.strayed();
+    this.onFailure('doubtful', DOUBTFUL);
+  }
+
+  /** Whether its connection has served another exchange before. */
+  get #isReused(): boolean {
+    return this.connection !== null && this.connection.served > 0;
+  }
+
+  #kindOf(error: Error): UpstreamFailureKind {
+    const code = codeOf(error);
+    if (code === 'UND_ERR_DESTROYED' || code === 'UND_ERR_CLOSED') return 'closed';
+    if (this.#phase === 'waiting') return 'connect';
+    if (this.#phase === 'body') return 'cut';
+    // Of a head that it cannot parse, undici names a length in it before all else.
+    const isBadHead =
+      code === 'UND_ERR_HEADERS_OVERFLOW' ||
+      (code === 'UND_ERR_RES_CONTENT_LENGTH_MISMATCH' && this.#bodyBytes === Infinity);
+    if (isUnexpectedResponse(error) || isBadHead) {
+      // In place of a head, these may be further bytes of the response before.
+      return this.#isReused && error.name === 'HTTPParserError' ? 'doubtful' : 'garbage';
+    }
+    if (this.#hasByte) return 'reset';
+    // An idle connection may close on a large request as on any other.
+    if (this.#isReused && this.#sweeps < STALE_SWEEPS) return 'stale';
+    return this.isWritten ? 'reset' : 'unread';
+  }
+
+  #failTooLarge(): void {
+    this.fail('too-large', `More than ${this.request.maxResponseBytes} bytes`);
+  }
+
+  #end(): void {
+    this.#phase = 'ended';
+    this.#pool.running.delete(this);
+  }
+}
+
+/** Ends an exchange on a reused connection. */
+function endReused(exchange: Exchange): void {
+  const error = exchange.connection?.socket?.errored ?? null;
+  try {
+    exchange.complete(error !== null && isUnexpectedResponse(error));
+  } catch (bug) {
+    void Promise.reject(bug); // logged and counted as an unhandled rejection; it ends no process
+  }
+}
+
+/** Whether undici closed the connection because of what the server sent. */
+export function isUnexpectedResponse({ name, message }: Error): boolean {
+  // An assertion fails in undici on an upgrade that nobody requested.
+  return name === 'HTTPParserError' || name === 'AssertionError' || message === 'bad response';
+}
+
+function* piecesOf(body: Buffer): Generator<Buffer> {
+  for (let at = 0; at < body.length; at += LARGE_REQUEST_BYTES) {
+    yield body.subarray(at, at + LARGE_REQUEST_BYTES);
+  }
+}
+
+/** With the code in it, once: undici's own messages lack it, those of the system begin with it. */
+function messageOf(error: Error): string {
+  const code = codeOf(error);
+  return error.message.includes(code) ? error.message : `${code} ${error.message}`;
+}
+
+function codeOf(error: Error): string {
+  return 'code' in error && typeof error.code === 'string' ? error.code : '';
+}
+
+/** The value of a header; those of one that came more than once as one list (RFC 9110 §5.3). */
+export function headerText(headers: ReceivedHeaders, name: string): string | undefined {
+  const value = headers[name];
+  return Array.isArray(value) ? value.join(', ') : value;
+}
