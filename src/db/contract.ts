@@ -5,6 +5,8 @@
  *   as `Buffer`; booleans are stored as 0 and 1 in BIGINT columns.
  * - `FOR UPDATE` locks rows in a shared database and is left out for a file. A list of texts is the
  *   parameter `$n` of `SELECT json_array_elements_text($n::json)`, as JSON.
+ * - `now_ms($n)` is the time in milliseconds since 1970: of a shared database by its own clock, the one
+ *   that all processes share, and of a file the parameter. It is the same for all rows of a statement.
  * - A promise of `query` (for a writing statement) or `transaction` resolves when the change is
  *   durable on disk, unless the call says `{ durable: false }`.
  * - A transaction body awaits nothing but its own `tx`: on SQLite no other one writes meanwhile.
@@ -41,6 +43,8 @@ export interface Queryable {
 export interface WriteOptions {
   /** `false` lets the promise resolve before the change is on disk: for what a crash may undo. */
   readonly durable?: boolean;
+  /** Each statement sees the rows as they were when the first one began. */
+  readonly isSnapshot?: boolean;
   /** How long each statement may take, in milliseconds, when that is more than a request may wait. */
   readonly timeoutMs?: number;
 }
@@ -93,12 +97,6 @@ export function flushedIf(condition: string): string {
   return `set_config('synchronous_commit',
     CASE WHEN ${condition} THEN current_setting('synchronous_commit') ELSE 'off' END, true)`;
 }
-
-/**
- * When the statement came, by the clock of PostgreSQL, the one that all processes share: milliseconds
- * since 1970. It is the same for every row, so that an index of times serves it.
- */
-export const SHARED_NOW_MS = '(extract(epoch FROM statement_timestamp()) * 1000)::bigint';
 
 export function isShared(store: Store): store is SharedStore {
   return store.dialect === 'postgres';

@@ -23,7 +23,7 @@ export type {
   Statement,
   Store,
 } from './contract.ts';
-export { SHARED_NOW_MS, flushedIf, isShared, placesFrom } from './contract.ts';
+export { flushedIf, isShared, placesFrom } from './contract.ts';
 export {
   ReadTooLong,
   StoreUnavailable,

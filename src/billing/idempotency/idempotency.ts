@@ -18,7 +18,7 @@ import type { Ids } from '../../core/ids.ts';
 import type { Log } from '../../core/log.ts';
 import { reasonOf } from '../../core/log.ts';
 import type { Nano } from '../../core/money.ts';
-import { type Dialect, type Queryable, SHARED_NOW_MS, type Store } from '../../db/db.ts';
+import type { Queryable, Store } from '../../db/db.ts';
 import { AccountStorage, type KeptStorage, ROW_BYTES } from './kept-storage.ts';
 import { type KeyEnd, type KeyFence, type NotKept, endKey, withoutResponse } from './key-fence.ts';
 
@@ -124,7 +124,6 @@ export class Idempotency {
   readonly #ids: Ids;
   readonly #log: Log;
   readonly #processId: string;
-  readonly #sql: Statements;
   readonly #storage: AccountStorage;
   /** By caller and key: what this process runs is not taken over in it, also after a pause. */
   readonly #live = new Map<string, IdempotencyToken>();
@@ -138,8 +137,7 @@ export class Idempotency {
     this.#ids = dependencies.ids;
     this.#log = dependencies.log;
     this.#processId = dependencies.processId;
-    this.#sql = STATEMENTS[dependencies.store.dialect];
-    this.#storage = new AccountStorage(dependencies.store.dialect, dependencies.keptBytes);
+    this.#storage = new AccountStorage(dependencies.keptBytes);
   }
 
   /**
@@ -157,7 +155,7 @@ export class Idempotency {
    */
   async processEnded(processId: string): Promise<void> {
     // By the index of expiry: only what runs expires so soon.
-    await this.#store.query(this.#sql.free, [processId, ...this.#now()]);
+    await this.#store.query(FREE, [processId, this.#clock.nowMs()]);
   }
 
   /** Requests the key once: run, replay, reject, or wait and request it again. Throws a Fault 429. */
@@ -167,8 +165,8 @@ export class Idempotency {
     // A crash that loses this row loses the request that wrote it as well.
     const state = await this.#store.transaction<IdempotencyState>(async (tx) => {
       if (!this.#live.has(placeOf(wanted))) {
-        const values = [caller, key, fingerprint, token, accountId, ...this.#now()];
-        const taken = await tx.query(this.#sql.take, values);
+        const values = [caller, key, fingerprint, token, accountId, this.#clock.nowMs()];
+        const taken = await tx.query(TAKE, values);
         if (taken.length > 0) {
           await this.#requireStorage(tx, accountId);
           const held = { caller, accountId, key, token, isSpent: false, isLost: false };
@@ -286,7 +284,7 @@ export class Idempotency {
 
   async #end(tx: Queryable, token: IdempotencyToken, end: KeyEnd): Promise<void> {
     const nowMs = this.#clock.nowMs();
-    const ended = await endKey(tx, { dialect: this.#store.dialect, nowMs }, token, end);
+    const ended = await endKey(tx, nowMs, token, end);
     if (ended === 'spent') return;
     if (ended === 'lost') {
       token.isLost = true;
@@ -312,7 +310,7 @@ export class Idempotency {
 
   /** Removes entries that have run out, oldest first; for the periodic round. */
   async prune(): Promise<number> {
-    const rows = await this.#store.query(this.#sql.prune, this.#now());
+    const rows = await this.#store.query(PRUNE, [this.#clock.nowMs()]);
     await this.#storage.prune(this.#store, this.#clock.nowMs());
     return rows.length;
   }
@@ -364,46 +362,29 @@ export class Idempotency {
     }
     await this.#store.transaction(async (tx) => {
       for (const { caller, key, token } of live) {
-        await tx.query(this.#sql.renew, [caller, key, token, ...this.#now()]);
+        await tx.query(RENEW, [caller, key, token, this.#clock.nowMs()]);
       }
     }, NOT_DURABLE);
   }
-
-  /** The last parameter of a statement; a shared database has its own clock. */
-  #now(): readonly number[] {
-    return this.#store.dialect === 'sqlite' ? [this.#clock.nowMs()] : [];
-  }
 }
 
-type Statements = ReturnType<typeof statementsOf>;
-
-/** `now` says the time, where that is the parameter of this place. */
-function statementsOf(now: (place: number) => string) {
-  return {
-    take: `INSERT INTO idempotency_entry (caller, entry_key, fingerprint, token, state, account_id,
-        expires_ms)
-      VALUES ($1, $2, $3, $4, 'running', $5, ${now(6)} + ${LEASE_MS})
-      ON CONFLICT (caller, entry_key) DO UPDATE SET
-        fingerprint = excluded.fingerprint, token = excluded.token, state = excluded.state,
-        account_id = excluded.account_id, expires_ms = excluded.expires_ms, status = NULL,
-        headers = NULL, body = NULL, kept_bytes = 0, paid_nano = 0
-      WHERE idempotency_entry.expires_ms <= ${now(6)}
-      RETURNING token`,
-    renew: `UPDATE idempotency_entry SET expires_ms = ${now(4)} + ${LEASE_MS}
-      WHERE caller = $1 AND entry_key = $2 AND token = $3 AND state = 'running'`,
-    free: `DELETE FROM idempotency_entry WHERE expires_ms <= ${now(2)} + ${2 * LEASE_MS}
-      AND token LIKE $1 || ':%' AND state = 'running'`,
-    prune: `DELETE FROM idempotency_entry WHERE (caller, entry_key) IN
-        (SELECT caller, entry_key FROM idempotency_entry WHERE expires_ms <= ${now(1)}
-         ORDER BY expires_ms LIMIT ${PRUNE_ROWS})
-      AND expires_ms <= ${now(1)} RETURNING caller`,
-  };
-}
-
-const STATEMENTS: Readonly<Record<Dialect, Statements>> = {
-  sqlite: statementsOf((place) => `$${place}`),
-  postgres: statementsOf(() => SHARED_NOW_MS),
-};
+const TAKE = `INSERT INTO idempotency_entry (caller, entry_key, fingerprint, token, state, account_id,
+    expires_ms)
+  VALUES ($1, $2, $3, $4, 'running', $5, now_ms($6) + ${LEASE_MS})
+  ON CONFLICT (caller, entry_key) DO UPDATE SET
+    fingerprint = excluded.fingerprint, token = excluded.token, state = excluded.state,
+    account_id = excluded.account_id, expires_ms = excluded.expires_ms, status = NULL,
+    headers = NULL, body = NULL, kept_bytes = 0, paid_nano = 0
+  WHERE idempotency_entry.expires_ms <= now_ms($6)
+  RETURNING token`;
+const RENEW = `UPDATE idempotency_entry SET expires_ms = now_ms($4) + ${LEASE_MS}
+  WHERE caller = $1 AND entry_key = $2 AND token = $3 AND state = 'running'`;
+const FREE = `DELETE FROM idempotency_entry WHERE expires_ms <= now_ms($2) + ${2 * LEASE_MS}
+  AND token LIKE $1 || ':%' AND state = 'running'`;
+const PRUNE = `DELETE FROM idempotency_entry WHERE (caller, entry_key) IN
+    (SELECT caller, entry_key FROM idempotency_entry WHERE expires_ms <= now_ms($1)
+     ORDER BY expires_ms LIMIT ${PRUNE_ROWS})
+  AND expires_ms <= now_ms($1) RETURNING caller`;
 
 function placeOf({ caller, key }: Pick<AcquireOptions, 'caller' | 'key'>): string {
   return `${caller}\n${key}`;

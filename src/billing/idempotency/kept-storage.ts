@@ -7,7 +7,7 @@
  * of pruning does not have to correct them.
  */
 import { DAY_MS } from '../../core/clock.ts';
-import { type Dialect, type Queryable, SHARED_NOW_MS } from '../../db/db.ts';
+import type { Queryable } from '../../db/db.ts';
 
 const HOUR_MS = DAY_MS / 24;
 /** What a row takes beside its headers and its body: its columns, and its part of two indexes. */
@@ -54,19 +54,15 @@ const ADD = `INSERT INTO idempotency_hour (account_id, hour, kept_bytes, paid_na
     paid_nano = idempotency_hour.paid_nano + excluded.paid_nano`;
 
 export class AccountStorage {
-  readonly #dialect: Dialect;
   readonly #baseBytes: () => number;
-  readonly #sql: Statements;
 
-  constructor(dialect: Dialect, baseBytes: () => number) {
-    this.#dialect = dialect;
+  constructor(baseBytes: () => number) {
     this.#baseBytes = baseBytes;
-    this.#sql = STATEMENTS[dialect];
   }
 
-  /** What the responses of an account take at `nowMs`; a shared database has its own clock. */
+  /** What the responses of an account take at `nowMs`. */
   async of(tx: Queryable, accountId: string, nowMs: number): Promise<KeptStorage> {
-    const [row] = await tx.query<SumRow>(this.#sql.sum, [accountId, ...this.#now(nowMs)]);
+    const [row] = await tx.query<SumRow>(SUM, [accountId, nowMs]);
     const paidNano = row?.paid ?? 0n;
     const share = paidNano > 0n ? 1 : UNPAID_SHARE;
     const paidBytes = Number((paidNano * BYTES_PER_USD) / NANO_PER_USD);
@@ -96,8 +92,7 @@ export class AccountStorage {
     overBytes: number,
     nowMs: number,
   ): Promise<boolean> {
-    const now = this.#now(nowMs);
-    const oldest = await tx.query<OldRow>(this.#sql.oldest, [accountId, ...now]);
+    const oldest = await tx.query<OldRow>(OLDEST, [accountId, nowMs]);
     const hours = new Map<number, KeptSize>();
     const spent: string[][] = [];
     const free: string[][] = [];
@@ -114,19 +109,15 @@ export class AccountStorage {
       const size = { accountId, bytes: before - bytes, paidNano: 0n };
       hours.set(hour, { ...size, expiresMs: Number(expires_ms) });
     }
-    if (spent.length > 0) await tx.query(this.#sql.drop, [JSON.stringify(spent), ROW_BYTES]);
-    if (free.length > 0) await tx.query(this.#sql.remove, [JSON.stringify(free)]);
+    if (spent.length > 0) await tx.query(DROP, [JSON.stringify(spent), ROW_BYTES]);
+    if (free.length > 0) await tx.query(REMOVE, [JSON.stringify(free)]);
     for (const size of hours.values()) await addToHour(tx, size);
     return oldest.length > 0;
   }
 
   /** Removes the sums of hours that are over. */
   async prune(tx: Queryable, nowMs: number): Promise<void> {
-    await tx.query(this.#sql.prune, this.#now(nowMs));
-  }
-
-  #now(nowMs: number): readonly number[] {
-    return this.#dialect === 'sqlite' ? [nowMs] : [];
+    await tx.query(PRUNE, [nowMs]);
   }
 }
 
@@ -142,31 +133,15 @@ function hourOf(expiresMs: number): number {
   return Math.floor(expiresMs / HOUR_MS);
 }
 
-type Statements = ReturnType<typeof statementsOf>;
-
-/** `now` is the time, where that is the parameter of this place. */
-function statementsOf(dialect: Dialect, now: (place: number) => string) {
-  const keys =
-    dialect === 'sqlite'
-      ? "SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]') FROM json_each($1)"
-      : 'SELECT pair ->> 0, pair ->> 1 FROM json_array_elements($1::json) AS pair';
-  return {
-    sum: `SELECT CAST(sum(kept_bytes) AS BIGINT) AS bytes, CAST(sum(paid_nano) AS BIGINT) AS paid
-      FROM idempotency_hour WHERE account_id = $1 AND hour >= ${now(2)} / ${HOUR_MS}`,
-    oldest: `SELECT caller, entry_key, kept_bytes, paid_nano, expires_ms FROM idempotency_entry
-      WHERE account_id = $1 AND expires_ms > ${now(2)}
-        AND (state = 'done' OR state <> 'running' AND paid_nano = 0)
-      ORDER BY expires_ms LIMIT ${DROP_ROWS}`,
-    drop: `UPDATE idempotency_entry
-      SET state = 'dropped', headers = NULL, body = NULL, kept_bytes = $2
-      WHERE (caller, entry_key) IN (${keys})`,
-    remove: `DELETE FROM idempotency_entry WHERE (caller, entry_key) IN (${keys})`,
-    prune: `DELETE FROM idempotency_hour WHERE hour < ${now(1)} / ${HOUR_MS}`,
-  };
-}
-
-const STATEMENTS: Readonly<Record<Dialect, Statements>> = {
-  // A number is bound as a fraction, and an hour is whole.
-  sqlite: statementsOf('sqlite', (place) => `CAST($${place} AS INTEGER)`),
-  postgres: statementsOf('postgres', () => SHARED_NOW_MS),
-};
+const SUM = `SELECT CAST(sum(kept_bytes) AS BIGINT) AS bytes, CAST(sum(paid_nano) AS BIGINT) AS paid
+  FROM idempotency_hour WHERE account_id = $1 AND hour >= now_ms($2) / ${HOUR_MS}`;
+const OLDEST = `SELECT caller, entry_key, kept_bytes, paid_nano, expires_ms FROM idempotency_entry
+  WHERE account_id = $1 AND expires_ms > now_ms($2)
+    AND (state = 'done' OR state <> 'running' AND paid_nano = 0)
+  ORDER BY expires_ms LIMIT ${DROP_ROWS}`;
+const OF_KEYS = `(caller, entry_key) IN
+  (SELECT value ->> 0, value ->> 1 FROM json_array_elements($1::json))`;
+const DROP = `UPDATE idempotency_entry
+  SET state = 'dropped', headers = NULL, body = NULL, kept_bytes = $2 WHERE ${OF_KEYS}`;
+const REMOVE = `DELETE FROM idempotency_entry WHERE ${OF_KEYS}`;
+const PRUNE = `DELETE FROM idempotency_hour WHERE hour < now_ms($1) / ${HOUR_MS}`;

@@ -3,7 +3,7 @@
  * transaction of the charge, and only while it has the token of the request that is charged.
  */
 import { DAY_MS } from '../../core/clock.ts';
-import { type Dialect, type Queryable, SHARED_NOW_MS } from '../../db/db.ts';
+import type { Queryable } from '../../db/db.ts';
 import { ROW_BYTES, addToHour } from './kept-storage.ts';
 
 /** Which row, and the token by which a request holds it. */
@@ -31,27 +31,14 @@ export interface KeyEnd {
   readonly paidNano: bigint;
 }
 
-export interface FenceContext {
-  readonly dialect: Dialect;
-  /** A shared database has its own clock. */
-  readonly nowMs: number;
-}
-
 /** How long a key stays spent. */
 const KEPT_MS = DAY_MS;
 
-const END: Readonly<Record<Dialect, string>> = {
-  sqlite: endSql('$10'),
-  postgres: endSql(SHARED_NOW_MS),
-};
-
-function endSql(now: string): string {
-  return `UPDATE idempotency_entry
-    SET state = $4, expires_ms = ${now} + ${KEPT_MS}, status = $5, headers = $6, body = $7,
-      kept_bytes = $8, paid_nano = $9
-    WHERE caller = $1 AND entry_key = $2 AND token = $3 AND state = 'running'
-    RETURNING expires_ms`;
-}
+const END = `UPDATE idempotency_entry
+  SET state = $4, expires_ms = now_ms($10) + ${KEPT_MS}, status = $5, headers = $6, body = $7,
+    kept_bytes = $8, paid_nano = $9
+  WHERE caller = $1 AND entry_key = $2 AND token = $3 AND state = 'running'
+  RETURNING expires_ms`;
 
 /**
  * Marks a key as spent and returns when its row expires; `spent` if this request has spent it before
@@ -59,15 +46,12 @@ function endSql(now: string): string {
  */
 export async function endKey(
   tx: Queryable,
-  { dialect, nowMs }: FenceContext,
+  nowMs: number,
   { caller, key, token }: KeyFence,
   { state, status, headers, body, bytes, paidNano }: KeyEnd,
 ): Promise<number | 'spent' | 'lost'> {
-  const values = [caller, key, token, state, status, headers, body, bytes, paidNano];
-  const [row] = await tx.query<{ expires_ms: bigint }>(
-    END[dialect],
-    dialect === 'sqlite' ? [...values, nowMs] : values,
-  );
+  const values = [caller, key, token, state, status, headers, body, bytes, paidNano, nowMs];
+  const [row] = await tx.query<{ expires_ms: bigint }>(END, values);
   if (row !== undefined) return Number(row.expires_ms);
   const own = await tx.query(
     `SELECT token FROM idempotency_entry
@@ -85,11 +69,11 @@ export function withoutResponse(state: NotKept, paidNano: bigint): KeyEnd {
 /** Spends the key of a settle that has waited in the journal; `false` if another request has it. */
 export async function spendJournaled(
   tx: Queryable,
-  context: FenceContext,
+  nowMs: number,
   key: KeyFence,
   { accountId, paidNano }: { readonly accountId: string; readonly paidNano: bigint },
 ): Promise<boolean> {
-  const ended = await endKey(tx, context, key, withoutResponse('incomplete', paidNano));
+  const ended = await endKey(tx, nowMs, key, withoutResponse('incomplete', paidNano));
   if (typeof ended === 'number') {
     await addToHour(tx, { accountId, bytes: ROW_BYTES, paidNano, expiresMs: ended });
   }

@@ -153,9 +153,6 @@ interface FiguresRow {
 export async function runAudit(store: Store, inMemory: HoldFigures): Promise<AuditReport> {
   return store.transaction(
     async (tx) => {
-      if (store.dialect === 'postgres') {
-        await tx.query('SET TRANSACTION ISOLATION LEVEL REPEATABLE READ');
-      }
       const differences: AuditDifference[] = [];
       for (const check of CHECKS) {
         for (const row of await tx.query<DifferenceRow>(check.sql)) {
@@ -180,7 +177,7 @@ export async function runAudit(store: Store, inMemory: HoldFigures): Promise<Aud
         revenueNano: nano(figures?.revenue ?? 0n),
       };
     },
-    { timeoutMs: AUDIT_TIMEOUT_MS },
+    { timeoutMs: AUDIT_TIMEOUT_MS, isSnapshot: true },
   );
 }
 
@@ -190,7 +187,6 @@ export async function leasedOf(
   accountId: string,
   day: number,
 ): Promise<{ readonly usdNano: bigint; readonly diemNano: bigint }> {
-  if (store.dialect === 'sqlite') return { usdNano: 0n, diemNano: 0n };
   const [row] = await store.query<{ usd: bigint; diem: bigint }>(
     `SELECT COALESCE(sum(usd_nano), 0) AS usd,
       COALESCE(sum(CASE WHEN daily_day = $2 THEN daily_nano ELSE 0 END), 0) AS diem

@@ -30,7 +30,6 @@ import {
   type AskingTake,
   type Bucket,
   type GrantedWindow,
-  UNSEEN,
   countHere,
   grantWindows,
   hasRoom,
@@ -184,7 +183,6 @@ export class LeasedWindows implements Windows {
       isUntold: false,
       freed: 0,
       asking: [],
-      row: UNSEEN,
       correction: 0,
       correctionMinute: 0,
     };
@@ -242,7 +240,6 @@ export class LeasedWindows implements Windows {
       return () => {
         for (const { bucket, entries } of asked) {
           bucket.counters = { minute: 0, requests: 0, tokens: 0 };
-          bucket.row = UNSEEN;
           for (const { reject } of entries) reject(error);
         }
       };
@@ -261,7 +258,6 @@ export class LeasedWindows implements Windows {
       requests: counters.requests - requestsLeased,
       tokens: Math.max(0, counters.tokens - tokensLeased - changed),
     };
-    bucket.row = granted.row;
     bucket.requestsLeft = requestsLeased;
     bucket.tokensLeft = tokensLeased + changed;
     bucket.isUntold = !isLeasing(granted) && (isLeasing(bucket) || bucket.isUntold);

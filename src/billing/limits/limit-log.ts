@@ -162,7 +162,7 @@ export class LimitLog {
 
   /** Drops the days before `beforeDay`, whole where they are partitions. */
   async dropDaysBefore(beforeDay: number): Promise<void> {
-    for (const day of await existingDays(this.#store)) {
+    for (const day of await dayPartitions(this.#store, LOG_TABLE)) {
       if (day >= beforeDay) break;
       await this.#store.transaction((tx) => dropDayPartition(tx, LOG_TABLE, day));
     }
@@ -185,8 +185,4 @@ function nameOf({ accountId, keyId, modelId, type }: LimitHit): string {
 /** The same for all processes: they count in one row. */
 function idOf(hit: LimitHit): string {
   return sha256Hex(nameOf(hit)).slice(0, ID_HEX);
-}
-
-async function existingDays(store: Store): Promise<number[]> {
-  return store.dialect === 'postgres' ? dayPartitions(store, LOG_TABLE) : [];
 }

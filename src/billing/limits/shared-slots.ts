@@ -9,7 +9,7 @@
  * the whole limit.
  */
 import { type Clock, SECOND_MS } from '../../core/clock.ts';
-import { type Notices, SHARED_NOW_MS, type SharedStore, flushedIf } from '../../db/db.ts';
+import { type Notices, type SharedStore, flushedIf } from '../../db/db.ts';
 import type { Slots } from './process-limits.ts';
 
 /** What is not renewed for so long is nobody's. */
@@ -122,7 +122,7 @@ export class SharedSlots implements Slots {
   }
 
   async #lease(slots: CallerSlots, limit: number): Promise<void> {
-    const { store, holder, processes } = this.#parts;
+    const { store, holder, processes, clock } = this.#parts;
     const { caller, running } = slots;
     try {
       const [row] = await store.query<{ slots: bigint }>(LEASE, [
@@ -134,6 +134,7 @@ export class SharedSlots implements Slots {
         running + 1,
         2 * processes(),
         LEASE_MS,
+        clock.nowMs(),
       ]);
       slots.leased = Number(row?.slots ?? 0n);
     } catch {
@@ -185,7 +186,7 @@ export class SharedSlots implements Slots {
 
   /** Callers who come back keep their slots; those of others are given back. */
   async #renew(): Promise<void> {
-    const { store, holder } = this.#parts;
+    const { store, holder, clock } = this.#parts;
     const kept: CallerSlots[] = [];
     const idle: CallerSlots[] = [];
     for (const slots of this.#callers.values()) {
@@ -200,6 +201,7 @@ export class SharedSlots implements Slots {
       holder,
       JSON.stringify(kept.map(({ caller }) => caller)),
       LEASE_MS,
+      clock.nowMs(),
     ]);
     const there = new Map(rows.map((row) => [row.caller, Number(row.slots)]));
     for (const slots of kept) {
@@ -207,7 +209,7 @@ export class SharedSlots implements Slots {
       const leased = there.get(slots.caller) ?? 0;
       if (slots.asking === undefined && leased < slots.leased) slots.leased = leased;
     }
-    await store.query(FORGET, []);
+    await store.query(FORGET, [clock.nowMs()]);
   }
 
   async #drop(idle: readonly CallerSlots[]): Promise<void> {
@@ -223,11 +225,11 @@ export class SharedSlots implements Slots {
 }
 
 /** One more than run, and a part of what nobody has. */
-const LEASE = `SELECT limits_lease_slots($1, $2, $3, $4, $5, $6, ${SHARED_NOW_MS}, ${SHARED_NOW_MS} + $7) AS slots,
+const LEASE = `SELECT limits_lease_slots($1, $2, $3, $4, $5, $6, now_ms($8), now_ms($8) + $7) AS slots,
   ${flushedIf('false')} AS flush`;
-const RENEW = `UPDATE limits_slots SET expires_ms = ${SHARED_NOW_MS} + $3
+const RENEW = `UPDATE limits_slots SET expires_ms = now_ms($4) + $3
   WHERE holder = $1 AND caller IN (SELECT json_array_elements_text($2::json))
   RETURNING caller, slots`;
 const DROP = `DELETE FROM limits_slots
   WHERE holder = $1 AND caller IN (SELECT json_array_elements_text($2::json))`;
-const FORGET = `DELETE FROM limits_slots WHERE expires_ms < ${SHARED_NOW_MS}`;
+const FORGET = `DELETE FROM limits_slots WHERE expires_ms < now_ms($1)`;

@@ -2,13 +2,12 @@
  * Grants parts of rate windows: what a process has left of its lease comes back, its takes are
  * counted one by one, and of what is left then it gets its part anew.
  *
- * Worked out from what the row was when this process last saw it (nothing, when a minute begins) and
- * written if it still is that, in one statement for all buckets; where another process was there in
- * between, from what it left; and where many are, under the lock of the rows.
+ * Rows are locked in the order of their names. A window that a crash forgets costs nobody money, so
+ * that nothing here waits for the disk.
  */
 import { assert } from '../../core/assert.ts';
 import type { Due, DueGroup } from '../../core/due-queue.ts';
-import { type Queryable, type SharedStore, flushedIf } from '../../db/db.ts';
+import type { Queryable, SharedStore } from '../../db/db.ts';
 import {
   type Counters,
   type WindowResult,
@@ -20,8 +19,6 @@ import {
 
 /** A lease of fewer requests is not worth it. */
 const LEAST_REQUESTS = 4;
-/** Statements that try to find rows as they were, before they are locked. */
-const TRIES = 2;
 
 export interface AskingTake {
   readonly take: WindowTake;
@@ -55,8 +52,6 @@ export interface Bucket extends Due, DueGroup {
   /** How often others were heard to have given back what they had leased. */
   freed: number;
   asking: AskingTake[];
-  /** As this process has last seen or written it. */
-  row: WindowRow;
   /** Change of the tokens, for the row. */
   correction: number;
   correctionMinute: number;
@@ -106,16 +101,6 @@ export interface WindowRow {
   readonly leasedTokens: number;
 }
 
-/** Of a bucket that was not seen yet: in a minute that begins, all that was before is nothing. */
-export const UNSEEN: WindowRow = {
-  minute: 0,
-  requests: 0,
-  tokens: 0,
-  leasedMinute: 0,
-  leasedRequests: 0,
-  leasedTokens: 0,
-};
-
 interface StoredRow {
   readonly bucket: string;
   readonly minute: bigint;
@@ -126,148 +111,64 @@ interface StoredRow {
   readonly leased_tokens: bigint;
 }
 
-/** Locks rows in order of bucket, as everything here does. */
-function lockOf(names: string): string {
-  return `SELECT bucket, minute, requests, tokens, leased_minute, leased_requests, leased_tokens
-    FROM limits_window WHERE bucket IN (${names}) ORDER BY bucket FOR UPDATE`;
-}
-
-const LOCK = lockOf('SELECT json_array_elements_text($1::json)');
+const LOCK = `SELECT bucket, minute, requests, tokens, leased_minute, leased_requests, leased_tokens
+  FROM limits_window WHERE bucket IN (SELECT json_array_elements_text($1::json))
+  ORDER BY bucket FOR UPDATE`;
 const ADD_MISSING = `INSERT INTO limits_window (bucket, minute, requests, tokens, request_limit, token_limit)
   SELECT b, 0, 0, 0, 0, 0 FROM json_array_elements_text($1::json) AS b ORDER BY b
   ON CONFLICT (bucket) DO NOTHING`;
-const SET = `SET minute = t.minute, requests = t.requests, tokens = t.tokens,
-    request_limit = t.request_limit, token_limit = t.token_limit, leased_minute = t.minute,
-    leased_requests = t.leased_requests, leased_tokens = t.leased_tokens`;
-const ASKED = `json_to_recordset($1::json) AS t(bucket text, minute bigint, requests bigint,
-    tokens bigint, request_limit bigint, token_limit bigint, leased_requests bigint,
-    leased_tokens bigint, was json)`;
-const SAVE = `UPDATE limits_window w ${SET} FROM ${ASKED} WHERE w.bucket = t.bucket`;
-const AS_IT_WAS = `(l.minute = (t.was->>'minute')::bigint
-    AND l.requests = (t.was->>'requests')::bigint AND l.tokens = (t.was->>'tokens')::bigint
-    AND l.leased_minute = (t.was->>'leasedMinute')::bigint
-    AND l.leased_requests = (t.was->>'leasedRequests')::bigint
-    AND l.leased_tokens = (t.was->>'leasedTokens')::bigint)`;
-/** What is not saved comes back as it is. */
-const SAVE_IF = `WITH t AS MATERIALIZED (SELECT * FROM ${ASKED}), locked AS MATERIALIZED (
-  ${lockOf('SELECT bucket FROM t')}
-), saved AS (
-  UPDATE limits_window w ${SET} FROM t JOIN locked l ON l.bucket = t.bucket
-  WHERE w.bucket = t.bucket AND (l.minute < t.minute OR ${AS_IT_WAS}) RETURNING w.bucket
-), added AS (
-  INSERT INTO limits_window (bucket, minute, requests, tokens, request_limit, token_limit,
-    leased_minute, leased_requests, leased_tokens)
-  SELECT bucket, minute, requests, tokens, request_limit, token_limit, minute, leased_requests,
-    leased_tokens FROM t WHERE bucket NOT IN (SELECT bucket FROM locked) ORDER BY bucket
-  ON CONFLICT (bucket) DO NOTHING RETURNING bucket
-)
-SELECT t.bucket, l.minute, l.requests, l.tokens, l.leased_minute, l.leased_requests, l.leased_tokens,
-  s.bucket IS NOT NULL OR a.bucket IS NOT NULL AS is_saved
-FROM t LEFT JOIN locked l ON l.bucket = t.bucket LEFT JOIN saved s ON s.bucket = t.bucket
-  LEFT JOIN added a ON a.bucket = t.bucket CROSS JOIN (SELECT ${flushedIf('false')}) AS quick`;
+const SAVE = `UPDATE limits_window SET minute = $1, requests = $2, tokens = $3, request_limit = $4,
+  token_limit = $5, leased_minute = $6, leased_requests = $7, leased_tokens = $8 WHERE bucket = $9`;
 
-type TriedRow = { readonly [column in keyof StoredRow]: StoredRow[column] | null } & {
-  readonly bucket: string;
-  readonly is_saved: boolean;
-};
-
-export async function grantWindows(
+/** In the order of the buckets. */
+export function grantWindows(
   store: SharedStore,
   context: GrantContext,
   asked: readonly AskedBucket[],
 ): Promise<readonly GrantedWindow[]> {
-  const granted = new Map<string, GrantedWindow>();
-  let left = asked.map((one) => ({ one, row: one.bucket.row }));
-  for (let attempt = 0; attempt < TRIES && left.length > 0; attempt += 1) {
-    const plans = new Map(
-      left.map(({ one, row }) => [
-        one.bucket.name,
-        { one, plan: grantOne(context, one, row), row },
-      ]),
-    );
-    const items = [...plans.values()].map(({ one, plan, row }) => ({
-      ...itemOf(one, plan),
-      was: row,
-    }));
-    left = [];
-    for (const row of await store.query<TriedRow>(SAVE_IF, [JSON.stringify(items)])) {
-      const planned = plans.get(row.bucket);
-      assert(planned !== undefined, 'only what was asked for comes back');
-      if (row.is_saved) granted.set(row.bucket, planned.plan);
-      else left.push({ one: planned.one, row: rowOf(row) });
-    }
-  }
-  const rest = left.map(({ one }) => one);
-  for (const [name, plan] of rest.length > 0 ? await grantLocked(store, context, rest) : []) {
-    granted.set(name, plan);
-  }
-  return asked.map(({ bucket }) => {
-    const one = granted.get(bucket.name);
-    assert(one !== undefined, 'each bucket has its answer');
-    return one;
-  });
-}
-
-/** Under the lock of their rows, whoever else asks for them. */
-function grantLocked(
-  store: SharedStore,
-  context: GrantContext,
-  asked: readonly AskedBucket[],
-): Promise<ReadonlyMap<string, GrantedWindow>> {
-  const names = JSON.stringify(asked.map(({ bucket }) => bucket.name));
   return store.transaction(
     async (tx) => {
-      const byName = new Map(
-        (await lockRows(tx, names, asked.length)).map((row) => [row.bucket, row]),
-      );
-      const granted = new Map<string, GrantedWindow>();
-      const items = asked.map((one) => {
-        const row = byName.get(one.bucket.name);
+      const rows = await lockRows(tx, asked);
+      const granted = asked.map((one) => {
+        const row = rows.get(one.bucket.name);
         assert(row !== undefined, 'each bucket has its row');
-        const plan = grantOne(context, one, rowOf(row));
-        granted.set(one.bucket.name, plan);
-        return itemOf(one, plan);
+        return grantOne(context, one, rowOf(row));
       });
-      await tx.query(SAVE, [JSON.stringify(items)]);
+      await tx.run(granted.map((one, at) => saveOf(asked[at] as AskedBucket, one))); // in its order
       return granted;
     },
     { durable: false },
   );
 }
 
+function saveOf({ bucket, entries }: AskedBucket, { row }: GrantedWindow) {
+  const { requestLimit, tokenLimit } = entries.at(-1)?.take ?? bucket;
+  const counted = [row.minute, row.requests, row.tokens, requestLimit, tokenLimit];
+  const leased = [row.leasedMinute, row.leasedRequests, row.leasedTokens];
+  return { sql: SAVE, parameters: [...counted, ...leased, bucket.name] };
+}
+
 async function lockRows(
   tx: Queryable,
-  names: string,
-  count: number,
-): Promise<readonly StoredRow[]> {
-  const rows = await tx.query<StoredRow>(LOCK, [names]);
-  if (rows.length === count) return rows;
-  await tx.query(ADD_MISSING, [names]);
-  return tx.query<StoredRow>(LOCK, [names]);
+  asked: readonly AskedBucket[],
+): Promise<ReadonlyMap<string, StoredRow>> {
+  const names = [JSON.stringify(asked.map(({ bucket }) => bucket.name))];
+  let rows = await tx.query<StoredRow>(LOCK, names);
+  if (rows.length < asked.length) {
+    await tx.query(ADD_MISSING, names);
+    rows = await tx.query<StoredRow>(LOCK, names);
+  }
+  return new Map(rows.map((row) => [row.bucket, row]));
 }
 
-function rowOf(row: Partial<TriedRow>): WindowRow {
+function rowOf(row: StoredRow): WindowRow {
   return {
-    minute: Number(row.minute ?? 0n),
-    requests: Number(row.requests ?? 0n),
-    tokens: Number(row.tokens ?? 0n),
-    leasedMinute: Number(row.leased_minute ?? 0n),
-    leasedRequests: Number(row.leased_requests ?? 0n),
-    leasedTokens: Number(row.leased_tokens ?? 0n),
-  };
-}
-
-function itemOf({ bucket, entries }: AskedBucket, { row }: GrantedWindow) {
-  const last = entries.at(-1)?.take;
-  return {
-    bucket: bucket.name,
-    minute: row.minute,
-    requests: row.requests,
-    tokens: row.tokens,
-    request_limit: last?.requestLimit ?? bucket.requestLimit,
-    token_limit: last?.tokenLimit ?? bucket.tokenLimit,
-    leased_requests: row.leasedRequests,
-    leased_tokens: row.leasedTokens,
+    minute: Number(row.minute),
+    requests: Number(row.requests),
+    tokens: Number(row.tokens),
+    leasedMinute: Number(row.leased_minute),
+    leasedRequests: Number(row.leased_requests),
+    leasedTokens: Number(row.leased_tokens),
   };
 }
 

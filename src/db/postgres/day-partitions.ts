@@ -36,7 +36,8 @@ export async function makeDayPartitions(
 }
 
 /** Days that have a partition, in order. */
-export async function dayPartitions(store: Queryable, table: PartitionedTable): Promise<number[]> {
+export async function dayPartitions(store: Store, table: PartitionedTable): Promise<number[]> {
+  if (store.dialect !== 'postgres') return [];
   const rows = await store.query<{ name: string }>(
     `SELECT c.relname AS name FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
      WHERE i.inhparent = to_regclass($1)`,

@@ -88,7 +88,7 @@ export class PostgresStore implements SharedStore {
   readonly #options: PostgresOptions;
   readonly #servers: readonly string[];
   readonly #replyTimeoutMs: number;
-  readonly #names = new Map<string, string>();
+  readonly #statements = new Map<string, { readonly name: string; readonly text: string }>();
   readonly #bulk = new Bulk();
   readonly #directServers: readonly string[];
   #losses = 0;
@@ -283,7 +283,7 @@ export class PostgresStore implements SharedStore {
 
   /** One message, so that a transaction costs no round trip more for its settings. */
   #beginning(options: WriteOptions): string {
-    const parts = ['BEGIN'];
+    const parts = [options.isSnapshot === true ? 'BEGIN ISOLATION LEVEL REPEATABLE READ' : 'BEGIN'];
     if (options.durable === false) parts.push('SET LOCAL synchronous_commit = off');
     if (options.timeoutMs !== undefined) {
       parts.push(`SET LOCAL statement_timeout = ${this.#statementTimeoutMs(options.timeoutMs)}`);
@@ -300,8 +300,7 @@ export class PostgresStore implements SharedStore {
   ): Promise<readonly R[]> {
     // The types of `pg` know no time limit for one statement; the client reads it.
     const config: pg.QueryConfig & { query_timeout: number } = {
-      ...(this.#isPrepared ? { name: this.#nameOf(sql) } : {}),
-      text: sql,
+      ...this.#statementOf(sql),
       values: parameters.map(bind),
       query_timeout: timeoutMs,
     };
@@ -310,13 +309,14 @@ export class PostgresStore implements SharedStore {
   }
 
   /** One prepared statement a text; the name is its digest, so that poolers can share it. */
-  #nameOf(sql: string): string {
-    let name = this.#names.get(sql);
-    if (name === undefined) {
-      name = createHash('sha256').update(sql).digest('hex').slice(0, 32);
-      this.#names.set(sql, name);
+  #statementOf(sql: string): { readonly text: string; readonly name?: string } {
+    let statement = this.#statements.get(sql);
+    if (statement === undefined) {
+      const name = createHash('sha256').update(sql).digest('hex').slice(0, 32);
+      statement = { name, text: sql.replaceAll(NOW, OWN_NOW) };
+      this.#statements.set(sql, statement);
     }
-    return name;
+    return this.#isPrepared ? statement : { text: statement.text };
   }
 
   async #attempt<T>(work: (client: pg.PoolClient) => Promise<T>): Promise<T> {
@@ -457,6 +457,10 @@ function bind(parameter: Parameter): unknown {
   if (typeof parameter === 'boolean') return parameter ? 1n : 0n;
   return parameter;
 }
+
+const NOW = /now_ms\((\$\d+)\)/g;
+/** The parameter has a type, and no other use. */
+const OWN_NOW = 'coalesce((extract(epoch FROM statement_timestamp()) * 1000)::bigint, $1::bigint)';
 
 const INT8 = 20;
 const INT4 = 23;

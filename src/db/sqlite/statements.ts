@@ -10,6 +10,8 @@ const MAX_STATEMENTS = 1_000;
 const NUMBERED = /\$(\d+)/g;
 /** A file has one writer, so that rows need no locks. */
 const LOCK = / FOR UPDATE\b/g;
+const NOW = /now_ms\((\$\d+)\)/g;
+const JSON_VALUES = /json_array_elements\((\$\d+)::json\)/g;
 const JSON_TEXTS = /json_array_elements_text\((\$\d+)::json\)/g;
 
 interface Prepared {
@@ -60,7 +62,11 @@ export class Statements implements FileTransaction {
 
   #prepare(text: string): Prepared {
     if (this.#byText.size >= MAX_STATEMENTS) this.#byText.clear();
-    const sql = text.replaceAll(LOCK, '').replaceAll(JSON_TEXTS, 'value FROM json_each($1)');
+    const sql = text
+      .replaceAll(LOCK, '')
+      .replaceAll(JSON_TEXTS, 'value FROM json_each($1)')
+      .replaceAll(JSON_VALUES, 'json_each($1)')
+      .replaceAll(NOW, 'CAST($1 AS INTEGER)');
     const numbers = Array.from(sql.matchAll(NUMBERED), ([, digits]) => Number(digits));
     // Parameters that stand in order need no number, which SQLite looks up at each binding.
     const isInOrder = numbers.every((number, at) => number === at + 1);

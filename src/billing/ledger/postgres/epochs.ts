@@ -13,7 +13,7 @@
  */
 import { type Clock, SECOND_MS } from '../../../core/clock.ts';
 import type { Log } from '../../../core/log.ts';
-import { SHARED_NOW_MS, type Store } from '../../../db/db.ts';
+import type { Store } from '../../../db/db.ts';
 import { DURABLE_EPOCH, releaseHolds } from '../row-holds.ts';
 import type { JournaledSettle, SettleJournal } from './settle-journal.ts';
 
@@ -169,10 +169,10 @@ export class Epoch {
     if (this.#hasBegun) {
       // Above its own last beat, whatever the clock says.
       const beat = `UPDATE ledger_epoch SET heartbeat_ms = greatest(heartbeat_ms + 1, $2)
-        WHERE id = $1 RETURNING ${SHARED_NOW_MS} AS now_ms`;
+        WHERE id = $1 RETURNING now_ms($3) AS now_ms`;
       const nowMs = clock.nowMs();
       const [row] = await store.transaction(
-        (tx) => tx.query<{ now_ms: bigint }>(beat, [this.#id, nowMs]),
+        (tx) => tx.query<{ now_ms: bigint }>(beat, [this.#id, nowMs, nowMs]),
         { durable: false },
       );
       if (row !== undefined) {

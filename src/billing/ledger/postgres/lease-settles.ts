@@ -227,13 +227,12 @@ export class LeaseSettles {
 
   /** Charges what was journaled with an idempotency key, if the request still has that. */
   async #settleFenced(settling: Settling, key: KeyFence): Promise<void> {
-    const { store, clock, leases, log } = this.#parts;
+    const { clock, leases, log } = this.#parts;
     const { requestId, accountId } = settling.request.usage;
     try {
       await this.#settleTogether([settling], true, async (tx, { usdNano, diemNano }) => {
-        const context = { dialect: store.dialect, nowMs: clock.nowMs() };
         const charged = { accountId, paidNano: usdNano + diemNano };
-        if (!(await spendJournaled(tx, context, key, charged))) throw new KeyLost();
+        if (!(await spendJournaled(tx, clock.nowMs(), key, charged))) throw new KeyLost();
       });
     } catch (error) {
       if (!(error instanceof KeyLost)) throw error;
