@@ -1,30 +1,27 @@
 /**
- * Watches payments until the chain cannot undo what was decided about them.
+ * Watches decided payments until the chain cannot undo the decision.
  *
- * - A credited one that a reorganisation took away is sent again, from the kept bytes or as a new
- *   transaction of the same single-use authorization; one that has not come back in time is reversed in
+ * - A credit that a reorganisation took away is sent again, from the journaled bytes or as a new
+ *   transaction of the same single-use authorization. If it has not come back in time, it is reversed in
  *   the ledger, in the database transaction that flips its row, and is a pending payment again.
- * - A failed one is never sent again by itself. When the block that refused it is gone and the chain
- *   shows it as paid, its row is revived, and `top-ups.ts` credits it.
+ * - A failed payment is never sent again. If the block that refused it is gone and the chain shows it as
+ *   paid, its row is revived, and `top-ups.ts` credits it.
  */
 import { MINUTE_MS, SECOND_MS } from '../core/clock.ts';
 import { chainReason } from './chain-log.ts';
 import type { SignedPayment } from './payment.ts';
-import type { Evidence, Paid, Rail } from './rail.ts';
 import type { PaymentServices } from './payment-options.ts';
+import type { Evidence, Paid, Rail } from './rail.ts';
 import { attemptOf, entryOf, paymentOf } from './top-up-records.ts';
 import type { TopUpRow } from './top-up-table.ts';
 
-/** A new credit is looked at again after so long, then ever more rarely. */
+/** Time to the first look at a credit; each further look waits longer. */
 export const FIRST_LOOK_MS = 20 * SECOND_MS;
 const MAX_LOOK_MS = 5 * MINUTE_MS;
-/** A credit that is missing is looked for in every sweep. */
 const VANISHED_CHECK_MS = 5 * SECOND_MS;
-/** Nodes lag, and what a reorganisation dropped is as a rule mined again within some blocks. */
+const NO_EVIDENCE_MS = MINUTE_MS;
+/** Nodes lag, and what a reorganisation dropped is usually mined again within some blocks. */
 const RETURN_WITHIN_MS = MINUTE_MS;
-/** A process that dies over a row leaves it for so long. */
-const CLAIM_MS = MINUTE_MS;
-const SWEEP_ROWS = 50;
 
 export class CreditMonitor {
   readonly #options: PaymentServices;
@@ -33,82 +30,77 @@ export class CreditMonitor {
     this.#options = options;
   }
 
-  /** Looks at the payments that are due. */
-  async sweep(): Promise<void> {
-    await this.#lookAt(await this.#options.table.watched(SWEEP_ROWS));
-  }
-
   /** Looks now at the credits of a wallet that are not final. */
   async lookAtCreditsOf(wallet: string): Promise<void> {
-    await this.#lookAt(await this.#options.table.notFinal(wallet));
+    const { table } = this.#options;
+    for (const { payment_key: key } of await table.notFinal(wallet)) await this.look(key);
   }
 
-  async #lookAt(rows: readonly TopUpRow[]): Promise<void> {
-    const { table, rails, clock } = this.#options;
-    for (const due of rows) {
-      const row = await table.claimWatched(due, clock.nowMs() + CLAIM_MS);
-      const rail = rails.get(due.network);
-      if (row !== undefined && rail !== undefined) await this.#look(rail, row);
-    }
+  /** Looks at a watched row, unless another process does. */
+  async look(key: string): Promise<void> {
+    const { table, rails, clock, log } = this.#options;
+    await table.withLease(key, async (row) => {
+      const rail = rails.get(row.network);
+      let nextCheckMs = clock.nowMs() + NO_EVIDENCE_MS;
+      try {
+        if (rail !== undefined) nextCheckMs = await this.#look(rail, row);
+      } catch (error) {
+        const note = { network: row.network, reason: chainReason(error) };
+        log.warn(note, 'The chain could not be asked about a watched payment');
+      }
+      await table.release(key, nextCheckMs);
+    });
   }
 
-  async #look(rail: Rail, row: TopUpRow): Promise<void> {
-    let payment: SignedPayment;
-    let evidence: Evidence;
-    try {
-      payment = paymentOf(rail, row);
-      const attempt = { ...attemptOf(row), seenHeight: row.credited_height };
-      evidence = await rail.findPayment(payment, attempt, 'final');
-    } catch (error) {
-      this.#noAnswer(rail, error);
-      return;
-    }
+  /** Returns when to look again. */
+  async #look(rail: Rail, row: TopUpRow): Promise<number> {
+    const payment = paymentOf(rail, row);
+    const attempt = { ...attemptOf(row), seenHeight: row.credited_height };
+    const evidence = await rail.findPayment(payment, attempt, 'final');
     if (row.state === 'failed') return await this.#failed(row, evidence);
     if (evidence.kind === 'paid') return await this.#seen(row, evidence);
-    const sinceMs = await this.#missing(row, evidence);
+    const sinceMs = await this.#vanished(row, evidence);
     if (evidence.kind === 'open' && evidence.attempt !== 'waiting') {
       await this.#sendAgain(rail, payment, row);
     }
-    if (this.#options.clock.nowMs() - sinceMs < RETURN_WITHIN_MS) return;
-    await this.#reverse(row);
+    const nowMs = this.#options.clock.nowMs();
+    if (nowMs - sinceMs >= RETURN_WITHIN_MS) await this.#reverse(row);
+    return nowMs + VANISHED_CHECK_MS;
   }
 
-  /** When the row is looked at next: ever more rarely. */
-  #nextCheckMs(row: TopUpRow): number {
-    const looks = Math.min(Number(row.attempts), 10);
-    return this.#options.clock.nowMs() + Math.min(FIRST_LOOK_MS * 2 ** looks, MAX_LOOK_MS);
-  }
-
-  async #failed(row: TopUpRow, evidence: Evidence): Promise<void> {
-    const { table, log } = this.#options;
+  async #failed(row: TopUpRow, evidence: Evidence): Promise<number> {
+    const { table, clock, log } = this.#options;
     const { payment_key: key, payment_id: paymentId, network, failure } = row;
-    if (evidence.kind !== 'paid') {
-      const isFinal = evidence.kind === 'final' && evidence.isConfirmed;
-      return await table.stillFailed(key, isFinal, this.#nextCheckMs(row));
+    if (evidence.kind === 'paid') {
+      if (await table.revive(key)) {
+        log.warn(
+          { paymentId, network, transaction: evidence.transaction, failure },
+          'A payment that had failed is on the chain after all: it is credited once it is deep enough',
+        );
+      }
+      return clock.nowMs();
     }
-    if (!(await table.revive(key))) return;
-    log.warn(
-      { paymentId, network, transaction: evidence.transaction, failure },
-      'A payment that had failed is on the chain after all: it is credited once it is deep enough',
-    );
+    const isFinal = evidence.kind === 'final' && evidence.isConfirmed;
+    await table.noteLook(row, { isFinal });
+    return this.#nextLookMs(row);
   }
 
-  async #seen(row: TopUpRow, paid: Paid): Promise<void> {
+  async #seen(row: TopUpRow, paid: Paid): Promise<number> {
     const { table, log } = this.#options;
     const { transaction, height, isConfirmed: isFinal } = paid;
-    const nextCheckMs = this.#nextCheckMs(row);
-    await table.seen(row.payment_key, { transaction, height, isFinal, nextCheckMs });
-    if (row.vanished_ms === null) return;
-    const { payment_id: paymentId, network } = row;
-    log.warn({ paymentId, network, transaction }, 'A credited payment is on the chain again');
+    await table.noteLook(row, { transaction, height, vanishedMs: null, isFinal });
+    if (row.vanished_ms !== null) {
+      const { payment_id: paymentId, network } = row;
+      log.warn({ paymentId, network, transaction }, 'A credited payment is on the chain again');
+    }
+    return this.#nextLookMs(row);
   }
 
-  /** Notes that a credit is missing; since when. */
-  async #missing(row: TopUpRow, evidence: Exclude<Evidence, Paid>): Promise<number> {
+  /** Notes that a credit is missing on the chain; returns since when. */
+  async #vanished(row: TopUpRow, evidence: Exclude<Evidence, Paid>): Promise<number> {
     const { table, clock, log, onStep } = this.#options;
-    const nowMs = clock.nowMs();
-    const sinceMs = row.vanished_ms === null ? nowMs : Number(row.vanished_ms);
-    await table.vanished(row.payment_key, sinceMs, nowMs + VANISHED_CHECK_MS);
+    const sinceMs = row.vanished_ms === null ? clock.nowMs() : Number(row.vanished_ms);
+    await table.noteLook(row, { vanishedMs: sinceMs, isFinal: false });
     if (row.vanished_ms === null) {
       const { payment_id: paymentId, network, tx_id: transaction } = row;
       const reason = evidence.kind === 'final' ? evidence.reason : 'reorganised';
@@ -121,18 +113,18 @@ export class CreditMonitor {
     return sinceMs;
   }
 
-  /** The kept bytes first; when they are dead, a new transaction of the same authorization. */
+  /** Sends the journaled bytes, or, if they can never land, a new transaction. */
   async #sendAgain(rail: Rail, payment: SignedPayment, row: TopUpRow): Promise<void> {
     const { table, log, onStep } = this.#options;
     try {
       const isSent = row.raw_tx !== null && (await rail.rebroadcast(row.raw_tx)) === 'sent';
       if (!isSent && (await rail.verify(payment)).kind === 'valid') {
         await rail.settle(payment, async (key, transaction, raw) => {
-          await table.journalVanished(key, transaction, raw);
+          await table.journal(key, transaction, raw);
         });
       }
     } catch (error) {
-      // The next look asks the chain what came of it.
+      // The next look decides by the chain.
       const note = { reason: chainReason(error), paymentId: row.payment_id };
       log.warn(note, 'A payment that vanished could not be sent again');
     }
@@ -155,8 +147,8 @@ export class CreditMonitor {
     await onStep?.('reversed');
   }
 
-  #noAnswer({ network }: Rail, error: unknown): void {
-    const note = { network, reason: chainReason(error) };
-    this.#options.log.warn(note, 'The chain could not be asked about a watched payment');
+  #nextLookMs({ attempts }: TopUpRow): number {
+    const looks = Math.min(Number(attempts) + 1, 10);
+    return this.#options.clock.nowMs() + Math.min(FIRST_LOOK_MS * 2 ** looks, MAX_LOOK_MS);
   }
 }

@@ -13,6 +13,7 @@ import type { EvmRail } from './evm/evm-rail.ts';
 import { MachinePayments } from './extensions/mpp.ts';
 import { openSigning } from './extensions/signing.ts';
 import type { StakingReader } from './extensions/staking.ts';
+import { LEASE_MS } from './leased-rows.ts';
 import { USDC_DECIMALS, wrongDecimals } from './networks.ts';
 import { PaymentHeaders } from './payment-headers.ts';
 import type { PaymentServices, PaymentsOptions } from './payment-options.ts';
@@ -25,7 +26,7 @@ import { readAmounts } from './settings.ts';
 import { KeyChallenges } from './sign-in/key-challenges.ts';
 import { SignIn } from './sign-in/sign-in.ts';
 import { WalletTokens } from './sign-in/wallet-tokens.ts';
-import { LEASE_MS, TopUpTable } from './top-up-table.ts';
+import { TopUpTable } from './top-up-table.ts';
 import { TopUps } from './top-ups.ts';
 
 export { remember } from './bounded.ts';
@@ -172,7 +173,7 @@ async function openServices(options: PaymentsOptions) {
     signing: receipts
       ? await openSigning({ store, clock, publicUrl, basePath, configured })
       : undefined,
-    table: new TopUpTable(store, clock, owner, leaseMs),
+    table: new TopUpTable({ store, clock, log, owner, leaseMs }),
   };
   return { ...opened, services, basePath, railMonitor: new RailMonitor(rails, log) };
 }
@@ -202,23 +203,30 @@ interface BackgroundParts {
 function backgroundJobs({ clock, log, table }: PaymentServices, parts: BackgroundParts) {
   const { evm, railMonitor, topUps, creditMonitor, refunds, signIn, sessions, passes } = parts;
   const timers: (() => void)[] = [];
-  const running = new Set<Promise<void>>();
-  const run = async (name: string, job: () => Promise<void> | undefined): Promise<void> => {
-    const done = Promise.resolve(job()).catch((error: unknown) => {
+  const running = new Map<string, Promise<void>>();
+  const start = async (name: string, job: () => Promise<void> | undefined): Promise<void> => {
+    try {
+      await job();
+    } catch (error) {
       log.error({ reason: chainReason(error) }, `The ${name} of payments failed`);
-    });
-    running.add(done);
+    }
+    running.delete(name);
+  };
+  /** A job that is still running is joined, not started a second time. */
+  const run = async (name: string, job: () => Promise<void> | undefined): Promise<void> => {
+    const done = running.get(name) ?? start(name, job);
+    running.set(name, done);
     await done;
-    running.delete(done);
   };
   const sweep = async (): Promise<void> => {
     await run('sweep', async () => {
-      await topUps.sweep();
-      await refunds.sweep();
+      for (const row of await table.due()) {
+        if (row.is_watched === 1n) await creditMonitor.look(row.payment_key);
+        else await topUps.finish(row);
+      }
     });
-    await run('watch', async () => {
-      await creditMonitor.sweep();
-      await refunds.monitor();
+    await run('refunds', async () => {
+      for (const row of await refunds.rows.due()) await refunds.finish(row);
     });
   };
   const replaceStuck = (): Promise<void> => run('fees', () => evm?.replaceStuck());
@@ -253,7 +261,7 @@ function backgroundJobs({ clock, log, table }: PaymentServices, parts: Backgroun
     /** Stops the background jobs and waits for payments that are under way. */
     stop: async (): Promise<void> => {
       for (const stop of timers.splice(0)) stop();
-      await Promise.all(running);
+      await Promise.all(running.values());
       await topUps.idle();
     },
   };

@@ -1,12 +1,11 @@
 /**
- * Refunds of unused credit to the wallet that paid, as far as that credit is final: a payment that the
- * chain could still take back stays covered by the balance. A refund is debited in the ledger in the database
- * transaction that opens the row, signed once as a transfer that can happen at most once, found on
- * the chain as top-ups are. A refund that can never arrive any more is credited back, once the blocks
- * that say so are final.
+ * Refunds of unused credit to the wallet that paid, as far as that credit is final: the balance keeps
+ * covering payments that the chain could still undo. A refund is debited in the database transaction that
+ * opens its row, signed once as a transfer that can happen at most once, and found on the chain as top-ups
+ * are. A refund that can never arrive is credited back, once the blocks that say so are final.
  *
- * States: open -> sent(transaction) -> paid | failed. A paid one is watched until the chain cannot
- * undo it; when a reorganisation takes it away it is sent again.
+ * States: open -> sent(transaction) -> paid | failed. A paid refund is watched until the chain cannot undo
+ * it; if a reorganisation takes it away, it is sent again.
  */
 import { walletIdentity, walletKind } from '../core/addresses.ts';
 import { assert } from '../core/assert.ts';
@@ -19,6 +18,7 @@ import type { CreditMonitor } from './credit-monitor.ts';
 import { nanoToUnits, unitsToNano } from './networks.ts';
 import type { Evidence, Journal, RefundRail } from './rail.ts';
 import type { PaymentServices } from './payment-options.ts';
+import { LeasedRows } from './leased-rows.ts';
 import { attemptOf } from './top-up-records.ts';
 import type { PageOfRows } from './top-up-table.ts';
 
@@ -31,7 +31,7 @@ export interface RefundState {
   readonly failure: string | undefined;
 }
 
-/** A credited payment that the chain could still take back. */
+/** A credited payment that the chain could still undo. */
 export interface OpenCredit {
   readonly paymentId: string;
   readonly transaction: string | undefined;
@@ -50,6 +50,7 @@ export interface RefundRow {
   readonly start_height: bigint;
   readonly expires_at: bigint;
   readonly failure: string | null;
+  readonly is_watched: bigint;
 }
 
 export async function paidRefunds(
@@ -64,31 +65,29 @@ export async function paidRefunds(
 }
 
 const RECHECK_MS = 15 * SECOND_MS;
-const MONITOR_MS = MINUTE_MS;
-const SWEEP_ROWS = 20;
+const WATCH_MS = MINUTE_MS;
 
 export class Refunds {
+  readonly rows: LeasedRows<RefundRow>;
   readonly #options: PaymentServices;
   readonly #monitor: CreditMonitor;
 
   constructor(options: PaymentServices, monitor: CreditMonitor) {
+    this.rows = new LeasedRows(options, 'payments_refund', 'refund_id');
     this.#options = options;
     this.#monitor = monitor;
   }
 
-  /** The credits of a wallet that are not final, as the chain has them now. Throws a Fault for no wallet. */
+  /** The credits of a wallet that are not final, after a look at the chain. Throws a Fault for a bad address. */
   async openCredits(address: string): Promise<readonly OpenCredit[]> {
     const wallet = walletOf(address);
     await this.#monitor.lookAtCreditsOf(wallet);
     return await this.#openCredits(wallet);
   }
 
-  /**
-   * Pays credit back that is final. Fractions of a token unit stay as credit. Throws a Fault when
-   * nothing was debited.
-   */
+  /** Pays back final credit; fractions of a token unit stay. Throws a Fault if nothing was debited. */
   async refund(address: string, amountNano: Nano): Promise<RefundState> {
-    const { store, clock, ids, debitRefund, owner, leaseMs, settleWaitMs } = this.#options;
+    const { store, clock, ids, debitRefund, owner, leaseMs } = this.#options;
     const wallet = walletOf(address);
     await this.#monitor.lookAtCreditsOf(wallet);
     const { network, refunds } = this.#railOf(wallet);
@@ -99,8 +98,7 @@ export class Refunds {
     const refundId = `refund-${ids.uuid()}`;
     const { text, startHeight, expiresAt } = await refunds.authorize(refundId, wallet, units);
     const nowMs = clock.nowMs();
-    const untilMs = nowMs + leaseMs + settleWaitMs;
-    const row = [refundId, network, wallet, units, text, startHeight, expiresAt, owner, untilMs];
+    const row = [refundId, network, wallet, units, text, startHeight, expiresAt, owner];
     await store.transaction(async (tx) => {
       const leftNano = await debitRefund(tx, { wallet, amountNano: unitsToNano(units), refundId });
       const open = await this.#openCredits(wallet, tx);
@@ -110,15 +108,15 @@ export class Refunds {
            authorization_text, start_height, expires_at, lease_owner, lease_until_ms, next_check_ms,
            created_ms, updated_ms)
          VALUES ($1, $2, $3, $4, 'open', $5, $6, $7, $8, $9, $10, $10, $10)`,
-        [...row, nowMs],
+        [...row, nowMs + leaseMs, nowMs],
       );
     });
-    await this.#work(refundId, refunds, true);
+    await this.rows.hold(refundId, () => this.#settle(refundId, refunds, true));
     return await this.state(refundId);
   }
 
   async state(refundId: string): Promise<RefundState> {
-    const row = await this.#find(refundId);
+    const row = await this.rows.find(refundId);
     if (row === undefined) throw new Fault('REQUEST_ID_NOT_FOUND', { message: 'No such refund' });
     return {
       refundId,
@@ -130,72 +128,40 @@ export class Refunds {
     };
   }
 
-  /** Finishes refunds that were left behind. */
-  async sweep(): Promise<void> {
-    const { store, clock, rails, owner, leaseMs } = this.#options;
-    const nowMs = clock.nowMs();
-    const due = await store.query<RefundRow>(
-      `SELECT * FROM payments_refund WHERE state IN ('open', 'sent') AND next_check_ms <= $1
-         AND (lease_owner IS NULL OR lease_until_ms < $1) ORDER BY next_check_ms LIMIT $2`,
-      [nowMs, SWEEP_ROWS],
-    );
-    for (const { refund_id: refundId, network } of due) {
-      const refunds = rails.get(network)?.refunds;
-      if (refunds === undefined) continue;
-      const leased = await store.query(
-        `UPDATE payments_refund SET lease_owner = $2, lease_until_ms = $3
-         WHERE refund_id = $1 AND state IN ('open', 'sent')
-           AND (lease_owner IS NULL OR lease_until_ms < $4) RETURNING refund_id`,
-        [refundId, owner, nowMs + leaseMs, nowMs],
-      );
-      if (leased.length === 1) await this.#work(refundId, refunds, false);
-    }
+  /** Finishes a refund that was left behind, or looks whether a paid one is still on the chain. */
+  async finish({ refund_id: refundId, network }: RefundRow): Promise<void> {
+    const refunds = this.#options.rails.get(network)?.refunds;
+    if (refunds === undefined) return;
+    await this.rows.withLease(refundId, async (row) => {
+      if (row.is_watched === 1n) await this.#watch(row, refunds);
+      else await this.#settle(refundId, refunds, false);
+    });
   }
 
-  /** Looks whether paid refunds are still on the chain; one that is not is under way again. */
-  async monitor(): Promise<void> {
-    const { store, clock, rails, log } = this.#options;
-    const nowMs = clock.nowMs();
-    const due = await store.query<RefundRow>(
-      `SELECT * FROM payments_refund WHERE is_watched = 1 AND next_check_ms <= $1
-       ORDER BY next_check_ms LIMIT $2`,
-      [nowMs, SWEEP_ROWS],
-    );
-    for (const row of due) {
-      const { refund_id: refundId, network, tx_id: transaction } = row;
-      await store.query('UPDATE payments_refund SET next_check_ms = $2 WHERE refund_id = $1', [
-        refundId,
-        nowMs + MONITOR_MS,
-      ]);
-      const refunds = rails.get(network)?.refunds;
-      if (refunds === undefined) continue;
-      const evidence = await this.#look(row, refunds);
-      if (evidence === undefined) continue;
-      if (evidence.kind === 'paid') {
-        if (!evidence.isConfirmed) continue;
-        await store.query('UPDATE payments_refund SET is_watched = 0 WHERE refund_id = $1', [
-          refundId,
-        ]);
-        continue;
-      }
+  async #watch(row: RefundRow, refunds: RefundRail): Promise<void> {
+    const { store, clock, log } = this.#options;
+    const { refund_id: refundId, network, tx_id: transaction } = row;
+    const evidence = await this.#look(row, refunds);
+    const isGone = evidence !== undefined && evidence.kind !== 'paid';
+    if (isGone || (evidence?.kind === 'paid' && evidence.isConfirmed)) {
       await store.query(
-        `UPDATE payments_refund SET state = 'sent', is_watched = 0, next_check_ms = $2
+        `UPDATE payments_refund SET state = $2, is_watched = 0
          WHERE refund_id = $1 AND is_watched = 1`,
-        [refundId, nowMs],
-      );
-      log.error(
-        { refundId, network, transaction },
-        'A refund is not on the chain any more: it is sent again',
+        [refundId, isGone ? 'sent' : 'paid'],
       );
     }
+    await this.rows.release(refundId, clock.nowMs() + (isGone ? 0 : WATCH_MS));
+    if (!isGone) return;
+    const note = { refundId, network, transaction };
+    log.error(note, 'A refund is not on the chain any more: it is sent again');
   }
 
-  /** Looks, sends what is not under way, looks again; ends the row or leaves it to the sweep. */
-  async #work(refundId: string, refunds: RefundRail, wait: boolean): Promise<void> {
+  /** Searches the chain, sends what is not there, searches again; ends the row or leaves it to the sweep. */
+  async #settle(refundId: string, refunds: RefundRail, wait: boolean): Promise<void> {
     const { clock, log, settleWaitMs, pollMs } = this.#options;
     const deadlineMs = clock.monotonicMs() + (wait ? settleWaitMs : 0);
     for (let isSent = false; ;) {
-      const row = await this.#find(refundId);
+      const row = await this.rows.find(refundId);
       if (row === undefined || row.state === 'paid' || row.state === 'failed') return;
       const evidence = await this.#look(row, refunds);
       if (evidence?.kind === 'paid') return await this.#finish(row, evidence.transaction);
@@ -207,12 +173,14 @@ export class Refunds {
         try {
           await refunds.send(row.authorization_text, this.#journal);
         } catch (error) {
-          // A lost reply or a refusal: the chain tells which, now or at the next sweep.
+          // A lost reply or a rejection: the chain tells which.
           log.warn({ reason: chainReason(error), refundId }, 'A refund gave no answer');
         }
         continue;
       }
-      if (clock.monotonicMs() >= deadlineMs) return await this.#leave(refundId);
+      if (clock.monotonicMs() >= deadlineMs) {
+        return await this.rows.release(refundId, clock.nowMs() + RECHECK_MS);
+      }
       isSent = true;
       await clock.sleep(pollMs);
     }
@@ -222,7 +190,7 @@ export class Refunds {
     try {
       return await refunds.find(row.authorization_text, attemptOf(row));
     } catch (error) {
-      // Not knowing is no answer: the sweep asks again.
+      // The next sweep looks again.
       const note = { reason: chainReason(error) };
       this.#options.log.warn(note, 'The chain could not be asked about a refund');
       return undefined;
@@ -246,7 +214,7 @@ export class Refunds {
       `UPDATE payments_refund SET state = 'paid', tx_id = $2, lease_owner = NULL, updated_ms = $3,
          is_watched = 1, next_check_ms = $4
        WHERE refund_id = $1 AND state IN ('open', 'sent')`,
-      [refundId, transaction, nowMs, nowMs + MONITOR_MS],
+      [refundId, transaction, nowMs, nowMs + WATCH_MS],
     );
     log.info({ refundId, transaction }, 'A refund has arrived');
   }
@@ -266,15 +234,6 @@ export class Refunds {
     log.warn({ refundId, reason }, 'A refund has failed and was credited back');
   }
 
-  async #leave(refundId: string): Promise<void> {
-    const { store, clock, owner } = this.#options;
-    await store.query(
-      `UPDATE payments_refund SET lease_owner = NULL, lease_until_ms = 0, next_check_ms = $2
-       WHERE refund_id = $1 AND lease_owner = $3`,
-      [refundId, clock.nowMs() + RECHECK_MS, owner],
-    );
-  }
-
   async #openCredits(wallet: string, tx?: Queryable): Promise<readonly OpenCredit[]> {
     const rows = await this.#options.table.notFinal(wallet, tx);
     return rows.map((row) => ({
@@ -282,14 +241,6 @@ export class Refunds {
       transaction: row.tx_id ?? undefined,
       amountNano: unitsToNano(row.amount_units),
     }));
-  }
-
-  async #find(refundId: string): Promise<RefundRow | undefined> {
-    const [row] = await this.#options.store.query<RefundRow>(
-      'SELECT * FROM payments_refund WHERE refund_id = $1',
-      [refundId],
-    );
-    return row;
   }
 
   #railOf(wallet: string): { network: string; refunds: RefundRail } {

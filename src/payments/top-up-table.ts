@@ -1,18 +1,18 @@
 /**
- * The rows of top-ups: open -> sent(transaction) -> credited | failed. Both ends are watched until
- * the chain cannot undo what they say: a credit whose money is gone is reversed and a failed payment
- * that has arrived is revived, each back to sent.
+ * The rows of top-ups: open -> sent(transaction) -> credited | failed. Both ends are watched until the
+ * chain cannot undo them: a credit whose money is gone is reversed, and a failed payment that has
+ * arrived is revived; each is `sent` again.
  *
- * Invariants: one row a signed authorization (the primary key); `tx_id` is never cleared; a row is
- * changed by who holds its lease, except for the flips to and from `credited`, which are
- * conditional on the state alone, so that one of any number of processes wins them; a credited row
- * that is not watched never changes again, and a failed one only when an operator asks for it or
- * another payment takes its place.
+ * Invariants: one row per signed authorization (the primary key); `tx_id` is never cleared; only the
+ * holder of its lease changes a row, except for the flips to and from `credited`, which are conditional
+ * on the state, so that one of any number of processes wins them; a credited row that is not watched
+ * never changes again, and a failed one only by an operator's recovery or by another payment under the
+ * same authorization.
  */
 import { assert } from '../core/assert.ts';
-import type { Clock } from '../core/clock.ts';
 import type { Nano } from '../core/money.ts';
-import { type Queryable, type Store, isUniqueViolation } from '../db/db.ts';
+import { type Queryable, isUniqueViolation } from '../db/db.ts';
+import { type LeaseParts, LeasedRows } from './leased-rows.ts';
 import { unitsToNano } from './networks.ts';
 import type { SignedPayment } from './payment.ts';
 import type { Paid, Position } from './rail.ts';
@@ -38,10 +38,10 @@ export interface TopUpRow {
   readonly new_balance_nano: bigint | null;
   readonly attempts: bigint;
   readonly created_ms: bigint;
-  /** JSON of the offer that it was made under; missing in rows of an older version. */
+  /** JSON of the offer that it was made under; null in rows of an older version. */
   readonly offer: string | null;
   readonly credited_height: bigint;
-  /** 1 while the chain could still undo the credit, or show a failed payment as paid. */
+  /** 1 while the chain could still undo the credit, or the failure. */
   readonly is_watched: bigint;
   /** Since when a watched credit is missing on the chain. */
   readonly vanished_ms: bigint | null;
@@ -57,35 +57,34 @@ export interface CreditCounts {
 
 type Mined = Pick<Paid, 'transaction' | 'height'>;
 
-/** A process that died gives its rows up after this time; one that lives renews it. */
-export const LEASE_MS = 15_000;
+/** The result of a look at a watched row; what is missing stays as it is. */
+interface Look {
+  readonly transaction?: string;
+  readonly height?: bigint;
+  /** Since when a credit is missing on the chain. */
+  readonly vanishedMs?: number | null;
+  /** Ends the watch. */
+  readonly isFinal: boolean;
+}
 
-export class TopUpTable {
-  readonly #store: Store;
-  readonly #clock: Clock;
-  readonly #owner: string;
-  readonly #leaseMs: number;
+export class TopUpTable extends LeasedRows<TopUpRow> {
+  readonly #parts: LeaseParts;
 
-  constructor(store: Store, clock: Clock, owner: string, leaseMs: number) {
-    this.#store = store;
-    this.#clock = clock;
-    this.#owner = owner;
-    this.#leaseMs = leaseMs;
-  }
-
-  async find(key: string): Promise<TopUpRow | undefined> {
-    return await this.#row('SELECT * FROM payments_topup WHERE payment_key = $1', [key]);
+  constructor(parts: LeaseParts) {
+    super(parts, 'payments_topup', 'payment_key');
+    this.#parts = parts;
   }
 
   /**
-   * Inserts an `open` row with our lease, or puts the payment in the place of one under the same
-   * authorization that has failed and is not watched any more. `undefined` when there is another row. Throws a Fault when the wallet has
-   * used the identifier for another payment.
+   * Inserts an `open` row with our lease, in place of a row under the same authorization that has failed
+   * for good. Returns `undefined` if there is another row. Throws a Fault if the wallet has used the
+   * identifier for another payment.
    */
   async open(payment: SignedPayment, position: Position): Promise<TopUpRow | undefined> {
-    const nowMs = this.#clock.nowMs();
+    const { clock, owner, leaseMs } = this.#parts;
+    const nowMs = clock.nowMs();
     try {
-      return await this.#row(
+      return await this.row(
         `INSERT INTO payments_topup (payment_key, payment_id, network, wallet, amount_units, payload,
            payload_hash, identifier, state, start_height, expires_at, lease_owner, lease_until_ms,
            next_check_ms, attempts, created_ms, updated_ms, start_block, offer)
@@ -107,128 +106,88 @@ export class TopUpTable {
           payment.identifier ?? null,
           position.startHeight,
           position.expiresAt,
-          this.#owner,
-          nowMs + this.#leaseMs,
+          owner,
+          nowMs + leaseMs,
           nowMs,
           position.startBlock ?? null,
           JSON.stringify(payment.offer),
         ],
       );
     } catch (error) {
-      // The other unique index: the wallet used this identifier for another payment.
+      // The unique index of wallet and identifier.
       throw isUniqueViolation(error) ? identifierTaken() : error;
     }
   }
 
-  /** Takes the lease of an unfinished row; `undefined` when another process holds it or it is finished. */
-  async lease(key: string): Promise<TopUpRow | undefined> {
-    const nowMs = this.#clock.nowMs();
-    return await this.#row(
-      `UPDATE payments_topup SET lease_owner = $2, lease_until_ms = $3
-       WHERE payment_key = $1 AND state IN ('open', 'sent')
-         AND (lease_owner = $2 OR lease_owner IS NULL OR lease_until_ms < $4)
-       RETURNING *`,
-      [key, this.#owner, nowMs + this.#leaseMs, nowMs],
-    );
-  }
-
-  /** Makes the payments of ended processes due at once; the caller knows that no other one is alive. */
-  async takeOver(): Promise<void> {
-    await this.#store.query(
-      `UPDATE payments_topup SET lease_owner = NULL, lease_until_ms = 0, next_check_ms = 0
-       WHERE state IN ('open', 'sent') AND (lease_owner IS NULL OR lease_owner <> $1)`,
-      [this.#owner],
-    );
-  }
-
-  /** Keeps the lease of a row that is being worked on. */
-  async renew(key: string): Promise<void> {
-    await this.#store.transaction(
-      async (tx) =>
-        await tx.query(
-          `UPDATE payments_topup SET lease_until_ms = $2
-           WHERE payment_key = $1 AND lease_owner = $3 AND state IN ('open', 'sent')`,
-          [key, this.#clock.nowMs() + this.#leaseMs, this.#owner],
-        ),
-      { durable: false },
-    );
-  }
-
-  get renewMs(): number {
-    return this.#leaseMs / 3;
-  }
-
-  /** Journals a transaction before it is sent. Throws when the row is not ours any more. */
+  /**
+   * Journals a transaction before it is sent, of an unfinished payment or of a credit that vanished.
+   * Throws if the row was taken over, or if the credit came back.
+   */
   async journal(key: string, transaction: string | null, raw: string | null): Promise<TopUpRow> {
-    const nowMs = this.#clock.nowMs();
-    const row = await this.#row(
-      `UPDATE payments_topup SET state = 'sent', tx_id = COALESCE($2, tx_id),
-         raw_tx = COALESCE($3, raw_tx), failure = NULL, lease_until_ms = $4, updated_ms = $5
-       WHERE payment_key = $1 AND state IN ('open', 'sent') AND lease_owner = $6 AND lease_until_ms > $5
+    const { clock, owner, leaseMs } = this.#parts;
+    const nowMs = clock.nowMs();
+    const row = await this.row(
+      `UPDATE payments_topup SET state = CASE WHEN state = 'credited' THEN state ELSE 'sent' END,
+         tx_id = COALESCE($2, tx_id), raw_tx = COALESCE($3, raw_tx), failure = NULL,
+         lease_until_ms = $4, updated_ms = $5
+       WHERE payment_key = $1 AND lease_owner = $6 AND lease_until_ms > $5 AND (state IN ('open', 'sent')
+         OR state = 'credited' AND is_watched = 1 AND vanished_ms IS NOT NULL)
        RETURNING *`,
-      [key, transaction, raw, nowMs + this.#leaseMs, nowMs, this.#owner],
+      [key, transaction, raw, nowMs + leaseMs, nowMs, owner],
     );
     assert(row !== undefined, 'a payment was taken over by another process before it was sent');
     return row;
   }
 
-  /** Gives the lease back and says when to look again; `failure` is kept for the caller's next try. */
-  async release(key: string, nextCheckMs: number, failure: string | null): Promise<void> {
-    await this.#store.query(
+  /** Ends a look at an unfinished row; `failure` is kept for the next one. */
+  async postpone(key: string, nextCheckMs: number, failure: string | null): Promise<void> {
+    const { store, clock, owner } = this.#parts;
+    await store.query(
       `UPDATE payments_topup SET lease_owner = NULL, lease_until_ms = 0, next_check_ms = $2,
          attempts = attempts + 1, failure = $3, updated_ms = $4
        WHERE payment_key = $1 AND lease_owner = $5 AND state IN ('open', 'sent')`,
-      [key, nextCheckMs, failure, this.#clock.nowMs(), this.#owner],
+      [key, nextCheckMs, failure, clock.nowMs(), owner],
     );
   }
 
-  /** Forgets an open row: nothing of it was ever sent. */
+  /** Deletes an open row of which nothing was sent. */
   async drop(key: string): Promise<void> {
-    await this.#store.query(
+    const { store, owner } = this.#parts;
+    await store.query(
       `DELETE FROM payments_topup WHERE payment_key = $1 AND state = 'open' AND lease_owner = $2`,
-      [key, this.#owner],
+      [key, owner],
     );
   }
 
-  /** Ends a row, which is watched from `nextCheckMs` on; the identifier becomes free for another payment. */
+  /** Ends a row, which is watched from `nextCheckMs` on; frees the identifier for another payment. */
   async fail(key: string, failure: string, nextCheckMs: number): Promise<void> {
-    await this.#store.query(
+    const { store, clock } = this.#parts;
+    await store.query(
       `UPDATE payments_topup SET state = 'failed', failure = $2, identifier = NULL,
          lease_owner = NULL, lease_until_ms = 0, updated_ms = $3, attempts = 0, is_watched = 1,
          next_check_ms = $4
        WHERE payment_key = $1 AND state IN ('open', 'sent')`,
-      [key, failure, this.#clock.nowMs(), nextCheckMs],
-    );
-  }
-
-  /** A watched failure stands; `isFinal` ends the watch. */
-  async stillFailed(key: string, isFinal: boolean, nextCheckMs: number): Promise<void> {
-    await this.#store.query(
-      `UPDATE payments_topup SET is_watched = $2, next_check_ms = $3
-       WHERE payment_key = $1 AND is_watched = 1 AND state = 'failed'`,
-      [key, isFinal ? 0 : 1, nextCheckMs],
+      [key, failure, clock.nowMs(), nextCheckMs],
     );
   }
 
   /**
-   * Makes a failed row one that is looked for and, because it keeps its failure, never sent again by
-   * itself: its payer was told that it has failed. `false` when it is not failed any more.
+   * Makes a failed row `sent`. It keeps its failure, so it is searched on the chain and never sent again:
+   * its payer was told that it has failed. Returns `false` if it is not failed any more.
    */
   async revive(key: string): Promise<boolean> {
-    const nowMs = this.#clock.nowMs();
-    const row = await this.#row(
+    const row = await this.row(
       `UPDATE payments_topup SET state = 'sent', is_watched = 0, attempts = 0, next_check_ms = $2,
-         updated_ms = $2
+         updated_ms = $2, lease_owner = NULL, lease_until_ms = 0
        WHERE payment_key = $1 AND state = 'failed' RETURNING *`,
-      [key, nowMs],
+      [key, this.#parts.clock.nowMs()],
     );
     return row !== undefined;
   }
 
   /**
-   * Flips a row to `credited` and runs `post` in the same database transaction. `false` when the row
-   * was credited before; whoever comes second reads the stored answer. `nextCheckMs`: when to look
-   * whether the credit is still on the chain.
+   * Flips a row to `credited` and runs `post` in the same database transaction. Returns `false` if the
+   * row was credited before. The credit is watched from `nextCheckMs` on.
    */
   async credit(
     key: string,
@@ -236,13 +195,14 @@ export class TopUpTable {
     post: (tx: Queryable, row: TopUpRow) => Promise<Nano>,
   ): Promise<boolean> {
     const { transaction, height, settlement, nextCheckMs } = credited;
-    return await this.#store.transaction(async (tx) => {
+    const { store, clock } = this.#parts;
+    return await store.transaction(async (tx) => {
       const [row] = await tx.query<TopUpRow>(
         `UPDATE payments_topup SET state = 'credited', tx_id = $2, settlement = $3, failure = NULL,
            lease_owner = NULL, lease_until_ms = 0, updated_ms = $4, attempts = 0, is_watched = 1,
            vanished_ms = NULL, credited_height = $5, next_check_ms = $6
          WHERE payment_key = $1 AND state <> 'credited' RETURNING *`,
-        [key, transaction, settlement, this.#clock.nowMs(), height, nextCheckMs],
+        [key, transaction, settlement, clock.nowMs(), height, nextCheckMs],
       );
       if (row === undefined) return false;
       await tx.query('UPDATE payments_topup SET new_balance_nano = $2 WHERE payment_key = $1', [
@@ -253,78 +213,43 @@ export class TopUpTable {
     });
   }
 
-  /** Credits and failures that the chain could still undo and that are due for a look. */
-  async watched(limit: number): Promise<readonly TopUpRow[]> {
-    return await this.#store.query<TopUpRow>(
-      `SELECT * FROM payments_topup WHERE is_watched = 1 AND next_check_ms <= $1
-       ORDER BY next_check_ms LIMIT $2`,
-      [this.#clock.nowMs(), limit],
+  /** Writes the result of a look at a row that is still watched. */
+  async noteLook(row: TopUpRow, look: Look): Promise<void> {
+    const { transaction = row.tx_id, height = row.credited_height, isFinal } = look;
+    const { vanishedMs = row.vanished_ms } = look;
+    await this.#parts.store.query(
+      `UPDATE payments_topup SET tx_id = $3, credited_height = $4, vanished_ms = $5, is_watched = $6,
+         attempts = attempts + 1,
+         updated_ms = CASE WHEN state = 'credited' THEN CAST($7 AS BIGINT) ELSE updated_ms END
+       WHERE payment_key = $1 AND is_watched = 1 AND state = $2`,
+      [
+        row.payment_key,
+        row.state,
+        transaction,
+        height,
+        vanishedMs,
+        isFinal ? 0 : 1,
+        this.#parts.clock.nowMs(),
+      ],
     );
   }
 
   /**
-   * Takes a watched row until `untilMs`, for one of any number of processes; a process that
-   * dies leaves it to the next look. `undefined` when another one was faster.
-   */
-  async claimWatched(row: TopUpRow, untilMs: number): Promise<TopUpRow | undefined> {
-    return await this.#row(
-      `UPDATE payments_topup SET next_check_ms = $3, attempts = attempts + 1
-       WHERE payment_key = $1 AND is_watched = 1 AND next_check_ms = $2 RETURNING *`,
-      [row.payment_key, row.next_check_ms, untilMs],
-    );
-  }
-
-  /** A watched credit is where it was, or in another transaction; `isFinal` ends the watch. */
-  async seen(
-    key: string,
-    seen: Mined & { readonly isFinal: boolean; readonly nextCheckMs: number },
-  ): Promise<void> {
-    const { transaction, height, isFinal, nextCheckMs } = seen;
-    await this.#store.query(
-      `UPDATE payments_topup SET tx_id = $2, credited_height = $3, is_watched = $4,
-         vanished_ms = NULL, next_check_ms = $5, updated_ms = $6
-       WHERE payment_key = $1 AND is_watched = 1 AND state = 'credited'`,
-      [key, transaction, height, isFinal ? 0 : 1, nextCheckMs, this.#clock.nowMs()],
-    );
-  }
-
-  /** A watched credit is not on the chain: since when. */
-  async vanished(key: string, sinceMs: number, nextCheckMs: number): Promise<void> {
-    await this.#store.query(
-      `UPDATE payments_topup SET vanished_ms = $2, next_check_ms = $3, updated_ms = $4
-       WHERE payment_key = $1 AND is_watched = 1 AND state = 'credited'`,
-      [key, sinceMs, nextCheckMs, this.#clock.nowMs()],
-    );
-  }
-
-  /** Journals the new transaction of a credit that vanished, before it is sent. */
-  async journalVanished(key: string, transaction: string, raw: string): Promise<void> {
-    const row = await this.#row(
-      `UPDATE payments_topup SET tx_id = $2, raw_tx = $3, updated_ms = $4
-       WHERE payment_key = $1 AND state = 'credited' AND is_watched = 1
-         AND vanished_ms IS NOT NULL RETURNING *`,
-      [key, transaction, raw, this.#clock.nowMs()],
-    );
-    assert(row !== undefined, 'a credit came back before its payment was sent again');
-  }
-
-  /**
-   * Flips a credited row back to `sent` and runs `post` in the same database transaction: the payment
-   * is pursued, and fails when the chain says so. `undefined` when another process reversed it, or saw
-   * it come back.
+   * Flips a vanished credit back to `sent` and runs `post` in the same database transaction. Returns
+   * `undefined` if another process reversed it, or found it on the chain again.
    */
   async reverse(
     key: string,
     post: (tx: Queryable, row: TopUpRow) => Promise<Nano>,
   ): Promise<Nano | undefined> {
-    return await this.#store.transaction(async (tx) => {
-      const nowMs = this.#clock.nowMs();
+    const { store, clock } = this.#parts;
+    return await store.transaction(async (tx) => {
       const [row] = await tx.query<TopUpRow>(
         `UPDATE payments_topup SET state = 'sent', is_watched = 0, vanished_ms = NULL, attempts = 0,
-           next_check_ms = $2, updated_ms = $2
+           next_check_ms = $2, updated_ms = $2, lease_owner = NULL, lease_until_ms = 0
          WHERE payment_key = $1 AND state = 'credited' AND is_watched = 1
            AND vanished_ms IS NOT NULL RETURNING *`,
-        [key, nowMs],
+        [key, clock.nowMs()],
       );
       if (row === undefined) return undefined;
       const missing = await post(tx, row);
@@ -336,7 +261,7 @@ export class TopUpTable {
   }
 
   /** Credits of a wallet that the chain could still undo. */
-  async notFinal(wallet: string, tx: Queryable = this.#store): Promise<readonly TopUpRow[]> {
+  async notFinal(wallet: string, tx: Queryable = this.#parts.store): Promise<readonly TopUpRow[]> {
     return await tx.query<TopUpRow>(
       `SELECT * FROM payments_topup WHERE is_watched = 1 AND state = 'credited' AND wallet = $1
        ORDER BY created_ms, payment_id`,
@@ -345,28 +270,13 @@ export class TopUpTable {
   }
 
   async counts(): Promise<CreditCounts> {
-    const [row] = await this.#store.query<Record<keyof CreditCounts, bigint>>(
+    const [row] = await this.#parts.store.query<Record<keyof CreditCounts, bigint>>(
       `SELECT (SELECT count(*) FROM payments_topup WHERE is_watched = 1 AND state = 'credited') AS watched,
         (SELECT count(*) FROM payments_topup WHERE is_watched = 1 AND vanished_ms IS NOT NULL) AS vanished,
         (SELECT COALESCE(sum(reversals), 0) FROM payments_topup WHERE reversals > 0) AS reversed`,
     );
     const { watched = 0n, vanished = 0n, reversed = 0n } = row ?? {};
     return { watched: Number(watched), vanished: Number(vanished), reversed: Number(reversed) };
-  }
-
-  /** Unfinished rows that nobody works on and that are due. */
-  async due(limit: number): Promise<readonly TopUpRow[]> {
-    return await this.#store.query<TopUpRow>(
-      `SELECT * FROM payments_topup WHERE state IN ('open', 'sent') AND next_check_ms <= $1
-         AND (lease_owner IS NULL OR lease_until_ms < $1)
-       ORDER BY next_check_ms LIMIT $2`,
-      [this.#clock.nowMs(), limit],
-    );
-  }
-
-  async #row(sql: string, values: Parameters<Store['query']>[1]): Promise<TopUpRow | undefined> {
-    const [row] = await this.#store.query<TopUpRow>(sql, values);
-    return row;
   }
 }
 

@@ -1,17 +1,17 @@
 /**
- * The top-up machine: a signed payment in, exactly one credit out, whatever dies in between.
+ * Turns a signed payment into exactly one credit, whichever process ends in between.
  *
- * - The row is looked up before anything is checked: a credited payment gives its stored answer,
- *   and every payment is judged by the offer that its row was opened under.
- * - A row is opened for an authorization that the check found unused, and only a use after that
- *   credits it: what was on the chain before belongs to somebody else.
- * - What was sent is in the journal before the network sees it.
- * - Whether a payment has arrived is decided by the chain alone (`Rail.findPayment`), never by the
- *   answer to a broadcast; the credit is written in the database transaction that flips the row,
- *   once it is as deep as its amount asks. `credit-monitor.ts` watches it from there.
- * - Unknown is not failed: it answers `SETTLEMENT_PENDING` and the sweep finishes it.
+ * - The row is read before anything is verified: a credited payment returns its stored result, and every
+ *   payment is judged by the offer that its row was opened under.
+ * - A row is opened for an authorization that was found unused, and only a later use credits it: an
+ *   earlier use belongs to another ledger or shop.
+ * - A transaction is journaled before it is sent.
+ * - The chain alone decides whether a payment has arrived (`Rail.findPayment`), never the response to a
+ *   broadcast. The credit is written in the database transaction that flips the row, once the payment is
+ *   as deep as its amount requires. `credit-monitor.ts` watches it from then on.
+ * - Unknown is not failed: the caller receives `SETTLEMENT_PENDING`, and the background sweep finishes it.
  * - A payment fails once the blocks that refuse it are as deep as a credit has to be;
- *   `credit-monitor.ts` watches a failed one too, until these blocks are final.
+ *   `credit-monitor.ts` watches failures too, until these blocks are final.
  */
 import { assert } from '../core/assert.ts';
 import { MINUTE_MS, SECOND_MS } from '../core/clock.ts';
@@ -47,8 +47,8 @@ import type { OnOpened, TopUpReceipt } from './top-up-records.ts';
 import type { TopUpRow } from './top-up-table.ts';
 
 /**
- * Where the work on a leased row begins: a new one is sent, one that was left behind is looked for
- * and sent if need be, one that failed after sending is looked for only.
+ * How the work on a leased row begins: a new payment is sent; an unfinished one is searched on the chain
+ * and sent if it is not there; one that failed after sending is only searched.
  */
 type Begin = 'send' | 'look-and-send' | 'look';
 
@@ -62,9 +62,8 @@ interface Sent {
 
 const FIRST_CHECK_MS = 5 * SECOND_MS;
 const MAX_CHECK_MS = 300 * SECOND_MS;
-const SWEEP_ROWS = 20;
 const STUCK_AFTER_MS = 10 * MINUTE_MS;
-/** Payments that are worked on at once; a slow node would gather them without end. */
+/** Concurrent payments, which a slow node would let pile up. */
 const MAX_RUNNING = 1_000;
 const REVERTED = 'transaction_reverted';
 
@@ -77,7 +76,6 @@ export class TopUps {
     { readonly hash: string; readonly done: Promise<TopUpReceipt> }
   >();
   readonly #backoff: RevertBackoff;
-  #isSweeping = false;
 
   constructor(options: PaymentServices) {
     this.#options = options;
@@ -85,14 +83,14 @@ export class TopUps {
     this.#backoff = new RevertBackoff(options.clock);
   }
 
-  /** Checks a payment without a row, and moves nothing. Throws what `pay` would. */
+  /** Verifies a payment without a row. Throws what `pay` would. */
   async check(payment: SignedPayment): Promise<void> {
     const verdict = await this.#railOf(payment).verify(payment);
     if (verdict.kind !== 'valid') throw await this.#refusal(payment, verdict);
     this.#backoff.check(payment.wallet);
   }
 
-  /** Settles a payment and credits it once. Throws a Fault; `SETTLEMENT_PENDING` means: send the same again. */
+  /** Settles a payment and credits it once. Throws a Fault; after `SETTLEMENT_PENDING` the same header is sent again. */
   async pay(payment: SignedPayment, onOpened?: OnOpened): Promise<TopUpReceipt> {
     const running = this.#running.get(payment.key);
     if (running !== undefined) {
@@ -103,7 +101,10 @@ export class TopUps {
     return await this.#track(payment, this.#pay(payment, onOpened));
   }
 
-  /** Looks for a failed payment again, and credits it once it is found. Throws a Fault otherwise. */
+  /**
+   * Searches a failed payment on the chain again and credits it once it is found, for an operator after
+   * an audit. Throws the Fault that a caller would receive if it is not there or not deep enough.
+   */
   async recover(paymentKey: string): Promise<TopUpReceipt> {
     const { table, rails } = this.#options;
     await table.revive(paymentKey);
@@ -113,18 +114,7 @@ export class TopUps {
     const rail = rails.get(current?.network ?? '');
     if (row === undefined || rail === undefined) throw inProgress();
     const payment = paymentOf(rail, row);
-    return await this.#track(payment, this.#finish(payment, row, 'look', true));
-  }
-
-  /** Finishes payments that were left behind, by this process or by one that died. */
-  async sweep(): Promise<void> {
-    if (this.#isSweeping) return;
-    this.#isSweeping = true;
-    try {
-      for (const row of await this.#options.table.due(SWEEP_ROWS)) await this.#sweepRow(row);
-    } finally {
-      this.#isSweeping = false;
-    }
+    return await this.#track(payment, this.#work(payment, row, 'look', true));
   }
 
   /** Resolves when no payment is under way in this process. */
@@ -133,18 +123,10 @@ export class TopUps {
   }
 
   async #track(payment: SignedPayment, done: Promise<TopUpReceipt>): Promise<TopUpReceipt> {
-    const { table, clock, log } = this.#options;
     this.#running.set(payment.key, { hash: payment.hash, done });
-    const stopRenewing = clock.every(table.renewMs, () => {
-      table.renew(payment.key).catch((error: unknown) => {
-        // Without the lease nothing is sent any more; another process takes over.
-        log.warn({ reason: chainReason(error) }, 'The lease of a payment could not be renewed');
-      });
-    });
     try {
-      return await done;
+      return await this.#options.table.hold(payment.key, () => done);
     } finally {
-      stopRenewing();
       this.#running.delete(payment.key);
     }
   }
@@ -161,7 +143,7 @@ export class TopUps {
     return await this.#open(payment, row, onOpened);
   }
 
-  /** A payment that was never seen: check it, open its row, send it. */
+  /** Verifies a new payment, opens its row and sends it. */
   async #open(
     payment: SignedPayment,
     failed: TopUpRow | undefined,
@@ -171,14 +153,14 @@ export class TopUps {
     const rail = this.#railOf(payment);
     let position: Position;
     try {
-      // Where the chain is before the check: a use from here on comes after us.
+      // Read before the check, so that a use from here on is later than the check.
       position = await rail.position(payment);
     } catch (error) {
       throw notSent(chainReason(error));
     }
     const verdict = await rail.verify(payment);
     if (verdict.kind !== 'valid') {
-      // Another process may have sent it meanwhile, which reads as a refusal too.
+      // Another process may have sent it meanwhile, which the check reports as used.
       const isOpenElsewhere = failed === undefined && (await table.find(payment.key)) !== undefined;
       if (isOpenElsewhere) return await this.#pay(payment);
       throw await this.#refusal(payment, verdict);
@@ -189,10 +171,10 @@ export class TopUps {
     if (row === undefined) return await this.#pay(payment);
     await onStep?.('opened');
     await onOpened?.();
-    return await this.#finish(payment, row, 'send');
+    return await this.#work(payment, row, 'send');
   }
 
-  /** Why a payment without a row is not taken. Where the check could not tell, the chain can. */
+  /** The Fault of a payment without a row. If the check was unclear, the chain decides. */
   async #refusal(
     payment: SignedPayment,
     { kind, reason }: Exclude<Verdict, { kind: 'valid' }>,
@@ -209,7 +191,7 @@ export class TopUps {
     return isChainTrouble(reason) ? notSent(reason) : rejected(reason);
   }
 
-  /** A payment that has a row: its stored answer, or the rest of its way, here or elsewhere. */
+  /** Returns the stored result of a payment with a row, finishes it, or waits for another process to. */
   async #resume(payment: SignedPayment, found: TopUpRow): Promise<TopUpReceipt> {
     const { table, clock, settleWaitMs, pollMs } = this.#options;
     const deadlineMs = clock.monotonicMs() + settleWaitMs;
@@ -221,10 +203,10 @@ export class TopUps {
       }
       const leased = await table.lease(payment.key);
       if (leased !== undefined) {
-        // It moves what its row says, not what this request would have moved.
-        return await this.#finish(underItsOffer(payment, leased), leased, 'look-and-send');
+        // The row, not this request, decides the amount.
+        return await this.#work(underItsOffer(payment, leased), leased, 'look-and-send');
       }
-      // Another process works on it: its result appears in the row.
+      // Another process works on it and writes the result to the row.
       if (clock.monotonicMs() >= deadlineMs) throw pending(payment, row.tx_id);
       await clock.sleep(pollMs);
       row = await table.find(payment.key);
@@ -233,11 +215,11 @@ export class TopUps {
   }
 
   /**
-   * Works on a row that is leased: looks at the chain, sends what is not there once, looks again.
-   * Ends with a credit, a refusal or "pending"; one that has arrived or was refused in a block is
-   * waited for until that is deep enough, except in a sweep, where others would wait too.
+   * Works on a leased row: searches the chain, sends once what is not there, searches again. Ends with a
+   * credit, a failure or "pending". A payment that is in a block is waited for until that is deep enough,
+   * except in a sweep, which would delay other rows.
    */
-  async #finish(
+  async #work(
     payment: SignedPayment,
     leased: TopUpRow,
     begin: Begin,
@@ -278,7 +260,7 @@ export class TopUps {
     }
   }
 
-  /** Sends the payment of a row unless it is under way. What came of it the chain is asked, whatever was answered. */
+  /** Sends the payment of a row unless it is under way; the chain tells the result. */
   async #send(
     payment: SignedPayment,
     leased: TopUpRow,
@@ -292,7 +274,7 @@ export class TopUps {
       const isAlive =
         attempt === 'waiting' || (raw !== null && (await this.#rebroadcast(rail, raw)));
       if (raw !== null && isAlive) return { row, isUnderWay: true, refusal: undefined };
-      // Nothing is under way: a new transaction of the same single-use authorization is safe.
+      // A new transaction is safe, because the authorization can be used once.
       const verdict = await rail.verify(payment);
       if (verdict.kind === 'rejected') throw await this.#refuse(payment, row, verdict.reason);
       if (verdict.kind === 'unclear') return { row, isUnderWay: false, refusal: undefined };
@@ -307,14 +289,14 @@ export class TopUps {
       await onStep?.('journaled');
     };
     try {
-      // Handed over: from here on it may be on the chain under an id that we do not know.
+      // From here on it may be on the chain under an id that we do not know.
       if (this.#isExternal) await journal(null, null);
       await rail.settle(payment, async (_key, transaction, raw) => await journal(transaction, raw));
     } catch (error) {
       if (error instanceof SettlementRefused) {
         return { row, isUnderWay: false, refusal: error.message };
       }
-      // A lost reply, a refusal, a time limit: the chain tells which.
+      // A lost reply, a rejection or a timeout: the chain tells which.
       const note = { reason: chainReason(error), paymentId: payment.id };
       log.warn(note, 'A settlement gave no answer');
     }
@@ -322,7 +304,7 @@ export class TopUps {
     return { row, isUnderWay: false, refusal: undefined };
   }
 
-  /** `false` when the bytes can never land. An unanswered broadcast counts as alive. */
+  /** `false` if the bytes can never land. A broadcast without a response counts as sent. */
   async #rebroadcast(rail: Rail, raw: string): Promise<boolean> {
     try {
       return (await rail.rebroadcast(raw)) === 'sent';
@@ -343,7 +325,7 @@ export class TopUps {
     }
   }
 
-  /** Ends a try that the chain refuses, and gives the Fault to throw. */
+  /** Ends an attempt that the chain rejects; returns the Fault to throw. */
   async #refuse(payment: SignedPayment, row: TopUpRow, reason: string): Promise<Fault> {
     if (row.state === 'sent') {
       await this.#release(row, reason);
@@ -359,7 +341,7 @@ export class TopUps {
     return settlementFailed(payment, row.tx_id, REVERTED);
   }
 
-  /** Leaves an unfinished row to the sweep and gives the Fault to throw. */
+  /** Leaves an unfinished row to the sweep; returns the Fault to throw. */
   async #leave(payment: SignedPayment, row: TopUpRow, isDecided: boolean): Promise<Fault> {
     await this.#release(row, row.failure);
     if (row.state === 'sent' || isDecided) return pending(payment, row.tx_id);
@@ -407,24 +389,25 @@ export class TopUps {
     return receiptOf(row);
   }
 
-  async #sweepRow({ payment_key: key, network }: TopUpRow): Promise<void> {
+  /** Finishes a payment that was left behind, by this process or by one that ended. Never rejects with a Fault. */
+  async finish({ payment_key: key, network }: TopUpRow): Promise<void> {
     const { table, rails, log } = this.#options;
     if (this.#running.has(key)) return;
     const row = await table.lease(key);
     if (row === undefined) return;
     this.#noteStuck(row);
     const rail = rails.get(network);
-    // Its network is not configured any more; others must not wait behind it.
+    // Its network is not configured any more; it must not block other rows.
     if (rail === undefined) return await this.#release(row, row.failure);
     try {
       const payment = paymentOf(rail, row);
-      // An open row was checked and never sent, because the chain was away or the process died: it
-      // is sent now, while it is valid. One that failed after sending is only looked for.
+      // An open row was verified and never sent, so it is sent while it is valid. One that failed after
+      // sending is only searched.
       const isJournaled = row.raw_tx !== null && row.failure === null;
       const begin = row.state === 'open' || isJournaled ? 'look-and-send' : 'look';
-      await this.#track(payment, this.#finish(payment, row, begin, true));
+      await this.#track(payment, this.#work(payment, row, begin, true));
     } catch (error) {
-      // Pending and failed payments end in a Fault here too, and their row says so.
+      // Pending and failed payments end in a Fault, which their row records.
       const note = { reason: chainReason(error), paymentId: row.payment_id };
       if (error instanceof Fault) log.debug(note, 'A swept payment is not credited');
       else log.error(note, 'A payment could not be swept');
@@ -432,7 +415,7 @@ export class TopUps {
     }
   }
 
-  /** A transaction that is neither mined nor dropped for long needs a person: fees, gas key, node. */
+  /** A transaction that stays neither mined nor dropped needs the operator: fees, gas key, node. */
   #noteStuck(row: TopUpRow): void {
     const ageMs = this.#options.clock.nowMs() - Number(row.created_ms);
     if (ageMs < STUCK_AFTER_MS) return;
@@ -444,11 +427,11 @@ export class TopUps {
     );
   }
 
-  /** Gives the lease back; the next look at the row comes ever more rarely. */
+  /** Gives the lease back; each further look at the row waits longer. */
   async #release(row: TopUpRow, failure: string | null): Promise<void> {
     const waitMs = Math.min(FIRST_CHECK_MS * 2 ** Math.min(Number(row.attempts), 10), MAX_CHECK_MS);
     const nextCheckMs = this.#options.clock.nowMs() + waitMs;
-    await this.#options.table.release(row.payment_key, nextCheckMs, failure);
+    await this.#options.table.postpone(row.payment_key, nextCheckMs, failure);
   }
 
   #railOf(payment: SignedPayment): Rail {
