@@ -88,7 +88,7 @@ async function boundedBy(
 ): Promise<KeySettings> {
   const refuse = (path: string, message: string) =>
     refuseIssues([{ code: 'custom', path: [path], message }]);
-  if ((await identity.keysAbove(parent)).length + 1 >= MAX_DEPTH) {
+  if ((await identity.keys.above(parent)).length + 1 >= MAX_DEPTH) {
     throw refuse('description', `Keys stand below each other ${MAX_DEPTH} deep at most`);
   }
   if (Object.keys(caller.keyLimits).length > 0) {

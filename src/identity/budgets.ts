@@ -34,7 +34,6 @@ export interface CallerBudgets {
 export interface BudgetOf {
   readonly budget: Budget;
   readonly value: string | undefined;
-  /** Id of its cap. */
   readonly capId: string;
 }
 
@@ -67,10 +66,8 @@ export function budgetCap(budget: Budget, value: string | undefined = budget.val
   return { budget, value, capId };
 }
 
-/** Values of any length have ids of one length. */
 const VALUE_HEX = 32;
 
-/** The budgets that a request with these tags counts against. */
 export function budgetsFor(
   { budgets }: CallerBudgets,
   tags: Readonly<Record<string, string>> | undefined,

@@ -26,7 +26,6 @@ export interface LimitOverrides {
 
 /** A payment that came with a request: checked, and taken when the request is admitted. */
 export interface CallerPayment {
-  /** The most that it can move. */
   readonly amountNano: bigint;
   /**
    * The most that its request may spend: what the payer signed. `undefined` if the request also carries a
@@ -51,7 +50,6 @@ export interface ConsoleSession {
   readonly accountId: string;
   /** The key that it acts as; empty for a wallet. */
   readonly keyId: string;
-  /** The wallet that it acts as. */
   readonly wallet?: string;
   readonly createdMs: number;
   readonly expiresMs: number;
@@ -65,7 +63,6 @@ export interface ConsoleSession {
 export interface Caller {
   readonly kind: 'key' | 'wallet';
   readonly accountId: string;
-  /** Id of the key; empty for a wallet. */
   readonly keyId: string;
   readonly keyKind: KeyKind;
   readonly plan: Plan;
@@ -82,7 +79,6 @@ export interface Caller {
   readonly wallet?: string;
   /** Its wallet signed this very request: no token stands for it. */
   readonly isSigned?: true;
-  /** Of a wallet that pays instead of signing in. */
   readonly payment?: CallerPayment;
   /** Set where its requests count against more than the cap of its key. */
   readonly budgets?: CallerBudgets;
@@ -90,7 +86,6 @@ export interface Caller {
   readonly isOperator?: boolean;
   /** The work is of a batch: at its price, outside the limits of a minute, on engines with room. */
   readonly isBatch?: true;
-  /** Set when a session of the console asks. */
   readonly session?: ConsoleSession;
 }
 
@@ -108,7 +103,6 @@ export function accountIdOf(text: string): string {
   return walletKind(address) === undefined ? text : walletAccountId(address);
 }
 
-/** The wallet whose account it is, or `undefined`. */
 export function walletOfAccount(accountId: string): string | undefined {
   return accountId.startsWith('wallet:') ? accountId.slice('wallet:'.length) : undefined;
 }

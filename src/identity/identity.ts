@@ -46,7 +46,6 @@ export { SESSION_LIFE_MS, type SessionOwner, type Sessions } from './sessions.ts
 
 const NOTE_LAST_USE_EVERY_MS = 20_000;
 
-/** A place in a list of accounts by time. */
 export interface AccountPlace {
   readonly createdMs: number;
   readonly id: string;
@@ -65,11 +64,8 @@ export interface IdentityParts {
   readonly keyPrefix: string;
 }
 
-/** Which keys of an account. */
 interface KeyFilter {
-  /** Revoked ones as well. */
   readonly revoked?: boolean;
-  /** Those that this key has made. */
   readonly parentId?: string;
 }
 
@@ -110,16 +106,13 @@ export class Identity {
     return { id, name, plan, disabled: false, isOperator: false, limits: {}, createdMs };
   }
 
-  /** The same, unless there is an account of that name; throws `ACCOUNT_EXISTS` then. */
+  /** Throws `ACCOUNT_EXISTS` if an account has the name. */
   async createNamedAccount(name: string, plan: Plan, tx: Queryable): Promise<Account> {
     await this.requireFreeName(name, '', tx);
     return this.createAccount(name, plan, tx);
   }
 
-  /**
-   * Throws `ACCOUNT_EXISTS` when an account other than `ownId` has the name. No other one takes it
-   * until the transaction ends.
-   */
+  /** Throws `ACCOUNT_EXISTS` if another account than `ownId` has the name; locks it until the transaction ends. */
   async requireFreeName(name: string, ownId: string, tx: Queryable): Promise<void> {
     await oneAtATime(tx, this.#parts.store.dialect, 'identity_account name');
     const sql = 'SELECT id FROM identity_account WHERE name = $1 AND id <> $2';
@@ -130,7 +123,7 @@ export class Identity {
     });
   }
 
-  /** The account of a wallet, made when it has none: with its first credit or its first key. */
+  /** The account of a wallet; creates it with the first credit or the first key. */
   async openWalletAccount(
     address: string,
     tx: Queryable = this.#parts.store,
@@ -146,8 +139,8 @@ export class Identity {
   }
 
   /**
-   * A wallet with the plan, the limits and the budgets of its account. A wallet without an account, which
-   * never had credit, keeps those of the caller. Throws `API_ACCESS_DISABLED`.
+   * A wallet caller with the plan, limits and budgets of its account; unchanged without an account.
+   * Throws `API_ACCESS_DISABLED`.
    */
   async boundedWallet(caller: Caller): Promise<Caller> {
     const rows = await this.#parts.store.query(
@@ -165,36 +158,26 @@ export class Identity {
     return budgets.length === 0 ? owner : { ...owner, budgets: { parentIds: [], budgets } };
   }
 
-  /** Accounts, oldest first, from a place on: there may be any number of them. */
+  /** Oldest first. */
   async accounts({ limit, after }: AccountPage): Promise<Account[]> {
     const beyond = after === undefined ? '' : 'WHERE (created_ms, id) > ($2, $3)';
-    const rows = await this.#parts.store.query(
-      `SELECT ${ACCOUNT_COLUMNS} FROM identity_account ${beyond} ORDER BY created_ms, id LIMIT $1`,
-      [limit, ...(after === undefined ? [] : [after.createdMs, after.id])],
-    );
-    return rows.map(accountOf);
+    const place = after === undefined ? [] : [after.createdMs, after.id];
+    return await this.#accounts(`${beyond} ORDER BY created_ms, id LIMIT $1`, [limit, ...place]);
   }
 
-  /** The first one that was made and is of no wallet: the owner's. */
+  /** The owner's: the first account that is of no wallet. */
   async oldestAccount(): Promise<Account | undefined> {
-    const [row] = await this.#parts.store.query(
-      `SELECT ${ACCOUNT_COLUMNS} FROM identity_account WHERE id NOT LIKE 'wallet:%'
-       ORDER BY created_ms, id LIMIT 1`,
-    );
-    return row === undefined ? undefined : accountOf(row);
+    const where = `WHERE id NOT LIKE 'wallet:%' ORDER BY created_ms, id LIMIT 1`;
+    return (await this.#accounts(where))[0];
   }
 
-  /** Accounts of exactly that name, oldest first: several where they were made before names were unique. */
+  /** Oldest first; several if they were made before names were unique. */
   async accountsNamed(name: string, limit: number): Promise<Account[]> {
-    const rows = await this.#parts.store.query(
-      `SELECT ${ACCOUNT_COLUMNS} FROM identity_account WHERE name = $1
-       ORDER BY created_ms, id LIMIT $2`,
-      [name, limit],
-    );
-    return rows.map(accountOf);
+    const where = 'WHERE name = $1 ORDER BY created_ms, id LIMIT $2';
+    return await this.#accounts(where, [name, limit]);
   }
 
-  /** Accounts, newest first, from a place on; a search, or a plan, looks at every one of them. */
+  /** Newest first; a search, or a plan, reads every account. */
   async searchAccounts(
     { search, plan }: { readonly search?: string | undefined; readonly plan?: Plan | undefined },
     { limit, after }: AccountPage,
@@ -215,18 +198,11 @@ export class Identity {
       wanted.push(`(created_ms, id) < (${add(after.createdMs)}, ${add(after.id)})`);
     }
     const where = wanted.length === 0 ? '' : `WHERE ${wanted.join(' AND ')}`;
-    const rows = await reader.query(
-      `SELECT ${ACCOUNT_COLUMNS} FROM identity_account ${where}
-       ORDER BY created_ms DESC, id DESC LIMIT ${add(limit)}`,
-      parameters,
-    );
-    return rows.map(accountOf);
+    const clauses = `${where} ORDER BY created_ms DESC, id DESC LIMIT ${add(limit)}`;
+    return await this.#accounts(clauses, parameters, reader);
   }
 
-  /**
-   * Changes plan, limits or access of an account; remembered keys are forgotten. Other processes
-   * follow within `REMEMBER_MS`.
-   */
+  /** Changes plan, limits or access of an account, in other processes within `REMEMBER_MS`. */
   async updateAccount(account: Account, tx: Queryable = this.#parts.store): Promise<void> {
     const { id, name, plan, disabled, isOperator, limits } = account;
     await tx.query(
@@ -238,9 +214,16 @@ export class Identity {
   }
 
   async findAccount(id: string, tx: Queryable = this.#parts.store): Promise<Account | undefined> {
-    const sql = `SELECT ${ACCOUNT_COLUMNS} FROM identity_account WHERE id = $1`;
-    const [row] = await tx.query(sql, [id]);
-    return row === undefined ? undefined : accountOf(row);
+    return (await this.#accounts('WHERE id = $1', [id], tx))[0];
+  }
+
+  async #accounts(
+    clauses: string,
+    parameters: readonly (string | number)[] = [],
+    from: Queryable = this.#parts.store,
+  ): Promise<Account[]> {
+    const sql = `SELECT ${ACCOUNT_COLUMNS} FROM identity_account ${clauses}`;
+    return (await from.query(sql, parameters)).map(accountOf);
   }
 
   /** Makes an account the operator's own, inside the transaction of the first start. */
@@ -249,8 +232,8 @@ export class Identity {
   }
 
   /**
-   * Makes a key unless the account has `maxActive` of them that are neither revoked nor expired;
-   * throws `API_KEY_LIMIT_REACHED` then. Exact among processes, inside the caller's transaction.
+   * Creates a key. Throws `API_KEY_LIMIT_REACHED` if the account has `maxActive` keys that are neither
+   * revoked nor expired; exact among processes.
    */
   async createKeyWithin(
     maxActive: number,
@@ -272,12 +255,12 @@ export class Identity {
     return this.createKey(wanted, tx);
   }
 
-  /** Whoever changes keys of an account in a transaction holds its row until that ends. */
+  /** Locks the row of an account, for changes of its keys, until the transaction ends. */
   async lockAccount(accountId: string, tx: Queryable): Promise<void> {
     await tx.query('UPDATE identity_account SET name = name WHERE id = $1', [accountId]);
   }
 
-  /** Makes a key; the secret is in the answer and nowhere else, ever. */
+  /** Creates a key; its secret is returned here and stored nowhere. */
   async createKey(
     wanted: NewKey,
     tx: Queryable = this.#parts.store,
@@ -293,20 +276,12 @@ export class Identity {
       lastUsedMs: undefined,
     };
     const { id, accountId, kind, last6, createdMs } = key;
+    const own = [id, accountId, kind, last6, createdMs, sha256Hex(secret)];
     await tx.query(
       `INSERT INTO identity_key (id, account_id, kind, last6, created_ms, secret_sha256,
        ${OWNER_COLUMNS.join(', ')}, parent_id)
        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)`,
-      [
-        id,
-        accountId,
-        kind,
-        last6,
-        createdMs,
-        sha256Hex(secret),
-        ...ownerValues(key),
-        key.parentId ?? null,
-      ],
+      [...own, ...ownerValues(key), key.parentId ?? null],
     );
     return { key, secret };
   }
@@ -339,12 +314,12 @@ export class Identity {
     id: string,
     tx: Queryable = this.#parts.store,
   ): Promise<ApiKey | undefined> {
-    const [row] = await tx.query(
+    const rows = await tx.query(
       `SELECT ${KEY_COLUMNS.join(', ')} FROM identity_key
        WHERE account_id = $1 AND id = $2 AND revoked_ms IS NULL`,
       [accountId, id],
     );
-    return row === undefined ? undefined : this.#keyOf(row);
+    return rows.map((row) => this.#keyOf(row))[0];
   }
 
   /** Ids of a key and of all below it, revoked ones as well: what they have spent counts. */
@@ -356,39 +331,28 @@ export class Identity {
     return rows.map((row) => row.id);
   }
 
-  /** The keys above a key, nearest first. Throws when one of them is revoked or gone. */
-  keysAbove(key: ApiKey): Promise<ApiKey[]> {
-    return this.keys.above(key);
-  }
-
   /** Oldest first. */
   async budgets(accountId: string, tx: Queryable = this.#parts.store): Promise<Budget[]> {
-    const rows = await tx.query(
-      `SELECT ${BUDGET_COLUMNS} FROM identity_budget WHERE account_id = $1 ORDER BY created_ms, id`,
-      [accountId],
-    );
-    return rows.map(budgetOf);
+    const sql = `SELECT ${BUDGET_COLUMNS} FROM identity_budget WHERE account_id = $1
+      ORDER BY created_ms, id`;
+    return (await tx.query(sql, [accountId])).map(budgetOf);
   }
 
   async findBudget(accountId: string, id: string): Promise<Budget | undefined> {
-    const [row] = await this.#parts.store.query(
-      `SELECT ${BUDGET_COLUMNS} FROM identity_budget WHERE account_id = $1 AND id = $2`,
-      [accountId, id],
-    );
-    return row === undefined ? undefined : budgetOf(row);
+    return (await this.budgets(accountId)).find((budget) => budget.id === id);
   }
 
-  /** A budget as it is, which nobody changes until the transaction ends; `undefined` when it is gone. */
+  /** Reads a budget and locks its row until the transaction ends; `undefined` if it is gone. */
   async lockBudget(
     { id, accountId }: Pick<Budget, 'id' | 'accountId'>,
     tx: Queryable,
   ): Promise<Budget | undefined> {
-    const [row] = await tx.query(
+    const rows = await tx.query(
       `UPDATE identity_budget SET usd_nano = usd_nano WHERE account_id = $1 AND id = $2
        RETURNING ${BUDGET_COLUMNS}`,
       [accountId, id],
     );
-    return row === undefined ? undefined : budgetOf(row);
+    return rows.map(budgetOf)[0];
   }
 
   /** Call `forget` when the transaction has committed. */
@@ -403,27 +367,20 @@ export class Identity {
     return budget;
   }
 
-  /** The same. */
   async updateBudget({ id, accountId, usdLimitNano }: Budget, tx: Queryable): Promise<void> {
-    await tx.query('UPDATE identity_budget SET usd_nano = $3 WHERE account_id = $1 AND id = $2', [
-      accountId,
-      id,
-      usdLimitNano,
-    ]);
+    const sql = 'UPDATE identity_budget SET usd_nano = $3 WHERE account_id = $1 AND id = $2';
+    await tx.query(sql, [accountId, id, usdLimitNano]);
   }
 
-  /** The same. */
   async deleteBudget(
     { id, accountId }: Pick<Budget, 'id' | 'accountId'>,
     tx: Queryable,
   ): Promise<void> {
-    await tx.query('DELETE FROM identity_budget WHERE account_id = $1 AND id = $2', [
-      accountId,
-      id,
-    ]);
+    const sql = 'DELETE FROM identity_budget WHERE account_id = $1 AND id = $2';
+    await tx.query(sql, [accountId, id]);
   }
 
-  /** The last use is as fresh as this process knows it. */
+  /** With the last use that this process knows of. */
   #keyOf(row: Row): ApiKey {
     const key = keyOf(row);
     const usedMs = this.keys.lastUsedMs(key.id);
@@ -440,15 +397,12 @@ export class Identity {
     this.forget();
   }
 
-  /** Reads every key anew from now on. */
+  /** Drops all cached keys. */
   forget(): void {
     this.keys.forget();
   }
 
-  /**
-   * Revokes a key and those below it, whose places the account has again; `false` when there is no such
-   * active key.
-   */
+  /** Revokes a key and those below it; returns `false` if there is no such active key. */
   async revokeKey(accountId: string, id: string): Promise<boolean> {
     const rows = await this.#parts.store.query<{ id: string }>(
       `UPDATE identity_key SET revoked_ms = $3 WHERE account_id = $1 AND revoked_ms IS NULL

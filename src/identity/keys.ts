@@ -25,7 +25,6 @@ export interface ApiKey {
   readonly limits: LimitOverrides;
 }
 
-/** What an owner can change of a key. */
 export const OWNER_COLUMNS = [
   'description',
   'expires_ms',

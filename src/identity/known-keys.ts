@@ -1,8 +1,7 @@
 /**
- * Who presented API keys stand for. Looked-up keys are remembered for `REMEMBER_MS`, so a revocation
- * made by another process (the command line) takes effect within that time; one made here takes
- * effect at once. A key is read with all that bounds it, the keys above it and the budgets of its account,
- * in one statement; beside a shared database that is one for all keys in use.
+ * The callers of API keys. Keys are cached for `REMEMBER_MS`, so a revocation by another process takes
+ * effect within that time, and one by this process at once. One statement reads a key with the keys above
+ * it and the budgets of its account; with a shared database it reads all keys in use.
  */
 import type { Clock } from '../core/clock.ts';
 import { Fault } from '../core/faults.ts';
@@ -12,10 +11,10 @@ import { type Budget, budgetOf } from './budgets.ts';
 import { type Caller, type LimitOverrides, MODEL_PRIVACY } from './caller.ts';
 import { type ApiKey, KEY_COLUMNS, callerOfKey, keyOf } from './keys.ts';
 
-/** How long a looked-up key is trusted without asking the database again. */
+/** How long a key is cached. */
 const REMEMBER_MS = 3_000;
 const MAX_REMEMBERED = 50_000;
-/** In a shared database a key in use is read anew together with others from so long before it has to be. */
+/** With a shared database a key in use is refreshed together with others, up to this long before it expires. */
 const RENEW_EARLY_MS = REMEMBER_MS / 2;
 const RENEWED_AT_ONCE = 500;
 /** Longer than any secret: a caller cannot make the server hash megabytes. */
@@ -27,7 +26,6 @@ interface Remembered {
   readonly expiresMs: number | undefined;
   /** Of the monotonic clock: how long it is trusted does not depend on the system clock. */
   readonly untilMs: number;
-  /** Since it was read. */
   wasUsed: boolean;
 }
 
@@ -35,10 +33,10 @@ export class KnownKeys {
   readonly #parts: { readonly store: Store; readonly clock: Clock };
   /** By digest, in the order in which they were read. */
   readonly #remembered = new Map<string, Remembered>();
-  /** Keys that are being read anew. */
+  /** Keys that are being refreshed. */
   readonly #renewals = new Map<string, Promise<ReadKeys>>();
   readonly #lastUsed = new Map<string, number>();
-  /** Counts changes: what was read before one is not remembered after it. */
+  /** Counts changes: a key that was read before a change is not cached after it. */
   #generation = 0;
 
   constructor(parts: { readonly store: Store; readonly clock: Clock }) {
@@ -46,9 +44,8 @@ export class KnownKeys {
   }
 
   /**
-   * The caller behind an API key. Throws `AUTHENTICATION_FAILED` for an unknown one,
-   * `AUTHENTICATION_FAILED_INACTIVE_KEY` for a revoked or expired one, `API_ACCESS_DISABLED`. One
-   * that was seen a moment ago is known at once.
+   * The caller of an API key, synchronously if it is cached. Throws `AUTHENTICATION_FAILED` for an unknown
+   * key, `AUTHENTICATION_FAILED_INACTIVE_KEY` for a revoked or expired one, `API_ACCESS_DISABLED`.
    */
   callerOf(secret: string): Caller | Promise<Caller> {
     if (secret.length === 0 || secret.length > MAX_SECRET_LENGTH) throw unknownKey();
@@ -63,7 +60,7 @@ export class KnownKeys {
     return found.then((one) => this.#used(one));
   }
 
-  /** As `callerOf` for the key of that id, as it is now: of work that was asked for before. */
+  /** As `callerOf`, by the id of the key and without the cache: for work that was accepted earlier. */
   async callerOfId(keyId: string): Promise<Caller> {
     return this.#used(await this.#lookUp('id', keyId));
   }
@@ -77,19 +74,19 @@ export class KnownKeys {
     return caller;
   }
 
-  /** When a key was last used, where that is not written yet. */
+  /** The last use of a key, if it is not written yet. */
   lastUsedMs(keyId: string): number | undefined {
     return this.#lastUsed.get(keyId);
   }
 
-  /** Reads every key anew from now on. */
+  /** Drops all cached keys. */
   forget(): void {
     this.#generation += 1;
     this.#remembered.clear();
     this.#renewals.clear();
   }
 
-  /** Writes the times of last use that were noted since the last call. */
+  /** Writes the times of last use since the last call. */
   async noteLastUse(): Promise<void> {
     if (this.#lastUsed.size === 0) return;
     const noted = [...this.#lastUsed].sort(([a], [b]) => (a < b ? -1 : 1));
@@ -97,7 +94,7 @@ export class KnownKeys {
     try {
       await this.#writeLastUse(noted);
     } catch (error) {
-      // The next call writes them, and what has come meanwhile.
+      // The next call writes them, with newer times.
       for (const [id, usedMs] of noted) {
         if (!this.#lastUsed.has(id)) this.#lastUsed.set(id, usedMs);
       }
@@ -125,8 +122,8 @@ export class KnownKeys {
   }
 
   /**
-   * The caller of the key of that id with all that bounds it, and when the first of it and the keys above
-   * it expires. Throws for a key that may not be used.
+   * The caller of the key of that id, and when the key or the first of the keys above it expires. Throws
+   * for a key that may not be used.
    */
   bounded(
     keyId: string,
@@ -148,7 +145,7 @@ export class KnownKeys {
     this.#remembered.set(digest, remembered);
   }
 
-  /** Reads a key anew, and with it those in use that will soon have to be. */
+  /** Refreshes a key together with the keys in use that expire soon. */
   async #renew(digest: string, atMs: number): Promise<Remembered> {
     const read = await (this.#renewals.get(digest) ?? this.#renewWith(digest, atMs));
     const known = this.#remembered.get(digest);
@@ -180,7 +177,6 @@ export class KnownKeys {
     const read = await this.#read(which, JSON.stringify(digests));
     for (const digest of digests) {
       const key = read.find(digest, atMs);
-      // What may not be used any more is told to who presents it.
       if (typeof key === 'string') this.#remembered.delete(digest);
       else this.#remember(digest, key, generation);
     }
@@ -192,14 +188,12 @@ export class KnownKeys {
   }
 }
 
-/** Why a key may not be used: what it refuses is told to who presents it. */
+/** Why a key may not be used. */
 type Refusal = 'unknown' | 'disabled' | 'inactive';
 
 /** Keys as they were read, with the keys above them and the budgets of their accounts. */
 class ReadKeys {
-  /** By id and by digest. */
   readonly #rows = new Map<string, Row>();
-  /** By account. */
   readonly #budgets = new Map<string, Budget[]>();
 
   constructor(rows: readonly Row[]) {
@@ -252,8 +246,8 @@ class ReadKeys {
 }
 
 /**
- * The models and the limits that a key and all keys above it have: one of those may have been bounded
- * later. Limits that are only of a key above are shared with it.
+ * The models and limits that a key and all keys above it allow, because a key above may have been
+ * restricted later. Limits of a key above alone are shared with it.
  */
 function narrowed(
   { models, modelPrivacy, keyLimits }: Caller,
@@ -317,7 +311,6 @@ SELECT count(*) FROM noted CROSS JOIN (SELECT ${flushedIf('false')}) AS quick`;
 const NOTE_USES_IN_FILE = `UPDATE identity_key SET last_used_ms = t.value ->> 'used_ms'
 FROM json_each($1) AS t WHERE identity_key.id = t.value ->> 'id'`;
 
-/** Throws what refuses a key. */
 function presentable(key: Remembered | Refusal): Remembered {
   if (key === 'unknown') throw unknownKey();
   if (key === 'disabled') throw new Fault('API_ACCESS_DISABLED');

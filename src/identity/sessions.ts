@@ -27,7 +27,6 @@ const NOT_DURABLE = { durable: false } as const;
 const SESSION_COLUMNS = `id, account_id, key_id, wallet, created_ms, expires_ms, last_used_ms,
   user_agent, address`;
 
-/** Who signs in: an API key, or a wallet by its signature. */
 export type SessionOwner = Pick<Caller, 'accountId' | 'keyId' | 'wallet'>;
 
 /** Where a sign-in comes from, shown in the list of sessions. */
@@ -193,7 +192,6 @@ export class Sessions {
     return { accountId: row.account_id, keyId: row.key_id };
   }
 
-  /** Forgets what is over. */
   async prune(): Promise<void> {
     const { store, clock } = this.#parts;
     const nowMs = clock.nowMs();
