@@ -63,7 +63,6 @@ export interface ChainAuditReport {
 
 const NOT_CREDITED = 'on the chain, but not credited';
 const PAGE_ROWS = 200;
-/** Questions to the nodes at a time. */
 const PARALLEL = 8;
 const CHAINS = ['eip155:', 'solana:'];
 
@@ -235,7 +234,6 @@ class ChainAudit {
     }
   }
 
-  /** Transfers to the receivers since the first payment to each. */
   async findUnknown(): Promise<void> {
     const { store, onProgress } = this.#options;
     for (const { rail, offer, fromHeight } of this.#receivers.values()) {

@@ -128,7 +128,6 @@ export function mostUnder(ceilingUnits: bigint, limits: AmountLimits): bigint {
   return ceilingUnits < maximumUnits ? ceilingUnits : maximumUnits;
 }
 
-/** Base units of USDC as USD, for people. */
 export function usdOf(units: bigint): number {
   return Number(units) / 1e6;
 }

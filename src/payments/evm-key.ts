@@ -9,7 +9,6 @@ import { checksumAddress } from '../core/addresses.ts';
 import { keccak256 } from '../core/keccak.ts';
 
 export class EvmKey {
-  /** In its EIP-55 spelling. */
   readonly address: `0x${string}`;
   readonly #bytes: Uint8Array;
 

@@ -9,7 +9,6 @@ import { chainReason } from './chain-log.ts';
 
 /** The lease of a process that ended expires after this time; a live process renews it. */
 export const LEASE_MS = 15_000;
-/** Rows of a sweep. */
 const MAX_UNFINISHED = 20;
 const MAX_WATCHED = 50;
 const UNFINISHED = "state IN ('open', 'sent')";
@@ -18,7 +17,6 @@ export interface LeaseParts {
   readonly store: Store;
   readonly clock: Clock;
   readonly log: Log;
-  /** Names this process. */
   readonly owner: string;
   readonly leaseMs: number;
 }
@@ -109,7 +107,6 @@ export class LeasedRows<Row> {
     );
   }
 
-  /** The first row of a statement. */
   async row(sql: string, values: Parameters<Store['query']>[1]): Promise<Row | undefined> {
     const [row] = await this.#parts.store.query<Row>(sql, values);
     return row;

@@ -55,14 +55,12 @@ export function usdcOf(network: Network) {
   return { asset, extra: { name, version: '2' } };
 }
 
-/** The page of a transaction; `null` on an unknown network. */
 export function explorerUrl(network: string, transaction: string): string | null {
   if (!Object.hasOwn(NETWORKS, network)) return null;
   const { explorer } = NETWORKS[network as Network]; // own key
   return explorer.replace('{tx}', encodeURIComponent(transaction));
 }
 
-/** The name of a network in version 1. */
 export function slugOf(network: string): string {
   return Object.hasOwn(NETWORKS, network) ? NETWORKS[network as Network].slug : network; // own key
 }

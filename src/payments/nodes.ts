@@ -92,7 +92,6 @@ export interface AgreementOptions<Node> {
   readonly nodes: readonly Node[];
   readonly clock: Clock;
   readonly contradictions: Contradictions;
-  /** Unix time of a node's newest block. */
   readonly newestSeconds: (node: Node) => Promise<number>;
 }
 

@@ -35,7 +35,6 @@ import { endsWithin } from './bounded.ts';
 /** A verified payment of which nothing was moved so far. */
 export interface OfferedPayment {
   readonly wallet: string;
-  /** The most that it can move. */
   readonly amountNano: Nano;
   /** What the payer signed, at most the largest payment. A retry of a ceiling moves less. */
   readonly signedNano: Nano;

@@ -12,7 +12,6 @@ import type { TokenCaps } from './sign-in/wallet-tokens.ts';
 import type { CreditEntry } from './top-up-records.ts';
 import type { TopUpTable } from './top-up-table.ts';
 
-/** What the ledger is told about a refund. */
 interface RefundEntry {
   readonly wallet: string;
   readonly amountNano: Nano;
@@ -43,7 +42,6 @@ export interface PaymentsOptions
   readonly ids: Ids;
   readonly log: Log;
   readonly settings: PaymentSettings;
-  /** Version path of the service; `/api/v1` by default. */
   readonly basePath?: string;
   /** Prefix of wallet tokens, for example `svc_wallet_`. */
   readonly tokenPrefix: string;
@@ -60,11 +58,9 @@ export interface PaymentServices extends PaymentsOptions {
   readonly leaseMs: number;
   readonly settleWaitMs: number;
   readonly amounts: Amounts;
-  /** Signs offers and receipts; `undefined` where the settings ask for none. */
   readonly signing: Signing | undefined;
   readonly rails: ReadonlyMap<string, Rail>;
   readonly table: TopUpTable;
-  /** This process, for the leases. */
   readonly owner: string;
 }
 

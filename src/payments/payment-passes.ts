@@ -1,11 +1,10 @@
 /**
- * Who opened a payment: the one request that it serves, and the retries of that request.
+ * Which request opened a payment: the payment serves that request and its retries.
  *
- * A signed payment is public once it is on the chain, signature and all, so showing it proves
- * nothing. What proves a retry is what never goes on the chain: the idempotency key of the request
- * that opened the payment, or the secret that its answer carried (`PAYMENT-CLAIM`). A pass lets one
- * request be served, once; who has neither signs in. A signed ceiling of which nothing was moved has a
- * pass alone: it is what spends the signature.
+ * A signed payment is public once it is on the chain, so its header proves nothing. A retry is proved by
+ * what never goes on the chain: the idempotency key of the request that opened the payment, or the secret
+ * of its response (`PAYMENT-CLAIM`). A pass serves one request, once; a caller without proof signs in. A
+ * signed ceiling of which nothing was moved has only a pass, which records that the signature is spent.
  */
 import { type Clock, DAY_MS } from '../core/clock.ts';
 import type { Store } from '../db/db.ts';
@@ -13,12 +12,12 @@ import { isSameMac, macOf } from './secrets.ts';
 
 /** What came with a payment header and never goes on the chain. */
 export interface RetryProof {
-  /** `PAYMENT-CLAIM`, from an earlier answer. */
+  /** `PAYMENT-CLAIM`, from an earlier response. */
   readonly claim: string | undefined;
   readonly idempotencyKey: string | undefined;
   /** Path of the request: a key binds the retries of one request, not of another. */
   readonly path: string;
-  /** The address that shows it, as bounds by address count it. */
+  /** The address of the caller, as limits by address count it. */
   readonly asker: string;
 }
 
@@ -29,16 +28,17 @@ export const NO_PROOF: RetryProof = {
   asker: '',
 };
 
-/** As long as answers are kept under an idempotency key. */
+/** As long as responses are kept under an idempotency key. */
 const PASS_MS = DAY_MS;
-/** Shorter keys are counters and words, which an observer can guess. */
+/** An observer can guess shorter keys, which are counters and words. */
 const MIN_KEY_CHARS = 16;
 
 /** States of a pass, as the column `used` has them. */
 const UNUSED = 0;
 const USED = 1;
-/** Tokens of a signed ceiling are moved for a request, so that no other request is served by it. */
+/** Tokens of a signed ceiling are being moved for a request, so it serves no other one. */
 const MOVING = 2;
+const REPLACE = 'key_hash = $2, used = $3, created_ms = $4';
 
 export class PaymentPasses {
   readonly #store: Store;
@@ -58,11 +58,7 @@ export class PaymentPasses {
     kind: 'top-up' | 'request' | 'ceiling',
   ): Promise<void> {
     const used = { 'top-up': USED, request: UNUSED, ceiling: MOVING }[kind];
-    await this.#store.query(
-      `INSERT INTO payments_pass (payment_key, key_hash, used, created_ms) VALUES ($1, $2, $3, $4)
-       ON CONFLICT (payment_key) DO UPDATE SET key_hash = $2, used = $3, created_ms = $4`,
-      [paymentKey, this.#keyHash(paymentKey, proof) ?? null, used, this.#clock.nowMs()],
-    );
+    await this.#put(paymentKey, proof, used, REPLACE);
   }
 
   async isRetry(paymentKey: string, proof: RetryProof): Promise<boolean> {
@@ -87,13 +83,7 @@ export class PaymentPasses {
 
   /** Opens and spends the pass of a payment that moves nothing; `false` when it was spent before. */
   async spend(paymentKey: string, proof: RetryProof): Promise<boolean> {
-    const rows = await this.#store.query(
-      `INSERT INTO payments_pass (payment_key, key_hash, used, created_ms) VALUES ($1, $2, 1, $3)
-       ON CONFLICT (payment_key) DO UPDATE SET key_hash = $2, used = 1, created_ms = $3
-       WHERE payments_pass.used = 0 RETURNING payment_key`,
-      [paymentKey, this.#keyHash(paymentKey, proof) ?? null, this.#clock.nowMs()],
-    );
-    return rows.length === 1;
+    return await this.#put(paymentKey, proof, USED, `${REPLACE} WHERE payments_pass.used = 0`);
   }
 
   /**
@@ -101,13 +91,7 @@ export class PaymentPasses {
    * moving any. Returns `false` if it has served a request.
    */
   async reserve(paymentKey: string, proof: RetryProof): Promise<boolean> {
-    const rows = await this.#store.query(
-      `INSERT INTO payments_pass (payment_key, key_hash, used, created_ms) VALUES ($1, $2, $3, $4)
-       ON CONFLICT (payment_key) DO UPDATE SET used = $3
-       WHERE payments_pass.used <> 1 RETURNING payment_key`,
-      [paymentKey, this.#keyHash(paymentKey, proof) ?? null, MOVING, this.#clock.nowMs()],
-    );
-    return rows.length === 1;
+    return await this.#put(paymentKey, proof, MOVING, 'used = $3 WHERE payments_pass.used <> 1');
   }
 
   /** Ends the reservation of a ceiling that was not sent to the chain. */
@@ -127,7 +111,7 @@ export class PaymentPasses {
     return rows.length === 1;
   }
 
-  /** The secret that the answer to whoever opened the payment carries. */
+  /** The secret in the response to the request that opened the payment. */
   claimOf(paymentKey: string): string {
     return this.#digest('claim', paymentKey);
   }
@@ -136,6 +120,21 @@ export class PaymentPasses {
     await this.#store.query('DELETE FROM payments_pass WHERE created_ms <= $1', [
       this.#clock.nowMs() - PASS_MS,
     ]);
+  }
+
+  /** `false` if the pass is there and the condition of `onConflict` does not hold. */
+  async #put(
+    paymentKey: string,
+    proof: RetryProof,
+    used: number,
+    onConflict: string,
+  ): Promise<boolean> {
+    const rows = await this.#store.query(
+      `INSERT INTO payments_pass (payment_key, key_hash, used, created_ms) VALUES ($1, $2, $3, $4)
+       ON CONFLICT (payment_key) DO UPDATE SET ${onConflict} RETURNING payment_key`,
+      [paymentKey, this.#keyHash(paymentKey, proof) ?? null, used, this.#clock.nowMs()],
+    );
+    return rows.length === 1;
   }
 
   #keyHash(paymentKey: string, { path, idempotencyKey }: RetryProof): string | undefined {

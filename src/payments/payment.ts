@@ -23,7 +23,6 @@ export interface Permit2 {
   readonly from: `0x${string}`;
   readonly to: `0x${string}`;
   readonly token: `0x${string}`;
-  /** In base units. */
   readonly ceiling: bigint;
   /** Of 256 bits: a bit in a word of Permit2's bitmap. */
   readonly nonce: bigint;
@@ -48,7 +47,6 @@ export interface SignedPayment {
    * `solana:<reference>/tx:<sha256 of the message>`.
    */
   readonly key: string;
-  /** Public name of the payment, derived from the key. */
   readonly id: string;
   readonly network: string;
   readonly wallet: string;
@@ -61,7 +59,6 @@ export interface SignedPayment {
   readonly inner: Readonly<Record<string, unknown>>;
   /** Of the inner payload: two payments under one key must be the same payment. */
   readonly hash: string;
-  /** The caller's id from the payment-identifier extension. */
   readonly identifier: string | undefined;
 }
 
@@ -80,7 +77,6 @@ export function refusePayment(
   return new Fault(code, { ...rest, message, body: { error: code, message, ...details } });
 }
 
-/** A payment whose content is bad. */
 export function invalidPayment(message: string): Fault {
   return refusePayment('INVALID_PAYMENT', message);
 }

@@ -22,7 +22,6 @@ interface PaymentOption extends OfferedOption {
   readonly extra: Json;
 }
 
-/** The object of a 402, as its header has it. */
 export interface Required402 extends Json {
   readonly resource: Json & { readonly url: string };
   readonly accepts: readonly PaymentOption[];

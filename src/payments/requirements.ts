@@ -41,7 +41,6 @@ export interface RailOffer {
 export interface RequirementOptions {
   /** The configured public origin, without a trailing slash. */
   readonly publicUrl: string;
-  /** Version path of the service, for example `/api/v1`. */
   readonly basePath: string;
   readonly serviceName: string;
   readonly docsUrl: string;
@@ -64,7 +63,6 @@ export interface Resource {
   /** Path from the origin on, for example `/api/v1/chat/completions`; cut where it is long. */
   readonly path: string;
   readonly description: string;
-  /** A word or two for indexes. */
   readonly tags?: readonly string[];
   /** How it is asked and what it answers, for indexes. */
   readonly discovered?: Discovered | undefined;
@@ -91,10 +89,8 @@ export type OfferKind = 'topUp' | 'discovery';
 
 type Json = Readonly<Record<string, unknown>>;
 
-/** A 402 response: its body and the value of its `PAYMENT-REQUIRED` header. */
 export interface PaymentRequiredResponse {
   readonly body: Json;
-  /** Without another payment header. */
   readonly header: string;
   /** The header beside other payment headers of so many bytes, names included. */
   headerBeside(bytes: number): string;
@@ -117,7 +113,6 @@ export const GAS_SPONSORING = 'eip2612GasSponsoring';
 const GAS_SPONSORED = { [GAS_SPONSORING]: { info: { version: '1' } } } as const;
 /** A client may bind its nonce to this server: `bound-nonce.ts`. */
 const BOUND_NONCE_OFFER = { [BOUND_NONCE]: { info: { hash: 'keccak256' } } } as const;
-/** At the origin. */
 export const MANIFEST_PATH = '/.well-known/x402.json';
 /** The same for every operator: how the ledger works. */
 const REFUND_TERMS = {
@@ -158,6 +153,21 @@ export function authOptions(getKey: string, docs: string, basePath: string): Jso
   };
 }
 
+interface WantedResponse {
+  readonly error: string;
+  readonly asked: readonly Nano[];
+  readonly charge: Nano;
+  /** Whether a ceiling of the scheme `upto` for the charge is accepted too. */
+  readonly takesCeiling?: boolean;
+  readonly extensions?: Json;
+  /** Sign-in challenge; a new one by default. */
+  readonly challenge?: Json;
+  /** Members of the body that the header does not have. */
+  readonly body?: Json;
+  /** Bytes of other headers of the response. */
+  readonly otherBytes?: number;
+}
+
 export class Requirements {
   readonly #options: RequirementOptions;
 
@@ -175,89 +185,79 @@ export class Requirements {
 
   /** The 402 for a caller without credentials. */
   async discovery(resource: Resource): Promise<PaymentRequiredResponse> {
-    const { amounts, keysUrl, docsUrl: docs, basePath } = this.#options;
-    const required = this.#required(
-      resource,
-      'Authentication or payment required',
-      [amounts.suggestedTopUp, amounts.firstPayment],
-      { [SIGN_IN]: this.#challenge(resource) },
-      amounts.firstPayment,
-    );
-    const ways = authOptions(keysUrl, docs, basePath);
-    const signed = await this.#signed(required);
-    const whole = { ...signed, authOptions: ways };
-    return this.#answer(whole, signed, resource, amounts.firstPayment);
+    const { amounts, keysUrl, docsUrl, basePath } = this.#options;
+    return await this.#respond(resource, {
+      error: 'Authentication or payment required',
+      asked: [amounts.suggestedTopUp, amounts.firstPayment],
+      charge: amounts.firstPayment,
+      takesCeiling: true,
+      body: { authOptions: authOptions(keysUrl, docsUrl, basePath) },
+    });
   }
 
   /** The 402 of `POST /x402/top-up` without a payment header. */
   async topUp(resource: Resource): Promise<PaymentRequiredResponse> {
     const { minimumTopUp, firstPayment } = this.#options.amounts;
-    const extensions = {
-      [SIGN_IN]: this.#challenge(resource),
-      [IDENTIFIER]: PAYMENT_IDENTIFIER,
-    };
-    const body = this.#required(
-      resource,
-      'Payment required',
-      [minimumTopUp, firstPayment],
-      extensions,
-    );
-    const signed = await this.#signed(body);
-    return this.#answer(signed, signed, resource, minimumTopUp);
+    return await this.#respond(resource, {
+      error: 'Payment required',
+      asked: [minimumTopUp, firstPayment],
+      charge: minimumTopUp,
+      extensions: { [IDENTIFIER]: PAYMENT_IDENTIFIER },
+    });
   }
 
   /**
    * The 402 for a wallet whose credit does not cover the request, or whose payment signs less than the
-   * request needs: nothing is then said of the credit.
+   * request needs; in the second case it does not report the credit.
    */
   async insufficientCredit(
     resource: Resource,
     credit: WalletCredit,
   ): Promise<PaymentRequiredResponse> {
     const { amounts, basePath, offers: offersNow } = this.#options;
+    const { balance, needed, signed } = credit;
     const offers = offersNow();
     const base = offers.find((offer) => offer.network.startsWith('eip155:')) ?? offers[0];
     const minimumUsd = toUsdNumber(amounts.minimumTopUp);
-    const balanceUsd = toUsdNumber(credit.balance);
-    const neededUsd = toUsdNumber(credit.needed);
+    const neededUsd = toUsdNumber(needed);
     const challenge = this.#challenge(resource);
-    const error = 'Payment required';
-    const body = {
-      error,
-      code: 'PAYMENT_REQUIRED',
-      reason: 'insufficient_balance',
-      message:
-        credit.signed === undefined
-          ? `The wallet credit of ${balanceUsd} USD is below the ${neededUsd} USD that this request needs`
-          : `The payment of ${toUsdNumber(credit.signed)} USD is below the ${neededUsd} USD that this request needs: sign that much, or send SIGN-IN-WITH-X or an API key of the wallet with the request, which spends the credit of the wallet as well`,
-      currentBalanceUsd: balanceUsd,
-      minimumBalanceUsd: neededUsd,
-      description: resource.description,
-      suggestedTopUpUsd: toUsdNumber(amounts.suggestedTopUp),
-      minimumTopUpUsd: minimumUsd,
-      supportedTokens: ['USDC'],
-      supportedChains: offers.map(({ network }) => slugOf(network)),
-      topUpInstructions: {
-        step1: `POST ${this.#urlOf(`${basePath}/x402/top-up`)} without a payment header`,
-        step2: 'Choose one entry of accepts and sign exactly it with an x402 client',
-        step3: 'POST again with the PAYMENT-SIGNATURE header',
-        receiverWallet: base?.payTo ?? '',
-        tokenAddress: base?.asset ?? '',
-        tokenDecimals: USDC_DECIMALS,
-        network: base?.network ?? '',
-        minimumAmountUsd: minimumUsd,
+    // A payment now has to be enough for this request.
+    const missing = signed === undefined ? nano(needed - balance) : needed;
+    const charge = this.#firstPayment(missing);
+    return await this.#respond(resource, {
+      error: 'Payment required',
+      asked: [larger(amounts.suggestedTopUp, missing), charge],
+      charge,
+      takesCeiling: true,
+      challenge,
+      otherBytes: CALLER_HEADERS_BYTES,
+      body: {
+        code: 'PAYMENT_REQUIRED',
+        reason: 'insufficient_balance',
+        message:
+          signed === undefined
+            ? `The wallet credit of ${toUsdNumber(balance)} USD is below the ${neededUsd} USD that this request needs`
+            : `The payment of ${toUsdNumber(signed)} USD is below the ${neededUsd} USD that this request needs: sign that much, or send SIGN-IN-WITH-X or an API key of the wallet with the request, which spends the credit of the wallet as well`,
+        currentBalanceUsd: toUsdNumber(balance),
+        minimumBalanceUsd: neededUsd,
+        description: resource.description,
+        suggestedTopUpUsd: toUsdNumber(amounts.suggestedTopUp),
+        minimumTopUpUsd: minimumUsd,
+        supportedTokens: ['USDC'],
+        supportedChains: offers.map(({ network }) => slugOf(network)),
+        topUpInstructions: {
+          step1: `POST ${this.#urlOf(`${basePath}/x402/top-up`)} without a payment header`,
+          step2: 'Choose one entry of accepts and sign exactly it with an x402 client',
+          step3: 'POST again with the PAYMENT-SIGNATURE header',
+          receiverWallet: base?.payTo ?? '',
+          tokenAddress: base?.asset ?? '',
+          tokenDecimals: USDC_DECIMALS,
+          network: base?.network ?? '',
+          minimumAmountUsd: minimumUsd,
+        },
+        siwxChallenge: challenge,
       },
-      siwxChallenge: challenge,
-    };
-    // What is paid now has to be enough for this request.
-    const short =
-      credit.signed === undefined ? nano(credit.needed - credit.balance) : credit.needed;
-    const charge = this.#firstPayment(short);
-    const asked = [larger(amounts.suggestedTopUp, short), charge];
-    const required = await this.#signed(
-      this.#required(resource, error, asked, { [SIGN_IN]: challenge }, charge),
-    );
-    return this.#answer({ ...required, ...body }, required, resource, charge, CALLER_HEADERS_BYTES);
+    });
   }
 
   /**
@@ -362,54 +362,41 @@ export class Requirements {
     };
   }
 
-  /** The same with its options signed. */
-  async #signed(required: Required402): Promise<Required402> {
-    const { signing } = this.#options;
-    if (signing === undefined) return required;
-    const { resource, accepts, extensions } = required;
-    const offers = await signing.offers(resource.url, accepts);
-    return { ...required, extensions: { ...extensions, [OFFER_RECEIPT]: { info: { offers } } } };
-  }
-
-  #answer(
-    body: Json,
-    required: Required402,
-    resource: Resource,
-    charge: Nano,
-    otherBytes = 0,
-  ): PaymentRequiredResponse {
-    const mostBytes = this.#options.headerBytes - otherBytes - HEADER_FRAME_BYTES;
+  async #respond(resource: Resource, wanted: WantedResponse): Promise<PaymentRequiredResponse> {
+    const { signing, headerBytes } = this.#options;
+    const { error, asked, charge, takesCeiling = false, body, otherBytes = 0 } = wanted;
+    const { challenge = this.#challenge(resource) } = wanted;
+    const described = this.#described(resource);
+    const accepts = this.#accepts(asked, takesCeiling ? charge : undefined);
+    const { discovered } = resource;
+    const required: Required402 = {
+      x402Version: 2,
+      error,
+      resource: described,
+      accepts,
+      extensions: {
+        [SIGN_IN]: challenge,
+        ...wanted.extensions,
+        ...(takesCeiling && this.#takesApproval() ? GAS_SPONSORED : {}),
+        ...(this.#takesBase() ? BOUND_NONCE_OFFER : {}),
+        [REFUNDS]: this.#refunds,
+        ...(discovered === undefined ? {} : { [BAZAAR]: discovered.full }),
+        ...(signing === undefined
+          ? {}
+          : {
+              [OFFER_RECEIPT]: { info: { offers: await signing.offers(described.url, accepts) } },
+            }),
+      },
+    };
+    const mostBytes = headerBytes - otherBytes - HEADER_FRAME_BYTES;
     const headerBeside = (bytes: number): string =>
-      fittedHeader(required, resource.discovered, mostBytes - bytes);
+      fittedHeader(required, discovered, mostBytes - bytes);
     return {
-      body,
+      body: { ...required, ...body },
       charge,
       headerBeside,
       get header() {
         return headerBeside(0);
-      },
-    };
-  }
-
-  #required(
-    resource: Resource,
-    error: string,
-    asked: readonly Nano[],
-    extensions: Json,
-    ceiling?: Nano,
-  ): Required402 {
-    const accepts = this.#accepts(asked, ceiling);
-    return {
-      x402Version: 2,
-      error,
-      resource: this.#described(resource),
-      accepts,
-      extensions: {
-        ...extensions,
-        ...(ceiling !== undefined && this.#takesApproval() ? GAS_SPONSORED : {}),
-        ...(this.#takesBase() ? BOUND_NONCE_OFFER : {}),
-        [REFUNDS]: this.#refunds,
-        ...(resource.discovered === undefined ? {} : { [BAZAAR]: resource.discovered.full }),
       },
     };
   }

@@ -12,7 +12,6 @@ import { backingOff } from './top-up-faults.ts';
 
 const FIRST_MS = MINUTE_MS;
 const MAX_MS = 24 * HOUR_MS;
-/** Payers that are remembered; the oldest goes first. */
 const MAX_PAYERS = 10_000;
 
 export class RevertBackoff {
@@ -23,7 +22,6 @@ export class RevertBackoff {
     this.#clock = clock;
   }
 
-  /** How long nothing is sent for this payer. */
   waitMs(wallet: string): number {
     return Math.max(0, (this.#payers.get(wallet)?.untilMs ?? 0) - this.#clock.monotonicMs());
   }

@@ -53,12 +53,10 @@ export interface Amounts {
   readonly firstPaymentVersionOne: Nano;
 }
 
-/** In whole units of the token. */
 function payable(amount: Nano): Nano {
   return unitsToNano(unitsAbove(amount));
 }
 
-/** The amounts as integers, in the order that the configuration has checked. */
 export function readAmounts(settings: PaymentSettings): Amounts {
   const minimumBalance = usdToNano(settings.minimumBalanceUsd);
   return {

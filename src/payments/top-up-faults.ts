@@ -18,7 +18,6 @@ export function isChainTrouble(reason: string): boolean {
   return !isChecked && reason !== 'asset_not_deployed_contract';
 }
 
-/** 400: the payment itself is bad. */
 export function rejected(reason: string): Fault {
   let words = '';
   if (reason.endsWith('_insufficient_balance')) {

@@ -12,13 +12,11 @@ import type { TopUpRow } from './top-up-table.ts';
 /** `open`: written down, nothing sent; `sent`: on its way; the other two are final. */
 export type TopUpState = TopUpRow['state'];
 
-/** A place in the list, newest first. */
 export interface TopUpPlace {
   readonly createdMs: number;
   readonly paymentId: string;
 }
 
-/** Which payments; a missing member is all. */
 export interface TopUpFilter {
   readonly wallet?: string | undefined;
   readonly state?: TopUpState | undefined;
@@ -70,7 +68,6 @@ export function isStuck({ state, createdMs, vanishedMs }: TopUpDetail, nowMs: nu
   return (state === 'open' || state === 'sent') && nowMs - createdMs >= STUCK_AFTER_MS;
 }
 
-/** Payments, newest first, from a place on. */
 export async function listTopUps(
   store: Queryable,
   { wallet, state, stuckAtMs, changedSinceMs }: TopUpFilter,
@@ -99,7 +96,6 @@ export async function listTopUps(
   return rows.map(detailOf);
 }
 
-/** All that is known of a payment. */
 export async function topUpById(
   store: Queryable,
   paymentId: string,

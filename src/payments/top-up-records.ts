@@ -47,14 +47,12 @@ export interface TopUpReceipt {
   readonly paymentId: string;
   readonly network: string;
   readonly transaction: string;
-  /** Value of the `PAYMENT-RESPONSE` header. */
   readonly responseHeader: string;
 }
 
 /** Runs when the row of the payment was opened, for whoever brought the payment. */
 export type OnOpened = () => Promise<void>;
 
-/** Of a payment without a row. */
 export const NO_ATTEMPT: Attempt = {
   transaction: undefined,
   raw: undefined,

@@ -27,7 +27,6 @@ import {
   type Resource,
   type Signing,
   type WalletCredit,
-  authOptions,
   openPayments,
   openSigning,
   requirePayments,
@@ -37,13 +36,15 @@ import { StakedCredit } from './staked-credit.ts';
 import { openWalletAccounts } from './wallet-accounts.ts';
 import { walletPostings } from './wallet-postings.ts';
 import {
+  SOLD,
+  insufficientCredit,
   isVersionOne,
-  offerHeaders,
+  keyRequired,
   paymentRequired,
   setPaymentResponse,
-  walletRoutes,
   withPayment,
-} from './x402/x402.ts';
+} from './x402/offers.ts';
+import { walletRoutes } from './x402/x402.ts';
 
 interface WalletStores {
   readonly store: Store;
@@ -62,7 +63,6 @@ export interface WalletOptions {
 
 /** What the stages of a request ask about wallets. */
 export interface Wallets {
-  /** `undefined` without rails. */
   readonly payments: Payments | undefined;
   /** `undefined` where the settings ask for no signatures. */
   readonly signing: Signing | undefined;
@@ -86,8 +86,6 @@ export interface Wallets {
   readonly refusal: (caller: Caller, credit: WalletCredit) => Promise<Fault>;
 }
 
-const SOLD = 'Paid API';
-
 /** The payments of a configuration; `undefined` without rails. Rejects when a facilitator that must answer does not. */
 export async function openWalletPayments(options: WalletOptions): Promise<Payments | undefined> {
   const { config, stores, clock, ids, log, basePath } = options;
@@ -109,7 +107,6 @@ export async function openWalletPayments(options: WalletOptions): Promise<Paymen
   });
 }
 
-/** Keys have receipts too where no wallet pays. */
 async function signingAlone({
   config,
   stores,
@@ -126,9 +123,9 @@ interface WalletsOptions extends WalletOptions {
   readonly modelOf: DefaultModel;
 }
 
-/** Without rails the wallet side says so. */
 export async function openWallets(options: WalletsOptions): Promise<Wallets> {
   const { config, stores, clock, basePath } = options;
+  const { publicUrl } = config;
   await openWalletAccounts(stores);
   const payments = await openWalletPayments(options);
   const signing = payments === undefined ? await signingAlone(options) : payments.signing;
@@ -188,7 +185,9 @@ export async function openWallets(options: WalletsOptions): Promise<Wallets> {
       });
     },
     discovery: async (context, route) => {
-      if (payments === undefined) return keyOnlyDiscovery(context, config.publicUrl, basePath);
+      if (payments === undefined) {
+        return keyRequired(publicUrl + context.path, publicUrl, basePath);
+      }
       const resource = resourceOf(askedFor(context, route));
       return paymentRequired(context, payments, resource, 'discovery');
     },
@@ -197,7 +196,8 @@ export async function openWallets(options: WalletsOptions): Promise<Wallets> {
       const known = asked.get(caller);
       const resource =
         known === undefined ? { path: basePath, description: SOLD } : resourceOf(known);
-      return tooLittleCredit(requirePayments(payments), resource, credit, known);
+      const isOld = known?.isVersionOne === true;
+      return insufficientCredit(requirePayments(payments), resource, credit, isOld);
     },
   };
 }
@@ -227,43 +227,6 @@ async function offeredPayment(
   return { wallet: offered.wallet, payment };
 }
 
-/** The 402 of a wallet whose credit, or whose payment, is too small for a request. */
-async function tooLittleCredit(
-  payments: Payments,
-  resource: Resource,
-  credit: WalletCredit,
-  known: Asked | undefined,
-): Promise<Fault> {
-  const { requirements } = payments;
-  const answer = await requirements.insufficientCredit(resource, credit);
-  // Its sign-in or token stands in the usual field.
-  const headers = offerHeaders(payments, answer, 'Payment-Authorization');
-  const isOld = known?.isVersionOne === true;
-  const body = isOld ? requirements.versionOne(resource, 'discovery', credit.needed) : answer.body;
-  return new Fault('PAYMENT_REQUIRED', { body, headers });
-}
-
-/** The 402 of a server that only knows API keys. */
-function keyOnlyDiscovery(context: RequestContext, publicUrl: string, basePath: string): Fault {
-  const docs = `${publicUrl}/docs`;
-  return new Fault('PAYMENT_REQUIRED', {
-    body: {
-      x402Version: 2,
-      error:
-        'Payment required: the request has no credentials. Send the header "Authorization: Bearer <API key>"; wallet payments are not configured on this server',
-      resource: {
-        url: publicUrl + context.path,
-        description: SOLD,
-        mimeType: 'application/json',
-      },
-      accepts: [],
-      extensions: {},
-      authOptions: authOptions(docs, docs, basePath),
-    },
-  });
-}
-
-/** What a wallet asks for. */
 interface Asked {
   readonly path: string;
   readonly parameters: Readonly<Record<string, string>>;

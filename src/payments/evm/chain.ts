@@ -153,7 +153,6 @@ function clientOn(request: (call: unknown) => Promise<unknown>): EvmClient {
   return createPublicClient({ transport, cacheTime: 0 });
 }
 
-/** The receipt, or `undefined` while the transaction is not in a block. */
 export async function receiptOf(
   client: EvmClient,
   hash: Hex,

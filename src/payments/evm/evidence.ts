@@ -66,9 +66,7 @@ interface OpenedSearch {
   readonly deep: Deep | undefined;
 }
 
-/** How one kind of authorization shows on the chain. */
 interface Traces {
-  /** Unix seconds of its end. */
   readonly until: bigint;
   readonly isUsed: () => Promise<boolean>;
   readonly isPaidBy: (receipt: TransactionReceipt) => boolean | Promise<boolean>;
@@ -103,10 +101,8 @@ export async function findErc3009Payment(
   });
 }
 
-/** A permit and how much of it is moved, in base units. */
 type Settlement = Permit2 & { readonly units: bigint };
 
-/** The same for one of the scheme `upto`. */
 export async function findPermit2Payment(
   client: EvmClient,
   payment: Settlement,
@@ -343,7 +339,6 @@ function paysExactly(receipt: TransactionReceipt, token: Hex, payment: Erc3009):
   });
 }
 
-/** Transfers of a token to a receiver, from the log of the chain. */
 export async function receivedTransfers(
   client: EvmClient,
   { offer, fromHeight, isKnown, onProgress }: ReceivedSearch,

@@ -244,7 +244,6 @@ export class EvmRail implements Rail {
     return (await this.#sender?.rebroadcast(raw as Hex)) ?? 'dead'; // journaled by the sender
   }
 
-  /** Raises the fees of transactions that wait too long. Rejects if the chain does not respond. */
   async replaceStuck(): Promise<void> {
     await this.#sender?.replaceStuck();
   }
@@ -336,7 +335,6 @@ export class EvmRail implements Rail {
   }
 }
 
-/** The EIP-712 hash that the payer of a payment signs. */
 function signedHash(payment: SignedPayment): Hex {
   const { authorization, offer, network } = payment;
   return authorization.kind === 'permit2'

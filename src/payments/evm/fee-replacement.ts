@@ -33,7 +33,6 @@ export interface Fees {
   readonly maxPriorityFeePerGas: bigint;
 }
 
-/** The key whose transactions wait, and what they may cost. */
 export interface GasKeyOptions extends Pick<RailOptions, 'store' | 'clock' | 'log'> {
   readonly client: EvmClient;
   readonly key: EvmKey;

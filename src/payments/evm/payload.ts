@@ -26,7 +26,6 @@ const UINT = /^\d{1,78}$/;
 
 type Fields = Readonly<Record<string, unknown>>;
 
-/** Throws a 400 Fault for anything but a well-formed payment. */
 export function readErc3009(
   { network, inner, identifier }: Envelope,
   offer: RailOffer,
@@ -112,7 +111,6 @@ export function checkTransfer(
   }
 }
 
-/** The authorization of a payment that `readErc3009` has read. */
 export function erc3009Of({ authorization }: SignedPayment): Erc3009 {
   assert(authorization.kind === 'erc3009', 'not an EVM payment');
   return authorization;

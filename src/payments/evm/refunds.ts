@@ -31,7 +31,6 @@ export interface EvmRefundOptions {
   readonly client: EvmClient;
   readonly sender: EvmSender | undefined;
   readonly offer: RailOffer;
-  /** What the nodes show of an authorization. */
   readonly find: (payment: Erc3009, attempt: Attempt) => Promise<Evidence>;
 }
 

@@ -45,7 +45,6 @@ export interface TrackedScheme {
   readonly isTroubled: () => boolean;
 }
 
-/** One scheme for one verify or settle. */
 export function trackedScheme(options: SchemeOptions): TrackedScheme {
   const { client, isTroubled } = trackedClient(options.client);
   const Scheme = options.name === 'upto' ? UptoEvmScheme : ExactEvmScheme;

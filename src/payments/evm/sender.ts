@@ -45,7 +45,6 @@ export class RefusedError extends Error {
 const MAX_TRIES = 4;
 /** After this time the chain's own count is believed: what was sent before is mined or lost. */
 const NUMBER_TRUST_MS = 60 * SECOND_MS;
-/** Blocks are not reorganised so late. */
 const KEEP_BYTES_MS = DAY_MS;
 /** A pool takes about as many waiting transactions of one key. */
 const MAX_GAP = 64;
@@ -82,7 +81,6 @@ export class EvmSender {
     return await result;
   }
 
-  /** Raises the fees of what waits for long. Rejects when the chain cannot be asked. */
   async replaceStuck(): Promise<void> {
     await this.#replacement.run();
   }

@@ -22,12 +22,10 @@ export type CredentialField = 'Authorization' | 'Payment-Authorization';
 
 export interface MachinePaymentsOptions {
   readonly secret: string;
-  /** Host of the public origin. */
   readonly realm: string;
   readonly maxTimeoutSeconds: number;
   readonly clock: Pick<Clock, 'nowMs'>;
   readonly ids: Pick<Ids, 'hex'>;
-  /** The rails to offer now. */
   readonly offers: () => readonly RailOffer[];
 }
 
@@ -39,7 +37,6 @@ const CREDENTIAL = /^Payment[ ]+([A-Za-z0-9_-]+={0,2})$/i;
 /** As long as any payment header may be. */
 const MAX_CREDENTIAL_CHARS = 12_288;
 
-/** Whether the value of `Authorization` is a credential of this scheme. */
 export function isPaymentCredential(value: string): boolean {
   return /^Payment[ ]/i.test(value);
 }
@@ -49,7 +46,6 @@ interface Challenge {
   readonly realm: string;
   readonly method: string;
   readonly intent: string;
-  /** Base64url of JSON. */
   readonly request: string;
   readonly expires: string;
   /** Base64url of JSON, which the client gives back as it is. */

@@ -54,7 +54,6 @@ export interface SigningKeysOptions {
   readonly configured: string | undefined;
 }
 
-/** The multicodec prefix of an Ed25519 public key. */
 const ED25519_CODEC = Buffer.from([0xed, 0x01]);
 const IDENTIFIER_BYTES = ED25519_CODEC.length + 32;
 const EIP712_KEY = 'farebox eip712 signing key';
@@ -75,7 +74,6 @@ export class SigningKeys {
     this.#own = configured === undefined ? undefined : configuredPair(configured);
   }
 
-  /** Makes the first key where there is none. */
   static async open(options: SigningKeysOptions): Promise<SigningKeys> {
     const keys = new SigningKeys(options);
     const { store, clock } = options;
@@ -92,7 +90,6 @@ export class SigningKeys {
     this.#current = this.#own ?? currentOf(this.#rows, clock.nowMs());
   }
 
-  /** Newest first. */
   published(): readonly PublishedKey[] {
     const { identifier } = this.#signing();
     return this.#rows.map((row) => shown(row, row.identifier === identifier));
@@ -124,7 +121,6 @@ export function kidOf(identifier: string): string {
   return `did:key:${identifier}#${identifier}`;
 }
 
-/** The public key of an identifier. */
 export function jwkOf(identifier: string): Readonly<Record<'kty' | 'crv' | 'x', string>> {
   const bytes = base58Decode(identifier.slice(1), IDENTIFIER_BYTES);
   const x = bytes?.subarray(ED25519_CODEC.length).toString('base64url') ?? '';

@@ -28,7 +28,6 @@ export interface OfferedOption {
   readonly maxTimeoutSeconds: number;
 }
 
-/** A payment that was settled. */
 export interface SettledPayment {
   readonly network: string;
   readonly payer: string;
@@ -37,7 +36,6 @@ export interface SettledPayment {
   readonly path?: string | undefined;
 }
 
-/** What a request used and cost, and whose it was. */
 export interface UsedRequest<Usage extends Json> {
   readonly requestId: string;
   /** The wallet, or `account:<id>`. */
@@ -52,7 +50,6 @@ export interface SignedUsage<Usage extends Json> {
   readonly object: 'signed_receipt';
   readonly usage: Usage;
   readonly receipts: SignedPayload[];
-  /** Where the keys are published. */
   readonly keys: string;
 }
 
@@ -62,7 +59,6 @@ export interface SigningOptions {
   /** The configured public origin, without a trailing slash. */
   readonly publicUrl: string;
   readonly basePath: string;
-  /** The `signingKey` of the configuration. */
   readonly configured: string | undefined;
 }
 
@@ -71,9 +67,7 @@ export const OFFER_RECEIPT = 'offer-receipt';
 const VERSION = 1;
 /** Offers say the same for so long; what is left of their time is enough to pay. */
 const SAME_OFFERS_MS = MINUTE_MS;
-/** Paths whose offers are kept. */
 const MAX_OFFERS = 200;
-/** At the origin. */
 export const DID_DOCUMENT = '/.well-known/did.json';
 /** Names the digest of the usage in the URL that a receipt is for. */
 export const DIGEST_PARAMETER = 'sha256';
@@ -91,7 +85,6 @@ export class Signing {
     this.#keys = keys;
   }
 
-  /** Reads the keys again; called once a minute. */
   async refresh(): Promise<void> {
     await this.#keys.refresh();
   }
@@ -179,7 +172,6 @@ export class Signing {
     };
   }
 
-  /** `/.well-known/jwks.json`: the keys of JWS. */
   jwks(): Json {
     return {
       keys: this.#keys.published().map(({ identifier }) => ({

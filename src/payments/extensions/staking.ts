@@ -19,7 +19,6 @@ import { remember } from '../bounded.ts';
 import type { StakingSettings } from '../settings.ts';
 import { endsWithin } from '../bounded.ts';
 
-/** What a wallet may spend on one day. */
 export interface DailyStake {
   readonly day: number;
   readonly credit: Nano;
@@ -32,7 +31,6 @@ export type StakingReader = (wallet: string) => Promise<DailyStake | undefined>;
 const LEAD_MS = 10 * MINUTE_MS;
 /** A few questions find a block where blocks come evenly; halving alone needs 64 for any chain. */
 const MAX_STEPS = 128;
-/** Wallets whose stake is remembered; the oldest goes first. */
 const MAX_WALLETS = 10_000;
 /** A request waits that long, not for a slow node; the answer then comes to the next one. */
 const WAIT_MS = 3 * SECOND_MS;

@@ -30,10 +30,8 @@ export interface VerifiedItem {
 
 export interface Verification {
   readonly ok: boolean;
-  /** The origin whose keys were asked. */
   readonly issuer: string;
   readonly items: readonly VerifiedItem[];
-  /** What the request used, where the receipt is of one. */
   readonly usage: Json | undefined;
 }
 
@@ -59,7 +57,6 @@ const KeyDocument = z.object({
 });
 type KeyMethod = z.infer<typeof KeyDocument>['verificationMethod'][number];
 
-/** What was found in a text. */
 interface Found {
   readonly signed: readonly Signed[];
   readonly usage: Json | undefined;

@@ -21,7 +21,6 @@ export interface SignInMessage {
   readonly resources?: readonly string[] | undefined;
 }
 
-/** Why a text is no message, or what it lacks. */
 export type MessageProblem = 'PARSE_ERROR' | 'INVALID_MESSAGE' | 'MISSING_NONCE';
 
 const HEADERS = {
@@ -43,7 +42,6 @@ const TAGS = [
 
 type TaggedField = (typeof TAGS)[number][1];
 
-/** Reads a signed text. Never throws. */
 export function parseMessage(text: string): SignInMessage | MessageProblem {
   const lines = text.split('\n');
   const [first = '', address = ''] = lines;

@@ -58,7 +58,6 @@ export class SignInNonces {
     return answers;
   }
 
-  /** Deletes what is too old to be presented again. */
   async prune(): Promise<void> {
     await this.#store.query('DELETE FROM payments_nonce WHERE expires_ms < $1', [
       this.#clock.nowMs(),

@@ -35,7 +35,6 @@ export interface SignInOptions {
 export interface SignedInWallet {
   /** Lower-case EVM address, or base58 Solana address. */
   readonly wallet: string;
-  /** CAIP-2. */
   readonly chain: string;
 }
 
@@ -91,7 +90,6 @@ export class SignIn {
     return await this.#nonces.consume(wallet, word, expiresMs);
   }
 
-  /** Deletes nonces that cannot be presented again. */
   async prune(): Promise<void> {
     await this.#nonces.prune();
   }

@@ -65,7 +65,6 @@ const PRUNED_AT_ONCE = 500;
 export class WalletTokens {
   readonly #options: SessionOptions;
   readonly #known = new Map<string, { readonly isCapped: boolean; readonly untilMs: number }>();
-  /** For example `svc_wallet_`. */
   readonly prefix: string;
 
   constructor(options: SessionOptions) {

@@ -23,7 +23,6 @@ const SEARCH_LIMIT = 40;
 /** Transactions that one search reads, and pages of ids that it passes over to find the first. */
 const MAX_READ = 100;
 const MAX_PAGES = 10;
-/** Ids that nodes give at once. */
 const PAGE_IDS = 1_000;
 
 export async function findSolanaPayment(
@@ -103,7 +102,6 @@ async function candidates(
   return found.toReversed().slice(0, MAX_READ);
 }
 
-/** Transfers of a token to a receiver, from the history of its token account. */
 export async function receivedTransfers(
   rpc: SolanaRpc,
   { offer, fromHeight, isKnown, onProgress }: ReceivedSearch,

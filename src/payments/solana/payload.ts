@@ -32,7 +32,6 @@ const TOKEN_2022_PROGRAM = address('TokenzQdBNbLqP5VEhdkAS6EPFLC1PHnBqCXEpPxuEb'
 const TRANSFER_CHECKED = 12;
 const TRANSFER_CHECKED_BYTES = 10;
 
-/** Throws a 400 Fault for anything but a well-formed payment. */
 export function readSolanaPayment(
   { network, inner, identifier }: Envelope,
   offer: RailOffer,
@@ -138,7 +137,6 @@ export async function checkTransfer(payment: SignedPayment, offer: RailOffer): P
   }
 }
 
-/** The transaction of a payment that `readSolanaPayment` has read. */
 export function solanaOf({ authorization }: SignedPayment): SolanaPayment {
   assert(authorization.kind === 'solana', 'not a Solana payment');
   return authorization;

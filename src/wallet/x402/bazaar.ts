@@ -37,7 +37,6 @@ const SLIM_SCHEMA: Json = {
   required: ['input'],
 };
 
-/** What a route is asked with, and how that is checked. */
 interface Asked {
   readonly bodyType: 'json' | 'form-data';
   readonly body: unknown;
@@ -58,7 +57,6 @@ interface Made {
 
 export interface BazaarOptions {
   readonly basePath: string;
-  /** What the wire calls the service. */
   readonly serviceName: string;
   readonly modelOf: DefaultModel;
 }
@@ -96,7 +94,6 @@ export class Bazaar {
     };
   }
 
-  /** An example that works here. */
   #withModel({ asked, answered, modelType }: Made): Pick<Made, 'asked' | 'answered'> {
     const model = modelType === undefined ? undefined : this.#options.modelOf(modelType);
     if (model === undefined) return { asked, answered };

@@ -127,7 +127,6 @@ const MANIFEST: RouteDescription = {
   ),
 };
 
-/** At the origin: what can be paid for here, and how. */
 export function manifestRoute(
   { resources }: WalletRouteOptions,
   { requirements }: Payments,

@@ -1,7 +1,6 @@
 /**
- * What a request is told of payments: the 402 with its offers, and what came of a payment that it
- * brought. Both are said in the words of x402, and of the Machine Payments Protocol where that is
- * offered; behind them is one payment.
+ * Every 402 response of the server, and the headers that report the result of a payment: those of x402
+ * and, if it is offered, those of the Machine Payments Protocol for the same payment.
  */
 import { Fault } from '../../core/faults.ts';
 import type { Nano } from '../../core/money.ts';
@@ -14,9 +13,13 @@ import {
   type PaymentRequiredResponse,
   type Payments,
   type Resource,
+  type WalletCredit,
+  authOptions,
   paymentReceipt,
 } from '../../payments/payments.ts';
 
+/** Description of a resource without one of its own. */
+export const SOLD = 'Paid API';
 /** What clients of version 1 read in place of `PAYMENT-RESPONSE`. */
 const X_PAYMENT_RESPONSE = 'X-PAYMENT-RESPONSE';
 const OWN_FIELD = 'Payment-Authorization';
@@ -28,10 +31,7 @@ export function isVersionOne({ query }: RequestContext): boolean {
   return query.get('x402Version') === '1';
 }
 
-/**
- * The 402 of an offer, in the layout of version 1 for clients that ask for it, with the price of the
- * request where it is known.
- */
+/** The 402 of an offer; in version 1 with the price of the request, if it is known. */
 export async function paymentRequired(
   context: RequestContext,
   payments: Payments,
@@ -40,27 +40,62 @@ export async function paymentRequired(
   price?: Nano,
 ): Promise<Fault> {
   const { requirements } = payments;
-  const answer = await requirements[kind](resource);
+  const old = isVersionOne(context) ? requirements.versionOne(resource, kind, price) : undefined;
+  return required(payments, await requirements[kind](resource), 'Authorization', old);
+}
+
+/** The 402 of a wallet whose credit, or whose payment, is too small for a request. */
+export async function insufficientCredit(
+  payments: Payments,
+  resource: Resource,
+  credit: WalletCredit,
+  isOld: boolean,
+): Promise<Fault> {
+  const { requirements } = payments;
+  const old = isOld ? requirements.versionOne(resource, 'discovery', credit.needed) : undefined;
+  const response = await requirements.insufficientCredit(resource, credit);
+  // The sign-in or token of the wallet occupies the usual field.
+  return required(payments, response, OWN_FIELD, old);
+}
+
+/** The 402 of a server that accepts API keys only. */
+export function keyRequired(url: string, publicUrl: string, basePath: string): Fault {
+  const docs = `${publicUrl}/docs`;
   return new Fault('PAYMENT_REQUIRED', {
-    body: isVersionOne(context) ? requirements.versionOne(resource, kind, price) : answer.body,
-    headers: offerHeaders(payments, answer, 'Authorization'),
+    body: {
+      x402Version: 2,
+      error:
+        'Payment required: the request has no credentials. Send the header "Authorization: Bearer <API key>"; wallet payments are not configured on this server',
+      resource: { url, description: SOLD, mimeType: 'application/json' },
+      accepts: [],
+      extensions: {},
+      authOptions: authOptions(docs, docs, basePath),
+    },
   });
 }
 
-/** The headers of a 402. A challenge is for one use and for now, so nothing may keep it. */
-export function offerHeaders(
+/** `no-store`, because a challenge is for one use and for now. */
+function required(
   { mpp }: Payments,
-  answer: PaymentRequiredResponse,
+  response: PaymentRequiredResponse,
   field: CredentialField,
-): Readonly<Record<string, string>> {
-  const challenge = mpp?.challenge(answer.charge, field);
-  if (challenge === undefined) return { 'PAYMENT-REQUIRED': answer.header };
-  const besideBytes = `www-authenticate: ${challenge}\r\n`.length;
-  return {
-    'PAYMENT-REQUIRED': answer.headerBeside(besideBytes),
+  versionOne: object | undefined,
+): Fault {
+  const body = versionOne ?? response.body;
+  const challenge = mpp?.challenge(response.charge, field);
+  if (challenge === undefined) {
+    return new Fault('PAYMENT_REQUIRED', {
+      body,
+      headers: { 'PAYMENT-REQUIRED': response.header },
+    });
+  }
+  const header = response.headerBeside(`www-authenticate: ${challenge}\r\n`.length);
+  const headers = {
+    'PAYMENT-REQUIRED': header,
     'www-authenticate': challenge,
     'cache-control': 'no-store',
   };
+  return new Fault('PAYMENT_REQUIRED', { body, headers });
 }
 
 /** Where a credential of the Machine Payments Protocol came; `undefined` for an x402 header. */

@@ -30,7 +30,6 @@ const RECENT_BLOCK: RouteDescription = {
   refusals: ['X402_NOT_CONFIGURED', 'SERVICE_UNAVAILABLE', 'RATE_LIMIT_EXCEEDED'],
 };
 
-/** For payers that ask no node of their own, such as the page of the console. */
 export function recentBlockRoute(options: WalletRouteOptions): Route {
   return {
     method: 'GET',

@@ -21,7 +21,6 @@ export interface WalletRouteOptions {
   readonly perMinute: Readonly<
     Record<'topUp' | 'balance' | 'transactions' | 'token' | 'facilitator', number>
   >;
-  /** Path of the API, `/api/v1`. */
   readonly basePath: string;
   /** What wallets can buy here, for the manifest. */
   readonly resources: () => readonly Resource[];
@@ -41,7 +40,6 @@ export function refuseLimitedToken({ caller }: RequestContext): void {
   });
 }
 
-/** The path parameter of the wallet endpoints. */
 const WALLET_PATH = /^(?:0x[a-fA-F0-9]{40}|[1-9A-HJ-NP-Za-km-z]{32,44})$/;
 
 /** Counts a payment against the top-ups of its address, on whatever endpoint it is. Throws 429. */

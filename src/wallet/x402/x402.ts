@@ -25,13 +25,6 @@ import { tokenRoutes } from './token.ts';
 import { transactionsRoute } from './transactions.ts';
 
 export { limitPayments } from './route-checks.ts';
-export {
-  isVersionOne,
-  offerHeaders,
-  paymentRequired,
-  setPaymentResponse,
-  withPayment,
-} from './offers.ts';
 
 const TOP_UP_PATH = '/x402/top-up';
 /** A payment is about 2 KB; contract signatures make it longer. */
