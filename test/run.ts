@@ -41,7 +41,7 @@ import type { FileTimes } from './support/file-times.ts';
 
 const ROOT = fileURLToPath(new URL('..', import.meta.url));
 
-const PATTERNS = ['src/**/*.test.ts', 'test/**/*.test.ts'];
+const PATTERNS = ['src/**/*.test.ts', 'engines/*/*.test.ts', 'test/**/*.test.ts'];
 const MAX_PROCESSES = 6;
 /** They start a PostgreSQL of their own and the source: preparing takes longer than it saves. */
 const FEW_FILES = 16;
@@ -66,7 +66,7 @@ const SLOWEST = [
   'test/e2e/kill.test.ts',
   'test/readme.test.ts',
   'src/cli/cli.test.ts',
-  'src/engines/cutout/cutout.test.ts',
+  'engines/cutout/cutout.test.ts',
   'src/engines/media/media.test.ts',
   'src/documents/bombs.test.ts',
   'src/payments/extensions/upto.test.ts',

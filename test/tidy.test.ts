@@ -19,7 +19,7 @@ import {
   sizeBytesOf,
 } from './tidy/source-tree.ts';
 
-const CODE_FOLDERS = ['src', 'test', 'scripts', 'bench', 'examples'];
+const CODE_FOLDERS = ['src', 'engines', 'test', 'scripts', 'bench', 'examples'];
 /** Lines of code, without comments and blank ones. */
 const MAX_LINES = 500;
 /** Past this a file needs its reason here. */
@@ -37,7 +37,7 @@ const BROWSER_ENTRIES = ['src/console/app/main.tsx', 'src/console/reference/main
 const sources = readSources(CODE_FOLDERS);
 const files = filesBelow('');
 const program = [...sources.values()].filter(
-  (source) => source.path.startsWith('src/') && !isTestFile(source.path),
+  ({ path }) => /^(?:src|engines)\//.test(path) && !isTestFile(path),
 );
 const childEntries = [...sources.values()].flatMap((source) => source.entries);
 const inServer = reachable(sources, ['src/main.ts']);
@@ -69,7 +69,9 @@ test('every import names a file of the tree', () => {
 
 test('every source file is used by the program, a script, a test or an example', () => {
   const roots = [...sources.keys()].filter(
-    (path) => !path.startsWith('src/') || path.endsWith('.test.ts'),
+    (path) =>
+      !/^(?:src|engines)\//.test(path) ||
+      /(?:\.test|^engines\/\w+\/(?:main|worker))\.ts$/.test(path),
   );
   const used = reachable(sources, ['src/main.ts', ...BROWSER_ENTRIES, ...childEntries, ...roots]);
   const dead = program.map((source) => source.path).filter((path) => !used.has(path));

@@ -12,8 +12,8 @@ import {
   enginesFolder,
   findPackages,
   packageSet,
-} from '../engines/local/engine-packages.ts';
-import { fetchPackages } from '../engines/local/package-fetch.ts';
+} from '../engines/embedded/packages.ts';
+import { fetchPackages } from '../engines/embedded/package-fetch.ts';
 import { type Cli, UsageError, guessOf, httpAddress } from './command.ts';
 import { type FetchOptions, PROXY, fetchWith, stoppable } from './fetch-command.ts';
 import { table } from './terminal.ts';

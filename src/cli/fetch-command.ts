@@ -1,7 +1,7 @@
 /** What the commands that fetch something share: their options, their progress, and Ctrl-C. */
 import type { Config, DownloadSettings } from '../config/config.ts';
 import { SECOND_MS } from '../core/clock.ts';
-import type { DownloadView } from '../engines/local/model-files.ts';
+import type { DownloadView } from '../engines/embedded/model-files.ts';
 import { httpAddress } from './command.ts';
 import { Progress } from './progress.ts';
 import { type Console, printableLine } from './terminal.ts';

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { suite, test } from 'node:test';
 
-import type { DownloadProgress } from '../engines/local/model-download.ts';
+import type { DownloadProgress } from '../engines/embedded/model-download.ts';
 import { Progress } from './progress.ts';
 
 function at(fraction: number): DownloadProgress {

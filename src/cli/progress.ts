@@ -2,7 +2,7 @@
  * Shows how far something long has come: one line that is drawn again and again on a terminal,
  * plain lines every tenth otherwise.
  */
-import type { DownloadProgress } from '../engines/local/model-download.ts';
+import type { DownloadProgress } from '../engines/embedded/model-download.ts';
 import type { TextOutput } from './terminal.ts';
 
 const BAR_CHARACTERS = 24;

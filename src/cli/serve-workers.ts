@@ -6,7 +6,7 @@
  */
 import cluster, { type Worker } from 'node:cluster';
 import { fileURLToPath } from 'node:url';
-import { LocalEngines } from '../engines/local-engines.ts';
+import { LocalEngines } from '../engines/embedded/embedded.ts';
 import { type FirstOwner, openStores, welcomeOwner } from '../server/stores.ts';
 import type { Config } from '../config/config.ts';
 import { MINUTE_MS, SECOND_MS, systemClock } from '../core/clock.ts';

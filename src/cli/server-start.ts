@@ -4,7 +4,7 @@ import { resolve } from 'node:path';
 import { type App, type AppParts, BASE_PATH, startApp } from '../server/server.ts';
 import type { Operations } from '../server/ops/admin.ts';
 import type { FirstOwner } from '../server/stores.ts';
-import type { DownloadView } from '../engines/local/model-files.ts';
+import type { DownloadView } from '../engines/embedded/model-files.ts';
 import { logWriter } from '../observability/log-writer.ts';
 import { type RejectionFigures, countRejections } from '../server/unhandled-rejections.ts';
 import {

@@ -8,8 +8,8 @@ import { type CallObserver, Engines, type EngineSettings } from './engines.ts';
 import type { Clock } from '../core/clock.ts';
 import type { Ids } from '../core/ids.ts';
 import type { Log } from '../core/log.ts';
-import type { DownloadView } from './local/model-files.ts';
-import { type LocalEngineSource, LocalEngines } from './local-engines.ts';
+import type { DownloadView } from './embedded/model-files.ts';
+import { type LocalEngineSource, LocalEngines } from './embedded/embedded.ts';
 
 type ConfiguredEngine = Config['engines'][string];
 

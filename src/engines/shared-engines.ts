@@ -4,8 +4,8 @@
  */
 import type { DiscoveredModel } from '../catalog/catalog.ts';
 import type { EngineSettings } from './engines.ts';
-import type { LocalEngineSource } from './local-engines.ts';
-import type { EngineProbe } from './media-engines.ts';
+import type { LocalEngineSource } from './embedded/embedded.ts';
+import type { EngineProbe } from './embedded/media-engines.ts';
 
 /** What the first process tells. */
 export interface EngineNews {

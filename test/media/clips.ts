@@ -5,7 +5,7 @@
 import { readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { sharp } from '../support/sharp.ts';
-import { useEnginePackages } from '../../src/engines/local/engine-loader.ts';
+import { useEnginePackages } from '../support/engine-packages.ts';
 import { Media } from '../../src/engines/media/media.ts';
 import { wavHeader } from '../../src/engines/media/wav.ts';
 import { systemClock } from '../../src/core/clock.ts';
@@ -93,7 +93,7 @@ export interface FilmOptions extends ClipOptions {
 /** A film as other people's engines write it: MP4 and MOV hold H.264 and AAC, WebM VP9 and Opus. */
 export async function makeFilm(folder: string, options: FilmOptions): Promise<Buffer> {
   const { container, letters, width, height, seconds, framesPerSecond } = options;
-  useEnginePackages('media', undefined);
+  useEnginePackages('media');
   const { Decoder, Demuxer, Encoder, FilterAPI, Muxer, pipeline } = await import('node-av/api');
   const { Log } = await import('node-av/lib');
   const { AV_LOG_ERROR } = await import('node-av/constants');
@@ -147,7 +147,7 @@ export async function makeSound(
   letters: string,
   kind: keyof typeof SOUNDS,
 ): Promise<Buffer> {
-  useEnginePackages('media', undefined);
+  useEnginePackages('media');
   const { Decoder, Demuxer, Encoder, FilterAPI, Muxer, pipeline } = await import('node-av/api');
   const { Log } = await import('node-av/lib');
   const { AV_LOG_ERROR } = await import('node-av/constants');

@@ -14,7 +14,7 @@ import { text } from 'node:stream/consumers';
 import { after, before, describe, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { wrapFetchWithPayment } from '@x402/fetch';
-import { ownEnginesFolder } from '../../src/engines/local/engine-packages.ts';
+import { ownEnginesFolder } from '../../src/engines/embedded/packages.ts';
 import { type FareboxProcess, startFarebox } from '../e2e/farebox-process.ts';
 import {
   type WalletFixture,

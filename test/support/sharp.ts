@@ -1,5 +1,5 @@
 /** The image library of the background removal engine, for the images of tests. */
-import { useEnginePackages } from '../../src/engines/local/engine-loader.ts';
+import { useEnginePackages } from './engine-packages.ts';
 
-useEnginePackages('cutout', undefined);
+useEnginePackages('cutout');
 export const { default: sharp } = await import('sharp');

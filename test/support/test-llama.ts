@@ -2,8 +2,8 @@
 import { systemClock } from '../../src/core/clock.ts';
 import { systemIds } from '../../src/core/ids.ts';
 import { silentLog } from '../../src/core/log.ts';
-import { LlamaEngine } from '../../src/engines/llama/llama-engine.ts';
-import { demoModels } from '../../src/engines/llama/llama-models.ts';
+import { LlamaEngine } from '../../src/engines/embedded/llama-engine.ts';
+import { demoModels } from '../../src/engines/embedded/llama-models.ts';
 
 export interface TestLlama {
   /** The base URL of the OpenAI protocol, with `/v1`. */

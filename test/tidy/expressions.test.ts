@@ -25,7 +25,7 @@ const MADE: Readonly<Record<string, string>> = {
   'src/json/json-spans.ts': 'sticky, for batches of at most `PLAIN_BATCH_BYTES`',
   'src/observability/log-writer.ts': 'one class, without repetition',
   'src/observability/exporter.ts': 'the endpoint that the operator has set',
-  'src/engines/local/package-fetch.ts': 'names of files in packages with a known digest',
+  'src/engines/embedded/package-fetch.ts': 'names of files in packages with a known digest',
   'src/http/session-cookie.ts': 'between the semicolons of a cookie, each character is read once',
 };
 

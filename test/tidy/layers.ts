@@ -40,9 +40,22 @@ const PUBLIC_FILES = new Set([
   'src/engines/usage.ts',
 ]);
 
-/** What is wrong with the imports of one file below `src/`. */
+/** What programs of `engines/` may import from `src/`, beside its open ground folders. */
+const FOR_PROGRAMS =
+  /^src\/(?:core|json)\/|^src\/engines\/(?:contract|media\/[\w-]+|embedded\/(?:llama-models|sentences|video))\.ts$/;
+
+/** What is wrong with the imports of one file below `src/` or `engines/`. */
 export function layerProblems(source: SourceFile): string[] {
-  return source.imports.flatMap((target) => problemOf(source.path, target));
+  const { path, imports } = source;
+  if (!path.startsWith('engines/')) return imports.flatMap((target) => problemOf(path, target));
+  const own = path.slice(0, path.lastIndexOf('/') + 1);
+  const isAllowed = (target: string): boolean =>
+    target.startsWith(own) || target.startsWith('engines/server/') || FOR_PROGRAMS.test(target);
+  return imports
+    .filter((target) => !isAllowed(target))
+    .map(
+      (target) => `${path} imports ${target}: a program knows src/core, src/json and its contract`,
+    );
 }
 
 function problemOf(path: string, target: string): string[] {

@@ -7,7 +7,7 @@ import { join } from 'node:path';
 import { after, test } from 'node:test';
 import { sharp } from '../support/sharp.ts';
 import { Media } from '../../src/engines/media/media.ts';
-import { videoEngine } from '../../src/engines/media/video-engine.ts';
+import { videoEngine } from '../../src/engines/embedded/video.ts';
 import { type Clock, systemClock } from '../../src/core/clock.ts';
 import { systemIds } from '../../src/core/ids.ts';
 import { silentLog } from '../../src/core/log.ts';

@@ -18,13 +18,13 @@ import { telephoneHeader } from '../../../test/media/clips.ts';
 import { systemClock } from '../../core/clock.ts';
 import { Fault } from '../../core/faults.ts';
 import { silentLog } from '../../core/log.ts';
-import { useEnginePackages } from '../local/engine-loader.ts';
+import { useEnginePackages } from '../../../test/support/engine-packages.ts';
 import { type Kept, ToolFailure } from './media-task.ts';
 import { Media, type MediaLimits, type StillRequest, toolFault } from './media.ts';
 import { wavHeader } from './wav.ts';
 import { portraitSvg } from '../../../test/support/engine-fixtures.ts';
 
-useEnginePackages('media', undefined);
+useEnginePackages('media');
 const { Decoder, Demuxer } = await import('node-av/api');
 const { AVCOL_RANGE_JPEG } = await import('node-av/constants');
 const { avGetPixFmtName } = await import('node-av/lib');

@@ -29,7 +29,7 @@ export { CONTAINER_TYPES, inspectMedia } from './container.ts';
 export type { MediaFacts } from './media-facts.ts';
 export { SPEECH_BYTES_PER_SECOND } from './media-task.ts';
 export { RemoteSandbox } from './remote-sandbox.ts';
-export { videoEngine } from './video-engine.ts';
+export { videoEngine } from '../embedded/video.ts';
 export {
   type CreateResult,
   type DownloadResult,

@@ -3,8 +3,8 @@ import { parsedJson } from '../../json/json-text.ts';
 import { fileURLToPath } from 'node:url';
 import { z } from 'zod';
 import { compileCache } from '../../core/compile-cache.ts';
-import { siblingUrl } from '../../core/sibling.ts';
-import { findPackages, missingPackages, packageSet } from '../local/engine-packages.ts';
+import { findPackages, missingPackages, packageSet } from '../embedded/packages.ts';
+import { programUrl } from '../embedded/program.ts';
 import { MediaFacts } from './media-facts.ts';
 import { type MediaTool, ToolFailure, toolFailure } from './media-task.ts';
 
@@ -21,7 +21,7 @@ const WorkerLine = z.discriminatedUnion('type', [
 
 /** `node` is the path of the runtime; the package may be in the data folder. */
 export function nodeAvTool(node: string, dataFolder?: string): MediaTool {
-  const entry = fileURLToPath(siblingUrl(import.meta.url, 'media-worker'));
+  const entry = fileURLToPath(programUrl('media/worker'));
   const packages = packageSet('media');
   return {
     name: 'node-av',

@@ -1,0 +1,437 @@
+import assert from 'node:assert/strict';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, before, describe, test } from 'node:test';
+import { deflateSync } from 'node:zlib';
+import { sharp } from '../../test/support/sharp.ts';
+import { request } from 'undici';
+import { systemClock } from '../../src/core/clock.ts';
+import { systemIds } from '../../src/core/ids.ts';
+import { silentLog } from '../../src/core/log.ts';
+import type { LocalChild } from '../../src/engines/embedded/child.ts';
+import type { FetchModel } from '../../src/engines/embedded/model-files.ts';
+import { cutoutEngine } from '../../src/engines/embedded/cutout.ts';
+import { until } from '../../test/support/until.ts';
+import {
+  toyCutoutModel,
+  portraitMaskSvg,
+  portraitSvg,
+} from '../../test/support/engine-fixtures.ts';
+
+const folder = mkdtempSync(join(tmpdir(), 'cutout-'));
+
+function engineWith(model: string, fetchModel: FetchModel): LocalChild {
+  const log = silentLog;
+  return cutoutEngine({
+    model,
+    threads: 1,
+    fetchModel,
+    log,
+    clock: systemClock(),
+    ids: systemIds(),
+  });
+}
+
+const noFetch: FetchModel = () => Promise.reject(new Error('no network here'));
+const engine = engineWith('person', noFetch);
+after(async () => {
+  await engine.close();
+  rmSync(folder, { recursive: true });
+});
+
+interface Answer {
+  readonly status: number;
+  readonly type: string;
+  readonly body: Buffer;
+  readonly model: string;
+}
+
+async function send(
+  body: Buffer | FormData,
+  contentType: string | undefined = 'application/octet-stream',
+  target = engine,
+): Promise<Answer> {
+  const { url, apiKey } = await target.address();
+  const headers = { authorization: `Bearer ${apiKey}` };
+  const answer = await request(`${url}/api/remove`, {
+    method: 'POST',
+    headers: body instanceof Buffer ? { ...headers, 'content-type': contentType } : headers,
+    body,
+  });
+  return {
+    status: answer.statusCode,
+    type: String(answer.headers['content-type']),
+    model: String(answer.headers['x-model']),
+    body: Buffer.from(await answer.body.arrayBuffer()),
+  };
+}
+
+async function pixels(png: Buffer): Promise<{ data: Buffer; width: number; height: number }> {
+  const { data, info } = await sharp(png).ensureAlpha().raw().toBuffer({ resolveWithObject: true });
+  return { data, width: info.width, height: info.height };
+}
+
+/** The alpha at a point. */
+async function alpha(png: Buffer, x: number, y: number): Promise<number> {
+  const { data, width } = await pixels(png);
+  return data[(y * width + x) * 4 + 3]!;
+}
+
+const portrait = await sharp(Buffer.from(portraitSvg())).jpeg({ quality: 82 }).toBuffer();
+
+/** Hair and chest are kept, the wall at the upper left is not. */
+async function assertCut(png: Buffer, width = 640, height = 480): Promise<void> {
+  const facts = await sharp(png).metadata();
+  assert.deepEqual(
+    [facts.format, facts.width, facts.height, facts.hasAlpha],
+    ['png', width, height, true],
+  );
+  assert.ok((await alpha(png, Math.round(width / 2), Math.round(height * 0.4))) > 240);
+  assert.ok((await alpha(png, Math.round(width * 0.05), Math.round(height * 0.05))) < 10);
+}
+
+describe('the person model of the box', () => {
+  test('cuts a portrait along its true outline with a soft edge, at full size', async () => {
+    const answer = await send(portrait, 'image/jpeg');
+    assert.deepEqual([answer.status, answer.type, answer.model], [200, 'image/png', 'person']);
+    const cut = await pixels(answer.body);
+    const truth = await sharp(Buffer.from(portraitMaskSvg())).greyscale().raw().toBuffer();
+    let inBoth = 0;
+    let inEither = 0;
+    let soft = 0;
+    let error = 0;
+    for (let i = 0; i < truth.length; i += 1) {
+      const [mine, real] = [cut.data[i * 4 + 3]!, truth[i]!];
+      if (mine > 127 && real > 127) inBoth += 1;
+      if (mine > 127 || real > 127) inEither += 1;
+      if (mine > 8 && mine < 247) soft += 1;
+      error += Math.abs(mine - real) / 255;
+    }
+    assert.ok(inBoth / inEither > 0.99, `intersection over union ${inBoth / inEither}`);
+    assert.ok(error / truth.length < 0.004, `mean difference ${error / truth.length}`);
+    assert.ok(soft > 1000 && soft < 0.05 * truth.length, `${soft} soft pixels`);
+  });
+
+  test('takes multipart as rembg does', async () => {
+    const form = new FormData();
+    form.set('file', new Blob([new Uint8Array(portrait)], { type: 'image/jpeg' }), 'me.jpg');
+    const { url, apiKey } = await engine.address();
+    const headers = { authorization: `Bearer ${apiKey}` };
+    const answer = await fetch(`${url}/api/remove`, { method: 'POST', headers, body: form });
+    assert.equal(answer.status, 200);
+    await assertCut(Buffer.from(await answer.arrayBuffer()));
+  });
+
+  const kinds: Record<string, () => Promise<Buffer>> = {
+    'a palette PNG': () => sharp(portrait).png({ palette: true, colours: 64 }).toBuffer(),
+    'a 16-bit PNG': () => sharp(portrait).toColourspace('rgb16').png().toBuffer(),
+    'a CMYK JPEG': () => sharp(portrait).toColourspace('cmyk').jpeg().toBuffer(),
+    'a WebP': () => sharp(portrait).webp().toBuffer(),
+    'an AVIF': () => sharp(portrait).avif({ effort: 0 }).toBuffer(),
+    'a TIFF': () => sharp(portrait).tiff().toBuffer(),
+    'a GIF': () => sharp(portrait).gif().toBuffer(),
+    'a progressive JPEG': () => sharp(portrait).jpeg({ progressive: true }).toBuffer(),
+    'an interlaced PNG': () => sharp(portrait).png({ progressive: true }).toBuffer(),
+    'the first frame of an animation': async () => {
+      const frame = await sharp(portrait).png().toBuffer();
+      const black = await sharp(frame).linear(0, 0).png().toBuffer();
+      return await sharp([frame, black], { join: { animated: true } })
+        .webp()
+        .toBuffer();
+    },
+  };
+  for (const [name, make] of Object.entries(kinds)) {
+    test(`cuts ${name}`, async () => {
+      const answer = await send(await make());
+      assert.equal(answer.status, 200, answer.body.toString('latin1', 0, 200));
+      await assertCut(answer.body);
+    });
+  }
+
+  test('cuts a greyscale photograph and returns it grey', async () => {
+    const answer = await send(await sharp(portrait).greyscale().png().toBuffer());
+    assert.equal(answer.status, 200);
+    const { data } = await pixels(answer.body);
+    const middle = (240 * 640 + 320) * 4;
+    assert.equal(data[middle], data[middle + 2]);
+    await assertCut(answer.body);
+  });
+
+  test('applies the EXIF orientation, so that the figure stands', async () => {
+    // Stored lying on its side, with the tag that says how to turn it.
+    const stored = await sharp(portrait)
+      .rotate(270)
+      .withMetadata({ orientation: 6 })
+      .jpeg()
+      .toBuffer();
+    const answer = await send(stored);
+    assert.equal(answer.status, 200);
+    await assertCut(answer.body);
+  });
+
+  test('keeps what was transparent transparent', async () => {
+    const holed = await sharp(portrait)
+      .composite([
+        {
+          input: Buffer.from('<svg width="40" height="40"><rect width="40" height="40"/></svg>'),
+          left: 300,
+          top: 180,
+          blend: 'dest-out',
+        },
+      ])
+      .png()
+      .toBuffer();
+    const answer = await send(holed);
+    assert.equal(await alpha(answer.body, 320, 200), 0);
+    assert.ok((await alpha(answer.body, 320, 150)) > 240);
+  });
+
+  test('returns a large photograph at its own size', async () => {
+    const large = await sharp(portrait).resize(3200, 2400).jpeg().toBuffer();
+    const answer = await send(large);
+    assert.equal(answer.status, 200);
+    await assertCut(answer.body, 3200, 2400);
+  });
+});
+
+function chunk(type: string, data: Buffer): Buffer {
+  const size = Buffer.alloc(4);
+  size.writeUInt32BE(data.length);
+  // A wrong checksum is part of what a decoder must bear.
+  return Buffer.concat([size, Buffer.from(type, 'latin1'), data, Buffer.alloc(4)]);
+}
+
+function pngHeader(width: number, height: number): Buffer {
+  const data = Buffer.alloc(13);
+  data.writeUInt32BE(width, 0);
+  data.writeUInt32BE(height, 4);
+  data.set([8, 2, 0, 0, 0], 8);
+  return Buffer.concat([Buffer.from('\x89PNG\r\n\x1a\n', 'latin1'), chunk('IHDR', data)]);
+}
+
+const CRLF = '\r\n';
+const plain = (text: string): Buffer => Buffer.from(text);
+const solid = (width: number, height: number) =>
+  sharp({ create: { width, height, channels: 3, background: '#808080' } });
+
+/** Hostile or broken input: name, how it is made, the status and the code that it deserves. */
+const HOSTILE: [string, () => Promise<Buffer> | Buffer, number, string][] = [
+  ['nothing at all', () => Buffer.alloc(0), 400, 'CORRUPTED_IMAGE'],
+  ['text', () => plain('this is certainly not an image'), 415, 'INVALID_CONTENT_TYPE'],
+  ['an SVG', () => plain(portraitSvg()), 415, 'INVALID_CONTENT_TYPE'],
+  [
+    'an SVG that reads a file',
+    () => plain('<svg xmlns="http://www.w3.org/2000/svg"><image href="file:///etc/passwd"/></svg>'),
+    415,
+    'INVALID_CONTENT_TYPE',
+  ],
+  [
+    'an HTML page',
+    () => plain('<!doctype html><html><body>no</body></html>'),
+    415,
+    'INVALID_CONTENT_TYPE',
+  ],
+  ['a PDF', () => plain(`%PDF-1.7${'\n'.repeat(50)}%%EOF`), 415, 'INVALID_CONTENT_TYPE'],
+  [
+    'a ZIP',
+    () => Buffer.concat([plain('PK\x03\x04'), Buffer.alloc(64)]),
+    415,
+    'INVALID_CONTENT_TYPE',
+  ],
+  [
+    'an MP4',
+    () => Buffer.concat([Buffer.from([0, 0, 0, 24]), plain('ftypisom'), Buffer.alloc(64)]),
+    415,
+    'INVALID_CONTENT_TYPE',
+  ],
+  [
+    'a HEIC',
+    () => Buffer.concat([Buffer.from([0, 0, 0, 24]), plain('ftypheic'), Buffer.alloc(64)]),
+    415,
+    'INVALID_CONTENT_TYPE',
+  ],
+  [
+    'an AVIF brand with rubbish',
+    () => Buffer.concat([Buffer.from([0, 0, 0, 24]), plain('ftypavif'), Buffer.alloc(64, 7)]),
+    400,
+    'CORRUPTED_IMAGE',
+  ],
+  [
+    'a JPEG start with rubbish',
+    () => Buffer.concat([Buffer.from([0xff, 0xd8, 0xff]), Buffer.alloc(4096, 0x55)]),
+    400,
+    'CORRUPTED_IMAGE',
+  ],
+  ['half a JPEG', () => portrait.subarray(0, portrait.length / 2), 400, 'CORRUPTED_IMAGE'],
+  [
+    'half a PNG',
+    async () => {
+      const png = await sharp(portrait).png().toBuffer();
+      return png.subarray(0, png.length / 2);
+    },
+    400,
+    'CORRUPTED_IMAGE',
+  ],
+  [
+    'half a WebP',
+    async () => {
+      const webp = await sharp(portrait).webp().toBuffer();
+      return webp.subarray(0, webp.length / 2);
+    },
+    400,
+    'CORRUPTED_IMAGE',
+  ],
+  [
+    'a PNG that claims 60000 x 60000',
+    () =>
+      Buffer.concat([
+        pngHeader(60_000, 60_000),
+        chunk('IDAT', deflateSync(Buffer.alloc(1_000_000))),
+      ]),
+    422,
+    'IMAGE_TOO_LARGE',
+  ],
+  [
+    'a PNG of no width',
+    () => Buffer.concat([pngHeader(0, 500), chunk('IDAT', deflateSync(Buffer.alloc(10)))]),
+    400,
+    'CORRUPTED_IMAGE',
+  ],
+  ['a PNG without pixels', () => pngHeader(640, 480), 400, 'CORRUPTED_IMAGE'],
+  ['a picture of one pixel', () => solid(1, 1).png().toBuffer(), 400, 'IMAGE_TOO_SMALL'],
+  ['a picture one pixel short', () => solid(255, 257).png().toBuffer(), 400, 'IMAGE_TOO_SMALL'],
+  ['a picture of 36 megapixels', () => solid(6000, 6000).png().toBuffer(), 422, 'IMAGE_TOO_LARGE'],
+  ['25 megabytes', () => Buffer.alloc(25_000_000, 1), 413, 'PAYLOAD_TOO_LARGE'],
+  [
+    'a TIFF of impossible offsets',
+    () => Buffer.concat([plain('II*\0'), Buffer.alloc(200, 0xff)]),
+    400,
+    'CORRUPTED_IMAGE',
+  ],
+];
+
+describe('hostile images', () => {
+  let pid: number | undefined;
+  before(async () => {
+    await engine.address();
+    pid = engine.pid;
+  });
+
+  for (const [name, make, status, code] of HOSTILE) {
+    test(`${name} ends in ${status} ${code}`, async () => {
+      const answer = await send(await make());
+      const body = JSON.parse(answer.body.toString()) as { error: string; code: string };
+      assert.deepEqual([answer.status, body.code], [status, code]);
+      assert.match(body.error, /^[A-Z].*[^.]$/);
+    });
+  }
+
+  test('multipart without the field, cut off, or without a boundary ends in 400', async () => {
+    const part = `--x${CRLF}Content-Disposition: form-data; name="other"; filename="a"${CRLF}${CRLF}abc${CRLF}`;
+    for (const [type, body] of [
+      ['multipart/form-data; boundary=x', `${part}--x--${CRLF}`],
+      ['multipart/form-data; boundary=x', part],
+      ['multipart/form-data', part],
+    ] as const) {
+      assert.equal((await send(plain(body), type)).status, 400);
+    }
+  });
+
+  test('a stranger without the secret gets 401, an unknown path 404, a GET 405', async () => {
+    const { url, apiKey } = await engine.address();
+    const authorization = `Bearer ${apiKey}`;
+    const status = async (path: string, options: object): Promise<number> => {
+      const answer = await request(`${url}${path}`, options);
+      await answer.body.dump();
+      return answer.statusCode;
+    };
+    assert.equal(await status('/api/remove', { method: 'POST', body: portrait }), 401);
+    assert.equal(await status('/else', { headers: { authorization } }), 404);
+    assert.equal(await status('/api/remove', { headers: { authorization } }), 405);
+  });
+
+  test('after all of them the same child still cuts a portrait', async () => {
+    assert.equal((await send(portrait)).status, 200);
+    assert.equal(engine.pid, pid);
+  });
+});
+
+describe('the general model', () => {
+  test('is fetched on first use and takes over, and a restarted child starts with it', async () => {
+    const path = join(folder, 'toy.onnx');
+    writeFileSync(path, toyCutoutModel());
+    const gate = Promise.withResolvers<void>();
+    const asked = Promise.withResolvers<void>();
+    const general = engineWith('u2netp', async (file, onProgress) => {
+      onProgress(file.sizeBytes / 2);
+      asked.resolve();
+      await gate.promise;
+      return path;
+    });
+    // Left half bright, right half dark: the toy model keeps what is bright.
+    const picture = await solid(400, 300)
+      .composite([
+        {
+          input: { create: { width: 200, height: 300, channels: 3, background: '#fff' } },
+          left: 0,
+          top: 0,
+        },
+      ])
+      .png()
+      .toBuffer();
+    try {
+      assert.equal(general.progress()?.state, 'idle');
+      assert.equal((await send(picture, undefined, general)).model, 'person');
+      await asked.promise;
+      assert.deepEqual(
+        [general.progress()?.state, general.progress()?.fraction],
+        ['fetching', 0.5],
+      );
+      gate.resolve();
+      let answer = await send(picture, undefined, general);
+      while (answer.model === 'person') answer = await send(picture, undefined, general);
+      assert.equal(answer.model, 'u2netp');
+      assert.deepEqual(
+        [await alpha(answer.body, 50, 150), await alpha(answer.body, 350, 150)],
+        [255, 0],
+      );
+      assert.equal(general.progress()?.state, 'ready');
+      process.kill(general.pid!, 'SIGKILL');
+      await until(() => general.pid === undefined, 'the end of the process');
+      assert.equal((await send(picture, undefined, general)).model, 'u2netp');
+    } finally {
+      await general.close();
+    }
+  });
+
+  test('can be a file of the operator, of either size, which is named in the answer', async () => {
+    for (const side of [320, 1024] as const) {
+      const path = join(folder, `my-model-${side}.onnx`);
+      writeFileSync(path, toyCutoutModel(side));
+      const own = engineWith(path, noFetch);
+      try {
+        const answer = await send(portrait, undefined, own);
+        assert.deepEqual([answer.status, answer.model], [200, `my-model-${side}`]);
+        assert.equal(own.progress(), undefined);
+      } finally {
+        await own.close();
+      }
+    }
+    const missing = engineWith(join(folder, 'missing.onnx'), noFetch);
+    await assert.rejects(missing.address(), /missing\.onnx/);
+    await missing.close();
+  });
+
+  test('a failed fetch is told, and the person model goes on', async () => {
+    const offline = engineWith('u2netp', noFetch);
+    try {
+      assert.equal((await send(portrait, undefined, offline)).model, 'person');
+      await until(() => offline.progress()?.state === 'failed', 'the end of the fetch');
+      assert.equal(offline.progress()?.error, 'no network here');
+      assert.equal((await send(portrait, undefined, offline)).status, 200);
+    } finally {
+      await offline.close();
+    }
+  });
+});

@@ -1,0 +1,106 @@
+/**
+ * Entry file of the background removal child. It speaks as rembg does: `POST /api/remove` takes an
+ * image (multipart field `file`, or the bytes as the body) and answers a PNG of the same size with
+ * alpha.
+ *
+ * The person model of the box answers until the parent hands in the path of a general model, which
+ * then takes over without a pause. Images are worked on one at a time: each may need half a
+ * gigabyte while it is in the works.
+ */
+import { z } from 'zod';
+import { Fault } from '../../src/core/faults.ts';
+import { JobQueue } from '../../src/core/job-queue.ts';
+import { reasonOf } from '../../src/core/log.ts';
+import { packagePath } from '../../src/core/package-root.ts';
+import { nativePackage } from '../server/native-package.ts';
+import { type LocalRequest, answerBytes, serveLocal } from '../server/server.ts';
+import { isMultipart, readBody, readUpload } from '../server/request-body.ts';
+import { applyMatte } from './matte.ts';
+import { MAX_IMAGE_BYTES, PhotoEditor, type Sharp } from './photo.ts';
+import { type LoadedModel, type Onnx, Segmenter } from './segmenter.ts';
+
+/** The model file that is part of the package. */
+const PERSON_MODEL = 'assets/person-segmentation.onnx';
+const MAX_WAITING = 16;
+/** The rest is for others. */
+const MAX_WAITING_OF_CALLER = 12;
+const RETRY_AFTER_SECONDS = 5;
+
+const GeneralModel = z.object({
+  path: z.string(),
+  /** What answers call it. */
+  name: z.string(),
+  /** Without one, by the side of its input. */
+  recipe: z.enum(['u2net', 'isnet']).optional(),
+});
+const CutoutSettings = z.object({
+  threads: z.int().min(1),
+  /** The general model, when it is already there. */
+  general: GeneralModel.optional(),
+});
+const ModelMessage = z.object({ type: z.literal('model'), general: GeneralModel });
+
+serveLocal(async (given, report) => {
+  const { threads, general } = CutoutSettings.parse(given);
+  const need = 'Background removal';
+  const sharp = (await nativePackage<{ default: Sharp }>('sharp', need)).default;
+  const ort = await nativePackage<Onnx>('onnxruntime-node', need);
+  const editor = new PhotoEditor(sharp, threads);
+  const load = async (model: LoadedModel): Promise<Segmenter> =>
+    await Segmenter.load(ort, { ...model, threads });
+  let segmenter = await load(
+    general ?? { path: packagePath(PERSON_MODEL), name: 'person', recipe: 'person' },
+  );
+  const queue = new JobQueue({
+    running: 1,
+    waiting: MAX_WAITING,
+    waitingOfCaller: MAX_WAITING_OF_CALLER,
+    retryAfterSeconds: RETRY_AFTER_SECONDS,
+  });
+
+  async function remove(bytes: Buffer): Promise<{ png: Buffer; model: string }> {
+    const image = await editor.decode(bytes);
+    const guide = await editor.guideCopy(image);
+    const copy = await editor.squareCopy(image, segmenter.side);
+    applyMatte(image, guide, await segmenter.segment(copy));
+    return { png: await editor.encodePng(image), model: segmenter.name };
+  }
+
+  async function takeOver(model: z.infer<typeof GeneralModel>): Promise<void> {
+    const next = await load(model);
+    // A job of its own: no image is in the works while the old model goes.
+    await queue.run(async () => {
+      const old = segmenter;
+      segmenter = next;
+      await old.close();
+    });
+  }
+
+  return {
+    async handle(request, response) {
+      if (request.path !== '/api/remove') throw new Fault('NOT_FOUND');
+      if (request.method !== 'POST') throw new Fault('METHOD_NOT_ALLOWED');
+      const bytes = await readImage(request);
+      // The first use is when the better model is fetched.
+      report({ type: 'used' });
+      const { png, model } = await queue.run(() => remove(bytes), request.signal, request.caller);
+      response.setHeader('x-model', model);
+      answerBytes(response, 200, 'image/png', png);
+    },
+    onMessage(message) {
+      const parsed = ModelMessage.safeParse(message);
+      if (!parsed.success) return;
+      takeOver(parsed.data.general).catch((error: unknown) => {
+        report({ type: 'model-failed', error: reasonOf(error) });
+      });
+    },
+  };
+});
+
+async function readImage({ raw }: LocalRequest): Promise<Buffer> {
+  if (!isMultipart(raw)) return await readBody(raw, MAX_IMAGE_BYTES);
+  const { files } = await readUpload(raw, { maxFileBytes: MAX_IMAGE_BYTES });
+  const file = files.get('file');
+  if (file !== undefined) return file.data;
+  throw new Fault('INVALID_REQUEST', { message: 'The multipart body has no field "file"' });
+}

@@ -1,0 +1,120 @@
+/**
+ * Decodes a foreign image into 8-bit RGBA as a person sees it: orientation applied, colours in
+ * sRGB, first frame of an animation. Encodes the result as PNG.
+ *
+ * Size is checked on the header, before a pixel is decoded.
+ */
+import type sharpModule from 'sharp';
+import { Fault } from '../../src/core/faults.ts';
+import { imageType } from '../../src/core/media-type.ts';
+import { GUIDE_SIDE, type Rgba } from './matte.ts';
+
+export type Sharp = typeof sharpModule;
+
+// From 256 × 256 to 33 megapixels, the same as the route of background removal.
+const MIN_PIXELS = 65_536;
+const MAX_PIXELS = 33_177_600;
+/** `< 25 MB`. */
+export const MAX_IMAGE_BYTES = 25 * 1000 * 1000 - 1;
+
+const DECODE_TIMEOUT_SECONDS = 20;
+/** Level 6 costs three times as much for a few percent. */
+const PNG_COMPRESSION = 4;
+
+/** The loaders that foreign bytes may reach; everything else in the library is switched off. */
+const LOADERS = [
+  'VipsForeignLoadJpegBuffer',
+  'VipsForeignLoadPngBuffer',
+  'VipsForeignLoadWebpBuffer',
+  'VipsForeignLoadNsgifBuffer',
+  'VipsForeignLoadTiffBuffer',
+  'VipsForeignLoadHeifBuffer',
+];
+
+/** What is done with pictures. Make one per process: it bounds the library for all of it. */
+export class PhotoEditor {
+  readonly #sharp: Sharp;
+
+  constructor(sharp: Sharp, threads: number) {
+    this.#sharp = sharp;
+    sharp.block({ operation: ['VipsForeignLoad'] });
+    sharp.unblock({ operation: LOADERS });
+    sharp.concurrency(threads);
+    sharp.cache(false);
+  }
+
+  /** Faults: INVALID_CONTENT_TYPE, CORRUPTED_IMAGE, IMAGE_TOO_SMALL, IMAGE_TOO_LARGE. */
+  async decode(bytes: Buffer): Promise<Rgba> {
+    checkFormat(bytes);
+    const open = (): ReturnType<Sharp> =>
+      this.#sharp(bytes, { failOn: 'error', limitInputPixels: false, animated: false });
+    const facts = await open().metadata().catch(refuseCorrupted);
+    checkSize(facts.width, facts.height);
+    const { data, info } = await open()
+      .autoOrient()
+      .toColourspace('srgb')
+      .ensureAlpha()
+      .timeout({ seconds: DECODE_TIMEOUT_SECONDS })
+      .raw({ depth: 'uchar' })
+      .toBuffer({ resolveWithObject: true })
+      .catch(refuseCorrupted);
+    const { width, height, channels } = info;
+    if (channels !== 4) refuseCorrupted(new Error(`${channels} channels after decoding`));
+    return { width, height, data };
+  }
+
+  /** A small opaque copy on white, stretched to a square: what a model looks at. 8-bit RGB. */
+  async squareCopy(image: Rgba, side: number): Promise<Buffer> {
+    return await this.#from(image)
+      .flatten({ background: '#ffffff' })
+      .resize(side, side, { fit: 'fill', kernel: 'linear' })
+      .raw()
+      .toBuffer();
+  }
+
+  /** A copy whose longer side is at most `GUIDE_SIDE`, for the edges. */
+  async guideCopy(image: Rgba): Promise<Rgba> {
+    const { data, info } = await this.#from(image)
+      .flatten({ background: '#ffffff' })
+      .ensureAlpha()
+      .resize(GUIDE_SIDE, GUIDE_SIDE, { fit: 'inside', withoutEnlargement: true })
+      .raw()
+      .toBuffer({ resolveWithObject: true });
+    return { width: info.width, height: info.height, data };
+  }
+
+  async encodePng(image: Rgba): Promise<Buffer> {
+    return await this.#from(image).png({ compressionLevel: PNG_COMPRESSION }).toBuffer();
+  }
+
+  #from({ data, width, height }: Rgba): ReturnType<Sharp> {
+    return this.#sharp(data, { raw: { width, height, channels: 4 }, limitInputPixels: false });
+  }
+}
+
+function refuseCorrupted(cause: unknown): never {
+  const message = 'The image cannot be decoded: it is damaged or cut off';
+  throw new Fault('CORRUPTED_IMAGE', { message, cause });
+}
+
+function checkFormat(bytes: Buffer): void {
+  if (bytes.length === 0) {
+    throw new Fault('CORRUPTED_IMAGE', { message: 'The image is empty' });
+  }
+  const type = imageType(bytes);
+  const isHeif = type === 'image/heic' || type === 'image/heif';
+  if (type !== undefined && !isHeif) return;
+  const message = isHeif
+    ? 'HEIC images are not supported: send JPEG, PNG, WebP, AVIF, TIFF or GIF'
+    : 'The file is not a JPEG, PNG, WebP, AVIF, TIFF or GIF image';
+  throw new Fault('INVALID_CONTENT_TYPE', { message });
+}
+
+function checkSize(width: number, height: number): void {
+  const pixels = width * height;
+  if (pixels >= MIN_PIXELS && pixels <= MAX_PIXELS) return;
+  throw new Fault(pixels < MIN_PIXELS ? 'IMAGE_TOO_SMALL' : 'IMAGE_TOO_LARGE', {
+    message: `The image has ${width}x${height} pixels: send ${MIN_PIXELS} to ${MAX_PIXELS} pixels`,
+    fields: { width, height },
+  });
+}

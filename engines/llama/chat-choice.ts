@@ -1,0 +1,376 @@
+/**
+ * Generates one choice of an answer on one sequence: reads the prompt in slices, samples token by
+ * token, and hands out pieces as they become certain. Ends at the model's own end, a stop, the
+ * token limit, a forced tool call, or when the caller leaves.
+ */
+import {
+  type LlamaContextSequence,
+  type LlamaGrammar,
+  LlamaGrammarEvaluationState,
+  type LlamaModel,
+  type SequenceEvaluateOptions,
+  type Token,
+  TokenBias,
+} from 'node-llama-cpp';
+import { type ResponsePiece, ResponseSplitter } from './response-splitter.ts';
+import type { ChatRequest } from './chat-request.ts';
+import type { SamplingDefaults } from '../../src/engines/embedded/llama-models.ts';
+import { RawSampler } from './raw-sampler.ts';
+
+/** Small, so that a long prompt lets others in between and a leaving caller is noticed at once. */
+const PROMPT_SLICE_TOKENS = 64;
+/** How far back repetition is looked for. */
+const PENALTY_WINDOW_TOKENS = 1_024;
+/** UTF-8 characters have up to four bytes, a token at least one. */
+const MAX_PENDING = 4;
+/** Tokens before, for tokenizers whose spacing depends on them. */
+const LOOK_BACK = 4;
+const REPLACEMENT = '\uFFFD';
+/** OpenAI's floor for what has no chance at all: JSON knows no infinity. */
+const LOWEST = -9999;
+
+export interface ScoredText {
+  readonly token: string;
+  readonly logprob: number;
+  readonly bytes: number[];
+}
+
+export interface TokenLogprob extends ScoredText {
+  readonly top_logprobs: ScoredText[];
+}
+
+export interface ChoiceTask {
+  readonly markTexts: ReadonlyMap<Token, string>;
+  readonly request: ChatRequest;
+  readonly defaults: SamplingDefaults;
+  readonly prompt: Token[];
+  readonly start: 'thought' | 'content' | 'call';
+  readonly canReason: boolean;
+  readonly seed: number;
+  readonly maxTokens: number;
+  /** For content in a format; applies once the thought is over. */
+  readonly contentGrammar: LlamaGrammar | undefined;
+  /** For a tool call, from its opening mark to its closing one. */
+  readonly callGrammar: LlamaGrammar | undefined;
+  readonly signal: AbortSignal;
+  readonly onPieces: (pieces: readonly ResponsePiece[], logprobs: readonly TokenLogprob[]) => void;
+}
+
+export interface ChoiceEnd {
+  readonly finishReason: 'stop' | 'length' | 'tool_calls';
+  readonly cachedTokens: number;
+  readonly completionTokens: number;
+  readonly reasoningTokens: number;
+}
+
+/** Runs the task to its end; throws the signal's reason when the caller leaves. */
+export async function generateChoice(
+  sequence: LlamaContextSequence,
+  task: ChoiceTask,
+): Promise<ChoiceEnd> {
+  const cachedTokens = await readPrompt(sequence, task);
+  const run = new ChoiceRun(sequence.model, task);
+  const last = task.prompt.slice(-1);
+  const sampler = run.rawSampler();
+  if (sampler !== undefined) await generateRaw(sequence, last, run, sampler, task.signal);
+  else {
+    const { logprobs } = task.request;
+    const options = run.samplerOptions();
+    const metadata = { probabilities: logprobs };
+    for await (const output of sequence.evaluateWithMetadata(last, metadata, options)) {
+      task.signal.throwIfAborted();
+      if (!run.take(logprobs ? unscaled(output, options.temperature ?? 0) : output)) break;
+    }
+  }
+  return { ...run.end(), cachedTokens };
+}
+
+/** Takes the temperature out of the probabilities of the tokens that sampling has left. */
+function unscaled({ token, probabilities }: TokenOutput, temperature: number): TokenOutput {
+  if (probabilities === undefined || temperature === 0 || temperature === 1) {
+    return { token, confidence: probabilities?.get(token) ?? 0, probabilities };
+  }
+  let sum = 0;
+  for (const chance of probabilities.values()) sum += chance ** temperature;
+  const open = new Map<Token, number>();
+  for (const [one, chance] of probabilities) open.set(one, chance ** temperature / sum);
+  return { token, confidence: open.get(token) ?? 0, probabilities: open };
+}
+
+/** Greedy sampling changes no probability: the library hands out those of the model. */
+const RAW_OPTIONS: SequenceEvaluateOptions = { temperature: 0, yieldEogToken: true };
+
+/** The same where the token is picked out of the raw distribution, which is told with it. */
+async function generateRaw(
+  sequence: LlamaContextSequence,
+  last: Token[],
+  run: ChoiceRun,
+  sampler: RawSampler<Token>,
+  signal: AbortSignal,
+): Promise<void> {
+  const outputs = sequence.evaluateWithMetadata(last, { probabilities: true }, RAW_OPTIONS);
+  try {
+    let next = await outputs.next();
+    while (next.done !== true) {
+      signal.throwIfAborted();
+      const { probabilities } = next.value;
+      const token = sampler.pick(probabilities, run.countedTokens) ?? next.value.token;
+      if (sequence.model.isEogToken(token)) return;
+      const confidence = probabilities.get(token) ?? 0;
+      if (!run.take({ token, confidence, probabilities })) return;
+      next = await outputs.next(token);
+    }
+  } finally {
+    await outputs.return();
+  }
+}
+
+/** Evaluates all but the last prompt token; returns how many were there already. */
+async function readPrompt(sequence: LlamaContextSequence, task: ChoiceTask): Promise<number> {
+  const body = task.prompt.slice(0, -1);
+  await sequence.adaptStateToTokens(body, false);
+  const cached = sequence.nextTokenIndex;
+  for (let at = cached; at < body.length; at += PROMPT_SLICE_TOKENS) {
+    task.signal.throwIfAborted();
+    await sequence.evaluateWithoutGeneratingNewTokens(body.slice(at, at + PROMPT_SLICE_TOKENS));
+  }
+  task.signal.throwIfAborted();
+  return cached;
+}
+
+interface TokenOutput {
+  readonly token: Token;
+  readonly confidence?: number;
+  readonly probabilities?: Map<Token, number> | undefined;
+}
+
+class ChoiceRun {
+  readonly #model: LlamaModel;
+  readonly #task: ChoiceTask;
+  readonly #text: TokenText;
+  readonly #splitter: ResponseSplitter;
+  readonly #logprobs: LogprobTrack | undefined;
+  readonly #generated: Token[] = [];
+  #reasoningTokens = 0;
+  #isCut = false;
+  #grammar:
+    | { readonly key: 'content' | number; readonly state: LlamaGrammarEvaluationState }
+    | undefined;
+
+  constructor(model: LlamaModel, task: ChoiceTask) {
+    this.#model = model;
+    this.#task = task;
+    const { request, markTexts, prompt, start, canReason, callGrammar } = task;
+    this.#text = new TokenText(model, markTexts, prompt);
+    const mayCall = callGrammar !== undefined;
+    const { stops, logprobs, topLogprobs } = request;
+    this.#splitter = new ResponseSplitter({ start, mayThink: canReason, mayCall, stops });
+    if (logprobs) this.#logprobs = new LogprobTrack(model, topLogprobs);
+  }
+
+  /** Takes one sampled token; false ends the choice. */
+  take(output: TokenOutput): boolean {
+    const { request } = this.#task;
+    this.#generated.push(output.token);
+    if (request.stopTokens.has(output.token)) return false;
+    const before = this.#splitter.state;
+    if (before === 'thought') this.#reasoningTokens += 1;
+    const text = this.#text.push(output.token);
+    if (before === 'content') this.#logprobs?.add(output, text);
+    this.#hand(this.#splitter.push(text));
+    if (this.#splitter.isStopped) return false;
+    const isOneCallEnough = request.toolChoice === 'one' || !request.parallelToolCalls;
+    if (this.#splitter.calls > 0 && isOneCallEnough) return false;
+    this.#isCut = this.#generated.length >= this.#task.maxTokens;
+    return !this.#isCut;
+  }
+
+  end(): Omit<ChoiceEnd, 'cachedTokens'> {
+    if (!this.#splitter.isStopped) {
+      this.#hand(this.#splitter.push(this.#text.end()));
+      this.#hand(this.#splitter.end());
+    }
+    const finishReason = this.#splitter.calls > 0 ? 'tool_calls' : 'stop';
+    return {
+      finishReason: this.#isCut ? 'length' : finishReason,
+      completionTokens: this.#generated.length,
+      reasoningTokens: this.#reasoningTokens,
+    };
+  }
+
+  /** The tokens that frequency and presence penalties count. */
+  get countedTokens(): readonly Token[] {
+    return this.#generated.slice(-PENALTY_WINDOW_TOKENS);
+  }
+
+  /**
+   * For a request with logprobs. Not where a grammar or the repetition penalty, which only the library
+   * has, rules tokens out: there the log probabilities are of the tokens that are left.
+   */
+  rawSampler(): RawSampler<Token> | undefined {
+    const { request, defaults, contentGrammar, callGrammar, seed } = this.#task;
+    const { sampling, logprobs } = request;
+    const isOpen = contentGrammar === undefined && callGrammar === undefined;
+    if (!logprobs || !isOpen || sampling.repetitionPenalty !== 1) return undefined;
+    const { frequencyPenalty, presencePenalty, logitBias } = sampling;
+    return new RawSampler(
+      {
+        temperature: sampling.temperature ?? defaults.temperature,
+        topP: sampling.topP ?? defaults.topP,
+        topK: sampling.topK ?? defaults.topK,
+        minP: sampling.minP ?? defaults.minP,
+        frequencyPenalty,
+        presencePenalty,
+        logitBias,
+      },
+      seed,
+    );
+  }
+
+  samplerOptions(): SequenceEvaluateOptions {
+    const { request, defaults, contentGrammar, callGrammar, seed } = this.#task;
+    const { sampling } = request;
+    const { repetitionPenalty: penalty, frequencyPenalty, presencePenalty } = sampling;
+    const counts = frequencyPenalty !== 0 || presencePenalty !== 0;
+    const repeatPenalty = {
+      punishTokens: () => this.#punishable(counts),
+      maxPunishTokens: PENALTY_WINDOW_TOKENS,
+      penalty,
+      frequencyPenalty,
+      presencePenalty,
+    };
+    const tokenBias = new TokenBias(this.#model.tokenizer);
+    // Token ids come as plain numbers; the library brands them.
+    for (const [token, logit] of sampling.logitBias) tokenBias.set(token as Token, { logit });
+    const grammarEvaluationState = (): LlamaGrammarEvaluationState | undefined =>
+      this.#grammarState();
+    return {
+      temperature: sampling.temperature ?? defaults.temperature,
+      topP: sampling.topP ?? defaults.topP,
+      topK: sampling.topK ?? defaults.topK,
+      minP: sampling.minP ?? defaults.minP,
+      seed,
+      ...((counts || penalty !== 1) && { repeatPenalty }),
+      ...(sampling.logitBias.size > 0 && { tokenBias }),
+      ...((contentGrammar ?? callGrammar) && { grammarEvaluationState }),
+    };
+  }
+
+  /** Counting penalties look at the answer; the repetition penalty alone also at the prompt. */
+  #punishable(counts: boolean): Token[] {
+    const tokens = counts ? this.#generated : [...this.#task.prompt, ...this.#generated];
+    return tokens.slice(-PENALTY_WINDOW_TOKENS);
+  }
+
+  /** The grammar of the part that is being written: none in a thought, a fresh one per call. */
+  #grammarState(): LlamaGrammarEvaluationState | undefined {
+    const state = this.#splitter.state;
+    if (state === 'thought') return undefined;
+    const grammar = state === 'call' ? this.#task.callGrammar : this.#task.contentGrammar;
+    if (grammar === undefined) return undefined;
+    const key = state === 'call' ? this.#splitter.calls : 'content';
+    if (this.#grammar?.key !== key) {
+      const state = new LlamaGrammarEvaluationState({ model: this.#model, grammar });
+      this.#grammar = { key, state };
+    }
+    return this.#grammar.state;
+  }
+
+  #hand(pieces: readonly ResponsePiece[]): void {
+    if (pieces.length === 0) return;
+    let shown = 0;
+    for (const piece of pieces) if (piece.type === 'content') shown += piece.text.length;
+    this.#task.onPieces(pieces, this.#logprobs?.release(shown, this.#splitter.isStopped) ?? []);
+  }
+}
+
+/**
+ * Turns tokens into text one by one. A token can end in the middle of a character: its text waits
+ * for the next token, so that no replacement character is ever handed out for a whole one.
+ */
+class TokenText {
+  readonly #model: LlamaModel;
+  readonly #markTexts: ReadonlyMap<Token, string>;
+  #before: Token[];
+  #pending: Token[] = [];
+
+  constructor(model: LlamaModel, markTexts: ReadonlyMap<Token, string>, prompt: readonly Token[]) {
+    this.#model = model;
+    this.#markTexts = markTexts;
+    this.#before = prompt.slice(-LOOK_BACK);
+  }
+
+  /** The text that is complete with this token. */
+  push(token: Token): string {
+    const mark = this.#markTexts.get(token);
+    if (mark !== undefined) return this.end() + this.#advance([token], mark);
+    this.#pending.push(token);
+    const text = this.#model.detokenize(this.#pending, false, this.#before);
+    if (text.endsWith(REPLACEMENT) && this.#pending.length < MAX_PENDING) return '';
+    return this.#flush(text);
+  }
+
+  /** What is left when no token follows. */
+  end(): string {
+    if (this.#pending.length === 0) return '';
+    return this.#flush(this.#model.detokenize(this.#pending, false, this.#before));
+  }
+
+  #flush(text: string): string {
+    const tokens = this.#pending;
+    this.#pending = [];
+    return this.#advance(tokens, text);
+  }
+
+  #advance(tokens: readonly Token[], text: string): string {
+    this.#before = [...this.#before, ...tokens].slice(-LOOK_BACK);
+    return text;
+  }
+}
+
+/**
+ * Log probabilities of the content tokens in the OpenAI shape. Text can be held back behind the
+ * tokens that made it, so that each entry waits until its text is shown; entries of text that is
+ * never shown (a stop text) are dropped.
+ */
+class LogprobTrack {
+  readonly #model: LlamaModel;
+  readonly #top: number;
+  #waiting: { readonly entry: TokenLogprob; readonly start: number; readonly end: number }[] = [];
+  #written = 0;
+  #shown = 0;
+
+  constructor(model: LlamaModel, top: number) {
+    this.#model = model;
+    this.#top = top;
+  }
+
+  /** Notes a sampled token and the text that became complete with it. */
+  add(output: TokenOutput, text: string): void {
+    const start = this.#written;
+    this.#written += text.length;
+    const best: ScoredText[] = [];
+    for (const [token, chance] of output.probabilities ?? []) {
+      if (best.length >= this.#top || chance <= 0) break;
+      best.push(this.#score(token, chance));
+    }
+    const entry = { ...this.#score(output.token, output.confidence ?? 0), top_logprobs: best };
+    this.#waiting.push({ entry, start, end: this.#written });
+  }
+
+  /** The entries whose text is now shown; `isCut` also lets go of one that is shown in part. */
+  release(length: number, isCut: boolean): TokenLogprob[] {
+    this.#shown += length;
+    const isDue = (wait: { start: number; end: number }): boolean =>
+      isCut ? wait.start < this.#shown : wait.end <= this.#shown;
+    const due = this.#waiting.filter(isDue);
+    this.#waiting = this.#waiting.filter((wait) => !isDue(wait));
+    return due.map((wait) => wait.entry);
+  }
+
+  #score(token: Token, chance: number): ScoredText {
+    const text = this.#model.detokenize([token], true);
+    const logprob = chance > 0 ? Math.log(chance) : LOWEST;
+    return { token: text, logprob, bytes: [...Buffer.from(text, 'utf8')] };
+  }
+}

@@ -1,0 +1,319 @@
+/**
+ * A loaded chat model: its template, its pool of sequences, and the way from a chat request to one
+ * or more choices. All choices of all requests share the decode batches of one context.
+ */
+import { randomInt } from 'node:crypto';
+import {
+  type LlamaContext,
+  type LlamaContextSequence,
+  LlamaGrammar,
+  type LlamaModel,
+  type Token,
+} from 'node-llama-cpp';
+import { assert } from '../../src/core/assert.ts';
+import { JobQueue } from '../../src/core/job-queue.ts';
+import { reasonOf } from '../../src/core/log.ts';
+import type { LocalRequest } from '../server/server.ts';
+import type { ResponsePiece } from './response-splitter.ts';
+import { type ChoiceEnd, generateChoice, type TokenLogprob } from './chat-choice.ts';
+import type { ChatRequest } from './chat-request.ts';
+import {
+  type ChatTemplate,
+  compileTemplate,
+  THINK_CLOSE,
+  THINK_OPEN,
+  TOOL_CLOSE,
+  TOOL_OPEN,
+} from './chat-template.ts';
+import {
+  grammarForSchema,
+  grammarForToolCall,
+  OPEN_LIMITS,
+  SHORT_LIMITS,
+} from './json-schema-grammar.ts';
+import type {
+  LlamaModelSpec,
+  LoadedLlamaModel,
+  SamplingDefaults,
+} from '../../src/engines/embedded/llama-models.ts';
+import { overloaded, refusal } from './refusal.ts';
+
+/** The defaults of the OpenAI protocol, for files that say nothing. */
+const NEUTRAL_SAMPLING: SamplingDefaults = { temperature: 1, topP: 1, topK: 0, minP: 0 };
+const KEPT_GRAMMARS = 32;
+const MAX_SEED = 2 ** 31;
+/** Choices that may wait for a free sequence; more are refused with 429. */
+const MAX_WAITING = 64;
+/** The rest is for others. */
+const MAX_WAITING_OF_CALLER = 48;
+
+type CallerTurn = Pick<LocalRequest, 'caller' | 'signal'>;
+
+export interface ChatListener {
+  /** The prompt fits and a sequence is taken: the answer begins. */
+  onStart(): void;
+  onPieces(
+    choice: number,
+    pieces: readonly ResponsePiece[],
+    logprobs: readonly TokenLogprob[],
+  ): void;
+  onEnd(choice: number, finishReason: ChoiceEnd['finishReason']): void;
+}
+
+export interface ChatUsage {
+  readonly promptTokens: number;
+  readonly cachedTokens: number;
+  readonly completionTokens: number;
+  readonly reasoningTokens: number;
+}
+
+export class ChatModel {
+  readonly #spec: LlamaModelSpec;
+  readonly #model: LlamaModel;
+  readonly #context: LlamaContext;
+  readonly #pool: SequencePool;
+  readonly #template: ChatTemplate;
+  readonly #markTexts: ReadonlyMap<Token, string>;
+  readonly #grammars = new Map<string, LlamaGrammar>();
+
+  private constructor(spec: LlamaModelSpec, context: LlamaContext) {
+    const { model } = context;
+    this.#spec = spec;
+    this.#model = model;
+    this.#context = context;
+    const sequences = Array.from({ length: spec.sequences }, () => context.getSequence());
+    this.#pool = new SequencePool(sequences);
+    this.#template = compileTemplate(model.fileInfo.metadata.tokenizer?.chat_template, {
+      bos: model.tokens.bosString ?? '',
+      eos: model.tokens.eosString ?? '',
+    });
+    this.#markTexts = markTextsOf(model);
+  }
+
+  /** Makes the context for a loaded file; throws when memory does not suffice. */
+  static async create(
+    spec: LlamaModelSpec,
+    model: LlamaModel,
+    threads: number,
+  ): Promise<ChatModel> {
+    const context = await model.createContext({
+      sequences: spec.sequences,
+      contextSize: Math.min(spec.contextTokens, model.trainContextSize),
+      threads,
+    });
+    return new ChatModel(spec, context);
+  }
+
+  info(): LoadedLlamaModel {
+    return {
+      id: this.#spec.id,
+      work: 'chat',
+      contextTokens: this.#context.contextSize,
+      sequences: this.#spec.sequences,
+      isDemo: this.#spec.isDemo,
+      canReason: this.#template.canReason,
+      dimensions: 0,
+    };
+  }
+
+  /** Answers a request; resolves with the usage of all choices, rejects when `signal` aborts. */
+  async answer(request: ChatRequest, listener: ChatListener, turn: CallerTurn): Promise<ChatUsage> {
+    const { caller, signal } = turn;
+    const prompt = this.#prompt(request);
+    const room = this.#room - prompt.tokens.length;
+    const grammars = this.#grammarsFor(request);
+    this.#pool.admit(request.choices, caller);
+    listener.onStart();
+    const seed = request.seed ?? randomInt(MAX_SEED);
+    const choices = Array.from({ length: request.choices }, async (_, index) => {
+      const owned = { tokens: prompt.tokens, salt: request.cacheSalt };
+      const end = await this.#pool.use(owned, turn, async (sequence) =>
+        generateChoice(sequence, {
+          ...grammars,
+          markTexts: this.#markTexts,
+          request,
+          defaults: this.#spec.sampling ?? NEUTRAL_SAMPLING,
+          prompt: prompt.tokens,
+          start: prompt.start,
+          canReason: this.#template.canReason && request.rawPrompt === undefined,
+          seed: seed + index,
+          maxTokens: Math.min(request.maxTokens, room),
+          signal,
+          onPieces: (pieces, logprobs) => listener.onPieces(index, pieces, logprobs),
+        }),
+      );
+      listener.onEnd(index, end.finishReason);
+      return end;
+    });
+    return sumUsage(prompt.tokens.length, await allOrFirstError(choices));
+  }
+
+  /** Tokens of prompt and answer together. The last place is kept free: filling it would shift. */
+  get #room(): number {
+    return this.#context.contextSize - 1;
+  }
+
+  #prompt(request: ChatRequest): { tokens: Token[]; start: 'thought' | 'content' | 'call' } {
+    const { rawPrompt } = request;
+    if (rawPrompt !== undefined)
+      return { tokens: this.#tokens(rawPrompt, false), start: 'content' };
+    const isForced = request.toolChoice === 'one';
+    const prompt = this.#template.render({
+      messages: request.messages,
+      tools: request.tools,
+      thinking: request.thinking && !isForced,
+      variables: request.templateVariables,
+    });
+    const text = isForced ? `${prompt.text}${TOOL_OPEN}\n` : prompt.text;
+    const tokens = this.#tokens(text, true);
+    if (isForced) return { tokens, start: 'call' };
+    return { tokens, start: prompt.startsThinking ? 'thought' : 'content' };
+  }
+
+  /** Throws a refusal for a prompt that the context does not hold. */
+  #tokens(text: string, hasMarks: boolean): Token[] {
+    const tokens = this.#model.tokenize(text, hasMarks);
+    const { bos, shouldPrependBosToken } = this.#model.tokens;
+    if (shouldPrependBosToken && bos !== null && tokens[0] !== bos) tokens.unshift(bos);
+    if (tokens.length === 0) {
+      throw refusal('invalid_request', 'prompt: Must hold some text', 'prompt');
+    }
+    if (tokens.length >= this.#room) {
+      const message = `The prompt has ${tokens.length} tokens, the context of ${this.#spec.id} holds ${this.#context.contextSize}`;
+      throw refusal('context_length_exceeded', message, hasMarks ? 'messages' : 'prompt');
+    }
+    return tokens;
+  }
+
+  #grammarsFor(request: ChatRequest): {
+    contentGrammar: LlamaGrammar | undefined;
+    callGrammar: LlamaGrammar | undefined;
+  } {
+    const limits = this.#spec.isDemo ? SHORT_LIMITS : OPEN_LIMITS;
+    const { schema, tools } = request;
+    const content = schema === undefined ? undefined : grammarForSchema(schema, limits);
+    const call = tools.length > 0 ? grammarForToolCall(tools, TOOL_CLOSE, limits) : undefined;
+    return { contentGrammar: this.#grammar(content), callGrammar: this.#grammar(call) };
+  }
+
+  #grammar(text: string | undefined): LlamaGrammar | undefined {
+    if (text === undefined) return undefined;
+    const known = this.#grammars.get(text);
+    this.#grammars.delete(text);
+    const grammar = known ?? this.#compile(text);
+    this.#grammars.set(text, grammar);
+    for (const oldest of this.#grammars.keys()) {
+      if (this.#grammars.size <= KEPT_GRAMMARS) break;
+      this.#grammars.delete(oldest);
+    }
+    return grammar;
+  }
+
+  #compile(grammar: string): LlamaGrammar {
+    try {
+      return new LlamaGrammar(this.#model.llama, { grammar });
+    } catch (error) {
+      // The native parser has its own bounds; a schema beyond them is the caller's to simplify.
+      const message = `The JSON schema cannot be enforced: ${reasonOf(error)}`;
+      throw refusal('invalid_request', message, 'schema');
+    }
+  }
+}
+
+interface SaltedPrompt {
+  readonly tokens: Token[];
+  readonly salt: string;
+}
+
+/**
+ * The sequences of one context: each holds the state of one conversation and runs in the same
+ * decode batches as the others. A free sequence that already holds the beginning of the prompt is
+ * preferred, so that a conversation goes on without reading it all again. The state that a prompt with
+ * one salt left is never used for a prompt with another.
+ */
+class SequencePool {
+  readonly #free: LlamaContextSequence[];
+  readonly #salts = new WeakMap<LlamaContextSequence, string>();
+  readonly #queue: JobQueue;
+
+  constructor(sequences: readonly LlamaContextSequence[]) {
+    this.#free = [...sequences];
+    this.#queue = new JobQueue({
+      running: sequences.length,
+      waiting: MAX_WAITING,
+      waitingOfCaller: MAX_WAITING_OF_CALLER,
+      retryAfterSeconds: 0,
+    });
+  }
+
+  /** Refuses when `count` further choices would not fit into the queue. */
+  admit(count: number, caller: string): void {
+    if (!this.#queue.hasRoom(caller, count)) throw overloaded();
+  }
+
+  /** Runs `work` with a sequence; gives it back afterwards. Rejects when `signal` aborts before. */
+  async use<Result>(
+    prompt: SaltedPrompt,
+    { caller, signal }: CallerTurn,
+    work: (sequence: LlamaContextSequence) => Promise<Result>,
+  ): Promise<Result> {
+    return await this.#queue.run(
+      async () => {
+        const sequence = this.#takeBest(prompt);
+        try {
+          if (this.#salts.get(sequence) !== prompt.salt) await sequence.clearHistory();
+          this.#salts.set(sequence, prompt.salt);
+          return await work(sequence);
+        } finally {
+          this.#free.push(sequence);
+        }
+      },
+      signal,
+      caller,
+    );
+  }
+
+  #takeBest({ tokens, salt }: SaltedPrompt): LlamaContextSequence {
+    let best = 0;
+    let bestWorth = -1;
+    for (const [index, sequence] of this.#free.entries()) {
+      const held = sequence.nextTokenIndex;
+      const isOwn = held > 0 && this.#salts.get(sequence) === salt;
+      const shared = !isOwn ? 0 : sequence.compareContextTokens(tokens).firstDifferentIndex;
+      // Among sequences that share nothing, an empty one: a full one may still serve its caller.
+      const worth = shared > 0 ? shared + 1 : Number(held === 0);
+      if (worth > bestWorth) [best, bestWorth] = [index, worth];
+    }
+    const [sequence] = this.#free.splice(best, 1);
+    assert(sequence !== undefined, 'as many jobs run as there are sequences');
+    return sequence;
+  }
+}
+
+/** Marks that the vocabulary holds as one token, which ordinary detokenizing may leave out. */
+function markTextsOf(model: LlamaModel): Map<Token, string> {
+  const texts = new Map<Token, string>();
+  for (const mark of [THINK_OPEN, THINK_CLOSE, TOOL_OPEN, TOOL_CLOSE]) {
+    const [token, ...rest] = model.tokenize(mark, true);
+    if (token !== undefined && rest.length === 0) texts.set(token, mark);
+  }
+  return texts;
+}
+
+function sumUsage(promptTokens: number, ends: readonly ChoiceEnd[]): ChatUsage {
+  return {
+    promptTokens,
+    cachedTokens: Math.min(...ends.map((end) => end.cachedTokens)),
+    completionTokens: ends.reduce((sum, end) => sum + end.completionTokens, 0),
+    reasoningTokens: ends.reduce((sum, end) => sum + end.reasoningTokens, 0),
+  };
+}
+
+/** Waits for all to end, so that no sequence is still in use, then throws the first error. */
+async function allOrFirstError<Value>(works: readonly Promise<Value>[]): Promise<Value[]> {
+  const results = await Promise.allSettled(works);
+  return results.map((result) => {
+    if (result.status === 'rejected') throw result.reason;
+    return result.value;
+  });
+}

@@ -1,0 +1,147 @@
+/**
+ * A loaded embedding model: vectors of length one for texts or token ids. An input longer than the
+ * model's window is cut into windows whose vectors are averaged by their length.
+ */
+import { JobQueue, type Turn } from '../../src/core/job-queue.ts';
+import { unitVector } from '../../src/core/vectors.ts';
+import type { LlamaEmbeddingContext, LlamaModel, Token } from 'node-llama-cpp';
+import { z } from 'zod';
+import type { LocalRequest } from '../server/server.ts';
+import { parsed } from './chat-request.ts';
+import type { LlamaModelSpec, LoadedLlamaModel } from '../../src/engines/embedded/llama-models.ts';
+import { overloaded, refusal } from './refusal.ts';
+
+/** OpenAI's bound for one request. */
+const MAX_INPUTS = 2_048;
+/** Room for the begin and end tokens that the model wants around each window. */
+const FRAME_TOKENS = 2;
+/** Requests that wait; more are rejected with 429. */
+const MAX_WAITING = 64;
+/** The rest is for others. */
+const MAX_WAITING_OF_CALLER = 48;
+
+const tokenIds = z.array(z.number().int().min(0)).min(1);
+const body = z.looseObject({
+  model: z.string(),
+  input: z.union([
+    z.string().min(1),
+    tokenIds,
+    z.array(z.string().min(1)).min(1).max(MAX_INPUTS),
+    z.array(tokenIds).min(1).max(MAX_INPUTS),
+  ]),
+  dimensions: z.number().int().min(1).nullish(),
+  encoding_format: z.enum(['float', 'base64']).nullish(),
+});
+
+export type EmbeddingRequest = ReturnType<typeof parseEmbeddingRequest>;
+
+/** Parses an OpenAI embeddings body; throws a refusal that names the wrong field. */
+export function parseEmbeddingRequest(input: unknown) {
+  const request = parsed(body, input);
+  return {
+    model: request.model,
+    inputs: listOf(request.input),
+    dimensions: request.dimensions ?? undefined,
+    format: request.encoding_format ?? 'float',
+  };
+}
+
+function listOf(input: z.infer<typeof body>['input']): (string | number[])[] {
+  if (typeof input === 'string') return [input];
+  if (input.every((item) => typeof item === 'number')) return [input];
+  return input.filter((item) => typeof item !== 'number');
+}
+
+export class EmbeddingModel {
+  readonly #spec: LlamaModelSpec;
+  readonly #model: LlamaModel;
+  readonly #context: LlamaEmbeddingContext;
+  readonly #windowTokens: number;
+  readonly #queue = new JobQueue({
+    running: 1,
+    waiting: MAX_WAITING,
+    waitingOfCaller: MAX_WAITING_OF_CALLER,
+    retryAfterSeconds: 0,
+  });
+
+  private constructor(spec: LlamaModelSpec, model: LlamaModel, context: LlamaEmbeddingContext) {
+    this.#spec = spec;
+    this.#model = model;
+    this.#context = context;
+    this.#windowTokens = windowTokensOf(spec, model);
+  }
+
+  static async create(
+    spec: LlamaModelSpec,
+    model: LlamaModel,
+    threads: number,
+  ): Promise<EmbeddingModel> {
+    const contextSize = windowTokensOf(spec, model);
+    // A model that looks both ways must see the whole window in one batch.
+    const bounds = { contextSize, batchSize: contextSize, threads };
+    return new EmbeddingModel(spec, model, await model.createEmbeddingContext(bounds));
+  }
+
+  info(): LoadedLlamaModel {
+    return {
+      id: this.#spec.id,
+      work: 'embeddings',
+      contextTokens: this.#windowTokens,
+      sequences: 1,
+      isDemo: this.#spec.isDemo,
+      canReason: false,
+      dimensions: this.#model.embeddingVectorSize,
+    };
+  }
+
+  /** One vector per input, in order, and the tokens of all inputs. */
+  async embed(
+    request: EmbeddingRequest,
+    { caller, signal }: Pick<LocalRequest, 'caller' | 'signal'>,
+  ): Promise<{ vectors: Float32Array[]; tokens: number }> {
+    const size = this.#model.embeddingVectorSize;
+    const dimensions = request.dimensions ?? size;
+    if (dimensions > size) {
+      const message = `dimensions is ${dimensions}, vectors of ${this.#spec.id} have ${size}`;
+      throw refusal('invalid_request', message, 'dimensions');
+    }
+    if (!this.#queue.hasRoom(caller)) throw overloaded();
+    const inputs = request.inputs.map((input) => this.#tokensOf(input));
+    // A turn has one window: a request of thousands does not block others.
+    const turn = this.#queue.turnsOf(caller, signal);
+    const vectors: Float32Array[] = [];
+    for (const tokens of inputs) vectors.push(await this.#vector(tokens, dimensions, turn));
+    return { vectors, tokens: inputs.reduce((sum, tokens) => sum + tokens.length, 0) };
+  }
+
+  #tokensOf(input: string | readonly number[]): Token[] {
+    if (typeof input === 'string') return this.#model.tokenize(input);
+    const known = this.#model.fileInfo.metadata.tokenizer.ggml.tokens.length;
+    const strange = input.find((token) => token >= known);
+    if (strange !== undefined) {
+      const message = `Token ${strange} is not in the vocabulary of ${this.#spec.id}, send text`;
+      throw refusal('invalid_request', message, 'input');
+    }
+    // The library brands token ids; these were just checked against the vocabulary.
+    return [...input] as Token[];
+  }
+
+  async #vector(tokens: Token[], dimensions: number, turn: Turn): Promise<Float32Array> {
+    const window = this.#windowTokens - FRAME_TOKENS;
+    const sum = new Float32Array(this.#model.embeddingVectorSize);
+    for (let at = 0; at < tokens.length; at += window) {
+      const part = tokens.slice(at, at + window);
+      const { vector } = await turn(() => this.#context.getEmbeddingFor([...part]));
+      const unit = unitVector(Float32Array.from(vector));
+      for (const [index, value] of unit.entries()) {
+        sum[index] = (sum[index] ?? 0) + value * part.length;
+      }
+    }
+    // Truncating breaks the length of one: it is restored afterwards.
+    return unitVector(sum.subarray(0, dimensions));
+  }
+}
+
+function windowTokensOf(spec: LlamaModelSpec, model: LlamaModel): number {
+  return Math.min(spec.contextTokens, model.trainContextSize);
+}

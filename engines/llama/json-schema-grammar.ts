@@ -1,0 +1,372 @@
+/**
+ * Writes GBNF grammars: the text that a model may produce for a JSON schema. What the grammar lets
+ * through is valid JSON of the right shape; `strict-schema.ts` lists the keywords that it passes
+ * over (`pattern`, `uniqueItems` and others). Properties come in the order of the schema. Everything
+ * is bounded.
+ */
+import { isJsonObject } from '../../src/json/json-scan.ts';
+import { percentDecoded } from '../../src/core/percent-decoding.ts';
+import { Alternatives, alikeCounts, impliedType } from './alternatives.ts';
+import { numberGrammar } from './number-grammar.ts';
+import { notEnforceable } from './refusal.ts';
+import { FORMATS } from './string-formats.ts';
+
+/** How long the parts that a schema leaves open may become. */
+export interface GrammarLimits {
+  /** Characters of a string. */
+  readonly stringLength: number;
+  /** Items of an array and free members of an object. */
+  readonly items: number;
+  readonly digits: number;
+  /** Nesting of values that the schema does not describe. */
+  readonly freeDepth: number;
+  readonly whitespace: string;
+}
+
+export const OPEN_LIMITS: GrammarLimits = {
+  stringLength: Infinity,
+  items: Infinity,
+  digits: 15,
+  freeDepth: 8,
+  whitespace: '| " " | "\\n" [ \\t]{0,24}',
+};
+
+/** For a demo model, which would otherwise babble inside a string until its context is full. */
+export const SHORT_LIMITS: GrammarLimits = {
+  stringLength: 48,
+  items: 3,
+  digits: 3,
+  freeDepth: 2,
+  whitespace: '" "?',
+};
+
+const MAX_RULES = 2_000;
+/** Schemas that are looked at, each time anew where several lead to one: rules that are alike are one rule. */
+const MAX_VISITS = 20_000;
+const MAX_GRAMMAR_CHARACTERS = 500_000;
+/** The library writes repetitions out: a copy for each time. */
+const MAX_COPIES = 65_536;
+const MAX_DEPTH = 64;
+/** Longer repetitions are costly to expand; past it a length is left open. */
+export const MAX_REPETITION = 512;
+
+type Schema = Readonly<Record<string, unknown>>;
+
+/** A grammar whose root is one JSON value of this schema. */
+export function grammarForSchema(schema: unknown, limits: GrammarLimits): string {
+  const writer = new GrammarWriter(limits);
+  return writer.finish(`lead ${writer.visitDocument(schema)}`);
+}
+
+/** A grammar for one tool call in the Hermes way, from behind the opening mark to the closing one. */
+export function grammarForToolCall(
+  tools: readonly { readonly name: string; readonly parameters?: unknown }[],
+  close: string,
+  limits: GrammarLimits,
+): string {
+  const writer = new GrammarWriter(limits);
+  writer.alternatives.follow(tools.length);
+  const calls = tools.map((tool) => {
+    const schema = tool.parameters ?? { type: 'object', properties: {} };
+    const parameters = writer.visitDocument(schema);
+    const head = literal(`{"name": ${JSON.stringify(tool.name)}, "arguments": `);
+    return `${head} ${parameters} ${literal('}')}`;
+  });
+  return writer.finish(`lead ( ${calls.join(' | ')} ) "\\n"? ${literal(close)}`);
+}
+
+class GrammarWriter {
+  readonly #rules = new Map<string, string>();
+  readonly #names = new Map<string, string>();
+  readonly #references = new Map<string, string>();
+  readonly #limits: GrammarLimits;
+  #document: unknown;
+  #documents = 0;
+  #visits = 0;
+  #copies = 0;
+  readonly alternatives = new Alternatives();
+
+  constructor(limits: GrammarLimits) {
+    this.#limits = limits;
+  }
+
+  finish(root: string): string {
+    // No halves of surrogate pairs, which would count as characters and are none.
+    const escaped = String.raw`"u" ( [0-9a-ceA-CEfF] [0-9a-fA-F]{3} | [dD] [0-7] [0-9a-fA-F]{2} )`;
+    const char = String.raw`[^"\\\x7F\x00-\x1F] | "\\" ( ["\\/bfnrt] | ${escaped} )`;
+    const fixed = { root, lead: '[ \\t\\n]{0,4}', ws: this.#limits.whitespace, char };
+    const rules = [...this.#rules, ...Object.entries(fixed)];
+    const grammar = rules.map(([name, text]) => `${name} ::= ${text}`).join('\n');
+    if (grammar.length > MAX_GRAMMAR_CHARACTERS) throw notEnforceable('too large');
+    return grammar;
+  }
+
+  /** The expression for a schema that is the root of its own `$ref`. */
+  visitDocument(schema: unknown): string {
+    this.#document = schema;
+    this.#documents += 1;
+    return this.visit(schema, 0);
+  }
+
+  /** The expression for a schema; large ones become a rule of their own. */
+  visit(schema: unknown, depth: number): string {
+    if (depth > MAX_DEPTH) throw notEnforceable('nested too deeply');
+    this.#visits += 1;
+    if (this.#visits > MAX_VISITS) throw notEnforceable('too large');
+    if (!isJsonObject(schema)) {
+      if (schema === false) throw notEnforceable('`false` allows no value');
+      return this.#anything(0);
+    }
+    const reference = schema['$ref'];
+    if (typeof reference === 'string') return this.#reference(reference, depth);
+    if ('const' in schema) return literal(JSON.stringify(schema['const']));
+    const listed = schema['enum'];
+    if (Array.isArray(listed)) return this.#either(listed.map((v) => literal(JSON.stringify(v))));
+    const choices = schema['anyOf'] ?? schema['oneOf'];
+    if (Array.isArray(choices)) {
+      const { anyOf: _any, oneOf: _one, ...common } = schema;
+      this.alternatives.follow(choices.length);
+      const merged = choices.map((choice) => mergeSchemas(common, choice));
+      const counts = alikeCounts(merged, (one) => this.#flat(one));
+      const expressions = merged.map((choice, at) =>
+        this.alternatives.beside(counts[at] ?? 1, () => this.visit(choice, depth + 1)),
+      );
+      return this.#either(expressions);
+    }
+    if (Array.isArray(schema['allOf'])) return this.visit(this.#joined(schema), depth + 1);
+    return this.#typed(schema, depth);
+  }
+
+  #typed(schema: Schema, depth: number): string {
+    const type = schema['type'] ?? impliedType(schema);
+    if (Array.isArray(type)) {
+      const types = new Set<unknown>(type);
+      return this.#either([...types].map((one) => this.#typed({ ...schema, type: one }, depth)));
+    }
+    switch (typeof type === 'string' ? type : 'any') {
+      case 'object':
+        return this.#object(schema, depth);
+      case 'array':
+        return this.#array(schema, depth);
+      case 'string':
+        return this.#string(schema);
+      case 'integer':
+        return this.#number(schema, false);
+      case 'number':
+        return this.#number(schema, true);
+      case 'boolean':
+        return '( "true" | "false" )';
+      case 'null':
+        return '"null"';
+      default:
+        return this.#anything(0);
+    }
+  }
+
+  #object(schema: Schema, depth: number): string {
+    const properties = isJsonObject(schema['properties'])
+      ? Object.entries(schema['properties'])
+      : [];
+    const required = new Set(Array.isArray(schema['required']) ? schema['required'] : []);
+    const extra = schema['additionalProperties'];
+    const members = properties.map(([key, value]) => ({
+      text: `${literal(`${JSON.stringify(key)}:`)} ws ${this.visit(value, depth + 1)}`,
+      isRequired: required.has(key),
+    }));
+    this.alternatives.follow(members.filter(({ isRequired }) => !isRequired).length);
+    if (members.length === 0) {
+      if (extra === false || 'properties' in schema) return literal('{}');
+      const value = isJsonObject(extra) ? this.visit(extra, depth + 1) : this.#anything(depth + 1);
+      return this.#freeObject(value);
+    }
+    return this.#rule(`"{" ws ${this.#members(members)} ws "}"`);
+  }
+
+  #freeObject(value: string): string {
+    const member = this.#rule(`${this.#string({})} ":" ws ${value}`);
+    return this.#rule(`"{" ws ( ${several(member, 1, this.#limits.items)} )? ws "}"`);
+  }
+
+  /** Commas are the difficulty: they stand between members, and any optional one may be missing. */
+  #members(members: readonly { text: string; isRequired: boolean }[]): string {
+    const anchor = members.findIndex((member) => member.isRequired);
+    if (anchor >= 0) {
+      return members
+        .map(({ text, isRequired }, index) => {
+          if (index < anchor) return `( ${text} "," ws )?`;
+          if (index === anchor) return text;
+          return isRequired ? `"," ws ${text}` : `( "," ws ${text} )?`;
+        })
+        .join(' ');
+    }
+    let tail = '';
+    const starts: string[] = [];
+    for (const { text } of members.toReversed()) {
+      const member = this.#rule(text);
+      starts.unshift(`${member} ${tail}`);
+      tail = this.#rule(`( "," ws ${member} )? ${tail}`);
+    }
+    return `( ${starts.join(' | ')} )?`;
+  }
+
+  #array(schema: Schema, depth: number): string {
+    const fixed = Array.isArray(schema['prefixItems']) ? schema['prefixItems'] : [];
+    if (fixed.length > 0) {
+      const items = fixed.map((item) => this.visit(item, depth + 1));
+      return this.#rule(`"[" ws ${items.join(' "," ws ')} ws "]"`);
+    }
+    const { items } = schema;
+    const item = items === undefined ? this.#anything(depth + 1) : this.visit(items, depth + 1);
+    const low = count(schema['minItems']) ?? 0;
+    const high = count(schema['maxItems']) ?? Math.max(low, this.#limits.items);
+    if (high === 0) return literal('[]');
+    const list = several(this.#rule(item), low, high);
+    return this.#repeating(low, high, `"[" ws ${low > 0 ? list : `( ${list} )?`} ws "]"`);
+  }
+
+  #string(schema: Schema): string {
+    const format = FORMATS.get(String(schema['format']));
+    if (format !== undefined) return this.#rule(`"\\"" ${format} "\\""`);
+    const low = count(schema['minLength']) ?? 0;
+    const high = count(schema['maxLength']) ?? Math.max(low, this.#limits.stringLength);
+    return this.#repeating(low, high, `"\\"" char${repeat(low, high)} "\\""`);
+  }
+
+  #number(schema: Schema, isFractional: boolean): string {
+    const { digits } = this.#limits;
+    const bounded = numberGrammar(schema, isFractional, digits);
+    const number = bounded ?? numberGrammar({}, isFractional, digits) ?? '"0"';
+    const hasExponent = isFractional && this.#limits !== SHORT_LIMITS && !hasBounds(schema);
+    return this.#rule(hasExponent ? `${number} ( [eE] [-+]? [0-9]{1,3} )?` : number);
+  }
+
+  /** Any JSON value, nested at most as deep as the limits allow. */
+  #anything(depth: number): string {
+    const scalars = `${this.#string({})} | ${this.#number({}, true)} | "true" | "false" | "null"`;
+    if (depth >= this.#limits.freeDepth) return this.#rule(scalars);
+    const inner = this.#anything(depth + 1);
+    const list = this.#rule(`"[" ws ( ${several(inner, 1, this.#limits.items)} )? ws "]"`);
+    return this.#rule(`${scalars} | ${list} | ${this.#freeObject(inner)}`);
+  }
+
+  #reference(reference: string, depth: number): string {
+    const key = `${this.#documents} ${reference}`;
+    const known = this.#references.get(key);
+    if (known !== undefined) {
+      this.alternatives.again(key);
+      return known;
+    }
+    const name = `ref-${this.#references.size}`;
+    this.#references.set(key, name);
+    const text = this.alternatives.inside(key, () =>
+      this.visit(this.#lookUp(reference), depth + 1),
+    );
+    this.#rules.set(name, text);
+    return name;
+  }
+
+  /** `allOf` as one schema. */
+  #joined(schema: Schema): Schema {
+    const { allOf, ...rest } = schema;
+    const parts: unknown[] = Array.isArray(allOf) ? allOf : [];
+    return parts.map((part) => this.#resolve(part)).reduce(mergeSchemas, rest);
+  }
+
+  /** What a schema says where it stands: a reference followed, `allOf` joined. */
+  #flat(schema: unknown): unknown {
+    const here = this.#resolve(schema);
+    return isJsonObject(here) && Array.isArray(here['allOf']) ? this.#joined(here) : here;
+  }
+
+  #resolve(schema: unknown): unknown {
+    const reference = isJsonObject(schema) ? schema['$ref'] : undefined;
+    return typeof reference === 'string' ? this.#lookUp(reference) : schema;
+  }
+
+  #lookUp(reference: string): unknown {
+    if (!reference.startsWith('#'))
+      throw notEnforceable(`$ref ${reference} is not inside the schema`);
+    const target = schemaAt(this.#document, reference);
+    if (target === undefined) throw notEnforceable(`$ref ${reference} points nowhere`);
+    return target;
+  }
+
+  #either(choices: readonly string[]): string {
+    if (choices.length === 0) throw notEnforceable('a list of choices is empty');
+    this.alternatives.follow(choices.length);
+    return this.#rule(choices.join(' | '));
+  }
+
+  /** A rule that repeats a part; the same again costs nothing more. */
+  #repeating(low: number, high: number, text: string): string {
+    if (!this.#names.has(text)) {
+      this.#copies += Math.min(high > MAX_REPETITION ? low : high, MAX_REPETITION);
+      if (this.#copies > MAX_COPIES) {
+        throw notEnforceable(
+          `its lengths add up to more than ${MAX_COPIES}; leave out minLength and maxLength, minItems and maxItems where they matter less`,
+        );
+      }
+    }
+    return this.#rule(text);
+  }
+
+  #rule(text: string): string {
+    const known = this.#names.get(text);
+    if (known !== undefined) return known;
+    const name = `r${this.#rules.size}`;
+    if (this.#rules.size >= MAX_RULES) throw notEnforceable('too large');
+    this.#rules.set(name, text);
+    this.#names.set(text, name);
+    return name;
+  }
+}
+
+function hasBounds(schema: Schema): boolean {
+  const keywords = ['minimum', 'maximum', 'exclusiveMinimum', 'exclusiveMaximum'];
+  return keywords.some((keyword) => typeof schema[keyword] === 'number');
+}
+
+/** What a `$ref` inside a document (RFC 6901, as a fragment) points at; `undefined` where that is nothing. */
+export function schemaAt(document: unknown, reference: string): unknown {
+  let target = document;
+  for (const step of reference.slice(1).split('/').filter(Boolean)) {
+    // An array is looked into by its index, which an object lookup also does.
+    if (typeof target !== 'object' || target === null) return undefined;
+    const key = percentDecoded(step).replaceAll('~1', '/').replaceAll('~0', '~');
+    target = Object.hasOwn(target, key) ? (target as Schema)[key] : undefined;
+  }
+  return target;
+}
+
+/** Joins two schemas as `allOf` means it, for the keywords that a grammar knows. */
+export function mergeSchemas(left: Schema, right: unknown): Schema {
+  if (!isJsonObject(right)) return left;
+  const merged: Record<string, unknown> = { ...left, ...right };
+  if (isJsonObject(left['properties']) && isJsonObject(right['properties'])) {
+    merged['properties'] = { ...left['properties'], ...right['properties'] };
+  }
+  if (Array.isArray(left['required']) && Array.isArray(right['required'])) {
+    merged['required'] = [...left['required'], ...right['required']];
+  }
+  return merged;
+}
+
+function count(value: unknown): number | undefined {
+  return typeof value === 'number' && Number.isInteger(value) && value >= 0 ? value : undefined;
+}
+
+function repeat(low: number, high: number): string {
+  const from = Math.min(low, MAX_REPETITION);
+  if (high > MAX_REPETITION) return from === 0 ? '*' : `{${from},}`;
+  return `{${from},${Math.max(high, from)}}`;
+}
+
+/** At least one item with commas between them; the limits count them all. */
+function several(item: string, low: number, high: number): string {
+  return `${item} ( "," ws ${item} )${repeat(Math.max(low - 1, 0), high - 1)}`;
+}
+
+/** A text as a GBNF literal, which escapes as JSON does. */
+function literal(text: string): string {
+  return JSON.stringify(text);
+}

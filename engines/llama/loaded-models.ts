@@ -1,0 +1,89 @@
+/**
+ * The models that the child has in memory, until it ends. A file is read once, even when one file
+ * serves two kinds of work. Loading goes one by one, so that two large files never compete for
+ * memory.
+ */
+import { getLlama, type Llama, LlamaLogLevel, type LlamaModel } from 'node-llama-cpp';
+import { ChatModel } from './chat-model.ts';
+import { EmbeddingModel } from './embedding-model.ts';
+import type { LlamaModelSpec, LoadedLlamaModel } from '../../src/engines/embedded/llama-models.ts';
+import { refusal } from './refusal.ts';
+
+export class LoadedModels {
+  readonly #llama: Llama;
+  readonly #threads: number;
+  readonly #models = new Map<string, ChatModel | EmbeddingModel>();
+  readonly #files = new Map<string, LlamaModel>();
+  #queue: Promise<unknown> = Promise.resolve();
+
+  private constructor(llama: Llama, threads: number) {
+    this.#llama = llama;
+    this.#threads = threads;
+  }
+
+  /** Starts the native library; it uses so many threads, at least one, and never builds anything. */
+  static async open(threads: number): Promise<LoadedModels> {
+    const llama = await getLlama({
+      gpu: 'auto',
+      build: 'never',
+      skipDownload: true,
+      progressLogs: false,
+      // Zero would mean "all": ggml spins, and neighbours on the same core starve.
+      maxThreads: threads,
+      logLevel: LlamaLogLevel.error,
+    });
+    return new LoadedModels(llama, threads);
+  }
+
+  list(): LoadedLlamaModel[] {
+    return [...this.#models.values()].map((model) => model.info());
+  }
+
+  /** Throws `model_not_found` when no such chat model is loaded. */
+  chat(id: string): ChatModel {
+    const model = this.#known(id);
+    if (model instanceof ChatModel) return model;
+    throw refusal('model_not_found', `The model ${id} is not a chat model`, 'model');
+  }
+
+  /** Throws `model_not_found` when no such embedding model is loaded. */
+  embeddings(id: string): EmbeddingModel {
+    const model = this.#known(id);
+    if (model instanceof EmbeddingModel) return model;
+    throw refusal('model_not_found', `The model ${id} is not an embedding model`, 'model');
+  }
+
+  #known(id: string): ChatModel | EmbeddingModel {
+    const model = this.#models.get(id);
+    if (model !== undefined) return model;
+    throw refusal('model_not_found', `The model ${id} is not loaded`, 'model');
+  }
+
+  /** Loads a model; one of a known id is there already. */
+  async load(spec: LlamaModelSpec): Promise<LoadedLlamaModel> {
+    const work = this.#queue.then(async () => this.#loadNow(spec));
+    // The next in line waits for the end of this one, not for its success.
+    this.#queue = work.catch(() => undefined);
+    return await work;
+  }
+
+  async #loadNow(spec: LlamaModelSpec): Promise<LoadedLlamaModel> {
+    const known = this.#models.get(spec.id);
+    if (known !== undefined) return known.info();
+    const open = this.#files.get(spec.path);
+    const file = open ?? (await this.#llama.loadModel({ modelPath: spec.path }));
+    try {
+      const model =
+        spec.work === 'chat'
+          ? await ChatModel.create(spec, file, this.#threads)
+          : await EmbeddingModel.create(spec, file, this.#threads);
+      this.#models.set(spec.id, model);
+      this.#files.set(spec.path, file);
+      return model.info();
+    } catch (error) {
+      // The file was opened for this model alone.
+      if (open === undefined) await file.dispose();
+      throw error;
+    }
+  }
+}

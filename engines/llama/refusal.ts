@@ -1,0 +1,39 @@
+/**
+ * The refusals of the llama child, in the shape that OpenAI clients parse. Used inside the child
+ * only: the gateway turns what it receives into its own faults.
+ */
+import { FAULTS, Fault, type FaultCode } from '../../src/core/faults.ts';
+
+/** The codes of the protocol, and the faults whose status they have. */
+const CODES = {
+  invalid_request: 'INVALID_REQUEST',
+  context_length_exceeded: 'CONTEXT_LENGTH_EXCEEDED',
+  model_not_found: 'MODEL_NOT_FOUND',
+  not_found: 'NOT_FOUND',
+  overloaded: 'MODEL_OVERLOADED',
+  internal_error: 'INFERENCE_FAILED',
+} as const satisfies Record<string, FaultCode>;
+
+const RETRY_AFTER_SECONDS = 1;
+
+/** An expected refusal; its body is also that of an error inside a stream. */
+export function refusal(
+  code: keyof typeof CODES,
+  message: string,
+  param: string | null = null,
+): Fault {
+  const type = FAULTS[CODES[code]].status < 500 ? 'invalid_request_error' : 'server_error';
+  return new Fault(CODES[code], {
+    message,
+    body: { error: { message, type, code, param } },
+    ...(code === 'overloaded' && { retryAfterSeconds: RETRY_AFTER_SECONDS }),
+  });
+}
+
+export function overloaded(): Fault {
+  return refusal('overloaded', 'Too many requests wait for this model, try again soon');
+}
+
+export function notEnforceable(why: string): Fault {
+  return refusal('invalid_request', `The JSON schema cannot be enforced: ${why}`, 'schema');
+}

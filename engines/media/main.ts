@@ -1,0 +1,18 @@
+/** Entry file of the video child: opens the media tool and starts the server. */
+import { rm } from 'node:fs/promises';
+import { systemClock } from '../../src/core/clock.ts';
+import { systemIds } from '../../src/core/ids.ts';
+import { childLog, serveLocal } from '../server/server.ts';
+import { Media } from '../../src/engines/media/media.ts';
+import type { VideoSettings } from '../../src/engines/embedded/video.ts';
+import { VideoService } from './video-service.ts';
+
+serveLocal(async (given, _report, dataFolder) => {
+  const { directory, ...programs } = given as VideoSettings; // from the parent, of the same version
+  // What a dead process left: its jobs are unknown to this one.
+  await rm(directory, { recursive: true, force: true });
+  const clock = systemClock();
+  const media = await Media.open({ ...programs, dataFolder, log: childLog(), clock });
+  await media.tryOut(directory);
+  return new VideoService({ media, directory, clock, ids: systemIds() });
+});

@@ -1,0 +1,298 @@
+/**
+ * Video work without a GPU over HTTP as OpenAI speaks it: `POST /v1/videos`, `GET /v1/videos`,
+ * `GET /v1/videos/{id}`, `GET /v1/videos/{id}/content`, `DELETE /v1/videos/{id}`. An order that comes
+ * again under its `Idempotency-Key` is the first one, and lists show the key.
+ *
+ * Two models: `upscale` makes a video 2 or 4 times as large, `still-to-video` travels over a
+ * picture, with sound when some is given. Jobs live as long as this process; whoever needs them to
+ * outlive it sends them again.
+ */
+import { createReadStream } from 'node:fs';
+import { mkdir, mkdtemp, rm, stat } from 'node:fs/promises';
+import type { ServerResponse } from 'node:http';
+import { join } from 'node:path';
+import { pipeline } from 'node:stream/promises';
+import { z } from 'zod';
+import type { Clock } from '../../src/core/clock.ts';
+import { Fault } from '../../src/core/faults.ts';
+import type { Ids } from '../../src/core/ids.ts';
+import { reasonOf } from '../../src/core/log.ts';
+import { type LocalRequest, type LocalService, answerJson } from '../server/server.ts';
+import { JobQueue } from '../../src/core/job-queue.ts';
+import { type Upload, fieldsIn, isMultipart, readUpload } from '../server/request-body.ts';
+import type { Kept, StillMove } from '../../src/engines/media/media-task.ts';
+import type { Media } from '../../src/engines/media/media.ts';
+
+const MAX_UPLOAD_BYTES = 500_000_000;
+/** Of all jobs together, on disk. */
+const MAX_HELD_BYTES = 4_000_000_000;
+const MAX_WAITING = 32;
+/** The rest is for others. */
+const MAX_WAITING_OF_CALLER = 24;
+const RETRY_AFTER_SECONDS = 10;
+/** Jobs kept for whoever did not fetch them yet. */
+const MAX_JOBS = 256;
+const FRAMES_PER_SECOND = 25;
+const MAX_SECONDS = 30;
+
+export const VIDEO_MODELS = ['upscale', 'still-to-video'] as const;
+
+const CreateFields = z.object({
+  model: z.enum(VIDEO_MODELS),
+  prompt: z.string().default(''),
+  seconds: z.coerce.number().min(1).max(MAX_SECONDS).default(5),
+  size: z
+    .string()
+    .regex(/^\d{2,4}x\d{2,4}$/, 'Must be a size such as 1280x720')
+    .default('1280x720'),
+  upscale_factor: z.coerce
+    .number()
+    .pipe(z.literal([1, 2, 4]))
+    .default(2),
+});
+
+/** Words of a prompt that choose a move, in the order in which they are looked for. */
+const MOVES: readonly (readonly [RegExp, StillMove])[] = [
+  [/\b(zoom|pull|dolly)(s|ing)?\s{1,4}(out|back)\b/i, 'out'],
+  [/\b(pan|move|slide|track)(s|ning|ing)?\s{1,4}(to the\s{1,4})?left\b/i, 'left'],
+  [/\b(pan|move|slide|track)(s|ning|ing)?\s{1,4}(to the\s{1,4})?right\b/i, 'right'],
+  [/\b(tilt|pan|move)(s|ing|ning)?\s{1,4}up\b/i, 'up'],
+  [/\b(tilt|pan|move)(s|ing|ning)?\s{1,4}down\b/i, 'down'],
+];
+
+/** The move that a prompt asks for; without one it zooms in. */
+export function moveOf(prompt: string): StillMove {
+  return MOVES.find(([words]) => words.test(prompt))?.[1] ?? 'in';
+}
+
+/** Words that say where in the picture something is, and what is there in most pictures. */
+const PLACES: readonly (readonly [RegExp, Partial<Kept>])[] = [
+  [/\b(top|upper|above|overhead)\b/i, { y: 0 }],
+  [/\b(bottom|lower|below|beneath)\b/i, { y: 1 }],
+  [/\bleft(most|-hand)?\b/i, { x: 0 }],
+  [/\bright(most|-hand)?\b/i, { x: 1 }],
+  [/\b(cent(er|re)|middle)\b/i, { x: 0.5, y: 0.5 }],
+  [/\b(sky|clouds?|sun|moon|stars|ceiling|roof|spire|heads?|hats?|hair)\b/i, { y: 0 }],
+  [/\b(faces?|eyes|portrait|person|man|woman|child|people)\b/i, { y: 0.25 }],
+  [/\b(ground|floor|feet|foot|shoes?|foreground|road|street|water|sea|waves?)\b/i, { y: 1 }],
+];
+
+/**
+ * What of a picture a prompt names, as far as words can tell without looking at it: what is cut off
+ * for the frame is then something else. The first word for a direction counts.
+ */
+export function keptOf(prompt: string): Kept {
+  // `pan left` says where the camera goes.
+  const words = MOVES.reduce((text, [move]) => text.replace(move, ' '), prompt);
+  const found = PLACES.filter(([place]) => place.test(words)).map(([, kept]) => kept);
+  const x = found.find((kept) => kept.x !== undefined)?.x ?? 0.5;
+  return { x, y: found.find((kept) => kept.y !== undefined)?.y ?? 0.5 };
+}
+
+interface Job {
+  readonly id: string;
+  /** Empty for an order without one. */
+  readonly key: string;
+  readonly caller: string;
+  readonly fields: z.infer<typeof CreateFields>;
+  readonly createdSeconds: number;
+  readonly directory: string;
+  readonly uploadBytes: number;
+  readonly aborter: AbortController;
+  status: 'queued' | 'in_progress' | 'completed' | 'failed';
+  fraction: number;
+  error: { code: string; message: string } | null;
+}
+
+type Work = (onProgress: (fraction: number) => void) => Promise<void>;
+
+export interface VideoServiceParts {
+  readonly media: Media;
+  readonly directory: string;
+  readonly clock: Clock;
+  readonly ids: Ids;
+}
+
+export class VideoService implements LocalService {
+  readonly #parts: VideoServiceParts;
+  readonly #jobs = new Map<string, Job>();
+  /** Keys of orders whose bodies are being read. */
+  readonly #arriving = new Set<string>();
+  #heldBytes = 0;
+  readonly #turns = new JobQueue({
+    running: 1,
+    waiting: MAX_WAITING,
+    waitingOfCaller: MAX_WAITING_OF_CALLER,
+    retryAfterSeconds: RETRY_AFTER_SECONDS,
+  });
+
+  constructor(parts: VideoServiceParts) {
+    this.#parts = parts;
+  }
+
+  async handle(request: LocalRequest, response: ServerResponse): Promise<void> {
+    if (request.path === '/v1/models' && request.method === 'GET') {
+      const data = VIDEO_MODELS.map((id) => ({ id, object: 'model', owned_by: 'farebox' }));
+      return answerJson(response, 200, { object: 'list', data });
+    }
+    const match = /^\/v1\/videos(?:\/([A-Za-z0-9_]+)(\/content)?)?$/.exec(request.path);
+    if (match === null) throw new Fault('NOT_FOUND');
+    const [, id, content] = match;
+    if (id === undefined) {
+      if (request.method === 'GET') {
+        const data = [...this.#jobs.values()].toReversed().map(describe);
+        return answerJson(response, 200, { object: 'list', data });
+      }
+      if (request.method !== 'POST') throw new Fault('METHOD_NOT_ALLOWED');
+      return answerJson(response, 200, describe(await this.#order(request)));
+    }
+    const job = this.#jobs.get(id);
+    if (job === undefined) throw new Fault('MEDIA_NOT_FOUND', { message: `No video ${id}` });
+    if (content !== undefined) return await this.#send(job, response);
+    if (request.method === 'GET') return answerJson(response, 200, describe(job));
+    if (request.method !== 'DELETE') throw new Fault('METHOD_NOT_ALLOWED');
+    await this.#remove(job);
+    answerJson(response, 200, { id, object: 'video.deleted', deleted: true });
+  }
+
+  async #order(request: LocalRequest): Promise<Job> {
+    const key = request.raw.headers['idempotency-key']?.toString() ?? '';
+    if (key === '') return await this.#create(request, key);
+    const known = [...this.#jobs.values()].find((job) => job.key === key);
+    if (known !== undefined) {
+      request.raw.resume();
+      return known;
+    }
+    // The first is still being read.
+    if (this.#arriving.has(key)) {
+      throw new Fault('REQUEST_IN_PROGRESS', { retryAfterSeconds: RETRY_AFTER_SECONDS });
+    }
+    this.#arriving.add(key);
+    try {
+      return await this.#create(request, key);
+    } finally {
+      this.#arriving.delete(key);
+    }
+  }
+
+  async #create(request: LocalRequest, key: string): Promise<Job> {
+    const declared = request.raw.headers['content-length'];
+    const uploadBytes = declared === undefined ? MAX_UPLOAD_BYTES : Number(declared);
+    if (this.#jobs.size >= MAX_JOBS || this.#heldBytes + uploadBytes > MAX_HELD_BYTES) {
+      throw new Fault('MODEL_AT_CAPACITY', { retryAfterSeconds: RETRY_AFTER_SECONDS });
+    }
+    if (!isMultipart(request.raw)) {
+      const message = 'Send multipart/form-data with the media';
+      throw new Fault('INVALID_CONTENT_TYPE', { message });
+    }
+    const { directory: root, ids, clock } = this.#parts;
+    await mkdir(root, { recursive: true });
+    const directory = await mkdtemp(join(root, 'job-'));
+    this.#heldBytes += uploadBytes;
+    try {
+      const upload = await readUpload(request.raw, { maxFileBytes: MAX_UPLOAD_BYTES, directory });
+      const fields = fieldsIn(upload, CreateFields);
+      const id = `video_${ids.hex(16)}`;
+      const createdSeconds = Math.floor(clock.nowMs() / 1000);
+      const aborter = new AbortController();
+      const { caller } = request;
+      const made = { id, key, caller, fields, createdSeconds, directory, uploadBytes, aborter };
+      const job: Job = { ...made, status: 'queued', fraction: 0, error: null };
+      // Wrong input is told at once, not by a job that fails later.
+      this.#start(job, this.#workOf(job, upload));
+      return job;
+    } catch (error) {
+      // Nothing stays of a job that was not taken.
+      this.#heldBytes -= uploadBytes;
+      await rm(directory, { recursive: true, force: true });
+      throw error;
+    }
+  }
+
+  #start(job: Job, work: Work): void {
+    this.#jobs.set(job.id, job);
+    const run = async (): Promise<void> => {
+      job.status = 'in_progress';
+      await work((fraction) => {
+        job.fraction = fraction;
+      });
+      job.fraction = 1;
+      job.status = 'completed';
+    };
+    this.#turns.run(run, job.aborter.signal, job.caller).catch((error: unknown) => {
+      // The poll tells it; a job that was deleted has nobody to tell.
+      job.status = 'failed';
+      job.error =
+        error instanceof Fault
+          ? { code: error.code, message: error.message }
+          : { code: 'INFERENCE_FAILED', message: 'The video could not be made' };
+      if (!(error instanceof Fault)) process.stderr.write(`${reasonOf(error)}\n`);
+    });
+  }
+
+  #workOf({ fields, directory, aborter, caller }: Job, upload: Upload): Work {
+    const { media } = this.#parts;
+    const needed = (name: string): string => {
+      const path = upload.files.get(name)?.path;
+      if (path !== undefined) return path;
+      const message = `The field "${name}" with the media is missing`;
+      throw new Fault('INVALID_REQUEST', { message });
+    };
+    const outputPath = join(directory, 'output.mp4');
+    const call = { signal: aborter.signal, holder: caller };
+    if (fields.model === 'upscale') {
+      const source = needed('input_video');
+      const factor = fields.upscale_factor;
+      return async (onProgress) => {
+        const facts = await media.probe(source, call);
+        await media.upscale({ path: source, outputPath, factor, facts }, { ...call, onProgress });
+      };
+    }
+    const imagePath = needed('input_reference');
+    const [width = 1280, height = 720] = fields.size.split('x').map(Number);
+    const still = {
+      imagePath,
+      audioPath: upload.files.get('input_audio')?.path,
+      outputPath,
+      width: width - (width % 2),
+      height: height - (height % 2),
+      seconds: fields.seconds,
+      framesPerSecond: FRAMES_PER_SECOND,
+      move: moveOf(fields.prompt),
+      keep: keptOf(fields.prompt),
+    };
+    return async (onProgress) => await media.stillToVideo(still, { ...call, onProgress });
+  }
+
+  async #send(job: Job, response: ServerResponse): Promise<void> {
+    if (job.status !== 'completed') {
+      throw new Fault('MEDIA_NOT_FOUND', { message: `The video ${job.id} is not ready` });
+    }
+    const path = join(job.directory, 'output.mp4');
+    const { size } = await stat(path);
+    response.writeHead(200, { 'content-type': 'video/mp4', 'content-length': size });
+    await pipeline(createReadStream(path), response);
+  }
+
+  async #remove(job: Job): Promise<void> {
+    if (this.#jobs.delete(job.id)) this.#heldBytes -= job.uploadBytes;
+    job.aborter.abort();
+    await rm(job.directory, { recursive: true, force: true });
+  }
+}
+
+/** A job as the protocol shows it; `progress` runs from 0 to 100. */
+function describe(job: Job): object {
+  return {
+    id: job.id,
+    object: 'video',
+    model: job.fields.model,
+    status: job.status,
+    progress: Math.round(job.fraction * 100),
+    created_at: job.createdSeconds,
+    seconds: String(job.fields.seconds),
+    size: job.fields.size,
+    error: job.error,
+    metadata: job.key === '' ? {} : { idempotency_key: job.key },
+  };
+}

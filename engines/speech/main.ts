@@ -1,0 +1,232 @@
+/**
+ * Entry file of the transcription child. It speaks as OpenAI does: `POST /v1/audio/transcriptions`
+ * (and `/v1/audio/translations`, which writes in English)
+ * with multipart `file`, `model`, `language`, `response_format` (json, text, verbose_json), `stream`.
+ *
+ * Any media goes in: its sound is extracted in the sandbox, speech is found, and each piece is
+ * recognised by itself, so that length costs time and not memory.
+ */
+import { mkdir, mkdtemp, open, rm } from 'node:fs/promises';
+import type { ServerResponse } from 'node:http';
+import { join } from 'node:path';
+import { z } from 'zod';
+import { systemClock } from '../../src/core/clock.ts';
+import { Fault } from '../../src/core/faults.ts';
+import { JobQueue } from '../../src/core/job-queue.ts';
+import { reasonOf } from '../../src/core/log.ts';
+import { nativePackage } from '../server/native-package.ts';
+import {
+  type LocalRequest,
+  answerBytes,
+  answerJson,
+  childLog,
+  serveLocal,
+} from '../server/server.ts';
+import { fieldsIn, isMultipart, readUpload } from '../server/request-body.ts';
+import { Media } from '../../src/engines/media/media.ts';
+import { type Hearing, Recognizer, type Segment, type Sherpa, SpeechModel } from './recognizer.ts';
+
+const MAX_UPLOAD_BYTES = 500_000_000;
+const RETRY_AFTER_SECONDS = 10;
+/**
+ * One step of one recording at a time: recordings take turns in steps of at most 30 seconds of
+ * audio, caller by caller. A caller fills only part of the line.
+ */
+const QUEUE = {
+  running: 1,
+  waiting: 16,
+  waitingOfCaller: 12,
+  retryAfterSeconds: RETRY_AFTER_SECONDS,
+};
+const PERCENT = 100;
+
+const ReadyModel = z.object({ model: SpeechModel, vadPath: z.string().optional() });
+const Settings = ReadyModel.partial().extend({
+  directory: z.string(),
+  threads: z.int().min(1),
+  maxSeconds: z.number().min(1),
+  ffmpeg: z.string().optional(),
+  ffprobe: z.string().optional(),
+  searchPath: z.string(),
+});
+const Message = z.discriminatedUnion('type', [
+  ReadyModel.extend({ type: z.literal('model') }),
+  z.object({
+    type: z.literal('progress'),
+    fraction: z.number(),
+    remainingMs: z.number().nullable(),
+  }),
+]);
+const Fields = z.object({
+  language: z
+    .string()
+    .regex(/^[a-z]{2,3}$/, 'Must be a language code such as en')
+    .or(z.literal(''))
+    .default(''),
+  response_format: z.enum(['json', 'text', 'verbose_json']).default('json'),
+  stream: z.enum(['true', 'false']).default('false'),
+  // Of repeated fields the last counts, and who wishes for words names them last.
+  'timestamp_granularities[]': z
+    .enum(['segment'], 'Must be segment: words have no times here')
+    .optional(),
+});
+
+const TASKS: Readonly<Record<string, Hearing['task']>> = {
+  '/v1/audio/transcriptions': 'transcribe',
+  '/v1/audio/translations': 'translate',
+};
+
+serveLocal(async (given, report, dataFolder) => {
+  const settings = Settings.parse(given);
+  const { directory: root, threads, maxSeconds, ffmpeg, ffprobe, searchPath } = settings;
+  const loaded = await nativePackage<{ default: Sherpa }>('sherpa-onnx-node', 'Transcription');
+  await rm(root, { recursive: true, force: true });
+  const programs = { ffmpeg, ffprobe, searchPath, dataFolder };
+  const media = await Media.open({ ...programs, log: childLog(), clock: systemClock() });
+  await media.tryOut(root);
+  const queue = new JobQueue(QUEUE);
+  let recognizer: Recognizer | undefined;
+  let fetching: { fraction: number; remainingMs: number | null } | undefined;
+
+  /** Takes a model into use; requests that run keep theirs. */
+  async function load({ model, vadPath }: z.infer<typeof ReadyModel>): Promise<void> {
+    recognizer = await Recognizer.load(loaded.default, { model, threads, vadPath });
+  }
+  const { model, vadPath } = settings;
+  if (model !== undefined) await load({ model, vadPath });
+
+  async function transcribe(
+    recognizer: Recognizer,
+    { task, directory }: Pick<Hearing, 'task'> & { readonly directory: string },
+    { raw, caller, signal }: LocalRequest,
+    response: ServerResponse,
+  ): Promise<void> {
+    const upload = await readUpload(raw, { maxFileBytes: MAX_UPLOAD_BYTES, directory });
+    const path = upload.files.get('file')?.path;
+    if (path === undefined) {
+      throw new Fault('INVALID_REQUEST', { message: 'The field "file" is missing' });
+    }
+    const { language, response_format: format, stream } = fieldsIn(upload, Fields);
+    const hearing = { language, task };
+    recognizer.requireAble(hearing);
+    const pcm = join(directory, 'speech.pcm');
+    const { durationMs } = await media.extractAudio(path, pcm, maxSeconds, {
+      signal,
+      holder: caller,
+    });
+    const file = await open(pcm, 'r');
+    try {
+      const tell = stream === 'true' ? segmentEvents(response) : undefined;
+      const turn = queue.turnsOf(caller, signal);
+      const segments = await recognizer.recognizeFile(file, hearing, turn, tell);
+      if (stream === 'true') endEvents(response, segments);
+      else answer(response, { format, task, durationMs }, segments);
+    } finally {
+      await file.close();
+    }
+  }
+
+  return {
+    async handle(request, response) {
+      if (request.path === '/v1/models' && request.method === 'GET') {
+        const data = [{ id: 'whisper', object: 'model', owned_by: 'farebox' }];
+        return answerJson(response, 200, { object: 'list', data });
+      }
+      const task = TASKS[request.path];
+      if (task === undefined) throw new Fault('NOT_FOUND');
+      if (request.method !== 'POST') throw new Fault('METHOD_NOT_ALLOWED');
+      if (recognizer === undefined) {
+        report({ type: 'used' });
+        throw notThere(fetching?.fraction, fetching?.remainingMs);
+      }
+      requireForm(request);
+      await mkdir(root, { recursive: true });
+      const directory = await mkdtemp(join(root, 'audio-'));
+      try {
+        await transcribe(recognizer, { task, directory }, request, response);
+      } finally {
+        await rm(directory, { recursive: true, force: true });
+      }
+    },
+    onMessage(given) {
+      const message = Message.safeParse(given).data;
+      if (message?.type === 'progress') fetching = message;
+      if (message?.type !== 'model') return;
+      load(message).catch((error: unknown) => {
+        report({ type: 'model-failed', error: reasonOf(error) });
+      });
+    },
+  };
+});
+
+function requireForm({ raw }: LocalRequest): void {
+  if (isMultipart(raw)) return;
+  const message = 'Send multipart/form-data with a file';
+  throw new Fault('INVALID_CONTENT_TYPE', { message });
+}
+
+function notThere(fraction = 0, remainingMs: number | null = null): Fault {
+  const left = remainingMs === null ? '' : `, about ${Math.ceil(remainingMs / 1000)} s left`;
+  return new Fault('MODEL_OFFLINE', {
+    message: `The speech model is being fetched: ${Math.floor(fraction * PERCENT)} %${left}`,
+    retryAfterSeconds: Math.max(RETRY_AFTER_SECONDS, Math.ceil((remainingMs ?? 0) / 1000)),
+  });
+}
+
+/** The language of most of the speech; empty when no piece has one. */
+function mainLanguage(segments: readonly Segment[]): string {
+  const seconds = new Map<string, number>();
+  for (const { language, start, end } of segments) {
+    if (language !== '') seconds.set(language, (seconds.get(language) ?? 0) + end - start);
+  }
+  const [best] = [...seconds].sort((a, b) => b[1] - a[1]);
+  return best?.[0] ?? '';
+}
+
+const EVENTS = { 'content-type': 'text/event-stream' };
+
+/** Sends each segment as an event; the head leaves with the first one, so that a failure before it is a status. */
+function segmentEvents(response: ServerResponse): (segment: Segment) => void {
+  return ({ id, text }) => {
+    if (!response.headersSent) response.writeHead(200, EVENTS);
+    // A piece of sound has few of them: what a slow reader leaves waiting is its text.
+    sendEvent(response, { type: 'transcript.text.delta', delta: id === 0 ? text : ` ${text}` });
+  };
+}
+
+function endEvents(response: ServerResponse, segments: readonly Segment[]): void {
+  if (!response.headersSent) response.writeHead(200, EVENTS);
+  sendEvent(response, { type: 'transcript.text.done', text: textOf(segments) });
+  response.end();
+}
+
+function sendEvent(response: ServerResponse, event: object): void {
+  response.write(`data: ${JSON.stringify(event)}\n\n`);
+}
+
+function textOf(segments: readonly Segment[]): string {
+  return segments.map(({ text }) => text).join(' ');
+}
+
+interface ResponseForm {
+  readonly format: z.infer<typeof Fields>['response_format'];
+  readonly task: Hearing['task'];
+  readonly durationMs: number;
+}
+
+function answer(
+  response: ServerResponse,
+  { format, task, durationMs }: ResponseForm,
+  segments: readonly Segment[],
+): void {
+  const text = textOf(segments);
+  if (format === 'text') {
+    return answerBytes(response, 200, 'text/plain; charset=utf-8', Buffer.from(text));
+  }
+  // What was translated is English, whatever was said.
+  const language = task === 'translate' ? 'en' : mainLanguage(segments);
+  if (format === 'json') return answerJson(response, 200, { text, language });
+  const shown = segments.map(({ id, start, end, text }) => ({ id, start, end, text }));
+  const duration = durationMs / 1000;
+  answerJson(response, 200, { task, language, duration, text, segments: shown });
+}

@@ -1,0 +1,238 @@
+/**
+ * The speech models of sherpa-onnx behind two functions: ranges of speech in a file (Silero, where
+ * its model is at hand) and the text of one range.
+ */
+import type { FileHandle } from 'node:fs/promises';
+import { z } from 'zod';
+import { Fault } from '../../src/core/faults.ts';
+import type { Turn } from '../../src/core/job-queue.ts';
+import { SPEECH_RATE } from '../../src/engines/media/media-task.ts';
+import { type SpeechRange, readSamples, speechRanges } from './speech-ranges.ts';
+
+/** What of the package is used; it brings no types. */
+export interface Sherpa {
+  readonly OfflineRecognizer: {
+    createAsync(config: object): Promise<NativeRecognizer>;
+  };
+  readonly Vad: new (config: object, bufferSeconds: number) => NativeVad;
+}
+
+interface NativeRecognizer {
+  createStream(): { acceptWaveform(wave: { samples: Float32Array; sampleRate: number }): void };
+  decodeAsync(stream: object): Promise<unknown>;
+  setConfig(config: object): void;
+}
+
+interface NativeVad {
+  acceptWaveform(samples: Float32Array): void;
+  isEmpty(): boolean;
+  front(external: boolean): { readonly start: number; readonly samples: Float32Array };
+  pop(): void;
+  flush(): void;
+}
+
+export const SpeechModel = z.discriminatedUnion('kind', [
+  z.object({
+    kind: z.literal('whisper'),
+    encoder: z.string(),
+    decoder: z.string(),
+    tokens: z.string(),
+  }),
+  z.object({ kind: z.literal('sense-voice'), model: z.string(), tokens: z.string() }),
+  z.object({ kind: z.literal('zipformer-ctc'), model: z.string(), tokens: z.string() }),
+]);
+export type SpeechModel = z.infer<typeof SpeechModel>;
+
+/** Whisper takes 30 seconds at once; the rest is room for padding. */
+const MAX_RANGE_SECONDS = 28;
+const FEATURE_BINS = 80;
+/** The window that Silero was trained for. */
+const VAD_WINDOW = 512;
+const VAD_BUFFER_SECONDS = 60;
+/** Windows between two reads, about a second: the event loop runs in between. */
+const VAD_STEP_WINDOWS = 31;
+/** Audio in one turn of speech detection; recognition of one range takes at most this much too. */
+const TURN_SECONDS = 30;
+
+/** The multilingual Whisper models' own list. Its decoder ends the process for any other. */
+const WHISPER_LANGUAGES = new Set(
+  (
+    'af am ar as az ba be bg bn bo br bs ca cs cy da de el en es et eu fa fi fo fr gl gu ha haw ' +
+    'he hi hr ht hu hy id is it ja jw ka kk km kn ko la lb ln lo lt lv mg mi mk ml mn mr ms mt ' +
+    'my ne nl nn no oc pa pl ps pt ro ru sa sd si sk sl sn so sq sr su sv sw ta te tg th tk tl ' +
+    'tr tt uk ur uz vi yi yo zh'
+  ).split(' '),
+);
+
+const DecodeResult = z.object({ text: z.string(), lang: z.string().default('') });
+
+/** What was said in one range, in seconds from the start. */
+export interface Segment {
+  readonly id: number;
+  readonly start: number;
+  readonly end: number;
+  readonly text: string;
+  /** ISO 639-1, empty when the model does not tell. */
+  readonly language: string;
+}
+
+interface RecognizerSettings {
+  readonly model: SpeechModel;
+  readonly threads: number;
+  /** Silero; without it speech is found by its loudness. */
+  readonly vadPath: string | undefined;
+}
+
+/** How speech is written down: in its own language, or in English. */
+export interface Hearing {
+  /** Empty lets the model find out. */
+  readonly language: string;
+  readonly task: 'transcribe' | 'translate';
+}
+
+/** The recognizer's configuration. */
+function recognizerConfig(
+  model: SpeechModel,
+  threads: number,
+  { language, task }: Hearing,
+): object {
+  const common = { tokens: model.tokens, numThreads: threads, provider: 'cpu', debug: 0 };
+  const featConfig = { sampleRate: SPEECH_RATE, featureDim: FEATURE_BINS };
+  switch (model.kind) {
+    case 'whisper': {
+      const { encoder, decoder } = model;
+      const whisper = { encoder, decoder, language, task, tailPaddings: -1 };
+      return { featConfig, modelConfig: { ...common, whisper } };
+    }
+    case 'sense-voice': {
+      const senseVoice = { model: model.model, language, useInverseTextNormalization: 1 };
+      return { featConfig, modelConfig: { ...common, senseVoice } };
+    }
+    case 'zipformer-ctc':
+      return { featConfig, modelConfig: { ...common, zipformerCtc: { model: model.model } } };
+  }
+}
+
+const DEFAULT_HEARING: Hearing = { language: '', task: 'transcribe' };
+
+export class Recognizer {
+  readonly #sherpa: Sherpa;
+  readonly #native: NativeRecognizer;
+  readonly #settings: RecognizerSettings;
+  #hearing: Hearing = DEFAULT_HEARING;
+
+  private constructor(sherpa: Sherpa, native: NativeRecognizer, settings: RecognizerSettings) {
+    this.#sherpa = sherpa;
+    this.#native = native;
+    this.#settings = settings;
+  }
+
+  /** Loads the model; rejects when its files are not what they should be. */
+  static async load(sherpa: Sherpa, settings: RecognizerSettings): Promise<Recognizer> {
+    const config = recognizerConfig(settings.model, settings.threads, DEFAULT_HEARING);
+    return new Recognizer(sherpa, await sherpa.OfflineRecognizer.createAsync(config), settings);
+  }
+
+  /** Faults: INVALID_REQUEST for work that the model does not know, or a language that it would not survive. */
+  requireAble({ language, task }: Hearing): void {
+    if (task === 'translate' && this.#settings.model.kind !== 'whisper') {
+      const message = 'The model writes speech down and does not translate it';
+      throw new Fault('INVALID_REQUEST', { message });
+    }
+    if (language === '' || this.#settings.model.kind !== 'whisper') return;
+    if (WHISPER_LANGUAGES.has(language)) return;
+    const message = `language: The model does not know "${language}"`;
+    throw new Fault('INVALID_REQUEST', { message });
+  }
+
+  /**
+   * Transcribes a file of raw samples and calls `onSegment` with each segment. Each step has at most
+   * `TURN_SECONDS` of audio and runs in a `turn`, so that short files are done between the steps of
+   * a long one. Turns must not overlap. Rejects with the reason of an abort at the next turn.
+   */
+  async recognizeFile(
+    file: FileHandle,
+    hearing: Hearing,
+    turn: Turn,
+    onSegment?: (segment: Segment) => void,
+  ): Promise<Segment[]> {
+    const samples = Math.floor((await file.stat()).size / 2);
+    const { vadPath } = this.#settings;
+    const ranges =
+      vadPath === undefined
+        ? await speechRanges(file, samples, MAX_RANGE_SECONDS)
+        : this.#sileroRanges(file, samples, vadPath, turn);
+    const segments: Segment[] = [];
+    for await (const range of ranges) {
+      const heard = await turn(async () =>
+        this.#recognize(await readSamples(file, range), hearing),
+      );
+      if (heard.text === '') continue;
+      const [start, end] = [range.start / SPEECH_RATE, range.end / SPEECH_RATE];
+      const segment = { id: segments.length, start, end, ...heard };
+      segments.push(segment);
+      onSegment?.(segment);
+    }
+    return segments;
+  }
+
+  async #recognize(
+    samples: Float32Array,
+    hearing: Hearing,
+  ): Promise<Pick<Segment, 'text' | 'language'>> {
+    const { language, task } = hearing;
+    if (language !== this.#hearing.language || task !== this.#hearing.task) {
+      const { model, threads } = this.#settings;
+      this.#native.setConfig(recognizerConfig(model, threads, hearing));
+      this.#hearing = hearing;
+    }
+    const stream = this.#native.createStream();
+    stream.acceptWaveform({ samples, sampleRate: SPEECH_RATE });
+    const result = DecodeResult.parse(await this.#native.decodeAsync(stream));
+    // SenseVoice wraps its language, as in `<|en|>`.
+    const found = result.lang.replaceAll(/[<|>]/g, '');
+    return { text: result.text.trim(), language: found || language };
+  }
+
+  async *#sileroRanges(
+    file: FileHandle,
+    samples: number,
+    model: string,
+    turn: Turn,
+  ): AsyncGenerator<SpeechRange> {
+    const sileroVad = {
+      model,
+      threshold: 0.5,
+      minSilenceDuration: 0.5,
+      minSpeechDuration: 0.25,
+      windowSize: VAD_WINDOW,
+      maxSpeechDuration: MAX_RANGE_SECONDS,
+    };
+    const config = { sileroVad, sampleRate: SPEECH_RATE, numThreads: 1, provider: 'cpu', debug: 0 };
+    const vad = new this.#sherpa.Vad(config, VAD_BUFFER_SECONDS);
+    const found: SpeechRange[] = [];
+    const take = (): void => {
+      for (; !vad.isEmpty(); vad.pop()) {
+        const { start, samples: speech } = vad.front(false);
+        found.push({ start, end: Math.min(start + speech.length, samples) });
+      }
+    };
+    const step = VAD_WINDOW * VAD_STEP_WINDOWS;
+    const stepsInTurn = Math.floor((TURN_SECONDS * SPEECH_RATE) / step);
+    for (let from = 0; from < samples; from += step * stepsInTurn) {
+      const to = Math.min(from + step * stepsInTurn, samples);
+      await turn(async () => {
+        for (let start = from; start < to; start += step) {
+          const second = await readSamples(file, { start, end: Math.min(start + step, to) });
+          for (let at = 0; at + VAD_WINDOW <= second.length; at += VAD_WINDOW) {
+            vad.acceptWaveform(second.subarray(at, at + VAD_WINDOW));
+          }
+          take();
+        }
+        if (to === samples) vad.flush();
+        take();
+      });
+      yield* found.splice(0);
+    }
+  }
+}

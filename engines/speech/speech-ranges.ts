@@ -1,0 +1,110 @@
+/**
+ * Finds speech in a file of raw samples by loudness: what stands out of the noise of this recording
+ * is speech, short pauses belong to it, and no range is longer than a model can take. Used where no
+ * trained detector is at hand. The file is read in windows, never whole.
+ */
+import type { FileHandle } from 'node:fs/promises';
+import { SPEECH_RATE } from '../../src/engines/media/media-task.ts';
+
+/** Samples from `start` up to but not including `end`. */
+export interface SpeechRange {
+  readonly start: number;
+  readonly end: number;
+}
+
+/** 20 ms. */
+const FRAME_SAMPLES = SPEECH_RATE / 50;
+const FRAMES_PER_READ = 5_000;
+/** Quieter than this (of full scale) is silence in any recording. */
+const LEAST_LEVEL = 0.003;
+/** The noise floor is the level below which a tenth of the recording lies. */
+const FLOOR_SHARE = 0.1;
+const OVER_FLOOR = 3;
+/** Where there is no pause at all, the floor is speech itself: this share of the peak still counts. */
+const OF_PEAK = 0.1;
+const PAUSE_FRAMES = 25;
+const LEAST_SPEECH_FRAMES = 5;
+const MARGIN_FRAMES = 10;
+
+/** Root mean square of each frame, from 0 to 1. */
+async function frameLevels(file: FileHandle, samples: number): Promise<Float32Array> {
+  const levels = new Float32Array(Math.ceil(samples / FRAME_SAMPLES));
+  const buffer = Buffer.alloc(FRAME_SAMPLES * FRAMES_PER_READ * 2);
+  for (let from = 0; from < levels.length; from += FRAMES_PER_READ) {
+    const { bytesRead } = await file.read(buffer, 0, buffer.length, from * FRAME_SAMPLES * 2);
+    const got = Math.floor(bytesRead / 2);
+    for (let frame = 0; frame * FRAME_SAMPLES < got; frame += 1) {
+      const start = frame * FRAME_SAMPLES;
+      const end = Math.min(start + FRAME_SAMPLES, got);
+      let sum = 0;
+      for (let i = start; i < end; i += 1) sum += (buffer.readInt16LE(i * 2) / 32_768) ** 2;
+      levels[from + frame] = Math.sqrt(sum / (end - start));
+    }
+  }
+  return levels;
+}
+
+function threshold(levels: Float32Array): number {
+  const sorted = levels.toSorted();
+  const floor = sorted[Math.floor(sorted.length * FLOOR_SHARE)] ?? 0;
+  const peak = sorted.at(-1) ?? 0;
+  return Math.max(LEAST_LEVEL, Math.min(floor * OVER_FLOOR, peak * OF_PEAK));
+}
+
+/** Runs of loud frames; runs with a short pause between them are one. */
+function loudRuns(levels: Float32Array, level: number): SpeechRange[] {
+  const runs: { start: number; end: number }[] = [];
+  for (let frame = 0; frame < levels.length; frame += 1) {
+    if ((levels[frame] ?? 0) < level) continue;
+    const last = runs.at(-1);
+    if (last !== undefined && frame - last.end <= PAUSE_FRAMES) last.end = frame + 1;
+    else runs.push({ start: frame, end: frame + 1 });
+  }
+  return runs.filter(({ start, end }) => end - start >= LEAST_SPEECH_FRAMES);
+}
+
+/** Cuts a run at its quietest frames until no part is longer than `most`. */
+function split(levels: Float32Array, run: SpeechRange, most: number): SpeechRange[] {
+  const parts: SpeechRange[] = [];
+  let { start } = run;
+  while (run.end - start > most) {
+    // In the second half of what fits, so that parts stay long.
+    let cut = start + most;
+    for (let frame = start + Math.floor(most / 2); frame < start + most; frame += 1) {
+      if ((levels[frame] ?? 0) <= (levels[cut] ?? Infinity)) cut = frame;
+    }
+    parts.push({ start, end: cut });
+    start = cut;
+  }
+  parts.push({ start, end: run.end });
+  return parts;
+}
+
+/** Ranges of speech in a file of `samples` signed 16-bit samples, none longer than `maxSeconds`. */
+export async function speechRanges(
+  file: FileHandle,
+  samples: number,
+  maxSeconds: number,
+): Promise<SpeechRange[]> {
+  const levels = await frameLevels(file, samples);
+  const most = (maxSeconds * SPEECH_RATE) / FRAME_SAMPLES - 2 * MARGIN_FRAMES;
+  const parts = loudRuns(levels, threshold(levels)).flatMap((run) => split(levels, run, most));
+  return parts.map(({ start, end }, index) => {
+    // A margin keeps soft beginnings; it never reaches into the neighbour.
+    const before = parts[index - 1]?.end ?? 0;
+    const after = parts[index + 1]?.start ?? levels.length;
+    return {
+      start: Math.max(start - MARGIN_FRAMES, before) * FRAME_SAMPLES,
+      end: Math.min(Math.min(end + MARGIN_FRAMES, after) * FRAME_SAMPLES, samples),
+    };
+  });
+}
+
+/** One range of the file as samples from -1 to 1. */
+export async function readSamples(file: FileHandle, range: SpeechRange): Promise<Float32Array> {
+  const bytes = Buffer.alloc((range.end - range.start) * 2);
+  const { bytesRead } = await file.read(bytes, 0, bytes.length, range.start * 2);
+  const samples = new Float32Array(Math.floor(bytesRead / 2));
+  for (let i = 0; i < samples.length; i += 1) samples[i] = bytes.readInt16LE(i * 2) / 32_768;
+  return samples;
+}

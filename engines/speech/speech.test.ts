@@ -1,0 +1,365 @@
+import assert from 'node:assert/strict';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { open } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, describe, test } from 'node:test';
+import { sharp } from '../../test/support/sharp.ts';
+import { until } from '../../test/support/until.ts';
+import { systemClock } from '../../src/core/clock.ts';
+import { systemIds } from '../../src/core/ids.ts';
+import { JobQueue } from '../../src/core/job-queue.ts';
+import { silentLog } from '../../src/core/log.ts';
+import type { LocalChild } from '../../src/engines/embedded/child.ts';
+import type { FetchModel } from '../../src/engines/embedded/model-files.ts';
+import { Media } from '../../src/engines/media/media.ts';
+import { wavHeader } from '../../src/engines/media/wav.ts';
+import { Recognizer, type Segment, type Sherpa } from './recognizer.ts';
+import { readSamples, speechRanges } from './speech-ranges.ts';
+import {
+  type TranscriptionOptions,
+  transcriptionEngine,
+} from '../../src/engines/embedded/speech.ts';
+import {
+  TOY_SPEECH_TOKENS,
+  TOY_SPEECH_TONES,
+  toySpeechModel,
+  portraitSvg,
+} from '../../test/support/engine-fixtures.ts';
+
+const folder = mkdtempSync(join(tmpdir(), 'speech-'));
+const at = (name: string): string => join(folder, name);
+writeFileSync(at('toy.onnx'), toySpeechModel());
+writeFileSync(at('toy.txt'), TOY_SPEECH_TOKENS);
+const toy = { kind: 'zipformer-ctc', model: at('toy.onnx'), tokens: at('toy.txt') } as const;
+
+const noFetch: FetchModel = () => Promise.reject(new Error('no network here'));
+
+function engineWith(options: Partial<TranscriptionOptions>): LocalChild {
+  return transcriptionEngine({
+    media: { maxTranscriptionSeconds: 7_200 },
+    threads: 1,
+    directory: at(`work-${Object.keys(options).join('-')}`),
+    searchPath: '',
+    fetchModel: noFetch,
+    log: silentLog,
+    clock: systemClock(),
+    ids: systemIds(),
+    ...options,
+  });
+}
+
+const engine = engineWith({ media: { maxTranscriptionSeconds: 7_200, speechModel: toy } });
+after(async () => {
+  await engine.close();
+  rmSync(folder, { recursive: true });
+});
+
+/** Tones of half a second (`a`, `b`) and silence of a second (space), as raw samples. */
+function speech(letters: string, noise = 0): Buffer {
+  const parts = letters.split('').map((letter) => {
+    const hertz = letter === 'a' || letter === 'b' ? TOY_SPEECH_TONES[letter] : 0;
+    const samples = Buffer.alloc(hertz === 0 ? 32_000 : 16_000);
+    for (let i = 0; i < samples.length / 2; i += 1) {
+      const hiss = noise * (((i * 7_919) % 1_000) - 500);
+      samples.writeInt16LE(
+        Math.round(12_000 * Math.sin((i * hertz * 2 * Math.PI) / 16_000) + hiss),
+        i * 2,
+      );
+    }
+    return samples;
+  });
+  return Buffer.concat(parts);
+}
+
+function wav(pcm: Buffer): Buffer {
+  return Buffer.concat([wavHeader(pcm.length), pcm]);
+}
+
+async function transcribe(
+  file: Buffer,
+  fields: Record<string, string> = {},
+  target = engine,
+  path = 'transcriptions',
+): Promise<{ status: number; type: string; text: string; retryAfter: string | null }> {
+  const { url, apiKey } = await target.address();
+  const body = new FormData();
+  for (const [name, value] of Object.entries({ model: 'whisper', ...fields }))
+    body.set(name, value);
+  body.set('file', new Blob([new Uint8Array(file)]), 'speech.wav');
+  const headers = { authorization: `Bearer ${apiKey}` };
+  const answer = await fetch(`${url}/v1/audio/${path}`, { method: 'POST', headers, body });
+  return {
+    status: answer.status,
+    type: answer.headers.get('content-type') ?? '',
+    text: await answer.text(),
+    retryAfter: answer.headers.get('retry-after'),
+  };
+}
+
+test('a model is told to translate, and told again only when that changes', async () => {
+  const configs: unknown[] = [];
+  const decoded = { text: ' Good morning. ', lang: 'de' };
+  const native = {
+    createStream: () => ({ acceptWaveform: () => undefined }),
+    decodeAsync: () => Promise.resolve(decoded),
+    setConfig: (config: unknown) => configs.push(config),
+  };
+  // Silence is found by its loudness: no other part of the package is asked for.
+  const sherpa = {
+    OfflineRecognizer: { createAsync: () => Promise.resolve(native) },
+  } as unknown as Sherpa;
+  const model = { kind: 'whisper', encoder: 'e', decoder: 'd', tokens: 't' } as const;
+  const recognizer = await Recognizer.load(sherpa, { model, threads: 1, vadPath: undefined });
+  const path = at('two-words.pcm');
+  writeFileSync(path, speech('a b'));
+  const file = await open(path);
+  try {
+    for (const task of ['transcribe', 'translate', 'translate', 'transcribe'] as const) {
+      const hearing = { language: '', task };
+      const [segment] = await recognizer.recognizeFile(file, hearing, (work) => work());
+      assert.equal(segment?.text, 'Good morning.');
+    }
+  } finally {
+    await file.close();
+  }
+  const tasks = configs.map(
+    (config) => (config as { modelConfig: { whisper: { task: string } } }).modelConfig.whisper.task,
+  );
+  assert.deepEqual(tasks, ['translate', 'transcribe']);
+});
+
+describe('recordings take turns', () => {
+  const hearing = { language: '', task: 'transcribe' } as const;
+  const model = { kind: 'whisper', encoder: 'e', decoder: 'd', tokens: 't' } as const;
+  const { signal } = new AbortController();
+
+  test('a short recording is done between the pieces of a long one', async () => {
+    const gate = Promise.withResolvers<void>();
+    const native = {
+      createStream: () => ({ acceptWaveform: () => undefined }),
+      decodeAsync: async () => {
+        await gate.promise;
+        return { text: 'words' };
+      },
+      setConfig: () => undefined,
+    };
+    const sherpa = {
+      OfflineRecognizer: { createAsync: () => Promise.resolve(native) },
+    } as unknown as Sherpa;
+    const recognizer = await Recognizer.load(sherpa, { model, threads: 1, vadPath: undefined });
+    writeFileSync(at('long.pcm'), speech('a '.repeat(20)));
+    writeFileSync(at('short.pcm'), speech('b'));
+    const queue = new JobQueue({ running: 1, waiting: 1, retryAfterSeconds: 1 });
+    const order: string[] = [];
+    const recognize = async (caller: string): Promise<Segment[]> => {
+      const file = await open(at(`${caller}.pcm`));
+      const turn = queue.turnsOf(caller, signal);
+      try {
+        return await recognizer.recognizeFile(file, hearing, turn, () => order.push(caller));
+      } finally {
+        await file.close();
+      }
+    };
+    const long = recognize('long');
+    await until(() => !queue.hasRoom('', 2), 'the first piece of the long recording');
+    const short = recognize('short');
+    await until(() => !queue.hasRoom(), 'the short recording in the queue');
+    gate.resolve();
+    await Promise.all([long, short]);
+    assert.equal(order.length, 21);
+    assert.equal(order.indexOf('short'), 1, order.join());
+  });
+
+  test('no turn has more than 30 seconds of audio', async () => {
+    let audio = 0;
+    const found: { start: number; samples: Float32Array }[] = [];
+    class Vad {
+      #at = 0;
+      acceptWaveform(samples: Float32Array): void {
+        audio += samples.length;
+        this.#at += samples.length;
+        // Speech without a pause, cut where a model can take no more.
+        if (this.#at % (28 * 16_000) < samples.length) this.flush();
+      }
+      isEmpty(): boolean {
+        return found.length === 0;
+      }
+      front() {
+        return found[0]!;
+      }
+      pop(): void {
+        found.shift();
+      }
+      flush(): void {
+        const start = Math.max(0, this.#at - 28 * 16_000);
+        found.push({ start, samples: new Float32Array(this.#at - start) });
+      }
+    }
+    const native = {
+      createStream: () => ({
+        acceptWaveform: ({ samples }: { samples: Float32Array }) => (audio += samples.length),
+      }),
+      decodeAsync: () => Promise.resolve({ text: 'words' }),
+      setConfig: () => undefined,
+    };
+    const sherpa = {
+      OfflineRecognizer: { createAsync: () => Promise.resolve(native) },
+      Vad,
+    } as unknown as Sherpa;
+    const recognizer = await Recognizer.load(sherpa, { model, threads: 1, vadPath: 'vad' });
+    writeFileSync(at('minutes.pcm'), Buffer.alloc(130 * 32_000));
+    const file = await open(at('minutes.pcm'));
+    const turns: number[] = [];
+    try {
+      const segments = await recognizer.recognizeFile(file, hearing, async (work) => {
+        audio = 0;
+        const result = await work();
+        turns.push(audio / 16_000);
+        return result;
+      });
+      assert.ok(segments.length >= 4);
+    } finally {
+      await file.close();
+    }
+    assert.ok(turns.length >= 9, turns.join());
+    assert.ok(Math.max(...turns) <= 30, turns.join());
+  });
+});
+
+describe('the transcription engine with the toy model', () => {
+  test('does not translate, and says so', async () => {
+    const { status, text } = await transcribe(wav(speech('a')), {}, engine, 'translations');
+    assert.equal(status, 400);
+    assert.match(text, /writes speech down and does not translate it/);
+  });
+
+  test('hears tones as words, piece by piece, in each format', async () => {
+    const file = wav(speech(' ab a b '));
+    const json = await transcribe(file);
+    assert.deepEqual(
+      [json.status, JSON.parse(json.text)],
+      [200, { text: 'a b a b', language: '' }],
+    );
+    const text = await transcribe(file, { response_format: 'text' });
+    assert.deepEqual([text.type, text.text], ['text/plain; charset=utf-8', 'a b a b']);
+    const verbose = JSON.parse(
+      (await transcribe(file, { response_format: 'verbose_json', language: 'en' })).text,
+    );
+    assert.deepEqual([verbose.task, verbose.duration, verbose.language], ['transcribe', 6, 'en']);
+    assert.deepEqual(
+      verbose.segments.map((one: { text: string }) => one.text),
+      ['a b', 'a', 'b'],
+    );
+    assert.ok(Math.abs(verbose.segments[1].start - 3) < 0.25, JSON.stringify(verbose.segments));
+  });
+
+  test('hears the sound of a film', async () => {
+    const media = await Media.open({ searchPath: '', log: silentLog, clock: systemClock() });
+    writeFileSync(at('speech.wav'), wav(speech('a b a')));
+    writeFileSync(at('face.png'), await sharp(Buffer.from(portraitSvg())).png().toBuffer());
+    const size = { width: 64, height: 64, seconds: 3.5, framesPerSecond: 4, move: 'in' } as const;
+    await media.stillToVideo(
+      {
+        imagePath: at('face.png'),
+        audioPath: at('speech.wav'),
+        outputPath: at('film.mp4'),
+        ...size,
+      },
+      { signal: new AbortController().signal },
+    );
+    const { readFileSync } = await import('node:fs');
+    const answer = await transcribe(readFileSync(at('film.mp4')));
+    assert.deepEqual(JSON.parse(answer.text), { text: 'a b a', language: '' });
+  });
+
+  test('silence is an empty transcript, and rubbish, no sound or no file are 4xx', async () => {
+    assert.deepEqual(JSON.parse((await transcribe(wav(Buffer.alloc(64_000)))).text), {
+      text: '',
+      language: '',
+    });
+    assert.equal((await transcribe(Buffer.from('certainly no sound'))).status, 400);
+    assert.equal((await transcribe(wav(Buffer.alloc(0)))).status, 400);
+    assert.equal((await transcribe(wav(speech('a')), { response_format: 'srt' })).status, 400);
+    assert.equal((await transcribe(wav(speech('a')), { language: 'English, please' })).status, 400);
+    const words = { 'timestamp_granularities[]': 'word' };
+    assert.equal((await transcribe(wav(speech('a')), words)).status, 400);
+  });
+});
+
+describe('a model that has to be fetched', () => {
+  test('answers 503 with the progress, and a failed fetch is told', async () => {
+    const gate = Promise.withResolvers<void>();
+    const files: string[] = [];
+    const fetched = engineWith({
+      fetchModel: async (file, onProgress) => {
+        files.push(file.name);
+        onProgress(file.sizeBytes / 2);
+        await gate.promise;
+        throw new Error('the mirror is gone');
+      },
+    });
+    try {
+      const early = await transcribe(wav(speech('a')), {}, fetched);
+      assert.equal(early.status, 503);
+      assert.match(early.text, /being fetched: \d+ %/);
+      assert.ok(Number(early.retryAfter) >= 1);
+      await until(() => files.length > 0, 'the fetch');
+      assert.equal(fetched.progress()?.state, 'fetching');
+      assert.ok(fetched.progress()!.fraction > 0.08);
+      gate.resolve();
+      await until(() => fetched.progress()?.state === 'failed', 'the end of the fetch');
+      assert.equal(fetched.progress()?.error, 'the mirror is gone');
+    } finally {
+      await fetched.close();
+    }
+  });
+});
+
+describe('speechRanges()', () => {
+  async function rangesOf(pcm: Buffer, maxSeconds = 28): Promise<[number, number][]> {
+    writeFileSync(at('ranges.pcm'), pcm);
+    const file = await open(at('ranges.pcm'), 'r');
+    try {
+      const ranges = await speechRanges(file, pcm.length / 2, maxSeconds);
+      return ranges.map(({ start, end }) => [start / 16_000, end / 16_000]);
+    } finally {
+      await file.close();
+    }
+  }
+
+  test('finds what stands out of the noise, with a margin', async () => {
+    const [first, second, ...more] = await rangesOf(speech(' aa b ', 0.5));
+    assert.deepEqual(more, []);
+    assert.deepEqual(
+      [first, second],
+      [
+        [0.8, 2.2],
+        [2.8, 3.7],
+      ],
+    );
+  });
+
+  test('a pause shorter than half a second does not cut', async () => {
+    const gap = Buffer.alloc(0.4 * 32_000);
+    assert.equal((await rangesOf(Buffer.concat([speech('a'), gap, speech('a')]))).length, 1);
+  });
+
+  test('speech without a pause is cut to what a model can take, and nothing is lost', async () => {
+    const ranges = await rangesOf(speech('a'.repeat(20)), 3);
+    assert.ok(ranges.every(([start, end]) => end - start <= 3));
+    assert.equal(ranges[0]![0], 0);
+    assert.equal(ranges.at(-1)![1], 10);
+    for (let i = 1; i < ranges.length; i += 1) assert.equal(ranges[i]![0], ranges[i - 1]![1]);
+  });
+
+  test('readSamples() scales to -1..1', async () => {
+    const pcm = Buffer.alloc(6);
+    pcm.writeInt16LE(-32_768, 2);
+    pcm.writeInt16LE(16_384, 4);
+    writeFileSync(at('few.pcm'), pcm);
+    const file = await open(at('few.pcm'), 'r');
+    assert.deepEqual([...(await readSamples(file, { start: 0, end: 3 }))], [0, -1, 0.5]);
+    await file.close();
+  });
+});

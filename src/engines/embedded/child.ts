@@ -1,0 +1,343 @@
+/**
+ * The parent's side of an embedded engine: a child process that speaks the field's HTTP protocol on
+ * a loopback port. It owns starting, restarting and stopping of one child, and the fetch of the
+ * model that the child works with.
+ *
+ * - The child gets its settings and a secret by message, never by argv or environment, and inherits
+ *   no environment but where compiled modules are: nothing that the parent knows leaks into code
+ *   that reads foreign data.
+ * - A crash costs one child. It is started again with the same secret and, when it is free, on the
+ *   same port, so that an address stays good; after repeated crashes only after a pause. A child
+ *   that says itself why it cannot start is left alone until somebody asks for it.
+ * - A child whose event loop stands still for minutes hangs, and is ended as if it had crashed. The
+ *   arithmetic of a model runs beside the loop, for as long as it takes.
+ */
+import { type ChildProcess, fork } from 'node:child_process';
+import { type Clock, SECOND_MS } from '../../core/clock.ts';
+import { compileCache } from '../../core/compile-cache.ts';
+import { Fault } from '../../core/faults.ts';
+import type { Ids } from '../../core/ids.ts';
+import type { Log } from '../../core/log.ts';
+import { type FetchedModel, ModelFetch, type ModelProgress } from './model-files.ts';
+import { type EngineSet, fetchedPackages, missingPackages } from './packages.ts';
+
+/** Where a running child answers, and the Bearer token that it asks for. */
+export interface LocalAddress {
+  /** Without a trailing slash, for example `http://127.0.0.1:40123`. */
+  readonly url: string;
+  readonly apiKey: string;
+}
+
+/** What every child gets from whoever composes the engines. */
+export interface LocalChildParts {
+  /** Where fetched packages of engines are, beside those of the program itself. */
+  readonly dataFolder?: string | undefined;
+  /** Called when the child serves and when it has ended. */
+  readonly onChange?: (() => void) | undefined;
+  readonly log: Log;
+  readonly clock: Clock;
+  readonly ids: Ids;
+}
+
+export interface LocalChildOptions extends LocalChildParts {
+  /** For the log and for error messages, for example `cutout`. */
+  readonly name: string;
+  /** The entry file of the program; it calls `serveLocal`. */
+  readonly entry: URL;
+  /** The packages that the program imports. */
+  readonly packages?: EngineSet;
+  /** What the child is sent at each start; JSON. */
+  readonly settings: () => object;
+  /** A model that is fetched when the child first reports that it was used. */
+  readonly model?: LocalModel | undefined;
+  /** Upper bound of the child's JavaScript heap. */
+  readonly heapMb?: number;
+  readonly startTimeoutMs?: number;
+  /** Starts it again even when it says itself why it cannot start. */
+  readonly retriesStart?: boolean;
+  /** The child's environment, beside where compiled modules are. */
+  readonly environment?: Readonly<Record<string, string>>;
+  /** Gets every message of the child that is not part of the start. */
+  readonly onMessage?: (message: unknown) => void;
+}
+
+export interface LocalModel extends FetchedModel {
+  /** Added to the settings, and sent at once, when the files are there; in their order. */
+  readonly settings: (paths: readonly string[]) => object;
+}
+
+const DEFAULT_START_TIMEOUT_MS = 30_000;
+const DEFAULT_HEAP_MB = 512;
+/** A child that lived less than this crashed at once. */
+const SHORT_LIFE_MS = 10_000;
+const FIRST_PAUSE_MS = 500;
+const LONGEST_PAUSE_MS = 60_000;
+/** Between a crash and the start of the next child. */
+const RESTART_MS = 100;
+const CLOSE_GRACE_MS = 2_000;
+/** Between two questions whether a child is alive. */
+const ALIVE_CHECK_MS = 15_000;
+/**
+ * Questions without an answer after which a child hangs: two minutes. They are counted, and no clock
+ * is looked at, so that a pause of this process or of the machine is nothing that a child has to answer for.
+ */
+const MOST_UNANSWERED = 8;
+/** The last words of a child that ended. */
+const KEPT_OUTPUT_CHARACTERS = 2_000;
+
+/** From our own child; `serveLocal` and its services write it. */
+interface ChildMessage {
+  readonly type?: unknown;
+  readonly port?: unknown;
+  readonly error?: unknown;
+}
+
+interface Running {
+  readonly child: ChildProcess;
+  readonly started: PromiseWithResolvers<LocalAddress>;
+  readonly exited: PromiseWithResolvers<void>;
+  readonly startedMs: number;
+  output: string;
+  isReady: boolean;
+  /** Questions whether it is alive since it last said something. */
+  unanswered: number;
+}
+
+export class LocalChild {
+  readonly #options: LocalChildOptions;
+  readonly #apiKey: string;
+  readonly #fetch: ModelFetch | undefined;
+  #modelSettings: object | undefined;
+  #running: Running | undefined;
+  #port = 0;
+  #crashes = 0;
+  #notBeforeMs = 0;
+  #isClosed = false;
+  #isHopeless = false;
+  #cancelRestart: (() => void) | undefined;
+  #stopTelling: (() => void) | undefined;
+
+  constructor(options: LocalChildOptions) {
+    this.#options = options;
+    const { model, log, clock, ids } = options;
+    this.#apiKey = ids.hex(32);
+    if (model === undefined) return;
+    this.#fetch = new ModelFetch({
+      ...model,
+      log,
+      clock,
+      onReady: (paths) => {
+        this.#stopTelling?.();
+        this.#modelSettings = model.settings(paths);
+        this.send({ type: 'model', ...this.#modelSettings });
+      },
+    });
+    this.#stopTelling = clock.every(SECOND_MS, () => this.#tellProgress());
+  }
+
+  /** The child's process id, `undefined` while it does not run. */
+  get pid(): number | undefined {
+    return this.#running?.child.pid;
+  }
+
+  /** Where it answers now; `undefined` while it does not. */
+  get runningAt(): LocalAddress | undefined {
+    return this.#running?.isReady === true ? this.#address : undefined;
+  }
+
+  /** Starts the child when it does not run. Faults: SERVICE_UNAVAILABLE when it cannot start. */
+  async address(): Promise<LocalAddress> {
+    if (this.#isClosed) throw new Fault('SHUTTING_DOWN');
+    if (this.#running === undefined) {
+      const waitMs = this.#notBeforeMs - this.#options.clock.monotonicMs();
+      if (waitMs > 0) throw this.#unavailable(waitMs, 'it crashed repeatedly');
+      this.#cancelRestart?.();
+      this.#isHopeless = false;
+      this.#running = this.#start(this.#packages());
+    }
+    return await this.#running.started.promise;
+  }
+
+  /** Begins to fetch its model, unless that runs, is done, or failed a short while ago. */
+  fetchModel(): void {
+    this.#fetch?.start();
+  }
+
+  /** How far the model is; `undefined` when none is fetched. */
+  progress(): ModelProgress | undefined {
+    return this.#fetch?.progress();
+  }
+
+  /** Sends a message when the child runs; a child that does not run gets none. */
+  send(message: object): void {
+    const child = this.#running?.child;
+    // A child that has just died cannot be told anything; its end is handled on its own.
+    if (child?.connected === true) child.send(message, () => undefined);
+  }
+
+  /** Ends the child and resolves when it is gone. */
+  async close(): Promise<void> {
+    this.#isClosed = true;
+    this.#cancelRestart?.();
+    this.#stopTelling?.();
+    this.#fetch?.close();
+    const running = this.#running;
+    if (running === undefined) return;
+    // The child exits by itself when the channel closes; the timer is for one that hangs.
+    if (running.child.connected) running.child.disconnect();
+    const cancel = this.#options.clock.after(CLOSE_GRACE_MS, () => running.child.kill('SIGKILL'));
+    await running.exited.promise;
+    cancel();
+  }
+
+  get #address(): LocalAddress {
+    return { url: `http://127.0.0.1:${this.#port}`, apiKey: this.#apiKey };
+  }
+
+  #start(packages: object | undefined): Running {
+    const { name, entry, settings, environment = {}, dataFolder, log, clock } = this.#options;
+    const child = fork(entry, [], {
+      env: { ...compileCache(), ...environment },
+      execArgv: [`--max-old-space-size=${this.#options.heapMb ?? DEFAULT_HEAP_MB}`],
+      stdio: ['ignore', 'pipe', 'pipe', 'ipc'],
+      serialization: 'json',
+    });
+    const running: Running = {
+      child,
+      started: Promise.withResolvers(),
+      exited: Promise.withResolvers(),
+      startedMs: clock.monotonicMs(),
+      output: '',
+      isReady: false,
+      unanswered: 0,
+    };
+    for (const stream of [child.stdout, child.stderr]) {
+      stream?.setEncoding('utf8').on('data', (text: string) => {
+        running.output = (running.output + text).slice(-KEPT_OUTPUT_CHARACTERS);
+        log.debug({ engine: name, output: text.slice(0, KEPT_OUTPUT_CHARACTERS) }, 'Engine output');
+      });
+    }
+    const fail = (reason: string): void => {
+      running.started.reject(this.#unavailable(FIRST_PAUSE_MS, reason));
+    };
+    const cancel = clock.after(this.#options.startTimeoutMs ?? DEFAULT_START_TIMEOUT_MS, () => {
+      fail('it did not start in time');
+      child.kill('SIGKILL');
+    });
+    // Whoever waits for the address sees the failure; without a waiter it is in the log.
+    running.started.promise.then(cancel, cancel);
+    child.on('message', (message: unknown) => this.#hear(running, message, fail));
+    const stopChecks = clock.every(ALIVE_CHECK_MS, () => this.#checkAlive(running));
+    const end = (how: string | number | null, reason: string): void => {
+      stopChecks();
+      fail(reason);
+      this.#exited(running, how);
+      running.exited.resolve();
+    };
+    child.once('exit', (code, signal) => end(signal ?? code, 'it ended while it started'));
+    child.on('error', (error) => {
+      // A process that was never made has no exit.
+      if (child.pid === undefined) end(error.message, error.message);
+      else log.debug({ engine: name, reason: error.message }, 'Engine channel failed');
+    });
+    const { apiKey } = this.#address;
+    const all = { ...settings(), ...this.#modelSettings };
+    const start = { type: 'start', settings: all, apiKey, port: this.#port, packages, dataFolder };
+    child.send(start, () => undefined);
+    return running;
+  }
+
+  #packages(): object | undefined {
+    const { packages: name, dataFolder } = this.#options;
+    if (name === undefined) return undefined;
+    const packages = fetchedPackages(name, dataFolder);
+    if (packages !== undefined) return packages;
+    const reason = `The engine cannot start: ${missingPackages(name)}`;
+    throw this.#unavailable(FIRST_PAUSE_MS, reason);
+  }
+
+  /** How long a start may take has a limit of its own. */
+  #checkAlive(running: Running): void {
+    if (!running.isReady) return;
+    if (running.unanswered < MOST_UNANSWERED) {
+      running.unanswered += 1;
+      this.send({ type: 'are-you-alive' });
+      return;
+    }
+    const seconds = (MOST_UNANSWERED * ALIVE_CHECK_MS) / SECOND_MS;
+    const { name, log } = this.#options;
+    log.error({ engine: name, seconds }, 'An engine process does not answer and is ended');
+    running.child.kill('SIGKILL');
+  }
+
+  #hear(running: Running, message: unknown, fail: (reason: string) => void): void {
+    const { name, log, onChange, onMessage } = this.#options;
+    const said = (message ?? {}) as ChildMessage;
+    running.unanswered = 0;
+    switch (said.type) {
+      case 'alive':
+        return;
+      case 'ready':
+        this.#port = Number(said.port);
+        running.isReady = true;
+        running.started.resolve(this.#address);
+        onChange?.();
+        return;
+      case 'failed':
+        this.#isHopeless = this.#options.retriesStart !== true;
+        fail(String(said.error));
+        return;
+      case 'used':
+        this.#fetch?.start();
+        return;
+      case 'model-failed':
+        // A model that does not load is not tried again at the next start of the child.
+        this.#modelSettings = undefined;
+        log.warn({ engine: name, reason: said.error }, 'The model of an engine does not load');
+        return;
+      default:
+        onMessage?.(message);
+    }
+  }
+
+  #exited(running: Running, how: string | number | null): void {
+    if (this.#running !== running) return;
+    this.#running = undefined;
+    if (!this.#isClosed) this.#planRestart(running, how);
+    this.#options.onChange?.();
+  }
+
+  #planRestart(running: Running, how: string | number | null): void {
+    const { name, clock, log } = this.#options;
+    const nowMs = clock.monotonicMs();
+    this.#crashes = nowMs - running.startedMs < SHORT_LIFE_MS ? this.#crashes + 1 : 1;
+    const growth = 2 ** (this.#crashes - 2);
+    const pauseMs = this.#crashes > 1 ? Math.min(FIRST_PAUSE_MS * growth, LONGEST_PAUSE_MS) : 0;
+    this.#notBeforeMs = nowMs + pauseMs;
+    const fields = { engine: name, how, output: running.output.trim() };
+    if (this.#isHopeless) {
+      log.warn(fields, 'An engine process cannot start');
+      return;
+    }
+    this.#cancelRestart = clock.after(pauseMs + RESTART_MS, () => {
+      // A start that fails again plans the next one, or says in the log that it cannot.
+      this.address().catch(() => undefined);
+    });
+    log.warn(fields, 'An engine process ended, it is started again');
+  }
+
+  /** The child tells waiting callers how far the fetch is. */
+  #tellProgress(): void {
+    const progress = this.#fetch?.progress();
+    if (progress?.state !== 'fetching') return;
+    const { fraction, remainingMs = null } = progress;
+    this.send({ type: 'progress', fraction, remainingMs });
+  }
+
+  #unavailable(waitMs: number, reason: string): Fault {
+    return new Fault('SERVICE_UNAVAILABLE', {
+      message: `The ${this.#options.name} engine is not available: ${reason}`,
+      retryAfterSeconds: Math.max(1, Math.ceil(waitMs / 1000)),
+    });
+  }
+}

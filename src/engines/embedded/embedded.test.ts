@@ -1,0 +1,275 @@
+import assert from 'node:assert/strict';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, describe, test } from 'node:test';
+import { pathToFileURL } from 'node:url';
+import { systemIds } from '../../core/ids.ts';
+import { seededIds } from '../../../test/support/seeded-ids.ts';
+import { silentLog } from '../../core/log.ts';
+import { type Clock, systemClock } from '../../core/clock.ts';
+import { Fault } from '../../core/faults.ts';
+import { TestClock } from '../../../test/support/test-clock.ts';
+import { LocalChild } from './child.ts';
+import { FetchPace, fetchingOutage, ModelFetch, type ModelFile } from './model-files.ts';
+import { findPackages, missingPackages, packageSet } from './packages.ts';
+import { until } from '../../../test/support/until.ts';
+
+const folder = mkdtempSync(join(tmpdir(), 'local-'));
+after(() => rmSync(folder, { recursive: true }));
+let entries = 0;
+
+/** A child whose whole program is `code`. */
+function childOf(
+  code: string,
+  clock: Clock = systemClock(),
+  onMessage: (message: unknown) => void = () => undefined,
+): LocalChild {
+  const path = join(folder, `entry-${(entries += 1)}.mjs`);
+  writeFileSync(path, code);
+  return new LocalChild({
+    name: 'sample',
+    entry: pathToFileURL(path),
+    settings: () => ({ greeting: 'hello' }),
+    onMessage,
+    log: silentLog,
+    clock,
+    ids: systemIds(),
+  });
+}
+
+const SERVER = new URL('../../../engines/server/server.ts', import.meta.url).href;
+
+describe('LocalChild', () => {
+  test('tells the sentence with which a start failed, as 503', async () => {
+    const child = childOf('');
+    await assert.rejects(child.address(), (error: unknown) => {
+      assert.ok(error instanceof Fault);
+      assert.equal(error.status, 503);
+      assert.match(
+        error.message,
+        /^The sample engine is not available: it ended while it started$/,
+      );
+      return true;
+    });
+    await child.close();
+    await assert.rejects(child.address(), { code: 'SHUTTING_DOWN' });
+  });
+
+  test('tells why the child itself could not start', async () => {
+    const child = childOf(
+      `import { serveLocal } from '${SERVER}';
+       serveLocal(async () => { throw new Error('It needs the optional package "x"'); });`,
+    );
+    await assert.rejects(child.address(), { message: /needs the optional package "x"$/ });
+    await child.close();
+  });
+
+  test('serves with its settings to whoever has the secret, at the same port after a crash', async () => {
+    const child = childOf(
+      `import { answerJson, serveLocal } from '${SERVER}';
+       serveLocal(async (settings) => ({
+         handle: async (request, response) => {
+           if (request.path === '/crash') process.exit(1);
+           answerJson(response, 200, { ...settings, environment: Object.keys(process.env).length });
+         },
+       }));`,
+    );
+    const before = await child.address();
+    const ask = async (path: string, apiKey: string): Promise<Response> =>
+      await fetch(`${before.url}${path}`, { headers: { authorization: `Bearer ${apiKey}` } });
+    const answer = (await (await ask('/', before.apiKey)).json()) as Record<string, unknown>;
+    assert.equal(answer['greeting'], 'hello');
+    assert.ok(Number(answer['environment']) <= 3, 'it inherits no environment');
+    assert.equal((await ask('/', 'wrong')).status, 401);
+    await assert.rejects(ask('/crash', before.apiKey));
+    // Nobody asks for it: it comes back by itself.
+    const comesBack = async (): Promise<number> =>
+      await ask('/', before.apiKey).then(
+        ({ status }) => status,
+        () => 0,
+      );
+    await until(async () => (await comesBack()) === 200, 'the next process');
+    assert.deepEqual(await child.address(), before);
+    const { pid } = child;
+    await child.close();
+    assert.throws(() => process.kill(pid!, 0), { code: 'ESRCH' });
+  });
+
+  test('what the parent says while a child starts reaches it when it serves', async () => {
+    const heard = Promise.withResolvers<unknown>();
+    const child = childOf(
+      `import { serveLocal } from '${SERVER}';
+       serveLocal(async (settings, report) => {
+         await new Promise((resolve) => setTimeout(resolve, 50));
+         return { handle: async () => {}, onMessage: (message) => report({ type: 'echo', message }) };
+       });`,
+      systemClock(),
+      (message) => heard.resolve(message),
+    );
+    const address = child.address();
+    child.send({ type: 'early' });
+    await address;
+    assert.deepEqual(await heard.promise, { type: 'echo', message: { type: 'early' } });
+    await child.close();
+  });
+
+  test('a child that hangs is ended and started again; one that answers is left alone', async () => {
+    const clock = new TestClock();
+    let echo = Promise.withResolvers<unknown>();
+    const child = childOf(
+      `import { serveLocal } from '${SERVER}';
+       serveLocal(async (settings, report) => ({ handle: async () => {}, onMessage: report }));`,
+      clock,
+      (message) => echo.resolve(message),
+    );
+    const before = await child.address();
+    const { pid } = child;
+    for (let check = 0; check < 20; check += 1) {
+      clock.advance(15_000);
+      // What it answers comes in order.
+      echo = Promise.withResolvers();
+      child.send({ type: 'echo' });
+      await echo.promise;
+    }
+    assert.equal(child.pid, pid);
+    process.kill(pid!, 'SIGSTOP');
+    clock.advance(8 * 15_000);
+    assert.equal(child.pid, pid, 'it has its time');
+    clock.advance(15_000);
+    await until(() => child.pid !== pid, 'the end of the process');
+    assert.equal(child.runningAt, undefined);
+    clock.advance(100);
+    assert.deepEqual(await child.address(), before);
+    assert.notEqual(child.pid, pid);
+    await child.close();
+  });
+
+  test('pauses after repeated crashes, longer each time', async () => {
+    const clock = new TestClock();
+    const child = childOf('', clock);
+    const message = async (): Promise<string> => {
+      const error: unknown = await child.address().catch((caught: unknown) => caught);
+      await until(() => child.pid === undefined, 'the end of the process');
+      return error instanceof Error ? error.message : '';
+    };
+    assert.match(await message(), /it ended while it started/);
+    assert.match(await message(), /it ended while it started/);
+    assert.match(await message(), /it crashed repeatedly/);
+    clock.advance(500);
+    assert.match(await message(), /it ended while it started/);
+    clock.advance(500);
+    assert.match(await message(), /it crashed repeatedly/);
+    clock.advance(400);
+    assert.match(await message(), /it crashed repeatedly/);
+    await child.close();
+  });
+});
+
+describe('ModelFetch', () => {
+  const file = (name: string, sizeBytes: number): ModelFile => {
+    return { name, url: `https://models.example/${name}`, sizeBytes, sha256: '', license: 'MIT' };
+  };
+
+  test('tells fraction and remaining time over all files, and hands the paths over', async () => {
+    const clock = new TestClock();
+    const steps: ((bytes: number) => void)[] = [];
+    const gates = [Promise.withResolvers<string>(), Promise.withResolvers<string>()];
+    const ready: string[][] = [];
+    const fetch = new ModelFetch({
+      name: 'sample',
+      files: [file('a', 100), file('b', 300)],
+      fetchModel: (_file, onProgress) => gates[steps.push(onProgress) - 1]!.promise,
+      onReady: (paths) => ready.push([...paths]),
+      log: silentLog,
+      clock,
+    });
+    assert.deepEqual(fetch.progress(), {
+      state: 'idle',
+      fraction: 0,
+      remainingMs: undefined,
+      error: undefined,
+    });
+    fetch.start();
+    fetch.start();
+    assert.equal(steps.length, 1, 'a second use starts nothing');
+    // Half of it was here from an earlier try: it does not count for the pace.
+    steps[0]!(50);
+    clock.advance(1_000);
+    steps[0]!(100);
+    assert.equal(fetch.progress().fraction, 0.25);
+    assert.equal(fetch.progress().remainingMs, 6_000);
+    gates[0]!.resolve('/models/a');
+    await until(() => steps.length === 2, 'the second file');
+    gates[1]!.resolve('/models/b');
+    await until(() => ready.length > 0, 'the end of the fetch');
+    assert.deepEqual(ready, [['/models/a', '/models/b']]);
+    assert.deepEqual([fetch.progress().state, fetch.progress().fraction], ['ready', 1]);
+  });
+
+  test('a failed fetch is told and tried again at a use ten minutes later', async () => {
+    const clock = new TestClock();
+    let tries = 0;
+    const fetch = new ModelFetch({
+      name: 'sample',
+      files: [file('a', 100)],
+      fetchModel: () => Promise.reject(new Error(`no network ${(tries += 1)}`)),
+      onReady: () => assert.fail('never ready'),
+      log: silentLog,
+      clock,
+    });
+    fetch.start();
+    await until(() => fetch.progress().state === 'failed', 'the end of the fetch');
+    assert.deepEqual([fetch.progress().state, fetch.progress().error], ['failed', 'no network 1']);
+    fetch.start();
+    clock.advance(599_999);
+    fetch.start();
+    assert.equal(tries, 1);
+    clock.advance(1);
+    fetch.start();
+    assert.equal(tries, 2);
+  });
+});
+
+test('an engine without its packages says which command fetches them', () => {
+  const nowhere = join(tmpdir(), seededIds(3).hex(4));
+  const missing = { ...packageSet('cutout'), folder: 'cutout-of-another-version' };
+  assert.equal(findPackages(missing, nowhere), undefined);
+  assert.equal(
+    missingPackages('cutout'),
+    'onnxruntime-node and sharp are not here: "farebox engines pull cutout" fetches them',
+  );
+});
+
+test('a set has what its lock says for this kind of machine, and no other', () => {
+  const on = (os: string, cpu: string, libc?: 'glibc' | 'musl'): string[] =>
+    packageSet('cutout', { os, cpu, libc }).packages.map(({ name }) => name);
+  assert.ok(on('linux', 'x64', 'glibc').includes('@img/sharp-linux-x64'));
+  assert.ok(on('linux', 'arm64', 'musl').includes('@img/sharp-linuxmusl-arm64'));
+  assert.ok(on('darwin', 'arm64').includes('@img/sharp-libvips-darwin-arm64'));
+  assert.ok(!on('darwin', 'arm64').some((name) => /linux|win32|x64/.test(name)));
+  const linux = { os: 'linux', cpu: 'x64', libc: 'glibc' } as const;
+  const llama = packageSet('llama', linux).packages.map(({ name }) => name);
+  assert.deepEqual(
+    llama.filter((name) => name.startsWith('@node-llama-cpp/')),
+    ['@node-llama-cpp/linux-x64'],
+  );
+  assert.ok(llama.length > 50, 'with all that it depends on');
+  const sentences = packageSet('sentences', linux).packages.map(({ name }) => name);
+  assert.ok(sentences.includes('@energetic-ai/core'), 'with a peer');
+});
+
+test('the pace of a fetch is that of the network, not of what was there before', () => {
+  let nowMs = 0;
+  const pace = new FetchPace(1_000, { ...systemClock(), monotonicMs: () => nowMs });
+  assert.equal(pace.remainingMs, undefined);
+  pace.saw(500);
+  nowMs = 1_000;
+  pace.saw(600);
+  assert.deepEqual([pace.fraction, pace.remainingMs], [0.6, 4_000]);
+  const slow = { fraction: 0.6, remainingMs: 1e9 };
+  assert.deepEqual(fetchingOutage(slow, 0), {
+    reason: 'is being fetched: 60 %',
+    backAtMs: 3_600_000,
+  });
+});

@@ -1,0 +1,129 @@
+/**
+ * The embedded llama.cpp engine as farebox sees it: a child process that serves GGUF models in the
+ * OpenAI protocol, and the models that it has loaded. A model that is loaded survives restarts.
+ *
+ * It never runs native code in this process and knows nothing of prices or callers.
+ */
+import { MINUTE_MS } from '../../core/clock.ts';
+import { type LocalAddress, LocalChild, type LocalChildParts } from './child.ts';
+import type {
+  LlamaCommand,
+  LlamaModelSpec,
+  LlamaReport,
+  LlamaSettings,
+  LoadedLlamaModel,
+} from './llama-models.ts';
+import { programUrl } from './program.ts';
+
+/** Large files on slow disks take their time; a child that says nothing for so long hangs. */
+const START_LIMIT_MS = 5 * MINUTE_MS;
+const HEAP_MB = 4_096;
+
+/**
+ * One worker thread in the child (arithmetic has threads of its own). node-llama-cpp samples the
+ * sequences of a batch on several workers, and the first reader of a batch puts its rows in order:
+ * two at once read each other's rows, and a caller gets a token of somebody else's answer.
+ */
+const CHILD_ENVIRONMENT = { UV_THREADPOOL_SIZE: '1' };
+
+/** `onChange` is called after each change of address or models. */
+export type LlamaEngineOptions = LlamaSettings & LocalChildParts;
+
+export class LlamaEngine {
+  readonly #options: LlamaEngineOptions;
+  readonly #child: LocalChild;
+  readonly #specs: Map<string, LlamaModelSpec>;
+  readonly #loaded = new Map<string, LoadedLlamaModel>();
+  readonly #loads = new Map<string, PromiseWithResolvers<LoadedLlamaModel>>();
+
+  constructor(options: LlamaEngineOptions) {
+    const { clock, ids, log, threads, dataFolder } = options;
+    this.#options = options;
+    this.#specs = new Map(options.models.map((model) => [model.id, model]));
+    this.#child = new LocalChild({
+      name: 'llama',
+      entry: programUrl('llama/main'),
+      packages: 'llama',
+      settings: (): LlamaSettings => ({ threads, models: [...this.#specs.values()] }),
+      heapMb: HEAP_MB,
+      startTimeoutMs: START_LIMIT_MS,
+      retriesStart: true,
+      environment: CHILD_ENVIRONMENT,
+      onMessage: (message) => this.#hear(message as LlamaReport), // from `engines/llama/main.ts`
+      onChange: () => this.#childChanged(),
+      dataFolder,
+      clock,
+      ids,
+      log,
+    });
+  }
+
+  /** Where the OpenAI protocol is spoken, without `/v1`; undefined while the child does not run. */
+  get address(): LocalAddress | undefined {
+    return this.#child.runningAt;
+  }
+
+  /** The process id, for tests. */
+  get pid(): number | undefined {
+    return this.#child.pid;
+  }
+
+  /** The models that can answer now. */
+  models(): LoadedLlamaModel[] {
+    return this.address === undefined ? [] : [...this.#loaded.values()];
+  }
+
+  /** Starts the child and waits until it serves; rejects when it cannot start at all. */
+  async start(): Promise<LocalAddress> {
+    return await this.#child.address();
+  }
+
+  /** Loads a further model. */
+  async load(model: LlamaModelSpec): Promise<LoadedLlamaModel> {
+    this.#specs.set(model.id, model);
+    const loaded = Promise.withResolvers<LoadedLlamaModel>();
+    this.#loads.set(model.id, loaded);
+    // While the child is down, its next start loads the model.
+    if (this.address !== undefined) this.#tellToLoad(model);
+    return await loaded.promise;
+  }
+
+  /** Ends the child and stays down. Never throws. */
+  async stop(): Promise<void> {
+    for (const { reject } of this.#loads.values())
+      reject(new Error('The llama engine was stopped'));
+    this.#loads.clear();
+    await this.#child.close();
+  }
+
+  #tellToLoad(model: LlamaModelSpec): void {
+    this.#child.send({ type: 'load', model } satisfies LlamaCommand);
+  }
+
+  #childChanged(): void {
+    if (this.address === undefined) this.#loaded.clear();
+    // Models that were asked for while the child was starting with an older list.
+    else
+      for (const model of this.#specs.values())
+        if (this.#loads.has(model.id)) this.#tellToLoad(model);
+    this.#options.onChange?.();
+  }
+
+  #hear(message: LlamaReport): void {
+    const { log, onChange } = this.#options;
+    const { id } = message;
+    if (message.type === 'loaded') {
+      this.#loaded.set(id, message.model);
+      log.info({ model: id }, 'llama model loaded');
+      this.#loads.get(id)?.resolve(message.model);
+    } else {
+      const { reason } = message;
+      log.error({ model: id, reason }, 'llama model cannot be loaded');
+      // It would fail again after each restart.
+      this.#specs.delete(id);
+      this.#loads.get(id)?.reject(new Error(`The model ${id} cannot be loaded: ${reason}`));
+    }
+    this.#loads.delete(id);
+    onChange?.();
+  }
+}

@@ -1,0 +1,404 @@
+/**
+ * The embedded media engines: background removal, transcription and video work in child processes,
+ * and the models that they offer. A kind of work that the operator has configured a model for is
+ * left to that model.
+ *
+ * All of it happens in the background; an engine that cannot start is told in the log and offers
+ * nothing.
+ */
+import { availableParallelism } from 'node:os';
+import { join } from 'node:path';
+import type { DiscoveredModel, ModelOutage } from '../../catalog/catalog.ts';
+import { type Config, type ModelType, VideoModelSettings } from '../../config/config.ts';
+import { HOUR_MS, MINUTE_MS, SECOND_MS } from '../../core/clock.ts';
+import { Fault } from '../../core/faults.ts';
+import type { Ids } from '../../core/ids.ts';
+import { reasonOf } from '../../core/log.ts';
+import { cutoutEngine, cutoutModelName } from './cutout.ts';
+import type { EngineSettings } from '../engines.ts';
+import type { LocalAddress, LocalChild, LocalChildParts } from './child.ts';
+import {
+  type FetchParts,
+  type ModelFile,
+  hasModel,
+  modelFetcher,
+  outageOfFetch,
+} from './model-files.ts';
+import { type EngineSet, findPackages, packageSet } from './packages.ts';
+import { requirePackages } from './package-fetch.ts';
+import { Media, videoEngine } from '../media/media.ts';
+import { SPEECH_MODEL_FILES, transcriptionEngine } from './speech.ts';
+import { type WorkFolder, openWorkFolder } from '../work-folder.ts';
+
+/** What the engines of this process are made with. */
+export interface LocalEnginesParts extends FetchParts {
+  readonly ids: Ids;
+  /** Called when engines or models came or went. */
+  readonly onChange: () => void;
+}
+
+/** An engine and what it offers, once it has been up. */
+interface Offer {
+  readonly engine: string;
+  readonly needs: readonly EngineSet[];
+  readonly protocol: EngineSettings['protocol'];
+  readonly child: LocalChild;
+  readonly limitMs: number;
+  readonly models: readonly Omit<DiscoveredModel, 'origin'>[];
+  /** It works with a model that is fetched, and with no other until then. */
+  readonly needsFetch?: true;
+  /** While its model is not there. */
+  outage?: ModelOutage | undefined;
+  /** Why it did not start the last time. */
+  problem?: string | undefined;
+  /** The last one that it had: a child that is started again is back before most calls. */
+  address?: LocalAddress;
+}
+
+/** Between two looks at a fetch. */
+const LOOK_MS = 2 * SECOND_MS;
+/** Until packages that could not be fetched are asked for again. */
+const RETRY_MS = 10 * MINUTE_MS;
+const CUTOUT_LIMIT_MS = 5 * MINUTE_MS;
+/** A piece of ten minutes on a small machine, behind others in the line. */
+const SPEECH_LIMIT_MS = HOUR_MS;
+const VIDEO_LIMIT_MS = 10 * MINUTE_MS;
+
+/** What became of the start of an engine. */
+export interface EngineProbe {
+  readonly engine: string;
+  /** The packages that it runs with; none where the programs of the machine do. */
+  readonly needs: readonly EngineSet[];
+  readonly missing: readonly EngineSet[];
+  /** Why it does not start, with its packages here. */
+  readonly problem: string | undefined;
+  /** It is being started, so that nothing is known yet. */
+  readonly isStarting?: true;
+}
+
+/** How an engine is that has been started. `address`: where it runs. */
+export function probeOf(
+  { engine, needs }: Pick<EngineProbe, 'engine' | 'needs'>,
+  now: { dataFolder: string; address: unknown; problem: string | undefined },
+): EngineProbe {
+  if (now.address !== undefined) return { engine, needs, missing: [], problem: undefined };
+  const missing = missingOf(needs, now.dataFolder);
+  if (missing.length > 0) return { engine, needs, missing, problem: undefined };
+  const { problem } = now;
+  return { engine, needs, missing, problem, ...(problem === undefined && { isStarting: true }) };
+}
+
+function missingOf(needs: readonly EngineSet[], dataFolder: string): EngineSet[] {
+  return needs.filter((set) => findPackages(packageSet(set), dataFolder) === undefined);
+}
+
+/** Starts a child; the reason when it does not. */
+export async function startProblem(child: {
+  address(): Promise<unknown>;
+}): Promise<string | undefined> {
+  try {
+    await child.address();
+    return undefined;
+  } catch (error) {
+    // The reason is the finding.
+    return reasonOf(error);
+  }
+}
+
+export class MediaEngines {
+  readonly #parts: LocalEnginesParts;
+  #offers: readonly Offer[] = [];
+  #work: WorkFolder | undefined;
+  #isStopped = false;
+  readonly #stopLooks: (() => void)[] = [];
+  #starting: Promise<void> | undefined;
+  #stopTrying: (() => void) | undefined;
+  readonly #abort = new AbortController();
+
+  constructor(parts: LocalEnginesParts) {
+    this.#parts = parts;
+  }
+
+  /** Starts what is wanted, one after the other; resolves when all of it was tried. Never rejects. */
+  start(): Promise<void> {
+    const { enabled, media } = this.#parts.config.embedded;
+    if (enabled && media) this.#starting = this.#start();
+    return this.#starting ?? Promise.resolve();
+  }
+
+  async #start(): Promise<void> {
+    const { config, log } = this.#parts;
+    try {
+      this.#work = await openWorkFolder(join(config.dataFolder, 'work'), this.#parts);
+    } catch (error) {
+      // Without a place to work there are no engines; everything else goes on.
+      log.warn({ reason: reasonOf(error) }, 'The media engines have no folder to work in');
+      return;
+    }
+    const hasSpeech = await this.#hasSpeech();
+    if (this.#isStopped) return;
+    this.#offers = this.#offersIn(this.#work.path, hasSpeech, await this.#mediaNeeds());
+    await this.#startOffers(this.#offers);
+  }
+
+  /** Starts engines one after the other; those that cannot be fetched are tried again later. */
+  async #startOffers(offers: readonly Offer[]): Promise<void> {
+    const { config, clock, log } = this.#parts;
+    const { signal } = this.#abort;
+    const waiting: Offer[] = [];
+    for (const offer of offers) {
+      try {
+        for (const set of offer.needs) await requirePackages(set, { ...this.#parts, signal });
+        await offer.child.address();
+        offer.outage = undefined;
+        offer.problem = undefined;
+        this.#followFetch(offer);
+      } catch (error) {
+        // The reason names the missing package or program.
+        if (this.#isStopped) return;
+        offer.problem = reasonOf(error);
+        log.warn({ engine: offer.engine, reason: offer.problem }, 'There is no such engine here');
+        if (!(error instanceof Fault) || error.code !== 'FETCH_FAILED') continue;
+        waiting.push(offer);
+        offer.outage = { reason: 'needs packages that could not be fetched, which is tried again' };
+        this.#parts.onChange();
+      }
+    }
+    if (waiting.length === 0 || !config.embedded.download) return;
+    this.#stopTrying = clock.after(RETRY_MS, () => {
+      this.#starting = this.#startOffers(waiting);
+    });
+  }
+
+  /** The packages for media work, where the machine has no programs for it. */
+  async #mediaNeeds(): Promise<readonly EngineSet[]> {
+    const { config, clock, log } = this.#parts;
+    const { media, searchPath } = config;
+    const { ffmpeg, ffprobe } = media;
+    try {
+      const { tool } = await Media.open({ ffmpeg, ffprobe, searchPath, log, clock });
+      return tool === 'ffmpeg' ? [] : ['media'];
+    } catch {
+      // A program that is named and not there: its engines say so when they start.
+      return [];
+    }
+  }
+
+  /** Starts each engine whose packages are here, in `work`, and says how it went. Fetches nothing. */
+  async probe(work: string): Promise<readonly EngineProbe[]> {
+    const { dataFolder } = this.#parts.config;
+    this.#offers = this.#offersIn(work, await this.#hasSpeech(), await this.#mediaNeeds());
+    const probes: EngineProbe[] = [];
+    for (const { engine, needs, child } of this.#offers) {
+      const missing = missingOf(needs, dataFolder);
+      const problem = missing.length > 0 ? undefined : await startProblem(child);
+      probes.push({ engine, needs, missing, problem });
+    }
+    return probes;
+  }
+
+  /** What became of the start of each, as it is now. */
+  probes(): EngineProbe[] {
+    const { dataFolder } = this.#parts.config;
+    return this.#offers.map((offer) => {
+      const { problem, child } = offer;
+      return probeOf(offer, { dataFolder, address: child.runningAt, problem });
+    });
+  }
+
+  engines(): EngineSettings[] {
+    return this.#offers.flatMap(({ engine: id, protocol, address, limitMs }) => {
+      if (address === undefined) return [];
+      const timeLimits = { firstByteMs: limitMs, idleMs: limitMs, totalMs: limitMs };
+      const url = protocol === 'rembg' ? address.url : `${address.url}/v1`;
+      const { apiKey } = address;
+      return [{ id, protocol, url, apiKey, timeLimits, isOwn: true, takesTurns: true }];
+    });
+  }
+
+  models(): DiscoveredModel[] {
+    const up = this.#offers.filter(({ address, outage }) => (address ?? outage) !== undefined);
+    return up.flatMap(({ models, outage }) =>
+      models.map((one) => ({ ...one, origin: 'downloaded', ...(outage && { outage }) })),
+    );
+  }
+
+  async stop(): Promise<void> {
+    this.#isStopped = true;
+    for (const stop of this.#stopLooks) stop();
+    this.#stopTrying?.();
+    this.#abort.abort();
+    await Promise.all(this.#offers.map(({ child }) => child.close()));
+    await this.#starting;
+    await this.#work?.remove();
+  }
+
+  /**
+   * An engine that can do nothing without its model: the fetch begins at once, so that nobody's media
+   * is touched before it is known whether the model can be had.
+   */
+  #followFetch(offer: Offer): void {
+    if (offer.needsFetch !== true) return;
+    const { clock, onChange } = this.#parts;
+    const look = (): void => {
+      const before = offer.outage?.reason;
+      offer.child.fetchModel();
+      offer.outage = outageOfFetch(offer.child.progress(), clock.monotonicMs());
+      if (offer.outage === undefined) stop();
+      if (offer.outage?.reason !== before && !this.#isStopped) onChange();
+    };
+    const stop = clock.every(LOOK_MS, look);
+    this.#stopLooks.push(stop);
+    look();
+  }
+
+  /** A restarted child may have another port. */
+  #childChanged(engine: string): void {
+    const offer = this.#offers.find((one) => one.engine === engine);
+    const address = offer?.child.runningAt;
+    if (offer === undefined || address === undefined || this.#isStopped) return;
+    if (offer.address?.url === address.url) return;
+    offer.address = address;
+    this.#parts.onChange();
+  }
+
+  /** Whether a speech model is there, or may be fetched when it is wanted. */
+  async #hasSpeech(): Promise<boolean> {
+    const { embedded, media, dataFolder } = this.#parts.config;
+    if (embedded.download || media.speechModel !== undefined) return true;
+    const files = SPEECH_MODEL_FILES.map((file) => hasModel(dataFolder, file));
+    return (await Promise.all(files)).every(Boolean);
+  }
+
+  /** What is offered for work that no configured model does. */
+  #offersIn(work: string, hasSpeech: boolean, film: readonly EngineSet[]): Offer[] {
+    const { config } = this.#parts;
+    const has = (type: ModelType): boolean => config.models.some((model) => model.type === type);
+    return [
+      ...(has('inpaint') ? [] : [this.#cutout()]),
+      this.#video(join(work, 'video'), film),
+      ...(has('asr') || !hasSpeech ? [] : [this.#transcription(join(work, 'speech'), film)]),
+    ];
+  }
+
+  #cutout(): Offer {
+    const { config } = this.#parts;
+    const { cutoutModel } = config.media;
+    const isFetched = cutoutModel === 'u2netp' || cutoutModel === 'isnet';
+    const model = isFetched && !config.embedded.download ? 'person' : cutoutModel;
+    const engine = 'embedded-cutout';
+    const fetchModel = modelFetcher(this.#parts, titled('Background removal model'));
+    const parts = { threads: threadsOf(config), fetchModel, ...this.#childParts(engine) };
+    return {
+      engine,
+      needs: ['cutout'],
+      protocol: 'rembg',
+      child: cutoutEngine({ model, ...parts }),
+      limitMs: CUTOUT_LIMIT_MS,
+      models: [
+        {
+          id: 'farebox-cutout',
+          type: 'inpaint',
+          description: 'Removes the background of a photograph.',
+          replicas: [{ engine, model: cutoutModelName(model) }],
+          price: config.defaults.price.image,
+        },
+      ],
+    };
+  }
+
+  #video(directory: string, needs: readonly EngineSet[]): Offer {
+    const { media, searchPath } = this.#parts.config;
+    const { ffmpeg, ffprobe } = media;
+    const engine = 'embedded-video';
+    const parts = { ffmpeg, ffprobe, searchPath, ...this.#childParts(engine) };
+    return {
+      engine,
+      needs,
+      protocol: 'openai',
+      child: videoEngine({ directory, ...parts }),
+      limitMs: VIDEO_LIMIT_MS,
+      models: [
+        {
+          id: 'farebox-still-to-video',
+          type: 'video',
+          description: 'Moves over a picture: zooms, pans and tilts as the prompt says.',
+          replicas: [{ engine, model: 'still-to-video' }],
+          video: STILL_TO_VIDEO,
+        },
+        {
+          id: 'farebox-upscale',
+          type: 'video',
+          description: 'Makes a video two or four times as large.',
+          replicas: [{ engine, model: 'upscale' }],
+          video: UPSCALE,
+        },
+      ],
+    };
+  }
+
+  #transcription(directory: string, film: readonly EngineSet[]): Offer {
+    const { config } = this.#parts;
+    const { media, searchPath } = config;
+    const engine = 'embedded-speech';
+    const fetchModel = modelFetcher(this.#parts, titled('Speech model'));
+    const parts = { threads: threadsOf(config), fetchModel, ...this.#childParts(engine) };
+    return {
+      engine,
+      needs: ['speech', ...film],
+      protocol: 'openai',
+      child: transcriptionEngine({ media, searchPath, directory, ...parts }),
+      ...(media.speechModel === undefined && { needsFetch: true as const }),
+      limitMs: SPEECH_LIMIT_MS,
+      models: [
+        {
+          id: 'farebox-transcription',
+          type: 'asr',
+          description: 'Writes down what is said in a video or a sound.',
+          replicas: [{ engine, model: media.speechModel?.kind ?? 'whisper' }],
+        },
+      ],
+    };
+  }
+
+  #childParts(engine: string): LocalChildParts {
+    const { config, log, clock, ids } = this.#parts;
+    const { dataFolder } = config;
+    return { dataFolder, log, clock, ids, onChange: () => this.#childChanged(engine) };
+  }
+}
+
+function titled(kind: string): (file: ModelFile) => string {
+  return ({ name }) => `${kind} (${name})`;
+}
+
+/** Of each embedded engine: one core is left to the server. */
+export function threadsOf({ embedded }: Config): number {
+  return embedded.threads ?? Math.max(1, availableParallelism() - 1);
+}
+
+const STILL_TO_VIDEO = VideoModelSettings.parse({
+  task: 'image-to-video',
+  pricing: {
+    kind: 'duration-resolution',
+    rates: { '360p': '0.001', '480p': '0.002', '720p': '0.004', '1080p': '0.008' },
+  },
+  durations: Array.from({ length: 30 }, (_, index) => `${index + 1}s`),
+  resolutions: ['360p', '480p', '720p', '1080p'],
+  defaultResolution: '720p',
+  aspectRatios: ['16:9', '9:16', '1:1', '4:3', '3:4', '3:2', '2:3'],
+  expectedSeconds: 20,
+});
+
+const UPSCALE = VideoModelSettings.parse({
+  task: 'upscale',
+  pricing: {
+    kind: 'upscale',
+    tiers: [
+      { maxHeight: 720, perSecond: '0.001' },
+      { maxHeight: 1_080, perSecond: '0.002' },
+      { maxHeight: 2_160, perSecond: '0.008' },
+    ],
+  },
+  expectedSeconds: 60,
+});

@@ -1,0 +1,249 @@
+/**
+ * Fetches the packages of an engine with npm's own fetcher: each tarball from the registry, checked
+ * against the lock file, unpacked without the files that no engine uses. No script of a package runs.
+ * The folder of a set gets its name when it is complete.
+ */
+import { access, mkdir, readdir, rename, rm, stat } from 'node:fs/promises';
+import { join } from 'node:path';
+import { pipeline } from 'node:stream/promises';
+import { extract } from 'tar';
+import type { DownloadSettings } from '../../config/config.ts';
+import { type Clock, HOUR_MS, MINUTE_MS, SECOND_MS } from '../../core/clock.ts';
+import { Fault } from '../../core/faults.ts';
+import type { Ids } from '../../core/ids.ts';
+import { type Log, reasonOf } from '../../core/log.ts';
+import {
+  ENGINE_USES,
+  type EngineSet,
+  type LockedPackage,
+  type PackageSet,
+  enginesFolder,
+  findPackages,
+  missingPackages,
+  packageSet,
+} from './packages.ts';
+import type { DownloadProgress } from './model-download.ts';
+import type { DownloadView, FetchParts } from './model-files.ts';
+
+const MAX_CONCURRENT = 8;
+/** About seven seconds in all, so that a machine without internet reports it soon. */
+const MAX_TRIES = 4;
+const IDLE_LIMIT_MS = MINUTE_MS;
+/** An unfinished folder of this age belongs to a killed process. */
+const ABANDONED_MS = HOUR_MS;
+
+/** Sources, headers and binaries of other machines, by package: their paths below it. */
+const UNUSED: Readonly<Record<string, RegExp>> = {
+  'node-llama-cpp': /^llama\/(?!binariesGithubRelease|.*\.json$)|^templates\//,
+  'node-api-headers': /^(?:include|def)\//,
+  'onnxruntime-node': new RegExp(
+    `^bin/napi-v\\d+/(?!${process.platform}/(?:${process.arch}/|$)|${process.platform}/?$)`,
+  ),
+};
+/** The folder of a set while it is being filled. */
+const DRAFT = /^\.[a-z]+-[0-9a-f]{16}-[0-9a-f]+$/;
+
+/** What a server's engines are made with, as far as their packages need it. */
+export interface RequireOptions extends FetchParts {
+  readonly ids: Ids;
+  readonly signal: AbortSignal;
+}
+
+/**
+ * Resolves when the packages of an engine are here, after fetching them if the settings allow it.
+ * Rejects with what is missing and the command that fetches it.
+ */
+export async function requirePackages(name: EngineSet, options: RequireOptions): Promise<void> {
+  const { dataFolder, downloads, embedded } = options.config;
+  const set = packageSet(name);
+  if (findPackages(set, dataFolder) !== undefined) return;
+  if (!embedded.download) throw new Error(missingPackages(name));
+  await fetchPackages({ ...options, set, into: enginesFolder(dataFolder), downloads });
+}
+
+export interface PackageFetchOptions {
+  readonly set: PackageSet;
+  /** The folder in which the folder of the set is made. */
+  readonly into: string;
+  readonly downloads: DownloadSettings;
+  readonly viewOf?: ((title: string) => DownloadView) | undefined;
+  readonly onRetry?: (reason: string, delayMs: number) => void;
+  readonly clock: Clock;
+  readonly ids: Ids;
+  readonly log: Log;
+  readonly signal: AbortSignal;
+}
+
+/**
+ * Resolves to the folder of the set. Rejects with the signal's reason when aborted, else with a Fault
+ * that tells the operator of a closed network what to do.
+ */
+export async function fetchPackages(options: PackageFetchOptions): Promise<string> {
+  const { set, into, ids, log, clock, viewOf, downloads } = options;
+  const target = join(into, set.folder);
+  if (await exists(target)) return target;
+  await mkdir(into, { recursive: true });
+  await sweep(into, clock.nowMs() - ABANDONED_MS);
+  const draft = join(into, `.${set.folder}-${ids.hex(4)}`);
+  const view = viewOf?.(`Packages for ${ENGINE_USES[set.name]}`);
+  const progress = new SetProgress(set, clock, (state) => view?.update(state));
+  log.info(
+    { engine: set.name, packages: set.packages.length },
+    'Fetching the packages of an engine',
+  );
+  try {
+    const open = [...set.packages];
+    const work = async (): Promise<void> => {
+      for (let next = open.shift(); next !== undefined; next = open.shift()) {
+        await fetchPackage(next, { ...options, folder: join(draft, next.path), progress });
+      }
+    };
+    await Promise.all(Array.from({ length: MAX_CONCURRENT }, work));
+    await rename(draft, target).catch(async (error: unknown) => {
+      // Another process was faster: its folder is the same.
+      if (!(await exists(target))) throw error;
+    });
+  } catch (error) {
+    options.signal.throwIfAborted();
+    throw new Fault('FETCH_FAILED', { message: adviceOf(set, downloads, error), cause: error });
+  } finally {
+    view?.end();
+    await rm(draft, { recursive: true, force: true });
+  }
+  log.info({ engine: set.name, folder: target }, 'The packages of an engine are here');
+  return target;
+}
+
+interface OneOptions extends PackageFetchOptions {
+  readonly folder: string;
+  readonly progress: SetProgress;
+}
+
+/** Unpacks one package into its folder. A cut connection is tried again from the start. */
+async function fetchPackage(one: LockedPackage, options: OneOptions): Promise<void> {
+  const { folder, downloads, clock, log, signal, onRetry } = options;
+  await mkdir(folder, { recursive: true });
+  for (let tries = 1; ; tries += 1) {
+    try {
+      return await unpack(one, options);
+    } catch (error) {
+      signal.throwIfAborted();
+      const reason = `${new URL(downloads.registry).host} did not give ${one.name}: ${reasonOf(error)}`;
+      if (tries === MAX_TRIES || isFinal(error)) throw new Error(reason, { cause: error });
+      const delayMs = SECOND_MS * 2 ** (tries - 1);
+      log.warn({ reason, delayMs }, 'The fetch of a package is tried again');
+      onRetry?.(reason, delayMs);
+      await clock.sleep(delayMs, signal).catch(() => signal.throwIfAborted());
+    }
+  }
+}
+
+async function unpack(one: LockedPackage, options: OneOptions): Promise<void> {
+  const { folder, progress, downloads, signal } = options;
+  const { registry, registryToken, httpProxy, httpsProxy, noProxy } = downloads;
+  // A CommonJS module: its exports are those of its default.
+  const { tarball } = (await import('pacote')).default;
+  const unused = UNUSED[one.name];
+  const unpacker = () =>
+    extract({
+      cwd: folder,
+      strip: 1,
+      preserveOwner: false,
+      filter: (path) => {
+        const inside = path.slice(path.indexOf('/') + 1);
+        return !inside.endsWith('.map') && unused?.test(inside) !== true;
+      },
+    });
+  const source = `${registry}/${one.name}/-/${one.name.replace(/^.*\//, '')}-${one.version}.tgz`;
+  const count = (chunks: AsyncIterable<Buffer>) => progress.count(chunks);
+  await tarball.stream(source, async (stream) => await pipeline(stream, count, unpacker()), {
+    integrity: one.integrity,
+    registry,
+    replaceRegistryHost: 'never',
+    ...(registryToken !== undefined && { forceAuth: { token: registryToken } }),
+    proxy: registry.startsWith('https:') ? httpsProxy : httpProxy,
+    noProxy,
+    fetchRetries: 0,
+    timeout: IDLE_LIMIT_MS,
+    signal,
+  });
+  progress.done();
+}
+
+/** Another try cannot help: the registry rejects the request, or its file is another one. */
+function isFinal(error: unknown): boolean {
+  const { code, statusCode } = error as { code?: unknown; statusCode?: number };
+  if (statusCode === undefined) return code === 'EINTEGRITY';
+  return statusCode < 500 && statusCode !== 408 && statusCode !== 429;
+}
+
+/** Progress by packages: the sizes of tarballs are known only when they are here. */
+class SetProgress {
+  readonly #packages: number;
+  readonly #clock: Clock;
+  readonly #startedMs: number;
+  readonly #onChange: (progress: DownloadProgress) => void;
+  #bytes = 0;
+  #done = 0;
+
+  constructor(set: PackageSet, clock: Clock, onChange: (progress: DownloadProgress) => void) {
+    this.#packages = set.packages.length;
+    this.#clock = clock;
+    this.#startedMs = clock.monotonicMs();
+    this.#onChange = onChange;
+  }
+
+  /** Passes the bytes of a tarball through. */
+  async *count(chunks: AsyncIterable<Buffer>): AsyncGenerator<Buffer> {
+    for await (const chunk of chunks) {
+      this.#bytes += chunk.length;
+      this.#report();
+      yield chunk;
+    }
+  }
+
+  done(): void {
+    this.#done += 1;
+    this.#report();
+  }
+
+  #report(): void {
+    const seconds = (this.#clock.monotonicMs() - this.#startedMs) / SECOND_MS;
+    this.#onChange({
+      fraction: this.#done / this.#packages,
+      bytesDone: this.#bytes,
+      bytesTotal: undefined,
+      bytesPerSecond: seconds > 0 ? Math.round(this.#bytes / seconds) : 0,
+      secondsLeft: undefined,
+    });
+  }
+}
+
+function adviceOf(set: PackageSet, { registry }: DownloadSettings, error: unknown): string {
+  return (
+    `The packages for ${ENGINE_USES[set.name]} could not be fetched from ${registry}: ` +
+    `${reasonOf(error)}. On a closed network set embedded.registry to a mirror or embedded.proxy ` +
+    `to a proxy, or run "farebox engines pull ${set.name} --into <folder>" on a machine of the ` +
+    'same kind and copy that folder to "engines" in the data folder'
+  );
+}
+
+async function exists(path: string): Promise<boolean> {
+  return await access(path).then(
+    () => true,
+    () => false,
+  );
+}
+
+/** Deletes unfinished folders of killed processes. */
+async function sweep(into: string, beforeMs: number): Promise<void> {
+  for (const name of await readdir(into)) {
+    const path = join(into, name);
+    if (!DRAFT.test(name)) continue;
+    try {
+      if ((await stat(path)).mtimeMs < beforeMs) await rm(path, { recursive: true, force: true });
+    } catch {
+      // Another process removed it first.
+    }
+  }
+}
