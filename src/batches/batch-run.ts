@@ -44,7 +44,6 @@ export interface LineResponse {
   readonly requestId: string;
   /** Whether the same request can succeed later. */
   readonly canRetry: boolean;
-  /** JSON. */
   readonly body: Buffer;
 }
 
@@ -92,11 +91,10 @@ const MAX_PAUSE_MS = 30 * SECOND_MS;
 /** How often an engine without room is looked at again. */
 const ROOM_POLL_MS = SECOND_MS / 4;
 const STARTING_MS = 2 * SECOND_MS;
-/** How long a batch rests after what should not happen. */
+/** How long a batch rests after an unexpected error. */
 const LATER_MS = 5 * SECOND_MS;
-/** Work of a check at a stretch. */
+/** Time of a check before others have a turn of the event loop. */
 const SLICE_MS = 5;
-/** Lines that are filled in by one statement. */
 const FILLED_AT_ONCE = 100;
 const MB = 1_000_000;
 
@@ -114,7 +112,6 @@ export class BatchRun {
   readonly #pending = new Set<Promise<void>>();
   #pendingBytes = 0;
   #stop: Stop | undefined;
-  /** How long it rests when it goes back into the queue. */
   #restMs = 0;
   #isLooking = false;
   /** Its lines are in order, and can be read as requests. */
@@ -142,7 +139,7 @@ export class BatchRun {
     }
   }
 
-  /** Begins no further line: the batch goes back into the queue. */
+  /** Starts no further line and gives the batch back. */
   rest(): void {
     this.#end('rest');
   }
@@ -178,7 +175,6 @@ export class BatchRun {
     this.#aborter.abort();
   }
 
-  /** Why no further line is begun, if that is so. */
   #stopped(): Stop | undefined {
     const { host, clock } = this.#parts;
     if (this.#stop !== undefined) return this.#stop;
@@ -212,7 +208,6 @@ export class BatchRun {
     }
   }
 
-  /** Whether the lines can run now. */
   async #validate(): Promise<boolean> {
     const { batches, host, settings, clock, log } = this.#parts;
     const { id } = this.#batch;
@@ -259,7 +254,6 @@ export class BatchRun {
     return linesOf(this.#parts.files.read(this.#batch.inputFileId, 0));
   }
 
-  /** Counts what is there of the result. */
   async #count(): Promise<void> {
     const { files } = this.#parts;
     const { id } = this.#batch;
@@ -287,7 +281,6 @@ export class BatchRun {
     }
   }
 
-  /** Long lines are few at a time. */
   #hasPlaceFor({ body }: LineRequest): boolean {
     if (this.#pending.size === 0) return true;
     const bytes = this.#pendingBytes + body.length;
@@ -384,7 +377,7 @@ export class BatchRun {
     return `batch_req_${this.#parts.ids.hex(12)}`;
   }
 
-  /** Writes the line of a request that has no answer. */
+  /** Writes the line of a request without a response. */
   async #record(request: LineRequest, lineOf: (lineId: string) => Buffer): Promise<void> {
     const body = lineOf(this.#lineId());
     const piece = { contentId: this.#batch.id, seq: request.number, part: ERROR_PART, body };
@@ -411,13 +404,11 @@ export class BatchRun {
     this.#parts.host.ran(isOutput ? 'completed' : 'failed');
   }
 
-  /** Ends early when the batch is not worked on any further. */
   async #pause(ms: number): Promise<void> {
     // What aborted it says `#stopped`.
     await this.#parts.clock.sleep(ms, this.#aborter.signal).catch(() => undefined);
   }
 
-  /** Gives every line that has not run the same error. */
   async #fill(error: LineError): Promise<void> {
     const { files } = this.#parts;
     const { id } = this.#batch;
@@ -436,7 +427,6 @@ export class BatchRun {
     if (pieces.length > 0) await this.#write(pieces);
   }
 
-  /** Makes files of the result, and ends the batch, in one transaction. */
   async #finish(end: BatchEnd): Promise<void> {
     const { store, files, batches, clock, ids, log } = this.#parts;
     const { id, accountId, keepMs } = this.#batch;

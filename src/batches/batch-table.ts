@@ -16,16 +16,14 @@ import {
 import { type BatchUse, NO_USE, USE_COLUMNS, useValues } from './batch-use.ts';
 
 const OPEN = `state IN ('validating', 'in_progress', 'finalizing', 'cancelling')`;
-/** Batches that one sweep forgets. */
+/** Rows that one sweep deletes. */
 const FORGOTTEN = 100;
 
-/** A place in the list of an account's batches, newest first. */
 export interface BatchPlace {
   readonly createdMs: number;
   readonly id: string;
 }
 
-/** How far a batch is, as its worker counts. */
 export interface Progress {
   readonly completed: number;
   readonly failed: number;
@@ -45,7 +43,7 @@ export class BatchTable extends LeasedTable<Batch> {
     super({ store, owner, table: 'batches_batch', columns, jobOf: batchOf, open: OPEN });
   }
 
-  /** What an account does with its files and batches is done one by one. */
+  /** Runs one such transaction of an account at a time. */
   async alone<T>(accountId: string, work: (tx: Queryable) => Promise<T>): Promise<T> {
     return await this.store.transaction(async (tx) => {
       await oneAtATime(tx, this.store.dialect, `batches_batch ${accountId}`);
@@ -87,7 +85,6 @@ export class BatchTable extends LeasedTable<Batch> {
     return (await this.jobs(sql, [id, accountId]))[0];
   }
 
-  /** The batches of an account, newest first, from a place on. */
   async list(accountId: string, limit: number, after: BatchPlace | undefined): Promise<Batch[]> {
     const beyond = after === undefined ? '' : 'AND (created_ms, id) < ($3, $4)';
     return await this.jobs(
@@ -117,7 +114,7 @@ export class BatchTable extends LeasedTable<Batch> {
     return { callerBytes: Number(row?.of_caller ?? 0n), allBytes: Number(row?.of_all ?? 0n) };
   }
 
-  /** Asks a batch to end, in whichever hands it is; `undefined` when it is past that. */
+  /** Starts to cancel a batch; `undefined` if it cannot be cancelled any more. */
   async cancel(accountId: string, id: string, nowMs: number): Promise<Batch | undefined> {
     const [batch] = await this.jobs(
       `UPDATE batches_batch SET state = 'cancelling', cancelling_ms = $3, due_ms = $3
@@ -128,7 +125,6 @@ export class BatchTable extends LeasedTable<Batch> {
     return batch;
   }
 
-  /** Batches that have not ended, by their state. */
   async openCounts(): Promise<Partial<Record<BatchState, number>>> {
     const rows = await this.store.query<{ state: BatchState; batches: bigint }>(
       `SELECT state, count(*) AS batches FROM batches_batch WHERE ${OPEN} GROUP BY state`,
@@ -136,7 +132,7 @@ export class BatchTable extends LeasedTable<Batch> {
     return Object.fromEntries(rows.map(({ state, batches }) => [state, Number(batches)]));
   }
 
-  /** Whether a batch wants attention that nobody gives it. */
+  /** Whether a batch is due and without a lease. */
   async isAnyDue(nowMs: number): Promise<boolean> {
     const rows = await this.store.query(
       `SELECT id FROM batches_batch WHERE ${OPEN} AND due_ms <= $1 AND lease_until_ms <= $1 LIMIT 1`,
@@ -185,7 +181,7 @@ export class BatchTable extends LeasedTable<Batch> {
    * there is seen by it.
    */
   async isOpen(tx: Queryable, id: string): Promise<boolean> {
-    // SQLite has one writer anyway.
+    // SQLite has one writer.
     const lock = this.store.dialect === 'postgres' ? 'FOR SHARE' : '';
     const sql = `SELECT id FROM batches_batch WHERE id = $1 AND ended_ms = 0 ${lock}`;
     return (await tx.query(sql, [id])).length === 1;
@@ -198,7 +194,6 @@ export class BatchTable extends LeasedTable<Batch> {
     return await this.step(id, set, `state = '${from}'`, [end, nowMs], tx);
   }
 
-  /** What became of it, in the same transaction. */
   async result(
     tx: Queryable,
     id: string,

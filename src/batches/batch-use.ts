@@ -17,7 +17,6 @@ const FIGURES = [
 ] as const;
 type Figure = (typeof FIGURES)[number];
 
-/** Money in nano-USD, and tokens. */
 export type BatchUse = Readonly<Record<Figure, bigint>>;
 
 function eachFigure<T>(of: (name: Figure) => T): Record<Figure, T> {
@@ -62,7 +61,6 @@ export function useOfSums(row: Row): BatchUse {
   return eachFigure((name) => BigInt(String(row[snakeCase(name)])));
 }
 
-/** Usage in OpenAI's form, and our cost beside it. */
 export function useBody(use: BatchUse) {
   const [input_tokens, output_tokens] = [Number(use.promptTokens), Number(use.completionTokens)];
   return {

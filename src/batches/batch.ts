@@ -17,7 +17,6 @@ export const BATCH_STATES = [
 export type BatchState = (typeof BATCH_STATES)[number];
 export type BatchEnd = Extract<BatchState, 'completed' | 'expired' | 'cancelled'>;
 
-/** What is wrong with the file of a batch. */
 const Problem = z.object({
   code: z.string(),
   message: z.string(),
@@ -63,7 +62,6 @@ export const BATCH_COLUMNS = SHAPE.columns;
 
 export type Batch = ReturnType<typeof batchOf>;
 
-/** A batch of a row of `BATCH_COLUMNS`. */
 export function batchOf(row: Row) {
   const { total, completed, failed, ...batch } = SHAPE.parse(row);
   return { ...batch, counts: { total, completed, failed }, use: useOfRow(batch) };

@@ -34,7 +34,6 @@ export interface BatchesParts {
   readonly log: Log;
 }
 
-/** Batches of all callers that have not ended, by their state. */
 export async function openBatches(store: Store): Promise<Partial<Record<BatchState, number>>> {
   return await new BatchTable(store, '').openCounts();
 }

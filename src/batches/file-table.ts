@@ -41,17 +41,14 @@ export interface Piece {
   readonly use?: BatchUse;
 }
 
-/** What one account may store, and all of them. */
 export interface Room {
   readonly maxFiles: number;
   readonly maxCallerBytes: number;
   readonly maxBytes: number;
 }
 
-/** Why there is no room. */
 export type NoRoom = 'files' | 'caller' | 'all';
 
-/** A place in the list of an account's files. */
 export interface FilePlace {
   readonly createdMs: number;
   readonly id: string;
@@ -61,22 +58,19 @@ export interface ListRequest {
   readonly limit: number;
   readonly order: 'asc' | 'desc';
   readonly after: FilePlace | undefined;
-  /** Of this purpose only. */
   readonly purpose: string | undefined;
 }
 
-/** What the results of a batch are so far. */
 export interface PartSum {
   readonly lines: number;
   readonly sizeBytes: number;
   readonly use: BatchUse;
 }
 
-/** Pieces that one statement looks at. */
 const PIECES = 256;
 /** Bytes that are read at once; a single piece may be larger. */
 const READ_BYTES = 256 * 1024;
-/** Bytes that are deleted at once: some milliseconds of work beside a file. */
+/** Bytes that one statement deletes: some milliseconds of work. */
 const REMOVED_BYTES = 4 * 1024 * 1024;
 const EXPIRED_FILES = 100;
 
@@ -117,7 +111,6 @@ export class FileTable {
     });
   }
 
-  /** Bytes of the files of an account. */
   async storedBytes(accountId: string): Promise<number> {
     const [row] = await this.#store.query<{ bytes: bigint }>(
       `SELECT ${sum('size_bytes')} AS bytes FROM batches_file WHERE account_id = $1`,
@@ -144,7 +137,6 @@ export class FileTable {
     return rows.length === 1;
   }
 
-  /** A whole file of the account. */
   async find(
     accountId: string,
     id: string,
@@ -159,7 +151,6 @@ export class FileTable {
     return rows.map(FILE.parse)[0];
   }
 
-  /** Whole files of the account, from a place on. */
   async list(accountId: string, request: ListRequest, nowMs: number): Promise<StoredFile[]> {
     const { limit, order, after, purpose } = request;
     const parameters: (string | number)[] = [accountId, nowMs, limit];
@@ -232,7 +223,7 @@ export class FileTable {
       );
       yield Buffer.concat(rows.map(({ body }) => body));
       after = upTo;
-      // A file beside the server is read at once.
+      // SQLite reads synchronously.
       await nextTurn();
     }
   }
@@ -259,7 +250,6 @@ export class FileTable {
     return upTo;
   }
 
-  /** The lines of a result that are there. */
   async linesOf(contentId: string): Promise<Set<number>> {
     const rows = await this.#store.query<{ seq: bigint }>(
       'SELECT seq FROM batches_piece WHERE content_id = $1',
@@ -268,7 +258,6 @@ export class FileTable {
     return new Set(rows.map(({ seq }) => Number(seq)));
   }
 
-  /** How much of the result of a batch is there, in one of its files. */
   async sumOf(contentId: string, part: number, db: Queryable = this.#store): Promise<PartSum> {
     const [row] = await db.query(
       `SELECT count(*) AS lines, ${sum('size_bytes')} AS bytes,
@@ -339,7 +328,6 @@ async function insert(tx: Queryable, file: NewFile, state: 'writing' | 'ready'):
   );
 }
 
-/** A whole number on both databases. */
 function sum(of: string): string {
   return `CAST(COALESCE(SUM(${of}), 0) AS BIGINT)`;
 }

@@ -31,7 +31,6 @@ export interface FilesParts {
 }
 
 const MB = 1_000_000;
-/** What was uploaded is cut into pieces of this size. */
 const PIECE_BYTES = 256 * 1024;
 /** An upload that is not whole by then is given up, with the room that it takes; a caller has a minute for it. */
 const UPLOAD_MS = HOUR_MS;
@@ -139,7 +138,7 @@ function fieldsOf({ fields }: StreamedFile): UploadFields {
   return checked(UploadFields, given);
 }
 
-/** Gathers what comes in into pieces of one size. */
+/** Cuts an upload into pieces of one size. */
 class Pieces {
   readonly #files: FileTable;
   readonly #contentId: string;
@@ -163,7 +162,6 @@ class Pieces {
     }
   }
 
-  /** Writes what waits. */
   async end(): Promise<void> {
     if (this.#waitingBytes === 0) return;
     const body = this.#waiting.subarray(0, this.#waitingBytes);
@@ -233,13 +231,12 @@ async function removeFile(parts: FilesParts, context: RequestContext): Promise<v
     if (await batches.reads(tx, file.id)) throw new Fault('FILE_IN_USE');
     return await files.hide(tx, accountId, file.id);
   });
-  // Another request deletes it.
+  // Another request has deleted it.
   if (!isHidden) throw new Fault('FILE_NOT_FOUND');
   await files.remove(file);
   await context.json(200, { id: file.id, object: 'file', deleted: true });
 }
 
-/** The file in OpenAI's form. */
 function fileBody(file: StoredFile) {
   return {
     id: file.id,

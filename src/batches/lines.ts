@@ -18,7 +18,6 @@ const ID_DIGITS = 24;
 /** OpenAI's clients write the version first; our own paths have the base path. */
 const PREFIX = /^(?:\/api)?\/v1(?=\/)/;
 
-/** One line that is not empty. */
 export interface Line {
   /** From 1. */
   readonly number: number;
@@ -26,7 +25,6 @@ export interface Line {
   readonly bytes: Buffer | undefined;
 }
 
-/** A request of a batch. */
 export interface LineRequest {
   readonly number: number;
   readonly customId: string;
@@ -36,7 +34,6 @@ export interface LineRequest {
   readonly model: string;
 }
 
-/** Where the requests of a batch go. */
 export interface Endpoint {
   /** Below the base path: `/chat/completions`. */
   readonly path: string;
@@ -44,7 +41,6 @@ export interface Endpoint {
   readonly modelProblem: (model: string) => string | undefined;
 }
 
-/** The path of an endpoint below the base path. */
 export function pathOf(endpoint: string): string {
   return endpoint.replace(PREFIX, '');
 }
@@ -102,7 +98,6 @@ function isSpace(byte: number | undefined): boolean {
   return byte === 0x20 || byte === 0x09 || byte === 0x0d;
 }
 
-/** Where the first byte stands that is neither space nor the end of a line. */
 function afterBlanks(bytes: Buffer, start: number): number {
   let at = start;
   while (bytes[at] === NEWLINE || isSpace(bytes[at])) at += 1;
@@ -151,7 +146,6 @@ function readLine({ number, bytes }: Line): ReadLine {
   return { request, members, body };
 }
 
-/** Checks the lines of one file, in order. */
 export class LineChecks {
   readonly #endpoint: Endpoint;
   readonly #maxRequests: number;

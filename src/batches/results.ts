@@ -1,7 +1,7 @@
 /** The lines of a batch's two result files, in OpenAI's form. */
 import type { FinishedResponse } from '../billing/idempotency/idempotency.ts';
 
-/** An answer that is larger is not kept: its line says so in the error file. */
+/** A larger response is not kept; the error file says so. */
 export const MAX_ANSWER_BYTES = 16_777_216;
 
 export interface LineError {
@@ -9,7 +9,6 @@ export interface LineError {
   readonly message: string;
 }
 
-/** Why a request has no answer of its own. */
 export const LINE_ERRORS = {
   expired: {
     code: 'batch_expired',
@@ -30,7 +29,6 @@ export const LINE_ERRORS = {
   },
 } as const satisfies Readonly<Record<string, LineError>>;
 
-/** The line of a request that was answered, well or not. */
 export function answeredLine(
   id: string,
   customId: string,
@@ -46,7 +44,6 @@ export function answeredLine(
   ]);
 }
 
-/** The line of a request that was not. */
 export function unansweredLine(id: string, customId: string, error: LineError): Buffer {
   const line = { id, custom_id: customId, response: null, error };
   return Buffer.from(`${JSON.stringify(line)}\n`);

@@ -31,7 +31,6 @@ export const ExpiresAfter = z
   })
   .describe('When it is deleted; at the latest when the operator deletes all files of its age.');
 
-/** The fields of the form beside the file. */
 export type UploadFields = z.infer<typeof UploadFields>;
 export const UploadFields = z.object({
   purpose: z.literal('batch', { error: 'Must be "batch", the one purpose that files have here' }),
@@ -184,7 +183,6 @@ export const BatchObject = z
 
 export const BatchList = listOf(BatchObject).meta({ id: 'BatchList' });
 
-/** A page of a list in OpenAI's form. */
 export function pageOf<T extends { readonly id: string }>(items: readonly T[], limit: number) {
   const data = items.slice(0, limit);
   return {

@@ -26,7 +26,6 @@ export function walletIdentity(address: string): string {
   return address.startsWith('0x') ? address.toLowerCase() : address;
 }
 
-/** The EIP-55 spelling of a valid EVM address. */
 export function checksumAddress(address: string): string {
   const lower = address.slice(2).toLowerCase();
   const digest = keccak256(Buffer.from(lower, 'latin1')).toString('hex', 0, 20);

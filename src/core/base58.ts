@@ -20,7 +20,6 @@ export function base58Decode(text: string, maxBytes: number): Buffer | undefined
   return bytes.length > maxBytes ? undefined : bytes;
 }
 
-/** The base58 text of bytes. */
 export function base58Encode(bytes: Uint8Array): string {
   let text = '';
   let value = BigInt(`0x0${Buffer.from(bytes).toString('hex')}`);

@@ -1,7 +1,6 @@
 /** Long work in pieces, such as hashing and base64: between two of them the event loop serves others. */
 import type { Hash } from 'node:crypto';
 
-/** Some 6 ms of work. */
 const HASHED_AT_ONCE_BYTES = 2 * 1024 * 1024;
 
 /** Resolves in a later turn of the event loop, after what waits there now. */
@@ -20,7 +19,6 @@ export async function inTurns<T>(work: Generator<undefined, T>): Promise<T> {
   }
 }
 
-/** The result of the same work without a pause. */
 export function atOnce<T>(work: Generator<undefined, T>): T {
   for (;;) {
     const { done, value } = work.next();

@@ -1,4 +1,4 @@
-/** Whether one of several questions is answered with yes; as soon as one is. Rejects with the first that does. */
+/** Resolves to `true` as soon as one promise does; rejects with the first rejection. */
 export async function isAny(questions: readonly Promise<boolean>[]): Promise<boolean> {
   const { promise, resolve } = Promise.withResolvers<boolean>();
   const all = questions.map(async (question) => {

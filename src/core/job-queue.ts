@@ -12,8 +12,9 @@ export interface JobQueueLimits {
   readonly waiting: number;
   /** Of one caller; `waiting` when absent. */
   readonly waitingOfCaller?: number;
-  /** What `Retry-After` says when the line is full. */
-  readonly retryAfterSeconds: number;
+  /** `Retry-After` of the fault MODEL_AT_CAPACITY, or another error, if the line is full. */
+  readonly retryAfterSeconds?: number;
+  readonly full?: () => Error;
 }
 
 /** Runs one piece of the work of a request, when it is the turn of its caller. */
@@ -60,8 +61,8 @@ export class JobQueue {
     if (this.#running.length < this.#limits.running) this.#running.push(line);
     else if (isLetIn || this.hasRoom(caller)) await this.#wait(signal, line);
     else {
-      const { retryAfterSeconds } = this.#limits;
-      throw new Fault('MODEL_AT_CAPACITY', { retryAfterSeconds });
+      const { retryAfterSeconds = 1, full } = this.#limits;
+      throw full?.() ?? new Fault('MODEL_AT_CAPACITY', { retryAfterSeconds });
     }
     try {
       return await work();

@@ -4,7 +4,6 @@
  */
 import { hash } from 'node:crypto';
 
-/** The 32-byte Keccak-256 digest. */
 export function keccak256(data: Uint8Array): Buffer {
   return hash('keccak-256', data, 'buffer');
 }

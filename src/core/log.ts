@@ -19,7 +19,6 @@ export const silentLog: Log = {
   error: () => undefined,
 };
 
-/** The message of anything thrown, for logs. */
 export function reasonOf(error: unknown): string {
   return error instanceof Error ? error.message : String(error);
 }

@@ -7,7 +7,6 @@
  */
 import { assert } from './assert.ts';
 
-/** An amount in nano-USD. */
 export type Nano = bigint & { readonly __unit: 'nano-usd' };
 
 export const ZERO = 0n as Nano; // brands a literal
@@ -44,7 +43,7 @@ export function isExactUsd(usd: number): boolean {
   }
 }
 
-/** What is said of one that is finer. */
+/** Error text for an amount with more than nine decimals. */
 export const TOO_FINE = 'Must have at most 9 decimals';
 
 /**
@@ -55,7 +54,6 @@ export function perMillionToFemto(usdPerMillion: number | string): bigint {
   return scaledDecimal(usdPerMillion, 9);
 }
 
-/** Femto-USD in a nano-USD. */
 export const FEMTO_PER_NANO = 1_000_000n;
 
 /** Rounds a sum of femto-USD to nano-USD, half up. Used once per charge. */
@@ -69,7 +67,6 @@ export function femtoToNanoBound(femto: bigint): Nano {
   return nano((femto + FEMTO_PER_NANO - 1n) / FEMTO_PER_NANO);
 }
 
-/** Nano-USD in the last of so many decimals. */
 const UNITS = Array.from({ length: 10 }, (_, decimals) => 10n ** BigInt(9 - decimals));
 
 /** Decimal text of an amount with exactly `decimals` digits (0 to 9), rounded half up. */

@@ -1,6 +1,6 @@
-/** What is made once, when the first asks for it. */
+/** Values that are made once, on first use. */
 
-/** Makes it for the first and all who ask meanwhile or later; what failed is tried again. */
+/** Calls `make` once and shares its result; after a failure the next call tries again. */
 export function onDemand<T>(make: () => Promise<T>): () => Promise<T> {
   let making: Promise<T> | undefined;
   return async () => {
@@ -8,7 +8,6 @@ export function onDemand<T>(make: () => Promise<T>): () => Promise<T> {
     try {
       return await making;
     } catch (error) {
-      // The next one tries again.
       making = undefined;
       throw error;
     }

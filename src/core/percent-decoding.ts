@@ -3,7 +3,7 @@ export function percentDecoded(text: string): string {
   try {
     return decodeURIComponent(text);
   } catch {
-    // Not encoded after all.
+    // It is not percent-encoded.
     return text;
   }
 }

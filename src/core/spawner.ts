@@ -11,7 +11,6 @@ import { compileCache } from './compile-cache.ts';
 const HEAP_MB = 256;
 
 export interface SpawnerOptions<Answer> {
-  /** The file that the process runs. */
   readonly entry: URL;
   /** What it says, with the pipe that it hands over. */
   readonly hear: (answer: Answer, pipe: Socket | undefined) => void;
@@ -38,7 +37,6 @@ export class Spawner<Order extends object, Answer> {
     this.#child?.send(order, () => undefined);
   }
 
-  /** Ends the process, and what it has started with it. */
   async close(): Promise<void> {
     const child = this.#child;
     if (child === undefined) return;

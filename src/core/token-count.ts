@@ -58,7 +58,6 @@ export function bytesAtMost(tokens: number): number {
   return tokens * MOST_BYTES_PER_TOKEN + MOST_BYTES_OF_ONE_TOKEN;
 }
 
-/** Media of a prompt, by their number. */
 export interface MediaCounts {
   readonly imageCount: number;
   readonly audioCount: number;

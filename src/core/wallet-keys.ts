@@ -32,7 +32,6 @@ export function solanaKeyBytes(text: string): Uint8Array | undefined {
   return own.equals(bytes.subarray(SEED_BYTES)) ? bytes : undefined;
 }
 
-/** The Ed25519 key of a seed of 32 bytes. */
 export function ed25519KeyOf(seed: Uint8Array): KeyObject {
   const key = Buffer.concat([PKCS8_HEAD, seed]);
   return createPrivateKey({ key, format: 'der', type: 'pkcs8' });

@@ -7,7 +7,6 @@
  */
 import { setFlagsFromString } from 'node:v8';
 
-/** V8's own. */
 const USUAL_GROWTH_FACTOR = 2;
 
 /** Runs `work`, whose results stay; afterwards the young generation grows as load asks for. */

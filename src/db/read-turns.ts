@@ -1,46 +1,25 @@
-/**
- * Turns of reads that take long, of which a few run at once: whoever asks for many waits for each of
- * them, and another for one of each. What would wait behind too many is refused.
- */
+/** Turns of long reads: a few run at once, and a caller with many of them does not delay the others. */
 import { SECOND_MS } from '../core/clock.ts';
-import { FairQueue } from '../core/fair-queue.ts';
+import { JobQueue } from '../core/job-queue.ts';
 import { StoreUnavailable } from './failures.ts';
 
-/** What one read may take of the turns of others; it is given up then, with `ReadTooLong`. */
+/** The time limit of one read, after which it fails with `ReadTooLong`. */
 export const MAX_READ_MS = 10 * SECOND_MS;
-/** Reads that wait for their turn, of one caller and in all. */
-const MAX_WAITING_OF_CALLER = 16;
+/** Reads that wait for their turn, in all and of one caller. */
 const MAX_WAITING = 256;
+const MAX_WAITING_OF_CALLER = 16;
 
-export class ReadTurns {
-  readonly #atOnce: number;
-  readonly #waiting = new FairQueue<() => void>();
-  #running = 0;
+/** `run` rejects with `StoreUnavailable` if too many reads wait. */
+export function readTurns(atOnce: number): JobQueue {
+  return new JobQueue({
+    running: atOnce,
+    waiting: MAX_WAITING,
+    waitingOfCaller: MAX_WAITING_OF_CALLER,
+    full: () => new StoreUnavailable('Too many overviews wait to be read'),
+  });
+}
 
-  constructor(atOnce: number) {
-    this.#atOnce = atOnce;
-  }
-
-  /** Reads in the turn of a caller. Rejects with `StoreUnavailable` when too many wait. */
-  async run<T>(caller: string, read: () => Promise<T>): Promise<T> {
-    if (this.#running < this.#atOnce) this.#running += 1;
-    else await this.#turn(caller);
-    try {
-      return await read();
-    } finally {
-      const next = this.#waiting.next();
-      if (next === undefined) this.#running -= 1;
-      else next();
-    }
-  }
-
-  #turn(caller: string): Promise<void> {
-    const { size } = this.#waiting;
-    if (size >= MAX_WAITING || this.#waiting.sizeOf(caller) >= MAX_WAITING_OF_CALLER) {
-      throw new StoreUnavailable('Too many overviews wait to be read');
-    }
-    return new Promise((resolve) => {
-      this.#waiting.add(caller, resolve);
-    });
-  }
+/** The line of a caller; the operator, whose name is empty, has one line. */
+export function lineOf(caller: string): string {
+  return caller === '' ? 'operator' : caller;
 }

@@ -7,7 +7,6 @@ export interface DataUrl {
   /** Lowercase, without parameters; `text/plain` when absent. */
   readonly mediaType: string;
   readonly sizeBytes: number;
-  /** At most the first `count` bytes. */
   head(count: number): Buffer;
   bytes(): Buffer;
 }
@@ -33,7 +32,6 @@ export function parseDataUrl(url: string): DataUrl | undefined {
     : percentUrl(mediaType, url.slice(comma + 1));
 }
 
-/** Bytes that are here already. */
 export function fromBytes(mediaType: string, bytes: Buffer): DataUrl {
   return {
     mediaType,

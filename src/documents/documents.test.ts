@@ -208,6 +208,24 @@ test('`fileText()` fences text, notes what was left out and why a file gave noth
   );
 });
 
+test('an archive in zip64, or with bytes behind its end, is refused', async () => {
+  const archive = docxFile(docxParagraph('x'));
+  assert.equal(await reasonOf(Buffer.concat([archive, Buffer.from('more')])), 'is damaged');
+  const end = archive.subarray(-22);
+  const record = Buffer.alloc(56);
+  record.writeUInt32LE(0x06064b50, 0);
+  record.writeBigUInt64LE(44n, 4);
+  for (const at of [24, 32]) record.writeBigUInt64LE(BigInt(end.readUInt16LE(10)), at);
+  record.writeBigUInt64LE(BigInt(end.readUInt32LE(12)), 40);
+  record.writeBigUInt64LE(BigInt(end.readUInt32LE(16)), 48);
+  const locator = Buffer.alloc(20);
+  locator.writeUInt32LE(0x07064b50, 0);
+  locator.writeBigUInt64LE(BigInt(archive.length - 22), 8);
+  locator.writeUInt32LE(1, 16);
+  const zip64 = Buffer.concat([archive.subarray(0, -22), record, locator, end]);
+  assert.match(await reasonOf(zip64), /more than the limit/);
+});
+
 describe('exact token counts', () => {
   test('count and decode agree with the vocabularies', async () => {
     const { tokenizer } = documents;

@@ -17,7 +17,6 @@ export { type MediaSettings, RequestMedia, requireModestImage } from './request-
 export type { AlphaShares, PngFacts } from './read-png.ts';
 export type { Tokenizer } from './tokenizer.ts';
 
-/** Bounds of all reading; a request may have narrower ones. */
 type DocumentsOptions = Config['documents'] & { readonly clock: Clock; readonly log: Log };
 
 /** `caller` is an account or address: jobs of one do not crowd out those of others. */
@@ -33,7 +32,6 @@ export interface ExtractRequest extends ReadRequest {
 }
 
 export interface PageRequest extends ReadRequest {
-  /** Where the page came from, for its relative links. */
   readonly url: string;
   readonly mediaType: string;
   readonly charset?: string;
@@ -108,7 +106,6 @@ export class Documents {
     return { ok: true, png: read.png };
   }
 
-  /** Ends every worker process. */
   async close(): Promise<void> {
     await Promise.all([this.#readers.close(), this.#counters.close()]);
     await this.#starter.close();

@@ -18,13 +18,11 @@ export interface ExtractJob {
 
 export interface PageJob {
   readonly kind: 'page';
-  /** Where the page came from, for its relative links. */
   readonly url: string;
   readonly charset?: string | undefined;
   readonly maxChars: number;
 }
 
-/** The payload is the picture. */
 export interface PngJob {
   readonly kind: 'png';
 }

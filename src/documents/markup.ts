@@ -18,7 +18,6 @@ export interface MarkupHandler {
   open?(name: string, attribute: Attribute, isSelfClosing: boolean): void;
   close?(name: string): void;
   text?(text: string): void;
-  /** Ends the scan early. */
   isDone?(): boolean;
 }
 

@@ -21,12 +21,10 @@ export interface MediaFilesParts {
   readonly guard: Guard;
   /** A folder that lives as long as the process. */
   readonly folder: () => Promise<string>;
-  /** Of one fetch. */
   readonly timeoutMs: number;
   /** Of all media on the disk, and of one caller's. */
   readonly maxBytes: number;
   readonly maxCallerBytes: number;
-  /** What jobs hold. */
   readonly stored: (holder: string) => Promise<{ callerBytes: number; allBytes: number }>;
 }
 
@@ -118,7 +116,6 @@ interface Budget {
   free(bytes: number): void;
 }
 
-/** The files of one request. */
 export class MediaWorkspace {
   readonly #parts: MediaFilesParts;
   readonly #folder: string;
@@ -133,7 +130,6 @@ export class MediaWorkspace {
     this.#budget = budget;
   }
 
-  /** A path that nobody has. */
   newPath(): string {
     this.#count += 1;
     return join(this.#folder, String(this.#count));
@@ -149,7 +145,6 @@ export class MediaWorkspace {
     this.#countedBytes += wanted;
   }
 
-  /** Gives back what was counted. */
   free(): void {
     this.#budget.free(this.#countedBytes);
     this.#countedBytes = 0;

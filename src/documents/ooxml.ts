@@ -14,11 +14,14 @@ export interface Relationship {
 }
 
 /** The relationships of a part by id; external targets are left out. */
-export function relationships(zip: ZipArchive, part: string): Map<string, Relationship> {
+export async function relationships(
+  zip: ZipArchive,
+  part: string,
+): Promise<Map<string, Relationship>> {
   const folder = part.slice(0, part.lastIndexOf('/') + 1);
   const file = part.slice(folder.length);
   const found = new Map<string, Relationship>();
-  scanXml(zip.readText(`${folder}_rels/${file}.rels`) ?? '', {
+  scanXml((await zip.readText(`${folder}_rels/${file}.rels`)) ?? '', {
     open(name, attribute) {
       if (name !== 'Relationship' || attribute('TargetMode') === 'External') return;
       const target = attribute('Target') ?? '';
@@ -35,8 +38,8 @@ export function resolvePath(folder: string, target: string): string {
 }
 
 /** The main part of an office document, such as `word/document.xml`; `undefined` when it is none. */
-export function officePart(zip: ZipArchive): string | undefined {
-  for (const target of relationships(zip, '').values()) {
+export async function officePart(zip: ZipArchive): Promise<string | undefined> {
+  for (const target of (await relationships(zip, '')).values()) {
     if (target.type === 'officeDocument') return target.path;
   }
   return undefined;

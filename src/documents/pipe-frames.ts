@@ -32,7 +32,6 @@ export class FrameReader<Header> {
     this.#maxBytes = maxBytes;
   }
 
-  /** The frames that `chunk` completes. */
   push(chunk: Buffer): Frame<Header>[] {
     this.#chunks.push(chunk);
     this.#bytes += chunk.length;

@@ -58,8 +58,8 @@ async function write(bytes: Buffer, options: ReadOptions, sink: TextSink): Promi
 }
 
 async function readArchive(bytes: Buffer, sink: TextSink): Promise<void> {
-  const zip = new ZipArchive(bytes);
-  const part = officePart(zip) ?? '';
+  const zip = await ZipArchive.open(bytes);
+  const part = (await officePart(zip)) ?? '';
   if (part.startsWith('word/')) return readDocx(zip, sink);
   if (part.startsWith('ppt/')) return readPptx(zip, part, sink);
   if (part.endsWith('.bin')) {

@@ -9,12 +9,11 @@ import { ReaderError } from './reader-error.ts';
 import type { TextSink } from './text-sink.ts';
 import type { ZipArchive } from './zip.ts';
 
-/** Writes the document to `sink`. */
 export async function readDocx(zip: ZipArchive, sink: TextSink): Promise<void> {
   const parts: Record<string, Uint8Array> = {};
   for (const name of zip.names) {
     if (!/\.(xml|rels)$/i.test(name)) continue;
-    const content = zip.read(name);
+    const content = await zip.read(name);
     if (content === undefined) continue;
     if (content.includes('<!DOCTYPE') || content.includes('<!ENTITY')) {
       throw new ReaderError('defines XML entities of its own');

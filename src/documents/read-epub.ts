@@ -7,15 +7,14 @@ import type { TextSink } from './text-sink.ts';
 import { scanXml } from './markup.ts';
 import type { ZipArchive } from './zip.ts';
 
-/** Writes every chapter to `sink`. */
-export function readEpub(zip: ZipArchive, sink: TextSink): void {
-  const packagePath = findPackage(zip);
+export async function readEpub(zip: ZipArchive, sink: TextSink): Promise<void> {
+  const packagePath = await findPackage(zip);
   const folder = packagePath.slice(0, packagePath.lastIndexOf('/') + 1);
   const items = new Map<string, string>();
   const spine: string[] = [];
   let title = '';
   let isTitle = false;
-  scanXml(zip.readText(packagePath) ?? '', {
+  scanXml((await zip.readText(packagePath)) ?? '', {
     open(name, attribute) {
       isTitle = name === 'title' && title === '';
       if (name === 'item') items.set(attribute('id') ?? '', attribute('href') ?? '');
@@ -31,15 +30,15 @@ export function readEpub(zip: ZipArchive, sink: TextSink): void {
   if (title.trim() !== '') sink.write(`# ${title.trim()}\n\n`);
   for (const id of spine) {
     if (sink.isTruncated) break;
-    const html = chapter(zip, folder, items.get(id));
+    const html = await chapter(zip, folder, items.get(id));
     const { text, isTruncated } = htmlToMarkdown(html, { maxChars: sink.room });
     sink.writeMarkdown({ text: text && `${text}\n\n`, isTruncated });
   }
 }
 
-function findPackage(zip: ZipArchive): string {
+async function findPackage(zip: ZipArchive): Promise<string> {
   let path: string | undefined;
-  scanXml(zip.readText('META-INF/container.xml') ?? '', {
+  scanXml((await zip.readText('META-INF/container.xml')) ?? '', {
     open(name, attribute) {
       if (name === 'rootfile') path ??= attribute('full-path');
     },
@@ -48,10 +47,9 @@ function findPackage(zip: ZipArchive): string {
   return resolvePath('', path);
 }
 
-function chapter(zip: ZipArchive, folder: string, href: string | undefined): string {
-  if (href === undefined) return '';
+async function chapter(zip: ZipArchive, folder: string, href = ''): Promise<string> {
   const bare = href.split('#')[0] ?? '';
   const path = resolvePath(folder, bare);
-  if (zip.has(path)) return zip.readText(path) ?? '';
-  return zip.readText(resolvePath(folder, percentDecoded(bare))) ?? '';
+  const found = zip.has(path) ? path : resolvePath(folder, percentDecoded(bare));
+  return (await zip.readText(found)) ?? '';
 }

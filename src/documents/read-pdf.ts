@@ -13,7 +13,6 @@ export async function preparePdf(): Promise<void> {
   await getResolvedPDFJS();
 }
 
-/** Writes up to `maxPages` pages to `sink`. */
 export async function readPdf(bytes: Uint8Array, sink: TextSink, maxPages: number): Promise<void> {
   const document = await open(bytes);
   try {

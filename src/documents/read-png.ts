@@ -112,7 +112,6 @@ interface Header extends Pass {
   readonly depth: number;
   readonly colour: number;
   readonly bitsPerPixel: number;
-  /** Those that have pixels. */
   readonly passes: readonly Pass[];
 }
 
@@ -138,14 +137,12 @@ function readHeader(data: Buffer): Header {
 /** Puts the unpacked bytes together to rows, and counts their alpha. */
 class Rows {
   readonly #header: Header;
-  /** Of each palette entry. */
   readonly #transparency: Buffer | undefined;
   readonly #hasAlpha: boolean;
   /** Where in a pixel the high byte of its alpha is, and how far the next pixel. */
   readonly #lane: number;
   readonly #stride: number;
   #pass = 0;
-  /** Rows of this pass that are done. */
   #done = 0;
   #row: Buffer = Buffer.alloc(0);
   #filled = 0;

@@ -10,23 +10,22 @@ import type { ZipArchive } from './zip.ts';
 
 const MAX_SLIDES = 5_000;
 
-/** Writes every slide of the presentation in `part` to `sink`. */
-export function readPptx(zip: ZipArchive, part: string, sink: TextSink): void {
-  const slides = slidePaths(zip, part);
+export async function readPptx(zip: ZipArchive, part: string, sink: TextSink): Promise<void> {
+  const slides = await slidePaths(zip, part);
   for (const [index, path] of slides.entries()) {
     if (sink.isTruncated) break;
     sink.write(`## Slide ${index + 1}\n\n`);
-    sink.write(`${readShapes(zip.readText(path) ?? '', sink)}\n`);
-    const notes = notesOf(zip, path);
+    sink.write(`${readShapes((await zip.readText(path)) ?? '', sink)}\n`);
+    const notes = await notesOf(zip, path);
     const text = notes === undefined ? '' : readShapes(notes, sink);
     if (text !== '') sink.write(`Notes:\n${text}\n`);
   }
 }
 
-function slidePaths(zip: ZipArchive, part: string): string[] {
-  const xml = zip.readText(part);
+async function slidePaths(zip: ZipArchive, part: string): Promise<string[]> {
+  const xml = await zip.readText(part);
   if (xml === undefined) throw new ReaderError('holds no presentation');
-  const targets = relationships(zip, part);
+  const targets = await relationships(zip, part);
   const paths: string[] = [];
   scanXml(xml, {
     open(name, attribute) {
@@ -40,8 +39,8 @@ function slidePaths(zip: ZipArchive, part: string): string[] {
   return paths;
 }
 
-function notesOf(zip: ZipArchive, slide: string): string | undefined {
-  for (const target of relationships(zip, slide).values()) {
+async function notesOf(zip: ZipArchive, slide: string): Promise<string | undefined> {
+  for (const target of (await relationships(zip, slide)).values()) {
     if (target.type === 'notesSlide') return zip.readText(target.path);
   }
   return undefined;

@@ -20,33 +20,34 @@ interface Sheet {
 
 interface Workbook {
   readonly strings: readonly string[];
-  /** Whether the n-th cell style shows a date. */
   readonly isDateStyle: readonly boolean[];
   /** Old files of the Mac count days from 1904. */
   readonly startsIn1904: boolean;
 }
 
-/** Writes every sheet of the workbook in `part` to `sink`. */
-export function readXlsx(zip: ZipArchive, part: string, sink: TextSink): void {
-  const { sheets, startsIn1904 } = readWorkbook(zip, part);
+export async function readXlsx(zip: ZipArchive, part: string, sink: TextSink): Promise<void> {
+  const { sheets, startsIn1904 } = await readWorkbook(zip, part);
   const book: Workbook = {
-    strings: readSharedStrings(zip),
-    isDateStyle: readDateStyles(zip),
+    strings: readSharedStrings(await zip.readText('xl/sharedStrings.xml')),
+    isDateStyle: readDateStyles(await zip.readText('xl/styles.xml')),
     startsIn1904,
   };
   for (const sheet of sheets) {
     if (sink.isTruncated) break;
     sink.write(`## Sheet: ${sheet.name.replace(/\s+/g, ' ')}\n\n`);
-    const xml = zip.readText(sheet.path);
+    const xml = await zip.readText(sheet.path);
     if (xml !== undefined) readSheet(xml, book, sink);
     sink.write('\n');
   }
 }
 
-function readWorkbook(zip: ZipArchive, part: string): { sheets: Sheet[]; startsIn1904: boolean } {
-  const xml = zip.readText(part);
+async function readWorkbook(
+  zip: ZipArchive,
+  part: string,
+): Promise<{ sheets: Sheet[]; startsIn1904: boolean }> {
+  const xml = await zip.readText(part);
   if (xml === undefined) throw new ReaderError('holds no workbook');
-  const targets = relationships(zip, part);
+  const targets = await relationships(zip, part);
   const sheets: Sheet[] = [];
   let startsIn1904 = false;
   scanXml(xml, {
@@ -60,12 +61,12 @@ function readWorkbook(zip: ZipArchive, part: string): { sheets: Sheet[]; startsI
   return { sheets, startsIn1904 };
 }
 
-function readSharedStrings(zip: ZipArchive): string[] {
+function readSharedStrings(xml = ''): string[] {
   const strings: string[] = [];
   let current: string | undefined;
   let isText = false;
   let isPhonetic = false; // readings of Japanese words are not part of the text
-  scanXml(zip.readText('xl/sharedStrings.xml') ?? '', {
+  scanXml(xml, {
     open(name) {
       if (name === 'si') current = '';
       else if (name === 'rPh') isPhonetic = true;
@@ -84,11 +85,11 @@ function readSharedStrings(zip: ZipArchive): string[] {
   return strings;
 }
 
-function readDateStyles(zip: ZipArchive): boolean[] {
+function readDateStyles(xml = ''): boolean[] {
   const dateFormats = new Set<number>();
   const styles: boolean[] = [];
   let isInCellFormats = false;
-  scanXml(zip.readText('xl/styles.xml') ?? '', {
+  scanXml(xml, {
     open(name, attribute) {
       if (name === 'numFmt' && isDateFormat(attribute('formatCode') ?? '')) {
         dateFormats.add(Number(attribute('numFmtId')));

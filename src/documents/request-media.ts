@@ -28,7 +28,6 @@ export type MediaSettings = Config['content'] & { readonly guard: Guard };
 
 export interface MediaContext {
   readonly signal?: AbortSignal;
-  /** The account or address that asks. */
   readonly caller?: string;
   /** The engine fetches remote images and videos itself: the URL is checked and handed on. */
   readonly engineFetches?: boolean;
@@ -66,7 +65,6 @@ export class RequestMedia {
     return isExact ? url : toDataUrl(mediaType, media.bytes());
   }
 
-  /** The same of a video. */
   async video(url: string, path: readonly string[]): Promise<string> {
     if (await this.#isForEngine(url)) return url;
     const media = await this.#load(url, this.#settings.maxVideoBytes, path, ['video/*']);
@@ -164,7 +162,6 @@ function readInline(url: string, maxBytes: number, path: readonly string[]): Dat
   return media;
 }
 
-/** The type by the first bytes, when it is one of `types`. */
 function typeOf(
   media: DataUrl,
   types: ReadonlySet<string>,

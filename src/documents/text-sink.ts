@@ -20,12 +20,10 @@ export class TextSink {
     return this.#truncated;
   }
 
-  /** Characters that can still be taken. */
   get room(): number {
     return this.#maxChars - this.#chars;
   }
 
-  /** Takes as much of `text` as there is room for. */
   write(text: string): void {
     if (text.length > this.room) this.#truncated = true;
     const taken = text.slice(0, this.room);

@@ -15,7 +15,6 @@ export interface WorkerPoolOptions {
   readonly role: WorkerRole;
   readonly starter: WorkerStarter;
   readonly size: number;
-  /** Resident memory at which a process is killed. */
   readonly memoryMb: number;
   readonly clock: Clock;
   readonly log: Log;
@@ -25,7 +24,6 @@ export interface RunOptions {
   /** From the start of the job, not from queueing. */
   readonly timeoutMs: number;
   readonly signal?: AbortSignal | undefined;
-  /** Whose job it is, so that one caller's queue is not everybody's. */
   readonly caller?: string | undefined;
 }
 
@@ -145,7 +143,6 @@ class WorkerProcess {
       if (this.#settle !== undefined) this.#crashed('exit');
       this.#end('crash');
     } catch (error) {
-      // It could not be started.
       this.#crashed(reasonOf(error));
     }
   }
@@ -178,7 +175,6 @@ class WorkerProcess {
     return outcome;
   }
 
-  /** Kills the process and resolves when it is gone. */
   async end(reason: 'timeout' | 'crash'): Promise<void> {
     this.#end(reason);
     await this.#gone;

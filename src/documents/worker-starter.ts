@@ -17,7 +17,6 @@ export type StarterOrder =
   | { readonly type: 'stop'; readonly id: number };
 
 export type StarterResult =
-  /** Each with its pipe. */
   | { readonly type: 'input' | 'output'; readonly id: number }
   /** Nobody else has the pipes any more: what is written arrives, and what is answered is read here. */
   | { readonly type: 'started'; readonly id: number }
@@ -25,12 +24,10 @@ export type StarterResult =
 
 export interface WorkerPipes {
   readonly input: Socket;
-  /** Closes when the worker has ended. */
   readonly output: Socket;
 }
 
 export interface StartedWorker {
-  /** Rejects when it cannot be started. */
   readonly pipes: Promise<WorkerPipes>;
   readonly kill: () => void;
 }
@@ -76,7 +73,6 @@ export class WorkerStarter {
     };
   }
 
-  /** Ends the process, and its workers with it. */
   async close(): Promise<void> {
     this.#isClosed = true;
     await this.#spawner.close();

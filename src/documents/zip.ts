@@ -1,40 +1,47 @@
 /**
- * Reads members of a ZIP archive with hard bounds: what the archive says about its sizes is never
- * believed. Only what a reader asks for is inflated, each member and all of them together stop at
- * a limit, and archives inside archives stay closed.
+ * Reads members of a ZIP archive within bounds. The sizes that an archive states are not used: only
+ * the members that a reader requests are inflated, and each of them and all together stop at a limit.
+ * Archives inside archives are not opened.
  */
-import { inflateRawSync } from 'node:zlib';
+import { type Entry, type ZipFile, fromBufferPromise } from 'yauzl';
 import { ReaderError } from './reader-error.ts';
 
 const MAX_ENTRIES = 10_000;
 const MAX_ENTRY_BYTES = 64_000_000;
 const MAX_TOTAL_BYTES = 128_000_000;
 
-const END_SIGNATURE = 0x06054b50;
-const ENTRY_SIGNATURE = 0x02014b50;
-const LOCAL_SIGNATURE = 0x04034b50;
 const END_BYTES = 22;
-const ENTRY_BYTES = 46;
-const LOCAL_BYTES = 30;
-const MAX_COMMENT_BYTES = 65_535;
-const STORED = 0;
-const DEFLATED = 8;
-
-interface Entry {
-  readonly method: number;
-  readonly packedBytes: number;
-  readonly offset: number;
-  readonly isEncrypted: boolean;
-}
+/** The record in front of the end of a zip64 archive. */
+const ZIP64_LOCATOR = { signature: 0x07064b50, sizeBytes: 20 };
+const [STORED, DEFLATED] = [0, 8];
 
 export class ZipArchive {
-  readonly #bytes: Buffer;
+  readonly #file: ZipFile;
   readonly #entries: ReadonlyMap<string, Entry>;
   #totalBytes = 0;
 
-  constructor(bytes: Uint8Array) {
-    this.#bytes = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength);
-    this.#entries = readDirectory(this.#bytes);
+  private constructor(file: ZipFile, entries: ReadonlyMap<string, Entry>) {
+    this.#file = file;
+    this.#entries = entries;
+  }
+
+  /** Reads the directory of an archive; throws `ReaderError`. */
+  static async open(bytes: Buffer): Promise<ZipArchive> {
+    const entries = new Map<string, Entry>();
+    // Names stay bytes, as a wrong name must not cost the rest of the archive.
+    const options = { lazyEntries: true, decodeStrings: false, validateEntrySizes: false };
+    const file = await orDamaged(fromBufferPromise(bytes, options));
+    const locatorAt = bytes.length - END_BYTES - file.comment.length - ZIP64_LOCATOR.sizeBytes;
+    const isZip64 = locatorAt >= 0 && bytes.readUInt32LE(locatorAt) === ZIP64_LOCATOR.signature;
+    if (isZip64 || file.entryCount > MAX_ENTRIES) throw tooMuch();
+    const readAll = async (): Promise<void> => {
+      for await (const entry of file.eachEntry()) {
+        const name = entry.fileNameRaw.toString().replaceAll('\\', '/').replace(/^\/+/, '');
+        entries.set(name, entry);
+      }
+    };
+    await orDamaged(readAll());
+    return new ZipArchive(file, entries);
   }
 
   get names(): readonly string[] {
@@ -45,86 +52,47 @@ export class ZipArchive {
     return this.#entries.has(name);
   }
 
-  /** The bytes of a member, or `undefined` when there is none; throws when it is over the bounds. */
-  read(name: string): Buffer | undefined {
+  /** The bytes of a member, or `undefined` if there is none; throws `ReaderError` over the bounds. */
+  async read(name: string): Promise<Buffer | undefined> {
     const entry = this.#entries.get(name);
     if (entry === undefined) return undefined;
-    if (entry.isEncrypted) throw new ReaderError('is protected by a password');
-    const packed = this.#packed(entry);
-    const room = Math.min(MAX_ENTRY_BYTES, MAX_TOTAL_BYTES - this.#totalBytes);
-    const content = entry.method === STORED ? packed : inflate(packed, entry.method, room);
-    if (content.length > room) throw tooMuch();
+    if (entry.isEncrypted()) throw new ReaderError('is protected by a password');
+    if (entry.compressionMethod !== STORED && entry.compressionMethod !== DEFLATED) {
+      throw new ReaderError('uses a compression that is not supported');
+    }
+    const content = await orDamaged(this.#inflate(entry));
     this.#totalBytes += content.length;
     return content;
   }
 
-  readText(name: string): string | undefined {
-    const content = this.read(name);
+  async readText(name: string): Promise<string | undefined> {
+    const content = await this.read(name);
     if (content === undefined) return undefined;
     if (content[0] === 0xff && content[1] === 0xfe) return content.toString('utf16le', 2);
     return content.toString('utf8').replace(/^\uFEFF/, '');
   }
 
-  #packed(entry: Entry): Buffer {
-    const { offset, packedBytes } = entry;
-    if (offset + LOCAL_BYTES > this.#bytes.length) throw damaged();
-    if (this.#bytes.readUInt32LE(offset) !== LOCAL_SIGNATURE) throw damaged();
-    const start =
-      offset +
-      LOCAL_BYTES +
-      this.#bytes.readUInt16LE(offset + 26) +
-      this.#bytes.readUInt16LE(offset + 28);
-    if (start + packedBytes > this.#bytes.length) throw damaged();
-    return this.#bytes.subarray(start, start + packedBytes);
-  }
-}
-
-function inflate(packed: Buffer, method: number, room: number): Buffer {
-  if (method !== DEFLATED) throw new ReaderError('uses a compression that is not supported');
-  if (room <= 0) throw tooMuch();
-  try {
-    return inflateRawSync(packed, { maxOutputLength: room });
-  } catch (error) {
-    // zlib says in its code whether the output limit or the data was at fault.
-    const isOver =
-      error instanceof Error && 'code' in error && error.code === 'ERR_BUFFER_TOO_LARGE';
-    throw isOver ? tooMuch() : damaged();
-  }
-}
-
-function readDirectory(bytes: Buffer): ReadonlyMap<string, Entry> {
-  const end = findEnd(bytes);
-  const count = bytes.readUInt16LE(end + 10);
-  let at = bytes.readUInt32LE(end + 16);
-  if (count > MAX_ENTRIES || at === 0xffffffff) throw tooMuch();
-  const entries = new Map<string, Entry>();
-  for (let index = 0; index < count; index++) {
-    if (at + ENTRY_BYTES > bytes.length || bytes.readUInt32LE(at) !== ENTRY_SIGNATURE) {
-      throw damaged();
+  async #inflate(entry: Entry): Promise<Buffer> {
+    const maxBytes = Math.min(MAX_ENTRY_BYTES, MAX_TOTAL_BYTES - this.#totalBytes);
+    const pieces: Buffer[] = [];
+    let sizeBytes = 0;
+    const stream = await this.#file.openReadStreamPromise(entry);
+    for await (const piece of stream as AsyncIterable<Buffer>) {
+      sizeBytes += piece.length;
+      if (sizeBytes > maxBytes) throw tooMuch();
+      pieces.push(piece);
     }
-    const nameBytes = bytes.readUInt16LE(at + 28);
-    const name = bytes.toString('utf8', at + ENTRY_BYTES, at + ENTRY_BYTES + nameBytes);
-    entries.set(name.replaceAll('\\', '/').replace(/^\/+/, ''), {
-      method: bytes.readUInt16LE(at + 10),
-      packedBytes: bytes.readUInt32LE(at + 20),
-      offset: bytes.readUInt32LE(at + 42),
-      isEncrypted: (bytes.readUInt16LE(at + 8) & 1) === 1,
-    });
-    at += ENTRY_BYTES + nameBytes + bytes.readUInt16LE(at + 30) + bytes.readUInt16LE(at + 32);
+    return Buffer.concat(pieces);
   }
-  return entries;
 }
 
-function findEnd(bytes: Buffer): number {
-  const last = bytes.length - END_BYTES;
-  for (let at = last; at >= Math.max(0, last - MAX_COMMENT_BYTES); at--) {
-    if (bytes.readUInt32LE(at) === END_SIGNATURE) return at;
+/** Every error of the library means that the archive is not in order. */
+async function orDamaged<T>(reading: Promise<T>): Promise<T> {
+  try {
+    return await reading;
+  } catch (error) {
+    throw error instanceof ReaderError ? error : new ReaderError('is damaged');
   }
-  throw damaged();
-}
-
-function damaged(): ReaderError {
-  return new ReaderError('is damaged');
 }
 
 function tooMuch(): ReaderError {

@@ -165,7 +165,6 @@ export interface Span {
 interface Resource {
   readonly serviceName: string;
   readonly version: string;
-  /** Tells the processes of one service apart. */
   readonly instanceId: string;
 }
 

@@ -10,7 +10,6 @@ const LEVELS = ['debug', 'info', 'warn', 'error', 'silent'] as const;
 type Level = (typeof LEVELS)[number];
 
 export interface LogWriterOptions {
-  /** The least important that is written. */
   readonly level: Level;
   readonly pretty: boolean;
   readonly clock: Clock;
@@ -102,7 +101,6 @@ function prettyLine({ level, time, msg, ...fields }: LogFields): string {
   return `${clock} ${String(level).padEnd(5)} ${shown}\n`;
 }
 
-/** But the line end, which is kept. */
 const CONTROLS = /[\p{Cc}\u2028\u2029]/gu;
 
 function shownControl(control: string): string {

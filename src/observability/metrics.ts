@@ -10,13 +10,11 @@ import { type Nano, formatUsd, nano } from '../core/money.ts';
 /** Label sets of one metric. A catalogue of 500 models with two kinds each fits. */
 export const MAX_SERIES = 1_000;
 const OTHER = 'other';
-/** All digits of a nano-USD amount. */
 const NANO_DECIMALS = 9;
 
 export interface MetricInfo {
   readonly name: string;
   readonly type: 'counter' | 'gauge' | 'histogram';
-  /** One sentence for the page and for the scrape. */
   readonly help: string;
   readonly labels: readonly string[];
   /** Of the database: every process that shares it says the same. */

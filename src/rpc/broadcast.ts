@@ -19,7 +19,6 @@ const LAST_PLAIN_TYPE = 0x04;
 const RLP_LIST = 0xc0;
 const RLP_LONG_LIST = 0xf7;
 
-/** What the error of a node means for a raw transaction. */
 export function broadcastVerdict(call: Call, error: NodeError): 'known' | 'ask' | 'no' {
   if (call.method.name !== RAW_BROADCAST) return 'no';
   if (ALREADY_KNOWN.test(error.message)) return 'known';

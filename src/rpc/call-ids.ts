@@ -23,7 +23,6 @@ export class CallIds {
     this.#block = FIRST_BLOCK + Math.floor(fraction * 8 * FIRST_BLOCK);
   }
 
-  /** The first of `MAX_BATCH_ITEMS` consecutive ids. */
   take(): number {
     this.#block = this.#block + 1 < 10 * FIRST_BLOCK ? this.#block + 1 : FIRST_BLOCK;
     return this.#block * MAX_BATCH_ITEMS;

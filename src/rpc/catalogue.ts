@@ -31,7 +31,6 @@ export interface Method {
   readonly mayRepeat: boolean;
   /** None when every caller needs an answer of its own. */
   readonly sharing: Sharing | undefined;
-  /** Which kind of upstream answers it. */
   readonly node: NodeKind;
 }
 
@@ -48,7 +47,6 @@ export interface Network {
   readonly publicNodes: readonly string[];
 }
 
-/** Why a method is refused; each reason has its own sentence. */
 export type RefusalKind =
   | 'websocket'
   | 'filter'
@@ -63,7 +61,6 @@ interface MethodRow extends Pick<Method, 'name' | 'retry' | 'tier'> {
   readonly family: Family;
   readonly cache: 'static' | 'head' | 'by-block' | 'finalized' | 'never';
   readonly node?: NodeKind;
-  /** Refused unless the operator switches it on. */
   readonly optional?: boolean;
 }
 
@@ -83,7 +80,6 @@ const PLAIN_NAME = /^[A-Za-z0-9_]{1,100}$/;
 /** WebSocket-only names of all families, listed or not. */
 const WEBSOCKET_NAME =
   /^(?:(?:eth_(?:un)?|starknet_un)subscribe$|starknet_subscri(?:be|ption)[A-Z]|[a-z][A-Za-z]{0,99}(?:Subs|Unsubs)cribe$)/;
-/** The broadcast of a signed EVM transaction. */
 export const RAW_BROADCAST = 'eth_sendRawTransaction';
 /** Verbs of unlisted names that change the chain: such a call is never sent twice. */
 const WRITING_NAME = /_(send|add|submit|set)/;
@@ -98,9 +94,7 @@ const BY_BLOCK_HASH = new Set([
   'eth_getHeaderByHash',
 ]);
 
-/** The networks and methods of the data files. */
 export class Catalogue {
-  /** The slugs, sorted. */
   readonly slugs: readonly string[];
   readonly #networks: ReadonlyMap<string, Network>;
   readonly #methods = {
@@ -108,7 +102,6 @@ export class Catalogue {
     starknet: new Map<string, Method>(),
     solana: new Map<string, Method>(),
   };
-  /** Methods that are not on. */
   readonly #off = new Set<Method>();
   readonly #rules: readonly PrefixRule[];
   readonly #refused: readonly RefusedNames[];

@@ -27,7 +27,6 @@ export type UpstreamFault =
   | 'too-large'
   | 'request-too-large';
 
-/** The answer of a node to one call. */
 export interface ItemResponse {
   readonly kind: 'answer';
   readonly outcome: 'success' | 'error' | 'unknown-id';
@@ -37,7 +36,6 @@ export interface ItemResponse {
   readonly error: NodeError | undefined;
 }
 
-/** The parts of an error object that classification reads; never logged, never shown. */
 export interface NodeError {
   readonly code: number;
   readonly message: string;

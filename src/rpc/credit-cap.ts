@@ -35,11 +35,9 @@ interface CreditRequest {
   readonly cap: number;
 }
 
-/** What counts the credits of callers. */
 export interface Credits {
   /** Takes `credits` from the caller's window when the cap has room for all of them. */
   reserve(caller: string, credits: number, cap: number): CreditOutcome | Promise<CreditOutcome>;
-  /** Gives back what was reserved beyond `usedCredits`. */
   correct(reservation: CreditReservation, usedCredits: number): void | Promise<void>;
   /** Credits that the caller used in the last 24 hours, reservations included. */
   used(caller: string): number | Promise<number>;
@@ -48,7 +46,6 @@ export interface Credits {
   close(): Promise<void>;
 }
 
-/** Requests that one transaction decides, at most. */
 const MAX_BATCH = 128;
 
 export class CreditCap implements Credits {

@@ -18,7 +18,6 @@ import {
   takeFromClosed,
 } from './credit-cap.ts';
 
-/** How long counts are gathered before they are written. */
 const WRITE_AFTER_MS = 100;
 /** Callers in memory; past that those whose counts are written are read again when they come. */
 const MAX_WINDOWS = 10_000;
@@ -26,9 +25,7 @@ const MAX_WINDOWS = 10_000;
 interface Window {
   readonly caller: string;
   minute: number;
-  /** Credits of that minute. */
   current: number;
-  /** Of all minutes of the window. */
   total: number;
   isWritten: boolean;
 }
@@ -40,7 +37,6 @@ export class MemoryCredits implements Credits {
   readonly #opening = new Map<string, Promise<Window>>();
   #unwritten: Window[] = [];
   #stopWaiting: (() => void) | undefined;
-  /** Writes follow each other. */
   #writing: Promise<void> = Promise.resolve();
 
   constructor(store: Store, clock: Clock) {
@@ -81,7 +77,6 @@ export class MemoryCredits implements Credits {
     }
   }
 
-  /** Writes what was counted. */
   async close(): Promise<void> {
     await this.#write();
   }
@@ -149,7 +144,7 @@ export class MemoryCredits implements Credits {
 
   #forget(window: Window): void {
     this.#windows.delete(window.caller);
-    // Who still has it writes to no row.
+    // A caller that still has it writes to no row.
     window.minute = -1;
   }
 

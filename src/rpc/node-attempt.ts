@@ -23,7 +23,6 @@ import type { Holder } from './node-share.ts';
 import { plainId } from './splice.ts';
 import { MIN_LIMIT_BYTES, type Upstream } from './upstream.ts';
 
-/** What all runs share. */
 export interface RunSettings {
   readonly clock: Clock;
   readonly callIds: CallIds;
@@ -45,7 +44,6 @@ export class RunContext {
   readonly deadlineMs: number;
   /** What of the budget the replies of this run hold; given back when the run ends. */
   heldBytes = 0;
-  /** Exchanges with nodes, probes not counted. */
   attempts = 0;
 
   constructor(
@@ -100,22 +98,18 @@ export interface AttemptOptions {
   readonly canStream: boolean;
   /** Whether the node may get it twice, when its connection dies before an answer begins. */
   readonly mayRepeat: boolean;
-  /** Upper bound of this exchange, besides the node's own. */
   readonly timeoutMs: number;
   /** Wait for a place at the node instead of giving up. */
   readonly mayWait: boolean;
 }
 
-/** Consecutive ids of ours. */
 interface IdRange {
   readonly firstId: number;
   readonly count: number;
 }
 
-/** What one node is asked in a run. */
 export class NodeAttempt {
   readonly upstream: Upstream;
-  /** There is no other node after it. */
   readonly isLast: boolean;
   /** Several callers want the answer: it does not end when one of them leaves. */
   readonly isShared: boolean;
@@ -128,7 +122,6 @@ export class NodeAttempt {
     this.isShared = isShared;
   }
 
-  /** Sends one call, which carries `ownId`. */
   async askOne(body: RequestBody, ownId: number, options: AttemptOptions): Promise<OneReply> {
     const reply = await this.#exchange(body, 1, options);
     if ('kind' in reply) return reply;
@@ -149,7 +142,6 @@ export class NodeAttempt {
     return answer;
   }
 
-  /** Sends a batch, whose calls carry consecutive ids of ours. */
   async askMany(body: RequestBody, ids: IdRange, options: AttemptOptions): Promise<ManyReply> {
     const { caller, network } = this.#run;
     const reply = await this.#exchange(body, ids.count, options);
@@ -254,7 +246,7 @@ export class NodeAttempt {
     return reply;
   }
 
-  /** Comes when the caller leaves, where nobody else wants the answer. */
+  /** Resolves when the caller leaves and no other caller shares the response. */
   get #signal(): Cancelling | undefined {
     return this.isShared ? undefined : this.#run.signal;
   }
@@ -271,7 +263,6 @@ export class NodeAttempt {
   }
 }
 
-/** A node that answered a batch with one object. */
 const NO_BATCH: Matched = { kind: 'items', answers: [], isIrregular: true, fault: undefined };
 
 function matchItems(

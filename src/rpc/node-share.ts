@@ -16,9 +16,7 @@ const MAX_WAITING = 4_096;
 const MAX_HOLDERS = 10_000;
 const SECOND_MS = 1_000;
 
-/** A caller at a node. */
 export class Holder {
-  /** Connections that it holds. */
   held = 0;
   /** Calls served, on the scale of `NodeShare.#servedCalls`. */
   servedCalls = 0;
@@ -36,7 +34,6 @@ export class NodeShare {
   readonly #ratePerSecond: number;
   /** Entries stay: a request changes a number here, not the map. */
   readonly #holders = new Map<string, Holder>();
-  /** The callers with requests that wait. */
   readonly #queue: Holder[] = [];
   #waiting = 0;
   /** The lowest count of those that wait: where a caller starts that was idle. It never falls. */
@@ -96,14 +93,12 @@ export class NodeShare {
     });
   }
 
-  /** Gives a connection back. */
   give(holder: Holder): void {
     holder.held -= 1;
     this.#free += 1;
     if (this.#waiting > 0) this.#serve();
   }
 
-  /** Ends all waiting. */
   close(): void {
     this.#cancelTimer?.();
     this.#cancelTimer = undefined;

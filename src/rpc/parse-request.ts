@@ -23,14 +23,12 @@ import { isSpan } from './splice.ts';
 
 /** A node echoes the id before its result, so a long one pushes the result out of our sight. */
 const MAX_ID_BYTES = 1_024;
-/** Names longer than this are cut in an error text. */
 const MAX_NAME_SHOWN = 100;
 
 /** One call on its way: what the body says, and what came of it. */
 export interface Call {
   readonly span: RequestSpan;
   readonly method: Method;
-  /** Credits when it succeeds. */
   readonly credits: number;
   answer: ItemResponse | undefined;
   /** Result bytes of our own: from the cache, or a recognised broadcast. */
@@ -46,13 +44,11 @@ export interface ParsedRequest {
   readonly body: Buffer;
   readonly isBatch: boolean;
   readonly calls: readonly Call[];
-  /** Whether any of it changes the chain. */
   readonly isWrite: boolean;
   /** The sum of the full tiers: what to reserve, and what the credit cap must have room for. */
   readonly creditsMax: number;
 }
 
-/** What `scanRequest` found in a body with at most `MAX_BATCH_ITEMS`. */
 export type BodyScan = RequestScan | ScanFailure;
 
 /** Reads a body, scanned already or not, or throws a Fault with status 400. */
@@ -136,7 +132,6 @@ function checkItem(
   }
 }
 
-/** Whether a call has params: `null` is the same as none. */
 export function hasParams(body: Buffer, { paramsStart }: RequestSpan): boolean {
   return paramsStart >= 0 && body[paramsStart] !== LETTER_N;
 }
@@ -216,7 +211,6 @@ const ADVICE: readonly (readonly [RefusalKind, string])[] = [
   ['unlisted', 'see the list of methods in the documentation'],
 ];
 
-/** One error that names every refused method of the request. */
 function methodFault(network: Network, refused: ReadonlyMap<string, RefusalKind>): Fault {
   const parts = ADVICE.map(([kind, advice]) => [namesOf(refused, kind), advice] as const)
     .filter(([names]) => names !== '')

@@ -64,15 +64,12 @@ export interface ProxyRpcCall {
   readonly context: RequestContext;
   readonly network: string;
   readonly body: Buffer;
-  /** Of a body that was scanned already. */
   readonly scanned?: BodyScan | undefined;
   /** Sends the answer; of a long one, until its last byte has left. */
   readonly send: (context: RequestContext, answer: ProxyRpcResponse) => void | Promise<void>;
 }
 
-/** What the answer of the route is made of; the status is 200. */
 export interface ProxyRpcResponse extends Omit<RpcResponse, 'kind'> {
-  /** USD with eight decimals. */
   readonly costUsd: string;
   /** The id of the request that a node answered: of the first one, for a replay. */
   readonly requestId: string;
@@ -93,13 +90,11 @@ interface Run {
 }
 
 const BUCKET = 'crypto-rpc';
-/** What the log of refusals names. */
 export const RPC_ENDPOINT = 'endpoint:api/v1/crypto/rpc';
 const USAGE_KIND = 'rpc';
 const JSON_TYPE = 'application/json';
 const OWN_LIMIT = { bucket: BUCKET, loggedAs: RPC_ENDPOINT, refusal: requestLimitFault };
 
-/** Runs one request of `POST /crypto/rpc/{network}`. Throws a Fault for every refusal. */
 export function proxyRpc(parts: ProxyRpcParts, call: ProxyRpcCall): Promise<void> {
   const body = parts.rpc.parse(call.network, call.body, call.scanned);
   const key = parseIdempotencyKey(call.context.headers['idempotency-key']);

@@ -10,13 +10,11 @@ import type { RequestBody } from './node-client.ts';
 
 const NO_PARAMS = Buffer.from('[]');
 
-/** One call with `id` as its id. */
 export function callRequest(body: Buffer, call: Call, id: number): RequestBody {
   const ownId = Buffer.from(String(id), 'latin1');
   return bodyOf(sliced((slices) => addCall(slices, body, call, ownId)));
 }
 
-/** A batch of calls with consecutive ids from `firstId` on. */
 export function batchRequest(body: Buffer, calls: readonly Call[], firstId: number): RequestBody {
   return (
     splicedRequest(body, calls, firstId) ??

@@ -24,7 +24,6 @@ interface Kept {
 
 export interface ResponseCacheSettings {
   readonly isMerging: boolean;
-  /** 0 turns the cache off. */
   readonly maxBytes: number;
 }
 
@@ -51,7 +50,6 @@ export class ResponseCache {
     return `${network.slug} ${method.name} ${params}`;
   }
 
-  /** The result bytes kept under a key. */
   get(key: string): Buffer | undefined {
     const kept = this.#kept.get(key);
     if (kept === undefined) return undefined;
@@ -80,7 +78,6 @@ export class ResponseCache {
     }
   }
 
-  /** Runs `ask` once for all who want the same answer at the same time. */
   async merge(
     key: string,
     ask: () => Promise<ItemResponse | undefined>,

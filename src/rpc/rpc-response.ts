@@ -16,9 +16,7 @@ export interface RpcResponse {
   readonly body: Buffer;
   /** What follows `body`; it fails when the node breaks off. Destroy it when the caller leaves. */
   readonly rest: Readable | undefined;
-  /** Credits due for the answer, for the header and for the settle. */
   readonly credits: number;
-  /** Questions to nodes beyond the first, for `x-retry-count`. */
   readonly retries: number;
 }
 
@@ -27,7 +25,7 @@ const RETRY_AFTER_SECONDS = 5;
 const INTERNAL_ERROR_CODE = -32603;
 const INVALID_REQUEST_CODE = -32600;
 
-/** Why nobody answered, for whoever asked: it names no node and repeats no word of one. */
+/** Why no node responded, for the caller: names no node and repeats no text of one. */
 const REASONS: Readonly<Record<UpstreamFault, string>> = {
   transport: 'The connection to the node failed',
   timeout: 'No node answered in time; ask for less in one request',
@@ -42,7 +40,6 @@ const REASONS: Readonly<Record<UpstreamFault, string>> = {
   'request-too-large': 'No node takes a request of this size; send smaller parameters',
 };
 
-/** Code and message of an item that no node answered. */
 export function errorOf(fault: UpstreamFault = 'broken'): readonly [code: number, text: string] {
   const reason = REASONS[fault];
   if (fault === 'refused') return [INVALID_REQUEST_CODE, reason];
@@ -118,7 +115,6 @@ export class KeptResponse {
     this.#chunks.push(chunk);
   }
 
-  /** All bytes, unless they were dropped. */
   body(): Buffer | undefined {
     return this.#chunks && Buffer.concat(this.#chunks);
   }

@@ -72,9 +72,7 @@ const CONNECTIONS_PER_UPSTREAM = 256;
 const OWN_CONNECTIONS = 2;
 
 export class Rpc {
-  /** Names the price of a credit in usage records. */
   readonly priceVersion: string;
-  /** The memory for replies, shared by the callers. */
   readonly budget: ByteBudget;
   readonly #nanoPerCredit: bigint;
   readonly #settings: RpcSettings;
@@ -111,7 +109,6 @@ export class Rpc {
     };
   }
 
-  /** The slugs that a path may name, sorted. */
   networks(): readonly string[] {
     return this.#catalogue.slugs;
   }
@@ -121,7 +118,6 @@ export class Rpc {
     return parseRequest(this.#catalogue, slug, body, scanned);
   }
 
-  /** The price of credits in nano-USD. */
   cost(credits: number): Nano {
     return nano(BigInt(credits) * this.#nanoPerCredit);
   }
@@ -159,7 +155,6 @@ export class Rpc {
     return (await Promise.all(networks)).flat();
   }
 
-  /** Closes all connections; runs in flight fail. */
   async close(): Promise<void> {
     await Promise.all([...this.#groups.values()].map((group) => group.close()));
   }

@@ -49,9 +49,7 @@ const MAX_STRAY_REPEATS = 1;
 const NO_BYTES = Buffer.alloc(0);
 
 export interface RunOptions {
-  /** Whose request it is: the same caller stays with the same node for a few seconds. */
   readonly caller: string;
-  /** Aborts when the caller left: then nothing is due. */
   readonly signal?: Cancelling | undefined;
 }
 
@@ -74,7 +72,6 @@ export class RpcRun extends RunContext {
     this.#parsed = parsed;
   }
 
-  /** Throws a Fault when no node answered any of it. */
   async answer(): Promise<RpcResponse> {
     const { calls, isBatch } = this.#parsed;
     const [only] = calls;
@@ -123,7 +120,7 @@ export class RpcRun extends RunContext {
       await this.#askNodes(this.#group.kindFor(call.method.node), [call], true);
       const { answer, fault } = call;
       if (answer !== undefined) this.#cache.keep(key, call.method, answer);
-      // One caller's wait for its share is not a wait of those who ask the same.
+      // The share of one caller does not limit the others.
       else if (fault?.fault === 'quota' && !fault.isSent) call.fault = undefined;
       else throw this.#unanswered();
       return answer;
@@ -249,7 +246,6 @@ export class RpcRun extends RunContext {
     await Promise.all(halves.map((half) => this.#askPart(attempt, half)));
   }
 
-  /** Asks calls one by one; whatever comes is noted on them. */
   async #askEach(attempt: NodeAttempt, calls: readonly Call[]): Promise<void> {
     const queue = [...calls];
     const work = async (): Promise<void> => {

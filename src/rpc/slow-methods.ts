@@ -34,7 +34,6 @@ export class SlowMethods {
     return this.#rests.size > 0;
   }
 
-  /** Records that `caller` got no response in time. */
   note(method: string, caller: string): void {
     const callers = this.#rests.get(method) ?? new Map<string, Rest>();
     const before = callers.get(caller);
@@ -46,13 +45,11 @@ export class SlowMethods {
     putLast(this.#rests, method, callers, MAX_METHODS);
   }
 
-  /** Records that `caller` got a response. */
   forget(method: string, caller: string): void {
     const callers = this.#rests.get(method);
     if (callers?.delete(caller) === true && callers.size === 0) this.#rests.delete(method);
   }
 
-  /** Whether the node is to be asked last for a method. */
   isResting(method: string, caller: string): boolean {
     const callers = this.#rests.get(method);
     if (callers === undefined) return false;

@@ -30,7 +30,6 @@ interface IdSpan {
 
 const NO_SPAN: IdSpan = { start: 0, end: 0, idStart: 0, idEnd: 0 };
 
-/** A growing list of slices, joined once. */
 export class Slices {
   readonly #sources: Buffer[] = [];
   readonly #bounds: number[] = [];
@@ -58,7 +57,6 @@ export class Slices {
     this.add(bytes, span.idEnd, span.end);
   }
 
-  /** Adds a success with the given result bytes. */
   addResult(id: Buffer, result: Buffer): void {
     this.add(ITEM_HEAD);
     this.add(id);
@@ -67,7 +65,6 @@ export class Slices {
     this.add(ITEM_END);
   }
 
-  /** Adds an error object of our own. */
   addError(id: Buffer, code: number, message: string): void {
     this.add(ITEM_HEAD);
     this.add(id);
@@ -105,7 +102,6 @@ export class Slices {
   }
 }
 
-/** What `write` adds. */
 export function sliced(write: (slices: Slices) => void): Slices {
   const slices = new Slices();
   write(slices);
@@ -166,7 +162,6 @@ export function spliceBatch(
   return target;
 }
 
-/** Whether the bytes of a span are exactly `expected`. */
 export function isSpan(bytes: Buffer, start: number, end: number, expected: Buffer): boolean {
   if (start < 0 || end - start !== expected.length) return false;
   for (let offset = 0; offset < expected.length; offset += 1) {

@@ -14,7 +14,6 @@ import type { Upstream } from './upstream.ts';
 
 /** How long a caller stays with the node that answered it last. */
 const STICKY_MS = 5_000;
-/** Callers remembered for each network; the oldest is forgotten first. */
 const MAX_STICKY = 10_000;
 const MIN_POLL_MS = 5_000;
 const MAX_POLL_MS = 30_000;
@@ -26,11 +25,9 @@ interface Sticky {
   readonly untilMs: number;
 }
 
-/** What the nodes are put in order for. */
 interface Asked {
   readonly caller: string;
   readonly calls: readonly Call[];
-  /** The node that answered the caller last. */
   readonly preferred: Upstream | undefined;
 }
 
@@ -88,7 +85,6 @@ export class UpstreamGroup {
     return largest;
   }
 
-  /** Whether any node of the network could be asked now. */
   hasOpen(): boolean {
     return this.#upstreams.some((upstream) => upstream.isOpen());
   }
@@ -99,7 +95,6 @@ export class UpstreamGroup {
     return await isAny(open.map((upstream) => upstream.isResponding()));
   }
 
-  /** Remembers which node answered a caller. */
   stick(kind: NodeKind, caller: string, upstream: Upstream): void {
     if (this.#upstreams.length < 2) return;
     const key = stickyKey(kind, caller);

@@ -40,7 +40,6 @@ export interface UpstreamDependencies {
 
 /** In place of a caller: a question of our own. */
 const OWN_QUESTION = '';
-/** Longest wait for the answer to an identity or head question. */
 const PROBE_TIMEOUT_MS = 10_000;
 /** Replies to probes are tiny; a larger one is not an answer to them. */
 const PROBE_MAX_BYTES = 65_536;
@@ -66,7 +65,6 @@ const AUTH_REST_MS = 60_000;
 /** A node takes this long at least, and this many times its mean latency, before it counts as slow. */
 const MIN_NORMAL_MS = 1_000;
 const NORMAL_LATENCIES = 4;
-/** Weight of a new latency in the moving average. */
 const LATENCY_ALPHA = 0.2;
 
 const IDENTITY_METHOD: Readonly<Record<Family, string>> = {
@@ -97,7 +95,7 @@ export class Upstream {
   #refusedBytesUntilMs = 0;
   #head: number | undefined;
   readonly #breaker: CircuitBreaker;
-  /** Who saw the fault of each of the last exchanges; undefined for a success. */
+  /** The caller that saw the fault of each of the last exchanges; undefined for a success. */
   readonly #window: (string | undefined)[] = Array.from({ length: WINDOW_EXCHANGES });
   #position = 0;
   #faults = 0;
@@ -168,17 +166,14 @@ export class Upstream {
     return sizeBytes < MIN_LIMIT_BYTES || sizeBytes <= (this.requestLimitBytes ?? Infinity);
   }
 
-  /** Whether the operator says that it takes none of this size. */
   refusesBytes(sizeBytes: number): boolean {
     return sizeBytes > (this.settings.maxRequestBytes ?? Infinity);
   }
 
-  /** Keeps that the node has read a request of this size. */
   noteTaken(sizeBytes: number): void {
     if (sizeBytes >= this.#refusedBytes) this.#refusedBytes = 0;
   }
 
-  /** Keeps that a request of this size was refused. */
   noteTooLarge(sizeBytes: number): void {
     const nowMs = this.#clock.monotonicMs();
     const isNew = this.#refusedBytes === 0 || nowMs >= this.#refusedBytesUntilMs;
@@ -204,12 +199,10 @@ export class Upstream {
     return Math.max(MIN_NORMAL_MS, NORMAL_LATENCIES * (this.#latencyMs ?? 0));
   }
 
-  /** Share of faults in the last exchanges, 0 to 1. */
   get faultShare(): number {
     return this.#faults / WINDOW_EXCHANGES;
   }
 
-  /** Keeps that an exchange brought an answer. */
   noteResponse(latencyMs: number): void {
     if (this.isOut) this.#forgive();
     this.#keep(undefined);
@@ -218,11 +211,10 @@ export class Upstream {
     this.#latencyMs += LATENCY_ALPHA * (latencyMs - this.#latencyMs);
   }
 
-  /** Keeps a fault that `caller` saw. */
   noteFault(fault: UpstreamFault, caller: string): void {
     if (fault === 'refused' || fault === 'too-large' || fault === 'request-too-large') return;
     if (fault === 'stray') this.client.loseKeepAlive();
-    // The node lives and says so; it is asked last for a while, and still asked.
+    // The node works, so it is only moved to the end of the order for a while.
     if (fault === 'quota') return this.#rest(QUOTA_REST_MS);
     const isOwn = caller === OWN_QUESTION;
     if (fault === 'auth' && isOwn) this.#rest(AUTH_REST_MS);
@@ -257,7 +249,7 @@ export class Upstream {
     this.#restUntilMs = Math.max(this.#restUntilMs, this.#clock.monotonicMs() + restMs);
   }
 
-  /** Who saw the last faults; nobody while there are not too many. */
+  /** The callers that saw the last faults; empty below the limits. */
   #witnesses(): ReadonlySet<string> {
     let depth = this.#faults >= MAX_FAULTS_IN_WINDOW ? WINDOW_EXCHANGES : 0;
     if (this.#faultsInARow >= MAX_FAULTS_IN_A_ROW)

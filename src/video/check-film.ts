@@ -34,7 +34,7 @@ const MIN_LENGTH_SHARE = 0.8;
 const MAX_LENGTH_SHARE = 1.25;
 /** The shortest clip that a model makes may be longer than a second. */
 const LENGTH_SLACK_SECONDS = 1;
-/** What a track may end before its container says. */
+/** A track may end this much before the length that its container states. */
 const CLAIM_SLACK_SECONDS = 0.5;
 /**
  * Of the shorter side. Models keep the number of pixels, not the sides, so that 720p of 21:9 may be
@@ -44,9 +44,9 @@ const MIN_SIDE_SHARE = 0.75;
 const MAX_SIDE_SHARE = 2;
 /** Of width by height: 854 x 480 is often 864 x 480. 4:3 in place of 16:9 is three quarters. */
 const MIN_SHAPE_SHARE = 0.8;
-/** A film, not a picture that stays. */
+/** Tells a video from a still image. */
 const MIN_FRAMES_PER_SECOND = 2;
-/** The longest that any model offers, for a film of free length. */
+/** For a video of free length: the longest that any model offers. */
 const LONGEST_SECONDS = 300;
 
 interface Order {
@@ -58,7 +58,6 @@ interface Order {
   readonly hasSound: boolean;
 }
 
-/** The check as the video jobs want it. */
 export function filmCheck(openMedia: () => Promise<Media>): CheckFilm {
   return async ({ job, path, sourcePath }, signal) => {
     const media = await openMedia();
@@ -102,7 +101,6 @@ function orderOf({ request, inputs, hasSound }: VideoJob): Order {
   };
 }
 
-/** An upscale is its source, larger. */
 async function upscaleOrder(
   media: Media,
   { request }: VideoJob,
@@ -122,7 +120,7 @@ async function upscaleOrder(
   };
 }
 
-/** What is wrong with a film, for the log; `undefined` when it is what was ordered. */
+/** Why the video is not the ordered one, for the log. */
 function objection(
   film: Awaited<ReturnType<Media['checkFilm']>>,
   order: Order,

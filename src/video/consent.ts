@@ -32,7 +32,7 @@ export function requireConsent(
   });
 }
 
-/** `{flow: {consent_version}}`, or the same without the name of the flow. */
+/** Accepts `{flow: {consent_version}}`, and the same without the name of the flow. */
 function hasAgreed(
   { flow, version }: NonNullable<VideoModelSettings['consent']>,
   consents: VideoQueueRequest['consents'],

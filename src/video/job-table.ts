@@ -15,9 +15,8 @@ import {
 } from './job.ts';
 
 const PPM = 1e6;
-/** Jobs that one sweep of a kind looks at. */
+/** Rows of one sweep. */
 const BATCH = 100;
-/** The states in which an engine or this server has work to do. */
 const OPEN = `state IN ('queued', 'submitted', 'running', 'storing')`;
 const AT_ENGINE = `state IN ('submitted', 'running')`;
 
@@ -27,7 +26,6 @@ export interface StoredMedia {
   readonly untilMs: number;
 }
 
-/** What the sweep of files asks of a job. */
 export interface JobTrace {
   readonly state: JobState;
   readonly hasMedia: boolean;
@@ -74,7 +72,7 @@ export class JobTable extends LeasedTable<VideoJob> {
     });
   }
 
-  /** admitting → queued, once the money is held. */
+  /** admitting → queued. */
   async admit(tx: Queryable, id: string, nowMs: number): Promise<boolean> {
     const rows = await tx.query(
       `UPDATE video_job SET state = 'queued', due_ms = $2 WHERE id = $1 AND state = 'admitting'
@@ -84,7 +82,7 @@ export class JobTable extends LeasedTable<VideoJob> {
     return rows.length === 1;
   }
 
-  /** Takes back a job whose money was refused. */
+  /** Deletes a job whose hold was rejected. */
   async withdraw(id: string): Promise<void> {
     await this.store.query(`DELETE FROM video_job WHERE id = $1 AND state = 'admitting'`, [id]);
   }
@@ -129,7 +127,7 @@ export class JobTable extends LeasedTable<VideoJob> {
     await this.step(id, 'lease_until_ms = $3', '', [untilMs]);
   }
 
-  /** Notes since when the engine of a job does not answer; 0 when it does. */
+  /** Since when the engine of a job has not responded; 0 if it has. */
   async silentSince(id: string, sinceMs: number): Promise<void> {
     await this.step(id, 'silent_since_ms = $3', '', [sinceMs]);
   }
@@ -143,7 +141,7 @@ export class JobTable extends LeasedTable<VideoJob> {
     return await this.step(id, set, `state = 'queued'`, [at.engine, at.engineModel, added]);
   }
 
-  /** Takes one such note back: the engine has ordered nothing. */
+  /** Takes one such note back: the engine has no order. */
   async notOrdered(id: string): Promise<void> {
     const set = `unclear = unclear - 1,
       engine = CASE WHEN unclear = 1 THEN '' ELSE engine END,
@@ -168,7 +166,7 @@ export class JobTable extends LeasedTable<VideoJob> {
     await this.step(id, set, AT_ENGINE, [Math.round(fraction * PPM)]);
   }
 
-  /** submitted or running → storing: the engine is done. */
+  /** submitted or running → storing. */
   async storing(id: string): Promise<boolean> {
     return await this.step(id, `state = 'storing', silent_since_ms = 0`, AT_ENGINE);
   }
@@ -227,7 +225,6 @@ export class JobTable extends LeasedTable<VideoJob> {
     return rows.map(jobOf)[0];
   }
 
-  /** Jobs that a dead process left while it held their money. */
   async abandoned(beforeMs: number): Promise<VideoJob[]> {
     const sql = `SELECT ${JOB_COLUMNS} FROM video_job WHERE state = 'admitting' AND created_ms < $1 LIMIT ${BATCH}`;
     return await this.jobs(sql, [beforeMs]);
@@ -238,7 +235,6 @@ export class JobTable extends LeasedTable<VideoJob> {
     return (await this.#mediaGone('id = $1', id)).length === 1;
   }
 
-  /** The same for media that is kept no longer. */
   async expireMedia(nowMs: number): Promise<string[]> {
     const ids = `SELECT id FROM video_job WHERE has_media = 1 AND media_until_ms <= $1 LIMIT ${BATCH}`;
     return await this.#mediaGone(`id IN (${ids})`, nowMs);
@@ -286,7 +282,6 @@ export class JobTable extends LeasedTable<VideoJob> {
     return rows.map(jobOf);
   }
 
-  /** The state of each of `ids` that exists. */
   async states(ids: readonly string[]): Promise<Map<string, JobTrace>> {
     if (ids.length === 0) return new Map();
     const places = ids.map((_, index) => `$${index + 1}`).join(', ');
@@ -300,7 +295,6 @@ export class JobTable extends LeasedTable<VideoJob> {
   }
 }
 
-/** A place in the list of all jobs, newest first. */
 export interface JobPlace {
   readonly createdMs: number;
   readonly id: string;

@@ -40,7 +40,6 @@ const JobFailure = z.object({
     .custom<FaultCode>((code) => Object.hasOwn(FAULTS, String(code)))
     .catch('INFERENCE_FAILED'),
   message: z.string(),
-  /** The engine called the content unfit. */
   isPolicy: z.boolean(),
 });
 export type JobFailure = Readonly<z.infer<typeof JobFailure>>;
@@ -50,7 +49,6 @@ function failure(code: FaultCode, message: string): JobFailure {
   return { code, message: `${message}; it costs nothing`, isPolicy };
 }
 
-/** Every way in which a job fails. */
 export const FAILURES = {
   policy: failure('CONTENT_POLICY_VIOLATION', 'The engine refused the content'),
   request: failure(
@@ -72,7 +70,6 @@ export const FAILURES = {
   cancelled: failure('VIDEO_CANCELLED', 'The video was cancelled'),
 } as const satisfies Record<string, JobFailure>;
 
-/** The columns of `video_job` that make a job. */
 const SHAPE = rowShape({
   /** The `queue_id` of the wire. */
   id: z.string(),
@@ -89,15 +86,15 @@ const SHAPE = rowShape({
   engine: z.string(),
   engineModel: z.string(),
   engineJobId: z.string(),
-  /** Orders that an engine took. */
+  /** Orders that an engine accepted. */
   attempts: Whole,
-  /** Orders that may have reached an engine and whose answer is lost. */
+  /** Orders that may have reached an engine and whose response is lost. */
   unclear: Whole,
-  /** When the engine fell silent; 0 while it answers. */
+  /** Since when the engine has not responded; 0 while it does. */
   silentSinceMs: Whole,
   progressPpm: Whole,
   createdMs: Whole,
-  /** When the engine took it; 0 before. */
+  /** When the engine accepted it; 0 before. */
   startedMs: Whole,
   finishedMs: Whole,
   executionMs: Whole,
@@ -113,7 +110,6 @@ const SHAPE = rowShape({
   /** The price is that of a film with sound. */
   hasSound: Flag,
   webhookUrl: z.string(),
-  /** What the request was tagged with. */
   tags: maybe(jsonText(z.record(z.string(), z.string()))),
 });
 
@@ -121,14 +117,12 @@ export const JOB_COLUMNS = SHAPE.columns;
 
 export type VideoJob = Readonly<ReturnType<typeof jobOf>>;
 
-/** Builds a job from a row of `JOB_COLUMNS`. */
 export function jobOf(row: Row) {
   const { progressPpm, downloadHash, ...job } = SHAPE.parse(row);
   // The fraction is from 0 to 1.
   return { ...job, fraction: progressPpm / 1e6, hasDownload: downloadHash !== null };
 }
 
-/** A job as it is first written; everything else begins at nothing. */
 export interface NewJob extends Pick<
   VideoJob,
   'id' | 'accountId' | 'keyId' | 'modelId' | 'quoteNano' | 'request' | 'createdMs' | 'webhookUrl'
@@ -140,7 +134,7 @@ export interface NewJob extends Pick<
   readonly tags?: VideoJob['tags'];
 }
 
-/** Whether a wallet pays for it: it has no key. */
+/** A job of a wallet has no key. */
 export function isWallets({ keyId }: Pick<VideoJob, 'keyId'>): boolean {
   return keyId === '';
 }
@@ -155,7 +149,6 @@ export function statusOf({
   return state === 'failed' ? 'FAILED' : 'PROCESSING';
 }
 
-/** The Fault that retrieve throws for a failed job; the money is back already. */
 export function failureFault({ code, message, isPolicy }: JobFailure): Fault {
   if (!isPolicy && code !== 'VIDEO_REQUEST_REFUSED') {
     return new Fault(code, { message, fields: { credits_refunded: true }, canRetry: false });

@@ -25,12 +25,10 @@ export class MediaStore {
     this.#folder = folder;
   }
 
-  /** Where the media of an input or the result of a job lies, whether or not it is there. */
   pathOf(kind: Kind, name: string): string {
     return join(this.#folder, kind, name);
   }
 
-  /** Moves the media of a new job into the store. */
   async adopt(
     jobId: string,
     given: readonly EngineInput[],
@@ -67,23 +65,21 @@ export class MediaStore {
     }
   }
 
-  /** Deletes what lies there, if anything does. */
   async remove(kind: Kind, name: string): Promise<void> {
     await rm(this.pathOf(kind, name), { recursive: true, force: true });
   }
 
-  /** Everything that lies here, for a check against the table. */
   async files(): Promise<StoredFile[]> {
     const found: StoredFile[] = [];
     for (const kind of KINDS) {
-      // A folder that is not there holds nothing.
+      // The folder may not exist yet.
       const names = await readdir(join(this.#folder, kind)).catch(() => []);
       found.push(...names.map((name) => ({ kind, name })));
     }
     return found;
   }
 
-  /** The names of everything that lies here in this moment, before this process adds to it. */
+  /** The names of all files now, before this process adds any. */
   namesNow(): ReadonlySet<string> {
     const folders = KINDS.map((kind) => join(this.#folder, kind));
     return new Set(
@@ -91,14 +87,13 @@ export class MediaStore {
     );
   }
 
-  /** Whether a file of nobody is so old that its job will not be written any more. */
+  /** Whether a file without a job is so old that no job will be written for it. */
   async isLeft({ kind, name }: StoredFile, beforeMs: number): Promise<boolean> {
     const facts = await stat(this.pathOf(kind, name)).catch(() => undefined);
     return facts !== undefined && facts.mtimeMs < beforeMs;
   }
 }
 
-/** Renames, or copies where the two places are on different disks. */
 async function move(from: string, to: string): Promise<void> {
   try {
     await rename(from, to);

@@ -13,7 +13,6 @@ import {
   mediaUrlsOf,
 } from './video-requests.ts';
 
-/** The settings that a model of type video always has; without them it is not sold. */
 export function requireVideoSettings(model: {
   readonly id: string;
   readonly video?: VideoModelSettings | undefined;
@@ -108,7 +107,6 @@ export function checkQuote(model: VideoModelSettings, request: VideoQuoteRequest
   });
 }
 
-/** The same for a queue call, with its prompt and its media. */
 export function checkQueue(model: VideoModelSettings, request: VideoQueueRequest): void {
   refuseAll(model, request, (object) => {
     checkPrompt(model, request, object);

@@ -50,7 +50,6 @@ export interface QueueVideoParts {
   /** Of one video, and of all media of a request together. */
   readonly maxBytes: number;
   readonly takesWebhooks: boolean;
-  /** Where a caller reads more. */
   readonly docsUrl: () => string;
   readonly headers: ResponseHeaders;
   /** `https://host/api/v1`. */
@@ -60,7 +59,6 @@ export interface QueueVideoParts {
   readonly rateOf: (caller: Caller, model: CatalogModel) => RateRule;
 }
 
-/** What is known of a request once it was counted and priced. */
 interface Priced extends ResolvedModel {
   readonly rate: RateRule;
   readonly counted: Counted;
@@ -74,7 +72,6 @@ interface Kind {
   readonly maxBytes?: number;
 }
 
-/** What a field holds, by its name, and how large a file of it may be. */
 const KINDS: readonly (readonly [RegExp, Kind])[] = [
   [/document/, { want: 'document', maxBytes: 25_000_000 }],
   [/audio/, { want: 'audio', maxBytes: 15_000_000 }],
@@ -83,7 +80,6 @@ const KINDS: readonly (readonly [RegExp, Kind])[] = [
 const IMAGE: Kind = { want: 'image', maxBytes: 25_000_000 };
 const MAX_AUDIO_SECONDS = 30;
 
-/** Queues one video. Throws a Fault for every refusal. */
 export async function queue(parts: QueueVideoParts, context: RequestContext): Promise<void> {
   const request = await readJson(context, VideoQueueRequest, parts.readLargeJson);
   const { caller, notes, keeper, tags } = context;

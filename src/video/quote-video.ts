@@ -26,13 +26,12 @@ export interface QuoteVideoParts {
   readonly readLargeJson: ReadLargeJson;
 }
 
-/** Quotes that look at a file, per asker and minute, and on the whole server at once. */
+/** Quotes that read a file: per caller and minute, and at once on the whole server. */
 const LOOKS_PER_MINUTE = 10;
 const LOOKS_AT_ONCE = 4;
 const LOOK_TIMEOUT_MS = 60_000;
 const MS_PER_SECOND = 1_000;
 
-/** Quotes videos; remembers how many files are being looked at. */
 export class VideoQuotes {
   readonly #parts: QuoteVideoParts;
   #looks = 0;

@@ -6,7 +6,6 @@ import { VIDEO_RESULT_MB } from '../config/config.ts';
 import type { JobTable } from './job-table.ts';
 
 const MB = 1_000_000;
-/** What is set aside for the result of a job. */
 export const RESULT_BYTES = VIDEO_RESULT_MB * MB;
 /**
  * Of what is free, for all films together that are written: the rest is for requests meanwhile, and for
@@ -17,7 +16,6 @@ export const RESULT_BYTES = VIDEO_RESULT_MB * MB;
  */
 const SHARE = 0.5;
 
-/** A film that is written. */
 interface Written {
   readonly accountId: string;
   /** What it has beyond what is set aside for it. */
@@ -34,7 +32,6 @@ export class ResultRoom {
     this.#maxStoredBytes = maxStoredBytes;
   }
 
-  /** What jobs hold on disk, of one account and of all. */
   async storedBytes(accountId: string): Promise<{ callerBytes: number; allBytes: number }> {
     const stored = await this.#table.storedBytes(accountId, RESULT_BYTES);
     for (const { accountId: holder, beyondBytes } of this.#written) {

@@ -16,7 +16,7 @@ import { Fault } from '../core/faults.ts';
 import { type Nano, divideHalfUp, nano, usdToNano } from '../core/money.ts';
 import type { PricedRequest } from './video-requests.ts';
 
-/** What was measured of the video that an upscale starts from. */
+/** Measurements of the source of an upscale. */
 export interface SourceFacts {
   readonly durationMs: number;
   readonly width: number;
@@ -25,7 +25,6 @@ export interface SourceFacts {
 }
 
 export interface Measured {
-  /** For upscale models. */
   readonly source?: SourceFacts | undefined;
   /** All reference videos together, a whole number; `undefined` when there are none. */
   readonly referenceMs?: number | undefined;
@@ -117,7 +116,6 @@ export function outputMs(request: PricedRequest, measured: Measured): number {
   return sourceMs;
 }
 
-/** Rate (USD) × amount ÷ unit, rounded once. */
 function priceOf(usd: string, amount: bigint, unit: bigint): Nano {
   return nano(divideHalfUp(usdToNano(usd) * amount, unit));
 }

@@ -26,7 +26,6 @@ const KEYFRAMES_PER_SECOND = 24;
 const MAX_REFERENCE_SECONDS = 150;
 const MAX_WEBHOOK_CHARACTERS = 2_000;
 
-/** The object without the fields that are `null`: absent and null mean the same. */
 function dropNulls(value: unknown): unknown {
   if (typeof value !== 'object' || value === null || Array.isArray(value)) return value;
   return Object.fromEntries(Object.entries(value).filter(([, field]) => field !== null));
@@ -45,7 +44,6 @@ const Duration = z
   .string()
   .refine((text) => VIDEO_DURATIONS.includes(text), 'Must be 1s to 30s, -1, auto, Auto or 1 gen');
 
-/** Fields that change the price: the same in a quote and in a queue call. */
 const PRICED = {
   aspect_ratio: z
     .enum(VIDEO_ASPECT_RATIOS)
@@ -91,7 +89,6 @@ export const VideoQuoteRequest = z.preprocess(
   }),
 );
 
-/** What the price and the checks of a model depend on, the same in a quote and in a queue call. */
 export type PricedRequest = Pick<VideoQuoteRequest, 'duration' | keyof typeof PRICED>;
 
 const Element = z.preprocess(
@@ -235,7 +232,6 @@ export const VideoQueueRequest = z.preprocess(
 );
 
 const QueueId = z.string().min(1).max(100);
-// Real clients send only the id.
 const Lookup = z.strictObject({
   model: z.string().min(1).optional().describe('Id of the model; not needed.'),
   queue_id: QueueId.describe('Id of the request, from `POST /video/queue`.'),
@@ -279,7 +275,7 @@ export function mediaUrlsOf(request: VideoQueueRequest): { role: string; url: st
   return found;
 }
 
-/** Whether a member has the name of a media field: `image_url`, `reference_video_urls`, `_url`. */
+/** `image_url`, `reference_video_urls`, `_url`. */
 function isMediaMember(name: string): boolean {
   const suffix = MEDIA_SUFFIXES.find((one) => name.endsWith(one));
   if (suffix === undefined) return false;

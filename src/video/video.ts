@@ -21,10 +21,9 @@ export interface QueueJob extends Pick<
   'accountId' | 'keyId' | 'modelId' | 'quoteNano' | 'request' | 'hasSound'
 > {
   readonly tags?: NewJob['tags'];
-  /** Media files; they are moved away from where they lie. */
+  /** Media files, which are moved into the store. */
   readonly inputs: readonly EngineInput[];
   readonly webhookUrl?: string | undefined;
-  /** Results are fetched with a secret token. */
   readonly withDownload: boolean;
 }
 
@@ -32,7 +31,7 @@ export interface QueuedJob {
   readonly id: string;
   /** 256 random bits for the download address, shown this once. */
   readonly downloadToken: string | undefined;
-  /** With which webhooks of this account are signed. */
+  /** Signs the callbacks of this account. */
   readonly webhookSecret: string | undefined;
 }
 
@@ -90,11 +89,10 @@ const EXPERIENCE_MS = MINUTE_MS;
 const MAX_MODELS_REMEMBERED = 1_000;
 const DOWNLOAD_HOURS = 24;
 const TOKEN_BYTES = 32;
-/** Below this the pace says nothing about the rest. */
+/** Below this fraction the pace is no estimate. */
 const TELLING_FRACTION = 0.05;
 
 export interface VideoOptions extends VideoParts {
-  /** Disk that inputs and results may take altogether. */
   readonly maxStoredBytes: number;
 }
 
@@ -122,7 +120,7 @@ export class Video {
     this.#worker.start(options.alone);
   }
 
-  /** Lets go of all jobs; others or the next start go on with them. */
+  /** Gives all jobs back; another process or the next start continues them. */
   async stop(): Promise<void> {
     await this.#worker.stop();
   }
@@ -179,7 +177,7 @@ export class Video {
     return job;
   }
 
-  /** From here on there is a job. What one that is not admitted holds is given back. */
+  /** Makes the job real; the hold of a job that is not admitted is released. */
   async #admit(job: VideoJob, queued: QueuedJob, { together }: QueueSteps): Promise<void> {
     const { store, clock, money } = this.#parts;
     try {
@@ -244,7 +242,6 @@ export class Video {
     if (await this.#table.mediaGone(id)) await this.#files.remove('results', id);
   }
 
-  /** What jobs hold on disk, of one account and of all. */
   async storedBytes(accountId: string): Promise<{ callerBytes: number; allBytes: number }> {
     return await this.#room.storedBytes(accountId);
   }

@@ -39,6 +39,7 @@ onEachStore('crossings', (fixture) => {
         url: 'https://receiver.example/',
         secret: newSecret(ids),
         oldSecret: undefined,
+        oldSecretUntilMs: undefined,
         balanceNano: undefined,
         keyPercent: undefined,
         budgetPercent: 100,

@@ -18,7 +18,6 @@ import type { Budget, Identity } from '../identity/identity.ts';
 import type { NewDelivery, Webhook } from './webhook.ts';
 import { type WebhookTable, crossingKey } from './webhook-table.ts';
 
-/** Webhooks that are looked at in one go. */
 const PAGE = 200;
 /** Caps of one account that are looked at before it is the next account's turn. */
 const CAPS_A_TURN = 100;

@@ -36,7 +36,6 @@ const MAX_OPEN_TESTS = 16;
 export interface WebhookRouteParts extends SendParts {
   readonly guard: Pick<Guard, 'post' | 'check'>;
   readonly ids: Ids;
-  /** Aborts when the server ends. */
   readonly signal: AbortSignal;
 }
 
@@ -103,6 +102,7 @@ async function create(parts: WebhookRouteParts, context: RequestContext): Promis
     url,
     secret: newSecret(ids),
     oldSecret: undefined,
+    oldSecretUntilMs: undefined,
     ...thresholdsOf(thresholds),
     isLow: false,
     timesLow: 0,
@@ -165,7 +165,8 @@ async function rotate(parts: WebhookRouteParts, context: RequestContext): Promis
   const changed = await table.change(accountId, context.parameters['id'] ?? '', (before) => ({
     ...before,
     secret,
-    oldSecret: { secret: before.secret, untilMs },
+    oldSecret: before.secret,
+    oldSecretUntilMs: untilMs,
   }));
   if (changed === undefined) throw new Fault('WEBHOOK_NOT_FOUND');
   context.set('cache-control', 'no-store');

@@ -35,7 +35,6 @@ const Events = z
   .max(EVENTS.length)
   .describe('What it is told of; each event needs its threshold.');
 
-/** One for each event. */
 function thresholds<U extends z.ZodType, P extends z.ZodType>(usd: U, percent: P) {
   return z.strictObject({
     balanceUsd: usd.describe(ABOUT.balanceUsd),

@@ -34,6 +34,7 @@ onEachStore('sending webhooks', (fixture) => {
         url,
         secret: newSecret(ids),
         oldSecret: undefined,
+        oldSecretUntilMs: undefined,
         balanceNano: undefined,
         keyPercent: undefined,
         budgetPercent: undefined,

@@ -32,7 +32,6 @@ const GONE = 410;
 
 export interface SendParts {
   readonly table: WebhookTable;
-  /** Posts to a public address only. */
   readonly guard: Pick<Guard, 'post'>;
   /** `undefined` sends no callbacks. */
   readonly callbackSecret: string | undefined;
@@ -76,7 +75,8 @@ async function receiverOf(
 ): Promise<Receiver | undefined> {
   if (url === undefined) return await table.find(accountId, webhookId);
   if (callbackSecret === undefined) return undefined;
-  return { url, secret: callbackSecretOf(callbackSecret, accountId), oldSecret: undefined };
+  const secret = callbackSecretOf(callbackSecret, accountId);
+  return { url, secret, oldSecret: undefined, oldSecretUntilMs: undefined };
 }
 
 /** Makes one attempt and writes down what it came to; returns that. */

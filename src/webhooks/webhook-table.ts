@@ -16,10 +16,8 @@ import {
 
 /** Deliveries of one account that are taken at once: a slow address of one holds up no other. */
 const DUE_PER_ACCOUNT = 4;
-/** The period of a cap that never starts again. */
 const LIFETIME_PERIOD = 0;
 
-/** What became of an attempt. */
 export interface Attempted {
   readonly state: Delivery['state'];
   readonly dueMs: number;
@@ -38,7 +36,6 @@ export interface Claim {
   readonly busyAccountIds: readonly string[];
 }
 
-/** Parameters of a claim before those accounts. */
 const CLAIM_PLACES = 4;
 
 export interface DeliveryPlace {
@@ -58,8 +55,9 @@ export class WebhookTable {
     return await this.#store.transaction(async (tx) => {
       await oneAtATime(tx, this.#store.dialect, `webhooks_webhook ${webhook.accountId}`);
       const rows = await tx.query(
-        `INSERT INTO webhooks_webhook (${WEBHOOK_COLUMNS})
-         SELECT $1, $2, $3, $4, NULL, NULL, $5, $6, $7, $8, 0, 0, 0, $9
+        `INSERT INTO webhooks_webhook (id, account_id, url, secret, balance_nano, key_percent,
+           budget_percent, daily_nano, is_low, times_low, is_paused, created_ms)
+         SELECT $1, $2, $3, $4, $5, $6, $7, $8, 0, 0, 0, $9
          WHERE $10 > (SELECT count(*) FROM webhooks_webhook WHERE account_id = $2) RETURNING id`,
         [
           webhook.id,
@@ -120,16 +118,6 @@ export class WebhookTable {
       );
       if (row === undefined) return undefined;
       const after = change(webhookOf(row));
-      const {
-        secret,
-        oldSecret,
-        balanceNano,
-        keyPercent,
-        budgetPercent,
-        dailyNano,
-        isLow,
-        isPaused,
-      } = after;
       await tx.query(
         `UPDATE webhooks_webhook SET url = $2, secret = $3, old_secret = $4,
          old_secret_until_ms = $5, balance_nano = $6, key_percent = $7, budget_percent = $8,
@@ -137,15 +125,15 @@ export class WebhookTable {
         [
           id,
           after.url,
-          secret,
-          oldSecret?.secret ?? null,
-          oldSecret?.untilMs ?? null,
-          balanceNano ?? null,
-          keyPercent ?? null,
-          budgetPercent ?? null,
-          dailyNano ?? null,
-          isLow ? 1 : 0,
-          isPaused ? 1 : 0,
+          after.secret,
+          after.oldSecret ?? null,
+          after.oldSecretUntilMs ?? null,
+          after.balanceNano ?? null,
+          after.keyPercent ?? null,
+          after.budgetPercent ?? null,
+          after.dailyNano ?? null,
+          after.isLow ? 1 : 0,
+          after.isPaused ? 1 : 0,
         ],
       );
       return after;
@@ -210,8 +198,9 @@ export class WebhookTable {
   async add(delivery: NewDelivery, tx: Queryable = this.#store): Promise<boolean> {
     const { id, webhookId, accountId, event, subject, period, body, createdMs, url } = delivery;
     const rows = await tx.query(
-      `INSERT INTO webhooks_delivery (${DELIVERY_COLUMNS})
-       SELECT $1, $2, $3, $4, $5, $6, $7, 'pending', 0, $8, NULL, NULL, $8, 0, $9
+      `INSERT INTO webhooks_delivery (id, webhook_id, account_id, event, subject, period, body, state,
+         attempts, due_ms, created_ms, ended_ms, url)
+       SELECT $1, $2, $3, $4, $5, $6, $7, 'pending', 0, $8, $8, 0, $9
        WHERE $2 = '' OR EXISTS (SELECT 1 FROM webhooks_webhook WHERE id = $2)
        ON CONFLICT (webhook_id, event, subject, period) DO NOTHING RETURNING id`,
       [id, webhookId, accountId, event, subject, period, body, createdMs, url ?? null],
@@ -289,7 +278,6 @@ export class WebhookTable {
     return rows.map(deliveryOf)[0];
   }
 
-  /** What an attempt came to. */
   async attempted(
     id: string,
     { state, dueMs, endedMs, status, problem }: Attempted,

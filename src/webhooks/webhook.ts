@@ -3,10 +3,11 @@
  * `<id>.<unix seconds>.<body>` with the bytes of its secret.
  */
 import { createHmac } from 'node:crypto';
+import { z } from 'zod';
 import { SECOND_MS } from '../core/clock.ts';
 import type { Ids } from '../core/ids.ts';
-import { type Nano, nano } from '../core/money.ts';
-import type { Row } from '../db/db.ts';
+import { nano } from '../core/money.ts';
+import { Flag, Whole, maybe, rowShape } from '../db/db.ts';
 
 export const EVENTS = [
   'balance.low',
@@ -22,55 +23,64 @@ export type DeliveryEvent = (typeof EVENTS)[number] | typeof TEST_EVENT | `video
 const SECRET_BYTES = 24;
 const SECRET_PREFIX = 'whsec_';
 
-export interface Webhook {
-  readonly id: string;
-  readonly accountId: string;
-  readonly url: string;
+const maybeAmount = maybe(z.bigint().transform(nano));
+const maybeNumber = maybe(Whole);
+
+const WEBHOOK = rowShape({
+  id: z.string(),
+  accountId: z.string(),
+  url: z.string(),
   /** `whsec_` and base64. */
-  readonly secret: string;
-  /** The one before it, which signs as well until then. */
-  readonly oldSecret: { readonly secret: string; readonly untilMs: number } | undefined;
-  /** Each event has its threshold; one without is not told. */
-  readonly balanceNano: Nano | undefined;
-  readonly keyPercent: number | undefined;
-  readonly budgetPercent: number | undefined;
-  readonly dailyNano: Nano | undefined;
-  /** Whether the balance was below its threshold when it was last looked at, and how often before. */
-  readonly isLow: boolean;
-  readonly timesLow: number;
-  /** It is told nothing new. */
-  readonly isPaused: boolean;
-  readonly createdMs: number;
-}
+  secret: z.string(),
+  /** The previous secret, which signs as well until then. */
+  oldSecret: maybe(z.string()),
+  oldSecretUntilMs: maybeNumber,
+  /** The thresholds; an event without one is not sent. */
+  balanceNano: maybeAmount,
+  keyPercent: maybeNumber,
+  budgetPercent: maybeNumber,
+  dailyNano: maybeAmount,
+  /** Whether the balance was below its threshold at the last check, and how often it fell below. */
+  isLow: Flag,
+  timesLow: Whole,
+  /** No new messages are queued. */
+  isPaused: Flag,
+  createdMs: Whole,
+});
+export const WEBHOOK_COLUMNS = WEBHOOK.columns;
+export const webhookOf = WEBHOOK.parse;
+export type Webhook = ReturnType<typeof webhookOf>;
 
 export const DELIVERY_STATES = ['pending', 'delivered', 'failed'] as const;
-type DeliveryState = (typeof DELIVERY_STATES)[number];
 
-export interface Delivery {
+const DELIVERY = rowShape({
   /** The same in every attempt: `webhook-id`. */
-  readonly id: string;
+  id: z.string(),
   /** Empty for a callback. */
-  readonly webhookId: string;
-  /** The address of a callback. */
-  readonly url: string | undefined;
-  readonly accountId: string;
-  readonly event: DeliveryEvent;
-  /** What has come to which threshold: the cap of a key or budget, or the spending of the account. */
-  readonly subject: string;
-  /** It is told once in it: the start of a day or month, the number of a crossing. */
-  readonly period: number;
-  readonly body: string;
-  readonly state: DeliveryState;
-  readonly attempts: number;
+  webhookId: z.string(),
+  accountId: z.string(),
+  event: z.custom<DeliveryEvent>((event) => typeof event === 'string'),
+  /** What has reached which threshold: the cap of a key or budget, or the spending of the account. */
+  subject: z.string(),
+  /** One message is sent in it: the start of a day or month, the number of a crossing. */
+  period: Whole,
+  body: z.string(),
+  state: z.enum(DELIVERY_STATES),
+  attempts: Whole,
   /** When it is tried next; 0: not any more. */
-  readonly dueMs: number;
-  /** What the address answered last. */
-  readonly status: number | undefined;
+  dueMs: Whole,
+  /** The status of the last response. */
+  status: maybeNumber,
   /** Why the last attempt failed, in words for the owner. */
-  readonly problem: string | undefined;
-  readonly createdMs: number;
-  readonly endedMs: number;
-}
+  problem: maybe(z.string()),
+  createdMs: Whole,
+  endedMs: Whole,
+  /** The address of a callback. */
+  url: maybe(z.string()),
+});
+export const DELIVERY_COLUMNS = DELIVERY.columns;
+export const deliveryOf = DELIVERY.parse;
+export type Delivery = ReturnType<typeof deliveryOf>;
 
 export interface NewDelivery extends Pick<
   Delivery,
@@ -90,12 +100,13 @@ interface Signed {
 }
 
 /** Where a delivery goes, and which secrets sign it. */
-export type Receiver = Pick<Webhook, 'url' | 'secret' | 'oldSecret'>;
+export type Receiver = Pick<Webhook, 'url' | 'secret' | 'oldSecret' | 'oldSecretUntilMs'>;
 
 /** The value of `webhook-signature`, with both signatures while the previous secret is valid. */
-export function signaturesOf({ secret, oldSecret }: Receiver, signed: Signed): string {
-  const isOldGood = oldSecret !== undefined && signed.unixSeconds * SECOND_MS < oldSecret.untilMs;
-  const secrets = isOldGood ? [secret, oldSecret.secret] : [secret];
+export function signaturesOf(receiver: Receiver, signed: Signed): string {
+  const { secret, oldSecret, oldSecretUntilMs = 0 } = receiver;
+  const isOldGood = oldSecret !== undefined && signed.unixSeconds * SECOND_MS < oldSecretUntilMs;
+  const secrets = isOldGood ? [secret, oldSecret] : [secret];
   return secrets.map((one) => signatureOf(one, signed)).join(' ');
 }
 
@@ -117,58 +128,4 @@ export function callbackSecretOf(masterSecret: string, accountId: string): strin
 export function callbackSignature(secret: string, { unixSeconds, body }: Signed): string {
   const mac = createHmac('sha256', secret).update(`${unixSeconds}.${body}`).digest('hex');
   return `t=${unixSeconds},v1=${mac}`;
-}
-
-export const WEBHOOK_COLUMNS = `id, account_id, url, secret, old_secret, old_secret_until_ms,
-  balance_nano, key_percent, budget_percent, daily_nano, is_low, times_low, is_paused,
-  created_ms`;
-
-export function webhookOf(row: Row): Webhook {
-  const { old_secret: old, old_secret_until_ms: untilMs } = row;
-  return {
-    id: String(row['id']),
-    accountId: String(row['account_id']),
-    url: String(row['url']),
-    secret: String(row['secret']),
-    oldSecret: typeof old === 'string' ? { secret: old, untilMs: Number(untilMs) } : undefined,
-    balanceNano: amountOf(row['balance_nano']),
-    keyPercent: numberOf(row['key_percent']),
-    budgetPercent: numberOf(row['budget_percent']),
-    dailyNano: amountOf(row['daily_nano']),
-    isLow: row['is_low'] !== 0n,
-    timesLow: Number(row['times_low']),
-    isPaused: row['is_paused'] !== 0n,
-    createdMs: Number(row['created_ms']),
-  };
-}
-
-export const DELIVERY_COLUMNS =
-  'id, webhook_id, account_id, event, subject, period, body, state, attempts, due_ms, status, problem, created_ms, ended_ms, url';
-
-export function deliveryOf(row: Row): Delivery {
-  return {
-    id: String(row['id']),
-    webhookId: String(row['webhook_id']),
-    accountId: String(row['account_id']),
-    event: String(row['event']) as DeliveryEvent, // written by this folder only
-    subject: String(row['subject']),
-    period: Number(row['period']),
-    body: String(row['body']),
-    state: String(row['state']) as DeliveryState, // as above
-    attempts: Number(row['attempts']),
-    dueMs: Number(row['due_ms']),
-    status: numberOf(row['status']),
-    problem: typeof row['problem'] === 'string' ? row['problem'] : undefined,
-    createdMs: Number(row['created_ms']),
-    endedMs: Number(row['ended_ms']),
-    url: typeof row['url'] === 'string' ? row['url'] : undefined,
-  };
-}
-
-function numberOf(column: Row[string] | undefined): number | undefined {
-  return typeof column === 'bigint' ? Number(column) : undefined;
-}
-
-function amountOf(column: Row[string] | undefined): Nano | undefined {
-  return typeof column === 'bigint' ? nano(column) : undefined;
 }

@@ -32,7 +32,8 @@ import {
   isSerializationFailure,
   isStatementTimeout,
 } from '../failures.ts';
-import { MAX_READ_MS, ReadTurns } from '../read-turns.ts';
+import type { JobQueue } from '../../core/job-queue.ts';
+import { MAX_READ_MS, lineOf, readTurns } from '../read-turns.ts';
 import { Bulk } from './bulk.ts';
 import { serversOf } from './hosts.ts';
 import { PostgresNotices, SAY } from './notices.ts';
@@ -84,7 +85,7 @@ export interface PostgresOptions {
 export class PostgresStore implements SharedStore {
   readonly dialect = 'postgres';
   readonly #replicas: ReplicaReader | undefined;
-  readonly #turns: ReadTurns;
+  readonly #turns: JobQueue;
   readonly #options: PostgresOptions;
   readonly #servers: readonly string[];
   readonly #replyTimeoutMs: number;
@@ -110,7 +111,7 @@ export class PostgresStore implements SharedStore {
     this.#pool = this.#openPool(this.#servers[0] ?? options.url);
     const { replicaUrls = [], maxConnections } = options;
     const share = options.isReplica === true ? 1 : OVERVIEW_SHARE;
-    this.#turns = new ReadTurns(Math.ceil(maxConnections * share));
+    this.#turns = readTurns(Math.ceil(maxConnections * share));
     const replicas = replicaUrls.map((url) => {
       const connections = Math.ceil(maxConnections * REPLICA_SHARE);
       const parts = { ...options, url, replicaUrls: [], maxConnections: connections };
@@ -127,7 +128,8 @@ export class PostgresStore implements SharedStore {
   /** One read takes a connection for seconds: the others are for what is sold. */
   #overviewsOf(caller: string): Queryable {
     return {
-      query: (sql, parameters) => this.#turns.run(caller, () => this.#readLong(sql, parameters)),
+      query: (sql, parameters) =>
+        this.#turns.run(() => this.#readLong(sql, parameters), undefined, lineOf(caller)),
       run: (statements) => this.run(statements),
     };
   }

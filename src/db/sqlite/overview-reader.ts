@@ -14,7 +14,7 @@ import { compileCache } from '../../core/compile-cache.ts';
 import { siblingUrl } from '../../core/sibling.ts';
 import type { Parameter, Queryable, Row } from '../contract.ts';
 import { ReadTooLong, StoreUnavailable } from '../failures.ts';
-import { MAX_READ_MS, ReadTurns } from '../read-turns.ts';
+import { MAX_READ_MS, lineOf, readTurns } from '../read-turns.ts';
 
 export interface ReadQuestion {
   readonly sql: string;
@@ -30,7 +30,7 @@ export class OverviewReader {
   readonly #path: string;
   readonly #store: Queryable;
   readonly #clock: Clock;
-  readonly #turns = new ReadTurns(1);
+  readonly #turns = readTurns(1);
   #reading: PromiseWithResolvers<ReadResult> | undefined;
   #child: ChildProcess | undefined;
   #wasAsked = false;
@@ -45,14 +45,16 @@ export class OverviewReader {
   /** Reads in the turns of a caller. Rejects with `ReadTooLong`, and `StoreUnavailable` when too many wait. */
   of(caller: string): Queryable {
     return {
-      query: <R>(sql: string, parameters: readonly Parameter[] = []) =>
-        this.#turns.run(caller, async () => {
+      query: <R>(sql: string, parameters: readonly Parameter[] = []) => {
+        const read = async (): Promise<readonly R[]> => {
           if (this.#isClosed) throw new StoreUnavailable(CLOSED);
           const rows = await this.#read({ sql, parameters });
-          // The store says what is wrong, in its words.
-          if (rows === undefined) return this.#store.query<R>(sql, parameters);
+          // The store reports what is wrong.
+          if (rows === undefined) return await this.#store.query<R>(sql, parameters);
           return rows as unknown as R[]; // the caller names its row
-        }),
+        };
+        return this.#turns.run(read, undefined, lineOf(caller));
+      },
       run: (statements) => this.#store.run(statements),
     };
   }
