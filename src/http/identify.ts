@@ -264,9 +264,9 @@ export function paymentCredential({ headers }: RequestContext): string | undefin
 }
 
 /** What marks a retry of the request that opened a payment. */
-export function retryProof({ headers, path, countedAddress: asker }: RequestContext): RetryProof {
+export function retryProof({ headers, path, countedAddress: clientAddress }: RequestContext): RetryProof {
   const { 'payment-claim': claim, 'idempotency-key': idempotencyKey } = headers;
-  return { claim, idempotencyKey, path, asker };
+  return { claim, idempotencyKey, path, clientAddress };
 }
 
 function requireKind(caller: Caller, route: Route): void {

@@ -1,7 +1,7 @@
 /**
- * Holds the books against the chains: every payment and every paid refund with what the chain shows
- * of it, the credits of a chain with the ledger, and the transfers to each receiver with the
- * payments. Reads only, a few questions at a time; what cannot be told is a difference too.
+ * Compares the books with the chains: every payment and every paid refund with its evidence, the credits
+ * of a chain with the ledger, and the transfers to each receiver with the payments. Reads only, a few rows
+ * at a time. A row whose evidence cannot be had counts as a difference.
  */
 import type { Clock } from '../core/clock.ts';
 import type { Log } from '../core/log.ts';
@@ -143,7 +143,6 @@ class ChainAudit {
       if (row.state === 'credited' && !isPaid) return 'credited, but not on the chain';
       return row.state === 'failed' && isPaid ? NOT_CREDITED : undefined;
     } catch (error) {
-      // An answer that is missing proves nothing.
       return `the chain cannot tell: ${chainReason(error)}`;
     }
   }
@@ -171,28 +170,25 @@ class ChainAudit {
       paidRefunds,
       (row) => row.refund_id,
       async (row) => {
-        await this.#compareRefund(row);
+        const what = await this.#faultOfRefund(row);
+        if (what !== undefined) this.#note(what, row.refund_id, row);
         counts.refunds += 1;
         this.#options.onProgress('refunds', counts.refunds, counts.refunds);
       },
     );
   }
 
-  async #compareRefund(row: RefundRow): Promise<void> {
+  async #faultOfRefund(row: RefundRow): Promise<string | undefined> {
     const refunds = this.#rails.get(row.network)?.refunds;
     if (refunds === undefined) {
       this.#counts.notAsked += 1;
-      return;
+      return undefined;
     }
     try {
-      const evidence = await refunds.find(row.authorization_text, attemptOf(row));
-      if (evidence.kind !== 'paid') {
-        this.#note('a paid refund is not on the chain', row.refund_id, row);
-      }
+      const { kind } = await refunds.find(row.authorization_text, attemptOf(row));
+      return kind === 'paid' ? undefined : 'a paid refund is not on the chain';
     } catch (error) {
-      // An answer that is missing proves nothing.
-      const what = `the chain cannot tell of a refund: ${chainReason(error)}`;
-      this.#note(what, row.refund_id, row);
+      return `the chain cannot tell of a refund: ${chainReason(error)}`;
     }
   }
 

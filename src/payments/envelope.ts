@@ -1,23 +1,22 @@
 /**
- * The three layouts of a payment header, brought to one envelope:
- * A. version 2 with `accepted`; B. version 1 (`scheme` and `network` beside `payload`);
- * C. the layout of version 1 stamped 2. The inner payload is the same in all.
+ * Reads the three layouts of a payment header, whose inner payload is the same: A. version 2 with
+ * `accepted`; B. version 1 (`scheme` and `network` beside `payload`); C. the layout of B with version 2.
  *
- * Shapes are checked here and in the rails before any x402 class sees them, because those throw on
- * malformed input; whatever a caller sends ends in an envelope or in a 400 Fault.
+ * Shapes are checked here and in the rails before an x402 class receives them, because those throw on
+ * malformed input. Every header becomes an envelope or a 400 Fault.
  */
 import type { Fault } from '../core/faults.ts';
 import { readSalt } from './extensions/bound-nonce.ts';
 import { asObject, decodeHeader } from './header-codec.ts';
 import { toCaip2 } from './networks.ts';
-import { refusePayment } from './payment.ts';
+import { paymentError } from './payment.ts';
 import { GAS_SPONSORING } from './requirements.ts';
 
 export interface Envelope {
   readonly network: string;
-  /** What the client says it chose; only compared, never trusted. */
+  /** The option that the client reports as chosen; compared, never trusted. */
   readonly accepted: Readonly<Record<string, unknown>>;
-  /** The payload, and as `eip2612` what the extension says of the approval of a Permit2 payment. */
+  /** The payload, with the signed approval of a Permit2 payment as `eip2612`. */
   readonly inner: Readonly<Record<string, unknown>>;
   readonly identifier: string | undefined;
   /** Of a nonce that is bound to this server: the extension `bound-nonce`. */
@@ -42,7 +41,7 @@ export function readEnvelope(header: string): Envelope {
     throw malformed('The payment needs a scheme, a network and a payload');
   }
   if (scheme !== 'exact' && scheme !== 'upto') {
-    throw refusePayment(
+    throw paymentError(
       'UNSUPPORTED_SCHEME',
       'The payment scheme must be exact, or upto where that is offered',
     );
@@ -58,7 +57,7 @@ export function readEnvelope(header: string): Envelope {
 }
 
 function malformed(message: string): Fault {
-  return refusePayment('INVALID_PAYMENT_FORMAT', message);
+  return paymentError('INVALID_PAYMENT_FORMAT', message);
 }
 
 const IDENTIFIER = /^[a-zA-Z0-9_-]{16,128}$/;
@@ -83,13 +82,13 @@ export function checkAccepted(
 ): void {
   const { scheme, asset, payTo } = accepted;
   if (scheme !== offeredScheme) {
-    throw refusePayment('UNSUPPORTED_SCHEME', `The payment scheme must be ${offeredScheme}`);
+    throw paymentError('UNSUPPORTED_SCHEME', `The payment scheme must be ${offeredScheme}`);
   }
   if (asset !== undefined && !isSameAddress(asset, offer.asset)) {
-    throw refusePayment('UNSUPPORTED_TOKEN', `The payment token must be ${offer.asset}`);
+    throw paymentError('UNSUPPORTED_TOKEN', `The payment token must be ${offer.asset}`);
   }
   if (payTo !== undefined && !isSameAddress(payTo, offer.payTo)) {
-    throw refusePayment('INVALID_PAYMENT_RECIPIENT', `The payment must go to ${offer.payTo}`);
+    throw paymentError('INVALID_PAYMENT_RECIPIENT', `The payment must go to ${offer.payTo}`);
   }
 }
 
@@ -102,14 +101,14 @@ function isSameAddress(value: unknown, address: string): boolean {
 
 /** Throws the Fault of an amount outside the limits; all in base units, inclusive. */
 export function checkAmount(units: bigint, limits: AmountLimits): void {
-  const { minimumUnits, maximumUnits, smaller } = limits;
-  if (units <= 0n) throw refusePayment('INVALID_AMOUNT', 'The payment amount must be above zero');
-  if (units < minimumUnits && smaller?.isOne(units) !== true) {
-    const words = smaller === undefined ? '' : `, or ${smaller.words}`;
-    throw refusePayment('AMOUNT_TOO_LOW', `Pay at least ${usdOf(minimumUnits)} USD${words}`);
+  const { minimumUnits, maximumUnits, firstUnits } = limits;
+  if (units <= 0n) throw paymentError('INVALID_AMOUNT', 'The payment amount must be above zero');
+  if (units < minimumUnits && units !== firstUnits) {
+    const words = firstUnits === undefined ? '' : `, or exactly ${usdOf(firstUnits)} USD`;
+    throw paymentError('AMOUNT_TOO_LOW', `Pay at least ${usdOf(minimumUnits)} USD${words}`);
   }
   if (units > maximumUnits) {
-    throw refusePayment('AMOUNT_TOO_HIGH', `Pay at most ${usdOf(maximumUnits)} USD`);
+    throw paymentError('AMOUNT_TOO_HIGH', `Pay at most ${usdOf(maximumUnits)} USD`);
   }
 }
 
@@ -117,13 +116,13 @@ export function checkAmount(units: bigint, limits: AmountLimits): void {
 export function mostUnder(ceilingUnits: bigint, limits: AmountLimits): bigint {
   const { leastUnits, maximumUnits } = limits;
   if (leastUnits === undefined) {
-    throw refusePayment(
+    throw paymentError(
       'UNSUPPORTED_SCHEME',
       'A top-up is paid with the scheme exact; upto pays for requests',
     );
   }
   if (ceilingUnits < leastUnits) {
-    throw refusePayment('AMOUNT_TOO_LOW', `Sign at least ${usdOf(leastUnits)} USD`);
+    throw paymentError('AMOUNT_TOO_LOW', `Sign at least ${usdOf(leastUnits)} USD`);
   }
   return ceilingUnits < maximumUnits ? ceilingUnits : maximumUnits;
 }
@@ -135,8 +134,8 @@ export function usdOf(units: bigint): number {
 export interface AmountLimits {
   readonly minimumUnits: bigint;
   readonly maximumUnits: bigint;
-  /** The least that a payment of the scheme `upto` moves; missing where that pays for nothing. */
+  /** The least that a payment of the scheme `upto` moves; missing if `upto` is not accepted. */
   readonly leastUnits?: bigint;
-  /** Amounts below the minimum that are offered all the same; missing where there are none. */
-  readonly smaller?: { readonly isOne: (units: bigint) => boolean; readonly words: string };
+  /** An amount below the minimum that is offered too. */
+  readonly firstUnits?: bigint;
 }

@@ -202,7 +202,12 @@ describe('hostile payers and nodes of Base', () => {
     let ended = 0;
     const refusals = headers.map(async (header, at) => {
       // Of so many addresses that none has more than its share.
-      const proof = { claim: undefined, idempotencyKey: undefined, path: '', asker: `${at % 8}` };
+      const proof = {
+        claim: undefined,
+        idempotencyKey: undefined,
+        path: '',
+        clientAddress: `${at % 8}`,
+      };
       const fault = await refusal(header, proof);
       ended += 1;
       // Those beyond the bound hear so at once; from then on the node answers the others.

@@ -218,7 +218,7 @@ describe('nodes of Base', () => {
       log: silentLog,
       pollMs: 100,
     });
-    const question = { address, hash, signature, asker: 'x' };
+    const question = { address, hash, signature, clientAddress: 'x' };
     await assert.rejects(evm!.isContractSignature(question), /contradict/);
     first.alter = async () => await Promise.reject(new Error('gone'));
     await assert.rejects(evm!.isContractSignature(question), /two must agree/);

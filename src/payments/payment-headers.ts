@@ -12,11 +12,11 @@ import { Fault } from '../core/faults.ts';
 import { type Nano, larger, smaller } from '../core/money.ts';
 import { checkBoundNonce } from './extensions/bound-nonce.ts';
 import { chainReason } from './chain-log.ts';
-import { type AmountLimits, checkAmount, mostUnder, readEnvelope, usdOf } from './envelope.ts';
+import { type AmountLimits, checkAmount, mostUnder, readEnvelope } from './envelope.ts';
 import { encodeHeader } from './header-codec.ts';
 import { nanoToUnits, unitsAbove, unitsToNano } from './networks.ts';
 import { NO_PROOF, type PaymentPasses, type RetryProof } from './payment-passes.ts';
-import { type SignedPayment, refusePayment } from './payment.ts';
+import { type SignedPayment, paymentError } from './payment.ts';
 import type { PaymentServices } from './payment-options.ts';
 import {
   alreadyCredited,
@@ -33,7 +33,7 @@ import type { TopUps } from './top-ups.ts';
 import { endsWithin } from './bounded.ts';
 
 /** A verified payment of which nothing was moved so far. */
-export interface OfferedPayment {
+export interface RequestPayment {
   readonly wallet: string;
   readonly amountNano: Nano;
   /** What the payer signed, at most the largest payment. A retry of a ceiling moves less. */
@@ -56,7 +56,7 @@ const BAD_SIGNATURE = {
 } as const;
 
 /** A payment header with a good signature. */
-interface Shown {
+interface VerifiedHeader {
   payment: SignedPayment;
   /** Whether it has no row, so that this request may open it. */
   readonly isNew: boolean;
@@ -85,10 +85,10 @@ export class PaymentHeaders {
    */
   async topUp(header: string, proof: RetryProof = NO_PROOF): Promise<TopUpReceipt> {
     const passes = this.#passes;
-    const shown = await this.#read(header, proof, this.#limits.topUp);
-    const { key } = shown.payment;
+    const verified = await this.#read(header, proof, this.#limits.topUp);
+    const { key } = verified.payment;
     let isOwn = await passes.isRetry(key, proof);
-    const receipt = await this.#pay(shown, async () => {
+    const receipt = await this.#pay(verified, async () => {
       isOwn = true;
       await passes.open(key, proof, 'top-up');
     }).catch((error: unknown) => {
@@ -102,16 +102,16 @@ export class PaymentHeaders {
    * that opens it and retries of that request, once. Throws what `topUp` throws, and 409 for a payment
    * that somebody else may have opened.
    */
-  async offer(header: string, proof: RetryProof): Promise<OfferedPayment> {
+  async offer(header: string, proof: RetryProof): Promise<RequestPayment> {
     const passes = this.#passes;
-    const shown = await this.#read(header, proof, this.#limits.offer);
-    const { payment, isNew } = shown;
+    const verified = await this.#read(header, proof, this.#limits.offer);
+    const { payment, isNew } = verified;
     const isCeiling = isNew && payment.authorization.kind === 'permit2';
     if (isCeiling) await this.#requireUnspent(payment, proof);
-    if (isNew) await this.#soon(shown, this.#topUps.check(payment), tooLate);
+    if (isNew) await this.#inTime(verified, this.#topUps.check(payment), tooLate);
     else if (!(await passes.isRetry(payment.key, proof))) {
       // Continues its settlement, and reports only its state.
-      throw alreadyCredited(await this.#pay(shown));
+      throw alreadyCredited(await this.#pay(verified));
     }
     return {
       wallet: payment.wallet,
@@ -121,9 +121,9 @@ export class PaymentHeaders {
         if (isCeiling && wanted <= 0n) return await this.#moveNothing(payment, proof);
         if (isCeiling) {
           if (!(await passes.reserve(payment.key, proof))) throw servedAlready();
-          shown.payment = { ...payment, amountUnits: this.#unitsOf(payment, wanted) };
+          verified.payment = { ...payment, amountUnits: this.#unitsOf(payment, wanted) };
         }
-        return (await this.#take(shown, proof)).responseHeader;
+        return (await this.#take(verified, proof)).responseHeader;
       },
     };
   }
@@ -153,12 +153,12 @@ export class PaymentHeaders {
     return units > amountUnits ? amountUnits : larger(units, leastUnits);
   }
 
-  async #take(shown: Shown, proof: RetryProof): Promise<TopUpReceipt> {
+  async #take(verified: VerifiedHeader, proof: RetryProof): Promise<TopUpReceipt> {
     const passes = this.#passes;
-    const { key, authorization } = shown.payment;
+    const { key, authorization } = verified.payment;
     const isCeiling = authorization.kind === 'permit2';
-    let isOwn = !shown.isNew || (await passes.isRetry(key, proof));
-    const receipt = await this.#pay(shown, async () => {
+    let isOwn = !verified.isNew || (await passes.isRetry(key, proof));
+    const receipt = await this.#pay(verified, async () => {
       isOwn = true;
       await passes.open(key, proof, isCeiling ? 'ceiling' : 'request');
     }).catch(async (error: unknown) => {
@@ -171,13 +171,17 @@ export class PaymentHeaders {
   }
 
   /** Reads a header under the offer of its row, or the current one, and verifies the signature. */
-  async #read(header: string, { path, asker }: RetryProof, limits: AmountLimits): Promise<Shown> {
+  async #read(
+    header: string,
+    { path, clientAddress }: RetryProof,
+    limits: AmountLimits,
+  ): Promise<VerifiedHeader> {
     const { rails, table, settleWaitMs, publicUrl } = this.#services;
     const envelope = readEnvelope(header);
     const rail = rails.get(envelope.network);
     if (rail === undefined) {
       const names = [...rails.keys()].join(', ');
-      throw refusePayment('UNSUPPORTED_NETWORK', `The payment network must be one of ${names}`);
+      throw paymentError('UNSUPPORTED_NETWORK', `The payment network must be one of ${names}`);
     }
     let payment = rail.read(envelope);
     checkBoundNonce(payment, envelope.salt, resourceUrl(publicUrl, path));
@@ -197,32 +201,32 @@ export class PaymentHeaders {
     }
     // A failed row gives way to another payment under the same authorization key.
     const isNew = row === undefined || (row.state === 'failed' && !isSame);
-    const shown = { payment, isNew, leftMs: settleWaitMs + ANSWER_GRACE_MS };
+    const verified = { payment, isNew, leftMs: settleWaitMs + ANSWER_GRACE_MS };
     let isSigned: boolean;
     try {
-      isSigned = await this.#soon(shown, rail.isSigned(payment, asker), tooLate);
+      isSigned = await this.#inTime(verified, rail.isSigned(payment, clientAddress), tooLate);
     } catch (error) {
       throw error instanceof Fault ? error : notSent(chainReason(error));
     }
     if (!isSigned) throw rejected(BAD_SIGNATURE[payment.authorization.kind]);
-    return shown;
+    return verified;
   }
 
-  async #pay(shown: Shown, onOpened?: OnOpened): Promise<TopUpReceipt> {
-    const { payment } = shown;
-    return await this.#soon(shown, this.#topUps.pay(payment, onOpened), async () => {
+  async #pay(verified: VerifiedHeader, onOpened?: OnOpened): Promise<TopUpReceipt> {
+    const { payment } = verified;
+    return await this.#inTime(verified, this.#topUps.pay(payment, onOpened), async () => {
       const row = await this.#services.table.find(payment.key);
       if (row?.state === 'credited') return receiptOf(row);
-      throw row?.state === 'sent' ? pending(payment, row.tx_id) : tooLateFault();
+      throw row?.state === 'sent' ? pending(payment, row.tx_id) : tooLateError();
     });
   }
 
   /** Waits for `work` within the time that is left of the response. */
-  async #soon<T>(shown: Shown, work: Promise<T>, late: () => Promise<T>): Promise<T> {
+  async #inTime<T>(verified: VerifiedHeader, work: Promise<T>, late: () => Promise<T>): Promise<T> {
     const { clock } = this.#services;
     const startMs = clock.monotonicMs();
-    const isInTime = await endsWithin(clock, shown.leftMs, work);
-    shown.leftMs = Math.max(0, shown.leftMs - (clock.monotonicMs() - startMs));
+    const isInTime = await endsWithin(clock, verified.leftMs, work);
+    verified.leftMs = Math.max(0, verified.leftMs - (clock.monotonicMs() - startMs));
     return await (isInTime ? work : late());
   }
 }
@@ -231,13 +235,12 @@ export class PaymentHeaders {
 function limitsOf(amounts: Amounts): Readonly<Record<'topUp' | 'offer', AmountLimits>> {
   const minimumUnits = nanoToUnits(amounts.minimumTopUp);
   const maximumUnits = nanoToUnits(amounts.maximumTopUp);
-  const first = unitsAbove(amounts.firstPayment);
   const versionOne = unitsAbove(amounts.firstPaymentVersionOne);
   return {
     topUp: {
       minimumUnits,
       maximumUnits,
-      smaller: { isOne: (units) => units === first, words: `exactly ${usdOf(first)} USD` },
+      firstUnits: unitsAbove(amounts.firstPayment),
     },
     offer: {
       // What is sold has any price.
@@ -248,10 +251,10 @@ function limitsOf(amounts: Amounts): Readonly<Record<'topUp' | 'offer', AmountLi
   };
 }
 
-function tooLateFault(): Fault {
+function tooLateError(): Fault {
   return notSent('the node takes too long');
 }
 
 async function tooLate(): Promise<never> {
-  throw tooLateFault();
+  throw tooLateError();
 }

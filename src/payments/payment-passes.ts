@@ -18,14 +18,14 @@ export interface RetryProof {
   /** Path of the request: a key binds the retries of one request, not of another. */
   readonly path: string;
   /** The address of the caller, as limits by address count it. */
-  readonly asker: string;
+  readonly clientAddress: string;
 }
 
 export const NO_PROOF: RetryProof = {
   claim: undefined,
   idempotencyKey: undefined,
   path: '',
-  asker: '',
+  clientAddress: '',
 };
 
 /** As long as responses are kept under an idempotency key. */

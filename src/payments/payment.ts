@@ -67,7 +67,7 @@ export function paymentId(key: string): string {
 }
 
 /** A refusal in the body layout of the top-up endpoint: `{error: CODE, message, details?}`. */
-export function refusePayment(
+export function paymentError(
   code: FaultCode,
   message: string,
   options: FaultOptions & { readonly reason?: string } = {},
@@ -78,5 +78,5 @@ export function refusePayment(
 }
 
 export function invalidPayment(message: string): Fault {
-  return refusePayment('INVALID_PAYMENT', message);
+  return paymentError('INVALID_PAYMENT', message);
 }

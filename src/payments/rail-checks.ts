@@ -37,12 +37,12 @@ export function officialRequest(
 export async function verdictOf(
   asked: Promise<VerifyResponse>,
   unclear: readonly string[],
-  isTroubled = (): boolean => false,
+  hasNodeFailed = (): boolean => false,
 ): Promise<Verdict> {
   try {
     const result = await asked;
     if (result.isValid) return { kind: 'valid' };
-    if (isTroubled()) return { kind: 'unclear', reason: 'chain_unavailable' };
+    if (hasNodeFailed()) return { kind: 'unclear', reason: 'chain_unavailable' };
     const reason = chainReason(result.invalidReason ?? 'unknown');
     return { kind: unclear.includes(reason) ? 'unclear' : 'rejected', reason };
   } catch (error) {

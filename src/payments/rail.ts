@@ -121,10 +121,10 @@ export interface Rail {
   /** Compares a new payment, except for its amount, with the current offer. Rejects with a 400 Fault. */
   checkOffer(payment: SignedPayment, accepted: Envelope['accepted']): Promise<void>;
   /**
-   * Whether the payer signed it. A contract wallet is asked on behalf of the address `asker`. Rejects
+   * Whether the payer signed it. A contract wallet is asked on behalf of the address `clientAddress`. Rejects
    * if the chain has to be asked and does not respond.
    */
-  isSigned(payment: SignedPayment, asker: string): Promise<boolean>;
+  isSigned(payment: SignedPayment, clientAddress: string): Promise<boolean>;
   verify(payment: SignedPayment): Promise<Verdict>;
   position(payment: SignedPayment): Promise<Position>;
   /**

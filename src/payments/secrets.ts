@@ -1,11 +1,11 @@
 /**
- * Secrets that every process of the service must share and nobody needs to choose: made once, kept
- * in the database, and the codes made with them. Whoever inserts first decides; the others read it.
+ * Generated secrets that all processes share through the database, and the message authentication codes
+ * made with them. The first insert wins; the other processes read it.
  */
 import { createHmac, timingSafeEqual } from 'node:crypto';
 import type { Store } from '../db/db.ts';
 
-/** The secret of that name; `make` is called when there may be none yet. */
+/** The secret of that name; `make` creates it if there is none. */
 export async function sharedSecret(
   store: Store,
   name: string,
@@ -35,7 +35,7 @@ export function macOf(secret: string, text: string): string {
   return createHmac('sha256', secret).update(text).digest('base64url');
 }
 
-/** Compares in a time that does not depend on where they differ. */
+/** Compares in constant time. */
 export function isSameMac(given: string, expected: string): boolean {
   const [one, other] = [Buffer.from(given), Buffer.from(expected)];
   return one.length === other.length && timingSafeEqual(one, other);

@@ -1,9 +1,5 @@
-/**
- * Payments as their payers and the operator see them: newest first, by wallet and state, and all that
- * is known of one. Without secrets: neither the signed payload nor the bytes that were sent.
- */
+/** Payments for payers and the operator, without the signed payload and the sent bytes. */
 import { MINUTE_MS } from '../core/clock.ts';
-import type { Nano } from '../core/money.ts';
 import type { Parameter, Queryable } from '../db/db.ts';
 import { unitsToNano } from './networks.ts';
 import type { RailOffer } from './requirements.ts';
@@ -26,36 +22,9 @@ export interface TopUpFilter {
   readonly changedSinceMs?: number | undefined;
 }
 
-export interface TopUpDetail {
-  readonly paymentId: string;
-  readonly network: string;
-  readonly wallet: string;
-  readonly amountNano: Nano;
-  readonly state: TopUpState;
-  readonly transaction: string | undefined;
-  /** Why it failed, or why the last look at it did not finish it. */
-  readonly failure: string | undefined;
-  readonly createdMs: number;
-  readonly updatedMs: number;
-  /** Looks at it so far, and the next one. */
-  readonly attempts: number;
-  readonly nextCheckMs: number;
-  /** A process works on it until then; 0 for nobody. */
-  readonly leaseUntilMs: number;
-  readonly startHeight: bigint;
-  readonly creditedHeight: bigint;
-  /** When the authorization ends: Unix seconds on Base, a block height on Solana. */
-  readonly expiresAt: bigint;
-  /** The chain could still undo the credit, or show a failed payment as paid. */
-  readonly isWatched: boolean;
-  /** Since when a watched credit is missing on the chain. */
-  readonly vanishedMs: number | undefined;
-  readonly reversals: number;
-  readonly payTo: string | undefined;
-  readonly asset: string | undefined;
-}
+export type TopUpDetail = ReturnType<typeof detailOf>;
 
-/** A payment is through in seconds; after this it wants somebody to look. */
+/** A payment takes seconds; after this the operator should look. */
 const STUCK_AFTER_MS = 10 * MINUTE_MS;
 
 interface ListedRow extends TopUpRow {
@@ -105,7 +74,7 @@ export async function topUpById(
   return row === undefined ? undefined : detailOf(row);
 }
 
-function detailOf(row: ListedRow): TopUpDetail {
+function detailOf(row: ListedRow) {
   const offer = row.offer === null ? undefined : (JSON.parse(row.offer) as RailOffer); // ours
   return {
     paymentId: row.payment_id,
@@ -114,16 +83,21 @@ function detailOf(row: ListedRow): TopUpDetail {
     amountNano: unitsToNano(row.amount_units),
     state: row.state,
     transaction: row.tx_id ?? undefined,
+    /** Why it failed, or why the last attempt did not finish it. */
     failure: row.failure ?? undefined,
     createdMs: Number(row.created_ms),
     updatedMs: Number(row.updated_ms),
     attempts: Number(row.attempts),
     nextCheckMs: Number(row.next_check_ms),
+    /** A process works on it until then; 0 for none. */
     leaseUntilMs: Number(row.lease_until_ms),
     startHeight: row.start_height,
     creditedHeight: row.credited_height,
+    /** End of the authorization: Unix seconds on Base, a block height on Solana. */
     expiresAt: row.expires_at,
+    /** The chain could still undo the credit or the failure. */
     isWatched: row.is_watched === 1n,
+    /** Since when a watched credit is missing on the chain. */
     vanishedMs: row.vanished_ms === null ? undefined : Number(row.vanished_ms),
     reversals: Number(row.reversals),
     payTo: offer?.payTo,

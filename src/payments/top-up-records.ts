@@ -1,7 +1,4 @@
-/**
- * What goes in and out of the top-up machine: the entry for the ledger, the receipt for the caller,
- * and the payment and the attempt as a row remembers them.
- */
+/** Conversions of a top-up row: to the ledger entry, the receipt, the payment and the attempt. */
 import { type Nano, nano } from '../core/money.ts';
 import { unitsToNano } from './networks.ts';
 import type { SignedPayment } from './payment.ts';
@@ -12,10 +9,9 @@ import type { TopUpRow } from './top-up-table.ts';
 export interface CreditEntry {
   readonly wallet: string;
   readonly amountNano: Nano;
-  /** The signed authorization: unique for ever. */
   readonly paymentKey: string;
   readonly paymentId: string;
-  /** Name of the posting: a payment that was reversed and came back is posted again. */
+  /** Id of the posting; differs after a reversal. */
   readonly postingId: string;
   readonly network: string;
   readonly transaction: string;
@@ -42,7 +38,7 @@ export function entryOf(
 export interface TopUpReceipt {
   readonly wallet: string;
   readonly amountNano: Nano;
-  /** The balance right after this credit; missing for who only shows the payment again. */
+  /** The balance after this credit; missing for a repeated header. */
   readonly newBalanceNano: Nano | undefined;
   readonly paymentId: string;
   readonly network: string;
@@ -50,7 +46,7 @@ export interface TopUpReceipt {
   readonly responseHeader: string;
 }
 
-/** Runs when the row of the payment was opened, for whoever brought the payment. */
+/** Runs when the row of the payment was opened. */
 export type OnOpened = () => Promise<void>;
 
 export const NO_ATTEMPT: Attempt = {
@@ -76,7 +72,7 @@ export function attemptOf(
   };
 }
 
-/** The payment of a row, read again by its rail and under the offer of its day. */
+/** The payment of a row under the offer that it was opened under. */
 export function paymentOf(rail: Rail, row: TopUpRow): SignedPayment {
   const inner = JSON.parse(row.payload) as Record<string, unknown>; // written by `open`
   const { network, identifier } = row;
@@ -84,14 +80,13 @@ export function paymentOf(rail: Rail, row: TopUpRow): SignedPayment {
   return underItsOffer(payment, row);
 }
 
-/** The payment as its row has it: under the offer that it was opened under, whatever is offered today. */
+/** Sets the offer and the amount of the row. */
 export function underItsOffer(payment: SignedPayment, row: TopUpRow): SignedPayment {
   if (row.offer !== null) {
     const offer = JSON.parse(row.offer) as RailOffer; // written by `open`
     return { ...payment, offer, amountUnits: row.amount_units };
   }
-  // A row of a version that kept no offer. Its receiver was checked when it was opened, and is in
-  // the authorization of Base; a payment of Solana lived for a minute and a half.
+  // A row of a version that stored no offer: the receiver is in the authorization of Base.
   const { offer, authorization } = payment;
   if (authorization.kind !== 'erc3009') return payment;
   return { ...payment, offer: { ...offer, payTo: authorization.to } };

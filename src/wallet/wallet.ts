@@ -1,7 +1,6 @@
 /**
- * Wallets, wired: payments with the ledger's postings, who a wallet header stands for, the
- * 402 answers, and the wallet endpoints. Without rails the wallet side says so and API keys work
- * alone.
+ * The wallet feature: payments with the ledger's postings, the callers of wallet headers, the 402
+ * responses and the wallet endpoints. Without rails the endpoints report that, and only API keys work.
  */
 import type { Ledger } from '../billing/ledger/ledger.ts';
 import type { Windows } from '../billing/limits/limits.ts';
@@ -61,30 +60,8 @@ export interface WalletOptions {
   readonly basePath: string;
 }
 
-/** What the stages of a request ask about wallets. */
-export interface Wallets {
-  readonly payments: Payments | undefined;
-  /** `undefined` where the settings ask for no signatures. */
-  readonly signing: Signing | undefined;
-  readonly basePath: string;
-  /** What indexes are told of routes. */
-  readonly bazaar: Bazaar;
-  /** What its session tokens begin with; `undefined` without rails. */
-  readonly tokenPrefix: string | undefined;
-  callerOfToken(token: string): Promise<Caller>;
-  /** The caller of a wallet that has proved itself before, and of its token with a cap. Throws 401. */
-  readonly callerOfWallet: (wallet: string, capId?: string) => Promise<Caller>;
-  /** Gives the key of a wallet's account the daily credit of its stake; `undefined` without staking. */
-  readonly withStake: ((caller: Caller) => Promise<Caller>) | undefined;
-  readonly callerOfSignIn: (header: string, context: RequestContext) => Promise<Caller>;
-  readonly callerOfPayment: (header: string, context: RequestContext) => Promise<Caller>;
-  /** The caller of an anonymous request of x402 version 1, which gets its price in place of its response. */
-  readonly callerOfQuote: (context: RequestContext, route: Route) => Caller | undefined;
-  readonly discovery: (context: RequestContext, route: Route) => Promise<Fault>;
-  /** Told what a wallet asks for, so that a refusal can name it. */
-  readonly entered: (wallet: Caller, context: RequestContext, route: Route) => void;
-  readonly refusal: (caller: Caller, credit: WalletCredit) => Promise<Fault>;
-}
+/** What the stages of a request need of wallets. */
+export type Wallets = Awaited<ReturnType<typeof openWallets>>;
 
 /** The payments of a configuration; `undefined` without rails. Rejects when a facilitator that must answer does not. */
 export async function openWalletPayments(options: WalletOptions): Promise<Payments | undefined> {
@@ -123,7 +100,7 @@ interface WalletsOptions extends WalletOptions {
   readonly modelOf: DefaultModel;
 }
 
-export async function openWallets(options: WalletsOptions): Promise<Wallets> {
+export async function openWallets(options: WalletsOptions) {
   const { config, stores, clock, basePath } = options;
   const { publicUrl } = config;
   await openWalletAccounts(stores);
@@ -155,27 +132,34 @@ export async function openWallets(options: WalletsOptions): Promise<Wallets> {
     signing,
     basePath,
     bazaar,
+    /** Prefix of wallet tokens; `undefined` without rails. */
     tokenPrefix: payments?.sessions.prefix,
+    /** Gives the key of a wallet's account the daily credit of its stake; `undefined` without staking. */
     withStake: isStaking ? withStake : undefined,
-    callerOfToken: async (token) => {
+    callerOfToken: async (token: string): Promise<Caller> => {
       const { wallet, capId } = await requirePayments(payments).sessions.verify(token);
       return callerOf(wallet, capId);
     },
-    callerOfWallet: async (wallet, capId = '') => {
+    /** The caller of a wallet that has proved itself before, and of its token with a cap. Throws 401. */
+    callerOfWallet: async (wallet: string, capId = ''): Promise<Caller> => {
       if (capId === '') return callerOf(wallet);
       await requirePayments(payments).sessions.requireLive(capId);
       return callerOf(wallet, capId);
     },
-    callerOfSignIn: async (header, { countedAddress }) => {
-      const { wallet } = await requirePayments(payments).signIn.verify(header, countedAddress);
+    callerOfSignIn: async (header: string, context: RequestContext): Promise<Caller> => {
+      const { wallet } = await requirePayments(payments).signIn.verify(
+        header,
+        context.countedAddress,
+      );
       return { ...(await callerOf(wallet)), isSigned: true };
     },
-    callerOfPayment: async (header, context) => {
+    callerOfPayment: async (header: string, context: RequestContext): Promise<Caller> => {
       const configured = requirePayments(payments);
       const { wallet, payment } = await offeredPayment(configured, header, context, clock);
       return { ...(await callerOf(wallet)), payment };
     },
-    callerOfQuote: (context, route) => {
+    /** The caller of an anonymous request of x402 version 1, which gets its price in place of its response. */
+    callerOfQuote: (context: RequestContext, route: Route): Caller | undefined => {
       if (payments === undefined || !isVersionOne(context) || !isPricedAtOnce(context, route)) {
         return undefined;
       }
@@ -184,15 +168,18 @@ export async function openWallets(options: WalletsOptions): Promise<Wallets> {
         return paymentRequired(context, payments, resource, 'discovery', price);
       });
     },
-    discovery: async (context, route) => {
+    discovery: async (context: RequestContext, route: Route): Promise<Fault> => {
       if (payments === undefined) {
         return keyRequired(publicUrl + context.path, publicUrl, basePath);
       }
       const resource = resourceOf(askedFor(context, route));
       return paymentRequired(context, payments, resource, 'discovery');
     },
-    entered: (wallet, context, route) => void asked.set(wallet, askedFor(context, route)),
-    refusal: async (caller, credit) => {
+    /** Notes what a wallet requests, so that a 402 can name it. */
+    entered: (wallet: Caller, context: RequestContext, route: Route): void => {
+      asked.set(wallet, askedFor(context, route));
+    },
+    refusal: async (caller: Caller, credit: WalletCredit): Promise<Fault> => {
       const known = asked.get(caller);
       const resource =
         known === undefined ? { path: basePath, description: SOLD } : resourceOf(known);

@@ -22,7 +22,7 @@ export async function take(
   { payments }: Books,
   { header, wanted }: { readonly header: string; readonly wanted: Nano },
 ): Promise<void> {
-  const proof = { claim: undefined, idempotencyKey: undefined, path: '/x', asker: '' };
+  const proof = { claim: undefined, idempotencyKey: undefined, path: '/x', clientAddress: '' };
   await (await payments.headers.offer(header, proof)).take(wanted);
 }
 

@@ -18,7 +18,7 @@ const { header, wanted } = order;
 if (header === undefined) await fixture.payments.sweep();
 else if (wanted === undefined) await paidAtLast(fixture, header);
 else {
-  const proof = { claim: undefined, idempotencyKey: undefined, path: '/x', asker: '' };
+  const proof = { claim: undefined, idempotencyKey: undefined, path: '/x', clientAddress: '' };
   await (await fixture.payments.headers.offer(header, proof)).take(nano(BigInt(wanted)));
 }
 // Reached only when the step never came: the test sees the exit code.

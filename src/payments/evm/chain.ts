@@ -127,7 +127,7 @@ export function isExecutionFailure(error: unknown): boolean {
 /** A client for one question of several calls, and whether a node failed to answer any of them. */
 export interface TrackedClient {
   readonly client: EvmClient;
-  readonly isTroubled: () => boolean;
+  readonly hasNodeFailed: () => boolean;
 }
 
 /**
@@ -136,16 +136,16 @@ export interface TrackedClient {
  * empty answer or a call without gas is an answer, everything else is trouble.
  */
 export function trackedClient(base: EvmClient): TrackedClient {
-  let isTroubled = false;
+  let hasNodeFailed = false;
   const request = async (call: unknown): Promise<unknown> => {
     try {
       return await base.request(call as never); // a call of the same library's actions
     } catch (error) {
-      if (!isExecutionFailure(error)) isTroubled = true;
+      if (!isExecutionFailure(error)) hasNodeFailed = true;
       throw error;
     }
   };
-  return { client: clientOn(request), isTroubled: () => isTroubled };
+  return { client: clientOn(request), hasNodeFailed: () => hasNodeFailed };
 }
 
 function clientOn(request: (call: unknown) => Promise<unknown>): EvmClient {

@@ -1,14 +1,14 @@
 /**
- * What the chain shows about a payment, whoever sent it.
+ * Finds payments on the chain, whoever sent them.
  *
- * An ERC-3009 authorization can be used once by anybody, or cancelled; both read as used. Paid means: the
- * token emitted `AuthorizationUsed(from, nonce)` and, as its very next log, `Transfer(from, payTo,
- * value)`. A transfer elsewhere in the same receipt does not count: it may belong to another
- * authorization of the same payer, which would credit one payment twice.
+ * ERC-3009: anybody can use an authorization once, or its payer can cancel it; the state is "used" in both
+ * cases. Paid means: the token emitted `AuthorizationUsed(from, nonce)` and, as the next log, `Transfer(from,
+ * payTo, value)`. A transfer elsewhere in the receipt does not count: it may belong to another authorization
+ * of the same payer, which would credit one payment twice.
  *
- * Permit2 keeps one bit for an authorization that was used or cancelled, and logs neither. Only our gas
- * key can move it, so paid means: a transaction that calls the proxy to settle this very authorization,
- * and in whose receipt the token moved as much as was called for. One that was never sent was not paid.
+ * Permit2: the contract stores one bit for "used or cancelled" and logs neither. Only our gas key can move a
+ * permit, so paid means: a transaction calls the proxy to settle this permit, and the token moved the called
+ * amount in its receipt. A permit without a transaction of ours is not paid.
  */
 import {
   PERMIT2_ADDRESS,
@@ -30,13 +30,13 @@ import type { Attempt, Evidence, Paid, Received, ReceivedSearch } from '../rail.
 import { type EvmClient, isKnownTransaction, receiptOf, TOKEN_ABI } from './chain.ts';
 import { NONCE_ABI } from '../extensions/upto.ts';
 
-/** A payment may have been sent by others before it was shown to us: about an hour of Base blocks. */
+/** About an hour of Base blocks: others may have sent a payment before we received it. */
 const LOOKBACK_BLOCKS = 1_800n;
 /** Public nodes refuse wider ranges of logs. */
 const RANGE_BLOCKS = 2_000n;
 /** About two days of Base blocks; a row is settled long before. */
 const MAX_RANGES = 45;
-/** Nodes behind one address differ by some blocks: expired means expired for all of them. */
+/** Nodes behind one address differ by some blocks. */
 const EXPIRY_MARGIN_SECONDS = 60n;
 
 const USED_OTHERWISE = 'authorization_used_for_another_transfer';
@@ -45,16 +45,15 @@ const TRANSFER_TOPIC = toEventSelector('Transfer(address,address,uint256)');
 const USED_TOPIC = toEventSelector('AuthorizationUsed(address,bytes32)');
 const CANCELED_TOPIC = toEventSelector('AuthorizationCanceled(address,bytes32)');
 
-/** Blocks, the newest one counted as the first, or a block that the chain names. */
+/** A number of blocks including the newest one, or a block tag. */
 export type BlockDepth = number | 'safe' | 'finalized';
 
-/** What is deep enough: everything up to this height, whose block has this time (Unix seconds). */
+/** The highest block that is deep enough, with its time (Unix seconds). */
 interface Deep {
   readonly height: bigint;
   readonly seconds: () => Promise<bigint>;
 }
 
-/** What to look for on a node, and how deep it has to be. */
 export interface Search {
   readonly attempt: Attempt;
   readonly depth: BlockDepth;
@@ -70,13 +69,12 @@ interface Traces {
   readonly until: bigint;
   readonly isUsed: () => Promise<boolean>;
   readonly isPaidBy: (receipt: TransactionReceipt) => boolean | Promise<boolean>;
-  /** What has become of one that is used, as of this block. */
   readonly findUse: (block: UsedBlock, search: OpenedSearch) => Promise<Evidence>;
 }
 
 interface UsedBlock {
   readonly number: bigint;
-  /** Whether the authorization has ended by this block, and by one that is deep enough. */
+  /** Whether the authorization has expired by this block, and by one that is deep enough. */
   readonly isPastEnd: boolean;
   readonly isEndDeep: () => Promise<boolean>;
 }
@@ -131,12 +129,12 @@ async function findPayment(client: EvmClient, search: Search, traces: Traces): P
   if (seenHeight !== undefined && (await client.getBlockNumber()) < seenHeight) {
     throw new Error('The node is behind the block of the payment');
   }
-  // Before the evidence: what is then found at or below this height is as deep as that.
+  // Read before the evidence, so that evidence at or below this height is deep enough.
   const deep = await deepOf(client, search.depth);
   const transaction = attempt.transaction as Hex | undefined; // journaled by this rail
   const receipt = transaction === undefined ? undefined : await receiptOf(client, transaction);
   if (receipt !== undefined && (await traces.isPaidBy(receipt))) return paidBy(receipt, deep);
-  // The block first, the state second: an unused state that is younger than the expiry is final.
+  // Read before the state, so that an unused state after the expiry is final.
   const { number, timestamp } = await client.getBlock();
   const isPast = (seconds: bigint): boolean => seconds > traces.until + EXPIRY_MARGIN_SECONDS;
   const isPastEnd = isPast(timestamp);
@@ -165,7 +163,7 @@ async function deepOf(client: EvmClient, depth: BlockDepth): Promise<Deep | unde
     const { number, timestamp } = await client.getBlock({ blockTag: depth });
     return { height: number, seconds: async () => timestamp };
   } catch {
-    // A node that names no such block confirms nothing, and still shows what there is.
+    // A node without such a block confirms nothing.
     return { height: -1n, seconds: async () => 0n };
   }
 }
@@ -175,8 +173,8 @@ function isDeep(height: bigint, deep: Deep | undefined): boolean {
 }
 
 /**
- * Searches the log for the use or the cancellation of an authorization: from where the payment was
- * first seen on, because it lives for minutes; the newest blocks alone when it was never seen.
+ * Searches the log for the use or the cancellation of an authorization, from the block of its row on; for
+ * a payment without a row in the newest blocks.
  */
 async function findUse(
   client: EvmClient,
@@ -198,7 +196,7 @@ async function findUse(
     const isConfirmed = isDeep(receipt.blockNumber, deep);
     return { kind: 'final', reason: USED_OTHERWISE, isConfirmed };
   }
-  // It was never seen here: whenever it was used, that was before.
+  // Without a row, any use was before.
   if (startHeight === 0n) return { kind: 'final', reason: USED_BEFORE, isConfirmed: true };
   throw new Error('The authorization is used, but its log is not found yet');
 }
@@ -215,7 +213,7 @@ function isWanted({ address, topics }: RpcLog, wanted: WantedLogs): boolean {
   );
 }
 
-/** Logs in the order of their blocks, asked for range by range. */
+/** Logs in block order, requested in ranges. */
 async function* logsSince(
   client: EvmClient,
   wanted: WantedLogs,
@@ -231,15 +229,15 @@ async function* logsSince(
       method: 'eth_getLogs',
       params: [{ ...wanted, fromBlock, toBlock }],
     });
-    // A node that passes over a part of the question gives the logs of others.
+    // A node that ignores a part of the filter returns other logs too.
     for (const log of logs) if (isWanted(log, wanted)) yield log;
   }
 }
 
 /**
- * Searches the log for the transfer of a permit that is used: by another transaction of our gas key than
- * the row names, whose fee was raised or which was signed again. When there is none it was used for
- * something else, or cancelled; a node may have logs later than states, so that is said at its end.
+ * Searches the log for the settlement of a used permit by another transaction of our gas key than the row
+ * has, after a raised fee or a new signature. Without one the permit was used otherwise or cancelled; that
+ * is decided at its deadline, because a node may have logs later than states.
  */
 async function findSettlement(
   client: EvmClient,
@@ -250,7 +248,7 @@ async function findSettlement(
   if (startHeight === 0n) return { kind: 'final', reason: USED_BEFORE, isConfirmed: true };
   const { token: address, from, to } = payment;
   const topics = [TRANSFER_TOPIC, pad(from), pad(to)];
-  // What was never signed by us was not paid to us.
+  // Without a transaction of ours nothing was paid.
   const logs =
     transaction === undefined
       ? []
@@ -271,7 +269,7 @@ async function findSettlement(
   throw new Error('The authorization is used, but its settlement is not found yet');
 }
 
-/** Whether the receipt is of the call that settles this very permit, and the token moved as much. */
+/** Whether the transaction settles this permit, and the token moved the amount. */
 async function settles(
   client: EvmClient,
   { status, logs, transactionHash: hash }: TransactionReceipt,
@@ -292,7 +290,7 @@ async function settles(
   );
 }
 
-/** Which permit a call of the proxy settles, and how much of it; `undefined` for any other call. */
+/** The permit and the amount of a call of the proxy; `undefined` for any other call. */
 function readSettle(
   data: Hex,
 ): { readonly nonce: bigint; readonly units: bigint; readonly owner: Hex } | undefined {
@@ -303,7 +301,7 @@ function readSettle(
       functionName === 'settle' ? args : ([args[1], args[2], args[3]] as const);
     return { nonce, units, owner };
   } catch {
-    // Somebody else's call, whatever it says.
+    // Not a call of this contract.
     return undefined;
   }
 }
@@ -320,7 +318,6 @@ function paidBy(
   return { kind: 'paid', transaction, height, isConfirmed: isDeep(height, deep) };
 }
 
-/** Whether the receipt shows this very authorization followed by its transfer. */
 function paysExactly(receipt: TransactionReceipt, token: Hex, payment: Erc3009): boolean {
   if (receipt.status !== 'success') return false;
   const own = receipt.logs.filter((log) => isAddressEqual(log.address, token));

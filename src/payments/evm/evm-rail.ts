@@ -145,17 +145,17 @@ export class EvmRail implements Rail {
   }
 
   /** The signature of a key is checked without the chain; a contract wallet is called. */
-  async isSigned(payment: SignedPayment, asker: string): Promise<boolean> {
+  async isSigned(payment: SignedPayment, clientAddress: string): Promise<boolean> {
     const signature = payment.inner['signature'] as Hex; // checked when it was read
     const hash = signedHash(payment);
     if (recoverAddress(hexToBytes(hash), hexToBytes(signature)) === payment.wallet) return true;
     const address = payment.wallet as Hex; // an EVM identity
-    return await this.isContractSignature({ address, hash, signature, asker });
+    return await this.isContractSignature({ address, hash, signature, clientAddress });
   }
 
   /** EIP-1271, or ERC-6492 before the contract is deployed. Throws 503 beyond the bound of calls. */
-  readonly isContractSignature: ContractSignatureCheck = async ({ asker, ...question }) => {
-    if (!this.#contractCalls.take(asker)) {
+  readonly isContractSignature: ContractSignatureCheck = async ({ clientAddress, ...question }) => {
+    if (!this.#contractCalls.take(clientAddress)) {
       throw new Fault('SERVICE_UNAVAILABLE', {
         message: 'Too many contract wallets are asked about their signatures, try again shortly',
         retryAfterSeconds: 1,
@@ -163,14 +163,14 @@ export class EvmRail implements Rail {
     }
     try {
       return await this.#agreement.value('the signature of a contract', async (node) => {
-        const { client, isTroubled } = trackedClient(node);
+        const { client, hasNodeFailed } = trackedClient(node);
         // viem alone would report a failed call as a bad signature.
         const isGood = await client.verifyHash(question).catch(() => false);
-        if (!isGood && isTroubled()) throw new Error('The node did not answer');
+        if (!isGood && hasNodeFailed()) throw new Error('The node did not answer');
         return isGood;
       });
     } finally {
-      this.#contractCalls.giveBack(asker);
+      this.#contractCalls.giveBack(clientAddress);
     }
   };
 
@@ -178,11 +178,11 @@ export class EvmRail implements Rail {
     const { maxTimeoutSeconds } = this.#options;
     const reason = await decimalsProblem(this);
     if (reason !== undefined) return { kind: 'unclear', reason };
-    const { scheme, isTroubled } = this.#scheme(payment, async () => {
+    const { scheme, hasNodeFailed } = this.#scheme(payment, async () => {
       throw new Error('A check sends nothing');
     });
     const request = officialRequest(inContractForm(payment), 'verify', maxTimeoutSeconds);
-    return await verdictOf(scheme.verify(...request), UNCLEAR, isTroubled);
+    return await verdictOf(scheme.verify(...request), UNCLEAR, hasNodeFailed);
   }
 
   async settle(payment: SignedPayment, journal: Journal): Promise<void> {
@@ -191,7 +191,7 @@ export class EvmRail implements Rail {
     if (external !== undefined) return await external.settle(...request);
     let refused: RefusedError | undefined;
     let wasTried = false;
-    const { scheme, isTroubled } = this.#scheme(payment, async (call) => {
+    const { scheme, hasNodeFailed } = this.#scheme(payment, async (call) => {
       wasTried = true;
       try {
         return await this.#send(call, async (id, raw) => await journal(payment.key, id, raw));
@@ -206,7 +206,7 @@ export class EvmRail implements Rail {
     if (result.success) return;
     const reason = chainReason(result.errorReason ?? 'unknown');
     // The scheme verified it again, and a payment that was good is not any more.
-    if (!wasTried && !isTroubled() && !UNCLEAR.includes(reason))
+    if (!wasTried && !hasNodeFailed() && !UNCLEAR.includes(reason))
       throw new SettlementRefused(reason);
     log.info({ reason, network: payment.network }, 'A settlement was not confirmed at once');
   }

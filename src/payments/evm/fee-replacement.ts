@@ -1,10 +1,10 @@
 /**
- * Raises the fee of transactions that wait too long: the same call under the same number, signed
- * again with higher fees, so that the chain takes one of them and never both.
+ * Raises the fees of transactions that wait too long: the same call under the same number with higher
+ * fees, so that the chain mines one of them and never both.
  *
- * Invariants: the new bytes are on disk before the node sees them, in place of the old, and one of
- * any number of processes writes them; fees stay below the configured cap. Which of the two was
- * mined, the chain says by the log of the authorization that both carry.
+ * Invariants: the new bytes replace the old ones on disk before a node receives them, and one of any
+ * number of processes writes them; fees stay below the configured cap. The log of the authorization, which
+ * both carry, shows that one of them was mined.
  */
 import {
   type Hex,
@@ -21,11 +21,11 @@ import type { EvmKey } from '../evm-key.ts';
 import type { RailOptions } from '../rail.ts';
 import type { EvmClient } from './chain.ts';
 
-/** Base makes a block every two seconds: what is not in one by now waits for a lower price. */
+/** Base makes a block every two seconds. */
 const STUCK_AFTER_MS = 30 * SECOND_MS;
-/** The lowest numbers hold the others up; the rest comes with the next look. */
+/** The lowest numbers block the others. */
 const MAX_REPLACED = 16;
-/** Nodes ask for a tenth more of both fees; an eighth passes with every rounding. */
+/** Nodes require a tenth more of both fees; an eighth is enough with every rounding. */
 const BUMP_PER_MILLE = 1125n;
 
 export interface Fees {
@@ -48,7 +48,7 @@ export class FeeReplacement {
   readonly #options: GasKeyOptions;
   readonly #gasKey: string;
   readonly #marketFees: () => Promise<Fees>;
-  /** Numbers below are on the chain: their rows are only kept. */
+  /** Lower numbers are mined. */
   #mined = 0;
   #running: Promise<void> | undefined;
 
@@ -58,7 +58,7 @@ export class FeeReplacement {
     this.#marketFees = marketFees;
   }
 
-  /** Looks for transactions that wait and raises their fees. Rejects when the chain cannot be asked. */
+  /** Rejects if the chain does not respond. */
   async run(): Promise<void> {
     this.#running ??= this.#look().finally(() => {
       this.#running = undefined;
@@ -108,7 +108,7 @@ export class FeeReplacement {
     await this.#broadcast(raw);
   }
 
-  /** Writes the bytes that are sent next; `false` when another process was faster. */
+  /** Writes the bytes that are sent next; returns `false` if another process has. */
   async #keep(row: WaitingRow, raw: Hex): Promise<boolean> {
     const { store, clock } = this.#options;
     const nowMs = clock.nowMs();
@@ -125,7 +125,7 @@ export class FeeReplacement {
     try {
       await client.sendRawTransaction({ serializedTransaction });
     } catch (error) {
-      // It may be mined by now, or the node is away: the next look tells.
+      // It may be mined by now, or the node is unreachable: the next run tells.
       log.info({ reason: chainReason(error) }, 'A raised fee was not taken');
     }
   }
@@ -137,7 +137,7 @@ export function signTransaction(key: EvmKey, transaction: TransactionSerializabl
   return serializeTransaction(transaction, parseSignature(signature));
 }
 
-/** At least an eighth more than before, at least what the market asks; `undefined` above the cap. */
+/** At least an eighth more than before, and the market fees; `undefined` above the cap. */
 function raisedFees(old: Fees, market: Fees, cap: bigint): Fees | undefined {
   const leastFee = bumped(old.maxFeePerGas);
   const leastTip = bumped(old.maxPriorityFeePerGas);
@@ -147,7 +147,7 @@ function raisedFees(old: Fees, market: Fees, cap: bigint): Fees | undefined {
   return { maxFeePerGas, maxPriorityFeePerGas: smaller(tip, maxFeePerGas) };
 }
 
-/** Rounded up, and never the same: a tip of zero becomes one wei. */
+/** Rounded up: a tip of zero becomes one wei. */
 function bumped(fee: bigint): bigint {
   return (fee * BUMP_PER_MILLE) / 1000n + 1n;
 }

@@ -14,7 +14,7 @@ import {
   type SignedPayment,
   invalidPayment,
   paymentId,
-  refusePayment,
+  paymentError,
 } from '../payment.ts';
 import type { RailOffer } from '../requirements.ts';
 import { recoverAddress } from '../sign-in/signatures.ts';
@@ -83,17 +83,17 @@ export function readUint(
   const value = fields[name];
   const text = typeof value === 'number' && Number.isSafeInteger(value) ? String(value) : value;
   if (typeof text !== 'string' || !UINT.test(text)) {
-    throw refusePayment(code, `The field ${name} of the ${of} must be a whole number as text`);
+    throw paymentError(code, `The field ${name} of the ${of} must be a whole number as text`);
   }
   const number = BigInt(text);
-  if (number >= 1n << 256n) throw refusePayment(code, `The field ${name} must fit into 256 bits`);
+  if (number >= 1n << 256n) throw paymentError(code, `The field ${name} must fit into 256 bits`);
   return number;
 }
 
 export function readAddress(fields: Fields, name: string, code: FaultCode): `0x${string}` {
   const value = fields[name];
   if (typeof value !== 'string' || walletKind(value) !== 'evm') {
-    throw refusePayment(code, `The field ${name} of the authorization must be an EVM address`);
+    throw paymentError(code, `The field ${name} of the authorization must be an EVM address`);
   }
   return value as `0x${string}`; // an EVM address
 }
@@ -104,10 +104,10 @@ export function checkTransfer(
   { payTo }: RailOffer,
 ): void {
   if (to.toLowerCase() !== payTo.toLowerCase()) {
-    throw refusePayment('INVALID_PAYMENT_RECIPIENT', `The payment must go to ${payTo}`);
+    throw paymentError('INVALID_PAYMENT_RECIPIENT', `The payment must go to ${payTo}`);
   }
   if (from.toLowerCase() === payTo.toLowerCase()) {
-    throw refusePayment('INVALID_PAYMENT_PAYER', 'The receiver cannot pay itself');
+    throw paymentError('INVALID_PAYMENT_PAYER', 'The receiver cannot pay itself');
   }
 }
 

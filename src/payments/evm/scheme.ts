@@ -42,11 +42,11 @@ export interface SchemeOptions {
 export interface TrackedScheme {
   readonly scheme: ExactEvmScheme | UptoEvmScheme;
   /** The scheme reads a failed chain call as a bad signature; this tells the two apart. */
-  readonly isTroubled: () => boolean;
+  readonly hasNodeFailed: () => boolean;
 }
 
 export function trackedScheme(options: SchemeOptions): TrackedScheme {
-  const { client, isTroubled } = trackedClient(options.client);
+  const { client, hasNodeFailed } = trackedClient(options.client);
   const Scheme = options.name === 'upto' ? UptoEvmScheme : ExactEvmScheme;
   const scheme = new Scheme(
     {
@@ -77,7 +77,7 @@ export function trackedScheme(options: SchemeOptions): TrackedScheme {
     },
     { pendingSettlementStore: options.pending },
   );
-  return { scheme, isTroubled };
+  return { scheme, hasNodeFailed };
 }
 
 async function waitForReceipt({ receiptOf, wait }: SchemeOptions, hash: Hex): Promise<never> {
@@ -143,9 +143,9 @@ export class ExposedEvmScheme implements SchemeNetworkFacilitator {
     question: (scheme: TrackedScheme['scheme']) => Promise<Result>,
     isAnswered: (result: Result) => boolean,
   ): Promise<Result> {
-    const { scheme, isTroubled } = this.#open();
+    const { scheme, hasNodeFailed } = this.#open();
     const result = await question(scheme);
-    if (isAnswered(result) || !isTroubled()) return result;
+    if (isAnswered(result) || !hasNodeFailed()) return result;
     throw new Fault('SERVICE_UNAVAILABLE', {
       message: 'The chain could not be asked about the payment; send the same request again',
       retryAfterSeconds: RETRY_AFTER_SECONDS,

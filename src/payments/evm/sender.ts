@@ -1,11 +1,11 @@
 /**
- * Sends transactions from one gas key, each journaled before it leaves.
+ * Sends transactions from one gas key, each journaled before it is sent.
  *
- * Invariants: the id and the bytes of a transaction are on disk before the node sees them; gas and
- * fee never exceed the configured caps; one transaction at a time is numbered and sent in this
- * process, and the next number lives in the database, so that several processes can share a key.
- * The bytes of every number are kept for a day: numbers that the chain has lost (a reorganisation, a
- * node that forgot) are sent again before a later one, which could not be mined without them.
+ * Invariants: the id and the bytes of a transaction are on disk before a node receives them; gas and fee
+ * never exceed the configured caps; one transaction at a time is numbered and sent in this process, and
+ * the database holds the next number, so that several processes can share a key. The bytes of every number
+ * are kept for a day: numbers that the chain has lost are sent again before later ones, which could not be
+ * mined without them.
  */
 import { smaller } from '../../core/money.ts';
 import { type Hex, keccak256, parseTransaction } from 'viem';
@@ -36,17 +36,17 @@ interface Price extends Fees {
   readonly gas: bigint;
 }
 
-/** The chain would not run the call: nothing was sent, and sending it would cost gas for nothing. */
+/** The chain would reject the call, so it was not sent. */
 export class RefusedError extends Error {
   override readonly name = 'RefusedError';
 }
 
-/** Another process may have taken the same number; each try takes a fresh one. */
+/** Another process may have taken the same number; each attempt takes a new one. */
 const MAX_TRIES = 4;
-/** After this time the chain's own count is believed: what was sent before is mined or lost. */
+/** After this time the chain's own count decides: earlier transactions are mined or lost. */
 const NUMBER_TRUST_MS = 60 * SECOND_MS;
 const KEEP_BYTES_MS = DAY_MS;
-/** A pool takes about as many waiting transactions of one key. */
+/** About the number of waiting transactions of one key that a node accepts. */
 const MAX_GAP = 64;
 /** Estimates are exact to the block they ran on. */
 const GAS_MARGIN_PERCENT = 125n;
@@ -57,7 +57,7 @@ export class EvmSender {
   readonly #gasKey: string;
   readonly #replacement: FeeReplacement;
   #last: Promise<unknown> = Promise.resolve();
-  /** A number was dealt and not used, perhaps by a process that died, and the database does not know. */
+  /** A number was reserved and not used, perhaps by a process that ended. */
   #hasUnusedNumber = true;
 
   constructor(options: EvmSenderOptions) {
@@ -71,12 +71,11 @@ export class EvmSender {
   }
 
   /**
-   * Signs, journals and broadcasts. Throws `RefusedError` when the chain would not run it, another
-   * error when it was not sent or when that is not known.
+   * Signs, journals and broadcasts. Rejects with `RefusedError` if the chain would reject the call, with
+   * another error if it was not sent or if that is unknown.
    */
   async send(call: Call, journal: JournalCall): Promise<Hex> {
     const result = this.#last.then(() => this.#send(call, journal));
-    // The next one waits for this one, whatever came of it.
     this.#last = result.catch(() => undefined);
     return await result;
   }
@@ -119,7 +118,7 @@ export class EvmSender {
         await journal(transaction, raw);
         await this.#keepBytes(nonce, raw);
       } catch (error) {
-        // Nothing was sent, and what comes later could not be mined without this number.
+        // Nothing was sent, and later transactions could not be mined without this number.
         await this.#forgetNumber().catch(() => undefined); // with the next one
         throw error;
       }
@@ -129,7 +128,7 @@ export class EvmSender {
       } catch (error) {
         await this.#forgetNumber();
         const isCollision = COLLISION.test(reasonOf(error));
-        // A repeated request whose first reply was lost also reads as a collision.
+        // A repeated request whose first reply was lost is a collision too.
         if (isCollision && (await isKnownTransaction(client, transaction))) return transaction;
         if (!isCollision || tries === MAX_TRIES) throw error;
         log.info({ tries }, 'Another transaction took the number, trying the next');
@@ -137,7 +136,7 @@ export class EvmSender {
     }
   }
 
-  /** Fees and gas within the caps; throws when the fees cannot be. */
+  /** Throws if the market fees are above the cap. */
   async #price(call: Call): Promise<Price> {
     try {
       const fees = await this.#marketFees();
@@ -148,8 +147,8 @@ export class EvmSender {
   }
 
   /**
-   * Gas of a call, found by running it as it will be sent: from this key, with these fees, with the
-   * cap as its limit. The code of a contract wallet runs inside it, so what fails here is not sent.
+   * Estimates a call exactly as it will be sent. The code of a contract wallet runs inside it, so a call
+   * that fails here is not sent.
    */
   async #gas(call: Call, fees: Fees): Promise<bigint> {
     const { client, key, maxGas } = this.#options;
@@ -175,7 +174,7 @@ export class EvmSender {
     }
   }
 
-  /** What a block takes now, below the cap; throws when the base fee alone is above it. */
+  /** Fees of the next block, at most the cap. Throws if the base fee alone is above it. */
   async #marketFees(): Promise<Fees> {
     const { client, maxFeePerGas: cap } = this.#options;
     const [block, tip] = await Promise.all([
@@ -188,7 +187,7 @@ export class EvmSender {
     return { maxFeePerGas, maxPriorityFeePerGas: smaller(tip, maxFeePerGas) };
   }
 
-  /** The bytes under which the call of these is sent now: its fee may have been raised. */
+  /** The current bytes of a journaled transaction, whose fee may have been raised. */
   async #latestOf(journaled: Hex): Promise<Hex> {
     const before = parseTransaction(journaled);
     const [row] = await this.#options.store.query<{ raw_tx: Hex }>(
@@ -236,7 +235,7 @@ export class EvmSender {
     ]);
   }
 
-  /** Sends the bytes of dealt numbers again that the node does not count: it may have lost them. */
+  /** Sends transactions again that the node does not count, because it may have lost them. */
   async #fillGap(fromNumber: number, untilNumber: number): Promise<void> {
     const { client, store, log } = this.#options;
     const rows = await store.query<{ raw_tx: Hex }>(
@@ -248,7 +247,7 @@ export class EvmSender {
       try {
         await client.sendRawTransaction({ serializedTransaction });
       } catch (error) {
-        // As a rule the node has it after all.
+        // Usually the node has it after all.
         log.debug({ reason: chainReason(error) }, 'A transaction was not taken again');
       }
     }

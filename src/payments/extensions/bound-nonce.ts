@@ -8,7 +8,7 @@
  */
 import { keccak256 } from '../../core/keccak.ts';
 import { asObject } from '../header-codec.ts';
-import { type SignedPayment, invalidPayment, refusePayment } from '../payment.ts';
+import { type SignedPayment, invalidPayment, paymentError } from '../payment.ts';
 import { BOUND_NONCE } from '../required-header.ts';
 
 /** First line of the hashed text, so that it is the hash of nothing else. */
@@ -20,7 +20,7 @@ export function readSalt(extensions: ReturnType<typeof asObject>): string | unde
   const salt = asObject(asObject(extensions?.[BOUND_NONCE])?.['info'])?.['salt'];
   if (salt === undefined || salt === null) return undefined;
   if (typeof salt === 'string' && SALT.test(salt)) return salt;
-  throw refusePayment(
+  throw paymentError(
     'INVALID_PAYMENT_FORMAT',
     `The salt of ${BOUND_NONCE} must be 0x and 64 hex digits in lower case`,
   );

@@ -1,9 +1,8 @@
 /**
- * The embedded facilitator for others: `supported`, `verify`, `settle` of the x402 protocol, on the
- * same gas keys. Off by default, because whoever may call `settle` spends gas. Nothing here
- * credits anybody.
+ * The embedded facilitator for other servers: `supported`, `verify` and `settle` of the x402 protocol with
+ * the same gas keys. Off by default, because every call of `settle` spends gas. It credits nobody.
  *
- * An answer does not wait for a slow node: the work goes on, and the same request joins it.
+ * A response does not wait for a slow node: the work continues, and the same request joins it.
  */
 import { x402Facilitator } from '@x402/core/facilitator';
 import type { PaymentPayload, PaymentRequirements } from '@x402/core/types';
@@ -17,10 +16,10 @@ import { endsWithin } from '../bounded.ts';
 type Request = [PaymentPayload, PaymentRequirements];
 type FacilitatorServices = Pick<PaymentServices, 'rails' | 'clock' | 'log' | 'settleWaitMs'>;
 
-/** What an answer may take beyond the time that a settlement waits for its block. */
+/** Time of a response beyond `settleWaitSeconds`. */
 const ANSWER_GRACE_MS = 5 * SECOND_MS;
 const RETRY_AFTER_SECONDS = 5;
-/** Requests that are worked on at once; a slow node would gather them without end. */
+/** Concurrent requests, which a slow node would let pile up. */
 const MAX_RUNNING = 1_000;
 
 export class ExposedFacilitator {
@@ -39,7 +38,7 @@ export class ExposedFacilitator {
     return this.#official.getSupported();
   }
 
-  /** Takes the body of `POST /verify`; malformed input is `isValid: false`. Throws 503 when the chain is away. */
+  /** `POST /verify`; malformed input is `isValid: false`. Throws 503 if the chain does not respond. */
   async verify(body: unknown): Promise<unknown> {
     return await this.#answer('verify', body, () => ({
       isValid: false,
@@ -47,7 +46,7 @@ export class ExposedFacilitator {
     }));
   }
 
-  /** Takes the body of `POST /settle`; malformed input is `success: false`. Throws 503 when the chain is away. */
+  /** `POST /settle`; malformed input is `success: false`. Throws 503 if the chain does not respond. */
   async settle(body: unknown): Promise<unknown> {
     return await this.#answer('settle', body, (network) => ({
       success: false,
@@ -74,7 +73,7 @@ export class ExposedFacilitator {
       return await work;
     } catch (error) {
       if (error instanceof Fault) throw error;
-      // The scheme classes throw on shapes that they do not expect; their own failures are answers.
+      // The scheme classes throw on unexpected shapes; they return their own failures.
       log.info({ reason: chainReason(error) }, `A ${call} request was malformed`);
       return refusal(request[1].network);
     }
@@ -106,7 +105,7 @@ function readRequest(body: unknown): Request | undefined {
     return undefined;
   }
   if ('permit2Authorization' in inner) return undefined;
-  // The schemes give some of these back as they came, so what is no text never reaches them.
+  // The schemes return some of these members as they came.
   const texts = ['scheme', 'network', 'asset', 'amount', 'payTo'];
   if (!texts.every((name) => typeof requirements[name] === 'string')) return undefined;
   if (!areTexts([accepted['scheme'], accepted['network']])) return undefined;

@@ -1,6 +1,6 @@
 /**
- * The facilitator of somebody else, which settles in place of the embedded one. Nothing that it says of
- * a payment is believed: what it answers to `settle` is a line of the log, and the chain decides.
+ * A remote facilitator that settles in place of the embedded one. Its results are only logged: the chain
+ * decides whether a payment has arrived.
  */
 import type { PaymentPayload, PaymentRequirements } from '@x402/core/types';
 import { SECOND_MS } from '../../core/clock.ts';
@@ -8,7 +8,7 @@ import { boundedText } from '../bounded.ts';
 import { asObject } from '../header-codec.ts';
 import type { PaymentSettings } from '../settings.ts';
 
-/** Its answers are some hundred bytes; the kinds of a large one some kilobytes. */
+/** Responses have some hundred bytes, `supported` some kilobytes. */
 const MAX_BYTES = 1_000_000;
 
 export class ExternalFacilitator {
@@ -26,7 +26,7 @@ export class ExternalFacilitator {
     this.#timeoutMs = timeoutSeconds * SECOND_MS;
   }
 
-  /** Hands a payment over. Rejects when it is refused or not answered in time; it may be sent all the same. */
+  /** Rejects if the payment is rejected or times out; it may be sent all the same. */
   async settle(
     paymentPayload: PaymentPayload,
     paymentRequirements: PaymentRequirements,
@@ -38,7 +38,7 @@ export class ExternalFacilitator {
     throw new Error(`The facilitator refuses the payment: ${String(answer['errorReason'])}`);
   }
 
-  /** What pays the fees of payments of the scheme `exact`; `undefined` where it settles none, or does not say. */
+  /** The fee payer of the scheme `exact`; `undefined` if it reports none. */
   async feePayer(network: string): Promise<string | undefined> {
     const { kinds } = await this.#ask('supported', { method: 'GET' });
     const found = (Array.isArray(kinds) ? kinds : [])
@@ -48,7 +48,7 @@ export class ExternalFacilitator {
     return typeof feePayer === 'string' ? feePayer : undefined;
   }
 
-  /** Redirects are followed: known facilitators answer with them, and what is signed pays nobody but us. */
+  /** Follows redirects, which known facilitators send; a signed payment can only pay us. */
   async #ask(
     path: 'settle' | 'supported',
     init: { readonly method: string; readonly body?: string },

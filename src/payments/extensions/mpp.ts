@@ -7,13 +7,14 @@
  * Nothing is stored for a challenge: its id is a MAC of what it says, and the payment is bound to it,
  * because the nonce that the payer signs is the hash of id and realm.
  */
+import { z } from 'zod';
 import { type Clock, SECOND_MS, isoTime } from '../../core/clock.ts';
 import { keccak256 } from '../../core/keccak.ts';
 import type { Ids } from '../../core/ids.ts';
 import type { Nano } from '../../core/money.ts';
 import { asObject, decodeHeader, encodeBase64Url, encodeHeader } from '../header-codec.ts';
 import { USDC_DECIMALS, unitsAbove } from '../networks.ts';
-import { refusePayment } from '../payment.ts';
+import { paymentError } from '../payment.ts';
 import type { RailOffer } from '../requirements.ts';
 import { isSameMac, macOf } from '../secrets.ts';
 
@@ -41,17 +42,20 @@ export function isPaymentCredential(value: string): boolean {
   return /^Payment[ ]/i.test(value);
 }
 
-interface Challenge {
-  readonly id: string;
-  readonly realm: string;
-  readonly method: string;
-  readonly intent: string;
-  readonly request: string;
-  readonly expires: string;
-  /** Base64url of JSON, which the client gives back as it is. */
-  readonly opaque: string;
-  readonly header: string | undefined;
-}
+const Challenge = z.object({
+  id: z.string(),
+  realm: z.string(),
+  method: z.string(),
+  intent: z.string(),
+  /** Base64url of JSON, as is `opaque`, which the client returns unchanged. */
+  request: z.string(),
+  expires: z.string(),
+  opaque: z.string(),
+  header: z.string().optional(),
+  /** Our challenges have none. */
+  digest: z.undefined().optional(),
+});
+type Challenge = z.infer<typeof Challenge>;
 
 export class MachinePayments {
   readonly #options: MachinePaymentsOptions;
@@ -99,7 +103,7 @@ export class MachinePayments {
   /** The payment of a credential as an x402 header. Throws a 400 Fault for one that we did not ask for. */
   x402Header(credential: string, field: CredentialField): string {
     const value = readCredential(credential);
-    const challenge = readChallenge(value['challenge']);
+    const challenge = Challenge.safeParse(value['challenge']).data;
     const isOurs = challenge !== undefined && isSameMac(challenge.id, this.#idOf(challenge));
     if (!isOurs || challenge.realm !== this.#options.realm) {
       throw refuse('The challenge of the payment is not one of this server: ask for a new one');
@@ -123,7 +127,15 @@ export class MachinePayments {
     });
   }
 
-  #idOf({ realm, method, intent, request, expires, opaque, header }: Omit<Challenge, 'id'>) {
+  #idOf({
+    realm,
+    method,
+    intent,
+    request,
+    expires,
+    opaque,
+    header,
+  }: Omit<Challenge, 'id' | 'digest'>) {
     const said = [realm, method, intent, request, expires, opaque, header];
     return macOf(this.#options.secret, JSON.stringify(said));
   }
@@ -146,21 +158,10 @@ function readCredential(credential: string): Readonly<Record<string, unknown>> {
   const value =
     text === undefined || text.length > MAX_CREDENTIAL_CHARS ? undefined : decodeHeader(text);
   if (value !== undefined) return value;
-  throw refusePayment(
+  throw paymentError(
     'INVALID_PAYMENT_FORMAT',
     'The credential must be Payment and the base64url of a JSON object',
   );
-}
-
-function readChallenge(value: unknown): Challenge | undefined {
-  const { id, realm, method, intent, request, expires, opaque, header, digest } =
-    asObject(value) ?? {};
-  const texts = [id, realm, method, intent, request, expires, opaque];
-  if (!texts.every((text) => typeof text === 'string')) return undefined;
-  if (header !== undefined && typeof header !== 'string') return undefined;
-  // No challenge of ours has one.
-  if (digest !== undefined) return undefined;
-  return { id, realm, method, intent, request, expires, opaque, header } as Challenge; // checked above
 }
 
 /** The authorization, as x402 has it. Its other members are checked as those of any payment. */
@@ -193,7 +194,7 @@ function readAuthorization(value: unknown, { id, realm, expires }: Challenge) {
 }
 
 function refuse(message: string) {
-  return refusePayment('INVALID_PAYMENT', message);
+  return paymentError('INVALID_PAYMENT', message);
 }
 
 function decoded(text: string): string {

@@ -1,10 +1,10 @@
 /**
- * The keys that this service signs offers and receipts with: one that signs, and those before it,
- * whose receipts stay good. All processes share them. A key is published for a while before it
- * signs, so that nobody meets a signature whose key is not there yet.
+ * The keys that sign offers and receipts: the current one, and earlier ones, whose receipts stay valid.
+ * All processes share them. A key is published for a while before it signs, so that every verifier finds
+ * it.
  *
- * A key is an Ed25519 seed. It signs JWS, under the `did:key` of its public half; the secp256k1 key
- * that signs EIP-712 is derived from it, so the two are made, kept and replaced as one.
+ * A key is an Ed25519 seed, which signs JWS under the `did:key` of its public half. The secp256k1 key that
+ * signs EIP-712 is derived from it, so the two are created, stored and replaced as one.
  */
 import {
   type KeyObject,
@@ -29,7 +29,7 @@ export interface PublishedKey {
   /** The EVM address of the EIP-712 key, in its EIP-55 spelling. */
   readonly address: string;
   readonly createdMs: number;
-  /** Whether what is signed now is signed with it. */
+  /** Whether it is the key that signs now. */
   readonly isCurrent: boolean;
 }
 
@@ -59,35 +59,37 @@ const IDENTIFIER_BYTES = ED25519_CODEC.length + 32;
 const EIP712_KEY = 'farebox eip712 signing key';
 /** Longer than a process takes to read the keys again, which it does once a minute. */
 export const PUBLISHED_BEFORE_MS = 3 * MINUTE_MS;
-/** Rotated every day, a key would still verify what it signed ten years ago. */
+/** Ten years of daily rotation. */
 const MAX_KEYS = 4_000;
 
 export class SigningKeys {
   readonly #options: SigningKeysOptions;
-  readonly #own: SigningPair | undefined;
+  readonly #configured: SigningPair | undefined;
   #rows: readonly KeyRow[] = [];
   #current: SigningPair | undefined;
 
-  private constructor(options: SigningKeysOptions) {
-    this.#options = options;
+  constructor(options: SigningKeysOptions) {
     const { configured } = options;
-    this.#own = configured === undefined ? undefined : configuredPair(configured);
+    this.#options = options;
+    this.#configured = configured === undefined ? undefined : configuredPair(configured);
   }
 
-  static async open(options: SigningKeysOptions): Promise<SigningKeys> {
-    const keys = new SigningKeys(options);
-    const { store, clock } = options;
-    if (keys.#own !== undefined) await keep(store, keys.#own, clock.nowMs(), null);
-    else await firstKey(store, clock);
-    await keys.refresh();
-    return keys;
+  /** Makes the first key of a database. Every process finds the same one, in the shared secret. */
+  async open(): Promise<void> {
+    const { store, clock } = this.#options;
+    if (this.#configured !== undefined) await keep(store, this.#configured, clock.nowMs(), null);
+    else {
+      const pem = await sharedSecret(store, 'receipt-key', newKey);
+      await keep(store, pairOf(createPrivateKey(pem)), clock.nowMs(), pem);
+    }
+    await this.refresh();
   }
 
   /** Reads the keys again: another process may have added one. */
   async refresh(): Promise<void> {
     const { store, clock } = this.#options;
     this.#rows = await rowsOf(store);
-    this.#current = this.#own ?? currentOf(this.#rows, clock.nowMs());
+    this.#current = this.#configured ?? currentOf(this.#rows, clock.nowMs());
   }
 
   published(): readonly PublishedKey[] {
@@ -145,13 +147,6 @@ export async function rotateSigningKey(store: Store, nowMs: number): Promise<Pub
   await keep(store, pair, nowMs, pem);
   const { identifier, evm } = pair;
   return { identifier, address: evm.address, createdMs: nowMs, isCurrent: false };
-}
-
-/** Every process finds the same first key: whoever writes its secret first decides. */
-async function firstKey(store: Store, clock: Clock): Promise<void> {
-  const pem = await sharedSecret(store, 'receipt-key', newKey);
-  // Of all keys the oldest, so that it gives way to any that was added.
-  await keep(store, pairOf(createPrivateKey(pem)), clock.nowMs(), pem);
 }
 
 async function keep(

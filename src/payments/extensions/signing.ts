@@ -1,9 +1,9 @@
 /**
- * What this service signs (the offer-receipt extension of x402): the offers of a 402, the receipt of
- * a settled payment, and the receipt of what one request used; and how its keys are published.
+ * Signed objects of the offer-receipt extension of x402: the offers of a 402, the receipt of a settled
+ * payment and the receipt of a request; and the documents that publish the keys.
  *
- * A signature costs more than most requests: nothing is signed on the way of one. Offers are signed
- * once for several 402s, and the receipt of a request when somebody asks for it.
+ * A signature costs more than most requests, so offers are signed once for several 402s, and the receipt
+ * of a request only on demand.
  */
 import { type Clock, MINUTE_MS, SECOND_MS } from '../../core/clock.ts';
 import type { Store } from '../../db/db.ts';
@@ -12,13 +12,13 @@ import { jwkOf, kidOf, type PublishedKey, SigningKeys } from './signing-keys.ts'
 
 type Json = Readonly<Record<string, unknown>>;
 
-/** A signature over a payload that is in the JWS itself, or beside it. */
+/** A JWS with its payload inside, or an EIP-712 signature beside its payload. */
 export type SignedPayload =
   | { readonly format: 'jws'; readonly signature: string }
   | { readonly format: 'eip712'; readonly payload: Json; readonly signature: string };
 export type SignedOffer = SignedPayload & { readonly acceptIndex: number };
 
-/** One entry of `accepts`, as far as its offer says it again. */
+/** The signed part of an entry of `accepts`. */
 export interface OfferedOption {
   readonly scheme: string;
   readonly network: string;
@@ -32,7 +32,7 @@ export interface SettledPayment {
   readonly network: string;
   readonly payer: string;
   readonly transaction: string;
-  /** Of what was paid for; the top-up where it is not known. */
+  /** Of the paid resource; the top-up by default. */
   readonly path?: string | undefined;
 }
 
@@ -62,14 +62,14 @@ export interface SigningOptions {
   readonly configured: string | undefined;
 }
 
-/** The extension's name in a 402 and in the answer to a settlement. */
+/** Name of the extension. */
 export const OFFER_RECEIPT = 'offer-receipt';
 const VERSION = 1;
-/** Offers say the same for so long; what is left of their time is enough to pay. */
+/** How long signed offers are reused; the rest of their validity is enough to pay. */
 const SAME_OFFERS_MS = MINUTE_MS;
 const MAX_OFFERS = 200;
 export const DID_DOCUMENT = '/.well-known/did.json';
-/** Names the digest of the usage in the URL that a receipt is for. */
+/** Query parameter of a receipt's URL: the digest of the usage. */
 export const DIGEST_PARAMETER = 'sha256';
 
 export class Signing {
@@ -89,7 +89,7 @@ export class Signing {
     await this.#keys.refresh();
   }
 
-  /** Every option signed in both forms; good for as long as the option says, or a minute less. */
+  /** Signs every option in both forms, valid for its timeout or up to a minute less. */
   async offers(resourceUrl: string, accepts: readonly OfferedOption[]): Promise<SignedOffer[]> {
     const nowMs = this.#options.clock.nowMs();
     const name = JSON.stringify([resourceUrl, accepts, this.#keys.kid]);
@@ -117,10 +117,7 @@ export class Signing {
     return this.#jws({ version: VERSION, network, resourceUrl, payer, issuedAt, transaction });
   }
 
-  /**
-   * The receipt of a request. The URL that it is for carries the digest of the usage, so that both
-   * signatures hold all of it, although EIP-712 has fields of its own only.
-   */
+  /** The receipt of a request. Its URL has the digest of the usage, so that EIP-712, whose fields are fixed, signs it too. */
   async used<Usage extends Json>({
     requestId,
     payer,
@@ -211,7 +208,9 @@ export class Signing {
 }
 
 export async function openSigning(options: SigningOptions): Promise<Signing> {
-  return new Signing(options, await SigningKeys.open(options));
+  const keys = new SigningKeys(options);
+  await keys.open();
+  return new Signing(options, keys);
 }
 
 /** Hex of the SHA-256 over the canonical JSON of a usage. */
@@ -221,6 +220,6 @@ export async function usageDigest(usage: Json): Promise<string> {
 }
 
 /** Large libraries, loaded for the first signature. */
-async function extension() {
+export async function extension() {
   return await import('@x402/extensions/offer-receipt');
 }

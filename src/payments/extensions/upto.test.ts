@@ -29,7 +29,12 @@ const payTo: Hex = '0x00000000000000000000000000000000000fa12b';
 const gasKey = generatePrivateKey();
 const gas = privateKeyToAccount(gasKey);
 const RESOURCE = { path: '/api/v1/chat/completions', description: 'Chat' };
-const PROOF = { claim: undefined, idempotencyKey: undefined, path: RESOURCE.path, asker: '' };
+const PROOF = {
+  claim: undefined,
+  idempotencyKey: undefined,
+  path: RESOURCE.path,
+  clientAddress: '',
+};
 const CANCEL_ABI = parseAbi(['function invalidateUnorderedNonces(uint256 word, uint256 mask)']);
 const USD = 1_000_000n;
 

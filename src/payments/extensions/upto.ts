@@ -24,7 +24,7 @@ import {
   type SignedPayment,
   invalidPayment,
   paymentId,
-  refusePayment,
+  paymentError,
 } from '../payment.ts';
 import type { RailOffer } from '../requirements.ts';
 import { checkTransfer, keyForm, readAddress, readUint, SIGNATURE } from '../evm/payload.ts';
@@ -150,7 +150,7 @@ function readApproval(
     }
   }
   if (readUint(info, 'amount', 'INVALID_AMOUNT', APPROVAL) !== ceiling) {
-    throw refusePayment(
+    throw paymentError(
       'INVALID_AMOUNT',
       `The field amount of the ${APPROVAL} must be the ceiling of ${ceiling} base units`,
     );
@@ -171,10 +171,10 @@ function readApproval(
 export function checkPermit2(permit: Permit2, offer: RailOffer, nowMs: number): void {
   const { upto } = offer;
   if (upto === undefined) {
-    throw refusePayment('UNSUPPORTED_SCHEME', 'The payment scheme must be exact');
+    throw paymentError('UNSUPPORTED_SCHEME', 'The payment scheme must be exact');
   }
   if (permit.token.toLowerCase() !== offer.asset.toLowerCase()) {
-    throw refusePayment('UNSUPPORTED_TOKEN', `The payment token must be ${offer.asset}`);
+    throw paymentError('UNSUPPORTED_TOKEN', `The payment token must be ${offer.asset}`);
   }
   checkTransfer(permit, offer);
   if (permit.facilitator.toLowerCase() !== upto.facilitatorAddress.toLowerCase()) {

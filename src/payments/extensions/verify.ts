@@ -1,30 +1,29 @@
 /**
- * Checks what a service has signed: the offers of a 402, the receipt of a settlement, the receipt of
- * a request, as texts of any of the forms in which they travel. The signatures are checked by the
- * functions of the extension, with keys that the service itself publishes as `did:web`: who signed
- * with another key is somebody else.
+ * Verifies the signed objects of a service: the offers of a 402, the receipt of a settlement and the
+ * receipt of a request, in any of the texts that carry them. Only keys that the service publishes as
+ * `did:web` count.
  */
 import { parsedJson } from '../../json/json-text.ts';
 import { z } from 'zod';
 import { asObject } from '../header-codec.ts';
-import { DIGEST_PARAMETER, OFFER_RECEIPT, usageDigest } from './signing.ts';
+import { DIGEST_PARAMETER, OFFER_RECEIPT, extension, usageDigest } from './signing.ts';
 
 type Json = Readonly<Record<string, unknown>>;
 
 export interface VerifyOptions {
-  /** Whose signature it must be; without it that of the service that the claims name. */
+  /** The origin that must have signed it; by default the one that the claims name. */
   readonly issuer: string | undefined;
-  /** The `did.json` of an origin. Rejects when it cannot be had. */
+  /** Fetches the `did.json` of an origin. */
   readonly keysOf: (origin: string) => Promise<unknown>;
 }
 
 export interface VerifiedItem {
   readonly kind: 'offer' | 'receipt';
   readonly format: 'jws' | 'eip712';
-  /** The key in the published document; `undefined` when none there made the signature. */
+  /** Id of the published key; `undefined` if none of them made the signature. */
   readonly signer: string | undefined;
   readonly claims: Json;
-  /** What is wrong, in a sentence; `undefined` when nothing is. */
+  /** One sentence; `undefined` for a good item. */
   readonly problem: string | undefined;
 }
 
@@ -67,7 +66,7 @@ const BASE64 = /^[\w+/-]+={0,2}$/;
 /** A 402 offers a few options; each is signed twice. */
 const MAX_SIGNED = 100;
 
-/** Throws an Error with a sentence when the text holds nothing signed, or the keys cannot be had. */
+/** Rejects with one sentence if the text has nothing signed, or if the keys cannot be fetched. */
 export async function verifySigned(text: string, options: VerifyOptions): Promise<Verification> {
   const { signed, usage: told } = await findSigned(text.trim());
   const claims = await Promise.all(signed.map(claimsOf));
@@ -114,7 +113,7 @@ function parsed(text: string): unknown {
 
 async function claimsOf(signed: Signed): Promise<Json> {
   if (signed.format === 'eip712') return signed.payload;
-  const { extractJWSPayload } = await import('@x402/extensions/offer-receipt');
+  const { extractJWSPayload } = await extension();
   try {
     return asObject(extractJWSPayload(signed.signature)) ?? {};
   } catch {
@@ -147,23 +146,15 @@ interface Against {
 
 async function verifyOne(signed: Signed, claims: Json, against: Against): Promise<VerifiedItem> {
   const kind = claims['scheme'] === undefined ? 'receipt' : 'offer';
-  const { format } = signed;
   const { signer, problem } =
     signed.format === 'jws'
       ? await jwsSigner(signed, against)
       : await eip712Signer(signed, kind, against);
-  return {
-    kind,
-    format,
-    signer,
-    claims,
-    problem: problem ?? (await problemOfClaims(claims, against)),
-  };
+  const wrong = problem ?? (await problemOfClaims(claims, against));
+  return { kind, format: signed.format, signer, claims, problem: wrong };
 }
 
-type Signer =
-  | { readonly signer: string; readonly problem?: undefined }
-  | { readonly signer?: undefined; readonly problem: string };
+type Signer = Partial<Pick<VerifiedItem, 'signer' | 'problem'>>;
 
 const BAD_SIGNATURE = 'The signature does not fit its claims';
 
@@ -171,23 +162,26 @@ async function jwsSigner(
   signed: Signed & { readonly format: 'jws' },
   { methods, issuer }: Against,
 ): Promise<Signer> {
-  const { extractJWSHeader, verifyReceiptSignatureJWS } =
-    await import('@x402/extensions/offer-receipt');
+  const { extractJWSHeader, verifyReceiptSignatureJWS } = await extension();
   let kid: string | undefined;
   try {
     ({ kid } = extractJWSHeader(signed.signature));
   } catch {
     return { problem: 'The JWS has no header that can be read' };
   }
-  const fragment = kid?.split('#').at(-1);
-  const method = methods.find(({ id }) => id.split('#').at(-1) === fragment);
-  if (fragment === undefined || method?.publicKeyJwk === undefined) return unpublished(issuer);
-  try {
-    await verifyReceiptSignatureJWS(signed, method.publicKeyJwk);
-  } catch {
-    return { problem: BAD_SIGNATURE };
+  const method = methods.find(({ id }) => fragmentOf(id) === fragmentOf(kid));
+  if (kid === undefined || method?.publicKeyJwk === undefined) {
+    return { problem: `It is signed with a key that ${issuer} does not publish` };
   }
-  return { signer: method.id };
+  const isGood = await verifyReceiptSignatureJWS(signed, method.publicKeyJwk).then(
+    () => true,
+    () => false,
+  );
+  return isGood ? { signer: method.id } : { problem: BAD_SIGNATURE };
+}
+
+function fragmentOf(id: string | undefined): string | undefined {
+  return id?.split('#').at(-1);
 }
 
 async function eip712Signer(
@@ -195,26 +189,21 @@ async function eip712Signer(
   kind: VerifiedItem['kind'],
   { methods, issuer }: Against,
 ): Promise<Signer> {
-  const { verifyOfferSignatureEIP712, verifyReceiptSignatureEIP712 } =
-    await import('@x402/extensions/offer-receipt');
+  const { verifyOfferSignatureEIP712, verifyReceiptSignatureEIP712 } = await extension();
   const verify = kind === 'offer' ? verifyOfferSignatureEIP712 : verifyReceiptSignatureEIP712;
   let address: string;
   try {
-    address = (await verify(signed as never)).signer.toLowerCase(); // what does not fit is thrown
+    address = (await verify(signed as never)).signer.toLowerCase(); // throws on other payloads
   } catch {
     return { problem: BAD_SIGNATURE };
   }
   const method = methods.find(
     ({ blockchainAccountId }) => blockchainAccountId?.split(':').at(-1)?.toLowerCase() === address,
   );
-  // A changed claim gives another signer, so the two cannot be told apart.
+  // A changed claim gives another signer, so the two cases look alike.
   return method === undefined
     ? { problem: `${BAD_SIGNATURE}, or its key is none that ${issuer} publishes` }
     : { signer: method.id };
-}
-
-function unpublished(issuer: string): Signer {
-  return { problem: `It is signed with a key that ${issuer} does not publish` };
 }
 
 async function problemOfClaims(

@@ -46,9 +46,9 @@ export class KeyChallenges {
   }
 
   /** The wallet that signed a challenge, once. Throws a 401 Fault. */
-  async signerOf({ address, token, signature }: KeyProof, asker: string): Promise<string> {
+  async signerOf({ address, token, signature }: KeyProof, clientAddress: string): Promise<string> {
     const { id, expiresMs } = this.#read(token);
-    const wallet = await this.#signIn.signerOf(address, { text: token, signature, asker });
+    const wallet = await this.#signIn.signerOf(address, { text: token, signature, clientAddress });
     if (await this.#signIn.useOnce(wallet, `key.${id}`, expiresMs)) return wallet;
     throw refused('The token has made a key before; get a new one');
   }

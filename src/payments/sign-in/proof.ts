@@ -31,7 +31,7 @@ type Fields = Readonly<Record<string, unknown>>;
 type SignInReason<Code = FaultCode> = Code extends `X402_SIGN_IN_${infer Reason}` ? Reason : never;
 
 /** A 401 with the code `X402_SIGN_IN_<reason>`. */
-export function refuseSignIn(reason: SignInReason, message?: string): Fault {
+export function signInError(reason: SignInReason, message?: string): Fault {
   const said = message === undefined ? {} : { message };
   return new Fault(`X402_SIGN_IN_${reason}`, { ...said, canRetry: false });
 }
@@ -39,7 +39,7 @@ export function refuseSignIn(reason: SignInReason, message?: string): Fault {
 /** Decodes a header value. Throws a Fault with an `X402_SIGN_IN_*` code. */
 export function readProof(header: string): Proof {
   const fields = decodeHeader(header, MAX_HEADER_CHARS);
-  if (fields === undefined) throw refuseSignIn('INVALID_PAYLOAD');
+  if (fields === undefined) throw signInError('INVALID_PAYLOAD');
   return typeof fields['message'] === 'string' ? readTextForm(fields) : readStructuredForm(fields);
 }
 
@@ -49,7 +49,7 @@ function readTextForm(fields: Fields): Proof {
   const signature = requireText(fields, 'signature');
   checkType(fields);
   const message = parseMessage(text);
-  if (typeof message === 'string') throw refuseSignIn(message);
+  if (typeof message === 'string') throw signInError(message);
   const chain = readChain(fields['chainId'], message);
   return { message, text, signature, address, chain, timestampMs: readTimestamp(fields) };
 }
@@ -58,7 +58,7 @@ function readTimestamp({ timestamp }: Fields): number | undefined {
   if (timestamp === undefined || timestamp === null) return undefined;
   const timestampMs = typeof timestamp === 'string' ? Number(timestamp) : timestamp;
   if (typeof timestampMs !== 'number' || !Number.isFinite(timestampMs)) {
-    throw refuseSignIn('INVALID_PAYLOAD', 'The timestamp must be Unix time in milliseconds');
+    throw signInError('INVALID_PAYLOAD', 'The timestamp must be Unix time in milliseconds');
   }
   return timestampMs;
 }
@@ -69,7 +69,7 @@ function readStructuredForm(fields: Fields): Proof {
   const [namespace, reference] = chain.split(':');
   const isKnown = namespace === 'eip155' || namespace === 'solana';
   if (!isKnown || reference === undefined || !/^[-_a-zA-Z0-9]{1,32}$/.test(reference)) {
-    throw refuseSignIn('INVALID_CHAIN_ID');
+    throw signInError('INVALID_CHAIN_ID');
   }
   const message: SignInMessage = {
     family: namespace === 'solana' ? 'solana' : 'evm',
@@ -100,7 +100,7 @@ function readStructuredForm(fields: Fields): Proof {
 
 function checkType({ type }: Fields): void {
   if (type === undefined || type === null || TYPES.includes(type)) return;
-  throw refuseSignIn('INVALID_PAYLOAD', 'The type must be eip191, eip1271 or ed25519');
+  throw signInError('INVALID_PAYLOAD', 'The type must be eip191, eip1271 or ed25519');
 }
 
 function requireText(
@@ -111,10 +111,10 @@ function requireText(
   const value = fields[name];
   if (typeof value !== 'string' || value === '' || value.length > MAX_FIELD_CHARS) {
     const isPayload = reason === 'INVALID_PAYLOAD';
-    throw refuseSignIn(reason, isPayload ? `The field ${name} is missing` : undefined);
+    throw signInError(reason, isPayload ? `The field ${name} is missing` : undefined);
   }
   // A line break inside a field would forge another line of the rebuilt text.
-  if (name !== 'message' && /[\r\n]/.test(value)) throw refuseSignIn('INVALID_PAYLOAD');
+  if (name !== 'message' && /[\r\n]/.test(value)) throw signInError('INVALID_PAYLOAD');
   return value;
 }
 
@@ -126,7 +126,7 @@ function optionalText(fields: Fields, name: string): string | undefined {
 
 function readResources(value: unknown): readonly string[] | undefined {
   if (value === undefined || value === null) return undefined;
-  if (!Array.isArray(value) || value.length > MAX_RESOURCES) throw refuseSignIn('INVALID_PAYLOAD');
+  if (!Array.isArray(value) || value.length > MAX_RESOURCES) throw signInError('INVALID_PAYLOAD');
   return value.map((item: unknown) => requireText({ resource: item }, 'resource'));
 }
 
@@ -135,7 +135,7 @@ function readChain(value: unknown, message: SignInMessage): string {
   if (value === undefined || value === null) return chainOfMessage(message);
   const text = typeof value === 'number' ? String(value) : value;
   if (typeof text !== 'string' || !/^(eip155:|solana:)?[-_a-zA-Z0-9]{1,32}$/.test(text)) {
-    throw refuseSignIn('INVALID_CHAIN_ID');
+    throw signInError('INVALID_CHAIN_ID');
   }
   if (text.includes(':')) return text;
   return /^\d+$/.test(text) ? `eip155:${text}` : `solana:${text}`;

@@ -1,18 +1,17 @@
 /**
- * Signing in with a wallet: a header in, the identity of the wallet out, once.
+ * Verifies a wallet sign-in and returns the identity of the wallet.
  *
- * Invariant: a proof is accepted at most once, only for the configured domain and chains, and only
- * while it is fresh. Everything that a caller can send ends in an accepted wallet or in a Fault.
+ * Invariant: a proof is accepted at most once, only for the configured domain and chains, and only while
+ * it is fresh. Every other header ends in a Fault.
  */
 import { walletIdentity, walletKind } from '../../core/addresses.ts';
 import { type Clock, MINUTE_MS, SECOND_MS } from '../../core/clock.ts';
 import { Fault } from '../../core/faults.ts';
 import type { Log } from '../../core/log.ts';
-import type { Store } from '../../db/db.ts';
+import { Batcher, type Store } from '../../db/db.ts';
 import { chainReason } from '../chain-log.ts';
 import { endsWithin } from '../bounded.ts';
-import { SignInNonces } from './nonces.ts';
-import { type Proof, chainOfMessage, readProof, refuseSignIn } from './proof.ts';
+import { type Proof, chainOfMessage, readProof, signInError } from './proof.ts';
 import {
   type ContractSignatureCheck,
   type SignedText,
@@ -46,52 +45,88 @@ const CLOCK_SKEW_MS = 30 * SECOND_MS;
 const NONCE = /^[A-Za-z0-9._~-]{8,128}$/;
 /** ISO 8601 with a date and a time, as EIP-4361 asks; `Date.parse` alone would take "5". */
 const ISO_TIME = /^\d{4}-\d{2}-\d{2}[Tt ]\d{2}:\d{2}:\d{2}(\.\d{1,9})?([Zz]|[+-]\d{2}:\d{2})$/;
-/** What a sign-in may wait for a contract wallet's chain; its nodes answer in a fraction of it. */
+/** How long a sign-in waits for the chain of a contract wallet. */
 const CONTRACT_CHECK_MS = 5 * SECOND_MS;
+
+/** Nonces of one database transaction. */
+const MAX_BATCH = 128;
+
+interface NonceUse {
+  /** Wallet and nonce: all processes insert in its order, so that two transactions cannot deadlock. */
+  readonly key: string;
+  readonly wallet: string;
+  readonly nonce: string;
+  readonly expiresMs: number;
+}
 
 export class SignIn {
   readonly #options: SignInOptions;
   readonly #domain: string;
-  readonly #nonces: SignInNonces;
+  readonly #uses: Batcher<NonceUse, boolean>;
 
   constructor(options: SignInOptions) {
     this.#options = options;
     this.#domain = new URL(options.publicUrl).host;
-    this.#nonces = new SignInNonces(options.store, options.clock);
+    const limits = { maxInFlight: 2, maxItems: MAX_BATCH };
+    this.#uses = new Batcher((uses) => this.#useNonces(uses), limits);
   }
 
   /**
-   * Verifies and uses up a proof that an address shows. Throws a Fault with an `X402_SIGN_IN_*` code, or 503
-   * when a contract wallet cannot be asked.
+   * Verifies a proof and spends its nonce. Throws a Fault with an `X402_SIGN_IN_*` code, or 503 if the
+   * chain of a contract wallet does not respond.
    */
-  async verify(header: string, asker: string): Promise<SignedInWallet> {
+  async verify(header: string, clientAddress: string): Promise<SignedInWallet> {
     const proof = readProof(header);
     const wallet = this.#checkRules(proof);
     const { text, signature } = proof;
-    await this.#checkSigned({ wallet, text, signature, asker });
-    // The nonce is used up only by a valid signature: nobody can burn another wallet's nonces.
-    // After `expiresMs` its proof is too old anyway.
+    await this.#checkSigned({ wallet, text, signature, clientAddress });
+    // Only a valid signature spends the nonce, so nobody can burn the nonces of another wallet.
     const expiresMs = readTime(proof.message.issuedAt) + MAX_AGE_MS + CLOCK_SKEW_MS;
     const isFirstUse = await this.useOnce(wallet, proof.message.nonce, expiresMs);
-    if (!isFirstUse) throw refuseSignIn('NONCE_REUSED');
+    if (!isFirstUse) throw signInError('NONCE_REUSED');
     return { wallet, chain: proof.chain };
   }
 
-  /** The identity of the wallet that signed a text of ours. Throws a Fault with an `X402_SIGN_IN_*` code. */
+  /** The identity of the wallet that signed one of our texts. Throws a Fault with an `X402_SIGN_IN_*` code. */
   async signerOf(address: string, signed: Omit<SignedText, 'wallet'>): Promise<string> {
-    if (walletKind(address) === undefined) throw refuseSignIn('INVALID_WALLET');
+    if (walletKind(address) === undefined) throw signInError('INVALID_WALLET');
     const wallet = walletIdentity(address);
     await this.#checkSigned({ ...signed, wallet });
     return wallet;
   }
 
-  /** `false` when the wallet has used the word before; it is remembered until `expiresMs`. */
-  async useOnce(wallet: string, word: string, expiresMs: number): Promise<boolean> {
-    return await this.#nonces.consume(wallet, word, expiresMs);
+  /** Returns `false` if the wallet has used the nonce before; it is stored until `expiresMs`. */
+  async useOnce(wallet: string, nonce: string, expiresMs: number): Promise<boolean> {
+    const key = `${wallet} ${nonce}`;
+    return await this.#uses.add({ key, wallet, nonce, expiresMs: Math.ceil(expiresMs) });
+  }
+
+  /**
+   * Conditional inserts, so that processes that share the database accept a proof once. They need no
+   * flush: they are in the write-ahead log before any charge of the same request, which is flushed.
+   */
+  async #useNonces(uses: readonly NonceUse[]): Promise<readonly boolean[]> {
+    const areFirst: boolean[] = [];
+    const ordered = [...uses.entries()].sort(([, a], [, b]) => (a.key < b.key ? -1 : 1));
+    await this.#options.store.transaction(
+      async (tx) => {
+        for (const [index, { wallet, nonce, expiresMs }] of ordered) {
+          const rows = await tx.query(
+            `INSERT INTO payments_nonce (wallet, nonce, expires_ms) VALUES ($1, $2, $3)
+             ON CONFLICT (wallet, nonce) DO NOTHING RETURNING nonce`,
+            [wallet, nonce, expiresMs],
+          );
+          areFirst[index] = rows.length === 1;
+        }
+      },
+      { durable: false },
+    );
+    return areFirst;
   }
 
   async prune(): Promise<void> {
-    await this.#nonces.prune();
+    const { store, clock } = this.#options;
+    await store.query('DELETE FROM payments_nonce WHERE expires_ms < $1', [clock.nowMs()]);
   }
 
   /**
@@ -101,27 +136,27 @@ export class SignIn {
   #checkRules({ message, address, chain, timestampMs }: Proof): string {
     const kind = walletKind(message.address);
     if (walletKind(address) === undefined || kind !== message.family) {
-      throw refuseSignIn('INVALID_WALLET');
+      throw signInError('INVALID_WALLET');
     }
     const wallet = walletIdentity(address);
-    if (wallet !== walletIdentity(message.address)) throw refuseSignIn('ADDRESS_MISMATCH');
+    if (wallet !== walletIdentity(message.address)) throw signInError('ADDRESS_MISMATCH');
     const signedChain = chainOfMessage(message);
     if (message.family === 'evm' && !/^[1-9]\d{0,15}$/.test(message.chainReference)) {
-      throw refuseSignIn('INVALID_CHAIN_ID');
+      throw signInError('INVALID_CHAIN_ID');
     }
-    if (chain !== signedChain) throw refuseSignIn('CHAIN_MISMATCH');
+    if (chain !== signedChain) throw signInError('CHAIN_MISMATCH');
     const { chains } = this.#options;
     if (!chains.includes(signedChain)) {
-      throw refuseSignIn('UNSUPPORTED_CHAIN', `Sign in on one of ${chains.join(', ')}`);
+      throw signInError('UNSUPPORTED_CHAIN', `Sign in on one of ${chains.join(', ')}`);
     }
     if (message.version !== '1') {
-      throw refuseSignIn('INVALID_MESSAGE', 'The version of the sign-in message must be 1');
+      throw signInError('INVALID_MESSAGE', 'The version of the sign-in message must be 1');
     }
     if (!NONCE.test(message.nonce)) {
-      throw refuseSignIn('INVALID_MESSAGE', 'The nonce must have 8 to 128 letters or digits');
+      throw signInError('INVALID_MESSAGE', 'The nonce must have 8 to 128 letters or digits');
     }
     if (message.domain !== this.#domain) {
-      throw refuseSignIn('DOMAIN_MISMATCH', `The sign-in must be for the domain ${this.#domain}`);
+      throw signInError('DOMAIN_MISMATCH', `The sign-in must be for the domain ${this.#domain}`);
     }
     this.#checkTimes(message, timestampMs);
     return wallet;
@@ -131,22 +166,22 @@ export class SignIn {
     const nowMs = this.#options.clock.nowMs();
     const issuedMs = readTime(message.issuedAt);
     if (timestampMs !== undefined && Math.abs(timestampMs - issuedMs) > CLOCK_SKEW_MS) {
-      throw refuseSignIn('TIMESTAMP_MISMATCH');
+      throw signInError('TIMESTAMP_MISMATCH');
     }
-    if (issuedMs > nowMs + CLOCK_SKEW_MS) throw refuseSignIn('FUTURE_TIMESTAMP');
-    if (nowMs - issuedMs > MAX_AGE_MS) throw refuseSignIn('EXPIRED');
+    if (issuedMs > nowMs + CLOCK_SKEW_MS) throw signInError('FUTURE_TIMESTAMP');
+    if (nowMs - issuedMs > MAX_AGE_MS) throw signInError('EXPIRED');
     const { expirationTime, notBefore } = message;
     if (expirationTime !== undefined && readTime(expirationTime) <= nowMs) {
-      throw refuseSignIn('EXPIRED');
+      throw signInError('EXPIRED');
     }
-    if (notBefore !== undefined && readTime(notBefore) > nowMs) throw refuseSignIn('NOT_BEFORE');
+    if (notBefore !== undefined && readTime(notBefore) > nowMs) throw signInError('NOT_BEFORE');
   }
 
   async #checkSigned(signed: SignedText): Promise<void> {
     const { wallet, text, signature } = signed;
     if (await isSignedByKey(wallet, text, signature)) return;
     if (await this.#isSignedByContract(signed)) return;
-    throw refuseSignIn('INVALID_SIGNATURE');
+    throw signInError('INVALID_SIGNATURE');
   }
 
   async #isSignedByContract(signed: SignedText): Promise<boolean> {
@@ -158,7 +193,7 @@ export class SignIn {
       throw new Error('The node takes too long');
     } catch (error) {
       if (error instanceof Fault) throw error;
-      // The chain could not be asked: the proof is neither good nor bad.
+      // Without the chain the proof is neither good nor bad.
       const reason = chainReason(error);
       log.warn({ reason }, 'A contract wallet could not be asked');
       throw new Fault('SERVICE_UNAVAILABLE', {
@@ -173,7 +208,7 @@ export class SignIn {
 function readTime(text: string): number {
   const ms = ISO_TIME.test(text) ? Date.parse(text) : Number.NaN;
   if (Number.isNaN(ms)) {
-    throw refuseSignIn('INVALID_MESSAGE', 'The times of the sign-in must be ISO 8601');
+    throw signInError('INVALID_MESSAGE', 'The times of the sign-in must be ISO 8601');
   }
   return ms;
 }

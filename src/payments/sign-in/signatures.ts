@@ -18,7 +18,7 @@ export type ContractSignatureCheck = (question: {
   readonly hash: `0x${string}`;
   readonly signature: `0x${string}`;
   /** The address that asks, as bounds by address count it. */
-  readonly asker: string;
+  readonly clientAddress: string;
 }) => Promise<boolean>;
 
 /** A text that a wallet is said to have signed, and the address that says so. */
@@ -26,7 +26,7 @@ export interface SignedText {
   readonly wallet: string;
   readonly text: string;
   readonly signature: string;
-  readonly asker: string;
+  readonly clientAddress: string;
 }
 
 const HEX_SIGNATURE = /^0x(?:[0-9a-fA-F]{2})+$/;
@@ -74,7 +74,7 @@ export async function isSignedByKey(
 
 /** Whether the contract wallet accepts the signature of the text. */
 export async function isSignedByContract(
-  { wallet, text, signature, asker }: SignedText,
+  { wallet, text, signature, clientAddress }: SignedText,
   check: ContractSignatureCheck,
 ): Promise<boolean> {
   if (!HEX_SIGNATURE.test(signature)) return false;
@@ -82,7 +82,7 @@ export async function isSignedByContract(
     address: wallet as `0x${string}`, // an EVM identity, checked by the caller
     hash: `0x${personalMessageHash(text).toString('hex')}`,
     signature: signature as `0x${string}`, // matched HEX_SIGNATURE
-    asker,
+    clientAddress,
   });
 }
 

@@ -18,7 +18,7 @@ import {
   type SolanaPayment,
   invalidPayment,
   paymentId,
-  refusePayment,
+  paymentError,
 } from '../payment.ts';
 import type { RailOffer } from '../requirements.ts';
 import { decodeWire, messageHash } from './chain.ts';
@@ -110,7 +110,7 @@ function findTransfer(transaction: Transaction) {
 export async function checkTransfer(payment: SignedPayment, offer: RailOffer): Promise<void> {
   const { transfer } = decodeTransfer(solanaOf(payment).transaction);
   if (transfer.mint !== offer.asset) {
-    throw refusePayment('UNSUPPORTED_TOKEN', `The payment token must be ${offer.asset}`);
+    throw paymentError('UNSUPPORTED_TOKEN', `The payment token must be ${offer.asset}`);
   }
   const [expected] = await findAssociatedTokenPda({
     owner: address(offer.payTo),
@@ -118,7 +118,7 @@ export async function checkTransfer(payment: SignedPayment, offer: RailOffer): P
     tokenProgram: transfer.program,
   });
   if (transfer.destination !== expected) {
-    throw refusePayment(
+    throw paymentError(
       'INVALID_PAYMENT_RECIPIENT',
       `The payment must go to the token account ${expected} of ${offer.payTo}`,
     );
@@ -130,7 +130,7 @@ export async function checkTransfer(payment: SignedPayment, offer: RailOffer): P
   // Whom the receiver has let spend its tokens could move them in a circle.
   const isCircle = transfer.source === expected || transfer.authority === offer.payTo;
   if (transfer.touched.has(feePayer) || isCircle) {
-    throw refusePayment(
+    throw paymentError(
       'INVALID_PAYMENT_PAYER',
       'The fee payer and the receiver cannot be the payer',
     );
