@@ -49,17 +49,7 @@ export interface UnknownTransfer {
   readonly amountNano: Nano | undefined;
 }
 
-export interface ChainAuditReport {
-  readonly ok: boolean;
-  readonly payments: number;
-  readonly refunds: number;
-  /** Payments that are not finished: they may be on the chain and not credited yet. */
-  readonly underWay: number;
-  /** Payments and refunds that no configured rail can be asked about. */
-  readonly notAsked: number;
-  readonly differences: readonly ChainDifference[];
-  readonly unknown: readonly UnknownTransfer[];
-}
+export type ChainAuditReport = Awaited<ReturnType<typeof auditChains>>;
 
 const NOT_CREDITED = 'on the chain, but not credited';
 const PAGE_ROWS = 200;
@@ -67,7 +57,7 @@ const PARALLEL = 8;
 const CHAINS = ['eip155:', 'solana:'];
 
 /** Rejects when a configured node cannot be asked where its chain ends. */
-export async function auditChains(options: ChainAuditOptions): Promise<ChainAuditReport> {
+export async function auditChains(options: ChainAuditOptions) {
   // Nothing is sent, so nothing is polled.
   const { rails } = await openRails({ ...options, pollMs: 0 });
   for (const rail of rails.values()) await rail.newestHeight();
@@ -92,6 +82,10 @@ class ChainAudit {
   readonly #differences: ChainDifference[] = [];
   readonly #unknown: UnknownTransfer[] = [];
   readonly #receivers = new Map<string, Receiver>();
+  /**
+   * `underWay`: unfinished payments, which may be on the chain and not credited yet. `notAsked`: payments and
+   * refunds without a configured rail.
+   */
   readonly #counts = { payments: 0, refunds: 0, underWay: 0, notAsked: 0 };
 
   constructor(options: ChainAuditOptions, rails: ReadonlyMap<string, Rail>) {
@@ -99,14 +93,10 @@ class ChainAudit {
     this.#rails = rails;
   }
 
-  report(): ChainAuditReport {
+  report() {
     const differences = this.#differences;
-    return {
-      ok: differences.length === 0,
-      ...this.#counts,
-      differences,
-      unknown: this.#unknown,
-    };
+    const unknown = this.#unknown;
+    return { ok: differences.length === 0, ...this.#counts, differences, unknown };
   }
 
   async compareTopUps(): Promise<void> {

@@ -15,21 +15,12 @@ import type { PaymentSettings } from './settings.ts';
 import type { SolanaRail } from './solana/solana-rail.ts';
 import { topUpTransactions } from './top-up-table.ts';
 
-interface OpenedRails {
-  readonly rails: ReadonlyMap<string, Rail>;
-  readonly evm: EvmRail | undefined;
-  readonly solana: SolanaRail | undefined;
-  /** `undefined` if the embedded facilitator settles. */
-  readonly external: ExternalFacilitator | undefined;
-  readonly contradictions: Contradictions;
-}
-
 export interface OpenRailsOptions extends Pick<RailOptions, 'store' | 'clock' | 'log' | 'pollMs'> {
   readonly settings: PaymentSettings;
 }
 
 /** Rejects if an external facilitator that must name the Solana fee payer does not respond. */
-export async function openRails(options: OpenRailsOptions): Promise<OpenedRails> {
+export async function openRails(options: OpenRailsOptions) {
   const { settings, log } = options;
   const { url, ...facilitator } = settings.facilitator;
   const external = url === undefined ? undefined : new ExternalFacilitator(url, facilitator);

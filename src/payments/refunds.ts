@@ -22,14 +22,7 @@ import { LeasedRows } from './leased-rows.ts';
 import { attemptOf } from './top-up-records.ts';
 import type { PageOfRows } from './top-up-table.ts';
 
-export interface RefundState {
-  readonly refundId: string;
-  readonly wallet: string;
-  readonly amountNano: Nano;
-  readonly state: 'open' | 'sent' | 'paid' | 'failed';
-  readonly transaction: string | undefined;
-  readonly failure: string | undefined;
-}
+export type RefundState = Awaited<ReturnType<Refunds['state']>>;
 
 /** A credited payment that the chain could still undo. */
 export interface OpenCredit {
@@ -43,7 +36,7 @@ export interface RefundRow {
   readonly network: string;
   readonly wallet: string;
   readonly amount_units: bigint;
-  readonly state: RefundState['state'];
+  readonly state: 'open' | 'sent' | 'paid' | 'failed';
   readonly authorization_text: string;
   readonly tx_id: string | null;
   readonly raw_tx: string | null;
@@ -115,7 +108,7 @@ export class Refunds {
     return await this.state(refundId);
   }
 
-  async state(refundId: string): Promise<RefundState> {
+  async state(refundId: string) {
     const row = await this.rows.find(refundId);
     if (row === undefined) throw new Fault('REQUEST_ID_NOT_FOUND', { message: 'No such refund' });
     return {

@@ -101,7 +101,7 @@ interface WalletsOptions extends WalletOptions {
 }
 
 export async function openWallets(options: WalletsOptions) {
-  const { config, stores, clock, basePath } = options;
+  const { config, stores, clock, basePath, modelOf } = options;
   const { publicUrl } = config;
   await openWalletAccounts(stores);
   const payments = await openWalletPayments(options);
@@ -109,11 +109,7 @@ export async function openWallets(options: WalletsOptions) {
   const isStaking = payments !== undefined && config.payments.staking !== undefined;
   const staked = new StakedCredit(stores, async (wallet) => payments?.stakedCredit(wallet));
   const asked = new WeakMap<Caller, Asked>();
-  const bazaar = new Bazaar({
-    basePath,
-    serviceName: config.service.name,
-    modelOf: options.modelOf,
-  });
+  const bazaar = new Bazaar({ basePath, serviceName: config.service.name, modelOf });
   const resourceOf = ({ path, parameters, route }: Asked): Resource => ({
     ...resourceAt(path, route),
     discovered: bazaar.of(route, parameters),

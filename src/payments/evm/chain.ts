@@ -44,28 +44,22 @@ export function transferTypedData(offer: RailOffer, transfer: Omit<Erc3009, 'kin
 }
 
 const RPC_TIMEOUT_MS = 10_000;
-/** Reads are repeated by the transport; a repeated broadcast is answered "already known". */
+/** The transport repeats reads; the response to a repeated broadcast is "already known". */
 const RPC_RETRIES = 2;
 const RETRY_DELAY_MS = 150;
 
 export type EvmClient = PublicClient;
 
-export interface EvmNodes {
-  /** Asks the nodes in their order, the next one when one fails. */
-  readonly client: EvmClient;
-  /** Each for itself, where all of them are witnesses. */
-  readonly each: readonly EvmClient[];
-}
-
-export function openEvmNodes(rpcUrl: string | readonly string[], clock: Clock): EvmNodes {
-  // A node that is named twice is one witness.
+/** `client` calls the nodes in their order, the next one after a failure; `each` has one for each node. */
+export function openEvmNodes(rpcUrl: string | readonly string[], clock: Clock) {
+  // A node that is named twice has one vote.
   const urls = [...new Set([rpcUrl].flat())];
   const isAlone = urls.length === 1;
-  const each = urls.map((url) =>
+  const each = urls.map((url): EvmClient =>
     createPublicClient({
       transport: http(url, {
         timeout: isAlone ? RPC_TIMEOUT_MS : NODE_TIMEOUT_MS,
-        // The next node takes the place of a repetition.
+        // Instead of a retry the next node is called.
         retryCount: isAlone ? RPC_RETRIES : 0,
         retryDelay: RETRY_DELAY_MS,
       }),
@@ -84,7 +78,7 @@ export function openEvmNodes(rpcUrl: string | readonly string[], clock: Clock): 
   return { client: clientOn(request), each };
 }
 
-/** Code and words of a node's JSON-RPC error; `undefined` for one without a code. */
+/** The code and the text of a node's JSON-RPC error; `undefined` for other errors. */
 function rpcErrorOf(error: unknown): { readonly code: number; readonly text: string } | undefined {
   if (!(error instanceof BaseError)) return undefined;
   const found = error.walk(
@@ -97,13 +91,13 @@ function rpcErrorOf(error: unknown): { readonly code: number; readonly text: str
   return { code: code ?? 0, text };
 }
 
-/** Codes with which a chain answers: it ran the call, or refuses the transaction or the question. */
+/** Codes of the chain: it ran the call, or rejects the transaction or the query. */
 const ANSWER_CODES = new Set([3, -32_000, -32_003, -32_015, -32_600, -32_602]);
-/** What nodes say under the same codes of what they lack themselves. */
+/** Texts under the same codes that report a problem of the node itself. */
 const NODE_TEXT =
   /missing trie node|header not found|unknown block|pruned|state .{0,40}not available|rate limit|too many requests|capacity/i;
 
-/** Whether another node would say the same; without a code or with another one the node has failed. */
+/** Whether every node would return the error; otherwise the node has failed. */
 function isChainAnswer(error: unknown): boolean {
   const answer = rpcErrorOf(error);
   if (answer === undefined) return false;
@@ -111,31 +105,24 @@ function isChainAnswer(error: unknown): boolean {
   return ANSWER_CODES.has(answer.code) && !NODE_TEXT.test(answer.text);
 }
 
-/** EIP-1474 has no code for it; geth answers 3, Nethermind -32015. */
+/** EIP-1474 has no code for it; geth returns 3, Nethermind -32015. */
 const EXECUTION_CODES = new Set([3, -32_015]);
-/** What nodes without a code of their own say of a call that was run and failed. */
+/** Texts of failed calls from nodes without a code of their own. */
 const EXECUTION_TEXT =
   /execution reverted|out ?of ?gas|gas required exceeds|intrinsic gas|invalid opcode|invalid ?jump|stack (?:under|over)flow|VM exception|EVM error/i;
 
-/** Whether the node ran the call and the code of the chain refused it. */
+/** Whether the node ran the call and the call failed. */
 export function isExecutionFailure(error: unknown): boolean {
   const answer = rpcErrorOf(error);
   if (answer === undefined) return false;
   return EXECUTION_CODES.has(answer.code) || EXECUTION_TEXT.test(answer.text);
 }
 
-/** A client for one question of several calls, and whether a node failed to answer any of them. */
-export interface TrackedClient {
-  readonly client: EvmClient;
-  readonly hasNodeFailed: () => boolean;
-}
-
 /**
- * The libraries above read a failed call as a bad signature or a missing contract. Whether the
- * chain said so or could not be asked is told apart here, where the answers come in: a revert, an
- * empty answer or a call without gas is an answer, everything else is trouble.
+ * A client that records whether a node failed to respond. The libraries report a failed call as a bad
+ * signature or a missing contract; only a revert, an empty result or a call without gas is one.
  */
-export function trackedClient(base: EvmClient): TrackedClient {
+export function trackedClient(base: EvmClient) {
   let hasNodeFailed = false;
   const request = async (call: unknown): Promise<unknown> => {
     try {

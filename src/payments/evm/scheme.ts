@@ -1,7 +1,6 @@
 /**
- * The official schemes on our chain client and gas key: reads go to the chain, the one write is sent
- * by `EvmSender`, receipts are waited for within a bound. A scheme is made anew for each verify or
- * settle, so that a chain that could not be asked is told apart from a bad payment.
+ * The official schemes on our chain client and gas key: `EvmSender` sends the one write, and the wait for a
+ * receipt is bounded. Each verify or settle has a scheme of its own, which records failures of the node.
  */
 import type {
   PaymentPayload,
@@ -39,13 +38,10 @@ export interface SchemeOptions {
   readonly name: 'exact' | 'upto';
 }
 
-export interface TrackedScheme {
-  readonly scheme: ExactEvmScheme | UptoEvmScheme;
-  /** The scheme reads a failed chain call as a bad signature; this tells the two apart. */
-  readonly hasNodeFailed: () => boolean;
-}
+export type TrackedScheme = ReturnType<typeof trackedScheme>;
 
-export function trackedScheme(options: SchemeOptions): TrackedScheme {
+/** A scheme reports a failed call of the chain as a bad signature; `hasNodeFailed` tells the two apart. */
+export function trackedScheme(options: SchemeOptions) {
   const { client, hasNodeFailed } = trackedClient(options.client);
   const Scheme = options.name === 'upto' ? UptoEvmScheme : ExactEvmScheme;
   const scheme = new Scheme(
@@ -92,13 +88,13 @@ async function waitForReceipt({ receiptOf, wait }: SchemeOptions, hash: Hex): Pr
   }
 }
 
-/** Transactions that are remembered; the oldest goes first. */
+/** The oldest is evicted. */
 const MAX_PENDING = 1_000;
 const RETRY_AFTER_SECONDS = 5;
 
 /**
- * The scheme of the exposed facilitator. What was broadcast and not seen in a block is remembered,
- * so that a repeated settle waits for it instead of sending again.
+ * The scheme of the exposed facilitator. It stores transactions that are not in a block yet, so that a
+ * repeated settle waits for them instead of sending again.
  */
 export class ExposedEvmScheme implements SchemeNetworkFacilitator {
   readonly scheme = 'exact';

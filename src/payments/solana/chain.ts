@@ -29,15 +29,11 @@ const RPC_TIMEOUT_MS = 10_000;
 
 export type SolanaRpc = ReturnType<typeof createSolanaRpc>;
 
-export interface SolanaNodes {
-  /** Asks the nodes in their order, the next one when one fails. */
-  readonly rpc: SolanaRpc;
-  /** Each for itself, where all of them are witnesses. */
-  readonly each: readonly SolanaRpc[];
-}
+export type SolanaNodes = ReturnType<typeof openSolanaNodes>;
 
-export function openSolanaNodes(rpcUrl: string | readonly string[], clock: Clock): SolanaNodes {
-  // A node that is named twice is one witness.
+/** `rpc` calls the nodes in their order, the next one after a failure; `each` has one for each node. */
+export function openSolanaNodes(rpcUrl: string | readonly string[], clock: Clock) {
+  // A node that is named twice has one vote.
   const urls = [...new Set([rpcUrl].flat())];
   const limitMs = urls.length === 1 ? RPC_TIMEOUT_MS : NODE_TIMEOUT_MS;
   const transports = urls.map((url) => within(limitMs, transportTo(url)));
@@ -57,7 +53,7 @@ export function openSolanaNodes(rpcUrl: string | readonly string[], clock: Clock
   return { rpc: createSolanaRpcFromTransport(transport), each };
 }
 
-/** The kit's own transport takes answers of any size. */
+/** The transport of the kit accepts responses of any size. */
 function transportTo(url: string): RpcTransport {
   return async ({ payload, signal }) => {
     const response = await fetch(url, {
@@ -71,13 +67,13 @@ function transportTo(url: string): RpcTransport {
     });
     const text = await boundedText(response);
     if (!response.ok) throw new Error(`The node answered with ${response.status}`);
-    return JSON.parse(text, exactInteger) as never; // whoever asks reads it
+    return JSON.parse(text, exactInteger) as never; // read by the caller
   };
 }
 
 const INTEGER = /^-?\d+$/;
 
-/** Whole numbers as the kit takes them: none is rounded. */
+/** Whole numbers as `bigint`, as the kit reads them, without rounding. */
 function exactInteger(_: string, value: unknown, context?: { readonly source?: string }): unknown {
   const { source = '' } = context ?? {};
   return typeof value === 'number' && INTEGER.test(source) ? BigInt(source) : value;
@@ -87,7 +83,7 @@ function within(limitMs: number, transport: RpcTransport): RpcTransport {
   return async (call) => await transport({ ...call, signal: AbortSignal.timeout(limitMs) });
 }
 
-/** Codes with which a node says that it lacks something or is behind, and its internal errors. */
+/** Codes of a node that lacks data or lags, and of its internal errors. */
 const NODE_FAULTS = new Set([-32_004, -32_005, -32_011, -32_014, -32_016, -32_601, -32_603]);
 
 function hasNodeFault(answer: unknown): boolean {
