@@ -2,7 +2,7 @@
 import type { Caller } from '../identity/identity.ts';
 import type { Cancelling } from '../core/cancellation.ts';
 import type { Fault } from '../core/faults.ts';
-import { type Nano, ZERO } from '../core/money.ts';
+import { type Nano, ZERO, nano } from '../core/money.ts';
 import type { Queryable } from '../db/db.ts';
 import type { KeyFence } from './idempotency/idempotency.ts';
 import type {
@@ -11,8 +11,16 @@ import type {
   TokenCounts,
   UsageRecord,
   UsageStatus,
+  WhileAway,
 } from './ledger/ledger.ts';
-import type { RateRule, Reservation, WindowState } from './limits/limits.ts';
+import {
+  type RateRule,
+  type Reservation,
+  type WindowResult,
+  type WindowState,
+  type WindowTake,
+  bucketOf,
+} from './limits/limits.ts';
 
 /** A limit of a caller. */
 export interface LimitOf {
@@ -137,4 +145,68 @@ export interface Outcome {
 /** The outcome of a request whose result nobody receives: it is released in place of a charge. */
 export function undelivered(outcome: Outcome): Outcome {
   return { ...outcome, costNano: ZERO, status: 'failed' };
+}
+
+/** What a request takes from the window of its rate limit. */
+export function takeOf({
+  caller,
+  modelId,
+  rate,
+  ownLimit,
+  tokensEstimate,
+}: CountRequest): WindowTake {
+  return {
+    bucket: bucketOf(caller, rate, ownLimit?.bucket ?? modelId),
+    tokens: tokensEstimate,
+    requestLimit: rate.requestsPerMinute,
+    tokenLimit: rate.tokensPerMinute,
+  };
+}
+
+/** Work of a batch runs when there is capacity to spare: the limits of a minute do not count it. */
+export const UNCOUNTED: WindowResult & { readonly ok: true } = {
+  ok: true,
+  state: { requestLimit: 0, requestsLeft: 0, tokenLimit: 0, tokensLeft: 0, resetsAtMs: 0 },
+  reserved: { bucket: '', minute: 0, tokens: 0 },
+};
+
+/** Work of the transaction that settles a sale. */
+export type Together = (tx: Queryable, settlement: Settlement) => Promise<void>;
+
+interface KeptSettle {
+  readonly outcome: Outcome;
+  readonly together: Together | undefined;
+  readonly whileAway: WhileAway;
+}
+
+/**
+ * How a sale settles whose response is kept: it is charged in the transaction that keeps its response,
+ * or spends its idempotency key, and in no other one. Without `together` there is no complete
+ * response to keep.
+ */
+export function keptSettle(
+  { charged: key }: ResponseKeeper,
+  outcome: Outcome,
+  together: Together | undefined,
+): KeptSettle {
+  if (together !== undefined) {
+    return { outcome, together, whileAway: key === undefined ? 'fail' : 'wait' };
+  }
+  if (key === undefined) {
+    // Nobody gets what was produced until then.
+    return { outcome: undelivered(outcome), together, whileAway: 'fail' };
+  }
+  if (outcome.costNano === ZERO) return { outcome, together, whileAway: 'fail' };
+  // The response broke off after text that is paid for: a retry is not charged again.
+  const spend: Together = (tx, settled) => key.spend(tx, chargedBy(settled));
+  return { outcome, together: spend, whileAway: key.fence };
+}
+
+/** What was charged for a response, in USD and daily credit together. */
+export function paidFor({ settled }: SoldFor): Nano {
+  return chargedBy(settled);
+}
+
+function chargedBy({ usdNano, diemNano }: Settlement): Nano {
+  return nano(usdNano + diemNano);
 }

@@ -33,18 +33,21 @@ import {
   tooDear,
   withHeaders,
 } from './refusals.ts';
-import type {
-  ResponseKeeper,
-  Counted,
-  CountRequest,
-  JobOrder,
-  LimitOf,
-  Outcome,
-  PriceBounds,
-  SaleRequest,
-  SoldResponse,
+import {
+  type ResponseKeeper,
+  type Counted,
+  type CountRequest,
+  type JobOrder,
+  type LimitOf,
+  type Outcome,
+  type PriceBounds,
+  type SaleRequest,
+  type SoldResponse,
+  type Together,
+  UNCOUNTED,
+  keptSettle,
+  takeOf,
 } from './sale-request.ts';
-import { type Together, keptSettle } from './kept-settle.ts';
 import {
   type PaymentTooSmall,
   holdOf,
@@ -52,7 +55,6 @@ import {
   takePayment,
   withinPayment,
 } from './take-payment.ts';
-import { UNCOUNTED, takeOf } from './window-take.ts';
 import type { Queryable } from '../db/db.ts';
 import {
   type LimitLog,
@@ -68,7 +70,7 @@ import {
 
 export { type RateRule, addRateHeaders, rateHeaders } from './limits/limits.ts';
 export { limitRefusal } from './refusals.ts';
-export { paidFor } from './kept-settle.ts';
+export { paidFor } from './sale-request.ts';
 export type {
   ResponseKeeper,
   Counted,

@@ -25,7 +25,7 @@ import type {
   Settlement,
 } from './records.ts';
 import { placeDurable } from './row-holds.ts';
-import { settleHeld, settleOneHeld } from './settle.ts';
+import { repeated, settleHeld, settleOneHeld } from './settle.ts';
 import { KeptStates } from './states.ts';
 
 /** Settles of one transaction, at most. */
@@ -295,11 +295,6 @@ export class MemoryHolds implements Holds {
       throw error;
     }
   }
-}
-
-/** A second settle charges nothing and repeats the first. */
-async function repeated(settled: Promise<Settlement>): Promise<Settlement> {
-  return { ...(await settled), fresh: false };
 }
 
 function counterOf(

@@ -253,3 +253,8 @@ export function expectedSettlement(hold: Hold, costNano: Nano = hold.grantedNano
   };
   return { fresh: true, usdNano, diemNano, after };
 }
+
+/** A second settle of a hold charges nothing and repeats the first. */
+export async function repeated(settled: Promise<Settlement>): Promise<Settlement> {
+  return { ...(await settled), fresh: false };
+}

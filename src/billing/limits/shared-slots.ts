@@ -9,7 +9,7 @@
  * the whole limit.
  */
 import { type Clock, SECOND_MS } from '../../core/clock.ts';
-import { type Notices, type SharedStore, flushedIf } from '../../db/db.ts';
+import type { Notices, Queryable, SharedStore } from '../../db/db.ts';
 import type { Slots } from './process-limits.ts';
 
 /** What is not renewed for so long is nobody's. */
@@ -121,24 +121,28 @@ export class SharedSlots implements Slots {
     return done;
   }
 
+  /** Leases one slot more than run, and a part of those that no process has. */
   async #lease(slots: CallerSlots, limit: number): Promise<void> {
     const { store, holder, processes, clock } = this.#parts;
-    const { caller, running } = slots;
-    try {
-      const [row] = await store.query<{ slots: bigint }>(LEASE, [
-        caller,
-        holder,
-        // What was leased before may be in use by now.
-        slots.leased,
-        limit,
-        running + 1,
-        2 * processes(),
-        LEASE_MS,
-        clock.nowMs(),
+    const { caller, running, leased } = slots;
+    const lease = async (tx: Queryable): Promise<number> => {
+      const nowMs = clock.nowMs();
+      const [, [row]] = await Promise.all([
+        tx.query(LOCK, [`slots ${caller}`]),
+        tx.query<{ slots: bigint }>(LEASED_ELSEWHERE, [caller, holder, nowMs]),
       ]);
-      slots.leased = Number(row?.slots ?? 0n);
+      const free = limit - Number(row?.slots ?? 0n);
+      const wanted = running + 1;
+      const part = Math.max(0, Math.floor((free - wanted) / (2 * processes())));
+      // Slots that were leased before may be in use.
+      const granted = Math.max(leased, Math.min(free, wanted + part));
+      await tx.query(LEASE, [caller, holder, granted, LEASE_MS, nowMs]);
+      return granted;
+    };
+    try {
+      slots.leased = await store.transaction(lease, { durable: false });
     } catch {
-      // The database is away: what a request needs of it will say so.
+      // The database is away: what a request needs of it will fail.
       slots.leased = limit;
     }
   }
@@ -224,9 +228,13 @@ export class SharedSlots implements Slots {
   }
 }
 
-/** One more than run, and a part of what nobody has. */
-const LEASE = `SELECT limits_lease_slots($1, $2, $3, $4, $5, $6, now_ms($8), now_ms($8) + $7) AS slots,
-  ${flushedIf('false')} AS flush`;
+/** Of a caller that no process has a lease of there is no row to lock. */
+const LOCK = 'SELECT pg_advisory_xact_lock(hashtextextended($1, 0))';
+const LEASED_ELSEWHERE = `SELECT COALESCE(sum(slots), 0) AS slots FROM limits_slots
+  WHERE caller = $1 AND holder <> $2 AND expires_ms >= now_ms($3)`;
+const LEASE = `INSERT INTO limits_slots (caller, holder, slots, expires_ms)
+  VALUES ($1, $2, $3, now_ms($5) + $4)
+  ON CONFLICT (caller, holder) DO UPDATE SET slots = excluded.slots, expires_ms = excluded.expires_ms`;
 const RENEW = `UPDATE limits_slots SET expires_ms = now_ms($4) + $3
   WHERE holder = $1 AND caller IN (SELECT json_array_elements_text($2::json))
   RETURNING caller, slots`;

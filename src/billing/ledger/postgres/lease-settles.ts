@@ -22,7 +22,13 @@ import {
 import { type KeyFence, spendJournaled } from '../../idempotency/idempotency.ts';
 import { divideCost } from '../../rules/take.ts';
 import type { SettleRequest, Settlement, WhileAway } from '../records.ts';
-import { type RowSettle, type RowSettlement, expectedSettlement, settleRows } from '../settle.ts';
+import {
+  type RowSettle,
+  type RowSettlement,
+  expectedSettlement,
+  repeated,
+  settleRows,
+} from '../settle.ts';
 import type { LeasedHold } from './lease.ts';
 import type { Leases } from './leases.ts';
 import type { JournaledSettle, SettleJournal } from './settle-journal.ts';
@@ -262,8 +268,3 @@ class KeyLost extends Error {}
 const LATE = 'Settled after the lease of its process was closed: out of what was available';
 const LATE_AND_SHORT =
   'Settled after the lease of its process was closed, and less was available than it cost';
-
-/** A second settle charges nothing and repeats the first. */
-async function repeated(settled: Promise<Settlement>): Promise<Settlement> {
-  return { ...(await settled), fresh: false };
-}
