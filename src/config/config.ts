@@ -13,7 +13,7 @@ import { reasonOf } from '../core/log.ts';
 import { crossCheck, importModels } from './cross-checks.ts';
 import { downloadSettings } from './download-settings.ts';
 import { type ConfigProblem, explainIssues, Diagnostics, schemaTree, valueAt } from './explain.ts';
-import type { ModelSettings } from './models-section.ts';
+import type { ModelSettings, ModelType, PriceSettings } from './models-section.ts';
 import { type PriceFile, readPriceFile } from './price-file.ts';
 import {
   type Config,
@@ -88,7 +88,8 @@ export async function loadConfig(inputs: ConfigInputs): Promise<LoadedConfig> {
   const settings = problems.length > 0 ? undefined : parseSettings(diagnostics);
   if (settings === undefined) return { ok: false, problems, sources };
   const folder = text === undefined ? cwd : dirname(path);
-  const models = await importedModels(settings, { diagnostics, inputs, folder, sources });
+  const imported = await importedModels(settings, { diagnostics, inputs, folder, sources });
+  const models = imported.map((model) => withFile(model, settings, folder));
   if (problems.length === 0) crossCheck({ ...settings, models }, diagnostics);
   const listen = listenFrom(settings.listen, env, problems);
   if (problems.length > 0) return { ok: false, problems, sources };
@@ -203,6 +204,13 @@ async function importedModels(
     return models;
   }
   return importModels(models, prices, typeWasGiven, diagnostics);
+}
+
+/** A model of a GGUF file with the absolute path and the default price. */
+function withFile(model: ModelSettings, { defaults }: FileSettings, folder: string): ModelSettings {
+  if (model.gguf === undefined) return model;
+  const prices: Partial<Record<ModelType, PriceSettings>> = defaults.price;
+  return { ...model, gguf: resolve(folder, model.gguf), price: model.price ?? prices[model.type] };
 }
 
 function listenFrom(

@@ -137,14 +137,17 @@ function checkNames(models: readonly ModelSettings[], diagnostics: Diagnostics):
 
 function checkNeeds(model: ModelSettings, path: Path, diagnostics: Diagnostics): void {
   const { type, context, maxCompletionTokens: cap } = model;
-  if (type === 'text' && context === undefined) {
+  if (model.gguf !== undefined && type !== 'text' && type !== 'embedding') {
+    diagnostics.problem([...path, 'gguf'], 'Serves models of type text and embedding only');
+  }
+  if (type === 'text' && context === undefined && model.gguf === undefined) {
     diagnostics.problem(path, `The text model "${model.id}" needs "context", its length in tokens`);
   }
   if (context !== undefined && cap !== undefined && cap > context) {
     const message = `Must be at most the context of ${context} tokens, not ${cap}`;
     diagnostics.problem([...path, 'maxCompletionTokens'], message);
   }
-  if (type === 'embedding' && model.embedding === undefined) {
+  if (type === 'embedding' && model.embedding === undefined && model.gguf === undefined) {
     const message = `The embedding model "${model.id}" needs "embedding" with its "dimensions"`;
     diagnostics.problem(path, message);
   }

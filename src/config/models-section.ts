@@ -172,6 +172,9 @@ export const ModelSettings = z.strictObject({
   import: Text.optional().describe(
     'Key in the price file; fills in context, caps, capabilities and prices.',
   ),
+  gguf: Text.optional().describe(
+    'A GGUF file, relative to this file, that the embedded engine serves as this model. The file tells context and capabilities, and `defaults.price` the price, where they are not set. Needs a restart.',
+  ),
   context: count().optional().describe('Context in tokens. Needed for text models.'),
   maxCompletionTokens: count().optional().describe('Cap of the output. Default: `context`.'),
   tier: z

@@ -17,6 +17,7 @@ import {
   MODEL_LIBRARY,
   demoModels,
   librarySpec,
+  ownSpec,
 } from './llama-models.ts';
 import { type EngineSet, findPackages, packageSet } from './packages.ts';
 import { FetchPace, fetchingOutage, hasModel, hostOf, modelFetcher } from './model-files.ts';
@@ -197,8 +198,9 @@ export class LocalEngines implements LocalEngineSource {
     const { config, clock, ids, log, onChange } = this.#parts;
     const { embedded, dataFolder, models } = config;
     const isHere = findPackages(packageSet('llama'), dataFolder) !== undefined;
-    // Whoever serves models of their own needs no demo.
-    if (!isHere && models.some(({ type }) => type === 'text')) return;
+    const own = models.flatMap(ownSpec);
+    // A server with a configured text model needs no demo.
+    if (!isHere && own.length === 0 && models.some(({ type }) => type === 'text')) return;
     try {
       await requirePackages('llama', { ...this.#parts, signal: this.#abort.signal });
     } catch (error) {
@@ -217,7 +219,7 @@ export class LocalEngines implements LocalEngineSource {
       log,
       onChange,
       threads: threadsOf(config),
-      models: embedded.demo ? demoModels() : [],
+      models: [...(embedded.demo ? demoModels() : []), ...own],
     });
     this.#llama = llama;
     try {

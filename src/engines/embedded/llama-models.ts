@@ -4,6 +4,7 @@
  * permissively licensed and pinned to one revision with size and SHA-256, the published ones of
  * their repositories on Hugging Face.
  */
+import type { ModelSettings } from '../../config/config.ts';
 import { packagePath } from '../../core/package-root.ts';
 import { type ModelFile, modelPath } from './model-files.ts';
 
@@ -125,4 +126,16 @@ export const MODEL_LIBRARY: readonly LibraryModel[] = [
 export function librarySpec(dataFolder: string, model: LibraryModel): LlamaModelSpec {
   const { title: _title, file, ...spec } = model;
   return { ...spec, path: modelPath(dataFolder, file) };
+}
+
+/** Of an operator's own model where the configuration says nothing, as of the library's chat model. */
+const OWN_CONTEXT_TOKENS = 8_192;
+const OWN_SEQUENCES = 2;
+
+/** The specification of a configured model with a GGUF file; none for other models. */
+export function ownSpec({ id, type, gguf, context }: ModelSettings): LlamaModelSpec[] {
+  if (gguf === undefined) return [];
+  const work = type === 'embedding' ? 'embeddings' : 'chat';
+  const contextTokens = context ?? OWN_CONTEXT_TOKENS;
+  return [{ id, path: gguf, work, contextTokens, sequences: OWN_SEQUENCES, isDemo: false }];
 }
