@@ -1,4 +1,6 @@
-/** What the account's routes are built from. */
+/** What the account's routes are built from, and what several of them show. */
+import { z } from 'zod';
+import type { Idempotency } from '../billing/idempotency/idempotency.ts';
 import type { Ledger } from '../billing/ledger/ledger.ts';
 import type { LimitLog, Windows } from '../billing/limits/limits.ts';
 import type { LimitOf } from '../billing/sale.ts';
@@ -8,7 +10,6 @@ import type { Clock } from '../core/clock.ts';
 import { usdToNano } from '../core/money.ts';
 import type { Store } from '../db/db.ts';
 import type { Caller, Identity } from '../identity/identity.ts';
-import type { AccountsStorage } from './storage-item.ts';
 
 /** The limits that are not those of a model. */
 export interface EndpointLimits {
@@ -28,7 +29,7 @@ export interface AccountParts {
   readonly windows: Windows;
   readonly limitLog: LimitLog;
   readonly endpointLimits: EndpointLimits;
-  readonly idempotency: AccountsStorage;
+  readonly idempotency: Pick<Idempotency, 'storageOf'>;
   readonly clock: Clock;
 }
 
@@ -40,4 +41,33 @@ export function isEnough(amountNano: bigint, { config }: AccountParts): boolean 
 /** The request id, of itself or of the id that an answer of any protocol has. */
 export function requestIdOf(id: string): string {
   return id.replace(/^(?:chatcmpl-|msg_|resp_)/, '');
+}
+
+export type StorageItem = z.infer<typeof StorageItem>;
+export const StorageItem = z
+  .object({
+    keptResponses: z
+      .object({
+        usedBytes: z.number().int().describe('Bytes in use.'),
+        limitBytes: z
+          .number()
+          .int()
+          .describe(
+            'Most bytes; it grows with what was charged for the responses. Above it the oldest responses are dropped.',
+          ),
+      })
+      .describe('Responses that are kept for 24 hours under an `Idempotency-Key`.'),
+  })
+  .describe('Storage of the account.');
+
+export const STORAGE: StorageItem = {
+  keptResponses: { usedBytes: 48_640, limitBytes: 38_554_432 },
+};
+
+export async function storageOf(
+  { idempotency }: AccountParts,
+  accountId: string,
+): Promise<StorageItem> {
+  const { bytes, limitBytes } = await idempotency.storageOf(accountId);
+  return { keptResponses: { usedBytes: bytes, limitBytes } };
 }

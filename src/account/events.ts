@@ -120,7 +120,7 @@ class LiveEvents {
   /** Resolves when the stream has ended. */
   async open(context: RequestContext): Promise<void> {
     const { caller, countedAddress: address } = context;
-    this.#requireRoom(caller.accountId, address);
+    this.#requireCapacity(caller.accountId, address);
     // A stream is no work that runs: it counts against its own bound only.
     context.leave?.();
     context.leave = undefined;
@@ -161,7 +161,7 @@ class LiveEvents {
     });
   }
 
-  #requireRoom(accountId: string, address: string): void {
+  #requireCapacity(accountId: string, address: string): void {
     let ofAccount = 0;
     for (const watch of this.#watches.values()) {
       if (watch.accountId === accountId) ofAccount += watch.streams.size;

@@ -11,8 +11,7 @@ import { callerRate } from '../http/model-sale.ts';
 import { type RouteDescription, jsonResponse, listOf } from '../http/describe.ts';
 import { type Route, get } from '../http/route.ts';
 import type { Caller } from '../identity/identity.ts';
-import { type AccountParts, isEnough } from './account-parts.ts';
-import { STORAGE, StorageItem, storageOf } from './storage-item.ts';
+import { type AccountParts, STORAGE, StorageItem, isEnough, storageOf } from './account-parts.ts';
 
 const Time = z.string().describe('ISO 8601, UTC.');
 

@@ -72,7 +72,7 @@ export function payerOf(
   return { payer: wallet, network: rail?.network ?? PREPAID };
 }
 
-/** A price that is its own version: of a credit of RPC, of one quoted film. */
+/** A price that is its own version: of a credit of RPC, of one quoted video. */
 const OWN_PRICE = /^(rpc|quote)-(\d{1,18})$/;
 
 /** What a receipt was priced by; `null` for prices that were in force for less than a minute. */

@@ -3,7 +3,7 @@ import type { Config, DownloadSettings } from '../config/config.ts';
 import { SECOND_MS } from '../core/clock.ts';
 import type { DownloadView } from '../engines/embedded/model-files.ts';
 import { httpAddress } from './command.ts';
-import { Progress } from './progress.ts';
+import { downloadViews } from './progress.ts';
 import { type Console, printableLine } from './terminal.ts';
 
 export const PROXY = ['--proxy <url>', 'the proxy', httpAddress] as const;
@@ -32,10 +32,7 @@ export function fetchWith(
       ...(modelMirror !== undefined && { modelMirror }),
       ...(proxy !== undefined && { httpProxy: proxy, httpsProxy: proxy, noProxy: undefined }),
     },
-    viewOf: (title) => {
-      const progress = new Progress(stderr);
-      return { update: (state) => progress.download(title, state), end: () => progress.end() };
-    },
+    viewOf: downloadViews(stderr),
     onRetry: (reason, delayMs) => {
       const seconds = Math.ceil(delayMs / SECOND_MS);
       stderr.write(`${printableLine(reason)}: trying again in ${seconds} s\n`);

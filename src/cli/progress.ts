@@ -3,6 +3,7 @@
  * plain lines every tenth otherwise.
  */
 import type { DownloadProgress } from '../engines/embedded/model-download.ts';
+import type { DownloadView } from '../engines/embedded/model-files.ts';
 import type { TextOutput } from './terminal.ts';
 
 const BAR_CHARACTERS = 24;
@@ -61,6 +62,17 @@ export class Progress {
     this.#isDrawn = false;
     if (message !== undefined) this.#output.write(`${message}\n`);
   }
+}
+
+/** Shows downloads: a bar on a terminal, a line every tenth elsewhere; `endText` follows a title at its end. */
+export function downloadViews(output: TextOutput, endText?: string) {
+  return (title: string): DownloadView => {
+    const progress = new Progress(output);
+    return {
+      update: (state) => progress.download(title, state),
+      end: () => progress.end(endText && `${title}: ${endText}`),
+    };
+  };
 }
 
 /** `639 MB`; decimal units, as disks and networks are sold. */

@@ -13,7 +13,9 @@ import { MINUTE_MS, SECOND_MS, systemClock } from '../core/clock.ts';
 import { systemIds } from '../core/ids.ts';
 import type { Log } from '../core/log.ts';
 import { siblingUrl } from '../core/sibling.ts';
-import { downloadView, greeting, hearRejections, stopSignal } from './server-start.ts';
+import { countRejections } from '../server/unhandled-rejections.ts';
+import { downloadViews } from './progress.ts';
+import { greeting, stopSignal } from './server-start.ts';
 import type { Console } from './terminal.ts';
 import { type FromWorker, Questions, type ToWorker } from './worker.ts';
 
@@ -42,7 +44,7 @@ export async function serveWorkers(options: FleetOptions): Promise<number> {
       `${options.workers} workers need a database that they can share: set "database" to postgres://… ("farebox move" copies what is there), or run one worker`,
     );
   }
-  hearRejections(log);
+  countRejections(process, log, systemClock());
   const owner = await firstOwner(config, log);
   const fleet = new Fleet(options);
   const stopped = stopSignal(console, () => fleet.hurry()).then(() => 'stop' as const);
@@ -100,7 +102,7 @@ class Fleet {
       ids: systemIds(),
       log,
       onChange: () => this.tell(this.#news()),
-      viewOf: (title) => downloadView(console, title),
+      viewOf: downloadViews(console.stderr, 'download ended'),
     });
   }
 

@@ -4,9 +4,9 @@ import { InvalidArgumentError } from '@commander-js/extra-typings';
 import { welcomeOwner } from '../server/stores.ts';
 import { systemClock } from '../core/clock.ts';
 import type { Cli } from './command.ts';
+import { downloadViews } from './progress.ts';
 import { serveWorkers } from './serve-workers.ts';
 import {
-  downloadView,
   greeting,
   logFor,
   operationsOf,
@@ -51,7 +51,7 @@ async function serve(cli: Cli, wanted: number | undefined): Promise<number> {
   const app = await startServer({
     config,
     log,
-    downloadView: (title) => downloadView(console, title),
+    downloadView: downloadViews(console.stderr, 'download ended'),
     operations: operationsOf(console),
   });
   const owner = await welcomeOwner(app.stores, config);

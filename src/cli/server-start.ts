@@ -4,9 +4,8 @@ import { resolve } from 'node:path';
 import { type App, type AppParts, BASE_PATH, startApp } from '../server/server.ts';
 import type { Operations } from '../server/ops/admin.ts';
 import type { FirstOwner } from '../server/stores.ts';
-import type { DownloadView } from '../engines/embedded/model-files.ts';
 import { logWriter } from '../observability/log-writer.ts';
-import { type RejectionFigures, countRejections } from '../server/unhandled-rejections.ts';
+import { countRejections } from '../server/unhandled-rejections.ts';
 import {
   CONFIG_FILE,
   type Config,
@@ -22,7 +21,6 @@ import { packagePath } from '../core/package-root.ts';
 import { makeLasting } from '../core/young-generation.ts';
 import { findingsOf, listenProblem } from './check.ts';
 import type { Settings } from './command.ts';
-import { Progress } from './progress.ts';
 import type { Console } from './terminal.ts';
 
 const UNKNOWN_REVISION = '00000000.000000';
@@ -46,15 +44,6 @@ function packageField(file: string, name: 'revision' | 'version'): string | unde
   return (fields as { readonly [key in typeof name]?: string })[name]; // our own files
 }
 
-/** A bar on a terminal, a line every tenth elsewhere. */
-export function downloadView(console: Console, title: string): DownloadView {
-  const progress = new Progress(console.stderr);
-  return {
-    update: (state) => progress.download(title, state),
-    end: () => progress.end(`${title}: download ended`),
-  };
-}
-
 /** The log of this process on the terminal's second stream. */
 export function logFor(console: Console, config: Config, json: boolean): Log {
   const { format, level } = config.log;
@@ -68,11 +57,6 @@ export function logFor(console: Console, config: Config, json: boolean): Log {
   });
 }
 
-/** Hears what libraries leave behind in this process, from now to its end. */
-export function hearRejections(log: Log): RejectionFigures {
-  return countRejections(process, log, systemClock());
-}
-
 /** What the operator asks the server for and only the program around it can do. */
 export function operationsOf({ env, cwd }: Console): Operations {
   return { load: () => reloadConfig({ env, cwd }), check: findingsOf };
@@ -82,7 +66,7 @@ export function operationsOf({ env, cwd }: Console): Operations {
 export async function startServer(
   parts: Omit<AppParts, 'clock' | 'ids' | 'version'>,
 ): Promise<App> {
-  const unhandledRejections = hearRejections(parts.log);
+  const unhandledRejections = countRejections(process, parts.log, systemClock());
   try {
     return await makeLasting(() =>
       startApp({

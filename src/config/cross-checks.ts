@@ -68,20 +68,20 @@ export function crossCheck(settings: FileSettings, diagnostics: Diagnostics): vo
     if (!used.has(name)) diagnostics.warning(['engines', name], 'No model has a replica here');
   }
   checkPayments(settings.payments, diagnostics);
-  checkVideoRoom(settings, diagnostics);
+  checkVideoCapacity(settings, diagnostics);
   checkServer(settings, diagnostics);
 }
 
-/** Open jobs that have no room on the disk are rejected before `video.maxOpenJobs` is reached. */
-function checkVideoRoom({ media, video }: FileSettings, diagnostics: Diagnostics): void {
+/** Open jobs without capacity on the disk are rejected before `video.maxOpenJobs` is reached. */
+function checkVideoCapacity({ media, video }: FileSettings, diagnostics: Diagnostics): void {
   const neededMb = video.maxOpenJobs * VIDEO_RESULT_MB;
-  const rooms = [
+  const capacities = [
     ['maxStoredMbPerCaller', maxCallerMb(media, video.maxOpenJobs)],
     ['maxStoredMb', media.maxStoredMb],
   ] as const;
-  for (const [name, roomMb] of rooms) {
-    if (roomMb >= neededMb) continue;
-    const jobs = Math.floor(roomMb / VIDEO_RESULT_MB);
+  for (const [name, capacityMb] of capacities) {
+    if (capacityMb >= neededMb) continue;
+    const jobs = Math.floor(capacityMb / VIDEO_RESULT_MB);
     diagnostics.warning(
       ['video', 'maxOpenJobs'],
       `media.${name} has room for ${jobs} open jobs of ${VIDEO_RESULT_MB} MB each: set it to ${neededMb} or more, or lower this`,

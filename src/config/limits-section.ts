@@ -5,7 +5,7 @@
  */
 import { z } from 'zod';
 
-import { usd, whole } from './setting-kinds.ts';
+import { usd, whole, group } from './setting-kinds.ts';
 
 /** Model tiers by size, smallest first. */
 export const TIERS = ['XS', 'S', 'M', 'L'] as const;
@@ -34,37 +34,28 @@ const PARTNER = {
 } as const;
 
 function textLimit([requests, tokens]: readonly [number, number], models: string) {
-  return z
-    .strictObject({
-      requestsPerMinute: whole(requests).describe(`Requests ${PER_MINUTE}.`),
-      tokensPerMinute: whole(tokens).describe(`Prompt and completion tokens ${PER_MINUTE}.`),
-    })
-    .prefault({})
-    .describe(models);
+  return group({
+    requestsPerMinute: whole(requests).describe(`Requests ${PER_MINUTE}.`),
+    tokensPerMinute: whole(tokens).describe(`Prompt and completion tokens ${PER_MINUTE}.`),
+  }).describe(models);
 }
 
 function planLimits({ text, ...other }: typeof PAID | typeof PARTNER, description: string) {
   const requests = (value: number, what: string) =>
     whole(value).describe(`${what}, requests per minute.`);
-  return z
-    .strictObject({
-      text: z
-        .strictObject({
-          XS: textLimit(text.XS, 'Models of up to 4 B parameters.'),
-          S: textLimit(text.S, 'Models of up to 15 B parameters.'),
-          M: textLimit(text.M, 'Models of up to 80 B parameters.'),
-          L: textLimit(text.L, 'Larger models.'),
-        })
-        .prefault({})
-        .describe('Text models, by tier.'),
-      image: requests(other.image, 'Image models and background removal'),
-      audio: requests(other.audio, 'Audio models and transcription'),
-      embedding: requests(other.embedding, 'Embedding models'),
-      videoQueue: requests(other.videoQueue, 'Queueing videos'),
-      videoRetrieve: requests(other.videoRetrieve, 'Retrieving videos'),
-    })
-    .prefault({})
-    .describe(description);
+  return group({
+    text: group({
+      XS: textLimit(text.XS, 'Models of up to 4 B parameters.'),
+      S: textLimit(text.S, 'Models of up to 15 B parameters.'),
+      M: textLimit(text.M, 'Models of up to 80 B parameters.'),
+      L: textLimit(text.L, 'Larger models.'),
+    }).describe('Text models, by tier.'),
+    image: requests(other.image, 'Image models and background removal'),
+    audio: requests(other.audio, 'Audio models and transcription'),
+    embedding: requests(other.embedding, 'Embedding models'),
+    videoQueue: requests(other.videoQueue, 'Queueing videos'),
+    videoRetrieve: requests(other.videoRetrieve, 'Retrieving videos'),
+  }).describe(description);
 }
 
 /** Plans of an account. */
@@ -72,41 +63,34 @@ export type Plan = keyof LimitsSection['plans'];
 export type PlanLimits = LimitsSection['plans'][Plan];
 
 export type LimitsSection = z.infer<typeof LimitsSection>;
-export const LimitsSection = z
-  .strictObject({
-    plans: z
-      .strictObject({
-        paid: planLimits(PAID, 'Every account and wallet, unless said otherwise.'),
-        pro: planLimits(PAID, 'Accounts on the pro plan.'),
-        partner: planLimits(PARTNER, 'Partners.'),
-        staff: planLimits(PARTNER, 'Staff.'),
-      })
-      .prefault({}),
-    guard: z
-      .strictObject({
-        failures: whole(20).describe('Failed requests that are let pass in the window.'),
-        windowSeconds: whole(30).describe('The window.'),
-        blockSeconds: whole(30).describe('How long a caller above it is blocked.'),
-      })
-      .prefault({})
-      .describe(
-        'Abuse guard: one bucket per key or wallet; without either, failed credentials count by address and beginning of the credential.',
-      ),
-    walletConcurrency: whole(5).describe('Requests in flight per wallet.'),
-    keyConcurrency: whole(256).describe('Requests in flight per API-key account.'),
-    minimumCreditUsd: usd('0.10').describe(
-      'Credit that a caller must have for a priced request to be admitted.',
-    ),
-    starterCreditUsd: usd('5').describe('Credit of the owner account at the first start.'),
-    keysPerAccount: whole(500).describe('Active API keys per account.'),
-    keptResponsesMb: whole(32).describe(
-      'Storage of one account for responses that are kept under an `Idempotency-Key`, in MiB, and 200 MB more for each dollar that was charged for them. An account that was charged nothing for them has a sixteenth of it. Above it the oldest responses are dropped.',
-    ),
-    unsoldPerMinute: whole(3000).describe(
-      'Requests per account and minute on everything that sells nothing: keys, usage, billing, lists of models.',
-    ),
-    keysPerMinute: whole(20).describe(
-      'API keys made per account and minute, and tries of wallets of one address to make one.',
-    ),
-  })
-  .prefault({});
+export const LimitsSection = group({
+  plans: group({
+    paid: planLimits(PAID, 'Every account and wallet, unless said otherwise.'),
+    pro: planLimits(PAID, 'Accounts on the pro plan.'),
+    partner: planLimits(PARTNER, 'Partners.'),
+    staff: planLimits(PARTNER, 'Staff.'),
+  }),
+  guard: group({
+    failures: whole(20).describe('Failed requests that are let pass in the window.'),
+    windowSeconds: whole(30).describe('The window.'),
+    blockSeconds: whole(30).describe('How long a caller above it is blocked.'),
+  }).describe(
+    'Abuse guard: one bucket per key or wallet; without either, failed credentials count by address and beginning of the credential.',
+  ),
+  walletConcurrency: whole(5).describe('Requests in flight per wallet.'),
+  keyConcurrency: whole(256).describe('Requests in flight per API-key account.'),
+  minimumCreditUsd: usd('0.10').describe(
+    'Credit that a caller must have for a priced request to be admitted.',
+  ),
+  starterCreditUsd: usd('5').describe('Credit of the owner account at the first start.'),
+  keysPerAccount: whole(500).describe('Active API keys per account.'),
+  keptResponsesMb: whole(32).describe(
+    'Storage of one account for responses that are kept under an `Idempotency-Key`, in MiB, and 200 MB more for each dollar that was charged for them. An account that was charged nothing for them has a sixteenth of it. Above it the oldest responses are dropped.',
+  ),
+  unsoldPerMinute: whole(3000).describe(
+    'Requests per account and minute on everything that sells nothing: keys, usage, billing, lists of models.',
+  ),
+  keysPerMinute: whole(20).describe(
+    'API keys made per account and minute, and tries of wallets of one address to make one.',
+  ),
+});

@@ -6,7 +6,7 @@
 import { z } from 'zod';
 import { REASONING_EFFORTS } from '../core/reasoning-efforts.ts';
 
-import { Text, Usd, count, flag, httpUrl, isoDate, usd, whole } from './setting-kinds.ts';
+import { Text, Usd, count, flag, httpUrl, isoDate, usd, whole, group } from './setting-kinds.ts';
 import { TIERS } from './limits-section.ts';
 import {
   ImageModelSettings,
@@ -253,33 +253,20 @@ export const PriceFileSection = Text.optional().describe(
 
 /** Prices of models that no one configured: found on local ports, or embedded. */
 export type DefaultsSection = z.infer<typeof DefaultsSection>;
-export const DefaultsSection = z
-  .strictObject({
-    price: z
-      .strictObject({
-        text: z
-          .strictObject({
-            input: usd('0.05').describe('Prompt, USD per 1,000,000 tokens.'),
-            output: usd('0.20').describe('Completion, USD per 1,000,000 tokens.'),
-          })
-          .prefault({}),
-        embedding: z
-          .strictObject({ input: usd('0.0125').describe('USD per 1,000,000 tokens.') })
-          .prefault({}),
-        rerank: z
-          .strictObject({ input: usd('0.0125').describe('USD per 1,000,000 tokens.') })
-          .prefault({}),
-        asr: z
-          .strictObject({ perSecond: usd('0.0001').describe('USD per second of audio.') })
-          .prefault({}),
-        image: z.strictObject({ perImage: usd('0.03').describe('USD per image.') }).prefault({}),
-      })
-      .prefault({})
-      .describe('Prices of discovered and embedded models. Small, so that cost is visible.'),
-    context: whole(4_096).describe('Context of a discovered model that tells none.'),
-    privacy: z
-      .enum(['private', 'anonymized'])
-      .default('private')
-      .describe('Privacy of discovered models.'),
-  })
-  .prefault({});
+export const DefaultsSection = group({
+  price: group({
+    text: group({
+      input: usd('0.05').describe('Prompt, USD per 1,000,000 tokens.'),
+      output: usd('0.20').describe('Completion, USD per 1,000,000 tokens.'),
+    }),
+    embedding: group({ input: usd('0.0125').describe('USD per 1,000,000 tokens.') }),
+    rerank: group({ input: usd('0.0125').describe('USD per 1,000,000 tokens.') }),
+    asr: group({ perSecond: usd('0.0001').describe('USD per second of audio.') }),
+    image: group({ perImage: usd('0.03').describe('USD per image.') }),
+  }).describe('Prices of discovered and embedded models. Small, so that cost is visible.'),
+  context: whole(4_096).describe('Context of a discovered model that tells none.'),
+  privacy: z
+    .enum(['private', 'anonymized'])
+    .default('private')
+    .describe('Privacy of discovered models.'),
+});

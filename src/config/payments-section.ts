@@ -6,7 +6,7 @@
  * write them as `${NAME}` of the environment.
  */
 import { z } from 'zod';
-import { flag } from './setting-kinds.ts';
+import { flag, group } from './setting-kinds.ts';
 import { evmAddressProblem, solanaAddressProblem, solanaOwnerProblem } from '../core/addresses.ts';
 import { TOO_FINE, isExactUsd } from '../core/money.ts';
 import { isEvmKey, solanaKeyBytes } from '../core/wallet-keys.ts';
@@ -92,7 +92,7 @@ const SolanaRail = z.strictObject({
   warnBelowSol: z.number().nonnegative().default(0.02),
 });
 
-const Facilitator = z.strictObject({
+const Facilitator = group({
   url: HttpUrl.optional().describe('An external facilitator settles instead of the embedded one'),
   authorization: z
     .string()
@@ -115,7 +115,7 @@ const Staking = z.strictObject({
   usdPerUnit: z.number().positive().max(1_000_000).default(1),
 });
 
-const RoutesPerMinute = z.strictObject({
+const RoutesPerMinute = group({
   topUp: z.int().min(1).default(10).describe('`POST /x402/top-up` for each address'),
   balance: z.int().min(1).default(30).describe('`GET /x402/balance` for each wallet'),
   transactions: z.int().min(1).default(20).describe('`GET /x402/transactions` for each wallet'),
@@ -123,7 +123,7 @@ const RoutesPerMinute = z.strictObject({
   facilitator: z.int().min(1).default(60).describe('`/x402/facilitator` for each address'),
 });
 
-export const PaymentsSection = z.strictObject({
+export const PaymentsSection = group({
   minimumTopUpUsd: Usd.default(5),
   suggestedTopUpUsd: Usd.default(10),
   maximumTopUpUsd: Usd.default(10_000),
@@ -158,10 +158,10 @@ export const PaymentsSection = z.strictObject({
     .describe(
       'Most bytes of the payment headers of a 402 together, `PAYMENT-REQUIRED` and `WWW-Authenticate`: proxies have 4 KB for all headers by default, and the others of a 402 take about 450 bytes. A known caller has 250 bytes more of them and less of these. What does not fit stands in the body alone. Raise it where the proxies in front take larger headers',
     ),
-  routesPerMinute: RoutesPerMinute.prefault({}),
+  routesPerMinute: RoutesPerMinute,
   base: BaseRail.optional(),
   solana: SolanaRail.optional(),
-  facilitator: Facilitator.prefault({}),
+  facilitator: Facilitator,
   staking: Staking.optional(),
 });
 export type PaymentsSection = z.infer<typeof PaymentsSection>;

@@ -4,7 +4,7 @@
  * its network.
  */
 import { z } from 'zod';
-import { Text } from './setting-kinds.ts';
+import { Text, group } from './setting-kinds.ts';
 
 /** One node, as the operator names it. */
 const Upstream = z.strictObject({
@@ -27,7 +27,7 @@ const Upstream = z.strictObject({
     .describe('Largest request that the node takes; without it, learnt from its 413s.'),
 });
 
-export const RpcSection = z.strictObject({
+export const RpcSection = group({
   enabled: z.boolean().default(true),
   networks: z
     .record(z.string(), z.strictObject({ upstreams: z.array(Upstream).max(20) }))

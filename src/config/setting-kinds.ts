@@ -35,7 +35,13 @@ function problemOfUsd(text: string): string | undefined {
   }
 }
 
-/** A text that says something. */
+/** A group of settings that may be left out as a whole. */
+export function group<Shape extends z.ZodRawShape>(settings: Shape) {
+  // Every member of a group has a default or is optional: `{}` is a group of defaults.
+  return z.strictObject(settings).prefault({} as never);
+}
+
+/** A text of at least one character. */
 export const Text = z.string().min(1);
 
 /** A text that is never printed: keys, passwords, signing secrets. */

@@ -6,7 +6,7 @@
  */
 import { z } from 'zod';
 
-import { Usd, count, flag, secret, whole } from './setting-kinds.ts';
+import { Usd, count, flag, secret, whole, group } from './setting-kinds.ts';
 
 /** The values of the specification, in its order. */
 export const VIDEO_RESOLUTIONS = [
@@ -218,21 +218,18 @@ function contradictions({ task, pricing, ...model }: z.infer<typeof VideoModel>)
   return rules.flatMap(([isBroken, message]) => (isBroken ? [message] : []));
 }
 
-export const VideoSection = z
-  .strictObject({
-    keepHours: whole(24).describe('Finished videos are deleted after this time.'),
-    maxJobHours: whole(2).describe('A job that takes longer fails and is refunded.'),
-    maxSilenceMinutes: whole(10).describe(
-      'A job whose engine does not answer for so long fails and is refunded.',
-    ),
-    maxOpenJobs: whole(20).describe('Jobs of one caller that may wait or run at once.'),
-    webhooks: flag(false).describe('Callers may name a `webhook_url`.'),
-    webhookSecret: secret()
-      .optional()
-      .describe('Secret from which the signing secret of each caller is derived.'),
-  })
-  .prefault({})
-  .refine((section) => !section.webhooks || section.webhookSecret !== undefined, {
-    message: '`webhooks` needs a `webhookSecret`',
-    path: ['webhookSecret'],
-  });
+export const VideoSection = group({
+  keepHours: whole(24).describe('Finished videos are deleted after this time.'),
+  maxJobHours: whole(2).describe('A job that takes longer fails and is refunded.'),
+  maxSilenceMinutes: whole(10).describe(
+    'A job whose engine does not answer for so long fails and is refunded.',
+  ),
+  maxOpenJobs: whole(20).describe('Jobs of one caller that may wait or run at once.'),
+  webhooks: flag(false).describe('Callers may name a `webhook_url`.'),
+  webhookSecret: secret()
+    .optional()
+    .describe('Secret from which the signing secret of each caller is derived.'),
+}).refine((section) => !section.webhooks || section.webhookSecret !== undefined, {
+  message: '`webhooks` needs a `webhookSecret`',
+  path: ['webhookSecret'],
+});

@@ -4,7 +4,7 @@
  * Every figure has a default.
  */
 import { z } from 'zod';
-import { Text, flag, usd, whole } from './setting-kinds.ts';
+import { Text, flag, usd, whole, group } from './setting-kinds.ts';
 
 const SEARCH_LIMITS = {
   maxResults: whole(8, 20).describe('Results handed to the model.'),
@@ -35,7 +35,7 @@ export const SearchSection = z.discriminatedUnion('provider', [
 ]);
 
 /** How pages named in a user message are read. */
-export const ScrapingSection = z.strictObject({
+export const ScrapingSection = group({
   maxUrls: whole(5, 20).describe('Addresses read from one user message.'),
   maxBytes: whole(10_000_000, 100_000_000).describe('Size of one page.'),
   timeoutMs: whole(15_000, 120_000).describe('Limit for fetching one page.'),
@@ -44,7 +44,7 @@ export const ScrapingSection = z.strictObject({
 });
 
 /** Searches that an engine makes by itself (`enable_x_search`). */
-export const SocialSearchSection = z.strictObject({
+export const SocialSearchSection = group({
   maxResults: whole(20, 100).describe('Results that the engine may use for one request.'),
   usdPerResult: usd('0.01').describe(
     'Price of one result; a search that names no number is one result.',
@@ -55,7 +55,7 @@ export const SocialSearchSection = z.strictObject({
 });
 
 /** The guard of every fetch of a caller's URL. */
-export const FetchSection = z.strictObject({
+export const FetchSection = group({
   allow: z
     .array(z.union([z.cidrv4(), z.cidrv6()]))
     .default([])
@@ -70,7 +70,7 @@ export const FetchSection = z.strictObject({
 });
 
 /** The worker processes that turn files and pages into text. */
-export const DocumentsSection = z.strictObject({
+export const DocumentsSection = group({
   workers: whole(2, 64).describe('Processes that read at the same time.'),
   memoryMb: whole(768, 65_536).describe('Memory at which such a process is killed.'),
   timeoutMs: whole(20_000, 600_000).describe('Limit for reading one file.'),
@@ -79,7 +79,7 @@ export const DocumentsSection = z.strictObject({
 });
 
 /** Bounds of images, audio, video and files in chat content. */
-export const ContentSection = z.strictObject({
+export const ContentSection = group({
   timeoutMs: whole(20_000, 600_000).describe('Limit for fetching one item.'),
   maxImageBytes: whole(25_000_000, 1_000_000_000).describe('Size of an image.'),
   maxAudioBytes: whole(25_000_000, 1_000_000_000).describe('Size of a sound.'),
@@ -91,14 +91,14 @@ export const ContentSection = z.strictObject({
 });
 
 /** Prompt caches of model servers. */
-export const PromptCachesSection = z.strictObject({
+export const PromptCachesSection = group({
   perAccount: flag(true).describe(
     'Keep the prompt caches of accounts apart, so that cached-token counts and speed tell no account what another one sent: the `prompt_cache_key` of a caller is replaced by a keyed hash of account and key, and engines with a salt field get a `cache_salt` per account (`quirks.cacheSalt`). `false` when all accounts belong to one tenant.',
   ),
 });
 
 /** Answers that callers continue by their id. */
-export const ResponsesSection = z.strictObject({
+export const ResponsesSection = group({
   keepHours: z
     .number()
     .int()
@@ -134,7 +134,7 @@ export const PersonaSection = z.strictObject({
 });
 export type PersonaSection = z.infer<typeof PersonaSection>;
 
-export const PersonasSection = z.strictObject({
+export const PersonasSection = group({
   folder: Text.optional().describe(
     'A folder of `.md` files (YAML between `---` lines, then the prompt) and `.yaml` files.',
   ),

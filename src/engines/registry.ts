@@ -52,11 +52,6 @@ export class EngineRegistry {
     this.#refresh();
   }
 
-  /** Engines that are configured or found. */
-  get count(): number {
-    return Object.keys(this.#config.current.engines).length + this.localEngines.engines().length;
-  }
-
   /** Takes over the settings that are in force now. */
   configure(): void {
     this.catalog.configure(this.#config.current);

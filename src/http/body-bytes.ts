@@ -51,29 +51,27 @@ interface Receiver {
   readonly request: IncomingMessage;
   readonly headers: Readonly<Record<string, string | undefined>>;
   /** What `BodyMemory` counts of the body. */
-  readonly heldBodyBytes: number;
+  readonly bodyBytes: number;
   /** The caller left. */
   readonly isGone: boolean;
 }
 
-/** Holds bytes of a body in memory until its request ends; says why it does not. */
-interface Room<R extends Receiver> {
-  hold(receiver: R, bytes: number): Fault | undefined;
-}
-
-interface DecodingRoom<R extends Receiver> extends Room<R> {
+/** The memory that all bodies share; `BodyMemory`. */
+interface Memory<R extends Receiver> {
+  /** Reserves bytes until the request ends. Returns the fault where they exceed a bound. */
+  reserve(receiver: R, bytes: number): Fault | undefined;
   /** Runs `work` when a decoder is free. */
   decode<T>(receiver: R, work: () => Promise<T>): Promise<T>;
 }
 
 /**
- * The body of a request as it was sent. Faults: 413 above `limitBytes`, 429 and 503 without room for
- * it; fails when the caller leaves.
+ * The body of a request as it was sent. Faults: 413 above `limitBytes`, 429 and 503 without memory
+ * for it; fails when the caller leaves.
  */
 export function readBytes<R extends Receiver>(
   receiver: R,
   limitBytes: number,
-  room: Room<R>,
+  memory: Pick<Memory<R>, 'reserve'>,
 ): Promise<Buffer> {
   const { request, headers } = receiver;
   if (Number(headers['content-length']) > limitBytes) throw new Fault('PAYLOAD_TOO_LARGE');
@@ -84,7 +82,7 @@ export function readBytes<R extends Receiver>(
   let sizeBytes = 0;
   const take = (piece: Buffer): void => {
     sizeBytes += piece.length;
-    // Most bodies are one piece, and a list that grows begins with room for many.
+    // Most bodies are one piece, and a list that grows allocates for many.
     if (pieces.length === 0) {
       pieces = [piece];
       if (sizeBytes <= limitBytes) return;
@@ -92,7 +90,7 @@ export function readBytes<R extends Receiver>(
     const refusal =
       sizeBytes > limitBytes
         ? new Fault('PAYLOAD_TOO_LARGE')
-        : room.hold(receiver, sizeBytes - receiver.heldBodyBytes);
+        : memory.reserve(receiver, sizeBytes - receiver.bodyBytes);
     if (refusal === undefined) return;
     // The rest is read and forgotten, so that the answer is not lost with the connection.
     request.off('data', take);
@@ -117,15 +115,15 @@ export function readBytes<R extends Receiver>(
 export async function readDecoded<R extends Receiver>(
   receiver: R,
   limitBytes: number,
-  room: DecodingRoom<R>,
+  memory: Memory<R>,
 ): Promise<Buffer> {
-  const sent = await readBytes(receiver, limitBytes, room);
-  const sentBytes = receiver.heldBodyBytes;
-  return room.decode(receiver, () => {
+  const sent = await readBytes(receiver, limitBytes, memory);
+  const sentBytes = receiver.bodyBytes;
+  return memory.decode(receiver, () => {
     if (receiver.isGone) throw new Error('The caller left');
     const coding = receiver.headers['content-encoding'] ?? '';
     return decoded(coding, sent, limitBytes, (sizeBytes) => {
-      const refusal = room.hold(receiver, sentBytes + sizeBytes - receiver.heldBodyBytes);
+      const refusal = memory.reserve(receiver, sentBytes + sizeBytes - receiver.bodyBytes);
       if (refusal !== undefined) throw refusal;
     });
   });

@@ -32,9 +32,9 @@ describe('room for bodies', () => {
     });
     sending.on('error', () => undefined); // it is cut below
     const { bodyMemory } = bench.farebox.app.server;
-    const heldBytes = bodyMemory.heldBytes + LARGE_BYTES;
+    const reservedBytes = bodyMemory.reservedBytes + LARGE_BYTES;
     sending.write(large().slice(0, -1));
-    await until(() => bodyMemory.heldBytes >= heldBytes, 'the body');
+    await until(() => bodyMemory.reservedBytes >= reservedBytes, 'the body');
     return sending;
   }
 
@@ -105,10 +105,10 @@ describe('small bodies that unpack to large ones', () => {
   async function sendAll(secrets: readonly string[]) {
     const { bodyMemory } = bench.farebox.app.server;
     const usedBytes = process.memoryUsage().arrayBuffers;
-    let heldBytes = 0;
+    let reservedBytes = 0;
     let grownBytes = 0;
     const look = setInterval(() => {
-      heldBytes = Math.max(heldBytes, bodyMemory.heldBytes);
+      reservedBytes = Math.max(reservedBytes, bodyMemory.reservedBytes);
       grownBytes = Math.max(grownBytes, process.memoryUsage().arrayBuffers - usedBytes);
     }, 1);
     try {
@@ -127,7 +127,7 @@ describe('small bodies that unpack to large ones', () => {
       );
       const statuses = answers.map(({ status }) => status);
       for (const answer of answers) await answer.arrayBuffer();
-      return { statuses, heldBytes, grownBytes };
+      return { statuses, reservedBytes, grownBytes };
     } finally {
       clearInterval(look);
     }
@@ -140,16 +140,16 @@ describe('small bodies that unpack to large ones', () => {
       for (let at = 0; at < accounts; at += 1) {
         secrets.push((await bench.farebox.account('5')).secret);
       }
-      const { statuses, heldBytes, grownBytes } = await sendAll(secrets);
+      const { statuses, reservedBytes, grownBytes } = await sendAll(secrets);
       const served = statuses.filter((status) => status === 404).length;
       const refused = statuses.filter((status) => status === 429 || status === 503).length;
       assert.equal(served + refused, BODIES, String(statuses));
       assert.ok(served > 0);
       const boundBytes = MEMORY_MB * 1024 * 1024;
-      assert.ok(heldBytes <= (accounts === 1 ? boundBytes / 2 : boundBytes), String(heldBytes));
+      assert.ok(reservedBytes <= (accounts === 1 ? boundBytes / 2 : boundBytes), String(reservedBytes));
       // Unpacked, joined and waiting for the garbage collector; all of them together are 474 MB.
       assert.ok(grownBytes < 6 * boundBytes, String(grownBytes));
-      assert.equal(bench.farebox.app.server.bodyMemory.heldBytes, 0);
+      assert.equal(bench.farebox.app.server.bodyMemory.reservedBytes, 0);
     });
   }
 });

@@ -21,7 +21,7 @@ const MAX_DECODERS = 4;
 export class BodyMemory {
   readonly #maxBytes: number;
   /** Of all callers. */
-  heldBytes = 0;
+  reservedBytes = 0;
   readonly #callers = new Map<string, number>();
   /** Each waiting body holds its own memory already, so the line needs no bound of its own. */
   readonly #decoders = new JobQueue({
@@ -35,8 +35,8 @@ export class BodyMemory {
     this.#maxBytes = maxMb === undefined ? usualBytes() : maxMb * MEGABYTE;
   }
 
-  /** Holds bytes of a body until its request ends; says why it does not. */
-  hold(context: RequestContext, bytes: number): Fault | undefined {
+  /** Reserves bytes for a body until its request ends. Returns the fault where they exceed a bound. */
+  reserve(context: RequestContext, bytes: number): Fault | undefined {
     const caller = callerOf(context);
     const ofCaller = (this.#callers.get(caller) ?? 0) + bytes;
     if (ofCaller > this.#maxBytes / 2) {
@@ -45,15 +45,15 @@ export class BodyMemory {
         retryAfterSeconds: RETRY_SECONDS,
       });
     }
-    if (this.heldBytes + bytes > this.#maxBytes) {
+    if (this.reservedBytes + bytes > this.#maxBytes) {
       return new Fault('SERVICE_UNAVAILABLE', {
         message: 'Running requests have as many large bodies as there is memory for; send it again',
         retryAfterSeconds: RETRY_SECONDS,
       });
     }
     this.#callers.set(caller, ofCaller);
-    this.heldBytes += bytes;
-    context.heldBodyBytes += bytes;
+    this.reservedBytes += bytes;
+    context.bodyBytes += bytes;
     return undefined;
   }
 
@@ -64,13 +64,13 @@ export class BodyMemory {
 
   /** The request has ended. */
   release(context: RequestContext): void {
-    const { heldBodyBytes: bytes } = context;
+    const { bodyBytes: bytes } = context;
     const caller = callerOf(context);
     const left = (this.#callers.get(caller) ?? 0) - bytes;
     if (left > 0) this.#callers.set(caller, left);
     else this.#callers.delete(caller);
-    this.heldBytes -= bytes;
-    context.heldBodyBytes = 0;
+    this.reservedBytes -= bytes;
+    context.bodyBytes = 0;
   }
 }
 

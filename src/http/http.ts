@@ -118,6 +118,8 @@ export class HttpServer {
   readonly internal: InternalCalls;
   /** What it serves. */
   routes: readonly Route[] = [];
+  /** Where it listens, `http://host:port`; empty before. */
+  address = '';
   /** Requests that have not ended. */
   open = 0;
   /** From then on new work is refused. */
@@ -148,7 +150,7 @@ export class HttpServer {
     return server;
   }
 
-  /** Serves the routes; resolves with where it listens, `http://host:port`. */
+  /** Serves the routes; resolves with its address. */
   async listen(routes: readonly Route[], at: { host: string; port: number }): Promise<string> {
     const { clock, log, settings, basePath } = this.#parts;
     this.routes = routes;
@@ -176,7 +178,8 @@ export class HttpServer {
     }
     const { address, port } = addressOf(this.server);
     const shown = address === '0.0.0.0' ? '127.0.0.1' : address;
-    return `http://${isIP(shown) === 6 ? `[${shown}]` : shown}:${port}`;
+    this.address = `http://${isIP(shown) === 6 ? `[${shown}]` : shown}:${port}`;
+    return this.address;
   }
 
   /**
@@ -459,7 +462,7 @@ export class HttpServer {
 
   readonly #ended = (context: RequestContext, observers = this.#parts.observers): void => {
     this.open -= 1;
-    if (context.heldBodyBytes > 0) this.bodyMemory.release(context);
+    if (context.bodyBytes > 0) this.bodyMemory.release(context);
     const tookMs = this.#parts.clock.monotonicMs() - context.startedMs;
     for (let at = 0; at < observers.length; at += 1) observers[at]?.ended(context, tookMs);
   };

@@ -114,7 +114,7 @@ export class RequestContext {
   failedCredential: string | undefined;
   body: Buffer = EMPTY;
   /** What `BodyMemory` counts of the body. */
-  heldBodyBytes = 0;
+  bodyBytes = 0;
   callerIfKnown: Caller | undefined;
   /** The caller left before its answer was complete; `leaving` comes then. */
   isGone = false;

@@ -18,9 +18,9 @@ const HEAD_BYTES = 10;
 const TAIL_BYTES = 2 + LAST_CHUNK.length;
 const EMPTY = Buffer.alloc(0);
 
-/** Bytes that leave together, with room for a chunk's frame around them: written once, and not copied. */
+/** Bytes that leave together, with capacity for a chunk's frame around them: written once, and not copied. */
 export class Frame {
-  /** Whoever writes into it at `end` has asked `room` for it, and moves `end` on. */
+  /** The caller that writes into it at `end` has called `reserve` for it, and moves `end` on. */
   bytes: Buffer = EMPTY;
   end = HEAD_BYTES;
 
@@ -28,8 +28,8 @@ export class Frame {
     return this.end === HEAD_BYTES;
   }
 
-  /** Makes room for so many bytes more. */
-  room(sizeBytes: number): void {
+  /** Makes the buffer large enough for so many bytes more. */
+  reserve(sizeBytes: number): void {
     const neededBytes = this.end + sizeBytes + TAIL_BYTES;
     const { bytes } = this;
     if (neededBytes <= bytes.length) return;
@@ -42,13 +42,13 @@ export class Frame {
   }
 
   add(piece: Buffer): void {
-    this.room(piece.length);
+    this.reserve(piece.length);
     this.bytes.set(piece, this.end);
     this.end += piece.length;
   }
 
   addText(text: string): void {
-    this.room(Buffer.byteLength(text));
+    this.reserve(Buffer.byteLength(text));
     this.end += this.bytes.write(text, this.end);
   }
 

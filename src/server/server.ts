@@ -23,7 +23,7 @@ import type { LocalEngineSource } from '../engines/embedded/embedded.ts';
 import { mcpEndpoint } from './mcp.ts';
 import { mediaFeature } from './media.ts';
 import { type Stores, openStores } from './stores.ts';
-import { OwnDocument } from './ops/documentation.ts';
+import { ownDocument } from './ops/documentation.ts';
 import type { Operations } from './ops/admin.ts';
 import { opsFeature } from './ops/ops.ts';
 import { openCredits, rpcFeature } from './rpc.ts';
@@ -85,8 +85,6 @@ export interface App {
   openApi(): OpenApiDocument;
   /** All that it serves. */
   readonly routes: readonly Route[];
-  /** Whether new work is taken, and what stands in its way. */
-  readiness(): Readiness;
   /** What siblings ask of this process. */
   ownView(of: OwnView): Promise<string>;
   /** Another process has ended for sure: what it had is free at once. */
@@ -95,17 +93,6 @@ export interface App {
   configure(config: Config): void;
   /** No new work, open answers finish (to the deadline), holds settle, then everything closes. */
   close(): Promise<void>;
-}
-
-export interface Readiness {
-  readonly ok: boolean;
-  /** `undefined`, or why the database does not answer. */
-  readonly database: string | undefined;
-  /** Settles that wait in the local journal for the database. */
-  readonly journaled: number;
-  /** Engines that are configured or found. */
-  readonly engines: number;
-  readonly isClosing: boolean;
 }
 
 const NO_REJECTIONS: RejectionFigures = { count: 0 };
@@ -136,8 +123,7 @@ export async function startApp(parts: AppParts): Promise<App> {
   const serving = { shared, basePath: BASE_PATH, version, wallets, slots, idempotency, observers };
   const server = openHttpServer(serving);
   const assets = assetsOnDemand(join(config.current.dataFolder, 'console'), shared.clock);
-  const told = { config, version, basePath: BASE_PATH, assets };
-  const document = new OwnDocument({ ...told, routes: () => routes });
+  const documented = { config, version, basePath: BASE_PATH, assets, server };
 
   const mcp = mcpEndpoint(serving, server.internal.run, largeBodies);
   // Every feature of the product; each brings its routes, its jobs and its end. The chat's brings the
@@ -155,13 +141,12 @@ export async function startApp(parts: AppParts): Promise<App> {
     webhooks,
     walletsFeature(shared, wallets, { routes: () => routes, paidTools: mcp.paidTools }),
     mcp,
-    opsFeature(shared, document, { ...parts, server, metrics, payments, localEngines }),
+    opsFeature(shared, { ...parts, ...documented, metrics, payments, localEngines }),
   ];
   const routes: readonly Route[] = features.flatMap((feature) => feature.routes);
   const maintenance = new Maintenance({ ...shared, features, ran: (how) => metrics.jobRan(how) });
   await maintenance.start();
   const address = await server.listen(routes, config.current.listen);
-  document.listens(address);
   for (const feature of features) feature.start?.();
 
   return {
@@ -172,9 +157,8 @@ export async function startApp(parts: AppParts): Promise<App> {
     localReady: localEngines.start(),
     server,
     address,
-    openApi: () => atOnce(document.openApi()),
+    openApi: () => atOnce(ownDocument(documented)),
     routes,
-    readiness: () => readinessOf(stores, registry.count, server.isClosing),
     ownView: async (of) =>
       of === 'metrics' ? metrics.ownPage(server) : JSON.stringify(enginesView(shared)),
     processEnded: (processId) => freeProcess(shared, processId),
@@ -201,12 +185,6 @@ function openWebhooks(shared: FeatureParts): WebhooksFeature {
   const { service, video } = shared.config.current;
   const callbackSecret = video.webhooks ? video.webhookSecret : undefined;
   return webhooksFeature({ ...shared, callbackSecret, serviceName: service.name });
-}
-
-function readinessOf({ store, ledger }: Stores, engines: number, isClosing: boolean): Readiness {
-  const database = store.unavailable();
-  const { journaled } = ledger.holds;
-  return { ok: database === undefined && !isClosing, database, journaled, engines, isClosing };
 }
 
 /** One after the other, each whatever became of those before it. */

@@ -4,7 +4,7 @@ import { cursorQuery, pageOf } from '../../http/cursor.ts';
 import { type RouteDescription, jsonResponse, jsonContent } from '../../http/describe.ts';
 import { PLANS } from '../../identity/identity.ts';
 import { Amount, DecimalText, Time } from '../api-key-schema.ts';
-import { STORAGE, StorageItem } from '../storage-item.ts';
+import { STORAGE, StorageItem } from '../account-parts.ts';
 
 const MAX_NAME_CHARS = 100;
 const MAX_NOTE_CHARS = 200;

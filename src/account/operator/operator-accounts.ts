@@ -19,10 +19,9 @@ import {
 } from '../../identity/identity.ts';
 import { refuseIssues } from '../../json/validation.ts';
 import type { Queryable } from '../../db/db.ts';
-import type { AccountParts } from '../account-parts.ts';
+import { type AccountParts, storageOf } from '../account-parts.ts';
 import { answerActivity, answerDays } from '../activity.ts';
 import { answerStatement } from '../statement.ts';
-import { storageOf } from '../storage-item.ts';
 import {
   type AccountResponse,
   type AccountItem,

@@ -262,7 +262,7 @@ export class ChatStream {
     }
     // Mostly the bytes are one event.
     const leftBytes = bytes.length - start;
-    into.room(end === bytes.length ? leftBytes + found.addedBytes : found.mostBytes(leftBytes));
+    into.reserve(end === bytes.length ? leftBytes + found.addedBytes : found.mostBytes(leftBytes));
     into.end = found.write(bytes, into.bytes, into.end);
     return end;
   }

@@ -12,61 +12,32 @@ import type { BundleIndex } from '../../console/bundle.ts';
 import { assetPath } from '../../console/console.ts';
 import { jsonResponse, textContent } from '../../http/describe.ts';
 import { escapeHtml } from '../../http/escape-html.ts';
+import type { HttpServer } from '../../http/http.ts';
 import { type OpenApiDocument, openApiDocument } from '../../http/openapi/openapi.ts';
 import { type Route, get } from '../../http/route.ts';
 
-export interface OwnDocumentParts {
+export interface DocumentationParts {
   readonly config: ConfigInForce;
   /** `YYYYMMDD.HHMMSS` of the build. */
   readonly version: string;
   readonly basePath: string;
   readonly assets: () => Promise<ConsoleAssets>;
-  /** Every route of the server. */
-  readonly routes: () => readonly Route[];
+  readonly server: Pick<HttpServer, 'address' | 'routes'>;
 }
 
-export class OwnDocument {
-  readonly #parts: OwnDocumentParts;
-  #listensOn: string | undefined;
-
-  constructor(parts: OwnDocumentParts) {
-    this.#parts = parts;
-  }
-
-  /** Told where the server listens, `http://host:port`. */
-  listens(address: string): void {
-    this.#listensOn = address;
-  }
-
-  /** What it tells of. */
-  get routes(): readonly Route[] {
-    return this.#parts.routes();
-  }
-
-  /** The files that its page loads. */
-  assets(): Promise<ConsoleAssets> {
-    return this.#parts.assets();
-  }
-
-  get title(): string {
-    return this.#parts.config.current.service.title;
-  }
-
-  get basePath(): string {
-    return this.#parts.basePath;
-  }
-
-  /** In pieces of some milliseconds. */
-  openApi(): Generator<undefined, OpenApiDocument> {
-    const { config, version, basePath } = this.#parts;
-    const { service, publicUrl, payments } = config.current;
+/** Makes the OpenAPI document of the server, in pieces of some milliseconds. */
+export function ownDocument(parts: DocumentationParts): Generator<undefined, OpenApiDocument> {
+  const { config, version, basePath, server } = parts;
+  const { service, publicUrl, payments } = config.current;
+  return openApiDocument(server.routes, {
+    serviceName: service.name,
+    title: service.title,
+    version,
     // With port 0 only the listening server knows its address.
-    const origin = publicUrl.endsWith(':0') ? (this.#listensOn ?? publicUrl) : publicUrl;
-    const { name: serviceName, title } = service;
-    const takesWallets = payments.base !== undefined || payments.solana !== undefined;
-    const options = { serviceName, title, version, publicUrl: origin, basePath, takesWallets };
-    return openApiDocument(this.routes, options);
-  }
+    publicUrl: publicUrl.endsWith(':0') ? server.address : publicUrl,
+    basePath,
+    takesWallets: payments.base !== undefined || payments.solana !== undefined,
+  });
 }
 
 const Document = z.looseObject({ openapi: z.literal('3.1.0').describe('Version of OpenAPI.') });
@@ -94,14 +65,14 @@ const PAGE_HEADERS = {
   'cache-control': 'no-cache',
 };
 
-export function documentationRoutes(document: OwnDocument): Route[] {
+export function documentationRoutes(parts: DocumentationParts): Route[] {
   const json = onDemand(async () => {
-    const made = await inTurns(document.openApi());
+    const made = await inTurns(ownDocument(parts));
     await nextTurn();
     return Buffer.from(JSON.stringify(made));
   });
   const page = onDemand(async () =>
-    Buffer.from(referencePage(document, (await document.assets()).index)),
+    Buffer.from(referencePage(parts, (await parts.assets()).index)),
   );
   return [
     get(
@@ -144,7 +115,11 @@ export function documentationRoutes(document: OwnDocument): Route[] {
   ];
 }
 
-function referencePage({ title, basePath }: OwnDocument, { reference, icon }: BundleIndex): string {
+function referencePage(
+  { config, basePath }: DocumentationParts,
+  { reference, icon }: BundleIndex,
+): string {
+  const { title } = config.current.service;
   const url = escapeHtml(`${basePath}/openapi.json`);
   return `<!doctype html><html lang="en" data-openapi="${url}"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1"><meta name="color-scheme" content="light dark"><title>${escapeHtml(title)} API</title><link rel="icon" href="${assetPath(icon)}"><link rel="stylesheet" href="${assetPath(reference.style)}"><script type="module" src="${assetPath(reference.script)}"></script></head><body><main id="reference"></main><noscript><p>The reference runs in the browser; without JavaScript read <a href="${url}">the OpenAPI document</a>.</p></noscript></body></html>`;
 }

@@ -15,7 +15,7 @@ import type { FeatureParts } from '../feature-parts.ts';
 import { type AdminParts, adminRoutes } from './admin.ts';
 import { type ServerMetrics, withinASecond } from '../metrics.ts';
 import type { HttpServer } from '../../http/http.ts';
-import { type OwnDocument, documentationRoutes } from './documentation.ts';
+import { type DocumentationParts, documentationRoutes } from './documentation.ts';
 import {
   HELLO_DESCRIPTION,
   LIVE_DESCRIPTION,
@@ -25,13 +25,13 @@ import {
   type ReadinessParts,
 } from './ops-schema.ts';
 
-interface OpsParts extends AdminParts {
+interface OpsParts extends AdminParts, DocumentationParts {
   readonly server: HttpServer;
   readonly metrics: ServerMetrics;
   readonly payments: Payments | undefined;
 }
 
-export function opsFeature(shared: FeatureParts, document: OwnDocument, parts: OpsParts): Feature {
+export function opsFeature(shared: FeatureParts, parts: OpsParts): Feature {
   const { server, metrics } = parts;
   const operational = { method: 'GET', root: true, operational: true, auth: 'public' } as const;
   const routes: Route[] = [
@@ -76,7 +76,7 @@ export function opsFeature(shared: FeatureParts, document: OwnDocument, parts: O
     },
   ];
   const admin = adminRoutes(shared, parts);
-  return { routes: [...routes, ...admin, ...documentationRoutes(document)] };
+  return { routes: [...routes, ...admin, ...documentationRoutes(parts)] };
 }
 
 function answer(context: RequestContext, status: number, body: unknown): void | Promise<void> {

@@ -12,21 +12,21 @@ const RECENT_BLOCK: RouteDescription = {
   summary: 'Get a recent block of Solana',
   about: 'A payment on Solana names it; with it a payer needs no node of its own.',
   response: jsonResponse(
-      'Good for a payment within the next minute.',
-      z
-        .strictObject({
-          blockhash: z.string().describe('The block that the transaction names.'),
-          lastValidBlockHeight: z
-            .string()
-            .describe('Height of the chain from which on the transaction is dead.'),
-        })
-        .meta({ id: 'RecentBlock' }),
-      {
-        blockhash: 'EkSnNWid2cvwEVnVx9aBqawnmiCNiDgp3gUdkDPTKN1N',
-        lastValidBlockHeight: '301234567',
-      },
-      'no-store',
-    ),
+    'Good for a payment within the next minute.',
+    z
+      .strictObject({
+        blockhash: z.string().describe('The block that the transaction names.'),
+        lastValidBlockHeight: z
+          .string()
+          .describe('Height of the chain from which on the transaction is dead.'),
+      })
+      .meta({ id: 'RecentBlock' }),
+    {
+      blockhash: 'EkSnNWid2cvwEVnVx9aBqawnmiCNiDgp3gUdkDPTKN1N',
+      lastValidBlockHeight: '301234567',
+    },
+    'no-store',
+  ),
   refusals: ['X402_NOT_CONFIGURED', 'SERVICE_UNAVAILABLE', 'RATE_LIMIT_EXCEEDED'],
 };
 
