@@ -1,7 +1,7 @@
 /**
- * `GET /usage/requests`: every request of an account, newest first, page by page or as one download;
- * and `GET /usage/days`: its sums by day and model. Both are as fast with ten million requests as
- * with ten.
+ * `GET /usage/requests`: every request of an account, as pages or as one download. `GET
+ * /usage/days`: the sums by day and model. The time of a page does not depend on the number of
+ * requests.
  */
 import { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';

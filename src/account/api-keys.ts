@@ -1,8 +1,7 @@
 /**
- * `/api_keys`: list, make, change, revoke, get. For ADMIN keys; each sees its own account only.
- *
- * `GET` and `POST /api_keys/generate_web3_key`: an API key for the credit of a wallet. The wallet
- * signs a token of ours as text; no ADMIN key is needed, the signature is the owner's word.
+ * `/api_keys` for ADMIN keys: list, make, change, revoke and get the keys of the own account; and
+ * `/api_keys/generate_web3_key`: a wallet signs a token of this server and gets a key for its
+ * credit.
  */
 import { type Clock, isoTime, isoTimeOrNull } from '../core/clock.ts';
 import { Fault } from '../core/faults.ts';
@@ -147,7 +146,7 @@ async function answerUpdate(parts: AccountParts, context: RequestContext): Promi
   await context.json(200, { success: true, data: await reportOf(parts, changed) });
 }
 
-/** What a change makes of a key: a missing member stays as it is. Throws 400 for an expiry in the past. */
+/** The settings of a key after a change. Throws 400 for an expiry in the past. */
 export function changeOf(
   request: Omit<UpdateKeyRequest, 'id'>,
   clock: Clock,

@@ -1,7 +1,6 @@
 /**
- * `GET /billing/balance` for every key and wallet, whose answers name the balance anyway;
- * `GET /billing/transactions`, the history of the whole account, for ADMIN keys and wallets. The
- * statement and the payments are in `statement.ts`.
+ * `GET /billing/balance` for every key and wallet; `GET /billing/transactions`, the history of the
+ * whole account, for ADMIN keys and wallets. Statement and payments are in `statement.ts`.
  */
 import { z } from 'zod';
 import {

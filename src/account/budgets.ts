@@ -1,6 +1,6 @@
 /**
- * `/budgets`, for ADMIN keys: what an account may spend in a day, week or month, in all, by what is
- * tagged alike, or by each value of a tag for itself: an end user each, without a key each.
+ * `/budgets`, for ADMIN keys: bounds of the spending of an account in a period, for all requests,
+ * for those with a tag, or for each value of a tag (end users without a key each).
  */
 import { z } from 'zod';
 import {
@@ -215,7 +215,7 @@ function known(budget: Budget | undefined): Budget {
   return budget;
 }
 
-/** With what was spent, where that is one sum: of `value` where each value has the budget for itself. */
+/** The budget with its spending, of `value` where each value has the budget for itself. */
 async function reportOf(
   { stores: { store }, clock }: AccountParts,
   budget: Budget,

@@ -1,7 +1,6 @@
 /**
- * `/key/children`: keys that a key makes for others, such as an agent for its helpers. A child calls
- * models only, counts in the cap of its parent as well as in its own, may no more than its parent,
- * and ends with it.
+ * `/key/children`: INFERENCE keys that a key makes, for example for helpers of an agent. A child
+ * counts in the caps of both, has no more rights than its parent, and ends with it.
  */
 import { Fault } from '../core/faults.ts';
 import { type RouteDescription, jsonContent } from '../http/describe.ts';
@@ -79,7 +78,9 @@ export function childKeyRoutes(parts: AccountParts): Route[] {
   ];
 }
 
-/** What was asked for, with what the parent bounds. Throws 400 for what is more than the parent may. */
+/**
+ * What was asked for, with what the parent bounds. Throws 400 for what is more than the parent may.
+ */
 async function boundedBy(
   { stores: { identity } }: AccountParts,
   caller: Caller,

@@ -1,6 +1,5 @@
 /**
- * `GET /credits` and `GET /key`: what is left, in the shapes that agents, editors and status lines
- * poll already (those of OpenRouter). `GET /billing/balance` says more.
+ * `GET /credits` and `GET /key`: the balance in the format of OpenRouter, which many tools poll.
  */
 import { isoTimeOrNull } from '../core/clock.ts';
 import { z } from 'zod';

@@ -1,10 +1,10 @@
 /**
- * `GET /events`: what changes on an account, as server-sent events: its balance, today's sums, each
- * request that is settled, each step of a payment.
+ * `GET /events`: changes of an account as server-sent events: its balance, today's sums, settled
+ * requests and steps of payments.
  *
- * Every second the accounts that somebody listens to are looked at in the database, so it says the
- * same whichever process does the work, and costs nothing where nobody listens. Streams are bounded
- * by account and by process, in time, and by how much a slow reader may leave unread.
+ * The accounts with an open stream are read from the database every second, so that the process
+ * that does the work does not matter. Streams are bounded by account, address, process, time and
+ * unread bytes.
  */
 import { z } from 'zod';
 import { type UsageRow, receiptsOf, usageGroups } from '../billing/ledger/ledger.ts';
@@ -26,7 +26,9 @@ import { Day, Receipt, Sums } from './usage-schema.ts';
 
 const LOOK_EVERY_MS = SECOND_MS;
 const HEARTBEAT_EVERY_MS = 15 * SECOND_MS;
-/** After this a client connects again, so that no stream outlives what it was opened with by long. */
+/**
+ * After this a client connects again, so that no stream outlives what it was opened with by long.
+ */
 const MAX_LIFE_MS = HOUR_MS;
 const MAX_OF_ACCOUNT = 10;
 /** Wallets cost nothing: whoever makes many of them leaves most of the process to others. */

@@ -1,7 +1,4 @@
-/**
- * API keys in the hands of their account's ADMIN key: made, listed, changed, revoked. A key and its
- * cap change in one transaction, so that no request ever meets one without the other.
- */
+/** Makes, lists and changes API keys. A key and its cap change in one transaction. */
 import {
   NOTHING_SPENT,
   type Spending,
@@ -51,10 +48,7 @@ export interface KeyReport {
 const TRAILING_DAYS = 7;
 export const KEYS_ENDPOINT = 'endpoint:api/v1/api_keys';
 
-/**
- * Makes a key. The secret is in this answer and nowhere else. Throws 429 above the keys a
- * minute, 400 above the active keys an account.
- */
+/** Makes a key and returns its secret. Throws 429 above the keys a minute, 400 above all keys. */
 export async function createKey(
   parts: AccountParts,
   caller: Caller,

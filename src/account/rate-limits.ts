@@ -1,7 +1,4 @@
-/**
- * `GET /api_keys/rate_limits`, the authoritative source of a caller's limits, by the same rules
- * that admission uses; and the log of what a limit refused, under both of its paths.
- */
+/** `GET /api_keys/rate_limits`: the limits of a caller in admission; and the log of rejections. */
 import { z } from 'zod';
 import { dayOf, dayStartMs, isoTime, isoTimeOrNull } from '../core/clock.ts';
 import { toUsdNumber } from '../core/money.ts';

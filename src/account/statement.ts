@@ -1,7 +1,4 @@
-/**
- * `GET /billing/statement`: what came in and what went out, with the charges of a day as one line; and
- * `GET /billing/top-ups`: the payments of the caller's wallet, those under way among them.
- */
+/** `GET /billing/statement`: movements, and the charges of each day; `GET /billing/top-ups`. */
 import { z } from 'zod';
 import {
   type ChargedDay,

@@ -1,8 +1,7 @@
 /**
- * `GET /usage`: what was used, by day, model and key, and `GET /usage/tags`: by what callers tag
- * their requests with, as JSON pages or one CSV download; and `GET /usage/{request id}`: the
- * receipt of one request, also signed. Everybody sees their own only: a wallet and an ADMIN key their account,
- * another key itself.
+ * `GET /usage`: usage by day, model and key; `GET /usage/tags`: by tag; both as JSON pages or one
+ * CSV file. `GET /usage/{request id}`: the receipt of a request, also signed. A wallet and an ADMIN
+ * key see their account, another key itself.
  */
 import {
   type UsageFilter,

@@ -141,8 +141,7 @@ function accountName(name: string): string {
 }
 
 /**
- * Every account with its balances, oldest first, or those that a search finds, newest first; one page
- * in memory at a time.
+ * Accounts with balances, oldest first, or found ones, newest first; one page in memory at a time.
  */
 async function* accountPages(
   { identity, ledger }: Stores,

@@ -1,7 +1,6 @@
 /**
- * The settings by which a coding agent uses this server: what is to be set, and how it is put into a
- * file that the agent has already. What else stands in the file stays, comments included. Reads and
- * writes nothing itself.
+ * The settings of coding agents for this server, and their place in a file that the agent has
+ * already. Other lines of the file stay, comments included. Reads and writes no file itself.
  */
 import { isJsonObject } from '../json/json-scan.ts';
 import { parsedJsonObject } from '../json/json-text.ts';

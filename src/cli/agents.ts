@@ -1,6 +1,6 @@
 /**
- * `farebox agents`: makes a key with a cap for a coding agent, and prints the settings by which the
- * agent uses this server, or puts them into the agent's own file beside a copy of what was there.
+ * `farebox agents`: makes a key with a cap for a coding agent, and prints the settings of the agent
+ * or writes them into its file, beside a copy of the old one.
  */
 import { copyFile, mkdir, readFile, rename, writeFile } from 'node:fs/promises';
 import { homedir } from 'node:os';

@@ -1,7 +1,7 @@
 /**
- * `farebox audit`: recomputes all money from the postings and names every difference. With
- * `--chain` it also asks the chains about every payment, and names the transfers that are none; with
- * `--repair` it credits payments that have arrived and never were credited.
+ * `farebox audit`: recomputes all money from the postings and lists every difference. `--chain`
+ * compares every payment with its chain, and `--repair` credits payments that have arrived without
+ * a credit.
  */
 import type { AuditReport } from '../billing/ledger/ledger.ts';
 import { reasonOf, silentLog } from '../core/log.ts';

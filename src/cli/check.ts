@@ -1,8 +1,4 @@
-/**
- * `farebox check`: is the configuration valid, do the engines answer, is the database usable, can
- * the payment rails settle, do search and RPC nodes work?
- * Changes nothing: a database that is not there yet is not made.
- */
+/** `farebox check`: checks settings, database, engines, payments and nodes. Changes nothing. */
 import { once } from 'node:events';
 import { accessSync, constants, existsSync, statSync } from 'node:fs';
 import { createServer } from 'node:net';
@@ -61,8 +57,8 @@ configured RPC node gets one call, and the search provider gets one query. The s
 }
 
 /**
- * What there is to say of everything that a server of this configuration needs. `running`: how the
- * embedded engines of a server are; without it each is started for a moment.
+ * The findings about everything that a server of this configuration needs. `running` is the state
+ * of embedded engines that run; without it each is started for a moment.
  */
 export async function findingsOf(
   config: Config,
@@ -248,7 +244,9 @@ function modelFinding({ models }: Config): Finding {
   return finding('models', 'note', 'none configured: embedded and discovered models are offered');
 }
 
-/** The folder of personas: the server does not start without it, and skips files that are invalid. */
+/**
+ * The folder of personas: the server does not start without it, and skips files that are invalid.
+ */
 async function personaFindings({ personas: { folder } }: Config): Promise<Finding[]> {
   if (folder === undefined) return [];
   try {
@@ -303,10 +301,7 @@ type RailName = keyof typeof COINS;
 /** What a person needs of a balance that pays fees. */
 const SHOWN_DECIMALS = 6;
 
-/**
- * Does each rail's node answer, on the right chain, and can the key that pays for settlements do
- * so? Asks, and sends nothing.
- */
+/** Checks node, chain and fee key of each payment rail. Sends no transaction. */
 async function paymentFindings(config: Config): Promise<Finding[]> {
   const { payments, limits } = config;
   const settings = { ...payments, minimumBalanceUsd: Number(limits.minimumCreditUsd) };

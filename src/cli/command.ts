@@ -72,8 +72,8 @@ export class Cli {
   }
 
   /**
-   * Prints a list of any length page by page: one JSON document, or a table. A table reads the pages
-   * twice, for the widths of its columns.
+   * Prints a list of any length page by page: one JSON document, or a table. A table reads the
+   * pages twice, for the widths of its columns.
    */
   async printPages<Row>(
     pages: () => AsyncIterable<readonly Row[]>,
@@ -118,10 +118,7 @@ export class Cli {
     return logWriter({ level: 'warn', pretty: true, clock: systemClock(), write });
   }
 
-  /**
-   * Opens the stores for one command beside a server or without one, and closes them, however the
-   * command ends. It starts no epoch and closes none: holds of a running server stay as they are.
-   */
+  /** Opens the stores for one command. Holds of a running server stay as they are. */
   async withStores<T>(work: (context: CommandContext) => Promise<T>): Promise<T> {
     const { config } = await this.settings();
     const parts = { config, clock: systemClock(), ids: systemIds(), log: this.warningLog() };
@@ -196,7 +193,9 @@ const SPAN = /^(\d{1,6})(m|h|d)$/;
 const DATE = /^\d{4}-\d{2}-\d{2}(?:T\d{2}:\d{2}(?::\d{2}(?:\.\d+)?)?(?:Z|[+-]\d{2}:\d{2}))?$/;
 const SPAN_MS: Readonly<Record<string, number>> = { m: MINUTE_MS, h: HOUR_MS, d: DAY_MS };
 
-/** A span such as `12h` or `30d` from `nowMs` on (back with -1), a date, or a time with its zone. */
+/**
+ * A span such as `12h` or `30d` from `nowMs` on (back with -1), a date, or a time with its zone.
+ */
 function timeMs(text: string, nowMs: number, direction: 1 | -1): number {
   const [, count, unit = ''] = SPAN.exec(text) ?? [];
   const span = SPAN_MS[unit];
@@ -262,7 +261,7 @@ export async function openedAccount(stores: Stores, wanted: string | undefined):
   return findAccount(stores, wanted);
 }
 
-/** The account with this id, name or wallet address; `undefined` means the owner, the oldest account. */
+/** Finds an account by id, name or wallet address; without one, the owner: the oldest account. */
 export async function findAccount(
   { identity }: Stores,
   wanted: string | undefined,

@@ -1,7 +1,4 @@
-/**
- * `farebox accounts limit` and `farebox keys limit`: the rate limits of one account or key where they
- * differ from those of its plan.
- */
+/** `farebox accounts limit`, `farebox keys limit`: rate limits that differ from the plan. */
 import { InvalidArgumentError } from '@commander-js/extra-typings';
 import type { LimitOverrides } from '../identity/identity.ts';
 import { ACCOUNT, type Cli, FOLLOWS, findAccount, openedAccount } from './command.ts';

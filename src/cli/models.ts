@@ -140,10 +140,7 @@ const List = z.object({ data: z.array(Item) });
 
 type OfferedModel = ReturnType<typeof modelsOf>[number];
 
-/**
- * What the server that listens offers, else what the configuration alone does, which knows no
- * discovered and no embedded models.
- */
+/** The models of the running server, else those of the configuration file. */
 export async function offeredModels(config: Config) {
   const running = await askServer(config);
   if (running !== undefined) return running;

@@ -1,7 +1,4 @@
-/**
- * Shows how far something long has come: one line that is drawn again and again on a terminal,
- * plain lines every tenth otherwise.
- */
+/** Shows progress: one line that is drawn again on a terminal, a line for every tenth elsewhere. */
 import type { DownloadProgress } from '../engines/embedded/model-download.ts';
 import type { DownloadView } from '../engines/embedded/model-files.ts';
 import type { TextOutput } from './terminal.ts';
@@ -64,7 +61,7 @@ export class Progress {
   }
 }
 
-/** Shows downloads: a bar on a terminal, a line every tenth elsewhere; `endText` follows a title at its end. */
+/** Shows downloads: a bar on a terminal, a line for every tenth elsewhere. */
 export function downloadViews(output: TextOutput, endText?: string) {
   return (title: string): DownloadView => {
     const progress = new Progress(output);

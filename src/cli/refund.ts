@@ -1,6 +1,6 @@
 /**
- * `farebox refund`: pays unused credit back to the wallet that paid. The debit, the signed transfer
- * and its end are in the database, so a refund that is cut short is finished by the server.
+ * `farebox refund`: pays unused credit back to the wallet that paid. The debit and the signed
+ * transfer are in the database, so that the server completes an interrupted refund.
  */
 import type { Ledger } from '../billing/ledger/ledger.ts';
 import { type Nano, formatUsd, nano, usdToNano } from '../core/money.ts';

@@ -1,8 +1,7 @@
 /**
  * `farebox serve --workers N`: this process makes the first owner, runs the local engines and keeps
- * N workers alive that share one port and one PostgreSQL. A worker that dies is started again,
- * later each time; what it held and had leased is given back at once by a sibling, since it is known
- * to be gone.
+ * N workers that share one port and one PostgreSQL. It restarts a worker that dies, with a growing
+ * delay, and lets another worker release its holds and leases at once.
  */
 import cluster, { type Worker } from 'node:cluster';
 import { fileURLToPath } from 'node:url';

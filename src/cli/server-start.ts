@@ -25,10 +25,7 @@ import type { Console } from './terminal.ts';
 
 const UNKNOWN_REVISION = '00000000.000000';
 
-/**
- * Which build this is, as `x-svc-version` and the OpenAPI document say: `YYYYMMDD.HHMMSS` of the
- * build that runs, or in a checkout the one in package.json.
- */
+/** The build, `YYYYMMDD.HHMMSS`, as in `x-svc-version`; in a checkout that of package.json. */
 export function revision(): string {
   const isBuild = import.meta.url.endsWith('.js');
   return packageField(isBuild ? 'dist/build.json' : 'package.json', 'revision') ?? UNKNOWN_REVISION;

@@ -1,9 +1,6 @@
 /**
- * What a command writes: streams that are safe for a terminal, and tables.
- *
- * Whatever a caller, an engine or a configuration named something, its letters reach the terminal
- * and its control characters do not. They could erase lines, change colours or the title, or turn
- * the direction of text.
+ * Output of commands: streams that print no control characters of foreign names (they could erase
+ * lines, change colours, or reverse the direction of text), and tables.
  */
 import { printable } from '../observability/log-writer.ts';
 
@@ -21,10 +18,7 @@ export interface Console {
 
 export interface TextOutput {
   readonly write: (text: string) => unknown;
-  /**
-   * Writes the text as it is: of a line that is drawn again and holds nobody's words, or of the log,
-   * which makes its lines printable.
-   */
+  /** Writes a text unchanged: a progress line, or a line of the log, which is printable already. */
   readonly draw?: (text: string) => unknown;
   readonly isTTY?: boolean;
   readonly columns?: number;
@@ -53,8 +47,7 @@ function printableOutput(output: TextOutput): TextOutput {
 }
 
 /**
- * Rows under their titles, one line each, two spaces between columns that are as wide as their
- * widest cell; ends with a line break. Figures, the columns of `right`, end at the same place.
+ * Rows under titles in columns of one width, with a line break at the end; `right` aligns figures.
  */
 export function table(
   titles: readonly string[],

@@ -1,7 +1,6 @@
 /**
- * One worker of `farebox serve --workers`: a whole server that shares its port, its
- * database and the local engines with its siblings. It ends when the first process says so, or
- * when that process is gone; signals of the terminal are the first process's business.
+ * One worker of `farebox serve --workers`: a whole server that shares port, database and local
+ * engines. It ends on a message of the first process, or when that process is gone.
  */
 import cluster from 'node:cluster';
 import { systemClock } from '../core/clock.ts';

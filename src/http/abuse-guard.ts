@@ -1,12 +1,11 @@
 /**
- * The abuse guard: which answers count as failures, in whose bucket, and what a blocked caller
- * hears. Its own answers do not count, so a caller that waits gets in again.
+ * The abuse guard blocks callers with many failed requests. 429s and its own responses do not
+ * count.
  *
- * Failures of a known caller count for its key or wallet. A stranger is counted by failed
- * credentials alone, by address and beginning of the credential, and by address for all of them; so
- * a scanner blocks its own guesses, and neither a valid key nor a request without one at the same
- * address. Public routes are open to everybody. Processes that share a database tell each other.
- * All times are of the monotonic clock: a system clock that is set back prolongs no block.
+ * Failures of a known caller count for its key or wallet. Without a caller only failed credentials
+ * count: by address and beginning of the credential, and by address for all of them, so that a
+ * valid key at the same address is not blocked. Processes on one database share their counts. Times
+ * are of the monotonic clock, so that setting the system clock back does not prolong a block.
  */
 import type { ConfigInForce } from '../config/config.ts';
 import { type Clock, MINUTE_MS, SECOND_MS } from '../core/clock.ts';
@@ -20,10 +19,9 @@ import type { Route } from './route.ts';
 /** Credentials that may fail at one address, in blocks of what one caller may fail. */
 const CREDENTIALS_OF_ADDRESS = 10;
 
-/** How long failures of this process are gathered before the others hear of them. */
-const TELL_AFTER_MS = 250;
-/** Buckets in one word; what is above that is told by the next failure. */
-const BUCKETS_OF_WORD = 64;
+/** Failures of this process are sent to the others in batches. */
+const SEND_AFTER_MS = 250;
+const MAX_BUCKETS_PER_MESSAGE = 64;
 const FAILED = 'failed';
 
 export interface AbuseGuardParts {
@@ -37,14 +35,14 @@ export interface AbuseGuardParts {
   readonly basePath: string;
 }
 
+type GuardName = 'callers' | 'credentials' | 'addresses';
+
 export class AbuseGuard {
   readonly #parts: AbuseGuardParts;
-  readonly #callers: FailureGuard;
-  readonly #credentials: FailureGuard;
-  readonly #addresses: FailureGuard;
+  readonly #guards: Readonly<Record<GuardName, FailureGuard>>;
   readonly #stopPruning: () => void;
-  /** Failures that the others have not heard of, by guard and bucket. */
-  readonly #untold = new Map<string, number>();
+  /** Failures that are not sent yet, by guard and bucket. */
+  readonly #unsent = new Map<string, number>();
   #notices: Notices | undefined;
 
   constructor(parts: AbuseGuardParts) {
@@ -57,13 +55,15 @@ export class AbuseGuard {
         blockMs: blockSeconds * SECOND_MS,
       };
     };
-    this.#callers = new FailureGuard(settings(1));
-    this.#credentials = new FailureGuard(settings(1));
-    this.#addresses = new FailureGuard(settings(CREDENTIALS_OF_ADDRESS));
+    this.#guards = {
+      callers: new FailureGuard(settings(1)),
+      credentials: new FailureGuard(settings(1)),
+      addresses: new FailureGuard(settings(CREDENTIALS_OF_ADDRESS)),
+    };
     const { store } = parts;
     if (isShared(store)) {
       void store
-        .listen((word) => this.#heard(word))
+        .listen((message) => this.#received(message))
         .then((notices) => {
           this.#notices = notices;
         });
@@ -79,11 +79,11 @@ export class AbuseGuard {
     const nowMs = clock.monotonicMs();
     let untilMs: number | undefined;
     if (caller !== undefined)
-      untilMs = this.#callers.blockedUntilMs(caller.keyId || caller.accountId, nowMs);
+      untilMs = this.#guards.callers.blockedUntilMs(caller.keyId || caller.accountId, nowMs);
     else if (failedCredential !== undefined) {
       untilMs =
-        this.#credentials.blockedUntilMs(credentialBucket(context), nowMs) ??
-        this.#addresses.blockedUntilMs(context.countedAddress, nowMs);
+        this.#guards.credentials.blockedUntilMs(credentialBucket(context), nowMs) ??
+        this.#guards.addresses.blockedUntilMs(context.countedAddress, nowMs);
     }
     if (untilMs !== undefined)
       this.#block(context, route, Math.ceil((untilMs - nowMs) / SECOND_MS));
@@ -109,10 +109,7 @@ export class AbuseGuard {
     });
   }
 
-  /**
-   * Counts an answer that failed: any non-success answer of a known caller, except 429s and our own
-   * 5xx.
-   */
+  /** Counts a failed response: a 4xx of a known caller but 429, or a failed credential. */
   ended(context: RequestContext): void {
     const { callerIfKnown: caller, failedCredential, statusCode: status, route } = context;
     // What the guard refused itself does not count.
@@ -129,37 +126,32 @@ export class AbuseGuard {
     }
   }
 
-  #guardOf(name: string): FailureGuard | undefined {
-    if (name === 'callers') return this.#callers;
-    if (name === 'credentials') return this.#credentials;
-    return name === 'addresses' ? this.#addresses : undefined;
-  }
-
-  #failed(guard: string, bucket: string): void {
+  #failed(guard: GuardName, bucket: string): void {
     const { clock } = this.#parts;
-    this.#guardOf(guard)?.failed(bucket, clock.monotonicMs());
+    this.#guards[guard].failed(bucket, clock.monotonicMs());
     if (this.#notices === undefined) return;
-    if (this.#untold.size === 0) clock.after(TELL_AFTER_MS, () => this.#tell());
+    if (this.#unsent.size === 0) clock.after(SEND_AFTER_MS, () => this.#send());
     const name = `${guard} ${bucket}`;
-    if (this.#untold.size >= BUCKETS_OF_WORD && !this.#untold.has(name)) return;
-    this.#untold.set(name, (this.#untold.get(name) ?? 0) + 1);
+    if (this.#unsent.size >= MAX_BUCKETS_PER_MESSAGE && !this.#unsent.has(name)) return;
+    this.#unsent.set(name, (this.#unsent.get(name) ?? 0) + 1);
   }
 
-  #tell(): void {
-    const failures = JSON.stringify([...this.#untold]);
-    this.#untold.clear();
-    // A guard that is told too little blocks later.
+  #send(): void {
+    const failures = JSON.stringify([...this.#unsent]);
+    this.#unsent.clear();
+    // A guard that misses failures blocks later.
     this.#notices?.say(`${FAILED} ${this.#parts.processId} ${failures}`).catch(() => undefined);
   }
 
-  #heard(word: string): void {
-    const [what, from = '', ...rest] = word.split(' ');
+  #received(message: string): void {
+    const [what, from = '', ...rest] = message.split(' ');
     if (what !== FAILED || from === this.#parts.processId) return;
     const nowMs = this.#parts.clock.monotonicMs();
     const failures = JSON.parse(rest.join(' ')) as readonly (readonly [string, number])[]; // ours
     for (const [name, count] of failures) {
       const [guard = '', ...bucket] = name.split(' ');
-      this.#guardOf(guard)?.failed(bucket.join(' '), nowMs, count);
+      if (!Object.hasOwn(this.#guards, guard)) continue; // of another release
+      this.#guards[guard as GuardName].failed(bucket.join(' '), nowMs, count);
     }
   }
 
@@ -170,7 +162,7 @@ export class AbuseGuard {
 
   #prune(): void {
     const nowMs = this.#parts.clock.monotonicMs();
-    for (const guard of [this.#callers, this.#credentials, this.#addresses]) guard.prune(nowMs);
+    for (const guard of Object.values(this.#guards)) guard.prune(nowMs);
   }
 }
 
@@ -194,13 +186,10 @@ interface Bucket {
   blockedUntilMs: number;
 }
 
-/** Callers that are watched at once; past that the one whose last failure is oldest is forgotten. */
+/** Callers at once; above it the caller with the oldest last failure is dropped. */
 const MAX_BUCKETS = 50_000;
 
-/**
- * A caller with more than `failures` failed requests within `windowMs` is blocked for `blockMs`.
- * The guard's own answers do not count.
- */
+/** Blocks a caller for `blockMs` after more than `failures` failed requests within `windowMs`. */
 class FailureGuard {
   readonly #settings: () => GuardSettings;
   readonly #buckets = new Map<string, Bucket>();
@@ -215,24 +204,23 @@ class FailureGuard {
     return until > nowMs ? until : undefined;
   }
 
-  /** Counts failed requests; returns true when they block the caller. */
-  failed(caller: string, nowMs: number, count = 1): boolean {
+  /** Counts failed requests, which may block the caller. */
+  failed(caller: string, nowMs: number, count = 1): void {
     const { failures, windowMs, blockMs } = this.#settings();
     const bucket = this.#buckets.get(caller) ?? { failedAtMs: [], blockedUntilMs: 0 };
     // The order of the map is that of the last failures.
     this.#buckets.delete(caller);
     this.#buckets.set(caller, bucket);
-    this.#forgetAbove(MAX_BUCKETS);
+    if (this.#buckets.size > MAX_BUCKETS) this.#dropOldest();
     const recent = bucket.failedAtMs.filter((atMs) => atMs > nowMs - windowMs);
     for (let at = 0; at < count && recent.length <= failures; at += 1) recent.push(nowMs);
     bucket.failedAtMs = recent;
-    if (recent.length <= failures) return false;
+    if (recent.length <= failures) return;
     bucket.failedAtMs = [];
     bucket.blockedUntilMs = nowMs + blockMs;
-    return true;
   }
 
-  /** Forgets callers without a recent failure or a block. */
+  /** Drops callers without a recent failure or a block. */
   prune(nowMs: number): void {
     const { windowMs } = this.#settings();
     for (const [caller, bucket] of this.#buckets) {
@@ -241,10 +229,8 @@ class FailureGuard {
     }
   }
 
-  #forgetAbove(most: number): void {
-    for (const caller of this.#buckets.keys()) {
-      if (this.#buckets.size <= most) return;
-      this.#buckets.delete(caller);
-    }
+  #dropOldest(): void {
+    const [oldest] = this.#buckets.keys();
+    if (oldest !== undefined) this.#buckets.delete(oldest);
   }
 }

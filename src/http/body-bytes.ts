@@ -1,7 +1,6 @@
 /**
- * Bodies as bytes. Of a request: whether the route reads its type, its bytes, bounded, and what they
- * are in the coding that it came in (RFC 9110 §8.4), bounded as well. Of an answer: which coding it
- * gets by the weights of `Accept-Encoding`.
+ * Reads request bodies as bytes, bounded, and decodes their content coding (RFC 9110 §8.4). Chooses
+ * the coding of a response by the weights of `Accept-Encoding`.
  */
 import type { IncomingMessage } from 'node:http';
 import type { Transform } from 'node:stream';
@@ -64,10 +63,7 @@ interface Memory<R extends Receiver> {
   decode<T>(receiver: R, work: () => Promise<T>): Promise<T>;
 }
 
-/**
- * The body of a request as it was sent. Faults: 413 above `limitBytes`, 429 and 503 without memory
- * for it; fails when the caller leaves.
- */
+/** Reads a body as it was sent. Throws 413 above `limitBytes`, 429 or 503 without memory. */
 export function readBytes<R extends Receiver>(
   receiver: R,
   limitBytes: number,
@@ -108,10 +104,7 @@ export function readBytes<R extends Receiver>(
   return promise;
 }
 
-/**
- * The same of a body that was sent in a content coding; its bytes are counted as they are unpacked.
- * Faults besides: what `decoded` throws.
- */
+/** As `readBytes`, of a body in a content coding: the unpacked bytes count. Throws as `decoded`. */
 export async function readDecoded<R extends Receiver>(
   receiver: R,
   limitBytes: number,
@@ -135,15 +128,12 @@ const brotliAsync = promisify(brotliCompress);
 /** Up to this it takes less than the way to another thread and back. */
 const AT_ONCE_BYTES = 16 * 1_024;
 /**
- * How hard is tried. At once, with every other request waiting: a text of 2 KB takes 14 µs by either
- * coding and is 2 to 6 % longer than with the efforts of another thread, by which it takes 16 and 32.
+ * Effort. On this thread every other request waits: a text of 2 KB takes 14 µs in either coding and
+ * is 2 to 6 % larger than with the effort of another thread (16 and 32 µs).
  */
 const GZIP_LEVEL = { atOnce: 3, elsewhere: 5 };
 const BROTLI_QUALITY = { atOnce: 2, elsewhere: 4 };
-/**
- * Bits of how far back a text that is packed at once is searched for repetitions: all of the
- * `AT_ONCE_BYTES`. By the usual windows each text has 260 KB and more set aside and given back.
- */
+/** Bits of the window, which covers `AT_ONCE_BYTES`. The default allocates 260 KB for each text. */
 const AT_ONCE_WINDOW = { gzip: 14, br: 16 };
 /** Of 9, for the same reason; more would pack no better. */
 const AT_ONCE_GZIP_MEMORY = 6;
@@ -162,10 +152,7 @@ const USUAL: ReadonlyMap<string, Coding> = new Map<string, Coding>([
   ['br, gzip, deflate', 'br'],
 ]);
 
-/**
- * The coding with the largest weight, `br` of two equal ones; `undefined` for none, also where the
- * bytes as they are weigh more.
- */
+/** The coding of the largest weight, `br` of equal ones; `undefined` for no coding. */
 export function codingFor(accept: string | undefined): Coding | undefined {
   if (accept === undefined) return undefined;
   const usual = USUAL.get(accept);
@@ -183,10 +170,7 @@ export function codingFor(accept: string | undefined): Coding | undefined {
   return br === best ? 'br' : 'gzip';
 }
 
-/**
- * At once up to `AT_ONCE_BYTES`, with no more set aside for the output than the body has, which is at
- * least `constants.Z_MIN_CHUNK` bytes.
- */
+/** Encodes at once up to `AT_ONCE_BYTES`; the body has at least `constants.Z_MIN_CHUNK` bytes. */
 export function encoded(coding: Coding, body: Buffer): Buffer | Promise<Buffer> {
   const isSmall = body.length <= AT_ONCE_BYTES;
   if (coding === 'gzip') {
@@ -240,9 +224,9 @@ export function refuseCoding(coding: string | undefined): void {
 }
 
 /**
- * The body that a request sent in this coding. `grow` is called with the size so far, for each 16 KB
- * but the first; what it throws ends the decoding. Faults: 400 for what is not in the coding, 413 for
- * more than `limitBytes`, 415 for a coding that is not read.
+ * Decodes a body. `grow` is called with the size so far for each 16 KB but the first; what it
+ * throws ends the decoding. Throws 400 for other bytes, 413 above `limitBytes`, 415 for an unknown
+ * coding.
  */
 export async function decoded(
   coding: string,

@@ -101,7 +101,9 @@ describe('small bodies that unpack to large ones', () => {
     JSON.stringify(chatBody({ model: 'nothing', filler: ' '.repeat(BODY_BYTES) })),
   );
 
-  /** Sends all of them at once; the statuses, and the most memory that was held and used meanwhile. */
+  /**
+   * Sends all of them at once; the statuses, and the most memory that was held and used meanwhile.
+   */
   async function sendAll(secrets: readonly string[]) {
     const { bodyMemory } = bench.farebox.app.server;
     const usedBytes = process.memoryUsage().arrayBuffers;
@@ -146,7 +148,10 @@ describe('small bodies that unpack to large ones', () => {
       assert.equal(served + refused, BODIES, String(statuses));
       assert.ok(served > 0);
       const boundBytes = MEMORY_MB * 1024 * 1024;
-      assert.ok(reservedBytes <= (accounts === 1 ? boundBytes / 2 : boundBytes), String(reservedBytes));
+      assert.ok(
+        reservedBytes <= (accounts === 1 ? boundBytes / 2 : boundBytes),
+        String(reservedBytes),
+      );
       // Unpacked, joined and waiting for the garbage collector; all of them together are 474 MB.
       assert.ok(grownBytes < 6 * boundBytes, String(grownBytes));
       assert.equal(bench.farebox.app.server.bodyMemory.reservedBytes, 0);

@@ -1,9 +1,6 @@
 /**
- * Memory for the bodies of running requests, of which each may be large: beyond it a body is
- * refused, where the process would end with everybody's requests. One caller gets half of it, so that
- * its bodies do not shut out those of others.
- *
- * A body that comes in one piece is small and is not counted.
+ * Bounds the memory of the bodies of running requests, so that large bodies cannot end the process.
+ * One caller gets half of it at most. A body that comes in one piece is small and does not count.
  */
 import { totalmem } from 'node:os';
 import { Fault } from '../core/faults.ts';
@@ -35,7 +32,9 @@ export class BodyMemory {
     this.#maxBytes = maxMb === undefined ? usualBytes() : maxMb * MEGABYTE;
   }
 
-  /** Reserves bytes for a body until its request ends. Returns the fault where they exceed a bound. */
+  /**
+   * Reserves bytes for a body until its request ends. Returns the fault where they exceed a bound.
+   */
   reserve(context: RequestContext, bytes: number): Fault | undefined {
     const caller = callerOf(context);
     const ofCaller = (this.#callers.get(caller) ?? 0) + bytes;

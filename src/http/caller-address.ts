@@ -1,4 +1,6 @@
-/** Where a request comes from: the address and the country of its caller, as trusted proxies say it. */
+/**
+ * Where a request comes from: the address and the country of its caller, as trusted proxies say it.
+ */
 import type { IncomingMessage } from 'node:http';
 import { isIP } from 'node:net';
 import proxyAddress from '@fastify/proxy-addr';
@@ -6,8 +8,7 @@ import ipaddr from 'ipaddr.js';
 import type { Config } from '../config/config.ts';
 
 /**
- * The address of a caller that proxies named in `X-Forwarded-For`, as far as they are believed;
- * `undefined` where none is.
+ * The address in `X-Forwarded-For`, from trusted proxies only; `undefined` where none is trusted.
  */
 export function forwardedBy(
   trusted: boolean | readonly string[],
@@ -48,8 +49,8 @@ export function countryBy({
 const HOST_NETWORK_BYTES = 8;
 
 /**
- * What is counted where something is bounded by address: of IPv6 the network, whose 2^64 addresses one
- * host has. Text that is no address counts as itself.
+ * The key of bounds by address: an IPv4 address, or the /64 network of an IPv6 address, since one
+ * host has all of it. Text that is no address counts as itself.
  */
 export function countedAddress(text: string): string {
   if (!ipaddr.isValid(text)) return text;

@@ -1,6 +1,5 @@
 /**
- * Bounds the open connections, and what one address may have of them: each is a socket of the
- * process, and who opens many and sends nothing would shut everybody else out.
+ * Bounds the open connections in all and for each address: each of them is a socket of the process.
  */
 import type { Server, Socket } from 'node:net';
 import { type Clock, MINUTE_MS } from '../core/clock.ts';

@@ -1,6 +1,6 @@
 /**
- * Lists that are read on from where they ended: the place travels as an opaque text. A page costs the
- * same wherever it lies, and what is added meanwhile moves nothing.
+ * Lists with cursors: the place of the next page travels as an opaque text. Every page costs the
+ * same, and new items do not shift the pages.
  */
 import { parsedJson } from '../json/json-text.ts';
 import { z } from 'zod';
@@ -78,10 +78,7 @@ export function decodeTimeCursor<Name extends string>(
   return createdMs === undefined ? undefined : ({ createdMs, [name]: id } as TimePlace<Name>);
 }
 
-/**
- * A page of a list by time. `find` is asked for one row more than there is room for, which tells
- * whether others follow. Throws 400 for the cursor of another list.
- */
+/** A page of a list by time: `find` gets one row more, if there is another page. Throws 400. */
 export async function timePage<Name extends string, Row extends TimePlace<Name>>(
   { limit, cursor }: { readonly limit: number; readonly cursor?: string | undefined },
   name: Name,

@@ -1,9 +1,7 @@
 /**
- * What a route says about itself for people and tools: the OpenAPI document and the page at `/docs`
- * are made from it. Schemas are the ones that validate; refusals are codes of the error catalogue.
- *
- * What follows from the stages (credentials, body limits, shutdown) is added by the document, so a
- * route names only what is its own.
+ * Descriptions of routes, from which the OpenAPI document and the page at `/docs` are made. Schemas
+ * are the ones that validate. The document adds what follows from the stages (credentials, body
+ * limits, shutdown), so a route describes only what is its own.
  */
 import { z } from 'zod';
 import type { FaultCode } from '../core/faults.ts';
@@ -81,10 +79,7 @@ export interface RouteDescription {
   /** Every member is a query parameter. */
   readonly query?: z.ZodObject;
   readonly request?: readonly ContentDescription[];
-  /**
-   * What it removes or takes cannot be brought back by another route; of every DELETE it goes without
-   * saying. Tools ask before they call it.
-   */
+  /** No other route can undo it, so that tools confirm a call. Every DELETE is destructive. */
   readonly destructive?: true;
   /** One for each status of success, and for those that are a result and no error. */
   readonly response: ResponseDescription | readonly ResponseDescription[];

@@ -1,6 +1,6 @@
 /**
- * The only translator from what was thrown to bytes. A Fault gives its public part; anything else
- * is a bug or a lost database, and gives a sentence that tells nothing of our insides.
+ * Turns everything that was thrown into a response. A Fault shows its public part; any other error
+ * is a bug or a lost database, and shows nothing internal.
  */
 import type { Socket } from 'node:net';
 import { SECOND_MS } from '../core/clock.ts';
@@ -20,8 +20,8 @@ interface ErrorResponseParts {
 }
 
 /**
- * `openAiShape` is the error object of OpenAI's clients. The route of `context` may have a
- * form of its own, which comes first. Neither changes an x402 offer.
+ * The error format of the route comes first, then that of OpenAI with `openAiShape`. Neither
+ * changes an x402 offer.
  */
 export function errorResponse(
   error: unknown,
@@ -69,7 +69,7 @@ export function asFault(error: unknown): Fault {
   return new Fault('UNKNOWN_ERROR', { cause: error });
 }
 
-/** Whether the body is an x402 offer: it has one published shape, on every route and for every client. */
+/** Whether the body is an x402 offer, which has one format on every route. */
 function isOffer({ options: { body } }: Fault): boolean {
   if (!isJsonObject(body) || body['x402Version'] === undefined) return false;
   const { accepts } = body;
@@ -111,8 +111,8 @@ function openAiType(status: number): string {
 }
 
 /**
- * Answers what is no HTTP request, or one that does not end; `error` is what Node's parser says.
- * There is no context yet, so the bytes are written by hand and the connection is closed.
+ * Responds to a malformed or incomplete HTTP request and closes the connection. `error` is of
+ * Node's parser; there is no context yet, so the bytes are written by hand.
  */
 export function refuseConnection(error: { readonly code?: string }, socket: Socket): void {
   if (error.code === 'ECONNRESET' || !socket.writable) {

@@ -2,11 +2,11 @@
  * The HTTP server: one ordered list of stages for every route, as `docs/architecture.md` draws it.
  *
  *   request id and standard headers → method, path, Host [400, 404, 405] → not while it closes [503]
- *   → identify [400, 401, 402, 403, 429, 503] → abuse guard, instead of such a refusal too [429] →
+ *   → identify [400, 401, 402, 403, 429, 503] → abuse guard, instead of such an error too [429] →
  *   body [415, 413] → idempotency [400, 409, 410] → handler → error body → observers
  *
- * It counts a request from its first byte until the answer has left and the handler has ended, so
- * that a closing server knows when the last hold is settled. Answers are written by the context.
+ * A request is open from its first byte until its response has left and its handler has ended, so that
+ * a closing server knows when the last hold is settled. The context writes the responses.
  */
 import { lookup } from 'node:dns/promises';
 import { once } from 'node:events';
@@ -65,7 +65,7 @@ export interface ServerParts {
   readonly once: RunOnce;
   /** Balance headers of a known caller, for answers that no admission has given theirs. */
   readonly balanceHeaders: (caller: Caller) => Promise<HeaderRecord>;
-  /** Counts a request of a known caller that buys nothing; gives the headers of its limit. Throws 429. */
+  /** Counts a request that buys nothing; returns the headers of its limit. Throws 429. */
   readonly countUnsold: (caller: Caller, route: Route) => Promise<HeaderRecord>;
   /** What a refusal says of the model, and of the limits that its caller has left. */
   readonly refusalHeaders: (context: RequestContext, fault: Fault) => Promise<HeaderRecord>;
@@ -83,7 +83,9 @@ const ANY_PATH: Route = {
 /** Larger request heads are refused by Node's parser. */
 const MAX_HEADER_BYTES = 65_536;
 const MAX_PARAMETER_CHARS = 200;
-/** Requests that arrive too slowly are looked for so often, in a share of the time that they have. */
+/**
+ * Requests that arrive too slowly are looked for so often, in a share of the time that they have.
+ */
 const LOOKS_PER_REQUEST_TIMEOUT = 20;
 const KEEP_ALIVE_TIMEOUT_MS = 75_000;
 /** How long cut answers may take to settle what they produced. */
@@ -183,8 +185,8 @@ export class HttpServer {
   }
 
   /**
-   * No new work. Open answers finish, to the deadline; those that are left are cut, and pay for what
-   * they produced. It listens all the while, so that `/readyz` can say why new work is refused.
+   * Rejects new work and waits for open responses until the deadline; then cuts them, and charges
+   * what they produced. It listens meanwhile, so that `/readyz` reports that it drains.
    */
   async close(): Promise<void> {
     this.isClosing = true;
@@ -202,7 +204,9 @@ export class HttpServer {
     this.#parts.guard.close();
   }
 
-  /** Ends the wait of `close`, begun or not: open answers are cut, and pay for what they produced. */
+  /**
+   * Ends the wait of `close`, begun or not: open answers are cut, and pay for what they produced.
+   */
   hurry(): void {
     this.#isHurried = true;
   }
@@ -280,7 +284,9 @@ export class HttpServer {
     return forwarded ?? request.socket.remoteAddress ?? '';
   }
 
-  /** What the router says: a route, `null` for none, and no store for a path that it cannot read. */
+  /**
+   * What the router says: a route, `null` for none, and no store for a path that it cannot read.
+   */
   #find(method = '', url = ''): Found | null {
     const found = this.#router.find(method as HTTPMethod, url) as Found | null; // what `listen` gave it
     // The answer to GET without its body (RFC 9110 §9.3.2), for every path that has one.
@@ -325,9 +331,8 @@ export class HttpServer {
   }
 
   /**
-   * The caller is identified and the guard is asked about it: by key or wallet when it has one, else
-   * by the credential that failed and its address. So neighbours of a blocked stranger are served,
-   * and a blocked caller hears of its block before anything else.
+   * Identifies the caller and asks the guard about it: by key or wallet, else by the failed
+   * credential and its address. A blocked caller gets the guard's response before any other.
    */
   #identify(
     context: RequestContext,
@@ -442,9 +447,8 @@ export class HttpServer {
   }
 
   /**
-   * Balance headers belong on every answer to a known caller; a sale has them from its admission.
-   * One that pays instead of signing in has them from there only: its payment proves it when it is
-   * taken.
+   * Adds balance headers for a known caller. A sale has them from its admission, and so has a
+   * caller that pays instead of signing in: its payment is not proven before.
    */
   async #addBalanceHeaders(context: RequestContext): Promise<void> {
     const caller = context.callerIfKnown;

@@ -1,14 +1,13 @@
 /**
- * Stage "idempotency", for every POST that sells or makes something: the first request with a key runs and
- * its answer is kept for 24 hours, later ones with the same body get that answer and pay nothing,
- * ones that come meanwhile wait for it, and another body is a 400. An answer too large to be kept
- * spends the key all the same: later ones are 410 and pay nothing.
+ * Stage "idempotency", for every POST that sells or makes something. The first request with a key
+ * runs, and its response is kept for 24 hours. Later requests with the same body get that response
+ * and pay nothing, concurrent ones wait for it, and another body is a 400.
  *
- * Only success is kept: after a refusal or a failure the next request with the key runs. A stream that
- * breaks off after text that is paid for spends its key: later ones are 410. A request with a key goes
- * on when its caller leaves, since the retry will ask for its answer. The sale spends the key in the
- * transaction of its charge, so that one key is charged once: a request whose key another one has taken
- * over is not charged, and gets the response of the other, or 409.
+ * Only success is kept: after an error the next request with the key runs. A response that is too
+ * large to keep, and a stream that breaks off after paid text, spend the key: later requests get
+ * 410. A request with a key goes on when its caller leaves, since the retry needs its response. The
+ * sale spends the key in the transaction of its charge: a request that has lost its key to another
+ * one is not charged, and gets the response of the other, or 409.
  */
 import { createHash } from 'node:crypto';
 import {

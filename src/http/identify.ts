@@ -1,7 +1,7 @@
 /**
- * Stage "identify": who calls, by the route's rule. A wallet header that is good beats Bearer where
- * wallets are welcome; without any credential the answer is the 402 that tells how to get one. A payment
- * header authenticates its payer for the signed amount only.
+ * Stage "identify": finds the caller by the rule of the route. A valid wallet header beats Bearer
+ * where wallets are accepted. Without any credential the response is the 402 that shows how to get
+ * one. A payment header authenticates its payer for the signed amount only.
  */
 import type { Caller } from '../identity/identity.ts';
 import { Fault } from '../core/faults.ts';
@@ -15,20 +15,11 @@ export interface IdentifyParts {
   readonly callerOfBearer: (token: string) => Caller | Promise<Caller>;
   /** The caller behind a sign-in header. Throws 401. */
   readonly callerOfSignIn: (header: string, context: RequestContext) => Promise<Caller>;
-  /**
-   * The caller behind a payment header on an endpoint that sells something. The payment is checked;
-   * it is taken as a top-up when the request is admitted.
-   */
+  /** The caller behind a payment header. The payment is checked here and taken at admission. */
   readonly callerOfPayment: (header: string, context: RequestContext) => Promise<Caller>;
-  /**
-   * The caller behind the session of a `Cookie` header; `undefined` when it has none. Throws 401, and
-   * 403 for a request that does not come from a page of this origin.
-   */
+  /** The caller behind a console session. Throws 401, and 403 for a page of another origin. */
   readonly callerOfCookie: (header: string, context: RequestContext) => Promise<Caller> | undefined;
-  /**
-   * The caller of an anonymous request that is priced instead of served, so that its 402 can name the
-   * price; `undefined` where the discovery answer is given at once.
-   */
+  /** A caller for pricing an anonymous request; `undefined` for the discovery response. */
   readonly callerOfQuote: (context: RequestContext, route: Route) => Promise<Caller | undefined>;
   /** The 402 discovery answer. */
   readonly discovery: (context: RequestContext, route: Route) => Promise<Fault>;
@@ -39,8 +30,7 @@ export interface IdentifyParts {
 const BEARER = /^Bearer[ ]+(\S+)$/i;
 
 /**
- * Sets the caller of a context; throws when the route asks for another one. A key that was seen
- * before is known at once: then nothing is waited for.
+ * Sets the caller of a context, synchronously for a known key. Throws when the route wants another.
  */
 export function identifyStage(parts: IdentifyParts) {
   return (context: RequestContext, route: Route): void | Promise<void> => {
@@ -204,10 +194,9 @@ interface Proofs {
 }
 
 /**
- * The payer, who may spend what it signed and no more: another shop can have obtained the signature. A
- * sign-in, a wallet token or an API key of the payer in the same request opens the rest of its credit,
- * within the limits of that key or token. A used payment does not authenticate its sender; a sign-in
- * in the same request does.
+ * The payer may spend what it signed and no more: another shop can have obtained the signature. A
+ * sign-in, wallet token or API key of the payer in the same request adds the rest of its credit,
+ * within the limits of that key or token. A used payment does not authenticate its sender.
  */
 async function payingCaller(
   parts: IdentifyParts,

@@ -1,14 +1,10 @@
 /**
- * A route run in this process: what a feature asks of another one goes through the same stages, the
- * same handler and the same sale as a request from outside, so nothing is sold in two ways. It is for
- * routes with a protocol of their own (a tool of MCP) and for work that is done later (a batch).
+ * Runs a route in this process, for routes with a protocol of their own (MCP) and for later work
+ * (batches): the same stages, handler and sale as for a request from outside.
  *
- * The request travels over a pair of streams in memory into an `http.Server` that listens nowhere:
- * Node's own parser and writer do the rest, an answer streams, a slow reader holds it up, and who
- * gives up is a caller that left: what was produced is paid, and the work ends. It takes about 0.1 ms.
- *
- * It owns the way there and back. What is different for such a request (who calls, whether its
- * failures count for the abuse guard) the server asks by `InternalCall`; `http.ts` has those lines.
+ * The request travels over a pair of streams in memory into an `http.Server` that listens nowhere,
+ * so that Node parses and writes, responses stream, and backpressure and aborts work as usual. It
+ * takes about 0.1 ms.
  */
 import type { IncomingHttpHeaders, IncomingMessage, Server, ServerResponse } from 'node:http';
 import { type Duplex, type Readable, duplexPair } from 'node:stream';
@@ -19,9 +15,8 @@ import type { Route } from './route.ts';
 
 export interface InternalCall {
   /**
-   * Who calls, when that is known: its stages of identification were elsewhere, and it takes no slot of
-   * its own among the requests that the caller runs at once. Without one the headers are asked, as
-   * ever: a payment pays, and without any credential the answer is the 402 that says how to get one.
+   * The caller, where it is identified already; it takes no concurrency slot. Without one the
+   * headers are identified as usual.
    */
   readonly caller?: Caller | undefined;
   readonly method: Route['method'];
@@ -35,12 +30,9 @@ export interface InternalCall {
   readonly signal?: AbortSignal | undefined;
   /** The address that the request stands for. */
   readonly address: string;
-  /** The country that goes with it, where the settings name a header for it: `RequestContext.country`. */
+  /** The country of the address, as in `RequestContext.country`. */
   readonly country?: string | undefined;
-  /**
-   * Whether a refusal counts among the failures that the abuse guard blocks a caller for. Not for work
-   * that nobody could have stopped meanwhile, such as the lines of a batch.
-   */
+  /** Whether errors count for the abuse guard; not for work that nobody can stop. */
   readonly countsFailures: boolean;
   /** Takes the answer over in the transaction that settles it: without it nothing is charged. */
   readonly deliver?: DeliverResponse;
@@ -115,10 +107,7 @@ export class InternalCalls {
   }
 }
 
-/**
- * The body of an answer. Rejects when it is larger than `maxBytes`, which cuts it off, and when it
- * breaks off.
- */
+/** Reads a response. Rejects when it breaks off, or exceeds `maxBytes`, which cuts it off. */
 export async function readResponse({ body }: InternalResponse, maxBytes: number): Promise<Buffer> {
   const pieces: Buffer[] = [];
   let sizeBytes = 0;

@@ -1,7 +1,4 @@
-/**
- * Finds the boundaries of a multipart body (RFC 2046 §5.1.1) without parsing its parts, which
- * `multipart.ts` does.
- */
+/** Finds the boundaries of a multipart body (RFC 2046 §5.1.1) without parsing its parts. */
 import { MIMEType } from 'node:util';
 import { nextTurn } from '../core/event-loop.ts';
 
@@ -29,8 +26,8 @@ export function boundaryOf(contentType: string | undefined): string | undefined 
 }
 
 /**
- * Where the boundary stands in the body, at the start of a line and after two dashes: the first
- * `MAX_PARTS` places, and one more for the end of the last part. Linear in the size of the body.
+ * The first `MAX_PARTS + 1` places of the boundary, at the start of a line and after two dashes.
+ * Linear in the size of the body.
  */
 export async function boundariesIn(body: Buffer, boundary: string): Promise<readonly number[]> {
   const opening = `--${boundary}`;

@@ -1,7 +1,4 @@
-/**
- * Reads the files out of a multipart body: of one that is in memory already, or one file of a body that
- * comes in, which is handed on piece by piece. Everything else is refused.
- */
+/** Reads multipart forms: from memory, or one file as a stream while the body arrives. */
 import { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import { Busboy, type BusboyInstance } from '@fastify/busboy';
@@ -54,7 +51,9 @@ export interface FormLimits {
   readonly maxFieldBytes: number;
 }
 
-/** The file of the field `name`. Faults: 400 without it or with a second one, 413 above `maxBytes`. */
+/**
+ * The file of the field `name`. Faults: 400 without it or with a second one, 413 above `maxBytes`.
+ */
 export async function readFile(
   context: RequestContext,
   name: string,
@@ -66,7 +65,7 @@ export async function readFile(
   return { bytes: file.bytes, fields };
 }
 
-/** Files and fields. Faults: 400 for too many files or a field that is too long, 413 above `maxBytes`. */
+/** Reads files and fields. Throws 400 for too many files or a long field, 413 above `maxBytes`. */
 export async function readForm(context: RequestContext, limits: FormLimits): Promise<Form> {
   const files: { readonly field: string; readonly content: GrowingBuffer }[] = [];
   const mostBytes = context.body.length;
@@ -122,9 +121,9 @@ export interface StreamedFile {
 }
 
 /**
- * Hands the file of the field `name` to `write`, piece by piece, no faster than that takes them. The
- * other fields may follow the file. Faults: as `readFile`, and what `write` throws, once the rest of
- * the body was read and forgotten; 415 for a body in a content coding.
+ * Passes the file of the field `name` to `write` piece by piece, with backpressure. Other fields
+ * may follow the file. Throws as `readFile`, what `write` throws once the body has been read to its
+ * end, and 415 for a body in a content coding.
  */
 export async function streamFile(
   context: RequestContext,
@@ -235,7 +234,9 @@ export function sizeBound(maxBytes: number): string {
   return `less than ${tooMuch / BYTES_PER_MB} MB`;
 }
 
-/** Pauses between two pieces, so that a body that is slow to parse does not block other requests. */
+/**
+ * Pauses between two pieces, so that a body that is slow to parse does not block other requests.
+ */
 async function* piecesOf(body: Buffer): AsyncGenerator<Buffer> {
   for (let at = 0; at < body.length; at += PARSED_AT_ONCE_BYTES) {
     if (at > 0) await nextTurn();

@@ -1,7 +1,4 @@
-/**
- * Reads query and JSON body through zod schemas, where what does not fit is the 400 with `details`,
- * and says in headers which page of a list an answer is.
- */
+/** Reads query and JSON body through zod schemas (400 with `details`), and pages of lists. */
 import { pageLimit } from './cursor.ts';
 import { parseJsonBody, parseJsonObject } from '../json/json-scan.ts';
 import { z } from 'zod';
@@ -12,10 +9,7 @@ import type { RequestContext } from './request-context.ts';
 /** From here on a body is read on another thread; the way there and back takes milliseconds too. */
 export const LARGE_BODY_BYTES = 1024 * 1024;
 
-/**
- * Parses a large body without holding up the event loop; refuses as `parseJsonBody` does. `caller` is
- * the account that waits for it: accounts take turns.
- */
+/** Parses a large body on another thread; throws as `parseJsonBody`. Accounts take turns. */
 export type ReadLargeJson = (bytes: Buffer, caller: string) => Promise<unknown>;
 
 /** The JSON body of a route that takes large ones. */
@@ -29,7 +23,9 @@ export async function readJson<T extends z.ZodType>(
   return checked(schema, await readLarge(body, callerIfKnown?.accountId ?? ''));
 }
 
-/** What an engine answered; `undefined` when it is no JSON, so that another engine may do better. */
+/**
+ * What an engine answered; `undefined` when it is no JSON, so that another engine may do better.
+ */
 export async function readEngineJson(
   body: Buffer,
   caller: string,

@@ -1,10 +1,9 @@
 /**
- * One request and its answer, as the stages and handlers see it: id, route, caller, body, the
- * headers that have gathered, and three ways to answer (JSON, bytes, stream). It answers exactly
- * once.
+ * One request and its response, as stages and handlers see it: id, route, caller, body, response
+ * headers, and three ways to respond (JSON, bytes, stream), of which one is used once.
  *
- * Answers are written straight to the socket: headers and first bytes leave together, and bytes
- * are never encoded twice. What a request does not ask for (signal, query, listeners) is not made.
+ * Headers and first bytes leave together, and bytes are never encoded twice. Signal, query and
+ * listeners are made when first used.
  */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Readable, Writable } from 'node:stream';
@@ -54,10 +53,7 @@ export interface RouteName {
   readonly method: 'GET' | 'HEAD' | 'POST' | 'PATCH' | 'DELETE' | 'PUT';
   /** Below the base path, with `:name` for parameters: `/chat/completions`. */
   readonly path: string;
-  /**
-   * For operators' tools and readers (`/readyz`, `/docs`): answered while the server drains, without
-   * guard or caller, and logged at `debug`.
-   */
+  /** As `/readyz` and `/docs`: served while draining, without guard or caller. */
   readonly operational?: true;
   /** The limit of a caller that it counts against, where that is not the one of a model. */
   readonly limitOf?: (caller: Caller) => LimitOf;
@@ -119,10 +115,7 @@ export class RequestContext {
   /** The caller left before its answer was complete; `leaving` comes then. */
   isGone = false;
   readonly leaving = new Cancellation();
-  /**
-   * Comes when nobody will ask for the answer any more: not when the caller leaves a request whose
-   * answer is kept.
-   */
+  /** Aborts when nobody needs the response; one that is kept for retries goes on. */
   cancellation: Cancellation = this.leaving;
   /** The head of the answer is written, with this status. */
   answered = false;
@@ -208,10 +201,7 @@ export class RequestContext {
     return this.#query;
   }
 
-  /**
-   * The country of the caller, as two letters, where the settings name a header for it: empty unless
-   * a trusted proxy says it.
-   */
+  /** Two letters, or empty where no trusted proxy names it; `undefined` without the setting. */
   get country(): string | undefined {
     return this.#countryOf?.(this.request);
   }
@@ -264,7 +254,7 @@ export class RequestContext {
     };
   }
 
-  /** The answer goes to `deliver`, in the transaction that settles it; without it nothing is charged. */
+  /** Passes the response to `deliver` in its settle transaction; without it nothing is charged. */
   deliverTo(deliver: DeliverResponse): void {
     const finished = this.#finisher();
     this.cancellation = NEVER_CANCELLED;
@@ -296,10 +286,7 @@ export class RequestContext {
     return this.bytes(status, 'application/json; charset=utf-8', body);
   }
 
-  /**
-   * At once, unless the body is so large that it is compressed elsewhere. A text has a character for
-   * each byte (latin1).
-   */
+  /** Responds at once, unless the body is compressed on another thread. A text is latin1. */
   bytes(status: number, contentType: string, body: Buffer | string): void | Promise<void> {
     const headers = this.answerHeaders;
     headers['content-type'] = contentType;

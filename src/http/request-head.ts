@@ -8,9 +8,8 @@ const CREDENTIAL = 'authorization';
 const HOST_VALUE = /^(?:\[[\da-f:.]+\]|[\w.~!$&'()*+,;=%-]*)(?::\d*)?$/i;
 
 /**
- * RFC 9112 §3.2: a request without a Host, with several, or with one that is no host is refused. Two
- * of them are how one server in a row is made to see another address than the next; of two
- * credentials each server could read another one.
+ * Throws 400 for a missing, repeated or malformed Host (RFC 9112 §3.2) and for several credentials:
+ * servers in a row could each read another one.
  */
 export function requireClearHead({ rawHeaders, headers, httpVersionMinor }: IncomingMessage): void {
   let hosts = 0;

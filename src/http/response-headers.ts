@@ -1,7 +1,6 @@
 /**
- * Headers of answers, by the specification's table "Common response headers": those that every answer
- * carries, and those of an inference answer (model, router, balance, limits, deprecation, retries).
- * What is the service's own has its name as a prefix.
+ * Response headers by the specification's table "Common response headers": those of every response,
+ * and those of inference (model, router, balance, limits, deprecation, retries).
  */
 import type { IncomingHttpHeaders } from 'node:http';
 import { type Sale, addRateHeaders } from '../billing/sale.ts';
@@ -175,8 +174,7 @@ export class ResponseHeaders {
   }
 
   /**
-   * Adds what an answer says as far as it is known to its headers: all of a complete one, less of a
-   * refusal.
+   * Adds the headers of inference, as far as they are known: all for a result, fewer for an error.
    */
   answered(facts: KnownFacts, headers: Headers = {}): Headers {
     const names = this.#names;

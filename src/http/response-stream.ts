@@ -1,6 +1,6 @@
 /**
- * The body of a streamed answer that passes on what an engine sends: begun once, kept for the
- * retries of its request, and held back where the caller reads slower than the engine writes.
+ * The body of a streamed response that forwards what an engine sends: kept for the retries of its
+ * request, and paused where the caller reads slower than the engine writes.
  */
 import { MAX_STORED_BYTES } from '../billing/idempotency/idempotency.ts';
 import type { Clock } from '../core/clock.ts';
@@ -12,7 +12,7 @@ const KEEP_ALIVE_MS = 10_000;
 
 /** The content type of an answer as events. */
 export const EVENT_STREAM = 'text/event-stream; charset=utf-8';
-/** A comment of an event stream: sent while an engine thinks, so that nothing between closes the connection. */
+/** A comment of an event stream: keeps the connection open while an engine is silent. */
 export const KEEP_ALIVE = Buffer.from(': keep-alive\n\n');
 
 export interface ResponseStreamOptions {
@@ -83,7 +83,9 @@ export class ResponseStream {
     return !this.#isBlocked;
   }
 
-  /** Everything with its end, for the retries; `undefined` when it is not kept, or too much for it. */
+  /**
+   * Everything with its end, for the retries; `undefined` when it is not kept, or too much for it.
+   */
   kept(last: Buffer): Buffer | undefined {
     return this.#copy?.with(last);
   }

@@ -1,15 +1,10 @@
 /**
- * What a feature declares: its routes, its jobs, its end; and what a route does: its path, who may
- * call it, what body it reads, and its handler. The stages in `http.ts` do the rest in one order.
+ * What a feature declares: routes, jobs, end. What a route declares: path, caller, body, handler.
  */
 import type { RouteDescription } from './describe.ts';
 import type { RequestContext, RouteName } from './request-context.ts';
 
-/**
- * Who may call: anybody; any API key; an API key or a wallet; anybody, as the key or wallet that it
- * shows; an ADMIN key; an ADMIN key or a wallet; a wallet only; an ADMIN key of the operator's own
- * account.
- */
+/** Who may call. An `operator` is an ADMIN key of the operator's own account. */
 export type RouteAuth =
   | 'public'
   | 'key'

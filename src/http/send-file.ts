@@ -1,7 +1,7 @@
 /**
- * Sends a file whole or a range of it (RFC 9110 §14), so that players seek in it and broken
- * downloads go on: Safari plays nothing that has no ranges. One range an answer; several are
- * answered with all of it, as the RFC allows.
+ * Sends a file or one range of it (RFC 9110 §14), so that players can seek and downloads resume;
+ * Safari plays nothing without ranges. Several ranges are answered with the whole file, as the RFC
+ * allows.
  */
 import { createReadStream } from 'node:fs';
 import { pipeline } from 'node:stream/promises';
@@ -25,8 +25,7 @@ interface ByteRange {
 const RANGE = /^bytes=(\d*)-(\d*)$/i;
 
 /**
- * Streams a file; a caller who leaves in the middle is no error. Throws `RANGE_NOT_SATISFIABLE`
- * (416) for a range that begins behind its end.
+ * Streams a file; a caller may leave in between. Throws 416 for a range behind the end of the file.
  */
 export async function sendFile(context: RequestContext, file: SentFile): Promise<void> {
   const { sizeBytes, mimeType } = file;

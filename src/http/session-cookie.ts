@@ -1,7 +1,6 @@
 /**
- * The cookie of a console session, and what makes a request that carries it a request of the console:
- * it comes from a page of this very origin, and a write shows the token that only such a page can
- * read. Who the session stands for is not known here.
+ * The cookie of a console session, and the checks of requests with it: they come from a page of
+ * this origin, and a write has the token that only such a page can read.
  */
 import { timingSafeEqual } from 'node:crypto';
 import type { ConsoleSession } from '../identity/identity.ts';
@@ -60,7 +59,9 @@ export class SessionCookie {
     return URL.canParse(origin) && new URL(origin).host === host;
   }
 
-  /** Throws `CSRF_CHECK_FAILED` for a request that a page of another origin makes a browser send. */
+  /**
+   * Throws `CSRF_CHECK_FAILED` for a request that a page of another origin makes a browser send.
+   */
   requireSameOrigin(context: RequestContext): void {
     if (!this.isSameOrigin(context)) {
       throw foreign('The request comes from a page of another origin');

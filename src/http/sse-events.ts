@@ -1,10 +1,7 @@
 /**
- * Finds the events of a server-sent event stream in bytes that arrive cut anywhere; lines end with
- * LF, CRLF or CR.
- *
- * Invariant: the events do not depend on the cuts. Bytes of an unfinished event are kept, up to a
- * bound; nothing is decoded. Comments, `event:`, `id:` and `retry:` lines are passed over: the
- * protocols spoken here carry everything in `data:`.
+ * Finds the events of a server-sent event stream in bytes that are cut anywhere; lines end with LF,
+ * CRLF or CR. Bytes of an unfinished event are kept, up to a bound. Only `data:` lines are read:
+ * the protocols here carry everything in them.
  */
 import type { Span } from '../json/json-scan.ts';
 
@@ -36,7 +33,9 @@ export class SseEvents {
   #sought = 0;
   /** The last byte was a CR, taken for a whole line end: an LF that follows belongs to it. */
   #endsInReturn = false;
-  /** The first data line of the unfinished event, counted from its first byte; -1 before it came. */
+  /**
+   * The first data line of the unfinished event, counted from its first byte; -1 before it came.
+   */
   #dataStart = -1;
   #dataEnd = -1;
   /** Those that follow: nearly no event has any. */
@@ -51,10 +50,7 @@ export class SseEvents {
     return this.#bytes.length === this.#at;
   }
 
-  /**
-   * Takes the next bytes; then call `next` until it gives nothing. `false` when an event is
-   * longer than the bound: the stream is of no use any more.
-   */
+  /** Takes bytes; then call `next` until it returns `undefined`. `false` for a too long event. */
   push(given: Buffer): boolean {
     const chunk = this.#endsInReturn || given.includes(CR) ? this.#withLineFeeds(given) : given;
     const keptBytes = this.#bytes.length - this.#at;
@@ -73,8 +69,7 @@ export class SseEvents {
   }
 
   /**
-   * What is kept moves when it has doubled, or when more is done with than kept: an engine may send
-   * an event byte by byte.
+   * Kept bytes are copied when they double or when most are done: an engine may send byte by byte.
    */
   #append(chunk: Buffer, keptBytes: number): void {
     let from = this.#bytes.length;

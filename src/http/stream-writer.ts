@@ -1,9 +1,7 @@
 /**
- * The body of a streamed answer on its way to the socket: what is written in one tick leaves as one
- * buffer and one chunk (RFC 9112 §7.1), framed here. `node:http` would hand the socket four buffers
- * for each piece, and cork and uncork it around them.
- *
- * The response keeps what it does best: the head, its place in a pipeline, the end and keep-alive.
+ * Writes the body of a streamed response: what is written in one tick leaves as one buffer and one
+ * chunk (RFC 9112 §7.1). `node:http` would pass four buffers to the socket for each piece. The
+ * response does the rest: head, pipelining, end and keep-alive.
  */
 import type { ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
@@ -18,7 +16,7 @@ const HEAD_BYTES = 10;
 const TAIL_BYTES = 2 + LAST_CHUNK.length;
 const EMPTY = Buffer.alloc(0);
 
-/** Bytes that leave together, with capacity for a chunk's frame around them: written once, and not copied. */
+/** Bytes that leave together, with capacity for the frame of a chunk, so that they are not copied. */
 export class Frame {
   /** The caller that writes into it at `end` has called `reserve` for it, and moves `end` on. */
   bytes: Buffer = EMPTY;
@@ -97,10 +95,7 @@ export class StreamWriter {
   readonly #response: ServerResponse;
   /** Not for HTTP/1.0, where the end of the connection is the end of the stream. */
   readonly #isChunked: boolean;
-  /**
-   * The response until the head has left: with the first piece, when it has a socket by then. In a
-   * pipeline it has none as long as an earlier response is on its way.
-   */
+  /** The response until the head has left with the first piece, then its socket. */
   #target: ServerResponse | Socket;
   #isFull = false;
   /** The frame leaves at the end of this tick. */

@@ -1,7 +1,4 @@
-/**
- * Tags of a request, as its `metadata` has them or its header `x-<service>-metadata`: what routes take,
- * and what is made of it. The bounds are those of OpenAI.
- */
+/** Tags of a request, from `metadata` or `x-<service>-metadata`, with the bounds of OpenAI. */
 import { z } from 'zod';
 import { refuseIssues } from '../json/validation.ts';
 import type { RequestContext } from './request-context.ts';
@@ -63,9 +60,7 @@ export function isTagValue(text: string): boolean {
   return isTagText(text, MAX_TAG_VALUE_BYTES);
 }
 
-/**
- * Takes the tags of the header: a JSON object in UTF-8, or with what is not ASCII escaped. Throws 400.
- */
+/** Reads the tags of the header: a JSON object in UTF-8 or escaped ASCII. Throws 400. */
 export function readTags(
   context: RequestContext,
   { headers: { tagsHeader } }: { readonly headers: { readonly tagsHeader: string } },

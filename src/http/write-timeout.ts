@@ -1,11 +1,8 @@
 /**
- * Ends the connections of callers that do not read: an answer of which the socket took no byte for
- * the time limit is cut off, whatever kind of answer it is. What its request held (an engine, its
- * money, its memory) is let go as for any caller that leaves. A slow reader is no matter: each byte
- * that it makes room for begins the time anew.
- *
- * It looks at all connections now and then, so an answer that is read costs nothing. It counts its
- * looks, not the time between them: in a process that stood still nobody's bytes were taken.
+ * Closes the connections of callers that do not read: the socket took no byte of the response for
+ * the time limit. Each byte that is taken restarts the time. All connections are checked now and
+ * then, so that a response that is read costs nothing; checks are counted instead of time, so that
+ * a suspended process closes no connection.
  */
 import type { Server, Socket } from 'node:net';
 import type { Clock } from '../core/clock.ts';
@@ -66,8 +63,8 @@ function hasMoved(one: Connection): boolean {
 }
 
 /**
- * What is left of the one write that is on its way: a large body is a single write, which Node
- * reports when all of it is taken. Its own idle timeout reads the same figure.
+ * Bytes left of the write in progress: a large body is one write, which Node reports when all of it
+ * is taken. Node's own idle timeout reads the same figure.
  */
 function queuedBytesOf(socket: Socket): number {
   const { _handle: handle } = socket as { _handle?: { writeQueueSize?: number } | null }; // Node's

@@ -1,7 +1,4 @@
-/**
- * Batches, wired: which routes can be asked in them, whether an engine has room to spare, and each of
- * their requests run as its caller would run it, by the route itself.
- */
+/** Wires batches: endpoints, spare capacity of engines, and requests as their caller. */
 import {
   type Batch,
   type BatchHost,
@@ -21,7 +18,9 @@ import type { Wallets } from '../wallet/wallet.ts';
 import type { FeatureParts } from './feature-parts.ts';
 import type { ServerMetrics } from './metrics.ts';
 
-/** Routes that take JSON and give JSON, whole, with the type of the model that their requests name. */
+/**
+ * Routes that take JSON and give JSON, whole, with the type of the model that their requests name.
+ */
 const ENDPOINTS: Readonly<Record<string, BatchType>> = {
   '/chat/completions': 'text',
   '/completions': 'text',

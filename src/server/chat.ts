@@ -1,8 +1,4 @@
-/**
- * The chat, wired, with the models that it can be had with and what makes it more than a relay: the
- * guard of every fetch, documents, web, media and personas. Embeddings and characters are built on
- * the same.
- */
+/** Wires the chat, models, embeddings and personas, with documents, web and media. */
 import type { LargeBodies } from './large-bodies.ts';
 import type { ReadLargeJson } from '../http/read-request.ts';
 import { characterRoutes } from '../chat/characters/characters.ts';

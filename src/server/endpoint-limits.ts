@@ -1,7 +1,4 @@
-/**
- * The limits that are not those of a model: of endpoints with limits of their own, and of everything
- * that sells nothing. `GET /api_keys/rate_limits` lists them.
- */
+/** Limits of endpoints that sell no model, as `GET /api_keys/rate_limits` lists them. */
 import type { EndpointLimits } from '../account/account.ts';
 import type { WindowState } from '../billing/limits/limits.ts';
 import { type LimitOf, limitRefusal } from '../billing/sale.ts';

@@ -182,10 +182,8 @@ function tooManyAtOnce({ kind }: Caller, limit: number): Fault {
 }
 
 /**
- * The one line of the log that each request is: ids, route, status, time, cost; nothing secret.
- *
- * It also notices a proxy in front whose `X-Forwarded-For` is not believed: every caller then has the
- * proxy's address, and what counts by address counts for all of them. It says so once.
+ * Writes one log line for each request, without secrets. Warns once about a proxy in front that is
+ * not trusted: all of its callers then count as one address.
  */
 class RequestLog implements RequestObserver {
   readonly #log: Log;

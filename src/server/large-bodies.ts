@@ -1,12 +1,9 @@
 /**
- * Reads large JSON bodies on a thread of its own: the passes over tens of megabytes take tenths of
- * a second, in which the event loop would serve nobody else. What comes back is what the reader of
- * small bodies gives, its refusals included. One is read at a time, and callers take turns.
+ * Reads large JSON bodies on another thread, one at a time with turns for callers: tens of
+ * megabytes take tenths of a second. Results and errors are those of the readers of small bodies.
  *
- * The bytes go over and come back without a copy: the buffer that is given is empty afterwards, and
- * the request has its own.
- *
- * The thread starts with the first large body and ends after a minute without one.
+ * Bytes move to the thread and back without a copy. The thread starts with the first large body and
+ * ends after a minute without one.
  */
 import type { ParsedObject } from '../json/json-scan.ts';
 import { Worker } from 'node:worker_threads';

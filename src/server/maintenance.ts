@@ -1,7 +1,6 @@
 /**
- * The jobs of the background. Some are each process's own; those on the database are done by one
- * of all processes: jobs of the features once a minute, tables for the days that come, the end of
- * rows that are old enough. A lease says who; when its holder dies, another takes over.
+ * Background jobs. Each process runs its own; one of all processes, by a lease, runs those on the
+ * database: jobs of features each minute, partitions of the next days, and retention.
  */
 import type { ConfigInForce } from '../config/config.ts';
 import { type Clock, HOUR_MS, MINUTE_MS, SECOND_MS, dayOf } from '../core/clock.ts';

@@ -1,7 +1,4 @@
-/**
- * Media, wired: background removal, videos and transcription over the engines of the catalogue, with
- * the one guard for everything that callers name by URL.
- */
+/** Wires background removal, videos and transcription, with one guard for URLs of callers. */
 import { join } from 'node:path';
 import type { LargeBodies } from './large-bodies.ts';
 import type { ReadLargeJson } from '../http/read-request.ts';

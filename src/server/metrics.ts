@@ -1,7 +1,4 @@
-/**
- * Feeds the metrics: what ends, what is charged, and the state of the parts when a scrape asks.
- * Nothing here can fail a request, and a database that is away only leaves its own figures out.
- */
+/** Feeds the metrics. It cannot fail a request, and works without the database. */
 import { monitorEventLoopDelay } from 'node:perf_hooks';
 import type { HttpServer, RequestObserver } from '../http/http.ts';
 import type { RequestContext, RouteName } from '../http/request-context.ts';
@@ -38,9 +35,8 @@ const FIRST_TOKEN_BOUNDS_SECONDS = [0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5
 const NANOSECONDS = 1e9;
 type LoopDelay = ReturnType<typeof monitorEventLoopDelay>;
 /**
- * By a timer, though it wakes an idle process: samples of each iteration, as Node 26 has them, leave out what
- * runs in callbacks of sockets and files, which is nearly all that a server does. A callback that blocks
- * for 40 ms shows as 4.
+ * By a timer: samples of each loop iteration (Node 26) leave out callbacks of sockets and files, so
+ * that a callback that blocks for 40 ms shows as 4.
  */
 const LOOP_RESOLUTION_MS = 10;
 const BREAKER_STATES = ['closed', 'open', 'half-open'] as const;

@@ -1,9 +1,6 @@
 /**
- * Copies a whole installation from its SQLite file to an empty PostgreSQL and proves the copy: the
- * same rows and sums in every table, and a clean audit of the same money on both.
- *
- * Tables are copied as they stand in the file's own list, so a new folder needs nothing here. All of
- * it is one transaction: what fails leaves the target empty.
+ * Copies an installation from SQLite to an empty PostgreSQL in one transaction, and proves the
+ * copy: the same rows and sums in every table of the file, and equal, clean audits of both.
  */
 import { dayOf } from '../core/clock.ts';
 import type { AuditReport } from '../billing/ledger/ledger.ts';
@@ -153,7 +150,7 @@ async function copyTable(
   }
 }
 
-/** By what the table is read in pages: the columns of its primary key, or where it has none its rows. */
+/** The columns by which a table is read in pages: its primary key, or its row numbers. */
 async function keyOf(source: Queryable, table: Table): Promise<string[]> {
   const rows = await source.query<{ name: string }>(
     'SELECT name FROM pragma_table_info($1) WHERE pk > 0 ORDER BY pk',

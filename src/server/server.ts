@@ -1,6 +1,5 @@
 /**
- * The only composition root: builds every part from the configuration and hands each what it
- * needs. Two apps in one process share nothing.
+ * The only composition root: builds every part and passes its dependencies. Apps share no state.
  */
 import { join } from 'node:path';
 import { LargeBodies } from './large-bodies.ts';

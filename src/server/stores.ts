@@ -1,6 +1,4 @@
-/**
- * What every command needs, with or without a running server: the database, accounts, money.
- */
+/** The database with accounts and money, as the server and every command open it. */
 import { join } from 'node:path';
 import type { Config } from '../config/config.ts';
 import { Identity } from '../identity/identity.ts';
@@ -102,8 +100,7 @@ export interface FirstOwner {
 }
 
 /**
- * Makes the owner account with its starter credit and key, if there is no account yet, and on
- * loopback a link that signs the owner in.
+ * Makes the owner account with credit and key on the first start, and on loopback a sign-in link.
  */
 export async function welcomeOwner(
   stores: Stores,

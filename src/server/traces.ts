@@ -1,10 +1,9 @@
 /**
- * Traces to a collector: a server span for each request and a client span for each engine call. Names
- * follow the HTTP and GenAI semantic conventions of OpenTelemetry.
+ * Traces to a collector: a server span for each request and a client span for each engine call, by
+ * the HTTP and GenAI semantic conventions of OpenTelemetry.
  *
- * A caller's `traceparent` is continued: its trace id always; its decision only when it says "not
- * sampled", since strangers must not be able to switch tracing on. Spans hold models, tokens, times
- * and ids, never prompts, answers or keys. Without a collector nothing here exists.
+ * The trace id of a `traceparent` is continued; of its decision only "not sampled" counts, so that
+ * a stranger cannot switch tracing on. Spans hold no prompts, completions or keys.
  */
 import { AsyncLocalStorage } from 'node:async_hooks';
 import type { RequestObserver } from '../http/http.ts';
@@ -222,7 +221,7 @@ class RequestTrace {
   }
 }
 
-/** The end of a span in Unix milliseconds: a system clock that is set back cannot put it before the start. */
+/** The end of a span in Unix milliseconds, never before its start when the clock is set back. */
 function endOf(startMs: number, tookMs: number): number {
   return startMs + Math.round(tookMs);
 }

@@ -1,12 +1,10 @@
 /**
- * What the code of others leaves behind. A promise that fails with nobody there to hear it would end
- * the process, and with it the answers of everybody else; here it is logged, counted, and the
- * process goes on: what awaited its result has had its own error or its own time limit.
+ * Unhandled rejections of libraries are logged and counted, and the process goes on: whatever
+ * awaited the result has its own error or timeout.
  *
- * An uncaught exception is different. It has cut a synchronous piece of work in two, so what is in
- * memory may be half changed, and nothing of it can be trusted with money. It is logged and the
- * process ends at once. What is on disk is whole: holds of a dead process are given back, journaled
- * settles and payments are finished by the next start.
+ * An uncaught exception ends the process at once, since it can leave memory half changed. The disk
+ * is consistent: holds of a dead process are released, and the next start completes journaled
+ * settles and payments.
  */
 import type { EventEmitter } from 'node:events';
 import { type Clock, MINUTE_MS } from '../core/clock.ts';
@@ -53,10 +51,7 @@ const MIN_SECRET_CHARS = 24;
 const MAX_FRAMES = 30;
 const MAX_CAUSES = 3;
 
-/**
- * The stack of anything thrown, without what its messages may carry: of each only the first line,
- * and in it no address (access keys of nodes), no credential and no long word (keys, signatures).
- */
+/** The stack of an error, without URLs, credentials and long words of its messages. */
 function safeStack(error: unknown): string {
   const parts: string[] = [];
   let cause: unknown = error;

@@ -1,6 +1,5 @@
 /**
- * `/admin/accounts`: who may call, on which plan, within which limits, with how much credit. For the
- * operator's own back office: a sign-up page, a payment provider's webhook.
+ * `/admin/accounts`: accounts with plan, limits and credit, for the back office of the operator.
  */
 import type { OperatorMove } from '../../billing/ledger/ledger.ts';
 import { walletKind } from '../../core/addresses.ts';

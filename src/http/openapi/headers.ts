@@ -1,8 +1,6 @@
 /**
- * Every header that an answer can carry: what it means and when it is there. Names are written for
- * a service called `svc`; the document puts the service's own name in.
- *
- * What answers have in common is said once (`commonHeaders`), what is an operation's own beside it.
+ * Every response header: its meaning and when it is present. The document replaces `svc` by the
+ * name of the service. Headers that many responses have stand in `commonHeaders`.
  */
 
 export interface HeaderInfo {

@@ -1,8 +1,6 @@
 /**
- * The OpenAPI 3.1 document of the running server, made by walking its routes: schemas are those
- * that validate, statuses are those that stages and routes can answer with.
- *
- * Invariant: every route is in it. It knows nothing of what routes do.
+ * The OpenAPI 3.1 document of the running server, made from all of its routes: the schemas
+ * validate, and the statuses are those of stages and routes.
  */
 import { z } from 'zod';
 import { FAULTS, type FaultCode } from '../../core/faults.ts';
@@ -52,10 +50,7 @@ export interface Operation {
   readonly parameters?: readonly (OperationParameter | Reference)[];
   readonly requestBody?: { readonly required: boolean; readonly content: OperationContent };
   readonly responses: Readonly<Record<string, OperationResponse | Reference>>;
-  /**
-   * The 202 of a priced request whose payment is not settled yet. It is a refusal with the status of
-   * a success: among `responses`, generated clients would take it for an answer.
-   */
+  /** The 202 of an open payment: among `responses` clients would take it for a success. */
   readonly 'x-pending-payment'?: OperationResponse | Reference;
   /** A call cannot be undone by another. */
   readonly 'x-destructive'?: boolean;
@@ -63,10 +58,7 @@ export interface Operation {
 
 export type OperationParameter = ReturnType<typeof parameterOf>;
 
-/**
- * The whole document, in pieces of some milliseconds: schemas are made from zod. Throws when a route
- * does not describe itself.
- */
+/** Makes the document, in pieces of some milliseconds. Throws for a route without a description. */
 export function* openApiDocument(routes: readonly Route[], options: OpenApiOptions) {
   const components = new Components();
   const shared = new SharedResponses();

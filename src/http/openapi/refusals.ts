@@ -1,7 +1,4 @@
-/**
- * Refusals of a route: its own codes and those that its stages give by what it declares, by status,
- * with their bodies. An undocumented code on a route is found by the check of the tests.
- */
+/** Error codes of a route and its stages, by status, and the schemas of their bodies. */
 import { FAULTS, type FaultCode } from '../../core/faults.ts';
 import type { JsonSchema } from '../describe.ts';
 import { takesIdempotencyKey } from '../idempotent.ts';

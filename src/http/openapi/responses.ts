@@ -1,6 +1,5 @@
 /**
- * The responses of an operation: its answers, and the refusals of its stages by status. What several
- * operations answer alike is said once, among the components.
+ * The responses of an operation: its own, and the errors of its stages by status, as components.
  */
 import { FAULTS, type FaultCode } from '../../core/faults.ts';
 import { STATUS_CODES } from '../../core/node-http.ts';
@@ -159,8 +158,8 @@ function merged(own: OperationResponse, refusal: OperationResponse): OperationRe
 }
 
 /**
- * Every code in the form of most routes, said once for all of them. A protocol with a form of its own
- * shows one, and those that it has another word for: the others differ in nothing but their words.
+ * An example for each code, shared among the routes of the standard format. A protocol with a
+ * format of its own shows one, and those with another code.
  */
 function examplesOf(
   route: Route,

@@ -1,7 +1,4 @@
-/**
- * JSON Schemas of the document, made from zod. Schemas with an id become components, once; what
- * the wire calls `svc` gets the service's own name.
- */
+/** JSON Schemas of the document, made from zod; those with an id become components. */
 import { isDeepStrictEqual } from 'node:util';
 import { z } from 'zod';
 import type { JsonSchema } from '../describe.ts';

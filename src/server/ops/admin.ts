@@ -1,7 +1,4 @@
-/**
- * The operator's view of the running service: engines, video jobs, payments, the audit, the
- * configuration in force and what is wrong with it. Reads only. Accounts are in `account/operator/`.
- */
+/** The operator's view of the running service; read only. Accounts are in `account/operator/`. */
 import { hostname } from 'node:os';
 import { Worker } from 'node:worker_threads';
 import type { AuditReport } from '../../billing/ledger/ledger.ts';

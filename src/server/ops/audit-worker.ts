@@ -1,6 +1,5 @@
 /**
- * Worker thread of `admin.ts`: the audit of a database that is a file. It reads every row, for which
- * nothing else would run in the server's own thread.
+ * Worker thread of `admin.ts`: audits a SQLite file, which would block the thread of the server.
  */
 import { parentPort, workerData } from 'node:worker_threads';
 import { Ledger } from '../../billing/ledger/ledger.ts';

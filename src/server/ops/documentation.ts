@@ -1,8 +1,4 @@
-/**
- * The OpenAPI document of this very server, under the address that callers know it by, at
- * `GET /openapi.json` below the base path; and `GET /docs`, the page that people read. Both are
- * made once, when the first asks.
- */
+/** `GET /openapi.json`, the document of this server, and `GET /docs`, its page. */
 import { z } from 'zod';
 import type { ConfigInForce } from '../../config/config.ts';
 import { inTurns, nextTurn } from '../../core/event-loop.ts';
@@ -44,8 +40,7 @@ const Document = z.looseObject({ openapi: z.literal('3.1.0').describe('Version o
 const HOUR_SECONDS = 3_600;
 const CACHED = { 'cache-control': `public, max-age=${HOUR_SECONDS}` };
 /**
- * The page runs and loads files of this server alone, and cannot be framed. Trusted types are not
- * required: Swagger UI cleans Markdown with DOMPurify and then sets it as markup.
+ * Own files only, no framing. No trusted types: Swagger UI sets Markdown as markup after DOMPurify.
  */
 const PAGE_POLICY = [
   "default-src 'none'",

@@ -1,9 +1,7 @@
 /**
- * `GET /livez`, `GET /readyz`, `GET /metrics`, for load balancers and Prometheus, `HEAD /api/hello`
- * for agents that look for a server, and the documentation of all routes.
- *
- * Alive says that the process turns. Ready says that a request would be served now: not draining,
- * the database answers, and a model has an engine. Both name parts and figures, never addresses.
+ * `/livez`, `/readyz`, `/metrics`, `HEAD /api/hello` for agents that look for a server, and
+ * documentation. Ready means that a request would be served now: not draining, the database
+ * responds, and a model has an engine. Parts and figures are shown, never addresses.
  */
 import { createHash, timingSafeEqual } from 'node:crypto';
 import { Fault } from '../../core/faults.ts';
