@@ -27,8 +27,15 @@ const USD = ['--usd <amount>', 'the most that is spent in a period', usd] as con
 const BUDGET = ['<budget id>', 'Name one budget by its id'] as const;
 
 export function budgetsCommands(cli: Cli): void {
-  const budgets = cli.group('budgets');
-  budgets
+  listCommand(cli);
+  createCommand(cli);
+  updateCommand(cli);
+  deleteCommand(cli);
+}
+
+function listCommand(cli: Cli): void {
+  cli
+    .group('budgets')
     .command('list')
     .description('List the budgets of an account with what is spent')
     .option(...ACCOUNT)
@@ -56,7 +63,11 @@ export function budgetsCommands(cli: Cli): void {
         );
       }),
     );
-  budgets
+}
+
+function createCommand(cli: Cli): void {
+  cli
+    .group('budgets')
     .command('create')
     .description(`Set what an account may spend in a period
 
@@ -86,7 +97,11 @@ Example: farebox budgets create --usd 2 --period EPOCH --tag user`)
         );
       });
     });
-  budgets
+}
+
+function updateCommand(cli: Cli): void {
+  cli
+    .group('budgets')
     .command('update')
     .description(`Change the amount of a budget
 
@@ -102,7 +117,11 @@ ${FOLLOWS}`)
         cli.print(jsonBudget(budget, undefined), `The budget ${budget.id}: ${limitOf(budget)}\n`);
       });
     });
-  budgets
+}
+
+function deleteCommand(cli: Cli): void {
+  cli
+    .group('budgets')
     .command('delete')
     .description(`Take a budget away
 
