@@ -13,6 +13,7 @@ export async function limitRequests(
   { windows, clock }: LimitParts,
   bucket: string,
   perMinute: number,
+  message = `This endpoint takes ${perMinute} requests a minute; try again when the minute is over`,
 ): Promise<void> {
   const nowMs = clock.nowMs();
   const taken = await windows.take(
@@ -21,7 +22,7 @@ export async function limitRequests(
   );
   if (taken.ok) return;
   throw new Fault('RATE_LIMIT_EXCEEDED', {
-    message: `This endpoint takes ${perMinute} requests a minute; try again when the minute is over`,
+    message,
     retryAfterSeconds: Math.ceil((taken.state.resetsAtMs - nowMs) / SECOND_MS),
   });
 }

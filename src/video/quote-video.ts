@@ -3,25 +3,22 @@
  * and since anybody may ask, such looks are few, short and bounded per address.
  */
 import { requireRegion } from '../http/model-sale.ts';
-import type { Windows } from '../billing/limits/limits.ts';
 import type { Catalog } from '../catalog/catalog.ts';
-import type { Clock } from '../core/clock.ts';
 import { Fault } from '../core/faults.ts';
 import { toUsdNumber } from '../core/money.ts';
 import type { MediaFiles } from '../documents/media-files.ts';
 import type { Media, MediaCall } from '../engines/media/media.ts';
+import { type LimitParts, limitRequests } from '../http/limit-requests.ts';
 import { type ReadLargeJson, readJson } from '../http/read-request.ts';
 import type { RequestContext } from '../http/request-context.ts';
 import { checkQuote, requireVideoSettings } from './model-checks.ts';
 import { type SourceFacts, quoteVideo } from './video-pricing.ts';
 import { VideoQuoteRequest } from './video-requests.ts';
 
-export interface QuoteVideoParts {
+export interface QuoteVideoParts extends LimitParts {
   readonly catalog: Catalog;
   readonly files: MediaFiles;
   readonly media: () => Promise<Media>;
-  readonly windows: Windows;
-  readonly clock: Clock;
   readonly maxBytes: number;
   readonly readLargeJson: ReadLargeJson;
 }
@@ -29,6 +26,7 @@ export interface QuoteVideoParts {
 /** Quotes that read a file: per caller and minute, and at once on the whole server. */
 const LOOKS_PER_MINUTE = 10;
 const LOOKS_AT_ONCE = 4;
+const TOO_MANY = `At most ${LOOKS_PER_MINUTE} quotes of a video file a minute, and ${LOOKS_AT_ONCE} on this server at once`;
 const LOOK_TIMEOUT_MS = 60_000;
 const MS_PER_SECOND = 1_000;
 
@@ -57,15 +55,13 @@ export class VideoQuotes {
   }
 
   async #lookAt(url: string, context: RequestContext): Promise<SourceFacts> {
-    const { windows, clock, files, media, maxBytes } = this.#parts;
+    const { files, media, maxBytes } = this.#parts;
     const { signal } = context;
     const asker = context.callerIfKnown?.accountId ?? `address:${context.countedAddress}`;
-    const nowMs = clock.nowMs();
-    const bucket = `${asker}|video-quote`;
-    const take = { bucket, tokens: 0, requestLimit: LOOKS_PER_MINUTE, tokenLimit: 0 };
-    const taken = await windows.take(take, nowMs);
-    if (!taken.ok) throw tooMany((taken.state.resetsAtMs - nowMs) / MS_PER_SECOND);
-    if (this.#looks >= LOOKS_AT_ONCE) throw tooMany(1);
+    await limitRequests(this.#parts, `${asker}|video-quote`, LOOKS_PER_MINUTE, TOO_MANY);
+    if (this.#looks >= LOOKS_AT_ONCE) {
+      throw new Fault('RATE_LIMIT_EXCEEDED', { message: TOO_MANY, retryAfterSeconds: 1 });
+    }
     this.#looks += 1;
     try {
       return await files.within(asker, async (workspace) => {
@@ -94,11 +90,4 @@ export async function measureSource(
   }
   const { width, height, framesPerSecond } = video;
   return { durationMs, width, height, framesPerSecond };
-}
-
-function tooMany(seconds: number): Fault {
-  return new Fault('RATE_LIMIT_EXCEEDED', {
-    message: `At most ${LOOKS_PER_MINUTE} quotes of a video file a minute, and ${LOOKS_AT_ONCE} on this server at once`,
-    retryAfterSeconds: Math.max(1, Math.ceil(seconds)),
-  });
 }

@@ -273,7 +273,7 @@ export class Video {
     const job = await this.#table.find('id', queueId);
     const isTheirs = job?.accountId === accountId && job.state !== 'admitting';
     if (!isTheirs || modelIds?.includes(job.modelId) === false) {
-      throw new Fault('MEDIA_NOT_FOUND', { message: 'There is no such video of yours' });
+      throw new Fault('MEDIA_NOT_FOUND', { message: 'Video not found' });
     }
     return job;
   }

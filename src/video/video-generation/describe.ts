@@ -259,13 +259,18 @@ const Jobs = z
   })
   .meta({ id: 'VideoJobs' });
 
+export const JobsQuery = z.object({
+  limit: z.coerce.number().int().min(1).max(100).default(20).describe('Items, 1 to 100.'),
+  before: z.iso
+    .datetime({ offset: true })
+    .optional()
+    .describe('Only videos queued before this time, ISO 8601 with its offset.'),
+});
+
 export const VIDEO_JOBS: RouteDescription = {
   tag: 'Video',
   summary: 'List videos',
-  query: z.object({
-    limit: z.coerce.number().int().min(1).max(100).default(20).describe('Items.'),
-    before: z.string().optional().describe('Only those queued before this ISO 8601 time.'),
-  }),
+  query: JobsQuery,
   response: jsonResponse('Own requests, newest first.', Jobs, {
     object: 'list',
     data: [],

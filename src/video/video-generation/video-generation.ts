@@ -2,18 +2,16 @@
  * The life of a video over HTTP: `POST /video/quote` (public), `/video/queue`, `/video/retrieve`,
  * `/video/cancel`, `/video/complete`, and `GET /video/jobs`.
  */
-import { z } from 'zod';
 import type { WindowState } from '../../billing/limits/limits.ts';
 import { type LimitOf, type RateRule, limitRefusal, rateHeaders } from '../../billing/sale.ts';
 import type { LimitsSection } from '../../config/config.ts';
 import { isoTime } from '../../core/clock.ts';
 import { toUsdNumber } from '../../core/money.ts';
-import { readJson } from '../../http/read-request.ts';
+import { readJson, readQuery } from '../../http/read-request.ts';
 import type { RequestContext } from '../../http/request-context.ts';
 import { sendFile } from '../../http/send-file.ts';
 import { JSON_BODY, type Route, get } from '../../http/route.ts';
 import type { Caller } from '../../identity/identity.ts';
-import { invalidRequest } from '../../json/validation.ts';
 import { type VideoJob, statusOf } from '../job.ts';
 import { type QueueVideoParts, queue, showBalance } from '../queue-video.ts';
 import type { VideoQuotes } from '../quote-video.ts';
@@ -32,14 +30,6 @@ export interface VideoRouteParts extends QueueVideoParts {
 
 /** Looking is free; it has a rate limit of its own beside that of queueing. */
 const RETRIEVE_BUCKET = 'video-retrieve';
-
-const JobsQuery = z.object({
-  limit: z.coerce.number().int().min(1).max(100).default(20).describe('Items, 1 to 100.'),
-  before: z.iso
-    .datetime({ offset: true })
-    .optional()
-    .describe('Only what was queued before this time, ISO 8601 with its offset.'),
-});
 
 export function videoRoutes(parts: VideoRouteParts): Route[] {
   const post = { method: 'POST', auth: 'key-or-wallet', body: JSON_BODY } as const;
@@ -169,9 +159,7 @@ async function setBalance({ sales }: VideoRouteParts, context: RequestContext): 
 
 /** A caller's own videos, newest first, with what became of each. */
 async function listJobs({ video }: VideoRouteParts, context: RequestContext): Promise<void> {
-  const parsed = JobsQuery.safeParse(Object.fromEntries(context.query));
-  if (!parsed.success) throw invalidRequest(parsed.error);
-  const { limit, before } = parsed.data;
+  const { limit, before } = readQuery(context, DESCRIPTIONS.JobsQuery);
   const beforeMs = before === undefined ? Number.MAX_SAFE_INTEGER : Date.parse(before);
   const jobs = await video.list(context.caller.accountId, beforeMs, limit + 1);
   const data = jobs.slice(0, limit).map(jobItem);
