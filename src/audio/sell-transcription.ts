@@ -160,7 +160,7 @@ async function answerStreamed(run: Run, costNano: Nano): Promise<void> {
   const stream = new TranscriptStream({
     context,
     clock: parts.clock,
-    head: () => sayStreamed(run, run),
+    setHeaders: () => sayStreamed(run, run),
   });
   run.stream = stream;
   try {

@@ -47,7 +47,7 @@ export interface TranscriptStreamOptions {
   readonly context: RequestContext;
   readonly clock: Clock;
   /** Sets the headers: they leave with the first words. */
-  readonly head: () => void;
+  readonly setHeaders: () => void;
 }
 
 /** How an engine is asked for one piece. */
@@ -81,14 +81,14 @@ export class TranscriptStream {
   /** It leaves before the next words, and not at the end of a piece. */
   #space = '';
 
-  constructor({ context, clock, head }: TranscriptStreamOptions) {
+  constructor({ context, clock, setHeaders }: TranscriptStreamOptions) {
     this.#answer = new ResponseStream({
       context,
       clock,
-      head,
+      setHeaders,
       type: EVENT_STREAM,
       resume: () => this.#engineRun?.resume(),
-      keepAlive: KEEP_ALIVE,
+      keepAlive: () => KEEP_ALIVE,
     });
   }
 

@@ -28,7 +28,6 @@ import type { ChatRequest } from './wire/chat-request.ts';
 import type { ChatMessage } from './wire/chat-message.ts';
 import { SVC_PARAMETER_DEFAULTS } from './wire/svc-parameters.ts';
 
-/** What plans are made and carried out with. */
 export interface AdditionParts {
   readonly personas: Pick<Personas, 'get'>;
   readonly web: Web;
@@ -47,9 +46,7 @@ export interface AdditionParts {
   };
 }
 
-/** What a plan is made for. */
 export interface AdditionInputs {
-  /** As the model takes it. */
   readonly request: ChatRequest;
   readonly model: CatalogModel;
   readonly accountId: string;
@@ -59,27 +56,23 @@ export interface AdditionInputs {
 }
 
 export interface AdditionsPlan extends AdditionBounds {
-  /** Put before the caller's own, in order. */
   readonly systemPrompts: readonly string[];
   /** Absent: there is nothing to do. Throws Faults, or the reason of an abort. */
   readonly prepare: (() => Promise<PreparedAdditions>) | undefined;
   /** `enable_web_search: auto`, where the model can be offered the tool. */
   readonly autoSearch: AutoSearch | undefined;
-  /** `enable_x_search`: the engine searches by itself. */
   readonly socialSearch: SocialSearch | undefined;
   /** Told when the request is charged; absent where nothing may be found. */
   readonly paid: (() => void) | undefined;
 }
 
 export interface SocialSearch {
-  /** The most results, as a use of the request. */
   readonly bound: ExtraUse;
   /** Members of the body that switch it on, for an engine. */
   readonly membersFor: (engineId: string) => JsonObject;
 }
 
 export interface PreparedAdditions {
-  /** Replaces the messages when something in them changed. */
   readonly messages: readonly ChatMessage[] | undefined;
   /** Bytes of text that were added, for the bound on prompt tokens. */
   readonly textBytes: number;
@@ -97,7 +90,6 @@ export const NOTHING_PREPARED: PreparedAdditions = {
   uses: [],
 };
 
-/** By default nothing is added. */
 export const NOTHING_ADDED: AdditionsPlan = {
   systemPrompts: [],
   textBytesBound: 0,
@@ -108,10 +100,8 @@ export const NOTHING_ADDED: AdditionsPlan = {
   paid: undefined,
 };
 
-/** Delimiters, name and note around the text of a file. */
 const FILE_FRAME_BYTES = 2_048;
 
-/** What a request asks the web for. At most one of the two is not empty. */
 interface WebQuestion {
   readonly urls: readonly string[];
   /** Empty for no search before the answer. */
@@ -120,7 +110,6 @@ interface WebQuestion {
 
 const NO_QUESTION: WebQuestion = { urls: [], query: '' };
 
-/** One request on its way through its additions. */
 interface Addition extends AdditionInputs {
   readonly parts: AdditionParts;
   readonly prices: ExtraPrices;
@@ -180,7 +169,6 @@ function questionOf(web: Web, request: ChatRequest): WebQuestion {
   return { urls, query: urls.length === 0 && searches ? text.trim() : '' };
 }
 
-/** Pages that were read, or searches. */
 function webUse({ question, prices }: Addition, count: number): ExtraUse {
   return question.urls.length > 0
     ? { name: 'web_scraping', count, eachNano: prices.pageNano }

@@ -27,14 +27,12 @@ interface AutoSearchOptions {
   /** `YYYY-MM-DD`. */
   readonly today: string;
   readonly eachNano: ExtraUse['eachNano'];
-  /** What this user message has found and paid for. */
   readonly paidResults: MessageResults;
   /** Below the usual bound, when the caller asks for fewer. */
   readonly maxSearches: number | undefined;
 }
 
-/** What the model asked for, and what came of it; no results when the search failed. */
-export interface AskedSearch {
+export interface RequestedSearch {
   readonly query: string;
   readonly results: readonly SearchResult[] | undefined;
 }
@@ -43,11 +41,9 @@ const NO_MORE: SearchOutcome = { ok: false, reason: 'No more searches are allowe
 
 export class AutoSearch implements SearchOffer {
   readonly tool: ChatTool;
-  /** The most UTF-8 bytes of text that one search adds. */
   readonly searchBytes: number;
   readonly #options: AutoSearchOptions;
-  /** In the order of the calls. */
-  readonly searches: AskedSearch[] = [];
+  readonly searches: RequestedSearch[] = [];
   readonly #maxSearches: number;
   readonly #results: SearchResult[] = [];
   readonly #messages: ChatMessage[] = [];
@@ -81,12 +77,10 @@ export class AutoSearch implements SearchOffer {
     return isAsked ? documentsOf(this.#results) : undefined;
   }
 
-  /** Searches that were made; those that failed are free. */
   get use(): ExtraUse {
     return { name: 'web_search', count: this.#billed, eachNano: this.#options.eachNano };
   }
 
-  /** `searches` of them at their price. */
   cost(searches: number): ExtraUse {
     return { ...this.use, count: searches };
   }
@@ -143,7 +137,6 @@ export class AutoSearch implements SearchOffer {
   }
 }
 
-/** What a call wants to know, as far as it says so. */
 export function queryOf(call: HeldCall | undefined): string {
   const read = call === undefined ? undefined : readSearchCall(call.arguments);
   return read?.ok === true ? read.query : '';

@@ -18,7 +18,6 @@ const SCOPED_BYTES = 24;
 /** Salts that are kept in memory, one per account; the oldest is computed again. */
 const MAX_SALTS = 10_000;
 
-/** The scope of this database. */
 export async function openCacheScope(
   store: Store,
   ids: Ids,
@@ -38,7 +37,6 @@ export class CacheScope {
     this.#isPerAccount = isPerAccount;
   }
 
-  /** The `prompt_cache_key` that goes to an engine, for the one that the caller sent. */
   keyOf(accountId: string, key: string): string {
     return this.#isPerAccount() ? this.#scoped('key', accountId, key) : key;
   }

@@ -15,7 +15,6 @@ import type { ReportedUsage, TokenUsage } from '../engines/usage.ts';
 export interface ExtraUse {
   /** In the words of the request's parameters. */
   readonly name: 'web_search' | 'web_scraping' | 'x_search';
-  /** Searches, pages, results. */
   readonly count: number;
   readonly eachNano: Nano;
 }
@@ -29,7 +28,6 @@ export interface ExtraPrices {
 
 const USD_DECIMALS = 9;
 
-/** What the uses cost together. */
 export function surchargesOf(uses: readonly ExtraUse[]): Nano {
   let sum = ZERO;
   for (const use of uses) sum = nano(sum + surcharge(use.count, use.eachNano));
@@ -48,9 +46,7 @@ export function receiptLines(
   return lines;
 }
 
-/** How one engine call ended, and what came of it. */
 export interface RoundEnd {
-  /** What the engine said last of its usage. */
   readonly reported: ReportedUsage | undefined;
   /** What the caller was given, and what was held back of it. */
   readonly tally: Readonly<OutputTally>;
@@ -62,16 +58,13 @@ export interface RoundEnd {
   readonly extent: 'whole' | 'partial' | 'unseen';
 }
 
-/** What an engine call may use, which its hold covers. */
 export interface RoundLimits {
-  /** UTF-8 bytes of the prompt's text. */
   readonly promptBytes: number;
   readonly promptTokens: number;
   /** The output cap of one choice: what the engine is told. */
   readonly outputTokens: number;
 }
 
-/** The usage of one engine call. */
 export interface RoundUse extends TokenUsage {
   readonly countedBy: 'engine' | 'bytes';
   /** Whether the prompt is billed when there is no output. */
@@ -81,12 +74,10 @@ export interface RoundUse extends TokenUsage {
 }
 
 export interface ChatBill {
-  /** The sum of all rounds, for the caller and the record. */
   readonly usage: TokenUsage;
   readonly tokens: TokenCounts;
   readonly countedBy: UsageRecord['countedBy'];
   readonly costNano: Nano;
-  /** What was used beside tokens. */
   readonly extraUses: readonly ExtraUse[];
 }
 

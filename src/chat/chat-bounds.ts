@@ -37,7 +37,6 @@ const TOOL_TEMPLATE_TOKENS = 512;
 const MIN_OUTPUT_TOKENS = 16;
 /** An answer that is cut before this is of little use: what a request holds before a share begins. */
 const USEFUL_OUTPUT_TOKENS = 256;
-/** The output cap of a model that names neither a cap nor a context. */
 const FALLBACK_OUTPUT_TOKENS = 8_192;
 /** What templates write around a tool offer and around one message of a search, in tokens. */
 const TOOL_OFFER_TOKENS = 1_024;
@@ -48,7 +47,6 @@ const MIN_CALL_TOKENS = 128;
 const USUAL_OUTPUT_TOKENS = 1_024;
 const USUAL_MEDIA_TOKENS = 1_024;
 
-/** What of a model bounds a chat with it. */
 type ModelLimits = Pick<CatalogModel, 'id' | 'context' | 'maxCompletionTokens'>;
 
 export interface ChatBounds {
@@ -61,7 +59,6 @@ export interface ChatBounds {
 export interface PromptExtras {
   /** Of the chat template: system defaults, role marks, the opening of the answer. */
   readonly templateTokens: number;
-  /** What a search of the engine's own reads. */
   readonly searchTokens: number;
 }
 
@@ -134,7 +131,6 @@ export function refuseOverflow(
   if (atLeast > model.context) throw contextOverflow(model, `at least ${atLeast}`, param);
 }
 
-/** The refusal in the shape that SDKs know: an error object. */
 export function contextOverflow(
   model: ModelLimits,
   tokens: string | undefined,
@@ -155,27 +151,20 @@ export function contextOverflow(
   });
 }
 
-/** Searches that the model may ask for. */
 export interface SearchOffer {
   readonly searchesLeft: number;
-  /** The most UTF-8 bytes of text that one search adds. */
   readonly searchBytes: number;
-  /** `searches` of them at their price. */
   cost(searches: number): ExtraUse;
 }
 
-/** What is added to a chat at most. */
 export interface AdditionBounds {
-  /** Bytes of text. */
   readonly textBytesBound: number;
   /** Searches of the model and of the engine are not in it. */
   readonly usesBound: readonly ExtraUse[];
   readonly autoSearch: SearchOffer | undefined;
-  /** The engine's own search. */
   readonly socialSearch: { readonly bound: ExtraUse } | undefined;
 }
 
-/** What a chat may use: its own bounds, and what is added to it. */
 export interface HoldInputs {
   readonly request: ChatRequest;
   readonly model: ModelLimits;
@@ -244,7 +233,6 @@ function mostNano(
 }
 
 export interface Round extends RoundLimits {
-  /** Replaces the request's messages. */
   readonly messages: readonly ChatMessage[] | undefined;
   /** Searches that its answer may ask for; 0 offers no tool. */
   readonly searches: number;
@@ -255,9 +243,7 @@ export interface RoundInputs {
   readonly model: ModelLimits;
   readonly price: Price;
   readonly messages: readonly ChatMessage[] | undefined;
-  /** Of the request with that text. */
   readonly bounds: ChatBounds;
-  /** Text that stands in the prompt beside the caller's. */
   readonly addedBytes: number;
   /** What is left of the hold for tokens and searches. */
   readonly leftNano: Nano;

@@ -16,11 +16,9 @@ import {
 import { mayHave } from './wire/engine-request.ts';
 import { refusedParameters } from './wire/refused-parameters.ts';
 
-/** More replicas than any configuration has; the oldest is forgotten. */
 const MAX_LEARNED = 1_024;
 
 interface Learned {
-  /** What the settings said then. */
   readonly from: EngineDialect;
   readonly dialect: EngineDialect;
 }
@@ -38,7 +36,8 @@ export class LearnedDialects {
   }
 
   of(replica: Replica): EngineDialect {
-    const configured = this.#configuredOf(replica);
+    const { engine } = replica;
+    const configured = this.#configured().get(engine) ?? localDialect(engine);
     if (this.#learned.size === 0) return configured;
     const learned = this.#learned.get(replicaKey(replica));
     return learned?.from === configured ? learned.dialect : configured;
@@ -54,10 +53,6 @@ export class LearnedDialects {
     return this.#learnOf(replica, refusal, ({ name }) => name === 'cache_salt');
   }
 
-  #configuredOf({ engine }: Replica): EngineDialect {
-    return this.#configured().get(engine) ?? localDialect(engine);
-  }
-
   #learnOf(
     replica: Replica,
     { body, isOwn }: EngineFailure,
@@ -71,7 +66,7 @@ export class LearnedDialects {
       if (wasSent(parameter)) dialect = withoutRefused(dialect, parameter) ?? dialect;
     }
     if (dialect === before) return false;
-    const from = this.#configuredOf(replica);
+    const from = this.#configured().get(replica.engine) ?? localDialect(replica.engine);
     remember(this.#learned, replicaKey(replica), { from, dialect });
     const { outputCap, cacheSalt, leaveOut, leaveOutOfMessages } = dialect;
     const fields = { replica: replica.engine, model: replica.model, outputCap, cacheSalt };

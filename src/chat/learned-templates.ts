@@ -27,11 +27,8 @@ interface Learned {
 
 type TemplateModel = Pick<CatalogModel, 'id' | 'templateTokens'>;
 
-/** A short prompt, and the count of its engine. */
 export interface CountedPrompt {
-  /** UTF-8 bytes of its text. */
   readonly promptBytes: number;
-  /** As the engine reported it. */
   readonly promptTokens: number;
 }
 

@@ -31,11 +31,9 @@ export interface ContentInputs {
 
 export interface LoadedContent {
   readonly messages: readonly ChatMessage[];
-  /** UTF-8 bytes of the text of files. */
   readonly textBytes: number;
 }
 
-/** Loads the media and reads the files of all messages. Throws the Faults of media and files. */
 export async function loadContent(inputs: ContentInputs): Promise<LoadedContent> {
   const { media, engineFetches, signal, caller, model } = inputs;
   const loader = new RequestMedia(media, { engineFetches, signal, caller });
@@ -106,7 +104,6 @@ async function readFile(
   return { type: 'text', text, ...(cache_control ? { cache_control } : {}) };
 }
 
-/** The text of the last user message; empty when there is none. */
 export function userText(messages: readonly ChatMessage[]): string {
   const last = messages.findLast((message) => message.role === 'user');
   if (last === undefined) return '';

@@ -12,7 +12,6 @@ import type { ScrapedPage, SearchResult } from './web/web.ts';
 import type { ChatMessage } from './wire/chat-message.ts';
 import { userText } from './message-content.ts';
 
-/** What a search or the reading of pages gave. */
 export interface Found {
   readonly results?: readonly SearchResult[];
   readonly pages?: readonly ScrapedPage[];
@@ -34,7 +33,6 @@ const MAX_BYTES = 32 * 1024 * 1024;
 
 export class PaidResults {
   readonly #clock: Clock;
-  /** By account, message and query; oldest first. */
   readonly #kept = new Map<string, Kept>();
   #sizeBytes = 0;
 
@@ -42,7 +40,6 @@ export class PaidResults {
     this.#clock = clock;
   }
 
-  /** Those of one request's user message. */
   of(account: string, messages: readonly ChatMessage[]): MessageResults {
     return new MessageResults(this, account, messages);
   }

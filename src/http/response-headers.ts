@@ -130,14 +130,6 @@ export interface KnownFacts {
   readonly remainingNano?: Nano;
 }
 
-/** The same of an inference answer that is complete, whatever the work was. */
-export interface ResponseFacts extends KnownFacts {
-  readonly sale: Sale;
-  readonly replica: string | undefined;
-  readonly attempts: number;
-  readonly remainingNano: Nano;
-}
-
 /** Wallet balances are shown with 6 decimals. */
 const WALLET_DECIMALS = 6;
 /** The usual balance of daily credit. */

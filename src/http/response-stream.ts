@@ -7,24 +7,29 @@ import type { Clock } from '../core/clock.ts';
 import type { RequestContext } from './request-context.ts';
 import type { StreamWriter } from './stream-writer.ts';
 
-/** Silence after which something is sent, so that no proxy takes the connection for dead. */
+/** Silence after which a comment keeps the connection open. */
 const KEEP_ALIVE_MS = 10_000;
+/** Silence is counted in checks, so that a piece needs no look at the clock. */
+const CHECK_MS = KEEP_ALIVE_MS / 2;
 
-/** The content type of an answer as events. */
+/** The content type of server-sent events. */
 export const EVENT_STREAM = 'text/event-stream; charset=utf-8';
 /** A comment of an event stream: keeps the connection open while an engine is silent. */
 export const KEEP_ALIVE = Buffer.from(': keep-alive\n\n');
 
-export interface ResponseStreamOptions {
+export interface StreamSource {
   readonly context: RequestContext;
   readonly clock: Clock;
+  /** The content type. */
   readonly type: string;
   /** Sets the headers: they leave with the first piece. */
-  readonly head: () => void;
+  setHeaders(): void;
   /** The engine can send on. */
-  readonly resume: () => void;
-  /** What a silence is broken with, where the format has such a thing. */
-  readonly keepAlive?: Buffer | undefined;
+  resume(): void;
+  /** What breaks a silence, where the format has such a thing. */
+  readonly keepAlive?: (() => Buffer) | undefined;
+  /** Called every five seconds while the caller keeps up; only with `keepAlive`. */
+  readonly check?: (() => void) | undefined;
 }
 
 /** One event without a name, whose data is JSON. */
@@ -33,22 +38,19 @@ export function dataEvent(data: object): Buffer {
 }
 
 export class ResponseStream {
-  readonly #options: ResponseStreamOptions;
+  readonly #source: StreamSource;
   readonly #copy: StreamCopy | undefined;
-  readonly #stopKeepAlive: (() => void) | undefined;
+  readonly #stopChecks: (() => void) | undefined;
   #writer: StreamWriter | undefined;
   #isBlocked = false;
-  #isQuiet = false;
+  /** Checks since something was written, and one for a silence that began with a check. */
+  #quietChecks = 1;
 
-  constructor(options: ResponseStreamOptions) {
-    const { context, clock, keepAlive } = options;
-    this.#options = options;
+  constructor(source: StreamSource) {
+    const { context, clock, keepAlive } = source;
+    this.#source = source;
     this.#copy = context.keeper === undefined ? undefined : new StreamCopy();
-    if (keepAlive === undefined) return;
-    this.#stopKeepAlive = clock.every(KEEP_ALIVE_MS, () => {
-      if (this.#isQuiet && !this.#isBlocked && !context.isGone) this.begin().write(keepAlive);
-      this.#isQuiet = true;
-    });
+    if (keepAlive !== undefined) this.#stopChecks = clock.every(CHECK_MS, () => this.#check());
   }
 
   /** Whether the headers have left, so that a failure can be no status any more. */
@@ -64,8 +66,8 @@ export class ResponseStream {
   /** Sends the headers, once: what is kept for retries must have them. */
   begin(): StreamWriter {
     if (this.#writer !== undefined) return this.#writer;
-    const { context, head, type } = this.#options;
-    head();
+    const { context, type } = this.#source;
+    this.#source.setHeaders();
     context.set('cache-control', 'no-cache');
     // Proxies that buffer (nginx) are told not to.
     context.set('x-accel-buffering', 'no');
@@ -76,11 +78,20 @@ export class ResponseStream {
   /** `false` to pause the engine until `resume` is called. */
   write(piece: Buffer): boolean {
     if (piece.length > 0) {
-      this.#isQuiet = false;
-      this.#copy?.add(piece);
-      if (!this.begin().write(piece)) this.#block();
+      const { frame } = this.begin();
+      const from = frame.end;
+      frame.add(piece);
+      this.added(from);
     }
     return !this.#isBlocked;
+  }
+
+  /** Sends what was added to the frame of the writer since its `end` was `from`. */
+  added(from: number): void {
+    const writer = this.begin();
+    this.#quietChecks = 0;
+    this.#copy?.add(writer.frame.since(from));
+    if (!writer.written()) this.#block(writer);
   }
 
   /**
@@ -96,21 +107,33 @@ export class ResponseStream {
 
   /** Call this whatever became of the stream. */
   close(): void {
-    this.#stopKeepAlive?.();
+    this.#stopChecks?.();
   }
 
-  #block(): void {
+  #check(): void {
+    const { context } = this.#source;
+    // A caller that does not read needs no comment.
+    if (this.#isBlocked) return;
+    this.#source.check?.();
+    this.#quietChecks += 1;
+    if (this.#quietChecks * CHECK_MS <= KEEP_ALIVE_MS || context.cancellation.aborted) return;
+    const comment = this.#source.keepAlive?.();
+    if (comment !== undefined) this.write(comment);
+    this.#quietChecks = 1;
+  }
+
+  #block(writer: StreamWriter): void {
     if (this.#isBlocked) return;
     this.#isBlocked = true;
-    this.#writer?.onDrain(() => {
+    writer.onDrain(() => {
       this.#isBlocked = false;
-      this.#options.resume();
+      this.#source.resume();
     });
   }
 }
 
 /** What a stream has sent, for the retries of its request; given up above what is kept. */
-export class StreamCopy {
+class StreamCopy {
   #chunks: Buffer[] = [];
   #sizeBytes = 0;
 

@@ -60,9 +60,9 @@ export async function answerAsEvents(
     context,
     clock: parts.clock,
     type: EVENT_STREAM,
-    head: () => sayStreamed(held, partial?.answeredBy() ?? by),
+    setHeaders: () => sayStreamed(held, partial?.answeredBy() ?? by),
     resume: () => partial?.resume(),
-    keepAlive: KEEP_ALIVE,
+    keepAlive: () => KEEP_ALIVE,
   });
   if (order.partialImages > 0) partial = new PartialImages(parts, order, held, stream);
   try {

@@ -5,7 +5,6 @@ import { characterRoutes } from '../chat/characters/characters.ts';
 import {
   type AdditionParts,
   type CacheScope,
-  chatCompletionsRoute,
   type ChatParts,
   ChunkLayouts,
   LearnedDialects,
@@ -16,6 +15,7 @@ import {
   type Sealer,
   StoredTurns,
 } from '../chat/chat.ts';
+import { chatCompletionsRoute } from '../chat/chat-completions/chat-completions.ts';
 import { completionsRoute } from '../chat/completions/completions.ts';
 import { messagesRoutes } from '../chat/messages/messages.ts';
 import { openPersonas, type Personas } from '../chat/personas/personas.ts';

@@ -208,9 +208,9 @@ class SpokenResponse implements EngineSink {
       context: held.context,
       clock: parts.clock,
       type: asEvents ? EVENT_STREAM : SPEECH_TYPES[format],
-      head: () => sayStreamed(held, this.#answeredBy()),
+      setHeaders: () => sayStreamed(held, this.#answeredBy()),
       resume: () => this.#resume(),
-      keepAlive: asEvents ? KEEP_ALIVE : undefined,
+      keepAlive: asEvents ? () => KEEP_ALIVE : undefined,
     });
   }
 

@@ -13,7 +13,6 @@ export type MarkedPiece = { readonly json: string } | { readonly source: number 
 export class CitationMarks {
   #held = '';
 
-  /** The pieces that are certain by now. */
   push(json: string): MarkedPiece[] {
     const pieces: MarkedPiece[] = [];
     let rest = this.#held + json;
@@ -29,7 +28,6 @@ export class CitationMarks {
     return pieces;
   }
 
-  /** What looked like the beginning of a mark and was none. */
   finish(): string {
     const held = this.#held;
     this.#held = '';

@@ -33,14 +33,12 @@ import type {
 } from './response-protocol.ts';
 import { CitationMarks } from './citation-marks.ts';
 
-/** One call of the engine on its way into a block. */
 interface EngineCall {
   id: string;
   name: string;
   block: CallBlock | undefined;
 }
 
-/** What came while another block could not be closed. */
 interface Waiting {
   readonly kind: TextBlock['kind'] | 'call';
   readonly call: EngineCall | undefined;
@@ -48,7 +46,6 @@ interface Waiting {
 }
 
 const SAFE_CALL_ID = /^[A-Za-z0-9_-]{1,64}$/;
-/** White space as it stands in JSON strings. */
 const ONLY_SPACE = /^(?:\s|\\[nrt])*$/;
 
 export interface ResponseBlocksOptions extends Pick<
@@ -97,7 +94,6 @@ export class ResponseBlocks {
     return this.#say(wanted, json);
   }
 
-  /** What a choice of a chat says, or a piece of it. */
   choice(choice: JsonObject): string {
     const delta = isJsonObject(choice['delta']) ? choice['delta'] : {};
     let events = '';
@@ -116,12 +112,10 @@ export class ResponseBlocks {
     return events;
   }
 
-  /** The engine is asked again: its calls begin anew. */
   nextRound(): void {
     this.#calls = new Map();
   }
 
-  /** Searches begin; those that ran beside the first are told of when they have ended. */
   searching(query: string): string {
     const block: SearchBlock = {
       kind: 'search',
@@ -132,7 +126,6 @@ export class ResponseBlocks {
     return this.#closeOpen() + this.#begin(block);
   }
 
-  /** The search that began, or another one, has ended. */
   searched(query: string, results: readonly SearchResult[] | undefined): string {
     let events = this.#open?.kind === 'search' ? '' : this.searching(query);
     if (this.#open?.kind !== 'search') return events;
@@ -141,7 +134,6 @@ export class ResponseBlocks {
     return events;
   }
 
-  /** What a stream begins with. */
   begin(): string {
     return this.#writer.begin();
   }
@@ -154,17 +146,14 @@ export class ResponseBlocks {
     return this.#writer.keepAlive();
   }
 
-  /** What ends a stream that failed; what is open stays open. */
   failed(fault: Fault, end: ResponseEnd | undefined): string {
     return this.#writer.failed(fault, end);
   }
 
-  /** What ends a stream that is complete. */
   end(end: ResponseEnd): string {
     return this.#finishBlocks() + this.#writer.end(this.#written(end));
   }
 
-  /** The body of a whole answer. */
   whole(end: ResponseEnd): Buffer {
     this.#finishBlocks();
     return this.#writer.whole(this.#written(end));
@@ -192,12 +181,10 @@ export class ResponseBlocks {
     return events + this.#closeOpen(true);
   }
 
-  /** Whether a call is open that more of its arguments may come for. */
   get #isBlocked(): boolean {
     return this.#open?.kind === 'call' && !isComplete(this.#open);
   }
 
-  /** Shows what waited, as far as nothing stands in its way. */
   #showWaiting(): string {
     let events = '';
     for (let next = this.#waiting[0]; next !== undefined; next = this.#waiting[0]) {
@@ -229,7 +216,6 @@ export class ResponseBlocks {
     return events + this.#piece(json);
   }
 
-  /** A further piece of the text that is open. */
   #piece(json: string): string {
     const open = this.#open;
     if (open === undefined || open.kind === 'search' || json === '') return '';
@@ -340,7 +326,6 @@ function logprobsOf({ logprobs }: JsonObject): readonly JsonObject[] | undefined
   return Array.isArray(content) ? content.filter(isJsonObject) : undefined;
 }
 
-/** The content of the JSON string of a text. */
 export function jsonContent(text: string): string {
   return JSON.stringify(text).slice(1, -1);
 }

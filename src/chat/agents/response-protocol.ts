@@ -24,11 +24,9 @@ export interface ResponseProtocol {
   writer(frame: WriterFrame): ProtocolWriter;
 }
 
-/** Under what names an answer goes to the caller. */
 export interface WriterFrame {
   /** 32 hex digits: the receipt is found by them. */
   readonly requestId: string;
-  /** The resolved model id. */
   readonly model: string;
   readonly createdS: number;
   readonly serviceName: string;
@@ -39,7 +37,6 @@ export interface WriterFrame {
 }
 
 interface AnyBlock {
-  /** From 0, in the order in which blocks are shown. */
   readonly index: number;
   /** The text so far as content of a JSON string, without its quotes. */
   json: string;
@@ -47,7 +44,6 @@ interface AnyBlock {
 
 export type TextBlock = AnyBlock & { readonly kind: 'text' | 'reasoning' };
 
-/** A call of a tool of the caller; the text is its arguments. */
 export type CallBlock = AnyBlock & {
   readonly kind: 'call';
   /** Safe and unique in the conversation. */
@@ -55,7 +51,6 @@ export type CallBlock = AnyBlock & {
   readonly name: string;
 };
 
-/** A search of our own; the text is its query. */
 export type SearchBlock = AnyBlock & {
   readonly kind: 'search';
   /** `undefined` while it runs, and when it failed. */
@@ -64,13 +59,10 @@ export type SearchBlock = AnyBlock & {
 
 export type Block = TextBlock | CallBlock | SearchBlock;
 
-/** A source that a text names. */
 export interface Citation extends SearchResult {
-  /** Its place among all sources of the answer, from 0. */
   readonly number: number;
 }
 
-/** What an answer ends with, once it is charged. */
 export interface WrittenEnd extends ResponseEnd {
   /** `stop`, `length`, `tool_calls`, `content_filter`. */
   readonly finish: string;
@@ -97,9 +89,7 @@ export interface ProtocolWriter {
   close(block: Block, isCut: boolean): string;
   /** Every ten seconds of silence. */
   keepAlive(): string;
-  /** What a stream ends with, after the charge. */
   end(end: WrittenEnd): string;
-  /** The body of a whole answer, after the charge. */
   whole(end: WrittenEnd): Buffer;
   /** What a stream ends with that failed after its begin; `end` when something was charged. */
   failed(fault: Fault, end: ResponseEnd | undefined): string;

@@ -26,7 +26,6 @@ interface AnsweredCall extends TranscriptCall {
 interface UserTurn {
   readonly role: 'user';
   readonly parts: ContentPart[];
-  /** Whether anything in it comes from the user, and not from the system. */
   isUsers: boolean;
 }
 
@@ -46,7 +45,6 @@ export class Transcript {
   #hasAnswers = false;
   /** Whether a further piece of an answer belongs to the last one. */
   #isResponding = false;
-  /** Ids of all calls. */
   readonly callIds = new Set<string>();
   /** Those without a result, by their id, the last one last. */
   readonly #openCalls = new Map<string, AnsweredCall[]>();
@@ -61,7 +59,6 @@ export class Transcript {
     this.#addUser(parts, true);
   }
 
-  /** Text of the assistant. */
   text(text: string): void {
     if (text !== '') this.#answer().texts.push(text);
   }

@@ -1,6 +1,6 @@
 /**
  * What `/chat/completions` answers, and what it says of itself. Engines may add members, so the
- * shapes are open; what is named here is always as it says. The route is in `../sell-chat.ts`.
+ * shapes are open; what is named here is always as it says.
  */
 import { z } from 'zod';
 import type { FaultCode } from '../../core/faults.ts';
@@ -261,7 +261,6 @@ data: [DONE]
 
 `;
 
-/** What a chat is refused with, in whatever protocol it comes. */
 export const CHAT_REFUSALS: readonly FaultCode[] = [
   ...MODEL_REFUSALS,
   'CONTEXT_LENGTH_EXCEEDED',

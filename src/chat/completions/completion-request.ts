@@ -98,7 +98,6 @@ export const CompletionBody = z.looseObject({
 const BodyBesidePrompt = CompletionBody.omit({ prompt: true });
 type BodyBesidePrompt = z.infer<typeof BodyBesidePrompt>;
 
-/** A prompt as it is measured. */
 interface PromptSize {
   readonly textBytes: number;
   readonly ids: number;
@@ -122,7 +121,6 @@ export interface CompletionRequest {
 /** What a request can use at most, before the balance clamps its output. */
 export interface CompletionBounds {
   readonly promptTokens: number;
-  /** Of one choice. */
   readonly outputTokens: number;
   /** Bytes of text, ids as text of the usual length: what is billed when nobody counts. */
   readonly promptBytes: number;
@@ -131,7 +129,6 @@ export interface CompletionBounds {
 const BODY_MEMBERS = new Set(Object.keys(CompletionBody.shape));
 const USUAL_BYTES_PER_ID = 4;
 
-/** What a parsed body asks for. Throws 400. */
 export function completionRequest(given: unknown): CompletionRequest {
   const { prompt, ...others } = isJsonObject(given) ? given : {};
   const body = checked(BodyBesidePrompt, isJsonObject(given) ? others : given);
@@ -241,7 +238,6 @@ export function completionBounds(
   return { promptTokens, outputTokens: asked, promptBytes };
 }
 
-/** About what a request will use, for the limit of tokens per minute. */
 export function completionEstimate(
   { madeChoices }: CompletionRequest,
   { promptBytes, outputTokens }: CompletionBounds,
@@ -249,9 +245,7 @@ export function completionEstimate(
   return tokensAbout(promptBytes) + outputTokens * madeChoices;
 }
 
-/** What goes to an engine in the place of what the caller sent. */
 export interface CompletionTarget {
-  /** The engine's own name of the model. */
   readonly model: string;
   readonly maxTokens: number;
   /** Scoped to the account; `undefined` leaves what the caller sent, which may be nothing. */
@@ -259,7 +253,6 @@ export interface CompletionTarget {
   readonly cacheSalt: string | undefined;
 }
 
-/** The engine's body: what the caller sent, with the name and the cap that are true. */
 export function engineBody(
   { body, prompt, stream }: CompletionRequest,
   { model, maxTokens, promptCacheKey, cacheSalt }: CompletionTarget,

@@ -18,7 +18,6 @@ export interface CompletionFrame {
   readonly createdS: number;
   /** Shown choices of all prompts. */
   readonly choiceCount: number;
-  /** Tokens of one choice. */
   readonly outputTokens: number;
   /** Bytes that an echo shows beside the text of each choice, at most; 0 without an echo. */
   readonly echoBytes: (index: number) => number;
@@ -63,7 +62,6 @@ function indexOf(choice: JsonObject, place: number): number {
   return Number.isSafeInteger(index) && index >= 0 ? index : Infinity;
 }
 
-/** A choice as the caller gets it; engines may add members. */
 function shownChoice(
   choice: JsonObject,
   index: number,
@@ -107,18 +105,15 @@ export function completionJson(
   return JSON.stringify({ ...head, usage, cost: end.cost });
 }
 
-/** The events of a stream on their way from the engine to the caller. */
 export class CompletionStream {
   readonly #frame: CompletionFrame;
   readonly #events = new SseEvents();
   readonly #bytes: number[];
   readonly #finished: boolean[];
-  /** Bytes of text that was shown, beyond any echo. */
   outputBytes = 0;
   reported: ReportedUsage | undefined;
   /** What the engine said in the place of an event, or that it said none. */
   failure: string | undefined;
-  /** The engine went beyond its grant. */
   isCutOff = false;
   isDone = false;
 
@@ -133,7 +128,6 @@ export class CompletionStream {
     return this.isDone || this.#finished.every(Boolean);
   }
 
-  /** The events that follow from the next bytes. */
   push(chunk: Buffer): Buffer {
     if (this.failure !== undefined || this.isCutOff) return EMPTY;
     if (!this.#events.push(chunk)) {

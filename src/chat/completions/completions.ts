@@ -36,7 +36,7 @@ import {
 } from '../../http/sell-work.ts';
 import { type RoundEnd, type RoundUse, roundUse } from '../chat-bill.ts';
 import { contextOverflow } from '../chat-bounds.ts';
-import type { ChatParts } from '../chat-run.ts';
+import type { ChatParts } from '../chat-plan.ts';
 import { noOutput } from '../wire/chat-choice.ts';
 import { streamErrorEvents } from '../wire/stream-events.ts';
 import { measurePrompt } from '../wire/prompt-facts.ts';
@@ -98,7 +98,6 @@ interface CompletionParts {
 
 interface CompletionRun extends HeldWork, CompletionParts {
   readonly request: CompletionRequest;
-  /** The output clamped to what the hold affords. */
   readonly bounds: CompletionBounds;
   readonly frame: CompletionFrame;
 }
@@ -191,7 +190,6 @@ function callOf(run: CompletionRun): EngineCall {
   };
 }
 
-/** What a call used, within what its hold covers. */
 function useOf({ request, bounds }: CompletionRun, end: RoundEnd): RoundUse {
   return roundUse(end, bounds, { facts: NO_MEDIA, choiceCount: request.madeChoices });
 }
@@ -235,7 +233,6 @@ function answeredBy({ chat }: CompletionRun, head: EngineHead | undefined): Serv
   return { replica: replica.engine, attempts, flags: chat.headers.flagsOf(headers) };
 }
 
-/** The caller left before any text: what an engine had to read is billed. */
 async function settleUnseen(run: CompletionRun, failure: EngineFailure): Promise<void> {
   const extent = failure.attempts > 0 ? 'unseen' : 'partial';
   const use = useOf(run, endOf(0, { reported: undefined, extent }));
@@ -277,9 +274,9 @@ class StreamedCompletion implements EngineSink {
       context: run.context,
       clock: run.chat.clock,
       type: EVENT_STREAM,
-      head: () => sayStreamed(run, answeredBy(run, this.#head)),
+      setHeaders: () => sayStreamed(run, answeredBy(run, this.#head)),
       resume: () => this.#engineRun?.resume(),
-      keepAlive: KEEP_ALIVE,
+      keepAlive: () => KEEP_ALIVE,
     });
   }
 
@@ -351,7 +348,6 @@ class StreamedCompletion implements EngineSink {
     this.#answer.end(last);
   }
 
-  /** The caller has left and pays for what was made for it. */
   async #leave(outcome: EngineOutcome): Promise<void> {
     const wasSeen = this.#events.outputBytes > 0;
     const extent = wasSeen || outcome.attempts === 0 ? 'partial' : 'unseen';

@@ -19,7 +19,6 @@ interface ErrorFrame {
 /** Where clients of this API look for the id that they show with an error. */
 export const REQUEST_ID_HEADER = 'request-id';
 
-/** The body of a refusal, and the data of the event that ends a stream. */
 export function messageError(fault: Fault, frame: ErrorFrame): JsonObject {
   const { body } = fault.options;
   // Payment offers stay readable beside the error.
@@ -32,7 +31,6 @@ export function messageError(fault: Fault, frame: ErrorFrame): JsonObject {
   return { ...beside, type: 'error', error, request_id: frame.requestId, code: fault.code };
 }
 
-/** How every refusal of the Messages routes looks, whatever stage made it. */
 export const messageErrors: ErrorForm = (fault, context) => {
   const { requestId, callerIfKnown } = context;
   const isStranger = callerIfKnown === undefined;

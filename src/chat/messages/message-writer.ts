@@ -28,7 +28,6 @@ export interface MessageWriterOptions {
   readonly stopSequences: readonly string[];
   /** The caller's names of tools, by the engine's, where these differ. */
   readonly toolNames: ReadonlyMap<string, string>;
-  /** The signature of a reasoning, by which it is known again. */
   readonly seal: (text: string) => string;
   /** Tokens of prompt and answer together, for the refusal of a prompt that is too long. */
   readonly contextTokens: number;
@@ -36,7 +35,6 @@ export interface MessageWriterOptions {
 
 const MESSAGE_STOP = 'event: message_stop\ndata: {"type":"message_stop"}\n\n';
 const PING = 'event: ping\ndata: {"type":"ping"}\n\n';
-/** Of the text of a source, in a citation of it. */
 const CITED_CHARACTERS = 150;
 
 export class MessageWriter implements ProtocolWriter {
@@ -85,7 +83,6 @@ export class MessageWriter implements ProtocolWriter {
     }
   }
 
-  /** A citation stands beside the text, not in it. */
   mark(): string {
     return '';
   }
@@ -146,7 +143,6 @@ export class MessageWriter implements ProtocolWriter {
     return event('error', { ...error, ...(end === undefined ? {} : this.#members(end)) });
   }
 
-  /** The place of the block that is open, or comes next. */
   get #index(): number {
     return this.#content.length;
   }
@@ -182,7 +178,6 @@ export class MessageWriter implements ProtocolWriter {
     return delta + this.#stop({ type: 'thinking', thinking: shown, signature });
   }
 
-  /** A search and its results are two blocks of a message. */
   #searched({ json, results }: SearchBlock): string {
     this.#searches += 1;
     const id = `srvtoolu_${this.#frame.requestId.slice(0, 22)}${String(this.#searches).padStart(2, '0')}`;
@@ -230,7 +225,6 @@ export class MessageWriter implements ProtocolWriter {
   }
 }
 
-/** `msg_` and the 32 digits of the request id: the receipt is found by either. */
 export function messageId(requestId: string): string {
   return `msg_${requestId}`;
 }

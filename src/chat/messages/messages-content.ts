@@ -9,7 +9,6 @@ import type { ContentPart } from '../wire/chat-message.ts';
 /** Where a block stands, for the refusal of one that cannot be read. */
 export type BlockPath = readonly (string | number)[];
 
-/** The parts of a content that is a text or a list of blocks. */
 export function partsOf(content: unknown, path: BlockPath): ContentPart[] {
   if (typeof content === 'string') return textParts(content);
   if (!Array.isArray(content)) return [];
@@ -18,7 +17,6 @@ export function partsOf(content: unknown, path: BlockPath): ContentPart[] {
   );
 }
 
-/** The texts of a content, for places that take nothing else. */
 export function textsOf(content: unknown): string[] {
   if (typeof content === 'string') return [content];
   if (!Array.isArray(content)) return [];
@@ -28,7 +26,6 @@ export function textsOf(content: unknown): string[] {
   });
 }
 
-/** The parts of one block; none for a block that says nothing to a model. */
 export function blockParts(block: JsonObject, path: BlockPath): ContentPart[] {
   switch (block['type']) {
     case 'text':

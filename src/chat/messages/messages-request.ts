@@ -18,20 +18,17 @@ import { toolOffer } from './messages-tools.ts';
 export type ThinkingShown = 'whole' | 'signed' | 'hidden';
 
 export interface MessagesRequest {
-  /** The body of the chat. */
   readonly chat: JsonObject;
   readonly thinking: ThinkingShown;
   /** Of which the answer says which one ended it. */
   readonly stopSequences: readonly string[];
   readonly maxSearches: number | undefined;
-  /** Ids of calls in the conversation. */
   readonly callIds: ReadonlySet<string>;
   /** The caller's names of tools, by the engine's, where these differ. */
   readonly toolNames: ReadonlyMap<string, string>;
 }
 
 export interface MessagesOptions {
-  /** Whether this server can search the web. */
   readonly canSearch: boolean;
   /** The reasoning behind a signature of ours; `undefined` for any other. */
   readonly openSealed: (signature: unknown) => string | undefined;
@@ -41,7 +38,6 @@ export interface MessagesOptions {
   readonly serviceName: string;
 }
 
-/** Translates a body. Throws 400 for what cannot be read, before any work. */
 export function readMessagesRequest(body: JsonObject, options: MessagesOptions): MessagesRequest {
   refuseThread(body);
   const result = MessagesBody.safeParse(body);
@@ -134,7 +130,6 @@ function addUser(
   }
 }
 
-/** A result that says that its tool has failed. */
 function asError(parts: ReturnType<typeof partsOf>): ReturnType<typeof partsOf> {
   const [first, ...rest] = parts;
   if (first?.type === 'text') return [{ ...first, text: `Error: ${first.text}` }, ...rest];
@@ -195,7 +190,6 @@ function formatOf({ output_config: config, output_format: older }: MessagesBody)
   return { response_format: { type: 'json_schema', json_schema } };
 }
 
-/** What is asked of the service: by the tools, and over them by its own words. */
 function parametersOf(
   body: MessagesBody,
   search: 'on' | 'auto' | undefined,
@@ -208,7 +202,6 @@ function parametersOf(
   return { ...searching, ...given };
 }
 
-/** Settings that are absent or null have the defaults of the chat. */
 function withoutAbsent(fields: JsonObject): JsonObject {
   const given = Object.entries(fields).filter(([, value]) => value !== undefined && value !== null);
   return Object.fromEntries(given);

@@ -8,11 +8,8 @@ import { refuseIssues } from '../../json/validation.ts';
 import type { MessagesBody, Tool, ToolChoice } from './messages-schema.ts';
 
 export interface ToolOffer {
-  /** Members of the chat body. */
   readonly fields: JsonObject;
-  /** How the search of this server is asked for. */
   readonly search: 'on' | 'auto' | undefined;
-  /** The most searches, when the caller names a number. */
   readonly maxSearches: number | undefined;
   /** The caller's names, by those that engines take, where these differ. */
   readonly names: ReadonlyMap<string, string>;
@@ -101,7 +98,6 @@ function isDemanded(search: Tool, functions: readonly Tool[], choice: ToolChoice
   return choice?.type === 'tool' && choice.name === (search.name ?? 'web_search');
 }
 
-/** A choice that names a tool which is not there, or of which none is left. */
 function refuseUnknownChoice(functions: readonly Tool[], choice: ToolChoice | undefined): void {
   if (choice === undefined) return;
   const isMissing =
@@ -114,7 +110,6 @@ function refuseUnknownChoice(functions: readonly Tool[], choice: ToolChoice | un
   throw refuseIssues([{ code: 'invalid_value', path: ['tool_choice'], message }]);
 }
 
-/** Names of deferred tools that the conversation has found or called. */
 function namedTools({ messages, tools }: MessagesBody): ReadonlySet<string> {
   const named = new Set<string>();
   if (tools?.some((tool) => tool.defer_loading === true) !== true) return named;

@@ -11,8 +11,8 @@ import { JSON_BODY, type Route } from '../../http/route.ts';
 import { parseJsonObject, isJsonObject, type JsonObject } from '../../json/json-scan.ts';
 import type { ResponseProtocol, WriterFrame } from '../agents/response-protocol.ts';
 import { promptTokensAbout } from '../agents/prompt-count.ts';
-import type { ChatParts } from '../chat-run.ts';
-import { sellChat } from '../sell-chat.ts';
+import type { ChatParts } from '../chat-plan.ts';
+import { sellChat } from '../admission.ts';
 import { type ChatRequest, chatRequestOf } from '../wire/chat-request.ts';
 import { messageError, messageErrors, REQUEST_ID_HEADER } from './message-errors.ts';
 import { MessageWriter } from './message-writer.ts';
@@ -21,7 +21,6 @@ import { type MessagesRequest, readMessagesRequest } from './messages-request.ts
 
 /** A client that was cut below this asks again for more, so money that short is refused instead. */
 const LEAST_OUTPUT_TOKENS = 1_024;
-/** `toolu_` and as many hex digits. */
 const CALL_ID_BYTES = 12;
 /** The session of an agent, which keeps its prompts on one engine and sums its costs up. */
 const SESSION_HEADER = 'x-claude-code-session-id';

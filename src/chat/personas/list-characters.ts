@@ -4,7 +4,6 @@ import type { Character, CharacterQuery, Persona } from './persona.ts';
 /** Decisions 7: `limit` 1 to 100, 50 when absent. */
 export const DEFAULT_LIMIT = 50;
 
-/** A page of the characters that match, and how many match in all. */
 export interface CharacterPage {
   readonly data: readonly Character[];
   readonly total: number;

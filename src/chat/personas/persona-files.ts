@@ -17,7 +17,6 @@ export type PersonaFile =
 const MAX_FILES = 10_000;
 const MAX_FILE_BYTES = 1_000_000;
 
-/** Reads every persona file of a folder, in order of name; rejects when the folder cannot be read. */
 export async function readPersonaFolder(folder: string): Promise<PersonaFile[]> {
   const names = (await readdir(folder)).filter((name) => /\.(?:md|ya?ml)$/i.test(name)).toSorted();
   const files: PersonaFile[] = [];

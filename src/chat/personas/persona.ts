@@ -64,7 +64,6 @@ const words = z.array(z.string()).transform((given) =>
 
 const whole = (min: number, max: number) => z.coerce.number().int().min(min).max(max);
 
-/** The query of `GET /characters`. */
 export const CharacterQuery = z.object({
   search: z.string().max(1_000).optional(),
   /** Any of them. */

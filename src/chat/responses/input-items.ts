@@ -59,7 +59,6 @@ export interface ItemReader {
   readonly transcript: Transcript;
   readonly sealer: Sealer;
   readonly accountId: string;
-  /** The stored item of an `item_reference`. */
   readonly referenced: (id: string) => JsonObject | undefined;
 }
 

@@ -143,7 +143,6 @@ export const ResponsesBody = z.looseObject({
 });
 export type ResponsesBody = z.infer<typeof ResponsesBody>;
 
-/** `text.format` of a structured answer. */
 export const JsonSchemaFormat = z.looseObject({
   type: z.literal('json_schema').describe('Marks a form that is JSON of a schema.'),
   name: z.string().min(1).describe('Name of the schema; some models read it.'),

@@ -33,7 +33,6 @@ const COMMENT = ': keep-alive\n\n';
 
 /** How an answer is kept: `undefined` when it was not, or cannot be. */
 export interface TurnKeeper {
-  /** Whether a response of that size can be kept. */
   readonly fits: (responseJson: string) => boolean;
   readonly keep: (
     tx: Queryable,
@@ -50,7 +49,6 @@ export interface ResponseWriterOptions {
   readonly nowS: () => number;
 }
 
-/** What a response says that changes while it is made. */
 interface ResponseState {
   readonly status: 'in_progress' | 'completed' | 'incomplete' | 'failed';
   readonly completedS?: number;
@@ -67,7 +65,6 @@ export class ResponseWriter implements ProtocolWriter {
   readonly #options: ResponseWriterOptions;
   /** Members of the response that stay, without braces. */
   readonly #fixed: string;
-  /** Finished items as JSON. */
   readonly #items: string[] = [];
   #sequence = 0;
   #keepAlives = 0;
@@ -178,7 +175,6 @@ export class ResponseWriter implements ProtocolWriter {
     );
   }
 
-  /** What ends a block before its item is done. */
   #endOf(block: Block, at: string, json: string): string {
     switch (block.kind) {
       case 'text': {
@@ -352,7 +348,6 @@ function textPartJson(json: string, annotations: string, logprobs: string): stri
   return `{"type":"output_text","text":"${json}","annotations":[${annotations}],"logprobs":[${logprobs}]}`;
 }
 
-/** A token and how likely it was, with the members that the protocol demands. */
 function logprobJson(given: JsonObject): string {
   const others = given['top_logprobs'];
   const top_logprobs = Array.isArray(others) ? others.filter(isJsonObject).map(tokenOf) : [];
@@ -395,7 +390,6 @@ function usageOf({ usage }: ResponseEnd) {
   };
 }
 
-/** What the answer cost, and the parameters of the service that were in force. */
 function endMembers(serviceName: string, { cost, parameters, citations }: ResponseEnd) {
   return {
     cost,
@@ -403,7 +397,6 @@ function endMembers(serviceName: string, { cost, parameters, citations }: Respon
   };
 }
 
-/** What is echoed of a request, and stays. */
 function fixedMembers({ turn, frame }: ResponseWriterOptions) {
   const { body, tools } = turn;
   return {

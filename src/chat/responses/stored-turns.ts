@@ -19,24 +19,20 @@ const MAX_REFERENCED_TURNS = 1_000;
 const MAX_CHAIN_BYTES = 35 * 1024 * 1024;
 /** A conversation of no more than that is read at once, and taken apart. */
 const READ_BYTES = 1024 * 1024;
-/** A larger turn is not stored. */
 export const MAX_TURN_BYTES = 1024 * 1024;
 /** An account that has more than this stored gets nothing stored until some of it has expired. */
 const MAX_ACCOUNT_BYTES = 256 * 1024 * 1024;
 /** In this time an account goes over its bound by what it can pay for, which is not much. */
 const ROOM_KNOWN_MS = 10_000;
 const MAX_ROOMS = 1_000;
-/** Rows that one round of retention removes. */
 const PRUNE_ROWS = 1_000;
 
-/** A turn as it was: what was new in its input, and its answer. */
 export interface StoredTurn {
   readonly id: string;
   readonly input: readonly JsonObject[];
   readonly response: JsonObject;
 }
 
-/** A turn to store. */
 export interface NewTurn {
   readonly id: string;
   readonly accountId: string;
@@ -75,7 +71,6 @@ export class StoredTurns {
     this.#parts = parts;
   }
 
-  /** Whether a further turn of the account may be stored. */
   async hasRoom(accountId: string): Promise<boolean> {
     if (this.#keepMs() === 0) return false;
     const { clock } = this.#parts;
@@ -213,7 +208,6 @@ export class StoredTurns {
     return found;
   }
 
-  /** One turn of an account, if it is there. */
   async get(id: string, accountId: string): Promise<StoredTurn | undefined> {
     const [row] = await this.#parts.store.query<TurnRow>(
       `SELECT id, parent_id, input_json, response_json FROM responses_turn
@@ -223,7 +217,6 @@ export class StoredTurns {
     return row && turnOf(row);
   }
 
-  /** Says whether it was there. */
   async remove(id: string, accountId: string): Promise<boolean> {
     const rows = await this.#parts.store.query(
       `DELETE FROM responses_turn WHERE id = $1 AND account_id = $2 AND expires_ms >= $3
@@ -233,7 +226,6 @@ export class StoredTurns {
     return rows.length > 0;
   }
 
-  /** Removes what has expired, a bounded number of rows. */
   async prune(): Promise<void> {
     await this.#parts.store.query(
       `DELETE FROM responses_turn WHERE id IN

@@ -10,7 +10,6 @@ import type { ChatBody, ChatTool } from '../wire/chat-schema.ts';
 import { checkPart, type Place, refusePart } from './check-part.ts';
 import type { ResponsesBody } from './request-schema.ts';
 
-/** A tool as its caller knows it. */
 export interface DeclaredTool {
   readonly kind: 'function' | 'custom';
   readonly name: string;
@@ -24,7 +23,6 @@ export interface ToolPlan {
   readonly search: 'auto' | 'on' | undefined;
   /** By the name that the engine has. */
   readonly declared: ReadonlyMap<string, DeclaredTool>;
-  /** For the answer. */
   readonly echo: { readonly tools: readonly JsonObject[]; readonly choice: unknown };
 }
 

@@ -20,7 +20,6 @@ export interface Turn {
   readonly tools: ToolPlan;
   /** What is new in its input, as items. */
   readonly items: readonly JsonObject[];
-  /** Ids of the calls in the conversation. */
   readonly callIds: ReadonlySet<string>;
 }
 
@@ -31,7 +30,6 @@ export interface TurnParts {
   readonly canSearch: boolean;
 }
 
-/** Reads a turn of an account. Throws the 400s. */
 export async function readTurn(
   parts: TurnParts,
   body: ResponsesBody,
@@ -81,7 +79,6 @@ function refuseUnsupported(body: ResponsesBody): void {
   }
 }
 
-/** A text is one message of a user. */
 function itemsOf(input: ResponsesBody['input']): JsonObject[] {
   if (typeof input !== 'string') return input ?? [];
   const content = [{ type: 'input_text', text: input }];
@@ -142,7 +139,6 @@ function listOf(value: unknown): JsonObject[] {
   return Array.isArray(value) ? value.filter(isJsonObject) : [];
 }
 
-/** The members of the chat, those that are not asked for left out. */
 function chatBody(
   parts: TurnParts,
   body: ResponsesBody,
@@ -173,7 +169,6 @@ function chatBody(
   return Object.fromEntries(given);
 }
 
-/** What the caller asks of the service, over the search that its tools ask for. */
 function serviceParameters(
   { serviceName, canSearch }: TurnParts,
   body: ResponsesBody,

@@ -3,7 +3,6 @@
  * full stop behind. Only text with `http://` or `https://` counts; a bare `example.com` is a word.
  */
 
-/** A longer message is searched up to here. */
 const MAX_TEXT_CHARS = 200_000;
 
 /** Longer addresses are not written by people; more candidates are not looked at. */

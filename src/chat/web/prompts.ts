@@ -16,7 +16,6 @@ export const MAX_AUTO_SEARCHES = 3;
 export type ScrapedPage =
   | {
       readonly ok: true;
-      /** As the user wrote it. */
       readonly url: string;
       readonly title: string;
       readonly markdown: string;
@@ -25,7 +24,6 @@ export type ScrapedPage =
   | { readonly ok: false; readonly url: string; readonly reason: string };
 
 interface SearchPromptOptions {
-  /** `enable_web_citations`. */
   readonly citations: boolean;
   /** `YYYY-MM-DD`, so that the model knows what is recent. */
   readonly today: string;
@@ -41,7 +39,6 @@ const CITE =
   'of the source, for example [REF]0[/REF]. Use one such mark for each source and never a number ' +
   'that is not listed.';
 
-/** The results of a search as a system text. */
 export function searchPrompt(
   results: readonly SearchResult[],
   options: SearchPromptOptions,
@@ -84,12 +81,10 @@ export function pagesPrompt(pages: readonly ScrapedPage[]): string {
 const RULES_BYTES = 4_096;
 const FRAME_BYTES = 4_096;
 
-/** The most UTF-8 bytes that one search puts into a prompt. */
 export function searchTextBytes(maxResults: number): number {
   return RULES_BYTES + maxResults * (RESULT_BYTES + FRAME_BYTES);
 }
 
-/** The most UTF-8 bytes that `count` pages put into a prompt. */
 export function pagesTextBytes(count: number, maxCharsPerPage: number): number {
   return RULES_BYTES + count * (3 * maxCharsPerPage + FRAME_BYTES);
 }
@@ -136,7 +131,6 @@ export function readSearchCall(
   return { ok: true, query: query.trim() };
 }
 
-/** The answer to the model's search call. */
 export function searchToolMessage(
   callId: string,
   outcome: SearchOutcome,

@@ -7,7 +7,6 @@ export interface SearchResult {
   readonly title: string;
   readonly url: string;
   readonly content: string;
-  /** `YYYY-MM-DD`, when the provider knows it. */
   readonly date?: string;
 }
 
@@ -43,7 +42,6 @@ export function cleanResults(raw: readonly RawResult[], maxResults: number): Sea
   return results;
 }
 
-/** One document of the tool call `<service>_web_search_documents`. */
 export interface FoundDocument {
   readonly id: string;
   readonly title: string;

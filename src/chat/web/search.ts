@@ -38,7 +38,6 @@ export class SearchClient {
     });
   }
 
-  /** Searches; rejects only with the reason of an abort. */
   async search(query: string, signal?: AbortSignal): Promise<SearchOutcome> {
     const words = shortenQuery(query);
     if (words === '') return { ok: false, reason: 'The query is empty' };

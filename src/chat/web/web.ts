@@ -39,13 +39,11 @@ export interface WebOptions {
   readonly scraping: Omit<Config['scraping'], 'usdPerPage'>;
 }
 
-/** Who asks, and until when. */
 interface ScrapeOptions {
   readonly signal?: AbortSignal;
   readonly caller?: string;
 }
 
-/** What a reader of documents can make text of. */
 const READABLE = [
   'text/*',
   'application/xhtml+xml',
@@ -60,7 +58,6 @@ const READABLE = [
 const MAX_REDIRECTS = 5;
 
 export class Web {
-  /** The most UTF-8 bytes that one search puts into a prompt. */
   readonly searchBytes: number;
   readonly #options: WebOptions;
   readonly #client: SearchClient | undefined;
@@ -87,7 +84,6 @@ export class Web {
     return findUrls(text, this.#options.scraping.maxUrls);
   }
 
-  /** The most UTF-8 bytes that `count` pages put into a prompt. */
   pagesBytes(count: number): number {
     return pagesTextBytes(count, this.#options.scraping.maxCharsPerPage);
   }

@@ -10,7 +10,6 @@ import type { ChatMessage } from './chat-message.ts';
 import { measurePrompt, type PromptFacts } from './prompt-facts.ts';
 import { refuseIssues, type FlatIssue } from '../../json/validation.ts';
 
-/** What a chat model can do, as far as a request can ask for it. */
 export type ModelAbilities = Pick<
   CatalogModel,
   'id' | 'capabilities' | 'maxCompletionTokens' | 'maxImages' | 'maxVideos'
@@ -54,7 +53,6 @@ export function fitToModel(
   return fitted;
 }
 
-/** `many`: how the words of a bound name the medium. */
 function mediaIssues(facts: PromptFacts, model: ModelAbilities): FlatIssue[] {
   const can = model.capabilities;
   const mostImages = model.maxImages ?? (can.has('multipleImages') ? Infinity : 1);
@@ -74,7 +72,6 @@ function mediaIssues(facts: PromptFacts, model: ModelAbilities): FlatIssue[] {
   });
 }
 
-/** What is asked for and not there: where it was asked, and what it is. */
 function featureIssues(
   request: ChatRequest,
   can: ModelAbilities['capabilities'],

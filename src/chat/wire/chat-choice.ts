@@ -10,7 +10,6 @@
 import { bytesAtMost, bytesUsually } from '../../core/token-count.ts';
 import { isJsonObject, type JsonObject } from '../../json/json-scan.ts';
 
-/** Finish reasons of other interfaces, by ours. */
 const FINISH_REASONS: ReadonlyMap<string, string> = new Map([
   ['eos', 'stop'],
   ['end_turn', 'stop'],
@@ -31,7 +30,6 @@ export function finishReason(reason: unknown, hasToolCalls: boolean): string {
   return hasToolCalls && known === 'stop' ? 'tool_calls' : known;
 }
 
-/** The tool calls of a message or delta. */
 export function toolCallsOf(message: JsonObject): readonly JsonObject[] {
   const calls = message['tool_calls'];
   return Array.isArray(calls) && calls.length > 0 ? calls.filter(isJsonObject) : NO_CALLS;
@@ -39,7 +37,6 @@ export function toolCallsOf(message: JsonObject): readonly JsonObject[] {
 
 const NO_CALLS: readonly JsonObject[] = [];
 
-/** What a call calls: name and arguments. */
 export function madeBy(call: JsonObject): JsonObject {
   return isJsonObject(call['function']) ? call['function'] : {};
 }
@@ -50,7 +47,6 @@ export function nameOf(call: JsonObject): string | undefined {
   return typeof name === 'string' ? name : undefined;
 }
 
-/** The reasoning text of a message or delta, under either of its names. */
 export function reasoningOf(message: JsonObject): string | undefined {
   const text = message['reasoning_content'] ?? message['reasoning'];
   return typeof text === 'string' ? text : undefined;
@@ -80,7 +76,6 @@ function withTextContent(message: JsonObject, parts: readonly unknown[]): JsonOb
   return { ...message, content, reasoning_content: (reasoningOf(message) ?? '') + thinking };
 }
 
-/** A text, or the texts of a list of parts. */
 function partsText(value: unknown): string {
   if (typeof value === 'string') return value;
   if (!Array.isArray(value)) return '';
@@ -108,7 +103,6 @@ export function withoutUsage(choice: JsonObject): JsonObject {
 
 export type TextKind = 'content' | 'reasoning' | 'tool';
 
-/** UTF-8 bytes of the text of an answer, or of one of its choices. */
 export interface OutputTally {
   contentBytes: number;
   reasoningBytes: number;
@@ -201,7 +195,6 @@ export function cutMessage(message: JsonObject, roomBytes: number): JsonObject {
   return shorter;
 }
 
-/** As many whole characters as fit. */
 function cutText(text: string, roomBytes: number): string {
   if (textBytes(text) <= roomBytes) return text;
   const bytes = Buffer.from(text);

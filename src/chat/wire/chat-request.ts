@@ -39,11 +39,9 @@ export interface ChatRequest {
    * media, no role but the usual three, nothing asked of the service.
    */
   readonly isPlain: boolean;
-  /** The model's name as asked for, without suffixes; not resolved. */
   readonly model: string;
   readonly messages: readonly ChatMessage[];
   readonly stream: boolean;
-  /** `n`, 1 when absent. */
   readonly choiceCount: number;
   /** What the caller asked for; `max_completion_tokens` wins over `max_tokens`. */
   readonly maxOutputTokens: number | undefined;
@@ -57,9 +55,7 @@ export interface ChatRequest {
   readonly verbosity: 'low' | 'medium' | 'high' | undefined;
   readonly promptCacheKey: string | undefined;
   readonly isCacheExtended: boolean;
-  /** What the caller tagged the request with; `undefined` for nothing. */
   readonly metadata: Readonly<Record<string, string>> | undefined;
-  /** The effective service parameters, defaults filled in. */
   readonly parameters: SvcParameters;
   readonly facts: PromptFacts;
   /** The canonical body, see the header. Never holds `svc_parameters`, `user`, `store`. */
@@ -68,7 +64,6 @@ export interface ChatRequest {
 }
 
 export interface ChatRequestOptions {
-  /** The operator's service name: its `<name>_parameters` is read beside `svc_parameters`. */
   readonly serviceName: string;
 }
 
@@ -197,7 +192,6 @@ function isWithin(value: unknown, least: number, most: number): boolean {
   return typeof value === 'number' && value >= least && value <= most;
 }
 
-/** The request of any body, judged by the schema. */
 export function anyRequest(source: ParsedObject, options: ChatRequestOptions): ChatRequest {
   const given = canonicalFields(source.body, options.serviceName);
   refuseLonger(given, 'messages', MAX_MESSAGES);

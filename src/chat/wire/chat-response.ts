@@ -39,7 +39,6 @@ import {
 import type { FoundDocument, RawResult, SearchResult } from '../web/web.ts';
 import { citedBy, NOTHING_CITED } from './engine-citations.ts';
 
-/** An answer as it came. */
 interface ResponseSource {
   readonly bytes: Buffer;
   readonly body: JsonObject;
@@ -57,9 +56,7 @@ export interface ChatResponse {
   readonly cited: readonly RawResult[];
 }
 
-/** How much the caller gets of the answer's text, and what it asked to be changed in it. */
 export interface ResponseOptions {
-  /** Choices that were asked for; others are not shown. */
   readonly choiceCount: number;
   /** The grant of one choice: its text is cut where the grant ends. */
   readonly maxOutputTokens: number;
@@ -71,7 +68,6 @@ export interface ResponseOptions {
   readonly readsCitations?: boolean | undefined;
 }
 
-/** What we say of an answer once it is charged, whole or at the end of a stream. */
 export interface ResponseEnd {
   readonly usage: TokenUsage;
   readonly cost: Cost;
@@ -80,11 +76,8 @@ export interface ResponseEnd {
   readonly citations: readonly SearchResult[];
 }
 
-/** Under what names an answer goes to the caller. */
 export interface ResponseFrame {
-  /** `chatcmpl-` and 32 hex. */
   readonly id: string;
-  /** The resolved model id. */
   readonly model: string;
   /** Unix seconds; what engines say differs from chunk to chunk, and in its unit. */
   readonly createdS: number;
@@ -93,7 +86,6 @@ export interface ResponseFrame {
   readonly documents?: readonly FoundDocument[] | undefined;
 }
 
-/** The members that a service of this name adds to an answer that is charged. */
 export function endMembers(
   serviceName: string,
   { usage, cost, parameters, citations }: ResponseEnd,
@@ -162,7 +154,6 @@ export function readChatResponse(bytes: Buffer, options: ResponseOptions): ChatR
   };
 }
 
-/** The output of the choices that were read. */
 interface ReadOutput {
   tally: OutputTally | undefined;
 }
@@ -278,7 +269,6 @@ export function writeChatResponse(
   });
 }
 
-/** The same members as texts, where the choices stay as they are. */
 function membersText(
   body: JsonObject,
   { id, createdS, model, serviceName }: ResponseFrame,
@@ -319,7 +309,6 @@ const ASCII = /^[ -~]*$/;
 /** Of a request that asks for nothing of ours. */
 const USUAL_ECHO = JSON.stringify(echoOf(SVC_PARAMETER_DEFAULTS, []));
 
-/** Search results as a tool call stand in the first choice. */
 function withDocuments(
   choices: readonly JsonObject[],
   documents: readonly FoundDocument[],

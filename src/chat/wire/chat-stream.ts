@@ -54,20 +54,14 @@ import {
 
 /** Another protocol's events in the place of chunks. */
 export interface OtherEvents {
-  /** A piece of text as it stands in JSON; `call` is the index of the call that has it. */
   text(kind: TextKind, json: string, call: number): string;
-  /** A choice of a chunk. */
   choice(choice: JsonObject): string;
-  /** The engine is asked again. */
   nextRound(): void;
-  /** What ends a complete stream. */
   end(end: ResponseEnd): string;
 }
 
 export interface ChatStreamOptions extends StreamChoiceOptions, ResponseFrame {
-  /** Absent: chunks of chat completions. */
   readonly events?: OtherEvents | undefined;
-  /** What other streams have learned. */
   readonly layouts?: ChunkLayouts | undefined;
 }
 
@@ -87,15 +81,12 @@ export class ChatStream {
   readonly #match = new LayoutMatch();
   #isDone = false;
   #areDocumentsShown = false;
-  /** What the engine said last of its usage, maybe before its end. */
   reported: ReportedUsage | undefined;
-  /** What the engine's own search found, where citations are asked for. */
   cited: readonly RawResult[] = NOTHING_CITED;
   /** Whether the caller was given any text, in this round or before. */
   hasShownText = false;
   /** Whether every choice has ended, one of them where its grant did: the engine may stop. */
   isCutOff = false;
-  /** The engine's error; nothing that comes after it is shown. */
   failure: EngineFailure | undefined;
 
   constructor(options: ChatStreamOptions) {
@@ -106,7 +97,6 @@ export class ChatStream {
     this.#layouts = this.#canLearn && isPlain ? options.layouts?.of(options.model) : undefined;
   }
 
-  /** What was produced so far in this round. */
   get tally(): Readonly<OutputTally> {
     const first = this.#choices.get(0);
     if (first !== undefined && this.#choices.size === 1) return first.tally;
@@ -154,7 +144,6 @@ export class ChatStream {
     this.#isBetween = this.#events.isBetween;
   }
 
-  /** The bytes of an event that the engine did not end with a blank line. Call at its end. */
   flush(): Buffer {
     const shown = new Frame();
     const data = this.isOver ? undefined : this.#events.finish();
@@ -169,7 +158,6 @@ export class ChatStream {
     return Buffer.from(this.#ownChunk([], more));
   }
 
-  /** What the engine said when it ended with nothing but calls of the held tool. */
   get heldRound(): HeldRound | undefined {
     return this.#choices.get(0)?.heldRound;
   }
@@ -181,7 +169,6 @@ export class ChatStream {
     return opens;
   }
 
-  /** Makes ready for another answer of an engine, which continues what was shown. */
   nextRound(maxOutputTokens: number): void {
     for (const choice of this.#choices.values()) choice.nextRound(maxOutputTokens);
     this.#options.events?.nextRound();
@@ -224,7 +211,6 @@ export class ChatStream {
     return text;
   }
 
-  /** The chunk of usage and cost: the last of a complete stream, before the error of another. */
   usageChunk(end: ResponseEnd): Buffer {
     return Buffer.from(`data: ${usageChunkText(this.#options, end)}\n\n`);
   }
@@ -374,7 +360,6 @@ export class ChatStream {
     return made;
   }
 
-  /** The role chunk, for engines that leave it out. */
   #started(choice: StreamChoice): string {
     if (choice.hasRole) return '';
     choice.hasRole = true;
@@ -385,7 +370,6 @@ export class ChatStream {
     return index === 0 ? chunk + this.#preparedDocuments() : chunk;
   }
 
-  /** Behind the first chunk of the first choice. */
   #preparedDocuments(): string {
     const { documents } = this.#options;
     if (documents === undefined || this.#areDocumentsShown) return '';
@@ -450,7 +434,6 @@ function isWhole(data: SseData): boolean {
   return text === DONE || parseChunk(text) !== undefined;
 }
 
-/** `undefined` for what is no JSON object. */
 function parseChunk(text: string): JsonObject | undefined {
   try {
     const chunk: unknown = JSON.parse(text);

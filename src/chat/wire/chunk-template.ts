@@ -44,19 +44,15 @@ export interface ShownFrame {
 type ChunkStep = TextStep | BoundaryStep;
 
 interface StepOfChoice {
-  /** Index of the choice. */
   readonly choice: number;
-  /** Whether it names the role, as the first chunk of a choice does. */
   readonly saysRole: boolean;
 }
 
 interface TextStep extends StepOfChoice {
   readonly kind: TextKind;
-  /** Index of the call whose arguments the text is. */
   readonly call: number;
 }
 
-/** Without a text: begins the choice, or ends it. */
 interface BoundaryStep extends StepOfChoice {
   readonly kind: 'boundary';
   readonly isEnd: boolean;
@@ -66,11 +62,9 @@ interface BoundaryStep extends StepOfChoice {
 type GapName = 'text' | 'id' | 'created';
 
 interface LaidOut {
-  /** In the order of the bytes. */
   readonly gaps: readonly GapName[];
   /** The engine's event before each gap and after the last, blank line included. */
   readonly given: readonly Buffer[];
-  /** The same of the caller's event. */
   readonly shown: readonly string[];
 }
 
@@ -87,7 +81,6 @@ const MAX_MODELS = 1_000;
 export class ChunkLayouts {
   readonly #ofModel = new Map<string, ChunkLayout[]>();
 
-  /** The list of a model, which its streams compare with and add to. */
   of(model: string): ChunkLayout[] {
     let known = this.#ofModel.get(model);
     if (known !== undefined) return known;
@@ -196,7 +189,6 @@ export class ChunkTemplate {
    * caller's: one buffer, since a stream that waits long finds nothing of it in a cache.
    */
   readonly #bytes: Buffer;
-  /** How much longer the caller's event is. */
   readonly addedBytes: number;
   readonly #headEnd: number;
   readonly #tailEnd: number;
@@ -288,7 +280,6 @@ function parsedBytes(bytes: Buffer, start: number, end: number): number {
   }
 }
 
-/** The most that a layout keeps of an event. */
 const MAX_LAYOUT_BYTES = 4_096;
 /** The newer name of the reasoning text, as it stands in the bytes. */
 const OTHER_REASONING = '"reasoning"';
@@ -389,7 +380,6 @@ export function shownAround(
   return before === '' ? { before: after, after: '' } : { before, after };
 }
 
-/** The member that is there under this name once. */
 function find(members: readonly ChildSpan[], key: string): ChildSpan | undefined {
   let found: ChildSpan | undefined;
   for (const member of members) {
@@ -476,7 +466,6 @@ function boundaryOf(reason: unknown, ofChoice: StepOfChoice): BoundaryStep | und
   return isPlain ? { ...ofChoice, kind: 'boundary', isEnd } : undefined;
 }
 
-/** The index of the call that has begun and gets a piece of arguments: it has no id. */
 function continuedCall(delta: JsonObject): number | undefined {
   const [call, ...others] = toolCallsOf(delta);
   if (call === undefined || others.length > 0) return undefined;

@@ -11,7 +11,6 @@ const LISTS = ['search_results', 'search_sources', 'citations'];
 
 export const NOTHING_CITED: readonly RawResult[] = [];
 
-/** What a whole answer or a chunk of a stream names, after what was named `before`. */
 export function citedBy(answer: JsonObject, before = NOTHING_CITED): readonly RawResult[] {
   const cited = [...before];
   for (const name of LISTS) addAll(cited, answer[name]);

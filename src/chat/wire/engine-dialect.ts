@@ -12,7 +12,6 @@ export interface EngineDialect {
   readonly promptCacheRetention: boolean;
   /** Falls back to other models of its own, as `fallbacks` names them. */
   readonly fallbacks: boolean;
-  /** Reads `chat_template_kwargs.enable_thinking`. */
   readonly thinkingSwitch: boolean;
   /** Pads each chunk with random text unless the request declines. */
   readonly padding: boolean;
@@ -20,9 +19,7 @@ export interface EngineDialect {
   readonly continuousUsage: boolean;
   /** Reads `cache_salt`: its prompt cache is parted by it. */
   readonly cacheSalt: boolean;
-  /** Members of the body that it refuses. */
   readonly leaveOut: readonly string[];
-  /** Members of messages that it refuses. */
   readonly leaveOutOfMessages: readonly string[];
 }
 
@@ -79,12 +76,10 @@ const HOSTS: readonly (readonly [host: RegExp, preset: Preset])[] = [
 const WITHOUT_SALT: EngineDialect = { ...SELF_HOSTED, cacheSalt: false };
 const UNSALTED: ReadonlySet<string> = new Set(['ollama', 'llama.cpp', 'lm-studio']);
 
-/** The dialect of an engine that nobody has configured: embedded, or found on a local port. */
 export function localDialect(engineId: string): EngineDialect {
   return UNSALTED.has(engineId) ? WITHOUT_SALT : SELF_HOSTED;
 }
 
-/** The dialect of an engine by its settings. */
 export function engineDialect({
   url,
   dialect,
@@ -101,9 +96,7 @@ function presetOf(url: string): Preset {
   return HOSTS.find(([pattern]) => pattern.test(host))?.[1] ?? 'self-hosted';
 }
 
-/** What an engine has refused by name. */
 export interface RefusedParameter {
-  /** A member of the body, or of its messages. */
   readonly name: string;
   readonly inMessages: boolean;
   /** The member of that member which it means. */

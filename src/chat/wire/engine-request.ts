@@ -16,12 +16,9 @@ import { isJsonObject, type JsonObject } from '../../json/json-scan.ts';
 import { spliceObject, withMembers } from '../../json/json-splice.ts';
 import type { EngineDialect, RefusedParameter } from './engine-dialect.ts';
 
-/** One call of an engine for a chat: how it differs from what the caller sent. */
 export interface EngineTarget {
-  /** The engine's own name of the model. */
   readonly model: string;
   readonly dialect: EngineDialect;
-  /** What the model can do. */
   readonly abilities: Pick<CatalogModel, 'capabilities' | 'reasoningEfforts'>;
   /** The clamped cap: what the hold was computed with. Always sent. */
   readonly maxOutputTokens: number;
@@ -29,7 +26,6 @@ export interface EngineTarget {
   readonly systemPrompt?: string;
   /** Replaces the messages (extracted files, search results); keep unchanged ones identical. */
   readonly messages?: readonly ChatMessage[] | undefined;
-  /** Added to the caller's tools. */
   readonly extraTool?: ChatTool | undefined;
   /** In the place of the caller's `prompt_cache_key`, when it sent one. */
   readonly promptCacheKey?: string | undefined;
@@ -66,12 +62,10 @@ const SEARCH_MEMBERS = [
   'web_search_options',
 ];
 
-/** Whether the members of a body may make an engine search by itself. */
 export function mayEngineSearch(fields: JsonObject): boolean {
   return SEARCH_MEMBERS.some((name) => (fields[name] ?? false) !== false);
 }
 
-/** Members of the caller that never pass. */
 const LEFT_OUT = { ...BEYOND_HOLD, metadata: undefined, text: undefined, reasoning: undefined };
 
 /** The engine's body. Gives back the caller's own bytes when they happen to be right. */
@@ -81,7 +75,6 @@ export function engineRequest(request: ChatRequest, target: EngineTarget): Buffe
   return spliceObject(request.source, engineFields(request, target));
 }
 
-/** The members that differ in the body of a plain request, for most engines; else `undefined`. */
 function plainChanges(
   { isPlain, stream, fields }: ChatRequest,
   target: EngineTarget,
@@ -142,7 +135,6 @@ export function engineFields(request: ChatRequest, target: EngineTarget): JsonOb
   return fields;
 }
 
-/** What the body has, asked for or not. */
 const ADDED = new Set([
   'max_tokens',
   'max_completion_tokens',
@@ -207,7 +199,6 @@ function nearestEffort(effort: ReasoningEffort, options?: readonly string[]): st
   return best;
 }
 
-/** The messages as the engine knows them; the same list when all are. */
 function knownMessages(
   messages: readonly ChatMessage[],
   { developerRole, leaveOutOfMessages }: EngineDialect,

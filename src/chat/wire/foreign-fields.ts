@@ -16,7 +16,6 @@ const ALIASES: readonly (readonly [alias: string, name: string])[] = [
 
 type Fields = Record<string, unknown>;
 
-/** The canonical members of a chat body, not yet validated. */
 export function canonicalFields(body: JsonObject, serviceName: string): Fields {
   const fields: Fields = {};
   for (const key in body) {
@@ -66,7 +65,6 @@ function canonicalFormat(format: JsonObject): JsonObject {
     if (typeof inner['name'] === 'string') return format;
     return { ...format, json_schema: { ...inner, name: DEFAULT_SCHEMA_NAME } };
   }
-  // A bare schema stands where the wrapper should.
   return { type: 'json_schema', json_schema: { name: DEFAULT_SCHEMA_NAME, schema: inner } };
 }
 

@@ -8,7 +8,6 @@
  */
 import { isJsonObject, type JsonObject } from '../../json/json-scan.ts';
 
-/** The canonical form of the `messages` member; not a list: given back. */
 export function canonicalMessages(messages: unknown): unknown {
   if (!Array.isArray(messages)) return messages;
   const result: unknown[] = [];
@@ -155,14 +154,12 @@ function withTextArgument(call: unknown): unknown {
   return { ...call, function: { ...call['function'], arguments: JSON.stringify(argument) } };
 }
 
-/** Whether an assistant message says nothing at all: such a message is dropped. */
 export function isEmptyAssistant(message: JsonObject): boolean {
   if (message['role'] !== 'assistant' || callsOf(message).length > 0) return false;
   const content = message['content'];
   return content === null || content === undefined || content === '';
 }
 
-/** The canonical form of one content part. */
 function canonicalPart(part: unknown): unknown {
   if (typeof part === 'string') return textPart(part);
   if (!isJsonObject(part)) return part;
@@ -240,7 +237,6 @@ function asUrl(value: string, typed: JsonObject, fallbackType: string): string {
   return `data:${type ?? fallbackType};base64,${value}`;
 }
 
-/** The first of the values that is a text with something in it. */
 function firstText(...values: readonly unknown[]): string | undefined {
   for (const value of values) if (typeof value === 'string' && value !== '') return value;
   return undefined;

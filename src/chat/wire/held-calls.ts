@@ -11,18 +11,15 @@ import { isJsonObject, type JsonObject } from '../../json/json-scan.ts';
 export interface HeldCall {
   readonly id: string;
   readonly name: string;
-  /** JSON, as far as the model keeps to it. */
   readonly arguments: string;
 }
 
-/** What an answer said in a round that ended with held calls. */
 export interface HeldRound {
   readonly calls: readonly HeldCall[];
   readonly content: string;
   readonly reasoning: string;
 }
 
-/** The held round of a whole answer; `undefined` when it is for the caller. */
 export function heldRoundOf(answer: ChatResponse, tool: string): HeldRound | undefined {
   const message = firstMessage(answer);
   const calls = toolCallsOf(message);
@@ -81,7 +78,6 @@ export function heldMessage(round: HeldRound): ChatMessage {
   };
 }
 
-/** Between what was said before a search and after it. */
 export const ROUND_BREAK = '\n\n';
 
 function joined(earlier: readonly string[], last: unknown): unknown {

@@ -16,7 +16,6 @@ export interface PromptFacts {
   /** Of members that we do not know: an engine may put them into its prompt, most do not. */
   readonly unknownBytes: number;
   readonly imageCount: number;
-  /** Messages that hold at least one image. */
   readonly imageMessageCount: number;
   readonly audioCount: number;
   readonly videoCount: number;
@@ -33,7 +32,6 @@ const COUNTED = {
   file: 'fileCount',
 } as const;
 
-/** Counts a prompt: its messages, and what of the canonical body `fields` goes along. */
 export function measurePrompt(messages: readonly ChatMessage[], fields: JsonObject): PromptFacts {
   const counts: Counts = {
     messageCount: messages.length,
@@ -71,7 +69,6 @@ const MESSAGE_MEMBERS = new Set([
   'reasoning_content',
 ]);
 
-/** Members of messages whose JSON goes into the prompt. */
 const PROMPT_MEMBERS = new Set(['reasoning_details', 'thought_signature']);
 
 function countMessage(message: ChatMessage, counts: Counts): void {

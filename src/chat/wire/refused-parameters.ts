@@ -13,7 +13,6 @@ const MAX_NAMED = 16;
 const UNKNOWN_CODES =
   /^(?:unsupported|unknown|unrecognized|invalid_parameter_combination|extra_forbidden)/;
 
-/** Sentences that name a parameter as one that is not known or not taken. */
 const SENTENCES: readonly RegExp[] = [
   /(?:unsupported|unknown|unrecognized|unexpected) (?:request )?(?:parameter|argument|keyword argument|field|key|name|property|member)s?(?: supplied)?(?:: ?| (?=['"`]))['"`]?([A-Za-z_][A-Za-z0-9_]{0,49})['"`]?/gi,
   /(?:parameter|argument|keyword argument|field|key|name|property|member) ['"`]?([A-Za-z_][A-Za-z0-9_]{0,49})['"`]? is (?:not (?:supported|permitted|allowed|known|recognized)|unsupported|unknown|unrecognized)/gi,
@@ -23,10 +22,8 @@ const SENTENCES: readonly RegExp[] = [
   // Only the value that is the default is taken: leaving the parameter out is that.
   /['"`]?([A-Za-z_][A-Za-z0-9_]{0,49})['"`]? does not support .{1,40} with this model\. Only the default/gi,
 ];
-/** A list of pydantic as Python writes it. */
 const PYTHON_ITEM = /'type': '(?:extra_forbidden|value_error\.extra)', 'loc': \(([^)]{1,200})\)/g;
 
-/** What the body of a refusal names; empty when it names nothing. */
 export function refusedParameters(body: Buffer): readonly RefusedParameter[] {
   const text = body.toString('utf8');
   const inMembers = ofJson(parsedJson(text));
@@ -59,7 +56,6 @@ function ofItem({ type, loc }: JsonObject): RefusedParameter | undefined {
   return ofPlace(loc);
 }
 
-/** OpenAI's error object. */
 function ofParam({ param, code, message }: JsonObject): RefusedParameter | undefined {
   if (typeof param !== 'string' || param === '') return undefined;
   const isUnknown = typeof code === 'string' && UNKNOWN_CODES.test(code);

@@ -12,7 +12,6 @@ interface HeldPiece {
 }
 
 export class StreamCalls {
-  /** Indexes of the engine whose first piece has come. */
   readonly #begun = new Set<number>();
   readonly #ids = new Set<string>();
   /** Calls that the caller does not see, by the engine's index. */
@@ -25,7 +24,6 @@ export class StreamCalls {
     this.#newCallId = newCallId;
   }
 
-  /** Calls that the caller sees. */
   get shownCount(): number {
     return this.#begun.size - this.#held.size;
   }
@@ -68,7 +66,6 @@ export class StreamCalls {
     return { ...call, index, id, type: 'function', function: { ...made, ...text } };
   }
 
-  /** Notes the first piece of a call; gives its id. */
   #begin(call: JsonObject, index: number): string {
     const id = typeof call['id'] === 'string' && call['id'] !== '' ? call['id'] : this.#newCallId();
     this.#begun.add(index);

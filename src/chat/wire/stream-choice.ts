@@ -31,7 +31,6 @@ export interface StreamChoiceOptions extends ResponseOptions {
   readonly heldTool?: string | undefined;
   /** With `stripThinkTags`: the prompt may have opened a block, so that its text is held. */
   readonly mayOpenThinking?: boolean | undefined;
-  /** An id for a tool call that the engine gave none, for example `call_…`. */
   readonly newCallId: () => string;
   /** Between what was said before a search and after it. Default: a blank line. */
   readonly roundBreak?: string | undefined;
@@ -45,7 +44,6 @@ export class StreamChoice {
   isHeld = false;
   /** Its text came to the end of the grant: nothing that follows is shown. */
   isCut = false;
-  /** What the engine made in this round, shown or not. */
   tally: OutputTally = { contentBytes: 0, reasoningBytes: 0, toolBytes: 0 };
   /** The tally as one figure, for the look at every delta. */
   bytes = 0;
@@ -113,7 +111,6 @@ export class StreamChoice {
     return Math.max(0, mostBytes(this.#grantedTokens, this.#deltas + 1) - this.bytes);
   }
 
-  /** The delta as far as the grant reaches. */
   #granted(delta: JsonObject): JsonObject {
     const size = tallyOf(delta);
     const sizeBytes = outputBytes(size);
@@ -137,14 +134,12 @@ export class StreamChoice {
     return (this.#calls?.shownCount ?? 0) + this.#firstCall + this.#ownCalls > 0;
   }
 
-  /** What was said in a round that ended with held calls and no others. */
   get heldRound(): HeldRound | undefined {
     const calls = this.#calls?.held ?? [];
     if (!this.isHeld || calls.length === 0 || this.#calls?.shownCount !== 0) return undefined;
     return { calls, content: this.#content, reasoning: this.#reasoning };
   }
 
-  /** The engine is asked again: what it says continues this choice. */
   nextRound(grantedTokens: number): void {
     this.isFinished = false;
     this.isHeld = false;
@@ -221,7 +216,6 @@ export class StreamChoice {
     return { ...withoutUsage(choice), index: this.index, delta, finish_reason: null };
   }
 
-  /** The last chunk of a choice that the engine left open. */
   close(otherwise: string): JsonObject {
     this.isFinished = true;
     this.isHeld = false;
@@ -239,7 +233,6 @@ function newStripper({ mayOpenThinking }: StreamChoiceOptions): ThinkStripper {
   return new ThinkStripper(mayOpenThinking === true);
 }
 
-/** Takes the text of `<think>` blocks out of a delta. */
 function strip(stripper: ThinkStripper, delta: Record<string, unknown>, isLast: boolean): void {
   const { content } = delta;
   // An engine that tells its reasoning apart, or calls a tool, has left no block open.

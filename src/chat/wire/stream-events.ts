@@ -5,7 +5,6 @@ import { isJsonObject } from '../../json/json-scan.ts';
 export const DONE = '[DONE]';
 export const DONE_EVENT = `data: ${DONE}\n\n`;
 
-/** One event with JSON data. */
 export function eventText(value: unknown): string {
   return `data: ${JSON.stringify(value)}\n\n`;
 }
@@ -23,7 +22,6 @@ export const BROKEN_STREAM: EngineFailure = {
   code: 'broken_stream',
 };
 
-/** What an engine says in the place of a chunk. */
 export function engineFailure(error: unknown): EngineFailure {
   if (!isJsonObject(error)) return { message: String(error), type: undefined, code: undefined };
   const text = (value: unknown): string | undefined =>
@@ -35,7 +33,6 @@ export function engineFailure(error: unknown): EngineFailure {
   };
 }
 
-/** The events that end a failed stream: the error, then `[DONE]`. */
 export function streamErrorEvents(fault: Fault): Buffer {
   const { type, code } = errorNames(fault);
   const retryAfter = fault.options.retryAfterSeconds;

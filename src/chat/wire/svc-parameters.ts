@@ -11,7 +11,6 @@ import { isJsonObject, type JsonObject } from '../../json/json-scan.ts';
 
 const toggle = z.boolean().nullish();
 
-/** What a caller may send; every field optional, `null` the same as absent. */
 export const SvcParametersInput = z.object({
   character_slug: z
     .string()
@@ -55,7 +54,6 @@ export type SvcParametersInput = z.infer<typeof SvcParametersInput>;
 
 type Toggles = Omit<SvcParametersInput, 'character_slug'>;
 
-/** The effective set, as it is echoed. */
 export type SvcParameters = {
   readonly [Name in keyof Toggles]-?: NonNullable<Toggles[Name]>;
 } & { readonly character_slug?: string };

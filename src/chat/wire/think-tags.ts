@@ -22,14 +22,12 @@ export class ThinkStripper {
   #hasVisible = false;
   /** All text until now may belong to a block that the prompt has opened. */
   #mayBeInside: boolean;
-  /** Whether the text closed a block that it had not opened. */
   wasOpened = false;
 
   constructor(mayBeInside: boolean) {
     this.#mayBeInside = mayBeInside;
   }
 
-  /** The visible text that is certain after this piece. */
   push(piece: string): string {
     this.#held += piece;
     if (this.#mayBeInside) {

@@ -1,0 +1,168 @@
+/**
+ * Admits a parsed chat request, whatever protocol it came in: resolves the model, checks its
+ * abilities, plans what the service adds, and holds the money. Then the run begins.
+ */
+import type { Sale } from '../billing/sale.ts';
+import type { CatalogModel } from '../catalog/catalog.ts';
+import { nano } from '../core/money.ts';
+import { priceFor, saleRequest } from '../http/model-sale.ts';
+import type { RequestContext } from '../http/request-context.ts';
+import { isTagValue } from '../http/tags.ts';
+import {
+  type AdditionsPlan,
+  NOTHING_ADDED,
+  NOTHING_PREPARED,
+  type PreparedAdditions,
+} from './additions.ts';
+import type { ResponseProtocol } from './agents/response-protocol.ts';
+import { surchargesOf } from './chat-bill.ts';
+import {
+  chatBounds,
+  holdBounds,
+  leastOfRound,
+  planRound,
+  type PromptExtras,
+  type Round,
+  type RoundInputs,
+  tokensEstimate,
+  USUAL_EXTRAS,
+} from './chat-bounds.ts';
+import { ChatRun } from './run.ts';
+import { type ChatParts, type ChatPlan, roundInputs } from './chat-plan.ts';
+import { StreamRun } from './stream-run.ts';
+import { fitToModel } from './wire/capability-gates.ts';
+import type { ChatRequest } from './wire/chat-request.ts';
+import { mayEngineSearch } from './wire/engine-request.ts';
+
+/** Sells a chat. `protocol`: how its response is written, where not as a chat completion. */
+export function sellChat(
+  parts: ChatParts,
+  context: RequestContext,
+  given: ChatRequest,
+  protocol?: ResponseProtocol,
+): Promise<void> {
+  const resolved = parts.catalog.require(given.model, 'text');
+  const price = priceFor(context, resolved);
+  const { model, deprecation } = resolved;
+  const { caller, cancellation } = context;
+  const most = model.maxCompletionTokens || Infinity;
+  const isFit = given.isPlain && (given.maxOutputTokens ?? 0) <= most;
+  const request = isFit ? given : fitted(parts, given, model, protocol);
+  const additions = request.isPlain
+    ? NOTHING_ADDED
+    : parts.planAdditions({
+        request,
+        model,
+        accountId: caller.accountId,
+        signal: cancellation.signal,
+        maxSearches: protocol?.maxSearches,
+      });
+  // The service's prompt first, then those of the additions; the caller's own are messages.
+  let systemPrompt = request.parameters.include_venice_system_prompt ? parts.systemPrompt() : '';
+  if (additions.systemPrompts.length > 0) {
+    const all = [systemPrompt, ...additions.systemPrompts];
+    systemPrompt = all.filter((text) => text !== '').join('\n\n');
+  }
+  const extras = extrasOf(parts, request, model, additions);
+  const bounds = chatBounds(request, model, Buffer.byteLength(systemPrompt), extras);
+  const plan: ChatPlan = {
+    parts,
+    context,
+    request,
+    model,
+    deprecation,
+    price,
+    additions,
+    systemPrompt,
+    extras,
+    bounds,
+    protocol,
+  };
+  const wanted = saleRequest(context, {
+    kind: 'chat',
+    model,
+    price,
+    rate: parts.rateOf(caller, model),
+    tokensEstimate: tokensEstimate(request, model, bounds.outputTokens),
+    bounds: holdBounds(plan),
+    paid: additions.paid,
+    metadata: request.isPlain && protocol === undefined ? undefined : tagsFor(request, protocol),
+  });
+  return parts.sales.sell(wanted, (sale) => {
+    context.known = { model, deprecation, sale };
+    const { prepare } = additions;
+    if (prepare === undefined) return runChat(plan, sale, NOTHING_PREPARED);
+    return prepare().then((prepared) => runChat(plan, sale, prepared));
+  });
+}
+
+function runChat(plan: ChatPlan, sale: Sale, prepared: PreparedAdditions): Promise<void> {
+  const { request, bounds, systemPrompt } = plan;
+  let round: Round | undefined;
+  if (request.isPlain && sale.hold.grantedNano === sale.request.price?.maxNano) {
+    // The hold covers everything.
+    const promptBytes = request.facts.textBytes + Buffer.byteLength(systemPrompt);
+    round = { ...bounds, messages: undefined, searches: 0, promptBytes };
+  } else {
+    const inputs = firstInputs(plan, sale, prepared);
+    round = planRound(inputs);
+    if (round === undefined) {
+      return sale.refuseTooDear(
+        nano(sale.hold.grantedNano - inputs.leftNano + leastOfRound(inputs)),
+      );
+    }
+  }
+  const Run = request.stream ? StreamRun : ChatRun;
+  return new Run(plan, sale, prepared, round).respond();
+}
+
+function firstInputs(plan: ChatPlan, { hold }: Sale, prepared: PreparedAdditions): RoundInputs {
+  const social = plan.additions.socialSearch;
+  const surcharges = surchargesOf(social ? [...prepared.uses, social.bound] : prepared.uses);
+  return roundInputs(plan, {
+    messages: prepared.messages,
+    addedBytes: Buffer.byteLength(plan.systemPrompt) + prepared.textBytes,
+    leftNano: nano(hold.grantedNano - surcharges),
+    usedOutputTokens: 0,
+  });
+}
+
+/** The request within the abilities of the model. Throws 400. */
+function fitted(
+  { canSearch }: ChatParts,
+  given: ChatRequest,
+  model: CatalogModel,
+  protocol: ResponseProtocol | undefined,
+): ChatRequest {
+  const most = model.maxCompletionTokens || Infinity;
+  // Agents send the largest cap that they know: it is lowered where a chat's is rejected.
+  const isLowered = protocol !== undefined && (given.maxOutputTokens ?? 0) > most;
+  return fitToModel(isLowered ? { ...given, maxOutputTokens: most } : given, model, canSearch);
+}
+
+function extrasOf(
+  { templates, searchPromptTokens }: ChatParts,
+  { isPlain, fields }: ChatRequest,
+  model: CatalogModel,
+  { socialSearch }: AdditionsPlan,
+): PromptExtras {
+  const templateTokens = templates.tokensOf(model);
+  const searches = socialSearch !== undefined || (!isPlain && mayEngineSearch(fields));
+  if (!searches && templateTokens === USUAL_EXTRAS.templateTokens) return USUAL_EXTRAS;
+  return { templateTokens, searchTokens: searches ? searchPromptTokens() : 0 };
+}
+
+/** The caller's tags, and those by which the usage of an agent's session is summed up. */
+function tagsFor(
+  { metadata, promptCacheKey }: ChatRequest,
+  protocol: ResponseProtocol | undefined,
+) {
+  const session = promptCacheKey ?? '';
+  const hasSession = session !== '' && isTagValue(session);
+  if (protocol === undefined && !hasSession) return metadata;
+  return {
+    ...metadata,
+    ...(protocol === undefined ? {} : { protocol: protocol.name }),
+    ...(hasSession ? { prompt_cache_key: session } : {}),
+  };
+}

@@ -1,0 +1,68 @@
+/** What a chat is made of: the parts of the server that it uses, and the plan of an admitted request. */
+import type { RateRule, Sales } from '../billing/sale.ts';
+import type { Catalog, CatalogModel, DeprecationNotice, Price } from '../catalog/catalog.ts';
+import type { Clock } from '../core/clock.ts';
+import type { Ids } from '../core/ids.ts';
+import type { Log } from '../core/log.ts';
+import type { Engines } from '../engines/engines.ts';
+import type { ResponseHeaders } from '../http/response-headers.ts';
+import type { RequestContext } from '../http/request-context.ts';
+import type { Caller } from '../identity/identity.ts';
+import type { AdditionInputs, AdditionsPlan } from './additions.ts';
+import type { ResponseProtocol } from './agents/response-protocol.ts';
+import type { Sealer } from './agents/sealed-text.ts';
+import type { CacheScope } from './cache-scope.ts';
+import { type ChatBounds, chatBounds, type PromptExtras, type RoundInputs } from './chat-bounds.ts';
+import type { LearnedDialects } from './learned-dialects.ts';
+import type { LearnedTemplates } from './learned-templates.ts';
+import type { ChunkLayouts } from './wire/chunk-template.ts';
+import type { ChatRequest } from './wire/chat-request.ts';
+
+export interface ChatParts {
+  readonly catalog: Catalog;
+  readonly engines: Engines;
+  readonly sales: Sales;
+  readonly clock: Clock;
+  readonly ids: Ids;
+  readonly log: Log;
+  readonly headers: ResponseHeaders;
+  readonly serviceName: string;
+  readonly systemPrompt: () => string;
+  readonly rateOf: (caller: Caller, model: CatalogModel) => RateRule;
+  readonly dialects: LearnedDialects;
+  readonly layouts: ChunkLayouts;
+  readonly sealer: Sealer;
+  readonly templates: LearnedTemplates;
+  /** The most prompt tokens that an engine's own search may add. */
+  readonly searchPromptTokens: () => number;
+  readonly cacheScope: CacheScope;
+  /** Whether this server can search the web. */
+  readonly canSearch: boolean;
+  readonly planAdditions: (inputs: AdditionInputs) => AdditionsPlan;
+}
+
+export interface ChatPlan {
+  readonly parts: ChatParts;
+  readonly context: RequestContext;
+  /** Within the abilities of the model. */
+  readonly request: ChatRequest;
+  readonly model: CatalogModel;
+  readonly deprecation: DeprecationNotice | undefined;
+  readonly price: Price;
+  readonly additions: AdditionsPlan;
+  /** The service's own prompt and those of the additions; empty for none. */
+  readonly systemPrompt: string;
+  readonly extras: PromptExtras;
+  /** Of the request as it came, with the system prompt. */
+  readonly bounds: ChatBounds;
+  readonly protocol: ResponseProtocol | undefined;
+}
+
+/** The inputs that differ from round to round. */
+type RoundState = Pick<RoundInputs, 'messages' | 'addedBytes' | 'leftNano' | 'usedOutputTokens'>;
+
+export function roundInputs(plan: ChatPlan, state: RoundState): RoundInputs {
+  const { request, model, price, additions, extras } = plan;
+  const bounds = chatBounds(request, model, state.addedBytes, extras);
+  return { request, model, price, bounds, auto: additions.autoSearch, ...state };
+}

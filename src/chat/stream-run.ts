@@ -1,0 +1,261 @@
+/**
+ * A streaming chat: the engine's chunks pass as they come, the charge is settled when the engine is
+ * done, and only then do the usage chunk with the cost and `[DONE]` leave. Text that was sent is paid
+ * for, however the stream ends.
+ */
+import type { Sale, SoldResponse } from '../billing/sale.ts';
+import { Fault } from '../core/faults.ts';
+import { reasonOf } from '../core/log.ts';
+import type { EngineHead, EngineOutcome, EngineRun, EngineSink } from '../engines/engines.ts';
+import { asFault } from '../http/error-response.ts';
+import {
+  EVENT_STREAM,
+  KEEP_ALIVE,
+  ResponseStream,
+  type StreamSource,
+} from '../http/response-stream.ts';
+import type { StreamWriter } from '../http/stream-writer.ts';
+import type { PreparedAdditions } from './additions.ts';
+import { type RequestedSearch, queryOf } from './auto-search.ts';
+import type { Round } from './chat-bounds.ts';
+import type { ChatPlan } from './chat-plan.ts';
+import { type Attempted, ChatRun } from './run.ts';
+import { outputBytes } from './wire/chat-choice.ts';
+import type { ResponseEnd } from './wire/chat-response.ts';
+import { ChatStream } from './wire/chat-stream.ts';
+import type { HeldRound } from './wire/held-calls.ts';
+import { streamErrorEvents } from './wire/stream-events.ts';
+
+export class StreamRun extends ChatRun implements EngineSink, StreamSource {
+  readonly context;
+  readonly clock;
+  readonly type = EVENT_STREAM;
+  readonly #stream: ChatStream;
+  readonly #response: ResponseStream;
+  readonly #stripsThinking: boolean;
+  #engineRun: EngineRun | undefined;
+  /** An engine call runs, or its usage is not noted yet. */
+  #isRoundOpen = false;
+  /** What ends the stream, once it is charged. */
+  #last: Buffer | undefined;
+
+  constructor(plan: ChatPlan, sale: Sale, prepared: PreparedAdditions, round: Round) {
+    super(plan, sale, prepared, round);
+    const { parts, context, model, additions } = plan;
+    this.context = context;
+    this.clock = parts.clock;
+    const { options } = this;
+    this.#stripsThinking = options.stripThinkTags;
+    this.#stream = new ChatStream({
+      ...options,
+      mayOpenThinking: options.stripThinkTags && parts.dialects.mayOpenThinking(model.replicas),
+      newCallId: () => `call_${parts.ids.hex(12)}`,
+      layouts: parts.layouts,
+      heldTool: additions.autoSearch?.toolName,
+      events: this.blocks,
+      roundBreak: this.blocks && '',
+    });
+    this.#response = new ResponseStream(this);
+  }
+
+  override async respond(): Promise<void> {
+    try {
+      await super.respond();
+    } catch (error) {
+      const settling = this.#settleShown();
+      if (!this.isCharging || !this.#response.hasBegun) {
+        await settling;
+        throw error;
+      }
+      await this.#endUnsettled(settling, error);
+    } finally {
+      this.#response.close();
+    }
+  }
+
+  /** Ends a stream whose charge failed: all of its text was sent, and its end says that it failed. */
+  async #endUnsettled(settling: Promise<void>, error: unknown): Promise<void> {
+    const { parts, context } = this.plan;
+    const { requestId } = context;
+    try {
+      await settling;
+      parts.log.warn({ requestId, reason: reasonOf(error) }, 'A stream ended without its charge');
+    } catch (failure) {
+      // Another request has its key and is charged, or the charge cannot be written at all.
+      const fields = { requestId, reason: reasonOf(failure) };
+      parts.log.warn(fields, 'A stream ended and is not charged');
+    }
+    const fault = asFault(error);
+    const failed = this.blocks?.failed(fault, undefined);
+    this.#response.end(failed === undefined ? streamErrorEvents(fault) : Buffer.from(failed));
+  }
+
+  async #settleShown(): Promise<void> {
+    if (!this.#stream.hasShownText) return;
+    const outcome = { attempts: this.head?.attempts ?? 0, replica: this.head?.replica ?? null };
+    if (this.#isRoundOpen) this.endRound(outcome);
+    await this.settle(outcome, 'failed');
+  }
+
+  protected override callEngine(): Promise<EngineOutcome> {
+    this.#isRoundOpen = true;
+    this.#engineRun = this.plan.parts.engines.run(this, this);
+    return this.#engineRun.outcome;
+  }
+
+  protected override problemOf(outcome: EngineOutcome): Error | undefined {
+    const { failure, isCutOff, isOver } = this.#stream;
+    if (isCutOff) return undefined;
+    if (failure !== undefined) return new Fault('INFERENCE_FAILED', { cause: failure.message });
+    // After `[DONE]` the fate of the connection does not matter.
+    if (!isOver) {
+      if (!outcome.ok) return super.problemOf(outcome);
+      const rest = this.#stream.flush();
+      if (rest.length > 0) this.#write(rest);
+    }
+    if (this.#stream.isComplete) return undefined;
+    return new Fault('INFERENCE_FAILED', { cause: 'the stream ended early' });
+  }
+
+  protected override endRound(outcome: Attempted): void {
+    this.#isRoundOpen = false;
+    const { parts, context } = this.plan;
+    const { tally, reported, isComplete, isCutOff } = this.#stream;
+    const isEmpty = !isComplete && outputBytes(tally) === 0;
+    if (isEmpty && context.cancellation.aborted && outcome.attempts > 0) {
+      return this.noteUse({ reported, tally, extent: 'unseen' }, outcome);
+    }
+    this.cited = this.#stream.cited;
+    if (isComplete && this.#stripsThinking) this.#noteThinking(outcome);
+    // The usage of an engine that was stopped is not final.
+    const extent = isComplete && !isCutOff ? 'whole' : 'partial';
+    this.noteUse({ reported, tally, extent }, outcome);
+    if (!isCutOff) return;
+    const grant = { replica: outcome.replica?.engine, grantedTokens: this.round.outputTokens };
+    parts.log.warn(
+      { requestId: context.requestId, ...grant },
+      'An engine went beyond the output that was granted and was stopped',
+    );
+  }
+
+  #noteThinking({ replica }: Attempted): void {
+    const { request, parts, model } = this.plan;
+    const opens = this.#stream.opensThinking;
+    if (replica === null || opens === undefined) return;
+    const isThinking = !request.isThinkingOff && model.capabilities.has('reasoning');
+    parts.dialects.noteThinking(replica, opens, isThinking);
+  }
+
+  /** Before the headers an error is a status; after them it is an event, and sent text is charged. */
+  protected override async fail(error: Error, outcome: Attempted): Promise<void> {
+    if (!this.#response.hasBegun) throw error;
+    const { blocks, sale } = this;
+    const fault = error instanceof Fault ? error : new Fault('INFERENCE_FAILED', { cause: error });
+    let end: ResponseEnd | undefined;
+    if (this.#stream.hasShownText) end = await this.settle(outcome, 'failed');
+    else await sale.release({ status: 'failed', attempts: outcome.attempts });
+    const events: Buffer[] = [];
+    if (blocks !== undefined) events.push(Buffer.from(blocks.failed(fault, end)));
+    else {
+      if (end !== undefined) events.push(this.#stream.usageChunk(end));
+      events.push(streamErrorEvents(fault));
+    }
+    const { parts, context } = this.plan;
+    const fields = { requestId: context.requestId, reason: reasonOf(fault.options.cause ?? fault) };
+    parts.log.warn(fields, 'A stream failed after its first byte');
+    this.#response.end(Buffer.concat(events));
+  }
+
+  protected override heldRound(): HeldRound | undefined {
+    return this.#stream.heldRound;
+  }
+
+  protected override showSearching({ calls }: HeldRound): void {
+    if (this.blocks !== undefined) this.#writeEvents(this.blocks.searching(queryOf(calls[0])));
+  }
+
+  protected override nextRound(_held: HeldRound, searches: readonly RequestedSearch[]): void {
+    const { blocks } = this;
+    this.#stream.nextRound(this.round.outputTokens);
+    if (blocks === undefined) {
+      if (this.#response.hasBegun) this.#writeCitations();
+      return;
+    }
+    const shown = searches.map(({ query, results }) => blocks.searched(query, results));
+    this.#writeEvents(shown.join(''));
+  }
+
+  protected override bodyOf(end: ResponseEnd): SoldResponse {
+    // A response that is kept for retries is kept with its headers.
+    if (this.context.keeper !== undefined) this.#begin();
+    // Ending the stream changes it, so that its end is made once. Documents of several searches are
+    // one tool call, which waits for the last search.
+    const documents = this.plan.additions.autoSearch?.documents;
+    this.#last ??= this.#stream.closing(end, documents);
+    return { type: EVENT_STREAM, body: this.#response.kept(this.#last) };
+  }
+
+  protected override send(): void {
+    this.#begin();
+    if (this.#last !== undefined) this.#response.end(this.#last);
+  }
+
+  // The engine run calls these two.
+
+  onHead(head: EngineHead): void {
+    this.head = head;
+    this.#begin();
+  }
+
+  onChunk(chunk: Buffer): boolean {
+    const { frame } = this.#begin();
+    const from = frame.end;
+    this.#stream.push(chunk, frame);
+    if (frame.end > from) this.#response.added(from);
+    // After an error inside the stream or the end of the grant nothing more is shown.
+    if (this.#stream.failure !== undefined || this.#stream.isCutOff) this.#engineRun?.abort();
+    return !this.#response.isBlocked;
+  }
+
+  // The response stream calls these.
+
+  resume(): void {
+    this.#engineRun?.resume();
+  }
+
+  /** An engine that has sent everything has a moment to end its response. */
+  check(): void {
+    if (this.#isRoundOpen && this.#stream.isOver) this.#engineRun?.abort();
+  }
+
+  keepAlive(): Buffer {
+    this.#begin();
+    return this.blocks === undefined ? KEEP_ALIVE : Buffer.from(this.blocks.keepAlive());
+  }
+
+  /** Sends the headers and what a stream begins with, once; they leave with the first chunk. */
+  #begin(): StreamWriter {
+    const { hasBegun } = this.#response;
+    const writer = this.#response.begin();
+    if (hasBegun) return writer;
+    const { blocks } = this;
+    if (blocks !== undefined) this.#writeEvents(blocks.begin() + this.showPrepared(blocks));
+    else this.#writeCitations();
+    return writer;
+  }
+
+  #writeEvents(events: string): void {
+    if (events !== '') this.#write(Buffer.from(events));
+  }
+
+  #writeCitations(): void {
+    if (!this.plan.request.parameters.include_search_results_in_stream) return;
+    const citations = this.citations();
+    if (citations.length > 0) this.#write(this.#stream.citationsChunk(citations));
+  }
+
+  #write(bytes: Buffer): void {
+    this.#begin();
+    this.#response.write(bytes);
+  }
+}
