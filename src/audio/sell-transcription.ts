@@ -53,11 +53,8 @@ export interface TranscriptionsParts extends SellingParts {
   readonly log: Log;
 }
 
-/** What a request asks for. */
 export interface TranscriptionOrder {
-  /** The default of its type when `undefined`. */
   readonly model: string | undefined;
-  /** Written down in the language of the speech, or in English. */
   readonly task: SpeechTask;
   readonly options: TranscriptionOptions;
   /** Puts the media into a file of the request. Called once the caller is known to have credit. */
@@ -70,14 +67,12 @@ export interface TranscriptionOrder {
 
 export type SpeechTask = 'transcribe' | 'translate';
 
-/** What was heard in all of the media. */
 export interface Transcript {
   readonly task: SpeechTask;
   readonly text: string;
   /** ISO 639-1; `undefined` when nobody tells. */
   readonly language: string | undefined;
   readonly durationMs: number;
-  /** In the order of time; with segments and words where they were asked for. */
   readonly heard: readonly Heard[];
 }
 
@@ -98,15 +93,12 @@ const REFUSALS: RefusalCodes = {
   failed: 'ASR_UPSTREAM_FAILED',
 };
 
-/** One run, once its sound is a file and its money is held. */
 interface Run extends HeldWork {
   readonly parts: TranscriptionsParts;
   readonly order: TranscriptionOrder;
   readonly pcmPath: string;
   readonly durationMs: number;
-  /** Where the answer is sent while it is written. */
   stream: TranscriptStream | undefined;
-  /** What was written down so far. */
   doneMs: number;
   /** The caller does not read what it is sent: the engine waits no longer for it. */
   isGivenUp: boolean;
@@ -377,7 +369,6 @@ function noTimes(model: CatalogModel, what: string): Fault {
   return new Fault('ASR_UPSTREAM_VALIDATION_FAILED', { message });
 }
 
-/** The language of most of the speech. */
 function mainLanguage(heard: readonly Heard[]): string | undefined {
   const spoken = new Map<string, number>();
   for (const { language, text, ms } of heard) {

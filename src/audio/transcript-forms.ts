@@ -20,7 +20,6 @@ export function jsonBody(value: unknown): Written {
   return textBody(JSON.stringify(value), 'application/json');
 }
 
-/** The transcript in `format`; the verbose one holds what `times` names. */
 export function writtenAs(
   format: TranscriptFormat,
   times: readonly Granularity[],
@@ -78,7 +77,6 @@ function lineOf(text: string): string {
   return text.trim().replaceAll(/\s+/g, ' ');
 }
 
-/** `01:02:03,456` */
 function timeOf(seconds: number, point: ',' | '.'): string {
   const ms = Math.round(seconds * MS);
   const two = (value: number): string => String(Math.floor(value)).padStart(2, '0');

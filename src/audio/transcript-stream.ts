@@ -46,26 +46,21 @@ export function durationUsage(durationMs: number) {
 export interface TranscriptStreamOptions {
   readonly context: RequestContext;
   readonly clock: Clock;
-  /** Sets the headers: they leave with the first words. */
   readonly setHeaders: () => void;
 }
 
-/** How an engine is asked for one piece. */
 interface PieceCall {
   readonly engines: Engines;
   readonly call: EngineCall;
   /** What is more is no transcript. */
   readonly maxCharacters: number;
-  /** Comes before its words. */
   readonly onHead: (head: EngineHead) => void;
 }
 
-/** What became of one piece. */
 export interface StreamedPiece {
   readonly outcome: EngineOutcome;
   /** The whole answer of an engine that does not stream; nothing of it has left. */
   readonly body: Buffer | undefined;
-  /** Why what was streamed is no transcript. */
   readonly problem: string | undefined;
   /** The stream has said that it has ended: what its connection does then is nothing to it. */
   readonly isWhole: boolean;
@@ -74,7 +69,6 @@ export interface StreamedPiece {
 export class TranscriptStream {
   readonly #answer: ResponseStream;
   #engineRun: EngineRun | undefined;
-  /** What has left: the events together. */
   text = '';
   /** Words of the running piece have left. */
   hasPiece = false;
@@ -92,12 +86,10 @@ export class TranscriptStream {
     });
   }
 
-  /** Whether the status has left. */
   get hasBegun(): boolean {
     return this.#answer.hasBegun;
   }
 
-  /** The caller reads slower than the engine writes. */
   get isBlocked(): boolean {
     return this.#answer.isBlocked;
   }
@@ -108,7 +100,6 @@ export class TranscriptStream {
     this.#space = '';
   }
 
-  /** Sends words of the running piece; `false` while the caller does not read. */
   say(words: string): boolean {
     const before = this.hasPiece ? this.#space : this.text === '' ? '' : ' ';
     const given = this.hasPiece ? words : words.trimStart();
@@ -148,7 +139,6 @@ export class TranscriptStream {
     this.#answer.begin();
   }
 
-  /** Everything with its end, for the retries. */
   kept(last: Buffer): Buffer | undefined {
     return this.#answer.kept(last);
   }
@@ -157,7 +147,6 @@ export class TranscriptStream {
     this.#answer.end(last);
   }
 
-  /** Call this whatever became of it. */
   close(): void {
     this.#answer.close();
   }
@@ -168,7 +157,6 @@ interface PieceSinkParts extends Pick<PieceCall, 'maxCharacters' | 'onHead'> {
   readonly abort: () => void;
 }
 
-/** Hears one answer of an engine. */
 class PieceSink implements EngineSink {
   readonly #parts: PieceSinkParts;
   readonly #events = new SseEvents(MAX_EVENT_BYTES);

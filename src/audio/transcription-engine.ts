@@ -8,11 +8,9 @@ import type { FileSlice, FormPart } from '../net/multipart-body.ts';
 
 export type Granularity = 'segment' | 'word';
 
-/** What a caller asks of the engine beside the text. */
 export interface TranscriptionOptions {
   /** Of the speech, ISO 639; otherwise the engine finds out. */
   readonly language?: string | undefined;
-  /** From 0 to 1. */
   readonly temperature?: number | undefined;
   readonly prompt?: string | undefined;
   /** Of what the times are asked for. */
@@ -28,12 +26,10 @@ export interface Stretch {
 export type HeardWord = z.infer<typeof Word> & Stretch;
 export type HeardSegment = z.infer<typeof Segment> & Stretch;
 
-/** What one piece of sound says. */
 export interface Heard {
   readonly text: string;
   /** ISO 639-1, empty when the server does not tell. */
   readonly language: string;
-  /** Length of the piece. */
   readonly ms: number;
   /** Empty where no times were asked for. */
   readonly segments: readonly HeardSegment[];
@@ -67,12 +63,10 @@ const MAX_CHARACTERS_PER_SECOND = 100;
 /** What a model may hear in a moment of noise. */
 const SLACK_CHARACTERS = 1_000;
 
-/** What can be said in so many milliseconds. */
 export function mostCharacters(ms: number): number {
   return (ms / 1_000) * MAX_CHARACTERS_PER_SECOND + SLACK_CHARACTERS;
 }
 
-/** Where a piece lies in its media. */
 interface SpeechPiece {
   readonly startMs: number;
   readonly endMs: number;

@@ -120,7 +120,8 @@ export function roundUse(
   request: Pick<ChatRequest, 'facts' | 'choiceCount'>,
 ): RoundUse {
   const { reported, extent } = end;
-  const isWork = extent === 'unseen';
+  // A request for no output pays for reading the prompt.
+  const isWork = extent === 'unseen' || round.outputTokens === 0;
   const mostOutput = round.outputTokens * request.choiceCount;
   const said = reported?.usage;
   const isImpossible =

@@ -4,7 +4,7 @@ import type { Catalog, CatalogModel, DeprecationNotice, Price } from '../catalog
 import type { Clock } from '../core/clock.ts';
 import type { Ids } from '../core/ids.ts';
 import type { Log } from '../core/log.ts';
-import type { Engines } from '../engines/engines.ts';
+import type { EngineCall, EngineFailure, Engines, Replica } from '../engines/engines.ts';
 import type { ResponseHeaders } from '../http/response-headers.ts';
 import type { RequestContext } from '../http/request-context.ts';
 import type { Caller } from '../identity/identity.ts';
@@ -17,6 +17,8 @@ import type { LearnedDialects } from './learned-dialects.ts';
 import type { LearnedTemplates } from './learned-templates.ts';
 import type { ChunkLayouts } from './wire/chunk-template.ts';
 import type { ChatRequest } from './wire/chat-request.ts';
+import type { ChatResponse, ResponseEnd } from './wire/chat-response.ts';
+import type { ChatStream } from './wire/chat-stream.ts';
 
 export interface ChatParts {
   readonly catalog: Catalog;
@@ -56,7 +58,41 @@ export interface ChatPlan {
   /** Of the request as it came, with the system prompt. */
   readonly bounds: ChatBounds;
   readonly protocol: ResponseProtocol | undefined;
+  /** Of text that is no chat. */
+  readonly wire?: EngineWire | undefined;
 }
+
+/** How engines are called by another path than `/chat/completions`. */
+export interface EngineWire {
+  readonly work: EngineCall['work'];
+  readonly path: string;
+  responseBytes(outputTokens: number): number;
+  buildBody(
+    replica: Replica,
+    refusal: EngineFailure | undefined,
+    outputTokens: number,
+  ): Buffer | undefined;
+  /** `undefined` when the body is not what was requested. */
+  read(body: Buffer, outputTokens: number): Promise<ChatResponse | undefined>;
+  write(response: ChatResponse, end: ResponseEnd): Buffer;
+  newStream(outputTokens: number): EngineStream;
+}
+
+/** A stream on its way from the engine to the caller. */
+export type EngineStream = Pick<
+  ChatStream,
+  | 'closing'
+  | 'failure'
+  | 'flush'
+  | 'hasShownText'
+  | 'isComplete'
+  | 'isCutOff'
+  | 'isOver'
+  | 'push'
+  | 'reported'
+  | 'tally'
+  | 'usageChunk'
+>;
 
 /** The inputs that differ from round to round. */
 type RoundState = Pick<RoundInputs, 'messages' | 'addedBytes' | 'leftNano' | 'usedOutputTokens'>;

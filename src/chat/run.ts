@@ -69,9 +69,10 @@ const JSON_TYPES = ['application/json'];
 
 /** The engine call of each of its rounds is the run itself. */
 export class ChatRun implements WholeCall {
-  readonly work = 'chat';
+  readonly work: WholeCall['work'];
   readonly method = 'POST';
-  readonly path = '/chat/completions';
+  readonly path: string;
+  readonly mayLackPath: boolean;
   readonly contentType = 'application/json';
   readonly canAmend = true;
   readonly replicas: readonly Replica[];
@@ -105,7 +106,10 @@ export class ChatRun implements WholeCall {
     this.prepared = prepared;
     this.round = round;
     this.options = this.#responseOptions();
-    const { request, model, context, parts } = plan;
+    const { request, model, context, parts, wire } = plan;
+    this.work = wire === undefined ? 'chat' : wire.work;
+    this.path = wire === undefined ? '/chat/completions' : wire.path;
+    this.mayLackPath = wire !== undefined;
     this.replicas = model.replicas;
     this.caller = context.caller.accountId;
     const key = request.promptCacheKey;
@@ -147,7 +151,10 @@ export class ChatRun implements WholeCall {
   }
 
   #mostBytes(): number {
-    const { request } = this.plan;
+    const { request, wire } = this.plan;
+    if (wire !== undefined) {
+      return Math.min(MAX_RESPONSE_BYTES, wire.responseBytes(this.round.outputTokens));
+    }
     // Log probabilities of the prompt are as long as the prompt.
     if (Object.hasOwn(request.fields, 'prompt_logprobs')) return MAX_RESPONSE_BYTES;
     const tokens = this.round.outputTokens * request.choiceCount;
@@ -155,13 +162,14 @@ export class ChatRun implements WholeCall {
   }
 
   buildBody(replica: Replica, refusal?: EngineFailure): Buffer | undefined {
-    const { request, model, parts, additions, systemPrompt } = this.plan;
+    const { request, model, parts, additions, systemPrompt, wire } = this.plan;
+    const { messages, searches, outputTokens } = this.round;
+    if (wire !== undefined) return wire.buildBody(replica, refusal, outputTokens);
     const { dialects, cacheScope } = parts;
     if (refusal !== undefined && !dialects.learn(replica, request, refusal)) return undefined;
     const dialect = dialects.of(replica);
     const { cache_salt: salt } = request.fields;
     const isSalted = dialect.cacheSalt || salt !== undefined;
-    const { messages, searches, outputTokens } = this.round;
     return engineRequest(request, {
       model: replica.model,
       dialect,
@@ -177,7 +185,14 @@ export class ChatRun implements WholeCall {
   }
 
   /** A truncated response or one of another kind is the engine's failure: another may do better. */
-  isUsable(body: Buffer): boolean {
+  isUsable(body: Buffer): boolean | Promise<boolean> {
+    const { wire } = this.plan;
+    if (wire !== undefined) {
+      return wire.read(body, this.round.outputTokens).then((read) => {
+        this.#read = read;
+        return read !== undefined;
+      });
+    }
     try {
       this.#read = readChatResponse(body, this.options);
       return true;
@@ -190,7 +205,8 @@ export class ChatRun implements WholeCall {
   protected problemOf(outcome: EngineOutcome): Error | undefined {
     if (outcome.ok) return undefined;
     const { model } = this.plan;
-    if (saysContextOverflow(outcome)) return contextOverflow(model, undefined);
+    const param = this.plan.wire === undefined ? 'messages' : 'prompt';
+    if (saysContextOverflow(outcome)) return contextOverflow(model, undefined, param);
     return engineFault(outcome, model.id);
   }
 
@@ -274,13 +290,15 @@ export class ChatRun implements WholeCall {
   protected bodyOf(end: ResponseEnd, settled: Settlement): SoldResponse {
     this.setHeaders(settled);
     assert(this.#read !== undefined, 'a usable response was read');
-    const { autoSearch } = this.plan.additions;
+    const { additions, wire } = this.plan;
+    const { autoSearch } = additions;
     const read =
       autoSearch === undefined
         ? this.#read
         : joinedResponse(this.#read, autoSearch.toolName, this.#earlier ?? []);
     const { blocks } = this;
-    if (blocks === undefined) this.#body = writeChatResponse(read, this.options, end);
+    if (wire !== undefined) this.#body = wire.write(read, end);
+    else if (blocks === undefined) this.#body = writeChatResponse(read, this.options, end);
     else {
       if (this.#body === undefined) showChoice(read, blocks);
       this.#body = blocks.whole(end);

@@ -18,11 +18,12 @@ import type { StreamWriter } from '../http/stream-writer.ts';
 import type { PreparedAdditions } from './additions.ts';
 import { type RequestedSearch, queryOf } from './auto-search.ts';
 import type { Round } from './chat-bounds.ts';
-import type { ChatPlan } from './chat-plan.ts';
+import type { ChatPlan, EngineStream } from './chat-plan.ts';
 import { type Attempted, ChatRun } from './run.ts';
 import { outputBytes } from './wire/chat-choice.ts';
 import type { ResponseEnd } from './wire/chat-response.ts';
 import { ChatStream } from './wire/chat-stream.ts';
+import { NOTHING_CITED } from './wire/engine-citations.ts';
 import type { HeldRound } from './wire/held-calls.ts';
 import { streamErrorEvents } from './wire/stream-events.ts';
 
@@ -30,7 +31,9 @@ export class StreamRun extends ChatRun implements EngineSink, StreamSource {
   readonly context;
   readonly clock;
   readonly type = EVENT_STREAM;
-  readonly #stream: ChatStream;
+  readonly #stream: EngineStream;
+  /** The same stream, where it is a chat. */
+  readonly #chat: ChatStream | undefined;
   readonly #response: ResponseStream;
   readonly #stripsThinking: boolean;
   #engineRun: EngineRun | undefined;
@@ -46,15 +49,19 @@ export class StreamRun extends ChatRun implements EngineSink, StreamSource {
     this.clock = parts.clock;
     const { options } = this;
     this.#stripsThinking = options.stripThinkTags;
-    this.#stream = new ChatStream({
-      ...options,
-      mayOpenThinking: options.stripThinkTags && parts.dialects.mayOpenThinking(model.replicas),
-      newCallId: () => `call_${parts.ids.hex(12)}`,
-      layouts: parts.layouts,
-      heldTool: additions.autoSearch?.toolName,
-      events: this.blocks,
-      roundBreak: this.blocks && '',
-    });
+    if (plan.wire !== undefined) this.#stream = plan.wire.newStream(round.outputTokens);
+    else {
+      this.#chat = new ChatStream({
+        ...options,
+        mayOpenThinking: options.stripThinkTags && parts.dialects.mayOpenThinking(model.replicas),
+        newCallId: () => `call_${parts.ids.hex(12)}`,
+        layouts: parts.layouts,
+        heldTool: additions.autoSearch?.toolName,
+        events: this.blocks,
+        roundBreak: this.blocks && '',
+      });
+      this.#stream = this.#chat;
+    }
     this.#response = new ResponseStream(this);
   }
 
@@ -125,7 +132,7 @@ export class StreamRun extends ChatRun implements EngineSink, StreamSource {
     if (isEmpty && context.cancellation.aborted && outcome.attempts > 0) {
       return this.noteUse({ reported, tally, extent: 'unseen' }, outcome);
     }
-    this.cited = this.#stream.cited;
+    this.cited = this.#chat?.cited ?? NOTHING_CITED;
     if (isComplete && this.#stripsThinking) this.#noteThinking(outcome);
     // The usage of an engine that was stopped is not final.
     const extent = isComplete && !isCutOff ? 'whole' : 'partial';
@@ -140,7 +147,7 @@ export class StreamRun extends ChatRun implements EngineSink, StreamSource {
 
   #noteThinking({ replica }: Attempted): void {
     const { request, parts, model } = this.plan;
-    const opens = this.#stream.opensThinking;
+    const opens = this.#chat?.opensThinking;
     if (replica === null || opens === undefined) return;
     const isThinking = !request.isThinkingOff && model.capabilities.has('reasoning');
     parts.dialects.noteThinking(replica, opens, isThinking);
@@ -167,7 +174,7 @@ export class StreamRun extends ChatRun implements EngineSink, StreamSource {
   }
 
   protected override heldRound(): HeldRound | undefined {
-    return this.#stream.heldRound;
+    return this.#chat?.heldRound;
   }
 
   protected override showSearching({ calls }: HeldRound): void {
@@ -176,7 +183,7 @@ export class StreamRun extends ChatRun implements EngineSink, StreamSource {
 
   protected override nextRound(_held: HeldRound, searches: readonly RequestedSearch[]): void {
     const { blocks } = this;
-    this.#stream.nextRound(this.round.outputTokens);
+    this.#chat?.nextRound(this.round.outputTokens);
     if (blocks === undefined) {
       if (this.#response.hasBegun) this.#writeCitations();
       return;
@@ -251,7 +258,8 @@ export class StreamRun extends ChatRun implements EngineSink, StreamSource {
   #writeCitations(): void {
     if (!this.plan.request.parameters.include_search_results_in_stream) return;
     const citations = this.citations();
-    if (citations.length > 0) this.#write(this.#stream.citationsChunk(citations));
+    const chunk = citations.length === 0 ? undefined : this.#chat?.citationsChunk(citations);
+    if (chunk !== undefined) this.#write(chunk);
   }
 
   #write(bytes: Buffer): void {

@@ -32,7 +32,6 @@ export interface BatchesOutcome {
   readonly failure: EngineFailure | undefined;
 }
 
-/** `inputs` replace those of the request. */
 export async function runBatches(
   run: EmbedRun,
   inputs: readonly EmbeddingInput[] | undefined,

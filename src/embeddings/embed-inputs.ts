@@ -18,7 +18,6 @@ const DEFAULT_VOCABULARY: Encoding = 'cl100k';
 
 interface CountJob {
   readonly texts: string[];
-  /** The place of each among the inputs. */
   readonly places: number[];
 }
 

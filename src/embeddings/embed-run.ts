@@ -14,10 +14,8 @@ export interface EmbeddingsParts extends SellingParts {
   readonly floatReplicas: LearnedReplicas;
 }
 
-/** One admitted request on its way. */
 export interface EmbedRun extends HeldWork {
   readonly parts: EmbeddingsParts;
   readonly request: EmbeddingsRequest;
-  /** The most tokens that the hold covers. */
   readonly tokensBound: number;
 }

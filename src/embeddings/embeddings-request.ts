@@ -29,18 +29,8 @@ export const EmbeddingsBody = z.looseObject({
       z.array(tokenIds).min(1).max(MAX_INPUTS),
     ])
     .describe('A text, token ids, or up to 2,048 of either; at most 8,192 tokens each.'),
-  model: z
-    .string()
-    .min(1)
-    .max(2048)
-    .describe('Id of an embedding model, a trait such as `default`, or a compatibility name.'),
-  dimensions: z
-    .int()
-    .min(1)
-    .nullish()
-    .describe(
-      'Numbers in a vector, where the model can give shorter ones. Default: all that the model has.',
-    ),
+  model: z.string().min(1).max(2048).describe('Id, trait or compatibility name of a model.'),
+  dimensions: z.int().min(1).nullish().describe('Shorter vectors, if supported. Default: all.'),
   encoding_format: z
     .enum(['float', 'base64'])
     .nullish()
@@ -55,7 +45,6 @@ export type EmbeddingEncoding = 'float' | 'base64';
 
 export interface EmbeddingsRequest {
   readonly model: string;
-  /** Each becomes one vector, in this order. */
   readonly inputs: readonly EmbeddingInput[];
   readonly hasTokenIds: boolean;
   readonly dimensions: number | undefined;
@@ -165,13 +154,10 @@ export function refuseDimensions(
 
 export interface EmbeddingsBatch {
   readonly body: Buffer;
-  /** How many vectors must come back. */
   readonly count: number;
 }
 
-/** How an engine is asked. */
 export interface EngineForm {
-  /** What it calls the model. */
   readonly model: string;
   readonly encoding: EmbeddingEncoding;
   readonly maxBatch: number;

@@ -28,12 +28,10 @@ interface RawVector {
   readonly start: number;
   readonly end: number;
   readonly encoding: EmbeddingEncoding;
-  /** How many numbers it holds. */
   readonly length: number;
 }
 
 export interface EngineEmbeddings {
-  /** In order of the inputs. */
   readonly vectors: readonly RawVector[];
   /** What the engine says was used; `undefined` when any answer says nothing. */
   readonly promptTokens: number | undefined;
@@ -238,16 +236,13 @@ export function joinEmbeddings(batches: readonly EngineEmbeddings[]): EngineEmbe
   return { vectors: batches.flatMap((batch) => batch.vectors), promptTokens };
 }
 
-/** How the caller wants the vectors. */
 export interface VectorFormat {
   readonly encoding: EmbeddingEncoding;
   /** Longer vectors are cut to this length and brought back to length 1. */
   readonly dimensions: number | undefined;
 }
 
-/** What is known of an answer when it is charged. */
 export interface EmbeddingsEnd {
-  /** The resolved model id. */
   readonly model: string;
   readonly promptTokens: number;
   readonly cost: Cost;
@@ -272,7 +267,6 @@ export function* vectorPieces(
   }
 }
 
-/** The end of the caller's body. */
 export function embeddingsEnd({ model, promptTokens, cost }: EmbeddingsEnd): Buffer {
   const usage = { prompt_tokens: promptTokens, total_tokens: promptTokens };
   return Buffer.from(`],${JSON.stringify({ model, usage, cost }).slice(1)}`);

@@ -57,7 +57,6 @@ export function embeddingsRoute(
   };
 }
 
-/** Answers; a refusal says what was learned before it. */
 async function embed(
   parts: EmbeddingsParts,
   context: RequestContext,

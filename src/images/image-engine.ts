@@ -32,14 +32,10 @@ export interface MakeImagesParts extends SellingParts {
   readonly forms: KnownForms;
 }
 
-/** What a request wants made. */
 export interface ImageOrder {
-  /** The default of its type when `undefined`. */
   readonly model: string | undefined;
   readonly prompt: string;
-  /** Number of pictures. */
   readonly count: number;
-  /** Pictures that it starts from. */
   readonly inputImages?: number;
   /** Named by the caller; `undefined` for what the engine chooses. */
   readonly kind: ImageKind;
@@ -49,13 +45,11 @@ export interface ImageOrder {
   readonly stream: boolean;
   /** Of each picture, in a stream, while it is made. */
   readonly partialImages: number;
-  /** `image` or `image_edit`, of the usage record. */
   readonly work: 'image' | 'image_edit';
   readonly path: '/images/generations' | '/images/edits';
   readonly contentType: string;
   /** Brings what its caller named by URL, once its price is held. */
   readonly fetch?: (signal: AbortSignal) => Promise<void>;
-  /** The engine's body. */
   readonly body: (
     model: string,
     form: ImageForm,
@@ -73,15 +67,11 @@ const TIME_LIMITS = { firstByteMs: 600_000, totalMs: 1_200_000 };
 
 /** Replicas that refused a field, and answered without it. */
 export interface KnownForms {
-  /** Send base64 without `response_format`. */
   readonly plainReplicas: LearnedReplicas;
-  /** Do not stream pictures. */
   readonly wholeReplicas: LearnedReplicas;
 }
 
-/** How one engine is asked. */
 export interface ImageForm {
-  /** Without `response_format`. */
   readonly isPlain: boolean;
   /** Asked for as events while a picture is made; 0 for the whole answer. */
   readonly partialImages: number;
@@ -136,7 +126,6 @@ function names({ status, body }: EngineFailure, field: RegExp): boolean {
   return (status === 400 || status === 422) && field.test(String(body ?? ''));
 }
 
-/** The call that every kind of answer begins with. */
 export function imagesCall(
   form: FormOfCall,
   { count, partialImages, path, contentType }: ImageOrder,
@@ -162,7 +151,6 @@ export function imagesCall(
   };
 }
 
-/** Pictures that were looked at, and what the engine says beside them. */
 export interface Made {
   readonly images: readonly (MadeImage & { readonly revisedPrompt: string | undefined })[];
   readonly quality: string | undefined;
@@ -176,7 +164,6 @@ export interface Reading {
   readonly caller: string;
 }
 
-/** The pictures of a whole answer, or why they are none. */
 export async function readMade(
   body: Buffer,
   order: ImageOrder,
@@ -188,7 +175,6 @@ export async function readMade(
   return await lookedAt(data, answer, order, reading);
 }
 
-/** Looks at pictures; `facts` is what the engine says beside them. */
 export async function lookedAt(
   data: readonly unknown[],
   facts: JsonObject,
@@ -246,7 +232,6 @@ export interface SoldImages {
   readonly outcome: Outcome;
 }
 
-/** What of `made` is sold, and at which price. */
 export function saleOf(
   parts: MakeImagesParts,
   order: ImageOrder,
@@ -298,7 +283,6 @@ export function readingOf(
   return { documents, readLargeJson, signal, caller: context.caller.accountId };
 }
 
-/** What is known of the pictures beside their bytes. */
 export function factsOf({ images, quality, usage }: Made, order: ImageOrder): JsonObject {
   return {
     output_format: images[0]?.format,

@@ -43,7 +43,6 @@ import {
 import { shownImage } from './made-image.ts';
 
 const ANSWER_TYPES = ['text/event-stream', 'application/json'];
-/** What an event has beside a picture. */
 const EVENT_FRAME_BYTES = 64 * 1024;
 const DONE = '[DONE]';
 
@@ -110,7 +109,6 @@ class PartialImages implements EngineSink {
   /** Events are looked at one after the other. */
   #looking: Promise<void> = Promise.resolve();
   readonly #completed: JsonObject[] = [];
-  /** Why nothing of it is sold. */
   #problem: string | undefined;
   #shownCount = 0;
   #shown: { readonly size: string; readonly quality: string | undefined } | undefined;

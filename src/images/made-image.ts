@@ -6,14 +6,12 @@ import { imageSize, imageType } from '../core/media-type.ts';
 import type { Documents } from '../documents/documents.ts';
 import { MAX_IMAGE_PIXELS } from '../documents/media-files.ts';
 
-/** Formats of pictures, in the words of OpenAI. */
 export const IMAGE_FORMATS = ['png', 'jpeg', 'webp'] as const;
 export type ImageFormat = (typeof IMAGE_FORMATS)[number];
 
 export interface MadeImage {
   readonly bytes: Buffer;
   readonly format: ImageFormat;
-  /** `1024x1024`. */
   readonly size: string;
 }
 

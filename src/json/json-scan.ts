@@ -53,12 +53,10 @@ const MAX_TOP_MEMBERS = 1_000;
 /** Longer strings are left to the native search for their quote. */
 const SHORT_STRING_BYTES = 32;
 
-/** Whether a value is a JSON object (not an array, not null). */
 export function isJsonObject(value: unknown): value is JsonObject {
   return typeof value === 'object' && value !== null && !Array.isArray(value);
 }
 
-/** The children of a container, and the offset after it. */
 export interface Children {
   readonly spans: readonly ChildSpan[];
   readonly end: number;

@@ -116,7 +116,6 @@ function skipNumber(bytes: Buffer, from: number): number {
   return at;
 }
 
-/** At least one. */
 function skipDigits(bytes: Buffer, from: number): number {
   let at = from;
   for (; ; at += 1) {

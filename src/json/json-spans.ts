@@ -61,7 +61,6 @@ export interface ScanFailure {
   readonly member?: string;
 }
 
-/** A body that was scanned elsewhere, and what was found. */
 export interface ScannedBody {
   readonly body: Buffer;
   readonly scanned: RequestScan | ScanFailure;
@@ -100,10 +99,8 @@ function valueSource(depth: number): string {
   return `(?:${scalar}|${items}|${members})`;
 }
 
-/** What is looked for in an item, and how. */
 interface ItemKind {
   readonly members: readonly string[];
-  /** Their first letters. */
   readonly initials: string;
   /**
    * A member as common clients and nodes write it, asked at `lastIndex`: no space, no escape. It
@@ -148,7 +145,6 @@ export function scanRequest(bytes: Buffer, maxItems: number): RequestScan | Scan
 /** Ten times what is ever asked at once: each item takes some fifty times the bytes of an empty one. */
 const MAX_REPLY_ITEMS = 1_000;
 
-/** Finds the items of a reply: one object, or an array of objects. */
 export function scanReply(bytes: Buffer): Scan<ReplySpan> | ScanFailure {
   return scanItems(bytes, MAX_REPLY_ITEMS, replyItem);
 }

@@ -15,7 +15,6 @@ export interface FlatIssue {
   readonly message: string;
 }
 
-/** The 400 for what zod found. */
 export function invalidRequest(error: z.ZodError): Fault {
   const flat: FlatIssue[] = [];
   collectIssues(error.issues, [], flat);

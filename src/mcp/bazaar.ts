@@ -25,7 +25,6 @@ const SCHEMA: Json = {
   required: ['input'],
 };
 
-/** The data of the extension. */
 export function discovered(
   { name: toolName, inputSchema, example }: Tool,
   description?: string,

@@ -34,7 +34,6 @@ export class CallResult {
     if (canStream) this.#stopKeepAlive = clock.every(KEEP_ALIVE_MS, () => this.#write(KEEP_ALIVE));
   }
 
-  /** Tells how far the call is, where the client asked for it. */
   readonly progress = (progress: number, message: string, total?: number): void => {
     const progressToken = this.#progressToken;
     const nowMs = this.#clock.monotonicMs();
@@ -60,7 +59,6 @@ export class CallResult {
     return this.#context.stream(200, EVENT_STREAM);
   }
 
-  /** Nothing more is said by itself. */
   close(): void {
     this.#stopKeepAlive?.();
   }

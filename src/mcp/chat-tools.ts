@@ -41,11 +41,7 @@ const Model = z
   .describe(
     'A model id of list_models, or a trait such as `default`, `fastest` or `default_code`.',
   );
-const MaxTokens = z
-  .int()
-  .min(1)
-  .optional()
-  .describe('Most tokens of the answer, thinking included. It bounds the cost.');
+const MaxTokens = z.int().min(1).optional().describe('Output limit, thinking included.');
 
 const ChatInput = z.strictObject({
   prompt: Text.describe('What the model is to answer.'),
@@ -183,12 +179,9 @@ class FoldedResponse {
   readonly #text: string[] = [];
   #last: Json = {};
   #finish: unknown;
-  /** Pieces of text so far. */
   pieces = 0;
-  /** What went wrong after the stream had begun. */
   problem: string | undefined;
 
-  /** Whether the chunk had text. */
   take(chunk: Json): boolean {
     const { choices, error, cost } = chunk;
     if (error !== undefined) this.problem = String(asJson(error)['message']);
@@ -220,7 +213,6 @@ class FoldedResponse {
 
 const DONE = '[DONE]';
 
-/** What stands in the `data:` of each event. */
 async function* eventsOf(stream: Readable): AsyncGenerator<string> {
   let rest = '';
   stream.setEncoding('utf8');

@@ -8,10 +8,7 @@ const McpRequest = z
   .looseObject({
     jsonrpc: z.literal('2.0').describe('The version of JSON-RPC.'),
     id: Id.optional().describe('Echoed in the answer; missing for a notification.'),
-    method: z
-      .string()
-      .optional()
-      .describe('`initialize`, `server/discover`, `ping`, `tools/list`, `tools/call`.'),
+    method: z.string().optional().describe('`initialize`, `ping`, `tools/list`, `tools/call`, …'),
     params: z.looseObject({}).optional().describe('As the method takes them.'),
   })
   .meta({ id: 'McpRequest' });

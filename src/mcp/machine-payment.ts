@@ -32,7 +32,6 @@ export function challengeMeta(header: string | undefined): Json {
   return { [REQUIRED]: { httpStatus: 402, challenges: [challenge] } };
 }
 
-/** What a result says of a payment that was taken. */
 export function receiptMeta(header: unknown): Json {
   return typeof header === 'string' ? { [RECEIPT]: decoded(header) } : {};
 }

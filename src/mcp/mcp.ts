@@ -57,7 +57,6 @@ export interface McpParts {
   readonly version: string;
   readonly call: CallRoute;
   readonly readLargeJson: ReadLargeJson;
-  /** The networks of the JSON-RPC proxy; none without one. */
   readonly networks: () => Promise<readonly string[]>;
   /** USD of one search of the web; `undefined` where none is configured. */
   readonly searchPrice: () => string | undefined;
@@ -263,7 +262,6 @@ class McpServer {
     return { name, title, version };
   }
 
-  /** What a modern result has besides. */
   #signed({ isModern }: Message, result: Json): Json {
     if (!isModern) return result;
     const { _meta: meta } = result;
@@ -316,7 +314,6 @@ class McpServer {
   }
 }
 
-/** A message, or the refusal that answers it. */
 function readOne(value: unknown, context: RequestContext): Message | undefined {
   try {
     return readMessage(value, context);

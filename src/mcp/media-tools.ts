@@ -30,7 +30,6 @@ const MAX_SPOKEN_CHARACTERS = 4_096;
 /** As large as the routes let them be: what was paid for is not lost on the way. */
 const MAX_IMAGES_BYTES = 257 * 1024 * 1024;
 const MAX_SOUND_BYTES = 256 * 1024 * 1024;
-/** The largest picture that the route answers: four bytes a pixel, should nothing of it compress. */
 const MAX_PNG_BYTES = 134_000_000;
 const URL_START = /^https?:\/\//i;
 const DATA_URL = /^data:[^,]{0,200};base64,/i;

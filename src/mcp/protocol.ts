@@ -31,7 +31,6 @@ export type MessageId = string | number;
 
 /** A request or notification whose envelope is good. */
 export interface Message {
-  /** Missing for a notification. */
   readonly id: MessageId | undefined;
   readonly method: string;
   readonly params: Json;
@@ -83,7 +82,6 @@ export function readMessage(value: unknown, context: RequestContext): Message | 
   return { ...message, isModern, capabilities: checkModern(message, context) };
 }
 
-/** The id of a message, as far as it has one that is good. */
 export function idOf(value: unknown): MessageId | undefined {
   const id = isJsonObject(value) ? value['id'] : undefined;
   return typeof id === 'string' || (typeof id === 'number' && Number.isSafeInteger(id))

@@ -54,7 +54,6 @@ export interface ToolRun {
 
 const PAYMENT = 'x402/payment';
 const PAYMENT_RESPONSE = 'x402/payment-response';
-/** The names that these have among the headers of HTTP. */
 const CLAIM = 'payment-claim';
 const IDEMPOTENCY = 'idempotency-key';
 const BOUND_NONCE = 'bound-nonce';
@@ -63,14 +62,12 @@ const PAYMENT_EXTENSION = 'org.x402/payment';
 const MAX_PAYMENT_CHARS = 16_384;
 /** More than tags may have; what was cut is refused by whoever reads it. */
 const MAX_TAGS_CHARS = 16_384;
-/** Refusals are small. */
 const MAX_REFUSAL_BYTES = 1024 * 1024;
 
 /** A payment that is not good: another one may be. Not one whose money may have moved. */
 const BAD_PAYMENT =
   /^INVALID_PAYMENT(?:$|_)|^(?:UNSUPPORTED_(?:NETWORK|TOKEN|SCHEME)|INVALID_AMOUNT|AMOUNT_TOO_(?:LOW|HIGH)|PAYMENT_VERIFICATION_FAILED|SETTLEMENT_FAILED)$/;
 
-/** The payment of a call as a header, whichever protocol wrote it. */
 function paymentOf(meta: Json): Readonly<Record<string, string>> | undefined {
   const payment = meta[PAYMENT];
   const header =
@@ -218,7 +215,6 @@ async function refused(parts: RunToolParts, attempt: Attempt, error: unknown): P
   return { ...failure(`${message}${wait}${code === '' ? '' : ` (${code})`}`) };
 }
 
-/** What is to be paid, where a refusal says so. */
 function offerOf({ answer }: RouteRefusal): Json | undefined {
   const header = answer.headers['payment-required'];
   return typeof header === 'string' ? asJson(decoded(header)) : undefined;

@@ -24,15 +24,12 @@ export interface ToolResult {
   readonly isError?: true;
 }
 
-/** A request to a route of the server, below the base path. */
 export interface RouteRequest {
   readonly method?: 'GET' | 'POST';
   readonly path: string;
-  /** JSON, or bytes of a type. */
   readonly body?: Json | { readonly type: string; readonly bytes: Buffer };
 }
 
-/** One call of a tool, as the tool sees it. */
 export interface ToolCall {
   /** Runs a route for whoever calls the tool. Throws `RouteRefusal`, and when the caller leaves. */
   run(request: RouteRequest): Promise<InternalResponse>;
@@ -138,7 +135,6 @@ export function withContent(made: readonly Content[], value: Json): ToolResult {
   return { ...rest, content: [...made, ...content] };
 }
 
-/** A route said no. */
 export class RouteRefusal extends Error {
   override readonly name = 'RouteRefusal';
   readonly answer: Pick<InternalResponse, 'status' | 'headers'>;
@@ -179,7 +175,6 @@ export function asJson(value: unknown): Json {
   return isJsonObject(value) ? value : {};
 }
 
-/** The objects of a list. */
 export function listOf(value: unknown): Json[] {
   return Array.isArray(value) ? value.map(asJson) : [];
 }

@@ -29,10 +29,7 @@ const Moderation = z
       .regex(/^modr-[0-9a-f]{32}$/)
       .describe('The id of the request behind `modr-`.'),
     model: z.string().describe('Id of the model that answered.'),
-    results: z
-      .array(ModerationResult)
-      .min(1)
-      .describe('One for each text, in order; one for the parts of a message.'),
+    results: z.array(ModerationResult).min(1).describe('One for each text, in order.'),
     cost: Cost.describe('What was charged.'),
   })
   .meta({ id: 'Moderation' });

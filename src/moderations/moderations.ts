@@ -44,7 +44,6 @@ export function moderationsRoute(parts: ModerationsParts): Route {
   };
 }
 
-/** How much a request has to be read. */
 interface InputSize {
   readonly results: number;
   readonly textBytes: number;
@@ -143,7 +142,6 @@ interface ReadModeration {
 
 const Answer = z.looseObject({ results: z.array(ModerationResult), usage: z.unknown().optional() });
 
-/** What an engine says of `count` inputs; `undefined` when it is something else. */
 function readModeration(given: unknown, count: number): ReadModeration | undefined {
   const answer = Answer.safeParse(given).data;
   if (answer === undefined || answer.results.length !== count) return undefined;

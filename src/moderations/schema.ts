@@ -26,7 +26,7 @@ const ImagePart = z.looseObject({
 export type ModerationRequest = z.infer<typeof ModerationRequest>;
 export const ModerationRequest = z.looseObject({
   model: ModelName.nullish().describe(
-    'Id of a moderation model, a trait or a compatibility name. Default: the default of type `moderation`.',
+    'Id, trait or compatibility name. Default: a moderation model.',
   ),
   input: z
     .union(

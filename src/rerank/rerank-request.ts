@@ -4,15 +4,12 @@ import { z } from 'zod';
 import { ModelName } from '../http/read-request.ts';
 import { refuseIssues } from '../json/validation.ts';
 
-/** What any model takes. */
 const MAX_DOCUMENTS = 10_000;
 const MAX_RANK_FIELDS = 64;
 
 export type RerankRequest = z.infer<typeof RerankRequest>;
 export const RerankRequest = z.looseObject({
-  model: ModelName.nullish().describe(
-    'Id of a rerank model, a trait or a compatibility name. Default: the default of type `rerank`.',
-  ),
+  model: ModelName.nullish().describe('Id, trait or compatibility name. Default: a rerank model.'),
   query: z.string().min(1).describe('What the documents are compared with.'),
   documents: z
     .array(z.union([z.string(), z.looseObject({})], 'Expected a text, or an object with text'))

@@ -2,18 +2,15 @@
 import { isJsonObject, type JsonObject } from '../json/json-scan.ts';
 
 export interface Ranked {
-  /** The place of the document in the request. */
   readonly index: number;
   readonly score: number;
 }
 
 export interface ReadRanking {
   readonly ranked: readonly Ranked[];
-  /** Tokens that the engine says it read. */
   readonly tokens: number | undefined;
 }
 
-/** The best `wanted` of `count` documents; `undefined` when `answer` does not tell them. */
 export function readRanking(
   answer: unknown,
   count: number,

@@ -59,11 +59,9 @@ export function rerankRoutes(parts: RerankParts): Route[] {
   ];
 }
 
-/** What is compared, and how much of it there is. */
 interface RerankOrder {
   readonly request: RerankRequest;
   readonly texts: readonly string[];
-  /** Results of the answer. */
   readonly wanted: number;
   readonly searches: number;
   readonly textBytes: number;

@@ -95,11 +95,9 @@ export function audioSpeechRoute(parts: AudioSpeechParts): Route {
   };
 }
 
-/** What is spoken, with every gap filled. */
 interface SpeechOrder {
   readonly request: SpeechRequest;
   readonly characters: number;
-  /** As the caller wrote it, or the default of the model. */
   readonly voice: SpeechRequest['voice'];
   readonly format: SpeechFormat;
   readonly asEvents: boolean;
@@ -156,7 +154,6 @@ function charactersIn(text: string): number {
   return count;
 }
 
-/** The shortest sound that can hold the text. */
 function leastSeconds(text: string): number {
   let letters = 0;
   for (const character of text) if (LETTERS.test(character)) letters += 1;
@@ -178,7 +175,6 @@ class SpokenResponse implements EngineSink {
   readonly #path: string;
   /** The sound, for its check; raw samples need none. */
   readonly #file: WriteStream | undefined;
-  /** What of the disk is being counted. */
   #reserving: Promise<void> = Promise.resolve();
   #engineRun: EngineRun | undefined;
   #head: EngineHead | undefined;
@@ -186,9 +182,7 @@ class SpokenResponse implements EngineSink {
   #last: Buffer = EMPTY;
   #audioBytes = 0;
   #isLookedAt = false;
-  /** Sound has left. */
   #isHeard = false;
-  /** Why it is not what was asked for. */
   #problem: string | Fault | undefined;
 
   constructor(
@@ -251,7 +245,6 @@ class SpokenResponse implements EngineSink {
     this.#engineRun?.abort();
   }
 
-  /** Writes a piece of sound for its check; false when the disk is slower than the engine. */
   #store(chunk: Buffer): boolean {
     if (this.#file === undefined || this.#file.destroyed) return true;
     this.#reserving = this.#reserving

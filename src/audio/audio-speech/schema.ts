@@ -11,9 +11,7 @@ const voiceName = z.string().min(1).max(MAX_VOICE_CHARACTERS);
 
 export type SpeechRequest = z.infer<typeof SpeechRequest>;
 export const SpeechRequest = z.looseObject({
-  model: ModelName.nullish().describe(
-    'Id of a speech model, a trait or a compatibility name. Default: the default of type `tts`.',
-  ),
+  model: ModelName.nullish().describe('Id, trait or compatibility name. Default: that of `tts`.'),
   input: z.string().min(1).describe('The text that is spoken; its characters are charged.'),
   voice: z
     .union([voiceName, z.looseObject({ id: voiceName.describe('Its name.') })], 'Expected a name')
@@ -24,19 +22,13 @@ export const SpeechRequest = z.looseObject({
     .max(MAX_INSTRUCTIONS_CHARACTERS)
     .nullish()
     .describe('How it is spoken, for engines that take instructions.'),
-  response_format: z
-    .enum(SPEECH_FORMATS)
-    .nullish()
-    .describe('Format of the sound; `pcm` is 16 bits, little-endian, without a head.'),
+  response_format: z.enum(SPEECH_FORMATS).nullish().describe('`pcm`: 16 bits, little-endian.'),
   speed: z
     .number()
     .min(SPEECH_SPEEDS.min)
     .max(SPEECH_SPEEDS.max)
     .nullish()
     .describe('How many times as fast as usual.'),
-  stream_format: z
-    .enum(['audio', 'sse'])
-    .nullish()
-    .describe('`audio`: the sound as it is made. `sse`: events with the sound as base64.'),
+  stream_format: z.enum(['audio', 'sse']).nullish().describe('`sse`: events with base64 audio.'),
   user: z.string().nullish().describe('Discarded.'),
 });

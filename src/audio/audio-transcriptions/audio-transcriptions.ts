@@ -10,7 +10,6 @@ import { AUDIO_TRANSCRIPTION } from './describe.ts';
 import { TranscriptionFields } from './schema.ts';
 
 export interface AudioTranscriptionsParts extends TranscriptionsParts {
-  /** Of the file. */
   readonly maxFileBytes: number;
 }
 

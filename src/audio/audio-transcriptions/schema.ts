@@ -5,37 +5,24 @@ import { ModelName } from '../../http/read-request.ts';
 export type TranscriptionFields = z.infer<typeof TranscriptionFields>;
 export const TranscriptionFields = z
   .looseObject({
-    model: ModelName.optional().describe(
-      'Id of a transcription model, or a trait. Default: the default model.',
-    ),
+    model: ModelName.optional().describe('Id, or a trait. Default: the default model.'),
     language: z
       .string()
       .regex(/^(?:[a-z]{2,3})?$/, 'Must be a language code such as en')
       .optional()
       .describe('Language that is spoken, such as `en`. Default: the engine finds out.'),
-    prompt: z
-      .string()
-      .optional()
-      .describe('Words that are likely to come, such as names; where the engine knows the field.'),
+    prompt: z.string().optional().describe('Expected words, such as names.'),
     response_format: z
       .enum(['json', 'text', 'srt', 'vtt', 'verbose_json'])
       .default('json')
       .describe('The form of the answer. Default `json`.'),
-    temperature: z.coerce
-      .number()
-      .min(0)
-      .max(1)
-      .optional()
-      .describe('0 to 1: higher guesses more freely.'),
+    temperature: z.coerce.number().min(0).max(1).optional().describe('0 to 1: sampling.'),
     timestamp_granularities: z
       .array(z.enum(['segment', 'word']))
       .describe(
         'With `verbose_json`: whether segments, words or both have their times; segments unless named.',
       ),
-    stream: z
-      .enum(['true', 'false'])
-      .optional()
-      .describe('Sends the text as events while it is written; with `json` and `text`.'),
+    stream: z.enum(['true', 'false']).optional().describe('Sends events; for `json` and `text`.'),
   })
   .superRefine((fields, context) => {
     const { timestamp_granularities: times, response_format: format } = fields;

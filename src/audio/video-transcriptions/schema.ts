@@ -10,13 +10,6 @@ export const TranscriptionRequest = z.looseObject({
     .max(MAX_URL_CHARACTERS)
     .refine((text) => /^https?:\/\//i.test(text) && URL.canParse(text), 'Must be an http(s) URL')
     .describe('An http(s) URL of a sound or a video that this server fetches.'),
-  response_format: z
-    .enum(['json', 'text'])
-    .nullish()
-    .describe('`json` has the language beside the text. Default `json`.'),
-  model: z
-    .string()
-    .min(1)
-    .nullish()
-    .describe('Id of a transcription model, or a trait. Default: the default model.'),
+  response_format: z.enum(['json', 'text']).nullish().describe('Default `json`.'),
+  model: z.string().min(1).nullish().describe('Id, or a trait. Default: the default model.'),
 });

@@ -25,35 +25,22 @@ const ToolCall = z.looseObject({
 
 const Message = z.looseObject({
   role: z.literal('assistant').describe('The model speaks.'),
-  content: z
-    .union([z.string(), z.null()])
-    .describe('The text; null when the model only calls tools.'),
-  reasoning_content: z
-    .string()
-    .nullable()
-    .describe(
-      'What the model thought before it answered; null where it did not, or does not tell.',
-    ),
-  tool_calls: z
-    .array(ToolCall)
-    .describe('Calls that the caller is to make; empty when there are none.'),
+  content: z.union([z.string(), z.null()]).describe('Text; null if the model only calls tools.'),
+  reasoning_content: z.string().nullable().describe('Reasoning text; null if there is none.'),
+  tool_calls: z.array(ToolCall).describe('Calls for the caller to make; may be empty.'),
 });
 
 const FinishReason = z.enum(['stop', 'length', 'tool_calls', 'content_filter']);
 
 const Usage = z
   .looseObject({
-    prompt_tokens: Count.describe(
-      'Tokens of the conversation, the tools and what the service added.',
-    ),
+    prompt_tokens: Count.describe('Tokens of the prompt, tools and additions included.'),
     completion_tokens: Count.describe('Reasoning tokens included.'),
     total_tokens: Count.describe('Both together.'),
     prompt_tokens_details: z
       .looseObject({
         cached_tokens: Count.describe('Read from a cache, at the price of `cacheInput`.'),
-        cache_creation_input_tokens: Count.optional().describe(
-          'Written to a cache, at the price of `cacheWrite`.',
-        ),
+        cache_creation_input_tokens: Count.optional().describe('Billed at `cacheWrite`.'),
       })
       .nullable()
       .describe('Parts of `prompt_tokens`; null where the engine does not tell.'),
@@ -78,35 +65,16 @@ const Citations = z
 export const Echo = z
   .strictObject({
     enable_e2ee: z.boolean().describe('Echo of what was asked for; true when nothing was.'),
-    enable_web_search: z
-      .enum(['off', 'on', 'auto'])
-      .describe('Whether the web was to be searched: `auto` left it to the model.'),
-    enable_web_citations: z
-      .boolean()
-      .describe('Whether the model was asked for marks such as `[REF]0[/REF]`.'),
-    enable_web_scraping: z
-      .boolean()
-      .describe('Whether pages named in the last user message were read, up to 5.'),
-    enable_x_search: z
-      .boolean()
-      .describe("Whether the engine's own web and social search was used."),
-    include_venice_system_prompt: z
-      .boolean()
-      .describe("Whether the service's own system prompt stood before the caller's."),
-    include_search_results_in_stream: z
-      .boolean()
-      .describe('Whether the citations came as the first chunk of the stream.'),
-    return_search_results_as_documents: z
-      .boolean()
-      .describe('Whether the citations came as a tool call `svc_web_search_documents`.'),
-    strip_thinking_response: z
-      .boolean()
-      .describe('Whether `<think>` blocks were taken out of the text.'),
+    enable_web_search: z.enum(['off', 'on', 'auto']).describe('Search mode that was in force.'),
+    enable_web_citations: z.boolean().describe('Whether marks such as `[REF]0[/REF]` were asked.'),
+    enable_web_scraping: z.boolean().describe('Whether up to 5 named pages were read.'),
+    enable_x_search: z.boolean().describe('Whether the engine used its own social search.'),
+    include_venice_system_prompt: z.boolean().describe('Whether the service prompt was in force.'),
+    include_search_results_in_stream: z.boolean().describe('Whether citations were a first chunk.'),
+    return_search_results_as_documents: z.boolean().describe('Whether citations were a tool call.'),
+    strip_thinking_response: z.boolean().describe('Whether `<think>` blocks were removed.'),
     disable_thinking: z.boolean().describe('Whether thinking was turned off.'),
-    character_slug: z
-      .string()
-      .optional()
-      .describe('The persona that answered; missing without one.'),
+    character_slug: z.string().optional().describe('Persona of the response; absent without one.'),
     web_search_citations: Citations,
   })
   .describe('The parameters that were in force.')
@@ -127,37 +95,26 @@ const ChatCompletion = z
       .array(
         z.looseObject({
           index: Count.describe('Place among the choices, from 0.'),
-          finish_reason: FinishReason.describe(
-            'Why the text ends: the model was done (`stop`), a limit was reached (`length`), tools are to be called, or the engine withheld content.',
-          ),
+          finish_reason: FinishReason.describe('Why it ended; `length` means a limit was reached.'),
           logprobs: z
             .union([z.looseObject({}), z.null()])
             .describe("Log probabilities of the tokens in OpenAI's form; null unless asked for."),
           stop_reason: z
             .unknown()
-            .describe(
-              'The stop text or token that ended the answer, where the engine tells; null otherwise.',
-            ),
+            .describe('Stop text or token, if the engine reports it, or null.'),
           message: Message.describe('What the model said.'),
         }),
       )
       .describe('The answers, as many as `n` asked for.'),
     usage: Usage.describe('What was counted.'),
     cost: Cost.describe('What was charged.'),
-    prompt_logprobs: z
-      .unknown()
-      .describe('Log probabilities of the prompt, where the engine gives them; null otherwise.'),
-    svc_parameters: Echo.describe(
-      'The service parameters that were in force, with what a search found.',
-    ),
+    prompt_logprobs: z.unknown().describe('Prompt log probabilities, if requested; else null.'),
+    svc_parameters: Echo.describe('Effective service parameters and search citations.'),
   })
   .meta({ id: 'ChatCompletion' });
 
 const Delta = z.looseObject({
-  role: z
-    .literal('assistant')
-    .nullish()
-    .describe('In the first chunk of a choice: the model speaks.'),
+  role: z.literal('assistant').nullish().describe('In the first chunk of a choice.'),
   content: z.string().nullish().describe('The next piece of the text.'),
   reasoning_content: z.string().nullish().describe('The next piece of the thinking.'),
   tool_calls: z
@@ -165,10 +122,7 @@ const Delta = z.looseObject({
       z.looseObject({
         index: Count.describe('Which call the piece belongs to, from 0.'),
         id: z.string().nullish().describe('In the first piece of a call: its name.'),
-        type: z
-          .literal('function')
-          .nullish()
-          .describe('In the first piece of a call: only functions are called.'),
+        type: z.literal('function').nullish().describe('In the first piece of a call.'),
         function: z
           .looseObject({
             name: z.string().nullish().describe('In the first piece of a call: the function.'),
@@ -193,9 +147,7 @@ const ChatCompletionEvent = z
         z.looseObject({
           index: Count.describe('Which choice the piece belongs to, from 0.'),
           delta: Delta.describe('What has come since the last chunk.'),
-          finish_reason: FinishReason.nullable().describe(
-            'Why the choice ends, in its last chunk; null before.',
-          ),
+          finish_reason: FinishReason.nullable().describe('In the last chunk of a choice.'),
         }),
       )
       .optional()

@@ -51,29 +51,22 @@ export const CompletionBody = z.looseObject({
       'Expected a string, a list of strings, token ids, or a list of lists of token ids',
     )
     .describe('What the model continues: text, token ids of its own vocabulary, or a list.'),
-  suffix: z
-    .string()
-    .nullish()
-    .describe('What follows the text that is made, for models that fill a gap.'),
-  max_tokens: z
-    .int()
-    .min(0)
-    .nullish()
-    .describe('Most tokens of one choice; 16 when absent, 0 with `echo` only reads the prompt.'),
+  suffix: z.string().nullish().describe('Text after the gap, for models that fill gaps.'),
+  max_tokens: z.int().min(0).nullish().describe('Tokens per choice; 16 if absent, 0 with `echo`.'),
   n: z.int().min(1).max(MAX_CHOICES).nullish().describe('Choices of each prompt, 1 when absent.'),
   best_of: z
     .int()
     .min(1)
     .max(MAX_CHOICES)
     .nullish()
-    .describe('Choices that are made, of which the best `n` are shown; all are billed.'),
+    .describe('Choices to generate; all are billed.'),
   echo: flag.describe('The prompt stands before the text.'),
   logprobs: z
     .int()
     .min(0)
     .max(MAX_LOGPROBS)
     .nullish()
-    .describe('How likely each token was, with so many others.'),
+    .describe('Log probabilities of so many tokens.'),
   temperature: temperature.describe('0 is the likeliest text.'),
   top_p: probability.describe('Share of the likeliest tokens.'),
   presence_penalty: penalty.describe('Against tokens that have come at all.'),
@@ -89,9 +82,7 @@ export const CompletionBody = z.looseObject({
     .looseObject({ include_usage: flag.describe('Usage is always in the stream.') })
     .nullish()
     .describe('What a stream holds beside text.'),
-  metadata: TagMetadata.nullish().describe(
-    'Up to 16 tags of the request: on its receipt, and summed up by `GET /usage/tags`.',
-  ),
+  metadata: TagMetadata.nullish().describe('Up to 16 tags, for receipts and `GET /usage/tags`.'),
   user: z.string().nullish().describe('Discarded.'),
 });
 /** `prompt` is checked by hand: a million token ids must not cost a schema call each. */

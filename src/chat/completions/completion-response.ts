@@ -4,12 +4,21 @@
  */
 import { parsedJsonObject } from '../../json/json-text.ts';
 import { bytesAtMost } from '../../core/token-count.ts';
-import { type ReportedUsage, readUsage, type TokenUsage } from '../../engines/usage.ts';
+import { type ReportedUsage, readUsage } from '../../engines/usage.ts';
 import { isJsonObject, type JsonObject } from '../../json/json-scan.ts';
-import type { ChargedCost } from '../../http/sell-work.ts';
-import { textBytes, withoutUsage } from '../wire/chat-choice.ts';
 import { SseEvents } from '../../http/sse-events.ts';
-import { DONE_EVENT } from '../wire/stream-events.ts';
+import type { Frame } from '../../http/stream-writer.ts';
+import type { EngineStream } from '../chat-plan.ts';
+import { noOutput, type OutputTally, textBytes, withoutUsage } from '../wire/chat-choice.ts';
+import type { ChatResponse, ResponseEnd } from '../wire/chat-response.ts';
+import { NOTHING_CITED } from '../wire/engine-citations.ts';
+import {
+  BROKEN_STREAM,
+  DONE,
+  DONE_EVENT,
+  type EngineFailure,
+  engineFailure,
+} from '../wire/stream-events.ts';
 
 /** What a request was granted, and how its answer is named. */
 export interface CompletionFrame {
@@ -24,19 +33,10 @@ export interface CompletionFrame {
   readonly wantsLogprobs: boolean;
 }
 
-export interface ReadCompletion {
-  readonly choices: readonly JsonObject[];
-  readonly outputBytes: number;
-  readonly reported: ReportedUsage | undefined;
-}
-
 const FINISHES = new Set(['stop', 'length', 'content_filter']);
 
 /** The choices of a whole answer, in order; `undefined` when it is not what was asked for. */
-export function readCompletion(
-  answer: unknown,
-  frame: CompletionFrame,
-): ReadCompletion | undefined {
+export function readCompletion(answer: unknown, frame: CompletionFrame): ChatResponse | undefined {
   if (!isJsonObject(answer)) return undefined;
   const given = answer['choices'];
   if (!Array.isArray(given) || given.length !== frame.choiceCount) return undefined;
@@ -52,8 +52,17 @@ export function readCompletion(
     choices[index] = shownChoice(one, index, frame, 'stop');
   }
   const usage = readUsage(answer['usage']);
-  const reported = usage && { usage, atBytes: sizeBytes };
-  return { choices, outputBytes: sizeBytes, reported };
+  return {
+    source: { bytes: EMPTY, body: answer, text: undefined },
+    choices,
+    tally: tallyOf(sizeBytes),
+    reported: usage && { usage, atBytes: sizeBytes },
+    cited: NOTHING_CITED,
+  };
+}
+
+function tallyOf(contentBytes: number): OutputTally {
+  return { ...noOutput(), contentBytes };
 }
 
 function indexOf(choice: JsonObject, place: number): number {
@@ -84,15 +93,10 @@ function mostBytes({ outputTokens, echoBytes }: CompletionFrame, index: number):
   return bytesAtMost(outputTokens) + echoBytes(index);
 }
 
-export interface CompletionEnd {
-  readonly usage: TokenUsage;
-  readonly cost: ChargedCost;
-}
-
 export function completionJson(
-  { id, model, createdS }: CompletionFrame,
+  { id, model, createdS }: Pick<CompletionFrame, 'id' | 'model' | 'createdS'>,
   choices: readonly JsonObject[],
-  end?: CompletionEnd,
+  end?: ResponseEnd,
 ): string {
   const head = { id, object: 'text_completion', created: createdS, model, choices };
   if (end === undefined) return JSON.stringify(head);
@@ -105,17 +109,17 @@ export function completionJson(
   return JSON.stringify({ ...head, usage, cost: end.cost });
 }
 
-export class CompletionStream {
+export class CompletionStream implements EngineStream {
   readonly #frame: CompletionFrame;
   readonly #events = new SseEvents();
   readonly #bytes: number[];
   readonly #finished: boolean[];
-  outputBytes = 0;
+  #outputBytes = 0;
+  #isDone = false;
   reported: ReportedUsage | undefined;
-  /** What the engine said in the place of an event, or that it said none. */
-  failure: string | undefined;
+  failure: EngineFailure | undefined;
+  /** The engine went beyond its grant. */
   isCutOff = false;
-  isDone = false;
 
   constructor(frame: CompletionFrame) {
     this.#frame = frame;
@@ -123,55 +127,68 @@ export class CompletionStream {
     this.#finished = this.#bytes.map(() => false);
   }
 
-  /** The engine said all of it: its last mark, or the end of every choice. */
-  get isComplete(): boolean {
-    return this.isDone || this.#finished.every(Boolean);
+  get tally(): OutputTally {
+    return tallyOf(this.#outputBytes);
   }
 
-  push(chunk: Buffer): Buffer {
-    if (this.failure !== undefined || this.isCutOff) return EMPTY;
+  get hasShownText(): boolean {
+    return this.#outputBytes > 0;
+  }
+
+  get isOver(): boolean {
+    return this.#isDone || this.isCutOff || this.failure !== undefined;
+  }
+
+  /** After `[DONE]`, the end of every choice, or the end of the grant. */
+  get isComplete(): boolean {
+    return this.#isDone || this.isCutOff || this.#finished.every(Boolean);
+  }
+
+  push(chunk: Buffer, into: Frame): void {
+    if (this.failure !== undefined || this.isCutOff) return;
     if (!this.#events.push(chunk)) {
-      this.failure = 'an event without end';
-      return EMPTY;
+      this.failure = BROKEN_STREAM;
+      return;
     }
-    let shown = '';
     for (let data = this.#events.next(); data !== undefined; data = this.#events.next()) {
-      shown += this.#take(data.bytes.toString('utf8', data.start, data.end).trim());
+      into.addText(this.#take(data.bytes.toString('utf8', data.start, data.end).trim()));
       if (this.failure !== undefined || this.isCutOff) break;
     }
-    return shown === '' ? EMPTY : Buffer.from(shown);
+  }
+
+  flush(): Buffer {
+    return EMPTY;
   }
 
   /** What a complete stream ends with: choices that the engine left open, usage and cost, `[DONE]`. */
-  closing(end: CompletionEnd): Buffer {
+  closing(end: ResponseEnd): Buffer {
     const finish_reason = this.isCutOff ? 'length' : 'stop';
     const open = [...this.#finished.keys()].filter((index) => !this.#finished[index]);
     const choices = open.map((index) => ({ text: '', index, logprobs: null, finish_reason }));
     const last = choices.length === 0 ? '' : eventOf(completionJson(this.#frame, choices));
-    return Buffer.from(`${last}${this.usageEvent(end)}${DONE_EVENT}`);
+    return Buffer.concat([Buffer.from(last), this.usageChunk(end), Buffer.from(DONE_EVENT)]);
   }
 
-  usageEvent(end: CompletionEnd): string {
-    return eventOf(completionJson(this.#frame, [], end));
+  usageChunk(end: ResponseEnd): Buffer {
+    return Buffer.from(eventOf(completionJson(this.#frame, [], end)));
   }
 
   #take(text: string): string {
     if (text === '') return '';
-    if (text === '[DONE]') {
-      this.isDone = true;
+    if (text === DONE) {
+      this.#isDone = true;
       return '';
     }
     const chunk = parsedJsonObject(text);
-    const error = chunk === undefined ? 'an event that is no JSON' : chunk['error'];
-    if (error !== undefined && error !== null) {
-      this.failure = typeof error === 'string' ? error : JSON.stringify(error);
-      return '';
-    }
+    const error = chunk?.['error'] ?? undefined;
+    if (chunk === undefined) this.failure = BROKEN_STREAM;
+    else if (error !== undefined) this.failure = engineFailure(error);
+    if (this.failure !== undefined) return '';
     const given = chunk?.['choices'];
     const choices = Array.isArray(given) ? this.#show(given) : [];
     // The usage beside a text includes it.
     const usage = readUsage(chunk?.['usage']);
-    if (usage !== undefined) this.reported = { usage, atBytes: this.outputBytes };
+    if (usage !== undefined) this.reported = { usage, atBytes: this.#outputBytes };
     return choices.length === 0 ? '' : eventOf(completionJson(this.#frame, choices));
   }
 
@@ -190,7 +207,7 @@ export class CompletionStream {
         break;
       }
       this.#bytes[index] = after;
-      this.outputBytes += Math.max(0, after - echoBytes) - Math.max(0, before - echoBytes);
+      this.#outputBytes += Math.max(0, after - echoBytes) - Math.max(0, before - echoBytes);
       const choice = shownChoice({ ...one, text }, index, this.#frame, null);
       if (choice['finish_reason'] !== null) this.#finished[index] = true;
       shown.push(choice);

@@ -18,9 +18,7 @@ const Count = z.int().min(0);
 const Usage = z
   .looseObject({
     input_tokens: Count.describe('Without those of the cache.'),
-    cache_creation_input_tokens: Count.describe(
-      'Written to a cache, at the price of `cacheWrite`.',
-    ),
+    cache_creation_input_tokens: Count.describe('Written to a cache, billed at `cacheWrite`.'),
     cache_read_input_tokens: Count.describe('Read from a cache, at the price of `cacheInput`.'),
     output_tokens: Count.describe('Thinking included.'),
     output_tokens_details: z
@@ -38,19 +36,12 @@ const SearchResult = z.looseObject({
   type: z.literal('web_search_result').describe('Marks a page.'),
   title: z.string().describe('Title of the page.'),
   url: z.string().describe('Address of the page.'),
-  encrypted_content: z
-    .string()
-    .describe('What the model read of it, sealed; send it back as it is.'),
-  page_age: z
-    .string()
-    .nullable()
-    .describe('When the page was published, as the search says it; null when it does not.'),
+  encrypted_content: z.string().describe('What the model read, sealed; send it back unchanged.'),
+  page_age: z.string().nullable().describe('Publication date reported by the search, or null.'),
 });
 
 const SearchFailed = z.looseObject({
-  type: z
-    .literal('web_search_tool_result_error')
-    .describe('Marks a search that found nothing to give.'),
+  type: z.literal('web_search_tool_result_error').describe('Marks a search without results.'),
   error_code: z.string().describe('Why, a word of Anthropic.'),
 });
 
@@ -78,9 +69,7 @@ const Block = z
       type: z.literal('tool_use').describe('Marks a call that the caller is to make.'),
       id: z.string().describe('Names the call; the block `tool_result` repeats it.'),
       name: z.string().describe('Name of the tool.'),
-      input: z
-        .record(z.string(), z.unknown())
-        .describe('Arguments, by the `input_schema` of the tool as far as the model kept to it.'),
+      input: z.record(z.string(), z.unknown()).describe('Arguments, by the `input_schema`.'),
     }),
     z.looseObject({
       type: z.literal('server_tool_use').describe('Marks a search that this server made.'),
@@ -91,9 +80,7 @@ const Block = z
     z.looseObject({
       type: z.literal('web_search_tool_result').describe('Marks the result of a search.'),
       tool_use_id: z.string().describe('`id` of the block `server_tool_use`.'),
-      content: z
-        .union([z.array(SearchResult), SearchFailed])
-        .describe('The pages, or why there are none.'),
+      content: z.union([z.array(SearchResult), SearchFailed]).describe('Pages, or an error.'),
     }),
   ])
   .meta({ id: 'MessageBlock' });
@@ -110,10 +97,7 @@ const MESSAGE_MEMBERS = {
   type: z.literal('message').describe('Kind of the object.'),
   role: z.literal('assistant').describe('The model speaks.'),
   model: z.string().describe('Id of the model that answered.'),
-  stop_sequence: z
-    .string()
-    .nullable()
-    .describe('Which of `stop_sequences` ended it, where the engine tells; null otherwise.'),
+  stop_sequence: z.string().nullable().describe('The entry of `stop_sequences` that ended it.'),
   usage: Usage.describe('What was counted.'),
 };
 
@@ -121,9 +105,7 @@ const Message = z
   .strictObject({
     ...MESSAGE_MEMBERS,
     content: z.array(Block).describe('The blocks, in order: thinking, text, calls, searches.'),
-    stop_reason: StopReason.describe(
-      'Why it ends: the model was done, a text of `stop_sequences` came, a limit was reached, tools are to be called, or the engine withheld content.',
-    ),
+    stop_reason: StopReason.describe('Why it ended; `max_tokens` means a limit was reached.'),
     cost: Cost.describe('What was charged.'),
     svc_parameters: Echo.describe('The service parameters that were in force.'),
   })
@@ -200,12 +182,7 @@ const MessageEvent = z
       delta: z
         .strictObject({
           stop_reason: StopReason.describe('Why it ends.'),
-          stop_sequence: z
-            .string()
-            .nullable()
-            .describe(
-              'Which of `stop_sequences` ended it, where the engine tells; null otherwise.',
-            ),
+          stop_sequence: z.string().nullable().describe('Entry of `stop_sequences`, or null.'),
         })
         .describe('How it ends.'),
       usage: Usage.describe('The final counts; they replace those of `message_start`.'),
@@ -217,9 +194,7 @@ const MessageEvent = z
       type: z.literal('ping').describe('Keeps the connection open; says nothing.'),
     }),
     z.looseObject({
-      type: z
-        .literal('error')
-        .describe('The last event of an answer that failed after its first byte.'),
+      type: z.literal('error').describe('Final event if it failed after the first byte.'),
       error: ErrorMembers.describe('What went wrong.'),
       request_id: z.string().describe('Id of the request, for support.'),
       code: z.string().describe('The word of the error catalogue.'),

@@ -23,7 +23,7 @@ const content = z
 const Message = z.looseObject({
   role: z
     .enum(['user', 'assistant', 'system'])
-    .describe('Who speaks; `system` in the middle of a conversation is read as instructions.'),
+    .describe('Author; a later `system` is instructions.'),
   content,
 });
 
@@ -40,7 +40,7 @@ const Tool = z.looseObject({
   defer_loading: z
     .boolean()
     .nullish()
-    .describe('`true` hides it from the model until a `tool_reference` names it.'),
+    .describe('`true` hides it until a `tool_reference` names it.'),
   max_uses: z.int().min(1).nullish().describe('Of `web_search_…`: most searches of an answer.'),
 });
 export type Tool = z.infer<typeof Tool>;
@@ -55,7 +55,7 @@ const ToolChoice = z.looseObject({
   disable_parallel_tool_use: z
     .boolean()
     .nullish()
-    .describe('`true` allows one call an answer. Default false.'),
+    .describe('`true` allows one call. Default false.'),
 });
 export type ToolChoice = z.infer<typeof ToolChoice>;
 
@@ -72,27 +72,19 @@ const Thinking = z.looseObject({
     .describe(
       'Tokens to think with: below 4,096 is low effort, below 16,384 medium, above that high.',
     ),
-  display: z
-    .string()
-    .nullish()
-    .describe('`omitted` leaves the text out and gives the signature alone.'),
+  display: z.string().nullish().describe('`omitted` sends the signature without the text.'),
 });
 
 export const MessagesBody = z.looseObject({
   model: modelName,
   messages: z.array(Message).min(1).describe('The conversation, oldest message first.'),
-  max_tokens: z
-    .int()
-    .nullish()
-    .describe(
-      'Most tokens to write, thinking included; brought down to what the model and the balance allow.',
-    ),
+  max_tokens: z.int().nullish().describe('Output limit, thinking included; may be lowered.'),
   system: content.nullish().describe('Instructions, a text or blocks of text.'),
   stream: isStream,
   stop_sequences: z
     .array(z.string())
     .nullish()
-    .describe('Texts that end the answer; the first four are used.'),
+    .describe('Texts that end the output; at most four.'),
   temperature,
   top_p: topP,
   top_k: topK,
@@ -102,36 +94,22 @@ export const MessagesBody = z.looseObject({
     .describe(
       "Tools that the model may call; of hosted ones only `web_search_…`, which is the server's own search.",
     ),
-  tool_choice: ToolChoice.nullish().describe(
-    'Whether and what to call. Default `auto` with `tools`.',
-  ),
-  thinking: Thinking.nullish().describe(
-    'Whether and how much to think. Default: the model is asked not to.',
-  ),
+  tool_choice: ToolChoice.nullish().describe('Which tool to call. Default `auto` with `tools`.'),
+  thinking: Thinking.nullish().describe('Whether and how much to think. Default: off.'),
   output_config: z
     .looseObject({
-      effort: z
-        .string()
-        .nullish()
-        .describe('How much to think; wins over `thinking.budget_tokens`.'),
+      effort: z.string().nullish().describe('Reasoning effort; wins over `budget_tokens`.'),
       format: OutputFormat.nullish().describe('JSON that fits a schema, where the model can.'),
     })
     .nullish()
     .describe('The form of the answer, and how much to think for it.'),
-  output_format: OutputFormat.nullish().describe(
-    'Older place of `output_config.format`, which wins.',
-  ),
+  output_format: OutputFormat.nullish().describe('Older name of `output_config.format`.'),
   metadata: z
     .looseObject({
-      user_id: z
-        .string()
-        .nullish()
-        .describe('A name for the person; requests with the same one go to the same replica.'),
+      user_id: z.string().nullish().describe('End user; also the affinity key of replicas.'),
     })
     .nullish()
     .describe('Tags of the request: on its receipt, and summed up by `GET /usage/tags`.'),
-  svc_parameters: SvcParametersInput.nullish().describe(
-    'What this service adds: persona, search, pages, thinking.',
-  ),
+  svc_parameters: SvcParametersInput.nullish().describe('Persona, search, pages and thinking.'),
 });
 export type MessagesBody = z.infer<typeof MessagesBody>;

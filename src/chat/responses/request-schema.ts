@@ -33,14 +33,8 @@ export const ResponsesBody = z.looseObject({
     .union([z.string(), z.array(Item)], 'Expected a string or a list of items')
     .nullish()
     .describe('The text of a user, or items: messages, reasoning, calls and what they gave.'),
-  instructions: z
-    .string()
-    .nullish()
-    .describe('Instructions of this turn; those of earlier turns do not go on.'),
-  previous_response_id: z
-    .string()
-    .nullish()
-    .describe('Id of the stored answer that this turn continues.'),
+  instructions: z.string().nullish().describe('Instructions of this turn only.'),
+  previous_response_id: z.string().nullish().describe('Id of the stored response to continue.'),
   store: flag.describe('Whether the answer can be continued and read by its id. Default true.'),
   stream: isStream,
   tools: z
@@ -54,11 +48,7 @@ export const ResponsesBody = z.looseObject({
       [
         z.string(),
         z.looseObject({
-          type: z
-            .string()
-            .describe(
-              'Kind of the choice: `function`, `custom`, `allowed_tools` or a hosted tool.',
-            ),
+          type: z.string().describe('`function`, `custom`, `allowed_tools` or a hosted tool.'),
         }),
       ],
       'Expected a word or an object',
@@ -68,53 +58,27 @@ export const ResponsesBody = z.looseObject({
       '`auto`, `none`, `required`, or an object that names a tool or allows some. Default `auto`.',
     ),
   parallel_tool_calls: parallelToolCalls,
-  max_tool_calls: z
-    .int()
-    .min(0)
-    .nullish()
-    .describe('Most searches that the server makes by itself. Default 3.'),
-  max_output_tokens: z
-    .int()
-    .min(1)
-    .nullish()
-    .describe(
-      'Most tokens to write, thinking included; brought down to what the model and the balance allow.',
-    ),
+  max_tool_calls: z.int().min(0).nullish().describe('Most server-side searches. Default 3.'),
+  max_output_tokens: z.int().min(1).nullish().describe('Output limit; may be lowered.'),
   temperature,
   top_p: topP,
   presence_penalty: presencePenalty,
   frequency_penalty: frequencyPenalty,
-  top_logprobs: z
-    .int()
-    .min(0)
-    .max(MAX_TOP_LOGPROBS)
-    .nullish()
-    .describe('How many likely tokens to show at each place, 0 to 20.'),
+  top_logprobs: z.int().min(0).max(MAX_TOP_LOGPROBS).nullish().describe('Likely tokens, 0 to 20.'),
   text: z
     .looseObject({
       format: z
         .looseObject({ type: z.string().describe('Kind of the form. Default `text`.') })
         .nullish()
         .describe('`text`, `json_object`, or `json_schema` with `name`, `schema` and `strict`.'),
-      verbosity: z
-        .enum(['low', 'medium', 'high'])
-        .nullish()
-        .describe('How much to say, where the model knows the field.'),
+      verbosity: z.enum(['low', 'medium', 'high']).nullish().describe('How much to say.'),
     })
     .nullish()
     .describe('The form of the text.'),
   reasoning: z
     .looseObject({
-      effort: z
-        .string()
-        .nullish()
-        .describe(
-          "How much to think; an unknown word is taken for the nearest. Default: the model's.",
-        ),
-      summary: z
-        .string()
-        .nullish()
-        .describe('Echoed; what the engine thought comes as a summary in any case.'),
+      effort: z.string().nullish().describe("Reasoning effort. Default: the model's."),
+      summary: z.string().nullish().describe('Echoed; reasoning is always a summary.'),
     })
     .nullish()
     .describe('How much the model thinks, and what is told of it.'),
@@ -125,21 +89,12 @@ export const ResponsesBody = z.looseObject({
       '`reasoning.encrypted_content` asks for the reasoning, sealed, to send it back; other words are ignored.',
     ),
   prompt_cache_key: promptCacheKey,
-  metadata: z
-    .record(z.string(), z.unknown())
-    .nullish()
-    .describe('Up to 16 tags of the request: on its receipt, and summed up by `GET /usage/tags`.'),
+  metadata: z.record(z.string(), z.unknown()).nullish().describe('Up to 16 tags of the request.'),
   safety_identifier: z.string().nullish().describe('Echoed, and nothing else.'),
   service_tier: z.string().nullish().describe('Echoed; there is one tier.'),
-  truncation: z
-    .enum(['auto', 'disabled'])
-    .nullish()
-    .describe('Echoed; `auto` acts as `disabled`: an input that is too long is refused.'),
+  truncation: z.enum(['auto', 'disabled']).nullish().describe('Echoed; `auto` acts as `disabled`.'),
   background: flag.describe('Only `false`: answers are not made in the background.'),
-  svc_parameters: z
-    .record(z.string(), z.unknown())
-    .nullish()
-    .describe('The service parameters of a chat: persona, search, pages, thinking.'),
+  svc_parameters: z.record(z.string(), z.unknown()).nullish().describe('As for a chat.'),
 });
 export type ResponsesBody = z.infer<typeof ResponsesBody>;
 

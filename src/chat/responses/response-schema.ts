@@ -21,9 +21,7 @@ const OutputText = z.strictObject({
   type: z.literal('output_text').describe('Marks text.'),
   text: z.string().describe('The text.'),
   annotations: z.array(UrlCitation).describe('Sources of passages; empty without a search.'),
-  logprobs: z
-    .array(z.unknown())
-    .describe('Log probabilities of the tokens; empty unless asked for.'),
+  logprobs: z.array(z.unknown()).describe('Log probabilities of the tokens; may be empty.'),
 });
 
 const SummaryText = z.strictObject({
@@ -48,9 +46,7 @@ const OutputItem = z
     }),
     z.strictObject({
       id: z.string().describe('Id of the item, to refer to it by.'),
-      type: z
-        .literal('function_call')
-        .describe('Marks a call of a function that the caller is to make.'),
+      type: z.literal('function_call').describe('Marks a call for the caller to make.'),
       status: Status.describe('How far it is; `incomplete` when the answer ended before it.'),
       call_id: z.string().describe('Names the call; the item `function_call_output` repeats it.'),
       name: z.string().describe('Name of the function.'),
@@ -61,9 +57,7 @@ const OutputItem = z
       id: z.string().describe('Id of the item, to refer to it by.'),
       type: z.literal('custom_tool_call').describe('Marks a call of a tool that takes plain text.'),
       status: Status.describe('How far it is; `incomplete` when the answer ended before it.'),
-      call_id: z
-        .string()
-        .describe('Names the call; the item `custom_tool_call_output` repeats it.'),
+      call_id: z.string().describe('Repeated by the item `custom_tool_call_output`.'),
       name: z.string().describe('Name of the tool.'),
       namespace: z.string().optional().describe('The namespace that declared it, where one did.'),
       input: z.string().describe('The text for the tool.'),
@@ -104,9 +98,7 @@ export const ResponseObject = z
       ),
     object: z.literal('response').describe('Kind of the object.'),
     created_at: z.int().describe('Unix time in seconds.'),
-    completed_at: nullable(z.int()).describe(
-      'Unix time in seconds; null until the answer is whole, and when it never was.',
-    ),
+    completed_at: nullable(z.int()).describe('Unix time in seconds; null until it is complete.'),
     status: z
       .enum(['in_progress', 'completed', 'incomplete', 'failed'])
       .describe(
@@ -125,20 +117,14 @@ export const ResponseObject = z
     max_output_tokens: nullable(z.int()).describe('Echo of the request; null when it set none.'),
     max_tool_calls: nullable(z.int()).describe('Echo of the request; null when it set none.'),
     model: z.string().describe('Id of the model that answered.'),
-    output: z
-      .array(OutputItem)
-      .describe('What the model made, in order: reasoning, messages, calls, searches.'),
+    output: z.array(OutputItem).describe('Reasoning, messages, calls and searches, in order.'),
     parallel_tool_calls: z.boolean().describe('Whether several calls at once were allowed.'),
-    previous_response_id: nullable(z.string()).describe(
-      'The stored answer that this one continues; null for the first turn.',
-    ),
+    previous_response_id: nullable(z.string()).describe('The response that this one continues.'),
     prompt_cache_key: nullable(z.string()).describe('Echo of the request.'),
     safety_identifier: nullable(z.string()).describe('Echo of the request.'),
     reasoning: z
       .strictObject({
-        effort: nullable(z.string()).describe(
-          'How much the model was asked to think; null when nothing was said.',
-        ),
+        effort: nullable(z.string()).describe('Requested reasoning effort, or null.'),
         summary: nullable(z.string()).describe('Echo of the request; null when nothing was said.'),
       })
       .describe('Echo of the request.'),
@@ -163,9 +149,7 @@ export const ResponseObject = z
     tools: z
       .array(z.looseObject({ type: z.string().describe('Kind of the tool.') }))
       .describe('Tools that the model could call, as they were declared.'),
-    truncation: z
-      .enum(['auto', 'disabled'])
-      .describe('Echo of the request; `auto` acts as `disabled`.'),
+    truncation: z.enum(['auto', 'disabled']).describe('Echo; `auto` acts as `disabled`.'),
     user: nullable(z.string()).describe('Echo of the request.'),
     metadata: z.record(z.string(), z.unknown()).describe('Tags of the request.'),
     usage: nullable(
@@ -214,9 +198,7 @@ const inSummary = {
   ...inItem,
   summary_index: Count.describe('Place of the part in the summary, from 0.'),
 };
-const logprobs = z
-  .array(z.unknown())
-  .describe('Log probabilities of the tokens; empty unless asked for.');
+const logprobs = z.array(z.unknown()).describe('Log probabilities of the tokens; may be empty.');
 
 const delta = z.string().describe('The next piece of the text, or of the JSON text of arguments.');
 const text = z.string().describe('The whole text.');

@@ -31,10 +31,7 @@ const mediaUrl = z
 const cacheControl = z
   .looseObject({
     type: z.string().describe('Kind of caching, `ephemeral` where an engine knows one.'),
-    ttl: z
-      .string()
-      .nullish()
-      .describe('How long the cache should keep it, such as `5m` or `1h`; the engine decides.'),
+    ttl: z.string().nullish().describe('Cache lifetime, such as `5m` or `1h`.'),
   })
   .nullish()
   .describe('Asks the engine to cache the prompt up to here; ignored where it caches by itself.');
@@ -45,26 +42,17 @@ export const TextPart = z.looseObject({
   cache_control: cacheControl,
 });
 export const ImagePart = z.looseObject({
-  type: z
-    .literal('image_url')
-    .describe('Marks a part with an image; only models with vision take it.'),
+  type: z.literal('image_url').describe('Marks an image, for models with vision.'),
   image_url: z
     .looseObject({
-      url: mediaUrl.describe(
-        'An http(s) URL that this server fetches, or a data URL with the bytes in base64.',
-      ),
-      detail: z
-        .string()
-        .nullish()
-        .describe('How closely to look: `low`, `high` or `auto`; passed on to the engine.'),
+      url: mediaUrl.describe('An http(s) URL, or a data URL in base64.'),
+      detail: z.string().nullish().describe('`low`, `high` or `auto`; passed on.'),
     })
     .describe('Where the image is.'),
   cache_control: cacheControl,
 });
 export const AudioPart = z.looseObject({
-  type: z
-    .literal('input_audio')
-    .describe('Marks a part with a recording; only models with audio input take it.'),
+  type: z.literal('input_audio').describe('Marks a recording, for models with audio input.'),
   input_audio: z
     .looseObject({
       data: z.string().min(1).describe('The bytes in base64.'),
@@ -74,33 +62,20 @@ export const AudioPart = z.looseObject({
   cache_control: cacheControl,
 });
 export const VideoPart = z.looseObject({
-  type: z
-    .literal('video_url')
-    .describe('Marks a part with a video; only models with video input take it.'),
+  type: z.literal('video_url').describe('Marks a video, for models with video input.'),
   video_url: z
     .looseObject({
-      url: mediaUrl.describe(
-        'An http(s) URL that this server fetches, or a data URL with the bytes in base64.',
-      ),
+      url: mediaUrl.describe('An http(s) URL, or a data URL in base64.'),
     })
     .describe('Where the video is.'),
   cache_control: cacheControl,
 });
 export const FilePart = z.looseObject({
-  type: z
-    .literal('file')
-    .describe(
-      'Marks a part with a document: PDF, DOCX, PPTX, XLSX or text. Its text goes to the model.',
-    ),
+  type: z.literal('file').describe('Marks a document: PDF, DOCX, PPTX, XLSX or text.'),
   file: z
     .looseObject({
-      file_data: mediaUrl.describe(
-        'A data URL with the bytes in base64, or an http(s) URL that this server fetches.',
-      ),
-      filename: z
-        .string()
-        .nullish()
-        .describe('Name of the file; its ending tells the format where the bytes do not.'),
+      file_data: mediaUrl.describe('A data URL in base64, or an http(s) URL.'),
+      filename: z.string().nullish().describe('Name of the file; its ending names the format.'),
     })
     .describe('The document.'),
   cache_control: cacheControl,
@@ -164,26 +139,15 @@ export const ToolCall = z.looseObject({
 });
 export const AssistantMessage = z.looseObject({
   role: z.literal('assistant').describe('Marks an answer of the model, sent back as history.'),
-  content: textContent
-    .nullish()
-    .describe('What the model said; may be missing beside `tool_calls`.'),
+  content: textContent.nullish().describe('What the model said; optional with `tool_calls`.'),
   name,
-  reasoning_content: z
-    .string()
-    .nullish()
-    .describe('What the model thought, for models that go on from it.'),
+  reasoning_content: z.string().nullish().describe('Reasoning of the model, sent back.'),
   reasoning_details: z
     .array(z.looseObject({ type: z.string().describe('Kind of the block, a word of the engine.') }))
     .nullish()
     .describe('The same in the blocks of the engine that wrote it, passed back as they came.'),
-  thought_signature: z
-    .string()
-    .nullish()
-    .describe('Signature of the thinking, passed back as it came.'),
-  tool_calls: z
-    .array(ToolCall)
-    .nullish()
-    .describe('The calls that the model made; messages of role `tool` with their results follow.'),
+  thought_signature: z.string().nullish().describe('Signature of the reasoning, passed back.'),
+  tool_calls: z.array(ToolCall).nullish().describe('Calls of the model; `tool` messages follow.'),
 });
 export const ToolMessage = z.looseObject({
   role: z.literal('tool').describe('Marks the result of a call.'),

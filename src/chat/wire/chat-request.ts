@@ -132,6 +132,31 @@ export function plainRequest(source: ParsedObject): ChatRequest | undefined {
   };
 }
 
+/** A request that asks for nothing of a chat, for text that is none. */
+export function chatRequestWith(
+  given: Pick<ChatRequest, 'model' | 'stream' | 'choiceCount' | 'promptCacheKey'>,
+): ChatRequest {
+  return {
+    isPlain: false,
+    messages: [],
+    maxOutputTokens: undefined,
+    tools: NO_TOOLS,
+    toolChoice: undefined,
+    responseFormat: undefined,
+    logprobs: false,
+    reasoningEffort: undefined,
+    isThinkingOff: false,
+    verbosity: undefined,
+    isCacheExtended: false,
+    metadata: undefined,
+    parameters: SVC_PARAMETER_DEFAULTS,
+    facts: measurePrompt([], {}),
+    fields: {},
+    source: { bytes: NO_BYTES, body: {}, members: [] },
+    ...given,
+  };
+}
+
 function withoutUser({ user: _discarded, ...fields }: JsonObject): JsonObject {
   return fields;
 }

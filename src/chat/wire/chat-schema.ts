@@ -41,10 +41,7 @@ export const ChatTool = z.looseObject({
   function: z
     .looseObject({
       name: z.string().min(1).describe('Name that the model calls it by.'),
-      description: z
-        .string()
-        .nullish()
-        .describe('What it does and when to call it, for the model.'),
+      description: z.string().nullish().describe('What it does and when to call it.'),
       parameters: z
         .record(z.string(), z.unknown())
         .nullish()
@@ -52,7 +49,7 @@ export const ChatTool = z.looseObject({
       strict: z
         .boolean()
         .nullish()
-        .describe('Asks the engine to keep the arguments to `parameters` exactly. Default false.'),
+        .describe('Whether arguments must match exactly. Default false.'),
     })
     .describe('The function, as the model sees it.'),
   id: z.string().nullish().describe("A name of the caller's own; passed on."),
@@ -73,20 +70,13 @@ export const ResponseFormat = z.discriminatedUnion('type', [
   z.looseObject({ type: z.literal('text').describe('Free text, the default.') }),
   z.looseObject({ type: z.literal('json_object').describe('Any JSON object.') }),
   z.looseObject({
-    type: z
-      .literal('json_schema')
-      .describe('JSON that fits a schema; only models with `supportsResponseSchema` take it.'),
+    type: z.literal('json_schema').describe('Marks JSON of a schema.'),
     json_schema: z
       .looseObject({
         name: z.string().describe('Name of the schema; some models read it.'),
         description: z.string().nullish().describe('What the answer is for; some models read it.'),
-        strict: z
-          .boolean()
-          .nullish()
-          .describe("Asks the engine to keep to the schema exactly. Default: the engine's."),
-        schema: z
-          .record(z.string(), z.unknown())
-          .describe('The JSON Schema that the answer has to fit.'),
+        strict: z.boolean().nullish().describe('Whether to match the schema exactly.'),
+        schema: z.record(z.string(), z.unknown()).describe('JSON Schema of the output.'),
       })
       .describe('The schema, with its name.'),
   }),
@@ -97,72 +87,37 @@ const verbosity = z
   .enum(['low', 'medium', 'high', 'auto'])
   .nullish()
   .describe('How much to say, where the model knows the field.');
-const effort = z
-  .enum(REASONING_EFFORTS)
-  .nullish()
-  .describe('How much to think; `reasoning_effort` wins over it.');
+const effort = z.enum(REASONING_EFFORTS).nullish().describe('Reasoning effort.');
 
 export const ChatBody = z.looseObject({
   model: modelName,
-  messages: z
-    .array(ChatMessage)
-    .min(1)
-    .describe('The conversation, oldest message first: 1 to 16,384 messages.'),
+  messages: z.array(ChatMessage).min(1).describe('The conversation, oldest first: 1 to 16,384.'),
   frequency_penalty: frequencyPenalty,
   presence_penalty: presencePenalty,
-  repetition_penalty: z
-    .number()
-    .min(0)
-    .nullish()
-    .describe("Above 1 makes repetition less likely, 1 leaves it. Default: the engine's."),
-  logprobs: flag.describe(
-    'Whether the answer has the log probabilities of its tokens; not every model can. Default false.',
-  ),
+  repetition_penalty: z.number().min(0).nullish().describe('Above 1 makes repetition less likely.'),
+  logprobs: flag.describe('Whether to return log probabilities of the tokens. Default false.'),
   top_logprobs: count.describe('With `logprobs`: how many likely tokens to show at each place.'),
-  max_completion_tokens: z
-    .int()
-    .nullish()
-    .describe(
-      "Most tokens to write, thinking included; brought down to what the model and the balance allow. Default: the model's.",
-    ),
-  max_tokens: z
-    .int()
-    .nullish()
-    .describe('Older name of `max_completion_tokens`, which wins; 0 and below are ignored.'),
+  max_completion_tokens: z.int().nullish().describe('Output limit, thinking included.'),
+  max_tokens: z.int().nullish().describe('Older name of `max_completion_tokens`, which wins.'),
   temperature,
-  min_temp: temperature.describe(
-    '0 to 2: lower bound of a temperature that the engine moves by itself.',
-  ),
-  max_temp: temperature.describe(
-    '0 to 2: upper bound of a temperature that the engine moves by itself.',
-  ),
+  min_temp: temperature.describe('0 to 2: lower bound of a dynamic temperature.'),
+  max_temp: temperature.describe('0 to 2: upper bound of a dynamic temperature.'),
   top_p: topP,
   top_k: topK,
-  min_p: probability.describe(
-    "0 to 1: drops tokens whose probability is below this share of the likeliest one's.",
-  ),
+  min_p: probability.describe('0 to 1: least probability, as a share of the likeliest token.'),
   n: z
     .int()
     .min(1)
     .max(MAX_CHOICES)
     .nullish()
-    .describe('Choices to write, 1 to 128; the tokens of all are paid for. Default 1.'),
-  seed: z
-    .int()
-    .min(1)
-    .nullish()
-    .describe('Above 0: the same seed and request give the same answer, as far as the engine can.'),
+    .describe('Choices, 1 to 128, all billed. Default 1.'),
+  seed: z.int().min(1).nullish().describe('Above 0: makes the output reproducible, if it can be.'),
   stop: stopTexts.describe('Up to 4 texts that end the answer; they are not part of it.'),
-  stop_token_ids: z
-    .array(z.int().min(0))
-    .nullish()
-    .describe('Ids of tokens that end the answer, in the vocabulary of the model.'),
+  stop_token_ids: z.array(z.int().min(0)).nullish().describe('Ids of tokens that end the output.'),
   stream: isStream,
   stream_options: z
     .looseObject({
-      include_usage: flag.describe(
-        'Taken for compatibility: the last chunk has `usage` and `cost`, asked for or not.',
-      ),
+      include_usage: flag.describe('For compatibility; a stream always ends with its usage.'),
     })
     .nullish()
     .describe('What the stream carries besides.'),
@@ -176,26 +131,16 @@ export const ChatBody = z.looseObject({
   reasoning: z
     .looseObject({
       effort,
-      summary: z
-        .enum(['auto', 'concise', 'detailed'])
-        .nullish()
-        .describe('Asks for a summary of the thinking, where the engine writes one.'),
+      summary: z.enum(['auto', 'concise', 'detailed']).nullish().describe('Requests a summary.'),
       enabled: flag.describe('`false` turns thinking off where the model can.'),
     })
     .nullish()
     .describe('How much the model thinks, and what is told of it.'),
-  reasoning_effort: effort.describe(
-    "How much to think; wins over `reasoning.effort`. What the model does not know is refused. Default: the model's.",
-  ),
+  reasoning_effort: effort.describe('Reasoning effort; wins over `reasoning.effort`.'),
   verbosity,
   text: z.looseObject({ verbosity }).nullish().describe('Further options of the text.'),
-  include: z
-    .array(z.string())
-    .nullish()
-    .describe('More to put into the answer, words of the engine; passed on.'),
-  metadata: TagMetadata.nullish().describe(
-    'Up to 16 tags of the request, such as a user or a project: on its receipt, and summed up by `GET /usage/tags`',
-  ),
+  include: z.array(z.string()).nullish().describe('More members of the output; passed on.'),
+  metadata: TagMetadata.nullish().describe('Up to 16 tags, for receipts and `GET /usage/tags`.'),
   user: z.string().nullish().describe('Taken for compatibility and discarded.'),
   store: flag.describe('Taken for compatibility and ignored: chats are not stored.'),
   fallbacks: z
@@ -210,14 +155,7 @@ export const ChatBody = z.looseObject({
   tool_choice: ToolChoice.nullish().describe(
     'Whether and what to call: `auto` leaves it to the model, `none` forbids, `required` asks for a call, an object names the function. Default `auto` with `tools`.',
   ),
-  tools: z
-    .array(ChatTool)
-    .nullish()
-    .describe(
-      'Functions that the model may call; at most 1,024. Their descriptions count as input.',
-    ),
-  svc_parameters: SvcParametersInput.nullish().describe(
-    'What this service adds: persona, search, pages, thinking.',
-  ),
+  tools: z.array(ChatTool).nullish().describe('Functions that the model may call; at most 1,024.'),
+  svc_parameters: SvcParametersInput.nullish().describe('Persona, search, pages and thinking.'),
 });
 export type ChatBody = z.infer<typeof ChatBody>;

@@ -21,9 +21,7 @@ export const modelName = z
     'Id of a model, a trait such as `default`, or a compatibility name; `:parameter=value` after it sets service parameters.',
   );
 
-export const isStream = flag.describe(
-  'Whether the answer comes as server-sent events while it is written. Default false.',
-);
+export const isStream = flag.describe('Whether to send server-sent events. Default false.');
 
 export const temperature = z
   .number()
@@ -32,13 +30,9 @@ export const temperature = z
   .nullish()
   .describe("0 to 2: higher is more random. Default: the model's.");
 
-export const topP = probability.describe(
-  '0 to 1: picks among the likeliest tokens that together have this probability.',
-);
+export const topP = probability.describe('0 to 1: picks among the likeliest tokens.');
 
-export const topK = count.describe(
-  'Picks among this many likeliest tokens; 0 leaves the number open.',
-);
+export const topK = count.describe('Picks among this many likeliest tokens; 0 for any.');
 
 export const presencePenalty = penalty.describe(
   '-2 to 2: above 0 makes words that have come at all less likely. Default 0.',
@@ -52,9 +46,7 @@ export const stopTexts = z
   .union([z.string(), z.array(z.string()).max(MAX_STOPS)], 'Expected a string or a list of strings')
   .nullish();
 
-export const parallelToolCalls = flag.describe(
-  "Whether one answer may hold several calls. Default: the model's, usually true.",
-);
+export const parallelToolCalls = flag.describe('Whether to allow several calls at once.');
 
 export const promptCacheKey = z
   .string()

@@ -12,42 +12,21 @@ import { isJsonObject, type JsonObject } from '../../json/json-scan.ts';
 const toggle = z.boolean().nullish();
 
 export const SvcParametersInput = z.object({
-  character_slug: z
-    .string()
-    .min(1)
-    .max(256)
-    .nullish()
-    .describe('Public id of a persona, from `GET /characters`.'),
-  strip_thinking_response: toggle.describe(
-    'Takes `<think>` blocks out of the text. Default false.',
-  ),
-  disable_thinking: toggle.describe(
-    'Turns thinking off where the model can, and takes `<think>` blocks out. Default false.',
-  ),
+  character_slug: z.string().min(1).max(256).nullish().describe('Persona from `GET /characters`.'),
+  strip_thinking_response: toggle.describe('Removes `<think>` blocks. Default false.'),
+  disable_thinking: toggle.describe('Turns reasoning off where the model can. Default false.'),
   enable_web_search: z
     .enum(['off', 'on', 'auto'])
     .nullish()
     .describe(
       'Searches the web before the model answers; `auto` leaves it to the model. Charged for each search. Default `off`.',
     ),
-  enable_web_scraping: toggle.describe(
-    'Reads up to 5 pages named in the last user message, instead of a search. Charged for each page that could be read. Default false.',
-  ),
-  enable_x_search: toggle.describe(
-    "Uses the engine's own web and social search instead of this service's, where the model has one. Charged for each search. Default false.",
-  ),
-  enable_web_citations: toggle.describe(
-    'With a search: asks the model to mark its sources, as `[REF]0[/REF]`. Default false.',
-  ),
-  include_search_results_in_stream: toggle.describe(
-    'What a search found comes as the first chunk of a stream. Default false.',
-  ),
-  return_search_results_as_documents: toggle.describe(
-    'What a search found comes as a tool call named `svc_web_search_documents`. Default false.',
-  ),
-  include_venice_system_prompt: toggle.describe(
-    "Whether the service's own system prompt stands before the caller's. Default true.",
-  ),
+  enable_web_scraping: toggle.describe('Reads up to 5 named pages, each charged. Default false.'),
+  enable_x_search: toggle.describe("Uses the engine's own search, charged. Default false."),
+  enable_web_citations: toggle.describe('Requests marks such as `[REF]0[/REF]`. Default false.'),
+  include_search_results_in_stream: toggle.describe('Sends citations as the first chunk.'),
+  return_search_results_as_documents: toggle.describe('Sends citations as a tool call.'),
+  include_venice_system_prompt: toggle.describe("Adds the service's system prompt. Default true."),
   enable_e2ee: toggle.describe('Taken and echoed; changes nothing. Default true.'),
 });
 export type SvcParametersInput = z.infer<typeof SvcParametersInput>;

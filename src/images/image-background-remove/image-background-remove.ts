@@ -130,7 +130,6 @@ const DATA_URL = /^data:[^,]{0,200};base64,/i;
 /** Of a text of up to 35 MB the beginning and the end tell enough; a wrong middle is no image. */
 const LOOKED_AT_CHARACTERS = 4_096;
 
-/** Bare base64, or as a data URL. Faults: 400 when it is neither. */
 async function bytesOf(text: string): Promise<Buffer> {
   const prefix = DATA_URL.exec(text.slice(0, 256))?.[0] ?? '';
   const payload = text.slice(prefix.length);
@@ -207,7 +206,6 @@ async function cutOut(
   return answer;
 }
 
-/** Whether it has the size of the image; an orientation tag may have turned it. */
 function isOfSize(got: PngFacts, image: Buffer): boolean {
   const given = imageSize(image);
   if (given === undefined) return true;

@@ -17,11 +17,7 @@ export const BackgroundRemoveRequest = z
       .refine((text) => /^(?:https?:|data:)/i.test(text), 'Must be an http(s) URL')
       .nullish()
       .describe('An http(s) URL that this server fetches, or a data URL. This or `image`.'),
-    model: z
-      .string()
-      .min(1)
-      .nullish()
-      .describe('Id of an image model, or a trait. Default: the default model.'),
+    model: z.string().min(1).nullish().describe('Id, or a trait. Default: the default model.'),
   })
   .superRefine(({ image, image_url: url }, context) => {
     const given = [image, url].filter((one) => one !== null && one !== undefined).length;

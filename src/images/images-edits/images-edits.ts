@@ -19,7 +19,6 @@ export interface ImagesEditsParts extends MakeImagesParts {
   readonly guard: Guard;
   /** Of one picture, and of all that are fetched; of a form the bound of its body holds as well. */
   readonly maxFileBytes: number;
-  /** Of one picture. */
   readonly fetchTimeoutMs: number;
 }
 

@@ -9,13 +9,9 @@ import {
   wholeImages,
 } from '../images-generations/schema.ts';
 
-/** What OpenAI takes. */
 export const MAX_INPUT_IMAGES = 16;
 
-const input_fidelity = z
-  .string()
-  .nullish()
-  .describe('`high` or `low`: how much of the pictures stays, for engines that know it.');
+const input_fidelity = z.string().nullish().describe('`high` or `low`; passed on to the engine.');
 const COMPRESSION_WORDS = 'Of JPEG and WebP, in percent, for engines that know it.';
 
 export type EditFields = z.infer<typeof EditFields>;

@@ -26,10 +26,7 @@ const Images = z
       .array(
         z.strictObject({
           b64_json: z.string().optional().describe('The picture, as base64.'),
-          url: z
-            .string()
-            .optional()
-            .describe('The picture as a data URL, where `response_format` asks for `url`.'),
+          url: z.string().optional().describe('A data URL, if `response_format` is `url`.'),
           revised_prompt: z.string().optional().describe('What the engine made of the prompt.'),
         }),
       )
@@ -79,7 +76,6 @@ const EVENT = {
   cost: COST,
 };
 
-/** The answer of every route that makes pictures. */
 export const IMAGES_ANSWER: ResponseDescription = {
   status: 200,
   about: 'The pictures, each as base64 or as a data URL; with `stream: true` each as an event.',

@@ -3,7 +3,6 @@ import { z } from 'zod';
 import { ModelName } from '../../http/read-request.ts';
 import { IMAGE_FORMATS } from '../made-image.ts';
 
-/** No model makes more at once. */
 const MAX_IMAGES = 128;
 
 /** What OpenAI shows of one picture at most. */
@@ -19,7 +18,7 @@ export function imageFields(whole: z.ZodType<number>) {
   return {
     prompt: z.string().min(1).describe('What the picture shows.'),
     model: ModelName.nullish().describe(
-      'Id of an image model, a trait or a compatibility name. Default: the default of type `image`.',
+      'Id, trait or compatibility name. Default: an image model.',
     ),
     n: whole.nullish().describe('Pictures, 1 when absent; each is charged.'),
     size: z
@@ -29,16 +28,8 @@ export function imageFields(whole: z.ZodType<number>) {
       .describe(
         '`1024x1024` and the like, as the model takes them; the engine chooses when absent.',
       ),
-    quality: z
-      .string()
-      .min(1)
-      .max(64)
-      .nullish()
-      .describe('`low`, `high`, `hd` and the like, as the model takes them.'),
-    background: z
-      .string()
-      .nullish()
-      .describe('`transparent`, `opaque` or `auto`, for engines that know it.'),
+    quality: z.string().min(1).max(64).nullish().describe('`low`, `high`, `hd`, as supported.'),
+    background: z.string().nullish().describe('`transparent`, `opaque` or `auto`; passed on.'),
     output_format: z.enum(IMAGE_FORMATS).nullish().describe('Format of the pictures.'),
     response_format: z
       .enum(['b64_json', 'url'])
@@ -56,12 +47,7 @@ export const formImages = z.coerce.number().int().min(1).max(MAX_IMAGES);
 export type ImagesRequest = z.infer<typeof ImagesRequest>;
 export const ImagesRequest = z.looseObject({
   ...imageFields(wholeImages),
-  output_compression: z
-    .int()
-    .min(0)
-    .max(100)
-    .nullish()
-    .describe('Of JPEG and WebP, in percent, for engines that know it.'),
+  output_compression: z.int().min(0).max(100).nullish().describe('Of JPEG and WebP, in percent.'),
   style: z.string().nullish().describe('`vivid` or `natural`, for engines that know it.'),
   moderation: z.string().nullish().describe('`low` or `auto`, for engines that know it.'),
   stream: z.boolean().nullish().describe(STREAM_WORDS),
