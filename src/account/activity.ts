@@ -36,6 +36,7 @@ import {
   badQuery,
   csvField,
   dayText,
+  headOf,
   rangeOf,
   sumsOf,
   visibleKey,
@@ -86,9 +87,7 @@ export async function answerActivity(
       ? await receiptsOf(store, filter, { limit, after })
       : { rows: await oneReceipt(parts, filter, query.requestId), next: undefined };
   const body: ActivityResponse = {
-    object: 'list',
-    from: dayText(range.fromDay),
-    to: dayText(range.toDay),
+    ...headOf(range),
     data: page.rows.map(receiptBody),
     nextCursor:
       page.next === undefined ? null : encodeCursor([page.next.createdMs, page.next.requestId]),
@@ -184,9 +183,7 @@ export async function answerDays(
     usageTotals(store, filter),
   ]);
   const body: DaysResponse = {
-    object: 'list',
-    from: dayText(range.fromDay),
-    to: dayText(range.toDay),
+    ...headOf(range),
     totals: sumsOf(totals),
     data: rows.map((row) => ({
       date: dayText(Number(row.day)),

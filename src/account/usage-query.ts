@@ -67,6 +67,11 @@ export function sumsOf(row: SumsRow): UsageResponse['totals'] {
   };
 }
 
+/** The head of a list of days. */
+export function headOf({ fromDay, toDay }: { readonly fromDay: number; readonly toDay: number }) {
+  return { object: 'list' as const, from: dayText(fromDay), to: dayText(toDay) };
+}
+
 export function dayText(day: number): string {
   return isoTime(dayStartMs(day)).slice(0, 10);
 }

@@ -24,6 +24,7 @@ import {
   csvField,
   csvSums,
   dayText,
+  headOf,
   rangeOf,
   sumsOf,
   visibleKey,
@@ -82,9 +83,7 @@ async function answerUsage(parts: AccountParts, context: RequestContext): Promis
     usageTotals(store, filter),
   ]);
   const body: UsageResponse = {
-    object: 'list',
-    from: dayText(filter.fromDay),
-    to: dayText(filter.toDay),
+    ...headOf(filter),
     totals: sumsOf(totals),
     data: rows.map((row) => ({
       date: dayText(Number(row.day)),
@@ -115,9 +114,7 @@ async function answerTags(parts: AccountParts, context: RequestContext): Promise
     countUsageTags(store, filter),
   ]);
   const body: UsageTagsResponse = {
-    object: 'list',
-    from: dayText(filter.fromDay),
-    to: dayText(filter.toDay),
+    ...headOf(filter),
     data: rows.map((row) => ({ tag: row.name, value: row.value, ...sumsOf(row) })),
   };
   context.setAll(pageHeaders(query, total));

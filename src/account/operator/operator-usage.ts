@@ -13,7 +13,7 @@ import { readQuery } from '../../http/read-request.ts';
 import type { RequestContext } from '../../http/request-context.ts';
 import { type Route, get } from '../../http/route.ts';
 import type { AccountParts } from '../account-parts.ts';
-import { type DayQuery, dayText, rangeOf } from '../usage-query.ts';
+import { type DayQuery, dayText, headOf, rangeOf } from '../usage-query.ts';
 import {
   type GroupsResponse,
   OPERATOR_USAGE,
@@ -69,9 +69,7 @@ async function answer(
 ): Promise<void> {
   const totals = await usageTotals(stores.store.readerFor(''), filter);
   const body: GroupsResponse = {
-    object: 'list',
-    from: dayText(filter.fromDay),
-    to: dayText(filter.toDay),
+    ...headOf(filter),
     totals: sumsOf(totals),
     data: rows.map((row) => ({ ...membersOf(row), ...sumsOf(row) })),
   };
