@@ -10,6 +10,7 @@ import { PAGES } from '../scripts/reference/pages.ts';
 import { METRICS } from '../src/observability/metric-list.ts';
 import { formatProblem, loadConfig } from '../src/config/config.ts';
 import { FAULTS } from '../src/core/faults.ts';
+import { TEST_CERTIFICATE, TEST_KEY } from './support/test-certificate.ts';
 import { ROOT, filesBelow, readText } from './tidy/source-tree.ts';
 
 /** Fits where a page shows the name of a secret. */
@@ -44,11 +45,13 @@ for (const [path, text] of configurations()) {
     const loaded = await loadConfig({
       env: Object.fromEntries([...text.matchAll(/\$\{(\w+)\}/g)].map(([, name]) => [name, KEY])),
       cwd: ROOT,
-      readFile: async () =>
-        text
-          .replaceAll("'0x…'", `'0x${'1'.repeat(40)}'`)
-          .replaceAll("'…'", `'${WALLET}'`)
-          .replaceAll('https://…', 'https://node.example'),
+      readFile: async (path) =>
+        path.endsWith('.pem')
+          ? `${TEST_CERTIFICATE}\n${TEST_KEY}`
+          : text
+              .replaceAll("'0x…'", `'0x${'1'.repeat(40)}'`)
+              .replaceAll("'…'", `'${WALLET}'`)
+              .replaceAll('https://…', 'https://node.example'),
     });
     assert.deepEqual(loaded.ok ? [] : loaded.problems.map(formatProblem), []);
   });

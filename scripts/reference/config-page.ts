@@ -21,6 +21,7 @@ example](../../examples/farebox.yaml) shows each section in use.
 | \`FAREBOX_CONFIG\` | the file, instead of \`farebox.yaml\` |
 | \`FAREBOX_DATA\` | the data folder, instead of \`data\` |
 | \`HOST\`, \`PORT\` | the listen address, instead of \`listen\` |
+| \`HTTPS_PROXY\`, \`HTTP_PROXY\`, \`NO_PROXY\` | proxies for upstream requests ([Engines](../operate/engines.md#your-own-engines-and-nodes-behind-a-proxy-or-private-tls)) |
 
 In every text value \`\${NAME}\` stands for an environment variable, \`\${NAME:-default}\` gives a
 default, and \`$\${\` is a literal \`\${\`. A variable that is not set is an error, so secrets never

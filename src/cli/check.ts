@@ -4,7 +4,7 @@ import { accessSync, constants, existsSync, statSync } from 'node:fs';
 import { createServer } from 'node:net';
 import { dirname } from 'node:path';
 import { request } from 'undici';
-import { type Config, describeConfig, reachableHost } from '../config/config.ts';
+import { type Config, describeConfig, proxyOf, reachableHost } from '../config/config.ts';
 import { SECOND_MS, systemClock } from '../core/clock.ts';
 import { systemIds } from '../core/ids.ts';
 import { reasonOf, silentLog } from '../core/log.ts';
@@ -278,9 +278,10 @@ async function searchFindings({ search }: Config): Promise<Finding[]> {
 }
 
 /** Calls each configured RPC node once. Public nodes are not called. */
-async function nodeFindings({ rpc: settings }: Config): Promise<Finding[]> {
+async function nodeFindings({ rpc: settings, proxies }: Config): Promise<Finding[]> {
   if (!settings.enabled) return [];
-  const rpc = new Rpc(settings, { clock: systemClock(), ids: systemIds(), log: silentLog });
+  const parts = { clock: systemClock(), ids: systemIds(), log: silentLog };
+  const rpc = new Rpc(settings, { ...parts, proxyOf: (url) => proxyOf(proxies, url) });
   try {
     const nodes = await rpc.probeNodes();
     return nodes.map(({ network, node, problem }) => {

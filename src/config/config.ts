@@ -14,6 +14,7 @@ import { crossCheck, importModels } from './cross-checks.ts';
 import { downloadSettings } from './download-settings.ts';
 import { type ConfigProblem, explainIssues, Diagnostics, schemaTree, valueAt } from './explain.ts';
 import type { ModelSettings, ModelType, PriceSettings } from './models-section.ts';
+import { environmentProxies, PROXY_RULE, type ProxySettings } from './outgoing-proxy.ts';
 import { type PriceFile, readPriceFile } from './price-file.ts';
 import {
   type Config,
@@ -22,8 +23,10 @@ import {
   fileSchema,
   type FileSettings,
   type LoadedConfig,
+  type RoutedSections,
   sourceOf,
 } from './sections.ts';
+import { routeTo, withProxy } from './upstream-routes.ts';
 import { type Environment, type Path, pathKey, readYaml, type YamlSource } from './yaml-source.ts';
 
 export type { BatchesSection } from './batches-section.ts';
@@ -44,6 +47,7 @@ export {
   type PriceSettings,
   QUANTIZATIONS,
 } from './models-section.ts';
+export { proxyOf } from './outgoing-proxy.ts';
 export type { RpcSection } from './rpc-section.ts';
 export {
   type Config,
@@ -88,8 +92,15 @@ export async function loadConfig(inputs: ConfigInputs): Promise<LoadedConfig> {
   const settings = problems.length > 0 ? undefined : parseSettings(diagnostics);
   if (settings === undefined) return { ok: false, problems, sources };
   const folder = text === undefined ? cwd : dirname(path);
-  const imported = await importedModels(settings, { diagnostics, inputs, folder, sources });
+  const parts = { diagnostics, inputs, folder, sources };
+  const imported = await importedModels(settings, parts);
   const models = imported.map((model) => withFile(model, settings, folder));
+  const { ignored, ...proxies } = environmentProxies(env);
+  for (const name of ignored) {
+    const message = `${PROXY_RULE}, and is ignored; correct or unset it`;
+    warnings.push({ file: 'environment', path: name, message });
+  }
+  const routed = await routedSections(settings, proxies, parts);
   if (problems.length === 0) crossCheck({ ...settings, models }, diagnostics);
   const listen = listenFrom(settings.listen, env, problems);
   if (problems.length > 0) return { ok: false, problems, sources };
@@ -97,7 +108,8 @@ export async function loadConfig(inputs: ConfigInputs): Promise<LoadedConfig> {
     // A file of npm that cannot be read says nothing.
     return (await readText(inputs, name)).text;
   });
-  const config = { ...assemble({ ...settings, models, listen }, inputs, folder), downloads };
+  const rest = assemble({ ...settings, models, listen }, inputs, folder);
+  const config = { ...rest, ...routed, proxies, downloads };
   return { ok: true, config, warnings, sources };
 }
 
@@ -173,7 +185,7 @@ function plainScalar(text: unknown): number | boolean | undefined {
   return Number(text);
 }
 
-interface ImportParts {
+interface SourceParts {
   readonly diagnostics: Diagnostics;
   readonly inputs: ConfigInputs;
   readonly folder: string;
@@ -183,7 +195,7 @@ interface ImportParts {
 /** The models with what the price file knows of them; the file is one more source. */
 async function importedModels(
   { models, priceFile }: FileSettings,
-  { diagnostics, inputs, folder, sources }: ImportParts,
+  { diagnostics, inputs, folder, sources }: SourceParts,
 ): Promise<ModelSettings[]> {
   const typeWasGiven = (index: number): boolean =>
     valueAt(diagnostics.source.value, ['models', index, 'type']) !== undefined;
@@ -213,6 +225,36 @@ function withFile(model: ModelSettings, { defaults }: FileSettings, folder: stri
   return { ...model, gguf: resolve(folder, model.gguf), price: model.price ?? prices[model.type] };
 }
 
+/** The servers that are called, with the way to each; the PEM files are further sources. */
+async function routedSections(
+  { engines, rpc, search }: FileSettings,
+  proxies: ProxySettings,
+  { diagnostics, inputs, folder, sources }: SourceParts,
+): Promise<RoutedSections> {
+  const readPem = async (path: string) => {
+    const read = await readText(inputs, path);
+    sources.push(sourceOf(path, read.text));
+    return read;
+  };
+  const parts = { diagnostics, folder, proxies, readFile: readPem };
+  const routedEngines: [string, RoutedSections['engines'][string]][] = [];
+  for (const [name, engine] of Object.entries(engines)) {
+    routedEngines.push([name, await routeTo(engine, ['engines', name], parts)]);
+  }
+  const networks: [string, RoutedSections['rpc']['networks'][string]][] = [];
+  for (const [slug, { upstreams }] of Object.entries(rpc.networks)) {
+    const nodes = upstreams.map((node, index) =>
+      routeTo(node, ['rpc', 'networks', slug, 'upstreams', index], parts),
+    );
+    networks.push([slug, { upstreams: await Promise.all(nodes) }]);
+  }
+  return {
+    engines: Object.fromEntries(routedEngines),
+    rpc: { ...rpc, networks: Object.fromEntries(networks) },
+    search: search && withProxy(search, proxies),
+  };
+}
+
 function listenFrom(
   listen: FileSettings['listen'],
   env: Environment,
@@ -232,7 +274,7 @@ function assemble(
   settings: FileSettings,
   inputs: ConfigInputs,
   folder: string,
-): Omit<Config, 'downloads'> {
+): Omit<Config, 'downloads' | 'proxies' | keyof RoutedSections> {
   const { database, data, priceFile: _, ...sections } = settings;
   const moved = inputs.env['FAREBOX_DATA'];
   const dataFolder = moved ? resolve(inputs.cwd, moved) : resolve(folder, data);

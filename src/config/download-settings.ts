@@ -3,9 +3,10 @@
  * environment and npm's own file say.
  */
 import { join } from 'node:path';
+import { environmentProxies, type ProxySettings } from './outgoing-proxy.ts';
 import type { Environment } from './yaml-source.ts';
 
-export interface DownloadSettings {
+export interface DownloadSettings extends ProxySettings {
   /** Of npm packages, without a trailing slash. */
   readonly registry: string;
   /** Bearer token for that registry. */
@@ -14,9 +15,6 @@ export interface DownloadSettings {
   readonly modelMirror: string | undefined;
   /** Takes the place of Hugging Face. */
   readonly modelHub: string | undefined;
-  readonly httpProxy: string | undefined;
-  readonly httpsProxy: string | undefined;
-  readonly noProxy: string | undefined;
 }
 
 const PUBLIC_REGISTRY = 'https://registry.npmjs.org';
@@ -38,17 +36,16 @@ export async function downloadSettings(
   const registry = withoutSlash(
     given.registry ?? env['npm_config_registry'] ?? npm.get('registry') ?? PUBLIC_REGISTRY,
   );
-  const either = (name: string): string | undefined =>
-    env[name.toLowerCase()] || env[name] || undefined;
+  const { httpProxy, httpsProxy, noProxy } = environmentProxies(env);
   const { host, pathname } = URL.parse(registry) ?? { host: '', pathname: '' };
   return {
     registry,
     registryToken: npm.get(`//${host}${withoutSlash(pathname)}/:_authToken`),
     modelMirror: given.modelMirror && withoutSlash(given.modelMirror),
     modelHub: env['HF_ENDPOINT'] && withoutSlash(env['HF_ENDPOINT']),
-    httpProxy: given.proxy ?? either('HTTP_PROXY') ?? npm.get('proxy'),
-    httpsProxy: given.proxy ?? either('HTTPS_PROXY') ?? npm.get('https-proxy'),
-    noProxy: given.proxy === undefined ? either('NO_PROXY') : undefined,
+    httpProxy: given.proxy ?? httpProxy ?? npm.get('proxy'),
+    httpsProxy: given.proxy ?? httpsProxy ?? npm.get('https-proxy'),
+    noProxy: given.proxy === undefined ? noProxy : undefined,
   };
 }
 

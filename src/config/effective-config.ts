@@ -1,12 +1,12 @@
 /**
  * The effective settings as YAML for people (`farebox check`), with every secret masked: settings
- * that are marked as secrets, passwords inside URLs, the paths of nodes, and, in sections of unknown
- * shape, keys that sound like a secret.
+ * that are marked as secrets, credentials inside URLs, the paths of nodes, and, in sections of unknown
+ * shape, keys that sound like a secret. Of PEM files it has the path only.
  */
 import { stringify } from 'yaml';
 
 import type { Config } from './sections.ts';
-import { isSecret, schemaTree, type SchemaNode } from './explain.ts';
+import { isSecret, schemaAt, schemaTree, type SchemaNode } from './explain.ts';
 import { fileSchema } from './sections.ts';
 import type { Path } from './yaml-source.ts';
 
@@ -25,7 +25,9 @@ export function describeConfig(config: Config): string {
 function mask(value: unknown, path: Path, root: SchemaNode): unknown {
   if (Array.isArray(value)) return value.map((item, index) => mask(item, [...path, index], root));
   if (typeof value === 'object' && value !== null) {
-    const entries = Object.entries(value).filter(([, entry]) => entry !== undefined);
+    const entries = Object.entries(value).filter(
+      ([key, entry]) => entry !== undefined && !isPemText([...path, key], root),
+    );
     return Object.fromEntries(
       entries.map(([key, entry]) => [key, mask(entry, [...path, key], root)]),
     );
@@ -33,12 +35,17 @@ function mask(value: unknown, path: Path, root: SchemaNode): unknown {
   if (typeof value !== 'string' || value === '') return value;
   const url = URL.parse(value);
   if (url !== null && url.host !== '') {
-    return withoutSecrets(value, url, HAS_KEY_IN_PATH.has(String(path[0])));
+    return withoutSecrets(value, url, String(path[0]));
   }
   // An address of several servers is none to `URL`.
   if (SEVERAL_SERVERS.test(value)) return value.replace(SEVERAL_SERVERS, `$1:${MASK}@`);
   // A database address without a host is a file; its name is no secret.
   return path[0] !== 'database' && isSecret(root, path) ? MASK : value;
+}
+
+/** The texts of PEM files stand beside their paths, and are no setting. */
+function isPemText(path: Path, root: SchemaNode): boolean {
+  return path.at(-1) === 'tls' && schemaAt(root, path) === undefined;
 }
 
 const SEVERAL_SERVERS = /^([a-z][a-z0-9+.-]*:\/\/[^:@/]*):[^@/]*@(?=[^/]*,)/i;
@@ -47,11 +54,12 @@ const SEVERAL_SERVERS = /^([a-z][a-z0-9+.-]*:\/\/[^:@/]*):[^@/]*@(?=[^/]*,)/i;
 const HAS_KEY_IN_PATH: ReadonlySet<string> = new Set(['rpc', 'payments']);
 
 /** Keeps the address and hides what may be a credential: the password, the query, a node's path. */
-function withoutSecrets(text: string, url: URL, hasKeyInPath: boolean): string {
-  const hidesPath = hasKeyInPath && url.pathname !== '/';
-  if (url.password === '' && url.search === '' && !hidesPath) return text;
+function withoutSecrets(text: string, url: URL, section: string): string {
+  const { href } = url;
   if (url.password !== '') url.password = MASK;
+  // A user name without a password may be a token, except that of a database.
+  else if (url.username !== '' && section !== 'database') url.username = MASK;
   if (url.search !== '') url.search = `?${MASK}`;
-  if (hidesPath) url.pathname = `/${MASK}`;
-  return url.href;
+  if (HAS_KEY_IN_PATH.has(section) && url.pathname !== '/') url.pathname = `/${MASK}`;
+  return url.href === href ? text : url.href;
 }

@@ -4,7 +4,17 @@
  */
 import { z } from 'zod';
 
-import { baseUrl, count, engineUrl, flag, httpUrl, secret, whole, group } from './setting-kinds.ts';
+import {
+  baseUrl,
+  count,
+  engineUrl,
+  flag,
+  group,
+  httpUrl,
+  routeSettings,
+  secret,
+  whole,
+} from './setting-kinds.ts';
 
 const Quirks = group({
   outputCap: z
@@ -53,6 +63,7 @@ const ConfiguredEngine = z.strictObject({
     .default({})
     .meta({ secret: true })
     .describe('Further headers for every request to this engine.'),
+  ...routeSettings(),
   connectTimeoutMs: whole(5_000).describe('Limit for opening a connection.'),
   firstByteTimeoutMs: whole(300_000).describe(
     'Limit until the first byte of an answer; long prompts take their time. A chat that is not streamed has ten minutes: it is written before its first byte.',

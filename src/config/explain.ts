@@ -237,9 +237,13 @@ function shownValue(value: unknown, isHidden: boolean): string {
 
 const SOUNDS_SECRET = /(key|secret|password|token|authorization|mnemonic)$/i;
 
-/** Whether the setting at `path`, or one above it, is marked as a secret or is named like one. */
+/**
+ * Whether the setting at `path`, or one above it, is marked as a secret or is named like one and not
+ * marked as no secret.
+ */
 export function isSecret(root: SchemaNode, path: Path): boolean {
   const last = path.at(-1);
+  if (schemaAt(root, path)?.secret === false) return false;
   if (typeof last === 'string' && SOUNDS_SECRET.test(last)) return true;
   for (let length = 1; length <= path.length; length += 1) {
     const node = schemaAt(root, path.slice(0, length));

@@ -4,7 +4,7 @@
  * its network.
  */
 import { z } from 'zod';
-import { Text, group } from './setting-kinds.ts';
+import { group, routeSettings, Text } from './setting-kinds.ts';
 
 /** One node, as the operator names it. */
 const Upstream = z.strictObject({
@@ -13,6 +13,7 @@ const Upstream = z.strictObject({
   /** Stands in logs in place of the address; `<network>#<number>` when absent. */
   name: Text.max(64).optional(),
   headers: z.record(z.string(), z.string()).optional(),
+  ...routeSettings(),
   /** `bundler` serves the ERC-4337 methods. */
   kind: z.enum(['node', 'bundler']).default('node'),
   weight: z.number().positive().max(1_000).default(1),

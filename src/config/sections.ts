@@ -27,8 +27,10 @@ import {
   ServiceSection,
   TracingSection,
 } from './server-section.ts';
+import type { ProxySettings } from './outgoing-proxy.ts';
 import { PaymentsSection } from './payments-section.ts';
 import { RpcSection } from './rpc-section.ts';
+import type { Proxied, Routed } from './upstream-routes.ts';
 import { VideoSection } from './video-model-section.ts';
 import {
   ContentSection,
@@ -100,12 +102,28 @@ export function fileSchema(): z.ZodObject<Shape, z.core.$strict> {
 /** What the file says after defaults, before folders and addresses are worked out. */
 export type FileSettings = z.infer<ReturnType<typeof fileSchema>>;
 
+type RpcNode = FileSettings['rpc']['networks'][string]['upstreams'][number];
+
+/** The sections of servers that are called: with the way to each. */
+export interface RoutedSections {
+  readonly engines: Readonly<Record<string, Routed<FileSettings['engines'][string]>>>;
+  readonly rpc: Omit<FileSettings['rpc'], 'networks'> & {
+    readonly networks: Readonly<Record<string, { readonly upstreams: readonly Routed<RpcNode>[] }>>;
+  };
+  readonly search: Proxied<NonNullable<FileSettings['search']>> | undefined;
+}
+
 /** The settings in force. */
-export interface Config extends Readonly<Omit<FileSettings, 'database' | 'data' | 'priceFile'>> {
+export interface Config
+  extends
+    Readonly<Omit<FileSettings, 'database' | 'data' | 'priceFile' | keyof RoutedSections>>,
+    RoutedSections {
   /** `sqlite:<absolute file>` or `postgres://…`. */
   readonly databaseUrl: string;
   /** Absolute. */
   readonly dataFolder: string;
+  /** The proxies of the environment. */
+  readonly proxies: ProxySettings;
   /** Where packages and models come from. */
   readonly downloads: DownloadSettings;
   /** The `PATH` of the machine, where programs such as ffmpeg are looked for. */

@@ -9,6 +9,7 @@ import { z } from 'zod';
 import { reasonOf } from '../core/log.ts';
 import { usdToNano } from '../core/money.ts';
 import { parseUpstreamUrl } from '../core/upstream-url.ts';
+import { isProxyUrl, PROXY_RULE } from './outgoing-proxy.ts';
 
 /** Above this an amount is a mistake of unit, not a price. */
 const LARGEST_USD = 1_000_000_000n;
@@ -82,6 +83,30 @@ function explainUpstream(url: string, context: z.RefinementCtx): void {
     // What it says is for whoever wrote the setting.
     context.addIssue({ code: 'custom', message: reasonOf(error) });
   }
+}
+
+/** How an upstream is reached: settings of engines and of RPC nodes. */
+export function routeSettings() {
+  return {
+    proxy: Text.refine(isProxyUrl, PROXY_RULE)
+      .optional()
+      .describe(
+        'HTTP proxy that opens a tunnel (CONNECT) to it: `http(s)://[user:password@]host[:port]`. Default: `HTTPS_PROXY` or `HTTP_PROXY`, except for hosts of `NO_PROXY` and loopback.',
+      ),
+    ca: pemFile().describe('PEM file of the authorities to trust in place of those of the system.'),
+    cert: pemFile().describe('PEM file of the client certificate.'),
+    key: pemFile().describe(
+      'PEM file of the private key of `cert`, without a passphrase. Default: the key in `cert`.',
+    ),
+  };
+}
+
+function pemFile() {
+  return Text.refine((path) => !path.includes('-----BEGIN'), {
+    message: 'Must be the path of a PEM file, not its text',
+  })
+    .meta({ secret: false })
+    .optional();
 }
 
 /** A date (`2026-11-01`) or a UTC time (`2026-11-01T12:00:00Z`), kept as ISO text. */

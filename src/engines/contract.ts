@@ -21,6 +21,7 @@
  */
 import type { Cancelling } from '../core/cancellation.ts';
 import type { BreakerState } from '../net/circuit-breaker.ts';
+import type { Route } from '../net/connector.ts';
 import type { ReceivedHeaders, StreamedBody, TimeLimits } from '../net/exchange.ts';
 
 export type EngineWork =
@@ -39,7 +40,7 @@ export type EngineWork =
 /** Tells a child process of ours whose call it is. */
 export const CALLER_HEADER = 'x-farebox-caller';
 
-export interface EngineSettings {
+export interface EngineSettings extends Route {
   readonly id: string;
   readonly protocol: 'openai' | 'rembg';
   /**

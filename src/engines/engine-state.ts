@@ -71,6 +71,8 @@ export class EngineState {
     this.#maxQueued = settings.maxQueued ?? DEFAULT_MAX_QUEUED;
     this.pool = new UpstreamPool({
       url: settings.url,
+      proxy: settings.proxy,
+      tls: settings.tls,
       maxConnections,
       connectMs: this.limits.connectMs,
       clock,

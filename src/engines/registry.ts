@@ -97,6 +97,8 @@ function settingsOf(id: string, engine: ConfiguredEngine): EngineSettings {
       totalMs: engine.totalTimeoutMs,
     },
     ...(engine.apiKey === undefined ? {} : { apiKey: engine.apiKey }),
+    ...(engine.proxy === undefined ? {} : { proxy: engine.proxy }),
+    ...(engine.tls === undefined ? {} : { tls: engine.tls }),
   };
 }
 

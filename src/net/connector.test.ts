@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
-import { createServer, type IncomingMessage } from 'node:http';
-import { connect, type AddressInfo, type Socket } from 'node:net';
+import type { Socket } from 'node:net';
 import { test, type TestContext } from 'node:test';
+import { startProxy } from '../../test/support/connect-proxy.ts';
 import { rawServer } from '../../test/support/raw-server.ts';
 import { TEST_CERTIFICATE, TEST_KEY } from '../../test/support/test-certificate.ts';
 import { systemClock } from '../core/clock.ts';
@@ -27,36 +27,10 @@ async function send(t: TestContext, url: string, route: Route): Promise<string> 
   return fetched.ok ? fetched.body.toString() : `${fetched.kind}: ${fetched.message}`;
 }
 
-/** A proxy that opens tunnels, or responds to CONNECT with `status`. */
-async function proxyServer(t: TestContext, status = 200) {
-  const seen: { target: string | undefined; authorization: string | undefined }[] = [];
-  const sockets: Socket[] = [];
-  const server = createServer();
-  server.on('connect', (request: IncomingMessage, client: Socket) => {
-    seen.push({ target: request.url, authorization: request.headers['proxy-authorization'] });
-    sockets.push(client);
-    client.on('error', () => undefined);
-    if (status !== 200) return void client.end(`HTTP/1.1 ${status} No\r\n\r\n`);
-    const { hostname, port } = new URL(`http://${request.url}`);
-    const upstream = connect(Number(port), hostname, () => {
-      client.write('HTTP/1.1 200 Connection established\r\n\r\n');
-      upstream.pipe(client).pipe(upstream);
-    });
-    upstream.on('error', () => client.destroy());
-    sockets.push(upstream);
-  });
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-  t.after(() => {
-    server.close();
-    for (const socket of sockets) socket.destroy();
-  });
-  return { host: `127.0.0.1:${(server.address() as AddressInfo).port}`, seen };
-}
-
 const serveOk = (socket: Socket): void => void socket.on('data', () => socket.write(OK));
 
 test('a proxy opens a tunnel to http and https, with the credentials of its address', async (t) => {
-  const { host, seen } = await proxyServer(t);
+  const { host, seen } = await startProxy(t);
   const plain = await rawServer(t, serveOk);
   const secure = await rawServer(t, serveOk, { key: TEST_KEY, cert: TEST_CERTIFICATE });
   const tls = { ca: TEST_CERTIFICATE };
@@ -71,14 +45,15 @@ test('a proxy opens a tunnel to http and https, with the credentials of its addr
 
 test('a proxy that refuses, closes or is not there fails the connection at once, without its password', async (t) => {
   const url = await rawServer(t, serveOk);
-  const { host } = await proxyServer(t, 407);
+  const refusing = await startProxy(t);
+  refusing.behaviour = 407;
   let connections = 0;
   const closing = await rawServer(t, (socket) => {
     connections += 1;
     socket.once('data', () => socket.destroy());
   });
   for (const proxy of [
-    `http://anna:secret@${host}`,
+    `http://anna:secret@${refusing.host}`,
     closing.replace('http://', 'http://anna:secret@'),
     'http://anna:secret@127.0.0.1:1',
   ]) {

@@ -29,6 +29,8 @@ const TRACES_PATH = '/v1/traces';
 export interface ExporterOptions {
   /** Base address of the collector, or the address of its traces. */
   readonly endpoint: string;
+  /** The proxy on the way there. */
+  readonly proxy: string | undefined;
   readonly headers: Readonly<Record<string, string>>;
   readonly resource: Resource;
   readonly clock: Clock;
@@ -55,6 +57,7 @@ export class Exporter {
     const url = options.endpoint.replace(/\/$/, '').replace(new RegExp(`${TRACES_PATH}$`), '');
     this.#pool = new UpstreamPool({
       url,
+      proxy: options.proxy,
       maxConnections: 1,
       connectMs: SEND_LIMIT_MS,
       clock: options.clock,

@@ -4,6 +4,7 @@ import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { test } from 'node:test';
 import { systemClock } from '../core/clock.ts';
+import { Origins } from '../net/origins.ts';
 import { ByteBudget, nodeClient } from './node-client.ts';
 
 test('a name and a password in the address go as they are meant, whatever percent signs they have', async () => {
@@ -18,7 +19,12 @@ test('a name and a password in the address go as they are meant, whatever percen
     ['anna:100%', 'anna:100%'],
     ['%zz:b%E9', '%zz:b\ufffd'],
   ]) {
-    const client = nodeClient(`http://${given}@127.0.0.1:${port}/`, {}, 1, systemClock());
+    const client = nodeClient({
+      url: `http://${given}@127.0.0.1:${port}/`,
+      connections: 1,
+      clock: systemClock(),
+      origins: new Origins(() => undefined),
+    });
     const reply = await client.post({
       body: Buffer.from('{}'),
       timeoutMs: 5_000,

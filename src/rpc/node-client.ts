@@ -10,6 +10,7 @@ import { unescape } from 'node:querystring';
 import { Readable } from 'node:stream';
 import { createGunzip, type Gunzip } from 'node:zlib';
 import type { Clock } from '../core/clock.ts';
+import type { Route } from '../net/connector.ts';
 import type { Origins } from '../net/origins.ts';
 import {
   Exchange,
@@ -135,21 +136,26 @@ export interface NodeClient {
   close(): Promise<void>;
 }
 
-export function nodeClient(
-  address: string,
-  headers: Readonly<Record<string, string>>,
-  connections: number,
-  clock: Clock,
-  origins?: Origins,
-): NodeClient {
-  const url = new URL(address);
+export interface NodeClientOptions extends Route {
+  readonly url: string;
+  readonly headers?: Readonly<Record<string, string>> | undefined;
+  readonly connections: number;
+  readonly clock: Clock;
+  readonly origins: Origins;
+}
+
+export function nodeClient(options: NodeClientOptions): NodeClient {
+  const { headers = {}, connections, clock, origins, proxy, tls } = options;
+  const url = new URL(options.url);
   const pool = new UpstreamPool({
     url: url.origin,
+    proxy,
+    tls,
     maxConnections: connections,
     connectMs: CONNECT_TIMEOUT_MS,
     keepAliveMs: KEEP_ALIVE_MS,
     clock,
-    ...(origins === undefined ? {} : { origins }),
+    origins,
   });
   const node = { pool, path: `${url.pathname}${url.search}`, headers: headerList(url, headers) };
   return {

@@ -6,7 +6,7 @@
  * due, or a Fault after which nothing is due), and settles. Params, raw transactions and node
  * addresses are never logged.
  */
-import type { RpcSection } from '../config/config.ts';
+import type { Config } from '../config/config.ts';
 import type { Clock } from '../core/clock.ts';
 import type { Ids } from '../core/ids.ts';
 import type { Log } from '../core/log.ts';
@@ -38,7 +38,7 @@ export { MemoryCredits } from './memory-credits.ts';
 export { RPC_MIGRATIONS } from './migrations.ts';
 
 export type RpcSettings = Omit<
-  RpcSection,
+  Config['rpc'],
   'creditsPerDay' | 'enabled' | 'requestsPerMinute' | 'staffRequestsPerMinute'
 >;
 type RpcUpstream = RpcSettings['networks'][string]['upstreams'][number];
@@ -47,6 +47,8 @@ export interface RpcDependencies {
   readonly clock: Clock;
   readonly ids: Ids;
   readonly log: Log;
+  /** The proxy for a public node. */
+  readonly proxyOf: (url: string) => string | undefined;
 }
 
 /** The state of one configured node, or of a configured network that does not exist. */
@@ -166,13 +168,17 @@ export class Rpc {
     const { networks, publicNodes } = this.#settings;
     const own = networks[network.slug]?.upstreams ?? [];
     const isPublic = publicNodes && !own.some(({ kind }) => kind === 'node');
+    const { clock, ids, proxyOf } = this.#dependencies;
     const upstreams = [
       ...this.#configured(network, own),
       ...(isPublic ? network.publicNodes : []).map((url, at) =>
-        this.#upstream(network, { url, ...PUBLIC_UPSTREAM }, `${network.slug} public#${at + 1}`),
+        this.#upstream(
+          network,
+          { url, proxy: proxyOf(url), ...PUBLIC_UPSTREAM },
+          `${network.slug} public#${at + 1}`,
+        ),
       ),
     ];
-    const { clock, ids } = this.#dependencies;
     group = new UpstreamGroup(network, upstreams, clock, ids);
     this.#groups.set(network.slug, group);
     return group;
@@ -196,7 +202,7 @@ export class Rpc {
         'A node sent bytes that belong to no request; from now on each request to it has a connection of its own';
       log.warn({ node: settings.name ?? name }, message);
     });
-    const client = nodeClient(settings.url, settings.headers ?? {}, connections, clock, origins);
+    const client = nodeClient({ ...settings, connections, clock, origins });
     const { maxBatch, ratePerSecond } = settings;
     // A batch borrows no more than a second of the others'.
     const perSecond = ratePerSecond === 0 ? maxBatch : Math.max(1, Math.floor(ratePerSecond));

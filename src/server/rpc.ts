@@ -4,6 +4,7 @@ import { cryptoRpcRoutes } from '../rpc/crypto-rpc/crypto-rpc.ts';
 import type { Idempotency } from '../billing/idempotency/idempotency.ts';
 import { isShared } from '../db/db.ts';
 import { CreditCap, type Credits, MemoryCredits, Rpc } from '../rpc/rpc.ts';
+import { proxyOf } from '../config/config.ts';
 import type { Feature } from '../http/route.ts';
 import type { FeatureParts } from './feature-parts.ts';
 
@@ -21,7 +22,8 @@ export function rpcFeature(
   const { clock, ids, log } = shared;
   const section = shared.config.current.rpc;
   if (!section.enabled) return { routes: [] };
-  const rpc = new Rpc(section, { clock, ids, log });
+  const { proxies } = shared.config.current;
+  const rpc = new Rpc(section, { clock, ids, log, proxyOf: (url) => proxyOf(proxies, url) });
   return {
     routes: cryptoRpcRoutes(
       {

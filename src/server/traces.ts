@@ -8,7 +8,7 @@
 import { AsyncLocalStorage } from 'node:async_hooks';
 import type { RequestObserver } from '../http/http.ts';
 import type { RequestContext } from '../http/request-context.ts';
-import type { Config } from '../config/config.ts';
+import { type Config, proxyOf } from '../config/config.ts';
 import type { CallObserver, EngineCall, EngineOutcome } from '../engines/engines.ts';
 import type { Outcome, Sale } from '../billing/sale.ts';
 import { type Clock, SECOND_MS } from '../core/clock.ts';
@@ -32,7 +32,8 @@ export function openTraces(parts: TracesParts): Traces | undefined {
   if (endpoint === undefined) return undefined;
   const { config, version, clock, ids, log } = parts;
   const resource = { serviceName: config.service.name, version, instanceId: ids.uuid() };
-  const exporter = new Exporter({ endpoint, headers, resource, clock, log });
+  const proxy = proxyOf(config.proxies, endpoint);
+  const exporter = new Exporter({ endpoint, proxy, headers, resource, clock, log });
   return new Traces({ clock, ids, sampleRatio, exporter });
 }
 

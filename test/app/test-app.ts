@@ -3,13 +3,14 @@
  * run; configuration as YAML text. Stopped and removed when the suite ends.
  */
 import { existsSync, mkdtempSync, rmSync } from 'node:fs';
+import { readFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { findingsOf } from '../../src/cli/check.ts';
 import { type App, BASE_PATH, startApp } from '../../src/server/server.ts';
 import { MIGRATIONS } from '../../src/server/migrations.ts';
 import { type FirstOwner, welcomeOwner } from '../../src/server/stores.ts';
-import { type Config, formatProblem, loadConfig } from '../../src/config/config.ts';
+import { type Config, CONFIG_FILE, formatProblem, loadConfig } from '../../src/config/config.ts';
 import type { NewKey } from '../../src/identity/identity.ts';
 import { type Clock, systemClock } from '../../src/core/clock.ts';
 import { systemIds } from '../../src/core/ids.ts';
@@ -32,6 +33,8 @@ export interface TestAppOptions {
   readonly log?: Log;
   /** What the file says when it is read again; default: the same. */
   readonly changedYaml?: () => string | undefined;
+  /** Further environment variables. */
+  readonly env?: Readonly<Record<string, string>>;
   /** Start the embedded demo engine. Default false: it takes a child process. */
   readonly embedded?: boolean;
   /** Start the sentence encoder beside the demo engine. Default false. */
@@ -70,9 +73,15 @@ export async function startTestApp(options: TestAppOptions = {}): Promise<TestAp
     'discovery: { enabled: false }',
     options.yaml ?? '',
   ].join('\n');
-  const env = { FAREBOX_DATA: folder, PORT: String(options.port ?? 0) };
-  const inputs = { env, cwd: folder };
-  const loaded = await loadConfig({ ...inputs, readFile: async () => yaml });
+  const env = { ...options.env, FAREBOX_DATA: folder, PORT: String(options.port ?? 0) };
+  const load = (changed?: string) =>
+    loadConfig({
+      env,
+      cwd: folder,
+      readFile: async (path) =>
+        path === join(folder, CONFIG_FILE) ? (changed ?? yaml) : await readFile(path, 'utf8'),
+    });
+  const loaded = await load();
   if (!loaded.ok) throw new Error(loaded.problems.map(formatProblem).join('\n'));
   const { config } = loaded;
   // What a first start makes is tested where processes start; here it takes a third of a start.
@@ -86,7 +95,7 @@ export async function startTestApp(options: TestAppOptions = {}): Promise<TestAp
     log: options.log ?? silentLog,
     version: '20260102.030405',
     operations: {
-      load: () => loadConfig({ ...inputs, readFile: async () => options.changedYaml?.() ?? yaml }),
+      load: () => load(options.changedYaml?.()),
       check: findingsOf,
     },
   });

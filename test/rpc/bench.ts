@@ -29,14 +29,17 @@ export interface TestSettings extends Partial<Omit<RpcSettings, 'networks'>> {
 }
 
 /** The proxy with the settings of a test, which may be smaller than an operator's. */
-export function makeRpc({ networks, ...more }: TestSettings, dependencies: RpcDependencies): Rpc {
+export function makeRpc(
+  { networks, ...more }: TestSettings,
+  dependencies: Omit<RpcDependencies, 'proxyOf'>,
+): Rpc {
   const upstream = { kind: 'node', weight: 1, maxBatch: 100, ratePerSecond: 0, timeoutMs: 30_000 };
   const full = Object.entries(networks).map(([slug, { upstreams }]) => [
     slug,
     { upstreams: upstreams.map((one) => ({ ...upstream, ...one })) },
   ]);
   const settings = { ...RpcSection.parse({}), ...more, networks: Object.fromEntries(full) };
-  return new Rpc(settings, dependencies);
+  return new Rpc(settings, { ...dependencies, proxyOf: () => undefined });
 }
 
 export interface Bench {

@@ -6,6 +6,7 @@
 import { Agent } from 'undici';
 import type { Config } from '../../config/config.ts';
 import { type Log, reasonOf } from '../../core/log.ts';
+import { connectorOf } from '../../net/connector.ts';
 import { cleanResults, type RawResult, type SearchResult } from './search-results.ts';
 
 export type SearchSettings = NonNullable<Config['search']>;
@@ -28,11 +29,11 @@ export class SearchClient {
   constructor(settings: SearchSettings, log: Log) {
     this.#settings = settings;
     this.#log = log;
-    const { timeoutMs } = settings;
+    const { proxy, timeoutMs } = settings;
     this.#agent = new Agent({
       connections: MAX_CONNECTIONS,
       pipelining: 1,
-      connect: { timeout: timeoutMs },
+      connect: connectorOf({ proxy }, timeoutMs, null),
       headersTimeout: timeoutMs,
       bodyTimeout: timeoutMs,
     });
