@@ -9,7 +9,7 @@ import { request } from 'undici';
 import { systemClock } from '../../src/core/clock.ts';
 import { systemIds } from '../../src/core/ids.ts';
 import { silentLog } from '../../src/core/log.ts';
-import type { LocalChild } from '../../src/engines/embedded/child.ts';
+import type { EngineProcess } from '../../src/engines/embedded/supervisor.ts';
 import type { FetchModel } from '../../src/engines/embedded/model-files.ts';
 import { cutoutEngine } from '../../src/engines/embedded/cutout.ts';
 import { until } from '../../test/support/until.ts';
@@ -21,7 +21,7 @@ import {
 
 const folder = mkdtempSync(join(tmpdir(), 'cutout-'));
 
-function engineWith(model: string, fetchModel: FetchModel): LocalChild {
+function engineWith(model: string, fetchModel: FetchModel): EngineProcess {
   const log = silentLog;
   return cutoutEngine({
     model,

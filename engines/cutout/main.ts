@@ -13,7 +13,7 @@ import { JobQueue } from '../../src/core/job-queue.ts';
 import { reasonOf } from '../../src/core/log.ts';
 import { packagePath } from '../../src/core/package-root.ts';
 import { nativePackage } from '../server/native-package.ts';
-import { type LocalRequest, answerBytes, serveLocal } from '../server/server.ts';
+import { type EngineRequest, answerBytes, serveEngine } from '../server/server.ts';
 import { isMultipart, readBody, readUpload } from '../server/request-body.ts';
 import { applyMatte } from './matte.ts';
 import { MAX_IMAGE_BYTES, PhotoEditor, type Sharp } from './photo.ts';
@@ -40,7 +40,7 @@ const CutoutSettings = z.object({
 });
 const ModelMessage = z.object({ type: z.literal('model'), general: GeneralModel });
 
-serveLocal(async (given, report) => {
+serveEngine(async (given, report) => {
   const { threads, general } = CutoutSettings.parse(given);
   const need = 'Background removal';
   const sharp = (await nativePackage<{ default: Sharp }>('sharp', need)).default;
@@ -97,7 +97,7 @@ serveLocal(async (given, report) => {
   };
 });
 
-async function readImage({ raw }: LocalRequest): Promise<Buffer> {
+async function readImage({ raw }: EngineRequest): Promise<Buffer> {
   if (!isMultipart(raw)) return await readBody(raw, MAX_IMAGE_BYTES);
   const { files } = await readUpload(raw, { maxFileBytes: MAX_IMAGE_BYTES });
   const file = files.get('file');

@@ -13,7 +13,7 @@ import {
 import { assert } from '../../src/core/assert.ts';
 import { JobQueue } from '../../src/core/job-queue.ts';
 import { reasonOf } from '../../src/core/log.ts';
-import type { LocalRequest } from '../server/server.ts';
+import type { EngineRequest } from '../server/server.ts';
 import type { ResponsePiece } from './response-splitter.ts';
 import { type ChoiceEnd, generateChoice, type TokenLogprob } from './chat-choice.ts';
 import type { ChatRequest } from './chat-request.ts';
@@ -47,7 +47,7 @@ const MAX_WAITING = 64;
 /** The rest is for others. */
 const MAX_WAITING_OF_CALLER = 48;
 
-type CallerTurn = Pick<LocalRequest, 'caller' | 'signal'>;
+type CallerTurn = Pick<EngineRequest, 'caller' | 'signal'>;
 
 export interface ChatListener {
   /** The prompt fits and a sequence is taken: the answer begins. */

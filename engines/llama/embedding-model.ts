@@ -6,7 +6,7 @@ import { JobQueue, type Turn } from '../../src/core/job-queue.ts';
 import { unitVector } from '../../src/core/vectors.ts';
 import type { LlamaEmbeddingContext, LlamaModel, Token } from 'node-llama-cpp';
 import { z } from 'zod';
-import type { LocalRequest } from '../server/server.ts';
+import type { EngineRequest } from '../server/server.ts';
 import { parsed } from './chat-request.ts';
 import type { LlamaModelSpec, LoadedLlamaModel } from '../../src/engines/embedded/llama-models.ts';
 import { overloaded, refusal } from './refusal.ts';
@@ -97,7 +97,7 @@ export class EmbeddingModel {
   /** One vector per input, in order, and the tokens of all inputs. */
   async embed(
     request: EmbeddingRequest,
-    { caller, signal }: Pick<LocalRequest, 'caller' | 'signal'>,
+    { caller, signal }: Pick<EngineRequest, 'caller' | 'signal'>,
   ): Promise<{ vectors: Float32Array[]; tokens: number }> {
     const size = this.#model.embeddingVectorSize;
     const dimensions = request.dimensions ?? size;

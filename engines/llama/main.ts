@@ -7,7 +7,7 @@ import { floatsToBase64 } from '../../src/core/vectors.ts';
 import type { ServerResponse } from 'node:http';
 import { Fault } from '../../src/core/faults.ts';
 import { reasonOf } from '../../src/core/log.ts';
-import { type LocalRequest, answerJson, serveLocal } from '../server/server.ts';
+import { type EngineRequest, answerJson, serveEngine } from '../server/server.ts';
 import { readBody } from '../server/request-body.ts';
 import { collectedResponse, newHead, streamedResponse } from './chat-response.ts';
 import type { ChatListener } from './chat-model.ts';
@@ -27,7 +27,7 @@ import { refusal } from './refusal.ts';
 /** The gateway takes bodies of up to 35 MB; text for a model is far below. */
 const MAX_BODY_BYTES = 40 * 1024 * 1024;
 
-serveLocal(async (given, send) => {
+serveEngine(async (given, send) => {
   // What imports the package comes after it can be found.
   const { LoadedModels } = await import('./loaded-models.ts');
   const { threads, models: specs } = given as LlamaSettings; // sent by `LlamaEngine`
@@ -57,7 +57,7 @@ serveLocal(async (given, send) => {
 
 async function route(
   models: LoadedModels,
-  request: LocalRequest,
+  request: EngineRequest,
   response: ServerResponse,
 ): Promise<void> {
   const { method, path } = request;
@@ -80,7 +80,7 @@ async function route(
 async function chat(
   models: LoadedModels,
   request: ChatRequest,
-  turn: LocalRequest,
+  turn: EngineRequest,
   response: ServerResponse,
 ): Promise<void> {
   const { signal } = turn;
@@ -109,7 +109,7 @@ async function chat(
 
 async function complete(
   models: LoadedModels,
-  turn: LocalRequest,
+  turn: EngineRequest,
   response: ServerResponse,
 ): Promise<void> {
   const { signal } = turn;
@@ -147,7 +147,7 @@ function beginStream(response: ServerResponse): void {
 
 async function embed(
   models: LoadedModels,
-  turn: LocalRequest,
+  turn: EngineRequest,
   response: ServerResponse,
 ): Promise<void> {
   const request = parseEmbeddingRequest(await readJson(turn));
@@ -168,7 +168,7 @@ function modelOnWire(model: LoadedLlamaModel): object {
   return { id: model.id, object: 'model', created: 0, owned_by: 'farebox-llama', meta: model };
 }
 
-async function readJson({ raw }: Pick<LocalRequest, 'raw'>): Promise<unknown> {
+async function readJson({ raw }: Pick<EngineRequest, 'raw'>): Promise<unknown> {
   const bytes = await readBody(raw, MAX_BODY_BYTES);
   try {
     return JSON.parse(bytes.toString());

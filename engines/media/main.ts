@@ -2,12 +2,12 @@
 import { rm } from 'node:fs/promises';
 import { systemClock } from '../../src/core/clock.ts';
 import { systemIds } from '../../src/core/ids.ts';
-import { childLog, serveLocal } from '../server/server.ts';
+import { childLog, serveEngine } from '../server/server.ts';
 import { Media } from '../../src/engines/media/media.ts';
 import type { VideoSettings } from '../../src/engines/embedded/video.ts';
 import { VideoService } from './video-service.ts';
 
-serveLocal(async (given, _report, dataFolder) => {
+serveEngine(async (given, _report, dataFolder) => {
   const { directory, ...programs } = given as VideoSettings; // from the parent, of the same version
   // What a dead process left: its jobs are unknown to this one.
   await rm(directory, { recursive: true, force: true });

@@ -17,7 +17,7 @@ import type { Clock } from '../../src/core/clock.ts';
 import { Fault } from '../../src/core/faults.ts';
 import type { Ids } from '../../src/core/ids.ts';
 import { reasonOf } from '../../src/core/log.ts';
-import { type LocalRequest, type LocalService, answerJson } from '../server/server.ts';
+import { type EngineRequest, type EngineService, answerJson } from '../server/server.ts';
 import { JobQueue } from '../../src/core/job-queue.ts';
 import { type Upload, fieldsIn, isMultipart, readUpload } from '../server/request-body.ts';
 import type { Kept, StillMove } from '../../src/engines/media/media-task.ts';
@@ -113,7 +113,7 @@ export interface VideoServiceParts {
   readonly ids: Ids;
 }
 
-export class VideoService implements LocalService {
+export class VideoService implements EngineService {
   readonly #parts: VideoServiceParts;
   readonly #jobs = new Map<string, Job>();
   /** Keys of orders whose bodies are being read. */
@@ -130,7 +130,7 @@ export class VideoService implements LocalService {
     this.#parts = parts;
   }
 
-  async handle(request: LocalRequest, response: ServerResponse): Promise<void> {
+  async handle(request: EngineRequest, response: ServerResponse): Promise<void> {
     if (request.path === '/v1/models' && request.method === 'GET') {
       const data = VIDEO_MODELS.map((id) => ({ id, object: 'model', owned_by: 'farebox' }));
       return answerJson(response, 200, { object: 'list', data });
@@ -155,7 +155,7 @@ export class VideoService implements LocalService {
     answerJson(response, 200, { id, object: 'video.deleted', deleted: true });
   }
 
-  async #order(request: LocalRequest): Promise<Job> {
+  async #order(request: EngineRequest): Promise<Job> {
     const key = request.raw.headers['idempotency-key']?.toString() ?? '';
     if (key === '') return await this.#create(request, key);
     const known = [...this.#jobs.values()].find((job) => job.key === key);
@@ -175,7 +175,7 @@ export class VideoService implements LocalService {
     }
   }
 
-  async #create(request: LocalRequest, key: string): Promise<Job> {
+  async #create(request: EngineRequest, key: string): Promise<Job> {
     const declared = request.raw.headers['content-length'];
     const uploadBytes = declared === undefined ? MAX_UPLOAD_BYTES : Number(declared);
     if (this.#jobs.size >= MAX_JOBS || this.#heldBytes + uploadBytes > MAX_HELD_BYTES) {

@@ -10,7 +10,7 @@ import type { IncomingMessage } from 'node:http';
 import { z } from 'zod';
 import { Fault } from '../../src/core/faults.ts';
 import { JobQueue } from '../../src/core/job-queue.ts';
-import { answerJson, serveLocal } from '../server/server.ts';
+import { answerJson, serveEngine } from '../server/server.ts';
 import { readBody } from '../server/request-body.ts';
 import { SentenceModel } from './sentence-model.ts';
 import {
@@ -41,7 +41,7 @@ const RerankBody = z.object({
   top_n: z.int().min(1).optional(),
 });
 
-serveLocal(async () => {
+serveEngine(async () => {
   const model = await SentenceModel.load();
   const queue = new JobQueue({
     running: 1,

@@ -15,7 +15,7 @@ import { createServer } from '../../src/core/node-http.ts';
 import { CALLER_HEADER } from '../../src/engines/contract.ts';
 import { type FetchedPackages, resolveFrom } from './packages.ts';
 
-export interface LocalRequest {
+export interface EngineRequest {
   readonly method: string;
   /** Path without the query. */
   readonly path: string;
@@ -26,9 +26,9 @@ export interface LocalRequest {
   readonly signal: AbortSignal;
 }
 
-export interface LocalService {
+export interface EngineService {
   /** Answers one request; a Fault becomes its status, anything else 500. */
-  handle(request: LocalRequest, response: ServerResponse): Promise<void>;
+  handle(request: EngineRequest, response: ServerResponse): Promise<void>;
   /** Gets the parent's messages after the start. */
   onMessage?(message: unknown): void;
 }
@@ -41,7 +41,7 @@ export type CreateService = (
   settings: unknown,
   report: (message: object) => void,
   dataFolder: string | undefined,
-) => Promise<LocalService>;
+) => Promise<EngineService>;
 
 /** Node's own bounds for slow or idle connections. */
 const HEADERS_TIMEOUT_MS = 10_000;
@@ -50,13 +50,13 @@ const REQUEST_TIMEOUT_MS = 0;
 const KEEP_ALIVE_MS = 120_000;
 
 /** Serves until the parent disconnects. Call it once, from a child process entry file. */
-export function serveLocal(create: CreateService): void {
-  let service: Promise<LocalService> | undefined;
+export function serveEngine(create: CreateService): void {
+  let service: Promise<EngineService> | undefined;
   process.once('disconnect', () => process.exit(0));
   // A terminal's Ctrl-C reaches the whole group; the parent decides when its children end.
   process.on('SIGINT', () => undefined);
   process.on('message', (message: unknown) => {
-    // The first message of `LocalChild` starts the service; what comes meanwhile waits for it.
+    // The first message of `EngineProcess` starts the service; what comes meanwhile waits for it.
     if (service === undefined) {
       service = start(create, message as Start);
       service.catch(fail);
@@ -83,7 +83,7 @@ async function start(
 ) {
   if (packages !== undefined) resolveFrom(packages);
   const service = await create(settings, report, dataFolder);
-  report({ type: 'ready', port: await listen(createLocalServer(service, apiKey), port) });
+  report({ type: 'ready', port: await listen(createEngineServer(service, apiKey), port) });
   return service;
 }
 
@@ -108,14 +108,14 @@ async function listen(server: Server, port: number): Promise<number> {
 }
 
 /** An HTTP server for `service` that admits only bearers of `apiKey`. */
-function createLocalServer(service: LocalService, apiKey: string): Server {
+function createEngineServer(service: EngineService, apiKey: string): Server {
   const expected = Buffer.from(`Bearer ${apiKey}`);
   const server = createServer((raw, response) => {
     const given = Buffer.from(raw.headers.authorization ?? '');
     const isAdmitted = given.length === expected.length && timingSafeEqual(given, expected);
     const aborter = new AbortController();
     response.once('close', () => aborter.abort());
-    const request: LocalRequest = {
+    const request: EngineRequest = {
       method: raw.method ?? 'GET',
       path: raw.url?.split('?', 1)[0] ?? '/',
       raw,

@@ -16,11 +16,11 @@ import { JobQueue } from '../../src/core/job-queue.ts';
 import { reasonOf } from '../../src/core/log.ts';
 import { nativePackage } from '../server/native-package.ts';
 import {
-  type LocalRequest,
+  type EngineRequest,
   answerBytes,
   answerJson,
   childLog,
-  serveLocal,
+  serveEngine,
 } from '../server/server.ts';
 import { fieldsIn, isMultipart, readUpload } from '../server/request-body.ts';
 import { Media } from '../../src/engines/media/media.ts';
@@ -76,7 +76,7 @@ const TASKS: Readonly<Record<string, Hearing['task']>> = {
   '/v1/audio/translations': 'translate',
 };
 
-serveLocal(async (given, report, dataFolder) => {
+serveEngine(async (given, report, dataFolder) => {
   const settings = Settings.parse(given);
   const { directory: root, threads, maxSeconds, ffmpeg, ffprobe, searchPath } = settings;
   const loaded = await nativePackage<{ default: Sherpa }>('sherpa-onnx-node', 'Transcription');
@@ -98,7 +98,7 @@ serveLocal(async (given, report, dataFolder) => {
   async function transcribe(
     recognizer: Recognizer,
     { task, directory }: Pick<Hearing, 'task'> & { readonly directory: string },
-    { raw, caller, signal }: LocalRequest,
+    { raw, caller, signal }: EngineRequest,
     response: ServerResponse,
   ): Promise<void> {
     const upload = await readUpload(raw, { maxFileBytes: MAX_UPLOAD_BYTES, directory });
@@ -159,7 +159,7 @@ serveLocal(async (given, report, dataFolder) => {
   };
 });
 
-function requireForm({ raw }: LocalRequest): void {
+function requireForm({ raw }: EngineRequest): void {
   if (isMultipart(raw)) return;
   const message = 'Send multipart/form-data with a file';
   throw new Fault('INVALID_CONTENT_TYPE', { message });

@@ -10,7 +10,7 @@ import { systemClock } from '../../src/core/clock.ts';
 import { systemIds } from '../../src/core/ids.ts';
 import { JobQueue } from '../../src/core/job-queue.ts';
 import { silentLog } from '../../src/core/log.ts';
-import type { LocalChild } from '../../src/engines/embedded/child.ts';
+import type { EngineProcess } from '../../src/engines/embedded/supervisor.ts';
 import type { FetchModel } from '../../src/engines/embedded/model-files.ts';
 import { Media } from '../../src/engines/media/media.ts';
 import { wavHeader } from '../../src/engines/media/wav.ts';
@@ -35,7 +35,7 @@ const toy = { kind: 'zipformer-ctc', model: at('toy.onnx'), tokens: at('toy.txt'
 
 const noFetch: FetchModel = () => Promise.reject(new Error('no network here'));
 
-function engineWith(options: Partial<TranscriptionOptions>): LocalChild {
+function engineWith(options: Partial<TranscriptionOptions>): EngineProcess {
   return transcriptionEngine({
     media: { maxTranscriptionSeconds: 7_200 },
     threads: 1,

@@ -4,7 +4,7 @@
  * a file of the operator's own.
  */
 import { basename } from 'node:path';
-import { LocalChild, type LocalChildParts } from './child.ts';
+import { EngineProcess, type EngineProcessParts } from './supervisor.ts';
 import type { FetchModel } from './model-files.ts';
 import { programUrl } from './program.ts';
 
@@ -34,7 +34,7 @@ const GENERAL_MODELS = {
   },
 } as const;
 
-export interface CutoutOptions extends LocalChildParts {
+export interface CutoutOptions extends EngineProcessParts {
   /**
    * `person` stays with the model of the box; the path of an ONNX file is a model of the operator's
    * own. Neither fetches anything.
@@ -45,11 +45,16 @@ export interface CutoutOptions extends LocalChildParts {
   readonly fetchModel: FetchModel;
 }
 
-export function cutoutEngine({ model, threads, fetchModel, ...parts }: CutoutOptions): LocalChild {
+export function cutoutEngine({
+  model,
+  threads,
+  fetchModel,
+  ...parts
+}: CutoutOptions): EngineProcess {
   const general = isGeneral(model) ? GENERAL_MODELS[model] : undefined;
   const isOwn = general === undefined && model !== 'person';
   const own = isOwn ? { general: { path: model, name: cutoutModelName(model) } } : {};
-  return new LocalChild({
+  return new EngineProcess({
     ...parts,
     name: 'cutout',
     entry: programUrl('cutout/main'),

@@ -10,7 +10,7 @@ import { silentLog } from '../../core/log.ts';
 import { type Clock, systemClock } from '../../core/clock.ts';
 import { Fault } from '../../core/faults.ts';
 import { TestClock } from '../../../test/support/test-clock.ts';
-import { LocalChild } from './child.ts';
+import { EngineProcess } from './supervisor.ts';
 import { FetchPace, fetchingOutage, ModelFetch, type ModelFile } from './model-files.ts';
 import { findPackages, missingPackages, packageSet } from './packages.ts';
 import { until } from '../../../test/support/until.ts';
@@ -24,10 +24,10 @@ function childOf(
   code: string,
   clock: Clock = systemClock(),
   onMessage: (message: unknown) => void = () => undefined,
-): LocalChild {
+): EngineProcess {
   const path = join(folder, `entry-${(entries += 1)}.mjs`);
   writeFileSync(path, code);
-  return new LocalChild({
+  return new EngineProcess({
     name: 'sample',
     entry: pathToFileURL(path),
     settings: () => ({ greeting: 'hello' }),
@@ -40,7 +40,7 @@ function childOf(
 
 const SERVER = new URL('../../../engines/server/server.ts', import.meta.url).href;
 
-describe('LocalChild', () => {
+describe('EngineProcess', () => {
   test('tells the sentence with which a start failed, as 503', async () => {
     const child = childOf('');
     await assert.rejects(child.address(), (error: unknown) => {
@@ -58,8 +58,8 @@ describe('LocalChild', () => {
 
   test('tells why the child itself could not start', async () => {
     const child = childOf(
-      `import { serveLocal } from '${SERVER}';
-       serveLocal(async () => { throw new Error('It needs the optional package "x"'); });`,
+      `import { serveEngine } from '${SERVER}';
+       serveEngine(async () => { throw new Error('It needs the optional package "x"'); });`,
     );
     await assert.rejects(child.address(), { message: /needs the optional package "x"$/ });
     await child.close();
@@ -67,8 +67,8 @@ describe('LocalChild', () => {
 
   test('serves with its settings to whoever has the secret, at the same port after a crash', async () => {
     const child = childOf(
-      `import { answerJson, serveLocal } from '${SERVER}';
-       serveLocal(async (settings) => ({
+      `import { answerJson, serveEngine } from '${SERVER}';
+       serveEngine(async (settings) => ({
          handle: async (request, response) => {
            if (request.path === '/crash') process.exit(1);
            answerJson(response, 200, { ...settings, environment: Object.keys(process.env).length });
@@ -99,8 +99,8 @@ describe('LocalChild', () => {
   test('what the parent says while a child starts reaches it when it serves', async () => {
     const heard = Promise.withResolvers<unknown>();
     const child = childOf(
-      `import { serveLocal } from '${SERVER}';
-       serveLocal(async (settings, report) => {
+      `import { serveEngine } from '${SERVER}';
+       serveEngine(async (settings, report) => {
          await new Promise((resolve) => setTimeout(resolve, 50));
          return { handle: async () => {}, onMessage: (message) => report({ type: 'echo', message }) };
        });`,
@@ -118,8 +118,8 @@ describe('LocalChild', () => {
     const clock = new TestClock();
     let echo = Promise.withResolvers<unknown>();
     const child = childOf(
-      `import { serveLocal } from '${SERVER}';
-       serveLocal(async (settings, report) => ({ handle: async () => {}, onMessage: report }));`,
+      `import { serveEngine } from '${SERVER}';
+       serveEngine(async (settings, report) => ({ handle: async () => {}, onMessage: report }));`,
       clock,
       (message) => echo.resolve(message),
     );

@@ -21,7 +21,7 @@ import {
 } from './llama-models.ts';
 import { type EngineSet, findPackages, packageSet } from './packages.ts';
 import { FetchPace, fetchingOutage, hasModel, hostOf, modelFetcher } from './model-files.ts';
-import type { LocalChild } from './child.ts';
+import type { EngineAddress, EngineProcess } from './supervisor.ts';
 import { requirePackages } from './package-fetch.ts';
 import {
   type EngineProbe,
@@ -83,7 +83,7 @@ export class LocalEngines implements LocalEngineSource {
   readonly #abort = new AbortController();
   readonly #media: MediaEngines;
   #llama: LlamaEngine | undefined;
-  #sentences: LocalChild | undefined;
+  #sentences: EngineProcess | undefined;
   #found: readonly FoundEngine[] = [];
   #stopLooking: (() => void) | undefined;
   #stopTrying: (() => void) | undefined;
@@ -122,32 +122,18 @@ export class LocalEngines implements LocalEngineSource {
   }
 
   engines(): EngineSettings[] {
-    const engines: EngineSettings[] = [];
-    const own = this.#llama?.address;
-    if (own !== undefined) {
-      const { url, apiKey } = own;
-      engines.push({
-        id: LLAMA_ENGINE,
-        protocol: 'openai',
-        url: `${url}/v1`,
-        apiKey,
-        takesTurns: true,
-      });
-    }
-    const sentences = this.#sentences?.runningAt;
-    if (sentences !== undefined) {
-      const { url, apiKey } = sentences;
-      engines.push({
-        id: SENTENCE_ENGINE,
-        protocol: 'openai',
-        url: `${url}/v1`,
-        apiKey,
-        isOwn: true,
-        takesTurns: true,
-      });
-    }
-    for (const { engine: id, url } of this.#found) engines.push({ id, protocol: 'openai', url });
-    return [...engines, ...this.#media.engines()];
+    const settings = (id: string, address: EngineAddress | undefined): EngineSettings[] => {
+      if (address === undefined) return [];
+      const { url, apiKey } = address;
+      return [{ id, protocol: 'openai', url: `${url}/v1`, apiKey, takesTurns: true }];
+    };
+    const sentences = settings(SENTENCE_ENGINE, this.#sentences?.runningAt);
+    return [
+      ...settings(LLAMA_ENGINE, this.#llama?.address),
+      ...sentences.map((engine) => ({ ...engine, isOwn: true })),
+      ...this.#found.map(({ engine: id, url }) => ({ id, protocol: 'openai' as const, url })),
+      ...this.#media.engines(),
+    ];
   }
 
   models(): DiscoveredModel[] {

@@ -5,7 +5,7 @@
  * It never runs native code in this process and knows nothing of prices or callers.
  */
 import { MINUTE_MS } from '../../core/clock.ts';
-import { type LocalAddress, LocalChild, type LocalChildParts } from './child.ts';
+import { type EngineAddress, EngineProcess, type EngineProcessParts } from './supervisor.ts';
 import type {
   LlamaCommand,
   LlamaModelSpec,
@@ -27,11 +27,11 @@ const HEAP_MB = 4_096;
 const CHILD_ENVIRONMENT = { UV_THREADPOOL_SIZE: '1' };
 
 /** `onChange` is called after each change of address or models. */
-export type LlamaEngineOptions = LlamaSettings & LocalChildParts;
+export type LlamaEngineOptions = LlamaSettings & EngineProcessParts;
 
 export class LlamaEngine {
   readonly #options: LlamaEngineOptions;
-  readonly #child: LocalChild;
+  readonly #child: EngineProcess;
   readonly #specs: Map<string, LlamaModelSpec>;
   readonly #loaded = new Map<string, LoadedLlamaModel>();
   readonly #loads = new Map<string, PromiseWithResolvers<LoadedLlamaModel>>();
@@ -40,7 +40,7 @@ export class LlamaEngine {
     const { clock, ids, log, threads, dataFolder } = options;
     this.#options = options;
     this.#specs = new Map(options.models.map((model) => [model.id, model]));
-    this.#child = new LocalChild({
+    this.#child = new EngineProcess({
       name: 'llama',
       entry: programUrl('llama/main'),
       packages: 'llama',
@@ -59,7 +59,7 @@ export class LlamaEngine {
   }
 
   /** Where the OpenAI protocol is spoken, without `/v1`; undefined while the child does not run. */
-  get address(): LocalAddress | undefined {
+  get address(): EngineAddress | undefined {
     return this.#child.runningAt;
   }
 
@@ -74,7 +74,7 @@ export class LlamaEngine {
   }
 
   /** Starts the child and waits until it serves; rejects when it cannot start at all. */
-  async start(): Promise<LocalAddress> {
+  async start(): Promise<EngineAddress> {
     return await this.#child.address();
   }
 

@@ -16,7 +16,7 @@ import type { Ids } from '../../core/ids.ts';
 import { reasonOf } from '../../core/log.ts';
 import { cutoutEngine, cutoutModelName } from './cutout.ts';
 import type { EngineSettings } from '../engines.ts';
-import type { LocalAddress, LocalChild, LocalChildParts } from './child.ts';
+import type { EngineAddress, EngineProcess, EngineProcessParts } from './supervisor.ts';
 import {
   type FetchParts,
   type ModelFile,
@@ -42,7 +42,7 @@ interface Offer {
   readonly engine: string;
   readonly needs: readonly EngineSet[];
   readonly protocol: EngineSettings['protocol'];
-  readonly child: LocalChild;
+  readonly child: EngineProcess;
   readonly limitMs: number;
   readonly models: readonly Omit<DiscoveredModel, 'origin'>[];
   /** It works with a model that is fetched, and with no other until then. */
@@ -52,7 +52,7 @@ interface Offer {
   /** Why it did not start the last time. */
   problem?: string | undefined;
   /** The last one that it had: a child that is started again is back before most calls. */
-  address?: LocalAddress;
+  address?: EngineAddress;
 }
 
 /** Between two looks at a fetch. */
@@ -361,7 +361,7 @@ export class MediaEngines {
     };
   }
 
-  #childParts(engine: string): LocalChildParts {
+  #childParts(engine: string): EngineProcessParts {
     const { config, log, clock, ids } = this.#parts;
     const { dataFolder } = config;
     return { dataFolder, log, clock, ids, onChange: () => this.#childChanged(engine) };

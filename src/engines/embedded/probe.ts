@@ -21,38 +21,41 @@ export type { EngineProbe } from './media-engines.ts';
 
 /** In the order in which a server starts them. */
 export async function probeEmbedded(parts: LocalEnginesParts): Promise<readonly EngineProbe[]> {
-  const { embedded } = parts.config;
+  const { config, log, clock, ids } = parts;
+  const { embedded, dataFolder } = config;
   if (!embedded.enabled) return [];
-  const own = [await probeLlama(parts)];
-  if (embedded.sentences) own.push(await probeSentences(parts));
-  return embedded.media ? [...own, ...(await probeMedia(parts))] : own;
+  const common = { dataFolder, log, clock, ids };
+  const probes = [
+    await probe('embedded', 'llama', dataFolder, () => {
+      const llama = new LlamaEngine({
+        ...common,
+        threads: threadsOf(config),
+        models: demoModels(),
+      });
+      return { address: () => llama.start(), close: () => llama.stop() };
+    }),
+  ];
+  if (embedded.sentences) {
+    const open = () => sentenceEngine(common);
+    probes.push(await probe('embedded-sentences', 'sentences', dataFolder, open));
+  }
+  return embedded.media ? [...probes, ...(await probeMedia(parts))] : probes;
 }
 
-async function probeSentences({ config, ...parts }: LocalEnginesParts): Promise<EngineProbe> {
-  const needs: readonly EngineSet[] = ['sentences'];
-  const engine = 'embedded-sentences';
-  const { dataFolder } = config;
-  if (findPackages(packageSet('sentences'), dataFolder) === undefined) {
+/** Starts the engine that `open` returns and ends it, if its packages are here. */
+async function probe(
+  engine: string,
+  set: EngineSet,
+  dataFolder: string,
+  open: () => { address(): Promise<unknown>; close(): Promise<void> },
+): Promise<EngineProbe> {
+  const needs: readonly EngineSet[] = [set];
+  if (findPackages(packageSet(set), dataFolder) === undefined) {
     return { engine, needs, missing: needs, problem: undefined };
   }
-  const { log, clock, ids } = parts;
-  const child = sentenceEngine({ dataFolder, log, clock, ids });
+  const child = open();
   const problem = await startProblem(child);
   await child.close();
-  return { engine, needs, missing: [], problem };
-}
-
-async function probeLlama({ config, ...parts }: LocalEnginesParts): Promise<EngineProbe> {
-  const needs: readonly EngineSet[] = ['llama'];
-  const engine = 'embedded';
-  if (findPackages(packageSet('llama'), config.dataFolder) === undefined) {
-    return { engine, needs, missing: needs, problem: undefined };
-  }
-  const { dataFolder } = config;
-  const models = demoModels();
-  const llama = new LlamaEngine({ ...parts, dataFolder, threads: threadsOf(config), models });
-  const problem = await startProblem({ address: () => llama.start() });
-  await llama.stop();
   return { engine, needs, missing: [], problem };
 }
 

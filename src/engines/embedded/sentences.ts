@@ -2,7 +2,7 @@
  * The embedded sentence encoder, as the parent sees it: one child process that speaks `/v1/embeddings`
  * and `/v1/rerank` and fetches nothing, since the weights are a package.
  */
-import { LocalChild, type LocalChildParts } from './child.ts';
+import { EngineProcess, type EngineProcessParts } from './supervisor.ts';
 import { programUrl } from './program.ts';
 
 /** Its name on the wire. */
@@ -14,8 +14,8 @@ export const MAX_RERANKED = 1_000;
 /** Numbers of a vector. */
 export const SENTENCE_DIMENSIONS = 512;
 
-export function sentenceEngine(parts: LocalChildParts): LocalChild {
-  return new LocalChild({
+export function sentenceEngine(parts: EngineProcessParts): EngineProcess {
+  return new EngineProcess({
     ...parts,
     name: 'sentences',
     entry: programUrl('sentences/main'),

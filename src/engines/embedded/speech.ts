@@ -4,7 +4,7 @@
  * is there, callers get 503 with how far the fetch is.
  */
 import type { Config } from '../../config/config.ts';
-import { LocalChild, type LocalChildParts } from './child.ts';
+import { EngineProcess, type EngineProcessParts } from './supervisor.ts';
 import type { FetchModel, ModelFile } from './model-files.ts';
 import { programUrl } from './program.ts';
 
@@ -48,7 +48,7 @@ export const SPEECH_MODEL_FILES: readonly ModelFile[] = [
 
 type MediaSettings = Config['media'];
 
-export interface TranscriptionOptions extends LocalChildParts {
+export interface TranscriptionOptions extends EngineProcessParts {
   /**
    * With the model files of the operator's own; without them Whisper base is fetched.
    * Sound longer than `maxTranscriptionSeconds` is cut off; the flow refuses it before.
@@ -62,12 +62,12 @@ export interface TranscriptionOptions extends LocalChildParts {
   readonly fetchModel: FetchModel;
 }
 
-export function transcriptionEngine(options: TranscriptionOptions): LocalChild {
+export function transcriptionEngine(options: TranscriptionOptions): EngineProcess {
   const { media, fetchModel, threads, directory, searchPath, ...parts } = options;
   const { ffmpeg, ffprobe, maxTranscriptionSeconds: maxSeconds, speechModel: model } = media;
   const settings = { directory, threads, maxSeconds, ffmpeg, ffprobe, searchPath };
   const own = model && { model, vadPath: media.vadModel };
-  return new LocalChild({
+  return new EngineProcess({
     ...parts,
     name: 'transcription',
     entry: programUrl('speech/main'),

@@ -2,7 +2,7 @@
  * The embedded video engine, as the parent sees it: one child process that speaks OpenAI's
  * `/v1/videos` and works with the media tool of this machine.
  */
-import { LocalChild, type LocalChildParts } from './child.ts';
+import { EngineProcess, type EngineProcessParts } from './supervisor.ts';
 import { programUrl } from './program.ts';
 
 export interface VideoSettings {
@@ -15,9 +15,9 @@ export interface VideoSettings {
 }
 
 /** The engine's base is the address of the child + `/v1`. */
-export function videoEngine(options: VideoSettings & LocalChildParts): LocalChild {
+export function videoEngine(options: VideoSettings & EngineProcessParts): EngineProcess {
   const { log, clock, ids, onChange, dataFolder, ...settings } = options;
-  return new LocalChild({
+  return new EngineProcess({
     name: 'video',
     entry: programUrl('media/main'),
     settings: () => settings,

@@ -1,16 +1,15 @@
 /**
- * The parent's side of an embedded engine: a child process that speaks the field's HTTP protocol on
- * a loopback port. It owns starting, restarting and stopping of one child, and the fetch of the
- * model that the child works with.
+ * The supervisor of one embedded engine: a child process that serves an HTTP protocol on a loopback port.
+ * It starts, restarts and stops the process, and fetches the model that the process uses.
  *
- * - The child gets its settings and a secret by message, never by argv or environment, and inherits
- *   no environment but where compiled modules are: nothing that the parent knows leaks into code
- *   that reads foreign data.
- * - A crash costs one child. It is started again with the same secret and, when it is free, on the
- *   same port, so that an address stays good; after repeated crashes only after a pause. A child
- *   that says itself why it cannot start is left alone until somebody asks for it.
- * - A child whose event loop stands still for minutes hangs, and is ended as if it had crashed. The
- *   arithmetic of a model runs beside the loop, for as long as it takes.
+ * - The process receives its settings and a secret by message, not by arguments or environment. It
+ *   inherits no environment except the folder of compiled modules, so nothing that the server knows
+ *   reaches code that reads foreign data.
+ * - After a crash it is started again with the same secret and, if the port is free, at the same address;
+ *   after repeated crashes only after a pause. A process that reports why it cannot start is started again
+ *   only on the next request.
+ * - A process whose event loop does not respond for two minutes is killed and restarted. The arithmetic of
+ *   a model runs beside the loop and may take longer.
  */
 import { type ChildProcess, fork } from 'node:child_process';
 import { type Clock, SECOND_MS } from '../../core/clock.ts';
@@ -22,14 +21,14 @@ import { type FetchedModel, ModelFetch, type ModelProgress } from './model-files
 import { type EngineSet, fetchedPackages, missingPackages } from './packages.ts';
 
 /** Where a running child answers, and the Bearer token that it asks for. */
-export interface LocalAddress {
+export interface EngineAddress {
   /** Without a trailing slash, for example `http://127.0.0.1:40123`. */
   readonly url: string;
   readonly apiKey: string;
 }
 
 /** What every child gets from whoever composes the engines. */
-export interface LocalChildParts {
+export interface EngineProcessParts {
   /** Where fetched packages of engines are, beside those of the program itself. */
   readonly dataFolder?: string | undefined;
   /** Called when the child serves and when it has ended. */
@@ -39,17 +38,17 @@ export interface LocalChildParts {
   readonly ids: Ids;
 }
 
-export interface LocalChildOptions extends LocalChildParts {
+export interface EngineProcessOptions extends EngineProcessParts {
   /** For the log and for error messages, for example `cutout`. */
   readonly name: string;
-  /** The entry file of the program; it calls `serveLocal`. */
+  /** The entry file of the program; it calls `serveEngine`. */
   readonly entry: URL;
   /** The packages that the program imports. */
   readonly packages?: EngineSet;
   /** What the child is sent at each start; JSON. */
   readonly settings: () => object;
   /** A model that is fetched when the child first reports that it was used. */
-  readonly model?: LocalModel | undefined;
+  readonly model?: FetchedByProcess | undefined;
   /** Upper bound of the child's JavaScript heap. */
   readonly heapMb?: number;
   readonly startTimeoutMs?: number;
@@ -61,7 +60,7 @@ export interface LocalChildOptions extends LocalChildParts {
   readonly onMessage?: (message: unknown) => void;
 }
 
-export interface LocalModel extends FetchedModel {
+export interface FetchedByProcess extends FetchedModel {
   /** Added to the settings, and sent at once, when the files are there; in their order. */
   readonly settings: (paths: readonly string[]) => object;
 }
@@ -85,7 +84,7 @@ const MOST_UNANSWERED = 8;
 /** The last words of a child that ended. */
 const KEPT_OUTPUT_CHARACTERS = 2_000;
 
-/** From our own child; `serveLocal` and its services write it. */
+/** From our own child; `serveEngine` and its services write it. */
 interface ChildMessage {
   readonly type?: unknown;
   readonly port?: unknown;
@@ -94,7 +93,7 @@ interface ChildMessage {
 
 interface Running {
   readonly child: ChildProcess;
-  readonly started: PromiseWithResolvers<LocalAddress>;
+  readonly started: PromiseWithResolvers<EngineAddress>;
   readonly exited: PromiseWithResolvers<void>;
   readonly startedMs: number;
   output: string;
@@ -103,8 +102,8 @@ interface Running {
   unanswered: number;
 }
 
-export class LocalChild {
-  readonly #options: LocalChildOptions;
+export class EngineProcess {
+  readonly #options: EngineProcessOptions;
   readonly #apiKey: string;
   readonly #fetch: ModelFetch | undefined;
   #modelSettings: object | undefined;
@@ -117,7 +116,7 @@ export class LocalChild {
   #cancelRestart: (() => void) | undefined;
   #stopTelling: (() => void) | undefined;
 
-  constructor(options: LocalChildOptions) {
+  constructor(options: EngineProcessOptions) {
     this.#options = options;
     const { model, log, clock, ids } = options;
     this.#apiKey = ids.hex(32);
@@ -141,12 +140,12 @@ export class LocalChild {
   }
 
   /** Where it answers now; `undefined` while it does not. */
-  get runningAt(): LocalAddress | undefined {
+  get runningAt(): EngineAddress | undefined {
     return this.#running?.isReady === true ? this.#address : undefined;
   }
 
   /** Starts the child when it does not run. Faults: SERVICE_UNAVAILABLE when it cannot start. */
-  async address(): Promise<LocalAddress> {
+  async address(): Promise<EngineAddress> {
     if (this.#isClosed) throw new Fault('SHUTTING_DOWN');
     if (this.#running === undefined) {
       const waitMs = this.#notBeforeMs - this.#options.clock.monotonicMs();
@@ -190,7 +189,7 @@ export class LocalChild {
     cancel();
   }
 
-  get #address(): LocalAddress {
+  get #address(): EngineAddress {
     return { url: `http://127.0.0.1:${this.#port}`, apiKey: this.#apiKey };
   }
 
