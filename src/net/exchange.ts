@@ -5,7 +5,6 @@
  * pool calls `checkLimits` regularly. A failure names its kind; whether to repeat is up to the caller.
  */
 import type { Socket } from 'node:net';
-import type { Readable } from 'node:stream';
 import type { Dispatcher } from 'undici';
 import type { Clock } from '../core/clock.ts';
 import type { InFlight, Placed } from '../core/in-flight.ts';
@@ -105,6 +104,8 @@ interface ExchangeConnection {
 export abstract class Exchange implements Dispatcher.DispatchHandler, Placed {
   place = -1;
   readonly request: UpstreamRequest;
+  /** The size of a body that is written in pieces; `null` for any other. */
+  readonly piecesBytes: number | null;
   /** Set by the connection that sends it. */
   connection: ExchangeConnection | null = null;
   /** May be replaced while it runs. */
@@ -133,8 +134,12 @@ export abstract class Exchange implements Dispatcher.DispatchHandler, Placed {
   #endWaits: { readonly isDoubtful: boolean } | null = null;
 
   constructor(pool: ExchangePool, request: UpstreamRequest) {
+    const { body, limits } = request;
+    const sizeBytes = Buffer.isBuffer(body) ? body.length : (body?.sizeBytes ?? 0);
+    const isWhole = body === null || (Buffer.isBuffer(body) && sizeBytes < LARGE_REQUEST_BYTES);
     this.request = request;
-    this.limits = request.limits;
+    this.piecesBytes = isWhole ? null : sizeBytes;
+    this.limits = limits;
     this.#pool = pool;
     this.#startedMs = pool.clock.monotonicMs();
     this.#markMs = this.#startedMs;
@@ -160,23 +165,11 @@ export abstract class Exchange implements Dispatcher.DispatchHandler, Placed {
     return this.#pool.clock.monotonicMs() - this.#startedMs;
   }
 
-  /** The size of a body that is written in pieces. */
-  get sizeBytes(): number | null {
+  /** The body in pieces; tells in `isWritten` when the last one was read. */
+  async *bodyPieces(): AsyncGenerator<Buffer> {
     const { body } = this.request;
-    if (body === null) return null;
-    if (!Buffer.isBuffer(body)) return body.sizeBytes;
-    return body.length < LARGE_REQUEST_BYTES ? null : body.length;
-  }
-
-  /** The body for undici, which takes every iterable although its types name streams only. */
-  get body(): Buffer | Readable | null {
-    const { body } = this.request;
-    if (body === null || (Buffer.isBuffer(body) && this.sizeBytes === null)) return body;
-    return this.#pieces(body) as unknown as Readable; // undici calls its iterator, nothing else
-  }
-
-  async *#pieces(body: Buffer | StreamedBody): AsyncGenerator<Buffer> {
-    let leftBytes = this.sizeBytes ?? 0;
+    if (body === null) return;
+    let leftBytes = this.piecesBytes ?? 0;
     for await (const piece of Buffer.isBuffer(body) ? piecesOf(body) : body.open()) {
       leftBytes -= piece.length;
       this.isWritten = leftBytes === 0;
@@ -261,7 +254,7 @@ export abstract class Exchange implements Dispatcher.DispatchHandler, Placed {
     this.#controller = controller;
     this.#phase = 'sent';
     this.#markMs = this.#pool.clock.monotonicMs();
-    this.isWritten = this.sizeBytes === null;
+    this.isWritten = this.piecesBytes === null;
     if (this.connection !== null) this.connection.isIdle = false;
   }
 

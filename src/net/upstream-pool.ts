@@ -103,8 +103,8 @@ export class UpstreamPool {
 
   /** Starts an exchange. What cannot be sent, and any exchange of a closed pool, fails at once. */
   dispatch(exchange: Exchange): void {
-    const { headers, method, path } = exchange.request;
-    const { body, sizeBytes } = exchange;
+    const { body, headers, method, path } = exchange.request;
+    const { piecesBytes } = exchange;
     this.running.add(exchange);
     if (this.#stopSweep === undefined) this.#startSweep();
     const options: ExchangeOptions = {
@@ -112,14 +112,15 @@ export class UpstreamPool {
       path: this.#basePath + path,
       // undici reads the flat list and never writes to it.
       headers:
-        sizeBytes === null
+        piecesBytes === null
           ? (headers as string[])
-          : [...headers, 'content-length', String(sizeBytes)],
-      body,
+          : [...headers, 'content-length', String(piecesBytes)],
+      // undici takes every iterable although its types name streams only.
+      body: piecesBytes === null ? (body as Buffer | null) : exchange.bodyPieces(),
       reset: !this.#origin.keepsAlive,
       exchange,
     };
-    this.#pool.dispatch(options, exchange);
+    this.#pool.dispatch(options as Dispatcher.DispatchOptions, exchange);
   }
 
   /** The server sent bytes that belong to no request. */
@@ -180,7 +181,7 @@ export class UpstreamPool {
 }
 
 interface ExchangeOptions extends Omit<Dispatcher.DispatchOptions, 'body'> {
-  readonly body: Exchange['body'];
+  readonly body: Buffer | AsyncIterable<Buffer> | null;
   readonly exchange: Exchange;
 }
 
