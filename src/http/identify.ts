@@ -253,7 +253,11 @@ export function paymentCredential({ headers }: RequestContext): string | undefin
 }
 
 /** What marks a retry of the request that opened a payment. */
-export function retryProof({ headers, path, countedAddress: clientAddress }: RequestContext): RetryProof {
+export function retryProof({
+  headers,
+  path,
+  countedAddress: clientAddress,
+}: RequestContext): RetryProof {
   const { 'payment-claim': claim, 'idempotency-key': idempotencyKey } = headers;
   return { claim, idempotencyKey, path, clientAddress };
 }
